@@ -1,0 +1,30 @@
+# shellcheck shell=bash
+# Configures and builds a CMake preset, quietly. Needs common.sh.
+
+# configure PRESET STAMP CMAKE_ARGUMENTS... : STAMP names what the configuration depends on beside the arguments
+# (the GPU's architecture); when nothing changed, Ninja itself re-runs CMake if a CMake file did.
+configure() {
+  local preset=$1 stamp=$2 dir=$ROOT/build/$1
+  shift 2
+  local want="$stamp|$*" had=''
+  local -a fresh=()
+  [[ -f $dir/.configured ]] && had=$(<"$dir/.configured")
+  [[ -f $dir/build.ninja && $had == "$want" ]] && return 0
+  # A compiler cannot be exchanged inside a build tree.
+  [[ -n $had && $had != "$want" ]] && fresh=(--fresh)
+  rm -f "$dir/.configured"
+  step "configuring $preset" "$dir/configure.log" \
+    cmake -S "$ROOT" --preset "$preset" "${fresh[@]}" "$@" || die "$EXIT_SETUP" "CMake could not configure the preset $preset"
+  printf '%s' "$want" >"$dir/.configured"
+}
+
+# build PRESET TARGET... : without targets, everything.
+build() {
+  local preset=$1 dir=$ROOT/build/$1
+  shift
+  local -a targets=()
+  (($#)) && targets=(--target "$@")
+  : >"$dir/build.log"
+  NINJA_STATUS='[%f/%t] ' step "building $preset" "$dir/build.log" \
+    cmake --build "$dir" "${targets[@]}" || die "$EXIT_SETUP" "the build of $preset failed"
+}

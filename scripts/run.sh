@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# Runs the ladder: sets up what is missing, builds, runs the kernels, writes results and draws them.
+set -euo pipefail
+# shellcheck source=scripts/lib/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
+# shellcheck source=scripts/lib/packages.sh
+. "$ROOT/scripts/lib/packages.sh"
+# shellcheck source=scripts/lib/backend.sh
+. "$ROOT/scripts/lib/backend.sh"
+# shellcheck source=scripts/lib/build.sh
+. "$ROOT/scripts/lib/build.sh"
+
+usage() {
+  cat <<'HELP'
+Usage: scripts/run.sh [KERNEL ...] [options]
+
+Builds the kernels for this machine (GPU, or an emulator on the CPU if there is none), checks and measures them,
+writes results/<time>.json and draws it. What is missing is installed first; when nothing is, no network is used.
+
+Examples:
+  scripts/run.sh                                  every kernel, on a problem that fits this machine
+  scripts/run.sh 02 03 --seq-len 1024 --head-dim 64 --dtype fp16
+                                                  two kernels side by side
+  scripts/run.sh 03 --q q.npy --k k.npy --v v.npy --o o.npy
+                                                  one kernel on your own tensors
+  scripts/run.sh --backend emulator               the emulator even if there is a GPU
+
+Options:
+  --backend auto|cuda|emulator   where the kernels run (auto: a GPU if it can be used, else the emulator)
+  --toolkit auto|system|wheels   which nvcc: the machine's, or the one from NVIDIA's Python wheels in .toolkit
+  --compile-only                 build, but do not run
+  --no-charts                    write results without drawing them
+  --help                         this text
+Everything else goes to the program; `scripts/run.sh --program-help` shows what it understands.
+
+Environment: RESULTS_DIR (where results go; results/ of the checkout), CUDAARCHS (architectures to build for).
+Exit code: 0 all kernels passed or were skipped, 1 one was wrong, 2 bad arguments or files, 3 the GPU or emulator
+failed, 4 set-up or build failed.
+HELP
+}
+
+one_of() { # one_of OPTION VALUE ALLOWED...
+  local option=$1 value=$2 allowed
+  shift 2
+  for allowed in "$@"; do
+    [[ $value == "$allowed" ]] && return 0
+  done
+  local list
+  list=$(printf ', %s' "$@")
+  die "$EXIT_USAGE" "$option takes one of ${list:2}, not '$value'"
+}
+
+backend=auto toolkit=auto compile_only=0 charts=1 json=''
+program_args=()
+while (($#)); do
+  case $1 in
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    --backend | --toolkit)
+      (($# >= 2)) || die "$EXIT_USAGE" "$1 needs a value; scripts/run.sh --help shows them"
+      printf -v "${1#--}" '%s' "$2"
+      shift
+      ;;
+    --backend=*) backend=${1#*=} ;;
+    --toolkit=*) toolkit=${1#*=} ;;
+    --compile-only) compile_only=1 ;;
+    --no-charts) charts=0 ;;
+    --program-help) program_args+=(--help) ;;
+    --json)
+      (($# >= 2)) || die "$EXIT_USAGE" "--json needs a file name"
+      json=$2
+      shift
+      ;;
+    --json=*) json=${1#*=} ;;
+    *) program_args+=("$1") ;;
+  esac
+  shift
+done
+one_of --backend "$backend" auto cuda emulator
+one_of --toolkit "$toolkit" auto system wheels
+
+choose_backend "$backend" "$toolkit" "$compile_only"
+ensure_packages run "$BACKEND"
+if ((charts)); then ensure_venv || charts=0; fi
+
+if [[ $BACKEND == emulator ]]; then
+  # The checked build is the slower one, but it is the one with counters: without a GPU they are the measurement.
+  preset=emulator-checked
+  configure "$preset" ''
+else
+  preset=cuda
+  if [[ $TOOLCHAIN == wheels ]]; then "$ROOT/scripts/toolkit.sh"; fi
+  cuda_args=("-DCMAKE_CUDA_COMPILER=$NVCC")
+  if [[ -n ${CUDAARCHS:-} ]]; then
+    cuda_args+=("-DCMAKE_CUDA_ARCHITECTURES=$CUDAARCHS")
+  elif [[ -z $GPU_NAME ]]; then
+    cuda_args+=("-DCMAKE_CUDA_ARCHITECTURES=90a") # no device to ask
+  fi
+  configure "$preset" "capability ${GPU_CAPABILITY:-none}, nvcc $(nvcc_version "$NVCC")" "${cuda_args[@]}"
+fi
+build "$preset" attention
+
+program=$ROOT/build/$preset/bin/attention
+if ((compile_only)); then
+  say "Built $(pretty "$program") (${BACKEND}${TOOLCHAIN:+, $TOOLCHAIN nvcc}); not run."
+  exit 0
+fi
+
+if [[ -z $json ]]; then
+  results_dir=${RESULTS_DIR:-$ROOT/results}
+  mkdir -p "$results_dir" 2>/dev/null || die "$EXIT_USAGE" "cannot create the results folder $results_dir"
+  # UTC, sortable, and without colons so that it is a file name everywhere.
+  name=$results_dir/$(date -u +%Y-%m-%dT%H-%M-%SZ)
+  json=$name.json
+  for ((i = 2; ; i++)); do
+    [[ -e $json ]] || break
+    json=$name-$i.json
+  done
+fi
+rm -f "$json"
+
+if [[ $BACKEND == emulator ]]; then
+  say "Back end: emulator ($BACKEND_REASON)"
+else
+  say "Back end: cuda on $GPU_NAME, $(nvcc_version "$NVCC" | sed 's/^/nvcc /')"
+fi
+
+rc=0
+"$program" "${program_args[@]}" --json "$json" || rc=$?
+
+# Without a file (--list, --help, bad arguments) there is nothing to report.
+if [[ -f $json ]]; then
+  say "Results: $(pretty "$json")"
+  if ((charts)); then
+    "$ROOT/scripts/chart.sh" "$json" || note "the charts could not be drawn; the results above are complete"
+  fi
+fi
+exit "$rc"
