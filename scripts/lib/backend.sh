@@ -33,7 +33,7 @@ nvcc_version() {
 
 detect_nvcc() { # the machine's own nvcc, never the wheels'
   local candidate version
-  for candidate in "${CUDACXX:-}" nvcc "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" /usr/local/cuda/bin/nvcc /opt/cuda/bin/nvcc; do
+  for candidate in "${CUDACXX:-}" nvcc "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" {/usr/local,/opt}/cuda/bin/nvcc; do
     if [[ -z $candidate ]] || ! have "$candidate"; then continue; fi
     version=$(nvcc_version "$candidate") || continue
     NVCC=$(command -v "$candidate") NVCC_VERSION=$version
@@ -98,7 +98,7 @@ choose_backend() {
     use_cuda wheels "${why:-asked for}"
     return
   fi
-  why="${why:+$why and }driver $GPU_DRIVER is older than $WHEELS_MIN_DRIVER, which the compiler from the Python package index needs"
+  why="${why:+$why and }driver $GPU_DRIVER is older than $WHEELS_MIN_DRIVER, which the compiler from Python wheels needs"
   [[ $wish == cuda ]] && die 3 "$why"
   note "$why, so the emulator is used"
   use_emulator "$why"

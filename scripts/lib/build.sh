@@ -14,7 +14,8 @@ configure() {
   [[ -n $had && $had != "$want" ]] && fresh=(--fresh)
   rm -f "$dir/.configured"
   step "configuring $preset" "$dir/configure.log" \
-    cmake -S "$ROOT" --preset "$preset" "${fresh[@]}" "$@" || die "$EXIT_SETUP" "CMake could not configure the preset $preset"
+    cmake -S "$ROOT" --preset "$preset" "${fresh[@]}" "$@" ||
+    die "$EXIT_SETUP" "CMake could not configure the preset $preset"
   printf '%s' "$want" >"$dir/.configured"
 }
 

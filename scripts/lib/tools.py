@@ -1,0 +1,75 @@
+"""Shared by the Python scripts: where the checkout is, the Python environment, reading results files."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCHEMA = ROOT / "bench" / "schema.json"
+SCHEMA_VERSION = 1
+
+
+class Refused(Exception):
+    """One sentence that says what is wrong with a file."""
+
+
+def fail(sentence, code=2):
+    print(f"error: {sentence}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+def need(module):
+    """Imports `module`, from the checkout's .venv if this Python lacks it (by running the script again there)."""
+    try:
+        return __import__(module)
+    except ImportError:
+        pass
+    venv = ROOT / ".venv"
+    python = venv / "bin" / "python"
+    if Path(sys.prefix) != venv and python.exists():
+        os.execv(python, [str(python), *sys.argv])
+    fail(f"the Python package {module} is missing; scripts/run.sh or scripts/test.sh installs it into .venv", 4)
+
+
+def _no_constant(name):
+    raise Refused(f"holds {name}, which JSON does not allow")
+
+
+def _no_duplicates(pairs):
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise Refused(f"says '{twice}' twice in one object")
+    return result
+
+
+def read_json(path):
+    """The parsed file, or Refused with one sentence. NaN, Infinity and doubled keys are refused."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as problem:
+        raise Refused(f"cannot be read ({(problem.strerror or str(problem)).lower()})") from None
+    except UnicodeDecodeError:
+        raise Refused("is not UTF-8 text") from None
+    try:
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
+    except json.JSONDecodeError as problem:
+        where = f"line {problem.lineno}, column {problem.colno}"
+        if not text.strip():
+            raise Refused("is empty") from None
+        if problem.pos >= len(text.rstrip()) or problem.msg.startswith("Unterminated"):
+            raise Refused(f"is cut off at {where}") from None
+        raise Refused(f"is not JSON ({problem.msg.lower()} at {where})") from None
+
+
+def read_results(path):
+    """A results file of the version known here; its content is checked by validate_results.py, not by this."""
+    data = read_json(path)
+    if not isinstance(data, dict) or "schema_version" not in data:
+        raise Refused("is not a results file (no schema_version)")
+    if data["schema_version"] != SCHEMA_VERSION:
+        version = json.dumps(data["schema_version"])
+        raise Refused(f"has schema version {version}, but this checkout reads {SCHEMA_VERSION}")
+    return data

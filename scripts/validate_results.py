@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Checks results files against bench/schema.json and against what a schema cannot say."""
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+from tools import SCHEMA, Refused, fail, need, read_json, read_results  # noqa: E402
+
+EXAMPLE = """example:
+  scripts/validate_results.py bench/results/*.json
+
+Exit code: 0 all files are valid, 1 at least one is not, 2 bad arguments. One sentence for each file that is not."""
+
+
+def pointer(path):
+    """records[2].time_ms from jsonschema's path."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text or "the file"
+
+
+def explain(error, data):
+    """One sentence for one schema violation: the deepest cause of a `oneOf`, in plain words."""
+    if error.validator == "oneOf":
+        # The branch is chosen by the back end, so that the sentence is about the machine that was meant.
+        backend = error.instance.get("backend") if isinstance(error.instance, dict) else None
+        branch = {"cuda": 0, "emulator": 1}.get(backend)
+        if branch is None:
+            return f"{pointer(error.absolute_path)}.backend is {json.dumps(backend)}, not cuda or emulator"
+        inner = [e for e in error.context if e.schema_path[0] == branch]
+        if inner:
+            return explain(inner[0], data)
+    where = pointer(error.absolute_path)
+    if error.validator == "required":
+        missing = next(key for key in error.validator_value if key not in error.instance)
+        return f"{where} lacks '{missing}'"
+    if error.validator == "additionalProperties" and error.validator_value is False:
+        unknown = sorted(set(error.instance) - set(error.schema["properties"]))
+        return f"{where} has the unknown key '{unknown[0]}'"
+    if error.validator is None:  # a `false` schema: the key must not be there at all
+        return f"{where} must not be there (status, back end and build decide which fields a record has)"
+    if error.validator == "not":
+        return f"{where} has '{error.validator_value['required'][0]}', which does not go with its status"
+    if error.validator == "enum":
+        return f"{where} is {json.dumps(error.instance)}, not one of {', '.join(map(str, error.validator_value))}"
+    if error.validator == "const":
+        return f"{where} is {json.dumps(error.instance)}, not {json.dumps(error.validator_value)}"
+    if error.validator == "type":
+        kinds = error.validator_value if isinstance(error.validator_value, list) else [error.validator_value]
+        return f"{where} is {json.dumps(error.instance)[:60]}, not of type {' or '.join(kinds)}"
+    return f"{where}: {error.message}"
+
+
+def check_schema(data, jsonschema):
+    validator = jsonschema.Draft202012Validator(read_json(SCHEMA))
+    errors = sorted(validator.iter_errors(data), key=lambda error: (list(map(str, error.absolute_path)), error.message))
+    if errors:
+        rest = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        raise Refused(f"is invalid: {explain(errors[0], data)}{rest}")
+
+
+def check_sense(data):
+    """What no schema can say."""
+    seen = set()
+    for i, record in enumerate(data["records"]):
+        where = f"records[{i}]"
+        key = tuple(record[field] for field in ("kernel", "dtype", "batch", "heads", "seq_len", "head_dim"))
+        if key in seen:
+            raise Refused(f"is invalid: {where} repeats {record['kernel']} on the same problem")
+        seen.add(key)
+        if "time_ms" in record:
+            time = record["time_ms"]
+            if not time["min"] <= time["p10"] <= time["median"] <= time["p90"]:
+                raise Refused(f"is invalid: {where}.time_ms is out of order (min <= p10 <= median <= p90)")
+            if time["launches"] > data["protocol"]["iterations"]:
+                raise Refused(f"is invalid: {where}.time_ms.launches is more than protocol.iterations")
+            if not record["kernel"].startswith("ceiling/"):
+                _, _, batch, heads, seq_len, head_dim = key
+                expected = 4 * batch * heads * seq_len**2 * head_dim / (time["median"] * 1e-3) / 1e12
+                if not math.isclose(record["tflops"], expected, rel_tol=0.01):
+                    raise Refused(f"is invalid: {where}.tflops is {record['tflops']:g}, the median says {expected:g}")
+        error = record.get("error")
+        if error and record["status"] == "passed" and not error["rel"] <= error["tolerance"]:
+            raise Refused(f"is invalid: {where} passed with an error over its tolerance")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="results file (JSON)")
+    files = parser.parse_args().files
+    jsonschema = need("jsonschema")
+    bad = 0
+    for name in files:
+        try:
+            data = read_results(name)
+            check_schema(data, jsonschema)
+            check_sense(data)
+        except Refused as problem:
+            bad += 1
+            print(f"error: {name} {problem}", file=sys.stderr)
+        else:
+            count = len(data["records"])
+            print(f"{name}: valid, {count} record{'s' if count != 1 else ''}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
