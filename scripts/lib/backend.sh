@@ -98,7 +98,7 @@ choose_backend() {
     use_cuda wheels "${why:-asked for}"
     return
   fi
-  why="${why:+$why and }driver $GPU_DRIVER is older than $WHEELS_MIN_DRIVER, which the compiler from Python wheels needs"
+  why="${why:+$why and }driver $GPU_DRIVER is older than the $WHEELS_MIN_DRIVER that the wheels' CUDA needs"
   [[ $wish == cuda ]] && die 3 "$why"
   note "$why, so the emulator is used"
   use_emulator "$why"

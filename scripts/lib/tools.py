@@ -10,6 +10,10 @@ SCHEMA = ROOT / "bench" / "schema.json"
 SCHEMA_VERSION = 1
 
 
+# Top-level folders that hold nothing of the repository's own.
+NOT_OURS = {"build", "bundle", "results", "shared"}
+
+
 class Refused(Exception):
     """One sentence that says what is wrong with a file."""
 
@@ -17,6 +21,19 @@ class Refused(Exception):
 def fail(sentence, code=2):
     print(f"error: {sentence}", file=sys.stderr)
     raise SystemExit(code)
+
+
+def relative(path):
+    """The path as seen from the checkout, if it lies in it."""
+    path = Path(path).resolve()
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+
+
+def markdown_files():
+    for folder, folders, names in os.walk(ROOT):
+        top = Path(folder) == ROOT
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and not (top and f in NOT_OURS))
+        yield from (Path(folder) / name for name in sorted(names) if name.endswith(".md"))
 
 
 def need(module):
