@@ -1,0 +1,33 @@
+# The CUDA compiler and the architectures it compiles for.
+
+# Which architectures: as asked for; else those of the GPUs present. Never CMake's "native", which
+# cannot say 90a: Hopper's own instructions (wgmma, setmaxnreg) exist in sm_90a code only.
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+    OUTPUT_VARIABLE capabilities ERROR_QUIET RESULT_VARIABLE failed OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(failed)
+    message(FATAL_ERROR "No GPU answers nvidia-smi: name the architectures, for example "
+                        "-DCMAKE_CUDA_ARCHITECTURES='80-real;90a-real', or use the preset cuda-all.")
+  endif()
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]+" capabilities "${capabilities}")
+  foreach(capability ${capabilities})
+    string(REPLACE "." "" architecture ${capability})
+    if(architecture EQUAL 90 OR architecture GREATER_EQUAL 100)
+      string(APPEND architecture "a")
+    endif()
+    list(APPEND architectures ${architecture}-real)
+  endforeach()
+  list(REMOVE_DUPLICATES architectures)
+  set(CMAKE_CUDA_ARCHITECTURES ${architectures} CACHE STRING "Compiled for these GPUs")
+endif()
+message(STATUS "CUDA architectures: ${CMAKE_CUDA_ARCHITECTURES}")
+
+enable_language(CUDA)
+if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.8)
+  message(FATAL_ERROR "nvcc 12.8 or later is needed, found ${CMAKE_CUDA_COMPILER_VERSION}; "
+                      "scripts/run.sh --toolkit wheels brings its own.")
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+find_package(CUDAToolkit REQUIRED)

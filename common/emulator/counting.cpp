@@ -1,0 +1,130 @@
+// From the accesses of single lanes to the requests of a warp, and from those to sectors and wavefronts.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <map>
+
+#include "common/emulator/lane.h"
+#include "common/emulator/wavefronts.h"
+
+namespace emu {
+namespace {
+
+using Request = std::array<const MemoryAccess*, kWarpSize>;  // null: the lane takes no part
+
+// 32-byte sectors of global memory that a request touches.
+uint64_t sectors(const Request& request) {
+  std::array<uintptr_t, kWarpSize * 2> found;  // an access of 16 bytes touches one or, misaligned, two
+  size_t count = 0;
+  for (const MemoryAccess* access : request) {
+    if (!access) continue;
+    for (uintptr_t sector = access->address / 32; sector <= (access->address + access->bytes - 1) / 32;
+         sector++) {
+      const auto end = found.begin() + std::ptrdiff_t(count);
+      if (count < found.size() && std::find(found.begin(), end, sector) == end) found[count++] = sector;
+    }
+  }
+  return count;
+}
+
+void count_request(Cta& cta, const Request& request) {
+  const MemoryAccess& any = **std::find_if(request.begin(), request.end(), [](auto* a) { return a; });
+  Counters& counters = cta.counters;
+  const uintptr_t shared = uintptr_t(cta.shared);
+  if (any.address >= shared && any.address < shared + cta.shared_bytes) {
+    std::array<uint32_t, kWarpSize> offsets{};
+    uint32_t active = 0;
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      if (!request[size_t(lane)]) continue;
+      active |= 1u << lane;
+      offsets[size_t(lane)] = uint32_t(request[size_t(lane)]->address - shared);
+    }
+    const Wavefronts wavefronts = shared_wavefronts(offsets, active, any.bytes);
+    counters.shared_requests++;
+    counters.shared_wavefronts += wavefronts.actual;
+    counters.shared_wavefronts_ideal += wavefronts.ideal;
+  } else {
+    counters.global_requests++;
+    counters.global_sectors += sectors(request);
+    for (const MemoryAccess* access : request) counters.global_bytes += access ? access->bytes : 0;
+  }
+}
+
+}  // namespace
+
+// Bank conflicts: shared memory has 32 banks of 4 bytes, successive words in successive banks. A
+// wavefront delivers one word a bank (to any number of lanes). 8- and 16-byte accesses are served a
+// half and a quarter of the warp at a time (CUDA C++ Best Practices Guide, "Shared Memory and Memory
+// Banks"), so that the lanes of a group compete only with each other.
+Wavefronts shared_wavefronts(const std::array<uint32_t, kWarpSize>& offsets, uint32_t active,
+                             uint32_t bytes) {
+  const int lanes_per_group = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
+  const uint32_t words_per_lane = std::max(1u, bytes / 4);
+  Wavefronts result;
+  for (int first = 0; first < kWarpSize; first += lanes_per_group) {
+    std::array<uint32_t, kWarpSize> words;  // distinct words of the group
+    std::array<uint32_t, kWarpSize> per_bank{};
+    size_t count = 0;
+    uint32_t most = 0;
+    for (int lane = first; lane < first + lanes_per_group; lane++) {
+      if (!(active >> lane & 1)) continue;
+      for (uint32_t k = 0; k < words_per_lane; k++) {
+        const uint32_t word = offsets[size_t(lane)] / 4 + k;
+        const auto end = words.begin() + std::ptrdiff_t(count);
+        if (std::find(words.begin(), end, word) != end) continue;
+        if (count < words.size()) words[count++] = word;
+        most = std::max(most, ++per_bank[word % 32]);
+      }
+    }
+    result.actual += most;
+    result.ideal += most > 0;
+  }
+  return result;
+}
+
+void count_accesses(Warp& warp, uint32_t mask) {
+  Cta& cta = *warp.lanes[0].cta;
+  const int lanes = std::min(kWarpSize, int(cta.lanes.size()) - warp.index * kWarpSize);
+
+  // Usually all lanes have done the same: the same instructions in the same order.
+  const std::vector<MemoryAccess>* first = nullptr;
+  bool same = true;
+  for (int lane = 0; lane < lanes; lane++) {
+    if (!(mask >> lane & 1)) continue;
+    const auto& accesses = warp.lanes[lane].accesses;
+    if (!first) {
+      first = &accesses;
+    } else {
+      same = same && std::equal(accesses.begin(), accesses.end(), first->begin(), first->end(),
+                                [](const MemoryAccess& a, const MemoryAccess& b) {
+                                  return a.program_counter == b.program_counter;
+                                });
+    }
+  }
+  if (!first) return;
+  if (same) {
+    for (size_t i = 0; i < first->size(); i++) {
+      Request request{};
+      for (int lane = 0; lane < lanes; lane++) {
+        if (mask >> lane & 1) request[size_t(lane)] = &warp.lanes[lane].accesses[i];
+      }
+      count_request(cta, request);
+    }
+  } else {
+    // Diverged: the n-th execution of an instruction by each lane is one request.
+    std::map<std::pair<uintptr_t, int>, Request> requests;
+    for (int lane = 0; lane < lanes; lane++) {
+      if (!(mask >> lane & 1)) continue;
+      std::map<uintptr_t, int> executions;
+      for (const MemoryAccess& access : warp.lanes[lane].accesses) {
+        requests[{access.program_counter, executions[access.program_counter]++}][size_t(lane)] = &access;
+      }
+    }
+    for (const auto& entry : requests) count_request(cta, entry.second);
+  }
+  for (int lane = 0; lane < lanes; lane++) {
+    if (mask >> lane & 1) warp.lanes[lane].accesses.clear();
+  }
+}
+
+}  // namespace emu

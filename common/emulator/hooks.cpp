@@ -1,0 +1,95 @@
+// The checked build's view of a kernel's plain loads and stores.
+//
+// Kernel sources are compiled with -fsanitize=thread, which makes the compiler call __tsan_readN or
+// __tsan_writeN before every access to memory. libtsan is not linked: these are our answers. They see
+// every access that is still an access after optimisation, which is what a GPU would execute too;
+// what lives in registers on a GPU lives on the lane's stack here and is left out.
+#include <cstring>
+
+#include "common/emulator/lane.h"
+#include "common/emulator/launch.h"
+#include "common/emulator/memory.h"
+
+namespace {
+
+using emu::current_lane;
+using emu::Lane;
+
+void observe(const void* pointer, size_t bytes, const char* verb, void* return_address) {
+  Lane* const lane = current_lane;
+  if (!lane) return;
+  const uintptr_t address = uintptr_t(pointer);
+  if (address >= lane->stack_low && address < lane->stack_high) return;  // registers, local memory
+  const emu::Cta& cta = *lane->cta;
+  const uintptr_t shared = uintptr_t(cta.shared);
+  const bool in_shared = address >= shared && address < shared + cta.shared_bytes;
+  if (!in_shared && !emu::inside_global(address)) {
+    if (const std::string outside = emu::describe_outside(address, bytes); !outside.empty()) {
+      emu::fail("%s: %s of %zu bytes %s", emu::symbolise(uintptr_t(return_address) - 1).c_str(), verb, bytes,
+                outside.c_str());
+    }
+    return;  // the emulator's own state
+  }
+  if (address % bytes != 0) {
+    emu::fail("%s: %s of %zu bytes at an address that is not a multiple of %zu",
+              emu::symbolise(uintptr_t(return_address) - 1).c_str(), verb, bytes, bytes);
+  }
+  lane->accesses.push_back({uintptr_t(return_address), address, uint32_t(bytes)});
+}
+
+// A copy or fill that the compiler left to the C library: as the GPU would do it, 16 bytes at a time.
+void observe_range(const void* pointer, size_t bytes, const char* verb, void* return_address) {
+  const auto* at = static_cast<const uint8_t*>(pointer);
+  while (bytes > 0) {
+    size_t piece = 16;
+    while (piece > bytes || uintptr_t(at) % piece != 0) piece /= 2;
+    observe(at, piece, verb, return_address);
+    at += piece;
+    bytes -= piece;
+  }
+}
+
+}  // namespace
+
+namespace emu {
+bool is_checked() { return true; }
+}  // namespace emu
+
+#define FA_HOOKS(bytes)                                                                            \
+  void __tsan_read##bytes(void* p) { observe(p, bytes, "load", __builtin_return_address(0)); }     \
+  void __tsan_write##bytes(void* p) { observe(p, bytes, "store", __builtin_return_address(0)); }   \
+  void __tsan_unaligned_read##bytes(void* p) {                                                     \
+    observe(p, bytes, "load", __builtin_return_address(0));                                        \
+  }                                                                                                \
+  void __tsan_unaligned_write##bytes(void* p) {                                                    \
+    observe(p, bytes, "store", __builtin_return_address(0));                                       \
+  }
+
+extern "C" {
+FA_HOOKS(1)
+FA_HOOKS(2)
+FA_HOOKS(4)
+FA_HOOKS(8)
+FA_HOOKS(16)
+void __tsan_read_range(void* p, size_t n) { observe_range(p, n, "load", __builtin_return_address(0)); }
+void __tsan_write_range(void* p, size_t n) { observe_range(p, n, "store", __builtin_return_address(0)); }
+void* __tsan_memcpy(void* to, const void* from, size_t n) {
+  observe_range(from, n, "load", __builtin_return_address(0));
+  observe_range(to, n, "store", __builtin_return_address(0));
+  return memcpy(to, from, n);
+}
+void* __tsan_memmove(void* to, const void* from, size_t n) {
+  observe_range(from, n, "load", __builtin_return_address(0));
+  observe_range(to, n, "store", __builtin_return_address(0));
+  return memmove(to, from, n);
+}
+void* __tsan_memset(void* to, int value, size_t n) {
+  observe_range(to, n, "store", __builtin_return_address(0));
+  return memset(to, value, n);
+}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_init() {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+}

@@ -1,0 +1,5 @@
+// Stands in for CUDA's header of this name when there is no CUDA: the emulator.
+#pragma once
+#include "common/emulator/half_types.h"
+#include "common/emulator/intrinsics.h"
+#include "common/emulator/launch.h"

@@ -1,0 +1,135 @@
+// The state of the emulated machine: lanes (threads), warps and the CTA they form.
+//
+// Every lane is a fiber: a stack of its own, switched in user space. One OS thread runs one CTA at a
+// time; its lanes take turns and a lane runs until it has to wait for others. Nothing here needs a
+// lock, and the order of events depends on the kernel alone, never on the machine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/emulator/counters.h"
+#include "common/emulator/vector_types.h"
+
+namespace emu {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr uint32_t kFullMask = 0xffffffffu;
+inline constexpr int kNamedBarriers = 16;  // PTX ISA, "bar": sixteen barriers a CTA, 0 is __syncthreads
+
+// Where in the source something happened. Functions take it as a defaulted last argument, which the
+// compiler evaluates at the call: `SourceLocation where = SourceLocation::current()`.
+struct SourceLocation {
+  const char* file = "";
+  unsigned line = 0;
+  static constexpr SourceLocation current(const char* file = __builtin_FILE(),
+                                          unsigned line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
+struct Cta;
+struct Warp;
+
+// A plain load or store by one lane, remembered until its warp next meets (checked build).
+struct MemoryAccess {
+  uintptr_t program_counter;
+  uintptr_t address;
+  uint32_t bytes;
+};
+
+enum class LaneState : uint8_t { kRunnable, kAtCollective, kAtBarrier, kExited };
+
+struct Lane {
+  Cta* cta = nullptr;
+  Warp* warp = nullptr;
+  uint3 thread_idx{};  // position in the CTA
+  int thread = 0;      // the same, linear: x fastest
+  int lane = 0;        // 0..31, position in the warp
+  LaneState state = LaneState::kRunnable;
+
+  // What the lane waits for, and where. Valid unless runnable.
+  const char* operation = "";
+  SourceLocation where;
+  uint32_t mask = 0;         // the lanes that a collective waits for
+  void* operands = nullptr;  // this lane's operands of the collective
+  bool executes = false;     // woken to execute the collective for all
+  int barrier = 0;           // the named barrier
+
+  std::vector<MemoryAccess> accesses;  // checked build: since the warp last met
+  uintptr_t stack_low = 0, stack_high = 0;
+};
+
+struct Warp {
+  Lane* lanes = nullptr;  // its 32 lanes (fewer in a last, partial warp)
+  int index = 0;
+  uint32_t live = 0;      // lanes that have not exited
+  uint32_t runnable = 0;  // lanes that can run now
+  void* operands[kWarpSize] = {};  // of the collective that is about to execute
+};
+
+struct NamedBarrier {
+  int arrived = 0;   // threads that have arrived in this phase
+  int expected = 0;  // threads that complete it; 0: all live threads of the CTA
+};
+
+struct Cta {
+  uint3 block_idx{};
+  dim3 block_dim, grid_dim;
+  std::vector<Lane> lanes;
+  std::vector<Warp> warps;
+  NamedBarrier barriers[kNamedBarriers];
+  int live = 0;            // lanes that have not exited
+  int current_warp = 0;    // where the scheduler last found a runnable lane
+  uint8_t* shared = nullptr;
+  size_t shared_bytes = 0;
+  const char* kernel = "";
+  std::string failure;  // the first error: ends the launch
+  Counters counters;
+};
+
+// The lane that this OS thread is running, null outside a kernel. The debug build has one OS thread
+// and an ordinary variable, which a debugger can always read.
+#ifdef FA_EMULATOR_DEBUG
+extern Lane* current_lane;
+#else
+extern constinit thread_local Lane* current_lane;
+#endif
+
+// ---- the scheduler's interface to the instructions (scheduler.cpp) ---------------------------------
+
+// Parks the current lane and runs others until someone makes it runnable again.
+void wait_until_runnable();
+
+// Ends the launch with an error: printf-style message, completed by the thread it happened in.
+[[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+// A warp-collective instruction. Every lane named in `mask` calls it with its own operands; the last
+// one to arrive gets the operands of all (indexed by lane) and must execute the instruction on their
+// behalf and then call finish_collective; everyone else gets null once that has happened.
+void** begin_collective(uint32_t mask, const char* operation, void* operands, SourceLocation where);
+void finish_collective(uint32_t mask);
+
+template <typename Operands, typename Execute>
+void warp_collective(uint32_t mask, const char* operation, Operands& mine, SourceLocation where,
+                     Execute&& execute) {
+  if (void** all = begin_collective(mask, operation, &mine, where)) {
+    execute(reinterpret_cast<Operands**>(all));
+    finish_collective(mask);
+  }
+}
+
+// Named barriers: `expected` threads, 0 for every live thread of the CTA.
+void barrier_sync(int barrier, int expected, const char* operation, SourceLocation where);
+void barrier_arrive(int barrier, int expected, const char* operation, SourceLocation where);
+
+// Checked build: hands the accesses that the lanes in `mask` have logged to the counters.
+void count_accesses(Warp& warp, uint32_t mask);
+
+// For a debugger: `break 02_online_softmax.cu:150 if emu::at(37, 0)` stops one thread of one CTA,
+// `print emu::where()` tells which one is running.
+bool at(int thread, unsigned block_x, unsigned block_y = 0);
+const char* where();
+
+}  // namespace emu

@@ -1,0 +1,34 @@
+// Running a kernel on the emulator.
+#pragma once
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+#include "common/emulator/counters.h"
+#include "common/emulator/vector_types.h"
+
+namespace emu {
+
+// A launch that could not end well: deadlock, access outside memory, misuse of a barrier.
+struct LaunchError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct Options {
+  int os_threads = 0;  // that CTAs are spread over; 0: one a core
+};
+Options& options();
+
+// True if this is the build that watches every load and store of the kernels.
+bool is_checked();
+
+// Runs `body` once for every thread of the grid, with `shared_bytes` of shared memory a CTA (poisoned
+// with NaN). Returns when all CTAs have ended. Throws LaunchError; the other CTAs are then abandoned.
+void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+            const std::function<void()>& body);
+
+// What the launches since the last call did.
+Counters take_counters();
+
+}  // namespace emu

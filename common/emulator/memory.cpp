@@ -1,0 +1,176 @@
+#include "common/emulator/memory.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/stacktrace/frame.hpp>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "common/emulator/lane.h"
+#include "common/emulator/launch.h"
+
+namespace emu {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kGuard = 64 * 1024;  // untouchable bytes on either side: catches far misses too
+
+struct Region {
+  uintptr_t low, high;    // with the guards
+  uintptr_t begin, end;   // the block itself
+  const std::string* name;
+};
+
+// Read by every thread of a launch, changed only between launches.
+std::vector<Region> regions;
+
+const Region* find_region(uintptr_t address) {
+  for (const Region& region : regions) {
+    if (address >= region.low && address < region.high) return &region;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+GuardedMemory::GuardedMemory(std::string name, size_t bytes, size_t alignment)
+    : name_(std::move(name)), bytes_(bytes) {
+  const size_t pages = (bytes + alignment + kPage - 1) / kPage * kPage;
+  mapping_bytes_ = pages + 2 * kGuard;
+  mapping_ = static_cast<uint8_t*>(mmap(nullptr, mapping_bytes_, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  if (mapping_ == MAP_FAILED) {
+    throw LaunchError("the emulator could not get " + std::to_string(bytes) + " bytes of memory for " + name_);
+  }
+  mprotect(mapping_, kGuard, PROT_NONE);
+  mprotect(mapping_ + kGuard + pages, kGuard, PROT_NONE);
+  // As close to the upper guard as the alignment allows.
+  data_ = mapping_ + kGuard + (pages - bytes) / alignment * alignment;
+  poison();
+  regions.push_back({uintptr_t(mapping_), uintptr_t(mapping_) + mapping_bytes_, uintptr_t(data_),
+                     uintptr_t(data_) + bytes_, &name_});
+}
+
+GuardedMemory::~GuardedMemory() {
+  std::erase_if(regions, [&](const Region& region) { return region.name == &name_; });
+  munmap(mapping_, mapping_bytes_);
+}
+
+void GuardedMemory::poison() {
+  memset(mapping_ + kGuard, kPoison, mapping_bytes_ - 2 * kGuard);
+}
+
+ptrdiff_t GuardedMemory::overwritten() const {
+  const uint8_t* const low = mapping_ + kGuard;
+  const uint8_t* const end = data_ + bytes_;
+  const uint8_t* const high = mapping_ + mapping_bytes_ - kGuard;
+  const auto changed = [](uint8_t byte) { return byte != kPoison; };
+  if (const auto at = std::find_if(end, high, changed); at != high) return at - data_;
+  for (const uint8_t* at = data_; at-- > low;) {
+    if (changed(*at)) return at - data_;
+  }
+  return 0;
+}
+
+std::string describe_outside(uintptr_t address, size_t bytes) {
+  const Region* region = find_region(address);
+  if (!region || (address >= region->begin && address + bytes <= region->end)) return "";
+  char text[256];
+  if (address >= region->begin) {
+    snprintf(text, sizeof text, "%zu bytes past the end of %s (%zu bytes)", size_t(address - std::min(address, region->end)),
+             region->name->c_str(), size_t(region->end - region->begin));
+  } else {
+    snprintf(text, sizeof text, "%zu bytes before the start of %s (%zu bytes)",
+             size_t(region->begin - address), region->name->c_str(), size_t(region->end - region->begin));
+  }
+  return text;
+}
+
+bool inside_global(uintptr_t address) {
+  for (const Region& region : regions) {
+    if (address >= region.begin && address < region.end) return true;
+  }
+  return false;
+}
+
+std::string symbolise(uintptr_t program_counter) {
+  const boost::stacktrace::frame frame(reinterpret_cast<void*>(program_counter));
+  const std::string file = frame.source_file();
+  if (file.empty()) return "?";
+  // Relative to the repository: everything up to its last folder name that we know is cut off.
+  for (const char* folder : {"/kernels/", "/common/", "/tests/"}) {
+    if (const size_t at = file.rfind(folder); at != std::string::npos) {
+      return file.substr(at + 1) + ":" + std::to_string(frame.source_line());
+    }
+  }
+  return file + ":" + std::to_string(frame.source_line());
+}
+
+// ---- accesses that hit a guard -----------------------------------------------------------------------
+namespace {
+
+struct sigaction previous_action;
+
+uintptr_t program_counter_of(const void* context) {
+  const auto* const machine = static_cast<const ucontext_t*>(context);
+#if defined(__x86_64__)
+  return uintptr_t(machine->uc_mcontext.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  return uintptr_t(machine->uc_mcontext.pc);
+#else
+  return 0;
+#endif
+}
+
+// The process ends here, so what is not safe in other signal handlers is tolerable: at worst the
+// message is lost.
+void on_fault(int signal, siginfo_t* info, void* context) {
+  const uintptr_t address = uintptr_t(info->si_addr);
+  const Lane* const lane = current_lane;
+  std::string what;
+  if (lane && address < lane->stack_low && address + kPage >= lane->stack_low) {
+    what = "the thread's stack (its local memory) is full";
+  } else if (const std::string outside = describe_outside(address, 1); lane && !outside.empty()) {
+    what = "accesses memory " + outside;
+  }
+  if (what.empty()) {  // not ours: the default, or whatever was installed before
+    sigaction(signal, &previous_action, nullptr);
+    return;
+  }
+  const std::string at = symbolise(program_counter_of(context));
+  char text[1024];
+  const int length = snprintf(text, sizeof text, "error: %s, CTA (%u,%u,%u), thread %d (warp %d lane %d), %s: %s\n",
+                              lane->cta->kernel, lane->cta->block_idx.x, lane->cta->block_idx.y,
+                              lane->cta->block_idx.z, lane->thread, lane->warp->index, lane->lane, at.c_str(),
+                              what.c_str());
+  if (write(STDERR_FILENO, text, size_t(std::min<int>(length, sizeof text - 1))) < 0) _exit(4);
+  _exit(3);
+}
+
+}  // namespace
+
+void install_fault_handler() {
+  // The handler needs a stack of its own: the faulting one may be full.
+  thread_local std::vector<uint8_t> stack;
+  if (!stack.empty()) return;
+  stack.resize(256 * 1024);
+  stack_t alternate{};
+  alternate.ss_sp = stack.data();
+  alternate.ss_size = stack.size();
+  sigaltstack(&alternate, nullptr);
+  static std::once_flag once;
+  std::call_once(once, [] {
+    struct sigaction action {};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaction(SIGSEGV, &action, &previous_action);
+  });
+}
+
+}  // namespace emu

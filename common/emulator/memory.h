@@ -1,0 +1,53 @@
+// Memory whose edges are watched: global buffers and the CTA's shared memory.
+//
+// A region ends right before pages that nobody may touch, so that an access past its end stops the
+// program there and then. The space between is filled with a pattern and checked.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace emu {
+
+inline constexpr uint8_t kPoison = 0xff;  // a NaN in fp16, bf16 and fp32, whatever the alignment
+
+// A watched block of `bytes` bytes, poisoned. `alignment` is a power of two, at most a page.
+class GuardedMemory {
+ public:
+  GuardedMemory(std::string name, size_t bytes, size_t alignment);
+  ~GuardedMemory();
+  GuardedMemory(const GuardedMemory&) = delete;
+  GuardedMemory& operator=(const GuardedMemory&) = delete;
+
+  uint8_t* data() const { return data_; }
+  size_t size() const { return bytes_; }
+  const std::string& name() const { return name_; }
+  void poison();
+
+  // Offset of the first byte outside the block that was overwritten, relative to data(); 0 if none.
+  // (What lies beyond the pattern is protected and cannot be overwritten.)
+  std::ptrdiff_t overwritten() const;
+
+ private:
+  std::string name_;
+  size_t bytes_;
+  uint8_t* mapping_;
+  size_t mapping_bytes_;
+  uint8_t* data_;
+};
+
+// If `address` lies in a region or in the guards around it, describes the access in one sentence
+// ("16 bytes past the end of global buffer O (65536 bytes)"); empty if it is inside or elsewhere.
+std::string describe_outside(uintptr_t address, size_t bytes);
+
+// True if `address` lies inside a global buffer (used by the checked build's counters).
+bool inside_global(uintptr_t address);
+
+// The registered regions that are not the shared memory of a CTA are named "global buffer ...".
+std::string symbolise(uintptr_t program_counter);  // "file:line" of an instruction, or "?"
+
+// Makes an access to a guard page end the program with a sentence that names thread and region.
+void install_fault_handler();
+
+}  // namespace emu

@@ -1,0 +1,482 @@
+// Fibers, barriers, warp collectives and the launch: the emulator's engine.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <boost/context/fiber.hpp>
+#include <boost/context/preallocated.hpp>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "common/emulator/intrinsics.h"
+#include "common/emulator/launch.h"
+#include "common/emulator/memory.h"
+
+namespace emu {
+
+using boost::context::fiber;
+
+#ifdef FA_EMULATOR_DEBUG
+Lane* current_lane = nullptr;
+#define FA_PER_OS_THREAD
+#else
+constinit thread_local Lane* current_lane = nullptr;
+#define FA_PER_OS_THREAD thread_local
+#endif
+
+Options& options() {
+  static Options instance;
+  return instance;
+}
+
+namespace {
+
+// ---- stacks ----------------------------------------------------------------------------------------
+#if defined(__SANITIZE_THREAD__) || defined(FA_EMULATOR_DEBUG) || !defined(__OPTIMIZE__)
+constexpr size_t kStackBytes = 256 * 1024;
+#else
+constexpr size_t kStackBytes = 128 * 1024;
+#endif
+constexpr size_t kGuardBytes = 4096;
+
+// One stack a lane, each above a page that nobody may touch; kept from CTA to CTA.
+class Stacks {
+ public:
+  explicit Stacks(size_t lanes) : bytes_(lanes * kStride) {
+    base_ = static_cast<uint8_t*>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (base_ == MAP_FAILED) throw LaunchError("the emulator could not get memory for its threads");
+    for (size_t lane = 0; lane < lanes; lane++) mprotect(base_ + lane * kStride, kGuardBytes, PROT_NONE);
+  }
+  ~Stacks() { munmap(base_, bytes_); }
+  Stacks(const Stacks&) = delete;
+  Stacks& operator=(const Stacks&) = delete;
+
+  uint8_t* low(size_t lane) const { return base_ + lane * kStride + kGuardBytes; }
+  // Tops are staggered, or the 32 stacks of a warp would compete for the same sets of the CPU's cache.
+  uint8_t* high(size_t lane) const { return low(lane) + kStackBytes - (lane % 32) * 192; }
+
+ private:
+  static constexpr size_t kStride = kStackBytes + kGuardBytes;
+  uint8_t* base_;
+  size_t bytes_;
+};
+
+// The stacks belong to Stacks; a fiber that ends has nothing to free.
+struct KeepStack {
+  void deallocate(boost::context::stack_context&) const noexcept {}
+};
+
+// ---- the machine -----------------------------------------------------------------------------------
+// What one OS thread needs to run CTAs one after the other.
+struct Machine {
+  Machine(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel_body);
+
+  GuardedMemory shared;
+  Stacks stacks;
+  Cta cta;
+  std::vector<fiber> fibers;  // one a lane; empty for the lane that runs and for those that ended
+  fiber host;                 // the OS thread, while lanes run
+  const std::function<void()>& body;
+};
+
+Machine::Machine(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+                 const std::function<void()>& kernel_body)
+    : shared("shared memory", shared_bytes, 1024),
+      stacks(size_t(block.x) * block.y * block.z),
+      fibers(size_t(block.x) * block.y * block.z),
+      body(kernel_body) {
+  cta.kernel = kernel;
+  cta.block_dim = block;
+  cta.grid_dim = grid;
+  cta.shared = shared.data();
+  cta.shared_bytes = shared_bytes;
+  cta.lanes.resize(fibers.size());
+  cta.warps.resize((fibers.size() + kWarpSize - 1) / kWarpSize);
+  for (size_t i = 0; i < cta.warps.size(); i++) {
+    cta.warps[i].index = int(i);
+    cta.warps[i].lanes = &cta.lanes[i * kWarpSize];
+  }
+  for (unsigned i = 0; i < cta.lanes.size(); i++) {
+    Lane& lane = cta.lanes[i];
+    lane.cta = &cta;
+    lane.warp = &cta.warps[i / kWarpSize];
+    lane.thread = int(i);
+    lane.lane = int(i % kWarpSize);
+    lane.thread_idx = {i % block.x, i / block.x % block.y, i / block.x / block.y};
+    lane.stack_low = uintptr_t(stacks.low(i));
+    lane.stack_high = lane.stack_low + kStackBytes;
+  }
+}
+
+// ---- fibers ----------------------------------------------------------------------------------------
+FA_PER_OS_THREAD Machine* machine = nullptr;
+FA_PER_OS_THREAD fiber* left_behind = nullptr;  // where the fiber that was switched away from belongs
+
+fiber& fiber_of(const Lane& lane) { return machine->fibers[size_t(lane.thread)]; }
+
+// Continues in `target` and comes back when somebody switches to the caller, whose own continuation is
+// kept in `here`. Switching hands the caller's continuation to whoever runs next: they put it there.
+void switch_to(fiber& target, fiber& here) {
+  left_behind = &here;
+  fiber previous = std::move(target).resume();
+  *left_behind = std::move(previous);
+}
+
+void switch_to_lane(Lane& next, fiber& here) {
+  current_lane = &next;
+  switch_to(fiber_of(next), here);
+}
+
+// ---- choosing who runs -----------------------------------------------------------------------------
+// Round robin: first the other lanes of the same warp, then the next warp.
+Lane* pick(Cta& cta, const Lane* last) {
+  const int warp_count = int(cta.warps.size());
+  for (int i = 0; i < warp_count; i++) {
+    Warp& warp = cta.warps[size_t((cta.current_warp + i) % warp_count)];
+    if (!warp.runnable) continue;
+    cta.current_warp = warp.index;
+    const uint32_t after = last && last->warp == &warp && last->lane < 31
+                               ? warp.runnable & (kFullMask << (last->lane + 1))
+                               : 0;
+    return &warp.lanes[std::countr_zero(after ? after : warp.runnable)];
+  }
+  return nullptr;
+}
+
+std::string describe_wait(const Lane& lane) {
+  char text[256];
+  if (lane.state == LaneState::kExited) return "has exited";
+  if (lane.state == LaneState::kRunnable) return "can run";
+  if (lane.state == LaneState::kAtBarrier) {
+    const NamedBarrier& barrier = lane.cta->barriers[lane.barrier];
+    const int expected = barrier.expected ? barrier.expected : lane.cta->live;
+    snprintf(text, sizeof text, "waits in %s at %s:%u (barrier %d: %d of %d threads have arrived)",
+             lane.operation, lane.where.file, lane.where.line, lane.barrier, barrier.arrived, expected);
+  } else {
+    snprintf(text, sizeof text, "waits in %s at %s:%u (for the lanes 0x%08x of its warp)",
+             lane.operation, lane.where.file, lane.where.line, lane.mask);
+  }
+  return text;
+}
+
+// Who waits where, lanes that do the same in one line.
+std::string describe_all(const Cta& cta) {
+  std::string text;
+  for (const Warp& warp : cta.warps) {
+    const int count = std::min(kWarpSize, int(cta.lanes.size()) - warp.index * kWarpSize);
+    for (int first = 0; first < count;) {
+      const std::string what = describe_wait(warp.lanes[first]);
+      int last = first;
+      while (last + 1 < count && describe_wait(warp.lanes[last + 1]) == what) last++;
+      char lanes[64];
+      if (first == last) {
+        snprintf(lanes, sizeof lanes, "\n  warp %d lane %d: ", warp.index, first);
+      } else {
+        snprintf(lanes, sizeof lanes, "\n  warp %d lanes %d-%d: ", warp.index, first, last);
+      }
+      text += lanes + what;
+      first = last + 1;
+    }
+  }
+  return text;
+}
+
+std::string cta_name(const Cta& cta) {
+  char text[192];
+  snprintf(text, sizeof text, "%s, CTA (%u,%u,%u)", cta.kernel, cta.block_idx.x, cta.block_idx.y,
+           cta.block_idx.z);
+  return text;
+}
+
+// Leaves the lanes as they are and returns to the host, which destroys them.
+[[noreturn]] void abandon(Lane& me) {
+  current_lane = nullptr;
+  switch_to(machine->host, fiber_of(me));
+  std::terminate();  // not reached: the fiber is unwound where it stands
+}
+
+// Runs somebody else; `here` keeps the caller. If nobody can run and some have not ended: a deadlock.
+Lane* next_lane(Lane& me) {
+  Cta& cta = *me.cta;
+  if (Lane* next = pick(cta, &me)) return next;
+  if (cta.live > 0 && cta.failure.empty()) {
+    cta.failure = "deadlock in " + cta_name(cta) + ": no thread can run" + describe_all(cta);
+  }
+  return nullptr;
+}
+
+void make_runnable(Lane& lane) {
+  lane.state = LaneState::kRunnable;
+  lane.warp->runnable |= 1u << lane.lane;
+}
+
+// A collective is complete when every lane of its mask that still lives has arrived.
+bool collective_complete(const Warp& warp, uint32_t mask) {
+  for (uint32_t rest = mask & warp.live; rest; rest &= rest - 1) {
+    if (warp.lanes[std::countr_zero(rest)].state != LaneState::kAtCollective) return false;
+  }
+  return true;
+}
+
+void complete_barrier_if_all_arrived(Cta& cta, int index) {
+  NamedBarrier& barrier = cta.barriers[index];
+  const int expected = barrier.expected ? barrier.expected : cta.live;
+  if (barrier.arrived == 0 || barrier.arrived < expected) return;
+  barrier = NamedBarrier{};
+  for (Lane& lane : cta.lanes) {
+    if (lane.state == LaneState::kAtBarrier && lane.barrier == index) make_runnable(lane);
+  }
+}
+
+// The end of a lane: whoever waited for it need not wait any longer.
+void lane_exit(Lane& me) {
+  Cta& cta = *me.cta;
+  Warp& warp = *me.warp;
+  me.state = LaneState::kExited;
+  warp.live &= ~(1u << me.lane);
+  warp.runnable &= ~(1u << me.lane);
+  cta.live--;
+  if (is_checked() && !warp.live) count_accesses(warp, kFullMask);
+  if (cta.barriers[0].expected == 0) complete_barrier_if_all_arrived(cta, 0);
+  for (uint32_t rest = warp.live; rest; rest &= rest - 1) {
+    Lane& other = warp.lanes[std::countr_zero(rest)];
+    if (other.state == LaneState::kAtCollective && (other.mask >> me.lane & 1) &&
+        collective_complete(warp, other.mask)) {
+      other.executes = true;
+      make_runnable(other);
+      break;
+    }
+  }
+}
+
+fiber lane_main(Lane& me, fiber&& from) {
+  *left_behind = std::move(from);
+  machine->body();
+  lane_exit(me);
+  Lane* next = next_lane(me);
+  left_behind = &fiber_of(me);  // receives an empty continuation: this fiber is over
+  current_lane = next;
+  return next ? std::move(fiber_of(*next)) : std::move(machine->host);
+}
+
+// ---- one CTA ---------------------------------------------------------------------------------------
+void run_cta(Machine& self) {
+  Cta& cta = self.cta;
+  self.shared.poison();
+  cta.live = int(cta.lanes.size());
+  cta.current_warp = 0;
+  for (NamedBarrier& barrier : cta.barriers) barrier = NamedBarrier{};
+  for (size_t i = 0; i < cta.lanes.size(); i++) {
+    Lane& lane = cta.lanes[i];
+    lane.state = LaneState::kRunnable;
+    lane.executes = false;
+    lane.accesses.clear();
+    boost::context::stack_context stack;
+    stack.sp = self.stacks.high(i);
+    stack.size = size_t(self.stacks.high(i) - self.stacks.low(i));
+    self.fibers[i] = fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack),
+                           KeepStack{}, [&lane](fiber&& from) { return lane_main(lane, std::move(from)); });
+  }
+  for (Warp& warp : cta.warps) {
+    const int count = std::min(kWarpSize, int(cta.lanes.size()) - warp.index * kWarpSize);
+    warp.live = warp.runnable = kFullMask >> (kWarpSize - count);
+  }
+  switch_to_lane(cta.lanes[0], self.host);
+  current_lane = nullptr;
+  if (!cta.failure.empty()) {
+    for (fiber& each : self.fibers) each = fiber{};  // unwinds the lanes that still wait
+    throw LaunchError(cta.failure);
+  }
+  if (const ptrdiff_t at = self.shared.overwritten()) {
+    throw LaunchError(cta_name(cta) + ": wrote outside shared memory, at byte " + std::to_string(at) +
+                      " of a SharedStorage of " + std::to_string(cta.shared_bytes) + " bytes");
+  }
+}
+
+std::mutex totals_mutex;
+Counters totals;
+
+}  // namespace
+
+// ---- what instructions call --------------------------------------------------------------------------
+void wait_until_runnable() {
+  Lane& me = *current_lane;
+  me.warp->runnable &= ~(1u << me.lane);
+  Lane* next = next_lane(me);
+  if (!next) abandon(me);
+  switch_to_lane(*next, fiber_of(me));
+}
+
+void fail(const char* format, ...) {
+  char text[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  Lane& me = *current_lane;
+  char thread[64];
+  snprintf(thread, sizeof thread, ", thread %d (warp %d lane %d): ", me.thread, me.warp->index, me.lane);
+  me.cta->failure = cta_name(*me.cta) + thread + text;
+  abandon(me);
+}
+
+void** begin_collective(uint32_t mask, const char* operation, void* operands, SourceLocation where) {
+  Lane& me = *current_lane;
+  Warp& warp = *me.warp;
+  if (!(mask >> me.lane & 1)) {
+    fail("%s at %s:%u: the mask 0x%08x does not name the calling lane", operation, where.file, where.line,
+         mask);
+  }
+  for (uint32_t rest = mask & warp.live; rest; rest &= rest - 1) {
+    const Lane& other = warp.lanes[std::countr_zero(rest)];
+    if (other.state != LaneState::kAtCollective) continue;
+    if (strcmp(other.operation, operation) != 0 || other.mask != mask) {
+      fail("%s at %s:%u with mask 0x%08x, but lane %d of the same warp is in %s at %s:%u with mask 0x%08x:"
+           " the lanes that a mask names must execute the same instruction",
+           operation, where.file, where.line, mask, other.lane, other.operation, other.where.file,
+           other.where.line, other.mask);
+    }
+  }
+  me.operands = operands;
+  me.operation = operation;
+  me.where = where;
+  me.mask = mask;
+  me.state = LaneState::kAtCollective;
+  if (!collective_complete(warp, mask)) {
+    wait_until_runnable();
+    if (!me.executes) return nullptr;
+    me.executes = false;
+  }
+  for (int lane = 0; lane < kWarpSize; lane++) {
+    const bool takes_part = (mask & warp.live) >> lane & 1;
+    warp.operands[lane] = takes_part ? warp.lanes[lane].operands : nullptr;
+  }
+  if (is_checked()) count_accesses(warp, mask);
+  return warp.operands;
+}
+
+void finish_collective(uint32_t mask) {
+  Warp& warp = *current_lane->warp;
+  for (uint32_t rest = mask & warp.live; rest; rest &= rest - 1) {
+    make_runnable(warp.lanes[std::countr_zero(rest)]);
+  }
+}
+
+namespace {
+void arrive(int index, int expected, const char* operation, SourceLocation where) {
+  Lane& me = *current_lane;
+  if (index < 0 || index >= kNamedBarriers) {
+    fail("%s at %s:%u: barrier %d does not exist, a CTA has 0 to %d", operation, where.file, where.line,
+         index, kNamedBarriers - 1);
+  }
+  if (expected % kWarpSize != 0) {
+    fail("%s at %s:%u: %d threads are not a whole number of warps", operation, where.file, where.line,
+         expected);
+  }
+  NamedBarrier& barrier = me.cta->barriers[index];
+  if (barrier.arrived > 0 && barrier.expected != expected) {
+    fail("%s at %s:%u expects %d threads, but others wait at barrier %d for %d", operation, where.file,
+         where.line, expected, index, barrier.expected);
+  }
+  barrier.expected = expected;
+  barrier.arrived++;
+  if (me.lane == std::countr_zero(me.warp->live)) me.cta->counters.barriers++;
+}
+}  // namespace
+
+void barrier_sync(int index, int expected, const char* operation, SourceLocation where) {
+  Lane& me = *current_lane;
+  arrive(index, expected, operation, where);
+  me.operation = operation;
+  me.where = where;
+  me.barrier = index;
+  me.state = LaneState::kAtBarrier;
+  me.warp->runnable &= ~(1u << me.lane);
+  if (is_checked()) {
+    const bool whole_warp_waits = (me.warp->runnable & me.warp->live) == 0;
+    if (whole_warp_waits) count_accesses(*me.warp, kFullMask);
+  }
+  complete_barrier_if_all_arrived(*me.cta, index);
+  if (me.state == LaneState::kRunnable) return;
+  wait_until_runnable();
+}
+
+void barrier_arrive(int index, int expected, const char* operation, SourceLocation where) {
+  arrive(index, expected, operation, where);
+  complete_barrier_if_all_arrived(*current_lane->cta, index);
+}
+
+// ---- launch ----------------------------------------------------------------------------------------
+void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+            const std::function<void()>& body) {
+  const uint64_t ctas = uint64_t(grid.x) * grid.y * grid.z;
+  const uint64_t threads = uint64_t(block.x) * block.y * block.z;
+  if (ctas == 0 || threads == 0 || threads > 1024) {
+    throw LaunchError("a launch needs at least one CTA and 1 to 1024 threads a CTA");
+  }
+#ifdef FA_EMULATOR_DEBUG
+  const uint64_t workers = 1;
+#else
+  const uint64_t wanted =
+      options().os_threads > 0 ? uint64_t(options().os_threads) : std::thread::hardware_concurrency();
+  const uint64_t workers = std::clamp<uint64_t>(wanted, 1, ctas);
+#endif
+  std::vector<std::unique_ptr<Machine>> machines;
+  for (uint64_t i = 0; i < workers; i++) {
+    machines.push_back(std::make_unique<Machine>(kernel, grid, block, shared_bytes, body));
+  }
+
+  std::atomic<uint64_t> next_cta{0};
+  std::exception_ptr error;
+  auto run_ctas = [&](Machine& self) {
+    install_fault_handler();
+    machine = &self;
+    try {
+      for (uint64_t i; (i = next_cta++) < ctas;) {
+        self.cta.block_idx = {unsigned(i % grid.x), unsigned(i / grid.x % grid.y),
+                              unsigned(i / grid.x / grid.y)};
+        run_cta(self);
+      }
+      const std::lock_guard lock(totals_mutex);
+      totals += self.cta.counters;
+    } catch (...) {
+      next_cta = ctas;  // the others stop after the CTA they are at
+      const std::lock_guard lock(totals_mutex);
+      if (!error) error = std::current_exception();
+    }
+  };
+  std::vector<std::thread> others;
+  for (uint64_t i = 1; i < workers; i++) others.emplace_back(run_ctas, std::ref(*machines[i]));
+  run_ctas(*machines[0]);
+  for (std::thread& other : others) other.join();
+  if (error) std::rethrow_exception(error);
+}
+
+Counters take_counters() {
+  const std::lock_guard lock(totals_mutex);
+  return std::exchange(totals, Counters{});
+}
+
+bool at(int thread, unsigned block_x, unsigned block_y) {
+  return current_lane && current_lane->thread == thread && current_lane->cta->block_idx.x == block_x &&
+         current_lane->cta->block_idx.y == block_y;
+}
+
+const char* where() {
+  static char text[256];
+  if (!current_lane) return "outside a kernel";
+  const Lane& me = *current_lane;
+  snprintf(text, sizeof text, "%s: thread %d (warp %d lane %d)", cta_name(*me.cta).c_str(), me.thread,
+           me.warp->index, me.lane);
+  return text;
+}
+
+}  // namespace emu

@@ -1,0 +1,75 @@
+// The back end without a GPU: buffers are watched host memory, time is not measured.
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "common/emulator/launch.h"
+#include "common/emulator/memory.h"
+#include "common/harness/compiler.h"
+#include "common/harness/device.h"
+#include "common/harness/problem.h"
+
+namespace fa {
+namespace {
+
+int os_threads() {
+  const int chosen = emu::options().os_threads;
+  return chosen > 0 ? chosen : std::max(1, int(std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+
+bool on_gpu() { return false; }
+int device_capability() { return 0; }
+size_t device_shared_bytes() { return 227 * 1024; }  // the most of any GPU so far (9.0)
+
+nlohmann::json describe_machine() {
+  return {{"backend", "emulator"},
+          {"checked", emu::is_checked()},
+          {"cpu_threads", os_threads()},
+          {"compiler", compiler_name()}};
+}
+
+std::string machine_title() {
+  return std::string("emulator, ") + (emu::is_checked() ? "checked" : "fast") + " build, " +
+         std::to_string(os_threads()) + " threads";
+}
+
+struct Buffer::State {
+  emu::GuardedMemory memory;
+  State(std::string name, size_t bytes) : memory("global buffer " + std::move(name), bytes, 256) {}
+};
+
+Buffer::Buffer(std::string name, size_t bytes) {
+  try {
+    state_ = std::make_unique<State>(std::move(name), bytes);
+  } catch (const emu::LaunchError& error) {
+    throw BackendError(error.what());
+  }
+}
+Buffer::~Buffer() = default;
+Buffer::Buffer(Buffer&&) noexcept = default;
+Buffer& Buffer::operator=(Buffer&&) noexcept = default;
+
+void* Buffer::data() const { return state_->memory.data(); }
+size_t Buffer::size() const { return state_->memory.size(); }
+void Buffer::upload(const void* from) { memcpy(data(), from, size()); }
+void Buffer::download(void* to) const {
+  if (const ptrdiff_t at = state_->memory.overwritten()) {
+    throw BackendError("a kernel wrote outside " + state_->memory.name() + ", at byte " + std::to_string(at) +
+                       " of " + std::to_string(size()));
+  }
+  memcpy(to, data(), size());
+}
+void Buffer::poison() { state_->memory.poison(); }
+
+void synchronize() {}
+
+struct EventTimer::State {};
+EventTimer::EventTimer() = default;
+EventTimer::~EventTimer() = default;
+void EventTimer::start() {}
+void EventTimer::stop() {}
+double EventTimer::milliseconds() { throw BackendError("the emulator does not measure time"); }
+
+}  // namespace fa

@@ -1,0 +1,100 @@
+#include "common/harness/inputs.h"
+
+#include <algorithm>
+
+#include "common/emulator/float16.h"
+#include "common/harness/parallel.h"
+
+namespace fa {
+namespace {
+
+// SplitMix64 (Steele, Lea, Flood 2014) as a hash of (stream, index): any element can be computed alone,
+// so that the values depend neither on the number of threads nor on the order.
+uint64_t hash(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+// Close to N(0, 1): the sum of twelve uniform numbers less its mean (Irwin-Hall; variance 1, at most
+// 6 in magnitude). Whole numbers only until the last step, hence exact on every platform, which
+// logarithms and the standard library's normal_distribution are not.
+float normal(uint64_t stream, uint64_t index) {
+  int64_t sum = 0;
+  for (uint64_t i = 0; i < 6; i++) {
+    const uint64_t bits = hash(stream ^ hash(index * 6 + i));
+    sum += int64_t(bits >> 32) + int64_t(bits & 0xffffffffu);
+  }
+  return float(double(sum - 6 * ((int64_t(1) << 32) - 1)) * 0x1p-32);
+}
+
+// +1 or -1.
+float sign(uint64_t stream, uint64_t index) { return hash(stream ^ hash(index)) & 1 ? 1.0f : -1.0f; }
+
+}  // namespace
+
+float to_float(uint16_t bits, Dtype dtype) {
+  return dtype == Dtype::kFp16 ? emu::fp16_to_float(bits) : emu::bf16_to_float(bits);
+}
+
+uint16_t from_float(float value, Dtype dtype) {
+  return dtype == Dtype::kFp16 ? emu::float_to_fp16(value) : emu::float_to_bf16(value);
+}
+
+const std::vector<std::string>& input_names() {
+  static const std::vector<std::string> names = {"normal",         "large", "dominant_key", "equal_keys",
+                                                 "increasing_max", "tiny",  "one_hot_v"};
+  return names;
+}
+
+Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t seed) {
+  if (std::find(input_names().begin(), input_names().end(), name) == input_names().end()) {
+    std::string known;
+    for (const std::string& each : input_names()) known += (known.empty() ? "" : ", ") + each;
+    throw BadInput("unknown inputs '" + name + "', there are: " + known);
+  }
+  Inputs inputs;
+  inputs.q.resize(problem.element_count());
+  inputs.k.resize(problem.element_count());
+  inputs.v.resize(problem.element_count());
+  const uint64_t q_stream = hash(seed * 4), k_stream = hash(seed * 4 + 1), v_stream = hash(seed * 4 + 2);
+  const uint64_t direction_stream = hash(seed * 4 + 3);
+  const uint64_t n = uint64_t(problem.seq_len), d = uint64_t(problem.head_dim);
+
+  parallel_for(problem.row_count(), [&](size_t row) {
+    const uint64_t head = row / n, position = row % n;
+    for (uint64_t c = 0; c < d; c++) {
+      const uint64_t index = row * d + c;
+      float q = normal(q_stream, index), k = normal(k_stream, index), v = normal(v_stream, index);
+      // A direction of +-1 a head: what is added along it to both q and k adds head_dim * scale times
+      // the product of the two amounts to the score.
+      const float direction = sign(direction_stream, head * d + c);
+      if (name == "large") {
+        q *= 12.0f;
+        k *= 12.0f;
+      } else if (name == "dominant_key") {
+        const bool dominant = position == hash(direction_stream + head) % n;
+        q = 0.25f * q + 2.0f * direction;
+        k = dominant ? 3.0f * direction : 0.25f * k;
+      } else if (name == "equal_keys") {
+        k = normal(k_stream, head * d + c);
+      } else if (name == "increasing_max") {
+        q = 0.25f * q + direction;
+        k = 0.25f * k + direction * 6.0f * (float(position) / float(n));
+      } else if (name == "tiny") {
+        q *= 0x1p-14f;
+        k *= 0x1p-14f;
+        v *= 0x1p-14f;
+      } else if (name == "one_hot_v") {
+        v = position % d == c ? 1.0f : 0.0f;
+      }
+      inputs.q[index] = from_float(q, problem.dtype);
+      inputs.k[index] = from_float(k, problem.dtype);
+      inputs.v[index] = from_float(v, problem.dtype);
+    }
+  });
+  return inputs;
+}
+
+}  // namespace fa

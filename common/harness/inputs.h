@@ -1,0 +1,34 @@
+// Q, K and V to run on: random and hard ones, the same bits on every platform.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/harness/problem.h"
+
+namespace fa {
+
+// fp16 or bf16 patterns, [batch, heads, seq_len, head_dim] each.
+struct Inputs {
+  std::vector<uint16_t> q, k, v;
+};
+
+float to_float(uint16_t bits, Dtype dtype);
+uint16_t from_float(float value, Dtype dtype);
+
+// The names that make_inputs knows; each is hard on something else:
+//   normal          N(0, 1), what results are measured on
+//   large           scores of some hundreds: overflows an exponential without the row maximum
+//   dominant_key    one key takes almost all of the weight
+//   equal_keys      all keys equal: O is the mean of V, every weight 1/N
+//   increasing_max  scores grow with the key's index: every tile raises the maximum and rescales
+//   tiny            values near fp16's subnormals
+//   one_hot_v       V[j] has a single 1, in column j mod head_dim: a misplaced element of P or V shows
+//                   as a whole wrong column
+const std::vector<std::string>& input_names();
+
+// Throws BadInput for an unknown name.
+Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t seed);
+
+}  // namespace fa

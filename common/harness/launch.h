@@ -1,0 +1,103 @@
+// Launching a kernel, on a GPU or on the emulator, and what the launch used.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "common/harness/problem.h"
+
+namespace fa {
+
+struct LaunchShape {
+  dim3 grid;
+  dim3 block;
+  size_t shared_bytes = 0;  // sizeof(SharedStorage)
+};
+
+// What the kernels launched since reset() use: the most of each, by any of them.
+struct LaunchRecord {
+  const char* kernel = "kernel";  // the name that messages give
+  int registers = 0;              // a thread; 0 on the emulator
+  size_t shared_bytes = 0;        // a CTA
+  size_t local_bytes = 0;         // a thread's local memory: spilled registers and arrays; 0 on the emulator
+  void add(int registers, size_t shared_bytes, size_t local_bytes);
+};
+LaunchRecord& launch_record();
+
+// Throws Unsupported if a CTA cannot have this much shared memory on the GPU present.
+void check_shared_bytes(size_t shared_bytes);
+
+}  // namespace fa
+
+#ifdef __CUDACC__
+
+namespace fa {
+
+// Throws BackendError with the sentence for a CUDA error.
+void check_cuda(cudaError_t error, const char* what);
+
+// The CTA's shared memory as the kernel's own struct; the launch's shared_bytes is its sizeof.
+template <typename SharedStorage>
+__device__ __forceinline__ SharedStorage& shared_storage() {
+  extern __shared__ __align__(1024) unsigned char fa_shared_memory[];
+  return *reinterpret_cast<SharedStorage*>(fa_shared_memory);
+}
+
+// launch<kernel<T, 128>>({grid, block, sizeof(SharedStorage)}, arguments...): kernel<<<...>>>(...)
+// with the checks that everyone forgets. Throws Unsupported or BackendError. Asynchronous.
+template <auto kKernel, typename... Arguments>
+void launch(const LaunchShape& shape, Arguments... arguments) {
+  // Once a kernel: beyond 48 KB of dynamic shared memory a kernel must opt in (CUDA C++ Programming
+  // Guide, "Shared Memory", compute capability 7.x and later).
+  static const cudaFuncAttributes attributes = [&] {
+    check_shared_bytes(shape.shared_bytes);
+    if (shape.shared_bytes > 48 * 1024) {
+      check_cuda(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      int(shape.shared_bytes)),
+                 "asking for shared memory");
+    }
+    cudaFuncAttributes result{};
+    check_cuda(cudaFuncGetAttributes(&result, kKernel), "reading the kernel's attributes");
+    return result;
+  }();
+  launch_record().add(attributes.numRegs, shape.shared_bytes + attributes.sharedSizeBytes,
+                      attributes.localSizeBytes);
+  kKernel<<<shape.grid, shape.block, shape.shared_bytes>>>(arguments...);
+  check_cuda(cudaGetLastError(), launch_record().kernel);
+}
+
+}  // namespace fa
+
+#else
+
+#include "common/emulator/lane.h"
+#include "common/emulator/launch.h"
+
+namespace fa {
+
+template <typename SharedStorage>
+inline SharedStorage& shared_storage() {
+  const emu::Cta& cta = *emu::current_lane->cta;
+  if (sizeof(SharedStorage) > cta.shared_bytes) {
+    emu::fail("the kernel's SharedStorage has %zu bytes, but it was launched with %zu",
+              sizeof(SharedStorage), cta.shared_bytes);
+  }
+  return *reinterpret_cast<SharedStorage*>(cta.shared);
+}
+
+template <auto kKernel, typename... Arguments>
+void launch(const LaunchShape& shape, Arguments... arguments) {
+  check_shared_bytes(shape.shared_bytes);
+  launch_record().add(0, shape.shared_bytes, 0);
+  try {
+    emu::launch(launch_record().kernel, shape.grid, shape.block, shape.shared_bytes,
+                [=] { kKernel(arguments...); });
+  } catch (const emu::LaunchError& error) {
+    throw BackendError(error.what());
+  }
+}
+
+}  // namespace fa
+
+#endif

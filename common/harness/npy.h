@@ -1,0 +1,33 @@
+// NumPy's .npy files, so that a kernel can be checked on tensors of one's own model.
+// Format: numpy.lib.format, "Format Version 1.0" and 2.0. (The libraries that Debian packages for it
+// know neither 16-bit floats nor truncated files.)
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/harness/problem.h"
+
+namespace fa {
+
+struct NpyTensor {
+  std::array<int, 4> shape{};   // [batch, heads, seq_len, head_dim]
+  std::vector<uint16_t> bits;   // in the dtype asked for
+};
+
+// Reads a C-ordered, four-dimensional array. Accepted element types: '<f2' (for fp16 exactly), '<f4' and
+// '<f8' (rounded to the dtype), and '<V2' or '<u2' as bf16 patterns, which is how ml_dtypes.bfloat16
+// arrays and int16 views of them are stored. Throws BadInput, naming the file.
+NpyTensor read_npy(const std::string& path, Dtype dtype);
+
+// Writes '<f2' for fp16 and '<f4' for bf16 (exactly widened: NumPy has no bf16 of its own). The file
+// appears whole or not at all. Throws BadInput.
+void write_npy(const std::string& path, const Problem& problem, const std::vector<uint16_t>& bits);
+
+// Writes `contents` to `path`, whole or not at all: to a temporary file beside it, then renamed.
+// Throws BadInput with the reason (no such folder, no permission, disk full).
+void write_file_whole(const std::string& path, const std::string& contents);
+
+}  // namespace fa

@@ -1,0 +1,51 @@
+// What the output must be: attention in float64 on the CPU, with the error that a correct kernel may
+// make in every element.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/harness/inputs.h"
+
+namespace fa {
+
+// Selected rows of the output. Rows are numbered over all heads: (b * heads + h) * seq_len + position.
+struct Reference {
+  std::vector<size_t> rows;     // ascending
+  std::vector<double> values;   // [rows.size()][head_dim]
+  std::vector<double> allowed;  // the same shape: largest error of a correct kernel
+  std::vector<double> inexact;  // the part of `allowed` that is not the rounding of P and O to 16 bits
+};
+
+// All rows if a head has at most `rows_per_head`, else that many of every head: the edges of all
+// 64-row tiles as far as they fit in half of the number, and random ones.
+//
+// The bound on an element, with u the dtype's rounding unit (2^-11 fp16, 2^-8 bf16), p the row's
+// softmax weights, and A = sum_j p_j |v_j|:
+//
+//   u |o|                  rounding the output
+//   2 u A                  rounding P before the second product (Tensor Core kernels), and the
+//                          different sum that such a P has
+//   2 (e + N 2^-24 / 8) A  e: error of the exponent, that is of a score: its product sum in fp32,
+//                          (4 + sqrt(head_dim)) 2^-24 max_j scale sum_d |q_d k_jd|; the rest:
+//                          fp32 sums over N weights, whose errors mostly cancel
+//   half of the smallest subnormal of the dtype
+Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_per_head = 512);
+
+struct Comparison {
+  bool passed = false;
+  std::string reason;    // of the first failure: which element, what it is, what it should be
+  double max_abs = 0;      // largest |error| over the checked elements; NaN if one is not finite
+  double bound_ratio = 0;  // largest |error| / allowed error of any element; NaN likewise
+  double rel = 0;          // ||error|| / ||reference|| of the head that comes nearest to its tolerance
+  double tolerance = 0;    // what rel may be for that head
+  size_t checked_rows = 0;
+};
+
+// Compares an output ([batch, heads, seq_len, head_dim] patterns) element by element with the bounds,
+// and head by head in norm: ||error|| <= 1.5 u ||reference|| + ||inexact||, because rounding errors are
+// independent and their norm is far below the sum of their bounds. Every element of the whole output,
+// not only of the checked rows, must be a finite number. Nothing is averaged over heads.
+Comparison compare(const Problem& problem, const Reference& reference, const std::vector<uint16_t>& output);
+
+}  // namespace fa

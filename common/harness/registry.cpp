@@ -1,0 +1,115 @@
+#include "common/harness/registry.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "common/harness/device.h"
+#include "common/harness/launch.h"
+
+namespace fa {
+namespace {
+
+// A function's static: registrations run before main, in any order.
+std::vector<Kernel>& registered() {
+  static std::vector<Kernel> list;
+  return list;
+}
+
+void check_alignment(const void* pointer, const char* tensor) {
+  if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0 || pointer == nullptr) {
+    throw BadInput(std::string("the pointer to ") + tensor + " is not a multiple of 16 bytes");
+  }
+}
+
+std::string capability(int value) { return std::to_string(value / 10) + "." + std::to_string(value % 10); }
+
+}  // namespace
+
+void register_kernel(Kernel kernel) {
+  auto& list = registered();
+  const auto at = std::lower_bound(list.begin(), list.end(), kernel,
+                                   [](const Kernel& a, const Kernel& b) { return a.name < b.name; });
+  list.insert(at, std::move(kernel));
+}
+
+const std::vector<Kernel>& kernels() { return registered(); }
+
+const Kernel& find_kernel(const std::string& name_or_number) {
+  std::string number = name_or_number;
+  if (number.size() == 1) number.insert(0, "0");
+  for (const Kernel& kernel : kernels()) {
+    if (kernel.name == name_or_number || (number.size() == 2 && kernel.name.starts_with(number + "_"))) {
+      return kernel;
+    }
+  }
+  std::string names;
+  for (const Kernel& kernel : kernels()) names += (names.empty() ? "" : ", ") + kernel.name;
+  throw BadInput("unknown kernel '" + name_or_number + "', this program has: " + names);
+}
+
+void validate(const Problem& problem) {
+  if (problem.batch < 1) throw BadInput("--batch must be at least 1");
+  if (problem.heads < 1) throw BadInput("--heads must be at least 1");
+  if (problem.seq_len < 1 || problem.seq_len % 128 != 0) {
+    throw BadInput("--seq-len must be a positive multiple of 128, not " + std::to_string(problem.seq_len));
+  }
+  if (problem.head_dim != 64 && problem.head_dim != 128) {
+    throw BadInput("--head-dim must be 64 or 128, not " + std::to_string(problem.head_dim));
+  }
+  // The kernels' grids have batch * heads as their y or z dimension, which CUDA limits to 65535.
+  if (uint64_t(problem.batch) * uint64_t(problem.heads) > 65535) {
+    throw BadInput("batch * heads must be at most 65535, not " +
+                   std::to_string(uint64_t(problem.batch) * uint64_t(problem.heads)));
+  }
+  if (problem.seq_len > (1 << 22)) throw BadInput("--seq-len must be at most 4194304");
+  if (problem.element_count() > (size_t(1) << 36)) {
+    throw BadInput("the tensors would have " + std::to_string(problem.tensor_bytes() >> 30) +
+                   " GiB each; at most 128 GiB are supported");
+  }
+}
+
+void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
+  validate(problem);
+  check_alignment(tensors.q, "Q");
+  check_alignment(tensors.k, "K");
+  check_alignment(tensors.v, "V");
+  check_alignment(tensors.o, "O");
+  if (const int present = device_capability(); present > 0) {
+    const Needs& needs = kernel.needs;
+    if (needs.exactly ? present != needs.compute_capability : present < needs.compute_capability) {
+      throw Unsupported("needs a GPU of compute capability " + capability(needs.compute_capability) +
+                        (needs.exactly ? ", this one has " : " or later, this one has ") +
+                        capability(present));
+    }
+  }
+  if (kernel.workspace_bytes) {
+    const size_t needed = kernel.workspace_bytes(problem, tensors.workspace_bytes);
+    if (needed > tensors.workspace_bytes) {
+      throw Unsupported("needs a workspace of " + std::to_string(needed) + " bytes, " +
+                        std::to_string(tensors.workspace_bytes) + " are allowed (--workspace-mib)");
+    }
+  }
+  launch_record().kernel = kernel.name.c_str();
+  kernel.run(problem, tensors);
+}
+
+LaunchRecord& launch_record() {
+  static LaunchRecord record;
+  return record;
+}
+
+void LaunchRecord::add(int registers_, size_t shared_bytes_, size_t local_bytes_) {
+  registers = std::max(registers, registers_);
+  shared_bytes = std::max(shared_bytes, shared_bytes_);
+  local_bytes = std::max(local_bytes, local_bytes_);
+}
+
+void check_shared_bytes(size_t shared_bytes) {
+  const size_t most = device_shared_bytes();
+  if (shared_bytes > most) {
+    throw Unsupported("needs " + std::to_string(shared_bytes) + " bytes of shared memory a CTA, this GPU has " +
+                      std::to_string(most));
+  }
+}
+
+}  // namespace fa

@@ -1,0 +1,102 @@
+// The list of kernels that exist in this program. Every kernel file ends with one line
+//
+//   const Registration<Launcher> registration{"02_online_softmax"};
+//
+// from which programs, tests, benchmarks and scripts learn that it is there; there is no other list.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <string>
+#include <vector>
+
+#include "common/harness/problem.h"
+
+namespace fa {
+
+// Device pointers of one launch, as the harness hands them over: 16-byte aligned.
+struct Tensors {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  void* o = nullptr;
+  void* workspace = nullptr;  // as many bytes as the kernel's workspace_bytes() asked for
+  size_t workspace_bytes = 0;
+};
+
+// The same for a kernel's launcher: typed, with the shape. head_dim is a template argument there.
+template <typename T>
+struct Attention {
+  const T* q;  // [batch, heads, seq_len, head_dim], like k, v and o
+  const T* k;
+  const T* v;
+  T* o;
+  int batch, heads, seq_len;
+  float scale;  // of the scores, 1/sqrt(head_dim)
+  void* workspace;
+  size_t workspace_bytes;
+};
+
+// Which GPUs a kernel runs on. The emulator runs them all.
+struct Needs {
+  int compute_capability = 75;  // at least: 80 is sm_80
+  bool exactly = false;         // only this one: sm_90a code runs on 9.0 alone
+};
+
+struct Kernel {
+  std::string name;
+  Needs needs;
+  // Bytes of workspace for the problem, at most `limit` where the kernel can divide its work.
+  // Null: none.
+  size_t (*workspace_bytes)(const Problem&, size_t limit) = nullptr;
+  void (*run)(const Problem&, const Tensors&) = nullptr;
+};
+
+// All kernels of this program, by name.
+const std::vector<Kernel>& kernels();
+
+// The kernel with this name or number ("02_online_softmax", "02", "2"). Throws BadInput.
+const Kernel& find_kernel(const std::string& name_or_number);
+
+// Launches the kernel after the checks that it relies on (shape, alignment, workspace). Throws
+// BadInput or Unsupported before anything ran. Asynchronous on a GPU.
+void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors);
+
+void register_kernel(Kernel kernel);
+
+// Registers a kernel: Launcher<T, kHeadDim>::run(const Attention<T>&) launches it, and
+// Launcher<T, kHeadDim>::workspace_bytes(const Problem&, size_t limit), if there, sizes its workspace.
+template <template <typename T, int kHeadDim> class Launcher>
+class Registration {
+ public:
+  explicit Registration(const char* name, Needs needs = {}) {
+    Kernel kernel{name, needs, nullptr, &dispatch_dtype};
+    if constexpr (requires { &Launcher<__half, 128>::workspace_bytes; }) {
+      kernel.workspace_bytes = &Launcher<__half, 128>::workspace_bytes;
+    }
+    register_kernel(kernel);
+  }
+
+ private:
+  static void dispatch_dtype(const Problem& problem, const Tensors& tensors) {
+    problem.dtype == Dtype::kFp16 ? dispatch_head_dim<__half>(problem, tensors)
+                                  : dispatch_head_dim<__nv_bfloat16>(problem, tensors);
+  }
+  template <typename T>
+  static void dispatch_head_dim(const Problem& problem, const Tensors& tensors) {
+    const Attention<T> attention{static_cast<const T*>(tensors.q),
+                                 static_cast<const T*>(tensors.k),
+                                 static_cast<const T*>(tensors.v),
+                                 static_cast<T*>(tensors.o),
+                                 problem.batch,
+                                 problem.heads,
+                                 problem.seq_len,
+                                 problem.scale(),
+                                 tensors.workspace,
+                                 tensors.workspace_bytes};
+    problem.head_dim == 64 ? Launcher<T, 64>::run(attention) : Launcher<T, 128>::run(attention);
+  }
+};
+
+}  // namespace fa

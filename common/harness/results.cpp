@@ -1,0 +1,147 @@
+#include "common/harness/results.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "common/harness/device.h"
+#include "common/harness/npy.h"
+
+namespace fa {
+namespace {
+
+using nlohmann::json;
+
+// JSON has no NaN: what is not a number becomes null.
+json finite(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
+
+json to_json(const Record& record) {
+  json result = {{"kernel", record.kernel},
+                 {"dtype", name_of(record.problem.dtype)},
+                 {"batch", record.problem.batch},
+                 {"heads", record.problem.heads},
+                 {"seq_len", record.problem.seq_len},
+                 {"head_dim", record.problem.head_dim},
+                 {"status", name_of(record.status)}};
+  if (!record.reason.empty()) result["reason"] = record.reason;
+  if (record.comparison) {
+    const Comparison& c = *record.comparison;
+    result["error"] = {{"max_abs", finite(c.max_abs)},
+                       {"rel", finite(c.rel)},
+                       {"tolerance", finite(c.tolerance)},
+                       {"bound_ratio", finite(c.bound_ratio)},
+                       {"checked_rows", c.checked_rows}};
+    result["shared_memory_bytes"] = record.shared_bytes;
+    result["workspace_bytes"] = record.workspace_bytes;
+    if (on_gpu()) {
+      result["registers"] = record.registers;
+      result["spill_bytes"] = record.local_bytes;
+    }
+  }
+  if (record.times) {
+    const Times& t = *record.times;
+    result["time_ms"] = {
+        {"median", t.median}, {"p10", t.p10}, {"p90", t.p90}, {"min", t.min}, {"launches", t.launches}};
+    result["tflops"] = record.tflops();
+  }
+  if (!record.counters.empty()) {
+    for (const auto& [name, value] : record.counters) result["counters"][name] = value;
+  }
+  return result;
+}
+
+std::string utc_now() {
+  const time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  char text[32];
+  strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
+  return text;
+}
+
+uint64_t counter(const Record& record, const std::string& name) {
+  for (const auto& [key, value] : record.counters) {
+    if (key == name) return value;
+  }
+  return 0;
+}
+
+std::string with_unit(double value) {
+  char text[32];
+  const char* const units[] = {"", " k", " M", " G", " T"};
+  size_t unit = 0;
+  for (; value >= 9999.5 && unit < 4; unit++) value /= 1000;
+  snprintf(text, sizeof text, unit ? "%.1f%s" : "%.0f%s", value, units[unit]);
+  return text;
+}
+
+}  // namespace
+
+void write_results(const std::string& path, const std::vector<std::string>& command,
+                   const Protocol& protocol, const std::vector<Record>& records) {
+  json result = {{"schema_version", 1},
+                 {"created", utc_now()},
+                 {"command", command},
+                 {"machine", describe_machine()},
+                 {"protocol",
+                  {{"warmup", protocol.warmup},
+                   {"iterations", protocol.iterations},
+                   {"flush_l2", protocol.flush_l2},
+                   {"rotating_inputs", protocol.rotating_inputs},
+                   {"max_seconds", protocol.max_seconds},
+                   {"inputs", protocol.inputs},
+                   {"seed", protocol.seed},
+                   {"tflops_convention", "4*B*H*N^2*D"}}},
+                 {"records", json::array()}};
+  for (const Record& record : records) result["records"].push_back(to_json(record));
+  write_file_whole(path, result.dump(2) + "\n");
+}
+
+void print_table(const Problem& problem, const std::vector<Record>& records, bool color) {
+  constexpr int kBarWidth = 24;
+  printf("%s\n%s, batch %d, heads %d, seq_len %d, head_dim %d\n\n", machine_title().c_str(),
+         name_of(problem.dtype), problem.batch, problem.heads, problem.seq_len, problem.head_dim);
+  const bool gpu = on_gpu();
+  // What the bar shows: speed on a GPU, memory traffic on the emulator where it is counted.
+  const bool counted = !gpu && std::any_of(records.begin(), records.end(), [](const Record& record) {
+    return counter(record, "global_sectors") > 0;
+  });
+  auto bar_value = [&](const Record& record) {
+    return gpu ? record.tflops() : double(counter(record, counted ? "global_sectors" : "exp2"));
+  };
+  double longest = 0;
+  for (const Record& record : records) longest = std::max(longest, bar_value(record));
+  printf("%-24s %-8s %9s %12s %12s  %s\n", "kernel", "status", "error", gpu ? "median ms" : "shared waves",
+         gpu ? "TFLOP/s" : counted ? "DRAM sectors" : "exp2", "");
+  for (const Record& record : records) {
+    const char* const tint = !color                               ? ""
+                             : record.status == Status::kPassed  ? "\033[32m"
+                             : record.status == Status::kSkipped ? "\033[33m"
+                                                                 : "\033[31m";
+    printf("%-24s %s%-8s%s ", record.kernel.c_str(), tint, name_of(record.status), color ? "\033[0m" : "");
+    if (!record.comparison || record.status == Status::kSkipped) {
+      printf("%s\n", record.reason.substr(0, 66).c_str());
+      continue;
+    }
+    printf("%9.2e ", record.comparison->rel);
+    if (record.times) {
+      printf("%12.4f %12.2f  ", record.times->median, record.tflops());
+    } else if (!gpu) {
+      printf("%12s %12s  ", counted ? with_unit(double(counter(record, "shared_wavefronts"))).c_str() : "-",
+             with_unit(bar_value(record)).c_str());
+    } else {
+      printf("%12s %12s  ", "-", "-");
+    }
+    const int length = longest > 0 ? int(std::lround(kBarWidth * bar_value(record) / longest)) : 0;
+    for (int i = 0; i < length; i++) printf("\u2588");
+    printf("\n");
+  }
+  for (const Record& record : records) {
+    if (record.status == Status::kWrong || record.status == Status::kError) {
+      printf("\n%s: %s\n", record.kernel.c_str(), record.reason.c_str());
+    }
+  }
+}
+
+}  // namespace fa

@@ -1,0 +1,55 @@
+// Between the 16-bit types and float: cvt.f32.{f16,bf16} and cvt.rn.{f16,bf16}.f32
+// (PTX ISA, "Data Movement and Conversion Instructions: cvt").
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+namespace ptx {
+
+// Exact.
+__device__ __forceinline__ float to_float(__half value) { return __half2float(value); }
+__device__ __forceinline__ float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
+
+__device__ __forceinline__ float2 to_float2(__half2 pair) { return __half22float2(pair); }
+__device__ __forceinline__ float2 to_float2(__nv_bfloat162 pair) { return __bfloat1622float2(pair); }
+
+// Rounds to nearest, ties to even.
+template <typename T>
+__device__ __forceinline__ T from_float(float value);
+template <>
+__device__ __forceinline__ __half from_float<__half>(float value) {
+  return __float2half_rn(value);
+}
+template <>
+__device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float value) {
+  return __float2bfloat16_rn(value);
+}
+
+// Two values in the 32 bits of a register, the first one in the lower half.
+template <typename T>
+struct PairOf;
+template <>
+struct PairOf<__half> {
+  using type = __half2;
+};
+template <>
+struct PairOf<__nv_bfloat16> {
+  using type = __nv_bfloat162;
+};
+
+template <typename T>
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  typename PairOf<T>::type pair;
+  pair.x = from_float<T>(low);
+  pair.y = from_float<T>(high);
+  return reinterpret_cast<const uint32_t&>(pair);
+}
+
+template <typename T>
+__device__ __forceinline__ float2 unpack(uint32_t bits) {
+  return to_float2(reinterpret_cast<const typename PairOf<T>::type&>(bits));
+}
+
+}  // namespace ptx
