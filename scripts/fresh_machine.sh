@@ -67,6 +67,7 @@ exec > >(tee "$log") 2>&1
 tee_pid=$!
 
 tree=$(mktemp -d "${TMPDIR:-/tmp}/fresh-machine.XXXXXX")
+# shellcheck disable=SC2317  # the trap calls it
 clean_up() {
   local rc=$?
   # Mounts live in a name space of their own and are gone by now; --one-file-system is for the case they are not.

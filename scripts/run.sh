@@ -122,9 +122,9 @@ fi
 rm -f "$json"
 
 if [[ $BACKEND == emulator ]]; then
-  say "Back end: emulator ($BACKEND_REASON)"
+  say "Back end: emulator ($BACKEND_REASON)" >&2
 else
-  say "Back end: cuda on $GPU_NAME, $(nvcc_version "$NVCC" | sed 's/^/nvcc /')"
+  say "Back end: cuda on $GPU_NAME, nvcc $(nvcc_version "$NVCC")" >&2
 fi
 
 rc=0
