@@ -30,13 +30,14 @@ void check_shared_bytes(size_t shared_bytes);
 
 }  // namespace fa
 
-#ifdef __CUDACC__
+#ifdef FA_WITH_CUDA
 
 namespace fa {
 
 // Throws BackendError with the sentence for a CUDA error.
 void check_cuda(cudaError_t error, const char* what);
 
+#ifdef __CUDACC__
 // The CTA's shared memory as the kernel's own struct; the launch's shared_bytes is its sizeof.
 template <typename SharedStorage>
 __device__ __forceinline__ SharedStorage& shared_storage() {
@@ -66,6 +67,7 @@ void launch(const LaunchShape& shape, Arguments... arguments) {
   kKernel<<<shape.grid, shape.block, shape.shared_bytes>>>(arguments...);
   check_cuda(cudaGetLastError(), launch_record().kernel);
 }
+#endif
 
 }  // namespace fa
 

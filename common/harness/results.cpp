@@ -13,7 +13,7 @@
 namespace fa {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;  // keys in the order written
 
 // JSON has no NaN: what is not a number becomes null.
 json finite(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
