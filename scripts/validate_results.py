@@ -42,10 +42,10 @@ def explain(error, data):
     if error.validator == "additionalProperties" and error.validator_value is False:
         unknown = sorted(set(error.instance) - set(error.schema["properties"]))
         return f"{where} has the unknown key '{unknown[0]}'"
-    if error.validator is None:  # a `false` schema: the key must not be there at all
-        return f"{where} must not be there (status, back end and build decide which fields a record has)"
     if error.validator == "not":
-        return f"{where} has '{error.validator_value['required'][0]}', which does not go with its status"
+        return f"{where} has '{error.validator_value['required'][0]}', which does not go with its status or back end"
+    if error.parent is None and "propertyNames" in error.schema_path:
+        return f"{where} has the key '{error.instance}', which is no counter of this build"
     if error.validator == "enum":
         return f"{where} is {json.dumps(error.instance)}, not one of {', '.join(map(str, error.validator_value))}"
     if error.validator == "const":
@@ -53,12 +53,18 @@ def explain(error, data):
     if error.validator == "type":
         kinds = error.validator_value if isinstance(error.validator_value, list) else [error.validator_value]
         return f"{where} is {json.dumps(error.instance)[:60]}, not of type {' or '.join(kinds)}"
+    if error.validator in ("pattern", "multipleOf"):
+        return f"{where} is {json.dumps(error.instance)}, not what bench/schema.json describes"
     return f"{where}: {error.message}"
 
 
 def check_schema(data, jsonschema):
     validator = jsonschema.Draft202012Validator(read_json(SCHEMA))
-    errors = sorted(validator.iter_errors(data), key=lambda error: (list(map(str, error.absolute_path)), error.message))
+    # A bad value first: it often is why a condition asks for other fields, which then look wrong too.
+    errors = sorted(
+        validator.iter_errors(data),
+        key=lambda error: (error.validator in ("required", "not"), list(map(str, error.absolute_path)), error.message),
+    )
     if errors:
         rest = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise Refused(f"is invalid: {explain(errors[0], data)}{rest}")

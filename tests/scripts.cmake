@@ -1,0 +1,27 @@
+# Tests of the scripts, of the documentation and of the committed results. They need no program of this build.
+find_package(Python3 3.9 COMPONENTS Interpreter QUIET)
+
+# Exit code 77 means: the tool that the test is about is not here.
+function(fa_add_script_test name)
+  add_test(NAME scripts.${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(scripts.${name} PROPERTIES LABELS scripts SKIP_RETURN_CODE 77 TIMEOUT 120)
+endfunction()
+
+if(Python3_Interpreter_FOUND)
+  file(GLOB script_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/scripts/test_*.py)
+  foreach(file IN LISTS script_tests)
+    string(REGEX REPLACE ".*/test_([a-z_]+)\\.py$" "\\1" name ${file})
+    fa_add_script_test(${name} ${Python3_EXECUTABLE} -B ${file})
+  endforeach()
+endif()
+
+find_program(FA_BASH bash)
+if(FA_BASH)
+  fa_add_script_test(format ${FA_BASH} ${CMAKE_SOURCE_DIR}/scripts/format.sh --check)
+endif()
+
+find_program(FA_SHELLCHECK shellcheck)
+if(FA_SHELLCHECK)
+  file(GLOB shell_scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/scripts/*.sh ${CMAKE_SOURCE_DIR}/scripts/lib/*.sh)
+  fa_add_script_test(shellcheck ${FA_SHELLCHECK} ${shell_scripts} ${CMAKE_SOURCE_DIR}/.ci/run)
+endif()

@@ -1,0 +1,136 @@
+"""Shared by the tests of the scripts: results files to work on, checkouts to break, running a script."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCRIPTS = ROOT / "scripts"
+VENV_PYTHON = ROOT / ".venv" / "bin" / "python"
+
+CUDA = {
+    "backend": "cuda", "gpu": "NVIDIA H200", "compute_capability": "9.0", "sm_count": 132,
+    "memory_bytes": 150_000_000_000, "l2_bytes": 62_914_560, "max_sm_clock_mhz": 1980, "power_limit_w": 700.0,
+    "driver": "580.159.04", "cuda_runtime": "13.0", "compiler": "nvcc 13.0.88",
+}
+EMULATOR = {"backend": "emulator", "checked": True, "cpu_threads": 2, "compiler": "g++ 12.2.0"}
+PROTOCOL = {
+    "warmup": 32, "iterations": 128, "flush_l2": False, "rotating_inputs": 1, "max_seconds": 2.0,
+    "inputs": "normal", "seed": 1, "tflops_convention": "4*B*H*N^2*D",
+}
+ERROR = {"max_abs": 1e-3, "rel": 2e-3, "tolerance": 4e-3, "bound_ratio": 0.5, "checked_rows": 512}
+
+
+def results(machine, records):
+    return {
+        "schema_version": 1, "created": "2026-11-21T10:00:00Z", "command": ["attention", "02"],
+        "machine": dict(machine), "protocol": dict(PROTOCOL), "records": records,
+    }
+
+
+def cuda_record(kernel="02_online_softmax", tflops=10.0, seq_len=1024, **changes):
+    batch, heads, head_dim = 16384 // seq_len, 16, 128
+    ms = 4 * batch * heads * seq_len**2 * head_dim / tflops / 1e9
+    record = {
+        "kernel": kernel, "dtype": "bf16", "batch": batch, "heads": heads, "seq_len": seq_len, "head_dim": head_dim,
+        "status": "passed", "error": dict(ERROR),
+        "time_ms": {"median": ms, "p10": ms * 0.99, "p90": ms * 1.01, "min": ms * 0.98, "launches": 128},
+        "tflops": tflops, "registers": 64, "shared_memory_bytes": 49152, "spill_bytes": 0, "workspace_bytes": 0,
+    }
+    record.update(changes)
+    return record
+
+
+def not_passed(record, status, reason):
+    """The same record without what only a passed one has."""
+    gone = {"time_ms", "tflops", "counters"} | ({"error"} if status != "wrong" else set())
+    return {**{k: v for k, v in record.items() if k not in gone}, "status": status, "reason": reason}
+
+
+def emulator_record(kernel="02_online_softmax", sectors=73_728, wavefronts=956_416):
+    return {
+        "kernel": kernel, "dtype": "bf16", "batch": 1, "heads": 2, "seq_len": 256, "head_dim": 128,
+        "status": "passed", "error": dict(ERROR), "shared_memory_bytes": 49152, "workspace_bytes": 0,
+        "counters": {"barriers": 64, "shuffles": 6400, "exp2": 131_072, "global_requests": sectors // 4,
+                     "global_sectors": sectors, "shared_wavefronts": wavefronts},
+    }
+
+
+def cuda_results():
+    return results(CUDA, [
+        cuda_record("01_naive", 2.5),
+        cuda_record("02_online_softmax", 10.0),
+        cuda_record("02_online_softmax", 12.0, seq_len=2048),
+        not_passed(cuda_record("03_register_tiling"), "wrong", "head 3, row 17: too large"),
+        not_passed(cuda_record("11_wgmma"), "skipped", "needs compute capability 9.0"),
+        cuda_record("peer/fa2", 300.0),
+    ])
+
+
+def emulator_results():
+    return results(EMULATOR, [emulator_record("01_naive", 8_912_896, 0), emulator_record()])
+
+
+class ScriptTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="script-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def write(self, name, content):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        return path
+
+    def program(self, name, text):
+        """A stand-in for a program, to be found on PATH."""
+        path = self.write(f"bin/{name}", "#!/bin/sh\n" + text)
+        path.chmod(0o755)
+
+    def run_script(self, *command, **options):
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **options.pop("env", {})}
+        return subprocess.run(
+            [str(part) for part in command], capture_output=True, text=True, timeout=60, env=environment,
+            stdin=subprocess.DEVNULL, check=False, **options,
+        )
+
+    def assert_one_sentence(self, done, *parts, code=2):
+        """The script failed with this exit code and said why on one line."""
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        lines = done.stderr.strip().splitlines()
+        self.assertEqual(len(lines), 1, done.stderr)
+        self.assertTrue(lines[0].startswith("error: "), lines[0])
+        for part in parts:
+            self.assertIn(part, lines[0])
+
+    def checkout(self):
+        """A small checkout of its own, with the real scripts, to break things in."""
+        root = self.folder / "checkout"
+        shutil.copytree(SCRIPTS, root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+        (root / "bench" / "results").mkdir(parents=True)
+        (root / "kernels").mkdir()
+        return root
+
+
+def needs_venv(module):
+    """Skips a test class if the checkout's Python environment lacks a module."""
+    have = VENV_PYTHON.exists() and subprocess.run(
+        [str(VENV_PYTHON), "-c", f"import {module}"], capture_output=True, check=False
+    ).returncode == 0
+    return unittest.skipUnless(have, f"no {module} in .venv (scripts/test.sh installs it if the network is there)")
+
+
+def main():
+    """Like unittest.main, but with exit code 77 (skipped, for CTest) if nothing ran."""
+    program = unittest.main(module="__main__", exit=False, verbosity=2)
+    result = program.result
+    if not result.wasSuccessful():
+        sys.exit(1)
+    if result.testsRun and len(result.skipped) == result.testsRun:
+        print("skipped: " + "; ".join(sorted({reason for _, reason in result.skipped})))
+        sys.exit(77)

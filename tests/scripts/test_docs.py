@@ -1,0 +1,157 @@
+"""What keeps the Markdown true: generated excerpts, diffs, tables and values; links and anchors."""
+
+import json
+
+from support import SCRIPTS, ScriptTest, cuda_results, emulator_results, main
+
+KERNEL = """#include "x.h"
+namespace fa::k01 {
+  // [main-loop]
+  for (int i = 0; i < n; i++) {
+    // [inner]
+    sum += i;
+    // [/inner]
+  }
+  // [/main-loop]
+}
+"""
+
+
+class SyncDocs(ScriptTest):
+    def setUp(self):
+        super().setUp()
+        self.root = self.checkout()
+        (self.root / "kernels" / "01_naive.cu").write_text(KERNEL)
+        (self.root / "kernels" / "02_next.cu").write_text(KERNEL.replace("k01", "k02").replace("sum += i", "sum -= i"))
+        for name, data in (("gpu", cuda_results()), ("emulator", emulator_results())):
+            (self.root / "bench" / "results" / f"{name}.json").write_text(json.dumps(data))
+
+    def sync(self, text, *options):
+        self.file = self.root / "doc.md"
+        self.file.write_text(text)
+        return self.run_script(self.root / "scripts" / "sync_docs.py", *options)
+
+    def synced(self, text):
+        done = self.sync(text)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = self.file.read_text()
+        # Once more changes nothing, and --check agrees.
+        done = self.run_script(self.root / "scripts" / "sync_docs.py")
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+        self.assertEqual(self.file.read_text(), result)
+        self.assertEqual(self.run_script(self.root / "scripts" / "sync_docs.py", "--check").returncode, 0)
+        return result
+
+    def test_excerpt(self):
+        result = self.synced("# T\n<!-- excerpt: kernels/01_naive.cu#main-loop -->\nold\n<!-- /excerpt -->\nend\n")
+        self.assertEqual(result, "# T\n<!-- excerpt: kernels/01_naive.cu#main-loop -->\n```cuda\n"
+                         "for (int i = 0; i < n; i++) {\n  sum += i;\n}\n```\n<!-- /excerpt -->\nend\n")
+
+    def test_diff(self):
+        result = self.synced("<!-- diff: kernels/01_naive.cu kernels/02_next.cu -->\n<!-- /diff -->\n")
+        self.assertIn("<summary>Diff from 01_naive to 02_next: 2 lines added, 2 removed</summary>", result)
+        self.assertIn("\n-    sum += i;\n+    sum -= i;\n", result)
+        self.assertNotIn("[main-loop]", result)
+
+    def test_tables(self):
+        result = self.synced("<!-- table: bench/results/gpu.json seq_len=1024 kernel=0* -->\n<!-- /table -->\n")
+        self.assertIn("| Kernel | Status | Median ms | TFLOP/s | Relative error |\n", result)
+        self.assertIn("| `01_naive` | passed | 55.0 | 2.50 | 2.0e-3 |", result)
+        self.assertIn("| `03_register_tiling` | wrong: head 3, row 17: too large | – | – | 2.0e-3 |", result)
+        result = self.synced("<!-- table: bench/results/emulator.json columns=kernel,global_sectors -->\n<!-- /table -->\n")
+        self.assertIn("| `01_naive` | 8,912,896 |", result)
+
+    def test_values(self):
+        result = self.synced(
+            "It runs at <!-- value: bench/results/gpu.json kernel=01_naive field=tflops -->?<!-- /value --> TFLOP/s, "
+            "<!-- value: bench/results/gpu.json kernel=02* seq_len=1024 field=tflops over=01_naive format=.1f -->"
+            "<!-- /value -->x, on <!-- value: bench/results/gpu.json field=machine.gpu --><!-- /value -->.\n"
+        )
+        self.assertIn("-->2.50<!--", result)
+        self.assertIn("-->4.0<!-- /value -->x", result)
+        self.assertIn("-->NVIDIA H200<!--", result)
+
+    def test_code_is_left_alone(self):
+        text = "```\n<!-- excerpt: nowhere#x -->\n<!-- value: no field=x -->1<!-- /value -->\n```\n`<!-- value: n -->`\n"
+        self.assertEqual(self.synced(text), text)
+
+    def test_check_names_the_drift(self):
+        text = "<!-- excerpt: kernels/01_naive.cu#inner -->\nold\n<!-- /excerpt -->\n" \
+               "<!-- value: bench/results/gpu.json kernel=01_naive field=tflops -->9.99<!-- /value -->\n"
+        done = self.sync(text, "--check")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("doc.md:1: the excerpt of kernels/01_naive.cu#inner is out of date", done.stderr)
+        self.assertIn("doc.md:4: 9.99 should be 2.50", done.stderr)
+        self.assertEqual(self.file.read_text(), text)
+
+    def test_what_cannot_be_made(self):
+        cases = {
+            "<!-- excerpt: kernels/01_naive.cu#nope -->\n<!-- /excerpt -->": "exactly one pair",
+            "<!-- excerpt: kernels/99.cu -->\n<!-- /excerpt -->": "there is no file kernels/99.cu",
+            "<!-- diff: kernels/01_naive.cu -->\n<!-- /diff -->": "two files",
+            "<!-- table: bench/results/none.json -->\n<!-- /table -->": "cannot be read",
+            "<!-- table: bench/results/gpu.json kernel=17* -->\n<!-- /table -->": "no record",
+            "<!-- table: bench/results/gpu.json\n": None,
+            "<!-- excerpt: kernels/01_naive.cu -->": "never closed",
+            "<!-- value: bench/results/gpu.json kernel=02* field=tflops -->1<!-- /value -->": "2 records",
+        }
+        for text, expected in cases.items():
+            with self.subTest(text):
+                done = self.sync(text + "\n")
+                self.assertEqual(done.returncode, 1 if expected else 0)
+                self.assertIn(expected or "", done.stderr)
+
+    def test_this_checkout_is_in_sync(self):
+        done = self.run_script(SCRIPTS / "sync_docs.py", "--check")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Links(ScriptTest):
+    def setUp(self):
+        super().setUp()
+        self.root = self.checkout()
+        (self.root / "docs").mkdir()
+        (self.root / "kernels" / "01_naive.cu").write_text(KERNEL)
+        (self.root / "docs" / "a.md").write_text("# One `thing`, twice!\n## Same\n## Same\n<a id='own'></a>\n")
+
+    def check(self, text):
+        (self.root / "README.md").write_text(text)
+        return self.run_script(self.root / "scripts" / "check_links.py")
+
+    def test_good_links(self):
+        done = self.check(
+            "# Top\n[a](docs/a.md) [b](docs/a.md#one-thing-twice) [c](docs/a.md#same-1) [d](#top) [e](docs/a.md#own)\n"
+            "[f](kernels/01_naive.cu#L3) [web](https://example.com/x) <img src=\"docs/a.md\"> [r][ref] [dir](docs)\n"
+            "\n[ref]: docs/a.md\n```\n[not](a-link.md)\n```\n`[nor](this.md)` <!-- [nor](that.md) -->\n"
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_bad_links(self):
+        cases = {
+            "[x](docs/none.md)": "docs/none.md leads nowhere",
+            "[x](docs/A.md)": "docs/A.md leads nowhere",
+            "[x](docs/a.md#two)": "no heading for the anchor #two",
+            "[x](#nope)": "no heading for the anchor #nope",
+            "![x](chart.png)": "chart.png leads nowhere",
+            '<img src="chart.svg">': "chart.svg leads nowhere",
+            '<source srcset="dark.svg">': "dark.svg leads nowhere",
+            "[![x](inner.png)](docs/a.md)": "inner.png leads nowhere",
+            "[r]: gone.md": "gone.md leads nowhere",
+            "[x](../outside.md)": "leaves the repository",
+            "[x](kernels/01_naive.cu#L99)": "has only 10 lines",
+        }
+        for text, expected in cases.items():
+            with self.subTest(text):
+                done = self.check(f"text\n\n{text}\n")
+                self.assertEqual(done.returncode, 1)
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                self.assertTrue(done.stderr.startswith("README.md:3: "), done.stderr)
+                self.assertIn(expected, done.stderr)
+
+    def test_links_of_this_checkout(self):
+        done = self.run_script(SCRIPTS / "check_links.py")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""The validator: accepts what the programs write, refuses everything else with one sentence."""
+
+import copy
+import glob
+import json
+import re
+import unittest
+
+from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, main, needs_venv,
+                     not_passed)
+
+VALIDATE = SCRIPTS / "validate_results.py"
+
+
+def changed(data, path, value):
+    """A copy with the value at a dotted path replaced (None: removed)."""
+    data = copy.deepcopy(data)
+    *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    target = data
+    for part in parents:
+        target = target[part]
+    if value is None:
+        del target[last]
+    else:
+        target[last] = value
+    return data
+
+
+@needs_venv("jsonschema")
+class Validator(ScriptTest):
+    def test_accepts_good_files(self):
+        files = [self.write("cuda.json", cuda_results()), self.write("emulator.json", emulator_results())]
+        done = self.run_script(VALIDATE, *files)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("valid, 6 records", done.stdout)
+
+    def test_refuses_what_is_no_results_file(self):
+        text = json.dumps(cuda_results())
+        cases = {
+            "truncated": (text[: len(text) // 2], "cut off"),
+            "empty": ("", "is empty"),
+            "nan": (text.replace("2.5,", "NaN,", 1), "holds NaN"),
+            "infinity": (text.replace("2.5,", "-Infinity,", 1), "Infinity"),
+            "version": (text.replace('"schema_version": 1', '"schema_version": 2'), "schema version 2"),
+            "list": ("[]", "is not a results file"),
+            "twice": ('{"schema_version": 1, "schema_version": 1}', "twice"),
+            "binary": ("\x00\x01", "is not JSON"),
+        }
+        for name, (content, expected) in cases.items():
+            with self.subTest(name):
+                self.assert_one_sentence(self.run_script(VALIDATE, self.write(f"{name}.json", content)), expected, code=1)
+        self.assert_one_sentence(self.run_script(VALIDATE, self.folder / "none.json"), "no such file", code=1)
+
+    def test_refuses_with_the_place(self):
+        cuda, emulator = cuda_results(), emulator_results()
+        fast = changed(emulator, "machine.checked", False)
+        cases = [
+            (changed(cuda, "host", "box"), "unknown key 'host'"),
+            (changed(cuda, "records.0.kernal", "x"), "records[0] has the unknown key 'kernal'"),
+            (changed(cuda, "machine.hostname", "box"), "unknown key 'hostname'"),
+            (changed(cuda, "machine.driver", None), "machine lacks 'driver'"),
+            (changed(cuda, "machine.backend", "tpu"), "tpu"),
+            (changed(cuda, "protocol", None), "lacks 'protocol'"),
+            (changed(cuda, "records.0.tflops", None), "records[0] lacks 'tflops'"),
+            (changed(cuda, "records.0.error", None), "records[0] lacks 'error'"),
+            (changed(cuda, "records.0.registers", None), "records[0] lacks 'registers'"),
+            (changed(cuda, "records.0.reason", "why"), "reason"),
+            (changed(cuda, "records.3.reason", None), "records[3] lacks 'reason'"),
+            (changed(cuda, "records.3.tflops", 3.0), "records[3] has 'tflops'"),
+            (changed(cuda, "records.0.counters", {"exp2": 1}), "counters"),
+            (changed(cuda, "records.0.status", "ok"), "not one of passed"),
+            (changed(cuda, "records.0.dtype", "fp8"), "fp16, bf16"),
+            (changed(cuda, "records.0.seq_len", 1000), "seq_len"),
+            (changed(cuda, "records.0.registers", 300), "registers"),
+            (changed(cuda, "records.0.tflops", 4.0), "the median says 2.5"),
+            (changed(cuda, "records.0.time_ms.p10", 1e9), "out of order"),
+            (changed(cuda, "records.0.error.rel", 0.5), "over its tolerance"),
+            (changed(cuda, "command", ["/usr/bin/attention"]), "command"),
+            (changed(cuda, "command", ["attention", "--json=/home/me/x.json"]), "command"),
+            (changed(cuda, "created", "yesterday"), "created"),
+            (changed(cuda, "records.1", cuda["records"][0]), "repeats 01_naive"),
+            (changed(emulator, "records.0.tflops", 3.0), "tflops"),
+            (changed(emulator, "records.0.counters", None), "lacks 'counters'"),
+            (changed(emulator, "records.0.counters.exp2", 1.5), "exp2"),
+            (fast, "global_"),
+        ]
+        for data, expected in cases:
+            with self.subTest(expected):
+                done = self.run_script(VALIDATE, self.write("bad.json", data))
+                self.assert_one_sentence(done, "bad.json is invalid", expected, code=1)
+
+    def test_one_sentence_a_file(self):
+        bad = self.write("bad.json", "{")
+        done = self.run_script(VALIDATE, bad, self.write("good.json", emulator_results()), bad)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(len(done.stderr.splitlines()), 2)
+        self.assertIn("good.json: valid", done.stdout)
+
+    def test_nan_output_is_null_and_wrong(self):
+        record = not_passed(cuda_record(), "wrong", "an element is NaN")
+        record["error"].update(max_abs=None, rel=None, bound_ratio=None)
+        data = cuda_results()
+        data["records"] = [record]
+        self.assertEqual(self.run_script(VALIDATE, self.write("nan.json", data)).returncode, 0)
+        record["status"] = "passed"
+        self.assertEqual(self.run_script(VALIDATE, self.write("nan.json", data)).returncode, 1)
+
+
+class Schema(unittest.TestCase):
+    def test_every_field_is_documented(self):
+        schema = json.loads((ROOT / "bench" / "schema.json").read_text(encoding="utf-8"))
+
+        def walk(node, path):
+            # Only definitions: a condition (if, then, allOf ...) says nothing new about a field.
+            for name, field in node.get("properties", {}).items():
+                if field is False:
+                    continue
+                self.assertTrue("description" in field or "$ref" in field, f"{path}.{name} has no description")
+                walk(field, f"{path}.{name}")
+
+        walk(schema, "")
+        for name, definition in schema["$defs"].items():
+            self.assertIn("description", definition, name)
+            if name not in ("cudaRecord", "emulatorRecord", "uncheckedRecord"):
+                walk(definition, name)
+
+    def test_units_are_in_the_names_or_descriptions(self):
+        text = (ROOT / "bench" / "schema.json").read_text(encoding="utf-8")
+        for field, unit in re.findall(r'"(\w+_(bytes|mhz|w|ms))"\s*:\s*\{', text):
+            description = re.search(rf'"{field}"\s*:\s*\{{\s*"description"\s*:\s*"([^"]+)"', text)[1]
+            word = {"bytes": "byte", "mhz": "MHz", "w": "watt", "ms": "millisecond"}[unit]
+            self.assertIn(word.lower(), description.lower(), field)
+
+
+@needs_venv("jsonschema")
+class Committed(ScriptTest):
+    def test_committed_results_are_valid(self):
+        files = sorted(glob.glob(str(ROOT / "bench" / "results" / "*.json")))
+        if not files:
+            self.skipTest("no results are committed yet")
+        done = self.run_script(VALIDATE, *files)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""The choice of the back end and the set-up, with stand-ins for nvidia-smi, nvcc and apt-get."""
+
+import subprocess
+import unittest
+
+from support import SCRIPTS, ScriptTest, main
+
+LIBRARIES = "common packages backend build".split()
+
+
+class SetUp(ScriptTest):
+    def bash(self, text, **options):
+        sources = "".join(f'. "{SCRIPTS}/lib/{name}.sh"\n' for name in LIBRARIES)
+        path = f"{self.folder}/bin:/usr/bin:/bin"
+        environment = {"PATH": path, "CUDACXX": "", "CUDA_HOME": str(self.folder), "CXX": "", "CMAKE_PREFIX_PATH": ""}
+        return self.run_script("bash", "-c", sources + text, env=environment, **options)
+
+    def gpu(self, driver, capability="9.0"):
+        self.program("nvidia-smi", f'echo "NVIDIA Test, {driver}, {capability}"\n')
+
+    def nvcc(self, version):
+        self.program("nvcc", f'echo "Cuda compilation tools, release {version}, V{version}.88"\n')
+
+    def choose(self, backend="auto", toolkit="auto", compile_only=0):
+        return self.bash(f'choose_backend {backend} {toolkit} {compile_only}; echo "$BACKEND $TOOLCHAIN"')
+
+    def assert_choice(self, done, choice, *said):
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.strip(), choice)
+        self.assertLessEqual(len(done.stderr.strip().splitlines()), 1)
+        for part in said:
+            self.assertIn(part, done.stderr)
+        if not said:
+            self.assertEqual(done.stderr, "")
+
+
+class BackEnd(SetUp):
+    def setUp(self):
+        super().setUp()
+        # Hides a real driver of the machine the tests run on; gpu() puts one there.
+        self.program("nvidia-smi", "exit 9\n")
+
+    def hide_nvcc(self):
+        # A real nvcc in /usr/local/cuda or /opt/cuda would be found behind the stand-in.
+        return "detect_nvcc() { return 1; }\n"
+
+    def test_no_gpu(self):
+        self.assert_choice(self.choose(), "emulator")
+
+    def test_gpu_and_nvcc(self):
+        self.gpu("580.65.06")
+        self.nvcc("13.0")
+        self.assert_choice(self.choose(), "cuda system")
+        self.assert_choice(self.choose("emulator"), "emulator")
+        self.assert_choice(self.choose("cuda", "wheels"), "cuda wheels")
+
+    def test_oldest_nvcc_that_will_do(self):
+        self.gpu("570.10")
+        self.nvcc("12.8")
+        self.assert_choice(self.choose(), "cuda system")
+
+    def test_gpu_with_an_older_nvcc(self):
+        self.gpu("580.65.06")
+        self.nvcc("12.4")
+        self.assert_choice(self.choose(), "cuda wheels")
+        self.assert_choice(self.choose("auto", "system"), "emulator", "12.4", "--toolkit wheels")
+        self.assert_one_sentence(self.choose("cuda", "system"), "12.4", "12.8", code=3)
+
+    def test_gpu_without_nvcc(self):
+        self.gpu("590.1")
+        done = self.bash(self.hide_nvcc() + 'choose_backend auto auto 0; echo "$BACKEND $TOOLCHAIN"')
+        self.assert_choice(done, "cuda wheels")
+
+    def test_old_driver(self):
+        self.gpu("535.104.05")
+        self.nvcc("12.4")
+        self.assert_choice(self.choose(), "emulator", "535.104.05", "580", "emulator")
+        self.assert_one_sentence(self.choose("cuda"), "535.104.05", code=3)
+
+    def test_driver_older_than_nvcc(self):
+        self.gpu("570.10")
+        self.nvcc("13.0")
+        self.assert_choice(self.choose(), "emulator", "570.10", "13.0")
+
+    def test_cuda_without_gpu(self):
+        self.nvcc("13.0")
+        self.assert_one_sentence(self.choose("cuda"), "nvidia-smi", "--compile-only", code=3)
+        self.assert_choice(self.choose("cuda", "auto", 1), "cuda system")
+        self.assert_choice(self.choose("cuda", "wheels", 1), "cuda wheels")
+
+
+class Packages(SetUp):
+    def ensure(self, missing, can_install="return 1", apt="exit 1"):
+        self.program("apt-get", apt)
+        tests = " | ".join(missing)
+        return self.bash(f"""
+            ROOT={self.folder}; SETUP_LOG={self.folder}/setup.log
+            found() {{ case $1 in {tests}) [[ -e {self.folder}/installed ]] ;; *) return 0 ;; esac; }}
+            can_install() {{ {can_install}; }}
+            as_root() {{ "$@"; }}
+            ensure_packages test emulator
+        """)
+
+    def test_nothing_missing_is_silent(self):
+        done = self.ensure(["nothing"], apt=f"touch {self.folder}/called")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        self.assertFalse((self.folder / "called").exists())
+
+    def test_says_exactly_which_without_root(self):
+        done = self.ensure(["cmake", "libboost-context-dev", "gdb"])
+        self.assert_one_sentence(done, "apt-get install cmake libboost-context-dev gdb", code=4)
+
+    def test_goes_on_without_what_is_not_essential(self):
+        done = self.ensure(["libgtest-dev", "gdb"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("apt-get install libgtest-dev gdb", done.stderr)
+
+    def test_installs_as_root(self):
+        log = self.folder / "apt.log"
+        apt = f'echo "$@" >>{log}\ncase "$*" in *install*) touch {self.folder}/installed ;; esac\n'
+        done = self.ensure(["cmake", "gdb"], can_install="return 0", apt=apt)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        self.assertRegex(log.read_text(), r"install --yes --no-install-recommends cmake gdb\n$")
+
+    def test_a_failing_installation_shows_the_end_of_its_log(self):
+        done = self.ensure(["cmake"], can_install="return 0", apt="echo no such host; exit 100")
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("no such host", done.stderr)
+        self.assertIn("apt-get install cmake", done.stderr)
+
+
+class VirtualEnvironment(SetUp):
+    def test_no_network_means_no_charts_but_success(self):
+        self.program("python3", "echo could not connect >&2; exit 1")
+        done = self.bash(f"""
+            ROOT={self.folder}; SETUP_LOG={self.folder}/setup.log; VENV={self.folder}/.venv
+            ensure_venv || echo charts=0
+        """)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, "charts=0\n")
+        self.assertIn("note: no charts", done.stderr)
+        self.assertFalse((self.folder / ".venv").exists())
+
+
+class Steps(SetUp):
+    def test_only_the_failing_step_is_shown(self):
+        log = self.folder / "x.log"
+        done = self.bash(f"step one {log} echo first; step two {log} sh -c 'echo second; exit 7' || echo rc=$?")
+        self.assertEqual(done.stdout, "rc=7\n")
+        self.assertIn("second", done.stderr)
+        self.assertNotIn("first", done.stderr)
+
+    def test_versions(self):
+        cases = [("13.0", "12.8", 0), ("12.8", "12.8", 0), ("12.10", "12.8", 0), ("12.7", "12.8", 1),
+                 ("580.159.04", "580", 0), ("3.25.1", "3.25", 0), ("3.9", "3.25", 1), ("12", "12", 0)]
+        for have, want, expected in cases:
+            done = self.bash(f"version_at_least {have} {want}")
+            self.assertEqual(done.returncode, expected, f"{have} {want}")
+
+
+class Shell(unittest.TestCase):
+    def test_syntax(self):
+        for script in [*SCRIPTS.glob("*.sh"), *SCRIPTS.glob("lib/*.sh"), SCRIPTS.parent / ".ci" / "run"]:
+            done = subprocess.run(["bash", "-n", script], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    main()
