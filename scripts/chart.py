@@ -288,7 +288,8 @@ def emulator_ladder(group, records, shape, theme):
             "width": width, "height": {"step": 34}, "data": {"values": rows},
             "title": {
                 "text": title, "subtitle": unit, "anchor": "start", "frame": "group", "fontSize": 13,
-                "subtitleFontSize": 11.5, "color": theme.text, "subtitleColor": theme.muted, "offset": 8, "subtitlePadding": 3,
+                "subtitleFontSize": 11.5, "color": theme.text, "subtitleColor": theme.muted, "offset": 8,
+                "subtitlePadding": 3,
             },
             "encoding": {"y": y, "x": x},
             "layer": [

@@ -18,7 +18,7 @@ Examples:
 
 Options:
   --keep          do not delete the tree afterwards
-  --suite NAME    another release; its packages come from the distribution's default mirror
+  --suite NAME    another release of Debian or Ubuntu
   --help          this text
 HELP
 }
@@ -82,10 +82,16 @@ trap clean_up EXIT
 
 say "== Making a bare $suite tree"
 sources=()
-if grep -qs "^VERSION_CODENAME=$suite\$" /etc/os-release; then
-  # This machine runs the same release, so its own sources fit (behind a mirror they may be the only ones).
+here=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+if [[ $here == "$suite" || " bookworm trixie forky " == *" $here "* && " bookworm trixie forky " == *" $suite "* ]]; then
+  # This machine's own sources (behind a mirror they may be the only ones), for the release asked for.
+  mkdir -p "$ROOT/build/fresh_machine"
   for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
-    if grep -Eqs "^(deb |Types:)" "$file" && grep -q "$suite" "$file"; then sources+=("$file"); fi
+    if grep -Eqs "^(deb |Types:)" "$file" && grep -q "$here" "$file"; then
+      copy=$ROOT/build/fresh_machine/${file##*/}
+      sed "s/$here/$suite/g" "$file" >"$copy"
+      sources+=("$copy")
+    fi
   done
 fi
 options=()

@@ -19,7 +19,8 @@ class Charts(ScriptTest):
         out = self.folder / "charts"
         said = self.draw(source, "-o", out)
         names = {path.name for path in out.iterdir()}
-        self.assertEqual(names, {f"h200-{chart}{end}" for chart in ("ladder", "seq_len") for end in (".svg", "-dark.svg", ".png")})
+        ends = (".svg", "-dark.svg", ".png")
+        self.assertEqual(names, {f"h200-{chart}{end}" for chart in ("ladder", "seq_len") for end in ends})
         self.assertEqual(said.count("Chart:"), 2)
         ladder = (out / "h200-ladder.svg").read_text(encoding="utf-8")
         for words in ("NVIDIA H200", "bf16", "1024 tokens", "head_dim 128", "01_naive", "peer/fa2", "wrong: head 3",
@@ -58,7 +59,8 @@ class Charts(ScriptTest):
 
     def test_nothing_to_draw(self):
         source = self.write("h200.json", cuda_results())
-        self.assert_one_sentence(self.run_script(VENV_PYTHON, CHART, source, "--dtype", "fp16"), "nothing to draw", code=1)
+        done = self.run_script(VENV_PYTHON, CHART, source, "--dtype", "fp16")
+        self.assert_one_sentence(done, "nothing to draw", code=1)
 
 
 class Labels(unittest.TestCase):

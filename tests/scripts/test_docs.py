@@ -58,7 +58,8 @@ class SyncDocs(ScriptTest):
         self.assertIn("| Kernel | Status | Median ms | TFLOP/s | Relative error |\n", result)
         self.assertIn("| `01_naive` | passed | 55.0 | 2.50 | 2.0e-3 |", result)
         self.assertIn("| `03_register_tiling` | wrong: head 3, row 17: too large | – | – | 2.0e-3 |", result)
-        result = self.synced("<!-- table: bench/results/emulator.json columns=kernel,global_sectors -->\n<!-- /table -->\n")
+        table = "<!-- table: bench/results/emulator.json columns=kernel,global_sectors -->\n<!-- /table -->\n"
+        result = self.synced(table)
         self.assertIn("| `01_naive` | 8,912,896 |", result)
 
     def test_values(self):
@@ -72,7 +73,8 @@ class SyncDocs(ScriptTest):
         self.assertIn("-->NVIDIA H200<!--", result)
 
     def test_code_is_left_alone(self):
-        text = "```\n<!-- excerpt: nowhere#x -->\n<!-- value: no field=x -->1<!-- /value -->\n```\n`<!-- value: n -->`\n"
+        text = "```\n<!-- excerpt: nowhere#x -->\n<!-- value: no field=x -->1<!-- /value -->\n```\n"
+        text += "`<!-- value: no field=x -->1<!-- /value -->`\n"
         self.assertEqual(self.synced(text), text)
 
     def test_check_names_the_drift(self):

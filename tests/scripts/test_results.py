@@ -48,7 +48,8 @@ class Validator(ScriptTest):
         }
         for name, (content, expected) in cases.items():
             with self.subTest(name):
-                self.assert_one_sentence(self.run_script(VALIDATE, self.write(f"{name}.json", content)), expected, code=1)
+                done = self.run_script(VALIDATE, self.write(f"{name}.json", content))
+                self.assert_one_sentence(done, expected, code=1)
         self.assert_one_sentence(self.run_script(VALIDATE, self.folder / "none.json"), "no such file", code=1)
 
     def test_refuses_with_the_place(self):
