@@ -83,7 +83,8 @@ trap clean_up EXIT
 say "== Making a bare $suite tree"
 sources=()
 here=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
-if [[ $here == "$suite" || " bookworm trixie forky " == *" $here "* && " bookworm trixie forky " == *" $suite "* ]]; then
+debian=' bookworm trixie forky '
+if [[ $here == "$suite" || ($debian == *" $here "* && $debian == *" $suite "*) ]]; then
   # This machine's own sources (behind a mirror they may be the only ones), for the release asked for.
   mkdir -p "$ROOT/build/fresh_machine"
   for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
@@ -102,7 +103,8 @@ while IFS= read -r line; do options+=("--aptopt=$line"); done < <(
 step "mmdebstrap" "$ROOT/build/fresh_machine/mmdebstrap.log" \
   mmdebstrap --variant=minbase --include=ca-certificates "${options[@]}" "$suite" "$tree" "${sources[@]}" ||
   die "$EXIT_SETUP" "mmdebstrap could not make the tree"
-say "$(chroot "$tree" dpkg-query --show | wc -l) packages, no compiler: $(chroot "$tree" sh -c 'command -v g++ cmake python3 || echo none')"
+tools=$(chroot "$tree" sh -c 'command -v g++ cmake python3' || true)
+say "$(chroot "$tree" dpkg-query --show | wc -l) packages; g++, cmake, python3: ${tools:-none of them}"
 
 # How to reach the network is a property of this machine, so the tree inherits it.
 for file in /etc/resolv.conf /etc/hosts /etc/pip.conf; do
