@@ -63,7 +63,8 @@ ticker() {
 }
 
 # step LABEL LOG COMMAND... : runs COMMAND with its output in LOG; the reader sees a line only if it takes over
-# two seconds, and the end of LOG only if it fails. Returns COMMAND's exit code.
+# two seconds, and the end of LOG only if it fails (STEP_TAIL lines; 0: the caller explains). Returns COMMAND's exit
+# code.
 step() {
   local label=$1 log=$2 rc=0 start=$SECONDS from=0 tick
   shift 2
@@ -76,11 +77,11 @@ step() {
   kill "$tick" 2>/dev/null || true
   wait "$tick" 2>/dev/null || true
   [[ -t 2 ]] && printf '\r\033[K' >&2
-  if ((rc != 0)); then
+  if ((rc != 0 && ${STEP_TAIL:-25} > 0)); then
     printf '%s: failed; the end of %s:\n' "$label" "$(pretty "$log")" >&2
     # Only what this step wrote, so that an older failure is never shown for a newer one.
     tail -n +"$((from + 2))" "$log" | tail -n "${STEP_TAIL:-25}" | sed 's/^/  /' >&2
-  elif ((SECONDS - start >= 2)); then
+  elif ((rc == 0 && SECONDS - start >= 2)); then
     printf '%s: done in %d s\n' "$label" "$((SECONDS - start))" >&2
   fi
   return "$rc"

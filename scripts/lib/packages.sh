@@ -135,11 +135,12 @@ make_venv() {
 # Returns 1 (after one sentence) if there is none to be had: nothing but charts and validation needs it.
 ensure_venv() {
   venv_ready && return 0
-  if have python3 && STEP_TAIL=3 step "installing the chart tools into .venv" "$SETUP_LOG" make_venv; then
+  if have python3 && STEP_TAIL=0 step "installing the chart tools into .venv" "$SETUP_LOG" make_venv; then
     venv_stamp >"$VENV/complete"
     return 0
   fi
   rm -rf "$VENV"
-  note "no charts: the Python environment .venv could not be made (it needs python3-venv and, once, the network)"
+  note "no charts: the Python environment .venv could not be made (it needs python3-venv and, once, the network);" \
+    "build/setup.log has the details"
   return 1
 }
