@@ -53,10 +53,11 @@ ticker() {
   local label=$1 log=$2 start=$SECONDS
   sleep 2 >/dev/null 2>&1
   if [[ ! -t 2 ]]; then
-    printf '%s ...\n' "$label" >&2
+    if kill -0 "$$" 2>/dev/null; then printf '%s ...\n' "$label" >&2; fi
     return
   fi
-  while :; do
+  # A background job does not see Ctrl-C, so it looks whether the script is still there.
+  while kill -0 "$$" 2>/dev/null; do
     printf '\r\033[K%s ... %ds %s' "$label" "$((SECONDS - start))" "$(last_count "$log")" >&2
     sleep 1 >/dev/null 2>&1
   done
