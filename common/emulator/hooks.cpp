@@ -22,11 +22,11 @@ void observe(const void* pointer, size_t bytes, const char* verb, void* return_a
   if (address >= lane->stack_low && address < lane->stack_high) return;  // registers, local memory
   const emu::Cta& cta = *lane->cta;
   const uintptr_t shared = uintptr_t(cta.shared);
-  const bool in_shared = address >= shared && address < shared + cta.shared_bytes;
-  if (!in_shared && !emu::inside_global(address)) {
+  const bool in_shared = address >= shared && address + bytes <= shared + cta.shared_bytes;
+  if (!in_shared && !emu::inside_region(address, bytes)) {
     if (const std::string outside = emu::describe_outside(address, bytes); !outside.empty()) {
-      emu::fail("%s: %s of %zu bytes %s", emu::symbolise(uintptr_t(return_address) - 1).c_str(), verb, bytes,
-                outside.c_str());
+      emu::fail("%s: %s of %zu bytes %s", emu::symbolise(uintptr_t(return_address) - 1).c_str(),
+                verb, bytes, outside.c_str());
     }
     return;  // the emulator's own state
   }
@@ -55,14 +55,14 @@ namespace emu {
 bool is_checked() { return true; }
 }  // namespace emu
 
-#define FA_HOOKS(bytes)                                                                            \
-  void __tsan_read##bytes(void* p) { observe(p, bytes, "load", __builtin_return_address(0)); }     \
-  void __tsan_write##bytes(void* p) { observe(p, bytes, "store", __builtin_return_address(0)); }   \
-  void __tsan_unaligned_read##bytes(void* p) {                                                     \
-    observe(p, bytes, "load", __builtin_return_address(0));                                        \
-  }                                                                                                \
-  void __tsan_unaligned_write##bytes(void* p) {                                                    \
-    observe(p, bytes, "store", __builtin_return_address(0));                                       \
+#define FA_HOOKS(bytes)                                                                          \
+  void __tsan_read##bytes(void* p) { observe(p, bytes, "load", __builtin_return_address(0)); }   \
+  void __tsan_write##bytes(void* p) { observe(p, bytes, "store", __builtin_return_address(0)); } \
+  void __tsan_unaligned_read##bytes(void* p) {                                                   \
+    observe(p, bytes, "load", __builtin_return_address(0));                                      \
+  }                                                                                              \
+  void __tsan_unaligned_write##bytes(void* p) {                                                  \
+    observe(p, bytes, "store", __builtin_return_address(0));                                     \
   }
 
 extern "C" {
@@ -71,8 +71,12 @@ FA_HOOKS(2)
 FA_HOOKS(4)
 FA_HOOKS(8)
 FA_HOOKS(16)
-void __tsan_read_range(void* p, size_t n) { observe_range(p, n, "load", __builtin_return_address(0)); }
-void __tsan_write_range(void* p, size_t n) { observe_range(p, n, "store", __builtin_return_address(0)); }
+void __tsan_read_range(void* p, size_t n) {
+  observe_range(p, n, "load", __builtin_return_address(0));
+}
+void __tsan_write_range(void* p, size_t n) {
+  observe_range(p, n, "store", __builtin_return_address(0));
+}
 void* __tsan_memcpy(void* to, const void* from, size_t n) {
   observe_range(from, n, "load", __builtin_return_address(0));
   observe_range(to, n, "store", __builtin_return_address(0));

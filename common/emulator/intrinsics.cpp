@@ -11,7 +11,8 @@ uint32_t shuffle(ShuffleMode mode, uint32_t mask, uint32_t value, int selector, 
     uint32_t value;
     int selector, width;
     uint32_t result;
-  } mine{value, selector, width, value};
+  } mine{value, selector & (kWarpSize - 1), width,
+         value};  // PTX ISA, "shfl.sync": five bits of it count
   const char* const names[] = {"__shfl_sync()", "__shfl_up_sync()", "__shfl_down_sync()",
                                "__shfl_xor_sync()"};
   if (width < 1 || width > kWarpSize || (width & (width - 1)) != 0) {
@@ -26,16 +27,24 @@ uint32_t shuffle(ShuffleMode mode, uint32_t mask, uint32_t value, int selector, 
       const int first = lane & ~(reader.width - 1), end = first + reader.width;
       int source = lane;
       switch (mode) {
-        case ShuffleMode::kIndex: source = first + (reader.selector & (reader.width - 1)); break;
-        case ShuffleMode::kUp: source = lane - reader.selector; break;
-        case ShuffleMode::kDown: source = lane + reader.selector; break;
-        case ShuffleMode::kXor: source = lane ^ reader.selector; break;
+        case ShuffleMode::kIndex:
+          source = first + (reader.selector & (reader.width - 1));
+          break;
+        case ShuffleMode::kUp:
+          source = lane - reader.selector;
+          break;
+        case ShuffleMode::kDown:
+          source = lane + reader.selector;
+          break;
+        case ShuffleMode::kXor:
+          source = lane ^ reader.selector;
+          break;
       }
       // Beyond the segment a lane reads itself (for xor: only beyond the segment's end).
       if (source >= end || (source < first && mode == ShuffleMode::kUp)) source = lane;
       if (source < 0 || source >= kWarpSize || !lanes[source]) {
-        fail("%s at %s:%u: lane %d reads lane %d, which does not take part", names[int(mode)], where.file,
-             where.line, lane, source);
+        fail("%s at %s:%u: lane %d reads lane %d, which does not take part", names[int(mode)],
+             where.file, where.line, lane, source);
       }
       reader.result = lanes[source]->value;
     }

@@ -22,8 +22,8 @@ constexpr size_t kPage = 4096;
 constexpr size_t kGuard = 64 * 1024;  // untouchable bytes on either side: catches far misses too
 
 struct Region {
-  uintptr_t low, high;    // with the guards
-  uintptr_t begin, end;   // the block itself
+  uintptr_t low, high;   // with the guards
+  uintptr_t begin, end;  // the block itself
   const std::string* name;
 };
 
@@ -46,7 +46,8 @@ GuardedMemory::GuardedMemory(std::string name, size_t bytes, size_t alignment)
   mapping_ = static_cast<uint8_t*>(mmap(nullptr, mapping_bytes_, PROT_READ | PROT_WRITE,
                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (mapping_ == MAP_FAILED) {
-    throw LaunchError("the emulator could not get " + std::to_string(bytes) + " bytes of memory for " + name_);
+    throw LaunchError("the emulator could not get " + std::to_string(bytes) +
+                      " bytes of memory for " + name_);
   }
   mprotect(mapping_, kGuard, PROT_NONE);
   mprotect(mapping_ + kGuard + pages, kGuard, PROT_NONE);
@@ -62,9 +63,7 @@ GuardedMemory::~GuardedMemory() {
   munmap(mapping_, mapping_bytes_);
 }
 
-void GuardedMemory::poison() {
-  memset(mapping_ + kGuard, kPoison, mapping_bytes_ - 2 * kGuard);
-}
+void GuardedMemory::poison() { memset(mapping_ + kGuard, kPoison, mapping_bytes_ - 2 * kGuard); }
 
 ptrdiff_t GuardedMemory::overwritten() const {
   const uint8_t* const low = mapping_ + kGuard;
@@ -83,18 +82,20 @@ std::string describe_outside(uintptr_t address, size_t bytes) {
   if (!region || (address >= region->begin && address + bytes <= region->end)) return "";
   char text[256];
   if (address >= region->begin) {
-    snprintf(text, sizeof text, "%zu bytes past the end of %s (%zu bytes)", size_t(address - std::min(address, region->end)),
-             region->name->c_str(), size_t(region->end - region->begin));
+    snprintf(text, sizeof text, "%zu bytes past the end of %s (%zu bytes)",
+             size_t(address - std::min(address, region->end)), region->name->c_str(),
+             size_t(region->end - region->begin));
   } else {
     snprintf(text, sizeof text, "%zu bytes before the start of %s (%zu bytes)",
-             size_t(region->begin - address), region->name->c_str(), size_t(region->end - region->begin));
+             size_t(region->begin - address), region->name->c_str(),
+             size_t(region->end - region->begin));
   }
   return text;
 }
 
-bool inside_global(uintptr_t address) {
+bool inside_region(uintptr_t address, size_t bytes) {
   for (const Region& region : regions) {
-    if (address >= region.begin && address < region.end) return true;
+    if (address >= region.begin && address + bytes <= region.end) return true;
   }
   return false;
 }
@@ -145,10 +146,10 @@ void on_fault(int signal, siginfo_t* info, void* context) {
   }
   const std::string at = symbolise(program_counter_of(context));
   char text[1024];
-  const int length = snprintf(text, sizeof text, "error: %s, CTA (%u,%u,%u), thread %d (warp %d lane %d), %s: %s\n",
-                              lane->cta->kernel, lane->cta->block_idx.x, lane->cta->block_idx.y,
-                              lane->cta->block_idx.z, lane->thread, lane->warp->index, lane->lane, at.c_str(),
-                              what.c_str());
+  const int length = snprintf(
+      text, sizeof text, "error: %s, CTA (%u,%u,%u), thread %d (warp %d lane %d), %s: %s\n",
+      lane->cta->kernel, lane->cta->block_idx.x, lane->cta->block_idx.y, lane->cta->block_idx.z,
+      lane->thread, lane->warp->index, lane->lane, at.c_str(), what.c_str());
   if (write(STDERR_FILENO, text, size_t(std::min<int>(length, sizeof text - 1))) < 0) _exit(4);
   _exit(3);
 }

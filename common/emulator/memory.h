@@ -41,8 +41,8 @@ class GuardedMemory {
 // ("16 bytes past the end of global buffer O (65536 bytes)"); empty if it is inside or elsewhere.
 std::string describe_outside(uintptr_t address, size_t bytes);
 
-// True if `address` lies inside a global buffer (used by the checked build's counters).
-bool inside_global(uintptr_t address);
+// True if all of the access lies inside one region.
+bool inside_region(uintptr_t address, size_t bytes);
 
 // The registered regions that are not the shared memory of a CTA are named "global buffer ...".
 std::string symbolise(uintptr_t program_counter);  // "file:line" of an instruction, or "?"

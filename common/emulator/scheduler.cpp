@@ -53,7 +53,8 @@ class Stacks {
     base_ = static_cast<uint8_t*>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (base_ == MAP_FAILED) throw LaunchError("the emulator could not get memory for its threads");
-    for (size_t lane = 0; lane < lanes; lane++) mprotect(base_ + lane * kStride, kGuardBytes, PROT_NONE);
+    for (size_t lane = 0; lane < lanes; lane++)
+      mprotect(base_ + lane * kStride, kGuardBytes, PROT_NONE);
   }
   ~Stacks() { munmap(base_, bytes_); }
   Stacks(const Stacks&) = delete;
@@ -77,7 +78,8 @@ struct KeepStack {
 // ---- the machine -----------------------------------------------------------------------------------
 // What one OS thread needs to run CTAs one after the other.
 struct Machine {
-  Machine(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel_body);
+  Machine(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+          const std::function<void()>& kernel_body);
 
   GuardedMemory shared;
   Stacks stacks;
@@ -118,7 +120,8 @@ Machine::Machine(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
 
 // ---- fibers ----------------------------------------------------------------------------------------
 FA_PER_OS_THREAD Machine* machine = nullptr;
-FA_PER_OS_THREAD fiber* left_behind = nullptr;  // where the fiber that was switched away from belongs
+FA_PER_OS_THREAD fiber* left_behind =
+    nullptr;  // where the fiber that was switched away from belongs
 
 fiber& fiber_of(const Lane& lane) { return machine->fibers[size_t(lane.thread)]; }
 
@@ -159,7 +162,8 @@ std::string describe_wait(const Lane& lane) {
     const NamedBarrier& barrier = lane.cta->barriers[lane.barrier];
     const int expected = barrier.expected ? barrier.expected : lane.cta->live;
     snprintf(text, sizeof text, "waits in %s at %s:%u (barrier %d: %d of %d threads have arrived)",
-             lane.operation, lane.where.file, lane.where.line, lane.barrier, barrier.arrived, expected);
+             lane.operation, lane.where.file, lane.where.line, lane.barrier, barrier.arrived,
+             expected);
   } else {
     snprintf(text, sizeof text, "waits in %s at %s:%u (for the lanes 0x%08x of its warp)",
              lane.operation, lane.where.file, lane.where.line, lane.mask);
@@ -245,7 +249,9 @@ void lane_exit(Lane& me) {
   warp.runnable &= ~(1u << me.lane);
   cta.live--;
   if (is_checked() && !warp.live) count_accesses(warp, kFullMask);
-  if (cta.barriers[0].expected == 0) complete_barrier_if_all_arrived(cta, 0);
+  for (int i = 0; i < kNamedBarriers; i++) {
+    if (cta.barriers[i].expected == 0) complete_barrier_if_all_arrived(cta, i);
+  }
   for (uint32_t rest = warp.live; rest; rest &= rest - 1) {
     Lane& other = warp.lanes[std::countr_zero(rest)];
     if (other.state == LaneState::kAtCollective && (other.mask >> me.lane & 1) &&
@@ -282,8 +288,9 @@ void run_cta(Machine& self) {
     boost::context::stack_context stack;
     stack.sp = self.stacks.high(i);
     stack.size = size_t(self.stacks.high(i) - self.stacks.low(i));
-    self.fibers[i] = fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack),
-                           KeepStack{}, [&lane](fiber&& from) { return lane_main(lane, std::move(from)); });
+    self.fibers[i] =
+        fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack),
+              KeepStack{}, [&lane](fiber&& from) { return lane_main(lane, std::move(from)); });
   }
   for (Warp& warp : cta.warps) {
     const int count = std::min(kWarpSize, int(cta.lanes.size()) - warp.index * kWarpSize);
@@ -296,8 +303,9 @@ void run_cta(Machine& self) {
     throw LaunchError(cta.failure);
   }
   if (const ptrdiff_t at = self.shared.overwritten()) {
-    throw LaunchError(cta_name(cta) + ": wrote outside shared memory, at byte " + std::to_string(at) +
-                      " of a SharedStorage of " + std::to_string(cta.shared_bytes) + " bytes");
+    throw LaunchError(cta_name(cta) + ": wrote outside shared memory, at byte " +
+                      std::to_string(at) + " of a SharedStorage of " +
+                      std::to_string(cta.shared_bytes) + " bytes");
   }
 }
 
@@ -323,26 +331,30 @@ void fail(const char* format, ...) {
   va_end(arguments);
   Lane& me = *current_lane;
   char thread[64];
-  snprintf(thread, sizeof thread, ", thread %d (warp %d lane %d): ", me.thread, me.warp->index, me.lane);
+  snprintf(thread, sizeof thread, ", thread %d (warp %d lane %d): ", me.thread, me.warp->index,
+           me.lane);
   me.cta->failure = cta_name(*me.cta) + thread + text;
   abandon(me);
 }
 
-void** begin_collective(uint32_t mask, const char* operation, void* operands, SourceLocation where) {
+void** begin_collective(uint32_t mask, const char* operation, void* operands,
+                        SourceLocation where) {
   Lane& me = *current_lane;
   Warp& warp = *me.warp;
   if (!(mask >> me.lane & 1)) {
-    fail("%s at %s:%u: the mask 0x%08x does not name the calling lane", operation, where.file, where.line,
-         mask);
+    fail("%s at %s:%u: the mask 0x%08x does not name the calling lane", operation, where.file,
+         where.line, mask);
   }
   for (uint32_t rest = mask & warp.live; rest; rest &= rest - 1) {
     const Lane& other = warp.lanes[std::countr_zero(rest)];
     if (other.state != LaneState::kAtCollective) continue;
     if (strcmp(other.operation, operation) != 0 || other.mask != mask) {
-      fail("%s at %s:%u with mask 0x%08x, but lane %d of the same warp is in %s at %s:%u with mask 0x%08x:"
-           " the lanes that a mask names must execute the same instruction",
-           operation, where.file, where.line, mask, other.lane, other.operation, other.where.file,
-           other.where.line, other.mask);
+      fail(
+          "%s at %s:%u with mask 0x%08x, but lane %d of the same warp is in %s at %s:%u with mask "
+          "0x%08x:"
+          " the lanes that a mask names must execute the same instruction",
+          operation, where.file, where.line, mask, other.lane, other.operation, other.where.file,
+          other.where.line, other.mask);
     }
   }
   me.operands = operands;
@@ -374,17 +386,17 @@ namespace {
 void arrive(int index, int expected, const char* operation, SourceLocation where) {
   Lane& me = *current_lane;
   if (index < 0 || index >= kNamedBarriers) {
-    fail("%s at %s:%u: barrier %d does not exist, a CTA has 0 to %d", operation, where.file, where.line,
-         index, kNamedBarriers - 1);
+    fail("%s at %s:%u: barrier %d does not exist, a CTA has 0 to %d", operation, where.file,
+         where.line, index, kNamedBarriers - 1);
   }
   if (expected % kWarpSize != 0) {
-    fail("%s at %s:%u: %d threads are not a whole number of warps", operation, where.file, where.line,
-         expected);
+    fail("%s at %s:%u: %d threads are not a whole number of warps", operation, where.file,
+         where.line, expected);
   }
   NamedBarrier& barrier = me.cta->barriers[index];
   if (barrier.arrived > 0 && barrier.expected != expected) {
-    fail("%s at %s:%u expects %d threads, but others wait at barrier %d for %d", operation, where.file,
-         where.line, expected, index, barrier.expected);
+    fail("%s at %s:%u expects %d threads, but others wait at barrier %d for %d", operation,
+         where.file, where.line, expected, index, barrier.expected);
   }
   barrier.expected = expected;
   barrier.arrived++;
@@ -425,8 +437,8 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
 #ifdef FA_EMULATOR_DEBUG
   const uint64_t workers = 1;
 #else
-  const uint64_t wanted =
-      options().os_threads > 0 ? uint64_t(options().os_threads) : std::thread::hardware_concurrency();
+  const uint64_t wanted = options().os_threads > 0 ? uint64_t(options().os_threads)
+                                                   : std::thread::hardware_concurrency();
   const uint64_t workers = std::clamp<uint64_t>(wanted, 1, ctas);
 #endif
   std::vector<std::unique_ptr<Machine>> machines;
@@ -466,16 +478,16 @@ Counters take_counters() {
 }
 
 bool at(int thread, unsigned block_x, unsigned block_y) {
-  return current_lane && current_lane->thread == thread && current_lane->cta->block_idx.x == block_x &&
-         current_lane->cta->block_idx.y == block_y;
+  return current_lane && current_lane->thread == thread &&
+         current_lane->cta->block_idx.x == block_x && current_lane->cta->block_idx.y == block_y;
 }
 
 const char* where() {
   static char text[256];
   if (!current_lane) return "outside a kernel";
   const Lane& me = *current_lane;
-  snprintf(text, sizeof text, "%s: thread %d (warp %d lane %d)", cta_name(*me.cta).c_str(), me.thread,
-           me.warp->index, me.lane);
+  snprintf(text, sizeof text, "%s: thread %d (warp %d lane %d)", cta_name(*me.cta).c_str(),
+           me.thread, me.warp->index, me.lane);
   return text;
 }
 

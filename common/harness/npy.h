@@ -13,8 +13,8 @@
 namespace fa {
 
 struct NpyTensor {
-  std::array<int, 4> shape{};   // [batch, heads, seq_len, head_dim]
-  std::vector<uint16_t> bits;   // in the dtype asked for
+  std::array<int, 4> shape{};  // [batch, heads, seq_len, head_dim]
+  std::vector<uint16_t> bits;  // in the dtype asked for
 };
 
 // Reads a C-ordered, four-dimensional array. Accepted element types: '<f2' (for fp16 exactly), '<f4' and
@@ -27,6 +27,7 @@ NpyTensor read_npy(const std::string& path, Dtype dtype);
 void write_npy(const std::string& path, const Problem& problem, const std::vector<uint16_t>& bits);
 
 // Writes `contents` to `path`, whole or not at all: to a temporary file beside it, then renamed.
+// (What is not an ordinary file, such as /dev/stdout, is written to directly.)
 // Throws BadInput with the reason (no such folder, no permission, disk full).
 void write_file_whole(const std::string& path, const std::string& contents);
 
