@@ -75,7 +75,8 @@ __global__ void output_kernel(const float* p, const T* v, T* o, int seq_len) {
   const int query = blockIdx.y * Config::kTile + threadIdx.y;
   const size_t head = blockIdx.z;
   const float* gP = p + (head * seq_len + query) * seq_len;  // [seq_len], this thread's row of P
-  const T* gV = v + head * seq_len * kHeadDim + column;      // [seq_len], stride kHeadDim: a column of V
+  const T* gV =
+      v + head * seq_len * kHeadDim + column;  // [seq_len], stride kHeadDim: a column of V
 
   float acc_o = 0.0f;
   for (int key = 0; key < seq_len; key++) {
@@ -108,9 +109,11 @@ struct Launcher {
       const dim3 block(Config::kTile, Config::kTile);
       launch<scores_kernel<T, kHeadDim>>({dim3(n / Config::kTile, n / Config::kTile, count), block},
                                          a.q + offset, a.k + offset, s, n, a.scale);
-      launch<softmax_kernel>({dim3(n / Config::kRowThreads, count), dim3(Config::kRowThreads)}, s, n);
-      launch<output_kernel<T, kHeadDim>>({dim3(kHeadDim / Config::kTile, n / Config::kTile, count), block},
-                                         (const float*)s, a.v + offset, a.o + offset, n);
+      launch<softmax_kernel>({dim3(n / Config::kRowThreads, count), dim3(Config::kRowThreads)}, s,
+                             n);
+      launch<output_kernel<T, kHeadDim>>(
+          {dim3(kHeadDim / Config::kTile, n / Config::kTile, count), block}, (const float*)s,
+          a.v + offset, a.o + offset, n);
     }
   }
 };

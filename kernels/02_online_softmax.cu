@@ -19,8 +19,8 @@ struct Config {
   static constexpr int kBlockN = 32;  // keys a tile
   static constexpr int kWarps = 8;
   static constexpr int kThreads = kWarps * 32;
-  static constexpr int kRows = kBlockM / kWarps;      // query rows a warp
-  static constexpr int kColumns = kHeadDim / 32;      // columns of O a lane
+  static constexpr int kRows = kBlockM / kWarps;  // query rows a warp
+  static constexpr int kColumns = kHeadDim / 32;  // columns of O a lane
   // Two elements (4 bytes) after each row of K: lanes that read the same column of 32 neighbouring rows
   // then meet 32 different banks instead of one.
   static constexpr int kPad = 2;
@@ -162,9 +162,9 @@ template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
     using C = Config<kHeadDim>;
-    launch<attention_kernel<T, kHeadDim>>(
-        {dim3(a.seq_len / C::kBlockM, a.batch * a.heads), dim3(C::kThreads), sizeof(SharedStorage<T, kHeadDim>)},
-        a.q, a.k, a.v, a.o, a.seq_len, a.scale);
+    launch<attention_kernel<T, kHeadDim>>({dim3(a.seq_len / C::kBlockM, a.batch * a.heads),
+                                           dim3(C::kThreads), sizeof(SharedStorage<T, kHeadDim>)},
+                                          a.q, a.k, a.v, a.o, a.seq_len, a.scale);
   }
 };
 

@@ -18,16 +18,20 @@ template <int kHeadDim>
 struct Config {
   static constexpr int kBlockM = 64;  // query rows a CTA
   static constexpr int kBlockN = 64;  // keys a tile
-  static constexpr int kThreadRows = 8, kThreadColumns = 16;  // the CTA's threads as a grid over a tile
+  static constexpr int kThreadRows = 8,
+                       kThreadColumns = 16;  // the CTA's threads as a grid over a tile
   static constexpr int kThreads = kThreadRows * kThreadColumns;
-  static constexpr int kRows = kBlockM / kThreadRows;         // 8: rows of S and O a thread
-  static constexpr int kKeys = kBlockN / kThreadColumns;      // 4: columns of S a thread
-  static constexpr int kVectors = kHeadDim / (4 * kThreadColumns);  // columns of O a thread, in fours
+  static constexpr int kRows = kBlockM / kThreadRows;     // 8: rows of S and O a thread
+  static constexpr int kKeys = kBlockN / kThreadColumns;  // 4: columns of S a thread
+  static constexpr int kVectors =
+      kHeadDim / (4 * kThreadColumns);  // columns of O a thread, in fours
   // Four floats (16 bytes) after each row: eight lanes that read 16 bytes of eight neighbouring rows
   // then meet all 32 banks once.
   static constexpr int kPad = 4;
-  static_assert(kThreadColumns == 16, "the threads of a row are half a warp: reductions use shuffles");
-  static_assert(kHeadDim % 64 == 0, "a row of O is divided among 16 threads, four columns at a time");
+  static_assert(kThreadColumns == 16,
+                "the threads of a row are half a warp: reductions use shuffles");
+  static_assert(kHeadDim % 64 == 0,
+                "a row of O is divided among 16 threads, four columns at a time");
 };
 
 // Thread (ty, tx) of the 8 x 16 grid; a warp is two rows of it. What it owns is spread out, so that
@@ -50,7 +54,8 @@ struct SharedStorage {
 // [load-tile]
 // Copies a tile of 64 rows from global memory, 16 bytes (8 elements) a thread and turn, widened to fp32.
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void load_tile(float (*tile)[kHeadDim + Config<kHeadDim>::kPad], const T* g) {
+__device__ __forceinline__ void load_tile(float (*tile)[kHeadDim + Config<kHeadDim>::kPad],
+                                          const T* g) {
   using C = Config<kHeadDim>;
   constexpr int kVectorsPerRow = kHeadDim / 8;
 #pragma unroll
@@ -211,7 +216,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
 #pragma unroll
     for (int c = 0; c < C::kVectors; c++) {
       const uint32_t low = ptx::pack<T>(acc_o[i][c][0] * inverse_sum, acc_o[i][c][1] * inverse_sum);
-      const uint32_t high = ptx::pack<T>(acc_o[i][c][2] * inverse_sum, acc_o[i][c][3] * inverse_sum);
+      const uint32_t high =
+          ptx::pack<T>(acc_o[i][c][2] * inverse_sum, acc_o[i][c][3] * inverse_sum);
       T* const row = gO + size_t(ty + i * C::kThreadRows) * kHeadDim;
       *reinterpret_cast<uint2*>(row + c * 64 + tx * 4) = make_uint2(low, high);
     }
@@ -223,9 +229,9 @@ template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
     using C = Config<kHeadDim>;
-    launch<attention_kernel<T, kHeadDim>>(
-        {dim3(a.seq_len / C::kBlockM, a.batch * a.heads), dim3(C::kThreads), sizeof(SharedStorage<kHeadDim>)},
-        a.q, a.k, a.v, a.o, a.seq_len, a.scale);
+    launch<attention_kernel<T, kHeadDim>>({dim3(a.seq_len / C::kBlockM, a.batch * a.heads),
+                                           dim3(C::kThreads), sizeof(SharedStorage<kHeadDim>)},
+                                          a.q, a.k, a.v, a.o, a.seq_len, a.scale);
   }
 };
 

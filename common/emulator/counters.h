@@ -14,8 +14,8 @@ struct Counters {
 
   // Counted by the checked build only: plain loads and stores of a warp, as one request.
   uint64_t global_requests = 0;
-  uint64_t global_sectors = 0;   // 32-byte pieces of memory that the requests touch
-  uint64_t global_bytes = 0;     // bytes that the lanes asked for
+  uint64_t global_sectors = 0;  // 32-byte pieces of memory that the requests touch
+  uint64_t global_bytes = 0;    // bytes that the lanes asked for
   uint64_t shared_requests = 0;
   uint64_t shared_wavefronts = 0;        // passes through the 32 banks
   uint64_t shared_wavefronts_ideal = 0;  // passes if no two lanes collided in a bank

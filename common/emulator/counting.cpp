@@ -14,21 +14,24 @@ using Request = std::array<const MemoryAccess*, kWarpSize>;  // null: the lane t
 
 // 32-byte sectors of global memory that a request touches.
 uint64_t sectors(const Request& request) {
-  std::array<uintptr_t, kWarpSize * 2> found;  // an access of 16 bytes touches one or, misaligned, two
+  std::array<uintptr_t, kWarpSize * 2>
+      found;  // an access of 16 bytes touches one or, misaligned, two
   size_t count = 0;
   for (const MemoryAccess* access : request) {
     if (!access) continue;
-    for (uintptr_t sector = access->address / 32; sector <= (access->address + access->bytes - 1) / 32;
-         sector++) {
+    for (uintptr_t sector = access->address / 32;
+         sector <= (access->address + access->bytes - 1) / 32; sector++) {
       const auto end = found.begin() + std::ptrdiff_t(count);
-      if (count < found.size() && std::find(found.begin(), end, sector) == end) found[count++] = sector;
+      if (count < found.size() && std::find(found.begin(), end, sector) == end)
+        found[count++] = sector;
     }
   }
   return count;
 }
 
 void count_request(Cta& cta, const Request& request) {
-  const MemoryAccess& any = **std::find_if(request.begin(), request.end(), [](auto* a) { return a; });
+  const MemoryAccess& any =
+      **std::find_if(request.begin(), request.end(), [](auto* a) { return a; });
   Counters& counters = cta.counters;
   const uintptr_t shared = uintptr_t(cta.shared);
   if (any.address >= shared && any.address < shared + cta.shared_bytes) {
@@ -52,21 +55,49 @@ void count_request(Cta& cta, const Request& request) {
 
 }  // namespace
 
-// Bank conflicts: shared memory has 32 banks of 4 bytes, successive words in successive banks. A
-// wavefront delivers one word a bank (to any number of lanes). 8- and 16-byte accesses are served a
-// half and a quarter of the warp at a time (CUDA C++ Best Practices Guide, "Shared Memory and Memory
-// Banks"), so that the lanes of a group compete only with each other.
+namespace {
+
+// True if every active lane of [first, first + lanes) accesses the same address as the lane whose number
+// differs by `distance`, or that one is not active.
+bool pairs_agree(const std::array<uint32_t, kWarpSize>& offsets, uint32_t active, int first,
+                 int lanes, int distance) {
+  for (int lane = first; lane < first + lanes; lane++) {
+    const int other = lane ^ distance;
+    if ((active >> lane & 1) && (active >> other & 1) &&
+        offsets[size_t(lane)] != offsets[size_t(other)]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+// Shared memory has 32 banks of 4 bytes, successive words in successive banks. A wavefront delivers one
+// word a bank, to any number of lanes. Lanes are served in groups: all 32 together for up to 4 bytes a
+// lane, 16 for 8 bytes and 8 for 16 bytes, because that many distinct words fill the banks. Two
+// neighbouring groups are served as one if the lanes are paired: each asks for the same address as its
+// neighbour at distance 1, or each as the one at distance 2. The vendor documents the groups (CUDA C++
+// Best Practices Guide, "Shared Memory and Memory Banks"); the pairing rule explains what ncu counts on an
+// H200 for 16-byte loads: 2 wavefronts if all lanes of a group ask for one address, but 4 if all groups
+// ask for the same eight addresses.
 Wavefronts shared_wavefronts(const std::array<uint32_t, kWarpSize>& offsets, uint32_t active,
                              uint32_t bytes) {
-  const int lanes_per_group = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
+  const int group = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
   const uint32_t words_per_lane = std::max(1u, bytes / 4);
   Wavefronts result;
-  for (int first = 0; first < kWarpSize; first += lanes_per_group) {
-    std::array<uint32_t, kWarpSize> words;  // distinct words of the group
+  for (int first = 0; first < kWarpSize;) {
+    int lanes = group;
+    if (group < 32 && first % (2 * group) == 0 &&
+        (pairs_agree(offsets, active, first, 2 * group, 1) ||
+         pairs_agree(offsets, active, first, 2 * group, 2))) {
+      lanes = 2 * group;
+    }
+    std::array<uint32_t, kWarpSize * 2> words;  // distinct words of the group
     std::array<uint32_t, kWarpSize> per_bank{};
     size_t count = 0;
     uint32_t most = 0;
-    for (int lane = first; lane < first + lanes_per_group; lane++) {
+    for (int lane = first; lane < first + lanes; lane++) {
       if (!(active >> lane & 1)) continue;
       for (uint32_t k = 0; k < words_per_lane; k++) {
         const uint32_t word = offsets[size_t(lane)] / 4 + k;
@@ -78,6 +109,7 @@ Wavefronts shared_wavefronts(const std::array<uint32_t, kWarpSize>& offsets, uin
     }
     result.actual += most;
     result.ideal += most > 0;
+    first += lanes;
   }
   return result;
 }
@@ -117,7 +149,8 @@ void count_accesses(Warp& warp, uint32_t mask) {
       if (!(mask >> lane & 1)) continue;
       std::map<uintptr_t, int> executions;
       for (const MemoryAccess& access : warp.lanes[lane].accesses) {
-        requests[{access.program_counter, executions[access.program_counter]++}][size_t(lane)] = &access;
+        requests[{access.program_counter, executions[access.program_counter]++}][size_t(lane)] =
+            &access;
       }
     }
     for (const auto& entry : requests) count_request(cta, entry.second);

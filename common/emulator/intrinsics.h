@@ -50,7 +50,8 @@ template <typename T>
 inline T shuffle_value(ShuffleMode mode, uint32_t mask, T value, int selector, int width,
                        SourceLocation where) {
   static_assert(sizeof(T) == 4, "the emulator shuffles 32-bit values");
-  return std::bit_cast<T>(shuffle(mode, mask, std::bit_cast<uint32_t>(value), selector, width, where));
+  return std::bit_cast<T>(
+      shuffle(mode, mask, std::bit_cast<uint32_t>(value), selector, width, where));
 }
 
 }  // namespace emu

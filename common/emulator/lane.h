@@ -16,7 +16,8 @@ namespace emu {
 
 inline constexpr int kWarpSize = 32;
 inline constexpr uint32_t kFullMask = 0xffffffffu;
-inline constexpr int kNamedBarriers = 16;  // PTX ISA, "bar": sixteen barriers a CTA, 0 is __syncthreads
+inline constexpr int kNamedBarriers =
+    16;  // PTX ISA, "bar": sixteen barriers a CTA, 0 is __syncthreads
 
 // Where in the source something happened. Functions take it as a defaulted last argument, which the
 // compiler evaluates at the call: `SourceLocation where = SourceLocation::current()`.
@@ -64,8 +65,8 @@ struct Lane {
 struct Warp {
   Lane* lanes = nullptr;  // its 32 lanes (fewer in a last, partial warp)
   int index = 0;
-  uint32_t live = 0;      // lanes that have not exited
-  uint32_t runnable = 0;  // lanes that can run now
+  uint32_t live = 0;               // lanes that have not exited
+  uint32_t runnable = 0;           // lanes that can run now
   void* operands[kWarpSize] = {};  // of the collective that is about to execute
 };
 
@@ -80,8 +81,8 @@ struct Cta {
   std::vector<Lane> lanes;
   std::vector<Warp> warps;
   NamedBarrier barriers[kNamedBarriers];
-  int live = 0;            // lanes that have not exited
-  int current_warp = 0;    // where the scheduler last found a runnable lane
+  int live = 0;          // lanes that have not exited
+  int current_warp = 0;  // where the scheduler last found a runnable lane
   uint8_t* shared = nullptr;
   size_t shared_bytes = 0;
   const char* kernel = "";

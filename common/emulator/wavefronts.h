@@ -10,7 +10,7 @@ namespace emu {
 
 struct Wavefronts {
   uint32_t actual = 0;  // passes needed
-  uint32_t ideal = 0;   // passes if no two lanes of a group met in a bank
+  uint32_t ideal = 0;   // passes if no two lanes served together met in a bank
 };
 
 // `offsets`: byte address of each lane's access in shared memory; `active`: the lanes that take part;

@@ -20,7 +20,7 @@ struct Arguments {
   std::vector<std::string> kernels;
   int batch = on_gpu() ? 0 : 1;  // 0: as many as give 16384 rows a head
   int heads = on_gpu() ? 16 : 2;
-  int seq_len = on_gpu() ? 4096 : 256;
+  std::vector<int> seq_lens = {on_gpu() ? 4096 : 256};
   int head_dim = 128;
   std::string dtype = "bf16", q, k, v, o, json;
   Protocol protocol;
@@ -31,14 +31,24 @@ struct Arguments {
 
 void declare(CLI::App& app, Arguments& arguments) {
   if (kernels().size() > 1) {
-    app.add_option("KERNEL", arguments.kernels, "names or numbers (02_online_softmax, 02); default: all");
+    app.add_option("KERNEL", arguments.kernels,
+                   "names or numbers (02_online_softmax, 02); default: all");
   }
   const auto positive = CLI::Range(1, 1 << 30);
-  app.add_option("--batch", arguments.batch, "sequences [default: GPU 16384/seq_len, emulator 1]")->check(positive);
-  app.add_option("--heads", arguments.heads, "heads a sequence")->check(positive)->capture_default_str();
-  app.add_option("--seq-len", arguments.seq_len, "queries and keys a head, a multiple of 128")->capture_default_str();
+  app.add_option("--batch", arguments.batch, "sequences [default: GPU 16384/seq_len, emulator 1]")
+      ->check(positive);
+  app.add_option("--heads", arguments.heads, "heads a sequence")
+      ->check(positive)
+      ->capture_default_str();
+  app.add_option("--seq-len", arguments.seq_lens,
+                 "queries and keys a head, a multiple of 128; several: 512,1024")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->capture_default_str();
   app.add_option("--head-dim", arguments.head_dim, "64 or 128")->capture_default_str();
-  app.add_option("--dtype", arguments.dtype, "fp16 or bf16")->check(CLI::IsMember({"fp16", "bf16"}))->capture_default_str();
+  app.add_option("--dtype", arguments.dtype, "fp16 or bf16")
+      ->check(CLI::IsMember({"fp16", "bf16"}))
+      ->capture_default_str();
   app.add_option("--inputs", arguments.protocol.inputs, "what to run on")
       ->check(CLI::IsMember(input_names()))
       ->capture_default_str();
@@ -48,29 +58,36 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--v", arguments.v, "read V from a .npy file");
   app.add_option("--o", arguments.o, "write O of the (last) kernel to a .npy file");
   app.add_option("--json", arguments.json, "write the results to a file (bench/schema.json)");
-  app.add_option("--warmup", arguments.protocol.warmup, "untimed launches")->check(CLI::Range(0, 1 << 20))->capture_default_str();
-  app.add_option("--iters", arguments.protocol.iterations, "timed launches")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  app.add_option("--max-seconds", arguments.protocol.max_seconds, "of timing a kernel; slow ones get fewer launches")
+  app.add_option("--warmup", arguments.protocol.warmup, "untimed launches")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--iters", arguments.protocol.iterations, "timed launches")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--max-seconds", arguments.protocol.max_seconds,
+                 "of timing a kernel; slow ones get fewer launches")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_flag("--flush-l2", arguments.protocol.flush_l2, "empty the L2 cache before every timed launch");
+  app.add_flag("--flush-l2", arguments.protocol.flush_l2,
+               "empty the L2 cache before every timed launch");
   app.add_option("--rotate", arguments.protocol.rotating_inputs, "sets of buffers that take turns")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app.add_option("--workspace-mib", arguments.workspace_mib, "memory for intermediate results")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
-  app.add_option("--threads", arguments.threads, "OS threads of the emulator [default: one a core]")->check(CLI::Range(1, 1024));
+  app.add_option("--threads", arguments.threads, "OS threads of the emulator [default: one a core]")
+      ->check(CLI::Range(1, 1024));
   app.add_flag("--list", arguments.list, "print the kernels of this program and stop");
 }
 
-Problem problem_of(const Arguments& arguments) {
+Problem problem_of(const Arguments& arguments, int seq_len) {
   Problem problem;
   problem.heads = arguments.heads;
-  problem.seq_len = arguments.seq_len;
+  problem.seq_len = seq_len;
   problem.head_dim = arguments.head_dim;
   problem.dtype = arguments.dtype == "fp16" ? Dtype::kFp16 : Dtype::kBf16;
-  problem.batch = arguments.batch > 0 ? arguments.batch : std::max(1, 16384 / std::max(1, arguments.seq_len));
+  problem.batch = arguments.batch > 0 ? arguments.batch : std::max(1, 16384 / std::max(1, seq_len));
   return problem;
 }
 
@@ -85,7 +102,8 @@ Inputs read_inputs(const Arguments& arguments, Problem& problem) {
   std::array<int, 4> shape{};
   for (size_t i = 0; i < 3; i++) {
     NpyTensor tensor = read_npy(*paths[i], problem.dtype);
-    if (i > 0 && tensor.shape != shape) throw BadInput(*paths[i] + ": its shape differs from that of " + arguments.q);
+    if (i > 0 && tensor.shape != shape)
+      throw BadInput(*paths[i] + ": its shape differs from that of " + arguments.q);
     shape = tensor.shape;
     *tensors[i] = std::move(tensor.bits);
   }
@@ -103,38 +121,47 @@ int run_arguments(const Arguments& arguments, const std::vector<std::string>& co
   if (chosen.empty()) {
     for (const Kernel& kernel : kernels()) chosen.push_back(&kernel);
   }
-  Problem problem = problem_of(arguments);
   Protocol protocol = arguments.protocol;
   protocol.workspace_limit = size_t(arguments.workspace_mib) << 20;
 #ifndef FA_WITH_CUDA
   emu::options().os_threads = arguments.threads;
 #endif
   const bool from_files = !arguments.q.empty() || !arguments.k.empty() || !arguments.v.empty();
-  if (!from_files) validate(problem);
+  std::vector<Problem> problems;
+  for (const int seq_len : arguments.seq_lens) problems.push_back(problem_of(arguments, seq_len));
+  if (from_files) {
+    problems.resize(1);
+    protocol.inputs = "files";
+  } else {
+    for (const Problem& problem : problems) validate(problem);
+  }
 
-  const bool progress = isatty(STDERR_FILENO);
+  const bool progress = isatty(STDERR_FILENO), color = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
   auto say = [&](const std::string& what) {
     if (progress) fprintf(stderr, "\r\033[K%s", what.c_str());
   };
-  say("making inputs and reference ...");
-  const Inputs inputs = from_files ? read_inputs(arguments, problem)
-                                   : make_inputs(problem, protocol.inputs, protocol.seed);
-  if (from_files) protocol.inputs = "files";
-  Runner runner(problem, inputs, protocol);
   std::vector<Record> records;
-  for (const Kernel* kernel : chosen) {
-    say("running " + kernel->name + " ...");
-    records.push_back(runner.run(*kernel));
+  for (Problem& problem : problems) {
+    say("making inputs and reference ...");
+    const Inputs inputs = from_files ? read_inputs(arguments, problem)
+                                     : make_inputs(problem, protocol.inputs, protocol.seed);
+    Runner runner(problem, inputs, protocol);
+    std::vector<Record> of_problem;
+    for (const Kernel* kernel : chosen) {
+      say("running " + kernel->name + " ...");
+      of_problem.push_back(runner.run(*kernel));
+    }
+    say("");
+    if (!records.empty()) printf("\n");
+    print_table(problem, of_problem, color);
+    records.insert(records.end(), of_problem.begin(), of_problem.end());
   }
-  say("");
-
-  const bool color = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
-  print_table(problem, records, color);
   if (!arguments.json.empty()) write_results(arguments.json, command, protocol, records);
   if (!arguments.o.empty()) {
     const Record& last = records.back();
-    if (last.output.empty()) throw BadInput("no output to write to " + arguments.o + ": " + last.reason);
-    write_npy(arguments.o, problem, last.output);
+    if (last.output.empty())
+      throw BadInput("no output to write to " + arguments.o + ": " + last.reason);
+    write_npy(arguments.o, last.problem, last.output);
   }
   int exit_code = 0;
   for (const Record& record : records) {
@@ -149,9 +176,11 @@ int run_arguments(const Arguments& arguments, const std::vector<std::string>& co
 int run_program(int argc, char** argv) {
   try {
     const std::string program = std::string(argv[0]).substr(std::string(argv[0]).rfind('/') + 1);
-    CLI::App app{"Attention forward pass, O = softmax(Q K^T / sqrt(d)) V: checked against float64, then timed on\n"
-                 "a GPU or counted on the emulator.",
-                 program};
+    CLI::App app{
+        "Attention forward pass, O = softmax(Q K^T / sqrt(d)) V: checked against float64, then "
+        "timed on\n"
+        "a GPU or counted on the emulator.",
+        program};
     app.footer("Example: " + program + (kernels().size() > 1 ? " 01 02" : "") +
                " --seq-len 1024 --head-dim 64 --dtype fp16 --json results.json");
     Arguments arguments;
@@ -168,7 +197,8 @@ int run_program(int argc, char** argv) {
       return 0;
     }
     std::vector<std::string> command{program};
-    for (int i = 1; i < argc; i++) {  // file names may name this machine's folders: only their last part
+    for (int i = 1; i < argc;
+         i++) {  // file names may name this machine's folders: only their last part
       const std::string argument = argv[i];
       command.push_back(argument.substr(argument.rfind('/') + 1));
     }

@@ -37,12 +37,13 @@ void add_driver_facts(nlohmann::json& machine) {
   const auto init = reinterpret_cast<int (*)()>(dlsym(nvml, "nvmlInit_v2"));
   const auto driver_version =
       reinterpret_cast<int (*)(char*, unsigned)>(dlsym(nvml, "nvmlSystemGetDriverVersion"));
-  const auto device_by_bus =
-      reinterpret_cast<int (*)(const char*, void**)>(dlsym(nvml, "nvmlDeviceGetHandleByPciBusId_v2"));
+  const auto device_by_bus = reinterpret_cast<int (*)(const char*, void**)>(
+      dlsym(nvml, "nvmlDeviceGetHandleByPciBusId_v2"));
   const auto power_limit =
       reinterpret_cast<int (*)(void*, unsigned*)>(dlsym(nvml, "nvmlDeviceGetEnforcedPowerLimit"));
   if (!init || init() != 0) return;
-  if (char text[96]; driver_version && driver_version(text, sizeof text) == 0) machine["driver"] = text;
+  if (char text[96]; driver_version && driver_version(text, sizeof text) == 0)
+    machine["driver"] = text;
   char bus[32];
   void* device = nullptr;
   unsigned milliwatts = 0;
@@ -78,8 +79,9 @@ nlohmann::json describe_machine() {
       {"l2_bytes", gpu.l2CacheSize},
       {"max_sm_clock_mhz", attribute(cudaDevAttrClockRate) / 1000},
       {"cuda_runtime", std::to_string(runtime / 1000) + "." + std::to_string(runtime % 1000 / 10)},
-      {"compiler", "nvcc " + std::to_string(__CUDACC_VER_MAJOR__) + "." + std::to_string(__CUDACC_VER_MINOR__) +
-                       "." + std::to_string(__CUDACC_VER_BUILD__)}};
+      {"compiler", "nvcc " + std::to_string(__CUDACC_VER_MAJOR__) + "." +
+                       std::to_string(__CUDACC_VER_MINOR__) + "." +
+                       std::to_string(__CUDACC_VER_BUILD__)}};
   add_driver_facts(machine);
   return machine;
 }

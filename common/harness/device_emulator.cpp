@@ -56,8 +56,8 @@ size_t Buffer::size() const { return state_->memory.size(); }
 void Buffer::upload(const void* from) { memcpy(data(), from, size()); }
 void Buffer::download(void* to) const {
   if (const ptrdiff_t at = state_->memory.overwritten()) {
-    throw BackendError("a kernel wrote outside " + state_->memory.name() + ", at byte " + std::to_string(at) +
-                       " of " + std::to_string(size()));
+    throw BackendError("a kernel wrote outside " + state_->memory.name() + ", at byte " +
+                       std::to_string(at) + " of " + std::to_string(size()));
   }
   memcpy(to, data(), size());
 }

@@ -30,7 +30,9 @@ float normal(uint64_t stream, uint64_t index) {
 }
 
 // +1 or -1.
-float sign(uint64_t stream, uint64_t index) { return hash(stream ^ hash(index)) & 1 ? 1.0f : -1.0f; }
+float sign(uint64_t stream, uint64_t index) {
+  return hash(stream ^ hash(index)) & 1 ? 1.0f : -1.0f;
+}
 
 }  // namespace
 
@@ -43,8 +45,8 @@ uint16_t from_float(float value, Dtype dtype) {
 }
 
 const std::vector<std::string>& input_names() {
-  static const std::vector<std::string> names = {"normal",         "large", "dominant_key", "equal_keys",
-                                                 "increasing_max", "tiny",  "one_hot_v"};
+  static const std::vector<std::string> names = {
+      "normal", "large", "dominant_key", "equal_keys", "increasing_max", "tiny", "one_hot_v"};
   return names;
 }
 
@@ -58,7 +60,8 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
   inputs.q.resize(problem.element_count());
   inputs.k.resize(problem.element_count());
   inputs.v.resize(problem.element_count());
-  const uint64_t q_stream = hash(seed * 4), k_stream = hash(seed * 4 + 1), v_stream = hash(seed * 4 + 2);
+  const uint64_t q_stream = hash(seed * 4), k_stream = hash(seed * 4 + 1),
+                 v_stream = hash(seed * 4 + 2);
   const uint64_t direction_stream = hash(seed * 4 + 3);
   const uint64_t n = uint64_t(problem.seq_len), d = uint64_t(problem.head_dim);
 

@@ -20,7 +20,8 @@ struct LaunchRecord {
   const char* kernel = "kernel";  // the name that messages give
   int registers = 0;              // a thread; 0 on the emulator
   size_t shared_bytes = 0;        // a CTA
-  size_t local_bytes = 0;         // a thread's local memory: spilled registers and arrays; 0 on the emulator
+  size_t local_bytes =
+      0;  // a thread's local memory: spilled registers and arrays; 0 on the emulator
   void add(int registers, size_t shared_bytes, size_t local_bytes);
 };
 LaunchRecord& launch_record();

@@ -37,8 +37,8 @@ std::set<int> choose_rows(const Problem& problem, size_t head, int rows_per_head
 
 std::string locate(const Problem& problem, size_t row, size_t column) {
   const size_t n = size_t(problem.seq_len), h = size_t(problem.heads);
-  return "O[batch " + std::to_string(row / n / h) + ", head " + std::to_string(row / n % h) + ", row " +
-         std::to_string(row % n) + ", column " + std::to_string(column) + "]";
+  return "O[batch " + std::to_string(row / n / h) + ", head " + std::to_string(row / n % h) +
+         ", row " + std::to_string(row % n) + ", column " + std::to_string(column) + "]";
 }
 
 }  // namespace
@@ -49,7 +49,8 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
   std::vector<size_t> first_of_head;
   for (size_t head = 0; head < problem.head_count(); head++) {
     first_of_head.push_back(reference.rows.size());
-    for (const int row : choose_rows(problem, head, rows_per_head)) reference.rows.push_back(head * n + size_t(row));
+    for (const int row : choose_rows(problem, head, rows_per_head))
+      reference.rows.push_back(head * n + size_t(row));
   }
   first_of_head.push_back(reference.rows.size());
   reference.values.resize(reference.rows.size() * d);
@@ -58,13 +59,15 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
 
   const double u = rounding_unit(problem.dtype), scale = 1.0 / std::sqrt(double(d));
   std::vector<float> table(1 << 16);  // of all 16-bit patterns
-  for (size_t bits = 0; bits < table.size(); bits++) table[bits] = to_float(uint16_t(bits), problem.dtype);
+  for (size_t bits = 0; bits < table.size(); bits++)
+    table[bits] = to_float(uint16_t(bits), problem.dtype);
 
   // One piece of work: some rows of one head. K and V of the head are widened once a piece.
   constexpr size_t kRowsPerPiece = 64;
   std::vector<std::pair<size_t, size_t>> pieces;
   for (size_t head = 0; head < problem.head_count(); head++) {
-    for (size_t first = first_of_head[head]; first < first_of_head[head + 1]; first += kRowsPerPiece) {
+    for (size_t first = first_of_head[head]; first < first_of_head[head + 1];
+         first += kRowsPerPiece) {
       pieces.emplace_back(first, std::min(first + kRowsPerPiece, first_of_head[head + 1]));
     }
   }
@@ -92,7 +95,8 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
         }
         scores[j] = (sum[0] + sum[1] + sum[2] + sum[3]) * scale;
         highest = std::max(highest, scores[j]);
-        largest_products = std::max(largest_products, products[0] + products[1] + products[2] + products[3]);
+        largest_products =
+            std::max(largest_products, products[0] + products[1] + products[2] + products[3]);
       }
       double weights = 0;
       std::fill(output.begin(), output.end(), 0.0);
@@ -112,7 +116,8 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
       for (size_t c = 0; c < d; c++) {
         const double value = output[c] / weights, a = weight_of_abs[c] / weights;
         reference.values[index * d + c] = value;
-        const double inexact = 2 * (score_error + sum_error) * a + smallest_subnormal(problem.dtype) / 2;
+        const double inexact =
+            2 * (score_error + sum_error) * a + smallest_subnormal(problem.dtype) / 2;
         reference.inexact[index * d + c] = inexact;
         reference.allowed[index * d + c] = u * std::fabs(value) + 2 * u * a + inexact;
       }
@@ -121,7 +126,8 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
   return reference;
 }
 
-Comparison compare(const Problem& problem, const Reference& reference, const std::vector<uint16_t>& output) {
+Comparison compare(const Problem& problem, const Reference& reference,
+                   const std::vector<uint16_t>& output) {
   const size_t d = size_t(problem.head_dim), n = size_t(problem.seq_len);
   Comparison result;
   result.checked_rows = reference.rows.size();
@@ -143,7 +149,8 @@ Comparison compare(const Problem& problem, const Reference& reference, const std
     }
   }
   if (not_finite > 0) {
-    result.reason += " (" + std::to_string(not_finite) + " of " + std::to_string(output.size()) + " elements)";
+    result.reason +=
+        " (" + std::to_string(not_finite) + " of " + std::to_string(output.size()) + " elements)";
   }
 
   const double u = rounding_unit(problem.dtype);
@@ -153,12 +160,13 @@ Comparison compare(const Problem& problem, const Reference& reference, const std
     for (; first < reference.rows.size() && reference.rows[first] / n == head; first++) {
       for (size_t c = 0; c < d; c++) {
         const size_t at = first * d + c;
-        const double actual = double(to_float(output[reference.rows[first] * d + c], problem.dtype));
+        const double actual =
+            double(to_float(output[reference.rows[first] * d + c], problem.dtype));
         const double error = std::fabs(actual - reference.values[at]);
         if (!(error <= reference.allowed[at])) {
           char text[128];
-          snprintf(text, sizeof text, " is %.6g, should be %.6g +- %.2g", actual, reference.values[at],
-                   reference.allowed[at]);
+          snprintf(text, sizeof text, " is %.6g, should be %.6g +- %.2g", actual,
+                   reference.values[at], reference.allowed[at]);
           fail(locate(problem, reference.rows[first], c) + text);
         }
         result.max_abs = std::max(result.max_abs, error);
@@ -173,7 +181,8 @@ Comparison compare(const Problem& problem, const Reference& reference, const std
     const double tolerance = 1.5 * u + std::sqrt(inexact_squared) / norm;
     if (!(rel <= tolerance)) {
       char text[128];
-      snprintf(text, sizeof text, "head %zu is off by %.3g of its norm, allowed are %.3g", head, rel, tolerance);
+      snprintf(text, sizeof text, "head %zu is off by %.3g of its norm, allowed are %.3g", head,
+               rel, tolerance);
       fail(text);
     }
     if (result.tolerance == 0 || rel * result.tolerance > result.rel * tolerance) {
@@ -181,7 +190,8 @@ Comparison compare(const Problem& problem, const Reference& reference, const std
       result.tolerance = tolerance;
     }
   }
-  if (not_finite > 0) result.max_abs = result.rel = result.bound_ratio = std::numeric_limits<double>::quiet_NaN();
+  if (not_finite > 0)
+    result.max_abs = result.rel = result.bound_ratio = std::numeric_limits<double>::quiet_NaN();
   return result;
 }
 

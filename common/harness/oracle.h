@@ -14,7 +14,8 @@ struct Reference {
   std::vector<size_t> rows;     // ascending
   std::vector<double> values;   // [rows.size()][head_dim]
   std::vector<double> allowed;  // the same shape: largest error of a correct kernel
-  std::vector<double> inexact;  // the part of `allowed` that is not the rounding of P and O to 16 bits
+  std::vector<double>
+      inexact;  // the part of `allowed` that is not the rounding of P and O to 16 bits
 };
 
 // All rows if a head has at most `rows_per_head`, else that many of every head: the edges of all
@@ -34,11 +35,11 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
 
 struct Comparison {
   bool passed = false;
-  std::string reason;    // of the first failure: which element, what it is, what it should be
+  std::string reason;      // of the first failure: which element, what it is, what it should be
   double max_abs = 0;      // largest |error| over the checked elements; NaN if one is not finite
   double bound_ratio = 0;  // largest |error| / allowed error of any element; NaN likewise
-  double rel = 0;          // ||error|| / ||reference|| of the head that comes nearest to its tolerance
-  double tolerance = 0;    // what rel may be for that head
+  double rel = 0;  // ||error|| / ||reference|| of the head that comes nearest to its tolerance
+  double tolerance = 0;  // what rel may be for that head
   size_t checked_rows = 0;
 };
 
@@ -46,6 +47,7 @@ struct Comparison {
 // and head by head in norm: ||error|| <= 1.5 u ||reference|| + ||inexact||, because rounding errors are
 // independent and their norm is far below the sum of their bounds. Every element of the whole output,
 // not only of the checked rows, must be a finite number. Nothing is averaged over heads.
-Comparison compare(const Problem& problem, const Reference& reference, const std::vector<uint16_t>& output);
+Comparison compare(const Problem& problem, const Reference& reference,
+                   const std::vector<uint16_t>& output);
 
 }  // namespace fa

@@ -21,14 +21,17 @@ void check_alignment(const void* pointer, const char* tensor) {
   }
 }
 
-std::string capability(int value) { return std::to_string(value / 10) + "." + std::to_string(value % 10); }
+std::string capability(int value) {
+  return std::to_string(value / 10) + "." + std::to_string(value % 10);
+}
 
 }  // namespace
 
 void register_kernel(Kernel kernel) {
   auto& list = registered();
-  const auto at = std::lower_bound(list.begin(), list.end(), kernel,
-                                   [](const Kernel& a, const Kernel& b) { return a.name < b.name; });
+  const auto at =
+      std::lower_bound(list.begin(), list.end(), kernel,
+                       [](const Kernel& a, const Kernel& b) { return a.name < b.name; });
   list.insert(at, std::move(kernel));
 }
 
@@ -38,7 +41,8 @@ const Kernel& find_kernel(const std::string& name_or_number) {
   std::string number = name_or_number;
   if (number.size() == 1) number.insert(0, "0");
   for (const Kernel& kernel : kernels()) {
-    if (kernel.name == name_or_number || (number.size() == 2 && kernel.name.starts_with(number + "_"))) {
+    if (kernel.name == name_or_number ||
+        (number.size() == 2 && kernel.name.starts_with(number + "_"))) {
       return kernel;
     }
   }
@@ -51,7 +55,8 @@ void validate(const Problem& problem) {
   if (problem.batch < 1) throw BadInput("--batch must be at least 1");
   if (problem.heads < 1) throw BadInput("--heads must be at least 1");
   if (problem.seq_len < 1 || problem.seq_len % 128 != 0) {
-    throw BadInput("--seq-len must be a positive multiple of 128, not " + std::to_string(problem.seq_len));
+    throw BadInput("--seq-len must be a positive multiple of 128, not " +
+                   std::to_string(problem.seq_len));
   }
   if (problem.head_dim != 64 && problem.head_dim != 128) {
     throw BadInput("--head-dim must be 64 or 128, not " + std::to_string(problem.head_dim));
@@ -77,9 +82,9 @@ void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
   if (const int present = device_capability(); present > 0) {
     const Needs& needs = kernel.needs;
     if (needs.exactly ? present != needs.compute_capability : present < needs.compute_capability) {
-      throw Unsupported("needs a GPU of compute capability " + capability(needs.compute_capability) +
-                        (needs.exactly ? ", this one has " : " or later, this one has ") +
-                        capability(present));
+      throw Unsupported(
+          "needs a GPU of compute capability " + capability(needs.compute_capability) +
+          (needs.exactly ? ", this one has " : " or later, this one has ") + capability(present));
     }
   }
   if (kernel.workspace_bytes) {
@@ -107,8 +112,8 @@ void LaunchRecord::add(int registers_, size_t shared_bytes_, size_t local_bytes_
 void check_shared_bytes(size_t shared_bytes) {
   const size_t most = device_shared_bytes();
   if (shared_bytes > most) {
-    throw Unsupported("needs " + std::to_string(shared_bytes) + " bytes of shared memory a CTA, this GPU has " +
-                      std::to_string(most));
+    throw Unsupported("needs " + std::to_string(shared_bytes) +
+                      " bytes of shared memory a CTA, this GPU has " + std::to_string(most));
   }
 }
 

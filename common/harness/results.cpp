@@ -19,12 +19,9 @@ using json = nlohmann::ordered_json;  // keys in the order written
 json finite(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
 
 json to_json(const Record& record) {
-  json result = {{"kernel", record.kernel},
-                 {"dtype", name_of(record.problem.dtype)},
-                 {"batch", record.problem.batch},
-                 {"heads", record.problem.heads},
-                 {"seq_len", record.problem.seq_len},
-                 {"head_dim", record.problem.head_dim},
+  json result = {{"kernel", record.kernel},           {"dtype", name_of(record.problem.dtype)},
+                 {"batch", record.problem.batch},     {"heads", record.problem.heads},
+                 {"seq_len", record.problem.seq_len}, {"head_dim", record.problem.head_dim},
                  {"status", name_of(record.status)}};
   if (!record.reason.empty()) result["reason"] = record.reason;
   if (record.comparison) {
@@ -43,8 +40,11 @@ json to_json(const Record& record) {
   }
   if (record.times) {
     const Times& t = *record.times;
-    result["time_ms"] = {
-        {"median", t.median}, {"p10", t.p10}, {"p90", t.p90}, {"min", t.min}, {"launches", t.launches}};
+    result["time_ms"] = {{"median", t.median},
+                         {"p10", t.p10},
+                         {"p90", t.p90},
+                         {"min", t.min},
+                         {"launches", t.launches}};
     result["tflops"] = record.tflops();
   }
   if (!record.counters.empty()) {
@@ -99,39 +99,46 @@ void write_results(const std::string& path, const std::vector<std::string>& comm
 }
 
 void print_table(const Problem& problem, const std::vector<Record>& records, bool color) {
-  constexpr int kBarWidth = 24;
+  constexpr int kBarWidth = 22;
   printf("%s\n%s, batch %d, heads %d, seq_len %d, head_dim %d\n\n", machine_title().c_str(),
          name_of(problem.dtype), problem.batch, problem.heads, problem.seq_len, problem.head_dim);
   const bool gpu = on_gpu();
   // What the bar shows: speed on a GPU, memory traffic on the emulator where it is counted.
-  const bool counted = !gpu && std::any_of(records.begin(), records.end(), [](const Record& record) {
-    return counter(record, "global_sectors") > 0;
-  });
+  const bool counted =
+      !gpu && std::any_of(records.begin(), records.end(), [](const Record& record) {
+        return counter(record, "global_sectors") > 0;
+      });
   auto bar_value = [&](const Record& record) {
     return gpu ? record.tflops() : double(counter(record, counted ? "global_sectors" : "exp2"));
   };
   double longest = 0;
   for (const Record& record : records) longest = std::max(longest, bar_value(record));
-  printf("%-24s %-8s %9s %12s %12s  %s\n", "kernel", "status", "error", gpu ? "median ms" : "shared waves",
-         gpu ? "TFLOP/s" : counted ? "DRAM sectors" : "exp2", "");
+  printf("%-24s %-8s %9s %12s %14s  %s\n", "kernel", "status", "error",
+         gpu ? "median ms" : "shared waves",
+         gpu       ? "TFLOP/s"
+         : counted ? "global sectors"
+                   : "exp2",
+         "");
   for (const Record& record : records) {
-    const char* const tint = !color                               ? ""
+    const char* const tint = !color                              ? ""
                              : record.status == Status::kPassed  ? "\033[32m"
                              : record.status == Status::kSkipped ? "\033[33m"
                                                                  : "\033[31m";
-    printf("%-24s %s%-8s%s ", record.kernel.c_str(), tint, name_of(record.status), color ? "\033[0m" : "");
+    printf("%-24s %s%-8s%s ", record.kernel.c_str(), tint, name_of(record.status),
+           color ? "\033[0m" : "");
     if (!record.comparison || record.status == Status::kSkipped) {
       printf("%s\n", record.reason.substr(0, 66).c_str());
       continue;
     }
     printf("%9.2e ", record.comparison->rel);
     if (record.times) {
-      printf("%12.4f %12.2f  ", record.times->median, record.tflops());
+      printf("%12.4f %14.2f  ", record.times->median, record.tflops());
     } else if (!gpu) {
-      printf("%12s %12s  ", counted ? with_unit(double(counter(record, "shared_wavefronts"))).c_str() : "-",
+      printf("%12s %14s  ",
+             counted ? with_unit(double(counter(record, "shared_wavefronts"))).c_str() : "-",
              with_unit(bar_value(record)).c_str());
     } else {
-      printf("%12s %12s  ", "-", "-");
+      printf("%12s %14s  ", "-", "-");
     }
     const int length = longest > 0 ? int(std::lround(kBarWidth * bar_value(record) / longest)) : 0;
     for (int i = 0; i < length; i++) printf("\u2588");

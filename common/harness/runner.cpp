@@ -14,10 +14,14 @@ namespace fa {
 
 const char* name_of(Status status) {
   switch (status) {
-    case Status::kPassed: return "passed";
-    case Status::kWrong: return "wrong";
-    case Status::kSkipped: return "skipped";
-    case Status::kError: break;
+    case Status::kPassed:
+      return "passed";
+    case Status::kWrong:
+      return "wrong";
+    case Status::kSkipped:
+      return "skipped";
+    case Status::kError:
+      break;
   }
   return "error";
 }
@@ -31,7 +35,8 @@ Times summarise(std::vector<double> milliseconds) {
     return milliseconds[below] + (at - double(below)) * (milliseconds[above] - milliseconds[below]);
   };
   if (milliseconds.empty()) return {};
-  return {quantile(0.5), quantile(0.1), quantile(0.9), milliseconds.front(), int(milliseconds.size())};
+  return {quantile(0.5), quantile(0.1), quantile(0.9), milliseconds.front(),
+          int(milliseconds.size())};
 }
 
 struct Runner::State {
@@ -77,7 +82,8 @@ Runner::Runner(const Problem& problem, const Inputs& inputs, const Protocol& pro
   state_->protocol = protocol;
   const size_t bytes = problem.tensor_bytes();
   for (int i = 0; i < std::max(1, protocol.rotating_inputs); i++) {
-    state_->sets.push_back({Buffer("Q", bytes), Buffer("K", bytes), Buffer("V", bytes), Buffer("O", bytes)});
+    state_->sets.push_back(
+        {Buffer("Q", bytes), Buffer("K", bytes), Buffer("V", bytes), Buffer("O", bytes)});
     state_->sets.back().q.upload(inputs.q.data());
     state_->sets.back().k.upload(inputs.k.data());
     state_->sets.back().v.upload(inputs.v.data());

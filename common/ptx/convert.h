@@ -6,6 +6,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <cstdint>
+
 namespace ptx {
 
 // Exact.
@@ -13,7 +15,9 @@ __device__ __forceinline__ float to_float(__half value) { return __half2float(va
 __device__ __forceinline__ float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
 
 __device__ __forceinline__ float2 to_float2(__half2 pair) { return __half22float2(pair); }
-__device__ __forceinline__ float2 to_float2(__nv_bfloat162 pair) { return __bfloat1622float2(pair); }
+__device__ __forceinline__ float2 to_float2(__nv_bfloat162 pair) {
+  return __bfloat1622float2(pair);
+}
 
 // Rounds to nearest, ties to even.
 template <typename T>

@@ -1,0 +1,87 @@
+// Prints what the 16-bit conversions of the GPU (or of the emulator) give, as hashes of 4096 results a
+// line. The lines of an H200 are in float16_h200.txt; a test compares the emulator's with them.
+//
+//   widen:  all 65,536 patterns of fp16 and bf16
+//   narrow: for every pattern, the float in the middle between it and the next one (a tie), the floats
+//           right below and above that, and the value itself
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "common/harness/device.h"
+#include "common/harness/launch.h"
+#include "common/ptx/convert.h"
+
+namespace fa::probe {
+
+constexpr int kPatterns = 65536;
+constexpr int kThreads = 256;
+
+template <typename T>
+__global__ void widen_kernel(const T* in, float* out) {
+  const int i = blockIdx.x * kThreads + threadIdx.x;
+  out[i] = ptx::to_float(in[i]);
+}
+
+template <typename T>
+__global__ void narrow_kernel(const float* in, T* out) {
+  const int i = blockIdx.x * kThreads + threadIdx.x;
+  out[i] = ptx::from_float<T>(in[i]);
+}
+
+// FNV-1a over bytes.
+void print_hashes(const char* name, const void* data, size_t element_bytes, size_t count) {
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  for (size_t first = 0; first < count; first += 4096) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = first * element_bytes; i < (first + 4096) * element_bytes; i++) {
+      hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    }
+    printf("%s %06zx %016llx\n", name, first, (unsigned long long)hash);
+  }
+}
+
+template <typename T>
+void probe(const char* widen_name, const char* narrow_name) {
+  std::vector<uint16_t> patterns(kPatterns);
+  for (int i = 0; i < kPatterns; i++) patterns[size_t(i)] = uint16_t(i);
+  Buffer narrow_in("patterns", kPatterns * 2), wide_out("floats", kPatterns * 4);
+  narrow_in.upload(patterns.data());
+  launch<widen_kernel<T>>({dim3(kPatterns / kThreads), dim3(kThreads)},
+                          static_cast<const T*>(narrow_in.data()),
+                          static_cast<float*>(wide_out.data()));
+  std::vector<uint32_t> wide(kPatterns);
+  wide_out.download(wide.data());
+  print_hashes(widen_name, wide.data(), 4, wide.size());
+
+  std::vector<uint32_t> cases;
+  for (size_t i = 0; i < kPatterns; i++) {
+    // Halfway on the way to the next pattern: both are multiples of the spacing, so that the middle of
+    // the bit patterns is the middle of the values (from subnormals of fp16 on, which are normal floats).
+    const uint32_t next = wide[(i + 1) % kPatterns];
+    float a, b;
+    memcpy(&a, &wide[i], 4);
+    memcpy(&b, &next, 4);
+    const float middle_value = a + (b - a) * 0.5f;
+    uint32_t middle;
+    memcpy(&middle, &middle_value, 4);
+    if (middle_value != middle_value)
+      middle = 0x7fc00000u;  // which NaN arithmetic makes differs by CPU
+    cases.insert(cases.end(), {wide[i], middle, middle - 1, middle + 1});
+  }
+  Buffer wide_in("floats", cases.size() * 4), narrow_out("patterns", cases.size() * 2);
+  wide_in.upload(cases.data());
+  launch<narrow_kernel<T>>({dim3(unsigned(cases.size()) / kThreads), dim3(kThreads)},
+                           static_cast<const float*>(wide_in.data()),
+                           static_cast<T*>(narrow_out.data()));
+  std::vector<uint16_t> narrow(cases.size());
+  narrow_out.download(narrow.data());
+  print_hashes(narrow_name, narrow.data(), 2, narrow.size());
+}
+
+}  // namespace fa::probe
+
+int main() {
+  fa::probe::probe<__half>("widen_fp16", "narrow_fp16");
+  fa::probe::probe<__nv_bfloat16>("widen_bf16", "narrow_bf16");
+}
