@@ -127,6 +127,9 @@ int run_arguments(const Arguments& arguments, const std::vector<std::string>& co
   emu::options().os_threads = arguments.threads;
 #endif
   const bool from_files = !arguments.q.empty() || !arguments.k.empty() || !arguments.v.empty();
+  for (const std::string& path : {arguments.json, arguments.o}) {
+    if (!path.empty()) check_writable(path);
+  }
   std::vector<Problem> problems;
   for (const int seq_len : arguments.seq_lens) problems.push_back(problem_of(arguments, seq_len));
   if (from_files) {

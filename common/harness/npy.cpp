@@ -35,7 +35,7 @@ NpyTensor read_npy(const std::string& path, Dtype dtype) {
   // Magic, version, length of the header, header (a Python dictionary), data.
   if (content.size() < 10 || content.compare(0, 6, "\x93NUMPY") != 0)
     throw bad("is not a .npy file");
-  const int version = content[6];
+  const int version = static_cast<unsigned char>(content[6]);
   if (version < 1 || version > 3)
     throw bad("has an unknown .npy version " + std::to_string(version));
   const size_t prefix = version == 1 ? 10 : 12;
@@ -112,6 +112,14 @@ void write_npy(const std::string& path, const Problem& problem, const std::vecto
         half ? 2 : 4);
   }
   write_file_whole(path, content);
+}
+
+void check_writable(const std::string& path) {
+  const std::string temporary = path + ".tmp-" + std::to_string(getpid());
+  FILE* const file = fopen(temporary.c_str(), "wb");
+  if (!file) throw BadInput("cannot write " + path + ": " + strerror(errno));
+  fclose(file);
+  remove(temporary.c_str());
 }
 
 void write_file_whole(const std::string& path, const std::string& contents) {

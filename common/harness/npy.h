@@ -26,6 +26,9 @@ NpyTensor read_npy(const std::string& path, Dtype dtype);
 // appears whole or not at all. Throws BadInput.
 void write_npy(const std::string& path, const Problem& problem, const std::vector<uint16_t>& bits);
 
+// Throws BadInput if write_file_whole could not make its file: to be asked before work that takes long.
+void check_writable(const std::string& path);
+
 // Writes `contents` to `path`, whole or not at all: to a temporary file beside it, then renamed.
 // (What is not an ordinary file, such as /dev/stdout, is written to directly.)
 // Throws BadInput with the reason (no such folder, no permission, disk full).

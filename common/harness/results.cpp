@@ -114,9 +114,9 @@ void print_table(const Problem& problem, const std::vector<Record>& records, boo
   double longest = 0;
   for (const Record& record : records) longest = std::max(longest, bar_value(record));
   printf("%-24s %-8s %9s %12s %14s  %s\n", "kernel", "status", "error",
-         gpu ? "median ms" : "shared waves",
+         gpu ? "median ms" : "wavefronts",
          gpu       ? "TFLOP/s"
-         : counted ? "global sectors"
+         : counted ? "sectors"
                    : "exp2",
          "");
   for (const Record& record : records) {

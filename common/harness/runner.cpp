@@ -150,6 +150,7 @@ Record Runner::run(const Kernel& kernel) {
         timers[size_t(i)].stop();
       }
       std::vector<double> milliseconds;
+      milliseconds.reserve(timers.size());
       for (EventTimer& each : timers) milliseconds.push_back(each.milliseconds());
       synchronize();
       // And again: timing must not have changed what a launch computes.

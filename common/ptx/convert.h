@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <cstring>
 
 namespace ptx {
 
@@ -48,12 +49,16 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
   typename PairOf<T>::type pair;
   pair.x = from_float<T>(low);
   pair.y = from_float<T>(high);
-  return reinterpret_cast<const uint32_t&>(pair);
+  uint32_t bits;
+  memcpy(&bits, &pair, sizeof bits);
+  return bits;
 }
 
 template <typename T>
 __device__ __forceinline__ float2 unpack(uint32_t bits) {
-  return to_float2(reinterpret_cast<const typename PairOf<T>::type&>(bits));
+  typename PairOf<T>::type pair;
+  memcpy(&pair, &bits, sizeof pair);
+  return to_float2(pair);
 }
 
 }  // namespace ptx
