@@ -16,6 +16,7 @@ namespace emu {
 
 inline constexpr int kWarpSize = 32;
 inline constexpr uint32_t kFullMask = 0xffffffffu;
+inline constexpr uint32_t kStackGuardBytes = 64 * 1024;  // untouchable, below every lane's stack
 inline constexpr int kNamedBarriers =
     16;  // PTX ISA, "bar": sixteen barriers a CTA, 0 is __syncthreads
 

@@ -135,7 +135,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
   const uintptr_t address = uintptr_t(info->si_addr);
   const Lane* const lane = current_lane;
   std::string what;
-  if (lane && address < lane->stack_low && address + kPage >= lane->stack_low) {
+  if (lane && address < lane->stack_low && address + kStackGuardBytes >= lane->stack_low) {
     what = "the thread's stack (its local memory) is full";
   } else if (const std::string outside = describe_outside(address, 1); lane && !outside.empty()) {
     what = "accesses memory " + outside;

@@ -44,7 +44,6 @@ constexpr size_t kStackBytes = 256 * 1024;
 #else
 constexpr size_t kStackBytes = 128 * 1024;
 #endif
-constexpr size_t kGuardBytes = 4096;
 
 // One stack a lane, each above a page that nobody may touch; kept from CTA to CTA.
 class Stacks {
@@ -54,18 +53,18 @@ class Stacks {
                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (base_ == MAP_FAILED) throw LaunchError("the emulator could not get memory for its threads");
     for (size_t lane = 0; lane < lanes; lane++)
-      mprotect(base_ + lane * kStride, kGuardBytes, PROT_NONE);
+      mprotect(base_ + lane * kStride, kStackGuardBytes, PROT_NONE);
   }
   ~Stacks() { munmap(base_, bytes_); }
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
 
-  uint8_t* low(size_t lane) const { return base_ + lane * kStride + kGuardBytes; }
+  uint8_t* low(size_t lane) const { return base_ + lane * kStride + kStackGuardBytes; }
   // Tops are staggered, or the 32 stacks of a warp would compete for the same sets of the CPU's cache.
   uint8_t* high(size_t lane) const { return low(lane) + kStackBytes - (lane % 32) * 192; }
 
  private:
-  static constexpr size_t kStride = kStackBytes + kGuardBytes;
+  static constexpr size_t kStride = kStackBytes + kStackGuardBytes;
   uint8_t* base_;
   size_t bytes_;
 };
@@ -222,10 +221,16 @@ void make_runnable(Lane& lane) {
   lane.warp->runnable |= 1u << lane.lane;
 }
 
+// True if `other` waits in this very collective.
+bool waits_in(const Lane& other, const char* operation, uint32_t mask) {
+  return other.state == LaneState::kAtCollective && other.mask == mask &&
+         strcmp(other.operation, operation) == 0;
+}
+
 // A collective is complete when every lane of its mask that still lives has arrived.
-bool collective_complete(const Warp& warp, uint32_t mask) {
+bool collective_complete(const Warp& warp, const char* operation, uint32_t mask) {
   for (uint32_t rest = mask & warp.live; rest; rest &= rest - 1) {
-    if (warp.lanes[std::countr_zero(rest)].state != LaneState::kAtCollective) return false;
+    if (!waits_in(warp.lanes[std::countr_zero(rest)], operation, mask)) return false;
   }
   return true;
 }
@@ -255,10 +260,9 @@ void lane_exit(Lane& me) {
   for (uint32_t rest = warp.live; rest; rest &= rest - 1) {
     Lane& other = warp.lanes[std::countr_zero(rest)];
     if (other.state == LaneState::kAtCollective && (other.mask >> me.lane & 1) &&
-        collective_complete(warp, other.mask)) {
+        collective_complete(warp, other.operation, other.mask)) {
       other.executes = true;
       make_runnable(other);
-      break;
     }
   }
 }
@@ -347,8 +351,10 @@ void** begin_collective(uint32_t mask, const char* operation, void* operands,
   }
   for (uint32_t rest = mask & warp.live; rest; rest &= rest - 1) {
     const Lane& other = warp.lanes[std::countr_zero(rest)];
-    if (other.state != LaneState::kAtCollective) continue;
-    if (strcmp(other.operation, operation) != 0 || other.mask != mask) {
+    if (other.state != LaneState::kAtCollective || waits_in(other, operation, mask)) continue;
+    // It may come later, after a collective without this lane. If that one waits for this lane, neither
+    // can ever go on.
+    if (other.mask >> me.lane & 1) {
       fail(
           "%s at %s:%u with mask 0x%08x, but lane %d of the same warp is in %s at %s:%u with mask "
           "0x%08x:"
@@ -362,7 +368,7 @@ void** begin_collective(uint32_t mask, const char* operation, void* operands,
   me.where = where;
   me.mask = mask;
   me.state = LaneState::kAtCollective;
-  if (!collective_complete(warp, mask)) {
+  if (!collective_complete(warp, operation, mask)) {
     wait_until_runnable();
     if (!me.executes) return nullptr;
     me.executes = false;

@@ -35,6 +35,14 @@ void declare(CLI::App& app, Arguments& arguments) {
                    "names or numbers (02_online_softmax, 02); default: all");
   }
   const auto positive = CLI::Range(1, 1 << 30);
+  const auto not_negative = [](const std::string& text) -> std::string {
+    return text.starts_with("-") ? "Value " + text + " is negative" : "";
+  };
+  const auto positive_seconds = [](const std::string& text) -> std::string {
+    const double value = atof(text.c_str());
+    return value > 0 && value < 1e9 ? ""
+                                    : "Value " + text + " is not a positive number";  // NaN is not
+  };
   app.add_option("--batch", arguments.batch, "sequences [default: GPU 16384/seq_len, emulator 1]")
       ->check(positive);
   app.add_option("--heads", arguments.heads, "heads a sequence")
@@ -52,7 +60,9 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--inputs", arguments.protocol.inputs, "what to run on")
       ->check(CLI::IsMember(input_names()))
       ->capture_default_str();
-  app.add_option("--seed", arguments.protocol.seed, "of the inputs")->capture_default_str();
+  app.add_option("--seed", arguments.protocol.seed, "of the inputs")
+      ->check(CLI::Validator(not_negative, ""))
+      ->capture_default_str();
   app.add_option("--q", arguments.q, "read Q from a .npy file (with --k and --v; sets the shape)");
   app.add_option("--k", arguments.k, "read K from a .npy file");
   app.add_option("--v", arguments.v, "read V from a .npy file");
@@ -66,7 +76,7 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->capture_default_str();
   app.add_option("--max-seconds", arguments.protocol.max_seconds,
                  "of timing a kernel; slow ones get fewer launches")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Validator(positive_seconds, ""))
       ->capture_default_str();
   app.add_flag("--flush-l2", arguments.protocol.flush_l2,
                "empty the L2 cache before every timed launch");

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <regex>
+#include <sstream>
 
 #include "common/harness/inputs.h"
 
@@ -29,8 +29,10 @@ NpyTensor read_npy(const std::string& path, Dtype dtype) {
   auto bad = [&](const std::string& why) { return BadInput(path + ": " + why); };
   std::ifstream file(path, std::ios::binary);
   if (!file) throw bad("cannot be read: " + std::string(strerror(errno)));
-  const std::string content{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad() || content.empty()) throw bad("cannot be read or is empty");
+  std::ostringstream all;
+  all << file.rdbuf();
+  const std::string content = all.str();
+  if (content.empty()) throw bad("cannot be read or is empty");
 
   // Magic, version, length of the header, header (a Python dictionary), data.
   if (content.size() < 10 || content.compare(0, 6, "\x93NUMPY") != 0)
