@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/stacktrace/frame.hpp>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -101,16 +100,27 @@ bool inside_region(uintptr_t address, size_t bytes) {
 }
 
 std::string symbolise(uintptr_t program_counter) {
-  const boost::stacktrace::frame frame(reinterpret_cast<void*>(program_counter));
-  const std::string file = frame.source_file();
-  if (file.empty()) return "?";
-  // Relative to the repository: everything up to its last folder name that we know is cut off.
-  for (const char* folder : {"/kernels/", "/common/", "/tests/"}) {
-    if (const size_t at = file.rfind(folder); at != std::string::npos) {
-      return file.substr(at + 1) + ":" + std::to_string(frame.source_line());
+  // binutils' addr2line: from the innermost inlined function outwards, a line of output each. The vector
+  // types' copies are of no interest, the line of the kernel that makes one is.
+  char command[128];
+  snprintf(command, sizeof command, "addr2line -i -e /proc/%d/exe 0x%zx 2>/dev/null", int(getpid()),
+           size_t(program_counter));
+  std::string place = "?";
+  if (FILE* const pipe = popen(command, "r")) {
+    char line[1024];
+    while (fgets(line, sizeof line, pipe)) {
+      std::string text(line, strcspn(line, " \n"));  // without "(discriminator 2)"
+      if (text.starts_with("?")) continue;
+      // Relative to the repository: everything up to its last folder name that we know is cut off.
+      for (const char* folder : {"/kernels/", "/common/", "/tests/"}) {
+        if (const size_t at = text.rfind(folder); at != std::string::npos) text.erase(0, at + 1);
+      }
+      place = text;
+      if (!text.starts_with("common/emulator/")) break;
     }
+    pclose(pipe);
   }
-  return file + ":" + std::to_string(frame.source_line());
+  return place;
 }
 
 // ---- accesses that hit a guard -----------------------------------------------------------------------
