@@ -1,0 +1,38 @@
+// Kernels whose memory traffic is known by hand, compiled with the checked build's instrumentation.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace probe {
+
+enum class Kernel {
+  kCopy4,         // out[i] = in[i], 4 bytes a lane
+  kCopy16,        // the same, 16 bytes a lane
+  kCopy16ByRow,   // 16 bytes a lane as four 4-byte accesses
+  kStrided,       // out[i] = in[32 * i]
+  kBroadcast,     // out[i] = in[0]
+  kHalfWarp,      // lanes 0 to 15 copy
+  kUneven,        // lane i copies i % 3 + 1 elements
+  kSharedRow,     // writes a row of 32 floats and reads it
+  kSharedColumn,  // reads a column of a 32 x 32 tile
+  kSharedPadded,  // reads a column of a 32 x 33 tile
+  kPastGlobal,    // reads one element past the end
+  kBeforeGlobal,  // writes one element before the start
+  kAcrossGlobal,  // reads 16 bytes whose second half is outside
+  kPastShared,    // writes one element past the end of SharedStorage
+  kMisaligned4,   // reads 4 bytes at an odd address
+  kMisaligned16,  // reads 16 bytes at a multiple of 4
+  kStackOnly,     // works on its own stack alone
+};
+
+// A launch of one warp a CTA, `ctas` CTAs. `count`: elements of in and out.
+std::function<void()> body(Kernel kernel, const float* in, float* out, int count);
+
+// Bytes of shared memory that a CTA of the kernel needs.
+int shared_bytes(Kernel kernel);
+
+// The line of the access that fails.
+extern int fault_line;
+
+}  // namespace probe

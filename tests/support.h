@@ -1,0 +1,104 @@
+// Shared by the tests: problems and their names, one run of a kernel, programs run as a user would.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "common/harness/runner.h"
+
+namespace fa::test {
+
+// FNV-1a: short, and the same everywhere.
+inline uint64_t hash(const void* data, size_t bytes) {
+  uint64_t result = 0xcbf29ce484222325u;
+  for (size_t i = 0; i < bytes; i++) {
+    result = (result ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3u;
+  }
+  return result;
+}
+
+inline uint64_t hash(const std::vector<uint16_t>& bits) {
+  return hash(bits.data(), bits.size() * 2);
+}
+
+inline Problem problem(int batch, int heads, int seq_len, int head_dim, Dtype dtype) {
+  Problem result;
+  result.batch = batch;
+  result.heads = heads;
+  result.seq_len = seq_len;
+  result.head_dim = head_dim;
+  result.dtype = dtype;
+  return result;
+}
+
+// "bf16_d128_N256_B1H2"
+inline std::string describe(const Problem& p) {
+  return std::string(name_of(p.dtype)) + "_d" + std::to_string(p.head_dim) + "_N" +
+         std::to_string(p.seq_len) + "_B" + std::to_string(p.batch) + "H" + std::to_string(p.heads);
+}
+
+// One checked launch (on a GPU a few, since they are timed too).
+inline Record run_once(const Kernel& kernel, const Problem& problem, const std::string& inputs,
+                       uint64_t seed) {
+  Protocol protocol;
+  protocol.warmup = 0;
+  protocol.iterations = 3;
+  protocol.inputs = inputs;
+  protocol.seed = seed;
+  return Runner(problem, make_inputs(problem, inputs, seed), protocol).run(kernel);
+}
+
+// A folder of the test's own, gone with it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "fa_test_XXXXXX").string();
+    if (!mkdtemp(pattern.data())) throw std::runtime_error("no temporary folder");
+    path_ = pattern;
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  std::string write(const std::string& name, const std::string& content) const {
+    std::ofstream(path_ / name, std::ios::binary) << content;
+    return *this / name;
+  }
+  std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(path_)) {
+      names.push_back(entry.path().filename().string());
+    }
+    return names;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+struct ProgramResult {
+  int exit_code;
+  std::string out, err;
+};
+
+// Runs a shell command in which $BIN is the folder of this build's programs.
+inline ProgramResult shell(const std::string& command) {
+  const TemporaryFolder folder;
+  const std::string bin = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+  const std::string line = "export BIN='" + bin + "'; { " + command + "\n} >" + (folder / "out") +
+                           " 2>" + (folder / "err") + " </dev/null";
+  const int status = std::system(line.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(folder / "out"),
+          read_file(folder / "err")};
+}
+
+}  // namespace fa::test

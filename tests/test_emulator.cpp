@@ -1,0 +1,580 @@
+// The emulator's machine: threads, barriers, warp instructions, and what it says when a kernel is wrong.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/emulator/include/cuda_runtime.h"
+#include "common/emulator/memory.h"
+#include "common/harness/device.h"
+#include "common/harness/launch.h"
+
+namespace {
+
+using emu::kFullMask;
+
+// Runs `body` as a kernel called "probe" and returns what it did.
+emu::Counters run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body) {
+  emu::take_counters();
+  emu::launch("probe", grid, block, shared_bytes, body);
+  return emu::take_counters();
+}
+
+// The error that the launch ends with.
+std::string failure(dim3 block, const std::function<void()>& body, size_t shared_bytes = 0) {
+  try {
+    run(dim3(1), block, shared_bytes, body);
+  } catch (const emu::LaunchError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+#define EXPECT_CONTAINS(text, part)                          \
+  EXPECT_NE(std::string(text).find(part), std::string::npos) \
+      << "'" << (part) << "' is not in: " << (text)
+
+std::string here(int line) { return "tests/test_emulator.cpp:" + std::to_string(line); }
+
+int lane_idx() { return int(threadIdx.x % 32); }
+
+// ---- threads -------------------------------------------------------------------------------------
+TEST(Threads, EveryThreadOfOddShapesRunsOnce) {
+  const dim3 grids[] = {1, {7, 1, 1}, {3, 2, 2}};
+  const dim3 blocks[] = {1, 31, 32, 33, {5, 3, 2}, {7, 9, 3}, {32, 32, 1}, {1, 1, 64}, 1024};
+  for (const dim3 grid : grids) {
+    for (const dim3 block : blocks) {
+      const unsigned threads = block.x * block.y * block.z, ctas = grid.x * grid.y * grid.z;
+      std::vector<int> runs(threads * ctas);
+      run(grid, block, 0, [&] {
+        const unsigned thread = threadIdx.x + block.x * (threadIdx.y + block.y * threadIdx.z);
+        const unsigned cta = blockIdx.x + grid.x * (blockIdx.y + grid.y * blockIdx.z);
+        const emu::Lane& lane = *emu::current_lane;
+        const bool right = lane.thread == int(thread) && lane.lane == int(thread % 32) &&
+                           lane.warp->index == int(thread / 32) && blockDim.x == block.x &&
+                           blockDim.y == block.y && blockDim.z == block.z && gridDim.x == grid.x &&
+                           gridDim.y == grid.y && gridDim.z == grid.z;
+        runs[cta * threads + thread] += right ? 1 : 1000;
+      });
+      EXPECT_EQ(runs, std::vector<int>(runs.size(), 1))
+          << threads << " threads, " << ctas << " CTAs";
+    }
+  }
+}
+
+TEST(Threads, ImpossibleLaunchesAreRefused) {
+  const auto nothing = [] {};
+  for (const dim3 block : {dim3(0), dim3(1025), dim3(33, 32), dim3(2, 2, 512)}) {
+    EXPECT_THROW(emu::launch("probe", dim3(1), block, 0, nothing), emu::LaunchError);
+  }
+  EXPECT_THROW(emu::launch("probe", dim3(0), dim3(32), 0, nothing), emu::LaunchError);
+  EXPECT_THROW(emu::launch("probe", dim3(1, 0), dim3(32), 0, nothing), emu::LaunchError);
+}
+
+TEST(Threads, ArithmeticStaysOnTheThreadsOwnStack) {
+  std::vector<float> sums(256);
+  run(dim3(1), dim3(256), 0, [&] {
+    float local[64];
+    for (int i = 0; i < 64; i++) {
+      local[i] = float(threadIdx.x + i);
+      if (i % 8 == 0) __syncthreads();
+    }
+    for (const float value : local) sums[threadIdx.x] += value;
+  });
+  for (size_t i = 0; i < 256; i++) EXPECT_EQ(sums[i], 64.0f * float(i) + 2016.0f);
+}
+
+// ---- barriers ------------------------------------------------------------------------------------
+TEST(Barriers, SyncthreadsSeparatesPhases) {
+  std::vector<int> data(100), bad(100);
+  const auto counters = run(dim3(1), dim3(100), 0, [&] {
+    for (int phase = 0; phase < 3; phase++) {
+      data[threadIdx.x] = phase * 100 + int(threadIdx.x);
+      __syncthreads();
+      const unsigned other = (threadIdx.x * 37 + 11) % 100;
+      bad[threadIdx.x] += data[other] != phase * 100 + int(other);
+      __syncthreads();
+    }
+  });
+  EXPECT_EQ(bad, std::vector<int>(100, 0));
+  EXPECT_EQ(counters.barriers, 4u * 6) << "4 warps, 6 barriers";
+}
+
+TEST(Barriers, ThreadsThatExitedAreNotWaitedFor) {
+  // Some leave before, some while the others wait; the first warp, the last one, half a warp.
+  for (const unsigned stay : {1u, 32u, 40u, 64u}) {
+    for (const bool first : {true, false}) {
+      int met = 0;
+      run(dim3(1), dim3(96), 0, [&] {
+        const unsigned rank = first ? threadIdx.x : 95 - threadIdx.x;
+        if (rank >= stay) return;
+        __syncthreads();
+        met++;
+        __syncthreads();
+        if (met != int(stay)) met = -1000;
+      });
+      EXPECT_EQ(met, int(stay));
+    }
+  }
+}
+
+TEST(Barriers, NamedBarriersAreIndependent) {
+  // Two halves of the CTA loop over a barrier of their own, a different number of times.
+  int left = 0, right = 0;
+  bool wrong = false;
+  const auto counters = run(dim3(1), dim3(128), 0, [&] {
+    const bool is_left = threadIdx.x < 64;
+    int& count = is_left ? left : right;
+    for (int i = 1; i <= (is_left ? 3 : 5); i++) {
+      emu::barrier_sync(is_left ? 1 : 15, 64, "bar.sync", emu::SourceLocation::current());
+      count++;
+      emu::barrier_sync(is_left ? 1 : 15, 64, "bar.sync", emu::SourceLocation::current());
+      if (count != 64 * i) wrong = true;
+    }
+  });
+  EXPECT_FALSE(wrong);
+  EXPECT_EQ(left, 3 * 64);
+  EXPECT_EQ(right, 5 * 64);
+  EXPECT_EQ(counters.barriers, 2u * 6 + 2u * 10);
+}
+
+TEST(Barriers, ArriveDoesNotWait) {
+  // Warp 1 produces and goes on; warp 0 waits for it.
+  int value = 0, seen = 0, produced_after = 0;
+  run(dim3(1), dim3(64), 0, [&] {
+    if (threadIdx.x < 32) {
+      emu::barrier_sync(1, 64, "bar.sync", emu::SourceLocation::current());
+      seen += value == 32;
+    } else {
+      value++;
+      emu::barrier_arrive(1, 64, "bar.arrive", emu::SourceLocation::current());
+      produced_after++;
+    }
+  });
+  EXPECT_EQ(seen, 32);
+  EXPECT_EQ(produced_after, 32);
+}
+
+TEST(Barriers, ABarrierWithoutCountWaitsForAllLiveThreads) {
+  int met = 0;
+  run(dim3(1), dim3(96), 0, [&] {
+    if (threadIdx.x >= 64) return;
+    met++;
+    emu::barrier_sync(3, 0, "barrier.sync", emu::SourceLocation::current());
+    if (met != 64) met = -1000;
+  });
+  EXPECT_EQ(met, 64);
+}
+
+TEST(Barriers, MisuseIsNamed) {
+  const auto where = emu::SourceLocation::current();
+  const auto sync = [&](int barrier, int count) {
+    return failure(dim3(64), [=] { emu::barrier_sync(barrier, count, "bar.sync", where); });
+  };
+  EXPECT_CONTAINS(sync(16, 64), "barrier 16 does not exist, a CTA has 0 to 15");
+  EXPECT_CONTAINS(sync(-1, 64), "barrier -1 does not exist");
+  EXPECT_CONTAINS(sync(1, 33), "33 threads are not a whole number of warps");
+  EXPECT_CONTAINS(sync(1, 64 + 32), "barrier 1: 64 of 96 threads have arrived");
+  EXPECT_CONTAINS(
+      failure(dim3(64),
+              [&] { emu::barrier_sync(1, threadIdx.x < 32 ? 64 : 32, "bar.sync", where); }),
+      "expects 32 threads, but others wait at barrier 1 for 64");
+}
+
+TEST(Syncwarp, PartialMasksMeetAmongThemselves) {
+  // The halves of the warp run loops of different lengths.
+  int counts[2] = {};
+  bool wrong = false;
+  run(dim3(1), dim3(32), 0, [&] {
+    const int half = lane_idx() / 16;
+    const uint32_t mask = half ? 0xffff0000u : 0x0000ffffu;
+    for (int i = 1; i <= 3 + 4 * half; i++) {
+      counts[half]++;
+      __syncwarp(mask);
+      if (counts[half] != 16 * i) wrong = true;
+      __syncwarp(mask);
+    }
+    __syncwarp();
+    if (counts[0] != 48 || counts[1] != 112) wrong = true;
+  });
+  EXPECT_FALSE(wrong);
+}
+
+// ---- shuffles ------------------------------------------------------------------------------------
+// PTX ISA, "shfl.sync": the lane that `lane` reads. Nothing if that lane takes no part (undefined).
+std::optional<int> source_lane(emu::ShuffleMode mode, int lane, int selector, int width,
+                               uint32_t mask) {
+  const int segment = 32 - width;          // bits of the lane number that select the segment
+  const int b = selector & 31;             // five bits count
+  const int low = lane & segment;          // first lane of the segment
+  const int high = low | (~segment & 31);  // its last
+  int source = 0;
+  bool in_range = false;
+  switch (mode) {
+    case emu::ShuffleMode::kUp:
+      source = lane - b;
+      in_range = source >= low;
+      break;
+    case emu::ShuffleMode::kDown:
+      source = lane + b;
+      in_range = source <= high;
+      break;
+    case emu::ShuffleMode::kXor:
+      source = lane ^ b;
+      in_range = source <= high;
+      break;
+    case emu::ShuffleMode::kIndex:
+      source = low | (b & ~segment);
+      in_range = source <= high;
+      break;
+  }
+  if (!in_range) source = lane;
+  if (!(mask >> source & 1)) return std::nullopt;
+  return source;
+}
+
+uint32_t shuffle(emu::ShuffleMode mode, uint32_t mask, uint32_t value, int selector, int width) {
+  switch (mode) {
+    case emu::ShuffleMode::kIndex:
+      return __shfl_sync(mask, value, selector, width);
+    case emu::ShuffleMode::kUp:
+      return __shfl_up_sync(mask, value, unsigned(selector), width);
+    case emu::ShuffleMode::kDown:
+      return __shfl_down_sync(mask, value, unsigned(selector), width);
+    case emu::ShuffleMode::kXor:
+      break;
+  }
+  return __shfl_xor_sync(mask, value, selector, width);
+}
+
+class ShuffleModes : public testing::TestWithParam<int> {
+ protected:
+  const emu::ShuffleMode mode = emu::ShuffleMode(GetParam());
+};
+const char* const kModes[] = {"Index", "Up", "Down", "Xor"};
+INSTANTIATE_TEST_SUITE_P(All, ShuffleModes, testing::Range(0, 4),
+                         [](const auto& test) { return kModes[test.param]; });
+
+TEST_P(ShuffleModes, FollowsThePtxIsa) {
+  int compared = 0, wrong = 0;
+  uint64_t expected_shuffles = 0;
+  emu::Counters counters;
+  for (const uint32_t mask : {kFullMask, 0x0000ffffu, 0xffff0000u, 0x000000f0u, 0x55555555u}) {
+    // Lanes of the mask do all combinations that the PTX ISA defines, in one launch.
+    std::vector<std::pair<int, int>> defined;  // selector, width
+    for (const int width : {1, 2, 4, 8, 16, 32}) {
+      for (int selector = -3; selector <= 40; selector++) {
+        bool all = true;
+        for (int lane = 0; lane < 32; lane++) {
+          all = all && (!(mask >> lane & 1) || source_lane(mode, lane, selector, width, mask));
+        }
+        if (all) defined.emplace_back(selector, width);
+      }
+    }
+    EXPECT_GE(defined.size(), 40u);
+    expected_shuffles += defined.size();
+    counters += run(dim3(1), dim3(32), 0, [&] {
+      const int lane = lane_idx();
+      if (!(mask >> lane & 1)) return;
+      for (const auto& [selector, width] : defined) {
+        const uint32_t result =
+            shuffle(mode, mask, uint32_t(lane) * 0x01010101u + 5, selector, width);
+        const int source = *source_lane(mode, lane, selector, width, mask);
+        wrong += result != uint32_t(source) * 0x01010101u + 5;
+        compared++;
+      }
+    });
+  }
+  EXPECT_EQ(wrong, 0) << "of " << compared;
+  EXPECT_EQ(counters.shuffles, expected_shuffles) << "one a warp, not one a lane";
+}
+
+TEST_P(ShuffleModes, ReadingALaneThatTakesNoPartIsAnError) {
+  // Lanes 4 to 7 alone: reaching out of the mask.
+  const int selector = mode == emu::ShuffleMode::kIndex ? 0 : mode == emu::ShuffleMode::kUp ? 3 : 8;
+  const std::string text = failure(dim3(32), [&] {
+    if (lane_idx() / 4 == 1) shuffle(mode, 0xf0, 1, selector, 32);
+  });
+  EXPECT_CONTAINS(text, "which does not take part");
+  EXPECT_CONTAINS(text, "tests/test_emulator.cpp:");
+}
+
+TEST(Shuffle, CarriesBitsOfAnyType) {
+  std::vector<uint32_t> bits(32);
+  std::vector<int> ints(32);
+  run(dim3(1), dim3(32), 0, [&] {
+    const float value =
+        std::bit_cast<float>(0x7fa00000u + unsigned(lane_idx()));  // signalling NaNs
+    bits[threadIdx.x] = std::bit_cast<uint32_t>(__shfl_xor_sync(kFullMask, value, 1));
+    ints[threadIdx.x] = __shfl_down_sync(kFullMask, -lane_idx(), 1);
+  });
+  for (unsigned lane = 0; lane < 32; lane++) {
+    EXPECT_EQ(bits[lane], 0x7fa00000u + (lane ^ 1));
+    EXPECT_EQ(ints[lane], lane < 31 ? -int(lane) - 1 : -31);
+  }
+}
+
+TEST(Shuffle, LanesMayHaveSelectorsOfTheirOwn) {
+  std::vector<int> got(32);
+  run(dim3(1), dim3(32), 0,
+      [&] { got[threadIdx.x] = __shfl_sync(kFullMask, lane_idx(), 31 - lane_idx()); });
+  for (int lane = 0; lane < 32; lane++) EXPECT_EQ(got[size_t(lane)], 31 - lane);
+}
+
+TEST(Shuffle, BadWidthIsAnError) {
+  for (const int width : {0, -1, 3, 24, 33, 64}) {
+    EXPECT_CONTAINS(failure(dim3(32), [&] { __shfl_sync(kFullMask, 1, 0, width); }),
+                    "is not a power of two up to 32");
+  }
+}
+
+// ---- votes ---------------------------------------------------------------------------------------
+TEST(Votes, AgreeWithTheirDefinition) {
+  std::mt19937 random(1);
+  for (int turn = 0; turn < 50; turn++) {
+    const uint32_t mask = turn == 0 ? kFullMask : (random() & random()) | 1u << (turn % 32);
+    const uint32_t predicates = turn % 5 == 0 ? mask : turn % 5 == 1 ? 0 : random();
+    int wrong = 0;
+    const auto counters = run(dim3(1), dim3(32), 0, [&] {
+      const int lane = lane_idx();
+      if (!(mask >> lane & 1)) return;
+      const int predicate = predicates >> lane & 1 ? lane + 1 : 0;  // any number but 0 is true
+      wrong += __ballot_sync(mask, predicate) != (predicates & mask);
+      wrong += __any_sync(mask, predicate) != ((predicates & mask) != 0);
+      wrong += __all_sync(mask, predicate) != ((predicates & mask) == mask);
+    });
+    EXPECT_EQ(wrong, 0) << std::hex << mask << " " << predicates;
+    EXPECT_EQ(counters.votes, 3u);
+  }
+}
+
+TEST(Votes, LanesThatExitedDoNotVote) {
+  uint32_t ballot = 0;
+  run(dim3(1), dim3(32), 0, [&] {
+    if (lane_idx() >= 20) return;
+    ballot = __ballot_sync(kFullMask, 1);
+  });
+  EXPECT_EQ(ballot, 0x000fffffu);
+  run(dim3(1), dim3(40), 0, [&] {  // a last warp of eight threads
+    if (threadIdx.x >= 32) ballot = __ballot_sync(kFullMask, 1);
+  });
+  EXPECT_EQ(ballot, 0xffu);
+}
+
+TEST(Votes, AnExitCompletesWhatOthersWaitFor) {
+  uint32_t ballot = 0;
+  run(dim3(1), dim3(64), 0, [&] {
+    if (threadIdx.x / 32 == 1) return;
+    if (lane_idx() == 31) return;  // the last lane to run, after all others have arrived
+    ballot = __ballot_sync(kFullMask, 1);
+  });
+  EXPECT_EQ(ballot, 0x7fffffffu);
+}
+
+// ---- errors: never a hang, always a place --------------------------------------------------------
+TEST(Deadlock, DumpSaysWhoWaitsWhere) {
+  const int line = __LINE__ + 3;
+  const std::string text = failure(dim3(128), [] {
+    if (threadIdx.x < 32) {
+      __syncthreads();
+    } else if (threadIdx.x < 64) {
+      emu::barrier_sync(1, 96, "bar.sync", emu::SourceLocation::current());
+    } else if (threadIdx.x < 96) {
+      if (lane_idx() < 8)
+        __syncwarp();
+      else
+        __syncthreads();
+    }
+  });
+  EXPECT_CONTAINS(text, "deadlock in probe, CTA (0,0,0): no thread can run");
+  EXPECT_CONTAINS(text, "warp 0 lanes 0-31: waits in __syncthreads() at " + here(line) +
+                            " (barrier 0: 56 of 96 threads have arrived)");
+  EXPECT_CONTAINS(text, "warp 1 lanes 0-31: waits in bar.sync at " + here(line + 2) +
+                            " (barrier 1: 32 of 96 threads have arrived)");
+  EXPECT_CONTAINS(text, "warp 2 lanes 0-7: waits in __syncwarp() at " + here(line + 5) +
+                            " (for the lanes 0xffffffff of its warp)");
+  EXPECT_CONTAINS(text, "warp 2 lanes 8-31: waits in __syncthreads() at " + here(line + 7));
+  EXPECT_CONTAINS(text, "warp 3 lanes 0-31: has exited");
+}
+
+TEST(Deadlock, OneWarpDoesNotReachTheBarrier) {
+  const std::string text = failure(dim3(64), [] {
+    if (threadIdx.x < 32) emu::barrier_sync(2, 64, "bar.sync", emu::SourceLocation::current());
+  });
+  EXPECT_CONTAINS(text, "barrier 2: 32 of 64 threads have arrived");
+  EXPECT_CONTAINS(text, "warp 1 lanes 0-31: has exited");
+}
+
+TEST(Deadlock, TheEmulatorIsUsableAfterwards) {
+  for (int turn = 0; turn < 3; turn++) {
+    EXPECT_CONTAINS(failure(dim3(64),
+                            [] {
+                              std::vector<int> owner(
+                                  1000);  // unwound with the lane: the leak checker would see it
+                              if (threadIdx.x == 0) __syncwarp();
+                              __syncthreads();
+                            }),
+                    "deadlock");
+    int ran = 0;
+    run(dim3(1), dim3(64), 0, [&] {
+      __syncthreads();
+      ran++;
+    });
+    EXPECT_EQ(ran, 64);
+  }
+}
+
+TEST(Deadlock, OneOfManyCtasEndsTheLaunch) {
+  try {
+    emu::launch("probe", dim3(3, 20, 2), dim3(32), 0, [] {
+      const bool chosen = blockIdx.x == 1 && blockIdx.y == 7 && blockIdx.z == 1;
+      if (chosen) emu::barrier_sync(1, 64, "bar.sync", emu::SourceLocation::current());
+    });
+    ADD_FAILURE() << "32 of 64 threads cannot complete a barrier";
+  } catch (const emu::LaunchError& error) {
+    EXPECT_CONTAINS(error.what(), "deadlock in probe, CTA (1,7,1)");
+  }
+}
+
+TEST(Collectives, DivergedLanesMustAgree) {
+  const auto with = [](uint32_t low_mask, uint32_t high_mask) {
+    return failure(dim3(32), [=] { __ballot_sync(lane_idx() < 16 ? low_mask : high_mask, 1); });
+  };
+  EXPECT_EQ(with(0xffff, 0xffff0000u), "no error");
+  EXPECT_EQ(with(0xffff, kFullMask), "no error")
+      << "the lower half has exited when the upper one arrives";
+  // Each waits for the other, in another instruction.
+  EXPECT_CONTAINS(with(kFullMask, 0xffff0001u),
+                  "the lanes that a mask names must execute the same instruction");
+  EXPECT_CONTAINS(with(0xffff, 0xffff), "the mask 0x0000ffff does not name the calling lane");
+  const int line = __LINE__ + 3;
+  const std::string text = failure(dim3(32), [] {
+    if (lane_idx() == 3)
+      __any_sync(kFullMask, 1);
+    else
+      __shfl_sync(kFullMask, 1, 0);
+  });
+  EXPECT_CONTAINS(text, "__any_sync() at " + here(line));
+  EXPECT_CONTAINS(text, "__shfl_sync() at " + here(line + 2));
+  EXPECT_CONTAINS(text, "probe, CTA (0,0,0), thread ");
+}
+
+// ---- memory --------------------------------------------------------------------------------------
+struct Storage {
+  uint8_t bytes[100];  // no multiple of the alignment: a pattern follows, then the protected page
+};
+
+TEST(SharedMemory, IsPoisonedAtTheStartOfEveryCta) {
+  int fresh = 0;
+  emu::options().os_threads = 1;
+  run(dim3(5), dim3(32), sizeof(Storage), [&] {
+    auto& smem = fa::shared_storage<Storage>();
+    if (threadIdx.x == 0) {
+      int poisoned = 0;
+      for (const uint8_t byte : smem.bytes) poisoned += byte == emu::kPoison;
+      fresh += poisoned == 100;
+      memset(smem.bytes, 0, sizeof smem.bytes);
+    }
+  });
+  emu::options().os_threads = 0;
+  EXPECT_EQ(fresh, 5);
+  float poison;
+  memset(&poison, emu::kPoison, sizeof poison);
+  EXPECT_TRUE(std::isnan(poison));
+}
+
+TEST(SharedMemory, StorageLargerThanTheLaunchIsAnError) {
+  EXPECT_CONTAINS(failure(
+                      dim3(32), [] { fa::shared_storage<Storage>(); }, 99),
+                  "the kernel's SharedStorage has 100 bytes, but it was launched with 99");
+}
+
+TEST(SharedMemory, WritesOutsideAreFound) {
+  for (const int at : {-1, 100, 300}) {
+    const std::string text = failure(
+        dim3(32),
+        [&] {
+          volatile uint8_t* const bytes = fa::shared_storage<Storage>().bytes;
+          if (threadIdx.x == 9) bytes[at] = 1;
+        },
+        sizeof(Storage));
+    EXPECT_CONTAINS(text, "wrote outside shared memory, at byte " + std::to_string(at) +
+                              " of a SharedStorage of 100 bytes");
+  }
+}
+
+TEST(GlobalMemory, WritesOutsideAreFound) {
+  for (const int at : {-1, 100, 155}) {
+    const fa::Buffer buffer("O", 100);
+    volatile uint8_t* const bytes = static_cast<uint8_t*>(buffer.data());
+    run(dim3(1), dim3(1), 0, [&] { bytes[at] = 1; });
+    uint8_t copy[100];
+    try {
+      buffer.download(copy);
+      ADD_FAILURE() << at;
+    } catch (const fa::BackendError& error) {
+      EXPECT_EQ(error.what(), "a kernel wrote outside global buffer O, at byte " +
+                                  std::to_string(at) + " of 100");
+    }
+  }
+}
+
+// Beyond the pattern are pages that nobody may touch: the process ends with a sentence.
+class GuardPageDeathTest : public testing::Test {
+ protected:
+  void SetUp() override { emu::options().os_threads = 1; }
+  void TearDown() override { emu::options().os_threads = 0; }
+};
+
+TEST_F(GuardPageDeathTest, PastSharedMemory) {
+  EXPECT_EXIT(run(dim3(1), dim3(64), 1024,
+                  [] {
+                    volatile uint8_t* const bytes = emu::current_lane->cta->shared;
+                    if (threadIdx.x == 35) bytes[1024] = 1;
+                  }),
+              testing::ExitedWithCode(3),
+              "error: probe, CTA \\(0,0,0\\), thread 35 \\(warp 1 lane 3\\), "
+              "tests/test_emulator.cpp:[0-9]+: accesses "
+              "memory 0 bytes past the end of shared memory \\(1024 bytes\\)");
+}
+
+TEST_F(GuardPageDeathTest, PastAGlobalBuffer) {
+  const fa::Buffer buffer("K", 4096);
+  volatile const uint8_t* const bytes = static_cast<const uint8_t*>(buffer.data());
+  EXPECT_EXIT(
+      run(dim3(1), dim3(32), 0, [&] { (void)bytes[4096 + 700 + threadIdx.x]; }),
+      testing::ExitedWithCode(3),
+      "thread 0 .*accesses memory 700 bytes past the end of global buffer K \\(4096 bytes\\)");
+  EXPECT_EXIT(run(dim3(1), dim3(32), 0, [&] { (void)bytes[-5000]; }), testing::ExitedWithCode(3),
+              "accesses memory 5000 bytes before the start of global buffer K");
+}
+
+int use_much_stack(int depth) {
+  volatile char frame[4096];
+  frame[0] = char(depth);
+  return depth == 0 ? frame[0] : use_much_stack(depth - 1) + frame[0];
+}
+
+TEST_F(GuardPageDeathTest, FullStack) {
+  EXPECT_EXIT(run(dim3(1), dim3(32), 0, [] { use_much_stack(1000); }), testing::ExitedWithCode(3),
+              "the thread's stack \\(its local memory\\) is full");
+}
+
+// ---- for debuggers -------------------------------------------------------------------------------
+TEST(Debugger, KnowsWhichThreadRuns) {
+  EXPECT_STREQ(emu::where(), "outside a kernel");
+  EXPECT_FALSE(emu::at(0, 0));
+  std::string text;
+  run(dim3(2, 3), dim3(64), 0, [&] {
+    if (emu::at(37, 1, 2)) text += emu::where();
+  });
+  EXPECT_EQ(text, "probe, CTA (1,2,0): thread 37 (warp 1 lane 5)");
+}
+
+}  // namespace

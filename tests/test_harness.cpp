@@ -1,0 +1,460 @@
+// The judge is judged: inputs, reference, comparison, statistics, files.
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "common/harness/device.h"
+#include "common/harness/npy.h"
+#include "common/harness/results.h"
+#include "tests/support.h"
+
+namespace fa::test {
+namespace {
+
+// ---- inputs --------------------------------------------------------------------------------------
+// Q, K and V of one problem, hashed. These must be the same numbers on every platform and for ever:
+// published results name a kind and a seed.
+struct Golden {
+  const char* name;
+  uint64_t fp16, bf16;
+};
+constexpr Golden kGolden[] = {
+    {"normal", 0x229c70886d9465d1, 0xfd2ad723195c90d5},
+    {"large", 0x89ddccec1fbb70d8, 0xee03baf5699fb408},
+    {"dominant_key", 0x14f2e319bf9636c2, 0x5da269407ca1e99d},
+    {"equal_keys", 0x1dd6dd6f968b7dd7, 0x701ef7e61af880da},
+    {"increasing_max", 0x42056ace44a8c36e, 0xe03a685fb59f8a22},
+    {"tiny", 0xf4236861d830ce28, 0x20e98dd0fa8f343f},
+    {"one_hot_v", 0x78d499d8a7150d24, 0x2a127ed867977e80},
+};
+
+uint64_t hash(const Inputs& inputs) {
+  std::vector<uint16_t> all = inputs.q;
+  all.insert(all.end(), inputs.k.begin(), inputs.k.end());
+  all.insert(all.end(), inputs.v.begin(), inputs.v.end());
+  return test::hash(all);
+}
+
+TEST(Inputs, AreTheSameEverywhere) {
+  ASSERT_EQ(std::size(kGolden), input_names().size());
+  for (const Golden& golden : kGolden) {
+    EXPECT_EQ(hash(make_inputs(problem(1, 2, 128, 64, Dtype::kFp16), golden.name, 1)), golden.fp16)
+        << golden.name;
+    EXPECT_EQ(hash(make_inputs(problem(1, 2, 128, 64, Dtype::kBf16), golden.name, 1)), golden.bf16)
+        << golden.name;
+  }
+}
+
+TEST(Inputs, DependOnTheSeed) {
+  for (const std::string& name : input_names()) {
+    const Problem p = problem(1, 1, 128, 64, Dtype::kBf16);
+    EXPECT_NE(hash(make_inputs(p, name, 1)), hash(make_inputs(p, name, 2))) << name;
+  }
+}
+
+TEST(Inputs, AreFiniteAndAsHardAsTheyClaim) {
+  for (const Dtype dtype : {Dtype::kFp16, Dtype::kBf16}) {
+    const Problem p = problem(1, 1, 256, 128, dtype);
+    std::map<std::string, double> largest_score;
+    for (const std::string& name : input_names()) {
+      const Inputs inputs = make_inputs(p, name, 1);
+      for (const auto* tensor : {&inputs.q, &inputs.k, &inputs.v}) {
+        for (const uint16_t bits : *tensor)
+          ASSERT_TRUE(std::isfinite(to_float(bits, dtype))) << name;
+      }
+      for (size_t j = 0; j < 256; j++) {  // scores of the first query
+        double score = 0;
+        for (size_t c = 0; c < 128; c++) {
+          score +=
+              double(to_float(inputs.q[c], dtype)) * double(to_float(inputs.k[j * 128 + c], dtype));
+        }
+        largest_score[name] = std::max(largest_score[name], score * double(p.scale()));
+      }
+    }
+    EXPECT_LT(largest_score["normal"], 10);
+    EXPECT_GT(largest_score["large"], 200);  // e^89 is the end of fp32
+    EXPECT_GT(largest_score["dominant_key"], 30);
+    EXPECT_GT(largest_score["increasing_max"], 30);
+    EXPECT_LT(largest_score["tiny"], 1e-4);
+  }
+}
+
+TEST(Inputs, UnknownKindIsRefused) {
+  EXPECT_THROW(make_inputs(problem(1, 1, 128, 64, Dtype::kBf16), "nice", 1), BadInput);
+}
+
+// ---- the reference -------------------------------------------------------------------------------
+// Attention by the textbook, in long double: other loops, another order of summation, no shortcuts.
+std::vector<long double> textbook(const Problem& p, const Inputs& inputs, size_t row) {
+  const size_t n = size_t(p.seq_len), d = size_t(p.head_dim), head = row / n;
+  auto at = [&](const std::vector<uint16_t>& tensor, size_t r, size_t c) {
+    return (long double)(to_float(tensor[r * d + c], p.dtype));
+  };
+  std::vector<long double> scores(n, 0.0L), output(d, 0.0L);
+  for (size_t c = d; c-- > 0;) {
+    for (size_t j = n; j-- > 0;) scores[j] += at(inputs.q, row, c) * at(inputs.k, head * n + j, c);
+  }
+  long double highest = -std::numeric_limits<long double>::infinity(), sum = 0;
+  for (long double& score : scores)
+    highest = std::max(highest, score /= std::sqrt((long double)(d)));
+  for (size_t j = n; j-- > 0;) sum += scores[j] = std::exp(scores[j] - highest);
+  for (size_t j = n; j-- > 0;) {
+    for (size_t c = 0; c < d; c++) output[c] += scores[j] / sum * at(inputs.v, head * n + j, c);
+  }
+  return output;
+}
+
+class ReferenceTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(ReferenceTest, AgreesWithTheTextbook) {
+  for (const Problem& p :
+       {problem(2, 2, 128, 64, Dtype::kFp16), problem(1, 2, 256, 128, Dtype::kBf16)}) {
+    const Inputs inputs = make_inputs(p, GetParam(), 3);
+    const Reference reference = make_reference(p, inputs);
+    ASSERT_EQ(reference.rows.size(), p.row_count());
+    const size_t d = size_t(p.head_dim);
+    for (size_t i = 0; i < reference.rows.size(); i += 7) {
+      const auto expected = textbook(p, inputs, reference.rows[i]);
+      for (size_t c = 0; c < d; c++) {
+        const double size = std::max(1e-3 * std::pow(2.0, GetParam() == "tiny" ? -14 : 0),
+                                     std::fabs(double(expected[c])));
+        ASSERT_NEAR(reference.values[i * d + c], double(expected[c]), 1e-11 * size)
+            << describe(p) << " row " << reference.rows[i] << " column " << c;
+      }
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Inputs, ReferenceTest, testing::ValuesIn(input_names()),
+                         [](const auto& test) { return test.param; });
+
+TEST(Reference, SamplesTheEdgesOfTilesInEveryHead) {
+  const Problem p = problem(1, 3, 2048, 64, Dtype::kBf16);
+  const Reference reference = make_reference(p, make_inputs(p, "normal", 1), 256);
+  ASSERT_EQ(reference.rows.size(), 3u * 256);
+  EXPECT_TRUE(std::is_sorted(reference.rows.begin(), reference.rows.end()));
+  const std::set<size_t> rows(reference.rows.begin(), reference.rows.end());
+  EXPECT_EQ(rows.size(), reference.rows.size());
+  for (size_t head = 0; head < 3; head++) {
+    for (size_t tile = 0; tile < 2048; tile += 64) {
+      EXPECT_TRUE(rows.count(head * 2048 + tile)) << "first row of tile " << tile / 64;
+      EXPECT_TRUE(rows.count(head * 2048 + tile + 63)) << "last row of tile " << tile / 64;
+    }
+  }
+}
+
+// ---- the comparison ------------------------------------------------------------------------------
+class CompareTest : public testing::TestWithParam<Dtype> {
+ protected:
+  Problem p = problem(2, 3, 128, 64, GetParam());
+  Inputs inputs = make_inputs(p, "normal", 1);
+  Reference reference = make_reference(p, inputs);
+  std::vector<uint16_t> output = rounded();
+
+  // The reference, rounded to the output's type: the best that a kernel can do.
+  std::vector<uint16_t> rounded() const {
+    std::vector<uint16_t> result;
+    for (const double value : reference.values) result.push_back(from_float(float(value), p.dtype));
+    return result;
+  }
+  void expect_wrong(const std::string& reason) const {
+    const Comparison comparison = compare(p, reference, output);
+    EXPECT_FALSE(comparison.passed);
+    EXPECT_NE(comparison.reason.find(reason), std::string::npos) << comparison.reason;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Dtypes, CompareTest, testing::Values(Dtype::kFp16, Dtype::kBf16),
+                         [](const auto& test) { return name_of(test.param); });
+
+TEST_P(CompareTest, AcceptsTheRoundedReference) {
+  const Comparison comparison = compare(p, reference, output);
+  EXPECT_TRUE(comparison.passed) << comparison.reason;
+  EXPECT_EQ(comparison.reason, "");
+  EXPECT_EQ(comparison.checked_rows, p.row_count());
+  EXPECT_LT(comparison.bound_ratio, 1.0);
+  EXPECT_LT(comparison.rel, comparison.tolerance);
+}
+
+TEST_P(CompareTest, AcceptsTheRoundedReferenceOfHardInputs) {
+  for (const std::string& name : input_names()) {
+    reference = make_reference(p, make_inputs(p, name, 5));
+    const Comparison comparison = compare(p, reference, rounded());
+    EXPECT_TRUE(comparison.passed) << name << ": " << comparison.reason;
+  }
+}
+
+TEST_P(CompareTest, RejectsNaN) {
+  output[5 * 64 + 7] = 0xffff;
+  expect_wrong(
+      "O[batch 0, head 0, row 5, column 7] was never written or is NaN (1 of 49152 elements)");
+}
+
+TEST_P(CompareTest, RejectsInfinity) {
+  output.back() = from_float(-INFINITY, p.dtype);
+  expect_wrong("O[batch 1, head 2, row 127, column 63] is not a finite number");
+}
+
+TEST_P(CompareTest, RejectsASingleWrongElement) {
+  const size_t at = (4 * 128 + 100) * 64 + 13;
+  output[at] = from_float(to_float(output[at], p.dtype) + 0.25f, p.dtype);
+  expect_wrong("O[batch 1, head 1, row 100, column 13] is ");
+}
+
+TEST_P(CompareTest, RejectsAnUnwrittenTail) {
+  std::fill(output.end() - 64, output.end(), uint16_t(0xffff));
+  expect_wrong("row 127, column 0] was never written or is NaN (64 of 49152 elements)");
+}
+
+TEST_P(CompareTest, RejectsOneWrongHeadAmongMany) {
+  const auto head = output.begin() + 3 * 128 * 64;
+  std::copy(output.begin(), output.begin() + 128 * 64, head);
+  expect_wrong("O[batch 1, head 0, row 0, column ");
+}
+
+TEST_P(CompareTest, RejectsASmallErrorThatRunsThroughOneHead) {
+  for (size_t i = 2 * 128 * 64; i < 3 * 128 * 64; i++) {
+    output[i] = from_float(
+        to_float(output[i], p.dtype) * (p.dtype == Dtype::kFp16 ? 1.003f : 1.02f), p.dtype);
+  }
+  expect_wrong("");
+}
+
+TEST_P(CompareTest, RejectsZeros) {
+  std::fill(output.begin(), output.end(), uint16_t(0));
+  expect_wrong("O[batch 0, head 0, row 0, column ");
+}
+
+TEST_P(CompareTest, LooksForNaNBeyondTheSampledRows) {
+  p = problem(1, 1, 1024, 64, GetParam());
+  inputs = make_inputs(p, "normal", 1);
+  const Reference all = make_reference(p, inputs, 1024);
+  reference = all;
+  output = rounded();
+  reference = make_reference(p, inputs, 64);
+  EXPECT_TRUE(compare(p, reference, output).passed);
+  size_t row = 1;
+  while (std::count(reference.rows.begin(), reference.rows.end(), row)) row++;
+  output[row * 64] = 0xffff;
+  expect_wrong("never written");
+}
+
+TEST(Compare, RefusesAnOutputOfTheWrongSize) {
+  const Problem p = problem(1, 1, 128, 64, Dtype::kBf16);
+  const Reference reference = make_reference(p, make_inputs(p, "normal", 1));
+  EXPECT_THROW(compare(p, reference, std::vector<uint16_t>(17)), BadInput);
+}
+
+// ---- statistics ----------------------------------------------------------------------------------
+TEST(Times, AreQuantiles) {
+  const Times times = summarise({5, 1, 4, 2, 3});
+  EXPECT_EQ(times.launches, 5);
+  EXPECT_DOUBLE_EQ(times.median, 3);
+  EXPECT_DOUBLE_EQ(times.min, 1);
+  EXPECT_DOUBLE_EQ(times.p10, 1.4);
+  EXPECT_DOUBLE_EQ(times.p90, 4.6);
+  EXPECT_DOUBLE_EQ(summarise({4, 1, 2, 3}).median, 2.5);
+  const Times one = summarise({7});
+  EXPECT_DOUBLE_EQ(one.p10 + one.median + one.p90 + one.min, 28);
+  EXPECT_EQ(summarise({}).launches, 0);
+}
+
+// ---- what a launch checks before it starts -------------------------------------------------------
+std::string refusal(const Kernel& kernel, const Problem& p, const Tensors& tensors) {
+  try {
+    run(kernel, p, tensors);
+  } catch (const BadInput& error) {
+    return error.what();
+  } catch (const Unsupported& error) {
+    return error.what();
+  }
+  return "ran";
+}
+
+TEST(Run, RefusesMisalignedAndNullPointers) {
+  const Problem p = problem(1, 1, 128, 64, Dtype::kBf16);
+  alignas(16) static char memory[64];
+  for (const Kernel& kernel : kernels()) {
+    for (int which = 0; which < 4; which++) {
+      for (char* const pointer : {memory + 2, memory + 8, static_cast<char*>(nullptr)}) {
+        char* pointers[4] = {memory, memory, memory, memory};
+        pointers[which] = pointer;
+        const Tensors tensors{pointers[0], pointers[1], pointers[2], pointers[3], nullptr, 0};
+        EXPECT_EQ(refusal(kernel, p, tensors), std::string("the pointer to ") + "QKVO"[which] +
+                                                   " is not a multiple of 16 bytes");
+      }
+    }
+  }
+}
+
+TEST(Run, RefusesShapes) {
+  alignas(16) static char memory[16];
+  const Tensors tensors{memory, memory, memory, memory, nullptr, 0};
+  const std::pair<Problem, std::string> cases[] = {
+      {problem(1, 1, 100, 64, Dtype::kBf16), "multiple of 128"},
+      {problem(1, 1, 0, 64, Dtype::kBf16), "multiple of 128"},
+      {problem(1, 1, -128, 64, Dtype::kBf16), "multiple of 128"},
+      {problem(1, 1, 128, 80, Dtype::kBf16), "64 or 128, not 80"},
+      {problem(0, 1, 128, 64, Dtype::kBf16), "--batch"},
+      {problem(1, -1, 128, 64, Dtype::kBf16), "--heads"},
+      {problem(65536, 65536, 128, 64, Dtype::kBf16), "at most 65535, not 4294967296"},
+      {problem(1, 1, 1 << 23, 64, Dtype::kBf16), "at most 4194304"},
+      {problem(1, 60000, 1 << 22, 128, Dtype::kBf16), "GiB"},
+  };
+  for (const auto& [p, text] : cases) {
+    EXPECT_NE(refusal(kernels().front(), p, tensors).find(text), std::string::npos)
+        << refusal(kernels().front(), p, tensors);
+  }
+}
+
+TEST(Run, SkipsAKernelWhoseWorkspaceIsTooSmall) {
+  for (const Kernel& kernel : kernels()) {
+    if (!kernel.workspace_bytes) continue;
+    Protocol protocol;
+    protocol.workspace_limit = 1000;
+    const Problem p = problem(1, 1, 128, 64, Dtype::kBf16);
+    const Record record = Runner(p, make_inputs(p, "normal", 1), protocol).run(kernel);
+    EXPECT_EQ(record.status, Status::kSkipped);
+    EXPECT_NE(record.reason.find("needs a workspace of 65536 bytes, 1000 are allowed"),
+              std::string::npos);
+  }
+}
+
+TEST(Run, WorksThroughHeadsInASmallWorkspace) {
+  for (const Kernel& kernel : kernels()) {
+    if (!kernel.workspace_bytes) continue;
+    const Problem p = problem(1, 5, 128, 64, Dtype::kBf16);
+    Protocol protocol;
+    protocol.workspace_limit =
+        kernel.workspace_bytes(problem(1, 2, 128, 64, Dtype::kBf16), SIZE_MAX);
+    const Record record = Runner(p, make_inputs(p, "normal", 1), protocol).run(kernel);
+    EXPECT_EQ(record.status, Status::kPassed) << record.reason;
+    EXPECT_LE(record.workspace_bytes, protocol.workspace_limit);
+  }
+}
+
+TEST(Registry, FindsByNameAndNumber) {
+  ASSERT_FALSE(kernels().empty());
+  EXPECT_TRUE(std::is_sorted(kernels().begin(), kernels().end(),
+                             [](const Kernel& a, const Kernel& b) { return a.name < b.name; }));
+  for (const Kernel& kernel : kernels()) {
+    EXPECT_EQ(&find_kernel(kernel.name), &kernel);
+    EXPECT_EQ(&find_kernel(kernel.name.substr(0, 2)), &kernel);
+    EXPECT_EQ(&find_kernel(std::to_string(std::stoi(kernel.name))), &kernel);
+  }
+  for (const char* unknown : {"", "99", "0", "naive", "01_naive2", "1_"}) {
+    EXPECT_THROW(find_kernel(unknown), BadInput) << unknown;
+  }
+}
+
+// ---- .npy files ----------------------------------------------------------------------------------
+std::string npy(const std::string& descr, const std::string& shape, size_t data_bytes,
+                int version = 1) {
+  const std::string header =
+      "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }\n";
+  std::string file = "\x93NUMPY";
+  file += {char(version), 0, char(header.size()), 0};
+  if (version > 1) file += {0, 0};
+  return file + header + std::string(data_bytes, '\0');
+}
+
+TEST(Npy, RoundTripsAllPatterns) {
+  const TemporaryFolder folder;
+  for (const Dtype dtype : {Dtype::kFp16, Dtype::kBf16}) {
+    const Problem p = problem(1, 4, 128, 128, dtype);  // 65,536 elements
+    std::vector<uint16_t> bits(65536);
+    for (size_t i = 0; i < bits.size(); i++) {
+      bits[i] = uint16_t(i);
+      if (std::isnan(to_float(bits[i], dtype))) bits[i] = 0;
+    }
+    write_npy(folder / "t.npy", p, bits);
+    const NpyTensor tensor = read_npy(folder / "t.npy", dtype);
+    EXPECT_EQ(tensor.shape, (std::array<int, 4>{1, 4, 128, 128}));
+    EXPECT_EQ(tensor.bits, bits) << name_of(dtype);
+    const std::string content = read_file(folder / "t.npy");
+    EXPECT_EQ((content.size() - bits.size() * (dtype == Dtype::kFp16 ? 2 : 4)) % 64, 0u)
+        << "data is aligned";
+  }
+  EXPECT_EQ(folder.files().size(), 1u) << "no temporary file is left";
+}
+
+TEST(Npy, ReadsWhatTheFormatAllows) {
+  const TemporaryFolder folder;
+  const std::string shape = "(1, 2, 3, 4)";
+  for (const char* descr : {"<V2", "|V2", "<u2", "<f4", "<f8"}) {
+    const size_t item = descr == std::string("<f4") ? 4 : descr == std::string("<f8") ? 8 : 2;
+    for (const int version : {1, 2}) {
+      const std::string path = folder.write("t.npy", npy(descr, shape, 24 * item, version));
+      EXPECT_EQ(read_npy(path, Dtype::kBf16).bits, std::vector<uint16_t>(24, 0)) << descr;
+    }
+  }
+  EXPECT_EQ(read_npy(folder.write("h.npy", npy("<f2", shape, 48)), Dtype::kFp16).shape,
+            (std::array<int, 4>{1, 2, 3, 4}));
+}
+
+TEST(Npy, RoundsWiderTypes) {
+  const TemporaryFolder folder;
+  const float value = 1.0f + 0x1p-9f;  // 1 in bf16, exact in fp16
+  const std::string file =
+      npy("<f4", "(1, 1, 1, 1)", 0) + std::string(reinterpret_cast<const char*>(&value), 4);
+  folder.write("t.npy", file);
+  EXPECT_EQ(to_float(read_npy(folder / "t.npy", Dtype::kBf16).bits[0], Dtype::kBf16), 1.0f);
+  EXPECT_EQ(to_float(read_npy(folder / "t.npy", Dtype::kFp16).bits[0], Dtype::kFp16), value);
+}
+
+TEST(Npy, RefusesBadFiles) {
+  const TemporaryFolder folder;
+  const std::string good = npy("<f4", "(1, 1, 128, 64)", 128 * 64 * 4);
+  std::string fortran = good;
+  fortran.replace(fortran.find("False"), 5, "True ");
+  const std::map<std::string, std::string> cases = {
+      {"", "cannot be read or is empty"},
+      {"PK\x03\x04 a zip file", "is not a .npy file"},
+      {good.substr(0, 8), "is not a .npy file"},
+      {good.substr(0, 40), "is cut off in its header"},
+      {npy("<f4", "(1, 1, 128, 64)", 0, 2).substr(0, 11), "is cut off in its header"},
+      {npy("<f4", "(1, 1, 128, 64)", 0, 9), "unknown .npy version 9"},
+      {good.substr(0, good.size() - 1), "has 32767 bytes of data where its shape needs 32768"},
+      {good + "x", "has 32769 bytes of data"},
+      {npy("<i4", "(1, 1, 128, 64)", 32768), "has elements of type '<i4'"},
+      {npy(">f4", "(1, 1, 128, 64)", 32768), "has elements of type '>f4'"},
+      {npy("<f2", "(1, 1, 128, 64)", 16384), "--dtype bf16 accepts bf16 patterns"},
+      {fortran, "is not in C order"},
+      {npy("<f4", "(128, 64)", 32768), "is not a four-dimensional array"},
+      {npy("<f4", "(1, 1, 1, 128, 64)", 32768), "is not a four-dimensional array"},
+      {npy("<f4", "()", 4), "is not a four-dimensional array"},
+      {npy("<f4", "(999999999, 999999999, 999999999, 999999999)", 4), "has an impossible shape"},
+      {npy("<f4", "(99999999999, 1, 128, 64)", 4), "is not a four-dimensional array"},
+      {npy("<f4", "(-1, 1, 128, 64)", 4), "is not a four-dimensional array"},
+      {std::string("\x93NUMPY\x02\x00\x40\x42\x0f\x00", 12) + std::string(1000000, '\''), "header"},
+  };
+  for (const auto& [content, reason] : cases) {
+    const std::string path = folder.write("bad.npy", content);
+    try {
+      read_npy(path, Dtype::kBf16);
+      ADD_FAILURE() << "accepted: " << reason;
+    } catch (const BadInput& error) {
+      EXPECT_NE(std::string(error.what()).find("bad.npy: "), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_THROW(read_npy(folder / "none.npy", Dtype::kBf16), BadInput);
+  EXPECT_THROW(read_npy(folder / ".", Dtype::kBf16), BadInput);
+}
+
+TEST(WriteFile, IsWholeOrNotThere) {
+  const TemporaryFolder folder;
+  write_file_whole(folder / "a", "first");
+  write_file_whole(folder / "a", "second");
+  EXPECT_EQ(read_file(folder / "a"), "second");
+  EXPECT_THROW(write_file_whole(folder / "none/a", "x"), BadInput);
+  std::filesystem::create_directory(folder / "folder");
+  EXPECT_THROW(write_file_whole(folder / "folder", "x"), BadInput);
+  EXPECT_EQ(folder.files().size(), 2u);
+  // What is no ordinary file is written to, never replaced by one.
+  EXPECT_THROW(write_file_whole("/dev/full", "x"), BadInput);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+  write_file_whole("/dev/null", "x");
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
+}  // namespace
+}  // namespace fa::test

@@ -1,0 +1,163 @@
+// Every kernel that exists, on every kind of problem: its output against the float64 reference, and the
+// same bits however often and with however many threads it runs.
+#include "common/harness/device.h"
+#include "tests/pairwise.h"
+#include "tests/support.h"
+#ifndef FA_WITH_CUDA
+#include "common/emulator/launch.h"
+#endif
+
+namespace fa::test {
+namespace {
+
+// ---- what is varied ------------------------------------------------------------------------------
+const std::vector<Dtype> kDtypes = {Dtype::kFp16, Dtype::kBf16};
+const std::vector<int> kHeadDims = {64, 128};
+const std::vector<int> kSeqLens = {128, 256, 384, 640};
+const std::vector<std::pair<int, int>> kBatchesAndHeads = {{1, 1}, {1, 2}, {2, 1}, {2, 3}};
+const std::vector<uint64_t> kSeeds = {1, 2, 3};
+
+std::vector<int> levels() {
+  return {int(kDtypes.size()),          int(kHeadDims.size()),     int(kSeqLens.size()),
+          int(kBatchesAndHeads.size()), int(input_names().size()), int(kSeeds.size())};
+}
+
+struct Case {
+  const Kernel* kernel;
+  Problem problem;
+  std::string inputs;
+  uint64_t seed;
+  std::string name() const {
+    return kernel->name + "_" + describe(problem) + "_" + inputs + "_seed" + std::to_string(seed);
+  }
+};
+
+Case make_case(const Kernel& kernel, const std::vector<int>& row) {
+  const auto [batch, heads] = kBatchesAndHeads[size_t(row[3])];
+  return {&kernel,
+          problem(batch, heads, kSeqLens[size_t(row[2])], kHeadDims[size_t(row[1])],
+                  kDtypes[size_t(row[0])]),
+          input_names()[size_t(row[4])], kSeeds[size_t(row[5])]};
+}
+
+void expect_passes(const Case& c) {
+  const Record record = run_once(*c.kernel, c.problem, c.inputs, c.seed);
+  if (record.status == Status::kSkipped) GTEST_SKIP() << record.reason;
+  EXPECT_EQ(record.status, Status::kPassed) << c.name() << ": " << record.reason;
+}
+
+auto case_name = [](const auto& test) { return test.param.name(); };
+
+// ---- all pairs -----------------------------------------------------------------------------------
+class KernelTest : public testing::TestWithParam<Case> {};
+
+TEST_P(KernelTest, MatchesReference) { expect_passes(GetParam()); }
+
+std::vector<Case> pairwise_cases() {
+  std::vector<Case> cases;
+  for (const Kernel& kernel : kernels()) {
+    for (const auto& row : pairwise(levels())) cases.push_back(make_case(kernel, row));
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Pairs, KernelTest, testing::ValuesIn(pairwise_cases()), case_name);
+
+TEST(Pairwise, CoversAllPairsInFewRows) {
+  for (const std::vector<int>& sizes : {levels(), {2, 2}, {3, 3, 3}, {5, 1, 4, 2}}) {
+    const auto rows = pairwise(sizes);
+    EXPECT_EQ(rows, pairwise(sizes));
+    size_t largest = 0;
+    for (size_t f = 0; f < sizes.size(); f++) {
+      for (size_t g = f + 1; g < sizes.size(); g++) {
+        std::set<std::pair<int, int>> seen;
+        for (const auto& row : rows) {
+          ASSERT_TRUE(row[f] >= 0 && row[f] < sizes[f]);
+          seen.emplace(row[f], row[g]);
+        }
+        EXPECT_EQ(seen.size(), size_t(sizes[f] * sizes[g])) << "factors " << f << " and " << g;
+        largest = std::max(largest, seen.size());
+      }
+    }
+    EXPECT_LE(rows.size(), largest + largest / 2);
+  }
+}
+
+// ---- everything (label long) ---------------------------------------------------------------------
+struct Group {
+  const Kernel* kernel;
+  int dtype, head_dim, inputs;
+  std::string name() const {
+    return kernel->name + "_" + name_of(kDtypes[size_t(dtype)]) + "_d" +
+           std::to_string(kHeadDims[size_t(head_dim)]) + "_" + input_names()[size_t(inputs)];
+  }
+};
+
+class LongKernelTest : public testing::TestWithParam<Group> {};
+
+TEST_P(LongKernelTest, MatchesReferenceOnAllShapesAndSeeds) {
+  const Group& group = GetParam();
+  for (int n = 0; n < int(kSeqLens.size()); n++) {
+    for (int bh = 0; bh < int(kBatchesAndHeads.size()); bh++) {
+      for (int seed = 0; seed < int(kSeeds.size()); seed++) {
+        expect_passes(
+            make_case(*group.kernel, {group.dtype, group.head_dim, n, bh, group.inputs, seed}));
+        if (IsSkipped()) return;
+      }
+    }
+  }
+}
+
+std::vector<Group> all_groups() {
+  std::vector<Group> groups;
+  for (const Kernel& kernel : kernels()) {
+    for (int dtype = 0; dtype < int(kDtypes.size()); dtype++) {
+      for (int head_dim = 0; head_dim < int(kHeadDims.size()); head_dim++) {
+        for (int inputs = 0; inputs < int(input_names().size()); inputs++) {
+          groups.push_back({&kernel, dtype, head_dim, inputs});
+        }
+      }
+    }
+  }
+  return groups;
+}
+INSTANTIATE_TEST_SUITE_P(Product, LongKernelTest, testing::ValuesIn(all_groups()), case_name);
+
+// ---- the same bits -------------------------------------------------------------------------------
+class SameBits : public testing::TestWithParam<Kernel> {};
+
+TEST_P(SameBits, WhateverTheRunAndTheNumberOfThreads) {
+  for (const Problem& p :
+       {problem(1, 3, 256, 64, Dtype::kFp16), problem(2, 1, 384, 128, Dtype::kBf16)}) {
+    const Record first = run_once(GetParam(), p, "normal", 7);
+    if (first.status == Status::kSkipped) GTEST_SKIP() << first.reason;
+    for (const int threads : {1, 2, 5, 1}) {
+#ifndef FA_WITH_CUDA
+      emu::options().os_threads = threads;
+#endif
+      const Record again = run_once(GetParam(), p, "normal", 7);
+      EXPECT_EQ(again.output, first.output) << describe(p) << ", " << threads << " threads";
+      EXPECT_EQ(again.counters, first.counters) << describe(p) << ", " << threads << " threads";
+    }
+#ifndef FA_WITH_CUDA
+    emu::options().os_threads = 0;
+#endif
+  }
+}
+
+// A head's result depends on that head alone.
+TEST_P(SameBits, WhateverTheOtherHeads) {
+  const Problem one = problem(1, 1, 128, 64, Dtype::kBf16),
+                many = problem(2, 3, 128, 64, Dtype::kBf16);
+  const Record alone =
+      run_once(GetParam(), one, "normal", 1);  // the first head's inputs are the same
+  if (alone.status == Status::kSkipped) GTEST_SKIP() << alone.reason;
+  const Record together = run_once(GetParam(), many, "normal", 1);
+  EXPECT_EQ(alone.output,
+            std::vector<uint16_t>(together.output.begin(),
+                                  together.output.begin() + long(alone.output.size())));
+}
+INSTANTIATE_TEST_SUITE_P(Kernels, SameBits, testing::ValuesIn(kernels()),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace fa::test

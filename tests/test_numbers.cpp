@@ -1,0 +1,207 @@
+// Numbers: 16-bit conversions, exponentials, vector types and the model of shared memory's banks.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "common/emulator/include/cuda_runtime.h"
+#include "common/emulator/wavefronts.h"
+#include "common/ptx/convert.h"
+
+namespace {
+
+// ---- 16-bit formats ------------------------------------------------------------------------------
+// A format by its numbers, converted in double arithmetic: an implementation that shares nothing with
+// the emulator's bit patterns.
+struct Format {
+  const char* name;
+  int exponent_bits, mantissa_bits;
+  float (*widen)(uint16_t);
+  uint16_t (*narrow)(float);
+  int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+  int lowest_exponent() const { return 1 - bias(); }
+  double largest() const { return std::ldexp(2.0 - std::ldexp(1.0, -mantissa_bits), bias()); }
+};
+
+double value_of(const Format& f, uint16_t bits) {
+  const int exponent = bits >> f.mantissa_bits & ((1 << f.exponent_bits) - 1);
+  const int mantissa = bits & ((1 << f.mantissa_bits) - 1);
+  const double sign = bits & 0x8000 ? -1.0 : 1.0;
+  if (exponent == (1 << f.exponent_bits) - 1) return mantissa ? NAN : sign * INFINITY;
+  if (exponent == 0) return sign * std::ldexp(mantissa, f.lowest_exponent() - f.mantissa_bits);
+  return sign *
+         std::ldexp((1 << f.mantissa_bits) + mantissa, exponent - f.bias() - f.mantissa_bits);
+}
+
+// The nearest number of the format, ties to even (which nearbyint does).
+double rounded(const Format& f, double value) {
+  if (value == 0 || std::isinf(value)) return value;
+  const int exponent = std::max(std::ilogb(value), f.lowest_exponent());
+  const double step = std::ldexp(1.0, exponent - f.mantissa_bits);
+  const double result = std::nearbyint(value / step) * step;
+  return std::fabs(result) > f.largest() ? std::copysign(INFINITY, value) : result;
+}
+
+class FormatTest : public testing::TestWithParam<Format> {
+ protected:
+  const Format f = GetParam();
+  void expect_narrows(float value) {
+    const uint16_t bits = f.narrow(value);
+    if (std::isnan(value)) {
+      ASSERT_EQ(bits, 0x7fff);
+      return;
+    }
+    const double expected = rounded(f, double(value)), actual = value_of(f, bits);
+    ASSERT_EQ(actual, expected) << std::hexfloat << value;
+    ASSERT_EQ(std::signbit(actual), std::signbit(value));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(
+    Formats, FormatTest,
+    testing::Values(Format{"fp16", 5, 10, emu::fp16_to_float, emu::float_to_fp16},
+                    Format{"bf16", 8, 7, emu::bf16_to_float, emu::float_to_bf16}),
+    [](const auto& test) { return test.param.name; });
+
+TEST_P(FormatTest, WidensAllPatterns) {
+  for (int bits = 0; bits < 65536; bits++) {
+    const double expected = value_of(f, uint16_t(bits));
+    const float actual = f.widen(uint16_t(bits));
+    if (std::isnan(expected)) {
+      ASSERT_TRUE(std::isnan(actual)) << bits;
+    } else {
+      ASSERT_EQ(std::bit_cast<uint32_t>(actual), std::bit_cast<uint32_t>(float(expected))) << bits;
+      ASSERT_EQ(f.narrow(actual), bits) << "and back";
+    }
+  }
+}
+
+TEST_P(FormatTest, NarrowsTiesAndTheirNeighbours) {
+  for (int bits = 0; bits < 65535; bits++) {
+    const double a = value_of(f, uint16_t(bits)), b = value_of(f, uint16_t(bits + 1));
+    if (!std::isfinite(a) || std::isnan(b)) continue;
+    // After the largest number comes what would be next: from its half on, rounding gives infinity.
+    const double next = std::isinf(b) ? std::copysign(std::ldexp(1.0, f.bias() + 1), a) : b;
+    const float tie = float((a + next) / 2);
+    for (const float value : {tie, std::nextafterf(tie, 0.0f), std::nextafterf(tie, 2 * tie)})
+      expect_narrows(value);
+  }
+}
+
+TEST_P(FormatTest, NarrowsEverythingElse) {
+  for (const float value :
+       {0.0f, -0.0f, INFINITY, -INFINITY, NAN, -NAN, 65504.0f, 65519.99f, 65520.0f,
+        std::numeric_limits<float>::max(), std::numeric_limits<float>::denorm_min(),
+        -std::numeric_limits<float>::min(), 0x1p-24f, 0x1p-25f, 0x1.000002p-25f, 0x1p-133f,
+        0x1p-134f, 0x1.8p-134f}) {
+    expect_narrows(value);
+  }
+  std::mt19937 random(1);
+  for (int i = 0; i < 500000; i++) expect_narrows(std::bit_cast<float>(uint32_t(random())));
+}
+
+TEST(Conversions, PackAndUnpackKeepTheOrder) {
+  EXPECT_EQ(ptx::pack<__half>(1.0f, -2.0f), 0xc0003c00u);
+  EXPECT_EQ(ptx::pack<__nv_bfloat16>(1.0f, -2.0f), 0xc0003f80u);
+  EXPECT_EQ(ptx::unpack<__half>(0xc0003c00u).x, 1.0f);
+  EXPECT_EQ(ptx::unpack<__nv_bfloat16>(0xc0003f80u).y, -2.0f);
+}
+
+// ---- exponentials --------------------------------------------------------------------------------
+// How far `actual` is from `exact`, in units of exact's last place.
+double ulps(float actual, long double exact) {
+  const int exponent = std::max(std::ilogb(double(exact)), -126);
+  return double(std::fabs((long double)(actual)-exact) / std::ldexp(1.0L, exponent - 23));
+}
+
+TEST(Exponentials, AreWithinOneUlp) {
+  double worst = 0;
+  // Every 1009th float between 2^-30 and 160 in magnitude: a million of each sign.
+  for (uint32_t bits = std::bit_cast<uint32_t>(0x1p-30f); bits < std::bit_cast<uint32_t>(160.0f);
+       bits += 1009) {
+    for (const float x : {std::bit_cast<float>(bits), -std::bit_cast<float>(bits)}) {
+      if (x < 128 && x > -150)
+        worst = std::max(worst, ulps(emu::exp2f(x), std::exp2((long double)(x))));
+      if (x < 88.7f && x > -104)
+        worst = std::max(worst, ulps(emu::expf(x), std::exp((long double)(x))));
+    }
+  }
+  EXPECT_LT(worst, 0.501) << "correctly rounded but for a few ties";
+}
+
+TEST(Exponentials, AreExactWhereTheyCanBe) {
+  for (int n = -149; n <= 127; n++) EXPECT_EQ(emu::exp2f(float(n)), std::ldexp(1.0f, n)) << n;
+  EXPECT_EQ(emu::exp2f(128.0f), INFINITY);
+  EXPECT_EQ(emu::exp2f(-151.0f), 0.0f);
+  EXPECT_EQ(emu::expf(0.0f), 1.0f);
+  EXPECT_EQ(emu::expf(-0.0f), 1.0f);
+  for (auto* function : {emu::exp2f, emu::expf}) {
+    EXPECT_EQ(function(INFINITY), INFINITY);
+    EXPECT_EQ(function(-INFINITY), 0.0f);
+    EXPECT_EQ(function(1e30f), INFINITY);
+    EXPECT_EQ(function(-1e30f), 0.0f);
+    EXPECT_TRUE(std::isnan(function(NAN)));
+  }
+  EXPECT_EQ(emu::expf(88.72284f), INFINITY);
+  EXPECT_LT(emu::expf(88.72283f), INFINITY);
+}
+
+// ---- vector types --------------------------------------------------------------------------------
+TEST(VectorTypes, HaveCudasSizesAndAlignments) {
+  EXPECT_TRUE(sizeof(float2) == 8 && alignof(float2) == 8 && sizeof(uint2) == 8 &&
+              alignof(int2) == 8);
+  EXPECT_TRUE(sizeof(float4) == 16 && alignof(float4) == 16 && sizeof(uint4) == 16 &&
+              alignof(int4) == 16);
+  EXPECT_TRUE(sizeof(uint3) == 12 && alignof(uint3) == 4 && sizeof(__half2) == 4 &&
+              alignof(__nv_bfloat162) == 4);
+  const float4 a = make_float4(1, 2, 3, 4);
+  float4 b = make_float4(0, 0, 0, 0);
+  b = a;
+  EXPECT_TRUE(b.x == 1 && b.y == 2 && b.z == 3 && b.w == 4);
+}
+
+// ---- banks of shared memory ----------------------------------------------------------------------
+struct Pattern {
+  const char* name;
+  uint32_t bytes, stride;  // of an access; between the addresses of neighbouring lanes
+  uint32_t active, actual, ideal;
+};
+
+class BankPatterns : public testing::TestWithParam<Pattern> {};
+
+TEST_P(BankPatterns, TakeTheExpectedNumberOfWavefronts) {
+  const Pattern& p = GetParam();
+  std::array<uint32_t, 32> offsets{};
+  for (uint32_t lane = 0; lane < 32; lane++) offsets[lane] = lane * p.stride;
+  const emu::Wavefronts wavefronts = emu::shared_wavefronts(offsets, p.active, p.bytes);
+  EXPECT_EQ(wavefronts.actual, p.actual);
+  EXPECT_EQ(wavefronts.ideal, p.ideal);
+}
+constexpr uint32_t kAll = 0xffffffffu;
+INSTANTIATE_TEST_SUITE_P(Known, BankPatterns,
+                         testing::Values(Pattern{"a_row", 4, 4, kAll, 1, 1},                 //
+                                         Pattern{"a_column_of_32", 4, 32 * 4, kAll, 32, 1},  //
+                                         Pattern{"a_column_padded", 4, 33 * 4, kAll, 1, 1},  //
+                                         Pattern{"every_second_word", 4, 8, kAll, 2, 1},     //
+                                         Pattern{"broadcast", 4, 0, kAll, 1, 1},             //
+                                         Pattern{"one_lane", 4, 128, 1u << 9, 1, 1},         //
+                                         Pattern{"half_a_column", 4, 128, 0xffff, 16, 1},    //
+                                         Pattern{"halves_in_a_row", 2, 2, kAll, 1,
+                                                 1},  // two lanes a word
+                                         Pattern{"column_of_halves", 2, 128, kAll, 32, 1},   //
+                                         Pattern{"bytes_in_a_row", 1, 1, kAll, 1, 1},        //
+                                         Pattern{"row_of_8_bytes", 8, 8, kAll, 2, 2},        //
+                                         Pattern{"row_of_16_bytes", 16, 16, kAll, 4, 4},     //
+                                         Pattern{"column_of_8_bytes", 8, 128, kAll, 32, 2},  //
+                                         Pattern{"column_of_16_bytes", 16, 128, kAll, 32, 4},
+                                         Pattern{"column_of_16_padded", 16, 128 + 16, kAll, 4, 4},
+                                         Pattern{"a_quarter_of_16_bytes", 16, 16, 0xff, 1, 1}),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(Banks, NoLanesNoWavefronts) {
+  EXPECT_EQ(emu::shared_wavefronts({}, 0, 4).actual, 0u);
+  EXPECT_EQ(emu::shared_wavefronts({}, 0, 16).ideal, 0u);
+}
+
+}  // namespace

@@ -1,0 +1,254 @@
+// The programs as a user meets them: what they print, write and return.
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "common/harness/device.h"
+#include "common/harness/npy.h"
+#include "tests/support.h"
+
+namespace fa::test {
+namespace {
+
+using nlohmann::json;
+
+const std::string kSmall = " --batch 1 --heads 1 --seq-len 128 --head-dim 64 --warmup 0 --iters 3 ";
+
+// ---- good ----------------------------------------------------------------------------------------
+TEST(Programs, ListIsTheRegistry) {
+  std::string names;
+  for (const Kernel& kernel : kernels()) names += kernel.name + "\n";
+  EXPECT_EQ(shell("$BIN/attention --list").out, names);
+  for (const Kernel& kernel : kernels()) {
+    EXPECT_EQ(shell("$BIN/" + kernel.name + " --list").out, kernel.name + "\n")
+        << "one program a kernel";
+  }
+}
+
+TEST(Programs, HelpHasAnExample) {
+  for (const std::string& program : {std::string("attention"), kernels().front().name}) {
+    const ProgramResult result = shell("$BIN/" + program + " --help");
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_EQ(result.err, "");
+    EXPECT_NE(result.out.find("Example: " + program), std::string::npos);
+    for (const char* option :
+         {"--batch",    "--heads",  "--seq-len",       "--head-dim", "--dtype",
+          "--seed",     "--inputs", "--warmup",        "--iters",    "--max-seconds",
+          "--flush-l2", "--rotate", "--workspace-mib", "--q",        "--k",
+          "--v",        "--o",      "--json",          "--threads",  "--list"}) {
+      EXPECT_NE(result.out.find(std::string(option) + " "), std::string::npos) << option;
+    }
+  }
+}
+
+TEST(Programs, TheExampleOfTheHelpRuns) {
+  const TemporaryFolder folder;
+  std::string example = shell("$BIN/attention --help").out;
+  example = example.substr(example.find("Example: ") + 9);
+  example = std::regex_replace(example.substr(0, example.find('\n')), std::regex("1024"), "128");
+  const ProgramResult result = shell("cd " + (folder / ".") + " && $BIN/" + example);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(folder.files(), std::vector<std::string>{"results.json"});
+}
+
+TEST(Programs, TableFitsAndIsPlain) {
+  const ProgramResult result = shell("$BIN/attention" + kSmall);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out.find('\033'), std::string::npos) << "no colours in a file";
+  EXPECT_EQ(result.err.find('\r'), std::string::npos) << "no progress in a file";
+  std::istringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);) {
+    const auto columns =
+        std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
+    EXPECT_LE(columns, 100) << line;
+  }
+  for (const Kernel& kernel : kernels()) EXPECT_NE(result.out.find(kernel.name), std::string::npos);
+}
+
+TEST(Programs, JsonHasTheContractsFields) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "r.json";
+  ASSERT_EQ(shell("$BIN/attention --dtype fp16 --seed 9 --inputs large --json " + path + kSmall)
+                .exit_code,
+            0);
+  EXPECT_EQ(folder.files().size(), 1u) << "no temporary file is left";
+  const json results = json::parse(read_file(path));
+  EXPECT_EQ(results["schema_version"], 1);
+  EXPECT_TRUE(std::regex_match(results["created"].get<std::string>(),
+                               std::regex(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")));
+  EXPECT_EQ(results["command"][0], "attention");
+  EXPECT_EQ(results.dump().find("/tmp"), std::string::npos) << "no folders of this machine";
+  EXPECT_EQ(results["machine"]["backend"], on_gpu() ? "cuda" : "emulator");
+  for (const char* key : {"warmup", "iterations", "flush_l2", "rotating_inputs", "max_seconds",
+                          "tflops_convention"}) {
+    EXPECT_TRUE(results["protocol"].contains(key)) << key;
+  }
+  EXPECT_EQ(results["protocol"]["inputs"], "large");
+  EXPECT_EQ(results["protocol"]["seed"], 9);
+  ASSERT_EQ(results["records"].size(), kernels().size());
+  for (size_t i = 0; i < kernels().size(); i++) {
+    const json& record = results["records"][i];
+    EXPECT_EQ(record["kernel"], kernels()[i].name);
+    EXPECT_EQ(record["dtype"], "fp16");
+    EXPECT_EQ(record["batch"], 1);
+    EXPECT_EQ(record["heads"], 1);
+    EXPECT_EQ(record["seq_len"], 128);
+    EXPECT_EQ(record["head_dim"], 64);
+    if (record["status"] == "skipped") {
+      EXPECT_TRUE(record.contains("reason"));
+      continue;
+    }
+    EXPECT_EQ(record["status"], "passed");
+    EXPECT_FALSE(record.contains("reason"));
+    EXPECT_EQ(record["error"]["checked_rows"], 128);
+    EXPECT_LE(record["error"]["rel"], record["error"]["tolerance"]);
+    EXPECT_TRUE(record["shared_memory_bytes"].is_number_integer());
+    EXPECT_TRUE(record["workspace_bytes"].is_number_integer());
+    if (on_gpu()) {
+      EXPECT_GT(record["time_ms"]["median"], 0);
+      EXPECT_GT(record["tflops"], 0);
+      EXPECT_GT(record["registers"], 0);
+    } else {
+      EXPECT_GT(record["counters"]["exp2"], 0);
+      EXPECT_FALSE(record.contains("time_ms"));
+    }
+  }
+}
+
+TEST(Programs, TensorsFromFilesGiveTheSameOutput) {
+  const TemporaryFolder folder;
+  for (const Dtype dtype : {Dtype::kFp16, Dtype::kBf16}) {
+    const Problem p = problem(1, 2, 128, 64, dtype);
+    const Inputs inputs = make_inputs(p, "normal", 1);
+    write_npy(folder / "q.npy", p, inputs.q);
+    write_npy(folder / "k.npy", p, inputs.k);
+    write_npy(folder / "v.npy", p, inputs.v);
+    const std::string type = std::string(" --dtype ") + name_of(dtype), o = folder / "o.npy";
+    const ProgramResult result =
+        shell("cd " + (folder / ".") + " && $BIN/" + kernels().front().name +
+              " --q q.npy --k k.npy --v v.npy --o o.npy --warmup 0 --iters 1" + type);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const NpyTensor output = read_npy(o, dtype);
+    EXPECT_EQ(output.shape, (std::array<int, 4>{1, 2, 128, 64}));
+    EXPECT_EQ(output.bits, run_once(kernels().front(), p, "normal", 1).output);
+  }
+}
+
+// ---- bad: one sentence on stderr, exit code 2, nothing left behind ---------------------------------
+struct BadCommand {
+  std::string arguments;  // in a folder with the files below
+  std::string sentence;   // part of the answer
+};
+
+const BadCommand kBadCommands[] = {
+    {"99", "unknown kernel '99', this program has: 01_naive"},
+    {"no_such_kernel", "unknown kernel 'no_such_kernel'"},
+    {"--seq-len 100", "--seq-len must be a positive multiple of 128, not 100"},
+    {"--seq-len 0", "--seq-len must be a positive multiple of 128"},
+    {"--seq-len -128", "--seq-len must be a positive multiple of 128, not -128"},
+    {"--seq-len 8388608", "--seq-len must be at most 4194304"},
+    {"--seq-len 99999999999", "--seq-len"},
+    {"--seq-len many", "--seq-len"},
+    {"--head-dim 80", "--head-dim must be 64 or 128, not 80"},
+    {"--head-dim 0", "--head-dim must be 64 or 128"},
+    {"--head-dim -64", "--head-dim must be 64 or 128"},
+    {"--batch 0", "--batch"},
+    {"--batch -1", "--batch"},
+    {"--batch 4294967297", "--batch"},
+    {"--heads 0", "--heads"},
+    {"--heads 65536", "batch * heads must be at most 65535, not 65536"},
+    {"--batch 1073741824 --heads 1073741824",
+     "batch * heads must be at most 65535, not 1152921504606846976"},
+    {"--batch 1 --heads 60000 --seq-len 4194304", "at most 128 GiB are supported"},
+    {"--dtype fp32", "fp32 not in {fp16,bf16}"},
+    {"--inputs nice", "nice not in {normal"},
+    {"--seed -1", "--seed"},
+    {"--seed x", "--seed"},
+    {"--warmup -1", "--warmup"},
+    {"--iters 0", "--iters"},
+    {"--max-seconds 0", "--max-seconds"},
+    {"--max-seconds nan", "--max-seconds"},
+    {"--threads 0", "--threads"},
+    {"--workspace-mib -1", "--workspace-mib"},
+    {"--json", "--json"},
+    {"--no-such-option", "--no-such-option"},
+    {"--json none/r.json", "cannot write none/r.json: No such file or directory"},
+    {"--json .", "cannot write .: Is a directory"},
+    {"--json /dev/full", "cannot write /dev/full: No space left on device"},
+    {"--o none/o.npy", "cannot write none/o.npy: No such file or directory"},
+    {"--q good.npy", "--q, --k and --v belong together"},
+    {"--q good.npy --k good.npy --v none.npy",
+     "none.npy: cannot be read: No such file or directory"},
+    {"--q good.npy --k good.npy --v truncated.npy",
+     "truncated.npy: has 32767 bytes of data where its shape needs"},
+    {"--q good.npy --k good.npy --v short.npy", "short.npy: is cut off in its header"},
+    {"--q good.npy --k good.npy --v text.npy", "text.npy: is not a .npy file"},
+    {"--q good.npy --k good.npy --v integers.npy", "integers.npy: has elements of type '<i4'"},
+    {"--q good.npy --k good.npy --v .", "cannot be read"},
+    {"--q good.npy --k good.npy --v wide.npy", "wide.npy: its shape differs from that of good.npy"},
+    {"--q wide.npy --k wide.npy --v wide.npy", "--head-dim must be 64 or 128, not 32"},
+    {"--q empty.npy --k empty.npy --v empty.npy", "--batch must be at least 1"},
+};
+
+class BadCommands : public testing::TestWithParam<BadCommand> {};
+
+TEST_P(BadCommands, GetOneSentence) {
+  const TemporaryFolder folder;
+  const auto npy = [](const std::string& descr, const std::string& shape, size_t bytes) {
+    const std::string header =
+        "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
+    return std::string("\x93NUMPY\x01\x00", 8) + char(header.size()) + char(0) + header +
+           std::string(bytes, '\0');
+  };
+  const std::string good = npy("<f4", "(1, 1, 128, 64)", 32768);
+  folder.write("good.npy", good);
+  folder.write("truncated.npy", good.substr(0, good.size() - 1));
+  folder.write("short.npy", good.substr(0, 30));
+  folder.write("text.npy", "1.0 2.0 3.0 4.0 5.0");
+  folder.write("integers.npy", npy("<i4", "(1, 1, 128, 64)", 32768));
+  folder.write("wide.npy", npy("<f4", "(1, 1, 256, 32)", 32768));
+  folder.write("empty.npy", npy("<f4", "(0, 1, 128, 64)", 0));
+  const size_t files = folder.files().size();
+
+  const auto& [arguments, sentence] = GetParam();
+  const bool shaped = arguments.find("--seq-len") != std::string::npos;
+  const ProgramResult result = shell("cd " + (folder / ".") + " && $BIN/attention " +
+                                     (shaped ? "" : "--seq-len 128 ") + arguments);
+  EXPECT_EQ(result.exit_code, 2) << result.out;
+  EXPECT_EQ(result.err.rfind("error: ", 0), 0u) << result.err;
+  EXPECT_NE(result.err.find(sentence), std::string::npos) << result.err;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_EQ(folder.files().size(), files) << "a file was left";
+}
+INSTANTIATE_TEST_SUITE_P(Arguments, BadCommands, testing::ValuesIn(kBadCommands),
+                         [](const auto& test) {
+                           return std::regex_replace(
+                               std::to_string(test.index) + "_" + test.param.arguments,
+                               std::regex("[^A-Za-z0-9]+"), "_");
+                         });
+
+// ---- disks ---------------------------------------------------------------------------------------
+// The disk is full in the middle of a file: stood in for by a limit on the size of files.
+TEST(Programs, AFullDiskLeavesNoPartialFile) {
+  const TemporaryFolder folder;
+  folder.write("r.json", "old");
+  const ProgramResult result =
+      shell("cd " + (folder / ".") +
+            " && trap '' XFSZ && ulimit -f 1 && $BIN/attention --json r.json --o o.npy" + kSmall);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("error: cannot write "), std::string::npos) << result.err;
+  EXPECT_EQ(read_file(folder / "r.json").substr(0, 3) == "old" ||
+                json::accept(read_file(folder / "r.json")),
+            true);
+  for (const std::string& name : folder.files()) EXPECT_EQ(name, "r.json");
+}
+
+TEST(Programs, DevicesAreWrittenTo) {
+  const ProgramResult result =
+      shell("$BIN/attention --json /dev/stderr" + kSmall + "2>&1 >/dev/null | cat");
+  EXPECT_NE(result.out.find("\"schema_version\": 1"), std::string::npos) << result.out;
+  EXPECT_TRUE(std::filesystem::is_symlink("/dev/stderr"));
+}
+
+}  // namespace
+}  // namespace fa::test
