@@ -1,0 +1,63 @@
+# Kernels with one seeded bug each: made from the real sources by one replacement, so that they stay what
+# they are when a kernel changes. A text that is not found, or not as often as stated, fails the build.
+#
+#   broken(NAME KERNEL CAUGHT_BY MISSED_BY TEXT REPLACEMENT [NTH n OF m])
+#
+# CAUGHT_BY: inputs on which the result is wrong; MISSED_BY: inputs on which the bug does not show, or
+# nothing. CAUGHT_BY `nothing`: the result is right, only something else is not (said beside it). TEXT
+# occurs once, or m times and the n-th one is replaced. build/<preset>/bin/broken runs them.
+
+# ---- 01 ------------------------------------------------------------------------------------------
+broken(01_transposed_scores 01_naive normal ""
+  "query) * seq_len + key] = acc_s" "key) * seq_len + query] = acc_s")
+broken(01_no_row_max 01_naive large normal
+  "expf(gS[key] - row_max)" "expf(gS[key])")
+broken(01_off_by_one 01_naive normal ""
+  "key = 0; key < seq_len; key++) gS[key] *= inverse_sum" "key = 1; key < seq_len; key++) gS[key] *= inverse_sum")
+
+# ---- 02 ------------------------------------------------------------------------------------------
+broken(02_no_barrier_before_load 02_online_softmax normal ""
+  "__syncthreads();" "" NTH 1 OF 2)
+broken(02_no_barrier_after_load 02_online_softmax normal ""
+  "__syncthreads();" "" NTH 2 OF 2)
+broken(02_no_syncwarp 02_online_softmax normal ""
+  "__syncwarp();" "")
+broken(02_flipped_index 02_online_softmax normal equal_keys
+  "smem.sP[first_row + row][key]" "smem.sP[first_row + row][key ^ 1]")
+broken(02_unwritten_row 02_online_softmax normal ""
+  "for (int row = 0; row < C::kRows; row++) {\n    const float inverse_sum"
+  "for (int row = 1; row < C::kRows; row++) {\n    const float inverse_sum")
+broken(02_no_rescale 02_online_softmax increasing_max equal_keys
+  "acc_o[row][c] *= rescale;" ";")
+broken(02_sum_not_rescaled 02_online_softmax increasing_max equal_keys
+  "fmaf(row_sum[row], rescale, warp_sum(p))" "row_sum[row] + warp_sum(p)")
+broken(02_no_row_max 02_online_softmax large normal
+  "fmaxf(row_max[row], warp_max(score))" "0.0f")
+broken(02_last_tile_missing 02_online_softmax normal ""
+  "n_block < seq_len / C::kBlockN" "n_block < seq_len / C::kBlockN - 1")
+broken(02_keys_of_the_first_head 02_online_softmax normal ""
+  "gK = k + head * seq_len * kHeadDim" "gK = k")
+# Right numbers, but 32 lanes meet in one bank: only the checked build's wavefronts show it.
+broken(02_no_padding 02_online_softmax nothing normal
+  "kPad = 2" "kPad = 0")
+
+# ---- 03 ------------------------------------------------------------------------------------------
+broken(03_no_barrier_after_k 03_register_tiling normal ""
+  "__syncthreads();" "" NTH 1 OF 4)
+broken(03_no_barrier_before_v 03_register_tiling normal ""
+  "__syncthreads();" "" NTH 2 OF 4)
+broken(03_no_barrier_after_v 03_register_tiling normal ""
+  "__syncthreads();" "" NTH 3 OF 4)
+broken(03_no_barrier_before_k 03_register_tiling normal ""
+  "__syncthreads();" "" NTH 4 OF 4)
+broken(03_flipped_index 03_register_tiling normal ""
+  "&smem.sKV[key + n][c * 64 + tx * 4]" "&smem.sKV[key + n][tx * 8 + c * 4]")
+broken(03_unwritten_rows 03_register_tiling normal ""
+  "for (int i = 0; i < C::kRows; i++) {\n    const float inverse_sum"
+  "for (int i = 0; i < C::kRows - 1; i++) {\n    const float inverse_sum")
+broken(03_no_rescale 03_register_tiling increasing_max equal_keys
+  "acc_o[i][c / 4][c % 4] *= rescale;" ";")
+broken(03_no_row_max 03_register_tiling large normal
+  "fmaxf(row_max[i], half_warp_max(tile_max))" "0.0f")
+broken(03_last_tile_missing 03_register_tiling normal ""
+  "n_block < seq_len / C::kBlockN" "n_block < seq_len / C::kBlockN - 1")
