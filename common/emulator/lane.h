@@ -131,7 +131,8 @@ void count_accesses(Warp& warp, uint32_t mask);
 
 // For a debugger: `break 02_online_softmax.cu:150 if emu::at(37, 0)` stops one thread of one CTA,
 // `print emu::where()` tells which one is running.
-bool at(int thread, unsigned block_x, unsigned block_y = 0);
+bool at(int thread, unsigned block_x);  // (gdb knows no default arguments)
+bool at(int thread, unsigned block_x, unsigned block_y);
 const char* where();
 
 }  // namespace emu

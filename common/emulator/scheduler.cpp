@@ -483,6 +483,8 @@ Counters take_counters() {
   return std::exchange(totals, Counters{});
 }
 
+bool at(int thread, unsigned block_x) { return at(thread, block_x, 0); }
+
 bool at(int thread, unsigned block_x, unsigned block_y) {
   return current_lane && current_lane->thread == thread &&
          current_lane->cta->block_idx.x == block_x && current_lane->cta->block_idx.y == block_y;
