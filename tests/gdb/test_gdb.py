@@ -1,0 +1,39 @@
+"""The README's debugger session (session.gdb) does what it says: one thread, stepped through a kernel."""
+
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tool_test import ROOT, build, fail, need, run, skip  # noqa: E402
+
+gdb = need("gdb")
+folder = sys.argv[1]
+session = ROOT / "tests/gdb/session.gdb"
+
+# The session names a line: it must be the second barrier of the loop.
+line = int(re.search(r"break 02_online_softmax\.cu:(\d+)", session.read_text())[1])
+source = (ROOT / "kernels/02_online_softmax.cu").read_text().splitlines()
+barriers = [number for number, text in enumerate(source, 1) if "__syncthreads();" in text]
+if line != barriers[1]:
+    fail(f"session.gdb stops at line {line}, the barrier is at line {barriers[1]}: correct it (and the README)")
+
+program = build(folder, "02_online_softmax", "emulator-debug", "-DFA_TESTS=OFF") / "02_online_softmax"
+out = run(gdb, "-nx", "-q", "-batch", "-x", session, program)
+print(out)
+if "ptrace: Operation not permitted" in out:
+    skip("debugging is not permitted here")
+
+thread = "02_online_softmax, CTA (0,0,0): thread 37 (warp 1 lane 5)"
+stops = [int(number) for number in re.findall(r"^(\d+)\t", out, re.MULTILINE)]
+checks = {
+    "the breakpoint is hit": "hit Breakpoint 1" in out and "attention_kernel<__nv_bfloat16, 128>" in out,
+    "thread 37 before and after the steps": out.count(thread) == 2,
+    "it stops at the barrier": stops[:1] == [line],
+    "every `next` goes forward": len(stops) == 5 and stops == sorted(set(stops)),
+    "a variable": re.search(r"^\$3 = -?\d", out, re.MULTILINE),
+    "an array": re.search(r"^\$4 = \{-inf, -inf, -inf, -inf\}", out, re.MULTILINE),
+}
+for what, ok in checks.items():
+    if not ok:
+        fail(f"not so: {what}")

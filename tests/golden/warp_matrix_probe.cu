@@ -1,0 +1,240 @@
+// Prints what ldmatrix, stmatrix, mma.sync and cp.async of the GPU (or of the emulator) give, as hashes.
+// The lines of an H200 are in warp_matrix_h200.txt; a test compares the emulator's with them.
+#include <algorithm>
+#include <cstring>
+
+#include "common/harness/launch.h"
+#include "common/ptx/cp_async.h"
+#include "common/ptx/ldmatrix.h"
+#include "common/ptx/mma.h"
+#include "tests/golden/probe.h"
+
+namespace fa::probe {
+
+// ---- ldmatrix, stmatrix: 4 KB of shared memory that number their 16-bit elements ----------------------
+struct MatrixStorage {
+  alignas(128) uint16_t elements[2048];
+};
+
+template <int kCount, bool kTranspose>
+__global__ void ldmatrix_kernel(const uint32_t* offsets, uint32_t* out) {
+  auto& smem = shared_storage<MatrixStorage>();
+  for (int i = threadIdx.x; i < 2048; i += 32) smem.elements[i] = uint16_t(i);
+  __syncwarp();
+  uint32_t r[kCount];
+  const uint32_t address = ptx::shared_address(smem.elements) + offsets[threadIdx.x];
+  if constexpr (kCount == 1)
+    kTranspose ? ptx::ldmatrix_x1_trans(r, address) : ptx::ldmatrix_x1(r, address);
+  if constexpr (kCount == 2)
+    kTranspose ? ptx::ldmatrix_x2_trans(r, address) : ptx::ldmatrix_x2(r, address);
+  if constexpr (kCount == 4)
+    kTranspose ? ptx::ldmatrix_x4_trans(r, address) : ptx::ldmatrix_x4(r, address);
+  for (int i = 0; i < kCount; i++) out[threadIdx.x * kCount + i] = r[i];
+}
+
+template <int kCount, bool kTranspose>
+__global__ void stmatrix_kernel(const uint32_t* offsets, uint32_t* out) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  auto& smem = shared_storage<MatrixStorage>();
+  for (int i = threadIdx.x; i < 2048; i += 32) smem.elements[i] = 0xeeee;
+  __syncwarp();
+  uint32_t r[kCount];
+  for (int i = 0; i < kCount; i++) {
+    r[i] = (uint32_t(threadIdx.x) * 8 + i * 2) | (uint32_t(threadIdx.x) * 8 + i * 2 + 1) << 16;
+  }
+  const uint32_t address = ptx::shared_address(smem.elements) + offsets[threadIdx.x];
+  if constexpr (kCount == 1) ptx::stmatrix_x1(r, address);
+  if constexpr (kCount == 2) ptx::stmatrix_x2(r, address);
+  if constexpr (kCount == 4)
+    kTranspose ? ptx::stmatrix_x4_trans(r, address) : ptx::stmatrix_x4(r, address);
+  __syncwarp();
+  for (int i = threadIdx.x; i < 1024; i += 32) {
+    out[i] = smem.elements[2 * i] | uint32_t(smem.elements[2 * i + 1]) << 16;
+  }
+#endif
+}
+
+void probe_matrices() {
+  Random random{1};
+  std::vector<uint32_t> linear(32), swizzled(32), scattered(32);
+  for (uint32_t lane = 0; lane < 32; lane++) {
+    linear[lane] = lane * 16;
+    swizzled[lane] = lane * 128 % 4096 + (lane % 8 ^ lane / 8) * 16;
+    scattered[lane] =
+        lane * 128 + random.next() % 8 * 16;  // rows do not overlap: stores are defined
+  }
+  const std::pair<const char*, const std::vector<uint32_t>*> patterns[] = {
+      {"linear", &linear}, {"swizzled", &swizzled}, {"scattered", &scattered}};
+  for (const auto& [name, offsets] : patterns) {
+    const Buffer in = upload("offsets", *offsets);
+    const auto* const p = static_cast<const uint32_t*>(in.data());
+    auto run = [&]<auto kKernel>(const std::string& what, size_t words) {
+      Buffer out("out", words * 4);
+      launch<kKernel>({dim3(1), dim3(32), sizeof(MatrixStorage)}, p,
+                      static_cast<uint32_t*>(out.data()));
+      synchronize();
+      print_hashes(what + "_" + name, download<uint32_t>(out), words);
+    };
+    run.template operator()<ldmatrix_kernel<1, false>>("ldmatrix_x1", 32);
+    run.template operator()<ldmatrix_kernel<2, false>>("ldmatrix_x2", 64);
+    run.template operator()<ldmatrix_kernel<4, false>>("ldmatrix_x4", 128);
+    run.template operator()<ldmatrix_kernel<1, true>>("ldmatrix_x1_trans", 32);
+    run.template operator()<ldmatrix_kernel<2, true>>("ldmatrix_x2_trans", 64);
+    run.template operator()<ldmatrix_kernel<4, true>>("ldmatrix_x4_trans", 128);
+    run.template operator()<stmatrix_kernel<1, false>>("stmatrix_x1", 1024);
+    run.template operator()<stmatrix_kernel<2, false>>("stmatrix_x2", 1024);
+    run.template operator()<stmatrix_kernel<4, false>>("stmatrix_x4", 1024);
+    run.template operator()<stmatrix_kernel<4, true>>("stmatrix_x4_trans", 1024);
+  }
+}
+
+// ---- mma.sync: raw operands of many products ----------------------------------------------------------
+constexpr int kProducts = 256;  // a launch
+
+template <typename T, int kDepth>
+__global__ void mma_kernel(const uint32_t* a, const uint32_t* b, float* d) {
+  for (int product = 0; product < kProducts; product++) {
+    const int at = product * 32 + threadIdx.x;
+    float rD[4];
+    uint32_t rA[kDepth / 4], rB[kDepth / 8];
+    for (int i = 0; i < 4; i++) rD[i] = d[at * 4 + i];
+    for (int i = 0; i < kDepth / 4; i++) rA[i] = a[at * (kDepth / 4) + i];
+    for (int i = 0; i < kDepth / 8; i++) rB[i] = b[at * (kDepth / 8) + i];
+    if constexpr (kDepth == 16) ptx::mma_m16n8k16<T>(rD, rA, rB);
+    if constexpr (kDepth == 8) ptx::mma_m16n8k8<T>(rD, rA, rB);
+    for (int i = 0; i < 4; i++) d[at * 4 + i] = rD[i];
+  }
+}
+
+// Patterns of 16-bit operands and of accumulators, each hard on another part of the addition.
+enum class Kind { kNear, kWide, kZeros, kSubnormal, kCancel, kSpecial, kLarge };
+
+uint16_t operand(Random& random, Kind kind, bool half) {
+  const int digits = half ? 10 : 7, bias = half ? 15 : 127, top = half ? 31 : 255;
+  const uint16_t sign = uint16_t(random.next() & 1) << 15,
+                 mantissa = uint16_t(random.next() & ((1u << digits) - 1));
+  auto number = [&](int exponent) { return uint16_t(sign | exponent << digits | mantissa); };
+  const int near = bias - 4 + int(random.next() % 7);
+  const int wide = half ? 1 + int(random.next() % 30) : 87 + int(random.next() % 81);
+  switch (kind) {
+    case Kind::kNear:
+      return number(near);
+    case Kind::kWide:
+      return number(wide);
+    case Kind::kZeros:
+      return random.next() % 2 ? sign : number(wide);
+    case Kind::kSubnormal:
+      return random.next() % 2 ? uint16_t(sign | mantissa) : number(half ? near : top - 20);
+    case Kind::kCancel:
+      return number(bias);
+    case Kind::kLarge:
+      return number(half ? 30 : 190);
+    case Kind::kSpecial:
+      break;
+  }
+  const uint32_t which = random.next() % 24;
+  if (which == 0) return uint16_t(sign | top << digits);                 // infinity
+  if (which == 1) return uint16_t(sign | top << digits | mantissa | 1);  // NaN
+  return which < 4 ? sign : number(near);
+}
+
+uint32_t accumulator(Random& random, Kind kind) {
+  const uint32_t sign = (random.next() & 1) << 31, mantissa = random.next() & 0x7fffff;
+  auto number = [&](int exponent) { return sign | uint32_t(exponent) << 23 | mantissa; };
+  const int near = 124 + int(random.next() % 8);
+  switch (kind) {
+    case Kind::kNear:
+      return number(near);
+    case Kind::kWide:
+      return number(90 + int(random.next() % 70));
+    case Kind::kZeros:
+      return random.next() % 2 ? sign : number(90 + int(random.next() % 70));
+    case Kind::kSubnormal:
+      return random.next() % 2 ? sign | mantissa : number(1 + int(random.next() % 120));
+    case Kind::kCancel:
+      return number(near);
+    case Kind::kLarge:
+      return number(240 + int(random.next() % 15));
+    case Kind::kSpecial:
+      break;
+  }
+  const uint32_t which = random.next() % 16;
+  if (which == 0) return sign | 0x7f800000u;
+  if (which == 1) return sign | 0x7f800000u | mantissa | 1;
+  return which < 4 ? sign : number(near);
+}
+
+template <typename T, int kDepth>
+void probe_mma(const char* name, bool half) {
+  const std::pair<const char*, Kind> kinds[] = {
+      {"near", Kind::kNear},           {"wide", Kind::kWide},     {"zeros", Kind::kZeros},
+      {"subnormal", Kind::kSubnormal}, {"cancel", Kind::kCancel}, {"special", Kind::kSpecial},
+      {"large", Kind::kLarge}};
+  for (const auto& [kind_name, kind] : kinds) {
+    Random random{100 + uint64_t(kind)};
+    std::vector<uint16_t> a(size_t(kProducts) * 32 * kDepth / 2), b(a.size() / 2);
+    std::vector<uint32_t> d(size_t(kProducts) * 32 * 4);
+    for (uint16_t& x : a) x = operand(random, kind, half);
+    for (uint16_t& x : b) x = operand(random, kind, half);
+    for (uint32_t& x : d) x = accumulator(random, kind);
+    const Buffer in_a = upload("a", a), in_b = upload("b", b);
+    const Buffer out = upload("d", d);
+    launch<mma_kernel<T, kDepth>>({dim3(1), dim3(32)}, static_cast<const uint32_t*>(in_a.data()),
+                                  static_cast<const uint32_t*>(in_b.data()),
+                                  static_cast<float*>(out.data()));
+    synchronize();
+    print_hashes(std::string("mma_") + name + "_" + kind_name, download<uint32_t>(out),
+                 32 * 4 * 32);
+  }
+}
+
+// ---- cp.async: every size, with and without zero-fill ---------------------------------------------------
+struct CopyStorage {
+  alignas(16) uint8_t bytes[32 * 16];
+};
+
+template <int kBytes>
+__global__ void copy_kernel(const uint8_t* in, uint8_t* out, int source_bytes) {
+  auto& smem = shared_storage<CopyStorage>();
+  for (int i = 0; i < 16; i++) smem.bytes[threadIdx.x * 16 + i] = 0xee;
+  const uint32_t to = ptx::shared_address(smem.bytes + threadIdx.x * 16);
+  if (source_bytes == kBytes) {
+    ptx::cp_async<kBytes>(to, in + threadIdx.x * 16);
+  } else {
+    ptx::cp_async_zero_fill<kBytes>(to, in + threadIdx.x * 16, source_bytes);
+  }
+  ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();
+  for (int i = 0; i < 16; i++) out[threadIdx.x * 16 + i] = smem.bytes[threadIdx.x * 16 + i];
+}
+
+template <int kBytes>
+void probe_copies() {
+  std::vector<uint8_t> bytes(32 * 16);
+  Random random{7};
+  for (uint8_t& x : bytes) x = uint8_t(random.next());
+  const Buffer in = upload("in", bytes);
+  for (int source_bytes = 0; source_bytes <= kBytes; source_bytes++) {
+    Buffer out("out", bytes.size());
+    launch<copy_kernel<kBytes>>({dim3(1), dim3(32), sizeof(CopyStorage)},
+                                static_cast<const uint8_t*>(in.data()),
+                                static_cast<uint8_t*>(out.data()), source_bytes);
+    synchronize();
+    print_hashes("cp_async_" + std::to_string(kBytes) + "_of_" + std::to_string(source_bytes),
+                 download<uint8_t>(out), bytes.size());
+  }
+}
+
+}  // namespace fa::probe
+
+int main() {
+  using namespace fa::probe;
+  probe_matrices();
+  probe_mma<__half, 16>("m16n8k16_fp16", true);
+  probe_mma<__nv_bfloat16, 16>("m16n8k16_bf16", false);
+  probe_mma<__half, 8>("m16n8k8_fp16", true);
+  probe_mma<__nv_bfloat16, 8>("m16n8k8_bf16", false);
+  probe_copies<4>();
+  probe_copies<8>();
+  probe_copies<16>();
+}

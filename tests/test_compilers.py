@@ -1,0 +1,43 @@
+"""g++ and clang++ must agree: the same output bits and the same counters, memory traffic included.
+
+Usage: test_compilers.py FOLDER THIS_BUILD'S_CHECKED_PROGRAM. Builds the checked preset with clang++ in FOLDER.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from tool_test import build, fail, need, run
+
+folder, ours = sys.argv[1], sys.argv[2]
+clang = need("clang++")
+os.environ.pop("CXXFLAGS", None)
+theirs = build(folder, "attention", "emulator-checked", f"-DCMAKE_CXX_COMPILER={clang}", "-DFA_TESTS=OFF") / "attention"
+
+compared = 0
+with tempfile.TemporaryDirectory() as work:
+    kernels = run(ours, "--list").split()
+    for options in ("--dtype bf16 --head-dim 128 --seq-len 256 --heads 1", "--dtype fp16 --head-dim 64 --seq-len 128 --heads 2",
+                    "--dtype bf16 --head-dim 64 --seq-len 128 --heads 1 --inputs large"):
+        for kernel in kernels:
+            results = []
+            for who, program in (("ours", ours), ("theirs", theirs)):
+                json_file, o_file = Path(work, f"{who}.json"), Path(work, f"{who}.npy")
+                run(program, kernel, *options.split(), "--json", json_file, "--o", o_file)
+                results.append((json.loads(json_file.read_text()), o_file.read_bytes()))
+            (a, a_bits), (b, b_bits) = results
+            compilers = a["machine"]["compiler"], b["machine"]["compiler"]
+            if compilers[0] == compilers[1]:
+                fail(f"both programs come from {compilers[0]}")
+            if a_bits != b_bits:
+                fail(f"{kernel} {options}: {compilers} give different bits")
+            a, b = a["records"][0]["counters"], b["records"][0]["counters"]
+            if "global_sectors" not in a:
+                fail("not the checked build")
+            for name in a.keys() | b.keys():
+                if a.get(name) != b.get(name):
+                    fail(f"{kernel} {options}: {name} is {a.get(name)} with {compilers[0]}, {b.get(name)} with {compilers[1]}")
+            compared += len(a)
+print(f"{compilers[0]} and {compilers[1]}: {compared} counters and all outputs are equal")

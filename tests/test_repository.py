@@ -1,0 +1,117 @@
+"""What holds for the sources themselves: names, rules of kernel files, small steps between neighbours.
+
+Usage: test_repository.py BUILD_TREE
+"""
+
+import difflib
+import re
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = Path(sys.argv.pop())
+KERNELS = sorted((ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
+
+# Kernels that are written anew; the others change one idea of the kernel before.
+RESETS = {"02", "03", "04", "05", "11"}
+MOST_CHANGED_LINES = 120
+INCLUDES = re.compile(r"common/(ptx|layout)/\w+\.h|common/harness/(launch|registry)\.h")
+
+
+def code(path):
+    """The lines without what follows //."""
+    return [line.split("//")[0] for line in path.read_text().splitlines()]
+
+
+class Kernels(unittest.TestCase):
+    def test_there_are_some(self):
+        self.assertGreaterEqual(len(KERNELS), 3)
+        numbers = [path.name[:2] for path in KERNELS]
+        self.assertEqual(numbers, sorted(set(numbers)), "one kernel a number")
+
+    def test_every_file_registers_its_own_name_once(self):
+        for path in KERNELS:
+            with self.subTest(path.name):
+                names = re.findall(r"Registration<\w+> registration\{\"(\w+)\"", path.read_text())
+                self.assertEqual(names, [path.stem])
+                self.assertIn(f"namespace fa::k{path.name[:2]} {{", path.read_text())
+
+    def test_programs_list_what_is_there(self):
+        out = subprocess.run([BUILD / "bin/attention", "--list"], capture_output=True, text=True).stdout
+        self.assertEqual(out.split(), [path.stem for path in KERNELS])
+
+    def test_rules(self):
+        forbidden = {
+            r"\basm\b": "raw asm belongs into common/ptx",
+            r"<<<": "kernels are started by launch()",
+            r"\bextern\b": "shared memory is the kernel's SharedStorage",
+            r"__shared__": "shared memory is the kernel's SharedStorage",
+            r"^\s*#\s*(if|ifdef|ifndef|define)\b": "one source for all compilers, without macros",
+        }
+        for path in KERNELS:
+            for number, line in enumerate(code(path), 1):
+                for pattern, reason in forbidden.items():
+                    self.assertIsNone(re.search(pattern, line), f"{path.name}:{number}: {reason}")
+
+    def test_includes(self):
+        for path in KERNELS:
+            for name in re.findall(r"^#\s*include\s*[\"<]([^\">]+)", path.read_text(), re.MULTILINE):
+                self.assertRegex(name, f"^({INCLUDES.pattern})$", path.name)
+
+    def test_length(self):
+        for path in KERNELS:
+            most = 450 if path.name[:2] >= "11" else 300
+            self.assertLessEqual(len(path.read_text().splitlines()), most, path.name)
+
+    def test_header_tells_how_to_build_it(self):
+        for path in KERNELS:
+            text = path.read_text()
+            self.assertTrue(text.startswith(f"// {path.stem}: "), path.name)
+            self.assertIn(f"--target {path.stem}", text)
+            self.assertIn(f"build/emulator/bin/{path.stem}", text)
+
+    def test_neighbours_differ_by_one_step(self):
+        for before, after in zip(KERNELS, KERNELS[1:]):
+            if after.name[:2] in RESETS:
+                continue
+            diff = list(difflib.unified_diff(before.read_text().splitlines(), after.read_text().splitlines(), n=0))[2:]
+            added = sum(line.startswith("+") for line in diff)
+            removed = sum(line.startswith("-") for line in diff)
+            self.assertLessEqual(max(added, removed), MOST_CHANGED_LINES, f"{before.name} -> {after.name}")
+
+
+class Targets(unittest.TestCase):
+    def commands(self, target):
+        done = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", target], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.splitlines()
+
+    def setUp(self):
+        if not (BUILD / "build.ninja").exists():
+            self.skipTest("the build tree is not one of Ninja's")
+
+    def test_a_kernels_target_builds_one_program_and_its_harness(self):
+        for path in KERNELS:
+            commands = self.commands(path.stem)
+            programs = {name for line in commands for name in re.findall(r" -o bin/(\S+)", line)}
+            self.assertEqual(programs, {path.stem})
+            kernels = {name for line in commands for name in re.findall(r"kernels/(\w+)\.cu(?= |$)", line)}
+            self.assertEqual(kernels, {path.stem})
+            self.assertFalse([line for line in commands if "/tests/" in line or "/bench/" in line])
+
+
+class Sources(unittest.TestCase):
+    def test_programs_headers_are_found_from_the_root(self):
+        """Includes with quotes name a file of the repository by its path."""
+        for folder in ("kernels", "common", "tests", "bench"):
+            for path in (ROOT / folder).rglob("*.*"):
+                if path.suffix not in (".h", ".cpp", ".cu"):
+                    continue
+                for name in re.findall(r"^#\s*include \"([^\"]+)\"", path.read_text(), re.MULTILINE):
+                    self.assertTrue((ROOT / name).is_file(), f"{path.relative_to(ROOT)} includes {name}")
+
+
+if __name__ == "__main__":
+    unittest.main()
