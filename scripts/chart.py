@@ -12,11 +12,17 @@ from collections import Counter, namedtuple
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from tools import Refused, fail, need, read_results  # noqa: E402
+from tools import ROOT, Refused, fail, need, read_results, relative  # noqa: E402
 
 EXAMPLE = """examples:
   scripts/chart.sh results/2026-11-21T10-00-00Z.json
-  scripts/chart.sh bench/results/h200.json -o docs/charts --dtype fp16 --head-dim 64"""
+  scripts/chart.sh bench/results/h200_fp16_d64.json -o charts --dtype fp16 --head-dim 64
+  scripts/chart.sh --docs                   draw the documentation's charts again from the committed results
+  scripts/chart.sh --docs --check           only say which are out of date; exit code 1 if any is"""
+
+# The documentation's charts: first part of the name, committed results.
+DOCS = ROOT / "docs" / "charts"
+DOCS_CHARTS = {"h200": ["bench/results/h200_bf16_d128.json"], "emulator": ["bench/results/emulator_n256.json"]}
 
 # Colours: Okabe and Ito's palette, made for every kind of colour vision. Theme decides only about neutral ones.
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
@@ -467,19 +473,52 @@ def render(vl, name, spec_of, folder):
     write(folder / f"{name}.png", vl.vegalite_to_png(spec_of(LIGHT), vl_version="5.20", scale=2))
 
 
+def docs_charts(vl, check):
+    """Draws docs/charts (SVG only: that is what the Markdown shows), or names what is out of date there."""
+    wanted = {}
+    for stem, files in DOCS_CHARTS.items():
+        try:
+            (group,) = group_files([ROOT / name for name in files])
+        except Refused as problem:
+            fail(f"{', '.join(files)} {problem}")
+        for kind_, spec_of in specs_of(group, dict.fromkeys(Shape._fields)):
+            for suffix, theme in (("", LIGHT), ("-dark", DARK)):
+                svg = vl.vegalite_to_svg(spec_of(theme), vl_version="5.20")
+                wanted[f"{stem}-{kind_}{suffix}.svg"] = svg.encode() + b"\n"
+    there = {path.name: path.read_bytes() for path in DOCS.glob("*.svg")}
+    stale = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
+    for name in stale:
+        if check:
+            print(f"{relative(DOCS / name)} is out of date; scripts/chart.sh --docs draws it", file=sys.stderr)
+        elif name in wanted:
+            DOCS.mkdir(parents=True, exist_ok=True)
+            write(DOCS / name, wanted[name])
+            print(f"Chart:   {relative(DOCS / name)}")
+        else:
+            (DOCS / name).unlink()
+            print(f"removed {relative(DOCS / name)}")
+    return 1 if stale and check else 0
+
+
 def main():
     parser = argparse.ArgumentParser(
         prog="scripts/chart.sh", description=__doc__, epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("files", nargs="+", metavar="FILE", help="results file (JSON); those of one machine are merged")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="results file (JSON); those of one machine are merged")
     parser.add_argument("-o", "--output", metavar="DIR", help="folder for the charts (default: beside the first file)")
     parser.add_argument("--name", help="first part of the charts' names (default: the results file's)")
     parser.add_argument("--dtype", choices=("fp16", "bf16"), help="show this dtype")
     for field in ("head-dim", "seq-len", "batch", "heads"):
         parser.add_argument(f"--{field}", type=int, metavar="N", help=f"show this {field.replace('-', '_')}")
+    parser.add_argument("--docs", action="store_true", help="draw docs/charts instead, from the committed results")
+    parser.add_argument("--check", action="store_true", help="with --docs: change nothing, name what is out of date")
     args = parser.parse_args()
+    if args.docs == bool(args.files) or args.check and not args.docs:
+        fail("name results files, or --docs (with --check, if nothing is to be written)")
     vl = need("vl_convert")
+    if args.docs:
+        return docs_charts(vl, args.check)
 
     groups = []
     try:
@@ -507,7 +546,8 @@ def main():
             drawn += 1
     if not drawn:
         fail("there is nothing to draw: no record with times or counters matches", 1)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,12 +7,21 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
   <!-- /excerpt -->                                             // [/main-loop] of the source, without indentation
   <!-- diff: kernels/01_naive.cu kernels/02_online_softmax.cu -->
   <!-- /diff -->                                                a unified diff, folded
+  <!-- output: 02_no_rescale -->                                a command and its output, from scripts/outputs.py
+  <!-- /output -->
   <!-- table: bench/results/h200.json dtype=bf16 head_dim=64,128 kernel=0[1-3]_* -->
   <!-- /table -->                                               the records that match, one a row
+  <!-- profile: bench/results/h200_profile.json kernel=02_* metrics=cycles,dram_bytes -->
+  <!-- /profile -->                                             the profiler's figures, one launch a column
+  <!-- beside: bench/results/h200_profile_n256.json bench/results/emulator_n256.json kernel=02_* -->
+  <!-- /beside -->                                              the emulator's counters beside the profiler's
+  <!-- solutions: 02_online_softmax 02_no_padding columns=shared_wavefronts -->
+  <!-- /solutions -->                                           a kernel and solutions of its exercises
   <!-- value: bench/results/h200.json kernel=03_register_tiling seq_len=4096 field=tflops -->34.0<!-- /value -->
 
 A value takes a dotted field (time_ms.median, counters.global_sectors, machine.gpu), and optionally over=KERNEL (its
-ratio to that kernel's), percent_of=NUMBER and format=.1f; a table takes columns=kernel,median,tflops,... to choose.
+ratio to that kernel's), per=FIELD (divided by another field), percent_of=NUMBER, times=NUMBER, format=.1f; in a
+profile it also takes function=, and a field is a metric. A table takes columns=kernel,median,tflops,... to choose.
 Comments inside fenced code are left alone."""
 
 import argparse
@@ -23,18 +32,18 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from tools import ROOT, Refused, fail, markdown_files, read_results, relative  # noqa: E402
+from tools import ROOT, Refused, fail, markdown_files, read_json, read_results, relative  # noqa: E402
 
 EXAMPLE = """examples:
   scripts/sync_docs.py                      rewrite every Markdown file of the checkout
   scripts/sync_docs.py --check README.md    only say what is out of date; exit code 1 if anything is"""
 
 FENCE = re.compile(r"^\s*(```+|~~~+)")
-BLOCK = re.compile(r"^<!-- (excerpt|diff|table): (.+?) -->\s*$")
+BLOCK = re.compile(r"^<!-- (excerpt|diff|output|table|profile|beside|solutions): (.+?) -->\s*$")
 VALUE = re.compile(r"(<!-- value: (.+?) -->)(.*?)(<!-- /value -->)")
 MARKER = re.compile(r"^\s*(?://|#) \[(/?)([a-z0-9][a-z0-9-]*)\]\s*$")
 LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".cpp": "cpp", ".py": "python", ".sh": "bash",
-             ".json": "json", ".cmake": "cmake", ".txt": "cmake"}
+             ".json": "json", ".cmake": "cmake", ".txt": "cmake", ".patch": "diff"}
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
 
@@ -67,7 +76,8 @@ def excerpt(spec):
         if [slash for _, slash in marks] != ["", "/"]:
             raise Refused(f"{name} needs exactly one pair of lines // [{region}] and // [/{region}]")
         lines = lines[marks[0][0] + 1 : marks[1][0]]
-    lines = without_markers(lines)
+    if not name.endswith(".patch"):  # whose lines are counted
+        lines = without_markers(lines)
     while lines and not lines[0].strip():
         lines.pop(0)
     while lines and not lines[-1].strip():
@@ -89,6 +99,10 @@ def diff(spec):
     return ["<details>", summary, "", *fenced("diff", lines), "", "</details>"]
 
 
+def output(spec):
+    return fenced("text", source_lines(f"docs/outputs/{spec}.txt"))
+
+
 # --- Results ---------------------------------------------------------------------------------------------------
 
 
@@ -100,19 +114,29 @@ def parse_options(spec):
         if not equals:
             raise Refused(f"'{word}' is not of the form key=value")
         options[key] = value
+    return read(name, any_profile=True), name, options
+
+
+def read(name, any_profile=False):
+    """A results file; with `any_profile` one of scripts/profile.py will do too, its launches as records."""
     try:
-        return read_results(ROOT / name), name, options
+        data = read_json(ROOT / name)
+        if any_profile and isinstance(data, dict) and "profile_version" in data:
+            shape = {field: data[field] for field in SHAPE}
+            data["records"] = [{**shape, **launch} for launch in data["launches"]]
+            return data
+        return read_results(ROOT / name)
     except Refused as problem:
         raise Refused(f"{name} {problem}") from None
 
 
 def matching(data, filters):
     for key in filters:
-        if key not in ("kernel", "status", *SHAPE):
+        if key not in ("kernel", "status", "function", *SHAPE):
             raise Refused(f"'{key}' is no field to select by")
     for record in data["records"]:
         if all(
-            any(fnmatch.fnmatchcase(str(record[key]), pattern) for pattern in value.split(","))
+            any(fnmatch.fnmatchcase(str(record.get(key)), pattern) for pattern in value.split(","))
             for key, value in filters.items()
         ):
             yield record
@@ -168,6 +192,8 @@ def column(name):
 
 def table(spec):
     data, name, options = parse_options(spec)
+    if "machine" not in data:
+        raise Refused(f"{name} is a profile, which a table cannot show")
     chosen = options.pop("columns", None)
     records = list(matching(data, options))
     if not records:
@@ -200,12 +226,17 @@ def value(spec):
     data, name, options = parse_options(spec)
     if "field" not in options:
         raise Refused("a value needs field=...")
-    field, over, percent_of, form = (options.pop(key, None) for key in ("field", "over", "percent_of", "format"))
+    field, over, per, percent_of, times, form = (
+        options.pop(key, None) for key in ("field", "over", "per", "percent_of", "times", "format")
+    )
+    if "launches" in data and field not in data:
+        field = f"metrics.{field}"
+        per = per and f"metrics.{per}"
     if field.split(".")[0] in ("machine", "protocol", "created"):
         result = pick(data, field)
     else:
 
-        def one(filters):
+        def one(filters, field=field):
             found = list(matching(data, filters))
             if len(found) != 1:
                 raise Refused(f"{len(found)} records of {name} match instead of one")
@@ -214,10 +245,14 @@ def value(spec):
         result = one(options)
         if over is not None and result is not None:
             result = result / (one({**options, "kernel": over}) or float("nan"))
+        if per is not None and result is not None:
+            result = result / (one(options, per) or float("nan"))
     if result is None:
         raise Refused(f"{name} has no {field} there")
     if percent_of is not None:
         result = 100 * result / float(percent_of)
+    if times is not None:
+        result = result * float(times)
     if isinstance(result, (str, bool)):
         return str(result)
     if form:
@@ -225,7 +260,115 @@ def value(spec):
     return grouped(result) if isinstance(result, int) else short(result)
 
 
-WRITERS = {"excerpt": excerpt, "diff": diff, "table": table}
+# --- Profiles --------------------------------------------------------------------------------------------------
+
+# What scripts/profile.py records: heading of a row.
+METRICS = {
+    "cycles": "Cycles",
+    "instructions": "Instructions of warps",
+    "fma_instructions": "of them, on the FMA pipe",
+    "issue_active_percent": "Cycles in which a scheduler issues, %",
+    "warps_active_percent": "Warps resident, % of the most possible",
+    "global_load_requests": "Global load requests",
+    "global_load_sectors": "Global load sectors",
+    "global_store_requests": "Global store requests",
+    "global_store_sectors": "Global store sectors",
+    "l2_sectors": "Sectors asked of L2",
+    "dram_bytes": "Bytes from and to DRAM",
+    "shared_load_instructions": "Shared load requests",
+    "shared_store_instructions": "Shared store requests",
+    "shared_load_wavefronts": "Shared load wavefronts",
+    "shared_store_wavefronts": "Shared store wavefronts",
+    "shared_wavefronts_percent": "L1/shared data pipe busy, %",
+}
+
+
+def metric_heading(metric):
+    if metric.startswith("stall_"):
+        return f"Stalled: {metric[6:].replace('_', ' ')}"
+    if metric not in METRICS:
+        raise Refused(f"there is no metric {metric}")
+    return METRICS[metric]
+
+
+def figure(number):
+    return grouped(number) if isinstance(number, int) else f"{number:.1f}" if number >= 1 else f"{number:.2f}"
+
+
+def rows_of(heading, rows):
+    """A table whose first column is text and whose others are numbers."""
+    yield "| " + " | ".join(heading) + " |"
+    yield "|-|" + "-:|" * (len(heading) - 1)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+
+
+def profile(spec):
+    data, name, options = parse_options(spec)
+    if "launches" not in data:
+        raise Refused(f"{name} is not a profile")
+    metrics = options.pop("metrics", ",".join(METRICS)).split(",")
+    launches = list(matching(data, options))
+    if not launches:
+        raise Refused(f"no launch of {name} matches")
+    several = len({launch["kernel"] for launch in launches}) > 1
+    heading = ["", *(f"`{x['kernel']}`" + ("" if x["function"] == "attention_kernel" else f" `{x['function']}`")
+                     if several else f"`{x['function']}`" for x in launches)]
+    return list(rows_of(heading, ([metric_heading(m), *(figure(x["metrics"][m]) for x in launches)] for m in metrics)))
+
+
+# Counter of the emulator: the metrics whose sum over a kernel's launches is the same count on the GPU.
+COUNTED = {
+    "global_requests": ("Global requests", ("global_load_requests", "global_store_requests")),
+    "global_sectors": ("Global sectors", ("global_load_sectors", "global_store_sectors")),
+    "shared_requests": ("Shared requests", ("shared_load_instructions", "shared_store_instructions")),
+    "shared_wavefronts": ("Shared wavefronts", ("shared_load_wavefronts", "shared_store_wavefronts")),
+}
+
+
+def beside(spec):
+    names, words = [w for w in spec.split() if "=" not in w], [w for w in spec.split() if "=" in w]
+    if len(names) != 2:
+        raise Refused("beside takes a profile and a results file of the emulator")
+    data, _, options = parse_options(" ".join([names[0], *words]))
+    if "launches" not in data:
+        raise Refused(f"{names[0]} is not a profile")
+    emulator = read(names[1])
+    rows = []
+    for kernel in dict.fromkeys(launch["kernel"] for launch in matching(data, options)):
+        launches = [launch for launch in data["records"] if launch["kernel"] == kernel]
+        shape = {field: str(data[field]) for field in SHAPE}
+        found = list(matching(emulator, {"kernel": kernel, **shape}))
+        if len(found) != 1 or "global_sectors" not in found[0].get("counters", {}):
+            raise Refused(f"{names[1]} has no counters of {kernel} on the profile's problem")
+        for counter, (heading, metrics) in COUNTED.items():
+            gpu = sum(launch["metrics"][metric] for launch in launches for metric in metrics)
+            ours = found[0]["counters"][counter]
+            if gpu or ours:
+                same = "equal" if gpu == ours else f"{100 * (ours / gpu - 1):+.1f} %" if gpu else "–"
+                rows.append([f"`{kernel}`", heading, grouped(ours), grouped(gpu), same])
+    if not rows:
+        raise Refused(f"no launch of {names[0]} matches")
+    head = ["Kernel", "", "Emulator", data["gpu"], "Difference"]
+    return ["| " + " | ".join(head) + " |", "|-|-|-:|-:|-:|", *("| " + " | ".join(row) + " |" for row in rows)]
+
+
+def solutions(spec):
+    """The kernel's committed results and those of solutions: counters of the emulator, TFLOP/s of the H200."""
+    names = [word for word in spec.split() if "=" not in word]
+    options = dict(word.split("=", 1) for word in spec.split() if "=" in word)
+    counters = [name for name in options.get("columns", "").split(",") if name]
+    heading, rows = ["", *(column(name)[0] for name in counters), "H200, TFLOP/s"], []
+    for name in names:
+        folder = "bench/results/solutions/"
+        ours, gpu = read(f"{folder}{name}.json")["records"][0], read(f"{folder}{name}-cuda.json")["records"][0]
+        cells = [column(c)[2](pick(ours, column(c)[1])) for c in counters]
+        rows.append([f"`{name}`", *cells, short(gpu["tflops"])])
+    return list(rows_of(heading, rows))
+
+
+WRITERS = {"excerpt": excerpt, "diff": diff, "output": output, "table": table, "profile": profile, "beside": beside,
+           "solutions": solutions}
 
 
 # --- Markdown --------------------------------------------------------------------------------------------------

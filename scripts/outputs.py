@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Runs the commands that the chapters show and keeps what they print: docs/outputs/NAME.txt has the command in its
+first line, behind "$ ", and its output below. scripts/sync_docs.py copies these files into the Markdown.
+
+Commands whose program is not built are left out."""
+
+import argparse
+import difflib
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+from tools import ROOT, fail, relative  # noqa: E402
+
+OUTPUTS = ROOT / "docs" / "outputs"
+EXAMPLE = """examples:
+  scripts/outputs.py                             run all, rewrite what differs
+  scripts/outputs.py --check --only emulator     compare those of build/emulator; exit code 1 if one differs"""
+
+
+def output_of(command):
+    done = subprocess.run(shlex.split(command), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          stdin=subprocess.DEVNULL, timeout=120, check=False)
+    # Not every machine has two cores; the results are the same.
+    lines = re.sub(r"\b\d+ threads$", "2 threads", done.stdout, flags=re.MULTILINE).splitlines()
+    return "".join(line.rstrip() + "\n" for line in [f"$ {command}", *lines])
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="change nothing, show what differs")
+    parser.add_argument("--only", metavar="PRESET", help="only commands of build/PRESET")
+    args = parser.parse_args()
+    bad = skipped = 0
+    for path in sorted(OUTPUTS.glob("*.txt")):
+        old = path.read_text(encoding="utf-8")
+        command = old.split("\n")[0]
+        if not command.startswith("$ build/"):
+            fail(f"{relative(path)} does not begin with '$ build/...'")
+        program = Path(shlex.split(command)[1])
+        if args.only and program.parts[1] != args.only:
+            continue
+        if not (ROOT / program).exists():
+            skipped += 1
+            continue
+        new = output_of(command[2:])
+        if new == old:
+            continue
+        bad += 1
+        if args.check:
+            name = relative(path)
+            sys.stderr.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), name, "now"))
+        else:
+            path.write_text(new, encoding="utf-8")
+            print(f"updated {relative(path)}")
+    if skipped:
+        print(f"{skipped} left out: their programs are not built")
+    return 1 if bad and args.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""Draws the chapters' pictures: docs/pictures/NAME.svg (light) and NAME-dark.svg. Only Python is needed, and the
+same script gives the same bytes."""
+
+import argparse
+import math
+import sys
+from collections import namedtuple
+from html import escape
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+from tools import ROOT, relative  # noqa: E402
+
+PICTURES = ROOT / "docs" / "pictures"
+EXAMPLE = """examples:
+  scripts/pictures.py            write all of them
+  scripts/pictures.py --check    only say which are out of date; exit code 1 if any is"""
+
+# soft: fills of shapes that carry text; strong: what the eye should find first.
+Theme = namedtuple("Theme", "background text muted line cell blue blue_soft orange orange_soft green green_soft")
+LIGHT = Theme("#ffffff", "#1f2328", "#59636e", "#8c959f", "#eef1f4", "#0072b2", "#d6e9f5", "#d55e00", "#fbe3d3",
+              "#00805f", "#d5efe6")
+DARK = Theme("#0d1117", "#e6edf3", "#9198a1", "#6e7681", "#1c222a", "#58b4e8", "#12384f", "#ff9a5c", "#54301a",
+             "#3fc79f", "#113f33")
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+MONO = "Liberation Mono, DejaVu Sans Mono, Consolas, monospace"
+
+
+def number(value):
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+class Picture:
+    def __init__(self, theme, width, height, title):
+        self.theme, self.width, self.height, self.title = theme, width, height, title
+        self.parts, self.heads = [], {}
+
+    def rect(self, x, y, width, height, fill="none", stroke=None, radius=0, line=1.2):
+        edge = f' stroke="{stroke}" stroke-width="{line}"' if stroke else ""
+        corner = f' rx="{radius}"' if radius else ""
+        self.parts.append(f'<rect x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
+                          f'{corner} fill="{fill}"{edge}/>')
+
+    def text(self, x, y, text, size=13, color=None, anchor="middle", weight=None, mono=False, italic=False):
+        extra = (f' font-weight="{weight}"' if weight else "") + (f' font-family="{MONO}"' if mono else "")
+        extra += ' font-style="italic"' if italic else ""
+        self.parts.append(f'<text x="{number(x)}" y="{number(y)}" font-size="{number(size)}" text-anchor="{anchor}" '
+                          f'fill="{color or self.theme.text}"{extra}>{escape(text)}</text>')
+
+    def line(self, x1, y1, x2, y2, color=None, width=1.4, dash=None):
+        extra = f' stroke-dasharray="{dash}"' if dash else ""
+        self.parts.append(f'<line x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}" '
+                          f'stroke="{color or self.theme.line}" stroke-width="{width}"{extra}/>')
+
+    def arrow(self, x1, y1, x2, y2, color=None, width=1.8):
+        """A line with a head whose point is at (x2, y2)."""
+        color = color or self.theme.line
+        length, size = math.hypot(x2 - x1, y2 - y1), 4 + 2 * width
+        ux, uy = (x2 - x1) / length, (y2 - y1) / length
+        bx, by = x2 - ux * size, y2 - uy * size
+        self.line(x1, y1, bx + ux, by + uy, color, width)
+        points = [(x2, y2), (bx - uy * size / 2, by + ux * size / 2), (bx + uy * size / 2, by - ux * size / 2)]
+        self.parts.append('<polygon points="' + " ".join(f"{number(x)},{number(y)}" for x, y in points)
+                          + f'" fill="{color}"/>')
+
+    def box(self, x, y, width, height, lines, fill, stroke, size=13):
+        """A rounded box with centred lines of text; the first one is bold."""
+        self.rect(x, y, width, height, fill, stroke, 5)
+        top = y + height / 2 - (len(lines) - 1) * (size + 4) / 2 + size * 0.35
+        for i, line in enumerate(lines):
+            self.text(x + width / 2, top + i * (size + 4), line, size if not i else size - 1,
+                      weight="bold" if not i else None, color=None if not i else self.theme.muted)
+
+    def svg(self):
+        return "\n".join([
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
+            f'viewBox="0 0 {self.width} {self.height}" font-family="{FONT}" role="img">',
+            f"<title>{escape(self.title)}</title>",
+            f'<rect width="{self.width}" height="{self.height}" rx="6" fill="{self.theme.background}"/>',
+            *self.parts, "</svg>", "",
+        ])
+
+
+# --- 01 ----------------------------------------------------------------------------------------------------------
+
+
+def passes(theme):
+    """Three passes and what they move, one head of 4096 tokens."""
+    p = Picture(theme, 880, 330, "Kernel 01: three passes through global memory")
+    mib = 4096 * 4096 * 4 / 2**20
+    p.rect(20, 40, 840, 118, theme.cell, None, 8)
+    p.text(34, 61, "global memory, one head: 4096 tokens, head_dim 128, 16-bit Q, K, V, O and fp32 S", 12, theme.muted,
+           "start")
+    small = 4096 * 128 * 2 / 2**20
+    for x, name in ((40, "Q"), (120, "K"), (668, "V"), (762, "O")):
+        p.box(x, 86, 66, 54, [name, f"{small:.0f} MiB"], theme.blue_soft, theme.blue)
+    p.box(270, 76, 330, 70, ["S, overwritten by P", f"4096 x 4096 x 4 bytes = {mib:.0f} MiB"], theme.orange_soft,
+          theme.orange, 14)
+    y = 236
+    for x, name, what in ((40, "scores_kernel", "S = scale * Q Kᵀ"), (335, "softmax_kernel", "P = softmax(S) in place"),
+                          (640, "output_kernel", "O = P V")):
+        p.box(x, y, 200, 62, [name, what], theme.green_soft, theme.green)
+    p.arrow(73, 140, 100, y, theme.blue)
+    p.arrow(153, 140, 140, y, theme.blue)
+    p.arrow(215, y, 300, 148, theme.orange, 2.6)
+    p.text(283, 198, "write", 12, theme.muted, "start")
+    p.arrow(405, 146, 405, y, theme.orange, 2.6)
+    p.arrow(465, y, 465, 148, theme.orange, 2.6)
+    p.text(397, 198, "3 reads", 12, theme.muted, "end")
+    p.text(474, 198, "2 writes", 12, theme.muted, "start")
+    p.arrow(570, 146, 664, y, theme.orange, 2.6)
+    p.text(606, 198, "read", 12, theme.muted, "end")
+    p.arrow(706, 140, 726, y, theme.blue)
+    p.arrow(786, y, 795, 142, theme.blue)
+    p.text(440, 26, "Seven trips over S", 16, weight="bold")
+    p.text(440, 320, "each thread: one element of S or O (in the softmax: one row)", 12, theme.muted)
+    return p
+
+
+def sectors(theme):
+    """What one load instruction of a warp touches in pass 1 (K) and pass 3 (V)."""
+    p = Picture(theme, 880, 372, "Kernel 01: 32-byte sectors that one load of a warp touches")
+    cell, left = 38, 62
+
+    def rows(x, y, count, hit, name):
+        for row in range(count):
+            for sector in range(8):
+                touched = hit(row, sector)
+                p.rect(x + sector * cell, y + row * 14, cell - 2, 11, theme.orange if touched else theme.cell)
+        for row in range(count):
+            p.text(x - 6, y + row * 14 + 9.5, f"{name} {row}", 9.5, theme.muted, "end")
+
+    p.text(left - 42, 30, "Pass 1, load of gK[d]: 16 lanes, 16 keys", 15, anchor="start", weight="bold")
+    p.text(left - 42, 50, "a row of K has 256 bytes = 8 sectors; each lane wants 2 bytes of its own row", 12,
+           theme.muted, "start")
+    rows(left, 70, 16, lambda row, sector: sector == 0, "key")
+    p.text(left + 4 * cell, 318, "16 sectors = 512 bytes moved, 32 bytes wanted", 13, theme.orange, weight="bold")
+    p.text(left + 4 * cell, 338, "gQ[d]: two rows, 2 sectors. On average (16 + 2) / 2 = 9 a request.", 12, theme.muted)
+
+    x = 522
+    p.text(x - 42, 30, "Pass 3, load of gV[key]: 16 lanes, 16 columns", 15, anchor="start", weight="bold")
+    p.text(x - 42, 50, "neighbouring lanes read neighbouring elements of one row of V", 12, theme.muted, "start")
+    rows(x, 70, 16, lambda row, sector: row == 0 and sector == 0, "key")
+    p.text(x + 4 * cell, 318, "1 sector = 32 bytes moved, 32 bytes wanted", 13, theme.orange, weight="bold")
+    p.text(x + 4 * cell, 338, "gP[key]: two rows, 2 sectors. On average (1 + 2) / 2 = 1.5 a request.", 12, theme.muted)
+    p.text(440, 362, "Either load is one instruction of the warp. Only which lanes lie side by side is different.",
+           12, theme.muted)
+    return p
+
+
+# --- 02 ----------------------------------------------------------------------------------------------------------
+
+
+def online(theme):
+    """The state that is carried from tile to tile, with numbers."""
+    p = Picture(theme, 880, 420, "Kernel 02: the running softmax over three tiles of two keys")
+    scores = [[1, 3], [2, 5], [4, 0]]
+    p.text(24, 30, "One query row, six keys, tiles of two", 16, anchor="start", weight="bold")
+    p.text(24, 50, "Only row_max, row_sum and acc_o survive a tile; S and P exist for one tile at a time.", 12.5,
+           theme.muted, "start")
+    row_max, row_sum = -math.inf, 0.0
+    wide, x0 = 250, 44
+    for j, tile in enumerate(scores):
+        x = x0 + j * 276
+        new_max = max(row_max, *tile)
+        rescale = math.exp(row_max - new_max)
+        weights = [math.exp(s - new_max) for s in tile]
+        p.box(x + 20, 72, 96, 42, [f"K tile {j}", "shared memory"], theme.blue_soft, theme.blue, 12.5)
+        p.box(x + 134, 72, 96, 42, [f"V tile {j}", "shared memory"], theme.blue_soft, theme.blue, 12.5)
+        p.arrow(x + 68, 114, x + 68, 144, theme.blue)
+        p.box(x + 20, 146, 96, 44, ["scores", ",  ".join(map(str, tile))], theme.green_soft, theme.green, 12.5)
+        p.arrow(x + 68, 190, x + 68, 220, theme.green)
+        p.box(x + 4, 222, 128, 44, ["P = e^(score - max)", ",  ".join(f"{w:.3f}" for w in weights)], theme.green_soft,
+              theme.green, 12.5)
+        row_sum = row_sum * rescale + sum(weights)
+        p.arrow(x + 68, 266, x + 68, 300, theme.green)
+        p.arrow(x + 192, 114, x + 192, 300, theme.blue)
+        p.rect(x, 302, wide, 78, theme.orange_soft, theme.orange, 5)
+        update = "P V" if j == 0 else f"acc_o * {rescale:.3f} + P V"
+        for i, (name, what) in enumerate((("row_max", str(new_max)), ("row_sum", f"{row_sum:.3f}"), ("acc_o", update))):
+            p.text(x + 12, 322 + 22 * i, name, 12.5, theme.muted, "start", mono=True)
+            p.text(x + 78, 322 + 22 * i, what, 12.5, anchor="start", mono=True)
+        if j:
+            p.arrow(x - 26, 341, x - 1, 341, theme.orange, 2.6)
+        row_max = new_max
+    exact = sum(math.exp(s - 5) for tile in scores for s in tile)
+    p.text(440, 405, f"After the last tile: O = acc_o / row_sum, and row_sum = {row_sum:.3f} is what one pass over the six "
+           f"scores gives ({exact:.3f}).", 12.5, theme.muted)
+    return p
+
+
+def banks(theme):
+    """Column 0 of sK in the banks of shared memory, without and with padding."""
+    p = Picture(theme, 880, 292, "Kernel 02: banks that lanes 0 to 7 meet, without and with padding")
+    cell = 12
+    for x, pad in ((52, 0), (478, 2)):
+        stride = (128 + pad) // 2
+        p.text(x, 30, f"kPad = {pad}: {stride} words of 4 bytes a row", 15, anchor="start", weight="bold")
+        p.text(x, 50, "bank of element d = 0 of each row, 32 banks", 12, theme.muted, "start")
+        for row in range(8):
+            for bank in range(32):
+                hit = bank == row * stride % 32
+                p.rect(x + bank * cell, 78 + row * 18, cell - 1.5, 15, theme.orange if hit else theme.cell)
+            p.text(x - 6, 78 + row * 18 + 11.5, f"lane {row}", 10.5, theme.muted, "end")
+        for bank in (0, 8, 16, 24, 31):
+            p.text(x + bank * cell + 5, 72, str(bank), 10, theme.muted)
+        p.text(x, 242, "and so on to lane 31:", 12, theme.muted, "start")
+        lanes = [lane * stride % 32 for lane in range(32)]
+        worst = max(lanes.count(bank) for bank in range(32))
+        what = "all in one bank: 32 wavefronts" if worst == 32 else "every bank once: 1 wavefront"
+        p.text(x + 124, 242, what, 13, theme.orange, "start", "bold")
+    p.text(440, 276, "A bank delivers one word a wavefront. The pad costs 4 bytes a row and removes 31 of 32 wavefronts.",
+           12, theme.muted)
+    return p
+
+
+# --- 03 ----------------------------------------------------------------------------------------------------------
+
+
+def register_tile(theme):
+    """The elements of S and O that one thread owns, and what it reads for them."""
+    p = Picture(theme, 880, 452, "Kernel 03: what one thread of 128 computes")
+    ty, tx = 2, 5
+    p.text(24, 30, f"What thread (ty, tx) = ({ty}, {tx}) owns", 16, anchor="start", weight="bold")
+    cell, x0, y0 = 4, 112, 118
+
+    def grid(x, y, columns, mine, width):
+        p.rect(x - 1, y - 1, columns * width + 2, 64 * cell + 2, theme.cell, theme.line)
+        for row in range(ty, 64, 8):
+            p.rect(x, y + row * cell, columns * width, cell, theme.blue_soft)
+        for column in mine:
+            p.rect(x + column * width, y, width, 64 * cell, theme.green_soft)
+        for row in range(ty, 64, 8):
+            for column in mine:
+                p.rect(x + column * width - 0.5, y + row * cell - 0.5, width + 1, cell + 1, theme.orange)
+
+    keys = range(tx, 64, 16)
+    p.text(x0 + 128, 62, "S = Q Kᵀ, 64 rows x 64 keys", 13.5, weight="bold")
+    grid(x0, y0, 64, keys, cell)
+    for key in keys:
+        p.rect(x0 + key * cell - 1, 84, cell + 2, 26, theme.green)
+    p.text(x0 + 128, 78, "4 rows of K", 11.5, theme.green)
+    for row in range(ty, 64, 8):
+        p.rect(62, y0 + row * cell - 1, 42, cell + 2, theme.blue)
+    p.text(57, y0 + 4 * cell + 118, "8 rows", 11.5, theme.blue, "end")
+    p.text(57, y0 + 4 * cell + 133, "of Q", 11.5, theme.blue, "end")
+    p.text(x0 + 128, 402, "four columns of Q and K at a time:", 12.5, theme.muted)
+    p.text(x0 + 128, 422, "8 + 4 = 12 loads of 16 bytes", 13)
+    p.text(x0 + 128, 441, "8 x 4 x 4 = 128 multiply-adds", 13, theme.orange, weight="bold")
+
+    x1, width = 536, 2.3
+    columns = [c for v in range(2) for c in range(64 * v + 4 * tx, 64 * v + 4 * tx + 4)]
+    p.text(x1 + 147, 62, "O += P V, 64 rows x 128 columns", 13.5, weight="bold")
+    grid(x1, y0, 128, columns, width)
+    for v in range(2):
+        p.rect(x1 + (64 * v + 4 * tx) * width - 1, 84, 4 * width + 2, 26, theme.green)
+    p.text(x1 + 147, 78, "2 x 4 columns of V", 11.5, theme.green)
+    for row in range(ty, 64, 8):
+        p.rect(486, y0 + row * cell - 1, 42, cell + 2, theme.blue)
+    p.text(481, y0 + 4 * cell + 118, "8 rows", 11.5, theme.blue, "end")
+    p.text(481, y0 + 4 * cell + 133, "of P", 11.5, theme.blue, "end")
+    p.text(x1 + 147, 402, "four keys at a time:", 12.5, theme.muted)
+    p.text(x1 + 147, 422, "8 + 4 x 2 = 16 loads of 16 bytes", 13)
+    p.text(x1 + 147, 441, "8 x 8 x 4 = 256 multiply-adds", 13, theme.orange, weight="bold")
+    return p
+
+
+DRAWN = {"01_passes": passes, "01_sectors": sectors, "02_online": online, "02_banks": banks,
+         "03_register_tile": register_tile}
+
+
+def stale_pictures():
+    """Names of files that differ from what this script draws, or should not be there."""
+    wanted = {f"{name}{suffix}.svg": draw(theme).svg() for name, draw in DRAWN.items()
+              for suffix, theme in (("", LIGHT), ("-dark", DARK))}
+    there = {path.name: path.read_text(encoding="utf-8") for path in PICTURES.glob("*.svg")}
+    return wanted, sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="change nothing, name what is out of date")
+    args = parser.parse_args()
+    wanted, stale = stale_pictures()
+    for name in stale:
+        if args.check:
+            print(f"{relative(PICTURES / name)} is out of date; scripts/pictures.py draws it", file=sys.stderr)
+        elif name in wanted:
+            PICTURES.mkdir(parents=True, exist_ok=True)
+            (PICTURES / name).write_text(wanted[name], encoding="utf-8")
+            print(f"drew {relative(PICTURES / name)}")
+        else:
+            (PICTURES / name).unlink()
+            print(f"removed {relative(PICTURES / name)}")
+    return 1 if stale and args.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

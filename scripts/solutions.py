@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Builds and runs the solutions of the chapters' exercises, docs/solutions/*.patch, and writes what they gave to
+bench/results/solutions/: one results file a solution, from which the chapters take their numbers.
+
+Each patch is applied to a copy of the sources, so the checkout stays as it is."""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+from tools import ROOT, fail, relative  # noqa: E402
+
+SOLUTIONS = ROOT / "docs" / "solutions"
+TREE = ROOT / "build" / "solutions"
+SOURCES = ("common", "kernels", "CMakeLists.txt", "CMakePresets.json")
+
+EXAMPLE = """examples:
+  scripts/solutions.py                     all of them on the emulator, counting: bench/results/solutions/*.json
+  scripts/solutions.py 02_no_padding       one of them
+  scripts/solutions.py --preset cuda       on the GPU present: bench/results/solutions/*-cuda.json
+  scripts/solutions.py --build-only DIR --preset cuda -- -DCMAKE_CUDA_ARCHITECTURES=90a -DFA_STATIC=ON
+                                           programs for another machine, named like the solutions
+
+By hand: git apply docs/solutions/02_no_padding.patch && scripts/run.sh 02; git apply -R ... takes it back."""
+
+
+def run(command, what, **options):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options)
+    if done.returncode:
+        sys.stderr.write(done.stdout[-3000:])
+        fail(f"{what} failed", 1)
+    return done.stdout
+
+
+def copy_if_changed(source, target):
+    """Keeps the time stamp of what is the same, so that only one kernel is built again."""
+    if not target.exists() or source.read_bytes() != target.read_bytes():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        shutil.copymode(source, target)
+
+
+def refresh_tree():
+    listed = run(["git", "ls-files", "-co", "--exclude-standard", *SOURCES], "git", cwd=ROOT)
+    for name in listed.splitlines():
+        if (ROOT / name).exists():
+            copy_if_changed(ROOT / name, TREE / name)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="solutions (default: all)")
+    parser.add_argument("--preset", default="emulator-checked", help="how to build (default: %(default)s)")
+    parser.add_argument("--build-only", metavar="DIR", help="put the programs there and run nothing")
+    arguments, cmake = sys.argv[1:], []
+    if "--" in arguments:
+        cut = arguments.index("--")
+        arguments, cmake = arguments[:cut], arguments[cut + 1 :]
+    args = parser.parse_args(arguments)
+
+    names = [name.removesuffix(".patch") for name in args.names]
+    kernels = {path.name[:2]: path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu")}
+    patches = {path.stem for path in SOLUTIONS.glob("*.patch")}
+    # The kernels themselves are run in the same way, for comparison.
+    known = patches | {kernels[name[:2]] for name in patches}
+    names = names or sorted(known)
+    for name in names:
+        if name not in known:
+            fail(f"there is no solution {name}; docs/solutions has them all")
+
+    refresh_tree()
+    run(["cmake", "--preset", args.preset, "-DFA_TESTS=OFF", *cmake], "configuring", cwd=TREE)
+    results = ROOT / "bench" / "results" / "solutions"
+    for name in names:
+        kernel = kernels[name[:2]]
+        source = f"kernels/{kernel}.cu"
+        if name in patches:
+            run(["patch", "-p1", "--quiet", "--no-backup-if-mismatch", "--fuzz=0", f"-i{SOLUTIONS / name}.patch"],
+                f"applying {name}.patch", cwd=TREE)
+        os.utime(TREE / source)  # so that it is built again, whatever was built before
+        try:
+            run(["cmake", "--build", "--preset", args.preset, "--target", kernel], f"building {name}", cwd=TREE)
+        finally:
+            copy_if_changed(ROOT / source, TREE / source)
+        program = TREE / "build" / args.preset / "bin" / kernel
+        if args.build_only:
+            Path(args.build_only).mkdir(parents=True, exist_ok=True)
+            shutil.copy2(program, Path(args.build_only) / name)
+            print(f"built {name}")
+            continue
+        results.mkdir(parents=True, exist_ok=True)
+        file = f"{name}{'-cuda' if args.preset.startswith('cuda') else ''}.json"
+        # The bits must hold on the hard inputs too, before the numbers of the normal ones count.
+        for inputs in ("large", "increasing_max", "one_hot_v"):
+            for shape in (["--dtype", "fp16", "--head-dim", "64"], ["--seq-len", "384", "--batch", "2"]):
+                run([program, "--inputs", inputs, "--iters", "1", "--warmup", "0", *shape], f"{name} on {inputs}")
+        run([program, "--json", file], f"running {name}", cwd=results)
+        print(f"{name}: passed, {relative(results / file)}")
+
+
+if __name__ == "__main__":
+    main()
