@@ -141,7 +141,7 @@ struct BadCommand {
 };
 
 const BadCommand kBadCommands[] = {
-    {"99", "unknown kernel '99', this program has: 01_naive"},
+    {"99", "unknown kernel '99', this program has: "},
     {"no_such_kernel", "unknown kernel 'no_such_kernel'"},
     {"--seq-len 100", "--seq-len must be a positive multiple of 128, not 100"},
     {"--seq-len 0", "--seq-len must be a positive multiple of 128"},

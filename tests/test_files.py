@@ -1,0 +1,54 @@
+"""The files that programs write, read by others: results against the schema, tensors by NumPy.
+
+Usage: test_files.py ATTENTION schema|numpy
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tool_test import ROOT, fail, run, skip
+
+program, what = sys.argv[1:]
+module = {"schema": "jsonschema", "numpy": "numpy"}[what]
+pythons = [str(ROOT / ".venv/bin/python"), sys.executable]
+
+
+def has_module(python):
+    try:
+        return subprocess.run([python, "-c", f"import {module}"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+python = next(filter(has_module, pythons), None) or skip(f"no Python here has {module}")
+
+NUMPY = """
+import numpy, sys
+shape = (1, 2, 128, 64)
+random = numpy.random.default_rng(1)
+q, k, v = (random.standard_normal(shape).astype(sys.argv[2]) for _ in range(3))
+for name, tensor in zip("qkv", (q, k, v)): numpy.save(f"{sys.argv[1]}/{name}.npy", tensor)
+"""
+COMPARE = """
+import numpy, sys
+q, k, v, o = (numpy.load(f"{sys.argv[1]}/{name}.npy").astype(float) for name in "qkvo")
+s = q @ k.transpose(0, 1, 3, 2) / 8
+p = numpy.exp(s - s.max(-1, keepdims=True))
+error = numpy.abs(p / p.sum(-1, keepdims=True) @ v - o).max()
+sys.exit(None if error < 4e-3 and o.shape == (1, 2, 128, 64) else f"off by {error}")
+"""
+
+with tempfile.TemporaryDirectory() as folder:
+    if what == "schema":
+        file = Path(folder, "r.json")
+        for options in ("--seq-len 128", "--seq-len 128 --workspace-mib 0 --dtype fp16", "--seq-len 256 --inputs tiny"):
+            run(program, *options.split(), "--batch", 1, "--heads", 1, "--json", file)
+            print(run(python, ROOT / "scripts/validate_results.py", file))
+    else:
+        for dtype in ("float16", "float32"):
+            run(python, "-c", NUMPY, folder, dtype)
+            tensors = [part for name in "qkvo" for part in (f"--{name}", f"{folder}/{name}.npy")]
+            run(program, "01", *tensors, "--dtype", "fp16")
+            run(python, "-c", COMPARE, folder)
