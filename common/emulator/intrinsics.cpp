@@ -100,6 +100,11 @@ float exp2f(float x) {
   return float(exp2_double(double(x)));
 }
 
+float exp2_approx(float x) {
+  const float y = exp2f(x);
+  return y < 0x1p-126f ? 0.0f : y;  // 2^subnormal is 1 either way
+}
+
 float expf(float x) {
   if (current_lane) current_lane->cta->counters.exp2++;
   if (std::isnan(x)) return x;

@@ -100,6 +100,9 @@ namespace emu {
 float exp2f(float x);
 float expf(float x);
 
+// ex2.approx.ftz.f32: exp2f with subnormal inputs and results as zero.
+float exp2_approx(float x);
+
 }  // namespace emu
 
 // Kernels live in namespace fa, where these are found before the C library's.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,13 @@ struct MemoryAccess {
   uint32_t bytes;
 };
 
+// A cp.async under way.
+struct AsyncCopy {
+  uint8_t* to;
+  const uint8_t* from;
+  int bytes, source_bytes;  // written; read, the rest are zeros
+};
+
 enum class LaneState : uint8_t { kRunnable, kAtCollective, kAtBarrier, kExited };
 
 struct Lane {
@@ -58,6 +66,11 @@ struct Lane {
   void* operands = nullptr;  // this lane's operands of the collective
   bool executes = false;     // woken to execute the collective for all
   int barrier = 0;           // the named barrier
+
+  // cp.async: copies since the last commit, and committed groups, oldest first.
+  std::vector<AsyncCopy> open_copies;
+  std::deque<std::vector<AsyncCopy>> copy_groups;
+  uint64_t random_draws = 0;  // decisions taken so far under random completion
 
   std::vector<MemoryAccess> accesses;  // checked build: since the warp last met
   uintptr_t stack_low = 0, stack_high = 0;

@@ -1,6 +1,7 @@
 // Running a kernel on the emulator.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -15,8 +16,14 @@ struct LaunchError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// When asynchronous copies happen: at the wait that promises them, at once, or, by `seed`, one or the other.
+// A kernel must give the same result with all three.
+enum class Completion { kLate, kEarly, kRandom };
+
 struct Options {
   int os_threads = 0;  // that CTAs are spread over; 0: one a core
+  Completion completion = Completion::kLate;
+  uint64_t seed = 1;
 };
 Options& options();
 

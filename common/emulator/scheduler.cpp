@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/emulator/cp_async.h"
 #include "common/emulator/intrinsics.h"
 #include "common/emulator/launch.h"
 #include "common/emulator/memory.h"
@@ -270,6 +271,7 @@ void lane_exit(Lane& me) {
 fiber lane_main(Lane& me, fiber&& from) {
   *left_behind = std::move(from);
   machine->body();
+  finish_copies(me);
   lane_exit(me);
   Lane* next = next_lane(me);
   left_behind = &fiber_of(me);  // receives an empty continuation: this fiber is over
@@ -289,6 +291,9 @@ void run_cta(Machine& self) {
     lane.state = LaneState::kRunnable;
     lane.executes = false;
     lane.accesses.clear();
+    lane.open_copies.clear();
+    lane.copy_groups.clear();
+    lane.random_draws = 0;
     boost::context::stack_context stack;
     stack.sp = self.stacks.high(i);
     stack.size = size_t(self.stacks.high(i) - self.stacks.low(i));

@@ -1,0 +1,34 @@
+// The warp's matrix instructions: ldmatrix, stmatrix, mma.sync.
+#pragma once
+
+#include <cstdint>
+
+#include "common/emulator/lane.h"
+
+namespace emu {
+
+// A pointer into the CTA's shared memory as a 32-bit shared address. Not the plain offset: on a GPU too,
+// address 0 is not a kernel's first byte (CUDA reserves 1 KB of shared memory a CTA).
+uint32_t shared_address(const void* pointer);
+
+// The way back, for an access of `bytes` bytes. Ends the launch if it lies outside the CTA's shared memory
+// or is not a multiple of `bytes`.
+uint8_t* shared_pointer(uint32_t address, size_t bytes, const char* operation,
+                        SourceLocation where);
+
+// ldmatrix.x<count>[.trans], stmatrix.x<count>[.trans]: `registers` has `count` elements.
+void load_matrices(uint32_t* registers, int count, bool transpose, uint32_t address,
+                   SourceLocation where);
+void store_matrices(const uint32_t* registers, int count, bool transpose, uint32_t address,
+                    SourceLocation where);
+
+enum class Element : uint8_t { kFp16, kBf16 };
+
+// mma.sync.m16n8k<depth>, depth 8 or 16: d[4] += A fragment a[depth / 4] * B fragment b[depth / 8].
+void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int depth, Element element,
+                         SourceLocation where);
+
+// What a Tensor Core gives for c + sum of a[i] * b[i], i < count <= 16, bit for bit (see matrix.cpp).
+float tensor_core_dot(const uint16_t* a, const uint16_t* b, int count, Element element, float c);
+
+}  // namespace emu

@@ -1,0 +1,23 @@
+// ex2.approx: 2^x by the special-function unit (MUFU.EX2), 16 results a clock and SM on sm_80 and sm_90.
+// PTX ISA, "Floating Point Instructions: ex2": relative error at most 2^-22; .ftz: subnormal inputs and
+// results become zero. Without .ftz the compiler adds a comparison and two multiplications.
+#pragma once
+
+#include <cuda_runtime.h>
+#ifndef __CUDACC__
+#include "common/emulator/intrinsics.h"
+#endif
+
+namespace ptx {
+
+__device__ __forceinline__ float exp2_approx(float x) {
+#ifdef __CUDACC__
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return emu::exp2_approx(x);
+#endif
+}
+
+}  // namespace ptx

@@ -1,0 +1,82 @@
+// mma.sync: D = A B + D on the Tensor Cores, a warp together; 16-bit operands, fp32 sums.
+// PTX ISA, "Warp-level matrix multiply-accumulate instruction: mma" (m16n8k16 and m16n8k8: sm_80).
+//
+//   d: 4 floats       16 x 8      C/D fragment    (which lane holds which element:
+//   a: 4 (2) registers 16 x k     A fragment       common/layout/fragments.h)
+//   b: 2 (1) registers  k x 8     B fragment
+//
+// T: __half or __nv_bfloat16.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+#ifndef __CUDACC__
+#include "common/emulator/matrix.h"
+#endif
+
+namespace ptx {
+
+#ifdef __CUDACC__
+
+template <typename T>
+__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4],
+                                             const uint32_t (&b)[2]) {
+  if constexpr (std::is_same_v<T, __half>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ void mma_m16n8k8(float (&d)[4], const uint32_t (&a)[2],
+                                            const uint32_t (&b)[1]) {
+  if constexpr (std::is_same_v<T, __half>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, "
+        "%1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, "
+        "%1, %2, "
+        "%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+  }
+}
+
+#else  // the emulator: common/emulator/matrix.cpp
+
+template <typename T>
+inline void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                         emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::multiply_accumulate(
+      d, a, b, 16, std::is_same_v<T, __half> ? emu::Element::kFp16 : emu::Element::kBf16, where);
+}
+
+template <typename T>
+inline void mma_m16n8k8(float (&d)[4], const uint32_t (&a)[2], const uint32_t (&b)[1],
+                        emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::multiply_accumulate(
+      d, a, b, 8, std::is_same_v<T, __half> ? emu::Element::kFp16 : emu::Element::kBf16, where);
+}
+
+#endif
+
+}  // namespace ptx
