@@ -43,7 +43,7 @@ BLOCK = re.compile(r"^<!-- (excerpt|diff|output|table|profile|beside|solutions):
 VALUE = re.compile(r"(<!-- value: (.+?) -->)(.*?)(<!-- /value -->)")
 MARKER = re.compile(r"^\s*(?://|#) \[(/?)([a-z0-9][a-z0-9-]*)\]\s*$")
 LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".cpp": "cpp", ".py": "python", ".sh": "bash",
-             ".json": "json", ".cmake": "cmake", ".txt": "cmake", ".patch": "diff"}
+             ".json": "json", ".cmake": "cmake", ".txt": "cmake", ".patch": "diff", ".gdb": "gdb"}
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
 
@@ -186,7 +186,9 @@ COLUMNS = {
 def column(name):
     if name in COLUMNS:
         return COLUMNS[name]
-    heading = name.replace("_", " ").capitalize()
+    heading = {"exp2": "Exponentials", "shared_wavefronts_ideal": "Wavefronts without conflicts"}.get(
+        name, name.replace("_", " ").capitalize()
+    )
     return heading, f"counters.{name}", grouped, True
 
 
