@@ -156,7 +156,7 @@ const BadCommand kBadCommands[] = {
     {"--batch -1", "--batch"},
     {"--batch 4294967297", "--batch"},
     {"--heads 0", "--heads"},
-    {"--heads 65536", "batch * heads must be at most 65535, not 65536"},
+    {"--batch 1 --heads 65536", "batch * heads must be at most 65535, not 65536"},
     {"--batch 1073741824 --heads 1073741824",
      "batch * heads must be at most 65535, not 1152921504606846976"},
     {"--batch 1 --heads 60000 --seq-len 4194304", "at most 128 GiB are supported"},
