@@ -13,6 +13,11 @@ if(Python3_Interpreter_FOUND)
     string(REGEX REPLACE ".*/test_([a-z_]+)\\.py$" "\\1" name ${file})
     fa_add_script_test(${name} ${Python3_EXECUTABLE} -B ${file})
   endforeach()
+  # What the chapters show of programs is what the programs of this tree print.
+  get_filename_component(preset ${CMAKE_BINARY_DIR} NAME)
+  if(CMAKE_BINARY_DIR STREQUAL "${CMAKE_SOURCE_DIR}/build/${preset}")
+    fa_add_script_test(outputs ${Python3_EXECUTABLE} -B ${CMAKE_SOURCE_DIR}/scripts/outputs.py --check --only ${preset})
+  endif()
 endif()
 
 find_program(FA_BASH bash)

@@ -47,6 +47,9 @@ class Charts(ScriptTest):
         names = {path.name for path in (self.folder / "charts").glob("*.svg")}
         self.assertLessEqual({"a-ladder.svg", "b-ladder.svg"}, names)
 
+    def test_charts_of_the_documentation_are_up_to_date(self):
+        self.draw("--docs", "--check")
+
     def test_bad_files(self):
         for name, content, words in (("none.json", None, "no such file"), ("cut.json", '{"schema', "cut off"),
                                      ("v9.json", '{"schema_version": 9}', "schema version 9")):

@@ -1,8 +1,9 @@
 """What keeps the Markdown true: generated excerpts, diffs, tables and values; links and anchors."""
 
 import json
+import re
 
-from support import SCRIPTS, ScriptTest, cuda_results, emulator_results, main
+from support import ROOT, SCRIPTS, ScriptTest, cuda_results, emulator_results, main
 
 KERNEL = """#include "x.h"
 namespace fa::k01 {
@@ -106,6 +107,97 @@ class SyncDocs(ScriptTest):
     def test_this_checkout_is_in_sync(self):
         done = self.run_script(SCRIPTS / "sync_docs.py", "--check")
         self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Profiles(ScriptTest):
+    """Figures of the profiler, and solutions of exercises."""
+
+    def setUp(self):
+        super().setUp()
+        self.root = self.checkout()
+        results = self.root / "bench" / "results"
+        (results / "emulator.json").write_text(json.dumps(emulator_results()))
+        metrics = {"cycles": 1234567, "issue_active_percent": 8.04}
+        for name, load, store in (("global_requests", 18000, 432), ("global_sectors", 73000, 700),
+                                  ("shared_requests", 5, 5), ("shared_wavefronts", 900000, 56416)):
+            kind, unit = name.split("_")
+            unit = "instructions" if name == "shared_requests" else unit
+            metrics.update({f"{kind}_load_{unit}": load, f"{kind}_store_{unit}": store})
+        profile = {"profile_version": 1, "gpu": "NVIDIA H200", "dtype": "bf16", "batch": 1, "heads": 2, "seq_len": 256,
+                   "head_dim": 128, "launches": [{"kernel": "02_online_softmax", "function": "attention_kernel",
+                                                  "metrics": metrics}]}
+        (results / "profile.json").write_text(json.dumps(profile))
+        (results / "solutions").mkdir()
+        (results / "solutions" / "02_x.json").write_text(json.dumps(emulator_results()))
+        (results / "solutions" / "02_x-cuda.json").write_text(json.dumps(cuda_results()))
+
+    def synced(self, text):
+        (self.root / "doc.md").write_text(text)
+        done = self.run_script(self.root / "scripts" / "sync_docs.py")
+        return done, (self.root / "doc.md").read_text()
+
+    def test_profile(self):
+        spec = "bench/results/profile.json kernel=02_* metrics=cycles,issue_active_percent"
+        done, text = self.synced(f"<!-- profile: {spec} -->\n<!-- /profile -->\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| Cycles | 1,234,567 |", text)
+        self.assertIn("| Cycles in which a scheduler issues, % | 8.0 |", text)
+        value = "bench/results/profile.json kernel=02_* field=cycles times=1e-6 format=.2f"
+        self.assertIn("-->1.23<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
+
+    def test_beside(self):
+        files = "bench/results/profile.json bench/results/emulator.json"
+        done, text = self.synced(f"<!-- beside: {files} -->\n<!-- /beside -->\n")
+        self.assertEqual(done.returncode, 1)  # a counter that the file lacks
+        data = emulator_results()
+        data["records"][1]["counters"]["shared_requests"] = 11
+        (self.root / "bench" / "results" / "emulator.json").write_text(json.dumps(data))
+        done, text = self.synced(f"<!-- beside: {files} -->\n<!-- /beside -->\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| `02_online_softmax` | Global requests | 18,432 | 18,432 | equal |", text)
+        self.assertIn("| `02_online_softmax` | Global sectors | 73,728 | 73,700 | +0.0 % |", text)
+        self.assertIn("| `02_online_softmax` | Shared requests | 11 | 10 | +10.0 % |", text)
+
+    def test_solutions(self):
+        done, text = self.synced("<!-- solutions: 02_x columns=global_sectors -->\n<!-- /solutions -->\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| `02_x` | 8,912,896 | 2.50 |", text)
+
+    def test_what_cannot_be_made(self):
+        for spec, words in (("profile: bench/results/emulator.json", "not a profile"),
+                            ("profile: bench/results/profile.json metrics=beauty", "no metric beauty"),
+                            ("table: bench/results/profile.json", "a profile"),
+                            ("beside: bench/results/profile.json", "takes a profile and"),
+                            ("solutions: 02_none", "cannot be read"),
+                            ("output: none", "no file docs/outputs/none.txt")):
+            kind = spec.split(":")[0]
+            done, _ = self.synced(f"<!-- {spec} -->\n<!-- /{kind} -->\n")
+            self.assertEqual(done.returncode, 1, spec)
+            self.assertIn(words, done.stderr)
+
+
+class ThisCheckout(ScriptTest):
+    """What the chapters are made from is up to date."""
+
+    def test_pictures(self):
+        done = self.run_script(SCRIPTS / "pictures.py", "--check")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_solutions_fit_the_kernels(self):
+        for patch in sorted((ROOT / "docs" / "solutions").glob("*.patch")):
+            with self.subTest(patch.name):
+                text = patch.read_text(encoding="utf-8")
+                source = ROOT / re.search(r"^--- a/(\S+)", text, re.MULTILINE)[1]
+                self.assertEqual(source.name[:2], patch.name[:2])
+                # Without a tool: the lines that each hunk expects follow one another in the source.
+                lines = source.read_text(encoding="utf-8").splitlines()
+                for hunk in re.split(r"^@@.*$", text, flags=re.MULTILINE)[1:]:
+                    old = [line[1:] for line in hunk.splitlines()[1:] if line[:1] in (" ", "-")]
+                    at = [i for i in range(len(lines)) if lines[i : i + len(old)] == old]
+                    self.assertTrue(at, f"{patch.name} no longer fits {source.name}")
+                chapter = (ROOT / "docs" / f"{source.stem}.md").read_text(encoding="utf-8")
+                self.assertIn(f"<!-- excerpt: docs/solutions/{patch.name} -->", chapter)
+                self.assertTrue((ROOT / "bench" / "results" / "solutions" / f"{patch.stem}.json").exists())
 
 
 class Links(ScriptTest):
