@@ -3,7 +3,7 @@
 // Idea         Three kernels, three passes: S = scale * Q K^T, P = softmax(S), O = P V. Every thread
 //              computes one element of the result (in the second pass: one row) on its own.
 // Bottleneck   None removed, this is the start. S has N x N elements a head and goes through global
-//              memory five times: written once, read and rewritten by the softmax, read again.
+//              memory seven times: written, read three times and written twice by the softmax, read again.
 // Next         02 keeps S on the chip.
 // Run          cmake --build --preset emulator --target 01_naive && build/emulator/bin/01_naive
 #include "common/harness/launch.h"

@@ -3,7 +3,7 @@
 // Idea         A CTA owns a tile of query rows and walks over the keys in tiles. The softmax is computed
 //              on the way: keep the largest score so far and the sum of e^(score - largest), and when a
 //              tile raises the largest, scale what was accumulated by e^(old - new).
-// Bottleneck   Removed: the five passes over N x N scores in global memory.
+// Bottleneck   Removed: the seven trips of N x N scores through global memory.
 // Changed      One kernel instead of three; K and V tiles in shared memory, shared by all rows of the CTA.
 // Run          cmake --build --preset emulator --target 02_online_softmax &&
 //              build/emulator/bin/02_online_softmax

@@ -82,6 +82,13 @@ struct Warp {
   uint32_t live = 0;               // lanes that have not exited
   uint32_t runnable = 0;           // lanes that can run now
   void* operands[kWarpSize] = {};  // of the collective that is about to execute
+
+  // Short cut for the usual case, that all lanes which wait in collectives wait in one: those lanes, what
+  // they execute and for whom. Only valid while `gathered` equals `waiting`.
+  uint32_t waiting = 0;   // lanes in the state kAtCollective
+  uint32_t gathered = 0;  // of these, the ones in gather_operation with gather_mask
+  const char* gather_operation = nullptr;
+  uint32_t gather_mask = 0;
 };
 
 struct NamedBarrier {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -177,30 +178,55 @@ float cut_to_float(int64_t sum, int unit) {
                               (uint32_t(exponent + 127) << 23 | (uint32_t(mantissa) & 0x7fffffu)));
 }
 
-// The sum for finite operands, already taken apart.
-float aligned_sum(const Parts* a, const Parts* b, int count, int digits, float accumulator) {
-  const Parts c = take_apart<23, 8>(std::bit_cast<uint32_t>(accumulator));
-  int32_t exponents[16];
-  int32_t largest = c.exponent;
-  for (int i = 0; i < count; i++) {
-    exponents[i] = a[i].exponent + b[i].exponent;
-    largest = std::max(largest, exponents[i]);
+// Eight columns are added side by side, in one vector register of the CPU.
+constexpr int kColumns = 8;
+typedef int32_t Eight __attribute__((vector_size(32)));
+
+// By reference: how such vectors are passed by value depends on the CPU.
+void set_all(Eight& x, int32_t value) { x = Eight{} + value; }
+void raise_to(Eight& x, const Eight& y) { x = x > y ? x : y; }
+
+// Cuts signed mantissas of `bits` bits after the leading one to whole multiples of 2^(largest - kKeptBits).
+void align(Eight& mantissa, const Eight& exponent, int bits, const Eight& largest) {
+  const Eight negative = mantissa >> 31;  // -1 or 0
+  const Eight magnitude = ((mantissa ^ negative) - negative) << (kKeptBits - bits);
+  Eight distance = largest - exponent;
+  distance = distance < 31 ? distance : 31;
+  const Eight kept = magnitude >> distance;
+  mantissa = (kept ^ negative) - negative;
+}
+
+// c[column] += sum over k of a[k] * b[k][column], for finite numbers whose mantissas have `digits` bits
+// after the leading one.
+void add_products(const Parts* a, const Eight* b_mantissa, const Eight* b_exponent, int depth,
+                  int digits, float* const (&c)[kColumns]) {
+  Eight c_mantissa, c_exponent;
+  for (int column = 0; column < kColumns; column++) {
+    const Parts parts = take_apart<23, 8>(std::bit_cast<uint32_t>(*c[column]));
+    c_mantissa[column] = parts.mantissa;
+    c_exponent[column] = parts.exponent;
   }
-  if (largest <= kZeroExponent / 2) return accumulator + 0.0f;  // zeros only
-  // A product has 2 * digits bits after the leading one; its unit becomes 2^(largest - kKeptBits).
-  const int up = kKeptBits - 2 * digits;
-  int64_t sum = 0;
-  for (int i = 0; i < count; i++) {
-    const int32_t product = a[i].mantissa * b[i].mantissa;
-    const uint32_t magnitude = uint32_t(product < 0 ? -product : product) << up;
-    const int32_t term = int32_t(magnitude >> std::min(largest - exponents[i], 31));
-    sum += product < 0 ? -term : term;
+  Eight largest = c_exponent;
+  for (int k = 0; k < depth; k++) raise_to(largest, b_exponent[k] + a[k].exponent);
+
+  // A term has up to 28 bits: sums of upper and lower halves do not overflow.
+  align(c_mantissa, c_exponent, 23, largest);
+  Eight upper = c_mantissa >> 16, lower = c_mantissa & 0xffff;
+  for (int k = 0; k < depth; k++) {
+    Eight term = b_mantissa[k] * a[k].mantissa;
+    align(term, b_exponent[k] + a[k].exponent, 2 * digits, largest);
+    upper += term >> 16;
+    lower += term & 0xffff;
   }
-  const uint32_t magnitude = uint32_t(c.mantissa < 0 ? -c.mantissa : c.mantissa)
-                             << (kKeptBits - 23);
-  const int32_t term = int32_t(magnitude >> std::min(largest - c.exponent, 31));
-  sum += c.mantissa < 0 ? -term : term;
-  return cut_to_float(sum, largest - kKeptBits);
+  for (int column = 0; column < kColumns; column++) {
+    const bool zeros_only = largest[column] <= kZeroExponent / 2;
+    const int64_t sum = int64_t(upper[column]) * 65536 + lower[column];
+    *c[column] = zeros_only ? *c[column] + 0.0f : cut_to_float(sum, largest[column] - kKeptBits);
+  }
+}
+
+bool is_finite(float value) {
+  return (std::bit_cast<uint32_t>(value) & 0x7f800000u) != 0x7f800000u;
 }
 
 // The sum if an operand is infinite or not a number: float arithmetic decides which of the two it is.
@@ -220,70 +246,97 @@ float special_sum(const uint16_t* a, const uint16_t* b, int count, Element eleme
   return not_a_number ? std::bit_cast<float>(0x7fffffffu) : sum;
 }
 
-bool is_finite(float value) {
-  return (std::bit_cast<uint32_t>(value) & 0x7f800000u) != 0x7f800000u;
+// One element of a row or column that is not all finite numbers.
+float add_one(const uint16_t* a, const uint16_t* b, int depth, Element element, float accumulator) {
+  bool finite = is_finite(accumulator);
+  Parts a_parts[16];
+  Eight b_mantissa[16], b_exponent[16];
+  for (int k = 0; k < depth; k++) {
+    finite = finite && is_finite(a[k], element) && is_finite(b[k], element);
+    a_parts[k] = take_apart(a[k], element);
+    set_all(b_mantissa[k], take_apart(b[k], element).mantissa);
+    set_all(b_exponent[k], take_apart(b[k], element).exponent);
+  }
+  if (!finite) return special_sum(a, b, depth, element, accumulator);
+  float sums[kColumns];
+  float* pointers[kColumns];
+  for (int column = 0; column < kColumns; column++) {
+    sums[column] = accumulator;
+    pointers[column] = &sums[column];
+  }
+  add_products(a_parts, b_mantissa, b_exponent, depth, element == Element::kFp16 ? 10 : 7,
+               pointers);
+  return sums[0];
+}
+
+struct ProductOperands {
+  float* d;
+  const uint32_t* a;
+  const uint32_t* b;
+};
+
+void multiply_warp(ProductOperands** lanes, int depth, Element element) {
+  // Gather the fragments: A by rows, B by columns.
+  uint16_t a[16][16], b[kColumns][16];
+  float* c[16][kColumns];
+  for (int lane = 0; lane < kWarpSize; lane++) {
+    for (int half = 0; half < 2; half++) {
+      for (int i = 0; i < depth / 4; i++) {
+        const auto at = layout::mma_a(lane, i, half);
+        a[at.row][at.column] = uint16_t(lanes[lane]->a[i] >> 16 * half);
+      }
+      for (int i = 0; i < depth / 8; i++) {
+        const auto at = layout::mma_b(lane, i, half);
+        b[at.column][at.row] = uint16_t(lanes[lane]->b[i] >> 16 * half);
+      }
+    }
+    for (int i = 0; i < 4; i++) {
+      const auto at = layout::mma_c(lane, i);
+      c[at.row][at.column] = &lanes[lane]->d[i];
+    }
+  }
+
+  Eight b_mantissa[16], b_exponent[16];
+  bool b_finite = true;
+  for (int k = 0; k < depth; k++) {
+    for (int column = 0; column < kColumns; column++) {
+      const Parts parts = take_apart(b[column][k], element);
+      b_mantissa[k][column] = parts.mantissa;
+      b_exponent[k][column] = parts.exponent;
+      b_finite = b_finite && is_finite(b[column][k], element);
+    }
+  }
+  for (int row = 0; row < 16; row++) {
+    Parts a_parts[16];
+    bool finite = b_finite;
+    for (int k = 0; k < depth; k++) {
+      a_parts[k] = take_apart(a[row][k], element);
+      finite = finite && is_finite(a[row][k], element);
+    }
+    for (int column = 0; column < kColumns; column++) finite = finite && is_finite(*c[row][column]);
+    if (finite) {
+      add_products(a_parts, b_mantissa, b_exponent, depth, element == Element::kFp16 ? 10 : 7,
+                   c[row]);
+      continue;
+    }
+    for (int column = 0; column < kColumns; column++) {
+      *c[row][column] = add_one(a[row], b[column], depth, element, *c[row][column]);
+    }
+  }
 }
 
 }  // namespace
 
-float tensor_core_dot(const uint16_t* a, const uint16_t* b, int count, Element element, float c) {
-  Parts a_parts[16], b_parts[16];
-  bool finite = is_finite(c);
-  for (int i = 0; i < count; i++) {
-    finite = finite && is_finite(a[i], element) && is_finite(b[i], element);
-    a_parts[i] = take_apart(a[i], element);
-    b_parts[i] = take_apart(b[i], element);
-  }
-  if (!finite) return special_sum(a, b, count, element, c);
-  return aligned_sum(a_parts, b_parts, count, element == Element::kFp16 ? 10 : 7, c);
-}
-
 void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int depth, Element element,
                          SourceLocation where) {
-  struct Operands {
-    float* d;
-    const uint32_t* a;
-    const uint32_t* b;
-  } mine{d, a, b};
-  warp_collective(
-      kFullMask, depth == 16 ? "mma.m16n8k16" : "mma.m16n8k8", mine, where, [&](Operands** lanes) {
-        Counters& counters = current_lane->cta->counters;
-        counters.matrix_products++;
-        counters.matrix_flops += 2ull * 16 * 8 * uint64_t(depth);
-
-        // Gather the fragments: A by rows, B by columns.
-        uint16_t a_bits[16][16], b_bits[8][16];
-        Parts a_parts[16][16], b_parts[8][16];
-        bool finite = true;
-        for (int lane = 0; lane < kWarpSize; lane++) {
-          for (int half = 0; half < 2; half++) {
-            for (int i = 0; i < depth / 4; i++) {
-              const auto at = layout::mma_a(lane, i, half);
-              const uint16_t bits = uint16_t(lanes[lane]->a[i] >> 16 * half);
-              finite = finite && is_finite(bits, element);
-              a_bits[at.row][at.column] = bits;
-              a_parts[at.row][at.column] = take_apart(bits, element);
-            }
-            for (int i = 0; i < depth / 8; i++) {
-              const auto at = layout::mma_b(lane, i, half);
-              const uint16_t bits = uint16_t(lanes[lane]->b[i] >> 16 * half);
-              finite = finite && is_finite(bits, element);
-              b_bits[at.column][at.row] = bits;
-              b_parts[at.column][at.row] = take_apart(bits, element);
-            }
-          }
-        }
-        const int digits = element == Element::kFp16 ? 10 : 7;
-        for (int lane = 0; lane < kWarpSize; lane++) {
-          for (int i = 0; i < 4; i++) {
-            const auto at = layout::mma_c(lane, i);
-            float& sum = lanes[lane]->d[i];
-            sum = finite && is_finite(sum)
-                      ? aligned_sum(a_parts[at.row], b_parts[at.column], depth, digits, sum)
-                      : tensor_core_dot(a_bits[at.row], b_bits[at.column], depth, element, sum);
-          }
-        }
-      });
+  ProductOperands mine{d, a, b};
+  warp_collective(kFullMask, depth == 16 ? "mma.m16n8k16" : "mma.m16n8k8", mine, where,
+                  [&](ProductOperands** lanes) {
+                    Counters& counters = current_lane->cta->counters;
+                    counters.matrix_products++;
+                    counters.matrix_flops += 2ull * 16 * 8 * uint64_t(depth);
+                    multiply_warp(lanes, depth, element);
+                  });
 }
 
 }  // namespace emu

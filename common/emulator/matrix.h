@@ -28,7 +28,4 @@ enum class Element : uint8_t { kFp16, kBf16 };
 void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int depth, Element element,
                          SourceLocation where);
 
-// What a Tensor Core gives for c + sum of a[i] * b[i], i < count <= 16, bit for bit (see matrix.cpp).
-float tensor_core_dot(const uint16_t* a, const uint16_t* b, int count, Element element, float c);
-
 }  // namespace emu

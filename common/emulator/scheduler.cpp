@@ -303,6 +303,7 @@ void run_cta(Machine& self) {
   }
   for (Warp& warp : cta.warps) {
     const int count = std::min(kWarpSize, int(cta.lanes.size()) - warp.index * kWarpSize);
+    warp.waiting = warp.gathered = 0;
     warp.live = warp.runnable = kFullMask >> (kWarpSize - count);
   }
   switch_to_lane(cta.lanes[0], self.host);
@@ -354,7 +355,10 @@ void** begin_collective(uint32_t mask, const char* operation, void* operands,
     fail("%s at %s:%u: the mask 0x%08x does not name the calling lane", operation, where.file,
          where.line, mask);
   }
-  for (uint32_t rest = mask & warp.live; rest; rest &= rest - 1) {
+  const bool usual =
+      warp.waiting == warp.gathered &&
+      (warp.gathered == 0 || (warp.gather_operation == operation && warp.gather_mask == mask));
+  for (uint32_t rest = usual ? 0 : mask & warp.live; rest; rest &= rest - 1) {
     const Lane& other = warp.lanes[std::countr_zero(rest)];
     if (other.state != LaneState::kAtCollective || waits_in(other, operation, mask)) continue;
     // It may come later, after a collective without this lane. If that one waits for this lane, neither
@@ -373,7 +377,15 @@ void** begin_collective(uint32_t mask, const char* operation, void* operands,
   me.where = where;
   me.mask = mask;
   me.state = LaneState::kAtCollective;
-  if (!collective_complete(warp, operation, mask)) {
+  warp.waiting |= 1u << me.lane;
+  if (usual) {
+    warp.gathered |= 1u << me.lane;
+    warp.gather_operation = operation;
+    warp.gather_mask = mask;
+  }
+  const bool complete =
+      usual ? (mask & warp.live & ~warp.gathered) == 0 : collective_complete(warp, operation, mask);
+  if (!complete) {
     wait_until_runnable();
     if (!me.executes) return nullptr;
     me.executes = false;
@@ -388,6 +400,8 @@ void** begin_collective(uint32_t mask, const char* operation, void* operands,
 
 void finish_collective(uint32_t mask) {
   Warp& warp = *current_lane->warp;
+  warp.waiting &= ~mask;
+  warp.gathered &= ~mask;
   for (uint32_t rest = mask & warp.live; rest; rest &= rest - 1) {
     make_runnable(warp.lanes[std::countr_zero(rest)]);
   }
