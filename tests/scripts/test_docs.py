@@ -183,6 +183,12 @@ class ThisCheckout(ScriptTest):
         done = self.run_script(SCRIPTS / "pictures.py", "--check")
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_the_debugger_session_is_the_one_that_is_tested(self):
+        session = (ROOT / "tests" / "gdb" / "session.gdb").read_text(encoding="utf-8")
+        shown = (ROOT / "docs" / "outputs" / "gdb.txt").read_text(encoding="utf-8")
+        place = re.search(r"^break (\S+)", session, re.MULTILINE)[1]
+        self.assertIn(f"kernels/{place}\n", shown, "scripts/outputs.py brings it up to date (preset emulator-debug)")
+
     def test_solutions_fit_the_kernels(self):
         for patch in sorted((ROOT / "docs" / "solutions").glob("*.patch")):
             with self.subTest(patch.name):
