@@ -395,7 +395,7 @@ def length_chart(group, records, theme):
     same = {(r["batch"] * r["seq_len"]) for r in records}
     problem = f"{first['dtype']}, {first['heads']} heads, head_dim {first['head_dim']}, "
     problem += f"batch x tokens = {same.pop()}" if len(same) == 1 else f"batch {first['batch']}"
-    how = f"Solid: this ladder, {'lighter' if theme is DARK else 'darker'} is later."
+    how = f"{'Lighter' if theme is DARK else 'Darker'} is a later kernel."
     if any(kind(name) != "kernel" for name in names):
         how += " Dashed: other libraries and limits."
     spec = base(theme, f"Attention forward on {group.name()}", [problem, how])

@@ -193,8 +193,8 @@ def online(theme):
 def banks(theme):
     """Column 0 of sK in the banks of shared memory, without and with padding."""
     p = Picture(theme, 880, 292, "Kernel 02: banks that lanes 0 to 7 meet, without and with padding")
-    cell = 12
-    for x, pad in ((52, 0), (478, 2)):
+    cell = 11.6
+    for x, pad in ((56, 0), (490, 2)):
         stride = (128 + pad) // 2
         p.text(x, 30, f"kPad = {pad}: {stride} words of 4 bytes a row", 15, anchor="start", weight="bold")
         p.text(x, 50, "bank of element d = 0 of each row, 32 banks", 12, theme.muted, "start")
