@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Profiles every kernel of a program with Nsight Compute and writes the figures that the chapters discuss.
 
-    scripts/profile.py build/cuda/bin/attention -o bench/results/h200_profile.json
+Example:
+  scripts/profile.py build/cuda/bin/attention -o bench/results/h200_profile.json
 
 Needs a GPU and ncu. The clocks are left as they are: cycles and counts are comparable between machines,
 times are not. Each CUDA kernel is profiled once, on the shape given (default: batch 1, 16 heads,

@@ -12,8 +12,9 @@ if [[ ${1:-} == --quick ]]; then
   shift
 fi
 if [[ $# -ne 1 || $1 == -h || $1 == --help ]]; then
-  echo "usage: scripts/verdicts.sh [--quick] PROGRAM     (prints dtype, shape, inputs, seed, kernel, status)"
-  echo "example: scripts/verdicts.sh build/emulator/bin/attention > mine.txt"
+  echo "Usage: scripts/verdicts.sh [--quick] PROGRAM     (prints dtype, shape, inputs, seed, kernel, status)"
+  echo "Example:"
+  echo "  scripts/verdicts.sh build/emulator/bin/attention > mine.txt"
   [[ ${1:-} == -h || ${1:-} == --help ]] && exit 0
   exit 2
 fi
