@@ -6,20 +6,12 @@
 
 namespace fa::broken {
 
-struct Bug;
-inline std::vector<Bug>& bugs();
-
 struct Bug {
   std::string name, kernel, caught_by, missed_by;
-  Bug(const char* name_, const char* kernel_, const char* caught_by_, const char* missed_by_)
-      : name(name_), kernel(kernel_), caught_by(caught_by_), missed_by(missed_by_) {
-    bugs().push_back(*this);
-  }
+  Bug(const char* name_, const char* kernel_, const char* caught_by_, const char* missed_by_);
 };
 
-inline std::vector<Bug>& bugs() {
-  static std::vector<Bug> list;
-  return list;
-}
+// All of this program.
+std::vector<Bug>& bugs();
 
 }  // namespace fa::broken
