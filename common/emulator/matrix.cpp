@@ -275,27 +275,9 @@ struct ProductOperands {
   const uint32_t* b;
 };
 
-void multiply_warp(ProductOperands** lanes, int depth, Element element) {
-  // Gather the fragments: A by rows, B by columns.
-  uint16_t a[16][16], b[kColumns][16];
-  float* c[16][kColumns];
-  for (int lane = 0; lane < kWarpSize; lane++) {
-    for (int half = 0; half < 2; half++) {
-      for (int i = 0; i < depth / 4; i++) {
-        const auto at = layout::mma_a(lane, i, half);
-        a[at.row][at.column] = uint16_t(lanes[lane]->a[i] >> 16 * half);
-      }
-      for (int i = 0; i < depth / 8; i++) {
-        const auto at = layout::mma_b(lane, i, half);
-        b[at.column][at.row] = uint16_t(lanes[lane]->b[i] >> 16 * half);
-      }
-    }
-    for (int i = 0; i < 4; i++) {
-      const auto at = layout::mma_c(lane, i);
-      c[at.row][at.column] = &lanes[lane]->d[i];
-    }
-  }
-
+// *c[row][column] += sum over k of a[row][k] * b[column][k]: one m16n8k<depth> product.
+void multiply_tile(const uint16_t (&a)[16][16], const uint16_t (&b)[kColumns][16], int depth,
+                   Element element, float* const (&c)[16][kColumns]) {
   Eight b_mantissa[16], b_exponent[16];
   bool b_finite = true;
   for (int k = 0; k < depth; k++) {
@@ -325,6 +307,29 @@ void multiply_warp(ProductOperands** lanes, int depth, Element element) {
   }
 }
 
+void multiply_warp(ProductOperands** lanes, int depth, Element element) {
+  // Gather the fragments: A by rows, B by columns.
+  uint16_t a[16][16], b[kColumns][16];
+  float* c[16][kColumns];
+  for (int lane = 0; lane < kWarpSize; lane++) {
+    for (int half = 0; half < 2; half++) {
+      for (int i = 0; i < depth / 4; i++) {
+        const auto at = layout::mma_a(lane, i, half);
+        a[at.row][at.column] = uint16_t(lanes[lane]->a[i] >> 16 * half);
+      }
+      for (int i = 0; i < depth / 8; i++) {
+        const auto at = layout::mma_b(lane, i, half);
+        b[at.column][at.row] = uint16_t(lanes[lane]->b[i] >> 16 * half);
+      }
+    }
+    for (int i = 0; i < 4; i++) {
+      const auto at = layout::mma_c(lane, i);
+      c[at.row][at.column] = &lanes[lane]->d[i];
+    }
+  }
+  multiply_tile(a, b, depth, element, c);
+}
+
 }  // namespace
 
 void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int depth, Element element,
@@ -337,6 +342,135 @@ void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int dep
                     counters.matrix_flops += 2ull * 16 * 8 * uint64_t(depth);
                     multiply_warp(lanes, depth, element);
                   });
+}
+
+// ---- wmma --------------------------------------------------------------------------------------------
+namespace {
+
+// Where element `i` of lane `lane` belongs: any bijection will do, this one no GPU has.
+constexpr layout::Position opaque(int lane, int i) {
+  return {(lane * 7 + i * 5) % 16, (lane / 16 + 2 * i) % 16};
+}
+static_assert(layout::is_bijective([](int lane, int i, int) { return opaque(lane, i); }, 8, 1, 16,
+                                   16));
+
+struct FragmentOperands {
+  uint8_t* elements;
+  uint8_t* memory;
+};
+
+uint8_t* element_at(uint8_t* memory, layout::Position at, size_t bytes, unsigned pitch,
+                    bool column_major) {
+  const size_t index = column_major ? size_t(at.column) * pitch + size_t(at.row)
+                                    : size_t(at.row) * pitch + size_t(at.column);
+  return memory + index * bytes;
+}
+
+void check_fragment(const void* memory, size_t bytes, unsigned pitch, const char* operation,
+                    SourceLocation where) {
+  const Cta& cta = *current_lane->cta;
+  const auto first = uintptr_t(memory), last = first + (15 * size_t(pitch) + 16) * bytes;
+  if (first < uintptr_t(cta.shared) || last > uintptr_t(cta.shared) + cta.shared_bytes) {
+    fail("%s at %s:%u: the 16 x 16 tile does not lie in the SharedStorage of %zu bytes", operation,
+         where.file, where.line, cta.shared_bytes);
+  }
+  if (first % 32 != 0 || pitch * bytes % 16 != 0) {
+    fail(
+        "%s at %s:%u: a tile starts at a multiple of 32 bytes and its rows are multiples of 16 "
+        "bytes apart",
+        operation, where.file, where.line);
+  }
+}
+
+// What nvcc makes of it from sm_80 on: 16-bit tiles by one ldmatrix.x4; fp32 tiles by four accesses of 8
+// bytes a lane, in the layout of mma's accumulator.
+void count_fragment(const uint8_t* memory, size_t bytes, unsigned pitch) {
+  Counters& counters = current_lane->cta->counters;
+  const auto start = uint32_t(uintptr_t(memory) - uintptr_t(current_lane->cta->shared));
+  for (int quarter = 0; quarter < 4; quarter++) {
+    std::array<uint32_t, kWarpSize> offsets{};
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      const auto at = layout::mma_c(lane, 0);
+      const int row = bytes == 2 ? lane % 8 : at.row, column = bytes == 2 ? 0 : at.column;
+      offsets[size_t(lane)] =
+          start +
+          uint32_t((size_t(row + 8 * (quarter % 2)) * pitch + size_t(column + 8 * (quarter / 2))) *
+                   bytes);
+    }
+    const Wavefronts wavefronts = bytes == 2 ? shared_wavefronts(offsets, 0xff, 16)
+                                             : shared_wavefronts(offsets, kFullMask, 8);
+    counters.shared_requests += bytes == 2 ? quarter == 0 : 1;
+    counters.shared_wavefronts += wavefronts.actual;
+    counters.shared_wavefronts_ideal += wavefronts.ideal;
+  }
+}
+
+}  // namespace
+
+void load_fragment(void* elements, size_t element_bytes, const void* memory, unsigned pitch,
+                   bool column_major, SourceLocation where) {
+  FragmentOperands mine{static_cast<uint8_t*>(elements),
+                        static_cast<uint8_t*>(const_cast<void*>(memory))};
+  warp_collective(kFullMask, "wmma::load_matrix_sync", mine, where, [&](FragmentOperands** lanes) {
+    check_fragment(memory, element_bytes, pitch, "wmma::load_matrix_sync", where);
+    if (is_checked()) count_fragment(mine.memory, element_bytes, pitch);
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      for (int i = 0; i < 8; i++) {
+        memcpy(lanes[lane]->elements + size_t(i) * element_bytes,
+               element_at(lanes[lane]->memory, opaque(lane, i), element_bytes, pitch, column_major),
+               element_bytes);
+      }
+    }
+  });
+}
+
+void store_fragment(void* memory, size_t element_bytes, const void* elements, unsigned pitch,
+                    bool column_major, SourceLocation where) {
+  FragmentOperands mine{static_cast<uint8_t*>(const_cast<void*>(elements)),
+                        static_cast<uint8_t*>(memory)};
+  warp_collective(kFullMask, "wmma::store_matrix_sync", mine, where, [&](FragmentOperands** lanes) {
+    check_fragment(memory, element_bytes, pitch, "wmma::store_matrix_sync", where);
+    if (is_checked()) count_fragment(mine.memory, element_bytes, pitch);
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      for (int i = 0; i < 8; i++) {
+        memcpy(element_at(lanes[lane]->memory, opaque(lane, i), element_bytes, pitch, column_major),
+               lanes[lane]->elements + size_t(i) * element_bytes, element_bytes);
+      }
+    }
+  });
+}
+
+void multiply_fragments(float* d, const void* a, const void* b, const float* c, Element element,
+                        SourceLocation where) {
+  struct Fragments {
+    float* d;
+    const uint16_t* a;
+    const uint16_t* b;
+    const float* c;
+  } mine{d, static_cast<const uint16_t*>(a), static_cast<const uint16_t*>(b), c};
+  warp_collective(kFullMask, "wmma::mma_sync", mine, where, [&](Fragments** lanes) {
+    Counters& counters = current_lane->cta->counters;
+    counters.matrix_products += 2;  // a 16 x 16 x 16 product is two m16n8k16
+    counters.matrix_flops += 2ull * 16 * 16 * 16;
+    uint16_t a_tile[16][16], b_tile[2][kColumns][16];
+    float sums[16][16];
+    float* pointers[2][16][kColumns];
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      for (int i = 0; i < 8; i++) {
+        const auto at = opaque(lane, i);
+        a_tile[at.row][at.column] = lanes[lane]->a[i];
+        b_tile[at.column / 8][at.column % 8][at.row] = lanes[lane]->b[i];
+        sums[at.row][at.column] = lanes[lane]->c[i];
+        pointers[at.column / 8][at.row][at.column % 8] = &sums[at.row][at.column];
+      }
+    }
+    for (int half = 0; half < 2; half++)
+      multiply_tile(a_tile, b_tile[half], 16, element, pointers[half]);
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      for (int i = 0; i < 8; i++)
+        lanes[lane]->d[i] = sums[opaque(lane, i).row][opaque(lane, i).column];
+    }
+  });
 }
 
 }  // namespace emu

@@ -1,0 +1,255 @@
+// 05_mma_split_kv: Tensor Cores with a known layout; the warps split the keys (FlashAttention-1).
+//
+// Idea         mma.sync says which lane holds which element, so that a thread can compute with its part of S
+//              and O in registers. ldmatrix brings tiles from shared memory in exactly that layout.
+//              The warps split K and V: each computes the scores of 16 keys for all rows of the CTA, and a
+//              quarter of the columns of O.
+// Bottleneck   Removed: the trips of S and O through shared memory around every tile.
+// Changed      wmma -> ldmatrix + mma.sync; acc_s and acc_o are registers. Row maximum and sum are spread
+//              over the warps and cross through shared memory, and so does P.
+// Run          cmake --build --preset emulator --target 05_mma_split_kv && build/emulator/bin/05_mma_split_kv
+#include "common/harness/launch.h"
+#include "common/harness/registry.h"
+#include "common/ptx/convert.h"
+#include "common/ptx/ldmatrix.h"
+#include "common/ptx/mma.h"
+
+namespace fa::k05 {
+
+template <int kHeadDim>
+struct Config {
+  static constexpr int kBlockM = 64;  // query rows a CTA
+  static constexpr int kBlockN = 64;  // keys a tile
+  static constexpr int kWarps = 4;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kKeys = kBlockN / kWarps;      // keys a warp, in S: 16, one ldmatrix.x4
+  static constexpr int kColumns = kHeadDim / kWarps;  // columns a warp, in O
+  // Elements after each row of a tile in shared memory. 0: the eight rows that one matrix of ldmatrix reads
+  // lie in the same four banks, an 8-way conflict. 8 (16 bytes): none. 08 cures it without padding.
+  static constexpr int kPad = 0;
+};
+
+// Who computes what (four warps w0..w3), and what a lane holds of a 16 x 8 tile of S or O:
+//
+//            S: keys                    O: columns                 16 x 8 tile, lane l
+//         w0 | w1 | w2 | w3          w0 | w1 | w2 | w3             row l/4:    2 (l%4), 2 (l%4) + 1
+//   rows  all 64 rows each           all 64 rows each              row l/4+8:  the same columns
+//
+// The four lanes of a quad (l/4) share two rows of each tile.
+template <typename T, int kHeadDim>
+struct SharedStorage {
+  using C = Config<kHeadDim>;
+  alignas(128) T sQ[C::kBlockM][kHeadDim + C::kPad];
+  alignas(128) T sKV[C::kBlockN][kHeadDim + C::kPad];  // K, then V, then the next K ...
+  alignas(128) T sP[C::kBlockM][C::kBlockN + C::kPad];
+  float sMax[C::kWarps][C::kBlockM];  // of each row, over a warp's keys
+  float sSum[C::kWarps][C::kBlockM];
+};
+
+// Copies a tile of 64 rows from global memory, 16 bytes (8 elements) a thread and turn.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void load_tile(T (*tile)[kHeadDim + Config<kHeadDim>::kPad],
+                                          const T* g) {
+  using C = Config<kHeadDim>;
+  constexpr int kVectorsPerRow = kHeadDim / 8;
+#pragma unroll
+  for (int i = 0; i < C::kBlockN * kVectorsPerRow / C::kThreads; i++) {
+    const int vector = i * C::kThreads + threadIdx.x;
+    const int row = vector / kVectorsPerRow, column = vector % kVectorsPerRow * 8;
+    const uint4 packed = *reinterpret_cast<const uint4*>(g + size_t(row) * kHeadDim + column);
+    *reinterpret_cast<uint4*>(&tile[row][column]) = packed;
+  }
+}
+
+// The four lanes of a quad share their rows: two exchanges reach all of them.
+__device__ __forceinline__ float quad_max(float value) {
+  value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
+  return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float value) {
+  value += __shfl_xor_sync(0xffffffffu, value, 1);
+  return value + __shfl_xor_sync(0xffffffffu, value, 2);
+}
+
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
+    attention_kernel(const T* q, const T* k, const T* v, T* o, int seq_len, float scale) {
+  using C = Config<kHeadDim>;
+  constexpr int kRowTiles = C::kBlockM / 16;  // 16-row tiles of S and O
+  constexpr int kOutTiles = C::kColumns / 8;  // 8-column tiles of O, of a warp
+  auto& smem = shared_storage<SharedStorage<T, kHeadDim>>();
+
+  // ---- indices
+  const int m_block = blockIdx.x;
+  const size_t head = blockIdx.y;
+  const int warp_idx = threadIdx.x / 32;
+  const int lane_idx = threadIdx.x % 32;
+  const int quad = lane_idx / 4;      // row of a tile (and + 8)
+  const int pair = lane_idx % 4 * 2;  // column of a tile (and + 1)
+
+  // ---- pointers
+  const T* gQ = q + (head * seq_len + m_block * C::kBlockM) * kHeadDim;  // [kBlockM][kHeadDim]
+  const T* gK = k + head * seq_len * kHeadDim;                           // [seq_len][kHeadDim]
+  const T* gV = v + head * seq_len * kHeadDim;                           // [seq_len][kHeadDim]
+  T* gO = o + (head * seq_len + m_block * C::kBlockM) * kHeadDim;        // [kBlockM][kHeadDim]
+
+  // ---- prologue
+  load_tile<T, kHeadDim>(smem.sQ, gQ);
+  // Of rows 16 m + quad and + 8, alike in all warps.
+  float row_max[kRowTiles][2], row_sum[kRowTiles][2] = {};
+#pragma unroll
+  for (int i = 0; i < kRowTiles * 2; i++) row_max[i / 2][i % 2] = -INFINITY;
+  float acc_o[kRowTiles][kOutTiles][4] = {};
+
+  // ---- main loop
+  for (int n_block = 0; n_block < seq_len / C::kBlockN; n_block++) {
+    const size_t tile = size_t(n_block) * C::kBlockN * kHeadDim;
+    load_tile<T, kHeadDim>(smem.sKV, gK + tile);
+    // K (and, the first time, Q) is complete before anyone reads it.
+    __syncthreads();
+
+    // S = Q K^T for this warp's keys
+    // [scores]
+    float acc_s[kRowTiles][2][4] = {};
+#pragma unroll
+    for (int d = 0; d < kHeadDim; d += 16) {
+      uint32_t rK[4];  // 16 keys: two B fragments
+      ptx::ldmatrix_x4(
+          rK, ptx::shared_address(&smem.sKV[warp_idx * C::kKeys + lane_idx % 8 + lane_idx / 16 * 8]
+                                           [d + lane_idx / 8 % 2 * 8]));
+#pragma unroll
+      for (int m = 0; m < kRowTiles; m++) {
+        uint32_t rQ[4];
+        ptx::ldmatrix_x4(
+            rQ, ptx::shared_address(&smem.sQ[m * 16 + lane_idx % 16][d + lane_idx / 16 * 8]));
+        ptx::mma_m16n8k16<T>(acc_s[m][0], rQ, {rK[0], rK[1]});
+        ptx::mma_m16n8k16<T>(acc_s[m][1], rQ, {rK[2], rK[3]});
+      }
+    }
+    // [/scores]
+
+    // [row-max]
+    // The maximum of each row over this warp's keys ...
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        float warp_max = -INFINITY;
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+          acc_s[m][n][2 * h] *= scale;
+          acc_s[m][n][2 * h + 1] *= scale;
+          warp_max = fmaxf(warp_max, fmaxf(acc_s[m][n][2 * h], acc_s[m][n][2 * h + 1]));
+        }
+        warp_max = quad_max(warp_max);
+        if (lane_idx % 4 == 0) smem.sMax[warp_idx][m * 16 + 8 * h + quad] = warp_max;
+      }
+    }
+    // ... is there before anyone reads those of all warps. Also: everyone has read K.
+    __syncthreads();
+    load_tile<T, kHeadDim>(smem.sKV, gV + tile);
+    // [/row-max]
+
+    // [softmax]
+    // P = e^(S - max), to shared memory: every warp needs all of it. O and the sums are rescaled.
+    float rescale[kRowTiles][2];
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int row = m * 16 + 8 * h + quad;
+        float new_max = row_max[m][h];
+#pragma unroll
+        for (int w = 0; w < C::kWarps; w++) new_max = fmaxf(new_max, smem.sMax[w][row]);
+        rescale[m][h] = expf(row_max[m][h] - new_max);  // 0 in the first tile: e^-inf
+        row_max[m][h] = new_max;
+        float warp_sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+          const float p0 = expf(acc_s[m][n][2 * h] - new_max),
+                      p1 = expf(acc_s[m][n][2 * h + 1] - new_max);
+          warp_sum += p0 + p1;
+          *reinterpret_cast<uint32_t*>(&smem.sP[row][warp_idx * C::kKeys + n * 8 + pair]) =
+              ptx::pack<T>(p0, p1);
+        }
+        warp_sum = quad_sum(warp_sum);
+        if (lane_idx % 4 == 0) smem.sSum[warp_idx][row] = warp_sum;
+#pragma unroll
+        for (int n = 0; n < kOutTiles; n++) {
+          acc_o[m][n][2 * h] *= rescale[m][h];
+          acc_o[m][n][2 * h + 1] *= rescale[m][h];
+        }
+      }
+    }
+    // [/softmax]
+    // V, P and the sums are complete before anyone reads them.
+    __syncthreads();
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        row_sum[m][h] *= rescale[m][h];
+#pragma unroll
+        for (int w = 0; w < C::kWarps; w++) row_sum[m][h] += smem.sSum[w][m * 16 + 8 * h + quad];
+      }
+    }
+
+    // [output]
+    // O += P V for this warp's columns
+#pragma unroll
+    for (int key = 0; key < C::kBlockN; key += 16) {
+      uint32_t rP[kRowTiles][4];
+#pragma unroll
+      for (int m = 0; m < kRowTiles; m++) {
+        ptx::ldmatrix_x4(
+            rP[m], ptx::shared_address(&smem.sP[m * 16 + lane_idx % 16][key + lane_idx / 16 * 8]));
+      }
+#pragma unroll
+      for (int n = 0; n < kOutTiles; n += 2) {
+        uint32_t rV[4];  // 16 columns: two B fragments
+        ptx::ldmatrix_x4_trans(
+            rV, ptx::shared_address(&smem.sKV[key + lane_idx % 16]
+                                             [warp_idx * C::kColumns + n * 8 + lane_idx / 16 * 8]));
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++) {
+          ptx::mma_m16n8k16<T>(acc_o[m][n], rP[m], {rV[0], rV[1]});
+          ptx::mma_m16n8k16<T>(acc_o[m][n + 1], rP[m], {rV[2], rV[3]});
+        }
+      }
+    }
+    // [/output]
+    // Everyone has read V and P before the next tile overwrites them.
+    __syncthreads();
+  }
+
+  // ---- epilogue
+#pragma unroll
+  for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const float inverse_sum = 1.0f / row_sum[m][h];
+      T* const row = gO + size_t(m * 16 + 8 * h + quad) * kHeadDim + warp_idx * C::kColumns;
+#pragma unroll
+      for (int n = 0; n < kOutTiles; n++) {
+        *reinterpret_cast<uint32_t*>(row + n * 8 + pair) =
+            ptx::pack<T>(acc_o[m][n][2 * h] * inverse_sum, acc_o[m][n][2 * h + 1] * inverse_sum);
+      }
+    }
+  }
+}
+
+// ---- host ----------------------------------------------------------------------------------------
+template <typename T, int kHeadDim>
+struct Launcher {
+  static void run(const Attention<T>& a) {
+    using C = Config<kHeadDim>;
+    launch<attention_kernel<T, kHeadDim>>({dim3(a.seq_len / C::kBlockM, a.batch * a.heads),
+                                           dim3(C::kThreads), sizeof(SharedStorage<T, kHeadDim>)},
+                                          a.q, a.k, a.v, a.o, a.seq_len, a.scale);
+  }
+};
+
+const Registration<Launcher> registration{"05_mma_split_kv", Needs{80}};
+
+}  // namespace fa::k05
