@@ -26,6 +26,7 @@ struct Arguments {
   Protocol protocol;
   int workspace_mib = 1024;
   int threads = 0;
+  std::string completion = "late";
   bool list = false;
 };
 
@@ -88,6 +89,13 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->capture_default_str();
   app.add_option("--threads", arguments.threads, "OS threads of the emulator [default: one a core]")
       ->check(CLI::Range(1, 1024));
+#ifndef FA_WITH_CUDA
+  app.add_option(
+         "--completion", arguments.completion,
+         "when the emulator's asynchronous copies happen: late, early or random (by --seed)")
+      ->check(CLI::IsMember({"late", "early", "random"}))
+      ->capture_default_str();
+#endif
   app.add_flag("--list", arguments.list, "print the kernels of this program and stop");
 }
 
@@ -134,7 +142,11 @@ int run_arguments(const Arguments& arguments, const std::vector<std::string>& co
   Protocol protocol = arguments.protocol;
   protocol.workspace_limit = size_t(arguments.workspace_mib) << 20;
 #ifndef FA_WITH_CUDA
-  emu::options().os_threads = arguments.threads;
+  emu::options() = {arguments.threads,
+                    arguments.completion == "early"    ? emu::Completion::kEarly
+                    : arguments.completion == "random" ? emu::Completion::kRandom
+                                                       : emu::Completion::kLate,
+                    protocol.seed};
 #endif
   const bool from_files = !arguments.q.empty() || !arguments.k.empty() || !arguments.v.empty();
   for (const std::string& path : {arguments.json, arguments.o}) {

@@ -61,3 +61,52 @@ broken(03_no_row_max 03_register_tiling large normal
   "fmaxf(row_max[i], half_warp_max(tile_max))" "0.0f")
 broken(03_last_tile_missing 03_register_tiling normal ""
   "n_block < seq_len / C::kBlockN" "n_block < seq_len / C::kBlockN - 1")
+
+# ---- 04 ------------------------------------------------------------------------------------------
+# Right numbers on the emulator, whose store_matrix_sync is over for the whole warp at once; on a GPU nothing
+# promises that: a race, for a race detector.
+broken(04_no_syncwarp_after_s 04_wmma nothing normal
+  "__syncwarp();" "")
+broken(04_no_barrier_before_v 04_wmma normal ""
+  "__syncthreads();" "" NTH 2 OF 4)
+broken(04_no_rescale 04_wmma increasing_max equal_keys
+  "rO = make_float4(rO.x * rescale, rO.y * rescale, rO.z * rescale, rO.w * rescale);" "(void)rO;")
+broken(04_keys_not_transposed 04_wmma normal ""
+  "ptx::FragmentBTransposed<T> rK" "ptx::FragmentB<T> rK")
+broken(04_wrong_pitch 04_wmma normal ""
+  "&smem.sP[first_row][n], C::kBlockN + C::kPad)" "&smem.sP[first_row][n], C::kBlockN)")
+
+# ---- 05 ------------------------------------------------------------------------------------------
+broken(05_wrong_fragment_row 05_mma_split_kv normal equal_keys
+  "C::kKeys + lane_idx % 8 + lane_idx / 16 * 8]" "C::kKeys + lane_idx % 16]")
+broken(05_max_of_one_warp 05_mma_split_kv large ""
+  "for (int w = 0; w < C::kWarps; w++) new_max" "for (int w = 0; w < 1; w++) new_max")
+broken(05_values_not_transposed 05_mma_split_kv normal ""
+  "ptx::ldmatrix_x4_trans(" "ptx::ldmatrix_x4(")
+broken(05_no_barrier_after_max 05_mma_split_kv normal ""
+  "__syncthreads();" "" NTH 2 OF 4)
+
+# ---- 06 ------------------------------------------------------------------------------------------
+broken(06_swapped_halves 06_mma_split_q normal equal_keys
+  "ptx::pack<T>(low[2], low[3])," "ptx::pack<T>(low[3], low[2]),")
+broken(06_sum_not_rescaled 06_mma_split_q increasing_max equal_keys
+  "row_sum[h] *= rescale;" ";")
+broken(06_no_barrier_before_v 06_mma_split_q normal ""
+  "__syncthreads();" "" NTH 2 OF 4)
+
+# ---- 07 ------------------------------------------------------------------------------------------
+broken(07_no_wait 07_cp_async normal ""
+  "ptx::cp_async_wait<C::kStages - 2>();" "")
+broken(07_wait_one_short 07_cp_async normal ""
+  "cp_async_wait<C::kStages - 2>" "cp_async_wait<C::kStages - 1>")
+broken(07_no_barrier 07_cp_async normal ""
+  "__syncthreads();" "")
+broken(07_wrong_stage 07_cp_async normal ""
+  "copy_tile<T, kHeadDim>(smem.sK[next % C::kStages]" "copy_tile<T, kHeadDim>(smem.sK[n_block % C::kStages]")
+
+# ---- 08 ------------------------------------------------------------------------------------------
+broken(08_swizzle_on_one_side 08_swizzle normal ""
+  "ptx::cp_async<16>(chunk_address<T, kHeadDim>(tile, row, column)" "ptx::cp_async<16>(ptx::shared_address(&tile[row][column])")
+# Right numbers, but eight rows meet in the same four banks: only wavefronts show it.
+broken(08_no_swizzle 08_swizzle nothing normal
+  "layout::swizzle(row, column / 8)" "(column / 8)")

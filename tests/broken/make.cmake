@@ -39,12 +39,13 @@ function(broken name kernel caught_by missed_by text replacement)
 
   # A namespace and a name of its own; what the test has to expect travels with it.
   string(REGEX REPLACE "namespace fa::k[0-9]+" "namespace fa::broken_${name}" source "${source}")
-  string(REPLACE "registration{\"${kernel}\"};"
-    "registration{\"${name}\"};\nconst broken::Bug bug{\"${name}\", \"${kernel}\", \"${caught_by}\", \"${missed_by}\"};"
-    changed "${source}")
+  string(REPLACE "registration{\"${kernel}\"" "registration{\"${name}\"" changed "${source}")
   if(changed STREQUAL source)
     message(FATAL_ERROR "kernels/${kernel}.cu does not register \"${kernel}\"")
   endif()
+  string(REPLACE "}  // namespace fa::broken_${name}"
+    "const broken::Bug bug{\"${name}\", \"${kernel}\", \"${caught_by}\", \"${missed_by}\"};\n\n}  // namespace fa::broken_${name}"
+    changed "${changed}")
   set(changed "// Made from kernels/${kernel}.cu by tests/broken/bugs.cmake.\n#include \"tests/broken/bug.h\"\n${changed}")
   if(EXISTS ${OUTPUT})
     file(READ ${OUTPUT} present)
