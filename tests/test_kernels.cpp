@@ -145,6 +145,21 @@ TEST_P(SameBits, WhateverTheRunAndTheNumberOfThreads) {
 }
 
 // A head's result depends on that head alone.
+#ifndef FA_WITH_CUDA
+// A kernel that waits for its copies gives the same, whenever they happen.
+TEST_P(SameBits, WheneverCopiesComplete) {
+  const Problem p = problem(1, 2, 384, 64, Dtype::kBf16);
+  const Record late = run_once(GetParam(), p, "normal", 3);
+  for (uint64_t seed = 0; seed <= 5; seed++) {
+    emu::options().completion = seed == 0 ? emu::Completion::kEarly : emu::Completion::kRandom;
+    emu::options().seed = seed;
+    const Record other = run_once(GetParam(), p, "normal", 3);
+    EXPECT_EQ(other.output, late.output) << "seed " << seed;
+  }
+  emu::options() = {};
+}
+#endif
+
 TEST_P(SameBits, WhateverTheOtherHeads) {
   const Problem one = problem(1, 1, 128, 64, Dtype::kBf16),
                 many = problem(2, 3, 128, 64, Dtype::kBf16);

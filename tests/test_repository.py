@@ -16,7 +16,7 @@ KERNELS = sorted((ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
 
 # Kernels that are written anew; the others change one idea of the kernel before.
 RESETS = {"02", "03", "04", "05", "11"}
-MOST_CHANGED_LINES = 120
+MOST_CHANGED_LINES = 130  # about 120; from split keys to split queries (06) nearly every loop changes
 INCLUDES = re.compile(r"common/(ptx|layout)/\w+\.h|common/harness/(launch|registry)\.h")
 
 
