@@ -4,6 +4,7 @@ same script gives the same bytes."""
 
 import argparse
 import math
+import re
 import sys
 from collections import namedtuple
 from html import escape
@@ -266,8 +267,143 @@ def register_tile(theme):
     return p
 
 
+# --- 06 ----------------------------------------------------------------------------------------------------------
+
+
+def formulas(header):
+    """The one-line constexpr functions of a header of common/layout: the pictures use the kernels' own formulas."""
+    text = (ROOT / "common" / "layout" / header).read_text(encoding="utf-8")
+    found = {}
+    for name, names, body in re.findall(r"^constexpr \w+ (\w+)\(([\w ,]+)\) \{\s*return ([^;]+);\s*\}$", text, re.M):
+        body = re.sub(r"^\{(.*)\}$", r"(\1)", body).replace("/", "//")
+        arguments = ", ".join(re.findall(r"\w+(?=,|$)", names))
+        found[name] = eval(f"lambda {arguments}: {body}")  # arithmetic of the checkout's own header
+    return found
+
+
+def c_is_a(theme):
+    """The C fragments of two tiles of S are the A fragment of the second product."""
+    layout = formulas("fragments.h")
+    p = Picture(theme, 880, 452, "Kernel 06: C of the first product is A of the second one")
+    lane, cell = 5, 17
+    colors = ((theme.blue_soft, theme.blue), (theme.orange_soft, theme.orange))
+    p.text(24, 30, f"What lane {lane} holds", 16, anchor="start", weight="bold")
+    p.text(24, 50, "each square is an element; the number says which lane has it", 12.5, theme.muted, "start")
+    c_left, a_left, top = 52, 540, 112
+
+    def grid(left, lane_of, mine):
+        for row in range(16):
+            for column in range(16):
+                x, y = left + column * cell + (0 if column < 8 else 6 if left == c_left else 0), top + row * cell
+                fill, stroke = mine.get((row, column), (theme.cell, None))
+                p.rect(x, y, cell - 1.5, cell - 1.5, fill, stroke)
+                p.text(x + cell / 2 - 0.8, y + 11.2, str(lane_of[row, column]), 8.5,
+                       theme.text if stroke else theme.muted)
+            p.text(left - 6, top + row * cell + 11.5, str(row), 9.5, theme.muted, "end")
+
+    owner, mine = {}, {}
+    for other in range(32):
+        for tile in range(2):
+            for i in range(4):
+                row, column = layout["mma_c"](other, i)
+                owner[row, column + 8 * tile] = other
+                if other == lane:
+                    mine[row, column + 8 * tile] = colors[tile]
+    p.text(c_left + 8 * cell + 3, 84, "S: two C fragments, 16 rows x 8 keys each, fp32", 13.5, weight="bold")
+    p.text(c_left + 4 * cell, 103, "acc_s[n]", 12, theme.blue, mono=True)
+    p.text(c_left + 12 * cell + 6, 103, "acc_s[n + 1]", 12, theme.orange, mono=True)
+    grid(c_left, owner, mine)
+
+    owner, mine = {}, {}
+    for other in range(32):
+        for i in range(4):
+            for half in range(2):
+                row, k = layout["mma_a"](other, i, half)
+                owner[row, k] = other
+                if other == lane:
+                    mine[row, k] = colors[i // 2]
+    p.text(a_left + 8 * cell, 84, "P: one A fragment, 16 rows x 16 keys, 16-bit", 13.5, weight="bold")
+    p.text(a_left + 8 * cell, 103, "rP[0..3]", 12, mono=True)
+    grid(a_left, owner, mine)
+    p.arrow(c_left + 16 * cell + 26, top + 8 * cell, a_left - 34, top + 8 * cell, theme.green, 2.6)
+    p.text(432, top + 8 * cell - 30, "e^x, and", 12, theme.muted)
+    p.text(432, top + 8 * cell - 14, "pack two", 12, theme.muted)
+    p.text(432, top + 8 * cell + 22, "no shuffle", 12, theme.green, weight="bold")
+    p.text(440, 412, "rP[0] = c0 c1 of acc_s[n]    rP[1] = c2 c3    rP[2] = c0 c1 of acc_s[n + 1]    rP[3] = c2 c3", 12.5,
+           mono=True)
+    same = all(layout["mma_a"](other, i, half) == tuple(
+        a + b for a, b in zip(layout["mma_c"](other, 2 * (i % 2) + half), (0, 8 * (i // 2))))
+        for other in range(32) for i in range(4) for half in range(2))
+    p.text(440, 438, "The two grids are equal, number by number: " + ("in all 32 lanes." if same else "NOT"), 12.5,
+           theme.muted)
+    return p
+
+
+# --- 07 ----------------------------------------------------------------------------------------------------------
+
+
+def ring(theme):
+    """What is copied, waited for and computed, tile by tile, with two stages."""
+    p = Picture(theme, 880, 362, "Kernel 07: a ring of two stages")
+    stages, tiles, left, wide, head = 2, 4, 150, 170, 66
+    p.text(24, 30, "kStages = 2: tile n + 1 arrives while tile n is computed on", 16, anchor="start", weight="bold")
+    p.text(24, 50, "four tiles; time runs to the right, lengths are not to scale", 12.5, theme.muted, "start")
+    for y, name in ((98, "compute"), (168, "stage 0"), (228, "stage 1")):
+        p.text(left - 74, y + 24, name, 13, anchor="end", weight="bold")
+        p.rect(left - 62, y, tiles * wide + head + 40, 40, theme.cell, None, 4)
+    stage_y = (168, 228)
+    # Columns: before the loop, then one a tile.
+    start = left - 58
+    edge = [start + head + n * wide for n in range(tiles + 1)]
+    for n in range(tiles):
+        begin = start + 4 if n == 0 else edge[n - 1] + 22
+        p.rect(begin, stage_y[n % stages] + 4, edge[n] - begin - 8, 32, theme.blue_soft, theme.blue, 4)
+        p.text((begin + edge[n] - 8) / 2, stage_y[n % stages] + 25, f"copy {n}" if n == 0 else f"copy tile {n}", 12)
+        p.rect(edge[n] + 22, 102, wide - 26, 32, theme.green_soft, theme.green, 4)
+        p.text(edge[n] + 22 + (wide - 26) / 2, 123, f"S, softmax, O of tile {n}", 12)
+        p.rect(edge[n] + 22, stage_y[n % stages] + 4, wide - 26, 32, theme.green_soft, theme.green, 4)
+        p.text(edge[n] + 22 + (wide - 26) / 2, stage_y[n % stages] + 25, f"read tile {n}", 12)
+        p.line(edge[n] + 4, 76, edge[n] + 4, 282, theme.orange, 2)
+        p.text(edge[n] + 4, 298, "wait", 11.5, theme.orange, weight="bold")
+        p.text(edge[n] + 4, 313, "barrier", 11.5, theme.orange, weight="bold")
+        p.text(edge[n] + 4, 70, f"n = {n}", 11.5, theme.muted)
+    p.text(440, 346, "Each wait: this thread's copies are there. The barrier: everyone's are, and nobody reads the stage that "
+           "is filled next.", 12.5, theme.muted)
+    return p
+
+
+# --- 08 ----------------------------------------------------------------------------------------------------------
+
+
+def swizzle(theme):
+    """Where the chunks of eight rows lie, and which of them one matrix of ldmatrix reads."""
+    place = formulas("swizzle.h")["swizzle"]
+    p = Picture(theme, 880, 356, "Kernel 08: chunks of 16 bytes in the banks, without and with swizzle")
+    wanted, cell = 2, 46
+    for x, title, where in ((56, "Row by row", lambda row, chunk: chunk), (490, "XOR with the row's number", place)):
+        p.text(x, 30, title, 15, anchor="start", weight="bold")
+        p.text(x, 50, f"eight lanes of ldmatrix read chunk {wanted} of rows 0 to 7", 12, theme.muted, "start")
+        for group in range(8):
+            p.text(x + group * cell + 21, 72, f"{4 * group}-{4 * group + 3}", 10, theme.muted)
+        for row in range(8):
+            for chunk in range(8):
+                at, hit = where(row, chunk), chunk == wanted
+                p.rect(x + at * cell, 80 + row * 25, cell - 3, 22, theme.orange if hit else theme.cell, None, 2)
+                p.text(x + at * cell + 21.5, 80 + row * 25 + 15.5, str(chunk), 11,
+                       theme.background if hit else theme.muted, weight="bold" if hit else None)
+            p.text(x - 8, 80 + row * 25 + 15.5, f"row {row}", 10.5, theme.muted, "end")
+        met = [where(row, wanted) for row in range(8)]
+        worst = max(met.count(group) for group in range(8))
+        p.text(x + 4 * cell, 304, f"{worst} wavefronts: all in the same four banks" if worst > 1
+               else "1 wavefront: every bank once", 13.5, theme.orange, weight="bold")
+    p.text(440, 338, "Top line: banks. A row has 128 bytes or a multiple of that, so that each row begins in bank 0 again.",
+           12, theme.muted)
+    return p
+
+
 DRAWN = {"01_passes": passes, "01_sectors": sectors, "02_online": online, "02_banks": banks,
-         "03_register_tile": register_tile}
+         "03_register_tile": register_tile,
+         "06_c_is_a": c_is_a, "07_ring": ring, "08_swizzle": swizzle}
 
 
 def stale_pictures():
