@@ -329,8 +329,9 @@ def c_is_a(theme):
     p.text(432, top + 8 * cell - 30, "e^x, and", 12, theme.muted)
     p.text(432, top + 8 * cell - 14, "pack two", 12, theme.muted)
     p.text(432, top + 8 * cell + 22, "no shuffle", 12, theme.green, weight="bold")
-    p.text(440, 412, "rP[0] = c0 c1 of acc_s[n]    rP[1] = c2 c3    rP[2] = c0 c1 of acc_s[n + 1]    rP[3] = c2 c3", 12.5,
-           mono=True)
+    for i, color in enumerate((theme.blue, theme.blue, theme.orange, theme.orange)):
+        what = f"rP[{i}] = acc_s[n{' + 1' if i > 1 else ''}]"
+        p.text(130 + 206 * i, 408, f"{what} {2 * (i % 2)}, {2 * (i % 2) + 1}", 11.5, color, mono=True)
     same = all(layout["mma_a"](other, i, half) == tuple(
         a + b for a, b in zip(layout["mma_c"](other, 2 * (i % 2) + half), (0, 8 * (i // 2))))
         for other in range(32) for i in range(4) for half in range(2))
