@@ -267,7 +267,51 @@ def register_tile(theme):
     return p
 
 
-# --- 06 ----------------------------------------------------------------------------------------------------------
+# --- 04 ----------------------------------------------------------------------------------------------------------
+
+
+def trips(theme):
+    """Where S, P and O are in the course of one tile of keys: fragments and shared memory in turns."""
+    p = Picture(theme, 880, 388, "Kernel 04: what crosses between fragments and shared memory for one tile of keys")
+    p.text(24, 30, "One warp, 16 rows, one tile of 64 keys", 16, anchor="start", weight="bold")
+    p.text(24, 50, "Everything that looks at single elements has to leave the fragments.", 12.5, theme.muted, "start")
+    for y, height, name in ((70, 74, "fragments"), (198, 56, "shared memory"), (306, 56, "registers")):
+        p.rect(112, y, 752, height, theme.cell, None, 6)
+        words = name.split()
+        for i, word in enumerate(words):
+            p.text(102, y + height / 2 + 5 + (i - (len(words) - 1) / 2) * 15, word, 12.5, theme.muted, "end")
+    p.box(208, 82, 104, 50, ["S = Q Kᵀ", "Tensor Core"], theme.green_soft, theme.green)
+    p.box(620, 82, 150, 50, ["O += P V", "Tensor Core"], theme.green_soft, theme.green)
+    boxes = ((126, "Q", theme.blue_soft, theme.blue), (186, "K", theme.blue_soft, theme.blue),
+             (268, "S", theme.orange_soft, theme.orange), (432, "P", theme.orange_soft, theme.orange),
+             (560, "V", theme.blue_soft, theme.blue), (690, "O", theme.orange_soft, theme.orange))
+    at = {}
+    for x, name, fill, stroke in boxes:
+        p.box(x, 206, 46, 40, [name], fill, stroke)
+        at[name] = x + 23
+    p.box(300, 314, 130, 40, ["softmax"], theme.green_soft, theme.green)
+    p.box(650, 314, 126, 40, ["O * rescale"], theme.green_soft, theme.green)
+    p.arrow(at["Q"], 206, 226, 134, theme.blue)
+    p.arrow(at["K"], 206, 246, 134, theme.blue)
+    p.arrow(at["S"], 132, at["S"], 204, theme.orange, 2.6)
+    p.arrow(at["S"], 246, 330, 312, theme.orange, 2.6)
+    p.arrow(400, 314, at["P"], 248, theme.orange, 2.6)
+    p.arrow(at["P"] + 8, 206, 634, 134, theme.orange, 2.6)
+    p.arrow(at["V"], 206, 664, 134, theme.blue)
+    p.arrow(at["O"] - 14, 206, at["O"] - 14, 134, theme.orange, 2.6)
+    p.arrow(at["O"] + 14, 132, at["O"] + 14, 204, theme.orange, 2.6)
+    p.arrow(at["O"] - 14, 246, at["O"] - 14, 312, theme.orange, 2.6)
+    p.arrow(at["O"] + 14, 314, at["O"] + 14, 248, theme.orange, 2.6)
+    p.text(at["S"] + 10, 172, "store S", 12, anchor="start")
+    p.text(at["P"] - 8, 172, "load P, 8 times", 12, anchor="middle")
+    p.text(at["O"] + 26, 172, "load O, store O", 12, anchor="start")
+    p.text(at["O"] + 26, 284, "load, store", 12, anchor="start")
+    p.text(290, 284, "load S", 12, anchor="end")
+    p.text(446, 290, "store P", 12, anchor="start")
+    return p
+
+
+# --- 05 ----------------------------------------------------------------------------------------------------------
 
 
 def formulas(header):
@@ -279,6 +323,164 @@ def formulas(header):
         arguments = ", ".join(re.findall(r"\w+(?=,|$)", names))
         found[name] = eval(f"lambda {arguments}: {body}")  # arithmetic of the checkout's own header
     return found
+
+
+def register_colors(theme):
+    return ((theme.blue_soft, theme.blue), (theme.orange_soft, theme.orange), (theme.green_soft, theme.green),
+            (theme.cell, theme.text))
+
+
+def fragments(theme):
+    """The A, B and C fragments of m16n8k16: which lane holds which element, and in which register."""
+    layout = formulas("fragments.h")
+    p = Picture(theme, 880, 452, "Kernel 05: the fragments of mma.sync.m16n8k16")
+    lane, cell, top = 5, 18, 128
+    colors = register_colors(theme)
+    p.text(24, 30, "mma.sync.m16n8k16: who holds which element", 16, anchor="start", weight="bold")
+    p.text(24, 50, f"each square is an element, the number its lane, the color its register; framed: lane {lane}", 12.5,
+           theme.muted, "start")
+
+    def grid(left, y, rows, columns, held, name, what, row_name, column_name):
+        owner = {}
+        for other in range(32):
+            for register, position in held(other):
+                assert position not in owner
+                owner[position] = other, register
+        assert len(owner) == rows * columns
+        for (row, column), (other, register) in owner.items():
+            fill, stroke = colors[register]
+            p.rect(left + column * cell, y + row * cell, cell - 1.5, cell - 1.5, fill)
+            p.text(left + column * cell + cell / 2 - 0.8, y + row * cell + 11.8, str(other), 9)
+        for (row, column), (other, register) in owner.items():
+            if other == lane:
+                p.rect(left + column * cell - 0.6, y + row * cell - 0.6, cell - 0.4, cell - 0.4, "none",
+                       theme.text, 0, 2)
+        p.text(left + columns * cell / 2, 82, name, 14, weight="bold")
+        p.text(left + columns * cell / 2, 100, what, 12, theme.muted)
+        p.text(left + columns * cell / 2, 120, column_name, 11.5, theme.muted, italic=True)
+        p.text(left - 8, y + rows * cell / 2 + 4, row_name, 11.5, theme.muted, "end", italic=True)
+
+    grid(60, top, 16, 16, lambda l: [(i, layout["mma_a"](l, i, h)) for i in range(4) for h in range(2)],
+         "A, 16 x 16", "a[0..3], two 16-bit elements each", "row", "k")
+    grid(416, top, 16, 8, lambda l: [(i, layout["mma_b"](l, i, h)) for i in range(2) for h in range(2)],
+         "B, 16 x 8", "b[0..1], two 16-bit elements each", "k", "column")
+    grid(664, top, 16, 8, lambda l: [(i, layout["mma_c"](l, i)) for i in range(4)],
+         "C and D, 16 x 8", "c[0..3], an fp32 each", "row", "column")
+    p.text(374, top + 150, "x", 22, theme.muted)
+    p.text(600, top + 150, "=", 22, theme.muted)
+    for i in range(4):
+        x = 300 + i * 76
+        p.rect(x, 428, 14, 14, colors[i][0], colors[i][1])
+        p.text(x + 20, 439.5, f"register {i}", 11.5, anchor="start")
+    return p
+
+
+def ldmatrix_tiles(theme):
+    """What ldmatrix.x4 brings for Q, K and V: who addresses which row, and where it goes."""
+    layout = formulas("fragments.h")
+    p = Picture(theme, 880, 446, "Kernel 05: ldmatrix.x4 for Q, K and V")
+    lane, cell, top = 5, 14, 126
+    colors = register_colors(theme)
+    p.text(24, 30, "ldmatrix.x4: four 8 x 8 matrices of 16-bit elements", 16, anchor="start", weight="bold")
+    p.text(24, 50, f"the number: the lane that gives the address of these 8 elements; the color: the register they "
+           f"go to; framed: what lane {lane} gets", 12.5, theme.muted, "start")
+    # As in the kernel: lane -> (row, column) of the 16 x 16 tile in shared memory.
+    panels = ((62, "Q: the A fragment", "row: lane % 16", "column: lane / 16 * 8", "query", "d",
+               lambda l: (l % 16, l // 16 * 8), False),
+              (346, "K: two B fragments", "row: lane % 8 + lane / 16 * 8", "column: lane / 8 % 2 * 8", "key", "d",
+               lambda l: (l % 8 + l // 16 * 8, l // 8 % 2 * 8), False),
+              (630, "V: two B fragments, .trans", "row: lane % 16", "column: lane / 16 * 8", "key", "column",
+               lambda l: (l % 16, l // 16 * 8), True))
+    for left, name, row_is, column_is, row_name, column_name, address, trans in panels:
+        mine, met = [], set()
+        for l in range(32):
+            row, column = address(l)
+            fill, stroke = colors[l // 8]
+            for c in range(8):
+                met.add((row, column + c))
+                p.rect(left + (column + c) * cell + (5 if column else 0), top + row * cell + (5 if row >= 8 else 0),
+                       cell - 1.3, cell - 1.3, fill)
+            x = left + column * cell + (5 if column else 0)
+            p.text(x + 6.5 * cell, top + row * cell + (5 if row >= 8 else 0) + 10, str(l), 9.5)
+        assert len(met) == 256
+        for m in range(4):
+            for h in range(2):
+                row, column = (layout["ldmatrix_trans"] if trans else layout["ldmatrix"])(lane, h)
+                first_row, first_column = address(8 * m)
+                mine.append((first_row + row, first_column + column, m, h))
+        for row, column, m, h in mine:
+            x, y = left + column * cell + (5 if column >= 8 else 0), top + row * cell + (5 if row >= 8 else 0)
+            p.rect(x - 0.6, y - 0.6, cell, cell, colors[m][0], theme.text, 0, 2)
+        p.text(left + 8 * cell + 2, 84, name, 14, weight="bold")
+        p.text(left + 8 * cell + 2, 118, column_name, 11.5, theme.muted, italic=True)
+        p.text(left - 8, top + 8 * cell + 4, row_name, 11.5, theme.muted, "end", italic=True)
+        p.text(left + 8 * cell + 2, top + 16 * cell + 26, row_is, 11.5, mono=True)
+        p.text(left + 8 * cell + 2, top + 16 * cell + 42, column_is, 11.5, mono=True)
+    for i in range(4):
+        x = 300 + i * 76
+        p.rect(x, 408, 14, 14, colors[i][0], colors[i][1])
+        p.text(x + 20, 419.5, f"register {i}", 11.5, anchor="start")
+    p.text(440, 440, "B of the first (second) eight keys or columns: registers 0 and 1 (2 and 3).", 12, theme.muted)
+    return p
+
+
+def split_keys(theme):
+    """Four warps: S divided by keys, O by columns, and what must cross between them."""
+    p = Picture(theme, 880, 350, "Kernel 05: the warps split the keys")
+    colors = ((theme.blue_soft, theme.blue), (theme.orange_soft, theme.orange), (theme.green_soft, theme.green),
+              (theme.cell, theme.text))
+    p.text(24, 30, "Four warps, one tile of 64 queries x 64 keys", 16, anchor="start", weight="bold")
+    p.text(24, 50, "no warp has a whole row of S: maximum, sum and P cross through shared memory", 12.5, theme.muted,
+           "start")
+
+    def strips(x, y, wide, height, name, what):
+        p.text(x + 2 * wide, y - 26, name, 14, weight="bold")
+        p.text(x + 2 * wide, y - 9, what, 12, theme.muted)
+        for w in range(4):
+            p.rect(x + w * wide, y, wide - 3, height, *colors[w], 3)
+            p.text(x + w * wide + wide / 2 - 1, y + height / 2 + 5, f"w{w}", 13)
+
+    strips(40, 118, 48, 160, "S", "16 keys a warp")
+    p.box(316, 104, 210, 54, ["sMax, sSum", "4 warps x 64 rows, fp32"], theme.cell, theme.line)
+    p.box(316, 206, 210, 72, ["sP", "64 x 64, all of it is read", "by all four warps"], theme.cell, theme.line)
+    p.arrow(236, 150, 312, 130, theme.line)
+    p.arrow(236, 230, 312, 240, theme.line)
+    p.arrow(530, 130, 604, 150, theme.line)
+    p.arrow(530, 240, 604, 230, theme.line)
+    strips(610, 118, 58, 160, "O", "head_dim / 4 columns a warp")
+    p.text(440, 308, "Every warp reads all of Q and of P: 4 x (16 + 8) KiB a tile, head_dim 128; and a quarter of K and of V.", 13,
+           theme.muted)
+    p.text(440, 332, "In 06 a warp has 16 rows instead: it reads all of K and V, a quarter of Q, and P never leaves its registers.",
+           13, theme.muted)
+    return p
+
+
+def matrix_banks(theme):
+    """The banks that one 8 x 8 matrix of ldmatrix meets, without and with padding."""
+    p = Picture(theme, 880, 292, "Kernel 05: banks of the eight rows of one ldmatrix matrix")
+    cell = 11.6
+    for x, pad in ((56, 0), (490, 8)):
+        stride = (128 + pad) * 2 // 4
+        p.text(x, 30, f"kPad = {pad}: {stride} words of 4 bytes a row", 15, anchor="start", weight="bold")
+        p.text(x, 50, "16 bytes of each of eight rows, 32 banks", 12, theme.muted, "start")
+        banks_of = [[(row * stride + word) % 32 for word in range(4)] for row in range(8)]
+        for row in range(8):
+            for bank in range(32):
+                hit = bank in banks_of[row]
+                p.rect(x + bank * cell, 78 + row * 18, cell - 1.5, 15, theme.orange if hit else theme.cell)
+            p.text(x - 6, 78 + row * 18 + 11.5, f"row {row}", 10.5, theme.muted, "end")
+        for bank in (0, 8, 16, 24, 31):
+            p.text(x + bank * cell + 5, 72, str(bank), 10, theme.muted)
+        met = [bank for row in banks_of for bank in row]
+        worst = max(met.count(bank) for bank in range(32))
+        what = "every bank once: 1 wavefront" if worst == 1 else f"{worst} words in each of four banks: {worst} wavefronts"
+        p.text(x, 244, what, 13, theme.orange, "start", "bold")
+    p.text(440, 276, "A row of 256 bytes is two full turns through the banks; 16 bytes more move the next row on by four banks.",
+           12, theme.muted)
+    return p
+
+
+# --- 06 ----------------------------------------------------------------------------------------------------------
 
 
 def c_is_a(theme):
@@ -404,6 +606,8 @@ def swizzle(theme):
 
 DRAWN = {"01_passes": passes, "01_sectors": sectors, "02_online": online, "02_banks": banks,
          "03_register_tile": register_tile,
+         "04_trips": trips, "05_fragments": fragments, "05_ldmatrix": ldmatrix_tiles, "05_split": split_keys,
+         "05_banks": matrix_banks,
          "06_c_is_a": c_is_a, "07_ring": ring, "08_swizzle": swizzle}
 
 
