@@ -337,7 +337,7 @@ def fragments(theme):
     lane, cell, top = 5, 18, 128
     colors = register_colors(theme)
     p.text(24, 30, "mma.sync.m16n8k16: who holds which element", 16, anchor="start", weight="bold")
-    p.text(24, 50, f"each square is an element, the number its lane, the color its register; framed: lane {lane}", 12.5,
+    p.text(24, 50, f"each square is an element, the number its lane, the colour its register; framed: lane {lane}", 12.5,
            theme.muted, "start")
 
     def grid(left, y, rows, columns, held, name, what, row_name, column_name):
@@ -382,7 +382,7 @@ def ldmatrix_tiles(theme):
     lane, cell, top = 5, 14, 126
     colors = register_colors(theme)
     p.text(24, 30, "ldmatrix.x4: four 8 x 8 matrices of 16-bit elements", 16, anchor="start", weight="bold")
-    p.text(24, 50, f"the number: the lane that gives the address of these 8 elements; the color: the register they "
+    p.text(24, 50, f"the number: the lane that gives the address of these 8 elements; the colour: the register they "
            f"go to; framed: what lane {lane} gets", 12.5, theme.muted, "start")
     # As in the kernel: lane -> (row, column) of the 16 x 16 tile in shared memory.
     panels = ((62, "Q: the A fragment", "row: lane % 16", "column: lane / 16 * 8", "query", "d",
