@@ -7,6 +7,7 @@
 #include "common/ptx/cp_async.h"
 #include "common/ptx/ldmatrix.h"
 #include "common/ptx/mma.h"
+#include "common/ptx/wmma.h"
 #include "tests/golden/probe.h"
 
 namespace fa::probe {
@@ -188,6 +189,62 @@ void probe_mma(const char* name, bool half) {
   }
 }
 
+// ---- wmma: the same sums, through shared memory ----------------------------------------------------------
+template <typename T>
+struct FragmentStorage {
+  alignas(128) T a[16][16];
+  alignas(128) T b[16][16];
+  alignas(128) float c[16][16];
+};
+
+template <typename T, bool kTransposed>
+__global__ void wmma_kernel(const T* a, const T* b, float* c) {
+  namespace wmma = nvcuda::wmma;
+  auto& smem = shared_storage<FragmentStorage<T>>();
+  for (int product = 0; product < kProducts / 8; product++) {
+    for (int i = threadIdx.x; i < 256; i += 32) {
+      smem.a[i / 16][i % 16] = a[product * 256 + i];
+      smem.b[i / 16][i % 16] = b[product * 256 + i];
+      smem.c[i / 16][i % 16] = c[product * 256 + i];
+    }
+    __syncwarp();
+    ptx::FragmentA<T> rA;
+    ptx::FragmentC rC;
+    wmma::load_matrix_sync(rA, &smem.a[0][0], 16);
+    wmma::load_matrix_sync(rC, &smem.c[0][0], 16, wmma::mem_row_major);
+    if constexpr (kTransposed) {
+      ptx::FragmentBTransposed<T> rB;
+      wmma::load_matrix_sync(rB, &smem.b[0][0], 16);
+      wmma::mma_sync(rC, rA, rB, rC);
+    } else {
+      ptx::FragmentB<T> rB;
+      wmma::load_matrix_sync(rB, &smem.b[0][0], 16);
+      wmma::mma_sync(rC, rA, rB, rC);
+    }
+    __syncwarp();
+    wmma::store_matrix_sync(&smem.c[0][0], rC, 16, wmma::mem_row_major);
+    __syncwarp();
+    for (int i = threadIdx.x; i < 256; i += 32) c[product * 256 + i] = smem.c[i / 16][i % 16];
+    __syncwarp();
+  }
+}
+
+template <typename T, bool kTransposed>
+void probe_wmma(const char* name, bool half) {
+  Random random{half ? 200u : 201u};
+  std::vector<uint16_t> a(size_t(kProducts) / 8 * 256), b(a.size());
+  std::vector<uint32_t> c(a.size());
+  for (uint16_t& x : a) x = operand(random, Kind::kWide, half);
+  for (uint16_t& x : b) x = operand(random, Kind::kNear, half);
+  for (uint32_t& x : c) x = accumulator(random, Kind::kNear);
+  const Buffer in_a = upload("a", a), in_b = upload("b", b), out = upload("c", c);
+  launch<wmma_kernel<T, kTransposed>>(
+      {dim3(1), dim3(32), sizeof(FragmentStorage<T>)}, static_cast<const T*>(in_a.data()),
+      static_cast<const T*>(in_b.data()), static_cast<float*>(out.data()));
+  synchronize();
+  print_hashes(std::string("wmma_") + name, download<uint32_t>(out), 1024);
+}
+
 // ---- cp.async: every size, with and without zero-fill ---------------------------------------------------
 struct CopyStorage {
   alignas(16) uint8_t bytes[32 * 16];
@@ -234,6 +291,10 @@ int main() {
   probe_mma<__nv_bfloat16, 16>("m16n8k16_bf16", false);
   probe_mma<__half, 8>("m16n8k8_fp16", true);
   probe_mma<__nv_bfloat16, 8>("m16n8k8_bf16", false);
+  probe_wmma<__half, false>("fp16", true);
+  probe_wmma<__nv_bfloat16, false>("bf16", false);
+  probe_wmma<__half, true>("fp16_transposed", true);
+  probe_wmma<__nv_bfloat16, true>("bf16_transposed", false);
   probe_copies<4>();
   probe_copies<8>();
   probe_copies<16>();
