@@ -4,7 +4,7 @@
 //              one warp: maximum, sum and P need nobody else.
 // Bottleneck   Removed: the exchange between warps. P stays in registers, because the layout of two tiles of
 //              S is the layout of one operand of the second product (common/layout/fragments.h proves it).
-// Changed      Loops over rows become loops over keys; sP, sMax and sSum are gone, one barrier less a tile.
+// Changed      Loops over rows become loops over keys; sP, sMax and sSum are gone.
 // Run          cmake --build --preset emulator --target 06_mma_split_q && build/emulator/bin/06_mma_split_q
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"

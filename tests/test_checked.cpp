@@ -143,5 +143,24 @@ TEST(CheckedCounters, GlobalBytesOfTheTiledKernels) {
   }
 }
 
+// The swizzle's promise: not one conflict. Without it, eight rows meet in the same four banks.
+TEST(CheckedCounters, SwizzledTilesAreFreeOfConflicts) {
+  for (const int head_dim : {64, 128}) {
+    const Problem p = problem(1, 1, 256, head_dim, Dtype::kFp16);
+    std::map<std::string, Counts> counts;
+    for (const std::string name : {"07", "08"}) {
+      const Record record = run_once(find_kernel(name), p, "normal", 1);
+      counts[name] = Counts(record.counters.begin(), record.counters.end());
+    }
+    EXPECT_EQ(counts["08"]["shared_wavefronts"], counts["08"]["shared_wavefronts_ideal"]);
+    EXPECT_EQ(counts["08"]["shared_wavefronts_ideal"], counts["07"]["shared_wavefronts_ideal"]);
+    // ldmatrix takes eight wavefronts a matrix instead of one; the copies, which write whole rows, do not
+    // conflict in either kernel: 4 wavefronts for each 32 of them.
+    const uint64_t copies = counts["08"]["async_copies"] / 32 * 4;
+    EXPECT_EQ(counts["07"]["shared_wavefronts"] - copies,
+              8 * (counts["08"]["shared_wavefronts"] - copies));
+  }
+}
+
 }  // namespace
 }  // namespace fa::test
