@@ -150,7 +150,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
   } else if (const std::string outside = describe_outside(address, 1); lane && !outside.empty()) {
     what = "accesses memory " + outside;
   }
-  if (what.empty()) {  // not ours: the default, or whatever was installed before
+  if (!lane || what.empty()) {  // not ours: the default, or whatever was installed before
     sigaction(signal, &previous_action, nullptr);
     return;
   }
