@@ -122,7 +122,7 @@ if [[ -f $bundle ]]; then
 fi
 
 say "== Cloning $(git -C "$ROOT" rev-parse --short HEAD)"
-git -c safe.directory='*' clone --quiet --no-hardlinks "$ROOT" "$tree/root/checkout"
+git -c safe.directory='*' clone --quiet --no-hardlinks "$ROOT" "$tree/checkout"
 
 # --- The two commands ------------------------------------------------------------------------------------------
 
@@ -143,15 +143,15 @@ for command in "${commands[@]}"; do
   say "== $ $command"
   start=$SECONDS
   unshare --mount --pid --fork --kill-child bash -c "$inside" inside "$tree" "${environment[@]}" \
-    bash -c "cd /root/checkout && $command" </dev/null || rc=$?
+    bash -c "cd /checkout && $command" </dev/null || rc=$?
   say "== exit code $rc after $((SECONDS - start)) s"
   ((rc == 0)) || exit "$rc"
 done
 
-results=("$tree"/root/checkout/results/*.json)
+results=("$tree"/checkout/results/*.json)
 [[ -f ${results[0]} ]] || die 1 "the run wrote no results"
 say "== Does the run's JSON validate?"
 unshare --mount --pid --fork bash -c "$inside" inside "$tree" "${environment[@]}" \
-  bash -c 'cd /root/checkout && scripts/validate_results.py results/*.json && ls results' </dev/null || rc=$?
+  bash -c 'cd /checkout && scripts/validate_results.py results/*.json && ls results' </dev/null || rc=$?
 say "== Both commands succeeded on a bare $suite; the log is $(pretty "$log")"
 exit "$rc"
