@@ -31,7 +31,7 @@ if tuple(map(int, release.groups())) < (12, 8):
 
 source = ROOT / f"kernels/{kernel}.cu"
 text = source.read_text()
-needs = re.search(r"Registration<Launcher> registration\{\"\w+\", \{(\d+)(, true)?\}", text)
+needs = re.search(r"Registration<Launcher> registration\{\"\w+\", (?:Needs)?\{(\d+)(, true)?\}", text)
 if needs:  # a kernel for Hopper alone is compiled for nothing else
     exactly, least = bool(needs[2]), int(needs[1])
     fits = [a for a in architectures if (int(a.rstrip("a")) == least if exactly else int(a.rstrip("a")) >= least)]
