@@ -7,6 +7,7 @@ the same input gives the same bytes."""
 import argparse
 import math
 import os
+import re
 import sys
 from collections import Counter, namedtuple
 from pathlib import Path
@@ -58,6 +59,15 @@ def passed(record):
 
 def kind(name):
     return {"peer": "peer", "ceiling": "ceiling"}.get(name.split("/")[0], "kernel")
+
+
+def display(record):
+    """What a chart calls a record: the kernel's name, of a peer with its library `FlashAttention-2 (PyTorch 2.11)`."""
+    if "library" not in record:
+        return record["kernel"]
+    library = record["library"]
+    version = re.match(r"[0-9]+\.[0-9]+", library["version"])[0]
+    return f"{library['implementation']} ({library['name']} {version})"
 
 
 def short(value):
@@ -178,11 +188,11 @@ def kernel_axis(names, width=None):
 
 
 def cuda_ladder(group, records, shape, theme):
-    names = [record["kernel"] for record in records]
+    names = [display(record) for record in records]
     top = max((record["tflops"] for record in records if passed(record)), default=1)
     rows = []
     for record in records:
-        row = {"kernel": record["kernel"], "kind": kind(record["kernel"]) if passed(record) else record["status"]}
+        row = {"kernel": display(record), "kind": kind(record["kernel"]) if passed(record) else record["status"]}
         if passed(record):
             work = record["tflops"] * record["time_ms"]["median"]
             row.update(
@@ -233,6 +243,13 @@ def cuda_ladder(group, records, shape, theme):
             text(skipped, theme.muted, fontStyle="italic"),
         ],
     })
+    peers = [row for row in rows if row["kind"] == "peer"]
+    if peers:  # their bars go on as a dashed line past all kernels, under the labels
+        spec["layer"].insert(1, {
+            "data": {"values": peers},
+            "mark": {"type": "rule", "strokeWidth": 1.2, "strokeDash": [5, 4], "color": theme.muted, "opacity": 0.8},
+            "encoding": {"x": x, "y": {"value": 0}, "y2": {"value": {"expr": "height"}}},
+        })
     return spec
 
 
@@ -343,10 +360,11 @@ def spread(wanted, gap):
 
 
 def length_chart(group, records, theme):
-    by_name = {}
+    by_name, shown = {}, {}  # kernel: its records, what the chart calls it
     for record in records:
         if passed(record):
             by_name.setdefault(record["kernel"], []).append(record)
+            shown[record["kernel"]] = display(record)
     names = sorted(by_name, key=order)
     steps = [name for name in names if kind(name) == "kernel"]
     colors = {name: mix(*theme.ramp, i / max(1, len(steps) - 1)) for i, name in enumerate(steps)}
@@ -357,7 +375,7 @@ def length_chart(group, records, theme):
         colors.setdefault(name, theme.muted)
 
     rows = [
-        {"kernel": r["kernel"], "kind": kind(r["kernel"]), "seq_len": r["seq_len"], "tflops": r["tflops"]}
+        {"kernel": shown[name], "kind": kind(name), "seq_len": r["seq_len"], "tflops": r["tflops"]}
         for name in names for r in sorted(by_name[name], key=lambda r: r["seq_len"])
     ]
     lengths = sorted({row["seq_len"] for row in rows})
@@ -371,8 +389,8 @@ def length_chart(group, records, theme):
     placed = [max(y - shift, i * 17) for i, y in enumerate(placed)]
     labels = [
         {
-            "kernel": name, "seq_len": last(by_name[name])["seq_len"], "tflops": last(by_name[name])["tflops"],
-            "at": y / height * top, "label": f"{name}  {short(last(by_name[name])['tflops'])}",
+            "kernel": shown[name], "seq_len": last(by_name[name])["seq_len"], "tflops": last(by_name[name])["tflops"],
+            "at": y / height * top, "label": f"{shown[name]}  {short(last(by_name[name])['tflops'])}",
         }
         for name, y in zip(ends, placed)
     ]
@@ -387,7 +405,7 @@ def length_chart(group, records, theme):
     }
     color = {
         "field": "kernel", "type": "nominal", "legend": None,
-        "scale": {"domain": names, "range": [colors[name] for name in names]},
+        "scale": {"domain": [shown[name] for name in names], "range": [colors[name] for name in names]},
     }
     width = 520
     end_x = {"value": width + 22}

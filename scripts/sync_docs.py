@@ -22,6 +22,7 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
 A value takes a dotted field (time_ms.median, counters.global_sectors, machine.gpu), and optionally over=KERNEL (its
 ratio to that kernel's), per=FIELD (divided by another field), percent_of=NUMBER, times=NUMBER, format=.1f; in a
 profile it also takes function=, and a field is a metric. A table takes columns=kernel,median,tflops,... to choose.
+Records of peers are taken only where kernel= names them (kernel=0*,peer/fa2); ratio.peer/fa2 is a column and a field.
 Comments inside fenced code are left alone."""
 
 import argparse
@@ -134,7 +135,10 @@ def matching(data, filters):
     for key in filters:
         if key not in ("kernel", "status", "function", *SHAPE):
             raise Refused(f"'{key}' is no field to select by")
+    asked = any("/" in pattern for pattern in filters.get("kernel", "").split(","))
     for record in data["records"]:
+        if "/" in record["kernel"] and not asked:  # peers and ceilings are not among the kernels
+            continue
         if all(
             any(fnmatch.fnmatchcase(str(record.get(key)), pattern) for pattern in value.split(","))
             for key, value in filters.items()
@@ -186,6 +190,8 @@ COLUMNS = {
 def column(name):
     if name in COLUMNS:
         return COLUMNS[name]
+    if name.startswith("ratio."):
+        return f"Ratio to `{name[6:]}`", name, short, True
     heading = {"exp2": "Exponentials", "shared_wavefronts_ideal": "Wavefronts without conflicts"}.get(
         name, name.replace("_", " ").capitalize()
     )

@@ -4,11 +4,14 @@
 import argparse
 import json
 import math
+import statistics
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from tools import SCHEMA, Refused, fail, need, read_json, read_results  # noqa: E402
+
+SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
 
 EXAMPLE = """example:
   scripts/validate_results.py bench/results/*.json
@@ -43,7 +46,7 @@ def explain(error, data):
         unknown = sorted(set(error.instance) - set(error.schema["properties"]))
         return f"{where} has the unknown key '{unknown[0]}'"
     if error.validator == "not":
-        return f"{where} has '{error.validator_value['required'][0]}', which does not go with its status or back end"
+        return f"{where} has '{error.validator_value['required'][0]}', which does not go with its status, back end or schema version"
     if error.parent is None and "propertyNames" in error.schema_path:
         return f"{where} has the key '{error.instance}', which is no counter of this build"
     if error.validator == "enum":
@@ -70,12 +73,30 @@ def check_schema(data, jsonschema):
         raise Refused(f"is invalid: {explain(errors[0], data)}{rest}")
 
 
+def check_rounds(data, record, where):
+    """Version 2: the record's time and ratios are what its rounds and those of the peers say."""
+    if "round_ms" not in record:
+        return
+    rounds = record["round_ms"]
+    if len(rounds) != data["protocol"]["rounds"]:
+        raise Refused(f"is invalid: {where}.round_ms has {len(rounds)} rounds, not protocol.rounds")
+    if not math.isclose(record["time_ms"]["median"], statistics.median(rounds), rel_tol=1e-6):
+        raise Refused(f"is invalid: {where}.time_ms.median is not the median of round_ms")
+    for peer, ratio in record.get("ratio", {}).items():
+        beside = [r for r in data["records"] if r["kernel"] == peer and all(r[f] == record[f] for f in SHAPE)]
+        if not beside or len(beside[0].get("round_ms", [])) != len(rounds):
+            raise Refused(f"is invalid: {where}.ratio names {peer}, which did not pass on the same problem")
+        expected = statistics.median(p / k for p, k in zip(beside[0]["round_ms"], rounds))
+        if not math.isclose(ratio, expected, rel_tol=1e-6):
+            raise Refused(f"is invalid: {where}.ratio of {peer} is {ratio:g}, the rounds say {expected:g}")
+
+
 def check_sense(data):
     """What no schema can say."""
     seen = set()
     for i, record in enumerate(data["records"]):
         where = f"records[{i}]"
-        key = tuple(record[field] for field in ("kernel", "dtype", "batch", "heads", "seq_len", "head_dim"))
+        key = tuple(record[field] for field in ("kernel", *SHAPE))
         if key in seen:
             raise Refused(f"is invalid: {where} repeats {record['kernel']} on the same problem")
         seen.add(key)
@@ -90,6 +111,7 @@ def check_sense(data):
                 expected = 4 * batch * heads * seq_len**2 * head_dim / (time["median"] * 1e-3) / 1e12
                 if not math.isclose(record["tflops"], expected, rel_tol=0.01):
                     raise Refused(f"is invalid: {where}.tflops is {record['tflops']:g}, the median says {expected:g}")
+        check_rounds(data, record, where)
         error = record.get("error")
         if error and record["status"] == "passed" and not error["rel"] <= error["tolerance"]:
             raise Refused(f"is invalid: {where} passed with an error over its tolerance")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCHEMA = ROOT / "bench" / "schema.json"
-SCHEMA_VERSION = 1
+SCHEMA_VERSIONS = (1, 2)
 
 
 # Top-level folders that hold nothing of the repository's own.
@@ -82,11 +82,12 @@ def read_json(path):
 
 
 def read_results(path):
-    """A results file of the version known here; its content is checked by validate_results.py, not by this."""
+    """A results file of a version known here; its content is checked by validate_results.py, not by this."""
     data = read_json(path)
     if not isinstance(data, dict) or "schema_version" not in data:
         raise Refused("is not a results file (no schema_version)")
-    if data["schema_version"] != SCHEMA_VERSION:
-        version = json.dumps(data["schema_version"])
-        raise Refused(f"has schema version {version}, but this checkout reads {SCHEMA_VERSION}")
+    version = data["schema_version"]
+    if isinstance(version, bool) or version not in SCHEMA_VERSIONS:
+        known = " and ".join(map(str, SCHEMA_VERSIONS))
+        raise Refused(f"has schema version {json.dumps(version)}, but this checkout reads {known}")
     return data

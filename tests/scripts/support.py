@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -70,6 +71,35 @@ def cuda_results():
         not_passed(cuda_record("11_wgmma"), "skipped", "needs compute capability 9.0"),
         cuda_record("peer/fa2", 300.0),
     ])
+
+
+def with_rounds(record, ms, peer_ms=None):
+    """The record as the median of rounds, for version 2; with the rounds of peer/fa2 a kernel has its ratio to it."""
+    flops = 4 * record["batch"] * record["heads"] * record["seq_len"] ** 2 * record["head_dim"]
+    median = statistics.median(ms)
+    time = {"median": median, "p10": median * 0.99, "p90": median * 1.01, "min": median * 0.98, "launches": 128}
+    record = {**record, "time_ms": time, "tflops": flops / median * 1e-9, "round_ms": ms}
+    if peer_ms:
+        record["ratio"] = {"peer/fa2": statistics.median(p / k for p, k in zip(peer_ms, ms))}
+    return record
+
+
+def peer_results():
+    """What scripts/peers.py writes: two kernels and a peer at two lengths, and a peer that is not there."""
+    records = []
+    for seq_len in (1024, 2048):
+        fa2 = [seq_len / 1e3, seq_len / 0.9e3, seq_len / 0.8e3]
+        for name, factor in (("08_swizzle", 1.2), ("10_instruction_tuning", 0.9)):
+            records.append(with_rounds(cuda_record(name, seq_len=seq_len), [ms * factor for ms in fa2], fa2))
+        library = {"name": "PyTorch", "version": "2.11.0+cu130", "implementation": "FlashAttention-2"}
+        of_kernels = ("registers", "shared_memory_bytes", "spill_bytes", "workspace_bytes")
+        peer = {k: v for k, v in cuda_record("peer/fa2", seq_len=seq_len).items() if k not in of_kernels}
+        records.append({**with_rounds(peer, fa2), "library": library})
+        records.append(not_passed({**peer, "kernel": "peer/cudnn"}, "skipped", "not here"))
+    data = results(CUDA, records)
+    data["schema_version"] = 2
+    data["protocol"]["rounds"] = 3
+    return data
 
 
 def emulator_results():

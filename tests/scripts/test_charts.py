@@ -2,7 +2,7 @@
 
 import unittest
 
-from support import SCRIPTS, ScriptTest, cuda_results, emulator_results, main, needs_venv, VENV_PYTHON
+from support import SCRIPTS, ScriptTest, cuda_results, emulator_results, main, needs_venv, peer_results, VENV_PYTHON
 
 CHART = SCRIPTS / "chart.py"
 
@@ -32,6 +32,23 @@ class Charts(ScriptTest):
         self.draw(source, "-o", again)
         for path in out.iterdir():
             self.assertEqual(path.read_bytes(), (again / path.name).read_bytes(), path.name)
+
+    def test_peers(self):
+        out = self.folder / "charts"
+        without = peer_results()
+        without["records"] = [r for r in without["records"] if r["kernel"] != "peer/fa2"]
+        for record in without["records"]:
+            record.pop("ratio", None)
+        self.draw(self.write("peers.json", peer_results()), "-o", out)
+        self.draw(self.write("alone.json", without), "-o", out)
+        for chart in ("ladder", "seq_len"):
+            with self.subTest(chart):
+                peers, alone = ((out / f"{stem}-{chart}.svg").read_text("utf-8") for stem in ("peers", "alone"))
+                self.assertIn("FlashAttention-2 (PyTorch 2.11)", peers)
+                self.assertIn('stroke-dasharray="5,4"', peers)
+                self.assertNotIn("peer/fa2", peers)
+                self.assertNotIn("FlashAttention-2", alone)
+                self.assertNotIn('stroke-dasharray="5,4"', alone)
 
     def test_emulator_results_beside_the_file(self):
         source = self.write("emulator.json", emulator_results())

@@ -3,7 +3,7 @@
 import json
 import re
 
-from support import ROOT, SCRIPTS, ScriptTest, cuda_results, emulator_results, main
+from support import ROOT, SCRIPTS, ScriptTest, cuda_results, emulator_results, main, peer_results
 
 KERNEL = """#include "x.h"
 namespace fa::k01 {
@@ -24,7 +24,7 @@ class SyncDocs(ScriptTest):
         self.root = self.checkout()
         (self.root / "kernels" / "01_naive.cu").write_text(KERNEL)
         (self.root / "kernels" / "02_next.cu").write_text(KERNEL.replace("k01", "k02").replace("sum += i", "sum -= i"))
-        for name, data in (("gpu", cuda_results()), ("emulator", emulator_results())):
+        for name, data in (("gpu", cuda_results()), ("emulator", emulator_results()), ("peers", peer_results())):
             (self.root / "bench" / "results" / f"{name}.json").write_text(json.dumps(data))
 
     def sync(self, text, *options):
@@ -62,6 +62,22 @@ class SyncDocs(ScriptTest):
         table = "<!-- table: bench/results/emulator.json columns=kernel,global_sectors -->\n<!-- /table -->\n"
         result = self.synced(table)
         self.assertIn("| `01_naive` | 8,912,896 |", result)
+
+    def test_peers_only_when_asked_for(self):
+        for options in ("seq_len=1024", "seq_len=1024 kernel=*"):
+            with self.subTest(options):
+                result = self.synced(f"<!-- table: bench/results/peers.json {options} -->\n<!-- /table -->\n")
+                self.assertIn("| `08_swizzle` |", result)
+                self.assertNotIn("peer/", result)
+        result = self.synced("<!-- table: bench/results/peers.json seq_len=1024 kernel=08*,peer/fa2 "
+                             "columns=kernel,tflops,ratio.peer/fa2 -->\n<!-- /table -->\n")
+        self.assertIn("| Kernel | TFLOP/s | Ratio to `peer/fa2` |\n", result)
+        self.assertRegex(result, r"\| `08_swizzle` \| \d+ \| 0\.833 \|")
+        self.assertRegex(result, r"\| `peer/fa2` \| \d+ \| – \|")
+        at = "bench/results/peers.json seq_len=2048 kernel=10*"
+        result = self.synced(f"<!-- value: {at} field=ratio.peer/fa2 format=.2f --><!-- /value -->\n"
+                             f"<!-- value: {at} field=tflops over=peer/fa2 format=.2f --><!-- /value -->\n")
+        self.assertEqual(result.count("-->1.11<!--"), 2)
 
     def test_values(self):
         result = self.synced(

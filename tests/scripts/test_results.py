@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, main, needs_venv,
-                     not_passed)
+                     not_passed, peer_results)
 
 VALIDATE = SCRIPTS / "validate_results.py"
 
@@ -30,10 +30,12 @@ def changed(data, path, value):
 @needs_venv("jsonschema")
 class Validator(ScriptTest):
     def test_accepts_good_files(self):
-        files = [self.write("cuda.json", cuda_results()), self.write("emulator.json", emulator_results())]
+        files = [self.write("cuda.json", cuda_results()), self.write("emulator.json", emulator_results()),
+                 self.write("peers.json", peer_results())]
         done = self.run_script(VALIDATE, *files)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("valid, 6 records", done.stdout)
+        self.assertIn("valid, 8 records", done.stdout)
 
     def test_refuses_what_is_no_results_file(self):
         text = json.dumps(cuda_results())
@@ -42,7 +44,8 @@ class Validator(ScriptTest):
             "empty": ("", "is empty"),
             "nan": (text.replace("2.5,", "NaN,", 1), "holds NaN"),
             "infinity": (text.replace("2.5,", "-Infinity,", 1), "Infinity"),
-            "version": (text.replace('"schema_version": 1', '"schema_version": 2'), "schema version 2"),
+            "version": (text.replace('"schema_version": 1', '"schema_version": 3'), "schema version 3, but this checkout reads 1 and 2"),
+            "boolean": (text.replace('"schema_version": 1', '"schema_version": true'), "schema version true"),
             "list": ("[]", "is not a results file"),
             "twice": ('{"schema_version": 1, "schema_version": 1}', "twice"),
             "binary": ("\x00\x01", "is not JSON"),
@@ -54,7 +57,7 @@ class Validator(ScriptTest):
         self.assert_one_sentence(self.run_script(VALIDATE, self.folder / "none.json"), "no such file", code=1)
 
     def test_refuses_with_the_place(self):
-        cuda, emulator = cuda_results(), emulator_results()
+        cuda, emulator, peers = cuda_results(), emulator_results(), peer_results()
         fast = changed(emulator, "machine.checked", False)
         cases = [
             (changed(cuda, "host", "box"), "unknown key 'host'"),
@@ -85,6 +88,21 @@ class Validator(ScriptTest):
             (changed(emulator, "records.0.counters", None), "lacks 'counters'"),
             (changed(emulator, "records.0.counters.exp2", 1.5), "exp2"),
             (fast, "global_"),
+            # Version 2: rounds, peers.
+            (changed(peers, "schema_version", 1), "has 'rounds'"),
+            (changed(cuda, "schema_version", 2), "protocol lacks 'rounds'"),
+            (changed(cuda, "records.0.ratio", {"peer/fa2": 1.0}), "records[0] has 'ratio'"),
+            (changed(peers, "records.0.round_ms", None), "records[0] lacks 'round_ms'"),
+            (changed(peers, "records.0.round_ms", [1.0, 2.0]), "records[0].round_ms has 2 rounds"),
+            (changed(peers, "records.0.round_ms", [1.0, 2.0, 3.0]), "not the median of round_ms"),
+            (changed(peers, "records.0.ratio", {"peer/fa2": 2.0}), "ratio of peer/fa2 is 2, the rounds say 0.83"),
+            (changed(peers, "records.0.ratio", {"peer/cudnn": 1.0}), "names peer/cudnn, which did not pass"),
+            (changed(peers, "records.0.ratio", {"08_swizzle": 1.0}), "08_swizzle"),
+            (changed(peers, "records.2.ratio", {"peer/fa2": 1.0}), "records[2] has 'ratio'"),
+            (changed(peers, "records.2.library", None), "records[2] lacks 'library'"),
+            (changed(peers, "records.2.library.version", "newest"), "newest"),
+            (changed(peers, "records.0.library", peers["records"][2]["library"]), "records[0] has 'library'"),
+            (changed(peers, "records.3.round_ms", [1.0, 1.0, 1.0]), "records[3] has 'round_ms'"),
         ]
         for data, expected in cases:
             with self.subTest(expected):
@@ -123,7 +141,7 @@ class Schema(unittest.TestCase):
         walk(schema, "")
         for name, definition in schema["$defs"].items():
             self.assertIn("description", definition, name)
-            if name not in ("cudaRecord", "emulatorRecord", "uncheckedRecord"):
+            if name not in ("cudaRecord", "emulatorRecord", "uncheckedRecord", "singleRunRecord", "roundsRecord"):
                 walk(definition, name)
 
     def test_units_are_in_the_names_or_descriptions(self):
