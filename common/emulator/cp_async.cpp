@@ -1,5 +1,6 @@
 #include "common/emulator/cp_async.h"
 
+#include <cstdint>
 #include <cstring>
 
 #include "common/emulator/launch.h"
@@ -14,14 +15,22 @@ void complete(const AsyncCopy& copy) {
   memset(copy.to + copy.source_bytes, 0, size_t(copy.bytes - copy.source_bytes));
 }
 
-// A hash of the seed and of the thread's place in the run: the same decisions in every run.
-uint64_t next_random(Lane& lane) {
-  const uint3& block = lane.cta->block_idx;
-  uint64_t x = options().seed + (lane.random_draws++ << 40) + (uint64_t(block.x) << 20) +
-               (uint64_t(block.y) << 10) + uint64_t(lane.thread) + 1;
+// Bits that look random (the finaliser of SplitMix64).
+uint64_t mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
+}
+
+// A hash of the seed and of the thread's place in the run: the same decisions in every run.
+uint64_t next_random(Lane& lane) {
+  const uint3& block = lane.cta->block_idx;
+  uint64_t x = mix(options().seed + 1);
+  for (const uint64_t part : {uint64_t(block.x), uint64_t(block.y), uint64_t(block.z),
+                              uint64_t(lane.thread), lane.random_draws++}) {
+    x = mix(x + part + 1);
+  }
+  return x;
 }
 
 }  // namespace
@@ -78,6 +87,26 @@ void finish_copies(Lane& lane) {
   for (const AsyncCopy& copy : lane.open_copies) complete(copy);
   lane.copy_groups.clear();
   lane.open_copies.clear();
+}
+
+// A GPU's encoding is not documented; this one is easy to tell from bits that nobody made.
+namespace {
+constexpr uint64_t kPolicyMark = 0xcace'9011'c900'0000u;
+}
+
+uint64_t create_policy(Eviction eviction, float fraction, SourceLocation where) {
+  if (!(fraction > 0.0f && fraction <= 1.0f)) {
+    fail("createpolicy at %s:%u: the fraction %g is not in (0, 1]", where.file, where.line,
+         double(fraction));
+  }
+  return kPolicyMark | uint64_t(eviction);
+}
+
+void check_policy(uint64_t policy, const char* operation, SourceLocation where) {
+  if (policy < kPolicyMark || policy > (kPolicyMark | uint64_t(Eviction::kLast))) {
+    fail("%s at %s:%u: the cache policy was not made by createpolicy", operation, where.file,
+         where.line);
+  }
 }
 
 }  // namespace emu

@@ -76,6 +76,18 @@ __device__ __forceinline__ void stmatrix_x4(const uint32_t (&r)[4], uint32_t add
                : "memory");
 }
 
+__device__ __forceinline__ void stmatrix_x1_trans(const uint32_t (&r)[1], uint32_t address) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(address),
+               "r"(r[0])
+               : "memory");
+}
+
+__device__ __forceinline__ void stmatrix_x2_trans(const uint32_t (&r)[2], uint32_t address) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address),
+               "r"(r[0]), "r"(r[1])
+               : "memory");
+}
+
 __device__ __forceinline__ void stmatrix_x4_trans(const uint32_t (&r)[4], uint32_t address) {
   asm volatile(
       "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
@@ -123,6 +135,14 @@ inline void stmatrix_x2(const uint32_t (&r)[2], uint32_t address,
 inline void stmatrix_x4(const uint32_t (&r)[4], uint32_t address,
                         SourceLocation where = SourceLocation::current()) {
   emu::store_matrices(r, 4, false, address, where);
+}
+inline void stmatrix_x1_trans(const uint32_t (&r)[1], uint32_t address,
+                              SourceLocation where = SourceLocation::current()) {
+  emu::store_matrices(r, 1, true, address, where);
+}
+inline void stmatrix_x2_trans(const uint32_t (&r)[2], uint32_t address,
+                              SourceLocation where = SourceLocation::current()) {
+  emu::store_matrices(r, 2, true, address, where);
 }
 inline void stmatrix_x4_trans(const uint32_t (&r)[4], uint32_t address,
                               SourceLocation where = SourceLocation::current()) {

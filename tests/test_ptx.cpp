@@ -1,0 +1,921 @@
+// Every wrapper of common/ptx against the PTX ISA, on the emulator and, built for a GPU, on the GPU.
+//
+// Where an element lies is written here as the PTX ISA writes it, apart from common/layout/fragments.h, which
+// is held to it as well. Matrices hold distinct whole numbers: a wrong place gives a wrong number.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/harness/device.h"
+#include "common/harness/launch.h"
+#include "common/harness/problem.h"
+#include "common/layout/fragments.h"
+#include "common/ptx/barrier.h"
+#include "common/ptx/cache_hint.h"
+#include "common/ptx/convert.h"
+#include "common/ptx/cp_async.h"
+#include "common/ptx/exp2.h"
+#include "common/ptx/ldmatrix.h"
+#include "common/ptx/mma.h"
+#include "common/ptx/wmma.h"
+#include "tests/golden/probe.h"
+
+namespace fa::ptx_test {
+
+using probe::download;
+using probe::Random;
+using probe::upload;
+
+// ---- the PTX ISA's tables --------------------------------------------------------------------------------
+// groupID = laneid >> 2, threadID_in_group = laneid % 4; a_i, b_i, c_i: element i of a lane's fragment.
+struct Place {
+  int row, column;
+};
+constexpr int group(int lane) { return lane >> 2; }
+constexpr int member(int lane) { return lane % 4; }
+
+// "Matrix Fragments for mma.m16n8k16 with floating point type": A is 16 x 16, B 16 x 8, C and D 16 x 8.
+// "Matrix Fragments for mma.m16n8k8": A is 16 x 8, B 8 x 8.
+template <int kDepth>
+constexpr Place place_a(int lane, int i) {
+  if (kDepth == 8) {
+    return {i < 2 ? group(lane) : group(lane) + 8, member(lane) * 2 + (i & 1)};
+  }
+  return {(0 <= i && i < 2) || (4 <= i && i < 6) ? group(lane) : group(lane) + 8,
+          i < 4 ? member(lane) * 2 + (i & 1) : member(lane) * 2 + (i & 1) + 8};
+}
+template <int kDepth>
+constexpr Place place_b(int lane, int i) {
+  if (kDepth == 8) return {member(lane) * 2 + i, group(lane)};
+  return {i < 2 ? member(lane) * 2 + (i & 1) : member(lane) * 2 + (i & 1) + 8, group(lane)};
+}
+constexpr Place place_c(int lane, int i) {
+  return {i < 2 ? group(lane) : group(lane) + 8, member(lane) * 2 + (i & 1)};
+}
+
+// "Warp-level matrix load instruction: ldmatrix", the figure of one 8 x 8 matrix: a row belongs to four
+// lanes, lanes 0 to 3 hold row 0; each has two neighbouring elements, the first in the register's lower half.
+// .trans: the matrix is loaded in column-major format, so rows and columns change roles.
+constexpr Place place_ldmatrix(int lane, int half, bool transpose) {
+  return transpose ? Place{2 * (lane % 4) + half, lane / 4}
+                   : Place{lane / 4, 2 * (lane % 4) + half};
+}
+
+bool same(layout::Position a, Place b) { return a.row == b.row && a.column == b.column; }
+
+TEST(Layout, OfMmaIsThePtxIsas) {
+  for (int lane = 0; lane < 32; lane++) {
+    for (int i = 0; i < 8; i++)
+      EXPECT_TRUE(same(layout::mma_a(lane, i / 2, i % 2), place_a<16>(lane, i)));
+    for (int i = 0; i < 4; i++) {
+      EXPECT_TRUE(same(layout::mma_a(lane, i / 2, i % 2), place_a<8>(lane, i)));
+      EXPECT_TRUE(same(layout::mma_b(lane, i / 2, i % 2), place_b<16>(lane, i)));
+      EXPECT_TRUE(same(layout::mma_c(lane, i), place_c(lane, i)));
+    }
+    for (int i = 0; i < 2; i++) EXPECT_TRUE(same(layout::mma_b(lane, 0, i), place_b<8>(lane, i)));
+  }
+}
+
+TEST(Layout, OfLdmatrixIsThePtxIsas) {
+  for (int lane = 0; lane < 32; lane++) {
+    for (int half = 0; half < 2; half++) {
+      EXPECT_TRUE(same(layout::ldmatrix(lane, half), place_ldmatrix(lane, half, false)));
+      EXPECT_TRUE(same(layout::ldmatrix_trans(lane, half), place_ldmatrix(lane, half, true)));
+    }
+  }
+}
+
+// ---- ldmatrix, stmatrix ----------------------------------------------------------------------------------
+// Row r of matrix m, which lane 8m + r points to, lies in slot slot(8m + r): rows are scattered.
+constexpr int kElsewhere = 0xeeee;
+constexpr int slot(int row) { return (11 * row + 5) % 32; }
+
+struct RowStorage {
+  alignas(128) uint16_t slots[32][8];
+};
+
+// What lane `lane` gives as its row's address; if its matrix does not exist, none that could be read.
+template <int kCount>
+__device__ uint32_t row_address(const RowStorage& smem, int lane) {
+  return lane < 8 * kCount ? ptx::shared_address(smem.slots[slot(lane)]) : 0xffffffffu;
+}
+
+template <int kCount, bool kTranspose>
+__global__ void load_kernel(uint32_t* out) {
+  auto& smem = shared_storage<RowStorage>();
+  const int lane = threadIdx.x;
+  for (int column = 0; column < 8; column++) smem.slots[slot(lane)][column] = lane * 8 + column;
+  __syncwarp();
+  uint32_t r[kCount];
+  const uint32_t address = row_address<kCount>(smem, lane);
+  if constexpr (kCount == 1)
+    kTranspose ? ptx::ldmatrix_x1_trans(r, address) : ptx::ldmatrix_x1(r, address);
+  if constexpr (kCount == 2)
+    kTranspose ? ptx::ldmatrix_x2_trans(r, address) : ptx::ldmatrix_x2(r, address);
+  if constexpr (kCount == 4)
+    kTranspose ? ptx::ldmatrix_x4_trans(r, address) : ptx::ldmatrix_x4(r, address);
+  for (int i = 0; i < kCount; i++) out[lane * kCount + i] = r[i];
+}
+
+template <int kCount, bool kTranspose>
+void expect_loads() {
+  Buffer out("out", 32 * kCount * 4);
+  launch<load_kernel<kCount, kTranspose>>({dim3(1), dim3(32), sizeof(RowStorage)},
+                                          static_cast<uint32_t*>(out.data()));
+  synchronize();
+  const auto registers = download<uint32_t>(out);
+  for (int lane = 0; lane < 32; lane++) {
+    for (int matrix = 0; matrix < kCount; matrix++) {
+      for (int half = 0; half < 2; half++) {
+        const Place at = place_ldmatrix(lane, half, kTranspose);
+        EXPECT_EQ(registers[size_t(lane * kCount + matrix)] >> 16 * half & 0xffff,
+                  unsigned(64 * matrix + 8 * at.row + at.column))
+            << "lane " << lane << " register " << matrix << " half " << half;
+      }
+    }
+  }
+}
+
+TEST(Ldmatrix, X1) { expect_loads<1, false>(); }
+TEST(Ldmatrix, X2) { expect_loads<2, false>(); }
+TEST(Ldmatrix, X4) { expect_loads<4, false>(); }
+TEST(Ldmatrix, X1Trans) { expect_loads<1, true>(); }
+TEST(Ldmatrix, X2Trans) { expect_loads<2, true>(); }
+TEST(Ldmatrix, X4Trans) { expect_loads<4, true>(); }
+
+constexpr int register_value(int lane, int matrix, int half) {
+  return lane * 8 + 2 * matrix + half;
+}
+
+template <int kCount, bool kTranspose>
+__global__ void store_kernel(uint16_t* out) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  auto& smem = shared_storage<RowStorage>();
+  const int lane = threadIdx.x;
+  for (int column = 0; column < 8; column++) smem.slots[lane][column] = kElsewhere;
+  __syncwarp();
+  uint32_t r[kCount];
+  for (int i = 0; i < kCount; i++) {
+    r[i] = uint32_t(register_value(lane, i, 0)) | uint32_t(register_value(lane, i, 1)) << 16;
+  }
+  const uint32_t address = row_address<kCount>(smem, lane);
+  if constexpr (kCount == 1)
+    kTranspose ? ptx::stmatrix_x1_trans(r, address) : ptx::stmatrix_x1(r, address);
+  if constexpr (kCount == 2)
+    kTranspose ? ptx::stmatrix_x2_trans(r, address) : ptx::stmatrix_x2(r, address);
+  if constexpr (kCount == 4)
+    kTranspose ? ptx::stmatrix_x4_trans(r, address) : ptx::stmatrix_x4(r, address);
+  __syncwarp();
+  for (int column = 0; column < 8; column++) out[lane * 8 + column] = smem.slots[lane][column];
+#endif
+}
+
+template <int kCount, bool kTranspose>
+void expect_stores() {
+  if (on_gpu() && device_capability() < 90) GTEST_SKIP() << "stmatrix came with sm_90";
+  Buffer out("out", 32 * 8 * 2);
+  launch<store_kernel<kCount, kTranspose>>({dim3(1), dim3(32), sizeof(RowStorage)},
+                                           static_cast<uint16_t*>(out.data()));
+  synchronize();
+  std::vector<uint16_t> expected(32 * 8, kElsewhere);
+  for (int lane = 0; lane < 32; lane++) {
+    for (int matrix = 0; matrix < kCount; matrix++) {
+      for (int half = 0; half < 2; half++) {
+        const Place at = place_ldmatrix(lane, half, kTranspose);
+        expected[size_t(slot(8 * matrix + at.row) * 8 + at.column)] =
+            uint16_t(register_value(lane, matrix, half));
+      }
+    }
+  }
+  EXPECT_EQ(download<uint16_t>(out), expected);
+}
+
+TEST(Stmatrix, X1) { expect_stores<1, false>(); }
+TEST(Stmatrix, X2) { expect_stores<2, false>(); }
+TEST(Stmatrix, X4) { expect_stores<4, false>(); }
+TEST(Stmatrix, X1Trans) { expect_stores<1, true>(); }
+TEST(Stmatrix, X2Trans) { expect_stores<2, true>(); }
+TEST(Stmatrix, X4Trans) { expect_stores<4, true>(); }
+
+// ---- mma.sync --------------------------------------------------------------------------------------------
+// Lane `lane` of a warp that computes D = A B + C. kA, kB: elements of its fragments of A and B.
+template <typename T, int kDepth>
+struct MmaLane {
+  static constexpr int kA = kDepth / 2, kB = kDepth / 4;
+  float a[kA], b[kB], c[4];
+
+  __device__ void multiply() {
+    uint32_t rA[kA / 2], rB[kB / 2];
+    for (int i = 0; i < kA / 2; i++) rA[i] = ptx::pack<T>(a[2 * i], a[2 * i + 1]);
+    for (int i = 0; i < kB / 2; i++) rB[i] = ptx::pack<T>(b[2 * i], b[2 * i + 1]);
+    if constexpr (kDepth == 16) ptx::mma_m16n8k16<T>(c, rA, rB);
+    if constexpr (kDepth == 8) ptx::mma_m16n8k8<T>(c, rA, rB);
+  }
+};
+
+// Whole numbers up to 256, which bf16 can hold, and a C that no sum of them reaches by chance.
+constexpr int value_a(Place p, int depth) { return 1 + p.row * depth + p.column; }
+constexpr int value_b(Place p) { return 1 + p.row * 8 + p.column; }
+constexpr int value_c(Place p) { return 1000 + p.row * 8 + p.column; }
+
+// For every element of A (kUnitA) or B: the product if it is 1 and the matrix's others are 0.
+template <typename T, int kDepth, bool kUnitA>
+__global__ void unit_kernel(float* out) {
+  using Lane = MmaLane<T, kDepth>;
+  const int lane = threadIdx.x, elements = kUnitA ? Lane::kA : Lane::kB;
+  for (int unit = 0; unit < 32 * elements; unit++) {
+    Lane mine;
+    for (int i = 0; i < Lane::kA; i++) {
+      mine.a[i] = kUnitA ? lane == unit / elements && i == unit % elements
+                         : value_a(place_a<kDepth>(lane, i), kDepth);
+    }
+    for (int i = 0; i < Lane::kB; i++) {
+      mine.b[i] = kUnitA ? value_b(place_b<kDepth>(lane, i))
+                         : lane == unit / elements && i == unit % elements;
+    }
+    for (int i = 0; i < 4; i++) mine.c[i] = value_c(place_c(lane, i));
+    mine.multiply();
+    for (int i = 0; i < 4; i++) out[(unit * 32 + lane) * 4 + i] = mine.c[i];
+  }
+}
+
+template <typename T, int kDepth, bool kUnitA>
+void expect_unit_products() {
+  const int elements = kUnitA ? MmaLane<T, kDepth>::kA : MmaLane<T, kDepth>::kB;
+  Buffer out("out", size_t(32 * elements) * 32 * 4 * 4);
+  launch<unit_kernel<T, kDepth, kUnitA>>({dim3(1), dim3(32)}, static_cast<float*>(out.data()));
+  synchronize();
+  const auto d = download<float>(out);
+  for (int unit = 0; unit < 32 * elements; unit++) {
+    const int unit_lane = unit / elements, unit_element = unit % elements;
+    const Place one = kUnitA ? place_a<kDepth>(unit_lane, unit_element)
+                             : place_b<kDepth>(unit_lane, unit_element);
+    for (int lane = 0; lane < 32; lane++) {
+      for (int i = 0; i < 4; i++) {
+        const Place at = place_c(lane, i);
+        int expected = value_c(at);
+        if (kUnitA && at.row == one.row) expected += value_b({one.column, at.column});
+        if (!kUnitA && at.column == one.column) expected += value_a({at.row, one.row}, kDepth);
+        ASSERT_EQ(d[size_t((unit * 32 + lane) * 4 + i)], float(expected))
+            << "the one is element " << unit_element << " of lane " << unit_lane << "; in element "
+            << i << " of lane " << lane;
+      }
+    }
+  }
+}
+
+TEST(MmaM16n8k16, EveryElementOfAFp16) { expect_unit_products<__half, 16, true>(); }
+TEST(MmaM16n8k16, EveryElementOfBFp16) { expect_unit_products<__half, 16, false>(); }
+TEST(MmaM16n8k16, EveryElementOfABf16) { expect_unit_products<__nv_bfloat16, 16, true>(); }
+TEST(MmaM16n8k16, EveryElementOfBBf16) { expect_unit_products<__nv_bfloat16, 16, false>(); }
+TEST(MmaM16n8k8, EveryElementOfAFp16) { expect_unit_products<__half, 8, true>(); }
+TEST(MmaM16n8k8, EveryElementOfBFp16) { expect_unit_products<__half, 8, false>(); }
+TEST(MmaM16n8k8, EveryElementOfABf16) { expect_unit_products<__nv_bfloat16, 8, true>(); }
+TEST(MmaM16n8k8, EveryElementOfBBf16) { expect_unit_products<__nv_bfloat16, 8, false>(); }
+
+// Full matrices of small whole numbers: every sum is exact.
+template <typename T, int kDepth>
+__global__ void product_kernel(const float* a, const float* b, float* c) {
+  using Lane = MmaLane<T, kDepth>;
+  const int lane = threadIdx.x;
+  Lane mine;
+  for (int i = 0; i < Lane::kA; i++) {
+    const Place at = place_a<kDepth>(lane, i);
+    mine.a[i] = a[at.row * kDepth + at.column];
+  }
+  for (int i = 0; i < Lane::kB; i++) {
+    const Place at = place_b<kDepth>(lane, i);
+    mine.b[i] = b[at.row * 8 + at.column];
+  }
+  for (int i = 0; i < 4; i++) mine.c[i] = c[place_c(lane, i).row * 8 + place_c(lane, i).column];
+  mine.multiply();
+  for (int i = 0; i < 4; i++) c[place_c(lane, i).row * 8 + place_c(lane, i).column] = mine.c[i];
+}
+
+template <typename T, int kDepth>
+void expect_products() {
+  Random random{3};
+  auto numbers = [&](int count) {
+    std::vector<float> values(static_cast<size_t>(count));
+    for (float& x : values) x = float(int(random.next() % 65) - 32);
+    return values;
+  };
+  for (int turn = 0; turn < 8; turn++) {
+    const auto a = numbers(16 * kDepth), b = numbers(kDepth * 8), c = numbers(16 * 8);
+    std::vector<float> expected = c;
+    for (int row = 0; row < 16; row++) {
+      for (int column = 0; column < 8; column++) {
+        for (int k = 0; k < kDepth; k++) {
+          expected[size_t(row * 8 + column)] +=
+              a[size_t(row * kDepth + k)] * b[size_t(k * 8 + column)];
+        }
+      }
+    }
+    const Buffer in_a = upload("a", a), in_b = upload("b", b), out = upload("c", c);
+    launch<product_kernel<T, kDepth>>({dim3(1), dim3(32)}, static_cast<const float*>(in_a.data()),
+                                      static_cast<const float*>(in_b.data()),
+                                      static_cast<float*>(out.data()));
+    synchronize();
+    EXPECT_EQ(download<float>(out), expected);
+  }
+}
+
+TEST(MmaM16n8k16, WholeNumbersAreExact) {
+  expect_products<__half, 16>();
+  expect_products<__nv_bfloat16, 16>();
+}
+TEST(MmaM16n8k8, WholeNumbersAreExact) {
+  expect_products<__half, 8>();
+  expect_products<__nv_bfloat16, 8>();
+}
+
+// ---- wmma ------------------------------------------------------------------------------------------------
+// Rows are further apart than they are long: the elements between them are not to be touched.
+constexpr int kPitch = 24;
+template <typename T>
+struct WmmaStorage {
+  alignas(32) T a[16 * kPitch];
+  alignas(32) T b[16 * kPitch];
+  alignas(32) float c[16 * kPitch];
+};
+
+// c = a b + c, by tiles of 16 x kPitch; c is column-major if kColumnMajor.
+template <typename T, typename FragmentB, bool kColumnMajor>
+__global__ void wmma_kernel(const float* a, const float* b, float* c) {
+  namespace wmma = ptx::wmma;
+  auto& smem = shared_storage<WmmaStorage<T>>();
+  for (int i = threadIdx.x; i < 16 * kPitch; i += 32) {
+    smem.a[i] = ptx::from_float<T>(a[i]);
+    smem.b[i] = ptx::from_float<T>(b[i]);
+    smem.c[i] = c[i];
+  }
+  __syncwarp();
+  constexpr auto kLayout = kColumnMajor ? wmma::mem_col_major : wmma::mem_row_major;
+  ptx::FragmentA<T> rA;
+  FragmentB rB;
+  ptx::FragmentC rC;
+  wmma::load_matrix_sync(rA, smem.a, kPitch);
+  wmma::load_matrix_sync(rB, smem.b, kPitch);
+  wmma::load_matrix_sync(rC, smem.c, kPitch, kLayout);
+  wmma::mma_sync(rC, rA, rB, rC);
+  wmma::store_matrix_sync(smem.c, rC, kPitch, kLayout);
+  __syncwarp();
+  for (int i = threadIdx.x; i < 16 * kPitch; i += 32) c[i] = smem.c[i];
+}
+
+template <typename T, bool kTransposeB, bool kColumnMajor>
+void expect_wmma() {
+  using FragmentB = std::conditional_t<kTransposeB, ptx::FragmentBTransposed<T>, ptx::FragmentB<T>>;
+  // One matrix is the unit matrix, then the other: the product is the one with distinct numbers.
+  for (const bool unit_a : {true, false}) {
+    auto unit = [](int row, int column) { return row == column ? 1.0f : 0.0f; };
+    auto number = [](int row, int column) { return float(1 + 16 * row + column); };
+    std::vector<float> a(16 * kPitch, 99.0f), b = a, c = a, expected = a;
+    for (int row = 0; row < 16; row++) {
+      for (int column = 0; column < 16; column++) {
+        const auto at = size_t(row * kPitch + column), across = size_t(column * kPitch + row);
+        a[at] = unit_a ? unit(row, column) : number(row, column);
+        b[kTransposeB ? across : at] = unit_a ? number(row, column) : unit(row, column);
+        c[kColumnMajor ? across : at] = 1000.0f * float(row) + float(column);
+        expected[kColumnMajor ? across : at] =
+            1000.0f * float(row) + float(column) + number(row, column);
+      }
+    }
+    const Buffer in_a = upload("a", a), in_b = upload("b", b), out = upload("c", c);
+    launch<wmma_kernel<T, FragmentB, kColumnMajor>>(
+        {dim3(1), dim3(32), sizeof(WmmaStorage<T>)}, static_cast<const float*>(in_a.data()),
+        static_cast<const float*>(in_b.data()), static_cast<float*>(out.data()));
+    synchronize();
+    EXPECT_EQ(download<float>(out), expected) << (unit_a ? "A" : "B") << " is the unit matrix";
+  }
+}
+
+TEST(Wmma, Fp16) { expect_wmma<__half, false, false>(); }
+TEST(Wmma, Bf16) { expect_wmma<__nv_bfloat16, false, false>(); }
+TEST(Wmma, ColumnMajorBFp16) { expect_wmma<__half, true, false>(); }
+TEST(Wmma, ColumnMajorBBf16) { expect_wmma<__nv_bfloat16, true, false>(); }
+TEST(Wmma, ColumnMajorC) { expect_wmma<__half, false, true>(); }
+
+// ---- cp.async --------------------------------------------------------------------------------------------
+enum class How { kPlain, kZeroFill, kPolicy, kPolicyZeroFill, kPrefetch };
+
+struct CopyStorage {
+  alignas(16) uint8_t bytes[32][16];
+};
+
+// Every thread copies kBytes bytes to the end of its sixteen, which are 0xee before.
+template <int kBytes, How kHow>
+__global__ void copy_kernel(const uint8_t* in, uint8_t* out, int source_bytes) {
+  auto& smem = shared_storage<CopyStorage>();
+  const int thread = threadIdx.x;
+  for (int i = 0; i < 16; i++) smem.bytes[thread][i] = 0xee;
+  const uint32_t to = ptx::shared_address(&smem.bytes[thread][16 - kBytes]);
+  const uint8_t* const from = in + thread * 16;
+  if constexpr (kHow == How::kPlain) ptx::cp_async<kBytes>(to, from);
+  if constexpr (kHow == How::kZeroFill) ptx::cp_async_zero_fill<kBytes>(to, from, source_bytes);
+  if constexpr (kHow == How::kPolicy) ptx::cp_async<kBytes>(to, from, ptx::evict_last());
+  if constexpr (kHow == How::kPolicyZeroFill) {
+    ptx::cp_async_zero_fill<kBytes>(to, from, source_bytes, ptx::evict_first(0.5f));
+  }
+  if constexpr (kHow == How::kPrefetch) {
+    ptx::cp_async_zero_fill<kBytes, ptx::Prefetch::k128Bytes>(to, from, source_bytes,
+                                                              ptx::evict_normal());
+  }
+  ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();
+  for (int i = 0; i < 16; i++) out[thread * 16 + i] = smem.bytes[thread][i];
+}
+
+template <int kBytes, How kHow>
+void expect_copies() {
+  std::vector<uint8_t> bytes(32 * 16);
+  for (size_t i = 0; i < bytes.size(); i++) bytes[i] = uint8_t(1 + i % 200);
+  const Buffer in = upload("in", bytes);
+  const bool all = kHow == How::kPlain || kHow == How::kPolicy;
+  for (int source_bytes = all ? kBytes : 0; source_bytes <= kBytes; source_bytes++) {
+    Buffer out("out", bytes.size());
+    launch<copy_kernel<kBytes, kHow>>({dim3(1), dim3(32), sizeof(CopyStorage)},
+                                      static_cast<const uint8_t*>(in.data()),
+                                      static_cast<uint8_t*>(out.data()), source_bytes);
+    synchronize();
+    std::vector<uint8_t> expected(bytes.size(), 0xee);
+    for (size_t thread = 0; thread < 32; thread++) {
+      for (int i = 0; i < kBytes; i++) {
+        expected[thread * 16 + size_t(16 - kBytes + i)] =
+            i < source_bytes ? bytes[thread * 16 + size_t(i)] : 0;
+      }
+    }
+    EXPECT_EQ(download<uint8_t>(out), expected) << source_bytes << " of " << kBytes << " bytes";
+  }
+}
+
+template <How kHow>
+void expect_copies_of_all_sizes() {
+  expect_copies<4, kHow>();
+  expect_copies<8, kHow>();
+  expect_copies<16, kHow>();
+}
+
+TEST(CpAsync, CopiesWhole) { expect_copies_of_all_sizes<How::kPlain>(); }
+TEST(CpAsync, FillsWithZeros) { expect_copies_of_all_sizes<How::kZeroFill>(); }
+TEST(CacheHint, CopiesWhole) { expect_copies_of_all_sizes<How::kPolicy>(); }
+TEST(CacheHint, FillsWithZeros) { expect_copies_of_all_sizes<How::kPolicyZeroFill>(); }
+TEST(CacheHint, CopiesWithPrefetch) { expect_copies_of_all_sizes<How::kPrefetch>(); }
+
+// ---- commit and wait groups ------------------------------------------------------------------------------
+constexpr uint32_t kAbsent = 0xeeeeeeeeu;
+
+struct GroupStorage {
+  alignas(16) uint4 copies[4][32];
+};
+
+// The copies that are there, copy i as bit i.
+__device__ inline uint32_t arrived(const GroupStorage& smem, int thread) {
+  uint32_t result = 0;
+  for (int i = 0; i < 4; i++) {
+    const volatile uint32_t& word = smem.copies[i][thread].w;
+    if (word != kAbsent) result |= 1u << i;
+  }
+  return result;
+}
+
+// Copies 0, 1 and 2 are a group each; after 1 comes an empty group; copy 3 is in none. Looks before the
+// first wait, and after waiting until 3, 2, 1 and 0 groups may be left.
+constexpr int kLooks = 5;
+__global__ void group_kernel(const uint4* in, uint32_t* out) {
+  auto& smem = shared_storage<GroupStorage>();
+  const int thread = threadIdx.x;
+  for (int i = 0; i < 4; i++)
+    smem.copies[i][thread] = make_uint4(kAbsent, kAbsent, kAbsent, kAbsent);
+  for (int i = 0; i < 4; i++) {
+    ptx::cp_async<16>(ptx::shared_address(&smem.copies[i][thread]), in + thread);
+    if (i < 3) ptx::cp_async_commit();
+    if (i == 1) ptx::cp_async_commit();
+  }
+  out[0 * 32 + thread] = arrived(smem, thread);
+  ptx::cp_async_wait<3>();
+  out[1 * 32 + thread] = arrived(smem, thread);
+  ptx::cp_async_wait<2>();
+  out[2 * 32 + thread] = arrived(smem, thread);
+  ptx::cp_async_wait<1>();
+  out[3 * 32 + thread] = arrived(smem, thread);
+  ptx::cp_async_wait<0>();
+  out[4 * 32 + thread] = arrived(smem, thread);
+}
+constexpr uint32_t kPromised[kLooks] = {0b0000, 0b0001, 0b0011, 0b0011, 0b0111};
+
+std::vector<uint32_t> look_at_groups() {
+  const std::vector<uint32_t> data(32 * 4, 7);
+  const Buffer in = upload("in", data);
+  Buffer out("out", kLooks * 32 * 4);
+  launch<group_kernel>({dim3(1), dim3(32), sizeof(GroupStorage)},
+                       static_cast<const uint4*>(in.data()), static_cast<uint32_t*>(out.data()));
+  synchronize();
+  return download<uint32_t>(out);
+}
+
+void expect_promises(const std::vector<uint32_t>& looks) {
+  for (size_t i = 0; i < looks.size(); i++) {
+    EXPECT_EQ(looks[i] & kPromised[i / 32], kPromised[i / 32]) << "look " << i / 32;
+    if (i < 32) continue;
+    EXPECT_EQ(looks[i] & looks[i - 32], looks[i - 32]) << "what was there has gone";
+  }
+}
+
+TEST(CpAsyncGroups, WaitingKeepsItsPromise) { expect_promises(look_at_groups()); }
+
+// Every thread waits for its own copies; after a barrier it may read those of the others.
+__global__ void neighbour_kernel(const uint4* in, uint4* out) {
+  auto& smem = shared_storage<GroupStorage>();
+  const int thread = threadIdx.x;
+  ptx::cp_async<16>(ptx::shared_address(&smem.copies[0][thread]), in + thread);
+  ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();
+  __syncthreads();
+  out[thread] = smem.copies[0][31 - thread];
+}
+
+TEST(CpAsyncGroups, OthersCopiesAreThereAfterABarrier) {
+  std::vector<uint32_t> data(32 * 4), expected(32 * 4);
+  for (uint32_t i = 0; i < 128; i++) data[i] = i;
+  for (uint32_t i = 0; i < 128; i++) expected[i] = (31 - i / 4) * 4 + i % 4;
+  const Buffer in = upload("in", data);
+  Buffer out("out", data.size() * 4);
+  launch<neighbour_kernel>({dim3(1), dim3(32), sizeof(GroupStorage)},
+                           static_cast<const uint4*>(in.data()), static_cast<uint4*>(out.data()));
+  synchronize();
+  EXPECT_EQ(download<uint32_t>(out), expected);
+}
+
+// ---- stores with a cache hint ----------------------------------------------------------------------------
+__global__ void hinted_store_kernel(uint32_t* words, uint4* quads) {
+  const uint32_t thread = threadIdx.x;
+  ptx::store_global(words + thread, 100 + thread, ptx::evict_first());
+  ptx::store_global(quads + thread, make_uint4(thread, thread + 1, thread + 2, thread + 3),
+                    ptx::evict_last(0.25f));
+}
+
+TEST(CacheHint, Stores) {
+  Buffer words("words", 32 * 4), quads("quads", 32 * 16);
+  launch<hinted_store_kernel>({dim3(1), dim3(32)}, static_cast<uint32_t*>(words.data()),
+                              static_cast<uint4*>(quads.data()));
+  synchronize();
+  const auto word = download<uint32_t>(words), quad = download<uint32_t>(quads);
+  for (uint32_t i = 0; i < 32; i++) EXPECT_EQ(word[i], 100 + i);
+  for (uint32_t i = 0; i < 128; i++) EXPECT_EQ(quad[i], i / 4 + i % 4);
+}
+
+// ---- named barriers --------------------------------------------------------------------------------------
+constexpr int kRounds = 4;
+struct ChannelStorage {
+  int values[32];
+};
+
+// Warp 1 hands numbers to warp 0 through one buffer: barrier 1 says that it is full, barrier 15 that it is
+// free again. Who has nothing to wait for arrives.
+__global__ void channel_kernel(int* out) {
+  auto& smem = shared_storage<ChannelStorage>();
+  const int lane = threadIdx.x % 32;
+  for (int round = 0; round < kRounds; round++) {
+    if (threadIdx.x >= 32) {
+      if (round > 0) ptx::barrier_sync(15, 64);
+      smem.values[lane] = 100 * round + lane;
+      ptx::barrier_arrive(1, 64);
+    } else {
+      ptx::barrier_sync(1, 64);
+      out[round * 32 + lane] = smem.values[31 - lane];
+      if (round + 1 < kRounds) ptx::barrier_arrive(15, 64);
+    }
+  }
+}
+
+TEST(NamedBarriers, HandABufferToAndFro) {
+  Buffer out("out", kRounds * 32 * 4);
+  launch<channel_kernel>({dim3(1), dim3(64), sizeof(ChannelStorage)},
+                         static_cast<int*>(out.data()));
+  synchronize();
+  const auto got = download<int>(out);
+  for (int i = 0; i < kRounds * 32; i++) EXPECT_EQ(got[size_t(i)], 100 * (i / 32) + 31 - i % 32);
+}
+
+// Warp 1 arrives at two barriers in one order and warp 0 waits at them in the other: if to arrive were to
+// wait, nobody could go on.
+__global__ void crossed_kernel(int* out) {
+  auto& smem = shared_storage<ChannelStorage>();
+  const int lane = threadIdx.x % 32;
+  if (threadIdx.x >= 32) {
+    smem.values[lane] = lane;
+    ptx::barrier_arrive(2, 64);
+    ptx::barrier_arrive(1, 64);
+  } else {
+    ptx::barrier_sync(1, 64);
+    ptx::barrier_sync(2, 64);
+    out[lane] = smem.values[31 - lane];
+  }
+}
+
+TEST(NamedBarriers, ArriveDoesNotWait) {
+  Buffer out("out", 32 * 4);
+  launch<crossed_kernel>({dim3(1), dim3(64), sizeof(ChannelStorage)},
+                         static_cast<int*>(out.data()));
+  synchronize();
+  const auto got = download<int>(out);
+  for (int i = 0; i < 32; i++) EXPECT_EQ(got[size_t(i)], 31 - i);
+}
+
+// ---- conversions -----------------------------------------------------------------------------------------
+// Unpacks pairs of 16-bit patterns and packs them again.
+template <typename T>
+__global__ void repack_kernel(const uint32_t* in, float2* unpacked, uint32_t* packed) {
+  const int i = blockIdx.x * 256 + threadIdx.x;
+  unpacked[i] = ptx::unpack<T>(in[i]);
+  packed[i] = ptx::pack<T>(unpacked[i].x, unpacked[i].y);
+}
+
+// The value of a pattern of `digits` mantissa bits and 15 - digits exponent bits (IEEE 754, section 3.4).
+double value_of(uint32_t pattern, int digits) {
+  const int top = (1 << (15 - digits)) - 1, exponent = int(pattern >> digits) & top, bias = top / 2;
+  const double mantissa = double(pattern & ((1u << digits) - 1));
+  const double sign = pattern & 0x8000 ? -1.0 : 1.0;
+  if (exponent == top) return mantissa > 0 ? NAN : sign * INFINITY;
+  if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias - digits);
+  return sign * std::ldexp(mantissa + (1 << digits), exponent - bias - digits);
+}
+
+template <typename T>
+void expect_repacked(int digits) {
+  // Every pattern in the lower half, another one, each once too, in the upper half.
+  std::vector<uint32_t> pairs(65536);
+  for (uint32_t i = 0; i < 65536; i++) pairs[i] = i | (i * 40503 % 65536) << 16;
+  const Buffer in = upload("in", pairs);
+  Buffer unpacked("unpacked", pairs.size() * 8), packed("packed", pairs.size() * 4);
+  launch<repack_kernel<T>>({dim3(256), dim3(256)}, static_cast<const uint32_t*>(in.data()),
+                           static_cast<float2*>(unpacked.data()),
+                           static_cast<uint32_t*>(packed.data()));
+  synchronize();
+  const auto values = download<float>(unpacked);
+  const auto bits = download<uint32_t>(packed);
+  for (size_t i = 0; i < pairs.size(); i++) {
+    for (size_t half = 0; half < 2; half++) {
+      const uint32_t pattern = pairs[i] >> 16 * half & 0xffff,
+                     again = bits[i] >> 16 * half & 0xffff;
+      const double expected = value_of(pattern, digits);
+      const float value = values[2 * i + half];
+      if (std::isnan(expected)) {
+        ASSERT_TRUE(std::isnan(value)) << std::hex << pattern;
+        ASSERT_EQ(again, 0x7fffu) << "PTX ISA, cvt: the canonical NaN";
+      } else {
+        ASSERT_EQ(double(value), expected) << std::hex << pattern;
+        ASSERT_EQ(again, pattern);
+      }
+    }
+  }
+}
+
+TEST(Conversions, RepackedPairsAreTheSameFp16) { expect_repacked<__half>(10); }
+TEST(Conversions, RepackedPairsAreTheSameBf16) { expect_repacked<__nv_bfloat16>(7); }
+
+// ---- ex2.approx ------------------------------------------------------------------------------------------
+__global__ void exp2_kernel(const float* in, float* out, int count) {
+  const int i = blockIdx.x * 256 + threadIdx.x;
+  if (i < count) out[i] = ptx::exp2_approx(in[i]);
+}
+
+std::vector<float> exp2_of(const std::vector<float>& inputs) {
+  const Buffer in = upload("in", inputs);
+  Buffer out("out", inputs.size() * 4);
+  launch<exp2_kernel>({dim3(unsigned(inputs.size() + 255) / 256), dim3(256)},
+                      static_cast<const float*>(in.data()), static_cast<float*>(out.data()),
+                      int(inputs.size()));
+  synchronize();
+  return download<float>(out);
+}
+
+TEST(Exp2Approx, IsAsExactAsThePtxIsaSays) {
+  std::vector<float> inputs;
+  for (int i = 0; i < 254 * 64; i++) inputs.push_back(-126.0f + float(i) / 64.0f);
+  Random random{4};
+  for (int i = 0; i < 20000; i++) {
+    inputs.push_back(-126.0f + 254.0f * std::ldexp(float(random.next() >> 7), -24));
+  }
+  const auto outputs = exp2_of(inputs);
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const double exact = std::exp2(double(inputs[i]));
+    ASSERT_LE(std::fabs(double(outputs[i]) - exact), std::ldexp(exact, -22)) << inputs[i];
+  }
+}
+
+// PTX ISA, "Floating Point Instructions: ex2", the table of special inputs; subnormals are zeros with .ftz.
+TEST(Exp2Approx, KnowsSpecialInputs) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto y = exp2_of({-kInfinity, -0x1p-140f, -0.0f, 0.0f, 0x1p-140f, kInfinity, NAN, 128.0f,
+                          -126.0f, -127.0f, -150.0f, 1e30f, -1e30f});
+  const float expected[] = {0.0f,      1.0f,      1.0f, 1.0f, 1.0f,      kInfinity, NAN,
+                            kInfinity, 0x1p-126f, 0.0f, 0.0f, kInfinity, 0.0f};
+  for (size_t i = 0; i < y.size(); i++) {
+    if (std::isnan(expected[i])) {
+      EXPECT_TRUE(std::isnan(y[i])) << i;
+    } else {
+      EXPECT_EQ(y[i], expected[i]) << i;
+      EXPECT_FALSE(std::signbit(y[i])) << i;
+    }
+  }
+}
+
+// ---- shared addresses ------------------------------------------------------------------------------------
+__global__ void address_kernel(uint32_t* out) {
+  auto& smem = shared_storage<CopyStorage>();
+  out[threadIdx.x] =
+      ptx::shared_address(smem.bytes[threadIdx.x]) - ptx::shared_address(smem.bytes[0]);
+}
+
+TEST(SharedAddress, CountsBytes) {
+  Buffer out("out", 32 * 4);
+  launch<address_kernel>({dim3(1), dim3(32), sizeof(CopyStorage)},
+                         static_cast<uint32_t*>(out.data()));
+  synchronize();
+  const auto addresses = download<uint32_t>(out);
+  for (uint32_t i = 0; i < 32; i++) EXPECT_EQ(addresses[i], 16 * i);
+}
+
+#ifndef __CUDACC__
+
+// ---- the emulator alone: when copies happen, and what it refuses -----------------------------------------
+class Completions : public testing::Test {
+ protected:
+  void TearDown() override { emu::options() = emu::Options{}; }
+  static std::vector<uint32_t> look(emu::Completion completion, uint64_t seed = 1) {
+    emu::options().completion = completion;
+    emu::options().seed = seed;
+    return look_at_groups();
+  }
+};
+
+TEST_F(Completions, LateCopiesHappenInTheWaitThatPromisesThem) {
+  const auto looks = look(emu::Completion::kLate);
+  for (size_t i = 0; i < looks.size(); i++) EXPECT_EQ(looks[i], kPromised[i / 32]) << i;
+}
+
+TEST_F(Completions, EarlyCopiesHappenAtOnce) {
+  for (const uint32_t bits : look(emu::Completion::kEarly)) EXPECT_EQ(bits, 0b1111u);
+}
+
+TEST_F(Completions, RandomCopiesHappenAtOnceOrInTheWait) {
+  std::set<std::vector<uint32_t>> runs;
+  int at_once = 0, mixed = 0;
+  for (uint64_t seed = 1; seed <= 16; seed++) {
+    const auto looks = look(emu::Completion::kRandom, seed);
+    expect_promises(looks);
+    for (size_t i = 0; i < 32; i++) {
+      at_once += __builtin_popcount(looks[i]);
+      mixed += looks[i] != 0 && looks[i] != 0b1111;
+      // Between its issue and the wait that promises it nothing happens to a copy.
+      for (size_t j = 1; j < kLooks; j++) EXPECT_EQ(looks[j * 32 + i], looks[i] | kPromised[j]);
+    }
+    EXPECT_EQ(look(emu::Completion::kRandom, seed), looks) << "the same seed, the same run";
+    runs.insert(looks);
+  }
+  EXPECT_EQ(runs.size(), 16u) << "every seed another run";
+  // 16 * 32 * 4 = 2048 fair coins: the mean is 1024, the standard deviation 23. Of 512 threads' four coins
+  // 448 are not all the same, the standard deviation is 7.5.
+  EXPECT_NEAR(at_once, 1024, 5 * 23);
+  EXPECT_NEAR(mixed, 448, 5 * 7.5);
+}
+
+TEST_F(Completions, AWaitIsForTheThreadsOwnCopies) {
+  const std::vector<uint32_t> data(32 * 4, 7);
+  const Buffer in = upload("in", data);
+  const auto* const from = static_cast<const uint4*>(in.data());
+  std::vector<uint32_t> there(32);
+  emu::launch("probe", dim3(1), dim3(32), sizeof(GroupStorage), [&] {
+    auto& smem = shared_storage<GroupStorage>();
+    const int thread = threadIdx.x;
+    smem.copies[0][thread].w = kAbsent;
+    ptx::cp_async<16>(ptx::shared_address(&smem.copies[0][thread]), from + thread);
+    ptx::cp_async_commit();
+    if (thread % 2 == 0) ptx::cp_async_wait<0>();
+    __syncwarp();
+    there[size_t(thread)] = arrived(smem, thread) & 1;
+  });
+  for (size_t thread = 0; thread < 32; thread++)
+    EXPECT_EQ(there[thread], thread % 2 == 0) << thread;
+}
+
+// The error that a launch of one CTA of 64 threads ends with.
+template <typename Body>
+std::string failure(Body body) {
+  try {
+    emu::launch("probe", dim3(1), dim3(64), sizeof(CopyStorage), body);
+  } catch (const emu::LaunchError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+#define EXPECT_CONTAINS(text, part)                                                              \
+  do {                                                                                           \
+    const std::string text_ = (text);                                                            \
+    EXPECT_NE(text_.find(part), std::string::npos) << "'" << (part) << "' is not in: " << text_; \
+    EXPECT_NE(text_.find("tests/test_ptx.cpp:"), std::string::npos) << text_;                    \
+  } while (false)
+
+TEST(Refusals, CpAsync) {
+  const Buffer in("K", 64);
+  const auto* const from = static_cast<const uint8_t*>(in.data());
+  const auto copy = [&](int to_byte, int from_byte, int source_bytes) {
+    return failure([=] {
+      auto& smem = shared_storage<CopyStorage>();
+      const uint32_t to = ptx::shared_address(smem.bytes) + uint32_t(to_byte);
+      ptx::cp_async_zero_fill<16>(to, from + from_byte, source_bytes);
+    });
+  };
+  EXPECT_EQ(copy(496, 48, 16), "no error");
+  EXPECT_EQ(copy(0, 64, 0), "no error") << "an address that nothing is read from";
+  EXPECT_CONTAINS(copy(8, 0, 16), "the shared address is not a multiple of 16 bytes");
+  EXPECT_CONTAINS(copy(512, 0, 16), "byte 512 of shared memory is outside the SharedStorage");
+  EXPECT_CONTAINS(copy(0, 8, 16), "the global address is not a multiple of 16 bytes");
+  EXPECT_CONTAINS(copy(0, 64, 16), "past the end of global buffer K");
+  EXPECT_CONTAINS(copy(0, 0, 17), "17 source bytes of 16");
+  EXPECT_CONTAINS(copy(0, 0, -1), "-1 source bytes of 16");
+}
+
+TEST(Refusals, CacheHints) {
+  for (const float fraction : {0.0f, -0.5f, 1.5f, NAN}) {
+    EXPECT_CONTAINS(failure([=] { ptx::evict_first(fraction); }), "is not in (0, 1]");
+    EXPECT_CONTAINS(failure([=] { ptx::evict_normal(fraction); }), "is not in (0, 1]");
+    EXPECT_CONTAINS(failure([=] { ptx::evict_last(fraction); }), "is not in (0, 1]");
+  }
+  EXPECT_EQ(failure([] { ptx::evict_last(1e-6f); }), "no error");
+  const Buffer in("K", 64 * 16);
+  auto* const data = static_cast<uint8_t*>(in.data());
+  const ptx::CachePolicy none{0};
+  EXPECT_CONTAINS(failure([=] {
+                    auto& smem = shared_storage<CopyStorage>();
+                    ptx::cp_async<16>(ptx::shared_address(smem.bytes), data, none);
+                  }),
+                  "cp.async at tests/test_ptx.cpp");
+  EXPECT_CONTAINS(failure([=] { ptx::store_global(reinterpret_cast<uint32_t*>(data), 1, none); }),
+                  "the cache policy was not made by createpolicy");
+}
+
+TEST(Refusals, NamedBarriers) {
+  EXPECT_CONTAINS(failure([] { ptx::barrier_sync(16, 64); }), "barrier 16 does not exist");
+  EXPECT_CONTAINS(failure([] { ptx::barrier_arrive(1, 33); }),
+                  "33 threads are not a whole number of warps");
+  EXPECT_CONTAINS(failure([] {
+                    if (threadIdx.x < 32) ptx::barrier_sync(2, 64);
+                  }),
+                  "waits in bar.sync");
+}
+
+TEST(Refusals, Ldmatrix) {
+  const auto load = [](uint32_t bytes) {
+    return failure([=] {
+      auto& smem = shared_storage<CopyStorage>();
+      uint32_t r[4];
+      ptx::ldmatrix_x4(r, ptx::shared_address(smem.bytes[threadIdx.x % 32]) + bytes);
+    });
+  };
+  EXPECT_EQ(load(0), "no error");
+  EXPECT_CONTAINS(load(8), "the shared address is not a multiple of 16 bytes");
+  EXPECT_CONTAINS(load(16), "byte 512 of shared memory is outside the SharedStorage");
+}
+
+// ---- the emulator alone: wmma's layout is nobody's business ------------------------------------------------
+TEST(WmmaFragments, HoldEveryElementOnceInALayoutOfTheirOwn) {
+  std::array<float, 32 * 8> held{};
+  emu::launch("probe", dim3(1), dim3(32), 16 * 16 * sizeof(float), [&] {
+    struct Storage {
+      float c[16 * 16];
+    };
+    auto& smem = shared_storage<Storage>();
+    for (int i = threadIdx.x; i < 256; i += 32) smem.c[i] = float(i);
+    __syncwarp();
+    ptx::FragmentC rC;
+    ptx::wmma::load_matrix_sync(rC, smem.c, 16, ptx::wmma::mem_row_major);
+    for (int i = 0; i < 8; i++) held[threadIdx.x * 8 + size_t(i)] = rC.x[i];
+  });
+  std::array<float, 32 * 8> sorted = held;
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t i = 0; i < 256; i++) EXPECT_EQ(sorted[i], float(i));
+  // Two C fragments of mma.sync side by side: what code that looks inside would hope for.
+  int alike = 0;
+  for (int lane = 0; lane < 32; lane++) {
+    for (int i = 0; i < 8; i++) {
+      const Place at = place_c(lane, i % 4);
+      alike += held[size_t(lane * 8 + i)] == float(at.row * 16 + at.column + 8 * (i / 4));
+    }
+  }
+  EXPECT_LT(alike, 64) << "of 256 elements";
+}
+
+#endif
+
+}  // namespace fa::ptx_test
