@@ -31,6 +31,16 @@ void check_shared_bytes(size_t shared_bytes);
 
 }  // namespace fa
 
+// What kernel code is being compiled for, 90 for sm_90; the emulator counts as sm_90. 0 in nvcc's passes for
+// the host, which ask compiled_architecture().
+#ifndef FA_WITH_CUDA
+#define FA_ARCHITECTURE 90
+#elif defined(__CUDA_ARCH__)
+#define FA_ARCHITECTURE (__CUDA_ARCH__ / 10)
+#else
+#define FA_ARCHITECTURE 0
+#endif
+
 #ifdef FA_WITH_CUDA
 
 namespace fa {
@@ -44,6 +54,17 @@ template <typename SharedStorage>
 __device__ __forceinline__ SharedStorage& shared_storage() {
   extern __shared__ __align__(1024) unsigned char fa_shared_memory[];
   return *reinterpret_cast<SharedStorage*>(fa_shared_memory);
+}
+
+// The FA_ARCHITECTURE of the kernel's code that runs on the GPU present.
+template <auto kKernel>
+int compiled_architecture() {
+  static const int architecture = [] {
+    cudaFuncAttributes attributes{};
+    check_cuda(cudaFuncGetAttributes(&attributes, kKernel), "reading the kernel's attributes");
+    return attributes.ptxVersion;
+  }();
+  return architecture;
 }
 
 // launch<kernel<T, 128>>({grid, block, sizeof(SharedStorage)}, arguments...): kernel<<<...>>>(...)
@@ -87,6 +108,11 @@ inline SharedStorage& shared_storage() {
               sizeof(SharedStorage), cta.shared_bytes);
   }
   return *reinterpret_cast<SharedStorage*>(cta.shared);
+}
+
+template <auto kKernel>
+int compiled_architecture() {
+  return FA_ARCHITECTURE;
 }
 
 template <auto kKernel, typename... Arguments>
