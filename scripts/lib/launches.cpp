@@ -1,0 +1,60 @@
+// Prints what a kernel's launcher asks for, without launching: for both types and head sizes one line
+// a launch, with dtype, head_dim, seq_len, grid (x y z), threads a CTA, bytes of shared memory, kernel.
+// Compiled by scripts/lib/sass.py for the CPU, with the emulator's headers, -DKERNEL_FILE="..." and
+// -DINSPECTED_ARCHITECTURE=90 (for sm_90).
+#include <cstdio>
+
+#include "common/harness/launch.h"
+#include "common/harness/registry.h"
+
+// "const char* function_name() [with auto kFunction = fa::k08::attention_kernel<__half, 64>]"
+template <auto kFunction>
+const char* function_name() {
+  return __PRETTY_FUNCTION__;
+}
+
+namespace fa {
+
+const Problem* current_problem = nullptr;
+std::vector<Kernel> registered;
+
+void register_kernel(Kernel kernel) { registered.push_back(kernel); }
+
+template <auto kFunction, typename... Arguments>
+void print_launch(const LaunchShape& shape, Arguments...) {
+  std::printf("%s\t%d\t%d\t%u %u %u\t%u\t%zu\t%s\n", name_of(current_problem->dtype),
+              current_problem->head_dim, current_problem->seq_len, shape.grid.x, shape.grid.y,
+              shape.grid.z, shape.block.x * shape.block.y * shape.block.z, shape.shared_bytes,
+              function_name<kFunction>());
+}
+
+template <auto kFunction>
+int inspected_architecture() {
+  return INSPECTED_ARCHITECTURE;
+}
+
+}  // namespace fa
+
+// The kernel's launcher calls launch<kernel>(shape, arguments...); its sizes may depend on the
+// architecture.
+#define launch print_launch
+#define compiled_architecture inspected_architecture
+#undef FA_ARCHITECTURE
+#define FA_ARCHITECTURE INSPECTED_ARCHITECTURE
+#include KERNEL_FILE
+
+int main() {
+  for (const fa::Dtype dtype : {fa::Dtype::kFp16, fa::Dtype::kBf16}) {
+    for (const int head_dim : {64, 128}) {
+      const fa::Problem problem{1, 16, 4096, head_dim, dtype};
+      fa::current_problem = &problem;
+      for (const fa::Kernel& kernel : fa::registered) {
+        fa::Tensors tensors;  // null pointers: nothing runs
+        if (kernel.workspace_bytes) {
+          tensors.workspace_bytes = kernel.workspace_bytes(problem, size_t(1) << 40);
+        }
+        kernel.run(problem, tensors);
+      }
+    }
+  }
+}

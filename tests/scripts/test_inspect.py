@@ -1,0 +1,335 @@
+"""scripts/inspect.sh without a compiler: reading listings, finding loops, occupancy, and what it refuses."""
+
+import io
+import sys
+import unittest
+from collections import Counter
+from contextlib import redirect_stderr
+from unittest import mock
+
+from support import SCRIPTS, ScriptTest, main
+
+sys.path.insert(0, str(SCRIPTS / "lib"))
+import sass  # noqa: E402
+
+HEAD = """	.target	sm_90a
+//--------------------- .text.kernel --------------------------
+	.section	.text.kernel,"ax",@progbits
+        .global         kernel
+kernel:
+.text.kernel:
+"""
+
+
+def listing(*lines):
+    """A listing of nvdisasm: labels stay as they are, instructions get their addresses."""
+    text, address = HEAD, 0
+    for line in lines:
+        if line.endswith(":") or line.startswith("//"):
+            text += line + "\n"
+        else:
+            text += f"        /*{address:04x}*/                   {line} ;\n"
+            address += 16
+    return sass.parse_sass(text)["kernel"]
+
+
+def addresses(function):
+    """The loops, smallest first, as [first address, ..., last address] in units of instructions."""
+    return [sorted(loop) for loop in sass.find_loops(function)]
+
+
+# The main loop around an inner one, a rare path out of line, the end, and a function called.
+NESTED = (
+    "MOV R1, c[0x0][0x28]",                  # 0
+    ".L_x_0:",
+    "LDSM.16.M88.4 R4, [R2]",                # 1
+    ".L_x_1:",
+    "HMMA.16816.F32 R8, R4, R6, R8",         # 2
+    "IADD3 R0, R0, 0x1, RZ",                 # 3
+    "@!P0 BRA `(.L_x_1)",                    # 4
+    "MUFU.EX2 R9, R9",                       # 5
+    "HMMA.16816.F32.BF16 R8, R4, R6, R8",    # 6
+    "BRA.DIV UR4, `(.L_x_4)",                # 7
+    "SHFL.BFLY PT, R5, R5, 0x1, 0x1f",       # 8
+    ".L_x_3:",
+    "@P1 BRA `(.L_x_0)",                     # 9
+    "CALL.REL.NOINC `($__internal_0)",       # 10
+    "EXIT",                                  # 11
+    ".L_x_4:",
+    "WARPSYNC.COLLECTIVE R3, `(.L_x_5)",     # 12
+    ".L_x_5:",
+    "BRA `(.L_x_3)",                         # 13
+    "$__internal_0:",
+    "MUFU.RCP R9, R9",                       # 14
+    "RET.REL.NODEC R2 `(kernel)",            # 15
+    ".L_x_6:",
+    "BRA `(.L_x_6)",                         # 16
+    "NOP",
+    "NOP",
+)
+
+
+class Listings(unittest.TestCase):
+    def test_instructions(self):
+        function = listing("@!P0 LDG.E.128 R4, desc[UR4][R2.64+0x10]", "@!UPT UIADD3 URZ, URZ, URZ, URZ", "EXIT", "NOP")
+        first = function.instructions[0]
+        self.assertEqual((first.address, first.guard, first.opcode, first.base), (0, "@!P0", "LDG.E.128", "LDG"))
+        self.assertEqual(first.operands, "R4, desc[UR4][R2.64+0x10]")
+        self.assertEqual([x.address for x in function.instructions], [0, 16, 32, 48])
+        self.assertEqual(len(function.trimmed()), 3)
+
+    def test_encodings_and_other_sections_are_left_out(self):
+        text = HEAD + "        /*0000*/  MOV R1, c[0x0][0x28] ;   /* 0x00000a0000017a02 */\n" \
+            "                                          /* 0x003fde0000000f00 */\n" \
+            "//--------------------- .text.other --------------------------\n.text.other:\n        /*0000*/  EXIT ;\n"
+        functions = sass.parse_sass(text)
+        self.assertEqual([x.text for x in functions["kernel"].instructions], ["MOV R1, c[0x0][0x28]"])
+        self.assertEqual([x.text for x in functions["other"].instructions], ["EXIT"])
+
+    def test_source_lines(self):
+        kernel = f"{sass.ROOT}/kernels/08_swizzle.cu"
+        function = listing(
+            f'//## File "{sass.ROOT}/./common/ptx/mma.h", line 35 inlined at "{kernel}", line 140',
+            f'//## File "{kernel}", line 140', "HMMA.16816.F32 R8, R4, R6, R8", "NOP", f'//## File "{kernel}", line 7',
+            "EXIT")
+        self.assertEqual([sass.line_in("08_swizzle", x) for x in function.instructions], [140, 140, 7])
+        self.assertEqual(sass.relative(function.instructions[0].places[0][0]), "common/ptx/mma.h")
+        self.assertEqual(sass.relative("/usr/include/x.hpp"), "x.hpp")
+
+
+class Loops(unittest.TestCase):
+    def test_nested(self):
+        # The copy for parted lanes, the called function and the endless loop behind the end belong to none.
+        self.assertEqual(addresses(listing(*NESTED)), [[2, 3, 4], list(range(1, 10))])
+
+    def test_none(self):
+        self.assertEqual(addresses(listing("MOV R1, R2", "@P0 BRA `(.L_x_0)", "MOV R1, R3", ".L_x_0:", "EXIT")), [])
+        self.assertIsNone(sass.main_loop(listing("EXIT")))
+        self.assertIsNone(sass.main_loop(listing()))
+
+    def test_numeric_targets(self):
+        self.assertEqual(addresses(listing("MOV R1, R2", "FADD R1, R1, R2", "@P0 BRA 0x10", "EXIT")), [[1, 2]])
+
+    def test_part_of_the_loop_behind_its_branch(self):
+        code = listing("NOP", ".L_x_0:", "@P1 BRA `(.L_x_2)", ".L_x_1:", "@P0 BRA `(.L_x_0)", "EXIT", ".L_x_2:",
+                       "FADD R1, R1, R2", "BRA `(.L_x_1)")
+        self.assertEqual(addresses(code), [[1, 2, 4, 5]])
+
+    def test_two_branches_to_the_same_start(self):
+        code = listing(".L_x_0:", "NOP", "@P0 BRA `(.L_x_0)", "NOP", "@P1 BRA `(.L_x_0)", "EXIT")
+        self.assertEqual(addresses(code), [[0, 1, 2, 3]])
+
+    def test_uniform_predicate_is_a_condition(self):
+        code = listing(".L_x_0:", "NOP", "BRA.U UP0, `(.L_x_0)", "FADD R1, R1, R2", "@P0 BRA `(.L_x_0)", "EXIT")
+        self.assertEqual(addresses(code), [[0, 1, 2, 3]])
+
+    def test_call_of_a_label_is_a_jump(self):
+        code = listing("NOP", ".L_x_0:", "FADD R1, R1, R2", "@P0 CALL.REL.NOINC `(.L_x_1)", "BRA `(.L_x_0)", ".L_x_1:",
+                       ".L_x_2:", "FMUL R1, R1, R2", "@P0 BRA `(.L_x_2)", "EXIT")
+        self.assertEqual(addresses(code), [[4, 5], [1, 2, 3]])
+
+    def test_joining_warps_go_on_behind(self):
+        code = listing(".L_x_0:", "BSSY B0, `(.L_x_1)", "@P0 BRA `(.L_x_2)", "NOP", ".L_x_2:", "BSYNC B0", "EXIT",
+                       ".L_x_1:", "@P1 BRA `(.L_x_0)", "EXIT")
+        self.assertEqual(addresses(code), [[0, 1, 2, 3, 5]])
+
+
+class MainLoop(unittest.TestCase):
+    def test_both_products_and_the_softmax(self):
+        loop = sass.main_loop(listing(*NESTED))
+        self.assertEqual([x.address // 16 for x in loop.instructions], list(range(1, 10)))
+        self.assertIn("HMMA and MUFU.EX2", loop.why)
+        self.assertEqual(loop.inner_loops, 1)
+
+    def test_not_the_loop_around_it(self):
+        code = listing(".L_x_0:", "NOP", ".L_x_1:", "HMMA.16816.F32 R8, R4, R6, R8", "MUFU.EX2 R9, R9",
+                       "@P0 BRA `(.L_x_1)", "HMMA.16816.F32 R8, R4, R6, R8", "@P1 BRA `(.L_x_0)", "EXIT")
+        self.assertEqual([x.address // 16 for x in sass.main_loop(code).instructions], [1, 2, 3])
+
+    def test_without_hmma(self):
+        code = listing(".L_x_0:", "FFMA R1, R1, R2, R3", ".L_x_1:", "FFMA R1, R1, R2, R3", "@P0 BRA `(.L_x_1)",
+                       "@P1 BRA `(.L_x_0)", "EXIT")
+        loop = sass.main_loop(code)
+        self.assertEqual(len(loop.instructions), 4)
+        self.assertIn("most FFMA", loop.why)
+
+    def test_flops(self):
+        self.assertEqual(sass.product_flops("HMMA.16816.F32.BF16"), 4096)
+        self.assertEqual(sass.product_flops("HMMA.1688.F32"), 2048)
+        self.assertEqual(sass.product_flops("HGMMA.64x128x16.F32.BF16"), 2 * 64 * 128 * 16 // 4)
+        self.assertEqual(sass.product_flops("HFMA2.MMA"), 0)
+
+
+class Kinds(unittest.TestCase):
+    def test_kinds(self):
+        expected = {
+            "HMMA.16816.F32 R8, R4, R6, R8": "HMMA", "HGMMA.64x64x16.F32 R24, gdesc[UR4], R24": "HMMA",
+            "LDSM.16.MT88.4 R4, [R2]": "LDSM/STSM", "LDGSTS.E.BYPASS.128 [R1], desc[UR4][R2.64]": "LDGSTS",
+            "LDS.128 R4, [R2]": "LDS/STS", "STS [R2], R4": "LDS/STS", "LDG.E R4, [R2.64]": "LDG/STG",
+            "LD.E R4, [R2.64]": "LD/ST", "LDL R4, [R1]": "LDL/STL", "STL.64 [R1+0x8], R4": "LDL/STL",
+            "MUFU.EX2 R4, R4": "MUFU", "FFMA.SAT R4, R4, R5, R6": "FFMA/FMUL/FADD", "FMNMX R4, R4, R5, !PT": "FMNMX",
+            "F2FP.BF16.F32.PACK_AB R4, R5, R6": "F2FP", "HADD2.F32 R4, -RZ, R5.H0_H0": "F2FP",
+            "SHFL.BFLY PT, R4, R5, 0x1, 0x1f": "SHFL", "IADD3 R4, R5, 0x1, RZ": "integer", "UIADD3 UR4, UR4, 0x1, URZ":
+            "integer", "IMAD.SHL.U32 R4, R5, 0x4, RZ": "integer", "IMAD.MOV.U32 R4, RZ, RZ, R5": "MOV",
+            "HFMA2.MMA R4, -RZ, RZ, 0, 0": "MOV", "HFMA2 R4, R5, R6, R7": "other", "UMOV UR4, 0x400": "MOV",
+            "BAR.SYNC.DEFER_BLOCKING 0x0": "BAR/WARPSYNC", "LDGDEPBAR": "BAR/WARPSYNC", "BRA `(.L_x_0)": "branches",
+            "@!PT LDS RZ, [RZ]": "other", "NOP": "other",
+        }
+        function = listing(*expected)
+        self.assertEqual({x.text: sass.kind_of(x) for x in function.instructions}, expected)
+
+    def test_mix_counts_everything_once(self):
+        code = listing("HMMA.16816.F32 R8, R4, R6, R8", "FFMA R1, R1, R2, R3", "FFMA R1, R1, R2, R3", "FMUL R1, R1, R2")
+        self.assertEqual(sass.mix(code.instructions), {
+            "HMMA": Counter({"HMMA.16816.F32": 1}), "LDL/STL": Counter(),
+            "FFMA/FMUL/FADD": Counter({"FFMA": 2, "FMUL": 1}),
+        })
+
+    def test_no_opcode_has_two_kinds(self):
+        opcodes = [opcode for _, (_, names) in sass.KINDS.items() for opcode in names.split()]
+        self.assertEqual([opcode for opcode, count in Counter(opcodes).items() if count > 1], [])
+
+
+class Ptx(unittest.TestCase):
+    TEXT = """.version 9.0
+.visible .entry one(
+	.param .u64 one_param_0
+)
+.maxntid 128, 1, 1
+{
+	.reg .pred 	%p<3>;
+	ld.param.u64 	%rd1, [one_param_0];
+$L__BB0_1:
+	// begin inline asm
+	cp.async.cg.shared.global [%r1], [%rd1], 16;
+	cp.async.wait_all;
+	// end inline asm
+	{ mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1}, {%r1}, {%r2}, {%f1}; }
+	@%p1 bra 	$L__BB0_1; // bra
+	@!%p2 bra 	$L__BB0_1;
+	ret;
+}
+	// .globl	two
+.visible .entry two()
+{
+	ret;
+}
+"""
+
+    def test_entries_and_opcodes(self):
+        entries = sass.parse_ptx(self.TEXT)
+        self.assertEqual(list(entries), ["one", "two"])
+        self.assertEqual(sass.ptx_opcodes(entries["two"]), Counter({"ret": 1}))
+        self.assertEqual(sass.ptx_opcodes(entries["one"]), Counter({
+            "ld.param.u64": 1, "cp.async.cg.shared.global": 1, "cp.async.wait_all": 1, "bra": 2, "ret": 1,
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32": 1}))
+
+    def test_families(self):
+        for opcode, family in {"cp.async.wait_group": "cp.async", "ldmatrix.sync.aligned.x4.shared.b16": "ldmatrix",
+                               "ld.shared.v4.u32": "ld.shared", "fma.rn.f32": "fma", "bar.sync": "bar.sync"}.items():
+            self.assertEqual(sass.ptx_family(opcode), family)
+
+
+class Figures(unittest.TestCase):
+    # (capability, registers, shared bytes, threads): CTAs an SM. As cuda_occupancy.h computes them.
+    def test_occupancy(self):
+        for (capability, registers, shared, threads), ctas in {
+            (90, 222, 81920, 128): 2, (90, 128, 40960, 128): 4, (90, 107, 95232, 128): 2, (90, 16, 0, 32): 32,
+            (90, 32, 116736, 128): 1, (90, 65, 0, 96): 9, (90, 255, 232448, 256): 1, (90, 168, 0, 512): 0,
+            (80, 128, 113000, 128): 1, (86, 40, 48000, 1024): 1, (89, 16, 0, 32): 24, (120, 128, 101376, 128): 1,
+            (75, 16, 0, 160): 6, (75, 64, 81920, 128): 0,
+        }.items():
+            self.assertEqual(sass.occupancy(capability, registers, shared, threads)["ctas"], ctas,
+                             (capability, registers, shared, threads))
+
+    def test_what_limits(self):
+        fits = sass.occupancy(90, 222, 81920, 128)
+        self.assertEqual(fits["limited_by"], ["registers", "shared memory"])
+        self.assertEqual((fits["warps"], fits["most_warps"]), (8, 64))
+
+    def test_ptxas(self):
+        log = "ptxas info    : Compiling entry function '_Z1kv' for 'sm_90a'\n" \
+            "ptxas info    : Function properties for _Z1kv\n" \
+            "    24 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\n" \
+            "ptxas info    : Used 168 registers, used 1 barriers, 24 bytes cumulative stack size, 16 bytes smem\n"
+        self.assertEqual(sass.parse_resources(log), {"_Z1kv": {
+            "registers": 168, "stack_bytes": 24, "spill_store_bytes": 8, "spill_load_bytes": 12,
+            "static_shared_bytes": 16}})
+
+    def test_launches(self):
+        line = "bf16\t64\t4096\t64 16 1\t128\t40960\tconst char* function_name() [{}]\n"
+        for text in ("with auto kFunction = fa::k08::attention_kernel<__nv_bfloat16, 64>",
+                     "kFunction = &fa::k08::attention_kernel<__nv_bfloat16, 64>"):
+            launches = sass.parse_launches(2 * line.format(text))
+            self.assertEqual(len(launches), 1)
+            self.assertEqual(launches[0]["function"], "fa::k08::attention_kernel<__nv_bfloat16, 64>")
+            self.assertEqual((launches[0]["grid"], launches[0]["threads"], launches[0]["shared_bytes"]),
+                             ([64, 16, 1], 128, 40960))
+
+
+class Refusals(ScriptTest):
+    def inspect(self, *arguments):
+        return self.run_script(SCRIPTS / "inspect.sh", *arguments)
+
+    def test_unknown_kernel(self):
+        for name in ("99", "flash", "0", ""):
+            self.assert_one_sentence(self.inspect(name), f"'{name}'", "01_naive")
+
+    def test_ambiguous_kernel(self):
+        with mock.patch.object(sass, "kernel_names", return_value=["05_mma_split_kv", "06_mma_split_q", "05_mma_x"]):
+            with self.assertRaisesRegex(sass.Refused, "05_mma_split_kv, 05_mma_x"):
+                sass.find_kernel("05_mma")
+            self.assertEqual([sass.find_kernel(name) for name in ("6", "06", "06_mma_split_q", "06_m")],
+                             4 * ["06_mma_split_q"])
+
+    def test_unknown_architecture(self):
+        for name in ("hopper", "99", "80a", "90f", ""):
+            self.assert_one_sentence(self.inspect("08", "--arch", name), "--arch", "90a", f"'{name}'")
+
+    def test_architecture_that_the_kernel_does_not_run_on(self):
+        self.assert_one_sentence(self.inspect("08", "--arch", "75"), "08_swizzle", "8.0", "sm_75")
+
+    def test_bad_options(self):
+        self.assert_one_sentence(self.inspect("08", "--dtype", "fp8"), "--dtype", "fp8", "--help")
+        self.assert_one_sentence(self.inspect("08", "--head-dim", "96"), "--head-dim", "96", "--help")
+        self.assert_one_sentence(self.inspect("08", "--nonsense"), "--nonsense", "--help")
+        self.assert_one_sentence(self.inspect(), "kernel", "--help")
+
+    def refused(self, which):
+        """What is said when shutil.which() is `which`."""
+        said = io.StringIO()
+        with mock.patch.object(sass.shutil, "which", which), mock.patch.object(sys, "argv", ["inspect", "08"]), \
+                redirect_stderr(said), self.assertRaises(SystemExit) as ended:
+            sass.main()
+        self.assertEqual(said.getvalue().count("\n"), 1)
+        return ended.exception.code, said.getvalue()
+
+    def test_without_nvcc(self):
+        code, said = self.refused(lambda name: None)
+        self.assertEqual((code, said), (4, "error: there is no nvcc here; scripts/toolkit.sh brings one\n"))
+
+    def test_old_nvcc(self):
+        self.program("nvcc", 'echo "Cuda compilation tools, release 12.4, V12.4.99"\n')
+        code, said = self.refused(lambda name: f"{self.folder}/bin/nvcc" if name == "nvcc" else None)
+        self.assertEqual(code, 4)
+        self.assertIn("nvcc 12.4 is older than 12.8", said)
+
+    def test_without_nvdisasm(self):
+        self.program("nvcc", 'echo "Cuda compilation tools, release 13.0, V13.0.88"\n')
+        code, said = self.refused(lambda name: f"{self.folder}/bin/nvcc" if name == "nvcc" else None)
+        self.assertEqual((code, said), (4, "error: there is no nvdisasm here; scripts/toolkit.sh brings one\n"))
+
+    def test_kernel_that_does_not_compile(self):
+        self.program("nvcc", 'case "$*" in --version) echo "release 13.0, V13.0.88" ;;\n'
+                     '*) echo "kernels/08_swizzle.cu(3): error: no"; exit 1 ;; esac\n')
+        self.program("nvdisasm", "exit 9\n")
+        real = sass.shutil.which
+        ours = {name: f"{self.folder}/bin/{name}" for name in ("nvcc", "nvdisasm")}
+        code, said = self.refused(lambda name: ours.get(name) or real(name))
+        self.assertEqual(code, 4)
+        self.assertEqual(said.split(": ", 1)[1], "nvcc 13.0 on kernels/08_swizzle.cu failed: "
+                         "kernels/08_swizzle.cu(3): error: no\n")
+
+
+if __name__ == "__main__":
+    main()

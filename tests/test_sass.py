@@ -1,0 +1,77 @@
+"""Compiles one kernel for Hopper, without a GPU, and looks at its machine code with scripts/inspect.sh's module: the
+main loop has the instructions that the kernel's chapter teaches, and never touches local memory.
+
+Usage: test_sass.py KERNEL
+"""
+
+import json
+import sys
+
+from tool_test import ROOT, fail, run, skip
+
+sys.path.insert(0, str(ROOT / "scripts" / "lib"))
+import sass  # noqa: E402
+
+ARCHITECTURE = "90a"
+# Kind of instruction, or PTX instruction: the first and the last kernel whose main loop (whose PTX) must have it.
+# From 11 on, other instructions do the work of these.
+SASS = {"HMMA": (4, 99), "LDSM/STSM": (5, 10), "LDGSTS": (7, 10)}
+PTX = {"mma.sync": (5, 10), "ldmatrix": (5, 10), "cp.async": (7, 10)}
+
+kernel = sys.argv[1]
+number = int(kernel[:2])
+least, exactly = sass.needs_of(kernel)
+if least != 90 if exactly else least > 90:
+    skip(f"{kernel} does not run on sm_{ARCHITECTURE}")
+try:
+    sass.find_nvdisasm(sass.find_nvcc()[0])
+    sass.find_compiler()
+except sass.Missing as problem:
+    skip(str(problem))
+try:
+    build = sass.compile_kernel(kernel, ARCHITECTURE)
+except sass.Missing as problem:
+    fail(str(problem))
+
+for dtype in ("fp16", "bf16"):
+    for head_dim in (64, 128):
+        reports = sass.describe(build, dtype, head_dim)
+        title = f"{kernel}, {dtype}, head_dim {head_dim}"
+        if not reports:
+            fail(f"{title}: launches nothing")
+        with_loop = [report for report in reports if report["main_loop"]]
+        if not with_loop:
+            fail(f"{title}: no main loop found")
+        mixes = [report["main_loop"]["mix"] for report in with_loop]
+        for kind, (first, last) in SASS.items():
+            counts = [mix[kind]["count"] for mix in mixes if kind in mix]
+            if first <= number <= last and not counts:
+                fail(f"{title}: there is no {kind} in the main loop")
+            if counts:
+                print(f"{title}: {max(counts)} {kind}")
+        for opcode, (first, last) in PTX.items():
+            if first <= number <= last and not any(opcode in report["ptx"]["families"] for report in reports):
+                fail(f"{title}: there is no {opcode} in the PTX")
+        for report, mix in zip(with_loop, mixes):
+            if mix["LDL/STL"]["count"]:
+                fail(f"{title}: {report['function']}'s main loop touches local memory: {mix['LDL/STL']['opcodes']}")
+        for report in reports:
+            text = f"{sass.show(report)}\n{sass.show_loop(build, report)}"
+            if wide := [line for line in text.split("\n") if len(line) > 100]:
+                fail(f"{title}: wider than 100 columns: {wide[0]}")
+            if report["main_loop"] and sum(e["count"] for e in report["main_loop"]["mix"].values()) != \
+                    report["main_loop"]["instructions"]:
+                fail(f"{title}: the kinds do not add up to the main loop")
+            if report["occupancy"]["ctas"] < 1:
+                fail(f"{title}: {report['function']} does not fit on an SM")
+
+if number == 8:  # once, as a reader runs it
+    script = ROOT / "scripts" / "inspect.sh"
+    reports = json.loads(run(script, "08", "--json"))
+    if reports != json.loads(json.dumps(sass.describe(build, "bf16", 128))):
+        fail("scripts/inspect.sh 08 --json says something else than what was just compiled")
+    # What the source says: 64 rows of Q and two stages of 64 rows of K and V, 128 columns of 2 bytes.
+    loop = reports[0]["main_loop"]
+    found = (reports[0]["threads"], reports[0]["dynamic_shared_bytes"], loop["keys"], loop["query_rows"], loop["hmma"])
+    if found != (128, (64 + 4 * 64) * 128 * 2, 64, 64, 128):
+        fail(f"scripts/inspect.sh 08 --json: threads, shared memory, keys, rows and HMMA are {found}")
