@@ -26,7 +26,7 @@ constexpr float kGrowth = 8.0f;  // in units of log2: P is at most 2^8
 
 template <int kHeadDim>
 struct Config {
-  static constexpr Tuning kTuning = tuning(FA_ARCHITECTURE, kHeadDim);
+  static constexpr Tuning kTuning = tuning_of_10(FA_ARCHITECTURE, kHeadDim);
   static constexpr int kRowTiles = kTuning.row_tiles;  // 16-row tiles a warp
   static constexpr int kWarps = kTuning.warps;
   static constexpr int kBlockM = kTuning.block_m();  // query rows a CTA
@@ -373,7 +373,7 @@ template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
     constexpr auto kKernel = attention_kernel<T, kHeadDim>;
-    const Tuning t = tuning(compiled_architecture<kKernel>(), kHeadDim);
+    const Tuning t = tuning_of_10(compiled_architecture<kKernel>(), kHeadDim);
     launch<kKernel>({dim3(a.seq_len / t.block_m(), a.batch * a.heads), dim3(t.threads()),
                      t.shared_bytes(kHeadDim)},
                     a.q, a.k, a.v, a.o, a.seq_len, a.scale);
