@@ -6,6 +6,8 @@ Usage: test_sass.py KERNEL
 
 import json
 import sys
+import tempfile
+from pathlib import Path
 
 from tool_test import ROOT, fail, run, skip
 
@@ -67,7 +69,12 @@ for dtype in ("fp16", "bf16"):
 
 if number == 8:  # once, as a reader runs it
     script = ROOT / "scripts" / "inspect.sh"
-    reports = json.loads(run(script, "08", "--json"))
+    with tempfile.TemporaryDirectory() as folder:
+        reports = json.loads(run(script, "08", "--json", "--sass", f"{folder}/sass", "--ptx", f"{folder}/ptx"))
+        for listing, wanted in (("sass", "HMMA.16816.F32.BF16"), ("ptx", "mma.sync.aligned.m16n8k16")):
+            text = (Path(folder) / listing).read_text()
+            if wanted not in text or str(ROOT) in text:
+                fail(f"scripts/inspect.sh 08 --{listing}: no {wanted}, or a path of this machine")
     if reports != json.loads(json.dumps(sass.describe(build, "bf16", 128))):
         fail("scripts/inspect.sh 08 --json says something else than what was just compiled")
     # What the source says: 64 rows of Q and two stages of 64 rows of K and V, 128 columns of 2 bytes.

@@ -442,11 +442,11 @@ def find_nvcc():
         if not path:
             continue
         done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-        match = re.search(r"release (\d+)\.(\d+)", done.stdout)
-        if match and tuple(map(int, match.groups())) >= OLDEST_NVCC:
-            return path, ".".join(match.groups())
+        match = re.search(r"release (\d+)\.(\d+), V([\d.]+)", done.stdout)
+        if match and (int(match[1]), int(match[2])) >= OLDEST_NVCC:
+            return path, match[3]
         if match:
-            too_old = too_old or ".".join(match.groups())
+            too_old = too_old or f"{match[1]}.{match[2]}"
     if too_old:
         raise Missing(f"nvcc {too_old} is older than 12.8; scripts/toolkit.sh brings a newer one")
     raise Missing("there is no nvcc here; scripts/toolkit.sh brings one")

@@ -327,7 +327,7 @@ class Refusals(ScriptTest):
         ours = {name: f"{self.folder}/bin/{name}" for name in ("nvcc", "nvdisasm")}
         code, said = self.refused(lambda name: ours.get(name) or real(name))
         self.assertEqual(code, 4)
-        self.assertEqual(said.split(": ", 1)[1], "nvcc 13.0 on kernels/08_swizzle.cu failed: "
+        self.assertEqual(said.split(": ", 1)[1], "nvcc 13.0.88 on kernels/08_swizzle.cu failed: "
                          "kernels/08_swizzle.cu(3): error: no\n")
 
 
