@@ -189,7 +189,7 @@ void expect_stores() {
     for (int matrix = 0; matrix < kCount; matrix++) {
       for (int half = 0; half < 2; half++) {
         const Place at = place_ldmatrix(lane, half, kTranspose);
-        expected[size_t(slot(8 * matrix + at.row) * 8 + at.column)] =
+        expected[unsigned(slot(8 * matrix + at.row) * 8 + at.column)] =
             uint16_t(register_value(lane, matrix, half));
       }
     }
@@ -313,8 +313,8 @@ void expect_products() {
     for (int row = 0; row < 16; row++) {
       for (int column = 0; column < 8; column++) {
         for (int k = 0; k < kDepth; k++) {
-          expected[size_t(row * 8 + column)] +=
-              a[size_t(row * kDepth + k)] * b[size_t(k * 8 + column)];
+          expected[unsigned(row * 8 + column)] +=
+              a[unsigned(row * kDepth + k)] * b[unsigned(k * 8 + column)];
         }
       }
     }
@@ -380,7 +380,7 @@ void expect_wmma() {
     std::vector<float> a(16 * kPitch, 99.0f), b = a, c = a, expected = a;
     for (int row = 0; row < 16; row++) {
       for (int column = 0; column < 16; column++) {
-        const auto at = size_t(row * kPitch + column), across = size_t(column * kPitch + row);
+        const auto at = unsigned(row * kPitch + column), across = unsigned(column * kPitch + row);
         a[at] = unit_a ? unit(row, column) : number(row, column);
         b[kTransposeB ? across : at] = unit_a ? number(row, column) : unit(row, column);
         c[kColumnMajor ? across : at] = 1000.0f * float(row) + float(column);
@@ -700,6 +700,7 @@ std::vector<float> exp2_of(const std::vector<float>& inputs) {
 
 TEST(Exp2Approx, IsAsExactAsThePtxIsaSays) {
   std::vector<float> inputs;
+  inputs.reserve(254 * 64 + 20000);
   for (int i = 0; i < 254 * 64; i++) inputs.push_back(-126.0f + float(i) / 64.0f);
   Random random{4};
   for (int i = 0; i < 20000; i++) {
@@ -910,7 +911,8 @@ TEST(WmmaFragments, HoldEveryElementOnceInALayoutOfTheirOwn) {
   for (int lane = 0; lane < 32; lane++) {
     for (int i = 0; i < 8; i++) {
       const Place at = place_c(lane, i % 4);
-      alike += held[size_t(lane * 8 + i)] == float(at.row * 16 + at.column + 8 * (i / 4));
+      const int hoped_for = at.row * 16 + at.column + 8 * (i / 4);
+      alike += held[unsigned(lane * 8 + i)] == float(hoped_for);
     }
   }
   EXPECT_LT(alike, 64) << "of 256 elements";

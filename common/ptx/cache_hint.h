@@ -134,7 +134,7 @@ inline void store_global(uint32_t* global, uint32_t value, CachePolicy policy,
   emu::check_policy(policy.bits, "st.global", where);
   *global = value;
 }
-inline void store_global(uint4* global, uint4 value, CachePolicy policy,
+inline void store_global(uint4* global, const uint4& value, CachePolicy policy,
                          emu::SourceLocation where = emu::SourceLocation::current()) {
   emu::check_policy(policy.bits, "st.global", where);
   *global = value;
