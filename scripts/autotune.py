@@ -612,13 +612,26 @@ def report(data, most=20):
     return lines
 
 
+OUTCOMES = {
+    "same code": "became the same code as another", "spills": f"spill more than {SPILL_LIMIT} bytes a thread",
+    "not compiled": "were not compiled", "not reached": "were not reached in time", "wrong": "gave wrong results",
+    "skipped": "cannot run here", "error": "failed", "timed": "were timed",
+}
+
+
 def summary(dropped, counts):
     """What became of the choices that are not in the table."""
     lines = [f"{count:>5} dropped for not keeping: {RULES[rule][0]}" for rule, count in dropped.items()]
-    text = {"same code": "became the same code as another", "spills": f"spill more than {SPILL_LIMIT} bytes a thread",
-            "not compiled": "were not compiled", "not reached": "were not reached in time",
-            "wrong": "gave wrong results", "skipped": "cannot run here", "error": "failed", "timed": "were timed"}
-    return lines + [f"{counts[status]:>5} {words}" for status, words in text.items() if counts[status]]
+    return lines + [f"{counts[status]:>5} {words}" for status, words in OUTCOMES.items() if counts[status]]
+
+
+def sentence(head):
+    """What became of the space, for the documentation."""
+    counts = Counter(v["status"] for v in head["variants"])
+    dropped = sum(head["dropped"].values())
+    parts = [f"{dropped} were dropped by rules before anything was built"]
+    parts += [f"{counts[status]} {words}" for status, words in OUTCOMES.items() if counts[status]]
+    return f"Of {dropped + len(head['variants'])} choices {', '.join(parts[:-1])}, and {parts[-1]}."
 
 
 # --- The header ------------------------------------------------------------------------------------------------

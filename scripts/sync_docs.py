@@ -17,6 +17,8 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
   <!-- /beside -->                                              the emulator's counters beside the profiler's
   <!-- solutions: 02_online_softmax 02_no_padding columns=shared_wavefronts -->
   <!-- /solutions -->                                           a kernel and solutions of its exercises
+  <!-- tuning: bench/results/tuning/h200_bf16.json head_dim=128 best=8 -->
+  <!-- /tuning -->                                              a search for tile sizes: the best, and what was left out
   <!-- value: bench/results/h200.json kernel=03_register_tiling seq_len=4096 field=tflops -->34.0<!-- /value -->
 
 A value takes a dotted field (time_ms.median, counters.global_sectors, machine.gpu), and optionally over=KERNEL (its
@@ -40,7 +42,7 @@ EXAMPLE = """examples:
   scripts/sync_docs.py --check README.md    only say what is out of date; exit code 1 if anything is"""
 
 FENCE = re.compile(r"^\s*(```+|~~~+)")
-BLOCK = re.compile(r"^<!-- (excerpt|diff|output|table|profile|beside|solutions): (.+?) -->\s*$")
+BLOCK = re.compile(r"^<!-- (excerpt|diff|output|table|profile|beside|solutions|tuning): (.+?) -->\s*$")
 VALUE = re.compile(r"(<!-- value: (.+?) -->)(.*?)(<!-- /value -->)")
 MARKER = re.compile(r"^\s*(?://|#) \[(/?)([a-z0-9][a-z0-9-]*)\]\s*$")
 LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".cpp": "cpp", ".py": "python", ".sh": "bash",
@@ -375,8 +377,43 @@ def solutions(spec):
     return list(rows_of(heading, rows))
 
 
+def tuning(spec):
+    """The choices of one head_dim, best first, the one that was taken in bold; only= takes those that match."""
+    import autotune  # needs nothing but this repository; not every call needs it
+
+    name, *words = spec.split()
+    options = dict(word.split("=", 1) for word in words if "=" in word)
+    if len(options) != len(words) or not {"head_dim"} <= set(options) <= {"head_dim", "best", "only"}:
+        raise Refused("a tuning takes a file, head_dim=, and if you like best= and only=")
+    try:
+        data = autotune.read_tuning(ROOT / name)
+        best = int(options.get("best", autotune.FINALISTS))
+    except Refused as problem:
+        raise Refused(f"{name} {problem}") from None
+    except ValueError:
+        raise Refused(f"best={options['best']} is not a number") from None
+    head = next((head for head in data["head_dims"] if str(head["head_dim"]) == options["head_dim"]), None)
+    if head is None:
+        raise Refused(f"{name} has no head_dim {options['head_dim']}")
+    order = [v for v in autotune.ranked(head["variants"])
+             if fnmatch.fnmatchcase(autotune.as_choice(v).text(), options.get("only", "*"))][:best]
+    if not order:
+        raise Refused(f"no choice of {name} matches")
+    rows = []
+    for v in order:
+        choice, times = autotune.as_choice(v), v.get("final", v["first"])
+        where = "V's place" if choice.q_in_v else "registers" if choice.q_in_registers else "its own place"
+        cells = [where, *map(str, (choice.warps, 16 * choice.row_tiles, choice.block_n, choice.stages, v["ctas_per_sm"],
+                                   v["registers"], v["shared_memory_bytes"] // 1024)),
+                 *(short(t["tflops"]) for t in times.values()), short(autotune.mean_of(t["tflops"] for t in times.values()))]
+        rows.append([f"**{cell}**" for cell in cells] if v["choice"] == head["choice"] else cells)
+    heading = ["Q in", "Warps", "Rows a warp", "Keys a tile", "Stages", "CTAs an SM", "Registers", "Shared memory, KiB",
+               *(f"N = {n}" for n in order[0]["first"]), "Mean"]
+    return [*rows_of(heading, rows), "", autotune.sentence(head)]
+
+
 WRITERS = {"excerpt": excerpt, "diff": diff, "output": output, "table": table, "profile": profile, "beside": beside,
-           "solutions": solutions}
+           "solutions": solutions, "tuning": tuning}
 
 
 # --- Markdown --------------------------------------------------------------------------------------------------

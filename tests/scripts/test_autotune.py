@@ -301,6 +301,35 @@ def tuning():
     }
 
 
+class Documentation(ScriptTest):
+    def test_table(self):
+        root = self.checkout()
+        shutil.copy(ROOT / "kernels" / "10_tuning.h", root / "kernels")
+        (root / "bench" / "results" / "tuning.json").write_text(json.dumps(tuning()))
+        document = root / "doc.md"
+
+        def synced(options):
+            document.write_text(f"<!-- tuning: bench/results/tuning.json {options} -->\n<!-- /tuning -->\n")
+            return self.run_script(sys.executable, root / "scripts" / "sync_docs.py")
+
+        self.assertEqual(synced("head_dim=128").returncode, 0)
+        lines = document.read_text().splitlines()
+        self.assertEqual(lines[1], "| Q in | Warps | Rows a warp | Keys a tile | Stages | CTAs an SM | Registers | "
+                                   "Shared memory, KiB | N = 1024 | N = 4096 | Mean |")
+        self.assertEqual(lines[3], "| " + " | ".join(
+            f"**{cell}**" for cell in "its own place,4,32,64,2,2,255,96,600,600,600".split(",")) + " |")
+        self.assertEqual(lines[4], "| registers | 4 | 16 | 32 | 2 | 2 | 128 | 48 | 500 | 500 | 500 |")
+        self.assertEqual(lines[7], "Of 437 choices 432 were dropped by rules before anything was built, 1 became the same "
+                                   "code as another, 1 gave wrong results, and 3 were timed.")
+        self.assertEqual(synced("head_dim=128 best=1 only=4,1,*").returncode, 0)
+        self.assertEqual(len(document.read_text().splitlines()), 1 + 3 + 2 + 1)
+        for options, words in (("head_dim=64", "has no head_dim 64"), ("best=1", "takes a file, head_dim="),
+                               ("head_dim=128 only=9,*", "no choice of"), ("head_dim=128 best=x", "is not a number")):
+            done = synced(options)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(words, done.stderr)
+
+
 class Ranking(ScriptTest):
     def test_the_best_mean(self):
         a, b, c = (Choice(4, 2, n, 2, 2, False, False) for n in (32, 64, 128))
