@@ -25,9 +25,9 @@ struct Tuning {
 };
 
 // `architecture`: what the code is compiled for, 80 for sm_80. An architecture that was not measured has the
-// first row, which fits all of them.
+// last row, which fits all of them.
 constexpr Tuning tuning_of_10(int architecture, int head_dim) {
-#ifdef FA_TUNING  // one choice of the space: -DFA_TUNING=4,2,64,2,2,false,false
+#ifdef FA_TUNING  // one choice of the space: 4, 2, 64, 2, 2, false, false
   static_cast<void>(architecture), static_cast<void>(head_dim);
   return {FA_TUNING};
 #else
