@@ -257,7 +257,7 @@ def code_of(obj):
     return digest.hexdigest() if found else str(obj)
 
 
-def compile_choice(choice, dtype, head_dim, folder, command, environment):
+def compile_choice(choice, dtype, head_dim, folder, command):
     """{status, registers, ...} of one choice. What is there already is used again."""
     stem = folder / f"{choice.name()}_{dtype}_d{head_dim}"
     obj, log = stem.with_suffix(".o"), stem.with_suffix(".log")
@@ -265,7 +265,7 @@ def compile_choice(choice, dtype, head_dim, folder, command, environment):
         stem.with_suffix(".cu").write_text(source_of(choice, dtype, head_dim), encoding="utf-8")
         part = stem.with_suffix(".part.o")
         done = subprocess.run([*command, "-c", relative(stem.with_suffix(".cu")), "-o", str(part)], cwd=ROOT, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace", env=environment,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace",
                               stdin=subprocess.DEVNULL, check=False)
         if done.returncode:
             lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
@@ -284,12 +284,16 @@ def compile_choice(choice, dtype, head_dim, folder, command, environment):
     return result
 
 
+def nvcc_command(nvcc, architecture):
+    return [nvcc, "-std=c++20", "-O3", "-DNDEBUG", *build_flags(), "--no-compress",
+            f"--generate-code=arch=compute_{architecture},code=[sm_{architecture}]", "-Xptxas", "-v", "-DFA_WITH_CUDA",
+            "-I."]
+
+
 def build_choices(kept, dtype, architecture, nvcc, version, deadline, say):
     """{head_dim: {choice: what compile_choice says}}."""
-    code = f"sm_{architecture}"
-    command = [nvcc, "-std=c++20", "-O3", "-DNDEBUG", *build_flags(), "--no-compress",
-               f"--generate-code=arch=compute_{architecture},code=[{code}]", "-Xptxas", "-v", "-DFA_WITH_CUDA", "-I."]
-    folder = BUILD / f"{code}-{sources_digest(command[1:], version)}"
+    command = nvcc_command(nvcc, architecture)
+    folder = BUILD / f"sm_{architecture}-{sources_digest(command[1:], version)}"
     folder.mkdir(parents=True, exist_ok=True)
     jobs = [(head_dim, choice) for head_dim, choices in kept.items() for choice in choices]
     built = {head_dim: {} for head_dim in kept}
@@ -298,7 +302,7 @@ def build_choices(kept, dtype, architecture, nvcc, version, deadline, say):
         head_dim, choice = job
         if deadline and time.monotonic() > deadline:
             return job, {"status": "not reached", "reason": "the time was up before it was built"}
-        return job, compile_choice(choice, dtype, head_dim, folder, command, None)
+        return job, compile_choice(choice, dtype, head_dim, folder, command)
 
     start, count = time.monotonic(), 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:

@@ -223,7 +223,7 @@ class Rules(ScriptTest):
                                                (16, 1, 32, 2, 1, False, False), (2, 2, 64, 2, 1, False, False))]
         samples = {}  # (head_dim, rule or None): choices
         for head_dim in (64, 128):
-            for choice in autotune.space()[::7] + more:
+            for choice in more + autotune.space()[::7]:
                 rule = autotune.broken_rule(choice, head_dim, autotune.LIMITS[90])
                 samples.setdefault((head_dim, rule if rule in own else None), []).append(choice)
         self.assertEqual({rule for _, rule in samples}, {None, *own}, "a rule without a sample")
@@ -299,6 +299,28 @@ def tuning():
                      "tflops_convention": "4*B*H*N^2*D"},
         "head_dims": [{"head_dim": 128, "dropped": {"block_m": 432}, "choice": variants[0]["choice"], "variants": variants}],
     }
+
+
+class Compiler(ScriptTest):
+    def test_choices_compile(self):
+        """With the real nvcc: under another name the machine code is the same, with other tiles it is not."""
+        try:
+            nvcc, _ = autotune.find_nvcc()
+        except autotune.Missing as problem:
+            self.skipTest(str(problem))
+        choice = Choice(4, 1, 32, 2, 2, False, False)
+        text = autotune.source_of(choice, "bf16", 64)
+        codes = []
+        for name, source in (("one", text), ("other name", text.replace(choice.name(), "10_other")),
+                             ("other tiles", autotune.source_of(choice._replace(stages=3), "bf16", 64))):
+            file = self.write(f"{name}.cu", source)
+            done = self.run_script(*autotune.nvcc_command(nvcc, "90a"), "-c", file, "-o", f"{file}.o", cwd=ROOT)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            resources = autotune.parse_resources(done.stdout + done.stderr)
+            self.assertEqual(len(resources), 1, resources)
+            codes.append(autotune.code_of(Path(f"{file}.o")))
+        self.assertEqual(codes[0], codes[1])
+        self.assertNotEqual(codes[0], codes[2])
 
 
 class Documentation(ScriptTest):
