@@ -34,7 +34,7 @@ constexpr Tuning tuning_of_10(int architecture, int head_dim) {
   // warps, row_tiles, block_n, stages, ctas, q_in_registers, q_in_v
   // [tuned]
   if (architecture == 90 && head_dim == 128) return {4, 2, 64, 2, 2, false, false};
-  if (architecture == 90 && head_dim == 64) return {4, 2, 64, 2, 2, false, false};
+  if (architecture == 90 && head_dim == 64) return {4, 2, 32, 2, 3, true, false};
   return {4, 2, 32, 2, 2, false, false};
   // [/tuned]
 #endif
