@@ -2,7 +2,8 @@
 """Runs the commands that the chapters show and keeps what they print: docs/outputs/NAME.txt has the command in its
 first line, behind "$ ", and its output below. scripts/sync_docs.py copies these files into the Markdown.
 
-Commands whose program is not here are left out."""
+Commands whose program is not here are left out. So are those of scripts/inspect.sh without nvcc and nvdisasm, or if
+nvcc is another version than the one that the file names; they belong to the preset emulator."""
 
 import argparse
 import difflib
@@ -17,14 +18,26 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from tools import ROOT, fail, relative  # noqa: E402
 
 OUTPUTS = ROOT / "docs" / "outputs"
+INSPECT, SETUP = "scripts/inspect.sh", 4  # and its exit code where a tool is missing
 EXAMPLE = """examples:
   scripts/outputs.py                             run all, rewrite what differs
-  scripts/outputs.py --check --only emulator     compare those of build/emulator; exit code 1 if one differs"""
+  scripts/outputs.py --check --only emulator     compare those of build/emulator; exit code 1 if one differs
+
+Another one: echo '$ scripts/inspect.sh 09' > docs/outputs/09_instructions.txt && scripts/outputs.py"""
+
+
+def compiler(output):
+    """What scripts/inspect.sh says of the compiler in its first line: '..., nvcc 13.0.88'."""
+    match = re.match(r"\$ .*\n.*, (nvcc [\d.]+)\n", output)
+    return match and match[1]
 
 
 def output_of(command):
+    """The command and what it prints, or None if it lacks a tool."""
     done = subprocess.run(shlex.split(command), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           stdin=subprocess.DEVNULL, timeout=120, check=False)
+    if command.startswith(INSPECT) and done.returncode == SETUP:
+        return None
     text = done.stdout.replace(f"{ROOT}/", "")
     # Not every machine has two cores; the results are the same.
     text = re.sub(r"\b\d+ threads$", "2 threads", text, flags=re.MULTILINE)
@@ -48,17 +61,19 @@ def main():
     for path in sorted(OUTPUTS.glob("*.txt")):
         old = path.read_text(encoding="utf-8")
         command = old.split("\n")[0]
-        programs = [word for word in shlex.split(command)[1:] if word.startswith("build/")]
-        if not command.startswith("$ ") or not programs:
-            fail(f"{relative(path)} does not begin with '$ ' and a command that runs a program in build/")
-        program = Path(programs[0])
-        if args.only and program.parts[1] != args.only:
+        words = shlex.split(command)[1:]
+        programs = [word for word in words if word.startswith("build/")]
+        inspects = words[:1] == [INSPECT]
+        if not command.startswith("$ ") or not (programs or inspects):
+            fail(f"{relative(path)} does not begin with '$ ' and a command that runs {INSPECT} or a program in build/")
+        preset = "emulator" if inspects else Path(programs[0]).parts[1]
+        if args.only and preset != args.only:
             continue
-        tool = shlex.split(command)[1]
-        if not (ROOT / program).exists() or not (tool == programs[0] or shutil.which(tool)):
+        here = inspects or (ROOT / programs[0]).exists() and (words[0] == programs[0] or shutil.which(words[0]))
+        new = output_of(command[2:]) if here else None
+        if new is None or inspects and compiler(old) and compiler(new) and compiler(new) != compiler(old):
             skipped += 1
             continue
-        new = output_of(command[2:])
         if new == old:
             continue
         bad += 1
@@ -69,7 +84,7 @@ def main():
             path.write_text(new, encoding="utf-8")
             print(f"updated {relative(path)}")
     if skipped:
-        print(f"{skipped} left out: their programs are not here")
+        print(f"{skipped} left out: their programs, or the compiler that they name, are not here")
     return 1 if bad and args.check else 0
 
 

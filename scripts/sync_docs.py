@@ -9,6 +9,8 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
   <!-- /diff -->                                                a unified diff, folded
   <!-- output: 02_no_rescale -->                                a command and its output, from scripts/outputs.py
   <!-- /output -->
+  <!-- instructions: 08_instructions 09_instructions -->        main loops side by side, from such outputs of
+  <!-- /instructions -->                                        scripts/inspect.sh
   <!-- table: bench/results/h200.json dtype=bf16 head_dim=64,128 kernel=0[1-3]_* -->
   <!-- /table -->                                               the records that match, one a row
   <!-- profile: bench/results/h200_profile.json kernel=02_* metrics=cycles,dram_bytes -->
@@ -42,7 +44,7 @@ EXAMPLE = """examples:
   scripts/sync_docs.py --check README.md    only say what is out of date; exit code 1 if anything is"""
 
 FENCE = re.compile(r"^\s*(```+|~~~+)")
-BLOCK = re.compile(r"^<!-- (excerpt|diff|output|table|profile|beside|solutions|tuning): (.+?) -->\s*$")
+BLOCK = re.compile(r"^<!-- (excerpt|diff|output|instructions|table|profile|beside|solutions|tuning): (.+?) -->\s*$")
 VALUE = re.compile(r"(<!-- value: (.+?) -->)(.*?)(<!-- /value -->)")
 MARKER = re.compile(r"^\s*(?://|#) \[(/?)([a-z0-9][a-z0-9-]*)\]\s*$")
 LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".cpp": "cpp", ".py": "python", ".sh": "bash",
@@ -104,6 +106,31 @@ def diff(spec):
 
 def output(spec):
     return fenced("text", source_lines(f"docs/outputs/{spec}.txt"))
+
+
+def instructions(spec):
+    """The main loops' instructions by kind, one output of scripts/inspect.sh a column."""
+    kernels, kinds, meaning = [], [], {}
+    for name in spec.split():
+        lines = source_lines(f"docs/outputs/{name}.txt")
+        start = next((i for i, line in enumerate(lines) if re.match(r"  Kind +For +Count +Share", line)), None)
+        if start is None or not lines[0].startswith("$ scripts/inspect.sh"):
+            raise Refused(f"docs/outputs/{name}.txt is not what scripts/inspect.sh shows of one kernel")
+        kernels.append(lines[1].split(",")[0])
+        kinds.append({})
+        for line in lines[start + 1 :]:
+            match = re.match(r"  (\S+) +(.*?) +([\d,]+) +[\d.]+ %", line)
+            if not match:
+                break
+            meaning.setdefault(match[1], match[2])
+            kinds[-1][match[1]] = int(match[3].replace(",", ""))
+    rows = [[f"`{kind}`" + f", {what}" * bool(what), *(grouped(counts.get(kind, 0)) for counts in kinds)]
+            for kind, what in meaning.items()]
+    sums = [sum(counts.values()) for counts in kinds]
+    rows.append(["**Sum**", *(grouped(total) for total in sums)])
+    if all(counts.get("HMMA") for counts in kinds):
+        rows.append(["**For each HMMA**", *(f"{total / counts['HMMA']:.1f}" for total, counts in zip(sums, kinds))])
+    return list(rows_of(["", *(f"`{kernel}`" for kernel in kernels)], rows))
 
 
 # --- Results ---------------------------------------------------------------------------------------------------
@@ -412,8 +439,8 @@ def tuning(spec):
     return [*rows_of(heading, rows), "", autotune.sentence(head)]
 
 
-WRITERS = {"excerpt": excerpt, "diff": diff, "output": output, "table": table, "profile": profile, "beside": beside,
-           "solutions": solutions, "tuning": tuning}
+WRITERS = {"excerpt": excerpt, "diff": diff, "output": output, "instructions": instructions, "table": table,
+           "profile": profile, "beside": beside, "solutions": solutions, "tuning": tuning}
 
 
 # --- Markdown --------------------------------------------------------------------------------------------------

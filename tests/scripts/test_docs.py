@@ -18,6 +18,24 @@ namespace fa::k01 {
 """
 
 
+# What scripts/inspect.sh prints, shortened.
+INSPECTED = """$ scripts/inspect.sh {number}
+{number}_x, bf16, head_dim 128, sm_90a, nvcc 13.0.88
+
+Main loop
+
+  instructions            {sum}
+
+  Kind            For                         Count    Share  Opcodes
+  HMMA            Tensor Core product           128   15.4 %  HMMA.16816.F32.BF16 128
+  FFMA/FMUL/FADD  fp32 arithmetic             1,368   44.4 %  FMUL 1,132, FADD 100, FFMA 68, ...
+{more}  branches                                        2    0.2 %  BRA 2
+
+  PTX                                                                 Count    Share
+  add                                                                   364   19.8 %
+"""
+
+
 class SyncDocs(ScriptTest):
     def setUp(self):
         super().setUp()
@@ -53,6 +71,23 @@ class SyncDocs(ScriptTest):
         self.assertIn("<summary>Diff from 01_naive to 02_next: 2 lines added, 2 removed</summary>", result)
         self.assertIn("\n-    sum += i;\n+    sum -= i;\n", result)
         self.assertNotIn("[main-loop]", result)
+
+    def test_instructions(self):
+        outputs = self.root / "docs" / "outputs"
+        outputs.mkdir(parents=True)
+        shuffles = "  SHFL            between lanes                   4    0.5 %  SHFL.BFLY 4\n"
+        (outputs / "08_i.txt").write_text(INSPECTED.format(number="08", sum="1,498", more=""))
+        (outputs / "09_i.txt").write_text(INSPECTED.format(number="09", sum="1,502", more=shuffles))
+        result = self.synced("<!-- instructions: 08_i 09_i -->\n<!-- /instructions -->\n").splitlines()
+        self.assertEqual(result[1:-1], [
+            "|  | `08_x` | `09_x` |", "|-|-:|-:|",
+            "| `HMMA`, Tensor Core product | 128 | 128 |",
+            "| `FFMA/FMUL/FADD`, fp32 arithmetic | 1,368 | 1,368 |",
+            "| `branches` | 2 | 2 |", "| `SHFL`, between lanes | 0 | 4 |",
+            "| **Sum** | 1,498 | 1,502 |", "| **For each HMMA** | 11.7 | 11.7 |"])
+        (outputs / "loop.txt").write_text("$ scripts/inspect.sh 08 --loop\nattention_kernel, main loop\n")
+        done = self.sync("<!-- instructions: loop -->\n<!-- /instructions -->\n")
+        self.assertIn("docs/outputs/loop.txt is not what scripts/inspect.sh shows of one kernel", done.stderr)
 
     def test_tables(self):
         result = self.synced("<!-- table: bench/results/gpu.json seq_len=1024 kernel=0* -->\n<!-- /table -->\n")
@@ -190,6 +225,53 @@ class Profiles(ScriptTest):
             done, _ = self.synced(f"<!-- {spec} -->\n<!-- /{kind} -->\n")
             self.assertEqual(done.returncode, 1, spec)
             self.assertIn(words, done.stderr)
+
+
+class Outputs(ScriptTest):
+    """scripts/outputs.py with a stand-in for scripts/inspect.sh."""
+
+    def setUp(self):
+        super().setUp()
+        self.root = self.checkout()
+        (self.root / "docs" / "outputs").mkdir(parents=True)
+        self.file = self.root / "docs" / "outputs" / "09_instructions.txt"
+        self.file.write_text("$ scripts/inspect.sh 09\n")
+        self.inspect("echo '09_x, bf16, sm_90a, nvcc 13.0.88'; echo 829 instructions")
+
+    def inspect(self, text):
+        (self.root / "scripts" / "inspect.sh").write_text(f"#!/bin/sh\n{text}\n")
+
+    def outputs(self, *options):
+        return self.run_script(self.root / "scripts" / "outputs.py", *options)
+
+    def test_written_and_checked(self):
+        self.assertEqual(self.outputs("--check").returncode, 1)
+        self.assertEqual(self.outputs().returncode, 0)
+        self.assertEqual(self.file.read_text(), "$ scripts/inspect.sh 09\n09_x, bf16, sm_90a, nvcc 13.0.88\n"
+                         "829 instructions\n")
+        self.assertEqual(self.outputs("--check", "--only", "emulator").returncode, 0)
+        self.inspect("echo '09_x, bf16, sm_90a, nvcc 13.0.88'; echo 830 instructions")
+        done = self.outputs("--check", "--only", "emulator")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("-829 instructions\n+830 instructions\n", done.stderr)
+        self.assertEqual(self.outputs("--check", "--only", "emulator-checked").returncode, 0)
+
+    def test_another_compiler_and_none(self):
+        self.outputs()
+        old = self.file.read_text()
+        for text in ("echo '09_x, bf16, sm_90a, nvcc 13.1.2'; echo 800 instructions",
+                     "echo 'error: there is no nvcc here' >&2; exit 4"):
+            with self.subTest(text):
+                self.inspect(text)
+                for options in ([], ["--check"]):
+                    done = self.outputs(*options)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertIn("1 left out", done.stdout)
+                    self.assertEqual(self.file.read_text(), old)
+
+    def test_other_commands_are_refused(self):
+        self.file.write_text("$ scripts/run.sh 09\n")
+        self.assert_one_sentence(self.outputs(), "09_instructions.txt does not begin with")
 
 
 class ThisCheckout(ScriptTest):
