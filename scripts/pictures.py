@@ -604,11 +604,127 @@ def swizzle(theme):
     return p
 
 
+# --- 10 ----------------------------------------------------------------------------------------------------------
+
+
+def turn(theme):
+    """A turn of the main loop of 09 and of 10, one warp: what its Tensor Core products wait for."""
+    p = Picture(theme, 880, 436, "Kernel 10: a turn of the main loop begins with the softmax")
+    left, right = 132, 864
+
+    def track(y, name):
+        p.text(left - 12, y + 19, name, 12.5, anchor="end")
+        p.rect(left, y, right - left, 30, theme.cell, None, 4)
+
+    def block(x, y, width, text, fill, stroke, size=12):
+        p.rect(x, y + 2, width - 3, 26, fill, stroke, 4)
+        p.text(x + (width - 3) / 2, y + 19, text, size)
+
+    def barrier(x, top, bottom):
+        p.line(x, top, x, bottom, theme.orange, 2)
+
+    blue, green = (theme.blue_soft, theme.blue), (theme.green_soft, theme.green)
+    orange = (theme.orange_soft, theme.orange)
+    products, waited, first = 168, 236, 84  # widths: Q K or P V, 09's softmax, 10's part of it before P V
+    groups = 4  # of 16 keys in a tile of 64
+
+    p.text(24, 30, "Kernel 09: products, softmax, products", 16, anchor="start", weight="bold")
+    p.text(24, 49, "one warp; time runs to the right, lengths are not to scale", 12.5, theme.muted, "start")
+    track(70, "Tensor Cores")
+    track(108, "softmax")
+    x = left + 20
+    block(x, 70, products, "S = Q Kᵀ, tile n", *blue)
+    x += products
+    block(x, 108, waited, "maximum, exponentials, rescale O", *orange)
+    p.text(x + waited / 2, 89, "nothing to multiply", 11.5, theme.muted, italic=True)
+    x += waited
+    block(x, 70, products, "O += P V, tile n", *blue)
+    x += products + 10
+    block(x + 10, 70, right - x - 12, "Q Kᵀ, n + 1", *blue)
+    for at in (left + 10, x):
+        barrier(at, 62, 146)
+        p.text(at, 160, "wait, barrier", 11, theme.orange, weight="bold")
+
+    p.text(24, 204, "Kernel 10: softmax first, and most of it between the products", 16, anchor="start", weight="bold")
+    track(224, "Tensor Cores")
+    track(262, "softmax")
+    track(300, "V's tiles")
+    track(338, "K's tiles")
+    x = start = left + 20
+    block(x, 262, first, "max, vote", *orange)
+    each = (products + 90) / groups
+    x += first
+    block(x, 262, each - 12, "2^x: 0", *orange)
+    x += each - 12
+    for group in range(groups):
+        block(x, 224, each, f"P V: {group}", *blue)
+        if group + 1 < groups:
+            block(x, 262, each, f"2^x: {group + 1}", *orange)
+        x += each
+    block(x, 224, products, "S = Q Kᵀ, tile n + 1", *blue)
+    x += products + 10
+    block(x + 10, 262, right - x - 12, "max", *orange)
+    end = x - 13
+    block(start, 300, end - start, "V of tile n + 1 is copied (needed one turn later)", *green)
+    block(start, 338, end - start, "K of tile n + 2 is copied (needed at the end of the next turn)", *green)
+    for at in (left + 10, x):
+        barrier(at, 216, 374)
+        p.text(at, 388, "wait, barrier", 11, theme.orange, weight="bold")
+    p.text(440, 408, f"2^x: g is P of the keys 16 g to 16 g + 15, one of {groups} groups of a tile; P V: g multiplies it.",
+           12.5, theme.muted)
+    p.text(440, 426, "Between two waits the warp has products to issue nearly all the time.", 12.5, theme.muted)
+    return p
+
+
+def lazy(theme):
+    """A row's largest score tile by tile, and the reference that is subtracted, by the kernel's rule."""
+    growth = 8.0
+    tiles = [2.6, 3.4, 2.1, 5.2, 4.4, 6.9, 9.1, 7.0, 13.8, 12.0, 15.4, 14.1, 16.9, 16.0, 20.6, 25.3, 22.8, 24.0, 26.2, 25.1]
+    p = Picture(theme, 880, 388, "Kernel 10: the reference lags behind the running maximum by at most 8")
+    running, reference, at = [], [], (-math.inf, -math.inf)
+    for score in tiles:
+        largest, held = max(at[0], score), at[1]
+        at = (largest, largest if score > held + growth else held)
+        running.append(at[0])
+        reference.append(at[1])
+    always = sum(now > before for now, before in zip(running, [-math.inf, *running]))
+    lazily = sum(now > before for now, before in zip(reference, [-math.inf, *reference]))
+    left, top, wide, low, high = 76, 72, 38, 0.0, 28.0
+    tall = 244
+
+    def y(value):
+        return top + tall * (1 - (value - low) / (high - low))
+
+    p.text(24, 30, f"The maximum grows in {always} of {len(tiles)} tiles, O is rescaled in {lazily}", 16, anchor="start",
+           weight="bold")
+    p.text(24, 50, "one row; scores in units of log2", 12.5, theme.muted, "start")
+    for value in range(0, 29, 4):
+        p.line(left, y(value), left + wide * len(tiles), y(value), theme.cell, 1.2)
+        p.text(left - 10, y(value) + 4, str(value), 11.5, theme.muted, "end")
+    for i, (score, most, held) in enumerate(zip(tiles, running, reference)):
+        x = left + i * wide
+        p.rect(x, y(most), wide, y(held) - y(most), theme.orange_soft)
+        for values, color in ((running, theme.orange), (reference, theme.blue)):
+            p.line(x, y(values[i]), x + wide, y(values[i]), color, 2.6)
+            if i and values[i] > values[i - 1]:
+                p.line(x, y(values[i - 1]), x, y(values[i]), color, 2.6)
+        p.rect(x + wide / 2 - 3, y(score) - 3, 6, 6, theme.text, None, 3)
+        if not i or held > reference[i - 1]:
+            p.arrow(x + wide / 2, top + tall + 34, x + wide / 2, top + tall + 8, theme.blue)
+            p.text(x + wide / 2, top + tall + 48, "rescale", 11.5, theme.blue, weight="bold")
+    p.text(left + 5.6 * wide, y(10.8), "running maximum", 12.5, theme.orange, "end", "bold")
+    p.text(left + 14.2 * wide, y(11.6), "reference that is subtracted", 12.5, theme.blue, "start", "bold")
+    p.text(left + 16.6 * wide, y(20.4), "a tile's largest score", 12.5, theme.text, "start")
+    p.text(440, 376, f"The gap is at most {growth:.0f}: P = 2^(score - reference) is at most 2^{growth:.0f} = "
+           f"{2**growth:.0f}.", 12.5, theme.muted)
+    return p
+
+
 DRAWN = {"01_passes": passes, "01_sectors": sectors, "02_online": online, "02_banks": banks,
          "03_register_tile": register_tile,
          "04_trips": trips, "05_fragments": fragments, "05_ldmatrix": ldmatrix_tiles, "05_split": split_keys,
          "05_banks": matrix_banks,
-         "06_c_is_a": c_is_a, "07_ring": ring, "08_swizzle": swizzle}
+         "06_c_is_a": c_is_a, "07_ring": ring, "08_swizzle": swizzle, "10_turn": turn, "10_lazy": lazy}
 
 
 def stale_pictures():
