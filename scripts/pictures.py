@@ -609,7 +609,7 @@ def swizzle(theme):
 
 def turn(theme):
     """A turn of the main loop of 09 and of 10, one warp: what its Tensor Core products wait for."""
-    p = Picture(theme, 880, 436, "Kernel 10: a turn of the main loop begins with the softmax")
+    p = Picture(theme, 880, 446, "Kernel 10: a turn of the main loop begins with the softmax")
     left, right = 132, 864
 
     def track(y, name):
@@ -670,9 +670,9 @@ def turn(theme):
     for at in (left + 10, x):
         barrier(at, 216, 374)
         p.text(at, 388, "wait, barrier", 11, theme.orange, weight="bold")
-    p.text(440, 408, f"2^x: g is P of the keys 16 g to 16 g + 15, one of {groups} groups of a tile; P V: g multiplies it.",
+    p.text(440, 416, f"2^x: g is P of the keys 16 g to 16 g + 15, one of {groups} groups of a tile; P V: g multiplies it.",
            12.5, theme.muted)
-    p.text(440, 426, "Between two waits the warp has products to issue nearly all the time.", 12.5, theme.muted)
+    p.text(440, 434, "Between two waits the warp has products to issue nearly all the time.", 12.5, theme.muted)
     return p
 
 
@@ -680,7 +680,7 @@ def lazy(theme):
     """A row's largest score tile by tile, and the reference that is subtracted, by the kernel's rule."""
     growth = 8.0
     tiles = [2.6, 3.4, 2.1, 5.2, 4.4, 6.9, 9.1, 7.0, 13.8, 12.0, 15.4, 14.1, 16.9, 16.0, 20.6, 25.3, 22.8, 24.0, 26.2, 25.1]
-    p = Picture(theme, 880, 388, "Kernel 10: the reference lags behind the running maximum by at most 8")
+    p = Picture(theme, 880, 404, "Kernel 10: the reference lags behind the running maximum by at most 8")
     running, reference, at = [], [], (-math.inf, -math.inf)
     for score in tiles:
         largest, held = max(at[0], score), at[1]
@@ -715,7 +715,7 @@ def lazy(theme):
     p.text(left + 5.6 * wide, y(10.8), "running maximum", 12.5, theme.orange, "end", "bold")
     p.text(left + 14.2 * wide, y(11.6), "reference that is subtracted", 12.5, theme.blue, "start", "bold")
     p.text(left + 16.6 * wide, y(20.4), "a tile's largest score", 12.5, theme.text, "start")
-    p.text(440, 376, f"The gap is at most {growth:.0f}: P = 2^(score - reference) is at most 2^{growth:.0f} = "
+    p.text(440, 392, f"The gap is at most {growth:.0f}: P = 2^(score - reference) is at most 2^{growth:.0f} = "
            f"{2**growth:.0f}.", 12.5, theme.muted)
     return p
 
