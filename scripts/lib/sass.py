@@ -719,7 +719,7 @@ def show_loop(build, report):
     """The main loop's instructions, each beside the line of the kernel's file that it is for."""
     loop = main_loop(build.sass[report["symbol"]])
     source = (ROOT / "kernels" / f"{build.kernel}.cu").read_text(encoding="utf-8").splitlines()
-    lines = [f"{report['function']}, main loop"]
+    lines = [f"{report['function']}, main loop, sm_{build.architecture}, nvcc {build.nvcc}"]
     for instruction in loop.instructions if loop else []:
         line = line_in(build.kernel, instruction)
         beside = f"{line:>4} {source[line - 1].strip()}" if line else ""
