@@ -604,6 +604,169 @@ def swizzle(theme):
     return p
 
 
+# --- 09 ----------------------------------------------------------------------------------------------------------
+
+
+def steps(theme):
+    """When fragments are read and multiplied, for the chapter's two numbers: reading ahead, and a second warp."""
+    read, multiply = 30.0, 2 * 807 / 128  # cycles: one ldmatrix; the two mma that its fragments are for
+    p = Picture(theme, 880, 464, "Kernel 09: reading fragments ahead")
+    left, shown, scale = 132, 212, 3.42
+    p.text(24, 30, "A read takes 30 cycles, the two mma of a step 12.6", 16, anchor="start", weight="bold")
+    p.text(24, 50, "numbers: steps; to scale", 12.5, theme.muted, "start")
+
+    def bar(y, height, begin, end, text, fill, stroke):
+        end, cut = min(end, shown), end > shown
+        if begin >= shown:
+            return
+        p.rect(left + begin * scale, y, (end - begin) * scale - (0 if cut else 1.5), height, fill, stroke, 2, 1)
+        if (end - begin) * scale > 12:
+            p.text(left + (begin + end) / 2 * scale, y + height / 2 + 4, text, 11)
+
+    y = 72
+    for title, warps, ahead in (("one warp, each fragment read when it is needed", 1, 0), ("one warp, one step ahead", 1, 1),
+                                ("one warp, three steps ahead", 1, 3), ("two warps, each one step ahead", 2, 1)):
+        reads, products, free = [[] for _ in range(warps)], [[] for _ in range(warps)], 0.0
+        for step in range(24):
+            for mine, done in zip(reads, products):
+                if ahead == 0:  # when the step before is through
+                    mine.append(free)
+                elif step == 0:
+                    mine.extend([0.0] * ahead)
+                free = max(free, mine[step] + read)  # the Tensor Core; it takes the warps in turn
+                if ahead:
+                    mine.append(free)
+                done.append(free)
+                free += multiply
+        busy = warps * multiply / ((products[0][-1] - products[0][-9]) / 8)
+        lanes = warps * max(ahead, 1)  # reads that are under way at the same time
+        height = 14
+        p.text(24, y + 1, title, 13, anchor="start", weight="bold")
+        p.text(left + shown * scale, y + 1, f"Tensor Core busy: {100 * busy:.0f} %", 13, theme.blue, "end", "bold")
+        y += 12
+        p.text(left - 12, y + lanes * (height + 2) / 2 + 4, "reads", 12, theme.muted, "end")
+        for warp, mine in enumerate(reads):
+            for step, begin in enumerate(mine):
+                lane = warp if warps > 1 else step % lanes
+                bar(y + lane * (height + 2), height, begin, begin + read, f"{step}",
+                    *((theme.orange_soft, theme.orange) if warp == 0 else (theme.green_soft, theme.green)))
+        y += lanes * (height + 2) + 2
+        p.text(left - 12, y + 14, "Tensor Core", 12, theme.muted, "end")
+        p.rect(left, y, shown * scale, 20, theme.cell)
+        for warp, done in enumerate(products):
+            for step, begin in enumerate(done):
+                bar(y, 20, begin, begin + multiply, f"{step}",
+                    *((theme.blue_soft, theme.blue) if warp == 0 else (theme.green_soft, theme.green)))
+        y += 52
+    p.text(440, 452, "Blue and orange: one warp. Green: the scheduler's second one. A scheduler and a Tensor Core belong "
+           "together, four on an SM.", 12, theme.muted)
+    return p
+
+
+def step_bits(theme):
+    """The bits of a chunk's place in a tile of 128 columns, and what a step does to them."""
+    swizzle_place = formulas("swizzle.h")["swizzle"]
+
+    def address(row, chunk):  # of 256 bytes a row
+        return row * 256 + swizzle_place(row, chunk) * 16
+
+    p = Picture(theme, 880, 470, "Kernel 09: the address of a chunk, bit by bit")
+    p.text(24, 30, "Where a chunk of 16 bytes lies in a tile of 64 rows and 128 columns", 16, anchor="start", weight="bold")
+    p.text(24, 50, "r: row, c: chunk (8 columns); small: bits of a byte's place", 12.5, theme.muted, "start")
+    left, wide, top = 196, 46, 84
+    for bit in range(14):
+        # What flips this bit: bits of the row, bits of the chunk. An XOR of bits: one at a time tells all.
+        made = [f"r{i}" for i in range(6) if (address(1 << i, 0) ^ address(0, 0)) >> bit & 1]
+        made += [f"c{i}" for i in range(4) if (address(0, 1 << i) ^ address(0, 0)) >> bit & 1]
+        x = left + (13 - bit) * wide
+        # A step goes on by 16 rows (bits 4 and 5 of the row) or by two chunks (bits 1 to 3 of the chunk).
+        by_row, by_chunk = bool({"r4", "r5"} & set(made)), bool({"c1", "c2", "c3"} & set(made))
+        xored = by_chunk and len(made) > 1
+        fill, stroke = ((theme.orange_soft, theme.orange) if xored else
+                        (theme.blue_soft, theme.blue) if by_row or by_chunk else (theme.cell, None))
+        p.rect(x, top, wide - 3, 44, fill, stroke, 3)
+        p.text(x + (wide - 3) / 2, top - 8, str(bit), 10.5, theme.muted)
+        for i, name in enumerate(made):
+            p.text(x + (wide - 3) / 2, top + (27 if len(made) == 1 else 18 + 18 * i), ("^ " if i else "") + name, 12.5,
+                   mono=True)
+    p.text(left - 14, top + 27, "made of", 12.5, theme.muted, "end")
+    y = top + 66
+    p.text(left - 14, y + 4, "a step", 12.5, theme.muted, "end")
+    for first, last, text, color in ((13, 12, "adds", theme.blue), (11, 8, "the lane's own", theme.muted),
+                                     (7, 7, "adds", theme.blue), (6, 5, "XOR", theme.orange),
+                                     (4, 0, "the lane's own", theme.muted)):
+        begin, end = left + (13 - first) * wide, left + (14 - last) * wide - 3
+        p.line(begin, y - 12, end, y - 12, color, 2)
+        p.text((begin + end) / 2, y + 5, text, 12, color, weight="bold" if color != theme.muted else None)
+
+    row, first, top = 5, 1, 232
+    own = swizzle_place(row, first)
+    p.text(24, top - 26, f"A lane with r mod 8 = {row} whose first chunk is {first}", 16, anchor="start", weight="bold")
+    columns = ((90, "step"), (220, "chunk"), (370, "its place: chunk ^ r"), (560, "first place ^ k"), (752, "first place + k"))
+    for x, text in columns:
+        p.text(x, top, text, 12.5, theme.muted)
+    for i, k in enumerate((0, 2, 4, 6)):
+        chunk, y = first + k, top + 14 + i * 44
+        place, sum_of = swizzle_place(row, chunk), own + k
+        if place != own ^ k:
+            raise ValueError("a step is no longer an XOR")
+        p.rect(24, y, 832, 36, theme.cell, None, 4)
+        p.text(90, y + 23, f"k = {k}", 13)
+        p.text(220, y + 23, f"{first} + {k} = {chunk}", 13)
+        p.text(370, y + 23, f"{chunk:03b} ^ {row:03b} = {place:03b}", 13.5, theme.text, mono=True)
+        p.text(560, y + 23, f"{own:03b} ^ {k:03b} = {own ^ k:03b}", 13.5, theme.orange, mono=True, weight="bold")
+        wrong = sum_of != place
+        p.text(752, y + 23, f"{own:03b} + {k:03b} = {sum_of:03b}" + (" no" if wrong else ""), 13.5,
+               theme.muted, mono=True)
+    p.text(440, 446, "Addition is the same only as long as nothing is carried. With a carry the place is another one, here "
+           "even outside the eight.", 12, theme.muted)
+    return p
+
+
+def order(theme):
+    """The main loops of 08 and 09 in the order of issue, from the listings in docs/outputs."""
+    p = Picture(theme, 880, 424, "Kernels 08 and 09: the main loop, instruction by instruction")
+    p.text(24, 30, "One tile of 64 keys, one warp: instructions from left to right in the order in which they are issued", 15,
+           anchor="start", weight="bold")
+    left, wide = 118, 742
+    y = 62
+    for kernel in ("08", "09"):
+        lines = (ROOT / "docs" / "outputs" / f"{kernel}_loop.txt").read_text(encoding="utf-8").splitlines()[2:]
+        names = [re.sub(r"^@\S+ ", "", line[6:]).split(".")[0].split()[0] for line in lines]
+        at = {name: [i for i, other in enumerate(names) if other == name] for name in set(names)}
+        scale = wide / len(names)
+        products = at["HMMA"]
+        gap, before = max((b - a, a) for a, b in zip(products, products[1:]))
+        ahead = sum(i < products[0] for i in at["LDSM"])
+        p.text(24, y, f"Kernel {kernel}: {len(names)} instructions", 14, anchor="start", weight="bold")
+        y += 12
+        for name, what, color in (("LDGSTS", "copies", theme.green), ("LDSM", "ldmatrix", theme.orange),
+                                  ("HMMA", "mma", theme.blue), ("MUFU", "2^x", theme.text)):
+            p.text(left - 12, y + 16, what, 12.5, color, "end")
+            p.rect(left, y, wide, 22, theme.cell)
+            runs = []
+            for i in at[name]:
+                if runs and runs[-1][1] == i:
+                    runs[-1][1] = i + 1
+                else:
+                    runs.append([i, i + 1])
+            for begin, end in runs:
+                p.rect(left + begin * scale, y + 2, (end - begin) * scale, 18, color)
+            y += 26
+        p.line(left + at["BAR"][0] * scale, y - 104, left + at["BAR"][0] * scale, y + 2, theme.muted, 1.5)
+        p.text(left + at["BAR"][0] * scale - 4, y + 15, "barrier", 12, theme.muted, "start")
+        p.line(left + products[0] * scale, y - 104, left + products[0] * scale, y + 2, theme.orange, 1, "3 3")
+        p.text(left + products[0] * scale + 8, y + 15, f"{ahead} ldmatrix before the first mma", 12, theme.orange)
+        middle = left + (before + 1 + gap / 2) * scale
+        for x in (before + 1, before + gap):
+            p.line(left + x * scale, y - 104, left + x * scale, y + 2, theme.blue, 1, "3 3")
+        p.text(middle + 60, y + 15, f"{gap - 1} instructions without an mma", 12, theme.blue)
+        y += 52
+    p.text(440, 406, "Not drawn: arithmetic on scores, sums and addresses. What is issued early is not yet done: the lines say "
+           "in which order, not how long.", 12, theme.muted)
+    return p
+
+
 # --- 10 ----------------------------------------------------------------------------------------------------------
 
 
@@ -724,7 +887,8 @@ DRAWN = {"01_passes": passes, "01_sectors": sectors, "02_online": online, "02_ba
          "03_register_tile": register_tile,
          "04_trips": trips, "05_fragments": fragments, "05_ldmatrix": ldmatrix_tiles, "05_split": split_keys,
          "05_banks": matrix_banks,
-         "06_c_is_a": c_is_a, "07_ring": ring, "08_swizzle": swizzle, "10_turn": turn, "10_lazy": lazy}
+         "06_c_is_a": c_is_a, "07_ring": ring, "08_swizzle": swizzle,
+         "09_steps": steps, "09_address": step_bits, "09_order": order, "10_turn": turn, "10_lazy": lazy}
 
 
 def stale_pictures():
