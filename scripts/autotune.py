@@ -35,6 +35,7 @@ EXAMPLE = """examples:
   scripts/autotune.sh --list                    the space and what the rules drop; needs no GPU
   scripts/autotune.sh --write                   builds, checks, times, and writes the choice into kernels/10_tuning.h
   scripts/autotune.sh --head-dim 128 --seq-len 4096 --only '4,2,*' --max-minutes 5
+  scripts/autotune.sh --resume bench/results/tuning/h200_bf16.json          only what was not reached in time there
   scripts/autotune.sh --from bench/results/tuning/h200_bf16.json            the header from a file, without a GPU
   scripts/autotune.sh --check --from bench/results/tuning/h200_bf16.json    only says whether it differs
 
@@ -471,10 +472,15 @@ def first_round(program, built, seq_lens, deadline, say):
     say.done(f"head_dim {program.head_dim}: {len(waiting)} choices timed in {time.monotonic() - start:.0f} s")
 
 
+def finalists(built):
+    """The best choices by the first round."""
+    timed = [choice for choice, result in built.items() if result["status"] == "timed"]
+    return sorted(timed, key=lambda choice: -speed(built[choice], "first"))[:FINALISTS]
+
+
 def final_rounds(program, built, seq_lens, say):
     """Times the best choices again."""
-    timed = [choice for choice, result in built.items() if result["status"] == "timed"]
-    best = sorted(timed, key=lambda choice: -speed(built[choice], "first"))[:FINALISTS]
+    best = finalists(built)
     taken = {choice: {n: [] for n in seq_lens} for choice in best}
     for r in range(ROUNDS if best else 0):
         say(f"head_dim {program.head_dim}: the best {len(best)} again, round {r + 1} of {ROUNDS}")
@@ -636,6 +642,77 @@ def sentence(head):
     parts = [f"{dropped} were dropped by rules before anything was built"]
     parts += [f"{counts[status]} {words}" for status, words in OUTCOMES.items() if counts[status]]
     return f"Of {dropped + len(head['variants'])} choices {', '.join(parts[:-1])}, and {parts[-1]}."
+
+
+# --- An earlier file -------------------------------------------------------------------------------------------
+
+
+class Earlier:
+    """A file of this script whose choices that were not reached in time are now timed; the others are taken over."""
+
+    def __init__(self, path, args, form, machine):
+        """form: what the file must have in common with this run; machine: the same of its machine."""
+        self.path = path
+        try:
+            self.data = read_tuning(path)
+        except Refused as problem:
+            self.refuse(problem)
+        for where, wanted in ((self.data, form), (self.data["machine"], machine)):
+            for key, value in wanted.items():
+                if where.get(key) != value:
+                    both = f": {where.get(key)}, not {value}" if isinstance(value, str) else ""
+                    self.refuse(f"cannot be resumed: its {key.replace('_', ' ')} {'differ' if key == 'rules' else 'differs'} from "
+                                f"this run's{both}")
+        try:
+            self.variants = {head["head_dim"]: {as_choice(v): {k: x for k, x in v.items() if k != "choice"}
+                                                for v in head["variants"]} for head in self.data["head_dims"]}
+            lengths = {tuple(sorted(map(int, v["first"]))) for of in self.variants.values() for v in of.values()
+                       if v["status"] == "timed" and v["registers"] and v["spill_bytes"] >= 0}
+        except (KeyError, TypeError, ValueError) as problem:
+            self.refuse(f"is invalid: {type(problem).__name__} at {problem}; see bench/tuning_schema.json")
+        if lengths - {tuple(sorted(args.seq_len))}:
+            words = ",".join(map(str, sorted(lengths)[0]))
+            self.refuse(f"cannot be resumed: its times are of --seq-len {words}")
+
+    def refuse(self, sentence):
+        fail(f"{relative(self.path)} {sentence}")
+
+    def of(self, head_dim):
+        return self.variants.get(head_dim, {})
+
+    def missing(self, head_dim, choices):
+        """Those of the choices that are not in the file or were not reached."""
+        return [c for c in choices if self.of(head_dim).get(c, {"status": "not reached"})["status"] == "not reached"]
+
+    def check_code(self, head_dim, built):
+        """The same source and compiler give the registers that the file has."""
+        for choice, result in built.items():
+            before = self.of(head_dim).get(choice, {})
+            for key in ("registers", "spill_bytes"):
+                if key in before and result["status"] != "not reached" and result.get(key) != before[key]:
+                    self.refuse(f"cannot be resumed: its kernel was another; head_dim {head_dim}, {choice.text()} has "
+                                  f"{before[key]} {key.replace('_', ' ')} there and {result.get(key, 'none')} here")
+
+    def check_machine(self, machine):
+        for key in ("gpu", "compute_capability", "compiler"):
+            if machine[key] != self.data["machine"][key]:
+                self.refuse(f"cannot be resumed: it is of {self.data['machine'][key]}, this run of {machine[key]}")
+
+    def joined(self, head_dim, kept, results):
+        """{choice: result}: the new ones, else those of the file."""
+        whole = {}
+        for choice in kept:
+            before, result = self.of(head_dim).get(choice), results.get(choice)
+            if before and (not result or (result["status"] == "not reached" and "registers" not in result)):
+                result = dict(before)
+            whole[choice] = result
+        return whole
+
+    def with_heads(self, heads):
+        """Its head_dims, those that were searched now in their place or behind."""
+        new = {head["head_dim"]: head for head in heads}
+        old = [new.pop(head["head_dim"], head) for head in self.data["head_dims"]]
+        return old + list(new.values())
 
 
 # --- The header ------------------------------------------------------------------------------------------------
@@ -811,6 +888,8 @@ def parse_arguments():
     add("--arch", type=capability_of, metavar="ARCH", help="with --list or --build-only, for another GPU: 80, 90, ...")
     add("--max-minutes", type=minutes, metavar="M", help="then nothing new is started; what is known is written")
     add("--harness", type=Path, metavar="DIR", help="a build tree with main() and the harness, instead of building them")
+    add("--resume", type=Path, metavar="FILE", help="take over an earlier file of this script and time only the choices "
+        "that were not reached in it; the final is run again if one of them comes among the best")
     add("--json", type=Path, metavar="FILE", help="default bench/results/tuning/GPU_DTYPE.json")
     args = parser.parse_args()
     if args.check and not args.source:
@@ -819,6 +898,8 @@ def parse_arguments():
         fail("--arch goes with --list or --build-only; times are of the GPU present (see --help)")
     if args.write and args.dtype != "bf16":
         fail("--write takes bf16: the header knows no dtype (see --help)")
+    if args.resume and (args.list or args.source):
+        fail("--resume FILE goes with a run or --build-only, not with --list or --from (see --help)")
     if args.only and args.write:
         fail("--write takes the whole space, without --only (see --help)")
     return args
@@ -876,49 +957,76 @@ def main():
     except Missing as problem:
         fail(str(problem), 4)
     say, architecture = Progress(), architecture_of(capability)
+    form = {
+        "kernel": KERNEL, "dtype": args.dtype,
+        "space": {name: list(values) for name, values in SPACE.items()} | ({"only": pattern} if args.only else {}),
+        "rules": {name: words for name, (words, _) in RULES.items()},
+        "protocol": {"heads": HEADS, "rows": 16384, "inputs": "normal", "seed": 1, "spill_limit_bytes": SPILL_LIMIT,
+                     "first": QUICK, "final": {**FULL, "rounds": ROUNDS, "choices": FINALISTS}, "tie": TIE,
+                     "tflops_convention": "4*B*H*N^2*D"},
+    }
+    earlier, wanted = None, kept
+    if args.resume:
+        here = {"compute_capability": f"{capability / 10:.1f}", "compiler": f"nvcc {version}"}
+        earlier = Earlier(args.resume, args, form, here | ({"gpu": gpu[0]} if gpu and not dry else {}))
+        wanted = {head_dim: earlier.missing(head_dim, choices) for head_dim, choices in kept.items()}
+        if not any(wanted.values()):
+            fail(f"{relative(args.resume)} has no choice that was not reached; nothing is left to be timed")
     if not args.build_only:
         parts = harness_parts(args.harness.resolve()) if args.harness else build_harness(architecture, nvcc, say)
-    built, folder = build_choices(kept, args.dtype, architecture, nvcc, version, deadline, say)
+    built, folder = build_choices(wanted, args.dtype, architecture, nvcc, version, deadline, say)
     for head_dim in built:
         mark_doubles(built[head_dim], head_dim)
+        if earlier:
+            earlier.check_code(head_dim, built[head_dim])
     if args.build_only:
         show_built(built)
         return 0
 
     machine = None
     for head_dim, results in built.items():
-        objects = [result["object"] for _, result in sorted(results.items()) if result["status"] == "built"]
-        if not objects:
-            continue
         program = Program(folder / f"tune_{args.dtype}_d{head_dim}", args.dtype, head_dim)
-        say(f"head_dim {head_dim}: linking {len(objects)} choices ...")
-        link(objects, parts, program.path, nvcc)
-        first_round(program, results, args.seq_len, deadline, say)
-        final_rounds(program, results, args.seq_len, say)
+        objects = [result["object"] for _, result in sorted(results.items()) if result["status"] == "built"]
+        if objects:
+            say(f"head_dim {head_dim}: linking {len(objects)} choices ...")
+            link(objects, parts, program.path, nvcc)
+            first_round(program, results, args.seq_len, deadline, say)
+        if earlier and program.machine:
+            earlier.check_machine(program.machine)
+        if earlier and earlier.of(head_dim):
+            built[head_dim] = earlier.joined(head_dim, kept[head_dim], results)
+            best = finalists(built[head_dim])
+            if any(choice in results for choice in best):  # then all of them run again, in the same rounds
+                for result in built[head_dim].values():
+                    result.pop("final", None)
+                again, _ = build_choices({head_dim: best}, args.dtype, architecture, nvcc, version, None, say)
+                earlier.check_code(head_dim, again[head_dim])
+                program.path = folder / f"tune_{args.dtype}_d{head_dim}_final"
+                link([result["object"] for _, result in sorted(again[head_dim].items())], parts, program.path, nvcc)
+                final_rounds(program, built[head_dim], args.seq_len, say)
+        elif objects:
+            final_rounds(program, results, args.seq_len, say)
         machine = program.machine or machine
     if not machine:
         reasons = [r["reason"] for results in built.values() for r in results.values() if "reason" in r]
         fail(f"nothing could be timed{': ' + reasons[0] if reasons else ''}", 3)
 
-    data = {
-        "tuning_version": 1, "created": created, "kernel": KERNEL, "dtype": args.dtype, "machine": machine,
-        "space": {name: list(values) for name, values in SPACE.items()} | ({"only": pattern} if args.only else {}),
-        "rules": {name: words for name, (words, _) in RULES.items()},
-        "protocol": {"heads": HEADS, "rows": 16384, "inputs": "normal", "seed": 1, "spill_limit_bytes": SPILL_LIMIT,
-                     "first": QUICK, "final": {**FULL, "rounds": ROUNDS, "choices": FINALISTS}, "tie": TIE,
-                     "tflops_convention": "4*B*H*N^2*D"},
-        "head_dims": [],
-    }
+    data = {"tuning_version": 1, "created": created, **form, "machine": machine}
+    if earlier:
+        data["resumed"] = [*earlier.data.get("resumed", []), earlier.data["created"]]
+    data["head_dims"] = []
     for head_dim, results in built.items():
         variants = [variant(choice, result, head_dim, capability) for choice, result in sorted(results.items())]
         head = rounded({"head_dim": head_dim, "dropped": dropped[head_dim], "choice": None, "variants": variants})
         best = choose(head["variants"])
         head["choice"] = best and best["choice"]
         data["head_dims"].append(head)
+    if earlier:
+        data["head_dims"] = earlier.with_heads(data["head_dims"])
     print("\n".join(report(data)))
     statuses = {v["status"] for head in data["head_dims"] for v in head["variants"]}
     if "not reached" in statuses:
-        print(f"The time of {args.max_minutes:g} minutes was up before everything was timed.")
+        print("The time was up before everything was timed; --resume takes the file up from there.")
     path = args.json or RESULTS / file_name(machine["gpu"], args.dtype)
     if args.json or not args.only:
         write_whole(path, dump(data))

@@ -62,6 +62,7 @@ for n in map(int, value("seq-len").split(",")):
     for name in names:
         w, r, bn, s, c = map(int, re.match(r"10_w(\d+)_r(\d+)_n(\d+)_s(\d+)_c(\d+)", name).groups())
         tflops = 300 + 10 * s + 5 * c + r - w + bn / 1000 + (40 if (w, r, bn, s, c) == (4, 2, 32, 3, 2) else 0)
+        tflops = json.load(open("%(speeds)s")).get(name, tflops)
         ms = 4 * (16384 // n) * 16 * n**2 * int(value("head-dim")) / tflops * 1e-9
         record = {"kernel": name, "seq_len": n, "status": "passed", "time_ms": {"median": ms}, "tflops": tflops}
         if "_s4_" in name and "--inputs" in arguments and value("inputs") == "increasing_max":
@@ -85,7 +86,8 @@ class Search(ScriptTest):
         for name in ("CMakeFiles/fa_main.dir/harness/main.cpp.o", "libfa_harness.a"):
             self.write(parts / name, "")
         words = {"python": sys.executable, "program": str(self.folder / "program.py"),
-                 "log": str(self.folder / "log"), "machine": json.dumps(CUDA)}
+                 "log": str(self.folder / "log"), "machine": json.dumps(CUDA),
+                 "speeds": str(self.write("speeds", {}))}
         self.write("program.py", PROGRAM % words)
         self.write("bin/nvcc", NVCC % words).chmod(0o755)
         self.program("nvidia-smi", 'echo "NVIDIA H200, 9.0"\n')
@@ -176,8 +178,126 @@ class Search(ScriptTest):
         self.assertTrue(done.stderr.splitlines()[-1].startswith("error: "), done.stderr)
         self.assertIn(words, done.stderr.splitlines()[-1])
 
+    whole = None  # the file of a search of both head_dims; the same for every test
+
+    def interrupted(self, *lost):
+        """That file, the same as if it had not reached these choices of head_dim 64, and where that is."""
+        if not Search.whole:
+            self.tune("--json", self.folder / "whole.json")
+            Search.whole = autotune.read_tuning(self.folder / "whole.json")
+            (self.folder / "log").unlink()
+            shutil.rmtree(self.root / "build")
+        cut = copy.deepcopy(Search.whole)
+        cut["created"] = "2026-11-20T08:00:00Z"
+        head = next(head for head in cut["head_dims"] if head["head_dim"] == 64)
+        for v in head["variants"]:
+            if autotune.as_choice(v) in lost:
+                self.assertEqual(v["status"], "timed")
+                v.update(status="not reached", reason="the time was up before it was timed")
+                v.pop("first")
+                v.pop("final", None)
+        by_choice = {autotune.as_choice(v): v for v in head["variants"]}
+        for choice in autotune.finalists(by_choice):  # others come in for those that are gone
+            by_choice[choice].setdefault("final", {n: {**entry, "round_ms": [entry["ms"]]}
+                                                   for n, entry in by_choice[choice]["first"].items()})
+        head["choice"] = autotune.choose(head["variants"])["choice"]
+        return Search.whole, cut, self.write("earlier.json", autotune.dump(cut))
+
+    def objects(self):
+        return sorted(path.name for path in (self.root / "build").rglob("10_*.o"))
+
+    SLOW, SLOWER = Choice(8, 1, 32, 2, 2, False, False), Choice(8, 1, 32, 3, 2, False, False)
+
+    def test_resume_without_a_new_final(self):
+        whole, cut, earlier = self.interrupted(self.SLOW, self.SLOWER)
+        done = self.tune("--resume", earlier)
+        self.assertEqual(done.returncode, 1, done.stderr)  # some choices of the earlier file gave wrong results
+        data = autotune.read_tuning(self.file)
+        self.assertEqual(data["resumed"], ["2026-11-20T08:00:00Z"])
+        self.assertNotEqual(data["created"], cut["created"])
+        self.assertEqual(data["head_dims"], whole["head_dims"])  # the stand-in's times are always the same
+        self.assertEqual(self.objects(), [f"{choice.name()}_bf16_d64.o" for choice in (self.SLOW, self.SLOWER)])
+        calls = (self.folder / "log").read_text().splitlines()
+        self.assertEqual(len(calls), 3)  # hard inputs, first round, no final
+        for call in calls:
+            self.assertEqual(call.split(" --dtype")[0], f"{self.SLOW.name()} {self.SLOWER.name()}")
+        # Once more: nothing is left.
+        done = self.tune("--resume", self.file)
+        self.assert_one_sentence(done, "has no choice that was not reached; nothing is left to be timed")
+
+    def test_resume_with_a_new_final(self):
+        whole, cut, earlier = self.interrupted(self.SLOW, BEST)
+        before = {autotune.as_choice(v): v for v in cut["head_dims"][1]["variants"] if "final" in v}
+        self.assertEqual((len(before), BEST in before), (autotune.FINALISTS, False))
+        slowest = sorted(before, key=lambda choice: -autotune.speed(before[choice], "first"))[-1]
+        faster = {choice.name(): 400.0 + i for i, choice in enumerate(before)}
+        self.write("speeds", faster)
+        done = self.tune("--resume", earlier, "--head-dim", "64", "--json", self.folder / "new.json")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertFalse(self.file.exists())
+        data = autotune.read_tuning(self.folder / "new.json")
+        self.assertEqual(data["head_dims"][0], cut["head_dims"][0])
+        now = {autotune.as_choice(v): v for v in data["head_dims"][1]["variants"]}
+        self.assertEqual({c for c, v in now.items() if "final" in v}, {BEST, *before} - {slowest})
+        for choice in set(before) - {slowest}:
+            self.assertAlmostEqual(autotune.speed(now[choice], "final"), faster[choice.name()], places=2)
+            self.assertEqual(now[choice]["first"], before[choice]["first"])
+        self.assertEqual(now[self.SLOW]["status"], "timed")
+        same = [v for v in whole["head_dims"][1]["variants"] if v["status"] == "same code"]
+        self.assertEqual([now[autotune.as_choice(v)] for v in same], same)
+        calls = (self.folder / "log").read_text().splitlines()
+        self.assertEqual([len(call.split(" --dtype")[0].split()) for call in calls], [2, 2, 2, 8, 8, 8])
+        self.assertEqual(len(self.objects()), 2 + autotune.FINALISTS - 1)
+
+    def test_resume_when_the_time_is_up_again(self):
+        lost = [autotune.as_choice(v) for v in self.interrupted()[0]["head_dims"][1]["variants"]
+                if v["status"] == "timed"][-autotune.BATCH - 1 :]
+        _, cut, earlier = self.interrupted(*lost)
+        self.assertEqual(self.tune("--resume", earlier, "--max-minutes", "0.00001").returncode, 3)
+        self.assertFalse(self.file.exists())
+        # The first call takes longer than is given for everything, so the second batch is not begun.
+        program = (self.folder / "program.py").read_text()
+        self.write("program.py", program.replace("import json", "import os, time\n"
+                                                 f"if not os.path.exists('{self.folder}/log'): time.sleep(8)\n"
+                                                 "import json", 1))
+        done = self.tune("--resume", earlier, "--max-minutes", "0.13")
+        self.assertIn("--resume takes the file up from there", done.stdout)
+        left = [v for v in autotune.read_tuning(self.file)["head_dims"][1]["variants"] if v["status"] == "not reached"]
+        self.assertEqual([v for v in cut["head_dims"][1]["variants"] if autotune.as_choice(v) == lost[-1]], left)
+        self.write("program.py", program)
+        self.tune("--resume", self.file)
+        data = autotune.read_tuning(self.file)
+        self.assertEqual((len(data["resumed"]), data["resumed"][0]), (2, "2026-11-20T08:00:00Z"))
+        self.assertNotIn("not reached", [v["status"] for v in data["head_dims"][1]["variants"]])
+
+    def test_resume_refuses_another_search(self):
+        _, cut, earlier = self.interrupted(self.SLOW)
+        cases = {
+            "its kernel differs from this run's: 11_wgmma, not 10_": lambda d: d.update(kernel="11_wgmma"),
+            "its dtype differs from this run's: fp16, not bf16": lambda d: d.update(dtype="fp16"),
+            "its gpu differs from this run's: NVIDIA H100, not": lambda d: d["machine"].update(gpu="NVIDIA H100"),
+            "its compiler differs": lambda d: d["machine"].update(compiler="nvcc 12.9.1"),
+            "its space differs": lambda d: d["space"].update(only="4,*"),
+            "its rules differ from": lambda d: d["rules"].pop("registers"),
+            "its protocol differs": lambda d: d["protocol"]["final"].update(rounds=5),
+            "its kernel was another": lambda d: [v.update(registers=90) for head in d["head_dims"]
+                                                 for v in head["variants"] if v["status"] == "not reached"],
+            "is not a file of scripts/autotune.sh": lambda d: d.update(tuning_version=2),
+        }
+        for words, change in cases.items():
+            with self.subTest(words):
+                data = copy.deepcopy(cut)
+                change(data)
+                done = self.tune("--resume", self.write("changed.json", autotune.dump(data)))
+                self.assert_one_sentence_at_the_end(done, words, code=2)
+        done = self.tune("--resume", earlier, "--seq-len", "1024")
+        self.assert_one_sentence(done, "its times are of --seq-len 1024,4096,16384")
+        self.assertFalse((self.folder / "log").exists())
+        self.assertFalse(self.file.exists())
+
     def test_errors(self):
         cases = [
+            (("--list", "--resume", "x.json"), "--resume FILE goes with a run or --build-only", 2),
             (("--check",), "--check needs --from", 2),
             (("--arch", "90"), "--arch goes with --list", 2),
             (("--list", "--arch", "75"), "'75' is not one of 80, ", 2),
@@ -456,7 +576,8 @@ class File(ScriptTest):
             self.assertEqual(done.returncode, 0, done.stderr)
             return done.stdout.strip()
 
-        for file in [self.write("good.json", tuning()), *FILES]:
+        resumed = {**tuning(), "resumed": ["2026-11-20T08:00:00Z"]}
+        for file in [self.write("good.json", tuning()), self.write("resumed.json", resumed), *FILES]:
             self.assertEqual(errors(file), "", file)
         cases = [
             lambda d, head: d.update(host="box"),
@@ -472,6 +593,8 @@ class File(ScriptTest):
             lambda d, head: head["variants"][4].pop("reason"),
             lambda d, head: head["variants"][4].update(final=head["variants"][0]["final"]),
             lambda d, head: head["variants"][4].update(registers=256),
+            lambda d, head: d.update(resumed=[]),
+            lambda d, head: d.update(resumed=["yesterday"]),
         ]
         for number, change in enumerate(cases):
             data = copy.deepcopy(tuning())
