@@ -1011,10 +1011,9 @@ def main():
         reasons = [r["reason"] for results in built.values() for r in results.values() if "reason" in r]
         fail(f"nothing could be timed{': ' + reasons[0] if reasons else ''}", 3)
 
-    data = {"tuning_version": 1, "created": created, **form, "machine": machine}
-    if earlier:
-        data["resumed"] = [*earlier.data.get("resumed", []), earlier.data["created"]]
-    data["head_dims"] = []
+    resumed = {"resumed": [*earlier.data.get("resumed", []), earlier.data["created"]]} if earlier else {}
+    data = {"tuning_version": 1, "created": created, **resumed, "kernel": KERNEL, "dtype": args.dtype,
+            "machine": machine, **form, "head_dims": []}
     for head_dim, results in built.items():
         variants = [variant(choice, result, head_dim, capability) for choice, result in sorted(results.items())]
         head = rounded({"head_dim": head_dim, "dropped": dropped[head_dim], "choice": None, "variants": variants})
