@@ -835,7 +835,7 @@ def turn(theme):
         p.text(at, 388, "wait, barrier", 11, theme.orange, weight="bold")
     p.text(440, 416, f"2^x: g is P of the keys 16 g to 16 g + 15, one of {groups} groups of a tile; P V: g multiplies it.",
            12.5, theme.muted)
-    p.text(440, 434, "Between two waits the warp has products to issue nearly all the time.", 12.5, theme.muted)
+    p.text(440, 434, "From its first part of P V to the end of the turn the warp always has products to issue.", 12.5, theme.muted)
     return p
 
 
