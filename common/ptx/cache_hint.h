@@ -12,6 +12,11 @@
 //
 // A hint moves no other bytes and orders nothing: results are the same, only traffic to DRAM may change.
 // The emulator has no L2. It checks the arguments and does the access.
+//
+// ptxas before CUDA 13.4 encodes a cp.async with a policy wrongly for sm_90 and later where the shared address
+// has a uniform part: the instruction names uniform registers 0 and 1 instead of those that hold the address
+// and the policy, and the GPU says "illegal instruction" (tests/test_hints.py looks for it). With such a
+// compiler a copy on these GPUs goes without its policy.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -55,12 +60,28 @@ __device__ __forceinline__ CachePolicy evict_last(float fraction = 1.0f) {
   return policy;
 }
 
+#if __CUDA_ARCH__ >= 900 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1304
+inline constexpr bool kCopiesHavePolicies = false;
+#else
+inline constexpr bool kCopiesHavePolicies = true;
+#endif
+
 // cp_async_zero_fill (common/ptx/cp_async.h) with a policy for the global address.
 template <int kBytes, Prefetch kPrefetch = Prefetch::kNone>
 __device__ __forceinline__ void cp_async_zero_fill(uint32_t shared, const void* global,
                                                    int source_bytes, CachePolicy policy) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "cp.async copies 4, 8 or 16 bytes");
-  if constexpr (kBytes == 16 && kPrefetch == Prefetch::kNone) {
+  if constexpr (!kCopiesHavePolicies && kPrefetch == Prefetch::kNone) {
+    cp_async_zero_fill<kBytes>(shared, global, source_bytes);
+  } else if constexpr (!kCopiesHavePolicies && kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared),
+                 "l"(global), "r"(source_bytes)
+                 : "memory");
+  } else if constexpr (!kCopiesHavePolicies) {
+    asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2, %3;" ::"r"(shared),
+                 "l"(global), "n"(kBytes), "r"(source_bytes)
+                 : "memory");
+  } else if constexpr (kBytes == 16 && kPrefetch == Prefetch::kNone) {
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared),
                  "l"(global), "r"(source_bytes), "l"(policy.bits)
                  : "memory");
