@@ -23,7 +23,10 @@ EXAMPLE = """examples:
 
 # The documentation's charts: first part of the name, committed results.
 DOCS = ROOT / "docs" / "charts"
-DOCS_CHARTS = {"h200": ["bench/results/h200_bf16_d128.json"], "emulator": ["bench/results/emulator_n256.json"]}
+DOCS_CHARTS = {
+    "h200": ["bench/results/h200_bf16_d128.json", "bench/results/h200_peers_bf16_d128.json"],
+    "emulator": ["bench/results/emulator_n256.json"],
+}
 
 # Colours: Okabe and Ito's palette, made for every kind of colour vision. Theme decides only about neutral ones.
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
