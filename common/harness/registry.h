@@ -44,6 +44,22 @@ struct Needs {
   bool exactly = false;         // only this one: sm_90a code runs on 9.0 alone
 };
 
+// What computes a peer or a ceiling (bench/peers) in place of code of this repository.
+struct Library {
+  std::string name, version, implementation;
+};
+
+struct Comparison;  // oracle.h
+
+// A ceiling is no attention and takes nothing of the problem but the dtype: what a launch does, and the
+// check of what it gives.
+struct Ceiling {
+  double flops = 0;  // of a launch, or
+  double bytes = 0;  // of a launch, read plus written
+  // Launches once on poisoned memory and compares. Throws as run does.
+  Comparison (*verify)(const Problem&) = nullptr;
+};
+
 struct Kernel {
   std::string name;
   Needs needs;
@@ -51,6 +67,8 @@ struct Kernel {
   // Null: none.
   size_t (*workspace_bytes)(const Problem&, size_t limit) = nullptr;
   void (*run)(const Problem&, const Tensors&) = nullptr;
+  Library (*library)() = nullptr;    // of peers and ceilings; throws Unsupported if it is not here
+  const Ceiling* ceiling = nullptr;  // of ceilings
 };
 
 // All kernels of this program, by name.
