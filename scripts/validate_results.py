@@ -74,7 +74,7 @@ def check_schema(data, jsonschema):
 
 
 def check_rounds(data, record, where):
-    """Version 2: the record's time and ratios are what its rounds and those of the peers say."""
+    """The record's time, clock and ratios are what its rounds and those of the peers say."""
     if "round_ms" not in record:
         return
     rounds = record["round_ms"]
@@ -82,6 +82,14 @@ def check_rounds(data, record, where):
         raise Refused(f"is invalid: {where}.round_ms has {len(rounds)} rounds, not protocol.rounds")
     if not math.isclose(record["time_ms"]["median"], statistics.median(rounds), rel_tol=1e-6):
         raise Refused(f"is invalid: {where}.time_ms.median is not the median of round_ms")
+    clocks = record.get("round_clock_mhz")
+    if clocks is not None:
+        if len(clocks) != len(rounds):
+            raise Refused(f"is invalid: {where}.round_clock_mhz has {len(clocks)} rounds, not protocol.rounds")
+        known = [clock for clock in clocks if clock is not None]
+        expected, said = statistics.median(known) if known else None, record.get("clock_mhz")
+        if (said is None) != (expected is None) or (known and not math.isclose(said, expected, rel_tol=1e-6)):
+            raise Refused(f"is invalid: {where}.clock_mhz is not the median of round_clock_mhz")
     for peer, ratio in record.get("ratio", {}).items():
         beside = [r for r in data["records"] if r["kernel"] == peer and all(r[f] == record[f] for f in SHAPE)]
         if not beside or len(beside[0].get("round_ms", [])) != len(rounds):
@@ -106,9 +114,10 @@ def check_sense(data):
                 raise Refused(f"is invalid: {where}.time_ms is out of order (min <= p10 <= median <= p90)")
             if time["launches"] > data["protocol"]["iterations"]:
                 raise Refused(f"is invalid: {where}.time_ms.launches is more than protocol.iterations")
-            if not record["kernel"].startswith("ceiling/"):
+            if "flops" in record or not record["kernel"].startswith("ceiling/"):
                 _, _, batch, heads, seq_len, head_dim = key
-                expected = 4 * batch * heads * seq_len**2 * head_dim / (time["median"] * 1e-3) / 1e12
+                flops = record.get("flops", 4 * batch * heads * seq_len**2 * head_dim)
+                expected = flops / (time["median"] * 1e-3) / 1e12
                 if not math.isclose(record["tflops"], expected, rel_tol=0.01):
                     raise Refused(f"is invalid: {where}.tflops is {record['tflops']:g}, the median says {expected:g}")
         check_rounds(data, record, where)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCHEMA = ROOT / "bench" / "schema.json"
-SCHEMA_VERSIONS = (1, 2)
+SCHEMA_VERSIONS = (1, 2, 3)
 
 
 # Top-level folders that hold nothing of the repository's own.
@@ -88,6 +88,6 @@ def read_results(path):
         raise Refused("is not a results file (no schema_version)")
     version = data["schema_version"]
     if isinstance(version, bool) or version not in SCHEMA_VERSIONS:
-        known = " and ".join(map(str, SCHEMA_VERSIONS))
+        known = f"{', '.join(map(str, SCHEMA_VERSIONS[:-1]))} and {SCHEMA_VERSIONS[-1]}"
         raise Refused(f"has schema version {json.dumps(version)}, but this checkout reads {known}")
     return data

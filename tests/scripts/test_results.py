@@ -27,15 +27,44 @@ def changed(data, path, value):
     return data
 
 
+def bench_results():
+    """Version 3: rounds with clocks, a peer, both ceilings, a note."""
+    data = peer_results()
+    data["schema_version"] = 3
+    data["protocol"].update(name="quick", idle_ms=0)
+    data["notes"] = ["The clocks of 08_swizzle and peer/fa2 differed by 4 %."]
+    shape = {name: data["records"][0][name] for name in ("dtype", "batch", "heads", "seq_len", "head_dim")}
+    time = {"median": 2.0, "p10": 1.9, "p90": 2.1, "min": 1.8, "launches": 128}
+    library = {"name": "PyTorch", "version": "2.11.0+cu130", "implementation": "cuBLAS"}
+    ceiling = {**shape, "status": "passed", "time_ms": time, "round_ms": [1.9, 2.0, 2.1], "library": library}
+    data["records"] += [{"kernel": "ceiling/matmul", **ceiling, "flops": 1e12, "tflops": 500.0},
+                        {"kernel": "ceiling/copy", **ceiling, "gbytes_per_s": 4300.0}]
+    for record in data["records"]:
+        if record["status"] == "passed":
+            record.update(clock_mhz=1755.0, power_w=640.5, round_clock_mhz=[1700.0, 1755.0, 1980.0])
+    data["records"][1].update(clock_mhz=None, power_w=None, round_clock_mhz=[None, None, None])
+    return data
+
+
 @needs_venv("jsonschema")
 class Validator(ScriptTest):
     def test_accepts_good_files(self):
         files = [self.write("cuda.json", cuda_results()), self.write("emulator.json", emulator_results()),
-                 self.write("peers.json", peer_results())]
+                 self.write("peers.json", peer_results()), self.write("bench.json", bench_results())]
         done = self.run_script(VALIDATE, *files)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("valid, 6 records", done.stdout)
         self.assertIn("valid, 8 records", done.stdout)
+        self.assertIn("valid, 10 records", done.stdout)
+        self.assertEqual(len(done.stdout.splitlines()), len(files))
+
+    def test_version_3_without_rounds_is_what_programs_write(self):
+        for data, extra in ((cuda_results(), {"clock_mhz": 1980, "power_w": None}), (emulator_results(), {})):
+            data["schema_version"] = 3
+            data["protocol"]["idle_ms"] = 2.5
+            data["records"][0].update(extra)
+            done = self.run_script(VALIDATE, self.write("program.json", data))
+            self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_refuses_what_is_no_results_file(self):
         text = json.dumps(cuda_results())
@@ -44,8 +73,9 @@ class Validator(ScriptTest):
             "empty": ("", "is empty"),
             "nan": (text.replace("2.5,", "NaN,", 1), "holds NaN"),
             "infinity": (text.replace("2.5,", "-Infinity,", 1), "Infinity"),
-            "version": (text.replace('"schema_version": 1', '"schema_version": 3'),
-                        "schema version 3, but this checkout reads 1 and 2"),
+            "version": (text.replace('"schema_version": 1', '"schema_version": 4'),
+                        "schema version 4, but this checkout reads 1, 2 and 3"),
+            "fraction": (text.replace('"schema_version": 1', '"schema_version": 2.5'), "schema version 2.5"),
             "boolean": (text.replace('"schema_version": 1', '"schema_version": true'), "schema version true"),
             "list": ("[]", "is not a results file"),
             "twice": ('{"schema_version": 1, "schema_version": 1}', "twice"),
@@ -59,7 +89,7 @@ class Validator(ScriptTest):
 
     def test_refuses_with_the_place(self):
         cuda, emulator, peers = cuda_results(), emulator_results(), peer_results()
-        fast = changed(emulator, "machine.checked", False)
+        fast, bench = changed(emulator, "machine.checked", False), bench_results()
         cases = [
             (changed(cuda, "host", "box"), "unknown key 'host'"),
             (changed(cuda, "records.0.kernal", "x"), "records[0] has the unknown key 'kernal'"),
@@ -104,11 +134,39 @@ class Validator(ScriptTest):
             (changed(peers, "records.2.library.version", "newest"), "newest"),
             (changed(peers, "records.0.library", peers["records"][2]["library"]), "records[0] has 'library'"),
             (changed(peers, "records.3.round_ms", [1.0, 1.0, 1.0]), "records[3] has 'round_ms'"),
+            # Version 3: clocks, ceilings, notes.
+            (changed(peers, "protocol.idle_ms", 0), "protocol has 'idle_ms'"),
+            (changed(peers, "protocol.name", "quick"), "protocol has 'name'"),
+            (changed(peers, "notes", ["warm"]), "the file has 'notes'"),
+            (changed(cuda, "records.0.clock_mhz", 1980), "records[0] has 'clock_mhz'"),
+            (changed(cuda, "schema_version", 3), "protocol lacks 'idle_ms'"),
+            (changed(bench, "notes", "warm"), "notes"),
+            (changed(bench, "protocol.rounds", None), "has 'r"),
+            (changed(bench, "protocol.idle_ms", -1), "idle_ms"),
+            (changed(bench, "records.0.clock_mhz", 0), "clock_mhz"),
+            (changed(bench, "records.0.clock_mhz", 1980), "clock_mhz is not the median of round_clock_mhz"),
+            (changed(bench, "records.0.clock_mhz", None), "clock_mhz is not the median of round_clock_mhz"),
+            (changed(bench, "records.1.clock_mhz", 1980), "clock_mhz is not the median of round_clock_mhz"),
+            (changed(bench, "records.0.round_clock_mhz", [1755.0]), "round_clock_mhz has 1 rounds"),
+            (changed(bench, "records.3.clock_mhz", 1980), "records[3] has 'clock_mhz'"),
+            (changed(bench, "records.8.flops", None), "records[8] lacks 'flops'"),
+            (changed(bench, "records.8.flops", 2e12), "the median says 1000"),
+            (changed(bench, "records.8.ratio", {"peer/fa2": 1.0}), "records[8] has 'ratio'"),
+            (changed(bench, "records.9.gbytes_per_s", None), "records[9] lacks 'gbytes_per_s'"),
+            (changed(bench, "records.9.tflops", 1.0), "records[9] has 'tflops'"),
+            (changed(bench, "records.0.flops", 1e12), "records[0] has 'flops'"),
+            (changed(bench, "records.0.gbytes_per_s", 1.0), "records[0] has 'gbytes_per_s'"),
         ]
-        for data, expected in cases:
+        files = [self.write(f"bad{i}.json", data) for i, (data, _) in enumerate(cases)]
+        done = self.run_script(VALIDATE, *files)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        lines = done.stderr.splitlines()
+        self.assertEqual(len(lines), len(cases), done.stderr)
+        for i, (line, (_, expected)) in enumerate(zip(lines, cases)):
             with self.subTest(expected):
-                done = self.run_script(VALIDATE, self.write("bad.json", data))
-                self.assert_one_sentence(done, "bad.json is invalid", expected, code=1)
+                self.assertTrue(line.startswith("error: "), line)
+                self.assertIn(f"bad{i}.json is invalid", line)
+                self.assertIn(expected, line)
 
     def test_one_sentence_a_file(self):
         bad = self.write("bad.json", "{")
@@ -142,7 +200,8 @@ class Schema(unittest.TestCase):
         walk(schema, "")
         for name, definition in schema["$defs"].items():
             self.assertIn("description", definition, name)
-            if name not in ("cudaRecord", "emulatorRecord", "uncheckedRecord", "singleRunRecord", "roundsRecord"):
+            if name not in ("cudaRecord", "emulatorRecord", "uncheckedRecord", "olderRecord", "newerRecord",
+                            "singleRunRecord", "roundsRecord"):
                 walk(definition, name)
 
     def test_units_are_in_the_names_or_descriptions(self):
