@@ -1,21 +1,38 @@
 #!/usr/bin/env python3
-"""Profiles every kernel of a program with Nsight Compute and writes the figures that the chapters discuss.
+"""Profiles kernels with Nsight Compute: prints the figures that the chapters discuss, or writes them to a file.
 
-Example:
-  scripts/profile.py build/cuda/bin/attention -o bench/results/h200_profile.json
+With --kernel one kernel, with what each figure tells; else every kernel of the program, into a file. --from shows
+figures of a file instead, without a GPU. Needs a GPU and ncu. The clocks are left as they are: cycles and counts are
+comparable between machines, times are not. Each CUDA kernel is profiled once, on the shape given (default: batch 1,
+16 heads, seq_len 2048, head_dim 128, bf16)."""
 
-Needs a GPU and ncu. The clocks are left as they are: cycles and counts are comparable between machines,
-times are not. Each CUDA kernel is profiled once, on the shape given (default: batch 1, 16 heads,
-seq_len 2048, head_dim 128, bf16).
-"""
 import argparse
 import csv
 import json
+import math
 import os
+import re
 import subprocess
 import sys
+import time
+from pathlib import Path
 
-# Name in our files: ncu's metric.
+sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+from tools import Refused, fail, read_json  # noqa: E402
+
+EXAMPLE = """examples:
+  scripts/profile.sh 10                         one kernel, each figure with what it tells
+  scripts/profile.sh 08 --seq-len 4096 --dtype fp16 --json swizzle.json
+  scripts/profile.sh 08 --from bench/results/h200_profile.json           without a GPU
+  scripts/profile.py build/cuda/bin/attention -o bench/results/h200_profile.json
+
+Exit code: 0 done, 2 bad arguments or file, 3 GPU or ncu failed."""
+
+VERSION = 1
+DEFAULTS = {"dtype": "bf16", "batch": 1, "heads": 16, "seq_len": 2048, "head_dim": 128}
+SHAPE = tuple(DEFAULTS)
+
+# Name in our files: ncu's metric. Every profile has these.
 METRICS = {
     "cycles": "sm__cycles_elapsed.max",
     "instructions": "smsp__inst_executed.sum",
@@ -43,52 +60,385 @@ METRICS = {
     "stall_not_selected": "smsp__average_warps_issue_stalled_not_selected_per_issue_active.ratio",
 }
 
+# Those that older files lack, and that another GPU or ncu may not have: taken where they are.
+OPTIONAL = {
+    "tensor_active_percent": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    "tensor_mma_instructions": "sm__inst_executed_pipe_tensor_op_hmma.sum",
+    "tensor_wgmma_instructions": "sm__inst_executed_pipe_tensor_op_gmma.sum",
+    "xu_percent": "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",
+    "ldmatrix_instructions": "smsp__inst_executed_op_ldsm.sum",
+    "shared_load_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "shared_store_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "l2_hit_percent": "lts__t_sector_hit_rate.pct",
+    "dram_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "warps_possible_percent": "sm__maximum_warps_per_active_cycle_pct",
+    "registers": "launch__registers_per_thread",
+    "shared_memory_bytes": "launch__shared_mem_per_block",
+    "stall_math_pipe_throttle": "smsp__average_warps_issue_stalled_math_pipe_throttle_per_issue_active.ratio",
+    "stall_wgmma": "smsp__average_warps_issue_stalled_gmma_per_issue_active.ratio",
+    "stall_no_instruction": "smsp__average_warps_issue_stalled_no_instruction_per_issue_active.ratio",
+}
 
-def profile(program, kernel, shape):
-    """One entry for each CUDA kernel that `kernel` launches, in order."""
-    command = ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base",
-               "--metrics", ",".join(METRICS.values()), program, kernel, "--warmup", "0", "--iters", "1", *shape]
-    run = subprocess.run(command, capture_output=True, text=True)
-    rows = list(csv.reader(line for line in run.stdout.splitlines() if line.startswith('"')))
-    if run.returncode != 0 or len(rows) < 3:
-        sys.exit(f"error: ncu could not profile {kernel}: {(run.stderr or run.stdout).strip()[-300:]}")
-    header, launches, entries = rows[0], rows[2:], []
-    for launch in launches:  # rows[1] has the units; repeats of the same kernel are left out
-        function = launch[header.index("Kernel Name")].split("<")[0].split("(")[0].split()[-1]
+# ncu's sections that go into --report beside these metrics: what the chapters discuss, to open in its own window.
+SECTIONS = ("SpeedOfLight", "ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables",
+            "SchedulerStats", "WarpStateStats", "InstructionStats", "LaunchStats", "Occupancy", "SourceCounters")
+
+STALLS = {  # what a warp waited for
+    "long_scoreboard": "global or local memory",
+    "short_scoreboard": "shared memory, or an exponential",
+    "mio_throttle": "room in the queue to shared memory and XU",
+    "lg_throttle": "room in the queue to global memory",
+    "barrier": "the other warps, at a barrier",
+    "dispatch": "the dispatcher",
+    "wait": "the fixed latency of an instruction before",
+    "not_selected": "nothing: ready, but another warp was taken",
+    "math_pipe_throttle": "a busy pipe: FMA, XU, Tensor Cores",
+    "wgmma": "the warps of its group, at wgmma's fence",
+    "no_instruction": "its next instruction, to be fetched",
+}
+
+
+# --- Files -----------------------------------------------------------------------------------------------------
+
+
+def is_number(value):
+    return not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value) and value >= 0
+
+
+def read_profile(path):
+    """A profile of a version known here, or Refused with one sentence. Optional metrics may be missing, or unknown."""
+    data = read_json(path)
+    if not isinstance(data, dict) or "profile_version" not in data:
+        raise Refused("is not a profile (no profile_version)")
+    if data["profile_version"] != VERSION or isinstance(data["profile_version"], bool):
+        raise Refused(f"has profile version {json.dumps(data['profile_version'])}, but this checkout reads {VERSION}")
+    for field, kind in {"gpu": str, **{f: type(v) for f, v in DEFAULTS.items()}, "launches": list}.items():
+        if not isinstance(data.get(field), kind) or isinstance(data[field], bool):
+            raise Refused(f"is not a whole profile: '{field}' is missing or of another type")
+    for i, launch in enumerate(data["launches"]):
+        names = launch if isinstance(launch, dict) else {}
+        metrics = names.get("metrics")
+        if not isinstance(names.get("kernel"), str) or not isinstance(names.get("function"), str) \
+                or not isinstance(metrics, dict):
+            raise Refused(f"is not a whole profile: launches[{i}] lacks its kernel, function or metrics")
+        for metric in METRICS:
+            if metric not in metrics:
+                raise Refused(f"is not a whole profile: launches[{i}] lacks {metric}")
+        for metric, value in metrics.items():
+            if not is_number(value):
+                raise Refused(f"is not a profile to be used: launches[{i}] has {json.dumps(value)[:40]} for {metric}")
+    return data
+
+
+def write(path, data):
+    temporary = f"{path}.tmp-{os.getpid()}"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(data, file, indent=1, allow_nan=False)
+            file.write("\n")
+        os.replace(temporary, path)
+    except OSError as problem:
+        fail(f"cannot write {path} ({(problem.strerror or str(problem)).lower()})")
+
+
+# --- ncu -------------------------------------------------------------------------------------------------------
+
+
+def call(command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        fail(f"{command[0]} cannot be run; it comes with the CUDA toolkit (Nsight Compute)", 3)
+
+
+def run_ncu(before, after, kernel, optional):
+    """Runs ncu, with the metrics between its other arguments; (its output, the optional metrics that it took).
+    If it does not know some of them, it runs once more without those: a name may be new, or gone."""
+    while True:
+        done = call(["ncu", *before, "--metrics", ",".join([*METRICS.values(), *optional.values()]), *after])
+        said = done.stdout + done.stderr
+        if done.returncode == 0:
+            return done.stdout, optional
+        unknown = {name for name, metric in optional.items() if re.search(rf"{metric.split('.')[0]}\b", said)}
+        if not re.search(r"\bmetrics?\b", said) or not optional:
+            reason = next((line for line in said.splitlines() if line.startswith("==ERROR==")), said.strip()[-300:])
+            fail(f"ncu could not profile {kernel}: {' '.join(reason.split()) or f'exit code {done.returncode}'}", 3)
+        unknown = unknown or set(optional)
+        print(f"note: left out, ncu does not know them here: {', '.join(sorted(unknown))}", file=sys.stderr)
+        optional = {ours: theirs for ours, theirs in optional.items() if ours not in unknown}
+
+
+def number(text):
+    """What ncu writes for a figure; None for n/a and nan."""
+    try:
+        value = float(text.replace(",", ""))
+    except ValueError:
+        return None
+    if not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) else round(value, 3)
+
+
+def entries_of(page, kernel, optional):
+    """One entry for each CUDA kernel of ncu's raw page, in order; repeats of the same one are left out."""
+    rows = list(csv.reader(line for line in page.splitlines() if line.startswith('"')))
+    header, launches, entries = rows[0] if rows else [], rows[2:], []  # rows[1] has the units
+    missing = [theirs for theirs in ("Kernel Name", *METRICS.values()) if theirs not in header]
+    if missing or not launches:
+        fail(f"ncu could not profile {kernel}: it gave no {missing[0] if missing else 'launch'}", 3)
+    for launch in launches:
+        cell = dict(zip(header, launch))
+        function = cell["Kernel Name"].split("<")[0].split("(")[0].split()[-1].split("::")[-1]
         if any(entry["function"] == function for entry in entries):
             continue
-        values = {ours: float(launch[header.index(theirs)].replace(",", "")) for ours, theirs in METRICS.items()}
+        values = {ours: number(cell.get(theirs, "")) for ours, theirs in {**METRICS, **optional}.items()}
+        for ours, theirs in METRICS.items():
+            if values[ours] is None:
+                fail(f"ncu could not profile {kernel}: it gave '{cell.get(theirs, '')}' for {theirs}", 3)
         entries.append({"kernel": kernel, "function": function,
-                        "metrics": {name: int(v) if v == int(v) else round(v, 3) for name, v in values.items()}})
+                        "metrics": {ours: value for ours, value in values.items() if value is not None}})
     return entries
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program", help="a program built for the GPU present")
-    parser.add_argument("-o", "--output", required=True, help="the JSON file to write")
-    for name, default in (("batch", 1), ("heads", 16), ("seq-len", 2048), ("head-dim", 128)):
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
-    parser.add_argument("--dtype", default="bf16", choices=["fp16", "bf16"])
-    arguments = parser.parse_args()
-    if not os.access(arguments.program, os.X_OK):
-        sys.exit(f"error: {arguments.program} is not a program that can be run")
-    shape = {"dtype": arguments.dtype, "batch": arguments.batch, "heads": arguments.heads,
-             "seq_len": arguments.seq_len, "head_dim": arguments.head_dim}
+def profile(program, kernel, shape, optional, report=None):
+    """One entry for each CUDA kernel that `kernel` launches, in order; and the optional metrics that ncu knows."""
+    launch = [program, kernel, "--warmup", "0", "--iters", "1", *shape]
+    page = ["--csv", "--page", "raw", "--print-units", "base"]
+    if not report:
+        text, optional = run_ncu(["--clock-control", "none", *page], launch, kernel, optional)
+    else:
+        sections = [word for section in SECTIONS for word in ("--section", section)]
+        _, optional = run_ncu(["--clock-control", "none", "-o", str(report), "-f", *sections], launch, kernel, optional)
+        done = call(["ncu", "--import", str(report), *page])
+        text = done.stdout if done.returncode == 0 else ""
+    return entries_of(text, kernel, optional), optional
+
+
+def measure(program, kernels, arguments):
+    """A profile of these kernels on the GPU present."""
+    shape = {field: getattr(arguments, field) for field in SHAPE}
     options = [text for name, value in shape.items() for text in ("--" + name.replace("_", "-"), str(value))]
-    kernels = subprocess.run([arguments.program, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    entries = []
-    for kernel in kernels:
-        print(f"profiling {kernel} ...", file=sys.stderr)
-        entries += profile(arguments.program, kernel, options)
-    gpu = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-                         capture_output=True, text=True).stdout.strip().splitlines()[0]
-    result = {"profile_version": 1, "gpu": gpu.split(", ")[0], "driver": gpu.split(", ")[1], **shape, "launches": entries}
-    with open(arguments.output + ".tmp", "w") as file:
-        json.dump(result, file, indent=1)
-        file.write("\n")
-    os.replace(arguments.output + ".tmp", arguments.output)
+    gpu = call(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).stdout.strip().splitlines()
+    if not gpu or ", " not in gpu[0]:
+        fail("no NVIDIA GPU answers through nvidia-smi; --from FILE shows figures of a profile made elsewhere", 3)
+    entries, optional, began = [], OPTIONAL, time.monotonic()
+    for i, kernel in enumerate(kernels):
+        print(f"profiling {kernel} ({i + 1} of {len(kernels)}, {time.monotonic() - began:.0f} s) ...", file=sys.stderr)
+        new, optional = profile(program, kernel, options, optional, arguments.report)
+        entries += new
+    name, driver = gpu[0].split(", ")[:2]
+    return {"profile_version": VERSION, "gpu": name, "driver": driver, **shape, "launches": entries}
+
+
+def kernels_of(program):
+    if not os.access(program, os.X_OK) or os.path.isdir(program):
+        fail(f"{program} is not a program that can be run; scripts/run.sh --compile-only builds it")
+    done = call([program, "--list"])
+    if done.returncode != 0 or not done.stdout.split():
+        fail(f"{program} is not a program of this repository: it does not list its kernels")
+    return done.stdout.split()
+
+
+def choose(wish, known, where):
+    """The kernel that is meant by 10, 10_instruction_tuning."""
+    name = next((kernel for kernel in known if wish in (kernel, kernel[:2])), None)
+    return name or fail(f"there is no kernel {wish} in {where}; it has {', '.join(dict.fromkeys(known))}")
+
+
+# --- What the figures tell -------------------------------------------------------------------------------------
+
+
+def grouped(value):
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def amount(value):
+    """8.91 M, 622 k, 64."""
+    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= limit:
+            part = value / limit
+            return f"{part:.{0 if part >= 100 else 1 if part >= 10 else 2}f} {letter}"
+    return grouped(value)
+
+
+def percent(value):
+    return f"{value:.1f} %"
+
+
+def traffic(way):
+    def text(m):
+        requests, sectors = m[f"global_{way}_requests"], m[f"global_{way}_sectors"]
+        return f"{amount(requests)} x {sectors / requests:.1f}" if requests else "none"
+    return text
+
+
+def conflicts(m):
+    extra = m["shared_load_conflicts"] + m["shared_store_conflicts"]
+    wavefronts = m["shared_load_wavefronts"] + m["shared_store_wavefronts"]
+    return f"{amount(extra)} ({100 * extra / max(wavefronts, extra):.0f} %)" if extra else "none"
+
+
+def beside(m, metric, text):
+    """Text of a metric that not every profile has."""
+    return text.format(m[metric]) if metric in m else ""
+
+
+# (heading, metrics it needs, text of a launch's metrics, what it tells): at most 24, 16 and 54 columns.
+FIGURES = [
+    ("Cycles", ["cycles"], lambda m: grouped(m["cycles"]),
+     "from first to last; what a step has to lower"),
+    ("Tensor pipe active", ["tensor_active_percent"], lambda m: percent(m["tensor_active_percent"]),
+     "of the cycles; at 100 the Tensor Cores never wait"),
+    ("  mma / wgmma", ["tensor_mma_instructions", "tensor_wgmma_instructions"],
+     lambda m: f"{amount(m['tensor_mma_instructions'])} / {amount(m['tensor_wgmma_instructions'])}",
+     "instructions; none: the CUDA cores do the products"),
+    ("Issue slots used", ["issue_active_percent"], lambda m: percent(m["issue_active_percent"]),
+     "near 100: too many instructions; low: warps wait"),
+    ("Instructions", ["instructions"], lambda m: amount(m["instructions"]),
+     "of warps; all but the products are overhead"),
+    ("  on the FMA pipe", ["fma_instructions"], lambda m: amount(m["fma_instructions"]),
+     "fp32; without Tensor Cores the products, too"),
+    ("  XU pipe busy", ["xu_percent"], lambda m: percent(m["xu_percent"]),
+     "exponentials, conversions; at 100 they are the limit"),
+    ("Warps resident", ["warps_active_percent"],
+     lambda m: percent(m["warps_active_percent"]) + beside(m, "warps_possible_percent", " of {:.0f}"),
+     "of 64; beside it what registers and memory allow"),
+    ("Registers a thread", ["registers"], lambda m: grouped(m["registers"]),
+     "an SM has 65,536: 128 a thread leave room for 16 warps"),
+    ("Shared memory a CTA", ["shared_memory_bytes"], lambda m: f"{m['shared_memory_bytes'] / 1024:.1f} KiB",
+     "an SM of an H200 has 228 KiB"),
+    ("Global loads", ["global_load_requests", "global_load_sectors"], traffic("load"),
+     "requests of warps x sectors of 32 bytes for each;"),
+    ("Global stores", ["global_store_requests", "global_store_sectors"], traffic("store"),
+     "16 are ideal with 16 bytes a lane, 4 with 4 bytes"),
+    ("L2 sectors", ["l2_sectors"], lambda m: amount(m["l2_sectors"]) + beside(m, "l2_hit_percent", ", {:.0f} % hit"),
+     "of 32 bytes, asked of L2"),
+    ("DRAM traffic", ["dram_bytes"], lambda m: f"{amount(m['dram_bytes'])}B" + beside(m, "dram_percent", ", {:.0f} %"),
+     "read and written, in bytes; and how busy DRAM was"),
+    ("Shared load wavefronts", ["shared_load_wavefronts"], lambda m: amount(m["shared_load_wavefronts"]),
+     "cycles of shared memory for loads; ldmatrix.x4 takes 4"),
+    ("Shared store wavefronts", ["shared_store_wavefronts"], lambda m: amount(m["shared_store_wavefronts"]),
+     "the same for stores, without those of cp.async"),
+    ("  bank conflicts", ["shared_load_conflicts", "shared_store_conflicts"], conflicts,
+     "of these wavefronts: what a better layout saves"),
+    ("L1/shared pipe busy", ["shared_wavefronts_percent"], lambda m: percent(m["shared_wavefronts_percent"]),
+     "near 100: L1 and shared memory are the limit"),
+]
+
+
+def describe(launch):
+    """Lines of at most 100 columns: the figures of one launch, each with what it tells; then its stalls."""
+    metrics = launch["metrics"]
+    lines, missing = [], []
+    for heading, needs, text, tells in FIGURES:
+        if all(metric in metrics for metric in needs):
+            lines.append(f"  {heading:<24} {text(metrics):>16}   {tells}")
+        else:
+            missing.append(heading.strip())
+    stalls = sorted(((value, name[6:]) for name, value in metrics.items()
+                     if name.startswith("stall_") and name[6:] in STALLS), key=lambda stall: (-stall[0], stall[1]))
+    lines.append("  Warps that waited while one issued, on average")
+    for value, name in stalls[:5]:
+        lines.append(f"    {name.replace('_', ' '):<22} {value:>16.2f}   {STALLS[name]}")
+    return lines, missing
+
+
+def show(data, kernel):
+    launches = [launch for launch in data["launches"] if launch["kernel"] == kernel]
+    heads = f"{data['heads']} head" + "s" * (data["heads"] != 1)
+    print(f"{kernel} on {data['gpu']}: {data['dtype']}, batch {data['batch']}, {heads}, {data['seq_len']} tokens, "
+          f"head_dim {data['head_dim']}")
+    absent = []
+    for launch in launches:
+        lines, missing = describe(launch)
+        print(f"\n{launch['function']}")
+        print("\n".join(lines))
+        absent += [name for name in missing if name not in absent]
+    if absent:
+        text = f"Not in this profile: {', '.join(absent)}; scripts/profile.sh {kernel[:2]} measures them."
+        print()
+        while text:  # at most 100 columns
+            cut = len(text) if len(text) <= 100 else text.rindex(" ", 0, 101)
+            print(text[:cut])
+            text = text[cut:].lstrip()
+
+
+# --- Command line ----------------------------------------------------------------------------------------------
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        fail(f"{message} (see --help)")
+
+
+def whole(least, multiple=1):
+    """Of an option: a whole number, at least `least`, a multiple of `multiple`."""
+
+    def parse(text):
+        value = int(text) if re.fullmatch(r"\d{1,9}", text) else -1
+        if value < least or value % multiple:
+            what = f"a multiple of {multiple}" if multiple > 1 else f"a whole number from {least} on"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return value
+
+    return parse
+
+
+def parse_arguments():
+    parser = Parser(description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("program", nargs="?", help="a program built for the GPU present")
+    add("--kernel", metavar="NN", help="only this kernel (08, 08_swizzle), and print its figures")
+    add("--from", dest="source", metavar="FILE", help="with --kernel: the figures of a profile made before")
+    add("-o", "--output", "--json", dest="output", metavar="FILE", help="the JSON file to write")
+    add("--report", metavar="FILE", type=Path,
+        help="with --kernel: also a report of ncu's sections, to open with ncu-ui")
+    add("--batch", type=whole(1), metavar="N", help="default 1")
+    add("--heads", type=whole(1), metavar="N", help="default 16")
+    add("--seq-len", type=whole(128, 128), metavar="N", help="default 2048")
+    add("--head-dim", type=int, choices=(64, 128), help="default 128")
+    add("--dtype", choices=("fp16", "bf16"), help="default bf16")
+    args = parser.parse_args()
+    if args.source and (args.program or not args.kernel or args.report):
+        fail("--from takes a kernel, and neither a program nor --report (see --help)")
+    if args.source and any(getattr(args, field) is not None for field in SHAPE):
+        fail("--from shows the problem that the file has; it takes no other")
+    if not args.source and not args.program:
+        fail("name a program, or a profile with --from (see --help)")
+    if not args.kernel and not args.output:
+        fail("without --kernel the profile needs a file: -o FILE (see --help)")
+    if args.report and not args.kernel:
+        fail("--report goes with --kernel (see --help)")
+    for path in (args.output, args.report):
+        if path and not os.access(Path(path).parent, os.W_OK):
+            fail(f"cannot write into the folder {Path(path).parent}")
+    if args.report and args.report.suffix != ".ncu-rep":
+        args.report = args.report.with_name(args.report.name + ".ncu-rep")  # as ncu does
+    for field, default in DEFAULTS.items():
+        if getattr(args, field) is None:
+            setattr(args, field, default)
+    return args
+
+
+def main():
+    args = parse_arguments()
+    if args.source:
+        try:
+            data = read_profile(args.source)
+        except Refused as problem:
+            fail(f"{args.source} {problem}")
+        kernel = choose(args.kernel, [launch["kernel"] for launch in data["launches"]], args.source)
+        data["launches"] = [launch for launch in data["launches"] if launch["kernel"] == kernel]
+    else:
+        known = kernels_of(args.program)
+        kernel = choose(args.kernel, known, Path(args.program).name) if args.kernel else None
+        data = measure(args.program, [kernel] if kernel else known, args)
+    if kernel:
+        show(data, kernel)
+    if args.output:
+        write(args.output, data)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,257 @@
+"""scripts/profile.sh and profile.py without a GPU: what they ask of ncu, read of it and show, and what they refuse."""
+
+import copy
+import importlib.util
+import json
+import os
+import unittest
+
+from support import ROOT, SCRIPTS, ScriptTest, main
+
+PROFILE, COMMITTED = SCRIPTS / "profile.sh", ROOT / "bench" / "results" / "h200_profile.json"
+
+# Python has a module of that name, too.
+spec = importlib.util.spec_from_file_location("fa_profile", SCRIPTS / "profile.py")
+profile = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(profile)
+
+PROGRAM = """#!/bin/sh
+[ "$1" = --list ] && { echo 01_naive; echo 08_swizzle; }
+"""
+
+# Answers like ncu: a column for each metric asked for; what it is told to leave out or to say instead is in files.
+NCU = """#!/usr/bin/env python3
+import csv, pathlib, sys
+folder = pathlib.Path(__file__).parent.parent
+with open(folder / "ncu.log", "a") as log:
+    print(*sys.argv[1:], file=log)
+def ask(name):
+    file = folder / name
+    return file.read_text() if file.exists() else ""
+if ask("broken"):
+    print(ask("broken"))
+    sys.exit(1)
+words = sys.argv[1:]
+asked = words[words.index("--metrics") + 1].split(",") if "--metrics" in words else ask("asked").split(",")
+for metric in asked:
+    if metric.split(".")[0] in ask("unknown").split():
+        print(f"==ERROR== Failed to find metric {metric}")
+        sys.exit(1)
+(folder / "asked").write_text(",".join(asked))
+if "-o" in words:
+    pathlib.Path(words[words.index("-o") + 1]).write_text("report")
+    print("==PROF== Report:")
+    sys.exit(0)
+given = [metric for metric in asked if metric.split(".")[0] not in ask("absent").split()]
+out = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL)
+print("==PROF== Connected to process 7")
+out.writerow(["ID", "Kernel Name", *given])
+out.writerow(["", "", *["inst"] * len(given)])
+for number, name in enumerate(["fill<float>(float *)", "void k::attention_kernel<a, (int)128>(a, b)",
+                               "void k::attention_kernel<a, (int)128>(a, b)"]):
+    values = ["1,234,567" if "sum" in m else "n/a" if m.split(".")[0] in ask("nothing").split() else "12.3456"
+              for m in given]
+    out.writerow([number, name, *values])
+"""
+
+
+def launch(**metrics):
+    values = {name: 1000 for name in profile.METRICS}
+    return {"kernel": "08_swizzle", "function": "attention_kernel", "metrics": {**values, **metrics}}
+
+
+class FromFile(ScriptTest):
+    def show(self, data, kernel="08", *more):
+        return self.run_script(PROFILE, kernel, "--from", self.write("p.json", data), *more)
+
+    def test_a_committed_profile(self):
+        done = self.run_script(PROFILE, "01", "--from", COMMITTED)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        lines = done.stdout.splitlines()
+        self.assertEqual(lines[0], "01_naive on NVIDIA H200: bf16, batch 1, 16 heads, 2048 tokens, head_dim 128")
+        self.assertEqual([line for line in lines if line.endswith("_kernel")],
+                         ["scores_kernel", "softmax_kernel", "output_kernel"])
+        self.assertLessEqual(max(map(len, lines)), 100)
+        self.assertIn("scripts/profile.sh 01 measures them", " ".join(lines[-2:]))
+        self.assertIn("Tensor pipe active", " ".join(lines[-2:]))
+        cycles = next(entry["metrics"]["cycles"] for entry in json.loads(COMMITTED.read_text())["launches"])
+        self.assertIn(f"{cycles:,}", lines[3])
+        # The two stalls of the first kernel that count most, in this order.
+        self.assertLess(done.stdout.index("lg throttle"), done.stdout.index("long scoreboard"))
+
+    def test_new_metrics(self):
+        data = json.loads(COMMITTED.read_text())
+        data["launches"] = [launch(
+            tensor_active_percent=61.25, tensor_mma_instructions=2_500_000, tensor_wgmma_instructions=0, xu_percent=3,
+            shared_load_conflicts=500, shared_store_conflicts=0, registers=168, shared_memory_bytes=66560,
+            warps_possible_percent=12.5, l2_hit_percent=80.4, dram_percent=3, stall_wgmma=7.5, unheard_of=1)]
+        done = self.show(data)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for text in ("61.2 %", "2.50 M / 0", "500 (25 %)", "168", "65.0 KiB", "1000.0 % of 12", "1.00 k, 80 % hit",
+                     "1.00 kB, 3 %", "1.00 k x 1.0"):
+            self.assertIn(text, done.stdout)
+        self.assertNotIn("Not in this profile", done.stdout)
+        self.assertLessEqual(max(map(len, done.stdout.splitlines())), 100)
+
+    def test_every_figure_fits(self):
+        for heading, needs, _, tells in profile.FIGURES:
+            self.assertLessEqual(len(heading), 24)
+            self.assertLessEqual(len(tells), 54, heading)
+            self.assertTrue(set(needs) <= {*profile.METRICS, *profile.OPTIONAL}, heading)
+        self.assertEqual({name[6:] for name in {**profile.METRICS, **profile.OPTIONAL} if name.startswith("stall_")},
+                         set(profile.STALLS))
+        self.assertLessEqual(max(map(len, profile.STALLS.values())), 54)
+
+    def test_json(self):
+        out = self.folder / "one.json"
+        done = self.run_script(PROFILE, "08", "--from", COMMITTED, "--json", out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        data = profile.read_profile(out)
+        self.assertEqual([entry["kernel"] for entry in data["launches"]], ["08_swizzle"])
+
+    def test_refusals(self):
+        good = {**json.loads(COMMITTED.read_text()), "launches": [launch()]}
+        text = json.dumps(good)
+
+        def broken(change):
+            data = copy.deepcopy(good)
+            change(data)
+            return data
+
+        for data, words in (
+            (text[: len(text) // 2], "is cut off"),
+            (text.replace("1000", "NaN", 1), "holds NaN"),
+            ("", "is empty"),
+            ([], "is not a profile"),
+            ({"schema_version": 1}, "is not a profile"),
+            ({**good, "profile_version": 2}, "profile version 2, but this checkout reads 1"),
+            ({**good, "profile_version": True}, "profile version true"),
+            ({**good, "heads": "16"}, "'heads'"),
+            (broken(lambda d: d.pop("gpu")), "'gpu'"),
+            (broken(lambda d: d["launches"][0].pop("metrics")), "launches[0]"),
+            (broken(lambda d: d["launches"][0]["metrics"].pop("cycles")), "lacks cycles"),
+            (broken(lambda d: d["launches"][0]["metrics"].update(cycles=-1)), "has -1 for cycles"),
+            (broken(lambda d: d["launches"][0]["metrics"].update(registers=None)), "has null for registers"),
+        ):
+            with self.subTest(words):
+                self.assert_one_sentence(self.show(data), words)
+        self.assert_one_sentence(self.show(good, "09"), "no kernel 09", "08_swizzle")
+        self.assert_one_sentence(self.show(good, "08", "--seq-len", "1024"), "takes no other")
+        self.assert_one_sentence(self.run_script(PROFILE, "08", "--from", self.folder / "none.json"), "no such file")
+
+    def test_arguments(self):
+        for words, text in (((), "which kernel"), (("08", "10"), "one kernel at a time"), (("08", "--from"), "value"),
+                            (("08", "--colour", "red"), "no option --colour"),
+                            (("08", "--program", self.folder / "none"), "not a program"),
+                            (("08", "--program", "x", "--seq-len", "100"), "a multiple of 128"),
+                            (("08", "--program", "x", "--json", "/none/x.json"), "cannot write into the folder")):
+            with self.subTest(text):
+                self.assert_one_sentence(self.run_script(PROFILE, *words), text)
+        self.assertIn("scripts/profile.sh 10", self.run_script(PROFILE, "--help").stdout)
+
+
+class WithNcu(ScriptTest):
+    def setUp(self):
+        super().setUp()
+        for name, text in (("attention", PROGRAM), ("ncu", NCU),
+                           ("nvidia-smi", "#!/bin/sh\necho NVIDIA H200, 580.159.04\n")):
+            self.write(f"bin/{name}", text).chmod(0o755)
+        self.out = self.folder / "out.json"
+
+    def run_profile(self, *words):
+        env = {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
+        return self.run_script(*words, env=env)
+
+    def one(self, *more):
+        program = self.folder / "bin" / "attention"
+        return self.run_profile(PROFILE, "08", "--program", program, "--json", self.out, *more)
+
+    def log(self):
+        return (self.folder / "ncu.log").read_text().splitlines()
+
+    def test_one_kernel(self):
+        done = self.one("--seq-len", "1024", "--dtype", "fp16")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (call,) = self.log()
+        for metric in (*profile.METRICS.values(), *profile.OPTIONAL.values()):
+            self.assertIn(metric, call)
+        self.assertIn("attention 08_swizzle --warmup 0 --iters 1 --dtype fp16 --batch 1 --heads 16 --seq-len 1024 "
+                      "--head-dim 128", call)
+        data = profile.read_profile(self.out)
+        self.assertEqual((data["gpu"], data["seq_len"], data["dtype"]), ("NVIDIA H200", 1024, "fp16"))
+        self.assertEqual([entry["function"] for entry in data["launches"]], ["fill", "attention_kernel"])
+        metrics = data["launches"][1]["metrics"]
+        self.assertEqual((metrics["instructions"], metrics["tensor_active_percent"]), (1234567, 12.346))
+        self.assertEqual(set(metrics), {*profile.METRICS, *profile.OPTIONAL})
+        self.assertIn("Tensor pipe active", done.stdout)
+
+    def test_metrics_that_ncu_does_not_know(self):
+        (self.folder / "unknown").write_text("sm__pipe_tensor_cycles_active smsp__inst_executed_op_ldsm")
+        (self.folder / "absent").write_text("lts__t_sector_hit_rate")
+        (self.folder / "nothing").write_text("launch__registers_per_thread")
+        done = self.one()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(self.log()), 3)  # ncu names one at a time
+        self.assertIn("left out", done.stderr)
+        gone = {"tensor_active_percent", "ldmatrix_instructions", "l2_hit_percent", "registers"}
+        self.assertEqual(set(profile.read_profile(self.out)["launches"][0]["metrics"]),
+                         {*profile.METRICS, *profile.OPTIONAL} - gone)
+
+    def test_metrics_that_must_be_there(self):
+        for file, words in (("unknown", "Failed to find metric dram__bytes.sum"), ("absent", "no dram__bytes.sum")):
+            with self.subTest(file):
+                path = self.folder / file
+                path.write_text("dram__bytes")
+                done = self.one()
+                self.assertEqual(done.returncode, 3, done.stderr)
+                self.assertIn(words, done.stderr.splitlines()[-1])
+                self.assertFalse(self.out.exists())
+                path.unlink()
+        (self.folder / "nothing").write_text("sm__cycles_elapsed")
+        done = self.one()
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("gave 'n/a' for sm__cycles_elapsed.max", done.stderr)
+
+    def test_ncu_fails(self):
+        (self.folder / "broken").write_text("==ERROR== ERR_NVGPUCTRPERM - no permission to access the counters")
+        done = self.one()
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("could not profile 08_swizzle: ==ERROR== ERR_NVGPUCTRPERM", done.stderr.splitlines()[-1])
+        self.assertEqual(len(self.log()), 1)
+
+    def test_a_report(self):
+        report = self.folder / "r"
+        done = self.one("--report", report)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue((self.folder / "r.ncu-rep").exists())
+        first, second = self.log()
+        self.assertIn("--section WarpStateStats", first)
+        self.assertIn("--import", second)
+        self.assertEqual(len(profile.read_profile(self.out)["launches"]), 2)
+
+    def test_every_kernel(self):
+        done = self.run_profile(SCRIPTS / "profile.py", self.folder / "bin" / "attention", "-o", self.out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, "")
+        self.assertIn("profiling 08_swizzle (2 of 2", done.stderr)
+        self.assertEqual([entry["kernel"] for entry in profile.read_profile(self.out)["launches"]],
+                         ["01_naive"] * 2 + ["08_swizzle"] * 2)
+
+    def test_without_a_gpu(self):
+        self.write("bin/nvidia-smi", "#!/bin/sh\nexit 9\n").chmod(0o755)
+        self.assert_one_sentence(self.run_profile(PROFILE, "08"), "no NVIDIA GPU", "--from", code=3)
+        done = self.one()
+        self.assert_one_sentence(done, "no NVIDIA GPU", "--from", code=3)
+
+
+class Committed(unittest.TestCase):
+    def test_readable(self):
+        files = sorted((ROOT / "bench" / "results").glob("*_profile*.json"))
+        self.assertTrue(files)
+        for file in files:
+            with self.subTest(file.name):
+                profile.read_profile(file)
+
+
+if __name__ == "__main__":
+    main()
