@@ -1,14 +1,265 @@
 """Charts: the right files, the right words in them, the same bytes every time."""
 
+import contextlib
+import copy
+import io
+import json
+import re
+import sys
 import unittest
+from unittest import mock
+from xml.etree import ElementTree
 
-from support import SCRIPTS, ScriptTest, cuda_results, emulator_results, main, needs_venv, peer_results, VENV_PYTHON
+from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, main, needs_venv,
+                     peer_results, results, CUDA, VENV_PYTHON)
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(SCRIPTS))
+import chart  # noqa: E402
+from charts.look import DARK, LIGHT, spread  # noqa: E402
+from charts.roofline import load_profile  # noqa: E402
+from tools import Refused  # noqa: E402
 
 CHART = SCRIPTS / "chart.py"
+ENDS = (".svg", "-dark.svg", ".png")
+
+
+def version3():
+    """peer_results() as scripts/bench.sh writes it, with both ceilings."""
+    data = peer_results()
+    data["schema_version"] = 3
+    data["protocol"].update(idle_ms=0, name="quick")
+    data["notes"] = ["The clocks differed."]
+    for seq_len in (1024, 2048):
+        of_kernels = ("registers", "shared_memory_bytes", "spill_bytes", "workspace_bytes", "error")
+        ceiling = cuda_record("ceiling/matmul", 794.0, seq_len=seq_len)
+        ceiling = {k: v for k, v in ceiling.items() if k not in of_kernels}
+        ceiling["round_ms"] = [ceiling["time_ms"]["median"]] * 3
+        library = {"name": "cuBLAS", "version": "13.0.2", "implementation": "cuBLAS"}
+        data["records"].append({**ceiling, "flops": 2 * 8192**3, "library": library})
+        copy_ = {**ceiling, "kernel": "ceiling/copy", "gbytes_per_s": 4300.0}
+        del copy_["tflops"]
+        data["records"].append(copy_)
+    return data
+
+
+def profile(**changes):
+    """The profiler's counters of the two kernels of peer_results(), as scripts/profile.py writes them."""
+    metrics = {"shared_load_wavefronts": 18_885_777, "shared_store_wavefronts": 0, "global_load_sectors": 17_039_360,
+               "global_store_sectors": 524_288, "l2_sectors": 12_562_297, "dram_bytes": 26_901_248}
+    data = {"profile_version": 1, "gpu": "NVIDIA H200", "driver": "580.159.04",
+            "dtype": "bf16", "batch": 1, "heads": 16, "seq_len": 2048, "head_dim": 128,
+            "launches": [{"kernel": "08_swizzle", "function": "attention_kernel", "metrics": metrics},
+                         {"kernel": "10_instruction_tuning", "function": "attention_kernel", "metrics": dict(metrics)}]}
+    data.update(changes)
+    return data
+
+
+def words(spec):
+    return json.dumps(spec, ensure_ascii=False)
+
+
+def layer(spec, mark):
+    return next(part for part in spec["layer"] if part["mark"]["type"] == mark)
+
+
+def points(spec):
+    return layer(spec, "point")["data"]["values"]
+
+
+class SpecTest(ScriptTest):
+    def specs(self, *contents, profile=None, peer=None, theme=LIGHT, **wish):
+        """{chart: its spec, or the sentence why there is none} of results files with these contents, in one group."""
+        files = [self.write(f"{i}.json", content) for i, content in enumerate(contents)]
+        (group,) = chart.group_files(files)
+        profile = profile and load_profile(self.write("profile.json", profile))
+        wish = {**dict.fromkeys(chart.Shape._fields), **wish}
+        made = chart.specs_of(group, wish, profile, peer)
+        return {name: made if isinstance(made, str) else made(theme) for name, made in made}
+
+
+class Specs(SpecTest):
+    def test_percent_of_a_peer_is_formed_within_rounds(self):
+        data = peer_results()
+        record = next(r for r in data["records"] if r["kernel"] == "08_swizzle" and r["seq_len"] == 2048)
+        record["ratio"] = {"peer/fa2": 0.777}  # the quotient of the medians is 1 / 1.2
+        rows = {row["kernel"]: row for row in self.specs(data, seq_len=2048)["peer"]["data"]["values"]}
+        self.assertEqual(rows["08_swizzle"]["label"], "77.7 %")
+        self.assertEqual(rows["10_instruction_tuning"]["label"], "111 %")  # 1 / 0.9
+        self.assertEqual(rows["peer/cudnn"]["label"], "skipped: not here")
+        self.assertNotIn("FlashAttention-2 (PyTorch 2.11)", rows)
+        lines = words(self.specs(data)["peer-seq_len"])
+        self.assertIn("ratios within rounds", lines)
+        self.assertIn("10_instruction_tuning", lines)
+
+    def test_the_peer_can_be_chosen(self):
+        data = peer_results()
+        for record in data["records"]:
+            if record["kernel"] == "peer/fa2":
+                record["kernel"] = "peer/fa3"
+            record.pop("ratio", None)
+        self.assertIn("1024 tokens", words(self.specs(data, peer="fa3", seq_len=1024)["peer"]))
+        self.assertIn("peer", self.specs(data))
+        with self.assertRaisesRegex(Refused, "no peer peer/fa4, only peer/fa3"):
+            self.specs(data, peer="fa4")
+
+    def test_a_kernel_of_another_run_is_marked(self):
+        alone = results(CUDA, [cuda_record("07_cp_async", 50.0, seq_len=2048)])
+        made = self.specs(alone, peer_results())
+        marked = [row["kernel"] for row in made["peer"]["data"]["values"] if row["label"].endswith(" % *")]
+        self.assertEqual(marked, ["07_cp_async"])
+        self.assertIn("* measured in another run than FlashAttention-2", words(made["peer"]))
+        self.assertNotIn("07_cp_async", words(made["peer-seq_len"]))
+
+    def test_step_by_step(self):
+        data = cuda_results()
+        data["records"].append(cuda_record("04_wmma", 8.0))
+        steps = self.specs(data)["speedup"]
+        rows = {row["kernel"]: (row["step"], row["label"]) for row in steps["data"]["values"]}
+        self.assertEqual(rows, {
+            "01_naive": ("first", ""), "02_online_softmax": ("up", "\u00d7 4.00"), "04_wmma": ("down", "\u00d7 0.80"),
+            "03_register_tiling": ("none", "wrong: head 3, row 17: too large"),
+            "11_wgmma": ("none", "skipped: needs compute capability 9.0")})
+        self.assertIn("in all \u00d7 3.20", words(steps))
+
+    def test_ceilings_are_lines_and_a_copy_has_no_tflops(self):
+        made = self.specs(version3())
+        self.assertEqual({row["kind"] for row in made["ladder"]["data"]["values"]}, {"kernel", "peer", "skipped"})
+        for name in ("ladder", "seq_len"):
+            self.assertIn("cuBLAS 13.0", words(made[name]))
+        for name in ("peer", "peer-seq_len", "speedup"):
+            self.assertNotIn("cuBLAS", words(made[name]))
+        self.assertNotIn("ceiling/copy", words(made))
+
+    def test_versions_1_to_3_are_drawn(self):
+        for version, data, charts in (
+            (1, cuda_results(), ["ladder", "speedup", "seq_len", "peer", "roofline"]),
+            (2, peer_results(), ["ladder", "speedup", "seq_len", "peer", "peer-seq_len", "roofline"]),
+            (3, version3(), ["ladder", "speedup", "seq_len", "peer", "peer-seq_len", "roofline"]),
+        ):
+            self.assertEqual(data["schema_version"], version)
+            self.assertEqual(list(self.specs(data)), charts)
+
+    def test_peers_that_would_be_shown_alike(self):
+        data = peer_results()
+        data["records"].append({**data["records"][2], "kernel": "peer/other"})
+        names = [row["kernel"] for row in self.specs(data)["ladder"]["data"]["values"]]
+        alike = "FlashAttention-2 (PyTorch 2.11), peer/"
+        self.assertEqual([name for name in names if "Flash" in name], [alike + "fa2", alike + "other"])
+
+    def test_bad_files(self):
+        half = json.dumps(cuda_results())
+        cases = [(half[: len(half) // 2], "cut off"), ('{"schema_version": 9}', "schema version 9"),
+                 (half.replace("2.5,", "NaN,", 1), "holds NaN"),
+                 (half.replace('"tflops": 2.5,', '"tflops": 1e999,', 1), r"records\[0\] has no tflops"),
+                 (half.replace('"median": ', '"median": -', 1), r"records\[0\] has no time_ms of positive numbers"),
+                 ('{"schema_version": 3}', "does not say on what machine"),
+                 ('{"schema_version": 3, "machine": {"backend": "emulator"}}', "has no records"),
+                 ('{"schema_version": 3, "machine": {"backend": "emulator"}, "records": [{}]}', "lacks 'kernel'")]
+        for content, message in cases:
+            with self.subTest(message), self.assertRaisesRegex(Refused, f"0.json .*{message}"):
+                self.specs(content)
+
+
+class Roofline(SpecTest):
+    def test_points_and_limits(self):
+        made = self.specs(version3(), profile=profile())["roofline"]
+        for text in ("Roofline of NVIDIA H200", "08_swizzle", "HBM, 4.8 TB/s", "L2, 12 TB/s", "31 TB/s",
+                     "Tensor Cores, bf16: 989 TFLOP/s", "cuBLAS 13.0, matrix product: 794"):
+            self.assertIn(text, words(made))
+        mine = {row["level"]: row for row in points(made) if row["kernel"] == "08_swizzle"}
+        flops = 4 * 16 * 2048**2 * 128
+        self.assertAlmostEqual(mine["hbm"]["intensity"], flops / 26_901_248)
+        self.assertAlmostEqual(mine["l2"]["intensity"], flops / (12_562_297 * 32))
+        self.assertAlmostEqual(mine["shared"]["intensity"], flops / (18_885_777 * 128 + (17_039_360 + 524_288) * 32))
+        speed = next(r["tflops"] for r in version3()["records"] if (r["kernel"], r["seq_len"]) == ("08_swizzle", 2048))
+        self.assertEqual({row["tflops"] for row in mine.values()}, {speed})
+        self.assertEqual(len(points(made)), 6)
+
+    def test_launches_of_one_kernel_are_summed(self):
+        twice = profile()
+        twice["launches"].append(copy.deepcopy(twice["launches"][0]))
+        rows = points(self.specs(version3(), profile=twice)["roofline"])
+        hbm = {row["kernel"]: row["intensity"] for row in rows if row["level"] == "hbm"}
+        self.assertAlmostEqual(hbm["10_instruction_tuning"], 2 * hbm["08_swizzle"])
+
+    def test_what_wgmma_reads_is_not_made_up(self):
+        for change in ({"tensor_wgmma_instructions": 5}, {"shared_load_wavefronts": 0, "global_load_sectors": 0}):
+            with self.subTest(change):
+                some = profile()
+                some["launches"][1]["metrics"].update(change)
+                made = self.specs(version3(), profile=some)["roofline"]
+                self.assertIn("Not shown at shared memory: 10 (", words(made))
+                self.assertEqual([row["level"] for row in points(made) if row["kernel"][:2] == "10"], ["l2", "hbm"])
+
+    def test_left_out_with_a_sentence(self):
+        other = version3()
+        other["machine"]["gpu"] = "NVIDIA Test"
+        cases = [(None, None, "it needs the profiler's counters (--profile FILE"),
+                 (profile(seq_len=512), None, "the results lack the profile's problem (bf16, 16 heads, 512 tokens"),
+                 (profile(gpu="NVIDIA L4"), None, "the profile is of NVIDIA L4, the results of NVIDIA H200"),
+                 (profile(gpu="NVIDIA Test"), other, "bench/machines.json does not know the limits of NVIDIA Test")]
+        for profile_, data, message in cases:
+            with self.subTest(message):
+                why = self.specs(data or version3(), profile=profile_)["roofline"]
+                self.assertTrue(isinstance(why, str) and why.startswith(message), why)
+
+    def test_bad_profiles(self):
+        lacking = profile()
+        del lacking["launches"][1]["metrics"]["dram_bytes"]
+        text = json.dumps(profile())
+        cases = [(text[: len(text) // 2], "cut off"), (text.replace("26901248", "NaN"), "holds NaN"),
+                 (profile(profile_version=7), "profile version 7"), (cuda_results(), "is not a profile"),
+                 (lacking, r"is not a whole profile \('dram_bytes'\)"), (profile(batch="1"), "is not a whole profile"),
+                 (text.replace("26901248", '"much"'), "is not a whole profile")]
+        for content, message in cases:
+            with self.subTest(message), self.assertRaisesRegex(Refused, message):
+                self.specs(version3(), profile=content)
+
+    def test_sources_of_the_limits_are_named(self):
+        machines = json.loads((ROOT / "bench" / "machines.json").read_text("utf-8"))["machines"]
+        for name, machine in machines.items():
+            with self.subTest(name):
+                figures = {**machine["tflops"], **machine["tb_per_s"]}
+                self.assertEqual(set(figures), {"tensor", "fp32", "shared", "l2", "hbm"})
+                self.assertEqual(set(machine["sources"]), set(figures))
+                self.assertTrue(all(value > 0 for value in figures.values()))
+
+
+class Stale(SpecTest):
+    def test_what_changed_is_told_and_drawn(self):
+        """docs_charts() with a renderer that writes the specs, on a folder and results of its own."""
+        vl = mock.Mock()
+        vl.vegalite_to_svg = lambda spec, vl_version: json.dumps(spec)
+        self.write("mine.json", version3())
+        self.write("profile.json", profile())
+        drawings = [chart.Drawing("mine", ["mine.json"], "profile.json")]
+
+        def run(check):
+            said = io.StringIO()
+            with mock.patch.multiple(chart, ROOT=self.folder, DOCS=self.folder / "charts", DOCS_CHARTS=drawings), \
+                    contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+                code = chart.docs_charts(vl, check)
+            return code, [line.split(" is out of date")[0].split("/")[-1] for line in said.getvalue().splitlines()]
+
+        names = [f"mine-{name}{dark}.svg" for dark in ("", "-dark")
+                 for name in ("ladder", "speedup", "seq_len", "peer", "peer-seq_len", "roofline")]
+        self.assertEqual(run(True), (1, sorted(names)))
+        self.assertFalse((self.folder / "charts").exists())
+        self.assertEqual(run(False), (0, sorted(names)))
+        self.assertEqual(run(True), (0, []))
+        changed = profile()
+        changed["launches"][0]["metrics"]["dram_bytes"] += 1
+        self.write("profile.json", changed)
+        self.write("charts/old.svg", "")
+        self.assertEqual(run(True), (1, ["mine-roofline-dark.svg", "mine-roofline.svg", "old.svg"]))
+        self.assertEqual(run(False)[0], 0)
+        self.assertEqual(run(True), (0, []))
+        self.assertFalse((self.folder / "charts" / "old.svg").exists())
 
 
 @needs_venv("vl_convert")
-class Charts(ScriptTest):
+class Drawn(ScriptTest):
     def draw(self, *arguments):
         done = self.run_script(VENV_PYTHON, CHART, *arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -18,14 +269,15 @@ class Charts(ScriptTest):
         source = self.write("h200.json", cuda_results())
         out = self.folder / "charts"
         said = self.draw(source, "-o", out)
+        charts = ("ladder", "speedup", "seq_len", "peer")
         names = {path.name for path in out.iterdir()}
-        ends = (".svg", "-dark.svg", ".png")
-        self.assertEqual(names, {f"h200-{chart}{end}" for chart in ("ladder", "seq_len") for end in ends})
-        self.assertEqual(said.count("Chart:"), 2)
+        self.assertEqual(names, {f"h200-{name}{end}" for name in charts for end in ENDS})
+        self.assertEqual(re.findall(r"h200-(\w+)\.svg \(also h200-\w+-dark\.svg, h200-\w+\.png\)", said), list(charts))
+        self.assertEqual(said.count("No roofline: it needs the profiler's counters"), 1)
         ladder = (out / "h200-ladder.svg").read_text(encoding="utf-8")
-        for words in ("NVIDIA H200", "bf16", "1024 tokens", "head_dim 128", "01_naive", "peer/fa2", "wrong: head 3",
-                      "skipped: needs compute capability 9.0", "TFLOP/s"):
-            self.assertIn(words, ladder)
+        for text in ("NVIDIA H200", "bf16", "1024 tokens", "head_dim 128", "01_naive", "peer/fa2", "wrong: head 3",
+                     "skipped: needs compute capability 9.0", "TFLOP/s"):
+            self.assertIn(text, ladder)
         self.assertTrue((out / "h200-ladder.png").read_bytes().startswith(b"\x89PNG"))
         # Drawn again, into another folder, with another time of day: the same bytes.
         again = self.folder / "again"
@@ -33,68 +285,98 @@ class Charts(ScriptTest):
         for path in out.iterdir():
             self.assertEqual(path.read_bytes(), (again / path.name).read_bytes(), path.name)
 
-    def test_peers(self):
-        out = self.folder / "charts"
-        without = peer_results()
-        without["records"] = [r for r in without["records"] if r["kernel"] != "peer/fa2"]
-        for record in without["records"]:
-            record.pop("ratio", None)
-        self.draw(self.write("peers.json", peer_results()), "-o", out)
-        self.draw(self.write("alone.json", without), "-o", out)
-        for chart in ("ladder", "seq_len"):
-            with self.subTest(chart):
-                peers, alone = ((out / f"{stem}-{chart}.svg").read_text("utf-8") for stem in ("peers", "alone"))
-                self.assertIn("FlashAttention-2 (PyTorch 2.11)", peers)
-                self.assertIn('stroke-dasharray="5,4"', peers)
-                self.assertNotIn("peer/fa2", peers)
-                self.assertNotIn("FlashAttention-2", alone)
-                self.assertNotIn('stroke-dasharray="5,4"', alone)
-
-    def test_emulator_results_beside_the_file(self):
-        source = self.write("emulator.json", emulator_results())
-        self.draw(source)
-        ladder = (self.folder / "emulator-ladder.svg").read_text(encoding="utf-8")
-        for words in ("Emulator", "Global memory", "Shared memory", "8.91 M", "none"):
-            self.assertIn(words, ladder)
-        self.assertFalse((self.folder / "emulator-seq_len.svg").exists())
-
-    def test_several_machines(self):
-        files = [self.write("a.json", cuda_results()), self.write("b.json", emulator_results())]
-        self.draw(*files, "-o", self.folder / "charts")
-        names = {path.name for path in (self.folder / "charts").glob("*.svg")}
-        self.assertLessEqual({"a-ladder.svg", "b-ladder.svg"}, names)
+    def test_several_machines_and_specs(self):
+        files = [self.write("a.json", results(CUDA, [cuda_record()])), self.write("b.json", emulator_results())]
+        said = self.draw(*files, "--spec")
+        names = {path.name for path in self.folder.glob("*-*")}
+        ends = (*ENDS, ".vl.json", "-dark.vl.json")
+        self.assertEqual(names, {f"{stem}-ladder{end}" for stem in "ab" for end in ends})
+        self.assertEqual(said.count("No roofline"), 1)
+        ladder = (self.folder / "b-ladder.svg").read_text(encoding="utf-8")
+        for text in ("Emulator", "Global memory", "Shared memory", "8.91 M", "none"):
+            self.assertIn(text, ladder)
+        (group,) = chart.group_files(files[1:])
+        for end, theme in (("", LIGHT), ("-dark", DARK)):
+            spec = json.loads((self.folder / f"b-ladder{end}.vl.json").read_text("utf-8"))
+            made = dict(chart.specs_of(group, dict.fromkeys(chart.Shape._fields)))["ladder"](theme)
+            self.assertEqual(spec, json.loads(json.dumps(made)))
 
     def test_charts_of_the_documentation_are_up_to_date(self):
         self.draw("--docs", "--check")
 
-    def test_bad_files(self):
-        for name, content, words in (("none.json", None, "no such file"), ("cut.json", '{"schema', "cut off"),
-                                     ("v9.json", '{"schema_version": 9}', "schema version 9")):
-            path = self.folder / name
-            if content:
-                self.write(name, content)
-            done = self.run_script(VENV_PYTHON, CHART, path, "-o", self.folder / "charts")
-            self.assert_one_sentence(done, name, words)
-            self.assertFalse((self.folder / "charts").exists())
-
-    def test_nothing_to_draw(self):
-        source = self.write("h200.json", cuda_results())
-        done = self.run_script(VENV_PYTHON, CHART, source, "--dtype", "fp16")
+    def test_one_sentence(self):
+        self.assert_one_sentence(self.run_script(VENV_PYTHON, CHART, self.folder / "none.json"), "no such file")
+        text = json.dumps(cuda_results())
+        cut, whole = self.write("cut.json", text[: len(text) // 2]), self.write("h200.json", text)
+        done = self.run_script(VENV_PYTHON, CHART, cut, "-o", self.folder / "charts")
+        self.assert_one_sentence(done, "cut.json", "cut off")
+        self.assertFalse((self.folder / "charts").exists())
+        done = self.run_script(VENV_PYTHON, CHART, whole, "--profile", cut)
+        self.assert_one_sentence(done, "cut.json", "cut off")
+        done = self.run_script(VENV_PYTHON, CHART, whole, "--dtype", "fp16")
         self.assert_one_sentence(done, "nothing to draw", code=1)
-
 
 class Labels(unittest.TestCase):
     def test_labels_keep_apart_and_near(self):
-        import sys
-
-        sys.path.insert(0, str(SCRIPTS))
-        from chart import spread
-
         for wanted in ([], [5.0], [1, 2, 3], [0, 100, 101, 102, 300], [7, 7, 7, 7], [0, 16, 33, 50]):
             placed = spread(wanted, 17)
             self.assertEqual(len(placed), len(wanted))
             self.assertTrue(all(b - a >= 17 - 1e-9 for a, b in zip(placed, placed[1:])), placed)
         self.assertEqual(spread([0, 100, 300], 17), [0, 100, 300])
+
+
+@needs_venv("vl_convert")
+class ManyKernels(ScriptTest):
+    """Sixteen kernels and six peers, as close together as they may come: no text on another."""
+
+    def test_texts_do_not_overlap(self):
+        data = version3()
+        model, peer = data["records"][0], data["records"][2]
+        data["records"] = [r for r in data["records"] if r["kernel"].startswith("ceiling")]
+        for seq_len in (1024, 2048):
+            for i in range(22):
+                name = f"{i + 1:02}_kernel_of_the_ladder" if i < 16 else f"peer/p{i}"
+                ms = [(1 + i % 5 / 100) * seq_len / 1000 * k for k in (1, 1.01, 0.99)]
+                record = copy.deepcopy(model if i < 16 else peer)
+                record.update(kernel=name, seq_len=seq_len, batch=16384 // seq_len, round_ms=ms)
+                if i >= 16:
+                    record["library"]["implementation"] = f"Library-{i}"
+                record.pop("ratio", None)
+                record["time_ms"].update(median=ms[0], p10=ms[0] * 0.99, p90=ms[0] * 1.01)
+                record["tflops"] = 4 * 16384 * 16 * seq_len * 128 / ms[0] / 1e9
+                data["records"].append(record)
+        some = profile()
+        some["launches"] = [{**some["launches"][0], "kernel": f"{i + 1:02}_kernel_of_the_ladder"} for i in range(16)]
+        files = [self.write("many.json", data), "--profile", self.write("profile.json", some)]
+        done = self.run_script(VENV_PYTHON, CHART, *files, "-o", self.folder / "charts")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for name in ("seq_len", "peer-seq_len", "roofline", "ladder", "speedup", "peer"):
+            with self.subTest(name):
+                self.assertEqual(overlaps((self.folder / "charts" / f"many-{name}.svg").read_text("utf-8")), [])
+
+
+def overlaps(svg):
+    """Pairs of horizontal texts whose boxes meet; a letter is taken as half as wide as high (Arial's mean)."""
+    boxes = []
+
+    def walk(node, x, y):
+        move = re.match(r"translate\(([-0-9.]+),([-0-9.]+)\)", node.get("transform", ""))
+        if move:
+            x, y = x + float(move[1]), y + float(move[2])
+        if node.tag.endswith("}text") and node.text and "rotate" not in node.get("transform", ""):
+            if not (node.get("stroke") and node.get("stroke") != "none"):  # the rim of the same text
+                size = float(node.get("font-size", "12px").rstrip("px"))
+                width = 0.5 * size * len(node.text)
+                left = x - {"end": width, "middle": width / 2}.get(node.get("text-anchor"), 0)
+                boxes.append((left, y - 0.7 * size, left + width, y, node.text))
+        for child in node:
+            walk(child, x, y)
+
+    walk(ElementTree.fromstring(svg), 0, 0)
+    if len(boxes) < 20:
+        return ["hardly any text found"]
+    return [(a[4], b[4]) for i, a in enumerate(boxes) for b in boxes[:i]
+            if a[4] != b[4] and a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]]
 
 
 if __name__ == "__main__":

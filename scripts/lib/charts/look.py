@@ -1,0 +1,111 @@
+"""What all charts share: colours, fonts, the frame, how numbers are written, keeping labels apart."""
+
+from collections import namedtuple
+
+# Colours: Okabe and Ito's palette, made for every kind of colour vision. Theme decides only about neutral ones.
+BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+OTHERS = [ORANGE, GREEN, "#CC79A7", "#56B4E9", RED, "#A39A00"]
+Theme = namedtuple("Theme", "background text muted grid kernel peer ceiling wrong ramp")
+LIGHT = Theme("#ffffff", "#1f2328", "#656d76", "#e4e7eb", BLUE, "#9aa4af", "#cfd5db", RED, ("#b9d9ee", "#003f66"))
+DARK = Theme(
+    "#0d1117", "#e6edf3", "#9198a1", "#2a313a", "#4aa8e0", "#7d8792", "#444c56", "#ff8a4c", ("#1d5c86", "#c9e8fb")
+)
+
+# Liberation Sans comes with vl-convert, so every machine measures and draws the same letters; a browser without it
+# takes Arial, which has the same widths.
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+
+
+def short(value):
+    """652, 92.1, 7.90, 0.45: three significant digits."""
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def amount(value):
+    """8.91 M, 622 k, 64."""
+    for limit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= limit:
+            return f"{short(value / limit)} {letter}"
+    return str(value)
+
+
+def base(theme, title, subtitle):
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "background": theme.background,
+        "padding": {"left": 16, "top": 16, "right": 24, "bottom": 14},
+        "title": {
+            "text": title, "subtitle": subtitle, "anchor": "start", "frame": "bounds", "offset": 16,
+            "color": theme.text, "subtitleColor": theme.muted, "fontSize": 17, "subtitleFontSize": 12.5,
+            "subtitlePadding": 5, "subtitleLineHeight": 17,
+        },
+        "config": {
+            "font": FONT,
+            "view": {"stroke": None},
+            "title": {"fontWeight": "bold"},
+            "axis": {
+                "labelColor": theme.text, "titleColor": theme.muted, "titleFontWeight": "normal", "labelFontSize": 12,
+                "titleFontSize": 12, "gridColor": theme.grid, "domain": False, "ticks": False, "labelPadding": 6,
+                "titlePadding": 10, "labelFlush": False,
+            },
+            "header": {"labelColor": theme.text, "titleColor": theme.muted},
+        },
+    }
+
+
+def why_not(record):
+    """A short reason beside a kernel without a bar."""
+    reason = record["reason"]
+    text = f"{record['status']}: {reason}"
+    return text if len(text) <= 66 else text[:63].rstrip(" ,.:;") + " ..."
+
+
+def kernel_axis(names):
+    return {
+        "field": "kernel", "type": "nominal", "sort": names, "title": None,
+        "axis": {"labelLimit": 260, "grid": False, "labelFontSize": 13},
+        "scale": {"paddingInner": 0.28, "paddingOuter": 0.1},
+    }
+
+
+def row_text(transform, fill, size=12.5, weight="normal", dx=6, **extra):
+    """A layer that writes the field `label` of the rows that pass a transform."""
+    return {
+        "transform": transform,
+        "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": dx, "fontSize": size,
+                 "fontWeight": weight, "color": fill, "limit": 560, **extra},
+        "encoding": {"text": {"field": "label"}},
+    }
+
+
+def with_halo(layer, theme):
+    """A text layer on a rim of the background's colour, so that lines below do not run through the letters."""
+    rim = {"stroke": theme.background, "strokeWidth": 4, "strokeJoin": "round"}
+    return [{**layer, "mark": {**layer["mark"], **rim}}, layer]
+
+
+def mix(a, b, t):
+    parts = ((int(a[i : i + 2], 16), int(b[i : i + 2], 16)) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(x + (y - x) * t):02x}" for x, y in parts)
+
+
+def spread(wanted, gap):
+    """Positions near the wanted ones, at least `gap` apart, in the same order (labels must not overlap)."""
+    blocks = []  # [sum of (wanted - offset), members]: neighbours that touch move as one
+    for value in wanted:
+        blocks.append([value, 1])
+        while len(blocks) > 1:
+            (s0, n0), (s1, n1) = blocks[-2:]
+            if s1 / n1 - s0 / n0 >= gap * n0:
+                break
+            blocks[-2:] = [[s0 + s1 - n1 * n0 * gap, n0 + n1]]
+    return [total / n + i * gap for total, n in blocks for i in range(n)]
+
+
+def spread_within(wanted, gap, height):
+    """The same, but between 0 and `height` as far as there is room."""
+    placed = spread(wanted, gap)
+    shift = max(0, placed[-1] - height) if placed else 0
+    return [max(y - shift, i * gap) for i, y in enumerate(placed)]
