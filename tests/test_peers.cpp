@@ -155,8 +155,8 @@ TEST(Libraries, WhatIsMissingIsNamed) {
   const TemporaryFolder folder;
   const Packages packages(folder / "");
   const std::string expected =
-      "libfa_nowhere.so.9 was not found (in LD_LIBRARY_PATH, by the loader, or in nvidia/*/lib of "
-      "Python's packages)";
+      "libfa_nowhere.so.9 was not found by the loader or in Python's packages (LD_LIBRARY_PATH, "
+      "nvidia/*/lib)";
   EXPECT_EQ(refusal("libfa_nowhere.so.9"), expected);
   EXPECT_EQ(refusal("libfa_nowhere.so.9"), expected) << "and again";
 }
