@@ -1,0 +1,140 @@
+"""Two results files side by side: what is faster, slower, the same, and what cannot be compared."""
+
+import copy
+import json
+import sys
+import unittest
+
+from support import (CUDA, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, main, not_passed,
+                     peer_results, results, with_rounds)
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(SCRIPTS))
+from compare import verdict  # noqa: E402
+
+COMPARE = SCRIPTS / "compare.sh"
+
+
+class Verdicts(unittest.TestCase):
+    def test_medians_and_ranges(self):
+        a = {"median": 100, "low": 97, "high": 103}
+        for median, low, high, expected in (
+            (90, 89, 91, "faster"), (110, 109, 111, "slower"),
+            (101, 101, 101, "same"),  # in the other's range
+            (98.5, 90, 96, "same"),  # outside, but within the threshold
+            (110, 102, 120, "same"), (90, 80, 98, "same"),  # far apart, but the ranges overlap
+            (104, 103, 105, "same"),  # they touch
+            (104, 103.1, 105, "slower"),
+        ):
+            with self.subTest((median, low, high)):
+                self.assertEqual(verdict(a, {"median": median, "low": low, "high": high}, 2), expected)
+
+
+class Compare(ScriptTest):
+    def compare(self, a, b, *arguments):
+        return self.run_script(COMPARE, self.write("a.json", a), self.write("b.json", b), *arguments)
+
+    def judged(self, a, b, *arguments):
+        done = self.compare(a, b, "--json", "-", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        data = json.loads(done.stdout)
+        return data, {(pair["kernel"], pair["seq_len"]): pair for pair in data["comparisons"]}
+
+    def test_single_runs(self):
+        a = results(CUDA, [cuda_record("01_naive", 100.0), cuda_record("02_online_softmax", 100.0),
+                           cuda_record("03_register_tiling", 100.0), cuda_record("04_wmma", 100.0)])
+        b = results(CUDA, [cuda_record("01_naive", 104.0), cuda_record("02_online_softmax", 95.0),
+                           cuda_record("03_register_tiling", 101.5), cuda_record("05_mma_split_kv", 1.0)])
+        data, pairs = self.judged(a, b)
+        self.assertEqual([pair["verdict"] for pair in pairs.values()], ["faster", "slower", "same"])
+        self.assertAlmostEqual(pairs["01_naive", 1024]["speed"], 1.04)
+        only = [data[side][0]["kernel"] for side in ("only_in_a", "only_in_b")]
+        self.assertEqual(only, ["04_wmma", "05_mma_split_kv"])
+        self.assertEqual(data["summary"], {"faster": 1, "slower": 1, "same": 1})
+        self.assertEqual(list(self.judged(a, b, "--threshold", "6")[0]["summary"]), ["same"])
+        self.assertEqual(list(self.judged(a, b, "--kernels", "01,peer/fa2")[1]), [("01_naive", 1024)])
+
+    def test_rounds_decide_where_there_are_three(self):
+        a, b = (results(CUDA, [with_rounds(cuda_record(), ms)]) for ms in ([1.0, 1.0, 1.2], [1.10, 1.1, 1.1]))
+        self.assertEqual(list(self.judged(a, b)[0]["summary"]), ["same"], "A's slowest round")
+        for data in (a, b):
+            data["records"][0]["round_ms"].pop()
+        self.assertEqual(list(self.judged(a, b)[0]["summary"]), ["slower"], "percentiles of the launches")
+
+    def test_what_did_not_pass(self):
+        a, b = cuda_results(), cuda_results()
+        b["records"][0] = not_passed(b["records"][0], "wrong", "head 1: NaN")
+        _, pairs = self.judged(a, b)
+        self.assertEqual(pairs["01_naive", 1024]["reason"], "A passed; B wrong (head 1: NaN)")
+        self.assertNotIn("speed", pairs["01_naive", 1024])
+        shown = self.compare(a, b).stdout
+        self.assertIn("not compared: A passed; B wrong (head 1: NaN)", shown)
+        self.assertIn("3 not compared", shown)
+
+    def test_clocks_and_protocols_that_differ_are_told(self):
+        a, b = peer_results(), peer_results()
+        for data, clock in ((a, 1980), (b, 1700)):
+            data["schema_version"] = 3
+            data["protocol"]["idle_ms"] = 0
+            for record in data["records"]:
+                if record["status"] == "passed":
+                    record["clock_mhz"] = clock
+        b["protocol"]["flush_l2"] = True
+        b["machine"]["driver"] = "590.1"
+        shown = self.compare(a, b).stdout
+        self.assertIn("(clock -14 %)", shown)
+        self.assertIn("protocol.flush_l2: false in A, true in B", shown)
+        self.assertIn('machine.driver: "580.159.04" in A, "590.1" in B', shown)
+        self.assertNotIn("(clock", self.compare(a, a).stdout)
+
+    def test_table(self):
+        b = copy.deepcopy(peer_results())
+        b["records"].append(cuda_record("11_a_kernel_with_a_name_that_is_much_too_long_for_it", 1.0))
+        shown = self.compare(b, b).stdout.splitlines()
+        self.assertLessEqual(max(map(len, shown)), 100)
+        self.assertIn("bf16, batch 16, 16 heads, 1024 tokens, head_dim 128", shown)
+        row = next(line for line in shown if line.startswith("08_swizzle"))
+        side = ["1.365", "-10.0", "+12.5"]
+        self.assertEqual(row.split(), ["08_swizzle", *side, *side, "1.000", "same"])
+        self.assertTrue(shown[-1].endswith("7 same, 2 not compared"), shown[-1])
+        self.assertNotIn("\033", "".join(shown))
+
+    def test_emulator(self):
+        a, b = emulator_results(), emulator_results()
+        b["records"][0]["counters"]["barriers"] += 1
+        del b["records"][1]["counters"]["exp2"]
+        data, pairs = self.judged(a, b)
+        self.assertEqual(pairs["01_naive", 256]["differing"], {"barriers": [64, 65]})
+        self.assertEqual((pairs["02_online_softmax", 256]["verdict"], pairs["02_online_softmax", 256]["counters"]),
+                         ("same", 5))
+        shown = self.compare(a, b).stdout
+        self.assertIn("differs in 1 of 6 counters", shown)
+        self.assertRegex(shown, r"barriers +64 +65  \+1\.6 %")
+        self.assertTrue(shown.endswith("\n1 same, 1 different\n"), shown)
+
+    def test_refused_with_one_sentence(self):
+        text = json.dumps(cuda_results())
+        other = cuda_results()
+        for record in other["records"]:
+            record["heads"] = 3
+        cases = [(text[: len(text) // 2], "b.json is cut off"), (text.replace("2.5,", "NaN,", 1), "b.json holds NaN"),
+                 (text.replace('"schema_version": 1', '"schema_version": 9'), "b.json has schema version 9"),
+                 (emulator_results(), "cannot be compared"), (other, "have no kernel on the same problem in common")]
+        for content, words in cases:
+            with self.subTest(words):
+                self.assert_one_sentence(self.compare(cuda_results(), content), words)
+        self.assert_one_sentence(self.compare(text, text, "--kernels", "12"), "nothing of 12 on the same problem")
+        self.assert_one_sentence(self.compare(text, text, "--threshold", "-1"), "-1 is no percentage")
+        self.assert_one_sentence(self.run_script(COMPARE, "a.json"), "required: B.json")
+        done = self.compare(text, text, "--json", self.folder / "none" / "c.json")
+        self.assert_one_sentence(done, "cannot write", "no such file")
+
+    def test_written_whole(self):
+        done = self.compare(cuda_results(), cuda_results(), "--json", self.folder / "c.json")
+        self.assertIn("4 same", done.stdout)
+        self.assertEqual(json.loads((self.folder / "c.json").read_text("utf-8"))["summary"],
+                         {"same": 4, "not compared": 2})
+
+
+if __name__ == "__main__":
+    main()
