@@ -64,6 +64,7 @@ def main():
         prog="python3 scripts/lib/intensity.py", description=__doc__, epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.error = fail  # one sentence, without the usage
     for name, default, text in (
         ("block-m", 64, "query rows a CTA"), ("block-n", 64, "keys a tile"), ("head-dim", 128, "elements of a query"),
         ("seq-len", 4096, "tokens"), ("warp-rows", 16, "query rows for which a warp reads K and V once"),
