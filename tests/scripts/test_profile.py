@@ -83,7 +83,8 @@ class FromFile(ScriptTest):
         data = json.loads(COMMITTED.read_text())
         data["launches"] = [launch(
             tensor_active_percent=61.25, tensor_mma_instructions=2_500_000, tensor_wgmma_instructions=0, xu_percent=3,
-            shared_load_conflicts=500, shared_store_conflicts=0, registers=168, shared_memory_bytes=66560,
+            shared_load_conflicts=500, shared_store_conflicts=0, registers=168, shared_memory_static_bytes=1024,
+            shared_memory_dynamic_bytes=65536,
             warps_possible_percent=12.5, l2_hit_percent=80.4, dram_percent=3, stall_wgmma=7.5, unheard_of=1)]
         done = self.show(data)
         self.assertEqual(done.returncode, 0, done.stderr)
