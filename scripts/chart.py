@@ -101,6 +101,8 @@ def lengths_of(records, shape):
     """The records of a line over seq_len: one dtype and head size; the batch may change with the length."""
     same = ("dtype", "heads", "head_dim")
     line = [r for r in records if all(r[field] == getattr(shape, field) for field in same)]
+    if len({r["seq_len"] for r in line}) == len({(r["seq_len"], r["batch"]) for r in line}):
+        return line
     tokens = shape.batch * shape.seq_len
     constant = [r for r in line if r["batch"] * r["seq_len"] == tokens]
     fixed = [r for r in line if r["batch"] == shape.batch]
@@ -153,13 +155,28 @@ def roofline_charts(group, chosen, profile):
         yield "roofline", lambda theme: roofline_chart(group.name(), machine, profile, records, theme)
 
 
+def not_shown(group, wish):
+    """Options for the dtypes and head sizes that the charts leave out."""
+    chosen = list(group.select(wish))
+    if not chosen:
+        return
+    shape = headline_of(chosen)
+    for dtype, head_dim in sorted({(r["dtype"], r["head_dim"]) for r in chosen}):
+        if (dtype, head_dim) != (shape.dtype, shape.head_dim):
+            yield f"--dtype {dtype} --head-dim {head_dim}"
+
+
+def headline_of(chosen):
+    own = [r for r in chosen if kind(r["kernel"]) != "ceiling"] or chosen
+    return headline_shape([r for r in own if passed(r)] or own)
+
+
 def specs_of(group, wish, profile=None, peer=None):
     """(name, spec function of a theme, or a sentence why not) of every chart this group's records allow."""
     chosen = list(group.select(wish))
     if not chosen:
         return
-    own = [r for r in chosen if kind(r["kernel"]) != "ceiling"] or chosen
-    shape = headline_shape([r for r in own if passed(r)] or own)
+    shape = headline_of(chosen)
     ladder = sorted((r for r in chosen if shape_of(r) == shape), key=lambda r: order(r["kernel"]))
     if not group.cuda:
         if any(r.get("counters") for r in ladder):
@@ -291,6 +308,9 @@ def main():
             also = f"{name}-dark.svg, {name}.png" + f", {name}.vl.json" * args.spec
             print(f"Chart:   {os.path.relpath(folder / name)}.svg (also {also})")
             drawn += 1
+        others = list(not_shown(group, wish))
+        if others:
+            print(f"Also in the results, drawn when asked for: {'; '.join(others)}")
     if not drawn:
         fail("there is nothing to draw: no record with times or counters matches", 1)
     return 0

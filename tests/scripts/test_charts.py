@@ -140,6 +140,27 @@ class Specs(SpecTest):
             self.assertEqual(data["schema_version"], version)
             self.assertEqual(list(self.specs(data)), charts)
 
+    def test_batches_that_change_with_the_length(self):
+        def line(batches):
+            data = results(CUDA, [{**cuda_record("01_naive", 100.0, seq_len=n), "batch": b} for n, b in batches])
+            made = self.specs(data)["seq_len"]
+            return len(layer(made, "line") and made["layer"][0]["data"]["values"]), made["title"]["subtitle"][0]
+
+        start = "bf16, 16 heads, head_dim 128, batch "
+        self.assertEqual(line([(1024, 16), (2048, 8)]), (2, start + "x tokens = 16384"))
+        self.assertEqual(line([(512, 16), (1024, 16), (8192, 8), (16384, 4)]),
+                         (4, start + "16 (8 at 8192, 4 at 16384)"))
+        self.assertEqual(line([(512, 16), (1024, 16), (1024, 1), (2048, 16)]), (3, start + "16"))
+
+    def test_other_problems_of_the_files_are_named(self):
+        records = [cuda_record("01_naive", 1.0), cuda_record("02_online_softmax", 1.0),
+                   {**cuda_record("01_naive", 1.0), "head_dim": 64}, {**cuda_record("01_naive", 1.0), "dtype": "fp16"}]
+        (group,) = chart.group_files([self.write("all.json", results(CUDA, records))])
+        wish = dict.fromkeys(chart.Shape._fields)
+        self.assertEqual(list(chart.not_shown(group, wish)),
+                         ["--dtype bf16 --head-dim 64", "--dtype fp16 --head-dim 128"])
+        self.assertEqual(list(chart.not_shown(group, {**wish, "dtype": "fp16"})), [])
+
     def test_peers_that_would_be_shown_alike(self):
         data = peer_results()
         data["records"].append({**data["records"][2], "kernel": "peer/other"})

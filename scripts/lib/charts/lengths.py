@@ -93,7 +93,12 @@ def problem_of(records):
     first = records[0]
     same = {(r["batch"] * r["seq_len"]) for r in records}
     problem = f"{first['dtype']}, {first['heads']} heads, head_dim {first['head_dim']}, "
-    return problem + (f"batch x tokens = {same.pop()}" if len(same) == 1 else f"batch {first['batch']}")
+    if len(same) == 1:
+        return problem + f"batch x tokens = {same.pop()}"
+    batches = {r["seq_len"]: r["batch"] for r in records}
+    most = max(batches.values(), key=list(batches.values()).count)
+    others = [f"{batch} at {seq_len}" for seq_len, batch in sorted(batches.items()) if batch != most]
+    return problem + f"batch {most}" + f" ({', '.join(others)})" * bool(others)
 
 
 def how(records, theme):

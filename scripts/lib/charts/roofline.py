@@ -87,10 +87,10 @@ def roofline_chart(gpu, machine, profile, records, theme):
     speeds = {row["kernel"]: row["tflops"] for row in rows}
     peak, cores, bandwidth = machine["tflops"]["tensor"], machine["tflops"]["fp32"], machine["tb_per_s"]
     width, height = 660, 430
-    # From 0.1 FLOPs a byte and 10 TFLOP/s at least, so that there is room for the names of the limits.
+    # From 0.1 FLOPs a byte and 1 TFLOP/s or less, so that there is room for the names of the limits.
     x0 = 10 ** min(math.floor(math.log10(min(row["intensity"] for row in rows)) * 2) / 2, -1)
     x1 = 10 ** (math.ceil(math.log10(max(row["intensity"] for row in rows) * 1.15) * 2) / 2)
-    y0 = 10 ** min(math.floor(math.log10(min(speeds.values()) / 1.2) * 4) / 4, 1)
+    y0 = 10 ** min(math.floor(math.log10(min(speeds.values()) / 1.2) * 4) / 4, 0)
     y1 = 10 ** (math.log10(peak) + 0.12)
     across = math.log10(x1 / x0)
     up = math.log10(y1 / y0)
