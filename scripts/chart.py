@@ -264,6 +264,7 @@ def main():
         prog="scripts/chart.sh", description=__doc__, epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.error = fail  # one sentence, without the usage
     parser.add_argument("files", nargs="*", metavar="FILE", help="results file (JSON); those of one machine are merged")
     parser.add_argument("-o", "--output", metavar="DIR", help="folder for the charts (default: beside the first file)")
     parser.add_argument("--name", help="first part of the charts' names (default: the results file's)")
