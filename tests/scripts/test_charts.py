@@ -336,7 +336,8 @@ class Drawn(ScriptTest):
         self.assert_one_sentence(done, "cut.json", "cut off")
         done = self.run_script(VENV_PYTHON, CHART, whole, "--dtype", "fp16")
         self.assert_one_sentence(done, "nothing to draw", code=1)
-        self.assert_one_sentence(self.run_script(VENV_PYTHON, CHART, whole, "--dtype", "fp32"), "invalid choice: 'fp32'")
+        done = self.run_script(VENV_PYTHON, CHART, whole, "--dtype", "fp32")
+        self.assert_one_sentence(done, "invalid choice: 'fp32'")
 
 class Labels(unittest.TestCase):
     def test_labels_keep_apart_and_near(self):
