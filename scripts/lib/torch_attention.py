@@ -1,46 +1,170 @@
-"""Attention of PyTorch's libraries on the GPU present, checked and timed as common/harness does with the kernels.
+"""Attention of other libraries ("peers") on the GPU present, checked and timed as common/harness does with kernels.
 
-Needs only torch, and torch only when something is to be run: this module imports it in Torch()."""
+Needs only torch, and torch only when something is to be run: this module imports it in Torch(). Peers whose own
+package is missing are left out with a sentence."""
 
+import contextlib
+import importlib
+import importlib.metadata
+import re
+import time
 import warnings
 
-# Peer: the implementation, and its name in torch.nn.attention.SDPBackend.
-SDPA = {"fa2": ("FlashAttention-2", "FLASH_ATTENTION"), "cudnn": ("cuDNN", "CUDNN_ATTENTION")}
+from nvml import Sensors, load, medians
+from serve import Failed
 
 ROUNDING = {"fp16": 2**-11, "bf16": 2**-8}
 SMALLEST = {"fp16": 2**-24, "bf16": 2**-133}
 CHECKED_ROWS = 16  # of every head
+FLUSH_BYTES = 256 << 20  # more than an L2 cache holds: writing them evicts everything else
+LONGEST_HOLD = 200.0  # ms
 
 
 class Missing(Exception):
-    """One sentence: why there is no peer here at all."""
+    """One sentence: why there is no such peer here at all."""
 
 
 class Refused(Exception):
     """One sentence: why a library does not compute this problem."""
 
 
-def time_launches(launch, make_timer, protocol, flush=None):
-    """Milliseconds of every timed launch, by the steps of Runner::run in common/harness/runner.cpp."""
+# --- Libraries -------------------------------------------------------------------------------------------------
+
+
+class Sdpa:
+    """One back end of PyTorch's scaled_dot_product_attention; `backend` is its name in SDPBackend."""
+
+    name, refusals = "PyTorch", ("No available kernel", "No viable backend")
+
+    def __init__(self, torch, implementation, backend):
+        self.torch, self.implementation, self.backend = torch, implementation, backend
+        self.version = str(torch.__version__)
+
+    def active(self):
+        attention = self.torch.nn.attention
+        return attention.sdpa_kernel(getattr(attention.SDPBackend, self.backend))
+
+    def arguments(self, q, k, v):
+        return q, k, v
+
+    def launch(self, q, k, v):
+        return self.torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    def output(self, result):
+        return result
+
+    def refusal(self, _):
+        return f"PyTorch {self.version} does not run {self.implementation} ({self.backend}) here"
+
+
+class FlashAttention:
+    """A package with a flash_attn_func of [batch, seq_len, heads, head_dim]; it gets the kernels' tensors as views
+    of that shape. `modules`: where the function may be; `packages`: which of them has the version."""
+
+    refusals = ("does not support", "only supports", "only support", "not supported", "Unsupported")
+
+    def __init__(self, implementation, modules, packages):
+        self.implementation = implementation
+        module = import_first(modules, packages[0])
+        self.call = getattr(module, "flash_attn_func", None)
+        if self.call is None:
+            raise Missing(f"{module.__name__} has no flash_attn_func")
+        self.name, self.version = packages[0], "0.0"
+        for package in packages:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                self.name, self.version = package, importlib.metadata.version(package)
+                break
+
+    def active(self):
+        return contextlib.nullcontext()
+
+    def arguments(self, q, k, v):
+        return tuple(tensor.transpose(1, 2) for tensor in (q, k, v))
+
+    def launch(self, q, k, v):
+        return self.call(q, k, v)
+
+    def output(self, result):
+        return (result[0] if isinstance(result, (tuple, list)) else result).transpose(1, 2)
+
+    def refusal(self, problem):
+        return f"{self.name} {self.version}: {first_line(problem)}"
+
+
+def import_first(modules, package):
+    """The first of these modules that there is; what is there and does not load is no reason to take another."""
+    for name in modules:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as problem:
+            if problem.name and not (name == problem.name or name.startswith(problem.name + ".")):
+                raise Missing(f"this Python cannot import {problem.name}, which {name} needs") from None
+        except Exception as problem:  # a library of other versions may fail in any way
+            raise Missing(f"{name} does not load: {first_line(problem)}") from None
+    raise Missing(f"this Python cannot import {modules[0]} (package {package})")
+
+
+def first_line(problem):
+    """One sentence of an exception, without the addresses and folders of this machine."""
+    text = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+    return re.sub(r"(?<![\w.])/[\w./+-]*/", "", text)[:200]
+
+
+# Peer: its implementation, and the library with it (given torch).
+PEERS = {
+    "fa2": ("FlashAttention-2", lambda name, torch: Sdpa(torch, name, "FLASH_ATTENTION")),
+    "cudnn": ("cuDNN", lambda name, torch: Sdpa(torch, name, "CUDNN_ATTENTION")),
+    # fa3_fwd_interface: the package fa3-fwd, forward only; flash_attn_interface: built from FlashAttention's sources.
+    "fa3": ("FlashAttention-3", lambda name, torch: FlashAttention(
+        name, ("fa3_fwd_interface", "flash_attn_interface"), ("fa3-fwd", "flash-attn-3"))),
+    "fa4": ("FlashAttention-4", lambda name, torch: FlashAttention(name, ("flash_attn.cute",), ("flash-attn-4",))),
+}
+
+
+# --- Timing ----------------------------------------------------------------------------------------------------
+
+
+def time_launches(launch, gpu, protocol):
+    """(milliseconds of every timed launch, readings of the sensors), by the steps of common/harness/runner.cpp.
+
+    launch(i) queues the i-th launch; `gpu` is a Gpu, or stands in for one."""
     # Warm-up, which also tells how long a launch takes: slow ones get fewer of both.
     budget = protocol["max_seconds"] * 1000
-    timer, spent, warmed = make_timer(), 0.0, 0
+    timer, spent, warmed, queueing = gpu.timer(), 0.0, 0, float("inf")
     while warmed < 1 or (warmed < protocol["warmup"] and spent < budget / 4):
         timer.start()
-        launch()
+        begin = gpu.now()
+        launch(warmed)
+        queueing = min(queueing, gpu.now() - begin)  # ms of the CPU a launch
         timer.stop()
         spent += timer.milliseconds()
         warmed += 1
-    affordable = int(min(1e6, budget * warmed / spent))
-    timers = [make_timer() for _ in range(min(protocol["iterations"], max(3, affordable)))]
-    # All queued at once, without waiting in between: the GPU never idles, as in real use.
-    for timer in timers:
-        if flush:
-            flush()
-        timer.start()
-        launch()
-        timer.stop()
-    return [timer.milliseconds() for timer in timers]
+    affordable = budget / (spent / warmed + protocol["idle_ms"])
+    count = int(min(max(1, affordable), protocol["iterations"]))
+    timers = [gpu.timer() for _ in range(count)]
+    readings = []
+    if protocol["idle_ms"]:  # burst: each launch meets a GPU that has rested
+        for i, timer in enumerate(timers):
+            gpu.flush()
+            gpu.rest(protocol["idle_ms"])
+            gpu.hold(min(LONGEST_HOLD, 2 * queueing))  # else the timed interval holds the CPU's work too
+            timer.start()
+            launch(i)
+            timer.stop()
+            readings += gpu.watch(timer)
+    else:
+        # All queued at once, without waiting in between: the GPU never idles, as in real use. The warm-up, which
+        # began each launch on an idle GPU, took the CPU's time and the GPU's; where the CPU's is the longer one,
+        # the GPU is held back until the queue is full.
+        if queueing > spent / warmed - queueing:
+            gpu.hold(min(LONGEST_HOLD, 1.2 * queueing * count))
+        for i, timer in enumerate(timers):
+            gpu.flush()
+            timer.start()
+            launch(i)
+            timer.stop()
+        readings += gpu.watch(timers[-1])
+    return [timer.milliseconds() for timer in timers], readings
 
 
 def summarise(milliseconds):
@@ -57,22 +181,37 @@ def summarise(milliseconds):
             "launches": len(times)}
 
 
-class Torch:
-    """Runs peers on one problem after another. `device` is "cuda"; tests of the comparison take "cpu"."""
+class Timer:
+    """A launch between two events."""
 
-    def __init__(self, device="cuda"):
-        try:
-            import torch
-            from torch.nn.attention import SDPBackend, sdpa_kernel
-        except ImportError as problem:
-            raise Missing(f"this Python cannot import {problem.name or 'torch'}") from None
-        if device == "cuda" and not torch.cuda.is_available():
-            raise Missing(f"PyTorch {torch.__version__} finds no GPU")
-        self.torch, self.device, self.backends, self.sdpa_kernel = torch, device, SDPBackend, sdpa_kernel
-        self.problem = None
+    def __init__(self, start, stop):
+        self.begin, self.end = start, stop
 
-    def library(self, peer):
-        return {"name": "PyTorch", "version": str(self.torch.__version__), "implementation": SDPA[peer][0]}
+    def start(self):
+        self.begin.record()
+
+    def stop(self):
+        self.end.record()
+
+    def done(self):
+        return self.end.query()
+
+    def milliseconds(self):
+        self.end.synchronize()
+        return self.begin.elapsed_time(self.end)
+
+
+class Gpu:
+    """What time_launches needs of the GPU."""
+
+    def __init__(self, torch):
+        self.torch, self.cold = torch, None
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        self.cycles_a_ms = getattr(properties, "clock_rate", 0) or 2_000_000  # kHz
+        self.sensors = Sensors(load(), getattr(properties, "uuid", None))
+
+    def set_flush(self, wanted):
+        self.cold = self.torch.empty(FLUSH_BYTES, dtype=self.torch.uint8, device="cuda") if wanted else None
 
     def timer(self):
         """A pair of events, both made by CUDA before the launches: torch makes one when it is first recorded."""
@@ -81,17 +220,82 @@ class Torch:
         stop.record()
         return Timer(start, stop)
 
-    def prepare(self, problem, seed):
+    def now(self):
+        return time.perf_counter() * 1000
+
+    def flush(self):
+        if self.cold is not None:
+            self.cold.fill_(255)
+
+    def rest(self, milliseconds):
+        self.torch.cuda.synchronize()
+        time.sleep(milliseconds / 1000)
+
+    def hold(self, milliseconds):
+        """One thread of the GPU counts cycles, and what is queued after it waits."""
+        self.torch.cuda._sleep(int(milliseconds * self.cycles_a_ms))
+
+    def watch(self, timer):
+        """Readings of the sensors until `timer` has stopped, at least one."""
+        readings = [self.sensors.read()]
+        while not timer.done():
+            time.sleep(0.002)
+            readings.append(self.sensors.read())
+        return readings
+
+
+# --- Peers on a problem ----------------------------------------------------------------------------------------
+
+
+class Torch:
+    """Peers on one problem after another, with the methods of serve.Server. `device` is "cuda"; tests of the
+    comparison take "cpu", where nothing is timed."""
+
+    name = "PyTorch"
+
+    def __init__(self, device="cuda"):
+        try:
+            import torch
+            import torch.nn.attention
+        except ImportError as problem:
+            raise Missing(f"this Python cannot import {problem.name or 'torch'}") from None
+        if device == "cuda" and not torch.cuda.is_available():
+            raise Missing(f"PyTorch {torch.__version__} finds no GPU")
+        self.torch, self.device, self.libraries = torch, device, {}
+        self.gpu = Gpu(torch) if device == "cuda" else None
+        self.made = None  # (problem, seed, sets) of the tensors that there are
+
+    def add(self, peer):
+        """Loads a peer's library; raises Missing."""
+        implementation, make = PEERS[peer]
+        self.libraries[f"peer/{peer}"] = make(implementation, self.torch)
+
+    def library(self, name):
+        library = self.libraries[name]
+        return {"name": library.name, "version": library.version, "implementation": library.implementation}
+
+    def problem(self, problem, protocol):
         """Q, K and V, N(0, 1), [batch, heads, seq_len, head_dim] contiguous, and the reference of some rows."""
-        if self.problem == (problem, seed):
+        wanted = (problem, protocol["seed"], protocol["rotating_inputs"])
+        if self.gpu:
+            self.gpu.set_flush(protocol["flush_l2"])
+        if self.made == wanted:
             return
-        torch, self.problem, self.inputs, self.reference = self.torch, None, None, None  # first: both need not fit
-        generator = torch.Generator(self.device).manual_seed(seed)
-        shape = [problem[name] for name in ("batch", "heads", "seq_len", "head_dim")]
-        dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[problem["dtype"]]
-        self.inputs = [torch.randn(shape, generator=generator, device=self.device).to(dtype) for _ in range(3)]
-        self.reference = self.make_reference(problem["dtype"], *self.inputs)
-        self.problem = (problem, seed)
+        torch, self.made, self.inputs, self.reference = self.torch, None, None, None  # first: both need not fit
+        try:
+            with torch.no_grad():
+                generator = torch.Generator(self.device).manual_seed(protocol["seed"])
+                shape = [problem[name] for name in ("batch", "heads", "seq_len", "head_dim")]
+                dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[problem["dtype"]]
+                first = [torch.randn(shape, generator=generator, device=self.device).to(dtype) for _ in range(3)]
+                self.inputs = [first, *([tensor.clone() for tensor in first]
+                                        for _ in range(1, protocol["rotating_inputs"]))]
+                self.reference = self.make_reference(problem["dtype"], *first)
+            if self.gpu:
+                torch.cuda.empty_cache()  # what the reference took is for the programs
+        except RuntimeError as error:  # torch's, CUDA's, and too little memory
+            raise Failed(f"{self.name}: {first_line(error)}") from None
+        self.made = wanted
 
     def make_reference(self, dtype, q, k, v):
         """Attention in float64, with the bounds of common/harness/oracle.h, for rows spread over every head."""
@@ -129,59 +333,47 @@ class Torch:
             return result, f"a head is off by {result['rel']:.3g} of its norm, allowed are {result['tolerance']:.3g}"
         return result, None
 
-    def run(self, peer, problem, protocol):
-        """What the peer adds to a record: status, reason, error, time_ms."""
-        torch = self.torch
+    def verify(self, name):
+        """The record's fields without its times: library, status, reason, error."""
+        library = self.libraries[name]
+        record = {"kernel": name, **self.made[0], "library": self.library(name)}
         try:
-            with torch.inference_mode(), self.sdpa_kernel(getattr(self.backends, SDPA[peer][1])):
-                self.prepare(problem, protocol["seed"])
-
-                def launch():
-                    return torch.nn.functional.scaled_dot_product_attention(*self.inputs)
-
-                error, reason = self.compare(self.first(launch, peer))
-                times = {}
-                if reason is None and self.device == "cuda":
-                    # 256 MiB are more than an L2 cache holds: writing them evicts everything else.
-                    l2 = torch.empty(256 << 20, dtype=torch.uint8, device="cuda") if protocol["flush_l2"] else None
-                    flush = None if l2 is None else lambda: l2.fill_(255)
-                    times["time_ms"] = summarise(time_launches(launch, self.timer, protocol, flush))
-                    torch.cuda.synchronize()
-                    error, reason = self.compare(launch())  # and again: timing must not have changed it
-        except Refused as problem_:
-            return {"status": "skipped", "reason": str(problem_)}
-        except RuntimeError as problem_:  # torch's, CUDA's, and too little memory
-            return {"status": "error", "reason": str(problem_).strip().splitlines()[0]}
+            with self.torch.no_grad(), library.active():
+                output = library.output(self.first(library, library.arguments(*self.inputs[0])))
+                error, reason = self.compare(output)
+                output.fill_(float("nan"))  # the next output may lie in the same memory
+        except Refused as problem:
+            return {**record, "status": "skipped", "reason": str(problem)}
+        except Exception as problem:  # a library may fail in any way
+            raise Failed(first_line(problem)) from None
         if reason is not None:
-            return {"status": "wrong", "reason": reason, "error": error}
-        return {"status": "passed", "error": error, **times}
+            return {**record, "status": "wrong", "reason": reason, "error": error}
+        return {**record, "status": "passed", "error": error}
 
-    def first(self, launch, peer):
-        """The first launch, which is where torch says that a back end does not take the problem."""
+    def first(self, library, arguments):
+        """The first launch, which is where a library says that it does not take the problem."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's reasons, a screenful
             try:
-                return launch()
-            except RuntimeError as problem:
-                if not any(words in str(problem) for words in ("No available kernel", "No viable backend")):
+                return library.launch(*arguments)
+            except Exception as problem:
+                if not any(words in str(problem) for words in library.refusals):
                     raise
-                implementation, backend = SDPA[peer]
-                raise Refused(f"PyTorch {self.torch.__version__} does not run {implementation} ({backend}) here") \
-                    from None
+                raise Refused(library.refusal(problem)) from None
 
+    def time(self, name, protocol):
+        """time_ms, clock_mhz, power_w of one peer's launches."""
+        library = self.libraries[name]
+        try:
+            with self.torch.no_grad(), library.active():
+                sets = [library.arguments(*each) for each in self.inputs]
+                milliseconds, readings = time_launches(
+                    lambda i: library.launch(*sets[i % len(sets)]), self.gpu, protocol)
+                self.torch.cuda.synchronize()
+        except Exception as problem:  # a library may fail in any way
+            raise Failed(first_line(problem)) from None
+        clock, power = medians(readings)
+        return {"time_ms": summarise(milliseconds), "clock_mhz": clock, "power_w": power}
 
-class Timer:
-    """A launch between two events."""
-
-    def __init__(self, start, stop):
-        self.begin, self.end = start, stop
-
-    def start(self):
-        self.begin.record()
-
-    def stop(self):
-        self.end.record()
-
-    def milliseconds(self):
-        self.end.synchronize()
-        return self.begin.elapsed_time(self.end)
+    def close(self, patience=0):
+        self.inputs = self.reference = self.made = None

@@ -85,7 +85,7 @@ def with_rounds(record, ms, peer_ms=None):
 
 
 def peer_results():
-    """What scripts/peers.py writes: two kernels and a peer at two lengths, and a peer that is not there."""
+    """Version 2, with rounds: two kernels and a peer at two lengths, and a peer that is not there."""
     records = []
     for seq_len in (1024, 2048):
         fa2 = [seq_len / 1e3, seq_len / 0.9e3, seq_len / 0.8e3]

@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Measures the kernels beside other libraries on the GPU present: builds, then runs scripts/bench.py.
+set -euo pipefail
+# shellcheck source=scripts/lib/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
+# shellcheck source=scripts/lib/packages.sh
+. "$ROOT/scripts/lib/packages.sh"
+# shellcheck source=scripts/lib/backend.sh
+. "$ROOT/scripts/lib/backend.sh"
+# shellcheck source=scripts/lib/build.sh
+. "$ROOT/scripts/lib/build.sh"
+
+usage() {
+  cat <<'HELP'
+Usage: scripts/bench.sh [--protocol quick|from-scratch|fa3-paper|leetcuda] [KERNEL ...] [options]
+
+Builds the kernels for the GPU present, then measures them in rounds beside PyTorch's FlashAttention-2 and cuDNN,
+FlashAttention-3 and -4, cuDNN from C++, and the ceilings of a matrix product and a copy: whichever are here. Writes
+results/<time>-bench.json and prints a table.
+
+Examples:
+  scripts/bench.sh                                        every kernel, protocol quick
+  scripts/bench.sh --protocol from-scratch 08 10          two kernels by the protocol of a write-up
+  scripts/bench.sh --protocol fa3-paper --repeat 2        everything twice, and how far the ratios spread
+  scripts/bench.sh --peers none --seq-len 1024,2048       a problem of your own, without other libraries
+
+Options:
+  --toolkit auto|system|wheels   which nvcc: the machine's, or the one from NVIDIA's Python wheels in .toolkit
+  --json FILE                    where the results go
+  --help                         this text
+Everything else goes to scripts/bench.py; `scripts/bench.py --help` shows what it understands.
+
+Environment: PYTHON (the one with PyTorch; python3), RESULTS_DIR (where results go; results/ of the checkout),
+CUDAARCHS (architectures to build for).
+Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 GPU or program failed, 4 set-up or build
+failed.
+HELP
+}
+
+toolkit=auto json=''
+typed=()
+while (($#)); do
+  case $1 in
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    --toolkit)
+      (($# >= 2)) || die "$EXIT_USAGE" "--toolkit needs a value; scripts/bench.sh --help shows them"
+      toolkit=$2
+      shift
+      ;;
+    --toolkit=*) toolkit=${1#*=} ;;
+    --json)
+      (($# >= 2)) || die "$EXIT_USAGE" "--json needs a file name"
+      json=$2
+      typed+=("$1" "$2")
+      shift
+      ;;
+    --json=*)
+      json=${1#*=}
+      typed+=("$1")
+      ;;
+    --program | --program=*) die "$EXIT_USAGE" "--program is for scripts/bench.py; scripts/bench.sh builds its own" ;;
+    *) typed+=("$1") ;;
+  esac
+  shift
+done
+case $toolkit in
+  auto | system | wheels) ;;
+  *) die "$EXIT_USAGE" "--toolkit takes one of auto, system, wheels, not '$toolkit'" ;;
+esac
+python=${PYTHON:-python3}
+have "$python" || die "$EXIT_SETUP" "there is no $python; PYTHON names the one to use"
+
+# Before minutes of building: is there a GPU, and are the arguments good?
+"$python" "$ROOT/scripts/bench.py" --check --program none --typed "${typed[@]}"
+detect_gpu || die 3 "no NVIDIA GPU answers through nvidia-smi, and nothing else is worth measuring;" \
+  "scripts/run.sh runs the kernels on the emulator"
+
+choose_backend cuda "$toolkit" 0
+ensure_packages run "$BACKEND"
+if [[ $TOOLCHAIN == wheels ]]; then "$ROOT/scripts/toolkit.sh"; fi
+cuda_args=("-DCMAKE_CUDA_COMPILER=$NVCC")
+if [[ -n ${CUDAARCHS:-} ]]; then cuda_args+=("-DCMAKE_CUDA_ARCHITECTURES=$CUDAARCHS"); fi
+configure cuda "capability $GPU_CAPABILITY, nvcc $(nvcc_version "$NVCC")" "${cuda_args[@]}"
+targets=(attention)
+if grep -q '^build peers:' "$ROOT/build/cuda/build.ninja"; then targets+=(peers); fi
+build cuda "${targets[@]}"
+
+added=()
+if [[ -z $json ]]; then
+  results_dir=${RESULTS_DIR:-$ROOT/results}
+  mkdir -p "$results_dir" 2>/dev/null || die "$EXIT_USAGE" "cannot create the results folder $results_dir"
+  # UTC, sortable, and without colons so that it is a file name everywhere.
+  name=$results_dir/$(date -u +%Y-%m-%dT%H-%M-%SZ)-bench
+  json=$name.json
+  for ((i = 2; ; i++)); do
+    [[ -e $json ]] || break
+    json=$name-run$i.json
+  done
+  added=(--json "$json")
+fi
+exec "$python" "$ROOT/scripts/bench.py" --program "$ROOT/build/cuda/bin/attention" "${added[@]}" --typed "${typed[@]}"
