@@ -89,7 +89,10 @@ TEST(Products, WrongOnesFail) {
 // ---- copies --------------------------------------------------------------------------------------
 TEST(Copies, AreComparedWordByWord) {
   const std::vector<uint64_t> words = make_words(200001);
-  EXPECT_TRUE(compare_words(words).passed);
+  const Comparison same = compare_words(words);
+  EXPECT_TRUE(same.passed);
+  EXPECT_EQ(same.rel, 0);
+  EXPECT_EQ(same.checked_rows, words.size());
   std::vector<uint64_t> sorted = words;
   std::sort(sorted.begin(), sorted.end());
   EXPECT_EQ(std::adjacent_find(sorted.begin(), sorted.end()), sorted.end());
@@ -98,6 +101,7 @@ TEST(Copies, AreComparedWordByWord) {
     copy[at] ^= 1;
     const Comparison result = compare_words(copy);
     EXPECT_FALSE(result.passed);
+    EXPECT_GT(result.rel, result.tolerance);
     EXPECT_EQ(result.reason, "1 of 200001 words of the copy are not those of the original");
   }
   std::vector<uint64_t> shifted = words;

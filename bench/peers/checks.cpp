@@ -123,6 +123,11 @@ Comparison compare_words(const std::vector<uint64_t>& words) {
   });
   Comparison result;
   result.passed = wrong == 0;
+  // The share of the words that are wrong: less than a single one's.
+  result.rel = double(wrong) / double(words.size());
+  result.tolerance = 0.5 / double(words.size());
+  result.bound_ratio = result.rel / result.tolerance;
+  result.checked_rows = words.size();
   if (!result.passed) {
     result.reason = std::to_string(wrong) + " of " + std::to_string(words.size()) +
                     " words of the copy are not those of the original";

@@ -21,7 +21,7 @@ Factors make_factors(int n, Dtype dtype, uint64_t seed);
 Comparison compare_product(int n, Dtype dtype, const Factors& factors,
                            const std::vector<uint16_t>& c);
 
-// The words to copy, and whether these are they. No two words are equal.
+// The words to copy, and whether these are they: a word counts as a row. No two words are equal.
 std::vector<uint64_t> make_words(size_t count);
 Comparison compare_words(const std::vector<uint64_t>& words);
 
