@@ -324,6 +324,10 @@ class Charts(ScriptTest):
                 self.assertNotEqual(files[f"{stems[0]}.svg"], files[f"{stems[0]}-dark.svg"])
         self.assertEqual(files, self.draw("leetcuda", measured("leetcuda"), "again"))
 
+    def test_cudnn_without_pytorch(self):
+        files = self.draw("fa3-paper", measured("fa3-paper", {"peer/cudnn_frontend": 611.0, "01_naive": 2.5}), "cpp")
+        self.assertIn(b"H200: 611", files["published-fa3-paper-d64.svg"])
+
 
 if __name__ == "__main__":
     main()

@@ -89,7 +89,8 @@ def fa3(publication, measured, head_dim, theme):
     """TFLOP/s over the length: published dashed, measured in full, the same library in the same colour."""
     lengths = publication.lengths(head_dim)
     colors = {"fa2": ORANGE, "triton": theme.muted, "cudnn": GREEN, "fa3": PINK}
-    peers = {"peer/fa2": "fa2", "peer/cudnn": "cudnn", "peer/fa3": "fa3"}
+    cudnn = "peer/cudnn" if "peer/cudnn" in measured.names(head_dim) else "peer/cudnn_frontend"
+    peers = {"peer/fa2": "fa2", cudnn: "cudnn", "peer/fa3": "fa3"}
     there, rows = publication.data["machines"][0]["short"], []
 
     def line(name, style, color, values):
