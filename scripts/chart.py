@@ -11,9 +11,10 @@
 On the emulator's results: ladder, counters by kernel.
 
 Each chart is written as NAME.svg (light), NAME-dark.svg and NAME.png. Nothing is fetched and no browser is needed;
-the same input gives the same bytes."""
+the same input gives the same bytes, on machines whose Liberation Sans is the same."""
 
 import argparse
+import hashlib
 import json
 import os
 import sys
@@ -222,6 +223,23 @@ def render(vl, name, spec_of, folder, with_spec):
     write(folder / f"{name}.png", vl.vegalite_to_png(spec_of(LIGHT), vl_version="5.20", scale=2))
 
 
+def digest(data):
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def stamp_of(spec, svg):
+    """The last line of a committed picture: what it shows and what was drawn. The same spec may be drawn a pixel wider
+    elsewhere, where the system's Liberation Sans takes the place of vl-convert's: that alone makes no picture stale."""
+    return f"<!-- spec {digest(json.dumps(spec, sort_keys=True).encode())}, drawing {digest(svg)} -->\n".encode()
+
+
+def is_fresh(path, spec):
+    if not path.exists():
+        return False
+    svg, line, rest = path.read_bytes().partition(b"<!-- spec ")
+    return line + rest == stamp_of(spec, svg)
+
+
 def docs_charts(vl, check):
     """Draws docs/charts (SVG only: that is what the Markdown shows), or names what is out of date there."""
     wanted = {}
@@ -236,15 +254,17 @@ def docs_charts(vl, check):
             if isinstance(spec_of, str):
                 fail(f"no {name} of {', '.join(files)}: {spec_of}")
             for suffix, theme in THEMES:
-                wanted[f"{stem}-{name}{suffix}.svg"] = svg_of(vl, spec_of(theme))
-    there = {path.name: path.read_bytes() for path in DOCS.glob("*.svg")}
-    stale = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
+                wanted[f"{stem}-{name}{suffix}.svg"] = spec_of(theme)
+    there = {path.name for path in DOCS.glob("*.svg")}
+    stale = sorted(name for name in wanted.keys() | there
+                   if name not in wanted or not is_fresh(DOCS / name, wanted[name]))
     for name in stale:
         if check:
             print(f"{relative(DOCS / name)} is out of date; scripts/chart.sh --docs draws it", file=sys.stderr)
         elif name in wanted:
             DOCS.mkdir(parents=True, exist_ok=True)
-            write(DOCS / name, wanted[name])
+            svg = svg_of(vl, wanted[name])
+            write(DOCS / name, svg + stamp_of(wanted[name], svg))
             print(f"Chart:   {relative(DOCS / name)}")
         else:
             (DOCS / name).unlink()

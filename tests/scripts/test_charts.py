@@ -325,6 +325,18 @@ class Drawn(ScriptTest):
     def test_charts_of_the_documentation_are_up_to_date(self):
         self.draw("--docs", "--check")
 
+    def test_stale_pictures(self):
+        spec, picture = {"mark": "bar"}, self.folder / "chart.svg"
+        self.assertFalse(chart.is_fresh(picture, spec))
+        svg = b"<svg/>\n"
+        picture.write_bytes(svg)
+        self.assertFalse(chart.is_fresh(picture, spec))
+        picture.write_bytes(svg + chart.stamp_of(spec, svg))
+        self.assertTrue(chart.is_fresh(picture, spec))
+        self.assertFalse(chart.is_fresh(picture, {"mark": "line"}))
+        picture.write_bytes(b"<svg></svg>\n" + chart.stamp_of(spec, svg))  # by hand
+        self.assertFalse(chart.is_fresh(picture, spec))
+
     def test_one_sentence(self):
         self.assert_one_sentence(self.run_script(VENV_PYTHON, CHART, self.folder / "none.json"), "no such file")
         text = json.dumps(cuda_results())
