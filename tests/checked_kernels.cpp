@@ -17,9 +17,9 @@ template <int kColumns>
 void shared_tile(float* out, bool by_column) {
   auto& tile = fa::shared_storage<Tile<kColumns>>();
   const int lane = int(threadIdx.x);
-  tile.row[0][lane] = float(lane);
-  __syncwarp();
-  out[lane] = by_column ? tile.row[lane][0] : tile.row[0][lane];
+  volatile float& mine = by_column ? tile.row[lane][0] : tile.row[0][lane];
+  mine = float(lane);
+  out[lane] = mine;
 }
 
 void past_shared() {

@@ -15,8 +15,8 @@ enum class Kernel {
   kHalfWarp,      // lanes 0 to 15 copy
   kUneven,        // lane i copies i % 3 + 1 elements
   kSharedRow,     // writes a row of 32 floats and reads it
-  kSharedColumn,  // reads a column of a 32 x 32 tile
-  kSharedPadded,  // reads a column of a 32 x 33 tile
+  kSharedColumn,  // the same with a column of a 32 x 32 tile
+  kSharedPadded,  // the same with a column of a 32 x 33 tile
   kPastGlobal,    // reads one element past the end
   kBeforeGlobal,  // writes one element before the start
   kAcrossGlobal,  // reads 16 bytes whose second half is outside

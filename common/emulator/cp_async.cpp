@@ -6,31 +6,31 @@
 #include "common/emulator/launch.h"
 #include "common/emulator/matrix.h"
 #include "common/emulator/memory.h"
+#include "common/emulator/races.h"
+#include "common/emulator/random.h"
 
 namespace emu {
 namespace {
 
 void complete(const AsyncCopy& copy) {
+  if (copy.done) return;
   memcpy(copy.to, copy.from, size_t(copy.source_bytes));
   memset(copy.to + copy.source_bytes, 0, size_t(copy.bytes - copy.source_bytes));
 }
 
-// Bits that look random (the finaliser of SplitMix64).
-uint64_t mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-// A hash of the seed and of the thread's place in the run: the same decisions in every run.
 uint64_t next_random(Lane& lane) {
   const uint3& block = lane.cta->block_idx;
-  uint64_t x = mix(options().seed + 1);
-  for (const uint64_t part : {uint64_t(block.x), uint64_t(block.y), uint64_t(block.z),
-                              uint64_t(lane.thread), lane.random_draws++}) {
-    x = mix(x + part + 1);
+  return random_bits(options().seed,
+                     {block.x, block.y, block.z, uint64_t(lane.thread), lane.random_draws++});
+}
+
+// The global bytes that a copy reads; 16 at a time, or as aligned as they are.
+void note_source(Races& races, const Lane& lane, const uint8_t* from, int bytes, Site site) {
+  for (int at = 0, piece; at < bytes; at += piece) {
+    for (piece = 16; piece > bytes - at || uintptr_t(from + at) % uintptr_t(piece) != 0;)
+      piece /= 2;
+    races.access(lane, uintptr_t(from + at), size_t(piece), false, site);
   }
-  return x;
 }
 
 }  // namespace
@@ -56,14 +56,17 @@ void copy_async(uint32_t shared, const void* global, int bytes, int source_bytes
     if (source_bytes > 0) me.accesses.push_back({here, uintptr_t(global), uint32_t(source_bytes)});
     me.accesses.push_back({here + 1, uintptr_t(to), uint32_t(bytes)});
   }
-  const AsyncCopy copy{to, static_cast<const uint8_t*>(global), bytes, source_bytes};
+  if (Races* const races = me.cta->races) {
+    const Site site = named_site("cp.async", where);
+    note_source(*races, me, static_cast<const uint8_t*>(global), source_bytes, site);
+    races->begin_copy(me, uintptr_t(to), size_t(bytes), site);
+  }
+  AsyncCopy copy{to, static_cast<const uint8_t*>(global), bytes, source_bytes, where, false};
   const bool now = options().completion == Completion::kEarly ||
                    (options().completion == Completion::kRandom && next_random(me) % 2 == 0);
-  if (now) {
-    complete(copy);
-  } else {
-    me.open_copies.push_back(copy);
-  }
+  if (now) complete(copy);
+  copy.done = now;
+  me.open_copies.push_back(copy);
 }
 
 void commit_copies() {
@@ -75,12 +78,28 @@ void commit_copies() {
 void wait_copies(int groups) {
   Lane& me = *current_lane;
   while (me.copy_groups.size() > size_t(groups)) {
-    for (const AsyncCopy& copy : me.copy_groups.front()) complete(copy);
+    for (const AsyncCopy& copy : me.copy_groups.front()) {
+      complete(copy);
+      if (Races* const races = me.cta->races) {
+        races->end_copy(me, uintptr_t(copy.to), size_t(copy.bytes));
+        note_source(*races, me, copy.from, copy.source_bytes, named_site("cp.async", copy.where));
+      }
+    }
     me.copy_groups.pop_front();
   }
 }
 
 void finish_copies(Lane& lane) {
+  const AsyncCopy* pending = lane.open_copies.empty() ? nullptr : &lane.open_copies.front();
+  for (const auto& group : lane.copy_groups) {
+    if (!pending && !group.empty()) pending = &group.front();
+  }
+  if (pending && lane.cta->races) {
+    fail(
+        "exits without having waited for cp.async at %s:%u\n  Missing: cp_async_commit and "
+        "cp_async_wait<0> after it.",
+        relative_path(pending->where.file).c_str(), pending->where.line);
+  }
   for (const auto& group : lane.copy_groups) {
     for (const AsyncCopy& copy : group) complete(copy);
   }

@@ -9,13 +9,14 @@
 #include "common/emulator/lane.h"
 #include "common/emulator/launch.h"
 #include "common/emulator/memory.h"
+#include "common/emulator/races.h"
 
 namespace {
 
 using emu::current_lane;
 using emu::Lane;
 
-void observe(const void* pointer, size_t bytes, const char* verb, void* return_address) {
+void observe(const void* pointer, size_t bytes, bool write, void* return_address) {
   Lane* const lane = current_lane;
   if (!lane) return;
   const uintptr_t address = uintptr_t(pointer);
@@ -26,24 +27,29 @@ void observe(const void* pointer, size_t bytes, const char* verb, void* return_a
   if (!in_shared && !emu::inside_region(address, bytes)) {
     if (const std::string outside = emu::describe_outside(address, bytes); !outside.empty()) {
       emu::fail("%s: %s of %zu bytes %s", emu::symbolise(uintptr_t(return_address) - 1).c_str(),
-                verb, bytes, outside.c_str());
+                write ? "store" : "load", bytes, outside.c_str());
     }
     return;  // the emulator's own state
   }
   if (address % bytes != 0) {
     emu::fail("%s: %s of %zu bytes at an address that is not a multiple of %zu",
-              emu::symbolise(uintptr_t(return_address) - 1).c_str(), verb, bytes, bytes);
+              emu::symbolise(uintptr_t(return_address) - 1).c_str(), write ? "store" : "load",
+              bytes, bytes);
   }
   lane->accesses.push_back({uintptr_t(return_address), address, uint32_t(bytes)});
+  if (cta.races) {
+    cta.races->access(*lane, address, bytes, write,
+                      emu::plain_site(uintptr_t(return_address), write));
+  }
 }
 
 // A copy or fill that the compiler left to the C library: as the GPU would do it, 16 bytes at a time.
-void observe_range(const void* pointer, size_t bytes, const char* verb, void* return_address) {
+void observe_range(const void* pointer, size_t bytes, bool write, void* return_address) {
   const auto* at = static_cast<const uint8_t*>(pointer);
   while (bytes > 0) {
     size_t piece = 16;
     while (piece > bytes || uintptr_t(at) % piece != 0) piece /= 2;
-    observe(at, piece, verb, return_address);
+    observe(at, piece, write, return_address);
     at += piece;
     bytes -= piece;
   }
@@ -55,14 +61,14 @@ namespace emu {
 bool is_checked() { return true; }
 }  // namespace emu
 
-#define FA_HOOKS(bytes)                                                                          \
-  void __tsan_read##bytes(void* p) { observe(p, bytes, "load", __builtin_return_address(0)); }   \
-  void __tsan_write##bytes(void* p) { observe(p, bytes, "store", __builtin_return_address(0)); } \
-  void __tsan_unaligned_read##bytes(void* p) {                                                   \
-    observe(p, bytes, "load", __builtin_return_address(0));                                      \
-  }                                                                                              \
-  void __tsan_unaligned_write##bytes(void* p) {                                                  \
-    observe(p, bytes, "store", __builtin_return_address(0));                                     \
+#define FA_HOOKS(bytes)                                                                       \
+  void __tsan_read##bytes(void* p) { observe(p, bytes, false, __builtin_return_address(0)); } \
+  void __tsan_write##bytes(void* p) { observe(p, bytes, true, __builtin_return_address(0)); } \
+  void __tsan_unaligned_read##bytes(void* p) {                                                \
+    observe(p, bytes, false, __builtin_return_address(0));                                    \
+  }                                                                                           \
+  void __tsan_unaligned_write##bytes(void* p) {                                               \
+    observe(p, bytes, true, __builtin_return_address(0));                                     \
   }
 
 extern "C" {
@@ -72,23 +78,23 @@ FA_HOOKS(4)
 FA_HOOKS(8)
 FA_HOOKS(16)
 void __tsan_read_range(void* p, size_t n) {
-  observe_range(p, n, "load", __builtin_return_address(0));
+  observe_range(p, n, false, __builtin_return_address(0));
 }
 void __tsan_write_range(void* p, size_t n) {
-  observe_range(p, n, "store", __builtin_return_address(0));
+  observe_range(p, n, true, __builtin_return_address(0));
 }
 void* __tsan_memcpy(void* to, const void* from, size_t n) {
-  observe_range(from, n, "load", __builtin_return_address(0));
-  observe_range(to, n, "store", __builtin_return_address(0));
+  observe_range(from, n, false, __builtin_return_address(0));
+  observe_range(to, n, true, __builtin_return_address(0));
   return memcpy(to, from, n);
 }
 void* __tsan_memmove(void* to, const void* from, size_t n) {
-  observe_range(from, n, "load", __builtin_return_address(0));
-  observe_range(to, n, "store", __builtin_return_address(0));
+  observe_range(from, n, false, __builtin_return_address(0));
+  observe_range(to, n, true, __builtin_return_address(0));
   return memmove(to, from, n);
 }
 void* __tsan_memset(void* to, int value, size_t n) {
-  observe_range(to, n, "store", __builtin_return_address(0));
+  observe_range(to, n, true, __builtin_return_address(0));
   return memset(to, value, n);
 }
 void __tsan_func_entry(void*) {}

@@ -30,8 +30,7 @@ inline void __syncthreads(emu::SourceLocation where = emu::SourceLocation::curre
 
 inline void __syncwarp(uint32_t mask = emu::kFullMask,
                        emu::SourceLocation where = emu::SourceLocation::current()) {
-  int nothing = 0;
-  emu::warp_collective(mask, "__syncwarp()", nothing, where, [](int**) {});
+  emu::sync_warp(mask, where);
 }
 
 // ---- shuffles: every lane reads the register of another one -------------------------------------------

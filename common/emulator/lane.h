@@ -34,6 +34,7 @@ struct SourceLocation {
 
 struct Cta;
 struct Warp;
+class Races;
 
 // A plain load or store by one lane, remembered until its warp next meets (checked build).
 struct MemoryAccess {
@@ -47,6 +48,8 @@ struct AsyncCopy {
   uint8_t* to;
   const uint8_t* from;
   int bytes, source_bytes;  // written; read, the rest are zeros
+  SourceLocation where;
+  bool done;  // early completion
 };
 
 enum class LaneState : uint8_t { kRunnable, kAtCollective, kAtBarrier, kExited };
@@ -89,6 +92,7 @@ struct Warp {
   uint32_t gathered = 0;  // of these, the ones in gather_operation with gather_mask
   const char* gather_operation = nullptr;
   uint32_t gather_mask = 0;
+  const Lane* gather_first = nullptr;
 };
 
 struct NamedBarrier {
@@ -107,7 +111,9 @@ struct Cta {
   uint8_t* shared = nullptr;
   size_t shared_bytes = 0;
   const char* kernel = "";
-  std::string failure;  // the first error: ends the launch
+  uint64_t random_draws = 0;  // decisions taken so far by the random schedule
+  Races* races = nullptr;     // checked build: the detector
+  std::string failure;        // the first error: ends the launch
   Counters counters;
 };
 
@@ -127,11 +133,20 @@ void wait_until_runnable();
 // Ends the launch with an error: printf-style message, completed by the thread it happened in.
 [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
+// The same with a message that names its threads itself.
+[[noreturn]] void fail_cta(const std::string& text);
+
+// For messages: the seed, if it decided the order of events.
+std::string how_to_repeat();
+
 // A warp-collective instruction. Every lane named in `mask` calls it with its own operands; the last
 // one to arrive gets the operands of all (indexed by lane) and must execute the instruction on their
 // behalf and then call finish_collective; everyone else gets null once that has happened.
 void** begin_collective(uint32_t mask, const char* operation, void* operands, SourceLocation where);
 void finish_collective(uint32_t mask);
+
+// __syncwarp: waits like a collective, and orders memory among the lanes of `mask`.
+void sync_warp(uint32_t mask, SourceLocation where);
 
 template <typename Operands, typename Execute>
 void warp_collective(uint32_t mask, const char* operation, Operands& mine, SourceLocation where,

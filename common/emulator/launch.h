@@ -20,10 +20,16 @@ struct LaunchError : std::runtime_error {
 // A kernel must give the same result with all three.
 enum class Completion { kLate, kEarly, kRandom };
 
+// Which lane runs next: the next one in a fixed order, or any that can, by `seed`. A kernel must give the same
+// result with both.
+enum class Schedule { kFixed, kRandom };
+
 struct Options {
   int os_threads = 0;  // that CTAs are spread over; 0: one a core
   Completion completion = Completion::kLate;
   uint64_t seed = 1;
+  Schedule schedule = Schedule::kFixed;
+  bool races = true;  // checked build: look for races and reads of what nobody wrote
 };
 Options& options();
 

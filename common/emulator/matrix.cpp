@@ -10,6 +10,7 @@
 
 #include "common/emulator/float16.h"
 #include "common/emulator/launch.h"
+#include "common/emulator/races.h"
 #include "common/emulator/wavefronts.h"
 #include "common/layout/fragments.h"
 
@@ -66,6 +67,18 @@ uint8_t* row_of(MatrixOperands** lanes, int matrix, int row, const char* operati
   return shared_pointer(lanes[8 * matrix + row]->address, 16, operation, where);
 }
 
+// The rows that the warp reads or writes, for the detector.
+void note_rows(MatrixOperands** lanes, int count, bool write, const char* operation,
+               SourceLocation where) {
+  Races* const races = current_lane->cta->races;
+  if (!races) return;
+  const Site site = named_site(operation, where);
+  for (int row = 0; row < 8 * count; row++) {
+    const uint8_t* const at = row_of(lanes, row / 8, row % 8, operation, where);
+    races->access(*current_lane->warp, uintptr_t(at), 16, write, site);
+  }
+}
+
 layout::Position element_of(int lane, int half, bool transpose) {
   return transpose ? layout::ldmatrix_trans(lane, half) : layout::ldmatrix(lane, half);
 }
@@ -80,6 +93,7 @@ void load_matrices(uint32_t* registers, int count, bool transpose, uint32_t addr
       [&](MatrixOperands** lanes) {
         current_lane->cta->counters.ldmatrix++;
         if (is_checked()) count_matrices(lanes, count);
+        note_rows(lanes, count, false, "ldmatrix", where);
         for (int matrix = 0; matrix < count; matrix++) {
           uint16_t elements[8][8];
           for (int row = 0; row < 8; row++) {
@@ -101,6 +115,7 @@ void store_matrices(const uint32_t* registers, int count, bool transpose, uint32
                   [&](MatrixOperands** lanes) {
                     current_lane->cta->counters.stmatrix++;
                     if (is_checked()) count_matrices(lanes, count);
+                    note_rows(lanes, count, true, "stmatrix", where);
                     for (int matrix = 0; matrix < count; matrix++) {
                       uint16_t elements[8][8];
                       for (int lane = 0; lane < kWarpSize; lane++) {
@@ -405,6 +420,21 @@ void count_fragment(const uint8_t* memory, size_t bytes, unsigned pitch) {
   }
 }
 
+// The elements that each lane reads or writes, for the detector.
+void note_fragment(FragmentOperands** lanes, size_t bytes, unsigned pitch, bool column_major,
+                   bool write, const char* operation, SourceLocation where) {
+  Races* const races = current_lane->cta->races;
+  if (!races) return;
+  const Site site = named_site(operation, where);
+  for (int lane = 0; lane < kWarpSize; lane++) {
+    for (int i = 0; i < 8; i++) {
+      const uint8_t* const at =
+          element_at(lanes[lane]->memory, opaque(lane, i), bytes, pitch, column_major);
+      races->access(current_lane->warp->lanes[lane], uintptr_t(at), bytes, write, site);
+    }
+  }
+}
+
 }  // namespace
 
 void load_fragment(void* elements, size_t element_bytes, const void* memory, unsigned pitch,
@@ -414,6 +444,8 @@ void load_fragment(void* elements, size_t element_bytes, const void* memory, uns
   warp_collective(kFullMask, "wmma::load_matrix_sync", mine, where, [&](FragmentOperands** lanes) {
     check_fragment(memory, element_bytes, pitch, "wmma::load_matrix_sync", where);
     if (is_checked()) count_fragment(mine.memory, element_bytes, pitch);
+    note_fragment(lanes, element_bytes, pitch, column_major, false, "wmma::load_matrix_sync",
+                  where);
     for (int lane = 0; lane < kWarpSize; lane++) {
       for (int i = 0; i < 8; i++) {
         memcpy(lanes[lane]->elements + size_t(i) * element_bytes,
@@ -431,6 +463,8 @@ void store_fragment(void* memory, size_t element_bytes, const void* elements, un
   warp_collective(kFullMask, "wmma::store_matrix_sync", mine, where, [&](FragmentOperands** lanes) {
     check_fragment(memory, element_bytes, pitch, "wmma::store_matrix_sync", where);
     if (is_checked()) count_fragment(mine.memory, element_bytes, pitch);
+    note_fragment(lanes, element_bytes, pitch, column_major, true, "wmma::store_matrix_sync",
+                  where);
     for (int lane = 0; lane < kWarpSize; lane++) {
       for (int i = 0; i < 8; i++) {
         memcpy(element_at(lanes[lane]->memory, opaque(lane, i), element_bytes, pitch, column_major),

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <vector>
 
@@ -24,13 +25,15 @@ struct Region {
   uintptr_t low, high;   // with the guards
   uintptr_t begin, end;  // the block itself
   const std::string* name;
+  bool poisoned = true;            // nothing but poison, or what kernels have written:
+  std::vector<bool> written = {};  // by kernels, each byte; empty: none
 };
 
 // Read by every thread of a launch, changed only between launches.
 std::vector<Region> regions;
 
-const Region* find_region(uintptr_t address) {
-  for (const Region& region : regions) {
+Region* find_region(uintptr_t address) {
+  for (Region& region : regions) {
     if (address >= region.low && address < region.high) return &region;
   }
   return nullptr;
@@ -53,8 +56,13 @@ GuardedMemory::GuardedMemory(std::string name, size_t bytes, size_t alignment)
   // As close to the upper guard as the alignment allows.
   data_ = mapping_ + kGuard + (pages - bytes) / alignment * alignment;
   poison();
-  regions.push_back({uintptr_t(mapping_), uintptr_t(mapping_) + mapping_bytes_, uintptr_t(data_),
-                     uintptr_t(data_) + bytes_, &name_});
+  regions.push_back({uintptr_t(mapping_),
+                     uintptr_t(mapping_) + mapping_bytes_,
+                     uintptr_t(data_),
+                     uintptr_t(data_) + bytes_,
+                     &name_,
+                     true,
+                     {}});
 }
 
 GuardedMemory::~GuardedMemory() {
@@ -62,7 +70,13 @@ GuardedMemory::~GuardedMemory() {
   munmap(mapping_, mapping_bytes_);
 }
 
-void GuardedMemory::poison() { memset(mapping_ + kGuard, kPoison, mapping_bytes_ - 2 * kGuard); }
+void GuardedMemory::poison() {
+  memset(mapping_ + kGuard, kPoison, mapping_bytes_ - 2 * kGuard);
+  if (Region* const region = find_region(uintptr_t(data_))) {
+    region->poisoned = true;
+    region->written.clear();
+  }
+}
 
 ptrdiff_t GuardedMemory::overwritten() const {
   const uint8_t* const low = mapping_ + kGuard;
@@ -99,9 +113,53 @@ bool inside_region(uintptr_t address, size_t bytes) {
   return false;
 }
 
+std::string describe_place(uintptr_t address) {
+  const Region* const region = find_region(address);
+  if (!region) return "memory";
+  return "byte " + std::to_string(address - region->begin) + " of " + *region->name;
+}
+
+void note_host_writes() {
+  for (Region& region : regions) {
+    if (!region.poisoned || !region.written.empty()) continue;
+    const auto* const begin = reinterpret_cast<const uint8_t*>(region.begin);
+    const auto* const end = reinterpret_cast<const uint8_t*>(region.end);
+    region.poisoned = std::all_of(begin, end, [](uint8_t byte) { return byte == kPoison; });
+  }
+}
+
+void mark_written(uintptr_t address, size_t bytes) {
+  Region* const region = find_region(address);
+  if (!region || !region->poisoned) return;
+  region->written.resize(region->end - region->begin);
+  for (uintptr_t at = address; at < std::min(address + bytes, region->end); at++) {
+    if (at >= region->begin) region->written[at - region->begin] = true;
+  }
+}
+
+bool never_written(uintptr_t address) {
+  if (*reinterpret_cast<const uint8_t*>(address) != kPoison) return false;
+  const Region* const region = find_region(address);
+  return region && region->poisoned &&
+         (region->written.empty() || !region->written[address - region->begin]);
+}
+
+std::string relative_path(const std::string& path) {
+  // Everything up to the last folder name that we know is cut off.
+  std::string text = path;
+  for (const char* folder : {"/kernels/", "/common/", "/tests/"}) {
+    if (const size_t at = text.rfind(folder); at != std::string::npos) text.erase(0, at + 1);
+  }
+  return text;
+}
+
 std::string symbolise(uintptr_t program_counter) {
   // binutils' addr2line: from the innermost inlined function outwards, a line of output each. The vector
   // types' copies are of no interest, the line of the kernel that makes one is.
+  static std::mutex mutex;
+  static std::map<uintptr_t, std::string> known;
+  const std::lock_guard lock(mutex);
+  if (const auto at = known.find(program_counter); at != known.end()) return at->second;
   char command[128];
   snprintf(command, sizeof command, "addr2line -i -e /proc/%d/exe 0x%zx 2>/dev/null", int(getpid()),
            size_t(program_counter));
@@ -111,15 +169,12 @@ std::string symbolise(uintptr_t program_counter) {
     while (fgets(line, sizeof line, pipe)) {
       std::string text(line, strcspn(line, " \n"));  // without "(discriminator 2)"
       if (text.starts_with("?")) continue;
-      // Relative to the repository: everything up to its last folder name that we know is cut off.
-      for (const char* folder : {"/kernels/", "/common/", "/tests/"}) {
-        if (const size_t at = text.rfind(folder); at != std::string::npos) text.erase(0, at + 1);
-      }
-      place = text;
+      place = text = relative_path(text);
       if (!text.starts_with("common/emulator/")) break;
     }
     pclose(pipe);
   }
+  known[program_counter] = place;
   return place;
 }
 

@@ -44,8 +44,18 @@ std::string describe_outside(uintptr_t address, size_t bytes);
 // True if all of the access lies inside one region.
 bool inside_region(uintptr_t address, size_t bytes);
 
+// "byte 1040 of shared memory"
+std::string describe_place(uintptr_t address);
+
+// Checked build: which bytes have been written since their region was poisoned. The host's writes are not
+// observed, but before a launch they show: a region that no kernel has written and that is no longer poison.
+void note_host_writes();
+void mark_written(uintptr_t address, size_t bytes);  // by a kernel
+bool never_written(uintptr_t address);
+
 // The registered regions that are not the shared memory of a CTA are named "global buffer ...".
-std::string symbolise(uintptr_t program_counter);  // "file:line" of an instruction, or "?"
+std::string symbolise(uintptr_t program_counter);    // "file:line" of an instruction, or "?"
+std::string relative_path(const std::string& path);  // from the repository's root
 
 // Makes an access to a guard page end the program with a sentence that names thread and region.
 void install_fault_handler();

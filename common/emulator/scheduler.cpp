@@ -19,6 +19,8 @@
 #include "common/emulator/intrinsics.h"
 #include "common/emulator/launch.h"
 #include "common/emulator/memory.h"
+#include "common/emulator/races.h"
+#include "common/emulator/random.h"
 
 namespace emu {
 
@@ -84,6 +86,7 @@ struct Machine {
   GuardedMemory shared;
   Stacks stacks;
   Cta cta;
+  std::unique_ptr<Races> races;  // checked build
   std::vector<fiber> fibers;  // one a lane; empty for the lane that runs and for those that ended
   fiber host;                 // the OS thread, while lanes run
   const std::function<void()>& body;
@@ -116,6 +119,10 @@ Machine::Machine(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
     lane.stack_low = uintptr_t(stacks.low(i));
     lane.stack_high = lane.stack_low + kStackBytes;
   }
+  if (is_checked() && options().races) {
+    races = std::make_unique<Races>(cta);
+    cta.races = races.get();
+  }
 }
 
 // ---- fibers ----------------------------------------------------------------------------------------
@@ -139,8 +146,29 @@ void switch_to_lane(Lane& next, fiber& here) {
 }
 
 // ---- choosing who runs -----------------------------------------------------------------------------
+// Any lane of any warp that can run.
+Lane* pick_random(Cta& cta) {
+  const uint3& block = cta.block_idx;
+  int candidates = 0;
+  for (const Warp& warp : cta.warps) candidates += warp.runnable != 0;
+  if (candidates == 0) return nullptr;
+  const uint64_t random =
+      random_bits(options().seed, {block.x, block.y, block.z, cta.random_draws++});
+  uint64_t skip = (random >> 32) % uint64_t(candidates);
+  for (Warp& warp : cta.warps) {
+    if (!warp.runnable || skip-- > 0) continue;
+    uint32_t lanes = warp.runnable;
+    for (uint64_t n = (random & 0xffffffffu) % uint64_t(std::popcount(lanes)); n > 0; n--) {
+      lanes &= lanes - 1;
+    }
+    return &warp.lanes[std::countr_zero(lanes)];
+  }
+  return nullptr;
+}
+
 // Round robin: first the other lanes of the same warp, then the next warp.
 Lane* pick(Cta& cta, const Lane* last) {
+  if (options().schedule == Schedule::kRandom) return pick_random(cta);
   const int warp_count = int(cta.warps.size());
   for (int i = 0; i < warp_count; i++) {
     Warp& warp = cta.warps[size_t((cta.current_warp + i) % warp_count)];
@@ -242,8 +270,11 @@ void complete_barrier_if_all_arrived(Cta& cta, int index) {
   if (barrier.arrived == 0 || barrier.arrived < expected) return;
   barrier = NamedBarrier{};
   for (Lane& lane : cta.lanes) {
-    if (lane.state == LaneState::kAtBarrier && lane.barrier == index) make_runnable(lane);
+    if (lane.state != LaneState::kAtBarrier || lane.barrier != index) continue;
+    if (cta.races) cta.races->leave(lane, index);
+    make_runnable(lane);
   }
+  if (cta.races) cta.races->reset(index);
 }
 
 // The end of a lane: whoever waited for it need not wait any longer.
@@ -283,6 +314,8 @@ fiber lane_main(Lane& me, fiber&& from) {
 void run_cta(Machine& self) {
   Cta& cta = self.cta;
   self.shared.poison();
+  cta.random_draws = 0;
+  if (cta.races) cta.races->begin();
   cta.live = int(cta.lanes.size());
   cta.current_warp = 0;
   for (NamedBarrier& barrier : cta.barriers) barrier = NamedBarrier{};
@@ -306,16 +339,27 @@ void run_cta(Machine& self) {
     warp.waiting = warp.gathered = 0;
     warp.live = warp.runnable = kFullMask >> (kWarpSize - count);
   }
-  switch_to_lane(cta.lanes[0], self.host);
+  switch_to_lane(*pick(cta, nullptr), self.host);
   current_lane = nullptr;
   if (!cta.failure.empty()) {
     for (fiber& each : self.fibers) each = fiber{};  // unwinds the lanes that still wait
-    throw LaunchError(cta.failure);
+    throw LaunchError(cta.failure + how_to_repeat());
   }
   if (const ptrdiff_t at = self.shared.overwritten()) {
     throw LaunchError(cta_name(cta) + ": wrote outside shared memory, at byte " +
                       std::to_string(at) + " of a SharedStorage of " +
                       std::to_string(cta.shared_bytes) + " bytes");
+  }
+  for (int i = 0; i < kNamedBarriers; i++) {
+    if (cta.barriers[i].arrived == 0) continue;
+    throw LaunchError(cta_name(cta) + ": ends with barrier " + std::to_string(i) +
+                      " out of balance: " + std::to_string(cta.barriers[i].arrived) + " of " +
+                      std::to_string(cta.barriers[i].expected) +
+                      " threads have arrived\n  Missing: a bar.sync or bar.arrive of the others." +
+                      how_to_repeat());
+  }
+  if (const std::string text = cta.races ? cta.races->unwritten_read() : ""; !text.empty()) {
+    throw LaunchError(cta_name(cta) + ": " + text + how_to_repeat());
   }
 }
 
@@ -325,6 +369,17 @@ Counters totals;
 }  // namespace
 
 // ---- what instructions call --------------------------------------------------------------------------
+std::string how_to_repeat() {
+  const bool order = options().schedule == Schedule::kRandom,
+             copies = options().completion == Completion::kRandom;
+  if (!order && !copies) return "";
+  return std::string("\n  Random ") +
+         (order && copies ? "schedule and completion"
+          : order         ? "schedule"
+                          : "completion") +
+         ": seed " + std::to_string(options().seed) + " repeats this run.";
+}
+
 void wait_until_runnable() {
   Lane& me = *current_lane;
   me.warp->runnable &= ~(1u << me.lane);
@@ -346,6 +401,27 @@ void fail(const char* format, ...) {
   me.cta->failure = cta_name(*me.cta) + thread + text;
   abandon(me);
 }
+
+void fail_cta(const std::string& text) {
+  current_lane->cta->failure = cta_name(*current_lane->cta) + ": " + text;
+  abandon(*current_lane);
+}
+
+namespace {
+// PTX: instructions that are .aligned must be the same one for all lanes of a warp, not only of the same
+// kind. All are but CUDA C++'s intrinsics.
+bool is_aligned(const char* operation) { return operation[0] != '_'; }
+
+void expect_same_instruction(const Lane& other, const char* operation, SourceLocation where) {
+  if (other.where.line == where.line && strcmp(other.where.file, where.file) == 0) return;
+  fail(
+      "%s at %s:%u, but lane %d of the same warp is in %s at %s:%u: all lanes of a warp must "
+      "execute "
+      "the same instruction",
+      operation, where.file, where.line, other.lane, other.operation, other.where.file,
+      other.where.line);
+}
+}  // namespace
 
 void** begin_collective(uint32_t mask, const char* operation, void* operands,
                         SourceLocation where) {
@@ -372,6 +448,9 @@ void** begin_collective(uint32_t mask, const char* operation, void* operands,
           other.where.line, other.mask);
     }
   }
+  if (usual && warp.gathered != 0 && is_aligned(operation)) {
+    expect_same_instruction(*warp.gather_first, operation, where);
+  }
   me.operands = operands;
   me.operation = operation;
   me.where = where;
@@ -379,6 +458,7 @@ void** begin_collective(uint32_t mask, const char* operation, void* operands,
   me.state = LaneState::kAtCollective;
   warp.waiting |= 1u << me.lane;
   if (usual) {
+    if (warp.gathered == 0) warp.gather_first = &me;
     warp.gathered |= 1u << me.lane;
     warp.gather_operation = operation;
     warp.gather_mask = mask;
@@ -407,6 +487,15 @@ void finish_collective(uint32_t mask) {
   }
 }
 
+void sync_warp(uint32_t mask, SourceLocation where) {
+  int nothing = 0;
+  warp_collective(mask, "__syncwarp()", nothing, where, [&](int**) {
+    const Warp& warp = *current_lane->warp;
+    if (Races* const races = current_lane->cta->races)
+      races->synchronise_warp(warp, mask & warp.live);
+  });
+}
+
 namespace {
 void arrive(int index, int expected, const char* operation, SourceLocation where) {
   Lane& me = *current_lane;
@@ -425,12 +514,21 @@ void arrive(int index, int expected, const char* operation, SourceLocation where
   }
   barrier.expected = expected;
   barrier.arrived++;
+  if (me.cta->races) me.cta->races->arrive(me, index);
   if (me.lane == std::countr_zero(me.warp->live)) me.cta->counters.barriers++;
 }
 }  // namespace
 
 void barrier_sync(int index, int expected, const char* operation, SourceLocation where) {
   Lane& me = *current_lane;
+  // Barriers are .aligned too. Lanes of other warps may stand elsewhere.
+  for (uint32_t rest = me.warp->live & ~me.warp->runnable; rest; rest &= rest - 1) {
+    const Lane& other = me.warp->lanes[std::countr_zero(rest)];
+    if (other.state == LaneState::kAtBarrier && other.barrier == index) {
+      expect_same_instruction(other, operation, where);
+      break;
+    }
+  }
   arrive(index, expected, operation, where);
   me.operation = operation;
   me.where = where;
@@ -471,23 +569,35 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
     machines.push_back(std::make_unique<Machine>(kernel, grid, block, shared_bytes, body));
   }
 
+  std::unique_ptr<LaunchAccesses> accesses;
+  if (machines[0]->races) accesses = std::make_unique<LaunchAccesses>(kernel, grid);
   std::atomic<uint64_t> next_cta{0};
   std::exception_ptr error;
+  uint64_t error_cta = ctas;  // the first that failed, whichever was noticed first
   auto run_ctas = [&](Machine& self) {
     install_fault_handler();
     machine = &self;
+    uint64_t i = ctas;
+    bool added = true;
     try {
-      for (uint64_t i; (i = next_cta++) < ctas;) {
+      while ((i = next_cta++) < ctas) {
         self.cta.block_idx = {unsigned(i % grid.x), unsigned(i / grid.x % grid.y),
                               unsigned(i / grid.x / grid.y)};
+        added = false;
         run_cta(self);
+        added = true;
+        if (accesses) accesses->add(i, self.races.get());
       }
       const std::lock_guard lock(totals_mutex);
       totals += self.cta.counters;
     } catch (...) {
       next_cta = ctas;  // the others stop after the CTA they are at
+      if (accesses && !added) accesses->add(i, nullptr);
       const std::lock_guard lock(totals_mutex);
-      if (!error) error = std::current_exception();
+      if (i < error_cta) {
+        error = std::current_exception();
+        error_cta = i;
+      }
     }
   };
   std::vector<std::thread> others;
@@ -495,6 +605,7 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
   run_ctas(*machines[0]);
   for (std::thread& other : others) other.join();
   if (error) std::rethrow_exception(error);
+  if (accesses) accesses->finish();
 }
 
 Counters take_counters() {

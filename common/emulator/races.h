@@ -1,0 +1,172 @@
+// The checked build's detector: accesses to memory that nothing orders, and reads of what nobody wrote.
+//
+// Two accesses to the same bytes, at least one of them a write, must be ordered: by one thread's program
+// order, or by a barrier that both sides meet. Every lane has a vector clock: for each thread of the CTA, up
+// to which of its clock ticks everything has happened before what this lane does now. A lane's own clock
+// ticks whenever it makes its past known to others (__syncwarp, a barrier). Every piece of memory has a
+// shadow: who wrote it last and who has read it since, each with the clock of that moment. An access checks
+// that what the shadow holds has happened before it. So a race is found in whatever order the emulator
+// happens to run the lanes (as in FastTrack, Flanagan and Freund 2009).
+//
+// What orders: __syncthreads() and named barriers; __syncwarp() among the lanes of its mask. What does not,
+// although it makes lanes wait: shuffles, votes, ldmatrix, mma (CUDA C++ Programming Guide, "Warp Shuffle
+// Functions", "Warp Vote Functions": no memory ordering). A cp.async writes at any time until its thread
+// has waited for it; then it is that thread's write. ldmatrix and stmatrix are accesses of the whole warp.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "common/emulator/lane.h"
+
+namespace emu {
+
+// The instruction that made an access, in one word: a program counter, or an interned name and place.
+using Site = uint64_t;
+Site plain_site(uintptr_t program_counter, bool write);
+Site named_site(const char* operation, SourceLocation where);
+
+// Some lanes of a warp that accessed a piece of memory when their clocks stood at `clock`.
+struct Access {
+  Site site = 0;
+  uint32_t clock = 0;
+  uint32_t lanes = 0;  // none: there was no access
+  uint32_t next = 0;   // of a piece's write: its first read; of a read: the next one; 0: none
+  uint16_t warp = 0;
+};
+
+// The shadow of 4096 bytes. Its pieces are as small as the smallest access so far: nothing is rounded.
+struct ShadowPage {
+  uintptr_t number = 0;  // address / 4096
+  int log2 = 4;          // of the bytes of a piece
+  std::vector<Access> pieces;
+};
+inline constexpr int kPageLog2 = 12;
+
+// Somebody's access, for a report.
+struct Culprit {
+  Site site = 0;
+  uint64_t cta = 0;   // linear
+  int thread = -1;    // none: there was no access
+  bool warp = false;  // all lanes of the thread's warp together
+};
+
+// Of the CTA that an OS thread runs.
+class Races {
+ public:
+  explicit Races(Cta& cta);
+  void begin();  // another CTA
+
+  // ---- order
+  void synchronise_warp(const Warp& warp, uint32_t lanes);
+  void arrive(const Lane& lane, int barrier);
+  void leave(const Lane& lane, int barrier);  // a barrier that all have reached
+  void reset(int barrier);                    // when all who waited have left
+
+  // ---- accesses. Each ends the launch if it finds a race.
+  void access(const Lane& lane, uintptr_t address, size_t bytes, bool write, Site site);
+  void access(const Warp& warp, uintptr_t address, size_t bytes, bool write, Site site);
+  void begin_copy(const Lane& lane, uintptr_t to, size_t bytes, Site site);
+  void end_copy(const Lane& lane, uintptr_t to, size_t bytes);
+
+  // ---- at the end of the CTA
+  // The first read of shared memory that nothing has written, as a sentence; empty if there was none.
+  std::string unwritten_read() const;
+
+ private:
+  friend class LaunchAccesses;
+
+  // Who accesses: `seen` is what has happened before, for each thread.
+  struct Actor {
+    const uint32_t* seen;
+    uint32_t clock, lanes;
+    uint16_t warp;
+  };
+  struct Unwritten {
+    uintptr_t address = 0;
+    Culprit reader;
+  };
+  // What all lanes of a warp have seen.
+  struct WarpView {
+    std::vector<uint32_t> seen;
+    uint32_t lanes = 0, clock = 0;
+    bool valid = false;
+  };
+
+  uint32_t* clocks(int thread) { return &clocks_[size_t(thread) * stride_]; }
+  const uint32_t* clocks(int thread) const { return &clocks_[size_t(thread) * stride_]; }
+  void tick(const Lane& lane);
+  const WarpView& view(const Warp& warp);
+  bool is_shared(uintptr_t address) const;
+  ShadowPage& page_of(uintptr_t address);
+  void refine(ShadowPage& page, int log2);
+  void access(const Actor& actor, uintptr_t address, size_t bytes, bool write, Site site);
+  void read(const Actor& actor, Access& piece, uintptr_t address, Site site);
+  void write(const Actor& actor, Access& piece, uintptr_t address, Site site);
+  static bool before(const Access& access, const Actor& actor);
+  uint32_t new_read(const Access& read);
+  void release_reads(uint32_t first);
+  Culprit culprit(int warp, uint32_t lanes, Site site) const;
+  [[noreturn]] void report(const Access& earlier, bool earlier_writes, const Actor& now,
+                           bool writes, Site site, uintptr_t address, bool was_written) const;
+
+  Cta& cta_;
+  size_t stride_;                                   // threads, rounded up
+  std::vector<uint32_t> clocks_;                    // [threads][stride_]
+  bool ticked_ = true;                              // since begin()
+  std::vector<uint32_t> barriers_[kNamedBarriers];  // what those that arrived had seen
+  std::vector<WarpView> views_;                     // [warps]
+
+  std::unordered_map<uintptr_t, std::unique_ptr<ShadowPage>> pages_;
+  std::vector<std::unique_ptr<ShadowPage>> free_pages_;
+  struct CachedPage {
+    uintptr_t number = 0;
+    ShadowPage* page = nullptr;
+  };
+  CachedPage cache_[64];
+  std::vector<Access> reads_;  // lists; index 0 is none
+  uint32_t free_read_ = 0;
+
+  Unwritten unwritten_shared_, unwritten_global_;  // the first of each
+};
+
+// What the CTAs of a launch did to global memory. Nothing orders CTAs.
+class LaunchAccesses {
+ public:
+  LaunchAccesses(const char* kernel, dim3 grid);
+
+  // Adds a CTA's accesses; null: that CTA failed. CTAs are added in their order, so that what is found does
+  // not depend on the number of OS threads: waits until those before have been added. Throws LaunchError.
+  void add(uint64_t cta, const Races* races);
+
+  // At the end of a launch: remembers what was written. Throws LaunchError if something was read before.
+  void finish();
+
+ private:
+  struct Piece {
+    Culprit writer, reader;
+  };
+  struct Page {
+    int log2 = 4;
+    std::vector<Piece> pieces;
+  };
+  void merge(uint64_t cta, const Races& races, const ShadowPage& page);
+  [[noreturn]] void report(const Culprit& one, bool one_writes, const Culprit& other,
+                           bool other_writes, uintptr_t address) const;
+  std::string name(const Culprit& culprit) const;
+
+  const char* kernel_;
+  dim3 grid_;
+  std::mutex mutex_;
+  std::condition_variable turn_;
+  uint64_t next_ = 0;  // the CTA whose turn it is
+  std::unordered_map<uintptr_t, Page> pages_;
+  Races::Unwritten unwritten_;
+};
+
+}  // namespace emu

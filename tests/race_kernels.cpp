@@ -1,0 +1,449 @@
+#include "tests/race_kernels.h"
+
+#include "common/harness/launch.h"
+#include "common/ptx/barrier.h"
+#include "common/ptx/cp_async.h"
+#include "common/ptx/ldmatrix.h"
+#include "common/ptx/wmma.h"
+
+namespace probe {
+
+int first_line = 0, second_line = 0;
+
+namespace {
+
+struct Storage {
+  alignas(128) float words[512];
+  alignas(128) __half tile[16][16];
+};
+
+volatile float* words() { return fa::shared_storage<Storage>().words; }
+int thread() { return int(threadIdx.x); }
+int lane() { return thread() % 32; }
+
+// The next line is the first (second) access of the race.
+#define FIRST first_line = __LINE__ + 1
+#define SECOND second_line = __LINE__ + 1
+
+// ---- __syncthreads -------------------------------------------------------------------------------
+void read_after_write(bool right, const float*, float* out) {
+  FIRST;
+  words()[thread()] = 1.0f;
+  if (right) __syncthreads();
+  SECOND;
+  out[thread()] = words()[(thread() + 32) % 64];
+}
+
+void write_after_read(bool right, const float*, float* out) {
+  words()[thread()] = 1.0f;
+  __syncthreads();
+  FIRST;
+  out[thread()] = words()[(thread() + 32) % 64];
+  if (right) __syncthreads();
+  SECOND;
+  words()[thread()] = 2.0f;
+}
+
+void write_after_write(bool right, const float*, float*) {
+  if (thread() == 0) {
+    FIRST;
+    words()[0] = 1.0f;
+  }
+  if (right) __syncthreads();
+  if (thread() == 32) {
+    SECOND;
+    words()[0] = 2.0f;
+  }
+}
+
+// The halves of a word belong to different threads: no race with the barrier, one without.
+void halves_of_a_word(bool right, const float*, float* out) {
+  auto* const halves = reinterpret_cast<volatile uint16_t*>(words());
+  FIRST;
+  halves[thread()] = uint16_t(thread());
+  if (right) __syncthreads();
+  SECOND;
+  out[thread()] = halves[thread() ^ 32];
+}
+
+// ---- __syncwarp ----------------------------------------------------------------------------------
+void between_lanes(bool right, const float*, float* out) {
+  FIRST;
+  words()[lane()] = 1.0f;
+  if (right) __syncwarp();
+  SECOND;
+  out[lane()] = words()[lane() ^ 1];
+}
+
+void between_halves_of_a_warp(bool right, const float*, float* out) {
+  FIRST;
+  words()[lane()] = 1.0f;
+  if (right) {
+    __syncwarp();
+  } else {
+    __syncwarp(lane() < 16 ? 0x0000ffffu : 0xffff0000u);
+  }
+  SECOND;
+  out[lane()] = words()[lane() ^ 16];
+}
+
+void within_halves_of_a_warp(bool right, const float*, float* out) {
+  FIRST;
+  words()[lane()] = 1.0f;
+  if (right) __syncwarp(lane() < 16 ? 0x0000ffffu : 0xffff0000u);
+  SECOND;
+  out[lane()] = words()[lane() ^ 1];
+}
+
+// A __syncwarp passes on what a lane has learnt from others: 0 to 1, then 1 to 2.
+void through_another_lane(bool right, const float*, float* out) {
+  if (lane() == 0) {
+    FIRST;
+    words()[0] = 1.0f;
+  }
+  if (lane() < 2) __syncwarp(0x3u);
+  if (right && (lane() == 1 || lane() == 2)) __syncwarp(0x6u);
+  if (lane() == 2) {
+    SECOND;
+    out[0] = words()[0];
+  }
+}
+
+void shuffle_does_not_order(bool right, const float*, float* out) {
+  FIRST;
+  words()[lane()] = 1.0f;
+  __shfl_xor_sync(0xffffffffu, 1, 1);
+  if (right) __syncwarp();
+  SECOND;
+  out[lane()] = words()[lane() ^ 1];
+}
+
+void vote_does_not_order(bool right, const float*, float* out) {
+  FIRST;
+  words()[lane()] = 1.0f;
+  __any_sync(0xffffffffu, 1);
+  if (right) __syncwarp();
+  SECOND;
+  out[lane()] = words()[lane() ^ 1];
+}
+
+// ---- ldmatrix, stmatrix, wmma --------------------------------------------------------------------
+uint32_t row_address() {
+  return ptx::shared_address(&fa::shared_storage<Storage>().tile[lane() % 16][lane() / 16 * 8]);
+}
+
+void fill_tile() {  // rows of this lane's own
+  auto* const row = reinterpret_cast<volatile uint32_t*>(
+      &fa::shared_storage<Storage>().tile[lane() % 16][lane() / 16 * 8]);
+  for (int i = 0; i < 4; i++) {
+    FIRST;
+    row[i] = 0;
+  }
+}
+
+void ldmatrix_within_a_warp(bool right, const float*, float* out) {
+  fill_tile();
+  if (right) __syncwarp();
+  uint32_t r[4];
+  SECOND;
+  ptx::ldmatrix_x4(r, row_address());
+  out[lane()] = float(r[0] + r[1] + r[2] + r[3]);
+}
+
+void ldmatrix_of_another_warp(bool right, const float*, float* out) {
+  if (thread() < 32) fill_tile();
+  if (right) __syncthreads();
+  if (thread() < 32) return;
+  uint32_t r[4];
+  SECOND;
+  ptx::ldmatrix_x4(r, row_address());
+  out[lane()] = float(r[0] + r[1] + r[2] + r[3]);
+}
+
+void overwritten_under_ldmatrix(bool right, const float*, float* out) {
+  if (thread() < 32) fill_tile();
+  __syncthreads();
+  if (thread() < 32) {
+    uint32_t r[4];
+    SECOND;
+    ptx::ldmatrix_x4(r, row_address());
+    out[lane()] = float(r[0] + r[1] + r[2] + r[3]);
+  }
+  if (right) __syncthreads();
+  if (thread() >= 32) fill_tile();
+}
+
+void stmatrix_then_loads(bool right, const float*, float* out) {
+  const uint32_t r[4] = {};
+  FIRST;
+  ptx::stmatrix_x4(r, row_address());
+  if (right) __syncwarp();
+  const volatile __half* const tile = &fa::shared_storage<Storage>().tile[0][0];
+  SECOND;
+  out[lane()] = float(reinterpret_cast<const volatile uint16_t*>(tile)[lane()]);
+}
+
+void wmma_then_loads(bool right, const float*, float* out) {
+  ptx::FragmentC c;
+  nvcuda::wmma::fill_fragment(c, 0.0f);
+  FIRST;
+  nvcuda::wmma::store_matrix_sync(const_cast<float*>(words()), c, 16, nvcuda::wmma::mem_row_major);
+  if (right) __syncwarp();
+  SECOND;
+  out[lane()] = words()[lane()];
+}
+
+void stores_then_wmma(bool right, const float*, float* out) {
+  for (int i = 0; i < 8; i++) {
+    FIRST;
+    words()[32 * i + lane()] = 1.0f;
+  }
+  if (right) __syncwarp();
+  ptx::FragmentC c;
+  SECOND;
+  nvcuda::wmma::load_matrix_sync(c, const_cast<const float*>(words()), 16,
+                                 nvcuda::wmma::mem_row_major);
+  out[lane()] = c.x[0];
+}
+
+// ---- cp.async ------------------------------------------------------------------------------------
+void copy(int to, const float* from) {  // 16 bytes a thread
+  FIRST;
+  ptx::cp_async<16>(ptx::shared_address(const_cast<float*>(&words()[to + thread() * 4])),
+                    from + thread() * 4);
+}
+
+void own_copy(bool right, const float* in, float* out) {
+  copy(0, in);
+  ptx::cp_async_commit();
+  if (right) ptx::cp_async_wait<0>();
+  SECOND;
+  out[thread()] = words()[thread() * 4];
+  ptx::cp_async_wait<0>();
+}
+
+void latest_group(bool right, const float* in, float* out) {
+  copy(256, in);
+  ptx::cp_async_commit();
+  copy(0, in);
+  ptx::cp_async_commit();
+  ptx::cp_async_wait<1>();
+  if (right) ptx::cp_async_wait<0>();
+  SECOND;
+  out[thread()] = words()[thread() * 4];
+  ptx::cp_async_wait<0>();
+}
+
+void copy_of_another_warp(bool right, const float* in, float* out) {
+  copy(0, in);
+  ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();
+  if (right) __syncthreads();
+  SECOND;
+  out[thread()] = words()[(thread() ^ 32) * 4];
+}
+
+void wait_after_the_barrier(bool right, const float* in, float* out) {
+  copy(0, in);
+  ptx::cp_async_commit();
+  if (right) ptx::cp_async_wait<0>();
+  __syncthreads();
+  if (!right) ptx::cp_async_wait<0>();
+  SECOND;
+  out[thread()] = words()[(thread() ^ 32) * 4];
+}
+
+void copy_over_what_is_read(bool right, const float* in, float* out) {
+  words()[thread() * 4] = 1.0f;
+  __syncthreads();
+  SECOND;
+  out[thread()] = words()[(thread() ^ 32) * 4];
+  if (right) __syncthreads();
+  copy(0, in);
+  ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();
+}
+
+// ---- named barriers ------------------------------------------------------------------------------
+void producer_arrives(bool right, const float*, float* out) {
+  if (thread() < 32) {
+    if (!right) ptx::barrier_arrive(1, 64);
+    FIRST;
+    words()[lane()] = 1.0f;
+    if (right) ptx::barrier_arrive(1, 64);
+  } else {
+    ptx::barrier_sync(1, 64);
+    SECOND;
+    out[lane()] = words()[lane()];
+  }
+}
+
+// Who only arrives knows nothing of what the others did before.
+void arriving_is_not_waiting(bool right, const float*, float*) {
+  if (thread() < 32) {
+    if (right) {
+      ptx::barrier_sync(1, 64);
+    } else {
+      ptx::barrier_arrive(1, 64);
+    }
+    FIRST;
+    words()[lane()] = 1.0f;
+  } else {
+    SECOND;
+    words()[lane()] = 2.0f;
+    ptx::barrier_sync(1, 64);
+  }
+}
+
+void barrier_of_two_warps(bool right, const float*, float* out) {
+  if (thread() < 32) {
+    FIRST;
+    words()[lane()] = 1.0f;
+  }
+  if (right || thread() < 64) ptx::barrier_sync(3, right ? 96 : 64);
+  if (thread() >= 64) {
+    SECOND;
+    out[lane()] = words()[lane()];
+  }
+}
+
+// ---- global memory -------------------------------------------------------------------------------
+void global_within_a_cta(bool right, const float*, float* out) {
+  volatile float* const o = out;
+  FIRST;
+  o[thread()] = 1.0f;
+  if (right) __syncthreads();
+  SECOND;
+  words()[thread()] = o[thread() ^ 32];
+}
+
+void two_ctas_write(bool right, const float*, float* out) {
+  FIRST;
+  out[thread() + (right ? 32 * blockIdx.x : 0)] = 1.0f;
+}
+
+void one_cta_writes(bool right, const float*, float* out) {
+  volatile float* const o = out;
+  if (blockIdx.x == 0) {
+    FIRST;
+    o[thread()] = 1.0f;
+  }
+  if (blockIdx.x == 1 && !right) {
+    SECOND;
+    words()[thread()] = o[thread()];
+  }
+}
+
+// ---- what nobody wrote ---------------------------------------------------------------------------
+void unwritten_shared(bool right, const float*, float* out) {
+  if (right) words()[thread()] = 1.0f;
+  FIRST;
+  out[thread()] = words()[thread()];
+}
+
+void unwritten_tail(bool right, const float*, float* out) {
+  if (right || thread() < 30) words()[thread()] = 1.0f;
+  __syncwarp();
+  FIRST;
+  out[thread()] = words()[thread() ^ 1];
+}
+
+void unwritten_global(bool right, const float*, float* out) {
+  volatile float* const o = out;
+  if (right) o[thread()] = 1.0f;
+  FIRST;
+  words()[thread()] = o[thread()];
+}
+
+// ---- left behind ---------------------------------------------------------------------------------
+void copy_not_waited_for(bool right, const float* in, float*) {
+  copy(0, in);
+  ptx::cp_async_commit();
+  if (right) ptx::cp_async_wait<0>();
+}
+
+void unbalanced_barrier(bool right, const float*, float*) {
+  if (right || thread() < 32) ptx::barrier_arrive(5, 64);
+}
+
+void barrier_in_a_branch(bool right, const float*, float*) {
+  if (right || lane() < 16) {
+    FIRST;
+    __syncthreads();
+  } else {
+    SECOND;
+    __syncthreads();
+  }
+}
+
+void ldmatrix_in_a_branch(bool right, const float*, float* out) {
+  fill_tile();
+  __syncwarp();
+  uint32_t r[4];
+  if (right || lane() < 16) {
+    FIRST;
+    ptx::ldmatrix_x4(r, row_address());
+  } else {
+    SECOND;
+    ptx::ldmatrix_x4(r, row_address());
+  }
+  out[lane()] = float(r[0]);
+}
+
+}  // namespace
+
+int race_shared_bytes() { return int(sizeof(Storage)); }
+
+std::vector<RaceCase> race_cases() {
+  const std::string shared = "data race on byte ",
+                    syncthreads = "Missing: a __syncthreads() between",
+                    syncwarp = "Missing: a __syncwarp() between",
+                    wait = "may still be under way. Missing: cp_async_wait ";
+#define RACE(ctas, threads, body, problem, cure) \
+  { #body, ctas, threads, body, problem, cure }
+  return {
+      RACE(1, 64, read_after_write, shared, syncthreads),
+      RACE(1, 64, write_after_read, shared, syncthreads),
+      RACE(1, 64, write_after_write, shared, syncthreads),
+      RACE(1, 64, halves_of_a_word, shared, syncthreads),
+      RACE(1, 32, between_lanes, shared, syncwarp),
+      RACE(1, 32, between_halves_of_a_warp, shared, syncwarp),
+      RACE(1, 32, within_halves_of_a_warp, shared, syncwarp),
+      RACE(1, 32, through_another_lane, shared, syncwarp),
+      RACE(1, 32, shuffle_does_not_order, shared, syncwarp),
+      RACE(1, 32, vote_does_not_order, shared, syncwarp),
+      RACE(1, 32, ldmatrix_within_a_warp, shared, syncwarp),
+      RACE(1, 64, ldmatrix_of_another_warp, shared, syncthreads),
+      RACE(1, 64, overwritten_under_ldmatrix, shared, syncthreads),
+      RACE(1, 32, stmatrix_then_loads, shared, syncwarp),
+      RACE(1, 32, wmma_then_loads, shared, syncwarp),
+      RACE(1, 32, stores_then_wmma, shared, syncwarp),
+      RACE(1, 64, own_copy, shared, wait + "between"),
+      RACE(1, 64, latest_group, shared, wait + "between"),
+      RACE(1, 64, copy_of_another_warp, shared, syncthreads),
+      RACE(1, 64, wait_after_the_barrier, shared, wait + "in the thread that copies"),
+      RACE(1, 64, copy_over_what_is_read, shared, syncthreads),
+      RACE(1, 64, producer_arrives, shared, syncthreads),
+      RACE(1, 64, arriving_is_not_waiting, shared, syncthreads),
+      RACE(1, 96, barrier_of_two_warps, shared, syncthreads),
+      RACE(1, 64, global_within_a_cta, shared, syncthreads),
+      RACE(2, 32, two_ctas_write, shared, "Let each write its own part"),
+      RACE(2, 32, one_cta_writes, shared, "Do the two in separate launches."),
+      RACE(1, 32, unwritten_shared, "read of memory that nothing has written, byte ",
+           "Write it first"),
+      RACE(1, 32, unwritten_tail, "read of memory that nothing has written, byte 12",
+           "Write it first"),
+      RACE(1, 32, unwritten_global, "read of memory that nothing has written, byte ",
+           "Write it first"),
+      RACE(1, 32, copy_not_waited_for, "exits without having waited for cp.async",
+           "cp_async_wait<0>"),
+      RACE(1, 64, unbalanced_barrier, "ends with barrier 5 out of balance: 32 of 64 threads",
+           "bar.sync or bar.arrive"),
+      RACE(1, 32, barrier_in_a_branch, "of the same warp is in __syncthreads()",
+           "the same instruction"),
+      RACE(1, 32, ldmatrix_in_a_branch, "of the same warp is in ldmatrix", "the same instruction"),
+  };
+#undef RACE
+}
+
+}  // namespace probe

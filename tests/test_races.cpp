@@ -1,0 +1,127 @@
+// The detector of the checked build: every kind of synchronisation, present and missing, and the kernels of
+// the ladder, in which there is nothing to find.
+#include <map>
+
+#include "common/emulator/launch.h"
+#include "common/harness/device.h"
+#include "tests/race_kernels.h"
+#include "tests/support.h"
+
+namespace fa::test {
+namespace {
+
+using probe::RaceCase;
+
+void random_order(uint64_t seed) {
+  emu::options().schedule = emu::Schedule::kRandom;
+  emu::options().completion = emu::Completion::kRandom;
+  emu::options().seed = seed;
+}
+
+class WithOptions : public testing::Test {
+ protected:
+  void TearDown() override { emu::options() = {}; }
+};
+
+std::string outcome(const RaceCase& test, bool right) {
+  Buffer in("in", probe::kRaceCount * 4);
+  const Buffer out("out", probe::kRaceCount * 4);
+  in.upload(std::vector<float>(probe::kRaceCount, 1.0f).data());
+  probe::first_line = probe::second_line = 0;
+  try {
+    emu::launch("probe", dim3(unsigned(test.ctas)), dim3(unsigned(test.threads)),
+                size_t(probe::race_shared_bytes()), [&] {
+                  test.body(right, static_cast<const float*>(in.data()),
+                            static_cast<float*>(out.data()));
+                });
+  } catch (const emu::LaunchError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+#define EXPECT_CONTAINS(text, part)                          \
+  EXPECT_NE(std::string(text).find(part), std::string::npos) \
+      << "'" << (part) << "' is not in: " << (text)
+
+std::string here(int line) { return "tests/race_kernels.cpp:" + std::to_string(line); }
+
+class RaceCases : public WithOptions, public testing::WithParamInterface<RaceCase> {};
+
+// In the fixed order and in random ones: the race is reported whichever side comes first.
+TEST_P(RaceCases, AreFoundInAnyOrder) {
+  const RaceCase& test = GetParam();
+  for (uint64_t seed = 0; seed <= 5; seed++) {
+    if (seed > 0) random_order(seed);
+    EXPECT_EQ(outcome(test, true), "no error") << "seed " << seed;
+    const std::string text = outcome(test, false);
+    EXPECT_CONTAINS(text, "probe");
+    EXPECT_CONTAINS(text, test.problem);
+    EXPECT_CONTAINS(text, test.cure);
+    for (const int line : {probe::first_line, probe::second_line}) {
+      EXPECT_CONTAINS(text, line ? here(line) : "");
+    }
+    EXPECT_EQ(text, outcome(test, false)) << "the same seed, another report";
+    EXPECT_CONTAINS(text, seed ? "seed " + std::to_string(seed) + " repeats this run" : "");
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, RaceCases, testing::ValuesIn(probe::race_cases()),
+                         [](const auto& test) { return test.param.name; });
+
+// ---- the ladder ----------------------------------------------------------------------------------
+// With every kind of inputs; whenever copies happen, in whatever order lanes run.
+void expect_clean(const Kernel& kernel, uint64_t first_seed, uint64_t seeds) {
+  const std::vector<Problem> problems = {problem(1, 1, 256, 64, Dtype::kFp16),
+                                         problem(1, 2, 128, 128, Dtype::kBf16)};
+  std::map<std::string, std::vector<uint16_t>> outputs;  // of the fixed order
+  const auto& inputs = input_names();
+  for (uint64_t seed = first_seed; seed < first_seed + seeds; seed++) {
+    const Problem& p = problems[seed % 2];
+    const std::string& name = inputs[seed % inputs.size()];
+    emu::options() = {};
+    if (seed % 3 == 1) emu::options().completion = emu::Completion::kEarly;
+    std::vector<uint16_t>& expected = outputs[describe(p) + name];
+    if (expected.empty()) {
+      const Record fixed = run_once(kernel, p, name, 1);
+      ASSERT_EQ(fixed.status, Status::kPassed) << describe(p) << " " << name << fixed.reason;
+      expected = fixed.output;
+    }
+    random_order(seed);
+    const Record random = run_once(kernel, p, name, 1);
+    ASSERT_EQ(random.status, Status::kPassed)
+        << describe(p) << " " << name << " seed " << seed << ": " << random.reason;
+    EXPECT_EQ(random.output, expected) << "seed " << seed;
+  }
+}
+
+class Ladder : public WithOptions, public testing::WithParamInterface<Kernel> {};
+TEST_P(Ladder, HasNoRaces) { expect_clean(GetParam(), 1, 5); }
+INSTANTIATE_TEST_SUITE_P(Kernels, Ladder, testing::ValuesIn(kernels()),
+                         [](const auto& test) { return test.param.name; });
+
+class LongLadder : public WithOptions, public testing::WithParamInterface<Kernel> {};
+TEST_P(LongLadder, HasNoRacesAtTwoHundredSeeds) { expect_clean(GetParam(), 1, 200); }
+INSTANTIATE_TEST_SUITE_P(Kernels, LongLadder, testing::ValuesIn(kernels()),
+                         [](const auto& test) { return test.param.name; });
+
+// What is reported must not depend on which CTA an OS thread happens to finish first.
+TEST_F(WithOptions, ReportsAreTheSameWithAnyNumberOfThreads) {
+  for (const RaceCase& test : probe::race_cases()) {
+    if (test.ctas == 1) continue;
+    emu::options().os_threads = 1;
+    const std::string alone = outcome(test, false);
+    emu::options().os_threads = 4;
+    for (int turn = 0; turn < 20; turn++) EXPECT_EQ(outcome(test, false), alone);
+  }
+}
+
+TEST_F(WithOptions, DetectionCanBeLeftOut) {
+  emu::options().races = false;
+  for (const RaceCase& test : probe::race_cases()) {
+    if (test.name != "between_lanes") continue;
+    EXPECT_EQ(outcome(test, false), "no error");
+  }
+}
+
+}  // namespace
+}  // namespace fa::test
