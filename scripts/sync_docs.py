@@ -318,14 +318,30 @@ METRICS = {
     "shared_store_wavefronts": "Shared store wavefronts",
     "shared_wavefronts_percent": "L1/shared data pipe busy, %",
 }
+# Those that older profiles lack: shown where metrics= names them.
+MORE_METRICS = {
+    "tensor_active_percent": "Tensor pipe active, %",
+    "tensor_mma_instructions": "mma instructions",
+    "tensor_wgmma_instructions": "wgmma instructions",
+    "xu_percent": "XU pipe busy, %",
+    "ldmatrix_instructions": "ldmatrix instructions",
+    "shared_load_conflicts": "Bank conflicts of loads",
+    "shared_store_conflicts": "Bank conflicts of stores",
+    "l2_hit_percent": "L2 hits, %",
+    "dram_percent": "DRAM busy, %",
+    "warps_possible_percent": "Warps possible, % of the most",
+    "registers": "Registers a thread",
+    "shared_memory_static_bytes": "Static shared memory, bytes",
+    "shared_memory_dynamic_bytes": "Dynamic shared memory, bytes",
+}
 
 
 def metric_heading(metric):
     if metric.startswith("stall_"):
         return f"Stalled: {metric[6:].replace('_', ' ')}"
-    if metric not in METRICS:
+    if metric not in METRICS and metric not in MORE_METRICS:
         raise Refused(f"there is no metric {metric}")
-    return METRICS[metric]
+    return METRICS.get(metric) or MORE_METRICS[metric]
 
 
 def figure(number):
@@ -351,6 +367,10 @@ def profile(spec):
     several = len({launch["kernel"] for launch in launches}) > 1
     heading = ["", *(f"`{x['kernel']}`" + ("" if x["function"] == "attention_kernel" else f" `{x['function']}`")
                      if several else f"`{x['function']}`" for x in launches)]
+    for metric in metrics:
+        metric_heading(metric)  # or refused
+        if missing := next((x for x in launches if metric not in x["metrics"]), None):
+            raise Refused(f"{name} has no {metric} of {missing['kernel']}")
     return list(rows_of(heading, ([metric_heading(m), *(figure(x["metrics"][m]) for x in launches)] for m in metrics)))
 
 

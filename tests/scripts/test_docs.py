@@ -217,6 +217,8 @@ class Profiles(ScriptTest):
     def test_what_cannot_be_made(self):
         for spec, words in (("profile: bench/results/emulator.json", "not a profile"),
                             ("profile: bench/results/profile.json metrics=beauty", "no metric beauty"),
+                            ("profile: bench/results/profile.json metrics=cycles,xu_percent",
+                             "no xu_percent of 02_online_softmax"),
                             ("table: bench/results/profile.json", "a profile"),
                             ("beside: bench/results/profile.json", "takes a profile and"),
                             ("solutions: 02_none", "cannot be read"),
