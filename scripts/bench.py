@@ -290,7 +290,6 @@ def measure(runners, problem, protocol, progress):
 
 # --- Records ---------------------------------------------------------------------------------------------------
 
-OF_A_KERNEL = ("registers", "spill_bytes", "shared_memory_bytes", "workspace_bytes", "counters")
 OF_TIMES = ("time_ms", "tflops", "round_ms", "ratio", "gbytes_per_s", "clock_mhz", "power_w", "round_clock_mhz")
 
 
@@ -302,9 +301,6 @@ def merge(runner, problem, taken):
     bad = next((r for r in (taken.first, taken.last) if r["status"] != "passed"), None)
     record.update({k: v for k, v in (bad or taken.first).items() if k not in (*OF_TIMES, *record)})
     moved = record.pop("bytes", None)  # of a ceiling that moves bytes
-    if "/" in runner.name:
-        for name in OF_A_KERNEL:
-            record.pop(name, None)
     if bad:
         return {k: v for k, v in record.items() if k != "flops"}
     rounds = [answer["time_ms"] for answer in taken.rounds]
@@ -372,6 +368,10 @@ def by_problem(records):
     return groups.values()
 
 
+def percent(share, form=".2f"):
+    return f"{100 * share:{form}} %"
+
+
 def clock_notes(records):
     """A sentence for every problem and peer beside which a kernel ran at another clock in the same round."""
     notes = []
@@ -384,10 +384,10 @@ def clock_notes(records):
                 worst = max(pairs, key=lambda pair: abs(pair[0] / pair[1] - 1), default=None)
                 if worst and abs(worst[0] / worst[1] - 1) > CLOCK_TOLERANCE:
                     apart.append(f"{kernel['kernel']} ({worst[0]:.0f} against {worst[1]:.0f} MHz, "
-                                 f"{worst[0] / worst[1] - 1:+.1%})")
+                                 f"{percent(worst[0] / worst[1] - 1, '+.1f')})")
             if apart:
                 notes.append(f"{describe(peer)}: in a round the SM clock differed by more than "
-                             f"{CLOCK_TOLERANCE:.0%} from that of {peer['kernel']} with {', '.join(apart)}.")
+                             f"{percent(CLOCK_TOLERANCE, '.0f')} from that of {peer['kernel']} with {', '.join(apart)}.")
     return notes
 
 
@@ -406,8 +406,8 @@ def spread_note(runs):
             return None
         key = max(apart, key=apart.get)
         who = key[0] + (f" to {key[6]}" if len(key) > 6 else "")
-        return (f"{what} at most {apart[key]:.2%} ({who}, {describe(dict(zip(SHAPE, key[1:6])))}), "
-                f"in the median {statistics.median(apart.values()):.2%}")
+        return (f"{what} at most {percent(apart[key])} ({who}, {describe(dict(zip(SHAPE, key[1:6])))}), "
+                f"in the median {percent(statistics.median(apart.values()))}")
 
     parts = [part for part in (widest(ratios, "ratios spread by"), widest(times, "times by")) if part]
     return f"{len(runs)} runs: {'; '.join(parts) or 'nothing passed in all of them'}."
@@ -674,6 +674,7 @@ def bench(args, command, progress, everybody):
         return runners
 
     kernels = joined(find_programs(args.program, args.kernels))
+    in_companion = [name for name in in_companion if name not in {runner.name for runner in kernels}]
     machines = []
     for server in unique(runner.backend for runner in kernels):
         machines.append(server.describe()["machine"])

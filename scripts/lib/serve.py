@@ -78,7 +78,10 @@ class Server:
     def verify(self, kernel):
         """The record's fields without its times."""
         self.restart()
-        return self.ask("verify", kernel=kernel)["record"]
+        record = self.ask("verify", kernel=kernel)["record"]
+        if record["status"] == "error":
+            self.may_end()
+        return record
 
     def time(self, kernel, protocol):
         """time_ms, clock_mhz, power_w of one kernel's launches."""
@@ -148,15 +151,19 @@ class Server:
             text = line.decode(errors="replace").strip()[:60]
             raise Broken(f"{self.name} answered '{op}' with {text!r}, not with one JSON object a line")
         if "error" in answer:
-            try:
-                self.process.wait(timeout=ENDING_SECONDS)  # one that lost its GPU ends now
-            except subprocess.TimeoutExpired:
-                pass
+            self.may_end()
             raise Failed(str(answer["error"]))
         missing = _lacks(op, answer)
         if missing:
             raise Broken(f"{self.name} answered '{op}' without a usable {missing}")
         return answer
+
+    def may_end(self):
+        """Waits a moment after an error: a program that lost its GPU ends, and is not to be asked again."""
+        try:
+            self.process.wait(timeout=ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
 
     def line(self, op):
         """The next line of its output, as bytes."""

@@ -18,7 +18,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from support import CUDA, ERROR, SCRIPTS, VENV_PYTHON, ScriptTest, main, needs_venv
+from support import CUDA, ERROR, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, main, needs_venv
 
 sys.path[:0] = [str(SCRIPTS), str(SCRIPTS / "lib")]
 import bench  # noqa: E402
@@ -66,6 +66,9 @@ def answer(request):
             record.update({{"matmul": {{"flops": 2**40}}, "copy": {{"bytes": 2**31}}}}.get(kernel[8:], {{}}))
         if slow and fake == "wrong before" or slow and fake == "wrong after" and calls[op, kernel] % 2 == 0:
             record.update(status="wrong", reason="head 3 is off")
+        if slow and fake == "lost in verify":
+            record.pop("error")
+            record.update(status="error", reason="an illegal address")
         if slow and fake == "skipped":
             record.pop("error")
             record.update(status="skipped", reason="needs compute capability 12.0")
@@ -94,7 +97,8 @@ for line in sys.stdin:
         print("hello", flush=True)
     said = answer(request)
     print(json.dumps(said), flush=True)
-    if fake == "lost" and "error" in said:
+    if fake == "lost" and "error" in said or said.get("record", {{}}).get("status") == "error":
+        time.sleep(0.1)
         sys.exit(3)
 """
 
@@ -248,7 +252,7 @@ class Notes(unittest.TestCase):
         self.assertEqual(bench.clock_notes(self.records((1980, 1780, 1980), (1980, 1750, 1980))), [])
         (note,) = bench.clock_notes(self.records((1980, 1980, 1980), (1980, 1800, 1980)))
         self.assertIn("seq_len 1024", note)
-        self.assertIn("more than 3% from that of peer/fa2 with 08_swizzle (1980 against 1800 MHz, +10.0%).", note)
+        self.assertIn("more than 3 % from that of peer/fa2 with 08_swizzle (1980 against 1800 MHz, +10.0 %).", note)
         self.assertEqual(len(bench.clock_notes(self.records((1900,) * 3, (1980,) * 3))), 1)
 
     def test_without_clocks(self):
@@ -265,9 +269,9 @@ class Notes(unittest.TestCase):
             return list(measured([Backend({"08_swizzle": [reply(ours)] * 3, "peer/fa2": [reply(fa2)] * 3})]).values())
 
         note = bench.spread_note([run(1.0, 1.0), run(1.1, 1.122)])  # ratios 1 and 1.02
-        self.assertIn("2 runs: ratios spread by at most 2.00% (08_swizzle to peer/fa2, bf16, batch 16", note)
-        self.assertIn("times by at most 12.20% (peer/fa2, bf16", note)
-        self.assertIn("in the median 11.10%", note)
+        self.assertIn("2 runs: ratios spread by at most 2.00 % (08_swizzle to peer/fa2, bf16, batch 16", note)
+        self.assertIn("times by at most 12.20 % (peer/fa2, bf16", note)
+        self.assertIn("in the median 11.10 %", note)
         alone = [record for record in run(1.0, 1.0) if record["kernel"] == "08_swizzle"]
         self.assertIn("nothing passed in all of them", bench.spread_note([alone, []]))
 
@@ -822,10 +826,10 @@ class Command(Programs):
         first = self.data(done)
         second = json.loads((self.folder / "out-2.json").read_text())
         self.assertEqual([r["round_ms"] for data in (first, second) for r in data["records"]], [[0.5], [1.0]])
-        self.assertIn("2 runs: times by at most 100.00% (02_fast, bf16, batch 32", done.stdout)
+        self.assertIn("2 runs: times by at most 100.00 % (02_fast, bf16, batch 32", done.stdout)
         for data in (first, second):
             self.assertEqual(len(data["notes"]), 1)
-            self.assertIn("2 runs: times by at most 100.00%", data["notes"][0])
+            self.assertIn("2 runs: times by at most 100.00 %", data["notes"][0])
 
     def test_results_that_do_not_pass(self):
         for fake, code, words in (("wrong before", 1, "wrong: head 3 is off"),
@@ -833,9 +837,11 @@ class Command(Programs):
                                   ("skipped", 0, "skipped: needs compute capability 12.0"),
                                   ("error", 3, "error: launch failed"), ("lost", 3, "error: launch failed"),
                                   ("dies", 3, "error: attention ended in 'time': the GPU fell off the bus"),
+                                  ("lost in verify", 3, "error: an illegal address"),
                                   ("memory", 3, "error: too little memory")):
             with self.subTest(fake):
-                done = self.call("--peers", "none", "--rounds", "2", "--seq-len", "512", "--json", self.json, fake=fake)
+                done = self.call("03", "02", "--peers", "none", "--rounds", "2", "--seq-len", "512", "--json",
+                                 self.json, fake=fake)
                 fast, slow = self.data(done, code)["records"]
                 self.assertIn(f"03_slow{' ' * 14}{words}", done.stdout)
                 self.assertNotIn("time_ms", slow)
@@ -845,7 +851,7 @@ class Command(Programs):
         self.write("peers", (self.folder / "attention").read_text()).chmod(0o755)
         done = self.call("--protocol", "leetcuda", "--json", self.json, fake="clocks")
         (note,) = self.data(done)["notes"]
-        self.assertIn("peer/cudnn_frontend with 03_slow (1800 against 1980 MHz, -9.1%)", note)
+        self.assertIn("peer/cudnn_frontend with 03_slow (1800 against 1980 MHz, -9.1 %)", note)
         self.assertIn(f"note: {note}", " ".join(done.stdout.split()))
 
     def test_programs_that_are_none(self):
@@ -913,6 +919,32 @@ class Command(Programs):
             with contextlib.redirect_stderr(said), self.assertRaises(SystemExit):
                 bench.read_protocols(self.write("protocols.json", text))
             self.assertIn(words, said.getvalue())
+
+
+FAKE_GPU = max(ROOT.glob("build/*/bin/fake_attention"), key=lambda path: path.stat().st_mtime, default=None)
+
+
+@unittest.skipUnless(FAKE_GPU, "fake_attention is not built")
+class Harness(ScriptTest):
+    """The programs' own --serve, on a GPU that only pretends (tests/fake_kernels.cpp)."""
+
+    def test_a_run(self):
+        file = self.folder / "x.json"
+        done = self.run_script(
+            sys.executable, "-S", SCRIPTS / "bench.py", "--program", FAKE_GPU, "--peers", "matmul", "--batch", "1",
+            "--heads", "2", "--seq-len", "128", "--iters", "4", "--warmup", "2", "--json", file)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        records = {record["kernel"]: record for record in json.loads(file.read_text())["records"]}
+        statuses = {name: record["status"] for name, record in records.items()}
+        self.assertEqual({statuses[name] for name in ("01_right", "02_warm", "07_first_buffers", "peer/fake",
+                                                      "ceiling/copy", "ceiling/matmul")}, {"passed"})
+        self.assertEqual([statuses[name] for name in ("04_right_once", "05_unsupported", "06_fatal")],
+                         ["wrong", "skipped", "error"])
+        self.assertIn("with 02_warm (", " ".join(done.stdout.split()))
+        self.assertEqual(records["01_right"]["round_clock_mhz"], [1980] * 3)
+        if VENV_PYTHON.exists():
+            done = self.run_script(VENV_PYTHON, SCRIPTS / "validate_results.py", file)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
 class Shell(ScriptTest):
