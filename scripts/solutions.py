@@ -16,7 +16,7 @@ from tools import ROOT, fail, relative  # noqa: E402
 
 SOLUTIONS = ROOT / "docs" / "solutions"
 TREE = ROOT / "build" / "solutions"
-SOURCES = ("common", "kernels", "CMakeLists.txt", "CMakePresets.json")
+SOURCES = ("common", "kernels", "bench/protocols.json", "CMakeLists.txt", "CMakePresets.json")
 
 EXAMPLE = """examples:
   scripts/solutions.py                     all of them on the emulator, counting: bench/results/solutions/*.json

@@ -1,6 +1,6 @@
 """The files that programs write, read by others: results against the schema, tensors by NumPy.
 
-Usage: test_files.py ATTENTION schema|numpy
+Usage: test_files.py ATTENTION schema|numpy [PROGRAM_ON_A_FAKE_GPU]
 """
 
 import subprocess
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tool_test import ROOT, fail, run, skip
 
-program, what = sys.argv[1:]
+program, what, *fake = filter(None, sys.argv[1:])
 module = {"schema": "jsonschema", "numpy": "numpy"}[what]
 pythons = [str(ROOT / ".venv/bin/python"), sys.executable]
 
@@ -46,6 +46,14 @@ with tempfile.TemporaryDirectory() as folder:
         for options in ("--seq-len 128", "--seq-len 128 --workspace-mib 0 --dtype fp16", "--seq-len 256 --inputs tiny"):
             run(program, *options.split(), "--batch", 1, "--heads", 1, "--json", file)
             print(run(python, ROOT / "scripts/validate_results.py", file))
+        for fake_gpu in fake:  # what is written of a GPU: times, clocks, rounds, peers, ceilings, what is wrong
+            for options in ("--protocol quick", "--seq-len 128 --batch 1 --heads 1 --head-dim 64"):
+                kernels = ("01", "02", "03", "04", "05", "ceiling/copy", "ceiling/matmul", "peer/fake")
+                done = subprocess.run([fake_gpu, *kernels, *options.split(), "--iters", "3", "--json", file],
+                                      stdout=subprocess.DEVNULL)
+                if done.returncode != 1:
+                    fail(f"a wrong kernel and {options} end with {done.returncode}, not 1")
+                print(run(python, ROOT / "scripts/validate_results.py", file))
     else:
         for dtype in ("float16", "float32"):
             run(python, "-c", NUMPY, folder, dtype)

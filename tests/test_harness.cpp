@@ -5,6 +5,7 @@
 
 #include "common/harness/device.h"
 #include "common/harness/npy.h"
+#include "common/harness/protocols.h"
 #include "common/harness/results.h"
 #include "tests/support.h"
 
@@ -342,6 +343,89 @@ TEST(Registry, FindsByNameAndNumber) {
   }
   for (const char* unknown : {"", "99", "0", "naive", "01_naive2", "1_"}) {
     EXPECT_THROW(find_kernel(unknown), BadInput) << unknown;
+  }
+}
+
+// ---- protocols -----------------------------------------------------------------------------------
+TEST(Protocols, AreThoseOfTheFile) {
+  const NamedProtocol quick = find_protocol("quick");
+  EXPECT_EQ(quick.protocol.name, "quick");
+  EXPECT_EQ(quick.problems.size(), 2u);
+
+  const NamedProtocol scratch = find_protocol("from-scratch");
+  EXPECT_EQ(scratch.protocol.warmup, 32);
+  EXPECT_EQ(scratch.protocol.iterations, 128);
+  EXPECT_TRUE(scratch.protocol.flush_l2);
+  EXPECT_EQ(scratch.protocol.idle_ms, 0);
+  ASSERT_EQ(scratch.problems.size(), 6u);
+  EXPECT_EQ(scratch.problems[3], problem(16, 16, 4096, 128, Dtype::kBf16));
+  EXPECT_EQ(scratch.problems[4], problem(8, 16, 8192, 128, Dtype::kBf16));
+  EXPECT_EQ(scratch.problems[5], problem(4, 16, 16384, 128, Dtype::kBf16));
+
+  const NamedProtocol paper = find_protocol("fa3-paper");
+  EXPECT_EQ(paper.problems.size(), 12u);
+  for (const Problem& p : paper.problems) {
+    EXPECT_EQ(p.batch * p.seq_len, 16384);
+    EXPECT_EQ(p.heads * p.head_dim, 2048);
+    EXPECT_EQ(p.dtype, Dtype::kFp16);
+  }
+  const NamedProtocol leet = find_protocol("leetcuda");
+  EXPECT_EQ(leet.problems, std::vector<Problem>{problem(1, 8, 8192, 64, Dtype::kFp16)});
+
+  EXPECT_EQ(read_file(FA_PROTOCOLS_FILE), protocols_json()) << "the copy in the program";
+  EXPECT_NE(describe_protocols().find("  leetcuda      Example of"), std::string::npos);
+}
+
+TEST(Protocols, BecomeSmallOnTheEmulator) {
+  NamedProtocol paper = find_protocol("fa3-paper");
+  make_small(paper);
+  EXPECT_EQ(paper.problems, (std::vector<Problem>{problem(1, 1, 256, 128, Dtype::kFp16),
+                                                  problem(1, 1, 256, 64, Dtype::kFp16)}));
+  EXPECT_EQ(paper.protocol.name, "");
+}
+
+TEST(Protocols, BadFilesAreRefused) {
+  const std::string good =
+      R"({"protocols": {"p": {"description": "d", "source": "s", "problems": [{"dtype": "fp16", )"
+      R"("head_dim": 64, "heads": 1, "batch": 1, "seq_len": 128}], "warmup": 0, "iterations": 1, )"
+      R"("rounds": 1, "max_seconds": 0.5, "flush_l2": false, "rotating_inputs": 1, "idle_ms": 2.5, )"
+      R"("tflops_convention": "4*B*H*N^2*D"}}})";
+  EXPECT_EQ(find_protocol("p", good).protocol.idle_ms, 2.5);
+  auto refusal = [](const std::string& json) -> std::string {
+    try {
+      find_protocol("p", json);
+    } catch (const BadInput& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  auto changed = [&](const std::string& what, const std::string& by) {
+    std::string text = good;
+    return text.replace(text.find(what), what.size(), by);
+  };
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "bench/protocols.json is not JSON"},
+      {good.substr(0, 100), "bench/protocols.json is not JSON"},
+      {"[]", "bench/protocols.json is not a JSON object"},
+      {"{}", "bench/protocols.json lacks 'protocols'"},
+      {R"({"protocols": 1})", "bench/protocols.json: 'protocols' is not an object"},
+      {R"({"protocols": {"q": {}}})", "unknown protocol 'p', there are: q"},
+      {R"({"protocols": {"p": []}})", "bench/protocols.json: p is not a JSON object"},
+      {changed("\"rounds\": 1, ", ""), "bench/protocols.json: p lacks 'rounds'"},
+      {changed("\"rounds\": 1", "\"rounds\": 0"),
+       "p: 'rounds' must be a whole number from 1 to 1000"},
+      {changed("2.5", "-1"), "p: 'idle_ms' must be a number from 0 on, not -1"},
+      {changed("0.5", "1e999"), "bench/protocols.json is not JSON"},
+      {changed("0.5", "0"), "p: 'max_seconds' must be a number above 0, not 0"},
+      {changed("false", "1"), "p: 'flush_l2' must be true or false, not 1"},
+      {changed("4*B", "5*B"), "p: 'tflops_convention' must be 4*B*H*N^2*D"},
+      {changed("fp16", "fp8"), "p, problem 1: 'dtype' must be fp16 or bf16, not fp8"},
+      {changed("128", "100"), "p, problem 1: --seq-len must be a positive multiple of 128"},
+      {changed("\"heads\": 1, ", ""), "p, problem 1 lacks 'heads'"},
+      {changed("\"problems\": [{", "\"problems\": [7, {"), "p, problem 1 is not a JSON object"},
+  };
+  for (const auto& [json, sentence] : cases) {
+    EXPECT_NE(refusal(json).find(sentence), std::string::npos) << refusal(json) << "\n" << json;
   }
 }
 

@@ -5,10 +5,13 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <iostream>
 
 #include "common/harness/device.h"
 #include "common/harness/npy.h"
+#include "common/harness/protocols.h"
 #include "common/harness/results.h"
+#include "common/harness/serve.h"
 #ifndef FA_WITH_CUDA
 #include "common/emulator/launch.h"
 #endif
@@ -26,8 +29,9 @@ struct Arguments {
   Protocol protocol;
   int workspace_mib = 1024;
   int threads = 0;
-  std::string completion = "late";
-  bool list = false;
+  std::string completion = "late", protocol_name;
+  bool list = false, serve = false;
+  std::vector<Problem> problems;  // of the named protocol, else empty
 };
 
 void declare(CLI::App& app, Arguments& arguments) {
@@ -43,6 +47,10 @@ void declare(CLI::App& app, Arguments& arguments) {
     const double value = atof(text.c_str());
     return value > 0 && value < 1e9 ? ""
                                     : "Value " + text + " is not a positive number";  // NaN is not
+  };
+  const auto milliseconds = [](const std::string& text) -> std::string {
+    const double value = atof(text.c_str());
+    return value >= 0 && value <= 60000 ? "" : "Value " + text + " is not from 0 to 60000";
   };
   app.add_option("--batch", arguments.batch, "sequences [default: GPU 16384/seq_len, emulator 1]")
       ->check(positive);
@@ -69,6 +77,8 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--v", arguments.v, "read V from a .npy file");
   app.add_option("--o", arguments.o, "write O of the (last) kernel to a .npy file");
   app.add_option("--json", arguments.json, "write the results to a file (bench/schema.json)");
+  app.add_option("--protocol", arguments.protocol_name,
+                 "one of those below; options given choose among its problems or change it");
   app.add_option("--warmup", arguments.protocol.warmup, "untimed launches")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
@@ -79,6 +89,12 @@ void declare(CLI::App& app, Arguments& arguments) {
                  "of timing a kernel; slow ones get fewer launches")
       ->check(CLI::Validator(positive_seconds, ""))
       ->capture_default_str();
+  app.add_option("--rounds", arguments.protocol.rounds, "of timing all kernels, one after another")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--idle-ms", arguments.protocol.idle_ms,
+                 "burst: the GPU idles before every timed launch [0: sustained]")
+      ->check(CLI::Validator(milliseconds, ""));
   app.add_flag("--flush-l2", arguments.protocol.flush_l2,
                "empty the L2 cache before every timed launch");
   app.add_option("--rotate", arguments.protocol.rotating_inputs, "sets of buffers that take turns")
@@ -96,7 +112,42 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::IsMember({"late", "early", "random"}))
       ->capture_default_str();
 #endif
+  app.add_flag("--serve", arguments.serve,
+               "answer requests, JSON lines on standard input (common/harness/serve.h)");
   app.add_flag("--list", arguments.list, "print the kernels of this program and stop");
+}
+
+void parse(CLI::App& app, Arguments& arguments, int argc, char** argv) {
+  declare(app, arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    throw;
+  } catch (const CLI::ParseError& error) {
+    throw BadInput(std::string(error.what()) + " (see --help)");
+  }
+}
+
+// The defaults as a protocol wants them, and its problems as far as the options given choose them.
+Arguments apply_protocol(const CLI::App& app, const Arguments& given) {
+  NamedProtocol named = find_protocol(given.protocol_name);
+  std::erase_if(named.problems, [&](const Problem& problem) {
+    const std::vector<int>& lengths = given.seq_lens;
+    return (app.count("--dtype") && given.dtype != name_of(problem.dtype)) ||
+           (app.count("--head-dim") && given.head_dim != problem.head_dim) ||
+           (app.count("--heads") && given.heads != problem.heads) ||
+           (app.count("--batch") && given.batch != problem.batch) ||
+           (app.count("--seq-len") &&
+            std::find(lengths.begin(), lengths.end(), problem.seq_len) == lengths.end());
+  });
+  if (named.problems.empty()) {
+    throw BadInput("no problem of the protocol " + given.protocol_name + " is as the options say");
+  }
+  if (!on_gpu()) make_small(named);
+  Arguments result;
+  result.protocol = named.protocol;
+  result.problems = named.problems;
+  return result;
 }
 
 Problem problem_of(const Arguments& arguments, int seq_len) {
@@ -148,12 +199,16 @@ int run_arguments(const Arguments& arguments, const std::vector<std::string>& co
                                                        : emu::Completion::kLate,
                     protocol.seed};
 #endif
+  if (!on_gpu()) protocol.rounds = 1;  // nothing is timed
+  if (arguments.serve) return serve(std::cin, std::cout, protocol);
   const bool from_files = !arguments.q.empty() || !arguments.k.empty() || !arguments.v.empty();
   for (const std::string& path : {arguments.json, arguments.o}) {
     if (!path.empty()) check_writable(path);
   }
-  std::vector<Problem> problems;
-  for (const int seq_len : arguments.seq_lens) problems.push_back(problem_of(arguments, seq_len));
+  std::vector<Problem> problems = arguments.problems;
+  if (problems.empty()) {
+    for (const int seq_len : arguments.seq_lens) problems.push_back(problem_of(arguments, seq_len));
+  }
   if (from_files) {
     problems.resize(1);
     protocol.inputs = "files";
@@ -171,15 +226,12 @@ int run_arguments(const Arguments& arguments, const std::vector<std::string>& co
     const Inputs inputs = from_files ? read_inputs(arguments, problem)
                                      : make_inputs(problem, protocol.inputs, protocol.seed);
     Runner runner(problem, inputs, protocol);
-    std::vector<Record> of_problem;
-    for (const Kernel* kernel : chosen) {
-      say("running " + kernel->name + " ...");
-      of_problem.push_back(runner.run(*kernel));
-    }
+    std::vector<Record> of_problem = measure(runner, chosen, protocol.rounds, say);
     say("");
     if (!records.empty()) printf("\n");
     print_table(problem, of_problem, color);
-    records.insert(records.end(), of_problem.begin(), of_problem.end());
+    if (!records.empty()) records.back().output = std::vector<uint16_t>();  // much memory
+    std::move(of_problem.begin(), of_problem.end(), std::back_inserter(records));
   }
   if (!arguments.json.empty()) write_results(arguments.json, command, protocol, records);
   if (!arguments.o.empty()) {
@@ -198,36 +250,41 @@ int run_arguments(const Arguments& arguments, const std::vector<std::string>& co
 
 }  // namespace
 
-int run_program(int argc, char** argv) {
+std::vector<Record> measure(Runner& runner, const std::vector<const Kernel*>& chosen, int rounds,
+                            const std::function<void(const std::string&)>& say) {
+  std::vector<Record> records;
+  auto forget = [&] {  // outputs take much memory
+    for (size_t i = 0; i + 1 < records.size(); i++) records[i].output = std::vector<uint16_t>();
+  };
+  for (const Kernel* kernel : chosen) {
+    say("verifying " + kernel->name + " ...");
+    records.push_back(runner.verify(*kernel));
+    forget();
+  }
+  for (int round = 0; round < (on_gpu() ? rounds : 0); round++) {
+    for (size_t i = 0; i < chosen.size(); i++) {
+      const size_t at = (i + size_t(round)) % chosen.size();
+      say("timing " + chosen[at]->name + ", round " + std::to_string(round + 1) + " of " +
+          std::to_string(rounds) + " ...");
+      runner.add_round(*chosen[at], records[at]);
+      forget();
+    }
+  }
+  return records;
+}
+
+std::vector<std::string> command_of(int argc, char** argv) {
+  std::vector<std::string> command;
+  for (int i = 0; i < argc; i++) {
+    const std::string argument = argv[i];
+    command.push_back(argument.substr(argument.rfind('/') + 1));
+  }
+  return command;
+}
+
+int with_exit_code(const std::function<int()>& body) {
   try {
-    const std::string program = std::string(argv[0]).substr(std::string(argv[0]).rfind('/') + 1);
-    CLI::App app{
-        "Attention forward pass, O = softmax(Q K^T / sqrt(d)) V: checked against float64, then "
-        "timed on\n"
-        "a GPU or counted on the emulator.",
-        program};
-    app.footer("Example: " + program + (kernels().size() > 1 ? " 01 02" : "") +
-               " --seq-len 1024 --head-dim 64 --dtype fp16 --json results.json");
-    Arguments arguments;
-    declare(app, arguments);
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::CallForHelp& help) {
-      return app.exit(help);
-    } catch (const CLI::ParseError& error) {
-      throw BadInput(std::string(error.what()) + " (see --help)");
-    }
-    if (arguments.list) {
-      for (const Kernel& kernel : kernels()) printf("%s\n", kernel.name.c_str());
-      return 0;
-    }
-    std::vector<std::string> command{program};
-    for (int i = 1; i < argc;
-         i++) {  // file names may name this machine's folders: only their last part
-      const std::string argument = argv[i];
-      command.push_back(argument.substr(argument.rfind('/') + 1));
-    }
-    return run_arguments(arguments, command);
+    return body();
   } catch (const BadInput& error) {
     fprintf(stderr, "error: %s\n", error.what());
     return 2;
@@ -238,6 +295,48 @@ int run_program(int argc, char** argv) {
     fprintf(stderr, "error: %s\n", error.what());
     return 3;
   }
+}
+
+int run_program(int argc, char** argv) {
+  return with_exit_code([&] {
+    const std::vector<std::string> command = command_of(argc, argv);
+    const char* const about =
+        "Attention forward pass, O = softmax(Q K^T / sqrt(d)) V: checked against float64, then "
+        "timed on\n"
+        "a GPU or counted on the emulator.";
+    CLI::App app{about, command[0]};
+    app.footer("Protocols:\n" + describe_protocols() + "\nExample: " + command[0] +
+               (kernels().size() > 1 ? " 01 02" : "") +
+               " --seq-len 1024 --head-dim 64 --dtype fp16 --json results.json");
+    Arguments arguments;
+    try {
+      parse(app, arguments, argc, argv);
+    } catch (const CLI::CallForHelp& help) {
+      return app.exit(help);
+    }
+    if (arguments.list) {
+      for (const Kernel& kernel : kernels()) printf("%s\n", kernel.name.c_str());
+      return 0;
+    }
+    for (const CLI::Option* option : app.get_options()) {
+      const std::string name = option->get_name();
+      if (arguments.serve && option->count() && name != "--serve" && name != "--threads" &&
+          name != "--completion" && name != "--workspace-mib") {
+        throw BadInput("--serve takes everything from its requests: leave out " + name);
+      }
+    }
+    if (!arguments.protocol_name.empty()) {  // again, over the protocol's values
+      for (const char* option : {"--q", "--k", "--v"}) {
+        if (app.count(option)) throw BadInput(std::string(option) + " does not go with --protocol");
+      }
+      const Arguments defaults = apply_protocol(app, arguments);
+      arguments = defaults;
+      CLI::App again{about, command[0]};
+      parse(again, arguments, argc, argv);
+      if (!(arguments.protocol == defaults.protocol)) arguments.protocol.name.clear();
+    }
+    return run_arguments(arguments, command);
+  });
 }
 
 }  // namespace fa

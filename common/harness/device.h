@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 namespace fa {
@@ -21,6 +22,16 @@ nlohmann::json describe_machine();
 
 // One line for people: "NVIDIA H200 (sm_90, 132 SMs)" or "emulator, checked build, 2 threads".
 std::string machine_title();
+
+// At this moment, as NVML says, the library behind nvidia-smi; nothing where it does not tell.
+struct GpuState {
+  std::optional<double> clock_mhz;  // of the SMs
+  std::optional<double> power_w;    // of the board
+};
+GpuState sample_gpu();
+
+// Whether an error left the GPU of no use to this process.
+bool gpu_is_lost();
 
 // Device memory. Throws BackendError if there is not enough.
 class Buffer {
@@ -51,6 +62,7 @@ class EventTimer {
   ~EventTimer();
   void start();
   void stop();
+  bool done();            // whether the GPU has come to stop; does not wait
   double milliseconds();  // between start and stop; waits for stop
 
  private:

@@ -27,36 +27,81 @@ int attribute(cudaDeviceAttr which) {
   return value;
 }
 
-// The driver's version and the power limit come from NVML, the library behind nvidia-smi, which is
-// part of the driver. Asked for at run time, so that nothing need be linked; null where it is missing.
-void add_driver_facts(nlohmann::json& machine) {
-  machine["driver"] = nullptr;
-  machine["power_limit_w"] = nullptr;
-  void* const nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!nvml) return;
-  const auto init = reinterpret_cast<int (*)()>(dlsym(nvml, "nvmlInit_v2"));
-  const auto driver_version =
-      reinterpret_cast<int (*)(char*, unsigned)>(dlsym(nvml, "nvmlSystemGetDriverVersion"));
-  const auto device_by_bus = reinterpret_cast<int (*)(const char*, void**)>(
-      dlsym(nvml, "nvmlDeviceGetHandleByPciBusId_v2"));
-  const auto power_limit =
-      reinterpret_cast<int (*)(void*, unsigned*)>(dlsym(nvml, "nvmlDeviceGetEnforcedPowerLimit"));
-  if (!init || init() != 0) return;
-  if (char text[96]; driver_version && driver_version(text, sizeof text) == 0)
-    machine["driver"] = text;
-  char bus[32];
-  void* device = nullptr;
-  unsigned milliwatts = 0;
-  if (device_by_bus && power_limit && cudaDeviceGetPCIBusId(bus, sizeof bus, 0) == cudaSuccess &&
-      device_by_bus(bus, &device) == 0 && power_limit(device, &milliwatts) == 0) {
-    machine["power_limit_w"] = milliwatts / 1000.0;
+// NVML, the library behind nvidia-smi, which is part of the driver. Asked for at run time, so that
+// nothing need be linked; everything is empty where it is missing. Numbers and types as in nvml.h.
+class Nvml {
+ public:
+  static const Nvml& instance() {
+    static const Nvml nvml;
+    return nvml;
   }
-}
+  std::optional<std::string> driver() const {
+    char text[96];
+    const auto get = find<int(char*, unsigned)>("nvmlSystemGetDriverVersion");
+    return get && get(text, sizeof text) == 0 ? std::optional<std::string>(text) : std::nullopt;
+  }
+  std::optional<double> power_limit_w() const {
+    return milliwatts("nvmlDeviceGetEnforcedPowerLimit");
+  }
+  std::optional<double> clock_mhz() const {
+    constexpr int kSmClock = 1;  // NVML_CLOCK_SM
+    unsigned mhz = 0;
+    const bool known = device_ && clock_ && clock_(device_, kSmClock, &mhz) == 0 && mhz > 0;
+    return known ? std::optional<double>(mhz) : std::nullopt;
+  }
+  // Now, or where only that is known the mean of the last second (nvmlDeviceGetPowerUsage since Ampere).
+  std::optional<double> power_w() const {
+    FieldValue now{};
+    now.id = 186;  // NVML_FI_DEV_POWER_INSTANT
+    if (device_ && fields_ && fields_(device_, 1, &now) == 0 && now.error == 0 && now.type == 1) {
+      return now.value.number / 1000.0;
+    }
+    return milliwatts("nvmlDeviceGetPowerUsage");
+  }
+
+ private:
+  struct FieldValue {  // nvmlFieldValue_t
+    unsigned id, scope;
+    long long timestamp_us, latency_us;
+    int type, error;  // type 1: unsigned int
+    union {
+      unsigned number;
+      long long widest;
+    } value;
+  };
+
+  Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
+    const auto init = find<int()>("nvmlInit_v2");
+    const auto by_bus = find<int(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
+    char bus[32];
+    if (!init || init() != 0) library_ = nullptr;
+    if (!library_ || !by_bus || cudaDeviceGetPCIBusId(bus, sizeof bus, 0) != cudaSuccess) return;
+    if (by_bus(bus, &device_) != 0) device_ = nullptr;
+    clock_ = find<int(void*, int, unsigned*)>("nvmlDeviceGetClockInfo");
+    fields_ = find<int(void*, int, FieldValue*)>("nvmlDeviceGetFieldValues");
+  }
+  template <typename Function>
+  Function* find(const char* name) const {
+    return library_ ? reinterpret_cast<Function*>(dlsym(library_, name)) : nullptr;
+  }
+  std::optional<double> milliwatts(const char* function) const {
+    unsigned result = 0;
+    const auto get = find<int(void*, unsigned*)>(function);
+    if (!device_ || !get || get(device_, &result) != 0) return std::nullopt;
+    return result / 1000.0;
+  }
+
+  void* library_ = nullptr;
+  void* device_ = nullptr;
+  int (*clock_)(void*, int, unsigned*) = nullptr;
+  int (*fields_)(void*, int, FieldValue*) = nullptr;
+};
 
 }  // namespace
 
 void check_cuda(cudaError_t error, const char* what) {
   if (error != cudaSuccess) {
+    cudaGetLastError();  // reported here, and not again after the next launch
     throw BackendError(std::string(what) + ": CUDA says: " + cudaGetErrorString(error) + " (" +
                        cudaGetErrorName(error) + ")");
   }
@@ -82,7 +127,10 @@ nlohmann::json describe_machine() {
       {"compiler", "nvcc " + std::to_string(__CUDACC_VER_MAJOR__) + "." +
                        std::to_string(__CUDACC_VER_MINOR__) + "." +
                        std::to_string(__CUDACC_VER_BUILD__)}};
-  add_driver_facts(machine);
+  machine["driver"] = nullptr;
+  machine["power_limit_w"] = nullptr;
+  if (const auto driver = Nvml::instance().driver()) machine["driver"] = *driver;
+  if (const auto limit = Nvml::instance().power_limit_w()) machine["power_limit_w"] = *limit;
   return machine;
 }
 
@@ -90,6 +138,13 @@ std::string machine_title() {
   const cudaDeviceProp& gpu = properties();
   return std::string(gpu.name) + " (sm_" + std::to_string(device_capability()) + ", " +
          std::to_string(gpu.multiProcessorCount) + " SMs)";
+}
+
+GpuState sample_gpu() { return {Nvml::instance().clock_mhz(), Nvml::instance().power_w()}; }
+
+bool gpu_is_lost() {  // such an error stays (CUDA Runtime API, "Error Handling"), others are forgotten
+  cudaGetLastError();
+  return cudaDeviceSynchronize() != cudaSuccess;
 }
 
 struct Buffer::State {
@@ -134,6 +189,15 @@ EventTimer::~EventTimer() {
 }
 void EventTimer::start() { check_cuda(cudaEventRecord(state_->start), "recording an event"); }
 void EventTimer::stop() { check_cuda(cudaEventRecord(state_->stop), "recording an event"); }
+bool EventTimer::done() {
+  const cudaError_t state = cudaEventQuery(state_->stop);
+  if (state == cudaErrorNotReady) {
+    cudaGetLastError();
+    return false;
+  }
+  check_cuda(state, launch_record().kernel);
+  return true;
+}
 double EventTimer::milliseconds() {
   float result = 0;
   check_cuda(cudaEventSynchronize(state_->stop), launch_record().kernel);

@@ -35,6 +35,9 @@ std::string machine_title() {
          std::to_string(os_threads()) + " threads";
 }
 
+GpuState sample_gpu() { return {}; }
+bool gpu_is_lost() { return false; }
+
 struct Buffer::State {
   emu::GuardedMemory memory;
   State(std::string name, size_t bytes) : memory("global buffer " + std::move(name), bytes, 256) {}
@@ -70,6 +73,7 @@ EventTimer::EventTimer() = default;
 EventTimer::~EventTimer() = default;
 void EventTimer::start() {}
 void EventTimer::stop() {}
+bool EventTimer::done() { return true; }
 double EventTimer::milliseconds() { throw BackendError("the emulator does not measure time"); }
 
 }  // namespace fa

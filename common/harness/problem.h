@@ -25,6 +25,7 @@ struct Problem {
   size_t row_count() const { return head_count() * size_t(seq_len); }
   size_t element_count() const { return row_count() * size_t(head_dim); }
   size_t tensor_bytes() const { return element_count() * 2; }
+  bool operator==(const Problem&) const = default;
   // Two matrix products, a multiplication and an addition each: 4 * B * H * N^2 * D.
   double flops() const { return 4.0 * double(row_count()) * double(seq_len) * double(head_dim); }
 };

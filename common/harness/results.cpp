@@ -17,41 +17,7 @@ using json = nlohmann::ordered_json;  // keys in the order written
 
 // JSON has no NaN: what is not a number becomes null.
 json finite(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
-
-json to_json(const Record& record) {
-  json result = {{"kernel", record.kernel},           {"dtype", name_of(record.problem.dtype)},
-                 {"batch", record.problem.batch},     {"heads", record.problem.heads},
-                 {"seq_len", record.problem.seq_len}, {"head_dim", record.problem.head_dim},
-                 {"status", name_of(record.status)}};
-  if (!record.reason.empty()) result["reason"] = record.reason;
-  if (record.comparison) {
-    const Comparison& c = *record.comparison;
-    result["error"] = {{"max_abs", finite(c.max_abs)},
-                       {"rel", finite(c.rel)},
-                       {"tolerance", finite(c.tolerance)},
-                       {"bound_ratio", finite(c.bound_ratio)},
-                       {"checked_rows", c.checked_rows}};
-    result["shared_memory_bytes"] = record.shared_bytes;
-    result["workspace_bytes"] = record.workspace_bytes;
-    if (on_gpu()) {
-      result["registers"] = record.registers;
-      result["spill_bytes"] = record.local_bytes;
-    }
-  }
-  if (record.times) {
-    const Times& t = *record.times;
-    result["time_ms"] = {{"median", t.median},
-                         {"p10", t.p10},
-                         {"p90", t.p90},
-                         {"min", t.min},
-                         {"launches", t.launches}};
-    result["tflops"] = record.tflops();
-  }
-  if (!record.counters.empty()) {
-    for (const auto& [name, value] : record.counters) result["counters"][name] = value;
-  }
-  return result;
-}
+json or_null(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
 
 std::string utc_now() {
   const time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -78,15 +44,99 @@ std::string with_unit(double value) {
 
 }  // namespace
 
+json to_json(const Times& t) {
+  return {{"time_ms",
+           {{"median", t.median},
+            {"p10", t.p10},
+            {"p90", t.p90},
+            {"min", t.min},
+            {"launches", t.launches}}},
+          {"clock_mhz", or_null(t.clock_mhz)},
+          {"power_w", or_null(t.power_w)}};
+}
+
+json to_json(const Record& record) {
+  json result = {{"kernel", record.kernel},           {"dtype", name_of(record.problem.dtype)},
+                 {"batch", record.problem.batch},     {"heads", record.problem.heads},
+                 {"seq_len", record.problem.seq_len}, {"head_dim", record.problem.head_dim},
+                 {"status", name_of(record.status)}};
+  if (!record.reason.empty()) result["reason"] = record.reason;
+  if (record.comparison) {
+    const Comparison& c = *record.comparison;
+    result["error"] = {{"max_abs", finite(c.max_abs)},
+                       {"rel", finite(c.rel)},
+                       {"tolerance", finite(c.tolerance)},
+                       {"bound_ratio", finite(c.bound_ratio)},
+                       {"checked_rows", c.checked_rows}};
+    if (!record.library) result["shared_memory_bytes"] = record.shared_bytes;
+    if (!record.ceiling) result["workspace_bytes"] = record.workspace_bytes;
+    if (on_gpu() && !record.library) {
+      result["registers"] = record.registers;
+      result["spill_bytes"] = record.local_bytes;
+    }
+  }
+  if (record.library) {
+    const Library& library = *record.library;
+    result["library"] = {{"name", library.name},
+                         {"version", library.version},
+                         {"implementation", library.implementation}};
+  }
+  if (record.ceiling && record.status == Status::kPassed) {
+    const Ceiling& ceiling = *record.ceiling;
+    if (ceiling.flops > 0) result["flops"] = ceiling.flops;
+    if (ceiling.bytes > 0 && !record.times) result["bytes"] = ceiling.bytes;  // for who times it
+  }
+  if (record.times) {
+    result.update(to_json(*record.times));
+    if (record.tflops() > 0) result["tflops"] = record.tflops();
+    if (record.gbytes_per_s() > 0) result["gbytes_per_s"] = record.gbytes_per_s();
+    if (record.rounds.size() > 1) {
+      for (const Times& round : record.rounds) {
+        result["round_ms"].push_back(round.median);
+        result["round_clock_mhz"].push_back(or_null(round.clock_mhz));
+      }
+    }
+  }
+  if (!record.counters.empty()) {
+    for (const auto& [name, value] : record.counters) result["counters"][name] = value;
+  }
+  return result;
+}
+
+std::vector<std::string> clock_notes(const std::vector<Record>& records) {
+  std::vector<std::string> notes;
+  for (size_t first = 0, last; first < records.size(); first = last) {
+    const Record *slow = nullptr, *fast = nullptr;
+    for (last = first; last < records.size() && records[last].problem == records[first].problem;
+         last++) {
+      const Record& each = records[last];
+      if (!each.times || !each.times->clock_mhz) continue;
+      if (!slow || *each.times->clock_mhz < *slow->times->clock_mhz) slow = &each;
+      if (!fast || *each.times->clock_mhz > *fast->times->clock_mhz) fast = &each;
+    }
+    if (!slow || *fast->times->clock_mhz <= 1.03 * *slow->times->clock_mhz) continue;
+    const Problem& problem = slow->problem;
+    char text[256];
+    snprintf(
+        text, sizeof text,
+        "%s, head_dim %d, seq_len %d: the SM clock was %.0f MHz under %s and %.0f MHz under %s",
+        name_of(problem.dtype), problem.head_dim, problem.seq_len, *slow->times->clock_mhz,
+        slow->kernel.c_str(), *fast->times->clock_mhz, fast->kernel.c_str());
+    notes.emplace_back(text);
+  }
+  return notes;
+}
+
 void write_results(const std::string& path, const std::vector<std::string>& command,
                    const Protocol& protocol, const std::vector<Record>& records) {
-  json result = {{"schema_version", 1},
+  json result = {{"schema_version", 3},
                  {"created", utc_now()},
                  {"command", command},
                  {"machine", describe_machine()},
                  {"protocol",
                   {{"warmup", protocol.warmup},
                    {"iterations", protocol.iterations},
+                   {"idle_ms", protocol.idle_ms},
                    {"flush_l2", protocol.flush_l2},
                    {"rotating_inputs", protocol.rotating_inputs},
                    {"max_seconds", protocol.max_seconds},
@@ -94,7 +144,10 @@ void write_results(const std::string& path, const std::vector<std::string>& comm
                    {"seed", protocol.seed},
                    {"tflops_convention", "4*B*H*N^2*D"}}},
                  {"records", json::array()}};
+  if (!protocol.name.empty()) result["protocol"]["name"] = protocol.name;
+  if (protocol.rounds > 1) result["protocol"]["rounds"] = protocol.rounds;
   for (const Record& record : records) result["records"].push_back(to_json(record));
+  if (const auto notes = clock_notes(records); !notes.empty()) result["notes"] = notes;
   write_file_whole(path, result.dump(2) + "\n");
 }
 
@@ -131,7 +184,9 @@ void print_table(const Problem& problem, const std::vector<Record>& records, boo
       continue;
     }
     printf("%9.2e ", record.comparison->rel);
-    if (record.times) {
+    if (record.gbytes_per_s() > 0) {
+      printf("%12.4f %9.0f GB/s  ", record.times->median, record.gbytes_per_s());
+    } else if (record.times) {
       printf("%12.4f %14.2f  ", record.times->median, record.tflops());
     } else if (!gpu) {
       printf("%12s %14s  ",
@@ -148,6 +203,9 @@ void print_table(const Problem& problem, const std::vector<Record>& records, boo
     if (record.status == Status::kWrong || record.status == Status::kError) {
       printf("\n%s: %s\n", record.kernel.c_str(), record.reason.c_str());
     }
+  }
+  for (const std::string& note : clock_notes(records)) {
+    printf("\nNote: %s\n", note.substr(note.find(": ") + 2).c_str());
   }
 }
 

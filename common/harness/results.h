@@ -1,12 +1,20 @@
 // Results for machines (JSON, bench/schema.json) and for people (a table).
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "common/harness/runner.h"
 
 namespace fa {
+
+// As in a results file: a record, and the fields of a record that a measurement gives.
+nlohmann::ordered_json to_json(const Record& record);
+nlohmann::ordered_json to_json(const Times& times);
+
+// A sentence for each problem on which the SM clocks of two kernels lay more than 3 % apart.
+std::vector<std::string> clock_notes(const std::vector<Record>& records);
 
 // Writes the records as a results file: whole or not at all. `command`: the arguments, the program's
 // name without its folder. Throws BadInput if the file cannot be written.

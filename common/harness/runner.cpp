@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "common/harness/device.h"
 #include "common/harness/launch.h"
@@ -11,6 +12,27 @@
 #endif
 
 namespace fa {
+namespace {
+
+std::optional<double> median(const std::vector<double>& values) {
+  return values.empty() ? std::nullopt : std::optional<double>(summarise(values).median);
+}
+
+// What the driver said while launches ran.
+struct Samples {
+  std::vector<double> clock_mhz, power_w;
+  void take() {
+    const GpuState now = sample_gpu();
+    if (now.clock_mhz) clock_mhz.push_back(*now.clock_mhz);
+    if (now.power_w) power_w.push_back(*now.power_w);
+  }
+};
+
+void sleep_ms(double milliseconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(milliseconds));
+}
+
+}  // namespace
 
 const char* name_of(Status status) {
   switch (status) {
@@ -35,8 +57,34 @@ Times summarise(std::vector<double> milliseconds) {
     return milliseconds[below] + (at - double(below)) * (milliseconds[above] - milliseconds[below]);
   };
   if (milliseconds.empty()) return {};
-  return {quantile(0.5), quantile(0.1), quantile(0.9), milliseconds.front(),
-          int(milliseconds.size())};
+  Times times;
+  times.median = quantile(0.5);
+  times.p10 = quantile(0.1);
+  times.p90 = quantile(0.9);
+  times.min = milliseconds.front();
+  times.launches = int(milliseconds.size());
+  return times;
+}
+
+Times merge(const std::vector<Times>& rounds) {
+  Times result = rounds.front();
+  std::vector<double> medians, p10s, p90s;
+  Samples samples;
+  for (const Times& round : rounds) {
+    medians.push_back(round.median);
+    p10s.push_back(round.p10);
+    p90s.push_back(round.p90);
+    if (round.clock_mhz) samples.clock_mhz.push_back(*round.clock_mhz);
+    if (round.power_w) samples.power_w.push_back(*round.power_w);
+    result.min = std::min(result.min, round.min);
+    result.launches = std::min(result.launches, round.launches);
+  }
+  result.median = *median(medians);
+  result.p10 = *median(p10s);
+  result.p90 = *median(p90s);
+  result.clock_mhz = median(samples.clock_mhz);
+  result.power_w = median(samples.power_w);
+  return result;
 }
 
 struct Runner::State {
@@ -68,10 +116,39 @@ struct Runner::State {
     return result;
   }
 
-  Comparison check(int set, std::vector<uint16_t>& output) {
-    output.resize(problem.element_count());
-    sets[size_t(set)].o.download(output.data());
-    return compare(problem, reference, output);
+  void poison() {
+    for (Set& set : sets) set.o.poison();
+  }
+
+  // Runs body, which sets the record's comparison, and sets the status.
+  template <typename Body>
+  static void judge(Record& record, const Body& body) {
+    try {
+      body();
+      record.status = record.comparison->passed ? Status::kPassed : Status::kWrong;
+      record.reason = record.comparison->reason;
+    } catch (const Unsupported& error) {
+      record.status = Status::kSkipped;
+      record.reason = error.what();
+      record.comparison.reset();
+    } catch (const BackendError& error) {
+      record.status = Status::kError;
+      record.reason = error.what();
+      record.comparison.reset();
+    }
+  }
+
+  // Compares the outputs of the first `count` sets. A ceiling has none: it checks itself, by a launch.
+  void check(int count, Record& record) {
+    if (record.ceiling) {
+      record.comparison = record.ceiling->verify(problem);
+      return;
+    }
+    for (int set = 0; set < count && (set == 0 || record.comparison->passed); set++) {
+      record.output.resize(problem.element_count());
+      sets[size_t(set)].o.download(record.output.data());
+      record.comparison = compare(problem, reference, record.output);
+    }
   }
 };
 
@@ -98,19 +175,68 @@ void Runner::launch(const Kernel& kernel, int set) {
   fa::run(kernel, state_->problem, state_->tensors(kernel, set));
 }
 
-Record Runner::run(const Kernel& kernel) {
+Times Runner::time(const Kernel& kernel, const Timing& timing) {
+  if (!on_gpu()) throw BackendError("the emulator does not measure time");
+  State& state = *state_;
+  const int set_count = int(state.sets.size());
+  sample_gpu();  // the first sample takes long: NVML starts
+  // Warm-up, which also tells how long a launch takes: slow kernels get fewer of both.
+  const double budget = timing.max_seconds * 1000;
+  EventTimer timer;
+  double spent = 0;
+  int warmed = 0;
+  for (; warmed < 1 || (warmed < timing.warmup && spent < budget / 4); warmed++) {
+    timer.start();
+    launch(kernel, warmed % set_count);
+    timer.stop();
+    spent += timer.milliseconds();
+  }
+  const double affordable = budget / (spent / warmed + timing.idle_ms);
+  const int planned = int(std::clamp(affordable, 1.0, double(timing.iterations)));
+
+  std::vector<EventTimer> timers{size_t(planned)};
+  Samples samples;
+  for (int i = 0; i < planned; i++) {
+    if (state.l2) state.l2->poison();
+    if (timing.idle_ms > 0) {
+      synchronize();
+      sleep_ms(timing.idle_ms);
+    }
+    timers[size_t(i)].start();
+    launch(kernel, i % set_count);
+    timers[size_t(i)].stop();
+    if (timing.idle_ms > 0) samples.take();
+  }
+  // Sustained: all are queued by now, without waiting in between, so that the GPU never idles, as in
+  // real use. It still works on them while the samples are taken.
+  if (timing.idle_ms == 0) samples.take();
+  while (!timers.back().done()) {
+    sleep_ms(5);
+    if (!timers.back().done()) samples.take();
+  }
+  std::vector<double> milliseconds;
+  milliseconds.reserve(timers.size());
+  for (EventTimer& each : timers) milliseconds.push_back(each.milliseconds());
+  synchronize();
+  Times times = summarise(milliseconds);
+  times.clock_mhz = median(samples.clock_mhz);
+  times.power_w = median(samples.power_w);
+  return times;
+}
+
+Record Runner::verify(const Kernel& kernel) {
   State& state = *state_;
   Record record;
   record.kernel = kernel.name;
   record.problem = state.problem;
-  const int set_count = int(state.sets.size());
-  try {
-    // Correctness first, on poisoned outputs.
-    for (State::Set& set : state.sets) set.o.poison();
+  record.ceiling = kernel.ceiling;
+  State::judge(record, [&] {
+    state.poison();
     launch_record() = LaunchRecord{};
 #ifndef FA_WITH_CUDA
     emu::take_counters();
 #endif
+    if (kernel.library) record.library = kernel.library();
     launch(kernel, 0);
     synchronize();
     record.registers = launch_record().registers;
@@ -120,54 +246,39 @@ Record Runner::run(const Kernel& kernel) {
 #ifndef FA_WITH_CUDA
     const bool checked = emu::is_checked();
     emu::take_counters().for_each([&](const std::string& name, uint64_t value) {
-      if (checked || !(name.starts_with("global_") || name.starts_with("shared_"))) {
+      const bool seen = checked || !(name.starts_with("global_") || name.starts_with("shared_"));
+      if (seen && !on_gpu()) {
         record.counters.emplace_back(name, value);
       }
     });
 #endif
-    record.comparison = state.check(0, record.output);
+    const int set_count = int(state.sets.size());
+    for (int set = 1; set < set_count; set++) launch(kernel, set);
+    synchronize();
+    state.check(set_count, record);
+  });
+  return record;
+}
 
-    if (record.comparison->passed && on_gpu()) {
-      // Warm-up, which also tells how long a launch takes: slow kernels get fewer of both.
-      const double budget = state.protocol.max_seconds * 1000;
-      EventTimer timer;
-      double spent = 0;
-      int warmed = 0;
-      for (; warmed < 1 || (warmed < state.protocol.warmup && spent < budget / 4); warmed++) {
-        timer.start();
-        launch(kernel, warmed % set_count);
-        timer.stop();
-        spent += timer.milliseconds();
-      }
-      const int affordable = int(std::min(1e6, budget * warmed / spent));
-      const int planned = std::min(state.protocol.iterations, std::max(3, affordable));
-      // All queued at once, without waiting in between: the GPU never idles, as in real use.
-      std::vector<EventTimer> timers{size_t(planned)};
-      for (int i = 0; i < planned; i++) {
-        if (state.l2) state.l2->poison();
-        timers[size_t(i)].start();
-        launch(kernel, i % set_count);
-        timers[size_t(i)].stop();
-      }
-      std::vector<double> milliseconds;
-      milliseconds.reserve(timers.size());
-      for (EventTimer& each : timers) milliseconds.push_back(each.milliseconds());
-      synchronize();
-      // And again: timing must not have changed what a launch computes.
-      for (int set = 0; set < set_count && record.comparison->passed; set++) {
-        if (planned > set) record.comparison = state.check(set, record.output);
-      }
-      if (record.comparison->passed && planned > 0) record.times = summarise(milliseconds);
-    }
-    record.status = record.comparison->passed ? Status::kPassed : Status::kWrong;
-    record.reason = record.comparison->reason;
-  } catch (const Unsupported& error) {
-    record.status = Status::kSkipped;
-    record.reason = error.what();
-  } catch (const BackendError& error) {
-    record.status = Status::kError;
-    record.reason = error.what();
+void Runner::add_round(const Kernel& kernel, Record& record) {
+  if (record.status != Status::kPassed) return;
+  State& state = *state_;
+  State::judge(record, [&] {
+    state.poison();
+    record.rounds.push_back(time(kernel, state.protocol));
+    state.check(std::min(int(state.sets.size()), record.rounds.back().launches), record);
+  });
+  if (record.status == Status::kPassed) {
+    record.times = merge(record.rounds);
+  } else {
+    record.rounds.clear();
+    record.times.reset();
   }
+}
+
+Record Runner::run(const Kernel& kernel) {
+  Record record = verify(kernel);
+  if (on_gpu()) add_round(kernel, record);
   return record;
 }
 

@@ -13,26 +13,39 @@
 
 namespace fa {
 
-struct Protocol {
-  int warmup = 32;
+// Which launches of a kernel are timed.
+struct Timing {
+  int warmup = 32;  // untimed launches before
   int iterations = 128;
-  bool flush_l2 = false;      // before every timed launch, outside the timed interval
-  int rotating_inputs = 1;    // sets of buffers that take turns, with the same values
-  double max_seconds = 10.0;  // for the timed launches of one kernel: slow kernels get fewer
+  double max_seconds = 10.0;  // for one kernel: slow kernels get fewer launches, but at least one
+  double idle_ms = 0;         // 0: sustained, launches queued one behind the other. Else burst: the
+                              // GPU stands idle so long before every timed launch
+  bool operator==(const Timing&) const = default;
+};
+
+struct Protocol : Timing {
+  std::string name;         // in bench/protocols.json, unless something was changed
+  int rounds = 1;           // in each, every kernel is timed once
+  bool flush_l2 = false;    // before every timed launch, outside the timed interval
+  int rotating_inputs = 1;  // sets of buffers that take turns, with the same values
   size_t workspace_limit = size_t(1) << 30;  // bytes
   std::string inputs = "normal";
   uint64_t seed = 1;
+  bool operator==(const Protocol&) const = default;
 };
 
 enum class Status { kPassed, kWrong, kSkipped, kError };
 const char* name_of(Status status);
 
-// Milliseconds a launch.
+// Milliseconds a launch, and the state of the GPU meanwhile, where the driver tells it.
 struct Times {
   double median = 0, p10 = 0, p90 = 0, min = 0;
   int launches = 0;
+  std::optional<double> clock_mhz, power_w;  // medians of samples while the timed launches ran
 };
 Times summarise(std::vector<double> milliseconds);
+// Of several rounds: the median of what each gave; of min the least, of launches the fewest.
+Times merge(const std::vector<Times>& rounds);
 
 struct Record {
   std::string kernel;
@@ -40,13 +53,22 @@ struct Record {
   Status status = Status::kError;
   std::string reason;  // one sentence, unless passed
   std::optional<Comparison> comparison;
-  std::optional<Times> times;  // on a GPU, of kernels that passed before and after
+  std::vector<Times> rounds;   // on a GPU, of a kernel that passed, before and after each
+  std::optional<Times> times;  // of all rounds
   int registers = 0;
   size_t shared_bytes = 0, local_bytes = 0, workspace_bytes = 0;
   std::vector<std::pair<std::string, uint64_t>> counters;  // on the emulator, of one launch
   std::vector<uint16_t> output;                            // of the last launch
+  std::optional<Library> library;                          // of peers and ceilings
+  const Ceiling* ceiling = nullptr;
 
-  double tflops() const { return times ? problem.flops() / times->median * 1e-9 : 0; }
+  // At the median time; 0 if there is none, or nothing of the kind to count.
+  double tflops() const {
+    return times ? (ceiling ? ceiling->flops : problem.flops()) / times->median * 1e-9 : 0;
+  }
+  double gbytes_per_s() const {
+    return times && ceiling ? ceiling->bytes / times->median * 1e-6 : 0;
+  }
 };
 
 // Runs kernels on one problem, whose tensors it uploads once.
@@ -57,7 +79,18 @@ class Runner {
          int reference_rows_per_head = 512);
   ~Runner();
 
-  // Never throws for what a kernel does: that is the record's status.
+  // Poisons the outputs, launches with every set of buffers, compares with the reference. Never throws
+  // for what a kernel does: that is the record's status.
+  Record verify(const Kernel& kernel);
+
+  // Warm-up and timed launches, without a check. Only on a GPU. Throws BackendError or Unsupported.
+  Times time(const Kernel& kernel, const Timing& timing);
+
+  // One round by the protocol for a kernel that passed so far: poisons the outputs, times, and compares
+  // what the timed launches left. A record that does not pass loses its times.
+  void add_round(const Kernel& kernel, Record& record);
+
+  // verify, then add_round where time is measured.
   Record run(const Kernel& kernel);
 
   // One launch with a given set of buffers (0 <= set < rotating_inputs), for benchmarks that count by

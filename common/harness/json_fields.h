@@ -1,0 +1,35 @@
+// Fields of a JSON object from outside: of the type and in the range asked for, or BadInput with one
+// sentence that names the field.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "common/harness/problem.h"
+
+namespace fa {
+
+class Fields {
+ public:
+  // `where` begins every sentence: "bench/protocols.json: quick".
+  Fields(const nlohmann::json& object, std::string where);
+
+  bool has(const std::string& name) const { return object_.contains(name); }
+  const nlohmann::json& at(const std::string& name) const;  // whatever it is
+  int64_t whole(const std::string& name, int64_t least, int64_t most = 1 << 30) const;
+  double number(const std::string& name, double least) const;  // least included; finite
+  bool flag(const std::string& name) const;
+  std::string text(const std::string& name) const;
+  const std::string& where() const { return where_; }
+
+ private:
+  [[noreturn]] void refuse(const std::string& name, const std::string& should_be) const;
+
+  const nlohmann::json& object_;
+  std::string where_;
+};
+
+// dtype, batch, heads, seq_len and head_dim. Throws BadInput, also for a shape that no kernel accepts.
+Problem read_problem(const Fields& fields);
+
+}  // namespace fa

@@ -1,0 +1,105 @@
+#include "tests/fake_gpu.h"
+
+#include <cstring>
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "common/harness/device.h"
+
+namespace fa {
+
+namespace test {
+
+void FakeGpu::add(const std::string& what) {
+  log.push_back({what, std::chrono::steady_clock::now()});
+}
+
+std::vector<std::string> FakeGpu::what() const {
+  std::vector<std::string> result;
+  for (const Event& event : log) result.push_back(event.what);
+  return result;
+}
+
+FakeGpu& fake_gpu() {
+  static FakeGpu gpu;
+  return gpu;
+}
+
+}  // namespace test
+
+using test::fake_gpu;
+
+bool on_gpu() { return true; }
+int device_capability() { return 90; }
+size_t device_shared_bytes() { return 227 * 1024; }
+
+nlohmann::json describe_machine() {
+  return {{"backend", "cuda"},
+          {"gpu", "Fake GPU"},
+          {"compute_capability", "9.0"},
+          {"sm_count", 1},
+          {"memory_bytes", 1000000000},
+          {"l2_bytes", 1000000},
+          {"max_sm_clock_mhz", 1980},
+          {"power_limit_w", nullptr},
+          {"driver", "1.0"},
+          {"cuda_runtime", "13.0"},
+          {"compiler", "none 1.0"}};
+}
+std::string machine_title() { return "Fake GPU"; }
+
+GpuState sample_gpu() {
+  fake_gpu().add("sampled");
+  return {fake_gpu().clock_mhz, fake_gpu().power_w};
+}
+bool gpu_is_lost() { return fake_gpu().lost; }
+
+struct Buffer::State {
+  std::string name;
+  size_t bytes;
+  char* begin = nullptr;
+};
+
+Buffer::Buffer(std::string name, size_t bytes) : state_(std::make_unique<State>()) {
+  state_->name = std::move(name);
+  state_->bytes = bytes;
+  const bool used = state_->name != "L2 flush";  // which is only poisoned, and large
+  if (used && bytes > fake_gpu().memory_bytes) {
+    throw BackendError("allocating " + std::to_string(bytes) + " bytes for " + state_->name +
+                       ": out of memory");
+  }
+  if (used) state_->begin = static_cast<char*>(::operator new(bytes, std::align_val_t(256)));
+  if (used) memset(state_->begin, 0xff, bytes);
+}
+Buffer::~Buffer() {
+  if (state_) ::operator delete(state_->begin, std::align_val_t(256));
+}
+Buffer::Buffer(Buffer&&) noexcept = default;
+Buffer& Buffer::operator=(Buffer&&) noexcept = default;
+void* Buffer::data() const { return state_->begin; }
+size_t Buffer::size() const { return state_->bytes; }
+void Buffer::upload(const void* from) { memcpy(data(), from, size()); }
+void Buffer::download(void* to) const { memcpy(to, data(), size()); }
+void Buffer::poison() {
+  fake_gpu().add(state_->name + " poisoned");
+  if (state_->begin) memset(data(), 0xff, size());
+}
+
+void synchronize() { fake_gpu().add("waited"); }
+
+struct EventTimer::State {
+  double milliseconds = 0;
+  int polls_until_done = 0;
+};
+EventTimer::EventTimer() : state_(std::make_unique<State>()) {}
+EventTimer::~EventTimer() = default;
+void EventTimer::start() { fake_gpu().add("start"); }
+void EventTimer::stop() {
+  fake_gpu().add("stop");
+  state_->milliseconds = fake_gpu().launch_ms;
+  state_->polls_until_done = fake_gpu().polls_until_done;
+}
+bool EventTimer::done() { return state_->polls_until_done-- <= 0; }
+double EventTimer::milliseconds() { return state_->milliseconds; }
+
+}  // namespace fa

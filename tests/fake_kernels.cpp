@@ -1,0 +1,100 @@
+// Kernels for the fake GPU: right ones of several speeds, wrong ones, ones that fail; a peer and ceilings.
+#include <algorithm>
+
+#include "common/harness/inputs.h"
+#include "common/harness/launch.h"
+#include "common/harness/oracle.h"
+#include "tests/fake_gpu.h"
+
+namespace fa {
+namespace {
+
+using test::fake_gpu;
+
+// Right, on the CPU; small problems only.
+void attention(const Problem& problem, const Tensors& tensors) {
+  const size_t count = problem.element_count();
+  auto tensor = [&](const void* from) {
+    const auto* const begin = static_cast<const uint16_t*>(from);
+    return std::vector<uint16_t>(begin, begin + count);
+  };
+  const Inputs inputs{tensor(tensors.q), tensor(tensors.k), tensor(tensors.v)};
+  const Reference reference = make_reference(problem, inputs, problem.seq_len);
+  auto* const output = static_cast<uint16_t*>(tensors.o);
+  for (size_t i = 0; i < count; i++) {
+    output[i] = from_float(float(reference.values[i]), problem.dtype);
+  }
+}
+
+void launched(const char* name, double milliseconds, std::optional<double> clock_mhz) {
+  fake_gpu().add(name);
+  fake_gpu().launch_ms = milliseconds;
+  fake_gpu().clock_mhz = clock_mhz;
+  fake_gpu().power_w = clock_mhz ? std::optional<double>(500) : std::nullopt;
+  launch_record().add(64, 1024, 0);
+}
+
+void right(const Problem& problem, const Tensors& tensors) {
+  launched("right", 1, 1980);
+  attention(problem, tensors);
+}
+
+void warm(const Problem& problem, const Tensors& tensors) {
+  launched("warm", 2, 1700);
+  attention(problem, tensors);
+}
+
+void slow(const Problem& problem, const Tensors& tensors) {
+  launched("slow", 10000, std::nullopt);
+  attention(problem, tensors);
+}
+
+// Right once, then it writes nothing.
+void right_once(const Problem& problem, const Tensors& tensors) {
+  const auto names = fake_gpu().what();
+  launched("right_once", 1, 1980);
+  if (std::count(names.begin(), names.end(), "right_once") == 0) attention(problem, tensors);
+}
+
+// Right into the buffers that it was given first.
+void first_buffers(const Problem& problem, const Tensors& tensors) {
+  static const void* first = nullptr;
+  launched("first_buffers", 1, 1980);
+  if (!first) first = tensors.o;
+  if (first == tensors.o) attention(problem, tensors);
+}
+
+void unsupported(const Problem&, const Tensors&) { throw Unsupported("needs another GPU"); }
+
+void fatal(const Problem&, const Tensors&) {
+  fake_gpu().lost = true;
+  throw BackendError("06_fatal: an illegal address");
+}
+
+Comparison compare_nothing(const Problem&) {
+  Comparison result;
+  result.passed = true;
+  result.tolerance = 1;
+  result.checked_rows = 1;
+  return result;
+}
+
+const bool registered = [] {
+  register_kernel({"01_right", {}, nullptr, &right});
+  register_kernel({"02_warm", {}, nullptr, &warm});
+  register_kernel({"03_slow", {}, nullptr, &slow});
+  register_kernel({"04_right_once", {}, nullptr, &right_once});
+  register_kernel({"05_unsupported", {}, nullptr, &unsupported});
+  register_kernel({"06_fatal", {}, nullptr, &fatal});
+  register_kernel({"07_first_buffers", {}, nullptr, &first_buffers});
+  static const auto library = [] { return Library{"Fake", "1.0", "none"}; };
+  static const Ceiling matmul{1e9, 0, &compare_nothing}, copy{0, 2e6, &compare_nothing};
+  const auto nothing = [](const Problem&, const Tensors&) { launched("ceiling", 2, 1980); };
+  register_kernel({"ceiling/copy", {}, nullptr, nothing, library, &copy});
+  register_kernel({"ceiling/matmul", {}, nullptr, nothing, library, &matmul});
+  register_kernel({"peer/fake", {}, nullptr, &right, library});
+  return true;
+}();
+
+}  // namespace
+}  // namespace fa
