@@ -23,6 +23,7 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+import baselines  # noqa: E402
 from serve import Broken, Failed, Server  # noqa: E402
 from tools import ROOT, Refused, fail, read_json, relative  # noqa: E402
 from torch_attention import PEERS, Missing, Torch  # noqa: E402
@@ -704,12 +705,14 @@ def bench(args, command, progress, everybody):
         if args.repeat > 1:
             progress.note(f"run {run + 1} of {args.repeat}")
         records = one_run(runners, missing, args, progress)
-        runs.append((created, records, clock_notes(records)))
+        lines, apart = baselines.compare(machines[0], args.settings, records)
+        notes = clock_notes(records)
+        runs.append((created, records, notes + apart))
         write_all()
         progress.clear()
         report(machines[0], args, records)
-        for note in runs[-1][2]:
-            say_wrapped(f"note: {note}")
+        for text in [f"note: {note}" for note in notes] + lines:
+            say_wrapped(text)
         if run + 1 < args.repeat:
             print()
     if args.repeat > 1:

@@ -21,6 +21,7 @@ from unittest import mock
 from support import CUDA, ERROR, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, main, needs_venv
 
 sys.path[:0] = [str(SCRIPTS), str(SCRIPTS / "lib")]
+import baselines  # noqa: E402
 import bench  # noqa: E402
 import nvml  # noqa: E402
 import serve  # noqa: E402
@@ -338,6 +339,53 @@ class Output(unittest.TestCase):
             with self.assertRaises(KeyboardInterrupt):
                 bench.write(folder / "x.json", {"a": 1})
             self.assertEqual(list(folder.iterdir()), [])
+
+
+class Baselines(unittest.TestCase):
+    WARM = {"flush_l2": False, "idle_ms": 0}
+
+    def record(self, kernel, tflops, **changes):
+        return {"kernel": kernel, **PROBLEM, "status": "passed", "tflops": tflops, **changes}
+
+    def test_comparison(self):
+        records = [self.record("peer/fa2", 333 * 1.04), self.record("peer/fa2", 342, seq_len=4096, batch=4),
+                   self.record("peer/fa3", 637 * 0.9), self.record("08_swizzle", 300),
+                   self.record("peer/cudnn", 999, dtype="fp16"), self.record("ceiling/matmul", 794),
+                   self.record("peer/fa4", 700)]
+        copy = self.record("ceiling/copy", 0, gbytes_per_s=4000.0)
+        del copy["tflops"]
+        lines, apart = baselines.compare(CUDA, self.WARM, [*records, copy])
+        self.assertEqual(lines, [
+            "ceiling/copy: not within 5 % of bench/baselines.json; furthest -7.0 % at seq_len 1024 (4000 GB/s, "
+            "there 4300).",
+            "ceiling/matmul: within 5 % of bench/baselines.json; furthest +0.0 % at seq_len 1024 (794 TFLOP/s, "
+            "there 794).",
+            "peer/fa2: within 5 % of bench/baselines.json; furthest +4.0 % at seq_len 1024 (346 TFLOP/s, there 333).",
+            "peer/fa3: not within 5 % of bench/baselines.json; furthest -10.0 % at seq_len 1024 (573 TFLOP/s, "
+            "there 637)."])
+        self.assertEqual(apart, [lines[0], lines[3]])
+
+    def test_other_conditions(self):
+        fa2 = self.record("peer/fa2", 100.0)
+        self.assertEqual(len(baselines.compare(CUDA, self.WARM, [fa2])[1]), 1)
+        for machine, settings, record in ((CUDA, {**self.WARM, "flush_l2": True}, fa2),
+                                          (CUDA, {**self.WARM, "idle_ms": 1}, fa2),
+                                          ({**CUDA, "gpu": "NVIDIA A100"}, self.WARM, fa2),
+                                          (CUDA, self.WARM, {**fa2, "batch": 8}), (CUDA, self.WARM, {**fa2, "heads": 8}),
+                                          (CUDA, self.WARM, {**fa2, "head_dim": 64}),
+                                          (CUDA, self.WARM, {**fa2, "status": "wrong"})):
+            self.assertEqual(baselines.compare(machine, settings, [record]), ([], []))
+
+    def test_files_that_are_none(self):
+        for text, words in (("{", "is cut off"), ("[]", "lacks something"),
+                            ('{"tolerance": 0.05, "machines": {"x": [{"kernel": "peer/fa2"}]}}', "lacks something")):
+            said = io.StringIO()
+            with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(said), \
+                    self.assertRaises(SystemExit):
+                file = Path(folder) / "baselines.json"
+                file.write_text(text)
+                baselines.read_baselines(file)
+            self.assertIn(words, said.getvalue())
 
 
 class Choice(unittest.TestCase):
@@ -850,7 +898,8 @@ class Command(Programs):
     def test_clocks(self):
         self.write("peers", (self.folder / "attention").read_text()).chmod(0o755)
         done = self.call("--protocol", "leetcuda", "--json", self.json, fake="clocks")
-        (note,) = self.data(done)["notes"]
+        note, *others = self.data(done)["notes"]
+        self.assertEqual([other.split(":")[0] for other in others], ["ceiling/copy"])  # those off their baselines
         self.assertIn("peer/cudnn_frontend with 03_slow (1800 against 1980 MHz, -9.1 %)", note)
         self.assertIn(f"note: {note}", " ".join(done.stdout.split()))
 
