@@ -29,7 +29,7 @@ def has_gpu():
 
 def test_program(program, backend, folder):
     expect(run(program, "--list").split() == NAMES, "--list does not name the peers")
-    expect("Example: peers " in run(program, "--help"), "--help shows no example")
+    expect(f"Example: peers {NAMES[0]} " in run(program, "--help"), "--help shows no example of this program's")
     done = subprocess.run([program, "peer/nothing"], text=True, capture_output=True, check=False)
     expect(done.returncode == 2 and all(name in done.stderr for name in NAMES), f"an unknown peer: {done.stderr}")
     small = ["--batch", "1", "--heads", "1", "--seq-len", "128", "--json", str(folder / "r.json")]

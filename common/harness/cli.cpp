@@ -305,8 +305,12 @@ int run_program(int argc, char** argv) {
         "timed on\n"
         "a GPU or counted on the emulator.";
     CLI::App app{about, command[0]};
-    app.footer("Protocols:\n" + describe_protocols() + "\nExample: " + command[0] +
-               (kernels().size() > 1 ? " 01 02" : "") +
+    std::string some;
+    if (kernels().size() > 1) {
+      const std::string& first = kernels().front().name;
+      some = first.find('/') == std::string::npos ? " 01 02" : " " + first;
+    }
+    app.footer("Protocols:\n" + describe_protocols() + "\nExample: " + command[0] + some +
                " --seq-len 1024 --head-dim 64 --dtype fp16 --json results.json");
     Arguments arguments;
     try {
