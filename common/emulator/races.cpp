@@ -62,6 +62,17 @@ std::string line_of(const std::string& verb, const std::string& place, const std
   return "\n  " + verb + " at " + place + " by " + who;
 }
 
+// "between line 1 and line 2" if both are in one file.
+std::string between_places(const std::string& first, const std::string& second) {
+  const size_t colon = first.rfind(':');
+  const bool one_file = first.substr(0, colon) == second.substr(0, second.rfind(':'));
+  const auto name = [&](const std::string& place) {
+    return one_file && colon != std::string::npos ? "line " + place.substr(colon + 1) : place;
+  };
+  if (first == second) return "between two turns of " + name(first);
+  return "between " + name(first) + " and " + name(second);
+}
+
 void raise_to(uint32_t* to, const uint32_t* from, size_t count) {
   for (size_t i = 0; i < count; i++) to[i] = std::max(to[i], from[i]);
 }
@@ -106,6 +117,7 @@ void Races::begin() {
   reads_.resize(1);
   free_read_ = 0;
   unwritten_shared_ = unwritten_global_ = {};
+  within_warp_.clear();
 }
 
 void Races::tick(const Lane& lane) {
@@ -329,42 +341,50 @@ std::string Races::unwritten_read() const {
 }
 
 void Races::report(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,
-                   Site site, uintptr_t address, bool was_written) const {
+                   Site site, uintptr_t address, bool was_written) {
+  const bool in_flight = earlier.clock == kInFlight;
+  const bool within_warp = earlier.warp == now.warp && !in_flight;
+  if (within_warp && !within_warp_.empty()) return;
+
   // Of a plain access by several lanes: the first that is not ordered.
   uint32_t lanes = earlier.lanes;
-  const bool whole_warp = earlier.lanes != 0 && named(earlier.site) && (lanes & (lanes - 1));
-  while (!whole_warp &&
-         now.seen[earlier.warp * kWarpSize + std::countr_zero(lanes)] >= earlier.clock)
-    lanes &= lanes - 1;
+  const bool whole_warp = named(earlier.site) && (lanes & (lanes - 1));
+  const uint32_t* const seen = now.seen + earlier.warp * kWarpSize;
+  while (!whole_warp && seen[std::countr_zero(lanes)] >= earlier.clock) lanes &= lanes - 1;
   const Culprit one = culprit(earlier.warp, whole_warp ? lanes : lanes & -lanes, earlier.site);
   const Culprit other = culprit(now.warp, now.lanes, site);
   const std::string place = place_of(one.site), other_place = place_of(site);
 
   // In the order in which they should happen: a read that found nothing belongs after the write.
   const bool swapped = !earlier_writes && !was_written;
-  const std::string between = place == other_place ? "between two turns of " + place
-                                                   : "between " + (swapped ? other_place : place) +
-                                                         " and " + (swapped ? place : other_place);
+  const std::string between = between_places(swapped ? other_place : place,  //
+                                             swapped ? place : other_place);
   std::string cure;
-  if (earlier.clock == kInFlight && !other.warp && one.thread == other.thread) {
-    cure = "The copy may still be under way. Missing: cp_async_wait " + between + ".";
-  } else if (earlier.clock == kInFlight) {
+  if (in_flight && !other.warp && one.thread == other.thread) {
+    cure = "The copy may still be under way. Missing: cp_async_wait " + between;
+  } else if (in_flight) {
     cure =
-        "The copy may still be under way. Missing: cp_async_wait in the thread that copies, and "
-        "then "
-        "a barrier, " +
-        between + ".";
-  } else if (earlier.warp == now.warp) {
-    cure = "The lanes of a warp need not run in step. Missing: a __syncwarp() " + between + ".";
+        "The copy may still be under way. Missing: cp_async_wait in the thread that copies, then a "
+        "barrier, " +
+        between;
+  } else if (within_warp) {
+    cure = "The lanes of a warp need not run in step. Missing: a __syncwarp() " + between;
   } else {
-    cure = "Warps run in any order. Missing: a __syncthreads() " + between + ".";
+    cure = "Warps run in any order. Missing: a __syncthreads() " + between;
   }
   if (place == other_place && earlier_writes && writes) {
-    cure += " Or both write the same bytes by mistake.";
+    cure += "; or both write the same bytes by mistake";
   }
-  fail_cta("data race on " + describe_place(address) +
-           line_of(operation_of(one.site), place, culprit_name(one)) +
-           line_of(operation_of(site), other_place, culprit_name(other)) + "\n  " + cure);
+  const std::string text = "data race on " + describe_place(address) +
+                           line_of(operation_of(one.site), place, culprit_name(one)) +
+                           line_of(operation_of(site), other_place, culprit_name(other)) + "\n  " +
+                           cure + ".";
+  if (within_warp) {
+    within_warp_ = text;
+  } else {
+    within_warp_.clear();
+    fail_cta(text);
+  }
 }
 
 // ---- between CTAs ------------------------------------------------------------------------------------

@@ -68,14 +68,17 @@ class Races {
   void leave(const Lane& lane, int barrier);  // a barrier that all have reached
   void reset(int barrier);                    // when all who waited have left
 
-  // ---- accesses. Each ends the launch if it finds a race.
+  // ---- accesses. Each ends the launch if it finds a race (between warps).
   void access(const Lane& lane, uintptr_t address, size_t bytes, bool write, Site site);
   void access(const Warp& warp, uintptr_t address, size_t bytes, bool write, Site site);
   void begin_copy(const Lane& lane, uintptr_t to, size_t bytes, Site site);
   void end_copy(const Lane& lane, uintptr_t to, size_t bytes);
 
-  // ---- at the end of the CTA
-  // The first read of shared memory that nothing has written, as a sentence; empty if there was none.
+  // ---- at the end of the CTA, as a text; empty if there was none
+  // The first race within a warp. It waits until the end: a race between warps, if there is one, tells more,
+  // for then a __syncwarp() is not the cure.
+  const std::string& race_within_warp() const { return within_warp_; }
+  // The first read of shared memory that nothing has written.
   std::string unwritten_read() const;
 
  private:
@@ -112,8 +115,8 @@ class Races {
   uint32_t new_read(const Access& read);
   void release_reads(uint32_t first);
   Culprit culprit(int warp, uint32_t lanes, Site site) const;
-  [[noreturn]] void report(const Access& earlier, bool earlier_writes, const Actor& now,
-                           bool writes, Site site, uintptr_t address, bool was_written) const;
+  void report(const Access& earlier, bool earlier_writes, const Actor& now, bool writes, Site site,
+              uintptr_t address, bool was_written);
 
   Cta& cta_;
   size_t stride_;                                   // threads, rounded up
@@ -133,6 +136,7 @@ class Races {
   uint32_t free_read_ = 0;
 
   Unwritten unwritten_shared_, unwritten_global_;  // the first of each
+  std::string within_warp_;
 };
 
 // What the CTAs of a launch did to global memory. Nothing orders CTAs.

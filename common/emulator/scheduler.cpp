@@ -341,6 +341,10 @@ void run_cta(Machine& self) {
   }
   switch_to_lane(*pick(cta, nullptr), self.host);
   current_lane = nullptr;
+  // What went wrong after a race is its consequence.
+  if (cta.races && !cta.races->race_within_warp().empty()) {
+    cta.failure = cta_name(cta) + ": " + cta.races->race_within_warp();
+  }
   if (!cta.failure.empty()) {
     for (fiber& each : self.fibers) each = fiber{};  // unwinds the lanes that still wait
     throw LaunchError(cta.failure + how_to_repeat());

@@ -2,8 +2,13 @@
 
 namespace fa::broken {
 
-Bug::Bug(const char* name_, const char* kernel_, const char* caught_by_, const char* missed_by_)
-    : name(name_), kernel(kernel_), caught_by(caught_by_), missed_by(missed_by_) {
+Bug::Bug(const char* name_, const char* kernel_, const char* caught_by_, const char* missed_by_,
+         std::vector<std::string> found_)
+    : name(name_),
+      kernel(kernel_),
+      caught_by(caught_by_),
+      missed_by(missed_by_),
+      found(std::move(found_)) {
   bugs().push_back(*this);
 }
 
