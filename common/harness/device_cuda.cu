@@ -70,6 +70,8 @@ class Nvml {
     } value;
   };
 
+  static_assert(sizeof(FieldValue) == 40);
+
   Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
     const auto init = find<int()>("nvmlInit_v2");
     const auto by_bus = find<int(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");

@@ -4,6 +4,15 @@ import ctypes
 import statistics
 
 SM_CLOCK = 1  # NVML_CLOCK_SM of nvml.h
+POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT
+
+
+class FieldValue(ctypes.Structure):
+    """nvmlFieldValue_t; its value as the unsigned integer that a power is (type 1)."""
+
+    _fields_ = [("id", ctypes.c_uint), ("scope", ctypes.c_uint), ("timestamp_us", ctypes.c_longlong),
+                ("latency_us", ctypes.c_longlong), ("type", ctypes.c_int), ("error", ctypes.c_int),
+                ("number", ctypes.c_uint), ("unused", ctypes.c_uint)]
 
 
 def load():
@@ -35,8 +44,12 @@ class Sensors:
         """(SM clock in MHz, power in W), each None if the driver does not tell."""
         if self.library is None:
             return None, None
-        clock, milliwatts = ctypes.c_uint(), ctypes.c_uint()
+        clock, milliwatts, now = ctypes.c_uint(), ctypes.c_uint(), FieldValue(id=POWER_INSTANT)
         has_clock = self.library.nvmlDeviceGetClockInfo(self.device, SM_CLOCK, ctypes.byref(clock)) == 0
+        # As the programs do: the power now, or where only that is known the mean of the last second.
+        fields = getattr(self.library, "nvmlDeviceGetFieldValues", None)
+        if fields and fields(self.device, 1, ctypes.byref(now)) == 0 and (now.error, now.type) == (0, 1):
+            return clock.value if has_clock else None, now.number / 1000
         has_power = self.library.nvmlDeviceGetPowerUsage(self.device, ctypes.byref(milliwatts)) == 0
         return clock.value if has_clock else None, milliwatts.value / 1000 if has_power else None
 
