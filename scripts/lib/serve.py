@@ -117,7 +117,7 @@ class Server:
         self.kill()
         self.said, self.unread = tempfile.TemporaryFile(), b""
         try:
-            # A session of its own: Ctrl-C is for the script, which then ends its programs.
+            # Away from the terminal: Ctrl-C is for the script, which then ends its programs.
             self.process = subprocess.Popen([self.path, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                             stderr=self.said, start_new_session=True)
         except OSError as problem:

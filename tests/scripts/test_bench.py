@@ -552,6 +552,17 @@ class Sensors(unittest.TestCase):
         driver.power = 3  # not supported
         self.assertEqual(nvml.Sensors(driver).read(), (1755, None))
         self.assertEqual(nvml.Sensors(None).read(), (None, None))
+        # Where the driver tells the power of the moment, that is taken.
+        for kind, error, watts in ((1, 0, 612.5), (1, 3, 512.3), (0, 0, 512.3)):
+            driver = self.Driver()
+
+            def fields(device, count, value):
+                value._obj.number, value._obj.type, value._obj.error = 612_500, kind, error  # noqa: B023
+                return 0 if value._obj.id == 186 and count == 1 else 1
+
+            driver.nvmlDeviceGetFieldValues = fields
+            self.assertEqual(nvml.Sensors(driver).read(), (1755, watts))
+        self.assertEqual(ctypes.sizeof(nvml.FieldValue), 40)
         with mock.patch.object(ctypes, "CDLL", side_effect=OSError):
             self.assertIsNone(nvml.load())
 
