@@ -388,7 +388,8 @@ def clock_notes(records):
                                  f"{percent(worst[0] / worst[1] - 1, '+.1f')})")
             if apart:
                 notes.append(f"{describe(peer)}: in a round the SM clock differed by more than "
-                             f"{percent(CLOCK_TOLERANCE, '.0f')} from that of {peer['kernel']} with {', '.join(apart)}.")
+                             f"{percent(CLOCK_TOLERANCE, '.0f')} from that of {peer['kernel']} with "
+                             f"{', '.join(apart)}.")
     return notes
 
 

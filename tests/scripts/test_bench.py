@@ -371,7 +371,8 @@ class Baselines(unittest.TestCase):
         for machine, settings, record in ((CUDA, {**self.WARM, "flush_l2": True}, fa2),
                                           (CUDA, {**self.WARM, "idle_ms": 1}, fa2),
                                           ({**CUDA, "gpu": "NVIDIA A100"}, self.WARM, fa2),
-                                          (CUDA, self.WARM, {**fa2, "batch": 8}), (CUDA, self.WARM, {**fa2, "heads": 8}),
+                                          (CUDA, self.WARM, {**fa2, "batch": 8}),
+                                          (CUDA, self.WARM, {**fa2, "heads": 8}),
                                           (CUDA, self.WARM, {**fa2, "head_dim": 64}),
                                           (CUDA, self.WARM, {**fa2, "status": "wrong"})):
             self.assertEqual(baselines.compare(machine, settings, [record]), ([], []))
