@@ -52,6 +52,7 @@ GpuState sample_gpu() {
   fake_gpu().add("sampled");
   return {fake_gpu().clock_mhz, fake_gpu().power_w};
 }
+void hold_gpu() { fake_gpu().add("held"); }
 bool gpu_is_lost() { return fake_gpu().lost; }
 
 struct Buffer::State {

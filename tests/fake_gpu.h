@@ -13,7 +13,8 @@ namespace fa::test {
 
 struct FakeGpu {
   struct Event {
-    std::string what;  // "NAME poisoned", "start", "stop", "waited", "sampled", or a kernel's name
+    std::string
+        what;  // "NAME poisoned", "start", "stop", "waited", "held", "sampled", or a kernel's name
     std::chrono::steady_clock::time_point when;
   };
   std::vector<Event> log;

@@ -54,13 +54,13 @@ TEST_F(MeasuringTest, BurstsBeginAfterTheGpuIdled) {
   protocol.flush_l2 = true;
   const auto log = timed(*make_runner(), "01", protocol);
   const std::vector<std::string> launch = {
-      "L2 flush poisoned", "waited", "start", "right", "stop", "sampled"};
+      "L2 flush poisoned", "waited", "held", "start", "right", "stop", "sampled"};
   std::vector<std::string> expected = {"sampled", "start", "right", "stop"};
   for (int i = 0; i < 4; i++) expected.insert(expected.end(), launch.begin(), launch.end());
   expected.emplace_back("waited");
   EXPECT_EQ(log, expected);
   for (size_t i = 5; i + 1 < log.size(); i++) {
-    if (log[i] != "start") continue;
+    if (log[i] != "held") continue;
     const std::chrono::duration<double, std::milli> idle =
         fake_gpu().log[i].when - fake_gpu().log[i - 1].when;
     EXPECT_GE(idle.count(), 3.0);

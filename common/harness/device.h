@@ -30,6 +30,10 @@ struct GpuState {
 };
 GpuState sample_gpu();
 
+// Occupies the GPU for about 50 us, long enough to queue a launch: it then begins when the event before
+// it does, and not when the CPU is done with it. Asynchronous.
+void hold_gpu();
+
 // Whether an error left the GPU of no use to this process.
 bool gpu_is_lost();
 

@@ -99,6 +99,13 @@ class Nvml {
   int (*fields_)(void*, int, FieldValue*) = nullptr;
 };
 
+// One thread that waits. At the clock of an idle GPU the cycles take longer, which does no harm.
+__global__ void wait_cycles(long long cycles) {
+  const long long begin = clock64();
+  while (clock64() - begin < cycles) {
+  }
+}
+
 }  // namespace
 
 void check_cuda(cudaError_t error, const char* what) {
@@ -143,6 +150,11 @@ std::string machine_title() {
 }
 
 GpuState sample_gpu() { return {Nvml::instance().clock_mhz(), Nvml::instance().power_w()}; }
+
+void hold_gpu() {
+  wait_cycles<<<1, 1>>>(100'000);  // 50 us at 2 GHz
+  check_cuda(cudaGetLastError(), "holding the GPU");
+}
 
 bool gpu_is_lost() {  // such an error stays (CUDA Runtime API, "Error Handling"), others are forgotten
   cudaGetLastError();

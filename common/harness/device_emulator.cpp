@@ -36,6 +36,7 @@ std::string machine_title() {
 }
 
 GpuState sample_gpu() { return {}; }
+void hold_gpu() {}
 bool gpu_is_lost() { return false; }
 
 struct Buffer::State {

@@ -201,6 +201,7 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
     if (timing.idle_ms > 0) {
       synchronize();
       sleep_ms(timing.idle_ms);
+      hold_gpu();
     }
     timers[size_t(i)].start();
     launch(kernel, i % set_count);
