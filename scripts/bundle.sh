@@ -61,7 +61,7 @@ step "configuring the bundle" "$build/configure.log" \
   cmake -S "$ROOT" --preset cuda -B "$build" -DFA_STATIC=ON -DCMAKE_CUDA_COMPILER="$NVCC" \
   -DCMAKE_CUDA_ARCHITECTURES="$arch" || die "$EXIT_SETUP" "CMake could not configure the bundle"
 # Kernels are found, never listed: the same glob as in CMake.
-targets=(attention)
+targets=(attention peers)
 for kernel in "$ROOT"/kernels/[0-9][0-9]_*.cu; do
   kernel=${kernel##*/}
   targets+=("${kernel%.cu}")
@@ -112,6 +112,7 @@ Attention kernels, step by step: programs of revision $revision.
 
 ./run.sh            runs, checks and times every kernel
 bin/NN_name --help  one kernel alone
+bin/peers           cuDNN beside them, and what a matrix product and a copy reach; missing libraries are named
 
 Architectures: $arch. Built with nvcc $(nvcc_version "$NVCC").
 Needs: an NVIDIA driver for that CUDA version, and glibc $glibc or newer. Nothing else.
