@@ -97,6 +97,10 @@ void* __tsan_memset(void* to, int value, size_t n) {
   observe_range(to, n, true, __builtin_return_address(0));
   return memset(to, value, n);
 }
+// Host code beside a kernel may count with an atomic.
+uint64_t __tsan_atomic64_fetch_add(volatile uint64_t* p, uint64_t value, int) {
+  return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST);
+}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_init() {}
