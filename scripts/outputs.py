@@ -40,7 +40,7 @@ def output_of(command):
         return None
     text = done.stdout.replace(f"{ROOT}/", "")
     # Not every machine has two cores; the results are the same.
-    text = re.sub(r"\b\d+ threads$", "2 threads", text, flags=re.MULTILINE)
+    text = re.sub(r"\b\d+ threads?$", "2 threads", text, flags=re.MULTILINE)
     # What a debugger says of the machine rather than of the kernel.
     text = re.sub(r"0x[0-9a-f]+", "0x...", text)
     noise = ("[New Thread", "[Thread", "Using host", "Breakpoint 1 at", "warning: Error disabling address")

@@ -135,6 +135,25 @@ TEST(Programs, TensorsFromFilesGiveTheSameOutput) {
   }
 }
 
+TEST(Programs, EveryScheduleGivesTheSameOutput) {
+  if (on_gpu()) GTEST_SKIP() << "the GPU has a schedule of its own";
+  const TemporaryFolder folder;
+  const auto run = [&](const std::string& options, const std::string& file) {
+    const ProgramResult result =
+        shell("$BIN/attention 08" + kSmall + options + " --o " + (folder / file));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  };
+  run("--schedule fixed", "fixed.npy");
+  for (const char* options : {"--schedule random", "--schedule random --completion random"}) {
+    run(options, "random.npy");
+    const ProgramResult compared =
+        shell("cmp " + (folder / "fixed.npy") + " " + (folder / "random.npy"));
+    EXPECT_EQ(compared.exit_code, 0) << options << ": " << compared.out;
+  }
+  EXPECT_EQ(shell("$BIN/attention_checked 08" + kSmall + "--no-races").exit_code, 0);
+  EXPECT_EQ(shell("$BIN/attention 08 --schedule sometimes").exit_code, 2);
+}
+
 // A protocol's problems would take the emulator hours; it does small ones.
 TEST(Programs, AProtocolRuns) {
   const TemporaryFolder folder;

@@ -29,7 +29,8 @@ struct Arguments {
   Protocol protocol;
   int workspace_mib = 1024;
   int threads = 0;
-  std::string completion = "late", protocol_name;
+  std::string completion = "late", schedule = "fixed", protocol_name;
+  bool no_races = false;
   bool list = false, serve = false;
   std::vector<Problem> problems;  // of the named protocol, else empty
 };
@@ -111,6 +112,11 @@ void declare(CLI::App& app, Arguments& arguments) {
          "when the emulator's asynchronous copies happen: late, early or random (by --seed)")
       ->check(CLI::IsMember({"late", "early", "random"}))
       ->capture_default_str();
+  app.add_option("--schedule", arguments.schedule,
+                 "in which order the emulator runs threads: fixed or random (by --seed)")
+      ->check(CLI::IsMember({"fixed", "random"}))
+      ->capture_default_str();
+  app.add_flag("--no-races", arguments.no_races, "checked build: do not look for races");
 #endif
   app.add_flag("--serve", arguments.serve,
                "answer requests, JSON lines on standard input (common/harness/serve.h)");
@@ -197,7 +203,9 @@ int run_arguments(const Arguments& arguments, const std::vector<std::string>& co
                     arguments.completion == "early"    ? emu::Completion::kEarly
                     : arguments.completion == "random" ? emu::Completion::kRandom
                                                        : emu::Completion::kLate,
-                    protocol.seed};
+                    protocol.seed,
+                    arguments.schedule == "random" ? emu::Schedule::kRandom : emu::Schedule::kFixed,
+                    !arguments.no_races};
 #endif
   if (!on_gpu()) protocol.rounds = 1;  // nothing is timed
   if (arguments.serve) return serve(std::cin, std::cout, protocol);
@@ -325,7 +333,8 @@ int run_program(int argc, char** argv) {
     for (const CLI::Option* option : app.get_options()) {
       const std::string name = option->get_name();
       if (arguments.serve && option->count() && name != "--serve" && name != "--threads" &&
-          name != "--completion" && name != "--workspace-mib") {
+          name != "--completion" && name != "--schedule" && name != "--no-races" &&
+          name != "--workspace-mib") {
         throw BadInput("--serve takes everything from its requests: leave out " + name);
       }
     }

@@ -32,7 +32,7 @@ nlohmann::json describe_machine() {
 
 std::string machine_title() {
   return std::string("emulator, ") + (emu::is_checked() ? "checked" : "fast") + " build, " +
-         std::to_string(os_threads()) + " threads";
+         std::to_string(os_threads()) + (os_threads() == 1 ? " thread" : " threads");
 }
 
 GpuState sample_gpu() { return {}; }
