@@ -80,25 +80,14 @@ detect_gpu || die 3 "no NVIDIA GPU answers through nvidia-smi, and nothing else 
 
 choose_backend cuda "$toolkit" 0
 ensure_packages run "$BACKEND"
-if [[ $TOOLCHAIN == wheels ]]; then "$ROOT/scripts/toolkit.sh"; fi
-cuda_args=("-DCMAKE_CUDA_COMPILER=$NVCC")
-if [[ -n ${CUDAARCHS:-} ]]; then cuda_args+=("-DCMAKE_CUDA_ARCHITECTURES=$CUDAARCHS"); fi
-configure cuda "capability $GPU_CAPABILITY, nvcc $(nvcc_version "$NVCC")" "${cuda_args[@]}"
+configure_cuda
 targets=(attention)
 if grep -q '^build peers:' "$ROOT/build/cuda/build.ninja"; then targets+=(peers); fi
 build cuda "${targets[@]}"
 
 added=()
 if [[ -z $json ]]; then
-  results_dir=${RESULTS_DIR:-$ROOT/results}
-  mkdir -p "$results_dir" 2>/dev/null || die "$EXIT_USAGE" "cannot create the results folder $results_dir"
-  # UTC, sortable, and without colons so that it is a file name everywhere.
-  name=$results_dir/$(date -u +%Y-%m-%dT%H-%M-%SZ)-bench
-  json=$name.json
-  for ((i = 2; ; i++)); do
-    [[ -e $json ]] || break
-    json=$name-run$i.json
-  done
+  json=$(new_results_file "${RESULTS_DIR:-$ROOT/results}" bench)
   added=(--json "$json")
 fi
 exec "$python" "$ROOT/scripts/bench.py" --program "$ROOT/build/cuda/bin/attention" "${added[@]}" --typed "${typed[@]}"

@@ -68,9 +68,7 @@ fi
 rc=0
 if [[ -z $results ]]; then
   detect_gpu || die 3 "no NVIDIA GPU answers through nvidia-smi; --results FILE takes what was measured elsewhere"
-  mkdir -p "$output" 2>/dev/null || die "$EXIT_USAGE" "cannot create the folder $output"
-  # UTC, sortable, and without colons so that it is a file name everywhere.
-  results=$output/$(date -u +%Y-%m-%dT%H-%M-%SZ)-$name.json
+  results=$(new_results_file "$output" "$name")
   "$ROOT/scripts/bench.sh" --protocol "$name" --json "$results" "${args[@]}" || rc=$?
   # Without a file there is nothing to compare, and bench.sh has said why.
   [[ -f $results ]] || exit "$rc"

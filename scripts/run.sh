@@ -91,14 +91,7 @@ if [[ $BACKEND == emulator ]]; then
   configure "$preset" ''
 else
   preset=cuda
-  if [[ $TOOLCHAIN == wheels ]]; then "$ROOT/scripts/toolkit.sh"; fi
-  cuda_args=("-DCMAKE_CUDA_COMPILER=$NVCC")
-  if [[ -n ${CUDAARCHS:-} ]]; then
-    cuda_args+=("-DCMAKE_CUDA_ARCHITECTURES=$CUDAARCHS")
-  elif [[ -z $GPU_NAME ]]; then
-    cuda_args+=("-DCMAKE_CUDA_ARCHITECTURES=90a") # no device to ask
-  fi
-  configure "$preset" "capability ${GPU_CAPABILITY:-none}, nvcc $(nvcc_version "$NVCC")" "${cuda_args[@]}"
+  configure_cuda
 fi
 build "$preset" attention
 
@@ -108,17 +101,7 @@ if ((compile_only)); then
   exit 0
 fi
 
-if [[ -z $json ]]; then
-  results_dir=${RESULTS_DIR:-$ROOT/results}
-  mkdir -p "$results_dir" 2>/dev/null || die "$EXIT_USAGE" "cannot create the results folder $results_dir"
-  # UTC, sortable, and without colons so that it is a file name everywhere.
-  name=$results_dir/$(date -u +%Y-%m-%dT%H-%M-%SZ)
-  json=$name.json
-  for ((i = 2; ; i++)); do
-    [[ -e $json ]] || break
-    json=$name-$i.json
-  done
-fi
+if [[ -z $json ]]; then json=$(new_results_file "${RESULTS_DIR:-$ROOT/results}"); fi
 rm -f "$json"
 
 if [[ $BACKEND == emulator ]]; then

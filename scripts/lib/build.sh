@@ -29,3 +29,16 @@ build() {
   NINJA_STATUS='[%f/%t] ' step "building $preset" "$dir/build.log" \
     cmake --build "$dir" "${targets[@]}" || die "$EXIT_SETUP" "the build of $preset failed"
 }
+
+# configure_cuda: the preset cuda with the compiler that choose_backend found. CUDAARCHS names architectures to build
+# for; otherwise CMake asks the GPU, and without one it is Hopper. Needs backend.sh.
+configure_cuda() {
+  if [[ $TOOLCHAIN == wheels ]]; then "$ROOT/scripts/toolkit.sh"; fi
+  local -a arguments=("-DCMAKE_CUDA_COMPILER=$NVCC")
+  if [[ -n ${CUDAARCHS:-} ]]; then
+    arguments+=("-DCMAKE_CUDA_ARCHITECTURES=$CUDAARCHS")
+  elif [[ -z $GPU_NAME ]]; then
+    arguments+=("-DCMAKE_CUDA_ARCHITECTURES=90a")
+  fi
+  configure cuda "capability ${GPU_CAPABILITY:-none}, nvcc $(nvcc_version "$NVCC")" "${arguments[@]}"
+}

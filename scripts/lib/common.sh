@@ -87,3 +87,17 @@ step() {
   fi
   return "$rc"
 }
+
+# new_results_file FOLDER [NAME]: prints FOLDER/TIME[-NAME].json, which nobody has yet; makes the folder. The time is
+# UTC, sortable, and without colons so that it is a file name everywhere.
+new_results_file() {
+  local stem i file
+  mkdir -p "$1" 2>/dev/null || die "$EXIT_USAGE" "cannot create the results folder $1"
+  stem=$1/$(date -u +%Y-%m-%dT%H-%M-%SZ)${2:+-$2}
+  file=$stem.json
+  for ((i = 2; ; i++)); do
+    [[ -e $file ]] || break
+    file=$stem-run$i.json
+  done
+  printf '%s' "$file"
+}
