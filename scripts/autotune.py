@@ -473,9 +473,9 @@ def first_round(program, built, seq_lens, deadline, say):
 
 
 def finalists(built):
-    """The best choices by the first round."""
+    """The best choices by the first round; of equals the first in the space, in whichever order they were built."""
     timed = [choice for choice, result in built.items() if result["status"] == "timed"]
-    return sorted(timed, key=lambda choice: -speed(built[choice], "first"))[:FINALISTS]
+    return sorted(timed, key=lambda choice: (-speed(built[choice], "first"), choice))[:FINALISTS]
 
 
 def final_rounds(program, built, seq_lens, say):

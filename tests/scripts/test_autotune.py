@@ -488,6 +488,14 @@ class Ranking(ScriptTest):
                 variants = [timed(a, 500.0, 255), timed(b, tflops, registers)]
                 self.assertEqual(autotune.as_choice(autotune.choose(variants)), best)
 
+    def test_the_finalists_do_not_depend_on_the_order(self):
+        """Choices arrive in the order in which their compilations ended, and several may be equally fast."""
+        choices = autotune.space()[: 3 * autotune.FINALISTS]
+        built = {choice: timed(choice, 500.0) for choice in choices}
+        backwards = dict(reversed(built.items()))
+        self.assertEqual(autotune.finalists(backwards), autotune.finalists(built))
+        self.assertEqual(autotune.finalists(backwards), sorted(choices)[: autotune.FINALISTS])
+
     def test_the_mean_is_geometric(self):
         self.assertAlmostEqual(autotune.mean_of([100.0, 400.0]), 200.0)
 
