@@ -21,11 +21,13 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
   <!-- /solutions -->                                           a kernel and solutions of its exercises
   <!-- tuning: bench/results/tuning/h200_bf16.json head_dim=128 best=8 -->
   <!-- /tuning -->                                              a search for tile sizes: the best, and what was left out
+  <!-- rates: bench/results/h200_rates.json -->                 how fast single instructions are, as the program rates
+  <!-- /rates -->                                               measured it
   <!-- value: bench/results/h200.json kernel=03_register_tiling seq_len=4096 field=tflops -->34.0<!-- /value -->
 
 A value takes a dotted field (time_ms.median, counters.global_sectors, machine.gpu), and optionally over=KERNEL (its
 ratio to that kernel's), per=FIELD (divided by another field), percent_of=NUMBER, times=NUMBER, format=.1f; in a
-profile it also takes function=, and a field is a metric. A table takes columns=kernel,median,tflops,... to choose.
+profile it also takes function=, and a field is a metric; in a file of the program rates it takes instruction=. A table takes columns=kernel,median,tflops,... to choose.
 Records of peers are taken only where kernel= names them (kernel=0*,peer/fa2); ratio.peer/fa2 is a column and a field.
 Comments inside fenced code are left alone."""
 
@@ -37,6 +39,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+from rates import read_rates, rows_of_rates  # noqa: E402
 from tools import ROOT, Refused, fail, markdown_files, read_json, read_results, relative  # noqa: E402
 
 EXAMPLE = """examples:
@@ -44,7 +47,7 @@ EXAMPLE = """examples:
   scripts/sync_docs.py --check README.md    only say what is out of date; exit code 1 if anything is"""
 
 FENCE = re.compile(r"^\s*(```+|~~~+)")
-BLOCK = re.compile(r"^<!-- (excerpt|diff|output|instructions|table|profile|beside|solutions|tuning): (.+?) -->\s*$")
+BLOCK = re.compile(r"^<!-- (excerpt|diff|output|instructions|table|profile|beside|solutions|tuning|rates): (.+?) -->\s*$")
 VALUE = re.compile(r"(<!-- value: (.+?) -->)(.*?)(<!-- /value -->)")
 MARKER = re.compile(r"^\s*(?://|#) \[(/?)([a-z0-9][a-z0-9-]*)\]\s*$")
 LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".cpp": "cpp", ".py": "python", ".sh": "bash",
@@ -148,9 +151,15 @@ def parse_options(spec):
 
 
 def read(name, any_profile=False):
-    """A results file; with `any_profile` one of scripts/profile.py will do too, its launches as records."""
+    """A results file; with `any_profile` one of scripts/profile.py will do too, its launches as records, or one of the
+    program rates, its instructions as records."""
     try:
         data = read_json(ROOT / name)
+        if any_profile and isinstance(data, dict) and "rates_version" in data:
+            data = read_rates(ROOT / name)
+            data["records"] = [{"kernel": entry["name"], "instruction": entry["name"], **entry}
+                               for entry in data["instructions"]]
+            return data
         if any_profile and isinstance(data, dict) and "profile_version" in data:
             shape = {field: data[field] for field in SHAPE}
             data["records"] = [{**shape, **launch} for launch in data["launches"]]
@@ -162,7 +171,7 @@ def read(name, any_profile=False):
 
 def matching(data, filters):
     for key in filters:
-        if key not in ("kernel", "status", "function", *SHAPE):
+        if key not in ("kernel", "status", "function", "instruction", *SHAPE):
             raise Refused(f"'{key}' is no field to select by")
     asked = any("/" in pattern for pattern in filters.get("kernel", "").split(","))
     for record in data["records"]:
@@ -459,8 +468,15 @@ def tuning(spec):
     return [*rows_of(heading, rows), "", autotune.sentence(head)]
 
 
+def rates(spec):
+    try:
+        return list(rows_of(*rows_of_rates(read_rates(ROOT / spec))))
+    except Refused as problem:
+        raise Refused(f"{spec} {problem}") from None
+
+
 WRITERS = {"excerpt": excerpt, "diff": diff, "output": output, "instructions": instructions, "table": table,
-           "profile": profile, "beside": beside, "solutions": solutions, "tuning": tuning}
+           "profile": profile, "beside": beside, "solutions": solutions, "tuning": tuning, "rates": rates}
 
 
 # --- Markdown --------------------------------------------------------------------------------------------------

@@ -19,13 +19,6 @@ using json = nlohmann::ordered_json;  // keys in the order written
 json finite(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
 json or_null(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
 
-std::string utc_now() {
-  const time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  char text[32];
-  strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
-  return text;
-}
-
 uint64_t counter(const Record& record, const std::string& name) {
   for (const auto& [key, value] : record.counters) {
     if (key == name) return value;
@@ -43,6 +36,13 @@ std::string with_unit(double value) {
 }
 
 }  // namespace
+
+std::string utc_now() {
+  const time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  char text[32];
+  strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
+  return text;
+}
 
 json to_json(const Times& t) {
   return {{"time_ms",

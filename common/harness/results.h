@@ -9,6 +9,9 @@
 
 namespace fa {
 
+// The present time in UTC, as results files write it: 2026-11-21T10:00:00Z.
+std::string utc_now();
+
 // As in a results file: a record, and the fields of a record that a measurement gives.
 nlohmann::ordered_json to_json(const Record& record);
 nlohmann::ordered_json to_json(const Times& times);

@@ -209,6 +209,28 @@ class Profiles(ScriptTest):
         self.assertIn("| `02_online_softmax` | Global sectors | 73,728 | 73,700 | +0.0 % |", text)
         self.assertIn("| `02_online_softmax` | Shared requests | 11 | 10 | +10.0 % |", text)
 
+    def test_rates(self):
+        mma = {"name": "mma.m16n8k16", "ptx": "mma.sync.aligned.m16n8k16", "warps": 8, "cycles": 1.5, "work": 4096.0,
+               "unit": "FLOPs", "latency_cycles": 33.25, "tflops": 648.2, "clock_mhz": 1800.0}
+        data = {"rates_version": 1, "machine": {"gpu": "NVIDIA H200"}, "instructions": [mma]}
+        file = self.root / "bench" / "results" / "rates.json"
+        file.write_text(json.dumps(data))
+        done, text = self.synced("<!-- rates: bench/results/rates.json -->\n<!-- /rates -->\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| `mma.sync.aligned.m16n8k16` | 1.50 | 2,730.7 FLOPs | 33.2 | 648 at 1800 MHz |", text)
+        value = "bench/results/rates.json instruction=mma.m16n8k16 field=cycles times=4 format=.1f"
+        self.assertIn("-->6.0<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
+        for change, words in ((lambda: mma.update(cycles=float("nan")), "holds NaN"),
+                              (lambda: mma.update(cycles=0), "has 0 for cycles"),
+                              (lambda: mma.pop("cycles"), "has None for cycles"),
+                              (lambda: data.update(rates_version=2), "this reads 1"),
+                              (lambda: data.pop("rates_version"), "is not a file of the program rates")):
+            change()
+            file.write_text(json.dumps(data))
+            done, _ = self.synced("<!-- rates: bench/results/rates.json -->\n<!-- /rates -->\n")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(words, done.stderr)
+
     def test_solutions(self):
         done, text = self.synced("<!-- solutions: 02_x columns=global_sectors -->\n<!-- /solutions -->\n")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -1,0 +1,57 @@
+"""Compiles bench/rates/rates.cu, without a GPU, and looks at the machine code: what the program times is the instruction
+that it names, as often as it says, and little besides.
+
+Usage: test_rates.py INCLUDE_FOLDERS      separated by semicolons, of the libraries that it uses
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from tool_test import ROOT, fail, skip
+
+sys.path.insert(0, str(ROOT / "scripts" / "lib"))
+import sass  # noqa: E402
+
+# The struct in rates.cu: its machine instruction.
+WANTED = {"Fma": "FFMA", "Max": "FMNMX", "Exp2": "MUFU.EX2", "Pack": "F2FP.BF16", "Shuffle": "SHFL.BFLY",
+          "LoadILi{n}ELNS0_4FromE0": "LDS.128", "LoadILi{n}ELNS0_4FromE1": "LDG.E.128",
+          "LoadILi{n}ELNS0_4FromE2": "LDG.E.128", "Ldmatrix": "LDSM.16.M88.4", "MmaILi{n}ELi16E": "HMMA.16816.F32.BF16",
+          "MmaILi{n}ELi8E": "HMMA.1688.F32.BF16"}
+CHAINS = (1, 8)
+
+try:
+    nvcc, version = sass.find_nvcc()
+    nvdisasm = sass.find_nvdisasm(nvcc)
+except sass.Missing as problem:
+    skip(str(problem))
+with tempfile.TemporaryDirectory() as folder:
+    includes = [f"-I{path}" for path in sys.argv[1].split(";") if path]
+    for command in ([nvcc, "-std=c++20", "-O3", *sass.build_flags(), "-arch=sm_90a", "-DFA_WITH_CUDA", f"-I{ROOT}",
+                     *includes, "-cubin", ROOT / "bench/rates/rates.cu", "-o", f"{folder}/rates.cubin"],
+                    [nvdisasm, "-c", f"{folder}/rates.cubin"]):
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+        if done.returncode:
+            fail((done.stderr + done.stdout).strip())
+functions = [f for f in sass.parse_sass(done.stdout).values() if "rates3run" in f.name]
+if len(functions) != len(WANTED) * len(CHAINS):
+    fail(f"{len(functions)} functions instead of {len(WANTED) * len(CHAINS)}")
+for struct, wanted in WANTED.items():
+    for chains in CHAINS:
+        part = (struct if "{n}" in struct else struct + "ILi{n}E").format(n=chains)
+        found = [f for f in functions if part in f.name]
+        if len(found) != 1:
+            fail(f"{len(found)} functions are run<{part}>")
+        clocks = [i for i, x in enumerate(found[0].instructions) if x.base == "CS2R" and "CLOCK" in x.operands]
+        if len(clocks) != 2:
+            fail(f"{struct}: the clock is read {len(clocks)} times instead of twice")
+        timed = found[0].instructions[clocks[0] : clocks[1]]
+        opcodes = Counter(x.opcode for x in timed)
+        count = sum(number for opcode, number in opcodes.items() if opcode.startswith(wanted))
+        if count == 0 or count % chains:
+            fail(f"{struct}, {chains} chains: {count} {wanted} between the clock's readings: {dict(opcodes)}")
+        if len(timed) - count > 4 * count + 12:
+            fail(f"{struct}, {chains} chains: {len(timed)} instructions for {count} {wanted}")
+        print(f"{struct.split('ILi')[0]}, {chains} chains: {count} {wanted} of {len(timed)} instructions (nvcc {version})")
