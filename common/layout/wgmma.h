@@ -1,0 +1,206 @@
+// wgmma's operands: how a tile lies in shared memory, the 64-bit descriptor that says so, and which lane holds
+// which element of the accumulators. Kernels, the emulator, tests and the docs' pictures all use these.
+// PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "Shared Memory Matrix Layout", "Strides",
+// "Matrix Descriptor Format"; where it leaves something open, an H200's answers decide (tests/golden).
+//
+// A wgmma multiplies A, 64 x 16, by B, 16 x N; elements have 16 bits. The two dimensions of an operand are k
+// (16, along which the products are summed) and the other one, "MN": the rows of A or the columns of B.
+//
+//   K-major     elements with neighbouring k lie side by side     Q and K in attention: rows of head_dim
+//   MN-major    elements with neighbouring row/column do          V: k is the key, a row of V has one key
+//
+// The unit is the core matrix: 8 rows of 16 bytes, 8 x 8 elements, as ldmatrix reads them; a "row" is along
+// the major dimension. Without swizzle its 8 rows lie one after the other, 128 bytes. With a swizzle of S bytes
+// (32, 64, 128) rows of S bytes lie one after the other, eight of them form an atom of 8 x S bytes, and in it
+// the 16-byte chunks are permuted by the XOR of common/layout/swizzle.h: S / 16 core matrices, interleaved.
+//
+// Two strides, LBO and SBO, say how the operand goes on beyond a core matrix or atom:
+//
+//                  K-major                            MN-major
+//   no swizzle     k + 8: LBO    row + 8: SBO         k + 8: LBO   row + 8: SBO
+//   swizzle        k + 8: next chunk of the same      k + 8: SBO   row + S / 2: LBO
+//                  row; LBO unused    row + 8: SBO
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "common/layout/fragments.h"
+#include "common/layout/swizzle.h"
+
+namespace layout {
+
+enum class Major : uint8_t { kK = 0, kMN = 1 };  // the values of wgmma's imm-trans-a, imm-trans-b
+
+enum class SwizzleMode : uint8_t {
+  kNone = 0,
+  k128B = 1,
+  k64B = 2,
+  k32B = 3
+};  // descriptor bits 62-63
+
+// Bytes of a row of an atom; 16 if nothing is swizzled.
+constexpr uint32_t swizzle_span(SwizzleMode mode) {
+  return mode == SwizzleMode::kNone ? 16 : 256u >> static_cast<uint32_t>(mode);
+}
+static_assert(swizzle_span(SwizzleMode::k128B) == 128 && swizzle_span(SwizzleMode::k64B) == 64 &&
+              swizzle_span(SwizzleMode::k32B) == 32 && swizzle_span(SwizzleMode::kNone) == 16);
+
+// ---- the matrix descriptor -----------------------------------------------------------------------------
+// 64 bits; addresses and strides are in units of 16 bytes, 14 bits each, so up to 256 KB:
+//
+//   63 62 | 61 .. 52 | 51 .. 49    | 48 46 | 45 .. 32 | 31 30 | 29 .. 16 | 15 14 | 13 .. 0
+//   mode  |          | base offset |       |   SBO    |       |   LBO    |       | start address
+constexpr uint64_t address_field(uint32_t bytes) { return (bytes & 0x3ffffu) >> 4; }
+
+// Of the operand's element (0, 0), a shared address (ptx::shared_address), a multiple of 16.
+constexpr uint64_t start_field(uint32_t address) { return address_field(address); }
+
+// LBO, "leading dimension byte offset", and SBO, "stride dimension byte offset": see the table above.
+constexpr uint64_t leading_field(uint32_t bytes) { return address_field(bytes) << 16; }
+constexpr uint64_t stride_field(uint32_t bytes) { return address_field(bytes) << 32; }
+
+// The XOR takes a row's number from bits 7-9 of its address, so atoms start at multiples of 1024 bytes (512,
+// 256 in the smaller modes). One that starts elsewhere says here at which row: (address / 128) % 8.
+constexpr uint64_t base_offset_field(uint32_t row) { return uint64_t{row & 7u} << 49; }
+
+constexpr uint64_t mode_field(SwizzleMode mode) { return static_cast<uint64_t>(mode) << 62; }
+
+constexpr uint64_t descriptor(uint32_t start, uint32_t leading, uint32_t stride, SwizzleMode mode,
+                              uint32_t base_offset = 0) {
+  return start_field(start) | leading_field(leading) | stride_field(stride) |
+         base_offset_field(base_offset) | mode_field(mode);
+}
+
+// The fields back, in bytes (rows, mode).
+constexpr uint32_t descriptor_start(uint64_t d) { return static_cast<uint32_t>(d & 0x3fff) << 4; }
+constexpr uint32_t descriptor_leading(uint64_t d) {
+  return static_cast<uint32_t>(d >> 16 & 0x3fff) << 4;
+}
+constexpr uint32_t descriptor_stride(uint64_t d) {
+  return static_cast<uint32_t>(d >> 32 & 0x3fff) << 4;
+}
+constexpr uint32_t descriptor_base_offset(uint64_t d) { return static_cast<uint32_t>(d >> 49 & 7); }
+constexpr SwizzleMode descriptor_mode(uint64_t d) { return static_cast<SwizzleMode>(d >> 62); }
+
+// The same operand `bytes` bytes further on: only the start changes, so that this is one addition of 32 bits.
+constexpr uint64_t advance(uint64_t descriptor, uint32_t bytes) {
+  return descriptor + (bytes >> 4);
+}
+
+static_assert(descriptor(0x12340, 0, 0, SwizzleMode::kNone) == 0x1234);
+static_assert(descriptor(0, 128, 1024, SwizzleMode::k128B) == 0x4000004000080000u);
+static_assert(descriptor_start(descriptor(0x3fff0, 0x3fff0, 0x3fff0, SwizzleMode::k32B, 7)) ==
+                      0x3fff0 &&
+                  descriptor_leading(descriptor(0, 0x3fff0, 0, SwizzleMode::kNone)) == 0x3fff0 &&
+                  descriptor_stride(descriptor(0, 0, 0x3fff0, SwizzleMode::kNone)) == 0x3fff0 &&
+                  descriptor_base_offset(descriptor(0, 0, 0, SwizzleMode::kNone, 5)) == 5 &&
+                  descriptor_mode(descriptor(0, 0, 0, SwizzleMode::k64B)) == SwizzleMode::k64B,
+              "no field spills into another");
+static_assert(advance(descriptor(1024, 16, 1024, SwizzleMode::k128B), 32) ==
+              descriptor(1056, 16, 1024, SwizzleMode::k128B));
+
+// ---- from an element to its address ----------------------------------------------------------------------
+// The swizzle: chunk (bits 4-6 of the address) XOR row (bits 7-9), as many bits as a row has chunks.
+constexpr uint32_t swizzled_address(uint32_t address, SwizzleMode mode, uint32_t base_offset = 0) {
+  const uint32_t chunks = swizzle_span(mode) / 16, row = (address >> 7) - base_offset;
+  return address ^ (row & (chunks - 1)) << 4;
+}
+
+// Shared address of element (mn, k) of the operand that a descriptor describes.
+constexpr uint32_t element_address(uint64_t d, Major major, uint32_t mn, uint32_t k) {
+  const SwizzleMode mode = descriptor_mode(d);
+  const uint32_t span = swizzle_span(mode), per_row = span / 2;  // bytes, elements
+  uint32_t address = descriptor_start(d);
+  if (major == Major::kK) {
+    address += mn / 8 * descriptor_stride(d) + mn % 8 * span + k / per_row * descriptor_leading(d) +
+               k % per_row * 2;
+  } else {
+    const bool swizzled = mode != SwizzleMode::kNone;
+    address += mn / per_row * (swizzled ? descriptor_leading(d) : descriptor_stride(d)) +
+               k / 8 * (swizzled ? descriptor_stride(d) : descriptor_leading(d)) + k % 8 * span +
+               mn % per_row * 2;
+  }
+  return swizzled_address(address, mode, descriptor_base_offset(d));
+}
+
+// ---- the tiles of attention ------------------------------------------------------------------------------
+// A tile of `rows` rows of head_dim elements is kept as slabs of 64 columns: 128 bytes a row, rows * 128 bytes
+// a slab, each slab a multiple of 1024 bytes from the next, 128-byte swizzle. It is what TMA writes for a box of
+// 64 columns. The same bytes serve as a K-major operand (k along a row: Q, K) and as an MN-major one (k is the
+// row: V), by different descriptors.
+inline constexpr int kSlabColumns = 64;
+constexpr int slab_bytes(int rows) { return rows * kSlabColumns * 2; }
+
+// Byte of element (row, column) in a tile of `rows` rows.
+constexpr int slab_offset(int rows, int row, int column) {
+  return column / 64 * slab_bytes(rows) + row * 128 + swizzle(row, column % 64 / 8) * 16 +
+         column % 8 * 2;
+}
+
+// A slab's first 16 columns as K-major operand; the next 16 are k_major_step(1), and so on.
+constexpr uint64_t k_major_descriptor(uint32_t slab) {
+  return descriptor(slab, 16, 1024, SwizzleMode::k128B);
+}
+// Where the 16 columns k = 16 step begin in the tile: 32 bytes further in the rows, four times a slab.
+constexpr uint32_t k_major_step(int rows, int step) {
+  return static_cast<uint32_t>(step / 4 * slab_bytes(rows) + step % 4 * 32);
+}
+
+// A tile's first 16 rows as MN-major operand with all its columns.
+constexpr uint64_t mn_major_descriptor(uint32_t tile, int rows) {
+  return descriptor(tile, static_cast<uint32_t>(slab_bytes(rows)), 1024, SwizzleMode::k128B);
+}
+// Where the rows k = 16 step begin: two atoms further.
+constexpr uint32_t mn_major_step(int step) { return static_cast<uint32_t>(step * 16 * 128); }
+
+// Each wgmma of a product over a whole tile finds every element where slab_offset puts it.
+constexpr bool descriptors_match_slabs(int rows, int head_dim) {
+  const uint32_t tile = 5 * 1024;
+  for (int row = 0; row < rows; row++) {
+    for (int column = 0; column < head_dim; column++) {
+      const uint32_t wanted = tile + static_cast<uint32_t>(slab_offset(rows, row, column));
+      const uint64_t as_k = advance(k_major_descriptor(tile), k_major_step(rows, column / 16));
+      const uint64_t as_mn = advance(mn_major_descriptor(tile, rows), mn_major_step(row / 16));
+      const auto r = static_cast<uint32_t>(row), c = static_cast<uint32_t>(column);
+      if (element_address(as_k, Major::kK, r, c % 16) != wanted) return false;
+      if (element_address(as_mn, Major::kMN, c, r % 16) != wanted) return false;
+    }
+  }
+  return true;
+}
+static_assert(descriptors_match_slabs(48, 128), "Q, K and V of attention");
+
+// ---- registers ---------------------------------------------------------------------------------------------
+// PTX ISA, "Register Fragments and Shared Memory Matrix Layouts". A warpgroup is four warps, 128 threads; warp
+// w % 4 holds rows 16w to 16w + 15 of D (64 x N) and, if A is in registers, of A. Inside of them it is the
+// layout of mma.m16n8k16: D is N / 8 tiles of 16 x 8 side by side, A one of 16 x 16.
+
+// Element `i` (0 .. N / 2 - 1) of D of thread `thread` (0..127): (row, column).
+constexpr Position wgmma_d(int thread, int i) {
+  const Position tile = mma_c(thread % 32, i % 4);
+  return {thread / 32 * 16 + tile.row, i / 4 * 8 + tile.column};
+}
+
+// Half `h` of register `i` (0..3) of A: (row, k).
+constexpr Position wgmma_a(int thread, int i, int h) {
+  const Position tile = mma_a(thread % 32, i, h);
+  return {thread / 32 * 16 + tile.row, tile.column};
+}
+
+// Every element of a 64 x n accumulator has one place.
+constexpr bool accumulators_are_bijective(int n) {
+  std::array<bool, 64 * 256> met{};
+  for (int thread = 0; thread < 128; thread++) {
+    for (int i = 0; i < n / 2; i++) {
+      const Position p = wgmma_d(thread, i);
+      if (p.row >= 64 || p.column >= n || met[static_cast<unsigned>(p.row * n + p.column)])
+        return false;
+      met[static_cast<unsigned>(p.row * n + p.column)] = true;
+    }
+  }
+  return true;
+}
+static_assert(accumulators_are_bijective(64) && accumulators_are_bijective(176));
+
+}  // namespace layout

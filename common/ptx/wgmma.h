@@ -1,0 +1,102 @@
+// wgmma: D = A B + D on the Tensor Cores, four warps together and asynchronously; 16-bit operands, fp32 sums.
+// PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions" (sm_90a).
+//
+//   d: N / 2 floats    64 x N    accumulators       (which thread holds which element, how operands lie in
+//   a: descriptor      64 x 16   in shared memory,   shared memory and what a descriptor says:
+//      or 4 registers            or in registers     common/layout/wgmma.h)
+//   b: descriptor      16 x N    in shared memory
+//
+// T: __half or __nv_bfloat16. N: a multiple of 8; those of wgmma_instructions.h exist.
+//
+// All 128 threads of a warpgroup (warps 4i to 4i + 3) execute the same wgmma. It runs on while they go on:
+//
+//   wgmma_fence(acc);          what this thread did to its registers comes before the wgmma that follow
+//   wgmma<T, N>(acc, a, b, accumulate);          ... any number; they run one after the other
+//   wgmma_commit();            closes a group of them
+//   ...                        acc and a's registers may not be touched, not even read; nor shared memory written
+//   wgmma_wait<n>(acc);        until at most the n latest groups of this warp are under way
+//
+// A fence is needed before the first wgmma and whenever registers that a wgmma uses have been read or written
+// since. Shared memory that threads have written by plain stores (or cp.async) needs fence_proxy_async()
+// (common/ptx/fence.h) in the threads that wrote, then a barrier: wgmma reads through the async proxy.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "common/layout/wgmma.h"
+#ifdef __CUDACC__
+#include "common/ptx/wgmma_instructions.h"
+#endif
+
+namespace ptx {
+
+#ifdef __CUDACC__
+
+// What wgmma calls the element type.
+template <typename T>
+struct WgmmaElement;
+template <>
+struct WgmmaElement<__half> {
+  static constexpr const char kName[] = "f16";
+};
+template <>
+struct WgmmaElement<__nv_bfloat16> {
+  static constexpr const char kName[] = "bf16";
+};
+
+// Keeps the compiler from moving uses of these registers (arrays of float or uint32_t) across this point: it does
+// not know that an instruction between commit and wait writes or reads them.
+template <typename Registers>
+__device__ __forceinline__ void keep_registers(Registers& registers) {
+  if constexpr (std::is_array_v<Registers>) {
+#pragma unroll
+    for (auto& each : registers) keep_registers(each);
+  } else if constexpr (std::is_same_v<Registers, float>) {
+    asm volatile("" : "+f"(registers)::"memory");
+  } else {
+    asm volatile("" : "+r"(registers)::"memory");
+  }
+}
+
+// Orders this thread's accesses to registers before the wgmma that follow. Name the arrays that they use.
+template <typename... Registers>
+__device__ __forceinline__ void wgmma_fence(Registers&... registers) {
+  (keep_registers(registers), ...);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+// d = a b, plus d if `accumulate`. A and B from shared memory.
+template <typename T, int kN, layout::Major kMajorB = layout::Major::kK,
+          layout::Major kMajorA = layout::Major::kK>
+__device__ __forceinline__ void wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b, bool accumulate) {
+  WgmmaInstruction<kN>::template multiply_shared<WgmmaElement<T>, int(kMajorA), int(kMajorB)>(
+      d, a, b, accumulate);
+}
+
+// The same with A from registers.
+template <typename T, int kN, layout::Major kMajorB = layout::Major::kK>
+__device__ __forceinline__ void wgmma(float (&d)[kN / 2], const uint32_t (&a)[4], uint64_t b,
+                                      bool accumulate) {
+  WgmmaInstruction<kN>::template multiply_registers<WgmmaElement<T>, int(kMajorB)>(d, a, b,
+                                                                                   accumulate);
+}
+
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Waits until at most the kGroups latest groups of the warp are under way. Name the arrays that are now done.
+template <int kGroups, typename... Registers>
+__device__ __forceinline__ void wgmma_wait(Registers&... registers) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+  (keep_registers(registers), ...);
+}
+
+#endif
+
+}  // namespace ptx
