@@ -38,8 +38,9 @@ bool is_checked();
 
 // Runs `body` once for every thread of the grid, with `shared_bytes` of shared memory a CTA (poisoned
 // with NaN). Returns when all CTAs have ended. Throws LaunchError; the other CTAs are then abandoned.
+// `cluster` CTAs that are neighbours in x run together.
 void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
-            const std::function<void()>& body);
+            const std::function<void()>& body, int cluster = 1);
 
 // What the launches since the last call did.
 Counters take_counters();

@@ -555,12 +555,13 @@ void barrier_arrive(int index, int expected, const char* operation, SourceLocati
 
 // ---- launch ----------------------------------------------------------------------------------------
 void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
-            const std::function<void()>& body) {
+            const std::function<void()>& body, int cluster) {
   const uint64_t ctas = uint64_t(grid.x) * grid.y * grid.z;
   const uint64_t threads = uint64_t(block.x) * block.y * block.z;
   if (ctas == 0 || threads == 0 || threads > 1024) {
     throw LaunchError("a launch needs at least one CTA and 1 to 1024 threads a CTA");
   }
+  if (cluster != 1) throw LaunchError("the emulator runs no clusters yet");
 #ifdef FA_EMULATOR_DEBUG
   const uint64_t workers = 1;
 #else

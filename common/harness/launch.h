@@ -13,6 +13,7 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   size_t shared_bytes = 0;  // sizeof(SharedStorage)
+  int cluster = 1;          // CTAs of a cluster, neighbours in x (common/ptx/cluster.h)
 };
 
 // What the kernels launched since reset() use: the most of each, by any of them.
@@ -28,6 +29,9 @@ LaunchRecord& launch_record();
 
 // Throws Unsupported if a CTA cannot have this much shared memory on the GPU present.
 void check_shared_bytes(size_t shared_bytes);
+
+// Throws BackendError if the grid cannot be cut in clusters, Unsupported if the GPU present has none.
+void check_cluster(const LaunchShape& shape);
 
 }  // namespace fa
 
@@ -86,8 +90,22 @@ void launch(const LaunchShape& shape, Arguments... arguments) {
   }();
   launch_record().add(attributes.numRegs, shape.shared_bytes + attributes.sharedSizeBytes,
                       attributes.localSizeBytes);
-  kKernel<<<shape.grid, shape.block, shape.shared_bytes>>>(arguments...);
-  check_cuda(cudaGetLastError(), launch_record().kernel);
+  if (shape.cluster == 1) {
+    kKernel<<<shape.grid, shape.block, shape.shared_bytes>>>(arguments...);
+    check_cuda(cudaGetLastError(), launch_record().kernel);
+    return;
+  }
+  check_cluster(shape);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {unsigned(shape.cluster), 1, 1};
+  cudaLaunchConfig_t configuration{};
+  configuration.gridDim = shape.grid;
+  configuration.blockDim = shape.block;
+  configuration.dynamicSmemBytes = shape.shared_bytes;
+  configuration.attrs = &attribute;
+  configuration.numAttrs = 1;
+  check_cuda(cudaLaunchKernelEx(&configuration, kKernel, arguments...), launch_record().kernel);
 }
 #endif
 
@@ -118,10 +136,12 @@ int compiled_architecture() {
 template <auto kKernel, typename... Arguments>
 void launch(const LaunchShape& shape, Arguments... arguments) {
   check_shared_bytes(shape.shared_bytes);
+  check_cluster(shape);
   launch_record().add(0, shape.shared_bytes, 0);
   try {
-    emu::launch(launch_record().kernel, shape.grid, shape.block, shape.shared_bytes,
-                [=] { kKernel(arguments...); });
+    emu::launch(
+        launch_record().kernel, shape.grid, shape.block, shape.shared_bytes,
+        [=] { kKernel(arguments...); }, shape.cluster);
   } catch (const emu::LaunchError& error) {
     throw BackendError(error.what());
   }

@@ -20,6 +20,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 
 namespace layout {
 
@@ -56,5 +57,43 @@ static_assert(row_is_bijective(0) && row_is_bijective(1) && row_is_bijective(2) 
               row_is_bijective(3) && row_is_bijective(4) && row_is_bijective(5) &&
               row_is_bijective(6) && row_is_bijective(7));
 static_assert(swizzle(13, 9) == 12, "chunks 8..15 stay in their own group of eight");
+
+// The hardware's swizzles, of TMA and of wgmma (PTX ISA, "Tensors: Swizzling modes", "Asynchronous Warpgroup
+// Level Matrix Multiply: Strides"): the same XOR on shared addresses, for rows of 32, 64 or 128 bytes. Eight
+// chunks, 128 bytes, are numbered by the address, and so are the rows: rows of 64 bytes lie two to a number,
+// and their chunks move within four places; rows of 32 bytes lie four to a number, within two places.
+// The pattern repeats after 256, 512 or 1024 bytes, of which a tile's address is a multiple.
+enum class SwizzleMode { kNone, k32Bytes, k64Bytes, k128Bytes };
+
+// Bytes within which chunks move.
+constexpr int swizzle_span(SwizzleMode mode) {
+  switch (mode) {
+    case SwizzleMode::k32Bytes:
+      return 32;
+    case SwizzleMode::k64Bytes:
+      return 64;
+    case SwizzleMode::k128Bytes:
+      return 128;
+    case SwizzleMode::kNone:
+      break;
+  }
+  return 16;
+}
+
+// Bytes after which the pattern repeats.
+constexpr int swizzle_period(SwizzleMode mode) {
+  return mode == SwizzleMode::kNone ? 16 : 8 * swizzle_span(mode);
+}
+
+// Where the byte is stored that would lie at `address` without swizzle.
+constexpr uint32_t swizzle_address(SwizzleMode mode, uint32_t address) {
+  const int places = swizzle_span(mode) / 16;
+  const int row = int(address / 128) % places, chunk = int(address / 16 % 8);
+  return address / 128 * 128 + uint32_t(swizzle(row, chunk)) * 16 + address % 16;
+}
+static_assert(swizzle_address(SwizzleMode::kNone, 0x3f7) == 0x3f7);
+static_assert(swizzle_address(SwizzleMode::k32Bytes, 0x3f7) == 0x3e7, "bit 4 ^= bit 7");
+static_assert(swizzle_address(SwizzleMode::k64Bytes, 0x3f7) == 0x3c7, "bits 4-5 ^= bits 7-8");
+static_assert(swizzle_address(SwizzleMode::k128Bytes, 0x3f7) == 0x387, "bits 4-6 ^= bits 7-9");
 
 }  // namespace layout

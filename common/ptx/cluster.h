@@ -1,0 +1,69 @@
+// Clusters: CTAs that run at the same time, can wait for each other and reach each other's shared memory.
+// PTX ISA, "Parallel Synchronization and Communication Instructions: barrier.cluster", "Special Registers:
+// %cluster_ctarank, %cluster_nctarank", "mapa" (sm_90). The launch says how many CTAs a cluster has
+// (common/harness/launch.h).
+//
+// A CTA must not end while another may still reach its shared memory: a barrier of the cluster comes first.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#ifndef __CUDACC__
+#include "common/emulator/cluster.h"
+#endif
+
+namespace ptx {
+
+#ifdef __CUDACC__
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+// The barrier of all threads of the cluster, in two halves. Arriving releases, waiting acquires.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// This CTA's number in its cluster, and how many there are.
+__device__ __forceinline__ int cluster_ctarank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return int(rank);
+}
+__device__ __forceinline__ int cluster_nctarank() {
+  uint32_t count;
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
+  return int(count);
+}
+
+// A pointer to what lies where `pointer` points to, in the shared memory of CTA `cta` of the cluster.
+// Ordinary loads and stores take it (distributed shared memory).
+template <typename T>
+__device__ __forceinline__ T* mapa(T* pointer, int cta) {
+  uint64_t remote;
+  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(remote) : "l"(pointer), "r"(cta));
+  return reinterpret_cast<T*>(remote);
+}
+#endif
+
+#else  // the emulator: common/emulator/cluster.cpp
+
+inline void cluster_arrive(emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::cluster_arrive(where);
+}
+inline void cluster_wait(emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::cluster_wait(where);
+}
+inline int cluster_ctarank() { return emu::cluster_rank(); }
+inline int cluster_nctarank() { return emu::cluster_size(); }
+
+template <typename T>
+inline T* mapa(T* pointer, int cta, emu::SourceLocation where = emu::SourceLocation::current()) {
+  return reinterpret_cast<T*>(emu::map_to_cta(uintptr_t(pointer), cta, where));
+}
+
+#endif
+
+}  // namespace ptx

@@ -1,0 +1,280 @@
+// TMA, the tensor memory accelerator: one thread starts the copy of a whole tile, an engine does it. PTX ISA,
+// "Data Movement and Conversion Instructions: Bulk copy: cp.async.bulk, cp.async.bulk.tensor" (sm_90).
+//
+// A tensor map, made by the host (common/harness/tensor_map.h), says where a tensor of up to four dimensions
+// lies in global memory, how large a box of it one copy moves and how the box is swizzled in shared memory.
+// coords: the box's first element in the tensor, the innermost dimension first. The box may reach over
+// the tensor's edges: what lies outside is read as zeros and not written.
+//
+//   load    global to shared memory; tells an mbarrier the bytes it has brought: always the whole box's,
+//           outside or not. Who waits for the barrier's phase sees the data.
+//   store   shared to global memory; belongs to a group of its thread's, which cp_async_bulk_commit closes.
+//           cp_async_bulk_wait_read<n> waits until all but the n latest groups have read their shared
+//           memory, which can then be reused; cp_async_bulk_wait<n>, until they have written too.
+//
+// Shared addresses are multiples of 128 bytes, with swizzle of the pattern's size (256, 512, 1024 bytes).
+// The bytes that coords[0] elements are must be a multiple of 16: if not, a GPU stops with "illegal
+// instruction". What threads wrote to shared memory needs fence_proxy_async (common/ptx/fence.h) and a
+// barrier before a store reads it.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "common/ptx/cache_hint.h"
+#include "common/ptx/shared_address.h"
+#include "common/ptx/tensor_map.h"
+#ifndef __CUDACC__
+#include "common/emulator/tma.h"
+#endif
+
+namespace ptx {
+
+#ifdef __CUDACC__
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+// Fetches the map itself, 128 bytes, before the first copy asks for it. The map is a kernel's parameter,
+// `const __grid_constant__ TensorMap`.
+__device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// ---- loads of a box
+template <int kRank>
+__device__ __forceinline__ void cp_async_bulk_tensor_load(void* shared, const TensorMap* map,
+                                                          const int (&coords)[kRank],
+                                                          uint64_t* bar) {
+  static_assert(kRank >= 1 && kRank <= 4);
+  const uint32_t to = shared_address(shared), barrier = shared_address(bar);
+  if constexpr (kRank == 1) {
+    asm volatile(
+        "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3}], [%2];" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(coords[0])
+        : "memory");
+  }
+  if constexpr (kRank == 2) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(coords[0]), "r"(coords[1])
+        : "memory");
+  }
+  if constexpr (kRank == 3) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(coords[0]), "r"(coords[1]), "r"(coords[2])
+        : "memory");
+  }
+  if constexpr (kRank == 4) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(coords[0]), "r"(coords[1]), "r"(coords[2]), "r"(coords[3])
+        : "memory");
+  }
+}
+
+// The same with a policy for L2.
+template <int kRank>
+__device__ __forceinline__ void cp_async_bulk_tensor_load(void* shared, const TensorMap* map,
+                                                          const int (&coords)[kRank], uint64_t* bar,
+                                                          CachePolicy policy) {
+  static_assert(kRank >= 1 && kRank <= 4);
+  const uint32_t to = shared_address(shared), barrier = shared_address(bar);
+  if constexpr (kRank == 1) {
+    asm volatile(
+        "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".L2::cache_hint [%0], [%1, {%3}], [%2], %4;" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(coords[0]), "l"(policy.bits)
+        : "memory");
+  }
+  if constexpr (kRank == 2) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(coords[0]), "r"(coords[1]), "l"(policy.bits)
+        : "memory");
+  }
+  if constexpr (kRank == 3) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(coords[0]), "r"(coords[1]), "r"(coords[2]), "l"(policy.bits)
+        : "memory");
+  }
+  if constexpr (kRank == 4) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(coords[0]), "r"(coords[1]), "r"(coords[2]), "r"(coords[3]),
+        "l"(policy.bits)
+        : "memory");
+  }
+}
+
+// The same box for several CTAs of the cluster, those whose bits `ctas` has: to the same place in the shared
+// memory of each, and each CTA's own barrier, the one in the place of `bar`, is told the bytes.
+template <int kRank>
+__device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(void* shared,
+                                                                    const TensorMap* map,
+                                                                    const int (&coords)[kRank],
+                                                                    uint64_t* bar, uint16_t ctas) {
+  static_assert(kRank >= 1 && kRank <= 4);
+  const uint32_t to = shared_address(shared), barrier = shared_address(bar);
+  if constexpr (kRank == 1) {
+    asm volatile(
+        "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%3}], [%2], %4;" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(coords[0]), "h"(ctas)
+        : "memory");
+  }
+  if constexpr (kRank == 2) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(coords[0]), "r"(coords[1]), "h"(ctas)
+        : "memory");
+  }
+  if constexpr (kRank == 3) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(coords[0]), "r"(coords[1]), "r"(coords[2]), "h"(ctas)
+        : "memory");
+  }
+  if constexpr (kRank == 4) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(coords[0]), "r"(coords[1]), "r"(coords[2]), "r"(coords[3]),
+        "h"(ctas)
+        : "memory");
+  }
+}
+
+// ---- stores of a box
+template <int kRank>
+__device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap* map,
+                                                           const int (&coords)[kRank],
+                                                           const void* shared) {
+  static_assert(kRank >= 1 && kRank <= 4);
+  const uint32_t from = shared_address(shared);
+  if constexpr (kRank == 1) {
+    asm volatile(
+        "cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%0, {%2}], [%1];" ::"l"(map),
+        "r"(from), "r"(coords[0])
+        : "memory");
+  }
+  if constexpr (kRank == 2) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(
+            map),
+        "r"(from), "r"(coords[0]), "r"(coords[1])
+        : "memory");
+  }
+  if constexpr (kRank == 3) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::
+            "l"(map),
+        "r"(from), "r"(coords[0]), "r"(coords[1]), "r"(coords[2])
+        : "memory");
+  }
+  if constexpr (kRank == 4) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], "
+        "[%1];" ::"l"(map),
+        "r"(from), "r"(coords[0]), "r"(coords[1]), "r"(coords[2]), "r"(coords[3])
+        : "memory");
+  }
+}
+
+// ---- without a map: `bytes` bytes in a row, a multiple of 16 as both addresses are
+__device__ __forceinline__ void cp_async_bulk_load(void* shared, const void* global, int bytes,
+                                                   uint64_t* bar) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(shared)),
+      "l"(global), "r"(bytes), "r"(shared_address(bar))
+      : "memory");
+}
+__device__ __forceinline__ void cp_async_bulk_store(void* global, const void* shared, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
+               "r"(shared_address(shared)), "r"(bytes)
+               : "memory");
+}
+
+// ---- groups of stores
+__device__ __forceinline__ void cp_async_bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+template <int kGroups>
+__device__ __forceinline__ void cp_async_bulk_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+template <int kGroups>
+__device__ __forceinline__ void cp_async_bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
+}
+
+#endif
+
+#else  // the emulator: common/emulator/tma.cpp
+
+using emu::SourceLocation;
+
+inline void prefetch_tensormap(const TensorMap* map,
+                               SourceLocation where = SourceLocation::current()) {
+  emu::prefetch_tensor_map(*map, where);
+}
+
+template <int kRank>
+inline void cp_async_bulk_tensor_load(void* shared, const TensorMap* map,
+                                      const int (&coords)[kRank], uint64_t* bar,
+                                      SourceLocation where = SourceLocation::current()) {
+  emu::load_box(shared, *map, coords, kRank, bar, where);
+}
+template <int kRank>
+inline void cp_async_bulk_tensor_load(void* shared, const TensorMap* map,
+                                      const int (&coords)[kRank], uint64_t* bar, CachePolicy policy,
+                                      SourceLocation where = SourceLocation::current()) {
+  emu::check_policy(policy.bits, "cp.async.bulk.tensor", where);
+  emu::load_box(shared, *map, coords, kRank, bar, where);
+}
+template <int kRank>
+inline void cp_async_bulk_tensor_load_multicast(void* shared, const TensorMap* map,
+                                                const int (&coords)[kRank], uint64_t* bar,
+                                                uint16_t ctas,
+                                                SourceLocation where = SourceLocation::current()) {
+  emu::load_box_multicast(shared, *map, coords, kRank, bar, ctas, where);
+}
+template <int kRank>
+inline void cp_async_bulk_tensor_store(const TensorMap* map, const int (&coords)[kRank],
+                                       const void* shared,
+                                       SourceLocation where = SourceLocation::current()) {
+  emu::store_box(*map, coords, kRank, shared, where);
+}
+inline void cp_async_bulk_load(void* shared, const void* global, int bytes, uint64_t* bar,
+                               SourceLocation where = SourceLocation::current()) {
+  emu::load_bulk(shared, global, bytes, bar, where);
+}
+inline void cp_async_bulk_store(void* global, const void* shared, int bytes,
+                                SourceLocation where = SourceLocation::current()) {
+  emu::store_bulk(global, shared, bytes, where);
+}
+inline void cp_async_bulk_commit() { emu::commit_bulk(); }
+template <int kGroups>
+inline void cp_async_bulk_wait() {
+  emu::wait_bulk(kGroups, false);
+}
+template <int kGroups>
+inline void cp_async_bulk_wait_read() {
+  emu::wait_bulk(kGroups, true);
+}
+
+#endif
+
+}  // namespace ptx
