@@ -28,30 +28,27 @@
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
 
+#ifndef __CUDACC__
+namespace emu {
+void not_a_multiple_of_16(uint32_t bytes);  // ends the launch (common/emulator/wgmma.cpp)
+}
+#endif
+
 namespace layout {
 
 enum class Major : uint8_t { kK = 0, kMN = 1 };  // the values of wgmma's imm-trans-a, imm-trans-b
-
-enum class SwizzleMode : uint8_t {
-  kNone = 0,
-  k128B = 1,
-  k64B = 2,
-  k32B = 3
-};  // descriptor bits 62-63
-
-// Bytes of a row of an atom; 16 if nothing is swizzled.
-constexpr uint32_t swizzle_span(SwizzleMode mode) {
-  return mode == SwizzleMode::kNone ? 16 : 256u >> static_cast<uint32_t>(mode);
-}
-static_assert(swizzle_span(SwizzleMode::k128B) == 128 && swizzle_span(SwizzleMode::k64B) == 64 &&
-              swizzle_span(SwizzleMode::k32B) == 32 && swizzle_span(SwizzleMode::kNone) == 16);
 
 // ---- the matrix descriptor -----------------------------------------------------------------------------
 // 64 bits; addresses and strides are in units of 16 bytes, 14 bits each, so up to 256 KB:
 //
 //   63 62 | 61 .. 52 | 51 .. 49    | 48 46 | 45 .. 32 | 31 30 | 29 .. 16 | 15 14 | 13 .. 0
 //   mode  |          | base offset |       |   SBO    |       |   LBO    |       | start address
-constexpr uint64_t address_field(uint32_t bytes) { return (bytes & 0x3ffffu) >> 4; }
+constexpr uint64_t address_field(uint32_t bytes) {
+#ifndef __CUDACC__
+  if (bytes % 16 != 0) emu::not_a_multiple_of_16(bytes);
+#endif
+  return (bytes & 0x3ffffu) >> 4;
+}
 
 // Of the operand's element (0, 0), a shared address (ptx::shared_address), a multiple of 16.
 constexpr uint64_t start_field(uint32_t address) { return address_field(address); }
@@ -64,7 +61,14 @@ constexpr uint64_t stride_field(uint32_t bytes) { return address_field(bytes) <<
 // 256 in the smaller modes). One that starts elsewhere says here at which row: (address / 128) % 8.
 constexpr uint64_t base_offset_field(uint32_t row) { return uint64_t{row & 7u} << 49; }
 
-constexpr uint64_t mode_field(SwizzleMode mode) { return static_cast<uint64_t>(mode) << 62; }
+// How rows of an atom are swizzled.
+constexpr uint64_t mode_field(SwizzleMode mode) {
+  const uint64_t bits = mode == SwizzleMode::k128Bytes  ? 1
+                        : mode == SwizzleMode::k64Bytes ? 2
+                        : mode == SwizzleMode::k32Bytes ? 3
+                                                        : 0;
+  return bits << 62;
+}
 
 constexpr uint64_t descriptor(uint32_t start, uint32_t leading, uint32_t stride, SwizzleMode mode,
                               uint32_t base_offset = 0) {
@@ -81,7 +85,11 @@ constexpr uint32_t descriptor_stride(uint64_t d) {
   return static_cast<uint32_t>(d >> 32 & 0x3fff) << 4;
 }
 constexpr uint32_t descriptor_base_offset(uint64_t d) { return static_cast<uint32_t>(d >> 49 & 7); }
-constexpr SwizzleMode descriptor_mode(uint64_t d) { return static_cast<SwizzleMode>(d >> 62); }
+constexpr SwizzleMode descriptor_mode(uint64_t d) {
+  constexpr SwizzleMode kModes[] = {SwizzleMode::kNone, SwizzleMode::k128Bytes,
+                                    SwizzleMode::k64Bytes, SwizzleMode::k32Bytes};
+  return kModes[d >> 62];
+}
 
 // The same operand `bytes` bytes further on: only the start changes, so that this is one addition of 32 bits.
 constexpr uint64_t advance(uint64_t descriptor, uint32_t bytes) {
@@ -89,28 +97,24 @@ constexpr uint64_t advance(uint64_t descriptor, uint32_t bytes) {
 }
 
 static_assert(descriptor(0x12340, 0, 0, SwizzleMode::kNone) == 0x1234);
-static_assert(descriptor(0, 128, 1024, SwizzleMode::k128B) == 0x4000004000080000u);
-static_assert(descriptor_start(descriptor(0x3fff0, 0x3fff0, 0x3fff0, SwizzleMode::k32B, 7)) ==
+static_assert(descriptor(0, 128, 1024, SwizzleMode::k128Bytes) == 0x4000004000080000u);
+static_assert(descriptor_start(descriptor(0x3fff0, 0x3fff0, 0x3fff0, SwizzleMode::k32Bytes, 7)) ==
                       0x3fff0 &&
                   descriptor_leading(descriptor(0, 0x3fff0, 0, SwizzleMode::kNone)) == 0x3fff0 &&
                   descriptor_stride(descriptor(0, 0, 0x3fff0, SwizzleMode::kNone)) == 0x3fff0 &&
                   descriptor_base_offset(descriptor(0, 0, 0, SwizzleMode::kNone, 5)) == 5 &&
-                  descriptor_mode(descriptor(0, 0, 0, SwizzleMode::k64B)) == SwizzleMode::k64B,
+                  descriptor_mode(descriptor(0, 0, 0, SwizzleMode::k64Bytes)) ==
+                      SwizzleMode::k64Bytes,
               "no field spills into another");
-static_assert(advance(descriptor(1024, 16, 1024, SwizzleMode::k128B), 32) ==
-              descriptor(1056, 16, 1024, SwizzleMode::k128B));
+static_assert(advance(descriptor(1024, 16, 1024, SwizzleMode::k128Bytes), 32) ==
+              descriptor(1056, 16, 1024, SwizzleMode::k128Bytes));
 
 // ---- from an element to its address ----------------------------------------------------------------------
-// The swizzle: chunk (bits 4-6 of the address) XOR row (bits 7-9), as many bits as a row has chunks.
-constexpr uint32_t swizzled_address(uint32_t address, SwizzleMode mode, uint32_t base_offset = 0) {
-  const uint32_t chunks = swizzle_span(mode) / 16, row = (address >> 7) - base_offset;
-  return address ^ (row & (chunks - 1)) << 4;
-}
-
 // Shared address of element (mn, k) of the operand that a descriptor describes.
 constexpr uint32_t element_address(uint64_t d, Major major, uint32_t mn, uint32_t k) {
   const SwizzleMode mode = descriptor_mode(d);
-  const uint32_t span = swizzle_span(mode), per_row = span / 2;  // bytes, elements
+  const auto span = static_cast<uint32_t>(swizzle_span(mode)),
+             per_row = span / 2;  // bytes, elements
   uint32_t address = descriptor_start(d);
   if (major == Major::kK) {
     address += mn / 8 * descriptor_stride(d) + mn % 8 * span + k / per_row * descriptor_leading(d) +
@@ -121,7 +125,8 @@ constexpr uint32_t element_address(uint64_t d, Major major, uint32_t mn, uint32_
                k / 8 * (swizzled ? descriptor_stride(d) : descriptor_leading(d)) + k % 8 * span +
                mn % per_row * 2;
   }
-  return swizzled_address(address, mode, descriptor_base_offset(d));
+  const uint32_t first_row = 128 * descriptor_base_offset(d);
+  return swizzle_address(mode, address - first_row) + first_row;
 }
 
 // ---- the tiles of attention ------------------------------------------------------------------------------
@@ -140,7 +145,7 @@ constexpr int slab_offset(int rows, int row, int column) {
 
 // A slab's first 16 columns as K-major operand; the next 16 are k_major_step(1), and so on.
 constexpr uint64_t k_major_descriptor(uint32_t slab) {
-  return descriptor(slab, 16, 1024, SwizzleMode::k128B);
+  return descriptor(slab, 16, 1024, SwizzleMode::k128Bytes);
 }
 // Where the 16 columns k = 16 step begin in the tile: 32 bytes further in the rows, four times a slab.
 constexpr uint32_t k_major_step(int rows, int step) {
@@ -149,7 +154,7 @@ constexpr uint32_t k_major_step(int rows, int step) {
 
 // A tile's first 16 rows as MN-major operand with all its columns.
 constexpr uint64_t mn_major_descriptor(uint32_t tile, int rows) {
-  return descriptor(tile, static_cast<uint32_t>(slab_bytes(rows)), 1024, SwizzleMode::k128B);
+  return descriptor(tile, static_cast<uint32_t>(slab_bytes(rows)), 1024, SwizzleMode::k128Bytes);
 }
 // Where the rows k = 16 step begin: two atoms further.
 constexpr uint32_t mn_major_step(int step) { return static_cast<uint32_t>(step * 16 * 128); }
