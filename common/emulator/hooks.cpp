@@ -10,6 +10,7 @@
 #include "common/emulator/launch.h"
 #include "common/emulator/memory.h"
 #include "common/emulator/races.h"
+#include "common/emulator/wgmma.h"
 
 namespace {
 
@@ -20,7 +21,12 @@ void observe(const void* pointer, size_t bytes, bool write, void* return_address
   Lane* const lane = current_lane;
   if (!lane) return;
   const uintptr_t address = uintptr_t(pointer);
-  if (address >= lane->stack_low && address < lane->stack_high) return;  // registers, local memory
+  if (address >= lane->stack_low && address < lane->stack_high) {  // registers, local memory
+    if (lane->registers) {
+      emu::note_register_access(*lane, address, bytes, uintptr_t(return_address));
+    }
+    return;
+  }
   const emu::Cta& cta = *lane->cta;
   const uintptr_t shared = uintptr_t(cta.shared);
   const bool in_shared = address >= shared && address + bytes <= shared + cta.shared_bytes;

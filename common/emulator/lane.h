@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ struct SourceLocation {
 struct Cta;
 struct Warp;
 class Races;
+struct RegisterWatch;  // wgmma.cpp
+struct WgmmaState;
 
 // A plain load or store by one lane, remembered until its warp next meets (checked build).
 struct MemoryAccess {
@@ -76,6 +79,7 @@ struct Lane {
   uint64_t random_draws = 0;  // decisions taken so far under random completion
 
   std::vector<MemoryAccess> accesses;  // checked build: since the warp last met
+  RegisterWatch* registers = nullptr;  // checked build: once the thread has executed wgmma_fence
   uintptr_t stack_low = 0, stack_high = 0;
 };
 
@@ -111,9 +115,10 @@ struct Cta {
   uint8_t* shared = nullptr;
   size_t shared_bytes = 0;
   const char* kernel = "";
-  uint64_t random_draws = 0;  // decisions taken so far by the random schedule
-  Races* races = nullptr;     // checked build: the detector
-  std::string failure;        // the first error: ends the launch
+  uint64_t random_draws = 0;          // decisions taken so far by the random schedule
+  Races* races = nullptr;             // checked build: the detector
+  std::shared_ptr<WgmmaState> wgmma;  // once a kernel has used wgmma
+  std::string failure;                // the first error: ends the launch
   Counters counters;
 };
 

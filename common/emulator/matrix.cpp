@@ -133,10 +133,10 @@ void store_matrices(const uint32_t* registers, int count, bool transpose, uint32
 }
 
 // ---- mma.sync ----------------------------------------------------------------------------------------
-// How a Tensor Core of an H200 adds (found by fitting its answers, tests/golden): the products are exact;
-// products and accumulator are aligned to the largest exponent among them, where a product's exponent is
-// the sum of its factors' exponents; bits below 2^-25 of that are cut off, each term by itself; the sum is
-// exact; and it is cut to 24 bits. Nothing is rounded to nearest.
+// How a Tensor Core of an H200 adds, in mma.sync and wgmma alike (found by fitting its answers,
+// tests/golden): the products are exact; products and accumulator are aligned to the largest exponent among
+// them, where a product's exponent is the sum of its factors' exponents; bits below 2^-25 of that are cut
+// off, each term by itself; the sum is exact; and it is cut to 24 bits. Nothing is rounded to nearest.
 namespace {
 
 // A number as sign, exponent and whole mantissa: value = (-1)^negative * mantissa * 2^(exponent - digits),
@@ -290,9 +290,30 @@ struct ProductOperands {
   const uint32_t* b;
 };
 
+// A, taken apart once for all tiles that it is multiplied with.
+struct Rows {
+  const uint16_t (&a)[16][16];
+  int depth;
+  Element element;
+  Parts parts[16][16];
+  bool finite[16];
+
+  Rows(const uint16_t (&rows)[16][16], int k_count, Element type)
+      : a(rows), depth(k_count), element(type) {
+    for (int row = 0; row < 16; row++) {
+      finite[row] = true;
+      for (int k = 0; k < depth; k++) {
+        parts[row][k] = take_apart(a[row][k], element);
+        finite[row] = finite[row] && is_finite(a[row][k], element);
+      }
+    }
+  }
+};
+
 // *c[row][column] += sum over k of a[row][k] * b[column][k]: one m16n8k<depth> product.
-void multiply_tile(const uint16_t (&a)[16][16], const uint16_t (&b)[kColumns][16], int depth,
-                   Element element, float* const (&c)[16][kColumns]) {
+void multiply_tile(const Rows& rows, const uint16_t (&b)[kColumns][16],
+                   float* const (&c)[16][kColumns]) {
+  const auto& [a, depth, element, parts_of_a, a_finite] = rows;
   Eight b_mantissa[16], b_exponent[16];
   bool b_finite = true;
   for (int k = 0; k < depth; k++) {
@@ -304,16 +325,11 @@ void multiply_tile(const uint16_t (&a)[16][16], const uint16_t (&b)[kColumns][16
     }
   }
   for (int row = 0; row < 16; row++) {
-    Parts a_parts[16];
-    bool finite = b_finite;
-    for (int k = 0; k < depth; k++) {
-      a_parts[k] = take_apart(a[row][k], element);
-      finite = finite && is_finite(a[row][k], element);
-    }
+    bool finite = b_finite && a_finite[row];
     for (int column = 0; column < kColumns; column++) finite = finite && is_finite(*c[row][column]);
     if (finite) {
-      add_products(a_parts, b_mantissa, b_exponent, depth, element == Element::kFp16 ? 10 : 7,
-                   c[row]);
+      add_products(parts_of_a[row], b_mantissa, b_exponent, depth,
+                   element == Element::kFp16 ? 10 : 7, c[row]);
       continue;
     }
     for (int column = 0; column < kColumns; column++) {
@@ -342,10 +358,24 @@ void multiply_warp(ProductOperands** lanes, int depth, Element element) {
       c[at.row][at.column] = &lanes[lane]->d[i];
     }
   }
-  multiply_tile(a, b, depth, element, c);
+  multiply_tile(Rows(a, depth, element), b, c);
 }
 
 }  // namespace
+
+void multiply_strip(const uint16_t (&a)[16][16], const uint16_t (*b)[16], int columns,
+                    Element element, float* sums, int pitch) {
+  const Rows rows(a, 16, element);
+  for (int first = 0; first < columns; first += kColumns) {
+    uint16_t tile[kColumns][16];
+    memcpy(tile, b[first], sizeof tile);
+    float* c[16][kColumns];
+    for (int row = 0; row < 16; row++) {
+      for (int i = 0; i < kColumns; i++) c[row][i] = sums + row * pitch + first + i;
+    }
+    multiply_tile(rows, tile, c);
+  }
+}
 
 void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int depth, Element element,
                          SourceLocation where) {
@@ -498,8 +528,8 @@ void multiply_fragments(float* d, const void* a, const void* b, const float* c, 
         pointers[at.column / 8][at.row][at.column % 8] = &sums[at.row][at.column];
       }
     }
-    for (int half = 0; half < 2; half++)
-      multiply_tile(a_tile, b_tile[half], 16, element, pointers[half]);
+    const Rows rows(a_tile, 16, element);
+    for (int half = 0; half < 2; half++) multiply_tile(rows, b_tile[half], pointers[half]);
     for (int lane = 0; lane < kWarpSize; lane++) {
       for (int i = 0; i < 8; i++)
         lanes[lane]->d[i] = sums[opaque(lane, i).row][opaque(lane, i).column];

@@ -21,6 +21,7 @@
 #include "common/emulator/memory.h"
 #include "common/emulator/races.h"
 #include "common/emulator/random.h"
+#include "common/emulator/wgmma.h"
 
 namespace emu {
 
@@ -303,6 +304,7 @@ fiber lane_main(Lane& me, fiber&& from) {
   *left_behind = std::move(from);
   machine->body();
   finish_copies(me);
+  finish_products(me);
   lane_exit(me);
   Lane* next = next_lane(me);
   left_behind = &fiber_of(me);  // receives an empty continuation: this fiber is over
@@ -315,6 +317,7 @@ void run_cta(Machine& self) {
   Cta& cta = self.cta;
   self.shared.poison();
   cta.random_draws = 0;
+  begin_products(cta);
   if (cta.races) cta.races->begin();
   cta.live = int(cta.lanes.size());
   cta.current_warp = 0;
@@ -362,6 +365,9 @@ void run_cta(Machine& self) {
                       " threads have arrived\n  Missing: a bar.sync or bar.arrive of the others." +
                       how_to_repeat());
   }
+  if (const std::string text = unfinished_products(cta); !text.empty()) {
+    throw LaunchError(cta_name(cta) + ": " + text + how_to_repeat());
+  }
   if (const std::string text = cta.races ? cta.races->unwritten_read() : ""; !text.empty()) {
     throw LaunchError(cta_name(cta) + ": " + text + how_to_repeat());
   }
@@ -386,6 +392,7 @@ std::string how_to_repeat() {
 
 void wait_until_runnable() {
   Lane& me = *current_lane;
+  if (me.cta->wgmma && options().completion == Completion::kRandom) advance_products(*me.cta);
   me.warp->runnable &= ~(1u << me.lane);
   Lane* next = next_lane(me);
   if (!next) abandon(me);

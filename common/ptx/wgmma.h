@@ -29,8 +29,11 @@
 #include <type_traits>
 
 #include "common/layout/wgmma.h"
+#include "common/ptx/shared_address.h"
 #ifdef __CUDACC__
 #include "common/ptx/wgmma_instructions.h"
+#else
+#include "common/emulator/wgmma.h"
 #endif
 
 namespace ptx {
@@ -95,6 +98,74 @@ template <int kGroups, typename... Registers>
 __device__ __forceinline__ void wgmma_wait(Registers&... registers) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
   (keep_registers(registers), ...);
+}
+
+#else  // the emulator: common/emulator/wgmma.cpp
+
+template <typename T, int kN, layout::Major kMajorB, layout::Major kMajorA>
+constexpr emu::WgmmaKind wgmma_kind() {
+  static_assert(kN % 8 == 0 && kN >= 8 && kN <= 256);
+  return {kN, std::is_same_v<T, __half> ? emu::Element::kFp16 : emu::Element::kBf16, kMajorA,
+          kMajorB};
+}
+
+template <typename T, int kN, layout::Major kMajorB = layout::Major::kK,
+          layout::Major kMajorA = layout::Major::kK>
+inline void wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b, bool accumulate,
+                  emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::wgmma_issue(wgmma_kind<T, kN, kMajorB, kMajorA>(), {d, nullptr, a, b, accumulate}, where);
+}
+
+template <typename T, int kN, layout::Major kMajorB = layout::Major::kK>
+inline void wgmma(float (&d)[kN / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate,
+                  emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::wgmma_issue(wgmma_kind<T, kN, kMajorB, layout::Major::kK>(), {d, a, 0, b, accumulate},
+                   where);
+}
+
+inline void wgmma_commit(emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::wgmma_commit(where);
+}
+
+// One overload for each number of arrays: a place in the source cannot follow a list without end.
+inline void wgmma_fence(emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::wgmma_fence(where);
+}
+template <typename A>
+inline void wgmma_fence(A&, emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::wgmma_fence(where);
+}
+template <typename A, typename B>
+inline void wgmma_fence(A&, B&, emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::wgmma_fence(where);
+}
+template <typename A, typename B, typename C>
+inline void wgmma_fence(A&, B&, C&, emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::wgmma_fence(where);
+}
+
+template <int kGroups>
+inline void wgmma_wait(emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::wgmma_wait(kGroups, where);
+}
+template <int kGroups, typename A>
+inline void wgmma_wait(A& a, emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::wgmma_wait(kGroups, where);
+  emu::expect_done(&a, sizeof a, kGroups, where);
+}
+template <int kGroups, typename A, typename B>
+inline void wgmma_wait(A& a, B& b, emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::wgmma_wait(kGroups, where);
+  emu::expect_done(&a, sizeof a, kGroups, where);
+  emu::expect_done(&b, sizeof b, kGroups, where);
+}
+template <int kGroups, typename A, typename B, typename C>
+inline void wgmma_wait(A& a, B& b, C& c,
+                       emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::wgmma_wait(kGroups, where);
+  emu::expect_done(&a, sizeof a, kGroups, where);
+  emu::expect_done(&b, sizeof b, kGroups, where);
+  emu::expect_done(&c, sizeof c, kGroups, where);
 }
 
 #endif

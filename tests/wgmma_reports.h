@@ -1,0 +1,502 @@
+// Part of test_wgmma.cpp: what the emulator does with wgmma that a GPU does not show, right and wrong uses.
+#pragma once
+
+#include <functional>
+
+#include "common/emulator/launch.h"
+#include "common/ptx/barrier.h"
+
+namespace fa::wgmma_test {
+
+#define EXPECT_CONTAINS(text, part)                          \
+  EXPECT_NE(std::string(text).find(part), std::string::npos) \
+      << "'" << (part) << "' is not in: " << (text)
+
+class Emulated : public testing::Test {
+ protected:
+  void TearDown() override { emu::options() = {}; }
+};
+
+constexpr int kN = 64;
+constexpr uint16_t kOne = 0x3c00, kTwo = 0x4000, kFour = 0x4400;  // fp16
+
+// A and B of 16 x 64 ones each, for one step; more space than they need.
+struct Ones {
+  Tile<64, 64> a;
+  Tile<64, 64> b;
+};
+
+std::string line(int number) { return "tests/wgmma_reports.h:" + std::to_string(number); }
+
+// Runs `body` in `threads` threads, with A and B filled with ones; "no error", or the error's text.
+std::string outcome(const std::function<void(Ones&)>& body, int threads = 128) {
+  try {
+    emu::launch("probe", dim3(1), dim3(unsigned(threads)), sizeof(Ones), [&] {
+      auto& smem = shared_storage<Ones>();
+      for (int i = int(threadIdx.x); i < 64 * 64; i += int(blockDim.x)) {
+        smem.a.elements[i] = smem.b.elements[i] = kOne;
+      }
+      ptx::fence_proxy_async();
+      __syncthreads();
+      body(smem);
+    });
+  } catch (const emu::LaunchError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+uint64_t of_a(const Ones& smem) { return layout::k_major_descriptor(ptx::shared_address(&smem.a)); }
+uint64_t of_b(const Ones& smem) { return layout::k_major_descriptor(ptx::shared_address(&smem.b)); }
+
+void multiply(float (&acc)[kN / 2], const Ones& smem, bool accumulate = false,
+              emu::SourceLocation where = emu::SourceLocation::current()) {
+  ptx::wgmma<__half, kN>(acc, of_a(smem), of_b(smem), accumulate, where);
+}
+
+// What a thread finds in its accumulators, for looking at after a launch; the last thread's remain.
+float seen[8];
+bool all_are(const float (&acc)[kN / 2], float value) {
+  for (const float x : acc) {
+    if (std::isnan(value) ? !std::isnan(x) : x != value) return false;
+  }
+  return true;
+}
+
+// What is not instrumented reads registers without being seen.
+__attribute__((no_sanitize("thread"), noinline)) float peek(const float* accumulator) {
+  return *accumulator;
+}
+
+// ---- when it happens -----------------------------------------------------------------------------------
+TEST_F(Emulated, AccumulatorsAreNaNUntilWaitedFor) {
+  EXPECT_EQ(outcome([](Ones& smem) {
+              float acc[kN / 2] = {};
+              ptx::wgmma_fence(acc);
+              multiply(acc, smem);
+              seen[0] = peek(&acc[5]);
+              ptx::wgmma_commit();
+              seen[1] = peek(&acc[5]);
+              ptx::wgmma_wait<0>(acc);
+              seen[2] = acc[5];
+            }),
+            "no error");
+  EXPECT_TRUE(std::isnan(seen[0]) && std::isnan(seen[1])) << seen[0] << " " << seen[1];
+  EXPECT_EQ(seen[2], 16);
+}
+
+TEST_F(Emulated, EarlyCompletionGivesTheResultAtOnce) {
+  emu::options().completion = emu::Completion::kEarly;
+  EXPECT_EQ(outcome([](Ones& smem) {
+              float acc[kN / 2] = {};
+              ptx::wgmma_fence(acc);
+              multiply(acc, smem);
+              seen[0] = peek(&acc[5]);
+              ptx::wgmma_commit();
+              ptx::wgmma_wait<0>(acc);
+            }),
+            "no error");
+  EXPECT_EQ(seen[0], 16);
+}
+
+// By the seed the result is there after the issue, after the commit or only after the wait.
+TEST_F(Emulated, RandomCompletionIsInBetween) {
+  emu::options().completion = emu::Completion::kRandom;
+  int after_issue = 0, after_commit = 0;
+  constexpr int kSeeds = 40;
+  for (uint64_t seed = 1; seed <= kSeeds; seed++) {
+    emu::options().seed = seed;
+    EXPECT_EQ(outcome([](Ones& smem) {
+                float acc[kN / 2] = {};
+                ptx::wgmma_fence(acc);
+                multiply(acc, smem);
+                if (threadIdx.x == 0) seen[0] = peek(&acc[5]);
+                ptx::wgmma_commit();
+                __syncthreads();
+                if (threadIdx.x == 0) seen[1] = peek(&acc[5]);
+                ptx::wgmma_wait<0>(acc);
+                seen[2] = acc[5];
+              }),
+              "no error");
+    EXPECT_EQ(seen[2], 16);
+    after_issue += seen[0] == 16;
+    after_commit += seen[1] == 16;
+  }
+  EXPECT_GT(after_issue, 0);
+  EXPECT_GT(after_commit, after_issue);
+  EXPECT_LT(after_issue, kSeeds);
+}
+
+TEST_F(Emulated, WaitLeavesTheLatestGroupsUnderWay) {
+  EXPECT_EQ(outcome([](Ones& smem) {
+              float first[kN / 2] = {}, second[kN / 2] = {}, third[kN / 2] = {};
+              ptx::wgmma_fence(first, second, third);
+              multiply(first, smem);
+              multiply(second, smem);
+              ptx::wgmma_commit();
+              multiply(third, smem);
+              multiply(third, smem, true);
+              ptx::wgmma_commit();
+              ptx::wgmma_wait<1>(first, second);
+              seen[0] = first[0];
+              seen[1] = second[0];
+              seen[2] = peek(&third[0]);
+              ptx::wgmma_wait<0>(third);
+              seen[3] = third[0];
+            }),
+            "no error");
+  EXPECT_EQ(seen[0], 16);
+  EXPECT_EQ(seen[1], 16);
+  EXPECT_TRUE(std::isnan(seen[2]));
+  EXPECT_EQ(seen[3], 32);
+}
+
+// A chain of products with the same accumulators is not done before its last group is.
+TEST_F(Emulated, AChainIsDoneWithItsLastGroup) {
+  EXPECT_EQ(outcome([](Ones& smem) {
+              float acc[kN / 2] = {};
+              ptx::wgmma_fence(acc);
+              multiply(acc, smem);
+              ptx::wgmma_commit();
+              multiply(acc, smem, true);
+              ptx::wgmma_commit();
+              ptx::wgmma_wait<1>();
+              seen[0] = peek(&acc[0]);
+              ptx::wgmma_wait<0>(acc);
+              seen[1] = acc[0];
+            }),
+            "no error");
+  EXPECT_TRUE(std::isnan(seen[0]));
+  EXPECT_EQ(seen[1], 32);
+}
+
+// Each warp waits for its own quarter: the others' accumulators stay as they are.
+TEST_F(Emulated, WaitIsNoBarrierOfTheWarpgroup) {
+  static float of_warp[4];
+  EXPECT_EQ(outcome([](Ones& smem) {
+              float acc[kN / 2] = {};
+              ptx::wgmma_fence(acc);
+              multiply(acc, smem);
+              ptx::wgmma_commit();
+              const int warp = int(threadIdx.x) / 32;
+              if (warp == 0) ptx::wgmma_wait<0>(acc);
+              __syncthreads();
+              of_warp[warp] = peek(&acc[0]);
+              __syncthreads();
+              if (warp != 0) ptx::wgmma_wait<0>(acc);
+            }),
+            "no error");
+  EXPECT_EQ(of_warp[0], 16);
+  for (int warp = 1; warp < 4; warp++) EXPECT_TRUE(std::isnan(of_warp[warp]));
+}
+
+// Late means that operands are read late too.
+TEST_F(Emulated, OperandsAreReadWhenItHappens) {
+  emu::options().races = false;
+  for (const auto completion : {emu::Completion::kLate, emu::Completion::kEarly}) {
+    emu::options().completion = completion;
+    EXPECT_EQ(outcome([](Ones& smem) {
+                float acc[kN / 2] = {}, other[kN / 2] = {};
+                uint32_t rA[4] = {kOne | kOne << 16, kOne | kOne << 16, kOne | kOne << 16,
+                                  kOne | kOne << 16};
+                ptx::wgmma_fence(acc, other, rA);
+                multiply(acc, smem);
+                ptx::wgmma<__half, kN>(other, rA, of_b(smem), false);
+                ptx::wgmma_commit();
+                __syncthreads();
+                for (int i = int(threadIdx.x); i < 64 * 64; i += 128) smem.a.elements[i] = kTwo;
+                __syncthreads();
+                [&]() __attribute__((no_sanitize("thread"))) {
+                  for (uint32_t& reg : rA) reg = kFour | kFour << 16;
+                }
+                ();
+                ptx::wgmma_wait<0>(acc);
+                seen[0] = acc[0];
+                seen[1] = other[0];
+              }),
+              "no error");
+    const bool late = completion == emu::Completion::kLate;
+    EXPECT_EQ(seen[0], late ? 32 : 16);
+    EXPECT_EQ(seen[1], late ? 64 : 16);
+  }
+}
+
+// ---- reports ---------------------------------------------------------------------------------------------
+TEST_F(Emulated, AFenceMustComeFirst) {
+  int at = 0;
+  const std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    at = __LINE__ + 1;
+    multiply(acc, smem);
+  });
+  EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(at));
+  EXPECT_CONTAINS(text, "the warp has not executed wgmma_fence before");
+}
+
+TEST_F(Emulated, RegistersUsedSinceTheFence) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  int use = 0, at = 0;
+  for (const bool reads : {false, true}) {
+    const std::string text = outcome([&](Ones& smem) {
+      float acc[kN / 2] = {};
+      for (int turn = 0; turn < 2; turn++) {
+        if (turn == 0) ptx::wgmma_fence(acc);
+        at = __LINE__ + 1;
+        multiply(acc, smem);
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<0>(acc);
+        use = __LINE__ + 1;
+        if (reads) seen[0] = acc[3];
+        if (!reads) use = __LINE__, acc[3] = 1;
+      }
+    });
+    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(at));
+    EXPECT_CONTAINS(text, "has used its accumulators as ordinary registers at " + line(use) +
+                              ", after its last wgmma_fence\n  Missing: wgmma_fence()");
+  }
+  const std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    uint32_t rA[4];
+    ptx::wgmma_fence(acc, rA);
+    use = __LINE__ + 1;
+    for (uint32_t& reg : rA) reg = kOne;
+    ptx::wgmma<__half, kN>(acc, rA, of_b(smem), false);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(acc, rA);
+  });
+  EXPECT_CONTAINS(text, "has used A's registers as ordinary registers at " + line(use));
+}
+
+TEST_F(Emulated, RegistersTouchedWhileUnderWay) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  for (const auto completion : {emu::Completion::kLate, emu::Completion::kEarly}) {
+    emu::options().completion = completion;
+    int issue = 0, touch = 0;
+    std::string text = outcome([&](Ones& smem) {
+      float acc[kN / 2] = {};
+      ptx::wgmma_fence(acc);
+      issue = __LINE__ + 1;
+      multiply(acc, smem);
+      ptx::wgmma_commit();
+      touch = __LINE__ + 1;
+      seen[0] = acc[7];
+      ptx::wgmma_wait<0>(acc);
+    });
+    EXPECT_CONTAINS(text, line(touch) + ": touches accumulators of the wgmma at " + line(issue) +
+                              ", which may still be under way\n  Missing: wgmma_commit()");
+    text = outcome([&](Ones& smem) {
+      float acc[kN / 2] = {};
+      uint32_t rA[4] = {};
+      ptx::wgmma_fence(acc, rA);
+      issue = __LINE__ + 1;
+      ptx::wgmma<__half, kN>(acc, rA, of_b(smem), false);
+      ptx::wgmma_commit();
+      touch = __LINE__ + 1;
+      rA[2] = 1;
+      ptx::wgmma_wait<0>(acc, rA);
+    });
+    EXPECT_CONTAINS(text, line(touch) + ": touches A's registers of the wgmma at " + line(issue));
+  }
+}
+
+TEST_F(Emulated, WaitForTooFewGroups) {
+  int issue = 0, wait = 0;
+  const std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    ptx::wgmma_fence(acc);
+    issue = __LINE__ + 1;
+    multiply(acc, smem);
+    ptx::wgmma_commit();
+    wait = __LINE__ + 1;
+    ptx::wgmma_wait<1>(acc);
+    ptx::wgmma_wait<0>(acc);
+  });
+  EXPECT_CONTAINS(text, "wgmma_wait<1> at " + line(wait) + " names registers of the wgmma at " +
+                            line(issue) + ", which it does not wait for");
+}
+
+TEST_F(Emulated, WaitWithoutCommit) {
+  const std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    ptx::wgmma_fence(acc);
+    multiply(acc, smem);
+    ptx::wgmma_wait<0>(acc);
+  });
+  EXPECT_CONTAINS(text, "which it does not wait for\n  Missing: wgmma_commit() after that wgmma");
+}
+
+TEST_F(Emulated, ExitWithoutWait) {
+  int issue = 0;
+  const std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    ptx::wgmma_fence(acc);
+    issue = __LINE__ + 1;
+    multiply(acc, smem);
+    ptx::wgmma_commit();
+  });
+  EXPECT_CONTAINS(text, "exits without having waited for wgmma at " + line(issue));
+}
+
+TEST_F(Emulated, AWarpgroupIsFourWarps) {
+  const auto body = [](Ones& smem) {
+    float acc[kN / 2] = {};
+    ptx::wgmma_fence(acc);
+    multiply(acc, smem);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(acc);
+  };
+  EXPECT_CONTAINS(outcome(body, 96), "has no whole warpgroup");
+  EXPECT_CONTAINS(outcome(body, 96), "the CTA has 96 threads");
+  EXPECT_EQ(outcome(body, 256), "no error");
+}
+
+TEST_F(Emulated, AllFourWarpsMustExecuteIt) {
+  int issue = 0;
+  const std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    if (threadIdx.x / 32 == 2) return;
+    ptx::wgmma_fence(acc);
+    issue = __LINE__ + 1;
+    multiply(acc, smem);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(acc);
+  });
+  EXPECT_CONTAINS(text, "ends with a wgmma at " + line(issue) +
+                            " that only 3 of the 4 warps of warpgroup 0 have executed");
+}
+
+TEST_F(Emulated, WarpsMustAgree) {
+  int one = 0, other = 0;
+  std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    ptx::wgmma_fence(acc);
+    if (threadIdx.x < 32) {
+      one = __LINE__ + 1;
+      multiply(acc, smem);
+    } else {
+      other = __LINE__ + 1;
+      multiply(acc, smem);
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(acc);
+  });
+  EXPECT_CONTAINS(text, line(one));
+  EXPECT_CONTAINS(text, line(other));
+  EXPECT_CONTAINS(text, " of the same warpgroup executes the one at tests/wgmma_reports.h");
+  text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    ptx::wgmma_fence(acc);
+    const uint32_t step = threadIdx.x < 64 ? 0 : 32;
+    ptx::wgmma<__half, kN>(acc, of_a(smem), layout::advance(of_b(smem), step), false);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(acc);
+  });
+  EXPECT_CONTAINS(text, " gives another descriptor of B than warp ");
+}
+
+TEST_F(Emulated, LanesMustAgree) {
+  const auto with = [](uint32_t a, uint32_t b, bool accumulate) {
+    return outcome([=](Ones& smem) {
+      float acc[kN / 2] = {};
+      ptx::wgmma_fence(acc);
+      const bool odd = threadIdx.x == 5;
+      ptx::wgmma<__half, kN>(acc, layout::advance(of_a(smem), odd ? a : 0),
+                             layout::advance(of_b(smem), odd ? b : 0), odd && accumulate);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>(acc);
+    });
+  };
+  EXPECT_EQ(with(0, 0, false), "no error");
+  EXPECT_CONTAINS(with(32, 0, false), "lane 5 gives another descriptor of A than lane 0");
+  EXPECT_CONTAINS(with(0, 32, false), "lane 5 gives another descriptor of B than lane 0");
+  EXPECT_CONTAINS(with(0, 0, true), "lane 5 gives another scale-d than lane 0");
+}
+
+// One wgmma with these descriptors.
+std::string with_descriptors(const std::function<uint64_t(const Ones&)>& a,
+                             const std::function<uint64_t(const Ones&)>& b) {
+  return outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    ptx::wgmma_fence(acc);
+    ptx::wgmma<__half, kN>(acc, a(smem), b(smem), false);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(acc);
+  });
+}
+
+TEST_F(Emulated, DescriptorsOutsideSharedStorage) {
+  EXPECT_EQ(with_descriptors(of_a, of_b), "no error");
+  // B's last rows would lie behind the SharedStorage.
+  std::string text = with_descriptors(of_a, [](const Ones& smem) {
+    return layout::descriptor(ptx::shared_address(&smem.b), 16, 2048,
+                              layout::SwizzleMode::k128Bytes);
+  });
+  EXPECT_CONTAINS(text,
+                  "element (32, k = 0) of B would be at byte 16384 of shared memory, outside "
+                  "the SharedStorage of 16384 bytes");
+  EXPECT_CONTAINS(text, "Wrong: the descriptor's start address, LBO or SBO");
+  text = with_descriptors(
+      [](const Ones&) { return layout::descriptor(0, 16, 1024, layout::SwizzleMode::k128Bytes); },
+      of_b);
+  EXPECT_CONTAINS(text, "element (0, k = 0) of A would be at byte -1024 of shared memory");
+}
+
+TEST_F(Emulated, DescriptorsOffTheAtom) {
+  std::string text =
+      with_descriptors([](const Ones& smem) { return layout::advance(of_a(smem), 3 * 128); }, of_b);
+  EXPECT_CONTAINS(text,
+                  "A starts at shared address 1408, in row 3 of a swizzle atom of 1024 bytes, "
+                  "but its base offset says 0");
+  EXPECT_CONTAINS(text, "give the tile in SharedStorage alignas(1024)");
+  text = with_descriptors(of_a, [](const Ones& smem) {
+    return layout::descriptor(ptx::shared_address(&smem.b) + 64, 16, 512,
+                              layout::SwizzleMode::k64Bytes);
+  });
+  EXPECT_CONTAINS(text, "in row 1 of a swizzle atom of 512 bytes");
+  // The same with the base offset that belongs to it.
+  EXPECT_EQ(with_descriptors(
+                [](const Ones& smem) {
+                  return layout::advance(of_a(smem), 3 * 128) | layout::base_offset_field(3);
+                },
+                of_b),
+            "no error");
+}
+
+TEST_F(Emulated, DescriptorsCountSixteenBytes) {
+  int at = 0;
+  const std::string text = with_descriptors(
+      [&](const Ones& smem) {
+        at = __LINE__ + 1;
+        return layout::k_major_descriptor(ptx::shared_address(&smem.a) + 8);
+      },
+      of_b);
+  EXPECT_CONTAINS(text, "1032 is not a multiple of 16 bytes");
+}
+
+TEST_F(Emulated, ShapesThatShareAccumulators) {
+  int issue = 0, at = 0;
+  std::string text = outcome([&](Ones& smem) {
+    float acc[64] = {};
+    auto& half = *reinterpret_cast<float(*)[kN / 2]>(&acc[16]);
+    ptx::wgmma_fence(acc);
+    issue = __LINE__ + 1;
+    ptx::wgmma<__half, kN>(*reinterpret_cast<float(*)[kN / 2]>(&acc[0]), of_a(smem), of_b(smem),
+                           false);
+    at = __LINE__ + 1;
+    ptx::wgmma<__half, kN>(half, of_a(smem), of_b(smem), false);
+  });
+  EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(at) +
+                            ": its accumulators are in part those of the wgmma at " + line(issue));
+  text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {}, other[kN / 2] = {};
+    ptx::wgmma_fence(acc, other);
+    issue = __LINE__ + 1;
+    multiply(acc, smem);
+    at = __LINE__ + 1;
+    ptx::wgmma<__half, kN>(other, *reinterpret_cast<uint32_t(*)[4]>(&acc[4]), of_b(smem), false);
+  });
+  EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(at) +
+                            ": A's registers are accumulators of the wgmma at " + line(issue));
+}
+
+}  // namespace fa::wgmma_test
