@@ -315,10 +315,13 @@ def trips(theme):
 
 
 def formulas(header):
-    """The one-line constexpr functions of a header of common/layout: the pictures use the kernels' own formulas."""
+    """The one-line constexpr functions of whole numbers in a header of common/layout: the pictures use the kernels' own
+    formulas."""
     text = (ROOT / "common" / "layout" / header).read_text(encoding="utf-8")
     found = {}
     for name, names, body in re.findall(r"^constexpr \w+ (\w+)\(([\w ,]+)\) \{\s*return ([^;]+);\s*\}$", text, re.M):
+        if not re.fullmatch(r"(?:(?:const )?int \w+(?:, )?)+", names):
+            continue
         body = re.sub(r"^\{(.*)\}$", r"(\1)", body).replace("/", "//")
         arguments = ", ".join(re.findall(r"\w+(?=,|$)", names))
         found[name] = eval(f"lambda {arguments}: {body}")  # arithmetic of the checkout's own header
