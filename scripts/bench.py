@@ -38,7 +38,7 @@ EXAMPLE = """examples:
 Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 GPU or program failed."""
 
 PROTOCOLS = ROOT / "bench" / "protocols.json"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
 SETTINGS = ("warmup", "iterations", "rounds", "max_seconds", "flush_l2", "rotating_inputs", "idle_ms")
 # Of problems given on the command line, without a protocol.

@@ -12,6 +12,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from tools import SCHEMA, Refused, fail, need, read_json, read_results  # noqa: E402
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
+# Totals that are sums over the lines.
+LINE_SUMS = {"global_sectors": "sectors", "global_sectors_ideal": "sectors_ideal", "shared_wavefronts": "wavefronts",
+             "shared_wavefronts_ideal": "wavefronts_ideal", "matrix_flops": "flops", "exp2": "operations",
+             "barrier_waits": "waits"}
 
 EXAMPLE = """example:
   scripts/validate_results.py bench/results/*.json
@@ -99,6 +103,23 @@ def check_rounds(data, record, where):
             raise Refused(f"is invalid: {where}.ratio of {peer} is {ratio:g}, the rounds say {expected:g}")
 
 
+def check_lines(record, where):
+    """The counts of the lines sum up to the totals, and none is better than its ideal."""
+    if "lines" not in record:
+        return
+    lines, counters = record["lines"], record.get("counters", {})
+    for total, field in LINE_SUMS.items():
+        count = sum(line.get(field, 0) for line in lines)
+        if count != counters.get(total):
+            raise Refused(f"is invalid: {where}.lines have {count} {field}, but counters.{total} is {counters.get(total)}")
+    for i, line in enumerate(lines):
+        for field in ("wavefronts", "sectors"):
+            if line.get(field, 0) < line.get(f"{field}_ideal", 0):
+                raise Refused(f"is invalid: {where}.lines[{i}] has fewer {field} than ideal ones")
+        if [line["at"], line["kind"]] in ([other["at"], other["kind"]] for other in lines[:i]):
+            raise Refused(f"is invalid: {where}.lines repeat {line['kind']} at {line['at']}")
+
+
 def check_sense(data):
     """What no schema can say."""
     seen = set()
@@ -121,6 +142,7 @@ def check_sense(data):
                 if not math.isclose(record["tflops"], expected, rel_tol=0.01):
                     raise Refused(f"is invalid: {where}.tflops is {record['tflops']:g}, the median says {expected:g}")
         check_rounds(data, record, where)
+        check_lines(record, where)
         error = record.get("error")
         if error and record["status"] == "passed" and not error["rel"] <= error["tolerance"]:
             raise Refused(f"is invalid: {where} passed with an error over its tolerance")

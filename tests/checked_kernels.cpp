@@ -1,10 +1,17 @@
 #include "tests/checked_kernels.h"
 
 #include "common/harness/launch.h"
+#include "common/ptx/convert.h"
+#include "common/ptx/cp_async.h"
+#include "common/ptx/exp2.h"
+#include "common/ptx/ldmatrix.h"
+#include "common/ptx/mma.h"
+#include "common/ptx/wmma.h"
 
 namespace probe {
 
 int fault_line = 0;
+int line_before = 0;
 
 namespace {
 
@@ -26,6 +33,50 @@ void past_shared() {
   volatile float* const words = &fa::shared_storage<Tile<32>>().row[0][0];
   fault_line = __LINE__ + 1;
   words[32 * 32 + threadIdx.x] = 1.0f;
+}
+
+struct Rows {
+  alignas(128) __half half[64][64];  // 128 bytes a row: all rows begin in the same bank
+  float column[32][32];
+  alignas(128) float sums[16][16];
+};
+
+// What each line does is in test_checked.cpp.
+void every_kind(const float* in, float* out) {
+  auto& smem = fa::shared_storage<Rows>();
+  const int lane = int(threadIdx.x) % 32;
+  float* const column = &smem.column[lane][0];
+  const uint32_t row = ptx::shared_address(&smem.half[lane][0]);
+  const uint32_t swizzled = ptx::shared_address(&smem.half[lane][lane % 8 * 8]);
+  uint32_t a[4], b[2] = {}, a8[2] = {}, b8[1] = {};
+  float d[4] = {};
+  ptx::FragmentA<__half> f;
+  ptx::FragmentC sums;
+  ptx::wmma::fill_fragment(sums, 0.0f);
+  // clang-format off
+  line_before = __LINE__;
+  *column = in[lane * 4];
+  __syncwarp();
+  out[threadIdx.x] = *column;
+  ptx::cp_async<16>(row, in + lane * 4);
+  ptx::cp_async_zero_fill<16>(row, in + lane * 4, 4);
+  ptx::cp_async_commit(); ptx::cp_async_wait<0>();
+  __syncthreads();
+  ptx::ldmatrix_x4(a, row);
+  ptx::ldmatrix_x4(a, swizzled);
+  ptx::stmatrix_x4(a, row);
+  ptx::mma_m16n8k16<__half>(d, a, b);
+  ptx::mma_m16n8k8<__half>(d, a8, b8);
+  ptx::wmma::load_matrix_sync(f, &smem.half[0][0], 64);
+  ptx::wmma::mma_sync(sums, f, ptx::FragmentB<__half>{}, sums);
+  ptx::wmma::store_matrix_sync(&smem.sums[0][0], sums, 16, ptx::wmma::mem_row_major);
+  d[0] += ptx::exp2_approx(d[1]) + fa::expf(d[2]);
+  d[0] += __shfl_xor_sync(0xffffffffu, d[1], 1);
+  d[0] += float(__any_sync(0xffffffffu, d[1] > 0));
+  d[0] += ptx::to_float(smem.half[2 * lane][0]);
+  // clang-format on
+  volatile float keep = d[0];
+  (void)keep;
 }
 
 void run(Kernel kernel, const float* in, float* out, int count) {
@@ -86,6 +137,9 @@ void run(Kernel kernel, const float* in, float* out, int count) {
       fault_line = __LINE__ + 1;
       *reinterpret_cast<float4*>(out) = *reinterpret_cast<const float4*>(in + 1);
       break;
+    case Kernel::kEveryKind:
+      every_kind(in, out);
+      break;
     case Kernel::kStackOnly: {
       volatile float local[64];
       for (int k = 0; k < 64; k++) local[k] = float(k);
@@ -109,6 +163,8 @@ int shared_bytes(Kernel kernel) {
       return int(sizeof(Tile<32>));
     case Kernel::kSharedPadded:
       return int(sizeof(Tile<33>));
+    case Kernel::kEveryKind:
+      return int(sizeof(Rows));
     default:
       return 0;
   }

@@ -24,6 +24,7 @@ enum class Kernel {
   kMisaligned4,   // reads 4 bytes at an odd address
   kMisaligned16,  // reads 16 bytes at a multiple of 4
   kStackOnly,     // works on its own stack alone
+  kEveryKind,     // every kind of instruction, each in a line of its own
 };
 
 // A launch of one warp a CTA, `ctas` CTAs. `count`: elements of in and out.
@@ -34,5 +35,8 @@ int shared_bytes(Kernel kernel);
 
 // The line of the access that fails.
 extern int fault_line;
+
+// The line before the first instruction of kEveryKind.
+extern int line_before;
 
 }  // namespace probe

@@ -1,9 +1,11 @@
 // The checked build: memory traffic counted as by hand, and every access outside memory named with its
 // place. The kernels here are compiled with the instrumentation, the tests are not.
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "common/emulator/launch.h"
 #include "common/harness/device.h"
+#include "common/harness/results.h"
 #include "tests/checked_kernels.h"
 #include "tests/support.h"
 
@@ -22,13 +24,15 @@ Counts nonzero(const emu::Counters& counters) {
   return result;
 }
 
-emu::Counters launch(Probe kernel, int ctas = 1) {
+emu::Counters launch(Probe kernel, int ctas = 1, int threads = 32) {
   const int count = 4096;
   Buffer in("in", count * 4);
   const Buffer out("out", count * 4);
   in.upload(std::vector<float>(count, 1.0f).data());
   emu::take_counters();
-  emu::launch("probe", dim3(unsigned(ctas)), dim3(32), size_t(probe::shared_bytes(kernel)),
+  emu::take_lines();
+  emu::launch("probe", dim3(unsigned(ctas)), dim3(unsigned(threads)),
+              size_t(probe::shared_bytes(kernel)),
               probe::body(kernel, static_cast<const float*>(in.data()),
                           static_cast<float*>(out.data()), count));
   return emu::take_counters();
@@ -46,33 +50,38 @@ std::string failure(Probe kernel) {
 TEST(Checked, IsTheCheckedBuild) { EXPECT_TRUE(emu::is_checked()); }
 
 // ---- counters ------------------------------------------------------------------------------------
-Counts global(uint64_t requests, uint64_t sectors, uint64_t bytes) {
-  return {{"global_requests", requests}, {"global_sectors", sectors}, {"global_bytes", bytes}};
+Counts global(uint64_t requests, uint64_t sectors, uint64_t ideal, uint64_t bytes) {
+  return {{"global_requests", requests},
+          {"global_sectors", sectors},
+          {"global_sectors_ideal", ideal},
+          {"global_bytes", bytes}};
 }
 
 TEST(CheckedCounters, GlobalMemory) {
   // A load and a store each. 32 lanes x 4 bytes in a row: 128 bytes, four sectors.
-  EXPECT_EQ(nonzero(launch(Probe::kCopy4)), global(2, 4 + 4, 256));
-  EXPECT_EQ(nonzero(launch(Probe::kCopy4, 5)), global(10, 40, 1280));
+  EXPECT_EQ(nonzero(launch(Probe::kCopy4)), global(2, 4 + 4, 4 + 4, 256));
+  EXPECT_EQ(nonzero(launch(Probe::kCopy4, 5)), global(10, 40, 40, 1280));
   // 16 bytes a lane: one request of 16 sectors, not four.
-  EXPECT_EQ(nonzero(launch(Probe::kCopy16)), global(2, 16 + 16, 1024));
-  // The same bytes by four requests: each touches all 16 sectors.
-  EXPECT_EQ(nonzero(launch(Probe::kCopy16ByRow)), global(8, 8 * 16, 1024));
+  EXPECT_EQ(nonzero(launch(Probe::kCopy16)), global(2, 16 + 16, 16 + 16, 1024));
+  // The same bytes by four requests: each touches all 16 sectors, for 128 bytes that would fill 4.
+  EXPECT_EQ(nonzero(launch(Probe::kCopy16ByRow)), global(8, 8 * 16, 8 * 4, 1024));
   // 128 bytes apart: a sector a lane for four bytes of it.
-  EXPECT_EQ(nonzero(launch(Probe::kStrided)), global(2, 32 + 4, 256));
-  EXPECT_EQ(nonzero(launch(Probe::kBroadcast)), global(2, 1 + 4, 256));
-  EXPECT_EQ(nonzero(launch(Probe::kHalfWarp)), global(2, 2 + 2, 128));
+  EXPECT_EQ(nonzero(launch(Probe::kStrided)), global(2, 32 + 4, 4 + 4, 256));
+  // All ask for the same four bytes: no order of the bytes would need less than one sector.
+  EXPECT_EQ(nonzero(launch(Probe::kBroadcast)), global(2, 1 + 4, 1 + 4, 256));
+  EXPECT_EQ(nonzero(launch(Probe::kHalfWarp)), global(2, 2 + 2, 2 + 2, 128));
   EXPECT_EQ(nonzero(launch(Probe::kStackOnly)), Counts{});
 }
 
 TEST(CheckedCounters, DivergedLanes) {
   // Lane i copies i % 3 + 1 elements, so that 32, 21 and 10 lanes take part in the three turns; all
-  // four sectors of the 128 bytes are touched each time.
-  EXPECT_EQ(nonzero(launch(Probe::kUneven)), global(6, 2 * 12, 2 * 4 * (32 + 21 + 10)));
+  // four sectors of the 128 bytes are touched each time, for 128, 84 and 40 bytes.
+  EXPECT_EQ(nonzero(launch(Probe::kUneven)),
+            global(6, 2 * 12, 2 * (4 + 3 + 2), 2 * 4 * (32 + 21 + 10)));
 }
 
 Counts shared(uint64_t wavefronts) {  // a store and a load alike, a store to global memory
-  Counts result = global(1, 4, 128);
+  Counts result = global(1, 4, 4, 128);
   result["shared_requests"] = 2;
   result["shared_wavefronts"] = 2 * wavefronts;
   result["shared_wavefronts_ideal"] = 2;
@@ -83,6 +92,106 @@ TEST(CheckedCounters, SharedMemory) {
   EXPECT_EQ(nonzero(launch(Probe::kSharedRow)), shared(1));
   EXPECT_EQ(nonzero(launch(Probe::kSharedColumn)), shared(32));
   EXPECT_EQ(nonzero(launch(Probe::kSharedPadded)), shared(1));
+}
+
+// ---- counts by line --------------------------------------------------------------------------------
+// "+3 ldmatrix": {"requests": 2, ...}, lines counted from probe::line_before.
+std::map<std::string, Counts> by_line(const std::vector<emu::LineCounts>& lines) {
+  std::map<std::string, Counts> result;
+  const std::string file = "tests/checked_kernels.cpp:";
+  for (const emu::LineCounts& line : lines) {
+    EXPECT_EQ(line.at.rfind(file, 0), 0u) << line.at;
+    const int number = atoi(line.at.c_str() + file.size()) - probe::line_before;
+    Counts& counts = result["+" + std::to_string(number) + " " + name_of(line.kind)];
+    EXPECT_TRUE(counts.empty()) << line.at << " is there twice";
+    line.counts.for_each([&](const char* name, uint64_t value) {
+      if (value) counts[name] = value;
+    });
+  }
+  return result;
+}
+
+// Two warps a CTA, two CTAs: four times what a warp does.
+TEST(CheckedLines, EveryKindOfInstruction) {
+  emu::options().races = false;  // all rows are read, few are written
+  const emu::Counters totals = launch(Probe::kEveryKind, 2, 64);
+  emu::options().races = true;
+  std::map<std::string, Counts> expected = {
+      // 16 bytes apart, in 16 sectors; and 128 bytes apart: all lanes meet in one bank.
+      {"+1 global load", {{"requests", 1}, {"sectors", 16}, {"sectors_ideal", 4}, {"bytes", 128}}},
+      {"+1 shared store",
+       {{"requests", 1}, {"wavefronts", 32}, {"wavefronts_ideal", 1}, {"bytes", 128}}},
+      {"+2 syncwarp", {{"requests", 1}}},
+      {"+3 shared load",
+       {{"requests", 1}, {"wavefronts", 32}, {"wavefronts_ideal", 1}, {"bytes", 128}}},
+      {"+3 global store", {{"requests", 1}, {"sectors", 4}, {"sectors_ideal", 4}, {"bytes", 128}}},
+      // Eight lanes at a time write eight rows: 8 wavefronts for one. Reads are side by side.
+      {"+4 cp.async",
+       {{"requests", 1},
+        {"wavefronts", 32},
+        {"wavefronts_ideal", 4},
+        {"sectors", 16},
+        {"sectors_ideal", 16},
+        {"bytes", 512}}},
+      // The same, but only four bytes of 16 are read.
+      {"+5 cp.async",
+       {{"requests", 1},
+        {"wavefronts", 32},
+        {"wavefronts_ideal", 4},
+        {"sectors", 16},
+        {"sectors_ideal", 4},
+        {"bytes", 128}}},
+      {"+7 barrier", {{"requests", 1}}},
+      {"+8 ldmatrix",
+       {{"requests", 1}, {"wavefronts", 32}, {"wavefronts_ideal", 4}, {"bytes", 512}}},
+      {"+9 ldmatrix",
+       {{"requests", 1}, {"wavefronts", 4}, {"wavefronts_ideal", 4}, {"bytes", 512}}},
+      {"+10 stmatrix",
+       {{"requests", 1}, {"wavefronts", 32}, {"wavefronts_ideal", 4}, {"bytes", 512}}},
+      {"+11 mma.m16n8k16", {{"requests", 1}, {"flops", 2 * 16 * 8 * 16}}},
+      {"+12 mma.m16n8k8", {{"requests", 1}, {"flops", 2 * 16 * 8 * 8}}},
+      {"+13 wmma load",
+       {{"requests", 1}, {"wavefronts", 32}, {"wavefronts_ideal", 4}, {"bytes", 512}}},
+      {"+14 wmma.m16n16k16", {{"requests", 1}, {"flops", 2 * 16 * 16 * 16}}},
+      // 64 bytes a row: of the four rows that are served together two meet in the same banks.
+      {"+15 wmma store",
+       {{"requests", 4}, {"wavefronts", 16}, {"wavefronts_ideal", 8}, {"bytes", 1024}}},
+      {"+16 exp2", {{"operations", 64}}},
+      {"+17 shuffle", {{"requests", 1}}},
+      {"+18 vote", {{"requests", 1}}},
+      // A load that goes straight into a function's argument has the line of the call.
+      {"+19 shared load",
+       {{"requests", 1}, {"wavefronts", 32}, {"wavefronts_ideal", 1}, {"bytes", 64}}},
+  };
+  Counts sums;
+  for (auto& [key, counts] : expected) {
+    for (auto& [name, value] : counts) sums[name] += value *= 4;
+  }
+  expected["+7 barrier"]["waits"] = 2;  // of two warps the one that comes first
+  const std::vector<emu::LineCounts> lines = emu::take_lines();
+  EXPECT_EQ(by_line(lines), expected);
+  EXPECT_TRUE(emu::take_lines().empty()) << "they are taken once";
+
+  // The totals are their sums.
+  Counts counters = nonzero(totals);
+  EXPECT_EQ(counters["shared_wavefronts"], sums["wavefronts"]);
+  EXPECT_EQ(counters["shared_wavefronts_ideal"], sums["wavefronts_ideal"]);
+  EXPECT_EQ(counters["shared_requests"], 4u * 13) << "four of them of the wmma store";
+  EXPECT_EQ(counters["global_sectors"], sums["sectors"]);
+  EXPECT_EQ(counters["global_sectors_ideal"], sums["sectors_ideal"]);
+  EXPECT_EQ(counters["global_requests"], 4u * 4);
+  EXPECT_EQ(counters["global_bytes"], 4u * (128 + 128 + 512 + 128));
+  EXPECT_EQ(counters["matrix_flops"], sums["flops"]);
+  EXPECT_EQ(counters["matrix_products"], 4u * 4) << "two of them of the wmma product";
+  EXPECT_EQ(counters["async_copies"], 4u * 64);
+  EXPECT_EQ(counters["exp2"], sums["operations"]);
+  EXPECT_EQ(counters["barriers"], 4u);
+  EXPECT_EQ(counters["barrier_waits"], 2u);
+  EXPECT_EQ(counters["syncwarps"], 4u);
+  EXPECT_EQ(counters["ldmatrix"], 4u * 2);
+  EXPECT_EQ(counters["stmatrix"], 4u);
+  EXPECT_EQ(counters["shuffles"], 4u);
+  EXPECT_EQ(counters["votes"], 4u);
 }
 
 // ---- errors --------------------------------------------------------------------------------------
@@ -124,6 +233,8 @@ TEST_P(CheckedKernels, CountTheSameEveryTime) {
       EXPECT_EQ(record.status, Status::kPassed) << record.reason;
       if (threads == 1) first = record;
       EXPECT_EQ(record.counters, first.counters) << threads << " threads";
+      EXPECT_FALSE(record.lines.empty());
+      EXPECT_EQ(to_json(record)["lines"], to_json(first)["lines"]) << threads << " threads";
       EXPECT_EQ(record.output, first.output) << threads << " threads";
     }
     emu::options().os_threads = 0;
@@ -145,22 +256,33 @@ TEST(CheckedCounters, GlobalBytesOfTheTiledKernels) {
   }
 }
 
+// Counts by kind, of all lines of a kernel.
+std::map<std::string, Counts> by_kind(const Record& record) {
+  std::map<std::string, Counts> result;
+  for (const emu::LineCounts& line : record.lines) {
+    line.counts.for_each(
+        [&](const char* name, uint64_t value) { result[name_of(line.kind)][name] += value; });
+  }
+  return result;
+}
+
 // The swizzle's promise: not one conflict. Without it, eight rows meet in the same four banks.
-TEST(CheckedCounters, SwizzledTilesAreFreeOfConflicts) {
+TEST(CheckedLines, SwizzledTilesAreFreeOfConflicts) {
   for (const int head_dim : {64, 128}) {
     const Problem p = problem(1, 1, 256, head_dim, Dtype::kFp16);
-    std::map<std::string, Counts> counts;
-    for (const std::string name : {"07", "08"}) {
+    for (const auto& [name, conflicts] : std::map<std::string, uint64_t>{{"07", 8}, {"08", 1}}) {
       const Record record = run_once(find_kernel(name), p, "normal", 1);
-      counts[name] = Counts(record.counters.begin(), record.counters.end());
+      std::map<std::string, Counts> kinds = by_kind(record);
+      EXPECT_GT(kinds["ldmatrix"]["wavefronts"], 0u);
+      EXPECT_EQ(kinds["ldmatrix"]["wavefronts"], conflicts * kinds["ldmatrix"]["wavefronts_ideal"]);
+      // Copies write whole rows: no conflict in either kernel.
+      EXPECT_EQ(kinds["cp.async"]["wavefronts"], kinds["cp.async"]["wavefronts_ideal"]);
+      Counts totals(record.counters.begin(), record.counters.end());
+      EXPECT_EQ(totals["shared_wavefronts"],
+                kinds["ldmatrix"]["wavefronts"] + kinds["cp.async"]["wavefronts"]);
+      EXPECT_EQ(totals["matrix_flops"], uint64_t(p.flops()));
+      EXPECT_EQ(kinds["mma.m16n8k16"]["flops"], totals["matrix_flops"]);
     }
-    EXPECT_EQ(counts["08"]["shared_wavefronts"], counts["08"]["shared_wavefronts_ideal"]);
-    EXPECT_EQ(counts["08"]["shared_wavefronts_ideal"], counts["07"]["shared_wavefronts_ideal"]);
-    // ldmatrix takes eight wavefronts a matrix instead of one; the copies, which write whole rows, do not
-    // conflict in either kernel: 4 wavefronts for each 32 of them.
-    const uint64_t copies = counts["08"]["async_copies"] / 32 * 4;
-    EXPECT_EQ(counts["07"]["shared_wavefronts"] - copies,
-              8 * (counts["08"]["shared_wavefronts"] - copies));
   }
 }
 

@@ -1,10 +1,11 @@
 // From the accesses of single lanes to the requests of a warp, and from those to sectors and wavefronts.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <map>
 
-#include "common/emulator/lane.h"
+#include "common/emulator/events.h"
 #include "common/emulator/wavefronts.h"
 
 namespace emu {
@@ -12,45 +13,73 @@ namespace {
 
 using Request = std::array<const MemoryAccess*, kWarpSize>;  // null: the lane takes no part
 
-// 32-byte sectors of global memory that a request touches.
-uint64_t sectors(const Request& request) {
-  std::array<uintptr_t, kWarpSize * 2>
-      found;  // an access of 16 bytes touches one or, misaligned, two
-  size_t count = 0;
-  for (const MemoryAccess* access : request) {
-    if (!access) continue;
-    for (uintptr_t sector = access->address / 32;
-         sector <= (access->address + access->bytes - 1) / 32; sector++) {
-      const auto end = found.begin() + std::ptrdiff_t(count);
-      if (count < found.size() && std::find(found.begin(), end, sector) == end)
-        found[count++] = sector;
+// Sectors: the 32-byte pieces of global memory that a request touches, each once, however many lanes share it.
+// Ideal: as many as the touched bytes would fill if they lay side by side. So 32 neighbouring floats are 4
+// of 4, 32 floats 128 bytes apart 32 of 4, one float for all lanes 1 of 1.
+class Sectors {
+ public:
+  void add(uintptr_t address, uint32_t bytes) {
+    for (const uintptr_t end = address + bytes; address < end;) {
+      const uintptr_t number = address / 32, first = address % 32;
+      const uintptr_t count = std::min<uintptr_t>(32 - first, end - address);
+      size_t i = 0;
+      while (i < count_ && numbers_[i] != number) i++;
+      if (i == numbers_.size()) return;
+      if (i == count_) {
+        numbers_[count_] = number;
+        touched_[count_++] = 0;
+      }
+      touched_[i] |= uint32_t(((uint64_t(1) << count) - 1) << first);
+      address += count;
     }
   }
-  return count;
-}
+  uint64_t actual() const { return count_; }
+  uint64_t ideal() const {
+    int bytes = 0;
+    for (size_t i = 0; i < count_; i++) bytes += std::popcount(touched_[i]);
+    return uint64_t(bytes + 31) / 32;
+  }
 
-void count_request(Cta& cta, const Request& request) {
+ private:
+  std::array<uintptr_t, kWarpSize * 2> numbers_;  // 16 bytes lie in one or, misaligned, in two
+  std::array<uint32_t, kWarpSize * 2> touched_;   // bytes of each
+  size_t count_ = 0;
+};
+
+void record_request(Warp& warp, const Request& request) {
   const MemoryAccess& any =
       **std::find_if(request.begin(), request.end(), [](auto* a) { return a; });
-  Counters& counters = cta.counters;
-  const uintptr_t shared = uintptr_t(cta.shared);
-  if (any.address >= shared && any.address < shared + cta.shared_bytes) {
-    std::array<uint32_t, kWarpSize> offsets{};
-    uint32_t active = 0;
-    for (int lane = 0; lane < kWarpSize; lane++) {
-      if (!request[size_t(lane)]) continue;
-      active |= 1u << lane;
-      offsets[size_t(lane)] = uint32_t(request[size_t(lane)]->address - shared);
+  const bool copy = any.kind == Kind::kCpAsync;
+  Event event{any.kind, 0, Place(any.program_counter), {.requests = 1}};
+  if (copy) event.place = any.where;
+  Counts& counts = event.counts;
+  for (int lane = 0; lane < kWarpSize; lane++)
+    event.mask |= uint32_t(request[size_t(lane)] != nullptr) << lane;
+
+  if (any.kind != Kind::kSharedLoad && any.kind != Kind::kSharedStore) {
+    Sectors sectors;
+    for (const MemoryAccess* access : request) {
+      if (!access) continue;
+      const uint32_t bytes = copy ? access->source_bytes : access->bytes;
+      sectors.add(copy ? access->source : access->address, bytes);
+      counts.bytes += bytes;
     }
-    const Wavefronts wavefronts = shared_wavefronts(offsets, active, any.bytes);
-    counters.shared_requests++;
-    counters.shared_wavefronts += wavefronts.actual;
-    counters.shared_wavefronts_ideal += wavefronts.ideal;
-  } else {
-    counters.global_requests++;
-    counters.global_sectors += sectors(request);
-    for (const MemoryAccess* access : request) counters.global_bytes += access ? access->bytes : 0;
+    counts.sectors = sectors.actual();
+    counts.sectors_ideal = sectors.ideal();
   }
+  if (any.kind != Kind::kGlobalLoad && any.kind != Kind::kGlobalStore) {
+    std::array<uint32_t, kWarpSize> offsets{};
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      const MemoryAccess* const access = request[size_t(lane)];
+      if (!access) continue;
+      offsets[size_t(lane)] = uint32_t(access->address - uintptr_t(warp.lanes->cta->shared));
+      if (!copy) counts.bytes += access->bytes;
+    }
+    const Wavefronts wavefronts = shared_wavefronts(offsets, event.mask, any.bytes);
+    counts.wavefronts = wavefronts.actual;
+    counts.wavefronts_ideal = wavefronts.ideal;
+  }
+  record(warp, event);
 }
 
 }  // namespace
@@ -140,7 +169,7 @@ void count_accesses(Warp& warp, uint32_t mask) {
       for (int lane = 0; lane < lanes; lane++) {
         if (mask >> lane & 1) request[size_t(lane)] = &warp.lanes[lane].accesses[i];
       }
-      count_request(cta, request);
+      record_request(warp, request);
     }
   } else {
     // Diverged: the n-th execution of an instruction by each lane is one request.
@@ -153,7 +182,7 @@ void count_accesses(Warp& warp, uint32_t mask) {
             &access;
       }
     }
-    for (const auto& entry : requests) count_request(cta, entry.second);
+    for (const auto& entry : requests) record_request(warp, entry.second);
   }
   for (int lane = 0; lane < lanes; lane++) {
     if (mask >> lane & 1) warp.lanes[lane].accesses.clear();

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "common/emulator/events.h"
 #include "common/emulator/launch.h"
 #include "common/emulator/matrix.h"
 #include "common/emulator/memory.h"
@@ -50,11 +51,11 @@ void copy_async(uint32_t shared, const void* global, int bytes, int source_bytes
       source_bytes > 0 && !outside.empty()) {
     fail("cp.async at %s:%u reads %s", where.file, where.line, outside.c_str());
   }
-  me.cta->counters.async_copies++;
   if (is_checked()) {
-    const auto here = uintptr_t(__builtin_return_address(0));
-    if (source_bytes > 0) me.accesses.push_back({here, uintptr_t(global), uint32_t(source_bytes)});
-    me.accesses.push_back({here + 1, uintptr_t(to), uint32_t(bytes)});
+    me.accesses.push_back({uintptr_t(__builtin_return_address(0)), Kind::kCpAsync, uint32_t(bytes),
+                           uintptr_t(to), uintptr_t(global), uint32_t(source_bytes), where});
+  } else {
+    record(*me.warp, {Kind::kCpAsync, 1u << me.lane, where, {}});
   }
   if (Races* const races = me.cta->races) {
     const Site site = named_site("cp.async", where);

@@ -25,17 +25,19 @@ struct alignas(4) __nv_bfloat162 {
   __nv_bfloat16 x, y;
 };
 
-inline float __half2float(__half value) { return float(value); }
+inline float __half2float(const __half& value) { return float(value); }
 inline __half __float2half_rn(float value) { return __half(value); }
 inline __half __float2half(float value) { return __half(value); }
-inline float2 __half22float2(__half2 pair) { return {float(pair.x), float(pair.y)}; }
+inline float2 __half22float2(const __half2& pair) { return {float(pair.x), float(pair.y)}; }
 inline __half2 __floats2half2_rn(float x, float y) { return {__half(x), __half(y)}; }
 inline __half2 __float22half2_rn(float2 pair) { return {__half(pair.x), __half(pair.y)}; }
 
-inline float __bfloat162float(__nv_bfloat16 value) { return float(value); }
+inline float __bfloat162float(const __nv_bfloat16& value) { return float(value); }
 inline __nv_bfloat16 __float2bfloat16_rn(float value) { return __nv_bfloat16(value); }
 inline __nv_bfloat16 __float2bfloat16(float value) { return __nv_bfloat16(value); }
-inline float2 __bfloat1622float2(__nv_bfloat162 pair) { return {float(pair.x), float(pair.y)}; }
+inline float2 __bfloat1622float2(const __nv_bfloat162& pair) {
+  return {float(pair.x), float(pair.y)};
+}
 inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
   return {__nv_bfloat16(x), __nv_bfloat16(y)};
 }

@@ -42,7 +42,9 @@ void observe(const void* pointer, size_t bytes, bool write, void* return_address
               emu::symbolise(uintptr_t(return_address) - 1).c_str(), write ? "store" : "load",
               bytes, bytes);
   }
-  lane->accesses.push_back({uintptr_t(return_address), address, uint32_t(bytes)});
+  const emu::Kind kind = in_shared ? (write ? emu::Kind::kSharedStore : emu::Kind::kSharedLoad)
+                                   : (write ? emu::Kind::kGlobalStore : emu::Kind::kGlobalLoad);
+  lane->accesses.push_back({uintptr_t(return_address), kind, uint32_t(bytes), address});
   if (cta.races) {
     cta.races->access(*lane, address, bytes, write,
                       emu::plain_site(uintptr_t(return_address), write));

@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "common/emulator/events.h"
+
 namespace emu {
 
 uint32_t shuffle(ShuffleMode mode, uint32_t mask, uint32_t value, int selector, int width,
@@ -20,7 +22,8 @@ uint32_t shuffle(ShuffleMode mode, uint32_t mask, uint32_t value, int selector, 
          where.line, width);
   }
   warp_collective(mask, names[int(mode)], mine, where, [&](Operands** lanes) {
-    current_lane->cta->counters.shuffles++;
+    record(*current_lane->warp,
+           {Kind::kShuffle, mask & current_lane->warp->live, where, {.requests = 1}});
     for (int lane = 0; lane < kWarpSize; lane++) {
       if (!lanes[lane]) continue;
       Operands& reader = *lanes[lane];
@@ -58,7 +61,8 @@ uint32_t ballot(uint32_t mask, int predicate, const char* operation, SourceLocat
     uint32_t result;
   } mine{predicate, 0};
   warp_collective(mask, operation, mine, where, [&](Operands** lanes) {
-    current_lane->cta->counters.votes++;
+    record(*current_lane->warp,
+           {Kind::kVote, mask & current_lane->warp->live, where, {.requests = 1}});
     uint32_t votes = 0;
     for (int lane = 0; lane < kWarpSize; lane++) {
       if (lanes[lane] && lanes[lane]->predicate) votes |= 1u << lane;
@@ -131,18 +135,24 @@ uint32_t mantissa_of_exp2(uint32_t f) {
   return uint32_t((sum + kRounding) >> 15);
 }
 
+// A thread's exponential; the host may compute some, too.
+void count_exp2(SourceLocation where) {
+  if (!current_lane) return;
+  record(*current_lane->warp, {Kind::kExp2, 1u << current_lane->lane, where, {.operations = 1}});
+}
+
 }  // namespace
 
-float exp2f(float x) {
-  if (current_lane) current_lane->cta->counters.exp2++;
+float exp2f(float x, SourceLocation where) {
+  count_exp2(where);
   if (std::isnan(x)) return x;
   if (x > 200.0f) return INFINITY;
   if (x < -200.0f) return 0.0f;
   return float(exp2_double(double(x)));
 }
 
-float exp2_approx(float x) {
-  if (current_lane) current_lane->cta->counters.exp2++;
+float exp2_approx(float x, SourceLocation where) {
+  count_exp2(where);
   if (std::isnan(x)) return std::bit_cast<float>(0x7fffffffu);
   if (x >= 128.0f) return INFINITY;
   if (x < -126.0f) return 0.0f;
@@ -157,8 +167,8 @@ float exp2_approx(float x) {
                               mantissa_of_exp2(uint32_t(fixed) % kOne));
 }
 
-float expf(float x) {
-  if (current_lane) current_lane->cta->counters.exp2++;
+float expf(float x, SourceLocation where) {
+  count_exp2(where);
   if (std::isnan(x)) return x;
   if (x > 100.0f) return INFINITY;
   if (x < -120.0f) return 0.0f;

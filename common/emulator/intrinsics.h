@@ -96,12 +96,12 @@ namespace emu {
 // 2^x and e^x, rounded once from a double: the same bits on every machine, unlike a C library's.
 // CUDA's own expf and exp2f may differ from these in the last bit (CUDA C++ Programming Guide,
 // "Mathematical Functions": up to 2 ulp).
-float exp2f(float x);
-float expf(float x);
+float exp2f(float x, SourceLocation where = SourceLocation::current());
+float expf(float x, SourceLocation where = SourceLocation::current());
 
 // ex2.approx.ftz.f32, with the bits of an H200 for every x: up to 2 ulp from the correctly rounded result;
 // subnormal inputs and results are zero.
-float exp2_approx(float x);
+float exp2_approx(float x, SourceLocation where = SourceLocation::current());
 
 }  // namespace emu
 

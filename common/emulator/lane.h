@@ -35,15 +35,21 @@ struct SourceLocation {
 
 struct Cta;
 struct Warp;
+class LineTable;
 class Races;
 struct RegisterWatch;  // wgmma.cpp
 struct WgmmaState;
 
-// A plain load or store by one lane, remembered until its warp next meets (checked build).
+// A load, store or cp.async by one lane, remembered until its warp next meets (checked build).
 struct MemoryAccess {
   uintptr_t program_counter;
-  uintptr_t address;
+  Kind kind;
   uint32_t bytes;
+  uintptr_t address;
+  // Of a cp.async, whose `address` is in shared memory: what it reads of global memory, and its line.
+  uintptr_t source = 0;
+  uint32_t source_bytes = 0;
+  SourceLocation where = {};
 };
 
 // A cp.async under way.
@@ -116,6 +122,7 @@ struct Cta {
   size_t shared_bytes = 0;
   const char* kernel = "";
   uint64_t random_draws = 0;          // decisions taken so far by the random schedule
+  LineTable* lines = nullptr;         // checked build: what happened, by line
   Races* races = nullptr;             // checked build: the detector
   std::shared_ptr<WgmmaState> wgmma;  // once a kernel has used wgmma
   std::string failure;                // the first error: ends the launch

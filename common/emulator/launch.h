@@ -5,6 +5,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "common/emulator/counters.h"
 #include "common/emulator/vector_types.h"
@@ -44,5 +45,8 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
 
 // What the launches since the last call did.
 Counters take_counters();
+
+// The same by line of source and kind of instruction, in this order. Empty but in the checked build.
+std::vector<LineCounts> take_lines();
 
 }  // namespace emu

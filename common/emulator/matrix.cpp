@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "common/emulator/events.h"
 #include "common/emulator/float16.h"
 #include "common/emulator/launch.h"
 #include "common/emulator/races.h"
@@ -49,17 +50,18 @@ struct MatrixOperands {
   uint32_t address;
 };
 
-// A matrix is eight rows of 16 bytes: at best one wavefront, which delivers 128 bytes.
-void count_matrices(MatrixOperands** lanes, int count) {
-  Counters& counters = current_lane->cta->counters;
-  counters.shared_requests++;
-  for (int matrix = 0; matrix < count; matrix++) {
+// ldmatrix and stmatrix: a matrix is eight rows of 16 bytes, at best one wavefront, which delivers 128 bytes.
+void record_matrices(Kind kind, MatrixOperands** lanes, int count, SourceLocation where) {
+  Event event{kind, kFullMask, where, {.requests = 1}};
+  for (int matrix = 0; is_checked() && matrix < count; matrix++) {
     std::array<uint32_t, kWarpSize> offsets{};
     for (int row = 0; row < 8; row++) offsets[size_t(row)] = lanes[8 * matrix + row]->address;
     const Wavefronts wavefronts = shared_wavefronts(offsets, 0xff, 16);
-    counters.shared_wavefronts += wavefronts.actual;
-    counters.shared_wavefronts_ideal += wavefronts.ideal;
+    event.counts.wavefronts += wavefronts.actual;
+    event.counts.wavefronts_ideal += wavefronts.ideal;
+    event.counts.bytes += 8 * 16;
   }
+  record(*current_lane->warp, event);
 }
 
 uint8_t* row_of(MatrixOperands** lanes, int matrix, int row, const char* operation,
@@ -91,8 +93,7 @@ void load_matrices(uint32_t* registers, int count, bool transpose, uint32_t addr
   warp_collective(
       kFullMask, transpose ? "ldmatrix.trans" : "ldmatrix", mine, where,
       [&](MatrixOperands** lanes) {
-        current_lane->cta->counters.ldmatrix++;
-        if (is_checked()) count_matrices(lanes, count);
+        record_matrices(Kind::kLdmatrix, lanes, count, where);
         note_rows(lanes, count, false, "ldmatrix", where);
         for (int matrix = 0; matrix < count; matrix++) {
           uint16_t elements[8][8];
@@ -113,8 +114,7 @@ void store_matrices(const uint32_t* registers, int count, bool transpose, uint32
   MatrixOperands mine{const_cast<uint32_t*>(registers), address};
   warp_collective(kFullMask, transpose ? "stmatrix.trans" : "stmatrix", mine, where,
                   [&](MatrixOperands** lanes) {
-                    current_lane->cta->counters.stmatrix++;
-                    if (is_checked()) count_matrices(lanes, count);
+                    record_matrices(Kind::kStmatrix, lanes, count, where);
                     note_rows(lanes, count, true, "stmatrix", where);
                     for (int matrix = 0; matrix < count; matrix++) {
                       uint16_t elements[8][8];
@@ -380,13 +380,14 @@ void multiply_strip(const uint16_t (&a)[16][16], const uint16_t (*b)[16], int co
 void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int depth, Element element,
                          SourceLocation where) {
   ProductOperands mine{d, a, b};
-  warp_collective(kFullMask, depth == 16 ? "mma.m16n8k16" : "mma.m16n8k8", mine, where,
-                  [&](ProductOperands** lanes) {
-                    Counters& counters = current_lane->cta->counters;
-                    counters.matrix_products++;
-                    counters.matrix_flops += 2ull * 16 * 8 * uint64_t(depth);
-                    multiply_warp(lanes, depth, element);
-                  });
+  warp_collective(
+      kFullMask, depth == 16 ? "mma.m16n8k16" : "mma.m16n8k8", mine, where,
+      [&](ProductOperands** lanes) {
+        const Kind kind = depth == 16 ? Kind::kMma16816 : Kind::kMma1688;
+        const uint64_t flops = 2ull * 16 * 8 * uint64_t(depth);
+        record(*current_lane->warp, {kind, kFullMask, where, {.requests = 1, .flops = flops}});
+        multiply_warp(lanes, depth, element);
+      });
 }
 
 // ---- wmma --------------------------------------------------------------------------------------------
@@ -427,27 +428,30 @@ void check_fragment(const void* memory, size_t bytes, unsigned pitch, const char
   }
 }
 
-// What nvcc makes of it from sm_80 on: 16-bit tiles by one ldmatrix.x4; fp32 tiles by four accesses of 8
-// bytes a lane, in the layout of mma's accumulator.
-void count_fragment(const uint8_t* memory, size_t bytes, unsigned pitch) {
-  Counters& counters = current_lane->cta->counters;
-  const auto start = uint32_t(uintptr_t(memory) - uintptr_t(current_lane->cta->shared));
-  for (int quarter = 0; quarter < 4; quarter++) {
-    std::array<uint32_t, kWarpSize> offsets{};
-    for (int lane = 0; lane < kWarpSize; lane++) {
-      const auto at = layout::mma_c(lane, 0);
-      const int row = bytes == 2 ? lane % 8 : at.row, column = bytes == 2 ? 0 : at.column;
-      offsets[size_t(lane)] =
-          start +
-          uint32_t((size_t(row + 8 * (quarter % 2)) * pitch + size_t(column + 8 * (quarter / 2))) *
-                   bytes);
+// wmma's loads and stores, as what nvcc makes of them from sm_80 on: 16-bit tiles one ldmatrix.x4; fp32 tiles
+// four requests of 8 bytes a lane, in the layout of mma's accumulator.
+void record_fragment(Kind kind, const uint8_t* memory, size_t bytes, unsigned pitch,
+                     SourceLocation where) {
+  Event event{kind, kFullMask, where, {.requests = 1}};
+  if (is_checked()) {
+    const auto start = uint32_t(uintptr_t(memory) - uintptr_t(current_lane->cta->shared));
+    event.counts.requests = bytes == 2 ? 1 : 4;
+    event.counts.bytes = 16 * 16 * bytes;
+    for (int quarter = 0; quarter < 4; quarter++) {
+      std::array<uint32_t, kWarpSize> offsets{};
+      for (int lane = 0; lane < kWarpSize; lane++) {
+        const auto at = layout::mma_c(lane, 0);
+        const int row = (bytes == 2 ? lane % 8 : at.row) + 8 * (quarter % 2);
+        const int column = (bytes == 2 ? 0 : at.column) + 8 * (quarter / 2);
+        offsets[size_t(lane)] = start + uint32_t((size_t(row) * pitch + size_t(column)) * bytes);
+      }
+      const Wavefronts wavefronts = bytes == 2 ? shared_wavefronts(offsets, 0xff, 16)
+                                               : shared_wavefronts(offsets, kFullMask, 8);
+      event.counts.wavefronts += wavefronts.actual;
+      event.counts.wavefronts_ideal += wavefronts.ideal;
     }
-    const Wavefronts wavefronts = bytes == 2 ? shared_wavefronts(offsets, 0xff, 16)
-                                             : shared_wavefronts(offsets, kFullMask, 8);
-    counters.shared_requests += bytes == 2 ? quarter == 0 : 1;
-    counters.shared_wavefronts += wavefronts.actual;
-    counters.shared_wavefronts_ideal += wavefronts.ideal;
   }
+  record(*current_lane->warp, event);
 }
 
 // The elements that each lane reads or writes, for the detector.
@@ -473,7 +477,7 @@ void load_fragment(void* elements, size_t element_bytes, const void* memory, uns
                         static_cast<uint8_t*>(const_cast<void*>(memory))};
   warp_collective(kFullMask, "wmma::load_matrix_sync", mine, where, [&](FragmentOperands** lanes) {
     check_fragment(memory, element_bytes, pitch, "wmma::load_matrix_sync", where);
-    if (is_checked()) count_fragment(mine.memory, element_bytes, pitch);
+    record_fragment(Kind::kWmmaLoad, mine.memory, element_bytes, pitch, where);
     note_fragment(lanes, element_bytes, pitch, column_major, false, "wmma::load_matrix_sync",
                   where);
     for (int lane = 0; lane < kWarpSize; lane++) {
@@ -492,7 +496,7 @@ void store_fragment(void* memory, size_t element_bytes, const void* elements, un
                         static_cast<uint8_t*>(memory)};
   warp_collective(kFullMask, "wmma::store_matrix_sync", mine, where, [&](FragmentOperands** lanes) {
     check_fragment(memory, element_bytes, pitch, "wmma::store_matrix_sync", where);
-    if (is_checked()) count_fragment(mine.memory, element_bytes, pitch);
+    record_fragment(Kind::kWmmaStore, mine.memory, element_bytes, pitch, where);
     note_fragment(lanes, element_bytes, pitch, column_major, true, "wmma::store_matrix_sync",
                   where);
     for (int lane = 0; lane < kWarpSize; lane++) {
@@ -513,9 +517,8 @@ void multiply_fragments(float* d, const void* a, const void* b, const float* c, 
     const float* c;
   } mine{d, static_cast<const uint16_t*>(a), static_cast<const uint16_t*>(b), c};
   warp_collective(kFullMask, "wmma::mma_sync", mine, where, [&](Fragments** lanes) {
-    Counters& counters = current_lane->cta->counters;
-    counters.matrix_products += 2;  // a 16 x 16 x 16 product is two m16n8k16
-    counters.matrix_flops += 2ull * 16 * 16 * 16;
+    record(*current_lane->warp,
+           {Kind::kWmma, kFullMask, where, {.requests = 1, .flops = 2ull * 16 * 16 * 16}});
     uint16_t a_tile[16][16], b_tile[2][kColumns][16];
     float sums[16][16];
     float* pointers[2][16][kColumns];

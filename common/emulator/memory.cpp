@@ -153,29 +153,41 @@ std::string relative_path(const std::string& path) {
   return text;
 }
 
-std::string symbolise(uintptr_t program_counter) {
-  // binutils' addr2line: from the innermost inlined function outwards, a line of output each. The vector
-  // types' copies are of no interest, the line of the kernel that makes one is.
+std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counters) {
+  // binutils' addr2line: for each address, from the innermost inlined function outwards, a line of output. The
+  // wrappers of common are of no interest, the line of the kernel that calls them is.
   static std::mutex mutex;
   static std::map<uintptr_t, std::string> known;
   const std::lock_guard lock(mutex);
-  if (const auto at = known.find(program_counter); at != known.end()) return at->second;
-  char command[128];
-  snprintf(command, sizeof command, "addr2line -i -e /proc/%d/exe 0x%zx 2>/dev/null", int(getpid()),
-           size_t(program_counter));
-  std::string place = "?";
-  if (FILE* const pipe = popen(command, "r")) {
-    char line[1024];
-    while (fgets(line, sizeof line, pipe)) {
-      std::string text(line, strcspn(line, " \n"));  // without "(discriminator 2)"
-      if (text.starts_with("?")) continue;
-      place = text = relative_path(text);
-      if (!text.starts_with("common/emulator/")) break;
-    }
-    pclose(pipe);
+  std::string command = "addr2line -a -i -e /proc/" + std::to_string(getpid()) + "/exe";
+  const size_t empty = command.size();
+  for (const uintptr_t program_counter : program_counters) {
+    if (!known.try_emplace(program_counter, "?").second) continue;
+    char address[32];
+    snprintf(address, sizeof address, " 0x%zx", size_t(program_counter));
+    command += address;
   }
-  known[program_counter] = place;
-  return place;
+  FILE* const pipe =
+      command.size() > empty ? popen((command + " 2>/dev/null").c_str(), "r") : nullptr;
+  std::string* place = nullptr;  // of the address that is being described; null: it has been found
+  for (char line[1024]; pipe && fgets(line, sizeof line, pipe);) {
+    std::string text(line, strcspn(line, " \n"));  // without "(discriminator 2)"
+    if (text.starts_with("0x")) {
+      place = &known[strtoull(line, nullptr, 16)];
+    } else if (place && !text.starts_with("?")) {
+      *place = relative_path(text);
+      const bool library = text.find("/include/") != std::string::npos;  // the compiler's
+      if (!library && !place->starts_with("common/")) place = nullptr;
+    }
+  }
+  if (pipe) pclose(pipe);
+  std::vector<std::string> places;
+  for (const uintptr_t program_counter : program_counters) places.push_back(known[program_counter]);
+  return places;
+}
+
+std::string symbolise(uintptr_t program_counter) {
+  return symbolise(std::vector{program_counter}).front();
 }
 
 // ---- accesses that hit a guard -----------------------------------------------------------------------

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace emu {
 
@@ -54,7 +55,9 @@ void mark_written(uintptr_t address, size_t bytes);  // by a kernel
 bool never_written(uintptr_t address);
 
 // The registered regions that are not the shared memory of a CTA are named "global buffer ...".
-std::string symbolise(uintptr_t program_counter);    // "file:line" of an instruction, or "?"
+// "file:line" of an instruction, or "?". Of the wrappers of common, the line that calls them.
+std::string symbolise(uintptr_t program_counter);
+std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counters);  // much faster
 std::string relative_path(const std::string& path);  // from the repository's root
 
 // Makes an access to a guard page end the program with a sentence that names thread and region.

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "common/emulator/cp_async.h"
+#include "common/emulator/events.h"
 #include "common/emulator/intrinsics.h"
 #include "common/emulator/launch.h"
 #include "common/emulator/memory.h"
@@ -87,6 +88,7 @@ struct Machine {
   GuardedMemory shared;
   Stacks stacks;
   Cta cta;
+  LineTable lines;               // checked build
   std::unique_ptr<Races> races;  // checked build
   std::vector<fiber> fibers;  // one a lane; empty for the lane that runs and for those that ended
   fiber host;                 // the OS thread, while lanes run
@@ -120,6 +122,7 @@ Machine::Machine(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
     lane.stack_low = uintptr_t(stacks.low(i));
     lane.stack_high = lane.stack_low + kStackBytes;
   }
+  if (is_checked()) cta.lines = &lines;
   if (is_checked() && options().races) {
     races = std::make_unique<Races>(cta);
     cta.races = races.get();
@@ -278,6 +281,13 @@ void complete_barrier_if_all_arrived(Cta& cta, int index) {
   if (cta.races) cta.races->reset(index);
 }
 
+// A warp's barrier instruction, once all of its lanes have come. It has to wait if others are still missing.
+void report_barrier(const Lane& lane) {
+  Warp& warp = *lane.warp;
+  const bool waits = lane.state == LaneState::kAtBarrier;
+  record(warp, {Kind::kBarrier, warp.live, lane.where, {.requests = 1, .waits = waits}});
+}
+
 // The end of a lane: whoever waited for it need not wait any longer.
 void lane_exit(Lane& me) {
   Cta& cta = *me.cta;
@@ -287,9 +297,13 @@ void lane_exit(Lane& me) {
   warp.runnable &= ~(1u << me.lane);
   cta.live--;
   if (is_checked() && !warp.live) count_accesses(warp, kFullMask);
+  const Lane* rest_of_warp = nullptr;  // lanes at a barrier that this one will not come to
+  if (warp.live && !warp.runnable) rest_of_warp = &warp.lanes[std::countr_zero(warp.live)];
+  if (rest_of_warp && rest_of_warp->state != LaneState::kAtBarrier) rest_of_warp = nullptr;
   for (int i = 0; i < kNamedBarriers; i++) {
     if (cta.barriers[i].expected == 0) complete_barrier_if_all_arrived(cta, i);
   }
+  if (rest_of_warp) report_barrier(*rest_of_warp);
   for (uint32_t rest = warp.live; rest; rest &= rest - 1) {
     Lane& other = warp.lanes[std::countr_zero(rest)];
     if (other.state == LaneState::kAtCollective && (other.mask >> me.lane & 1) &&
@@ -375,6 +389,7 @@ void run_cta(Machine& self) {
 
 std::mutex totals_mutex;
 Counters totals;
+LineTable line_totals;
 
 }  // namespace
 
@@ -501,7 +516,8 @@ void finish_collective(uint32_t mask) {
 void sync_warp(uint32_t mask, SourceLocation where) {
   int nothing = 0;
   warp_collective(mask, "__syncwarp()", nothing, where, [&](int**) {
-    const Warp& warp = *current_lane->warp;
+    Warp& warp = *current_lane->warp;
+    record(warp, {Kind::kSyncwarp, mask & warp.live, where, {.requests = 1}});
     if (Races* const races = current_lane->cta->races)
       races->synchronise_warp(warp, mask & warp.live);
   });
@@ -526,7 +542,6 @@ void arrive(int index, int expected, const char* operation, SourceLocation where
   barrier.expected = expected;
   barrier.arrived++;
   if (me.cta->races) me.cta->races->arrive(me, index);
-  if (me.lane == std::countr_zero(me.warp->live)) me.cta->counters.barriers++;
 }
 }  // namespace
 
@@ -546,11 +561,10 @@ void barrier_sync(int index, int expected, const char* operation, SourceLocation
   me.barrier = index;
   me.state = LaneState::kAtBarrier;
   me.warp->runnable &= ~(1u << me.lane);
-  if (is_checked()) {
-    const bool whole_warp_waits = (me.warp->runnable & me.warp->live) == 0;
-    if (whole_warp_waits) count_accesses(*me.warp, kFullMask);
-  }
+  const bool whole_warp = (me.warp->runnable & me.warp->live) == 0;
+  if (whole_warp && is_checked()) count_accesses(*me.warp, kFullMask);
   complete_barrier_if_all_arrived(*me.cta, index);
+  if (whole_warp) report_barrier(me);
   if (me.state == LaneState::kRunnable) return;
   wait_until_runnable();
 }
@@ -602,6 +616,7 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
       }
       const std::lock_guard lock(totals_mutex);
       totals += self.cta.counters;
+      line_totals.add(self.lines);
     } catch (...) {
       next_cta = ctas;  // the others stop after the CTA they are at
       if (accesses && !added) accesses->add(i, nullptr);
@@ -623,6 +638,13 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
 Counters take_counters() {
   const std::lock_guard lock(totals_mutex);
   return std::exchange(totals, Counters{});
+}
+
+std::vector<LineCounts> take_lines() {
+  const std::lock_guard lock(totals_mutex);
+  std::vector<LineCounts> lines = line_totals.lines();
+  line_totals.clear();
+  return lines;
 }
 
 bool at(int thread, unsigned block_x) { return at(thread, block_x, 0); }

@@ -100,6 +100,13 @@ json to_json(const Record& record) {
   if (!record.counters.empty()) {
     for (const auto& [name, value] : record.counters) result["counters"][name] = value;
   }
+  for (const emu::LineCounts& line : record.lines) {
+    json entry = {{"at", line.at}, {"kind", name_of(line.kind)}};
+    line.counts.for_each([&](const char* name, uint64_t value) {
+      if (value > 0) entry[name] = value;
+    });
+    result["lines"].push_back(entry);
+  }
   return result;
 }
 
@@ -129,7 +136,7 @@ std::vector<std::string> clock_notes(const std::vector<Record>& records) {
 
 void write_results(const std::string& path, const std::vector<std::string>& command,
                    const Protocol& protocol, const std::vector<Record>& records) {
-  json result = {{"schema_version", 3},
+  json result = {{"schema_version", 4},
                  {"created", utc_now()},
                  {"command", command},
                  {"machine", describe_machine()},

@@ -236,6 +236,7 @@ Record Runner::verify(const Kernel& kernel) {
     launch_record() = LaunchRecord{};
 #ifndef FA_WITH_CUDA
     emu::take_counters();
+    emu::take_lines();
 #endif
     if (kernel.library) record.library = kernel.library();
     launch(kernel, 0);
@@ -252,6 +253,7 @@ Record Runner::verify(const Kernel& kernel) {
         record.counters.emplace_back(name, value);
       }
     });
+    if (!on_gpu()) record.lines = emu::take_lines();
 #endif
     const int set_count = int(state.sets.size());
     for (int set = 1; set < set_count; set++) launch(kernel, set);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/emulator/counters.h"
 #include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
 #include "common/harness/registry.h"
@@ -58,6 +59,7 @@ struct Record {
   int registers = 0;
   size_t shared_bytes = 0, local_bytes = 0, workspace_bytes = 0;
   std::vector<std::pair<std::string, uint64_t>> counters;  // on the emulator, of one launch
+  std::vector<emu::LineCounts> lines;                      // the same by line, in the checked build
   std::vector<uint16_t> output;                            // of the last launch
   std::optional<Library> library;                          // of peers and ceilings
   const Ceiling* ceiling = nullptr;

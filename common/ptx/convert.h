@@ -11,12 +11,14 @@
 
 namespace ptx {
 
-// Exact.
-__device__ __forceinline__ float to_float(__half value) { return __half2float(value); }
-__device__ __forceinline__ float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
+// Exact. By reference, so that the emulator's compiler reads memory here and not, without a line, before the call.
+__device__ __forceinline__ float to_float(const __half& value) { return __half2float(value); }
+__device__ __forceinline__ float to_float(const __nv_bfloat16& value) {
+  return __bfloat162float(value);
+}
 
-__device__ __forceinline__ float2 to_float2(__half2 pair) { return __half22float2(pair); }
-__device__ __forceinline__ float2 to_float2(__nv_bfloat162 pair) {
+__device__ __forceinline__ float2 to_float2(const __half2& pair) { return __half22float2(pair); }
+__device__ __forceinline__ float2 to_float2(const __nv_bfloat162& pair) {
   return __bfloat1622float2(pair);
 }
 

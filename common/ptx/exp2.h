@@ -11,14 +11,20 @@
 
 namespace ptx {
 
-__device__ __forceinline__ float exp2_approx(float x) {
 #ifdef __CUDACC__
+
+__device__ __forceinline__ float exp2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
-#else
-  return emu::exp2_approx(x);
-#endif
 }
+
+#else
+
+inline float exp2_approx(float x, emu::SourceLocation where = emu::SourceLocation::current()) {
+  return emu::exp2_approx(x, where);
+}
+
+#endif
 
 }  // namespace ptx

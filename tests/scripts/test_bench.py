@@ -830,7 +830,7 @@ class Command(Programs):
         self.assertEqual(data["records"][0]["round_ms"], [0.5, 1.0, 1.5])
         self.assertEqual(data["records"][0]["time_ms"]["median"], 1.0)
         self.assertEqual(data["protocol"], {**PROTOCOL, "warmup": 2})
-        self.assertEqual((data["schema_version"], data["machine"], data["notes"]), (3, CUDA, []))
+        self.assertEqual((data["schema_version"], data["machine"], data["notes"]), (4, CUDA, []))
         self.assertEqual(data["command"][:5], ["bench.py", "--program", "attention", "--seq-len", "512,1024"])
         ops = [request["op"] for _, request in self.requests()]
         self.assertEqual(ops[0], "describe")

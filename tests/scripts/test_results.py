@@ -7,8 +7,8 @@ import re
 import unittest
 from pathlib import Path
 
-from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, main, needs_venv,
-                     not_passed, peer_results)
+from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, line_results, main,
+                     needs_venv, not_passed, peer_results)
 
 VALIDATE = SCRIPTS / "validate_results.py"
 
@@ -50,7 +50,8 @@ def bench_results():
 class Validator(ScriptTest):
     def test_accepts_good_files(self):
         files = [self.write("cuda.json", cuda_results()), self.write("emulator.json", emulator_results()),
-                 self.write("peers.json", peer_results()), self.write("bench.json", bench_results())]
+                 self.write("peers.json", peer_results()), self.write("bench.json", bench_results()),
+                 self.write("lines.json", line_results())]
         done = self.run_script(VALIDATE, *files)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("valid, 6 records", done.stdout)
@@ -58,9 +59,14 @@ class Validator(ScriptTest):
         self.assertIn("valid, 10 records", done.stdout)
         self.assertEqual(len(done.stdout.splitlines()), len(files))
 
-    def test_version_3_without_rounds_is_what_programs_write(self):
-        for data, extra in ((cuda_results(), {"clock_mhz": 1980, "power_w": None}), (emulator_results(), {})):
-            data["schema_version"] = 3
+    def test_versions_3_and_4_without_rounds_are_what_programs_write(self):
+        fast = emulator_results()
+        fast["machine"]["checked"] = False
+        for record in fast["records"]:
+            record["counters"] = {"exp2": 5}
+        for data, version, extra in ((cuda_results(), 3, {"clock_mhz": 1980, "power_w": None}),
+                                     (emulator_results(), 3, {}), (cuda_results(), 4, {}), (fast, 4, {})):
+            data["schema_version"] = version
             data["protocol"]["idle_ms"] = 2.5
             data["records"][0].update(extra)
             done = self.run_script(VALIDATE, self.write("program.json", data))
@@ -73,8 +79,8 @@ class Validator(ScriptTest):
             "empty": ("", "is empty"),
             "nan": (text.replace("2.5,", "NaN,", 1), "holds NaN"),
             "infinity": (text.replace("2.5,", "-Infinity,", 1), "Infinity"),
-            "version": (text.replace('"schema_version": 1', '"schema_version": 4'),
-                        "schema version 4, but this checkout reads 1, 2 and 3"),
+            "version": (text.replace('"schema_version": 1', '"schema_version": 5'),
+                        "schema version 5, but this checkout reads 1, 2, 3 and 4"),
             "fraction": (text.replace('"schema_version": 1', '"schema_version": 2.5'), "schema version 2.5"),
             "boolean": (text.replace('"schema_version": 1', '"schema_version": true'), "schema version true"),
             "list": ("[]", "is not a results file"),
@@ -89,7 +95,7 @@ class Validator(ScriptTest):
 
     def test_refuses_with_the_place(self):
         cuda, emulator, peers = cuda_results(), emulator_results(), peer_results()
-        fast, bench = changed(emulator, "machine.checked", False), bench_results()
+        fast, bench, lines = changed(emulator, "machine.checked", False), bench_results(), line_results()
         cases = [
             (changed(cuda, "host", "box"), "unknown key 'host'"),
             (changed(cuda, "records.0.kernal", "x"), "records[0] has the unknown key 'kernal'"),
@@ -134,6 +140,18 @@ class Validator(ScriptTest):
             (changed(peers, "records.2.library.version", "newest"), "newest"),
             (changed(peers, "records.0.library", peers["records"][2]["library"]), "records[0] has 'library'"),
             (changed(peers, "records.3.round_ms", [1.0, 1.0, 1.0]), "records[3] has 'round_ms'"),
+            # Version 4: lines.
+            (changed(lines, "schema_version", 3), "records[0] has 'lines'"),
+            (changed(lines, "records.0.lines", None), "records[0] lacks 'lines'"),
+            (changed(lines, "records.0.lines", []), "records[0].lines"),
+            (changed(lines, "machine.checked", False), "no counter of this build"),
+            (changed(lines, "records.0.lines.1.kind", "ldmatrx"), "not one of global load"),
+            (changed(lines, "records.0.lines.1.wavefronts", 0), "records[0].lines[1].wavefronts"),
+            (changed(lines, "records.0.lines.1.wavefronts", 6401), "lines have 6801 wavefronts, but counters.shared"),
+            (changed(lines, "records.0.lines.1.at", "/usr/include/bit:87"), "records[0].lines[1].at"),
+            (changed(lines, "records.0.lines.1.at", "kernels/07_cp_async.cu"), "records[0].lines[1].at"),
+            (changed(lines, "records.0.lines.1.time", 5), "records[0].lines[1] has the unknown key 'time'"),
+            (changed(lines, "records.1.lines.1", {**lines["records"][1]["lines"][1], "wavefronts": 799}), "lines"),
             # Version 3: clocks, ceilings, notes.
             (changed(peers, "protocol.idle_ms", 0), "protocol has 'idle_ms'"),
             (changed(peers, "protocol.name", "quick"), "protocol has 'name'"),
