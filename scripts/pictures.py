@@ -314,17 +314,21 @@ def trips(theme):
 # --- 05 ----------------------------------------------------------------------------------------------------------
 
 
-def formulas(header):
-    """The one-line constexpr functions of whole numbers in a header of common/layout: the pictures use the kernels' own
+Position = namedtuple("Position", "row column")
+
+
+def formulas(*headers):
+    """The one-line constexpr functions of whole numbers in headers of common/layout: the pictures use the kernels' own
     formulas."""
-    text = (ROOT / "common" / "layout" / header).read_text(encoding="utf-8")
-    found = {}
-    for name, names, body in re.findall(r"^constexpr \w+ (\w+)\(([\w ,]+)\) \{\s*return ([^;]+);\s*\}$", text, re.M):
-        if not re.fullmatch(r"(?:(?:const )?int \w+(?:, )?)+", names):
-            continue
-        body = re.sub(r"^\{(.*)\}$", r"(\1)", body).replace("/", "//")
-        arguments = ", ".join(re.findall(r"\w+(?=,|$)", names))
-        found[name] = eval(f"lambda {arguments}: {body}")  # arithmetic of the checkout's own header
+    found = {"Position": Position}
+    for header in headers:
+        text = (ROOT / "common" / "layout" / header).read_text(encoding="utf-8")
+        for name, names, body in re.findall(r"^constexpr \w+ (\w+)\(([\w ,\n]+)\) \{\s*return ([^;?]+);\s*\}$", text, re.M):
+            if not re.fullmatch(r"(?:(?:const )?(?:int|uint32_t|uint64_t) \w+(?:,\s*)?)+", names):
+                continue
+            body = re.sub(r"^\{(.*)\}$", r"Position(\1)", body, flags=re.S).replace("/", "//")
+            arguments = ", ".join(re.findall(r"\w+(?=,|$)", names))
+            found[name] = eval(f"lambda {arguments}: ({body})", found)  # arithmetic of the checkout's own headers
     return found
 
 

@@ -539,7 +539,7 @@ void expect_done(const void* registers, size_t bytes, int groups, SourceLocation
   });
 }
 
-void not_a_multiple_of_16(uint32_t bytes) {
+void not_a_multiple_of_16(uint64_t bytes) {
   const std::string text = std::to_string(bytes) +
                            " is not a multiple of 16 bytes, as addresses and strides in wgmma's "
                            "matrix descriptor must be";

@@ -30,7 +30,7 @@
 
 #ifndef __CUDACC__
 namespace emu {
-void not_a_multiple_of_16(uint32_t bytes);  // ends the launch (common/emulator/wgmma.cpp)
+void not_a_multiple_of_16(uint64_t bytes);  // ends the launch (common/emulator/wgmma.cpp)
 }
 #endif
 
@@ -38,17 +38,20 @@ namespace layout {
 
 enum class Major : uint8_t { kK = 0, kMN = 1 };  // the values of wgmma's imm-trans-a, imm-trans-b
 
+// A number of bytes that must be a multiple of 16: on the emulator it is looked at.
+constexpr uint64_t whole_16(uint64_t bytes) {
+#ifndef __CUDACC__
+  if (bytes % 16 != 0) emu::not_a_multiple_of_16(bytes);
+#endif
+  return bytes;
+}
+
 // ---- the matrix descriptor -----------------------------------------------------------------------------
 // 64 bits; addresses and strides are in units of 16 bytes, 14 bits each, so up to 256 KB:
 //
 //   63 62 | 61 .. 52 | 51 .. 49    | 48 46 | 45 .. 32 | 31 30 | 29 .. 16 | 15 14 | 13 .. 0
 //   mode  |          | base offset |       |   SBO    |       |   LBO    |       | start address
-constexpr uint64_t address_field(uint32_t bytes) {
-#ifndef __CUDACC__
-  if (bytes % 16 != 0) emu::not_a_multiple_of_16(bytes);
-#endif
-  return (bytes & 0x3ffffu) >> 4;
-}
+constexpr uint64_t address_field(uint64_t bytes) { return (whole_16(bytes) & 0x3ffff) >> 4; }
 
 // Of the operand's element (0, 0), a shared address (ptx::shared_address), a multiple of 16.
 constexpr uint64_t start_field(uint32_t address) { return address_field(address); }
@@ -59,16 +62,17 @@ constexpr uint64_t stride_field(uint32_t bytes) { return address_field(bytes) <<
 
 // The XOR takes a row's number from bits 7-9 of its address, so atoms start at multiples of 1024 bytes (512,
 // 256 in the smaller modes). One that starts elsewhere says here at which row: (address / 128) % 8.
-constexpr uint64_t base_offset_field(uint32_t row) { return uint64_t{row & 7u} << 49; }
+constexpr uint64_t base_offset_field(uint64_t row) { return (row & 7) << 49; }
+
+constexpr uint64_t mode_number(SwizzleMode mode) {
+  return mode == SwizzleMode::k128Bytes  ? 1
+         : mode == SwizzleMode::k64Bytes ? 2
+         : mode == SwizzleMode::k32Bytes ? 3
+                                         : 0;
+}
 
 // How rows of an atom are swizzled.
-constexpr uint64_t mode_field(SwizzleMode mode) {
-  const uint64_t bits = mode == SwizzleMode::k128Bytes  ? 1
-                        : mode == SwizzleMode::k64Bytes ? 2
-                        : mode == SwizzleMode::k32Bytes ? 3
-                                                        : 0;
-  return bits << 62;
-}
+constexpr uint64_t mode_field(SwizzleMode mode) { return mode_number(mode) << 62; }
 
 constexpr uint64_t descriptor(uint32_t start, uint32_t leading, uint32_t stride, SwizzleMode mode,
                               uint32_t base_offset = 0) {
@@ -91,9 +95,9 @@ constexpr SwizzleMode descriptor_mode(uint64_t d) {
   return kModes[d >> 62];
 }
 
-// The same operand `bytes` bytes further on: only the start changes, so that this is one addition of 32 bits.
+// The same operand `bytes` bytes further on: only the start changes.
 constexpr uint64_t advance(uint64_t descriptor, uint32_t bytes) {
-  return descriptor + (bytes >> 4);
+  return descriptor + (whole_16(bytes) >> 4);
 }
 
 static_assert(descriptor(0x12340, 0, 0, SwizzleMode::kNone) == 0x1234);
@@ -110,20 +114,28 @@ static_assert(advance(descriptor(1024, 16, 1024, SwizzleMode::k128Bytes), 32) ==
               descriptor(1056, 16, 1024, SwizzleMode::k128Bytes));
 
 // ---- from an element to its address ----------------------------------------------------------------------
+// Where element (mn, k) lies from the start on if nothing is swizzled; rows have `span` bytes.
+constexpr uint32_t k_major_offset(uint32_t span, uint32_t leading, uint32_t stride, uint32_t mn,
+                                  uint32_t k) {
+  return mn / 8 * stride + mn % 8 * span + 2 * k / span * leading + 2 * k % span;
+}
+constexpr uint32_t mn_major_offset(uint32_t span, uint32_t next_mn, uint32_t next_k, uint32_t mn,
+                                   uint32_t k) {
+  return 2 * mn / span * next_mn + 2 * mn % span + k / 8 * next_k + k % 8 * span;
+}
+
 // Shared address of element (mn, k) of the operand that a descriptor describes.
 constexpr uint32_t element_address(uint64_t d, Major major, uint32_t mn, uint32_t k) {
   const SwizzleMode mode = descriptor_mode(d);
-  const auto span = static_cast<uint32_t>(swizzle_span(mode)),
-             per_row = span / 2;  // bytes, elements
+  const auto span = static_cast<uint32_t>(swizzle_span(mode));
+  const uint32_t leading = descriptor_leading(d), stride = descriptor_stride(d);
   uint32_t address = descriptor_start(d);
   if (major == Major::kK) {
-    address += mn / 8 * descriptor_stride(d) + mn % 8 * span + k / per_row * descriptor_leading(d) +
-               k % per_row * 2;
+    address += k_major_offset(span, leading, stride, mn, k);
+  } else if (mode == SwizzleMode::kNone) {
+    address += mn_major_offset(span, stride, leading, mn, k);
   } else {
-    const bool swizzled = mode != SwizzleMode::kNone;
-    address += mn / per_row * (swizzled ? descriptor_leading(d) : descriptor_stride(d)) +
-               k / 8 * (swizzled ? descriptor_stride(d) : descriptor_leading(d)) + k % 8 * span +
-               mn % per_row * 2;
+    address += mn_major_offset(span, leading, stride, mn, k);
   }
   const uint32_t first_row = 128 * descriptor_base_offset(d);
   return swizzle_address(mode, address - first_row) + first_row;
@@ -135,7 +147,7 @@ constexpr uint32_t element_address(uint64_t d, Major major, uint32_t mn, uint32_
 // 64 columns. The same bytes serve as a K-major operand (k along a row: Q, K) and as an MN-major one (k is the
 // row: V), by different descriptors.
 inline constexpr int kSlabColumns = 64;
-constexpr int slab_bytes(int rows) { return rows * kSlabColumns * 2; }
+constexpr int slab_bytes(int rows) { return rows * 128; }
 
 // Byte of element (row, column) in a tile of `rows` rows.
 constexpr int slab_offset(int rows, int row, int column) {
@@ -183,14 +195,13 @@ static_assert(descriptors_match_slabs(48, 128), "Q, K and V of attention");
 
 // Element `i` (0 .. N / 2 - 1) of D of thread `thread` (0..127): (row, column).
 constexpr Position wgmma_d(int thread, int i) {
-  const Position tile = mma_c(thread % 32, i % 4);
-  return {thread / 32 * 16 + tile.row, i / 4 * 8 + tile.column};
+  return {thread / 32 * 16 + mma_c(thread % 32, i % 4).row,
+          i / 4 * 8 + mma_c(thread % 32, i % 4).column};
 }
 
 // Half `h` of register `i` (0..3) of A: (row, k).
 constexpr Position wgmma_a(int thread, int i, int h) {
-  const Position tile = mma_a(thread % 32, i, h);
-  return {thread / 32 * 16 + tile.row, tile.column};
+  return {thread / 32 * 16 + mma_a(thread % 32, i, h).row, mma_a(thread % 32, i, h).column};
 }
 
 // Every element of a 64 x n accumulator has one place.
