@@ -221,6 +221,23 @@ TEST_F(Emulated, OperandsAreReadWhenItHappens) {
   }
 }
 
+// ---- counters --------------------------------------------------------------------------------------------
+TEST_F(Emulated, CountsFlops) {
+  emu::take_counters();
+  EXPECT_EQ(outcome([](Ones& smem) {
+              float acc[kN / 2] = {};
+              ptx::wgmma_fence(acc);
+              multiply(acc, smem);
+              multiply(acc, smem, true);
+              ptx::wgmma_commit();
+              ptx::wgmma_wait<0>(acc);
+            }),
+            "no error");
+  const emu::Counters counters = emu::take_counters();
+  EXPECT_EQ(counters.matrix_products, 2u * 4);
+  EXPECT_EQ(counters.matrix_flops, 2u * 2 * 64 * 64 * 16);
+}
+
 // ---- reports ---------------------------------------------------------------------------------------------
 TEST_F(Emulated, AFenceMustComeFirst) {
   int at = 0;

@@ -26,12 +26,13 @@ enum class Kind : uint8_t {
   kShuffle,
   kVote,
   kSyncwarp,
+  kWgmma,
 };
 inline constexpr const char* kKindNames[] = {
     "global load", "global store", "shared load", "shared store",   "ldmatrix",  "stmatrix",
     "cp.async",    "mma.m16n8k16", "mma.m16n8k8", "wmma.m16n16k16", "wmma load", "wmma store",
-    "exp2",        "barrier",      "shuffle",     "vote",           "syncwarp"};
-static_assert(std::size(kKindNames) == size_t(Kind::kSyncwarp) + 1);
+    "exp2",        "barrier",      "shuffle",     "vote",           "syncwarp",  "wgmma"};
+static_assert(std::size(kKindNames) == size_t(Kind::kWgmma) + 1);
 inline const char* name_of(Kind kind) { return kKindNames[size_t(kind)]; }
 
 // What an instruction did, or several; 0: nothing of the kind. Wavefronts, sectors and bytes are known in the
@@ -96,7 +97,7 @@ struct Counters {
   uint64_t exp2 = 0;           // exponentials, per thread
   uint64_t ldmatrix = 0;       // per warp
   uint64_t stmatrix = 0;       // per warp
-  uint64_t matrix_products = 0;  // mma, per warp; a wmma product is two of them
+  uint64_t matrix_products = 0;  // mma and wgmma, per warp; a wmma product is two of them
   uint64_t matrix_flops = 0;     // what they multiply and add
   uint64_t async_copies = 0;     // cp.async, per thread
 

@@ -90,6 +90,7 @@ inline void add_event(Counters& totals, const Event& event) {
       break;
     case Kind::kMma16816:
     case Kind::kMma1688:
+    case Kind::kWgmma:
       totals.matrix_products += counts.requests;
       break;
     case Kind::kWmma:

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "common/emulator/events.h"
 #include "common/emulator/launch.h"
 #include "common/emulator/memory.h"
 #include "common/emulator/races.h"
@@ -439,6 +440,17 @@ void meet_warpgroup(const Warp& warp, const Expected& mine) {
   }
 }
 
+// A warp's share: 16 rows; of shared memory its rows of A and a quarter of B, as if each element were read once.
+// (How often the hardware reads them is not documented, so there are no wavefronts.)
+void count(const Product& product, Warp& warp) {
+  const auto columns = uint64_t(product.kind.columns);
+  const uint64_t bytes = columns * 16 * 2 / kWarpgroup + (product.a_in_registers ? 0 : 16 * 16 * 2);
+  record(warp, {Kind::kWgmma,
+                kFullMask,
+                product.where,
+                {.requests = 1, .bytes = bytes, .flops = 2 * 16 * columns * 16}});
+}
+
 // ---- issue and end of a warp's part --------------------------------------------------------------------
 
 void issue(WgmmaOperands** lanes, const WgmmaKind& kind, SourceLocation where) {
@@ -463,6 +475,7 @@ void issue(WgmmaOperands** lanes, const WgmmaKind& kind, SourceLocation where) {
   product.sums->unwaited++;
   product.sums->poison();
   note_reads(product, warp);
+  count(product, *current_lane->warp);
   products.open.push_back(product);
   if (options().completion == Completion::kEarly) execute(products.open.back(), warp);
   if (options().completion == Completion::kRandom) advance(warp, 4);
