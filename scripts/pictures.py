@@ -324,9 +324,10 @@ def formulas(*headers):
     for header in headers:
         text = (ROOT / "common" / "layout" / header).read_text(encoding="utf-8")
         for name, names, body in re.findall(r"^constexpr \w+ (\w+)\(([\w ,\n]+)\) \{\s*return ([^;?]+);\s*\}$", text, re.M):
-            if not re.fullmatch(r"(?:(?:const )?(?:int|uint32_t|uint64_t) \w+(?:,\s*)?)+", names):
+            if not re.fullmatch(r"(?:(?:const )?(?:int|uint32_t|uint64_t) \w+(?:,\s*)?)+", names) or "::" in body:
                 continue
             body = re.sub(r"^\{(.*)\}$", r"Position(\1)", body, flags=re.S).replace("/", "//")
+            body = re.sub(r"static_cast<\w+>", "", body)
             arguments = ", ".join(re.findall(r"\w+(?=,|$)", names))
             found[name] = eval(f"lambda {arguments}: ({body})", found)  # arithmetic of the checkout's own headers
     return found
@@ -890,12 +891,222 @@ def lazy(theme):
     return p
 
 
+# --- 11 ----------------------------------------------------------------------------------------------------------
+
+
+def descriptor(theme):
+    """The 64 bits of a matrix descriptor, of a tile of K."""
+    layout = formulas("swizzle.h", "wgmma.h")
+    layout["whole_16"] = lambda count: count
+    p = Picture(theme, 880, 400, "Kernel 11: the fields of a matrix descriptor")
+    p.text(24, 30, "A matrix descriptor: where wgmma finds an operand in shared memory", 16, anchor="start",
+           weight="bold")
+    p.text(24, 50, "example: a tile of K, 128-byte swizzle, at byte 0x8400 of shared memory; the first 16 columns", 12.5,
+           theme.muted, "start")
+    start, leading, stride, mode = 0x8400, 16, 1024, 1
+    fields = (("mode", mode << 62, 63, 62, theme.green_soft, theme.green, "1: 128 bytes"),
+              ("base offset", layout["base_offset_field"](0), 51, 49, theme.cell, theme.line, "0: atoms are aligned"),
+              ("SBO", layout["stride_field"](stride), 45, 32, theme.orange_soft, theme.orange, f"{stride} bytes / 16"),
+              ("LBO", layout["leading_field"](leading), 29, 16, theme.cell, theme.line, "any: not used here"),
+              ("start address", layout["start_field"](start), 13, 0, theme.blue_soft, theme.blue,
+               f"0x{start:x} / 16"))
+    value = sum(field[1] for field in fields)
+    left, top, wide = 24, 92, 13
+    p.rect(left, top, 64 * wide, 46, "none", theme.line)
+    for name, bits, high, low, fill, stroke, says in fields:
+        if bits >> (high + 1) or bits % (1 << low):
+            raise ValueError(f"{name} is not where it is drawn")
+        x, width = left + (63 - high) * wide, (high - low + 1) * wide
+        p.rect(x, top, width, 46, fill, stroke)
+        digits = high - low + 1
+        p.text(x + width / 2, top + 29, f"{bits >> low:0{digits}b}", 12, mono=True)
+        middle = x + width / 2
+        p.text(middle if high < 63 else x, top + 66, name, 13, anchor="middle" if high < 63 else "start", weight="bold")
+        p.text(middle if high < 63 else x, top + 84, says, 11.5, theme.muted, "middle" if high < 63 else "start")
+        p.text(x + 4, top - 6, str(high), 10, theme.muted)
+        p.text(x + width - 6, top - 6, str(low), 10, theme.muted)
+    p.text(24, top + 116, f"= 0x{value:016x}", 14, anchor="start", mono=True, weight="bold")
+    p.text(24, 250, "The next 16 columns: 32 bytes further, so the start grows by 2", 15, anchor="start", weight="bold")
+    for step in range(4):
+        x, at = 24 + step * 212, start + layout["k_major_step"](128, step)
+        p.rect(x, 268, 196, 62, theme.cell, None, 5)
+        p.text(x + 98, 290, f"columns {16 * step} to {16 * step + 15}", 13, weight="bold")
+        p.text(x + 98, 312, f"start 0x{at:x} / 16 = 0x{layout['start_field'](at):x}", 12.5, theme.muted)
+        if step:
+            p.text(x - 8, 303, "+2", 12.5, theme.blue, weight="bold")
+    p.text(440, 362, "Nothing else changes within a slab of 64 columns. The XOR of the swizzle works on the whole address, so",
+           12.5, theme.muted)
+    p.text(440, 380, "that a start inside of the atom's first row is as good as its beginning.", 12.5, theme.muted)
+    return p
+
+
+def tile_panel(p, x, y, cell, fill_of, text_of, frame=None):
+    """A 64 x 64 tile as 8 x 8 core matrices."""
+    for row in range(8):
+        for column in range(8):
+            fill = fill_of(row, column)
+            p.rect(x + column * cell, y + row * cell, cell - 2, cell - 2, fill, None, 2)
+            p.text(x + column * cell + cell / 2 - 1, y + row * cell + cell / 2 + 3.5, text_of(row, column), 11)
+    if frame:
+        first_row, first_column, rows, columns = frame
+        p.rect(x + first_column * cell - 2, y + first_row * cell - 2, columns * cell + 2, rows * cell + 2, "none",
+               p.theme.text, 3, 2)
+
+
+def core_matrices(theme):
+    """A 64 x 64 tile without swizzle: core matrices in the order in which they lie in memory."""
+    layout = formulas("swizzle.h", "wgmma.h")
+    p = Picture(theme, 880, 496, "Kernel 11: core matrices of a tile without swizzle")
+    p.text(24, 30, "Without swizzle: core matrices of 8 rows of 16 bytes, wherever LBO and SBO say", 16, anchor="start",
+           weight="bold")
+    p.text(24, 50, "64 x 64 elements; the number: where the core matrix lies in memory, in units of its 128 bytes; framed: what "
+           "the first wgmma reads", 12.5, theme.muted, "start")
+    cell, top = 38, 118
+    for x, name, what, down, right, address, frame in (
+            (96, "K-major", "a core matrix: 8 rows of 8 k", "row", "k",
+             lambda row, column: layout["k_major_offset"](16, 128, 1024, 8 * row, 8 * column), (0, 0, 8, 2)),
+            (528, "MN-major", "a core matrix: 8 k of 8 rows", "k", "row",
+             lambda row, column: layout["mn_major_offset"](16, 128, 1024, 8 * column, 8 * row), (0, 0, 2, 8))):
+        p.text(x + 4 * cell, 84, name, 15, weight="bold")
+        p.text(x + 4 * cell, 104, what, 12, theme.muted)
+
+        def lines(row, column, address=address):
+            at = address(row, column)
+            assert at % 128 == 0
+            return at // 128
+
+        assert sorted(lines(r, c) for r in range(8) for c in range(8)) == list(range(64))
+        first = lambda row, column, frame=frame: row < frame[2] and column < frame[3]  # noqa: E731
+        tile_panel(p, x, top, cell, lambda r, c, first=first: theme.orange_soft if first(r, c) else theme.cell,
+                   lambda r, c, lines=lines: str(lines(r, c)), frame)
+        p.text(x - 12, top + 4 * cell, down, 12, theme.muted, "end", italic=True)
+        p.text(x + 4 * cell, top + 8 * cell + 18, right + " \u2192", 12, theme.muted, italic=True)
+    p.text(96 + 4 * cell, 462, "k + 8: LBO = 128 bytes.  Row + 8: SBO = 1024 bytes.", 13, theme.orange, weight="bold")
+    p.text(528 + 4 * cell, 462, "k + 8: LBO = 1024 bytes.  Row + 8: SBO = 128 bytes.", 13, theme.orange, weight="bold")
+    p.text(440, 484, "row: of A; of B read column. Other strides are as good: these two make the tile one piece of memory.", 12,
+           theme.muted)
+    return p
+
+
+def atoms(theme):
+    """The same tile with 128-byte swizzle, K-major and MN-major: one atom, and what one wgmma reads of the tile."""
+    layout = formulas("swizzle.h", "wgmma.h")
+    p = Picture(theme, 880, 560, "Kernel 11: a tile with 128-byte swizzle, K-major and MN-major")
+    p.text(24, 30, "With 128-byte swizzle: the same bytes, read as Q and K or as V", 16, anchor="start", weight="bold")
+    p.text(24, 50, "the first 16 lines of 128 bytes of a tile of 64 rows and 64 columns; the number: which chunk of 8 elements of the "
+           "row lies there", 12.5, theme.muted, "start")
+    cell, high, top, wanted = 40, 20, 116, 1  # wanted: the step of 16 that is marked
+    for x, name, what, hit in (
+            (84, "K-major: columns are k (Q, K)", "marked: columns 16 to 31 of the rows, the second step",
+             lambda row, chunk: chunk // 2 == wanted),
+            (512, "MN-major: rows are k (V)", "marked: rows 0 to 15 with all their columns, the first step",
+             lambda row, chunk: True)):
+        p.text(x + 4 * cell, 84, name, 15, weight="bold")
+        p.text(x + 4 * cell, 104, what, 12, theme.muted)
+        for row in range(16):
+            y = top + row * high + (6 if row >= 8 else 0)
+            met = set()
+            for chunk in range(8):
+                at = layout["slab_offset"](64, row, 8 * chunk)
+                assert at // 128 == row
+                place = at % 128 // 16
+                met.add(place)
+                p.rect(x + place * cell, y, cell - 2, high - 2, theme.orange_soft if hit(row, chunk) else theme.cell, None, 2)
+                p.text(x + place * cell + cell / 2 - 1, y + 13, str(chunk), 10.5,
+                       theme.orange if hit(row, chunk) else theme.muted, weight="bold" if hit(row, chunk) else None)
+            assert len(met) == 8
+            p.text(x - 8, y + 13, f"row {row}", 10.5, theme.muted, "end")
+        for atom in range(2):
+            y = top + atom * (8 * high + 6)
+            p.rect(x - 3, y - 3, 8 * cell + 4, 8 * high + 4, "none", theme.line, 3, 1.4)
+            p.text(x + 8 * cell + 8, y + 4 * high + 4, f"atom {atom}", 11, theme.muted, "start")
+    y = top + 16 * high + 34
+    step, row8 = layout["k_major_step"](64, 1), layout["slab_offset"](64, 8, 0)
+    lines = (("rows + 8: the next atom", f"SBO = {row8} bytes"),
+             ("the next 16 k: further in the same rows", f"start + {step} bytes"),
+             ("64 k on: a slab", "start + 128 bytes x rows of the tile"))
+    for i, (name, what) in enumerate(lines):
+        p.text(84, y + 22 * i, name, 12, theme.muted, "start")
+        p.text(84 + 8 * cell, y + 22 * i, what, 12, theme.orange, "end", weight="bold")
+    lines = (("k + 8: the next atom", f"SBO = {row8} bytes"),
+             ("the next 16 k: two atoms further", f"start + {layout['mn_major_step'](1)} bytes"),
+             ("64 columns on: a slab", "LBO = 128 bytes x rows of the tile"))
+    for i, (name, what) in enumerate(lines):
+        p.text(512, y + 22 * i, name, 12, theme.muted, "start")
+        p.text(512 + 8 * cell, y + 22 * i, what, 12, theme.orange, "end", weight="bold")
+    p.text(440, 546, "An atom is 8 rows of 128 bytes at a multiple of 1024; chunk c of row r lies in place c ^ (r mod 8), as in kernel "
+           "08.", 12.5, theme.muted)
+    return p
+
+
+def accumulators(theme):
+    """Which thread of a warpgroup holds which element of D."""
+    layout = formulas("fragments.h", "wgmma.h")
+    p = Picture(theme, 880, 500, "Kernel 11: the accumulators of wgmma.m64nN")
+    cell, top, thread = 22, 122, 37
+    p.text(24, 30, "D of wgmma, 64 x N: 16 rows a warp, and inside of them the layout of mma.sync", 16, anchor="start",
+           weight="bold")
+    p.text(24, 50, f"each square is an element, the number its lane, the colour its register modulo 4; framed: thread {thread} "
+           f"(warp 1, lane {thread % 32})", 12.5, theme.muted, "start")
+    # Left: the 64 rows, whose they are.
+    bands = (theme.blue_soft, theme.orange_soft, theme.green_soft, theme.cell)
+    x = 92
+    owners = {}
+    for t in range(128):
+        for i in range(8):
+            owners[layout["wgmma_d"](t, i)] = t, i
+    assert len(owners) == 64 * 16
+    for warp in range(4):
+        rows = sorted({row for (row, _), (t, _) in owners.items() if t // 32 == warp})
+        assert rows == list(range(16 * warp, 16 * warp + 16))
+        y = top + warp * 80
+        p.rect(x, y, 190, 77, bands[warp], theme.line, 4)
+        p.text(x + 95, y + 44, f"warp {warp} of the warpgroup", 13, weight="bold")
+        p.text(x - 8, y + 14, str(rows[0]), 11, theme.muted, "end")
+        p.text(x - 8, y + 74, str(rows[-1]), 11, theme.muted, "end")
+    p.text(x + 95, 84, "64 x N", 14, weight="bold")
+    p.text(x + 95, 106, "N columns \u2192", 11.5, theme.muted, italic=True)
+    p.text(x - 34, top + 160, "row", 11.5, theme.muted, "end", italic=True)
+    # Right: rows 16 to 31, columns 0 to 15.
+    colors = register_colors(theme)
+    left = 424
+    p.text(left + 8 * cell, 84, "warp 1, its first 16 columns", 14, weight="bold")
+    p.text(left + 8 * cell, 104, "d[0..3] are the first 16 x 8 tile, d[4..7] the next, and so on", 12, theme.muted)
+    for (row, column), (t, i) in owners.items():
+        if t // 32 != thread // 32:
+            continue
+        y, at = top + (row - 16) * (cell - 2), left + column * cell + (8 if column >= 8 else 0)
+        p.rect(at, y, cell - 1.5, cell - 3.5, colors[i % 4][0])
+        p.text(at + cell / 2 - 0.8, y + 13, str(t % 32), 10)
+    for (row, column), (t, i) in owners.items():
+        if t == thread:
+            y, at = top + (row - 16) * (cell - 2), left + column * cell + (8 if column >= 8 else 0)
+            p.rect(at - 0.6, y - 0.6, cell - 0.4, cell - 2.4, "none", theme.text, 0, 2)
+    for row in (16, 24, 31):
+        p.text(left - 8, top + (row - 16) * (cell - 2) + 13, str(row), 11, theme.muted, "end")
+    for i in range(4):
+        at = left + 20 + i * 84
+        p.rect(at, 452, 14, 14, colors[i][0], colors[i][1])
+        p.text(at + 20, 463.5, f"d[4n + {i}]", 11.5, anchor="start")
+    for i in range(8):
+        row, column = layout["wgmma_d"](thread, i)
+        y = top + 52 + 22 * i
+        p.text(left + 374, y, f"d[{i}]", 10.5, anchor="start", mono=True)
+        p.text(left + 408, y, f"{row}, {column}", 10.5, theme.muted, "start", mono=True)
+    p.text(left + 374, top + 26, "row, column", 11, theme.muted, "start", italic=True)
+    p.text(440, 490, "A in registers, 64 x 16, has the layout of mma's A for 16 rows a warp: as in kernel 06, two tiles of D are one of "
+           "A.", 12, theme.muted)
+    return p
+
+
 DRAWN = {"01_passes": passes, "01_sectors": sectors, "02_online": online, "02_banks": banks,
          "03_register_tile": register_tile,
          "04_trips": trips, "05_fragments": fragments, "05_ldmatrix": ldmatrix_tiles, "05_split": split_keys,
          "05_banks": matrix_banks,
          "06_c_is_a": c_is_a, "07_ring": ring, "08_swizzle": swizzle,
-         "09_steps": steps, "09_address": step_bits, "09_order": order, "10_turn": turn, "10_lazy": lazy}
+         "09_steps": steps, "09_address": step_bits, "09_order": order, "10_turn": turn, "10_lazy": lazy,
+         "11_descriptor": descriptor, "11_core_matrices": core_matrices, "11_atoms": atoms,
+         "11_accumulators": accumulators}
 
 
 def stale_pictures():
