@@ -17,7 +17,14 @@ uintptr_t map_to_cta(uintptr_t address, int cta, SourceLocation where);
 
 bool elect(SourceLocation where);
 
-// setmaxnreg.inc and .dec
+// setmaxnreg.inc and .dec; the registers that each thread of a CTA has at the start, if the kernel uses them.
 void set_max_registers(int registers, bool increase, SourceLocation where);
+int launch_registers(int threads);
+
+// Checked build: ends the launch if `address` lies in the shared memory of a CTA that has ended.
+void check_cta_lives(uintptr_t address, uintptr_t program_counter);
+
+// At the end of a lane.
+void cluster_lane_exits(const Lane& lane);
 
 }  // namespace emu

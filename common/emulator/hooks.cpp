@@ -6,6 +6,7 @@
 // what lives in registers on a GPU lives on the lane's stack here and is left out.
 #include <cstring>
 
+#include "common/emulator/cluster.h"
 #include "common/emulator/lane.h"
 #include "common/emulator/launch.h"
 #include "common/emulator/memory.h"
@@ -36,6 +37,9 @@ void observe(const void* pointer, size_t bytes, bool write, void* return_address
                 write ? "store" : "load", bytes, outside.c_str());
     }
     return;  // the emulator's own state
+  }
+  if (!in_shared && cta.cluster->ctas.size() > 1) {
+    emu::check_cta_lives(address, uintptr_t(return_address));
   }
   if (address % bytes != 0) {
     emu::fail("%s: %s of %zu bytes at an address that is not a multiple of %zu",

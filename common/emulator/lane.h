@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,12 +34,25 @@ struct SourceLocation {
   }
 };
 
+struct BulkCopies;
+struct Cluster;
 struct Cta;
+struct Mbarriers;
 struct Warp;
 class LineTable;
 class Races;
 struct RegisterWatch;  // wgmma.cpp
 struct WgmmaState;
+
+// Checked build (races.h): what somebody had seen, of every thread and engine, and of that what lay before a
+// fence.proxy.async. Kept where threads arrive, for those that wait.
+struct Clocks {
+  std::vector<uint32_t> seen, fenced;
+  void clear() {
+    seen.clear();
+    fenced.clear();
+  }
+};
 
 // A load, store or cp.async by one lane, remembered until its warp next meets (checked build).
 struct MemoryAccess {
@@ -61,7 +75,8 @@ struct AsyncCopy {
   bool done;  // early completion
 };
 
-enum class LaneState : uint8_t { kRunnable, kAtCollective, kAtBarrier, kExited };
+// kParked: until wake(), for what the function `describe` tells.
+enum class LaneState : uint8_t { kRunnable, kAtCollective, kAtBarrier, kParked, kExited };
 
 struct Lane {
   Cta* cta = nullptr;
@@ -78,6 +93,11 @@ struct Lane {
   void* operands = nullptr;  // this lane's operands of the collective
   bool executes = false;     // woken to execute the collective for all
   int barrier = 0;           // the named barrier
+  std::string (*describe)(const Lane&) = nullptr;
+  uintptr_t polled = 0;  // the mbarrier that it asked last, in vain, so many times
+  int polls = 0;
+  bool arrived_at_cluster = false;  // barrier.cluster.arrive without its wait so far, and its phase
+  uint64_t arrived_phase = 0;
 
   // cp.async: copies since the last commit, and committed groups, oldest first.
   std::vector<AsyncCopy> open_copies;
@@ -91,7 +111,11 @@ struct Lane {
 
 struct Warp {
   Lane* lanes = nullptr;  // its 32 lanes (fewer in a last, partial warp)
-  int index = 0;
+  int index = 0;          // in its CTA
+  int slot = 0;           // in its cluster
+  int registers = 0;      // a thread has: setmaxnreg
+  int wanted_registers = 0;
+  SourceLocation set_registers;    // the last setmaxnreg
   uint32_t live = 0;               // lanes that have not exited
   uint32_t runnable = 0;           // lanes that can run now
   void* operands[kWarpSize] = {};  // of the collective that is about to execute
@@ -111,22 +135,40 @@ struct NamedBarrier {
 };
 
 struct Cta {
+  Cluster* cluster = nullptr;
+  int rank = 0;  // in its cluster
   uint3 block_idx{};
   dim3 block_dim, grid_dim;
-  std::vector<Lane> lanes;
-  std::vector<Warp> warps;
+  std::span<Lane> lanes;
+  std::span<Warp> warps;
   NamedBarrier barriers[kNamedBarriers];
-  int live = 0;          // lanes that have not exited
-  int current_warp = 0;  // where the scheduler last found a runnable lane
+  int live = 0;            // lanes that have not exited
+  int free_registers = 0;  // given back by setmaxnreg.dec
   uint8_t* shared = nullptr;
   size_t shared_bytes = 0;
   const char* kernel = "";
-  uint64_t random_draws = 0;          // decisions taken so far by the random schedule
   LineTable* lines = nullptr;         // checked build: what happened, by line
   Races* races = nullptr;             // checked build: the detector
   std::shared_ptr<WgmmaState> wgmma;  // once a kernel has used wgmma
   std::string failure;                // the first error: ends the launch
   Counters counters;
+};
+
+// CTAs that run together on one OS thread: one, unless the launch asks for clusters.
+struct Cluster {
+  Cluster();
+  ~Cluster();
+  std::vector<Cta> ctas;
+  std::vector<Lane> lanes;    // of all CTAs, in order
+  std::vector<Warp> warps;    // likewise
+  int live = 0;               // lanes that have not exited
+  int current_warp = 0;       // where the scheduler last found a runnable lane
+  uint64_t random_draws = 0;  // decisions taken so far by the random schedule
+  int arrived = 0;            // at the barrier of the cluster, in the phase
+  uint64_t barrier_phase = 0;
+  Clocks arriving, ended;  // checked build: what those that arrived had seen, now and last time
+  std::unique_ptr<Mbarriers> mbarriers;
+  std::unique_ptr<BulkCopies> copies;
 };
 
 // The lane that this OS thread is running, null outside a kernel. The debug build has one OS thread
@@ -141,6 +183,13 @@ extern constinit thread_local Lane* current_lane;
 
 // Parks the current lane and runs others until someone makes it runnable again.
 void wait_until_runnable();
+
+// The same, in the state kParked; `describe` tells a deadlock's dump what for.
+void park(const char* operation, SourceLocation where, std::string (*describe)(const Lane&));
+void wake(Lane& lane);
+
+// Lets others run first, if any can.
+void yield();
 
 // Ends the launch with an error: printf-style message, completed by the thread it happened in.
 [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));

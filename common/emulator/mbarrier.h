@@ -1,11 +1,42 @@
-// mbarrier objects and the fences that go with asynchronous copies.
+// mbarrier objects (PTX ISA, "mbarrier") and the fences that go with asynchronous copies.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <vector>
 
 #include "common/emulator/lane.h"
+#include "common/emulator/races.h"
 
 namespace emu {
+
+struct Mbarrier {
+  int count = 0;    // arrivals that a phase needs
+  int pending = 0;  // of these, the ones still to come in this phase
+  int64_t bytes =
+      0;  // expected in this phase and not brought yet; less than 0: brought before expected
+  uint64_t phase = 0;  // the current one; those before have ended
+  int copies = 0;      // under way that will report to this phase
+
+  SourceLocation made;      // mbarrier_init
+  SourceLocation expected;  // the latest expect_tx
+  std::vector<Lane*> waiting;
+
+  // Checked build.
+  int made_by = 0;  // the slot of the thread that initialised it, and that thread's clock
+  uint32_t made_at = 0;
+  bool fenced = false;     // a fence has made it visible to bulk copies
+  int engine = -1;         // of the copies that report here: its clock is the phase
+  Clocks arriving, ended;  // what those that arrived had seen: in this phase, in the last one
+  std::map<const Lane*, std::pair<uint32_t, SourceLocation>>
+      remote;  // the last arrival from another CTA
+};
+
+// Those of a cluster, by address.
+struct Mbarriers {
+  std::map<uintptr_t, Mbarrier> all;
+  void clear() { all.clear(); }
+};
 
 void mbarrier_init(uint64_t* bar, int count, SourceLocation where);
 void mbarrier_inval(uint64_t* bar, SourceLocation where);
@@ -17,5 +48,13 @@ bool mbarrier_test_wait(uint64_t* bar, int parity, const char* operation, Source
 void mbarrier_wait(uint64_t* bar, int parity, SourceLocation where);
 void fence_mbarrier_init();
 void fence_proxy_async();
+
+// For bulk copies: the barrier that a copy reports to, which must exist and be visible to it; the bytes it has
+// brought.
+Mbarrier& mbarrier_of_copy(uintptr_t bar, const char* operation, SourceLocation where);
+void bring_bytes(uintptr_t bar, int bytes, SourceLocation copy);
+
+// The CTA ends: arrivals from other CTAs must have come before.
+void mbarriers_end(const Cta& cta);
 
 }  // namespace emu

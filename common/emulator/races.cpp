@@ -97,18 +97,22 @@ Site named_site(const char* operation, SourceLocation where) {
 }
 
 // ---- clocks ------------------------------------------------------------------------------------------
-Races::Races(Cta& cta)
-    : cta_(cta),
-      stride_((cta.lanes.size() + 7) / 8 * 8),
-      clocks_(cta.lanes.size() * stride_),
-      views_(cta.warps.size()) {}
+Races::Races(Cluster& cluster)
+    : cluster_(cluster),
+      threads_(cluster.warps.size() * kWarpSize),
+      stride_(threads_),
+      clocks_(threads_ * stride_),
+      barriers_(cluster.ctas.size() * kNamedBarriers),
+      views_(cluster.warps.size()) {}
 
 void Races::begin() {
   if (ticked_) {
     std::fill(clocks_.begin(), clocks_.end(), 0);
-    for (size_t i = 0; i < cta_.lanes.size(); i++) clocks(int(i))[i] = 1;
-    for (auto& barrier : barriers_) barrier.clear();
+    for (size_t i = 0; i < threads_; i++) clocks(int(i))[i] = 1;
+    std::fill(fenced_.begin(), fenced_.end(), 0);
+    for (Clocks& barrier : barriers_) barrier.clear();
     for (WarpView& view : views_) view.valid = false;
+    engines_.clear();
     ticked_ = false;
   }
   for (auto& page : pages_) free_pages_.push_back(std::move(page.second));
@@ -120,41 +124,114 @@ void Races::begin() {
   within_warp_.clear();
 }
 
+// Room for more engines.
+void Races::resize(size_t stride) {
+  for (std::vector<uint32_t>* const all : {&clocks_, &fenced_}) {
+    if (all->empty()) continue;
+    std::vector<uint32_t> larger(threads_ * stride);
+    for (size_t i = 0; i < threads_; i++) {
+      std::copy_n(&(*all)[i * stride_], stride_, &larger[i * stride]);
+    }
+    *all = std::move(larger);
+  }
+  stride_ = stride;
+  for (WarpView& view : views_) view.valid = false;
+}
+
+uint32_t* Races::fenced(int slot) {
+  if (fenced_.empty()) fenced_.resize(threads_ * stride_);
+  return &fenced_[size_t(slot) * stride_];
+}
+
 void Races::tick(const Lane& lane) {
-  clocks(lane.thread)[lane.thread]++;
+  clocks(slot(lane))[slot(lane)]++;
   ticked_ = true;
-  views_[size_t(lane.warp->index)].valid = false;
+  views_[size_t(lane.warp->slot)].valid = false;
+}
+
+void Races::release(const Lane& lane, Clocks& into) {
+  into.seen.resize(stride_);
+  raise_to(into.seen.data(), clocks(slot(lane)), stride_);
+  if (!fenced_.empty()) {
+    into.fenced.resize(stride_);
+    raise_to(into.fenced.data(), fenced(slot(lane)), stride_);
+  }
+  tick(lane);
+}
+
+void Races::acquire(const Lane& lane, const Clocks& from) {
+  raise_to(clocks(slot(lane)), from.seen.data(), from.seen.size());
+  if (!from.fenced.empty()) raise_to(fenced(slot(lane)), from.fenced.data(), from.fenced.size());
+  views_[size_t(lane.warp->slot)].valid = false;
 }
 
 void Races::synchronise_warp(const Warp& warp, uint32_t lanes) {
-  std::vector<uint32_t> all(stride_);
+  Clocks all;
   for (uint32_t rest = lanes; rest; rest &= rest - 1) {
-    raise_to(all.data(), clocks(warp.lanes[std::countr_zero(rest)].thread), stride_);
+    release(warp.lanes[std::countr_zero(rest)], all);
   }
   for (uint32_t rest = lanes; rest; rest &= rest - 1) {
-    const Lane& lane = warp.lanes[std::countr_zero(rest)];
-    std::copy(all.begin(), all.end(), clocks(lane.thread));
-    tick(lane);
+    acquire(warp.lanes[std::countr_zero(rest)], all);
   }
 }
 
 void Races::arrive(const Lane& lane, int barrier) {
-  auto& seen = barriers_[barrier];
-  seen.resize(stride_);
-  raise_to(seen.data(), clocks(lane.thread), stride_);
-  tick(lane);
+  release(lane, barriers_[size_t(lane.cta->rank * kNamedBarriers + barrier)]);
 }
 
 void Races::leave(const Lane& lane, int barrier) {
-  raise_to(clocks(lane.thread), barriers_[barrier].data(), barriers_[barrier].size());
-  views_[size_t(lane.warp->index)].valid = false;
+  acquire(lane, barriers_[size_t(lane.cta->rank * kNamedBarriers + barrier)]);
 }
 
-void Races::reset(int barrier) { barriers_[barrier].clear(); }
+void Races::reset(const Cta& cta, int barrier) {
+  barriers_[size_t(cta.rank * kNamedBarriers + barrier)].clear();
+}
+
+// ---- engines -----------------------------------------------------------------------------------------
+int Races::new_engine(Engine kind) {
+  if (threads_ + engines_.size() == stride_) resize(stride_ + kWarpSize);
+  engines_.push_back({kind, nullptr});
+  ticked_ = true;
+  return int(engines_.size() - 1);
+}
+
+void Races::access(int engine, uint32_t clock, const Lane& starter, uintptr_t address, size_t bytes,
+                   bool write, Site site) {
+  engines_[size_t(engine)].starter = &starter;
+  const size_t at = threads_ + size_t(engine);
+  access({clocks(slot(starter)), clock, 1u << at % kWarpSize, uint16_t(at / kWarpSize),
+          fenced(slot(starter))},
+         address, bytes, write, site);
+}
+
+void Races::learn(Clocks& to, int engine, uint32_t clock) {
+  to.seen.resize(stride_);
+  uint32_t& known = to.seen[threads_ + size_t(engine)];
+  known = std::max(known, clock);
+}
+
+void Races::learn(const Lane& lane, int engine, uint32_t clock) {
+  uint32_t& known = clocks(slot(lane))[threads_ + size_t(engine)];
+  known = std::max(known, clock);
+  views_[size_t(lane.warp->slot)].valid = false;
+}
+
+void Races::fence_proxy(const Lane& lane) {
+  raise_to(fenced(slot(lane)), clocks(slot(lane)), stride_);
+  tick(lane);  // what comes later does not lie before the fence
+}
+
+const Engine* Races::engine_of(int warp, uint32_t lanes) const {
+  const size_t at = size_t(warp) * kWarpSize + size_t(std::countr_zero(lanes));
+  return at < threads_ ? nullptr : &engines_[at - threads_].kind;
+}
 
 // ---- shadow ------------------------------------------------------------------------------------------
 bool Races::is_shared(uintptr_t address) const {
-  return address - uintptr_t(cta_.shared) < cta_.shared_bytes;
+  for (const Cta& cta : cluster_.ctas) {
+    if (address - uintptr_t(cta.shared) < cta.shared_bytes) return true;
+  }
+  return false;
 }
 
 ShadowPage& Races::page_of(uintptr_t address) {
@@ -213,16 +290,19 @@ void Races::release_reads(uint32_t first) {
 }
 
 // ---- accesses ----------------------------------------------------------------------------------------
-bool Races::before(const Access& access, const Actor& actor) {
-  const uint32_t* const seen = actor.seen + access.warp * kWarpSize;
+bool Races::before(const Access& access, const uint32_t* seen) {
+  const uint32_t* const of_warp = seen + access.warp * kWarpSize;
   for (uint32_t rest = access.lanes; rest; rest &= rest - 1) {
-    if (seen[std::countr_zero(rest)] < access.clock) return false;
+    if (of_warp[std::countr_zero(rest)] < access.clock) return false;
   }
   return true;
 }
 
 void Races::read(const Actor& actor, Access& piece, uintptr_t address, Site site) {
-  if (!before(piece, actor)) report(piece, true, actor, false, site, address, true);
+  if (!before(piece, actor.seen) ||
+      (actor.fenced && !is_engine(piece) && !before(piece, actor.fenced))) {
+    report(piece, true, actor, false, site, address, true);
+  }
   for (uint32_t at = piece.next; at; at = reads_[at].next) {
     Access& other = reads_[at];
     if (other.warp != actor.warp || other.clock != actor.clock) continue;
@@ -242,7 +322,7 @@ void Races::read(const Actor& actor, Access& piece, uintptr_t address, Site site
   // Whoever writes must come after this read, and so after those that came before it: they can go.
   for (uint32_t* link = &piece.next; *link;) {
     Access& other = reads_[*link];
-    if (before(other, actor)) {
+    if (before(other, actor.seen)) {
       const uint32_t gone = *link;
       *link = other.next;
       other.next = free_read_;
@@ -256,9 +336,12 @@ void Races::read(const Actor& actor, Access& piece, uintptr_t address, Site site
 
 void Races::write(const Actor& actor, Access& piece, uintptr_t address, Site site) {
   const bool was_written = piece.lanes != 0;
-  if (!before(piece, actor)) report(piece, true, actor, true, site, address, was_written);
+  if (!before(piece, actor.seen) ||
+      (actor.fenced && !is_engine(piece) && !before(piece, actor.fenced))) {
+    report(piece, true, actor, true, site, address, was_written);
+  }
   for (uint32_t at = piece.next; at; at = reads_[at].next) {
-    if (!before(reads_[at], actor)) {
+    if (!before(reads_[at], actor.seen)) {
       report(reads_[at], false, actor, true, site, address, was_written);
     }
   }
@@ -281,26 +364,24 @@ void Races::access(const Actor& actor, uintptr_t address, size_t bytes, bool wri
 }
 
 void Races::access(const Lane& lane, uintptr_t address, size_t bytes, bool write, Site site) {
-  const uint32_t* const seen = clocks(lane.thread);
-  access({seen, seen[lane.thread], 1u << lane.lane, uint16_t(lane.warp->index)}, address, bytes,
-         write, site);
+  access({clocks(slot(lane)), clock(lane), 1u << lane.lane, uint16_t(lane.warp->slot)}, address,
+         bytes, write, site);
 }
 
 const Races::WarpView& Races::view(const Warp& warp) {
-  WarpView& view = views_[size_t(warp.index)];
+  WarpView& view = views_[size_t(warp.slot)];
   if (view.valid && view.lanes == warp.live) return view;
   view.lanes = warp.live;
   view.clock = 0;
   // The lanes' clocks are made equal, so that one number stands for all. (A clock may run ahead.)
   for (uint32_t rest = warp.live; rest; rest &= rest - 1) {
-    const int thread = warp.lanes[std::countr_zero(rest)].thread;
-    view.clock = std::max(view.clock, clocks(thread)[thread]);
+    view.clock = std::max(view.clock, clock(warp.lanes[std::countr_zero(rest)]));
   }
   view.seen.assign(stride_, kInFlight);
   for (uint32_t rest = warp.live; rest; rest &= rest - 1) {
-    const int thread = warp.lanes[std::countr_zero(rest)].thread;
-    uint32_t* const mine = clocks(thread);
-    mine[thread] = view.clock;
+    const int at = slot(warp.lanes[std::countr_zero(rest)]);
+    uint32_t* const mine = clocks(at);
+    mine[at] = view.clock;
     for (size_t i = 0; i < stride_; i++) view.seen[i] = std::min(view.seen[i], mine[i]);
   }
   view.valid = true;
@@ -309,29 +390,35 @@ const Races::WarpView& Races::view(const Warp& warp) {
 
 void Races::access(const Warp& warp, uintptr_t address, size_t bytes, bool write, Site site) {
   const WarpView& all = view(warp);
-  access({all.seen.data(), all.clock, all.lanes, uint16_t(warp.index)}, address, bytes, write,
-         site);
+  access({all.seen.data(), all.clock, all.lanes, uint16_t(warp.slot)}, address, bytes, write, site);
 }
 
 void Races::begin_copy(const Lane& lane, uintptr_t to, size_t bytes, Site site) {
-  const uint32_t* const seen = clocks(lane.thread);
-  access({seen, kInFlight, 1u << lane.lane, uint16_t(lane.warp->index)}, to, bytes, true, site);
+  access({clocks(slot(lane)), kInFlight, 1u << lane.lane, uint16_t(lane.warp->slot)}, to, bytes,
+         true, site);
 }
 
 void Races::end_copy(const Lane& lane, uintptr_t to, size_t bytes) {
   ShadowPage& page = page_of(to);
   for (uintptr_t at = to; at < to + bytes; at += uintptr_t(1) << page.log2) {
     Access& piece = page.pieces[(at & kPageMask) >> page.log2];
-    piece.clock = clocks(lane.thread)[lane.thread];
+    piece.clock = clock(lane);
   }
 }
 
 // ---- reports -----------------------------------------------------------------------------------------
 Culprit Races::culprit(int warp, uint32_t lanes, Site site) const {
-  const uint3& block = cta_.block_idx;
-  const uint64_t cta =
-      block.x + uint64_t(cta_.grid_dim.x) * (block.y + uint64_t(cta_.grid_dim.y) * block.z);
-  return {site, cta, warp * kWarpSize + std::countr_zero(lanes), (lanes & (lanes - 1)) != 0};
+  const size_t at = size_t(warp) * kWarpSize + size_t(std::countr_zero(lanes));
+  const bool engine = at >= threads_;
+  const Warp& starter =
+      engine ? *engines_[at - threads_].starter->warp : cluster_.warps[size_t(warp)];
+  const Cta& cta = *starter.lanes->cta;
+  const uint3& block = cta.block_idx;
+  const uint64_t index =
+      block.x + uint64_t(cta.grid_dim.x) * (block.y + uint64_t(cta.grid_dim.y) * block.z);
+  if (engine) return {site, index, engines_[at - threads_].starter->thread, false};
+  return {site, index, starter.index * kWarpSize + std::countr_zero(lanes),
+          (lanes & (lanes - 1)) != 0};
 }
 
 std::string Races::unwritten_read() const {
@@ -340,45 +427,91 @@ std::string Races::unwritten_read() const {
                         unwritten_shared_.address);
 }
 
+// What is missing, up to where it is missing.
+std::string Races::cure(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,
+                        bool same_thread, bool swapped) const {
+  const Engine* engine = engine_of(earlier.warp, earlier.lanes);
+  const Engine* const later = engine_of(now.warp, now.lanes);
+  if (!engine && later && before(earlier, now.seen)) {
+    return "Stores of threads do not show to the asynchronous engines by themselves. Missing: "
+           "fence_proxy_async() in the thread that stores, before the barrier, ";
+  }
+  if (!engine && swapped) engine = later;
+  if (engine) {
+    switch (*engine) {
+      case Engine::kLoad:
+        return "The copy may still be under way. Missing: an mbarrier_wait for the phase that the "
+               "copy belongs to, ";
+      case Engine::kStoreRead:
+        return "The copy may not have read yet. Missing: cp_async_bulk_wait_read in the thread "
+               "that started it, then a barrier, ";
+      case Engine::kStoreWrite:
+        return "The copy may still be under way. Missing: cp_async_bulk_wait in the thread that "
+               "started it, then a barrier, ";
+      case Engine::kProduct:
+        return "The product may still be running. Missing: wgmma_wait in its warps, then a "
+               "barrier, ";
+    }
+  }
+  if (later && earlier_writes && !writes) {
+    return "Missing: fence_proxy_async() in the thread that stores, then a barrier, ";
+  }
+  if (later) {
+    return "The copy overwrites what may still be in use. Missing: an mbarrier_arrive after it "
+           "that the copying thread waits for (or an mbarrier_wait before it), ";
+  }
+  if (earlier.clock == kInFlight && same_thread) {
+    return "The copy may still be under way. Missing: cp_async_wait ";
+  }
+  if (earlier.clock == kInFlight) {
+    return "The copy may still be under way. Missing: cp_async_wait in the thread that copies, "
+           "then a barrier, ";
+  }
+  if (earlier.warp == now.warp) {
+    return "The lanes of a warp need not run in step. Missing: a __syncwarp() ";
+  }
+  if (cluster_.warps[earlier.warp].lanes->cta != cluster_.warps[now.warp].lanes->cta) {
+    return "CTAs run in any order. Missing: a barrier of the cluster (cluster_arrive, "
+           "cluster_wait) ";
+  }
+  return "Warps run in any order. Missing: a __syncthreads() ";
+}
+
 void Races::report(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,
                    Site site, uintptr_t address, bool was_written) {
-  const bool in_flight = earlier.clock == kInFlight;
-  const bool within_warp = earlier.warp == now.warp && !in_flight;
+  const bool within_warp =
+      earlier.warp == now.warp && earlier.clock != kInFlight && !is_engine(earlier);
   if (within_warp && !within_warp_.empty()) return;
 
   // Of a plain access by several lanes: the first that is not ordered.
   uint32_t lanes = earlier.lanes;
   const bool whole_warp = named(earlier.site) && (lanes & (lanes - 1));
-  const uint32_t* const seen = now.seen + earlier.warp * kWarpSize;
-  while (!whole_warp && seen[std::countr_zero(lanes)] >= earlier.clock) lanes &= lanes - 1;
+  if (!whole_warp && !before(earlier, now.seen)) {
+    const uint32_t* const seen = now.seen + earlier.warp * kWarpSize;
+    while (seen[std::countr_zero(lanes)] >= earlier.clock) lanes &= lanes - 1;
+  }
   const Culprit one = culprit(earlier.warp, whole_warp ? lanes : lanes & -lanes, earlier.site);
   const Culprit other = culprit(now.warp, now.lanes, site);
   const std::string place = place_of(one.site), other_place = place_of(site);
 
   // In the order in which they should happen: a read that found nothing belongs after the write.
   const bool swapped = !earlier_writes && !was_written;
-  const std::string between = between_places(swapped ? other_place : place,  //
-                                             swapped ? place : other_place);
-  std::string cure;
-  if (in_flight && !other.warp && one.thread == other.thread) {
-    cure = "The copy may still be under way. Missing: cp_async_wait " + between;
-  } else if (in_flight) {
-    cure =
-        "The copy may still be under way. Missing: cp_async_wait in the thread that copies, then a "
-        "barrier, " +
-        between;
-  } else if (within_warp) {
-    cure = "The lanes of a warp need not run in step. Missing: a __syncwarp() " + between;
-  } else {
-    cure = "Warps run in any order. Missing: a __syncthreads() " + between;
-  }
+  std::string missing = cure(earlier, earlier_writes, now, writes,
+                             !other.warp && one.thread == other.thread, swapped) +
+                        between_places(swapped ? other_place : place,  //
+                                       swapped ? place : other_place);
   if (place == other_place && earlier_writes && writes) {
-    cure += "; or both write the same bytes by mistake";
+    missing += "; or both write the same bytes by mistake";
   }
+  const bool clusters = cluster_.ctas.size() > 1;
+  const auto name = [&](const Culprit& who) {
+    return culprit_name(who) +
+           (clusters ? " of CTA " + std::to_string(who.cta % cluster_.ctas.size()) : "");
+  };
   const std::string text = "data race on " + describe_place(address) +
-                           line_of(operation_of(one.site), place, culprit_name(one)) +
-                           line_of(operation_of(site), other_place, culprit_name(other)) + "\n  " +
-                           cure + ".";
+                           line_of(operation_of(one.site), place, name(one)) +
+                           line_of(operation_of(site), other_place, name(other)) + "\n  " +
+                           missing + ".";
   if (within_warp) {
     within_warp_ = text;
   } else {
@@ -387,8 +520,36 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
   }
 }
 
+void Races::end_of_cta(const Cta& cta) {
+  if (cluster_.ctas.size() == 1) return;
+  std::vector<uint32_t> all(stride_);  // what its threads have seen
+  for (const Lane& lane : cta.lanes) raise_to(all.data(), clocks(slot(lane)), stride_);
+  const auto check = [&](const Access& access, uintptr_t address) {
+    if (access.lanes == 0 || before(access, all.data())) return;
+    const Culprit who = culprit(access.warp, access.lanes, access.site);
+    fail_cta(
+        "ends while CTA " + std::to_string(who.cta % cluster_.ctas.size()) +
+        " of the cluster may still reach " + describe_place(address) +
+        line_of(operation_of(access.site), place_of(access.site), culprit_name(who)) +
+        "\n  Missing: a barrier of the cluster (cluster_arrive, cluster_wait) before the end.");
+  };
+  const uintptr_t begin = uintptr_t(cta.shared), end = begin + cta.shared_bytes;
+  for (uintptr_t number = begin >> kPageLog2; number <= (end - 1) >> kPageLog2; number++) {
+    const auto found = pages_.find(number);
+    if (found == pages_.end()) continue;
+    const ShadowPage& page = *found->second;
+    for (size_t i = 0; i < page.pieces.size(); i++) {
+      const uintptr_t address = (number << kPageLog2) + (i << page.log2);
+      if (address < begin || address >= end) continue;
+      check(page.pieces[i], address);
+      for (uint32_t at = page.pieces[i].next; at; at = reads_[at].next) check(reads_[at], address);
+    }
+  }
+}
+
 // ---- between CTAs ------------------------------------------------------------------------------------
-LaunchAccesses::LaunchAccesses(const char* kernel, dim3 grid) : kernel_(kernel), grid_(grid) {
+LaunchAccesses::LaunchAccesses(const char* kernel, dim3 grid, int cluster)
+    : kernel_(kernel), grid_(grid), ctas_(uint64_t(cluster)) {
   note_host_writes();
 }
 
@@ -411,7 +572,7 @@ void LaunchAccesses::report(const Culprit& one, bool one_writes, const Culprit& 
   throw LaunchError(text + how_to_repeat());
 }
 
-void LaunchAccesses::merge(uint64_t cta, const Races& races, const ShadowPage& from) {
+void LaunchAccesses::merge(uint64_t cluster, const Races& races, const ShadowPage& from) {
   Page& page = pages_[from.number];
   if (page.pieces.empty()) {
     page.log2 = from.log2;
@@ -429,7 +590,7 @@ void LaunchAccesses::merge(uint64_t cta, const Races& races, const ShadowPage& f
     Piece& all = page.pieces[i];
     const uintptr_t address = (from.number << kPageLog2) + (i << page.log2);
     const auto conflicts = [&](const Culprit& other) {
-      return other.thread >= 0 && other.cta != cta;
+      return other.thread >= 0 && other.cta / ctas_ != cluster;
     };
     if (mine.lanes) {
       const Culprit writer = races.culprit(mine.warp, mine.lanes, mine.site);
@@ -446,20 +607,24 @@ void LaunchAccesses::merge(uint64_t cta, const Races& races, const ShadowPage& f
   }
 }
 
-void LaunchAccesses::add(uint64_t cta, const Races* races) {
+void LaunchAccesses::add(uint64_t cluster, const Races* races) {
   std::unique_lock lock(mutex_);
-  turn_.wait(lock, [&] { return next_ == cta; });
+  turn_.wait(lock, [&] { return next_ == cluster; });
   next_++;
   turn_.notify_all();
   if (!races) return;
   std::vector<const ShadowPage*> pages;
-  const uintptr_t shared = uintptr_t(races->cta_.shared), end = shared + races->cta_.shared_bytes;
   for (const auto& [number, page] : races->pages_) {
-    const uintptr_t begin = number << kPageLog2;
-    if (begin >= end || begin + kPageMask < shared) pages.push_back(page.get());
+    const uintptr_t first = number << kPageLog2;
+    const auto overlaps = [&](const Cta& cta) {
+      const uintptr_t shared = uintptr_t(cta.shared);
+      return first < shared + cta.shared_bytes && first + kPageMask >= shared;
+    };
+    const auto& ctas = races->cluster_.ctas;
+    if (std::none_of(ctas.begin(), ctas.end(), overlaps)) pages.push_back(page.get());
   }
   std::sort(pages.begin(), pages.end(), [](auto* a, auto* b) { return a->number < b->number; });
-  for (const ShadowPage* page : pages) merge(cta, *races, *page);
+  for (const ShadowPage* page : pages) merge(cluster, *races, *page);
   if (unwritten_.reader.thread < 0) unwritten_ = races->unwritten_global_;
 }
 

@@ -12,6 +12,13 @@
 // although it makes lanes wait: shuffles, votes, ldmatrix, mma (CUDA C++ Programming Guide, "Warp Shuffle
 // Functions", "Warp Vote Functions": no memory ordering). A cp.async writes at any time until its thread
 // has waited for it; then it is that thread's write. ldmatrix and stmatrix are accesses of the whole warp.
+//
+// Bulk copies and wgmma run beside the threads and have clocks of their own: each mbarrier one, which counts
+// its phases, for the copies that report to it; each thread that stores two, which count its groups (one for
+// what they have read, one for what they have written). An access of theirs comes after what the thread that
+// started it has seen; a thread has seen it once it has waited for that phase or group. They reach memory by
+// the async proxy: what threads wrote must also lie before a fence_proxy_async, of a thread that had seen the
+// write and that the starting thread has heard of since.
 #pragma once
 
 #include <condition_variable>
@@ -56,17 +63,41 @@ struct Culprit {
   bool warp = false;  // all lanes of the thread's warp together
 };
 
-// Of the CTA that an OS thread runs.
+// What runs beside the threads.
+enum class Engine : uint8_t { kLoad, kStoreRead, kStoreWrite, kProduct };
+
+// Of the cluster of CTAs that an OS thread runs.
 class Races {
  public:
-  explicit Races(Cta& cta);
-  void begin();  // another CTA
+  explicit Races(Cluster& cluster);
+  void begin();  // another cluster
 
   // ---- order
   void synchronise_warp(const Warp& warp, uint32_t lanes);
   void arrive(const Lane& lane, int barrier);
   void leave(const Lane& lane, int barrier);  // a barrier that all have reached
-  void reset(int barrier);                    // when all who waited have left
+  void reset(const Cta& cta, int barrier);    // when all who waited have left
+  void release(const Lane& lane, Clocks& into);
+  void acquire(const Lane& lane, const Clocks& from);
+  uint32_t clock(const Lane& lane) const { return clocks(slot(lane))[slot(lane)]; }
+  bool has_seen(const Lane& lane, int other_slot, uint32_t clock) const {
+    return clocks(slot(lane))[other_slot] >= clock;
+  }
+  static int slot(const Lane& lane) { return lane.warp->slot * kWarpSize + lane.lane; }
+
+  // ---- engines
+  int new_engine(Engine kind);
+  void access(int engine, uint32_t clock, const Lane& starter, uintptr_t address, size_t bytes,
+              bool write, Site site);
+  void learn(Clocks& to, int engine, uint32_t clock);
+  void learn(const Lane& lane, int engine, uint32_t clock);
+  uint32_t seen(const Lane& lane, int engine) const {
+    return clocks(slot(lane))[threads_ + size_t(engine)];
+  }
+  void fence_proxy(const Lane& lane);
+
+  // The CTA ends: whoever of another CTA reached its shared memory must have come before.
+  void end_of_cta(const Cta& cta);
 
   // ---- accesses. Each ends the launch if it finds a race (between warps).
   void access(const Lane& lane, uintptr_t address, size_t bytes, bool write, Site site);
@@ -89,6 +120,7 @@ class Races {
     const uint32_t* seen;
     uint32_t clock, lanes;
     uint16_t warp;
+    const uint32_t* fenced = nullptr;  // of an engine
   };
   struct Unwritten {
     uintptr_t address = 0;
@@ -101,9 +133,13 @@ class Races {
     bool valid = false;
   };
 
-  uint32_t* clocks(int thread) { return &clocks_[size_t(thread) * stride_]; }
-  const uint32_t* clocks(int thread) const { return &clocks_[size_t(thread) * stride_]; }
+  uint32_t* clocks(int slot) { return &clocks_[size_t(slot) * stride_]; }
+  const uint32_t* clocks(int slot) const { return &clocks_[size_t(slot) * stride_]; }
+  uint32_t* fenced(int slot);
   void tick(const Lane& lane);
+  void resize(size_t stride);
+  bool is_engine(const Access& access) const { return access.warp * size_t(kWarpSize) >= threads_; }
+  const Engine* engine_of(int warp, uint32_t lanes) const;
   const WarpView& view(const Warp& warp);
   bool is_shared(uintptr_t address) const;
   ShadowPage& page_of(uintptr_t address);
@@ -111,19 +147,28 @@ class Races {
   void access(const Actor& actor, uintptr_t address, size_t bytes, bool write, Site site);
   void read(const Actor& actor, Access& piece, uintptr_t address, Site site);
   void write(const Actor& actor, Access& piece, uintptr_t address, Site site);
-  static bool before(const Access& access, const Actor& actor);
+  static bool before(const Access& access, const uint32_t* seen);
   uint32_t new_read(const Access& read);
   void release_reads(uint32_t first);
   Culprit culprit(int warp, uint32_t lanes, Site site) const;
   void report(const Access& earlier, bool earlier_writes, const Actor& now, bool writes, Site site,
               uintptr_t address, bool was_written);
+  std::string cure(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,
+                   bool same_thread, bool swapped) const;
 
-  Cta& cta_;
-  size_t stride_;                                   // threads, rounded up
-  std::vector<uint32_t> clocks_;                    // [threads][stride_]
-  bool ticked_ = true;                              // since begin()
-  std::vector<uint32_t> barriers_[kNamedBarriers];  // what those that arrived had seen
-  std::vector<WarpView> views_;                     // [warps]
+  Cluster& cluster_;
+  size_t threads_;                // slots of threads: 32 a warp
+  size_t stride_;                 // of threads and engines
+  std::vector<uint32_t> clocks_;  // [threads_][stride_]
+  std::vector<uint32_t> fenced_;  // likewise; empty until somebody fences
+  bool ticked_ = true;            // since begin()
+  std::vector<Clocks> barriers_;  // [CTAs][kNamedBarriers]: what those that arrived had seen
+  std::vector<WarpView> views_;   // [warps]
+  struct EngineState {
+    Engine kind;
+    const Lane* starter;  // of its latest access
+  };
+  std::vector<EngineState> engines_;
 
   std::unordered_map<uintptr_t, std::unique_ptr<ShadowPage>> pages_;
   std::vector<std::unique_ptr<ShadowPage>> free_pages_;
@@ -139,14 +184,14 @@ class Races {
   std::string within_warp_;
 };
 
-// What the CTAs of a launch did to global memory. Nothing orders CTAs.
+// What the CTAs of a launch did to global memory. Nothing orders CTAs of different clusters.
 class LaunchAccesses {
  public:
-  LaunchAccesses(const char* kernel, dim3 grid);
+  LaunchAccesses(const char* kernel, dim3 grid, int cluster);
 
-  // Adds a CTA's accesses; null: that CTA failed. CTAs are added in their order, so that what is found does
+  // Adds a cluster's accesses; null: it failed. Clusters are added in their order, so that what is found does
   // not depend on the number of OS threads: waits until those before have been added. Throws LaunchError.
-  void add(uint64_t cta, const Races* races);
+  void add(uint64_t cluster, const Races* races);
 
   // At the end of a launch: remembers what was written. Throws LaunchError if something was read before.
   void finish();
@@ -159,16 +204,17 @@ class LaunchAccesses {
     int log2 = 4;
     std::vector<Piece> pieces;
   };
-  void merge(uint64_t cta, const Races& races, const ShadowPage& page);
+  void merge(uint64_t cluster, const Races& races, const ShadowPage& page);
   [[noreturn]] void report(const Culprit& one, bool one_writes, const Culprit& other,
                            bool other_writes, uintptr_t address) const;
   std::string name(const Culprit& culprit) const;
 
   const char* kernel_;
   dim3 grid_;
+  uint64_t ctas_;  // of a cluster
   std::mutex mutex_;
   std::condition_variable turn_;
-  uint64_t next_ = 0;  // the CTA whose turn it is
+  uint64_t next_ = 0;  // the cluster whose turn it is
   std::unordered_map<uintptr_t, Page> pages_;
   Races::Unwritten unwritten_;
 };

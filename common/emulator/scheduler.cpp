@@ -15,13 +15,16 @@
 #include <thread>
 #include <utility>
 
+#include "common/emulator/cluster.h"
 #include "common/emulator/cp_async.h"
 #include "common/emulator/events.h"
 #include "common/emulator/intrinsics.h"
 #include "common/emulator/launch.h"
+#include "common/emulator/mbarrier.h"
 #include "common/emulator/memory.h"
 #include "common/emulator/races.h"
 #include "common/emulator/random.h"
+#include "common/emulator/tma.h"
 #include "common/emulator/wgmma.h"
 
 namespace emu {
@@ -80,14 +83,14 @@ struct KeepStack {
 };
 
 // ---- the machine -----------------------------------------------------------------------------------
-// What one OS thread needs to run CTAs one after the other.
+// What one OS thread needs to run clusters of CTAs one after the other.
 struct Machine {
-  Machine(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+  Machine(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes, int ctas,
           const std::function<void()>& kernel_body);
 
-  GuardedMemory shared;
+  std::vector<std::unique_ptr<GuardedMemory>> shared;  // one a CTA
   Stacks stacks;
-  Cta cta;
+  Cluster cluster;
   LineTable lines;               // checked build
   std::unique_ptr<Races> races;  // checked build
   std::vector<fiber> fibers;  // one a lane; empty for the lane that runs and for those that ended
@@ -95,37 +98,50 @@ struct Machine {
   const std::function<void()>& body;
 };
 
-Machine::Machine(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+Machine::Machine(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes, int ctas,
                  const std::function<void()>& kernel_body)
-    : shared("shared memory", shared_bytes, 1024),
-      stacks(size_t(block.x) * block.y * block.z),
-      fibers(size_t(block.x) * block.y * block.z),
+    : stacks(size_t(ctas) * block.x * block.y * block.z),
+      fibers(size_t(ctas) * block.x * block.y * block.z),
       body(kernel_body) {
-  cta.kernel = kernel;
-  cta.block_dim = block;
-  cta.grid_dim = grid;
-  cta.shared = shared.data();
-  cta.shared_bytes = shared_bytes;
-  cta.lanes.resize(fibers.size());
-  cta.warps.resize((fibers.size() + kWarpSize - 1) / kWarpSize);
-  for (size_t i = 0; i < cta.warps.size(); i++) {
-    cta.warps[i].index = int(i);
-    cta.warps[i].lanes = &cta.lanes[i * kWarpSize];
+  const size_t threads = fibers.size() / size_t(ctas);
+  const size_t warps = (threads + kWarpSize - 1) / kWarpSize;
+  cluster.ctas.resize(size_t(ctas));
+  cluster.lanes.resize(fibers.size());
+  cluster.warps.resize(size_t(ctas) * warps);
+  for (size_t rank = 0; rank < cluster.ctas.size(); rank++) {
+    const std::string which =
+        ctas == 1 ? "" : " of CTA " + std::to_string(rank) + " of the cluster";
+    shared.push_back(std::make_unique<GuardedMemory>("shared memory" + which, shared_bytes, 1024));
+    Cta& cta = cluster.ctas[rank];
+    cta.cluster = &cluster;
+    cta.rank = int(rank);
+    cta.kernel = kernel;
+    cta.block_dim = block;
+    cta.grid_dim = grid;
+    cta.shared = shared.back()->data();
+    cta.shared_bytes = shared_bytes;
+    cta.lanes = std::span(cluster.lanes).subspan(rank * threads, threads);
+    cta.warps = std::span(cluster.warps).subspan(rank * warps, warps);
+    for (size_t i = 0; i < warps; i++) {
+      cta.warps[i].index = int(i);
+      cta.warps[i].slot = int(rank * warps + i);
+      cta.warps[i].lanes = &cta.lanes[i * kWarpSize];
+    }
+    for (unsigned i = 0; i < threads; i++) {
+      Lane& lane = cta.lanes[i];
+      lane.cta = &cta;
+      lane.warp = &cta.warps[i / kWarpSize];
+      lane.thread = int(i);
+      lane.lane = int(i % kWarpSize);
+      lane.thread_idx = {i % block.x, i / block.x % block.y, i / block.x / block.y};
+      lane.stack_low = uintptr_t(stacks.low(rank * threads + i));
+      lane.stack_high = lane.stack_low + kStackBytes;
+    }
   }
-  for (unsigned i = 0; i < cta.lanes.size(); i++) {
-    Lane& lane = cta.lanes[i];
-    lane.cta = &cta;
-    lane.warp = &cta.warps[i / kWarpSize];
-    lane.thread = int(i);
-    lane.lane = int(i % kWarpSize);
-    lane.thread_idx = {i % block.x, i / block.x % block.y, i / block.x / block.y};
-    lane.stack_low = uintptr_t(stacks.low(i));
-    lane.stack_high = lane.stack_low + kStackBytes;
-  }
-  if (is_checked()) cta.lines = &lines;
+  for (Cta& cta : cluster.ctas) cta.lines = is_checked() ? &lines : nullptr;
   if (is_checked() && options().races) {
-    races = std::make_unique<Races>(cta);
-    cta.races = races.get();
+    races = std::make_unique<Races>(cluster);
+    for (Cta& cta : cluster.ctas) cta.races = races.get();
   }
 }
 
@@ -134,7 +150,9 @@ FA_PER_OS_THREAD Machine* machine = nullptr;
 FA_PER_OS_THREAD fiber* left_behind =
     nullptr;  // where the fiber that was switched away from belongs
 
-fiber& fiber_of(const Lane& lane) { return machine->fibers[size_t(lane.thread)]; }
+fiber& fiber_of(const Lane& lane) {
+  return machine->fibers[size_t(&lane - lane.cta->cluster->lanes.data())];
+}
 
 // Continues in `target` and comes back when somebody switches to the caller, whose own continuation is
 // kept in `here`. Switching hands the caller's continuation to whoever runs next: they put it there.
@@ -151,15 +169,15 @@ void switch_to_lane(Lane& next, fiber& here) {
 
 // ---- choosing who runs -----------------------------------------------------------------------------
 // Any lane of any warp that can run.
-Lane* pick_random(Cta& cta) {
-  const uint3& block = cta.block_idx;
+Lane* pick_random(Cluster& cluster) {
+  const uint3& block = cluster.ctas[0].block_idx;
   int candidates = 0;
-  for (const Warp& warp : cta.warps) candidates += warp.runnable != 0;
+  for (const Warp& warp : cluster.warps) candidates += warp.runnable != 0;
   if (candidates == 0) return nullptr;
   const uint64_t random =
-      random_bits(options().seed, {block.x, block.y, block.z, cta.random_draws++});
+      random_bits(options().seed, {block.x, block.y, block.z, cluster.random_draws++});
   uint64_t skip = (random >> 32) % uint64_t(candidates);
-  for (Warp& warp : cta.warps) {
+  for (Warp& warp : cluster.warps) {
     if (!warp.runnable || skip-- > 0) continue;
     uint32_t lanes = warp.runnable;
     for (uint64_t n = (random & 0xffffffffu) % uint64_t(std::popcount(lanes)); n > 0; n--) {
@@ -171,13 +189,13 @@ Lane* pick_random(Cta& cta) {
 }
 
 // Round robin: first the other lanes of the same warp, then the next warp.
-Lane* pick(Cta& cta, const Lane* last) {
-  if (options().schedule == Schedule::kRandom) return pick_random(cta);
-  const int warp_count = int(cta.warps.size());
+Lane* pick(Cluster& cluster, const Lane* last) {
+  if (options().schedule == Schedule::kRandom) return pick_random(cluster);
+  const int warp_count = int(cluster.warps.size());
   for (int i = 0; i < warp_count; i++) {
-    Warp& warp = cta.warps[size_t((cta.current_warp + i) % warp_count)];
+    Warp& warp = cluster.warps[size_t((cluster.current_warp + i) % warp_count)];
     if (!warp.runnable) continue;
-    cta.current_warp = warp.index;
+    cluster.current_warp = warp.slot;
     const uint32_t after = last && last->warp == &warp && last->lane < 31
                                ? warp.runnable & (kFullMask << (last->lane + 1))
                                : 0;
@@ -196,6 +214,10 @@ std::string describe_wait(const Lane& lane) {
     snprintf(text, sizeof text, "waits in %s at %s:%u (barrier %d: %d of %d threads have arrived)",
              lane.operation, lane.where.file, lane.where.line, lane.barrier, barrier.arrived,
              expected);
+  } else if (lane.state == LaneState::kParked) {
+    snprintf(text, sizeof text, "waits in %s at %s:%u", lane.operation, lane.where.file,
+             lane.where.line);
+    return text + lane.describe(lane);
   } else {
     snprintf(text, sizeof text, "waits in %s at %s:%u (for the lanes 0x%08x of its warp)",
              lane.operation, lane.where.file, lane.where.line, lane.mask);
@@ -204,9 +226,13 @@ std::string describe_wait(const Lane& lane) {
 }
 
 // Who waits where, lanes that do the same in one line.
-std::string describe_all(const Cta& cta) {
+std::string describe_all(const Cluster& cluster) {
   std::string text;
-  for (const Warp& warp : cta.warps) {
+  for (const Warp& warp : cluster.warps) {
+    const Cta& cta = *warp.lanes->cta;
+    if (warp.index == 0 && cluster.ctas.size() > 1) {
+      text += "\n  CTA " + std::to_string(cta.rank) + " of the cluster:";
+    }
     const int count = std::min(kWarpSize, int(cta.lanes.size()) - warp.index * kWarpSize);
     for (int first = 0; first < count;) {
       const std::string what = describe_wait(warp.lanes[first]);
@@ -239,12 +265,18 @@ std::string cta_name(const Cta& cta) {
   std::terminate();  // not reached: the fiber is unwound where it stands
 }
 
-// Runs somebody else; `here` keeps the caller. If nobody can run and some have not ended: a deadlock.
+// Who runs next. Null if nobody can: all have ended, or there is a deadlock.
 Lane* next_lane(Lane& me) {
   Cta& cta = *me.cta;
-  if (Lane* next = pick(cta, &me)) return next;
-  if (cta.live > 0 && cta.failure.empty()) {
-    cta.failure = "deadlock in " + cta_name(cta) + ": no thread can run" + describe_all(cta);
+  Cluster& cluster = *cta.cluster;
+  run_copies(cluster);
+  for (;;) {
+    if (Lane* next = pick(cluster, &me)) return next;
+    // Nobody can go on before a copy under way has come to its end.
+    if (!finish_awaited_copy(cluster)) break;
+  }
+  if (cluster.live > 0 && cta.failure.empty()) {
+    cta.failure = "deadlock in " + cta_name(cta) + ": no thread can run" + describe_all(cluster);
   }
   return nullptr;
 }
@@ -278,7 +310,7 @@ void complete_barrier_if_all_arrived(Cta& cta, int index) {
     if (cta.races) cta.races->leave(lane, index);
     make_runnable(lane);
   }
-  if (cta.races) cta.races->reset(index);
+  if (cta.races) cta.races->reset(cta, index);
 }
 
 // A warp's barrier instruction, once all of its lanes have come. It has to wait if others are still missing.
@@ -296,6 +328,7 @@ void lane_exit(Lane& me) {
   warp.live &= ~(1u << me.lane);
   warp.runnable &= ~(1u << me.lane);
   cta.live--;
+  cta.cluster->live--;
   if (is_checked() && !warp.live) count_accesses(warp, kFullMask);
   const Lane* rest_of_warp = nullptr;  // lanes at a barrier that this one will not come to
   if (warp.live && !warp.runnable) rest_of_warp = &warp.lanes[std::countr_zero(warp.live)];
@@ -304,6 +337,7 @@ void lane_exit(Lane& me) {
     if (cta.barriers[i].expected == 0) complete_barrier_if_all_arrived(cta, i);
   }
   if (rest_of_warp) report_barrier(*rest_of_warp);
+  cluster_lane_exits(me);
   for (uint32_t rest = warp.live; rest; rest &= rest - 1) {
     Lane& other = warp.lanes[std::countr_zero(rest)];
     if (other.state == LaneState::kAtCollective && (other.mask >> me.lane & 1) &&
@@ -319,6 +353,7 @@ fiber lane_main(Lane& me, fiber&& from) {
   machine->body();
   finish_copies(me);
   finish_products(me);
+  finish_bulk_copies(me);
   lane_exit(me);
   Lane* next = next_lane(me);
   left_behind = &fiber_of(me);  // receives an empty continuation: this fiber is over
@@ -326,24 +361,22 @@ fiber lane_main(Lane& me, fiber&& from) {
   return next ? std::move(fiber_of(*next)) : std::move(machine->host);
 }
 
-// ---- one CTA ---------------------------------------------------------------------------------------
-void run_cta(Machine& self) {
-  Cta& cta = self.cta;
-  self.shared.poison();
-  cta.random_draws = 0;
+// ---- one CTA, or a cluster of them -----------------------------------------------------------------
+void begin_cta(Machine& self, Cta& cta) {
+  self.shared[size_t(cta.rank)]->poison();
   begin_products(cta);
-  if (cta.races) cta.races->begin();
   cta.live = int(cta.lanes.size());
-  cta.current_warp = 0;
   for (NamedBarrier& barrier : cta.barriers) barrier = NamedBarrier{};
-  for (size_t i = 0; i < cta.lanes.size(); i++) {
-    Lane& lane = cta.lanes[i];
+  for (Lane& lane : cta.lanes) {
     lane.state = LaneState::kRunnable;
     lane.executes = false;
     lane.accesses.clear();
     lane.open_copies.clear();
     lane.copy_groups.clear();
     lane.random_draws = 0;
+    lane.arrived_at_cluster = false;
+    lane.polls = 0;
+    const auto i = size_t(&lane - self.cluster.lanes.data());
     boost::context::stack_context stack;
     stack.sp = self.stacks.high(i);
     stack.size = size_t(self.stacks.high(i) - self.stacks.low(i));
@@ -351,22 +384,20 @@ void run_cta(Machine& self) {
         fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack),
               KeepStack{}, [&lane](fiber&& from) { return lane_main(lane, std::move(from)); });
   }
+  cta.free_registers = 0;
   for (Warp& warp : cta.warps) {
     const int count = std::min(kWarpSize, int(cta.lanes.size()) - warp.index * kWarpSize);
     warp.waiting = warp.gathered = 0;
     warp.live = warp.runnable = kFullMask >> (kWarpSize - count);
+    warp.registers = launch_registers(int(cta.lanes.size()));
+    warp.set_registers = {};
   }
-  switch_to_lane(*pick(cta, nullptr), self.host);
-  current_lane = nullptr;
-  // What went wrong after a race is its consequence.
-  if (cta.races && !cta.races->race_within_warp().empty()) {
-    cta.failure = cta_name(cta) + ": " + cta.races->race_within_warp();
-  }
-  if (!cta.failure.empty()) {
-    for (fiber& each : self.fibers) each = fiber{};  // unwinds the lanes that still wait
-    throw LaunchError(cta.failure + how_to_repeat());
-  }
-  if (const ptrdiff_t at = self.shared.overwritten()) {
+}
+
+// Throws LaunchError if something was not as it should be at the end.
+void end_cta(Machine& self, const Cta& cta) {
+  const GuardedMemory& shared = *self.shared[size_t(cta.rank)];
+  if (const ptrdiff_t at = shared.overwritten()) {
     throw LaunchError(cta_name(cta) + ": wrote outside shared memory, at byte " +
                       std::to_string(at) + " of a SharedStorage of " +
                       std::to_string(cta.shared_bytes) + " bytes");
@@ -382,8 +413,35 @@ void run_cta(Machine& self) {
   if (const std::string text = unfinished_products(cta); !text.empty()) {
     throw LaunchError(cta_name(cta) + ": " + text + how_to_repeat());
   }
-  if (const std::string text = cta.races ? cta.races->unwritten_read() : ""; !text.empty()) {
-    throw LaunchError(cta_name(cta) + ": " + text + how_to_repeat());
+}
+
+void run_cluster(Machine& self) {
+  Cluster& cluster = self.cluster;
+  Cta& first = cluster.ctas[0];
+  cluster.random_draws = 0;
+  cluster.current_warp = 0;
+  cluster.arrived = 0;
+  cluster.arriving.clear();
+  cluster.ended.clear();
+  cluster.live = int(cluster.lanes.size());
+  cluster.mbarriers->clear();
+  cluster.copies->clear();
+  if (self.races) self.races->begin();
+  for (Cta& cta : cluster.ctas) begin_cta(self, cta);
+  switch_to_lane(*pick(cluster, nullptr), self.host);
+  current_lane = nullptr;
+  // What went wrong after a race is its consequence.
+  if (self.races && !self.races->race_within_warp().empty()) {
+    first.failure = cta_name(first) + ": " + self.races->race_within_warp();
+  }
+  for (const Cta& cta : cluster.ctas) {
+    if (cta.failure.empty()) continue;
+    for (fiber& each : self.fibers) each = fiber{};  // unwinds the lanes that still wait
+    throw LaunchError(cta.failure + how_to_repeat());
+  }
+  for (const Cta& cta : cluster.ctas) end_cta(self, cta);
+  if (const std::string text = self.races ? self.races->unwritten_read() : ""; !text.empty()) {
+    throw LaunchError(cta_name(first) + ": " + text + how_to_repeat());
   }
 }
 
@@ -392,6 +450,10 @@ Counters totals;
 LineTable line_totals;
 
 }  // namespace
+
+Cluster::Cluster()
+    : mbarriers(std::make_unique<Mbarriers>()), copies(std::make_unique<BulkCopies>()) {}
+Cluster::~Cluster() = default;
 
 // ---- what instructions call --------------------------------------------------------------------------
 std::string how_to_repeat() {
@@ -411,7 +473,27 @@ void wait_until_runnable() {
   me.warp->runnable &= ~(1u << me.lane);
   Lane* next = next_lane(me);
   if (!next) abandon(me);
-  switch_to_lane(*next, fiber_of(me));
+  if (next != &me) switch_to_lane(*next, fiber_of(me));
+}
+
+void park(const char* operation, SourceLocation where, std::string (*describe)(const Lane&)) {
+  Lane& me = *current_lane;
+  me.operation = operation;
+  me.where = where;
+  me.describe = describe;
+  me.state = LaneState::kParked;
+  wait_until_runnable();
+}
+
+void wake(Lane& lane) { make_runnable(lane); }
+
+void yield() {
+  Lane& me = *current_lane;
+  Cluster& cluster = *me.cta->cluster;
+  run_copies(cluster);
+  cluster.current_warp = (cluster.current_warp + 1) % int(cluster.warps.size());
+  Lane* const next = pick(cluster, nullptr);
+  if (next != &me) switch_to_lane(*next, fiber_of(me));
 }
 
 void fail(const char* format, ...) {
@@ -582,54 +664,57 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
   if (ctas == 0 || threads == 0 || threads > 1024) {
     throw LaunchError("a launch needs at least one CTA and 1 to 1024 threads a CTA");
   }
-  if (cluster != 1) throw LaunchError("the emulator runs no clusters yet");
+  const auto clusters = ctas / uint64_t(cluster);
 #ifdef FA_EMULATOR_DEBUG
   const uint64_t workers = 1;
 #else
   const uint64_t wanted = options().os_threads > 0 ? uint64_t(options().os_threads)
                                                    : std::thread::hardware_concurrency();
-  const uint64_t workers = std::clamp<uint64_t>(wanted, 1, ctas);
+  const uint64_t workers = std::clamp<uint64_t>(wanted, 1, clusters);
 #endif
   std::vector<std::unique_ptr<Machine>> machines;
   for (uint64_t i = 0; i < workers; i++) {
-    machines.push_back(std::make_unique<Machine>(kernel, grid, block, shared_bytes, body));
+    machines.push_back(std::make_unique<Machine>(kernel, grid, block, shared_bytes, cluster, body));
   }
 
   std::unique_ptr<LaunchAccesses> accesses;
-  if (machines[0]->races) accesses = std::make_unique<LaunchAccesses>(kernel, grid);
-  std::atomic<uint64_t> next_cta{0};
+  if (machines[0]->races) accesses = std::make_unique<LaunchAccesses>(kernel, grid, cluster);
+  std::atomic<uint64_t> next_cluster{0};
   std::exception_ptr error;
-  uint64_t error_cta = ctas;  // the first that failed, whichever was noticed first
-  auto run_ctas = [&](Machine& self) {
+  uint64_t error_cluster = clusters;  // the first that failed, whichever was noticed first
+  auto run_clusters = [&](Machine& self) {
     install_fault_handler();
     machine = &self;
-    uint64_t i = ctas;
+    uint64_t i = clusters;
     bool added = true;
     try {
-      while ((i = next_cta++) < ctas) {
-        self.cta.block_idx = {unsigned(i % grid.x), unsigned(i / grid.x % grid.y),
-                              unsigned(i / grid.x / grid.y)};
+      while ((i = next_cluster++) < clusters) {
+        for (Cta& cta : self.cluster.ctas) {
+          const uint64_t index = i * uint64_t(cluster) + uint64_t(cta.rank);
+          cta.block_idx = {unsigned(index % grid.x), unsigned(index / grid.x % grid.y),
+                           unsigned(index / grid.x / grid.y)};
+        }
         added = false;
-        run_cta(self);
+        run_cluster(self);
         added = true;
         if (accesses) accesses->add(i, self.races.get());
       }
       const std::lock_guard lock(totals_mutex);
-      totals += self.cta.counters;
+      for (const Cta& cta : self.cluster.ctas) totals += cta.counters;
       line_totals.add(self.lines);
     } catch (...) {
-      next_cta = ctas;  // the others stop after the CTA they are at
+      next_cluster = clusters;  // the others stop after the cluster they are at
       if (accesses && !added) accesses->add(i, nullptr);
       const std::lock_guard lock(totals_mutex);
-      if (i < error_cta) {
+      if (i < error_cluster) {
         error = std::current_exception();
-        error_cta = i;
+        error_cluster = i;
       }
     }
   };
   std::vector<std::thread> others;
-  for (uint64_t i = 1; i < workers; i++) others.emplace_back(run_ctas, std::ref(*machines[i]));
-  run_ctas(*machines[0]);
+  for (uint64_t i = 1; i < workers; i++) others.emplace_back(run_clusters, std::ref(*machines[i]));
+  run_clusters(*machines[0]);
   for (std::thread& other : others) other.join();
   if (error) std::rethrow_exception(error);
   if (accesses) accesses->finish();

@@ -623,6 +623,3 @@ void note_register_access(Lane& lane, uintptr_t address, size_t bytes, uintptr_t
 }
 
 }  // namespace emu
-namespace emu {
-__attribute__((weak)) void fence_proxy_async() {}
-}  // namespace emu

@@ -1,0 +1,322 @@
+#include "common/emulator/mbarrier.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "common/emulator/cluster.h"
+#include "common/emulator/memory.h"
+#include "common/emulator/tma.h"
+
+namespace emu {
+namespace {
+
+constexpr int kMostArrivals = (1 << 20) - 1;  // PTX ISA, "mbarrier object": range of the counts
+constexpr int kMostBytes = (1 << 20) - 1;
+
+// What lies in the barrier's memory, whose real content is not documented. Anything else there: overwritten.
+constexpr uint64_t kWord = 0xba22'1e20'ba22'1e20u;
+
+std::string place(SourceLocation where) {
+  return relative_path(where.file) + ":" + std::to_string(where.line);
+}
+
+Mbarriers& mbarriers() { return *current_lane->cta->cluster->mbarriers; }
+
+std::string name(uintptr_t bar, const Mbarrier& barrier) {
+  return "the mbarrier at " + describe_place(bar) + " (initialised at " + place(barrier.made) + ")";
+}
+
+// "phase 3: 1 of 2 arrivals and 4096 bytes are still to come"
+std::string state(const Mbarrier& barrier) {
+  std::string text = "phase " + std::to_string(barrier.phase) + ": " +
+                     std::to_string(barrier.pending) + " of " + std::to_string(barrier.count) +
+                     " arrivals and " + std::to_string(std::max<int64_t>(barrier.bytes, 0)) +
+                     " bytes are still to come";
+  if (barrier.bytes < 0) {
+    text += ", " + std::to_string(-barrier.bytes) + " bytes more than expected have come";
+  }
+  return text;
+}
+
+[[noreturn]] void misuse(const char* operation, SourceLocation where, const std::string& what) {
+  fail("%s at %s: %s", operation, place(where).c_str(), what.c_str());
+}
+
+// The barrier at `bar`, if it may be used by this lane.
+Mbarrier& find(uintptr_t bar, const char* operation, SourceLocation where) {
+  const Lane& me = *current_lane;
+  const auto found = mbarriers().all.find(bar);
+  if (found == mbarriers().all.end()) {
+    misuse(operation, where,
+           "there is no mbarrier at " + describe_place(bar) + "\n  Missing: mbarrier_init.");
+  }
+  Mbarrier& barrier = found->second;
+  if (*reinterpret_cast<const uint64_t*>(bar) != kWord) {
+    misuse(operation, where, name(bar, barrier) + " has been overwritten");
+  }
+  const Races* const races = me.cta->races;
+  if (races && !races->has_seen(me, barrier.made_by, barrier.made_at)) {
+    misuse(operation, where,
+           name(bar, barrier) +
+               " may not be initialised yet\n  Missing: a __syncthreads() (of the "
+               "cluster: cluster_arrive, cluster_wait) between the two.");
+  }
+  return barrier;
+}
+
+bool over(const Mbarrier& barrier, int parity) { return int(barrier.phase & 1) != parity; }
+
+// A wait that is over: what was done before the arrivals, and what the copies wrote, has happened.
+void acquire(const Lane& lane, const Mbarrier& barrier) {
+  if (Races* const races = lane.cta->races) races->acquire(lane, barrier.ended);
+}
+
+void end_phase_if_complete(uintptr_t bar, Mbarrier& barrier) {
+  if (barrier.pending > 0 || barrier.bytes != 0) return;
+  if (barrier.copies > 0) {
+    fail_cta("a phase of " + name(bar, barrier) + " ends although " +
+             std::to_string(barrier.copies) +
+             (barrier.copies == 1 ? " bulk copy is" : " bulk copies are") +
+             " still under way\n  The bytes expected" +
+             (barrier.expected.line ? " at " + place(barrier.expected) : "") +
+             " are fewer than the copies bring.");
+  }
+  barrier.phase++;
+  barrier.pending = barrier.count;
+  if (Races* const races = current_lane->cta->races) {
+    barrier.ended = std::move(barrier.arriving);
+    barrier.arriving.clear();
+    races->learn(barrier.ended, barrier.engine, uint32_t(barrier.phase));
+  }
+  for (Lane* const lane : barrier.waiting) {
+    acquire(*lane, barrier);
+    wake(*lane);
+  }
+  barrier.waiting.clear();
+}
+
+void arrive(uintptr_t bar, Mbarrier& barrier, const char* operation, SourceLocation where) {
+  const Lane& me = *current_lane;
+  if (barrier.pending == 0) {
+    misuse(operation, where,
+           "one arrival too many: all " + std::to_string(barrier.count) + " of phase " +
+               std::to_string(barrier.phase) + " of " + name(bar, barrier) +
+               " have come, it waits for " + std::to_string(barrier.bytes) + " bytes");
+  }
+  if (me.cta->races) me.cta->races->release(me, barrier.arriving);
+  barrier.pending--;
+  if (barrier.pending == 0 && barrier.bytes < 0) {
+    misuse(operation, where,
+           name(bar, barrier) + " got " + std::to_string(-barrier.bytes) +
+               " bytes more than were expected: its phase cannot end");
+  }
+  end_phase_if_complete(bar, barrier);
+}
+
+std::string describe(const Lane& lane) {
+  for (const auto& [bar, barrier] : lane.cta->cluster->mbarriers->all) {
+    for (const Lane* const waiting : barrier.waiting) {
+      if (waiting != &lane) continue;
+      return " (" + name(bar, barrier) + ", " + state(barrier) + ")";
+    }
+  }
+  return "";
+}
+
+// By parity a thread can tell a phase from the one before or after, no more.
+void check_distance(uintptr_t bar, const Mbarrier& barrier, const char* operation,
+                    SourceLocation where) {
+  const Lane& me = *current_lane;
+  if (!me.cta->races) return;
+  const uint32_t known = me.cta->races->seen(me, barrier.engine);
+  if (barrier.phase < known + uint64_t(2)) return;
+  misuse(operation, where,
+         name(bar, barrier) + " is in phase " + std::to_string(barrier.phase) +
+             ", this thread last heard of phase " + std::to_string(known) +
+             ": two phases ahead, a parity says nothing\n  Whoever lets a phase end must wait "
+             "until all have seen the one before.");
+}
+
+void check_parity(int parity, const char* operation, SourceLocation where) {
+  if (parity != 0 && parity != 1) {
+    misuse(operation, where, "a parity is 0 or 1, not " + std::to_string(parity));
+  }
+}
+
+}  // namespace
+
+void mbarrier_init(uint64_t* bar, int count, SourceLocation where) {
+  const Lane& me = *current_lane;
+  const auto address = uintptr_t(bar);
+  const char* const operation = "mbarrier.init";
+  const Cta& cta = *me.cta;
+  if (address < uintptr_t(cta.shared) || address + 8 > uintptr_t(cta.shared) + cta.shared_bytes ||
+      address % 8 != 0) {
+    misuse(operation, where,
+           "an mbarrier is 8 bytes of this CTA's shared memory, at a multiple of 8");
+  }
+  if (count < 1 || count > kMostArrivals) {
+    misuse(operation, where,
+           "a phase has 1 to " + std::to_string(kMostArrivals) + " arrivals, not " +
+               std::to_string(count));
+  }
+  if (const auto found = mbarriers().all.find(address); found != mbarriers().all.end()) {
+    misuse(operation, where,
+           name(address, found->second) + " is in use: one thread initialises it, once");
+  }
+  *bar = kWord;
+  Mbarrier& barrier = mbarriers().all[address];
+  barrier.count = barrier.pending = count;
+  barrier.made = where;
+  if (Races* const races = cta.races) {
+    races->access(me, address, 8, true, named_site(operation, where));
+    barrier.made_by = Races::slot(me);
+    barrier.made_at = races->clock(me);
+    barrier.engine = races->new_engine(Engine::kLoad);
+  }
+}
+
+void mbarrier_inval(uint64_t* bar, SourceLocation where) {
+  const Mbarrier& barrier = find(uintptr_t(bar), "mbarrier.inval", where);
+  if (!barrier.waiting.empty() || barrier.copies > 0) {
+    misuse("mbarrier.inval", where, name(uintptr_t(bar), barrier) + " is in use");
+  }
+  mbarriers().all.erase(uintptr_t(bar));
+}
+
+void mbarrier_arrive(uint64_t* bar, const char* operation, SourceLocation where) {
+  arrive(uintptr_t(bar), find(uintptr_t(bar), operation, where), operation, where);
+}
+
+void mbarrier_arrive_cluster(uint64_t* bar, int cta, SourceLocation where) {
+  const char* const operation = "mbarrier.arrive.shared::cluster";
+  const uintptr_t remote = map_to_cta(uintptr_t(bar), cta, where);
+  Mbarrier& barrier = find(remote, operation, where);
+  const Lane& me = *current_lane;
+  if (me.cta->races && cta != me.cta->rank) {
+    barrier.remote[&me] = {me.cta->races->clock(me), where};
+  }
+  arrive(remote, barrier, operation, where);
+}
+
+void mbarrier_expect_tx(uint64_t* bar, int bytes, const char* operation, SourceLocation where) {
+  Mbarrier& barrier = find(uintptr_t(bar), operation, where);
+  if (bytes < 0 || barrier.bytes + bytes > kMostBytes) {
+    misuse(operation, where,
+           "a phase can expect 0 to " + std::to_string(kMostBytes) + " bytes, not " +
+               std::to_string(barrier.bytes + bytes));
+  }
+  barrier.bytes += bytes;
+  barrier.expected = where;
+  end_phase_if_complete(uintptr_t(bar), barrier);
+}
+
+void mbarrier_complete_tx(uint64_t* bar, int bytes, SourceLocation where) {
+  Mbarrier& barrier = find(uintptr_t(bar), "mbarrier.complete_tx", where);
+  barrier.bytes -= bytes;
+  end_phase_if_complete(uintptr_t(bar), barrier);
+}
+
+bool mbarrier_test_wait(uint64_t* bar, int parity, const char* operation, SourceLocation where) {
+  // A thread that only asks, and would ask for ever, waits after so many times, so that a deadlock is found.
+  constexpr int kPatience = 1000;
+  Lane& me = *current_lane;
+  check_parity(parity, operation, where);
+  Mbarrier& barrier = find(uintptr_t(bar), operation, where);
+  check_distance(uintptr_t(bar), barrier, operation, where);
+  if (!over(barrier, parity)) {
+    const bool again = me.polled == uintptr_t(bar);
+    me.polls = again ? me.polls + 1 : 1;
+    me.polled = uintptr_t(bar);
+    if (me.polls < kPatience) {
+      help_copies(uintptr_t(bar));
+      yield();
+      return false;
+    }
+    barrier.waiting.push_back(&me);
+    park(operation, where, describe);
+  } else {
+    acquire(me, barrier);
+  }
+  me.polls = 0;
+  return true;
+}
+
+void mbarrier_wait(uint64_t* bar, int parity, SourceLocation where) {
+  const char* const operation = "mbarrier.try_wait";
+  check_parity(parity, operation, where);
+  Mbarrier& barrier = find(uintptr_t(bar), operation, where);
+  check_distance(uintptr_t(bar), barrier, operation, where);
+  if (over(barrier, parity)) {
+    acquire(*current_lane, barrier);
+    return;
+  }
+  barrier.waiting.push_back(current_lane);
+  park(operation, where, describe);
+}
+
+void fence_mbarrier_init() {
+  const Lane& me = *current_lane;
+  if (!me.cta->races) return;
+  for (auto& [bar, barrier] : mbarriers().all) {
+    if (barrier.made_by == Races::slot(me)) barrier.fenced = true;
+  }
+}
+
+void fence_proxy_async() {
+  fence_mbarrier_init();  // it covers them as well
+  const Lane& me = *current_lane;
+  if (me.cta->races) me.cta->races->fence_proxy(me);
+}
+
+Mbarrier& mbarrier_of_copy(uintptr_t bar, const char* operation, SourceLocation where) {
+  Mbarrier& barrier = find(bar, operation, where);
+  if (current_lane->cta->races && !barrier.fenced) {
+    misuse(operation, where,
+           name(bar, barrier) +
+               " may not be visible to bulk copies\n  Missing: fence_mbarrier_init() in the thread "
+               "that initialises it, before the barrier.");
+  }
+  return barrier;
+}
+
+void bring_bytes(uintptr_t bar, int bytes, SourceLocation copy) {
+  const auto found = mbarriers().all.find(bar);
+  if (found == mbarriers().all.end() || *reinterpret_cast<const uint64_t*>(bar) != kWord) {
+    fail_cta("the mbarrier at " + describe_place(bar) +
+             " has been overwritten before the copy of " + place(copy) + " could report to it");
+  }
+  Mbarrier& barrier = found->second;
+  barrier.copies--;
+  barrier.bytes -= bytes;
+  if (barrier.pending == 0 && barrier.bytes < 0) {
+    fail_cta("the bulk copies that report to " + name(bar, barrier) + " bring " +
+             std::to_string(-barrier.bytes) + " bytes more than were expected" +
+             (barrier.expected.line ? " at " + place(barrier.expected) : "") +
+             ": its phase cannot end\n  The last one at " + place(copy) +
+             ". A copy counts its whole box, also what lies outside the tensor.");
+  }
+  end_phase_if_complete(bar, barrier);
+}
+
+void mbarriers_end(const Cta& cta) {
+  const Races* const races = cta.races;
+  if (!races) return;
+  for (const auto& [bar, barrier] : cta.cluster->mbarriers->all) {
+    if (bar - uintptr_t(cta.shared) >= cta.shared_bytes) continue;
+    for (const auto& [lane, last] : barrier.remote) {
+      const auto& [clock, where] = last;
+      const auto knows = [&](const Lane& mine) {
+        return races->has_seen(mine, Races::slot(*lane), clock);
+      };
+      if (std::any_of(cta.lanes.begin(), cta.lanes.end(), knows)) continue;
+      fail_cta("ends while CTA " + std::to_string(lane->cta->rank) +
+               " of the cluster may still arrive at " + name(bar, barrier) + ", at " +
+               place(where) +
+               "\n  Missing: a barrier of the cluster (cluster_arrive, cluster_wait) before the "
+               "end.");
+    }
+  }
+}
+
+}  // namespace emu

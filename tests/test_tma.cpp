@@ -1,0 +1,997 @@
+// Hopper's wrappers of common/ptx against the PTX ISA, on the emulator and, built for a GPU, on the GPU:
+// mbarrier, bulk copies and tensor maps, the proxy fence, clusters, setmaxnreg, elect.sync.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "common/harness/device.h"
+#include "common/harness/launch.h"
+#include "common/harness/problem.h"
+#include "common/harness/tensor_map.h"
+#include "common/ptx/cluster.h"
+#include "common/ptx/elect.h"
+#include "common/ptx/fence.h"
+#include "common/ptx/mbarrier.h"
+#include "common/ptx/setmaxnreg.h"
+#include "common/ptx/tma.h"
+#include "tests/golden/probe.h"
+
+// The kernels are compiled for nothing older.
+#define FA_HOPPER (FA_ARCHITECTURE == 0 || FA_ARCHITECTURE >= 90)
+#define FA_NEEDS_HOPPER \
+  if (on_gpu() && device_capability() < 90) GTEST_SKIP() << "these instructions came with sm_90"
+
+namespace fa::tma_test {
+
+using layout::SwizzleMode;
+using probe::download;
+using probe::upload;
+using ptx::TensorMap;
+
+// ---- loads of boxes --------------------------------------------------------------------------------------
+constexpr int kTileBytes = 16384;
+constexpr uint8_t kElsewhere = 0xee;
+
+struct Storage {
+  alignas(1024) uint8_t tile[kTileBytes];
+  uint64_t full;
+};
+
+struct Coords {
+  int at[4];
+};
+
+template <int kRank>
+__device__ void load(void* shared, const TensorMap& map, Coords coords, uint64_t* bar,
+                     bool with_policy) {
+#if FA_HOPPER
+  int at[kRank];
+  for (int i = 0; i < kRank; i++) at[i] = coords.at[i];
+  if (with_policy) {
+    ptx::cp_async_bulk_tensor_load(shared, &map, at, bar, ptx::evict_first());
+  } else {
+    ptx::cp_async_bulk_tensor_load(shared, &map, at, bar);
+  }
+#endif
+}
+
+// One box into shared memory that holds kElsewhere; all of it is written to `out`.
+template <int kRank>
+__global__ void load_kernel(const __grid_constant__ TensorMap map, Coords coords, int bytes,
+                            bool with_policy, uint8_t* out) {
+#if FA_HOPPER
+  auto& smem = shared_storage<Storage>();
+  const int thread = threadIdx.x;
+  for (int i = thread; i < kTileBytes; i += 32) smem.tile[i] = kElsewhere;
+  if (thread == 0) {
+    ptx::prefetch_tensormap(&map);
+    ptx::mbarrier_init(&smem.full, 1);
+    ptx::fence_mbarrier_init();
+  }
+  ptx::fence_proxy_async();
+  __syncthreads();
+  if (thread == 0) {
+    ptx::mbarrier_arrive_expect_tx(&smem.full, bytes);
+    load<kRank>(smem.tile, map, coords, &smem.full, with_policy);
+  }
+  ptx::mbarrier_wait(&smem.full, 0);
+  for (int i = thread; i < kTileBytes; i += 32) out[i] = smem.tile[i];
+#endif
+}
+
+// A tensor whose elements are numbered, with `gap` bytes of 0xdb after every row.
+struct Tensor {
+  std::vector<uint64_t> sizes, strides;
+  std::vector<uint8_t> bytes;
+  int element_bytes;
+
+  Tensor(std::vector<uint64_t> tensor_sizes, int bytes_of_element, int gap)
+      : sizes(tensor_sizes), element_bytes(bytes_of_element) {
+    uint64_t stride = (sizes[0] * uint64_t(element_bytes) + 15) / 16 * 16 + uint64_t(gap);
+    for (size_t i = 1; i < sizes.size(); i++) {
+      strides.push_back(stride);
+      stride *= sizes[i];
+    }
+    bytes.assign(stride, 0xdb);
+    uint64_t elements = 1;
+    for (const uint64_t size : sizes) elements *= size;
+    for (uint64_t i = 0; i < elements; i++) {
+      std::vector<int64_t> at;
+      for (uint64_t d = 0, rest = i; d < sizes.size(); rest /= sizes[d++])
+        at.push_back(int64_t(rest % sizes[d]));
+      const uint32_t value = uint32_t(i * 2654435761u >> 3) | 1;  // no element is zero
+      memcpy(&bytes[size_t(offset(at))], &value, size_t(element_bytes));
+    }
+  }
+
+  int64_t offset(const std::vector<int64_t>& at) const {
+    int64_t result = at[0] * element_bytes;
+    for (size_t i = 1; i < at.size(); i++) result += at[i] * int64_t(strides[i - 1]);
+    return result;
+  }
+  bool inside(const std::vector<int64_t>& at) const {
+    for (size_t i = 0; i < at.size(); i++) {
+      if (at[i] < 0 || at[i] >= int64_t(sizes[i])) return false;
+    }
+    return true;
+  }
+  TensorType type() const {
+    return element_bytes == 1   ? TensorType::kUint8
+           : element_bytes == 2 ? TensorType::kUint16
+                                : TensorType::kUint32;
+  }
+};
+
+// PTX ISA, "Tensors: Swizzling modes", the tables, by hand: the place of chunk c (16 bytes) of row r; rows of
+// 128, 64 and 32 bytes.
+constexpr int kPlace128[8][8] = {{0, 1, 2, 3, 4, 5, 6, 7}, {1, 0, 3, 2, 5, 4, 7, 6},
+                                 {2, 3, 0, 1, 6, 7, 4, 5}, {3, 2, 1, 0, 7, 6, 5, 4},
+                                 {4, 5, 6, 7, 0, 1, 2, 3}, {5, 4, 7, 6, 1, 0, 3, 2},
+                                 {6, 7, 4, 5, 2, 3, 0, 1}, {7, 6, 5, 4, 3, 2, 1, 0}};
+constexpr int kPlace64[8][4] = {{0, 1, 2, 3}, {0, 1, 2, 3}, {1, 0, 3, 2}, {1, 0, 3, 2},
+                                {2, 3, 0, 1}, {2, 3, 0, 1}, {3, 2, 1, 0}, {3, 2, 1, 0}};
+constexpr int kPlace32[8][2] = {{0, 1}, {0, 1}, {0, 1}, {0, 1}, {1, 0}, {1, 0}, {1, 0}, {1, 0}};
+
+// Where byte `byte` of row `row` of a box lies.
+int place_of(SwizzleMode mode, int row_bytes, int row, int byte) {
+  const int chunk = byte / 16;
+  switch (mode) {
+    case SwizzleMode::k128Bytes:
+      return row * 128 + kPlace128[row % 8][chunk] * 16 + byte % 16;
+    case SwizzleMode::k64Bytes:
+      return row * 64 + kPlace64[row % 8][chunk] * 16 + byte % 16;
+    case SwizzleMode::k32Bytes:
+      return row * 32 + kPlace32[row % 8][chunk] * 16 + byte % 16;
+    case SwizzleMode::kNone:
+      break;
+  }
+  return row * row_bytes + byte;
+}
+
+// Calls f(place in shared memory, the element's indices) for every element of a box.
+template <typename F>
+void for_each_element(const std::vector<uint32_t>& box, const Coords& coords, int element_bytes,
+                      SwizzleMode mode, F f) {
+  int rows = 1;
+  for (size_t i = 1; i < box.size(); i++) rows *= int(box[i]);
+  const int row_bytes = int(box[0]) * element_bytes;
+  for (int row = 0; row < rows; row++) {
+    for (int column = 0; column < int(box[0]); column++) {
+      std::vector<int64_t> at = {coords.at[0] + column};
+      int rest = row;
+      for (size_t d = 1; d < box.size(); d++) {
+        at.push_back(coords.at[d] + rest % int(box[d]));
+        rest /= int(box[d]);
+      }
+      f(place_of(mode, row_bytes, row, column * element_bytes), at);
+    }
+  }
+}
+
+int bytes_of(const std::vector<uint32_t>& box, int element_bytes) {
+  return std::accumulate(box.begin(), box.end(), element_bytes,
+                         [](int product, uint32_t size) { return product * int(size); });
+}
+
+std::vector<uint8_t> expected_tile(const Tensor& tensor, const std::vector<uint32_t>& box,
+                                   const Coords& coords, SwizzleMode mode) {
+  std::vector<uint8_t> tile(kTileBytes, kElsewhere);
+  const int size = tensor.element_bytes;
+  for_each_element(box, coords, size, mode, [&](int place, const std::vector<int64_t>& at) {
+    if (tensor.inside(at)) {
+      memcpy(&tile[size_t(place)], &tensor.bytes[size_t(tensor.offset(at))], size_t(size));
+    } else {
+      memset(&tile[size_t(place)], 0, size_t(size));
+    }
+  });
+  return tile;
+}
+
+template <int kRank>
+std::vector<uint8_t> loaded_tile(const Tensor& tensor, const std::vector<uint32_t>& box,
+                                 const Coords& coords, SwizzleMode mode, bool with_policy) {
+  const Buffer in = upload("tensor", tensor.bytes);
+  Buffer out("out", kTileBytes);
+  const TensorMap map = make_tensor_map(
+      TensorMapArguments{in.data(), tensor.type(), tensor.sizes, tensor.strides, box, mode});
+  launch<load_kernel<kRank>>({dim3(1), dim3(32), sizeof(Storage)}, map, coords,
+                             bytes_of(box, tensor.element_bytes), with_policy,
+                             static_cast<uint8_t*>(out.data()));
+  synchronize();
+  return download<uint8_t>(out);
+}
+
+template <int kRank>
+void expect_loads(const Tensor& tensor, const std::vector<uint32_t>& box, const Coords& coords,
+                  SwizzleMode mode = SwizzleMode::kNone) {
+  FA_NEEDS_HOPPER;
+  const auto expected = expected_tile(tensor, box, coords, mode);
+  EXPECT_EQ(loaded_tile<kRank>(tensor, box, coords, mode, false), expected);
+  EXPECT_EQ(loaded_tile<kRank>(tensor, box, coords, mode, true), expected) << "with a policy";
+}
+
+TEST(TensorLoad, OneDimension) { expect_loads<1>(Tensor({1000}, 2, 0), {128}, {{64}}); }
+TEST(TensorLoad, TwoDimensions) {
+  expect_loads<2>(Tensor({256, 40}, 2, 16), {128, 16}, {{64, 16}});
+}
+TEST(TensorLoad, ThreeDimensions) {
+  expect_loads<3>(Tensor({64, 20, 5}, 2, 0), {64, 8, 3}, {{0, 7, 2}});
+}
+TEST(TensorLoad, FourDimensions) {
+  expect_loads<4>(Tensor({64, 9, 5, 4}, 2, 32), {32, 4, 2, 3}, {{16, 3, 1, 1}});
+}
+TEST(TensorLoad, Bytes) { expect_loads<2>(Tensor({256, 30}, 1, 0), {64, 16}, {{48, 8}}); }
+TEST(TensorLoad, Words) { expect_loads<2>(Tensor({100, 30}, 4, 16), {32, 16}, {{4, 8}}); }
+
+TEST(Swizzle, Of128Bytes) {
+  expect_loads<2>(Tensor({128, 64}, 2, 0), {64, 32}, {{64, 16}}, SwizzleMode::k128Bytes);
+}
+TEST(Swizzle, Of64Bytes) {
+  expect_loads<2>(Tensor({128, 64}, 2, 0), {32, 32}, {{64, 16}}, SwizzleMode::k64Bytes);
+}
+TEST(Swizzle, Of32Bytes) {
+  expect_loads<2>(Tensor({128, 64}, 2, 0), {16, 32}, {{64, 16}}, SwizzleMode::k32Bytes);
+}
+TEST(Swizzle, OfWords) {
+  expect_loads<2>(Tensor({64, 64}, 4, 0), {32, 20}, {{32, 3}}, SwizzleMode::k128Bytes);
+}
+TEST(Swizzle, OfThreeDimensions) {
+  expect_loads<3>(Tensor({64, 40, 6}, 2, 0), {64, 20, 3}, {{0, 8, 2}}, SwizzleMode::k128Bytes);
+}
+
+TEST(OutOfBounds, OnTheRight) {
+  expect_loads<2>(Tensor({250, 40}, 2, 16), {64, 16}, {{208, 0}});
+  expect_loads<2>(Tensor({250, 40}, 2, 16), {64, 16}, {{208, 0}}, SwizzleMode::k128Bytes);
+}
+TEST(OutOfBounds, OnTheLeft) { expect_loads<2>(Tensor({250, 40}, 2, 0), {64, 16}, {{-8, 0}}); }
+TEST(OutOfBounds, AtTheTop) { expect_loads<2>(Tensor({250, 40}, 2, 0), {64, 16}, {{0, -3}}); }
+TEST(OutOfBounds, AtTheBottom) {
+  expect_loads<2>(Tensor({250, 40}, 2, 0), {64, 16}, {{0, 31}}, SwizzleMode::k128Bytes);
+}
+TEST(OutOfBounds, Everything) {
+  expect_loads<2>(Tensor({250, 40}, 2, 0), {64, 16}, {{1000, 0}});
+  expect_loads<2>(Tensor({250, 40}, 2, 0), {64, 16}, {{-512, -500}}, SwizzleMode::k128Bytes);
+}
+TEST(OutOfBounds, InTheThirdDimension) {
+  expect_loads<3>(Tensor({64, 10, 4}, 2, 0), {64, 4, 3}, {{0, 8, 2}}, SwizzleMode::k128Bytes);
+  expect_loads<4>(Tensor({64, 4, 3, 3}, 2, 0), {64, 2, 2, 2}, {{0, 3, -1, 2}});
+}
+
+// ---- stores of boxes --------------------------------------------------------------------------------------
+constexpr uint8_t pattern(int i) { return uint8_t(i * 37 + i / 256 * 11 + 1); }
+
+template <int kRank>
+__global__ void store_kernel(const __grid_constant__ TensorMap map, Coords coords) {
+#if FA_HOPPER
+  auto& smem = shared_storage<Storage>();
+  const int thread = threadIdx.x;
+  for (int i = thread; i < kTileBytes; i += 32) smem.tile[i] = pattern(i);
+  ptx::fence_proxy_async();
+  __syncthreads();
+  if (thread == 0) {
+    int at[kRank];
+    for (int i = 0; i < kRank; i++) at[i] = coords.at[i];
+    ptx::cp_async_bulk_tensor_store(&map, at, smem.tile);
+    ptx::cp_async_bulk_commit();
+    ptx::cp_async_bulk_wait<0>();
+  }
+#endif
+}
+
+template <int kRank>
+void expect_stores(Tensor tensor, const std::vector<uint32_t>& box, const Coords& coords,
+                   SwizzleMode mode = SwizzleMode::kNone) {
+  FA_NEEDS_HOPPER;
+  const Buffer out = upload("tensor", tensor.bytes);
+  const TensorMap map = make_tensor_map(
+      TensorMapArguments{out.data(), tensor.type(), tensor.sizes, tensor.strides, box, mode});
+  launch<store_kernel<kRank>>({dim3(1), dim3(32), sizeof(Storage)}, map, coords);
+  synchronize();
+  for_each_element(box, coords, tensor.element_bytes, mode,
+                   [&](int place, const std::vector<int64_t>& at) {
+                     if (!tensor.inside(at)) return;
+                     for (int i = 0; i < tensor.element_bytes; i++) {
+                       tensor.bytes[size_t(tensor.offset(at) + i)] = pattern(place + i);
+                     }
+                   });
+  EXPECT_EQ(download<uint8_t>(out), tensor.bytes);
+}
+
+TEST(TensorStore, OneDimension) { expect_stores<1>(Tensor({1000}, 2, 0), {128}, {{64}}); }
+TEST(TensorStore, TwoDimensions) {
+  expect_stores<2>(Tensor({256, 40}, 2, 16), {128, 16}, {{64, 16}});
+}
+TEST(TensorStore, ThreeDimensions) {
+  expect_stores<3>(Tensor({64, 20, 5}, 2, 0), {64, 8, 3}, {{0, 7, 2}}, SwizzleMode::k128Bytes);
+}
+TEST(TensorStore, FourDimensions) {
+  expect_stores<4>(Tensor({64, 9, 5, 4}, 2, 32), {32, 4, 2, 3}, {{16, 3, 1, 1}});
+}
+TEST(TensorStore, Swizzled) {
+  expect_stores<2>(Tensor({128, 64}, 2, 0), {32, 32}, {{64, 16}}, SwizzleMode::k64Bytes);
+  expect_stores<2>(Tensor({128, 64}, 2, 0), {16, 32}, {{64, 16}}, SwizzleMode::k32Bytes);
+}
+TEST(TensorStore, WhatLiesOutsideIsNotWritten) {
+  expect_stores<2>(Tensor({250, 40}, 2, 16), {64, 16}, {{208, 30}}, SwizzleMode::k128Bytes);
+  expect_stores<2>(Tensor({250, 40}, 2, 16), {64, 16}, {{-8, -3}});
+}
+
+// ---- bytes in a row -----------------------------------------------------------------------------------------
+__global__ void bulk_kernel(const uint8_t* in, uint8_t* out, int bytes) {
+#if FA_HOPPER
+  auto& smem = shared_storage<Storage>();
+  if (threadIdx.x == 0) {
+    ptx::mbarrier_init(&smem.full, 1);
+    ptx::fence_mbarrier_init();
+    ptx::mbarrier_arrive_expect_tx(&smem.full, bytes);
+    ptx::cp_async_bulk_load(smem.tile + 16, in, bytes, &smem.full);
+    ptx::mbarrier_wait(&smem.full, 0);
+    ptx::cp_async_bulk_store(out, smem.tile + 16, bytes);
+    ptx::cp_async_bulk_commit();
+    ptx::cp_async_bulk_wait_read<0>();
+  }
+#endif
+}
+
+TEST(Bulk, BytesInARow) {
+  FA_NEEDS_HOPPER;
+  std::vector<uint8_t> bytes(4096);
+  for (size_t i = 0; i < bytes.size(); i++) bytes[i] = pattern(int(i));
+  const Buffer in = upload("in", bytes);
+  Buffer out("out", bytes.size());
+  launch<bulk_kernel>({dim3(1), dim3(32), sizeof(Storage)}, static_cast<const uint8_t*>(in.data()),
+                      static_cast<uint8_t*>(out.data()), int(bytes.size()));
+  synchronize();
+  EXPECT_EQ(download<uint8_t>(out), bytes);
+}
+
+// ---- mbarrier: what its phase is after each operation ---------------------------------------------------
+struct Step {
+  int operation, number;
+};
+enum : int { kArrive, kArriveExpect, kExpect, kComplete };
+constexpr int kMaxSteps = 8;
+struct Program {
+  Step steps[kMaxSteps];
+};
+
+// out[i]: bit 0, whether a phase of parity 0 is over after i operations; bit 1, of parity 1.
+__global__ void phase_kernel(Program program, int steps, int count, uint32_t* out) {
+#if FA_HOPPER
+  auto& smem = shared_storage<Storage>();
+  if (threadIdx.x != 0) return;
+  ptx::mbarrier_init(&smem.full, count);
+  for (int i = 0; i <= steps; i++) {
+    out[i] = (ptx::mbarrier_test_wait(&smem.full, 0) ? 1 : 0) |
+             (ptx::mbarrier_test_wait(&smem.full, 1) ? 2 : 0);
+    if (i == steps) break;
+    const Step step = program.steps[i];
+    if (step.operation == kArrive) ptx::mbarrier_arrive(&smem.full);
+    if (step.operation == kArriveExpect) ptx::mbarrier_arrive_expect_tx(&smem.full, step.number);
+    if (step.operation == kExpect) ptx::mbarrier_expect_tx(&smem.full, step.number);
+    if (step.operation == kComplete) ptx::mbarrier_complete_tx(&smem.full, step.number);
+  }
+  ptx::mbarrier_inval(&smem.full);
+#endif
+}
+
+void expect_phases(int count, const std::vector<Step>& steps, const std::vector<uint32_t>& over) {
+  FA_NEEDS_HOPPER;
+  Program program{};
+  std::copy(steps.begin(), steps.end(), program.steps);
+  Buffer out("out", (kMaxSteps + 1) * 4);
+  launch<phase_kernel>({dim3(1), dim3(32), sizeof(Storage)}, program, int(steps.size()), count,
+                       static_cast<uint32_t*>(out.data()));
+  synchronize();
+  auto result = download<uint32_t>(out);
+  result.resize(over.size());
+  EXPECT_EQ(result, over);
+}
+
+// In phase 0, 2, 4 ... a wait for parity 1 is over (2), in phase 1, 3 ... one for parity 0 (1).
+TEST(Mbarrier, OfOneArrival) {
+  expect_phases(1, {{kArrive, 0}, {kArrive, 0}, {kArrive, 0}}, {2, 1, 2, 1});
+}
+TEST(Mbarrier, OfTwoArrivals) {
+  expect_phases(2, {{kArrive, 0}, {kArrive, 0}, {kArrive, 0}, {kArrive, 0}}, {2, 2, 1, 1, 2});
+}
+TEST(Mbarrier, WaitsForBytes) {
+  expect_phases(1, {{kArriveExpect, 96}, {kComplete, 32}, {kComplete, 64}, {kArrive, 0}},
+                {2, 2, 2, 1, 2});
+}
+TEST(Mbarrier, BytesAloneEndNoPhase) {
+  expect_phases(1, {{kExpect, 64}, {kComplete, 64}, {kArrive, 0}}, {2, 2, 2, 1});
+}
+TEST(Mbarrier, BytesMayComeBeforeTheyAreExpected) {
+  expect_phases(1, {{kComplete, 64}, {kArriveExpect, 64}}, {2, 2, 1});
+}
+TEST(Mbarrier, ExpectsBytesOfSeveral) {
+  expect_phases(2, {{kArriveExpect, 32}, {kComplete, 32}, {kArriveExpect, 16}, {kComplete, 16}},
+                {2, 2, 2, 2, 1});
+}
+
+// ---- a ring of stages over many laps -----------------------------------------------------------------------
+constexpr int kStages = 2, kRounds = 37, kConsumers = 3;
+
+struct RingStorage {
+  alignas(128) uint32_t stages[kStages][64];
+  uint64_t full[kStages], empty[kStages];
+};
+
+// Warp 0 fills the stages by TMA, one row a round, three warps read them. out[round][warp][lane]
+__global__ void ring_kernel(const __grid_constant__ TensorMap map, uint32_t* out) {
+#if FA_HOPPER
+  auto& smem = shared_storage<RingStorage>();
+  const int warp_idx = threadIdx.x / 32, lane_idx = threadIdx.x % 32;
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < kStages; stage++) {
+      ptx::mbarrier_init(&smem.full[stage], 1);
+      ptx::mbarrier_init(&smem.empty[stage], kConsumers);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+  if (warp_idx == 0) {
+    if (ptx::elect_sync()) {
+      for (int round = 0; round < kRounds; round++) {
+        const int stage = round % kStages, phase = round / kStages % 2;
+        ptx::mbarrier_wait(&smem.empty[stage], phase ^ 1);
+        ptx::mbarrier_arrive_expect_tx(&smem.full[stage], 64 * 4);
+        ptx::cp_async_bulk_tensor_load(smem.stages[stage], &map, {0, round}, &smem.full[stage]);
+      }
+    }
+    return;
+  }
+  for (int round = 0; round < kRounds; round++) {
+    const int stage = round % kStages, phase = round / kStages % 2;
+    if (warp_idx == 1) {
+      while (!ptx::mbarrier_try_wait(&smem.full[stage], phase)) {
+      }
+    } else {
+      ptx::mbarrier_wait(&smem.full[stage], phase);
+    }
+    out[(round * kConsumers + warp_idx - 1) * 32 + lane_idx] =
+        smem.stages[stage][lane_idx] + smem.stages[stage][63 - lane_idx];
+    __syncwarp();
+    if (lane_idx == 0) ptx::mbarrier_arrive(&smem.empty[stage]);
+  }
+#endif
+}
+
+void expect_ring() {
+  std::vector<uint32_t> numbers(size_t(kRounds) * 64);
+  for (size_t i = 0; i < numbers.size(); i++) numbers[i] = uint32_t(i * i);
+  const Buffer in = upload("in", numbers);
+  Buffer out("out", size_t(kRounds) * kConsumers * 32 * 4);
+  const TensorMap map = make_tensor_map(static_cast<const uint32_t*>(in.data()), {64, kRounds},
+                                        {256}, {64, 1}, SwizzleMode::kNone);
+  launch<ring_kernel>({dim3(1), dim3(32 * (1 + kConsumers)), sizeof(RingStorage)}, map,
+                      static_cast<uint32_t*>(out.data()));
+  synchronize();
+  const auto sums = download<uint32_t>(out);
+  for (size_t i = 0; i < sums.size(); i++) {
+    const size_t row = i / (32 * kConsumers) * 64, lane = i % 32;
+    ASSERT_EQ(sums[i], numbers[row + lane] + numbers[row + 63 - lane]) << i;
+  }
+}
+
+TEST(Ring, OfManyLaps) {
+  FA_NEEDS_HOPPER;
+  expect_ring();
+}
+
+// ---- groups of stores ----------------------------------------------------------------------------------------
+constexpr int kGroups = 9;
+
+// One buffer of two at a time is filled with the group's number and stored to the group's row.
+__global__ void groups_kernel(const __grid_constant__ TensorMap map) {
+#if FA_HOPPER
+  auto& smem = shared_storage<Storage>();
+  for (int group = 0; group < kGroups; group++) {
+    uint8_t* const buffer = smem.tile + group % 2 * 256;
+    if (threadIdx.x == 0)
+      ptx::cp_async_bulk_wait_read<1>();  // of the group before last: this buffer
+    __syncthreads();
+    reinterpret_cast<uint32_t*>(buffer)[threadIdx.x] = uint32_t(group * 100) + threadIdx.x;
+    ptx::fence_proxy_async();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      ptx::cp_async_bulk_tensor_store(&map, {0, group}, buffer);
+      ptx::cp_async_bulk_commit();
+    }
+  }
+  if (threadIdx.x == 0) ptx::cp_async_bulk_wait<0>();
+#endif
+}
+
+void expect_groups() {
+  Buffer out("out", kGroups * 64 * 4);
+  const TensorMap map = make_tensor_map(static_cast<const uint32_t*>(out.data()), {64, kGroups},
+                                        {256}, {64, 1}, SwizzleMode::kNone);
+  launch<groups_kernel>({dim3(1), dim3(64), sizeof(Storage)}, map);
+  synchronize();
+  const auto rows = download<uint32_t>(out);
+  for (uint32_t i = 0; i < rows.size(); i++) ASSERT_EQ(rows[i], i / 64 * 100 + i % 64);
+}
+
+TEST(Groups, ABufferIsReusedWhenItHasBeenRead) {
+  FA_NEEDS_HOPPER;
+  expect_groups();
+}
+
+// ---- clusters -------------------------------------------------------------------------------------------------
+struct ClusterStorage {
+  alignas(128) uint32_t words[2][64];
+  uint64_t full, ready;
+};
+
+// Each CTA loads half a tile and gives it to both; then each reads a word of the other's shared memory.
+__global__ void cluster_kernel(const __grid_constant__ TensorMap map, uint32_t* out) {
+#if FA_HOPPER
+  auto& smem = shared_storage<ClusterStorage>();
+  const int rank = ptx::cluster_ctarank(), thread = threadIdx.x;
+  if (thread == 0) {
+    ptx::mbarrier_init(&smem.full, 1);
+    ptx::mbarrier_init(&smem.ready, 2);
+    ptx::fence_mbarrier_init();
+  }
+  ptx::cluster_arrive();
+  ptx::cluster_wait();
+  if (thread == 0) {
+    ptx::mbarrier_arrive_expect_tx(&smem.full, 2 * 256);
+    ptx::cp_async_bulk_tensor_load_multicast(smem.words[rank], &map,
+                                             {0, int(blockIdx.x / 2 * 2) + rank}, &smem.full, 0b11);
+  }
+  ptx::mbarrier_wait(&smem.full, 0);
+  uint32_t* const mine = out + blockIdx.x * 256;
+  mine[thread] = smem.words[0][thread];
+  mine[64 + thread] = smem.words[1][thread];
+  __syncthreads();
+  smem.words[0][thread] = uint32_t(1000 * rank + thread);
+  __syncthreads();
+  if (thread < 2) ptx::mbarrier_arrive_cluster(&smem.ready, thread);  // one arrival at each CTA's
+  ptx::mbarrier_wait(&smem.ready, 0);
+  ptx::cluster_arrive();
+  ptx::cluster_wait();
+  mine[128 + thread] = *ptx::mapa(&smem.words[0][thread], rank ^ 1);
+  mine[192 + thread] = uint32_t(rank * 10 + ptx::cluster_nctarank());
+  ptx::cluster_arrive();
+  ptx::cluster_wait();
+#endif
+}
+
+void expect_clusters() {
+  constexpr uint32_t kCtas = 6;
+  std::vector<uint32_t> numbers(kCtas * 64);
+  std::iota(numbers.begin(), numbers.end(), 5000u);
+  const Buffer in = upload("in", numbers);
+  Buffer out("out", kCtas * 256 * 4);
+  const TensorMap map = make_tensor_map(static_cast<const uint32_t*>(in.data()), {64, kCtas}, {256},
+                                        {64, 1}, SwizzleMode::kNone);
+  launch<cluster_kernel>({dim3(kCtas), dim3(64), sizeof(ClusterStorage), 2}, map,
+                         static_cast<uint32_t*>(out.data()));
+  synchronize();
+  const auto words = download<uint32_t>(out);
+  for (uint32_t cta = 0; cta < kCtas; cta++) {
+    const uint32_t* const mine = &words[cta * 256];
+    for (uint32_t i = 0; i < 64; i++) {
+      ASSERT_EQ(mine[i], numbers[cta / 2 * 2 * 64 + i]);
+      ASSERT_EQ(mine[64 + i], numbers[cta / 2 * 2 * 64 + 64 + i]);
+      ASSERT_EQ(mine[128 + i], 1000 * (cta % 2 ^ 1) + i);
+      ASSERT_EQ(mine[192 + i], cta % 2 * 10 + 2);
+    }
+  }
+}
+
+TEST(Clusters, MulticastAndDistributedSharedMemory) {
+  FA_NEEDS_HOPPER;
+  expect_clusters();
+}
+
+TEST(Clusters, AreWholePartsOfTheGrid) {
+  const auto refusal = [](unsigned grid, int cluster) -> std::string {
+    try {
+      check_cluster({dim3(grid), dim3(32), 0, cluster});
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  FA_NEEDS_HOPPER;
+  EXPECT_EQ(refusal(6, 2), "");
+  EXPECT_EQ(refusal(8, 8), "");
+  EXPECT_EQ(refusal(5, 2),
+            "a cluster has 1 to 8 CTAs, and the grid's x a multiple of them: not 2 in 5");
+  EXPECT_NE(refusal(32, 16), "");
+  EXPECT_NE(refusal(32, 0), "");
+}
+
+// ---- elect.sync, setmaxnreg --------------------------------------------------------------------------------
+__global__ void elect_kernel(uint32_t* out) {
+#if FA_HOPPER
+  for (int turn = 0; turn < 3; turn++) {
+    out[turn * 64 + threadIdx.x] = ptx::elect_sync() ? 1 : 0;
+  }
+#endif
+}
+
+TEST(Elect, OneLaneTheSameEachTime) {
+  FA_NEEDS_HOPPER;
+  Buffer out("out", 3 * 64 * 4);
+  launch<elect_kernel>({dim3(1), dim3(64)}, static_cast<uint32_t*>(out.data()));
+  synchronize();
+  const auto elected = download<uint32_t>(out);
+  for (size_t warp = 0; warp < 2; warp++) {
+    const auto first = elected.begin() + std::ptrdiff_t(32 * warp);
+    EXPECT_EQ(std::accumulate(first, first + 32, 0u), 1u);
+    for (std::ptrdiff_t turn = 1; turn < 3; turn++) {
+      EXPECT_TRUE(std::equal(first, first + 32, first + 64 * turn));
+    }
+  }
+}
+
+// Register counts exist in sm_90a code only.
+#if FA_ARCHITECTURE == 0 || FA_ARCHITECTURE == 90
+#define FA_SETMAXNREG 1
+#else
+#define FA_SETMAXNREG 0
+#endif
+
+__global__ void __launch_bounds__(384, 1) registers_kernel(uint32_t* out) {
+#if FA_SETMAXNREG
+  if (threadIdx.x < 128) {
+    ptx::setmaxnreg_dec<24>();
+    out[threadIdx.x] = 24;
+  } else {
+    ptx::setmaxnreg_inc<240>();
+    out[threadIdx.x] = 240;
+  }
+#endif
+}
+
+TEST(Setmaxnreg, FromTheProducerToTheConsumers) {
+  if (on_gpu() && device_capability() != 90) GTEST_SKIP() << "compiled for sm_90a alone";
+  Buffer out("out", 384 * 4);
+  launch<registers_kernel>({dim3(1), dim3(384)}, static_cast<uint32_t*>(out.data()));
+  synchronize();
+  const auto registers = download<uint32_t>(out);
+  for (size_t i = 0; i < registers.size(); i++) EXPECT_EQ(registers[i], i < 128 ? 24u : 240u);
+}
+
+// ---- tensor maps: what is refused -----------------------------------------------------------------------------
+TEST(TensorMaps, SayWhichArgumentIsWrong) {
+  const Buffer in("tensor", 65536);
+  const auto* const data = static_cast<const uint16_t*>(in.data());
+  const TensorMapArguments right{data,     TensorType::kUint16,   {128, 64}, {256},
+                                 {64, 16}, SwizzleMode::k128Bytes};
+  EXPECT_EQ(tensor_map_error(right), "");
+  const auto error = [&](auto change) {
+    TensorMapArguments wrong = right;
+    change(wrong);
+    return tensor_map_error(wrong);
+  };
+  using A = TensorMapArguments;
+  EXPECT_EQ(error([](A& a) { a.sizes.clear(); }), "a tensor has 1 to 4 dimensions, not 0");
+  EXPECT_EQ(error([](A& a) { a.sizes.resize(5, 1); }), "a tensor has 1 to 4 dimensions, not 5");
+  EXPECT_EQ(error([](A& a) { a.strides.clear(); }),
+            "a tensor of 2 dimensions has 1 strides (the innermost has none), not 0");
+  EXPECT_EQ(error([](A& a) { a.box.push_back(1); }),
+            "the box of a tensor of 2 dimensions has as many, not 3");
+  EXPECT_EQ(error([&](A& a) { a.pointer = data + 4; }),
+            "the tensor's address must be a multiple of 16 bytes");
+  EXPECT_EQ(error([](A& a) { a.pointer = nullptr; }),
+            "the tensor's address must be a multiple of 16 bytes");
+  EXPECT_EQ(error([](A& a) { a.sizes[1] = 0; }), "size 1 must be 1 to 2^32 elements, not 0");
+  EXPECT_EQ(error([](A& a) { a.box[1] = 257; }), "box size 1 must be 1 to 256 elements, not 257");
+  EXPECT_EQ(error([](A& a) { a.box[1] = 0; }), "box size 1 must be 1 to 256 elements, not 0");
+  EXPECT_EQ(error([](A& a) { a.strides[0] = 264; }),
+            "the stride of dimension 1 must be a multiple of 16 bytes below 2^40, not 264");
+  EXPECT_EQ(
+      error([](A& a) { a.strides[0] = uint64_t(1) << 40; }),
+      "the stride of dimension 1 must be a multiple of 16 bytes below 2^40, not 1099511627776");
+  EXPECT_EQ(error([](A& a) { a.box[0] = 12; }),
+            "the box's innermost size must be a multiple of 16 bytes, not 24");
+  EXPECT_EQ(error([](A& a) { a.box[0] = 72; }),
+            "with 128-byte swizzle the box's innermost size is at most 128 bytes, not 144");
+  EXPECT_EQ(error([](A& a) {
+              a.box[0] = 40;
+              a.swizzle = SwizzleMode::k64Bytes;
+            }),
+            "with 64-byte swizzle the box's innermost size is at most 64 bytes, not 80");
+  EXPECT_THROW(make_tensor_map(data, {128, 64}, {264}, {64, 16}, SwizzleMode::kNone), BackendError);
+}
+
+#ifndef __CUDACC__
+
+// ---- the emulator alone: when copies happen, whoever runs first ------------------------------------------------
+class AnyOrder : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == 1) emu::options().completion = emu::Completion::kEarly;
+    if (GetParam() >= 2) {
+      emu::options().completion = emu::Completion::kRandom;
+      emu::options().schedule = emu::Schedule::kRandom;
+      emu::options().seed = uint64_t(GetParam());
+    }
+  }
+  void TearDown() override { emu::options() = {}; }
+};
+TEST_P(AnyOrder, Ring) { expect_ring(); }
+TEST_P(AnyOrder, Groups) { expect_groups(); }
+TEST_P(AnyOrder, Clusters) { expect_clusters(); }
+INSTANTIATE_TEST_SUITE_P(Seeds, AnyOrder, testing::Range(0, 12));
+
+// Late, a copy happens when nobody can go on without it, the latest first; early, at once.
+std::vector<bool> copies_there(emu::Completion completion) {
+  const std::vector<uint32_t> numbers(4 * 64, 7);
+  const Buffer in = upload("in", numbers);
+  const auto* const data = static_cast<const uint32_t*>(in.data());
+  std::vector<bool> there;
+  emu::options().completion = completion;
+  emu::options().races = false;  // it looks at what is under way
+  emu::launch("probe", dim3(1), dim3(1), sizeof(RingStorage), [&] {
+    auto& smem = shared_storage<RingStorage>();
+    const auto look = [&] {
+      for (auto& stage : smem.stages) {
+        there.push_back(*const_cast<const volatile uint32_t*>(stage) == 7);
+      }
+    };
+    for (int stage = 0; stage < kStages; stage++) {
+      ptx::mbarrier_init(&smem.full[stage], 1);
+      ptx::mbarrier_arrive_expect_tx(&smem.full[stage], 256);
+      ptx::cp_async_bulk_load(smem.stages[stage], data + 64 * stage, 256, &smem.full[stage]);
+    }
+    look();
+    ptx::mbarrier_wait(&smem.full[1], 0);
+    look();
+    ptx::mbarrier_wait(&smem.full[0], 0);
+    look();
+  });
+  emu::options() = {};
+  return there;
+}
+
+TEST(Completion, LateOnlyWhatIsWaitedFor) {
+  EXPECT_EQ(copies_there(emu::Completion::kLate),
+            (std::vector<bool>{false, false, false, true, true, true}));
+}
+TEST(Completion, EarlyAtOnce) {
+  EXPECT_EQ(copies_there(emu::Completion::kEarly), std::vector<bool>(6, true));
+}
+
+// ---- the emulator alone: what it refuses ------------------------------------------------------------------------
+template <typename Body>
+std::string failure(int threads, Body body, int cluster = 1) {
+  try {
+    emu::launch("probe", dim3(unsigned(cluster)), dim3(unsigned(threads)), sizeof(Storage), body,
+                cluster);
+  } catch (const emu::LaunchError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+#define EXPECT_CONTAINS(text, part)                                                              \
+  do {                                                                                           \
+    const std::string text_ = (text);                                                            \
+    EXPECT_NE(text_.find(part), std::string::npos) << "'" << (part) << "' is not in: " << text_; \
+    EXPECT_NE(text_.find("tests/test_tma.cpp:"), std::string::npos) << text_;                    \
+  } while (false)
+
+uint64_t* full() { return &shared_storage<Storage>().full; }
+
+TEST(Refusals, Mbarrier) {
+  EXPECT_CONTAINS(failure(1, [] { ptx::mbarrier_arrive(full()); }), "there is no mbarrier at byte");
+  EXPECT_CONTAINS(failure(1, [] { ptx::mbarrier_wait(full(), 0); }), "Missing: mbarrier_init");
+  EXPECT_CONTAINS(failure(1, [] { ptx::mbarrier_init(full(), 0); }),
+                  "a phase has 1 to 1048575 arrivals, not 0");
+  EXPECT_CONTAINS(failure(2, [] { ptx::mbarrier_init(full(), 1); }), "is in use: one thread");
+  EXPECT_CONTAINS(failure(1,
+                          [] {
+                            uint64_t elsewhere;
+                            ptx::mbarrier_init(&elsewhere, 1);
+                          }),
+                  "8 bytes of this CTA's shared memory");
+  EXPECT_CONTAINS(failure(1,
+                          [] {
+                            ptx::mbarrier_init(full(), 1);
+                            ptx::mbarrier_inval(full());
+                            ptx::mbarrier_arrive(full());
+                          }),
+                  "there is no mbarrier at byte");
+  EXPECT_CONTAINS(failure(1,
+                          [] {
+                            ptx::mbarrier_init(full(), 1);
+                            ptx::mbarrier_wait(full(), 2);
+                          }),
+                  "a parity is 0 or 1, not 2");
+  EXPECT_CONTAINS(failure(1,
+                          [] {
+                            ptx::mbarrier_init(full(), 1);
+                            ptx::mbarrier_arrive_expect_tx(full(), 64);
+                            ptx::mbarrier_arrive(full());
+                          }),
+                  "one arrival too many: all 1 of phase 0");
+  EXPECT_CONTAINS(failure(1,
+                          [] {
+                            ptx::mbarrier_init(full(), 1);
+                            ptx::mbarrier_expect_tx(full(), 1 << 20);
+                          }),
+                  "a phase can expect 0 to 1048575 bytes");
+  EXPECT_CONTAINS(failure(1,
+                          [] {
+                            ptx::mbarrier_init(full(), 1);
+                            ptx::mbarrier_complete_tx(full(), 64);
+                            ptx::mbarrier_arrive(full());
+                          }),
+                  "got 64 bytes more than were expected");
+  EXPECT_CONTAINS(failure(1,
+                          [] {
+                            ptx::mbarrier_init(full(), 1);
+                            *const_cast<volatile uint64_t*>(full()) = 0;
+                            ptx::mbarrier_arrive(full());
+                          }),
+                  "has been overwritten");
+}
+
+TEST(Refusals, ADeadlockNamesTheBarrierAndWhatItLacks) {
+  const std::string text = failure(32, [] {
+    if (threadIdx.x == 0) ptx::mbarrier_init(full(), 2);
+    __syncthreads();
+    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect_tx(full(), 4096);
+    ptx::mbarrier_wait(full(), 0);
+  });
+  EXPECT_CONTAINS(text, "deadlock in probe");
+  EXPECT_CONTAINS(text, "waits in mbarrier.try_wait at ");
+  EXPECT_CONTAINS(text, "the mbarrier at byte 16384 of shared memory (initialised at tests/");
+  EXPECT_CONTAINS(text, "phase 0: 1 of 2 arrivals and 4096 bytes are still to come");
+}
+
+TEST(Refusals, AThreadThatAsksForEverIsADeadlock) {
+  EXPECT_CONTAINS(failure(1,
+                          [] {
+                            ptx::mbarrier_init(full(), 1);
+                            while (!ptx::mbarrier_try_wait(full(), 0)) {
+                            }
+                          }),
+                  "deadlock in probe");
+}
+
+// A launch of one thread that loads a box of the tensor {64, 16} of 16-bit elements.
+struct Box {
+  int tile_byte = 0, column = 0, row = 0;
+  int expected = 64 * 8 * 2;
+  SwizzleMode mode = SwizzleMode::k128Bytes;
+};
+
+std::string load_box(Box box, int times = 1) {
+  const Buffer in = upload("K", std::vector<uint16_t>(64 * 16, 3));
+  const TensorMap map =
+      make_tensor_map(static_cast<const uint16_t*>(in.data()), {64, 16}, {128}, {64, 8}, box.mode);
+  return failure(1, [=] {
+    auto& smem = shared_storage<Storage>();
+    ptx::mbarrier_init(full(), 1);
+    ptx::fence_mbarrier_init();
+    ptx::mbarrier_arrive_expect_tx(full(), box.expected);
+    for (int i = 0; i < times; i++) {
+      ptx::cp_async_bulk_tensor_load(smem.tile + box.tile_byte + i * 1024, &map,
+                                     {box.column, box.row}, full());
+    }
+    ptx::mbarrier_wait(full(), 0);
+  });
+}
+
+TEST(Refusals, TensorLoads) {
+  EXPECT_EQ(load_box({}), "no error");
+  EXPECT_CONTAINS(load_box({.tile_byte = 512}), "must be a multiple of 1024 bytes");
+  EXPECT_CONTAINS(load_box({.tile_byte = 64, .mode = SwizzleMode::kNone}),
+                  "must be a multiple of 128 bytes");
+  EXPECT_CONTAINS(load_box({.tile_byte = kTileBytes}), "has been overwritten before the copy of");
+  EXPECT_CONTAINS(load_box({.tile_byte = kTileBytes + 1024}), "are not inside the SharedStorage");
+  EXPECT_CONTAINS(load_box({.column = 4}), "is 8 bytes, not a multiple of 16");
+  EXPECT_CONTAINS(load_box({.expected = 512}), "512 bytes more than were expected");
+  EXPECT_CONTAINS(load_box({.expected = 2048}), "0 of 1 arrivals and 1024 bytes are still to come");
+  EXPECT_CONTAINS(load_box({}, 2), "ends although 1 bulk copy is still under way");
+  EXPECT_CONTAINS(failure(1,
+                          [] {
+                            const TensorMap map;
+                            ptx::mbarrier_init(full(), 1);
+                            ptx::cp_async_bulk_tensor_load(shared_storage<Storage>().tile, &map,
+                                                           {0}, full());
+                          }),
+                  "the tensor map was not made by make_tensor_map");
+}
+
+TEST(Refusals, ATensorMapBeyondItsBuffer) {
+  const Buffer in = upload("K", std::vector<uint16_t>(64 * 16, 3));
+  const TensorMap map = make_tensor_map(static_cast<const uint16_t*>(in.data()), {64, 32}, {128},
+                                        {64, 8}, SwizzleMode::k128Bytes);
+  const TensorMap flat = make_tensor_map(static_cast<const uint16_t*>(in.data()), {1024}, {}, {64},
+                                         SwizzleMode::kNone);
+  const auto load = [](const auto& from, const auto& coords) {
+    return failure(1, [&] {
+      ptx::mbarrier_init(full(), 1);
+      ptx::fence_mbarrier_init();
+      ptx::cp_async_bulk_tensor_load(shared_storage<Storage>().tile, &from, coords, full());
+    });
+  };
+  const int outside[2] = {0, 12}, one[1] = {0};
+  EXPECT_CONTAINS(load(map, outside), "past the end of global buffer K");
+  EXPECT_CONTAINS(load(map, one), "1 coordinates for a tensor of 2 dimensions");
+  EXPECT_CONTAINS(load(flat, one), "ends while the bulk copy at tests/test_tma.cpp:");
+}
+
+TEST(Refusals, BulkBytes) {
+  const Buffer in("K", 256);
+  const auto* const data = static_cast<const uint8_t*>(in.data());
+  const auto load = [=](int to, int from, int bytes) {
+    return failure(1, [=] {
+      ptx::mbarrier_init(full(), 1);
+      ptx::fence_mbarrier_init();
+      ptx::cp_async_bulk_load(shared_storage<Storage>().tile + to, data + from, bytes, full());
+    });
+  };
+  EXPECT_CONTAINS(load(0, 0, 24), "must be multiples of 16");
+  EXPECT_CONTAINS(load(0, 8, 16), "must be multiples of 16");
+  EXPECT_CONTAINS(load(8, 0, 16), "the shared address must be a multiple of 16 bytes");
+  EXPECT_CONTAINS(load(0, 0, 272), "past the end of global buffer K");
+}
+
+TEST(Refusals, Clusters) {
+  EXPECT_CONTAINS(failure(1, [] { ptx::cluster_wait(); }), "Missing: cluster_arrive");
+  EXPECT_CONTAINS(failure(
+                      1,
+                      [] {
+                        ptx::cluster_arrive();
+                        ptx::cluster_arrive();
+                      },
+                      2),
+                  "this thread has arrived already");
+  EXPECT_CONTAINS(failure(
+                      1, [] { ptx::mapa(full(), 2); }, 2),
+                  "CTA 2 does not exist");
+  EXPECT_CONTAINS(failure(
+                      1,
+                      [] {
+                        ptx::mbarrier_init(full(), 1);
+                        if (ptx::cluster_ctarank() == 0) ptx::mbarrier_wait(full(), 0);
+                      },
+                      2),
+                  "CTA 0 of the cluster:");
+  // The last CTA to look finds the first gone.
+  EXPECT_CONTAINS(failure(
+                      1,
+                      [] {
+                        if (ptx::cluster_ctarank() == 1) __syncthreads();
+                        ptx::mapa(full(), ptx::cluster_ctarank() ^ 1);
+                      },
+                      2),
+                  "has ended, and its shared memory with it");
+}
+
+TEST(Refusals, Setmaxnreg) {
+  EXPECT_CONTAINS(failure(384,
+                          [] {
+                            if (threadIdx.x < 128) {
+                              ptx::setmaxnreg_dec<40>();
+                            } else {
+                              ptx::setmaxnreg_inc<240>();
+                            }
+                          }),
+                  "asks for 240: the CTA's pool has");
+  EXPECT_CONTAINS(failure(384, [] { ptx::setmaxnreg_inc<160>(); }), "168 registers a thread");
+  EXPECT_CONTAINS(failure(384, [] { ptx::setmaxnreg_dec<176>(); }), "fewer than 176");
+  EXPECT_CONTAINS(failure(384,
+                          [] {
+                            if (threadIdx.x < 96) ptx::setmaxnreg_dec<24>();
+                          }),
+                  "but not by warp 3: all warps of a warpgroup must");
+}
+
+#endif
+
+}  // namespace fa::tma_test
