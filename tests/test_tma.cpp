@@ -25,6 +25,11 @@
 #define FA_NEEDS_HOPPER \
   if (on_gpu() && device_capability() < 90) GTEST_SKIP() << "these instructions came with sm_90"
 
+// setmaxnreg and multicast are for sm_90a (and some later GPUs of data centres).
+#define FA_SM_90A (FA_ARCHITECTURE == 0 || FA_ARCHITECTURE == 90)
+#define FA_NEEDS_SM_90A \
+  if (on_gpu() && device_capability() != 90) GTEST_SKIP() << "these instructions are sm_90a's"
+
 namespace fa::tma_test {
 
 using layout::SwizzleMode;
@@ -531,7 +536,7 @@ struct ClusterStorage {
 
 // Each CTA loads half a tile and gives it to both; then each reads a word of the other's shared memory.
 __global__ void cluster_kernel(const __grid_constant__ TensorMap map, uint32_t* out) {
-#if FA_HOPPER
+#if FA_SM_90A
   auto& smem = shared_storage<ClusterStorage>();
   const int rank = ptx::cluster_ctarank(), thread = threadIdx.x;
   if (thread == 0) {
@@ -588,7 +593,7 @@ void expect_clusters() {
 }
 
 TEST(Clusters, MulticastAndDistributedSharedMemory) {
-  FA_NEEDS_HOPPER;
+  FA_NEEDS_SM_90A;
   expect_clusters();
 }
 
@@ -634,15 +639,8 @@ TEST(Elect, OneLaneTheSameEachTime) {
   }
 }
 
-// Register counts exist in sm_90a code only.
-#if FA_ARCHITECTURE == 0 || FA_ARCHITECTURE == 90
-#define FA_SETMAXNREG 1
-#else
-#define FA_SETMAXNREG 0
-#endif
-
 __global__ void __launch_bounds__(384, 1) registers_kernel(uint32_t* out) {
-#if FA_SETMAXNREG
+#if FA_SM_90A
   if (threadIdx.x < 128) {
     ptx::setmaxnreg_dec<24>();
     out[threadIdx.x] = 24;
@@ -654,7 +652,7 @@ __global__ void __launch_bounds__(384, 1) registers_kernel(uint32_t* out) {
 }
 
 TEST(Setmaxnreg, FromTheProducerToTheConsumers) {
-  if (on_gpu() && device_capability() != 90) GTEST_SKIP() << "compiled for sm_90a alone";
+  FA_NEEDS_SM_90A;
   Buffer out("out", 384 * 4);
   launch<registers_kernel>({dim3(1), dim3(384)}, static_cast<uint32_t*>(out.data()));
   synchronize();
@@ -890,7 +888,6 @@ TEST(Refusals, TensorLoads) {
   EXPECT_CONTAINS(load_box({.tile_byte = 512}), "must be a multiple of 1024 bytes");
   EXPECT_CONTAINS(load_box({.tile_byte = 64, .mode = SwizzleMode::kNone}),
                   "must be a multiple of 128 bytes");
-  EXPECT_CONTAINS(load_box({.tile_byte = kTileBytes}), "has been overwritten before the copy of");
   EXPECT_CONTAINS(load_box({.tile_byte = kTileBytes + 1024}), "are not inside the SharedStorage");
   EXPECT_CONTAINS(load_box({.column = 4}), "is 8 bytes, not a multiple of 16");
   EXPECT_CONTAINS(load_box({.expected = 512}), "512 bytes more than were expected");
@@ -904,6 +901,12 @@ TEST(Refusals, TensorLoads) {
                                                            {0}, full());
                           }),
                   "the tensor map was not made by make_tensor_map");
+}
+
+TEST(Refusals, ACopyOverItsOwnMbarrier) {
+  emu::options().races = false;  // which would find it first
+  EXPECT_CONTAINS(load_box({.tile_byte = kTileBytes}), "has been overwritten before the copy of");
+  emu::options() = {};
 }
 
 TEST(Refusals, ATensorMapBeyondItsBuffer) {

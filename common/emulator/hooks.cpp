@@ -113,6 +113,9 @@ void* __tsan_memset(void* to, int value, size_t n) {
 uint64_t __tsan_atomic64_fetch_add(volatile uint64_t* p, uint64_t value, int) {
   return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST);
 }
+uint32_t __tsan_atomic32_fetch_add(volatile uint32_t* p, uint32_t value, int) {
+  return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST);
+}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_init() {}
