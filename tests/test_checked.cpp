@@ -118,13 +118,19 @@ TEST(CheckedLines, EveryKindOfInstruction) {
   emu::options().races = true;
   std::map<std::string, Counts> expected = {
       // 16 bytes apart, in 16 sectors; and 128 bytes apart: all lanes meet in one bank.
-      {"+1 global load", {{"requests", 1}, {"sectors", 16}, {"sectors_ideal", 4}, {"bytes", 128}}},
+      {"+1 global load",
+       {{"requests", 1},
+        {"sectors", 16},
+        {"sectors_ideal", 4},
+        {"cache_lines", 4},
+        {"bytes", 128}}},
       {"+1 shared store",
        {{"requests", 1}, {"wavefronts", 32}, {"wavefronts_ideal", 1}, {"bytes", 128}}},
       {"+2 syncwarp", {{"requests", 1}}},
       {"+3 shared load",
        {{"requests", 1}, {"wavefronts", 32}, {"wavefronts_ideal", 1}, {"bytes", 128}}},
-      {"+3 global store", {{"requests", 1}, {"sectors", 4}, {"sectors_ideal", 4}, {"bytes", 128}}},
+      {"+3 global store",
+       {{"requests", 1}, {"sectors", 4}, {"sectors_ideal", 4}, {"cache_lines", 1}, {"bytes", 128}}},
       // Eight lanes at a time write eight rows: 8 wavefronts for one. Reads are side by side.
       {"+4 cp.async",
        {{"requests", 1},

@@ -43,10 +43,11 @@ struct Counts {
   uint64_t wavefronts_ideal = 0;  // passes if no two lanes collided in a bank
   uint64_t sectors = 0;           // 32-byte pieces of global memory that are touched
   uint64_t sectors_ideal = 0;     // as many as the bytes touched would fill
-  uint64_t bytes = 0;             // that the lanes asked for, each lane counted
-  uint64_t flops = 0;             // of a matrix product; a multiply-add is two
-  uint64_t operations = 0;        // results of single threads: exponentials
-  uint64_t waits = 0;             // arrivals of a warp at a barrier that others had not reached
+  uint64_t cache_lines = 0;  // 128-byte lines that a plain load or store touches: passes through L1
+  uint64_t bytes = 0;        // that the lanes asked for, each lane counted
+  uint64_t flops = 0;        // of a matrix product; a multiply-add is two
+  uint64_t operations = 0;   // results of single threads: exponentials
+  uint64_t waits = 0;        // arrivals of a warp at a barrier that others had not reached
 
   // Applies f(name, value) to every count.
   template <typename F>
@@ -64,15 +65,16 @@ struct Counts {
     const char* name;
     uint64_t Counts::*value;
   };
-  static const Field kFields[9];
+  static const Field kFields[10];
 };
 
-inline constexpr Counts::Field Counts::kFields[9] = {
+inline constexpr Counts::Field Counts::kFields[10] = {
     {"requests", &Counts::requests},
     {"wavefronts", &Counts::wavefronts},
     {"wavefronts_ideal", &Counts::wavefronts_ideal},
     {"sectors", &Counts::sectors},
     {"sectors_ideal", &Counts::sectors_ideal},
+    {"cache_lines", &Counts::cache_lines},
     {"bytes", &Counts::bytes},
     {"flops", &Counts::flops},
     {"operations", &Counts::operations},

@@ -34,6 +34,13 @@ class Sectors {
     }
   }
   uint64_t actual() const { return count_; }
+  uint64_t cache_lines() const {  // of four sectors
+    std::array<uintptr_t, kWarpSize * 2> lines;
+    const auto end = std::transform(numbers_.begin(), numbers_.begin() + count_, lines.begin(),
+                                    [](uintptr_t number) { return number / 4; });
+    std::sort(lines.begin(), end);
+    return uint64_t(std::unique(lines.begin(), end) - lines.begin());
+  }
   uint64_t ideal() const {
     int bytes = 0;
     for (size_t i = 0; i < count_; i++) bytes += std::popcount(touched_[i]);
@@ -66,6 +73,7 @@ void record_request(Warp& warp, const Request& request) {
     }
     counts.sectors = sectors.actual();
     counts.sectors_ideal = sectors.ideal();
+    if (!copy) counts.cache_lines = sectors.cache_lines();
   }
   if (any.kind != Kind::kGlobalLoad && any.kind != Kind::kGlobalStore) {
     std::array<uint32_t, kWarpSize> offsets{};
