@@ -22,6 +22,7 @@ from collections import Counter, namedtuple
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+from charts.bounds import bounds_chart  # noqa: E402
 from charts.emulator import emulator_ladder  # noqa: E402
 from charts.ladder import cuda_ladder  # noqa: E402
 from charts.lengths import length_chart  # noqa: E402
@@ -30,22 +31,25 @@ from charts.peer import peer_chart, peer_length_chart, percents  # noqa: E402
 from charts.roofline import load_profile, points_of, roofline_chart, same_problem  # noqa: E402
 from charts.steps import speedup_chart  # noqa: E402
 from intensity import MACHINES, roofs  # noqa: E402
+from limits import bound_of, kernels_of  # noqa: E402
 from records import Shape, headline_shape, kind, load, order, passed, shape_of, tell_apart  # noqa: E402
 from tools import ROOT, Refused, fail, need, relative  # noqa: E402
 
 EXAMPLE = """examples:
   scripts/chart.sh results/2026-11-21T10-00-00Z.json
   scripts/chart.sh results/mine.json --profile profile.json     with the roofline (scripts/profile.py writes profiles)
+  scripts/chart.sh results/mine.json --counters bench/results/emulator_lengths_d128.json    with what bounds each kernel
   scripts/chart.sh bench/results/h200_fp16_d64.json -o charts --dtype fp16 --head-dim 64 --spec
   scripts/chart.sh --docs                   draw the documentation's charts again from the committed results
   scripts/chart.sh --docs --check           only say which are out of date; exit code 1 if any is"""
 
-# The documentation's charts: first part of the name, committed results, the profiler's counters or None.
+# The documentation's charts: first part of the name, committed results, the profiler's counters or None, the emulator's
+# counters at two lengths or None.
 DOCS = ROOT / "docs" / "charts"
-Drawing = namedtuple("Drawing", "stem files profile")
+Drawing = namedtuple("Drawing", "stem files profile counters", defaults=(None,))
 DOCS_CHARTS = [
     Drawing("h200", ["bench/results/h200_bf16_d128.json", "bench/results/h200_peers_bf16_d128.json"],
-            "bench/results/h200_profile.json"),
+            "bench/results/h200_profile.json", "bench/results/emulator_lengths_d128.json"),
     Drawing("emulator", ["bench/results/emulator_n256.json"], None),
 ]
 
@@ -156,6 +160,25 @@ def roofline_charts(group, chosen, profile):
         yield "roofline", lambda theme: roofline_chart(group.name(), machine, profile, records, theme)
 
 
+def bounds_charts(group, ladder, shape, counters):
+    """What bounds the kernels of a ladder, or a sentence why not; nothing without the emulator's counters."""
+    if counters is None:
+        return
+    machine, known = roofs(group.name()), kernels_of([counters], shape.head_dim)
+    rows = []
+    for record in ladder:
+        kernel = known.get((record["kernel"], shape.head_dim))
+        bound = machine and kernel and passed(record) and bound_of(kernel, shape, machine, record["workspace_bytes"])
+        if bound:
+            rows.append((bound, record))
+    if machine is None:
+        yield "bounds", f"{relative(MACHINES)} does not know the limits of {group.name()}"
+    elif not rows:
+        yield "bounds", f"the counters have no kernel of these results, head_dim {shape.head_dim}, at two lengths"
+    else:
+        yield "bounds", lambda theme: bounds_chart(group.name(), shape, rows, theme)
+
+
 def not_shown(group, wish):
     """Options for the dtypes and head sizes that the charts leave out."""
     chosen = list(group.select(wish))
@@ -172,7 +195,7 @@ def headline_of(chosen):
     return headline_shape([r for r in own if passed(r)] or own)
 
 
-def specs_of(group, wish, profile=None, peer=None):
+def specs_of(group, wish, profile=None, peer=None, counters=None):
     """(name, spec function of a theme, or a sentence why not) of every chart this group's records allow."""
     chosen = list(group.select(wish))
     if not chosen:
@@ -192,6 +215,7 @@ def specs_of(group, wish, profile=None, peer=None):
         yield "seq_len", lambda theme: length_chart(group.name(), line, theme)
     yield from peer_charts(group, chosen, peer)
     yield from roofline_charts(group, chosen, profile)
+    yield from bounds_charts(group, ladder, shape, counters)
 
 
 # --- Files -----------------------------------------------------------------------------------------------------
@@ -243,11 +267,11 @@ def is_fresh(path, spec):
 def docs_charts(vl, check):
     """Draws docs/charts (SVG only: that is what the Markdown shows), or names what is out of date there."""
     wanted = {}
-    for stem, files, profile in DOCS_CHARTS:
+    for stem, files, profile, counters in DOCS_CHARTS:
         try:
             (group,) = group_files([ROOT / name for name in files])
-            profile = profile and read_profile(ROOT / profile)
-            charts = list(specs_of(group, dict.fromkeys(Shape._fields), profile))
+            profile, counters = profile and read_profile(ROOT / profile), counters and read_counters(ROOT / counters)
+            charts = list(specs_of(group, dict.fromkeys(Shape._fields), profile, counters=counters))
         except Refused as problem:
             fail(str(problem))
         for name, spec_of in charts:
@@ -279,6 +303,13 @@ def read_profile(path):
         raise Refused(f"{path} {problem}") from None
 
 
+def read_counters(path):
+    try:
+        return load(path)
+    except Refused as problem:
+        raise Refused(f"{path} {problem}") from None
+
+
 def main():
     parser = argparse.ArgumentParser(
         prog="scripts/chart.sh", description=__doc__, epilog=EXAMPLE,
@@ -289,6 +320,8 @@ def main():
     parser.add_argument("-o", "--output", metavar="DIR", help="folder for the charts (default: beside the first file)")
     parser.add_argument("--name", help="first part of the charts' names (default: the results file's)")
     parser.add_argument("--profile", metavar="FILE", help="the profiler's counters on the same GPU, for the roofline")
+    parser.add_argument("--counters", metavar="FILE",
+                        help="the emulator's, at two lengths, for what bounds each kernel")
     parser.add_argument("--peer", metavar="NAME", help="the library that percents refer to (default: fa2 if there)")
     parser.add_argument("--spec", action="store_true", help="write the Vega-Lite specs too: NAME.vl.json")
     parser.add_argument("--dtype", choices=("fp16", "bf16"), help="show this dtype")
@@ -307,7 +340,8 @@ def main():
     try:
         groups = group_files(args.files)
         profile = read_profile(args.profile) if args.profile else None
-        charts = [(group, list(specs_of(group, wish, profile, args.peer))) for group in groups]
+        counters = read_counters(args.counters) if args.counters else None
+        charts = [(group, list(specs_of(group, wish, profile, args.peer, counters))) for group in groups]
     except Refused as problem:
         fail(str(problem))
     folder = Path(args.output) if args.output else Path(args.files[0]).parent

@@ -3,7 +3,7 @@
 first line, behind "$ ", and its output below. scripts/sync_docs.py copies these files into the Markdown.
 
 Commands whose program is not here are left out. So are those of scripts/inspect.sh without nvcc and nvdisasm, or if
-nvcc is another version than the one that the file names; they belong to the preset emulator."""
+nvcc is another version than the one that the file names. Commands of scripts belong to the preset emulator."""
 
 import argparse
 import difflib
@@ -19,6 +19,7 @@ from tools import ROOT, fail, relative  # noqa: E402
 
 OUTPUTS = ROOT / "docs" / "outputs"
 INSPECT, SETUP = "scripts/inspect.sh", 4  # and its exit code where a tool is missing
+SCRIPTS = (INSPECT, "scripts/bounds.sh")
 EXAMPLE = """examples:
   scripts/outputs.py                             run all, rewrite what differs
   scripts/outputs.py --check --only emulator     compare those of build/emulator; exit code 1 if one differs
@@ -63,13 +64,14 @@ def main():
         command = old.split("\n")[0]
         words = shlex.split(command)[1:]
         programs = [word for word in words if word.startswith("build/")]
-        inspects = words[:1] == [INSPECT]
-        if not command.startswith("$ ") or not (programs or inspects):
-            fail(f"{relative(path)} does not begin with '$ ' and a command that runs {INSPECT} or a program in build/")
-        preset = "emulator" if inspects else Path(programs[0]).parts[1]
+        inspects, scripts = words[:1] == [INSPECT], words[:1] and words[0] in SCRIPTS
+        if not command.startswith("$ ") or not (programs or scripts):
+            fail(f"{relative(path)} does not begin with '$ ' and a command that runs {', '.join(SCRIPTS)} or a program "
+                 "in build/")
+        preset = "emulator" if scripts else Path(programs[0]).parts[1]
         if args.only and preset != args.only:
             continue
-        here = inspects or (ROOT / programs[0]).exists() and (words[0] == programs[0] or shutil.which(words[0]))
+        here = scripts or (ROOT / programs[0]).exists() and (words[0] == programs[0] or shutil.which(words[0]))
         new = output_of(command[2:]) if here else None
         if new is None or inspects and compiler(old) and compiler(new) and compiler(new) != compiler(old):
             skipped += 1

@@ -15,7 +15,8 @@ usage() {
 Usage: scripts/run.sh [KERNEL ...] [options]
 
 Builds the kernels for this machine (GPU, or an emulator on the CPU if there is none), checks and measures them,
-writes results/<time>.json and draws it. What is missing is installed first; when nothing is, no network is used.
+writes results/<time>.json and draws it. Without a GPU it then says what bounds each kernel on one (scripts/bounds.sh).
+What is missing is installed first; when nothing is, no network is used.
 
 Examples:
   scripts/run.sh                                  every kernel, on a problem that fits this machine
@@ -118,6 +119,11 @@ if [[ -f $json ]]; then
   say "Results: $(pretty "$json")"
   if ((charts)); then
     "$ROOT/scripts/chart.sh" "$json" || note "the charts could not be drawn; the results above are complete"
+  fi
+  # Without a GPU: what the counts say of the time on one.
+  if [[ $BACKEND == emulator ]]; then
+    say ""
+    "$ROOT/scripts/bounds.sh" "$json" --program "$program" || note "no bounds; the results above are complete"
   fi
 fi
 exit "$rc"

@@ -11,7 +11,7 @@ from unittest import mock
 from xml.etree import ElementTree
 
 from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, main, needs_venv,
-                     peer_results, results, CUDA, VENV_PYTHON)
+                     not_passed, peer_results, results, CUDA, VENV_PYTHON)
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(SCRIPTS))
@@ -68,13 +68,13 @@ def points(spec):
 
 
 class SpecTest(ScriptTest):
-    def specs(self, *contents, profile=None, peer=None, theme=LIGHT, **wish):
+    def specs(self, *contents, profile=None, peer=None, counters=None, theme=LIGHT, **wish):
         """{chart: its spec, or the sentence why there is none} of results files with these contents, in one group."""
         files = [self.write(f"{i}.json", content) for i, content in enumerate(contents)]
         (group,) = chart.group_files(files)
         profile = profile and load_profile(self.write("profile.json", profile))
         wish = {**dict.fromkeys(chart.Shape._fields), **wish}
-        made = chart.specs_of(group, wish, profile, peer)
+        made = chart.specs_of(group, wish, profile, peer, counters)
         return {name: made if isinstance(made, str) else made(theme) for name, made in made}
 
 
@@ -243,8 +243,35 @@ class Roofline(SpecTest):
             with self.subTest(name):
                 figures = {**machine["tflops"], **machine["tb_per_s"]}
                 self.assertEqual(set(figures), {"tensor", "fp32", "shared", "l2", "hbm"})
-                self.assertEqual(set(machine["sources"]), set(figures))
+                self.assertEqual(set(machine["sources"]) - {"sm", "l2_mib"}, set(figures))  # those: test_bounds.py
                 self.assertTrue(all(value > 0 for value in figures.values()))
+
+
+class Bounds(SpecTest):
+    def setUp(self):
+        super().setUp()
+        self.counters = json.loads((ROOT / "bench" / "results" / "emulator_lengths_d128.json").read_text("utf-8"))
+        self.data = results(CUDA, [
+            cuda_record("02_online_softmax", 16.0, seq_len=4096), cuda_record("08_swizzle", 250.0, seq_len=4096),
+            cuda_record("99_mine", 1.0, seq_len=4096),
+            not_passed(cuda_record("10_instruction_tuning", seq_len=4096), "wrong", "too large")])
+
+    def test_points_and_labels(self):
+        spec = self.specs(self.data, counters=self.counters)["bounds"]
+        self.assertEqual({point["kernel"] for point in points(spec)}, {"02_online_softmax", "08_swizzle"})
+        line = next(each for each in layer(spec, "rule")["data"]["values"] if each["kernel"] == "08_swizzle")
+        self.assertEqual(line["least"], max(p["seconds"] for p in points(spec) if p["kernel"] == "08_swizzle"))
+        self.assertRegex(line["label"], r"^2\.20 ms, 5\d % L1/shared$")
+        self.assertIn("02_online_softmax", words(self.specs(self.data, counters=self.counters, theme=DARK)["bounds"]))
+        self.assertLess(sum("tensor" == p["resource"] for p in points(spec)), 2)  # 02 has none
+
+    def test_none(self):
+        self.assertNotIn("bounds", self.specs(self.data))
+        self.data["machine"]["gpu"] = "NVIDIA Test"
+        self.assertIn("does not know the limits", self.specs(self.data, counters=self.counters)["bounds"])
+        self.data["machine"]["gpu"] = "NVIDIA H200"
+        self.counters["records"] = self.counters["records"][:1]
+        self.assertIn("no kernel of these results", self.specs(self.data, counters=self.counters)["bounds"])
 
 
 class Stale(SpecTest):

@@ -1,0 +1,62 @@
+"""The counts that scripts/bounds.sh scales and scripts/agree.sh compares: the committed ones are those of this program,
+they grow with seq_len as scripts/lib/limits.py says, and they are alike for every head and for both types.
+
+Usage: test_counts.py ATTENTION      a program of the emulator's checked build
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from tool_test import ROOT, fail, run
+
+sys.path.insert(0, str(ROOT / "scripts" / "lib"))
+import limits  # noqa: E402
+
+program = sys.argv[1]
+COMMITTED = ROOT / "bench" / "results"
+
+
+def counted(*options):
+    """{(kernel, seq_len, head_dim): record} of a run of all kernels."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "counts.json")
+        run(program, *options, "--no-races", "--json", file)
+        records = json.loads(file.read_text(encoding="utf-8"))["records"]
+    return {(r["kernel"], r["seq_len"], r["head_dim"]): r for r in records if r["status"] == "passed"}
+
+
+def kernels_of(records):
+    return limits.kernels_of([{"records": list(records.values())}])
+
+
+committed, now = {}, {}
+for head_dim in (64, 128):
+    data = json.loads((COMMITTED / f"emulator_lengths_d{head_dim}.json").read_text(encoding="utf-8"))
+    committed.update({(r["kernel"], r["seq_len"], r["head_dim"]): r for r in data["records"]})
+    lengths = "128,256,384" if head_dim == 64 else "128,256"  # a third one, to test how the counts grow
+    now.update(counted("--batch", 1, "--heads", 1, "--head-dim", head_dim, "--seq-len", lengths))
+for key, record in committed.items():
+    if key not in now:
+        fail(f"{key[0]} did not pass at seq_len {key[1]}, head_dim {key[2]}")
+    for part in ("counters", "lines"):
+        if record[part] != now[key][part]:
+            fail(f"other {part} of {key[0]} at seq_len {key[1]} than in emulator_lengths_d{key[2]}.json; write it again: build/"
+                 f"emulator-checked/bin/attention --heads 1 --seq-len 128,256 --head-dim {key[2]} --no-races --json "
+                 f"bench/results/emulator_lengths_d{key[2]}.json")
+missing = {key for key in now if key[1] < 384} - set(committed)
+if missing:
+    fail(f"{sorted(missing)[0]} is not in the committed counts")
+for kernel in kernels_of(now).values():
+    if kernel.misfits("bf16"):
+        fail(f"{kernel.name}, head_dim {kernel.head_dim}: {', '.join(kernel.misfits('bf16'))} do not grow with a seq_len^2 + "
+             "b seq_len")
+small = "--seq-len", 128, "--head-dim", 64
+heads, fp16 = counted("--batch", 2, "--heads", 2, *small), counted("--heads", 1, "--dtype", "fp16", *small)
+for key, record in heads.items():
+    if limits.work_of(record, "bf16") != limits.work_of(now[key], "bf16"):
+        fail(f"{key[0]}: four heads are not four times one")
+    if limits.work_of(fp16[key], "bf16") != limits.work_of(now[key], "bf16"):
+        fail(f"{key[0]}: other counts for fp16")
+print(f"{len(now)} records")
