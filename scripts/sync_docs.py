@@ -17,6 +17,11 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
   <!-- /profile -->                                             the profiler's figures, one launch a column
   <!-- beside: bench/results/h200_profile_n256.json bench/results/emulator_n256.json kernel=02_* -->
   <!-- /beside -->                                              the emulator's counters beside the profiler's
+  <!-- agreement: bench/results/h200_agreement.json seq_len=256 head_dim=128 -->
+  <!-- /agreement -->                                           the emulator's counts over the profiler's, with reasons
+                                                                (or without: reasons=no)
+  <!-- limiters: bench/results/h200_agreement.json -->          which resource is the busiest, by the emulator's counts
+  <!-- /limiters -->                                            and by the profiler
   <!-- solutions: 02_online_softmax 02_no_padding columns=shared_wavefronts -->
   <!-- /solutions -->                                           a kernel and solutions of its exercises
   <!-- tuning: bench/results/tuning/h200_bf16.json head_dim=128 best=8 -->
@@ -47,7 +52,8 @@ EXAMPLE = """examples:
   scripts/sync_docs.py --check README.md    only say what is out of date; exit code 1 if anything is"""
 
 FENCE = re.compile(r"^\s*(```+|~~~+)")
-BLOCK = re.compile(r"^<!-- (excerpt|diff|output|instructions|table|profile|beside|solutions|tuning|rates): (.+?) -->\s*$")
+BLOCK = re.compile(r"^<!-- (excerpt|diff|output|instructions|table|profile|beside|agreement|limiters|solutions|tuning|"
+                   r"rates): (.+?) -->\s*$")
 VALUE = re.compile(r"(<!-- value: (.+?) -->)(.*?)(<!-- /value -->)")
 MARKER = re.compile(r"^\s*(?://|#) \[(/?)([a-z0-9][a-z0-9-]*)\]\s*$")
 LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".cpp": "cpp", ".py": "python", ".sh": "bash",
@@ -336,6 +342,18 @@ MORE_METRICS = {
     "ldmatrix_instructions": "ldmatrix instructions",
     "shared_load_conflicts": "Bank conflicts of loads",
     "shared_store_conflicts": "Bank conflicts of stores",
+    "l1_wavefronts": "Passes through the L1 data path",
+    "l1_bank_reads_percent": "L1 banks read, %",
+    "l1_bank_writes_percent": "L1 banks written, %",
+    "issue_percent": "Issue slots used, %",
+    "tensor_percent": "Tensor pipe busy, %",
+    "hmma_percent": "Tensor pipe busy with mma, %",
+    "xu_elapsed_percent": "XU pipe busy all the time, %",
+    "fma_percent": "FMA pipe busy, %",
+    "alu_percent": "ALU pipe busy, %",
+    "lsu_percent": "LSU pipe busy, %",
+    "l2_percent": "L2 sectors, % of the most",
+    "l2_throughput_percent": "L2 busy, %",
     "l2_hit_percent": "L2 hits, %",
     "dram_percent": "DRAM busy, %",
     "warps_possible_percent": "Warps possible, % of the most",
@@ -419,6 +437,60 @@ def beside(spec):
     return ["| " + " | ".join(head) + " |", "|-|-|-:|-:|-:|", *("| " + " | ".join(row) + " |" for row in rows)]
 
 
+def parts_of_agreement(spec):
+    """The profiles in a file of scripts/agree.py that match, and the module that knows their quantities."""
+    import agreement  # needs nothing but this repository; not every call needs it
+
+    name, *words = spec.split()
+    options = dict(word.split("=", 1) for word in words if "=" in word)
+    if len(options) != len(words) or not set(options) <= set(SHAPE):
+        raise Refused("an agreement takes a file, and a problem: dtype=, batch=, heads=, seq_len=, head_dim=")
+    try:
+        data = agreement.read_agreement(ROOT / name)
+    except Refused as problem:
+        raise Refused(f"{name} {problem}") from None
+    return agreement, [part for part in data["profiles"]
+                       if all(str(part[field]) == value for field, value in options.items())]
+
+
+def agreement_of(spec):
+    """The emulator's count over the profiler's, a kernel a row, and below why some are not one."""
+    with_reasons = " reasons=no" not in spec
+    agreement, parts = parts_of_agreement(spec.replace(" reasons=no", ""))
+    if len(parts) != 1:
+        raise Refused(f"{len(parts)} profiles match instead of one")
+    by_kernel, entries = {}, parts[0]["counts"]
+    for entry in entries:
+        text = agreement.ratio(entry)
+        text = "equal" if text == "=" else text + " \\*" * ("reasons" in entry)
+        by_kernel.setdefault(entry["kernel"], {})[entry["quantity"]] = text
+    columns = [q for q in agreement.QUANTITIES if any(entry["quantity"] == q for entry in entries)]
+    heading = ["Kernel", *(agreement.QUANTITIES[q][0] for q in columns)]
+    lines = list(rows_of(heading, ([f"`{kernel}`", *(cells.get(q, "–") for q in columns)]
+                                   for kernel, cells in by_kernel.items())))
+    why = agreement.reasons(entries) if with_reasons else []
+    if why:
+        lines.append("")
+    for kernels, quantities, reason in why:
+        lines.append(f"- \\* **{', '.join(kernel[:2] for kernel in kernels)}**, {', '.join(quantities)}: {reason}.")
+    return lines
+
+
+def limiters(spec):
+    agreement, parts = parts_of_agreement(spec)
+    parts = [part for part in parts if "limiters" in part]
+    if len(parts) != 1:
+        raise Refused(f"{len(parts)} profiles with limiters match instead of one")
+    resources = list(agreement.PERCENT)
+    rows = []
+    for entry in parts[0]["limiters"]:
+        cells = [f"{entry['percent'][r]:.0f}" + "~" * (r in entry["calculated"]) for r in resources]
+        cells[resources.index(entry["gpu"])] = f"**{cells[resources.index(entry['gpu'])]}**"
+        rows.append([f"`{entry['kernel']}`", *(agreement.called(entry[who]) for who in ("emulator", "gpu")), *cells])
+    return list(rows_of(["Kernel", "First limiter, emulator", "Busiest, profiler",
+                         *(f"{agreement.called(r)}, %" for r in resources)], rows))
+
+
 def solutions(spec):
     """The kernel's committed results and those of solutions: counters of the emulator, TFLOP/s of the H200."""
     names = [word for word in spec.split() if "=" not in word]
@@ -476,7 +548,8 @@ def rates(spec):
 
 
 WRITERS = {"excerpt": excerpt, "diff": diff, "output": output, "instructions": instructions, "table": table,
-           "profile": profile, "beside": beside, "solutions": solutions, "tuning": tuning, "rates": rates}
+           "profile": profile, "beside": beside, "agreement": agreement_of, "limiters": limiters,
+           "solutions": solutions, "tuning": tuning, "rates": rates}
 
 
 # --- Markdown --------------------------------------------------------------------------------------------------

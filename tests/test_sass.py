@@ -12,6 +12,7 @@ from pathlib import Path
 from tool_test import ROOT, fail, run, skip
 
 sys.path.insert(0, str(ROOT / "scripts" / "lib"))
+import limits  # noqa: E402
 import sass  # noqa: E402
 
 ARCHITECTURE = "90a"
@@ -66,6 +67,19 @@ for dtype in ("fp16", "bf16"):
                 fail(f"{title}: the kinds do not add up to the main loop")
             if report["occupancy"]["ctas"] < 1:
                 fail(f"{title}: {report['function']} does not fit on an SM")
+
+# bench/agreement.json says which loads nvcc 13.0 merges: these lines have no other ones.
+for dtype, mangled in (("fp16", "__half"), ("bf16", "__nv_bfloat16")) if build.nvcc.startswith("13.0") else ():
+    for (place, _), merge in limits.merges_of(kernel, dtype).items():
+        line = int(place.split(":")[1])
+        loads = {instruction.opcode for function in build.sass.values() if mangled in function.name
+                 for instruction in function.instructions
+                 if instruction.base == "LDS" and any(at == line and file.endswith(f"{kernel}.cu")
+                                                      for file, at in instruction.places)}
+        if loads != {merge["compiled"]}:
+            fail(f"{kernel}, {dtype}, line {line} is loaded by {', '.join(sorted(loads)) or 'nothing'}, "
+                 f"not by {merge['compiled']} (bench/agreement.json)")
+        print(f"{place}, {dtype}: {merge['compiled']}")
 
 if number == 8:  # once, as a reader runs it
     script = ROOT / "scripts" / "inspect.sh"

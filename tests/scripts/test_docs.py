@@ -209,6 +209,35 @@ class Profiles(ScriptTest):
         self.assertIn("| `02_online_softmax` | Global sectors | 73,728 | 73,700 | +0.0 % |", text)
         self.assertIn("| `02_online_softmax` | Shared requests | 11 | 10 | +10.0 % |", text)
 
+    def test_agreement(self):
+        def count(kernel, quantity, emulator, gpu, **more):
+            return {"kernel": kernel, "quantity": quantity, "emulator": emulator, "gpu": gpu, **more}
+
+        shape = {"dtype": "bf16", "batch": 1, "heads": 2, "head_dim": 128}
+        busy = {"kernel": "08_swizzle", "emulator": "tensor", "gpu": "issue", "calculated": ["hbm"],
+                "percent": {"issue": 50.4, "tensor": 40, "mufu": 3, "fp32": 2, "l1": 1, "l2": 1, "hbm": 0.2}}
+        parts = [{**shape, "file": "p.json", "gpu": "NVIDIA H200", "seq_len": 256, "counts": [
+                      count("07_cp_async", "global_load_requests", 7, 7),
+                      count("07_cp_async", "shared_load_requests", 3, 2, reasons=["it is so"]),
+                      count("08_swizzle", "global_load_requests", 100, 99)]},
+                 {**shape, "file": "p.json", "gpu": "NVIDIA H200", "seq_len": 2048, "counts": [], "limiters": [busy]}]
+        file = self.root / "bench" / "results" / "agreement.json"
+        file.write_text(json.dumps({"agreement_version": 1, "profiles": parts}))
+        block = "<!-- agreement: bench/results/agreement.json {} -->\n<!-- /agreement -->\n"
+        done, text = self.synced(block.format("seq_len=256 head_dim=128"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| Kernel | Global load requests | Shared load requests |", text)
+        self.assertIn("| `07_cp_async` | equal | 1.500 \\* |", text)
+        self.assertIn("| `08_swizzle` | 1.010 | – |", text)
+        self.assertIn("- \\* **07**, shared load requests: it is so.", text)
+        self.assertNotIn("it is so", self.synced(block.format("seq_len=256 reasons=no"))[1])
+        _, text = self.synced("<!-- limiters: bench/results/agreement.json -->\n<!-- /limiters -->\n")
+        self.assertIn("| `08_swizzle` | tensor | issue | **50** | 40 | 3 | 2 | 1 | 1 | 0~ |", text)
+        for spec, words in (("", "2 profiles match"), ("seq_len=9", "0 profiles match"), ("colour=red", "takes a file")):
+            self.assertIn(words, self.synced(block.format(spec))[0].stderr)
+        file.write_text('{"agreement_version": 2}')
+        self.assertIn("is not a comparison", self.synced(block.format(""))[0].stderr)
+
     def test_rates(self):
         mma = {"name": "mma.m16n8k16", "ptx": "mma.sync.aligned.m16n8k16", "warps": 8, "cycles": 1.5, "work": 4096.0,
                "unit": "FLOPs", "latency_cycles": 33.25, "tflops": 648.2, "clock_mhz": 1800.0}

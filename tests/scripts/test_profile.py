@@ -194,7 +194,7 @@ class WithNcu(ScriptTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(len(self.log()), 3)  # ncu names one at a time
         self.assertIn("left out", done.stderr)
-        gone = {"tensor_active_percent", "ldmatrix_instructions", "l2_hit_percent", "registers"}
+        gone = {"tensor_active_percent", "tensor_percent", "ldmatrix_instructions", "l2_hit_percent", "registers"}
         self.assertEqual(set(profile.read_profile(self.out)["launches"][0]["metrics"]),
                          {*profile.METRICS, *profile.OPTIONAL} - gone)
 

@@ -234,8 +234,10 @@ class Schema(unittest.TestCase):
 class Committed(ScriptTest):
     def test_committed_results_are_valid(self):
         files = sorted(glob.glob(str(ROOT / "bench" / "results" / "**" / "*.json"), recursive=True))
-        # Figures of the profiler (scripts/profile.py) and searches (scripts/autotune.py) have forms of their own.
-        files = [name for name in files if "_profile" not in Path(name).name and Path(name).parent.name != "tuning"]
+        # Figures of the profiler (scripts/profile.py), comparisons with them (scripts/agree.py) and searches
+        # (scripts/autotune.py) have forms of their own.
+        files = [name for name in files if not any(part in Path(name).name for part in ("_profile", "_agreement"))
+                 and Path(name).parent.name != "tuning"]
         if not files:
             self.skipTest("no results are committed yet")
         done = self.run_script(VALIDATE, *files)

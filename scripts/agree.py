@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Compares what the emulator counts with what Nsight Compute counts on a GPU, for every kernel.
+
+Without options the committed profiles are compared with the committed counts of the emulator, and a table of ratios is
+printed for each. Every ratio outside 0.95 to 1.05 needs an explanation in bench/agreement.json; without one the exit
+code is 1. -o writes the comparison into a file, from which docs/emulator.md takes its tables. --measure profiles every
+kernel on the GPU present first."""
+
+import argparse
+import importlib.util
+import json
+import os
+import re
+import sys
+import textwrap
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+import agreement  # noqa: E402
+import limits  # noqa: E402
+from records import Shape, describe, load, order  # noqa: E402
+from tools import ROOT, Refused, fail, read_json, relative  # noqa: E402
+
+EXAMPLE = """examples:
+  scripts/agree.sh                                              committed profiles against committed counts
+  scripts/agree.sh --from profile.json --counters results/mine.json
+  scripts/agree.sh --measure --folder bench/results -o bench/results/h200_agreement.json     on a GPU, with ncu
+
+Exit code: 0 every difference is explained, 1 one is not, 2 bad arguments or file, 3 GPU or ncu failed."""
+
+RESULTS = ROOT / "bench" / "results"
+# What --measure profiles: part of the file's name, problem. The last is large enough to ask what the GPU waits for.
+PROBLEMS = {
+    "profile_n256": Shape("bf16", 1, 2, 256, 128),
+    "profile_n256_d64": Shape("bf16", 1, 2, 256, 64),
+    "profile_n256_fp16": Shape("fp16", 1, 2, 256, 128),
+    "profile": Shape("bf16", 1, 16, 2048, 128),
+}
+LARGE = 2048  # from so many tokens on the busiest resource is compared
+
+# Python has a module of that name, too.
+spec = importlib.util.spec_from_file_location("fa_profile", Path(__file__).resolve().parent / "profile.py")
+profile = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(profile)
+
+
+def read(path, how):
+    try:
+        return how(path)
+    except Refused as problem:
+        raise Refused(f"{relative(path)} {problem}") from None
+
+
+def measure(program, folder, kernels):
+    """Profiles the problems on the GPU present; their files."""
+    known, files, began = profile.kernels_of(program), [], time.monotonic()
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        fail(f"cannot create the folder {folder} ({problem.strerror.lower()})")
+    wanted = [name for name in known if name in kernels]
+    for i, (name, shape) in enumerate(PROBLEMS.items()):
+        elapsed = time.monotonic() - began
+        print(f"problem {i + 1} of {len(PROBLEMS)} ({elapsed:.0f} s): {describe(shape)}", file=sys.stderr)
+        data = profile.measure(program, wanted, SimpleNamespace(report=None, **shape._asdict()))
+        gpu = re.search(r"[A-Z]+\d+", data["gpu"]) or re.search(r"\S+$", data["gpu"])  # H200 of NVIDIA H200
+        files.append(Path(folder) / f"{gpu[0].lower()}_{name}.json")
+        profile.write(files[-1], data)
+        print(f"wrote {relative(files[-1])}", file=sys.stderr)
+    return files
+
+
+def compare(files, counters):
+    """The comparison of profiles (paths) with the emulator's counts (data): what is written into a file."""
+    result = {"agreement_version": agreement.VERSION, "profiles": []}
+    for file in files:
+        data = read(file, profile.read_profile)
+        kernels = limits.kernels_of(counters, data["head_dim"])
+        names = [name for name in dict.fromkeys(launch["kernel"] for launch in data["launches"])]
+        missing = [name for name in names if (name, data["head_dim"]) not in kernels]
+        if missing:
+            raise Refused(f"{relative(file)} has {missing[0]} with head_dim {data['head_dim']}, "
+                          "the emulator's counts have not")
+        chosen = [kernels[name, data["head_dim"]] for name in sorted(names, key=order)]
+        part = {"file": relative(file), "gpu": data["gpu"], **{field: data[field] for field in Shape._fields},
+                "counts": [entry for kernel in chosen for entry in agreement.compare(kernel, data)]}
+        if data["seq_len"] >= LARGE:
+            part["limiters"] = [agreement.limiters(kernel, data) for kernel in chosen]
+        result["profiles"].append(part)
+    return result
+
+
+def cell(entry):
+    return agreement.ratio(entry) + ("*" if entry.get("reasons") else "!" if "reasons" in entry else "")
+
+
+# Two lines of heading, for tables of 100 columns.
+SHORT = {
+    "global_load_requests": ("global", "loads"), "global_load_sectors": ("", "sect."),
+    "global_store_requests": ("", "stores"), "global_store_sectors": ("", "sect."),
+    "shared_load_requests": ("shared", "loads"), "shared_load_wavefronts": ("", "waves"),
+    "shared_store_requests": ("", "stores"), "shared_store_wavefronts": ("", "waves"),
+    "l1_wavefronts": ("L1", "passes"), "ldmatrix": ("ld-", "matrix"), "matrix_products": ("mma", ""),
+    "shared_load_conflicts": ("bank", "loads"), "shared_store_conflicts": ("confl.", "stores"),
+}
+
+
+def show(part):
+    """Lines of at most 100 columns."""
+    shape = Shape(*(part[field] for field in Shape._fields))
+    yield f"The emulator's counts over those of an {part['gpu']} ({part['file']})"
+    yield describe(shape)
+    by_kernel = {}
+    for entry in part["counts"]:
+        by_kernel.setdefault(entry["kernel"], {})[entry["quantity"]] = entry
+    quantities = [q for q in agreement.QUANTITIES if any(q in entries for entries in by_kernel.values())]
+    for line in (0, 1):
+        yield "    " + "".join(SHORT[q][line].rjust(7) for q in quantities)
+    for kernel, entries in by_kernel.items():
+        yield kernel[:2].ljust(4) + "".join((cell(entries[q]) if q in entries else "–").rjust(7) for q in quantities)
+    for kernels, quantities, reason in agreement.reasons(part["counts"]):
+        text = f"* {', '.join(kernel[:2] for kernel in kernels)} ({', '.join(quantities)}): {reason}."
+        yield from textwrap.wrap(text, 100, subsequent_indent="  ")
+    for entry in agreement.unexplained(part["counts"]):
+        yield (f"! {entry['kernel'][:2]}, {agreement.heading(entry)}: {entry['emulator']:,} and {entry['gpu']:,}, "
+               "not explained")
+
+
+def show_limiters(part):
+    if "limiters" not in part:
+        return
+    yield ""
+    yield f"{'busiest resource':<23}{'emulator':>10} {'profiler':>10}   percent of its peak, by the profiler"
+    for entry in part["limiters"]:
+        ours, theirs = agreement.called(entry["emulator"]), agreement.called(entry["gpu"])
+        busiest = sorted(entry["percent"], key=entry["percent"].get, reverse=True)[:3]
+        text = ", ".join(f"{agreement.called(r)} {entry['percent'][r]:.0f}" + "~" * (r in entry["calculated"])
+                         for r in busiest)
+        yield f"{entry['kernel']:<23}{ours:>10} {theirs:>10}   {text}"
+    same = sum(entry["emulator"] == entry["gpu"] for entry in part["limiters"])
+    yield f"The same in {same} of {len(part['limiters'])}. ~ calculated from counts: the profile does not have it."
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        fail(f"{message} (see --help)")
+
+
+def parse_arguments():
+    parser = Parser(prog="scripts/agree.sh", description=__doc__, epilog=EXAMPLE,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--from", dest="sources", nargs="+", metavar="PROFILE",
+        help="files of scripts/profile.py (default: the committed)")
+    add("--counters", nargs="+", metavar="RESULTS",
+        help="results of the emulator's checked build (default: the committed)")
+    add("--measure", nargs="?", const="", metavar="PROGRAM",
+        help="profile on the GPU present first (agree.sh builds PROGRAM)")
+    add("--folder", default="results", metavar="DIR", help="with --measure: where the profiles go (default: results)")
+    add("-o", "--output", metavar="FILE", help="the JSON file to write")
+    add("--check", action="store_true", help="with -o: do not write FILE, but say whether it is up to date")
+    args = parser.parse_args()
+    if args.measure is not None and args.sources:
+        fail("--measure makes profiles, --from takes those there are: one of them (see --help)")
+    if args.check and not args.output:
+        fail("--check needs the file that may be out of date: -o FILE (see --help)")
+    if args.output and not args.check and not os.access(Path(args.output).parent, os.W_OK):
+        fail(f"cannot write into the folder {Path(args.output).parent}")
+    return args
+
+
+def main():
+    args = parse_arguments()
+    try:
+        counters = [read(path, load) for path in args.counters or sorted(RESULTS.glob("emulator_lengths_d*.json"))]
+        if args.measure is not None:
+            files = measure(args.measure, args.folder, {name for name, _ in limits.kernels_of(counters)})
+        else:
+            files = args.sources or sorted(RESULTS.glob("h200_profile*.json"), key=lambda path: (len(path.name), path))
+        result = compare(files, counters)
+    except Refused as problem:
+        fail(str(problem))
+    for i, part in enumerate(result["profiles"]):
+        print("\n" * (i > 0) + "\n".join([*show(part), *show_limiters(part)]))
+    if args.check:
+        try:
+            if read_json(args.output) != json.loads(json.dumps(result)):
+                raise Refused("is out of date; scripts/agree.sh -o writes it")
+        except Refused as problem:
+            fail(f"{relative(args.output)} {problem}", 1)
+    elif args.output:
+        profile.write(args.output, result)
+    return 1 if any(agreement.unexplained(part["counts"]) for part in result["profiles"]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
