@@ -2,7 +2,7 @@
 
 Usage: test_nvcc.py KERNEL REPORT ARCHITECTURES FLAG...
 
-A kernel function that spills fails the test, unless its source accounts for it with a comment line
+A wgmma that ptxas cannot leave asynchronous fails the test. A kernel function that spills fails it, unless its source accounts for it with a comment line
 `// spills: NAME BYTES reason`, NAME a part of the function's (mangled) name and BYTES the most it may spill.
 All results of a build tree are in its nvcc_report.json.
 """
@@ -40,8 +40,13 @@ if needs:  # a kernel for Hopper alone is compiled for nothing else
 functions = []
 with tempfile.TemporaryDirectory() as folder:
     for architecture in architectures:
-        log = run(nvcc, "-std=c++20", "-O3", *flags, f"-arch=sm_{architecture}", "-Xptxas", "-v", "-DFA_WITH_CUDA",
+        # Not -arch=sm_90a: nvcc 13 then also makes PTX for compute_90, which has no wgmma.
+        target = f"arch=compute_{architecture},code=sm_{architecture}"
+        log = run(nvcc, "-std=c++20", "-O3", *flags, "-gencode", target, "-Xptxas", "-v", "-DFA_WITH_CUDA",
                   f"-I{ROOT}", "-c", source, "-o", f"{folder}/{kernel}.o")
+        # C75..: "wgmma.mma_async instructions are serialized", and what leads to it.
+        if serialized := re.search(r"\(C75\d\d\)[^\n]*", log):
+            fail(f"sm_{architecture}: {serialized[0]}")
         for part in log.split("Compiling entry function")[1:]:
             figures = {
                 "kernel": kernel,

@@ -21,7 +21,7 @@ MOST_CHANGED_LINES = 130  # about 120; from split keys to split queries (06) nea
 MOST_CHANGED_LINES_OF = {"10": 270}
 MOST_LINES_OF = {"10": 400}
 # A kernel's own table of tile sizes (10_tuning.h) is all that it may have beside its file.
-INCLUDES = re.compile(r"kernels/\d\d_tuning\.h|common/(ptx|layout)/\w+\.h|common/harness/(launch|registry)\.h")
+INCLUDES = re.compile(r"kernels/\d\d_tuning\.h|common/(ptx|layout)/\w+\.h|common/harness/(launch|registry|tensor_map)\.h")
 
 
 def code(path):

@@ -17,9 +17,11 @@ import sass  # noqa: E402
 
 ARCHITECTURE = "90a"
 # Kind of instruction, or PTX instruction: the first and the last kernel whose main loop (whose PTX) must have it.
-# From 11 on, other instructions do the work of these.
-SASS = {"HMMA": (4, 99), "LDSM/STSM": (5, 10), "LDGSTS": (7, 10)}
-PTX = {"mma.sync": (5, 10), "ldmatrix": (5, 10), "cp.async": (7, 10)}
+# From 11 on, other instructions do the work of some.
+SASS = {"HMMA": (4, 99), "LDSM/STSM": (5, 10), "LDGSTS": (7, 11), "TMA": (12, 12)}
+PTX = {"mma.sync": (5, 10), "ldmatrix": (5, 10), "cp.async": (7, 99), "wgmma.mma_async": (11, 99)}
+# Hopper's kernels: the most instructions of a main loop's turn at head_dim 128. (11 to 15: 64 keys would be half.)
+MOST = {11: 530, 12: 580, 13: 490, 14: 510, 15: 730}
 
 kernel = sys.argv[1]
 number = int(kernel[:2])
@@ -58,6 +60,20 @@ for dtype in ("fp16", "bf16"):
         for report, mix in zip(with_loop, mixes):
             if mix["LDL/STL"]["count"]:
                 fail(f"{title}: {report['function']}'s main loop touches local memory: {mix['LDL/STL']['opcodes']}")
+        if number in MOST:
+            # One turn: S of 128 keys and O of the 128 before, in steps of 16; a fence each; S and O awaited together, from
+            # 14 on one after the other, and nearly all of the 64 exponentials before O.
+            loop = sass.main_loop(build.sass[with_loop[0]["symbol"]]).instructions
+            opcodes = [x.opcode for x in loop]
+            waits = [i for i, x in enumerate(opcodes) if x.startswith("WARPGROUP.DEPBAR")]
+            found = (sum(x.startswith("HGMMA") for x in opcodes), opcodes.count("WARPGROUP.ARRIVE"), len(waits))
+            if found != (head_dim // 16 + 8, 2, 1 if number < 14 else 2):
+                fail(f"{title}: HGMMA, WARPGROUP.ARRIVE and WARPGROUP.DEPBAR in a turn are {found}")
+            under = sum(x.startswith("MUFU.EX2") for x in opcodes[waits[0]:waits[-1]])
+            if number >= 14 and under < 60:
+                fail(f"{title}: only {under} exponentials stand before the wait for O")
+            if len(loop) > MOST[number]:
+                fail(f"{title}: a turn has {len(loop)} instructions, more than {MOST[number]}")
         for report in reports:
             text = f"{sass.show(report)}\n{sass.show_loop(build, report)}"
             if wide := [line for line in text.split("\n") if len(line) > 100]:

@@ -118,6 +118,7 @@ void check_cuda(cudaError_t error, const char* what) {
 
 bool on_gpu() { return true; }
 int device_capability() { return properties().major * 10 + properties().minor; }
+int sm_count() { return properties().multiProcessorCount; }
 size_t device_shared_bytes() { return properties().sharedMemPerBlockOptin; }
 
 nlohmann::json describe_machine() {

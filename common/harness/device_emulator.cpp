@@ -7,6 +7,7 @@
 #include "common/emulator/memory.h"
 #include "common/harness/compiler.h"
 #include "common/harness/device.h"
+#include "common/harness/launch.h"
 #include "common/harness/problem.h"
 
 namespace fa {
@@ -21,6 +22,7 @@ int os_threads() {
 
 bool on_gpu() { return false; }
 int device_capability() { return 0; }
+int sm_count() { return 3; }
 size_t device_shared_bytes() { return 227 * 1024; }  // the most of any GPU so far (9.0)
 
 nlohmann::json describe_machine() {

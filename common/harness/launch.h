@@ -27,6 +27,10 @@ struct LaunchRecord {
 };
 LaunchRecord& launch_record();
 
+// How many SMs the GPU present has: as many CTAs of a persistent kernel run at the same time. The emulator says
+// few, so that each CTA has several tiles even of small problems.
+int sm_count();
+
 // Throws Unsupported if a CTA cannot have this much shared memory on the GPU present.
 void check_shared_bytes(size_t shared_bytes);
 

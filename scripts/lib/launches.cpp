@@ -6,6 +6,7 @@
 
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
+#include "common/harness/tensor_map.h"
 
 // "const char* function_name() [with auto kFunction = fa::k08::attention_kernel<__half, 64>]"
 template <auto kFunction>
@@ -33,12 +34,22 @@ int inspected_architecture() {
   return INSPECTED_ARCHITECTURE;
 }
 
+// A map of a tensor that is not there.
+template <typename T>
+ptx::TensorMap no_tensor_map(const T*, std::initializer_list<uint64_t>,
+                             std::initializer_list<uint64_t>, std::initializer_list<uint32_t>,
+                             layout::SwizzleMode) {
+  return {};
+}
+
 }  // namespace fa
 
 // The kernel's launcher calls launch<kernel>(shape, arguments...); its sizes may depend on the
 // architecture.
 #define launch print_launch
 #define compiled_architecture inspected_architecture
+#define make_tensor_map no_tensor_map
+#define sm_count() 132
 #undef FA_ARCHITECTURE
 #define FA_ARCHITECTURE INSPECTED_ARCHITECTURE
 #include KERNEL_FILE

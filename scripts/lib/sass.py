@@ -596,9 +596,14 @@ def describe_loop(build, loop, launch, head_dim):
         "mix": {kind: {"count": sum(opcodes.values()), "opcodes": dict(opcodes.most_common())}
                 for kind, opcodes in mix(code).items()},
     }
-    # A CTA's rows follow from the grid. Two products of rows x keys x head_dim each then give the keys.
-    rows, rest = divmod(launch["seq_len"], launch["grid"][0])
-    keys, left = divmod(flops * (launch["threads"] // 32), 4 * rows * head_dim) if rows and not rest else (0, 1)
+    # Two products of rows x keys x head_dim each give the keys. A CTA's rows follow from the grid; a warpgroup, which
+    # may be one of several kinds, multiplies 64.
+    if any(x.base == "HGMMA" for x in code):
+        result["rows_of"], rows, rest, warps = "warpgroup", 64, 0, 4
+    else:
+        result["rows_of"], warps = "CTA", launch["threads"] // 32
+        rows, rest = divmod(launch["seq_len"], launch["grid"][0])
+    keys, left = divmod(flops * warps, 4 * rows * head_dim) if rows and not rest else (0, 1)
     if flops and not left and not loop.inner_loops:
         result.update(query_rows=rows, keys=keys)
     return result
@@ -696,7 +701,8 @@ def show(report):
             each = f" of {grouped(flops // loop['hmma'])} FLOPs" if flops % loop["hmma"] == 0 else ""
             lines.append(row("matrix products", f"{grouped(loop['hmma'])} HMMA{each}: {grouped(flops)} FLOPs a warp"))
         if "keys" in loop:
-            lines.append(row("one iteration", f"{loop['keys']} keys for the {loop['query_rows']} query rows of a CTA"))
+            lines.append(row("one iteration", f"{loop['keys']} keys for the {loop['query_rows']} query rows of a "
+                             f"{loop['rows_of']}"))
         lines += ["", f"  {'Kind':<16}{'For':<26}{'Count':>7}{'Share':>9}  Opcodes"]
         for kind, entry in loop["mix"].items():
             share = percent(entry["count"], loop["instructions"])
