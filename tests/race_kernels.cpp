@@ -16,6 +16,7 @@ struct Storage {
   alignas(128) float words[512];
   alignas(128) __half tile[16][16];
 };
+static_assert(sizeof(Storage) <= kRaceSharedBytes);
 
 volatile float* words() { return fa::shared_storage<Storage>().words; }
 int thread() { return int(threadIdx.x); }
@@ -391,8 +392,6 @@ void ldmatrix_in_a_branch(bool right, const float*, float* out) {
 }
 
 }  // namespace
-
-int race_shared_bytes() { return int(sizeof(Storage)); }
 
 std::vector<RaceCase> race_cases() {
   const std::string shared = "data race on byte ",

@@ -29,11 +29,12 @@ std::string outcome(const RaceCase& test, bool right) {
   in.upload(std::vector<float>(probe::kRaceCount, 1.0f).data());
   probe::first_line = probe::second_line = 0;
   try {
-    emu::launch("probe", dim3(unsigned(test.ctas)), dim3(unsigned(test.threads)),
-                size_t(probe::race_shared_bytes()), [&] {
-                  test.body(right, static_cast<const float*>(in.data()),
-                            static_cast<float*>(out.data()));
-                });
+    emu::launch(
+        "probe", dim3(unsigned(test.ctas)), dim3(unsigned(test.threads)), probe::kRaceSharedBytes,
+        [&] {
+          test.body(right, static_cast<const float*>(in.data()), static_cast<float*>(out.data()));
+        },
+        test.cluster);
   } catch (const emu::LaunchError& error) {
     return error.what();
   }
@@ -43,8 +44,6 @@ std::string outcome(const RaceCase& test, bool right) {
 #define EXPECT_CONTAINS(text, part)                          \
   EXPECT_NE(std::string(text).find(part), std::string::npos) \
       << "'" << (part) << "' is not in: " << (text)
-
-std::string here(int line) { return "tests/race_kernels.cpp:" + std::to_string(line); }
 
 class RaceCases : public WithOptions, public testing::WithParamInterface<RaceCase> {};
 
@@ -59,13 +58,15 @@ TEST_P(RaceCases, AreFoundInAnyOrder) {
     EXPECT_CONTAINS(text, test.problem);
     EXPECT_CONTAINS(text, test.cure);
     for (const int line : {probe::first_line, probe::second_line}) {
-      EXPECT_CONTAINS(text, line ? here(line) : "");
+      EXPECT_CONTAINS(text, line ? test.file + ":" + std::to_string(line) : "");
     }
     EXPECT_EQ(text, outcome(test, false)) << "the same seed, another report";
     EXPECT_CONTAINS(text, seed ? "seed " + std::to_string(seed) + " repeats this run" : "");
   }
 }
 INSTANTIATE_TEST_SUITE_P(All, RaceCases, testing::ValuesIn(probe::race_cases()),
+                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Asynchronous, RaceCases, testing::ValuesIn(probe::async_race_cases()),
                          [](const auto& test) { return test.param.name; });
 
 // ---- the ladder ----------------------------------------------------------------------------------

@@ -48,7 +48,8 @@ Mbarrier& find(uintptr_t bar, const char* operation, SourceLocation where) {
   const auto found = mbarriers().all.find(bar);
   if (found == mbarriers().all.end()) {
     misuse(operation, where,
-           "there is no mbarrier at " + describe_place(bar) + "\n  Missing: mbarrier_init.");
+           "there is no mbarrier at " + describe_place(bar) +
+               "\n  Missing: mbarrier_init, or a __syncthreads() after it.");
   }
   Mbarrier& barrier = found->second;
   if (*reinterpret_cast<const uint64_t*>(bar) != kWord) {
