@@ -4,7 +4,7 @@
 RESULTS are files of the emulator's checked build (default: the committed ones), with every kernel at two lengths, so
 that its counts can be scaled to the problem asked for; with --program the second length is run if it is missing. The
 problem is the one that the committed results of the machine were measured on, unless options say otherwise. What is
-counted, and why the time cannot be less, is in docs/emulator.md, the limits and their sources in bench/machines.json."""
+counted, and why no time can be less, is in docs/emulator.md, the limits and their sources in bench/machines.json."""
 
 import argparse
 import os
@@ -201,8 +201,10 @@ def main():
     if rows:
         print("\n".join([*table(name, machine, shape, rows), *notes(name, machine, rows)]))
     if unknown:
-        text = (f"{', '.join(unknown)}: one length cannot be scaled to {shape.seq_len} tokens; "
-                "run two (--seq-len 128,256)")
+        again = " ".join([*args.results, "--program", "build/emulator-checked/bin/attention"])
+        which = ", ".join(unknown) if rows else "every kernel"
+        text = (f"counts of {which} at one length cannot be scaled to {shape.seq_len} tokens: run two (--seq-len 128,256), "
+                f"or scripts/bounds.sh {again} runs the second")
         if not rows:
             fail(text, 1)
         print(f"note: {text}", file=sys.stderr)

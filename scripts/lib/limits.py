@@ -8,7 +8,8 @@ clock is the highest one. Only what certainly happens is counted:
   fp32    multiply-adds of the products that the Tensor Cores did not do; two operations a score for the softmax
   l1      passes through the data path that shared memory and L1 have in common, 128 bytes wide: wavefronts of shared
           memory with their conflicts, a pass for every line of 128 bytes that a plain load or store touches, one for
-          a shuffle. Not what cp.async and TMA write into shared memory: the profiler finds next to nothing of it there
+          a shuffle; what wgmma reads, each element once. Not what cp.async and TMA write into shared memory: the
+          profiler finds next to nothing of it there
   l2      every byte stored; loads: each tensor once, or what goes past L1 (cp.async, TMA), shared by the CTAs of an SM
   hbm     each tensor once, and the workspace written and read; less what L2 can keep from one launch to the next
 
@@ -28,10 +29,11 @@ DIFFERENCES = ROOT / "bench" / "agreement.json"  # what nvcc does otherwise than
 # Resource: how it is called in a table.
 RESOURCES = {"tensor": "tensor", "mufu": "MUFU", "fp32": "FP32", "l1": "L1/shared", "l2": "L2", "hbm": "HBM"}
 ELEMENT = 2  # bytes: fp16 and bf16
-SHARED = ("shared load", "shared store", "ldmatrix", "stmatrix", "wmma load", "wmma store", "wgmma")
+SHARED = ("shared load", "shared store", "ldmatrix", "stmatrix", "wmma load", "wmma store")
 GLOBAL = ("global load", "global store")
 PAST_L1 = ("cp.async", "tma load")
 SOFTMAX_OPERATIONS = 2  # of FP32 a score: it is scaled and the maximum subtracted in one, and added to the sum
+WAVEFRONT = 128  # bytes of shared memory at most
 RESERVED = 1024  # bytes of shared memory that CUDA itself takes of each CTA
 MOST_CTAS = 32  # on an SM
 
@@ -86,6 +88,8 @@ def work_of(record, dtype=None):
             total["wgmma" if kind == "wgmma" else "mma"] += line["flops"]
         if kind == "exp2":
             total["exp2"] += line["operations"]
+        elif kind == "wgmma":
+            total["wavefronts"] += Fraction(line.get("bytes", 0), WAVEFRONT)
         elif kind in SHARED:
             total["wavefronts"] += line.get("wavefronts", 0)
         elif kind in GLOBAL:
@@ -180,7 +184,7 @@ def seconds_of(work, shape, machine, shared_bytes, workspace_bytes=None):
         "tensor": heads * tensor_cycles / cycles,
         "mufu": heads * work.exp2 / (sm["exp2"] * cycles),
         "fp32": (max(0, products) / 2 + SOFTMAX_OPERATIONS * scores) / (sm["fma"] * cycles),
-        "l1": heads * work.wavefronts * 128 / (sm["l1_bytes"] * cycles),
+        "l1": heads * work.wavefronts * WAVEFRONT / (sm["l1_bytes"] * cycles),
         "l2": (heads * work.stored + loaded) / (machine["tb_per_s"]["l2"] * 1e12),
         "hbm": moved / (machine["tb_per_s"]["hbm"] * 1e12),
     }
