@@ -187,6 +187,9 @@ def main():
                         next(k for k in single if k.name == record["kernel"]).add(record)
         rows, unknown = [], []
         for kernel in kernels:
+            if not limits.runs_on(kernel, machine):
+                print(f"note: {kernel.name} is left out, {name} has no wgmma", file=sys.stderr)
+                continue
             record = measured.get((kernel.name, shape))
             bound = limits.bound_of(kernel, shape, machine, record and record["workspace_bytes"])
             if bound:

@@ -177,8 +177,6 @@ def seconds_of(work, shape, machine, shared_bytes, workspace_bytes=None):
     if scratch:  # in pieces: the workspace is used again and again
         piece = workspace_bytes or work.workspace
         moved += 2 * max(0, piece - l2) * scratch / piece
-    if work.wgmma and "wgmma_flops" not in sm:
-        raise Refused("this machine has no wgmma")
     tensor_cycles = work.mma / Fraction(sm["mma_flops"]) + work.wgmma / Fraction(sm.get("wgmma_flops", 1))
     seconds = {
         "tensor": heads * tensor_cycles / cycles,
@@ -191,8 +189,13 @@ def seconds_of(work, shape, machine, shared_bytes, workspace_bytes=None):
     return {resource: float(value) for resource, value in seconds.items()}
 
 
+def runs_on(kernel, machine):
+    return "wgmma_flops" in machine["sm"] or not any(line["kind"] == "wgmma" for record in kernel.records.values()
+                                                     for line in record["lines"])
+
+
 def bound_of(kernel, shape, machine, workspace_bytes=None):
-    """The Bound of a Kernel on a problem, or None if its counts for that length are not known."""
+    """The Bound of a Kernel, which runs on the machine, on a problem; None if its counts for that length are not known."""
     work = kernel.work(shape.seq_len, shape.dtype)
     if work is None:
         return None
