@@ -102,7 +102,8 @@ SHORT = {
     "global_store_requests": ("", "stores"), "global_store_sectors": ("", "sect."),
     "shared_load_requests": ("shared", "loads"), "shared_load_wavefronts": ("", "waves"),
     "shared_store_requests": ("", "stores"), "shared_store_wavefronts": ("", "waves"),
-    "l1_wavefronts": ("L1", "passes"), "ldmatrix": ("ld-", "matrix"), "matrix_products": ("mma", ""),
+    "l1_wavefronts": ("L1", "passes"), "ldmatrix": ("ld-", "matrix"), "cp_async": ("cp.", "async"),
+    "matrix_products": ("mma", ""),
     "shared_load_conflicts": ("bank", "loads"), "shared_store_conflicts": ("confl.", "stores"),
 }
 
@@ -117,9 +118,9 @@ def show(part):
         by_kernel.setdefault(entry["kernel"], {})[entry["quantity"]] = entry
     quantities = [q for q in agreement.QUANTITIES if any(q in entries for entries in by_kernel.values())]
     for line in (0, 1):
-        yield "    " + "".join(SHORT[q][line].rjust(7) for q in quantities)
+        yield "  " + "".join(SHORT[q][line].rjust(7) for q in quantities)
     for kernel, entries in by_kernel.items():
-        yield kernel[:2].ljust(4) + "".join((cell(entries[q]) if q in entries else "–").rjust(7) for q in quantities)
+        yield kernel[:2] + "".join((cell(entries[q]) if q in entries else "–").rjust(7) for q in quantities)
     for kernels, quantities, reason in agreement.reasons(part["counts"]):
         text = f"* {', '.join(kernel[:2] for kernel in kernels)} ({', '.join(quantities)}): {reason}."
         yield from textwrap.wrap(text, 100, subsequent_indent="  ")

@@ -14,7 +14,7 @@ PRODUCTS = {"mma.m16n8k16": 1, "mma.m16n8k8": 1, "wmma.m16n16k16": 2}  # machine
 
 
 def sum_of(count, *kinds):
-    return lambda lines: sum(line.get(count, 0) for line in lines if line["kind"] in kinds)
+    return lambda lines, dtype: sum(line.get(count, 0) for line in lines if line["kind"] in kinds)
 
 
 def is_16_bit(line):
@@ -23,20 +23,21 @@ def is_16_bit(line):
     return line["bytes"] == 512 * line["requests"]
 
 
-def shared_loads(lines):
+def shared_loads(lines, dtype):
     return sum(line["requests"] for line in lines
                if line["kind"] == "shared load" or line["kind"] == "wmma load" and not is_16_bit(line))
 
 
-def ldmatrix(lines):
-    return sum(line["requests"] for line in lines if line["kind"] == "ldmatrix")
+def ldmatrix(lines, dtype):
+    return sum(line["requests"] for line in lines
+               if line["kind"] == "ldmatrix" or dtype == "fp16" and line["kind"] == "wmma load" and is_16_bit(line))
 
 
 def conflicts(*kinds):
-    return lambda lines: sum(line["wavefronts"] - line["wavefronts_ideal"] for line in lines if line["kind"] in kinds)
+    return lambda lines, dtype: sum(line["wavefronts"] - line["wavefronts_ideal"] for line in lines if line["kind"] in kinds)
 
 
-def products(lines):
+def products(lines, dtype):
     return sum(line["requests"] * PRODUCTS[line["kind"]] for line in lines if line["kind"] in PRODUCTS)
 
 
@@ -51,7 +52,7 @@ def l1_wavefronts(metrics, sms):
     return round(metrics["shared_wavefronts_percent"] / 100 * metrics["cycles"] * sms)
 
 
-def l1_passes(lines):
+def l1_passes(lines, dtype):
     return sum(line.get("wavefronts", 0) if line["kind"] in limits.SHARED else
                line["cache_lines"] if line["kind"] in limits.GLOBAL else
                line["requests"] if line["kind"] == "shuffle" else 0 for line in lines)
@@ -70,6 +71,7 @@ QUANTITIES = {
     "shared_store_requests": ("Shared store requests", sum_of("requests", *STORES),
                               metric("shared_store_instructions")),
     "ldmatrix": ("ldmatrix", ldmatrix, metric("ldmatrix_instructions")),
+    "cp_async": ("cp.async", sum_of("requests", "cp.async"), metric("cp_async_instructions")),
     "shared_load_wavefronts": ("Shared load wavefronts", sum_of("wavefronts", *LOADS),
                                metric("shared_load_wavefronts")),
     "shared_store_wavefronts": ("Shared store wavefronts", sum_of("wavefronts", *STORES),
@@ -131,7 +133,7 @@ def compare(kernel, profile):
         figures = [theirs(metrics, sms) for metrics in launches]
         if any(figure is None for figure in figures):
             continue
-        gpu, emulator, merged = sum(figures), ours(source), ours(compiled)
+        gpu, emulator, merged = sum(figures), ours(source, shape.dtype), ours(compiled, shape.dtype)
         if not gpu and not emulator:
             continue
         entry = {"kernel": kernel.name, "quantity": quantity, "emulator": whole(emulator), "gpu": gpu}
@@ -163,7 +165,9 @@ def ratio(entry):
     """Emulator over GPU: "=" where they are equal."""
     if entry["emulator"] == entry["gpu"]:
         return "="
-    return f"{entry['emulator'] / entry['gpu']:.3f}" if entry["gpu"] else "none"
+    if entry["emulator"] >= 10 * entry["gpu"]:
+        return ">10"
+    return f"{entry['emulator'] / entry['gpu']:.3f}"
 
 
 def reasons(entries):

@@ -96,6 +96,7 @@ class ByHand(unittest.TestCase):
                  line("shuffle", requests=6)]
         gpu = {"global_load_requests": 3, "global_load_sectors": 48, "global_store_requests": 3, "global_store_sectors": 24,
                "shared_load_instructions": 9, "shared_store_instructions": 7, "ldmatrix_instructions": 11,
+               "cp_async_instructions": 2,
                "shared_load_wavefronts": 140, "shared_store_wavefronts": 7, "shared_load_conflicts": 79,
                "shared_store_conflicts": 0, "l1_wavefronts": 181, "tensor_mma_instructions": 15}
         counts = self.counts(lines, gpu)
@@ -104,6 +105,11 @@ class ByHand(unittest.TestCase):
         for quantity, entry in counts.items():
             self.assertEqual(entry["emulator"], entry["gpu"], quantity)
             self.assertNotIn("reasons", entry)
+
+    def test_16_bit_fragments_are_ldmatrix_for_fp16(self):
+        lines = [{"at": "a", "kind": "wmma load", "requests": 3, "wavefronts": 12, "wavefronts_ideal": 12, "bytes": 3 * 512}]
+        self.assertEqual([agreement.ldmatrix(lines, dtype) for dtype in ("fp16", "bf16")], [3, 0])
+        self.assertEqual(agreement.shared_loads(lines, "fp16"), 0)
 
     def test_a_difference_needs_a_reason(self):
         lines = [{"at": "kernels/08_swizzle.cu:1", "kind": "global store", "requests": 106, "sectors": 104,
@@ -180,6 +186,7 @@ class Script(ScriptTest):
         done = self.run_script(AGREE, "--measure", "--program", self.folder / "bin" / "attention", "--folder", self.folder,
                                "-o", out, env={"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"})
         self.assertEqual(done.returncode, 1, done.stderr)  # 1000 of everything is not what the emulator counts
+        self.assertLessEqual(max(map(len, done.stdout.splitlines())), 100)
         calls = (self.folder / "ncu.log").read_text().splitlines()
         self.assertEqual(len(calls), 2 * len(agree.PROBLEMS))  # 99_mine was never on the emulator
         self.assertIn("--batch 1 --heads 2 --seq-len 256 --head-dim 64", " ".join(calls))
