@@ -490,6 +490,109 @@ TEST_F(Emulated, DescriptorsCountSixteenBytes) {
   EXPECT_CONTAINS(text, "1032 is not a multiple of 16 bytes");
 }
 
+// ---- races (checked build): in the order in which lanes happen to run, and in others
+std::vector<std::string> outcomes(const std::function<void(Ones&)>& body, int threads = 128) {
+  std::vector<std::string> texts;
+  for (uint64_t seed = 0; seed <= 4; seed++) {
+    if (seed) {
+      emu::options().schedule = emu::Schedule::kRandom;
+      emu::options().completion = emu::Completion::kRandom;
+      emu::options().seed = seed;
+    }
+    texts.push_back(outcome(body, threads));
+  }
+  return texts;
+}
+
+// Products with A in stage `turn % 2`, which other threads (the second warpgroup) have filled.
+struct Missing {
+  bool fence = false, wait = false, barrier = false;
+};
+std::vector<std::string> ring(Missing missing, int& store, int& issue) {
+  return outcomes(
+      [=, &store, &issue](Ones& smem) {
+        float acc[kN / 2] = {};
+        Tile<64, 64>* const tiles[] = {&smem.a, &smem.b};
+        for (int turn = 0; turn < 4; turn++) {
+          const bool consumer = threadIdx.x < 128;
+          if (!consumer) {
+            for (int i = int(threadIdx.x) - 128; i < 64 * 64; i += 128) {
+              store = __LINE__ + 1;
+              tiles[turn % 2]->elements[i] = kOne;
+            }
+            if (!missing.fence) ptx::fence_proxy_async();
+          }
+          __syncthreads();
+          if (consumer) {
+            ptx::wgmma_fence(acc);
+            const uint64_t stage = layout::k_major_descriptor(ptx::shared_address(tiles[turn % 2]));
+            issue = __LINE__ + 1;
+            ptx::wgmma<__half, kN>(acc, stage, stage, turn > 0);
+            ptx::wgmma_commit();
+            if (missing.wait) {
+              ptx::wgmma_wait<1>();
+            } else {
+              ptx::wgmma_wait<0>();
+            }
+          }
+          if (!missing.barrier) __syncthreads();
+        }
+        if (threadIdx.x < 128) ptx::wgmma_wait<0>(acc);
+      },
+      256);
+}
+
+TEST_F(Emulated, ProductsOfARing) {
+  int store = 0, issue = 0;
+  for (const std::string& text : ring({}, store, issue)) EXPECT_EQ(text, "no error");
+  // The other stage's product may be under way: its stage is filled one turn later.
+  for (const std::string& text : ring({.barrier = true}, store, issue)) {
+    EXPECT_EQ(text, "no error");
+  }
+}
+
+TEST_F(Emulated, OverwrittenWhileUnderWay) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  int store = 0, issue = 0;
+  for (const std::string& text : ring({.wait = true, .barrier = true}, store, issue)) {
+    EXPECT_CONTAINS(text, "data race on byte ");
+    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
+    EXPECT_CONTAINS(text, "store at " + line(store));
+    EXPECT_CONTAINS(text, "The product may still be running. Missing: wgmma_wait in its warps");
+  }
+}
+
+TEST_F(Emulated, StoresNeedAProxyFence) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  int store = 0, issue = 0;
+  for (const std::string& text : ring({.fence = true}, store, issue)) {
+    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
+    EXPECT_CONTAINS(text, "store at " + line(store));
+    EXPECT_CONTAINS(text, "Missing: fence_proxy_async() in the thread that stores");
+  }
+}
+
+TEST_F(Emulated, ReadOfWhatNobodyWrote) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  std::string text;
+  try {
+    emu::launch("probe", dim3(1), dim3(128), sizeof(Ones), [] {
+      auto& smem = shared_storage<Ones>();
+      for (int i = int(threadIdx.x); i < 64 * 64 - 64; i += 128) smem.a.elements[i] = kOne;
+      ptx::fence_proxy_async();
+      __syncthreads();
+      float acc[kN / 2] = {};
+      ptx::wgmma_fence(acc);
+      ptx::wgmma<__half, kN>(acc, of_a(smem), of_a(smem), false);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>(acc);
+    });
+  } catch (const emu::LaunchError& error) {
+    text = error.what();
+  }
+  EXPECT_CONTAINS(text, "read of memory that nothing has written, byte 8176 of shared memory");
+}
+
 TEST_F(Emulated, ShapesThatShareAccumulators) {
   int issue = 0, at = 0;
   std::string text = outcome([&](Ones& smem) {

@@ -74,6 +74,8 @@ struct WarpProducts {
   uint64_t issued = 0;
   std::vector<Product> open;                // since the last commit
   std::deque<std::vector<Product>> groups;  // committed, oldest first
+  uint32_t committed = 0;                   // groups, ever
+  int engine = -1;                          // in the detector
   std::vector<std::shared_ptr<Accumulators>> sums;
   uint64_t random_draws = 0;
 
@@ -235,13 +237,17 @@ void check_descriptor(const Cta& cta, uint32_t first_address, uint64_t descripto
   });
 }
 
-// For the detector.
+// For the detector: the warp's engine reads when its clock, which counts the warp's groups, stands at the group
+// that the product will belong to.
 void note_reads(const Product& product, const Warp& warp) {
   const Cta& cta = *warp.lanes->cta;
   if (!cta.races) return;
+  WarpProducts& products = products_of(warp);
+  if (products.engine < 0) products.engine = cta.races->new_engine(Engine::kProduct);
   const Site site = named_site(kName, product.where);
   for_each_operand_chunk(product, warp, [&](uint32_t address, int, int) {
-    cta.races->access(warp, uintptr_t(memory_at(cta, product, address)), 16, false, site);
+    cta.races->access(products.engine, products.committed + 1, warp.lanes[0],
+                      uintptr_t(memory_at(cta, product, address)), 16, false, site);
   });
 }
 
@@ -482,11 +488,20 @@ void issue(WgmmaOperands** lanes, const WgmmaKind& kind, SourceLocation where) {
   watch_registers(warp);
 }
 
-// The warp has waited for it.
-void retire(Product& product, const Warp& warp) {
-  execute(product, warp);
-  product.sums->unwaited--;
-  note_reads(product, warp);
+// The warp has waited for its oldest group.
+void retire_group(const Warp& warp) {
+  WarpProducts& products = products_of(warp);
+  for (Product& product : products.groups.front()) {
+    execute(product, warp);
+    product.sums->unwaited--;
+  }
+  products.groups.pop_front();
+  Races* const races = warp.lanes->cta->races;
+  if (!races || products.engine < 0) return;
+  const auto ended = products.committed - uint32_t(products.groups.size());
+  for (int lane = 0; lane < kWarpSize; lane++) {
+    races->learn(warp.lanes[lane], products.engine, ended);
+  }
 }
 
 }  // namespace
@@ -519,6 +534,7 @@ void wgmma_commit(SourceLocation where) {
     WarpProducts& products = products_of(*current_lane->warp);
     products.groups.push_back(std::move(products.open));
     products.open.clear();
+    products.committed++;
   });
 }
 
@@ -527,10 +543,7 @@ void wgmma_wait(int groups, SourceLocation where) {
   warp_collective(kFullMask, "wgmma.wait_group", nothing, where, [&](int**) {
     const Warp& warp = *current_lane->warp;
     WarpProducts& products = products_of(warp);
-    while (products.groups.size() > size_t(groups)) {
-      for (Product& product : products.groups.front()) retire(product, warp);
-      products.groups.pop_front();
-    }
+    while (products.groups.size() > size_t(groups)) retire_group(warp);
     std::erase_if(products.sums, [](const auto& sums) { return sums->unwaited == 0; });
     watch_registers(warp);
   });
