@@ -111,8 +111,8 @@ SHORT = {
 def show(part):
     """Lines of at most 100 columns."""
     shape = Shape(*(part[field] for field in Shape._fields))
-    yield f"The emulator's counts over those of an {part['gpu']} ({part['file']})"
-    yield describe(shape)
+    yield f"Emulator over {part['gpu']}; {describe(shape)}"
+    yield part["file"]
     by_kernel = {}
     for entry in part["counts"]:
         by_kernel.setdefault(entry["kernel"], {})[entry["quantity"]] = entry
