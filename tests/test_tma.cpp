@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -759,6 +760,29 @@ TEST(Completion, LateOnlyWhatIsWaitedFor) {
 }
 TEST(Completion, EarlyAtOnce) {
   EXPECT_EQ(copies_there(emu::Completion::kEarly), std::vector<bool>(6, true));
+}
+
+// ---- the emulator alone: what is counted -------------------------------------------------------------------
+TEST(Counted, CopiesAndBarriersByLine) {
+  if (!emu::is_checked()) GTEST_SKIP() << "lines are counted in the checked build";
+  emu::take_lines();
+  expect_groups();
+  expect_ring();
+  std::map<emu::Kind, emu::Counts> found;
+  for (const emu::LineCounts& line : emu::take_lines()) {
+    if (line.kind < emu::Kind::kTmaLoad) continue;
+    EXPECT_EQ(line.at.rfind("tests/test_tma.cpp:", 0), 0u) << line.at;
+    found[line.kind] += line.counts;
+  }
+  EXPECT_EQ(found[emu::Kind::kTmaLoad].requests, unsigned(kRounds));
+  EXPECT_EQ(found[emu::Kind::kTmaLoad].bytes, 256u * kRounds);
+  EXPECT_EQ(found[emu::Kind::kTmaLoad].sectors, 8u * kRounds);
+  EXPECT_EQ(found[emu::Kind::kTmaStore].requests, unsigned(kGroups));
+  EXPECT_EQ(found[emu::Kind::kTmaStore].sectors_ideal, 8u * kGroups);
+  // A round: the producer waits and arrives; three warps arrive, of which two wait once and one polls.
+  const emu::Counts barriers = found[emu::Kind::kMbarrier];
+  EXPECT_GE(barriers.requests, 8u * kRounds);
+  EXPECT_GT(barriers.waits, 0u);
 }
 
 // ---- the emulator alone: what it refuses ------------------------------------------------------------------------

@@ -27,12 +27,16 @@ enum class Kind : uint8_t {
   kVote,
   kSyncwarp,
   kWgmma,
+  kTmaLoad,  // bulk copies from global to shared memory, of boxes or of bytes in a row
+  kTmaStore,
+  kMbarrier,  // arrivals, waits
 };
 inline constexpr const char* kKindNames[] = {
     "global load", "global store", "shared load", "shared store",   "ldmatrix",  "stmatrix",
     "cp.async",    "mma.m16n8k16", "mma.m16n8k8", "wmma.m16n16k16", "wmma load", "wmma store",
-    "exp2",        "barrier",      "shuffle",     "vote",           "syncwarp",  "wgmma"};
-static_assert(std::size(kKindNames) == size_t(Kind::kWgmma) + 1);
+    "exp2",        "barrier",      "shuffle",     "vote",           "syncwarp",  "wgmma",
+    "tma load",    "tma store",    "mbarrier"};
+static_assert(std::size(kKindNames) == size_t(Kind::kMbarrier) + 1);
 inline const char* name_of(Kind kind) { return kKindNames[size_t(kind)]; }
 
 // What an instruction did, or several; 0: nothing of the kind. Wavefronts, sectors and bytes are known in the

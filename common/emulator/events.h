@@ -118,6 +118,9 @@ inline void add_event(Counters& totals, const Event& event) {
     case Kind::kSharedStore:
     case Kind::kWmmaLoad:
     case Kind::kWmmaStore:
+    case Kind::kTmaLoad:
+    case Kind::kTmaStore:
+    case Kind::kMbarrier:
       break;
   }
 }

@@ -1,9 +1,11 @@
 #include "common/emulator/mbarrier.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 
 #include "common/emulator/cluster.h"
+#include "common/emulator/events.h"
 #include "common/emulator/memory.h"
 #include "common/emulator/tma.h"
 
@@ -65,6 +67,13 @@ Mbarrier& find(uintptr_t bar, const char* operation, SourceLocation where) {
   return barrier;
 }
 
+// For the counters: once a warp, by its lowest lane.
+void count(SourceLocation where, bool waits) {
+  const Lane& me = *current_lane;
+  if (me.lane != std::countr_zero(me.warp->live)) return;
+  record(*me.warp, {Kind::kMbarrier, me.warp->live, where, {.requests = 1, .waits = waits}});
+}
+
 bool over(const Mbarrier& barrier, int parity) { return int(barrier.phase & 1) != parity; }
 
 // A wait that is over: what was done before the arrivals, and what the copies wrote, has happened.
@@ -104,6 +113,7 @@ void arrive(uintptr_t bar, Mbarrier& barrier, const char* operation, SourceLocat
                std::to_string(barrier.phase) + " of " + name(bar, barrier) +
                " have come, it waits for " + std::to_string(barrier.bytes) + " bytes");
   }
+  count(where, false);
   if (me.cta->races) me.cta->races->release(me, barrier.arriving);
   barrier.pending--;
   if (barrier.pending == 0 && barrier.bytes < 0) {
@@ -225,6 +235,7 @@ bool mbarrier_test_wait(uint64_t* bar, int parity, const char* operation, Source
   check_parity(parity, operation, where);
   Mbarrier& barrier = find(uintptr_t(bar), operation, where);
   check_distance(uintptr_t(bar), barrier, operation, where);
+  count(where, !over(barrier, parity));
   if (!over(barrier, parity)) {
     const bool again = me.polled == uintptr_t(bar);
     me.polls = again ? me.polls + 1 : 1;
@@ -248,6 +259,7 @@ void mbarrier_wait(uint64_t* bar, int parity, SourceLocation where) {
   check_parity(parity, operation, where);
   Mbarrier& barrier = find(uintptr_t(bar), operation, where);
   check_distance(uintptr_t(bar), barrier, operation, where);
+  count(where, !over(barrier, parity));
   if (over(barrier, parity)) {
     acquire(*current_lane, barrier);
     return;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "common/emulator/cluster.h"
+#include "common/emulator/events.h"
 #include "common/emulator/launch.h"
 #include "common/emulator/matrix.h"
 #include "common/emulator/mbarrier.h"
@@ -16,6 +18,7 @@ namespace emu {
 namespace {
 
 constexpr int kChunk = 16;
+constexpr uint64_t kSector = 32;
 
 std::string place(SourceLocation where) {
   return relative_path(where.file) + ":" + std::to_string(where.line);
@@ -162,6 +165,22 @@ void note_shared(int engine, uint64_t clock, const std::vector<Chunk>& chunks, b
   }
 }
 
+// ---- for the counters ----------------------------------------------------------------------------------
+// One instruction of one thread. In the checked build also the 32-byte sectors of global memory that it touches.
+void count_copy(Kind kind, const std::vector<Chunk>& chunks, SourceLocation where) {
+  Counts counts{.requests = 1};
+  if (is_checked()) {
+    std::set<uintptr_t> sectors;
+    for (const Chunk& chunk : chunks) {
+      counts.bytes += uint64_t(chunk.inside);
+      if (chunk.inside > 0) sectors.insert(uintptr_t(chunk.global) / kSector);
+    }
+    counts.sectors = sectors.size();
+    counts.sectors_ideal = (counts.bytes + kSector - 1) / kSector;
+  }
+  record(*current_lane->warp, {kind, 1u << current_lane->lane, where, counts});
+}
+
 // ---- when copies happen ----------------------------------------------------------------------------------
 uint64_t next_random(Cluster& cluster) {
   const uint3& block = cluster.ctas[0].block_idx;
@@ -227,6 +246,7 @@ int bytes_of_box(const ptx::TensorMap& map) {
 void begin_store(std::vector<Chunk> chunks, const char* operation, SourceLocation where) {
   const Lane& me = *current_lane;
   Cluster& cluster = *me.cta->cluster;
+  count_copy(Kind::kTmaStore, chunks, where);
   BulkGroups& mine = cluster.copies->stores[&me];
   if (Races* const races = me.cta->races) {
     if (mine.read_engine < 0) {
@@ -253,6 +273,7 @@ void load_box(void* shared, const ptx::TensorMap& map, const int* coords, int ra
   const char* const operation = "cp.async.bulk.tensor (load)";
   std::vector<Chunk> chunks = chunks_of_box(map, coords, rank, shared, operation, where);
   check_barrier_is_near(bar, operation, where);
+  count_copy(Kind::kTmaLoad, chunks, where);
   begin_load(std::move(chunks), *current_lane->cta, uintptr_t(bar), bytes_of_box(map), operation,
              where);
 }
@@ -268,6 +289,7 @@ void load_box_multicast(void* shared, const ptx::TensorMap& map, const int* coor
            "the mask " + std::to_string(ctas) + " must name CTAs of the cluster, which has " +
                std::to_string(cluster.ctas.size()));
   }
+  count_copy(Kind::kTmaLoad, chunks, where);  // global memory is read once
   for (const Cta& cta : cluster.ctas) {
     if (!(ctas >> cta.rank & 1)) continue;
     const uintptr_t remote_bar = map_to_cta(uintptr_t(bar), cta.rank, where);
@@ -287,6 +309,7 @@ void load_bulk(void* shared, const void* global, int bytes, uint64_t* bar, Sourc
   const char* const operation = "cp.async.bulk (load)";
   std::vector<Chunk> chunks = chunks_of_bytes(shared, global, bytes, operation, where);
   check_barrier_is_near(bar, operation, where);
+  count_copy(Kind::kTmaLoad, chunks, where);
   begin_load(std::move(chunks), *current_lane->cta, uintptr_t(bar), bytes, operation, where);
 }
 
