@@ -849,8 +849,9 @@ TEST(Refusals, Mbarrier) {
                             ptx::mbarrier_init(full(), 1);
                             ptx::mbarrier_complete_tx(full(), 64);
                             ptx::mbarrier_arrive(full());
+                            ptx::mbarrier_wait(full(), 0);
                           }),
-                  "got 64 bytes more than were expected");
+                  "64 bytes more than expected have come");
   EXPECT_CONTAINS(failure(1,
                           [] {
                             ptx::mbarrier_init(full(), 1);

@@ -116,11 +116,6 @@ void arrive(uintptr_t bar, Mbarrier& barrier, const char* operation, SourceLocat
   count(where, false);
   if (me.cta->races) me.cta->races->release(me, barrier.arriving);
   barrier.pending--;
-  if (barrier.pending == 0 && barrier.bytes < 0) {
-    misuse(operation, where,
-           name(bar, barrier) + " got " + std::to_string(-barrier.bytes) +
-               " bytes more than were expected: its phase cannot end");
-  }
   end_phase_if_complete(bar, barrier);
 }
 

@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
 """Runs a program and compares its lines with a committed file: test_golden.py PROGRAM FILE [ARGUMENTS...].
 
-With --quick among the arguments the program prints some of the file's lines, else all of them.
+With --quick among the arguments the program prints some of the file's lines, else all of them. A file that is not
+there has not been captured yet: exit code 77.
 """
+import os
 import subprocess
 import sys
 
 program, golden, *arguments = sys.argv[1:]
+if not os.path.exists(golden):
+    print(f"skipped: {os.path.basename(golden)} has not been captured; on an H200: "
+          f"{' '.join([os.path.basename(program), *arguments])} > {os.path.basename(golden)}")
+    sys.exit(77)
 run = subprocess.run([program, *arguments], stdout=subprocess.PIPE, text=True)
 actual = run.stdout.splitlines()
 with open(golden) as file:

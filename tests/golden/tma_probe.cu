@@ -1,0 +1,380 @@
+// What mbarriers, bulk copies, clusters and elect.sync give on this machine: hashes for comparison with what
+// an H200 gave. Without arguments: phases, plain boxes, elect.sync; with `all`: every swizzle, rank, element
+// size and edge, stores and multicast as well. With `fault`: a copy whose innermost coordinate is no multiple
+// of 16 bytes, which stops a GPU; prints what it says.
+//
+// Of a load all of a piece of shared memory is dumped, of a store the whole tensor.
+#include <cstring>
+
+#include "common/harness/launch.h"
+#include "common/harness/problem.h"
+#include "common/harness/tensor_map.h"
+#include "common/ptx/cluster.h"
+#include "common/ptx/elect.h"
+#include "common/ptx/fence.h"
+#include "common/ptx/mbarrier.h"
+#include "common/ptx/tma.h"
+#include "tests/golden/probe.h"
+
+// Multicast is for sm_90a.
+#define FA_SM_90A (FA_ARCHITECTURE == 0 || FA_ARCHITECTURE == 90)
+
+namespace fa::probe {
+
+using layout::SwizzleMode;
+using ptx::TensorMap;
+
+// ---- mbarrier: a program of one thread -------------------------------------------------------------------
+enum : int { kInit, kArrive, kArriveExpect, kExpect, kComplete };
+
+struct BarrierStorage {
+  alignas(128) volatile uint32_t words[32];
+  uint64_t full, empty;
+};
+
+// After every step: bit 0, whether a phase of parity 0 is over, bit 1, of parity 1.
+__global__ void phase_kernel(const int* program, int steps, uint32_t* out) {
+#if FA_SM_90A
+  uint64_t* const bar = &shared_storage<BarrierStorage>().full;
+  if (threadIdx.x != 0) return;
+  for (int i = 0; i < steps; i++) {
+    const int operation = program[2 * i], number = program[2 * i + 1];
+    if (operation == kInit) ptx::mbarrier_init(bar, number);
+    if (operation == kArrive) ptx::mbarrier_arrive(bar);
+    if (operation == kArriveExpect) ptx::mbarrier_arrive_expect_tx(bar, number);
+    if (operation == kExpect) ptx::mbarrier_expect_tx(bar, number);
+    if (operation == kComplete) ptx::mbarrier_complete_tx(bar, number);
+    out[i] = (ptx::mbarrier_test_wait(bar, 0) ? 1 : 0) | (ptx::mbarrier_test_wait(bar, 1) ? 2 : 0);
+  }
+#endif
+}
+
+// Three warps write and arrive, warp 0 waits, reads and lets them go on; many phases.
+__global__ void laps_kernel(uint32_t* out, int rounds) {
+#if FA_SM_90A
+  auto& smem = shared_storage<BarrierStorage>();
+  const int warp_idx = threadIdx.x / 32;
+  if (threadIdx.x == 0) {
+    ptx::mbarrier_init(&smem.full, 3);
+    ptx::mbarrier_init(&smem.empty, 1);
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+  if (threadIdx.x % 32 != 0) return;
+  for (int round = 0; round < rounds; round++) {
+    if (warp_idx > 0) {
+      ptx::mbarrier_wait(&smem.empty, round % 2 ^ 1);
+      smem.words[warp_idx] = uint32_t(1000 * round + warp_idx);
+      ptx::mbarrier_arrive(&smem.full);
+    } else {
+      ptx::mbarrier_wait(&smem.full, round % 2);
+      out[round] = smem.words[1] + smem.words[2] + smem.words[3];
+      ptx::mbarrier_arrive(&smem.empty);
+    }
+  }
+#endif
+}
+
+__global__ void elect_kernel(uint32_t* out) {
+#if FA_SM_90A
+  out[threadIdx.x] = ptx::elect_sync() ? 1 : 0;
+#endif
+}
+
+void probe_barriers() {
+  const std::pair<const char*, std::vector<int>> programs[] = {
+      {"count2",
+       {kInit, 2, kArrive, 0, kArrive, 0, kArrive, 0, kArrive, 0, kArrive, 0, kArrive, 0, kArrive,
+        0}},
+      {"count1", {kInit, 1, kArrive, 0, kArrive, 0, kArrive, 0, kArrive, 0}},
+      {"tx",
+       {kInit, 1, kArriveExpect, 64, kComplete, 32, kComplete, 32, kArrive, 0, kArriveExpect, 128,
+        kComplete, 128, kArrive, 0}},
+      {"expect_then_arrive", {kInit, 1, kExpect, 64, kArrive, 0, kComplete, 64, kArrive, 0}},
+      {"count2_tx",
+       {kInit, 2, kArriveExpect, 16, kComplete, 16, kArrive, 0, kArrive, 0, kArriveExpect, 48,
+        kComplete, 16, kComplete, 32}},
+      {"two_expects",
+       {kInit, 2, kArriveExpect, 16, kArriveExpect, 32, kComplete, 32, kComplete, 16}},
+      {"bytes_before_expect", {kInit, 1, kComplete, 64, kArriveExpect, 64, kArrive, 0}},
+      {"bytes_arrive_expect", {kInit, 1, kComplete, 64, kArrive, 0, kExpect, 64}}};
+  for (const auto& [name, program] : programs) {
+    const Buffer in = upload("program", program);
+    Buffer out("out", program.size() / 2 * 4);
+    launch<phase_kernel>({dim3(1), dim3(32), sizeof(BarrierStorage)},
+                         static_cast<const int*>(in.data()), int(program.size() / 2),
+                         static_cast<uint32_t*>(out.data()));
+    synchronize();
+    print_hashes(std::string("mbar_") + name, download<uint32_t>(out), program.size() / 2);
+  }
+  Buffer laps("laps", 64 * 4), elected("elected", 32 * 4);
+  launch<laps_kernel>({dim3(1), dim3(128), sizeof(BarrierStorage)},
+                      static_cast<uint32_t*>(laps.data()), 64);
+  launch<elect_kernel>({dim3(1), dim3(32)}, static_cast<uint32_t*>(elected.data()));
+  synchronize();
+  print_hashes("mbar_phases64", download<uint32_t>(laps), 64);
+  print_hashes("misc_elect", download<uint32_t>(elected), 32);
+}
+
+// ---- boxes -----------------------------------------------------------------------------------------------
+constexpr int kDumpBytes = 12288, kFirst = 1024;  // the box lies from kFirst on
+static_assert(kFirst % 1024 == 0 && kFirst < kDumpBytes);
+
+struct BoxStorage {
+  alignas(1024) uint8_t bytes[kDumpBytes];
+  uint64_t full;
+};
+
+struct Coords {
+  int at[4];
+};
+
+template <int kRank>
+__global__ void load_kernel(const __grid_constant__ TensorMap map, Coords coords, int offset,
+                            int bytes, uint32_t* out) {
+#if FA_SM_90A
+  auto& smem = shared_storage<BoxStorage>();
+  auto* const words = reinterpret_cast<volatile uint32_t*>(smem.bytes);
+  for (int i = threadIdx.x; i < kDumpBytes / 4; i += 32) words[i] = 0xeeeeeeee;
+  if (threadIdx.x == 0) {
+    ptx::mbarrier_init(&smem.full, 1);
+    ptx::fence_mbarrier_init();
+  }
+  ptx::fence_proxy_async();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int at[kRank];
+    for (int i = 0; i < kRank; i++) at[i] = coords.at[i];
+    ptx::mbarrier_arrive_expect_tx(&smem.full, bytes);
+    ptx::cp_async_bulk_tensor_load(smem.bytes + kFirst + offset, &map, at, &smem.full);
+  }
+  ptx::mbarrier_wait(&smem.full, 0);
+  for (int i = threadIdx.x; i < kDumpBytes / 4; i += 32) out[i] = words[i];
+#endif
+}
+
+template <int kRank>
+__global__ void store_kernel(const __grid_constant__ TensorMap map, Coords coords) {
+#if FA_SM_90A
+  auto& smem = shared_storage<BoxStorage>();
+  auto* const words = reinterpret_cast<volatile uint32_t*>(smem.bytes);
+  for (int i = threadIdx.x; i < kDumpBytes / 4; i += 32) words[i] = uint32_t(i) * 2654435761u;
+  ptx::fence_proxy_async();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int at[kRank];
+    for (int i = 0; i < kRank; i++) at[i] = coords.at[i];
+    ptx::cp_async_bulk_tensor_store(&map, at, smem.bytes + kFirst);
+    ptx::cp_async_bulk_commit();
+    ptx::cp_async_bulk_wait<0>();
+  }
+#endif
+}
+
+struct Case {
+  const char* name;
+  int element_bytes;
+  std::vector<uint64_t> sizes;
+  std::vector<uint32_t> box;
+  Coords coords;
+  SwizzleMode swizzle = SwizzleMode::kNone;
+  int offset = 0;
+};
+
+// A tensor in memory, 16 bytes of 0xdb and what fills a row up to a multiple of 16 after every row.
+struct Tensor {
+  std::vector<uint64_t> strides;
+  std::vector<uint8_t> bytes;
+
+  explicit Tensor(const Case& c) {
+    const auto size = uint64_t(c.element_bytes);
+    const uint64_t pitch = (c.sizes[0] * size + 15) / 16 * 16 + 16;
+    uint64_t stride = pitch;
+    for (size_t i = 1; i < c.sizes.size(); i++) {
+      strides.push_back(stride);
+      stride *= c.sizes[i];
+    }
+    bytes.assign(stride, 0xdb);
+    for (uint64_t row = 0; row < stride / pitch; row++) {
+      for (uint64_t x = 0; x < c.sizes[0]; x++) {
+        const uint64_t value = size == 1 ? row * 7 + x * 3 + 1 : row * 256 + x + 1;
+        memcpy(&bytes[row * pitch + x * size], &value, size);
+      }
+    }
+  }
+};
+
+TensorMap map_of(const Case& c, const Tensor& tensor, const void* pointer) {
+  const TensorType type = c.element_bytes == 1   ? TensorType::kUint8
+                          : c.element_bytes == 2 ? TensorType::kUint16
+                                                 : TensorType::kUint32;
+  return make_tensor_map(
+      TensorMapArguments{pointer, type, c.sizes, tensor.strides, c.box, c.swizzle});
+}
+
+template <int kRank>
+void probe_load(const Case& c) {
+  const Tensor tensor(c);
+  const Buffer in = upload("tensor", tensor.bytes);
+  Buffer out("out", kDumpBytes);
+  int bytes = c.element_bytes;
+  for (const uint32_t size : c.box) bytes *= int(size);
+  launch<load_kernel<kRank>>({dim3(1), dim3(32), sizeof(BoxStorage)}, map_of(c, tensor, in.data()),
+                             c.coords, c.offset, bytes, static_cast<uint32_t*>(out.data()));
+  synchronize();
+  print_hashes(std::string("tma_") + c.name, download<uint32_t>(out), kDumpBytes / 4);
+}
+
+template <int kRank>
+void probe_store(const Case& c) {
+  const Tensor tensor(c);
+  const Buffer out = upload("tensor", tensor.bytes);
+  launch<store_kernel<kRank>>({dim3(1), dim3(32), sizeof(BoxStorage)},
+                              map_of(c, tensor, out.data()), c.coords);
+  synchronize();
+  print_hashes(std::string("tma_store_") + c.name, download<uint8_t>(out), tensor.bytes.size());
+}
+
+void probe_plain_boxes() {
+  probe_load<2>({"none_64x32", 2, {256, 128}, {64, 32}, {{0, 0}}});
+  probe_load<2>({"none_128x16", 2, {256, 128}, {128, 16}, {{64, 16}}});
+  probe_load<2>({"none_16x16", 2, {256, 128}, {16, 16}, {{8, 8}}});
+  probe_load<2>({"none_8x64", 2, {256, 128}, {8, 64}, {{24, 3}}});
+  probe_load<2>({"oob_right_none", 2, {250, 120}, {64, 16}, {{208, 0}}});
+}
+
+void probe_boxes() {
+  constexpr SwizzleMode kNone = SwizzleMode::kNone, k32 = SwizzleMode::k32Bytes,
+                        k64 = SwizzleMode::k64Bytes, k128 = SwizzleMode::k128Bytes;
+  const Case cases[] = {{"sw128_64x32", 2, {256, 128}, {64, 32}, {{64, 32}}, k128},
+                        {"sw64_32x32", 2, {256, 128}, {32, 32}, {{64, 32}}, k64},
+                        {"sw32_16x32", 2, {256, 128}, {16, 32}, {{64, 32}}, k32},
+                        {"sw128_64x5", 2, {256, 128}, {64, 5}, {{64, 32}}, k128},
+                        {"none_24x8", 2, {256, 128}, {24, 8}, {{8, 3}}, kNone},
+                        // Rows shorter than the swizzle.
+                        {"sw128_32x16_narrow", 2, {256, 128}, {32, 16}, {{0, 0}}, k128},
+                        {"sw128_16x16_narrow", 2, {256, 128}, {16, 16}, {{0, 0}}, k128},
+                        {"sw64_16x16_narrow", 2, {256, 128}, {16, 16}, {{0, 0}}, k64},
+                        {"sw32_8x16_narrow", 2, {256, 128}, {8, 16}, {{0, 0}}, k32},
+                        // Other elements.
+                        {"u32_sw128_32x16", 4, {128, 64}, {32, 16}, {{32, 8}}, k128},
+                        {"u32_none_32x16", 4, {128, 64}, {32, 16}, {{4, 8}}, kNone},
+                        {"u8_sw128_128x16", 1, {256, 64}, {128, 16}, {{16, 8}}, k128},
+                        {"u8_none_16x16", 1, {256, 64}, {16, 16}, {{16, 8}}, kNone},
+                        // Elsewhere in shared memory.
+                        {"none_off128", 2, {256, 128}, {32, 16}, {{0, 0}}, kNone, 128},
+                        {"sw64_off512", 2, {256, 128}, {32, 16}, {{0, 0}}, k64, 512},
+                        {"sw32_off256", 2, {256, 128}, {16, 16}, {{0, 0}}, k32, 256},
+                        {"sw128_off1024", 2, {256, 128}, {64, 16}, {{0, 0}}, k128, 1024},
+                        // Over the edges.
+                        {"oob_left_none", 2, {250, 120}, {64, 16}, {{-8, 0}}, kNone},
+                        {"oob_top", 2, {250, 120}, {64, 16}, {{0, -3}}, kNone},
+                        {"oob_bottom", 2, {250, 120}, {64, 16}, {{0, 113}}, kNone},
+                        {"oob_all_right", 2, {250, 120}, {64, 16}, {{1000, 0}}, kNone},
+                        {"oob_all_left", 2, {250, 120}, {64, 16}, {{-512, -500}}, kNone},
+                        {"oob_sw128_corner", 2, {250, 120}, {64, 16}, {{208, 111}}, k128},
+                        {"oob_sw128_left_corner", 2, {250, 120}, {64, 16}, {{-8, -6}}, k128},
+                        {"oob_sw64_corner", 2, {250, 120}, {32, 16}, {{232, 111}}, k64},
+                        {"oob_sw32_corner", 2, {250, 120}, {16, 16}, {{240, 111}}, k32},
+                        {"oob_u32_sw128", 4, {125, 60}, {32, 16}, {{112, 51}}, k128},
+                        {"oob_u8", 1, {250, 60}, {128, 16}, {{208, 51}}, k128}};
+  for (const Case& c : cases) probe_load<2>(c);
+  for (const Case& c : cases) {
+    if (c.offset == 0) probe_store<2>(c);
+  }
+  const Case row = {"1d", 2, {1000}, {256}, {{800}}},
+             row_outside = {"1d_oob", 2, {1000}, {256}, {{-16}}},
+             slab = {"3d", 2, {64, 40, 6}, {64, 12, 3}, {{0, 32, 4}}, k128},
+             slab_outside = {"3d_oob", 2, {64, 10, 4}, {64, 8, 3}, {{0, -2, 2}}, k128},
+             four = {"4d", 2, {64, 9, 5, 4}, {32, 4, 2, 3}, {{16, 3, 1, 1}}},
+             four_outside = {"4d_oob", 2, {64, 4, 3, 3}, {64, 2, 2, 2}, {{0, 3, -1, 2}}, k128};
+  probe_load<1>(row);
+  probe_load<1>(row_outside);
+  probe_load<3>(slab);
+  probe_load<3>(slab_outside);
+  probe_load<4>(four);
+  probe_load<4>(four_outside);
+  probe_store<1>(row);
+  probe_store<1>(row_outside);
+  probe_store<3>(slab);
+  probe_store<3>(slab_outside);
+  probe_store<4>(four);
+  probe_store<4>(four_outside);
+}
+
+// ---- clusters: each CTA loads a row for all, then reads the next one's shared memory ---------------------
+struct ClusterStorage {
+  alignas(128) uint32_t rows[4][64];
+  uint64_t full;
+};
+
+__global__ void cluster_kernel(const __grid_constant__ TensorMap map, uint32_t* out) {
+#if FA_SM_90A
+  auto& smem = shared_storage<ClusterStorage>();
+  const int rank = ptx::cluster_ctarank(), count = ptx::cluster_nctarank(), thread = threadIdx.x;
+  if (thread == 0) {
+    ptx::mbarrier_init(&smem.full, 1);
+    ptx::fence_mbarrier_init();
+  }
+  ptx::cluster_arrive();
+  ptx::cluster_wait();
+  if (thread == 0) {
+    ptx::mbarrier_arrive_expect_tx(&smem.full, count * 256);
+    ptx::cp_async_bulk_tensor_load_multicast(smem.rows[rank], &map, {0, int(blockIdx.x)},
+                                             &smem.full, uint16_t((1 << count) - 1));
+  }
+  ptx::mbarrier_wait(&smem.full, 0);
+  uint32_t* const mine = out + blockIdx.x * (count + 1) * 64;
+  for (int row = 0; row < count; row++) mine[row * 64 + thread] = smem.rows[row][thread];
+  ptx::cluster_arrive();
+  ptx::cluster_wait();
+  smem.rows[0][thread] = uint32_t(rank * 1000 + thread);
+  ptx::cluster_arrive();
+  ptx::cluster_wait();
+  mine[count * 64 + thread] = *ptx::mapa(&smem.rows[0][thread], (rank + 1) % count);
+  ptx::cluster_arrive();
+  ptx::cluster_wait();
+#endif
+}
+
+void probe_clusters() {
+  for (const int count : {2, 4}) {
+    const Case c = {"", 4, {64, 8}, {64, 1}, {}};
+    const Tensor tensor(c);
+    const Buffer in = upload("tensor", tensor.bytes);
+    Buffer out("out", size_t(8 * (count + 1) * 64 * 4));
+    launch<cluster_kernel>({dim3(8), dim3(64), sizeof(ClusterStorage), count},
+                           map_of(c, tensor, in.data()), static_cast<uint32_t*>(out.data()));
+    synchronize();
+    print_hashes("cluster_of_" + std::to_string(count), download<uint32_t>(out),
+                 size_t((count + 1) * 64));
+  }
+}
+
+}  // namespace fa::probe
+
+int main(int argc, char** argv) {
+  using namespace fa::probe;
+  const std::string what = argc > 1 ? argv[1] : "";
+  if (argc > 2 || (argc == 2 && what != "all" && what != "fault")) {
+    fprintf(stderr, "usage: tma_probe [all | fault]\n");
+    return 2;
+  }
+  if (fa::on_gpu() && fa::device_capability() != 90) {
+    fprintf(stderr, "error: TMA's probes need a GPU of compute capability 9.0\n");
+    return 4;
+  }
+  if (what == "fault") {
+    try {
+      probe_load<2>({"misaligned_coordinate", 2, {256, 128}, {64, 32}, {{5, 3}}});
+    } catch (const fa::BackendError& error) {
+      printf("tma_misaligned_coordinate: %s\n", error.what());
+    }
+    return 0;
+  }
+  probe_barriers();
+  probe_plain_boxes();
+  if (what != "all") return 0;
+  probe_boxes();
+  probe_clusters();
+}
