@@ -762,6 +762,32 @@ TEST(Completion, EarlyAtOnce) {
   EXPECT_EQ(copies_there(emu::Completion::kEarly), std::vector<bool>(6, true));
 }
 
+// A store reads its shared memory late as well: what was written there too early is what arrives.
+uint32_t stored(emu::Completion completion) {
+  Buffer out("out", 256);
+  auto* const data = static_cast<uint32_t*>(out.data());
+  emu::options().completion = completion;
+  emu::options().races = false;
+  emu::launch("probe", dim3(1), dim3(1), sizeof(Storage), [&] {
+    auto* const words = reinterpret_cast<volatile uint32_t*>(shared_storage<Storage>().tile);
+    for (int i = 0; i < 64; i++) words[i] = 1;
+    ptx::fence_proxy_async();
+    ptx::cp_async_bulk_store(data, shared_storage<Storage>().tile, 256);
+    ptx::cp_async_bulk_commit();
+    for (int i = 0; i < 64; i++) words[i] = 2;
+    ptx::cp_async_bulk_wait_read<0>();
+    EXPECT_EQ(data[0] == 0xffffffffu, completion == emu::Completion::kLate) << "not written yet";
+    for (int i = 0; i < 64; i++) words[i] = 3;
+    ptx::cp_async_bulk_wait<0>();
+  });
+  emu::options() = {};
+  return download<uint32_t>(out)[0];
+}
+TEST(Completion, StoresReadAndWriteAtTheirWaits) {
+  EXPECT_EQ(stored(emu::Completion::kLate), 2u);
+  EXPECT_EQ(stored(emu::Completion::kEarly), 1u);
+}
+
 // ---- the emulator alone: what is counted -------------------------------------------------------------------
 TEST(Counted, CopiesAndBarriersByLine) {
   if (!emu::is_checked()) GTEST_SKIP() << "lines are counted in the checked build";

@@ -61,7 +61,8 @@ void check_barrier_is_near(const uint64_t* bar, const char* operation, SourceLoc
 }
 
 // ---- boxes ---------------------------------------------------------------------------------------------
-// Bytes from one row of a box in shared memory to the next.
+// Bytes from one row of a box in shared memory to the next. Rows shorter than the swizzle take its whole width
+// (CUDA C++ Programming Guide, "Asynchronous Data Copies: Swizzle").
 int row_pitch(const ptx::TensorMap& map) {
   const int row = int(map.box[0]) * map.element_bytes;
   return map.swizzle == layout::SwizzleMode::kNone ? row : layout::swizzle_span(map.swizzle);
