@@ -762,6 +762,28 @@ TEST(Completion, EarlyAtOnce) {
   EXPECT_EQ(copies_there(emu::Completion::kEarly), std::vector<bool>(6, true));
 }
 
+TEST(Completion, LateTheLatestFirst) {
+  const Buffer in = upload("in", std::vector<uint32_t>(64, 7));
+  const auto* const data = static_cast<const uint32_t*>(in.data());
+  std::vector<int> order;
+  emu::launch("probe", dim3(1), dim3(2), sizeof(RingStorage), [&] {
+    auto& smem = shared_storage<RingStorage>();
+    const int thread = threadIdx.x;
+    if (thread == 0) {
+      for (int stage = 0; stage < kStages; stage++) {
+        ptx::mbarrier_init(&smem.full[stage], 1);
+        ptx::fence_mbarrier_init();
+        ptx::mbarrier_arrive_expect_tx(&smem.full[stage], 256);
+        ptx::cp_async_bulk_load(smem.stages[stage], data, 256, &smem.full[stage]);
+      }
+    }
+    __syncthreads();
+    ptx::mbarrier_wait(&smem.full[thread], 0);
+    order.push_back(thread);
+  });
+  EXPECT_EQ(order, (std::vector<int>{1, 0}));
+}
+
 // A store reads its shared memory late as well: what was written there too early is what arrives.
 uint32_t stored(emu::Completion completion) {
   Buffer out("out", 256);
