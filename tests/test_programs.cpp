@@ -154,6 +154,55 @@ TEST(Programs, EveryScheduleGivesTheSameOutput) {
   EXPECT_EQ(shell("$BIN/attention 08 --schedule sometimes").exit_code, 2);
 }
 
+// ---- counters --------------------------------------------------------------------------------------
+size_t count_of(const std::string& text, const std::string& what) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at++) count++;
+  return count;
+}
+
+TEST(Programs, CountersOfFewKernelsInFullOfManyInALine) {
+  if (on_gpu()) GTEST_SKIP() << "of the checked emulator";
+  const auto run = [](const std::string& arguments) {
+    const ProgramResult result = shell("$BIN/attention_checked --no-races " + arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    std::istringstream lines(result.out);
+    for (std::string line; std::getline(lines, line);) {
+      const auto columns =
+          std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
+      EXPECT_LE(columns, 100) << line;
+    }
+    return result.out;
+  };
+  // Row-major tiles of 128 columns: eight rows in the same four banks, in each line with an ldmatrix.
+  const std::string full = run("07 08 --heads 1 --seq-len 128");
+  EXPECT_EQ(count_of(full, ", by kind of instruction\n"), 2u) << full;
+  EXPECT_TRUE(std::regex_search(full, std::regex("\nldmatrix +[0-9,]+ +[0-9,]+ +8\\.00 ")));
+  EXPECT_TRUE(std::regex_search(full, std::regex("\nldmatrix +[0-9,]+ +[0-9,]+ +1\\.00 ")));
+  EXPECT_TRUE(std::regex_search(
+      full,
+      std::regex("  kernels/07_cp_async.cu:[0-9]+, ldmatrix: [0-9,]+ wavefronts, 8.00 per ideal "
+                 "one\n      ptx::ldmatrix_x4")))
+      << full;
+  EXPECT_EQ(full.find("08_swizzle.cu:"), full.rfind("08_swizzle.cu:")) << "only the stores of O";
+  // 10 stores O in whole sectors: nothing is left to say.
+  EXPECT_NE(run("10" + kSmall).find("\nNo line takes more wavefronts or sectors than its ideal.\n"),
+            std::string::npos);
+
+  const std::string summary = run("06 07 08" + kSmall);
+  EXPECT_EQ(count_of(summary, ", by kind of instruction\n"), 0u) << summary;
+  EXPECT_EQ(count_of(summary, "ldmatrix: "), 2u) << summary;
+  EXPECT_EQ(run("07 --counters summary" + kSmall).find(", by kind"), std::string::npos);
+  EXPECT_EQ(count_of(run("06 07 08 --counters full" + kSmall), ", by kind"), 3u);
+  EXPECT_EQ(run("07 --counters none" + kSmall).find("deal"), std::string::npos);
+  EXPECT_EQ(shell("$BIN/attention_checked 07 --counters all").exit_code, 2);
+  if (shell("$BIN/attention 07" + kSmall).out.starts_with("emulator, fast build")) {
+    const ProgramResult fast = shell("$BIN/attention 07 --counters full" + kSmall);
+    EXPECT_EQ(fast.exit_code, 2);
+    EXPECT_NE(fast.err.find("needs the checked build"), std::string::npos) << fast.err;
+  }
+}
+
 // A protocol's problems would take the emulator hours; it does small ones.
 TEST(Programs, AProtocolRuns) {
   const TemporaryFolder folder;

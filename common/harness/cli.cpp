@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "common/harness/counter_tables.h"
 #include "common/harness/device.h"
 #include "common/harness/npy.h"
 #include "common/harness/protocols.h"
@@ -30,6 +31,7 @@ struct Arguments {
   int workspace_mib = 1024;
   int threads = 0;
   std::string completion = "late", schedule = "fixed", protocol_name;
+  std::string counters = "auto";
   bool no_races = false;
   bool list = false, serve = false;
   std::vector<Problem> problems;  // of the named protocol, else empty
@@ -115,6 +117,12 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--schedule", arguments.schedule,
                  "in which order the emulator runs threads: fixed or random (by --seed)")
       ->check(CLI::IsMember({"fixed", "random"}))
+      ->capture_default_str();
+  app.add_option("--counters", arguments.counters,
+                 "checked build, below the table: full (by kind of instruction, and\n"
+                 "the worst lines), summary (a line a kernel), none, or auto: full\n"
+                 "for one or two kernels, else summary")
+      ->check(CLI::IsMember({"auto", "full", "summary", "none"}))
       ->capture_default_str();
   app.add_flag("--no-races", arguments.no_races, "checked build: do not look for races");
 #endif
@@ -207,6 +215,13 @@ int run_arguments(const Arguments& arguments, const std::vector<std::string>& co
                     arguments.schedule == "random" ? emu::Schedule::kRandom : emu::Schedule::kFixed,
                     !arguments.no_races};
 #endif
+#ifndef FA_WITH_CUDA
+  if ((arguments.counters == "full" || arguments.counters == "summary") && !emu::is_checked()) {
+    throw BadInput("--counters " + arguments.counters +
+                   " needs the checked build (build/emulator-checked); this one does not see loads "
+                   "and stores");
+  }
+#endif
   if (!on_gpu()) protocol.rounds = 1;  // nothing is timed
   if (arguments.serve) return serve(std::cin, std::cout, protocol);
   const bool from_files = !arguments.q.empty() || !arguments.k.empty() || !arguments.v.empty();
@@ -238,6 +253,11 @@ int run_arguments(const Arguments& arguments, const std::vector<std::string>& co
     say("");
     if (!records.empty()) printf("\n");
     print_table(problem, of_problem, color);
+    const bool few = chosen.size() * problems.size() <= 2;
+    if (arguments.counters != "none") {
+      print_counters(of_problem,
+                     arguments.counters == "full" || (arguments.counters == "auto" && few));
+    }
     if (!records.empty()) records.back().output = std::vector<uint16_t>();  // much memory
     std::move(of_problem.begin(), of_problem.end(), std::back_inserter(records));
   }

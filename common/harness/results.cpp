@@ -26,6 +26,8 @@ uint64_t counter(const Record& record, const std::string& name) {
   return 0;
 }
 
+}  // namespace
+
 std::string with_unit(double value) {
   char text[32];
   const char* const units[] = {"", " k", " M", " G", " T"};
@@ -34,8 +36,6 @@ std::string with_unit(double value) {
   snprintf(text, sizeof text, unit ? "%.1f%s" : "%.0f%s", value, units[unit]);
   return text;
 }
-
-}  // namespace
 
 std::string utc_now() {
   const time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());

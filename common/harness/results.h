@@ -24,6 +24,9 @@ std::vector<std::string> clock_notes(const std::vector<Record>& records);
 void write_results(const std::string& path, const std::vector<std::string>& command,
                    const Protocol& protocol, const std::vector<Record>& records);
 
+// For people: 512, 67.1 M.
+std::string with_unit(double value);
+
 // Prints a table of at most 100 columns. `color`: with ANSI colours.
 void print_table(const Problem& problem, const std::vector<Record>& records, bool color);
 
