@@ -8,7 +8,7 @@
   peer-seq_len  the same over the sequence length, of kernels that were measured in the library's run
   roofline      speed against FLOPs a byte at three memory levels; needs --profile
 
-On the emulator's results: ladder, counters by kernel.
+On the emulator's results: ladder, counters by kernel; ideal, by kind of instruction how far from it.
 
 Each chart is written as NAME.svg (light), NAME-dark.svg and NAME.png. Nothing is fetched and no browser is needed;
 the same input gives the same bytes, on machines whose Liberation Sans is the same."""
@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from charts.bounds import bounds_chart  # noqa: E402
-from charts.emulator import emulator_ladder  # noqa: E402
+from charts.emulator import emulator_ideal, emulator_ladder  # noqa: E402
 from charts.ladder import cuda_ladder  # noqa: E402
 from charts.lengths import length_chart  # noqa: E402
 from charts.look import DARK, LIGHT  # noqa: E402
@@ -205,6 +205,8 @@ def specs_of(group, wish, profile=None, peer=None, counters=None):
     if not group.cuda:
         if any(r.get("counters") for r in ladder):
             yield "ladder", lambda theme: emulator_ladder(group.name(), ladder, shape, theme)
+        if any(r.get("lines") for r in ladder):
+            yield "ideal", lambda theme: emulator_ideal(group.name(), ladder, shape, theme)
         return
     yield "ladder", lambda theme: cuda_ladder(group.name(), ladder, shape, theme)
     steps = [r for r in ladder if kind(r["kernel"]) == "kernel"]

@@ -1,4 +1,5 @@
-"""g++ and clang++ must agree: the same output bits and the same counters, memory traffic included.
+"""g++ and clang++ must agree: the same output bits and the same counters, memory traffic included, in total and by
+line of source.
 
 Usage: test_compilers.py FOLDER THIS_BUILD'S_CHECKED_PROGRAM. Builds the checked preset with clang++ in FOLDER.
 """
@@ -16,7 +17,7 @@ clang = need("clang++")
 os.environ.pop("CXXFLAGS", None)
 theirs = build(folder, "attention", "emulator-checked", f"-DCMAKE_CXX_COMPILER={clang}", "-DFA_TESTS=OFF") / "attention"
 
-compared = 0
+compared = compared_lines = 0
 with tempfile.TemporaryDirectory() as work:
     kernels = run(ours, "--list").split()
     for options in ("--dtype bf16 --head-dim 128 --seq-len 256 --heads 1", "--dtype fp16 --head-dim 64 --seq-len 128 --heads 2",
@@ -33,6 +34,11 @@ with tempfile.TemporaryDirectory() as work:
                 fail(f"both programs come from {compilers[0]}")
             if a_bits != b_bits:
                 fail(f"{kernel} {options}: {compilers} give different bits")
+            lines = [{(line["at"], line["kind"]): line for line in results["records"][0]["lines"]} for results in (a, b)]
+            for key in sorted(lines[0].keys() | lines[1].keys()):
+                if lines[0].get(key) != lines[1].get(key):
+                    fail(f"{kernel} {options}: {compilers} count {key[1]} at {key[0]} as {lines[0].get(key)} and {lines[1].get(key)}")
+            compared_lines += len(lines[0])
             a, b = a["records"][0]["counters"], b["records"][0]["counters"]
             if "global_sectors" not in a:
                 fail("not the checked build")
@@ -40,4 +46,4 @@ with tempfile.TemporaryDirectory() as work:
                 if a.get(name) != b.get(name):
                     fail(f"{kernel} {options}: {name} is {a.get(name)} with {compilers[0]}, {b.get(name)} with {compilers[1]}")
             compared += len(a)
-print(f"{compilers[0]} and {compilers[1]}: {compared} counters and all outputs are equal")
+print(f"{compilers[0]} and {compilers[1]}: {compared} counters, the counts of {compared_lines} lines and all outputs are equal")

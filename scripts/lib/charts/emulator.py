@@ -1,8 +1,8 @@
-"""What the emulator shows instead of time: counters by kernel, on logarithmic axes."""
+"""What the emulator shows instead of time: counters by kernel on logarithmic axes, and by kind how far from ideal."""
 
 import math
 
-from charts.look import amount, base, kernel_axis, why_not
+from charts.look import LIGHT, amount, base, kernel_axis, why_not
 from records import describe, passed
 
 # (counter, title, unit). The first two that exist are drawn.
@@ -100,4 +100,74 @@ def emulator_ladder(name, records, shape, theme):
     title = f"{name}: {'memory traffic' if traffic else 'events'} of attention forward"
     spec = base(theme, title, notes)
     spec.update({"hconcat": panels, "spacing": 56, "bounds": "flush"})
+    return spec
+
+
+KIND_ORDER = ["global load", "global store", "shared load", "shared store", "wmma load", "wmma store", "ldmatrix",
+              "stmatrix", "cp.async"]
+
+# What is compared with its ideal: (field, title, unit).
+AGAINST_IDEAL = [
+    ("wavefronts", "Shared memory", "wavefronts for each ideal one; below, how many"),
+    ("sectors", "Global memory", "sectors for each ideal one; below, how many"),
+]
+CELL, ROW = 82, 40
+
+
+def ideal_rows(records, field):
+    """A cell for each kernel and kind of instruction that has the field, and the kinds in order."""
+    rows = []
+    for record in records:
+        for kind in dict.fromkeys(line["kind"] for line in record.get("lines", [])):
+            lines = [line for line in record["lines"] if line["kind"] == kind]
+            actual, ideal = (sum(line.get(name, 0) for line in lines) for name in (field, f"{field}_ideal"))
+            if not ideal:
+                continue
+            rows.append({"kernel": record["kernel"], "kind": kind, "ratio": actual / ideal,
+                         "label": f"{actual / ideal:.2f}", "count": amount(actual)})
+    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    return rows, sorted(kinds, key=lambda kind: KIND_ORDER.index(kind) if kind in KIND_ORDER else len(KIND_ORDER))
+
+
+def emulator_ideal(name, records, shape, theme):
+    """A table of cells: which kind of instruction of which kernel pays for bank conflicts or half-used sectors."""
+    names = [record["kernel"] for record in records if record.get("lines")]
+    panels = []
+    for field, title, unit in AGAINST_IDEAL:
+        rows, kinds = ideal_rows(records, field)
+        if not rows:
+            continue
+        y = kernel_axis(names)
+        y["scale"] = {"domain": names, "paddingInner": 0.1, "paddingOuter": 0.1}
+        if panels:
+            y["axis"] = None
+        x = {"field": "kind", "type": "nominal", "sort": kinds, "title": None, "scale": {"paddingInner": 0.06},
+             "axis": {"orient": "top", "labelAngle": 0, "grid": False, "labelColor": theme.text, "labelLimit": CELL}}
+        scale = {"type": "log", "domain": [1, 8], "clamp": True, "interpolate": "rgb",
+                 "range": [theme.grid, theme.wrong]}
+        color = {"field": "ratio", "type": "quantitative", "legend": None, "scale": scale}
+
+        def text(label, dy, size, **extra):
+            # Dark letters on a bright cell, in the dark theme, too.
+            fill = {"condition": {"test": "datum.ratio > 4", "value": LIGHT.text}, "value": theme.text}
+            return {"mark": {"type": "text", "baseline": "middle", "dy": dy, "fontSize": size, **extra},
+                    "encoding": {"text": {"field": label}, "color": fill}}
+
+        panels.append({
+            "width": {"step": CELL}, "height": {"step": ROW}, "data": {"values": rows},
+            "title": {
+                "text": title, "subtitle": unit, "anchor": "start", "frame": "group", "fontSize": 13,
+                "subtitleFontSize": 11.5, "color": theme.text, "subtitleColor": theme.muted, "offset": 8,
+                "subtitlePadding": 3,
+            },
+            "encoding": {"x": x, "y": y},
+            "layer": [
+                {"mark": {"type": "rect", "cornerRadius": 4}, "encoding": {"color": color}},
+                text("label", -6, 13, fontWeight="bold"),
+                text("count", 9, 11),
+            ],
+        })
+    notes = [f"{describe(shape)}; 1.00: no bank conflict, no sector moved for fewer than its 32 bytes"]
+    spec = base(theme, f"{name}: wavefronts and sectors beyond the ideal, by kind of instruction", notes)
+    spec.update({"hconcat": panels, "spacing": 40, "bounds": "flush"})
     return spec
