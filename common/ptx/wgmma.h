@@ -58,7 +58,7 @@ template <typename Registers>
 __device__ __forceinline__ void keep_registers(Registers& registers) {
   if constexpr (std::is_array_v<Registers>) {
 #pragma unroll
-    for (auto& each : registers) keep_registers(each);
+    for (int i = 0; i < int(std::extent_v<Registers>); i++) keep_registers(registers[i]);
   } else if constexpr (std::is_same_v<Registers, float>) {
     asm volatile("" : "+f"(registers)::"memory");
   } else {
