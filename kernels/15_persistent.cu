@@ -1,0 +1,423 @@
+// 15_persistent: the boundary between two tiles of queries costs nothing.
+//
+// Idea         One CTA an SM, which computes one query tile after the other. The main loop runs on over their
+//              boundaries: the last O += P V of a tile and the first S = Q K^T of the next share a turn. Q is
+//              double-buffered; O leaves through the buffer of its own Q, stored by TMA, while the next tile is
+//              computed.
+// Bottleneck   Removed: each CTA's start (barriers, Q, the first S and softmax) and end (the last product, the
+//              stores of O), in which the Tensor Cores had little or nothing to do.
+// Changed      n_block counts on over all tiles of the CTA; the first turn of a query tile also ends the one
+//              before; two more warps of the producer move Q in and O out.
+// Run          cmake --build --preset emulator --target 15_persistent && build/emulator/bin/15_persistent
+#include "common/harness/launch.h"
+#include "common/harness/registry.h"
+#include "common/harness/tensor_map.h"
+#include "common/layout/swizzle.h"
+#include "common/layout/wgmma.h"
+#include "common/ptx/barrier.h"
+#include "common/ptx/convert.h"
+#include "common/ptx/elect.h"
+#include "common/ptx/exp2.h"
+#include "common/ptx/fence.h"
+#include "common/ptx/ldmatrix.h"
+#include "common/ptx/mbarrier.h"
+#include "common/ptx/setmaxnreg.h"
+#include "common/ptx/tma.h"
+#include "common/ptx/wgmma.h"
+
+namespace fa::k15 {
+
+constexpr float kLog2e = 1.44269504f;
+constexpr float kGrowth = 8.0f;  // in units of log2: P is at most 2^8
+
+template <int kHeadDim>
+struct Config {
+  static constexpr int kWarpgroups = 2;                     // consumers, of 64 query rows each
+  static constexpr int kBlockM = kWarpgroups * 64;          // query rows a CTA
+  static constexpr int kBlockN = 128;                       // keys a tile
+  static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup is the producer
+  static constexpr int kStages = 2;                         // tiles of K and V in shared memory
+  static constexpr int kSlabs = kHeadDim / 64;              // of a tile
+  // Registers a thread. A launch gives all threads the same; what the producer gives back is enough.
+  static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
+  static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+  static_assert(kWarpgroups * (kConsumerRegisters - kLaunchRegisters) <=
+                    kLaunchRegisters - kProducerRegisters,
+                "otherwise a consumer waits for registers for ever");
+  static constexpr bool kPingPong = true;  // consumers take turns at the Tensor Cores
+  static constexpr bool kOverlap = true;   // a consumer's softmax runs under its own P V
+  static_assert(!kPingPong || kWarpgroups == 2);
+  static_assert(kStages >= 2, "one is filled while another is read");
+  static_assert(128 % kBlockM == 0 && 128 % kBlockN == 0, "seq_len is a multiple of 128");
+};
+
+// Who computes what (warpgroup g, its warps w0..w3), what a lane holds of each 8 columns of S or O, and how a
+// tile of K or V lies in shared memory (Q: the 64 rows of each warpgroup likewise):
+//
+//               S: all keys, O: all columns    8 columns, lane l            columns 0..63    64..127
+//   rows 64g +  0..15   w0                     row l/4:   2 (l%4) (+ 1)     +------------+  +------------+
+//   rows 64g + 16..31   w1                     row l/4+8: the same          | slab 0:    |  | slab 1     |
+//   rows 64g + 32..47   w2                     columns                      | 128 bytes  |  | kBlockN    |
+//   rows 64g + 48..63   w3                                                  | a row      |  | rows later |
+//                                                                           +------------+  +------------+
+// The four lanes of a quad (l/4) share two rows. The 16-byte chunks of a slab's row are swizzled.
+template <typename T, int kHeadDim>
+struct SharedStorage {
+  using C = Config<kHeadDim>;
+  // 1024: the swizzle is computed from addresses, and repeats after 8 rows of 128 bytes.
+  alignas(
+      1024) T sQ[2][C::kWarpgroups][C::kSlabs][64][64];  // of this query tile and the next; later O
+  alignas(1024) T sK[C::kStages][C::kSlabs][C::kBlockN][64];
+  alignas(1024) T sV[C::kStages][C::kSlabs][C::kBlockN][64];
+  // full: one arrival, the producer's, and the tile's bytes. empty: one arrival of each consumer warp.
+  uint64_t k_full[C::kStages], k_empty[C::kStages], v_full[C::kStages], v_empty[C::kStages];
+  // Of query tile t: [t % 2]. o_full: one arrival of each warp of the consumer.
+  uint64_t q_full[2][C::kWarpgroups], o_full[2][C::kWarpgroups];
+};
+
+// [chunk-address]
+// The shared address of the 16-byte chunk of a tile that begins at `column`, a multiple of 8.
+template <typename T, int kRows>
+__device__ __forceinline__ uint32_t chunk_address(const T (*slabs)[kRows][64], int row,
+                                                  int column) {
+  return ptx::shared_address(&slabs[column / 64][row][layout::swizzle(row, column % 64 / 8) * 8]);
+}
+// [/chunk-address]
+
+// The four lanes of a quad share their rows: two exchanges reach all of them.
+__device__ __forceinline__ float quad_max(float value) {
+  value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
+  return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float value) {
+  value += __shfl_xor_sync(0xffffffffu, value, 1);
+  return value + __shfl_xor_sync(0xffffffffu, value, 2);
+}
+
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
+    attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
+                     const __grid_constant__ ptx::TensorMap map_k,
+                     const __grid_constant__ ptx::TensorMap map_v,
+                     const __grid_constant__ ptx::TensorMap map_o, int seq_len, int q_tiles,
+                     float scale) {
+  using C = Config<kHeadDim>;
+  constexpr int kQBytes = C::kBlockM * kHeadDim * sizeof(T);
+  constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
+  auto& smem = shared_storage<SharedStorage<T, kHeadDim>>();
+
+  // ---- indices
+  // The same in all lanes; the shuffle tells the compiler so.
+  const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+  const int warp_idx = threadIdx.x / 32 % 4;  // in the warpgroup
+  const int lane_idx = threadIdx.x % 32;
+  const int tiles = seq_len / C::kBlockN;  // of K and V, of a head
+  // This CTA has the query tiles blockIdx.x + t gridDim.x, t = 0 .. its_tiles - 1, of all heads' rows.
+  const int its_tiles = (q_tiles - 1 - int(blockIdx.x)) / int(gridDim.x) + 1;
+  const int blocks = its_tiles * tiles;  // n_block counts tiles of K and V over all of them
+  const auto q_row = [&](int t) { return int(blockIdx.x + t * gridDim.x) * C::kBlockM; };
+
+  // ---- pointers
+  // [descriptors]
+  // Of Q's first 16 columns, of the first tile of K's, and of the first 16 keys of the first tile of V.
+  const uint64_t desc_q =
+      layout::k_major_descriptor(ptx::shared_address(smem.sQ[0][warpgroup_idx]));
+  const uint64_t desc_k = layout::k_major_descriptor(ptx::shared_address(smem.sK));
+  const uint64_t desc_v = layout::mn_major_descriptor(ptx::shared_address(smem.sV), C::kBlockN);
+  // [/descriptors]
+
+  // ---- barriers
+  // [barriers]
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 2 * C::kWarpgroups; i++) {
+      ptx::mbarrier_init(&smem.q_full[i % 2][i / 2], 1);
+      ptx::mbarrier_init(&smem.o_full[i % 2][i / 2], 4);
+    }
+    for (int stage = 0; stage < C::kStages; stage++) {
+      ptx::mbarrier_init(&smem.k_full[stage], 1);
+      ptx::mbarrier_init(&smem.v_full[stage], 1);
+      ptx::mbarrier_init(&smem.k_empty[stage], C::kWarpgroups * 4);
+      ptx::mbarrier_init(&smem.v_empty[stage], C::kWarpgroups * 4);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();  // nobody waits or arrives before that
+  // [/barriers]
+  // [groups]
+  // Loads tile n of K or V, once all warps are done with the tile kStages before (the first ones: at once).
+  const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
+                             uint64_t* full, uint64_t* empty, int n) {
+    const int stage = n % C::kStages;
+    const int head_row = q_row(n / tiles) / seq_len * seq_len;
+    ptx::mbarrier_wait(&empty[stage], (n / C::kStages + 1) % 2);
+    ptx::mbarrier_arrive_expect_tx(&full[stage], kTileBytes);
+#pragma unroll
+    for (int slab = 0; slab < C::kSlabs; slab++) {
+      ptx::cp_async_bulk_tensor_load(tiles_of[stage][slab], &map,
+                                     {slab * 64, head_row + n % tiles * C::kBlockN}, &full[stage]);
+    }
+  };
+  // Group n: tile n of K and tile n - 1 of V.
+  const auto load_group = [&](int n) {
+    if (n < blocks) load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n);
+    if (n > 0) load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n - 1);
+  };
+  // [/groups]
+
+  // ---- producer
+  // [producer]
+  if (warpgroup_idx == C::kWarpgroups) {
+    ptx::setmaxnreg_dec<C::kProducerRegisters>();
+    if (warp_idx == 0 && ptx::elect_sync()) {  // one thread
+      for (int n = 0; n <= blocks; n++) load_group(n);
+    }
+    // [store-warps]
+    // One thread for each consumer: a tile's Q in; later its O out, and then the Q after the next in its place.
+    if (warp_idx > 0 && warp_idx <= C::kWarpgroups && ptx::elect_sync()) {
+      const int consumer = warp_idx - 1;
+      for (int t = 0; t < its_tiles + 2; t++) {
+        T(*const sQ)[64][64] = smem.sQ[t % 2][consumer];  // [kSlabs][64][64]
+        if (t >= 2) {
+          ptx::mbarrier_wait(&smem.o_full[t % 2][consumer], t / 2 % 2 ^ 1);  // of tile t - 2
+          for (int slab = 0; slab < C::kSlabs; slab++) {
+            ptx::cp_async_bulk_tensor_store(&map_o, {slab * 64, q_row(t - 2) + consumer * 64},
+                                            sQ[slab]);
+          }
+          ptx::cp_async_bulk_commit();
+          ptx::cp_async_bulk_wait_read<0>();
+        }
+        if (t < its_tiles) {
+          uint64_t* const full = &smem.q_full[t % 2][consumer];
+          ptx::mbarrier_arrive_expect_tx(full, 64 * kHeadDim * sizeof(T));
+          for (int slab = 0; slab < C::kSlabs; slab++) {
+            ptx::cp_async_bulk_tensor_load(sQ[slab], &map_q, {slab * 64, q_row(t) + consumer * 64},
+                                           full);
+          }
+        }
+      }
+      ptx::cp_async_bulk_wait<0>();  // the last O has left shared memory and is written
+    }
+    // [/store-warps]
+    return;
+  }
+  ptx::setmaxnreg_inc<C::kConsumerRegisters>();
+  // [/producer]
+
+  // [waits]
+  // Waits until tile n has come, in phase n / kStages of its stage's barrier.
+  const auto wait_full = [&](uint64_t* full, int n) {
+    ptx::mbarrier_wait(&full[n % C::kStages], n / C::kStages % 2);
+  };
+  const auto wait_q = [&](int t) {
+    ptx::mbarrier_wait(&smem.q_full[t % 2][warpgroup_idx], t / 2 % 2);
+  };
+  // This warp no longer reads tile n.
+  const auto release = [&](uint64_t* empty, int n) {
+    if (lane_idx == 0) ptx::mbarrier_arrive(&empty[n % C::kStages]);
+  };
+  // [/waits]
+
+  // ---- registers
+  float acc_s[C::kBlockN / 2];
+  float acc_o[kHeadDim / 2];
+  uint32_t rP[C::kBlockN / 16][4];  // 16 keys each
+  // Of rows 16 warp_idx + lane_idx / 4 and + 8 of this warpgroup. row_max: in units of log2, lags behind by up
+  // to kGrowth; row_sum: this lane's share; rescale: what O is to be multiplied by.
+  float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {}, rescale[2];
+  const float scale_log2 = scale * kLog2e;
+
+  // [products]
+  // Starts S = Q K^T. The fence: from here on these registers are the Tensor Cores'.
+  const auto multiply_qk = [&](int n_block, int t) {
+    const uint64_t desc_q_t = layout::advance(desc_q, t % 2 * kQBytes);
+    const uint64_t desc = layout::advance(desc_k, n_block % C::kStages * kTileBytes);
+    ptx::wgmma_fence(acc_s);
+#pragma unroll
+    for (int d = 0; d < kHeadDim / 16; d++) {
+      ptx::wgmma<T, C::kBlockN, layout::Major::kK>(
+          acc_s, layout::advance(desc_q_t, layout::k_major_step(64, d)),
+          layout::advance(desc, layout::k_major_step(C::kBlockN, d)), d > 0);
+    }
+    ptx::wgmma_commit();
+  };
+  // Starts O += P V, or O = P V.
+  const auto multiply_pv = [&](int n_block, bool accumulate) {
+    const uint64_t desc = layout::advance(desc_v, n_block % C::kStages * kTileBytes);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int key = 0; key < C::kBlockN / 16; key++) {
+      ptx::wgmma<T, kHeadDim, layout::Major::kMN>(
+          acc_o, rP[key], layout::advance(desc, layout::mn_major_step(key)), key > 0 || accumulate);
+    }
+    ptx::wgmma_commit();
+  };
+  // [/products]
+
+  // [maximum]
+  // This lane's maxima. Has one of them grown so much that P would exceed 2^kGrowth? Then the warp has new ones.
+  const auto raise_max = [&]() -> bool {
+    float lane_max[2];
+    bool grown = false;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      float score = fmaxf(acc_s[2 * h], acc_s[2 * h + 1]);
+#pragma unroll
+      for (int n = 1; n < C::kBlockN / 8; n++) {
+        score = fmaxf(score, fmaxf(acc_s[4 * n + 2 * h], acc_s[4 * n + 2 * h + 1]));
+      }
+      lane_max[h] = score * scale_log2;
+      grown |= lane_max[h] > row_max[h] + kGrowth;  // in the first tile: always, > -inf
+    }
+    if (!__any_sync(0xffffffffu, grown)) return false;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const float new_max = fmaxf(row_max[h], quad_max(lane_max[h]));
+      rescale[h] = ptx::exp2_approx(row_max[h] - new_max);
+      row_max[h] = new_max;
+      row_sum[h] *= rescale[h];
+    }
+    return true;
+  };
+  // [/maximum]
+  // [exponentials]
+  // P = 2^(S scale_log2 - row_max), in place
+  const auto exponentials = [&] {
+#pragma unroll
+    for (int i = 0; i < C::kBlockN / 2; i++) {
+      acc_s[i] = ptx::exp2_approx(fmaf(acc_s[i], scale_log2, -row_max[i / 2 % 2]));
+      row_sum[i / 2 % 2] += acc_s[i];
+    }
+  };
+  // P as A operand: neighbouring 8 columns of an accumulator are one.
+  const auto pack_p = [&] {
+#pragma unroll
+    for (int i = 0; i < C::kBlockN / 4; i++) {
+      rP[i / 4][i % 4] = ptx::pack<T>(acc_s[2 * i], acc_s[2 * i + 1]);
+    }
+  };
+  // [/exponentials]
+  const auto rescale_o = [&] {
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
+  };
+
+  // [store]
+  // O through the rows of Q, this warp's own, once no warp of the warpgroup reads Q any more.
+  const auto store_o = [&](int t, const float(&sum)[2]) {
+    ptx::barrier_sync(1 + warpgroup_idx, 128);
+    T(*const sO)[64][64] = smem.sQ[t % 2][warpgroup_idx];  // [kSlabs][64][64]
+    float inverse_sum[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) inverse_sum[h] = 1.0f / quad_sum(sum[h]);
+#pragma unroll
+    for (int n = 0; n < kHeadDim / 16; n++) {  // of 16 columns
+      uint32_t rO[4];
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        rO[i] = ptx::pack<T>(acc_o[8 * n + 2 * i] * inverse_sum[i % 2],
+                             acc_o[8 * n + 2 * i + 1] * inverse_sum[i % 2]);
+      }
+      ptx::stmatrix_x4(
+          rO, chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
+    }
+    ptx::fence_proxy_async();  // TMA, which reads by another path, will see it
+    __syncwarp();
+    if (lane_idx == 0) ptx::mbarrier_arrive(&smem.o_full[t % 2][warpgroup_idx]);
+  };
+  // [/store]
+
+  // ---- prologue
+  wait_q(0);
+  wait_full(smem.k_full, 0);
+  multiply_qk(0, 0);
+  ptx::wgmma_wait<0>(acc_s);
+  release(smem.k_empty, 0);
+  raise_max();
+  exponentials();
+  pack_p();
+
+  // [turns]
+  // Named barrier 3 + g: warpgroup g waits for its turn, the other one arrives there when its own is over.
+  // The products that it has started then still run, but those started later queue up behind them.
+  const auto begin_turn = [&] {
+    if constexpr (C::kPingPong) ptx::barrier_sync(3 + warpgroup_idx, C::kWarpgroups * 128);
+  };
+  const auto end_turn = [&](bool last) {
+    if constexpr (C::kPingPong) {
+      // Warpgroup 1 has the last turn of all: nobody waits for its end.
+      if (!last || warpgroup_idx == 0) ptx::barrier_arrive(4 - warpgroup_idx, C::kWarpgroups * 128);
+    }
+  };
+  if (C::kPingPong && warpgroup_idx == 1) end_turn(false);  // warpgroup 0 has the first one
+  // [/turns]
+  if (blocks > 1) wait_full(smem.k_full, 1);
+
+  // ---- main loop
+  int t = 0, n = 0;         // the query tile of this CTA, and n_block in it
+  bool accumulate = false;  // O has got a product
+  for (int n_block = 1; n_block < blocks; n_block++) {
+    // [turn]
+    const bool first =
+        ++n == tiles;  // of the next query tile: this turn begins it and ends the one before
+    if (first) n = 0, wait_q(++t);
+    begin_turn();
+    multiply_qk(n_block, t);
+    wait_full(smem.v_full, n_block - 1);
+    multiply_pv(n_block - 1, accumulate);
+    end_turn(false);
+    ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);  // S is there; P V of the tile before goes on
+    release(smem.k_empty, n_block);
+
+    const float sum[2] = {row_sum[0], row_sum[1]};
+    if (first) row_max[0] = row_max[1] = -INFINITY, row_sum[0] = row_sum[1] = 0.0f;
+    const bool grown = raise_max();
+    exponentials();
+    // The next turn's K. Waiting for it here, the code branches: ptxas, which would otherwise move the wait
+    // below up over the exponentials, does not move it over a branch.
+    if (n_block + 1 < blocks) wait_full(smem.k_full, n_block + 1);
+    ptx::wgmma_wait<0>(acc_o, rP);  // P V too: now O may be rescaled, and P overwritten
+    release(smem.v_empty, n_block - 1);
+    if (first) {
+      store_o(t - 1, sum);
+    } else if (grown) {  // the whole warp, or none of it
+      rescale_o();
+    }
+    accumulate = !first;
+    pack_p();
+    // [/turn]
+  }
+
+  // ---- epilogue
+  // [last-product]
+  wait_full(smem.v_full, blocks - 1);
+  begin_turn();
+  multiply_pv(blocks - 1, accumulate);
+  end_turn(true);
+  ptx::wgmma_wait<0>(acc_o);
+  // [/last-product]
+
+  store_o(t, row_sum);
+}
+
+// ---- host ----------------------------------------------------------------------------------------
+template <typename T, int kHeadDim>
+struct Launcher {
+  static void run(const Attention<T>& a) {
+    using C = Config<kHeadDim>;
+    // Boxes of `rows` rows of 64 columns, from a matrix with the rows of all heads.
+    const auto map = [&](const T* tensor, uint32_t rows) {
+      return make_tensor_map(tensor, {kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len},
+                             {kHeadDim * sizeof(T)}, {64, rows}, layout::SwizzleMode::k128Bytes);
+    };
+    const int q_tiles = a.batch * a.heads * (a.seq_len / C::kBlockM);
+    launch<attention_kernel<T, kHeadDim>>({dim3(q_tiles < sm_count() ? q_tiles : sm_count()),
+                                           dim3(C::kThreads), sizeof(SharedStorage<T, kHeadDim>)},
+                                          map(a.q, 64), map(a.k, C::kBlockN), map(a.v, C::kBlockN),
+                                          map(a.o, 64), a.seq_len, q_tiles, a.scale);
+  }
+};
+
+const Registration<Launcher> registration{"15_persistent", Needs{90, true}};
+
+}  // namespace fa::k15
