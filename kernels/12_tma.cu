@@ -36,6 +36,7 @@ struct Config {
   static constexpr int kStages = 2;             // tiles of K and V in shared memory
   static constexpr int kSlabs = kHeadDim / 64;  // of a tile
   static_assert(kStages >= 2, "one is filled while another is read");
+  static_assert(kBlockN * 128 % 1024 == 0 && kBlockN <= 256, "slabs begin where the swizzle does");
   static_assert(128 % kBlockM == 0 && 128 % kBlockN == 0, "seq_len is a multiple of 128");
 };
 
@@ -87,6 +88,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
                      const __grid_constant__ ptx::TensorMap map_v, T* o, int seq_len, float scale) {
   using C = Config<kHeadDim>;
   constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
+  static_assert(kTileBytes == C::kSlabs * C::kBlockN * 128, "what the boxes of a tile bring");
   auto& smem = shared_storage<SharedStorage<T, kHeadDim>>();
 
   // ---- indices
