@@ -37,7 +37,6 @@ struct Config {
   static constexpr int kCopyRows = kThreads / (kHeadDim / 8);
   static_assert(kCopyRows % 8 == 0 && 64 % kCopyRows == 0 && kBlockN % kCopyRows == 0);
   static_assert(kStages >= 2, "one is filled while another is read");
-  static_assert(kBlockN * 128 % 1024 == 0 && kBlockN <= 256, "slabs begin where the swizzle does");
   static_assert(128 % kBlockM == 0 && 128 % kBlockN == 0, "seq_len is a multiple of 128");
 };
 
