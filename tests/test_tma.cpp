@@ -671,15 +671,28 @@ TEST(TensorMaps, SayWhichArgumentIsWrong) {
   const auto error = [&](auto change) {
     TensorMapArguments wrong = right;
     change(wrong);
+#ifdef FA_WITH_CUDA
+    // The driver refuses the same. (Of lists that are too short it would read too much.)
+    if (device_capability() >= 90 && wrong.strides.size() == 1 && wrong.sizes.size() == 2) {
+      EXPECT_FALSE(driver_accepts(wrong)) << tensor_map_error(wrong);
+    }
+#endif
     return tensor_map_error(wrong);
   };
+#ifdef FA_WITH_CUDA
+  if (device_capability() >= 90) {
+    EXPECT_TRUE(driver_accepts(right));
+  }
+#endif
   using A = TensorMapArguments;
   EXPECT_EQ(error([](A& a) { a.sizes.clear(); }), "a tensor has 1 to 4 dimensions, not 0");
   EXPECT_EQ(error([](A& a) { a.sizes.resize(5, 1); }), "a tensor has 1 to 4 dimensions, not 5");
   EXPECT_EQ(error([](A& a) { a.strides.clear(); }),
             "a tensor of 2 dimensions has 1 strides (the innermost has none), not 0");
-  EXPECT_EQ(error([](A& a) { a.box.push_back(1); }),
-            "the box of a tensor of 2 dimensions has as many, not 3");
+  EXPECT_EQ(error([](A& a) {
+              a.sizes = {8, 8, 8}, a.strides = {16, 128};
+            }),
+            "the box of a tensor of 3 dimensions has as many, not 2");
   EXPECT_EQ(error([&](A& a) { a.pointer = data + 4; }),
             "the tensor's address must be a multiple of 16 bytes");
   EXPECT_EQ(error([](A& a) { a.pointer = nullptr; }),

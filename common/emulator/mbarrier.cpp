@@ -312,15 +312,15 @@ void mbarriers_end(const Cta& cta) {
   if (!races) return;
   for (const auto& [bar, barrier] : cta.cluster->mbarriers->all) {
     if (bar - uintptr_t(cta.shared) >= cta.shared_bytes) continue;
-    for (const auto& [lane, last] : barrier.remote) {
-      const auto& [clock, where] = last;
-      const auto knows = [&](const Lane& mine) {
-        return races->has_seen(mine, Races::slot(*lane), clock);
-      };
-      if (std::any_of(cta.lanes.begin(), cta.lanes.end(), knows)) continue;
+    for (const auto& [lane, arrival] : barrier.remote) {
+      bool seen = false;  // by a thread of this CTA
+      for (const Lane& mine : cta.lanes) {
+        seen = seen || races->has_seen(mine, Races::slot(*lane), arrival.clock);
+      }
+      if (seen) continue;
       fail_cta("ends while CTA " + std::to_string(lane->cta->rank) +
                " of the cluster may still arrive at " + name(bar, barrier) + ", at " +
-               place(where) +
+               place(arrival.where) +
                "\n  Missing: a barrier of the cluster (cluster_arrive, cluster_wait) before the "
                "end.");
     }

@@ -28,8 +28,11 @@ struct Mbarrier {
   bool fenced = false;     // a fence has made it visible to bulk copies
   int engine = -1;         // of the copies that report here: its clock is the phase
   Clocks arriving, ended;  // what those that arrived had seen: in this phase, in the last one
-  std::map<const Lane*, std::pair<uint32_t, SourceLocation>>
-      remote;  // the last arrival from another CTA
+  struct Arrival {
+    uint32_t clock;
+    SourceLocation where;
+  };
+  std::map<const Lane*, Arrival> remote;  // of threads of other CTAs, the last of each
 };
 
 // Those of a cluster, by address.

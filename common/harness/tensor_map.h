@@ -33,6 +33,11 @@ ptx::TensorMap make_tensor_map(const TensorMapArguments& arguments);
 // of cuTensorMapEncodeTiled (CUDA driver API, "Tensor Map Object Management").
 std::string tensor_map_error(const TensorMapArguments& arguments);
 
+#ifdef FA_WITH_CUDA
+// Whether the driver takes them: for a test that it has the same rules.
+bool driver_accepts(const TensorMapArguments& arguments);
+#endif
+
 template <typename T>
 constexpr TensorType tensor_type() {
   if constexpr (std::is_same_v<T, __half>) {

@@ -64,12 +64,7 @@ CUtensorMapSwizzle driver_swizzle(layout::SwizzleMode mode) {
   return CU_TENSOR_MAP_SWIZZLE_NONE;
 }
 
-}  // namespace
-
-ptx::TensorMap make_tensor_map(const TensorMapArguments& a) {
-  if (const std::string error = tensor_map_error(a); !error.empty()) {
-    throw BackendError("tensor map: " + error);
-  }
+CUresult encode(const TensorMapArguments& a, ptx::TensorMap& map) {
   const std::vector<uint32_t> every_element(a.sizes.size(), 1);
   alignas(64) CUtensorMap driver_map{};
   const CUresult result = driver_encode()(
@@ -77,13 +72,27 @@ ptx::TensorMap make_tensor_map(const TensorMapArguments& a) {
       a.sizes.data(), a.strides.data(), a.box.data(), every_element.data(),
       CU_TENSOR_MAP_INTERLEAVE_NONE, driver_swizzle(a.swizzle), CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) {
+  std::memcpy(&map, &driver_map, sizeof map);
+  return result;
+}
+
+}  // namespace
+
+ptx::TensorMap make_tensor_map(const TensorMapArguments& a) {
+  if (const std::string error = tensor_map_error(a); !error.empty()) {
+    throw BackendError("tensor map: " + error);
+  }
+  ptx::TensorMap map;
+  if (const CUresult result = encode(a, map); result != CUDA_SUCCESS) {
     throw BackendError("tensor map: the driver refuses it (cuTensorMapEncodeTiled: error " +
                        std::to_string(int(result)) + ")");
   }
-  ptx::TensorMap map;
-  std::memcpy(&map, &driver_map, sizeof map);
   return map;
+}
+
+bool driver_accepts(const TensorMapArguments& arguments) {
+  ptx::TensorMap map;
+  return encode(arguments, map) == CUDA_SUCCESS;
 }
 
 }  // namespace fa
