@@ -5,6 +5,7 @@
 
 #include "common/emulator/launch.h"
 #include "common/ptx/barrier.h"
+#include "common/ptx/mbarrier.h"
 
 namespace fa::wgmma_test {
 
@@ -569,6 +570,53 @@ TEST_F(Emulated, StoresNeedAProxyFence) {
     EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
     EXPECT_CONTAINS(text, "store at " + line(store));
     EXPECT_CONTAINS(text, "Missing: fence_proxy_async() in the thread that stores");
+  }
+}
+
+// The second warpgroup overwrites A once one lane of each of `warps` warps has said that its product is done.
+std::string released_by(int warps, int& store, int& issue) {
+  struct Released : Ones {
+    uint64_t empty_bar;
+  };
+  try {
+    emu::launch("probe", dim3(1), dim3(256), sizeof(Released), [&] {
+      auto& smem = shared_storage<Released>();
+      const int thread = int(threadIdx.x);
+      if (thread == 0) ptx::mbarrier_init(&smem.empty_bar, warps);
+      ptx::fence_mbarrier_init();
+      for (int i = thread; i < 64 * 64; i += 256) smem.a.elements[i] = smem.b.elements[i] = kOne;
+      ptx::fence_proxy_async();
+      __syncthreads();
+      if (thread < 128) {
+        float acc[kN / 2] = {};
+        ptx::wgmma_fence(acc);
+        issue = __LINE__ + 1;
+        multiply(acc, smem);
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<0>(acc);
+        if (thread % 32 == 0 && thread / 32 < warps) ptx::mbarrier_arrive(&smem.empty_bar);
+      } else {
+        ptx::mbarrier_wait(&smem.empty_bar, 0);
+        store = __LINE__ + 1;
+        for (int i = thread - 128; i < 64 * 64; i += 128) smem.a.elements[i] = kTwo;
+      }
+    });
+  } catch (const emu::LaunchError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// One lane speaks for its warp, but not for the other warps of the warpgroup.
+TEST_F(Emulated, EachWarpReleasesItsOperands) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  int store = 0, issue = 0;
+  EXPECT_EQ(released_by(4, store, issue), "no error");
+  for (const int warps : {1, 3}) {
+    const std::string text = released_by(warps, store, issue);
+    EXPECT_CONTAINS(text, "data race on byte ");
+    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
+    EXPECT_CONTAINS(text, "store at " + line(store));
   }
 }
 
