@@ -42,6 +42,23 @@ __global__ void copy_kernel(const uint8_t* in, uint8_t* out, int source_bytes) {
 KERNELS = [f"template __global__ void copy_kernel<{size}, How::{how}>(const uint8_t*, uint8_t*, int);\n"
            for size in (4, 8, 16) for how in ("kWhole", "kPart", "kPrefetch")]
 
+# The same of TMA, which ptxas has always got right.
+TMA = """\
+#include "common/ptx/tma.h"
+
+struct Stages {
+  alignas(1024) uint8_t boxes[4][4096];
+  uint64_t full[4];
+};
+
+__global__ void box_kernel(const __grid_constant__ ptx::TensorMap map, int rows) {
+  __shared__ Stages smem;
+  for (int row = 0; row < rows; row++) {
+    ptx::cp_async_bulk_tensor_load(smem.boxes[row % 4], &map, {0, row}, &smem.full[row % 4], ptx::evict_last());
+  }
+}
+"""
+
 try:
     nvcc, version = sass.find_nvcc()
     nvdisasm = sass.find_nvdisasm(nvcc)
@@ -50,7 +67,8 @@ except sass.Missing as problem:
 
 for architecture in ("80", "90a", "100a", "120a"):
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "hints.cu").write_text(SOURCE + "".join(KERNELS))
+        hopper = int(architecture.rstrip("a")) >= 90
+        (Path(folder) / "hints.cu").write_text(SOURCE + (TMA if hopper else "") + "".join(KERNELS))
         for command in ([nvcc, "-std=c++20", "-O3", *sass.build_flags(), f"-arch=sm_{architecture}", "-DFA_WITH_CUDA",
                          f"-I{ROOT}", "-cubin", f"{folder}/hints.cu", "-o", f"{folder}/hints.cubin"],
                         [nvdisasm, "-c", f"{folder}/hints.cubin"]):
@@ -58,16 +76,19 @@ for architecture in ("80", "90a", "100a", "120a"):
             if done.returncode:
                 fail(f"sm_{architecture}: {(done.stderr + done.stdout).strip()}")
     functions = sass.parse_sass(done.stdout)
-    if len(functions) != len(KERNELS):
-        fail(f"sm_{architecture}: {len(functions)} functions instead of {len(KERNELS)}")
+    if len(functions) != len(KERNELS) + hopper:
+        fail(f"sm_{architecture}: {len(functions)} functions instead of {len(KERNELS) + hopper}")
     for function in functions.values():
         written = set()
         for instruction in function.instructions:
             if match := re.match(r"UR(\d+)\b", instruction.operands):
                 written |= {int(match[1]), int(match[1]) + 1}  # it may be a pair
-        copies = [i for i in function.instructions if i.base == "LDGSTS"]
-        if len(copies) != 1:
+        boxes = "box_kernel" in function.name
+        copies = [i for i in function.instructions if i.base == ("UTMALDG" if boxes else "LDGSTS")]
+        if not copies or (not boxes and len(copies) != 1):
             fail(f"sm_{architecture}: {function.name} has {len(copies)} copies instead of one")
+        if boxes and not all("desc" in copy.operands for copy in copies):
+            fail(f"sm_{architecture}: copies of {function.name} have no policy")
         for copy in copies + [i for i in function.instructions if i.base == "STG"]:
             for register in map(int, re.findall(r"\bUR(\d+)\b", copy.operands)):
                 if register not in written:
