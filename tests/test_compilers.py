@@ -34,11 +34,13 @@ with tempfile.TemporaryDirectory() as work:
                 fail(f"both programs come from {compilers[0]}")
             if a_bits != b_bits:
                 fail(f"{kernel} {options}: {compilers} give different bits")
-            lines = [{(line["at"], line["kind"]): line for line in results["records"][0]["lines"]} for results in (a, b)]
-            for key in sorted(lines[0].keys() | lines[1].keys()):
-                if lines[0].get(key) != lines[1].get(key):
-                    fail(f"{kernel} {options}: {compilers} count {key[1]} at {key[0]} as {lines[0].get(key)} and {lines[1].get(key)}")
-            compared_lines += len(lines[0])
+            ours_by_line, theirs_by_line = ({(line["at"], line["kind"]): line for line in data["records"][0]["lines"]}
+                                            for data in (a, b))
+            for key in sorted(ours_by_line.keys() | theirs_by_line.keys()):
+                counts = ours_by_line.get(key), theirs_by_line.get(key)
+                if counts[0] != counts[1]:
+                    fail(f"{kernel} {options}: {compilers} count {key[1]} at {key[0]} differently: {counts}")
+            compared_lines += len(ours_by_line)
             a, b = a["records"][0]["counters"], b["records"][0]["counters"]
             if "global_sectors" not in a:
                 fail("not the checked build")
@@ -46,4 +48,4 @@ with tempfile.TemporaryDirectory() as work:
                 if a.get(name) != b.get(name):
                     fail(f"{kernel} {options}: {name} is {a.get(name)} with {compilers[0]}, {b.get(name)} with {compilers[1]}")
             compared += len(a)
-print(f"{compilers[0]} and {compilers[1]}: {compared} counters, the counts of {compared_lines} lines and all outputs are equal")
+print(f"{compilers[0]} and {compilers[1]}: {compared} counters, {compared_lines} counts by line and all outputs are equal")

@@ -67,6 +67,16 @@ def positive(value):
     return not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value) and value > 0
 
 
+def _is_count(value):
+    return type(value) is int and value >= 0
+
+
+def _is_line(line):
+    """Of an emulator's record: a place in the source, a kind of instruction, and counts."""
+    return isinstance(line, dict) and all(isinstance(line.get(name), str) for name in ("at", "kind")) and \
+        all(_is_count(value) for name, value in line.items() if name not in ("at", "kind"))
+
+
 def _check(record, cuda):
     """Says what a record lacks of what is read here, or nothing."""
     if not isinstance(record, dict):
@@ -82,8 +92,10 @@ def _check(record, cuda):
         return None if isinstance(record.get("reason"), str) else "has no reason why it did not pass"
     if not cuda:
         counters = record.get("counters", {})
-        good = isinstance(counters, dict) and all(type(n) is int and n >= 0 for n in counters.values())
-        return None if good else "has counters that are no counts"
+        if not isinstance(counters, dict) or not all(map(_is_count, counters.values())):
+            return "has counters that are no counts"
+        lines = record.get("lines", [])
+        return None if isinstance(lines, list) and all(map(_is_line, lines)) else "has lines that are no counts by line"
     time = record.get("time_ms")
     if not isinstance(time, dict) or not all(positive(time.get(f)) for f in ("median", "p10", "p90")):
         return "has no time_ms of positive numbers"

@@ -10,8 +10,8 @@ import unittest
 from unittest import mock
 from xml.etree import ElementTree
 
-from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, main, needs_venv,
-                     not_passed, peer_results, results, CUDA, VENV_PYTHON)
+from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, line_results, main,
+                     needs_venv, not_passed, peer_results, results, CUDA, VENV_PYTHON)
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(SCRIPTS))
@@ -139,6 +139,25 @@ class Specs(SpecTest):
         ):
             self.assertEqual(data["schema_version"], version)
             self.assertEqual(list(self.specs(data)), charts)
+
+    def test_emulator_against_the_ideal(self):
+        made = self.specs(line_results())
+        self.assertEqual(list(made), ["ladder", "ideal"])
+        shared, global_ = made["ideal"]["hconcat"]
+
+        def cells(panel):
+            return {(row["kernel"], row["kind"]): (row["label"], row["count"]) for row in panel["data"]["values"]}
+        self.assertEqual(cells(shared), {
+            ("07_cp_async", "ldmatrix"): ("8.00", "6.40 k"), ("08_swizzle", "ldmatrix"): ("1.00", "800"),
+            ("07_cp_async", "cp.async"): ("1.00", "400"), ("08_swizzle", "cp.async"): ("1.00", "400")})
+        self.assertEqual(cells(global_)["08_swizzle", "global store"], ("2.00", "2.05 k"))
+        self.assertEqual(global_["encoding"]["x"]["sort"], ["global store", "cp.async"])
+        self.assertEqual(list(self.specs(emulator_results())), ["ladder"])  # no lines in older files
+        for line in (5, {"at": "kernels/07_cp_async.cu:5"}, {"at": "a:5", "kind": "ldmatrix", "wavefronts": -1}):
+            data = line_results()
+            data["records"][0]["lines"][0] = line
+            with self.assertRaisesRegex(Refused, r"records\[0\] has lines that are no counts by line"):
+                self.specs(data)
 
     def test_batches_that_change_with_the_length(self):
         def line(batches):
