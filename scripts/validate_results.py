@@ -12,10 +12,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from tools import SCHEMA, Refused, fail, need, read_json, read_results  # noqa: E402
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
-# Totals that are sums over the lines.
-LINE_SUMS = {"global_sectors": "sectors", "global_sectors_ideal": "sectors_ideal", "shared_wavefronts": "wavefronts",
-             "shared_wavefronts_ideal": "wavefronts_ideal", "matrix_flops": "flops", "exp2": "operations",
-             "barrier_waits": "waits"}
+# Totals that are sums over the lines: of which field, and of which kind if not of all.
+LINE_SUMS = {
+    "global_sectors": ("sectors", None), "global_sectors_ideal": ("sectors_ideal", None),
+    "shared_wavefronts": ("wavefronts", None), "shared_wavefronts_ideal": ("wavefronts_ideal", None),
+    "matrix_flops": ("flops", None), "exp2": ("operations", None), "barrier_waits": ("waits", "barrier"),
+}
 
 EXAMPLE = """example:
   scripts/validate_results.py bench/results/*.json
@@ -108,8 +110,8 @@ def check_lines(record, where):
     if "lines" not in record:
         return
     lines, counters = record["lines"], record.get("counters", {})
-    for total, field in LINE_SUMS.items():
-        count = sum(line.get(field, 0) for line in lines)
+    for total, (field, kind) in LINE_SUMS.items():
+        count = sum(line.get(field, 0) for line in lines if kind in (None, line["kind"]))
         if count != counters.get(total):
             raise Refused(f"is invalid: {where}.lines have {count} {field}, but counters.{total} is {counters.get(total)}")
     for i, line in enumerate(lines):

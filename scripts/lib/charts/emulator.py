@@ -104,7 +104,7 @@ def emulator_ladder(name, records, shape, theme):
 
 
 KIND_ORDER = ["global load", "global store", "shared load", "shared store", "wmma load", "wmma store", "ldmatrix",
-              "stmatrix", "cp.async"]
+              "stmatrix", "cp.async", "tma load", "tma store"]
 
 # What is compared with its ideal: (field, title, unit).
 AGAINST_IDEAL = [
