@@ -1,5 +1,5 @@
 """g++ and clang++ must agree: the same output bits and the same counters, memory traffic included, in total and by
-line of source.
+statement of the source.
 
 Usage: test_compilers.py FOLDER THIS_BUILD'S_CHECKED_PROGRAM. Builds the checked preset with clang++ in FOLDER.
 """
@@ -8,14 +8,35 @@ import json
 import os
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
-from tool_test import build, fail, need, run
+from tool_test import ROOT, build, fail, need, run
 
 folder, ours = sys.argv[1], sys.argv[2]
 clang = need("clang++")
 os.environ.pop("CXXFLAGS", None)
 theirs = build(folder, "attention", "emulator-checked", f"-DCMAKE_CXX_COMPILER={clang}", "-DFA_TESTS=OFF") / "attention"
+
+
+def statement(at):
+    """The first line of the statement in which a line stands: compilers may name any of its lines."""
+    file, number = at.rsplit(":", 1)
+    lines = [line.split("//")[0].rstrip() for line in (ROOT / file).read_text(encoding="utf-8").splitlines()]
+    first = int(number)
+    while lines[first - 2].strip() and lines[first - 2][-1] not in ";{}":
+        first -= 1
+    return f"{file}:{first}"
+
+
+def by_statement(results):
+    """{(place, kind): its counts}, summed over the lines of a statement."""
+    counts = {}
+    for line in results["records"][0]["lines"]:
+        of_statement = counts.setdefault((statement(line["at"]), line["kind"]), Counter())
+        of_statement.update({name: value for name, value in line.items() if name not in ("at", "kind")})
+    return counts
+
 
 compared = compared_lines = 0
 with tempfile.TemporaryDirectory() as work:
@@ -34,8 +55,7 @@ with tempfile.TemporaryDirectory() as work:
                 fail(f"both programs come from {compilers[0]}")
             if a_bits != b_bits:
                 fail(f"{kernel} {options}: {compilers} give different bits")
-            ours_by_line, theirs_by_line = ({(line["at"], line["kind"]): line for line in data["records"][0]["lines"]}
-                                            for data in (a, b))
+            ours_by_line, theirs_by_line = by_statement(a), by_statement(b)
             for key in sorted(ours_by_line.keys() | theirs_by_line.keys()):
                 counts = ours_by_line.get(key), theirs_by_line.get(key)
                 if counts[0] != counts[1]:
@@ -48,4 +68,4 @@ with tempfile.TemporaryDirectory() as work:
                 if a.get(name) != b.get(name):
                     fail(f"{kernel} {options}: {name} is {a.get(name)} with {compilers[0]}, {b.get(name)} with {compilers[1]}")
             compared += len(a)
-print(f"{compilers[0]} and {compilers[1]}: {compared} counters, {compared_lines} counts by line and all outputs are equal")
+print(f"{compilers[0]} and {compilers[1]}: {compared} counters, {compared_lines} counts by statement and all outputs are equal")
