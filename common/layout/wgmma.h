@@ -146,7 +146,6 @@ constexpr uint32_t element_address(uint64_t d, Major major, uint32_t mn, uint32_
 // a slab, each slab a multiple of 1024 bytes from the next, 128-byte swizzle. It is what TMA writes for a box of
 // 64 columns. The same bytes serve as a K-major operand (k along a row: Q, K) and as an MN-major one (k is the
 // row: V), by different descriptors.
-inline constexpr int kSlabColumns = 64;
 constexpr int slab_bytes(int rows) { return rows * 128; }
 
 // Byte of element (row, column) in a tile of `rows` rows.
