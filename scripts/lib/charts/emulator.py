@@ -15,6 +15,10 @@ COUNTERS = [
 ]
 
 
+# They use shared memory, but how often its banks is not documented.
+NO_WAVEFRONTS = ("wgmma", "tma load", "tma store")
+
+
 def power_of_ten(value, up):
     return 10.0 ** (math.ceil if up else math.floor)(math.log10(max(value, 1)))
 
@@ -93,6 +97,8 @@ def emulator_ladder(name, records, shape, theme):
             ],
         })
     notes = [f"{describe(shape)}; logarithmic scales, fewer is better"]
+    if any(line["kind"] in NO_WAVEFRONTS for record in records for line in record.get("lines", [])):
+        notes.append("wavefronts without those of wgmma and bulk copies (TMA), which are not known")
     wrong = [record["kernel"] for record in records if record["status"] == "wrong"]
     if wrong:
         notes.append("wrong results: " + ", ".join(wrong))
