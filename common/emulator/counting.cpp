@@ -6,6 +6,7 @@
 #include <map>
 
 #include "common/emulator/events.h"
+#include "common/emulator/trace.h"
 #include "common/emulator/wavefronts.h"
 
 namespace emu {
@@ -192,6 +193,7 @@ void count_accesses(Warp& warp, uint32_t mask) {
     }
     for (const auto& entry : requests) record_request(warp, entry.second);
   }
+  if (cta.trace) cta.trace->meet(warp, mask);
   for (int lane = 0; lane < lanes; lane++) {
     if (mask >> lane & 1) warp.lanes[lane].accesses.clear();
   }

@@ -9,6 +9,7 @@
 #include "common/emulator/memory.h"
 #include "common/emulator/races.h"
 #include "common/emulator/random.h"
+#include "common/emulator/trace.h"
 
 namespace emu {
 namespace {
@@ -70,14 +71,26 @@ void copy_async(uint32_t shared, const void* global, int bytes, int source_bytes
   me.open_copies.push_back(copy);
 }
 
-void commit_copies() {
+void commit_copies(SourceLocation where) {
   Lane& me = *current_lane;
+  if (me.cta->trace) {
+    me.cta->trace->note(
+        me, where,
+        {.work = Work::kCommit, .name = "cp.async.commit_group", .group = Group::kCopies});
+  }
   me.copy_groups.push_back(std::move(me.open_copies));
   me.open_copies.clear();
 }
 
-void wait_copies(int groups) {
+void wait_copies(int groups, SourceLocation where) {
   Lane& me = *current_lane;
+  if (me.cta->trace) {
+    me.cta->trace->note(me, where,
+                        {.work = Work::kWaitGroups,
+                         .name = "cp.async.wait_group",
+                         .group = Group::kCopies,
+                         .pending = groups});
+  }
   while (me.copy_groups.size() > size_t(groups)) {
     for (const AsyncCopy& copy : me.copy_groups.front()) {
       complete(copy);

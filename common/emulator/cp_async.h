@@ -9,8 +9,8 @@ namespace emu {
 
 void copy_async(uint32_t shared, const void* global, int bytes, int source_bytes,
                 SourceLocation where);
-void commit_copies();
-void wait_copies(int groups);
+void commit_copies(SourceLocation where);
+void wait_copies(int groups, SourceLocation where);  // until at most so many groups are under way
 
 // At the end of a lane: copies that nobody waited for are done, as on a GPU, where they end some time.
 void finish_copies(Lane& lane);

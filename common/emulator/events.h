@@ -125,10 +125,14 @@ inline void add_event(Counters& totals, const Event& event) {
   }
 }
 
+// The recorder's part of record() (trace.cpp).
+void trace_event(Trace& trace, const Warp& warp, const Event& event);
+
 inline void record(Warp& warp, const Event& event) {
   Cta& cta = *warp.lanes->cta;
   add_event(cta.counters, event);
   if (cta.lines) cta.lines->add(event);
+  if (cta.trace) trace_event(*cta.trace, warp, event);
 }
 
 }  // namespace emu

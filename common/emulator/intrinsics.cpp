@@ -4,6 +4,7 @@
 #include <array>
 
 #include "common/emulator/events.h"
+#include "common/emulator/trace.h"
 
 namespace emu {
 
@@ -135,24 +136,21 @@ uint32_t mantissa_of_exp2(uint32_t f) {
   return uint32_t((sum + kRounding) >> 15);
 }
 
-// A thread's exponential; the host may compute some, too.
-void count_exp2(SourceLocation where) {
-  if (!current_lane) return;
-  record(*current_lane->warp, {Kind::kExp2, 1u << current_lane->lane, where, {.operations = 1}});
-}
-
-}  // namespace
-
-float exp2f(float x, SourceLocation where) {
-  count_exp2(where);
+float exact_exp2(float x) {
   if (std::isnan(x)) return x;
   if (x > 200.0f) return INFINITY;
   if (x < -200.0f) return 0.0f;
   return float(exp2_double(double(x)));
 }
 
-float exp2_approx(float x, SourceLocation where) {
-  count_exp2(where);
+float exact_exp(float x) {
+  if (std::isnan(x)) return x;
+  if (x > 100.0f) return INFINITY;
+  if (x < -120.0f) return 0.0f;
+  return float(exp2_double(double(x) * 1.44269504088896340735992468100));
+}
+
+float hardware_exp2(float x) {
   if (std::isnan(x)) return std::bit_cast<float>(0x7fffffffu);
   if (x >= 128.0f) return INFINITY;
   if (x < -126.0f) return 0.0f;
@@ -167,12 +165,18 @@ float exp2_approx(float x, SourceLocation where) {
                               mantissa_of_exp2(uint32_t(fixed) % kOne));
 }
 
-float expf(float x, SourceLocation where) {
-  count_exp2(where);
-  if (std::isnan(x)) return x;
-  if (x > 100.0f) return INFINITY;
-  if (x < -120.0f) return 0.0f;
-  return float(exp2_double(double(x) * 1.44269504088896340735992468100));
+// A thread's exponential; the host may compute some, too.
+float report(float result, SourceLocation where) {
+  if (!current_lane) return result;
+  record(*current_lane->warp, {Kind::kExp2, 1u << current_lane->lane, where, {.operations = 1}});
+  if (Trace* const trace = current_lane->cta->trace) trace->computes(*current_lane, result);
+  return result;
 }
+
+}  // namespace
+
+float exp2f(float x, SourceLocation where) { return report(exact_exp2(x), where); }
+float expf(float x, SourceLocation where) { return report(exact_exp(x), where); }
+float exp2_approx(float x, SourceLocation where) { return report(hardware_exp2(x), where); }
 
 }  // namespace emu

@@ -41,6 +41,7 @@ struct Mbarriers;
 struct Warp;
 class LineTable;
 class Races;
+class Trace;
 struct RegisterWatch;  // wgmma.cpp
 struct WgmmaState;
 
@@ -149,6 +150,7 @@ struct Cta {
   const char* kernel = "";
   LineTable* lines = nullptr;         // checked build: what happened, by line
   Races* races = nullptr;             // checked build: the detector
+  Trace* trace = nullptr;             // the recorder, in the CTA whose timeline is wanted
   std::shared_ptr<WgmmaState> wgmma;  // once a kernel has used wgmma
   std::string failure;                // the first error: ends the launch
   Counters counters;

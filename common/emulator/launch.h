@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -31,6 +32,8 @@ struct Options {
   uint64_t seed = 1;
   Schedule schedule = Schedule::kFixed;
   bool races = true;  // checked build: look for races and reads of what nobody wrote
+  std::optional<uint64_t> traced_cta =
+      {};  // checked build: records what it does (trace.h); x fastest
 };
 Options& options();
 

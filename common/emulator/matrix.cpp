@@ -12,6 +12,7 @@
 #include "common/emulator/float16.h"
 #include "common/emulator/launch.h"
 #include "common/emulator/races.h"
+#include "common/emulator/trace.h"
 #include "common/emulator/wavefronts.h"
 #include "common/layout/fragments.h"
 
@@ -85,6 +86,14 @@ layout::Position element_of(int lane, int half, bool transpose) {
   return transpose ? layout::ldmatrix_trans(lane, half) : layout::ldmatrix(lane, half);
 }
 
+// For a timeline: a register of the warp, 32 bits from `pointer_of(lane)` on.
+template <typename PointerOf>
+Trace::Register register_at(const PointerOf& pointer_of) {
+  Trace::Register contents;
+  for (int lane = 0; lane < kWarpSize; lane++) memcpy(&contents[size_t(lane)], pointer_of(lane), 4);
+  return contents;
+}
+
 }  // namespace
 
 void load_matrices(uint32_t* registers, int count, bool transpose, uint32_t address,
@@ -104,6 +113,12 @@ void load_matrices(uint32_t* registers, int count, bool transpose, uint32_t addr
             const auto low = element_of(lane, 0, transpose), high = element_of(lane, 1, transpose);
             lanes[lane]->registers[matrix] =
                 elements[low.row][low.column] | uint32_t(elements[high.row][high.column]) << 16;
+          }
+        }
+        if (Trace* const trace = current_lane->cta->trace) {
+          for (int i = 0; i < count; i++) {
+            trace->loads(*current_lane->warp,
+                         register_at([&](int lane) { return &lanes[lane]->registers[i]; }));
           }
         }
       });
@@ -386,6 +401,16 @@ void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int dep
         const Kind kind = depth == 16 ? Kind::kMma16816 : Kind::kMma1688;
         const uint64_t flops = 2ull * 16 * 8 * uint64_t(depth);
         record(*current_lane->warp, {kind, kFullMask, where, {.requests = 1, .flops = flops}});
+        if (Trace* const trace = current_lane->cta->trace) {
+          const Warp& warp = *current_lane->warp;
+          bool known = true;
+          for (int i = 0; i < depth / 4; i++)
+            known &= trace->uses(warp, register_at([&](int lane) { return &lanes[lane]->a[i]; }));
+          for (int i = 0; i < depth / 8; i++)
+            known &= trace->uses(warp, register_at([&](int lane) { return &lanes[lane]->b[i]; }));
+          if (!known) trace->uses_computed(warp);
+          trace->accumulates(warp, lanes[0]->d);
+        }
         multiply_warp(lanes, depth, element);
       });
 }
@@ -487,6 +512,12 @@ void load_fragment(void* elements, size_t element_bytes, const void* memory, uns
                element_bytes);
       }
     }
+    if (Trace* const trace = current_lane->cta->trace) {
+      for (size_t i = 0; i < 8 * element_bytes; i += 4) {
+        trace->loads(*current_lane->warp,
+                     register_at([&](int lane) { return lanes[lane]->elements + i; }));
+      }
+    }
   });
 }
 
@@ -519,6 +550,18 @@ void multiply_fragments(float* d, const void* a, const void* b, const float* c, 
   warp_collective(kFullMask, "wmma::mma_sync", mine, where, [&](Fragments** lanes) {
     record(*current_lane->warp,
            {Kind::kWmma, kFullMask, where, {.requests = 1, .flops = 2ull * 16 * 16 * 16}});
+    if (Trace* const trace = current_lane->cta->trace) {
+      const Warp& warp = *current_lane->warp;
+      bool known = true;
+      for (int i = 0; i < 8; i += 2) {
+        known &= trace->uses(warp, register_at([&](int lane) { return &lanes[lane]->a[i]; }));
+        known &= trace->uses(warp, register_at([&](int lane) { return &lanes[lane]->b[i]; }));
+      }
+      if (!known) trace->uses_computed(warp);
+      for (int i = 0; i < 8; i++)
+        trace->uses(warp, register_at([&](int lane) { return &lanes[lane]->c[i]; }));
+      trace->accumulates(warp, lanes[0]->d);
+    }
     uint16_t a_tile[16][16], b_tile[2][kColumns][16];
     float sums[16][16];
     float* pointers[2][16][kColumns];

@@ -8,6 +8,7 @@
 #include "common/emulator/events.h"
 #include "common/emulator/memory.h"
 #include "common/emulator/tma.h"
+#include "common/emulator/trace.h"
 
 namespace emu {
 namespace {
@@ -76,6 +77,34 @@ void count(SourceLocation where, bool waits) {
 
 bool over(const Mbarrier& barrier, int parity) { return int(barrier.phase & 1) != parity; }
 
+// ---- for a timeline: what the CTA does at its own barriers ----
+Trace* trace_of(uintptr_t bar) {
+  for (const Cta& cta : current_lane->cta->cluster->ctas) {
+    if (cta.trace && bar - uintptr_t(cta.shared) < cta.shared_bytes) return cta.trace;
+  }
+  return nullptr;
+}
+
+std::string trace_name(uintptr_t bar) {
+  return "mbarrier at byte " + std::to_string(bar - uintptr_t(current_lane->cta->shared));
+}
+
+void trace_arrival(uintptr_t bar, const char* operation, SourceLocation where) {
+  Trace* const trace = trace_of(bar);
+  if (!trace || trace != current_lane->cta->trace) return;
+  const int phase = trace->meeting(reinterpret_cast<const void*>(bar), trace_name(bar));
+  trace->note(*current_lane, where, {.name = operation, .arrives = phase});
+}
+
+// For the phase that the barrier is in or, if it is over, for the one before.
+void trace_wait(uintptr_t bar, bool is_over, const char* operation, SourceLocation where) {
+  Trace* const trace = trace_of(bar);
+  if (!trace || trace != current_lane->cta->trace) return;
+  const auto* const key = reinterpret_cast<const void*>(bar);
+  const int phase = is_over ? trace->completed(key) : trace->meeting(key, trace_name(bar));
+  trace->note(*current_lane, where, {.name = operation, .awaits = phase});
+}
+
 // A wait that is over: what was done before the arrivals, and what the copies wrote, has happened.
 void acquire(const Lane& lane, const Mbarrier& barrier) {
   if (Races* const races = lane.cta->races) races->acquire(lane, barrier.ended);
@@ -93,6 +122,7 @@ void end_phase_if_complete(uintptr_t bar, Mbarrier& barrier) {
   }
   barrier.phase++;
   barrier.pending = barrier.count;
+  if (Trace* const trace = trace_of(bar)) trace->complete(reinterpret_cast<const void*>(bar));
   if (Races* const races = current_lane->cta->races) {
     barrier.ended = std::move(barrier.arriving);
     barrier.arriving.clear();
@@ -115,6 +145,7 @@ void arrive(uintptr_t bar, Mbarrier& barrier, const char* operation, SourceLocat
   }
   count(where, false);
   if (me.cta->races) me.cta->races->release(me, barrier.arriving);
+  trace_arrival(bar, operation, where);
   barrier.pending--;
   end_phase_if_complete(bar, barrier);
 }
@@ -240,9 +271,11 @@ bool mbarrier_test_wait(uint64_t* bar, int parity, const char* operation, Source
       yield();
       return false;
     }
+    trace_wait(uintptr_t(bar), false, operation, where);
     barrier.waiting.push_back(&me);
     park(operation, where, describe);
   } else {
+    trace_wait(uintptr_t(bar), true, operation, where);
     acquire(me, barrier);
   }
   me.polls = 0;
@@ -255,6 +288,7 @@ void mbarrier_wait(uint64_t* bar, int parity, SourceLocation where) {
   Mbarrier& barrier = find(uintptr_t(bar), operation, where);
   check_distance(uintptr_t(bar), barrier, operation, where);
   count(where, !over(barrier, parity));
+  trace_wait(uintptr_t(bar), over(barrier, parity), operation, where);
   if (over(barrier, parity)) {
     acquire(*current_lane, barrier);
     return;
@@ -286,6 +320,16 @@ Mbarrier& mbarrier_of_copy(uintptr_t bar, const char* operation, SourceLocation 
                "that initialises it, before the barrier.");
   }
   return barrier;
+}
+
+void trace_load(uintptr_t bar, const char* operation, int bytes, int read, SourceLocation where) {
+  Trace* const trace = trace_of(bar);
+  if (!trace || trace != current_lane->cta->trace) return;
+  Step step{.work = Work::kCopy, .name = operation};
+  step.bytes = uint64_t(read + 31) / 32 * 32;
+  step.wavefronts = uint64_t(bytes + 127) / 128;
+  step.arrives = trace->meeting(reinterpret_cast<const void*>(bar), trace_name(bar));
+  trace->note(*current_lane, where, step);
 }
 
 void bring_bytes(uintptr_t bar, int bytes, SourceLocation copy) {

@@ -52,6 +52,9 @@ void mbarrier_wait(uint64_t* bar, int parity, SourceLocation where);
 void fence_mbarrier_init();
 void fence_proxy_async();
 
+// For a timeline: a bulk copy that brings `bytes` bytes, `read` of them from global memory, to this CTA.
+void trace_load(uintptr_t bar, const char* operation, int bytes, int read, SourceLocation where);
+
 // For bulk copies: the barrier that a copy reports to, which must exist and be visible to it; the bytes it has
 // brought.
 Mbarrier& mbarrier_of_copy(uintptr_t bar, const char* operation, SourceLocation where);

@@ -25,6 +25,7 @@
 #include "common/emulator/races.h"
 #include "common/emulator/random.h"
 #include "common/emulator/tma.h"
+#include "common/emulator/trace.h"
 #include "common/emulator/wgmma.h"
 
 namespace emu {
@@ -311,6 +312,7 @@ void complete_barrier_if_all_arrived(Cta& cta, int index) {
     make_runnable(lane);
   }
   if (cta.races) cta.races->reset(cta, index);
+  if (cta.trace) cta.trace->complete(&barrier);
 }
 
 // A warp's barrier instruction, once all of its lanes have come. It has to wait if others are still missing.
@@ -606,7 +608,7 @@ void sync_warp(uint32_t mask, SourceLocation where) {
 }
 
 namespace {
-void arrive(int index, int expected, const char* operation, SourceLocation where) {
+void arrive(int index, int expected, bool waits, const char* operation, SourceLocation where) {
   Lane& me = *current_lane;
   if (index < 0 || index >= kNamedBarriers) {
     fail("%s at %s:%u: barrier %d does not exist, a CTA has 0 to %d", operation, where.file,
@@ -624,6 +626,12 @@ void arrive(int index, int expected, const char* operation, SourceLocation where
   barrier.expected = expected;
   barrier.arrived++;
   if (me.cta->races) me.cta->races->arrive(me, index);
+  if (Trace* const trace = me.cta->trace) {
+    Step step{.name = operation};
+    step.arrives = trace->meeting(&barrier, "barrier " + std::to_string(index));
+    if (waits) step.awaits = step.arrives;
+    trace->note(me, where, step);
+  }
 }
 }  // namespace
 
@@ -637,7 +645,7 @@ void barrier_sync(int index, int expected, const char* operation, SourceLocation
       break;
     }
   }
-  arrive(index, expected, operation, where);
+  arrive(index, expected, true, operation, where);
   me.operation = operation;
   me.where = where;
   me.barrier = index;
@@ -652,7 +660,7 @@ void barrier_sync(int index, int expected, const char* operation, SourceLocation
 }
 
 void barrier_arrive(int index, int expected, const char* operation, SourceLocation where) {
-  arrive(index, expected, operation, where);
+  arrive(index, expected, false, operation, where);
   complete_barrier_if_all_arrived(*current_lane->cta, index);
 }
 
@@ -695,8 +703,15 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
                            unsigned(index / grid.x / grid.y)};
         }
         added = false;
+        std::optional<Trace> trace;
+        for (Cta& cta : self.cluster.ctas) {
+          const bool traced = options().traced_cta == i * uint64_t(cluster) + uint64_t(cta.rank);
+          if (is_checked() && traced) trace.emplace(cta);
+          cta.trace = is_checked() && traced ? &*trace : nullptr;
+        }
         run_cluster(self);
         added = true;
+        if (trace) keep_recording(trace->finish());
         if (accesses) accesses->add(i, self.races.get());
       }
       const std::lock_guard lock(totals_mutex);

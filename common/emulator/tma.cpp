@@ -12,6 +12,7 @@
 #include "common/emulator/memory.h"
 #include "common/emulator/races.h"
 #include "common/emulator/random.h"
+#include "common/emulator/trace.h"
 #include "common/layout/swizzle.h"
 
 namespace emu {
@@ -224,12 +225,25 @@ void write_global(BulkStore& store) {
   store.has_written = true;
 }
 
+int bytes_inside(const std::vector<Chunk>& chunks) {
+  int bytes = 0;
+  for (const Chunk& chunk : chunks) bytes += chunk.inside;
+  return bytes;
+}
+
+// For a timeline: a step of this lane's stores.
+void trace_stores(Step step, SourceLocation where) {
+  step.group = Group::kStores;
+  if (Trace* const trace = current_lane->cta->trace) trace->note(*current_lane, where, step);
+}
+
 // ---- loads -----------------------------------------------------------------------------------------------
 void begin_load(std::vector<Chunk> chunks, const Cta& cta, uintptr_t bar, int bytes,
                 const char* operation, SourceLocation where) {
   Cluster& cluster = *cta.cluster;
   Mbarrier& barrier = mbarrier_of_copy(bar, operation, where);
   barrier.copies++;
+  trace_load(bar, operation, bytes, bytes_inside(chunks), where);
   if (cta.races) {
     const Site site = named_site(operation, where);
     note_global(barrier.engine, barrier.phase + 1, chunks, false, site);
@@ -258,6 +272,11 @@ void begin_store(std::vector<Chunk> chunks, const char* operation, SourceLocatio
     note_shared(mine.read_engine, mine.committed + 1, chunks, false, site);
     note_global(mine.write_engine, mine.committed + 1, chunks, true, site);
   }
+  trace_stores({.work = Work::kAsyncStore,
+                .name = operation,
+                .bytes = uint64_t(bytes_inside(chunks)),
+                .wavefronts = (chunks.size() * kChunk + 127) / 128},
+               where);
   BulkStore store{std::move(chunks), where, {}};
   if (happens_at_once(cluster)) write_global(store);
   mine.open.push_back(std::move(store));
@@ -320,14 +339,19 @@ void store_bulk(void* global, const void* shared, int bytes, SourceLocation wher
 }
 
 // ---- groups of stores --------------------------------------------------------------------------------------
-void commit_bulk() {
+void commit_bulk(SourceLocation where) {
+  trace_stores({.work = Work::kCommit, .name = "cp.async.bulk.commit_group"}, where);
   BulkGroups& mine = current_lane->cta->cluster->copies->stores[current_lane];
   mine.groups.push_back(std::move(mine.open));
   mine.open.clear();
   mine.committed++;
 }
 
-void wait_bulk(int groups, bool read) {
+void wait_bulk(int groups, bool read, SourceLocation where) {
+  trace_stores({.work = Work::kWaitGroups,
+                .name = read ? "cp.async.bulk.wait_group.read" : "cp.async.bulk.wait_group",
+                .pending = groups},
+               where);
   const Lane& me = *current_lane;
   BulkGroups& mine = me.cta->cluster->copies->stores[&me];
   if (mine.committed < uint64_t(groups)) return;

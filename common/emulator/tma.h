@@ -69,8 +69,8 @@ void store_box(const ptx::TensorMap& map, const int* coords, int rank, const voi
                SourceLocation where);
 void load_bulk(void* shared, const void* global, int bytes, uint64_t* bar, SourceLocation where);
 void store_bulk(void* global, const void* shared, int bytes, SourceLocation where);
-void commit_bulk();
-void wait_bulk(int groups, bool read);
+void commit_bulk(SourceLocation where);
+void wait_bulk(int groups, bool read, SourceLocation where);
 
 // ---- for the scheduler and for mbarriers
 // When lanes change: random completion may let a copy happen.

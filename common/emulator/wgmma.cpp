@@ -15,6 +15,7 @@
 #include "common/emulator/memory.h"
 #include "common/emulator/races.h"
 #include "common/emulator/random.h"
+#include "common/emulator/trace.h"
 
 namespace emu {
 namespace {
@@ -455,6 +456,24 @@ void count(const Product& product, Warp& warp) {
                 kFullMask,
                 product.where,
                 {.requests = 1, .bytes = bytes, .flops = 2 * 16 * columns * 16}});
+  Trace* const trace = warp.lanes->cta->trace;
+  if (!trace || !product.a_in_registers) return;
+  bool known = true;
+  for (int i = 0; i < 4; i++) {
+    Trace::Register contents;
+    for (int lane = 0; lane < kWarpSize; lane++) contents[size_t(lane)] = product.rows[lane][i];
+    known &= trace->uses(warp, contents);
+  }
+  if (!known) trace->uses_computed(warp);
+}
+
+// For a timeline: the fence, the commit and the wait.
+void trace_step(Work work, const char* name, int pending, SourceLocation where) {
+  const Warp& warp = *current_lane->warp;
+  if (Trace* const trace = current_lane->cta->trace) {
+    trace->add(warp, where,
+               {.work = work, .name = name, .group = Group::kProducts, .pending = pending});
+  }
 }
 
 // ---- issue and end of a warp's part --------------------------------------------------------------------
@@ -514,6 +533,7 @@ void wgmma_fence(SourceLocation where) {
     const Warp& warp = *current_lane->warp;
     WgmmaState& state = state_of(*current_lane->cta);
     products_of(warp).fenced = true;
+    trace_step(Work::kIssue, "wgmma.fence", 0, where);
     if (state.watches.empty()) return;
     for (int lane = 0; lane < kWarpSize; lane++) {
       Lane& each = warp.lanes[lane];
@@ -531,6 +551,7 @@ void wgmma_issue(const WgmmaKind& kind, WgmmaOperands operands, SourceLocation w
 void wgmma_commit(SourceLocation where) {
   int nothing = 0;
   warp_collective(kFullMask, "wgmma.commit_group", nothing, where, [&](int**) {
+    trace_step(Work::kCommit, "wgmma.commit_group", 0, where);
     WarpProducts& products = products_of(*current_lane->warp);
     products.groups.push_back(std::move(products.open));
     products.open.clear();
@@ -541,6 +562,7 @@ void wgmma_commit(SourceLocation where) {
 void wgmma_wait(int groups, SourceLocation where) {
   int nothing = 0;
   warp_collective(kFullMask, "wgmma.wait_group", nothing, where, [&](int**) {
+    trace_step(Work::kWaitGroups, "wgmma.wait_group", groups, where);
     const Warp& warp = *current_lane->warp;
     WarpProducts& products = products_of(warp);
     while (products.groups.size() > size_t(groups)) retire_group(warp);

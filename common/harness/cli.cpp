@@ -15,6 +15,8 @@
 #include "common/harness/serve.h"
 #ifndef FA_WITH_CUDA
 #include "common/emulator/launch.h"
+#include "common/emulator/trace.h"
+#include "common/harness/trace_file.h"
 #endif
 
 namespace fa {
@@ -26,7 +28,8 @@ struct Arguments {
   int heads = on_gpu() ? 16 : 2;
   std::vector<int> seq_lens = {on_gpu() ? 4096 : 256};
   int head_dim = 128;
-  std::string dtype = "bf16", q, k, v, o, json;
+  std::string dtype = "bf16", q, k, v, o, json, trace;
+  int trace_cta = 0;
   Protocol protocol;
   int workspace_mib = 1024;
   int threads = 0;
@@ -80,6 +83,12 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--v", arguments.v, "read V from a .npy file");
   app.add_option("--o", arguments.o, "write O of the (last) kernel to a .npy file");
   app.add_option("--json", arguments.json, "write the results to a file (bench/schema.json)");
+  app.add_option(
+      "--trace", arguments.trace,
+      "emulator, checked build: write a timeline of one CTA, for https://ui.perfetto.dev");
+  app.add_option("--trace-cta", arguments.trace_cta, "which CTA, the grid's x counted first")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
   app.add_option("--protocol", arguments.protocol_name,
                  "one of those below; options given choose among its problems or change it");
   app.add_option("--warmup", arguments.protocol.warmup, "untimed launches")
@@ -198,7 +207,57 @@ Inputs read_inputs(const Arguments& arguments, Problem& problem) {
   return inputs;
 }
 
-int run_arguments(const Arguments& arguments, const std::vector<std::string>& command) {
+// --trace shows one launch of one kernel by the build that sees everything.
+void check_trace(const CLI::App& app, const Arguments& arguments, size_t kernel_count,
+                 size_t problem_count) {
+  if (arguments.trace.empty()) {
+    if (app.count("--trace-cta"))
+      throw BadInput("--trace-cta belongs to --trace: give a file, too");
+    return;
+  }
+  if (on_gpu()) {
+    throw BadInput(
+        "--trace belongs to the emulator, preset emulator-checked: a GPU does not tell when it "
+        "executes an instruction");
+  }
+#ifndef FA_WITH_CUDA
+  if (!emu::is_checked()) {
+    throw BadInput(
+        "--trace needs the checked build, which sees loads and stores: preset emulator-checked");
+  }
+#endif
+  if (kernel_count != 1) {
+    throw BadInput("--trace shows one kernel, but " + std::to_string(kernel_count) +
+                   " would run: name one");
+  }
+  if (problem_count != 1) {
+    throw BadInput("--trace shows one problem, but there are " + std::to_string(problem_count));
+  }
+  if (arguments.protocol.rotating_inputs != 1) {
+    throw BadInput("--trace shows one launch: leave out --rotate");
+  }
+  check_writable(arguments.trace);
+}
+
+#ifndef FA_WITH_CUDA
+void write_trace(const Arguments& arguments, const Record& record) {
+  const std::vector<emu::Recording> recordings = emu::take_recordings();
+  if (record.status == Status::kError || record.status == Status::kSkipped) {
+    throw BadInput("no trace to write to " + arguments.trace + ": " + record.reason);
+  }
+  if (recordings.empty()) {
+    throw BadInput("CTA " + std::to_string(arguments.trace_cta) +
+                   " is not there: " + record.kernel + " launches fewer");
+  }
+  const emu::Timeline timeline = emu::replay(recordings);
+  write_file_whole(arguments.trace, trace_json(recordings, record.problem, timeline));
+  printf("\n%s: CTA %d in %lld cycles of the model; open it at https://ui.perfetto.dev\n",
+         arguments.trace.c_str(), arguments.trace_cta, static_cast<long long>(timeline.cycles));
+}
+#endif
+
+int run_arguments(const CLI::App& app, const Arguments& arguments,
+                  const std::vector<std::string>& command) {
   std::vector<const Kernel*> chosen;
   for (const std::string& name : arguments.kernels) chosen.push_back(&find_kernel(name));
   if (chosen.empty()) {
@@ -213,7 +272,9 @@ int run_arguments(const Arguments& arguments, const std::vector<std::string>& co
                                                        : emu::Completion::kLate,
                     protocol.seed,
                     arguments.schedule == "random" ? emu::Schedule::kRandom : emu::Schedule::kFixed,
-                    !arguments.no_races};
+                    !arguments.no_races,
+                    {}};
+  if (!arguments.trace.empty()) emu::options().traced_cta = uint64_t(arguments.trace_cta);
 #endif
 #ifndef FA_WITH_CUDA
   if ((arguments.counters == "full" || arguments.counters == "summary") && !emu::is_checked()) {
@@ -239,6 +300,8 @@ int run_arguments(const Arguments& arguments, const std::vector<std::string>& co
     for (const Problem& problem : problems) validate(problem);
   }
 
+  check_trace(app, arguments, chosen.size(), problems.size());
+
   const bool progress = isatty(STDERR_FILENO), color = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
   auto say = [&](const std::string& what) {
     if (progress) fprintf(stderr, "\r\033[K%s", what.c_str());
@@ -261,6 +324,9 @@ int run_arguments(const Arguments& arguments, const std::vector<std::string>& co
     if (!records.empty()) records.back().output = std::vector<uint16_t>();  // much memory
     std::move(of_problem.begin(), of_problem.end(), std::back_inserter(records));
   }
+#ifndef FA_WITH_CUDA
+  if (!arguments.trace.empty()) write_trace(arguments, records.back());
+#endif
   if (!arguments.json.empty()) write_results(arguments.json, command, protocol, records);
   if (!arguments.o.empty()) {
     const Record& last = records.back();
@@ -368,7 +434,7 @@ int run_program(int argc, char** argv) {
       parse(again, arguments, argc, argv);
       if (!(arguments.protocol == defaults.protocol)) arguments.protocol.name.clear();
     }
-    return run_arguments(arguments, command);
+    return run_arguments(app, arguments, command);
   });
 }
 

@@ -72,11 +72,13 @@ inline void cp_async_zero_fill(uint32_t shared, const void* global, int source_b
   emu::copy_async(shared, global, kBytes, source_bytes, where);
 }
 
-inline void cp_async_commit() { emu::commit_copies(); }
+inline void cp_async_commit(emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::commit_copies(where);
+}
 
 template <int kGroups>
-inline void cp_async_wait() {
-  emu::wait_copies(kGroups);
+inline void cp_async_wait(emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::wait_copies(kGroups, where);
 }
 
 #endif

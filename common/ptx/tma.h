@@ -265,14 +265,16 @@ inline void cp_async_bulk_store(void* global, const void* shared, int bytes,
                                 SourceLocation where = SourceLocation::current()) {
   emu::store_bulk(global, shared, bytes, where);
 }
-inline void cp_async_bulk_commit() { emu::commit_bulk(); }
-template <int kGroups>
-inline void cp_async_bulk_wait() {
-  emu::wait_bulk(kGroups, false);
+inline void cp_async_bulk_commit(SourceLocation where = SourceLocation::current()) {
+  emu::commit_bulk(where);
 }
 template <int kGroups>
-inline void cp_async_bulk_wait_read() {
-  emu::wait_bulk(kGroups, true);
+inline void cp_async_bulk_wait(SourceLocation where = SourceLocation::current()) {
+  emu::wait_bulk(kGroups, false, where);
+}
+template <int kGroups>
+inline void cp_async_bulk_wait_read(SourceLocation where = SourceLocation::current()) {
+  emu::wait_bulk(kGroups, true, where);
 }
 
 #endif

@@ -1,0 +1,398 @@
+// Traces of real kernels (checked build): what is recorded, what the file holds, and what the chapters say of
+// copies and products.
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "common/emulator/launch.h"
+#include "common/emulator/trace.h"
+#include "common/harness/device.h"
+#include "common/harness/trace_file.h"
+#include "common/layout/wgmma.h"
+#include "common/ptx/barrier.h"
+#include "common/ptx/cp_async.h"
+#include "common/ptx/exp2.h"
+#include "common/ptx/mbarrier.h"
+#include "common/ptx/tma.h"
+#include "common/ptx/wgmma.h"
+#include "tests/checked_kernels.h"
+#include "tests/support.h"
+
+namespace fa::test {
+namespace {
+
+using emu::Slice;
+using emu::Timeline;
+using emu::Work;
+using nlohmann::json;
+
+class Traces : public testing::Test {
+ protected:
+  void TearDown() override {
+    emu::options() = {};
+    emu::take_recordings();
+  }
+};
+
+std::vector<emu::Recording> record(const Kernel& kernel, const Problem& p, uint64_t cta = 0) {
+  emu::options().traced_cta = cta;
+  Protocol protocol;
+  Runner runner(p, make_inputs(p, "normal", 1), protocol);
+  EXPECT_EQ(runner.verify(kernel).status, Status::kPassed) << kernel.name;
+  emu::options().traced_cta.reset();
+  return emu::take_recordings();
+}
+
+// The first warp's steps as text: "cp.async, barrier 0, phase 0".
+std::string text_of(const emu::Recording& recording, size_t warp = 0) {
+  std::string text;
+  for (const emu::Step& step : recording.warps.at(warp)) {
+    if (!text.empty()) text += "; ";
+    text += step.name;
+    if (step.arrives >= 0) text += " at " + recording.meetings[size_t(step.arrives)];
+  }
+  return text;
+}
+
+// The slices of each row, "Warps, warp 0": "cp.async 0-1; ...".
+std::map<std::string, std::string> rows_of(const Timeline& timeline) {
+  std::map<std::string, std::string> rows;
+  for (const Slice& slice : timeline.slices) {
+    const emu::Track& track = timeline.tracks[size_t(slice.track)];
+    std::string& row = rows[track.group + ", " + track.name];
+    row += (row.empty() ? "" : "; ") + slice.name + " " + std::to_string(slice.start) + "-" +
+           std::to_string(slice.end);
+  }
+  return rows;
+}
+
+// ---- kernels small enough to calculate ------------------------------------------------------------
+// Two warps copy 512 bytes each, wait for their copy and for each other; warp 1 computes three exponentials.
+struct TinyStorage {
+  alignas(128) uint8_t bytes[64][16];
+};
+
+std::vector<emu::Recording> record_tiny() {
+  Buffer in("in", 1024);
+  in.upload(std::vector<uint8_t>(1024, 1).data());
+  emu::options().traced_cta = 0;
+  emu::launch("tiny", dim3(1), dim3(64), sizeof(TinyStorage), [&] {
+    const int thread = int(threadIdx.x);
+    auto& storage = *reinterpret_cast<TinyStorage*>(emu::current_lane->cta->shared);
+    ptx::cp_async<16>(ptx::shared_address(storage.bytes[thread]),
+                      static_cast<const uint8_t*>(in.data()) + 16 * thread);
+    ptx::cp_async_commit();
+    if (thread >= 32) {
+      for (int i = 0; i < 3; i++) ptx::exp2_approx(float(i));
+    }
+    ptx::cp_async_wait<0>();
+    __syncthreads();
+    __syncthreads();
+  });
+  return emu::take_recordings();
+}
+
+TEST_F(Traces, OfATinyKernelAreAsCalculated) {
+  const auto recordings = record_tiny();
+  ASSERT_EQ(recordings.size(), 1u);
+  EXPECT_EQ(
+      text_of(recordings[0], 0),
+      "cp.async; cp.async.commit_group; cp.async.wait_group; __syncthreads() at barrier 0, phase "
+      "0; __syncthreads() at barrier 0, phase 1");
+  EXPECT_EQ(
+      text_of(recordings[0], 1),
+      "cp.async; cp.async.commit_group; exp2; exp2; exp2; cp.async.wait_group; __syncthreads() at "
+      "barrier 0, phase 0; __syncthreads() at barrier 0, phase 1");
+  const Timeline timeline = emu::replay(recordings);
+  auto rows = rows_of(timeline);
+  // 512 bytes at 48 a cycle are 11 cycles, the second warp's follow the first one's. 263 later they arrive
+  // and take four wavefronts: at 278 and 289. The barriers end when warp 1 comes, one cycle a barrier.
+  EXPECT_EQ(rows["L2 to SM, bytes"], "cp.async 0-11; cp.async 11-22");
+  EXPECT_EQ(rows["Shared memory, wavefronts"], "cp.async 274-278; cp.async 285-289");
+  EXPECT_EQ(rows["Copies under way, warp 0"], "cp.async, group 0 0-278");
+  EXPECT_EQ(rows["Copies under way, warp 1"], "cp.async, group 0 0-289");
+  EXPECT_EQ(rows["Exponentials, of warps 1, 5 ..."], "exp2 x3 2-26");
+  EXPECT_EQ(rows["Warps, warp 0"],
+            "cp.async 0-1; cp.async.commit_group 1-2; waits: cp.async.wait_group 2-278; "
+            "cp.async.wait_group 278-279; __syncthreads() 279-280; waits: __syncthreads() 280-291; "
+            "__syncthreads() 291-292");
+  EXPECT_EQ(
+      rows["Warps, warp 1"],
+      "cp.async 0-1; cp.async.commit_group 1-2; exp2 x3 2-5; waits: cp.async.wait_group 5-289; "
+      "cp.async.wait_group 289-290; __syncthreads() 290-291; __syncthreads() 291-292");
+  EXPECT_EQ(timeline.cycles, 292);
+}
+
+// 64 x 64 x 32 by two wgmma of one warpgroup.
+struct WgmmaStorage {
+  alignas(1024) uint8_t a[64][128];
+  alignas(1024) uint8_t b[64][128];
+};
+
+TEST_F(Traces, WgmmaOfATinyKernelAreAsCalculated) {
+  emu::options().traced_cta = 0;
+  emu::options().races = false;  // nobody writes the operands
+  emu::launch("tiny", dim3(1), dim3(128), sizeof(WgmmaStorage), [&] {
+    auto& storage = *reinterpret_cast<WgmmaStorage*>(emu::current_lane->cta->shared);
+    const uint64_t a = layout::k_major_descriptor(ptx::shared_address(storage.a)),
+                   b = layout::k_major_descriptor(ptx::shared_address(storage.b));
+    float d[32] = {};
+    ptx::wgmma_fence(d);
+    ptx::wgmma<__nv_bfloat16, 64>(d, a, b, false);
+    ptx::wgmma<__nv_bfloat16, 64>(d, layout::advance(a, 32), layout::advance(b, 32), true);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(d);
+  });
+  const auto rows = rows_of(emu::replay(emu::take_recordings()));
+  // 64 x 64 x 16 is N / 2 = 32 cycles on all four Tensor Cores; its 4 KB are 32 wavefronts, eight a warp.
+  for (const int warp : {0, 3}) {
+    const std::string of = "of warps " + std::to_string(warp) + ", " + std::to_string(warp + 4);
+    EXPECT_EQ(rows.at("Tensor Cores, " + of + " ..."),
+              "wgmma.m64n64k16 1-33; wgmma.m64n64k16 33-65");
+    EXPECT_EQ(rows.at("Warps, warp " + std::to_string(warp)),
+              "wgmma.fence 0-1; wgmma.m64n64k16 1-2; wgmma.m64n64k16 2-3; wgmma.commit_group 3-4; "
+              "waits: wgmma.wait_group 4-65; wgmma.wait_group 65-66");
+  }
+  EXPECT_EQ(
+      rows.at("Shared memory, wavefronts"),
+      "wgmma.m64n64k16 1-9; wgmma.m64n64k16 9-17; wgmma.m64n64k16 17-25; wgmma.m64n64k16 25-33; "
+      "wgmma.m64n64k16 33-41; wgmma.m64n64k16 41-49; wgmma.m64n64k16 49-57; wgmma.m64n64k16 "
+      "57-65");
+}
+
+// A bulk copy of 4800 bytes that reports to an mbarrier, for which two warps wait.
+struct BulkStorage {
+  alignas(128) uint8_t bytes[4800];
+  uint64_t full;
+};
+
+TEST_F(Traces, BulkCopiesOfATinyKernelAreAsCalculated) {
+  Buffer in("in", 4800), out("out", 4800);
+  in.upload(std::vector<uint8_t>(4800, 1).data());
+  emu::options().traced_cta = 0;
+  emu::launch("tiny", dim3(1), dim3(64), sizeof(BulkStorage), [&] {
+    auto& storage = *reinterpret_cast<BulkStorage*>(emu::current_lane->cta->shared);
+    if (threadIdx.x == 0) {
+      ptx::mbarrier_init(&storage.full, 1);
+      ptx::fence_mbarrier_init();
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      ptx::mbarrier_arrive_expect_tx(&storage.full, 4800);
+      ptx::cp_async_bulk_load(storage.bytes, in.data(), 4800, &storage.full);
+    }
+    ptx::mbarrier_wait(&storage.full, 0);
+    if (threadIdx.x == 0) {
+      ptx::cp_async_bulk_store(out.data(), storage.bytes, 4800);
+      ptx::cp_async_bulk_commit();
+      ptx::cp_async_bulk_wait<0>();
+    }
+  });
+  const auto recordings = emu::take_recordings();
+  EXPECT_EQ(recordings.at(0).meetings.at(1), "mbarrier at byte 4800, phase 0");
+  const auto rows = rows_of(emu::replay(recordings));
+  // Issued at 2: 100 cycles on the path from L2, 263 until they are here, 38 wavefronts: 403. Back: 38 and 100.
+  EXPECT_EQ(rows.at("L2 to SM, bytes"),
+            "cp.async.bulk (load) 2-102; cp.async.bulk (store) 442-542");
+  EXPECT_EQ(rows.at("Shared memory, wavefronts"),
+            "cp.async.bulk (load) 365-403; cp.async.bulk (store) 404-442");
+  EXPECT_EQ(rows.at("Copies under way, warp 0"),
+            "cp.async.bulk (load) 2-403; cp.async.bulk (store), group 0 404-542");
+  EXPECT_EQ(rows.at("Warps, warp 0"),
+            "__syncthreads() 0-1; mbarrier.arrive.expect_tx 1-2; cp.async.bulk (load) 2-3; waits: "
+            "mbarrier.try_wait 3-403; mbarrier.try_wait 403-404; cp.async.bulk (store) 404-405; "
+            "cp.async.bulk.commit_group 405-406; waits: cp.async.bulk.wait_group 406-542; "
+            "cp.async.bulk.wait_group 542-543");
+  EXPECT_EQ(rows.at("Warps, warp 1"),
+            "__syncthreads() 0-1; waits: mbarrier.try_wait 1-403; mbarrier.try_wait 403-404");
+}
+
+TEST_F(Traces, LoadsAndStoresHaveTheirWavefrontsAndPlaces) {
+  Buffer in("in", 4096 * 4);
+  const Buffer out("out", 4096 * 4);
+  in.upload(std::vector<float>(4096, 1.0f).data());
+  emu::options().traced_cta = 0;
+  const auto kernel = probe::Kernel::kCopy16;
+  emu::launch("probe", dim3(1), dim3(32), size_t(probe::shared_bytes(kernel)),
+              probe::body(kernel, static_cast<const float*>(in.data()),
+                          static_cast<float*>(out.data()), 4096));
+  const auto recordings = emu::take_recordings();
+  ASSERT_EQ(recordings.size(), 1u);
+  ASSERT_EQ(text_of(recordings[0]), "global load; global store");
+  for (const emu::Step& step : recordings[0].warps[0]) {
+    EXPECT_EQ(step.bytes, 512u);
+    EXPECT_EQ(step.at.substr(0, 26), "tests/checked_kernels.cpp:") << step.at;
+  }
+}
+
+// ---- the kernels -------------------------------------------------------------------------------------
+class TracesOfKernels : public Traces, public testing::WithParamInterface<std::string> {};
+
+// Every event has what the format demands; slices of a row follow each other; arrows have both ends, inside
+// slices, and point forwards.
+TEST_P(TracesOfKernels, AreValidFiles) {
+  const Problem p = problem(1, 1, 128, 64, Dtype::kBf16);
+  const auto recordings = record(find_kernel(GetParam()), p);
+  ASSERT_FALSE(recordings.empty());
+  const std::string text = trace_json(recordings, p, emu::replay(recordings));
+  const json file = json::parse(text);
+  EXPECT_EQ(file["otherData"]["kernel"], GetParam());
+  std::set<std::pair<int, int>> named;
+  std::set<int> processes;
+  std::map<std::pair<int, int>, std::vector<std::pair<int64_t, int64_t>>> rows;
+  std::map<int, json> starts, ends;
+  int64_t last = 0;
+  for (const json& event : file["traceEvents"]) {
+    const std::string phase = event["ph"];
+    const std::pair<int, int> row{event["pid"], event["tid"]};
+    if (phase == "M") {
+      if (event["name"] == "thread_name") {
+        EXPECT_TRUE(named.insert(row).second) << "two names for a row";
+      }
+      if (event["name"] == "process_name") processes.insert(row.first);
+      continue;
+    }
+    EXPECT_TRUE(named.count(row) && processes.count(row.first)) << event;
+    EXPECT_FALSE(event["name"].get<std::string>().empty());
+    const int64_t start = event["ts"];
+    if (phase == "X") {
+      const int64_t duration = event["dur"];
+      EXPECT_GT(duration, 0) << event;
+      auto& slices = rows[row];
+      EXPECT_TRUE(slices.empty() || slices.back().second <= start) << event;
+      slices.emplace_back(start, start + duration);
+      last = std::max(last, start + duration);
+      EXPECT_EQ(event["args"]["at"].get<std::string>().find("kernels/" + GetParam() + ".cu:"), 0u)
+          << event;
+    } else if (phase == "s") {
+      EXPECT_TRUE(starts.emplace(event["id"], event).second);
+    } else {
+      ASSERT_EQ(phase, "f");
+      EXPECT_EQ(event["bp"], "e");
+      EXPECT_TRUE(ends.emplace(event["id"], event).second);
+    }
+  }
+  EXPECT_EQ(file["otherData"]["cycles"], last);
+  EXPECT_EQ(starts.size(), ends.size());
+  const auto in_a_slice = [&](const json& event) {
+    const int64_t time = event["ts"];
+    for (const auto& [start, end] : rows[{event["pid"], event["tid"]}]) {
+      if (start <= time && time < end) return true;
+    }
+    return false;
+  };
+  for (const auto& [id, start] : starts) {
+    ASSERT_TRUE(ends.count(id));
+    EXPECT_LE(start["ts"], ends[id]["ts"]);
+    EXPECT_TRUE(in_a_slice(start)) << start;
+    EXPECT_TRUE(in_a_slice(ends[id])) << ends[id];
+  }
+}
+
+// Whatever the order in which the emulator runs lanes and ends copies: the warps do the same.
+TEST_P(TracesOfKernels, AreTheSameInAnyOrder) {
+  const Problem p = problem(1, 2, 128, 64, Dtype::kBf16);
+  const auto text = [&] {
+    const auto recordings = record(find_kernel(GetParam()), p, 3);
+    return trace_json(recordings, p, emu::replay(recordings));
+  };
+  const std::string expected = text();
+  for (uint64_t seed = 1; seed <= 2; seed++) {
+    emu::options().schedule = emu::Schedule::kRandom;
+    emu::options().completion = emu::Completion::kRandom;
+    emu::options().seed = seed;
+    emu::options().os_threads = int(seed);
+    EXPECT_EQ(text() == expected, true) << "seed " << seed;
+  }
+}
+
+std::vector<std::string> kernel_names() {
+  std::vector<std::string> names;
+  for (const Kernel& kernel : kernels()) names.push_back(kernel.name);
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Ladder, TracesOfKernels, testing::ValuesIn(kernel_names()),
+                         [](const auto& kernel) { return kernel.param; });
+
+// Cycles in which a slice of one group of rows and one of the other are under way.
+int64_t overlap(const Timeline& timeline, const std::string& a, const std::string& b,
+                int64_t from = 0) {
+  std::vector<bool> in_a(size_t(timeline.cycles)), in_b(size_t(timeline.cycles));
+  for (const Slice& slice : timeline.slices) {
+    const std::string& group = timeline.tracks[size_t(slice.track)].group;
+    if (group != a && group != b) continue;
+    for (int64_t t = std::max(slice.start, from); t < slice.end; t++) {
+      if (group == a) in_a[size_t(t)] = true;
+      if (group == b) in_b[size_t(t)] = true;
+    }
+  }
+  int64_t both = 0;
+  for (size_t t = 0; t < in_a.size(); t++) both += in_a[t] && in_b[t];
+  return both;
+}
+
+// What chapters 06 and 07 are about.
+TEST_F(Traces, CopiesOf07OverlapProductsAndLoadsOf06DoNot) {
+  const Problem p = problem(1, 1, 256, 128, Dtype::kBf16);
+  const Timeline loads = emu::replay(record(find_kernel("06"), p));
+  // But for products that are still in the pipe when the barrier before the loads ends.
+  EXPECT_GT(overlap(loads, "Loads under way", "Loads under way"), 3000);
+  EXPECT_LT(overlap(loads, "Loads under way", "Tensor Cores"), 20);
+  // But for the first tile, which nobody can hide. The Tensor Cores rest in between, for fragments.
+  const Timeline copies = emu::replay(record(find_kernel("07"), p));
+  int64_t first = copies.cycles;
+  for (const Slice& slice : copies.slices) {
+    if (copies.tracks[size_t(slice.track)].group == "Tensor Cores")
+      first = std::min(first, slice.start);
+  }
+  const int64_t under_way = overlap(copies, "Copies under way", "Copies under way", first),
+                shared = overlap(copies, "Copies under way", "Shared memory", first);
+  EXPECT_GT(under_way, 2000);
+  EXPECT_GT(overlap(copies, "Copies under way", "Tensor Cores", first), under_way / 10);
+  EXPECT_GT(shared, under_way * 9 / 10);  // products' fragments are read all the time
+}
+
+// What the pictures of chapters 07, 08 and 09 say.
+TEST_F(Traces, SwizzlingAndPipeliningShortenTheTimeline) {
+  const Problem p = problem(1, 1, 256, 128, Dtype::kBf16);
+  std::map<std::string, int64_t> cycles;
+  for (const char* name : {"07", "08", "09"})
+    cycles[name] = emu::replay(record(find_kernel(name), p)).cycles;
+  EXPECT_GT(cycles["07"], 2 * cycles["08"]);
+  EXPECT_GT(cycles["08"], cycles["09"] * 5 / 4);
+}
+
+// Products know the loads and exponentials whose bits they multiply, whatever the type.
+TEST_F(Traces, ProductsNameWhatTheyNeed) {
+  for (const char* name : {"06", "07", "08", "09", "10"}) {
+    for (const Dtype dtype : {Dtype::kFp16, Dtype::kBf16}) {
+      const auto recordings = record(find_kernel(name), problem(1, 1, 128, 64, dtype));
+      const auto& steps = recordings.at(0).warps.at(1);
+      size_t of_fragments = 0, of_exponentials = 0;
+      for (const emu::Step& step : steps) {
+        if (step.work != Work::kProduct) continue;
+        EXPECT_FALSE(step.computed) << name << ": " << step.at;
+        bool loaded = false, exponential = false;
+        for (const uint32_t needed : step.needs) {
+          loaded |= steps[needed].work == Work::kFragmentLoad;
+          exponential |= steps[needed].work == Work::kExponential;
+        }
+        EXPECT_TRUE(loaded) << name << ": " << step.at;
+        (exponential ? of_exponentials : of_fragments)++;
+      }
+      EXPECT_EQ(of_fragments, of_exponentials) << name;  // Q K and P V: as many
+      EXPECT_GT(of_fragments, 0u);
+    }
+  }
+}
+
+TEST_F(Traces, ShowTheCtaThatIsAskedFor) {
+  const Problem p = problem(1, 2, 128, 64, Dtype::kBf16);
+  EXPECT_EQ(record(find_kernel("06"), p, 3).at(0).cta, 3u);
+  EXPECT_EQ(record(find_kernel("06"), p, 3).at(0).ctas, 4u);
+  EXPECT_TRUE(record(find_kernel("06"), p, 4).empty());
+  EXPECT_EQ(record(find_kernel("01"), p, 0).size(), 3u) << "three launches";
+}
+
+}  // namespace
+}  // namespace fa::test
