@@ -1,0 +1,305 @@
+#!/usr/bin/env python3
+"""Draws a timeline that a program wrote with --trace: the first cycles of one CTA, as an SVG. With --docs the
+chapters' ones: docs/timelines/NAME.svg (light) and NAME-dark.svg. The same trace gives the same bytes."""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict, namedtuple
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import pictures  # noqa: E402
+from tools import ROOT, Refused, fail, read_json, relative  # noqa: E402
+
+FOLDER = ROOT / "docs" / "timelines"
+BIN = ROOT / "build" / "emulator-checked" / "bin"
+# The chapters' timelines: program, cycles shown.
+DRAWN = {"06": ("06_mma_split_q", 24000), "07": ("07_cp_async", 24000), "08": ("08_swizzle", 9000),
+         "10": ("10_instruction_tuning", 9000)}
+ARGUMENTS = ["--heads", "1", "--seq-len", "256", "--head-dim", "128"]
+EXAMPLE = """examples:
+  scripts/timeline.py 07.json --cycles 12000 --out 07.svg
+                                        after build/emulator-checked/bin/07_cp_async --trace 07.json
+  scripts/timeline.py --docs            draw the chapters' timelines again
+  scripts/timeline.py --docs --check    only say which are out of date; exit code 1 if any is"""
+
+# What a warp does or waits for, and in which colour: the units of the trace's slices.
+Kind = namedtuple("Kind", "name light dark")
+KINDS = {
+    "tensor": Kind("products", "#0072b2", "#58b4e8"),
+    "exponential": Kind("exponentials", "#00805f", "#3fc79f"),
+    "shared": Kind("shared memory", "#d55e00", "#ff9a5c"),
+    "global": Kind("global memory, copies", "#9a4f96", "#d89bd4"),
+    "barrier": Kind("barrier", "#a8b0b9", "#5b646e"),
+    "other": Kind("other", "#d5dae0", "#30373f"),
+}
+SAME = {"copies": "global", "exchange": "other", "issue": "other"}
+# The rows below the warps: how busy a unit is.
+UNITS = {"Tensor Cores": "tensor", "Exponentials": "exponential", "Shared memory": "shared", "L2 to SM": "global"}
+UNDER_WAY = {"Loads under way": "loads", "Copies under way": "copies"}
+
+Slice = namedtuple("Slice", "start end name unit")
+
+
+class Trace:
+    """The parsed file: rows of slices by group, in the file's order, and what waited for a copy until when."""
+
+    def __init__(self, path):
+        data = read_json(path)
+        try:
+            events, self.about = data["traceEvents"], data["otherData"]
+            self.cycles, self.kernel = self.about["cycles"], self.about["kernel"]
+            names = {}
+            for event in events:
+                if event["ph"] == "M" and event["name"] in ("process_name", "thread_name"):
+                    thread = event["tid"] if event["name"] == "thread_name" else None
+                    names[event["pid"], thread] = event["args"]["name"]
+            self.rows = defaultdict(lambda: defaultdict(list))
+            for event in events:
+                if event["ph"] == "X":
+                    row = self.rows[names[event["pid"], None]][names[event["pid"], event["tid"]]]
+                    unit = SAME.get(event["cat"], event["cat"])
+                    row.append(Slice(event["ts"], event["ts"] + event["dur"], event["name"], unit))
+        except (KeyError, TypeError):
+            raise Refused("is not a trace that a program of this repository wrote with --trace") from None
+
+
+def share_of_kinds(slices, first, last):
+    """Cycles of [first, last) that each kind has."""
+    shares = defaultdict(int)
+    for each in slices:
+        shares[each.unit] += min(each.end, last) - max(each.start, first)
+    return shares
+
+
+def columns(slices, cycles, count):
+    """For each of `count` columns of the picture: its slices. A column has cycles/count cycles."""
+    result = [[] for _ in range(count)]
+    for each in slices:
+        if each.start >= cycles or each.end <= each.start:
+            continue
+        for column in range(each.start * count // cycles, min((each.end - 1) * count // cycles + 1, count)):
+            result[column].append(each)
+    return result
+
+
+class Drawing:
+    LEFT, WIDE, WIDTH = 128, 728, 880
+
+    def __init__(self, trace, cycles, theme, title):
+        self.trace, self.cycles, self.theme = trace, cycles, theme
+        self.dark = theme is pictures.DARK
+        warps, under_way = trace.rows["Warps"], self.under_way()
+        units = [group for group in UNITS if trace.rows.get(group)]
+        self.warp_tall = 22 if len(warps) <= 4 else 14
+        self.top = 92
+        tall = self.top + len(warps) * (self.warp_tall + 4) + 14 + len(units) * 32 + len(under_way) * 18 + 44
+        self.p = pictures.Picture(theme, self.WIDTH, tall, title)
+        self.p.text(24, 30, title, 16, anchor="start", weight="bold")
+        self.p.text(24, 50, f"The first {cycles:,} of {trace.cycles:,} cycles on an SM that runs nothing else. "
+                    "A model of order and overlap, not a measurement.", 12.5, theme.muted, "start")
+        self.legend()
+        y = self.top
+        for name, slices in warps.items():
+            self.warp(y, name, slices)
+            y += self.warp_tall + 4
+        y += 14
+        for group in units:
+            self.unit(y, group)
+            y += 32
+        for group, slices in under_way.items():
+            self.spans(y, group, slices)
+            y += 18
+        self.axis(y + 6)
+
+    def color(self, unit):
+        kind = KINDS.get(unit, KINDS["other"])
+        return kind.dark if self.dark else kind.light
+
+    def x(self, cycle):
+        return self.LEFT + self.WIDE * cycle / self.cycles
+
+    def legend(self):
+        x = 24
+        for unit, kind in KINDS.items():
+            if unit == "other":
+                continue
+            self.p.rect(x, 65, 11, 11, self.color(unit), None, 2)
+            self.p.text(x + 16, 75, kind.name, 12, self.theme.muted, "start")
+            x += 38 + 6.3 * len(kind.name)
+        self.p.text(self.WIDTH - 24, 75, "what a warp does or waits for", 12, self.theme.muted, "end")
+
+    def label(self, y, text):
+        self.p.text(self.LEFT - 10, y, text, 12, self.theme.text, "end")
+
+    def path(self, shapes, color):
+        self.p.parts.append(f'<path d="{"".join(shapes)}" fill="{color}"/>')
+
+    def warp(self, y, name, slices):
+        """Each column in the colour of what most of it went to."""
+        self.label(y + self.warp_tall / 2 + 4, name)
+        self.p.rect(self.LEFT, y, self.WIDE, self.warp_tall, self.theme.cell)
+        shapes, start, now = defaultdict(list), 0, None
+        for column, found in enumerate([*columns(slices, self.cycles, self.WIDE), []]):
+            first, last = column * self.cycles / self.WIDE, (column + 1) * self.cycles / self.WIDE
+            shares = share_of_kinds(found, first, last)
+            most = max(shares, key=lambda unit: (shares[unit], unit)) if shares else None
+            if most != now or column == self.WIDE:
+                if now:
+                    shapes[now].append(f"M{self.LEFT + start} {y}h{column - start}v{self.warp_tall}h{start - column}z")
+                start, now = column, most
+        for unit, parts in sorted(shapes.items()):
+            self.path(parts, self.color(unit))
+
+    def unit(self, y, group):
+        """How busy, as a height: 24 pixels are all of it."""
+        rows, step, tall = self.trace.rows[group], 2, 24
+        self.label(y + 17, group)
+        self.p.rect(self.LEFT, y, self.WIDE, tall, self.theme.cell)
+        count = self.WIDE // step
+        # Of all schedulers, whether they had something to do or not.
+        of = 4 if group in ("Tensor Cores", "Exponentials") else 1
+        busy = [0.0] * count
+        for slices in rows.values():
+            for column, found in enumerate(columns(slices, self.cycles, count)):
+                first, last = column * self.cycles / count, (column + 1) * self.cycles / count
+                busy[column] += sum(share_of_kinds(found, first, last).values()) / (last - first) / of
+        shapes, column = [], 0
+        while column < count:
+            height, end = round(busy[column] * tall), column
+            while end < count and round(busy[end] * tall) == height:
+                end += 1
+            if height:
+                shapes.append(f"M{self.LEFT + column * step} {y + tall}v{-height}h{(end - column) * step}v{height}z")
+            column = end
+        self.path(shapes, self.color(UNITS[group]))
+
+    def under_way(self):
+        """Loads and copies of all warps together: those of a group (group 3 of every warp is one tile's), bulk copies
+        that are issued one right behind the other, loads that overlap."""
+        result = {}
+        for group, name in UNDER_WAY.items():
+            if group not in self.trace.rows:
+                continue
+            spans, latest, issued = {}, None, 0
+            for each in sorted(each for slices in self.trace.rows[group].values() for each in slices):
+                if "group" in each.name:
+                    span = spans.setdefault(each.name, [each.start, each.end])
+                else:
+                    near = each.start <= (latest[1] if name == "loads" else issued + 16) if latest else False
+                    latest = span = latest if near else spans.setdefault(len(spans), [each.start, each.end])
+                    issued = each.start
+                span[1] = max(span[1], each.end)
+            ordered = sorted(tuple(span) for span in spans.values())
+            rows = []  # as many as overlap
+            for span in ordered:
+                if span[0] >= self.cycles:
+                    continue
+                free = next((row for row in rows if row[-1][1] <= span[0]), None)
+                if free is None:
+                    rows.append(free := [])
+                free.append(span)
+            for i, row in enumerate(rows):
+                result[f"{name} under way" if not i else " " * i] = row
+        return result
+
+    def spans(self, y, name, spans):
+        self.label(y + 11, name)
+        for start, end in spans:
+            x, right = self.x(start), self.x(min(end, self.cycles))
+            self.p.rect(x, y + 2, max(right - x, 1.5), 11, self.color("global"), None, 2)
+
+    def axis(self, y):
+        step = next(s for s in (100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, sys.maxsize)
+                    if self.cycles / s <= 8)
+        for cycle in range(0, self.cycles + 1, step):
+            self.p.line(self.x(cycle), y, self.x(cycle), y + 5, self.theme.line, 1)
+            anchor = "end" if self.x(cycle) > self.LEFT + self.WIDE - 10 else "middle"
+            self.p.text(self.x(cycle), y + 19, f"{cycle:,}", 11.5, self.theme.muted, anchor)
+        self.p.line(self.LEFT, y, self.LEFT + self.WIDE, y, self.theme.line, 1)
+        self.p.text(self.LEFT - 10, y + 19, "cycle", 11.5, self.theme.muted, "end")
+
+
+def draw(trace, cycles, theme):
+    about = trace.about
+    title = f"{trace.kernel}: CTA {about['cta']}, {about['dtype']}, seq_len {about['seq_len']}, head_dim {about['head_dim']}"
+    return Drawing(trace, min(cycles, trace.cycles), theme, title).p.svg()
+
+
+def trace_of(program):
+    """Runs the program. None if it has not been built."""
+    if not (BIN / program).exists():
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        done = subprocess.run([BIN / program, *ARGUMENTS, "--trace", path], cwd=ROOT, capture_output=True, text=True,
+                              check=False, timeout=300)
+        if done.returncode:
+            fail(f"{program} ended with exit code {done.returncode}: {done.stderr.strip()}", 3)
+        return Trace(path)
+
+
+def draw_docs(check):
+    stale, missing = [], []
+    wanted = set()
+    for name, (program, cycles) in DRAWN.items():
+        files = {FOLDER / f"{name}.svg": pictures.LIGHT, FOLDER / f"{name}-dark.svg": pictures.DARK}
+        wanted.update(files)
+        trace = trace_of(program)
+        if trace is None:
+            missing.append(program)
+            continue
+        for path, theme in files.items():
+            text = draw(trace, cycles, theme)
+            if path.exists() and path.read_text(encoding="utf-8") == text:
+                continue
+            stale.append(path)
+            if not check:
+                FOLDER.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+                print(f"drew {relative(path)}")
+    stale += sorted(set(FOLDER.glob("*.svg")) - wanted)
+    if check:
+        for path in stale:
+            print(f"{relative(path)} is out of date; scripts/timeline.py --docs draws it", file=sys.stderr)
+    if missing:
+        print(f"{len(missing)} left out: {relative(BIN)} has no {', '.join(missing)}")
+    return 1 if check and stale else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("trace", nargs="?", help="a file that a program wrote with --trace")
+    parser.add_argument("--out", help="the SVG to write [the trace's name with .svg]")
+    parser.add_argument("--cycles", type=int, default=10000, help="how many to draw [10000]")
+    parser.add_argument("--dark", action="store_true", help="light on dark")
+    parser.add_argument("--docs", action="store_true", help="the chapters' timelines, from programs of the preset "
+                        "emulator-checked")
+    parser.add_argument("--check", action="store_true", help="with --docs: change nothing, name what is out of date")
+    args = parser.parse_args()
+    if args.docs:
+        return draw_docs(args.check)
+    if not args.trace:
+        parser.error("name a trace, or --docs")
+    if args.cycles < 1:
+        parser.error("--cycles must be at least 1")
+    try:
+        text = draw(Trace(args.trace), args.cycles, pictures.DARK if args.dark else pictures.LIGHT)
+    except Refused as problem:
+        fail(f"{args.trace} {problem}")
+    out = Path(args.out or Path(args.trace).with_suffix(".svg"))
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        fail(f"cannot write {out}: {problem.strerror}")
+    print(f"drew {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
