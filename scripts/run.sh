@@ -9,6 +9,8 @@ set -euo pipefail
 . "$ROOT/scripts/lib/backend.sh"
 # shellcheck source=scripts/lib/build.sh
 . "$ROOT/scripts/lib/build.sh"
+# shellcheck source=scripts/lib/broken.sh
+. "$ROOT/scripts/lib/broken.sh"
 
 usage() {
   cat <<'HELP'
@@ -25,18 +27,21 @@ Examples:
   scripts/run.sh 03 --q q.npy --k k.npy --v v.npy --o o.npy
                                                   one kernel on your own tensors
   scripts/run.sh --backend emulator               the emulator even if there is a GPU
+  scripts/run.sh --broken 02_no_rescale           meet a kernel with one bug: its diff, and which check finds it
 
 Options:
   --backend auto|cuda|emulator   where the kernels run (auto: a GPU if it can be used, else the emulator)
   --toolkit auto|system|wheels   which nvcc: the machine's, or the one from NVIDIA's Python wheels in .toolkit
   --compile-only                 build, but do not run
   --no-charts                    write results without drawing them
+  --broken NAME                  nothing of the above: shows one of the bugs in tests/broken, on the emulator;
+                                 --broken list shows their names (docs/bugs.md: all, and what finds them)
   --help                         this text
 Everything else goes to the program; `scripts/run.sh --program-help` shows what it understands.
 
 Environment: RESULTS_DIR (where results go; results/ of the checkout), CUDAARCHS (architectures to build for).
 Exit code: 0 all kernels passed or were skipped, 1 one was wrong, 2 bad arguments or files, 3 the GPU or emulator
-failed, 4 set-up or build failed.
+failed, 4 set-up or build failed. With --broken: 0 the checks say what they should, 1 one does not.
 HELP
 }
 
@@ -51,7 +56,7 @@ one_of() { # one_of OPTION VALUE ALLOWED...
   die "$EXIT_USAGE" "$option takes one of ${list:2}, not '$value'"
 }
 
-backend=auto toolkit=auto compile_only=0 charts=1 json=''
+backend=auto toolkit=auto compile_only=0 charts=1 json='' broken=''
 program_args=()
 while (($#)); do
   case $1 in
@@ -75,12 +80,24 @@ while (($#)); do
       shift
       ;;
     --json=*) json=${1#*=} ;;
+    --broken)
+      (($# >= 2)) || die "$EXIT_USAGE" "--broken needs the name of a bug, or list for all of them"
+      broken=$2
+      shift
+      ;;
+    --broken=*) broken=${1#*=} ;;
     *) program_args+=("$1") ;;
   esac
   shift
 done
 one_of --backend "$backend" auto cuda emulator
 one_of --toolkit "$toolkit" auto system wheels
+
+if [[ -n $broken ]]; then
+  ((${#program_args[@]} == 0)) || die "$EXIT_USAGE" "--broken takes the name of a bug and nothing else, not '${program_args[0]}'"
+  meet_broken "$broken"
+  exit
+fi
 
 choose_backend "$backend" "$toolkit" "$compile_only"
 ensure_packages run "$BACKEND"

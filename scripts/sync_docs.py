@@ -28,6 +28,10 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
   <!-- /tuning -->                                              a search for tile sizes: the best, and what was left out
   <!-- rates: bench/results/h200_rates.json -->                 how fast single instructions are, as the program rates
   <!-- /rates -->                                               measured it
+  <!-- seconds: bench/results/checked_seconds.txt -->           what a checked run costs, from
+  <!-- /seconds -->                                             scripts/checked_seconds.py
+  <!-- bugs: tests/broken/bugs.json summary -->                 what finds the bugs of tests/broken: in short, or
+  <!-- /bugs -->                                                `passed`, `all`: a bug a row
   <!-- value: bench/results/h200.json kernel=03_register_tiling seq_len=4096 field=tflops -->34.0<!-- /value -->
 
 A value takes a dotted field (time_ms.median, counters.global_sectors, machine.gpu), and optionally over=KERNEL (its
@@ -52,8 +56,6 @@ EXAMPLE = """examples:
   scripts/sync_docs.py --check README.md    only say what is out of date; exit code 1 if anything is"""
 
 FENCE = re.compile(r"^\s*(```+|~~~+)")
-BLOCK = re.compile(r"^<!-- (excerpt|diff|output|instructions|table|profile|beside|agreement|limiters|solutions|tuning|"
-                   r"rates): (.+?) -->\s*$")
 VALUE = re.compile(r"(<!-- value: (.+?) -->)(.*?)(<!-- /value -->)")
 MARKER = re.compile(r"^\s*(?://|#) \[(/?)([a-z0-9][a-z0-9-]*)\]\s*$")
 LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".cpp": "cpp", ".py": "python", ".sh": "bash",
@@ -549,9 +551,101 @@ def rates(spec):
         raise Refused(f"{spec} {problem}") from None
 
 
+# --- Bugs ------------------------------------------------------------------------------------------------------
+
+CODE = re.compile(r"\b_*\w+\(\)|\b\w+_\w+\b|1/sqrt\(head_dim\)|log2\(e\)|\.trans\b|\bbar\.\w+|\bldmatrix\b")  # in a sentence
+BUG_COUNTERS = {"shared_wavefronts": "wavefronts of shared memory", "global_sectors": "sectors of global memory"}
+
+
+def found_by(bug):
+    """Of a row of tests/broken/bugs.json: the first of these that shows it, in the order in which one looks."""
+    if bug["numbers"]["normal"] != "right":
+        return bug["numbers"]["normal"]
+    if set(bug["numbers"].values()) != {"right"}:
+        return "hard"
+    return "report" if "report" in bug else "counter"
+
+
+def numbers_of(bug):
+    """Cells for ordinary and for hard inputs."""
+    shown = {"right": "right", "wrong": "**wrong**", "stops": f"**stops**: {bug.get('stops')}"}
+    normal, *hard = bug["numbers"].items()
+    cell = shown[normal[1]]
+    if bug["early"] != normal[1]:
+        cell += f"; {bug['early']} if copies come early"
+    bad = [inputs for inputs, verdict in hard if verdict != "right"]
+    if not bad:
+        return cell, "right"
+    verb = "**wrong**" if bug["numbers"][bad[0]] == "wrong" else "**stops**"
+    names = "all" if len(bad) == len(hard) else ", ".join(f"`{name}`" for name in bad)
+    return cell, f"{verb}: {names}"
+
+
+def bug_summary(rows):
+    def count(*what):
+        return sum(found_by(bug) in what for bug in rows)
+
+    right = [bug for bug in rows if bug["numbers"]["normal"] == "right"]
+    early = sum(bug["early"] == "right" for bug in rows) - len(right)
+    reported = [bug for bug in rows if "report" in bug]
+    yield (f"**{len(right)} of {len(rows)} bugs give right numbers on ordinary inputs**, and {early} more if asynchronous "
+           f"copies happen to come early. Hard inputs show {count('hard')} of the {len(right)}, the checked build's report "
+           f"{count('report')}, its counters {count('counter')}.")
+    yield ""
+    what = [("Numbers on ordinary inputs are wrong", count("wrong")),
+            ("The launch stops on ordinary inputs: deadlock, address outside memory or misaligned", count("stops")),
+            ("Only hard inputs show it", count("hard")), ("Only the checked build's report shows it", count("report")),
+            ("Only the checked build's counters show it", count("counter"))]
+    yield from rows_of(["What shows it first", "Bugs"], [[text, str(number)] for text, number in what])
+    yield ""
+    kinds = [bug["report"] for bug in reported]
+    races = sum(kind.startswith("race") for kind in kinds)
+    yield (f"The checked build reports {len(reported)} of them, {races} as races, with the two lines and what is missing "
+           f"between them; of the other {len(rows) - len(reported)} it must not say a word.")
+
+
+def bugs(spec):
+    name, _, which = spec.partition(" ")
+    try:
+        rows = read_json(ROOT / name)
+        if which == "summary":
+            return list(bug_summary(rows))
+        if which == "passed":
+            rows = [bug for bug in rows if bug["numbers"]["normal"] == "right"]
+        elif which != "all":
+            raise Refused(f"'{which}' is none of summary, passed and all")
+        table = []
+        for bug in rows:
+            chapter = f"[{bug['kernel'][:2]}]({bug['kernel']}.md#pitfalls)"
+            counter = f"**{bug['ratio']:.2f}** times the {BUG_COUNTERS[bug['counter']]}" if "counter" in bug else "–"
+            report = f"**{bug['report']}**" if "report" in bug else "–"
+            table.append([chapter, f"`{bug['name']}`", CODE.sub(r"`\g<0>`", bug["what"]), *numbers_of(bug), report, counter])
+    except Refused as problem:
+        raise Refused(f"{name}: {problem}") from None
+    except (KeyError, TypeError, AttributeError):
+        raise Refused(f"{name} is not what the program meet writes") from None
+    heading = ["Kernel", "Bug", "What is wrong", "Ordinary inputs", "Hard inputs", "Checked build reports", "It counts"]
+    lines = list(rows_of(heading, table))
+    lines[1] = "|" + "-|" * len(heading)  # words, not numbers
+    return lines
+
+
+def seconds(spec):
+    """A sentence on the processor, then a kernel a row."""
+    try:
+        first, _, *lines = source_lines(spec)
+        shape, processor = re.fullmatch(r"Processor seconds of one run at (.*), on (.*)", first).groups()
+        rows = [[f"`{kernel}`", checked, quiet] for kernel, checked, quiet in map(str.split, lines)]
+    except (ValueError, AttributeError):
+        raise Refused(f"{spec} is not what scripts/checked_seconds.py writes") from None
+    return [f"One run at `{shape}`, in seconds of processor time (all threads together, inputs and reference included; {processor}):",
+            "", *rows_of(["Kernel", "Checked", "`--no-races`"], rows)]
+
+
 WRITERS = {"excerpt": excerpt, "diff": diff, "output": output, "instructions": instructions, "table": table,
            "profile": profile, "beside": beside, "agreement": agreement_of, "limiters": limiters,
-           "solutions": solutions, "tuning": tuning, "rates": rates}
+           "solutions": solutions, "tuning": tuning, "rates": rates, "bugs": bugs, "seconds": seconds}
+BLOCK = re.compile(rf"^<!-- ({'|'.join(WRITERS)}): (.+?) -->\s*$")
 
 
 # --- Markdown --------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // The detector of the checked build: every kind of synchronisation, present and missing, and the kernels of
 // the ladder, in which there is nothing to find.
 #include <map>
+#include <regex>
 
 #include "common/emulator/launch.h"
 #include "common/harness/device.h"
@@ -60,6 +61,10 @@ TEST_P(RaceCases, AreFoundInAnyOrder) {
     for (const int line : {probe::first_line, probe::second_line}) {
       EXPECT_CONTAINS(text, line ? test.file + ":" + std::to_string(line) : "");
     }
+    // Of a race, who makes each access: a thread, or a warp's ldmatrix.
+    static const std::regex access(R"( at \S+:\d+ by (thread \d+ \(warp \d+ lane \d+\)|warp \d+))");
+    const auto accesses = std::distance(std::sregex_iterator(text.begin(), text.end(), access), {});
+    EXPECT_EQ(accesses, test.problem.starts_with("data race") ? 2 : accesses) << text;
     EXPECT_EQ(text, outcome(test, false)) << "the same seed, another report";
     EXPECT_CONTAINS(text, seed ? "seed " + std::to_string(seed) + " repeats this run" : "");
   }

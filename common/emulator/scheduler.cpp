@@ -226,7 +226,21 @@ std::string describe_wait(const Lane& lane) {
   return text;
 }
 
-// Who waits where, lanes that do the same in one line.
+// "lane 5", "lanes 0-15", "lanes 1-3,5-7"
+std::string describe_lanes(uint32_t lanes) {
+  std::string text = std::popcount(lanes) == 1 ? "lane " : "lanes ";
+  for (int first = 0; first < kWarpSize; first++) {
+    if (!(lanes >> first & 1)) continue;
+    int last = first;
+    while (last + 1 < kWarpSize && lanes >> (last + 1) & 1) last++;
+    text += text.back() == ' ' ? "" : ",";
+    text += std::to_string(first) + (last > first ? "-" + std::to_string(last) : "");
+    first = last;
+  }
+  return text;
+}
+
+// Who waits where, lanes of a warp that do the same in one line.
 std::string describe_all(const Cluster& cluster) {
   std::string text;
   for (const Warp& warp : cluster.warps) {
@@ -235,18 +249,15 @@ std::string describe_all(const Cluster& cluster) {
       text += "\n  CTA " + std::to_string(cta.rank) + " of the cluster:";
     }
     const int count = std::min(kWarpSize, int(cta.lanes.size()) - warp.index * kWarpSize);
-    for (int first = 0; first < count;) {
-      const std::string what = describe_wait(warp.lanes[first]);
-      int last = first;
-      while (last + 1 < count && describe_wait(warp.lanes[last + 1]) == what) last++;
-      char lanes[64];
-      if (first == last) {
-        snprintf(lanes, sizeof lanes, "\n  warp %d lane %d: ", warp.index, first);
-      } else {
-        snprintf(lanes, sizeof lanes, "\n  warp %d lanes %d-%d: ", warp.index, first, last);
+    for (uint32_t rest = kFullMask >> (kWarpSize - count); rest;) {
+      const std::string what = describe_wait(warp.lanes[std::countr_zero(rest)]);
+      uint32_t same = 0;
+      for (uint32_t others = rest; others; others &= others - 1) {
+        const int lane = std::countr_zero(others);
+        if (describe_wait(warp.lanes[lane]) == what) same |= 1u << lane;
       }
-      text += lanes + what;
-      first = last + 1;
+      rest &= ~same;
+      text += "\n  warp " + std::to_string(warp.index) + " " + describe_lanes(same) + ": " + what;
     }
   }
   return text;

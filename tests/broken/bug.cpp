@@ -2,19 +2,15 @@
 
 namespace fa::broken {
 
-Bug::Bug(const char* name_, const char* kernel_, const char* caught_by_, const char* missed_by_,
-         std::vector<std::string> found_)
-    : name(name_),
-      kernel(kernel_),
-      caught_by(caught_by_),
-      missed_by(missed_by_),
-      found(std::move(found_)) {
-  bugs().push_back(*this);
-}
-
 std::vector<Bug>& bugs() {
   static std::vector<Bug> list;
   return list;
+}
+
+Declaration::Declaration(Bug bug) {
+  auto& list = bugs();
+  const auto after = [](const Bug& a, const Bug& b) { return a.name < b.name; };
+  list.insert(std::upper_bound(list.begin(), list.end(), bug, after), std::move(bug));
 }
 
 }  // namespace fa::broken

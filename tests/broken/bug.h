@@ -1,19 +1,50 @@
-// What is wrong with a broken kernel, and how it shows: a row of bugs.cmake.
+// What is wrong with a broken kernel, and what must catch it: a row of bugs.cmake. Sources of broken kernels
+// include this in place of common/harness/registry.h.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
+
+#include "common/harness/registry.h"
+#include "common/ptx/barrier.h"
 
 namespace fa::broken {
 
 struct Bug {
-  std::string name, kernel, caught_by, missed_by;
+  std::string name, kernel;
+  std::string what;                // a sentence
+  std::vector<std::string> right;  // inputs on which the numbers are right
+  bool right_early;                // on ordinary inputs too, if copies come early
+  std::string stops;  // not wrong numbers but a launch that ends with these words, in every build
   std::vector<std::string> found;  // by the checked build: its words, then texts of lines it names
-  Bug(const char* name_, const char* kernel_, const char* caught_by_, const char* missed_by_,
-      std::vector<std::string> found_);
+  std::string counted;             // the counter that is far above the real kernel's
+
+  bool is_right_on(const std::string& inputs) const {
+    return std::find(right.begin(), right.end(), inputs) != right.end();
+  }
 };
 
-// All of this program.
+// All of this program, by name.
 std::vector<Bug>& bugs();
+
+struct Declaration {
+  explicit Declaration(Bug bug);
+};
+
+// A broken kernel is compiled for one head_dim: half the work for the compiler.
+template <template <typename T, int kHeadDim> class Launcher>
+struct HeadDim128 {
+  template <typename T, int kHeadDim>
+  struct Of : Launcher<T, 128> {
+    static void run(const Attention<T>& a) {
+      if constexpr (kHeadDim == 128) {
+        Launcher<T, 128>::run(a);
+      } else {
+        throw Unsupported("a broken kernel is compiled for head_dim 128 only");
+      }
+    }
+  };
+};
 
 }  // namespace fa::broken

@@ -1,172 +1,406 @@
 # Kernels with one seeded bug each: made from the real sources by one replacement, so that they stay what
 # they are when a kernel changes. A text that is not found, or not as often as stated, fails the build.
 #
-#   broken(NAME KERNEL CAUGHT_BY MISSED_BY TEXT REPLACEMENT [NTH n OF m] [FOUND words line...])
+#   broken(NAME KERNEL SENTENCE TEXT REPLACEMENT [NTH n OF m]
+#     [RIGHT inputs...] [RIGHT_EARLY] [STOPS words] [FOUND words line...] [COUNTED counter])
 #
-# CAUGHT_BY: inputs on which the result is wrong; MISSED_BY: inputs on which the bug does not show, or
-# nothing. CAUGHT_BY `nothing`: the result is right, only something else is not (said beside it). TEXT
-# occurs once, or m times and the n-th one is replaced. build/<preset>/bin/broken runs them.
-# FOUND: the checked build finds the bug, whatever the numbers: words of its report, and texts of the source
-# lines that the report names.
+# SENTENCE: what is wrong. TEXT occurs once, or m times and the n-th one is replaced; REPLACEMENT has as many
+# lines, so that the others stay where they are. The rest is what each check must say; tests hold every bug to
+# all of it, in both directions:
+#
+#   RIGHT        inputs on which the numbers are right (threads in the emulator's own order, copies as late as
+#                they may come), or `all`; on all other inputs they are wrong
+#   RIGHT_EARLY  on ordinary inputs they are right if copies come early instead
+#   STOPS        the numbers are not wrong, there are none: the launch ends with these words, in every build
+#   FOUND        the checked build reports it: words of its report, and texts of the source lines that it
+#                names. Without FOUND and STOPS it has nothing to report
+#   COUNTED      a counter of the checked build that is half as large again as the real kernel's, or more
+#
+# build/<preset>/bin/broken runs them; scripts/run.sh --broken NAME shows what each check says.
 
 # ---- 01 ------------------------------------------------------------------------------------------
-broken(01_transposed_scores 01_naive normal ""
-  "query) * seq_len + key] = acc_s" "key) * seq_len + query] = acc_s")
-broken(01_no_row_max 01_naive large normal
-  "expf(gS[key] - row_max)" "expf(gS[key])")
-broken(01_off_by_one 01_naive normal ""
-  "key = 0; key < seq_len; key++) gS[key] *= inverse_sum" "key = 1; key < seq_len; key++) gS[key] *= inverse_sum")
+broken(01_transposed_scores 01_naive
+  "S is stored transposed."
+  "query) * seq_len + key] = acc_s" "key) * seq_len + query] = acc_s"
+  RIGHT tiny)
+broken(01_no_scale 01_naive
+  "Scores are not multiplied by 1/sqrt(head_dim)."
+  "= acc_s * scale;" "= acc_s;"
+  RIGHT dominant_key equal_keys tiny)
+broken(01_no_row_max 01_naive
+  "The row's maximum is not subtracted before the exponential."
+  "expf(gS[key] - row_max)" "expf(gS[key])"
+  RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v)
+broken(01_off_by_one 01_naive
+  "Normalising begins with the second key."
+  "key = 0; key < seq_len; key++) gS[key] *= inverse_sum" "key = 1; key < seq_len; key++) gS[key] *= inverse_sum"
+  RIGHT large dominant_key increasing_max)
+broken(01_sum_in_16_bits 01_naive
+  "The sum over keys is rounded to 16 bits after every step."
+  "acc_o = fmaf(gP[key], ptx::to_float(gV[size_t(key) * kHeadDim]), acc_o);"
+  "acc_o = ptx::to_float(ptx::from_float<T>(fmaf(gP[key], ptx::to_float(gV[size_t(key) * kHeadDim]), acc_o)));"
+  RIGHT large dominant_key increasing_max one_hot_v)
+broken(01_rows_across_lanes 01_naive
+  "Neighbouring lanes take neighbouring rows of O instead of columns: uncoalesced."
+  "const int column = blockIdx.x * Config::kTile + threadIdx.x;\n  const int query = blockIdx.y * Config::kTile + threadIdx.y;"
+  "const int column = blockIdx.x * Config::kTile + threadIdx.y;\n  const int query = blockIdx.y * Config::kTile + threadIdx.x;"
+  RIGHT all
+  COUNTED global_sectors)
 
 # ---- 02 ------------------------------------------------------------------------------------------
-broken(02_no_barrier_before_load 02_online_softmax normal ""
+broken(02_no_barrier_before_load 02_online_softmax
+  "No barrier before the next tile overwrites the one that slow warps still read."
   "__syncthreads();" "" NTH 1 OF 2
   FOUND "a __syncthreads() between" "smem.sK[i / kHeadDim]")
-broken(02_no_barrier_after_load 02_online_softmax normal ""
+broken(02_no_barrier_after_load 02_online_softmax
+  "No barrier between loading a tile and reading it."
   "__syncthreads();" "" NTH 2 OF 2
   FOUND "a __syncthreads() between" "smem.sK[i / kHeadDim]")
-broken(02_no_syncwarp 02_online_softmax normal ""
+broken(02_barrier_of_some_warps 02_online_softmax
+  "A barrier in a branch that one warp does not take."
+  "__syncthreads();" "if (warp_idx > 0) __syncthreads();" NTH 2 OF 2
+  FOUND "a __syncthreads() between" "smem.sK[i / kHeadDim]")
+broken(02_barrier_of_some_lanes 02_online_softmax
+  "A barrier in a branch that half of each warp takes."
+  "__syncthreads();" "if (lane_idx < 16) __syncthreads();" NTH 2 OF 2
+  STOPS "deadlock"
+  FOUND "a __syncthreads() between" "smem.sK[i / kHeadDim]")
+broken(02_wrong_barrier_count 02_online_softmax
+  "A named barrier of one warp waits for 64 threads."
+  "__syncwarp();" "ptx::barrier_sync(1 + warp_idx, 64);"
+  STOPS "deadlock")
+broken(02_no_syncwarp 02_online_softmax
+  "No __syncwarp() between lanes that write P and lanes that read it."
   "__syncwarp();" ""
   FOUND "a __syncwarp() between" "[lane_idx] = p" "const float p = smem.sP")
-broken(02_flipped_index 02_online_softmax normal equal_keys
-  "smem.sP[first_row + row][key]" "smem.sP[first_row + row][key ^ 1]")
-broken(02_unwritten_row 02_online_softmax normal ""
+broken(02_flipped_index 02_online_softmax
+  "Neighbouring keys' weights are exchanged."
+  "smem.sP[first_row + row][key]" "smem.sP[first_row + row][key ^ 1]"
+  RIGHT equal_keys tiny)
+broken(02_unwritten_row 02_online_softmax
+  "A warp's first row of O is never written."
   "for (int row = 0; row < C::kRows; row++) {\n    const float inverse_sum"
   "for (int row = 1; row < C::kRows; row++) {\n    const float inverse_sum")
-broken(02_no_rescale 02_online_softmax increasing_max equal_keys
-  "acc_o[row][c] *= rescale;" ";")
-broken(02_sum_not_rescaled 02_online_softmax increasing_max equal_keys
-  "fmaf(row_sum[row], rescale, warp_sum(p))" "row_sum[row] + warp_sum(p)")
-broken(02_no_row_max 02_online_softmax large normal
-  "fmaxf(row_max[row], warp_max(score))" "0.0f")
-broken(02_last_tile_missing 02_online_softmax normal ""
-  "n_block < seq_len / C::kBlockN" "n_block < seq_len / C::kBlockN - 1")
-broken(02_keys_of_the_first_head 02_online_softmax normal ""
-  "gK = k + head * seq_len * kHeadDim" "gK = k")
-broken(02_unwritten_tail 02_online_softmax normal ""
+broken(02_no_rescale 02_online_softmax
+  "O is not rescaled when a tile raises the maximum."
+  "acc_o[row][c] *= rescale;" ";"
+  RIGHT equal_keys tiny)
+broken(02_sum_not_rescaled 02_online_softmax
+  "The row's sum is not rescaled when a tile raises the maximum."
+  "fmaf(row_sum[row], rescale, warp_sum(p))" "row_sum[row] + warp_sum(p)"
+  RIGHT equal_keys tiny)
+broken(02_no_row_max 02_online_softmax
+  "The maximum is never updated: exponentials of the scores themselves."
+  "fmaxf(row_max[row], warp_max(score))" "0.0f"
+  RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v)
+broken(02_scaled_twice 02_online_softmax
+  "Scores are multiplied by 1/sqrt(head_dim) a second time in the exponent."
+  "expf(score - new_max)" "expf((score - new_max) * scale)"
+  RIGHT equal_keys tiny)
+broken(02_sum_of_half_a_warp 02_online_softmax
+  "The sum's reduction stops one exchange short: even and odd lanes have sums of their own."
+  "distance > 0; distance /= 2) {\n    value += " "distance > 1; distance /= 2) {\n    value += ")
+broken(02_last_tile_missing 02_online_softmax
+  "The last tile of keys is left out."
+  "n_block < seq_len / C::kBlockN" "n_block < seq_len / C::kBlockN - 1"
+  RIGHT dominant_key)
+broken(02_keys_of_the_first_head 02_online_softmax
+  "Every head reads the first head's keys."
+  "gK = k + head * seq_len * kHeadDim" "gK = k"
+  RIGHT equal_keys tiny)
+broken(02_unwritten_tail 02_online_softmax
+  "The last key of each tile is not loaded."
   "i < C::kBlockN * kHeadDim; i += C::kThreads" "i < (C::kBlockN - 1) * kHeadDim; i += C::kThreads"
   FOUND "read of memory that nothing has written")
-broken(02_overlapping_tiles 02_online_softmax normal ""
+broken(02_overlapping_tiles 02_online_softmax
+  "Two CTAs write the same rows of O, and half of the rows has nobody."
   "m_block = blockIdx.x" "m_block = blockIdx.x / 2"
   FOUND "Let each write its own part")
-# Right numbers, but 32 lanes meet in one bank: only the checked build's wavefronts show it.
-broken(02_no_padding 02_online_softmax nothing normal
-  "kPad = 2" "kPad = 0")
+broken(02_no_padding 02_online_softmax
+  "K's rows have no padding: 32 lanes meet in one bank."
+  "kPad = 2" "kPad = 0"
+  RIGHT all
+  COUNTED shared_wavefronts)
 
 # ---- 03 ------------------------------------------------------------------------------------------
-broken(03_no_barrier_after_k 03_register_tiling normal ""
+broken(03_no_barrier_after_k 03_register_tiling
+  "No barrier between loading K and reading it."
   "__syncthreads();" "" NTH 1 OF 4
   FOUND "a __syncthreads() between" "rK[j] = *reinterpret_cast")
-broken(03_no_barrier_before_v 03_register_tiling normal ""
+broken(03_no_barrier_before_v 03_register_tiling
+  "No barrier before V overwrites K."
   "__syncthreads();" "" NTH 2 OF 4
+  RIGHT tiny
   FOUND "a __syncthreads() between" "rK[j] = *reinterpret_cast")
-broken(03_no_barrier_after_v 03_register_tiling normal ""
+broken(03_no_barrier_after_v 03_register_tiling
+  "No barrier between loading V and reading it."
   "__syncthreads();" "" NTH 3 OF 4
   FOUND "a __syncthreads() between" "rV[n][c] = *reinterpret_cast")
-broken(03_no_barrier_before_k 03_register_tiling normal ""
+broken(03_no_barrier_before_k 03_register_tiling
+  "No barrier before the next K overwrites V."
   "__syncthreads();" "" NTH 4 OF 4
+  RIGHT increasing_max
   FOUND "a __syncthreads() between" "rV[n][c] = *reinterpret_cast")
-broken(03_flipped_index 03_register_tiling normal ""
+broken(03_flipped_index 03_register_tiling
+  "V's columns are read in another order than O's are written."
   "&smem.sKV[key + n][c * 64 + tx * 4]" "&smem.sKV[key + n][tx * 8 + c * 4]")
-broken(03_unwritten_rows 03_register_tiling normal ""
+broken(03_unwritten_rows 03_register_tiling
+  "The last row of each thread is never written."
   "for (int i = 0; i < C::kRows; i++) {\n    const float inverse_sum"
   "for (int i = 0; i < C::kRows - 1; i++) {\n    const float inverse_sum")
-broken(03_no_rescale 03_register_tiling increasing_max equal_keys
-  "acc_o[i][c / 4][c % 4] *= rescale;" ";")
-broken(03_no_row_max 03_register_tiling large normal
-  "fmaxf(row_max[i], half_warp_max(tile_max))" "0.0f")
-broken(03_last_tile_missing 03_register_tiling normal ""
-  "n_block < seq_len / C::kBlockN" "n_block < seq_len / C::kBlockN - 1")
+broken(03_no_rescale 03_register_tiling
+  "O is not rescaled when a tile raises the maximum."
+  "acc_o[i][c / 4][c % 4] *= rescale;" ";"
+  RIGHT equal_keys tiny)
+broken(03_no_row_max 03_register_tiling
+  "The maximum is never updated: exponentials of the scores themselves."
+  "fmaxf(row_max[i], half_warp_max(tile_max))" "0.0f"
+  RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v)
+broken(03_max_not_kept 03_register_tiling
+  "The new maximum is not kept for the next tile."
+  "row_max[i] = new_max;" ";"
+  RIGHT increasing_max)
+broken(03_last_tile_missing 03_register_tiling
+  "The last tile of keys is left out."
+  "n_block < seq_len / C::kBlockN" "n_block < seq_len / C::kBlockN - 1"
+  RIGHT dominant_key)
+broken(03_sum_over_two_rows 03_register_tiling
+  "The sum's reduction reaches the whole warp, which holds two rows."
+  "distance = 8; distance > 0; distance /= 2) {\n    value += " "distance = 16; distance > 0; distance /= 2) {\n    value += ")
+broken(03_no_padding 03_register_tiling
+  "Rows have no padding: lanes that read neighbouring rows meet in the same banks."
+  "kPad = 4" "kPad = 0"
+  RIGHT all
+  COUNTED shared_wavefronts)
+broken(03_strided_load 03_register_tiling
+  "Each thread loads neighbouring vectors, so that lanes lie far apart: uncoalesced."
+  "const int vector = i * C::kThreads + threadIdx.x;"
+  "const int vector = threadIdx.x * (C::kBlockN * kVectorsPerRow / C::kThreads) + i;"
+  RIGHT all
+  COUNTED global_sectors)
 
 # ---- 04 ------------------------------------------------------------------------------------------
 # Right numbers on the emulator, whose store_matrix_sync is over for the whole warp at once; on a GPU nothing
 # promises that.
-broken(04_no_syncwarp_after_s 04_wmma nothing normal
+broken(04_no_syncwarp_after_s 04_wmma
+  "No __syncwarp() between store_matrix_sync and lanes that read the scores."
   "__syncwarp();" ""
+  RIGHT all
   FOUND "a __syncwarp() between" "store_matrix_sync(&smem.sS" "scores[j] = *reinterpret_cast")
-broken(04_no_barrier_before_v 04_wmma normal ""
+broken(04_no_barrier_before_v 04_wmma
+  "No barrier before V overwrites K."
   "__syncthreads();" "" NTH 2 OF 4
+  RIGHT tiny
   FOUND "a __syncthreads() between" ") = packed" "load_matrix_sync(rK")
-broken(04_no_barrier_after_v 04_wmma normal ""
+broken(04_no_barrier_after_v 04_wmma
+  "No barrier before the next K overwrites V."
   "__syncthreads();" "" NTH 4 OF 4
+  RIGHT increasing_max
   FOUND "a __syncthreads() between" ") = packed" "load_matrix_sync(rV")
-broken(04_no_rescale 04_wmma increasing_max equal_keys
-  "rO = make_float4(rO.x * rescale, rO.y * rescale, rO.z * rescale, rO.w * rescale);" "(void)rO;")
-broken(04_keys_not_transposed 04_wmma normal ""
-  "ptx::FragmentBTransposed<T> rK" "ptx::FragmentB<T> rK")
-broken(04_wrong_pitch 04_wmma normal ""
-  "&smem.sP[first_row][n], C::kBlockN + C::kPad)" "&smem.sP[first_row][n], C::kBlockN)")
+broken(04_no_rescale 04_wmma
+  "O is not rescaled when a tile raises the maximum."
+  "rO = make_float4(rO.x * rescale, rO.y * rescale, rO.z * rescale, rO.w * rescale);" "(void)rO;"
+  RIGHT equal_keys tiny)
+broken(04_o_not_zeroed 04_wmma
+  "O begins with what shared memory happens to hold; NaN times 0 is NaN."
+  "smem.sO[first_row + i / kHeadDim][i % kHeadDim] = 0.0f;" ";"
+  FOUND "read of memory that nothing has written")
+broken(04_keys_not_transposed 04_wmma
+  "K is loaded as a fragment that is not transposed."
+  "ptx::FragmentBTransposed<T> rK" "ptx::FragmentB<T> rK"
+  RIGHT tiny)
+broken(04_wrong_pitch 04_wmma
+  "The pitch of P leaves out the padding."
+  "&smem.sP[first_row][n], C::kBlockN + C::kPad)" "&smem.sP[first_row][n], C::kBlockN)"
+  FOUND "read of memory that nothing has written" "load_matrix_sync(rP"
+  COUNTED shared_wavefronts)
+broken(04_sum_of_another_row 04_wmma
+  "The sum comes from lane r instead of lane 2r: another row's."
+  "row_sum, 2 * r)" "row_sum, r)"
+  RIGHT dominant_key equal_keys tiny)
 
 # ---- 05 ------------------------------------------------------------------------------------------
-broken(05_wrong_fragment_row 05_mma_split_kv normal equal_keys
-  "C::kKeys + lane_idx % 8 + lane_idx / 16 * 8]" "C::kKeys + lane_idx % 16]")
-broken(05_max_of_one_warp 05_mma_split_kv large ""
-  "for (int w = 0; w < C::kWarps; w++) new_max" "for (int w = 0; w < 1; w++) new_max")
-broken(05_values_not_transposed 05_mma_split_kv normal ""
-  "ptx::ldmatrix_x4_trans(" "ptx::ldmatrix_x4(")
-broken(05_no_barrier_after_max 05_mma_split_kv normal ""
+broken(05_wrong_fragment_row 05_mma_split_kv
+  "Lanes name K's rows for ldmatrix in another matrix's order."
+  "C::kKeys + lane_idx % 8 + lane_idx / 16 * 8]" "C::kKeys + lane_idx % 16]"
+  RIGHT equal_keys tiny)
+broken(05_max_of_one_warp 05_mma_split_kv
+  "The maximum is that of the first warp's keys."
+  "for (int w = 0; w < C::kWarps; w++) new_max" "for (int w = 0; w < 1; w++) new_max"
+  RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v)
+broken(05_sum_of_one_warp 05_mma_split_kv
+  "The sum is that of one warp's keys."
+  "for (int w = 0; w < C::kWarps; w++) row_sum" "for (int w = 0; w < 1; w++) row_sum"
+  RIGHT dominant_key)
+broken(05_past_shared_memory 05_mma_split_kv
+  "The warps' sums have room for one warp too few: the last one writes past the end of shared memory."
+  "float sSum[C::kWarps]" "float sSum[C::kWarps - 1]"
+  STOPS "shared memory")
+broken(05_values_not_transposed 05_mma_split_kv
+  "V is read by ldmatrix without .trans."
+  "ptx::ldmatrix_x4_trans(" "ptx::ldmatrix_x4("
+  RIGHT one_hot_v)
+broken(05_shuffle_in_a_branch 05_mma_split_kv
+  "The reduction has moved into the branch of the lane that stores its result."
+  "warp_max = quad_max(warp_max);\n        if (lane_idx % 4 == 0) smem.sMax[warp_idx][m * 16 + 8 * h + quad] = warp_max;"
+  "if (lane_idx % 4 == 0)\n          smem.sMax[warp_idx][m * 16 + 8 * h + quad] = quad_max(warp_max);"
+  STOPS "deadlock")
+broken(05_no_barrier_after_max 05_mma_split_kv
+  "No barrier between the warps' maxima and those who read them."
   "__syncthreads();" "" NTH 2 OF 4
+  RIGHT tiny
   FOUND "a __syncthreads() between" ") = packed")
-broken(05_no_barrier_after_p 05_mma_split_kv normal ""
+broken(05_arrives_only 05_mma_split_kv
+  "Arrives at a barrier without waiting there (bar.arrive instead of bar.sync)."
+  "__syncthreads();" "ptx::barrier_arrive(1, C::kThreads);" NTH 3 OF 4
+  FOUND "a __syncthreads() between" "*reinterpret_cast<uint32_t*>(&smem.sP[row]")
+broken(05_no_barrier_after_p 05_mma_split_kv
+  "No barrier between P and the warps that read it."
   "__syncthreads();" "" NTH 3 OF 4
   FOUND "a __syncthreads() between" "*reinterpret_cast<uint32_t*>(&smem.sP[row]")
 
 # ---- 06 ------------------------------------------------------------------------------------------
-broken(06_swapped_halves 06_mma_split_q normal equal_keys
-  "ptx::pack<T>(low[2], low[3])," "ptx::pack<T>(low[3], low[2]),")
-broken(06_sum_not_rescaled 06_mma_split_q increasing_max equal_keys
-  "row_sum[h] *= rescale;" ";")
-broken(06_no_barrier_before_v 06_mma_split_q normal ""
+broken(06_swapped_halves 06_mma_split_q
+  "Two weights of a fragment's register are exchanged."
+  "ptx::pack<T>(low[2], low[3])," "ptx::pack<T>(low[3], low[2]),"
+  RIGHT equal_keys tiny)
+broken(06_sum_not_rescaled 06_mma_split_q
+  "The row's sum is not rescaled when a tile raises the maximum."
+  "row_sum[h] *= rescale;" ";"
+  RIGHT equal_keys tiny)
+broken(06_wrong_half_rescaled 06_mma_split_q
+  "Each row's factor rescales one element of its own row and one of the row eight further down."
+  "acc_o[n][2 * h] *= rescale;\n        acc_o[n][2 * h + 1] *= rescale;"
+  "acc_o[n][h] *= rescale;\n        acc_o[n][h + 2] *= rescale;"
+  RIGHT dominant_key equal_keys increasing_max tiny)
+broken(06_sum_of_other_quads 06_mma_split_q
+  "The sum's second exchange goes to another quad: another row's sum."
+  "return value + __shfl_xor_sync(0xffffffffu, value, 2)" "return value + __shfl_xor_sync(0xffffffffu, value, 4)"
+  RIGHT equal_keys tiny)
+broken(06_lanes_left_early 06_mma_split_q
+  "Lanes return before a shuffle that reads from them."
+  "// ---- epilogue" "if (pair != 0) return;"
+  STOPS "which does not take part")
+broken(06_no_barrier_before_v 06_mma_split_q
+  "No barrier before V overwrites K."
   "__syncthreads();" "" NTH 2 OF 4
+  RIGHT tiny
   FOUND "a __syncthreads() between" ") = packed")
-broken(06_no_barrier_after_v 06_mma_split_q normal ""
+broken(06_no_barrier_after_v 06_mma_split_q
+  "No barrier before the next K overwrites V."
   "__syncthreads();" "" NTH 4 OF 4
+  RIGHT increasing_max
   FOUND "a __syncthreads() between" ") = packed")
 
 # ---- 07 ------------------------------------------------------------------------------------------
-broken(07_no_wait 07_cp_async normal ""
+broken(07_no_wait 07_cp_async
+  "Nobody waits for the copies."
   "ptx::cp_async_wait<C::kStages - 2>();" ""
+  RIGHT_EARLY
   FOUND "The copy may still be under way" "ptx::cp_async<16>(")
-broken(07_wait_one_short 07_cp_async normal ""
+broken(07_wait_one_short 07_cp_async
+  "The wait leaves one group too many under way."
   "cp_async_wait<C::kStages - 2>" "cp_async_wait<C::kStages - 1>"
+  RIGHT_EARLY
   FOUND "The copy may still be under way" "ptx::cp_async<16>(")
-broken(07_no_barrier 07_cp_async normal ""
+broken(07_no_commit 07_cp_async
+  "The first tile's group is not committed: the wait does not count it."
+  "ptx::cp_async_commit();  // one group" "// one group"
+  RIGHT_EARLY
+  FOUND "The copy may still be under way" "ptx::cp_async<16>(")
+broken(07_wait_after_barrier 07_cp_async
+  "The wait stands after the barrier: others' copies may still be under way."
+  "ptx::cp_async_wait<C::kStages - 2>();\n    // ... and everyone's have. Also: everyone is done with the tile before, whose stage is filled next.\n    __syncthreads();"
+  "__syncthreads();\n\n    ptx::cp_async_wait<C::kStages - 2>();"
+  RIGHT_EARLY
+  FOUND "data race on byte" "ptx::cp_async<16>(")
+broken(07_no_barrier 07_cp_async
+  "Each thread waits for its own copies and reads everybody's."
   "__syncthreads();" ""
   FOUND "data race on byte" "ptx::cp_async<16>(")
-broken(07_wrong_stage 07_cp_async normal ""
+broken(07_wrong_stage 07_cp_async
+  "K of the next tile goes to the stage that is being read."
   "copy_tile<T, kHeadDim>(smem.sK[next % C::kStages]" "copy_tile<T, kHeadDim>(smem.sK[n_block % C::kStages]"
   FOUND "data race on byte" "ptx::cp_async<16>(")
+broken(07_stage_past_the_ring 07_cp_async
+  "The ring wraps one stage too late: past the end of shared memory."
+  "smem.sV[next % C::kStages]" "smem.sV[next % (C::kStages + 1)]"
+  STOPS "is outside the SharedStorage")
+broken(07_tile_past_the_end 07_cp_async
+  "One tile too many is copied ahead: past the end of K."
+  "if (next < tiles)" "if (next <= tiles)"
+  STOPS "past the end of global buffer K"
+  FOUND "exits without having waited for cp.async" "ptx::cp_async<16>(")
+broken(07_misaligned_rows 07_cp_async
+  "Padding of 8 bytes: every other row is not a multiple of the 16 bytes that are copied."
+  "kPad = 0" "kPad = 4"
+  STOPS "the shared address is not a multiple of 16 bytes")
 
 # ---- 08 ------------------------------------------------------------------------------------------
-broken(08_swizzle_on_one_side 08_swizzle normal ""
+broken(08_swizzle_on_one_side 08_swizzle
+  "Copies write without the swizzle, ldmatrix reads with it."
   "ptx::cp_async<16>(chunk_address<T, kHeadDim>(tile, row, column)" "ptx::cp_async<16>(ptx::shared_address(&tile[row][column])")
-# Right numbers, but eight rows meet in the same four banks: only wavefronts show it.
-broken(08_no_swizzle 08_swizzle nothing normal
-  "layout::swizzle(row, column / 8)" "(column / 8)")
+broken(08_no_swizzle 08_swizzle
+  "No swizzle on either side: eight rows meet in the same four banks."
+  "layout::swizzle(row, column / 8)" "(column / 8)"
+  RIGHT all
+  COUNTED shared_wavefronts)
+broken(08_swizzle_of_two_rows 08_swizzle
+  "Pairs of rows share a swizzle: two rows meet in the same banks."
+  "layout::swizzle(row, column / 8)" "layout::swizzle(row / 2, column / 8)"
+  RIGHT all
+  COUNTED shared_wavefronts)
 
 # ---- 09 ------------------------------------------------------------------------------------------
-broken(09_overwritten_fragment 09_fragment_pipelining normal ""
-  "load_k(rK[(step + 1) % 2], stage, step + 1)" "load_k(rK[step % 2], stage, step + 1)")
-broken(09_q_not_awaited 09_fragment_pipelining normal ""
+broken(09_overwritten_fragment 09_fragment_pipelining
+  "The next step's fragment overwrites this step's."
+  "load_k(rK[(step + 1) % 2], stage, step + 1)" "load_k(rK[step % 2], stage, step + 1)"
+  RIGHT tiny)
+broken(09_q_not_awaited 09_fragment_pipelining
+  "Nobody waits for the copy of Q."
   "ptx::cp_async_wait<C::kStages - 1>();" ""
+  RIGHT_EARLY
   FOUND "The copy may still be under way" "ptx::cp_async<16>(")
-broken(09_swizzle_added 09_fragment_pipelining normal ""
-  "(lane_address ^ (column % 64 * kElement))" "(lane_address + column % 64 * kElement)")
+broken(09_q_in_the_next_group 09_fragment_pipelining
+  "Q has no group of its own: the wait counts one group too many."
+  "copy_tile<T, kHeadDim>(smem.sQ, gQ);\n  ptx::cp_async_commit();" "copy_tile<T, kHeadDim>(smem.sQ, gQ);\n"
+  RIGHT_EARLY
+  FOUND "The copy may still be under way" "ptx::cp_async<16>(")
+broken(09_swizzle_added 09_fragment_pipelining
+  "The column is added to a swizzled address instead of XORed."
+  "(lane_address ^ (column % 64 * kElement))" "(lane_address + column % 64 * kElement)"
+  STOPS "is outside the SharedStorage"
+  FOUND "data race on byte" "ptx::cp_async<16>(")
 
 # ---- 10 ------------------------------------------------------------------------------------------
 # A collective that only some lanes reach: where all rows meet their maxima together, it does not show.
-broken(10_no_vote 10_instruction_tuning large normal
+broken(10_no_vote 10_instruction_tuning
+  "Each lane decides for itself whether to rescale, and shuffles in that branch."
   "if (__any_sync(0xffffffffu, grown))" "if (grown)"
-  FOUND "the lanes that a mask names must execute the same instruction")
-broken(10_output_not_rescaled 10_instruction_tuning increasing_max equal_keys
-  "acc_o[m][n][2 * h] *= rescale;" ";")
+  RIGHT normal equal_keys increasing_max tiny one_hot_v
+  STOPS "the lanes that a mask names must execute the same instruction")
+broken(10_output_not_rescaled 10_instruction_tuning
+  "O is not rescaled when the maximum is raised."
+  "acc_o[m][n][2 * h] *= rescale;" ";"
+  RIGHT normal equal_keys tiny one_hot_v)
 # Right numbers as long as nothing underflows: any maximum that is large enough gives the same quotient.
-broken(10_max_not_scaled 10_instruction_tuning large normal
-  "lane_max[m][h] = score * scale_log2;" "lane_max[m][h] = score;")
-broken(10_swapped_registers 10_instruction_tuning normal ""
-  "acc_s[m][2 * key + r / 2][r % 2 * 2]" "acc_s[m][2 * key + r % 2][r / 2 * 2]")
-broken(10_wrong_stage_of_v 10_instruction_tuning normal ""
+broken(10_max_not_scaled 10_instruction_tuning
+  "The maximum is in other units than the scores."
+  "lane_max[m][h] = score * scale_log2;" "lane_max[m][h] = score;"
+  RIGHT normal equal_keys tiny one_hot_v)
+broken(10_base_two 10_instruction_tuning
+  "2 to the power of the score instead of e: log2(e) is missing."
+  "scale_log2 = scale * kLog2e;" "scale_log2 = scale;"
+  RIGHT dominant_key equal_keys tiny)
+broken(10_swapped_registers 10_instruction_tuning
+  "Two registers of P's fragment are exchanged."
+  "acc_s[m][2 * key + r / 2][r % 2 * 2]" "acc_s[m][2 * key + r % 2][r / 2 * 2]"
+  RIGHT tiny)
+broken(10_wrong_stage_of_v 10_instruction_tuning
+  "V goes to the stage that is being read."
   "(n - 1) % C::kStages * kTileBytes" "n % C::kStages * kTileBytes"
   FOUND "data race on byte" "ptx::cp_async<16>(")
-broken(10_no_syncwarp 10_instruction_tuning normal ""
+broken(10_no_syncwarp 10_instruction_tuning
+  "No __syncwarp() between lanes that write O to shared memory and lanes that read it."
   "__syncwarp();" ""
   FOUND "a __syncwarp() between" "*reinterpret_cast<uint32_t*>(&sQ[row]" "*reinterpret_cast<uint4*>(gO + row")

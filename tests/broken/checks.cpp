@@ -1,0 +1,141 @@
+#include "tests/broken/checks.h"
+
+#include "common/emulator/launch.h"
+
+namespace fa::broken {
+namespace {
+
+constexpr double kMuch = 1.5;  // times the real kernel's counter
+
+double counter(const Record& record, const std::string& name) {
+  for (const auto& [each, value] : record.counters) {
+    if (each == name) return double(value);
+  }
+  return 0;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string instead(const std::string& what, const std::string& found,
+                    const std::string& declared) {
+  return what + ": " + found.substr(0, 400) + ", declared " + declared;
+}
+
+}  // namespace
+
+Problem problem() {
+  Problem result;
+  result.heads = 2;
+  result.seq_len = 256;
+  return result;
+}
+
+Record run(const std::string& kernel, const Problem& problem, const std::string& inputs, bool races,
+           bool early) {
+  Protocol protocol;
+  protocol.inputs = inputs;
+  emu::options().races = races;
+  if (early) emu::options().completion = emu::Completion::kEarly;
+  const Record record = Runner(problem, make_inputs(problem, inputs, protocol.seed), protocol)
+                            .verify(find_kernel(kernel));
+  emu::options().races = emu::Options().races;
+  if (early) emu::options().completion = emu::Options().completion;
+  return record;
+}
+
+std::string verdict_of(const Record& record) {
+  return record.status == Status::kPassed  ? "right"
+         : record.status == Status::kWrong ? "wrong"
+                                           : "stops";
+}
+
+std::string kind_of(const std::string& report) {
+  // Words of the report, its kind: the first that fits.
+  const std::pair<const char*, const char*> kinds[] = {
+      {"deadlock", "deadlock dump"},
+      {"data race on byte", nullptr},
+      {"nothing has written", "read of what nobody wrote"},
+      {"of global buffer", "outside global memory"},
+      {"is outside the SharedStorage", "outside shared memory"},
+      {"of shared memory", "outside shared memory"},
+      {"not a multiple of", "misaligned address"},
+      {"must execute the same instruction", "lanes in different instructions"},
+      {"which does not take part", "shuffle with a lane that has left"},
+      {"exits without having waited", "copies that nobody waits for"},
+  };
+  for (const auto& [words, kind] : kinds) {
+    if (!contains(report, words)) continue;
+    if (kind) return kind;
+    return contains(report, "may still be under way") ? "race with a copy under way"
+           : contains(report, "__syncwarp()")         ? "race within a warp"
+           : contains(report, "__syncthreads()")      ? "race between warps"
+                                                      : "race between CTAs";
+  }
+  return "";
+}
+
+std::string inputs_of_report(const Bug& bug) {
+  if (bug.stops.empty() || !bug.is_right_on("normal")) return "normal";
+  for (const std::string& each : input_names()) {
+    if (!bug.is_right_on(each)) return each;
+  }
+  return "normal";
+}
+
+std::map<std::string, double> ratios(const Record& broken, const Record& real) {
+  std::map<std::string, double> result;
+  for (const std::string name : {"shared_wavefronts", "global_sectors"}) {
+    if (counter(real, name) > 0) result[name] = counter(broken, name) / counter(real, name);
+  }
+  return result;
+}
+
+std::string unlike_numbers(const Bug& bug, const std::string& inputs, const Record& record) {
+  const std::string declared = bug.is_right_on(inputs) ? "right"
+                               : bug.stops.empty()     ? "wrong"
+                                                       : "stops";
+  if (verdict_of(record) != declared)
+    return instead("numbers on " + inputs, verdict_of(record), declared);
+  if (declared == "stops" && !contains(record.reason, bug.stops)) {
+    return instead("numbers on " + inputs, record.reason, "'" + bug.stops + "'");
+  }
+  return "";
+}
+
+std::string unlike_early(const Bug& bug, const Record& record) {
+  const bool right = record.status == Status::kPassed;
+  if (right == (bug.right_early || bug.is_right_on("normal"))) return "";
+  return instead("numbers with early copies", verdict_of(record), right ? "wrong" : "RIGHT_EARLY");
+}
+
+std::string unlike_report(const Bug& bug, const Record& record) {
+  const bool reported = record.status == Status::kError;
+  const std::string words = !bug.found.empty() ? bug.found[0] : bug.stops;
+  if (!words.empty() && !reported) return instead("checked build", "no report", "'" + words + "'");
+  if (words.empty() && reported) return instead("checked build", record.reason, "no report");
+  if (reported && !contains(record.reason, words)) {
+    return instead("checked build", record.reason, "'" + words + "'");
+  }
+  if (reported && kind_of(record.reason).empty())
+    return "a report of no known kind: " + record.reason;
+  return "";
+}
+
+std::string unlike_counters(const Bug& bug, const Record& broken, const Record& real) {
+  if (broken.status == Status::kError) {
+    return bug.counted.empty() ? "" : "no counters: " + broken.reason;
+  }
+  const auto found = ratios(broken, real);
+  if (!bug.counted.empty() && !found.contains(bug.counted))
+    return bug.counted + " is no counter to compare";
+  for (const auto& [name, ratio] : found) {
+    if ((ratio >= kMuch) == (name == bug.counted)) continue;
+    return instead(name, std::to_string(ratio) + " times the real kernel's",
+                   bug.counted.empty() ? "nothing" : bug.counted);
+  }
+  return "";
+}
+
+}  // namespace fa::broken

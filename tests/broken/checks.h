@@ -1,0 +1,36 @@
+// What each check says about a broken kernel, and whether that is what bugs.cmake declares.
+#pragma once
+
+#include <map>
+
+#include "common/harness/runner.h"
+#include "tests/broken/bug.h"
+
+namespace fa::broken {
+
+// bf16, batch 1, heads 2, seq_len 256, head_dim 128: what the programs run on if not told otherwise.
+Problem problem();
+
+// One launch, with the detector of races or without. `early`: copies happen at once.
+Record run(const std::string& kernel, const Problem& problem, const std::string& inputs,
+           bool races = false, bool early = false);
+
+// "right", "wrong", or "stops": the launch ended without a result.
+std::string verdict_of(const Record& record);
+
+// The kind of a report, in few words: "race between warps", "deadlock", ...
+std::string kind_of(const std::string& report);
+
+// Inputs on which the checked build must show it.
+std::string inputs_of_report(const Bug& bug);
+
+// The counters that COUNTED may name, as the bug's over the real kernel's.
+std::map<std::string, double> ratios(const Record& broken, const Record& real);
+
+// Each returns a sentence on what is not as declared, or nothing.
+std::string unlike_numbers(const Bug& bug, const std::string& inputs, const Record& record);
+std::string unlike_early(const Bug& bug, const Record& record);
+std::string unlike_report(const Bug& bug, const Record& record);
+std::string unlike_counters(const Bug& bug, const Record& broken, const Record& real);
+
+}  // namespace fa::broken

@@ -1,0 +1,223 @@
+// Shows what each check says about the broken kernels of this program, in the order in which one debugs:
+// numbers on ordinary inputs, on hard ones, the checked build's report, its counters. Exit code 0 if that is
+// what bugs.cmake declares.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "common/harness/cli.h"
+#include "tests/broken/checks.h"
+
+namespace fa::broken {
+namespace {
+
+bool colours() { return isatty(STDOUT_FILENO) && !getenv("NO_COLOR"); }
+
+void progress(const std::string& text) {
+  if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K%s", text.c_str());
+}
+
+// The text in lines of at most 96 characters, indented; of a long one (who waits where) the beginning.
+void print_wrapped(const std::string& text) {
+  constexpr int kMostLines = 12;
+  size_t line_end = 0;
+  int lines = 0;
+  for (size_t begin = 0; begin < text.size(); begin = line_end + 1) {
+    line_end = std::min(text.find('\n', begin), text.size());
+    if (lines++ == kMostLines) {
+      printf("    ... and %d lines like these\n",
+             int(std::count(text.begin() + ptrdiff_t(begin), text.end(), '\n')) + 1);
+      return;
+    }
+    std::string line = text.substr(begin, line_end - begin);
+    std::string indent = "  ";
+    while (line.size() + indent.size() > 96) {
+      size_t cut = line.rfind(' ', 96 - indent.size());
+      if (cut == std::string::npos || cut < 8) break;
+      printf("%s%s\n", indent.c_str(), line.substr(0, cut).c_str());
+      line = line.substr(cut + 1);
+      indent = "      ";  // a line goes on
+    }
+    printf("%s%s\n", indent.c_str(), line.c_str());
+  }
+}
+
+double rounded(double value) { return std::round(value * 100) / 100; }
+
+struct Findings {
+  std::vector<std::pair<std::string, Record>> numbers;  // by inputs
+  Record early, report, real;
+  std::vector<std::string> surprises;  // what is not as declared
+
+  // Numbers on ordinary inputs, and what that launch counted.
+  const Record& normal() const { return numbers.front().second; }
+};
+
+Findings examine(const Bug& bug) {
+  Findings findings;
+  const auto note = [&](const std::string& sentence) {
+    if (!sentence.empty()) findings.surprises.push_back(sentence);
+  };
+  for (const std::string& inputs : input_names()) {
+    progress(bug.name + ": numbers on " + inputs + " ...");
+    findings.numbers.emplace_back(inputs, run(bug.name, problem(), inputs));
+    note(unlike_numbers(bug, inputs, findings.numbers.back().second));
+  }
+  findings.early = run(bug.name, problem(), "normal", false, true);
+  note(unlike_early(bug, findings.early));
+  progress(bug.name + ": the checked build's report ...");
+  findings.report = run(bug.name, problem(), inputs_of_report(bug), true);
+  note(unlike_report(bug, findings.report));
+  findings.real = run(bug.kernel, problem(), "normal");
+  note(unlike_counters(bug, findings.normal(), findings.real));
+  progress("");
+  return findings;
+}
+
+// ---- for a reader --------------------------------------------------------------------------------
+void print_numbers(const std::string& inputs, const Record& record) {
+  const std::string verdict = verdict_of(record);
+  const char* const tint = !colours() ? "" : verdict == "right" ? "\033[32m" : "\033[31m";
+  printf("  %-18s %s%s%s", inputs.c_str(), tint, verdict.c_str(), colours() ? "\033[0m" : "");
+  if (record.comparison) {
+    printf("   relative error %.2e\n", record.comparison->rel);
+  } else {
+    printf("   %s\n", kind_of(record.reason).c_str());
+  }
+}
+
+void print(const Bug& bug, const Findings& findings) {
+  const Problem p = problem();
+  const Record& normal = findings.normal();
+  std::string shown;  // the message that the reader has seen already
+  const auto show = [&](const std::string& message) {
+    print_wrapped(message == shown ? "the same as above" : message);
+    shown = message;
+  };
+  printf("1. Numbers on ordinary inputs (%s, batch %d, heads %d, seq_len %d, head_dim %d)\n\n",
+         name_of(p.dtype), p.batch, p.heads, p.seq_len, p.head_dim);
+  print_numbers("normal", normal);
+  if (verdict_of(findings.early) != verdict_of(normal)) {
+    print_numbers("--completion early", findings.early);
+  }
+  if (!normal.reason.empty()) show(normal.reason);
+  printf("\n2. Numbers on hard inputs\n\n");
+  for (size_t i = 1; i < findings.numbers.size(); i++) {
+    print_numbers(findings.numbers[i].first, findings.numbers[i].second);
+  }
+  for (size_t i = 1; i < findings.numbers.size() && normal.reason.empty(); i++) {
+    if (findings.numbers[i].second.reason.empty()) continue;
+    show(findings.numbers[i].second.reason);
+    break;
+  }
+  const std::string inputs = inputs_of_report(bug);
+  printf("\n3. What the checked build reports%s\n\n",
+         inputs == "normal" ? "" : (" (--inputs " + inputs + ")").c_str());
+  if (findings.report.status == Status::kError) {
+    show(findings.report.reason);
+  } else {
+    print_wrapped("nothing: no race, no access where it may not be, nobody left waiting");
+  }
+  printf("\n4. What it counts, over the counters of %s\n\n", bug.kernel.c_str());
+  if (normal.status == Status::kError) {
+    print_wrapped("nothing: the launch does not end");
+  } else {
+    for (const auto& [name, ratio] : ratios(normal, findings.real)) {
+      printf("  %-18s %.2f%s\n", name.c_str(), ratio, name == bug.counted ? "   <--" : "");
+    }
+  }
+}
+
+// Who sees it, who does not.
+void print_summary(const Bug& bug, const Findings& findings) {
+  std::string seen, not_seen, hard;
+  const auto put = [&](bool sees, const std::string& who) {
+    std::string& list = sees ? seen : not_seen;
+    list += (list.empty() ? "" : ", ") + who;
+  };
+  put(findings.normal().status != Status::kPassed, "numbers on ordinary inputs");
+  for (const auto& [inputs, record] : findings.numbers) {
+    if (inputs != "normal" && record.status != Status::kPassed) {
+      hard += (hard.empty() ? "" : ", ") + inputs;
+    }
+  }
+  put(!hard.empty(), hard.empty() ? "hard inputs" : "hard inputs (" + hard + ")");
+  put(findings.report.status == Status::kError, "the checked build");
+  put(!bug.counted.empty(), "counters");
+  printf("\nSeen by\n\n");
+  print_wrapped(seen);
+  if (not_seen.empty()) return;
+  printf("\nNot seen by\n\n");
+  print_wrapped(not_seen);
+}
+
+// ---- for the table of all ------------------------------------------------------------------------
+nlohmann::ordered_json row(const Bug& bug, const Findings& findings) {
+  nlohmann::ordered_json result = {{"name", bug.name}, {"kernel", bug.kernel}, {"what", bug.what}};
+  for (const auto& [inputs, record] : findings.numbers) {
+    result["numbers"][inputs] = verdict_of(record);
+    if (record.status == Status::kError) result["stops"] = kind_of(record.reason);
+  }
+  result["early"] = verdict_of(findings.early);
+  if (findings.report.status == Status::kError) result["report"] = kind_of(findings.report.reason);
+  if (!bug.counted.empty()) {
+    result["counter"] = bug.counted;
+    result["ratio"] = rounded(ratios(findings.normal(), findings.real)[bug.counted]);
+  }
+  return result;
+}
+
+int main(int argc, char** argv) {
+  CLI::App app{"What each check says about broken kernels.", command_of(argc, argv)[0]};
+  std::vector<std::string> names;
+  std::string json;
+  app.add_option("BUG", names, "which; default: all of this program");
+  app.add_option("--json", json,
+                 "write what was found to a file; with names, only their rows change");
+  app.footer("Example: " + command_of(argc, argv)[0] + " " + bugs().front().name);
+  CLI11_PARSE(app, argc, argv);
+  for (const std::string& name : names) {
+    const auto has_name = [&](const Bug& bug) { return bug.name == name; };
+    if (std::none_of(bugs().begin(), bugs().end(), has_name))
+      throw BadInput("no bug " + name + " here");
+  }
+  std::map<std::string, nlohmann::ordered_json> found;
+  if (std::ifstream file(json); file && !names.empty()) {
+    for (const auto& each : nlohmann::ordered_json::parse(file)) found[each["name"]] = each;
+  }
+  int exit_code = 0;
+  for (const Bug& bug : bugs()) {
+    if (!names.empty() && std::find(names.begin(), names.end(), bug.name) == names.end()) continue;
+    const Findings findings = examine(bug);
+    if (json.empty()) {
+      print(bug, findings);
+      print_summary(bug, findings);
+    }
+    found[bug.name] = row(bug, findings);
+    for (const std::string& sentence : findings.surprises) {
+      fprintf(stderr, "%s: not as tests/broken/bugs.cmake declares: %s\n", bug.name.c_str(),
+              sentence.c_str());
+      exit_code = 1;
+    }
+  }
+  if (!json.empty()) {
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    for (const auto& [name, each] : found) rows.push_back(each);
+    std::ofstream file(json);
+    file << rows.dump(1) << "\n";
+    if (!file.flush()) throw BadInput("cannot write " + json);
+  }
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace fa::broken
+
+int main(int argc, char** argv) {
+  return fa::with_exit_code([&] { return fa::broken::main(argc, argv); });
+}
