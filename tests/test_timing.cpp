@@ -89,6 +89,17 @@ TEST(Timing, EveryFourthWarpSharesATensorCoreAndAnIssueSlot) {
   EXPECT_EQ(warp(issue, 4), "waits: issue slot 0-1, commit 1-2");
 }
 
+TEST(Timing, AWaitHasTheNameOfWhatItWasLongestFor) {
+  // Warp 0 issues six exponentials in the cycles 0 to 5; warp 4 could go on at 3 and does at 6.
+  const Step arrive{.name = "arrive", .arrives = 0}, sync{.name = "sync", .awaits = 0};
+  const Timeline timeline =
+      replay({{exponentials(6)}, {arrive, arrive, arrive}, {}, {}, {sync}}, 1);
+  EXPECT_EQ(warp(timeline, 1), "arrive 0-1, arrive 1-2, arrive 2-3");
+  EXPECT_EQ(warp(timeline, 4), "waits: sync 0-6, sync 6-7");
+  // Meanwhile the unit's queue does not keep the slot: warp 0 goes on at 9.
+  EXPECT_EQ(warp(timeline, 0), "exp2 x6 0-9");
+}
+
 TEST(Timing, ExponentialsQueueAtTheirUnit) {
   // Eight cycles each; the warp goes on when the last four wait and one is under way.
   const Timeline timeline = replay({{exponentials(6), product()}});

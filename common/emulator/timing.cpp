@@ -236,7 +236,13 @@ class Replay {
       default:
         break;
     }
-    after(schedulers_[scheduler].port.free, kIssue);
+    // A long wait for something else does not become one for the issue slot by its last cycles.
+    const int64_t slot = schedulers_[scheduler].port.free, waited = bound.time - warp.front;
+    if (slot - bound.time > waited) {
+      after(slot, kIssue);
+    } else {
+      bound.time = std::max(bound.time, slot);
+    }
     return bound;
   }
 
@@ -318,7 +324,7 @@ class Replay {
       case Work::kWaitGroups:
         break;
     }
-    scheduler.port.take(now, busy);
+    scheduler.port.take(now, step.count);  // while exponentials queue others can issue
     const size_t issued = slice(warp_track(w), now, now + busy, step, unit_of(step));
     warp.last_issue = now;
     warp.front = now + busy;
