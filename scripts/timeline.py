@@ -17,9 +17,10 @@ from tools import ROOT, Refused, fail, read_json, relative  # noqa: E402
 FOLDER = ROOT / "docs" / "timelines"
 BIN = ROOT / "build" / "emulator-checked" / "bin"
 # The chapters' timelines: program, cycles shown.
-DRAWN = {"06": ("06_mma_split_q", 24000), "07": ("07_cp_async", 24000), "08": ("08_swizzle", 9000),
-         "10": ("10_instruction_tuning", 9000)}
-ARGUMENTS = ["--heads", "1", "--seq-len", "256", "--head-dim", "128"]
+DRAWN = {"06": ("06_mma_split_q", 256, 24000), "07": ("07_cp_async", 256, 24000), "08": ("08_swizzle", 256, 9000),
+         "10": ("10_instruction_tuning", 256, 9000), "11": ("11_wgmma", 512, 12000), "12": ("12_tma", 512, 12000),
+         "13": ("13_warp_specialization", 512, 12000), "14": ("14_softmax_overlap", 512, 12000),
+         "15": ("15_persistent", 512, 16000)}
 EXAMPLE = """examples:
   scripts/timeline.py 07.json --cycles 12000 --out 07.svg
                                         after build/emulator-checked/bin/07_cp_async --trace 07.json
@@ -229,13 +230,13 @@ def draw(trace, cycles, theme):
     return Drawing(trace, min(cycles, trace.cycles), theme, title).p.svg()
 
 
-def trace_of(program):
-    """Runs the program. None if it has not been built."""
+def trace_of(program, seq_len):
+    """Runs the program with one head, head_dim 128. None if it has not been built."""
     if not (BIN / program).exists():
         return None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
-        done = subprocess.run([BIN / program, *ARGUMENTS, "--trace", path], cwd=ROOT, capture_output=True, text=True,
+        done = subprocess.run([BIN / program, "--heads", "1", "--seq-len", str(seq_len), "--trace", path], cwd=ROOT, capture_output=True, text=True,
                               check=False, timeout=300)
         if done.returncode:
             fail(f"{program} ended with exit code {done.returncode}: {done.stderr.strip()}", 3)
@@ -245,10 +246,10 @@ def trace_of(program):
 def draw_docs(check):
     stale, missing = [], []
     wanted = set()
-    for name, (program, cycles) in DRAWN.items():
+    for name, (program, seq_len, cycles) in DRAWN.items():
         files = {FOLDER / f"{name}.svg": pictures.LIGHT, FOLDER / f"{name}-dark.svg": pictures.DARK}
         wanted.update(files)
-        trace = trace_of(program)
+        trace = trace_of(program, seq_len)
         if trace is None:
             missing.append(program)
             continue
