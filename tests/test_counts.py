@@ -54,7 +54,11 @@ for kernel in kernels_of(now).values():
 small = "--seq-len", 128, "--head-dim", 64
 heads, fp16 = counted("--batch", 2, "--heads", 2, *small), counted("--heads", 1, "--dtype", "fp16", *small)
 for key, record in heads.items():
-    if limits.work_of(record, "bf16") != limits.work_of(now[key], "bf16"):
+    one, each = limits.work_of(now[key], "bf16"), limits.work_of(record, "bf16")
+    # A persistent CTA begins once for several heads: up to a hundredth of the wavefronts is saved.
+    alike = each._replace(wavefronts=0) == one._replace(wavefronts=0) and \
+        0.99 * one.wavefronts <= each.wavefronts <= one.wavefronts
+    if each != one and not (int(key[0][:2]) >= 15 and alike):
         fail(f"{key[0]}: four heads are not four times one")
     if limits.work_of(fp16[key], "bf16") != limits.work_of(now[key], "bf16"):
         fail(f"{key[0]}: other counts for fp16")

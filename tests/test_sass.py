@@ -84,17 +84,20 @@ for dtype in ("fp16", "bf16"):
             if report["occupancy"]["ctas"] < 1:
                 fail(f"{title}: {report['function']} does not fit on an SM")
 
-# bench/agreement.json says which loads nvcc 13.0 merges: these lines have no other ones.
+# bench/agreement.json says which loads nvcc 13.0 merges: their lines have no other ones. Lines together, since a load may
+# be listed under its neighbour's.
 for dtype, mangled in (("fp16", "__half"), ("bf16", "__nv_bfloat16")) if build.nvcc.startswith("13.0") else ():
-    for (place, _), merge in limits.merges_of(kernel, dtype).items():
-        line = int(place.split(":")[1])
-        loads = {instruction.opcode for function in build.sass.values() if mangled in function.name
-                 for instruction in function.instructions
-                 if instruction.base == "LDS" and any(at == line and file.endswith(f"{kernel}.cu")
-                                                      for file, at in instruction.places)}
-        if loads != {merge["compiled"]}:
-            fail(f"{kernel}, {dtype}, line {line} is loaded by {', '.join(sorted(loads)) or 'nothing'}, "
-                 f"not by {merge['compiled']} (bench/agreement.json)")
+    merges = limits.merges_of(kernel, dtype)
+    lines = {int(place.split(":")[1]) for place, _ in merges}
+    loads = {instruction.opcode for function in build.sass.values() if mangled in function.name
+             for instruction in function.instructions
+             if instruction.base == "LDS" and any(at in lines and file.endswith(f"{kernel}.cu")
+                                                  for file, at in instruction.places)}
+    wanted = {merge["compiled"] for merge in merges.values()}
+    if loads != wanted:
+        fail(f"{kernel}, {dtype}, lines {', '.join(map(str, sorted(lines)))} are loaded by "
+             f"{', '.join(sorted(loads)) or 'nothing'}, not by {', '.join(sorted(wanted))} (bench/agreement.json)")
+    for (place, _), merge in merges.items():
         print(f"{place}, {dtype}: {merge['compiled']}")
 
 if number == 8:  # once, as a reader runs it
