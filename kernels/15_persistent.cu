@@ -66,8 +66,8 @@ template <typename T, int kHeadDim>
 struct SharedStorage {
   using C = Config<kHeadDim>;
   // 1024: the swizzle is computed from addresses, and repeats after 8 rows of 128 bytes.
-  alignas(
-      1024) T sQ[2][C::kWarpgroups][C::kSlabs][64][64];  // of this query tile and the next; later O
+  // Q of this query tile and of the next; later their O.
+  alignas(1024) T sQ[2][C::kWarpgroups][C::kSlabs][64][64];
   alignas(1024) T sK[C::kStages][C::kSlabs][C::kBlockN][64];
   alignas(1024) T sV[C::kStages][C::kSlabs][C::kBlockN][64];
   // full: one arrival, the producer's, and the tile's bytes. empty: one arrival of each consumer warp.
@@ -360,8 +360,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   bool accumulate = false;  // O has got a product
   for (int n_block = 1; n_block < blocks; n_block++) {
     // [turn]
-    const bool first =
-        ++n == tiles;  // of the next query tile: this turn begins it and ends the one before
+    // Of the next query tile: this turn begins it and ends the one before.
+    const bool first = ++n == tiles;
     if (first) n = 0, wait_q(++t);
     begin_turn();
     multiply_qk(n_block, t);

@@ -11,10 +11,6 @@
 namespace emu {
 namespace {
 
-std::string place(SourceLocation where) {
-  return relative_path(where.file) + ":" + std::to_string(where.line);
-}
-
 // ---- the barrier of the cluster ------------------------------------------------------------------------
 std::string describe_barrier(const Lane& lane) {
   const Cluster& cluster = *lane.cta->cluster;

@@ -33,6 +33,7 @@ struct SourceLocation {
     return {file, line};
   }
 };
+std::string place(SourceLocation where);  // "kernels/12_tma.cu:140"
 
 struct BulkCopies;
 struct Cluster;

@@ -19,10 +19,6 @@ constexpr int kMostBytes = (1 << 20) - 1;
 // What lies in the barrier's memory, whose real content is not documented. Anything else there: overwritten.
 constexpr uint64_t kWord = 0xba22'1e20'ba22'1e20u;
 
-std::string place(SourceLocation where) {
-  return relative_path(where.file) + ":" + std::to_string(where.line);
-}
-
 Mbarriers& mbarriers() { return *current_lane->cta->cluster->mbarriers; }
 
 std::string name(uintptr_t bar, const Mbarrier& barrier) {

@@ -153,6 +153,10 @@ std::string relative_path(const std::string& path) {
   return text;
 }
 
+std::string place(SourceLocation where) {
+  return relative_path(where.file) + ":" + std::to_string(where.line);
+}
+
 std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counters) {
   // binutils' addr2line: for each address, from the innermost inlined function outwards, a line of output. The
   // wrappers of common are of no interest, the line of the kernel that calls them is.

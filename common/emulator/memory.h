@@ -54,7 +54,6 @@ void note_host_writes();
 void mark_written(uintptr_t address, size_t bytes);  // by a kernel
 bool never_written(uintptr_t address);
 
-// The registered regions that are not the shared memory of a CTA are named "global buffer ...".
 // "file:line" of an instruction, or "?". Of the wrappers of common, the line that calls them.
 std::string symbolise(uintptr_t program_counter);
 std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counters);  // much faster

@@ -21,10 +21,6 @@ namespace {
 constexpr int kChunk = 16;
 constexpr uint64_t kSector = 32;
 
-std::string place(SourceLocation where) {
-  return relative_path(where.file) + ":" + std::to_string(where.line);
-}
-
 [[noreturn]] void misuse(const char* operation, SourceLocation where, const std::string& what) {
   fail("%s at %s: %s", operation, place(where).c_str(), what.c_str());
 }

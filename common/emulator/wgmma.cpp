@@ -163,10 +163,6 @@ WarpProducts& products_of(const Warp& warp) {
   return state_of(*warp.lanes->cta).warps[size_t(warp.index)];
 }
 
-std::string place(SourceLocation where) {
-  return relative_path(where.file) + ":" + std::to_string(where.line);
-}
-
 bool overlap(uintptr_t begin, uintptr_t end, uintptr_t other_begin, uintptr_t other_end) {
   return begin < other_end && other_begin < end;
 }
