@@ -10,7 +10,6 @@ from collections import defaultdict, namedtuple
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 import pictures  # noqa: E402
 from tools import ROOT, Refused, fail, read_json, relative  # noqa: E402
 

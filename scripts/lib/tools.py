@@ -9,6 +9,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SCHEMA = ROOT / "bench" / "schema.json"
 SCHEMA_VERSIONS = (1, 2, 3, 4)
 
+# Python puts the folder of a script first, where scripts/profile.py would hide Python's own `profile` from libraries
+# that need it. Last, no script hides anything; scripts/lib stays first and has no name of a standard module.
+sys.path.sort(key=lambda folder: os.path.realpath(folder) == str(ROOT / "scripts"))
 
 # Top-level folders that hold nothing of the repository's own.
 NOT_OURS = {"build", "bundle", "results", "shared"}
