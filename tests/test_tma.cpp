@@ -21,14 +21,20 @@
 #include "common/ptx/tma.h"
 #include "tests/golden/probe.h"
 
+// A kernel's fault takes the GPU from its process, tests that come later in it included.
+#define FA_NEEDS_THE_GPU \
+  if (gpu_is_lost()) FAIL() << "not run: an earlier test's fault took the GPU from this process"
+
 // The kernels are compiled for nothing older.
 #define FA_HOPPER (FA_ARCHITECTURE == 0 || FA_ARCHITECTURE >= 90)
 #define FA_NEEDS_HOPPER \
+  FA_NEEDS_THE_GPU;     \
   if (on_gpu() && device_capability() < 90) GTEST_SKIP() << "these instructions came with sm_90"
 
 // setmaxnreg and multicast are for sm_90a (and some later GPUs of data centres).
 #define FA_SM_90A (FA_ARCHITECTURE == 0 || FA_ARCHITECTURE == 90)
 #define FA_NEEDS_SM_90A \
+  FA_NEEDS_THE_GPU;     \
   if (on_gpu() && device_capability() != 90) GTEST_SKIP() << "these instructions are sm_90a's"
 
 namespace fa::tma_test {
@@ -297,9 +303,13 @@ void expect_stores(Tensor tensor, const std::vector<uint32_t>& box, const Coords
       TensorMapArguments{out.data(), tensor.type(), tensor.sizes, tensor.strides, box, mode});
   launch<store_kernel<kRank>>({dim3(1), dim3(32), sizeof(Storage)}, map, coords);
   synchronize();
+  // Written are whole chunks of 16 bytes, those of which some byte is inside.
+  const int64_t of_a_chunk = 16 / tensor.element_bytes;
   for_each_element(box, coords, tensor.element_bytes, mode,
                    [&](int place, const std::vector<int64_t>& at) {
-                     if (!tensor.inside(at)) return;
+                     std::vector<int64_t> first = at;
+                     first[0] &= -of_a_chunk;
+                     if (!tensor.inside(first)) return;
                      for (int i = 0; i < tensor.element_bytes; i++) {
                        tensor.bytes[size_t(tensor.offset(at) + i)] = pattern(place + i);
                      }
@@ -321,9 +331,21 @@ TEST(TensorStore, Swizzled) {
   expect_stores<2>(Tensor({128, 64}, 2, 0), {32, 32}, {{64, 16}}, SwizzleMode::k64Bytes);
   expect_stores<2>(Tensor({128, 64}, 2, 0), {16, 32}, {{64, 16}}, SwizzleMode::k32Bytes);
 }
-TEST(TensorStore, WhatLiesOutsideIsNotWritten) {
+TEST(TensorStore, OverTheRightEdge) {
+  expect_stores<2>(Tensor({248, 40}, 2, 16), {64, 16}, {{208, 8}});
+  expect_stores<2>(Tensor({248, 40}, 2, 16), {64, 16}, {{208, 8}}, SwizzleMode::k128Bytes);
+}
+TEST(TensorStore, OverTheRightEdgeToTheEndOfAChunk) {
   expect_stores<2>(Tensor({250, 40}, 2, 16), {64, 16}, {{208, 30}}, SwizzleMode::k128Bytes);
-  expect_stores<2>(Tensor({250, 40}, 2, 16), {64, 16}, {{-8, -3}});
+  expect_stores<2>(Tensor({249, 40}, 1, 16), {32, 16}, {{240, 8}});
+  expect_stores<2>(Tensor({101, 40}, 4, 0), {32, 16}, {{96, 8}});
+}
+TEST(TensorStore, OverTheBottom) {
+  expect_stores<2>(Tensor({248, 40}, 2, 16), {64, 16}, {{64, 30}}, SwizzleMode::k128Bytes);
+}
+TEST(TensorStore, OverTheTop) { expect_stores<2>(Tensor({248, 40}, 2, 16), {64, 16}, {{64, -3}}); }
+TEST(TensorStore, OverTheLeftEdge) {
+  expect_stores<2>(Tensor({248, 40}, 2, 16), {64, 16}, {{-8, 8}});
 }
 
 // ---- bytes in a row -----------------------------------------------------------------------------------------
@@ -663,6 +685,7 @@ TEST(Setmaxnreg, FromTheProducerToTheConsumers) {
 
 // ---- tensor maps: what is refused -----------------------------------------------------------------------------
 TEST(TensorMaps, SayWhichArgumentIsWrong) {
+  FA_NEEDS_THE_GPU;
   const Buffer in("tensor", 65536);
   const auto* const data = static_cast<const uint16_t*>(in.data());
   const TensorMapArguments right{data,     TensorType::kUint16,   {128, 64}, {256},
@@ -682,6 +705,7 @@ TEST(TensorMaps, SayWhichArgumentIsWrong) {
 #ifdef FA_WITH_CUDA
   if (device_capability() >= 90) {
     EXPECT_TRUE(driver_accepts(right));
+    EXPECT_TRUE(driver_accepts({data, TensorType::kUint16, {1000}, {}, {128}, SwizzleMode::kNone}));
   }
 #endif
   using A = TensorMapArguments;
@@ -1012,6 +1036,24 @@ TEST(Refusals, ATensorMapBeyondItsBuffer) {
   EXPECT_CONTAINS(load(map, outside), "past the end of global buffer K");
   EXPECT_CONTAINS(load(map, one), "1 coordinates for a tensor of 2 dimensions");
   EXPECT_CONTAINS(load(flat, one), "ends while the bulk copy at tests/test_tma.cpp:");
+}
+
+TEST(Refusals, AStoreOverTheEndOfItsBuffer) {
+  const auto store = [](size_t bytes) {
+    const Buffer out("O", bytes);
+    const TensorMap map =
+        make_tensor_map(static_cast<uint16_t*>(out.data()), {250}, {}, {64}, SwizzleMode::kNone);
+    return failure(1, [&] {
+      auto& tile = shared_storage<Storage>().tile;
+      for (int i = 0; i < 128; i++) tile[i] = 1;
+      ptx::fence_proxy_async();
+      ptx::cp_async_bulk_tensor_store(&map, {192}, tile);
+      ptx::cp_async_bulk_commit();
+      ptx::cp_async_bulk_wait<0>();
+    });
+  };
+  EXPECT_EQ(store(512), "no error");
+  EXPECT_CONTAINS(store(500), "past the end of global buffer O");
 }
 
 TEST(Refusals, BulkBytes) {

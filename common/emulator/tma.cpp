@@ -71,9 +71,12 @@ int rows(const ptx::TensorMap& map) {
   return result;
 }
 
+enum class Direction { kLoad, kStore };
+
 // The chunks of the box that begins at coords: row by row, the second dimension fastest.
 std::vector<Chunk> chunks_of_box(const ptx::TensorMap& map, const int* coords, int rank,
-                                 const void* shared, const char* operation, SourceLocation where) {
+                                 const void* shared, Direction direction, const char* operation,
+                                 SourceLocation where) {
   check_map(map, operation, where);
   if (rank != map.rank) {
     misuse(operation, where,
@@ -106,7 +109,9 @@ std::vector<Chunk> chunks_of_box(const ptx::TensorMap& map, const int* coords, i
     }
     for (int at = 0; at < row_bytes; at += kChunk) {
       const int64_t begin = first_byte + at;  // in the innermost dimension
-      const int64_t inside = row_inside && begin >= 0 ? size_bytes - begin : 0;
+      int64_t inside = row_inside && begin >= 0 ? size_bytes - begin : 0;
+      // A store cannot write less than a chunk: it goes on behind the row's end (measured on an H200).
+      if (direction == Direction::kStore && inside > 0) inside = kChunk;
       const uint32_t to = layout::swizzle_address(map.swizzle, start + uint32_t(row * pitch + at));
       chunks.push_back({base + (to - start), map.base + offset + at,
                         int(std::clamp<int64_t>(inside, 0, kChunk))});
@@ -287,7 +292,8 @@ void prefetch_tensor_map(const ptx::TensorMap& map, SourceLocation where) {
 void load_box(void* shared, const ptx::TensorMap& map, const int* coords, int rank, uint64_t* bar,
               SourceLocation where) {
   const char* const operation = "cp.async.bulk.tensor (load)";
-  std::vector<Chunk> chunks = chunks_of_box(map, coords, rank, shared, operation, where);
+  std::vector<Chunk> chunks =
+      chunks_of_box(map, coords, rank, shared, Direction::kLoad, operation, where);
   check_barrier_is_near(bar, operation, where);
   count_copy(Kind::kTmaLoad, chunks, where);
   begin_load(std::move(chunks), *current_lane->cta, uintptr_t(bar), bytes_of_box(map), operation,
@@ -297,7 +303,8 @@ void load_box(void* shared, const ptx::TensorMap& map, const int* coords, int ra
 void load_box_multicast(void* shared, const ptx::TensorMap& map, const int* coords, int rank,
                         uint64_t* bar, uint16_t ctas, SourceLocation where) {
   const char* const operation = "cp.async.bulk.tensor (multicast load)";
-  const std::vector<Chunk> chunks = chunks_of_box(map, coords, rank, shared, operation, where);
+  const std::vector<Chunk> chunks =
+      chunks_of_box(map, coords, rank, shared, Direction::kLoad, operation, where);
   check_barrier_is_near(bar, operation, where);
   const Cluster& cluster = *current_lane->cta->cluster;
   if (ctas == 0 || ctas >> cluster.ctas.size() != 0) {
@@ -318,7 +325,8 @@ void load_box_multicast(void* shared, const ptx::TensorMap& map, const int* coor
 void store_box(const ptx::TensorMap& map, const int* coords, int rank, const void* shared,
                SourceLocation where) {
   const char* const operation = "cp.async.bulk.tensor (store)";
-  begin_store(chunks_of_box(map, coords, rank, shared, operation, where), operation, where);
+  begin_store(chunks_of_box(map, coords, rank, shared, Direction::kStore, operation, where),
+              operation, where);
 }
 
 void load_bulk(void* shared, const void* global, int bytes, uint64_t* bar, SourceLocation where) {

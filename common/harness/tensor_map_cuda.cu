@@ -66,10 +66,12 @@ CUtensorMapSwizzle driver_swizzle(layout::SwizzleMode mode) {
 
 CUresult encode(const TensorMapArguments& a, ptx::TensorMap& map) {
   const std::vector<uint32_t> every_element(a.sizes.size(), 1);
+  std::vector<uint64_t> strides = a.strides;
+  strides.push_back(0);  // one dimension has none, but the driver wants a pointer
   alignas(64) CUtensorMap driver_map{};
   const CUresult result = driver_encode()(
       &driver_map, driver_type(a.type), uint32_t(a.sizes.size()), const_cast<void*>(a.pointer),
-      a.sizes.data(), a.strides.data(), a.box.data(), every_element.data(),
+      a.sizes.data(), strides.data(), a.box.data(), every_element.data(),
       CU_TENSOR_MAP_INTERLEAVE_NONE, driver_swizzle(a.swizzle), CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   std::memcpy(&map, &driver_map, sizeof map);

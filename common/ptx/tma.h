@@ -4,7 +4,8 @@
 // A tensor map, made by the host (common/harness/tensor_map.h), says where a tensor of up to four dimensions
 // lies in global memory, how large a box of it one copy moves and how the box is swizzled in shared memory.
 // coords: the box's first element in the tensor, the innermost dimension first. The box may reach over
-// the tensor's edges: what lies outside is read as zeros and not written.
+// the tensor's edges: what lies outside is read as zeros and not written. Only, a store writes 16 bytes at a
+// time: of a row whose bytes are no multiple of 16, it writes what follows as well, up to such a multiple.
 //
 //   load    global to shared memory; tells an mbarrier the bytes it has brought: always the whole box's,
 //           outside or not. Who waits for the barrier's phase sees the data.

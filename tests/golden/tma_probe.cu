@@ -1,10 +1,14 @@
 // What mbarriers, bulk copies, clusters and elect.sync give on this machine: hashes for comparison with what
 // an H200 gave. Without arguments: phases, plain boxes, elect.sync; with `all`: every swizzle, rank, element
-// size and edge, stores and multicast as well. With `fault`: a copy whose innermost coordinate is no multiple
-// of 16 bytes, which stops a GPU; prints what it says.
+// size and edge, stores and multicast as well, which tensor maps the driver takes, and copies that a GPU may
+// refuse, usually by an illegal instruction.
 //
 // Of a load all of a piece of shared memory is dumped, of a store the whole tensor.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstring>
+#include <functional>
 
 #include "common/harness/launch.h"
 #include "common/harness/problem.h"
@@ -23,6 +27,44 @@ namespace fa::probe {
 
 using layout::SwizzleMode;
 using ptx::TensorMap;
+
+// Runs a function in a process of its own, because a kernel's fault takes the GPU from its process. The exit
+// status: 0; 3 if the back end failed, the reason is on stderr; 128 and more if a signal ended it.
+int run_alone(const std::function<void()>& function) {
+  constexpr unsigned kMostSeconds = 20;  // then SIGALRM
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child < 0) {
+    perror("fork");
+    exit(3);
+  }
+  if (child == 0) {
+    alarm(kMostSeconds);
+    int status = 0;
+    try {
+      function();
+    } catch (const BackendError& error) {
+      fprintf(stderr, "%s\n", error.what());
+      status = 3;
+    }
+    fflush(stdout);
+    _exit(status);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// Prints what the function prints, or that the case was refused.
+void probe_alone(const std::string& name, const std::function<void()>& function) {
+  const int status = run_alone(function);
+  if (status == 3) {
+    printf("%s refused\n", name.c_str());
+    fprintf(stderr, "  this was %s\n", name.c_str());
+  } else if (status != 0) {
+    printf("%s ended with status %d\n", name.c_str(), status);
+  }
+}
 
 // ---- mbarrier: a program of one thread -------------------------------------------------------------------
 enum : int { kInit, kArrive, kArriveExpect, kExpect, kComplete };
@@ -243,6 +285,15 @@ void probe_plain_boxes() {
   probe_load<2>({"oob_right_none", 2, {250, 120}, {64, 16}, {{208, 0}}});
 }
 
+template <int kRank>
+void probe_load_alone(const Case& c) {
+  probe_alone(std::string("tma_") + c.name, [&] { probe_load<kRank>(c); });
+}
+template <int kRank>
+void probe_store_alone(const Case& c) {
+  probe_alone(std::string("tma_store_") + c.name, [&] { probe_store<kRank>(c); });
+}
+
 void probe_boxes() {
   constexpr SwizzleMode kNone = SwizzleMode::kNone, k32 = SwizzleMode::k32Bytes,
                         k64 = SwizzleMode::k64Bytes, k128 = SwizzleMode::k128Bytes;
@@ -251,20 +302,27 @@ void probe_boxes() {
                         {"sw32_16x32", 2, {256, 128}, {16, 32}, {{64, 32}}, k32},
                         {"sw128_64x5", 2, {256, 128}, {64, 5}, {{64, 32}}, k128},
                         {"none_24x8", 2, {256, 128}, {24, 8}, {{8, 3}}, kNone},
+                        // Rows shorter than the swizzle.
+                        {"sw128_32x16_narrow", 2, {256, 128}, {32, 16}, {{0, 0}}, k128},
+                        {"sw128_16x16_narrow", 2, {256, 128}, {16, 16}, {{0, 0}}, k128},
+                        {"sw64_16x16_narrow", 2, {256, 128}, {16, 16}, {{0, 0}}, k64},
+                        {"sw32_8x16_narrow", 2, {256, 128}, {8, 16}, {{0, 0}}, k32},
                         // Other elements.
                         {"u32_sw128_32x16", 4, {128, 64}, {32, 16}, {{32, 8}}, k128},
                         {"u32_none_32x16", 4, {128, 64}, {32, 16}, {{4, 8}}, kNone},
                         {"u8_sw128_128x16", 1, {256, 64}, {128, 16}, {{16, 8}}, k128},
                         {"u8_none_16x16", 1, {256, 64}, {16, 16}, {{16, 8}}, kNone},
                         // Elsewhere in shared memory.
+                        {"none_off64", 2, {256, 128}, {32, 16}, {{0, 0}}, kNone, 64},
                         {"none_off128", 2, {256, 128}, {32, 16}, {{0, 0}}, kNone, 128},
                         {"sw64_off512", 2, {256, 128}, {32, 16}, {{0, 0}}, k64, 512},
                         {"sw32_off256", 2, {256, 128}, {16, 16}, {{0, 0}}, k32, 256},
                         {"sw128_off1024", 2, {256, 128}, {64, 16}, {{0, 0}}, k128, 1024},
-                        // Over the edges.
+                        // Over the edges; rows end within 16 bytes ...
                         {"oob_left_none", 2, {250, 120}, {64, 16}, {{-8, 0}}, kNone},
                         {"oob_top", 2, {250, 120}, {64, 16}, {{0, -3}}, kNone},
                         {"oob_bottom", 2, {250, 120}, {64, 16}, {{0, 113}}, kNone},
+                        {"oob_right", 2, {250, 120}, {64, 16}, {{208, 0}}, kNone},
                         {"oob_all_right", 2, {250, 120}, {64, 16}, {{1000, 0}}, kNone},
                         {"oob_all_left", 2, {250, 120}, {64, 16}, {{-512, -500}}, kNone},
                         {"oob_sw128_corner", 2, {250, 120}, {64, 16}, {{208, 111}}, k128},
@@ -272,40 +330,100 @@ void probe_boxes() {
                         {"oob_sw64_corner", 2, {250, 120}, {32, 16}, {{232, 111}}, k64},
                         {"oob_sw32_corner", 2, {250, 120}, {16, 16}, {{240, 111}}, k32},
                         {"oob_u32_sw128", 4, {125, 60}, {32, 16}, {{112, 51}}, k128},
-                        {"oob_u8", 1, {250, 60}, {128, 16}, {{208, 51}}, k128}};
-  for (const Case& c : cases) probe_load<2>(c);
+                        {"oob_u8", 1, {250, 60}, {128, 16}, {{208, 51}}, k128},
+                        // ... or with them.
+                        {"edge_left", 2, {248, 120}, {64, 16}, {{-8, 0}}, kNone},
+                        {"edge_left_sw128", 2, {248, 120}, {64, 16}, {{-8, 0}}, k128},
+                        {"edge_top", 2, {248, 120}, {64, 16}, {{64, -3}}, kNone},
+                        {"edge_top_left", 2, {248, 120}, {64, 16}, {{-8, -3}}, kNone},
+                        {"edge_right", 2, {248, 120}, {64, 16}, {{208, 0}}, kNone},
+                        {"edge_corner", 2, {248, 120}, {64, 16}, {{208, 111}}, kNone},
+                        {"edge_all_left", 2, {248, 120}, {64, 16}, {{-64, 8}}, kNone},
+                        {"edge_all_above", 2, {248, 120}, {64, 16}, {{64, -16}}, kNone},
+                        {"edge_all_right", 2, {248, 120}, {64, 16}, {{248, 8}}, kNone},
+                        {"edge_all_below", 2, {248, 120}, {64, 16}, {{64, 120}}, kNone},
+                        {"edge_small_tensor", 2, {40, 5}, {64, 16}, {{0, 0}}, kNone},
+                        // Columns that are no multiple of 16 bytes.
+                        {"column_4", 2, {256, 128}, {64, 32}, {{4, 3}}, kNone},
+                        {"column_5_sw128", 2, {256, 128}, {64, 32}, {{5, 3}}, k128},
+                        {"column_minus_4", 2, {256, 128}, {64, 32}, {{-4, 3}}, kNone}};
+  for (const Case& c : cases) probe_load_alone<2>(c);
   for (const Case& c : cases) {
-    if (c.offset == 0) probe_store<2>(c);
+    if (c.offset == 0) probe_store_alone<2>(c);
   }
   const Case row = {"1d", 2, {1000}, {256}, {{800}}},
-             row_outside = {"1d_oob", 2, {1000}, {256}, {{-16}}},
+             row_left = {"1d_left", 2, {1000}, {256}, {{-16}}},
+             row_right = {"1d_right", 2, {1000}, {256}, {{912}}},
              slab = {"3d", 2, {64, 40, 6}, {64, 12, 3}, {{0, 32, 4}}, k128},
-             slab_outside = {"3d_oob", 2, {64, 10, 4}, {64, 8, 3}, {{0, -2, 2}}, k128},
+             slab_above = {"3d_above", 2, {64, 10, 4}, {64, 8, 3}, {{0, -2, 2}}, k128},
+             slab_below = {"3d_below", 2, {64, 10, 4}, {64, 8, 3}, {{0, 6, 2}}, k128},
              four = {"4d", 2, {64, 9, 5, 4}, {32, 4, 2, 3}, {{16, 3, 1, 1}}},
-             four_outside = {"4d_oob", 2, {64, 4, 3, 3}, {64, 2, 2, 2}, {{0, 3, -1, 2}}, k128};
-  probe_load<1>(row);
-  probe_load<1>(row_outside);
-  probe_load<3>(slab);
-  probe_load<3>(slab_outside);
-  probe_load<4>(four);
-  probe_load<4>(four_outside);
-  probe_store<1>(row);
-  probe_store<1>(row_outside);
-  probe_store<3>(slab);
-  probe_store<3>(slab_outside);
-  probe_store<4>(four);
-  probe_store<4>(four_outside);
+             four_above = {"4d_above", 2, {64, 4, 3, 3}, {64, 2, 2, 2}, {{0, 3, -1, 2}}, k128},
+             four_below = {"4d_below", 2, {64, 4, 3, 3}, {64, 2, 2, 2}, {{0, 3, 2, 2}}, k128};
+  for (const Case& c : {row, row_left, row_right}) {
+    probe_load_alone<1>(c);
+    probe_store_alone<1>(c);
+  }
+  for (const Case& c : {slab, slab_above, slab_below}) {
+    probe_load_alone<3>(c);
+    probe_store_alone<3>(c);
+  }
+  for (const Case& c : {four, four_above, four_below}) {
+    probe_load_alone<4>(c);
+    probe_store_alone<4>(c);
+  }
 }
 
-// Rows shorter than the swizzle: last, should a GPU refuse them.
-void probe_short_rows() {
-  const Case cases[] = {
-      {"sw128_32x16_narrow", 2, {256, 128}, {32, 16}, {{0, 0}}, SwizzleMode::k128Bytes},
-      {"sw128_16x16_narrow", 2, {256, 128}, {16, 16}, {{0, 0}}, SwizzleMode::k128Bytes},
-      {"sw64_16x16_narrow", 2, {256, 128}, {16, 16}, {{0, 0}}, SwizzleMode::k64Bytes},
-      {"sw32_8x16_narrow", 2, {256, 128}, {8, 16}, {{0, 0}}, SwizzleMode::k32Bytes}};
-  for (const Case& c : cases) probe_load<2>(c);
-  for (const Case& c : cases) probe_store<2>(c);
+// ---- which tensor maps can be had ------------------------------------------------------------------------
+void probe_maps() {
+  const Buffer in("tensor", 65536);
+  const auto probe = [&](const char* name, auto change) {
+    TensorMapArguments arguments{in.data(), TensorType::kUint16, {128, 64}, {256},
+                                 {64, 16},  SwizzleMode::kNone};
+    change(arguments);
+#ifdef FA_WITH_CUDA
+    const bool accepted = driver_accepts(arguments);
+#else
+    const bool accepted = tensor_map_error(arguments).empty();
+#endif
+    printf("map_%s %s\n", name, accepted ? "accepted" : "refused");
+  };
+  using A = TensorMapArguments;
+  const auto flat = [](uint64_t size, uint32_t box) {
+    return [=](A& a) { a.sizes = {size}, a.strides = {}, a.box = {box}; };
+  };
+  probe("plain", [](A&) {});
+  probe("1d", flat(1024, 64));
+  probe("1d_long_box", flat(1024, 256));
+  probe("1d_uneven", flat(1001, 64));
+  probe("1d_short", flat(8, 64));
+  probe("null", [](A& a) { a.pointer = nullptr; });
+  probe("address_8", [](A& a) { a.pointer = static_cast<const char*>(a.pointer) + 8; });
+  probe("size_0", [](A& a) { a.sizes[1] = 0; });
+  probe("size_2_32", [](A& a) { a.sizes[1] = uint64_t(1) << 32; });
+  probe("size_over_2_32", [](A& a) { a.sizes[1] = (uint64_t(1) << 32) + 1; });
+  probe("stride_0", [](A& a) { a.strides[0] = 0; });
+  probe("stride_16", [](A& a) { a.strides[0] = 16; });
+  probe("stride_264", [](A& a) { a.strides[0] = 264; });
+  probe("stride_under_2_40", [](A& a) { a.strides[0] = (uint64_t(1) << 40) - 16; });
+  probe("stride_2_40", [](A& a) { a.strides[0] = uint64_t(1) << 40; });
+  probe("box_0", [](A& a) { a.box[1] = 0; });
+  probe("box_256", [](A& a) { a.box = {256, 256}; });
+  probe("box_257", [](A& a) { a.box[1] = 257; });
+  probe("box_of_256_kib", [](A& a) {
+    a.type = TensorType::kUint32;
+    a.box = {256, 256};
+  });
+  probe("box_row_24_bytes", [](A& a) { a.box[0] = 12; });
+  const std::pair<const char*, SwizzleMode> swizzles[] = {{"32", SwizzleMode::k32Bytes},
+                                                          {"64", SwizzleMode::k64Bytes},
+                                                          {"128", SwizzleMode::k128Bytes}};
+  for (const auto& [span, swizzle] : swizzles) {
+    for (const uint32_t columns : {8, 16, 24, 32, 40, 64, 72}) {
+      probe(("sw" + std::string(span) + "_row_" + std::to_string(columns * 2)).c_str(),
+            [&, mode = swizzle](A& a) { a.box[0] = columns, a.swizzle = mode; });
+    }
+  }
 }
 
 // ---- clusters: each CTA loads a row for all, then reads the next one's shared memory ---------------------
@@ -362,26 +480,21 @@ void probe_clusters() {
 int main(int argc, char** argv) {
   using namespace fa::probe;
   const std::string what = argc > 1 ? argv[1] : "";
-  if (argc > 2 || (argc == 2 && what != "all" && what != "fault")) {
-    fprintf(stderr, "usage: tma_probe [all | fault]\n");
+  if (argc > 2 || (argc == 2 && what != "all")) {
+    fprintf(stderr, "usage: tma_probe [all]\n");
     return 2;
   }
-  if (fa::on_gpu() && fa::device_capability() != 90) {
-    fprintf(stderr, "error: TMA's probes need a GPU of compute capability 9.0\n");
-    return 4;
-  }
-  if (what == "fault") {
-    try {
-      probe_load<2>({"misaligned_coordinate", 2, {256, 128}, {64, 32}, {{5, 3}}});
-    } catch (const fa::BackendError& error) {
-      printf("tma_misaligned_coordinate: %s\n", error.what());
-    }
-    return 0;
-  }
-  probe_barriers();
-  probe_plain_boxes();
+  setvbuf(stdout, nullptr, _IOLBF, 0);
+  // Not in this process, which must not touch the GPU: processes begun later could not use it.
+  const int status = run_alone([] {
+    if (!fa::on_gpu() || fa::device_capability() == 90) return;
+    throw fa::BackendError("error: TMA's probes need a GPU of compute capability 9.0");
+  });
+  if (status != 0) return 4;
+  probe_alone("mbar", probe_barriers);
+  probe_alone("tma", probe_plain_boxes);
   if (what != "all") return 0;
+  probe_alone("map", probe_maps);
+  probe_alone("cluster", probe_clusters);
   probe_boxes();
-  probe_clusters();
-  probe_short_rows();
 }
