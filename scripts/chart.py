@@ -44,9 +44,9 @@ EXAMPLE = """examples:
   scripts/chart.sh --docs --check           only say which are out of date; exit code 1 if any is"""
 
 # The documentation's charts: first part of the name, committed results, the profiler's counters or None, the emulator's
-# counters at two lengths or None.
+# counters at two lengths or None, which charts of these (None: all).
 DOCS = ROOT / "docs" / "charts"
-Drawing = namedtuple("Drawing", "stem files profile counters", defaults=(None,))
+Drawing = namedtuple("Drawing", "stem files profile counters only", defaults=(None, None))
 DOCS_CHARTS = [
     Drawing("h200", ["bench/results/h200_bf16_d128.json", "bench/results/h200_peers_bf16_d128.json"],
             "bench/results/h200_profile.json", "bench/results/emulator_lengths_d128.json"),
@@ -269,7 +269,7 @@ def is_fresh(path, spec):
 def docs_charts(vl, check):
     """Draws docs/charts (SVG only: that is what the Markdown shows), or names what is out of date there."""
     wanted = {}
-    for stem, files, profile, counters in DOCS_CHARTS:
+    for stem, files, profile, counters, only in DOCS_CHARTS:
         try:
             (group,) = group_files([ROOT / name for name in files])
             profile, counters = profile and read_profile(ROOT / profile), counters and read_counters(ROOT / counters)
@@ -277,6 +277,8 @@ def docs_charts(vl, check):
         except Refused as problem:
             fail(str(problem))
         for name, spec_of in charts:
+            if only is not None and name not in only:
+                continue
             if isinstance(spec_of, str):
                 fail(f"no {name} of {', '.join(files)}: {spec_of}")
             for suffix, theme in THEMES:

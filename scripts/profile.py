@@ -25,6 +25,7 @@ EXAMPLE = """examples:
   scripts/profile.sh 08 --seq-len 4096 --dtype fp16 --json swizzle.json
   scripts/profile.sh 08 --from bench/results/h200_profile.json           without a GPU
   scripts/profile.py build/cuda/bin/attention -o bench/results/h200_profile.json
+  scripts/profile.py build/overlap -o bench/results/h200_profile_overlap.json        the programs of a folder
 
 Exit code: 0 done, 2 bad arguments or file, 3 GPU or ncu failed."""
 
@@ -255,6 +256,14 @@ def kernels_of(program):
     return done.stdout.split()
 
 
+def programs_of(path):
+    """Itself, or of a folder its programs that are named like kernels."""
+    if not os.path.isdir(path):
+        return [path]
+    files = sorted(file for file in Path(path).iterdir() if re.fullmatch(r"\d\d_[a-z0-9_]+", file.name))
+    return [str(file) for file in files] or fail(f"there is no program in {path}")
+
+
 def choose(wish, known, where):
     """The kernel that is meant by 10, 10_instruction_tuning."""
     name = next((kernel for kernel in known if wish in (kernel, kernel[:2])), None)
@@ -404,7 +413,7 @@ def whole(least, multiple=1):
 def parse_arguments():
     parser = Parser(description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("program", nargs="?", help="a program built for the GPU present")
+    add("program", nargs="?", help="a program built for the GPU present, or a folder of such")
     add("--kernel", metavar="NN", help="only this kernel (08, 08_swizzle), and print its figures")
     add("--from", dest="source", metavar="FILE", help="with --kernel: the figures of a profile made before")
     add("-o", "--output", "--json", dest="output", metavar="FILE", help="the JSON file to write")
@@ -447,9 +456,12 @@ def main():
         kernel = choose(args.kernel, [launch["kernel"] for launch in data["launches"]], args.source)
         data["launches"] = [launch for launch in data["launches"] if launch["kernel"] == kernel]
     else:
-        known = kernels_of(args.program)
-        kernel = choose(args.kernel, known, Path(args.program).name) if args.kernel else None
-        data = measure(args.program, [kernel] if kernel else known, args)
+        known = {name: program for program in programs_of(args.program) for name in kernels_of(program)}
+        kernel = choose(args.kernel, list(known), Path(args.program).name) if args.kernel else None
+        wanted = [kernel] if kernel else list(known)
+        parts = [measure(program, [name for name in wanted if known[name] == program], args)
+                 for program in dict.fromkeys(known[name] for name in wanted)]
+        data = {**parts[0], "launches": [launch for part in parts for launch in part["launches"]]}
     if kernel:
         show(data, kernel)
     if args.output:

@@ -24,6 +24,8 @@ EXAMPLE = """examples:
   scripts/solutions.py --preset cuda       on the GPU present: bench/results/solutions/*-cuda.json
   scripts/solutions.py --build-only DIR --preset cuda -- -DCMAKE_CUDA_ARCHITECTURES=90a -DFA_STATIC=ON
                                            programs for another machine, named like the solutions
+  scripts/solutions.py --build-only DIR --rename --preset cuda 14_neither 14_ping_pong 14_overlap 14_softmax_overlap
+                                           their kernels too: scripts/bench.py --program DIR times one beside the other
 
 By hand: git apply docs/solutions/02_no_padding.patch && scripts/run.sh 02; git apply -R ... takes it back."""
 
@@ -58,11 +60,14 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME", help="solutions (default: all)")
     parser.add_argument("--preset", default="emulator-checked", help="how to build (default: %(default)s)")
     parser.add_argument("--build-only", metavar="DIR", help="put the programs there and run nothing")
+    parser.add_argument("--rename", action="store_true", help="with --build-only: the kernel has the solution's name")
     arguments, cmake = sys.argv[1:], []
     if "--" in arguments:
         cut = arguments.index("--")
         arguments, cmake = arguments[:cut], arguments[cut + 1 :]
     args = parser.parse_args(arguments)
+    if args.rename and not args.build_only:
+        fail("--rename is for --build-only: results keep the kernel's own name")
 
     names = [name.removesuffix(".patch") for name in args.names]
     kernels = {path.name[:2]: path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu")}
@@ -83,6 +88,9 @@ def main():
         if name in patches:
             run(["patch", "-p1", "--quiet", "--no-backup-if-mismatch", "--fuzz=0", f"-i{SOLUTIONS / name}.patch"],
                 f"applying {name}.patch", cwd=TREE)
+        if args.rename:
+            text = (TREE / source).read_text(encoding="utf-8")
+            (TREE / source).write_text(text.replace(f'registration{{"{kernel}"', f'registration{{"{name}"'), encoding="utf-8")
         os.utime(TREE / source)  # so that it is built again, whatever was built before
         try:
             run(["cmake", "--build", "--preset", args.preset, "--target", kernel], f"building {name}", cwd=TREE)

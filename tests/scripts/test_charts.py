@@ -16,7 +16,7 @@ from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emula
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(SCRIPTS))
 import chart  # noqa: E402
-from charts.look import DARK, LIGHT, spread  # noqa: E402
+from charts.look import DARK, LIGHT, OTHERS, spread  # noqa: E402
 from charts.roofline import load_profile  # noqa: E402
 from tools import Refused  # noqa: E402
 
@@ -121,6 +121,21 @@ class Specs(SpecTest):
             "03_register_tiling": ("none", "wrong: head 3, row 17: too large"),
             "11_wgmma": ("none", "skipped: needs compute capability 9.0")})
         self.assertIn("in all \u00d7 3.20", words(steps))
+
+    def test_variants_of_a_kernel(self):
+        names = ("14_neither", "14_overlap", "14_softmax_overlap")
+        data = results(CUDA, [cuda_record(name, 600.0 + 40 * i + seq_len / 100, seq_len=seq_len)
+                              for i, name in enumerate(names) for seq_len in (1024, 2048)])
+        made = self.specs(data)["seq_len"]
+        self.assertIn("Variants of one kernel. The axis does not begin at 0.", words(made))
+        line = layer(made, "line")["encoding"]
+        self.assertEqual(line["color"]["scale"], {"domain": list(names), "range": [*OTHERS[:2], LIGHT.kernel]})
+        self.assertEqual(line["y"]["scale"]["domain"][0], 570)  # 5 % below the slowest, in tens
+        self.assertTrue(all(570 < row["at"] < 720 for row in layer(made, "text")["data"]["values"]))
+        data["records"].append(cuda_record("13_other", 300.0, seq_len=2048))
+        made = self.specs(data)["seq_len"]
+        self.assertIn("Darker is a later kernel", words(made))
+        self.assertEqual(layer(made, "line")["encoding"]["y"]["scale"]["domain"][0], 0)
 
     def test_ceilings_are_lines_and_a_copy_has_no_tflops(self):
         made = self.specs(version3())

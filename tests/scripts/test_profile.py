@@ -238,6 +238,19 @@ class WithNcu(ScriptTest):
         self.assertEqual([entry["kernel"] for entry in profile.read_profile(self.out)["launches"]],
                          ["01_naive"] * 2 + ["08_swizzle"] * 2)
 
+    def test_a_folder(self):
+        for name in ("14_neither", "14_overlap"):
+            self.write(f"folder/{name}", f"#!/bin/sh\n[ $1 = --list ] && echo {name}\n").chmod(0o755)
+        self.write("folder/notes", "no program")
+        done = self.run_profile(SCRIPTS / "profile.py", self.folder / "folder", "-o", self.out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([entry["kernel"] for entry in profile.read_profile(self.out)["launches"]],
+                         ["14_neither"] * 2 + ["14_overlap"] * 2)
+        self.assertIn("folder/14_overlap 14_overlap --warmup 0", self.log()[1])
+        (self.folder / "empty").mkdir()
+        done = self.run_profile(SCRIPTS / "profile.py", self.folder / "empty", "-o", self.out)
+        self.assert_one_sentence(done, "there is no program in")
+
     def test_without_a_gpu(self):
         self.write("bin/nvidia-smi", "#!/bin/sh\nexit 9\n").chmod(0o755)
         self.assert_one_sentence(self.run_profile(PROFILE, "08"), "no NVIDIA GPU", "--from", code=3)

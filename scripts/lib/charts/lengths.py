@@ -8,17 +8,26 @@ def last(records):
     return max(records, key=lambda record: record["seq_len"])
 
 
-def line_chart(records, theme, field, title, y_title, subtitle, rule=None):
-    """Records' `field` over seq_len; `rule`: a value that a horizontal line marks."""
+def are_variants(names):
+    """Whether the kernels among them are variants of one: the chapter's number is the same."""
+    steps = [name for name in names if kind(name) == "kernel"]
+    return len(steps) > 1 and len({name[:2] for name in steps}) == 1
+
+
+def line_chart(records, theme, field, title, y_title, subtitle, rule=None, low=0):
+    """Records' `field` over seq_len; `rule`: a value that a horizontal line marks; `low`: where the axis begins."""
     by_name, shown = {}, {}  # kernel: its records, what the chart calls it
     for record in records:
         by_name.setdefault(record["kernel"], []).append(record)
         shown[record["kernel"]] = display(record)
     names = sorted(by_name, key=order)
     steps = [name for name in names if kind(name) == "kernel"]
-    colors = {name: mix(*theme.ramp, i / max(1, len(steps) - 1)) for i, name in enumerate(steps)}
-    for i, name in enumerate(name for name in names if kind(name) == "peer"):
-        colors[name] = OTHERS[i % len(OTHERS)]
+    if are_variants(names):
+        colors = dict(zip(steps, [*OTHERS[: len(steps) - 1], theme.kernel]))
+    else:
+        colors = {name: mix(*theme.ramp, i / max(1, len(steps) - 1)) for i, name in enumerate(steps)}
+        for i, name in enumerate(name for name in names if kind(name) == "peer"):
+            colors[name] = OTHERS[i % len(OTHERS)]
     for name in names:
         colors.setdefault(name, theme.muted)
 
@@ -31,11 +40,12 @@ def line_chart(records, theme, field, title, y_title, subtitle, rule=None):
     height = max(340, 19 * len(names))
     # Each line is named at its end; names that would overlap are moved apart, with a thin leader to the line.
     ends = sorted(names, key=lambda n: last(by_name[n])[field])
-    placed = spread_within([last(by_name[n])[field] / top * height for n in ends], 17, height)
+    tall = top - low
+    placed = spread_within([(last(by_name[n])[field] - low) / tall * height for n in ends], 17, height)
     labels = [
         {
             "kernel": shown[name], "seq_len": last(by_name[name])["seq_len"], field: last(by_name[name])[field],
-            "at": y / height * top, "label": f"{shown[name]}  {short(last(by_name[name])[field])}",
+            "at": low + y / height * tall, "label": f"{shown[name]}  {short(last(by_name[name])[field])}",
         }
         for name, y in zip(ends, placed)
     ]
@@ -46,7 +56,7 @@ def line_chart(records, theme, field, title, y_title, subtitle, rule=None):
     }
     y = {
         "field": field, "type": "quantitative", "title": y_title,
-        "scale": {"domain": [0, top], "nice": False}, "axis": {"tickCount": 6, "labelColor": theme.muted},
+        "scale": {"domain": [low, top], "nice": False}, "axis": {"tickCount": 6, "labelColor": theme.muted},
     }
     color = {
         "field": "kernel", "type": "nominal", "legend": None,
@@ -102,7 +112,10 @@ def problem_of(records):
 
 
 def how(records, theme):
-    text = f"{'Lighter' if theme is DARK else 'Darker'} is a later kernel."
+    if are_variants({r["kernel"] for r in records}):
+        text = "Variants of one kernel."
+    else:
+        text = f"{'Lighter' if theme is DARK else 'Darker'} is a later kernel."
     if any(kind(r["kernel"]) != "kernel" for r in records):
         text += " Dashed: other libraries and limits."
     return text
@@ -110,5 +123,9 @@ def how(records, theme):
 
 def length_chart(gpu, records, theme):
     good = [r for r in records if passed(r) and "tflops" in r]
-    return line_chart(good, theme, "tflops", f"Attention forward on {gpu}", "TFLOP/s (higher is better)",
-                      [problem_of(records), how(good, theme)])
+    slowest, notes = min(r["tflops"] for r in good), [problem_of(records), how(good, theme)]
+    low = 0
+    if slowest > 0.6 * max(r["tflops"] for r in good):  # lines that would all lie in the upper part
+        low = slowest * 0.95 // 10 * 10
+        notes[1] += " The axis does not begin at 0."
+    return line_chart(good, theme, "tflops", f"Attention forward on {gpu}", "TFLOP/s (higher is better)", notes, low=low)
