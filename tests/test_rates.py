@@ -15,12 +15,17 @@ from tool_test import ROOT, fail, skip
 sys.path.insert(0, str(ROOT / "scripts" / "lib"))
 import sass  # noqa: E402
 
-# The struct in rates.cu: its machine instruction.
+# The struct in rates.cu, as its mangled name begins: its machine instruction.
 WANTED = {"Fma": "FFMA", "Max": "FMNMX", "Exp2": "MUFU.EX2", "Pack": "F2FP.BF16", "Shuffle": "SHFL.BFLY",
-          "LoadILi{n}ELNS0_4FromE0": "LDS.128", "LoadILi{n}ELNS0_4FromE1": "LDG.E.128",
-          "LoadILi{n}ELNS0_4FromE2": "LDG.E.128", "Ldmatrix": "LDSM.16.M88.4", "MmaILi{n}ELi16E": "HMMA.16816.F32.BF16",
-          "MmaILi{n}ELi8E": "HMMA.1688.F32.BF16"}
-CHAINS = (1, 8)
+          "LoadSharedILi{n}ELi1E": "LDS", "LoadSharedILi{n}ELi4E": "LDS.128", "LoadGlobalILi{n}ELb0E": "LDG.E.128",
+          "LoadGlobalILi{n}ELb1E": "LDG.E.128", "Ldmatrix": "LDSM.16.M88.4", "MmaILi{n}ELi16E": "HMMA.16816.F32.BF16",
+          "MmaILi{n}ELi8E": "HMMA.1688.F32.BF16", "WgmmaILi{n}ELi64ELb0E": "HGMMA.64x64x16.F32.BF16",
+          "WgmmaILi{n}ELi64ELb1E": "HGMMA.64x64x16.F32.BF16", "WgmmaILi{n}ELi128ELb0E": "HGMMA.64x128x16.F32.BF16",
+          "WgmmaILi{n}ELi128ELb1E": "HGMMA.64x128x16.F32.BF16"}
+CHAINS = (1, 8, 16)
+TIMED, TIMED_PRODUCTS = 256, 32  # kUnrolled and kUnrolledProducts
+# Instructions beside each: sums of what loads bring; NOPs between products; a wgmma's waits.
+BESIDE = {"Load": 2, "Ldmatrix": 2, "Mma": 1, "Wgmma": 2}
 
 try:
     nvcc, version = sass.find_nvcc()
@@ -49,9 +54,12 @@ for struct, wanted in WANTED.items():
             fail(f"{struct}: the clock is read {len(clocks)} times instead of twice")
         timed = found[0].instructions[clocks[0] : clocks[1]]
         opcodes = Counter(x.opcode for x in timed)
-        count = sum(number for opcode, number in opcodes.items() if opcode.startswith(wanted))
-        if count == 0 or count % chains:
-            fail(f"{struct}, {chains} chains: {count} {wanted} between the clock's readings: {dict(opcodes)}")
-        if len(timed) - count > 4 * count + 12:
-            fail(f"{struct}, {chains} chains: {len(timed)} instructions for {count} {wanted}")
+        count = sum(number for opcode, number in opcodes.items() if f"{opcode}.".startswith(f"{wanted}."))
+        expected = TIMED_PRODUCTS if wanted.startswith("HGMMA") else TIMED
+        if count != expected:
+            fail(f"{struct}, {chains} chains: {count} {wanted} instead of {expected} between the clock's readings: "
+                 f"{dict(opcodes)}")
+        beside = next((number for name, number in BESIDE.items() if struct.startswith(name)), 0)
+        if len(timed) - count > beside * count + 32:
+            fail(f"{struct}, {chains} chains: {len(timed)} instructions for {count} {wanted}: {dict(opcodes)}")
         print(f"{struct.split('ILi')[0]}, {chains} chains: {count} {wanted} of {len(timed)} instructions (nvcc {version})")

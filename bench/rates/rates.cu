@@ -5,9 +5,9 @@
 //   build/cuda/bin/rates                        every instruction
 //   build/cuda/bin/rates mma ex2 --json rates.json
 //
-// One CTA an SM. Each warp notes the SM's clock, executes an instruction kSteps * kChains times, and notes the clock
-// again; the latest end minus the earliest begin are the cycles. Throughput: kChains independent chains, as many warps
-// as are best. Latency: one warp, one chain in which each instruction needs the result of the one before.
+// One CTA an SM. Each warp notes the SM's clock, executes an instruction over and over, and notes the clock again; the
+// latest end minus the earliest begin are the cycles. Throughput: independent chains, as many and in as many warps as
+// are best. Latency: one chain, in which each instruction needs the result of the one before.
 #include <cuda_runtime.h>
 
 #include <CLI/CLI.hpp>
@@ -25,30 +25,44 @@
 #include "common/harness/launch.h"
 #include "common/harness/npy.h"
 #include "common/harness/results.h"
+#include "common/layout/wgmma.h"
+#include "common/ptx/fence.h"
 #include "common/ptx/ldmatrix.h"
 #include "common/ptx/mma.h"
 #include "common/ptx/shared_address.h"
+#include "common/ptx/wgmma.h"
 
 namespace fa::rates {
 
-constexpr int kSteps = 512;
+constexpr int kMostChains = 16, kMostWarps = 16;
+// Instructions between two jumps of the loop, which then take little of the time; of wgmma, each of which takes some
+// sixty cycles, fewer.
+constexpr int kUnrolled = 256, kUnrolledProducts = 32;
 
 struct SharedStorage {
-  uint4 words[32 * 8];  // a row of 16 bytes for each lane and step of a chain
+  union {
+    uint32_t words[kMostChains * 128];  // 512 bytes a chain
+    struct {
+      alignas(1024) uint16_t a[64][64], b[128][64];  // of wgmma: slabs (common/layout/wgmma.h)
+    };
+  };
 };
 
 // ---- the instructions ----------------------------------------------------------------------------
 // Each is a struct with kChains chains: step() executes the instruction once for each of them, so that a
 // chain's result is an operand of its next. `use()` keeps the results from being thrown away. What is not
 // volatile asm already is written so here, or the compiler could move it across the reading of the clock.
+// The constructor fills shared memory.
 
 template <int kChains>
 struct Fma {
   static constexpr const char *kName = "fma", *kPtx = "fma.rn.f32";
   static constexpr double kWork = 32, kFlops = 64;
+  static constexpr int kWarps = 1;  // that execute it together
   float x[kChains];
   __device__ explicit Fma(float seed) {
-    for (int i = 0; i < kChains; i++) x[i] = seed + i;
+    // Not the same in all lanes, as far as the compiler knows: it would leave out a shuffle.
+    for (int i = 0; i < kChains; i++) x[i] = seed + i + threadIdx.x;
   }
   __device__ void step() {
 #pragma unroll
@@ -114,48 +128,97 @@ struct Shuffle : Fma<kChains> {
   }
 };
 
-// Every word is 0 and is added to the address of the next load, which therefore has to wait for it. (So the
-// latency contains an addition.)
-__device__ uint4 zeros[32 * 8];
+// What a load brings is the address of the chain's next one.
+template <int kChains, int kWords>
+struct LoadShared {
+  static constexpr const char *kName = kWords == 4 ? "ld.shared" : "ld.shared.b32",
+                              *kPtx = kWords == 4 ? "ld.shared.v4.b32" : "ld.shared.b32";
+  static constexpr double kWork = 128.0 * kWords, kFlops = 0;  // bytes
+  static constexpr int kWarps = 1;
+  uint32_t address[kChains], sum = 0;  // sum: or ptxas would load only what is used
+  __device__ explicit LoadShared(float) {
+    auto& smem = shared_storage<SharedStorage>();
+    const uint32_t base = ptx::shared_address(smem.words);
+    for (uint32_t i = threadIdx.x; i < kChains * 32 * kWords; i += blockDim.x) {
+      smem.words[i] = base + i * 4;  // each its own
+    }
+    for (int i = 0; i < kChains; i++) {
+      address[i] = base + (i * 32 + threadIdx.x % 32) * kWords * 4;
+    }
+  }
+  __device__ void step() {
+#pragma unroll
+    for (int i = 0; i < kChains; i++) {
+      if constexpr (kWords == 1) {
+        asm volatile("ld.shared.b32 %0, [%0];" : "+r"(address[i]));
+      } else {
+        uint4 v;
+        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "r"(address[i]));
+        address[i] = v.x;
+        sum += v.y + v.z + v.w;
+      }
+    }
+  }
+  __device__ float use() const {
+    uint32_t all = sum;
+    for (uint32_t each : address) all += each;
+    return float(all);
+  }
+};
+template <int kChains>
+using LoadSharedWord = LoadShared<kChains, 1>;
+template <int kChains>
+using LoadSharedWords = LoadShared<kChains, 4>;
 
-enum class From { kShared, kL1, kL2 };
+// In global memory: what fits into L1, and what fits into L2 only. An element's first 8 bytes are an address: in
+// near_words its own, in far_words that of an element far away, so that every L2 slice is asked.
+constexpr int kFarWords = (8 << 20) / 16;
+__device__ uint4 near_words[kMostChains * 32], far_words[kFarWords];
 
-template <int kChains, From kFrom>
-struct Load {
-  static constexpr const char* kName = kFrom == From::kShared ? "ld.shared"
-                                       : kFrom == From::kL1   ? "ld.global.ca"
-                                                              : "ld.global.cg";
-  static constexpr const char* kPtx = kFrom == From::kShared ? "ld.shared.v4.b32"
-                                      : kFrom == From::kL1   ? "ld.global.ca.v4.b32 (L1)"
-                                                             : "ld.global.cg.v4.b32 (L2)";
+__global__ void lay_addresses() {
+  const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
+  const auto element = [](const uint4* next) {
+    const auto address = reinterpret_cast<uint64_t>(next);
+    return uint4{uint32_t(address), uint32_t(address >> 32), 0, 0};
+  };
+  if (i < kMostChains * 32) near_words[i] = element(&near_words[i]);
+  if (i < kFarWords) far_words[i] = element(&far_words[(i + 4099 * 32) % kFarWords]);
+}
+
+template <int kChains, bool kFar>
+struct LoadGlobal {
+  static constexpr const char *kName = kFar ? "ld.global.cg" : "ld.global.ca",
+                              *kPtx =
+                                  kFar ? "ld.global.cg.v4.b32 (L2)" : "ld.global.ca.v4.b32 (L1)";
   static constexpr double kWork = 512, kFlops = 0;  // bytes
+  static constexpr int kWarps = 1;
   uint64_t address[kChains];
   uint32_t sum = 0;  // or ptxas would load only what is used
-  __device__ explicit Load(float) {
-    const uint64_t base = kFrom == From::kShared
-                              ? ptx::shared_address(&shared_storage<SharedStorage>())
-                              : reinterpret_cast<uint64_t>(zeros);
-    for (int i = 0; i < kChains; i++) address[i] = base + (i % 8 * 32 + threadIdx.x % 32) * 16;
+  __device__ explicit LoadGlobal(float) {
+    const int warp = int((blockIdx.x * blockDim.x + threadIdx.x) / 32), lane = threadIdx.x % 32;
+    for (int i = 0; i < kChains; i++) {
+      const uint4* first = kFar ? &far_words[((warp * kChains + i) * 32 + lane) % kFarWords]
+                                : &near_words[i * 32 + lane];
+      address[i] = reinterpret_cast<uint64_t>(first);
+    }
   }
   __device__ void step() {
 #pragma unroll
     for (int i = 0; i < kChains; i++) {
       uint4 v;
-      if constexpr (kFrom == From::kShared) {
-        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                     : "r"(uint32_t(address[i])));
-      } else if constexpr (kFrom == From::kL1) {
-        asm volatile("ld.global.ca.v4.b32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                     : "l"(address[i]));
-      } else {
+      if constexpr (kFar) {
         asm volatile("ld.global.cg.v4.b32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                      : "l"(address[i]));
+      } else {
+        asm volatile("ld.global.ca.v4.b32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "l"(address[i]));
       }
-      address[i] += v.x;
-      sum += v.y + v.z + v.w;
+      address[i] = uint64_t(v.y) << 32 | v.x;
+      sum += v.z + v.w;
     }
   }
   __device__ float use() const {
@@ -165,29 +228,32 @@ struct Load {
   }
 };
 template <int kChains>
-using LoadShared = Load<kChains, From::kShared>;
+using LoadL1 = LoadGlobal<kChains, false>;
 template <int kChains>
-using LoadL1 = Load<kChains, From::kL1>;
-template <int kChains>
-using LoadL2 = Load<kChains, From::kL2>;
+using LoadL2 = LoadGlobal<kChains, true>;
 
+// Lane l gives the address of row l of four matrices, and is given word l of each: the address it needs next.
 template <int kChains>
 struct Ldmatrix {
   static constexpr const char *kName = "ldmatrix",
                               *kPtx = "ldmatrix.sync.aligned.m8n8.x4.shared.b16";
   static constexpr double kWork = 512, kFlops = 0;  // bytes
+  static constexpr int kWarps = 1;
   uint32_t address[kChains], sum = 0;
   __device__ explicit Ldmatrix(float) {
-    const uint32_t base =
-        ptx::shared_address(&shared_storage<SharedStorage>()) + threadIdx.x % 32 * 16;
-    for (int i = 0; i < kChains; i++) address[i] = base + i % 8 * 512;
+    auto& smem = shared_storage<SharedStorage>();
+    const uint32_t base = ptx::shared_address(smem.words);
+    for (uint32_t i = threadIdx.x; i < kChains * 128; i += blockDim.x) {
+      smem.words[i] = base + i / 128 * 512 + i % 32 * 16;
+    }
+    for (int i = 0; i < kChains; i++) address[i] = base + i * 512 + threadIdx.x % 32 * 16;
   }
   __device__ void step() {
 #pragma unroll
     for (int i = 0; i < kChains; i++) {
       uint32_t r[4];
       ptx::ldmatrix_x4(r, address[i]);
-      address[i] += r[0];
+      address[i] = r[0];
       sum += r[1] + r[2] + r[3];
     }
   }
@@ -198,6 +264,15 @@ struct Ldmatrix {
   }
 };
 
+// Two bf16 of random sign in [1, 2), others for each i: products of zeros would take less power than real ones.
+__device__ uint32_t operand(uint32_t i) {
+  uint32_t bits = (i + 1) * 0x9e3779b9u;
+  bits = (bits ^ bits >> 15) * 0x85ebca6bu;
+  bits = ((bits ^ bits >> 13) & 0x807f807fu) | 0x3f803f80u;
+  asm volatile("" : "+r"(bits));  // computed here, and not between the readings of the clock
+  return bits;
+}
+
 template <int kChains, int kK>
 struct Mma {
   static constexpr const char *kName = kK == 16 ? "mma.m16n8k16" : "mma.m16n8k8",
@@ -205,14 +280,15 @@ struct Mma {
                                           ? "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
                                           : "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32";
   static constexpr double kWork = 2.0 * 16 * 8 * kK, kFlops = kWork;
+  static constexpr int kWarps = 1;
   float d[kChains][4];
   uint32_t a[kK / 4], b[kK / 8];
-  __device__ explicit Mma(float seed) {
+  __device__ explicit Mma(float) {
     for (auto& each : d) {
-      for (float& x : each) x = seed;
+      for (float& x : each) x = 0;
     }
-    for (uint32_t& x : a) x = uint32_t(seed);
-    for (uint32_t& x : b) x = uint32_t(seed);
+    for (int i = 0; i < kK / 4; i++) a[i] = operand(threadIdx.x * 8 + i);
+    for (int i = 0; i < kK / 8; i++) b[i] = operand(threadIdx.x * 8 + 4 + i);
   }
   __device__ void step() {
 #pragma unroll
@@ -237,17 +313,89 @@ using MmaK16 = Mma<kChains, 16>;
 template <int kChains>
 using MmaK8 = Mma<kChains, 8>;
 
+// wgmma add to the same accumulators one after the other, so kChains of them are a group that nothing waits for but
+// the next but one; one alone (latency) is waited for.
+template <int kChains, int kN, bool kRegisters>
+struct Wgmma {
+  static constexpr const char *kName = kN == 64 ? kRegisters ? "wgmma.n64.reg" : "wgmma.n64.shared"
+                                       : kRegisters ? "wgmma.n128.reg"
+                                                    : "wgmma.n128.shared",
+                              *kPtx = kN == 64     ? kRegisters
+                                                         ? "wgmma.m64n64k16, A from registers"
+                                                         : "wgmma.m64n64k16, A from shared memory"
+                                      : kRegisters ? "wgmma.m64n128k16, A from registers"
+                                                   : "wgmma.m64n128k16, A from shared memory";
+  static constexpr double kWork = 2.0 * 64 * kN * 16, kFlops = kWork;
+  static constexpr int kWarps = 4;
+  float d[kN / 2];
+  uint32_t a[4];
+  uint64_t desc_a, desc_b;
+  __device__ explicit Wgmma(float) {
+    auto& smem = shared_storage<SharedStorage>();
+    auto* words = reinterpret_cast<uint32_t*>(smem.a);  // of b as well, which comes next
+    for (uint32_t i = threadIdx.x; i < (64 + 128) * 32; i += blockDim.x) words[i] = operand(i);
+    for (float& x : d) x = 0;
+    ptx::keep_registers(d);
+    for (int i = 0; i < 4; i++) a[i] = operand(threadIdx.x * 4 + i);
+    desc_a = layout::k_major_descriptor(ptx::shared_address(smem.a));
+    desc_b = layout::k_major_descriptor(ptx::shared_address(smem.b));
+#if FA_ARCHITECTURE == 90
+    ptx::fence_proxy_async();
+#endif
+  }
+  __device__ void step() {
+#if FA_ARCHITECTURE == 90
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < kChains; i++) {
+      const uint32_t step = layout::k_major_step(kN, i % 4);
+      const uint64_t b = layout::advance(desc_b, step);
+      if constexpr (kRegisters) {
+        ptx::wgmma<__nv_bfloat16, kN>(d, a, b, true);
+      } else {
+        ptx::wgmma<__nv_bfloat16, kN>(d, layout::advance(desc_a, step), b, true);
+      }
+    }
+    ptx::wgmma_commit();
+    if constexpr (kChains == 1) {
+      ptx::wgmma_wait<0>(d);
+    } else {
+      ptx::wgmma_wait<1>();
+    }
+#endif
+  }
+  __device__ float use() {
+#if FA_ARCHITECTURE == 90
+    ptx::wgmma_wait<0>(d);
+#endif
+    float sum = 0;
+    for (float x : d) sum += x;
+    return sum;
+  }
+};
+template <int kChains>
+using WgmmaN64 = Wgmma<kChains, 64, false>;
+template <int kChains>
+using WgmmaN64Registers = Wgmma<kChains, 64, true>;
+template <int kChains>
+using WgmmaN128 = Wgmma<kChains, 128, false>;
+template <int kChains>
+using WgmmaN128Registers = Wgmma<kChains, 128, true>;
+
 // ---- the measurement ----------------------------------------------------------------------------
-// times: [CTA][warp] begin, end. unused: never written, since no result is equal to a NaN.
-template <typename Instruction>
-__global__ void run(float seed, long long* times, float* unused) {
-  auto& smem = shared_storage<SharedStorage>();
-  for (int i = threadIdx.x; i < 32 * 8; i += blockDim.x) smem.words[i] = uint4{0, 0, 0, 0};
+// steps: a multiple of kUnrolled. times: [CTA][warp] begin, end. unused: never written, since no result is equal to a
+// NaN.
+template <typename Instruction, int kUnroll>
+__global__ void __launch_bounds__(32 * kMostWarps)
+    run(int steps, float seed, long long* times, float* unused) {
   Instruction instruction(seed);
   __syncthreads();
   const long long begin = clock64();
-#pragma unroll 4
-  for (int i = 0; i < kSteps; i++) instruction.step();
+#pragma unroll 1
+  for (int i = 0; i < steps; i += kUnroll) {
+#pragma unroll
+    for (int j = 0; j < kUnroll; j++) instruction.step();
+  }
   const long long end = clock64();
   if (instruction.use() == seed) *unused = seed;  // seed: 0/0 as seen from the host
   if (threadIdx.x % 32 == 0) {
@@ -257,45 +405,66 @@ __global__ void run(float seed, long long* times, float* unused) {
   }
 }
 
-struct Throughput {
-  int warps = 0;      // a CTA, with which it is highest
-  double cycles = 0;  // of an SM for one instruction of a warp
-};
+using Launch = void (*)(int ctas, int warps, int steps, long long* times, float* unused);
 
-using Launch = void (*)(int ctas, int warps, long long* times, float* unused);
-
-template <typename Instruction>
-void launch_run(int ctas, int warps, long long* times, float* unused) {
-  launch<&run<Instruction>>(
-      {dim3(unsigned(ctas)), dim3(unsigned(32 * warps)), sizeof(SharedStorage)},
+template <typename Instruction, int kChains>
+void launch_run(int ctas, int warps, int steps, long long* times, float* unused) {
+  constexpr int kUnroll = (Instruction::kWarps == 1 ? kUnrolled : kUnrolledProducts) / kChains;
+  launch<&run<Instruction, kUnroll>>(
+      {dim3(unsigned(ctas)), dim3(unsigned(32 * warps)), sizeof(SharedStorage)}, steps,
       std::numeric_limits<float>::quiet_NaN(), times, unused);
 }
 
+// A way to execute an instruction: so many chains.
+struct Variant {
+  int chains;
+  Launch launch;
+};
+
 struct Entry {
   const char *name, *ptx;
-  double work, flops;  // of one instruction of a warp
-  const char* unit;    // of work
-  Launch many, one;    // kChains chains; one chain
+  double work, flops;         // of one instruction
+  const char* unit;           // of work
+  int warps;                  // that execute it together
+  std::vector<Variant> many;  // for the throughput
+  Variant one;                // for the latency
 };
-constexpr int kChains = 8;
 
 template <template <int> typename Instruction>
 Entry entry(const char* unit) {
-  using Many = Instruction<kChains>;
-  return {Many::kName,
-          Many::kPtx,
-          Many::kWork,
-          Many::kFlops,
+  using One = Instruction<1>;
+  return {One::kName,
+          One::kPtx,
+          One::kWork,
+          One::kFlops,
           unit,
-          &launch_run<Many>,
-          &launch_run<Instruction<1>>};
+          One::kWarps,
+          {{8, &launch_run<Instruction<8>, 8>},
+           {kMostChains, &launch_run<Instruction<kMostChains>, kMostChains>}},
+          {1, &launch_run<One, 1>}};
 }
 
 std::vector<Entry> entries() {
-  return {entry<Fma>("results"),  entry<Max>("results"),     entry<Exp2>("results"),
-          entry<Pack>("results"), entry<Shuffle>("results"), entry<LoadShared>("bytes"),
-          entry<LoadL1>("bytes"), entry<LoadL2>("bytes"),    entry<Ldmatrix>("bytes"),
-          entry<MmaK16>("FLOPs"), entry<MmaK8>("FLOPs")};
+  return {entry<Fma>("results"),           entry<Max>("results"),
+          entry<Exp2>("results"),          entry<Pack>("results"),
+          entry<Shuffle>("results"),       entry<LoadSharedWord>("bytes"),
+          entry<LoadSharedWords>("bytes"), entry<LoadL1>("bytes"),
+          entry<LoadL2>("bytes"),          entry<Ldmatrix>("bytes"),
+          entry<MmaK16>("FLOPs"),          entry<MmaK8>("FLOPs"),
+          entry<WgmmaN64>("FLOPs"),        entry<WgmmaN64Registers>("FLOPs"),
+          entry<WgmmaN128>("FLOPs"),       entry<WgmmaN128Registers>("FLOPs")};
+}
+
+struct Throughput {
+  Variant variant{};  // with which it is highest
+  int warps = 0;      // likewise, a CTA
+  double cycles = 0;  // of an SM for one instruction
+};
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + ptrdiff_t(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 class Bench {
@@ -303,14 +472,16 @@ class Bench {
   explicit Bench(int ctas)
       : ctas_(ctas),
         times_("clock readings", size_t(ctas) * kMostWarps * 2 * sizeof(long long)),
-        unused_("unused results", sizeof(float)) {}
+        unused_("unused results", sizeof(float)) {
+    launch<&lay_addresses>({dim3(kFarWords / 256), dim3(256)});
+  }
 
-  // Cycles of an SM from the first warp's begin to the last one's end, a repeat: the median over the SMs, of
+  // Cycles of an SM from the first warp's begin to the last one's end, a step: the median over the SMs, of
   // the second of two launches.
-  double cycles(Launch launch_it, int warps) {
+  double cycles(const Variant& variant, int warps) {
+    constexpr int kSteps = 8 * kUnrolled;
     std::vector<long long> times(size_t(ctas_) * kMostWarps * 2);
-    for (int i = 0; i < 2; i++)
-      launch_it(ctas_, warps, static_cast<long long*>(times_.data()), unused());
+    for (int i = 0; i < 2; i++) queue(variant, warps, kSteps);
     synchronize();
     times_.download(times.data());
     std::vector<double> each;
@@ -323,45 +494,53 @@ class Bench {
       }
       each.push_back(double(end - begin) / kSteps);
     }
-    std::nth_element(each.begin(), each.begin() + ptrdiff_t(each.size() / 2), each.end());
-    return each[each.size() / 2];
+    return median(each);
   }
 
   Throughput throughput(const Entry& entry) {
     Throughput best;
-    for (int warps = 4; warps <= kMostWarps; warps *= 2) {
-      const double each = cycles(entry.many, warps) / (warps * kChains);
-      if (best.warps == 0 || each < best.cycles) best = {warps, each};
+    for (const Variant& variant : entry.many) {
+      for (int warps = 4; warps <= kMostWarps; warps += 4) {
+        const double each = cycles(variant, warps) / (warps / entry.warps * variant.chains);
+        if (best.warps == 0 || each < best.cycles) best = {variant, warps, each};
+      }
     }
     return best;
   }
 
-  double latency(const Entry& entry) { return cycles(entry.one, 1); }
+  double latency(const Entry& entry) { return cycles(entry.one, entry.warps); }
 
-  // Of the whole GPU over about 100 ms, and the SMs' clock meanwhile.
+  // Of the whole GPU over a second, after half a second in which it grows warm, and the SMs' clock meanwhile.
   std::pair<double, std::optional<double>> sustained(const Entry& entry, const Throughput& best) {
-    const double a_launch =
-        best.cycles * best.warps * kChains * kSteps / 1.7e9;  // seconds, roughly
-    const int launches = int(0.1 / a_launch) + 1;
+    constexpr double kClock = 1.7e9, kLaunch = 0.02;  // Hz, seconds: roughly
+    const int instructions = best.warps / entry.warps * best.variant.chains;  // a CTA and step
+    const double a_step = best.cycles * instructions / kClock;
+    const int steps = (int(kLaunch / a_step) / kUnrolled + 1) * kUnrolled;
+    const auto queue_for = [&](double seconds) {
+      const int launches = int(seconds / (a_step * steps)) + 1;
+      for (int i = 0; i < launches; i++) queue(best.variant, best.warps, steps);
+      return launches;
+    };
+    queue_for(0.5);
+    synchronize();
     EventTimer timer;
     timer.start();
-    for (int i = 0; i < launches; i++) {
-      entry.many(ctas_, best.warps, static_cast<long long*>(times_.data()), unused());
-    }
+    const int launches = queue_for(1);
     timer.stop();
     std::vector<double> clocks;
     while (!timer.done()) {
       if (const auto now = sample_gpu().clock_mhz) clocks.push_back(*now);
     }
-    const double flops = entry.flops * ctas_ * best.warps * kChains * kSteps * launches;
-    std::nth_element(clocks.begin(), clocks.begin() + ptrdiff_t(clocks.size() / 2), clocks.end());
+    const double flops = entry.flops * ctas_ * instructions * steps * launches;
     return {flops / timer.milliseconds() * 1e-9,
-            clocks.empty() ? std::nullopt : std::optional<double>(clocks[clocks.size() / 2])};
+            clocks.empty() ? std::nullopt : std::optional<double>(median(clocks))};
   }
 
  private:
-  static constexpr int kMostWarps = 16;
-  float* unused() { return static_cast<float*>(unused_.data()); }
+  void queue(const Variant& variant, int warps, int steps) {
+    variant.launch(ctas_, warps, steps, static_cast<long long*>(times_.data()),
+                   static_cast<float*>(unused_.data()));
+  }
 
   int ctas_;
   Buffer times_, unused_;
@@ -369,9 +548,8 @@ class Bench {
 
 int measure_all(int argc, char** argv) {
   CLI::App app{
-      "Measures how fast an SM executes single instructions: cycles between independent ones and "
-      "cycles until a "
-      "result can be used.\n\nExample:\n  rates mma ex2 --json rates.json"};
+      "Measures how fast an SM executes single instructions: cycles between independent ones and\n"
+      "cycles until a result can be used.\n\nExample:\n  rates mma ex2 --json rates.json"};
   std::vector<std::string> wanted;
   std::string file;
   app.add_option("INSTRUCTION", wanted, "names, or how they begin (mma, ex2); default: all");
@@ -401,26 +579,31 @@ int measure_all(int argc, char** argv) {
     }
   }
   if (list) {
-    for (const Entry& entry : chosen) printf("%-14s %s\n", entry.name, entry.ptx);
+    for (const Entry& entry : chosen) printf("%-17s %s\n", entry.name, entry.ptx);
     return 0;
   }
 
   const std::string created = utc_now();
   const nlohmann::json machine = describe_machine();
   Bench bench(machine.at("sm_count").get<int>());
-  printf("%s\n\n%-14s %5s %15s %22s %15s\n", machine_title().c_str(), "instruction", "warps",
-         "cycles each", "an SM and cycle", "latency, cycles");
+  printf("%s\n\n%-17s %6s %6s %11s %15s %8s\n", machine_title().c_str(), "instruction", "warps",
+         "chains", "cycles each", "an SM and cycle", "latency");
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   for (const Entry& entry : chosen) {
+    if (entry.warps == 4 && device_capability() != 90) {
+      printf("%-17s only compute capability 9.0 has it\n", entry.name);
+      continue;
+    }
     const Throughput best = bench.throughput(entry);
     const double latency = bench.latency(entry);
     char work[32];
     snprintf(work, sizeof work, "%.1f %s", entry.work / best.cycles, entry.unit);
-    printf("%-14s %5d %15.3f %22s %15.1f", entry.name, best.warps, best.cycles, work, latency);
-    nlohmann::ordered_json result = {{"name", entry.name},       {"ptx", entry.ptx},
-                                     {"warps", best.warps},      {"cycles", best.cycles},
-                                     {"work", entry.work},       {"unit", entry.unit},
-                                     {"latency_cycles", latency}};
+    printf("%-17s %6d %6d %11.3f %15s %8.1f", entry.name, best.warps, best.variant.chains,
+           best.cycles, work, latency);
+    nlohmann::ordered_json result = {{"name", entry.name},    {"ptx", entry.ptx},
+                                     {"warps", best.warps},   {"chains", best.variant.chains},
+                                     {"cycles", best.cycles}, {"work", entry.work},
+                                     {"unit", entry.unit},    {"latency_cycles", latency}};
     if (entry.flops > 0) {
       const auto [tflops, clock] = bench.sustained(entry, best);
       printf("   %.0f TFLOP/s", tflops);

@@ -4,7 +4,8 @@ import math
 
 from tools import Refused, read_json
 
-FIELDS = {"name": str, "ptx": str, "warps": int, "cycles": float, "work": float, "unit": str, "latency_cycles": float}
+FIELDS = {"name": str, "ptx": str, "warps": int, "chains": int, "cycles": float, "work": float, "unit": str,
+          "latency_cycles": float}
 
 
 def read_rates(path):

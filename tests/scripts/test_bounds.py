@@ -153,8 +153,9 @@ class NeverAboveTheMeasuredTime(unittest.TestCase):
             name, machine = h200()
             sm = machine["sm"] if data["machine"]["gpu"] == name else None
             limit = sm and {"mma.m16n8k16": sm["mma_flops"], "mma.m16n8k8": sm["mma_flops"], "fma": sm["fma"],
-                            "ex2": sm["exp2"], "ld.shared": sm["l1_bytes"], "ldmatrix": sm["l1_bytes"],
-                            "ld.global.ca": sm["l1_bytes"], "shfl": sm["l1_bytes"] / 4,
+                            "ex2": sm["exp2"], "ld.shared": sm["l1_bytes"], "ld.shared.b32": sm["l1_bytes"],
+                            "ldmatrix": sm["l1_bytes"], "ld.global.ca": sm["l1_bytes"], "shfl": sm["l1_bytes"] / 4,
+                            **{f"wgmma.n{n}.{a}": sm["wgmma_flops"] for n in (64, 128) for a in ("reg", "shared")},
                             "ld.global.cg": machine["tb_per_s"]["l2"] * 1e6 / (sm["count"] * sm["clock_mhz"])}
             for entry in data["instructions"] if limit else []:
                 if entry["name"] in limit:

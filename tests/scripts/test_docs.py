@@ -239,8 +239,8 @@ class Profiles(ScriptTest):
         self.assertIn("is not a comparison", self.synced(block.format(""))[0].stderr)
 
     def test_rates(self):
-        mma = {"name": "mma.m16n8k16", "ptx": "mma.sync.aligned.m16n8k16", "warps": 8, "cycles": 1.5, "work": 4096.0,
-               "unit": "FLOPs", "latency_cycles": 33.25, "tflops": 648.2, "clock_mhz": 1800.0}
+        mma = {"name": "mma.m16n8k16", "ptx": "mma.sync.aligned.m16n8k16", "warps": 8, "chains": 16, "cycles": 1.5,
+               "work": 4096.0, "unit": "FLOPs", "latency_cycles": 33.25, "tflops": 648.2, "clock_mhz": 1800.0}
         data = {"rates_version": 1, "machine": {"gpu": "NVIDIA H200"}, "instructions": [mma]}
         file = self.root / "bench" / "results" / "rates.json"
         file.write_text(json.dumps(data))
