@@ -64,11 +64,16 @@ METRICS = {
 # Those that older files lack, and that another GPU or ncu may not have: taken where they are.
 OPTIONAL = {
     "tensor_active_percent": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-    "tensor_mma_instructions": "sm__inst_executed_pipe_tensor_op_hmma.sum",
+    "tensor_mma_instructions": "sm__inst_executed_pipe_tensor_op_hmma.sum",  # counts wgmma, too
     "tensor_wgmma_instructions": "sm__inst_executed_pipe_tensor_op_gmma.sum",
     "xu_percent": "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",
     "ldmatrix_instructions": "smsp__inst_executed_op_ldsm.sum",
     "cp_async_instructions": "smsp__inst_executed_op_ldgsts.sum",
+    # TMA goes past the pipe of loads and stores (LSU): none of the metrics of global loads and stores sees it.
+    "tma_load_instructions": "smsp__sass_inst_executed_op_tma_ld.sum",
+    "tma_load_bytes": "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum",
+    "tma_store_instructions": "smsp__sass_inst_executed_op_tma_st.sum",
+    "tma_store_bytes": "l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum",
     "shared_load_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
     "shared_store_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
     "l1_wavefronts": "l1tex__data_pipe_lsu_wavefronts.sum",
@@ -101,7 +106,7 @@ SECTIONS = ("SpeedOfLight", "ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis",
             "SchedulerStats", "WarpStateStats", "InstructionStats", "LaunchStats", "Occupancy", "SourceCounters")
 
 STALLS = {  # what a warp waited for
-    "long_scoreboard": "global or local memory",
+    "long_scoreboard": "global or local memory, or an mbarrier",
     "short_scoreboard": "shared memory, or an exponential",
     "mio_throttle": "room in the queue to shared memory and XU",
     "lg_throttle": "room in the queue to global memory",
@@ -297,6 +302,13 @@ def traffic(way):
     return text
 
 
+def tma(way):
+    def text(m):
+        count, moved = m[f"tma_{way}_instructions"], m[f"tma_{way}_bytes"]
+        return f"{amount(count)} x {moved / count / 1024:.0f} KiB" if count else "none"
+    return text
+
+
 def conflicts(m):
     extra = m["shared_load_conflicts"] + m["shared_store_conflicts"]
     wavefronts = m["shared_load_wavefronts"] + m["shared_store_wavefronts"]
@@ -315,8 +327,9 @@ FIGURES = [
     ("Tensor pipe active", ["tensor_active_percent"], lambda m: percent(m["tensor_active_percent"]),
      "of the cycles; at 100 the Tensor Cores never wait"),
     ("  mma / wgmma", ["tensor_mma_instructions", "tensor_wgmma_instructions"],
-     lambda m: f"{amount(m['tensor_mma_instructions'])} / {amount(m['tensor_wgmma_instructions'])}",
-     "instructions; none: the CUDA cores do the products"),
+     lambda m: f"{amount(max(0, m['tensor_mma_instructions'] - m['tensor_wgmma_instructions']))} / "
+               f"{amount(m['tensor_wgmma_instructions'])}",
+     "of warps; none: the CUDA cores do the products"),
     ("Issue slots used", ["issue_active_percent"], lambda m: percent(m["issue_active_percent"]),
      "near 100: too many instructions; low: warps wait"),
     ("Instructions", ["instructions"], lambda m: amount(m["instructions"]),
@@ -337,6 +350,10 @@ FIGURES = [
      "requests of warps x sectors of 32 bytes for each;"),
     ("Global stores", ["global_store_requests", "global_store_sectors"], traffic("store"),
      "16 are ideal with 16 bytes a lane, 4 with 4 bytes"),
+    ("TMA loads", ["tma_load_instructions", "tma_load_bytes"], tma("load"),
+     "one thread's instructions x what each brings; apart"),
+    ("TMA stores", ["tma_store_instructions", "tma_store_bytes"], tma("store"),
+     "from the loads and stores of threads above"),
     ("L2 sectors", ["l2_sectors"], lambda m: amount(m["l2_sectors"]) + beside(m, "l2_hit_percent", ", {:.0f} % hit"),
      "of 32 bytes, asked of L2"),
     ("DRAM traffic", ["dram_bytes"], lambda m: f"{amount(m['dram_bytes'])}B" + beside(m, "dram_percent", ", {:.0f} %"),

@@ -338,11 +338,15 @@ METRICS = {
 # Those that older profiles lack: shown where metrics= names them.
 MORE_METRICS = {
     "tensor_active_percent": "Tensor pipe active, %",
-    "tensor_mma_instructions": "mma instructions",
+    "tensor_mma_instructions": "mma and wgmma instructions",
     "tensor_wgmma_instructions": "wgmma instructions",
     "xu_percent": "XU pipe busy, %",
     "ldmatrix_instructions": "ldmatrix instructions",
     "cp_async_instructions": "cp.async instructions",
+    "tma_load_instructions": "TMA loads",
+    "tma_load_bytes": "Bytes that TMA loads bring",
+    "tma_store_instructions": "TMA stores",
+    "tma_store_bytes": "Bytes that TMA stores write",
     "shared_load_conflicts": "Bank conflicts of loads",
     "shared_store_conflicts": "Bank conflicts of stores",
     "l1_wavefronts": "Passes through the L1 data path",

@@ -82,13 +82,15 @@ class FromFile(ScriptTest):
     def test_new_metrics(self):
         data = json.loads(COMMITTED.read_text())
         data["launches"] = [launch(
-            tensor_active_percent=61.25, tensor_mma_instructions=2_500_000, tensor_wgmma_instructions=0, xu_percent=3,
+            tensor_active_percent=61.25, tensor_mma_instructions=2_500_000, tensor_wgmma_instructions=500_000,
+            xu_percent=3, tma_load_instructions=1000, tma_load_bytes=16_384_000, tma_store_instructions=0,
+            tma_store_bytes=0,
             shared_load_conflicts=500, shared_store_conflicts=0, registers=168, shared_memory_static_bytes=1024,
             shared_memory_dynamic_bytes=65536,
             warps_possible_percent=12.5, l2_hit_percent=80.4, dram_percent=3, stall_wgmma=7.5, unheard_of=1)]
         done = self.show(data)
         self.assertEqual(done.returncode, 0, done.stderr)
-        for text in ("61.2 %", "2.50 M / 0", "500 (25 %)", "168", "65.0 KiB", "1000.0 % of 12", "1.00 k, 80 % hit",
+        for text in ("61.2 %", "2.00 M / 500 k", "1.00 k x 16 KiB", "500 (25 %)", "168", "65.0 KiB", "1000.0 % of 12", "1.00 k, 80 % hit",
                      "1.00 kB, 3 %", "1.00 k x 1.0"):
             self.assertIn(text, done.stdout)
         self.assertNotIn("Not in this profile", done.stdout)
