@@ -13,6 +13,8 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
   <!-- /instructions -->                                        scripts/inspect.sh
   <!-- table: bench/results/h200.json dtype=bf16 head_dim=64,128 kernel=0[1-3]_* -->
   <!-- /table -->                                               the records that match, one a row
+  <!-- lengths: bench/results/h200_bf16_d128.json kernel=1[0-5]_* field=tflops -->
+  <!-- /lengths -->                                             one figure, a kernel a row, a sequence length a column
   <!-- profile: bench/results/h200_profile.json kernel=02_* metrics=cycles,dram_bytes -->
   <!-- /profile -->                                             the profiler's figures, one launch a column
   <!-- beside: bench/results/h200_profile_n256.json bench/results/emulator_n256.json kernel=02_* -->
@@ -274,6 +276,27 @@ def table(spec):
                 cells[-1] += ": " + record["reason"].replace("|", "\\|")
         rows.append("| " + " | ".join(cells) + " |")
     return rows
+
+
+def lengths(spec):
+    """One field of the records that match, over kernel and seq_len; the rest of the problem must be one."""
+    data, name, options = parse_options(spec)
+    field = options.pop("field", "tflops")
+    records = list(matching(data, options))
+    cells = {(record["kernel"], record["seq_len"]): pick(record, field) for record in records}
+    if not records or len(cells) < len(records) or len({(r["dtype"], r["heads"], r["head_dim"]) for r in records}) > 1:
+        raise Refused(f"{name}: the records that match are not of one problem at several lengths")
+    if all(value is None for value in cells.values()):
+        raise Refused(f"{name} has no {field} there")
+    columns = sorted({seq_len for _, seq_len in cells})
+
+    def cell(kernel, seq_len):
+        value = cells.get((kernel, seq_len))
+        return "–" if value is None else grouped(value) if isinstance(value, int) else short(value)
+
+    return list(rows_of(["Kernel", *(f"N = {seq_len}" for seq_len in columns)],
+                        ([f"`{kernel}`", *(cell(kernel, seq_len) for seq_len in columns)]
+                         for kernel in dict.fromkeys(record["kernel"] for record in records))))
 
 
 def value(spec):
@@ -647,7 +670,7 @@ def seconds(spec):
 
 
 WRITERS = {"excerpt": excerpt, "diff": diff, "output": output, "instructions": instructions, "table": table,
-           "profile": profile, "beside": beside, "agreement": agreement_of, "limiters": limiters,
+           "lengths": lengths, "profile": profile, "beside": beside, "agreement": agreement_of, "limiters": limiters,
            "solutions": solutions, "tuning": tuning, "rates": rates, "bugs": bugs, "seconds": seconds}
 BLOCK = re.compile(rf"^<!-- ({'|'.join(WRITERS)}): (.+?) -->\s*$")
 

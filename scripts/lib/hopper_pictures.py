@@ -5,13 +5,23 @@ from collections import namedtuple
 
 from drawing import Picture, constant, formulas
 
+
+def heading(p, title, what):
+    p.text(24, 30, title, 16, anchor="start", weight="bold")
+    p.text(24, 50, what, 12.5, p.theme.muted, "start")
+
+
+def note(p, y, text):
+    p.text(440, y, text, 12.5, p.theme.muted)
+
+
 # --- 12 ----------------------------------------------------------------------------------------------------------
 
 Tile = namedtuple("Tile", "number stage phase asked arrives read released")
 
 
 def follow_ring(stages, tiles, load=1.25, use=1.0, issue=0.22):
-    """When each tile is asked for, arrives, is read and released: one thread loads, one reader takes tile after tile."""
+    """When each tile is asked for, arrives, is read and released, with one thread that loads and one reader."""
     ring, free, done = [], 0.0, 0.0
     for n in range(tiles):
         released = ring[n - stages].released if n >= stages else 0.0
@@ -31,10 +41,10 @@ def phases(theme):
     high, gap, left, right, top = 28, 26, 150, 862, 76
     block = 3 * high + gap
     p = Picture(theme, 880, top + stages * block + 92, "Kernel 12: phases of the full and empty barriers")
-    p.text(24, 30, f"The barriers of K's {stages} stages: a phase ends, the next one begins, its parity is the other one", 16,
-           anchor="start", weight="bold")
-    p.text(24, 50, "time runs to the right; number: the phase; colour: its parity", 12.5, theme.muted, "start")
-    for x, name, fill, stroke in ((400, "parity 0", theme.blue_soft, theme.blue), (490, "parity 1", theme.orange_soft, theme.orange)):
+    heading(p, f"The barriers of K's {stages} stages: a phase ends, the next one begins, its parity is the other one",
+            "time runs to the right; number: the phase; colour: its parity")
+    parities = ((theme.blue_soft, theme.blue), (theme.orange_soft, theme.orange))
+    for x, name, (fill, stroke) in ((400, "parity 0", parities[0]), (490, "parity 1", parities[1])):
         p.rect(x, 39, 14, 14, fill, stroke)
         p.text(x + 20, 50, name, 12, anchor="start")
     end = ring[2 * stages].released + 0.4
@@ -46,7 +56,7 @@ def phases(theme):
     def band(y, begin, until, phase, what):
         if begin >= end:
             return
-        fill, stroke = ((theme.blue_soft, theme.blue), (theme.orange_soft, theme.orange))[phase % 2]
+        fill, stroke = parities[phase % 2]
         p.rect(x(begin), y + 2, x(until) - x(begin) - 2, high - 6, fill, stroke, 3)
         wide = x(until) - x(begin)
         p.text(x(begin) + wide / 2 - 1, y + high / 2 + 2.5, f"{phase}: {what}" if wide > 200 else str(phase), 11.5)
@@ -55,12 +65,14 @@ def phases(theme):
         y = top + stage * block
         p.text(24, y + 1.5 * high + 4, f"stage {stage}", 14, anchor="start", weight="bold")
         for row, name in enumerate(("full", "its tile", "empty")):
-            p.text(left - 10, y + row * high + high / 2 + 3.5, name, 12.5, theme.muted if row == 1 else theme.text, "end")
+            color = theme.muted if row == 1 else theme.text
+            p.text(left - 10, y + row * high + high / 2 + 3.5, name, 12.5, color, "end")
         p.rect(left, y + high, right - left, high - 2, theme.cell)
         mine = [tile for tile in ring if tile.stage == stage]
         for before, tile in zip([None, *mine], mine):
-            band(y, before.arrives if before else 0.0, tile.arrives, tile.phase, "ends as the bytes have come")
-            band(y + 2 * high, before.released if before else 0.0, tile.released, tile.phase, "ends as all warps have arrived")
+            full, empty = (before.arrives, before.released) if before else (0.0, 0.0)
+            band(y, full, tile.arrives, tile.phase, "ends as the bytes have come")
+            band(y + 2 * high, empty, tile.released, tile.phase, "ends as all warps have arrived")
             for begin, until, what, color in ((tile.asked, tile.arrives, f"{tile.number} comes", theme.muted),
                                               (tile.read, tile.released, f"{tile.number} is read", theme.green)):
                 if begin < end:
@@ -74,14 +86,14 @@ def phases(theme):
                 p.line(x(tile.released), y + high + 3, x(tile.released), y + 3 * high - 4, theme.text, 2)
     y = top + stages * block
     p.line(30, y - 12, 30, y + 6, theme.text, 2)
-    p.text(42, y, "the end of a phase: of full, who multiplies may read (waits for parity n / kStages % 2); of empty, the next load into the "
-           "stage may begin,", 12, theme.muted, "start")
-    p.text(42, y + 18, "for which its thread waits by parity (n / kStages + 1) % 2: that of the phase before. n: the tile.", 12,
-           theme.muted, "start")
-    p.text(42, y + 44, f"The first {stages} loads ask for parity 1 while phase 0 runs: \"phase -1\" counts as ended, and they begin at once.",
-           12, theme.muted, "start")
-    p.text(42, y + 62, "Nobody can be two phases late: a stage is not filled again before all who read it have arrived at empty.", 12,
-           theme.muted, "start")
+    for at, text in (
+            (0, "the end of a phase: of full, who multiplies may read (waits for parity n / kStages % 2); of empty, the next load "
+                "into the stage may begin,"),
+            (18, "for which its thread waits by parity (n / kStages + 1) % 2: that of the phase before. n: the tile."),
+            (44, f"The first {stages} loads ask for parity 1 while phase 0 runs: \"phase -1\" counts as ended, and they begin at "
+                 "once."),
+            (62, "Nobody can be two phases late: a stage is not filled again before all who read it have arrived at empty.")):
+        p.text(42, y + at, text, 12, theme.muted, "start")
     return p
 
 
@@ -92,9 +104,8 @@ def boxes(theme):
     slabs = constant("12", "kSlabs", head_dim)
     p = Picture(theme, 880, 476, "Kernel 12: the boxes of a tile, and the slabs that they become")
     colors = ((theme.blue_soft, theme.blue), (theme.orange_soft, theme.orange))
-    p.text(24, 30, f"A tile of K is {slabs} boxes of 64 columns and {rows} rows; TMA writes each as a slab", 16, anchor="start",
-           weight="bold")
-    p.text(24, 50, f"head_dim {head_dim}, 16-bit elements", 12.5, theme.muted, "start")
+    heading(p, f"A tile of K is {slabs} boxes of 64 columns and {rows} rows; TMA writes each as a slab",
+            f"head_dim {head_dim}, 16-bit elements")
     # Left: the matrix of all heads' rows.
     x, y, wide, tall = 64, 96, 190, 250
     p.text(x + wide / 2, 84, "global memory: the rows of all heads", 13, weight="bold")
@@ -114,10 +125,10 @@ def boxes(theme):
     p.text(x + wide + 8, at - 20, "row head · seq_len", 11.5, theme.muted, "start")
     p.text(x + wide + 8, at - 6, f"+ n · {rows}", 11.5, theme.muted, "start")
     # Below: what the tensor map says.
-    lines = (("tensor map of K:", ""), ("  sizes", f"{head_dim}, rows of all heads"), ("  stride", f"{2 * head_dim} bytes a row"),
-             ("  box", f"64 x {rows}"), ("  swizzle", "128 bytes"))
+    lines = (("tensor map of K:", ""), ("sizes", f"{head_dim}, rows of all heads"),
+             ("stride", f"{2 * head_dim} bytes a row"), ("box", f"64 x {rows}"), ("swizzle", "128 bytes"))
     for i, (name, what) in enumerate(lines):
-        p.text(44, y + tall + 42 + 17 * i, name.strip(), 12, theme.text if not i else theme.muted, "start",
+        p.text(44, y + tall + 42 + 17 * i, name, 12, theme.text if not i else theme.muted, "start",
                "bold" if not i else None)
         p.text(120, y + tall + 42 + 17 * i, what, 12, anchor="start", mono=True)
     # Middle: the slabs.
@@ -167,8 +178,8 @@ def producer_consumers(theme):
     """Who waits for which barrier, and who ends its phases."""
     stages, warps = constant("13", "kStages"), 4 * constant("13", "kWarpgroups")
     p = Picture(theme, 880, 440, "Kernel 13: a producer, two consumers, and the barriers between them")
-    p.text(24, 30, "Who waits for whom: nothing but the stages' barriers", 16, anchor="start", weight="bold")
-    p.text(24, 50, f"K's {stages} stages; V's are the same, with barriers of their own", 12.5, theme.muted, "start")
+    heading(p, "Who waits for whom: nothing but the stages' barriers",
+            f"K's {stages} stages; V's are the same, with barriers of their own")
     blue, green, orange = (theme.blue_soft, theme.blue), (theme.green_soft, theme.green), (theme.orange_soft, theme.orange)
     left, wide, top, bottom = 318, 230, 78, 358
     high = (bottom - top - 12 * (stages - 1)) / stages
@@ -188,14 +199,16 @@ def producer_consumers(theme):
     p.text(247, middle + 60, "waits for empty", 12, theme.orange, weight="bold")
     p.text(247, middle + 75, "of tile n - kStages", 11.5, theme.muted)
     for consumer, y in enumerate((top, bottom - 120)):
-        p.box(700, y, 156, 120, [f"consumer {consumer}", "4 warps: wait full", "multiply, wgmma_wait", "arrive at empty"], *green)
+        p.box(700, y, 156, 120,
+              [f"consumer {consumer}", "4 warps: wait full", "multiply, wgmma_wait", "arrive at empty"], *green)
         p.arrow(left + wide + 4, y + 38, 697, y + 38, theme.blue, 2.6)
         p.arrow(697, y + 76, left + wide + 4, y + 76, theme.orange, 2.6)
         p.text(624, y + 28, "waits for full", 12, theme.blue, weight="bold")
         p.text(624, y + 95, "4 arrivals at empty", 12, theme.orange, weight="bold")
-    p.text(440, 396, f"A phase of full: 1 arrival and a tile's bytes. A phase of empty: {warps} arrivals, one of each consumer warp.", 13)
-    p.text(440, 420, f"The producer may be {stages} tiles ahead of the slower consumer. Whoever is too early waits, and nobody else does.", 12.5,
-           theme.muted)
+    p.text(440, 396, f"A phase of full: 1 arrival and a tile's bytes. A phase of empty: {warps} arrivals, one of each consumer "
+           "warp.", 13)
+    note(p, 420, f"The producer may be {stages} tiles ahead of the slower consumer. Whoever is too early waits, "
+                 "and nobody else does.")
     return p
 
 
@@ -205,9 +218,7 @@ def registers(theme):
     low, high = constant("13", "kProducerRegisters"), constant("13", "kConsumerRegisters")
     consumers, all_of_them = constant("13", "kWarpgroups"), 65536
     p = Picture(theme, 880, 372, "Kernel 13: setmaxnreg, to scale")
-    p.text(24, 30, f"An SM's {all_of_them:,} registers of 32 bits: {threads} threads begin with {launch} each", 16, anchor="start",
-           weight="bold")
-    p.text(24, 50, "to scale", 12.5, theme.muted, "start")
+    heading(p, f"An SM's {all_of_them:,} registers of 32 bits: {threads} threads begin with {launch} each", "to scale")
     left, scale = 24, 832 / all_of_them
     blue, green = (theme.blue_soft, theme.blue), (theme.green_soft, theme.green)
 
@@ -226,20 +237,20 @@ def registers(theme):
             p.rect(x, y, rest, 44, theme.cell)
 
     group = 128
-    row(86, "at the launch", [*[(group * launch, f"consumer {i}: {group} · {launch}", green) for i in range(consumers)],
-                              (group * launch, f"producer: {group} · {launch}", blue)])
-    given = group * (launch - low)
+    before = [(group * launch, f"consumer {i}: {group} · {launch}", green) for i in range(consumers)]
+    after = [(group * high, f"consumer {i}: {group} · {high}", green) for i in range(consumers)]
+    given, small = group * (launch - low), (group * low, "", blue)
+    row(86, "at the launch", [*before, (group * launch, f"producer: {group} · {launch}", blue)])
     row(180, f"the producer has executed setmaxnreg.dec {low}",
-        [*[(group * launch, f"consumer {i}: {group} · {launch}", green) for i in range(consumers)],
-         (given, f"free: {group} · {launch - low}", (theme.cell, theme.line)), (group * low, f"{low}", blue)])
-    row(274, f"both consumers have executed setmaxnreg.inc {high}",
-        [*[(group * high, f"consumer {i}: {group} · {high}", green) for i in range(consumers)], (group * low, f"{low}", blue)])
+        [*before, (given, f"free: {group} · {launch - low}", (theme.cell, theme.line)), small])
+    row(274, f"both consumers have executed setmaxnreg.inc {high}", [*after, small])
     wanted = consumers * group * (high - launch)
     assert wanted <= given
     p.text(440, 344, f"The consumers want {consumers} · {group} · {high - launch} = {wanted:,}; the producer has given back "
            f"{given:,}" + (", exactly as much." if wanted == given else f", {given - wanted:,} more than that."), 13)
-    p.text(440, 363, f"Blue, right: the producer, {group} · {low} = {group * low:,}. Grey, right: {all_of_them - threads * launch:,} too few for another 8 a "
-           "thread.", 12, theme.muted)
+    left_over = all_of_them - threads * launch
+    p.text(440, 363, f"Blue, right: the producer, {group} · {low} = {group * low:,}. Grey, right: {left_over:,} too few for "
+           "another 8 a thread.", 12, theme.muted)
     return p
 
 
@@ -305,10 +316,10 @@ def turns(theme):
     """Two consumers taking turns, with the named barriers at their places in the code."""
     p = Picture(theme, 880, 504, "Kernel 14: ping-pong, with its named barriers")
     first = 3  # named barrier 3 + g
-    p.text(24, 30, "Ping-pong: the order of turns, held by two named barriers", 16, anchor="start", weight="bold")
     delay = 1500
-    p.text(24, 50, f"to scale; QK, PV: {PRODUCT} cycles each; a softmax is assumed to take {SOFTMAX}, one of consumer 1 is {delay:,} late; kOverlap off",
-           12.5, theme.muted, "start")
+    heading(p, "Ping-pong: the order of turns, held by two named barriers",
+            f"to scale; QK, PV: {PRODUCT} cycles each; a softmax is assumed to take {SOFTMAX}, one of consumer 1 is {delay:,} "
+            "late; kOverlap off")
     lanes = Lanes(p, 132, 862, 6000)
     made = follow_turns(4, ping_pong=True, overlap=False, late={(1, 1): delay})
     rows = {0: 84, 1: 222}
@@ -333,12 +344,14 @@ def turns(theme):
             y, color = rows[turn.consumer], colors_of(theme, turn.consumer)[1]
             p.line(lanes.x(turn.begin), y - 3, lanes.x(turn.begin), y + 33, color, 3)
     y = 296
-    p.text(24, y, "In the code, by consumer g (barrier 0 is __syncthreads, 1 and 2 belong to the epilogue):", 13.5, anchor="start",
-           weight="bold")
-    code = (("begin_turn()", f"barrier_sync({first} + g, 256)", "waits at its own barrier for the other's arrival", "thick line"),
-            ("multiply_qk(n), multiply_pv(n - 1)", "wgmma, commit; twice", "started, not waited for: they queue in the Tensor Cores", ""),
-            ("end_turn()", f"barrier_arrive({first + 1} - g, 256)", "arrives at the other's barrier and goes on", "arrow"),
-            ("wgmma_wait, softmax", "", "its own products, then no more than registers", ""))
+    p.text(24, y, "In the code, by consumer g (barrier 0 is __syncthreads, 1 and 2 belong to the epilogue):", 13.5,
+           anchor="start", weight="bold")
+    code = (
+        ("begin_turn()", f"barrier_sync({first} + g, 256)", "waits at its own barrier for the other's arrival", "thick line"),
+        ("multiply_qk(n), multiply_pv(n - 1)", "wgmma, commit; twice", "started, not waited for: they queue in the Tensor Cores",
+         ""),
+        ("end_turn()", f"barrier_arrive({first + 1} - g, 256)", "arrives at the other's barrier and goes on", "arrow"),
+        ("wgmma_wait, softmax", "", "its own products, then no more than registers", ""))
     for i, (what, how, why, mark) in enumerate(code):
         yy = y + 26 + 24 * i
         p.rect(24, yy - 15, 832, 21, theme.cell, None, 3)
@@ -346,22 +359,22 @@ def turns(theme):
         p.text(292, yy, how, 12, theme.orange if how.startswith("barrier") else theme.muted, "start", mono=True)
         p.text(506, yy, why, 12, theme.muted, "start")
         p.text(850, yy, mark, 12, theme.text, "end", italic=True)
-    p.text(440, 424, f"Barrier {first}: consumer 0 waits, consumer 1 arrives. Barrier {first + 1}: the other way round. 128 threads wait and 128 arrive: 256 "
-           "complete it.", 12.5, theme.muted)
-    p.text(440, 446, "Before the loop consumer 1 arrives once, so that consumer 0 has the first turn. After the loop the last P V is a turn as well;",
-           12.5, theme.muted)
-    p.text(440, 464, "consumer 1's has nobody to wait for it, so that its arrival is left out.", 12.5, theme.muted)
-    p.text(440, 488, "A turn ends when its products are started; the other's queue up behind them. A late consumer holds up the other as well.", 12.5,
-           theme.muted)
+    note(p, 424, f"Barrier {first}: consumer 0 waits, consumer 1 arrives. Barrier {first + 1}: the other way round. 128 threads "
+                 "wait and 128 arrive: 256 complete it.")
+    note(p, 446, "Before the loop consumer 1 arrives once, so that consumer 0 has the first turn. After the loop the last P V is a "
+                 "turn as well;")
+    note(p, 464, "consumer 1's has nobody to wait for it, so that its arrival is left out.")
+    note(p, 488, "A turn ends when its products are started; the other's queue up behind them. A late consumer holds up the other "
+                 "as well.")
     return p
 
 
 def two_stages(theme):
     """One consumer alone, without and with the overlap."""
     p = Picture(theme, 880, 458, "Kernel 14: a softmax under the product of the tile before")
-    p.text(24, 30, "One consumer: without and with kOverlap", 16, anchor="start", weight="bold")
-    p.text(24, 50, f"to scale, if a softmax takes {SOFTMAX} cycles and rescaling and packing {PACK}; the other consumer is left out", 12.5,
-           theme.muted, "start")
+    heading(p, "One consumer: without and with kOverlap",
+            f"to scale, if a softmax takes {SOFTMAX} cycles and rescaling and packing {PACK}; the other consumer is "
+            "left out")
     cycles = 4900
     lanes = Lanes(p, 132, 862, cycles)
     blue, green, orange = (theme.blue_soft, theme.blue), (theme.green_soft, theme.green), (theme.orange_soft, theme.orange)
@@ -369,7 +382,7 @@ def two_stages(theme):
     for overlap in (False, True):
         made = follow_turns(4, ping_pong=False, overlap=overlap, consumers=1)
         period = made[2].begin - made[1].begin
-        title = ("kOverlap: wgmma_wait<1>, the softmax, wgmma_wait<0>" if overlap else "without: wgmma_wait<0>, the softmax")
+        title = "kOverlap: wgmma_wait<1>, the softmax, wgmma_wait<0>" if overlap else "without: wgmma_wait<0>, the softmax"
         p.text(24, y, title, 13.5, anchor="start", weight="bold")
         p.text(862, y, f"a turn: {period:,.0f} cycles", 13, theme.blue, "end", "bold")
         y += 12
@@ -384,16 +397,18 @@ def two_stages(theme):
             if turn.softmax < cycles:
                 p.arrow(lanes.x(turn.softmax), y + 30, lanes.x(turn.softmax), y + 47, theme.text, 1.4)
         y += 124
-    p.text(440, y - 8, "Arrow: the wait after which the softmax begins. It needs S alone, and S was started first: wgmma_wait<1> is enough.", 12.5,
-           theme.muted)
+    note(p, y - 8, "Arrow: the wait after which the softmax begins. It needs S alone, and S was started first: "
+                   "wgmma_wait<1> is enough.")
     y += 16
-    for i, (what, why) in enumerate((("P of tile n is packed late", "rP is what the product under way reads: exponentials stay in acc_s until it is over"),
-                                     ("O is rescaled late", "acc_o is what it writes; only the new maximum is known early"),
-                                     ("the gap that is left", "a softmax is longer than P V: the other consumer's products fill it"))):
+    reasons = (
+        ("P of tile n is packed late", "rP is what the product under way reads: exponentials stay in acc_s until it is over"),
+        ("O is rescaled late", "acc_o is what it writes; only the new maximum is known early"),
+        ("the gap that is left", "a softmax is longer than P V: the other consumer's products fill it"))
+    for i, (what, why) in enumerate(reasons):
         p.rect(24, y + 26 * i - 2, 832, 22, theme.cell, None, 3)
         p.text(34, y + 26 * i + 13, what, 12.5, anchor="start", weight="bold")
         p.text(232, y + 26 * i + 13, why, 12.5, theme.muted, "start")
-    p.text(440, y + 96, "Small green block: rescale O, pack P, when both are free.", 12.5, theme.muted)
+    note(p, y + 96, "Small green block: rescale O, pack P, when both are free.")
     return p
 
 
@@ -403,26 +418,27 @@ def two_stages(theme):
 def boundary(theme):
     """The turn that ends one query tile and begins the next, and the two places of Q."""
     p = Picture(theme, 880, 476, "Kernel 15: the boundary between two query tiles")
-    p.text(24, 30, "The turn at the boundary: S of the next query tile, O of this one", 16, anchor="start", weight="bold")
-    p.text(24, 50, "one consumer; columns are turns of the main loop", 12.5, theme.muted, "start")
+    heading(p, "The turn at the boundary: S of the next query tile, O of this one",
+            "one consumer; columns are turns of the main loop")
     mine, next_, free = (theme.blue_soft, theme.blue), (theme.orange_soft, theme.orange), (theme.cell, theme.line)
     left, wide, top, high = 152, 178, 92, 40
-    heads = (("n_block - 1", "the last turn of tile t"), ("n_block", "the boundary: first is true"), ("n_block + 1", ""), ("n_block + 2", ""))
+    heads = (("n_block - 1", "the last turn of tile t"), ("n_block", "the boundary: first is true"), ("n_block + 1", ""),
+             ("n_block + 2", ""))
     p.rect(left + wide, top - 40, wide, 8 * high + 30, "none", theme.text, 6, 1.6)
     for column, (name, what) in enumerate(heads):
         x = left + column * wide + wide / 2
         p.text(x, top - 20, name, 13, weight="bold")
         p.text(x, top - 5, what, 11.5, theme.muted)
-    rows = (("S = QK of", [("t, the last keys", mine), ("t + 1, keys 0", next_), ("t + 1, keys 1", next_), ("t + 1, keys 2", next_)]),
-            ("P V of", [("t, the last keys but one", mine), ("t, the last keys", mine), ("t + 1, keys 0", next_), ("t + 1, keys 1", next_)]),
-            ("softmax of", [("t, the last keys", mine), ("t + 1: max = -inf, sum = 0", next_), ("t + 1, keys 1", next_), ("t + 1, keys 2", next_)]),
-            ("then, with O", [("rescale if the max grew", mine), ("O of t is whole: store_o", mine), ("rescale if the max grew", next_),
-                              ("rescale if the max grew", next_)]))
-    for row, (name, cells) in enumerate(rows):
+    rescale = "rescale if the max grew"
+    rows = (("S = QK of", ("t, the last keys", "t + 1, keys 0", "t + 1, keys 1", "t + 1, keys 2"), 1),
+            ("P V of", ("t, the last keys but one", "t, the last keys", "t + 1, keys 0", "t + 1, keys 1"), 2),
+            ("softmax of", ("t, the last keys", "t + 1: max = -inf, sum = 0", "t + 1, keys 1", "t + 1, keys 2"), 1),
+            ("then, with O", (rescale, "O of t is whole: store_o", rescale, rescale), 2))  # the last: columns of tile t
+    for row, (name, cells, of_t) in enumerate(rows):
         y = top + row * high
         p.text(left - 12, y + 24, name, 13, anchor="end", weight="bold")
-        for column, (text, (fill, stroke)) in enumerate(cells):
-            p.rect(left + column * wide + 3, y + 4, wide - 6, high - 8, fill, stroke, 4)
+        for column, text in enumerate(cells):
+            p.rect(left + column * wide + 3, y + 4, wide - 6, high - 8, *(mine if column < of_t else next_), 4)
             p.text(left + column * wide + wide / 2, y + 24, text, 12)
     # The two places of Q, and the warps that fill and empty them. Times in turns.
     y = top + 4 * high + 26
@@ -448,9 +464,10 @@ def boundary(theme):
     p.text(left + 2 * wide + 10, y - 6, "stmatrix, fence, arrive at o_full", 12, theme.blue, "start", "bold")
     p.arrow(left + 2.16 * wide, y + high - 6, left + 2.16 * wide, y + 2 * high + 3, theme.blue, 2.2)
     yy = y + 3 * high + 30
-    p.text(440, yy, "The Tensor Cores see one sequence of turns: no product waits for an epilogue or a prologue, except in the first and last turn of the",
-           12.5, theme.muted)
-    p.text(440, yy + 18, "launch. O leaves while the products of tile t + 1 run; Q of t + 2 comes into the same rows, by the same warp.", 12.5, theme.muted)
+    note(p, yy, "The Tensor Cores see one sequence of turns: no product waits for an epilogue or a prologue, except in the first "
+                "and last turn of the")
+    note(p, yy + 18, "launch. O leaves while the products of tile t + 1 run; Q of t + 2 comes into the same rows, by the same "
+                     "warp.")
     return p
 
 
@@ -461,10 +478,9 @@ def assignment(theme):
     q_tiles = batch * heads * a_head
     rounds = -(-q_tiles // sms)
     p = Picture(theme, 880, 538, "Kernel 15: query tiles and CTAs")
-    p.text(24, 30, f"{q_tiles:,} query tiles on {sms} SMs: CTA i has the tiles i, i + {sms}, i + {2 * sms}, ...", 16, anchor="start",
-           weight="bold")
-    p.text(24, 50, f"batch {batch}, {heads} heads, {seq_len} tokens; a cell is a query tile, two colours in turns are heads, {a_head} tiles each", 12.5,
-           theme.muted, "start")
+    heading(p, f"{q_tiles:,} query tiles on {sms} SMs: CTA i has the tiles i, i + {sms}, i + {2 * sms}, ...",
+            f"batch {batch}, {heads} heads, {seq_len} tokens; a cell is a query tile, two colours in turns are heads, {a_head} "
+            "tiles each")
     left, top, cell, high = 84, 84, 5.85, 14
     colors = (theme.blue, theme.orange)
     for t in range(rounds):
@@ -488,10 +504,11 @@ def assignment(theme):
     last = q_tiles - (rounds - 1) * sms
     at_once = max(len({(i + t * sms) // a_head for i in range(sms) if i + t * sms < q_tiles}) for t in range(rounds))
     p.text(left, y, f"the last round: {last} of {sms} SMs", 12.5, theme.text, "start", "bold")
-    p.text(left + sms * cell, y, f"{q_tiles:,} of {rounds} · {sms} = {rounds * sms:,} cells: {100 * q_tiles / (rounds * sms):.0f} %", 12.5, theme.text,
-           "end", "bold")
-    p.text(left, y + 18, f"at most {at_once} heads at a time: their K and V, {at_once} · {2 * seq_len * 128 * 2 // 2**20} MiB, stay in L2", 12.5,
-           theme.muted, "start")
+    cells, mib = rounds * sms, 2 * seq_len * 128 * 2 // 2**20
+    p.text(left + sms * cell, y, f"{q_tiles:,} of {rounds} · {sms} = {cells:,} cells: {100 * q_tiles / cells:.0f} %", 12.5,
+           theme.text, "end", "bold")
+    p.text(left, y + 18, f"at most {at_once} heads at a time: their K and V, {at_once} · {mib} MiB, stay in L2", 12.5, theme.muted,
+           "start")
     y += 48
     p.text(24, y, "An SM, kernel 14: a CTA for each tile", 13.5, anchor="start", weight="bold")
     p.text(24, y + 58, "Kernel 15: one CTA", 13.5, anchor="start", weight="bold")
@@ -510,8 +527,8 @@ def assignment(theme):
         lanes.block(y + 68, x, x + tile, f"turns of tile {n}", *colors_of(theme, n % 2), 26)
         x += tile
     lanes.block(y + 68, x, x + end, "", theme.cell, theme.line, 26)
-    p.text(440, y + 116, "Grey: barriers, Q and the first K from memory; the last P V, O to memory. Nothing to multiply, in every tile of 14, once in 15. Not "
-           "to scale.", 12.5, theme.muted)
+    note(p, y + 116, "Grey: barriers, Q and the first K from memory; the last P V, O to memory. Nothing to multiply, in every tile "
+                     "of 14, once in 15. Not to scale.")
     return p
 
 

@@ -3,7 +3,8 @@
 import json
 import re
 
-from support import ROOT, SCRIPTS, ScriptTest, cuda_results, emulator_results, main, peer_results
+from support import (CUDA, ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, main, peer_results,
+                     results)
 
 KERNEL = """#include "x.h"
 namespace fa::k01 {
@@ -195,6 +196,24 @@ class Profiles(ScriptTest):
         self.assertIn("| Cycles in which a scheduler issues, % | 8.0 |", text)
         value = "bench/results/profile.json kernel=02_* field=cycles times=1e-6 format=.2f"
         self.assertIn("-->1.23<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
+
+    def test_lengths(self):
+        file = self.root / "bench" / "results" / "lengths.json"
+        names = (("15_a", 640.5), ("14_b", 99.04), ("peer/cudnn", 600.0))
+        made = [cuda_record(name, tflops + seq_len / 1024, seq_len=seq_len)
+                for seq_len in (2048, 1024) for name, tflops in names if (name, seq_len) != ("14_b", 2048)]
+        file.write_text(json.dumps(results(CUDA, made)))
+        block = "<!-- lengths: bench/results/lengths.json {} -->\n<!-- /lengths -->\n"
+        done, text = self.synced(block.format("kernel=1*,peer/*"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| Kernel | N = 1024 | N = 2048 |\n|-|-:|-:|\n| `15_a` | 642 | 642 |\n| `peer/cudnn` | 601 | 602 |\n"
+                      "| `14_b` | 100 | – |\n", text)
+        self.assertIn("| `15_a` | 64 | 64 |", self.synced(block.format("field=registers"))[1])
+        for spec, words in (("kernel=09_*", "not of one problem"), ("field=ratio.peer/x", "has no ratio.peer/x there")):
+            self.assertIn(words, self.synced(block.format(spec))[0].stderr)
+        for change in ({"dtype": "fp16"}, {"batch": 3}):
+            file.write_text(json.dumps(results(CUDA, [*made, {**made[0], **change}])))
+            self.assertIn("not of one problem", self.synced(block.format(""))[0].stderr)
 
     def test_beside(self):
         files = "bench/results/profile.json bench/results/emulator.json"
