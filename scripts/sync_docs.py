@@ -296,7 +296,7 @@ def lengths(spec):
 
     return list(rows_of(["Kernel", *(f"N = {seq_len}" for seq_len in columns)],
                         ([f"`{kernel}`", *(cell(kernel, seq_len) for seq_len in columns)]
-                         for kernel in dict.fromkeys(record["kernel"] for record in records))))
+                         for kernel in sorted({kernel for kernel, _ in cells}, key=lambda name: ("/" in name, name)))))
 
 
 def value(spec):

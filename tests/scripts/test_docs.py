@@ -206,8 +206,8 @@ class Profiles(ScriptTest):
         block = "<!-- lengths: bench/results/lengths.json {} -->\n<!-- /lengths -->\n"
         done, text = self.synced(block.format("kernel=1*,peer/*"))
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("| Kernel | N = 1024 | N = 2048 |\n|-|-:|-:|\n| `15_a` | 642 | 642 |\n| `peer/cudnn` | 601 | 602 |\n"
-                      "| `14_b` | 100 | – |\n", text)
+        self.assertIn("| Kernel | N = 1024 | N = 2048 |\n|-|-:|-:|\n| `14_b` | 100 | – |\n| `15_a` | 642 | 642 |\n"
+                      "| `peer/cudnn` | 601 | 602 |\n", text)
         self.assertIn("| `15_a` | 64 | 64 |", self.synced(block.format("field=registers"))[1])
         for spec, words in (("kernel=09_*", "not of one problem"), ("field=ratio.peer/x", "has no ratio.peer/x there")):
             self.assertIn(words, self.synced(block.format(spec))[0].stderr)
