@@ -102,11 +102,15 @@ def register_colors(theme):
 def constant(kernel, name, head_dim=128):
     """A whole number of the kernel's Config, by its own expression."""
     text = next((ROOT / "kernels").glob(f"{kernel}_*.cu")).read_text(encoding="utf-8")
-    body = text[text.index("struct Config {") : text.index("\n};")]
-    found = re.search(rf"\b{name} = ([^,;]+)[,;]", body)
+    return constant_of(text[text.index("struct Config {") : text.index("\n};")], name, head_dim)
+
+
+def constant_of(config, name, head_dim):
+    found = re.search(rf"\b{name} = ([^,;]+)[,;]", config)
     if found is None:
-        raise ValueError(f"kernel {kernel} has no {name}")
+        raise ValueError(f"the Config has no {name}")
     words = found[1].replace("/", "//").replace("&&", " and ").replace("||", " or ")
     words = re.sub(r"(.+?)\?(.+?):(.+)", r"(\2) if (\1) else (\3)", " ".join(words.split()))
-    others = {other: constant(kernel, other, head_dim) for other in set(re.findall(r"\bk\w+", words)) - {"kHeadDim"}}
+    names = set(re.findall(r"\bk\w+", words)) - {"kHeadDim"}
+    others = {other: constant_of(config, other, head_dim) for other in names}
     return int(eval(words, {"kHeadDim": head_dim, **others}))  # arithmetic of the checkout's own source
