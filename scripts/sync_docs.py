@@ -613,7 +613,7 @@ def bug_summary(rows):
         return sum(found_by(bug) in what for bug in rows)
 
     right = [bug for bug in rows if bug["numbers"]["normal"] == "right"]
-    early = sum(bug["early"] == "right" for bug in rows) - len(right)
+    early = sum(bug["early"] == "right" and bug not in right for bug in rows)
     reported = [bug for bug in rows if "report" in bug]
     yield (f"**{len(right)} of {len(rows)} bugs give right numbers on ordinary inputs**, and {early} more if asynchronous "
            f"copies happen to come early. Hard inputs show {count('hard')} of the {len(right)}, the checked build's report "

@@ -317,6 +317,46 @@ void two_phases_ahead(bool right, const float*, float*) {
   ptx::mbarrier_wait(&smem().full[0], 0);
 }
 
+// Whoever comes last arrives in the next phase, and cannot know it.
+void more_arrivals_than_counted(bool right, const float*, float*) {
+  make_barriers(right ? 64 : 32);
+  SECOND;
+  ptx::mbarrier_arrive(&smem().empty[0]);
+}
+
+void arrives_again_without_waiting(bool right, const float*, float*) {
+  make_barriers(2);
+  if (lane() > 0) return;
+  for (int turn = 0; turn < 2; turn++) {
+    SECOND;
+    ptx::mbarrier_arrive(&smem().empty[0]);
+    if (right) ptx::mbarrier_wait(&smem().empty[0], turn);
+  }
+}
+
+// A barrier and its phases are known to others, too, who have heard of the waiting thread.
+void arrives_after_another_has_waited(bool right, const float*, float*) {
+  make_barriers(2);
+  for (int turn = 0; turn < 2; turn++) {
+    SECOND;
+    if (lane() == 0) ptx::mbarrier_arrive(&smem().empty[0]);
+    if (thread() == 5) ptx::mbarrier_wait(&smem().empty[0], turn);
+    if (right) __syncthreads();
+  }
+}
+
+// The bytes of the row before may be still to come, or that phase may be over.
+void bytes_expected_too_early(bool right, const float* in, float*) {
+  make_barriers();
+  if (!first_thread()) return;
+  for (int row = 0; row < 2; row++) {
+    SECOND;
+    ptx::mbarrier_arrive_expect_tx(&smem().full[0], 256);
+    ptx::cp_async_bulk_load(smem().tile[0], in + 64 * row, 256, &smem().full[0]);
+    if (right) ptx::mbarrier_wait(&smem().full[0], row);
+  }
+}
+
 // ---- clusters -------------------------------------------------------------------------------------------------
 void sync_cluster() {
   ptx::cluster_arrive();
@@ -412,6 +452,13 @@ std::vector<RaceCase> async_race_cases() {
            "Missing: fence_mbarrier_init()"),
       RACE(1, 64, two_phases_ahead, "two phases ahead, a parity says nothing",
            "must wait until all have seen"),
+      RACE(1, 64, more_arrivals_than_counted, "may count in the phase before: ",
+           "its count, 32, is too small"),
+      RACE(1, 64, arrives_again_without_waiting, "may count in the phase before: ",
+           "missing: a wait for that phase"),
+      RACE(1, 64, arrives_after_another_has_waited, "may count in the phase before: ",
+           "missing: a wait for that phase"),
+      RACE(1, 64, bytes_expected_too_early, " phase 0 of the mbarrier at byte ", "expect_tx"),
       RACE(2, 64, read_of_the_other_cta, shared, sync),
       RACE(2, 64, end_while_the_other_reads, "of the cluster ", sync),
       RACE(2, 64, end_while_the_other_arrives, "of the cluster ", sync),

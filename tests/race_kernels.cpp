@@ -308,6 +308,25 @@ void barrier_of_two_warps(bool right, const float*, float* out) {
   }
 }
 
+// Two groups of two warps: without a barrier each, a warp of one may meet a warp of the other.
+void barrier_of_two_groups(bool right, const float*, float*) {
+  SECOND;
+  ptx::barrier_sync(right ? 1 + thread() / 64 : 1, 64);
+}
+
+// Warp 0 arrives a second time and has not heard that warp 1 came.
+void arrives_again(bool right, const float*, float*) {
+  for (int turn = 0; turn < 2; turn++) {
+    if (thread() < 32) {
+      ptx::barrier_arrive(1, 64);
+      if (right) ptx::barrier_sync(2, 64);
+    } else {
+      ptx::barrier_sync(1, 64);
+      if (right) ptx::barrier_arrive(2, 64);
+    }
+  }
+}
+
 // ---- global memory -------------------------------------------------------------------------------
 void global_within_a_cta(bool right, const float*, float* out) {
   volatile float* const o = out;
@@ -425,6 +444,10 @@ std::vector<RaceCase> race_cases() {
       RACE(1, 64, producer_arrives, shared, syncthreads),
       RACE(1, 64, arriving_is_not_waiting, shared, syncthreads),
       RACE(1, 96, barrier_of_two_warps, shared, syncthreads),
+      RACE(1, 128, barrier_of_two_groups, "may count in the phase before: ",
+           "two groups of warps use one barrier"),
+      RACE(1, 64, arrives_again, "has not seen the end of barrier 1's last phase",
+           "Too many threads arrive"),
       RACE(1, 64, global_within_a_cta, shared, syncthreads),
       RACE(2, 32, two_ctas_write, shared, "Let each write its own part"),
       RACE(2, 32, one_cta_writes, shared, "Do the two in separate launches."),

@@ -15,7 +15,7 @@ class BrokenKernel : public testing::TestWithParam<Bug> {
   // In the emulator's own order, copies as late as they may come; the detector keeps quiet.
   static void check(const std::string& inputs) {
     const Bug& bug = GetParam();
-    const Record record = broken::run(bug.name, broken::problem(), inputs);
+    const Record record = broken::run(bug.name, broken::problem_of(bug), inputs);
     EXPECT_EQ(broken::unlike_numbers(bug, inputs, record), "");
     EXPECT_EQ(committed(bug)["numbers"][inputs], broken::verdict_of(record)) << kRewrite;
   }
@@ -33,7 +33,7 @@ TEST_P(BrokenKernel, HasTheNumbersThatAreDeclared) {
     }
   }
   if (bug.kernel < "07") return;  // has no asynchronous copies
-  const Record early = broken::run(bug.name, broken::problem(), "normal", false, true);
+  const Record early = broken::run(bug.name, broken::problem_of(bug), "normal", false, true);
   EXPECT_EQ(broken::unlike_early(bug, early), "");
   EXPECT_EQ(committed(bug)["early"], broken::verdict_of(early)) << kRewrite;
 }

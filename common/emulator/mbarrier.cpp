@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <utility>
 
 #include "common/emulator/cluster.h"
 #include "common/emulator/events.h"
@@ -118,6 +119,7 @@ void end_phase_if_complete(uintptr_t bar, Mbarrier& barrier) {
   }
   barrier.phase++;
   barrier.pending = barrier.count;
+  barrier.counted_bytes = std::exchange(barrier.counts_bytes, false);
   if (Trace* const trace = trace_of(bar)) trace->complete(reinterpret_cast<const void*>(bar));
   if (Races* const races = current_lane->cta->races) {
     barrier.ended = std::move(barrier.arriving);
@@ -131,6 +133,20 @@ void end_phase_if_complete(uintptr_t bar, Mbarrier& barrier) {
   barrier.waiting.clear();
 }
 
+// Who arrives, or expects bytes, must know that the last phase is over, or it may do so in that one.
+void check_phase(uintptr_t bar, const Mbarrier& barrier, const char* operation,
+                 SourceLocation where) {
+  const Lane& me = *current_lane;
+  const Races* const races = me.cta->races;
+  if (!races || barrier.phase == 0) return;
+  if (races->has_seen(me, barrier.ended, barrier.counted_bytes ? -1 : barrier.engine)) return;
+  misuse(operation, where,
+         "may count in the phase before: this thread has not seen the end of phase " +
+             std::to_string(barrier.phase - 1) + " of " + name(bar, barrier) +
+             "\n  Too many threads arrive, or its count, " + std::to_string(barrier.count) +
+             ", is too small; or missing: a wait for that phase.");
+}
+
 void arrive(uintptr_t bar, Mbarrier& barrier, const char* operation, SourceLocation where) {
   const Lane& me = *current_lane;
   if (barrier.pending == 0) {
@@ -139,6 +155,7 @@ void arrive(uintptr_t bar, Mbarrier& barrier, const char* operation, SourceLocat
                std::to_string(barrier.phase) + " of " + name(bar, barrier) +
                " have come, it waits for " + std::to_string(barrier.bytes) + " bytes");
   }
+  check_phase(bar, barrier, operation, where);
   count(where, false);
   if (me.cta->races) me.cta->races->release(me, barrier.arriving);
   trace_arrival(bar, operation, where);
@@ -239,13 +256,16 @@ void mbarrier_expect_tx(uint64_t* bar, int bytes, const char* operation, SourceL
            "a phase can expect 0 to " + std::to_string(kMostBytes) + " bytes, not " +
                std::to_string(barrier.bytes + bytes));
   }
+  check_phase(uintptr_t(bar), barrier, operation, where);
   barrier.bytes += bytes;
+  barrier.counts_bytes = true;
   barrier.expected = where;
   end_phase_if_complete(uintptr_t(bar), barrier);
 }
 
 void mbarrier_complete_tx(uint64_t* bar, int bytes, SourceLocation where) {
   Mbarrier& barrier = find(uintptr_t(bar), "mbarrier.complete_tx", where);
+  barrier.counts_bytes = true;
   barrier.bytes -= bytes;
   end_phase_if_complete(uintptr_t(bar), barrier);
 }
@@ -336,6 +356,7 @@ void bring_bytes(uintptr_t bar, int bytes, SourceLocation copy) {
   }
   Mbarrier& barrier = found->second;
   barrier.copies--;
+  barrier.counts_bytes = true;
   barrier.bytes -= bytes;
   if (barrier.pending == 0 && barrier.bytes < 0) {
     fail_cta("the bulk copies that report to " + name(bar, barrier) + " bring " +

@@ -103,6 +103,7 @@ Races::Races(Cluster& cluster)
       stride_(threads_),
       clocks_(threads_ * stride_),
       barriers_(cluster.ctas.size() * kNamedBarriers),
+      last_turn_(barriers_.size()),
       views_(cluster.warps.size()) {}
 
 void Races::begin() {
@@ -111,6 +112,7 @@ void Races::begin() {
     for (size_t i = 0; i < threads_; i++) clocks(int(i))[i] = 1;
     std::fill(fenced_.begin(), fenced_.end(), 0);
     for (Clocks& barrier : barriers_) barrier.clear();
+    for (Clocks& barrier : last_turn_) barrier.clear();
     for (WarpView& view : views_) view.valid = false;
     engines_.clear();
     ticked_ = false;
@@ -184,7 +186,22 @@ void Races::leave(const Lane& lane, int barrier) {
 }
 
 void Races::reset(const Cta& cta, int barrier) {
-  barriers_[size_t(cta.rank * kNamedBarriers + barrier)].clear();
+  const auto at = size_t(cta.rank * kNamedBarriers + barrier);
+  std::swap(last_turn_[at], barriers_[at]);
+  barriers_[at].clear();
+}
+
+bool Races::has_seen(const Lane& lane, const Clocks& them, int but_engine) const {
+  const uint32_t* const mine = clocks(slot(lane));
+  const size_t but = but_engine < 0 ? stride_ : threads_ + size_t(but_engine);
+  for (size_t i = 0; i < them.seen.size(); i++) {
+    if (them.seen[i] > mine[i] && i != but) return false;
+  }
+  return true;
+}
+
+bool Races::knows_last_turn(const Lane& lane, int barrier) const {
+  return has_seen(lane, last_turn_[size_t(lane.cta->rank * kNamedBarriers + barrier)]);
 }
 
 // ---- engines -----------------------------------------------------------------------------------------
@@ -219,6 +236,15 @@ void Races::learn(const Lane& lane, int engine, uint32_t clock) {
 void Races::fence_proxy(const Lane& lane) {
   raise_to(fenced(slot(lane)), clocks(slot(lane)), stride_);
   tick(lane);  // what comes later does not lie before the fence
+}
+
+bool Races::has_fenced(const Access& access) const {
+  if (fenced_.empty()) return false;
+  for (uint32_t rest = access.lanes; rest; rest &= rest - 1) {
+    const auto at = size_t(access.warp * kWarpSize + std::countr_zero(rest));
+    if (fenced_[at * stride_ + at] < access.clock) return false;
+  }
+  return true;
 }
 
 const Engine* Races::engine_of(int warp, uint32_t lanes) const {
@@ -452,6 +478,10 @@ std::string Races::cure(const Access& earlier, bool earlier_writes, const Actor&
         return "The product may still be running. Missing: wgmma_wait in its warps, then a "
                "barrier, ";
     }
+  }
+  if (later && earlier_writes && !writes && has_fenced(earlier)) {
+    return "Missing: a barrier between the fence_proxy_async() of the threads that store and the "
+           "copy or product, ";
   }
   if (later && earlier_writes && !writes) {
     return "Missing: fence_proxy_async() in the thread that stores, then a barrier, ";

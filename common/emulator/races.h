@@ -78,12 +78,16 @@ class Races {
   void arrive(const Lane& lane, int barrier);
   void leave(const Lane& lane, int barrier);  // a barrier that all have reached
   void reset(const Cta& cta, int barrier);    // when all who waited have left
+  // Whether `lane` knows that the barrier's last turn is over: otherwise it cannot say in which one it arrives.
+  bool knows_last_turn(const Lane& lane, int barrier) const;
   void release(const Lane& lane, Clocks& into);
   void acquire(const Lane& lane, const Clocks& from);
   uint32_t clock(const Lane& lane) const { return clocks(slot(lane))[slot(lane)]; }
   bool has_seen(const Lane& lane, int other_slot, uint32_t clock) const {
     return clocks(slot(lane))[other_slot] >= clock;
   }
+  // All of `them`, apart from what an engine has done (-1: with it).
+  bool has_seen(const Lane& lane, const Clocks& them, int but_engine = -1) const;
   static int slot(const Lane& lane) { return lane.warp->slot * kWarpSize + lane.lane; }
 
   // ---- engines
@@ -141,6 +145,7 @@ class Races {
   void resize(size_t stride);
   bool is_engine(const Access& access) const { return access.warp * size_t(kWarpSize) >= threads_; }
   const Engine* engine_of(int warp, uint32_t lanes) const;
+  bool has_fenced(const Access& access) const;  // of threads: each has executed a fence after it
   const WarpView& view(const Warp& warp);
   bool is_shared(uintptr_t address) const;
   ShadowPage& page_of(uintptr_t address);
@@ -164,6 +169,7 @@ class Races {
   std::vector<uint32_t> fenced_;  // likewise; empty until somebody fences
   bool ticked_ = true;            // since begin()
   std::vector<Clocks> barriers_;  // [CTAs][kNamedBarriers]: what those that arrived had seen
+  std::vector<Clocks> last_turn_;  // likewise: of the turn before
   std::vector<WarpView> views_;   // [warps]
   struct EngineState {
     Engine kind;

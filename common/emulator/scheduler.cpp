@@ -634,6 +634,13 @@ void arrive(int index, int expected, bool waits, const char* operation, SourceLo
     fail("%s at %s:%u expects %d threads, but others wait at barrier %d for %d", operation,
          where.file, where.line, expected, index, barrier.expected);
   }
+  if (expected > 0 && me.cta->races && !me.cta->races->knows_last_turn(me, index)) {
+    fail(
+        "%s at %s:%u may count in the phase before: this thread has not seen the end of barrier "
+        "%d's last phase\n  Too many threads arrive, the number %d is too small, or two groups of "
+        "warps use one barrier.",
+        operation, where.file, where.line, index, expected);
+  }
   barrier.expected = expected;
   barrier.arrived++;
   if (me.cta->races) me.cta->races->arrive(me, index);

@@ -125,7 +125,7 @@ struct RegisterWatch {
 // The state of a CTA's wgmma. Kept from CTA to CTA.
 struct WgmmaState {
   explicit WgmmaState(const Cta& cta) : warps(cta.warps.size()), warpgroups(warps.size()) {
-    if (!is_checked()) return;
+    if (!is_checked() || !options().races) return;
     // Untouched pages cost nothing.
     const Lane& any = cta.lanes.front();
     const size_t stack = any.stack_high - any.stack_low,
@@ -147,7 +147,7 @@ struct WgmmaState {
 
   std::vector<WarpProducts> warps;
   std::vector<Warpgroup> warpgroups;
-  std::vector<RegisterWatch> watches;  // checked build: [threads]
+  std::vector<RegisterWatch> watches;  // checked build, with the detector: [threads]
   uint8_t* memory = nullptr;
   size_t bytes = 0;
 };
@@ -182,10 +182,8 @@ void for_each_chunk(uint64_t descriptor, layout::Major major, int first, int cou
 }
 
 template <typename F>
-void for_each_operand_chunk(const Product& product, const Warp& warp, F f) {
-  if (!product.a_in_registers) {
-    for_each_chunk(product.a, product.kind.major_a, 16 * (warp.index % kWarpgroup), 16, f);
-  }
+void for_each_operand_chunk(const Product& product, F f) {
+  if (!product.a_in_registers) for_each_chunk(product.a, product.kind.major_a, 0, 64, f);
   for_each_chunk(product.b, product.kind.major_b, 0, product.kind.columns, f);
 }
 
@@ -235,14 +233,14 @@ void check_descriptor(const Cta& cta, uint32_t first_address, uint64_t descripto
 }
 
 // For the detector: the warp's engine reads when its clock, which counts the warp's groups, stands at the group
-// that the product will belong to.
+// that the product will belong to. Whether a warp's part reads only its own rows of A is not documented: all 64.
 void note_reads(const Product& product, const Warp& warp) {
   const Cta& cta = *warp.lanes->cta;
   if (!cta.races) return;
   WarpProducts& products = products_of(warp);
   if (products.engine < 0) products.engine = cta.races->new_engine(Engine::kProduct);
   const Site site = named_site(kName, product.where);
-  for_each_operand_chunk(product, warp, [&](uint32_t address, int, int) {
+  for_each_operand_chunk(product, [&](uint32_t address, int, int) {
     cta.races->access(products.engine, products.committed + 1, warp.lanes[0],
                       uintptr_t(memory_at(cta, product, address)), 16, false, site);
   });

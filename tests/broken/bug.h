@@ -16,7 +16,8 @@ struct Bug {
   std::string what;                // a sentence
   std::vector<std::string> right;  // inputs on which the numbers are right
   bool right_early;                // on ordinary inputs too, if copies come early
-  std::string stops;  // not wrong numbers but a launch that ends with these words, in every build
+  bool wrong_early;                // or none, where they are right if copies come late
+  std::string stops;               // no wrong numbers, but launches that end with these words
   std::vector<std::string> found;  // by the checked build: its words, then texts of lines it names
   std::string counted;             // the counter that is far above the real kernel's
 

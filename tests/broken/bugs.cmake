@@ -2,7 +2,7 @@
 # they are when a kernel changes. A text that is not found, or not as often as stated, fails the build.
 #
 #   broken(NAME KERNEL SENTENCE TEXT REPLACEMENT [NTH n OF m]
-#     [RIGHT inputs...] [RIGHT_EARLY] [STOPS words] [FOUND words line...] [COUNTED counter])
+#     [RIGHT inputs...] [RIGHT_EARLY | WRONG_EARLY] [STOPS words] [FOUND words line...] [COUNTED counter])
 #
 # SENTENCE: what is wrong. TEXT occurs once, or m times and the n-th one is replaced; REPLACEMENT has as many
 # lines, so that the others stay where they are. The rest is what each check must say; tests hold every bug to
@@ -10,10 +10,11 @@
 #
 #   RIGHT        inputs on which the numbers are right (threads in the emulator's own order, copies as late as
 #                they may come), or `all`; on all other inputs they are wrong
-#   RIGHT_EARLY  on ordinary inputs they are right if copies come early instead
+#   RIGHT_EARLY  on ordinary inputs they are right if copies come early instead; WRONG_EARLY: then they are wrong, or
+#                there are none
 #   STOPS        the numbers are not wrong, there are none: the launch ends with these words, in every build
-#   FOUND        the checked build reports it: words of its report, and texts of the source lines that it
-#                names. Without FOUND and STOPS it has nothing to report
+#   FOUND        the checked build reports it: words of its report ("words | words" if the order of threads decides
+#                which), and texts of the source lines that it names. Without FOUND and STOPS it has nothing to report
 #   COUNTED      a counter of the checked build that is half as large again as the real kernel's, or more
 #
 # build/<preset>/bin/broken runs them; scripts/run.sh --broken NAME shows what each check says.
@@ -404,3 +405,227 @@ broken(10_no_syncwarp 10_instruction_tuning
   "No __syncwarp() between lanes that write O to shared memory and lanes that read it."
   "__syncwarp();" ""
   FOUND "a __syncwarp() between" "*reinterpret_cast<uint32_t*>(&sQ[row]" "*reinterpret_cast<uint4*>(gO + row")
+
+# ---- 11 ------------------------------------------------------------------------------------------
+# From here on the emulator's own order hides more: a product is carried out where it is waited for, and memory is
+# the same by every path.
+broken(11_no_proxy_fence 11_wgmma
+  "No proxy fence between the copies of a tile and the wgmma that read it."
+  "ptx::fence_proxy_async();" "" NTH 2 OF 3
+  RIGHT all
+  FOUND "Missing: fence_proxy_async()" "ptx::cp_async<16>(" "ptx::wgmma<T, C::kBlockN")
+broken(11_fence_before_wait 11_wgmma
+  "The proxy fence stands before the wait: it covers copies that have arrived, and they have not."
+  "ptx::cp_async_wait<C::kStages - 1>();\n  ptx::fence_proxy_async();"
+  "ptx::fence_proxy_async();\n  ptx::cp_async_wait<C::kStages - 1>();"
+  RIGHT all
+  FOUND "Missing: fence_proxy_async()" "ptx::cp_async<16>(" "ptx::wgmma<T, C::kBlockN")
+broken(11_no_fence_before_s 11_wgmma
+  "No wgmma_fence() before S = Q K^T, whose accumulators the softmax has used."
+  "ptx::wgmma_fence(acc_s);" ""
+  STOPS "Missing: wgmma_fence()")
+broken(11_no_fence_before_o 11_wgmma
+  "No wgmma_fence() before O += P V: in the main loop that of S stands before it, after the loop nothing does."
+  "ptx::wgmma_fence();" ""
+  RIGHT all
+  FOUND "Missing: wgmma_fence() between the two" "ptx::wgmma<T, kHeadDim")
+broken(11_no_commit 11_wgmma
+  "O += P V is not committed: the wait is for committed groups and does not see it."
+  "ptx::wgmma_commit();" "" NTH 2 OF 2
+  STOPS "Missing: wgmma_commit() after that wgmma")
+broken(11_scores_in_flight 11_wgmma
+  "The scores are read before the wait for their product."
+  "ptx::wgmma_wait<0>(acc_s, acc_o, rP);\n\n    const bool grown = raise_max();"
+  "const bool grown = raise_max();\n\n    ptx::wgmma_wait<0>(acc_s, acc_o, rP);"
+  RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v
+  FOUND "touches accumulators of the wgmma" "score = fmaxf(acc_s[2 * h]" "ptx::wgmma<T, C::kBlockN")
+broken(11_wrong_stride 11_wgmma
+  "SBO in K's descriptor is the distance of two rows instead of that of eight."
+  "layout::k_major_descriptor(ptx::shared_address(smem.sK))"
+  "layout::descriptor(ptx::shared_address(smem.sK), 16, 128, layout::SwizzleMode::k128Bytes)"
+  RIGHT equal_keys tiny)
+broken(11_wrong_leading 11_wgmma
+  "LBO in V's descriptor is that of a K-major operand: the second slab begins 16 bytes after the first."
+  "layout::mn_major_descriptor(ptx::shared_address(smem.sV), C::kBlockN)"
+  "layout::k_major_descriptor(ptx::shared_address(smem.sV))")
+broken(11_wrong_major 11_wgmma
+  "The product with V takes it to be K-major, as K is."
+  "ptx::wgmma<T, kHeadDim, layout::Major::kMN>" "ptx::wgmma<T, kHeadDim, layout::Major::kK>")
+broken(11_one_named_barrier 11_wgmma
+  "Both warpgroups use the same named barrier: two warps of each may meet there."
+  "ptx::barrier_sync(1 + warpgroup_idx, 128);" "ptx::barrier_sync(1, 128);"
+  RIGHT all
+  FOUND "may count in the phase before" "ptx::barrier_sync(1, 128)")
+
+# ---- 12 ------------------------------------------------------------------------------------------
+broken(12_wrong_parity 12_tma
+  "Waits for the other parity: the first wait is over before anything has come."
+  "n / C::kStages % 2);" "(n / C::kStages + 1) % 2);"
+  STOPS "one arrival too many"
+  FOUND "Missing: an mbarrier_wait for the phase | deadlock" "ptx::cp_async_bulk_tensor_load(tiles_of" "ptx::wgmma<T, C::kBlockN")
+broken(12_too_few_bytes 12_tma
+  "Expects the bytes of one slab, and the tile has two."
+  "mbarrier_arrive_expect_tx(&full[stage], kTileBytes)" "mbarrier_arrive_expect_tx(&full[stage], C::kBlockN * 128)"
+  STOPS "fewer than the copies bring"
+  RIGHT_EARLY)
+broken(12_too_many_bytes 12_tma
+  "Expects elements times four bytes, and they have two: the rest never comes."
+  "mbarrier_arrive_expect_tx(&full[stage], kTileBytes)" "mbarrier_arrive_expect_tx(&full[stage], kTileBytes * 2)"
+  STOPS "bytes are still to come")
+broken(12_box_of_64_rows 12_tma
+  "V's boxes have 64 rows: half a tile comes, and the barrier waits for the other half."
+  "map(a.v, C::kBlockN)" "map(a.v, 64)"
+  STOPS "bytes are still to come")
+broken(12_no_init_fence 12_tma
+  "No fence between mbarrier_init and the copies that report to the barrier."
+  "ptx::fence_mbarrier_init();" ""
+  RIGHT all
+  FOUND "Missing: fence_mbarrier_init()")
+broken(12_no_barrier_after_init 12_tma
+  "No __syncthreads() between mbarrier_init and threads that wait or arrive."
+  "__syncthreads();  // nobody waits or arrives before that" ""
+  RIGHT all
+  FOUND "may not be initialised yet | there is no mbarrier")
+broken(12_whole_warp 12_tma
+  "The whole warp initialises and copies, not one elected thread."
+  "threadIdx.x / 32 == 0 && ptx::elect_sync()" "threadIdx.x / 32 == 0"
+  STOPS "one thread initialises it")
+broken(12_swizzle_on_one_side 12_tma
+  "The tensor maps have no swizzle, the descriptors have."
+  "layout::SwizzleMode::k128Bytes" "layout::SwizzleMode::kNone")
+broken(12_q_not_awaited 12_tma
+  "Nobody waits for the copy of Q."
+  "ptx::mbarrier_wait(&smem.q_full, 0);" ""
+  STOPS "ends while the bulk copy"
+  RIGHT_EARLY
+  FOUND "Missing: an mbarrier_wait for the phase" "ptx::wgmma<T, C::kBlockN")
+
+# ---- 13 ------------------------------------------------------------------------------------------
+broken(13_released_early 13_warp_specialization
+  "K's stage is released before the product that reads it is over."
+  "ptx::wgmma_wait<0>(acc_s, acc_o, rP);\n    release(smem.k_empty, n_block);"
+  "release(smem.k_empty, n_block);\n    ptx::wgmma_wait<0>(acc_s, acc_o, rP);"
+  RIGHT all
+  FOUND "The product may still be running" "ptx::cp_async_bulk_tensor_load(tiles_of" "ptx::wgmma<T, C::kBlockN")
+broken(13_parity_stays 13_warp_specialization
+  "The parity never changes: right until the ring goes round, then the wait is for what has long come."
+  "n / C::kStages % 2);" "0);"
+  STOPS "ends while the bulk copy"
+  FOUND "data race on byte | deadlock" "ptx::wgmma<T, C::kBlockN")
+broken(13_stages_begin_full 13_warp_specialization
+  "The producer's first waits are for stages that nobody has had to release."
+  "(n / C::kStages + 1) % 2" "n / C::kStages % 2"
+  STOPS "deadlock")
+broken(13_all_lanes_release 13_warp_specialization
+  "Every lane releases the stage, and the barrier counts warps."
+  "if (lane_idx == 0) ptx::mbarrier_arrive(&empty" "ptx::mbarrier_arrive(&empty"
+  RIGHT all WRONG_EARLY
+  FOUND "may count in the phase before | The product may still be running" "ptx::mbarrier_arrive(&empty")
+broken(13_counts_threads 13_warp_specialization
+  "The barrier of free stages waits for every thread, and one lane a warp arrives."
+  "ptx::mbarrier_init(&smem.k_empty[stage], C::kWarpgroups * 4);" "ptx::mbarrier_init(&smem.k_empty[stage], C::kWarpgroups * 128);"
+  STOPS "arrivals and 0 bytes are still to come")
+broken(13_counts_warpgroups 13_warp_specialization
+  "The barrier of free stages waits for one arrival a warpgroup, and every warp arrives."
+  "ptx::mbarrier_init(&smem.k_empty[stage], C::kWarpgroups * 4);" "ptx::mbarrier_init(&smem.k_empty[stage], C::kWarpgroups);"
+  RIGHT all WRONG_EARLY
+  FOUND "data race on byte | may count in the phase before")
+broken(13_consumers_give_back 13_warp_specialization
+  "setmaxnreg.dec where registers are asked for."
+  "ptx::setmaxnreg_inc<C::kConsumerRegisters>" "ptx::setmaxnreg_dec<C::kConsumerRegisters>"
+  STOPS "fewer than 240")
+broken(13_pool_too_small 13_warp_specialization
+  "The producer keeps 40 registers, and for the consumers' 240 the pool lacks what it keeps too much."
+  "ptx::setmaxnreg_dec<C::kProducerRegisters>" "ptx::setmaxnreg_dec<40>"
+  STOPS "and lacks")
+broken(13_one_warp_gives_back 13_warp_specialization
+  "Only the warp that loads gives registers back, not its whole warpgroup."
+  "ptx::setmaxnreg_dec" "if (warp_idx == 0) ptx::setmaxnreg_dec"
+  STOPS "and lacks")
+broken(13_o_over_q 13_warp_specialization
+  "O is written over Q while another warp's product may still read its rows."
+  "ptx::barrier_sync(1 + warpgroup_idx, 128);" ""
+  RIGHT all
+  FOUND "The product may still be running")
+
+# ---- 14 ------------------------------------------------------------------------------------------
+broken(14_no_first_turn 14_softmax_overlap
+  "Nobody gives warpgroup 0 its first turn."
+  "if (C::kPingPong && warpgroup_idx == 1) end_turn(false);" ""
+  STOPS "deadlock")
+broken(14_own_barrier 14_softmax_overlap
+  "Arrives at its own barrier instead of the other's."
+  "ptx::barrier_arrive(4 - warpgroup_idx" "ptx::barrier_arrive(3 + warpgroup_idx"
+  STOPS "deadlock")
+broken(14_last_turn_arrives 14_softmax_overlap
+  "Warpgroup 1 gives a turn away after the last one: nobody takes it."
+  "if (!last || warpgroup_idx == 0) ptx::barrier_arrive" "ptx::barrier_arrive"
+  STOPS "out of balance")
+broken(14_p_overwritten 14_softmax_overlap
+  "P is overwritten while O += P V still reads it from the same registers."
+  "ptx::wgmma_wait<0>(acc_o, rP);" ""
+  RIGHT equal_keys tiny RIGHT_EARLY
+  FOUND "touches A's registers of the wgmma" "rP[i / 4][i % 4] = " "ptx::wgmma<T, kHeadDim")
+broken(14_o_rescaled_in_flight 14_softmax_overlap
+  "O is rescaled before the wait for O += P V."
+  "ptx::wgmma_wait<0>(acc_o, rP);  // P V too: now O may be rescaled, and P overwritten\n    release(smem.v_empty, n_block - 1);\n    if (grown) rescale_o();  // the whole warp, or none of it\n"
+  "if (grown) rescale_o();  // the whole warp, or none of it\n    ptx::wgmma_wait<0>(acc_o, rP);  // P V too\n    release(smem.v_empty, n_block - 1);\n"
+  RIGHT normal equal_keys tiny one_hot_v
+  FOUND "touches accumulators of the wgmma" "acc_o[i] *= rescale" "ptx::wgmma<T, kHeadDim")
+broken(14_wait_one_short 14_softmax_overlap
+  "The first wait leaves two groups under way: S may be one of them."
+  "ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);" "ptx::wgmma_wait<C::kOverlap ? 2 : 0>();"
+  RIGHT_EARLY
+  FOUND "touches accumulators of the wgmma" "score = fmaxf(acc_s[2 * h]" "ptx::wgmma<T, C::kBlockN")
+broken(14_v_released_early 14_softmax_overlap
+  "V's stage is released while O += P V may still read it."
+  "ptx::wgmma_wait<0>(acc_o, rP);  // P V too: now O may be rescaled, and P overwritten\n    release(smem.v_empty, n_block - 1);"
+  "release(smem.v_empty, n_block - 1);\n    ptx::wgmma_wait<0>(acc_o, rP);  // P V too: now O may be rescaled, and P overwritten"
+  RIGHT all
+  FOUND "The product may still be running" "ptx::cp_async_bulk_tensor_load(tiles_of" "ptx::wgmma<T, kHeadDim")
+
+# ---- 15 ------------------------------------------------------------------------------------------
+broken(15_max_not_reset 15_persistent
+  "The maximum of one query tile is kept for the next."
+  "if (first) row_max[0] = row_max[1] = -INFINITY, row_sum" "if (first) row_sum"
+  RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v)
+broken(15_sum_of_the_next_tile 15_persistent
+  "O is divided by the sum of the query tile that has begun meanwhile."
+  "store_o(t - 1, sum);" "store_o(t - 1, row_sum);")
+broken(15_o_not_reset 15_persistent
+  "The first product of a query tile is added to the O of the tile before."
+  "accumulate = !first;" "accumulate = true;"
+  RIGHT increasing_max)
+broken(15_rescaled_by_the_next_tile 15_persistent
+  "A finished O is rescaled to the maximum of the query tile that has begun meanwhile."
+  "if (first) {\n      store_o(t - 1, sum);\n    } else if (grown) {  // the whole warp, or none of it\n      rescale_o();\n    }"
+  "if (grown) {\n      rescale_o();  // the whole warp, or none of it\n    }\n    if (first) store_o(t - 1, sum);\n")
+broken(15_tiles_left_over 15_persistent
+  "Query tiles that are left over when their number is divided by that of the CTAs have nobody."
+  "(q_tiles - 1 - int(blockIdx.x)) / int(gridDim.x) + 1" "q_tiles / int(gridDim.x)")
+broken(15_q_not_awaited 15_persistent
+  "Nobody waits for the next tile's Q."
+  "wait_q(++t)" "++t"
+  STOPS "ends while the bulk copy"
+  RIGHT_EARLY
+  FOUND "Missing: an mbarrier_wait for the phase" "ptx::wgmma<T, C::kBlockN")
+broken(15_no_proxy_fence 15_persistent
+  "No proxy fence between the threads' stores of O and the copy that reads them."
+  "ptx::fence_proxy_async();" ""
+  RIGHT all
+  FOUND "Missing: fence_proxy_async()" "ptx::cp_async_bulk_tensor_store(")
+broken(15_no_syncwarp 15_persistent
+  "No __syncwarp() between the lanes' stores of O and the lane that says they are done."
+  "__syncwarp();" ""
+  RIGHT all
+  FOUND "data race" "ptx::cp_async_bulk_tensor_store(")
+broken(15_no_wait_read 15_persistent
+  "The next Q comes into a buffer whose O the store has not read yet."
+  "ptx::cp_async_bulk_wait_read<0>();" ""
+  RIGHT_EARLY
+  FOUND "Missing: cp_async_bulk_wait_read" "ptx::cp_async_bulk_tensor_store(")
+broken(15_store_not_committed 15_persistent
+  "The store of O is in no group: the wait does not count it."
+  "ptx::cp_async_bulk_commit();" ""
+  RIGHT_EARLY
+  FOUND "Missing: cp_async_bulk_wait_read" "ptx::cp_async_bulk_tensor_store(")

@@ -8,8 +8,9 @@
 
 namespace fa::broken {
 
-// bf16, batch 1, heads 2, seq_len 256, head_dim 128: what the programs run on if not told otherwise.
-Problem problem();
+// bf16, batch 1, heads 2, seq_len 256, head_dim 128: what the programs run on if not told otherwise. From kernel 11
+// on seq_len 512, so that rings of two stages go round twice; heads 1, or 2 if a CTA is to have three query tiles.
+Problem problem_of(const Bug& bug);
 
 // One launch, with the detector of races or without. `early`: copies happen at once.
 Record run(const std::string& kernel, const Problem& problem, const std::string& inputs,

@@ -17,7 +17,7 @@ macro(rename from to)  # in ${changed}
 endmacro()
 
 function(broken name kernel what text replacement)
-  cmake_parse_arguments(PARSE_ARGV 5 arg "RIGHT_EARLY" "NTH;OF;STOPS;COUNTED" "RIGHT;FOUND")
+  cmake_parse_arguments(PARSE_ARGV 5 arg "RIGHT_EARLY;WRONG_EARLY" "NTH;OF;STOPS;COUNTED" "RIGHT;FOUND")
   foreach(wrong IN LISTS arg_UNPARSED_ARGUMENTS arg_KEYWORDS_MISSING_VALUES)
     message(FATAL_ERROR "tests/broken/bugs.cmake: ${name} has '${wrong}', which says nothing")
   endforeach()
@@ -89,7 +89,7 @@ function(broken name kernel what text replacement)
     endforeach()
     list(TRANSFORM arg_RIGHT REPLACE "(.+)" "\"\\1\"")
     list(JOIN arg_RIGHT ", " right)
-    string(TOLOWER "${arg_RIGHT_EARLY}" early)
+    string(TOLOWER "${arg_RIGHT_EARLY}, ${arg_WRONG_EARLY}" early)
     string(CONCAT declaration
       "const broken::Declaration bug{{\n"
       "    \"${name}\", \"${kernel}\", R\"(${what})\",\n"

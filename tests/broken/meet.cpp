@@ -65,15 +65,15 @@ Findings examine(const Bug& bug) {
   };
   for (const std::string& inputs : input_names()) {
     progress(bug.name + ": numbers on " + inputs + " ...");
-    findings.numbers.emplace_back(inputs, run(bug.name, problem(), inputs));
+    findings.numbers.emplace_back(inputs, run(bug.name, problem_of(bug), inputs));
     note(unlike_numbers(bug, inputs, findings.numbers.back().second));
   }
-  findings.early = run(bug.name, problem(), "normal", false, true);
+  findings.early = run(bug.name, problem_of(bug), "normal", false, true);
   note(unlike_early(bug, findings.early));
   progress(bug.name + ": the checked build's report ...");
-  findings.report = run(bug.name, problem(), inputs_of_report(bug), true);
+  findings.report = run(bug.name, problem_of(bug), inputs_of_report(bug), true);
   note(unlike_report(bug, findings.report));
-  findings.real = run(bug.kernel, problem(), "normal");
+  findings.real = run(bug.kernel, problem_of(bug), "normal");
   note(unlike_counters(bug, findings.normal(), findings.real));
   progress("");
   return findings;
@@ -92,7 +92,7 @@ void print_numbers(const std::string& inputs, const Record& record) {
 }
 
 void print(const Bug& bug, const Findings& findings) {
-  const Problem p = problem();
+  const Problem p = problem_of(bug);
   const Record& normal = findings.normal();
   std::string shown;  // the message that the reader has seen already
   const auto show = [&](const std::string& message) {

@@ -52,7 +52,7 @@ class Declarations(ScriptTest):
         self.assertIn("  wait();\n  sum += 2;\n  wait();\n", text)
         self.assertIn('#include "tests/broken/bug.h"\nnamespace fa::broken_01_bug {', text)
         self.assertIn('Registration<broken::HeadDim128<Launcher>::Of> registration{"01_bug"};', text)
-        self.assertIn('"01_bug", "01_kernel", R"(Nobody waits.)",\n    {"normal", "tiny"}, true, R"(dead)",\n'
+        self.assertIn('"01_bug", "01_kernel", R"(Nobody waits.)",\n    {"normal", "tiny"}, true, false, R"(dead)",\n'
                       '    {R"(words)", R"(sum +=)", }, "sectors"}};', text)
         self.assertEqual(text.split("\n").index("  sum += 2;"), KERNEL.split("\n").index("  sum += 1;"), "the line has moved")
 
