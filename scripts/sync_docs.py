@@ -620,7 +620,7 @@ def bug_summary(rows):
            f"{count('report')}, its counters {count('counter')}.")
     yield ""
     what = [("Numbers on ordinary inputs are wrong", count("wrong")),
-            ("The launch stops on ordinary inputs: deadlock, address outside memory or misaligned", count("stops")),
+            ("The launch stops on ordinary inputs: deadlock, misuse of a barrier or a product, address outside memory or misaligned", count("stops")),
             ("Only hard inputs show it", count("hard")), ("Only the checked build's report shows it", count("report")),
             ("Only the checked build's counters show it", count("counter"))]
     yield from rows_of(["What shows it first", "Bugs"], [[text, str(number)] for text, number in what])

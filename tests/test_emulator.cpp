@@ -411,6 +411,17 @@ TEST(Deadlock, OneWarpDoesNotReachTheBarrier) {
   EXPECT_CONTAINS(text, "warp 1 lanes 0-31: has exited");
 }
 
+TEST(Deadlock, NeighbouringWarpsThatDoTheSameAreOneLine) {
+  const int line = __LINE__ + 2;
+  const std::string text = failure(dim3(192), [] {
+    if (threadIdx.x < 96) emu::barrier_sync(2, 192, "bar.sync", emu::SourceLocation::current());
+    if (threadIdx.x >= 160) emu::barrier_sync(3, 64, "bar.sync", emu::SourceLocation::current());
+  });
+  EXPECT_CONTAINS(text, "\n  warps 0-2 lanes 0-31: waits in bar.sync at " + here(line));
+  EXPECT_CONTAINS(text, "\n  warps 3-4 lanes 0-31: has exited");
+  EXPECT_CONTAINS(text, "\n  warp 5 lanes 0-31: waits in bar.sync at " + here(line + 1));
+}
+
 TEST(Deadlock, TheEmulatorIsUsableAfterwards) {
   for (int turn = 0; turn < 3; turn++) {
     EXPECT_CONTAINS(failure(dim3(64),

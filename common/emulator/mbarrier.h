@@ -25,7 +25,7 @@ struct Mbarrier {
   // Checked build.
   int made_by = 0;  // the slot of the thread that initialised it, and that thread's clock
   uint32_t made_at = 0;
-  bool fenced = false;     // a fence has made it visible to bulk copies
+  bool fenced = false;                               // a fence has made it visible to bulk copies
   bool counts_bytes = false, counted_bytes = false;  // this phase, the last one: not arrivals alone
   int engine = -1;         // of the copies that report here: its clock is the phase
   Clocks arriving, ended;  // what those that arrived had seen: in this phase, in the last one

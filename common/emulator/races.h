@@ -163,14 +163,14 @@ class Races {
                    bool same_thread, bool swapped) const;
 
   Cluster& cluster_;
-  size_t threads_;                // slots of threads: 32 a warp
-  size_t stride_;                 // of threads and engines
-  std::vector<uint32_t> clocks_;  // [threads_][stride_]
-  std::vector<uint32_t> fenced_;  // likewise; empty until somebody fences
-  bool ticked_ = true;            // since begin()
-  std::vector<Clocks> barriers_;  // [CTAs][kNamedBarriers]: what those that arrived had seen
+  size_t threads_;                 // slots of threads: 32 a warp
+  size_t stride_;                  // of threads and engines
+  std::vector<uint32_t> clocks_;   // [threads_][stride_]
+  std::vector<uint32_t> fenced_;   // likewise; empty until somebody fences
+  bool ticked_ = true;             // since begin()
+  std::vector<Clocks> barriers_;   // [CTAs][kNamedBarriers]: what those that arrived had seen
   std::vector<Clocks> last_turn_;  // likewise: of the turn before
-  std::vector<WarpView> views_;   // [warps]
+  std::vector<WarpView> views_;    // [warps]
   struct EngineState {
     Engine kind;
     const Lane* starter;  // of its latest access

@@ -240,25 +240,43 @@ std::string describe_lanes(uint32_t lanes) {
   return text;
 }
 
-// Who waits where, lanes of a warp that do the same in one line.
+// What the lanes of a warp wait for, those that do the same together: "lanes 0-31: waits in ...".
+std::vector<std::string> describe_warp(const Warp& warp) {
+  std::vector<std::string> lines;
+  const int count =
+      std::min(kWarpSize, int(warp.lanes->cta->lanes.size()) - warp.index * kWarpSize);
+  for (uint32_t rest = kFullMask >> (kWarpSize - count); rest;) {
+    const std::string what = describe_wait(warp.lanes[std::countr_zero(rest)]);
+    uint32_t same = 0;
+    for (uint32_t others = rest; others; others &= others - 1) {
+      const int lane = std::countr_zero(others);
+      if (describe_wait(warp.lanes[lane]) == what) same |= 1u << lane;
+    }
+    rest &= ~same;
+    lines.push_back(describe_lanes(same) + ": " + what);
+  }
+  return lines;
+}
+
+// Who waits where; neighbouring warps that do the same together.
 std::string describe_all(const Cluster& cluster) {
   std::string text;
-  for (const Warp& warp : cluster.warps) {
-    const Cta& cta = *warp.lanes->cta;
-    if (warp.index == 0 && cluster.ctas.size() > 1) {
+  for (size_t i = 0, next; i < cluster.warps.size(); i = next) {
+    const Warp& first = cluster.warps[i];
+    const Cta& cta = *first.lanes->cta;
+    if (first.index == 0 && cluster.ctas.size() > 1) {
       text += "\n  CTA " + std::to_string(cta.rank) + " of the cluster:";
     }
-    const int count = std::min(kWarpSize, int(cta.lanes.size()) - warp.index * kWarpSize);
-    for (uint32_t rest = kFullMask >> (kWarpSize - count); rest;) {
-      const std::string what = describe_wait(warp.lanes[std::countr_zero(rest)]);
-      uint32_t same = 0;
-      for (uint32_t others = rest; others; others &= others - 1) {
-        const int lane = std::countr_zero(others);
-        if (describe_wait(warp.lanes[lane]) == what) same |= 1u << lane;
-      }
-      rest &= ~same;
-      text += "\n  warp " + std::to_string(warp.index) + " " + describe_lanes(same) + ": " + what;
+    const std::vector<std::string> lines = describe_warp(first);
+    for (next = i + 1; next < cluster.warps.size(); next++) {
+      const Warp& other = cluster.warps[next];
+      if (other.lanes->cta != &cta || describe_warp(other) != lines) break;
     }
+    const int last = first.index + int(next - i) - 1;
+    const std::string name =
+        last == first.index ? "warp " + std::to_string(last)
+                            : "warps " + std::to_string(first.index) + "-" + std::to_string(last);
+    for (const std::string& line : lines) text += "\n  " + name + " " + line;
   }
   return text;
 }

@@ -187,7 +187,8 @@ void print_table(const Problem& problem, const std::vector<Record>& records, boo
     printf("%-24s %s%-8s%s ", record.kernel.c_str(), tint, name_of(record.status),
            color ? "\033[0m" : "");
     if (!record.comparison || record.status == Status::kSkipped) {
-      printf("%s\n", record.reason.substr(0, 66).c_str());
+      printf("%s\n",
+             record.reason.substr(0, std::min<size_t>(66, record.reason.find('\n'))).c_str());
       continue;
     }
     printf("%9.2e ", record.comparison->rel);

@@ -570,7 +570,7 @@ broken(14_o_rescaled_in_flight 14_softmax_overlap
   "O is rescaled before the wait for O += P V."
   "ptx::wgmma_wait<0>(acc_o, rP);  // P V too: now O may be rescaled, and P overwritten\n    release(smem.v_empty, n_block - 1);\n    if (grown) rescale_o();  // the whole warp, or none of it\n"
   "if (grown) rescale_o();  // the whole warp, or none of it\n    ptx::wgmma_wait<0>(acc_o, rP);  // P V too\n    release(smem.v_empty, n_block - 1);\n"
-  RIGHT normal equal_keys tiny one_hot_v
+  RIGHT normal dominant_key equal_keys tiny one_hot_v
   FOUND "touches accumulators of the wgmma" "acc_o[i] *= rescale" "ptx::wgmma<T, kHeadDim")
 broken(14_wait_one_short 14_softmax_overlap
   "The first wait leaves two groups under way: S may be one of them."

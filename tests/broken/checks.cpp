@@ -93,14 +93,14 @@ std::string kind_of(const std::string& report) {
   for (const auto& [words, kind] : kinds) {
     if (!contains(report, words)) continue;
     if (kind) return kind;
-    return contains(report, "may still be running")     ? "race with a running wgmma"
-           : contains(report, "may not have read yet")  ? "race with a store under way"
+    return contains(report, "may still be running")    ? "race with a running wgmma"
+           : contains(report, "may not have read yet") ? "race with a store under way"
            : contains(report, "may still be under way") ||
                    contains(report, "overwrites what may still be in use")
                ? "race with a copy under way"
-           : contains(report, "__syncwarp()")         ? "race within a warp"
-           : contains(report, "__syncthreads()")      ? "race between warps"
-                                                      : "race between CTAs";
+           : contains(report, "__syncwarp()")    ? "race within a warp"
+           : contains(report, "__syncthreads()") ? "race between warps"
+                                                 : "race between CTAs";
   }
   return "";
 }
