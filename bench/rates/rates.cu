@@ -15,9 +15,7 @@
 #include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/harness/cli.h"
@@ -461,12 +459,6 @@ struct Throughput {
   double cycles = 0;  // of an SM for one instruction
 };
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + ptrdiff_t(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 class Bench {
  public:
   explicit Bench(int ctas)
@@ -476,25 +468,11 @@ class Bench {
     launch<&lay_addresses>({dim3(kFarWords / 256), dim3(256)});
   }
 
-  // Cycles of an SM from the first warp's begin to the last one's end, a step: the median over the SMs, of
-  // the second of two launches.
+  // Cycles of an SM for one step: of the second of two launches.
   double cycles(const Variant& variant, int warps) {
     constexpr int kSteps = 8 * kUnrolled;
-    std::vector<long long> times(size_t(ctas_) * kMostWarps * 2);
     for (int i = 0; i < 2; i++) queue(variant, warps, kSteps);
-    synchronize();
-    times_.download(times.data());
-    std::vector<double> each;
-    for (int cta = 0; cta < ctas_; cta++) {
-      const long long* mine = &times[size_t(cta) * size_t(warps) * 2];
-      long long begin = mine[0], end = mine[1];
-      for (int w = 1; w < warps; w++) {
-        begin = std::min(begin, mine[2 * w]);
-        end = std::max(end, mine[2 * w + 1]);
-      }
-      each.push_back(double(end - begin) / kSteps);
-    }
-    return median(each);
+    return cycles_of_launch(warps) / kSteps;
   }
 
   Throughput throughput(const Entry& entry) {
@@ -510,33 +488,52 @@ class Bench {
 
   double latency(const Entry& entry) { return cycles(entry.one, entry.warps); }
 
-  // Of the whole GPU over a second, after half a second in which it grows warm, and the SMs' clock meanwhile.
-  std::pair<double, std::optional<double>> sustained(const Entry& entry, const Throughput& best) {
+  struct Sustained {
+    double tflops, clock_mhz;
+  };
+  // Of the whole GPU over a second, after half a second in which it grows warm; and the SMs' clock meanwhile, as
+  // their own counters have it: under load it is lower than what NVML says.
+  Sustained sustained(const Entry& entry, const Throughput& best) {
     constexpr double kClock = 1.7e9, kLaunch = 0.02;  // Hz, seconds: roughly
     const int instructions = best.warps / entry.warps * best.variant.chains;  // a CTA and step
     const double a_step = best.cycles * instructions / kClock;
     const int steps = (int(kLaunch / a_step) / kUnrolled + 1) * kUnrolled;
-    const auto queue_for = [&](double seconds) {
-      const int launches = int(seconds / (a_step * steps)) + 1;
-      for (int i = 0; i < launches; i++) queue(best.variant, best.warps, steps);
-      return launches;
-    };
-    queue_for(0.5);
-    synchronize();
-    EventTimer timer;
-    timer.start();
-    const int launches = queue_for(1);
-    timer.stop();
-    std::vector<double> clocks;
-    while (!timer.done()) {
-      if (const auto now = sample_gpu().clock_mhz) clocks.push_back(*now);
+    const int launches = int(1 / (a_step * steps)) + 1;
+    for (int i = 0; i < launches / 2; i++) queue(best.variant, best.warps, steps);
+    EventTimer all, last;
+    all.start();
+    for (int i = 0; i < launches; i++) {
+      if (i == launches - 1) last.start();
+      queue(best.variant, best.warps, steps);
     }
+    last.stop();
+    all.stop();
     const double flops = entry.flops * ctas_ * instructions * steps * launches;
-    return {flops / timer.milliseconds() * 1e-9,
-            clocks.empty() ? std::nullopt : std::optional<double>(median(clocks))};
+    return {flops / all.milliseconds() * 1e-9,
+            cycles_of_launch(best.warps) / last.milliseconds() * 1e-3};
   }
 
  private:
+  // Of the latest launch, from the first warp's begin to the last one's end: the median over the SMs.
+  double cycles_of_launch(int warps) {
+    std::vector<long long> times(size_t(ctas_) * kMostWarps * 2);
+    synchronize();
+    times_.download(times.data());
+    std::vector<double> each;
+    for (int cta = 0; cta < ctas_; cta++) {
+      const long long* mine = &times[size_t(cta) * size_t(warps) * 2];
+      long long begin = mine[0], end = mine[1];
+      for (int w = 1; w < warps; w++) {
+        begin = std::min(begin, mine[2 * w]);
+        end = std::max(end, mine[2 * w + 1]);
+      }
+      each.push_back(double(end - begin));
+    }
+    const auto middle = each.begin() + ptrdiff_t(each.size() / 2);
+    std::nth_element(each.begin(), middle, each.end());
+    return *middle;
+  }
+
   void queue(const Variant& variant, int warps, int steps) {
     variant.launch(ctas_, warps, steps, static_cast<long long*>(times_.data()),
                    static_cast<float*>(unused_.data()));
@@ -606,11 +603,9 @@ int measure_all(int argc, char** argv) {
                                      {"unit", entry.unit},    {"latency_cycles", latency}};
     if (entry.flops > 0) {
       const auto [tflops, clock] = bench.sustained(entry, best);
-      printf("   %.0f TFLOP/s", tflops);
-      if (clock) printf(" at %.0f MHz", *clock);
+      printf("   %.0f TFLOP/s at %.0f MHz", tflops, clock);
       result["tflops"] = tflops;
-      result["clock_mhz"] =
-          clock ? nlohmann::ordered_json(*clock) : nlohmann::ordered_json(nullptr);
+      result["clock_mhz"] = clock;
     }
     printf("\n");
     results.push_back(result);
