@@ -491,8 +491,8 @@ class Bench {
   struct Sustained {
     double tflops, clock_mhz;
   };
-  // Of the whole GPU over a second, after half a second in which it grows warm; and the SMs' clock meanwhile, as
-  // their own counters have it: under load it is lower than what NVML says.
+  // Of the whole GPU over a second, after half a second in which it grows warm; and the SMs' clock in
+  // the last launch, as their own counters have it: cycles by the time that the launch took.
   Sustained sustained(const Entry& entry, const Throughput& best) {
     constexpr double kClock = 1.7e9, kLaunch = 0.02;  // Hz, seconds: roughly
     const int instructions = best.warps / entry.warps * best.variant.chains;  // a CTA and step
