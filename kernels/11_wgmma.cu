@@ -176,16 +176,16 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // [maximum]
   // This lane's maxima. Has one of them grown so much that P would exceed 2^kGrowth? Then the warp has new ones.
   const auto raise_max = [&]() -> bool {
+    float score[4];  // of even and odd columns of both rows: four independent chains
+#pragma unroll
+    for (int i = 0; i < 4; i++) score[i] = acc_s[i];
+#pragma unroll
+    for (int i = 4; i < C::kBlockN / 2; i++) score[i % 4] = fmaxf(score[i % 4], acc_s[i]);
     float lane_max[2];
     bool grown = false;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      float score = fmaxf(acc_s[2 * h], acc_s[2 * h + 1]);
-#pragma unroll
-      for (int n = 1; n < C::kBlockN / 8; n++) {
-        score = fmaxf(score, fmaxf(acc_s[4 * n + 2 * h], acc_s[4 * n + 2 * h + 1]));
-      }
-      lane_max[h] = score * scale_log2;
+      lane_max[h] = fmaxf(score[2 * h], score[2 * h + 1]) * scale_log2;
       grown |= lane_max[h] > row_max[h] + kGrowth;  // in the first tile: always, > -inf
     }
     if (!__any_sync(0xffffffffu, grown)) return false;
@@ -200,20 +200,21 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   };
   // [/maximum]
   // [exponentials]
-  // P = 2^(S scale_log2 - row_max), in place
+  // P = 2^(S scale_log2 - row_max) as A operand: neighbouring 8 columns of an accumulator are one.
   const auto exponentials = [&] {
-#pragma unroll
-    for (int i = 0; i < C::kBlockN / 2; i++) {
-      acc_s[i] = ptx::exp2_approx(fmaf(acc_s[i], scale_log2, -row_max[i / 2 % 2]));
-      row_sum[i / 2 % 2] += acc_s[i];
-    }
-  };
-  // P as A operand: neighbouring 8 columns of an accumulator are one.
-  const auto pack_p = [&] {
+    float sum[4] = {};
 #pragma unroll
     for (int i = 0; i < C::kBlockN / 4; i++) {
-      rP[i / 4][i % 4] = ptx::pack<T>(acc_s[2 * i], acc_s[2 * i + 1]);
+      float p[2];
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        p[j] = ptx::exp2_approx(fmaf(acc_s[2 * i + j], scale_log2, -row_max[i % 2]));
+        sum[i % 2 * 2 + j] += p[j];
+      }
+      rP[i / 4][i % 4] = ptx::pack<T>(p[0], p[1]);
     }
+#pragma unroll
+    for (int h = 0; h < 2; h++) row_sum[h] += sum[2 * h] + sum[2 * h + 1];
   };
   // [/exponentials]
   const auto rescale_o = [&] {
@@ -237,7 +238,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   ptx::wgmma_wait<0>(acc_s);
   raise_max();
   exponentials();
-  pack_p();
 
   // ---- main loop
   for (int n_block = 1; n_block < tiles; n_block++) {
@@ -258,7 +258,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     const bool grown = raise_max();
     exponentials();
     if (grown) rescale_o();  // the whole warp, or none of it
-    pack_p();
     // [/turn]
   }
 

@@ -27,7 +27,7 @@
 namespace fa::k14 {
 
 constexpr float kLog2e = 1.44269504f;
-constexpr float kGrowth = 8.0f;  // in units of log2: P is at most 2^8
+constexpr float kMost = 256.0f;  // P is at most that
 
 template <int kHeadDim>
 struct Config {
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   const int warp_idx = threadIdx.x / 32 % 4;  // in the warpgroup
   const int lane_idx = threadIdx.x % 32;
-  const int tiles = seq_len / C::kBlockN;
+  const uint32_t tiles = seq_len / C::kBlockN;
 
   // ---- pointers
   // [descriptors]
@@ -136,19 +136,19 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // [groups]
   // Loads tile n of K or V, once all warps are done with the tile kStages before (the first ones: at once).
   const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
-                             uint64_t* full, uint64_t* empty, int n) {
+                             uint64_t* full, uint64_t* empty, uint32_t n) {
     const int stage = n % C::kStages;
     ptx::mbarrier_wait(&empty[stage], (n / C::kStages + 1) % 2);
     ptx::mbarrier_arrive_expect_tx(&full[stage], kTileBytes);
 #pragma unroll
     for (int slab = 0; slab < C::kSlabs; slab++) {
       ptx::cp_async_bulk_tensor_load(tiles_of[stage][slab], &map,
-                                     {slab * 64, int(head) * seq_len + n * C::kBlockN},
+                                     {slab * 64, int(head * seq_len + n * C::kBlockN)},
                                      &full[stage]);
     }
   };
   // Group n: tile n of K and tile n - 1 of V.
-  const auto load_group = [&](int n) {
+  const auto load_group = [&](uint32_t n) {
     if (n < tiles) load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n);
     if (n > 0 && n <= tiles) load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n - 1);
   };
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
             smem.sQ[warpgroup][slab], &map_q,
             {slab * 64, int(head) * seq_len + m_block * C::kBlockM + warpgroup * 64}, &smem.q_full);
       }
-      for (int n = 0; n <= tiles; n++) load_group(n);
+      for (uint32_t n = 0; n <= tiles; n++) load_group(n);
     }
     return;
   }
@@ -175,11 +175,11 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 
   // [waits]
   // Waits until tile n has come, in phase n / kStages of its stage's barrier.
-  const auto wait_full = [&](uint64_t* full, int n) {
+  const auto wait_full = [&](uint64_t* full, uint32_t n) {
     ptx::mbarrier_wait(&full[n % C::kStages], n / C::kStages % 2);
   };
   // This warp no longer reads tile n.
-  const auto release = [&](uint64_t* empty, int n) {
+  const auto release = [&](uint64_t* empty, uint32_t n) {
     if (lane_idx == 0) ptx::mbarrier_arrive(&empty[n % C::kStages]);
   };
   // [/waits]
@@ -187,15 +187,16 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // ---- registers
   float acc_s[C::kBlockN / 2];
   float acc_o[kHeadDim / 2];
-  uint32_t rP[C::kBlockN / 16][4];  // 16 keys each
-  // Of rows 16 warp_idx + lane_idx / 4 and + 8 of this warpgroup. row_max: in units of log2, lags behind by up
-  // to kGrowth; row_sum: this lane's share; rescale: what O is to be multiplied by.
+  // 16 keys each; of tile n: [n % 2]. One is read by the Tensor Cores while the other is written.
+  uint32_t rP[2][C::kBlockN / 16][4];
+  // Of rows 16 warp_idx + lane_idx / 4 and + 8 of this warpgroup. row_max: in units of log2, may lag behind:
+  // P is at most kMost; row_sum: this lane's share; rescale: what O is to be multiplied by.
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {}, rescale[2];
   const float scale_log2 = scale * kLog2e;
 
   // [products]
   // Starts S = Q K^T. The fence: from here on these registers are the Tensor Cores'.
-  const auto multiply_qk = [&](int n_block) {
+  const auto multiply_qk = [&](uint32_t n_block) {
     const uint64_t desc = layout::advance(desc_k, n_block % C::kStages * kTileBytes);
     ptx::wgmma_fence(acc_s);
 #pragma unroll
@@ -207,61 +208,81 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     ptx::wgmma_commit();
   };
   // Starts O += P V, or O = P V.
-  const auto multiply_pv = [&](int n_block, bool accumulate) {
+  const auto multiply_pv = [&](uint32_t n_block, const auto& p, bool accumulate) {
     const uint64_t desc = layout::advance(desc_v, n_block % C::kStages * kTileBytes);
     ptx::wgmma_fence();
 #pragma unroll
     for (int key = 0; key < C::kBlockN / 16; key++) {
       ptx::wgmma<T, kHeadDim, layout::Major::kMN>(
-          acc_o, rP[key], layout::advance(desc, layout::mn_major_step(key)), key > 0 || accumulate);
+          acc_o, p[key], layout::advance(desc, layout::mn_major_step(key)), key > 0 || accumulate);
     }
     ptx::wgmma_commit();
   };
   // [/products]
 
   // [maximum]
-  // This lane's maxima. Has one of them grown so much that P would exceed 2^kGrowth? Then the warp has new ones.
-  const auto raise_max = [&]() -> bool {
-    float lane_max[2];
-    bool grown = false;
+  // The row maxima, this tile included.
+  const auto raise_max = [&] {
+    float score[4];  // of even and odd columns of both rows: four independent chains
+#pragma unroll
+    for (int i = 0; i < 4; i++) score[i] = acc_s[i];
+#pragma unroll
+    for (int i = 4; i < C::kBlockN / 2; i++) score[i % 4] = fmaxf(score[i % 4], acc_s[i]);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      float score = fmaxf(acc_s[2 * h], acc_s[2 * h + 1]);
-#pragma unroll
-      for (int n = 1; n < C::kBlockN / 8; n++) {
-        score = fmaxf(score, fmaxf(acc_s[4 * n + 2 * h], acc_s[4 * n + 2 * h + 1]));
-      }
-      lane_max[h] = score * scale_log2;
-      grown |= lane_max[h] > row_max[h] + kGrowth;  // in the first tile: always, > -inf
-    }
-    if (!__any_sync(0xffffffffu, grown)) return false;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const float new_max = fmaxf(row_max[h], quad_max(lane_max[h]));
+      const float tile_max = quad_max(fmaxf(score[2 * h], score[2 * h + 1])) * scale_log2;
+      const float new_max = fmaxf(row_max[h], tile_max);
       rescale[h] = ptx::exp2_approx(row_max[h] - new_max);
       row_max[h] = new_max;
       row_sum[h] *= rescale[h];
     }
-    return true;
   };
   // [/maximum]
   // [exponentials]
-  // P = 2^(S scale_log2 - row_max), in place
-  const auto exponentials = [&] {
-#pragma unroll
-    for (int i = 0; i < C::kBlockN / 2; i++) {
-      acc_s[i] = ptx::exp2_approx(fmaf(acc_s[i], scale_log2, -row_max[i / 2 % 2]));
-      row_sum[i / 2 % 2] += acc_s[i];
-    }
-  };
-  // P as A operand: neighbouring 8 columns of an accumulator are one.
-  const auto pack_p = [&] {
+  // P = 2^(S scale_log2 - row_max) as A operand (neighbouring 8 columns of an accumulator are one); this
+  // lane's sums of it; of each row, the greatest pair.
+  const auto exponentials = [&](auto& p, float(&sum)[2], uint32_t(&most)[2]) {
+    float part[4] = {};  // of even and odd columns of both rows
 #pragma unroll
     for (int i = 0; i < C::kBlockN / 4; i++) {
-      rP[i / 4][i % 4] = ptx::pack<T>(acc_s[2 * i], acc_s[2 * i + 1]);
+      float low_high[2];
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        low_high[j] = ptx::exp2_approx(fmaf(acc_s[2 * i + j], scale_log2, -row_max[i % 2]));
+        part[i % 2 * 2 + j] += low_high[j];
+      }
+      const uint32_t pair = ptx::pack<T>(low_high[0], low_high[1]);
+      most[i % 2] = i < 2 ? pair : ptx::max2<T>(most[i % 2], pair);
+      p[i / 4][i % 4] = pair;
     }
+    sum[0] = part[0] + part[1];
+    sum[1] = part[2] + part[3];
   };
   // [/exponentials]
+  // [softmax]
+  // P and row_sum of a tile. The exponentials do not wait for the tile's maximum, but take the last one; where P
+  // then exceeds kMost, the warp computes it again. True if O is to be rescaled.
+  const auto softmax = [&](auto& p, bool first) -> bool {
+    if (first) raise_max();
+    float sum[2];
+    uint32_t most[2];
+    exponentials(p, sum, most);
+    bool exceeded = false;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const float2 pair = ptx::unpack<T>(most[h]);
+      exceeded |= fmaxf(pair.x, pair.y) > kMost;
+    }
+    const bool grown = __any_sync(0xffffffffu, exceeded);
+    if (grown) {
+      raise_max();
+      exponentials(p, sum, most);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) row_sum[h] += sum[h];
+    return grown;
+  };
+  // [/softmax]
   const auto rescale_o = [&] {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
@@ -273,9 +294,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   multiply_qk(0);
   ptx::wgmma_wait<0>(acc_s);
   release(smem.k_empty, 0);
-  raise_max();
-  exponentials();
-  pack_p();
+  softmax(rP[0], true);
 
   // [turns]
   // Named barrier 3 + g: warpgroup g waits for its turn, the other one arrives there when its own is over.
@@ -291,40 +310,51 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   };
   if (C::kPingPong && warpgroup_idx == 1) end_turn(false);  // warpgroup 0 has the first one
   // [/turns]
-  if (tiles > 1) wait_full(smem.k_full, 1);
 
-  // ---- main loop
-  for (int n_block = 1; n_block < tiles; n_block++) {
-    // [turn]
+  // [turn]
+  // S and P of tile n_block (into p), O += P V of the one before (from p_before).
+  const auto turn = [&](uint32_t n_block, auto& p_before, auto& p) {
+    wait_full(smem.k_full, n_block);
     begin_turn();
     multiply_qk(n_block);
     wait_full(smem.v_full, n_block - 1);
-    multiply_pv(n_block - 1, n_block > 1);
+    multiply_pv(n_block - 1, p_before, n_block > 1);
     end_turn(false);
     ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);  // S is there; P V of the tile before goes on
     release(smem.k_empty, n_block);
 
-    const bool grown = raise_max();
-    exponentials();
-    // The next turn's K. Waiting for it here, the code branches: ptxas, which would otherwise move the wait
-    // below up over the exponentials, does not move it over a branch.
-    if (n_block + 1 < tiles) wait_full(smem.k_full, n_block + 1);
-    ptx::wgmma_wait<0>(acc_o, rP);  // P V too: now O may be rescaled, and P overwritten
+    const bool grown = softmax(p, false);
+    ptx::wgmma_wait<0>(acc_o, p_before);  // P V too: now O may be rescaled
     release(smem.v_empty, n_block - 1);
     if (grown) rescale_o();  // the whole warp, or none of it
-    pack_p();
-    // [/turn]
-  }
-
-  // ---- epilogue
+  };
+  // [/turn]
   // [last-product]
-  wait_full(smem.v_full, tiles - 1);
-  begin_turn();
-  multiply_pv(tiles - 1, tiles > 1);
-  end_turn(true);
-  ptx::wgmma_wait<0>(acc_o);
+  const auto last_product = [&](const auto& p) {
+    wait_full(smem.v_full, tiles - 1);
+    begin_turn();
+    multiply_pv(tiles - 1, p, tiles > 1);
+    end_turn(true);
+    ptx::wgmma_wait<0>(acc_o);
+  };
   // [/last-product]
 
+  // ---- main loop
+  // [loop]
+  // Two turns a round: registers cannot be indexed, so that each turn names its P.
+  for (uint32_t i = 0; i < (tiles - 1) / 2; i++) {
+    turn(2 * i + 1, rP[0], rP[1]);
+    turn(2 * i + 2, rP[1], rP[0]);
+  }
+  if (tiles % 2 == 0) {
+    turn(tiles - 1, rP[0], rP[1]);
+    last_product(rP[1]);
+  } else {
+    last_product(rP[0]);
+  }
+  // [/loop]
+
+  // ---- epilogue
   // [epilogue]
   // O through the rows of Q, this warp's own, once no warp of the warpgroup reads Q any more.
   ptx::barrier_sync(1 + warpgroup_idx, 128);

@@ -28,11 +28,12 @@
 namespace fa::k15 {
 
 constexpr float kLog2e = 1.44269504f;
-constexpr float kGrowth = 8.0f;  // in units of log2: P is at most 2^8
+constexpr float kMost = 256.0f;  // P is at most that
 
 template <int kHeadDim>
 struct Config {
-  static constexpr int kWarpgroups = 2;                     // consumers, of 64 query rows each
+  // Consumers, of 64 query rows each. With head_dim 64 a third one finds registers.
+  static constexpr int kWarpgroups = kHeadDim == 64 ? 3 : 2;
   static constexpr int kBlockM = kWarpgroups * 64;          // query rows a CTA
   static constexpr int kBlockN = 128;                       // keys a tile
   static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup is the producer
@@ -40,16 +41,17 @@ struct Config {
   static constexpr int kSlabs = kHeadDim / 64;              // of a tile
   // Registers a thread. A launch gives all threads the same; what the producer gives back is enough.
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
-  static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+  static constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 24;
+  static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 240;
   static_assert(kWarpgroups * (kConsumerRegisters - kLaunchRegisters) <=
                     kLaunchRegisters - kProducerRegisters,
                 "otherwise a consumer waits for registers for ever");
   static constexpr bool kPingPong = true;  // consumers take turns at the Tensor Cores
-  static constexpr bool kOverlap = true;   // a consumer's softmax runs under its own P V
-  static_assert(!kPingPong || kWarpgroups == 2);
+  // A consumer's softmax runs under its own P V. Among three there are two others, and no registers for it.
+  static constexpr bool kOverlap = kWarpgroups == 2;
   static_assert(kStages >= 2, "one is filled while another is read");
   static_assert(kBlockN * 128 % 1024 == 0 && kBlockN <= 256, "slabs begin where the swizzle does");
-  static_assert(128 % kBlockM == 0 && 128 % kBlockN == 0, "seq_len is a multiple of 128");
+  static_assert(128 % kBlockN == 0, "seq_len is a multiple of 128");
 };
 
 // Who computes what (warpgroup g, its warps w0..w3), what a lane holds of each 8 columns of S or O, and how a
@@ -101,8 +103,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
                      const __grid_constant__ ptx::TensorMap map_k,
                      const __grid_constant__ ptx::TensorMap map_v,
-                     const __grid_constant__ ptx::TensorMap map_o, int seq_len, int q_tiles,
-                     float scale) {
+                     const __grid_constant__ ptx::TensorMap map_o, uint32_t seq_len,
+                     uint32_t q_tiles, float scale) {
   using C = Config<kHeadDim>;
   constexpr int kQBytes = C::kBlockM * kHeadDim * sizeof(T);
   constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
@@ -114,11 +116,17 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   const int warp_idx = threadIdx.x / 32 % 4;  // in the warpgroup
   const int lane_idx = threadIdx.x % 32;
-  const int tiles = seq_len / C::kBlockN;  // of K and V, of a head
+  const uint32_t tiles = seq_len / C::kBlockN;  // of K and V, of a head
   // This CTA has the query tiles blockIdx.x + t gridDim.x, t = 0 .. its_tiles - 1, of all heads' rows.
-  const int its_tiles = (q_tiles - 1 - int(blockIdx.x)) / int(gridDim.x) + 1;
-  const int blocks = its_tiles * tiles;  // n_block counts tiles of K and V over all of them
-  const auto q_row = [&](int t) { return int(blockIdx.x + t * gridDim.x) * C::kBlockM; };
+  const uint32_t its_tiles = (q_tiles - 1 - blockIdx.x) / gridDim.x + 1;
+  const uint32_t blocks = its_tiles * tiles;  // n_block counts tiles of K and V over all of them
+  const uint32_t m_blocks = (seq_len + C::kBlockM - 1) / C::kBlockM;  // query tiles of a head
+  const auto tile = [&](uint32_t t) { return blockIdx.x + t * gridDim.x; };
+  const auto head_row = [&](uint32_t t) { return tile(t) / m_blocks * seq_len; };
+  // Where in its head the rows of a consumer begin. Of a head's last tile, a consumer may have none.
+  const auto q_row = [&](uint32_t t, int consumer) {
+    return tile(t) % m_blocks * C::kBlockM + consumer * 64;
+  };
 
   // ---- pointers
   // [descriptors]
@@ -147,23 +155,36 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   __syncthreads();  // nobody waits or arrives before that
   // [/barriers]
   // [groups]
-  // Loads tile n of K or V, once all warps are done with the tile kStages before (the first ones: at once).
+  // Loads tile n_block of K or V, from `row` on, once all warps are done with the tile kStages before (the first
+  // ones: at once).
   const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
-                             uint64_t* full, uint64_t* empty, int n) {
-    const int stage = n % C::kStages;
-    const int head_row = q_row(n / tiles) / seq_len * seq_len;
-    ptx::mbarrier_wait(&empty[stage], (n / C::kStages + 1) % 2);
+                             uint64_t* full, uint64_t* empty, uint32_t n_block, int row) {
+    const uint32_t stage = n_block % C::kStages;
+    ptx::mbarrier_wait(&empty[stage], (n_block / C::kStages + 1) % 2);
     ptx::mbarrier_arrive_expect_tx(&full[stage], kTileBytes);
 #pragma unroll
     for (int slab = 0; slab < C::kSlabs; slab++) {
-      ptx::cp_async_bulk_tensor_load(tiles_of[stage][slab], &map,
-                                     {slab * 64, head_row + n % tiles * C::kBlockN}, &full[stage]);
+      ptx::cp_async_bulk_tensor_load(tiles_of[stage][slab], &map, {slab * 64, row}, &full[stage]);
     }
   };
-  // Group n: tile n of K and tile n - 1 of V.
-  const auto load_group = [&](int n) {
-    if (n < blocks) load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n);
-    if (n > 0) load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n - 1);
+  // Group n_block: its tile of K, and V's of the one before.
+  const auto load_groups = [&] {
+    uint32_t n_block = 0;
+    int v_row = 0;
+    const auto load_v = [&] {
+      load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_row);
+    };
+    for (uint32_t t = 0; t < its_tiles; t++) {
+      const uint32_t first_row =
+          head_row(t);  // a division, which takes long: not for every tile of K and V
+      for (uint32_t n = 0; n < tiles; n++, n_block++) {
+        const int row = first_row + n * C::kBlockN;
+        load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n_block, row);
+        if (n_block > 0) load_v();
+        v_row = row;
+      }
+    }
+    load_v();
   };
   // [/groups]
 
@@ -172,18 +193,19 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   if (warpgroup_idx == C::kWarpgroups) {
     ptx::setmaxnreg_dec<C::kProducerRegisters>();
     if (warp_idx == 0 && ptx::elect_sync()) {  // one thread
-      for (int n = 0; n <= blocks; n++) load_group(n);
+      load_groups();
     }
     // [store-warps]
     // One thread for each consumer: a tile's Q in; later its O out, and then the Q after the next in its place.
     if (warp_idx > 0 && warp_idx <= C::kWarpgroups && ptx::elect_sync()) {
       const int consumer = warp_idx - 1;
-      for (int t = 0; t < its_tiles + 2; t++) {
+      for (uint32_t t = 0; t < its_tiles + 2; t++) {
         T(*const sQ)[64][64] = smem.sQ[t % 2][consumer];  // [kSlabs][64][64]
         if (t >= 2) {
           ptx::mbarrier_wait(&smem.o_full[t % 2][consumer], t / 2 % 2 ^ 1);  // of tile t - 2
-          for (int slab = 0; slab < C::kSlabs; slab++) {
-            ptx::cp_async_bulk_tensor_store(&map_o, {slab * 64, q_row(t - 2) + consumer * 64},
+          const uint32_t row = q_row(t - 2, consumer);
+          for (int slab = 0; slab < C::kSlabs && row < seq_len; slab++) {
+            ptx::cp_async_bulk_tensor_store(&map_o, {slab * 64, int(head_row(t - 2) + row)},
                                             sQ[slab]);
           }
           ptx::cp_async_bulk_commit();
@@ -192,9 +214,9 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
         if (t < its_tiles) {
           uint64_t* const full = &smem.q_full[t % 2][consumer];
           ptx::mbarrier_arrive_expect_tx(full, 64 * kHeadDim * sizeof(T));
+          const int row = head_row(t) + q_row(t, consumer);  // beyond its head: any rows, or zeros
           for (int slab = 0; slab < C::kSlabs; slab++) {
-            ptx::cp_async_bulk_tensor_load(sQ[slab], &map_q, {slab * 64, q_row(t) + consumer * 64},
-                                           full);
+            ptx::cp_async_bulk_tensor_load(sQ[slab], &map_q, {slab * 64, row}, full);
           }
         }
       }
@@ -208,14 +230,14 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 
   // [waits]
   // Waits until tile n has come, in phase n / kStages of its stage's barrier.
-  const auto wait_full = [&](uint64_t* full, int n) {
+  const auto wait_full = [&](uint64_t* full, uint32_t n) {
     ptx::mbarrier_wait(&full[n % C::kStages], n / C::kStages % 2);
   };
-  const auto wait_q = [&](int t) {
+  const auto wait_q = [&](uint32_t t) {
     ptx::mbarrier_wait(&smem.q_full[t % 2][warpgroup_idx], t / 2 % 2);
   };
   // This warp no longer reads tile n.
-  const auto release = [&](uint64_t* empty, int n) {
+  const auto release = [&](uint64_t* empty, uint32_t n) {
     if (lane_idx == 0) ptx::mbarrier_arrive(&empty[n % C::kStages]);
   };
   // [/waits]
@@ -223,15 +245,17 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // ---- registers
   float acc_s[C::kBlockN / 2];
   float acc_o[kHeadDim / 2];
-  uint32_t rP[C::kBlockN / 16][4];  // 16 keys each
-  // Of rows 16 warp_idx + lane_idx / 4 and + 8 of this warpgroup. row_max: in units of log2, lags behind by up
-  // to kGrowth; row_sum: this lane's share; rescale: what O is to be multiplied by.
+  // 16 keys each; of tile n: [n % 2]. One is read by the Tensor Cores while the other is written (without kOverlap,
+  // nothing is, and one is enough).
+  uint32_t rP[C::kOverlap ? 2 : 1][C::kBlockN / 16][4];
+  // Of rows 16 warp_idx + lane_idx / 4 and + 8 of this warpgroup. row_max: in units of log2, may lag behind:
+  // P is at most kMost; row_sum: this lane's share; rescale: what O is to be multiplied by.
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {}, rescale[2];
   const float scale_log2 = scale * kLog2e;
 
   // [products]
   // Starts S = Q K^T. The fence: from here on these registers are the Tensor Cores'.
-  const auto multiply_qk = [&](int n_block, int t) {
+  const auto multiply_qk = [&](uint32_t n_block, uint32_t t) {
     const uint64_t desc_q_t = layout::advance(desc_q, t % 2 * kQBytes);
     const uint64_t desc = layout::advance(desc_k, n_block % C::kStages * kTileBytes);
     ptx::wgmma_fence(acc_s);
@@ -244,61 +268,81 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     ptx::wgmma_commit();
   };
   // Starts O += P V, or O = P V.
-  const auto multiply_pv = [&](int n_block, bool accumulate) {
+  const auto multiply_pv = [&](uint32_t n_block, const auto& p, bool accumulate) {
     const uint64_t desc = layout::advance(desc_v, n_block % C::kStages * kTileBytes);
     ptx::wgmma_fence();
 #pragma unroll
     for (int key = 0; key < C::kBlockN / 16; key++) {
       ptx::wgmma<T, kHeadDim, layout::Major::kMN>(
-          acc_o, rP[key], layout::advance(desc, layout::mn_major_step(key)), key > 0 || accumulate);
+          acc_o, p[key], layout::advance(desc, layout::mn_major_step(key)), key > 0 || accumulate);
     }
     ptx::wgmma_commit();
   };
   // [/products]
 
   // [maximum]
-  // This lane's maxima. Has one of them grown so much that P would exceed 2^kGrowth? Then the warp has new ones.
-  const auto raise_max = [&]() -> bool {
-    float lane_max[2];
-    bool grown = false;
+  // The row maxima, this tile included.
+  const auto raise_max = [&] {
+    float score[4];  // of even and odd columns of both rows: four independent chains
+#pragma unroll
+    for (int i = 0; i < 4; i++) score[i] = acc_s[i];
+#pragma unroll
+    for (int i = 4; i < C::kBlockN / 2; i++) score[i % 4] = fmaxf(score[i % 4], acc_s[i]);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      float score = fmaxf(acc_s[2 * h], acc_s[2 * h + 1]);
-#pragma unroll
-      for (int n = 1; n < C::kBlockN / 8; n++) {
-        score = fmaxf(score, fmaxf(acc_s[4 * n + 2 * h], acc_s[4 * n + 2 * h + 1]));
-      }
-      lane_max[h] = score * scale_log2;
-      grown |= lane_max[h] > row_max[h] + kGrowth;  // in the first tile: always, > -inf
-    }
-    if (!__any_sync(0xffffffffu, grown)) return false;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const float new_max = fmaxf(row_max[h], quad_max(lane_max[h]));
+      const float tile_max = quad_max(fmaxf(score[2 * h], score[2 * h + 1])) * scale_log2;
+      const float new_max = fmaxf(row_max[h], tile_max);
       rescale[h] = ptx::exp2_approx(row_max[h] - new_max);
       row_max[h] = new_max;
       row_sum[h] *= rescale[h];
     }
-    return true;
   };
   // [/maximum]
   // [exponentials]
-  // P = 2^(S scale_log2 - row_max), in place
-  const auto exponentials = [&] {
-#pragma unroll
-    for (int i = 0; i < C::kBlockN / 2; i++) {
-      acc_s[i] = ptx::exp2_approx(fmaf(acc_s[i], scale_log2, -row_max[i / 2 % 2]));
-      row_sum[i / 2 % 2] += acc_s[i];
-    }
-  };
-  // P as A operand: neighbouring 8 columns of an accumulator are one.
-  const auto pack_p = [&] {
+  // P = 2^(S scale_log2 - row_max) as A operand (neighbouring 8 columns of an accumulator are one); this
+  // lane's sums of it; of each row, the greatest pair.
+  const auto exponentials = [&](auto& p, float(&sum)[2], uint32_t(&most)[2]) {
+    float part[4] = {};  // of even and odd columns of both rows
 #pragma unroll
     for (int i = 0; i < C::kBlockN / 4; i++) {
-      rP[i / 4][i % 4] = ptx::pack<T>(acc_s[2 * i], acc_s[2 * i + 1]);
+      float low_high[2];
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        low_high[j] = ptx::exp2_approx(fmaf(acc_s[2 * i + j], scale_log2, -row_max[i % 2]));
+        part[i % 2 * 2 + j] += low_high[j];
+      }
+      const uint32_t pair = ptx::pack<T>(low_high[0], low_high[1]);
+      most[i % 2] = i < 2 ? pair : ptx::max2<T>(most[i % 2], pair);
+      p[i / 4][i % 4] = pair;
     }
+    sum[0] = part[0] + part[1];
+    sum[1] = part[2] + part[3];
   };
   // [/exponentials]
+  // [softmax]
+  // P and row_sum of a tile. The exponentials do not wait for the tile's maximum, but take the last one; where P
+  // then exceeds kMost, the warp computes it again. True if O is to be rescaled.
+  const auto softmax = [&](auto& p, bool first) -> bool {
+    if (first) raise_max();
+    float sum[2];
+    uint32_t most[2];
+    exponentials(p, sum, most);
+    bool exceeded = false;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const float2 pair = ptx::unpack<T>(most[h]);
+      exceeded |= fmaxf(pair.x, pair.y) > kMost;
+    }
+    const bool grown = __any_sync(0xffffffffu, exceeded);
+    if (grown) {
+      raise_max();
+      exponentials(p, sum, most);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) row_sum[h] += sum[h];
+    return grown;
+  };
+  // [/softmax]
   const auto rescale_o = [&] {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
@@ -306,7 +350,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 
   // [store]
   // O through the rows of Q, this warp's own, once no warp of the warpgroup reads Q any more.
-  const auto store_o = [&](int t, const float(&sum)[2]) {
+  const auto store_o = [&](uint32_t t, const float(&sum)[2]) {
     ptx::barrier_sync(1 + warpgroup_idx, 128);
     T(*const sO)[64][64] = smem.sQ[t % 2][warpgroup_idx];  // [kSlabs][64][64]
     float inverse_sum[2];
@@ -335,50 +379,49 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   multiply_qk(0, 0);
   ptx::wgmma_wait<0>(acc_s);
   release(smem.k_empty, 0);
-  raise_max();
-  exponentials();
-  pack_p();
+  auto& even = rP[0];
+  auto& odd = rP[C::kOverlap ? 1 : 0];
+  softmax(even, true);
 
   // [turns]
-  // Named barrier 3 + g: warpgroup g waits for its turn, the other one arrives there when its own is over.
-  // The products that it has started then still run, but those started later queue up behind them.
+  // Warpgroup g waits for its turn at a named barrier of its own, where the one before it (of warpgroup 0: the last
+  // one) arrives when its turn is over. The products that it has started then still run, but those started later
+  // queue up behind them.
+  constexpr int kTurn = 1 + C::kWarpgroups;  // the barriers' numbers: kTurn + g
   const auto begin_turn = [&] {
-    if constexpr (C::kPingPong) ptx::barrier_sync(3 + warpgroup_idx, C::kWarpgroups * 128);
+    if constexpr (C::kPingPong) ptx::barrier_sync(kTurn + warpgroup_idx, 256);
   };
   const auto end_turn = [&](bool last) {
     if constexpr (C::kPingPong) {
-      // Warpgroup 1 has the last turn of all: nobody waits for its end.
-      if (!last || warpgroup_idx == 0) ptx::barrier_arrive(4 - warpgroup_idx, C::kWarpgroups * 128);
+      const int next = warpgroup_idx + 1 < C::kWarpgroups ? warpgroup_idx + 1 : 0;
+      if (!last || next > 0)
+        ptx::barrier_arrive(kTurn + next, 256);  // after the last turn of all, nobody waits
     }
   };
-  if (C::kPingPong && warpgroup_idx == 1) end_turn(false);  // warpgroup 0 has the first one
+  if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first one
   // [/turns]
-  if (blocks > 1) wait_full(smem.k_full, 1);
 
-  // ---- main loop
-  int t = 0, n = 0;         // the query tile of this CTA, and n_block in it
+  uint32_t t = 0, n = 0;    // the query tile of this CTA, and n_block in it
   bool accumulate = false;  // O has got a product
-  for (int n_block = 1; n_block < blocks; n_block++) {
-    // [turn]
+  // [turn]
+  // S and P of tile n_block (into p), O += P V of the one before (from p_before).
+  const auto turn = [&](uint32_t n_block, auto& p_before, auto& p) {
     // Of the next query tile: this turn begins it and ends the one before.
     const bool first = ++n == tiles;
     if (first) n = 0, wait_q(++t);
+    wait_full(smem.k_full, n_block);
     begin_turn();
     multiply_qk(n_block, t);
     wait_full(smem.v_full, n_block - 1);
-    multiply_pv(n_block - 1, accumulate);
+    multiply_pv(n_block - 1, p_before, accumulate);
     end_turn(false);
     ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);  // S is there; P V of the tile before goes on
     release(smem.k_empty, n_block);
 
     const float sum[2] = {row_sum[0], row_sum[1]};
     if (first) row_max[0] = row_max[1] = -INFINITY, row_sum[0] = row_sum[1] = 0.0f;
-    const bool grown = raise_max();
-    exponentials();
-    // The next turn's K. Waiting for it here, the code branches: ptxas, which would otherwise move the wait
-    // below up over the exponentials, does not move it over a branch.
-    if (n_block + 1 < blocks) wait_full(smem.k_full, n_block + 1);
-    ptx::wgmma_wait<0>(acc_o, rP);  // P V too: now O may be rescaled, and P overwritten
+    const bool grown = softmax(p, first);
+    ptx::wgmma_wait<0>(acc_o, p_before);  // P V too: now O may be rescaled
     release(smem.v_empty, n_block - 1);
     if (first) {
       store_o(t - 1, sum);
@@ -386,19 +429,34 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
       rescale_o();
     }
     accumulate = !first;
-    pack_p();
-    // [/turn]
-  }
-
-  // ---- epilogue
+  };
+  // [/turn]
   // [last-product]
-  wait_full(smem.v_full, blocks - 1);
-  begin_turn();
-  multiply_pv(blocks - 1, accumulate);
-  end_turn(true);
-  ptx::wgmma_wait<0>(acc_o);
+  const auto last_product = [&](const auto& p) {
+    wait_full(smem.v_full, blocks - 1);
+    begin_turn();
+    multiply_pv(blocks - 1, p, accumulate);
+    end_turn(true);
+    ptx::wgmma_wait<0>(acc_o);
+  };
   // [/last-product]
 
+  // ---- main loop
+  // [loop]
+  // Two turns a round: registers cannot be indexed, so that each turn names its P.
+  for (uint32_t i = 0; i < (blocks - 1) / 2; i++) {
+    turn(2 * i + 1, even, odd);
+    turn(2 * i + 2, odd, even);
+  }
+  if (blocks % 2 == 0) {
+    turn(blocks - 1, even, odd);
+    last_product(odd);
+  } else {
+    last_product(even);
+  }
+  // [/loop]
+
+  // ---- epilogue
   store_o(t, row_sum);
 }
 
@@ -412,7 +470,7 @@ struct Launcher {
       return make_tensor_map(tensor, {kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len},
                              {kHeadDim * sizeof(T)}, {64, rows}, layout::SwizzleMode::k128Bytes);
     };
-    const int q_tiles = a.batch * a.heads * (a.seq_len / C::kBlockM);
+    const int q_tiles = a.batch * a.heads * ((a.seq_len + C::kBlockM - 1) / C::kBlockM);
     launch<attention_kernel<T, kHeadDim>>({dim3(q_tiles < sm_count() ? q_tiles : sm_count()),
                                            dim3(C::kThreads), sizeof(SharedStorage<T, kHeadDim>)},
                                           map(a.q, 64), map(a.k, C::kBlockN), map(a.v, C::kBlockN),

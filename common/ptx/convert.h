@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace ptx {
 
@@ -61,6 +62,23 @@ __device__ __forceinline__ float2 unpack(uint32_t bits) {
   typename PairOf<T>::type pair;
   memcpy(&pair, &bits, sizeof pair);
   return to_float2(pair);
+}
+
+// The greater of both elements, each for itself. PTX ISA, "Half Precision Floating Point Instructions: max".
+template <typename T>
+__device__ __forceinline__ uint32_t max2(uint32_t a, uint32_t b) {
+#ifdef __CUDACC__
+  uint32_t most;
+  if constexpr (std::is_same_v<T, __half>) {
+    asm("max.f16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+  } else {
+    asm("max.bf16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+  }
+  return most;
+#else
+  const float2 x = unpack<T>(a), y = unpack<T>(b);
+  return pack<T>(fmaxf(x.x, y.x), fmaxf(x.y, y.y));
+#endif
 }
 
 }  // namespace ptx
