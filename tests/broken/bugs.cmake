@@ -598,8 +598,7 @@ broken(15_o_not_reset 15_persistent
   RIGHT increasing_max)
 broken(15_rescaled_by_the_next_tile 15_persistent
   "A finished O is rescaled to the maximum of the query tile that has begun meanwhile."
-  "if (first) {\n      store_o(t - 1, sum);\n    } else if (grown) {  // the whole warp, or none of it\n      rescale_o();\n    }"
-  "if (grown) {\n      rescale_o();  // the whole warp, or none of it\n    }\n    if (first) store_o(t - 1, sum);\n")
+  "store_o(t - 1, sum);" "rescale_o(), store_o(t - 1, sum);")
 broken(15_tiles_left_over 15_persistent
   "Query tiles that are left over when their number is divided by that of the CTAs have nobody."
   "(q_tiles - 1 - int(blockIdx.x)) / int(gridDim.x) + 1" "q_tiles / int(gridDim.x)")
@@ -618,7 +617,7 @@ broken(15_no_syncwarp 15_persistent
   "No __syncwarp() between the lanes' stores of O and the lane that says they are done."
   "__syncwarp();" ""
   RIGHT all
-  FOUND "data race" "ptx::cp_async_bulk_tensor_store(")
+  FOUND "Missing: a barrier between the fence_proxy_async()" "ptx::cp_async_bulk_tensor_store(")
 broken(15_no_wait_read 15_persistent
   "The next Q comes into a buffer whose O the store has not read yet."
   "ptx::cp_async_bulk_wait_read<0>();" ""
