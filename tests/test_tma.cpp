@@ -343,9 +343,10 @@ TEST(TensorStore, OverTheRightEdgeToTheEndOfAChunk) {
 TEST(TensorStore, OverTheBottom) {
   expect_stores<2>(Tensor({248, 40}, 2, 16), {64, 16}, {{64, 30}}, SwizzleMode::k128Bytes);
 }
-TEST(TensorStore, OverTheTop) { expect_stores<2>(Tensor({248, 40}, 2, 16), {64, 16}, {{64, -3}}); }
-TEST(TensorStore, OverTheLeftEdge) {
-  expect_stores<2>(Tensor({248, 40}, 2, 16), {64, 16}, {{-8, 8}});
+TEST(TensorStore, WhollyPastTheEnd) {
+  expect_stores<2>(Tensor({248, 40}, 2, 16), {64, 16}, {{248, 8}});
+  expect_stores<2>(Tensor({248, 40}, 2, 16), {64, 16}, {{64, 40}});
+  expect_stores<2>(Tensor({250, 40}, 2, 16), {64, 16}, {{1000, 0}});
 }
 
 // ---- bytes in a row -----------------------------------------------------------------------------------------
@@ -690,7 +691,6 @@ TEST(TensorMaps, SayWhichArgumentIsWrong) {
   const auto* const data = static_cast<const uint16_t*>(in.data());
   const TensorMapArguments right{data,     TensorType::kUint16,   {128, 64}, {256},
                                  {64, 16}, SwizzleMode::k128Bytes};
-  EXPECT_EQ(tensor_map_error(right), "");
   const auto error = [&](auto change) {
     TensorMapArguments wrong = right;
     change(wrong);
@@ -702,13 +702,19 @@ TEST(TensorMaps, SayWhichArgumentIsWrong) {
 #endif
     return tensor_map_error(wrong);
   };
-#ifdef FA_WITH_CUDA
-  if (device_capability() >= 90) {
-    EXPECT_TRUE(driver_accepts(right));
-    EXPECT_TRUE(driver_accepts({data, TensorType::kUint16, {1000}, {}, {128}, SwizzleMode::kNone}));
-  }
-#endif
   using A = TensorMapArguments;
+  const auto expect_accepted = [](const A& a) {
+    EXPECT_EQ(tensor_map_error(a), "");
+#ifdef FA_WITH_CUDA
+    if (device_capability() >= 90) {
+      EXPECT_TRUE(driver_accepts(a));
+    }
+#endif
+  };
+  expect_accepted(right);
+  expect_accepted({data, TensorType::kUint16, {1000}, {}, {128}, SwizzleMode::kNone});
+  expect_accepted({nullptr, TensorType::kUint16, {128, 64}, {256}, {64, 16}, SwizzleMode::kNone});
+  expect_accepted({data, TensorType::kUint16, {128, 64}, {256}, {256, 256}, SwizzleMode::kNone});
   EXPECT_EQ(error([](A& a) { a.sizes.clear(); }), "a tensor has 1 to 4 dimensions, not 0");
   EXPECT_EQ(error([](A& a) { a.sizes.resize(5, 1); }), "a tensor has 1 to 4 dimensions, not 5");
   EXPECT_EQ(error([](A& a) { a.strides.clear(); }),
@@ -718,8 +724,6 @@ TEST(TensorMaps, SayWhichArgumentIsWrong) {
             }),
             "the box of a tensor of 3 dimensions has as many, not 2");
   EXPECT_EQ(error([&](A& a) { a.pointer = data + 4; }),
-            "the tensor's address must be a multiple of 16 bytes");
-  EXPECT_EQ(error([](A& a) { a.pointer = nullptr; }),
             "the tensor's address must be a multiple of 16 bytes");
   EXPECT_EQ(error([](A& a) { a.sizes[1] = 0; }), "size 1 must be 1 to 2^32 elements, not 0");
   EXPECT_EQ(error([](A& a) { a.box[1] = 257; }), "box size 1 must be 1 to 256 elements, not 257");
@@ -738,6 +742,12 @@ TEST(TensorMaps, SayWhichArgumentIsWrong) {
               a.swizzle = SwizzleMode::k64Bytes;
             }),
             "with 64-byte swizzle the box's innermost size is at most 64 bytes, not 80");
+  EXPECT_EQ(error([](A& a) {
+              a.type = TensorType::kUint32;
+              a.box = {256, 256};
+              a.swizzle = SwizzleMode::kNone;
+            }),
+            "a box has at most 232448 bytes, what a CTA's shared memory has, not 262144");
   EXPECT_THROW(make_tensor_map(data, {128, 64}, {264}, {64, 16}, SwizzleMode::kNone), BackendError);
 }
 
@@ -1036,6 +1046,49 @@ TEST(Refusals, ATensorMapBeyondItsBuffer) {
   EXPECT_CONTAINS(load(map, outside), "past the end of global buffer K");
   EXPECT_CONTAINS(load(map, one), "1 coordinates for a tensor of 2 dimensions");
   EXPECT_CONTAINS(load(flat, one), "ends while the bulk copy at tests/test_tma.cpp:");
+}
+
+TEST(Refusals, ATensorMapOfNull) {
+  const TensorMap map = make_tensor_map(static_cast<const uint16_t*>(nullptr), {64, 16}, {128},
+                                        {64, 8}, SwizzleMode::k128Bytes);
+  EXPECT_CONTAINS(
+      failure(
+          1,
+          [&] {
+            ptx::mbarrier_init(full(), 1);
+            ptx::fence_mbarrier_init();
+            ptx::cp_async_bulk_tensor_load(shared_storage<Storage>().tile, &map, {0, 0}, full());
+          }),
+      "the tensor map's address is null");
+}
+
+// Not for a GPU: the fault would take it from this process. That an H200 refuses them: golden/tma_all_h200.txt.
+template <int kRank>
+std::string store_error(const Tensor& tensor, const std::vector<uint32_t>& box,
+                        const Coords& coords) {
+  const Buffer out = upload("O", tensor.bytes);
+  const TensorMap map = make_tensor_map(TensorMapArguments{
+      out.data(), tensor.type(), tensor.sizes, tensor.strides, box, SwizzleMode::kNone});
+  return failure(1, [&] {
+    int at[kRank];
+    std::copy_n(coords.at, kRank, at);
+    ptx::cp_async_bulk_tensor_store(&map, at, shared_storage<Storage>().tile);
+  });
+}
+
+TEST(Refusals, StoresThatBeginBeforeTheTensor) {
+  const auto sentence = [](int i, int at) {
+    return "coordinate " + std::to_string(i) + " is " + std::to_string(at) +
+           ": a store must not begin before the tensor";
+  };
+  EXPECT_CONTAINS(store_error<1>(Tensor({1000}, 2, 0), {128}, {{-16}}), sentence(0, -16));
+  const Tensor plane({248, 40}, 2, 16), slab({64, 10, 4}, 2, 0), four({64, 4, 3, 3}, 2, 0);
+  EXPECT_CONTAINS(store_error<2>(plane, {64, 16}, {{64, -3}}), sentence(1, -3));
+  EXPECT_CONTAINS(store_error<2>(plane, {64, 16}, {{-8, 8}}), sentence(0, -8));
+  EXPECT_CONTAINS(store_error<2>(plane, {64, 16}, {{-64, 8}}), sentence(0, -64));
+  EXPECT_CONTAINS(store_error<2>(plane, {64, 16}, {{64, -16}}), sentence(1, -16));
+  EXPECT_CONTAINS(store_error<3>(slab, {64, 8, 3}, {{0, -2, 2}}), sentence(1, -2));
+  EXPECT_CONTAINS(store_error<4>(four, {64, 2, 2, 2}, {{0, 3, -1, 2}}), sentence(2, -1));
 }
 
 TEST(Refusals, AStoreOverTheEndOfItsBuffer) {

@@ -620,6 +620,34 @@ TEST_F(Emulated, EachWarpReleasesItsOperands) {
   }
 }
 
+// It is not documented which rows of A each of the four warps reads.
+TEST_F(Emulated, ARowOfAIsReadByAllWarps) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  int store = 0, issue = 0;
+  const auto texts = [&](bool barrier) {
+    return outcomes([=, &store, &issue](Ones& smem) {
+      float acc[kN / 2] = {};
+      ptx::wgmma_fence(acc);
+      issue = __LINE__ + 1;
+      multiply(acc, smem);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>(acc);
+      if (barrier) ptx::barrier_sync(1, 128);
+      const int first_row = int(threadIdx.x) / 32 * 16;  // of this warp
+      for (int i = 0; i < 16; i++) {
+        store = __LINE__ + 1;
+        smem.a.elements[(first_row + i) * 64 + int(threadIdx.x) % 32] = kTwo;
+      }
+    });
+  };
+  for (const std::string& text : texts(true)) EXPECT_EQ(text, "no error");
+  for (const std::string& text : texts(false)) {
+    EXPECT_CONTAINS(text, "data race on byte ");
+    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
+    EXPECT_CONTAINS(text, "store at " + line(store));
+  }
+}
+
 TEST_F(Emulated, ReadOfWhatNobodyWrote) {
   if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
   std::string text;

@@ -32,6 +32,18 @@ void check_map(const ptx::TensorMap& map, const char* operation, SourceLocation 
   }
 }
 
+// A store may reach over the end of every dimension, or lie beyond it, but may not begin before the start: not
+// in the PTX ISA, but an H200 stops.
+void check_store_begins_inside(const int* coords, int rank, const char* operation,
+                               SourceLocation where) {
+  for (int i = 0; i < rank; i++) {
+    if (coords[i] >= 0) continue;
+    misuse(operation, where,
+           "coordinate " + std::to_string(i) + " is " + std::to_string(coords[i]) +
+               ": a store must not begin before the tensor (a GPU says: illegal instruction)");
+  }
+}
+
 // A box in shared memory. `bytes`: from its first to its last.
 void check_shared(const void* shared, size_t bytes, uint32_t alignment, const char* operation,
                   SourceLocation where) {
@@ -90,6 +102,7 @@ std::vector<Chunk> chunks_of_box(const ptx::TensorMap& map, const int* coords, i
                std::to_string(first_byte) +
                " bytes, not a multiple of 16 (a GPU says: illegal instruction)");
   }
+  if (direction == Direction::kStore) check_store_begins_inside(coords, rank, operation, where);
   const int pitch = row_pitch(map), row_bytes = int(map.box[0]) * map.element_bytes;
   const auto period = uint32_t(layout::swizzle_period(map.swizzle));
   check_shared(shared, size_t(rows(map)) * size_t(pitch), std::max(128u, period), operation, where);
@@ -119,6 +132,7 @@ std::vector<Chunk> chunks_of_box(const ptx::TensorMap& map, const int* coords, i
   }
   for (const Chunk& chunk : chunks) {
     if (chunk.inside == 0) continue;
+    if (map.base == nullptr) misuse(operation, where, "the tensor map's address is null");
     const std::string outside = describe_outside(uintptr_t(chunk.global), size_t(chunk.inside));
     if (outside.empty()) continue;
     misuse(operation, where,

@@ -8,6 +8,9 @@
 namespace fa {
 namespace {
 
+// What a CTA can have of shared memory (sm_90; CUDA C++ Programming Guide, "Compute Capabilities").
+constexpr uint64_t kMostBoxBytes = 227 * 1024;
+
 int element_bytes(TensorType type) {
   switch (type) {
     case TensorType::kUint8:
@@ -41,7 +44,7 @@ std::string tensor_map_error(const TensorMapArguments& a) {
     return "the box of a tensor of " + text(rank) + " dimensions has as many, not " +
            text(a.box.size());
   }
-  if (a.pointer == nullptr || uintptr_t(a.pointer) % 16 != 0) {
+  if (uintptr_t(a.pointer) % 16 != 0) {  // the driver takes even a null pointer
     return "the tensor's address must be a multiple of 16 bytes";
   }
   for (size_t i = 0; i < rank; i++) {
@@ -67,6 +70,13 @@ std::string tensor_map_error(const TensorMapArguments& a) {
   if (a.swizzle != layout::SwizzleMode::kNone && row > span) {
     return "with " + text(span) + "-byte swizzle the box's innermost size is at most " +
            text(span) + " bytes, not " + text(row);
+  }
+  // An H200's driver takes a box of 128 KiB and refuses one of 256 KiB.
+  uint64_t box_bytes = bytes;
+  for (const uint32_t size : a.box) box_bytes *= size;
+  if (box_bytes > kMostBoxBytes) {
+    return "a box has at most " + text(kMostBoxBytes) +
+           " bytes, what a CTA's shared memory has, not " + text(box_bytes);
   }
   return "";
 }

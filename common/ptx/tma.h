@@ -3,9 +3,13 @@
 //
 // A tensor map, made by the host (common/harness/tensor_map.h), says where a tensor of up to four dimensions
 // lies in global memory, how large a box of it one copy moves and how the box is swizzled in shared memory.
-// coords: the box's first element in the tensor, the innermost dimension first. The box may reach over
-// the tensor's edges: what lies outside is read as zeros and not written. Only, a store writes 16 bytes at a
-// time: of a row whose bytes are no multiple of 16, it writes what follows as well, up to such a multiple.
+// coords: the box's first element in the tensor, the innermost dimension first. A load's box may reach over
+// the tensor's edges or lie beyond them: what is outside is read as zeros. A store's may do so at the end of
+// each dimension: what is outside is not written. Two things of stores, measured on an H200:
+//   - They write 16 bytes at a time: of a row whose bytes are no multiple of 16, what follows it as well, up to
+//     such a multiple.
+//   - A box that begins before the tensor, a negative coordinate, stops the GPU with "illegal instruction".
+//     One that lies wholly past the end writes nothing.
 //
 //   load    global to shared memory; tells an mbarrier the bytes it has brought: always the whole box's,
 //           outside or not. Who waits for the barrier's phase sees the data.
@@ -13,7 +17,8 @@
 //           cp_async_bulk_wait_read<n> waits until all but the n latest groups have read their shared
 //           memory, which can then be reused; cp_async_bulk_wait<n>, until they have written too.
 //
-// Shared addresses are multiples of 128 bytes, with swizzle of the pattern's size (256, 512, 1024 bytes).
+// Shared addresses are multiples of 128 bytes, with swizzle of the pattern's size (256, 512, 1024 bytes). (Of a
+// load to byte 64 an H200 says "misaligned address".)
 // The bytes that coords[0] elements are must be a multiple of 16: if not, a GPU stops with "illegal
 // instruction". What threads wrote to shared memory needs fence_proxy_async (common/ptx/fence.h) and a
 // barrier before a store reads it.

@@ -451,11 +451,6 @@ broken(11_wrong_leading 11_wgmma
 broken(11_wrong_major 11_wgmma
   "The product with V takes it to be K-major, as K is."
   "ptx::wgmma<T, kHeadDim, layout::Major::kMN>" "ptx::wgmma<T, kHeadDim, layout::Major::kK>")
-broken(11_one_named_barrier 11_wgmma
-  "Both warpgroups use the same named barrier: two warps of each may meet there."
-  "ptx::barrier_sync(1 + warpgroup_idx, 128);" "ptx::barrier_sync(1, 128);"
-  RIGHT all
-  FOUND "may count in the phase before" "ptx::barrier_sync(1, 128)")
 
 # ---- 12 ------------------------------------------------------------------------------------------
 broken(12_wrong_parity 12_tma
@@ -547,6 +542,11 @@ broken(13_o_over_q 13_warp_specialization
   "ptx::barrier_sync(1 + warpgroup_idx, 128);" ""
   RIGHT all
   FOUND "The product may still be running")
+broken(13_one_named_barrier 13_warp_specialization
+  "Both warpgroups use the same named barrier: two warps of each may meet there."
+  "ptx::barrier_sync(1 + warpgroup_idx, 128);" "ptx::barrier_sync(1, 128);"
+  RIGHT all
+  FOUND "The product may still be running | may count in the phase before" "ptx::wgmma<T, C::kBlockN" "ptx::stmatrix_x4(")
 
 # ---- 14 ------------------------------------------------------------------------------------------
 broken(14_no_first_turn 14_softmax_overlap
@@ -598,8 +598,7 @@ broken(15_o_not_reset 15_persistent
   RIGHT increasing_max)
 broken(15_rescaled_by_the_next_tile 15_persistent
   "A finished O is rescaled to the maximum of the query tile that has begun meanwhile."
-  "if (first) {\n      store_o(t - 1, sum);\n    } else if (grown) {  // the whole warp, or none of it\n      rescale_o();\n    }"
-  "if (grown) {\n      rescale_o();  // the whole warp, or none of it\n    }\n    if (first) store_o(t - 1, sum);\n")
+  "store_o(t - 1, sum);" "rescale_o(), store_o(t - 1, sum);")
 broken(15_tiles_left_over 15_persistent
   "Query tiles that are left over when their number is divided by that of the CTAs have nobody."
   "(q_tiles - 1 - int(blockIdx.x)) / int(gridDim.x) + 1" "q_tiles / int(gridDim.x)")
@@ -618,7 +617,7 @@ broken(15_no_syncwarp 15_persistent
   "No __syncwarp() between the lanes' stores of O and the lane that says they are done."
   "__syncwarp();" ""
   RIGHT all
-  FOUND "data race" "ptx::cp_async_bulk_tensor_store(")
+  FOUND "Missing: a barrier between the fence_proxy_async()" "ptx::cp_async_bulk_tensor_store(")
 broken(15_no_wait_read 15_persistent
   "The next Q comes into a buffer whose O the store has not read yet."
   "ptx::cp_async_bulk_wait_read<0>();" ""
