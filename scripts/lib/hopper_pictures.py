@@ -258,9 +258,9 @@ def registers(theme):
 
 PRODUCT = 512  # cycles: Q K^T or P V of a tile, eight wgmma of 64
 SOFTMAX = 760  # assumed: 512 of exponentials alone, and more instructions than these
-PACK = 60  # rescaling and packing, assumed
+REST = 60  # assumed: what comes after the second wait
 ISSUE = 40  # from the beginning of a turn to its end: sixteen wgmma are started
-Turn = namedtuple("Turn", "consumer tile begin qk pv softmax pack waits")
+Turn = namedtuple("Turn", "consumer tile begin qk pv softmax last waits")
 
 
 def follow_turns(turns, ping_pong, overlap, consumers=2, late=None):
@@ -276,9 +276,9 @@ def follow_turns(turns, ping_pong, overlap, consumers=2, late=None):
             pv = qk + PRODUCT
             free = pv + PRODUCT
             softmax = pv if overlap else free
-            pack = max(softmax + SOFTMAX + (late or {}).get((consumer, tile), 0), free)
-            done[consumer] = pack + PACK
-            made.append(Turn(consumer, tile, begin, qk, pv, softmax, pack, begin - ready))
+            last = max(softmax + SOFTMAX + (late or {}).get((consumer, tile), 0), free)
+            done[consumer] = last + REST
+            made.append(Turn(consumer, tile, begin, qk, pv, softmax, last, begin - ready))
     return made
 
 
@@ -336,7 +336,7 @@ def turns(theme):
         y = rows[turn.consumer]
         lanes.block(151, turn.qk, turn.pv, f"QK {turn.tile}", *fill, high=34)
         lanes.block(151, turn.pv, turn.pv + PRODUCT, f"PV {turn.tile - 1}", *fill, high=34)
-        lanes.block(y, turn.softmax, turn.pack + PACK, f"softmax {turn.tile}", *fill)
+        lanes.block(y, turn.softmax, turn.last + REST, f"softmax {turn.tile}", *fill)
         if turn.waits > ISSUE:
             lanes.block(y, turn.begin - turn.waits, turn.begin, "waits for its turn", theme.background, theme.muted)
     for turn in made:
@@ -373,7 +373,7 @@ def two_stages(theme):
     """One consumer alone, without and with the overlap."""
     p = Picture(theme, 880, 458, "Kernel 14: a softmax under the product of the tile before")
     heading(p, "One consumer: without and with kOverlap",
-            f"to scale, if a softmax takes {SOFTMAX} cycles and rescaling and packing {PACK}; the other consumer is "
+            f"to scale, if a softmax takes {SOFTMAX} cycles and the rest of a turn {REST}; the other consumer is "
             "left out")
     cycles = 4900
     lanes = Lanes(p, 132, 862, cycles)
@@ -393,7 +393,7 @@ def two_stages(theme):
             lanes.block(y, turn.qk, turn.pv, f"S: QK {n}", *blue, high=34)
             lanes.block(y, turn.pv, turn.pv + PRODUCT, f"O: PV {n - 1}", *green, high=34)
             lanes.block(y + 42, turn.softmax, turn.softmax + SOFTMAX, f"softmax of {n}", *orange, high=34)
-            lanes.block(y + 42, turn.pack, turn.pack + PACK, "", *green, high=34)
+            lanes.block(y + 42, turn.last, turn.last + REST, "", *green, high=34)
             if turn.softmax < cycles:
                 p.arrow(lanes.x(turn.softmax), y + 30, lanes.x(turn.softmax), y + 47, theme.text, 1.4)
         y += 124
@@ -401,14 +401,14 @@ def two_stages(theme):
                    "wgmma_wait<1> is enough.")
     y += 16
     reasons = (
-        ("P of tile n is packed late", "rP is what the product under way reads: exponentials stay in acc_s until it is over"),
-        ("O is rescaled late", "acc_o is what it writes; only the new maximum is known early"),
+        ("P has two places", "the product under way reads P of tile n - 1; that of tile n goes into other registers"),
+        ("O is rescaled late", "acc_o is what it writes; whether it must be rescaled is known before"),
         ("the gap that is left", "a softmax is longer than P V: the other consumer's products fill it"))
     for i, (what, why) in enumerate(reasons):
         p.rect(24, y + 26 * i - 2, 832, 22, theme.cell, None, 3)
         p.text(34, y + 26 * i + 13, what, 12.5, anchor="start", weight="bold")
         p.text(232, y + 26 * i + 13, why, 12.5, theme.muted, "start")
-    note(p, y + 96, "Small green block: rescale O, pack P, when both are free.")
+    note(p, y + 96, "Small green block: what needs O, rescaling where it is necessary.")
     return p
 
 

@@ -8,7 +8,7 @@ from support import SCRIPTS, main
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(SCRIPTS / "lib"))
 from drawing import constant, constant_of  # noqa: E402
-from hopper_pictures import PACK, PRODUCT, SOFTMAX, follow_ring, follow_turns  # noqa: E402
+from hopper_pictures import PRODUCT, REST, SOFTMAX, follow_ring, follow_turns  # noqa: E402
 
 CONFIG = """struct Config {
   static constexpr int kGroups = 2;
@@ -44,7 +44,7 @@ class Schedules(unittest.TestCase):
     def test_turns(self):
         alone = [follow_turns(4, ping_pong=False, overlap=overlap, consumers=1) for overlap in (False, True)]
         periods = [turns[2].begin - turns[1].begin for turns in alone]
-        self.assertEqual(periods, [2 * PRODUCT + SOFTMAX + PACK, PRODUCT + max(PRODUCT, SOFTMAX) + PACK])
+        self.assertEqual(periods, [2 * PRODUCT + SOFTMAX + REST, PRODUCT + max(PRODUCT, SOFTMAX) + REST])
         for overlap in (False, True):
             both = follow_turns(5, ping_pong=True, overlap=overlap, late={(1, 2): 3000})
             self.assertEqual([turn.consumer for turn in sorted(both, key=lambda turn: turn.begin)], [0, 1] * 5)
