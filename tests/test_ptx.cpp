@@ -691,6 +691,44 @@ void expect_repacked(int digits) {
 TEST(Conversions, RepackedPairsAreTheSameFp16) { expect_repacked<__half>(10); }
 TEST(Conversions, RepackedPairsAreTheSameBf16) { expect_repacked<__nv_bfloat16>(7); }
 
+// The greater of either half. PTX ISA, "Half Precision Floating Point Instructions: max": of a NaN and a number the
+// number, of two NaN the canonical one.
+template <typename T>
+__global__ void max2_kernel(const uint2* in, uint32_t* out) {
+  const int i = blockIdx.x * 256 + threadIdx.x;
+  out[i] = ptx::max2<T>(in[i].x, in[i].y);
+}
+
+template <typename T>
+void expect_max2(int digits) {
+  // Every pattern in the lower half of the first pair, others in the other three places.
+  std::vector<uint32_t> words(2 * 65536);
+  for (uint32_t i = 0; i < 65536; i++) {
+    words[2 * i] = i | (i * 40503 % 65536) << 16;
+    words[2 * i + 1] = i * 30011 % 65536 | (i * 51787 % 65536) << 16;
+  }
+  const Buffer in = upload("in", words);
+  Buffer out("out", words.size() * 2);
+  launch<max2_kernel<T>>({dim3(256), dim3(256)}, static_cast<const uint2*>(in.data()),
+                         static_cast<uint32_t*>(out.data()));
+  synchronize();
+  const auto bits = download<uint32_t>(out);
+  for (size_t i = 0; i < bits.size(); i++) {
+    for (size_t half = 0; half < 2; half++) {
+      const auto pattern = [&](uint32_t word) { return word >> 16 * half & 0xffff; };
+      const uint32_t a = pattern(words[2 * i]), b = pattern(words[2 * i + 1]);
+      const double x = value_of(a, digits), y = value_of(b, digits);
+      if (x == 0 && y == 0) continue;  // which zero: no kernel needs to know
+      const uint32_t expected =
+          std::isnan(x) && std::isnan(y) ? 0x7fff : (std::isnan(y) || x > y ? a : b);
+      ASSERT_EQ(pattern(bits[i]), expected) << std::hex << a << " and " << b;
+    }
+  }
+}
+
+TEST(Conversions, GreaterOfPairsFp16) { expect_max2<__half>(10); }
+TEST(Conversions, GreaterOfPairsBf16) { expect_max2<__nv_bfloat16>(7); }
+
 // ---- ex2.approx ------------------------------------------------------------------------------------------
 __global__ void exp2_kernel(const float* in, float* out, int count) {
   const int i = blockIdx.x * 256 + threadIdx.x;

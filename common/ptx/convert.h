@@ -77,7 +77,8 @@ __device__ __forceinline__ uint32_t max2(uint32_t a, uint32_t b) {
   return most;
 #else
   const float2 x = unpack<T>(a), y = unpack<T>(b);
-  return pack<T>(fmaxf(x.x, y.x), fmaxf(x.y, y.y));
+  const auto greater = [](float u, float v) { return u > v || v != v ? u : v; };  // not a NaN
+  return pack<T>(greater(x.x, y.x), greater(x.y, y.y));
 #endif
 }
 

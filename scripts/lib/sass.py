@@ -167,7 +167,7 @@ KINDS = {
     "LDL/STL": ("local memory: spills", "LDL STL"),
     "MUFU": ("2^x, 1/x ...", "MUFU"),
     "FFMA/FMUL/FADD": ("fp32 arithmetic", "FFMA FMUL FADD FFMA2 FMUL2 FADD2 FFMA32I FMUL32I FADD32I"),
-    "FMNMX": ("maximum, comparison", "FMNMX FMNMX3 FSETP FSEL FSET FCHK"),
+    "FMNMX": ("maximum, comparison", "FMNMX FMNMX3 HMNMX2 VHMNMX FSETP FSEL FSET FCHK"),
     "F2FP": ("conversion", "F2FP F2F F2I F2IP I2F I2FP I2I F2FP2 FRND"),
     "SHFL": ("between lanes", "SHFL VOTE VOTEU MATCH REDUX CREDUX"),
     "integer": ("addresses, counters", "IADD IADD3 IADD32I IMAD IMNMX VIADD VIADDMNMX VIMNMX VIMNMX3 LEA LOP LOP3 "

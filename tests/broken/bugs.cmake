@@ -438,7 +438,7 @@ broken(11_scores_in_flight 11_wgmma
   "ptx::wgmma_wait<0>(acc_s, acc_o, rP);\n\n    const bool grown = raise_max();"
   "const bool grown = raise_max();\n\n    ptx::wgmma_wait<0>(acc_s, acc_o, rP);"
   RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v
-  FOUND "touches accumulators of the wgmma" "score = fmaxf(acc_s[2 * h]" "ptx::wgmma<T, C::kBlockN")
+  FOUND "touches accumulators of the wgmma" "score[i] = acc_s[i];" "ptx::wgmma<T, C::kBlockN")
 broken(11_wrong_stride 11_wgmma
   "SBO in K's descriptor is the distance of two rows instead of that of eight."
   "layout::k_major_descriptor(ptx::shared_address(smem.sK))"
@@ -562,27 +562,40 @@ broken(14_last_turn_arrives 14_softmax_overlap
   "if (!last || warpgroup_idx == 0) ptx::barrier_arrive" "ptx::barrier_arrive"
   STOPS "out of balance")
 broken(14_p_overwritten 14_softmax_overlap
-  "P is overwritten while O += P V still reads it from the same registers."
-  "ptx::wgmma_wait<0>(acc_o, rP);" ""
-  RIGHT equal_keys tiny RIGHT_EARLY
-  FOUND "touches A's registers of the wgmma" "rP[i / 4][i % 4] = " "ptx::wgmma<T, kHeadDim")
+  "One array of P for all tiles: it is overwritten while O += P V still reads it."
+  "rP[0], rP[1]);\n    turn(2 * i + 2, rP[1], rP[0]);\n  }\n  if (tiles % 2 == 0) {\n    turn(tiles - 1, rP[0], rP[1]);\n    last_product(rP[1]);"
+  "rP[0], rP[0]);\n    turn(2 * i + 2, rP[0], rP[0]);\n  }\n  if (tiles % 2 == 0) {\n    turn(tiles - 1, rP[0], rP[0]);\n    last_product(rP[0]);"
+  RIGHT equal_keys increasing_max tiny RIGHT_EARLY
+  FOUND "touches A's registers of the wgmma" "p[i / 4][i % 4] = " "ptx::wgmma<T, kHeadDim")
 broken(14_o_rescaled_in_flight 14_softmax_overlap
   "O is rescaled before the wait for O += P V."
-  "ptx::wgmma_wait<0>(acc_o, rP);  // P V too: now O may be rescaled, and P overwritten\n    release(smem.v_empty, n_block - 1);\n    if (grown) rescale_o();  // the whole warp, or none of it\n"
-  "if (grown) rescale_o();  // the whole warp, or none of it\n    ptx::wgmma_wait<0>(acc_o, rP);  // P V too\n    release(smem.v_empty, n_block - 1);\n"
+  "ptx::wgmma_wait<0>(acc_o, p_before);  // P V too: now O may be rescaled\n    release(smem.v_empty, n_block - 1);\n    if (grown) rescale_o();  // the whole warp, or none of it\n"
+  "if (grown) rescale_o();  // the whole warp, or none of it\n    ptx::wgmma_wait<0>(acc_o, p_before);  // P V too\n    release(smem.v_empty, n_block - 1);\n"
   RIGHT normal dominant_key equal_keys tiny one_hot_v
   FOUND "touches accumulators of the wgmma" "acc_o[i] *= rescale" "ptx::wgmma<T, kHeadDim")
 broken(14_wait_one_short 14_softmax_overlap
   "The first wait leaves two groups under way: S may be one of them."
   "ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);" "ptx::wgmma_wait<C::kOverlap ? 2 : 0>();"
   RIGHT_EARLY
-  FOUND "touches accumulators of the wgmma" "score = fmaxf(acc_s[2 * h]" "ptx::wgmma<T, C::kBlockN")
+  FOUND "touches accumulators of the wgmma" "fmaf(acc_s[2 * i + j]" "ptx::wgmma<T, C::kBlockN")
 broken(14_v_released_early 14_softmax_overlap
   "V's stage is released while O += P V may still read it."
-  "ptx::wgmma_wait<0>(acc_o, rP);  // P V too: now O may be rescaled, and P overwritten\n    release(smem.v_empty, n_block - 1);"
-  "release(smem.v_empty, n_block - 1);\n    ptx::wgmma_wait<0>(acc_o, rP);  // P V too: now O may be rescaled, and P overwritten"
+  "ptx::wgmma_wait<0>(acc_o, p_before);  // P V too: now O may be rescaled\n    release(smem.v_empty, n_block - 1);"
+  "release(smem.v_empty, n_block - 1);\n    ptx::wgmma_wait<0>(acc_o, p_before);  // P V too: now O may be rescaled"
   RIGHT all
   FOUND "The product may still be running" "ptx::cp_async_bulk_tensor_load(tiles_of" "ptx::wgmma<T, kHeadDim")
+broken(14_p_not_again 14_softmax_overlap
+  "Where P was too great, the maximum is raised, but P is left as it was."
+  "raise_max();\n      exponentials(p, sum, most);" "raise_max();\n"
+  RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v)
+broken(14_o_not_rescaled 14_softmax_overlap
+  "Where P was too great, it is computed again, but O is not rescaled."
+  "if (grown) rescale_o();" ""
+  RIGHT normal dominant_key equal_keys tiny one_hot_v)
+broken(14_one_row_tested 14_softmax_overlap
+  "Of a lane's two rows, only the first is tested for a P that is too great."
+  "h < 2; h++) {\n      const float2 pair" "h < 1; h++) {\n      const float2 pair"
+  RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v)
 
 # ---- 15 ------------------------------------------------------------------------------------------
 broken(15_max_not_reset 15_persistent
@@ -601,7 +614,7 @@ broken(15_rescaled_by_the_next_tile 15_persistent
   "store_o(t - 1, sum);" "rescale_o(), store_o(t - 1, sum);")
 broken(15_tiles_left_over 15_persistent
   "Query tiles that are left over when their number is divided by that of the CTAs have nobody."
-  "(q_tiles - 1 - int(blockIdx.x)) / int(gridDim.x) + 1" "q_tiles / int(gridDim.x)")
+  "(q_tiles - 1 - blockIdx.x) / gridDim.x + 1" "q_tiles / gridDim.x")
 broken(15_q_not_awaited 15_persistent
   "Nobody waits for the next tile's Q."
   "wait_q(++t)" "++t"
