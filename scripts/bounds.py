@@ -172,7 +172,7 @@ def main():
         every = [record for data in files for record in data["records"] if passed(record) and "lines" in record]
         if not every:
             raise Refused("there are no counts by line in the results; scripts/run.sh --backend emulator writes them")
-        head_dim = args.head_dim or headline_shape(every).head_dim
+        head_dim = args.head_dim or max(record["head_dim"] for record in every)
         kernels = sorted(limits.kernels_of(files, head_dim).values(), key=lambda kernel: order(kernel.name))
         if not kernels:
             raise Refused(f"no kernel of the results ran with head_dim {head_dim}")
