@@ -1,12 +1,12 @@
-// 14_softmax_overlap: the softmax runs while the Tensor Cores work, in two ways.
+// 14_softmax_overlap: the softmax runs under products, and its exponentials wait for nothing but S.
 //
 // Idea         Ping-pong: the two consumers take turns by named barriers, so that one multiplies exactly while the
-//              other computes its softmax. Overlap: inside one consumer, O += P V of the tile before is still
-//              under way while the softmax of this tile, whose S is ready, begins.
-// Bottleneck   Removed: in 13 a consumer's own products and softmax came one after the other, and whether the
-//              other one filled the gap was left to chance.
-// Changed      The main loop's turn: barriers around the products, two waits instead of one, O rescaled after
-//              the second. Each way is a switch in Config.
+//              other computes its softmax. Overlap: inside one consumer, O += P V of the tile before is still under
+//              way meanwhile. Exponentials first: they take the last maximum; only if P exceeds 2^8, a new one.
+// Bottleneck   Removed: in 13 a consumer's own products, maximum and exponentials came one after the other, and
+//              whether the other consumer filled the gap was left to chance.
+// Changed      The main loop's turn: barriers around the products, two waits instead of one, P in two arrays in
+//              turns. softmax() looks at P afterwards. Ping-pong and overlap are switches in Config.
 // Run          cmake --build --preset emulator --target 14_softmax_overlap &&
 //              build/emulator/bin/14_softmax_overlap
 #include "common/harness/launch.h"

@@ -6,8 +6,8 @@
 //              computed.
 // Bottleneck   Removed: each CTA's start (barriers, Q, the first S and softmax) and end (the last product, the
 //              stores of O), in which the Tensor Cores had little or nothing to do.
-// Changed      n_block counts on over all tiles of the CTA; the first turn of a query tile also ends the one
-//              before; two more warps of the producer move Q in and O out.
+// Changed      n_block counts on over all tiles of the CTA; the first turn of a query tile also ends the one before;
+//              a warp of the producer for each consumer moves Q in and O out. Three consumers with head_dim 64.
 // Run          cmake --build --preset emulator --target 15_persistent && build/emulator/bin/15_persistent
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
@@ -175,8 +175,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
       load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_row);
     };
     for (uint32_t t = 0; t < its_tiles; t++) {
-      const uint32_t first_row =
-          head_row(t);  // a division, which takes long: not for every tile of K and V
+      // A division, which takes long: not for every tile of K and V.
+      const uint32_t first_row = head_row(t);
       for (uint32_t n = 0; n < tiles; n++, n_block++) {
         const int row = first_row + n * C::kBlockN;
         load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n_block, row);
@@ -394,8 +394,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   const auto end_turn = [&](bool last) {
     if constexpr (C::kPingPong) {
       const int next = warpgroup_idx + 1 < C::kWarpgroups ? warpgroup_idx + 1 : 0;
-      if (!last || next > 0)
-        ptx::barrier_arrive(kTurn + next, 256);  // after the last turn of all, nobody waits
+      // After the last turn of all, nobody waits.
+      if (!last || next > 0) ptx::barrier_arrive(kTurn + next, 256);
     }
   };
   if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first one
