@@ -14,7 +14,8 @@ clock is the highest one. Only what certainly happens is counted:
   hbm     each tensor once, and the workspace written and read; less what L2 can keep from one launch to the next
 
 Counts of a head grow with a seq_len^2 + b seq_len: a CTA owns a fixed number of queries and goes over the keys tile
-by tile. a and b come from two lengths that the emulator ran; a third one shows whether the kernel is of that form."""
+by tile. a and b come from two lengths that the emulator ran; a third one shows whether the kernel is of that form. Rows
+of query tiles beyond seq_len are left out, and what is stored has none."""
 
 from collections import namedtuple
 from fractions import Fraction
@@ -124,18 +125,28 @@ class Kernel:
         if len(self.records) < 2:
             return None
         first, second = sorted(self.records)[-2:]
-        return scaled(work_of(self.records[first], dtype), first, work_of(self.records[second], dtype), second, seq_len)
+        return scaled(self.work_of_rows(first, dtype), first, self.work_of_rows(second, dtype), second, seq_len)
+
+    def work_of_rows(self, seq_len, dtype):
+        """Of a length that was counted: the share of seq_len in the query rows that CTAs have, which are more if their
+        tiles do not divide it. The products tell how many."""
+        work = work_of(self.records[seq_len], dtype)
+        rows = (work.mma + work.wgmma) / (4 * seq_len * self.head_dim)
+        if rows <= seq_len:
+            return work
+        alike = "stored", "workspace"
+        return work._replace(**{field: value * seq_len / rows for field, value in work._asdict().items() if field not in alike})
 
     def misfits(self, dtype):
         """Counts that do not grow with a seq_len^2 + b seq_len, where three lengths or more are known."""
         lengths = sorted(self.records)
         if len(lengths) < 3:
             return []
-        first, second = (work_of(self.records[length], dtype) for length in lengths[-2:])
+        first, second = (self.work_of_rows(length, dtype) for length in lengths[-2:])
         return [field for length in lengths[:-2]
                 for field, expected, counted in zip(
                     Work._fields, scaled(first, lengths[-2], second, lengths[-1], length),
-                    work_of(self.records[length], dtype)) if expected != counted]
+                    self.work_of_rows(length, dtype)) if expected != counted]
 
 
 def scaled(first, n1, second, n2, n):

@@ -111,6 +111,21 @@ class ByHand(unittest.TestCase):
         found.add(record([line("shared load", requests=1, wavefronts=9, wavefronts_ideal=1)], 512))
         self.assertIn("wavefronts", found.misfits("bf16"))
 
+    def test_query_rows_beyond_the_length(self):
+        """A CTA has 192 query rows: two of them have 384 for 256. What is stored, and what there is at 384, has no more."""
+        def counted(n):
+            rows = -(-n // 192) * 192
+            return record([line("wgmma", requests=1, flops=4 * rows * n * 64), line("exp2", operations=rows * n),
+                           line("tma store", bytes=n * 128)], n)
+
+        found = kernel(counted(128), counted(256))
+        self.assertEqual(found.work(256, "bf16").exp2, 384 * 256)  # as counted
+        for n in 384, 8192:
+            work = found.work(n, "bf16")
+            self.assertEqual((work.wgmma, work.exp2, work.stored), (4 * n * n * 64, n * n, n * 128))
+        found.add(counted(384))
+        self.assertEqual(found.misfits("bf16"), [])
+
     def test_heads_are_alike(self):
         one, six = ([line("exp2", operations=count)] for count in (100, 600))
         self.assertEqual(limits.work_of(record(one)), limits.work_of(record(six, batch=2, heads=3)))
