@@ -21,7 +21,8 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
   <!-- /beside -->                                              the emulator's counters beside the profiler's
   <!-- agreement: bench/results/h200_agreement.json seq_len=256 head_dim=128 -->
   <!-- /agreement -->                                           the emulator's counts over the profiler's, with reasons
-                                                                (or without: reasons=no)
+                                                                (or without: reasons=no; of=memory or instructions:
+                                                                some of the counts)
   <!-- limiters: bench/results/h200_agreement.json -->          which resource is the busiest, by the emulator's counts
   <!-- /limiters -->                                            and by the profiler
   <!-- solutions: 02_online_softmax 02_no_padding columns=shared_wavefronts -->
@@ -486,11 +487,15 @@ def parts_of_agreement(spec):
 
 def agreement_of(spec):
     """The emulator's count over the profiler's, a kernel a row, and below why some are not one."""
-    with_reasons = " reasons=no" not in spec
-    agreement, parts = parts_of_agreement(spec.replace(" reasons=no", ""))
+    words = spec.split()
+    with_reasons, of = "reasons=no" not in words, next((w[3:] for w in words if w.startswith("of=")), "")
+    agreement, parts = parts_of_agreement(" ".join(w for w in words if not w.startswith(("reasons=", "of="))))
     if len(parts) != 1:
         raise Refused(f"{len(parts)} profiles match instead of one")
-    by_kernel, entries = {}, parts[0]["counts"]
+    if of not in ("", "memory", "instructions"):
+        raise Refused(f"an agreement is of=memory or of=instructions, not {of}")
+    by_kernel = {}
+    entries = [e for e in parts[0]["counts"] if not of or (e["quantity"] in agreement.MEMORY) == (of == "memory")]
     for entry in entries:
         text = agreement.ratio(entry)
         text = "equal" if text == "=" else text + " \\*" * ("reasons" in entry)

@@ -10,6 +10,7 @@ CLOSE = (0.95, 1.05)  # a ratio outside needs an explanation
 
 LOADS = ("shared load", "ldmatrix", "wmma load")
 STORES = ("shared store", "stmatrix", "wmma store")
+STORE_INSTRUCTIONS = ("shared store", "wmma store")  # the profiler does not count stmatrix as one
 PRODUCTS = {"mma.m16n8k16": 1, "mma.m16n8k8": 1, "wmma.m16n16k16": 2}  # machine instructions for one
 
 
@@ -52,9 +53,16 @@ def l1_wavefronts(metrics, sms):
     return round(metrics["shared_wavefronts_percent"] / 100 * metrics["cycles"] * sms)
 
 
+def mma_instructions(metrics, sms):
+    """Those of mma.sync and wmma: the pipe's count holds wgmma's, too."""
+    both = [metrics.get(f"tensor_{name}_instructions") for name in ("mma", "wgmma")]
+    return None if None in both else both[0] - both[1]
+
+
 def l1_passes(lines, dtype):
     return sum(line.get("wavefronts", 0) if line["kind"] in limits.SHARED else
                line["cache_lines"] if line["kind"] in limits.GLOBAL else
+               limits.Fraction(line["bytes"], limits.WAVEFRONT) if line["kind"] == "wgmma" else
                line["requests"] if line["kind"] == "shuffle" else 0 for line in lines)
 
 
@@ -68,10 +76,8 @@ QUANTITIES = {
                               metric("global_store_requests")),
     "global_store_sectors": ("Global store sectors", sum_of("sectors", "global store"), metric("global_store_sectors")),
     "shared_load_requests": ("Shared load requests", shared_loads, metric("shared_load_instructions")),
-    "shared_store_requests": ("Shared store requests", sum_of("requests", *STORES),
+    "shared_store_requests": ("Shared store requests", sum_of("requests", *STORE_INSTRUCTIONS),
                               metric("shared_store_instructions")),
-    "ldmatrix": ("ldmatrix", ldmatrix, metric("ldmatrix_instructions")),
-    "cp_async": ("cp.async", sum_of("requests", "cp.async"), metric("cp_async_instructions")),
     "shared_load_wavefronts": ("Shared load wavefronts", sum_of("wavefronts", *LOADS),
                                metric("shared_load_wavefronts")),
     "shared_store_wavefronts": ("Shared store wavefronts", sum_of("wavefronts", *STORES),
@@ -79,8 +85,15 @@ QUANTITIES = {
     "shared_load_conflicts": ("Bank conflicts, loads", conflicts(*LOADS), metric("shared_load_conflicts")),
     "shared_store_conflicts": ("Bank conflicts, stores", conflicts(*STORES), metric("shared_store_conflicts")),
     "l1_wavefronts": ("L1 data path", l1_passes, l1_wavefronts),
-    "matrix_products": ("Matrix instructions", products, metric("tensor_mma_instructions")),
+    "ldmatrix": ("ldmatrix", ldmatrix, metric("ldmatrix_instructions")),
+    "cp_async": ("cp.async", sum_of("requests", "cp.async"), metric("cp_async_instructions")),
+    "matrix_products": ("mma.sync, wmma", products, mma_instructions),
+    "wgmma": ("wgmma", sum_of("requests", "wgmma"), metric("tensor_wgmma_instructions")),
+    "tma_load_bytes": ("TMA bytes loaded", sum_of("bytes", "tma load"), metric("tma_load_bytes")),
+    "tma_store_bytes": ("TMA bytes stored", sum_of("bytes", "tma store"), metric("tma_store_bytes")),
 }
+# Of two tables, the first: what goes through memory. The second: single instructions, and TMA.
+MEMORY = [quantity for quantity in QUANTITIES if quantity.startswith(("global", "shared", "l1"))]
 
 
 def scaled_lines(kernel, shape, merged=True):
@@ -158,7 +171,7 @@ def unexplained(entries):
 
 def heading(entry):
     name = QUANTITIES[entry["quantity"]][0]
-    return name if name.startswith("L1") else name[0].lower() + name[1:]
+    return name if name.startswith(("L1", "TMA")) else name[0].lower() + name[1:]
 
 
 def ratio(entry):
