@@ -93,18 +93,25 @@ class ByHand(unittest.TestCase):
                  line("wmma load", requests=4, wavefronts=8, wavefronts_ideal=8, bytes=1024),
                  {**line("wmma load", requests=1, wavefronts=4, wavefronts_ideal=4, bytes=512), "at": "kernels/08_swizzle.cu:2"},
                  line("mma.m16n8k16", requests=13, flops=13 * 4096), line("wmma.m16n16k16", requests=1, flops=8192),
-                 line("shuffle", requests=6)]
+                 line("stmatrix", requests=2, wavefronts=8, wavefronts_ideal=8, bytes=1024),
+                 line("wgmma", requests=4, flops=1, bytes=4 * 128), line("tma load", requests=1, sectors=2, bytes=64),
+                 line("tma store", requests=1, sectors=1, bytes=32), line("shuffle", requests=6)]
         gpu = {"global_load_requests": 3, "global_load_sectors": 48, "global_store_requests": 3, "global_store_sectors": 24,
                "shared_load_instructions": 9, "shared_store_instructions": 7, "ldmatrix_instructions": 11,
                "cp_async_instructions": 2,
-               "shared_load_wavefronts": 140, "shared_store_wavefronts": 7, "shared_load_conflicts": 79,
-               "shared_store_conflicts": 0, "l1_wavefronts": 181, "tensor_mma_instructions": 15}
+               "shared_load_wavefronts": 140, "shared_store_wavefronts": 15, "shared_load_conflicts": 79,
+               "shared_store_conflicts": 0, "l1_wavefronts": 193, "tensor_mma_instructions": 19, "tensor_wgmma_instructions": 4,
+               "tma_load_bytes": 64, "tma_store_bytes": 32}
         counts = self.counts(lines, gpu)
         # Conflicts of stores are none on both sides: no entry.
         self.assertEqual(set(counts), set(agreement.QUANTITIES) - {"shared_store_conflicts"})
         for quantity, entry in counts.items():
             self.assertEqual(entry["emulator"], entry["gpu"], quantity)
             self.assertNotIn("reasons", entry)
+
+    def test_matrix_instructions_need_both_counts(self):
+        self.assertIsNone(agreement.mma_instructions({"tensor_mma_instructions": 5}, 132))
+        self.assertEqual(agreement.mma_instructions({"tensor_mma_instructions": 5, "tensor_wgmma_instructions": 2}, 132), 3)
 
     def test_16_bit_fragments_are_ldmatrix_for_fp16(self):
         lines = [{"at": "a", "kind": "wmma load", "requests": 3, "wavefronts": 12, "wavefronts_ideal": 12, "bytes": 3 * 512}]

@@ -238,21 +238,24 @@ class Profiles(ScriptTest):
         parts = [{**shape, "file": "p.json", "gpu": "NVIDIA H200", "seq_len": 256, "counts": [
                       count("07_cp_async", "global_load_requests", 7, 7),
                       count("07_cp_async", "shared_load_requests", 3, 2, reasons=["it is so"]),
-                      count("08_swizzle", "global_load_requests", 100, 99)]},
+                      count("08_swizzle", "global_load_requests", 100, 99), count("12_tma", "wgmma", 8, 8)]},
                  {**shape, "file": "p.json", "gpu": "NVIDIA H200", "seq_len": 2048, "counts": [], "limiters": [busy]}]
         file = self.root / "bench" / "results" / "agreement.json"
         file.write_text(json.dumps({"agreement_version": 1, "profiles": parts}))
         block = "<!-- agreement: bench/results/agreement.json {} -->\n<!-- /agreement -->\n"
         done, text = self.synced(block.format("seq_len=256 head_dim=128"))
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("| Kernel | Global load requests | Shared load requests |", text)
-        self.assertIn("| `07_cp_async` | equal | 1.500 \\* |", text)
-        self.assertIn("| `08_swizzle` | 1.010 | – |", text)
+        self.assertIn("| Kernel | Global load requests | Shared load requests | wgmma |", text)
+        self.assertIn("| `07_cp_async` | equal | 1.500 \\* | – |", text)
+        self.assertIn("| `08_swizzle` | 1.010 | – | – |", text)
         self.assertIn("- \\* **07**, shared load requests: it is so.", text)
         self.assertNotIn("it is so", self.synced(block.format("seq_len=256 reasons=no"))[1])
+        self.assertIn("| Kernel | Global load requests | Shared load requests |\n", self.synced(block.format("seq_len=256 of=memory"))[1])
+        self.assertIn("| Kernel | wgmma |\n|-|-:|\n| `12_tma` | equal |\n<!--", self.synced(block.format("seq_len=256 of=instructions"))[1])
         _, text = self.synced("<!-- limiters: bench/results/agreement.json -->\n<!-- /limiters -->\n")
         self.assertIn("| `08_swizzle` | tensor | issue | **50** | 40 | 3 | 2 | 1 | 1 | 0~ |", text)
-        for spec, words in (("", "2 profiles match"), ("seq_len=9", "0 profiles match"), ("colour=red", "takes a file")):
+        for spec, words in (("", "2 profiles match"), ("seq_len=9", "0 profiles match"), ("colour=red", "takes a file"),
+                            ("seq_len=256 of=x", "of=memory or of=instructions")):
             self.assertIn(words, self.synced(block.format(spec))[0].stderr)
         file.write_text('{"agreement_version": 2}')
         self.assertIn("is not a comparison", self.synced(block.format(""))[0].stderr)
