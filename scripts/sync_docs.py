@@ -39,7 +39,8 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
 
 A value takes a dotted field (time_ms.median, counters.global_sectors, machine.gpu), and optionally over=KERNEL (its
 ratio to that kernel's), per=FIELD (divided by another field), percent_of=NUMBER, times=NUMBER, format=.1f; in a
-profile it also takes function=, and a field is a metric; in a file of the program rates it takes instruction=. A table takes columns=kernel,median,tflops,... to choose.
+profile it also takes function=, and a field is a metric; in a file of the program rates it takes instruction=.
+percent_of=bench/results/h200_rates.json:mma.m16n8k16 is of that instruction's TFLOP/s. A table takes columns=kernel,median,tflops,... to choose.
 Records of peers are taken only where kernel= names them (kernel=0*,peer/fa2); ratio.peer/fa2 is a column and a field.
 Comments inside fenced code are left alone."""
 
@@ -300,6 +301,18 @@ def lengths(spec):
                          for kernel in sorted({kernel for kernel, _ in cells}, key=lambda name: ("/" in name, name)))))
 
 
+def number_of(text):
+    """A number, or FILE:INSTRUCTION: the TFLOP/s of an instruction in a file of the program rates."""
+    file, colon, instruction = text.partition(":")
+    if not colon:
+        return float(text)
+    found = [record["tflops"] for record in read(file, any_profile=True)["records"]
+             if record.get("instruction") == instruction and "tflops" in record]
+    if len(found) != 1:
+        raise Refused(f"{file} has no TFLOP/s of {instruction}")
+    return found[0]
+
+
 def value(spec):
     data, name, options = parse_options(spec)
     if "field" not in options:
@@ -328,7 +341,7 @@ def value(spec):
     if result is None:
         raise Refused(f"{name} has no {field} there")
     if percent_of is not None:
-        result = 100 * result / float(percent_of)
+        result = 100 * result / number_of(percent_of)
     if times is not None:
         result = result * float(times)
     if isinstance(result, (str, bool)):

@@ -271,6 +271,9 @@ class Profiles(ScriptTest):
         self.assertIn("| `mma.sync.aligned.m16n8k16` | 1.50 | 2,730.7 FLOPs | 33.2 | 648 at 1800 MHz |", text)
         value = "bench/results/rates.json instruction=mma.m16n8k16 field=cycles times=4 format=.1f"
         self.assertIn("-->6.0<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
+        value = "bench/results/rates.json instruction=mma.m16n8k16 field=tflops percent_of=bench/results/rates.json:mma.m16n8k16"
+        self.assertIn("-->100<!--", self.synced(f"x <!-- value: {value} format=.0f --><!-- /value -->\n")[1])
+        self.assertIn("has no TFLOP/s of mma.m16n8k16_no", self.synced(f"x <!-- value: {value}_no --><!-- /value -->\n")[0].stderr)
         for change, words in ((lambda: mma.update(cycles=float("nan")), "holds NaN"),
                               (lambda: mma.update(cycles=0), "has 0 for cycles"),
                               (lambda: mma.pop("cycles"), "has None for cycles"),
