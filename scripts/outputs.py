@@ -19,7 +19,7 @@ from tools import ROOT, fail, relative  # noqa: E402
 
 OUTPUTS = ROOT / "docs" / "outputs"
 INSPECT, SETUP = "scripts/inspect.sh", 4  # and its exit code where a tool is missing
-SCRIPTS = (INSPECT, "scripts/bounds.sh")
+SCRIPTS = (INSPECT, "scripts/bounds.sh", "scripts/reproduce.py")
 EXAMPLE = """examples:
   scripts/outputs.py                             run all, rewrite what differs
   scripts/outputs.py --check --only emulator     compare those of build/emulator; exit code 1 if one differs

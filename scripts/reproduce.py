@@ -27,6 +27,7 @@ VERSION = 1
 HARMONIC = "harmonic mean"
 FA2 = "peer/fa2"
 COLUMNS = 100
+CLOCK_NOTE = "in a round the SM clock differed by more than"  # what scripts/bench.py writes
 
 
 # --- Published -------------------------------------------------------------------------------------------------
@@ -242,9 +243,20 @@ def head(publication, measured):
                                "percentages say how near a kernel comes to a library on its GPU.")
     lines += paragraph("Launches", launches)
     lines += paragraph("Operations", count)
-    for caveat in [*data["caveats"], *measured.differences, *measured.notes]:
+    for caveat in [*data["caveats"], *measured.differences, *shorten(measured.notes)]:
         lines += paragraph("Mind", caveat)
     return lines
+
+
+def shorten(notes):
+    """Notes of the results, those of the clock (one for each problem and peer) in one sentence."""
+    clocks = [note for note in notes if CLOCK_NOTE in note]
+    shares = [float(share) for note in clocks for share in re.findall(r"([+-][\d.]+) %\)", note)]
+    rest = [note for note in notes if CLOCK_NOTE not in note]
+    if shares:
+        rest.append(f"In a round the SM clock differed between a kernel and a library in {len(shares)} cases, by up to "
+                    f"{max(map(abs, shares)):.0f} %: what heats the GPU more runs at a lower clock. The results file names them.")
+    return rest
 
 
 def reasons(publication):

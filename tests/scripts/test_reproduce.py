@@ -213,6 +213,17 @@ class Tables(ScriptTest):
         self.assertIn("differed by 4 %", text)
         self.assertRegex(text, r"\n +01_naive +2\.5")
 
+    def test_clocks_in_one_sentence(self):
+        data = measured("leetcuda")
+        note = "of that problem: in a round the SM clock differed by more than 3 % from that of peer/fa2 with {}."
+        data["notes"] = [note.format("10_instruction_tuning (1800 against 1965 MHz, -8.4 %), 04_wmma (1980 against 1815 "
+                                     "MHz, +9.1 %)"),
+                         note.format("05_mma_split_kv (1900 against 1980 MHz, -4.0 %)"), "Another note."]
+        text = " ".join(self.tables("leetcuda", data).split())
+        self.assertIn("differed between a kernel and a library in 3 cases, by up to 9 %", text)
+        self.assertNotIn("1965 MHz", text)
+        self.assertIn("Another note.", text)
+
     def test_without_fa2(self):
         data = measured("leetcuda", {"10_instruction_tuning": 400.0})
         self.assertIn("FlashAttention-2 was not measured", self.tables("leetcuda", data))
