@@ -60,24 +60,24 @@ std::string warp(const Timeline& timeline, int index) {
 
 TEST(Timing, AProductWaitsForItsFragmentAndForTheTensorCore) {
   const Timeline timeline = replay({{load_matrix(), product({0}), product()}});
-  // Wavefronts 0 to 3; the last one's result is there 29 cycles after it begins. A product takes 6.
+  // Wavefronts 0 to 3; the last one's result is there 26 cycles after it begins. A product takes 6.
   EXPECT_EQ(
       warp(timeline, 0),
-      "ldmatrix 0-1, waits: shared memory 1-32, mma 32-33, waits: Tensor Core 33-38, mma 38-39");
-  EXPECT_EQ(row(timeline, "Tensor Cores", "of warps 0, 4 ..."), "mma 32-38, mma 38-44");
+      "ldmatrix 0-1, waits: shared memory 1-29, mma 29-30, waits: Tensor Core 30-35, mma 35-36");
+  EXPECT_EQ(row(timeline, "Tensor Cores", "of warps 0, 4 ..."), "mma 29-35, mma 35-41");
   EXPECT_EQ(row(timeline, "Shared memory", "wavefronts"), "ldmatrix 0-4");
-  EXPECT_EQ(timeline.cycles, 44);
+  EXPECT_EQ(timeline.cycles, 41);
 }
 
 TEST(Timing, AProductWaitsForNoOtherFragment) {
   const Timeline timeline = replay({{load_matrix(), load_matrix(), product({0})}});
-  EXPECT_EQ(warp(timeline, 0), "ldmatrix 0-1, ldmatrix 1-2, waits: shared memory 2-32, mma 32-33");
+  EXPECT_EQ(warp(timeline, 0), "ldmatrix 0-1, ldmatrix 1-2, waits: shared memory 2-29, mma 29-30");
   EXPECT_EQ(row(timeline, "Shared memory", "wavefronts"), "ldmatrix 0-4, ldmatrix 4-8");
 }
 
 TEST(Timing, SumsIntoTheSameAccumulatorsWaitForEachOther) {
   const Timeline timeline = replay({{product(), product({0})}});
-  EXPECT_EQ(warp(timeline, 0), "mma 0-1, waits: Tensor Core 1-33, mma 33-34");
+  EXPECT_EQ(warp(timeline, 0), "mma 0-1, waits: Tensor Core 1-24, mma 24-25");
 }
 
 TEST(Timing, EveryFourthWarpSharesATensorCoreAndAnIssueSlot) {
@@ -105,11 +105,11 @@ TEST(Timing, ExponentialsQueueAtTheirUnit) {
   const Timeline timeline = replay({{exponentials(6), product()}});
   EXPECT_EQ(row(timeline, "Exponentials", "of warps 0, 4 ..."), "exp2 x6 0-48");
   EXPECT_EQ(warp(timeline, 0), "exp2 x6 0-9, mma 9-10");
-  // A product of what they have computed waits for the last one: 48 and 20 until its result.
+  // A product of what they have computed waits for the last one: 48 and 9 until its result.
   Step of_p = product();
   of_p.computed = true;
   EXPECT_EQ(warp(replay({{exponentials(6), of_p}}), 0),
-            "exp2 x6 0-9, waits: exponentials 9-68, mma 68-69");
+            "exp2 x6 0-9, waits: exponentials 9-57, mma 57-58");
 }
 
 TEST(Timing, ABarrierEndsWithTheLastArrival) {
@@ -133,41 +133,42 @@ TEST(Timing, WhoOnlyArrivesGoesOn) {
 }
 
 TEST(Timing, CopiesLandWhileTheWarpWorks) {
-  // 480 bytes at 48 a cycle, 263 until they are here, 4 wavefronts into shared memory: 277.
-  const Timeline timeline = replay({{copy(480, 4), commit(), product(), wait(0), product()}});
-  EXPECT_EQ(row(timeline, "Copies under way", "warp 0"), "cp.async, group 0 0-277");
+  // 370 bytes at 37 a cycle, 286 until they are here, 4 wavefronts into shared memory: 300.
+  const Timeline timeline = replay({{copy(370, 4), commit(), product(), wait(0), product()}});
+  EXPECT_EQ(row(timeline, "Copies under way", "warp 0"), "cp.async, group 0 0-300");
   EXPECT_EQ(row(timeline, "L2 to SM", "bytes"), "cp.async 0-10");
-  EXPECT_EQ(row(timeline, "Shared memory", "wavefronts"), "cp.async 273-277");
+  EXPECT_EQ(row(timeline, "Shared memory", "wavefronts"), "cp.async 296-300");
   EXPECT_EQ(warp(timeline, 0),
-            "cp.async 0-1, commit 1-2, mma 2-3, waits: wait_group 3-277, wait_group 277-278, mma "
-            "278-279");
+            "cp.async 0-1, commit 1-2, mma 2-3, waits: wait_group 3-300, wait_group 300-301, mma "
+            "301-302");
   ASSERT_EQ(timeline.flows.size(), 1u);
   EXPECT_EQ(timeline.slices[timeline.flows[0].from].name, "cp.async, group 0");
 }
 
 TEST(Timing, AWaitLeavesTheLatestGroupsUnderWay) {
   const Timeline timeline =
-      replay({{copy(480, 4), commit(), copy(4800, 40), commit(), wait(1), wait(0)}});
-  // The second group's bytes follow the first one's: 10 to 110, so it has landed at 110 + 263 + 40.
+      replay({{copy(370, 4), commit(), copy(3700, 40), commit(), wait(1), wait(0)}});
+  // The second group's bytes follow the first one's: 10 to 110, so it has landed at 110 + 286 + 40.
   EXPECT_EQ(
       warp(timeline, 0),
-      "cp.async 0-1, commit 1-2, cp.async 2-3, commit 3-4, waits: wait_group 4-277, wait_group "
-      "277-278, waits: wait_group 278-413, wait_group 413-414");
-  EXPECT_EQ(row(timeline, "Copies under way", "warp 0"), "cp.async, group 0 0-277");
-  EXPECT_EQ(row(timeline, "Copies under way", "warp 0 (2)"), "cp.async, group 1 2-413");
+      "cp.async 0-1, commit 1-2, cp.async 2-3, commit 3-4, waits: wait_group 4-300, wait_group "
+      "300-301, waits: wait_group 301-436, wait_group 436-437");
+  EXPECT_EQ(row(timeline, "Copies under way", "warp 0"), "cp.async, group 0 0-300");
+  EXPECT_EQ(row(timeline, "Copies under way", "warp 0 (2)"), "cp.async, group 1 2-436");
 }
 
 TEST(Timing, ACopyCanArriveAtABarrierItself) {
-  Step load = copy(480, 4);
+  Step load = copy(370, 4);
   load.group = Group::kNone;
   load.arrives = 0;
   const Step expect{.name = "arrive", .arrives = 0}, sync{.name = "sync", .awaits = 0};
   const Timeline timeline = replay({{expect, load}, {sync}}, 1);
-  EXPECT_EQ(warp(timeline, 1), "waits: sync 0-278, sync 278-279");
+  EXPECT_EQ(warp(timeline, 1), "waits: sync 0-301, sync 301-302");
 }
 
 TEST(Timing, AsynchronousProductsAreWaitedForByGroup) {
-  // m64n128k16, a warp's quarter: 16 x 128 x 16 multiply-adds at 1024 FLOPs a cycle, 64 cycles.
+  // m64n128k16, a warp's quarter: 16 x 128 x 16 multiply-adds at 1024 FLOPs a cycle, 64 cycles; a wait takes 50
+  // more.
   const Step wgmma{.work = Work::kAsyncProduct,
                    .name = "wgmma",
                    .flops = 2 * 16 * 128 * 16,
@@ -178,7 +179,7 @@ TEST(Timing, AsynchronousProductsAreWaitedForByGroup) {
   EXPECT_EQ(row(timeline, "Tensor Cores", "of warps 0, 4 ..."), "wgmma 0-64, wgmma 64-128");
   EXPECT_EQ(
       warp(timeline, 0),
-      "wgmma 0-1, wgmma 1-2, commit 2-3, exp2 3-4, waits: wait_group 4-128, wait_group 128-129");
+      "wgmma 0-1, wgmma 1-2, commit 2-3, exp2 3-4, waits: wait_group 4-178, wait_group 178-179");
 }
 
 TEST(Timing, LoadsOfAnUnrolledLoopAreIssuedTogether) {
@@ -218,10 +219,10 @@ TEST(Timing, StepsThatMoveAreStillTheOnesThatAreNeeded) {
 
 TEST(Timing, AStoreWaitsForItsLoad) {
   const Timeline timeline =
-      replay({{{.work = Work::kGlobalLoad, .name = "load", .bytes = 480},
+      replay({{{.work = Work::kGlobalLoad, .name = "load", .bytes = 370},
                {.work = Work::kSharedStore, .name = "store", .wavefronts = 4}}});
-  EXPECT_EQ(warp(timeline, 0), "load 0-1, waits: global memory 1-273, store 273-274");
-  EXPECT_EQ(row(timeline, "Loads under way", "warp 0"), "load 0-273");
+  EXPECT_EQ(warp(timeline, 0), "load 0-1, waits: global memory 1-296, store 296-297");
+  EXPECT_EQ(row(timeline, "Loads under way", "warp 0"), "load 0-296");
 }
 
 TEST(Timing, LaunchesFollowEachOther) {

@@ -105,22 +105,22 @@ TEST_F(Traces, OfATinyKernelAreAsCalculated) {
       "barrier 0, phase 0; __syncthreads() at barrier 0, phase 1");
   const Timeline timeline = emu::replay(recordings);
   auto rows = rows_of(timeline);
-  // 512 bytes at 48 a cycle are 11 cycles, the second warp's follow the first one's. 263 later they arrive
-  // and take four wavefronts: at 278 and 289. The barriers end when warp 1 comes, one cycle a barrier.
-  EXPECT_EQ(rows["L2 to SM, bytes"], "cp.async 0-11; cp.async 11-22");
-  EXPECT_EQ(rows["Shared memory, wavefronts"], "cp.async 274-278; cp.async 285-289");
-  EXPECT_EQ(rows["Copies under way, warp 0"], "cp.async, group 0 0-278");
-  EXPECT_EQ(rows["Copies under way, warp 1"], "cp.async, group 0 0-289");
+  // 512 bytes at 37 a cycle are 14 cycles, the second warp's follow the first one's. 286 later they arrive
+  // and take four wavefronts: at 304 and 318. The barriers end when warp 1 comes, one cycle a barrier.
+  EXPECT_EQ(rows["L2 to SM, bytes"], "cp.async 0-14; cp.async 14-28");
+  EXPECT_EQ(rows["Shared memory, wavefronts"], "cp.async 300-304; cp.async 314-318");
+  EXPECT_EQ(rows["Copies under way, warp 0"], "cp.async, group 0 0-304");
+  EXPECT_EQ(rows["Copies under way, warp 1"], "cp.async, group 0 0-318");
   EXPECT_EQ(rows["Exponentials, of warps 1, 5 ..."], "exp2 x3 2-26");
   EXPECT_EQ(rows["Warps, warp 0"],
-            "cp.async 0-1; cp.async.commit_group 1-2; waits: cp.async.wait_group 2-278; "
-            "cp.async.wait_group 278-279; __syncthreads() 279-280; waits: __syncthreads() 280-291; "
-            "__syncthreads() 291-292");
+            "cp.async 0-1; cp.async.commit_group 1-2; waits: cp.async.wait_group 2-304; "
+            "cp.async.wait_group 304-305; __syncthreads() 305-306; waits: __syncthreads() 306-320; "
+            "__syncthreads() 320-321");
   EXPECT_EQ(
       rows["Warps, warp 1"],
-      "cp.async 0-1; cp.async.commit_group 1-2; exp2 x3 2-5; waits: cp.async.wait_group 5-289; "
-      "cp.async.wait_group 289-290; __syncthreads() 290-291; __syncthreads() 291-292");
-  EXPECT_EQ(timeline.cycles, 292);
+      "cp.async 0-1; cp.async.commit_group 1-2; exp2 x3 2-5; waits: cp.async.wait_group 5-318; "
+      "cp.async.wait_group 318-319; __syncthreads() 319-320; __syncthreads() 320-321");
+  EXPECT_EQ(timeline.cycles, 321);
 }
 
 // 64 x 64 x 32 by two wgmma of one warpgroup.
@@ -145,13 +145,14 @@ TEST_F(Traces, WgmmaOfATinyKernelAreAsCalculated) {
   });
   const auto rows = rows_of(emu::replay(emu::take_recordings()));
   // 64 x 64 x 16 is N / 2 = 32 cycles on all four Tensor Cores; its 4 KB are 32 wavefronts, eight a warp.
+  // A wait takes 50 more.
   for (const int warp : {0, 3}) {
     const std::string of = "of warps " + std::to_string(warp) + ", " + std::to_string(warp + 4);
     EXPECT_EQ(rows.at("Tensor Cores, " + of + " ..."),
               "wgmma.m64n64k16 1-33; wgmma.m64n64k16 33-65");
     EXPECT_EQ(rows.at("Warps, warp " + std::to_string(warp)),
               "wgmma.fence 0-1; wgmma.m64n64k16 1-2; wgmma.m64n64k16 2-3; wgmma.commit_group 3-4; "
-              "waits: wgmma.wait_group 4-65; wgmma.wait_group 65-66");
+              "waits: wgmma.wait_group 4-115; wgmma.wait_group 115-116");
   }
   EXPECT_EQ(
       rows.at("Shared memory, wavefronts"),
@@ -160,15 +161,15 @@ TEST_F(Traces, WgmmaOfATinyKernelAreAsCalculated) {
       "57-65");
 }
 
-// A bulk copy of 4800 bytes that reports to an mbarrier, for which two warps wait.
+// A bulk copy of 4736 bytes that reports to an mbarrier, for which two warps wait.
 struct BulkStorage {
-  alignas(128) uint8_t bytes[4800];
+  alignas(128) uint8_t bytes[4736];
   uint64_t full;
 };
 
 TEST_F(Traces, BulkCopiesOfATinyKernelAreAsCalculated) {
-  Buffer in("in", 4800), out("out", 4800);
-  in.upload(std::vector<uint8_t>(4800, 1).data());
+  Buffer in("in", 4736), out("out", 4736);
+  in.upload(std::vector<uint8_t>(4736, 1).data());
   emu::options().traced_cta = 0;
   emu::launch("tiny", dim3(1), dim3(64), sizeof(BulkStorage), [&] {
     auto& storage = *reinterpret_cast<BulkStorage*>(emu::current_lane->cta->shared);
@@ -178,33 +179,33 @@ TEST_F(Traces, BulkCopiesOfATinyKernelAreAsCalculated) {
     }
     __syncthreads();
     if (threadIdx.x == 0) {
-      ptx::mbarrier_arrive_expect_tx(&storage.full, 4800);
-      ptx::cp_async_bulk_load(storage.bytes, in.data(), 4800, &storage.full);
+      ptx::mbarrier_arrive_expect_tx(&storage.full, 4736);
+      ptx::cp_async_bulk_load(storage.bytes, in.data(), 4736, &storage.full);
     }
     ptx::mbarrier_wait(&storage.full, 0);
     if (threadIdx.x == 0) {
-      ptx::cp_async_bulk_store(out.data(), storage.bytes, 4800);
+      ptx::cp_async_bulk_store(out.data(), storage.bytes, 4736);
       ptx::cp_async_bulk_commit();
       ptx::cp_async_bulk_wait<0>();
     }
   });
   const auto recordings = emu::take_recordings();
-  EXPECT_EQ(recordings.at(0).meetings.at(1), "mbarrier at byte 4800, phase 0");
+  EXPECT_EQ(recordings.at(0).meetings.at(1), "mbarrier at byte 4736, phase 0");
   const auto rows = rows_of(emu::replay(recordings));
-  // Issued at 2: 100 cycles on the path from L2, 263 until they are here, 38 wavefronts: 403. Back: 38 and 100.
+  // Issued at 2: 128 cycles on the path from L2, 286 until they are here, 37 wavefronts: 453. Back: 37 and 128.
   EXPECT_EQ(rows.at("L2 to SM, bytes"),
-            "cp.async.bulk (load) 2-102; cp.async.bulk (store) 442-542");
+            "cp.async.bulk (load) 2-130; cp.async.bulk (store) 491-619");
   EXPECT_EQ(rows.at("Shared memory, wavefronts"),
-            "cp.async.bulk (load) 365-403; cp.async.bulk (store) 404-442");
+            "cp.async.bulk (load) 416-453; cp.async.bulk (store) 454-491");
   EXPECT_EQ(rows.at("Copies under way, warp 0"),
-            "cp.async.bulk (load) 2-403; cp.async.bulk (store), group 0 404-542");
+            "cp.async.bulk (load) 2-453; cp.async.bulk (store), group 0 454-619");
   EXPECT_EQ(rows.at("Warps, warp 0"),
             "__syncthreads() 0-1; mbarrier.arrive.expect_tx 1-2; cp.async.bulk (load) 2-3; waits: "
-            "mbarrier.try_wait 3-403; mbarrier.try_wait 403-404; cp.async.bulk (store) 404-405; "
-            "cp.async.bulk.commit_group 405-406; waits: cp.async.bulk.wait_group 406-542; "
-            "cp.async.bulk.wait_group 542-543");
+            "mbarrier.try_wait 3-453; mbarrier.try_wait 453-454; cp.async.bulk (store) 454-455; "
+            "cp.async.bulk.commit_group 455-456; waits: cp.async.bulk.wait_group 456-619; "
+            "cp.async.bulk.wait_group 619-620");
   EXPECT_EQ(rows.at("Warps, warp 1"),
-            "__syncthreads() 0-1; waits: mbarrier.try_wait 1-403; mbarrier.try_wait 403-404");
+            "__syncthreads() 0-1; waits: mbarrier.try_wait 1-453; mbarrier.try_wait 453-454");
 }
 
 TEST_F(Traces, LoadsAndStoresHaveTheirWavefrontsAndPlaces) {

@@ -429,13 +429,13 @@ class Replay {
     } else {
       // Operands are read while it multiplies, which holds it up never: m64n64k16 reads 4 KB in 32 cycles.
       take_shared(end, step);
-      end += std::lround(double(step.flops) / sm_.async_product_flops);
+      end += std::lround(double(step.flops) / sm_.async_product_flops) + sm_.async_product_latency;
     }
     AsyncGroup& group = warps_[landing.warp].groups[size_t(step.group)][landing.group];
     group.under_way--;
     group.end = std::max(group.end, end);
     Slice& shown = timeline_.slices[landing.slice];
-    shown.end = std::max(shown.end, end);
+    if (step.work != Work::kAsyncProduct) shown.end = std::max(shown.end, end);
     end_ = std::max(end_, end);
     if (step.arrives >= 0) arrive(step.arrives, end, landing.slice);
   }

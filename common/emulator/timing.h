@@ -67,28 +67,28 @@ struct Recording {
 
 // ---- the model's machine -----------------------------------------------------------------------------
 // [sm]
-// Cycles, unless it says otherwise. An H200, where sources differ between GPUs.
+// Cycles, unless it says otherwise. "Measured": on an H200, by the program rates (bench/results/h200_rates.json).
 struct Sm {
   int schedulers = 4;
-  // An m16n8k16 (4,096 FLOPs) in 6.0 cycles: measured on an H200 (docs/10_instruction_tuning.md).
+  // An m16n8k16 (4,096 FLOPs) in 6.0 cycles: measured.
   double product_flops = 4096 / 6.0;  // a cycle and Tensor Core
-  // wgmma: 4,096 dense 16-bit FLOPs a cycle and SM (NVIDIA H100 architecture white paper): m64nNk16 in N / 2.
+  // wgmma: 4,096 dense 16-bit FLOPs a cycle and SM, m64nNk16 in N / 2: measured.
   double async_product_flops = 1024;
-  // From issue to a result that the next product can add to (W. Sun et al., "Dissecting Tensor Cores via
-  // Microbenchmarks", 2022, for an A100).
-  int product_latency = 33;
-  // 16 results a cycle and SM (CUDA C++ Programming Guide, "Arithmetic Instructions", 9.0): 32 lanes on 4.
+  // From issue to a result that the next product can add to: measured.
+  int product_latency = 24;
+  // Beyond the N / 2, until a wait for its group ends: measured 55 with A in shared memory, 45 in registers.
+  int async_product_latency = 50;
+  // 32 lanes in 8, and 17 until the result is there: measured.
   int exponential_cycles = 8;
-  int exponential_latency = 20;  // assumed
+  int exponential_latency = 9;  // beyond the 8
   int exponential_queue =
       4;  // instructions that may wait at the unit while their warp goes on; assumed
-  int exchange_latency = 23;  // Z. Jia et al., "Dissecting the NVIDIA Volta GPU Architecture", 2018
-  // One wavefront (128 bytes) a cycle; 29 to a load's result, L2 263 (W. Luo et al., "Benchmarking and
-  // Dissecting the Nvidia Hopper GPU Architecture through Microbenchmarking", 2024, for an H100).
-  int shared_latency = 29;
-  int global_latency = 263;
-  // 12 TB/s between L2 and 132 SMs at 1.83 GHz (bench/machines.json), as whole sectors.
-  int global_bytes = 48;  // a cycle and SM
+  int exchange_latency = 24;  // measured
+  // One wavefront (128 bytes) a cycle. From the last wavefront to the result: measured 23 for 4 bytes a lane,
+  // 26 for ldmatrix, 29 for 16 bytes a lane.
+  int shared_latency = 26;
+  int global_latency = 286;  // from L2, beyond the transfer: measured
+  int global_bytes = 37;     // a cycle and SM from L2, when all SMs load: measured
   // nvcc issues the loads of an unrolled loop together and their stores behind them: in the SASS of kernel 06
   // eight and eight. The CPU's compiler leaves each store behind its load.
   int loads_together = 8;
