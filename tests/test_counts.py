@@ -34,19 +34,30 @@ def kernels_of(records):
 # head_dim: lengths of the committed counts. With head_dim 64 a CTA of kernel 15 has 192 query rows: the counts are of the
 # form where 192 divides the length.
 LENGTHS = {64: "384,768", 128: "128,256"}
+
+
+def compared(file, *options):
+    """(the committed records, those of a run with these options), which have the same counts."""
+    data = json.loads((COMMITTED / file).read_text(encoding="utf-8"))
+    committed = {(r["kernel"], r["seq_len"], r["head_dim"]): r for r in data["records"]}
+    now = counted(*options)
+    for key, record in committed.items():
+        if key not in now:
+            fail(f"{key[0]} did not pass at seq_len {key[1]}, head_dim {key[2]}")
+        for part in ("counters", "lines"):
+            if record[part] != now[key][part]:
+                fail(f"other {part} of {key[0]} at seq_len {key[1]} than in {file}; write it again: build/emulator-checked/bin/"
+                     f"attention {' '.join(map(str, options))} --no-races --json bench/results/{file}")
+    return committed, now
+
+
 committed, now = {}, {}
 for head_dim in (64, 128):
-    data = json.loads((COMMITTED / f"emulator_lengths_d{head_dim}.json").read_text(encoding="utf-8"))
-    committed.update({(r["kernel"], r["seq_len"], r["head_dim"]): r for r in data["records"]})
-    now.update(counted("--batch", 1, "--heads", 1, "--head-dim", head_dim, "--seq-len", LENGTHS[head_dim]))
-for key, record in committed.items():
-    if key not in now:
-        fail(f"{key[0]} did not pass at seq_len {key[1]}, head_dim {key[2]}")
-    for part in ("counters", "lines"):
-        if record[part] != now[key][part]:
-            fail(f"other {part} of {key[0]} at seq_len {key[1]} than in emulator_lengths_d{key[2]}.json; write it again: build/"
-                 f"emulator-checked/bin/attention --heads 1 --seq-len {LENGTHS[key[2]]} --head-dim {key[2]} --no-races --json "
-                 f"bench/results/emulator_lengths_d{key[2]}.json")
+    old, new = compared(f"emulator_lengths_d{head_dim}.json", "--heads", 1, "--seq-len", LENGTHS[head_dim],
+                        "--head-dim", head_dim)
+    committed.update(old)
+    now.update(new)
+compared("emulator_n256_d64.json", "--seq-len", 256, "--heads", 2, "--head-dim", 64)
 for name in sorted({key[0] for key in now} - {key[0] for key in committed}):
     print(f"{name} is not among the committed counts: scripts/bounds.sh does not show it")
 

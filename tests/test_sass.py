@@ -109,6 +109,19 @@ for dtype, mangled in (("fp16", "__half"), ("bf16", "__nv_bfloat16")) if build.n
     for (place, _), merge in merges.items():
         print(f"{place}, {dtype}: {merge['compiled']}")
 
+# The same file says what else the profiler counts: constants by HFMA2.MMA in kernels without a matrix instruction, loads
+# and copies whose predicate is false.
+if build.nvcc.startswith("13.0"):
+    bf16 = {dim: [x for function in build.sass.values() if f"__nv_bfloat16Li{dim}E" in function.name
+                  for x in function.instructions] for dim in (64, 128)}
+    if number <= 3 and ({x.base for x in bf16[128]} & {"HMMA", "HGMMA"} or
+                        not any(x.opcode == "HFMA2.MMA" for x in bf16[128])):
+        fail(f"{kernel} has matrix instructions, or no HFMA2.MMA (bench/agreement.json)")
+    if 7 <= number <= 11 and not any(x.base == "LDS" and x.guard == "@!PT" for x in bf16[128]):
+        fail(f"{kernel} has no load that never happens (bench/agreement.json)")
+    if number == 10 and not any(x.base == "LDGSTS" and x.guard for x in bf16[64]):
+        fail(f"{kernel} has no copy with a predicate (bench/agreement.json)")
+
 if number == 8:  # once, as a reader runs it
     script = ROOT / "scripts" / "inspect.sh"
     with tempfile.TemporaryDirectory() as folder:
