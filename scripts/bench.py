@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Measures kernels beside other libraries ("peers") on the GPU present: the same problem, the same protocol.
 
-In every round each kernel and each peer is timed once, one after another, and the order moves on from round to
-round; tensors stay where they are. A time is the median over the rounds of each round's median; a kernel's ratio to
+In every round each kernel and each peer is timed once, one after another, each after a rest, so that no one meets the
+clock that the one before left behind. Every second round goes backwards and the order moves on; tensors stay where
+they are. A time is the median over the rounds of each round's median; a kernel's ratio to
 a peer (above 1: the kernel is faster) is formed within each round, so that a GPU that grows warm changes both, and
 then the median taken. What gives a wrong result before the first round or after the last one has no time. Programs
 of this repository run with --serve; PyTorch's peers run in this Python; what is not here is left out with a
@@ -40,10 +41,10 @@ Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 GPU
 PROTOCOLS = ROOT / "bench" / "protocols.json"
 SCHEMA_VERSION = 4
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
-SETTINGS = ("warmup", "iterations", "rounds", "max_seconds", "flush_l2", "rotating_inputs", "idle_ms")
+SETTINGS = ("warmup", "iterations", "rounds", "max_seconds", "flush_l2", "rotating_inputs", "idle_ms", "rest_ms")
 # Of problems given on the command line, without a protocol.
 DEFAULTS = {"warmup": 32, "iterations": 128, "rounds": 3, "max_seconds": 10.0, "flush_l2": False,
-            "rotating_inputs": 1, "idle_ms": 0}
+            "rotating_inputs": 1, "idle_ms": 0, "rest_ms": 50}
 # Which changes leave a protocol what its name says.
 HARMLESS = ("rounds", "max_seconds")
 CLOCK_TOLERANCE = 0.03
@@ -239,13 +240,16 @@ class Taken:
 
 
 def in_order(runners, round_, rounds):
-    """Round r begins another part of the list further on, so that the rounds' beginnings lie all over it."""
-    first = len(runners) * round_ // rounds if rounds <= len(runners) else round_ % len(runners)
-    return runners[first:] + runners[:first]
+    """Two rounds there and back, in which what changes steadily with time meets all alike; the next two begin another
+    part of the list further on, so that the rounds' beginnings lie all over it."""
+    pair, pairs = round_ // 2, (rounds + 1) // 2
+    first = len(runners) * pair // pairs if pairs <= len(runners) else pair % len(runners)
+    order = runners[first:] + runners[:first]
+    return order[::-1] if round_ % 2 else order
 
 
-def measure(runners, problem, protocol, progress):
-    """{runner: Taken} of one problem."""
+def measure(runners, problem, protocol, progress, rest=time.sleep):
+    """{runner: Taken} of one problem; rest(seconds) lets the GPU rest, which no runner uses at that time."""
     taken = {runner: Taken() for runner in runners}
 
     def attempt(kind, runner, call):
@@ -280,8 +284,13 @@ def measure(runners, problem, protocol, progress):
         progress.say(f"{label}: round {r + 1} of {protocol['rounds']}")
         for runner in in_order(runners, r, protocol["rounds"]):
             progress.say(f"{label}: round {r + 1} of {protocol['rounds']}, {runner.name}", passing=True)
+            if taken[runner].good():
+                rest(protocol["rest_ms"] / 1000)
             answer = attempt("time", runner, lambda: runner.backend.time(runner.name, protocol))  # noqa: B023
             if answer is not None:
+                why = answer.pop("why", None)
+                if why and not any(each.get("launched_from") == "stream" for each in taken[runner].rounds):
+                    progress.note(f"{label}: {runner.name} is launched from Python, not from a CUDA graph: {why}")
                 taken[runner].rounds.append(answer)
     progress.say(f"{label}: checks after timing", passing=True)
     for runner in runners:
@@ -291,7 +300,8 @@ def measure(runners, problem, protocol, progress):
 
 # --- Records ---------------------------------------------------------------------------------------------------
 
-OF_TIMES = ("time_ms", "tflops", "round_ms", "ratio", "gbytes_per_s", "clock_mhz", "power_w", "round_clock_mhz")
+OF_TIMES = ("time_ms", "tflops", "round_ms", "ratio", "gbytes_per_s", "clock_mhz", "power_w", "round_clock_mhz",
+            "launched_from")
 
 
 def merge(runner, problem, taken):
@@ -317,6 +327,9 @@ def merge(runner, problem, taken):
     elif "flops" in record or not runner.name.startswith("ceiling/"):
         record["tflops"] = record.get("flops", flops_of(problem)) / median * 1e-9
     record["round_ms"] = [each["median"] for each in rounds]
+    launched_from = {answer["launched_from"] for answer in taken.rounds if "launched_from" in answer}
+    if launched_from:  # the slower way, if there were both
+        record["launched_from"] = max(launched_from)
     for name in ("clock_mhz", "power_w"):
         readings = [answer.get(name) for answer in taken.rounds]
         known = [reading for reading in readings if reading is not None]
@@ -590,6 +603,8 @@ def parse_arguments(argv):
                      help="sets of tensors that take turns (default 1)")
     how.add_argument("--idle-ms", type=lambda text: 0 if text == "0" else positive(text), metavar="MS",
                      help="burst: let the GPU idle so long before each timed launch (default 0: sustained)")
+    how.add_argument("--rest-ms", type=lambda text: 0 if text == "0" else positive(text), metavar="MS",
+                     help=f"let the GPU idle so long before a kernel's warm-up in each round (default {d['rest_ms']})")
     how.add_argument("--seed", type=whole(0), default=1, metavar="N", help="of the inputs (default 1)")
     add("--repeat", type=whole(1), default=1, metavar="N",
         help="run everything N times and say how far the ratios spread (run 2 goes into FILE-2.json)")
@@ -654,7 +669,8 @@ def report(machine, args, records):
     rounds = f"{settings['rounds']} round{'s' * (settings['rounds'] > 1)}"
     print(f"{machine['gpu']}: {'protocol ' + name if name else 'no protocol by name'}, {rounds} of "
           f"{settings['iterations']} launches, L2 {'cold' if settings['flush_l2'] else 'warm'}, "
-          + (f"after {settings['idle_ms']:g} ms of rest" if settings["idle_ms"] else "sustained"))
+          + (f"each after {settings['idle_ms']:g} ms of rest" if settings["idle_ms"] else "sustained")
+          + (f" after {settings['rest_ms']:g} ms of rest" if settings["rest_ms"] and not settings["idle_ms"] else ""))
     print("\n".join([*legend(records), "", *table(records)]))
 
 

@@ -389,8 +389,10 @@ TEST(Protocols, BadFilesAreRefused) {
       R"({"protocols": {"p": {"description": "d", "source": "s", "problems": [{"dtype": "fp16", )"
       R"("head_dim": 64, "heads": 1, "batch": 1, "seq_len": 128}], "warmup": 0, "iterations": 1, )"
       R"("rounds": 1, "max_seconds": 0.5, "flush_l2": false, "rotating_inputs": 1, "idle_ms": 2.5, )"
+      R"("rest_ms": 7.5, )"
       R"("tflops_convention": "4*B*H*N^2*D"}}})";
   EXPECT_EQ(find_protocol("p", good).protocol.idle_ms, 2.5);
+  EXPECT_EQ(find_protocol("p", good).protocol.rest_ms, 7.5);
   auto refusal = [](const std::string& json) -> std::string {
     try {
       find_protocol("p", json);
@@ -415,6 +417,7 @@ TEST(Protocols, BadFilesAreRefused) {
       {changed("\"rounds\": 1", "\"rounds\": 0"),
        "p: 'rounds' must be a whole number from 1 to 1000"},
       {changed("2.5", "-1"), "p: 'idle_ms' must be a number from 0 on, not -1"},
+      {changed("7.5", "-1"), "p: 'rest_ms' must be a number from 0 on, not -1"},
       {changed("0.5", "1e999"), "bench/protocols.json is not JSON"},
       {changed("0.5", "0"), "p: 'max_seconds' must be a number above 0, not 0"},
       {changed("false", "1"), "p: 'flush_l2' must be true or false, not 1"},

@@ -67,6 +67,23 @@ TEST_F(MeasuringTest, BurstsBeginAfterTheGpuIdled) {
   }
 }
 
+TEST_F(MeasuringTest, TheGpuRestsBeforeTheWarmUpOfARound) {
+  protocol.rest_ms = 4;
+  auto runner = make_runner();
+  Record record = runner->verify(find_kernel("01"));
+  EXPECT_EQ(record.status, Status::kPassed) << record.reason;
+  fake_gpu().log.clear();
+  runner->add_round(find_kernel("01"), record);
+  const auto& log = fake_gpu().log;
+  const auto log_of = fake_gpu().what();
+  const size_t rested = size_t(std::find(log_of.begin(), log_of.end(), "waited") - log_of.begin());
+  ASSERT_LT(rested + 2, log.size());
+  EXPECT_EQ(std::count(log_of.begin(), log_of.begin() + std::ptrdiff_t(rested), "start"), 0);
+  EXPECT_EQ(log_of[rested + 2], "start") << "after a sample";
+  const std::chrono::duration<double, std::milli> rest = log[rested + 1].when - log[rested].when;
+  EXPECT_GE(rest.count(), 4.0);
+}
+
 TEST_F(MeasuringTest, ColdLaunchesFlushBeforeTheTimedInterval) {
   protocol.flush_l2 = true;
   const auto log = timed(*make_runner(), "01", protocol);
@@ -321,6 +338,7 @@ TEST(FakePrograms, WriteProtocolsAndRounds) {
   EXPECT_EQ(whole["protocol"]["name"], "quick");
   EXPECT_EQ(whole["protocol"]["rounds"], 3);
   EXPECT_EQ(whole["protocol"]["idle_ms"], 0.5);
+  EXPECT_EQ(whole["protocol"]["rest_ms"], 0.25);
   EXPECT_EQ(whole["protocol"]["flush_l2"], true);
   EXPECT_EQ(whole["records"].size(), 4u);
   EXPECT_EQ(whole["records"][0]["round_ms"].size(), 3u);

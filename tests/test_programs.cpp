@@ -36,7 +36,7 @@ TEST(Programs, HelpHasAnExample) {
           "--inputs",        "--warmup",   "--iters",    "--max-seconds", "--flush-l2", "--rotate",
           "--workspace-mib", "--q",        "--k",        "--v",           "--o",        "--json",
           "--threads",       "--list",     "--protocol", "--rounds",      "--idle-ms",  "--serve",
-          "--trace",         "--trace-cta"}) {
+          "--trace",         "--trace-cta", "--rest-ms"}) {
       EXPECT_NE(result.out.find(std::string(option) + " "), std::string::npos) << option;
     }
   }
@@ -81,7 +81,7 @@ TEST(Programs, JsonHasTheContractsFields) {
   EXPECT_EQ(results.dump().find("/tmp"), std::string::npos) << "no folders of this machine";
   EXPECT_EQ(results["machine"]["backend"], on_gpu() ? "cuda" : "emulator");
   for (const char* key : {"warmup", "iterations", "flush_l2", "rotating_inputs", "max_seconds",
-                          "idle_ms", "tflops_convention"}) {
+                          "idle_ms", "rest_ms", "tflops_convention"}) {
     EXPECT_TRUE(results["protocol"].contains(key)) << key;
   }
   EXPECT_EQ(results["protocol"]["inputs"], "large");
@@ -354,6 +354,7 @@ const BadCommand kBadCommands[] = {
     {"--workspace-mib -1", "--workspace-mib"},
     {"--idle-ms -1", "--idle-ms"},
     {"--idle-ms nan", "--idle-ms"},
+    {"--rest-ms -1", "--rest-ms"},
     {"--rounds 0", "--rounds"},
     {"--protocol", "--protocol"},
     {"--protocol nice", "unknown protocol 'nice', there are: fa3-paper, from-scratch"},

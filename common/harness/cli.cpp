@@ -107,6 +107,9 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--idle-ms", arguments.protocol.idle_ms,
                  "burst: the GPU idles before every timed launch [0: sustained]")
       ->check(CLI::Validator(milliseconds, ""));
+  app.add_option("--rest-ms", arguments.protocol.rest_ms,
+                 "the GPU idles before a kernel's warm-up in every round [0: it does not]")
+      ->check(CLI::Validator(milliseconds, ""));
   app.add_flag("--flush-l2", arguments.protocol.flush_l2,
                "empty the L2 cache before every timed launch");
   app.add_option("--rotate", arguments.protocol.rotating_inputs, "sets of buffers that take turns")

@@ -144,6 +144,7 @@ void write_results(const std::string& path, const std::vector<std::string>& comm
                   {{"warmup", protocol.warmup},
                    {"iterations", protocol.iterations},
                    {"idle_ms", protocol.idle_ms},
+                   {"rest_ms", protocol.rest_ms},
                    {"flush_l2", protocol.flush_l2},
                    {"rotating_inputs", protocol.rotating_inputs},
                    {"max_seconds", protocol.max_seconds},

@@ -268,6 +268,10 @@ void Runner::add_round(const Kernel& kernel, Record& record) {
   State& state = *state_;
   State::judge(record, [&] {
     state.poison();
+    if (state.protocol.rest_ms > 0) {
+      synchronize();
+      sleep_ms(state.protocol.rest_ms);
+    }
     record.rounds.push_back(time(kernel, state.protocol));
     state.check(std::min(int(state.sets.size()), record.rounds.back().launches), record);
   });

@@ -4,9 +4,11 @@ Needs only torch, and torch only when something is to be run: this module import
 package is missing are left out with a sentence."""
 
 import contextlib
+import gc
 import importlib
 import importlib.metadata
 import re
+import statistics
 import time
 import warnings
 
@@ -124,47 +126,98 @@ PEERS = {
 # --- Timing ----------------------------------------------------------------------------------------------------
 
 
-def time_launches(launch, gpu, protocol):
-    """(milliseconds of every timed launch, readings of the sensors), by the steps of common/harness/runner.cpp.
+def time_launches(launch, gpu, protocol, checked=contextlib.nullcontext):
+    """A Timed, by the steps of common/harness/runner.cpp.
 
-    launch(i) queues the i-th launch; `gpu` is a Gpu, or stands in for one."""
+    launch(i) queues the i-th launch and returns its result; `gpu` is a Gpu, or stands in for one. checked(result) is
+    entered before a CUDA graph runs whose last launch has that result; its end raises if the result is wrong."""
     # Warm-up, which also tells how long a launch takes: slow ones get fewer of both.
     budget = protocol["max_seconds"] * 1000
-    timer, spent, warmed, queueing = gpu.timer(), 0.0, 0, float("inf")
-    while warmed < 1 or (warmed < protocol["warmup"] and spent < budget / 4):
-        timer.start()
+    timer, spent, queueing = gpu.timer(), 0.0, []
+    while not queueing or (len(queueing) < protocol["warmup"] and spent < budget / 4):
         begin = gpu.now()
-        launch(warmed)
-        queueing = min(queueing, gpu.now() - begin)  # ms of the CPU a launch
+        timer.start()
+        launch(len(queueing))
         timer.stop()
+        queueing.append(gpu.now() - begin)  # ms of the CPU for a launch and its events
         spent += timer.milliseconds()
-        warmed += 1
+    warmed, each = len(queueing), statistics.median(queueing)
     affordable = budget / (spent / warmed + protocol["idle_ms"])
     count = int(min(max(1, affordable), protocol["iterations"]))
+    if protocol["idle_ms"]:
+        return burst(launch, gpu, count, each, protocol["idle_ms"])
+    # Sustained: all launches queued without waiting in between, so that the GPU never idles, as in real use. Python
+    # may be too slow for that, a CUDA graph is not.
+    try:
+        return from_graph(launch, gpu, warmed, count, checked)
+    except Exception as problem:  # a library may fail in any way; what is wrong without a graph, too, shows below
+        why = first_line(problem)
+    # The warm-up began each launch on an idle GPU: its intervals hold the CPU's work too. Where that may be the longer
+    # part, the GPU is held back until the queue is full, else until the first launch is there.
+    slow = 1.5 * each > spent / warmed - each
+    return from_stream(launch, gpu, count, 1.5 * each * count if slow else 2 * each, why)
+
+
+class Timed:
+    """Milliseconds of every timed launch, readings of the sensors, and how they were launched: "graph" or "stream";
+    `why` has one sentence where a graph was tried and failed."""
+
+    def __init__(self, timers, readings, launched_from, why=None):
+        self.milliseconds = [timer.milliseconds() for timer in timers]
+        self.readings, self.launched_from, self.why = readings, launched_from, why
+
+
+def burst(launch, gpu, count, queueing, idle_ms):
+    """Each launch meets a GPU that has rested."""
+    timers, readings = [gpu.timer() for _ in range(count)], []
+    for i, timer in enumerate(timers):
+        gpu.flush()
+        gpu.rest(idle_ms)
+        gpu.hold(min(LONGEST_HOLD, 2 * queueing))  # else the timed interval holds the CPU's work too
+        timer.start()
+        launch(i)
+        timer.stop()
+        readings += gpu.watch(timer)
+    return Timed(timers, readings, "stream")
+
+
+def from_graph(launch, gpu, warmed, count, checked):
+    """Warm-up and timed launches in one CUDA graph: nothing of Python is between them."""
+    graph = gpu.graph()
+    with graph.capture():
+        for i in range(warmed):
+            launch(i)
+        for i in range(count):
+            result = None  # its memory is the next launch's, as without a graph
+            gpu.flush()
+            timer = graph.timer()
+            timer.start()
+            result = launch(i)
+            timer.stop()
+    with checked(result):
+        end = gpu.timer()
+        graph.replay()
+        end.stop()
+        readings = gpu.watch(end)
+    return Timed(graph.timers, readings, "graph")
+
+
+def from_stream(launch, gpu, count, hold_ms, why):
+    """Launches queued one by one, behind a GPU that is held so long."""
     timers = [gpu.timer() for _ in range(count)]
-    readings = []
-    if protocol["idle_ms"]:  # burst: each launch meets a GPU that has rested
-        for i, timer in enumerate(timers):
-            gpu.flush()
-            gpu.rest(protocol["idle_ms"])
-            gpu.hold(min(LONGEST_HOLD, 2 * queueing))  # else the timed interval holds the CPU's work too
-            timer.start()
-            launch(i)
-            timer.stop()
-            readings += gpu.watch(timer)
-    else:
-        # All queued at once, without waiting in between: the GPU never idles, as in real use. The warm-up, which
-        # began each launch on an idle GPU, took the CPU's time and the GPU's; where the CPU's is the longer one,
-        # the GPU is held back until the queue is full.
-        if queueing > spent / warmed - queueing:
-            gpu.hold(min(LONGEST_HOLD, 1.2 * queueing * count))
+    collecting = gc.isenabled()
+    gc.disable()  # it would stop the queueing
+    try:
+        gpu.hold(min(LONGEST_HOLD, hold_ms))
         for i, timer in enumerate(timers):
             gpu.flush()
             timer.start()
             launch(i)
             timer.stop()
-        readings += gpu.watch(timers[-1])
-    return [timer.milliseconds() for timer in timers], readings
+    finally:
+        if collecting:
+            gc.enable()
+    return Timed(timers, gpu.watch(timers[-1]), "stream", why)
 
 
 def summarise(milliseconds):
@@ -201,6 +254,28 @@ class Timer:
         return self.begin.elapsed_time(self.end)
 
 
+class Graph:
+    """A CUDA graph with timers of its own: their events are nodes of the graph."""
+
+    def __init__(self, torch):
+        self.torch, self.graph, self.timers = torch, torch.cuda.CUDAGraph(), []
+
+    @contextlib.contextmanager
+    def capture(self):
+        cuda = self.torch.cuda
+        with cuda.stream(cuda.current_stream()), cuda.graph(self.graph):  # which leaves its stream set where it fails
+            yield
+
+    def timer(self):
+        # external: recorded whenever the graph runs (cudaEventRecordExternal of the CUDA Runtime API), not a
+        # dependency between streams that are captured.
+        self.timers.append(Timer(*(self.torch.cuda.Event(enable_timing=True, external=True) for _ in range(2))))
+        return self.timers[-1]
+
+    def replay(self):
+        self.graph.replay()
+
+
 class Gpu:
     """What time_launches needs of the GPU."""
 
@@ -219,6 +294,9 @@ class Gpu:
         start.record()
         stop.record()
         return Timer(start, stop)
+
+    def graph(self):
+        return Graph(self.torch)
 
     def now(self):
         return time.perf_counter() * 1000
@@ -362,18 +440,28 @@ class Torch:
                 raise Refused(library.refusal(problem)) from None
 
     def time(self, name, protocol):
-        """time_ms, clock_mhz, power_w of one peer's launches."""
+        """time_ms, clock_mhz, power_w of one peer's launches, launched_from, and `why` they came from no graph."""
         library = self.libraries[name]
         try:
             with self.torch.no_grad(), library.active():
                 sets = [library.arguments(*each) for each in self.inputs]
-                milliseconds, readings = time_launches(
-                    lambda i: library.launch(*sets[i % len(sets)]), self.gpu, protocol)
+                timed = time_launches(lambda i: library.launch(*sets[i % len(sets)]), self.gpu, protocol,
+                                      lambda result: self.checked(library.output(result)))
                 self.torch.cuda.synchronize()
         except Exception as problem:  # a library may fail in any way
             raise Failed(first_line(problem)) from None
-        clock, power = medians(readings)
-        return {"time_ms": summarise(milliseconds), "clock_mhz": clock, "power_w": power}
+        clock, power = medians(timed.readings)
+        return {"time_ms": summarise(timed.milliseconds), "clock_mhz": clock, "power_w": power,
+                "launched_from": timed.launched_from, **({"why": timed.why} if timed.why else {})}
+
+    @contextlib.contextmanager
+    def checked(self, output):
+        """What runs in here computes the output: a library that launches elsewhere leaves a graph without it."""
+        output.fill_(float("nan"))
+        yield
+        reason = self.compare(output)[1]
+        if reason is not None:
+            raise ValueError(f"what its CUDA graph computes is wrong: {reason}")
 
     def close(self, patience=0):
         self.inputs = self.reference = self.made = None

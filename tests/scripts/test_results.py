@@ -72,6 +72,21 @@ class Validator(ScriptTest):
             done = self.run_script(VALIDATE, self.write("program.json", data))
             self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_version_4_may_say_how_peers_were_launched(self):
+        newest = self.newest()
+        for rest, launched_from in ((50, "graph"), (0, "stream")):
+            newest["protocol"]["rest_ms"] = rest
+            newest["records"][2]["launched_from"] = launched_from
+            done = self.run_script(VALIDATE, self.write("newest.json", newest))
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def newest(self):
+        data = bench_results()
+        data["schema_version"] = 4
+        data["protocol"]["rest_ms"] = 50
+        data["records"][2]["launched_from"] = "graph"
+        return data
+
     def test_refuses_what_is_no_results_file(self):
         text = json.dumps(cuda_results())
         cases = {
@@ -152,6 +167,13 @@ class Validator(ScriptTest):
             (changed(lines, "records.0.lines.1.at", "kernels/07_cp_async.cu"), "records[0].lines[1].at"),
             (changed(lines, "records.0.lines.1.time", 5), "records[0].lines[1] has the unknown key 'time'"),
             (changed(lines, "records.1.lines.1", {**lines["records"][1]["lines"][1], "wavefronts": 799}), "lines"),
+            # Version 4: rests, how peers were launched.
+            (changed(bench, "protocol.rest_ms", 50), "protocol has 'rest_ms'"),
+            (changed(bench, "records.2.launched_from", "graph"), "records[2] has 'launched_from'"),
+            (changed(self.newest(), "protocol.rest_ms", -1), "rest_ms"),
+            (changed(self.newest(), "records.2.launched_from", "file"), "not one of graph, stream"),
+            (changed(self.newest(), "records.0.launched_from", "graph"), "records[0] has 'launched_from'"),
+            (changed(self.newest(), "records.3.launched_from", "graph"), "records[3] has 'launched_from'"),
             # Version 3: clocks, ceilings, notes.
             (changed(peers, "protocol.idle_ms", 0), "protocol has 'idle_ms'"),
             (changed(peers, "protocol.name", "quick"), "protocol has 'name'"),
