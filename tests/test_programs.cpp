@@ -32,10 +32,10 @@ TEST(Programs, HelpHasAnExample) {
     EXPECT_EQ(result.err, "");
     EXPECT_NE(result.out.find("Example: " + program), std::string::npos);
     for (const char* option :
-         {"--batch",         "--heads",    "--seq-len",  "--head-dim",    "--dtype",    "--seed",
-          "--inputs",        "--warmup",   "--iters",    "--max-seconds", "--flush-l2", "--rotate",
-          "--workspace-mib", "--q",        "--k",        "--v",           "--o",        "--json",
-          "--threads",       "--list",     "--protocol", "--rounds",      "--idle-ms",  "--serve",
+         {"--batch",         "--heads",     "--seq-len",  "--head-dim",    "--dtype",    "--seed",
+          "--inputs",        "--warmup",    "--iters",    "--max-seconds", "--flush-l2", "--rotate",
+          "--workspace-mib", "--q",         "--k",        "--v",           "--o",        "--json",
+          "--threads",       "--list",      "--protocol", "--rounds",      "--idle-ms",  "--serve",
           "--trace",         "--trace-cta", "--rest-ms"}) {
       EXPECT_NE(result.out.find(std::string(option) + " "), std::string::npos) << option;
     }

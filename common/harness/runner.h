@@ -25,10 +25,11 @@ struct Timing {
 };
 
 struct Protocol : Timing {
-  std::string name;         // in bench/protocols.json, unless something was changed
-  int rounds = 1;           // in each, every kernel is timed once
-  double rest_ms = 0;       // before each of these times the GPU stands idle so long: no kernel meets the
-                            // clock that the one before left behind
+  std::string name;  // in bench/protocols.json, unless something was changed
+  int rounds = 1;    // in each, every kernel is timed once
+  double rest_ms =
+      0;  // before each of these times the GPU stands idle so long: no kernel meets the
+          // clock that the one before left behind
   bool flush_l2 = false;    // before every timed launch, outside the timed interval
   int rotating_inputs = 1;  // sets of buffers that take turns, with the same values
   size_t workspace_limit = size_t(1) << 30;  // bytes
