@@ -7,6 +7,8 @@
 set -euo pipefail
 
 shapes=("128 1 1" "384 2 3" "640 1 2") seeds=(1 2)
+inputs_of_all=(normal large dominant_key equal_keys increasing_max tiny one_hot_v
+  hot_first_block hotter_blocks hot_row hot_tiles dominant_first dominant_last huge_scores)
 if [[ ${1:-} == --quick ]]; then
   shapes=("128 1 1") seeds=(1)
   shift
@@ -26,7 +28,7 @@ cases=() # NUMBER DTYPE HEAD_DIM SEQ_LEN BATCH HEADS INPUTS SEED; the numbers so
 for dtype in fp16 bf16; do
   for head_dim in 64 128; do
     for shape in "${shapes[@]}"; do
-      for inputs in normal large dominant_key equal_keys increasing_max tiny one_hot_v; do
+      for inputs in "${inputs_of_all[@]}"; do
         for seed in "${seeds[@]}"; do
           cases+=("$((${#cases[@]} + 1000)) $dtype $head_dim $shape $inputs $seed")
         done

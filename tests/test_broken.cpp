@@ -26,7 +26,7 @@ TEST_P(BrokenKernel, HasTheNumbersThatAreDeclared) {
   const Bug& bug = GetParam();
   check("normal");
   for (const bool right : {false, true}) {
-    for (const std::string& inputs : input_names()) {
+    for (const std::string& inputs : broken::inputs_of(bug)) {
       if (inputs == "normal" || bug.is_right_on(inputs) != right) continue;
       check(inputs);
       break;
@@ -40,16 +40,16 @@ TEST_P(BrokenKernel, HasTheNumbersThatAreDeclared) {
 
 TEST_P(BrokenKernel, IsCaughtBySomething) {
   const Bug& bug = GetParam();
-  EXPECT_TRUE(bug.right.size() < input_names().size() || !bug.found.empty() ||
+  EXPECT_TRUE(bug.right.size() < broken::inputs_of(bug).size() || !bug.found.empty() ||
               !bug.counted.empty());
-  EXPECT_TRUE(bug.stops.empty() || bug.right.size() < input_names().size());
+  EXPECT_TRUE(bug.stops.empty() || bug.right.size() < broken::inputs_of(bug).size());
 }
 INSTANTIATE_TEST_SUITE_P(Bugs, BrokenKernel, testing::ValuesIn(broken::bugs()),
                          [](const auto& test) { return test.param.name; });
 
 class LongBrokenKernel : public BrokenKernel {};
 TEST_P(LongBrokenKernel, HasTheNumbersThatAreDeclaredOnAllInputs) {
-  for (const std::string& inputs : input_names()) check(inputs);
+  for (const std::string& inputs : broken::inputs_of(GetParam())) check(inputs);
 }
 INSTANTIATE_TEST_SUITE_P(Bugs, LongBrokenKernel, testing::ValuesIn(broken::bugs()),
                          [](const auto& test) { return test.param.name; });

@@ -27,6 +27,13 @@ constexpr Golden kGolden[] = {
     {"increasing_max", 0x42056ace44a8c36e, 0xe03a685fb59f8a22},
     {"tiny", 0xf4236861d830ce28, 0x20e98dd0fa8f343f},
     {"one_hot_v", 0x78d499d8a7150d24, 0x2a127ed867977e80},
+    {"hot_first_block", 0x48bab8a83c583f11, 0xaf9c1226812e394e},
+    {"hotter_blocks", 0xa2f7a7544f8cd6eb, 0x19a17bb4d4ee64fb},
+    {"hot_row", 0xea1df07f25f26020, 0x860a1b465a96fe7b},
+    {"hot_tiles", 0x7ce9342d5dc5f9fc, 0xe6122ac1400f9759},
+    {"dominant_first", 0xd977e598ad0614fb, 0xafd57bc4dcb2c2cd},
+    {"dominant_last", 0xdc611ebbaef95872, 0x76d3ae48277e3692},
+    {"huge_scores", 0xc24649a0bae1859e, 0xa6fc70ffe16b014e},
 };
 
 uint64_t hash(const Inputs& inputs) {
@@ -80,6 +87,98 @@ TEST(Inputs, AreFiniteAndAsHardAsTheyClaim) {
   }
 }
 
+// Scores in nats, [row][key], of a single head.
+std::vector<std::vector<double>> scores_of(const Problem& p, const std::string& name) {
+  const Inputs inputs = make_inputs(p, name, 1);
+  const size_t n = size_t(p.seq_len), d = size_t(p.head_dim);
+  std::vector<double> q, k;
+  for (const uint16_t bits : inputs.q) q.push_back(double(to_float(bits, p.dtype)));
+  for (const uint16_t bits : inputs.k) k.push_back(double(to_float(bits, p.dtype)));
+  std::vector<std::vector<double>> scores(n, std::vector<double>(n));
+  for (size_t row = 0; row < n; row++) {
+    for (size_t j = 0; j < n; j++) {
+      double sum = 0;
+      for (size_t c = 0; c < d; c++) sum += q[row * d + c] * k[j * d + c];
+      scores[row][j] = sum * double(p.scale());
+    }
+  }
+  return scores;
+}
+
+double least(const std::vector<double>& scores, size_t begin, size_t end) {
+  return *std::min_element(scores.begin() + long(begin), scores.begin() + long(end));
+}
+double most(const std::vector<double>& scores, size_t begin, size_t end) {
+  return *std::max_element(scores.begin() + long(begin), scores.begin() + long(end));
+}
+
+TEST(Inputs, HotOnesAreHotWhereTheyClaim) {
+  for (const Problem& p :
+       {problem(1, 1, 512, 64, Dtype::kFp16), problem(1, 1, 512, 128, Dtype::kBf16)}) {
+    for (const auto& row : scores_of(p, "hot_first_block"))
+      EXPECT_GT(least(row, 0, 128), most(row, 128, 512) + 80);
+    for (const auto& row : scores_of(p, "hotter_blocks")) {
+      for (size_t block = 128; block < 512; block += 128)
+        EXPECT_GT(least(row, block, block + 128), most(row, block - 128, block) + 25);
+    }
+    for (const auto& row : scores_of(p, "dominant_first"))
+      EXPECT_GT(row[0], most(row, 1, 512) + 80);
+    for (const auto& row : scores_of(p, "dominant_last"))
+      EXPECT_GT(row[511], most(row, 0, 511) + 80);
+
+    const auto hot_row = scores_of(p, "hot_row"), hot_tiles = scores_of(p, "hot_tiles"),
+               huge = scores_of(p, "huge_scores");
+    const double high = std::ldexp(1 - 1e-4, 19) * double(p.scale());
+    for (size_t group = 0; group < 8; group++) {
+      int hot = 0;
+      for (size_t row = 64 * group; row < 64 * group + 64; row++) {
+        hot += most(hot_row[row], 0, 128) > 60;
+        EXPECT_TRUE(most(hot_row[row], 0, 512) > 60 || most(hot_row[row], 0, 512) < 12);
+        if (group % 7 == 0 || group % 7 == 1 || group % 7 == 3) {
+          EXPECT_GT(least(hot_tiles[row], 0, 512), 80);
+        } else {
+          EXPECT_LT(most(hot_tiles[row], 0, 512), 12);
+        }
+        const auto& all = huge[row];
+        const double bottom = least(all, 0, 512), top = most(all, 0, 512);
+        switch (row % 5) {
+          case 0:  // high everywhere, and not all the same
+            EXPECT_GT(bottom, high);
+            EXPECT_GT(top, bottom + 1);
+            break;
+          case 1:  // low everywhere
+            EXPECT_LT(top, -high);
+            EXPECT_GT(top, bottom + 1);
+            break;
+          case 2:  // both in every block
+            EXPECT_LT(least(all, 384, 512), -high);
+            EXPECT_GT(most(all, 384, 512), high);
+            break;
+          case 3:  // low, high, low, high
+            EXPECT_LT(most(all, 0, 128), -high);
+            EXPECT_GT(least(all, 128, 256), high);
+            break;
+          default:
+            EXPECT_LT(top, 10);
+            EXPECT_GT(top, bottom + 1);
+        }
+      }
+      EXPECT_EQ(hot, 1) << "hot_row, group " << group;
+    }
+  }
+}
+
+// As long as a sequence may be, nothing leaves the range of the type.
+TEST(Inputs, HotOnesStayFiniteHoweverManyKeysThereAre) {
+  const Problem p = problem(1, 1, 64 * 128 + 128, 64, Dtype::kFp16);
+  for (const std::string& name : hot_input_names()) {
+    const Inputs inputs = make_inputs(p, name, 1);
+    for (const auto* tensor : {&inputs.q, &inputs.k, &inputs.v}) {
+      for (const uint16_t bits : *tensor) ASSERT_TRUE(std::isfinite(to_float(bits, p.dtype)));
+    }
+  }
+}
+
 TEST(Inputs, UnknownKindIsRefused) {
   EXPECT_THROW(make_inputs(problem(1, 1, 128, 64, Dtype::kBf16), "nice", 1), BadInput);
 }
@@ -112,6 +211,7 @@ TEST_P(ReferenceTest, AgreesWithTheTextbook) {
        {problem(2, 2, 128, 64, Dtype::kFp16), problem(1, 2, 256, 128, Dtype::kBf16)}) {
     const Inputs inputs = make_inputs(p, GetParam(), 3);
     const Reference reference = make_reference(p, inputs);
+    const double precision = GetParam() == "huge_scores" ? 1e-9 : 1e-11;  // 2^19: ulp 2^-33
     ASSERT_EQ(reference.rows.size(), p.row_count());
     const size_t d = size_t(p.head_dim);
     for (size_t i = 0; i < reference.rows.size(); i += 7) {
@@ -119,7 +219,7 @@ TEST_P(ReferenceTest, AgreesWithTheTextbook) {
       for (size_t c = 0; c < d; c++) {
         const double size = std::max(1e-3 * std::pow(2.0, GetParam() == "tiny" ? -14 : 0),
                                      std::fabs(double(expected[c])));
-        ASSERT_NEAR(reference.values[i * d + c], double(expected[c]), 1e-11 * size)
+        ASSERT_NEAR(reference.values[i * d + c], double(expected[c]), precision * size)
             << describe(p) << " row " << reference.rows[i] << " column " << c;
       }
     }

@@ -17,9 +17,11 @@ const std::vector<int> kSeqLens = {128, 256, 384, 640};
 const std::vector<std::pair<int, int>> kBatchesAndHeads = {{1, 1}, {1, 2}, {2, 1}, {2, 3}};
 const std::vector<uint64_t> kSeeds = {1, 2, 3};
 
+// The hot inputs are left to cases of their own.
 std::vector<int> levels() {
-  return {int(kDtypes.size()),          int(kHeadDims.size()),     int(kSeqLens.size()),
-          int(kBatchesAndHeads.size()), int(input_names().size()), int(kSeeds.size())};
+  const size_t inputs = input_names().size() - hot_input_names().size();
+  return {int(kDtypes.size()),          int(kHeadDims.size()), int(kSeqLens.size()),
+          int(kBatchesAndHeads.size()), int(inputs),           int(kSeeds.size())};
 }
 
 struct Case {
@@ -61,6 +63,31 @@ std::vector<Case> pairwise_cases() {
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(Pairs, KernelTest, testing::ValuesIn(pairwise_cases()), case_name);
+
+// ---- hot inputs ----------------------------------------------------------------------------------
+// Five blocks of keys, more tiles of queries than CTAs of a persistent kernel. The row maximum of kernels before 10
+// does not lag behind: two kinds suffice for them.
+class HotKernelTest : public KernelTest {};
+
+TEST_P(HotKernelTest, MatchesReference) { expect_passes(GetParam()); }
+
+std::vector<Case> hot_cases() {
+  std::vector<Case> cases;
+  for (const Kernel& kernel : kernels()) {
+    for (int i = 0; i < int(hot_input_names().size()); i++) {
+      const std::string& inputs = hot_input_names()[size_t(i)];
+      if (kernel.name < "10" && inputs != "hotter_blocks" && inputs != "huge_scores") continue;
+      for (int row = 0; row < (kernel.name < "10" ? 1 : 2); row++) {  // both types, both head sizes
+        cases.push_back({&kernel,
+                         problem(1, 2, 640, kHeadDims[size_t((i + row) % 2)],
+                                 kDtypes[size_t((i / 2 + row) % 2)]),
+                         inputs, 1});
+      }
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Cases, HotKernelTest, testing::ValuesIn(hot_cases()), case_name);
 
 TEST(Pairwise, CoversAllPairsInFewRows) {
   for (const std::vector<int>& sizes : {levels(), {2, 2}, {3, 3, 3}, {5, 1, 4, 2}}) {

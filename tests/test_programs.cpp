@@ -39,6 +39,8 @@ TEST(Programs, HelpHasAnExample) {
           "--trace",         "--trace-cta", "--rest-ms"}) {
       EXPECT_NE(result.out.find(std::string(option) + " "), std::string::npos) << option;
     }
+    for (const std::string& inputs : input_names())
+      EXPECT_NE(result.out.find(inputs), std::string::npos) << inputs;
   }
 }
 

@@ -40,6 +40,20 @@ struct Arguments {
   std::vector<Problem> problems;  // of the named protocol, else empty
 };
 
+// Separated by commas, in lines of at most `width` characters.
+std::string in_lines(const std::vector<std::string>& names, size_t width) {
+  std::string text;
+  size_t begin = 0;  // of the last line
+  for (const std::string& name : names) {
+    if (text.size() + name.size() + 2 > begin + width) {
+      text += "\n";
+      begin = text.size();
+    }
+    text += name + (&name == &names.back() ? "" : ", ");
+  }
+  return text;
+}
+
 void declare(CLI::App& app, Arguments& arguments) {
   if (kernels().size() > 1) {
     app.add_option("KERNEL", arguments.kernels,
@@ -72,8 +86,9 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--dtype", arguments.dtype, "fp16 or bf16")
       ->check(CLI::IsMember({"fp16", "bf16"}))
       ->capture_default_str();
-  app.add_option("--inputs", arguments.protocol.inputs, "what to run on")
-      ->check(CLI::IsMember(input_names()))
+  app.add_option("--inputs", arguments.protocol.inputs,
+                 "what to run on:\n" + in_lines(input_names(), 70))
+      ->check(CLI::IsMember(input_names()).description(""))
       ->capture_default_str();
   app.add_option("--seed", arguments.protocol.seed, "of the inputs")
       ->check(CLI::Validator(not_negative, ""))

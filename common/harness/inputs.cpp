@@ -1,6 +1,7 @@
 #include "common/harness/inputs.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/emulator/float16.h"
 #include "common/harness/parallel.h"
@@ -44,9 +45,20 @@ uint16_t from_float(float value, Dtype dtype) {
   return dtype == Dtype::kFp16 ? emu::float_to_fp16(value) : emu::float_to_bf16(value);
 }
 
-const std::vector<std::string>& input_names() {
+const std::vector<std::string>& hot_input_names() {
   static const std::vector<std::string> names = {
-      "normal", "large", "dominant_key", "equal_keys", "increasing_max", "tiny", "one_hot_v"};
+      "hot_first_block", "hotter_blocks", "hot_row",    "hot_tiles",
+      "dominant_first",  "dominant_last", "huge_scores"};
+  return names;
+}
+
+const std::vector<std::string>& input_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = {"normal",         "large", "dominant_key", "equal_keys",
+                                    "increasing_max", "tiny",  "one_hot_v"};
+    all.insert(all.end(), hot_input_names().begin(), hot_input_names().end());
+    return all;
+  }();
   return names;
 }
 
@@ -64,6 +76,8 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
                  v_stream = hash(seed * 4 + 2);
   const uint64_t direction_stream = hash(seed * 4 + 3);
   const uint64_t n = uint64_t(problem.seq_len), d = uint64_t(problem.head_dim);
+  // Added to q and to k along the direction, the product of two such amounts in nats is added to the score.
+  const float root_nat = float(1 / std::sqrt(std::sqrt(double(d))));
 
   parallel_for(problem.row_count(), [&](size_t row) {
     const uint64_t head = row / n, position = row % n;
@@ -85,6 +99,31 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
       } else if (name == "increasing_max") {
         q = 0.25f * q + direction;
         k = 0.25f * k + direction * 6.0f * (float(position) / float(n));
+      } else if (name == "hot_first_block") {
+        q = 0.25f * q + 10.0f * root_nat * direction;
+        k = 0.25f * k + (position < 128 ? 10.0f : 0.0f) * root_nat * direction;
+      } else if (name == "hotter_blocks") {
+        q = 0.25f * q + 4.0f * root_nat * direction;
+        k = 0.25f * k + 10.0f * float(position / 128 % 64) * root_nat * direction;
+      } else if (name == "hot_row") {
+        if (position % 64 == hash(direction_stream + row / 64) % 64) q *= 40.0f;
+      } else if (name == "hot_tiles") {
+        // Seven groups of 64 rows, of which 0, 1 and 3 are hot: however many lie between two tiles of a CTA
+        // (not a multiple of seven), one that is not hot comes after one that is.
+        const uint64_t group = row / 64 % 7;
+        if (group == 0 || group == 1 || group == 3) q = 0.25f * q + 20.0f * root_nat * direction;
+        k = 0.25f * k + 5.0f * root_nat * direction;
+      } else if (name == "dominant_first" || name == "dominant_last") {
+        const bool dominant = position == (name == "dominant_first" ? 0 : n - 1);
+        q = 0.25f * q + 10.0f * root_nat * direction;
+        k = dominant ? 10.0f * root_nat * direction : 0.25f * k;
+      } else if (name == "huge_scores" && c < 3) {
+        // Three columns, in each of which a kind of query finds what it multiplies.
+        const float of_key[3] = {1.0f, sign(direction_stream, row),
+                                 position / 128 % 2 ? 1.0f : -1.0f};
+        const uint64_t kind = position % 5;
+        q = c != (kind < 2 ? 0 : kind - 1) ? 0.0f : kind == 1 ? -1024.0f : 1024.0f;
+        k = 512.0f * of_key[c];
       } else if (name == "tiny") {
         q *= 0x1p-14f;
         k *= 0x1p-14f;

@@ -40,6 +40,12 @@ Problem problem_of(const Bug& bug) {
   return result;
 }
 
+const std::vector<std::string>& inputs_of(const Bug& bug) {
+  static const std::vector<std::string> ordinary(
+      input_names().begin(), input_names().end() - long(hot_input_names().size()));
+  return bug.kernel < "16" ? ordinary : input_names();
+}
+
 Record run(const std::string& kernel, const Problem& problem, const std::string& inputs, bool races,
            bool early) {
   Protocol protocol;
@@ -108,7 +114,7 @@ std::string kind_of(const std::string& report) {
 std::string inputs_of_report(const Bug& bug) {
   const bool speaks = !bug.stops.empty() || !bug.found.empty();
   if (!speaks || !bug.is_right_on("normal")) return "normal";
-  for (const std::string& each : input_names()) {
+  for (const std::string& each : inputs_of(bug)) {
     if (!bug.is_right_on(each)) return each;
   }
   return "normal";

@@ -7,6 +7,7 @@
 cmake_minimum_required(VERSION 3.25)
 
 set(inputs normal large dominant_key equal_keys increasing_max tiny one_hot_v)
+set(hot_inputs hot_first_block hotter_blocks hot_row hot_tiles dominant_first dominant_last huge_scores)
 
 macro(rename from to)  # in ${changed}
   string(FIND "${changed}" "${from}" at)
@@ -21,6 +22,9 @@ function(broken name kernel what text replacement)
   foreach(wrong IN LISTS arg_UNPARSED_ARGUMENTS arg_KEYWORDS_MISSING_VALUES)
     message(FATAL_ERROR "tests/broken/bugs.cmake: ${name} has '${wrong}', which says nothing")
   endforeach()
+  if(kernel MATCHES "^16")
+    list(APPEND inputs ${hot_inputs})
+  endif()
   if(arg_RIGHT STREQUAL "all")
     set(arg_RIGHT ${inputs})
   endif()

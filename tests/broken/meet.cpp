@@ -63,7 +63,7 @@ Findings examine(const Bug& bug) {
   const auto note = [&](const std::string& sentence) {
     if (!sentence.empty()) findings.surprises.push_back(sentence);
   };
-  for (const std::string& inputs : input_names()) {
+  for (const std::string& inputs : inputs_of(bug)) {
     progress(bug.name + ": numbers on " + inputs + " ...");
     findings.numbers.emplace_back(inputs, run(bug.name, problem_of(bug), inputs));
     note(unlike_numbers(bug, inputs, findings.numbers.back().second));

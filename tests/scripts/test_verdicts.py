@@ -20,7 +20,8 @@ class Verdicts(ScriptTest):
         return self.run_script(SCRIPTS / "verdicts.sh", "--quick", program)
 
     def lines(self, *left_out):
-        inputs = ("normal", "large", "dominant_key", "equal_keys", "increasing_max", "tiny", "one_hot_v")
+        inputs = ("normal", "large", "dominant_key", "equal_keys", "increasing_max", "tiny", "one_hot_v", "hot_first_block",
+                  "hotter_blocks", "hot_row", "hot_tiles", "dominant_first", "dominant_last", "huge_scores")
         cases = [f"{dtype} d{d} N128 B1 H1 {name} seed 1" for dtype in ("fp16", "bf16") for d in (64, 128)
                  for name in inputs]
         return [f"{case} {verdict}" for case in cases if case not in left_out
@@ -36,7 +37,7 @@ class Verdicts(ScriptTest):
         for special, words in (("kill -SEGV $$", f"ended with 139 on {case}"), ("exit 3", f"gave no verdict on {case}")):
             with self.subTest(words):
                 done = self.call(special)
-                self.assert_one_sentence(done, words, "1 of 28 problems", code=3)
+                self.assert_one_sentence(done, words, "1 of 56 problems", code=3)
                 self.assertEqual(done.stdout.splitlines(), self.lines(case))
 
 
