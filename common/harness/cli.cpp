@@ -45,11 +45,10 @@ std::string in_lines(const std::vector<std::string>& names, size_t width) {
   std::string text;
   size_t begin = 0;  // of the last line
   for (const std::string& name : names) {
-    if (text.size() + name.size() + 2 > begin + width) {
-      text += "\n";
-      begin = text.size();
-    }
-    text += name + (&name == &names.back() ? "" : ", ");
+    const bool fits = text.size() + name.size() + 2 <= begin + width;
+    if (!text.empty()) text += fits ? " " : "\n";
+    if (!fits) begin = text.size();
+    text += name + (&name == &names.back() ? "" : ",");
   }
   return text;
 }

@@ -83,6 +83,11 @@ class Declarations(ScriptTest):
             "01_bug", "01_kernel", "Nobody waits.", "normal,large,dominant_key,equal_keys,increasing_max,tiny,one_hot_v",
             "FALSE", "dead", "words", "\n"])
 
+    def test_of_16_all_includes_the_hot_inputs(self):
+        done = self.make(BUG.replace("01_", "16_").format(" RIGHT all"), "-DLIST=ON")
+        self.assertTrue(done.stdout.split("\t")[3].endswith(",one_hot_v,hot_first_block,hotter_blocks,hot_row,hot_tiles,"
+                                                            "dominant_first,dominant_last,huge_scores"), done.stdout)
+
 
 class Page(ScriptTest):
     def setUp(self):
