@@ -1,5 +1,10 @@
 // Every kernel that exists, on every kind of problem: its output against the float64 reference, and the
-// same bits however often and with however many threads it runs.
+// same bits however often and with however many threads it runs. The checked build, up to ten times
+// slower, runs fewer of the problems by default; the long tests are the same in both.
+#include <algorithm>
+#include <set>
+#include <tuple>
+
 #include "common/harness/device.h"
 #include "tests/pairwise.h"
 #include "tests/support.h"
@@ -24,6 +29,30 @@ std::vector<int> levels() {
           int(kBatchesAndHeads.size()), int(inputs),           int(kSeeds.size())};
 }
 
+// The checked build's: instead of seq_len and, apart from it, batch and heads, these shapes. The longer,
+// the fewer heads; what is left out (640 tokens with six heads alone took half the time) runs in the
+// other builds.
+struct Shape {
+  int batch, heads, seq_len;
+};
+const std::vector<Shape> kCheckedShapes = {{2, 3, 128}, {1, 2, 256}, {1, 1, 384}};
+// And of the greatest length, where rings of stages go round most often, one head in each type and size.
+const std::vector<std::pair<Dtype, int>> kCheckedLongest = {{Dtype::kFp16, 64},
+                                                            {Dtype::kBf16, 128}};
+
+std::vector<int> checked_levels() {
+  return {int(kDtypes.size()), int(kHeadDims.size()), int(kCheckedShapes.size()),
+          int(input_names().size()), int(kSeeds.size())};
+}
+
+bool is_checked() {
+#ifdef FA_WITH_CUDA
+  return false;
+#else
+  return emu::is_checked();
+#endif
+}
+
 struct Case {
   const Kernel* kernel;
   Problem problem;
@@ -34,12 +63,21 @@ struct Case {
   }
 };
 
+// `row` has one index for each of levels().
 Case make_case(const Kernel& kernel, const std::vector<int>& row) {
   const auto [batch, heads] = kBatchesAndHeads[size_t(row[3])];
   return {&kernel,
           problem(batch, heads, kSeqLens[size_t(row[2])], kHeadDims[size_t(row[1])],
                   kDtypes[size_t(row[0])]),
           input_names()[size_t(row[4])], kSeeds[size_t(row[5])]};
+}
+
+// `row` has one index for each of checked_levels().
+Case make_checked_case(const Kernel& kernel, const std::vector<int>& row) {
+  const Shape& s = kCheckedShapes[size_t(row[2])];
+  return {&kernel,
+          problem(s.batch, s.heads, s.seq_len, kHeadDims[size_t(row[1])], kDtypes[size_t(row[0])]),
+          input_names()[size_t(row[3])], kSeeds[size_t(row[4])]};
 }
 
 void expect_passes(const Case& c) {
@@ -55,14 +93,24 @@ class KernelTest : public testing::TestWithParam<Case> {};
 
 TEST_P(KernelTest, MatchesReference) { expect_passes(GetParam()); }
 
-std::vector<Case> pairwise_cases() {
+std::vector<Case> pairwise_cases(bool checked) {
   std::vector<Case> cases;
   for (const Kernel& kernel : kernels()) {
-    for (const auto& row : pairwise(levels())) cases.push_back(make_case(kernel, row));
+    if (!checked) {
+      for (const auto& row : pairwise(levels())) cases.push_back(make_case(kernel, row));
+      continue;
+    }
+    for (const auto& row : pairwise(checked_levels()))
+      cases.push_back(make_checked_case(kernel, row));
+    for (const auto& [dtype, head_dim] : kCheckedLongest) {
+      cases.push_back(
+          {&kernel, problem(1, 1, kSeqLens.back(), head_dim, dtype), "normal", kSeeds.back()});
+    }
   }
   return cases;
 }
-INSTANTIATE_TEST_SUITE_P(Pairs, KernelTest, testing::ValuesIn(pairwise_cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Pairs, KernelTest, testing::ValuesIn(pairwise_cases(is_checked())),
+                         case_name);
 
 // ---- hot inputs ----------------------------------------------------------------------------------
 // Five blocks of keys, more tiles of queries than CTAs of a persistent kernel. The row maximum of kernels before 10
@@ -90,7 +138,8 @@ std::vector<Case> hot_cases() {
 INSTANTIATE_TEST_SUITE_P(Cases, HotKernelTest, testing::ValuesIn(hot_cases()), case_name);
 
 TEST(Pairwise, CoversAllPairsInFewRows) {
-  for (const std::vector<int>& sizes : {levels(), {2, 2}, {3, 3, 3}, {5, 1, 4, 2}}) {
+  for (const std::vector<int>& sizes :
+       {levels(), checked_levels(), {2, 2}, {3, 3, 3}, {5, 1, 4, 2}}) {
     const auto rows = pairwise(sizes);
     EXPECT_EQ(rows, pairwise(sizes));
     size_t largest = 0;
@@ -107,6 +156,30 @@ TEST(Pairwise, CoversAllPairsInFewRows) {
     }
     EXPECT_LE(rows.size(), largest + largest / 2);
   }
+}
+
+// Fewer, but of every kernel both types with both sizes and all inputs; and nothing that the long tests lack.
+TEST(Pairwise, TheCheckedBuildLeavesOutShapesOnly) {
+  std::set<std::tuple<std::string, Dtype, int>> types;
+  std::set<std::pair<std::string, std::string>> inputs;
+  std::set<std::string> names;
+  double flops = 0.0, all_flops = 0.0;
+  for (const Case& c : pairwise_cases(false)) all_flops += c.problem.flops();
+  for (const Case& c : pairwise_cases(true)) {
+    const Problem& p = c.problem;
+    types.emplace(c.kernel->name, p.dtype, p.head_dim);
+    inputs.emplace(c.kernel->name, c.inputs);
+    EXPECT_TRUE(names.insert(c.name()).second) << c.name() << " is there twice";
+    EXPECT_EQ(std::count(kSeqLens.begin(), kSeqLens.end(), p.seq_len), 1) << c.name();
+    EXPECT_EQ(
+        std::count(kBatchesAndHeads.begin(), kBatchesAndHeads.end(), std::pair(p.batch, p.heads)),
+        1)
+        << c.name();
+    flops += p.flops();
+  }
+  EXPECT_EQ(types.size(), kernels().size() * kDtypes.size() * kHeadDims.size());
+  EXPECT_EQ(inputs.size(), kernels().size() * input_names().size());
+  EXPECT_LT(flops, all_flops / 3);
 }
 
 // ---- everything (label long) ---------------------------------------------------------------------
@@ -153,11 +226,11 @@ INSTANTIATE_TEST_SUITE_P(Product, LongKernelTest, testing::ValuesIn(all_groups()
 class SameBits : public testing::TestWithParam<Kernel> {};
 
 TEST_P(SameBits, WhateverTheRunAndTheNumberOfThreads) {
-  for (const Problem& p :
-       {problem(1, 3, 256, 64, Dtype::kFp16), problem(2, 1, 384, 128, Dtype::kBf16)}) {
+  for (const Problem& p : {problem(1, 3, is_checked() ? 128 : 256, 64, Dtype::kFp16),
+                           problem(2, 1, is_checked() ? 256 : 384, 128, Dtype::kBf16)}) {
     const Record first = run_once(GetParam(), p, "normal", 7);
     if (first.status == Status::kSkipped) GTEST_SKIP() << first.reason;
-    for (const int threads : {1, 2, 5, 1}) {
+    for (const int threads : is_checked() ? std::vector{1, 5} : std::vector{1, 2, 5, 1}) {
 #ifndef FA_WITH_CUDA
       emu::options().os_threads = threads;
 #endif
@@ -171,13 +244,13 @@ TEST_P(SameBits, WhateverTheRunAndTheNumberOfThreads) {
   }
 }
 
-// A head's result depends on that head alone.
 #ifndef FA_WITH_CUDA
-// A kernel that waits for its copies gives the same, whenever they happen.
+// A kernel that waits for its copies gives the same, whenever they happen. (Random times in the checked
+// build: test_races.cpp, by five seeds.)
 TEST_P(SameBits, WheneverCopiesComplete) {
-  const Problem p = problem(1, 2, 384, 64, Dtype::kBf16);
+  const Problem p = problem(1, is_checked() ? 1 : 2, 384, 64, Dtype::kBf16);
   const Record late = run_once(GetParam(), p, "normal", 3);
-  for (uint64_t seed = 0; seed <= 5; seed++) {
+  for (uint64_t seed = 0; seed <= (is_checked() ? 1 : 5); seed++) {
     emu::options().completion = seed == 0 ? emu::Completion::kEarly : emu::Completion::kRandom;
     emu::options().seed = seed;
     const Record other = run_once(GetParam(), p, "normal", 3);
@@ -187,6 +260,7 @@ TEST_P(SameBits, WheneverCopiesComplete) {
 }
 #endif
 
+// A head's result depends on that head alone.
 TEST_P(SameBits, WhateverTheOtherHeads) {
   const Problem one = problem(1, 1, 128, 64, Dtype::kBf16),
                 many = problem(2, 3, 128, 64, Dtype::kBf16);
