@@ -30,13 +30,14 @@ std::vector<int> levels() {
 }
 
 // The checked build's: instead of seq_len and, apart from it, batch and heads, these shapes. The longer,
-// the fewer heads; what is left out (640 tokens with six heads alone took half the time) runs in the
+// the fewer heads; what is left out (640 tokens with six heads alone are half the work) runs in the
 // other builds.
 struct Shape {
   int batch, heads, seq_len;
 };
 const std::vector<Shape> kCheckedShapes = {{2, 3, 128}, {1, 2, 256}, {1, 1, 384}};
-// And of the greatest length, where rings of stages go round most often, one head in each type and size.
+// And of the greatest length, where rings of stages go round most often, one head in
+// each type and in each head_dim.
 const std::vector<std::pair<Dtype, int>> kCheckedLongest = {{Dtype::kFp16, 64},
                                                             {Dtype::kBf16, 128}};
 
