@@ -25,6 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 import baselines  # noqa: E402
+from records import GROWTHS, SCORES, describe_scores, scores_of  # noqa: E402
 from serve import Broken, Failed, Server  # noqa: E402
 from tools import ROOT, Refused, fail, read_json, relative  # noqa: E402
 from torch_attention import PEERS, Missing, Torch  # noqa: E402
@@ -140,7 +141,7 @@ def find_peers(names, make_backend=Torch):
 
 
 def as_tuple(problem):
-    return tuple(problem[name] for name in SHAPE)
+    return tuple(problem.get(name) for name in (*SHAPE, *SCORES))
 
 
 def flops_of(problem):
@@ -226,7 +227,7 @@ def unique(things):
 
 def describe(problem):
     return (f"{problem['dtype']}, batch {problem['batch']}, heads {problem['heads']}, seq_len {problem['seq_len']}, "
-            f"head_dim {problem['head_dim']}")
+            f"head_dim {problem['head_dim']}{describe_scores(scores_of(problem))}")
 
 
 class Taken:
@@ -265,7 +266,8 @@ def measure(runners, problem, protocol, progress, rest=time.sleep):
             if not mine.good():
                 progress.drop(runner.name, problem)
 
-    label = f"{problem['dtype']}, head_dim {problem['head_dim']}, seq_len {problem['seq_len']}"
+    label = (f"{problem['dtype']}, head_dim {problem['head_dim']}, seq_len {problem['seq_len']}"
+             f"{describe_scores(scores_of(problem))}")
     progress.say(f"{label}: tensors and checks")
     for backend in unique(runner.backend for runner in runners):
         try:
@@ -410,18 +412,19 @@ def spread_note(runs):
     """How far the runs of one protocol lie apart: of every ratio and every time the largest over the smallest."""
     ratios, times = {}, {}
     for record in (record for records in runs for record in passed(records)):
-        key = (record["kernel"], *as_tuple(record))
+        key = (record["kernel"], None, *as_tuple(record))
         times.setdefault(key, []).append(record["time_ms"]["median"])
         for peer, ratio in record.get("ratio", {}).items():
-            ratios.setdefault((*key, peer), []).append(ratio)
+            ratios.setdefault((key[0], peer, *key[2:]), []).append(ratio)
 
     def widest(values, what):
         apart = {key: max(each) / min(each) - 1 for key, each in values.items() if len(each) == len(runs)}
         if not apart:
             return None
-        key = max(apart, key=apart.get)
-        who = key[0] + (f" to {key[6]}" if len(key) > 6 else "")
-        return (f"{what} at most {percent(apart[key])} ({who}, {describe(dict(zip(SHAPE, key[1:6])))}), "
+        kernel, peer, *problem = key = max(apart, key=apart.get)
+        who = kernel + (f" to {peer}" if peer else "")
+        where = {name: value for name, value in zip((*SHAPE, *SCORES), problem) if value is not None}
+        return (f"{what} at most {percent(apart[key])} ({who}, {describe(where)}), "
                 f"in the median {percent(statistics.median(apart.values()))}")
 
     parts = [part for part in (widest(ratios, "ratios spread by"), widest(times, "times by")) if part]
@@ -534,6 +537,15 @@ def whole(least, multiple=1, most=999_999_999):
     return parse
 
 
+def one_of(words):
+    def parse(text):
+        if text not in words:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {' or '.join(words)}")
+        return text
+
+    return parse
+
+
 def several(parse):
     def parse_all(text):
         found = [parse(part) for part in text.split(",") if part]
@@ -587,6 +599,10 @@ def parse_arguments(argv):
     problem.add_argument("--heads", type=whole(1), metavar="N", help="default 16")
     problem.add_argument("--seq-len", type=several(whole(128, 128)), metavar="LIST", help="512,1024 (default 4096)")
     problem.add_argument("--batch", type=whole(1), metavar="N", help="default: 16384/seq_len")
+    problem.add_argument("--score-std", type=several(positive), metavar="LIST",
+                         help="scale normal inputs so that scores have this standard deviation, in nats: 1,10,100")
+    problem.add_argument("--score-growth", type=several(one_of(GROWTHS)), metavar="LIST",
+                         help="the same for all keys, growing with the key's index, or both: flat,growing (default flat)")
     how = parser.add_argument_group("protocol (default: that of --protocol, else as given here)")
     d = DEFAULTS
     how.add_argument("--rounds", type=whole(1), metavar="N", help=f"default {d['rounds']}")
@@ -618,14 +634,24 @@ def parse_arguments(argv):
             fail(f"there is no peer {peer}; known are {', '.join(known)}, or none")
     if args.json and not os.access(args.json.parent, os.W_OK):
         fail(f"cannot write into the folder {args.json.parent}")
+    if args.score_growth and not args.score_std:
+        fail("--score-growth belongs to --score-std: say how far scores spread")
+    if max(args.score_std or [0]) > 1000:
+        fail("--score-std must be above 0 and at most 1000")
     args.problems, args.settings = choose(args, protocols)
     args.written = 0  # runs in files
     return args
 
 
+def scores_wanted(args):
+    """The fields of problems that differ in nothing else."""
+    return [dict(zip(SCORES, (std, growth))) for growth in unique(args.score_growth or GROWTHS[:1])
+            for std in unique(args.score_std or [])] or [{}]
+
+
 def choose(args, protocols):
     """The problems, and the results' `protocol`."""
-    given = {name: getattr(args, name) for name in ("dtype", "head_dim", "heads", "seq_len", "batch")
+    given = {name: getattr(args, name) for name in ("dtype", "head_dim", "heads", "seq_len", "batch", "score_std")
              if getattr(args, name) is not None}
     if args.protocol is None and not given:
         args.protocol = "quick"
@@ -633,13 +659,14 @@ def choose(args, protocols):
     if args.protocol is None:
         heads, dtype, head_dim = given.get("heads", 16), given.get("dtype", "bf16"), given.get("head_dim", 128)
         problems = [{"dtype": dtype, "batch": given.get("batch") or max(1, 16384 // seq_len), "heads": heads,
-                     "seq_len": seq_len, "head_dim": head_dim} for seq_len in unique(given.get("seq_len", [4096]))]
+                     "seq_len": seq_len, "head_dim": head_dim, **scores}
+                    for seq_len in unique(given.get("seq_len", [4096])) for scores in scores_wanted(args)]
         name, settings = None, {**DEFAULTS, **changed}
     else:
         protocol = protocols[args.protocol]
-        for option in ("heads", "batch"):
+        for option in ("heads", "batch", "score_std"):
             if option in given:
-                fail(f"--{option} does not go with --protocol, whose problems have their own")
+                fail(f"--{option.replace('_', '-')} does not go with --protocol, whose problems have their own")
         problems = [{field: problem[field] for field in SHAPE} for problem in protocol["problems"]
                     if problem["seq_len"] in given.get("seq_len", [problem["seq_len"]])
                     and problem["head_dim"] == given.get("head_dim", problem["head_dim"])]

@@ -6,6 +6,7 @@
   seq_len       TFLOP/s over the sequence length
   peer          percent of another library's speed, by kernel
   peer-seq_len  the same over the sequence length, of kernels that were measured in the library's run
+  scores-LEN    TFLOP/s and relative error over how far the scores spread, at each length measured with --score-std
   roofline      speed against FLOPs a byte at three memory levels; needs --profile
 
 On the emulator's results: ladder, counters by kernel; ideal, by kind of instruction how far from it.
@@ -29,10 +30,11 @@ from charts.lengths import length_chart  # noqa: E402
 from charts.look import DARK, LIGHT  # noqa: E402
 from charts.peer import peer_chart, peer_length_chart, percents  # noqa: E402
 from charts.roofline import load_profile, points_of, roofline_chart, same_problem  # noqa: E402
+from charts.scores import scores_chart  # noqa: E402
 from charts.steps import speedup_chart  # noqa: E402
 from intensity import MACHINES, roofs  # noqa: E402
 from limits import bound_of, kernels_of  # noqa: E402
-from records import Shape, headline_shape, kind, load, order, passed, shape_of, tell_apart  # noqa: E402
+from records import Shape, headline_shape, kind, load, order, passed, scores_of, shape_of, tell_apart  # noqa: E402
 from tools import ROOT, Refused, fail, need, relative  # noqa: E402
 
 EXAMPLE = """examples:
@@ -75,7 +77,7 @@ class Group:
     def add(self, data, run):
         """`run` tells records of different files apart."""
         for record in data["records"]:
-            self.records[record["kernel"], shape_of(record)] = {**record, "run": run}
+            self.records[record["kernel"], shape_of(record), scores_of(record)] = {**record, "run": run}
 
     def select(self, wish):
         for record in self.records.values():
@@ -195,9 +197,26 @@ def headline_of(chosen):
     return headline_shape([r for r in own if passed(r)] or own)
 
 
+def scores_charts(group, chosen):
+    """One for each length at which scores of at least two deviations were measured."""
+    good = [r for r in chosen if scores_of(r) and passed(r) and "tflops" in r and r.get("error", {}).get("rel")]
+    if not good:
+        return
+    first = headline_shape(good)
+    for seq_len in sorted({r["seq_len"] for r in good}):
+        here = [r for r in good if (r["dtype"], r["head_dim"], r["seq_len"]) == (first.dtype, first.head_dim, seq_len)]
+        shape = here and headline_shape(here)
+        here = [r for r in here if shape_of(r) == shape]
+        if len({r["score_std"] for r in here}) > 1:
+            yield f"scores-{seq_len}", lambda theme, here=here: scores_chart(group.name(), here, theme)
+
+
 def specs_of(group, wish, profile=None, peer=None, counters=None):
     """(name, spec function of a theme, or a sentence why not) of every chart this group's records allow."""
-    chosen = list(group.select(wish))
+    everything = list(group.select(wish))
+    if group.cuda:
+        yield from scores_charts(group, everything)
+    chosen = [record for record in everything if not scores_of(record)]
     if not chosen:
         return
     shape = headline_of(chosen)

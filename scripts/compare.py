@@ -24,7 +24,7 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from records import describe, load, order, passed, shape_of  # noqa: E402
+from records import SCORES, describe, describe_scores, load, order, passed, scores_of, shape_of  # noqa: E402
 from tools import Refused, fail  # noqa: E402
 
 EXAMPLE = """examples:
@@ -83,18 +83,23 @@ def compare_counters(a, b):
 
 def place(key):
     """Sorts by problem, short sequences first, then by kernel."""
-    kernel, shape = key
-    return (shape.dtype, shape.head_dim, shape.heads, shape.seq_len, shape.batch, order(kernel))
+    kernel, shape, scores = key
+    return (shape.dtype, shape.head_dim, shape.heads, shape.seq_len, shape.batch, (scores or ())[::-1], order(kernel))
+
+
+def fields_of(key):
+    kernel, shape, scores = key
+    return {"kernel": kernel, **shape._asdict(), **(dict(zip(SCORES, scores)) if scores else {})}
 
 
 def compare(files, chosen, threshold):
     """Every kernel and problem that both files have, and what only one has."""
     cuda = files[0]["machine"]["backend"] == "cuda"
-    records = [{(r["kernel"], shape_of(r)): r for r in data["records"] if chosen(r["kernel"])} for data in files]
+    records = [{(r["kernel"], shape_of(r), scores_of(r)): r for r in data["records"] if chosen(r["kernel"])} for data in files]
     pairs = []
     for key in sorted(records[0].keys() & records[1].keys(), key=place):
         a, b = (side[key] for side in records)
-        pair = {"kernel": key[0], **key[1]._asdict()}
+        pair = fields_of(key)
         if passed(a) and passed(b):
             pair.update(compare_times(a, b, threshold) if cuda else compare_counters(a, b))
         else:
@@ -183,7 +188,7 @@ def print_only(letter, keys):
     """`only in B: 16_max_free (6 problems)`, wrapped."""
     if not keys:
         return
-    counts = Counter(kernel for kernel, _ in keys)
+    counts = Counter(kernel for kernel, *_ in keys)
     words = [f"{kernel} ({count} problem{'s' * (count > 1)})" for kernel, count in counts.items()]
     line = f"only in {letter}: "
     for i, word in enumerate(words):
@@ -206,8 +211,8 @@ def report(names, files, pairs, only):
     for sentence in differences(files):
         print(clip("   " + sentence, 100))
     cuda = files[0]["machine"]["backend"] == "cuda"
-    for shape, here in itertools.groupby(pairs, shape_of):
-        print(f"\n{describe(shape)}")
+    for (shape, scores), here in itertools.groupby(pairs, lambda pair: (shape_of(pair), scores_of(pair))):
+        print(f"\n{describe(shape)}{describe_scores(scores)}")
         (print_times if cuda else print_counters)(here)
     print()
     for letter, keys in zip("AB", only):
@@ -274,7 +279,7 @@ def main():
     if args.json != "-":
         report(names, files, pairs, only)
     if args.json:
-        keys = [[{"kernel": kernel, **shape._asdict()} for kernel, shape in side] for side in only]
+        keys = [[fields_of(key) for key in side] for side in only]
         text = json.dumps({
             "a": {"file": Path(names[0]).name, "machine": files[0]["machine"], "created": files[0].get("created")},
             "b": {"file": Path(names[1]).name, "machine": files[1]["machine"], "created": files[1].get("created")},

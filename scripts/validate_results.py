@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from tools import SCHEMA, Refused, fail, need, read_json, read_results  # noqa: E402
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
+SCORES = ("score_std", "score_growth")
 # Totals that are sums over the lines: of which field, and of which kind if not of all.
 LINE_SUMS = {
     "global_sectors": ("sectors", None), "global_sectors_ideal": ("sectors_ideal", None),
@@ -97,7 +98,7 @@ def check_rounds(data, record, where):
         if (said is None) != (expected is None) or (known and not math.isclose(said, expected, rel_tol=1e-6)):
             raise Refused(f"is invalid: {where}.clock_mhz is not the median of round_clock_mhz")
     for peer, ratio in record.get("ratio", {}).items():
-        beside = [r for r in data["records"] if r["kernel"] == peer and all(r[f] == record[f] for f in SHAPE)]
+        beside = [r for r in data["records"] if r["kernel"] == peer and all(r.get(f) == record.get(f) for f in (*SHAPE, *SCORES))]
         if not beside or len(beside[0].get("round_ms", [])) != len(rounds):
             raise Refused(f"is invalid: {where}.ratio names {peer}, which did not pass on the same problem")
         expected = statistics.median(p / k for p, k in zip(beside[0]["round_ms"], rounds))
@@ -127,7 +128,7 @@ def check_sense(data):
     seen = set()
     for i, record in enumerate(data["records"]):
         where = f"records[{i}]"
-        key = tuple(record[field] for field in ("kernel", *SHAPE))
+        key = tuple(record.get(field) for field in ("kernel", *SHAPE, *SCORES))
         if key in seen:
             raise Refused(f"is invalid: {where} repeats {record['kernel']} on the same problem")
         seen.add(key)
@@ -138,13 +139,15 @@ def check_sense(data):
             if time["launches"] > data["protocol"]["iterations"]:
                 raise Refused(f"is invalid: {where}.time_ms.launches is more than protocol.iterations")
             if "flops" in record or not record["kernel"].startswith("ceiling/"):
-                _, _, batch, heads, seq_len, head_dim = key
+                batch, heads, seq_len, head_dim = (record[field] for field in SHAPE[1:])
                 flops = record.get("flops", 4 * batch * heads * seq_len**2 * head_dim)
                 expected = flops / (time["median"] * 1e-3) / 1e12
                 if not math.isclose(record["tflops"], expected, rel_tol=0.01):
                     raise Refused(f"is invalid: {where}.tflops is {record['tflops']:g}, the median says {expected:g}")
         check_rounds(data, record, where)
         check_lines(record, where)
+        if "score_std" in record and data["protocol"]["inputs"] != "normal":
+            raise Refused(f"is invalid: {where} has a score_std, which only the inputs normal have")
         error = record.get("error")
         if error and record["status"] == "passed" and not error["rel"] <= error["tolerance"]:
             raise Refused(f"is invalid: {where} passed with an error over its tolerance")

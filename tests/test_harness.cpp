@@ -179,6 +179,42 @@ TEST(Inputs, HotOnesStayFiniteHoweverManyKeysThereAre) {
   }
 }
 
+double root_mean_square(const std::vector<std::vector<double>>& scores, size_t begin, size_t end) {
+  double sum = 0;
+  for (const auto& row : scores) {
+    for (size_t j = begin; j < end; j++) sum += row[j] * row[j];
+  }
+  return std::sqrt(sum / double(scores.size() * (end - begin)));
+}
+
+TEST(Inputs, ScoresHaveTheDeviationAskedFor) {
+  Problem p = problem(1, 1, 512, 128, Dtype::kFp16);
+  const auto ordinary = hash(make_inputs(p, "normal", 1));
+  p.scores = {1, Growth::kFlat};
+  EXPECT_EQ(hash(make_inputs(p, "normal", 1)), ordinary);
+  for (const double std : {1.0, 20.0, 100.0}) {
+    p.scores = {std, Growth::kFlat};
+    auto scores = scores_of(p, "normal");
+    EXPECT_NEAR(root_mean_square(scores, 0, 512), std, 0.03 * std);
+    EXPECT_NEAR(root_mean_square(scores, 0, 64), std, 0.06 * std);
+    p.scores = {std, Growth::kGrowing};
+    scores = scores_of(p, "normal");
+    EXPECT_NEAR(root_mean_square(scores, 0, 512), std, 0.03 * std);
+    EXPECT_NEAR(root_mean_square(scores, 240, 272), 0.5 * std * std::sqrt(3.0), 0.06 * std);
+    EXPECT_NEAR(root_mean_square(scores, 496, 512), std * std::sqrt(3.0), 0.2 * std);
+    EXPECT_LT(root_mean_square(scores, 0, 16), 0.04 * std);
+  }
+}
+
+TEST(Inputs, OnlyNormalOnesHaveScoresOfADeviation) {
+  Problem p = problem(1, 1, 128, 64, Dtype::kBf16);
+  p.scores = {5, Growth::kFlat};
+  for (const std::string& name : input_names()) {
+    if (name == "normal") continue;
+    EXPECT_THROW(make_inputs(p, name, 1), BadInput) << name;
+  }
+}
+
 TEST(Inputs, UnknownKindIsRefused) {
   EXPECT_THROW(make_inputs(problem(1, 1, 128, 64, Dtype::kBf16), "nice", 1), BadInput);
 }

@@ -32,11 +32,12 @@ TEST(Programs, HelpHasAnExample) {
     EXPECT_EQ(result.err, "");
     EXPECT_NE(result.out.find("Example: " + program), std::string::npos);
     for (const char* option :
-         {"--batch",         "--heads",     "--seq-len",  "--head-dim",    "--dtype",    "--seed",
-          "--inputs",        "--warmup",    "--iters",    "--max-seconds", "--flush-l2", "--rotate",
-          "--workspace-mib", "--q",         "--k",        "--v",           "--o",        "--json",
-          "--threads",       "--list",      "--protocol", "--rounds",      "--idle-ms",  "--serve",
-          "--trace",         "--trace-cta", "--rest-ms"}) {
+         {"--batch",     "--heads",   "--seq-len",       "--head-dim",    "--dtype",
+          "--seed",      "--inputs",  "--warmup",        "--iters",       "--max-seconds",
+          "--flush-l2",  "--rotate",  "--workspace-mib", "--q",           "--k",
+          "--v",         "--o",       "--json",          "--threads",     "--list",
+          "--protocol",  "--rounds",  "--idle-ms",       "--serve",       "--trace",
+          "--trace-cta", "--rest-ms", "--score-std",     "--score-growth"}) {
       EXPECT_NE(result.out.find(std::string(option) + " "), std::string::npos) << option;
     }
     for (const std::string& inputs : input_names())
@@ -266,6 +267,28 @@ TEST(Programs, ServeRequests) {
   EXPECT_EQ(got[4], json::object());
 }
 
+TEST(Programs, ScoresAreScaledAndRecorded) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "r.json";
+  const ProgramResult result = shell(
+      "$BIN/attention 2 --score-std 1,30 --score-growth flat,growing" + kSmall + "--json " + path);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("head_dim 64, scores of std 30, growing\n"), std::string::npos);
+  const json records = json::parse(read_file(path))["records"];
+  ASSERT_EQ(records.size(), 4u);
+  std::vector<std::string> seen;
+  for (const json& record : records)
+    seen.push_back(record["score_growth"].get<std::string>() + record["score_std"].dump());
+  EXPECT_EQ(seen, (std::vector<std::string>{"flat1.0", "flat30.0", "growing1.0", "growing30.0"}));
+
+  const auto got =
+      served({kRequest.substr(0, kRequest.size() - 1) + R"(,"score_std":30,"score_growth":"flat"})",
+              R"({"op":"verify","kernel":"2"})"});
+  EXPECT_EQ(got[1]["record"]["score_std"], 30);
+  EXPECT_EQ(got[1]["record"]["score_growth"], "flat");
+  EXPECT_EQ(got[1]["record"]["status"], "passed");
+}
+
 TEST(Programs, ServeAnswersWhatIsWrongWithOneSentence) {
   auto changed = [](const std::string& what, const std::string& by) {
     std::string request = kRequest;
@@ -293,6 +316,12 @@ TEST(Programs, ServeAnswersWhatIsWrongWithOneSentence) {
       {changed("normal", "nice"), "unknown inputs 'nice'"},
       {changed("false", "0"), "problem: 'flush_l2' must be true or false, not 0"},
       {changed("\"rotating_inputs\":1", "\"rotating_inputs\":65"), "'rotating_inputs' must be"},
+      {changed("\"seed\"", "\"score_std\":5,\"seed\""), "problem lacks 'score_growth'"},
+      {changed("\"seed\"", "\"score_growth\":\"flat\",\"seed\""), "problem lacks 'score_std'"},
+      {changed("\"seed\"", "\"score_std\":5,\"score_growth\":\"up\",\"seed\""),
+       "problem: 'score_growth' must be flat or growing, not up"},
+      {changed("\"seed\"", "\"score_std\":0,\"score_growth\":\"flat\",\"seed\""),
+       "problem: --score-std must be above 0 and at most 1000"},
       {kRequest, ""},
       {R"({"op":"verify","kernel":"99"})", "unknown kernel '99', this program has: "},
       {R"({"op":"verify"})", "verify lacks 'kernel'"},
@@ -346,6 +375,15 @@ const BadCommand kBadCommands[] = {
     {"--batch 1 --heads 60000 --seq-len 4194304", "at most 128 GiB are supported"},
     {"--dtype fp32", "fp32 not in {fp16,bf16}"},
     {"--inputs nice", "nice not in {normal"},
+    {"--score-std 0", "--score-std must be above 0 and at most 1000"},
+    {"--score-std nan", "--score-std must be above 0 and at most 1000"},
+    {"--score-std 1,2000", "--score-std must be above 0 and at most 1000"},
+    {"--score-std much", "--score-std"},
+    {"--score-std 5 --score-growth down", "down not in {flat,growing}"},
+    {"--score-growth growing", "--score-growth belongs to --score-std"},
+    {"--score-std 5 --inputs tiny", "--score-std is of the inputs normal, not of tiny"},
+    {"--score-std 5 --q good.npy --k good.npy --v good.npy", "not of those from files"},
+    {"--score-std 5 --protocol quick", "--score-std does not go with --protocol"},
     {"--seed -1", "--seed"},
     {"--seed x", "--seed"},
     {"--warmup -1", "--warmup"},

@@ -28,6 +28,8 @@ struct Arguments {
   int heads = on_gpu() ? 16 : 2;
   std::vector<int> seq_lens = {on_gpu() ? 4096 : 256};
   int head_dim = 128;
+  std::vector<double> score_stds;  // empty: Q and K as they are
+  std::vector<std::string> score_growths = {"flat"};
   std::string dtype = "bf16", q, k, v, o, json, trace;
   int trace_cta = 0;
   Protocol protocol;
@@ -88,6 +90,18 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--inputs", arguments.protocol.inputs,
                  "what to run on:\n" + in_lines(input_names(), 70))
       ->check(CLI::IsMember(input_names()).description(""))
+      ->capture_default_str();
+  app.add_option("--score-std", arguments.score_stds,
+                 "scale normal inputs so that scores have this standard\n"
+                 "deviation, in nats; several: 1,10,100")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--score-growth", arguments.score_growths,
+                 "the same for all keys (flat), or growing in proportion to\n"
+                 "the key's index (growing); both: flat,growing")
+      ->check(CLI::IsMember({"flat", "growing"}).description(""))
+      ->delimiter(',')
+      ->allow_extra_args(false)
       ->capture_default_str();
   app.add_option("--seed", arguments.protocol.seed, "of the inputs")
       ->check(CLI::Validator(not_negative, ""))
@@ -200,6 +214,22 @@ Problem problem_of(const Arguments& arguments, int seq_len) {
   return problem;
 }
 
+// One for each length, growth and standard deviation.
+std::vector<Problem> problems_of(const Arguments& arguments) {
+  std::vector<Problem> problems;
+  for (const int seq_len : arguments.seq_lens) {
+    const Problem problem = problem_of(arguments, seq_len);
+    if (arguments.score_stds.empty()) problems.push_back(problem);
+    for (const std::string& growth : arguments.score_growths) {
+      for (const double std : arguments.score_stds) {
+        problems.push_back(problem);
+        problems.back().scores = {std, growth == "flat" ? Growth::kFlat : Growth::kGrowing};
+      }
+    }
+  }
+  return problems;
+}
+
 // Q, K and V from files; the shape comes from them.
 Inputs read_inputs(const Arguments& arguments, Problem& problem) {
   if (arguments.q.empty() || arguments.k.empty() || arguments.v.empty()) {
@@ -307,14 +337,19 @@ int run_arguments(const CLI::App& app, const Arguments& arguments,
     if (!path.empty()) check_writable(path);
   }
   std::vector<Problem> problems = arguments.problems;
-  if (problems.empty()) {
-    for (const int seq_len : arguments.seq_lens) problems.push_back(problem_of(arguments, seq_len));
-  }
+  if (problems.empty()) problems = problems_of(arguments);
   if (from_files) {
     problems.resize(1);
     protocol.inputs = "files";
   } else {
     for (const Problem& problem : problems) validate(problem);
+  }
+
+  if (app.count("--score-growth") && arguments.score_stds.empty()) {
+    throw BadInput("--score-growth belongs to --score-std: say how far scores spread");
+  }
+  if (from_files && !arguments.score_stds.empty()) {
+    throw BadInput("--score-std is of the inputs normal, not of those from files");
   }
 
   check_trace(app, arguments, chosen.size(), problems.size());
@@ -442,7 +477,7 @@ int run_program(int argc, char** argv) {
       }
     }
     if (!arguments.protocol_name.empty()) {  // again, over the protocol's values
-      for (const char* option : {"--q", "--k", "--v"}) {
+      for (const char* option : {"--q", "--k", "--v", "--score-std"}) {
         if (app.count(option)) throw BadInput(std::string(option) + " does not go with --protocol");
       }
       const Arguments defaults = apply_protocol(app, arguments);

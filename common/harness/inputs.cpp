@@ -68,6 +68,9 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
     for (const std::string& each : input_names()) known += (known.empty() ? "" : ", ") + each;
     throw BadInput("unknown inputs '" + name + "', there are: " + known);
   }
+  if (problem.scores && name != "normal") {
+    throw BadInput("--score-std is of the inputs normal, not of " + name);
+  }
   Inputs inputs;
   inputs.q.resize(problem.element_count());
   inputs.k.resize(problem.element_count());
@@ -79,6 +82,10 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
   // Added to q and to k along the direction, the product of two such amounts in nats is added to the score.
   const float root_nat = float(1 / std::sqrt(std::sqrt(double(d))));
 
+  // Of normal inputs both q and k are multiplied by the root of what the scores are to be.
+  const float root_std = problem.scores ? float(std::sqrt(problem.scores->std)) : 1.0f;
+  const bool growing = problem.scores && problem.scores->growth == Growth::kGrowing;
+
   parallel_for(problem.row_count(), [&](size_t row) {
     const uint64_t head = row / n, position = row % n;
     for (uint64_t c = 0; c < d; c++) {
@@ -87,7 +94,11 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
       // A direction of +-1 a head: what is added along it to both q and k adds head_dim * scale times
       // the product of the two amounts to the score.
       const float direction = sign(direction_stream, head * d + c);
-      if (name == "large") {
+      if (problem.scores) {
+        q *= root_std;
+        k *= root_std;
+        if (growing) k *= float(std::sqrt(3.0) * double(position + 1) / double(n));
+      } else if (name == "large") {
         q *= 12.0f;
         k *= 12.0f;
       } else if (name == "dominant_key") {

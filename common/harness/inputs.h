@@ -18,7 +18,7 @@ float to_float(uint16_t bits, Dtype dtype);
 uint16_t from_float(float value, Dtype dtype);
 
 // The names that make_inputs knows; each is hard on something else:
-//   normal          N(0, 1), what results are measured on
+//   normal          N(0, 1), what results are measured on; with problem.scores, Q and K scaled to those
 //   large           scores of some hundreds: overflows an exponential without the row maximum
 //   dominant_key    one key takes almost all of the weight
 //   equal_keys      all keys equal: O is the mean of V, every weight 1/N
@@ -41,7 +41,7 @@ const std::vector<std::string>& input_names();
 //                   low everywhere, high and low from key to key or from block to block, and ordinary ones
 const std::vector<std::string>& hot_input_names();
 
-// Throws BadInput for an unknown name.
+// Throws BadInput for an unknown name, and for problem.scores of other inputs than normal.
 Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t seed);
 
 }  // namespace fa

@@ -60,6 +60,14 @@ Problem read_problem(const Fields& fields) {
   problem.heads = int(fields.whole("heads", 1));
   problem.seq_len = int(fields.whole("seq_len", 1));
   problem.head_dim = int(fields.whole("head_dim", 1));
+  if (fields.has("score_std") || fields.has("score_growth")) {
+    const std::string growth = fields.text("score_growth");
+    if (growth != "flat" && growth != "growing") {
+      throw BadInput(fields.where() + ": 'score_growth' must be flat or growing, not " + growth);
+    }
+    problem.scores = {fields.number("score_std", 0),
+                      growth == "flat" ? Growth::kFlat : Growth::kGrowing};
+  }
   try {
     validate(problem);
   } catch (const BadInput& error) {

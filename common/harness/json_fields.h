@@ -29,7 +29,7 @@ class Fields {
   std::string where_;
 };
 
-// dtype, batch, heads, seq_len and head_dim. Throws BadInput, also for a shape that no kernel accepts.
+// dtype, batch, heads, seq_len and head_dim; score_std and score_growth, both or neither. Throws BadInput, also for a shape that no kernel accepts.
 Problem read_problem(const Fields& fields);
 
 }  // namespace fa

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -13,12 +14,25 @@ enum class Dtype { kFp16, kBf16 };
 
 inline const char* name_of(Dtype dtype) { return dtype == Dtype::kFp16 ? "fp16" : "bf16"; }
 
+// How far the scores of normal inputs spread. kGrowing: in proportion to the key's index, from next to nothing
+// to sqrt(3) times as far as on average.
+enum class Growth { kFlat, kGrowing };
+
+inline const char* name_of(Growth growth) { return growth == Growth::kFlat ? "flat" : "growing"; }
+
+struct Scores {
+  double std = 1;  // standard deviation after scaling, in nats, over all keys (root mean square)
+  Growth growth = Growth::kFlat;
+  bool operator==(const Scores&) const = default;
+};
+
 struct Problem {
   int batch = 1;
   int heads = 1;
   int seq_len = 128;
   int head_dim = 128;
   Dtype dtype = Dtype::kBf16;
+  std::optional<Scores> scores;  // without: those of Q and K from N(0, 1), whose std is 1
 
   float scale() const { return 1.0f / std::sqrt(float(head_dim)); }
   size_t head_count() const { return size_t(batch) * size_t(heads); }

@@ -61,6 +61,9 @@ void validate(const Problem& problem) {
   if (problem.head_dim != 64 && problem.head_dim != 128) {
     throw BadInput("--head-dim must be 64 or 128, not " + std::to_string(problem.head_dim));
   }
+  if (problem.scores && !(problem.scores->std > 0 && problem.scores->std <= 1000)) {  // NaN is not
+    throw BadInput("--score-std must be above 0 and at most 1000");
+  }
   // The kernels' grids have batch * heads as their y or z dimension, which CUDA limits to 65535.
   if (uint64_t(problem.batch) * uint64_t(problem.heads) > 65535) {
     throw BadInput("batch * heads must be at most 65535, not " +

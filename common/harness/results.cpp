@@ -26,6 +26,14 @@ uint64_t counter(const Record& record, const std::string& name) {
   return 0;
 }
 
+// ", scores of std 20, growing", or nothing.
+std::string describe(const std::optional<Scores>& scores) {
+  if (!scores) return "";
+  char text[64];
+  snprintf(text, sizeof text, ", scores of std %g, %s", scores->std, name_of(scores->growth));
+  return text;
+}
+
 }  // namespace
 
 std::string with_unit(double value) {
@@ -58,8 +66,12 @@ json to_json(const Times& t) {
 json to_json(const Record& record) {
   json result = {{"kernel", record.kernel},           {"dtype", name_of(record.problem.dtype)},
                  {"batch", record.problem.batch},     {"heads", record.problem.heads},
-                 {"seq_len", record.problem.seq_len}, {"head_dim", record.problem.head_dim},
-                 {"status", name_of(record.status)}};
+                 {"seq_len", record.problem.seq_len}, {"head_dim", record.problem.head_dim}};
+  if (record.problem.scores) {
+    result["score_std"] = record.problem.scores->std;
+    result["score_growth"] = name_of(record.problem.scores->growth);
+  }
+  result["status"] = name_of(record.status);
   if (!record.reason.empty()) result["reason"] = record.reason;
   if (record.comparison) {
     const Comparison& c = *record.comparison;
@@ -126,9 +138,10 @@ std::vector<std::string> clock_notes(const std::vector<Record>& records) {
     char text[256];
     snprintf(
         text, sizeof text,
-        "%s, head_dim %d, seq_len %d: the SM clock was %.0f MHz under %s and %.0f MHz under %s",
-        name_of(problem.dtype), problem.head_dim, problem.seq_len, *slow->times->clock_mhz,
-        slow->kernel.c_str(), *fast->times->clock_mhz, fast->kernel.c_str());
+        "%s, head_dim %d, seq_len %d%s: the SM clock was %.0f MHz under %s and %.0f MHz under %s",
+        name_of(problem.dtype), problem.head_dim, problem.seq_len, describe(problem.scores).c_str(),
+        *slow->times->clock_mhz, slow->kernel.c_str(), *fast->times->clock_mhz,
+        fast->kernel.c_str());
     notes.emplace_back(text);
   }
   return notes;
@@ -161,8 +174,9 @@ void write_results(const std::string& path, const std::vector<std::string>& comm
 
 void print_table(const Problem& problem, const std::vector<Record>& records, bool color) {
   constexpr int kBarWidth = 22;
-  printf("%s\n%s, batch %d, heads %d, seq_len %d, head_dim %d\n\n", machine_title().c_str(),
-         name_of(problem.dtype), problem.batch, problem.heads, problem.seq_len, problem.head_dim);
+  printf("%s\n%s, batch %d, heads %d, seq_len %d, head_dim %d%s\n\n", machine_title().c_str(),
+         name_of(problem.dtype), problem.batch, problem.heads, problem.seq_len, problem.head_dim,
+         describe(problem.scores).c_str());
   const bool gpu = on_gpu();
   // What the bar shows: speed on a GPU, memory traffic on the emulator where it is counted.
   const bool counted =

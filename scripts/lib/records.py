@@ -8,11 +8,22 @@ from tools import Refused, read_results
 
 Shape = namedtuple("Shape", "dtype batch heads seq_len head_dim")
 
+SCORES = ("score_std", "score_growth")  # of a record whose inputs were scaled, too
+GROWTHS = ("flat", "growing")
 STATUSES = ("passed", "wrong", "skipped", "error")
 
 
 def shape_of(record):
     return Shape(*(record[field] for field in Shape._fields))
+
+
+def scores_of(record):
+    """(standard deviation of the scores, flat or growing), or None of inputs as they are."""
+    return tuple(record[field] for field in SCORES) if SCORES[0] in record else None
+
+
+def describe_scores(scores):
+    return f", scores of std {scores[0]:g}, {scores[1]}" if scores else ""
 
 
 def passed(record):
@@ -60,7 +71,8 @@ def tell_apart(records):
 def headline_shape(records):
     """The problem most kernels ran; among equals 4096 tokens, else the longest; head_dim 128 and bf16 first."""
     count = Counter(shape_of(record) for record in records)
-    return max(count, key=lambda s: (count[s], s.seq_len == 4096, s.seq_len, s.head_dim, s.dtype, s.heads, s.batch))
+    return max(count, key=lambda s: (count[s], s.seq_len == 4096, s.seq_len, s.head_dim, s.dtype == "bf16", s.heads,
+                                      s.batch))
 
 
 def positive(value):
@@ -88,6 +100,9 @@ def _check(record, cuda):
         return "has a kernel or a status that is not one"
     if not all(isinstance(record[f], int) and positive(record[f]) for f in Shape._fields[1:]):
         return "has a shape that is not one"
+    if any(field in record for field in SCORES) and not (
+            positive(record.get("score_std")) and record.get("score_growth") in GROWTHS):
+        return "has a score_std or a score_growth that is not one"
     if not passed(record):
         return None if isinstance(record.get("reason"), str) else "has no reason why it did not pass"
     if not cuda:

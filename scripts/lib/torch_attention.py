@@ -353,7 +353,8 @@ class Torch:
         return {"name": library.name, "version": library.version, "implementation": library.implementation}
 
     def problem(self, problem, protocol):
-        """Q, K and V, N(0, 1), [batch, heads, seq_len, head_dim] contiguous, and the reference of some rows."""
+        """Q, K and V, N(0, 1) or scaled as common/harness/inputs.cpp does, [batch, heads, seq_len, head_dim] contiguous,
+        and the reference of some rows."""
         wanted = (problem, protocol["seed"], protocol["rotating_inputs"])
         if self.gpu:
             self.gpu.set_flush(protocol["flush_l2"])
@@ -365,7 +366,10 @@ class Torch:
                 generator = torch.Generator(self.device).manual_seed(protocol["seed"])
                 shape = [problem[name] for name in ("batch", "heads", "seq_len", "head_dim")]
                 dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[problem["dtype"]]
-                first = [torch.randn(shape, generator=generator, device=self.device).to(dtype) for _ in range(3)]
+                first = [torch.randn(shape, generator=generator, device=self.device) for _ in range(3)]
+                if "score_std" in problem:
+                    self.scale(problem, *first[:2])
+                first = [tensor.to(dtype) for tensor in first]
                 self.inputs = [first, *([tensor.clone() for tensor in first]
                                         for _ in range(1, protocol["rotating_inputs"]))]
                 self.reference = self.make_reference(problem["dtype"], *first)
@@ -374,6 +378,14 @@ class Torch:
         except RuntimeError as error:  # torch's, CUDA's, and too little memory
             raise Failed(f"{self.name}: {first_line(error)}") from None
         self.made = wanted
+
+    def scale(self, problem, q, k):
+        """To scores of the standard deviation and growth asked for."""
+        q *= problem["score_std"]**0.5
+        k *= problem["score_std"]**0.5
+        if problem["score_growth"] == "growing":
+            n = problem["seq_len"]
+            k *= (3**0.5 / n * self.torch.arange(1, n + 1, device=self.device))[:, None]
 
     def make_reference(self, dtype, q, k, v):
         """Attention in float64, with the bounds of common/harness/oracle.h, for rows spread over every head."""

@@ -102,6 +102,24 @@ def peer_results():
     return data
 
 
+def score_results():
+    """Version 4: a kernel and a peer at two lengths, scores of three deviations, flat and growing."""
+    records = []
+    for seq_len in (1024, 2048):
+        for growth in ("flat", "growing"):
+            for i, std in enumerate((1, 10, 100)):
+                kernel = {**cuda_record("16_max_free", 700.0 - 50 * i, seq_len=seq_len), "score_std": std, "score_growth": growth}
+                kernel["error"] = {**kernel["error"], "rel": (2 + i) * 1e-3}
+                of_kernels = ("registers", "shared_memory_bytes", "spill_bytes", "workspace_bytes")
+                peer = {k: v for k, v in kernel.items() if k not in of_kernels}
+                library = {"name": "fa3-fwd", "version": "0.0.3", "implementation": "FlashAttention-3"}
+                records += [kernel, {**peer, "kernel": "peer/fa3", "library": library}]
+    data = results(CUDA, records)
+    data["schema_version"] = 4
+    data["protocol"]["idle_ms"] = 0
+    return data
+
+
 def emulator_results():
     return results(EMULATOR, [emulator_record("01_naive", 8_912_896, 0), emulator_record()])
 

@@ -310,6 +310,11 @@ class Notes(unittest.TestCase):
         self.assertIn("in the median 11.10 %", note)
         alone = [record for record in run(1.0, 1.0) if record["kernel"] == "08_swizzle"]
         self.assertIn("nothing passed in all of them", bench.spread_note([alone, []]))
+        runs = run(1.0, 1.0), run(1.1, 1.122)
+        for record in runs[0] + runs[1]:
+            record.update(score_std=20, score_growth="growing")
+        self.assertIn("(08_swizzle to peer/fa2, bf16, batch 16, heads 16, seq_len 1024, head_dim 128, scores of std 20, "
+                      "growing)", bench.spread_note(runs))
 
 
 class Output(unittest.TestCase):
@@ -403,6 +408,8 @@ class Baselines(unittest.TestCase):
     def test_other_conditions(self):
         fa2 = self.record("peer/fa2", 100.0)
         self.assertEqual(len(baselines.compare(CUDA, self.WARM, [fa2])[1]), 1)
+        scaled = {**fa2, "score_std": 20, "score_growth": "flat"}
+        self.assertEqual(baselines.compare(CUDA, self.WARM, [scaled]), ([], []), "the baselines are of N(0, 1)")
         for machine, settings, record in ((CUDA, {**self.WARM, "flush_l2": True}, fa2),
                                           (CUDA, {**self.WARM, "idle_ms": 1}, fa2),
                                           ({**CUDA, "gpu": "NVIDIA A100"}, self.WARM, fa2),
@@ -459,6 +466,12 @@ class Choice(unittest.TestCase):
         self.assertEqual({k: args.settings[k] for k in ("idle_ms", "rotating_inputs", "warmup", "rounds")},
                          {"idle_ms": 2.5, "rotating_inputs": 3, "warmup": 32, "rounds": 3})
         self.assertEqual(self.parse("--rest-ms", "7.5").settings["rest_ms"], 7.5)
+        scores = [{"score_std": std, "score_growth": growth} for growth in ("flat", "growing") for std in (1, 2.5)]
+        args = self.parse("--seq-len", "512,1024", "--score-std", "1,2.5,1", "--score-growth", "flat,growing")
+        self.assertEqual([p["seq_len"] for p in args.problems], [512] * 4 + [1024] * 4)
+        self.assertEqual([{k: p[k] for k in bench.SCORES} for p in args.problems], scores * 2)
+        args = self.parse("--score-std", "5")
+        self.assertEqual([(p["seq_len"], p["score_std"], p["score_growth"]) for p in args.problems], [(4096, 5, "flat")])
         self.assertNotIn("name", args.settings)
 
 
@@ -862,6 +875,25 @@ class Comparison(unittest.TestCase):
             self.assertEqual(record["status"], "wrong")
             self.assertIn(reason, record["reason"])
 
+    def test_scores_have_the_deviation_asked_for(self):
+        backend = torch_attention.Torch("cpu")
+        backend.add("fa2")
+        shape = {"dtype": "fp16", **self.SHAPE}
+        backend.problem(shape, PROTOCOL)
+        ordinary = [tensor.clone() for tensor in backend.inputs[0]]
+        for std, growth, last in ((1, "flat", 1), (50, "flat", 50), (50, "growing", 50 * 3**0.5)):
+            backend.problem({**shape, "score_std": std, "score_growth": growth}, PROTOCOL)
+            q, k, v = backend.inputs[0]
+            scores = q.double() @ k.double().mT / 8
+            self.assertAlmostEqual(float(scores.square().mean().sqrt()) / std, 1, delta=0.03)
+            self.assertAlmostEqual(float(scores[..., -16:].square().mean().sqrt()) / last, 1, delta=0.15)
+            self.assertTrue(v.equal(ordinary[2]))
+            self.assertEqual((q.equal(ordinary[0]), k.equal(ordinary[1])), (std == 1, std == 1))
+            record = backend.verify("peer/fa2")
+            self.assertEqual((record["status"], record["score_std"], record["score_growth"]), ("passed", std, growth))
+        backend.problem(shape, PROTOCOL)
+        self.assertTrue(backend.inputs[0][0].equal(ordinary[0]))
+
     def test_timing_takes_the_sets_of_tensors_in_turn(self):
         answer, seen, backend, events = self.timed(writes=True)
         self.assertEqual(answer["time_ms"], {"median": 1.0, "p10": 1.0, "p90": 1.0, "min": 1.0, "launches": 4})
@@ -1052,6 +1084,19 @@ class Command(Programs):
         done = self.run_script(VENV_PYTHON, SCRIPTS / "validate_results.py", *files)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
+    @needs_venv("jsonschema")
+    def test_scores(self):
+        done = self.call("--seq-len", "512", "--score-std", "1,20", "--score-growth", "growing", "--rounds", "2",
+                         "--iters", "8", "--peers", "none", "--json", self.json)
+        records = self.data(done)["records"]
+        self.assertEqual([(r["kernel"], r["score_std"], r["score_growth"]) for r in records],
+                         [(kernel, std, "growing") for std in (1, 20) for kernel in ("02_fast", "03_slow")])
+        self.assertIn("seq_len 512, head_dim 128, scores of std 20, growing\n", done.stdout)
+        problems = [request for _, request in self.requests() if request["op"] == "problem"]
+        self.assertEqual([(p["score_std"], p["score_growth"]) for p in problems], [(1, "growing"), (20, "growing")])
+        done = self.run_script(VENV_PYTHON, SCRIPTS / "validate_results.py", self.json)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_programs_with_one_kernel_each_and_peers_beside_them(self):
         self.write("kernels/peers", (self.folder / "attention").read_text()).chmod(0o755)
         done = self.call("05,04_alone", "05", "--rounds", "1", "--seq-len", "512", "--flush-l2", "--rotate", "4",
@@ -1159,6 +1204,11 @@ class Command(Programs):
             (("--protocol", "slow"), "'slow'"),
             (("--protocol", "quick", "--heads", "2"), "--heads does not go with --protocol"),
             (("--protocol", "quick", "--seq-len", "512"), "the protocol quick has no problem with this --seq-len"),
+            (("--protocol", "quick", "--score-std", "2"), "--score-std does not go with --protocol"),
+            (("--score-std", "0"), "'0' is not a positive number"),
+            (("--score-std", "1,1001"), "--score-std must be above 0 and at most 1000"),
+            (("--score-std", "1", "--score-growth", "down"), "'down' is not flat or growing"),
+            (("--score-growth", "flat"), "--score-growth belongs to --score-std"),
             (("--seq-len", "1000"), "'1000' is not a multiple of 128"),
             (("--seq-len", ","), "at least one is needed"),
             (("--rounds", "0"), "'0' is not a whole number from 1 on"),

@@ -11,7 +11,7 @@ from unittest import mock
 from xml.etree import ElementTree
 
 from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, line_results, main,
-                     needs_venv, not_passed, peer_results, results, CUDA, VENV_PYTHON)
+                     needs_venv, not_passed, peer_results, results, score_results, CUDA, VENV_PYTHON)
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(SCRIPTS))
@@ -154,6 +154,48 @@ class Specs(SpecTest):
         ):
             self.assertEqual(data["schema_version"], version)
             self.assertEqual(list(self.specs(data)), charts)
+
+    def test_scores(self):
+        data = score_results()
+        made = self.specs(data)
+        self.assertEqual(list(made), ["scores-1024", "scores-2048"])
+        self.assertEqual(list(self.specs(data, seq_len=2048)), ["scores-2048"])
+        speed, error = made["scores-2048"]["vconcat"]
+        self.assertEqual([panel["title"]["text"] for panel in speed["hconcat"]],
+                         ["The same for all keys", "Growing with the key's index"])
+        for row, field, values in ((speed, "tflops", [700, 650, 600]), (error, "rel", [0.002, 0.003, 0.004])):
+            for panel, growth in zip(row["hconcat"], ("flat", "growing")):
+                found = panel["data"]["values"]
+                self.assertEqual([each[field] for each in found if each["kernel"] == "16_max_free"], values)
+                self.assertEqual({each["growth"] for each in found}, {growth})
+                self.assertEqual(len(found), 6)
+                x = panel["layer"][0]["encoding"]["x"]
+                self.assertEqual((x["scale"]["type"], x["scale"]["domain"], x["axis"]["values"]),
+                                 ("log", [1, 100], [1, 10, 100]))
+                self.assertEqual(panel["layer"][0]["encoding"]["color"]["scale"]["domain"],
+                                 ["16_max_free", "FlashAttention-3 (fa3-fwd 0.0)"])
+
+    def test_scores_beside_ordinary_records(self):
+        both = cuda_results()
+        both["records"] += score_results()["records"]
+        alone, made = self.specs(cuda_results()), self.specs(both)
+        self.assertEqual({name: made[name] for name in alone}, alone)  # whose charts do not change
+        self.assertEqual(sorted(made.keys() - alone.keys()), ["scores-1024", "scores-2048"])
+        types = score_results()
+        types["records"] += [{**record, "dtype": "fp16"} for record in types["records"]]
+        self.assertEqual(self.specs(types), self.specs(score_results()))  # bf16
+        self.assertIn("fp16, batch 16", words(self.specs(types, dtype="fp16")["scores-1024"]))
+        flat = score_results()
+        flat["records"] = [r for r in flat["records"] if r["score_growth"] == "flat" and r["seq_len"] == 1024]
+        (row, _), = (each["vconcat"] for each in self.specs(flat).values())
+        self.assertEqual(len(row["hconcat"]), 1)
+        flat["records"] = [r for r in flat["records"] if r["score_std"] == 1]
+        self.assertEqual(self.specs(flat), {})
+        for change in ({"score_std": -1}, {"score_growth": None}):
+            broken = score_results()
+            broken["records"][3].update(change)
+            with self.assertRaisesRegex(Refused, r"records\[3\] has a score_std or a score_growth that is not one"):
+                self.specs(broken)
 
     def test_emulator_against_the_ideal(self):
         made = self.specs(line_results())

@@ -6,7 +6,7 @@ import sys
 import unittest
 
 from support import (CUDA, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, main, not_passed,
-                     peer_results, results, with_rounds)
+                     peer_results, results, score_results, with_rounds)
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(SCRIPTS))
@@ -53,6 +53,21 @@ class Compare(ScriptTest):
         self.assertEqual(data["summary"], {"faster": 1, "slower": 1, "same": 1})
         self.assertEqual(list(self.judged(a, b, "--threshold", "6")[0]["summary"]), ["same"])
         self.assertEqual(list(self.judged(a, b, "--kernels", "01,peer/fa2")[1]), [("01_naive", 1024)])
+
+    def test_scores_are_part_of_the_problem(self):
+        a, b = score_results(), score_results()
+        for record in b["records"]:
+            if record["score_growth"] == "growing":
+                record["time_ms"] = {k: v * (1 if k == "launches" else 2) for k, v in record["time_ms"].items()}
+        del b["records"][0]
+        data, _ = self.judged(a, b)
+        found = {(pair["score_growth"], pair["verdict"]) for pair in data["comparisons"]}
+        self.assertEqual((len(data["comparisons"]), found), (23, {("flat", "same"), ("growing", "slower")}))
+        self.assertEqual(data["only_in_a"], [{"kernel": "16_max_free", "dtype": "bf16", "batch": 16, "heads": 16,
+                                              "seq_len": 1024, "head_dim": 128, "score_std": 1, "score_growth": "flat"}])
+        said = self.compare(a, b).stdout
+        self.assertIn("1024 tokens, head_dim 128, scores of std 10, flat\n", said)
+        self.assertIn("only in A: 16_max_free (1 problem)\n", said)
 
     def test_rounds_decide_where_there_are_three(self):
         a, b = (results(CUDA, [with_rounds(cuda_record(), ms)]) for ms in ([1.0, 1.0, 1.2], [1.10, 1.1, 1.1]))

@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, line_results, main,
-                     needs_venv, not_passed, peer_results)
+                     needs_venv, not_passed, peer_results, score_results)
 
 VALIDATE = SCRIPTS / "validate_results.py"
 
@@ -51,13 +51,35 @@ class Validator(ScriptTest):
     def test_accepts_good_files(self):
         files = [self.write("cuda.json", cuda_results()), self.write("emulator.json", emulator_results()),
                  self.write("peers.json", peer_results()), self.write("bench.json", bench_results()),
-                 self.write("lines.json", line_results())]
+                 self.write("lines.json", line_results()), self.write("scores.json", score_results())]
         done = self.run_script(VALIDATE, *files)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("valid, 6 records", done.stdout)
         self.assertIn("valid, 8 records", done.stdout)
         self.assertIn("valid, 10 records", done.stdout)
         self.assertEqual(len(done.stdout.splitlines()), len(files))
+
+    def test_scores_are_part_of_the_problem(self):
+        good = score_results()
+        rounds = copy.deepcopy(good)
+        rounds["protocol"]["rounds"] = 1
+        for record in rounds["records"]:
+            record["round_ms"] = [record["time_ms"]["median"]]
+            if record["kernel"] == "16_max_free":
+                record["ratio"] = {"peer/fa3": 1.0}  # to the peer at the same scores
+        self.assertEqual(self.run_script(VALIDATE, self.write("rounds.json", rounds)).stderr, "")
+        for data, words in (
+                (changed(good, "records.0.score_growth", None), "score_growth"),
+                (changed(good, "records.0.score_std", None), "score_std"),
+                (changed(good, "records.0.score_std", 0), "score_std"),
+                (changed(good, "records.0.score_growth", "down"), "is \"down\", not one of flat, growing"),
+                (changed(good, "records.2.score_std", 1), "records[2] repeats 16_max_free on the same problem"),
+                (changed(rounds, "records.1.score_std", 2), "names peer/fa3, which did not pass on the same problem"),
+                (changed(good, "schema_version", 3), "score_std"),
+                (changed(good, "protocol.inputs", "large"), "records[0] has a score_std, which only the inputs normal have")):
+            with self.subTest(words):
+                done = self.run_script(VALIDATE, self.write("bad.json", data))
+                self.assert_one_sentence(done, words, code=1)
 
     def test_versions_3_and_4_without_rounds_are_what_programs_write(self):
         fast = emulator_results()
