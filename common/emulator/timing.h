@@ -126,6 +126,9 @@ struct Timeline {
   int64_t cycles = 0;
 };
 
+// Rows by group and number, slices by row and time.
+Timeline in_order(Timeline timeline);
+
 // Replays the recordings, one launch after the other.
 Timeline replay(const std::vector<Recording>& recordings, const Sm& sm = {});
 

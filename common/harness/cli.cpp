@@ -11,12 +11,13 @@
 #include "common/harness/device.h"
 #include "common/harness/npy.h"
 #include "common/harness/protocols.h"
+#include "common/harness/recorder.h"
 #include "common/harness/results.h"
 #include "common/harness/serve.h"
+#include "common/harness/trace_file.h"
 #ifndef FA_WITH_CUDA
 #include "common/emulator/launch.h"
 #include "common/emulator/trace.h"
-#include "common/harness/trace_file.h"
 #endif
 
 namespace fa {
@@ -113,7 +114,8 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--json", arguments.json, "write the results to a file (bench/schema.json)");
   app.add_option(
       "--trace", arguments.trace,
-      "emulator, checked build: write a timeline of one CTA, for https://ui.perfetto.dev");
+      "write a timeline of one CTA, for https://ui.perfetto.dev (builds emulator-checked\n"
+      "and cuda-timeline)");
   app.add_option("--trace-cta", arguments.trace_cta, "which CTA, the grid's x counted first")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
@@ -262,13 +264,13 @@ void check_trace(const CLI::App& app, const Arguments& arguments, size_t kernel_
       throw BadInput("--trace-cta belongs to --trace: give a file, too");
     return;
   }
-  if (on_gpu()) {
+  if (on_gpu() && !has_recording_twins()) {
     throw BadInput(
-        "--trace belongs to the emulator, preset emulator-checked: a GPU does not tell when it "
-        "executes an instruction");
+        "--trace belongs to the emulator, preset emulator-checked, or on a GPU to kernels that "
+        "record themselves: preset cuda-timeline");
   }
 #ifndef FA_WITH_CUDA
-  if (!emu::is_checked()) {
+  if (!on_gpu() && !emu::is_checked()) {
     throw BadInput(
         "--trace needs the checked build, which sees loads and stores: preset emulator-checked");
   }
@@ -302,6 +304,63 @@ void write_trace(const Arguments& arguments, const Record& record) {
          arguments.trace.c_str(), arguments.trace_cta, static_cast<long long>(timeline.cycles));
 }
 #endif
+
+// A kernel and its twin that records, timed in turns.
+struct Traced {
+  Record plain, recording;
+  std::vector<GpuRecording> recordings;  // of the twin's first launch
+};
+
+Traced measure_traced(Runner& runner, const Kernel& kernel, int cta, int rounds) {
+  const Kernel* const twin = recording_twin(kernel);
+  if (!twin) throw BadInput(kernel.name + " has nothing that a GPU would record: no barrier");
+  Traced traced;
+  traced.plain = runner.verify(kernel);
+  start_recording(uint32_t(cta));
+  traced.recording = runner.verify(*twin);
+  traced.recordings = take_gpu_recordings();
+  for (int round = 0; round < rounds; round++) {
+    if (round % 2 == 0) runner.add_round(kernel, traced.plain);
+    runner.add_round(*twin, traced.recording);
+    if (round % 2 == 1) runner.add_round(kernel, traced.plain);
+  }
+  traced.recording.kernel = "  recording";
+  return traced;
+}
+
+void write_trace(const Arguments& arguments, Traced traced) {
+  const Record& plain = traced.plain;
+  if (traced.recording.status == Status::kError || traced.recording.status == Status::kSkipped) {
+    throw BadInput("no trace to write to " + arguments.trace + ": " + traced.recording.reason);
+  }
+  if (traced.recordings.empty()) {
+    throw BadInput("CTA " + std::to_string(arguments.trace_cta) + " is not there: " + plain.kernel +
+                   " launches fewer");
+  }
+  GpuTrace trace;
+  trace.recordings = std::move(traced.recordings);
+  trace.timeline = decode(trace.recordings, "kernels/" + plain.kernel + ".cu");
+  trace.gpu = machine_title();
+  if (plain.times) trace.ms = plain.times->median;
+  if (traced.recording.times) trace.recording_ms = traced.recording.times->median;
+  write_file_whole(arguments.trace, trace_json(trace, plain.problem));
+  const GpuTimeline& recorded = trace.timeline;
+  printf(
+      "\n%s: CTA %d in %lld cycles of SM %d's clock, %llu records; open it at "
+      "https://ui.perfetto.dev\n",
+      arguments.trace.c_str(), arguments.trace_cta,
+      static_cast<long long>(recorded.timeline.cycles), recorded.sm,
+      static_cast<unsigned long long>(recorded.records));
+  if (trace.ms > 0 && trace.recording_ms > 0) {
+    printf("a launch takes %.4f ms, recording %.4f ms (%+.1f %%)\n", trace.ms, trace.recording_ms,
+           100 * (trace.recording_ms / trace.ms - 1));
+  }
+  if (!recorded.out_of_space.empty()) {
+    printf("Note: of warp %d%s only the first %u records are there: choose fewer tokens\n",
+           recorded.out_of_space[0], recorded.out_of_space.size() > 1 ? " and others" : "",
+           ptx::kRecordsOfWarp - ptx::kFirstRecord);
+  }
+}
 
 int run_arguments(const CLI::App& app, const Arguments& arguments,
                   const std::vector<std::string>& command) {
@@ -359,15 +418,25 @@ int run_arguments(const CLI::App& app, const Arguments& arguments,
     if (progress) fprintf(stderr, "\r\033[K%s", what.c_str());
   };
   std::vector<Record> records;
+  const bool records_on_gpu = on_gpu() && !arguments.trace.empty();
+  Traced traced;
   for (Problem& problem : problems) {
     say("making inputs and reference ...");
     const Inputs inputs = from_files ? read_inputs(arguments, problem)
                                      : make_inputs(problem, protocol.inputs, protocol.seed);
     Runner runner(problem, inputs, protocol);
-    std::vector<Record> of_problem = measure(runner, chosen, protocol.rounds, say);
+    std::vector<Record> of_problem;
+    if (records_on_gpu) {
+      say("recording " + chosen[0]->name + " ...");
+      traced = measure_traced(runner, *chosen[0], arguments.trace_cta, protocol.rounds);
+      of_problem = {traced.plain, traced.recording};
+    } else {
+      of_problem = measure(runner, chosen, protocol.rounds, say);
+    }
     say("");
     if (!records.empty()) printf("\n");
     print_table(problem, of_problem, color);
+    if (records_on_gpu) of_problem.pop_back();  // the twin is no result
     const bool few = chosen.size() * problems.size() <= 2;
     if (arguments.counters != "none") {
       print_counters(of_problem,
@@ -376,8 +445,9 @@ int run_arguments(const CLI::App& app, const Arguments& arguments,
     if (!records.empty()) records.back().output = std::vector<uint16_t>();  // much memory
     std::move(of_problem.begin(), of_problem.end(), std::back_inserter(records));
   }
+  if (records_on_gpu) write_trace(arguments, traced);
 #ifndef FA_WITH_CUDA
-  if (!arguments.trace.empty()) write_trace(arguments, records.back());
+  if (!arguments.trace.empty() && !on_gpu()) write_trace(arguments, records.back());
 #endif
   if (!arguments.json.empty()) write_results(arguments.json, command, protocol, records);
   if (!arguments.o.empty()) {
@@ -387,6 +457,7 @@ int run_arguments(const CLI::App& app, const Arguments& arguments,
     write_npy(arguments.o, last.problem, last.output);
   }
   int exit_code = 0;
+  if (records_on_gpu) records.push_back(traced.recording);
   for (const Record& record : records) {
     if (record.status == Status::kWrong) exit_code = std::max(exit_code, 1);
     if (record.status == Status::kError) exit_code = 3;

@@ -6,6 +6,12 @@
 #include <string>
 
 #include "common/harness/problem.h"
+#ifdef __CUDACC__
+#include "common/ptx/record.h"
+#endif
+#ifdef FA_RECORDING
+#include "common/harness/recorder.h"
+#endif
 
 namespace fa {
 
@@ -57,10 +63,11 @@ namespace fa {
 void check_cuda(cudaError_t error, const char* what);
 
 #ifdef __CUDACC__
-// The CTA's shared memory as the kernel's own struct; the launch's shared_bytes is its sizeof.
+// At the kernel's begin. The CTA's shared memory as the kernel's own struct; the launch's shared_bytes is its sizeof.
 template <typename SharedStorage>
 __device__ __forceinline__ SharedStorage& shared_storage() {
   extern __shared__ __align__(1024) unsigned char fa_shared_memory[];
+  ptx::begin_recording();
   return *reinterpret_cast<SharedStorage*>(fa_shared_memory);
 }
 
@@ -94,6 +101,15 @@ void launch(const LaunchShape& shape, Arguments... arguments) {
   }();
   launch_record().add(attributes.numRegs, shape.shared_bytes + attributes.sharedSizeBytes,
                       attributes.localSizeBytes);
+#ifdef FA_RECORDING
+  const RecordedLaunch recorded(shape);
+  if (!(ptx::known_record_target == recorded.target())) {
+    ptx::known_record_target = recorded.target();
+    check_cuda(cudaMemcpyToSymbol(ptx::record_target, &ptx::known_record_target,
+                                  sizeof ptx::known_record_target),
+               "telling a kernel where to record");
+  }
+#endif
   if (shape.cluster == 1) {
     kKernel<<<shape.grid, shape.block, shape.shared_bytes>>>(arguments...);
     check_cuda(cudaGetLastError(), launch_record().kernel);

@@ -15,6 +15,11 @@ std::vector<Kernel>& registered() {
   return list;
 }
 
+std::vector<Kernel>& twins() {
+  static std::vector<Kernel> list;
+  return list;
+}
+
 void check_alignment(const void* pointer, const char* tensor) {
   if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0 || pointer == nullptr) {
     throw BadInput(std::string("the pointer to ") + tensor + " is not a multiple of 16 bytes");
@@ -36,6 +41,17 @@ void register_kernel(Kernel kernel) {
 }
 
 const std::vector<Kernel>& kernels() { return registered(); }
+
+void register_recording_twin(Kernel kernel) { twins().push_back(std::move(kernel)); }
+
+bool has_recording_twins() { return !twins().empty(); }
+
+const Kernel* recording_twin(const Kernel& kernel) {
+  for (const Kernel& twin : twins()) {
+    if (twin.name == kernel.name) return &twin;
+  }
+  return nullptr;
+}
 
 const Kernel& find_kernel(const std::string& name_or_number) {
   std::string number = name_or_number;

@@ -83,6 +83,11 @@ void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors);
 
 void register_kernel(Kernel kernel);
 
+// The kernel's twin that records what it does (CMake's FA_TIMELINE), null if there is none. It is in no list.
+const Kernel* recording_twin(const Kernel& kernel);
+bool has_recording_twins();
+void register_recording_twin(Kernel kernel);
+
 // Registers a kernel: Launcher<T, kHeadDim>::run(const Attention<T>&) launches it, and
 // Launcher<T, kHeadDim>::workspace_bytes(const Problem&, size_t limit), if there, sizes its workspace.
 template <template <typename T, int kHeadDim> class Launcher>
@@ -93,7 +98,11 @@ class Registration {
     if constexpr (requires { &Launcher<__half, 128>::workspace_bytes; }) {
       kernel.workspace_bytes = &Launcher<__half, 128>::workspace_bytes;
     }
+#ifdef FA_RECORDING
+    register_recording_twin(kernel);
+#else
     register_kernel(kernel);
+#endif
   }
 
  private:

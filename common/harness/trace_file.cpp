@@ -7,8 +7,9 @@ namespace fa {
 
 using json = nlohmann::ordered_json;  // keys in the order written
 
-std::string trace_json(const std::vector<emu::Recording>& recordings, const Problem& problem,
-                       const emu::Timeline& timeline, const emu::Sm& sm) {
+namespace {
+
+std::string trace_json(const emu::Timeline& timeline, const json& about) {
   std::string text = "{\"traceEvents\": [\n";
   const auto add = [&](const json& event) { text += event.dump() + ",\n"; };
 
@@ -67,31 +68,63 @@ std::string trace_json(const std::vector<emu::Recording>& recordings, const Prob
   }
   if (text.ends_with(",\n")) text.erase(text.size() - 2, 1);
 
-  const json about = {{"note",
-                       "A model for seeing order and overlap, not a measurement. A microsecond "
-                       "here stands for a cycle."},
-                      {"kernel", recordings.empty() ? "" : recordings.front().kernel},
-                      {"dtype", name_of(problem.dtype)},
-                      {"batch", problem.batch},
-                      {"heads", problem.heads},
-                      {"seq_len", problem.seq_len},
-                      {"head_dim", problem.head_dim},
-                      {"cta", recordings.empty() ? 0 : recordings.front().cta},
-                      {"launches", recordings.size()},
-                      {"cycles", timeline.cycles},
-                      {"model",
-                       {{"schedulers", sm.schedulers},
-                        {"product_flops_a_cycle", sm.product_flops},
-                        {"async_product_flops_a_cycle", sm.async_product_flops},
-                        {"product_latency", sm.product_latency},
-                        {"exponential_cycles", sm.exponential_cycles},
-                        {"exponential_latency", sm.exponential_latency},
-                        {"exchange_latency", sm.exchange_latency},
-                        {"shared_latency", sm.shared_latency},
-                        {"global_latency", sm.global_latency},
-                        {"global_bytes_a_cycle", sm.global_bytes}}}};
   text += "],\n\"displayTimeUnit\": \"ms\",\n\"otherData\": " + about.dump() + "}\n";
   return text;
+}
+
+json about_launches(const std::string& note, const std::string& kernel, const Problem& problem,
+                    uint64_t cta, size_t launches, int64_t cycles) {
+  return {{"note", note},
+          {"kernel", kernel},
+          {"dtype", name_of(problem.dtype)},
+          {"batch", problem.batch},
+          {"heads", problem.heads},
+          {"seq_len", problem.seq_len},
+          {"head_dim", problem.head_dim},
+          {"cta", cta},
+          {"launches", launches},
+          {"cycles", cycles}};
+}
+
+}  // namespace
+
+std::string trace_json(const std::vector<emu::Recording>& recordings, const Problem& problem,
+                       const emu::Timeline& timeline, const emu::Sm& sm) {
+  const bool none = recordings.empty();
+  json about = about_launches(
+      "A model for seeing order and overlap, not a measurement. A microsecond here stands for a "
+      "cycle.",
+      none ? "" : recordings.front().kernel, problem, none ? 0 : recordings.front().cta,
+      recordings.size(), timeline.cycles);
+  about["model"] = {{"schedulers", sm.schedulers},
+                    {"product_flops_a_cycle", sm.product_flops},
+                    {"async_product_flops_a_cycle", sm.async_product_flops},
+                    {"product_latency", sm.product_latency},
+                    {"exponential_cycles", sm.exponential_cycles},
+                    {"exponential_latency", sm.exponential_latency},
+                    {"exchange_latency", sm.exchange_latency},
+                    {"shared_latency", sm.shared_latency},
+                    {"global_latency", sm.global_latency},
+                    {"global_bytes_a_cycle", sm.global_bytes}};
+  return trace_json(timeline, about);
+}
+
+std::string trace_json(const GpuTrace& trace, const Problem& problem) {
+  const GpuTimeline& recorded = trace.timeline;
+  const bool none = trace.recordings.empty();
+  json about = about_launches(
+      "Recorded on a GPU, by lane 0 of each warp. A microsecond here stands for a cycle of the "
+      "SM's clock.",
+      none ? "" : trace.recordings.front().kernel, problem, none ? 0 : trace.recordings.front().cta,
+      trace.recordings.size(), recorded.timeline.cycles);
+  about["recorded"] = {{"gpu", trace.gpu},
+                       {"sm", recorded.sm},
+                       {"begin_ns", recorded.begin_ns},
+                       {"records", recorded.records},
+                       {"warps_out_of_space", recorded.out_of_space},
+                       {"ms", trace.ms},
+                       {"recording_ms", trace.recording_ms}};
+  return trace_json(recorded.timeline, about);
 }
 
 }  // namespace fa

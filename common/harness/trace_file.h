@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/emulator/timing.h"
+#include "common/harness/gpu_timeline.h"
 #include "common/harness/problem.h"
 
 namespace fa {
@@ -14,5 +15,14 @@ namespace fa {
 // The recordings' timeline, with what was run. The same bytes for the same recordings.
 std::string trace_json(const std::vector<emu::Recording>& recordings, const Problem& problem,
                        const emu::Timeline& timeline, const emu::Sm& sm = {});
+
+// The same of what a GPU recorded. `ms`, `recording_ms`: of a launch without and with recording.
+struct GpuTrace {
+  std::vector<GpuRecording> recordings;
+  GpuTimeline timeline;
+  std::string gpu;
+  double ms = 0, recording_ms = 0;
+};
+std::string trace_json(const GpuTrace& trace, const Problem& problem);
 
 }  // namespace fa

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cuda_runtime.h>
-#ifndef __CUDACC__
+#ifdef __CUDACC__
+#include "common/ptx/record.h"
+#else
 #include "common/emulator/lane.h"
 #endif
 
@@ -12,12 +14,16 @@ namespace ptx {
 #ifdef __CUDACC__
 
 // Arrives and waits until `threads` threads have arrived. Orders the memory accesses of all of them.
-__device__ __forceinline__ void barrier_sync(int barrier, int threads) {
+__device__ __forceinline__ void barrier_sync(int barrier, int threads,
+                                             Where where = Where::current()) {
+  const Recorded recorded(Event::kBarSync, where, uint32_t(barrier));
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 // Arrives and goes on: the threads that wait with barrier_sync see what was written before.
-__device__ __forceinline__ void barrier_arrive(int barrier, int threads) {
+__device__ __forceinline__ void barrier_arrive(int barrier, int threads,
+                                               Where where = Where::current()) {
+  record(Event::kBarArrive, where, barrier);
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 

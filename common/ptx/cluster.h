@@ -9,7 +9,9 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#ifndef __CUDACC__
+#ifdef __CUDACC__
+#include "common/ptx/record.h"
+#else
 #include "common/emulator/cluster.h"
 #endif
 
@@ -19,10 +21,12 @@ namespace ptx {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 // The barrier of all threads of the cluster, in two halves. Arriving releases, waiting acquires.
-__device__ __forceinline__ void cluster_arrive() {
+__device__ __forceinline__ void cluster_arrive(Where where = Where::current()) {
+  record(Event::kClusterArrive, where);
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void cluster_wait() {
+__device__ __forceinline__ void cluster_wait(Where where = Where::current()) {
+  const Recorded recorded(Event::kClusterWait, where, 0u);
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 

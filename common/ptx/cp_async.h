@@ -11,7 +11,9 @@
 #include <cstdint>
 
 #include "common/ptx/shared_address.h"
-#ifndef __CUDACC__
+#ifdef __CUDACC__
+#include "common/ptx/record.h"
+#else
 #include "common/emulator/cp_async.h"
 #endif
 
@@ -47,12 +49,14 @@ __device__ __forceinline__ void cp_async_zero_fill(uint32_t shared, const void* 
   }
 }
 
-__device__ __forceinline__ void cp_async_commit() {
+__device__ __forceinline__ void cp_async_commit(Where where = Where::current()) {
+  record(Event::kCopyCommit, where);
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
 template <int kGroups>
-__device__ __forceinline__ void cp_async_wait() {
+__device__ __forceinline__ void cp_async_wait(Where where = Where::current()) {
+  const Recorded recorded(Event::kCopyWait, where, uint32_t(kGroups));
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 

@@ -23,7 +23,9 @@
 #include <cstdint>
 
 #include "common/ptx/shared_address.h"
-#ifndef __CUDACC__
+#ifdef __CUDACC__
+#include "common/ptx/record.h"
+#else
 #include "common/emulator/mbarrier.h"
 #endif
 
@@ -44,7 +46,8 @@ __device__ __forceinline__ void mbarrier_inval(uint64_t* bar) {
 }
 
 // `_`: the state that the instruction returns is not needed, waits go by parity.
-__device__ __forceinline__ void mbarrier_arrive(uint64_t* bar) {
+__device__ __forceinline__ void mbarrier_arrive(uint64_t* bar, Where where = Where::current()) {
+  record(Event::kMbarrierArrive, where, bar);
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
 }
 
@@ -69,7 +72,9 @@ __device__ __forceinline__ void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-__device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t* bar, int bytes) {
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t* bar, int bytes,
+                                                          Where where = Where::current()) {
+  record(Event::kMbarrierExpectTx, where, bytes / 16);
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)),
                "r"(bytes)
                : "memory");
@@ -106,7 +111,9 @@ __device__ __forceinline__ bool mbarrier_try_wait(uint64_t* bar, int parity) {
 }
 
 // Waits until the phase of this parity has ended.
-__device__ __forceinline__ void mbarrier_wait(uint64_t* bar, int parity) {
+__device__ __forceinline__ void mbarrier_wait(uint64_t* bar, int parity,
+                                              Where where = Where::current()) {
+  const Recorded recorded(Event::kMbarrierWait, where, bar);
   while (!mbarrier_try_wait(bar, parity)) {
   }
 }
@@ -114,7 +121,9 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* bar, int parity) {
 // Arrives at the barrier that lies where `bar` does in the shared memory of CTA `cta` of the cluster.
 // .release at CTA scope, the default: enough to say that this thread has read what the other may overwrite,
 // and much cheaper than .release.cluster (a barrier of the cluster passes on what was written).
-__device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t* bar, int cta) {
+__device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t* bar, int cta,
+                                                        Where where = Where::current()) {
+  record(Event::kMbarrierArriveCluster, where);
   asm volatile(
       "{\n"
       ".reg .b32 remote;\n"

@@ -31,7 +31,9 @@
 #include "common/ptx/cache_hint.h"
 #include "common/ptx/shared_address.h"
 #include "common/ptx/tensor_map.h"
-#ifndef __CUDACC__
+#ifdef __CUDACC__
+#include "common/ptx/record.h"
+#else
 #include "common/emulator/tma.h"
 #endif
 
@@ -50,10 +52,11 @@ __device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
 // ---- loads of a box
 template <int kRank>
 __device__ __forceinline__ void cp_async_bulk_tensor_load(void* shared, const TensorMap* map,
-                                                          const int (&coords)[kRank],
-                                                          uint64_t* bar) {
+                                                          const int (&coords)[kRank], uint64_t* bar,
+                                                          Where where = Where::current()) {
   static_assert(kRank >= 1 && kRank <= 4);
   const uint32_t to = shared_address(shared), barrier = shared_address(bar);
+  record(Event::kLoadTensor, where, bar);
   if constexpr (kRank == 1) {
     asm volatile(
         "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -88,9 +91,11 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(void* shared, const Te
 template <int kRank>
 __device__ __forceinline__ void cp_async_bulk_tensor_load(void* shared, const TensorMap* map,
                                                           const int (&coords)[kRank], uint64_t* bar,
-                                                          CachePolicy policy) {
+                                                          CachePolicy policy,
+                                                          Where where = Where::current()) {
   static_assert(kRank >= 1 && kRank <= 4);
   const uint32_t to = shared_address(shared), barrier = shared_address(bar);
+  record(Event::kLoadTensor, where, bar);
   if constexpr (kRank == 1) {
     asm volatile(
         "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -125,12 +130,12 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(void* shared, const Te
 // The same box for several CTAs of the cluster, those whose bits `ctas` has: to the same place in the shared
 // memory of each, and each CTA's own barrier, the one in the place of `bar`, is told the bytes.
 template <int kRank>
-__device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(void* shared,
-                                                                    const TensorMap* map,
-                                                                    const int (&coords)[kRank],
-                                                                    uint64_t* bar, uint16_t ctas) {
+__device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(
+    void* shared, const TensorMap* map, const int (&coords)[kRank], uint64_t* bar, uint16_t ctas,
+    Where where = Where::current()) {
   static_assert(kRank >= 1 && kRank <= 4);
   const uint32_t to = shared_address(shared), barrier = shared_address(bar);
+  record(Event::kLoadTensorMulticast, where, bar);
   if constexpr (kRank == 1) {
     asm volatile(
         "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -166,9 +171,11 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(void* shared
 template <int kRank>
 __device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap* map,
                                                            const int (&coords)[kRank],
-                                                           const void* shared) {
+                                                           const void* shared,
+                                                           Where where = Where::current()) {
   static_assert(kRank >= 1 && kRank <= 4);
   const uint32_t from = shared_address(shared);
+  record(Event::kStoreTensor, where);
   if constexpr (kRank == 1) {
     asm volatile(
         "cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%0, {%2}], [%1];" ::"l"(map),
@@ -200,29 +207,35 @@ __device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap* map,
 
 // ---- without a map: `bytes` bytes in a row, a multiple of 16 as both addresses are
 __device__ __forceinline__ void cp_async_bulk_load(void* shared, const void* global, int bytes,
-                                                   uint64_t* bar) {
+                                                   uint64_t* bar, Where where = Where::current()) {
+  record(Event::kLoadBulk, where, bar);
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
           "r"(shared_address(shared)),
       "l"(global), "r"(bytes), "r"(shared_address(bar))
       : "memory");
 }
-__device__ __forceinline__ void cp_async_bulk_store(void* global, const void* shared, int bytes) {
+__device__ __forceinline__ void cp_async_bulk_store(void* global, const void* shared, int bytes,
+                                                    Where where = Where::current()) {
+  record(Event::kStoreBulk, where);
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
                "r"(shared_address(shared)), "r"(bytes)
                : "memory");
 }
 
 // ---- groups of stores
-__device__ __forceinline__ void cp_async_bulk_commit() {
+__device__ __forceinline__ void cp_async_bulk_commit(Where where = Where::current()) {
+  record(Event::kBulkCommit, where);
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 template <int kGroups>
-__device__ __forceinline__ void cp_async_bulk_wait() {
+__device__ __forceinline__ void cp_async_bulk_wait(Where where = Where::current()) {
+  const Recorded recorded(Event::kBulkWait, where, uint32_t(kGroups));
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 template <int kGroups>
-__device__ __forceinline__ void cp_async_bulk_wait_read() {
+__device__ __forceinline__ void cp_async_bulk_wait_read(Where where = Where::current()) {
+  const Recorded recorded(Event::kBulkWaitRead, where, uint32_t(kGroups));
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
 }
 

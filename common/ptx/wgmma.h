@@ -31,6 +31,7 @@
 #include "common/layout/wgmma.h"
 #include "common/ptx/shared_address.h"
 #ifdef __CUDACC__
+#include "common/ptx/record.h"
 #include "common/ptx/wgmma_instructions.h"
 #else
 #include "common/emulator/wgmma.h"
@@ -66,17 +67,33 @@ __device__ __forceinline__ void keep_registers(Registers& registers) {
   }
 }
 
-// Orders this thread's accesses to registers before the wgmma that follow. Name the arrays that they use.
-template <typename... Registers>
-__device__ __forceinline__ void wgmma_fence(Registers&... registers) {
-  (keep_registers(registers), ...);
+// Orders this thread's accesses to registers before the wgmma that follow. Name the arrays that they use: up to
+// three.
+__device__ __forceinline__ void wgmma_fence(Where where = Where::current()) {
+  record(Event::kWgmmaFence, where);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+template <typename A>
+__device__ __forceinline__ void wgmma_fence(A& a, Where where = Where::current()) {
+  keep_registers(a);
+  wgmma_fence(where);
+}
+template <typename A, typename B>
+__device__ __forceinline__ void wgmma_fence(A& a, B& b, Where where = Where::current()) {
+  keep_registers(a);
+  wgmma_fence(b, where);
+}
+template <typename A, typename B, typename C>
+__device__ __forceinline__ void wgmma_fence(A& a, B& b, C& c, Where where = Where::current()) {
+  keep_registers(a);
+  wgmma_fence(b, c, where);
 }
 
 // d = a b, plus d if `accumulate`. A and B from shared memory.
 template <typename T, int kN, layout::Major kMajorB = layout::Major::kK,
           layout::Major kMajorA = layout::Major::kK>
 __device__ __forceinline__ void wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b, bool accumulate) {
+  record_product(kN);
   WgmmaInstruction<kN>::template multiply_shared<WgmmaElement<T>, int(kMajorA), int(kMajorB)>(
       d, a, b, accumulate);
 }
@@ -85,19 +102,36 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b
 template <typename T, int kN, layout::Major kMajorB = layout::Major::kK>
 __device__ __forceinline__ void wgmma(float (&d)[kN / 2], const uint32_t (&a)[4], uint64_t b,
                                       bool accumulate) {
+  record_product(kN);
   WgmmaInstruction<kN>::template multiply_registers<WgmmaElement<T>, int(kMajorB)>(d, a, b,
                                                                                    accumulate);
 }
 
-__device__ __forceinline__ void wgmma_commit() {
+__device__ __forceinline__ void wgmma_commit(Where where = Where::current()) {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  record_products(where);
 }
 
 // Waits until at most the kGroups latest groups of the warp are under way. Name the arrays that are now done.
-template <int kGroups, typename... Registers>
-__device__ __forceinline__ void wgmma_wait(Registers&... registers) {
+template <int kGroups>
+__device__ __forceinline__ void wgmma_wait(Where where = Where::current()) {
+  const Recorded recorded(Event::kWgmmaWait, where, uint32_t(kGroups));
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
-  (keep_registers(registers), ...);
+}
+template <int kGroups, typename A>
+__device__ __forceinline__ void wgmma_wait(A& a, Where where = Where::current()) {
+  wgmma_wait<kGroups>(where);
+  keep_registers(a);
+}
+template <int kGroups, typename A, typename B>
+__device__ __forceinline__ void wgmma_wait(A& a, B& b, Where where = Where::current()) {
+  wgmma_wait<kGroups>(a, where);
+  keep_registers(b);
+}
+template <int kGroups, typename A, typename B, typename C>
+__device__ __forceinline__ void wgmma_wait(A& a, B& b, C& c, Where where = Where::current()) {
+  wgmma_wait<kGroups>(a, b, where);
+  keep_registers(c);
 }
 
 #else  // the emulator: common/emulator/wgmma.cpp

@@ -1,0 +1,62 @@
+#include "common/harness/recorder.h"
+
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "common/harness/device.h"
+#include "common/harness/launch.h"
+
+namespace fa {
+namespace {
+
+struct State {
+  std::optional<Buffer> buffer;  // none: nobody records
+  uint32_t cta = 0;
+  bool keeps = false;
+  std::vector<GpuRecording> kept;
+};
+
+State& state() {
+  static State instance;
+  return instance;
+}
+
+}  // namespace
+
+void start_recording(uint32_t cta) {
+  if (!state().buffer) state().buffer.emplace("records", ptx::kRecordBytes);
+  state().cta = cta;
+  state().keeps = true;
+}
+
+std::vector<GpuRecording> take_gpu_recordings() {
+  state().keeps = false;
+  return std::exchange(state().kept, {});
+}
+
+RecordedLaunch::RecordedLaunch(const LaunchShape& shape) : shape_(shape) {
+  if (state().keeps) state().buffer->poison();
+}
+
+ptx::RecordTarget RecordedLaunch::target() const {
+  if (!state().buffer) return {};
+  return {static_cast<ptx::Record*>(state().buffer->data()), state().cta};
+}
+
+RecordedLaunch::~RecordedLaunch() noexcept(false) {
+  if (!state().keeps || std::uncaught_exceptions() > 0) return;
+  synchronize();
+  const dim3 &grid = shape_.grid, &block = shape_.block;
+  GpuRecording recording;
+  recording.kernel = launch_record().kernel;
+  recording.cta = state().cta;
+  recording.warps = int((block.x * block.y * block.z + 31) / 32);
+  recording.records.resize(ptx::kRecordBytes / sizeof(ptx::Record));
+  state().buffer->download(recording.records.data());
+  if (recording.cta < uint64_t(grid.x) * grid.y * grid.z) {
+    state().kept.push_back(std::move(recording));
+  }
+}
+
+}  // namespace fa
