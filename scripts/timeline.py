@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Draws a timeline that a program wrote with --trace: the first cycles of one CTA, as an SVG. With --docs the
-chapters' ones: docs/timelines/NAME.svg (light) and NAME-dark.svg. The same trace gives the same bytes."""
+"""Draws timelines that programs wrote with --trace, one below the other: some cycles of one CTA, as an SVG. With --docs
+the chapters' ones: docs/timelines/NAME.svg (light) and NAME-dark.svg; where a GPU's trace is in bench/results/timelines,
+NAME-recorded.svg with the model's above it. The same traces give the same bytes."""
 
 import argparse
 import subprocess
@@ -14,6 +15,7 @@ import pictures  # noqa: E402
 from tools import ROOT, Refused, fail, read_json, relative  # noqa: E402
 
 FOLDER = ROOT / "docs" / "timelines"
+RECORDED = ROOT / "bench" / "results" / "timelines"
 BIN = ROOT / "build" / "emulator-checked" / "bin"
 # The chapters' timelines: program, cycles shown.
 DRAWN = {"06": ("06_mma_split_q", 256, 24000), "07": ("07_cp_async", 256, 24000), "08": ("08_swizzle", 256, 9000),
@@ -23,6 +25,9 @@ DRAWN = {"06": ("06_mma_split_q", 256, 24000), "07": ("07_cp_async", 256, 24000)
 EXAMPLE = """examples:
   scripts/timeline.py 07.json --cycles 12000 --out 07.svg
                                         after build/emulator-checked/bin/07_cp_async --trace 07.json
+  scripts/timeline.py model.json h200.json --from 0,5000
+                                        the emulator's and a GPU's (build/cuda-timeline/bin/14_softmax_overlap
+                                        --trace h200.json), from cycles 0 and 5000
   scripts/timeline.py --docs            draw the chapters' timelines again
   scripts/timeline.py --docs --check    only say which are out of date; exit code 1 if any is"""
 
@@ -34,6 +39,7 @@ KINDS = {
     "shared": Kind("shared memory", "#d55e00", "#ff9a5c"),
     "global": Kind("global memory, copies", "#9a4f96", "#d89bd4"),
     "barrier": Kind("barrier", "#a8b0b9", "#5b646e"),
+    "work": Kind("other instructions", "#c7a53a", "#8f7a35"),
     "other": Kind("other", "#d5dae0", "#30373f"),
 }
 SAME = {"copies": "global", "exchange": "other", "issue": "other"}
@@ -63,8 +69,18 @@ class Trace:
                     row = self.rows[names[event["pid"], None]][names[event["pid"], event["tid"]]]
                     unit = SAME.get(event["cat"], event["cat"])
                     row.append(Slice(event["ts"], event["ts"] + event["dur"], event["name"], unit))
+            self.recorded = self.about.get("recorded")  # by a GPU
+            self.first = 0
         except (KeyError, TypeError):
             raise Refused("is not a trace that a program of this repository wrote with --trace") from None
+
+    def since(self, first):
+        """Forgets what was before this cycle."""
+        self.first = first
+        for rows in self.rows.values():
+            for row in rows.values():
+                row[:] = [each._replace(start=max(each.start - first, 0), end=each.end - first)
+                          for each in row if each.end > first]
 
 
 def share_of_kinds(slices, first, last):
@@ -86,32 +102,42 @@ def columns(slices, cycles, count):
     return result
 
 
-class Drawing:
+class Panel:
+    """One trace's part of the picture, from `top` on."""
     LEFT, WIDE, WIDTH = 128, 728, 880
 
-    def __init__(self, trace, cycles, theme, title):
+    def __init__(self, trace, cycles, theme):
         self.trace, self.cycles, self.theme = trace, cycles, theme
         self.dark = theme is pictures.DARK
-        warps, under_way = trace.rows["Warps"], self.under_way()
-        units = [group for group in UNITS if trace.rows.get(group)]
-        self.warp_tall = 22 if len(warps) <= 4 else 14
-        self.top = 92
-        tall = self.top + len(warps) * (self.warp_tall + 4) + 14 + len(units) * 32 + len(under_way) * 18 + 44
-        self.p = pictures.Picture(theme, self.WIDTH, tall, title)
-        self.p.text(24, 30, title, 16, anchor="start", weight="bold")
-        self.p.text(24, 50, f"The first {cycles:,} of {trace.cycles:,} cycles on an SM that runs nothing else. "
-                    "A model of order and overlap, not a measurement.", 12.5, theme.muted, "start")
-        self.legend()
-        y = self.top
-        for name, slices in warps.items():
+        self.p = None
+        self.warps, self.spans_of = trace.rows["Warps"], [*self.products(), *self.under_way()]
+        self.units = [group for group in UNITS if trace.rows.get(group)]
+        self.warp_tall = 22 if len(self.warps) <= 4 else 14
+        self.tall = len(self.warps) * (self.warp_tall + 4) + 14 + len(self.units) * 32 + len(self.spans_of) * 18 + 44
+
+    def about(self):
+        first, recorded = self.trace.first, self.trace.recorded
+        last = min(first + self.cycles, self.trace.cycles)
+        text = f"Cycles {first:,} to {last:,}" if first else f"The first {last:,}"
+        text += f" of {self.trace.cycles:,}" + ("" if first else " cycles")
+        if not recorded:
+            return f"{text} on an SM that runs nothing else. A model of order and overlap, not a measurement."
+        text += f", recorded on {recorded['gpu'].split(' (')[0]}"
+        if recorded["ms"]:
+            text += f": {recorded['ms']:.4g} ms a launch, {recorded['recording_ms']:.4g} ms recording"
+        return text + "."
+
+    def draw(self, picture, y):
+        self.p = picture
+        for name, slices in self.warps.items():
             self.warp(y, name, slices)
             y += self.warp_tall + 4
         y += 14
-        for group in units:
+        for group in self.units:
             self.unit(y, group)
             y += 32
-        for group, slices in under_way.items():
-            self.spans(y, group, slices)
+        for name, unit, slices in self.spans_of:
+            self.spans(y, name, unit, slices)
             y += 18
         self.axis(y + 6)
 
@@ -121,16 +147,6 @@ class Drawing:
 
     def x(self, cycle):
         return self.LEFT + self.WIDE * cycle / self.cycles
-
-    def legend(self):
-        x = 24
-        for unit, kind in KINDS.items():
-            if unit == "other":
-                continue
-            self.p.rect(x, 65, 11, 11, self.color(unit), None, 2)
-            self.p.text(x + 16, 75, kind.name, 12, self.theme.muted, "start")
-            x += 38 + 6.3 * len(kind.name)
-        self.p.text(self.WIDTH - 24, 75, "what a warp does or waits for", 12, self.theme.muted, "end")
 
     def label(self, y, text):
         self.p.text(self.LEFT - 10, y, text, 12, self.theme.text, "end")
@@ -177,10 +193,20 @@ class Drawing:
             column = end
         self.path(shapes, self.color(UNITS[group]))
 
+    def products(self):
+        """Products under way, of the first warp of each warpgroup: (label, unit, slices) of each row."""
+        result = []
+        for name, slices in self.trace.rows.get("Products under way", {}).items():
+            number, is_first = int(name.split()[1]), "(" not in name
+            spans = [(each.start, each.end) for each in slices if each.start < self.cycles]
+            if number % 4 == 0 and spans:
+                result.append((f"products, {name}" if is_first else " ", "tensor", spans))
+        return result
+
     def under_way(self):
         """Loads and copies of all warps together: those of a group (group 3 of every warp is one tile's), bulk copies
-        that are issued one right behind the other, loads that overlap."""
-        result = {}
+        that are issued one right behind the other, loads that overlap. (label, unit, spans) of each row."""
+        result = []
         for group, name in UNDER_WAY.items():
             if group not in self.trace.rows:
                 continue
@@ -203,30 +229,59 @@ class Drawing:
                     rows.append(free := [])
                 free.append(span)
             for i, row in enumerate(rows):
-                result[f"{name} under way" if not i else " " * i] = row
+                result.append((f"{name} under way" if not i else " " * i, "global", row))
         return result
 
-    def spans(self, y, name, spans):
+    def spans(self, y, name, unit, spans):
         self.label(y + 11, name)
         for start, end in spans:
             x, right = self.x(start), self.x(min(end, self.cycles))
-            self.p.rect(x, y + 2, max(right - x, 1.5), 11, self.color("global"), None, 2)
+            self.p.rect(x, y + 2, max(right - x, 1.5), 11, self.color(unit), None, 2)
 
     def axis(self, y):
         step = next(s for s in (100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, sys.maxsize)
                     if self.cycles / s <= 8)
-        for cycle in range(0, self.cycles + 1, step):
+        first = self.trace.first
+        for cycle in range(-(-first // step) * step - first, self.cycles + 1, step):
             self.p.line(self.x(cycle), y, self.x(cycle), y + 5, self.theme.line, 1)
             anchor = "end" if self.x(cycle) > self.LEFT + self.WIDE - 10 else "middle"
-            self.p.text(self.x(cycle), y + 19, f"{cycle:,}", 11.5, self.theme.muted, anchor)
+            if first and self.x(cycle) < self.LEFT + 14:
+                anchor = "start"
+            self.p.text(self.x(cycle), y + 19, f"{cycle + first:,}", 11.5, self.theme.muted, anchor)
         self.p.line(self.LEFT, y, self.LEFT + self.WIDE, y, self.theme.line, 1)
         self.p.text(self.LEFT - 10, y + 19, "cycle", 11.5, self.theme.muted, "end")
 
 
-def draw(trace, cycles, theme):
-    about = trace.about
-    title = f"{trace.kernel}: CTA {about['cta']}, {about['dtype']}, seq_len {about['seq_len']}, head_dim {about['head_dim']}"
-    return Drawing(trace, min(cycles, trace.cycles), theme, title).p.svg()
+def draw(traces, cycles, theme):
+    """The traces' panels below each other, in one scale; above them what the colours mean."""
+    cycles = min(cycles, max(trace.cycles - trace.first for trace in traces))
+    panels = [Panel(trace, cycles, theme) for trace in traces]
+    titles = []
+    for trace in traces:
+        about = trace.about
+        titles.append(f"{trace.kernel}: CTA {about['cta']}, {about['dtype']}, seq_len {about['seq_len']}, "
+                      f"head_dim {about['head_dim']}")
+    top, between = 92, 70
+    tall = top + sum(panel.tall for panel in panels) + between * (len(panels) - 1)
+    p = pictures.Picture(theme, Panel.WIDTH, tall, titles[0])
+    x, drawn = 24, {each.unit for trace in traces for rows in trace.rows.values() for row in rows.values() for each in row}
+    y = top
+    for panel, title in zip(panels, titles):
+        above = 62 if y == top else 38  # the first has the legend below
+        p.text(24, y - above, title, 16, anchor="start", weight="bold")
+        p.text(24, y - above + 20, panel.about(), 12.5, theme.muted, "start")
+        if y == top:
+            for unit, kind in KINDS.items():
+                if unit == "other" or unit == "work" and unit not in drawn:
+                    continue
+                p.rect(x, 65, 11, 11, panel.color(unit), None, 2)
+                p.text(x + 16, 75, kind.name, 12, theme.muted, "start")
+                x += 38 + 6.3 * len(kind.name)
+            if "work" not in drawn:
+                p.text(Panel.WIDTH - 24, 75, "what a warp does or waits for", 12, theme.muted, "end")
+        panel.draw(p, y)
+        y += panel.tall + between
+    return p.svg()
 
 
 def trace_of(program, seq_len):
@@ -245,15 +300,22 @@ def trace_of(program, seq_len):
 def draw_docs(check):
     stale, missing = [], []
     wanted = set()
+    drawings = []  # name, traces or None, cycles
     for name, (program, seq_len, cycles) in DRAWN.items():
-        files = {FOLDER / f"{name}.svg": pictures.LIGHT, FOLDER / f"{name}-dark.svg": pictures.DARK}
-        wanted.update(files)
         trace = trace_of(program, seq_len)
         if trace is None:
             missing.append(program)
+        drawings.append((name, trace and [trace], cycles))
+        recorded = RECORDED / f"{name}.json"
+        if recorded.exists():
+            drawings.append((f"{name}-recorded", trace and [trace, Trace(recorded)], cycles))
+    for name, traces, cycles in drawings:
+        files = {FOLDER / f"{name}.svg": pictures.LIGHT, FOLDER / f"{name}-dark.svg": pictures.DARK}
+        wanted.update(files)
+        if not traces:
             continue
         for path, theme in files.items():
-            text = draw(trace, cycles, theme)
+            text = draw(traces, cycles, theme)
             if path.exists() and path.read_text(encoding="utf-8") == text:
                 continue
             stale.append(path)
@@ -274,8 +336,10 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("trace", nargs="?", help="a file that a program wrote with --trace")
-    parser.add_argument("--out", help="the SVG to write [the trace's name with .svg]")
+    parser.add_argument("trace", nargs="*", help="files that programs wrote with --trace")
+    parser.add_argument("--out", help="the SVG to write [the first trace's name with .svg]")
+    parser.add_argument("--from", dest="first", default="0", metavar="CYCLES",
+                        help="the first cycle to draw; of several traces one for each: 0,5000 [0]")
     parser.add_argument("--cycles", type=int, default=10000, help="how many to draw [10000]")
     parser.add_argument("--dark", action="store_true", help="light on dark")
     parser.add_argument("--docs", action="store_true", help="the chapters' timelines, from programs of the preset "
@@ -288,11 +352,20 @@ def main():
         parser.error("name a trace, or --docs")
     if args.cycles < 1:
         parser.error("--cycles must be at least 1")
-    try:
-        text = draw(Trace(args.trace), args.cycles, pictures.DARK if args.dark else pictures.LIGHT)
-    except Refused as problem:
-        fail(f"{args.trace} {problem}")
-    out = Path(args.out or Path(args.trace).with_suffix(".svg"))
+    firsts = args.first.split(",")
+    if not all(first.isdecimal() for first in firsts) or len(firsts) not in (1, len(args.trace)):
+        parser.error("--from takes a number, or one for each trace: 0,5000")
+    traces = []
+    for path, first in zip(args.trace, firsts * len(args.trace)):
+        try:
+            traces.append(Trace(path))
+        except Refused as problem:
+            fail(f"{path} {problem}")
+        if int(first) >= traces[-1].cycles:
+            fail(f"{path} has only {traces[-1].cycles} cycles: nothing from {first} on")
+        traces[-1].since(int(first))
+    text = draw(traces, args.cycles, pictures.DARK if args.dark else pictures.LIGHT)
+    out = Path(args.out or Path(args.trace[0]).with_suffix(".svg"))
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as problem:

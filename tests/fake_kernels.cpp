@@ -1,10 +1,14 @@
-// Kernels for the fake GPU: right ones of several speeds, wrong ones, ones that fail; a peer and ceilings.
+// Kernels for the fake GPU: right ones of several speeds, wrong ones, ones that fail; a peer and ceilings; twins that
+// record, if the environment has FAKE_GPU_RECORDS.
 #include <algorithm>
+#include <cstdlib>
 
 #include "common/harness/inputs.h"
 #include "common/harness/launch.h"
 #include "common/harness/oracle.h"
+#include "common/harness/recorder.h"
 #include "tests/fake_gpu.h"
+#include "tests/records.h"
 
 namespace fa {
 namespace {
@@ -37,6 +41,31 @@ void launched(const char* name, double milliseconds, std::optional<double> clock
 void right(const Problem& problem, const Tensors& tensors) {
   launched("right", 1, 1980);
   attention(problem, tensors);
+}
+
+// Two CTAs of eight warps and a producer: 5000 cycles of products and softmax.
+void recording(const Problem& problem, const Tensors& tensors) {
+  using ptx::Event;
+  const RecordedLaunch recorded({dim3(2), dim3(288)});
+  launched("recording", 1.25, 1980);
+  attention(problem, tensors);
+  ptx::Record* const records = recorded.target().records;
+  if (!records || recorded.target().cta > 1) return;
+  test::RecordWriter writer(records);
+  constexpr uint32_t kFull = 0x1000, kEmpty = 0x1001;
+  for (int warp = 0; warp < 9; warp++) writer.begin(warp, 1'000'000, 42'000, 5);
+  for (uint64_t turn = 0, at = 1'000'100; turn < 5; turn++, at += 1000) {
+    writer.wait(8, at, at + 50, Event::kMbarrierWait, 7, kEmpty);
+    writer.at(8, at + 60, Event::kMbarrierExpectTx, 8, 16384 / 16);
+    writer.at(8, at + 70, Event::kLoadTensor, 9, kFull);
+    for (int warp = 0; warp < 8; warp++) {
+      const uint64_t shift = warp / 4 * 300;
+      writer.wait(warp, at, at + 400, Event::kMbarrierWait, 17, kFull);
+      writer.products(warp, at + 410, at + 430, 18, 128, 8);
+      writer.wait(warp, at + 440, at + 600 + shift, Event::kWgmmaWait, 20);
+      writer.at(warp, at + 610 + shift, Event::kMbarrierArrive, 21, kEmpty);
+    }
+  }
 }
 
 void warm(const Problem& problem, const Tensors& tensors) {
@@ -87,6 +116,7 @@ const bool registered = [] {
   register_kernel({"05_unsupported", {}, nullptr, &unsupported});
   register_kernel({"06_fatal", {}, nullptr, &fatal});
   register_kernel({"07_first_buffers", {}, nullptr, &first_buffers});
+  if (getenv("FAKE_GPU_RECORDS")) register_recording_twin({"01_right", {}, nullptr, &recording});
   static const auto library = [] { return Library{"Fake", "1.0", "none"}; };
   static const Ceiling matmul{1e9, 0, &compare_nothing}, copy{0, 2e6, &compare_nothing};
   const auto nothing = [](const Problem&, const Tensors&) { launched("ceiling", 2, 1980); };

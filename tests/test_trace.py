@@ -4,6 +4,7 @@ Usage: test_trace.py CHECKED_ATTENTION THIS_BUILD'S_ATTENTION PROGRAM_ON_A_FAKE_
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -42,9 +43,9 @@ with tempfile.TemporaryDirectory() as work:
     run(checked, "07", *SMALL, "--trace", again, "--trace-cta", 1, "--threads", 2)
     expect(file.read_bytes() == again.read_bytes(), "the same run, another file")
 
-    # Its picture: well-formed, nothing beyond its edges, no two texts of a line on top of each other.
-    for options in ((), ("--dark", "--cycles", "300"), ("--cycles", "1000000")):
-        run(sys.executable, "-B", TIMELINE, file, "--out", svg, *options)
+    def check_picture(*options):
+        """Well-formed, nothing beyond its edges, no two texts of a line on top of each other. Returns the texts."""
+        run(sys.executable, "-B", TIMELINE, "--out", svg, *options)
         picture = xml.fromstring(svg.read_text())
         width, height = float(picture.get("width")), float(picture.get("height"))
         lines = {}
@@ -59,6 +60,10 @@ with tempfile.TemporaryDirectory() as work:
         for path in picture.iter("{http://www.w3.org/2000/svg}path"):
             for x, y in re.findall(r"M(\d+) (\d+)", path.get("d")):
                 expect(0 <= int(x) <= width and 0 <= int(y) <= height, f"a shape at {x}, {y} is outside ({options})")
+        return [text for texts in lines.values() for text, _, _ in texts]
+
+    for options in ((), ("--dark", "--cycles", "300"), ("--cycles", "1000000"), ("--from", "5000")):
+        check_picture(file, *options)
 
     wrong = Path(work, "wrong.json")
     refused((checked, "07", *SMALL, "--trace", Path(work, "none", "t.json")), "cannot write")
@@ -75,7 +80,30 @@ with tempfile.TemporaryDirectory() as work:
         refused((program, "07", *SMALL, "--trace", wrong), "needs the checked build")
     expect(not wrong.exists(), "a refused trace left a file")
 
+    # On a GPU with twins that record: timed beside the kernel, shown in the table, and no result.
+    os.environ["FAKE_GPU_RECORDS"] = "1"
+    real, results = Path(work, "real.json"), Path(work, "results.json")
+    said = run(on_a_gpu, "01", *SMALL, "--rounds", "2", "--iters", "2", "--trace", real, "--trace-cta", 1, "--json", results)
+    about = json.loads(real.read_text())["otherData"]
+    expect(about["cta"] == 1 and about["recorded"]["gpu"] == "Fake GPU" and about["recorded"]["sm"] == 5, f"about: {about}")
+    expect(about["recorded"]["ms"] == 1 and about["recorded"]["recording_ms"] == 1.25, f"about: {about}")
+    for line in ("01_right                 passed", "  recording              passed", "in 5011 cycles of SM 5's clock, 300 records",
+                 "a launch takes 1.0000 ms, recording 1.2500 ms (+25.0 %)"):
+        expect(line in said, f"no '{line}' in:\n{said}")
+    names = [record["kernel"] for record in json.loads(results.read_text())["records"]]
+    expect(names == ["01_right"], f"the results are of {names}")
+    refused((on_a_gpu, "02", *SMALL, "--trace", wrong), "02_warm has nothing that a GPU would record")
+    refused((on_a_gpu, "01", *SMALL, "--trace", wrong, "--trace-cta", "2"), "CTA 2 is not there")
+    refused((on_a_gpu, "01", "02", *SMALL, "--trace", wrong), "one kernel, but 2 would run")
+    expect(not wrong.exists(), "a refused trace left a file")
+    for options in ((real,), (file, real), (file, real, "--dark", "--cycles", "300", "--from", "20,3500")):
+        texts = check_picture(*options)
+        expect(any(text.startswith("products, warp ") for text in texts), f"no row of products: {texts}")
+        expect(any("recorded on Fake GPU: 1 ms a launch, 1.25 ms recording" in text for text in texts), f"{texts}")
+    expect("Cycles 3,500 to 3,800 of 5,011" in " ".join(texts) and "3,600" in texts, f"another window: {texts}")
+
     python = (sys.executable, "-B", TIMELINE)
+    refused((*python, real, "--from", "5011"), "has only 5011 cycles")
     refused((*python, Path(work, "none.json")), "no such file")
     Path(work, "bad.json").write_text("{}")
     refused((*python, Path(work, "bad.json")), "is not a trace")

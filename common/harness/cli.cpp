@@ -112,10 +112,9 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--v", arguments.v, "read V from a .npy file");
   app.add_option("--o", arguments.o, "write O of the (last) kernel to a .npy file");
   app.add_option("--json", arguments.json, "write the results to a file (bench/schema.json)");
-  app.add_option(
-      "--trace", arguments.trace,
-      "write a timeline of one CTA, for https://ui.perfetto.dev (builds emulator-checked\n"
-      "and cuda-timeline)");
+  app.add_option("--trace", arguments.trace,
+                 "write a timeline of one CTA, for https://ui.perfetto.dev\n"
+                 "(presets emulator-checked and cuda-timeline)");
   app.add_option("--trace-cta", arguments.trace_cta, "which CTA, the grid's x counted first")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();

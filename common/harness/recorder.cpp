@@ -35,7 +35,9 @@ std::vector<GpuRecording> take_gpu_recordings() {
   return std::exchange(state().kept, {});
 }
 
-RecordedLaunch::RecordedLaunch(const LaunchShape& shape) : shape_(shape) {
+RecordedLaunch::RecordedLaunch(const LaunchShape& shape)
+    : ctas_(uint64_t(shape.grid.x) * shape.grid.y * shape.grid.z),
+      warps_(int((shape.block.x * shape.block.y * shape.block.z + 31) / 32)) {
   if (state().keeps) state().buffer->poison();
 }
 
@@ -47,16 +49,13 @@ ptx::RecordTarget RecordedLaunch::target() const {
 RecordedLaunch::~RecordedLaunch() noexcept(false) {
   if (!state().keeps || std::uncaught_exceptions() > 0) return;
   synchronize();
-  const dim3 &grid = shape_.grid, &block = shape_.block;
   GpuRecording recording;
   recording.kernel = launch_record().kernel;
   recording.cta = state().cta;
-  recording.warps = int((block.x * block.y * block.z + 31) / 32);
+  recording.warps = warps_;
   recording.records.resize(ptx::kRecordBytes / sizeof(ptx::Record));
   state().buffer->download(recording.records.data());
-  if (recording.cta < uint64_t(grid.x) * grid.y * grid.z) {
-    state().kept.push_back(std::move(recording));
-  }
+  if (recording.cta < ctas_) state().kept.push_back(std::move(recording));
 }
 
 }  // namespace fa

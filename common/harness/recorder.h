@@ -29,7 +29,8 @@ class RecordedLaunch {
   ptx::RecordTarget target() const;
 
  private:
-  const LaunchShape& shape_;
+  uint64_t ctas_;
+  int warps_;  // of a CTA
 };
 
 }  // namespace fa

@@ -2,7 +2,8 @@
 //
 // The wrappers beside this file call record() and Recorded. In kernels that are compiled with FA_RECORDING (CMake's
 // FA_TIMELINE compiles each a second time, with it) lane 0 of each warp then stores a Record: the SM's clock, what
-// happens, and the line of the kernel. Without it none of this leaves an instruction.
+// happens, and the line of the kernel. Without it none of this leaves an instruction. A new wrapper needs an Event,
+// and that a name in common/harness/gpu_timeline.cpp.
 #pragma once
 
 #include <cuda_runtime.h>

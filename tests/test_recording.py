@@ -1,0 +1,47 @@
+"""Compiles one kernel's twin that records (common/ptx/record.h) for Hopper, without a GPU: it neither spills nor makes
+its products wait for each other, as the kernel does not; and the kernel itself has nothing of the recording.
+
+Usage: test_recording.py KERNEL FLAG...
+"""
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from tool_test import ROOT, fail, run, skip
+
+sys.path.insert(0, str(ROOT / "scripts" / "lib"))
+import sass  # noqa: E402
+
+kernel, flags = sys.argv[1], sys.argv[2:]
+source = ROOT / f"kernels/{kernel}.cu"
+if "shared_storage<" not in source.read_text():
+    skip(f"{kernel} has nothing to record")
+try:
+    nvcc, _ = sass.find_nvcc()
+except sass.Missing as problem:
+    skip(str(problem))
+common = (nvcc, "-std=c++20", "-O3", *flags, "-DFA_WITH_CUDA", f"-I{ROOT}", source)
+with tempfile.TemporaryDirectory() as folder:
+    ptx = Path(folder, "kernel.ptx")
+    run(*common, "-arch=compute_90a", "-ptx", "-o", ptx)
+    for word in ("%clock", "%globaltimer", "fa_record", "record_target"):
+        if word in ptx.read_text():
+            fail(f"{kernel}: its PTX has {word}, although it does not record")
+    run(*common, "-DFA_RECORDING", "-arch=compute_90a", "-ptx", "-o", ptx)
+    entries = ptx.read_text().split(".entry ")[1:]
+    for entry in entries:
+        clocks = len(re.findall(r"%clock\b", entry))
+        if clocks < 2:
+            fail(f"{kernel}: a twin reads the clock {clocks} times")
+    log = run(*common, "-DFA_RECORDING", "-gencode", "arch=compute_90a,code=sm_90a", "-Xptxas", "-v", "-cubin", "-o",
+              f"{folder}/kernel.cubin")
+    if serialized := re.search(r"\(C75\d\d\)[^\n]*", log):
+        fail(f"{kernel}, recording: {serialized[0]}")
+    spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    if len(spills) != len(entries) or not entries:
+        fail(f"{kernel}: {len(entries)} kernels, but ptxas tells of {len(spills)}")
+    if any(stores != "0" or loads != "0" for stores, loads in spills):
+        fail(f"{kernel}: recording, it spills: {spills}")
+print(f"{kernel}: {len(entries)} twins record, without a spill")
