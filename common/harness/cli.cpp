@@ -307,7 +307,7 @@ void write_trace(const Arguments& arguments, const Record& record) {
 // A kernel and its twin that records, timed in turns.
 struct Traced {
   Record plain, recording;
-  std::vector<GpuRecording> recordings;  // of the twin's first launch
+  std::vector<GpuRecording> recordings;  // of the twin's second launch: the first one loads its code
 };
 
 Traced measure_traced(Runner& runner, const Kernel& kernel, int cta, int rounds) {
@@ -315,9 +315,12 @@ Traced measure_traced(Runner& runner, const Kernel& kernel, int cta, int rounds)
   if (!twin) throw BadInput(kernel.name + " has nothing that a GPU would record: no barrier");
   Traced traced;
   traced.plain = runner.verify(kernel);
-  start_recording(uint32_t(cta));
   traced.recording = runner.verify(*twin);
-  traced.recordings = take_gpu_recordings();
+  if (traced.recording.status == Status::kPassed) {
+    start_recording(uint32_t(cta));
+    runner.launch(*twin, 0);
+    traced.recordings = take_gpu_recordings();
+  }
   for (int round = 0; round < rounds; round++) {
     if (round % 2 == 0) runner.add_round(kernel, traced.plain);
     runner.add_round(*twin, traced.recording);
@@ -329,7 +332,7 @@ Traced measure_traced(Runner& runner, const Kernel& kernel, int cta, int rounds)
 
 void write_trace(const Arguments& arguments, Traced traced) {
   const Record& plain = traced.plain;
-  if (traced.recording.status == Status::kError || traced.recording.status == Status::kSkipped) {
+  if (traced.recording.status != Status::kPassed) {
     throw BadInput("no trace to write to " + arguments.trace + ": " + traced.recording.reason);
   }
   if (traced.recordings.empty()) {
