@@ -158,23 +158,25 @@ TEST_F(GpuTimelines, StoresAndCopiesHaveGroups) {
   EXPECT_EQ(row(timeline, "Copies under way", "warp 0 (3)"), "cp.async, group 1 110-320");
 }
 
-// Only the clock's low half is in a record. Warp 1 begins when it has wrapped.
+// Only the clock's low half is in a record. Warp 1 begins when it has wrapped; its second record was moved up.
 TEST_F(GpuTimelines, ClocksWrap) {
   recording.warps = 2;
   const uint64_t begin = (uint64_t(5) << 32) - 100;
   writer.begin(0, begin);
   writer.wait(0, begin + 50, begin + 150, Event::kBarSync, 1, 0);
-  writer.at(0, begin + 150 + 0xfffffff0u, Event::kBarArrive, 1);
-  writer.at(0, begin + 150 + 0xfffffff0u + 0x100, Event::kBarArrive, 1);
+  writer.at(0, begin + 150 + 0x7ffffff0u, Event::kBarArrive, 1);
+  writer.at(0, begin + 150 + 0x7ffffff0u + 0x100, Event::kBarArrive, 1);
   writer.begin(1, begin + 120);
   writer.at(1, begin + 130, Event::kBarArrive, 2, 0);
+  writer.at(1, begin + 127, Event::kBarArrive, 2, 0);
   const Timeline timeline = decoded().timeline;
   EXPECT_EQ(
       warp(timeline, 0),
-      "other instructions 0-50; waits: bar.sync 50-150; other instructions 150-4294967430; "
-      "bar.arrive 4294967430-4294967431; other instructions 4294967431-4294967686; bar.arrive "
-      "4294967686-4294967687");
-  EXPECT_EQ(warp(timeline, 1), "other instructions 120-130; bar.arrive 130-131");
+      "other instructions 0-50; waits: bar.sync 50-150; other instructions 150-2147483782; "
+      "bar.arrive 2147483782-2147483783; other instructions 2147483783-2147484038; bar.arrive "
+      "2147484038-2147484039");
+  EXPECT_EQ(warp(timeline, 1),
+            "other instructions 120-130; bar.arrive 130-131; bar.arrive 131-132");
 }
 
 TEST_F(GpuTimelines, AFullBufferIsSaid) {

@@ -307,7 +307,8 @@ void write_trace(const Arguments& arguments, const Record& record) {
 // A kernel and its twin that records, timed in turns.
 struct Traced {
   Record plain, recording;
-  std::vector<GpuRecording> recordings;  // of the twin's second launch: the first one loads its code
+  std::vector<GpuRecording>
+      recordings;  // of the twin's second launch: the first one loads its code
 };
 
 Traced measure_traced(Runner& runner, const Kernel& kernel, int cta, int rounds) {

@@ -150,7 +150,8 @@ class Decoder {
     }
   }
 
-  // The warp's steps. The clock's low half wraps, which its order shows: no two records are 2^32 cycles apart.
+  // The warp's steps. The clock's low half wraps, which its order shows: no two records are 2^31 cycles apart, about
+  // a second, and one that ptxas has moved before another is earlier.
   void read_warp(int w, int64_t now) {
     begin_.push_back(now);
     std::vector<Step> steps;
@@ -159,7 +160,7 @@ class Decoder {
     size_t i = ptx::kFirstRecord;
     for (; i < ptx::kRecordsOfWarp && at(w, i).word != UINT32_MAX; i++) {
       const auto [low, word] = at(w, i);
-      now += uint32_t(low - clock);
+      now += int32_t(low - clock);
       clock = low;
       Step step{Event(word & (ptx::kRecordEnd - 1)),
                 false,
@@ -239,6 +240,8 @@ class Decoder {
     const Step* before = nullptr;
     uint64_t expected = 0;
     for (Step& step : steps_[w]) {
+      step.start = std::max(step.start, now);  // slices of a row do not overlap
+      step.end = std::max(step.end, step.start + 1);
       const Kind kind = kind_of(step.event);
       emu::Slice shown{row,       step.start,      step.end, step.waits ? "waits: " : "",
                        kind.unit, place(step.line)};
