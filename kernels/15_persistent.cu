@@ -7,7 +7,8 @@
 // Bottleneck   Removed: each CTA's start (barriers, Q, the first S and softmax) and end (the last product, the
 //              stores of O), in which the Tensor Cores had little or nothing to do.
 // Changed      n_block counts on over all tiles of the CTA; the first turn of a query tile also ends the one before;
-//              a warp of the producer for each consumer moves Q in and O out. Three consumers with head_dim 64.
+//              a warp of the producer for each consumer moves Q in and O out. Three consumers with head_dim 64. An
+//              even number of tiles of K and V a head, so that every query tile finds its P in the same registers.
 // Run          cmake --build --preset emulator --target 15_persistent && build/emulator/bin/15_persistent
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
@@ -30,12 +31,13 @@ namespace fa::k15 {
 constexpr float kLog2e = 1.44269504f;
 constexpr float kMost = 256.0f;  // P is at most that
 
-template <int kHeadDim>
+// kKeys: of a tile of K and V. 64 where 128 would make an odd number of tiles a head.
+template <int kHeadDim, int kKeys>
 struct Config {
   // Consumers, of 64 query rows each. With head_dim 64 a third one finds registers.
   static constexpr int kWarpgroups = kHeadDim == 64 ? 3 : 2;
   static constexpr int kBlockM = kWarpgroups * 64;          // query rows a CTA
-  static constexpr int kBlockN = 128;                       // keys a tile
+  static constexpr int kBlockN = kKeys;                     // keys a tile
   static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup is the producer
   static constexpr int kStages = 2;                         // tiles of K and V in shared memory
   static constexpr int kSlabs = kHeadDim / 64;              // of a tile
@@ -49,9 +51,8 @@ struct Config {
   static constexpr bool kPingPong = true;  // consumers take turns at the Tensor Cores
   // A consumer's softmax runs under its own P V. Among three there are two others, and no registers for it.
   static constexpr bool kOverlap = kWarpgroups == 2;
-  static_assert(kStages >= 2, "one is filled while another is read");
   static_assert(kBlockN * 128 % 1024 == 0 && kBlockN <= 256, "slabs begin where the swizzle does");
-  static_assert(128 % kBlockN == 0, "seq_len is a multiple of 128");
+  static_assert(256 % kBlockN == 0, "otherwise seq_len holds no even number of tiles");
 };
 
 // Who computes what (warpgroup g, its warps w0..w3), what a lane holds of each 8 columns of S or O, and how a
@@ -64,9 +65,9 @@ struct Config {
 //   rows 64g + 48..63   w3                                                  | a row      |  | rows later |
 //                                                                           +------------+  +------------+
 // The four lanes of a quad (l/4) share two rows. The 16-byte chunks of a slab's row are swizzled.
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, int kKeys>
 struct SharedStorage {
-  using C = Config<kHeadDim>;
+  using C = Config<kHeadDim, kKeys>;
   // 1024: the swizzle is computed from addresses, and repeats after 8 rows of 128 bytes.
   // Q of this query tile and of the next; later their O.
   alignas(1024) T sQ[2][C::kWarpgroups][C::kSlabs][64][64];
@@ -98,28 +99,27 @@ __device__ __forceinline__ float quad_sum(float value) {
   return value + __shfl_xor_sync(0xffffffffu, value, 2);
 }
 
-template <typename T, int kHeadDim>
-__global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
+template <typename T, int kHeadDim, int kKeys>
+__global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
                      const __grid_constant__ ptx::TensorMap map_k,
                      const __grid_constant__ ptx::TensorMap map_v,
                      const __grid_constant__ ptx::TensorMap map_o, uint32_t seq_len,
                      uint32_t q_tiles, float scale) {
-  using C = Config<kHeadDim>;
+  using C = Config<kHeadDim, kKeys>;
   constexpr int kQBytes = C::kBlockM * kHeadDim * sizeof(T);
   constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
   static_assert(kTileBytes == C::kSlabs * C::kBlockN * 128, "what the boxes of a tile bring");
-  auto& smem = shared_storage<SharedStorage<T, kHeadDim>>();
+  auto& smem = shared_storage<SharedStorage<T, kHeadDim, kKeys>>();
 
   // ---- indices
   // The same in all lanes; the shuffle tells the compiler so.
   const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   const int warp_idx = threadIdx.x / 32 % 4;  // in the warpgroup
   const int lane_idx = threadIdx.x % 32;
-  const uint32_t tiles = seq_len / C::kBlockN;  // of K and V, of a head
+  const uint32_t tiles = seq_len / C::kBlockN;  // of K and V, of a head: an even number
   // This CTA has the query tiles blockIdx.x + t gridDim.x, t = 0 .. its_tiles - 1, of all heads' rows.
   const uint32_t its_tiles = (q_tiles - 1 - blockIdx.x) / gridDim.x + 1;
-  const uint32_t blocks = its_tiles * tiles;  // n_block counts tiles of K and V over all of them
   const uint32_t m_blocks = (seq_len + C::kBlockM - 1) / C::kBlockM;  // query tiles of a head
   const auto tile = [&](uint32_t t) { return blockIdx.x + t * gridDim.x; };
   const auto head_row = [&](uint32_t t) { return tile(t) / m_blocks * seq_len; };
@@ -253,10 +253,11 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {}, rescale[2];
   const float scale_log2 = scale * kLog2e;
 
+  uint64_t desc_q_t = desc_q;  // of the query tile under way
+
   // [products]
   // Starts S = Q K^T. The fence: from here on these registers are the Tensor Cores'.
-  const auto multiply_qk = [&](uint32_t n_block, uint32_t t) {
-    const uint64_t desc_q_t = layout::advance(desc_q, t % 2 * kQBytes);
+  const auto multiply_qk = [&](uint32_t n_block) {
     const uint64_t desc = layout::advance(desc_k, n_block % C::kStages * kTileBytes);
     ptx::wgmma_fence(acc_s);
 #pragma unroll
@@ -349,13 +350,20 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   };
 
   // [store]
+  float inverse_sum[2];  // of the query tile that has just ended
+  // Its row sums are complete, those of the next one begin.
+  const auto end_sums = [&] {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      inverse_sum[h] = 1.0f / quad_sum(row_sum[h]);
+      row_max[h] = -INFINITY;
+      row_sum[h] = 0.0f;
+    }
+  };
   // O through the rows of Q, this warp's own, once no warp of the warpgroup reads Q any more.
-  const auto store_o = [&](uint32_t t, const float(&sum)[2]) {
+  const auto store_o = [&](uint32_t t) {
     ptx::barrier_sync(1 + warpgroup_idx, 128);
     T(*const sO)[64][64] = smem.sQ[t % 2][warpgroup_idx];  // [kSlabs][64][64]
-    float inverse_sum[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) inverse_sum[h] = 1.0f / quad_sum(sum[h]);
 #pragma unroll
     for (int n = 0; n < kHeadDim / 16; n++) {  // of 16 columns
       uint32_t rO[4];
@@ -372,16 +380,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     if (lane_idx == 0) ptx::mbarrier_arrive(&smem.o_full[t % 2][warpgroup_idx]);
   };
   // [/store]
-
-  // ---- prologue
-  wait_q(0);
-  wait_full(smem.k_full, 0);
-  multiply_qk(0, 0);
-  ptx::wgmma_wait<0>(acc_s);
-  release(smem.k_empty, 0);
-  auto& even = rP[0];
-  auto& odd = rP[C::kOverlap ? 1 : 0];
-  softmax(even, true);
 
   // [turns]
   // Warpgroup g waits for its turn at a named barrier of its own, where the one before it (of warpgroup 0: the last
@@ -401,80 +399,107 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first one
   // [/turns]
 
-  uint32_t t = 0, n = 0;    // the query tile of this CTA, and n_block in it
-  bool accumulate = false;  // O has got a product
   // [turn]
-  // S and P of tile n_block (into p), O += P V of the one before (from p_before).
-  const auto turn = [&](uint32_t n_block, auto& p_before, auto& p) {
-    // Of the next query tile: this turn begins it and ends the one before.
-    const bool first = ++n == tiles;
-    if (first) n = 0, wait_q(++t);
+  // A turn: starts S of tile n_block, and O += P V of the one before. Then S is there; P V goes on.
+  const auto start_qk = [&](uint32_t n_block) {
     wait_full(smem.k_full, n_block);
     begin_turn();
-    multiply_qk(n_block, t);
+    multiply_qk(n_block);
+  };
+  const auto start_pv = [&](uint32_t n_block, const auto& p_before, bool accumulate) {
     wait_full(smem.v_full, n_block - 1);
     multiply_pv(n_block - 1, p_before, accumulate);
     end_turn(false);
-    ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);  // S is there; P V of the tile before goes on
+    ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);
     release(smem.k_empty, n_block);
-
-    const float sum[2] = {row_sum[0], row_sum[1]};
-    if (first) row_max[0] = row_max[1] = -INFINITY, row_sum[0] = row_sum[1] = 0.0f;
-    const bool grown = softmax(p, first);
-    ptx::wgmma_wait<0>(acc_o, p_before);  // P V too: now O may be rescaled
+  };
+  // What follows it: P of tile n_block, while P V goes on. It ends here.
+  const auto finish = [&](uint32_t n_block, auto& p_before, auto& p) {
+    const bool grown = softmax(p, false);
+    ptx::wgmma_wait<0>(acc_o, p_before);  // now O may be rescaled
     release(smem.v_empty, n_block - 1);
-    if (first) {
-      store_o(t - 1, sum);
-    } else if (grown) {  // the whole warp, or none of it
-      rescale_o();
-    }
-    accumulate = !first;
+    if (grown) rescale_o();  // the whole warp, or none of it
   };
   // [/turn]
-  // [last-product]
-  const auto last_product = [&](const auto& p) {
-    wait_full(smem.v_full, blocks - 1);
-    begin_turn();
-    multiply_pv(blocks - 1, p, accumulate);
-    end_turn(true);
-    ptx::wgmma_wait<0>(acc_o);
-  };
-  // [/last-product]
+
+  // ---- prologue
+  wait_q(0);
+  wait_full(smem.k_full, 0);
+  multiply_qk(0);
+  ptx::wgmma_wait<0>(acc_s);
+  release(smem.k_empty, 0);
+  auto& even = rP[0];
+  auto& odd = rP[C::kOverlap ? 1 : 0];
+  softmax(even, true);
 
   // ---- main loop
   // [loop]
   // Two turns a round: registers cannot be indexed, so that each turn names its P.
-  for (uint32_t i = 0; i < (blocks - 1) / 2; i++) {
-    turn(2 * i + 1, even, odd);
-    turn(2 * i + 2, odd, even);
-  }
-  if (blocks % 2 == 0) {
-    turn(blocks - 1, even, odd);
-    last_product(odd);
-  } else {
-    last_product(even);
+  uint32_t t = 0,
+           pair = 0;  // the query tile of this CTA; two tiles of K and V, of all its query tiles
+  while (true) {
+    for (uint32_t n = 1;; n += 2, pair++) {
+      start_qk(2 * pair + 1);
+      if (n == 1 && t > 0) store_o(t - 1);  // Q K^T goes on
+      start_pv(2 * pair + 1, even, n > 1);
+      finish(2 * pair + 1, even, odd);
+      if (n + 1 == tiles) break;
+      start_qk(2 * pair + 2);
+      start_pv(2 * pair + 2, odd, true);
+      finish(2 * pair + 2, odd, even);
+    }
+    if (++t == its_tiles) break;
+    // [boundary]
+    // The last P V of query tile t - 1 shares its turn with the first S of query tile t.
+    wait_q(t);
+    desc_q_t = layout::advance(desc_q, t % 2 * kQBytes);
+    start_qk(2 * pair + 2);
+    start_pv(2 * pair + 2, odd, true);
+    end_sums();
+    softmax(even, true);
+    ptx::wgmma_wait<0>(acc_o, odd);
+    release(smem.v_empty, 2 * pair + 1);
+    pair++;
+    // [/boundary]
   }
   // [/loop]
 
   // ---- epilogue
-  store_o(t, row_sum);
+  // [last-product]
+  wait_full(smem.v_full, 2 * pair + 1);
+  begin_turn();
+  multiply_pv(2 * pair + 1, odd, true);
+  end_turn(true);
+  end_sums();
+  ptx::wgmma_wait<0>(acc_o, odd);
+  store_o(t - 1);
+  // [/last-product]
 }
 
 // ---- host ----------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
-    using C = Config<kHeadDim>;
+    if (a.seq_len % 256 == 0) {
+      run_with<128>(a);
+    } else {
+      run_with<64>(a);
+    }
+  }
+  template <int kKeys>
+  static void run_with(const Attention<T>& a) {
+    using C = Config<kHeadDim, kKeys>;
     // Boxes of `rows` rows of 64 columns, from a matrix with the rows of all heads.
     const auto map = [&](const T* tensor, uint32_t rows) {
       return make_tensor_map(tensor, {kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len},
                              {kHeadDim * sizeof(T)}, {64, rows}, layout::SwizzleMode::k128Bytes);
     };
     const int q_tiles = a.batch * a.heads * ((a.seq_len + C::kBlockM - 1) / C::kBlockM);
-    launch<attention_kernel<T, kHeadDim>>({dim3(q_tiles < sm_count() ? q_tiles : sm_count()),
-                                           dim3(C::kThreads), sizeof(SharedStorage<T, kHeadDim>)},
-                                          map(a.q, 64), map(a.k, C::kBlockN), map(a.v, C::kBlockN),
-                                          map(a.o, 64), a.seq_len, q_tiles, a.scale);
+    launch<attention_kernel<T, kHeadDim, kKeys>>(
+        {dim3(q_tiles < sm_count() ? q_tiles : sm_count()), dim3(C::kThreads),
+         sizeof(SharedStorage<T, kHeadDim, kKeys>)},
+        map(a.q, 64), map(a.k, C::kBlockN), map(a.v, C::kBlockN), map(a.o, 64), a.seq_len, q_tiles,
+        a.scale);
   }
 };
 
