@@ -45,7 +45,7 @@ SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
 SETTINGS = ("warmup", "iterations", "rounds", "max_seconds", "flush_l2", "rotating_inputs", "idle_ms", "rest_ms")
 # Of problems given on the command line, without a protocol.
 DEFAULTS = {"warmup": 32, "iterations": 128, "rounds": 3, "max_seconds": 10.0, "flush_l2": False,
-            "rotating_inputs": 1, "idle_ms": 0, "rest_ms": 50}
+            "rotating_inputs": 1, "idle_ms": 0, "rest_ms": 100}
 # Which changes leave a protocol what its name says.
 HARMLESS = ("rounds", "max_seconds")
 CLOCK_TOLERANCE = 0.03

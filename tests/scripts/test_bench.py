@@ -1059,7 +1059,7 @@ class Command(Programs):
                           for n in (512, 1024) for kernel in ("02_fast", "03_slow", "peer/fa2", "ceiling/matmul")])
         self.assertEqual(data["records"][0]["round_ms"], [0.5, 1.0, 1.5])
         self.assertEqual(data["records"][0]["time_ms"]["median"], 1.0)
-        self.assertEqual(data["protocol"], {**PROTOCOL, "warmup": 2, "rest_ms": 50})
+        self.assertEqual(data["protocol"], {**PROTOCOL, "warmup": 2, "rest_ms": 100})
         self.assertEqual((data["schema_version"], data["machine"], data["notes"]), (4, CUDA, []))
         self.assertEqual(data["command"][:5], ["bench.py", "--program", "attention", "--seq-len", "512,1024"])
         ops = [request["op"] for _, request in self.requests()]
