@@ -598,7 +598,10 @@ def parse_arguments(argv):
     problem.add_argument("--head-dim", type=int, choices=(64, 128), help="default 128")
     problem.add_argument("--heads", type=whole(1), metavar="N", help="default 16")
     problem.add_argument("--seq-len", type=several(whole(128, 128)), metavar="LIST", help="512,1024 (default 4096)")
-    problem.add_argument("--batch", type=whole(1), metavar="N", help="default: 16384/seq_len")
+    sequences = problem.add_mutually_exclusive_group()
+    sequences.add_argument("--batch", type=whole(1), metavar="N", help="default: 16384/seq_len")
+    sequences.add_argument("--tokens", type=whole(128), metavar="N",
+                           help="instead of --batch: as many sequences as have so many tokens (default 16384)")
     problem.add_argument("--score-std", type=several(positive), metavar="LIST",
                          help="scale normal inputs so that scores have this standard deviation, in nats: 1,10,100")
     problem.add_argument("--score-growth", type=several(one_of(GROWTHS)), metavar="LIST",
@@ -651,20 +654,22 @@ def scores_wanted(args):
 
 def choose(args, protocols):
     """The problems, and the results' `protocol`."""
-    given = {name: getattr(args, name) for name in ("dtype", "head_dim", "heads", "seq_len", "batch", "score_std")
+    given = {name: getattr(args, name)
+             for name in ("dtype", "head_dim", "heads", "seq_len", "batch", "tokens", "score_std")
              if getattr(args, name) is not None}
     if args.protocol is None and not given:
         args.protocol = "quick"
     changed = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
     if args.protocol is None:
         heads, dtype, head_dim = given.get("heads", 16), given.get("dtype", "bf16"), given.get("head_dim", 128)
-        problems = [{"dtype": dtype, "batch": given.get("batch") or max(1, 16384 // seq_len), "heads": heads,
+        tokens = given.get("tokens", 16384)
+        problems = [{"dtype": dtype, "batch": given.get("batch") or max(1, tokens // seq_len), "heads": heads,
                      "seq_len": seq_len, "head_dim": head_dim, **scores}
                     for seq_len in unique(given.get("seq_len", [4096])) for scores in scores_wanted(args)]
         name, settings = None, {**DEFAULTS, **changed}
     else:
         protocol = protocols[args.protocol]
-        for option in ("heads", "batch", "score_std"):
+        for option in ("heads", "batch", "tokens", "score_std"):
             if option in given:
                 fail(f"--{option.replace('_', '-')} does not go with --protocol, whose problems have their own")
         problems = [{field: problem[field] for field in SHAPE} for problem in protocol["problems"]

@@ -1197,12 +1197,19 @@ class Command(Programs):
             self.assertEqual([p.name for p in self.folder.iterdir() if p.name.startswith("out")], [])
             log.unlink()
 
+    def test_as_many_sequences_as_have_so_many_tokens(self):
+        for tokens, batch in ((("--tokens", "32768"), 32), ((), 16), (("--tokens", "512"), 1)):
+            problems = bench.parse_arguments(["--program", "x", "--seq-len", "1024", *tokens]).problems
+            self.assertEqual([problem["batch"] for problem in problems], [batch])
+
     def test_bad_arguments(self):
         cases = [
             (("--peers", "fa9"), "there is no peer fa9; known are fa2, cudnn, fa3, fa4, cudnn_frontend, matmul, copy"),
             (("17",), "there is no kernel 17; the programs given have 02_fast, 03_slow"),
             (("--protocol", "slow"), "'slow'"),
             (("--protocol", "quick", "--heads", "2"), "--heads does not go with --protocol"),
+            (("--protocol", "quick", "--tokens", "4096"), "--tokens does not go with --protocol"),
+            (("--batch", "2", "--tokens", "4096"), "not allowed with"),
             (("--protocol", "quick", "--seq-len", "512"), "the protocol quick has no problem with this --seq-len"),
             (("--protocol", "quick", "--score-std", "2"), "--score-std does not go with --protocol"),
             (("--score-std", "0"), "'0' is not a positive number"),
