@@ -602,6 +602,8 @@ def parse_arguments(argv):
     sequences.add_argument("--batch", type=whole(1), metavar="N", help="default: 16384/seq_len")
     sequences.add_argument("--tokens", type=whole(128), metavar="N",
                            help="instead of --batch: as many sequences as have so many tokens (default 16384)")
+    problem.add_argument("--inputs", default="normal", metavar="NAME",
+                         help="what to run on, as the programs' --inputs (default normal)")
     problem.add_argument("--score-std", type=several(positive), metavar="LIST",
                          help="scale normal inputs so that scores have this standard deviation, in nats: 1,10,100")
     problem.add_argument("--score-growth", type=several(one_of(GROWTHS)), metavar="LIST",
@@ -657,6 +659,8 @@ def choose(args, protocols):
     given = {name: getattr(args, name)
              for name in ("dtype", "head_dim", "heads", "seq_len", "batch", "tokens", "score_std")
              if getattr(args, name) is not None}
+    if args.inputs != "normal" and args.score_std:
+        fail("--score-std is of normal inputs: it does not go with --inputs")
     if args.protocol is None and not given:
         args.protocol = "quick"
     changed = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
@@ -684,8 +688,8 @@ def choose(args, protocols):
             same = same and all(problem["dtype"] == given["dtype"] for problem in problems)
             problems = [{**problem, "dtype": given["dtype"]} for problem in problems]
         # What was changed goes without the name that stands for something else.
-        name = args.protocol if same else None
-    return problems, {**({"name": name} if name else {}), **settings, "inputs": "normal", "seed": args.seed,
+        name = args.protocol if same and args.inputs == "normal" else None
+    return problems, {**({"name": name} if name else {}), **settings, "inputs": args.inputs, "seed": args.seed,
                       "tflops_convention": "4*B*H*N^2*D"}
 
 

@@ -1197,6 +1197,10 @@ class Command(Programs):
             self.assertEqual([p.name for p in self.folder.iterdir() if p.name.startswith("out")], [])
             log.unlink()
 
+    def test_other_inputs(self):
+        settings = bench.parse_arguments(["--program", "x", "--protocol", "quick", "--inputs", "large"]).settings
+        self.assertEqual((settings.get("name"), settings["inputs"]), (None, "large"))
+
     def test_as_many_sequences_as_have_so_many_tokens(self):
         for tokens, batch in ((("--tokens", "32768"), 32), ((), 16), (("--tokens", "512"), 1)):
             problems = bench.parse_arguments(["--program", "x", "--seq-len", "1024", *tokens]).problems
@@ -1210,6 +1214,7 @@ class Command(Programs):
             (("--protocol", "quick", "--heads", "2"), "--heads does not go with --protocol"),
             (("--protocol", "quick", "--tokens", "4096"), "--tokens does not go with --protocol"),
             (("--batch", "2", "--tokens", "4096"), "not allowed with"),
+            (("--inputs", "large", "--score-std", "3"), "--score-std is of normal inputs"),
             (("--protocol", "quick", "--seq-len", "512"), "the protocol quick has no problem with this --seq-len"),
             (("--protocol", "quick", "--score-std", "2"), "--score-std does not go with --protocol"),
             (("--score-std", "0"), "'0' is not a positive number"),
