@@ -15,6 +15,7 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
   <!-- /table -->                                               the records that match, one a row
   <!-- lengths: bench/results/h200_bf16_d128.json kernel=1[0-5]_* field=tflops -->
   <!-- /lengths -->                                             one figure, a kernel a row, a sequence length a column
+                                                                (by=score_std: a standard deviation of the scores)
   <!-- profile: bench/results/h200_profile.json kernel=02_* metrics=cycles,dram_bytes -->
   <!-- /profile -->                                             the profiler's figures, one launch a column
   <!-- beside: bench/results/h200_profile_n256.json bench/results/emulator_n256.json kernel=02_* -->
@@ -31,6 +32,8 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
   <!-- /tuning -->                                              a search for tile sizes: the best, and what was left out
   <!-- rates: bench/results/h200_rates.json -->                 how fast single instructions are, as the program rates
   <!-- /rates -->                                               measured it
+  <!-- experiments: bench/results/h200_experiments_15_16.json boundary -->
+  <!-- /experiments -->                                         variants that were measured and not kept: one group
   <!-- seconds: bench/results/checked_seconds.txt -->           what a checked run costs, from
   <!-- /seconds -->                                             scripts/checked_seconds.py
   <!-- bugs: tests/broken/bugs.json summary -->                 what finds the bugs of tests/broken: in short, or
@@ -39,7 +42,8 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
 
 A value takes a dotted field (time_ms.median, counters.global_sectors, machine.gpu), and optionally over=KERNEL (its
 ratio to that kernel's), per=FIELD (divided by another field), percent_of=NUMBER, times=NUMBER, format=.1f; in a
-profile it also takes function=, and a field is a metric; in a file of the program rates it takes instruction=.
+profile it also takes function=, and a field is a metric; in a file of the program rates it takes instruction=; in one
+of experiments kernel= is an experiment's name.
 percent_of=bench/results/h200_rates.json:mma.m16n8k16 is of that instruction's TFLOP/s. A table takes columns=kernel,median,tflops,... to choose.
 Records of peers are taken only where kernel= names them (kernel=0*,peer/fa2); ratio.peer/fa2 is a column and a field.
 Comments inside fenced code are left alone."""
@@ -52,6 +56,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+from experiments import read_experiments, records_of, table_of  # noqa: E402
 from rates import read_rates, rows_of_rates  # noqa: E402
 from tools import ROOT, Refused, fail, markdown_files, read_json, read_results, relative  # noqa: E402
 
@@ -164,13 +169,17 @@ def parse_options(spec):
 
 def read(name, any_profile=False):
     """A results file; with `any_profile` one of scripts/profile.py will do too, its launches as records, or one of the
-    program rates, its instructions as records."""
+    program rates, its instructions as records, or one of experiments."""
     try:
         data = read_json(ROOT / name)
         if any_profile and isinstance(data, dict) and "rates_version" in data:
             data = read_rates(ROOT / name)
             data["records"] = [{"kernel": entry["name"], "instruction": entry["name"], **entry}
                                for entry in data["instructions"]]
+            return data
+        if any_profile and isinstance(data, dict) and "experiments_version" in data:
+            data = read_experiments(ROOT / name)
+            data["records"] = records_of(data)
             return data
         if any_profile and isinstance(data, dict) and "profile_version" in data:
             shape = {field: data[field] for field in SHAPE}
@@ -183,7 +192,7 @@ def read(name, any_profile=False):
 
 def matching(data, filters):
     for key in filters:
-        if key not in ("kernel", "status", "function", "instruction", *SHAPE):
+        if key not in ("kernel", "status", "function", "instruction", "score_std", "score_growth", *SHAPE):
             raise Refused(f"'{key}' is no field to select by")
     asked = any("/" in pattern for pattern in filters.get("kernel", "").split(","))
     for record in data["records"]:
@@ -281,23 +290,28 @@ def table(spec):
 
 
 def lengths(spec):
-    """One field of the records that match, over kernel and seq_len; the rest of the problem must be one."""
+    """One field of the records that match, over kernel and seq_len, or score_std; the rest of the problem must be one."""
     data, name, options = parse_options(spec)
-    field = options.pop("field", "tflops")
-    records = list(matching(data, options))
-    cells = {(record["kernel"], record["seq_len"]): pick(record, field) for record in records}
-    if not records or len(cells) < len(records) or len({(r["dtype"], r["heads"], r["head_dim"]) for r in records}) > 1:
-        raise Refused(f"{name}: the records that match are not of one problem at several lengths")
+    field, by = options.pop("field", "tflops"), options.pop("by", "seq_len")
+    headings = {"seq_len": "N = {}", "score_std": "std = {:g}"}
+    if by not in headings:
+        raise Refused(f"a table is by={' or by='.join(headings)}, not by {by}")
+    records = [record for record in matching(data, options) if by in record]
+    cells = {(record["kernel"], record[by]): pick(record, field) for record in records}
+    same = ["dtype", "heads", "head_dim", *({"seq_len", "score_std", "score_growth"} - {by})]
+    if not records or len(cells) < len(records) or len({tuple(r.get(f) for f in same) for r in records}) > 1:
+        what = "lengths" if by == "seq_len" else "standard deviations"
+        raise Refused(f"{name}: the records that match are not of one problem at several {what}")
     if all(value is None for value in cells.values()):
         raise Refused(f"{name} has no {field} there")
-    columns = sorted({seq_len for _, seq_len in cells})
+    columns = sorted({column for _, column in cells})
 
-    def cell(kernel, seq_len):
-        value = cells.get((kernel, seq_len))
+    def cell(kernel, column):
+        value = cells.get((kernel, column))
         return "–" if value is None else grouped(value) if isinstance(value, int) else short(value)
 
-    return list(rows_of(["Kernel", *(f"N = {seq_len}" for seq_len in columns)],
-                        ([f"`{kernel}`", *(cell(kernel, seq_len) for seq_len in columns)]
+    return list(rows_of(["Kernel", *(headings[by].format(column) for column in columns)],
+                        ([f"`{kernel}`", *(cell(kernel, column) for column in columns)]
                          for kernel in sorted({kernel for kernel, _ in cells}, key=lambda name: ("/" in name, name)))))
 
 
@@ -596,6 +610,16 @@ def rates(spec):
         raise Refused(f"{spec} {problem}") from None
 
 
+def experiments(spec):
+    """The figures of variants that were measured and not kept, one group."""
+    name, _, group = spec.partition(" ")
+    try:
+        head, rows, how = table_of(read_experiments(ROOT / name), group)
+    except Refused as problem:
+        raise Refused(f"{name} {problem}") from None
+    return [*rows_of(head, rows), "", how]
+
+
 # --- Bugs ------------------------------------------------------------------------------------------------------
 
 CODE = re.compile(r"\b_*\w+\(\)|\b\w+_\w+\b|1/sqrt\(head_dim\)|log2\(e\)|\.trans\b|\bbar\.\w+|\bldmatrix\b")  # in a sentence
@@ -689,7 +713,8 @@ def seconds(spec):
 
 WRITERS = {"excerpt": excerpt, "diff": diff, "output": output, "instructions": instructions, "table": table,
            "lengths": lengths, "profile": profile, "beside": beside, "agreement": agreement_of, "limiters": limiters,
-           "solutions": solutions, "tuning": tuning, "rates": rates, "bugs": bugs, "seconds": seconds}
+           "solutions": solutions, "tuning": tuning, "rates": rates, "experiments": experiments, "bugs": bugs,
+           "seconds": seconds}
 BLOCK = re.compile(rf"^<!-- ({'|'.join(WRITERS)}): (.+?) -->\s*$")
 
 

@@ -1,9 +1,12 @@
-"""The pictures of kernels 12 to 15: barriers, copies and schedules. What can be computed is: places by the layout's
+"""The pictures of kernels 12 to 16: barriers, copies and schedules. What can be computed is: places by the layout's
 formulas, numbers by the kernels' own constants, schedules by following the kernels' waits step by step."""
 
+import math
+import re
 from collections import namedtuple
 
 from drawing import Picture, constant, formulas
+from tools import ROOT
 
 
 def heading(p, title, what):
@@ -416,58 +419,64 @@ def two_stages(theme):
 
 
 def boundary(theme):
-    """The turn that ends one query tile and begins the next, and the two places of Q."""
-    p = Picture(theme, 880, 476, "Kernel 15: the boundary between two query tiles")
+    """The turn that ends one query tile and begins the next, the one after it that stores O, and the two places of Q."""
+    p = Picture(theme, 880, 526, "Kernel 15: the boundary between two query tiles")
     heading(p, "The turn at the boundary: S of the next query tile, O of this one",
-            "one consumer; columns are turns of the main loop")
+            "one consumer; columns are turns; the framed one stands between two rounds of the inner loop")
     mine, next_, free = (theme.blue_soft, theme.blue), (theme.orange_soft, theme.orange), (theme.cell, theme.line)
-    left, wide, top, high = 152, 178, 92, 40
-    heads = (("n_block - 1", "the last turn of tile t"), ("n_block", "the boundary: first is true"), ("n_block + 1", ""),
-             ("n_block + 2", ""))
-    p.rect(left + wide, top - 40, wide, 8 * high + 30, "none", theme.text, 6, 1.6)
+    left, wide, top, high = 152, 178, 102, 40
+    heads = (("the last turn of tile t", "inner loop, n + 1 == tiles"), ("the boundary", "outer loop"),
+             ("the first turn of t + 1", "inner loop, n = 1"), ("the next one", "inner loop, n = 2"))
+    p.rect(left + wide, top - 40, wide, 9 * high + 30, "none", theme.text, 6, 1.6)
     for column, (name, what) in enumerate(heads):
         x = left + column * wide + wide / 2
         p.text(x, top - 20, name, 13, weight="bold")
         p.text(x, top - 5, what, 11.5, theme.muted)
     rescale = "rescale if the max grew"
-    rows = (("S = QK of", ("t, the last keys", "t + 1, keys 0", "t + 1, keys 1", "t + 1, keys 2"), 1),
-            ("P V of", ("t, the last keys but one", "t, the last keys", "t + 1, keys 0", "t + 1, keys 1"), 2),
-            ("softmax of", ("t, the last keys", "t + 1: max = -inf, sum = 0", "t + 1, keys 1", "t + 1, keys 2"), 1),
-            ("then, with O", (rescale, "O of t is whole: store_o", rescale, rescale), 2))  # the last: columns of tile t
+    # Cells of the first `of_t` columns belong to tile t, the others to the next one.
+    rows = (("S = QK of", ("t, the last keys", "t + 1, keys 0", "t + 1, keys 1", "t + 1, keys 2"), (0,)),
+            ("under it", ("", "", "store_o: O of t", ""), (2,)),
+            ("P V of", ("t, the last keys but one", "t, the last keys", "t + 1, keys 0: O = P V", "t + 1, keys 1"), (0, 1)),
+            ("softmax of", ("t, the last keys", "t + 1: max = -inf, sum = 0", "t + 1, keys 1", "t + 1, keys 2"), (0,)),
+            ("then, with O", (rescale, "O of t is whole, and stays", rescale, rescale), (0, 1)))
     for row, (name, cells, of_t) in enumerate(rows):
         y = top + row * high
         p.text(left - 12, y + 24, name, 13, anchor="end", weight="bold")
         for column, text in enumerate(cells):
-            p.rect(left + column * wide + 3, y + 4, wide - 6, high - 8, *(mine if column < of_t else next_), 4)
-            p.text(left + column * wide + wide / 2, y + 24, text, 12)
+            if text:
+                p.rect(left + column * wide + 3, y + 4, wide - 6, high - 8, *(mine if column in of_t else next_), 4)
+                p.text(left + column * wide + wide / 2, y + 24, text, 12)
     # The two places of Q, and the warps that fill and empty them. Times in turns.
-    y = top + 4 * high + 26
+    y = top + 5 * high + 26
 
     def span(row, begin, end, text, fill, stroke):
         x = left + begin * wide
         p.rect(x + 3, y + row * high + 4, (end - begin) * wide - 6, high - 8, fill, stroke, 4)
         p.text(x + (end - begin) * wide / 2, y + row * high + 24, text, 12)
 
+    stored, out = 2.06, 2.56
     for row, name in enumerate(("sQ[t % 2]", "sQ[(t + 1) % 2]", "store warp")):
         p.text(left - 12, y + row * high + 24, name, 12.5, anchor="end", weight="bold")
     span(0, 0, 1.0, "Q of t", *mine)
-    span(0, 1.0, 1.72, "read no more", *free)
-    span(0, 1.72, 2.36, "O of t", *mine)
-    span(0, 2.36, 4, "Q of t + 2 comes", *free)
+    span(0, 1.0, 2.0, "read no more", *free)
+    span(0, 2.0, out, "O of t", *mine)
+    span(0, out, 4, "Q of t + 2 comes", *free)
     span(1, 0, 1.0, "Q of t + 1 is here", *next_)
     span(1, 1.0, 4, "Q of t + 1 is read", *next_)
-    span(2, 0, 1.96, "waits for o_full", *free)
-    span(2, 1.96, 2.36, "O out", *mine)
-    span(2, 2.36, 4, "TMA load of Q, then waits for o_full of t + 1", *free)
-    at = left + 1.84 * wide
-    p.arrow(at, top + 4 * high - 6, at, y + 6, theme.blue, 2.2)
-    p.text(left + 2 * wide + 10, y - 6, "stmatrix, fence, arrive at o_full", 12, theme.blue, "start", "bold")
-    p.arrow(left + 2.16 * wide, y + high - 6, left + 2.16 * wide, y + 2 * high + 3, theme.blue, 2.2)
+    span(2, 0, stored + 0.04, "waits for o_full", *free)
+    span(2, stored + 0.04, out, "O out", *mine)
+    span(2, out, 4, "Q in, then waits for o_full", *free)
+    at = left + stored * wide
+    p.arrow(at, top + 2 * high - 4, at, y + 6, theme.blue, 2.2)
+    p.text(at + 10, y - 6, "stmatrix, fence, arrive at o_full", 12, theme.blue, "start", "bold")
+    at = left + (stored + 0.1) * wide
+    p.arrow(at, y + high - 6, at, y + 2 * high + 3, theme.blue, 2.2)
     yy = y + 3 * high + 30
     note(p, yy, "The Tensor Cores see one sequence of turns: no product waits for an epilogue or a prologue, except in the first "
                 "and last turn of the")
-    note(p, yy + 18, "launch. O leaves while the products of tile t + 1 run; Q of t + 2 comes into the same rows, by the same "
-                     "warp.")
+    note(p, yy + 18, "launch. O is packed while Q K of the next turn runs, and leaves while tile t + 1 is computed; Q of t + 2 comes "
+                     "into the same rows,")
+    note(p, yy + 36, "by the same warp.")
     return p
 
 
@@ -532,5 +541,114 @@ def assignment(theme):
     return p
 
 
+# --- 16 ----------------------------------------------------------------------------------------------------------
+
+
+def range_of(half):
+    """kLeast, kMost and kNear of kernel 16's Range, in units of log2."""
+    text = (ROOT / "kernels" / "16_max_free.cu").read_text(encoding="utf-8")
+    found = dict()
+    for name, fp16, bf16 in re.findall(r"(k\w+) = kHalf \? ([\w.-]+?)f? : ([\w.-]+?)f?[,;]", text):
+        value = fp16 if half else bf16
+        found[name] = math.log2(float.fromhex(value)) if value.startswith("0x") else float(value)
+    return found["kLeast"], found["kMost"], found["kNear"]
+
+
+def exponents(theme):
+    """Where P may lie on the line of exponents, in bf16 and fp16, and what is in the way of whom."""
+    p = Picture(theme, 880, 478, "Kernel 16: what a reference may be")
+    heading(p, "P = 2^(s - reference) on the line of exponents: how far a reference may be from the maximum",
+            "to scale, in units of log2; s: scores of a row and a tile of K, scaled")
+    left, right, low, high = 172, 862, -165, 165
+
+    def x(exponent):
+        return left + (exponent - low) * (right - left) / (high - low)
+
+    def bar(y, begin, end, fill, stroke=None, tall=24):
+        p.rect(x(begin), y, x(end) - x(begin), tall, fill, stroke, 3)
+
+    def formats(y, name, zero, overflow, half):
+        least, most, _ = range_of(half)
+        p.text(left - 14, y + 17, name, 13, anchor="end", weight="bold")
+        p.rect(left, y, right - left, 24, theme.cell, None, 3)
+        bar(y, zero, overflow, theme.blue_soft, theme.blue)
+        bar(y, least, most, theme.green_soft, theme.green)
+        p.line(x(0), y - 5, x(0), y + 29, theme.text, 2)
+        p.text((x(low) + x(zero)) / 2, y + 16, "P is 0", 11.5, theme.muted)
+        p.text((x(high) + x(overflow)) / 2, y + 16, "infinite", 11.5, theme.muted)
+        for at, text, anchor in ((zero, f"2^{zero}", "middle"), (overflow, f"2^{overflow}", "middle"),
+                                 (least, f"kLeast 2^{least:.0f}", "end" if half else "middle"),
+                                 (most, f"kMost 2^{most:.0f}", "middle")):
+            if half and at == overflow:
+                continue
+            if half:
+                anchor = {zero: "end", least: "middle", most: "start"}[at]
+            p.text(x(at) - (6 if half and at == least else 0), y - 8, text, 11.5, theme.green if at in (least, most) else theme.muted,
+                   anchor)
+
+    formats(96, "bf16, fp32", -126, 128, False)
+    p.text(x(0), 140, "1 = 2^0", 11.5, theme.text)
+    least, most, _ = range_of(False)
+    spread = 13.0  # the largest of some hundred scores of N(0, 1) is about 4.5 nats above their mean: 6.5
+    examples = (
+        ("15: row maximum", -spread, 0.0, "at most 1; where the maximum lags behind, 2^8", True, True),
+        ("16: ordinary scores", -spread / 2, spread / 2, "reference 0, which nobody has computed", True, True),
+        ("30 nats higher", 30 / math.log(2) - spread / 2, 30 / math.log(2) + spread / 2, "the same quotient", True, True),
+        ("100 nats higher", 100 / math.log(2) - spread / 2, 100 / math.log(2) + spread / 2, "a sum above kMost: the maximum", False, False),
+        ("100 nats lower", -100 / math.log(2) - spread / 2, -100 / math.log(2) + spread / 2, "first tile, a sum below kLeast: the maximum", False, True),
+    )
+    top, step = 164, 34
+    for edge in (least, most):
+        p.line(x(edge), 122, x(edge), top + len(examples) * step - 8, theme.green, 1.2, "4 3")
+    for i, (name, begin, end, why, good, to_right) in enumerate(examples):
+        y = top + i * step
+        assert good == (least <= end <= most)
+        p.text(left - 14, y + 15, name, 12.5, anchor="end")
+        bar(y, begin, end, theme.green if good else theme.orange, None, 20)
+        wide = 5.8 * len(why) + 6  # the background, so that no dashed line crosses the words
+        at = x(end) + 5 if to_right else x(begin) - 5 - wide
+        p.rect(at, y + 2, wide, 16, theme.background)
+        p.text(at + 3 if to_right else at + wide - 3, y + 15, why, 12, theme.muted, "start" if to_right else "end")
+    y = top + len(examples) * step + 34
+    formats(y, "fp16", -25, 16, True)
+    p.text(x(0), y + 44, "ends at 65504 and loses digits below 2^-14: the maximum is wanted more often", 12, theme.muted)
+    yy = y + 78
+    note(p, yy, "What is tested is a lane's sums of the tile, not each P: a sum is never less than its largest term, and an infinite one fails too.")
+    note(p, yy + 18, "kLeast is asked of a query tile's first tile alone. Sums only grow after that, so that a later tile may be as low as it likes.")
+    return p
+
+
+def careful(theme):
+    """The two states of a warp, and what a tile does in each."""
+    p = Picture(theme, 880, 404, "Kernel 16: a warp is fast, or careful")
+    heading(p, "What a warp does with a tile of S, and when that changes", "each of the eight consumer warps by itself")
+    _, _, near = range_of(False)
+    _, _, near_half = range_of(True)
+    fast, slow = (theme.green_soft, theme.green), (theme.orange_soft, theme.orange)
+    p.box(60, 122, 250, 150, ["fast", "exponentials, with the reference", "as it is: of the tile before,", "of the query tile before, or 0",
+                              "look at the sums, vote"], *fast, size=14)
+    p.box(570, 122, 250, 150, ["careful", "maximum first; it is the reference", "of a first tile, later one only if", "P would exceed 2^8",
+                               "exponentials, O rescaled"], *slow, size=14)
+    p.arrow(314, 164, 566, 164, theme.orange, 2.6)
+    p.text(440, 134, "a lane's sum is out of range:", 12.5, theme.orange, weight="bold")
+    p.text(440, 151, "this tile once more, carefully", 12, theme.muted)
+    p.arrow(566, 232, 314, 232, theme.green, 2.6)
+    p.text(440, 252, "a query tile's first tile,", 12.5, theme.green, weight="bold")
+    p.text(440, 269, "whose maxima are near the old reference", 12, theme.muted)
+    p.text(440, 286, f"(by {near:.0f} in units of log2; fp16: {near_half:.0f})", 12, theme.muted)
+    for x, color, text in ((185, theme.green, "in range: all tiles, if scores are ordinary"),
+                           (695, theme.orange, "all other tiles until then")):
+        p.line(x - 46, 122, x - 46, 96, color, 2.6)
+        p.line(x - 46, 96, x + 46, 96, color, 2.6)
+        p.arrow(x + 46, 96, x + 46, 119, color, 2.6)
+        p.text(x, 88, text, 12, theme.muted)
+    note(p, 326, "A tile that fails costs its exponentials twice. To stay careful costs a maximum a tile, as in kernel 13, and no exponential "
+                 "twice:")
+    note(p, 344, "so scores that grow without end are no worse than that. The way back is asked for once a query tile, where a new row begins.")
+    note(p, 374, "Lanes vote because the four lanes of a row must have the same reference, and the exchange of maxima needs all 32.")
+    return p
+
+
 HOPPER = {"12_phases": phases, "12_boxes": boxes, "13_ring": producer_consumers, "13_registers": registers,
-          "14_turns": turns, "14_two_stages": two_stages, "15_boundary": boundary, "15_tiles": assignment}
+          "14_turns": turns, "14_two_stages": two_stages, "15_boundary": boundary, "15_tiles": assignment,
+          "16_exponents": exponents, "16_careful": careful}

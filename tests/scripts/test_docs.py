@@ -215,6 +215,18 @@ class Profiles(ScriptTest):
             file.write_text(json.dumps(results(CUDA, [*made, {**made[0], **change}])))
             self.assertIn("not of one problem", self.synced(block.format(""))[0].stderr)
 
+    def test_lengths_by_the_spread_of_scores(self):
+        made = [{**cuda_record("15_a", tflops + std), "score_std": std, "score_growth": growth}
+                for std in (10, 0.5) for growth, tflops in (("growing", 600), ("flat", 700))]
+        file = self.root / "bench" / "results" / "scores.json"
+        file.write_text(json.dumps(results(CUDA, [*made, cuda_record("15_a", 1.0)])))
+        block = "<!-- lengths: bench/results/scores.json {} -->\n<!-- /lengths -->\n"
+        done, text = self.synced(block.format("by=score_std score_growth=flat"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| Kernel | std = 0.5 | std = 10 |\n|-|-:|-:|\n| `15_a` | 700 | 710 |\n", text)
+        for spec, words in (("by=score_std", "several standard deviations"), ("", "several lengths"), ("by=batch", "not by batch")):
+            self.assertIn(words, self.synced(block.format(spec))[0].stderr)
+
     def test_beside(self):
         files = "bench/results/profile.json bench/results/emulator.json"
         done, text = self.synced(f"<!-- beside: {files} -->\n<!-- /beside -->\n")
@@ -282,6 +294,34 @@ class Profiles(ScriptTest):
             change()
             file.write_text(json.dumps(data))
             done, _ = self.synced("<!-- rates: bench/results/rates.json -->\n<!-- /rates -->\n")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(words, done.stderr)
+
+    def test_experiments(self):
+        tried = {"name": "15_x", "what": "`n_block` counted on", "cycles": 1103600, "instructions": 180200000, "error": 2.2e-3}
+        group = {"name": "loops", "how": "8192 tokens", "entries": [tried, {"name": "y", "what": "z", "tflops_512": 651.5}]}
+        data = {"experiments_version": 1, "gpu": "NVIDIA H200", "groups": [group]}
+        file = self.root / "bench" / "results" / "experiments.json"
+        file.write_text(json.dumps(data))
+        block = "<!-- experiments: bench/results/experiments.json {} -->\n<!-- /experiments -->\n"
+        done, text = self.synced(block.format("loops"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(text.splitlines()[1:-1], [
+            "|  | Cycles | Instructions of warps | Relative error | TFLOP/s, N = 512 |", "|-|-:|-:|-:|-:|",
+            "| `n_block` counted on | 1,103.6 k | 180.2 M | 2.2e-3 | – |", "| z | – | – | – | 651.5 |", "",
+            "(NVIDIA H200; 8192 tokens.)"])
+        value = "bench/results/experiments.json kernel=15_x field=cycles times=0.001 format=,.0f"
+        self.assertIn("-->1,104<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
+        self.assertIn("has no experiments none", self.synced(block.format("none"))[0].stderr)
+        for change, words in ((lambda: tried.update(cycles=0), "has cycles = 0 of 15_x, which is no figure"),
+                              (lambda: tried.update(cycles=1, speed=1), "has speed = 1 of 15_x"),
+                              (lambda: tried.pop("speed") and tried.update(name="y"), "has the name y twice"),
+                              (lambda: group.update(how=None), "does not say how loops was measured"),
+                              (lambda: group.pop("how"), "is not a whole file"),
+                              (lambda: data.update(experiments_version=2), "this reads 1")):
+            change()
+            file.write_text(json.dumps(data))
+            done, _ = self.synced(block.format("loops"))
             self.assertEqual(done.returncode, 1)
             self.assertIn(words, done.stderr)
 
