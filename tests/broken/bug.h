@@ -20,6 +20,7 @@ struct Bug {
   std::string stops;               // no wrong numbers, but launches that end with these words
   std::vector<std::string> found;  // by the checked build: its words, then texts of lines it names
   std::string counted;             // the counter that is far above the real kernel's
+  bool fp16;                       // looked at in fp16 instead of bf16
 
   bool is_right_on(const std::string& inputs) const {
     return std::find(right.begin(), right.end(), inputs) != right.end();

@@ -2,7 +2,7 @@
 # they are when a kernel changes. A text that is not found, or not as often as stated, fails the build.
 #
 #   broken(NAME KERNEL SENTENCE TEXT REPLACEMENT [NTH n OF m]
-#     [RIGHT inputs...] [RIGHT_EARLY | WRONG_EARLY] [STOPS words] [FOUND words line...] [COUNTED counter])
+#     [RIGHT inputs...] [RIGHT_EARLY | WRONG_EARLY] [STOPS words] [FOUND words line...] [COUNTED counter] [FP16])
 #
 # SENTENCE: what is wrong. TEXT occurs once, or m times and the n-th one is replaced; REPLACEMENT has as many
 # lines, so that the others stay where they are. The rest is what each check must say; tests hold every bug to
@@ -13,9 +13,11 @@
 #   RIGHT_EARLY  on ordinary inputs they are right if copies come early instead; WRONG_EARLY: then they are wrong, or
 #                there are none
 #   STOPS        the numbers are not wrong, there are none: the launch ends with these words, in every build
+#                ("words | words": with one of them)
 #   FOUND        the checked build reports it: words of its report ("words | words" if the order of threads decides
 #                which), and texts of the source lines that it names. Without FOUND and STOPS it has nothing to report
 #   COUNTED      a counter of the checked build that is half as large again as the real kernel's, or more
+#   FP16         all of this in fp16; otherwise in bf16
 #
 # build/<preset>/bin/broken runs them; scripts/run.sh --broken NAME shows what each check says.
 
@@ -600,24 +602,41 @@ broken(14_one_row_tested 14_softmax_overlap
 # ---- 15 ------------------------------------------------------------------------------------------
 broken(15_max_not_reset 15_persistent
   "The maximum of one query tile is kept for the next."
-  "if (first) row_max[0] = row_max[1] = -INFINITY, row_sum" "if (first) row_sum"
+  "row_max[h] = -INFINITY;" ""
   RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v)
 broken(15_sum_of_the_next_tile 15_persistent
-  "O is divided by the sum of the query tile that has begun meanwhile."
-  "store_o(t - 1, sum);" "store_o(t - 1, row_sum);")
+  "The sums of a query tile end after the softmax of the next one's first scores, which they then contain."
+  "end_sums();\n    softmax(even, true);" "softmax(even, true);\n    end_sums();"
+  RIGHT increasing_max)
 broken(15_o_not_reset 15_persistent
   "The first product of a query tile is added to the O of the tile before."
-  "accumulate = !first;" "accumulate = true;"
+  "even, n > 1);" "even, n > 1 || t > 0);"
   RIGHT increasing_max)
 broken(15_rescaled_by_the_next_tile 15_persistent
-  "A finished O is rescaled to the maximum of the query tile that has begun meanwhile."
-  "store_o(t - 1, sum);" "rescale_o(), store_o(t - 1, sum);")
+  "The turn at the boundary ends like all others: a finished O is rescaled to the maximum of the next query tile."
+  "softmax(even, true);\n    ptx::wgmma_wait<0>(acc_o, odd);\n    release(smem.v_empty, 2 * pair + 1);"
+  "finish(2 * pair + 2, odd, even);\n\n")
 broken(15_tiles_left_over 15_persistent
   "Query tiles that are left over when their number is divided by that of the CTAs have nobody."
   "(q_tiles - 1 - blockIdx.x) / gridDim.x + 1" "q_tiles / gridDim.x")
+broken(15_o_overwritten 15_persistent
+  "O is stored after the next query tile's first O = P V has started, which overwrites it."
+  "if (n == 1 && t > 0) store_o(t - 1);  // Q K^T goes on\n      start_pv(2 * pair + 1, even, n > 1);"
+  "start_pv(2 * pair + 1, even, n > 1);\n      if (n == 1 && t > 0) store_o(t - 1);  // Q K^T goes on"
+  FOUND "touches accumulators of the wgmma" "ptx::wgmma<T, kHeadDim")
+broken(15_o_over_q 15_persistent
+  "O of a query tile leaves through the buffer of the next one's Q, which Q K^T still reads."
+  "store_o(t - 1);  // Q" "store_o(t);  // Q"
+  STOPS "deadlock"
+  FOUND "The product may still be running" "ptx::stmatrix_x4(")
+broken(15_boundary_not_counted 15_persistent
+  "The two tiles of K and V at the boundary are not counted."
+  "release(smem.v_empty, 2 * pair + 1);\n    pair++;" "release(smem.v_empty, 2 * pair + 1);\n"
+  STOPS "one arrival too many"
+  FOUND "Missing: an mbarrier_wait for the phase | one arrival too many")
 broken(15_q_not_awaited 15_persistent
   "Nobody waits for the next tile's Q."
-  "wait_q(++t)" "++t"
+  "wait_q(t);" ""
   STOPS "ends while the bulk copy"
   RIGHT_EARLY
   FOUND "Missing: an mbarrier_wait for the phase" "ptx::wgmma<T, C::kBlockN")
@@ -641,3 +660,65 @@ broken(15_store_not_committed 15_persistent
   "ptx::cp_async_bulk_commit();" ""
   RIGHT_EARLY
   FOUND "Missing: cp_async_bulk_wait_read" "ptx::cp_async_bulk_tensor_store(")
+
+# ---- 16 ------------------------------------------------------------------------------------------
+broken(16_least_not_tested 16_max_free
+  "The sums of a query tile's first tile of K are not tested for a least value: rows get lost."
+  "(!first || fminf(sum[0], sum[1]) >= Range<T>::kLeast)" "true"
+  RIGHT normal large dominant_key equal_keys increasing_max tiny one_hot_v hot_first_block hotter_blocks
+        hot_row dominant_first dominant_last huge_scores)
+broken(16_most_not_tested 16_max_free
+  "The sums of P are not tested for a greatest value."
+  "sum[0] + sum[1] <= Range<T>::kMost &&" "true &&"
+  RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v huge_scores)
+broken(16_most_of_one_row 16_max_free
+  "Of a lane's two rows, only the first is tested for a sum that is too great."
+  "sum[0] + sum[1] <= Range<T>::kMost" "sum[0] <= Range<T>::kMost"
+  RIGHT normal large dominant_key equal_keys increasing_max tiny one_hot_v hot_first_block hotter_blocks
+        hot_tiles dominant_first dominant_last huge_scores)
+broken(16_no_vote 16_max_free
+  "Every lane decides alone whether its sums are in range: lanes of a warp go different ways."
+  "careful = !__all_sync(0xffffffffu, in_range);" "careful = !in_range;"
+  RIGHT normal large equal_keys tiny one_hot_v hot_first_block hotter_blocks hot_tiles huge_scores
+  STOPS "deadlock | must execute the same instruction")
+broken(16_o_not_rescaled 16_max_free
+  "O is not rescaled where the reference has grown."
+  "if (grown) rescale_o();" ""
+  RIGHT normal equal_keys tiny one_hot_v hot_first_block hot_tiles dominant_first)
+broken(16_sum_not_rescaled 16_max_free
+  "The row's sum is not rescaled where the reference has grown."
+  "if (!first) row_sum[h] *= rescale[h];" ""
+  RIGHT normal equal_keys tiny one_hot_v hot_first_block hot_tiles dominant_first)
+broken(16_p_not_again 16_max_free
+  "Where a sum was out of range, there is a new reference, but P is left as it was."
+  "grown = take_maximum(first);\n      exponentials(p, sum);" "grown = take_maximum(first);\n"
+  RIGHT normal equal_keys tiny one_hot_v)
+broken(16_sum_of_the_first_try 16_max_free
+  "Where a sum was out of range, P is computed again, but the sum that is added is that of the first try."
+  "grown = take_maximum(first);\n      exponentials(p, sum);" "grown = take_maximum(first);\n      float again[2]; exponentials(p, again);"
+  RIGHT normal equal_keys tiny one_hot_v)
+broken(16_reference_never_less 16_max_free
+  "A new query tile cannot take a reference that is less than that of the tile before."
+  "first ? tile_max : fmaxf(row_ref[h], tile_max)" "fmaxf(row_ref[h], tile_max)"
+  RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v hot_first_block hotter_blocks
+        dominant_first dominant_last)
+broken(16_maximum_of_one_lane 16_max_free
+  "The four lanes of a row take references of their own."
+  "const float tile_max = quad_max(lane_max[h]);" "const float tile_max = lane_max[h];"
+  RIGHT normal equal_keys tiny one_hot_v)
+broken(16_rescaled_by_the_next_tile 16_max_free
+  "A finished O is rescaled to the reference of the query tile that has begun meanwhile."
+  "softmax(even, true);\n    ptx::wgmma_wait<0>(acc_o, odd);"
+  "const bool grown = softmax(even, true);\n    ptx::wgmma_wait<0>(acc_o, odd); if (grown) rescale_o();"
+  RIGHT normal equal_keys tiny one_hot_v)
+broken(16_first_like_the_others 16_max_free
+  "The turn at the boundary ends like all others: a query tile's first sums may be as small as they like."
+  "softmax(even, true);\n    ptx::wgmma_wait<0>(acc_o, odd);\n    release(smem.v_empty, 2 * pair + 1);"
+  "finish(2 * pair + 2, odd, even);\n\n"
+  RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v hot_first_block hotter_blocks
+        dominant_first dominant_last)
+broken(16_range_of_bf16 16_max_free
+  "fp16 has the range of bf16."
+  "std::is_same_v<T, __half>" "false"
+  RIGHT normal large dominant_key equal_keys tiny one_hot_v hot_first_block hot_row hot_tiles dominant_first
+        dominant_last huge_scores FP16)

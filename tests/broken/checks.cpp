@@ -37,6 +37,7 @@ Problem problem_of(const Bug& bug) {
   Problem result;
   result.heads = rings && !persistent ? 1 : 2;
   result.seq_len = rings ? 512 : 256;
+  if (bug.fp16) result.dtype = Dtype::kFp16;
   return result;
 }
 
@@ -134,7 +135,7 @@ std::string unlike_numbers(const Bug& bug, const std::string& inputs, const Reco
                                                        : "stops";
   if (verdict_of(record) != declared)
     return instead("numbers on " + inputs, verdict_of(record), declared);
-  if (declared == "stops" && !contains(record.reason, bug.stops)) {
+  if (declared == "stops" && !says(record.reason, bug.stops)) {
     return instead("numbers on " + inputs, record.reason, "'" + bug.stops + "'");
   }
   return "";

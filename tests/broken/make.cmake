@@ -18,7 +18,7 @@ macro(rename from to)  # in ${changed}
 endmacro()
 
 function(broken name kernel what text replacement)
-  cmake_parse_arguments(PARSE_ARGV 5 arg "RIGHT_EARLY;WRONG_EARLY" "NTH;OF;STOPS;COUNTED" "RIGHT;FOUND")
+  cmake_parse_arguments(PARSE_ARGV 5 arg "RIGHT_EARLY;WRONG_EARLY;FP16" "NTH;OF;STOPS;COUNTED" "RIGHT;FOUND")
   foreach(wrong IN LISTS arg_UNPARSED_ARGUMENTS arg_KEYWORDS_MISSING_VALUES)
     message(FATAL_ERROR "tests/broken/bugs.cmake: ${name} has '${wrong}', which says nothing")
   endforeach()
@@ -94,11 +94,12 @@ function(broken name kernel what text replacement)
     list(TRANSFORM arg_RIGHT REPLACE "(.+)" "\"\\1\"")
     list(JOIN arg_RIGHT ", " right)
     string(TOLOWER "${arg_RIGHT_EARLY}, ${arg_WRONG_EARLY}" early)
+    string(TOLOWER "${arg_FP16}" fp16)
     string(CONCAT declaration
       "const broken::Declaration bug{{\n"
       "    \"${name}\", \"${kernel}\", R\"(${what})\",\n"
       "    {${right}}, ${early}, R\"(${arg_STOPS})\",\n"
-      "    {${found}}, \"${arg_COUNTED}\"}};\n")
+      "    {${found}}, \"${arg_COUNTED}\", ${fp16}}};\n")
     rename("common/harness/registry.h" "tests/broken/bug.h")
     rename("Registration<Launcher> registration{\"${kernel}\"" "Registration<broken::HeadDim128<Launcher>::Of> registration{\"${name}\"")
     string(REGEX REPLACE "namespace fa::k[0-9]+" "namespace fa::broken_${name}" changed "${changed}")

@@ -46,14 +46,14 @@ class Declarations(ScriptTest):
         return self.run_script("cmake", "-DNAME=01_bug", f"-DOUTPUT={self.source}", *options, "-P", self.broken / "make.cmake")
 
     def test_one_replacement_and_the_declaration(self):
-        done = self.make(BUG.format(' RIGHT normal tiny RIGHT_EARLY STOPS "dead" FOUND "words" "sum +=" COUNTED sectors'))
+        done = self.make(BUG.format(' RIGHT normal tiny RIGHT_EARLY STOPS "dead" FOUND "words" "sum +=" COUNTED sectors FP16'))
         self.assertEqual(done.returncode, 0, done.stderr)
         text = self.source.read_text()
         self.assertIn("  wait();\n  sum += 2;\n  wait();\n", text)
         self.assertIn('#include "tests/broken/bug.h"\nnamespace fa::broken_01_bug {', text)
         self.assertIn('Registration<broken::HeadDim128<Launcher>::Of> registration{"01_bug"};', text)
         self.assertIn('"01_bug", "01_kernel", R"(Nobody waits.)",\n    {"normal", "tiny"}, true, false, R"(dead)",\n'
-                      '    {R"(words)", R"(sum +=)", }, "sectors"}};', text)
+                      '    {R"(words)", R"(sum +=)", }, "sectors", true}};', text)
         self.assertEqual(text.split("\n").index("  sum += 2;"), KERNEL.split("\n").index("  sum += 1;"), "the line has moved")
 
     def test_the_kernel_with_nothing_but_the_bug(self):
