@@ -7,8 +7,6 @@
 // Changed      softmax() and the reference in the maximum's place; a warp whose reference fails takes the maximum as
 //              15 does, and goes on so (careful) until the reference would serve again.
 // Run          cmake --build --preset emulator --target 16_max_free && build/emulator/bin/16_max_free
-#include <type_traits>
-
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
 #include "common/harness/tensor_map.h"
@@ -37,9 +35,11 @@ constexpr float kGrowth = 8.0f;  // in units of log2: with a maximum, P is at mo
 // A reference serves again when the maximum is within kNear of it, in units of log2.
 template <typename T>
 struct Range {
-  static constexpr bool kHalf = std::is_same_v<T, __half>;
-  static constexpr float kMost = kHalf ? 0x1p15f : 0x1p80f, kLeast = kHalf ? 0x1p-2f : 0x1p-80f;
-  static constexpr float kNear = kHalf ? 2.0f : 60.0f;
+  static constexpr float kMost = 0x1p80f, kLeast = 0x1p-80f, kNear = 60.0f;
+};
+template <>
+struct Range<__half> {
+  static constexpr float kMost = 0x1p15f, kLeast = 0x1p-2f, kNear = 2.0f;
 };
 // [/range]
 

@@ -18,9 +18,11 @@ KERNELS = sorted((ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
 RESETS = {"02", "03", "04", "05", "11"}
 MOST_CHANGED_LINES = 130  # about 120; from split keys to split queries (06) nearly every loop changes
 # 10 has another index in every loop, since a warp owns several row tiles, and five small ideas instead of one.
-# 15 moves the way out of O into the loop, where it is indented, and has tiles of 128 or 192 query rows.
-MOST_CHANGED_LINES_OF = {"10": 270, "15": 190}
-MOST_LINES_OF = {"10": 400, "15": 490}
+# 15 has loops over query tiles, pairs of tiles of K and their boundary, moves Q and O in the producer, too, and has tiles of
+# 128 or 192 query rows and of 64 or 128 keys.
+MOST_CHANGED_LINES_OF = {"10": 270, "15": 250}
+MOST_LINES_OF = {"10": 400, "15": 480, "16": 500}
+MARKER = re.compile(r"\s*// \[/?[\w-]+\]")  # where a chapter's excerpt begins or ends: not for the reader
 # A kernel's own table of tile sizes (10_tuning.h) is all that it may have beside its file.
 INCLUDES = re.compile(r"kernels/\d\d_tuning\.h|common/(ptx|layout)/\w+\.h|common/harness/(launch|registry|tensor_map)\.h")
 
@@ -68,7 +70,8 @@ class Kernels(unittest.TestCase):
     def test_length(self):
         for path in KERNELS:
             most = MOST_LINES_OF.get(path.name[:2], 450 if path.name[:2] >= "11" else 300)
-            self.assertLessEqual(len(path.read_text().splitlines()), most, path.name)
+            lines = [line for line in path.read_text().splitlines() if not MARKER.fullmatch(line)]
+            self.assertLessEqual(len(lines), most, path.name)
 
     def test_header_tells_how_to_build_it(self):
         for path in KERNELS:

@@ -719,6 +719,6 @@ broken(16_first_like_the_others 16_max_free
         dominant_first dominant_last)
 broken(16_range_of_bf16 16_max_free
   "fp16 has the range of bf16."
-  "std::is_same_v<T, __half>" "false"
+  "kMost = 0x1p15f, kLeast = 0x1p-2f, kNear = 2.0f" "kMost = 0x1p80f, kLeast = 0x1p-80f, kNear = 60.0f"
   RIGHT normal large dominant_key equal_keys tiny one_hot_v hot_first_block hot_row hot_tiles dominant_first
         dominant_last huge_scores FP16)
