@@ -52,6 +52,7 @@ Drawing = namedtuple("Drawing", "stem files profile counters only", defaults=(No
 DOCS_CHARTS = [
     Drawing("h200", ["bench/results/h200_bf16_d128.json", "bench/results/h200_peers_bf16_d128.json"],
             "bench/results/h200_profile.json", "bench/results/emulator_lengths_d128.json"),
+    Drawing("h200-14", ["bench/results/h200_overlap.json"], None, only=("seq_len",)),
     Drawing("emulator", ["bench/results/emulator_n256.json"], None),
 ]
 
