@@ -21,7 +21,7 @@ from tools import ROOT, Refused, fail, read_json, relative  # noqa: E402
 
 EXAMPLE = """examples:
   scripts/bounds.sh                                              all kernels on an H200, from committed counts
-  scripts/bounds.sh results/mine.json --machine A100             your own run, two lengths (--seq-len 128,256)
+  scripts/bounds.sh results/mine.json --machine A100             your own run, two lengths (--seq-len 256,512)
   scripts/bounds.sh --seq-len 1024 --batch 16 --head-dim 64 --dtype fp16
 
 Exit code: 0 done, 1 nothing could be calculated, 2 bad arguments or file, 3 the program failed."""
@@ -56,7 +56,7 @@ def committed_measurements():
 def run_other_length(program, kernels, data):
     """The results of `program` for these Kernels at a second, small length."""
     records = [record for kernel in kernels for record in kernel.records.values()]
-    length = 128 if all(record["seq_len"] != 128 for record in records) else 256
+    length = 256 if all(record["seq_len"] != 256 for record in records) else 512
     inputs = data["protocol"].get("inputs", "normal")
     with tempfile.TemporaryDirectory(prefix="bounds-") as folder:
         file = Path(folder) / "length.json"
@@ -206,7 +206,7 @@ def main():
     if unknown:
         again = " ".join([*args.results, "--program", "build/emulator-checked/bin/attention"])
         which = ", ".join(unknown) if rows else "every kernel"
-        text = (f"counts of {which} at one length cannot be scaled to {shape.seq_len} tokens: run two (--seq-len 128,256), "
+        text = (f"counts of {which} at one length cannot be scaled to {shape.seq_len} tokens: run two (--seq-len 256,512), "
                 f"or scripts/bounds.sh {again} runs the second")
         if not rows:
             fail(text, 1)

@@ -15,7 +15,8 @@ clock is the highest one. Only what certainly happens is counted:
 
 Counts of a head grow with a seq_len^2 + b seq_len: a CTA owns a fixed number of queries and goes over the keys tile
 by tile. a and b come from two lengths that the emulator ran; a third one shows whether the kernel is of that form. Rows
-of query tiles beyond seq_len are left out, and what is stored has none."""
+of query tiles beyond seq_len are left out, and what is stored has none. Of kernels with other tiles where seq_len is an odd
+multiple of 128 (15 and 16), the lengths are multiples of 256."""
 
 from collections import namedtuple
 from fractions import Fraction

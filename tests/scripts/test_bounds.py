@@ -249,20 +249,20 @@ class Script(ScriptTest):
                                  "one.json --program build/emulator-checked/bin/attention", code=1)
         done = self.run_script(BOUNDS, file, "--seq-len", "256")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.write("128.json", self.results_of(128))
+        self.write("512.json", self.results_of(512))
         program = self.write("attention", PROGRAM)
         program.chmod(0o755)
         done = self.run_script(BOUNDS, file, "--program", program)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout, self.run_script(BOUNDS).stdout)
-        self.assertIn(" --batch 1 --heads 1 --seq-len 128 --head-dim 128 --dtype bf16 --no-races",
+        self.assertIn(" --batch 1 --heads 1 --seq-len 512 --head-dim 128 --dtype bf16 --no-races",
                       (self.folder / "log").read_text())
-        file = self.write("one.json", self.results_of(128))
+        file = self.write("one.json", self.results_of(512))
         self.assert_one_sentence(self.run_script(BOUNDS, file, "--program", program),
                                  "attention at seq_len 256 left no results: error: no 256 here", code=3)
 
     def test_what_a_machine_lacks(self):
-        data = self.results_of(128, 256)
+        data = self.results_of(256, 512)
         for each in data["records"]:
             if each["kernel"] == "10_instruction_tuning":
                 each["lines"].append(line("wgmma", requests=1, flops=4096))
@@ -273,7 +273,7 @@ class Script(ScriptTest):
         self.assertIn("\n09_", done.stdout)
 
     def test_counts_of_another_form_are_told(self):
-        data = self.results_of(128, 256)
+        data = self.results_of(256, 512)
         odd = copy.deepcopy(data["records"][-1])
         odd["seq_len"] = 384
         data["records"].append(odd)
