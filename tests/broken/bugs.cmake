@@ -649,7 +649,8 @@ broken(15_no_syncwarp 15_persistent
   "No __syncwarp() between the lanes' stores of O and the lane that says they are done."
   "__syncwarp();" ""
   RIGHT all
-  FOUND "Missing: a barrier between the fence_proxy_async()" "ptx::cp_async_bulk_tensor_store(")
+  FOUND "Missing: a barrier between the fence_proxy_async() | Missing: fence_proxy_async() in the thread"
+        "ptx::cp_async_bulk_tensor_store(")
 broken(15_no_wait_read 15_persistent
   "The next Q comes into a buffer whose O the store has not read yet."
   "ptx::cp_async_bulk_wait_read<0>();" ""
