@@ -547,10 +547,9 @@ def assignment(theme):
 def range_of(half):
     """kLeast, kMost and kNear of kernel 16's Range, in units of log2."""
     text = (ROOT / "kernels" / "16_max_free.cu").read_text(encoding="utf-8")
-    found = dict()
-    for name, fp16, bf16 in re.findall(r"(k\w+) = kHalf \? ([\w.-]+?)f? : ([\w.-]+?)f?[,;]", text):
-        value = fp16 if half else bf16
-        found[name] = math.log2(float.fromhex(value)) if value.startswith("0x") else float(value)
+    body = re.search(r"struct Range%s \{\n(.*?)\n\};" % ("<__half>" if half else ""), text, re.DOTALL)[1]
+    found = {name: math.log2(float.fromhex(value)) if value.startswith("0x") else float(value)
+             for name, value in re.findall(r"(k\w+) = ([\w.-]+?)f[,;]", body)}
     return found["kLeast"], found["kMost"], found["kNear"]
 
 
