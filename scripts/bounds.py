@@ -177,7 +177,9 @@ def main():
         if not kernels:
             raise Refused(f"no kernel of the results ran with head_dim {head_dim}")
         dtype = args.dtype or headline_shape(every).dtype
-        measured = limits.measured(committed_measurements(), name)
+        counted = {kernel.name for kernel in kernels}  # results also have variants of kernels, and libraries
+        measured = {key: record for key, record in limits.measured(committed_measurements(), name).items()
+                    if key[0] in counted}
         shape = choose_shape(args, head_dim, dtype, measured)
         if args.program:
             single = [k for k in kernels if len(k.records) == 1 and shape.seq_len not in k.records]
