@@ -633,7 +633,7 @@ broken(15_boundary_not_counted 15_persistent
   "The two tiles of K and V at the boundary are not counted."
   "release(smem.v_empty, 2 * pair + 1);\n    pair++;" "release(smem.v_empty, 2 * pair + 1);\n"
   STOPS "one arrival too many"
-  FOUND "Missing: an mbarrier_wait for the phase | one arrival too many")
+  FOUND "Missing: an mbarrier_wait for the phase | one arrival too many | deadlock")
 broken(15_q_not_awaited 15_persistent
   "Nobody waits for the next tile's Q."
   "wait_q(t);" ""
