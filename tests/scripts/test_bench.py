@@ -1052,7 +1052,7 @@ class Command(Programs):
         self.assertIn("ceiling/matmul is left out: there is no program peers beside the kernels'", done.stderr)
         self.assertIn("seq_len 1024: round 3 of 3, about 1 s left ...", done.stderr)
         self.assertIn("NVIDIA H200: no protocol by name, 3 rounds of 8 launches, L2 warm, "
-                      "sustained after 50 ms of rest\n",
+                      "sustained after 100 ms of rest\n",
                       done.stdout)
         self.assertEqual([(r["kernel"], r["seq_len"], r["batch"], r["status"]) for r in data["records"]],
                          [(kernel, n, 16384 // n, "skipped" if "/" in kernel else "passed")
