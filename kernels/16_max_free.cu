@@ -457,8 +457,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   // ---- main loop
   // [loop]
   // Two turns a round: registers cannot be indexed, so that each turn names its P.
-  uint32_t t = 0,
-           pair = 0;  // the query tile of this CTA; two tiles of K and V, of all its query tiles
+  uint32_t t = 0;     // the query tile of this CTA
+  uint32_t pair = 0;  // two tiles of K and V, of all its query tiles
   while (true) {
     for (uint32_t n = 1;; n += 2, pair++) {
       start_qk(2 * pair + 1);
