@@ -20,6 +20,7 @@ import json
 import os
 import sys
 from collections import Counter, namedtuple
+from fnmatch import fnmatch
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
@@ -46,15 +47,27 @@ EXAMPLE = """examples:
   scripts/chart.sh --docs --check           only say which are out of date; exit code 1 if any is"""
 
 # The documentation's charts: first part of the name, committed results, the profiler's counters or None, the emulator's
-# counters at two lengths or None, which charts of these (None: all).
+# counters at two lengths or None, which charts of these (None: all), which kernels and peers (None: all).
 DOCS = ROOT / "docs" / "charts"
-Drawing = namedtuple("Drawing", "stem files profile counters only", defaults=(None, None))
+Drawing = namedtuple("Drawing", "stem files profile counters only kernels", defaults=(None, None, None))
+
+
+def step(number, *peers):
+    """A chapter's chart: its kernel, the one before, and libraries beside them, over the sequence length."""
+    names = [f"{number - 1:02}_*", f"{number:02}_*", *(f"peer/{peer}" for peer in peers)]
+    files = ["bench/results/h200_bf16_d128.json", "bench/results/h200_peers_bf16_d128.json"]
+    return Drawing(f"h200-{number:02}", files, None, only=("seq_len",), kernels=names)
+
+
 DOCS_CHARTS = [
     Drawing("h200", ["bench/results/h200_bf16_d128.json", "bench/results/h200_peers_bf16_d128.json"],
             "bench/results/h200_profile.json", "bench/results/emulator_lengths_d128.json"),
     Drawing("h200-14", ["bench/results/h200_overlap.json"], None, only=("seq_len",)),
     Drawing("h200", ["bench/results/h200_scores_bf16.json"], None, only=("scores-1024", "scores-4096")),
     Drawing("emulator", ["bench/results/emulator_n256.json"], None),
+    *(step(number) for number in range(3, 8)),
+    *(step(number, "fa2") for number in (8, 9)),
+    *(step(number, "fa3", "cudnn") for number in (11, 12, 13, 15)),
 ]
 
 
@@ -80,6 +93,11 @@ class Group:
         """`run` tells records of different files apart."""
         for record in data["records"]:
             self.records[record["kernel"], shape_of(record), scores_of(record)] = {**record, "run": run}
+
+    def keep(self, patterns):
+        """Drops the records of other kernels."""
+        self.records = {key: r for key, r in self.records.items()
+                        if patterns is None or any(fnmatch(r["kernel"], pattern) for pattern in patterns)}
 
     def select(self, wish):
         for record in self.records.values():
@@ -290,9 +308,10 @@ def is_fresh(path, spec):
 def docs_charts(vl, check):
     """Draws docs/charts (SVG only: that is what the Markdown shows), or names what is out of date there."""
     wanted = {}
-    for stem, files, profile, counters, only in DOCS_CHARTS:
+    for stem, files, profile, counters, only, kernels in DOCS_CHARTS:
         try:
             (group,) = group_files([ROOT / name for name in files])
+            group.keep(kernels)
             profile, counters = profile and read_profile(ROOT / profile), counters and read_counters(ROOT / counters)
             charts = list(specs_of(group, dict.fromkeys(Shape._fields), profile, counters=counters))
         except Refused as problem:

@@ -380,6 +380,12 @@ class Stale(SpecTest):
         self.assertEqual(run(False)[0], 0)
         self.assertEqual(run(True), (0, []))
         self.assertFalse((self.folder / "charts" / "old.svg").exists())
+        # Of some kernels and peers alone.
+        drawings[0] = chart.Drawing("mine", ["mine.json"], None, only=("seq_len",), kernels=["0[78]_*", "peer/fa2"])
+        self.assertEqual(run(False)[0], 0)
+        drawn = (self.folder / "charts" / "mine-seq_len.svg").read_text(encoding="utf-8")
+        self.assertIn("08_swizzle", drawn)
+        self.assertNotIn("10_instruction_tuning", drawn)
 
 
 @needs_venv("vl_convert")

@@ -1,0 +1,125 @@
+"""Every kernel has a whole chapter: the parts of the anatomy in their order, each with what belongs to it."""
+
+import json
+import re
+
+from support import ROOT, ScriptTest, main
+
+KERNELS = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
+BUGS = {bug["name"]: bug["kernel"] for bug in json.loads((ROOT / "tests" / "broken" / "bugs.json").read_text())}
+PARTS = ("The bottleneck", "The idea", "The picture", "The diff", "The code", "The numbers", "The evidence", "Pitfalls",
+         "Exercises", "Further reading")
+PICTURE = re.compile(r'<picture>\n  <source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)-dark\.svg">\n'
+                     r'  <img alt="([^"]+)" src="([^"]+)\.svg">\n</picture>')
+EXERCISE = re.compile(r"^\*\*(\d+)\. [^*]+\*\*", re.MULTILINE)
+
+
+def without_code(text):
+    """The Markdown without what stands in fences."""
+    return re.sub(r"^(```|~~~).*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+class Chapter:
+    def __init__(self, kernel):
+        self.kernel, self.number = kernel, kernel[:2]
+        self.text = (ROOT / "docs" / f"{kernel}.md").read_text(encoding="utf-8")
+        self.headings = re.findall(r"^## (.+)$", without_code(self.text), re.MULTILINE)
+        # Own sections may stand between those of the anatomy; they belong to the one before.
+        first = min(self.text.index(f"\n## {heading}\n") for heading in self.headings)
+        self.top, self.parts = self.text[:first], {}
+        own = [heading for heading in self.headings if self.part_of(heading)]
+        ends = [*own[1:], None]
+        for heading, end in zip(own, ends):
+            begin = self.text.index(f"\n## {heading}\n")
+            self.parts[self.part_of(heading)] = self.text[begin : end and self.text.index(f"\n## {end}\n")]
+
+    @staticmethod
+    def part_of(heading):
+        return "The picture" if heading == "The pictures" else heading if heading in PARTS else None
+
+    def pictures(self, part, folder):
+        return [dark for dark, _, _ in PICTURE.findall(self.parts[part]) if dark.startswith(folder)]
+
+
+def of_each_chapter(check):
+    """A test of one chapter, and the kernels before and after it, becomes one of all."""
+    def test(self):
+        for before, kernel, after in zip([None, *KERNELS], KERNELS, [*KERNELS[1:], None]):
+            with self.subTest(kernel):
+                check(self, Chapter(kernel), before, after)
+    return test
+
+
+class Whole(ScriptTest):
+    def test_sixteen(self):
+        self.assertEqual([kernel[:2] for kernel in KERNELS], [f"{i:02}" for i in range(1, 17)])
+
+    @of_each_chapter
+    def test_parts_in_order(self, chapter, _before, _after):
+        parts = [Chapter.part_of(heading) for heading in chapter.headings]
+        self.assertEqual([part for part in parts if part], list(PARTS))
+        self.assertRegex(chapter.text, rf"\A# {chapter.number}: \S")
+
+    @of_each_chapter
+    def test_commands_and_links_at_the_top(self, chapter, before, after):
+        self.assertIn(f"```bash\ncmake --preset emulator\ncmake --build --preset emulator --target {chapter.kernel}\n"
+                      f"build/emulator/bin/{chapter.kernel}\n```\n", chapter.top)
+        self.assertIn(f"](../kernels/{chapter.kernel}.cu)", chapter.top)
+        for neighbour in filter(None, (before, after)):
+            self.assertIn(f"[{neighbour[:2]}]({neighbour}.md)", chapter.top)
+
+    @of_each_chapter
+    def test_pictures_in_both_themes(self, chapter, _before, _after):
+        # 05 and later have more than one; a picture without its dark twin or its words is none.
+        self.assertEqual(len(PICTURE.findall(chapter.text)), chapter.text.count("<img "))
+        for dark, alt, light in PICTURE.findall(chapter.text):
+            self.assertEqual(dark, light)
+            self.assertGreater(len(alt.split()), 4, alt)
+            for end in (".svg", "-dark.svg"):
+                self.assertTrue((ROOT / "docs" / f"{light}{end}").exists(), f"{light}{end}")
+        self.assertTrue(chapter.pictures("The picture", "pictures/"))
+
+    @of_each_chapter
+    def test_diff(self, chapter, before, _after):
+        marker = f"<!-- diff: kernels/{before}.cu kernels/{chapter.kernel}.cu -->"
+        self.assertEqual(marker in chapter.parts["The diff"], before is not None)
+
+    @of_each_chapter
+    def test_the_bottleneck_is_what_the_chapter_before_measured(self, chapter, before, _after):
+        if before:
+            measured = re.findall(r"<!-- value: bench/results/\S+ kernel=(\d\d)_", chapter.parts["The bottleneck"])
+            self.assertIn(before[:2], measured)
+
+    @of_each_chapter
+    def test_code_numbers_and_evidence_are_generated(self, chapter, _before, _after):
+        self.assertIn(f"<!-- excerpt: kernels/{chapter.kernel}.cu#", chapter.parts["The code"])
+        self.assertRegex(chapter.parts["The numbers"], r"<!-- (table|lengths): bench/results/h200\S+\.json")
+        self.assertTrue(chapter.pictures("The numbers", "charts/"))
+        self.assertRegex(chapter.parts["The evidence"], rf"<!-- profile: bench/results/\S+ kernel=\S*{chapter.number}_")
+
+    @of_each_chapter
+    def test_pitfalls_can_be_run(self, chapter, _before, _after):
+        pitfalls = chapter.parts["Pitfalls"]
+        own = {name for name, kernel in BUGS.items() if kernel == chapter.kernel}
+        named = set(re.findall(rf"\b{chapter.number}_\w+", pitfalls)) - set(KERNELS)
+        # An output may be of one bug on other inputs: docs/outputs/02_no_rescale_equal.txt.
+        outputs = set(re.findall(r"<!-- output: (\w+) -->", pitfalls))
+        self.assertEqual({name for name in named - own if name not in outputs}, set())
+        self.assertGreaterEqual(len(named & own), 2)
+        (met,) = re.findall(r"`scripts/run\.sh --broken (\w+)`", pitfalls)
+        self.assertIn(met, own)
+        self.assertIn("(bugs.md", pitfalls)
+
+    @of_each_chapter
+    def test_exercises_have_solutions(self, chapter, _before, _after):
+        exercises = chapter.parts["Exercises"]
+        numbers = [int(number) for number in EXERCISE.findall(without_code(exercises))]
+        self.assertEqual(numbers, list(range(1, len(numbers) + 1)))
+        self.assertGreaterEqual(len(numbers), 3)
+        for number, text in zip(numbers, EXERCISE.split(exercises)[2::2]):
+            self.assertEqual(text.count("<details>\n<summary>Solution</summary>\n\n"), 1, number)
+            self.assertTrue(text.split("</details>")[0].split("</summary>")[1].strip(), number)
+
+
+if __name__ == "__main__":
+    main()
