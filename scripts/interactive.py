@@ -21,6 +21,7 @@ SOURCES, DATA = PAGES / "src", PAGES / "data"
 PROGRAMS = "build/emulator/bin"
 # Page -> (program, arguments...) that prints its data as JSON.
 GENERATORS = {
+    "descriptor": ("layout_dump", "descriptor"),
     "fragments": ("layout_dump", "fragments"),
 }
 EXAMPLE = """examples:
