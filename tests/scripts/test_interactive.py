@@ -77,6 +77,48 @@ class Pages(ScriptTest):
                 continue
             self.assertIn(path.stem, NAMES)
             self.assertIsInstance(json.loads((PAGES / "data" / f"{path.stem}.json").read_text(encoding="utf-8")), dict)
+            text = (PAGES / f"{path.stem}.md").read_text(encoding="utf-8")
+            for wanted in (f"({path.stem}.html)", "<picture>", "## Three things to find"):
+                self.assertIn(wanted, text, path.stem)
+
+
+def data(name):
+    return json.loads((PAGES / "data" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def elements(view):
+    """(thread, register, half) -> (row, column) of a view of the fragment explorer."""
+    return {(thread, i // 2 // view["halves"], i // 2 % view["halves"]): (flat[i], flat[i + 1])
+            for thread, flat in enumerate(view["positions"]) for i in range(0, len(flat), 2)}
+
+
+class Fragments(unittest.TestCase):
+    def setUp(self):
+        self.views = {view["id"]: view for view in data("fragments")["views"]}
+
+    def test_every_element_has_one_place(self):
+        for view in self.views.values():
+            places = sorted(elements(view).values())
+            self.assertEqual(places, [(row, column) for row in range(view["rows"]) for column in range(view["columns"])],
+                             view["id"])
+            self.assertEqual({len(flat) for flat in view["positions"]}, {2 * view["registers"] * view["halves"]})
+
+    def test_an_accumulator_becomes_an_operand_in_the_same_thread(self):
+        met = 0
+        for view in self.views.values():
+            if "becomes" in view:
+                owner = {place: thread for (thread, _, _), place in elements(self.views[view["becomes"]]).items()}
+                for (thread, _, _), (row, column) in elements(view).items():
+                    self.assertEqual(owner[row, column % 16], thread, view["id"])
+                met += 1
+        self.assertEqual(met, 2)
+
+    def test_addresses(self):
+        for name in ("ldmatrix_q", "ldmatrix_k", "ldmatrix_v"):
+            rows = [tuple(address) for address in self.views[name]["addresses"]]
+            self.assertEqual(sorted(rows), [(row, column) for row in range(16) for column in (0, 8)])
+            for (_, register, _), (row, column) in elements(self.views[name]).items():  # register m is matrix m
+                self.assertIn((row, column // 8 * 8), rows[8 * register : 8 * register + 8])
 
 
 class Bundling(ScriptTest):
@@ -152,6 +194,46 @@ class Browser(ScriptTest):
                 self.assertTrue(found["keyboards"] and all(found["keyboards"]), found)
                 self.assertTrue(found["hover"] and all(found["hover"]), found)
                 self.assertEqual(found["wide"], 0)
+
+    def test_fragments(self):
+        found = self.visit("fragments", """
+          const cells = (grid) => document.querySelectorAll(".grid")[grid].querySelectorAll(".cell");
+          const leave = (grid) => document.querySelectorAll(".grid")[grid].dispatchEvent(
+            new PointerEvent("pointerleave", {pointerType: "mouse"}));
+          const lit = () => [...cells(0)].filter((cell) => /lit|chosen/.test(cell.className)).map((cell) => cell.textContent);
+          over(cells(1)[5]);
+          found.lane = status();
+          found.lit = lit();
+          over(cells(0)[1 * 16 + 10]);
+          found.element = status();
+          cells(0)[1 * 16 + 10].click();
+          cells(0)[26].blur();
+          leave(0);
+          found.pinned = status();
+          over(cells(1)[6]);
+          found.other = status();
+          leave(1);
+          found.again = status();
+          cells(0)[26].focus();
+          key("Escape");
+          found.cleared = lit();
+          location.hash = "#ldmatrix_v";
+          dispatchEvent(new Event("hashchange"));
+          over(cells(1)[5]);
+          found.trans = status();
+          found.framed = [...cells(0)].filter((cell) => /framed/.test(cell.className)).map((cell) => cell.dataset.index);
+        """)
+        self.assertEqual(found["errors"], [])
+        self.assertIn("a[2]: row 1, k 10 and 11", found["lane"])
+        self.assertEqual(found["lit"], ["a0", "a0", "a2", "a2", "a1", "a1", "a3", "a3"])
+        self.assertEqual(found["element"], "Row 1, k 10: lane 5, a[2], low half. The register holds row 1, k 10 and 11.")
+        self.assertEqual(found["pinned"], found["element"] + " Pinned.")
+        self.assertTrue(found["other"].startswith("Lane 6 holds"), found["other"])
+        self.assertEqual(found["again"], found["pinned"])
+        self.assertEqual(found["cleared"], [])
+        self.assertIn("Lane 5 gives the address of key 5, columns 0 to 7", found["trans"])
+        self.assertIn("r[3]: keys 10 and 11, column 9", found["trans"])
+        self.assertEqual(found["framed"], [str(5 * 16 + column) for column in range(8)])
 
 
 if __name__ == "__main__":
