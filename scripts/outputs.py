@@ -2,8 +2,8 @@
 """Runs the commands that the chapters show and keeps what they print: docs/outputs/NAME.txt has the command in its
 first line, behind "$ ", and its output below. scripts/sync_docs.py copies these files into the Markdown.
 
-Commands whose program is not here are left out. So are those of scripts/inspect.sh without nvcc and nvdisasm, or if
-nvcc is another version than the one that the file names. Commands of scripts belong to the preset emulator."""
+Commands whose program is not here are left out. So are those of scripts/inspect.sh and scripts/instructions.py without
+CUDA's tools, or if nvcc is another version than the one that the file names. Commands of scripts belong to the preset emulator."""
 
 import argparse
 import difflib
@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from tools import ROOT, fail, relative  # noqa: E402
 
 OUTPUTS = ROOT / "docs" / "outputs"
-INSPECT, SETUP = "scripts/inspect.sh", 4  # and its exit code where a tool is missing
-SCRIPTS = (INSPECT, "scripts/bounds.sh", "scripts/reproduce.py")
+INSPECT, INSTRUCTIONS, SETUP = "scripts/inspect.sh", "scripts/instructions.py", 4  # their exit code where a tool is missing
+SCRIPTS = (INSPECT, INSTRUCTIONS, "scripts/bounds.sh", "scripts/reproduce.py")
 EXAMPLE = """examples:
   scripts/outputs.py                             run all, rewrite what differs
   scripts/outputs.py --check --only emulator     compare those of build/emulator; exit code 1 if one differs
@@ -37,7 +37,7 @@ def output_of(command):
     """The command and what it prints, or None if it lacks a tool."""
     done = subprocess.run(shlex.split(command), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           stdin=subprocess.DEVNULL, timeout=120, check=False)
-    if command.startswith(INSPECT) and done.returncode == SETUP:
+    if command.startswith((INSPECT, INSTRUCTIONS)) and done.returncode == SETUP:
         return None
     text = done.stdout.replace(f"{ROOT}/", "")
     # Not every machine has two cores; the results are the same.
@@ -65,7 +65,7 @@ def main():
         command = old.split("\n")[0]
         words = shlex.split(command)[1:]
         programs = [word for word in words if word.startswith("build/")]
-        inspects, scripts = words[:1] == [INSPECT], words[:1] and words[0] in SCRIPTS
+        inspects, scripts = words[:1] in ([INSPECT], [INSTRUCTIONS]), words[:1] and words[0] in SCRIPTS
         if not command.startswith("$ ") or not (programs or scripts):
             fail(f"{relative(path)} does not begin with '$ ' and a command that runs {', '.join(SCRIPTS)} or a program "
                  "in build/")

@@ -36,6 +36,8 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
   <!-- /experiments -->                                         variants that were measured and not kept: one group
   <!-- seconds: bench/results/checked_seconds.txt -->           what a checked run costs, from
   <!-- /seconds -->                                             scripts/checked_seconds.py
+  <!-- capabilities: limits -->                              what an SM has, by compute capability; or, of a results
+  <!-- /capabilities -->                                     file: `occupancy FILE`, `kernels FILE` (where they run)
   <!-- bugs: tests/broken/bugs.json summary -->                 what finds the bugs of tests/broken: in short, or
   <!-- /bugs -->                                                `passed`, `all`: a bug a row
   <!-- value: bench/results/h200.json kernel=03_register_tiling seq_len=4096 field=tflops -->34.0<!-- /value -->
@@ -699,6 +701,17 @@ def bugs(spec):
     return lines
 
 
+def capabilities(spec):
+    import capabilities as tables  # they need nothing but this repository; not every call needs them
+
+    what, _, name = spec.partition(" ")
+    writers = {"limits": lambda _: tables.limits_table(), "occupancy": tables.occupancy_table,
+               "kernels": tables.kernels_table}
+    if what not in writers or bool(name) != (what != "limits"):
+        raise Refused(f"'{spec}' is none of limits, occupancy FILE and kernels FILE")
+    return list(rows_of(*writers[what](name)))
+
+
 def seconds(spec):
     """A sentence on the processor, then a kernel a row."""
     try:
@@ -714,7 +727,7 @@ def seconds(spec):
 WRITERS = {"excerpt": excerpt, "diff": diff, "output": output, "instructions": instructions, "table": table,
            "lengths": lengths, "profile": profile, "beside": beside, "agreement": agreement_of, "limiters": limiters,
            "solutions": solutions, "tuning": tuning, "rates": rates, "experiments": experiments, "bugs": bugs,
-           "seconds": seconds}
+           "seconds": seconds, "capabilities": capabilities}
 BLOCK = re.compile(rf"^<!-- ({'|'.join(WRITERS)}): (.+?) -->\s*$")
 
 

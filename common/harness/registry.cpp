@@ -98,6 +98,7 @@ void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
   check_alignment(tensors.k, "K");
   check_alignment(tensors.v, "V");
   check_alignment(tensors.o, "O");
+  // [needs]
   if (const int present = device_capability(); present > 0) {
     const Needs& needs = kernel.needs;
     if (needs.exactly ? present != needs.compute_capability : present < needs.compute_capability) {
@@ -106,6 +107,7 @@ void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
           (needs.exactly ? ", this one has " : " or later, this one has ") + capability(present));
     }
   }
+  // [/needs]
   if (kernel.workspace_bytes) {
     const size_t needed = kernel.workspace_bytes(problem, tensors.workspace_bytes);
     if (needed > tensors.workspace_bytes) {
@@ -129,11 +131,13 @@ void LaunchRecord::add(int registers_, size_t shared_bytes_, size_t local_bytes_
 }
 
 void check_shared_bytes(size_t shared_bytes) {
+  // [shared-bytes]
   const size_t most = device_shared_bytes();
   if (shared_bytes > most) {
     throw Unsupported("needs " + std::to_string(shared_bytes) +
                       " bytes of shared memory a CTA, this GPU has " + std::to_string(most));
   }
+  // [/shared-bytes]
 }
 
 void check_cluster(const LaunchShape& shape) {

@@ -102,7 +102,8 @@ def register_colors(theme):
 def constant(kernel, name, head_dim=128):
     """A whole number of the kernel's Config, by its own expression."""
     text = next((ROOT / "kernels").glob(f"{kernel}_*.cu")).read_text(encoding="utf-8")
-    return constant_of(text[text.index("struct Config {") : text.index("\n};")], name, head_dim)
+    begin = text.index("struct Config {")
+    return constant_of(text[begin : text.index("\n};", begin)], name, head_dim)
 
 
 def constant_of(config, name, head_dim):
