@@ -40,7 +40,7 @@ TEMPLATE = """<!doctype html>
 {style}</style>
 </head>
 <body>
-<h1>{title}</h1>
+<header><h1>{title}</h1></header>
 <main><noscript><p>This page needs JavaScript. A picture of it is in {name}.md.</p></noscript></main>
 <script type="application/json" id="data">
 {data}

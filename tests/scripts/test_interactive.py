@@ -121,6 +121,38 @@ class Fragments(unittest.TestCase):
                 self.assertIn((row, column // 8 * 8), rows[8 * register : 8 * register + 8])
 
 
+class Descriptor(unittest.TestCase):
+    def setUp(self):
+        self.data = data("descriptor")
+        self.presets = {preset["id"]: preset for preset in self.data["presets"]}
+
+    def fields(self, text):
+        return {field["id"]: (int(text, 16) >> field["low"] & (1 << field["width"]) - 1) * field["unit"]
+                for field in self.data["fields"]}
+
+    def test_fields_share_no_bit(self):
+        bits = [bit for field in self.data["fields"] for bit in range(field["low"], field["low"] + field["width"])]
+        self.assertEqual(len(bits), len(set(bits)))
+        self.assertEqual(len(bits), 3 * 14 + 3 + 2)
+
+    def test_presets(self):
+        for preset in self.presets.values():
+            first = self.fields(preset["steps"][0]["descriptor"])
+            self.assertEqual(first["start"], int(preset["tile"], 16))
+            self.assertEqual(len(preset["steps"]), (preset["rows"] if preset["major"] == "MN" else preset["head_dim"]) // 16)
+            slab = preset["rows"] * 128
+            self.assertEqual(first, {**first, "leading": slab if preset["major"] == "MN" else 16, "stride": 1024,
+                                     "base_offset": 0, "mode": 1})
+            for step in preset["steps"]:
+                self.assertEqual(self.fields(step["descriptor"]), {**first, "start": first["start"] + step["bytes"]})
+                # Two chunks of each of 16 rows, or all eight of them: that many different places.
+                places = {tuple(place) for place in step["reads"]}
+                self.assertEqual(len(places), 128 if preset["major"] == "MN" else 32)
+        self.assertEqual([step["bytes"] for step in self.presets["k128"]["steps"]],
+                         [0, 32, 64, 96, 16384, 16416, 16448, 16480])
+        self.assertEqual(self.presets["v128"]["steps"][1]["bytes"], 2048)
+
+
 class Bundling(ScriptTest):
     def setUp(self):
         super().setUp()
@@ -234,6 +266,76 @@ class Browser(ScriptTest):
         self.assertIn("Lane 5 gives the address of key 5, columns 0 to 7", found["trans"])
         self.assertIn("r[3]: keys 10 and 11, column 9", found["trans"])
         self.assertEqual(found["framed"], [str(5 * 16 + column) for column in range(8)])
+
+    def test_descriptor(self):
+        found = self.visit("descriptor", """
+          const input = (id) => document.getElementById(id);
+          const type = (id, text) => {
+            input(id).value = text;
+            input(id).dispatchEvent(new Event(input(id).tagName === "SELECT" ? "change" : "input"));
+          };
+          const warnings = () => [...document.querySelectorAll(".warnings li")].map((item) => item.textContent);
+          const choose = (select, value) => { select.value = value; select.dispatchEvent(new Event("change")); };
+          const presets = document.querySelector("select"), data = JSON.parse(document.getElementById("data").textContent);
+          const bits = () => [...document.querySelectorAll(".grid")[0].querySelectorAll(".cell")].map((cell) => cell.textContent).join("");
+          // Every descriptor of the kernel's: nothing wrong, and its own fields make the same bits again.
+          found.presets = [];
+          for (const preset of data.presets) {
+            for (let step = 0; step < preset.steps.length; step++) {
+              choose(presets, preset.id);
+              choose(document.querySelectorAll("select")[1], String(step));
+              const wanted = preset.steps[step].descriptor, fields = {};
+              const shown = [input("hex").value, "0x" + BigInt("0b" + bits()).toString(16).padStart(16, "0")];
+              const lit = document.querySelectorAll(".grid")[1].querySelectorAll(".lit").length;
+              for (const id of ["start", "leading", "stride", "base_offset", "mode"]) fields[id] = input(`field-${id}`).value;
+              const fine = warnings().join();
+              type("hex", "0");
+              for (const [id, value] of Object.entries(fields)) type(`field-${id}`, value);
+              if (shown[0] !== wanted || shown[1] !== wanted || input("hex").value !== wanted || lit !== preset.steps[step].reads.length
+                  || fine !== "Nothing is wrong with it.") found.presets.push([wanted, shown, input("hex").value, lit, fine]);
+            }
+          }
+          choose(presets, "k128");
+          found.wrong = {};
+          for (const [id, text] of [["start", "0x8408"], ["start", "0x40000"], ["start", "0x8500"], ["start", "eight"],
+                                    ["base_offset", "8"], ["stride", "512"], ["mode", "0"], ["start", "0x39000"]]) {
+            choose(presets, "v128");
+            type(`field-${id}`, text);
+            found.wrong[`${id} ${text}`] = [warnings().join(" "), input("hex").value, input(`field-${id}`).getAttribute("aria-invalid")];
+          }
+          choose(presets, "k128");
+          document.querySelectorAll(".grid")[0].querySelectorAll(".cell")[63 - 14].click();
+          found.nobodys = warnings();
+          found.flipped = input("hex").value;
+          type("hex", "0x12345678123456789");
+          found.long = warnings();
+          type("hex", "4000004004001840");
+          found.pasted = [input("field-start").value, input("field-leading").value, presets.value, document.querySelector("p code").textContent];
+        """)
+        self.assertEqual(found["errors"], [])
+        self.assertEqual(found["presets"], [])
+        for what, (sentence, bits) in {
+                "start 0x8408": ("start: 33800 is not a multiple of 16, and the field has no bits for the rest; it says 33792.",
+                                 "0x4000004004000840"),
+                "start 0x40000": ("start: 0x40000 does not fit into 18 bits; the field keeps 0x0.", "0x4000004004000000"),
+                "start 0x8500": ("The start lies 2 rows of 128 bytes past a multiple of 1024. If the atoms begin there, the base "
+                                 "offset has to say 2.", "0x4000004004000850"),
+                "start eight": ("start: not a whole number; decimal or 0x... is understood.", "0x4000004004001840"),
+                "base_offset 8": ("base: 0x8 does not fit into 3 bits; the field keeps 0.", "0x4000004004001840"),
+                "stride 512": ("An atom has 1024 bytes, but SBO leads 512 bytes on: into the middle of the pattern.",
+                               "0x4000002004001840"),
+                "mode 0": ("Nothing is wrong with it.", "0x0000004004001840"),
+                "start 0x39000": ("No SM of compute capability 9.0 has shared memory at 0x39000: there are 228 KB.",
+                                  "0x4000004004003900")}.items():
+            self.assertEqual(found["wrong"][what][:2], [sentence, bits], what)
+        self.assertEqual([found["wrong"][f"start {text}"][2] for text in ("0x8408", "0x8500", "eight")],
+                         ["true", "false", "true"])
+        self.assertEqual(found["nobodys"], ["Bit 14 belongs to no field and has to be 0."])
+        self.assertEqual(found["flipped"], "0x4000004000014840")
+        self.assertEqual(found["long"], ["The 64 bits: this number has more than 64 of them.",
+                                         "Bit 14 belongs to no field and has to be 0."])
+        self.assertEqual(found["pasted"][:3], ["0x18400", "16384", ""])
+        self.assertEqual(found["pasted"][3], "layout::descriptor(0x18400, 16384, 1024, layout::SwizzleMode::k128Bytes)")
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ export function start(root, data) {
     const laneAt = (row, column) => Math.floor(column / 4) * LANES + 4 * row + column % 4;
     const lanes = grid({
       label: group ? "The threads of the warpgroup" : "The lanes of the warp", rows: 8, columns: laneColumns,
-      columnHeader: group ? (column) => (column % 4 === 0 ? `w${column / 4}` : "\u00a0") : null,
+      columnHeader: group ? (column) => (column % 4 === 0 ? `w${column / 4}` : "") : null,
       cell: (row, column) => {
         const t = laneAt(row, column);
         const classes = t === selectedThread() ? [shown.thread === undefined ? "lit" : "chosen"] : [];

@@ -135,12 +135,12 @@ export function grid(options) {
       }
     },
   });
+  // An empty text is no header.
+  const header = (text) => h("div", {class: "header", role: text === "" ? "gridcell" : "columnheader"}, text);
   if (options.columnHeader) {
     element.append(h("div", {class: "row", role: "row"},
-                     options.rowHeader
-                       ? h("div", {class: "header corner", role: "columnheader"}, options.corner ?? "\u00a0") : null,
-                     Array.from({length: columns}, (_, column) =>
-                       h("div", {class: "header", role: "columnheader"}, options.columnHeader(column)))));
+                     options.rowHeader ? header(options.corner ?? "") : null,
+                     Array.from({length: columns}, (_, column) => header(options.columnHeader(column)))));
   }
   for (let row = 0; row < rows; row++) {
     const line = h("div", {class: "row", role: "row"},
