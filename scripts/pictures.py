@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+from appendix_pictures import APPENDIX  # noqa: E402
 from drawing import DARK, LIGHT, Picture, formulas, register_colors  # noqa: E402
 from hopper_pictures import HOPPER  # noqa: E402
 from interactive_pictures import INTERACTIVE  # noqa: E402
@@ -1020,7 +1021,7 @@ DRAWN = {"01_passes": passes, "01_sectors": sectors, "02_online": online, "02_ba
          "06_c_is_a": c_is_a, "07_ring": ring, "08_swizzle": swizzle,
          "09_steps": steps, "09_address": step_bits, "09_order": order, "10_turn": turn, "10_lazy": lazy,
          "11_descriptor": descriptor, "11_core_matrices": core_matrices, "11_atoms": atoms,
-         "11_accumulators": accumulators, **HOPPER, **INTERACTIVE}
+         "11_accumulators": accumulators, **HOPPER, **INTERACTIVE, **APPENDIX}
 
 
 def stale_pictures():
