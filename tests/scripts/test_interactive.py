@@ -204,15 +204,19 @@ class Bundling(ScriptTest):
 
 @unittest.skipUnless(BROWSER, "no Chromium here")
 class Browser(ScriptTest):
+    def browse(self, address):
+        """The address, opened; its stdout is the page at last."""
+        return subprocess.run(
+            [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+             f"--user-data-dir={self.folder}/profile", "--window-size=1000,900", "--virtual-time-budget=3000",
+             "--dump-dom", address], capture_output=True, text=True, timeout=60, check=False)
+
     def visit(self, name, more="", query=""):
         """What the page finds of itself; `more`: JavaScript that puts more into `found`."""
         text = (PAGES / f"{name}.html").read_text(encoding="utf-8")
         text = text.replace("<style>", PROBE + "<style>", 1).replace("</body>", STEPS.replace("MORE", more) + "</body>", 1)
         page = self.write(f"{name}.html", text)
-        done = subprocess.run(
-            [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-             f"--user-data-dir={self.folder}/profile", "--window-size=1000,900", "--virtual-time-budget=3000",
-             "--dump-dom", f"{page.as_uri()}{query}"], capture_output=True, text=True, timeout=60, check=False)
+        done = self.browse(f"{page.as_uri()}{query}")
         found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.S)
         self.assertTrue(found, done.stdout[-2000:] + done.stderr[-2000:])
         return json.loads(unescape(found[1]))
@@ -226,6 +230,32 @@ class Browser(ScriptTest):
                 self.assertTrue(found["keyboards"] and all(found["keyboards"]), found)
                 self.assertTrue(found["hover"] and all(found["hover"]), found)
                 self.assertEqual(found["wide"], 0)
+
+    def test_frame(self):
+        """On the phone's width a page in a frame says how high it is; the page around makes the frame so."""
+        frame = self.write("frame.html", f"""<!doctype html><iframe width="380" src="{(PAGES / 'descriptor.html').as_uri()}"></iframe>
+          <script>addEventListener("message", ({{data}}) => {{
+            if (data.interactive === "height") document.body.dataset.height = data.height;
+          }});</script>""")
+        height = re.search(r'data-height="(\d+)"', self.browse(frame.as_uri()).stdout)
+        self.assertTrue(height)
+        self.assertGreater(int(height[1]), 1000)
+
+    def test_theme(self):
+        """From the address, or from the page around by a message."""
+        for query, first in (("", "light"), ("?theme=dark", "dark")):
+            found = self.visit("fragments", """
+              const ground = () => getComputedStyle(document.documentElement).backgroundColor;
+              const told = async (theme) => {
+                const heard = new Promise((done) => addEventListener("message", done, {once: true}));
+                postMessage({theme}, "*");
+                await heard;
+                return ground();
+              };
+              found.grounds = [ground(), await told("dark"), await told("light"), await told("system")];
+            """, query)
+            light, dark = "rgb(255, 255, 255)", "rgb(13, 17, 23)"
+            self.assertEqual(found["grounds"], [dark if first == "dark" else light, dark, light, light], found)
 
     def test_fragments(self):
         found = self.visit("fragments", """
