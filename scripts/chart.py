@@ -305,9 +305,8 @@ def is_fresh(path, spec):
     return line + rest == stamp_of(spec, svg)
 
 
-def docs_charts(vl, check):
-    """Draws docs/charts (SVG only: that is what the Markdown shows), or names what is out of date there."""
-    wanted = {}
+def docs_specs():
+    """(name, spec function of a theme) of every chart in docs/charts."""
     for stem, files, profile, counters, only, kernels in DOCS_CHARTS:
         try:
             (group,) = group_files([ROOT / name for name in files])
@@ -321,8 +320,12 @@ def docs_charts(vl, check):
                 continue
             if isinstance(spec_of, str):
                 fail(f"no {name} of {', '.join(files)}: {spec_of}")
-            for suffix, theme in THEMES:
-                wanted[f"{stem}-{name}{suffix}.svg"] = spec_of(theme)
+            yield f"{stem}-{name}", spec_of
+
+
+def docs_charts(vl, check):
+    """Draws docs/charts (SVG only: that is what the Markdown shows), or names what is out of date there."""
+    wanted = {f"{name}{suffix}.svg": spec_of(theme) for name, spec_of in docs_specs() for suffix, theme in THEMES}
     there = {path.name for path in DOCS.glob("*.svg")}
     stale = sorted(name for name in wanted.keys() | there
                    if name not in wanted or not is_fresh(DOCS / name, wanted[name]))

@@ -38,6 +38,7 @@ done
 
 ensure_packages test emulator
 ensure_venv || true
+ensure_docs_venv || true
 configure emulator ''
 build emulator
 

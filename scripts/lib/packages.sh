@@ -132,15 +132,24 @@ make_venv() {
       --requirement "$REQUIREMENTS"
 }
 
-# Returns 1 (after one sentence) if there is none to be had: nothing but charts and validation needs it.
+# ensure_venv [LABEL WITHOUT]: makes $VENV from $REQUIREMENTS. Returns 1 (after one sentence) if there is none to be had:
+# nothing but charts and validation needs it.
 ensure_venv() {
   venv_ready && return 0
-  if have python3 && STEP_TAIL=0 step "installing the chart tools into .venv" "$SETUP_LOG" make_venv; then
+  local label=${1:-installing the chart tools into .venv} without=${2:-no charts}
+  if have python3 && STEP_TAIL=0 step "$label" "$SETUP_LOG" make_venv; then
     venv_stamp >"$VENV/complete"
     return 0
   fi
   rm -rf "$VENV"
-  note "no charts: the Python environment .venv could not be made (it needs python3-venv and, once, the network);" \
+  note "$without: the Python environment ${VENV##*/} could not be made (it needs python3-venv and, once, the network);" \
     "build/setup.log has the details"
   return 1
+}
+
+# The same for the site of the book.
+DOCS_VENV=$ROOT/.venv-docs
+ensure_docs_venv() {
+  local VENV=$DOCS_VENV REQUIREMENTS=$ROOT/scripts/docs-requirements.txt
+  ensure_venv 'installing MkDocs into .venv-docs' 'no site'
 }

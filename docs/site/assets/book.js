@@ -1,0 +1,68 @@
+// Charts that answer the mouse, and what scrolls sideways for the keyboard. Without it every page is whole.
+"use strict";
+
+(() => {
+  const base = new URL(document.currentScript.src).href.replace(/assets\/book\.js.*$/, "");
+  const specs = {};
+  const loading = {};
+
+  window.bookChart = (name, themes) => { specs[name] = themes; };
+
+  const load = (url) => {
+    loading[url] ??= new Promise((resolve, reject) => {
+      const script = document.createElement("script");
+      script.src = base + url;
+      script.onload = resolve;
+      script.onerror = () => reject(new Error(`cannot load ${url}`));
+      document.head.append(script);
+    });
+    return loading[url];
+  };
+
+  const theme = () => (document.body.dataset.mdColorScheme === "slate" ? "dark" : "light");
+
+  // Puts the chart in the place of its picture; the picture stays if that fails.
+  const draw = async (figure) => {
+    const name = figure.dataset.chart;
+    const wanted = theme();
+    if (figure.dataset.drawn === wanted) return;
+    figure.dataset.drawn = wanted;
+    await load("assets/vega.js");
+    await load(`charts/${name}.js`);
+    const place = document.createElement("span");
+    const { view } = await window.vegaEmbed(place, specs[name][wanted], { mode: "vega-lite", renderer: "svg", actions: false });
+    if (figure.dataset.drawn !== wanted) return view.finalize();
+    const svg = place.querySelector("svg");
+    svg.setAttribute("role", "img");
+    svg.setAttribute("aria-label", figure.querySelector("img").alt);
+    figure.querySelector(".chart")?.remove();
+    place.className = "chart";
+    figure.append(place);
+    figure.classList.add("drawn");
+  };
+
+  const figures = [...document.querySelectorAll("[data-chart]")];
+  const seen = new Set();
+  const look = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      look.unobserve(target);
+      seen.add(target);
+      draw(target).catch(console.error);
+    }
+  }, { rootMargin: "600px" });
+  figures.forEach((figure) => look.observe(figure));
+  new MutationObserver(() => seen.forEach((figure) => draw(figure).catch(console.error)))
+    .observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
+
+  // What scrolls sideways can be reached by the keyboard.
+  const reach = () => {
+    for (const box of document.querySelectorAll("div.table, div.maths")) {
+      box.toggleAttribute("tabindex", false);
+      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+    }
+  };
+  reach();
+  addEventListener("resize", reach);
+  document.querySelectorAll("details").forEach((details) => details.addEventListener("toggle", reach));
+})();

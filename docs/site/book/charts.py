@@ -1,0 +1,48 @@
+"""The charts of docs/charts as their Vega-Lite specs, so that a browser can draw them anew with what the mouse points at."""
+
+import importlib.util
+import json
+
+from book import ROOT
+
+TIPS = {"bar", "point", "circle", "square", "rect", "tick", "line"}  # marks that stand for one measurement
+
+
+def specs():
+    spec = importlib.util.spec_from_file_location("chart", ROOT / "scripts" / "chart.py")
+    chart = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(chart)
+    return {name: {"light": spec_of(chart.LIGHT), "dark": spec_of(chart.DARK)} for name, spec_of in chart.docs_specs()}
+
+
+def with_tips(part):
+    """Adds tooltips to the marks of a spec and of its layers and panels."""
+    if isinstance(part, list):
+        return [with_tips(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    result = {key: with_tips(value) if key in ("layer", "hconcat", "vconcat", "concat", "spec") else value
+              for key, value in part.items() if key != "$schema"}
+    mark = part.get("mark")
+    if mark:
+        mark = {"type": mark} if isinstance(mark, str) else mark
+        result["mark"] = {**mark, "tooltip": {"content": "data"} if mark["type"] in TIPS else None}
+    return result
+
+
+def files(drawn, warn):
+    """(name on the site, content): the specs of the charts that pages show, and the library that draws them."""
+    if not drawn:
+        return
+    known = specs()
+    for name in sorted(drawn):
+        if name not in known:
+            warn(f"no Vega-Lite spec for the chart {name}")
+            continue
+        themes = {theme: with_tips(spec) for theme, spec in known[name].items()}
+        # A script, not JSON: browsers do not let pages read files beside them when there is no server.
+        content = f"bookChart({json.dumps(name)}, {json.dumps(themes, ensure_ascii=False, separators=(',', ':'))});\n"
+        yield f"charts/{name}.js", content
+    from vl_convert import javascript_bundle
+
+    yield "assets/vega.js", javascript_bundle()

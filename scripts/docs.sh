@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# The site of the book: builds it, serves it, checks what was built.
+set -euo pipefail
+# shellcheck source=scripts/lib/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
+# shellcheck source=scripts/lib/packages.sh
+. "$ROOT/scripts/lib/packages.sh"
+
+usage() {
+  cat <<'HELP'
+Usage: scripts/docs.sh [build|serve|--check] [MkDocs options]
+
+Makes a site of README.md and docs/ in build/site. MkDocs and its theme come into .venv-docs first, if they are not there.
+
+Examples:
+  scripts/docs.sh                              build it; open build/site/index.html, no server is needed
+  scripts/docs.sh serve                        http://127.0.0.1:8000, built anew when a file changes
+  scripts/docs.sh serve --dev-addr 0.0.0.0:8000
+  scripts/docs.sh --check                      build it and check links, anchors, maths, sizes, and that nothing comes
+                                               from elsewhere
+
+Exit code: 0 built, 1 a warning or a failed check, 2 a bad argument, 4 MkDocs could not be installed.
+HELP
+}
+
+command=${1:-build}
+(($#)) && shift
+case $command in
+  -h | --help)
+    usage
+    exit 0
+    ;;
+  build | serve | --check) ;;
+  *) die "$EXIT_USAGE" "unknown argument '$command'; scripts/docs.sh --help shows what there is" ;;
+esac
+
+ensure_docs_venv || exit "$EXIT_SETUP"
+cd "$ROOT"
+export NO_MKDOCS_2_WARNING=1 # mkdocs.yml says what we think of it
+mkdocs=("$DOCS_VENV/bin/python" -B -m mkdocs)
+case $command in
+  serve) exec "${mkdocs[@]}" serve --livereload "$@" ;;
+  build)
+    "${mkdocs[@]}" --quiet build --strict "$@"
+    say "Site:    $(pretty "$ROOT/build/site/index.html")"
+    ;;
+  --check)
+    "${mkdocs[@]}" --quiet build --strict "$@"
+    exec "$DOCS_VENV/bin/python" -B docs/site/check.py build/site
+    ;;
+esac

@@ -1,0 +1,293 @@
+"""The site of the book: it builds in time and without a warning, and what was built is whole. docs/site/check.py checks."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from support import ROOT, ScriptTest, main
+
+VENV = ROOT / ".venv-docs"
+sys.dont_write_bytecode = True
+if (VENV / "complete").exists() and Path(sys.prefix) != VENV:
+    os.execv(VENV / "bin" / "python", [str(VENV / "bin" / "python"), "-B", *sys.argv])
+
+HERE = Path(sys.prefix) == VENV
+needs_docs = unittest.skipUnless(HERE, "no MkDocs in .venv-docs (scripts/test.sh installs it if the network is there)")
+sys.path.insert(0, str(ROOT / "docs" / "site"))
+import check  # noqa: E402
+
+if HERE:
+    from book import export, highlight, layout, maths, smaller, sources
+    from book.markdown import Page, without_comments
+
+MOST_SECONDS = 60  # on two cores
+
+
+@needs_docs
+class Built(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.site = Path(cls.folder.name).resolve() / "site"
+        start = time.monotonic()
+        cls.build = subprocess.run(
+            [sys.executable, "-B", "-m", "mkdocs", "build", "--strict", "--site-dir", str(cls.site)],
+            cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=False)
+        cls.seconds = time.monotonic() - start
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def setUp(self):
+        if self.build.returncode:
+            self.fail(f"the build failed:\n{self.build.stderr[-3000:]}")
+
+    def test_without_a_warning_and_in_time(self):
+        self.assertNotRegex(self.build.stdout + self.build.stderr, r"(?i)warning|error")
+        self.assertLess(self.seconds, MOST_SECONDS)
+
+    def test_checks(self):
+        for each in check.CHECKS:
+            with self.subTest(each.__name__):
+                self.assertEqual(list(each(self.site)), [], each.__doc__)
+
+    def test_every_page_of_the_book_is_there(self):
+        built = {page.relative_to(self.site).as_posix() for page in check.own(self.site)}
+        self.assertEqual(built, {layout.url_of(path) for path in layout.book_pages()})
+        chapters = list((ROOT / "docs").glob("[0-9][0-9]_*.md"))
+        self.assertGreaterEqual(len(chapters), 16)
+        self.assertLessEqual({f"{path.stem}.html" for path in chapters}, built)
+
+    def test_chapters_lead_to_their_neighbours(self):
+        pages = [layout.url_of(path) for path in layout.book_pages()]
+        for before, page, after in zip(pages, pages[1:], pages[2:]):
+            html = (self.site / page).read_text()
+            for rel, name in (("prev", before), ("next", after)):
+                found = re.search(rf'<link rel="{rel}" href="([^"]+)">', html)
+                self.assertIsNotNone(found, f"{page}: {rel}")
+                self.assertEqual(((self.site / page).parent / found[1]).resolve(), (self.site / name).resolve())
+
+    def test_search_knows_the_pages_and_works_from_the_file_system(self):
+        index = (self.site / "search" / "search_index.json").read_text()
+        for path in layout.book_pages():
+            self.assertIn(f'"location":"{layout.url_of(path)}', index)
+        self.assertNotIn('"location":"source/', index)
+        self.assertEqual((self.site / "search" / "search_index.js").read_text(), f"var __index = {index};\n")
+
+    def test_no_marker_of_the_scripts_is_left(self):
+        for page in check.own(self.site):
+            self.assertNotRegex(page.read_text(), r"<!-- /?(value|table|excerpt|diff|output|lengths|profile)")
+
+    def test_what_the_smaller_style_sheet_lacks_is_not_used(self):
+        words = [word for word in smaller.UNUSED if word.isidentifier() or "-" in word]
+        for page in check.pages(self.site):
+            classes = " ".join(re.findall(r'class="([^"]*)"', page.read_text()))
+            for word in words:
+                self.assertNotIn(word, classes, page.name)
+
+
+class Checks(ScriptTest):
+    """Each check finds what it is for."""
+
+    def site(self, **pages):
+        for name, body in pages.items():
+            (self.folder / f"{name}.html").write_text(f"<html><body>{body}</body></html>")
+        check.read.cache_clear()
+        return self.folder.resolve()
+
+    def test_links(self):
+        site = self.site(a='<a href="b.html#there">1</a><a href="b.html#gone">2</a><a href="c.html">3</a>',
+                         b='<p id="there"></p><img src="no.svg"><a href="https://example.org/x">fine</a>')
+        self.assertEqual(list(check.links(site)), [
+            "a.html: b.html#gone has an anchor that is not there", "a.html: c.html leads nowhere",
+            "b.html: no.svg leads nowhere"])
+
+    def test_foreign(self):
+        site = self.site(a='<script src="https://cdn.example/x.js"></script><link rel="stylesheet" href="//x.example/y">'
+                           '<a href="https://example.org">fine</a><style>@import "https://a.example/f.css"</style>')
+        (site / "x.css").write_text("a{background:url(https://b.example/i.png)}b{background:url(data:image/png,x)}")
+        self.assertEqual(list(check.foreign(site)), [
+            "a.html fetches https://cdn.example/x.js", "a.html fetches //x.example/y",
+            "a.html fetches https://a.example/f.css", "x.css fetches https://b.example/i.png"])
+
+    def test_sizes(self):
+        half = check.LARGEST_PAGE // 2
+        (self.folder / "light.svg").write_text("x" * (half + 1))
+        (self.folder / "dark.svg").write_text("x" * half)
+        themed = '<img class="only-light" src="light.svg"><img class="only-dark" src="dark.svg">'
+        site = self.site(small=themed, large=themed + "y" * half)
+        self.assertRegex("\n".join(check.sizes(site)), r"^large\.html weighs 500,\d+ bytes, more than 500,000$")
+
+    def test_maths(self):
+        site = self.site(a=r"<p>$$x$$ and $a_i$ and $5</p>", b="<code>$a_i$</code>")
+        self.assertEqual(len(list(check.maths(site))), 3)
+        self.assertTrue(all(problem.startswith("a.html") for problem in check.maths(site)))
+
+    def test_charts(self):
+        site = self.site(a='<script src="assets/vega.js"></script>', b='<span data-chart="x"></span>')
+        self.assertEqual(len(list(check.charts(site))), 1 + 4)
+
+    def test_exports(self):
+        site = self.site(a="", b="")
+        (site / "llms.txt").write_text("- [A](a.md.txt): x\n")
+        (site / "a.md.txt").write_text("")
+        (site / "llms-full.txt").write_text("<!-- page: a.html, source: a.md -->\n<!-- value: x -->1<!-- /value -->\n")
+        self.assertEqual(list(check.exports(site)), [
+            "llms.txt lacks b.html", "llms-full.txt lacks b.html",
+            "llms-full.txt has a marker of the scripts: <!-- value: x -->",
+            "llms-full.txt has a marker of the scripts: <!-- /value -->"])
+
+
+@needs_docs
+class Markdown(unittest.TestCase):
+    """Pages are made as code hosts make them."""
+
+    def page(self, text):
+        self.warnings = []
+        return Page("docs/12_tma.md", self.warnings.append, text)
+
+    def test_comments_vanish_but_not_from_code(self):
+        text = "<!-- table: x -->\n| a |\n|-|\n| <!-- value: y -->1<!-- /value --> |\n<!-- /table -->\n```html\n<!-- z -->\n```"
+        self.assertEqual(without_comments(text), "| a |\n|-|\n| 1 |\n```html\n<!-- z -->\n```")
+        self.assertEqual(without_comments("a <!-- over\ntwo --> b"), "a \n b")
+
+    def test_a_number_at_the_start_of_a_line_belongs_to_its_sentence(self):
+        self.assertIn("<p>It takes\n<em>2</em> ms</p>", self.page("It takes\n<!-- value: x -->*2*<!-- /value --> ms").html)
+
+    def test_details_hold_markdown(self):
+        html = self.page("<details>\n<summary>S</summary>\n\n```diff\n-int a;\n+float a;\n```\n\n*x*\n\n</details>").html
+        self.assertIn('<span class="gd">-<span class="kt">int</span> a;</span>', html)
+        self.assertIn("<em>x</em>", html)
+
+    def test_links(self):
+        html = self.page("[a](12_tma.md#the-idea) [b](../kernels/12_tma.cu#L3-L5) [c](../README.md) [d](../tests/golden) "
+                         "[e](../bench/schema.json)").html
+        self.assertFalse(self.warnings)
+        self.assertEqual(re.findall(r'href="([^"]+)"', html), [
+            "12_tma.html#the-idea", "source/kernels/12_tma.cu.html#L3", "index.html", "source/tests/golden/index.html",
+            "source/bench/schema.json"])
+        self.page("[a](nowhere.md)")
+        self.assertRegex(self.warnings[0], "the link to nowhere.md leads nowhere")
+
+    def test_pictures_follow_the_sites_colours(self):
+        html = self.page('<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="charts/h200-ladder-dark.svg">\n'
+                         '  <img alt="A" src="charts/h200-ladder.svg">\n</picture>').html
+        self.assertIn('data-chart="h200-ladder"', html)
+        self.assertRegex(html, r'<img class="only-light" src="charts/h200-ladder.svg" alt="A" width="\d+" height="\d+"')
+        self.assertRegex(html, r'<img class="only-dark" src="charts/h200-ladder-dark.svg"')
+        self.assertNotIn("<source", html)
+
+    def test_alerts(self):
+        html = self.page("> [!NOTE]\n> Text *x*\n\n> quoted").html
+        self.assertIn('<div class="admonition note">\n<p class="admonition-title">Note</p>\n<p>Text <em>x</em></p>', html)
+        self.assertIn("<blockquote>\n<p>quoted", html)
+
+    def test_notes_on_lines_of_code(self):
+        code = "```cuda\nint a;\nint b;\n```\n\n<!-- notes -->\n1. `int b` is two.\n2. `int a` is one.\n"
+        html = self.page(code).html
+        self.assertIn('highlight annotate', html)
+        self.assertRegex(html, r'b;  <span class="c1">// \(1\)!</span>')
+        self.assertNotIn("notes", html)
+        for wrong, said in (("1. `int` is both.", "2 lines"), ("1. `c` is none.", "0 lines"), ("1. No code.", "begin")):
+            self.page(code.split("1. ")[0] + wrong)
+            self.assertRegex(self.warnings[0], said)
+
+    def test_anchors_are_those_of_code_hosts(self):
+        page = self.page("# A: `b_c`, d\n## Same\n## Same\n")
+        self.assertEqual([anchor for _, anchor, _ in page.headings], ["a-b_c-d", "same", "same-1"])
+        self.assertEqual(page.title, "A: b_c, d")
+
+    def test_maths(self):
+        html = self.page("so $m_i = \\max_j s_{ij}$ costs $5 or $6.\n\n$$\n\\frac{a}{b}\n$$\n").html
+        self.assertEqual(html.count("<math"), 2)
+        self.assertIn("<mfrac>", html)
+        self.assertIn("$5 or $6", html)
+        self.page("$\\nonsense{x}$")
+        self.assertRegex(self.warnings[0], "nonsense")
+
+    def test_maths_of_the_book(self):
+        for latex in (r"\exp(s_j - m)", r"\sum_{j=1}^{N} p_j v_j", r"O = \operatorname{softmax}(QK^\top/\sqrt{d})V",
+                      r"\begin{aligned} a &= b \\ c &= d \end{aligned}", r"2^{x \log_2 e}", r"\lfloor x \rfloor \bmod 8",
+                      r"x \oplus y", r"\mathbb{R}^{N \times d}", r"\text{bytes}", r"10\,\%"):
+            self.assertIn("<math", maths.to_mathml(latex, False), latex)
+
+
+@needs_docs
+class Pieces(unittest.TestCase):
+    def test_words_of_cuda_and_ptx(self):
+        html = highlight.fence("__global__ void f(const __grid_constant__ TensorMap m) { ptx::mbarrier_wait(&b, 0); "
+                               "wgmma_wait<0>(x); __shfl_xor_sync(m, v, 1); }", "cuda")
+        for word, kind in (("__global__", "kr"), ("__grid_constant__", "kr"), ("TensorMap", "kt"), ("mbarrier_wait", "bp"),
+                           ("wgmma_wait", "bp"), ("__shfl_xor_sync", "nb")):
+            self.assertIn(f'<span class="{kind}">{word}</span>', html)
+        ptx = highlight.fence("@%p1 cp.async.cg.shared.global [%r1], [%rd2], 16;", "ptx")
+        self.assertIn('<span class="bp">cp</span>', ptx)
+        self.assertIn('<span class="nv">%r1</span>', ptx)
+        self.assertIn('<span class="bp">HMMA</span>', highlight.fence("HMMA.16816.F32.BF16 R4, R8, R12, R4 ;", "sass"))
+        with self.assertRaisesRegex(ValueError, "nonsense"):
+            highlight.fence("x", "nonsense")
+
+    def test_no_character_of_the_code_is_lost(self):
+        for path in sorted((ROOT / "kernels").glob("*.cu")):
+            _, html = path.name, sources.page(f"kernels/{path.name}")
+            code = re.search(r"<code>(.*)</code>", html, re.DOTALL)[1]
+            text = re.sub(r"<[^>]+>", "", code)
+            for entity, letter in (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#x27;", "'"), ("&amp;", "&")):
+                text = text.replace(entity, letter)
+            self.assertEqual(text, path.read_text(), path.name)
+
+    def test_smaller_pictures_look_the_same(self):
+        rect = '<rect x="{0}" y="1" fill="#fff" stroke="#000"/>'
+        svg = '<svg width="9" height="9">' + "".join(rect.format(i) for i in range(20)) + '<text x="1" fill="red">a</text></svg>'
+        small = smaller.picture(svg)
+        self.assertIn("<style>.c0{fill:#fff;stroke:#000}</style>", small)
+        self.assertIn('<rect class="c0" x="3" y="1"/>', small)
+        self.assertIn('<text x="1" fill="red">', small)
+        self.assertLess(len(small), len(svg))
+
+    def test_smaller_style_sheet(self):
+        css = '@charset "UTF-8";a,[dir=rtl] a{x:1}.md-tag{y:2}@media print{.md-post b{z:3}}@media screen{c:is(d,e){w:4}}'
+        self.assertEqual(smaller.style_sheet(css), '@charset "UTF-8";a{x:1}@media screen{c:is(d,e){w:4}}')
+
+    def test_addresses(self):
+        self.assertEqual(layout.relative_url("a/b.html", "a/c.html"), "b.html")
+        self.assertEqual(layout.relative_url("b.html", "a/d/c.html"), "../../b.html")
+        self.assertEqual(layout.page_of("docs/interactive/banks.md"), "interactive/banks/index")
+
+    def test_order(self):
+        pages = layout.book_pages()
+        self.assertEqual(pages[:2], ["README.md", "docs/README.md"])
+        chapters = [path for path in pages if re.match(r"docs/\d\d_", path)]
+        self.assertEqual(chapters, sorted(chapters))
+        self.assertEqual(len(pages), len(set(pages)))
+
+    def test_export_has_pictures_and_links_of_the_site(self):
+        page = Page("docs/12_tma.md", self.fail)
+        text = export.plain(page)
+        self.assertIn("](pictures/12_boxes.svg)", text)
+        self.assertIn("](source/kernels/12_tma.cu.html)", text)
+        self.assertNotIn("<picture>", text)
+
+    def test_requirements_are_pinned_to_the_last(self):
+        def pins(name):
+            lines = (ROOT / "scripts" / name).read_text().splitlines()
+            found = [re.fullmatch(r"([\w.-]+)==(\S+)", line) for line in lines if line and not line.startswith("#")]
+            self.assertTrue(all(found), name)
+            return {re.sub(r"[-_.]+", "-", match[1]).lower(): match[2] for match in found}
+
+        docs, charts = pins("docs-requirements.txt"), pins("requirements.txt")
+        self.assertEqual(docs["vl-convert-python"], charts["vl-convert-python"])
+        there = subprocess.run([sys.executable, "-m", "pip", "freeze", "--disable-pip-version-check"], capture_output=True,
+                               text=True, check=True).stdout
+        installed = {re.sub(r"[-_.]+", "-", line.split("==")[0]).lower(): line.split("==")[1] for line in there.split()}
+        self.assertEqual(docs, installed)
+
+
+if __name__ == "__main__":
+    main()
