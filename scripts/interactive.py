@@ -23,6 +23,8 @@ PROGRAMS = "build/emulator/bin"
 GENERATORS = {
     "descriptor": ("layout_dump", "descriptor"),
     "fragments": ("layout_dump", "fragments"),
+    "banks": ("banks_page",),
+    "softmax": ("softmax_page",),
 }
 EXAMPLE = """examples:
   scripts/interactive.py            write the data, then the pages

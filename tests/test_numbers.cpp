@@ -1,10 +1,15 @@
 // Numbers: 16-bit conversions, exponentials, vector types and the model of shared memory's banks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "common/emulator/include/cuda_runtime.h"
 #include "common/emulator/wavefronts.h"
@@ -199,6 +204,39 @@ INSTANTIATE_TEST_SUITE_P(Known, BankPatterns,
                                          Pattern{"column_of_16_padded", 16, 128 + 16, kAll, 4, 4},
                                          Pattern{"a_quarter_of_16_bytes", 16, 16, 0xff, 1, 1}),
                          [](const auto& test) { return test.param.name; });
+
+TEST(Banks, EveryWordIsDeliveredOnceABankAtATime) {
+  for (const uint32_t stride : {0u, 16u, 64u, 80u, 272u}) {
+    std::array<uint32_t, 32> offsets{};
+    for (uint32_t lane = 0; lane < 32; lane++)
+      offsets[lane] = lane / 2 * stride;  // two lanes alike
+    for (const bool matrices : {false, true}) {
+      std::vector<emu::Delivery> deliveries;
+      const emu::Wavefronts wavefronts =
+          matrices ? emu::matrix_wavefronts(offsets, 4, &deliveries)
+                   : emu::shared_wavefronts(offsets, kAll, 16, &deliveries);
+      std::map<std::pair<uint32_t, uint32_t>, uint32_t> words;  // by wavefront and bank
+      std::array<int, 32> words_of_lane{};
+      uint32_t last = 0;
+      for (const auto& [lane, word, wavefront] : deliveries) {
+        const auto [at, fresh] = words.try_emplace({wavefront, word % 32}, word);
+        EXPECT_TRUE(fresh || at->second == word) << stride;
+        EXPECT_EQ(word, offsets[size_t(lane)] / 4 + uint32_t(words_of_lane[size_t(lane)]++));
+        last = std::max(last, wavefront);
+      }
+      EXPECT_EQ(last + 1, wavefronts.actual);
+      for (const int count : words_of_lane) EXPECT_EQ(count, 4);
+    }
+  }
+}
+
+TEST(Banks, MatricesAreServedOneAfterTheOther) {
+  std::array<uint32_t, 32> offsets{};
+  for (uint32_t row = 0; row < 16; row++) offsets[row] = row * 256;
+  EXPECT_EQ(emu::matrix_wavefronts(offsets, 1).actual, 8u);
+  EXPECT_EQ(emu::matrix_wavefronts(offsets, 2).actual, 16u);
+  EXPECT_EQ(emu::matrix_wavefronts(offsets, 2).ideal, 2u);
+}
 
 TEST(Banks, NoLanesNoWavefronts) {
   EXPECT_EQ(emu::shared_wavefronts({}, 0, 4).actual, 0u);

@@ -119,8 +119,9 @@ bool pairs_agree(const std::array<uint32_t, kWarpSize>& offsets, uint32_t active
 // Best Practices Guide, "Shared Memory and Memory Banks"); the pairing rule explains what ncu counts on an
 // H200 for 16-byte loads: 2 wavefronts if all lanes of a group ask for one address, but 4 if all groups
 // ask for the same eight addresses.
+// In which order a bank delivers its words is not known: here in that of the lanes.
 Wavefronts shared_wavefronts(const std::array<uint32_t, kWarpSize>& offsets, uint32_t active,
-                             uint32_t bytes) {
+                             uint32_t bytes, std::vector<Delivery>* deliveries) {
   const int group = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
   const uint32_t words_per_lane = std::max(1u, bytes / 4);
   Wavefronts result;
@@ -132,6 +133,7 @@ Wavefronts shared_wavefronts(const std::array<uint32_t, kWarpSize>& offsets, uin
       lanes = 2 * group;
     }
     std::array<uint32_t, kWarpSize * 2> words;  // distinct words of the group
+    std::array<uint32_t, kWarpSize * 2> turns;  // which of its bank's each is
     std::array<uint32_t, kWarpSize> per_bank{};
     size_t count = 0;
     uint32_t most = 0;
@@ -140,14 +142,33 @@ Wavefronts shared_wavefronts(const std::array<uint32_t, kWarpSize>& offsets, uin
       for (uint32_t k = 0; k < words_per_lane; k++) {
         const uint32_t word = offsets[size_t(lane)] / 4 + k;
         const auto end = words.begin() + std::ptrdiff_t(count);
-        if (std::find(words.begin(), end, word) != end) continue;
-        if (count < words.size()) words[count++] = word;
-        most = std::max(most, ++per_bank[word % 32]);
+        const auto found = std::find(words.begin(), end, word);
+        const auto i = size_t(found - words.begin());
+        if (found == end) {
+          words[count] = word;
+          turns[count++] = per_bank[word % 32]++;
+          most = std::max(most, per_bank[word % 32]);
+        }
+        if (deliveries) deliveries->push_back({lane, word, result.actual + turns[i]});
       }
     }
     result.actual += most;
     result.ideal += most > 0;
     first += lanes;
+  }
+  return result;
+}
+
+Wavefronts matrix_wavefronts(const std::array<uint32_t, kWarpSize>& offsets, int matrices,
+                             std::vector<Delivery>* deliveries) {
+  Wavefronts result;
+  for (int matrix = 0; matrix < matrices; matrix++) {
+    const size_t before = deliveries ? deliveries->size() : 0;
+    const auto one = shared_wavefronts(offsets, 0xffu << 8 * matrix, 16, deliveries);
+    for (size_t i = before; deliveries && i < deliveries->size(); i++)
+      (*deliveries)[i].wavefront += result.actual;
+    result.actual += one.actual;
+    result.ideal += one.ideal;
   }
   return result;
 }

@@ -51,16 +51,15 @@ struct MatrixOperands {
   uint32_t address;
 };
 
-// ldmatrix and stmatrix: a matrix is eight rows of 16 bytes, at best one wavefront, which delivers 128 bytes.
 void record_matrices(Kind kind, MatrixOperands** lanes, int count, SourceLocation where) {
   Event event{kind, kFullMask, where, {.requests = 1}};
-  for (int matrix = 0; is_checked() && matrix < count; matrix++) {
+  if (is_checked()) {
     std::array<uint32_t, kWarpSize> offsets{};
-    for (int row = 0; row < 8; row++) offsets[size_t(row)] = lanes[8 * matrix + row]->address;
-    const Wavefronts wavefronts = shared_wavefronts(offsets, 0xff, 16);
-    event.counts.wavefronts += wavefronts.actual;
-    event.counts.wavefronts_ideal += wavefronts.ideal;
-    event.counts.bytes += 8 * 16;
+    for (int row = 0; row < 8 * count; row++) offsets[size_t(row)] = lanes[row]->address;
+    const Wavefronts wavefronts = matrix_wavefronts(offsets, count);
+    event.counts.wavefronts = wavefronts.actual;
+    event.counts.wavefronts_ideal = wavefronts.ideal;
+    event.counts.bytes = uint64_t(count) * 8 * 16;
   }
   record(*current_lane->warp, event);
 }

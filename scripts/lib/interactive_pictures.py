@@ -124,4 +124,74 @@ def descriptor_builder(theme):
     return p
 
 
-INTERACTIVE = {"interactive_fragments": fragment_explorer, "interactive_descriptor": descriptor_builder}
+def bank_explorer(theme):
+    """The same eight rows without and with XOR: the lanes in banks and wavefronts."""
+    cases = data("banks")["cases"]
+    colors = register_colors(theme)
+    p = Picture(theme, 880, 520, "Bank-conflict explorer: ldmatrix.x4 without swizzle and with XOR")
+    p.text(24, 30, "The bank-conflict explorer: ldmatrix.x4, rows of 256 bytes", 16, anchor="start", weight="bold")
+    p.text(24, 50, "a number: the lane, whose 16 bytes come from the four banks above it, in the wavefront beside it", 12.5,
+           theme.muted, "start")
+    cell, tall, top = 42, 12, 118
+    for left, name, title in ((64, "ldmatrix_q 128 0 none", "no swizzle"), (500, "ldmatrix_q 128 0 xor", "XOR, chapter 08")):
+        case = cases[name]
+        count, ideal = case["wavefronts"], case["ideal"]
+        p.text(left, 78, f"{title}: {count} wavefronts, {count / ideal:.2f} per ideal one", 14, anchor="start", weight="bold")
+        for column in range(8):
+            p.text(left + (column + 0.5) * cell, 100, f"{4 * column}\u2013{4 * column + 3}", 10, theme.muted)
+        p.text(left - 8, 100, "bank", 10, theme.muted, "end")
+        for row in range(count):
+            p.text(left - 8, top + row * tall - 1, str(row), 9, theme.muted, "end")
+            for column in range(8):
+                p.rect(left + column * cell, top + row * tall - 10, cell - 1.5, tall - 1.5, theme.cell)
+        for lane, (address, row) in enumerate(zip(case["addresses"], case["served"])):
+            x, y = left + address // 16 % 8 * cell, top + row * tall
+            fill, stroke = colors[lane // 8]
+            p.rect(x, y - 10, cell - 1.5, tall - 1.5, fill, stroke if lane >= 24 else None, 0, 0.8)
+            p.text(x + cell / 2, y - 1.2, str(lane), 9.5)
+    x = 500
+    for i in range(4):
+        y = top + 110 + 24 * i
+        p.rect(x, y - 11, 14, 14, colors[i][0], colors[i][1])
+        p.text(x + 22, y, f"lanes {8 * i} to {8 * i + 7}: the rows of matrix {i}", 12.5, anchor="start")
+    p.text(x, top + 226, "In the page: any access, row length, padding and", 12.5, theme.muted, "start")
+    p.text(x, top + 244, "swizzle of the book; the same lanes in memory;", 12.5, theme.muted, "start")
+    p.text(x, top + 262, "what a lane reads, and where.", 12.5, theme.muted, "start")
+    return p
+
+
+def softmax_stepper(theme):
+    """Increasing scores in blocks of two, in the three ways."""
+    preset = next(one for one in data("softmax")["presets"] if one["id"] == "increasing")
+    p = Picture(theme, 880, 396, "Online-softmax stepper: increasing scores in blocks of two, as kernels 02, 10 and 16 take them")
+    p.text(24, 30, "The online-softmax stepper: sixteen increasing scores, blocks of two", 16, anchor="start", weight="bold")
+    cell = 51
+    for j, score in enumerate(preset["scores"]):
+        x = 32 + j * cell
+        p.rect(x, 48, cell - 2 - 3 * (j % 2), 24, theme.blue_soft if j // 2 % 2 else theme.green_soft, None, 2)
+        p.text(x + cell / 2 - 2, 64.5, f"{score:g}", 12)
+    ways = (("classic", "02: the maximum", "m"), ("lazy", "10: may lag", "m, log2"), ("carried", "16: any reference", "r, log2"))
+    for i, (mode, name, reference) in enumerate(ways):
+        x, steps = 32 + i * 284, preset["steps"][f"{mode} 2"]
+        p.text(x, 104, name, 14, anchor="start", weight="bold")
+        for at, anchor, head in ((14, "end", ""), (76, "end", reference), (150, "end", "factor"), (232, "end", "l")):
+            p.text(x + at, 128, head, 11.5, theme.muted, anchor, italic=True)
+        for n, step in enumerate(steps):
+            y = 150 + 22 * n
+            rescales = n > 0 and step["rescaled"] and step["factor"] != 1
+            if rescales:
+                p.rect(x + 84, y - 14, 70, 19, theme.orange_soft, None, 2)
+            p.text(x + 14, y, str(n + 1), 12, theme.muted, "end")
+            p.text(x + 76, y, f"{step['m']:.4g}", 12.5, anchor="end", mono=True)
+            p.text(x + 150, y, f"{step['factor']:.3g}" if rescales else "\u2013", 12.5, anchor="end", mono=True)
+            p.text(x + 232, y, f"{step['l']:.4g}", 12.5, anchor="end", mono=True)
+        times = sum(n > 0 and step["rescaled"] and step["factor"] != 1 for n, step in enumerate(steps))
+        p.text(x, 342, f"rescaled {times} times; O[0] = {steps[-1]['o'][0]:.6g}", 13, theme.orange if times else theme.green,
+               "start", "bold")
+    p.text(440, 378, f"The plain softmax, which sees all scores at once: O[0] = {preset['plain'][0]:.6g}. Any reference gives the "
+           "same quotient.", 12.5, theme.muted)
+    return p
+
+
+INTERACTIVE = {"interactive_fragments": fragment_explorer, "interactive_descriptor": descriptor_builder,
+               "interactive_banks": bank_explorer, "interactive_softmax": softmax_stepper}

@@ -151,6 +151,61 @@ class Descriptor(unittest.TestCase):
         self.assertEqual([step["bytes"] for step in self.presets["k128"]["steps"]],
                          [0, 32, 64, 96, 16384, 16416, 16448, 16480])
         self.assertEqual(self.presets["v128"]["steps"][1]["bytes"], 2048)
+class Banks(unittest.TestCase):
+    """Kernels 07 and 08 touch shared memory by ldmatrix and cp.async only, so that the page's numbers add up to theirs."""
+
+    def setUp(self):
+        self.cases = data("banks")["cases"]
+
+    def test_kernels_and_solutions(self):
+        for name, pad, layout in (("07_cp_async", 0, "none"), ("07_padding", 8, "none"), ("08_swizzle", 0, "xor"),
+                                  ("08_rotation", 0, "rotation"), ("08_every_other_row", 0, "every_other_row"),
+                                  ("08_64_byte_rows", 0, "mode_64")):
+            results = json.loads((ROOT / "bench" / "results" / "solutions" / f"{name}.json").read_text(encoding="utf-8"))
+            counters = results["records"][0]["counters"]
+            for field, total in (("wavefronts", "shared_wavefronts"), ("ideal", "shared_wavefronts_ideal")):
+                matrices = {self.cases[f"{pattern} 128 {pad} {layout}"][field] for pattern in ("ldmatrix_q", "ldmatrix_k")}
+                self.assertEqual(len(matrices), 1)
+                copies = self.cases[f"rows_16 128 {pad} {layout}"][field]
+                self.assertEqual(counters["ldmatrix"] * matrices.pop() + counters["async_copies"] // 32 * copies,
+                                 counters[total], (name, field))
+
+    def test_a_bank_gives_one_word_a_wavefront(self):
+        sizes = {pattern["id"]: pattern["bytes"] for pattern in data("banks")["patterns"]}
+        for name, case in self.cases.items():
+            size, taken = sizes[name.split()[0]], {}
+            for address, turn in zip(case["addresses"], case["served"]):
+                for word in range(address // 4, (address + size + 3) // 4):
+                    self.assertEqual(taken.setdefault((turn, word % 32), word), word, name)
+            self.assertEqual({turn for turn, _ in taken}, set(range(case["wavefronts"])), name)
+            self.assertLessEqual(case["ideal"], case["wavefronts"])
+
+
+class Softmax(unittest.TestCase):
+    def setUp(self):
+        self.presets = {preset["id"]: preset for preset in data("softmax")["presets"]}
+
+    def test_same_quotient(self):
+        for preset in self.presets.values():
+            for name, steps in preset["steps"].items():
+                for mine, plain in zip(steps[-1]["o"], preset["plain"]):
+                    # fp32, and scores 100 higher have digits less
+                    self.assertLess(abs(mine - plain), 2e-5 * max(1, abs(plain)), (preset["id"], name))
+
+    def test_who_rescales(self):
+        def times(preset, mode, block=2):
+            steps = self.presets[preset]["steps"][f"{mode} {block}"]
+            return sum(step["rescaled"] and step["factor"] != 1 for step in steps[1:])
+        self.assertEqual([times("increasing", mode) for mode in ("classic", "lazy", "carried")], [7, 3, 0])
+        self.assertEqual([times("random", mode) for mode in ("lazy", "carried")], [0, 0])
+        self.assertEqual([times("dominant", mode) for mode in ("lazy", "carried")], [1, 1])
+        self.assertEqual(times("high", "carried"), 0)
+        careful = {name: [step["careful"] for step in preset["steps"]["carried 2"]] for name, preset in self.presets.items()}
+        self.assertEqual(careful["dominant"], [False] * 5 + [True] * 3)
+        self.assertEqual({name for name, states in careful.items() if any(states)}, {"dominant", "high"})
+        for preset in self.presets:
+            for block in (1, 2, 4):
+                self.assertLessEqual(times(preset, "lazy", block), times(preset, "classic", block))
 
 
 class Bundling(ScriptTest):
@@ -211,10 +266,14 @@ class Browser(ScriptTest):
              f"--user-data-dir={self.folder}/profile", "--window-size=1000,900", "--virtual-time-budget=3000",
              "--dump-dom", address], capture_output=True, text=True, timeout=60, check=False)
 
-    def visit(self, name, more="", query=""):
-        """What the page finds of itself; `more`: JavaScript that puts more into `found`."""
+    def visit(self, name, more="", query="", shown=""):
+        """What the page finds of itself; `more`: JavaScript that puts more into `found`; `shown`: a function of the page's
+        module that `more` can call."""
         text = (PAGES / f"{name}.html").read_text(encoding="utf-8")
         text = text.replace("<style>", PROBE + "<style>", 1).replace("</body>", STEPS.replace("MORE", more) + "</body>", 1)
+        if shown:
+            run = f"module_ui.run(module_{name}.start);"
+            text = text.replace(run, f"{run} window.{shown} = module_{name}.{shown};", 1)
         page = self.write(f"{name}.html", text)
         done = self.browse(f"{page.as_uri()}{query}")
         found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.S)
@@ -366,6 +425,81 @@ class Browser(ScriptTest):
                                          "Bit 14 belongs to no field and has to be 0."])
         self.assertEqual(found["pasted"][:3], ["0x18400", "16384", ""])
         self.assertEqual(found["pasted"][3], "layout::descriptor(0x18400, 16384, 1024, layout::SwizzleMode::k128Bytes)")
+
+    def test_banks(self):
+        found = self.visit("banks", """
+          const counts = () => document.querySelector(".counts").textContent;
+          const lit = (grid) => [...document.querySelectorAll(".grid")[grid].querySelectorAll(".lit")].map((cell) => cell.dataset.index);
+          const select = (i, value) => {
+            const list = document.querySelectorAll("select")[i];
+            list.value = value;
+            list.dispatchEvent(new Event("change"));
+          };
+          found.first = counts();
+          over([...document.querySelectorAll(".grid")[0].querySelectorAll(".cell")].find((cell) => cell.textContent === "17"));
+          found.lane = status();
+          found.lit = [lit(0), lit(1)];
+          select(3, "8");
+          found.padded = counts();
+          select(4, "rotation");  // has no padding
+          found.rotated = [counts(), document.querySelectorAll("select")[3].value, location.hash];
+          select(3, "2");  // would not be aligned
+          found.refused = document.querySelector(".note").textContent;
+          location.hash = "#rows_16-128-0-mode_64";
+          dispatchEvent(new Event("hashchange"));
+          found.copies = [counts(), document.querySelectorAll("select")[0].selectedOptions[0].textContent];
+        """)
+        self.assertEqual(found["errors"], [])
+        self.assertEqual(found["first"], "32 wavefronts, 4 without conflicts: 8.00 per ideal one")
+        self.assertEqual(found["lane"], "Lane 17: row 1, columns 8 to 15, at byte 272: banks 4 to 7, wavefront 17.")
+        self.assertEqual(found["lit"], [[str(17 * 8 + 1)], [str(1 * 8 + 1)]])
+        self.assertEqual(found["padded"], "4 wavefronts, 4 without conflicts: 1.00 per ideal one")
+        self.assertEqual(found["rotated"], [found["padded"], "0", "#ldmatrix_q-128-0-rotation"])
+        self.assertTrue(found["refused"].startswith("Not with 2 elements of padding: the accesses would not be aligned."))
+        self.assertEqual(found["copies"], ["8 wavefronts, 4 without conflicts: 2.00 per ideal one", "08, exercise 3: the copies"])
+
+    def test_softmax(self):
+        presets = data("softmax")["presets"]
+        found = self.visit("softmax", """
+          const data = JSON.parse(document.getElementById("data").textContent);
+          found.steps = data.presets.map(({scores, steps}) => Object.fromEntries(Object.keys(steps).map((name) => {
+            const [mode, block] = name.split(" ");
+            return [name, stepsOf(scores, Number(block), mode, data)];
+          })));
+          const button = (i) => document.querySelectorAll("[role=group] button")[i];
+          button(2).click();
+          button(2).click();
+          found.second = status();
+          button(3).click();
+          found.end = [...document.querySelectorAll("section")].map((section) => section.lastChild.textContent);
+          found.disabled = [0, 1, 2, 3].map((i) => button(i).disabled);
+          const take = (text) => {
+            document.querySelector("form input").value = text;
+            document.querySelector("form").requestSubmit();
+            return document.querySelector("[role=alert]").textContent;
+          };
+          found.alerts = [take("1"), take("1, two"), take("1, 1e9"), take("0, 0, 100")];
+          button(3).click();
+          found.own = [...document.querySelectorAll("tbody tr:last-child td:last-child")].map((cell) => cell.textContent);
+        """, shown="stepsOf")
+        self.assertEqual(found["errors"], [])
+        for preset, mine in zip(presets, found["steps"]):
+            self.assertEqual(mine.keys(), preset["steps"].keys())
+            for name, steps in preset["steps"].items():
+                self.assertEqual(len(mine[name]), len(steps))
+                for theirs, ours in zip(steps, mine[name]):
+                    where = (preset["id"], name)
+                    self.assertEqual([theirs["rescaled"], theirs["careful"]], [ours["rescaled"], ours["careful"]], where)
+                    for field in ("max", "m", "factor", "l", "p", "acc_o", "o"):
+                        least = {"acc_o": theirs["l"], "o": 1}.get(field, 1e-3)  # below that, terms have cancelled out
+                        for a, b in zip(*(x if isinstance(x, list) else [x] for x in (theirs[field], ours[field]))):
+                            self.assertLess(abs(a - b), 1e-6 * max(abs(a), least), (*where, field))
+        self.assertEqual(found["second"], "Block 2 of 8. What was summed up before is multiplied: 02 by 0.04979.")
+        self.assertEqual(found["end"], ["Rescaled 7 times.", "Rescaled 3 times.", "Rescaled 0 times."])
+        self.assertEqual(found["disabled"], [False, False, True, True])
+        self.assertEqual(found["alerts"], ["Write 2 to 16 numbers.", '"two" is no number from \u22121000 to 1000.',
+                                           '"1e9" is no number from \u22121000 to 1000.', ""])
+        self.assertEqual(found["own"], ["(2, 1, 0)"] * 3)
 
 
 if __name__ == "__main__":

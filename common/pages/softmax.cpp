@@ -1,0 +1,250 @@
+// Writes docs/interactive/data/softmax.json: the running softmax of one row, block by block, as kernels 02, 10 and 16
+// compute it: in fp32, by the emulator's exponentials. One thread has the whole row here, so that sums are added up in
+// the order of the keys; P is not rounded to 16 bits.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "common/emulator/intrinsics.h"
+
+namespace {
+
+constexpr int kColumns = 3;  // of V and O
+constexpr float kLog2e = 1.44269504f;
+constexpr float kGrowth = 8.0f;                                     // kernels 10 to 16
+constexpr float kMost = 0x1p80f, kLeast = 0x1p-80f, kNear = 60.0f;  // kernel 16, bf16: its Range
+
+using Row = std::vector<float>;  // scores, or P
+using Output = std::array<float, kColumns>;
+
+// ---- inputs ----------------------------------------------------------------------------------------------
+
+// Made of whole numbers, alike on every machine: uniform in [-1, 1).
+float next_uniform(uint32_t& state) {
+  state = state * 1664525u + 1013904223u;
+  return float(int32_t(state >> 8) - (1 << 23)) / float(1 << 23);
+}
+// To two digits, so that the page can show and edit what is computed with.
+float two_digits(float x) { return std::round(x * 100.0f) / 100.0f; }
+
+struct Preset {
+  const char *id, *name;
+  Row scores;
+};
+
+std::vector<Preset> presets() {
+  constexpr int kKeys = 16;
+  Row random(kKeys), increasing(kKeys), dominant(kKeys), equal(kKeys, 1.5f), high(kKeys);
+  uint32_t state = 16;
+  for (size_t j = 0; j < kKeys; j++) {
+    float normal = 0.0f;  // nearly: the sum of twelve, of variance 1/3 each
+    for (int i = 0; i < 12; i++) normal += next_uniform(state);
+    random[j] = two_digits(normal);
+    increasing[j] = 1.5f * float(j);
+    dominant[j] = two_digits(next_uniform(state));
+    high[j] = two_digits(100.0f + normal);
+  }
+  dominant[10] = 70.0f;  // beyond what kernel 16's first reference allows
+  return {{"chapter02", "as in chapter 02's picture", {1, 3, 2, 5, 4, 0}},
+          {"random", "random, standard deviation 2", random},
+          {"increasing", "increasing by 1.5", increasing},
+          {"dominant", "one dominant key", dominant},
+          {"equal", "all equal", equal},
+          {"high", "random, 100 higher", high}};
+}
+
+// Of key j: easy to tell from O which keys it comes from.
+Output values(size_t j) { return {float(j), j % 2 ? -1.0f : 1.0f, j < 8 ? 0.0f : 1.0f}; }
+
+// ---- steps -----------------------------------------------------------------------------------------------
+
+// After a block of keys. `reference`: what is subtracted from scores, in the mode's own unit; `factor`: what sum and O
+// of before were multiplied by, if `rescaled`.
+struct Step {
+  float block_max, reference, factor, sum;
+  bool rescaled, careful;
+  Row p;
+  Output acc_o;
+};
+
+struct State {
+  float reference, sum = 0.0f;
+  Output acc_o{};
+  bool careful = false;
+};
+
+void rescale_o(State& state, float factor) {
+  for (float& o : state.acc_o) o *= factor;
+}
+
+void add_products(State& state, const Row& p, size_t first) {
+  for (size_t j = 0; j < p.size(); j++) {
+    const Output v = values(first + j);
+    for (size_t c = 0; c < kColumns; c++) state.acc_o[c] = fmaf(p[j], v[c], state.acc_o[c]);
+  }
+}
+
+// Kernel 02: the maximum, always, and e^x.
+Step classic(State& state, const Row& scores, float block_max) {
+  const float new_max = fmaxf(state.reference, block_max);
+  const float factor = emu::expf(state.reference - new_max);  // 0 in the first block: e^-inf
+  Row p;
+  float block_sum = 0.0f;
+  for (const float score : scores) block_sum += p.emplace_back(emu::expf(score - new_max));
+  state.reference = new_max;
+  state.sum = fmaf(state.sum, factor, block_sum);
+  rescale_o(state, factor);
+  return {block_max, new_max, factor, state.sum, true, false, p, {}};
+}
+
+// P = 2^(score log2(e) - reference), and their sum.
+float exponentials(const Row& scores, float reference, Row& p) {
+  float sum = 0.0f;
+  p.clear();
+  for (const float score : scores)
+    sum += p.emplace_back(emu::exp2_approx(fmaf(score, kLog2e, -reference)));
+  return sum;
+}
+
+// Kernel 10: a new maximum only if it has grown by more than 2^8.
+Step lazy(State& state, const Row& scores, float block_max) {
+  const float scaled = block_max * kLog2e;
+  const bool grown = scaled > state.reference + kGrowth;
+  float factor = 1.0f;
+  if (grown) {
+    const float new_max = fmaxf(state.reference, scaled);
+    factor = emu::exp2_approx(state.reference - new_max);  // 0 in the first block: 2^-inf
+    state.reference = new_max;
+    state.sum *= factor;
+    rescale_o(state, factor);
+  }
+  Row p;
+  state.sum += exponentials(scores, state.reference, p);
+  return {scaled, state.reference, factor, state.sum, grown, false, p, {}};
+}
+
+// Kernel 16: any reference that keeps the sum in range; a maximum only where it does not.
+Step carried(State& state, const Row& scores, float block_max, bool first) {
+  const float scaled = block_max * kLog2e;
+  Row p;
+  float factor = 1.0f, sum = 0.0f;
+  bool grown = false;
+  if (!state.careful) {
+    sum = exponentials(scores, state.reference, p);
+    state.careful = !(sum <= kMost && (!first || sum >= kLeast));  // also if it is infinite
+  }
+  const bool was_careful = state.careful;
+  if (state.careful) {
+    if (first) state.careful = fabsf(scaled - state.reference) > kNear;
+    if (first || scaled > state.reference + kGrowth) {
+      const float new_ref = first ? scaled : fmaxf(state.reference, scaled);
+      factor = emu::exp2_approx(state.reference - new_ref);
+      state.reference = new_ref;
+      grown = !first;  // of the first block there is nothing to rescale yet
+      if (grown) {
+        state.sum *= factor;
+        rescale_o(state, factor);
+      } else {
+        factor = 1.0f;
+      }
+    }
+    sum = exponentials(scores, state.reference, p);
+  }
+  state.sum += sum;
+  return {scaled, state.reference, factor, state.sum, grown, was_careful, p, {}};
+}
+
+std::vector<Step> steps(const Row& scores, size_t block, const std::string& mode) {
+  State state{mode == "carried" ? 0.0f : -INFINITY};
+  std::vector<Step> result;
+  for (size_t first = 0; first < scores.size(); first += block) {
+    const Row part(scores.begin() + std::ptrdiff_t(first),
+                   scores.begin() + std::ptrdiff_t(std::min(first + block, scores.size())));
+    const float block_max = *std::max_element(part.begin(), part.end());
+    Step step = mode == "classic" ? classic(state, part, block_max)
+                : mode == "lazy"  ? lazy(state, part, block_max)
+                                  : carried(state, part, block_max, first == 0);
+    add_products(state, step.p, first);
+    step.acc_o = state.acc_o;
+    result.push_back(step);
+  }
+  return result;
+}
+
+// O of the whole row at once, in double precision, rounded to fp32 at the end.
+Output plain(const Row& scores) {
+  const double most = *std::max_element(scores.begin(), scores.end());
+  double sum = 0.0;
+  std::array<double, kColumns> o{};
+  for (size_t j = 0; j < scores.size(); j++) {
+    const double p = std::exp(double(scores[j]) - most);
+    sum += p;
+    for (size_t c = 0; c < kColumns; c++) o[c] += p * double(values(j)[c]);
+  }
+  Output result;
+  for (size_t c = 0; c < kColumns; c++) result[c] = float(o[c] / sum);
+  return result;
+}
+
+// ---- JSON ------------------------------------------------------------------------------------------------
+
+// The shortest digits that give the same number again.
+std::string text(float x) {
+  char digits[64];
+  return {digits, std::to_chars(digits, digits + sizeof(digits), x).ptr};
+}
+template <typename Numbers>
+std::string array(const Numbers& numbers) {
+  std::string result;
+  for (const float x : numbers) result += (result.empty() ? "" : ",") + text(x);
+  return "[" + result + "]";
+}
+
+std::string object(const Step& step) {
+  Output o;
+  const float inverse_sum = 1.0f / step.sum;
+  for (size_t c = 0; c < kColumns; c++) o[c] = step.acc_o[c] * inverse_sum;
+  return "{\"max\":" + text(step.block_max) + ",\"m\":" + text(step.reference) +
+         ",\"factor\":" + text(step.factor) + ",\"l\":" + text(step.sum) +
+         ",\"rescaled\":" + (step.rescaled ? "true" : "false") +
+         ",\"careful\":" + (step.careful ? "true" : "false") + ",\"p\":" + array(step.p) +
+         ",\"acc_o\":" + array(step.acc_o) + ",\"o\":" + array(o) + "}";
+}
+
+}  // namespace
+
+int main() {
+  printf("{\"log2e\":%s,\"growth\":%s,\"most_log2\":%s,\"near\":%s,\n\"values\":[",
+         text(kLog2e).c_str(), text(kGrowth).c_str(), text(std::log2(kMost)).c_str(),
+         text(kNear).c_str());
+  for (size_t j = 0; j < 16; j++) printf("%s%s", j ? "," : "", array(values(j)).c_str());
+  printf("],\n\"presets\":[");
+  const char* before = "\n";
+  for (const Preset& preset : presets()) {
+    printf("%s{\"id\":\"%s\",\"name\":\"%s\",\"scores\":%s,\"plain\":%s,\n\"steps\":{", before,
+           preset.id, preset.name, array(preset.scores).c_str(),
+           array(plain(preset.scores)).c_str());
+    before = ",\n";
+    const char* between = "\n";
+    for (const std::string mode : {"classic", "lazy", "carried"}) {
+      for (const size_t block : {1, 2, 4, 8}) {
+        if (block > preset.scores.size()) continue;
+        printf("%s\"%s %zu\":[", between, mode.c_str(), block);
+        between = ",\n";
+        const char* comma = "";
+        for (const Step& step : steps(preset.scores, block, mode)) {
+          printf("%s%s", comma, object(step).c_str());
+          comma = ",\n";
+        }
+        printf("]");
+      }
+    }
+    printf("}}");
+  }
+  printf("\n]}\n");
+}

@@ -1,0 +1,227 @@
+// The running softmax of one row, block by block, as kernels 02, 10 and 16 compute it: data/softmax.json.
+import {choice, grid, h, selection, statusLine} from "./ui.mjs";
+
+export const title = "Online-softmax stepper";
+
+const MODES = [
+  ["classic", "02: the maximum", "m", "the largest score so far is subtracted; at every block the sums are multiplied by e^(old m \u2212 new m)"],
+  ["lazy", "10: a maximum that may lag", "m, log2", "m follows the largest score only when that has grown by more than 8 in units of log2"],
+  ["carried", "16: any reference", "r, log2", "a reference that was good before, at first 0; a maximum only if the sum leaves 2^\u00b180"],
+];
+const BLOCKS = [1, 2, 4, 8];
+
+// ---- the same arithmetic in JavaScript, for rows that the reader writes ------------------------------------------------
+// fp32 by Math.fround. Its powers are rounded to nearest, a GPU's ex2.approx is up to 2 ulp away.
+const f32 = Math.fround;
+const exp = (x) => f32(Math.exp(x));
+const exp2 = (x) => (x < -126 ? 0 : f32(2 ** x));
+const fma = (a, b, c) => f32(a * b + c);
+const log2e = f32(1.44269504);
+
+// Steps as in data.presets[i].steps["mode block"].
+export function stepsOf(scores, block, mode, {values, growth, most_log2, near}) {
+  const most = 2 ** most_log2;
+  const columns = values[0].length;
+  let m = mode === "carried" ? 0 : -Infinity, l = 0, careful = false;
+  let acc_o = Array(columns).fill(0);
+  const steps = [];
+  for (let first = 0; first < scores.length; first += block) {
+    const part = scores.slice(first, first + block).map(f32);
+    const largest = Math.max(...part);
+    const max = mode === "classic" ? largest : f32(largest * log2e);
+    let p = [], factor = 1, rescaled = false, was_careful = false;
+    const exponentials = () => {
+      p = part.map((score) => exp2(fma(score, log2e, -m)));
+      return p.reduce((sum, each) => f32(sum + each), 0);
+    };
+    const rescale = (to, power) => {
+      factor = power(f32(m - to));
+      rescaled = true;
+      acc_o = acc_o.map((o) => f32(o * factor));
+      m = to;
+    };
+    if (mode === "classic") {
+      rescale(Math.max(m, max), exp);
+      p = part.map((score) => exp(f32(score - m)));
+      l = fma(l, factor, p.reduce((sum, each) => f32(sum + each), 0));
+    } else if (mode === "lazy") {
+      if (max > f32(m + growth)) {
+        rescale(Math.max(m, max), exp2);
+        l = f32(l * factor);
+      }
+      l = f32(l + exponentials());
+    } else {
+      let sum = 0;
+      if (!careful) {
+        sum = exponentials();
+        careful = !(sum <= most && (first > 0 || sum >= 1 / most));
+      }
+      was_careful = careful;
+      if (careful) {
+        if (first === 0) {
+          careful = Math.abs(max - m) > near;
+          m = max;
+        } else if (max > f32(m + growth)) {
+          rescale(Math.max(m, max), exp2);
+          l = f32(l * factor);
+        }
+        sum = exponentials();
+      }
+      l = f32(l + sum);
+    }
+    p.forEach((each, j) => { acc_o = acc_o.map((o, c) => fma(each, values[first + j][c], o)); });
+    const inverse = f32(1 / l);
+    steps.push({max, m, factor, l, rescaled, careful: was_careful, p, acc_o, o: acc_o.map((o) => f32(o * inverse))});
+  }
+  return steps;
+}
+
+// O of the whole row at once, in double precision.
+export function plainOf(scores, values) {
+  const most = Math.max(...scores);
+  const p = scores.map((score) => Math.exp(score - most));
+  const sum = p.reduce((a, b) => a + b);
+  return values[0].map((_, c) => p.reduce((o, each, j) => o + each * values[j][c], 0) / sum);
+}
+
+// ---- words -------------------------------------------------------------------------------------------------------------
+
+function text(x) {
+  if (x === 0) return "0";
+  const size = Math.abs(x);
+  if (size >= 1e5 || size < 1e-3) {
+    const [digits, exponent] = x.toExponential(2).split("e");
+    return `${digits}e${Number(exponent)}`.replace(/-/g, "\u2212");
+  }
+  return String(Number(x.toPrecision(4))).replace("-", "\u2212");
+}
+const tuple = (numbers) => `(${numbers.map(text).join(", ")})`;
+
+// "1, 2.5, -3" as numbers, or a sentence that says what is wrong.
+export function parse(line, most) {
+  const words = line.split(/[\s,;]+/).filter((word) => word);
+  const numbers = words.map(Number);
+  if (words.length < 2 || words.length > most) return `Write 2 to ${most} numbers.`;
+  const wrong = words.find((_, i) => !(Math.abs(numbers[i]) <= 1000));
+  return wrong === undefined ? numbers : `"${wrong}" is no number from \u22121000 to 1000.`;
+}
+
+export function start(root, data) {
+  let preset, block = 2, step = 0;
+  let runs, keys;
+
+  const status = statusLine("");
+  const controls = h("div", {class: "controls"}), row = h("div", {}), tables = h("div", {class: "panels"});
+  const answer = h("p", {}), arithmetic = h("p", {class: "note"});
+  const go = (to) => {
+    step = Math.min(Math.max(to, 0), runs.classic.length);
+    show();
+  };
+  const button = (words, label, to) => h("button", {type: "button", "aria-label": label, onclick: () => go(to())}, words);
+  const steps = h("div", {class: "controls", role: "group", "aria-label": "Steps"},
+                  button("\u21e4 Start", "To the start", () => 0), button("\u2190 Back", "One block back", () => step - 1),
+                  button("Next \u2192", "Next block", () => step + 1), button("End \u21e5", "To the end", () => runs.classic.length));
+  const input = h("input", {type: "text", size: 40, "aria-describedby": "scores-wrong"});
+  const wrong = h("p", {id: "scores-wrong", class: "note", role: "alert"});
+  const own = h("form", {class: "controls", onsubmit: (event) => {
+    event.preventDefault();
+    const scores = parse(input.value, data.values.length);
+    wrong.textContent = typeof scores === "string" ? scores : "";
+    if (typeof scores === "string") return;
+    preset = {id: "own", scores, plain: plainOf(scores, data.values)};
+    begin();
+  }}, h("label", {class: "choice"}, h("span", {}, "Scores of your own"), input), h("button", {type: "submit"}, "Take these"), wrong);
+  root.append(controls, row, status.element, steps, tables, answer, own, arithmetic);
+
+  function begin() {
+    block = Math.min(block, 2 ** Math.floor(Math.log2(preset.scores.length)));
+    runs = Object.fromEntries(MODES.map(([mode]) =>
+      [mode, preset.steps?.[`${mode} ${block}`] ?? stepsOf(preset.scores, block, mode, data)]));
+    step = 0;
+    input.value = preset.scores.join(", ");
+    arithmetic.textContent = preset.steps
+      ? "These numbers come from a program of this repository, which computes in fp32 with the GPU's exponentials."
+      : "These numbers are computed here, in JavaScript, rounded to fp32 after each operation. The last digits may differ from a GPU's.";
+    controls.replaceChildren(
+      choice({label: "Row of scores", value: preset.id,
+              options: [...(preset.steps ? [] : [["own", "your own"]]), ...data.presets.map((one) => [one.id, one.name])],
+              onChange: (id) => { history.replaceState(null, "", `#${id}`); take(id); controls.querySelector("select").focus(); }}),
+      choice({label: "Keys a block", value: String(block),
+              options: BLOCKS.filter((size) => size <= preset.scores.length).map((size) => [String(size), String(size)]),
+              onChange: (size) => { block = Number(size); begin(); controls.querySelectorAll("select")[1].focus(); }}));
+    const columns = Math.min(8, preset.scores.length), lines = Math.ceil(preset.scores.length / columns);
+    const key = (line, column) => (line * columns + column < preset.scores.length ? line * columns + column : null);
+    const chosen = selection((j) => status.say(j === null ? summary() : words(j)));
+    keys = grid({
+      label: "Scores of the row's keys", rows: lines, columns,
+      cell: (line, column) => {
+        const j = key(line, column);
+        if (j === null) return {label: "no key"};
+        const now = Math.floor(j / block) === step - 1, done = j < step * block;
+        return {text: text(preset.scores[j]), label: words(j), class: now ? "colour-1 framed" : done ? "colour-0" : ""};
+      },
+      onActive: (line, column) => chosen.hover(key(line, column)),
+      onLeave: () => chosen.hover(null),
+      onPin: (line, column) => { if (key(line, column) !== null) go(Math.floor(key(line, column) / block) + 1); },
+    });
+    row.replaceChildren(h("h2", {}, "Scores, key after key"), keys.element, h("ul", {class: "keys"},
+      h("li", {}, h("span", {class: "key colour-1"}), "this block"), h("li", {}, h("span", {class: "key colour-0"}), "blocks before")));
+    show();
+  }
+
+  function summary() {
+    if (step === 0) return "Nothing is known yet. Next takes the first block; a click on a key goes to its block.";
+    const rescaled = MODES.filter(([mode]) => runs[mode][step - 1].rescaled && runs[mode][step - 1].factor !== 1)
+      .map(([mode, name]) => `${name.split(":")[0]} by ${text(runs[mode][step - 1].factor)}`);
+    const careful = runs.carried[step - 1].careful ? " 16 is careful: its sum left the window." : "";
+    return `Block ${step} of ${runs.classic.length}. ` +
+      (step === 1 ? "The first block: there is nothing to rescale." :
+       rescaled.length ? `What was summed up before is multiplied: ${rescaled.join(", ")}.` : "Nobody rescales.") + careful;
+  }
+  function words(j) {
+    const at = Math.floor(j / block), place = j % block;
+    return `Key ${j}, block ${at + 1}: score ${text(preset.scores[j])}, v = ${tuple(data.values[j])}. P = ` +
+      MODES.map(([mode, name]) => `${text(runs[mode][at].p[place])} in ${name.split(":")[0]}`).join(", ") + ".";
+  }
+
+  function show() {
+    status.say(summary());
+    keys.update();
+    const [start, back, next, end] = steps.querySelectorAll("button");
+    const focused = document.activeElement;
+    start.disabled = back.disabled = step === 0;
+    next.disabled = end.disabled = step === runs.classic.length;
+    if (focused && focused.disabled) (step === 0 ? next : back).focus();
+    tables.replaceChildren(...MODES.map(([mode, name, reference, about]) => {
+      const seen = runs[mode].slice(0, step);
+      const lines = seen.map((s, i) => {
+        const changes = s.rescaled && i > 0 && s.factor !== 1;
+        const factor = i === 0 ? "\u2013" : !s.rescaled ? "none" : `\u00d7 ${text(s.factor)}`;
+        return h("tr", {class: i === step - 1 ? "now" : ""}, h("th", {scope: "row"}, i + 1), h("td", {}, text(s.m)),
+                 h("td", {}, changes ? h("strong", {class: "rescaled"}, factor) : factor), h("td", {}, text(s.l)),
+                 h("td", {}, tuple(s.o)));
+      });
+      const times = seen.filter((s, i) => s.rescaled && i > 0 && s.factor !== 1).length;
+      return h("section", {class: "panel"}, h("h2", {}, name), h("p", {class: "note"}, about),
+        h("div", {class: "scroll whole", tabindex: 0, role: "region", "aria-label": `${name}: its steps`},
+          h("table", {class: "steps"}, h("thead", {}, h("tr", {}, ["Block", reference, "Factor", "l", "O = acc_o / l"].map((head) => h("th", {scope: "col"}, head)))),
+            h("tbody", {}, lines.length ? lines : h("tr", {}, h("td", {colspan: 5}, "no block yet"))))),
+        h("p", {}, `Rescaled ${times === 1 ? "once" : `${times} times`}.`));
+    }));
+    const at_end = step === runs.classic.length;
+    answer.replaceChildren(h("strong", {}, "Plain softmax of the whole row: "), `O = ${tuple(preset.plain)}. `,
+      at_end ? `Largest difference: ${MODES.map(([mode, name]) => `${name.split(":")[0]} ${text(difference(mode))}`).join(", ")}.`
+             : "It needs all scores before the first exponential.");
+  }
+  function difference(mode) {
+    return Math.max(...runs[mode].at(-1).o.map((o, c) => Math.abs(o - preset.plain[c])));
+  }
+
+  // The address names the row: softmax.html#dominant
+  function take(id) {
+    preset = data.presets.find((one) => one.id === id) ?? data.presets.find((one) => one.id === "increasing");
+    begin();
+  }
+  addEventListener("hashchange", () => take(location.hash.slice(1)));
+  take(location.hash.slice(1));
+}
