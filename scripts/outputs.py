@@ -20,6 +20,7 @@ from tools import ROOT, fail, relative  # noqa: E402
 OUTPUTS = ROOT / "docs" / "outputs"
 INSPECT, INSTRUCTIONS, SETUP = "scripts/inspect.sh", "scripts/instructions.py", 4  # their exit code where a tool is missing
 SCRIPTS = (INSPECT, INSTRUCTIONS, "scripts/bounds.sh", "scripts/reproduce.py")
+PYTHON = ("scripts/", "docs/solutions/")  # python3 and a program there
 EXAMPLE = """examples:
   scripts/outputs.py                             run all, rewrite what differs
   scripts/outputs.py --check --only emulator     compare those of build/emulator; exit code 1 if one differs
@@ -66,9 +67,10 @@ def main():
         words = shlex.split(command)[1:]
         programs = [word for word in words if word.startswith("build/")]
         inspects, scripts = words[:1] in ([INSPECT], [INSTRUCTIONS]), words[:1] and words[0] in SCRIPTS
+        scripts = scripts or words[:1] == ["python3"] and words[1:] and words[1].startswith(PYTHON)
         if not command.startswith("$ ") or not (programs or scripts):
-            fail(f"{relative(path)} does not begin with '$ ' and a command that runs {', '.join(SCRIPTS)} or a program "
-                 "in build/")
+            fail(f"{relative(path)} does not begin with '$ ' and a command that runs {', '.join(SCRIPTS)}, python3 with a "
+                 f"program in {' or '.join(PYTHON)}, or a program in build/")
         preset = "emulator" if scripts else Path(programs[0]).parts[1]
         if args.only and preset != args.only:
             continue

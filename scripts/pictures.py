@@ -11,6 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from appendix_pictures import APPENDIX  # noqa: E402
 from drawing import DARK, LIGHT, Picture, formulas, register_colors  # noqa: E402
+from first_pictures import FIRST  # noqa: E402
 from hopper_pictures import HOPPER  # noqa: E402
 from interactive_pictures import INTERACTIVE  # noqa: E402
 from tools import ROOT, relative  # noqa: E402
@@ -1014,7 +1015,7 @@ def accumulators(theme):
     return p
 
 
-DRAWN = {"01_passes": passes, "01_sectors": sectors, "02_online": online, "02_banks": banks,
+DRAWN = {**FIRST, "01_passes": passes, "01_sectors": sectors, "02_online": online, "02_banks": banks,
          "03_register_tile": register_tile,
          "04_trips": trips, "05_fragments": fragments, "05_ldmatrix": ldmatrix_tiles, "05_split": split_keys,
          "05_banks": matrix_banks,

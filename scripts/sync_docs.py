@@ -172,13 +172,16 @@ def parse_options(spec):
 
 def read(name, any_profile=False):
     """A results file; with `any_profile` one of scripts/profile.py will do too, its launches as records, or one of the
-    program rates, its instructions as records, or one of experiments."""
+    program rates, its instructions as records, one of experiments, or the limits of GPUs, each a record."""
     try:
         data = read_json(ROOT / name)
         if any_profile and isinstance(data, dict) and "rates_version" in data:
             data = read_rates(ROOT / name)
             data["records"] = [{"kernel": entry["name"], "instruction": entry["name"], **entry}
                                for entry in data["instructions"]]
+            return data
+        if any_profile and isinstance(data, dict) and "machines" in data:
+            data["records"] = [{"kernel": name, "gpu": name, **entry} for name, entry in data["machines"].items()]
             return data
         if any_profile and isinstance(data, dict) and "experiments_version" in data:
             data = read_experiments(ROOT / name)
@@ -195,7 +198,7 @@ def read(name, any_profile=False):
 
 def matching(data, filters):
     for key in filters:
-        if key not in ("kernel", "status", "function", "instruction", "score_std", "score_growth", *SHAPE):
+        if key not in ("kernel", "status", "function", "instruction", "gpu", "score_std", "score_growth", *SHAPE):
             raise Refused(f"'{key}' is no field to select by")
     asked = any("/" in pattern for pattern in filters.get("kernel", "").split(","))
     for record in data["records"]:
@@ -644,6 +647,43 @@ CODE = re.compile(r"\b_*\w+\(\)|\b\w+_\w+\b|1/sqrt\(head_dim\)|log2\(e\)|\.trans
 BUG_COUNTERS = {"shared_wavefronts": "wavefronts of shared memory", "global_sectors": "sectors of global memory"}
 
 
+# Of a GPU in bench/machines.json: what a row says, its field, how the figure is printed.
+LIMITS = (
+    ("SMs", "sm.count", "{}"),
+    ("Highest clock of an SM", "sm.clock_mhz", "{} MHz"),
+    ("Warps that an SM can hold", "sm.warps", "{}"),
+    ("Registers of an SM, 32 bits each", "sm.registers", "{:,}"),
+    ("Shared memory of an SM", "sm.shared_kib", "{} KiB"),
+    ("L2", "l2_mib", "{} MiB"),
+    ("fp32 multiply-adds of an SM in a cycle", "sm.fma", "{}"),
+    ("Exponentials of an SM in a cycle", "sm.exp2", "{}"),
+    ("Tensor Core FLOPs of an SM in a cycle, `mma.sync`", "sm.mma_flops", "{:,.0f}"),
+    ("The same, `wgmma`", "sm.wgmma_flops", "{:,}"),
+    ("Bytes of L1 and shared memory, an SM in a cycle", "sm.l1_bytes", "{}"),
+    ("Tensor Cores, 16-bit factors", "tflops.tensor", "{} TFLOP/s"),
+    ("CUDA cores, fp32", "tflops.fp32", "{} TFLOP/s"),
+    ("Shared memory, all SMs", "tb_per_s.shared", "{} TB/s"),
+    ("L2", "tb_per_s.l2", "{} TB/s"),
+    ("HBM", "tb_per_s.hbm", "{} TB/s"),
+)
+
+
+def machine(spec):
+    data, name, options = parse_options(spec)
+    if "machines" not in data:
+        raise Refused(f"{name} has no limits of GPUs")
+    found = list(matching(data, options))
+    if len(found) != 1:
+        raise Refused(f"{len(found)} GPUs of {name} match instead of one")
+    rows = [f"| {found[0]['gpu']} | | Source |", "|-|-:|-|"]
+    for what, field, form in LIMITS:
+        figure_of = pick(found[0], field)
+        source = pick(found[0]["sources"], field) or pick(found[0]["sources"], field.split(".")[-1])
+        if figure_of is not None:
+            rows.append(f"| {what} | {form.format(figure_of)} | {source.replace('|', chr(92) + '|')} |")
+    return rows
+
+
 def found_by(bug):
     """Of a row of tests/broken/bugs.json: the first of these that shows it, in the order in which one looks."""
     if bug["numbers"]["normal"] != "right":
@@ -743,7 +783,7 @@ def seconds(spec):
 WRITERS = {"excerpt": excerpt, "diff": diff, "output": output, "instructions": instructions, "table": table,
            "lengths": lengths, "profile": profile, "beside": beside, "agreement": agreement_of, "limiters": limiters,
            "solutions": solutions, "tuning": tuning, "rates": rates, "experiments": experiments, "bugs": bugs,
-           "seconds": seconds, "capabilities": capabilities}
+           "seconds": seconds, "capabilities": capabilities, "machine": machine}
 BLOCK = re.compile(rf"^<!-- ({'|'.join(WRITERS)}): (.+?) -->\s*$")
 
 
