@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the relative links, anchors and images of every Markdown file. Web addresses are not fetched."""
+"""Checks the relative links, anchors, images and formulas of every Markdown file. Web addresses are not fetched.
+
+A picture has one image for the light theme and one for the dark (NAME.svg, NAME-dark.svg) and words for those who see
+neither. A formula stands between $ and $ on one line, or between $$ and $$; it must be closed, and convertible to
+MathML where the package latex2mathml is here (scripts/docs.sh installs it)."""
 
 import argparse
 import re
@@ -15,7 +19,7 @@ EXAMPLE = """examples:
   scripts/check_links.py
   scripts/check_links.py README.md docs/01_naive.md
 
-Exit code: 0 all lead somewhere, 1 at least one does not."""
+Exit code: 0 all is well, 1 something is not."""
 
 FENCE = re.compile(r"^\s*(```+|~~~+)")
 INLINE = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*(<[^>]*>|[^)\s]+)(?:\s+(?:\"[^\"]*\"|'[^']*'))?\s*\)")
@@ -24,6 +28,13 @@ IMAGE = re.compile(r"!\[[^\]]*\]\(\s*(<[^>]*>|[^)\s]+)")
 REFERENCE = re.compile(r"^\s{0,3}\[[^\]^]+\]:\s*(<[^>]*>|\S+)")
 ATTRIBUTE = re.compile(r"<(?:a|img|source)\b[^>]*?\b(?:href|src|srcset)\s*=\s*[\"']([^\"']+)[\"']", re.IGNORECASE)
 EXPLICIT_ANCHOR = re.compile(r"<[a-z][^>]*\b(?:id|name)\s*=\s*[\"']([^\"']+)[\"']", re.IGNORECASE)
+PICTURE = re.compile(r"<picture>(.*?)</picture>", re.IGNORECASE | re.DOTALL)
+PARTS = re.compile(r'\s*<source\s+media="\(prefers-color-scheme: dark\)"\s+srcset="([^"]*)"\s*/?>\s*'
+                   r'<img\s+alt="([^"]*)"\s+src="([^"]*)"[^>]*>\s*', re.IGNORECASE)
+ALT = re.compile(r"<img\b(?![^>]*\balt\s*=\s*[\"'][^\"']*\w)[^>]*>|!\[\s*\]\(", re.IGNORECASE)
+CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
+# A dollar sign before a space or behind one is none of a formula's.
+FORMULA = re.compile(r"(?<![\\$\w])\$(?=[^\s$])([^$]*?)(?<=[^\s\\$])\$(?![\w$])")
 HEADING = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
 
 
@@ -105,12 +116,102 @@ def problem_with(path, target):
 
 
 def links(line):
-    line = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", line)
+    line = CODE.sub("", line)
     for pattern in (INLINE, IMAGE, REFERENCE):
         yield from (match[1] for match in pattern.finditer(line))
     for match in ATTRIBUTE.finditer(line):
         # srcset may list several, each with a size behind it.
         yield from (part.split()[0] for part in match[1].split(",") if part.split())
+
+
+# --- Pictures --------------------------------------------------------------------------------------------------
+
+
+def picture_problems(lines):
+    """(line number, sentence) of what is wrong with images; whether they are there is asked of their links."""
+    for number, line in lines:
+        if ALT.search(CODE.sub("", line)):
+            yield number, "an image has no words (alt) for those who do not see it"
+    text = "".join(CODE.sub("", line) + "\n" for _, line in lines)
+    for match in PICTURE.finditer(text):
+        number = lines[text.count("\n", 0, match.start())][0]
+        parts = PARTS.fullmatch(match[1])
+        if parts is None:
+            yield number, "a picture has not one image for the dark theme (source) and one for the light (img alt, src)"
+            continue
+        dark, _, light = parts.groups()
+        stem, dot, ending = light.rpartition(".")
+        if dark != f"{stem}-dark{dot}{ending}":
+            yield number, f"the picture {light} has {dark} for the dark theme instead of {stem}-dark{dot}{ending}"
+
+
+# --- Formulas --------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=None)
+def converter():
+    """latex2mathml's convert, of this Python or of the site's environment, or None."""
+    sys.path += [str(folder) for folder in sorted(ROOT.glob(".venv-docs/lib/python3*/site-packages"))]
+    try:
+        from latex2mathml.converter import convert
+    except ImportError:
+        return None
+    return convert
+
+
+def formulas(lines, problems):
+    """(line number, formula). `problems` gets (line number, sentence) of what is not closed."""
+    display = begin = None
+    for number, line in lines:
+        line = CODE.sub("", line)
+        if number > 1 and display is not None and not line.strip():
+            problems.append((begin, "a formula is not closed by $$ before the paragraph ends"))
+            display = None
+        rest = ""
+        for i, part in enumerate(line.split("$$")):
+            if i:
+                if display is None:
+                    display, begin = "", number
+                else:
+                    yield begin, display
+                    display = None
+            if display is None:
+                rest += part
+            else:
+                display += part + " "
+        for match in FORMULA.finditer(rest):
+            yield number, match[1]
+        left = FORMULA.sub("", rest)
+        if re.search(r"(?<!\\)\$(?!\d)", left):
+            problems.append((number, "a formula has a $ on one side only (write \\$ for a dollar sign)"))
+    if display is not None:
+        problems.append((begin, "a formula is not closed by $$"))
+
+
+def formula_problem(formula):
+    """One sentence, or None."""
+    depth = 0
+    for sign in re.sub(r"\\.", "", formula):
+        depth += (sign == "{") - (sign == "}")
+        if depth < 0:
+            break
+    if depth:
+        return "has unequal numbers of { and }"
+    eaten = re.search(r"\\[^\sa-zA-Z\\]", formula)
+    if eaten:
+        return f"has {eaten[0]}, of which a code host's Markdown takes the backslash away"
+    if not formula.strip():
+        return "is empty"
+    convert = converter()
+    if convert is not None:
+        try:
+            mathml = convert(formula)
+        except Exception as problem:  # whatever a converter raises, the formula is not one
+            return f"cannot be converted to MathML ({type(problem).__name__})"
+        unknown = re.search(r">\\([a-zA-Z]+)<", mathml)
+        if unknown:
+            return f"has \\{unknown[1]}, which the conversion to MathML does not know"
+    return None
 
 
 def main():
@@ -119,7 +220,7 @@ def main():
     )
     parser.add_argument("files", nargs="*", metavar="FILE", help="Markdown files (default: all of the checkout)")
     args = parser.parse_args()
-    bad = checked = 0
+    bad = checked = converted = 0
     for path in [Path(name).resolve() for name in args.files] or markdown_files():
         try:
             lines = list(prose(path))
@@ -132,8 +233,18 @@ def main():
                 if sentence:
                     bad += 1
                     print(f"{relative(path)}:{number}: {sentence}", file=sys.stderr)
+        problems = list(picture_problems(lines))
+        for number, formula in formulas(lines, problems):
+            converted += 1
+            sentence = formula_problem(formula)
+            if sentence:
+                problems.append((number, f"the formula {formula.strip()} {sentence}"))
+        for number, sentence in sorted(problems):
+            bad += 1
+            print(f"{relative(path)}:{number}: {sentence}", file=sys.stderr)
     if not bad:
-        print(f"{checked} links lead somewhere")
+        print(f"{checked} links lead somewhere, {converted} formulas are closed"
+              + (" and convertible" if converter() else " (not converted: latex2mathml is not here)") * bool(converted))
     return 1 if bad else 0
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 from support import (CUDA, ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, main, peer_results,
                      results)
@@ -325,6 +326,23 @@ class Profiles(ScriptTest):
             self.assertEqual(done.returncode, 1)
             self.assertIn(words, done.stderr)
 
+    def test_machine(self):
+        machine = {"tflops": {"tensor": 9}, "tb_per_s": {"hbm": 2.5}, "l2_mib": 50, "sm": {"count": 4, "registers": 65536},
+                   "sources": {"tensor": "a | sheet", "hbm": "measured", "l2_mib": "a", "sm": {"count": "b", "registers": "c"}}}
+        file = self.root / "bench" / "machines.json"
+        file.write_text(json.dumps({"machines": {"GPU One": machine, "GPU Two": {**machine, "l2_mib": 60}}}))
+        done, text = self.synced("<!-- machine: bench/machines.json gpu=*Two -->\n<!-- /machine -->\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(text.splitlines()[1:-1], [
+            "| GPU Two | | Source |", "|-|-:|-|", "| SMs | 4 | b |", "| Registers of an SM, 32 bits each | 65,536 | c |",
+            "| L2 | 60 MiB | a |", "| Tensor Cores, 16-bit factors | 9 TFLOP/s | a \\| sheet |", "| HBM | 2.5 TB/s | measured |"])
+        value = "bench/machines.json gpu=*One field=tflops.tensor per=tb_per_s.hbm format=.1f"
+        self.assertIn("-->3.6<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
+        done, _ = self.synced("<!-- machine: bench/machines.json gpu=GPU* -->\n<!-- /machine -->\n")
+        self.assertIn("2 GPUs of bench/machines.json match instead of one", done.stderr)
+        done, _ = self.synced("<!-- machine: bench/results/profile.json gpu=GPU* -->\n<!-- /machine -->\n")
+        self.assertIn("has no limits of GPUs", done.stderr)
+
     def test_solutions(self):
         done, text = self.synced("<!-- solutions: 02_x columns=global_sectors -->\n<!-- /solutions -->\n")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -387,6 +405,16 @@ class Outputs(ScriptTest):
                     self.assertIn("1 left out", done.stdout)
                     self.assertEqual(self.file.read_text(), old)
 
+    def test_python_programs(self):
+        (self.root / "docs" / "solutions").mkdir()
+        (self.root / "docs" / "solutions" / "00_x.py").write_text("print(6 * 7)\n")
+        self.file.write_text("$ python3 docs/solutions/00_x.py\n")
+        self.assertEqual(self.outputs("--check", "--only", "emulator").returncode, 1)
+        self.assertEqual(self.outputs().returncode, 0)
+        self.assertEqual(self.file.read_text(), "$ python3 docs/solutions/00_x.py\n42\n")
+        self.file.write_text("$ python3 -c 1\n")
+        self.assert_one_sentence(self.outputs(), "09_instructions.txt does not begin with")
+
     def test_other_commands_are_refused(self):
         self.file.write_text("$ scripts/run.sh 09\n")
         self.assert_one_sentence(self.outputs(), "09_instructions.txt does not begin with")
@@ -437,7 +465,7 @@ class Links(ScriptTest):
     def test_good_links(self):
         done = self.check(
             "# Top\n[a](docs/a.md) [b](docs/a.md#one-thing-twice) [c](docs/a.md#same-1) [d](#top) [e](docs/a.md#own)\n"
-            "[f](kernels/01_naive.cu#L3) [web](https://example.com/x) <img src=\"docs/a.md\"> [r][ref] [dir](docs)\n"
+            "[f](kernels/01_naive.cu#L3) [web](https://example.com/x) <img alt=\"a\" src=\"docs/a.md\"> [r][ref] [dir](docs)\n"
             "\n[ref]: docs/a.md\n```\n[not](a-link.md)\n```\n`[nor](this.md)` <!-- [nor](that.md) -->\n"
         )
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -449,7 +477,7 @@ class Links(ScriptTest):
             "[x](docs/a.md#two)": "no heading for the anchor #two",
             "[x](#nope)": "no heading for the anchor #nope",
             "![x](chart.png)": "chart.png leads nowhere",
-            '<img src="chart.svg">': "chart.svg leads nowhere",
+            '<img alt="a chart" src="chart.svg">': "chart.svg leads nowhere",
             '<source srcset="dark.svg">': "dark.svg leads nowhere",
             "[![x](inner.png)](docs/a.md)": "inner.png leads nowhere",
             "[r]: gone.md": "gone.md leads nowhere",
@@ -464,9 +492,75 @@ class Links(ScriptTest):
                 self.assertTrue(done.stderr.startswith("README.md:3: "), done.stderr)
                 self.assertIn(expected, done.stderr)
 
-    def test_links_of_this_checkout(self):
+    def assert_bad(self, text, expected):
+        done = self.check(f"text\n\n{text}\n")
+        self.assertEqual(done.returncode, 1, text)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertTrue(done.stderr.startswith("README.md:3: "), done.stderr)
+        self.assertIn(expected, done.stderr)
+
+    def test_pictures(self):
+        for name in ("p.svg", "p-dark.svg", "q.svg"):
+            (self.root / name).write_text("<svg/>")
+        picture = ('<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="{}">\n'
+                   '  <img alt="{}" src="{}">\n</picture>')
+        good = picture.format("p-dark.svg", "a picture", "p.svg")
+        self.assertEqual(self.check(f"{good}\n`<picture><img>` ![words](p.svg)\n").returncode, 0)
+        for text, expected in (
+            (picture.format("q.svg", "a picture", "p.svg"), "p.svg has q.svg for the dark theme instead of p-dark.svg"),
+            ('<picture> <img alt="a" src="p.svg"> </picture>', "has not one image for the dark theme"),
+            (good.replace("dark)", "light)"), "has not one image for the dark theme"),
+            ('<img src="p.svg">', "an image has no words"), ('<img alt=" " src="p.svg">', "an image has no words"),
+            ("![](p.svg)", "an image has no words"),
+        ):
+            with self.subTest(text):
+                self.assert_bad(text, expected)
+
+    def test_formulas(self):
+        good = ("$x$ and $a_b = \\frac{1}{2}$, $$y$$ `$z` costs $5 and \\$6\n\n$$\nx = 1\n$$\n\n```\n$ command\n```\n")
+        done = self.check(good)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("4 formulas are closed", done.stdout)
+        for text, expected in (
+            ("a $x and no more", "a formula has a $ on one side only"),
+            ("a $x$ and $y", "a formula has a $ on one side only"),
+            ("$$x", "a formula is not closed by $$"),
+            ("$$x\n\nmore$", "a formula is not closed by $$ before the paragraph ends"),
+            ("$\\frac{1}{2$", "the formula \\frac{1}{2 has unequal numbers of { and }"),
+            ("$a}{$", "has unequal numbers of { and }"),
+            ("$a \\, b$", "has \\,, of which a code host's Markdown takes the backslash away"),
+        ):
+            with self.subTest(text):
+                if text.endswith("more$"):
+                    self.assertIn(expected, self.check(f"text\n\n{text}\n").stderr)
+                else:
+                    self.assert_bad(text, expected)
+
+    def test_formulas_are_converted(self):
+        """With a stand-in for latex2mathml in the site's environment."""
+        package = self.root / ".venv-docs" / "lib" / "python3.0" / "site-packages" / "latex2mathml"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("")
+        (package / "converter.py").write_text("def convert(formula):\n    return {'x': '<mi>x</mi>', 'u': r'<mi>\\u</mi>'}[formula]\n")
+        python = [sys.executable, "-S"]  # without a latex2mathml that is installed
+
+        def check(text):
+            (self.root / "README.md").write_text(text)
+            return self.run_script(*python, self.root / "scripts" / "check_links.py")
+
+        self.assertIn("1 formulas are closed and convertible", check("$x$\n").stdout)
+        self.assertIn("README.md:1: the formula y cannot be converted to MathML (KeyError)", check("$y$\n").stderr)
+        self.assertIn("has \\u, which the conversion to MathML does not know", check("$u$\n").stderr)
+
+    def test_links_and_formulas_of_this_checkout(self):
         done = self.run_script(SCRIPTS / "check_links.py")
         self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_formulas_of_this_checkout_are_convertible(self):
+        done = self.run_script(SCRIPTS / "check_links.py")
+        if "not converted" in done.stdout:
+            self.skipTest("no latex2mathml here (scripts/docs.sh installs it into .venv-docs)")
+        self.assertIn("convertible", done.stdout)
 
 
 if __name__ == "__main__":

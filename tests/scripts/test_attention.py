@@ -1,0 +1,117 @@
+"""Chapter 00: the online softmax against three passes, its program, the solutions, and the arithmetic of the text."""
+
+import math
+import random
+import re
+import subprocess
+import sys
+import unittest
+
+from support import ROOT, SCRIPTS, ScriptTest, main
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(SCRIPTS / "lib"))
+from first_pictures import FORMATS, largest  # noqa: E402
+from intensity import roofs  # noqa: E402
+from online_softmax import NOTHING, add_tile, merge, three_passes, tiles_of  # noqa: E402
+
+PROGRAM = SCRIPTS / "lib" / "online_softmax.py"
+SOLUTIONS = sorted((ROOT / "docs" / "solutions").glob("00_*.py"))
+CHAPTER = (ROOT / "docs" / "00_attention.md").read_text(encoding="utf-8")
+
+
+def rows(count=40):
+    """Random rows of every kind: ordinary, rising, falling, equal, and scores at which e^x overflows."""
+    generator = random.Random(0)
+    for i in range(count):
+        length = generator.randrange(1, 20)
+        scores = [generator.gauss(0, (1, 30, 900)[i % 3]) for _ in range(length)]
+        scores = (scores, sorted(scores), sorted(scores)[::-1], [scores[0]] * length)[i // 3 % 4]
+        yield scores, [generator.gauss(0, 1) for _ in range(length)]
+
+
+class OnlineSoftmax(unittest.TestCase):
+    def assert_equal(self, state, exact):
+        self.assertEqual(state.m, exact.m)
+        for one, other in ((state.l, exact.l), (state.o, exact.o)):
+            self.assertTrue(math.isclose(one, other, rel_tol=1e-12, abs_tol=1e-12), (state, exact))
+
+    def test_every_tile_size_gives_what_three_passes_give(self):
+        for scores, values in rows():
+            for tile in (1, 2, 3, len(scores)):
+                state = NOTHING
+                for keys in tiles_of(scores, tile):
+                    state, rescale, weights = add_tile(state, [scores[j] for j in keys], [values[j] for j in keys])
+                    self.assertLessEqual(max(rescale, *weights), 1)
+                self.assert_equal(state, three_passes(scores, values))
+
+    def test_merge(self):
+        for scores, values in rows():
+            parts = [add_tile(NOTHING, [s], [v])[0] for s, v in zip(scores, values)]
+            left = right = NOTHING
+            for part in parts:
+                left = merge(left, part)
+            for part in reversed(parts):
+                right = merge(part, right)
+            self.assert_equal(left, three_passes(scores, values))
+            self.assert_equal(right, three_passes(scores, values))
+        self.assertEqual(merge(NOTHING, NOTHING), NOTHING)
+
+
+class Program(ScriptTest):
+    def run_program(self, *arguments):
+        return self.run_script(sys.executable, "-B", PROGRAM, *arguments)
+
+    def test_table(self):
+        done = self.run_program("--scores", "0,0,0,0,100", "--values", "1,2,3,4,9", "--tile", "4")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()
+        self.assertEqual(lines[4].split()[-3:], ["4.0000", "10.0000", "2.5000"])
+        self.assertEqual(lines[5].split()[:4], ["1", "100", "100", "0.0000"])
+        self.assertEqual(lines[5].split()[-1], "9.0000")
+        self.assertLessEqual(max(map(len, lines)), 100)
+
+    def test_refused(self):
+        self.assert_one_sentence(self.run_program("--scores", "1,2"), "there are 2 scores and 6 values")
+        self.assert_one_sentence(self.run_program("--scores", "1,x"), "--scores takes numbers")
+        self.assert_one_sentence(self.run_program("--values", "1,inf"), "--values takes numbers")
+        self.assert_one_sentence(self.run_program("--tile", "5"), "--tile must be between 1 and 4, not 5")
+
+
+class Chapter(unittest.TestCase):
+    def test_solutions_run(self):
+        self.assertEqual([path.name for path in SOLUTIONS], ["00_balance.py", "00_formats.py", "00_merge.py"])
+        for path in SOLUTIONS:
+            with self.subTest(path.name):
+                done = subprocess.run([sys.executable, "-B", path], capture_output=True, text=True, timeout=60, check=False)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                shown = (ROOT / "docs" / "outputs" / f"{path.stem}.txt").read_text(encoding="utf-8")
+                self.assertEqual(shown, f"$ python3 docs/solutions/{path.name}\n{done.stdout}")
+                self.assertIn(f"<!-- output: {path.stem} -->", CHAPTER)
+
+    def test_each_exercise_has_its_solution(self):
+        exercises = re.split(r"^\*\*\d\. ", CHAPTER.split("## Exercises")[1], flags=re.MULTILINE)[1:]
+        self.assertEqual(len(exercises), len(SOLUTIONS))
+        for text in exercises:
+            self.assertIn("<details>\n<summary>Solution</summary>\n\n", text)
+            self.assertRegex(text, r"<!-- excerpt: docs/solutions/00_\w+\.py#\w+ -->")
+
+    def test_cycles_of_a_score(self):
+        """What "The roofline" says of exponentials and products."""
+        sm = roofs("NVIDIA H200")["sm"]
+        self.assertEqual(1 / sm["exp2"], 1 / 16)
+        self.assertEqual(4 * 128 / sm["wgmma_flops"], 1 / 8)
+        self.assertEqual(4 * 64 / sm["wgmma_flops"], 1 / sm["exp2"])
+        self.assertIn("At $D = 128$ that is 1/16 of a cycle for the exponential and 1/8 for\nthe products; at $D = 64$ both "
+                      "take the same time.", CHAPTER)
+
+    def test_formats(self):
+        self.assertEqual([1 + sum(FORMATS[name]) for name in ("fp32", "bf16", "fp16")], [32, 16, 16])
+        self.assertEqual(largest(*FORMATS["fp16"]), 65504)
+        self.assertEqual(f"{largest(*FORMATS['fp32']):.9g}", "3.40282347e+38")
+        # e^x in the text: finite up to 88 in fp32 and bf16, up to 11 in fp16.
+        self.assertEqual([int(math.log(largest(*FORMATS[name]))) for name in ("fp32", "bf16", "fp16")], [88, 88, 11])
+
+
+if __name__ == "__main__":
+    main()
