@@ -119,7 +119,7 @@ def find_companion(paths, wanted, serve=Server):
     return [Runner(server, name) for name in wanted if name in has], missing
 
 
-def find_peers(names, make_backend=Torch):
+def find_peers(names, make_backend):
     """Runners of PyTorch's peers, and a sentence for each that cannot run."""
     if not names:
         return [], {}
@@ -736,7 +736,8 @@ def bench(args, command, progress, everybody):
             fail(f"{server.name} runs on the emulator, which has no times; build one with the preset cuda")
     if in_torch:
         progress.say("loading PyTorch and its peers")
-    peers, missing = find_peers(in_torch)
+    # The first program's tensors for all: the same numbers.
+    peers, missing = find_peers(in_torch, lambda: Torch(kernels[0].backend.write_tensors))
     ceilings, also_missing = find_companion(args.program, in_companion)
     runners = joined(peers) + kernels + joined(ceilings)
     missing.update(also_missing)

@@ -1,4 +1,5 @@
 // Times, clocks, rounds and requests on a GPU that is made up (fake_gpu.h).
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -260,6 +261,32 @@ TEST_F(MeasuringTest, ServeVerifiesAndTimes) {
             "launches":2},"clock_mhz":1700.0,"power_w":500.0})"));
   EXPECT_TRUE(got[4]["clock_mhz"].is_null());
   EXPECT_EQ(got[5], json::object());
+}
+
+TEST_F(MeasuringTest, ServeWritesTheTensorsOfAProblem) {
+  const std::string folder = testing::TempDir();
+  for (const char* name : {"normal", "dominant_key"}) {
+    std::string request = kProblem;
+    request.replace(request.find("problem"), 7, "tensors");
+    request.replace(request.find("normal"), 6, name);
+    request.replace(request.find("\"seed\":1"), 8, "\"seed\":7,\"folder\":\"" + folder + "\"");
+    const auto got = answers({request});
+    ASSERT_EQ(got[0]["files"].size(), 3u);
+    const Inputs wanted = make_inputs(kSmall, name, 7);
+    const std::vector<uint16_t>* tensors[] = {&wanted.q, &wanted.k, &wanted.v};
+    for (int i = 0; i < 3; i++) {
+      std::ifstream file(got[0]["files"][i].get<std::string>(), std::ios::binary);
+      std::vector<uint16_t> bits(tensors[i]->size() + 1);
+      file.read(reinterpret_cast<char*>(bits.data()), bits.size() * 2);
+      EXPECT_EQ(size_t(file.gcount()), tensors[i]->size() * 2);
+      bits.pop_back();
+      EXPECT_EQ(bits, *tensors[i]) << name << " " << i;
+    }
+  }
+  const auto nowhere =
+      answers({R"({"op":"tensors","dtype":"fp16","batch":1,"heads":1,"seq_len":128,"head_dim":64,)"
+               R"("inputs":"normal","seed":1,"folder":"/no/such/folder"})"});
+  EXPECT_NE(nowhere[0]["error"].get<std::string>().find("/no/such/folder"), std::string::npos);
 }
 
 TEST_F(MeasuringTest, ServeGoesOnAfterWhatFails) {

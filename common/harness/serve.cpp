@@ -4,7 +4,9 @@
 #include <iostream>
 
 #include "common/harness/device.h"
+#include "common/harness/inputs.h"
 #include "common/harness/json_fields.h"
+#include "common/harness/npy.h"
 #include "common/harness/results.h"
 
 namespace fa {
@@ -23,13 +25,15 @@ class Server {
     const Fields fields(request, op);
     if (op == "describe") return describe();
     if (op == "problem") return problem(fields);
+    if (op == "tensors") return tensors(fields);
     if (op == "verify") return {{"record", to_json(runner().verify(kernel(fields)))}};
     if (op == "time") return time(fields);
     if (op == "quit") {
       quit_ = true;
       return json::object();
     }
-    throw BadInput("unknown op '" + op + "', there are: describe, problem, verify, time, quit");
+    throw BadInput("unknown op '" + op +
+                   "', there are: describe, problem, tensors, verify, time, quit");
   }
 
   bool quit() const { return quit_; }
@@ -53,6 +57,21 @@ class Server {
         problem, make_inputs(problem, protocol_.inputs, protocol_.seed), protocol_);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     return {{"seconds", taken.count()}};
+  }
+
+  static json tensors(const Fields& fields) {
+    const Inputs inputs = make_inputs(read_problem(fields), fields.text("inputs"),
+                                      uint64_t(fields.whole("seed", 0, INT64_MAX)));
+    json files = json::array();
+    const auto write = [&](const char* name, const std::vector<uint16_t>& bits) {
+      const std::string path = fields.text("folder") + "/" + name;
+      write_file_whole(path, {reinterpret_cast<const char*>(bits.data()), bits.size() * 2});
+      files.push_back(path);
+    };
+    write("q", inputs.q);
+    write("k", inputs.k);
+    write("v", inputs.v);
+    return {{"files", files}};
   }
 
   json time(const Fields& fields) {

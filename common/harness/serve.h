@@ -12,6 +12,8 @@ namespace fa {
 //   {"op": "problem", "dtype", "batch", "heads", "seq_len", "head_dim", "inputs", "seed", "flush_l2",
 //    "rotating_inputs"; "score_std" and "score_growth" or neither}
 //                                             -> {"seconds": to make tensors and reference}
+//   {"op": "tensors", the same, "folder"}     -> {"files": [Q, K, V]}: their elements, as they lie in
+//                                              memory, in files of that folder; for other libraries
 //   {"op": "verify", "kernel"}                -> {"record": as in results files, without times; of a
 //                                              ceiling that moves memory "bytes" a launch}
 //   {"op": "time", "kernel", "warmup", "iterations", "max_seconds", "idle_ms"}

@@ -38,6 +38,10 @@ def _lacks(op, answer):
         if not isinstance(machine, dict) or "backend" not in machine:
             return "machine.backend"
         return None if isinstance(names, list) and all(isinstance(name, str) for name in names) else "kernels"
+    if op == "tensors":
+        files = answer.get("files")
+        known = isinstance(files, list) and len(files) == 3 and all(isinstance(each, str) for each in files)
+        return None if known else "files"
     if op == "verify":
         record = answer.get("record")
         known = isinstance(record, dict) and record.get("status") in ("passed", "wrong", "skipped", "error")
@@ -74,6 +78,11 @@ class Server:
                                       ("inputs", "seed", "flush_l2", "rotating_inputs")}}
         if not self.restart():
             self.ask("problem", **self.tensors)
+
+    def write_tensors(self, problem, protocol, folder):
+        """Files with the elements of Q, K and V of a problem: what its kernels get, for other libraries."""
+        return self.ask("tensors", **problem, inputs=protocol["inputs"], seed=protocol["seed"],
+                        folder=str(folder))["files"]
 
     def verify(self, kernel):
         """The record's fields without its times."""

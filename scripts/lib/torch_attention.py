@@ -7,8 +7,10 @@ import contextlib
 import gc
 import importlib
 import importlib.metadata
+import math
 import re
 import statistics
+import tempfile
 import time
 import warnings
 
@@ -17,7 +19,7 @@ from serve import Failed
 
 ROUNDING = {"fp16": 2**-11, "bf16": 2**-8}
 SMALLEST = {"fp16": 2**-24, "bf16": 2**-133}
-CHECKED_ROWS = 16  # of every head
+CHECKED_ROWS = 512  # of every head, as common/harness/runner.cpp
 FLUSH_BYTES = 256 << 20  # more than an L2 cache holds: writing them evicts everything else
 LONGEST_HOLD = 200.0  # ms
 
@@ -326,12 +328,12 @@ class Gpu:
 
 
 class Torch:
-    """Peers on one problem after another, with the methods of serve.Server. `device` is "cuda"; tests of the
-    comparison take "cpu", where nothing is timed."""
+    """Peers on one problem after another, with the methods of serve.Server. write_tensors is that of the kernels'
+    program. `device` is "cuda"; tests of the comparison take "cpu", where nothing is timed."""
 
     name = "PyTorch"
 
-    def __init__(self, device="cuda"):
+    def __init__(self, write_tensors, device="cuda"):
         try:
             import torch
             import torch.nn.attention
@@ -341,7 +343,8 @@ class Torch:
             raise Missing(f"PyTorch {torch.__version__} finds no GPU")
         self.torch, self.device, self.libraries = torch, device, {}
         self.gpu = Gpu(torch) if device == "cuda" else None
-        self.made = None  # (problem, seed, sets) of the tensors that there are
+        self.write_tensors = write_tensors
+        self.made = None  # (problem, inputs, seed, sets) of the tensors that there are
 
     def add(self, peer):
         """Loads a peer's library; raises Missing."""
@@ -353,9 +356,8 @@ class Torch:
         return {"name": library.name, "version": library.version, "implementation": library.implementation}
 
     def problem(self, problem, protocol):
-        """Q, K and V, N(0, 1) or scaled as common/harness/inputs.cpp does, [batch, heads, seq_len, head_dim] contiguous,
-        and the reference of some rows."""
-        wanted = (problem, protocol["seed"], protocol["rotating_inputs"])
+        """Q, K and V, [batch, heads, seq_len, head_dim] contiguous, and the reference of some rows."""
+        wanted = (problem, *(protocol[name] for name in ("inputs", "seed", "rotating_inputs")))
         if self.gpu:
             self.gpu.set_flush(protocol["flush_l2"])
         if self.made == wanted:
@@ -363,13 +365,7 @@ class Torch:
         torch, self.made, self.inputs, self.reference = self.torch, None, None, None  # first: both need not fit
         try:
             with torch.no_grad():
-                generator = torch.Generator(self.device).manual_seed(protocol["seed"])
-                shape = [problem[name] for name in ("batch", "heads", "seq_len", "head_dim")]
-                dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[problem["dtype"]]
-                first = [torch.randn(shape, generator=generator, device=self.device) for _ in range(3)]
-                if "score_std" in problem:
-                    self.scale(problem, *first[:2])
-                first = [tensor.to(dtype) for tensor in first]
+                first = self.tensors(problem, protocol)
                 self.inputs = [first, *([tensor.clone() for tensor in first]
                                         for _ in range(1, protocol["rotating_inputs"]))]
                 self.reference = self.make_reference(problem["dtype"], *first)
@@ -379,27 +375,34 @@ class Torch:
             raise Failed(f"{self.name}: {first_line(error)}") from None
         self.made = wanted
 
-    def scale(self, problem, q, k):
-        """To scores of the standard deviation and growth asked for."""
-        q *= problem["score_std"]**0.5
-        k *= problem["score_std"]**0.5
-        if problem["score_growth"] == "growing":
-            n = problem["seq_len"]
-            k *= (3**0.5 / n * self.torch.arange(1, n + 1, device=self.device))[:, None]
+    def tensors(self, problem, protocol):
+        """The tensors that kernels get: the same elements, from files that their program writes."""
+        shape = [problem[name] for name in ("batch", "heads", "seq_len", "head_dim")]
+        dtype = {"fp16": self.torch.float16, "bf16": self.torch.bfloat16}[problem["dtype"]]
+        with tempfile.TemporaryDirectory() as folder:
+            return [self.torch.from_file(file, size=math.prod(shape), dtype=dtype).reshape(shape).to(self.device)
+                    .clone() for file in self.write_tensors(problem, protocol, folder)]
 
     def make_reference(self, dtype, q, k, v):
         """Attention in float64, with the bounds of common/harness/oracle.h, for rows spread over every head."""
         torch, (n, d) = self.torch, q.shape[2:]
         u, scale = ROUNDING[dtype], d**-0.5
-        rows = torch.linspace(0, n - 1, CHECKED_ROWS, device=self.device).long()
-        q, k, v = q[:, :, rows].double(), k.double(), v.double()
-        p = torch.softmax(q @ k.mT * scale, dim=-1)  # [batch, heads, rows, seq_len]
-        value, spread = p @ v, p @ v.abs()  # [batch, heads, rows, head_dim]; spread: A in oracle.h
-        products = (q.abs() @ k.abs().mT).amax(dim=-1, keepdim=True)
-        score_error, sum_error = (4 + d**0.5) * 2**-24 * products * scale, n * 2**-24 / 8
-        inexact = 2 * (score_error + sum_error) * spread + SMALLEST[dtype] / 2
+        rows = torch.linspace(0, n - 1, min(n, CHECKED_ROWS), device=self.device).long()
+        each = [self.reference_of(*heads, scale, SMALLEST[dtype]) for heads in zip(q[:, :, rows], k, v)]
+        value, spread, inexact = (torch.stack(parts) for parts in zip(*each))
         return {"u": u, "rows": rows, "value": value, "inexact": inexact,
                 "allowed": u * value.abs() + 2 * u * spread + inexact}
+
+    def reference_of(self, q, k, v, scale, smallest):
+        """Value, spread (A in oracle.h) and what else is inexact, [heads, rows, head_dim] each, of one sequence."""
+        q, k, v = q.double(), k.double(), v.double()
+        p = self.torch.softmax(q @ k.mT * scale, dim=-1)  # [heads, rows, seq_len]
+        value, spread = p @ v, p @ v.abs()
+        del p
+        products = (q.abs() @ k.abs().mT).amax(dim=-1, keepdim=True)
+        n, d = k.shape[1:]
+        score_error, sum_error = (4 + d**0.5) * 2**-24 * products * scale, n * 2**-24 / 8
+        return value, spread, 2 * (score_error + sum_error) * spread + smallest / 2
 
     def compare(self, output):
         """The record's `error`, and one sentence if the output is wrong, else None."""
