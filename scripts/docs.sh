@@ -37,15 +37,11 @@ esac
 ensure_docs_venv || exit "$EXIT_SETUP"
 cd "$ROOT"
 export NO_MKDOCS_2_WARNING=1 # mkdocs.yml says what we think of it
+LOG=$ROOT/build/docs.log
+mkdir -p "${LOG%/*}"
 mkdocs=("$DOCS_VENV/bin/python" -B -m mkdocs)
-case $command in
-  serve) exec "${mkdocs[@]}" serve --livereload "$@" ;;
-  build)
-    "${mkdocs[@]}" --quiet build --strict "$@"
-    say "Site:    $(pretty "$ROOT/build/site/index.html")"
-    ;;
-  --check)
-    "${mkdocs[@]}" --quiet build --strict "$@"
-    exec "$DOCS_VENV/bin/python" -B docs/site/check.py build/site
-    ;;
-esac
+if [[ $command == serve ]]; then exec "${mkdocs[@]}" serve --livereload --no-strict "$@"; fi
+: >"$LOG"
+step 'building the site' "$LOG" "${mkdocs[@]}" build --strict "$@" || exit 1
+if [[ $command == --check ]]; then exec "$DOCS_VENV/bin/python" -B docs/site/check.py build/site; fi
+say "Site:    $(pretty "$ROOT/build/site/index.html")"

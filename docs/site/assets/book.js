@@ -1,4 +1,4 @@
-// Charts that answer the mouse, and what scrolls sideways for the keyboard. Without it every page is whole.
+// Charts that answer the mouse, interactive pages, what scrolls sideways for the keyboard. Without it pages are whole.
 "use strict";
 
 (() => {
@@ -54,6 +54,21 @@
   figures.forEach((figure) => look.observe(figure));
   new MutationObserver(() => seen.forEach((figure) => draw(figure).catch(console.error)))
     .observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
+
+  // An interactive page takes the place of its picture; it tells its height, and takes the colours that it is told.
+  for (const figure of document.querySelectorAll("[data-interactive]")) {
+    const frame = document.createElement("iframe");
+    frame.className = "interactive";
+    frame.title = document.querySelector("h1").firstChild.textContent;
+    frame.src = `${figure.dataset.interactive}?theme=${theme()}`;
+    addEventListener("message", ({ source, data }) => {
+      if (source === frame.contentWindow && data?.interactive === "height") frame.style.height = `${data.height + 2}px`;
+    });
+    new MutationObserver(() => frame.contentWindow.postMessage({ theme: theme() }, "*"))
+      .observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
+    figure.classList.add("drawn");
+    figure.append(frame);
+  }
 
   // What scrolls sideways can be reached by the keyboard.
   const reach = () => {

@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 from book import ROOT, highlight
-from book.layout import is_image, relative_url, url_of
+from book.layout import is_image, is_interactive, relative_url, url_of
 from book.maths import BadMaths, to_mathml
 from check_links import slug  # the anchors that code hosts make
 
@@ -99,6 +99,10 @@ class Page:
         if chart:
             self.charts.append(chart[1])
         data = f' data-chart="{chart[1]}"' if chart else ""
+        twin = self.path.removesuffix(".md") + ".html"  # an interactive page is shown in the place of its first picture
+        if is_interactive(twin) and (ROOT / twin).exists() and twin not in self.links:
+            self.links.add(twin)
+            data = f' data-interactive="{relative_url(url_of(twin), self.url)}"'
         return self.marked(f'<span class="picture"{data}>{images}</span>')
 
     def marked(self, html):
