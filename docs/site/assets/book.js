@@ -8,6 +8,14 @@
 
   window.bookChart = (name, themes) => { specs[name] = themes; };
 
+  // What a tooltip says: the values of the record, with the words of the axes, without what only the drawing needs.
+  const tip = (names) => (value, sanitize) => {
+    const rows = Object.entries(value).filter(([key, item]) => names[key] && item !== null && item !== "");
+    const text = (item) => (typeof item === "number" ? Number(item.toPrecision(4)).toLocaleString("en") : item);
+    return `<table>${rows.map(([key, item]) =>
+      `<tr><td class="key">${sanitize(names[key])}</td><td class="value">${sanitize(text(item))}</td></tr>`).join("")}</table>`;
+  };
+
   const load = (url) => {
     loading[url] ??= new Promise((resolve, reject) => {
       const script = document.createElement("script");
@@ -30,7 +38,10 @@
     await load("assets/vega.js");
     await load(`charts/${name}.js`);
     const place = document.createElement("span");
-    const { view } = await window.vegaEmbed(place, specs[name][wanted], { mode: "vega-lite", renderer: "svg", actions: false });
+    const { view } = await window.vegaEmbed(place, specs[name][wanted], {
+      mode: "vega-lite", renderer: "svg", actions: false,
+      tooltip: { formatTooltip: tip(specs[name].names) },
+    });
     if (figure.dataset.drawn !== wanted) return view.finalize();
     const svg = place.querySelector("svg");
     svg.setAttribute("role", "img");
@@ -72,7 +83,7 @@
 
   // What scrolls sideways can be reached by the keyboard.
   const reach = () => {
-    for (const box of document.querySelectorAll("div.table, div.maths")) {
+    for (const box of document.querySelectorAll("div.table, div.maths, .picture")) {
       box.toggleAttribute("tabindex", false);
       if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
     }

@@ -5,6 +5,14 @@ import json
 
 from book import ROOT
 
+# What tooltips call the fields of the records; other fields are for the drawing only.
+NAMES = {
+    "kernel": "kernel", "tflops": "TFLOP/s", "low": "at the 90th percentile", "high": "at the 10th percentile",
+    "seq_len": "sequence length", "percent": "% of that speed", "from": "before", "std": "deviation of the scores",
+    "growth": "their growth", "rel": "relative error", "measured": "measured, s", "least": "least time, s",
+    "seconds": "least time, s", "resource": "of", "first": "FLOPs a byte", "intensity": "FLOPs a byte", "level": "at",
+    "value": "counted", "ratio": "for each ideal one", "count": "counted",
+}
 TIPS = {"bar", "point", "circle", "square", "rect", "tick", "line"}  # marks that stand for one measurement
 
 
@@ -40,6 +48,7 @@ def files(drawn, warn):
             warn(f"no Vega-Lite spec for the chart {name}")
             continue
         themes = {theme: with_tips(spec) for theme, spec in known[name].items()}
+        themes["names"] = NAMES
         # A script, not JSON: browsers do not let pages read files beside them when there is no server.
         content = f"bookChart({json.dumps(name)}, {json.dumps(themes, ensure_ascii=False, separators=(',', ':'))});\n"
         yield f"charts/{name}.js", content

@@ -16,6 +16,7 @@ FENCE = re.compile(r"^\s*(?:>\s*)*(```+|~~~+)")
 NOTES = "<!-- notes -->"  # before a list whose items explain lines of the code above
 ALERTS = {"NOTE": "note", "TIP": "tip", "IMPORTANT": "info", "WARNING": "warning", "CAUTION": "danger"}
 PICTURE = re.compile(r"<picture>.*?</picture>", re.DOTALL)
+PHONE = 620  # pixels: as wide as a picture may be made there (book.css)
 ATTRIBUTE = re.compile(r"\b(href|src|srcset)\s*=\s*\"([^\"]*)\"")
 
 
@@ -56,6 +57,7 @@ class Page:
         self.links = set()  # files of the repository
         self.images = set()
         self.charts = []
+        self.framed = False  # whether the interactive page has its place
         self.maths = 0
         self.html = self.render()
 
@@ -100,10 +102,13 @@ class Page:
             self.charts.append(chart[1])
         data = f' data-chart="{chart[1]}"' if chart else ""
         twin = self.path.removesuffix(".md") + ".html"  # an interactive page is shown in the place of its first picture
-        if is_interactive(twin) and (ROOT / twin).exists() and twin not in self.links:
+        if is_interactive(twin) and (ROOT / twin).exists() and not self.framed:
+            self.framed = True
             self.links.add(twin)
             data = f' data-interactive="{relative_url(url_of(twin), self.url)}"'
-        return self.marked(f'<span class="picture"{data}>{images}</span>')
+        width = re.search(r' width="(\d+)"', self.size_of(light[1]))
+        wide = " wide" if width and int(width[1]) > PHONE else ""
+        return self.marked(f'<span class="picture{wide}"{data}>{images}</span>')
 
     def marked(self, html):
         """Addresses that are those of the site already: attribute() leaves them alone."""
