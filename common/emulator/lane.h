@@ -47,12 +47,14 @@ struct RegisterWatch;  // wgmma.cpp
 struct WgmmaState;
 
 // Checked build (races.h): what somebody had seen, of every thread and engine, and of that what lay before a
-// fence.proxy.async. Kept where threads arrive, for those that wait.
+// fence.proxy.async. Kept where threads arrive, for those that wait. ends: in clusters, of each engine the phases of its
+// mbarrier that have ended: a copy's bytes tell, too, though they order no memory but their own.
 struct Clocks {
-  std::vector<uint32_t> seen, fenced;
+  std::vector<uint32_t> seen, fenced, ends;
   void clear() {
     seen.clear();
     fenced.clear();
+    ends.clear();
   }
 };
 

@@ -140,6 +140,7 @@ void check_phase(uintptr_t bar, const Mbarrier& barrier, const char* operation,
   const Races* const races = me.cta->races;
   if (!races || barrier.phase == 0) return;
   if (races->has_seen(me, barrier.ended, barrier.counted_bytes ? -1 : barrier.engine)) return;
+  if (races->knows_end(me, barrier.engine, uint32_t(barrier.phase))) return;
   misuse(operation, where,
          "may count in the phase before: this thread has not seen the end of phase " +
              std::to_string(barrier.phase - 1) + " of " + name(bar, barrier) +
@@ -348,7 +349,7 @@ void trace_load(uintptr_t bar, const char* operation, int bytes, int read, Sourc
   trace->note(*current_lane, where, step);
 }
 
-void bring_bytes(uintptr_t bar, int bytes, SourceLocation copy) {
+void bring_bytes(uintptr_t bar, int bytes, const std::vector<uint32_t>& ends, SourceLocation copy) {
   const auto found = mbarriers().all.find(bar);
   if (found == mbarriers().all.end() || *reinterpret_cast<const uint64_t*>(bar) != kWord) {
     fail_cta("the mbarrier at " + describe_place(bar) +
@@ -356,6 +357,9 @@ void bring_bytes(uintptr_t bar, int bytes, SourceLocation copy) {
   }
   Mbarrier& barrier = found->second;
   barrier.copies--;
+  auto& known = barrier.arriving.ends;
+  if (known.size() < ends.size()) known.resize(ends.size());
+  for (size_t i = 0; i < ends.size(); i++) known[i] = std::max(known[i], ends[i]);
   barrier.counts_bytes = true;
   barrier.bytes -= bytes;
   if (barrier.pending == 0 && barrier.bytes < 0) {

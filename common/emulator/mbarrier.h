@@ -57,9 +57,9 @@ void fence_proxy_async();
 void trace_load(uintptr_t bar, const char* operation, int bytes, int read, SourceLocation where);
 
 // For bulk copies: the barrier that a copy reports to, which must exist and be visible to it; the bytes it has
-// brought.
+// brought, and what its starter knew of the ends of phases (Races::known_ends).
 Mbarrier& mbarrier_of_copy(uintptr_t bar, const char* operation, SourceLocation where);
-void bring_bytes(uintptr_t bar, int bytes, SourceLocation copy);
+void bring_bytes(uintptr_t bar, int bytes, const std::vector<uint32_t>& ends, SourceLocation copy);
 
 // The CTA ends: arrivals from other CTAs must have come before.
 void mbarriers_end(const Cta& cta);

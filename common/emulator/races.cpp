@@ -77,6 +77,11 @@ void raise_to(uint32_t* to, const uint32_t* from, size_t count) {
   for (size_t i = 0; i < count; i++) to[i] = std::max(to[i], from[i]);
 }
 
+void raise_to(std::vector<uint32_t>& to, const std::vector<uint32_t>& from) {
+  if (to.size() < from.size()) to.resize(from.size());
+  raise_to(to.data(), from.data(), from.size());
+}
+
 std::string unwritten_text(Site site, const std::string& who, uintptr_t address) {
   return "read of memory that nothing has written, " + describe_place(address) +
          line_of(operation_of(site), place_of(site), who) +
@@ -102,6 +107,7 @@ Races::Races(Cluster& cluster)
       threads_(cluster.warps.size() * kWarpSize),
       stride_(threads_),
       clocks_(threads_ * stride_),
+      ends_(threads_),
       barriers_(cluster.ctas.size() * kNamedBarriers),
       last_turn_(barriers_.size()),
       views_(cluster.warps.size()) {}
@@ -111,6 +117,7 @@ void Races::begin() {
     std::fill(clocks_.begin(), clocks_.end(), 0);
     for (size_t i = 0; i < threads_; i++) clocks(int(i))[i] = 1;
     std::fill(fenced_.begin(), fenced_.end(), 0);
+    for (std::vector<uint32_t>& ends : ends_) ends.clear();
     for (Clocks& barrier : barriers_) barrier.clear();
     for (Clocks& barrier : last_turn_) barrier.clear();
     for (WarpView& view : views_) view.valid = false;
@@ -158,12 +165,14 @@ void Races::release(const Lane& lane, Clocks& into) {
     into.fenced.resize(stride_);
     raise_to(into.fenced.data(), fenced(slot(lane)), stride_);
   }
+  raise_to(into.ends, known_ends(lane));
   tick(lane);
 }
 
 void Races::acquire(const Lane& lane, const Clocks& from) {
   raise_to(clocks(slot(lane)), from.seen.data(), from.seen.size());
   if (!from.fenced.empty()) raise_to(fenced(slot(lane)), from.fenced.data(), from.fenced.size());
+  if (!from.ends.empty()) raise_to(ends_[size_t(slot(lane))], from.ends);
   views_[size_t(lane.warp->slot)].valid = false;
 }
 
@@ -231,6 +240,20 @@ void Races::learn(const Lane& lane, int engine, uint32_t clock) {
   uint32_t& known = clocks(slot(lane))[threads_ + size_t(engine)];
   known = std::max(known, clock);
   views_[size_t(lane.warp->slot)].valid = false;
+}
+
+bool Races::knows_end(const Lane& lane, int engine, uint32_t phase) const {
+  if (cluster_.ctas.size() == 1) return false;
+  const std::vector<uint32_t>& ends = ends_[size_t(slot(lane))];
+  return size_t(engine) < ends.size() && ends[size_t(engine)] >= phase;
+}
+
+std::vector<uint32_t> Races::known_ends(const Lane& starter) const {
+  if (cluster_.ctas.size() == 1) return {};
+  const uint32_t* const mine = clocks(slot(starter)) + threads_;
+  std::vector<uint32_t> ends(mine, mine + engines_.size());
+  raise_to(ends, ends_[size_t(slot(starter))]);
+  return ends;
 }
 
 void Races::fence_proxy(const Lane& lane) {

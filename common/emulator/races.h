@@ -100,6 +100,11 @@ class Races {
     return clocks(slot(lane))[threads_ + size_t(engine)];
   }
   void fence_proxy(const Lane& lane);
+  // Whether `lane` knows that this phase of the engine's mbarrier has ended, if only since a copy has come whose
+  // starter knew. In a cluster.
+  bool knows_end(const Lane& lane, int engine, uint32_t phase) const;
+  // What the starter of a copy knows of ends; nothing but in a cluster.
+  std::vector<uint32_t> known_ends(const Lane& starter) const;
 
   // The CTA ends: whoever of another CTA reached its shared memory must have come before.
   void end_of_cta(const Cta& cta);
@@ -163,11 +168,12 @@ class Races {
                    bool same_thread, bool swapped) const;
 
   Cluster& cluster_;
-  size_t threads_;                 // slots of threads: 32 a warp
-  size_t stride_;                  // of threads and engines
-  std::vector<uint32_t> clocks_;   // [threads_][stride_]
-  std::vector<uint32_t> fenced_;   // likewise; empty until somebody fences
-  bool ticked_ = true;             // since begin()
+  size_t threads_;                           // slots of threads: 32 a warp
+  size_t stride_;                            // of threads and engines
+  std::vector<uint32_t> clocks_;             // [threads_][stride_]
+  std::vector<uint32_t> fenced_;             // likewise; empty until somebody fences
+  std::vector<std::vector<uint32_t>> ends_;  // [threads_][engines], of clusters
+  bool ticked_ = true;                       // since begin()
   std::vector<Clocks> barriers_;   // [CTAs][kNamedBarriers]: what those that arrived had seen
   std::vector<Clocks> last_turn_;  // likewise: of the turn before
   std::vector<WarpView> views_;    // [warps]

@@ -219,7 +219,7 @@ void finish_load(Cluster& cluster, size_t index) {
     memcpy(chunk.shared, chunk.global, size_t(chunk.inside));
     memset(chunk.shared + chunk.inside, 0, size_t(kChunk - chunk.inside));
   }
-  bring_bytes(load.bar, load.bytes, load.where);
+  bring_bytes(load.bar, load.bytes, load.ends, load.where);
 }
 
 void read_shared(BulkStore& store) {
@@ -264,7 +264,9 @@ void begin_load(std::vector<Chunk> chunks, const Cta& cta, uintptr_t bar, int by
     note_global(barrier.engine, barrier.phase + 1, chunks, false, site);
     note_shared(barrier.engine, barrier.phase + 1, chunks, true, site);
   }
-  cluster.copies->loads.push_back({std::move(chunks), &cta, bar, bytes, where});
+  cluster.copies->loads.push_back(
+      {std::move(chunks), &cta, bar, bytes, where,
+       cta.races ? cta.races->known_ends(*current_lane) : std::vector<uint32_t>{}});
   if (happens_at_once(cluster)) finish_load(cluster, cluster.copies->loads.size() - 1);
 }
 

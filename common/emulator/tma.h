@@ -28,6 +28,7 @@ struct BulkLoad {
   uintptr_t bar;   // that is told
   int bytes;
   SourceLocation where;
+  std::vector<uint32_t> ends;  // checked build: Races::known_ends of its starter
 };
 
 // From shared to global memory.

@@ -1,0 +1,255 @@
+// wgmma_tma: a matrix product as kernels 11 to 15 would compute it.
+//
+// Persistent CTAs (15). A producer warp fills a ring of slices of A and B by TMA (12, 13); two consumer warpgroups
+// multiply them straight from shared memory by wgmma (11), 64 x 256 elements of C each. The epilogue works on the
+// accumulators and leaves through stmatrix and TMA stores (15), 64 columns at a time, while the producer already
+// fetches slices of the next tile. In a cluster of two CTAs, one above the other in C, each fetches its rows of A and
+// half of the rows of B, and TMA multicasts B to both.
+#include "bench/gemm/epilogue.h"
+#include "bench/gemm/gemm.h"
+#include "common/harness/launch.h"
+#include "common/harness/tensor_map.h"
+#include "common/layout/swizzle.h"
+#include "common/layout/wgmma.h"
+#include "common/ptx/cluster.h"
+#include "common/ptx/elect.h"
+#include "common/ptx/fence.h"
+#include "common/ptx/ldmatrix.h"
+#include "common/ptx/mbarrier.h"
+#include "common/ptx/setmaxnreg.h"
+#include "common/ptx/tma.h"
+#include "common/ptx/wgmma.h"
+
+namespace fa::gemm::wgmma_tma_kernel {
+
+struct Config {
+  static constexpr int kWarpgroups = 2;             // consumers, of 64 rows of C each
+  static constexpr int kBlockM = kWarpgroups * 64;  // of C, a CTA
+  static constexpr int kBlockN = 256;               // of C: the widest wgmma
+  static constexpr int kBlockK = 64;  // of the sum, a slice: rows of 128 bytes, one swizzle atom
+  static constexpr int kStages = 4;   // slices in shared memory
+  static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup is the producer
+  static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+  static_assert(kWarpgroups * kConsumerRegisters + kProducerRegisters <= 65536 / 128);
+  // Tiles of C that run at the same time form a block of so many rows of tiles, not a row: they share A and B in L2.
+  static constexpr int kGroupRows = 16;
+};
+
+// Who computes what of a tile of C (warpgroup g, its warps w0..w3), and what a lane holds of 8 columns:
+//
+//               all 256 columns       8 columns, lane l
+//   rows 64g +  0..15   w0            row l/4:   2 (l%4) (+ 1)
+//   rows 64g + 16..31   w1            row l/4+8: the same
+//   rows 64g + 32..47   w2            columns
+//   rows 64g + 48..63   w3
+template <typename T>
+struct SharedStorage {
+  using C = Config;
+  // 1024: the swizzle is computed from addresses, and repeats after 8 rows of 128 bytes.
+  alignas(1024) T sA[C::kStages][C::kBlockM][C::kBlockK];
+  alignas(1024) T sB[C::kStages][C::kBlockN][C::kBlockK];
+  // On their way out: of each consumer warp, 64 columns of its 16 rows, and the 64 before.
+  alignas(1024) T sC[C::kWarpgroups * 4][2][16][64];
+  // full: one arrival, the producer's, and a slice's bytes. empty: one arrival of each consumer warp, of all CTAs
+  // of the cluster.
+  uint64_t full[C::kStages], empty[C::kStages];
+};
+
+// [tile-of]
+// Tile `number` of m_tiles x n_tiles: kRows rows of tiles, column by column, then the next kRows.
+template <int kRows>
+__device__ __forceinline__ int2 tile_of(int number, int m_tiles, int n_tiles) {
+  const int first = number / (kRows * n_tiles) * kRows;
+  const int rows = m_tiles - first < kRows ? m_tiles - first : kRows;
+  const int rest = number % (kRows * n_tiles);
+  return {first + rest % rows, rest / rows};
+}
+// [/tile-of]
+
+template <typename T, Epilogue kEpilogue, int kCluster>
+__global__ void __launch_bounds__(Config::kThreads, 1)
+    gemm_kernel(const __grid_constant__ ptx::TensorMap map_a,
+                const __grid_constant__ ptx::TensorMap map_b,
+                const __grid_constant__ ptx::TensorMap map_c, const T* bias, int m, int n, int k) {
+  using C = Config;
+  constexpr int kSliceBytes = (C::kBlockM + C::kBlockN) * C::kBlockK * sizeof(T);
+  constexpr int kBoxRows = C::kBlockN / kCluster;  // of B, that this CTA fetches
+  auto& smem = shared_storage<SharedStorage<T>>();
+
+  // ---- indices
+  // The same in all lanes; the shuffle tells the compiler so.
+  const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+  const int warp_idx = threadIdx.x / 32 % 4;  // in the warpgroup
+  const int lane_idx = threadIdx.x % 32;
+  const int rank = blockIdx.x % kCluster;                                     // in the cluster
+  const int m_tiles = m / (C::kBlockM * kCluster), n_tiles = n / C::kBlockN;  // of the cluster
+  const int slices = k / C::kBlockK;
+  // Calls body(row, column) of C for each tile of this CTA.
+  const auto for_each_tile = [&](const auto& body) {
+    for (int t = blockIdx.x / kCluster; t < m_tiles * n_tiles; t += gridDim.x / kCluster) {
+      const int2 tile = tile_of<C::kGroupRows / kCluster>(t, m_tiles, n_tiles);
+      body((tile.x * kCluster + rank) * C::kBlockM, tile.y * C::kBlockN);
+    }
+  };
+  // Everyone in the cluster, or in the CTA.
+  const auto meet = [] {
+    if constexpr (kCluster > 1) {
+      ptx::cluster_arrive();
+      ptx::cluster_wait();
+    } else {
+      __syncthreads();
+    }
+  };
+
+  // ---- barriers
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < C::kStages; stage++) {
+      ptx::mbarrier_init(&smem.full[stage], 1);
+      ptx::mbarrier_init(&smem.empty[stage], C::kWarpgroups * 4 * kCluster);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  meet();  // nobody waits, arrives or multicasts before that
+
+  // ---- producer
+  if (warpgroup_idx == C::kWarpgroups) {
+    ptx::setmaxnreg_dec<C::kProducerRegisters>();
+    // [producer]
+    if (warp_idx == 0 && ptx::elect_sync()) {  // one thread
+      uint32_t slice = 0;                      // of all tiles
+      for_each_tile([&](int row, int column) {
+        for (int d = 0; d < slices; d++, slice++) {
+          const uint32_t stage = slice % C::kStages;
+          uint64_t* const full = &smem.full[stage];
+          ptx::mbarrier_wait(&smem.empty[stage], (slice / C::kStages + 1) % 2);
+          ptx::mbarrier_arrive_expect_tx(full, kSliceBytes);
+          ptx::cp_async_bulk_tensor_load(smem.sA[stage], &map_a, {d * C::kBlockK, row}, full);
+          if constexpr (kCluster == 1) {
+            ptx::cp_async_bulk_tensor_load(smem.sB[stage], &map_b, {d * C::kBlockK, column}, full);
+          } else {  // this CTA's part, for all CTAs of the cluster
+            ptx::cp_async_bulk_tensor_load_multicast(smem.sB[stage][rank * kBoxRows], &map_b,
+                                                     {d * C::kBlockK, column + rank * kBoxRows},
+                                                     full, (1 << kCluster) - 1);
+          }
+        }
+      });
+    }
+    // [/producer]
+    __syncwarp();
+  } else {
+    // ---- consumers
+    ptx::setmaxnreg_inc<C::kConsumerRegisters>();
+    // [release]
+    // This warp no longer reads a slice: all producers that write to its stage are told.
+    const auto release = [&](uint32_t slice) {
+      uint64_t* const empty = &smem.empty[slice % C::kStages];
+      if constexpr (kCluster == 1) {
+        if (lane_idx == 0) ptx::mbarrier_arrive(empty);
+      } else {
+        if (lane_idx < kCluster) ptx::mbarrier_arrive_cluster(empty, lane_idx);
+      }
+    };
+    // [/release]
+    const uint64_t desc_a =
+        layout::k_major_descriptor(ptx::shared_address(smem.sA[0][warpgroup_idx * 64]));
+    const uint64_t desc_b = layout::k_major_descriptor(ptx::shared_address(smem.sB));
+    const int warp = warpgroup_idx * 4 + warp_idx;
+    float acc[C::kBlockN / 2];
+    uint32_t slice = 0;  // of all tiles
+    for_each_tile([&](int row, int column) {
+      // ---- main loop
+      // [loop]
+      for (int d = 0; d < slices; d++, slice++) {
+        const uint32_t stage = slice % C::kStages;
+        ptx::mbarrier_wait(&smem.full[stage], slice / C::kStages % 2);
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < C::kBlockK / 16; i++) {
+          ptx::wgmma<T, C::kBlockN>(
+              acc,
+              layout::advance(desc_a,
+                              stage * C::kBlockM * 128 + layout::k_major_step(C::kBlockM, i)),
+              layout::advance(desc_b,
+                              stage * C::kBlockN * 128 + layout::k_major_step(C::kBlockN, i)),
+              d > 0 || i > 0);
+        }
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<1>();  // the slice before has been read; this one's products run on
+        if (d > 0) release(slice - 1);
+      }
+      ptx::wgmma_wait<0>(acc);
+      release(slice - 1);
+      // [/loop]
+
+      // ---- epilogue
+      // [epilogue]
+#pragma unroll
+      for (int slab = 0; slab < C::kBlockN / 64; slab++) {  // of 64 columns
+        T(*const sC)[64] = smem.sC[warp][slab % 2];
+        if (lane_idx == 0) ptx::cp_async_bulk_wait_read<1>();  // the slab before the last has left
+        __syncwarp();
+#pragma unroll
+        for (int j = 0; j < 4; j++) {  // of 16 columns
+          const float* const sums = acc + (slab * 4 + j) * 8;
+          const int first = column + slab * 64 + j * 16 + lane_idx % 4 * 2;
+          uint32_t rC[4];
+#pragma unroll
+          for (int i = 0; i < 4; i++) {
+            rC[i] = finish<T, kEpilogue>(sums[2 * i], sums[2 * i + 1], bias, first + i / 2 * 8);
+          }
+          const int chunk = layout::swizzle(lane_idx % 16, j * 2 + lane_idx / 16);
+          ptx::stmatrix_x4(rC, ptx::shared_address(&sC[lane_idx % 16][chunk * 8]));
+        }
+        ptx::fence_proxy_async();  // TMA, which reads by another path, will see it
+        __syncwarp();
+        if (lane_idx == 0) {
+          ptx::cp_async_bulk_tensor_store(
+              &map_c, {column + slab * 64, row + warpgroup_idx * 64 + warp_idx * 16}, sC);
+          ptx::cp_async_bulk_commit();
+        }
+      }
+      // [/epilogue]
+    });
+    if (lane_idx == 0) ptx::cp_async_bulk_wait<0>();  // the last slabs are written
+    __syncwarp();
+  }
+  // A CTA's shared memory must outlive what the other one still sends to it.
+  if constexpr (kCluster > 1) meet();
+}
+
+// ---- host ----------------------------------------------------------------------------------------
+template <typename T, Epilogue kEpilogue, int kCluster>
+void run(const Product& p) {
+  using C = Config;
+  // Boxes of `rows` rows of 64 columns.
+  const auto map = [](const void* tensor, int rows, int columns, uint32_t box_rows) {
+    return make_tensor_map(static_cast<const T*>(tensor), {uint64_t(columns), uint64_t(rows)},
+                           {columns * sizeof(T)}, {64, box_rows}, layout::SwizzleMode::k128Bytes);
+  };
+  const int tiles = p.m / (C::kBlockM * kCluster) * (p.n / C::kBlockN);
+  const int clusters = tiles < sm_count() / kCluster ? tiles : sm_count() / kCluster;
+  launch<gemm_kernel<T, kEpilogue, kCluster>>(
+      {dim3(clusters * kCluster), dim3(C::kThreads), sizeof(SharedStorage<T>), kCluster},
+      map(p.a, p.m, p.k, C::kBlockM), map(p.b, p.n, p.k, C::kBlockN / kCluster),
+      map(p.c, p.m, p.n, 16), static_cast<const T*>(p.bias), p.m, p.n, p.k);
+}
+
+template <typename T, Epilogue kEpilogue>
+struct Launcher {
+  static void run(const Product& p) { wgmma_tma_kernel::run<T, kEpilogue, 1>(p); }
+};
+template <typename T, Epilogue kEpilogue>
+struct ClusterLauncher {
+  static void run(const Product& p) { wgmma_tma_kernel::run<T, kEpilogue, 2>(p); }
+};
+
+}  // namespace fa::gemm::wgmma_tma_kernel
+
+namespace fa::gemm {
+
+void wgmma_tma(const Product& product) { dispatch<wgmma_tma_kernel::Launcher>(product); }
+void wgmma_tma_cluster(const Product& product) {
+  dispatch<wgmma_tma_kernel::ClusterLauncher>(product);
+}
+
+}  // namespace fa::gemm
