@@ -18,6 +18,7 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
                                                                 (by=score_std: a standard deviation of the scores)
   <!-- profile: bench/results/h200_profile.json kernel=02_* metrics=cycles,dram_bytes -->
   <!-- /profile -->                                             the profiler's figures, one launch a column
+                                                                (rows=launches: one launch a row)
   <!-- beside: bench/results/h200_profile_n256.json bench/results/emulator_n256.json kernel=02_* -->
   <!-- /beside -->                                              the emulator's counters beside the profiler's
   <!-- agreement: bench/results/h200_agreement.json seq_len=256 head_dim=128 -->
@@ -32,6 +33,8 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
   <!-- /tuning -->                                              a search for tile sizes: the best, and what was left out
   <!-- rates: bench/results/h200_rates.json -->                 how fast single instructions are, as the program rates
   <!-- /rates -->                                               measured it
+  <!-- table: bench/results/h200_gemm.json k=8192 epilogue=none -->
+  <!-- /table -->                                               matrix products, as the program gemm measured them
   <!-- experiments: bench/results/h200_experiments_15_16.json boundary -->
   <!-- /experiments -->                                         variants that were measured and not kept: one group
   <!-- seconds: bench/results/checked_seconds.txt -->           what a checked run costs, from
@@ -60,6 +63,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from experiments import read_experiments, records_of, table_of  # noqa: E402
+from gemm import read_gemm  # noqa: E402
 from rates import read_rates, rows_of_rates  # noqa: E402
 from tools import ROOT, Refused, fail, markdown_files, read_json, read_results, relative  # noqa: E402
 
@@ -74,6 +78,7 @@ LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".cpp": "cpp", ".py": 
              ".json": "json", ".cmake": "cmake", ".txt": "cmake", ".patch": "diff", ".gdb": "gdb"}
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
+PRODUCT = ("m", "n", "k", "epilogue")  # of a matrix product, in a file of the program gemm
 
 
 # --- Sources ---------------------------------------------------------------------------------------------------
@@ -172,7 +177,7 @@ def parse_options(spec):
 
 def read(name, any_profile=False):
     """A results file; with `any_profile` one of scripts/profile.py will do too, its launches as records, or one of the
-    program rates, its instructions as records, one of experiments, or the limits of GPUs, each a record."""
+    programs rates, its instructions as records, and gemm, one of experiments, or the limits of GPUs, each a record."""
     try:
         data = read_json(ROOT / name)
         if any_profile and isinstance(data, dict) and "rates_version" in data:
@@ -183,6 +188,8 @@ def read(name, any_profile=False):
         if any_profile and isinstance(data, dict) and "machines" in data:
             data["records"] = [{"kernel": name, "gpu": name, **entry} for name, entry in data["machines"].items()]
             return data
+        if any_profile and isinstance(data, dict) and "gemm_version" in data:
+            return read_gemm(ROOT / name)
         if any_profile and isinstance(data, dict) and "experiments_version" in data:
             data = read_experiments(ROOT / name)
             data["records"] = records_of(data)
@@ -198,7 +205,7 @@ def read(name, any_profile=False):
 
 def matching(data, filters):
     for key in filters:
-        if key not in ("kernel", "status", "function", "instruction", "gpu", "score_std", "score_growth", *SHAPE):
+        if key not in ("kernel", "status", "function", "instruction", "gpu", "score_std", "score_growth", *PRODUCT, *SHAPE):
             raise Refused(f"'{key}' is no field to select by")
     asked = any("/" in pattern for pattern in filters.get("kernel", "").split(","))
     for record in data["records"]:
@@ -248,7 +255,8 @@ COLUMNS = {
     "spill_bytes": ("Spilled bytes", "spill_bytes", grouped, True),
     "shared_memory_bytes": ("Shared memory bytes", "shared_memory_bytes", grouped, True),
     "workspace_bytes": ("Workspace bytes", "workspace_bytes", grouped, True),
-    **{field: (field, field, str, field != "dtype") for field in SHAPE},
+    "clock": ("SM clock, MHz", "clock_mhz", lambda value: f"{value:.0f}", True),
+    **{field: (field, field, str, field not in ("dtype", "epilogue")) for field in (*SHAPE, *PRODUCT)},
 }
 
 
@@ -468,6 +476,9 @@ def profile(spec):
     if "launches" not in data:
         raise Refused(f"{name} is not a profile")
     metrics = options.pop("metrics", ",".join(METRICS)).split(",")
+    rows = options.pop("rows", "metrics")
+    if rows not in ("metrics", "launches"):
+        raise Refused(f"rows are metrics or launches, not {rows}")
     launches = list(matching(data, options))
     if not launches:
         raise Refused(f"no launch of {name} matches")
@@ -478,6 +489,9 @@ def profile(spec):
         metric_heading(metric)  # or refused
         if missing := next((x for x in launches if metric not in x["metrics"]), None):
             raise Refused(f"{name} has no {metric} of {missing['kernel']}")
+    if rows == "launches":
+        return list(rows_of(["Launch", *map(metric_heading, metrics)],
+                            ([name, *(figure(x["metrics"][m]) for m in metrics)] for name, x in zip(heading[1:], launches))))
     return list(rows_of(heading, ([metric_heading(m), *(figure(x["metrics"][m]) for x in launches)] for m in metrics)))
 
 

@@ -195,6 +195,10 @@ class Profiles(ScriptTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("| Cycles | 1,234,567 |", text)
         self.assertIn("| Cycles in which a scheduler issues, % | 8.0 |", text)
+        _, text = self.synced(f"<!-- profile: {spec} rows=launches -->\n<!-- /profile -->\n")
+        self.assertIn("| Launch | Cycles | Cycles in which a scheduler issues, % |\n|-|-:|-:|\n", text)
+        self.assertIn(" | 1,234,567 | 8.0 |\n<!--", text)
+        self.assertIn("not columns", self.synced(f"<!-- profile: {spec} rows=columns -->\n<!-- /profile -->\n")[0].stderr)
         value = "bench/results/profile.json kernel=02_* field=cycles times=1e-6 format=.2f"
         self.assertIn("-->1.23<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
 
@@ -295,6 +299,31 @@ class Profiles(ScriptTest):
             change()
             file.write_text(json.dumps(data))
             done, _ = self.synced("<!-- rates: bench/results/rates.json -->\n<!-- /rates -->\n")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(words, done.stderr)
+
+    def test_gemm(self):
+        record = {"kernel": "wgmma_tma", "dtype": "bf16", "m": 8192, "n": 4096, "k": 1024, "epilogue": "none", "status": "passed",
+                  "error": {"rel": 1.7e-3}, "time_ms": {"median": 1.5}, "clock_mhz": 1700.4, "tflops": 650.2}
+        other = {**record, "epilogue": "bias_gelu", "tflops": 600.0}
+        data = {"gemm_version": 1, "machine": {"backend": "cuda", "gpu": "NVIDIA H200"}, "records": [record, other]}
+        file = self.root / "bench" / "results" / "h200_gemm.json"
+        file.write_text(json.dumps(data))
+        block = "<!-- table: bench/results/h200_gemm.json {} -->\n<!-- /table -->\n"
+        done, text = self.synced(block.format("epilogue=none columns=kernel,n,epilogue,median,tflops,clock"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(text.splitlines()[1:-1], ["| Kernel | n | epilogue | Median ms | TFLOP/s | SM clock, MHz |",
+                                                   "|-|-:|-|-:|-:|-:|", "| `wgmma_tma` | 4096 | none | 1.50 | 650 | 1700 |"])
+        value = "bench/results/h200_gemm.json kernel=wgmma_tma k=1024 epilogue=bias_gelu field=tflops"
+        self.assertIn("-->600<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
+        for change, words in ((lambda: record.update(tflops=float("inf")), "holds Infinity"),
+                              (lambda: record.update(tflops=0), "has 0 for tflops"),
+                              (lambda: record.update(k=0), "has 0 for k"),
+                              (lambda: data.update(gemm_version=2), "this reads 1"),
+                              (lambda: data.pop("gemm_version"), "")):
+            change()
+            file.write_text(json.dumps(data))
+            done, _ = self.synced(block.format("epilogue=none"))
             self.assertEqual(done.returncode, 1)
             self.assertIn(words, done.stderr)
 

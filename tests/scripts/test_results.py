@@ -279,9 +279,9 @@ class Committed(ScriptTest):
     def test_committed_results_are_valid(self):
         files = sorted(glob.glob(str(ROOT / "bench" / "results" / "**" / "*.json"), recursive=True))
         # Figures of the profiler (scripts/profile.py), comparisons with them (scripts/agree.py), rates of instructions
-        # (bench/rates), experiments (scripts/lib/experiments.py), searches (scripts/autotune.py) and recorded timelines
+        # (bench/rates), matrix products (bench/gemm), experiments (scripts/lib/experiments.py), searches (scripts/autotune.py) and recorded timelines
         # (--trace) have forms of their own.
-        own = ("_profile", "_agreement", "_rates", "_experiments")
+        own = ("_profile", "_agreement", "_rates", "_gemm", "_experiments")
         files = [name for name in files if not any(part in Path(name).name for part in own)
                  and Path(name).parent.name not in ("tuning", "timelines")]
         if not files:
