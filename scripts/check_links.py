@@ -208,7 +208,7 @@ def formula_problem(formula):
             mathml = convert(formula)
         except Exception as problem:  # whatever a converter raises, the formula is not one
             return f"cannot be converted to MathML ({type(problem).__name__})"
-        unknown = re.search(r">\\([a-zA-Z]+)<", mathml)
+        unknown = re.search(r"(?:\\|&#x0005C;)([a-zA-Z]+)", re.sub(r"<annotation.*?</annotation>", "", mathml, flags=re.DOTALL))
         if unknown:
             return f"has \\{unknown[1]}, which the conversion to MathML does not know"
     return None

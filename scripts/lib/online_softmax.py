@@ -23,7 +23,7 @@ NOTHING = State(-math.inf, 0.0, 0.0)  # before the first key
 
 # [update]
 def add_tile(state, scores, values):
-    """The state after one more tile of keys, and what it was computed with: the factor and the weights P."""
+    """The state after one more tile; also the factor, and the weights P."""
     m = max(state.m, *scores)
     rescale = math.exp(state.m - m)  # 0 in the first tile: e^-inf
     weights = [math.exp(s - m) for s in scores]
