@@ -15,7 +15,8 @@ A form without backticks is looked for in prose, one in backticks is a whole cod
 on, form@16 in that chapter alone, neither in an appendix. Prose is what is no heading, link, code, formula, table, picture or generated
 block, up to "Further reading". Where two forms begin at one place, the longer one counts.
 
-All links to entries are made anew each time, so a second run changes nothing."""
+All links to entries are made anew each time, so a second run changes nothing. Between <!-- entries --> and
+<!-- /entries --> all entries are listed by the alphabet."""
 
 import argparse
 import os
@@ -37,6 +38,7 @@ EXAMPLE = """examples:
 Term = namedtuple("Term", "title anchor forms")  # forms: {text: the chapters' numbers that it counts in, or None}
 ENTRY = re.compile(r"^#### (.+)$|^<!-- used: (.+?) -->$", re.MULTILINE)
 USED = re.compile(r"^(<!-- used: .+? -->\n)(.*?)(<!-- /used -->)$", re.MULTILINE | re.DOTALL)
+LISTED = re.compile(r"^(<!-- entries -->\n)(.*?)(<!-- /entries -->)$", re.MULTILINE | re.DOTALL)
 FORM = re.compile(r"^(.+?)(?:@(\d\d)(\+?))?$")
 GAP = "\0"  # in place of what is no prose: no form matches it
 
@@ -176,7 +178,10 @@ def all_pages():
 
     if len(USED.findall(old)) != len(terms):
         raise Refused("has an entry whose comment is never closed by <!-- /used -->")
-    return [*pages, (GLOSSARY, old, USED.sub(pages_of, old))]
+    by_name = sorted(terms, key=lambda term: term.title.lower())
+    listed = ",\n".join(f"[{term.title}](#{term.anchor})" for term in by_name)
+    new = LISTED.sub(lambda match: f"{match[1]}{listed}\n{match[3]}", USED.sub(pages_of, old))
+    return [*pages, (GLOSSARY, old, new)]
 
 
 def main():

@@ -6,6 +6,9 @@ from support import ROOT, SCRIPTS, ScriptTest, main
 
 GLOSSARY = """# Glossary
 
+<!-- entries -->
+<!-- /entries -->
+
 #### bank
 Four bytes wide.
 
@@ -67,6 +70,8 @@ class Glossary(ScriptTest):
         used = re.findall(r"^<!-- used: .+ -->\n(.*)\n<!-- /used -->$", entries, re.MULTILINE)
         both = "In [02](../02_x.md), [03](../03_y.md)"
         self.assertEqual(used, [both, both, "In [03](../03_y.md)", both])
+        self.assertIn("<!-- entries -->\n[bank](#bank),\n[bank conflict](#bank-conflict),\n[ldmatrix](#ldmatrix),\n"
+                      "[phase](#phase)\n<!-- /entries -->\n", entries)
 
     def test_over_the_end_of_a_line(self):
         self.assertEqual(self.linked("Of a bank\nconflict.\n"), "Of a " + LINK.format("bank\nconflict", "bank-conflict") + ".\n")
