@@ -2,8 +2,8 @@
 """Runs the commands that the chapters show and keeps what they print: docs/outputs/NAME.txt has the command in its
 first line, behind "$ ", and its output below. scripts/sync_docs.py copies these files into the Markdown.
 
-Commands whose program is not here are left out. So are those of scripts/inspect.sh and scripts/instructions.py without
-CUDA's tools, or if nvcc is another version than the one that the file names. Commands of scripts belong to the preset emulator."""
+Commands whose program is not here are left out. So are those of scripts that ask nvcc, where it is missing or another
+version than the one that the file names. Commands of scripts belong to the preset emulator."""
 
 import argparse
 import difflib
@@ -18,8 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from tools import ROOT, fail, relative  # noqa: E402
 
 OUTPUTS = ROOT / "docs" / "outputs"
-INSPECT, INSTRUCTIONS, SETUP = "scripts/inspect.sh", "scripts/instructions.py", 4  # their exit code where a tool is missing
-SCRIPTS = (INSPECT, INSTRUCTIONS, "scripts/bounds.sh", "scripts/reproduce.py")
+NVCC = ("scripts/inspect.sh", "scripts/instructions.py", "scripts/ptxas.py")  # these need CUDA's tools
+SETUP = 4  # and their exit code if one is missing
+SCRIPTS = (*NVCC, "scripts/bounds.sh", "scripts/reproduce.py")
 PYTHON = ("scripts/", "docs/solutions/")  # python3 and a program there
 EXAMPLE = """examples:
   scripts/outputs.py                             run all, rewrite what differs
@@ -29,7 +30,7 @@ Another one: echo '$ scripts/inspect.sh 09' > docs/outputs/09_instructions.txt &
 
 
 def compiler(output):
-    """What scripts/inspect.sh says of the compiler in its first line: '..., nvcc 13.0.88'."""
+    """What these scripts say of the compiler in their first line: '..., nvcc 13.0.88'."""
     match = re.match(r"\$ .*\n.*, (nvcc [\d.]+)\n", output)
     return match and match[1]
 
@@ -38,7 +39,7 @@ def output_of(command):
     """The command and what it prints, or None if it lacks a tool."""
     done = subprocess.run(shlex.split(command), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           stdin=subprocess.DEVNULL, timeout=120, check=False)
-    if command.startswith((INSPECT, INSTRUCTIONS)) and done.returncode == SETUP:
+    if command.startswith(NVCC) and done.returncode == SETUP:
         return None
     text = done.stdout.replace(f"{ROOT}/", "")
     # Not every machine has two cores; the results are the same.
@@ -66,7 +67,7 @@ def main():
         command = old.split("\n")[0]
         words = shlex.split(command)[1:]
         programs = [word for word in words if word.startswith("build/")]
-        inspects, scripts = words[:1] in ([INSPECT], [INSTRUCTIONS]), words[:1] and words[0] in SCRIPTS
+        inspects, scripts = bool(words) and words[0] in NVCC, words[:1] and words[0] in SCRIPTS
         scripts = scripts or words[:1] == ["python3"] and words[1:] and words[1].startswith(PYTHON)
         if not command.startswith("$ ") or not (programs or scripts):
             fail(f"{relative(path)} does not begin with '$ ' and a command that runs {', '.join(SCRIPTS)}, python3 with a "

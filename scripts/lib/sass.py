@@ -20,7 +20,8 @@ from tools import ROOT, Refused, fail  # noqa: E402
 EXAMPLE = """examples:
   scripts/inspect.sh 08                                  bf16, head_dim 128, sm_90a
   scripts/inspect.sh 04_wmma --arch 80 --dtype fp16 --head-dim 64
-  scripts/inspect.sh 07 --loop                           the main loop's SASS beside its source lines"""
+  scripts/inspect.sh 07 --loop                           the main loop's SASS beside its source lines
+  scripts/inspect.sh 15 --control --from HGMMA           stall counts and scoreboards, from the first product on"""
 
 SETUP = 4  # exit code: a tool is missing or a build failed
 OLDEST_NVCC = (12, 8)
@@ -96,6 +97,7 @@ class Instruction:
     opcode: str  # with its modifiers: "LDSM.16.M88.4"
     operands: str
     places: tuple = ()  # (file, line) of the source, from the innermost inlined function to the kernel
+    encoding: tuple = ()  # the two 64-bit words, the lower one first, if the listing has them (nvdisasm -hex)
 
     @property
     def base(self):
@@ -104,6 +106,23 @@ class Instruction:
     @property
     def text(self):
         return " ".join(part for part in (self.guard, self.opcode, self.operands) if part)
+
+    @property
+    def control(self):
+        """What the compiler says to the scheduler: bits 105 to 121 of the 128. NVIDIA documents none of this; it was found
+        by others (Z. Jia and others, "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018)."""
+        bits = self.encoding[1] >> 41
+        return Control(stall=bits & 15, yields=not bits >> 4 & 1, written=bits >> 5 & 7, read=bits >> 8 & 7,
+                       waits=tuple(i for i in range(6) if bits >> 11 + i & 1))
+
+
+@dataclass(frozen=True)
+class Control:
+    stall: int  # cycles until the warp's next instruction at the earliest
+    yields: bool  # another warp goes first, if one can
+    written: int  # the scoreboard that is freed when the result is there; 7: none
+    read: int  # the one that is freed when the operands have been read; 7: none
+    waits: tuple  # scoreboards that must be free before
 
 
 @dataclass
@@ -121,6 +140,7 @@ class Function:
         return self.instructions[:end]
 
 
+ENCODING = re.compile(r"/\* 0x([0-9a-f]{16}) \*/\s*$")
 INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 PLACE = re.compile(r'//## File "([^"]+)", line (\d+)')
 
@@ -151,6 +171,8 @@ def parse_sass(text):
             current.labels.update({name: address for name in waiting})
             current.instructions.append(Instruction(address, match[2] or "", match[3], match[4], tuple(places)))
             waiting, fresh = [], True
+        if current.instructions and (word := ENCODING.search(line)):
+            current.instructions[-1].encoding += (int(word[1], 16),)
     return functions
 
 
@@ -526,7 +548,7 @@ def parse_launches(text):
     return launches
 
 
-def compile_kernel(kernel, architecture):
+def compile_kernel(kernel, architecture, encodings=False):
     """Compiles one kernel file and takes it apart. `architecture`: as check_architecture() gives it."""
     architecture, capability = check_architecture(architecture)
     check_needs(kernel, architecture, capability)
@@ -555,8 +577,9 @@ def compile_kernel(kernel, architecture):
                 if process.poll() is None:
                     process.kill()
                     process.wait()
+                process.stdout.close()
         launches = parse_launches(finish(start(program), f"asking {kernel} for the sizes of its launches"))
-        sass = parse_sass(finish(start(nvdisasm, "-c", "-gi", cubin), "nvdisasm"))
+        sass = parse_sass(finish(start(nvdisasm, "-c", "-gi", *(["-hex"] if encodings else []), cubin), "nvdisasm"))
         ptx = {}
         for path in sorted(Path(folder).glob("*.ptx")):
             ptx.update(parse_ptx(path.read_text(encoding="utf-8")))
@@ -733,6 +756,29 @@ def show_loop(build, report):
     return "\n".join(lines)
 
 
+def show_control(build, report, places, count):
+    """`count` instructions of the main loop from each place on, the first whose opcode begins so, with what the compiler
+    says to the scheduler."""
+    loop = main_loop(build.sass[report["symbol"]])
+    code = loop.instructions if loop else []
+    lines = [f"{report['function']}, main loop, sm_{build.architecture}, nvcc {build.nvcc}",
+             "addr stall   sets   waits   instruction                                                       line"]
+    for place in places:
+        begin = next((i for i, x in enumerate(code) if x.opcode.startswith(place)), None)
+        if begin is None:
+            raise Refused(f"the main loop of {report['function']} has no instruction {place}")
+        if place != places[0]:
+            lines.append("...")
+        for x in code[begin : begin + count]:
+            control = x.control
+            sets = " ".join(f"{kind}{number}" for kind, number in (("w", control.written), ("r", control.read)) if number < 6)
+            waits = " ".join(map(str, control.waits))
+            line = line_in(build.kernel, x)
+            lines.append(f"{x.address:04x} {control.stall:>3} {'y' if control.yields else ' '}   {sets:<6} {waits:<7} "
+                         f"{x.text[:64]:<66}{line or '':>4}".rstrip())
+    return "\n".join(lines)
+
+
 # --- Command line ----------------------------------------------------------------------------------------------
 
 
@@ -768,6 +814,10 @@ def main():
     parser.add_argument("--dtype", default="bf16", choices=["bf16", "fp16"], help="default bf16")
     parser.add_argument("--head-dim", type=int, default=128, choices=[64, 128], help="default 128")
     parser.add_argument("--loop", action="store_true", help="print the main loop's SASS beside its source instead")
+    parser.add_argument("--control", action="store_true", help="print instructions of the main loop with the compiler's "
+                        "notes to the scheduler instead")
+    parser.add_argument("--from", dest="places", default="", metavar="OPCODES", help="with --control: from the first of each on")
+    parser.add_argument("--lines", type=int, default=32, metavar="N", help="with --control: so many from each (default 32)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON instead")
     parser.add_argument("--sass", metavar="FILE", help="save the kernel's SASS, with source lines")
     parser.add_argument("--ptx", metavar="FILE", help="save the kernel's PTX")
@@ -780,8 +830,9 @@ def main():
     try:
         kernel = find_kernel(args.kernel)
         with Waiting(f"compiling {kernel} for sm_{args.arch.removeprefix('sm_')}"):
-            build = compile_kernel(kernel, args.arch)
+            build = compile_kernel(kernel, args.arch, encodings=args.control)
         reports = describe(build, args.dtype, args.head_dim)
+        control = [show_control(build, report, args.places.split(","), args.lines) for report in reports] if args.control else []
     except Refused as problem:
         fail(str(problem))
     except Missing as problem:
@@ -793,6 +844,8 @@ def main():
         save(args.ptx, "".join(f"{build.ptx[report['symbol']]}\n\n" for report in reports))
     if args.json:
         print(json.dumps(reports, indent=1))
+    elif args.control:
+        print("\n\n".join(control))
     elif args.loop:
         print("\n\n".join(show_loop(build, report) for report in reports))
     else:

@@ -86,6 +86,18 @@ class Listings(unittest.TestCase):
         self.assertEqual([x.text for x in functions["kernel"].instructions], ["MOV R1, c[0x0][0x28]"])
         self.assertEqual([x.text for x in functions["other"].instructions], ["EXIT"])
 
+    def test_control(self):
+        # nvdisasm -hex: the lower word beside the instruction, the upper one below it.
+        text = HEAD + "".join(
+            f"        /*{16 * i:04x}*/  {what} ;   /* 0x00000a0000017a02 */\n{' ' * 42}/* 0x{upper:016x} */\n"
+            for i, (what, upper) in enumerate([
+                ("LDSM.16.M88.4 R100, [R112]", 0x000e620000000200), ("HMMA.16816.F32.BF16 R4, R8, R100, RZ", 0x002fe600000418ff),
+                ("IADD3 R2, R2, 0x1, RZ", 0x000fc80007ffe0ff)]))
+        load, product, add = (x.control for x in sass.parse_sass(text)["kernel"].instructions)
+        self.assertEqual((load.stall, load.yields, load.written, load.read, load.waits), (1, False, 1, 7, ()))
+        self.assertEqual((product.stall, product.written, product.waits), (3, 7, (1,)))
+        self.assertEqual((add.stall, add.yields), (4, True))
+
     def test_source_lines(self):
         kernel = f"{sass.ROOT}/kernels/08_swizzle.cu"
         function = listing(
@@ -293,6 +305,7 @@ class Refusals(ScriptTest):
         self.assert_one_sentence(self.inspect("08", "--dtype", "fp8"), "--dtype", "fp8", "--help")
         self.assert_one_sentence(self.inspect("08", "--head-dim", "96"), "--head-dim", "96", "--help")
         self.assert_one_sentence(self.inspect("08", "--nonsense"), "--nonsense", "--help")
+        self.assert_one_sentence(self.inspect("08", "--control", "--lines", "some"), "--lines", "--help")
         self.assert_one_sentence(self.inspect(), "kernel", "--help")
 
     def refused(self, which):
@@ -301,7 +314,7 @@ class Refusals(ScriptTest):
         with mock.patch.object(sass.shutil, "which", which), mock.patch.object(sys, "argv", ["inspect", "08"]), \
                 redirect_stderr(said), self.assertRaises(SystemExit) as ended:
             sass.main()
-        self.assertEqual(said.getvalue().count("\n"), 1)
+        self.assertEqual(said.getvalue().count("\n"), 1, said.getvalue())
         return ended.exception.code, said.getvalue()
 
     def test_without_nvcc(self):
