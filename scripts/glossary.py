@@ -15,7 +15,8 @@ A form without backticks is looked for in prose, one in backticks is a whole cod
 on, form@16 in that chapter alone, neither in an appendix. Prose is what is no heading, link, code, formula, table, picture or generated
 block, up to "Further reading". Where two forms begin at one place, the longer one counts.
 
-All links to entries are made anew each time, so a second run changes nothing. Between <!-- entries --> and
+An entry's own text is linked with other entries in the same way, except for its source: *what stands at its end, like
+this.* All links to entries are made anew each time, so a second run changes nothing. Between <!-- entries --> and
 <!-- /entries --> all entries are listed by the alphabet."""
 
 import argparse
@@ -38,8 +39,11 @@ EXAMPLE = """examples:
 Term = namedtuple("Term", "title anchor forms")  # forms: {text: the chapters' numbers that it counts in, or None}
 ENTRY = re.compile(r"^#### (.+)$|^<!-- used: (.+?) -->$", re.MULTILINE)
 USED = re.compile(r"^(<!-- used: .+? -->\n)(.*?)(<!-- /used -->)$", re.MULTILINE | re.DOTALL)
+TEXT = re.compile(r"^(#### ([^\n]+)\n+)(.+?)(?=\n+<!-- used: )", re.MULTILINE | re.DOTALL)
+SOURCE = re.compile(r" \*[^*]+\*\Z")
 LISTED = re.compile(r"^(<!-- entries -->\n)(.*?)(<!-- /entries -->)$", re.MULTILINE | re.DOTALL)
 FORM = re.compile(r"^(.+?)(?:@(\d\d)(\+?))?$")
+LAST = 99  # a chapter's number at most
 GAP = "\0"  # in place of what is no prose: no form matches it
 
 
@@ -74,7 +78,7 @@ def read_terms(text):
         forms = {}
         for word in match[2].split(","):
             form, number, onwards = FORM.match(word.strip()).groups()
-            forms[form] = None if number is None else range(int(number), 100 if onwards else int(number) + 1)
+            forms[form] = None if number is None else range(int(number), LAST + 1 if onwards else int(number) + 1)
             if forms_seen.setdefault(form, title) != title:
                 raise Refused(f"has the form {form} in two entries, {forms_seen[form]} and {title}")
         terms.append(Term(title, anchors[title], forms))
@@ -178,9 +182,17 @@ def all_pages():
 
     if len(USED.findall(old)) != len(terms):
         raise Refused("has an entry whose comment is never closed by <!-- /used -->")
+    def entry(match):
+        heading, title, text = match.groups()
+        source = SOURCE.search(text)
+        words = text[: source.start()] if source else text
+        others = [term for term in terms if term.title != title]
+        return f"{heading}{linked(words, others, LAST, '')[0]}{source[0] if source else ''}"
+
     by_name = sorted(terms, key=lambda term: term.title.lower())
     listed = ",\n".join(f"[{term.title}](#{term.anchor})" for term in by_name)
-    new = LISTED.sub(lambda match: f"{match[1]}{listed}\n{match[3]}", USED.sub(pages_of, old))
+    new = TEXT.sub(entry, USED.sub(pages_of, old))
+    new = LISTED.sub(lambda match: f"{match[1]}{listed}\n{match[3]}", new)
     return [*pages, (GLOSSARY, old, new)]
 
 

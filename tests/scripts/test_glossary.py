@@ -111,6 +111,14 @@ class Glossary(ScriptTest):
         self.assertEqual((self.root / "docs" / "appendix" / "layouts.md").read_text(), "A [bank](notation.md#bank), a phase.\n")
         self.assertIn("In [03](../03_y.md), [layouts](layouts.md)\n", self.entries.read_text())
 
+    def test_entries_lead_to_each_other(self):
+        self.entries.write_text(GLOSSARY.replace("A round.", "A round of a bank, a bank conflict, and a phase. *The `ldmatrix`.*")
+                                .replace("Two words of one [bank](#bank).", "Two [words](#phase) of a bank."))
+        self.linked("x\n")
+        entries = self.entries.read_text()
+        self.assertIn("A round of a [bank](#bank), a [bank conflict](#bank-conflict), and a phase. *The `ldmatrix`.*\n", entries)
+        self.assertIn("Two words of a [bank](#bank).\n", entries)
+
     def test_check_and_refusals(self):
         self.page(self.all)
         done = self.glossary("--check")
