@@ -2,7 +2,8 @@
 """Makes the interactive pages: docs/interactive/NAME.html of docs/interactive/src and docs/interactive/data/NAME.json.
 A page holds all that it needs, so that it works from the file system, too; nothing is fetched from elsewhere.
 
-The data come from programs of this checkout. Those whose program is not built are left as they are."""
+The data come from programs of this checkout. Those whose program is not built are left as they are. The timelines are those
+of the checked programs; --check compares them only where --traces says where these are, since each of them has to run."""
 
 import argparse
 import json
@@ -14,11 +15,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from drawing import DARK, LIGHT  # noqa: E402
+from timeline_page import page_data, text_of  # noqa: E402
 from tools import ROOT, Refused, fail, read_json, relative  # noqa: E402
 
 PAGES = ROOT / "docs" / "interactive"
 SOURCES, DATA = PAGES / "src", PAGES / "data"
 PROGRAMS = "build/emulator/bin"
+CHECKED = "build/emulator-checked/bin"
 # Page -> (program, arguments...) that prints its data as JSON.
 GENERATORS = {
     "descriptor": ("layout_dump", "descriptor"),
@@ -137,6 +140,17 @@ def generated(programs, must):
     return texts, missing
 
 
+def timelines(programs, must):
+    """The same of the kernels' traces. Without a folder those of the emulator stay as they are."""
+    if not (SOURCES / "timeline.mjs").is_file():
+        return {}, []
+    path = DATA / "timeline.json"
+    data, missing = page_data(programs, read_json(path) if path.is_file() else None)
+    if must and missing:
+        fail(f"{programs} has no {missing[0]}; cmake --build --preset emulator-checked builds it")
+    return {path: text_of(data)}, missing if programs else []
+
+
 def update(texts, check):
     """Writes what differs, or names it; how many differ."""
     bad = 0
@@ -160,15 +174,24 @@ def main():
     parser.add_argument("--check", action="store_true", help="change nothing, name what is out of date")
     parser.add_argument("--programs", metavar="FOLDER", type=Path,
                         help=f"where the programs are, all of them (default: {PROGRAMS}, as far as they are there)")
+    parser.add_argument("--traces", metavar="FOLDER", type=Path,
+                        help=f"where the checked programs are, all of them (default: {CHECKED}, as far as they are there; "
+                        "with --check none)")
     args = parser.parse_args()
     texts, missing = generated(args.programs or ROOT / PROGRAMS, args.programs is not None)
-    bad = update(texts, args.check)
+    try:
+        traces, unchecked = timelines(args.traces or (None if args.check else ROOT / CHECKED), args.traces is not None)
+    except Refused as problem:
+        fail(f"{relative(DATA / 'timeline.json')} {problem}")
+    bad = update({**texts, **traces}, args.check)
     try:
         bad += update({PAGES / f"{name}.html": page(name) for name in names()}, args.check)
     except Refused as problem:
         fail(str(problem))
     if missing:
         print(f"data of {', '.join(missing)} left as they are: their programs are not in {PROGRAMS}")
+    if unchecked:
+        print(f"timelines of {', '.join(unchecked)} left as they are: their programs are not in {CHECKED}")
     return 1 if bad and args.check else 0
 
 

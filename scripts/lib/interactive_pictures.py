@@ -1,6 +1,6 @@
 """What the interactive pages show when nothing is interactive: drawn from the same data, docs/interactive/data."""
 
-from drawing import Picture, register_colors
+from drawing import DARK, Picture, number, register_colors
 from tools import ROOT, read_json
 
 
@@ -193,5 +193,78 @@ def softmax_stepper(theme):
     return p
 
 
+# Of scripts/timeline.py and docs/interactive/src/timeline.mjs: a unit's colour on light and on dark.
+UNITS = {"tensor": ("#0072b2", "#58b4e8"), "exponential": ("#00805f", "#3fc79f"), "shared": ("#d55e00", "#ff9a5c"),
+         "global": ("#9a4f96", "#d89bd4"), "barrier": ("#7a838d", "#8b949e"), "work": ("#c7a53a", "#8f7a35"),
+         "other": ("#b4bac1", "#4a525b")}
+
+
+def timeline_events(words):
+    """(start, end, kind) of a row, as scripts/lib/timeline_page.py writes it."""
+    at = 0
+    for word in words.split():
+        gap, length, kind, *_ = (int(digits, 36) for digits in word.split("."))
+        at += gap + length
+        yield at - length, at, kind
+
+
+def timeline(theme):
+    """Kernel 14 by the model and on an H200: some warps, and a wait for the turn with what ended it."""
+    page = data("timeline")
+    traces = [next(trace for trace in page["traces"] if trace["kernel"] == "14_softmax_overlap" and bool(trace["recorded"]) == recorded)
+              for recorded in (False, True)]
+    p = Picture(theme, 880, 442, "Pipeline timeline: kernel 14 by the emulator's model and on an H200")
+    p.text(24, 30, "The pipeline timeline: 14_softmax_overlap, emulated above, recorded below", 16, anchor="start", weight="bold")
+    p.text(24, 50, "tall: what a warp does, thin: what it waits for; framed: a wait, with a line to what ended it", 12.5, theme.muted, "start")
+    left, wide, span, tall = 128, 728, 6000, 16
+    wanted = ("warp 0", "warp 3", "warp 4", "warp 7", "warp 8", "of warps 0, 4 ...")
+    y = 74
+    for trace, first in zip(traces, (3300, 5300)):
+        def x(cycle):
+            return left + wide * (min(max(cycle, first), first + span) - first) / span
+        places = {}
+        for place, (group, name, words) in enumerate(trace["rows"]):
+            kind = page["groups"][group]
+            if not (kind == "Warps" and name in wanted or kind == "Tensor Cores" and name in wanted
+                    or kind in ("Products under way", "Copies under way") and trace["recorded"] and name == "1"):
+                continue
+            label = {"Tensor Cores": "Tensor Core 0", "Products under way": "products", "Copies under way": "copies"}.get(kind, name)
+            p.text(left - 10, y + 12.5, label, 12, theme.text, "end")
+            p.rect(left, y, wide, tall, theme.cell)
+            shapes = {}
+            for index, (start, end, what) in enumerate(timeline_events(words)):
+                places[place, index] = start, end, y
+                if end <= first or start >= first + span:
+                    continue
+                waits = trace["kinds"][what][0].startswith("waits:")
+                top, high = (y + 6, 4) if waits else (y + 1, 14)
+                shapes.setdefault(trace["kinds"][what][1], []).append(
+                    f"M{number(x(start))} {top}h{number(max(x(end) - x(start), 0.8))}v{high}h{number(-max(x(end) - x(start), 0.8))}z")
+            for unit, paths in shapes.items():
+                p.parts.append(f'<path d="{"".join(paths)}" fill="{UNITS[unit][theme is DARK]}"/>')
+            y += tall + 4
+        for arrow in trace["arrows"].split():
+            numbers = [int(one, 36) for one in arrow.split(".")]
+            wait, by = places.get(tuple(numbers[:2])), places.get(tuple(numbers[2:]))
+            row = trace["rows"][numbers[0]]
+            name = trace["kinds"][list(timeline_events(row[2]))[numbers[1]][2]][0]
+            if wait and by and name.endswith(("bar.sync", "try_wait")) and wait[1] - wait[0] > 150 and first < wait[0] and wait[1] < first + span:
+                p.rect(x(wait[0]), wait[2] + 1, x(wait[1]) - x(wait[0]), tall - 2, "none", theme.text, 0, 1.4)
+                p.line(x(by[1]), by[2] + tall / 2, x(wait[1]), wait[2] + tall / 2, theme.text, 1.2)
+        for cycle in range(-(-first // 1000) * 1000, first + span + 1, 1000):
+            p.line(x(cycle), y, x(cycle), y + 5, theme.line, 1)
+            p.text(x(cycle), y + 18, f"{cycle:,}", 11.5, theme.muted)
+        p.text(left - 10, y + 18, "cycle", 11.5, theme.muted, "end")
+        y += 46
+    at = 24
+    for unit, name in (("tensor", "products"), ("exponential", "exponentials"), ("barrier", "barriers"), ("work", "other instructions"),
+                       ("shared", "shared memory"), ("global", "global memory, copies"), ("other", "other")):
+        p.rect(at, y - 8, 11, 11, UNITS[unit][theme is DARK], None, 2)
+        p.text(at + 16, y + 2, name, 12, theme.muted, "start")
+        at += 40 + 6.3 * len(name)
+    return p
+
+
 INTERACTIVE = {"interactive_fragments": fragment_explorer, "interactive_descriptor": descriptor_builder,
-               "interactive_banks": bank_explorer, "interactive_softmax": softmax_stepper}
+               "interactive_banks": bank_explorer, "interactive_softmax": softmax_stepper,
+               "interactive_timeline": timeline}

@@ -208,6 +208,65 @@ class Softmax(unittest.TestCase):
                 self.assertLessEqual(times(preset, "lazy", block), times(preset, "classic", block))
 
 
+def timeline_rows(trace):
+    """(group, name, [(start, end, name of the event, times)]) of a trace of the timeline page."""
+    for group, name, words in trace["rows"]:
+        at, events = 0, []
+        for word in words.split():
+            gap, length, kind, *times = (int(digits, 36) for digits in word.split("."))
+            events.append((at + gap, at := at + gap + length, trace["kinds"][kind][0], *(times or [1])))
+        yield data("timeline")["groups"][group], name, events
+
+
+class Timeline(unittest.TestCase):
+    def setUp(self):
+        self.traces = {(trace["kernel"], bool(trace["recorded"])): trace for trace in data("timeline")["traces"]}
+
+    def test_kernels(self):
+        self.assertEqual(sorted(kernel[:2] for kernel, recorded in self.traces if not recorded), [f"{n:02}" for n in range(6, 17)])
+        recordings = {path.stem for path in (ROOT / "bench" / "results" / "timelines").glob("*.json")}
+        self.assertEqual({kernel[:2] for kernel, recorded in self.traces if recorded}, recordings)
+
+    def test_the_first_part_is_whole(self):
+        """Every slice of a recording's warps that begins in the part shown, at its place."""
+        for path in (ROOT / "bench" / "results" / "timelines").glob("*.json"):
+            events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+            trace = next(trace for (kernel, recorded), trace in self.traces.items() if recorded and kernel.startswith(path.stem))
+            warps = {event["tid"]: event["args"]["name"] for event in events
+                     if event["ph"] == "M" and event["name"] == "thread_name" and event["pid"] == 1}
+            spans = {}
+            for event in events:
+                if event["ph"] == "X" and event["pid"] == 1 and event["ts"] < trace["shown"]:
+                    spans.setdefault(warps[event["tid"]], []).append((event["ts"], event["ts"] + event["dur"]))
+            mine = {name: events for group, name, events in timeline_rows(trace) if group == "Warps"}
+            self.assertEqual(mine.keys(), spans.keys())
+            for name, found in spans.items():
+                self.assertEqual(sum(times for *_, times in mine[name]), len(found))
+                joined = {start for start, *_ in mine[name]}, {end for _, end, *_ in mine[name]}
+                self.assertTrue(joined[0] <= {start for start, _ in found} and joined[1] <= {end for _, end in found}, name)
+
+    def test_what_ends_a_wait(self):
+        """What the page's text has readers find."""
+        pairs = {}
+        for (kernel, recorded), trace in self.traces.items():
+            rows = list(timeline_rows(trace))
+            for arrow in trace["arrows"].split():
+                row, index, by_row, by_index = (int(digits, 36) for digits in arrow.split("."))
+                wait, by = rows[row][2][index], rows[by_row][2][by_index]
+                self.assertTrue(wait[2].startswith("waits: "), (kernel, wait))
+                self.assertLessEqual(abs(wait[1] - by[1]), 400 if recorded else 128, (kernel, wait, by))
+                pairs.setdefault((kernel[:2], recorded), set()).add((rows[row][1], wait[2], rows[by_row][0], rows[by_row][1], by[2]))
+        turns = {(int(warp.split()[1]) // 4, int(by.split()[1]) // 4) for warp, what, _, by, ended in pairs["14", False]
+                 if what == "waits: bar.sync" and ended == "bar.arrive"}
+        self.assertEqual(turns, {(0, 1), (1, 0)})
+        for recorded in (False, True):
+            producer = {(by.split()[0], ended) for warp, what, _, by, ended in pairs["13", recorded]
+                        if warp == "warp 8" and "mbarrier" in what}
+            self.assertEqual(producer, {("warp", "mbarrier.arrive")})
+            consumers = {group for warp, what, group, *_ in pairs["13", recorded] if warp != "warp 8" and "mbarrier" in what}
+            self.assertEqual(consumers, {"Copies under way"})
+
+
 class Bundling(ScriptTest):
     def setUp(self):
         super().setUp()
@@ -500,6 +559,47 @@ class Browser(ScriptTest):
         self.assertEqual(found["alerts"], ["Write 2 to 16 numbers.", '"two" is no number from \u22121000 to 1000.',
                                            '"1e9" is no number from \u22121000 to 1000.', ""])
         self.assertEqual(found["own"], ["(2, 1, 0)"] * 3)
+
+    def test_timeline(self):
+        found = self.visit("timeline", """
+          const [a, b] = document.querySelectorAll(".timeline");
+          const press = (box, ...names) => { box.focus(); names.forEach(key); return status(); };
+          found.first = press(a, "ArrowRight");
+          found.second = press(a, "ArrowRight");
+          found.below = press(a, "ArrowDown");
+          found.home = press(a, "Home");
+          const until = (box, words) => {
+            for (let i = 0; i < 400; i++) if (press(box, "ArrowRight").includes(words)) return status();
+          };
+          location.hash = "#14,14r";
+          dispatchEvent(new Event("hashchange"));
+          press(a, "ArrowRight");
+          found.wait = until(a, "waits: bar.sync");
+          found.ended = press(a, "Enter");
+          press(b, "ArrowRight");
+          found.recorded = until(b, "waits: mbarrier");
+          const painted = () => a.querySelector("canvas").toDataURL().length;
+          const drawn = painted();
+          press(a, "+", "+");
+          found.zoomed = painted() !== drawn;
+          press(a, "0", "Escape");
+          found.all = status();
+          location.hash = "#06,none";
+          dispatchEvent(new Event("hashchange"));
+          found.one = [...document.querySelectorAll(".trace")].map((section) => section.hidden);
+        """)
+        self.assertEqual(found["errors"], [])
+        self.assertTrue(found["first"].startswith("A, warp 0: "), found["first"])
+        self.assertNotEqual(found["second"], found["first"])
+        self.assertTrue(found["below"].startswith("A, warp 1: "), found["below"])
+        self.assertTrue(found["home"].startswith("A, warp 1: ") and "cycles 0 to" in found["home"], found["home"])
+        self.assertRegex(found["wait"], r"^A, warp 0: waits: bar\.sync; cycles [\d,]+ to [\d,]+ \([\d,]+\); line \d+\. "
+                                        r"Ended by warp [4-7]: bar\.arrive\. Enter goes there\.$")
+        self.assertRegex(found["ended"], r"^A, warp [4-7]: bar\.arrive; .* It ends the wait of ")
+        self.assertRegex(found["recorded"], r"^B, warp 0: waits: mbarrier.try_wait; .* Ended by Copies under way, of warp 8: ")
+        self.assertTrue(found["zoomed"])
+        self.assertRegex(found["all"], r"^A, 14_softmax_overlap, emulated: cycles 0 to 12,151\. ")
+        self.assertEqual(found["one"], [False, True])
 
 
 if __name__ == "__main__":
