@@ -41,7 +41,12 @@ def output_of(command):
                           stdin=subprocess.DEVNULL, timeout=120, check=False)
     if command.startswith(NVCC) and done.returncode == SETUP:
         return None
-    text = done.stdout.replace(f"{ROOT}/", "")
+    return f"$ {command}\n{normal(done.stdout, ROOT)}"
+
+
+def normal(text, root):
+    """What a command printed in the checkout `root`, without what differs between machines."""
+    text = text.replace(f"{root}/", "")
     # Not every machine has two cores; the results are the same.
     text = re.sub(r"\b\d+ threads?$", "2 threads", text, flags=re.MULTILINE)
     # What a debugger says of the machine rather than of the kernel. In layouts and encodings numbers are the point.
@@ -51,7 +56,7 @@ def output_of(command):
     lines = [line.rstrip() for line in text.splitlines() if not line.startswith(noise)]
     while lines and not lines[0]:
         lines.pop(0)
-    return "".join(f"{line}\n" for line in [f"$ {command}", *lines])
+    return "".join(f"{line}\n" for line in lines)
 
 
 def main():
@@ -60,6 +65,7 @@ def main():
     )
     parser.add_argument("--check", action="store_true", help="change nothing, show what differs")
     parser.add_argument("--only", metavar="PRESET", help="only commands of build/PRESET")
+    parser.add_argument("--scripts", action="store_true", help="only commands of scripts")
     args = parser.parse_args()
     bad = skipped = 0
     for path in sorted(OUTPUTS.glob("*.txt")):
@@ -73,7 +79,7 @@ def main():
             fail(f"{relative(path)} does not begin with '$ ' and a command that runs {', '.join(SCRIPTS)}, python3 with a "
                  f"program in {' or '.join(PYTHON)}, or a program in build/")
         preset = "emulator" if scripts else Path(programs[0]).parts[1]
-        if args.only and preset != args.only:
+        if args.only and preset != args.only or args.scripts and not scripts:
             continue
         here = scripts or (ROOT / programs[0]).exists() and (words[0] == programs[0] or shutil.which(words[0]))
         new = output_of(command[2:]) if here else None

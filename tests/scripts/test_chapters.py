@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 from support import ROOT, ScriptTest, main
 
@@ -39,6 +40,16 @@ class Chapter:
 
     def pictures(self, part, folder):
         return [dark for dark, _, _ in PICTURE.findall(self.parts[part]) if dark.startswith(folder)]
+
+
+class Outputs(ScriptTest):
+    def test_each_is_shown(self):
+        """test_commands.py compares what documents show: a file of docs/outputs that none shows would grow old."""
+        documents = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+        markers = re.findall(r"<!-- (?:output|instructions): ([^>]+) -->", "\n".join(map(Path.read_text, documents)))
+        there = {path.stem for path in (ROOT / "docs" / "outputs").glob("*.txt")
+                 if not path.read_text().startswith("$ scripts/")}  # scripts/outputs.py runs these itself
+        self.assertEqual(there - {name for marker in markers for name in marker.split()}, set())
 
 
 def of_each_chapter(check):

@@ -419,6 +419,7 @@ class Outputs(ScriptTest):
         done = self.outputs("--check", "--only", "emulator")
         self.assertEqual(done.returncode, 1)
         self.assertIn("-829 instructions\n+830 instructions\n", done.stderr)
+        self.assertEqual(self.outputs("--check", "--scripts").returncode, 1)
         self.assertEqual(self.outputs("--check", "--only", "emulator-checked").returncode, 0)
 
     def test_another_compiler_and_none(self):

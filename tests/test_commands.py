@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Follows a document to the letter: runs its commands in their order in a checkout of their own, and compares what
+they print with what the document shows.
+
+A command is a line of a fence of bash, a line of another fence that begins with "$ " (the lines behind it are what it
+prints), or words in backticks that begin with a program or script and have an argument. One that cannot run here, or
+takes long, says what it needs in a comment before its fence or its backticks:
+
+    <!-- needs: gpu -->     gpu, nvcc, network, time, hours, or in words what else (your own files)
+
+Such a command is looked at: its script or program, options, presets, targets and files must be there. Presets for a
+GPU or a debugger need no comment, and neither does scripts/inspect.sh: scripts/outputs.py runs it where nvcc is.
+
+Programs are those of the build that the test belongs to (tests/commands/cmake); with --real everything is built, and
+what needs only time is run as well."""
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import namedtuple
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+from outputs import normal  # noqa: E402
+
+Command = namedtuple("Command", "line text shown needs")
+
+FENCE = re.compile(r"^( *)(```+|~~~+)(\w*)[^\n]*\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
+NEEDS = re.compile(r"<!-- needs: ([^>]+) -->\s*(?:<!-- [^>]* -->\s*)?\Z")
+SPAN = re.compile(r"(?<![`\\])`([^`]+)`(?!`)")
+PROGRAM = re.compile(r"(scripts/|build/\S+/bin/)\S+|cmake|ctest|git|gdb|cuobjdump|nvdisasm|ncu")
+SEPARATORS = ("&&", "||", ";", "|")
+
+
+def commands_in(text):
+    """The document's commands in their order."""
+    found = []
+
+    def add(at, command, shown, before):
+        needs = NEEDS.search(before)
+        found.append((at, Command(text.count("\n", 0, at) + 1, command, shown, needs and needs[1].strip())))
+
+    for fence in FENCE.finditer(text):
+        body, before = fence[4], text[max(0, fence.start() - 200) : fence.start()]
+        body = re.sub(rf"^{fence[1]}", "", body, flags=re.MULTILINE)
+        if fence[3] == "bash":
+            for line in body.replace("\\\n", " ").splitlines():
+                if shlex.split(line, comments=True):
+                    add(fence.start(), line.strip(), None, before)
+        elif body.startswith("$ "):
+            command, _, shown = body[2:].partition("\n")
+            add(fence.start(), command, shown, before)
+    # The same length, so that places stay: inline commands of what is neither fence nor comment.
+    prose = FENCE.sub(lambda fence: re.sub(r"[^\n]", " ", fence[0]), text)
+    for span in SPAN.finditer(prose):
+        words = " ".join(span[1].split())
+        if "\n\n" not in span[1] and PROGRAM.match(words) and " " in words:
+            add(span.start(), words, None, prose[max(0, span.start() - 200) : span.start()])
+    return [command for _, command in sorted(found, key=lambda each: each[0])]
+
+
+def words_of(command):
+    """The words of each program that a line starts."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, "#"
+    parts = [[]]
+    for word in lexer:
+        if word in SEPARATORS:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return [part for part in parts if part]
+
+
+def needed(command):
+    """What it needs beside this machine, or None."""
+    if command.needs:
+        return command.needs
+    for words in words_of(command.text):
+        line = " ".join(words)
+        if re.search(r"(--preset |build/)cuda", line):
+            return "gpu"
+        if "emulator-debug" in line:
+            return "time"
+        if words[0] == "scripts/inspect.sh":
+            return "nvcc"
+    return None
+
+
+class Checkout:
+    def __init__(self, folder, build, real):
+        self.root, self.real = Path(folder).resolve(), real
+        listed = subprocess.run(["git", "ls-files", "-zco", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True,
+                                check=True).stdout
+        for name in filter(None, listed.split("\0")):
+            source, target = ROOT / name, self.root / name
+            if not source.is_file() or target.exists() and target.read_bytes() == source.read_bytes():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+        if not (self.root / ".git").exists():
+            subprocess.run(["git", "init", "-q"], cwd=self.root, check=True)  # git apply leaves alone what is not in one
+        self.environment = {**os.environ, "PIP_NO_INDEX": "1", "NO_COLOR": "1", "FA_COMMANDS_BUILD": str(build)}
+        stands = str(ROOT / "tests" / "commands")
+        if real:  # nothing but the GPU that is not there; ccache, if it is here, takes the paths for the same
+            if shutil.which("ccache"):
+                self.environment.update(CMAKE_CXX_COMPILER_LAUNCHER="ccache", CCACHE_BASEDIR=str(self.root), CCACHE_NOHASHDIR="1")
+            stands = str(self.root / "build" / "stands")
+            Path(stands).mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / "tests" / "commands" / "nvidia-smi", stands)
+        self.environment["PATH"] = os.pathsep.join([stands, self.environment["PATH"]])
+        self.link_venv()
+
+    def link_venv(self):
+        """The chart tools of this checkout, as if scripts/run.sh had installed them."""
+        venv = self.root / ".venv"
+        if (ROOT / ".venv" / "bin").exists() and not venv.exists():
+            venv.mkdir()
+            for part in (ROOT / ".venv").iterdir():
+                if part.name != "complete":
+                    (venv / part.name).symlink_to(part.resolve())
+            libraries = "for each in common packages; do . scripts/lib/$each.sh; done"
+            self.run(f"{libraries}; venv_stamp >.venv/complete", 60)
+
+    def run(self, command, seconds):
+        """Exit code and output; a command that does not end is stopped with all that it has started."""
+        with subprocess.Popen(["bash", "-c", command], cwd=self.root, env=self.environment, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True) as process:
+            try:
+                output = process.communicate(timeout=seconds)[0]
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                return -1, f"did not end within {seconds} s"
+            return process.returncode, output
+
+    def problem_when_run(self, command):
+        code, output = self.run(command.text, 3000 if self.real else 120)
+        if command.shown is not None:
+            now = normal(output, self.root)
+            if now != command.shown:
+                return f"the document shows\n{command.shown}and it prints\n{now}"
+        elif code:
+            return f"exit code {code}\n{output[-2000:]}"
+        return None
+
+    # ---- what is looked at instead ---------------------------------------------------------------------
+    def help_of(self, words):
+        """The text that names the options of a script or program, or None if the program is not here."""
+        program = words[0]
+        if program == "git":  # -h of apply; --help is a page to read
+            return self.run(f"git {words[1]} -h", 60)[1]
+        if program.startswith("scripts/"):
+            texts = [self.run(f"{program} --help", 60)[1]]
+            if program == "scripts/run.sh":  # and of the program that it starts
+                texts.append(self.run("cmake --preset emulator && cmake --build --preset emulator --target attention && "
+                                      "build/emulator/bin/attention --help", 600)[1])
+            return "\n".join(texts)
+        if shutil.which(program) is None:
+            return None
+        return self.run(f"{program} --help", 60)[1]
+
+    def problem_when_looked_at(self, command):
+        presets = re.findall(r'{"name": "([\w-]+)", "configurePreset"', (self.root / "CMakePresets.json").read_text())
+        programs = {"attention", "broken", "meet", *(path.stem for path in (self.root / "kernels").glob("*.cu"))}
+        for words in words_of(command.text):
+            program = words[0]
+            options = [word.split("=")[0] for word in words[1:] if re.match(r"--?[a-zA-Z]", word)]
+            paths = [word for word in words if "/" in word and not word.startswith("-")]
+            if program.startswith("scripts/") and not os.access(self.root / program, os.X_OK):
+                return f"{program} is not a program"
+            if program == "cmake":
+                preset = words[words.index("--preset") + 1]
+                if preset not in presets:
+                    return f"there is no preset {preset}"
+                unknown = set(words[words.index("--target") + 1 :] if "--target" in words else ()) - programs
+                if unknown:
+                    return f"there is no target {min(unknown)}"
+                options = []
+            if program.startswith("build/"):
+                options = []  # of a program that no machine here can run
+            if options:
+                text = self.help_of(words)
+                unknown = [option for option in options if text is not None and
+                           not re.search(rf"(?<![\w-])-?{re.escape(option)}\b", text)]
+                if unknown:
+                    return f"{program} --help does not know {unknown[0]}"
+            for path in paths:
+                parts = path.split("/")
+                if parts[0] == "build" and len(parts) > 3:
+                    if parts[1] not in presets or parts[2] == "bin" and parts[3] not in programs:
+                        return f"nothing builds {path}"
+                elif parts[0] not in ("build", "results") and not (self.root / path).exists():
+                    return f"there is no {path}"
+        return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("document", type=Path)
+    parser.add_argument("build", type=Path, help="a build of the preset emulator")
+    parser.add_argument("--real", action="store_true", help="build everything (build/commands), run what takes time as well")
+    args = parser.parse_args()
+    document = args.document.resolve()
+    text = document.read_text(encoding="utf-8")
+    commands = commands_in(text)
+    if not commands and "```bash" in text:
+        sys.exit(f"no command was found in {document.name}")
+    build = args.build.resolve()
+    folder = build / "commands" / "real" if args.real else tempfile.mkdtemp(prefix=f"{document.stem}-", dir=build)
+    failures = ran = 0
+    try:
+        checkout = Checkout(folder, build, args.real)
+        for command in commands:
+            needs = needed(command)
+            run = needs is None or args.real and needs == "time"
+            problem = checkout.problem_when_run(command) if run else checkout.problem_when_looked_at(command)
+            ran += run
+            print(f"{document.name}:{command.line}: {command.text}{'' if run else f'   (needs {needs}: looked at)'}", flush=True)
+            if problem:
+                failures += 1
+                print(f"FAILED: {problem}", flush=True)
+    finally:
+        if not args.real:
+            shutil.rmtree(folder, ignore_errors=True)
+    print(f"{len(commands)} commands, {ran} run, {failures} failed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
