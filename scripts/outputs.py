@@ -41,10 +41,10 @@ def output_of(command):
                           stdin=subprocess.DEVNULL, timeout=120, check=False)
     if command.startswith(NVCC) and done.returncode == SETUP:
         return None
-    return f"$ {command}\n{normal(done.stdout, ROOT)}"
+    return f"$ {command}\n{normal(command, done.stdout, ROOT)}"
 
 
-def normal(text, root):
+def normal(command, text, root):
     """What a command printed in the checkout `root`, without what differs between machines."""
     text = text.replace(f"{root}/", "")
     # Not every machine has two cores; the results are the same.

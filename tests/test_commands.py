@@ -9,7 +9,7 @@ takes long, says what it needs in a comment before its fence or its backticks:
     <!-- needs: gpu -->     gpu, nvcc, network, time, hours, or in words what else (your own files)
 
 Such a command is looked at: its script or program, options, presets, targets and files must be there. Presets for a
-GPU or a debugger need no comment, and neither does scripts/inspect.sh: scripts/outputs.py runs it where nvcc is.
+GPU or a debugger need no comment, and neither does what calls nvcc: scripts/outputs.py runs it where nvcc is.
 
 Programs are those of the build that the test belongs to (tests/commands/cmake); with --real everything is built, and
 what needs only time is run as well."""
@@ -28,14 +28,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
-from outputs import normal  # noqa: E402
+from outputs import INSPECT, INSTRUCTIONS, normal  # noqa: E402
 
 Command = namedtuple("Command", "line text shown needs")
 
 FENCE = re.compile(r"^( *)(```+|~~~+)(\w*)[^\n]*\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 NEEDS = re.compile(r"<!-- needs: ([^>]+) -->\s*(?:<!-- [^>]* -->\s*)?\Z")
 SPAN = re.compile(r"(?<![`\\])`([^`]+)`(?!`)")
-PROGRAM = re.compile(r"(scripts/|build/\S+/bin/)\S+|cmake|ctest|git|gdb|cuobjdump|nvdisasm|ncu")
+PROGRAM = re.compile(r"(scripts/|build/\S+/bin/)\S+|python3|cmake|ctest|git|gdb|cuobjdump|nvdisasm|ncu")
+PLACEHOLDER = re.compile(r" [A-Z]{2,}\b")  # scripts/run.sh --broken NAME is a pattern, no command
 SEPARATORS = ("&&", "||", ";", "|")
 
 
@@ -61,7 +62,7 @@ def commands_in(text):
     prose = FENCE.sub(lambda fence: re.sub(r"[^\n]", " ", fence[0]), text)
     for span in SPAN.finditer(prose):
         words = " ".join(span[1].split())
-        if "\n\n" not in span[1] and PROGRAM.match(words) and " " in words:
+        if "\n\n" not in span[1] and PROGRAM.match(words) and " " in words and not PLACEHOLDER.search(words):
             add(span.start(), words, None, prose[max(0, span.start() - 200) : span.start()])
     return [command for _, command in sorted(found, key=lambda each: each[0])]
 
@@ -89,7 +90,7 @@ def needed(command):
             return "gpu"
         if "emulator-debug" in line:
             return "time"
-        if words[0] == "scripts/inspect.sh":
+        if words[0] in (INSPECT, INSTRUCTIONS):
             return "nvcc"
     return None
 
@@ -143,7 +144,7 @@ class Checkout:
     def problem_when_run(self, command):
         code, output = self.run(command.text, 3000 if self.real else 120)
         if command.shown is not None:
-            now = normal(output, self.root)
+            now = normal(command.text, output, self.root)
             if now != command.shown:
                 return f"the document shows\n{command.shown}and it prints\n{now}"
         elif code:
