@@ -15,6 +15,9 @@
 #include "common/ptx/tma.h"
 #include "common/ptx/wgmma.h"
 
+#ifndef FA_EXAMPLES  // the namespace of this copy
+#define FA_EXAMPLES as_it_is
+#endif
 namespace fa::FA_EXAMPLES {
 
 constexpr uint32_t kAllLanes = 0xffffffff;

@@ -1,5 +1,7 @@
 """scripts/ptxas.py: reading what ptxas says, and what it refuses."""
 
+import json
+import re
 import sys
 import unittest
 
@@ -51,6 +53,23 @@ class Ptxas(ScriptTest):
                            ("wait_in_a_branch", "C7514"), ("read_too_early", "C7517")):
             self.assertIn(f"({code})", parts[name])
         self.assertNotIn("right", parts)
+
+    @unittest.skipUnless(nvcc(), "no nvcc")
+    def test_examples_compile_without_a_remark(self):
+        done = self.run_script(SCRIPTS / "ptxas.py", "tests/examples/synchronisation.cu", cwd=ROOT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("fa::as_it_is::wgmma", done.stdout)
+        self.assertNotIn("(C7", done.stdout)
+
+
+class Names(unittest.TestCase):
+    def test_appendices_name_kernels_bugs_and_solutions_that_exist(self):
+        known = {path.stem for folder in ("kernels", "docs/solutions", "docs/outputs") for path in (ROOT / folder).iterdir()}
+        known |= {bug["name"] for bug in json.loads((ROOT / "tests/broken/bugs.json").read_text())}
+        for page in sorted((ROOT / "docs/appendix").glob("*.md")):
+            text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+            for name in re.findall(r"`(\d\d_[a-z]\w+)`", text):
+                self.assertIn(name, known, page.name)
 
 
 if __name__ == "__main__":
