@@ -107,6 +107,11 @@ def problem_with(path, target):
         return None
     if file.suffix == ".md":
         return None if anchor in anchors(file) else f"{relative(file)} has no heading for the anchor #{anchor}"
+    if file.suffix == ".html" and file.is_file():
+        # An interactive page takes the name of one of its states; its data has it, with spaces for hyphens.
+        text = file.read_text(encoding="utf-8", errors="replace")
+        known = any(f'"{name}"' in text for name in (anchor, anchor.replace("-", " ")))
+        return None if known else f"{relative(file)} has no state #{anchor}"
     lines = re.fullmatch(r"L(\d+)(?:-L(\d+))?", anchor)
     if lines and file.is_file():
         count = len(file.read_text(encoding="utf-8", errors="replace").splitlines())
