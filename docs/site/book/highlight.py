@@ -93,7 +93,7 @@ class Session(RegexLexer):
     name, aliases = "Output", ["text"]
     tokens = {"root": [
         (r"^(\$ )(.*\n?)", bygroups(Generic.Prompt, Generic.Strong)),
-        (r"^.*\n?", Text),
+        (r".+\n?|\n", Text),
     ]}
 
 
@@ -140,7 +140,7 @@ def css_class(token):
 def lines_of(code, lexer):
     """Each line as HTML."""
     lines, line = [], []
-    for token, value in lexer.get_tokens(code):
+    for token, value in lexer.get_tokens(code + "\n"):  # lexers know the end of a // comment by it
         name = css_class(token)
         for i, part in enumerate(value.split("\n")):
             if i:
@@ -148,7 +148,6 @@ def lines_of(code, lexer):
                 line = []
             if part:
                 line.append(f'<span class="{name}">{escape(part)}</span>' if name else escape(part))
-    lines.append("".join(line))
     return lines
 
 
