@@ -376,6 +376,9 @@ class Profiles(ScriptTest):
         done, text = self.synced("<!-- solutions: 02_x columns=global_sectors -->\n<!-- /solutions -->\n")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("| `02_x` | 8,912,896 | 2.50 |", text)
+        (self.root / "bench" / "results" / "solutions" / "02_x-cuda.json").unlink()
+        done, text = self.synced("<!-- solutions: 02_x columns=global_sectors -->\n<!-- /solutions -->\n")
+        self.assertIn("|  | Global sectors |\n|-|-:|\n| `02_x` | 8,912,896 |\n", text)
 
     def test_what_cannot_be_made(self):
         for spec, words in (("profile: bench/results/emulator.json", "not a profile"),
