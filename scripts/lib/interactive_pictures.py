@@ -193,12 +193,6 @@ def softmax_stepper(theme):
     return p
 
 
-# Of scripts/timeline.py and docs/interactive/src/timeline.mjs: a unit's colour on light and on dark.
-UNITS = {"tensor": ("#0072b2", "#58b4e8"), "exponential": ("#00805f", "#3fc79f"), "shared": ("#d55e00", "#ff9a5c"),
-         "global": ("#9a4f96", "#d89bd4"), "barrier": ("#7a838d", "#8b949e"), "work": ("#c7a53a", "#8f7a35"),
-         "other": ("#b4bac1", "#4a525b")}
-
-
 def timeline_events(words):
     """(start, end, kind) of a row, as scripts/lib/timeline_page.py writes it."""
     at = 0
@@ -241,7 +235,7 @@ def timeline(theme):
                 shapes.setdefault(trace["kinds"][what][1], []).append(
                     f"M{number(x(start))} {top}h{number(max(x(end) - x(start), 0.8))}v{high}h{number(-max(x(end) - x(start), 0.8))}z")
             for unit, paths in shapes.items():
-                p.parts.append(f'<path d="{"".join(paths)}" fill="{UNITS[unit][theme is DARK]}"/>')
+                p.parts.append(f'<path d="{"".join(paths)}" fill="{page["units"][unit][1 + (theme is DARK)]}"/>')
             y += tall + 4
         for arrow in trace["arrows"].split():
             numbers = [int(one, 36) for one in arrow.split(".")]
@@ -257,9 +251,8 @@ def timeline(theme):
         p.text(left - 10, y + 18, "cycle", 11.5, theme.muted, "end")
         y += 46
     at = 24
-    for unit, name in (("tensor", "products"), ("exponential", "exponentials"), ("barrier", "barriers"), ("work", "other instructions"),
-                       ("shared", "shared memory"), ("global", "global memory, copies"), ("other", "other")):
-        p.rect(at, y - 8, 11, 11, UNITS[unit][theme is DARK], None, 2)
+    for unit, (name, *_) in page["units"].items():
+        p.rect(at, y - 8, 11, 11, page["units"][unit][1 + (theme is DARK)], None, 2)
         p.text(at + 16, y + 2, name, 12, theme.muted, "start")
         at += 40 + 6.3 * len(name)
     return p

@@ -25,6 +25,11 @@ GROUPS = ("Warps", "Tensor Cores", "Products under way", "Exponentials", "Shared
           "Copies under way")
 PACKED = ("Products under way", "Loads under way", "Copies under way")  # into as few rows as overlap
 SAME = {"copies": "global", "exchange": "other", "issue": "other"}  # as scripts/timeline.py has them
+# What a warp does or waits for, by the units of a trace: its name, its colour on light and on dark.
+UNITS = {"tensor": ("products", "#0072b2", "#58b4e8"), "exponential": ("exponentials", "#00805f", "#3fc79f"),
+         "shared": ("shared memory", "#d55e00", "#ff9a5c"), "global": ("global memory, copies", "#9a4f96", "#d89bd4"),
+         "barrier": ("barriers", "#7a838d", "#8b949e"), "work": ("other instructions", "#c7a53a", "#8f7a35"),
+         "other": ("other", "#b4bac1", "#4a525b")}
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -165,7 +170,8 @@ def page_data(programs, old):
             traces.append(parsed(path).first_part())
         except Refused as problem:
             fail(f"{path.name} {problem}")
-    return {"groups": GROUPS, "traces": sorted(traces, key=lambda trace: (trace["kernel"], bool(trace["recorded"])))}, missing
+    traces.sort(key=lambda trace: (trace["kernel"], bool(trace["recorded"])))
+    return {"groups": GROUPS, "units": UNITS, "traces": traces}, missing
 
 
 def text_of(data):
@@ -175,5 +181,5 @@ def text_of(data):
         rows = ",\n".join(json.dumps(row, separators=(",", ":")) for row in trace["rows"])
         rest = json.dumps({key: value for key, value in trace.items() if key != "rows"}, separators=(",", ":"))
         traces.append(f"{rest[:-1]},\"rows\":[\n{rows}]}}")
-    groups = json.dumps(data["groups"])
-    return f'{{"groups":{groups},\n"traces":[\n' + ",\n".join(traces) + "\n]}\n"
+    names = f'"groups":{json.dumps(data["groups"])},\n"units":{json.dumps(data["units"])}'
+    return f'{{{names},\n"traces":[\n' + ",\n".join(traces) + "\n]}\n"

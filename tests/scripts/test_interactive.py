@@ -4,10 +4,15 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import unittest
 from html import unescape
 
 from support import ROOT, SCRIPTS, ScriptTest, main
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(SCRIPTS / "lib"))
+import timeline_page  # noqa: E402
 
 PAGES = ROOT / "docs" / "interactive"
 NAMES = sorted(path.stem for path in PAGES.glob("*.html"))
@@ -265,6 +270,54 @@ class Timeline(unittest.TestCase):
             self.assertEqual(producer, {("warp", "mbarrier.arrive")})
             consumers = {group for warp, what, group, *_ in pairs["13", recorded] if warp != "warp 8" and "mbarrier" in what}
             self.assertEqual(consumers, {"Copies under way"})
+
+
+class TimelineData(unittest.TestCase):
+    """scripts/lib/timeline_page.py, of a trace that is made up."""
+
+    def setUp(self):
+        def name(pid, tid, text):
+            what = "process_name" if tid is None else "thread_name"
+            return {"ph": "M", "pid": pid, "tid": tid or 1, "name": what, "args": {"name": text}}
+
+        def slice_of(pid, tid, start, length, text, line=7, cat="tensor"):
+            return {"ph": "X", "pid": pid, "tid": tid, "ts": start, "dur": length, "name": text, "cat": cat,
+                    "args": {"at": f"kernels/99_none.cu:{line}", "bytes": 2048}}
+        self.events = [
+            name(1, None, "Warps"), name(1, 1, "warp 0"), name(1, 2, "warp 1"), name(2, None, "Copies under way"),
+            name(2, 1, "warp 0"), name(2, 2, "warp 1 (2)"),
+            *(slice_of(1, 1, 40 + 10 * i, 10, "mma") for i in range(4)), slice_of(1, 2, 0, 62, "waits: mma", cat="barrier"),
+            slice_of(2, 1, 5, 20, "copy", cat="copies"), slice_of(2, 2, 10, 30, "copy", cat="copies"),
+            slice_of(2, 2, 30, 5, "copy", cat="copies"),
+            {"ph": "s", "id": 1, "pid": 1, "tid": 1, "ts": 59}, {"ph": "f", "id": 1, "pid": 1, "tid": 2, "ts": 61}]
+        about = {"kernel": "99_none", "dtype": "bf16", "seq_len": 64, "head_dim": 128, "cta": 0, "cycles": 80}
+        self.trace = timeline_page.Trace({"traceEvents": self.events, "otherData": about})
+
+    def rows(self, cycles):
+        trace = self.trace.cut(cycles)
+        return {(timeline_page.GROUPS[group], name): words for group, name, words in trace["rows"]}, trace
+
+    def test_rows(self):
+        rows, trace = self.rows(80)
+        # Equal ones are joined, but not beyond the one that ends a wait.
+        self.assertEqual(rows["Warps", "warp 0"], "14.k.0.2 0.k.0.2")
+        self.assertEqual(trace["kinds"][0], ["mma", "tensor", "7", "2,048 bytes", ""])
+        self.assertEqual(rows["Warps", "warp 1"], "0.1q.1")
+        # Copies in as few rows as overlap, each with whose it is.
+        self.assertEqual((rows["Copies under way", "1"], rows["Copies under way", "2"]), ("5.k.2 5.5.3", "a.u.3"))
+        self.assertEqual([kind[4] for kind in trace["kinds"]], ["", "", "warp 0", "warp 1"])
+        self.assertEqual(trace["arrows"], "1.0.0.0")
+
+    def test_cut(self):
+        rows, trace = self.rows(45)
+        self.assertEqual(rows["Warps", "warp 0"], "14.a.0")
+        self.assertEqual((trace["shown"], trace["arrows"]), (45, ""))
+
+    def test_kept_without_programs(self):
+        old = {"traces": [{"kernel": "06_mma_split_q", "recorded": "", "old": True}]}
+        kept, missing = timeline_page.page_data(None, old)
+        self.assertEqual(kept["traces"][0], old["traces"][0])
+        self.assertEqual(missing, list(timeline_page.TOKENS))
 
 
 class Bundling(ScriptTest):

@@ -62,7 +62,7 @@ export function start(root, data) {
 
   function showControls() {
     const named = CASES.findIndex(([, ...c]) => c.join(" ") === key(chosen));
-    const focused = document.activeElement?.closest?.(".choice")?.textContent;
+    const focused = [...controls.querySelectorAll("select")].indexOf(document.activeElement);
     controls.replaceChildren(
       choice({label: "From the book", value: String(named),
               options: [...(named < 0 ? [["-1", "\u2014"]] : []), ...CASES.map(([name], i) => [String(i), name])],
@@ -79,7 +79,7 @@ export function start(root, data) {
               onChange: (p) => choose({...chosen, pad: Number(p)}, "pad")}),
       choice({label: "Swizzle", value: chosen.layout, options: data.layouts.map((l) => [l.id, l.name]),
               onChange: (id) => choose({...chosen, layout: id})}));
-    if (focused) [...controls.querySelectorAll(".choice")].find((one) => one.textContent === focused)?.querySelector("select").focus();
+    if (focused >= 0) controls.querySelectorAll("select")[focused].focus();
   }
 
   function show(remark) {

@@ -3,22 +3,13 @@ import {choice, h, statusLine} from "./ui.mjs";
 
 export const title = "Pipeline timeline";
 
-// What a warp does or waits for: name, colour on light, on dark.
-const UNITS = {
-  tensor: ["products", "#0072b2", "#58b4e8"],
-  exponential: ["exponentials", "#00805f", "#3fc79f"],
-  shared: ["shared memory", "#d55e00", "#ff9a5c"],
-  global: ["global memory, copies", "#9a4f96", "#d89bd4"],
-  barrier: ["barriers", "#7a838d", "#8b949e"],
-  work: ["other instructions", "#c7a53a", "#8f7a35"],
-  other: ["other", "#b4bac1", "#4a525b"],
-};
 const SHORT = {"Tensor Cores": "Tensor Core", "Products under way": "products", "Exponentials": "exp2", "Shared memory": "shared mem.",
                "L2 to SM": "from L2", "Loads under way": "loads", "Copies under way": "copies"};
 const ROW = 15, GAP = 2, AXIS = 26;
 
 const dark = () => getComputedStyle(document.documentElement).colorScheme === "dark";
-const colour = (unit) => (UNITS[unit] ?? UNITS.other)[dark() ? 2 : 1];
+let units = {};  // what a warp does or waits for: its name, its colour on light and on dark
+const colour = (unit) => (units[unit] ?? units.other)[dark() ? 2 : 1];
 const cycles = (n) => Math.round(n).toLocaleString("en");
 
 // A trace with its events as {row, index, start, end, times, kind, arrows: [others], ends: true if an arrow comes from it}.
@@ -337,6 +328,7 @@ function panel(letter, view, say, zoomed, moved) {
 // ---- the page --------------------------------------------------------------------------------------------------------------
 
 export function start(root, data) {
+  units = data.units;
   const traces = data.traces.map((trace) => unpack(trace, data.groups));
   const names = traces.map((trace) => [trace.id, `${trace.kernel}, ${trace.recorded ? "recorded" : "emulated"}`]);
   const by_id = (id) => traces.find((trace) => trace.id === id);
@@ -391,7 +383,7 @@ export function start(root, data) {
       h("label", {class: "check"}, both, " move both together")),
     status.element, side_by_side,
     h("ul", {class: "keys", "aria-label": "Colours"},
-      Object.entries(UNITS).map(([unit, [name]]) => h("li", {}, h("span", {class: "key", "data-unit": unit}), name)),
+      Object.entries(units).map(([unit, [name]]) => h("li", {}, h("span", {class: "key", "data-unit": unit}), name)),
       h("li", {}, h("span", {class: "key thin"}), "thin: waits for it")));
   function begin() {
     const [a, b] = location.hash.slice(1).split(",");
