@@ -55,12 +55,12 @@ class Picture:
                           + f'" fill="{color}"/>')
 
     def box(self, x, y, width, height, lines, fill, stroke, size=13):
-        """A rounded box with centred lines of text; the first one is bold."""
+        """A rounded box with centred lines of text; the first one is bold. None is grey: that is hard to read on a colour."""
         self.rect(x, y, width, height, fill, stroke, 5)
         top = y + height / 2 - (len(lines) - 1) * (size + 4) / 2 + size * 0.35
         for i, line in enumerate(lines):
             self.text(x + width / 2, top + i * (size + 4), line, size if not i else size - 1,
-                      weight="bold" if not i else None, color=None if not i else self.theme.muted)
+                      weight="bold" if not i else None)
 
     def svg(self):
         return "\n".join([

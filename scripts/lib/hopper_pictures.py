@@ -590,7 +590,7 @@ def exponents(theme):
     least, most, _ = range_of(False)
     spread = 13.0  # the largest of some hundred scores of N(0, 1) is about 4.5 nats above their mean: 6.5
     examples = (
-        ("15: row maximum", -spread, 0.0, "at most 1; where the maximum lags behind, 2^8", True, True),
+        ("15: row maximum", -spread, 0.0, "at most 1; where the reference lags behind, 2^8", True, True),
         ("16: ordinary scores", -spread / 2, spread / 2, "reference 0, which nobody has computed", True, True),
         ("30 nats higher", 30 / math.log(2) - spread / 2, 30 / math.log(2) + spread / 2, "the same quotient", True, True),
         ("100 nats higher", 100 / math.log(2) - spread / 2, 100 / math.log(2) + spread / 2, "a sum above kMost: the maximum", False, False),
