@@ -28,7 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
-from outputs import INSPECT, INSTRUCTIONS, normal  # noqa: E402
+from outputs import NVCC, normal  # noqa: E402
 
 Command = namedtuple("Command", "line text shown needs")
 
@@ -90,7 +90,7 @@ def needed(command):
             return "gpu"
         if "emulator-debug" in line:
             return "time"
-        if words[0] in (INSPECT, INSTRUCTIONS):
+        if words[0] in NVCC:
             return "nvcc"
     return None
 
