@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from appendix_pictures import APPENDIX  # noqa: E402
 from drawing import DARK, LIGHT, Picture, formulas, register_colors  # noqa: E402
 from first_pictures import FIRST  # noqa: E402
+from gemm_pictures import GEMM  # noqa: E402
 from hopper_pictures import HOPPER  # noqa: E402
 from interactive_pictures import INTERACTIVE  # noqa: E402
 from tools import ROOT, relative  # noqa: E402
@@ -1022,7 +1023,7 @@ DRAWN = {**FIRST, "01_passes": passes, "01_sectors": sectors, "02_online": onlin
          "06_c_is_a": c_is_a, "07_ring": ring, "08_swizzle": swizzle,
          "09_steps": steps, "09_address": step_bits, "09_order": order, "10_turn": turn, "10_lazy": lazy,
          "11_descriptor": descriptor, "11_core_matrices": core_matrices, "11_atoms": atoms,
-         "11_accumulators": accumulators, **HOPPER, **INTERACTIVE, **APPENDIX}
+         "11_accumulators": accumulators, **HOPPER, **INTERACTIVE, **APPENDIX, **GEMM}
 
 
 def stale_pictures():

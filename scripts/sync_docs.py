@@ -45,6 +45,8 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
   <!-- /bugs -->                                                `passed`, `all`: a bug a row
   <!-- value: bench/results/h200.json kernel=03_register_tiling seq_len=4096 field=tflops -->34.0<!-- /value -->
 
+  <!-- line: kernels/12_tma.cu#turn -->12_tma.cu:170<!-- /line -->     where a region of a source begins (inside a line)
+
 A value takes a dotted field (time_ms.median, counters.global_sectors, machine.gpu), and optionally over=KERNEL (its
 ratio to that kernel's), per=FIELD (divided by another field), percent_of=NUMBER, times=NUMBER, format=.1f; in a
 profile it also takes function=, and a field is a metric; in a file of the program rates it takes instruction=; in one
@@ -72,7 +74,7 @@ EXAMPLE = """examples:
   scripts/sync_docs.py --check README.md    only say what is out of date; exit code 1 if anything is"""
 
 FENCE = re.compile(r"^\s*(```+|~~~+)")
-VALUE = re.compile(r"(<!-- value: (.+?) -->)(.*?)(<!-- /value -->)")
+VALUE = re.compile(r"(<!-- (value|line): (.+?) -->)(.*?)(<!-- /\2 -->)")
 MARKER = re.compile(r"^\s*(?://|#) \[(/?)([a-z0-9][a-z0-9-]*)\]\s*$")
 LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".cpp": "cpp", ".py": "python", ".sh": "bash",
              ".json": "json", ".cmake": "cmake", ".txt": "cmake", ".patch": "diff", ".gdb": "gdb"}
@@ -117,6 +119,15 @@ def excerpt(spec):
         lines.pop()
     indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     return fenced(LANGUAGES.get(Path(name).suffix, ""), [line[indent:] for line in lines])
+
+
+def line_of(spec):
+    """Of FILE#REGION: the file and the line where the region begins."""
+    name, _, region = spec.partition("#")
+    found = [i for i, line in enumerate(source_lines(name), 1) if (m := MARKER.match(line)) and m[2] == region and not m[1]]
+    if len(found) != 1:
+        raise Refused(f"{name} needs exactly one line // [{region}]")
+    return f"{Path(name).name}:{found[0] + 1}"
 
 
 def diff(spec):
@@ -835,17 +846,18 @@ def synced(path, problems):
                 result += [line, *new, lines[end]]
                 i = end + 1
                 continue
-        if not fence and not mark and "<!-- value:" in line:
+        if not fence and not mark and re.search("<!-- (value|line):", line):
 
             def replace(match):
+                before, kind, spec, old, after = match.groups()
                 try:
-                    new = value(match[2])
+                    new = value(spec) if kind == "value" else line_of(spec)
                 except (Refused, ValueError) as problem:
                     problems.append((number, str(problem)))
                     return match[0]
-                if new != match[3]:
-                    problems.append((number, f"{match[3] or 'an empty value'} should be {new} ({match[2]})"))
-                return match[1] + new + match[4]
+                if new != old:
+                    problems.append((number, f"{old or f'an empty {kind}'} should be {new} ({spec})"))
+                return before + new + after
 
             # Code spans show the comments to a reader instead of using them.
             parts = re.split(r"(`[^`]*`)", line)

@@ -68,6 +68,10 @@ class SyncDocs(ScriptTest):
         self.assertEqual(result, "# T\n<!-- excerpt: kernels/01_naive.cu#main-loop -->\n```cuda\n"
                          "for (int i = 0; i < n; i++) {\n  sum += i;\n}\n```\n<!-- /excerpt -->\nend\n")
 
+    def test_line(self):
+        self.assertEqual(self.synced("at <!-- line: kernels/01_naive.cu#inner --><!-- /line -->.\n"),
+                         "at <!-- line: kernels/01_naive.cu#inner -->01_naive.cu:6<!-- /line -->.\n")
+
     def test_diff(self):
         result = self.synced("<!-- diff: kernels/01_naive.cu kernels/02_next.cu -->\n<!-- /diff -->\n")
         self.assertIn("<summary>Diff from 01_naive to 02_next: 2 lines added, 2 removed</summary>", result)
