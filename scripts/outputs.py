@@ -20,7 +20,7 @@ from tools import ROOT, fail, relative  # noqa: E402
 OUTPUTS = ROOT / "docs" / "outputs"
 NVCC = ("scripts/inspect.sh", "scripts/instructions.py", "scripts/ptxas.py")  # these need CUDA's tools
 SETUP = 4  # and their exit code if one is missing
-SCRIPTS = (*NVCC, "scripts/bounds.sh", "scripts/reproduce.py")
+SCRIPTS = (*NVCC, "scripts/bounds.sh", "scripts/reproduce.py", "scripts/compare.sh", "scripts/profile.sh")
 PYTHON = ("scripts/", "docs/solutions/")  # python3 and a program there
 EXAMPLE = """examples:
   scripts/outputs.py                             run all, rewrite what differs

@@ -13,7 +13,8 @@ def heading(field):
     tflops = TFLOPS.fullmatch(field)
     if tflops:
         return f"TFLOP/s, N = {tflops[1]}"
-    return {"cycles": "Cycles", "instructions": "Instructions of warps", "error": "Relative error"}.get(field)
+    return {"cycles": "Cycles", "instructions": "Instructions of warps", "error": "Relative error",
+            "spread_median": "Spread between rounds, median, %", "spread_most": "most, %"}.get(field)
 
 
 def figure(field, value):
