@@ -5,10 +5,12 @@ bench/results/solutions/: one results file a solution, from which the chapters t
 Each patch is applied to a copy of the sources, so the checkout stays as it is."""
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
@@ -20,7 +22,8 @@ SOURCES = ("common", "kernels", "bench/protocols.json", "CMakeLists.txt", "CMake
 
 EXAMPLE = """examples:
   scripts/solutions.py                     all of them on the emulator, counting: bench/results/solutions/*.json
-  scripts/solutions.py 02_no_padding       one of them
+  scripts/solutions.py 02_no_padding       one of them; a number stands for all of a chapter
+  scripts/solutions.py --check 02          the same, but nothing is written: exit code 1 if a count is another
   scripts/solutions.py --preset cuda       on the GPU present: bench/results/solutions/*-cuda.json
   scripts/solutions.py --build-only DIR --preset cuda -- -DCMAKE_CUDA_ARCHITECTURES=90a -DFA_STATIC=ON
                                            programs for another machine, named like the solutions
@@ -53,12 +56,19 @@ def refresh_tree():
             copy_if_changed(ROOT / name, TREE / name)
 
 
+def counts_of(path):
+    """What must be the same each time: who was run, on what, with which counts and error."""
+    records = json.loads(path.read_text(encoding="utf-8"))["records"]
+    return [{key: value for key, value in record.items() if key != "lines"} for record in records]
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="solutions (default: all)")
     parser.add_argument("--preset", default="emulator-checked", help="how to build (default: %(default)s)")
+    parser.add_argument("--check", action="store_true", help="write nothing, name results that are out of date")
     parser.add_argument("--build-only", metavar="DIR", help="put the programs there and run nothing")
     parser.add_argument("--rename", action="store_true", help="with --build-only: the kernel has the solution's name")
     arguments, cmake = sys.argv[1:], []
@@ -74,7 +84,7 @@ def main():
     patches = {path.stem for path in SOLUTIONS.glob("*.patch")}
     # The kernels themselves are run in the same way, for comparison.
     known = patches | {kernels[name[:2]] for name in patches}
-    names = names or sorted(known)
+    names = [each for name in names for each in (sorted(k for k in known if k[:2] == name) or [name])] or sorted(known)
     for name in names:
         if name not in known:
             fail(f"there is no solution {name}; docs/solutions has them all")
@@ -82,6 +92,7 @@ def main():
     refresh_tree()
     run(["cmake", "--preset", args.preset, "-DFA_TESTS=OFF", *cmake], "configuring", cwd=TREE)
     results = ROOT / "bench" / "results" / "solutions"
+    stale = 0
     for name in names:
         kernel = kernels[name[:2]]
         source = f"kernels/{kernel}.cu"
@@ -108,9 +119,17 @@ def main():
         for inputs in ("large", "increasing_max", "one_hot_v"):
             for shape in (["--dtype", "fp16", "--head-dim", "64"], ["--seq-len", "384", "--batch", "2"]):
                 run([program, "--inputs", inputs, "--iters", "1", "--warmup", "0", *shape], f"{name} on {inputs}")
-        run([program, "--json", file], f"running {name}", cwd=results)
-        print(f"{name}: passed, {relative(results / file)}")
+        if not args.check:
+            run([program, "--json", file], f"running {name}", cwd=results)
+            print(f"{name}: passed, {relative(results / file)}")
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            run([program, "--json", file], f"running {name}", cwd=folder)
+            same = (results / file).exists() and counts_of(Path(folder) / file) == counts_of(results / file)
+        stale += not same
+        print(f"{name}: passed" + ("" if same else f", but {relative(results / file)} is out of date"))
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

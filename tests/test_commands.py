@@ -98,8 +98,8 @@ def needed(command):
 class Checkout:
     def __init__(self, folder, build, real):
         self.root, self.real = Path(folder).resolve(), real
-        listed = subprocess.run(["git", "ls-files", "-zco", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True,
-                                check=True).stdout
+        listed = subprocess.run(["git", "ls-files", "-zco", "--exclude-standard"], cwd=ROOT, capture_output=True,
+                                text=True, check=True).stdout
         for name in filter(None, listed.split("\0")):
             source, target = ROOT / name, self.root / name
             if not source.is_file() or target.exists() and target.read_bytes() == source.read_bytes():
@@ -107,12 +107,14 @@ class Checkout:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
         if not (self.root / ".git").exists():
-            subprocess.run(["git", "init", "-q"], cwd=self.root, check=True)  # git apply leaves alone what is not in one
+            # Below another repository git apply would leave these files alone.
+            subprocess.run(["git", "init", "-q"], cwd=self.root, check=True)
         self.environment = {**os.environ, "PIP_NO_INDEX": "1", "NO_COLOR": "1", "FA_COMMANDS_BUILD": str(build)}
         stands = str(ROOT / "tests" / "commands")
         if real:  # nothing but the GPU that is not there; ccache, if it is here, takes the paths for the same
             if shutil.which("ccache"):
-                self.environment.update(CMAKE_CXX_COMPILER_LAUNCHER="ccache", CCACHE_BASEDIR=str(self.root), CCACHE_NOHASHDIR="1")
+                self.environment.update(CMAKE_CXX_COMPILER_LAUNCHER="ccache", CCACHE_BASEDIR=str(self.root),
+                                        CCACHE_NOHASHDIR="1")
             stands = str(self.root / "build" / "stands")
             Path(stands).mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / "tests" / "commands" / "nvidia-smi", stands)
@@ -132,8 +134,9 @@ class Checkout:
 
     def run(self, command, seconds):
         """Exit code and output; a command that does not end is stopped with all that it has started."""
-        with subprocess.Popen(["bash", "-c", command], cwd=self.root, env=self.environment, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True) as process:
+        with subprocess.Popen(["bash", "-c", command], cwd=self.root, env=self.environment, start_new_session=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True) as process:
             try:
                 output = process.communicate(timeout=seconds)[0]
             except subprocess.TimeoutExpired:
@@ -160,7 +163,8 @@ class Checkout:
         if program.startswith("scripts/"):
             texts = [self.run(f"{program} --help", 60)[1]]
             if program == "scripts/run.sh":  # and of the program that it starts
-                texts.append(self.run("cmake --preset emulator && cmake --build --preset emulator --target attention && "
+                target = "--preset emulator --target attention"
+                texts.append(self.run(f"cmake --preset emulator && cmake --build {target} && "
                                       "build/emulator/bin/attention --help", 600)[1])
             return "\n".join(texts)
         if shutil.which(program) is None:
@@ -206,7 +210,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("document", type=Path)
     parser.add_argument("build", type=Path, help="a build of the preset emulator")
-    parser.add_argument("--real", action="store_true", help="build everything (build/commands), run what takes time as well")
+    parser.add_argument("--real", action="store_true", help="build everything, run what takes time as well")
     args = parser.parse_args()
     document = args.document.resolve()
     text = document.read_text(encoding="utf-8")
@@ -223,7 +227,8 @@ def main():
             run = needs is None or args.real and needs == "time"
             problem = checkout.problem_when_run(command) if run else checkout.problem_when_looked_at(command)
             ran += run
-            print(f"{document.name}:{command.line}: {command.text}{'' if run else f'   (needs {needs}: looked at)'}", flush=True)
+            looked_at = "" if run else f"   (needs {needs}: looked at)"
+            print(f"{document.name}:{command.line}: {command.text}{looked_at}", flush=True)
             if problem:
                 failures += 1
                 print(f"FAILED: {problem}", flush=True)

@@ -52,6 +52,20 @@ class Outputs(ScriptTest):
         self.assertEqual(there - {name for marker in markers for name in marker.split()}, set())
 
 
+class Plain(ScriptTest):
+    def test_nothing_needs_the_site(self):
+        """A code host shows this Markdown as well: no tag but these, no markup of MkDocs' extensions."""
+        for path in sorted((ROOT / "docs").rglob("*.md")):
+            if "site" in path.relative_to(ROOT / "docs").parts:
+                continue
+            with self.subTest(path.name):
+                text = without_code(path.read_text(encoding="utf-8"))
+                text = re.sub(r"<!--.*?-->|^    .*?$|`[^`]*`", "", text, flags=re.DOTALL | re.MULTILINE)
+                tags = set(re.findall(r"</?([a-z]+)[ >/]", text))
+                self.assertLessEqual(tags, {"details", "summary", "picture", "source", "img", "a", "br", "sub", "sup"})
+                self.assertEqual(re.findall(r"^(?:!!!|\?\?\?|:::|=== ).*|\{ ?[:.#][^}]*\}", text, re.MULTILINE), [])
+
+
 def of_each_chapter(check):
     """A test of one chapter, and the kernels before and after it, becomes one of all."""
     def test(self):
