@@ -1,0 +1,91 @@
+"""tests/test_commands.py itself: which words of a document are commands, and what it says of those that fail."""
+
+import sys
+
+from support import ROOT, ScriptTest, main
+
+sys.path.insert(0, str(ROOT / "tests"))
+from test_commands import commands_in, needed  # noqa: E402
+
+DOCUMENT = """# Title
+```bash
+cmake --preset emulator   # configures
+cmake --build --preset emulator \\
+  --target broken
+# nothing
+
+```
+`scripts/run.sh 07` and `scripts/run.sh` and `scripts/run.sh --broken NAME` and `cuobjdump -sass
+build/cuda/bin/07`, <!-- needs: hours -->`ctest -L long`, `acc_s[i]`.
+
+<!-- needs: your own files -->
+<!-- another -->
+```bash
+scripts/compare.sh a.json b.json
+```
+```text
+$ scripts/inspect.sh 08
+8 instructions
+```
+   ```text
+   no command
+   ```
+"""
+
+
+class Found(ScriptTest):
+    def test_commands_and_what_they_need(self):
+        found = [(command.line, command.text, command.shown, needed(command)) for command in commands_in(DOCUMENT)]
+        self.assertEqual(found, [
+            (2, "cmake --preset emulator   # configures", None, None),
+            (2, "cmake --build --preset emulator    --target broken", None, None),
+            (9, "scripts/run.sh 07", None, None),
+            (9, "cuobjdump -sass build/cuda/bin/07", None, "gpu"),
+            (10, "ctest -L long", None, "hours"),
+            (14, "scripts/compare.sh a.json b.json", None, "your own files"),
+            (17, "scripts/inspect.sh 08", "8 instructions\n", "nvcc"),
+        ])
+
+
+class Followed(ScriptTest):
+    def follow(self, text):
+        (self.folder / "bin").mkdir(exist_ok=True)
+        document = self.folder / "page.md"
+        document.write_text(text)
+        return self.run_script(sys.executable, ROOT / "tests" / "test_commands.py", document, self.folder)
+
+    def test_what_fails_is_told(self):
+        done = self.follow("""```text
+$ scripts/check_links.py --help | head -n 1
+another line
+```
+```bash
+build/emulator/bin/07_cp_async
+cmake --build --preset emulator --target 07_cp_async
+```
+<!-- needs: gpu -->
+```bash
+scripts/bench.sh --protocol quick --no-such-option
+scripts/none.sh
+scripts/compare.sh bench/results/none.json
+build/cuda/bin/99_none
+```
+""")
+        self.assertEqual(done.returncode, 1)
+        for words in ("the document shows\nanother line\nand it prints\nusage: ", "07_cp_async: No such file or directory",
+                      "build/emulator has not been configured", "scripts/bench.sh --help does not know --no-such-option",
+                      "scripts/none.sh is not a program", "there is no bench/results/none.json",
+                      "nothing builds build/cuda/bin/99_none", "7 commands, 3 run, 7 failed"):
+            self.assertIn(words, done.stdout)
+
+    def test_a_page_that_holds(self):
+        done = self.follow("`python3 scripts/check_links.py --help`\n<!-- needs: gpu -->`scripts/bench.sh --protocol quick`\n")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("2 commands, 1 run, 0 failed", done.stdout)
+
+    def test_none_found(self):
+        self.assertIn("no command was found", self.follow("```bash\n# nothing\n```\n").stderr)
+
+
+if __name__ == "__main__":
+    main()
