@@ -24,6 +24,7 @@ import os
 import re
 import sys
 from collections import namedtuple
+from functools import lru_cache
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
@@ -116,14 +117,18 @@ def prose(text):
     return blank(text, r"!?\[[^\[\]]*\](?:\([^()\s]*(?:\([^()]*\))?[^()]*\)|\[[^\]]*\])")
 
 
+START = re.compile(r"(?<![\w`./@-])(?:\w+|[`*])")  # where a form can begin, and its first word
+
+
+@lru_cache(maxsize=None)
 def pattern_of(form):
     """A form may begin a sentence, and may run over the end of a line."""
     if form.startswith("`"):
-        return re.escape(form)
+        return re.compile(re.escape(form))
     words = re.escape(form).split(r"\ ")
     if words[0][0].islower():
         words[0] = f"[{words[0][0]}{words[0][0].upper()}]{words[0][1:]}"
-    return r"(?<![\w`./@-])" + r"(?:[ ]|\n(?=\S))".join(words) + r"(?![\w`@-]|\.\w)"
+    return re.compile(r"(?:[ ]|\n(?=\S))".join(words) + r"(?![\w`@-]|\.\w)")
 
 
 def unlinked(text, anchors, way):
@@ -139,21 +144,26 @@ def linked(text, terms, number, way):
     forms = {form: term for term in terms for form, where in term.forms.items() if where is None or number in where}
     if not forms:
         return text, set()
-    ordered = sorted(forms, key=lambda form: (-len(form), form))
-    any_form = re.compile("|".join(f"({pattern_of(form)})" for form in ordered))
+    by_start = {}
+    for form in sorted(forms, key=lambda form: (-len(form), form)):
+        by_start.setdefault(START.match(form)[0].lower(), []).append(form)
     readable = prose(text)
     spans = blank(readable, r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL)
-    result, at, used = [], 0, set()
-    for match in any_form.finditer(readable):
-        form = ordered[match.lastindex - 1]
-        if GAP in spans[match.start() : match.end()] and not form.startswith("`"):
-            continue  # inside code
-        term = forms[form]
-        if term.title in used:
+    result, at, used, end = [], 0, set(), 0
+    for start in START.finditer(readable):
+        if start.start() < end:
             continue
-        used.add(term.title)
-        result += [text[at : match.start()], f"[{match[0]}]({way}#{term.anchor})"]
-        at = match.end()
+        for form in by_start.get(start[0].lower(), ()):
+            match = pattern_of(form).match(readable, start.start())
+            if match and (form.startswith("`") or GAP not in spans[match.start() : match.end()]):  # not inside code
+                break
+        else:
+            continue
+        end, term = match.end(), forms[form]
+        if term.title not in used:
+            used.add(term.title)
+            result += [text[at : match.start()], f"[{match[0]}]({way}#{term.anchor})"]
+            at = match.end()
     return "".join(result) + text[at:], used
 
 

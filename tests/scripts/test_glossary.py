@@ -135,5 +135,22 @@ class Glossary(ScriptTest):
             self.assert_one_sentence(self.glossary(), words, code=1)
 
 
+class ThisCheckout(ScriptTest):
+    def test_links(self):
+        done = self.run_script(SCRIPTS / "glossary.py", "--check")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_every_entry_has_its_source_and_leads_on(self):
+        """What a glossary is for: where a word is defined, and where it goes on."""
+        entries = (ROOT / "docs" / "appendix" / "notation.md").read_text(encoding="utf-8").split("\n#### ")[1:]
+        self.assertGreaterEqual(len(entries), 90)
+        for entry in entries:
+            with self.subTest(entry.splitlines()[0]):
+                text = entry.split("<!-- used: ")[0].strip()
+                self.assertRegex(text, r" \*[^*]+\*\Z")
+                self.assertLessEqual(len(re.findall(r"[.:;] ", re.sub(r" \*[^*]+\*\Z", "", text))), 4, "one or two sentences")
+                self.assertRegex(entry, r"(?m)^In \[")
+
+
 if __name__ == "__main__":
     main()
