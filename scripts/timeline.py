@@ -21,7 +21,9 @@ BIN = ROOT / "build" / "emulator-checked" / "bin"
 DRAWN = {"06": ("06_mma_split_q", 256, 24000), "07": ("07_cp_async", 256, 24000), "08": ("08_swizzle", 256, 9000),
          "10": ("10_instruction_tuning", 256, 9000), "11": ("11_wgmma", 512, 12000), "12": ("12_tma", 512, 12000),
          "13": ("13_warp_specialization", 512, 12000), "14": ("14_softmax_overlap", 512, 12000),
-         "15": ("15_persistent", 512, 16000)}
+         "15": ("15_persistent", 512, 16000), "16": ("16_max_free", 512, 16000)}
+# From which cycle on recordings are shown: a GPU's first loads take long.
+SINCE = {"15": 9000, "16": 9000}
 EXAMPLE = """examples:
   scripts/timeline.py 07.json --cycles 12000 --out 07.svg
                                         after build/emulator-checked/bin/07_cp_async --trace 07.json
@@ -308,7 +310,9 @@ def draw_docs(check):
         drawings.append((name, trace and [trace], cycles))
         recorded = RECORDED / f"{name}.json"
         if recorded.exists():
-            drawings.append((f"{name}-recorded", trace and [trace, Trace(recorded)], cycles))
+            on_gpu = Trace(recorded)
+            on_gpu.since(SINCE.get(name, 0))
+            drawings.append((f"{name}-recorded", trace and [trace, on_gpu], cycles))
     for name, traces, cycles in drawings:
         files = {FOLDER / f"{name}.svg": pictures.LIGHT, FOLDER / f"{name}-dark.svg": pictures.DARK}
         wanted.update(files)
