@@ -112,6 +112,7 @@ def prose(text):
     text = blank(text, r"</?[a-zA-Z][^>]*>")
     text = blank(text, r"^(?: {4}|\t).*$", re.MULTILINE)  # indented code and formulas
     text = blank(text, r"^ {0,3}(?:#{1,6} |\|).*$", re.MULTILINE)  # headings, tables
+    text = blank(text, r"^ *\d+\. `[^`\n]+`", re.MULTILINE)  # remarks on code: the text of the line that they are on
     text = blank(text, r"\$\$.+?\$\$", re.DOTALL)
     text = blank(text, r"(?<![\\$\w`])\$(?=\S)[^$\n]+?(?<=\S)\$(?![\w$`])")
     return blank(text, r"!?\[[^\[\]]*\](?:\([^()\s]*(?:\([^()]*\))?[^()]*\)|\[[^\]]*\])")

@@ -82,7 +82,7 @@ class Glossary(ScriptTest):
                      "<!-- bank -->\n", "<!-- table: bank -->\n| bank |\nbank\n<!-- /table -->\n", "$$bank$$ and $bank$\n",
                      "<!-- value: bank.json field=x -->bank<!-- /value -->\n", '<picture>\n<img alt="a bank">\n</picture>\n',
                      "<summary>bank</summary>\n", "Text.\n\n## Further reading\n\nThe bank.\n", "banking, kbank, a-bank, bank.h\n",
-                     "`ldmatrix.x4` and ldmatrix\n", "a round\n"):
+                     "`ldmatrix.x4` and ldmatrix\n", "a round\n", "1. `ldmatrix` begins a remark.\n"):
             with self.subTest(text):
                 self.assertEqual(self.linked(text), text)
 
