@@ -145,7 +145,7 @@ class Checkout:
             return process.returncode, output
 
     def problem_when_run(self, command):
-        code, output = self.run(command.text, 3000 if self.real else 120)
+        code, output = self.run(command.text, 3000 if self.real else 300)
         if command.shown is not None:
             now = normal(command.text, output, self.root)
             if now != command.shown:
