@@ -58,6 +58,17 @@ def prose(path):
         yield number, line
 
 
+def taken_for_html(path):
+    """Numbers of lines that begin with a comment and go on with text."""
+    fence = None
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        mark = FENCE.match(line)
+        if mark and (fence is None or line.strip().startswith(fence)):
+            fence = None if fence else mark[1]
+        elif fence is None and re.match(r"\s*(?:[-*+] +)?<!--.*-->\s*[^\s<]", line):
+            yield number
+
+
 def slug(text, seen):
     """A heading's anchor, as code hosts make it."""
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
@@ -233,6 +244,9 @@ def main():
             lines = list(prose(path))
         except OSError as problem:
             fail(f"cannot read {relative(path)} ({problem.strerror.lower()})")
+        for number in taken_for_html(path):
+            bad += 1
+            print(f"{relative(path)}:{number}: begins with a comment: put a word before it", file=sys.stderr)
         for number, line in lines:
             for target in dict.fromkeys(links(line)):
                 checked += 1

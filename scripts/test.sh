@@ -39,6 +39,7 @@ done
 ensure_packages test emulator
 ensure_venv || true
 ensure_docs_venv || true
+ensure_browser || true
 configure emulator ''
 build emulator
 

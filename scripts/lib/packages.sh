@@ -153,3 +153,20 @@ ensure_docs_venv() {
   local VENV=$DOCS_VENV REQUIREMENTS=$ROOT/scripts/docs-requirements.txt
   ensure_venv 'installing MkDocs into .venv-docs' 'no site'
 }
+
+# And for the tests of the site in a browser: Playwright's Python package, and the system's Chromium. Without them those
+# tests are skipped. Chromium is installed by itself: not every distribution has a package of that name.
+BROWSER_VENV=$ROOT/.venv-browser
+found_browser() { have chromium || have chromium-browser || have google-chrome; }
+ensure_browser() {
+  local VENV=$BROWSER_VENV REQUIREMENTS=$ROOT/tests/browser/requirements.txt
+  if ! found_browser && can_install; then
+    STEP_TAIL=0 step 'installing chromium' "$SETUP_LOG" apt_install chromium || true
+    hash -r
+  fi
+  if ! found_browser; then
+    note 'going on without chromium: the tests in a browser are skipped'
+    return 1
+  fi
+  ensure_venv 'installing Playwright into .venv-browser' 'no tests in a browser'
+}

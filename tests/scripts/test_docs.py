@@ -511,6 +511,7 @@ class Links(ScriptTest):
     def test_bad_links(self):
         cases = {
             "[x](docs/none.md)": "docs/none.md leads nowhere",
+            "<!-- value: x -->5<!-- /value --> ms": "begins with a comment: put a word before it",
             "[x](docs/A.md)": "docs/A.md leads nowhere",
             "[x](docs/a.md#two)": "no heading for the anchor #two",
             "[x](#nope)": "no heading for the anchor #nope",

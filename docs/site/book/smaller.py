@@ -45,7 +45,8 @@ def picture(svg):
 
 # Parts of the theme that no page has: tabs in the text, blogs, tags, versions, other ways of writing ...
 UNUSED = ("tabbed-", "[dir=rtl]", "md-tag", "md-post", "md-version", "md-consent", "mermaid", "critic", "task-list",
-          "giscus", "md-social", "md-author", "md-progress", "md-feedback")
+          "giscus", "md-social", "md-author", "md-progress", "md-feedback", ".abstract", ".success", ".question", ".failure",
+          ".bug", ".example", ".quote")
 
 
 def style_sheet(css):

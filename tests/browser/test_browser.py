@@ -1,0 +1,459 @@
+"""The site in a real browser: each page in both colours, wide and on a phone. Nothing is fetched from elsewhere.
+
+Usage: test_browser.py [--site FOLDER]   (otherwise it builds one)
+"""
+
+import argparse
+import asyncio
+import functools
+import http.server
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(ROOT / "tests" / "scripts"), str(ROOT / "docs" / "site")]
+import check  # noqa: E402
+from support import main  # noqa: E402
+
+VENV, DOCS_VENV = ROOT / ".venv-browser", ROOT / ".venv-docs"
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+if (VENV / "complete").exists() and Path(sys.prefix) != VENV:
+    os.execv(VENV / "bin" / "python", [str(VENV / "bin" / "python"), "-B", *sys.argv])
+
+LACKING = next((sentence for missing, sentence in (
+    (CHROMIUM is None, "no Chromium here"),
+    (Path(sys.prefix) != VENV, "no Playwright in .venv-browser (scripts/test.sh installs it if the network is there)"),
+    (not (DOCS_VENV / "complete").exists(), "no MkDocs in .venv-docs (scripts/test.sh installs it if the network is there)"),
+) if missing), None)
+if LACKING is None:
+    import axe_playwright_python
+    from playwright.async_api import Error, async_playwright
+
+    AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+
+WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 380, "height": 800}
+AT_ONCE = 4  # pages
+# Pages that are looked at with all that is around the text, and in dark colours, too: what takes long and is the same
+# everywhere. Of the others, the text and not the code.
+THOROUGH = {"index.html", "12_tma.html", "bugs.html", "broken.html"}
+PATIENCE = 30_000  # milliseconds: the machine may be busy
+
+# Pictures that are shown, all of them loaded whether they have been scrolled to or not.
+PICTURES = """async () => {
+  const shown = [...document.images].filter((image) => image.offsetParent !== null);
+  for (const image of shown) image.loading = "eager";
+  await Promise.all(shown.map((image) => image.complete || new Promise((done) => {
+    image.onload = image.onerror = done;
+  })));
+  return shown.filter((image) => !image.naturalWidth).map((image) => image.getAttribute("src"));
+}"""
+# What makes a page wider than the window.
+TOO_WIDE = """() => {
+  const width = document.documentElement.clientWidth;
+  if (Math.max(document.body.scrollWidth, document.documentElement.scrollWidth) <= width) return [];
+  const inside = (element) => {
+    for (let up = element.parentElement; up; up = up.parentElement) {
+      if (["auto", "scroll", "hidden"].includes(getComputedStyle(up).overflowX)) return true;
+    }
+    return false;
+  };
+  const wide = [...document.body.querySelectorAll("*")].filter((element) =>
+    element.getBoundingClientRect().right > width + 1 && !inside(element));
+  return [`${document.documentElement.scrollWidth} pixels`, ...wide.slice(0, 3).map((element) =>
+    element.outerHTML.slice(0, 80))];
+}"""
+RUN_AXE = """async ([rules, whole]) => {
+  const options = rules ? { runOnly: { type: "rule", values: rules } } : {};
+  const place = document.querySelector(whole ? "html" : "article") ?? document;
+  const { violations } = await axe.run(whole ? place : { include: [place], exclude: ["pre"] }, { ...options, resultTypes: ["violations"], iframes: false });
+  return violations.filter(({ impact }) => ["serious", "critical"].includes(impact)).map(({ id, nodes }) =>
+    `${id}: ${nodes.length} times, e.g. ${nodes[0].html.slice(0, 160)} (${(nodes[0].any[0] ?? nodes[0]).message ?? ""})`);
+}"""
+
+
+class Visit:
+    """One page in one browser context, and what goes wrong there."""
+
+    def __init__(self, browser, base, name):
+        self.browser, self.url, self.base, self.name = browser, base + name, base, name
+        self.problems = {}
+
+    def add(self, kind, *what):
+        self.problems.setdefault(kind, []).extend(what)
+
+    async def __aenter__(self):
+        self.context = await self.browser.new_context(viewport=WIDE, color_scheme="light")
+        self.context.set_default_timeout(PATIENCE)
+        await self.context.route("**/*", self.only_ours)
+        self.page = page = await self.context.new_page()
+        page.on("console", lambda message: message.type in ("error", "warning") and self.add("console", message.text))
+        page.on("pageerror", lambda error: self.add("console", str(error)))
+        page.on("requestfailed", lambda request: self.add("requests", f"{request.url} failed"))
+        page.on("response", lambda response: response.status >= 400 and self.add(
+            "requests", f"{response.url} answered {response.status}"))
+        await page.goto(self.url, wait_until="load")
+        return self
+
+    async def __aexit__(self, *_):
+        await self.context.close()
+
+    async def only_ours(self, route):
+        if route.request.url.startswith((self.base, "data:", "blob:")):
+            await route.continue_()
+        else:
+            self.add("foreign", route.request.url)
+            await route.abort()
+
+    async def colours(self, scheme):
+        await self.page.emulate_media(color_scheme=scheme)
+        if await self.page.locator("#__palette_0").count():  # the theme asks the system only when a page is loaded
+            wanted, option = {"light": ("default", "__palette_0"), "dark": ("slate", "__palette_1")}[scheme]
+            await self.page.evaluate(f"document.getElementById('{option}').click()")
+            await self.page.wait_for_function(f"document.body.dataset.mdColorScheme === '{wanted}'")
+
+    async def looks(self, scheme):
+        """On a screen and on a phone."""
+        await self.colours(scheme)
+        for size in (PHONE, WIDE):
+            await self.page.set_viewport_size(size)
+            where = f"{scheme}, {size['width']} pixels"
+            self.add("pictures", *(f"{where}: {source} did not come" for source in await self.page.evaluate(PICTURES)))
+            if size is PHONE:
+                wide = await self.page.evaluate(TOO_WIDE)
+                if wide:
+                    self.add("width", f"{where}: {'; '.join(wide)}")
+
+    async def axe(self, scheme, rules=None):
+        await self.colours(scheme)
+        if not await self.page.evaluate("typeof axe !== 'undefined'"):
+            await self.page.evaluate(AXE)
+        self.add("axe", *(f"{scheme}: {line}" for line in await self.page.evaluate(
+            RUN_AXE, [rules, self.name in THOROUGH])))
+
+    async def charts(self):
+        """Each becomes interactive, and says something when the mouse is over a mark."""
+        figures = self.page.locator("[data-chart]")
+        for i in range(await figures.count()):
+            figure = figures.nth(i)
+            name = await figure.get_attribute("data-chart")
+            if not await figure.is_visible():
+                continue  # in a folded solution
+            await figure.evaluate("element => element.scrollIntoView({block: 'center', behavior: 'instant'})")
+            try:
+                await figure.locator(".chart svg").wait_for()
+                if not await self.says(figure):
+                    self.add("charts", f"{name}: no tooltip")
+            except Error as problem:
+                self.add("charts", f"{name}: {str(problem).splitlines()[0]}")
+
+    async def says(self, figure):
+        marks = await figure.evaluate("""(figure) => {
+          const marks = [...figure.querySelectorAll(".mark-symbol path, .mark-rect path")];
+          const inside = marks.map((mark) => mark.getBoundingClientRect()).filter(({ width, height, left, right, top, bottom }) =>
+            width > 3 && height > 3 && left > 0 && right < innerWidth && top > 60 && bottom < innerHeight);
+          return inside.map(({ x, y, width, height }) => [x + width / 2, y + height / 2]).slice(-12);
+        }""")
+        for x, y in reversed(marks):
+            await self.page.mouse.move(x - 1, y)
+            await self.page.mouse.move(x, y)
+            text = await self.page.evaluate("""() => {
+              const tip = document.querySelector("#vg-tooltip-element");
+              return tip?.classList.contains("visible") ? tip.innerText : "";
+            }""")
+            if text.strip():
+                await self.page.mouse.move(1, 1)
+                return True
+        return False
+
+    async def interactive(self):
+        """What docs/interactive/src/ui.mjs promises: keyboard and pointer change the line that says what is chosen."""
+        page = self.page
+        await page.locator("body[data-ready=true]").wait_for(state="attached")
+        said = page.locator("[data-status]").first
+
+        async def changes(what, act):
+            before = await said.inner_text()
+            for step in act:
+                await step()
+                if await said.inner_text() != before:
+                    return
+            self.add("interactive", f"{what}: the words do not change")
+
+        places = page.locator("[data-keyboard]")
+        for i in range(await places.count()):
+            place = places.nth(i)
+            if not await place.is_visible():
+                continue
+            stop = place.locator("xpath=descendant-or-self::*[@tabindex='0']").first
+            await stop.focus()
+            await changes(f"keyboard, place {i + 1}", [
+                functools.partial(page.keyboard.press, key) for key in ("ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp")])
+        await page.evaluate("document.activeElement.blur()")
+        await page.keyboard.press("Escape")
+        places = page.locator("[data-hover]:visible")
+        count = await places.count()
+        if not count:
+            self.add("interactive", "nothing answers the pointer")
+        await page.mouse.move(0, 0)
+        await changes("pointer", [functools.partial(places.nth(i).hover, force=True)
+                                  for i in range(0, count, max(1, count // 8))])
+
+
+class Site:
+    """A site that a small server hands out, and every page of it looked at."""
+
+    def __init__(self, folder):
+        self.folder = folder.resolve()
+
+    def __enter__(self):
+        handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=self.folder))
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.base = f"http://127.0.0.1:{self.server.server_address[1]}/"
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+    async def browse(self, look):
+        async with async_playwright() as playwright:
+            # As root Chromium has no sandbox; /dev/shm is small in containers.
+            browser = await playwright.chromium.launch(
+                executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+            try:
+                return await look(browser)
+            finally:
+                await browser.close()
+
+    async def each(self, browser, names, look):
+        """{name: problems} of what `look` does with each page, some at a time."""
+        free = asyncio.Semaphore(AT_ONCE)
+
+        async def one(name):
+            async with free:
+                visit = Visit(browser, self.base, name)
+                try:
+                    async with visit:
+                        await look(visit)
+                except Error as problem:
+                    visit.add("visits", str(problem).splitlines()[0])
+                return name, visit.problems
+
+        return dict(await asyncio.gather(*map(one, names)))
+
+
+async def whole(visit):
+    await visit.axe("light")
+    await visit.charts()
+    await visit.looks("light")
+    await visit.looks("dark")
+    if visit.name in THOROUGH or "interactive" in visit.name:
+        await visit.axe("dark", ["color-contrast"])
+
+
+async def self_contained(visit):
+    await visit.interactive()
+    await whole(visit)
+
+
+async def source(visit):
+    await visit.page.set_viewport_size(PHONE)
+    wide = await visit.page.evaluate(TOO_WIDE)
+    if wide:
+        visit.add("width", "; ".join(wide))
+
+
+def seen(results, kind):
+    return [f"{name}: {problem}" for name, problems in results.items() for problem in problems.get(kind, [])]
+
+
+KINDS = ("visits", "console", "requests", "foreign", "pictures", "width", "axe", "charts", "interactive")
+
+
+@unittest.skipIf(LACKING, LACKING)
+class Pages(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        site = SITE
+        if site is None:
+            site = Path(cls.folder.name) / "site"
+            subprocess.run([DOCS_VENV / "bin" / "python", "-B", "-m", "mkdocs", "--quiet", "build", "--site-dir", site],
+                           cwd=ROOT, check=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+        cls.site = Site(site)
+        cls.site.__enter__()
+        cls.addClassCleanup(cls.site.__exit__)
+        folder = cls.site.folder
+        names = {kind: [path.relative_to(folder).as_posix() for path in paths] for kind, paths in (
+            ("book", check.own(folder)),
+            ("interactive", [path for path in check.pages(folder) if check.is_interactive(path)]),
+            ("source", sorted((folder / "source" / "kernels").glob("*.html"))[:3]))}
+
+        async def look(browser):
+            return {kind: await cls.site.each(browser, names[kind], how)
+                    for kind, how in (("book", whole), ("interactive", self_contained), ("source", source))}
+
+        cls.results = asyncio.run(cls.site.browse(look))
+
+    def test_there_are_some(self):
+        self.assertGreaterEqual(len(self.results["book"]), 20)
+
+    def test_problems(self):
+        for results in self.results.values():
+            for kind in KINDS:
+                with self.subTest(kind):
+                    self.assertEqual(seen(results, kind), [])
+
+    def keyboard(self, look, name="12_tma.html"):
+        async def visit(browser):
+            return await self.site.each(browser, [name], look)
+
+        problems = asyncio.run(self.site.browse(visit))
+        self.assertEqual([seen(problems, kind) for kind in KINDS], [[]] * len(KINDS))
+
+    def test_skip_link_comes_first_and_focus_is_seen(self):
+        async def look(visit):
+            page = visit.page
+            await page.keyboard.press("Tab")
+            self.assertIn("md-skip", await page.evaluate("document.activeElement.className"))
+            await page.wait_for_function("getComputedStyle(document.activeElement).opacity === '1'")
+            await page.keyboard.press("Enter")
+            self.assertRegex(page.url, r"#12-tma$")
+            for _ in range(12):  # wherever Tab leads, it can be seen
+                await page.keyboard.press("Tab")
+                seen = await page.evaluate("""() => {
+                  const element = document.activeElement, style = getComputedStyle(element);
+                  const box = element.getBoundingClientRect();
+                  return [element.outerHTML.slice(0, 90), box.width > 0 && (style.outlineStyle !== "none"
+                    || style.boxShadow !== "none" || element.matches(".focus-visible, :focus-visible"))];
+                }""")
+                self.assertTrue(seen[1], seen[0])
+
+        self.keyboard(look)
+
+    def test_search_by_key(self):
+        async def look(visit):
+            page = visit.page
+            await page.keyboard.press("/")
+            await page.wait_for_function("document.activeElement.matches('[data-md-component=search-query]')")
+            await page.keyboard.type("mbarrier")
+            await page.locator(".md-search-result__link").first.wait_for()
+            await page.keyboard.press("ArrowDown")
+            await page.wait_for_function("document.activeElement.matches('.md-search-result__link')")
+
+        self.keyboard(look)
+
+    def test_index_of_the_search_comes_only_when_it_is_wanted(self):
+        async def look(visit):
+            asked = []
+            visit.page.on("request", lambda request: asked.append(request.url))
+            await visit.page.reload(wait_until="networkidle")
+            self.assertFalse([url for url in asked if "search_index" in url or "vega" in url], asked)
+
+        self.keyboard(look, "third_party.html")
+
+    def test_remarks_on_code_open_by_keyboard(self):
+        async def look(visit):
+            remark = visit.page.locator(".md-annotation").first
+            await remark.evaluate("element => element.scrollIntoView({block: 'center', behavior: 'instant'})")
+            await remark.focus()
+            await remark.locator(".md-tooltip").wait_for()
+            self.assertRegex(await remark.inner_text(), r"\w{4}")
+
+        self.keyboard(look)
+
+    def test_colours_are_switched_by_hand(self):
+        async def look(visit):
+            page = visit.page
+            await page.locator("label[for=__palette_1]").click()
+            await page.wait_for_function("document.body.dataset.mdColorScheme === 'slate'")
+            self.assertEqual(await page.evaluate("""[...document.querySelectorAll(".only-light")]
+              .filter((image) => image.offsetParent !== null).length"""), 0)
+            await page.reload()
+            await page.wait_for_function("document.body.dataset.mdColorScheme === 'slate'")  # it is remembered
+
+        self.keyboard(look)
+
+    def test_frames_follow_the_colours(self):
+        pages = sorted((self.site.folder / "interactive").glob("*/index.html"))
+        if not pages:
+            self.skipTest("no interactive pages")
+
+        async def look(visit):
+            page = visit.page
+            frame = page.frame_locator("iframe.interactive")
+            await frame.locator("body[data-ready=true]").wait_for(state="attached")
+            for scheme in ("dark", "light"):
+                await visit.colours(scheme)
+                await frame.locator(f"html[data-theme={scheme}]").wait_for(state="attached")
+            await page.wait_for_function("""() => {
+              const frame = document.querySelector("iframe.interactive");
+              return Math.abs(frame.clientHeight - frame.contentDocument.documentElement.offsetHeight) <= 4;
+            }""")
+
+        self.keyboard(look, pages[0].relative_to(self.site.folder).as_posix())
+
+    def test_from_the_file_system(self):
+        async def look(browser):
+            page = await browser.new_page()
+            said = []
+            page.on("console", lambda message: message.type == "error" and said.append(message.text))
+            page.on("pageerror", lambda error: said.append(str(error)))
+            await page.goto((self.site.folder / "index.html").as_uri())
+            await page.locator("[data-chart] .chart svg").first.wait_for()
+            await page.keyboard.press("/")
+            await page.keyboard.type("swizzle")
+            await page.locator(".md-search-result__link").first.wait_for()
+            self.assertEqual(said, [])
+
+        asyncio.run(self.site.browse(look))
+
+
+BROKEN = """<!doctype html><html lang="en"><head><title>x</title><meta name="viewport" content="width=device-width">
+<link rel="icon" href="data:,"></head><body data-ready="true"><main><h1>x</h1>
+<p style="color:#aaa;background:#fff">pale</p><p style="width:900px">wide</p><img src="gone.png" alt="x">
+<img src="https://example.org/x.png" alt="y"><p data-status>same</p>
+<div data-keyboard><button tabindex="0">a</button></div><div data-hover>b</div>
+<span data-chart="c"><span class="chart"><svg width="50" height="50"><g class="mark-rect"><path d="M0,0h40v40h-40z"/></g></svg></span>
+</span></main><script>console.error("said")</script></body></html>"""
+
+
+@unittest.skipIf(LACKING, LACKING)
+class Finds(unittest.TestCase):
+    """Each check finds what it is for."""
+
+    def test_everything_that_is_broken(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "broken.html").write_text(BROKEN)
+            with Site(Path(folder)) as site:
+                async def look(browser):
+                    return await site.each(browser, ["broken.html"], self_contained)
+
+                problems = asyncio.run(site.browse(look))["broken.html"]
+        self.assertIn("said", problems["console"])
+        self.assertRegex("\n".join(problems["requests"]), r"gone\.png answered 404")
+        self.assertEqual(problems["foreign"][0], "https://example.org/x.png")
+        self.assertRegex(problems["pictures"][0], "gone.png did not come")
+        self.assertRegex(problems["width"][0], "light, 380 pixels: 9.. pixels; <p style=\"width:900px\"")
+        self.assertRegex("\n".join(problems["axe"]), "light: color-contrast")
+        self.assertRegex("\n".join(problems["axe"]), "dark: color-contrast")
+        self.assertEqual(problems["charts"], ["c: no tooltip"])
+        self.assertEqual(problems["interactive"], ["keyboard, place 1: the words do not change",
+                                                   "pointer: the words do not change"])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--site", type=Path)
+    arguments, sys.argv[1:] = parser.parse_known_args()
+    SITE = arguments.site
+    main()
