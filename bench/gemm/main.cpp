@@ -51,7 +51,7 @@ struct Current {
     return {m, n, k, dtype, task.epilogue, a.data(), b.data(), bias.data(), c.data()};
   }
 };
-std::unique_ptr<Current> current;
+Current* current = nullptr;
 
 // To the harness each product is a ceiling: it brings its own FLOPs and its own check.
 template <size_t kIndex>
@@ -174,9 +174,11 @@ int run_all(int argc, char** argv) {
   Runner runner(problem, make_inputs(problem, "normal", 1), protocol);
   printf("%s\n", machine_title().c_str());
   int exit_code = 0;
+  std::unique_ptr<Current> owner;  // gone before the back end's statics are
   for (const Task& task : tasks) {
-    current.reset();  // first, so that both need not fit
-    current = std::make_unique<Current>(task, problem.dtype);
+    owner.reset();  // first, so that both need not fit
+    owner = std::make_unique<Current>(task, problem.dtype);
+    current = owner.get();
     printf("\n%s, C[%d][%d] of sums over %d, epilogue %s\n\n%-18s %-8s %9s", dtype.c_str(),
            task.size.m, task.size.n, task.size.k, name_of(task.epilogue), "kernel", "status",
            "error");
