@@ -48,7 +48,7 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
   <!-- line: kernels/12_tma.cu#turn -->12_tma.cu:170<!-- /line -->     where a region of a source begins (inside a line)
 
 A value takes a dotted field (time_ms.median, counters.global_sectors, machine.gpu), and optionally over=KERNEL (its
-ratio to that kernel's), per=FIELD (divided by another field), percent_of=NUMBER, times=NUMBER, format=.1f; in a
+ratio to that kernel's; over=epilogue:none, to that of the record with another epilogue), per=FIELD (divided by another field), percent_of=NUMBER, times=NUMBER, format=.1f; in a
 profile it also takes function=, and a field is a metric; in a file of the program rates it takes instruction=; in one
 of experiments kernel= is an experiment's name.
 In docs/interactive/data/banks.json it takes a case: ldmatrix_q-128-0-xor.
@@ -389,7 +389,8 @@ def value(spec):
 
         result = one(options)
         if over is not None and result is not None:
-            result = result / (one({**options, "kernel": over}) or float("nan"))
+            key, colon, other = over.partition(":")
+            result = result / (one({**options, **({key: other} if colon else {"kernel": over})}) or float("nan"))
         if per is not None and result is not None:
             result = result / (one(options, per) or float("nan"))
     if result is None:

@@ -320,6 +320,8 @@ class Profiles(ScriptTest):
                                                    "|-|-:|-|-:|-:|-:|", "| `wgmma_tma` | 4096 | none | 1.50 | 650 | 1700 |"])
         value = "bench/results/h200_gemm.json kernel=wgmma_tma k=1024 epilogue=bias_gelu field=tflops"
         self.assertIn("-->600<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
+        value += " over=epilogue:none format=.3f"
+        self.assertIn("-->0.923<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
         for change, words in ((lambda: record.update(tflops=float("inf")), "holds Infinity"),
                               (lambda: record.update(tflops=0), "has 0 for tflops"),
                               (lambda: record.update(k=0), "has 0 for k"),
