@@ -95,7 +95,9 @@ class Visit:
         self.page = page = await self.context.new_page()
         page.on("console", lambda message: message.type in ("error", "warning") and self.add("console", message.text))
         page.on("pageerror", lambda error: self.add("console", str(error)))
-        page.on("requestfailed", lambda request: self.add("requests", f"{request.url} failed"))
+        # Leaving a page ends what it still asks for.
+        page.on("requestfailed", lambda request: "ERR_ABORTED" not in (request.failure or "") and self.add(
+            "requests", f"{request.url} failed"))
         page.on("response", lambda response: response.status >= 400 and self.add(
             "requests", f"{response.url} answered {response.status}"))
         await page.goto(self.url, wait_until="load")
