@@ -12,6 +12,7 @@ PARTS = ("The bottleneck", "The idea", "The picture", "The diff", "The code", "T
          "Exercises", "Further reading")
 PICTURE = re.compile(r'<picture>\n  <source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)-dark\.svg">\n'
                      r'  <img alt="([^"]+)" src="([^"]+)\.svg">\n</picture>')
+NOTES = re.compile(r"^```\w+\n((?:(?!```).*\n)+)```\n<!-- /excerpt -->\n\n<!-- notes -->\n((?:.+\n)+)", re.MULTILINE)
 EXERCISE = re.compile(r"^\*\*(\d+)\. [^*]+\*\*", re.MULTILINE)
 
 
@@ -121,6 +122,22 @@ class Whole(ScriptTest):
         self.assertRegex(chapter.parts["The numbers"], r"<!-- (table|lengths): bench/results/h200\S+\.json")
         self.assertTrue(chapter.pictures("The numbers", "charts/"))
         self.assertRegex(chapter.parts["The evidence"], rf"<!-- profile: bench/results/\S+ kernel=\S*{chapter.number}_")
+
+    @of_each_chapter
+    def test_walk_through(self, chapter, _before, after):
+        """Remarks on lines of the central excerpt, from above downwards. Only the last chapter may do without."""
+        walks = NOTES.findall(chapter.parts["The code"])
+        self.assertEqual(len(walks), chapter.text.count("<!-- notes -->"), "remarks that do not follow code")
+        self.assertIn(len(walks), (1,) if after else (0, 1))
+        for code, remarks in walks:
+            named = re.findall(r"^\d+\. (?:`([^`]+)`: )?", remarks, re.MULTILINE)
+            self.assertTrue(4 <= len(named) <= 8, named)
+            places = []
+            for text in named:
+                lines = [i for i, line in enumerate(code.splitlines()) if text and text in line]
+                self.assertEqual(len(lines), 1, f"the remark on {text!r}: lines {lines} of the excerpt have it")
+                places += lines
+            self.assertEqual(places, sorted(set(places)), "a line twice, or not in their order")
 
     @of_each_chapter
     def test_pitfalls_can_be_run(self, chapter, _before, _after):
