@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
-LARGEST_PAGE = 500_000  # bytes of HTML, style sheets, scripts and pictures in one theme's colours, charts apart
+LARGEST_PAGE = 450_000  # bytes of HTML, style sheets, scripts and pictures in one theme's colours, charts apart
 FOREIGN = re.compile(r"^(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
 RESOURCES = {"img": ("src", "srcset"), "script": ("src",), "iframe": ("src",), "source": ("src", "srcset"),
              "video": ("src", "poster"), "audio": ("src",), "object": ("data",), "embed": ("src",), "use": ("href",),

@@ -94,8 +94,16 @@ def on_post_page(output, page, config):
 
 def on_post_build(config):
     site = Path(config.site_dir)
-    for sheet in (site / "assets" / "stylesheets").glob("*.css"):
-        sheet.write_text(smaller.style_sheet(sheet.read_text(encoding="utf-8")), encoding="utf-8")
+    pages = [page.read_text(encoding="utf-8") for page in site.rglob("*.html")]
+    scripts = [script.read_text(encoding="utf-8") for script in (site / "assets").rglob("*.js")]
+    words = smaller.words_of(pages, scripts)
+    sheets = {sheet: smaller.style_sheet(sheet.read_text(encoding="utf-8"), words)
+              for sheet in (site / "assets" / "stylesheets").glob("*.css")}
+    ours = site / "assets" / "book.css"
+    ours.write_text(smaller.without_blanks(ours.read_text(encoding="utf-8")), encoding="utf-8")
+    readers = [*sheets.values(), ours.read_text(encoding="utf-8"), *scripts]
+    for sheet, css in sheets.items():
+        sheet.write_text(smaller.without_unused_variables(css, readers), encoding="utf-8")
     # The same as a script: browsers do not let pages read files beside them when there is no server.
     index = site / "search" / "search_index.json"
     index.with_suffix(".js").write_text(f"var __index = {index.read_text(encoding='utf-8')};\n", encoding="utf-8")

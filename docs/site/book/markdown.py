@@ -139,7 +139,8 @@ class Page:
             "math_inline": self.math_inline, "math_inline_double": self.math_display, "math_block": self.math_display,
             "heading_open": self.heading_open, "heading_close": self.heading_close, "image": self.markdown_image,
             "link_open": self.link_open,
-            "table_open": self.table_open, "table_close": self.table_close,
+            "table_open": self.table_open, "table_close": self.table_close, "th_open": self.cell_open,
+            "td_open": self.cell_open,
         }
         for name, rule in rules.items():
             md.add_render_rule(name, lambda _, tokens, i, options, env, rule=rule: rule(tokens, i, options, env))
@@ -208,6 +209,10 @@ class Page:
 
     def table_open(self, tokens, i, options, env):
         return '<div class="table"><table class="book">\n'
+
+    def cell_open(self, tokens, i, options, env):
+        side = re.search(r"text-align:(right|center)", tokens[i].attrGet("style") or "")
+        return f"<{tokens[i].tag} class={side[1]}>" if side else f"<{tokens[i].tag}>"
 
     def table_close(self, tokens, i, options, env):
         return "</table></div>\n"

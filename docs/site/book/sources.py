@@ -55,7 +55,7 @@ def page(path):
     rows = []
     for number, line in enumerate(lines, 1):
         for name in known:
-            if f"{escape(name)}&quot;" in line or f"{name}\"" in line:
+            if f'{name}"' in line:
                 line = line.replace(name, f'<a href="{escape(relative_url(url_of(name), url))}">{name}</a>', 1)
         rows.append(f'<span id="L{number}">{line}\n</span>')  # the style sheet counts the lines
     chapter = re.fullmatch(r"kernels/(\w+)\.cu", path)
