@@ -47,6 +47,8 @@ def output_of(command):
 def normal(command, text, root):
     """What a command printed in the checkout `root`, without what differs between machines."""
     text = text.replace(f"{root}/", "")
+    # ccache with a base directory tells the debugger of sources as seen from the build's folder.
+    text = re.sub(r"\bat (?:\.\./)+", "at ", text)
     # Not every machine has two cores; the results are the same.
     text = re.sub(r"\b\d+ threads?$", "2 threads", text, flags=re.MULTILINE)
     # What a debugger says of the machine rather than of the kernel. In layouts and encodings numbers are the point.
