@@ -289,6 +289,18 @@ class Committed(ScriptTest):
         done = self.run_script(VALIDATE, *files)
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_solutions_count_what_kernels_count(self):
+        """scripts/solutions.py writes them again when the emulator has learnt to count something."""
+        def counted(path):
+            return {tuple(record["counters"]) for record in json.loads(path.read_text())["records"] if "counters" in record}
+
+        results = ROOT / "bench" / "results"
+        names = counted(results / "emulator_n256.json")
+        self.assertEqual(len(names), 1)
+        for path in sorted((results / "solutions").glob("*.json")):
+            with self.subTest(path.name):
+                self.assertLessEqual(counted(path), names)
+
 
 if __name__ == "__main__":
     main()
