@@ -9,10 +9,10 @@ takes long, says what it needs in a comment before its fence or its backticks:
     <!-- needs: gpu -->     gpu, nvcc, network, time, hours, or in words what else (your own files)
 
 Such a command is looked at: its script or program, options, presets, targets and files must be there. Presets for a
-GPU or a debugger need no comment, and neither does what calls nvcc: scripts/outputs.py runs it where nvcc is.
+GPU or a debugger need no comment, and neither does what calls nvcc.
 
 Programs are those of the build that the test belongs to (tests/commands/cmake); with --real everything is built, and
-what needs only time is run as well."""
+what needs only time is run as well, and so is what calls nvcc, if it and nvdisasm are here."""
 
 import argparse
 import os
@@ -28,7 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
-from outputs import NVCC, normal  # noqa: E402
+from outputs import NVCC, SETUP, compiler, normal  # noqa: E402
 
 Command = namedtuple("Command", "line text shown needs")
 
@@ -95,6 +95,10 @@ def needed(command):
     return None
 
 
+class Lacking(Exception):
+    """What a command needs is not here, as it says itself."""
+
+
 class Checkout:
     def __init__(self, folder, build, real):
         self.root, self.real = Path(folder).resolve(), real
@@ -104,8 +108,11 @@ class Checkout:
             source, target = ROOT / name, self.root / name
             if not source.is_file() or target.exists() and target.read_bytes() == source.read_bytes():
                 continue
+            changed = target.exists()
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
+            if changed:  # by a command of the document before: what was built from that is older now
+                os.utime(target)
         if not (self.root / ".git").exists():
             # Below another repository git apply would leave these files alone.
             subprocess.run(["git", "init", "-q"], cwd=self.root, check=True)
@@ -146,8 +153,14 @@ class Checkout:
 
     def problem_when_run(self, command):
         code, output = self.run(command.text, 3000 if self.real else 300)
+        nvcc = needed(command) == "nvcc"
+        if nvcc and code == SETUP:
+            raise Lacking("CUDA's tools")
         if command.shown is not None:
             now = normal(command.text, output, self.root)
+            shown_by, now_by = (compiler(f"$ {command.text}\n{text}") for text in (command.shown, now))
+            if nvcc and shown_by and now_by and shown_by != now_by:
+                raise Lacking(shown_by)
             if now != command.shown:
                 return f"the document shows\n{command.shown}and it prints\n{now}"
         elif code:
@@ -225,8 +238,13 @@ def main():
         checkout = Checkout(folder, build, args.real)
         for command in commands:
             needs = needed(command)
-            run = needs is None or args.real and needs == "time"
-            problem = checkout.problem_when_run(command) if run else checkout.problem_when_looked_at(command)
+            run = needs is None or args.real and (needs == "time" or needs == "nvcc" and command.text.startswith(NVCC))
+            try:
+                problem = checkout.problem_when_run(command) if run else None
+            except Lacking as what:
+                run, needs = False, what
+            if not run:
+                problem = checkout.problem_when_looked_at(command)
             ran += run
             looked_at = "" if run else f"   (needs {needs}: looked at)"
             print(f"{document.name}:{command.line}: {command.text}{looked_at}", flush=True)
