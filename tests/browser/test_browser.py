@@ -1,4 +1,5 @@
-"""The site in a real browser: each page in both colours, wide and on a phone. Nothing is fetched from elsewhere.
+"""The site in a real browser: each page in both colours, wide and on a phone; sources on a phone. Nothing is fetched
+from elsewhere.
 
 Usage: test_browser.py [--site FOLDER]   (otherwise it builds one)
 """
@@ -40,8 +41,8 @@ if LACKING is None:
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 380, "height": 800}
 AT_ONCE = 4  # pages
-# Pages that are looked at with all that is around the text, and in dark colours, too: what takes long and is the same
-# everywhere. Of the others, the text and not the code.
+# Pages that axe looks at with all that is around the text: what takes long and is the same everywhere. Of the others,
+# the text and not the code.
 THOROUGH = {"index.html", "12_tma.html", "bugs.html", "broken.html"}
 PATIENCE = 30_000  # milliseconds: the machine may be busy
 
@@ -69,49 +70,69 @@ TOO_WIDE = """() => {
   return [`${document.documentElement.scrollWidth} pixels`, ...wide.slice(0, 3).map((element) =>
     element.outerHTML.slice(0, 80))];
 }"""
-RUN_AXE = """async ([rules, whole]) => {
-  const options = rules ? { runOnly: { type: "rule", values: rules } } : {};
+# Remarks on lines of code that are not in sight.
+REMARKS = """() => [...document.querySelectorAll(".annotate code")].filter((code) => code.offsetParent !== null).flatMap((code) => {
+  const { left, right } = code.getBoundingClientRect();
+  return [...code.querySelectorAll(".md-annotation__index")].filter((remark) => {
+    const box = remark.getBoundingClientRect();
+    return box.width === 0 || box.left < left || box.right > right;
+  }).map((remark) => remark.getAttribute("aria-label") ?? remark.outerHTML);
+})"""
+RUN_AXE = """async (whole) => {
   const place = document.querySelector(whole ? "html" : "article") ?? document;
-  const { violations } = await axe.run(whole ? place : { include: [place], exclude: ["pre"] }, { ...options, resultTypes: ["violations"], iframes: false });
+  const { violations } = await axe.run(whole ? place : { include: [place], exclude: ["pre"] }, { resultTypes: ["violations"], iframes: false });
   return violations.filter(({ impact }) => ["serious", "critical"].includes(impact)).map(({ id, nodes }) =>
     `${id}: ${nodes.length} times, e.g. ${nodes[0].html.slice(0, 160)} (${(nodes[0].any[0] ?? nodes[0]).message ?? ""})`);
 }"""
 
 
 class Visit:
-    """One page in one browser context, and what goes wrong there."""
+    """One page of the site in a tab of the browser, and what goes wrong there."""
 
-    def __init__(self, browser, base, name):
-        self.browser, self.url, self.base, self.name = browser, base + name, base, name
+    def __init__(self, tab, base, name, size):
+        self.page, self.url, self.base, self.name, self.size = tab, base + name, base, name, size
         self.problems = {}
+        self.handlers = {"console": self.on_console, "pageerror": self.on_error, "request": self.on_request,
+                         "requestfailed": self.on_failure, "response": self.on_response}
 
     def add(self, kind, *what):
         self.problems.setdefault(kind, []).extend(what)
 
+    def is_ours(self, request):
+        return request.url.startswith((self.base, "data:", "blob:"))
+
+    def on_console(self, message):
+        if message.type in ("error", "warning"):
+            self.add("console", message.text)
+
+    def on_error(self, error):
+        self.add("console", str(error))
+
+    def on_request(self, request):
+        if not self.is_ours(request):
+            self.add("foreign", request.url)
+
+    def on_failure(self, request):
+        if self.is_ours(request) and "ERR_ABORTED" not in (request.failure or ""):  # leaving a page ends what it asks for
+            self.add("requests", f"{request.url} failed")
+
+    def on_response(self, response):
+        if response.status >= 400:
+            self.add("requests", f"{response.url} answered {response.status}")
+
     async def __aenter__(self):
-        self.context = await self.browser.new_context(viewport=WIDE, color_scheme="light")
-        self.context.set_default_timeout(PATIENCE)
-        await self.context.route("**/*", self.only_ours)
-        self.page = page = await self.context.new_page()
-        page.on("console", lambda message: message.type in ("error", "warning") and self.add("console", message.text))
-        page.on("pageerror", lambda error: self.add("console", str(error)))
-        # Leaving a page ends what it still asks for.
-        page.on("requestfailed", lambda request: "ERR_ABORTED" not in (request.failure or "") and self.add(
-            "requests", f"{request.url} failed"))
-        page.on("response", lambda response: response.status >= 400 and self.add(
-            "requests", f"{response.url} answered {response.status}"))
-        await page.goto(self.url, wait_until="load")
+        for event, handler in self.handlers.items():
+            self.page.on(event, handler)
+        await self.page.emulate_media(color_scheme="light")
+        await self.page.set_viewport_size(self.size)
+        await self.page.mouse.move(1, 1)
+        await self.page.goto(self.url, wait_until="load")
         return self
 
     async def __aexit__(self, *_):
-        await self.context.close()
-
-    async def only_ours(self, route):
-        if route.request.url.startswith((self.base, "data:", "blob:")):
-            await route.continue_()
-        else:
-            self.add("foreign", route.request.url)
-            await route.abort()
+        for event, handler in self.handlers.items():
+            self.page.remove_listener(event, handler)
+        await self.page.evaluate("localStorage.clear()")  # which colours were chosen
 
     async def colours(self, scheme):
         await self.page.emulate_media(color_scheme=scheme)
@@ -131,13 +152,14 @@ class Visit:
                 wide = await self.page.evaluate(TOO_WIDE)
                 if wide:
                     self.add("width", f"{where}: {'; '.join(wide)}")
+            self.add("remarks", *(f"{where}: {remark} is out of sight" for remark in await self.page.evaluate(REMARKS)))
 
-    async def axe(self, scheme, rules=None):
+    async def axe(self, scheme):
         await self.colours(scheme)
         if not await self.page.evaluate("typeof axe !== 'undefined'"):
             await self.page.evaluate(AXE)
         self.add("axe", *(f"{scheme}: {line}" for line in await self.page.evaluate(
-            RUN_AXE, [rules, self.name in THOROUGH])))
+            RUN_AXE, self.name in THOROUGH)))
 
     async def charts(self):
         """Each becomes interactive, and says something when the mouse is over a mark."""
@@ -227,29 +249,36 @@ class Site:
 
     async def browse(self, look):
         async with async_playwright() as playwright:
-            # As root Chromium has no sandbox; /dev/shm is small in containers.
-            browser = await playwright.chromium.launch(
-                executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+            # As root Chromium has no sandbox; /dev/shm is small in containers. No name but the server's is found.
+            browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[
+                "--no-sandbox", "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"])
             try:
                 return await look(browser)
             finally:
                 await browser.close()
 
-    async def each(self, browser, names, look):
-        """{name: problems} of what `look` does with each page, some at a time."""
-        free = asyncio.Semaphore(AT_ONCE)
+    async def each(self, browser, names, look, size=WIDE):
+        """{name: problems} of what `look` does with each page: some tabs at a time, each used for one after the other."""
+        names, results = list(reversed(names)), {}
 
-        async def one(name):
-            async with free:
-                visit = Visit(browser, self.base, name)
+        async def tab():
+            context = await browser.new_context(viewport=WIDE, color_scheme="light")
+            context.set_default_timeout(PATIENCE)
+            page = await context.new_page()
+            while names:
+                visit = Visit(page, self.base, names.pop(), size)
                 try:
                     async with visit:
                         await look(visit)
                 except Error as problem:
                     visit.add("visits", str(problem).splitlines()[0])
-                return name, visit.problems
+                    await page.close()
+                    page = await context.new_page()
+                results[visit.name] = visit.problems
+            await context.close()
 
-        return dict(await asyncio.gather(*map(one, names)))
+        await asyncio.gather(*(tab() for _ in range(min(AT_ONCE, len(names)))))
+        return results
 
 
 async def whole(visit):
@@ -257,8 +286,7 @@ async def whole(visit):
     await visit.charts()
     await visit.looks("light")
     await visit.looks("dark")
-    if visit.name in THOROUGH or "interactive" in visit.name:
-        await visit.axe("dark", ["color-contrast"])
+    await visit.axe("dark")
 
 
 async def self_contained(visit):
@@ -267,7 +295,6 @@ async def self_contained(visit):
 
 
 async def source(visit):
-    await visit.page.set_viewport_size(PHONE)
     wide = await visit.page.evaluate(TOO_WIDE)
     if wide:
         visit.add("width", "; ".join(wide))
@@ -277,7 +304,7 @@ def seen(results, kind):
     return [f"{name}: {problem}" for name, problems in results.items() for problem in problems.get(kind, [])]
 
 
-KINDS = ("visits", "console", "requests", "foreign", "pictures", "width", "axe", "charts", "interactive")
+KINDS = ("visits", "console", "requests", "foreign", "pictures", "width", "remarks", "axe", "charts", "interactive")
 
 
 @unittest.skipIf(LACKING, LACKING)
@@ -298,16 +325,17 @@ class Pages(unittest.TestCase):
         names = {kind: [path.relative_to(folder).as_posix() for path in paths] for kind, paths in (
             ("book", check.own(folder)),
             ("interactive", [path for path in check.pages(folder) if check.is_interactive(path)]),
-            ("source", sorted((folder / "source" / "kernels").glob("*.html"))[:3]))}
+            ("source", sorted((folder / "source").rglob("*.html"))))}
 
         async def look(browser):
-            return {kind: await cls.site.each(browser, names[kind], how)
-                    for kind, how in (("book", whole), ("interactive", self_contained), ("source", source))}
+            return {kind: await cls.site.each(browser, names[kind], how, size) for kind, how, size in (
+                ("book", whole, WIDE), ("interactive", self_contained, WIDE), ("source", source, PHONE))}
 
         cls.results = asyncio.run(cls.site.browse(look))
 
     def test_there_are_some(self):
         self.assertGreaterEqual(len(self.results["book"]), 20)
+        self.assertGreaterEqual(len(self.results["source"]), 200)
 
     def test_problems(self):
         for results in self.results.values():
@@ -423,9 +451,10 @@ class Pages(unittest.TestCase):
 BROKEN = """<!doctype html><html lang="en"><head><title>x</title><meta name="viewport" content="width=device-width">
 <link rel="icon" href="data:,"></head><body data-ready="true"><main><h1>x</h1>
 <p style="color:#aaa;background:#fff">pale</p><p style="width:900px">wide</p><img src="gone.png" alt="x">
-<img src="https://example.org/x.png" alt="y"><p data-status>same</p>
+<img src="https://example.org/x.png"><p data-status>same</p>
 <div data-keyboard><button tabindex="0">a</button></div><div data-hover>b</div>
-<span data-chart="c"><span class="chart"><svg width="50" height="50"><g class="mark-rect"><path d="M0,0h40v40h-40z"/></g></svg></span>
+<div class="annotate"><pre><code style="display:block;overflow:auto;width:90px">a long line of code <a class="md-annotation__index"
+aria-label="Remark 1" href="#">1</a></code></pre></div><span data-chart="c"><span class="chart"><svg width="50" height="50"><g class="mark-rect"><path d="M0,0h40v40h-40z"/></g></svg></span>
 </span></main><script>console.error("said")</script></body></html>"""
 
 
@@ -438,16 +467,20 @@ class Finds(unittest.TestCase):
             (Path(folder) / "broken.html").write_text(BROKEN)
             with Site(Path(folder)) as site:
                 async def look(browser):
-                    return await site.each(browser, ["broken.html"], self_contained)
+                    return [(await site.each(browser, ["broken.html"], how, size))["broken.html"]
+                            for how, size in ((self_contained, WIDE), (source, PHONE))]
 
-                problems = asyncio.run(site.browse(look))["broken.html"]
+                problems, on_a_phone = asyncio.run(site.browse(look))
+        self.assertEqual(set(on_a_phone), {"console", "requests", "foreign", "width"})
         self.assertIn("said", problems["console"])
         self.assertRegex("\n".join(problems["requests"]), r"gone\.png answered 404")
         self.assertEqual(problems["foreign"][0], "https://example.org/x.png")
         self.assertRegex(problems["pictures"][0], "gone.png did not come")
         self.assertRegex(problems["width"][0], "light, 380 pixels: 9.. pixels; <p style=\"width:900px\"")
+        self.assertEqual(problems["remarks"][0], "light, 380 pixels: Remark 1 is out of sight")
         self.assertRegex("\n".join(problems["axe"]), "light: color-contrast")
-        self.assertRegex("\n".join(problems["axe"]), "dark: color-contrast")
+        for rule in ("color-contrast", "image-alt"):
+            self.assertRegex("\n".join(problems["axe"]), f"dark: {rule}")
         self.assertEqual(problems["charts"], ["c: no tooltip"])
         self.assertEqual(problems["interactive"], ["keyboard, place 1: the words do not change",
                                                    "pointer: the words do not change"])
