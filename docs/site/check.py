@@ -166,7 +166,7 @@ def exports(site):
             yield f"llms.txt lacks {name}"
         if f"<!-- page: {name}," not in book:
             yield f"llms-full.txt lacks {name}"
-    without_code = re.sub(r"^(```+).*?^\1", "", book, flags=re.MULTILINE | re.DOTALL)
+    without_code = re.sub(r"`[^`\n]+`", "", re.sub(r"^(```+).*?^\1", "", book, flags=re.MULTILINE | re.DOTALL))
     for comment in re.findall(r"<!-- (?!page: |Sixteen).*?-->", without_code):
         yield f"llms-full.txt has a marker of the scripts: {comment[:60]}"
 

@@ -13,6 +13,7 @@ from book.maths import BadMaths, to_mathml
 from check_links import slug  # the anchors that code hosts make
 
 FENCE = re.compile(r"^\s*(?:>\s*)*(```+|~~~+)")
+CODE_OR_COMMENT = re.compile(r"((`+)(?!`).*?(?<!`)\2(?!`))|<!--.*?(?:-->|$)")
 NOTES = "<!-- notes -->"  # before a list whose items explain lines of the code above
 ALERTS = {"NOTE": "note", "TIP": "tip", "IMPORTANT": "info", "WARNING": "warning", "CAUTION": "danger"}
 PICTURE = re.compile(r"<picture>.*?</picture>", re.DOTALL)
@@ -32,9 +33,8 @@ def without_comments(text):
             if comment:
                 _, end, line = line.partition("-->")
                 comment, line = not end, line if end else ""
-            line = re.sub(r"<!--.*?-->", "", line)
-            if "<!--" in line:
-                comment, line = True, line.split("<!--")[0]
+            comment = comment or any(m[1] is None and not m[0].endswith("-->") for m in CODE_OR_COMMENT.finditer(line))
+            line = CODE_OR_COMMENT.sub(lambda match: match[1] or "", line)
             if line != had and not line.strip():
                 continue
         lines.append(line)
@@ -57,6 +57,7 @@ class Page:
         self.links = set()  # files of the repository
         self.images = set()
         self.charts = []
+        self.in_table = False
         self.framed = False  # whether the interactive page has its place
         self.maths = 0
         self.html = self.render()
@@ -138,7 +139,7 @@ class Page:
             "fence": self.fence, "code_block": self.code_block, "html_block": self.raw, "html_inline": self.raw,
             "math_inline": self.math_inline, "math_inline_double": self.math_display, "math_block": self.math_display,
             "heading_open": self.heading_open, "heading_close": self.heading_close, "image": self.markdown_image,
-            "link_open": self.link_open,
+            "link_open": self.link_open, "code_inline": self.code_inline,
             "table_open": self.table_open, "table_close": self.table_close, "th_open": self.cell_open,
             "td_open": self.cell_open,
         }
@@ -207,7 +208,15 @@ class Page:
         tokens[i].attrSet("href", self.target(tokens[i].attrGet("href")))
         return self.renderer.renderToken(tokens, i, options, env)
 
+    def code_inline(self, tokens, i, options, env):
+        """In a table a long name may go on in the next line, after an underscore that is not near its start."""
+        code = escape(tokens[i].content)
+        if self.in_table:
+            code = re.sub(r"(?<=[A-Za-z0-9]{3})_(?=\w)", "_<wbr>", code)
+        return f"<code>{code}</code>"
+
     def table_open(self, tokens, i, options, env):
+        self.in_table = True
         return '<div class="table"><table class="book">\n'
 
     def cell_open(self, tokens, i, options, env):
@@ -215,6 +224,7 @@ class Page:
         return f"<{tokens[i].tag} class={side[1]}>" if side else f"<{tokens[i].tag}>"
 
     def table_close(self, tokens, i, options, env):
+        self.in_table = False
         return "</table></div>\n"
 
     # --- what code hosts and readers of plain Markdown see otherwise ----------------------------------------------
