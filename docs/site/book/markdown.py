@@ -209,10 +209,10 @@ class Page:
         return self.renderer.renderToken(tokens, i, options, env)
 
     def code_inline(self, tokens, i, options, env):
-        """In a table a long name may go on in the next line, after an underscore that is not near its start."""
+        """In a table a long name may go on in the next line, after an underscore, but not after those at its start."""
         code = escape(tokens[i].content)
         if self.in_table:
-            code = re.sub(r"(?<=[A-Za-z0-9]{3})_(?=\w)", "_<wbr>", code)
+            code = re.sub(r"(?<=[A-Za-z0-9]{2})_(?=\w)", "_<wbr>", code)
         return f"<code>{code}</code>"
 
     def table_open(self, tokens, i, options, env):
