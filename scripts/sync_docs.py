@@ -794,7 +794,8 @@ def capabilities(spec):
                "kernels": tables.kernels_table}
     if what not in writers or bool(name) != (what != "limits"):
         raise Refused(f"'{spec}' is none of limits, occupancy FILE and kernels FILE")
-    return list(rows_of(*writers[what](name)))
+    head, line, *rows = rows_of(*writers[what](name))
+    return [head, line.removesuffix("-:|") + "-|" if what == "occupancy" else line, *rows]  # it ends in words
 
 
 def seconds(spec):

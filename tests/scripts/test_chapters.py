@@ -54,6 +54,13 @@ class Outputs(ScriptTest):
 
 
 class Plain(ScriptTest):
+    def test_charts_and_pictures_have_dark_twins(self):
+        for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+            text = path.read_text(encoding="utf-8")
+            with self.subTest(path.name):
+                self.assertEqual(re.findall(r"!\[[^\]]*\]\([^)]*\.svg\)", text), [])
+                self.assertEqual(len(PICTURE.findall(text)), text.count("<img "))
+
     def test_nothing_needs_the_site(self):
         """A code host shows this Markdown as well: no tag but these, no markup of MkDocs' extensions."""
         for path in sorted((ROOT / "docs").rglob("*.md")):

@@ -172,7 +172,8 @@ class Markdown(unittest.TestCase):
                          "`<!-- code -->` `a` ``<!-- ` `` b \n b")
 
     def test_names_in_tables_may_go_on_in_the_next_line(self):
-        html = self.page("`row_max`\n\n| `row_max<` |\n|-|\n| `12_too_few_bytes` `__syncwarp` |\n\n`row_sum`").html
+        html = self.page("`row_max`\n\n| `row_max<` |\n|-|\n| `12_too_few_bytes` `__syncwarp` [16_max](bugs.md) |\n\n`row_sum`").html
+        self.assertIn(">16_<wbr>max</a>", html)
         self.assertEqual(re.findall("<code>(.*?)</code>", html), [
             "row_max", "row_<wbr>max&lt;", "12_<wbr>too_<wbr>few_<wbr>bytes", "__syncwarp", "row_sum"])
 

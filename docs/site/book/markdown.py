@@ -139,7 +139,7 @@ class Page:
             "fence": self.fence, "code_block": self.code_block, "html_block": self.raw, "html_inline": self.raw,
             "math_inline": self.math_inline, "math_inline_double": self.math_display, "math_block": self.math_display,
             "heading_open": self.heading_open, "heading_close": self.heading_close, "image": self.markdown_image,
-            "link_open": self.link_open, "code_inline": self.code_inline,
+            "link_open": self.link_open, "code_inline": self.code_inline, "text": self.words,
             "table_open": self.table_open, "table_close": self.table_close, "th_open": self.cell_open,
             "td_open": self.cell_open,
         }
@@ -208,12 +208,13 @@ class Page:
         tokens[i].attrSet("href", self.target(tokens[i].attrGet("href")))
         return self.renderer.renderToken(tokens, i, options, env)
 
-    def code_inline(self, tokens, i, options, env):
+    def words(self, tokens, i, options, env):
         """In a table a long name may go on in the next line, after an underscore, but not after those at its start."""
-        code = escape(tokens[i].content)
-        if self.in_table:
-            code = re.sub(r"(?<=[A-Za-z0-9]{2})_(?=\w)", "_<wbr>", code)
-        return f"<code>{code}</code>"
+        html = escape(tokens[i].content)
+        return re.sub(r"(?<=[A-Za-z0-9]{2})_(?=\w)", "_<wbr>", html) if self.in_table else html
+
+    def code_inline(self, tokens, i, options, env):
+        return f"<code>{self.words(tokens, i, options, env)}</code>"
 
     def table_open(self, tokens, i, options, env):
         self.in_table = True
