@@ -1,11 +1,11 @@
 // 16_max_free: no row maximum.
 //
 // Idea         Whatever is subtracted from a row's scores, the quotient O is the same, as long as the exponentials and
-//              their sum stay in range. So it is not the maximum that is subtracted, but a reference: what was good
-//              for the tile before, at first 0. The sums of P, which are needed anyway, tell whether it was good.
+//              their sum stay in range. So it is not the maximum that is subtracted, but a reference: the row's first
+//              score. The sums of P, which are needed anyway, tell whether it is good.
 // Bottleneck   Removed: the maxima that 15 still took, of a query tile's first scores and of all P after that.
-// Changed      softmax() and the reference in the maximum's place; a warp whose reference fails takes the maximum as
-//              15 does, and goes on so (careful) until the reference would serve again.
+// Changed      softmax() and the reference in the maximum's place; a warp whose sums say that a key stands out takes
+//              the maximum first, as 13 does, and goes on so (careful) until no key stands out any more.
 // Run          cmake --build --preset emulator --target 16_max_free && build/emulator/bin/16_max_free
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
@@ -26,21 +26,15 @@
 namespace fa::k16 {
 
 constexpr float kLog2e = 1.44269504f;
-constexpr float kGrowth = 8.0f;  // in units of log2: with a maximum, P is at most 2^kGrowth
 
 // [range]
-// What a lane's sum of a row of P may be, of a tile of K. At most kMost: no P overflows (fp16 ends at 65504, bf16 and
-// fp32 at 2^128), nor does a row's sum. At least kLeast, in a query tile's first tile of K: then the row's sum is never
-// less, and a P that is rounded to 0 beside it (below 2^-25 in fp16, 2^-126 in bf16) is lost with a maximum, too.
-// A reference serves again when the maximum is within kNear of it, in units of log2.
-template <typename T>
-struct Range {
-  static constexpr float kMost = 0x1p80f, kLeast = 0x1p-80f, kNear = 60.0f;
-};
-template <>
-struct Range<__half> {
-  static constexpr float kMost = 0x1p15f, kLeast = 0x1p-2f, kNear = 2.0f;
-};
+// What a lane's sums of P may be, of a tile of K. At most kMost for its two rows: no P overflows (fp16 ends at 65504),
+// nor does a row's sum. At most kShare times the lane's sum of all tiles before, of each row: a key that outweighs those
+// is to have an exact P, as with a maximum. And where a query tile's first maxima are within kNear (in units of log2)
+// of those that the rows before had in the end, no key stood out there: the warp need not be careful any more.
+constexpr float kMost = 32768.0f;
+constexpr float kShare = 16.0f;
+constexpr float kNear = 8.0f;
 // [/range]
 
 // kKeys: of a tile of K and V. 64 where 128 would make an odd number of tiles a head.
@@ -263,7 +257,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   // Of rows 16 warp_idx + lane_idx / 4 and + 8 of this warpgroup. row_ref: what is subtracted from scores, in units of
   // log2; row_sum: this lane's share; rescale: what O is to be multiplied by.
   float row_ref[2] = {}, row_sum[2] = {}, rescale[2];
-  bool careful = false;  // of this warp: the reference has failed, so that the maximum comes first
+  bool careful = false;  // of this warp: a reference has failed, so that the maximum comes first
   const float scale_log2 = scale * kLog2e;
 
   uint64_t desc_q_t = desc_q;  // of the query tile under way
@@ -294,9 +288,17 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   };
   // [/products]
 
+  // [reference]
+  // The rows' first scores, of their quads' first lanes.
+  const auto take_first_score = [&] {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      row_ref[h] = __shfl_sync(0xffffffffu, acc_s[2 * h], 0, 4) * scale_log2;
+    }
+  };
+  // [/reference]
   // [maximum]
-  // A new reference, the row's maximum in this tile: of a query tile's first tile always, later only if P would exceed
-  // 2^kGrowth. True if O is to be rescaled.
+  // The row's maximum as its reference: of a query tile's first tile, later of all so far. True if O is to be rescaled.
   const auto take_maximum = [&](bool first) -> bool {
     float score[4];  // of even and odd columns of both rows: four independent chains
 #pragma unroll
@@ -308,8 +310,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       lane_max[h] = fmaxf(score[2 * h], score[2 * h + 1]) * scale_log2;
-      grown |= lane_max[h] > row_ref[h] + kGrowth;
-      far |= fabsf(lane_max[h] - row_ref[h]) > Range<T>::kNear;
+      grown |= lane_max[h] > row_ref[h];
+      far |= fabsf(lane_max[h] - row_ref[h]) > kNear;
     }
     if (first) {
       careful = __any_sync(0xffffffffu, far);
@@ -352,10 +354,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     float sum[2];
     bool grown = false;
     if (!careful) {
+      if (first) take_first_score();
       exponentials(p, sum);
-      const bool in_range =  // not if a sum is infinite
-          sum[0] + sum[1] <= Range<T>::kMost &&
-          (!first || fminf(sum[0], sum[1]) >= Range<T>::kLeast);
+      bool in_range = sum[0] + sum[1] <= kMost;  // not if a sum is infinite
+      if (!first) {
+        in_range &=
+            fmaxf(fmaf(-kShare, row_sum[0], sum[0]), fmaf(-kShare, row_sum[1], sum[1])) <= 0.0f;
+      }
       careful = !__all_sync(0xffffffffu, in_range);
     }
     if (careful) {
