@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kColumns = 3;  // of V and O
 constexpr float kLog2e = 1.44269504f;
-constexpr float kGrowth = 8.0f;                                     // kernels 10 to 16
-constexpr float kMost = 0x1p80f, kLeast = 0x1p-80f, kNear = 60.0f;  // kernel 16, bf16: its Range
+constexpr float kGrowth = 8.0f;                                  // kernels 10 to 15
+constexpr float kMost = 32768.0f, kShare = 16.0f, kNear = 8.0f;  // kernel 16
 
 using Row = std::vector<float>;  // scores, or P
 using Output = std::array<float, kColumns>;
@@ -45,14 +45,14 @@ std::vector<Preset> presets() {
     float normal = 0.0f;  // nearly: the sum of twelve, of variance 1/3 each
     for (int i = 0; i < 12; i++) normal += next_uniform(state);
     random[j] = two_digits(normal);
-    increasing[j] = 1.5f * float(j);
+    increasing[j] = two_digits(0.6f * float(j));
     dominant[j] = two_digits(next_uniform(state));
     high[j] = two_digits(100.0f + normal);
   }
-  dominant[10] = 70.0f;  // beyond what kernel 16's first reference allows
+  dominant[10] = 70.0f;  // beyond what kernel 16 allows
   return {{"chapter02", "as in chapter 02's picture", {1, 3, 2, 5, 4, 0}},
           {"random", "random, standard deviation 2", random},
-          {"increasing", "increasing by 1.5", increasing},
+          {"increasing", "increasing by 0.6", increasing},
           {"dominant", "one dominant key", dominant},
           {"equal", "all equal", equal},
           {"high", "random, 100 higher", high}};
@@ -128,20 +128,22 @@ Step lazy(State& state, const Row& scores, float block_max) {
   return {scaled, state.reference, factor, state.sum, grown, false, p, {}};
 }
 
-// Kernel 16: any reference that keeps the sum in range; a maximum only where it does not.
-Step carried(State& state, const Row& scores, float block_max, bool first) {
+// Kernel 16: the first score, as long as sums stay in range; after that the maximum, as 02 does.
+Step first_score(State& state, const Row& scores, float block_max, bool first) {
   const float scaled = block_max * kLog2e;
   Row p;
   float factor = 1.0f, sum = 0.0f;
   bool grown = false;
   if (!state.careful) {
+    if (first) state.reference = scores[0] * kLog2e;
     sum = exponentials(scores, state.reference, p);
-    state.careful = !(sum <= kMost && (!first || sum >= kLeast));  // also if it is infinite
+    state.careful =  // also if the sum is infinite
+        !(sum <= kMost && (first || fmaf(-kShare, state.sum, sum) <= 0.0f));
   }
   const bool was_careful = state.careful;
   if (state.careful) {
     if (first) state.careful = fabsf(scaled - state.reference) > kNear;
-    if (first || scaled > state.reference + kGrowth) {
+    if (first || scaled > state.reference) {
       const float new_ref = first ? scaled : fmaxf(state.reference, scaled);
       factor = emu::exp2_approx(state.reference - new_ref);
       state.reference = new_ref;
@@ -160,7 +162,7 @@ Step carried(State& state, const Row& scores, float block_max, bool first) {
 }
 
 std::vector<Step> steps(const Row& scores, size_t block, const std::string& mode) {
-  State state{mode == "carried" ? 0.0f : -INFINITY};
+  State state{-INFINITY};
   std::vector<Step> result;
   for (size_t first = 0; first < scores.size(); first += block) {
     const Row part(scores.begin() + std::ptrdiff_t(first),
@@ -168,7 +170,7 @@ std::vector<Step> steps(const Row& scores, size_t block, const std::string& mode
     const float block_max = *std::max_element(part.begin(), part.end());
     Step step = mode == "classic" ? classic(state, part, block_max)
                 : mode == "lazy"  ? lazy(state, part, block_max)
-                                  : carried(state, part, block_max, first == 0);
+                                  : first_score(state, part, block_max, first == 0);
     add_products(state, step.p, first);
     step.acc_o = state.acc_o;
     result.push_back(step);
@@ -219,8 +221,8 @@ std::string object(const Step& step) {
 }  // namespace
 
 int main() {
-  printf("{\"log2e\":%s,\"growth\":%s,\"most_log2\":%s,\"near\":%s,\n\"values\":[",
-         text(kLog2e).c_str(), text(kGrowth).c_str(), text(std::log2(kMost)).c_str(),
+  printf("{\"log2e\":%s,\"growth\":%s,\"most\":%s,\"share\":%s,\"near\":%s,\n\"values\":[",
+         text(kLog2e).c_str(), text(kGrowth).c_str(), text(kMost).c_str(), text(kShare).c_str(),
          text(kNear).c_str());
   for (size_t j = 0; j < 16; j++) printf("%s%s", j ? "," : "", array(values(j)).c_str());
   printf("],\n\"presets\":[");
@@ -231,7 +233,7 @@ int main() {
            array(plain(preset.scores)).c_str());
     before = ",\n";
     const char* between = "\n";
-    for (const std::string mode : {"classic", "lazy", "carried"}) {
+    for (const std::string mode : {"classic", "lazy", "first"}) {
       for (const size_t block : {1, 2, 4, 8}) {
         if (block > preset.scores.size()) continue;
         printf("%s\"%s %zu\":[", between, mode.c_str(), block);

@@ -544,21 +544,19 @@ def assignment(theme):
 # --- 16 ----------------------------------------------------------------------------------------------------------
 
 
-def range_of(half):
-    """kLeast, kMost and kNear of kernel 16's Range, in units of log2."""
+def bounds():
+    """kMost, kShare and kNear of kernel 16."""
     text = (ROOT / "kernels" / "16_max_free.cu").read_text(encoding="utf-8")
-    body = re.search(r"struct Range%s \{\n(.*?)\n\};" % ("<__half>" if half else ""), text, re.DOTALL)[1]
-    found = {name: math.log2(float.fromhex(value)) if value.startswith("0x") else float(value)
-             for name, value in re.findall(r"(k\w+) = ([\w.-]+?)f[,;]", body)}
-    return found["kLeast"], found["kMost"], found["kNear"]
+    return [float(re.search(rf"constexpr float {name} = ([\d.]+)f;", text)[1]) for name in ("kMost", "kShare", "kNear")]
 
 
 def exponents(theme):
     """Where P may lie on the line of exponents, in bf16 and fp16, and what is in the way of whom."""
-    p = Picture(theme, 880, 478, "Kernel 16: what a reference may be")
-    heading(p, "P = 2^(s - reference) on the line of exponents: how far a reference may be from the maximum",
+    p = Picture(theme, 880, 470, "Kernel 16: what a reference may be")
+    heading(p, "P = 2^(s - reference) on the line of exponents: the first score is as good as the maximum",
             "to scale, in units of log2; s: scores of a row and a tile of K, scaled")
     left, right, low, high = 172, 862, -165, 165
+    most = math.log2(bounds()[0])
 
     def x(exponent):
         return left + (exponent - low) * (right - left) / (high - low)
@@ -566,54 +564,46 @@ def exponents(theme):
     def bar(y, begin, end, fill, stroke=None, tall=24):
         p.rect(x(begin), y, x(end) - x(begin), tall, fill, stroke, 3)
 
-    def formats(y, name, zero, overflow, half):
-        least, most, _ = range_of(half)
+    def formats(y, name, zero, overflow):
         p.text(left - 14, y + 17, name, 13, anchor="end", weight="bold")
         p.rect(left, y, right - left, 24, theme.cell, None, 3)
         bar(y, zero, overflow, theme.blue_soft, theme.blue)
-        bar(y, least, most, theme.green_soft, theme.green)
+        bar(y, zero, most, theme.green_soft, theme.green)
         p.line(x(0), y - 5, x(0), y + 29, theme.text, 2)
         p.text((x(low) + x(zero)) / 2, y + 16, "P is 0", 11.5, theme.muted)
         p.text((x(high) + x(overflow)) / 2, y + 16, "infinite", 11.5, theme.muted)
-        for at, text, anchor in ((zero, f"2^{zero}", "middle"), (overflow, f"2^{overflow}", "middle"),
-                                 (least, f"kLeast 2^{least:.0f}", "end" if half else "middle"),
-                                 (most, f"kMost 2^{most:.0f}", "middle")):
-            if half and at == overflow:
-                continue
-            if half:
-                anchor = {zero: "end", least: "middle", most: "start"}[at]
-            p.text(x(at) - (6 if half and at == least else 0), y - 8, text, 11.5, theme.green if at in (least, most) else theme.muted,
-                   anchor)
+        p.text(x(zero), y - 8, f"2^{zero}", 11.5, theme.muted)
+        if overflow > most + 20:
+            p.text(x(overflow), y - 8, f"2^{overflow}", 11.5, theme.muted)
+        p.text(x(most) + 2, y - 8, f"kMost 2^{most:.0f}", 11.5, theme.green, "start" if overflow < most + 20 else "middle")
 
-    formats(96, "bf16, fp32", -126, 128, False)
+    formats(96, "bf16, fp32", -126, 128)
     p.text(x(0), 140, "1 = 2^0", 11.5, theme.text)
-    least, most, _ = range_of(False)
     spread = 13.0  # the largest of some hundred scores of N(0, 1) is about 4.5 nats above their mean: 6.5
+    stands_out = 70 / math.log(2)
     examples = (
-        ("15: row maximum", -spread, 0.0, "at most 1; where the reference lags behind, 2^8", True, True),
-        ("16: ordinary scores", -spread / 2, spread / 2, "reference 0, which nobody has computed", True, True),
-        ("30 nats higher", 30 / math.log(2) - spread / 2, 30 / math.log(2) + spread / 2, "the same quotient", True, True),
-        ("100 nats higher", 100 / math.log(2) - spread / 2, 100 / math.log(2) + spread / 2, "a sum above kMost: the maximum", False, False),
-        ("100 nats lower", -100 / math.log(2) - spread / 2, -100 / math.log(2) + spread / 2, "first tile, a sum below kLeast: the maximum", False, True),
+        ("15: row maximum", -spread, 0.0, None, "at most 1; where the reference lags behind, 2^8"),
+        ("16: ordinary scores", -spread / 2, spread / 2, None, "the first score, which nobody has looked for: its P is 1"),
+        ("100 nats higher", -spread / 2, spread / 2, None, "the same, as the first score is higher, too"),
+        ("the first is the lowest", 0.0, spread, None, "P of up to 2^13"),
+        ("one key 70 nats higher", -spread / 2, spread / 2, stands_out, "a sum above kMost: the maximum"),
     )
     top, step = 164, 34
-    for edge in (least, most):
-        p.line(x(edge), 122, x(edge), top + len(examples) * step - 8, theme.green, 1.2, "4 3")
-    for i, (name, begin, end, why, good, to_right) in enumerate(examples):
+    p.line(x(most), 122, x(most), top + len(examples) * step - 8, theme.green, 1.2, "4 3")
+    for i, (name, begin, end, alone, why) in enumerate(examples):
         y = top + i * step
-        assert good == (least <= end <= most)
         p.text(left - 14, y + 15, name, 12.5, anchor="end")
-        bar(y, begin, end, theme.green if good else theme.orange, None, 20)
+        bar(y, begin, end, theme.green, None, 20)
+        if alone:
+            bar(y, alone - 1.5, alone + 1.5, theme.orange, None, 20)
         wide = 5.8 * len(why) + 6  # the background, so that no dashed line crosses the words
-        at = x(end) + 5 if to_right else x(begin) - 5 - wide
+        at = x(begin) - 5 - wide if alone else x(max(end, most)) + 6
         p.rect(at, y + 2, wide, 16, theme.background)
-        p.text(at + 3 if to_right else at + wide - 3, y + 15, why, 12, theme.muted, "start" if to_right else "end")
+        p.text(at + wide - 3 if alone else at + 3, y + 15, why, 12, theme.muted, "end" if alone else "start")
     y = top + len(examples) * step + 34
-    formats(y, "fp16", -25, 16, True)
-    p.text(x(0), y + 44, "ends at 65504 and loses digits below 2^-14: the maximum is wanted more often", 12, theme.muted)
-    yy = y + 78
-    note(p, yy, "What is tested is a lane's sums of the tile, not each P: a sum is never less than its largest term, and an infinite one fails too.")
-    note(p, yy + 18, "kLeast is asked of a query tile's first tile alone. Sums only grow after that, so that a later tile may be as low as it likes.")
+    formats(y, "fp16", -25, 16)
+    p.text(x(0), y + 44, "ends at 65504: it is what sets kMost, for both types", 12, theme.muted)
+    note(p, y + 78, "What is tested is a lane's sums of the tile, not each P: a sum is never less than its largest term, and an infinite one fails too.")
     return p
 
 
@@ -621,20 +611,20 @@ def careful(theme):
     """The two states of a warp, and what a tile does in each."""
     p = Picture(theme, 880, 404, "Kernel 16: a warp is fast, or careful")
     heading(p, "What a warp does with a tile of S, and when that changes", "each of the eight consumer warps by itself")
-    _, _, near = range_of(False)
-    _, _, near_half = range_of(True)
+    most, share, near = bounds()
     fast, slow = (theme.green_soft, theme.green), (theme.orange_soft, theme.orange)
-    p.box(60, 122, 250, 150, ["fast", "exponentials, with the reference", "as it is: of the tile before,", "of the query tile before, or 0",
+    p.box(60, 122, 250, 150, ["fast", "exponentials, with the reference", "as it is: the row's first score,", "or a maximum of before",
                               "look at the sums, vote"], *fast, size=14)
-    p.box(570, 122, 250, 150, ["careful", "maximum first; it is the reference", "of a first tile, later one only if", "P would exceed 2^8",
-                               "exponentials, O rescaled"], *slow, size=14)
+    p.box(570, 122, 250, 150, ["careful", "maximum first: of a first tile,", "later of all so far, P at most 1", "exponentials,",
+                               "O rescaled where it has grown"], *slow, size=14)
     p.arrow(314, 164, 566, 164, theme.orange, 2.6)
-    p.text(440, 134, "a lane's sum is out of range:", 12.5, theme.orange, weight="bold")
+    p.text(440, 117, f"a lane's sum is more than {share:.0f} times", 12.5, theme.orange, weight="bold")
+    p.text(440, 134, f"all before, or more than 2^{math.log2(most):.0f}:", 12.5, theme.orange, weight="bold")
     p.text(440, 151, "this tile once more, carefully", 12, theme.muted)
     p.arrow(566, 232, 314, 232, theme.green, 2.6)
-    p.text(440, 252, "a query tile's first tile,", 12.5, theme.green, weight="bold")
-    p.text(440, 269, "whose maxima are near the old reference", 12, theme.muted)
-    p.text(440, 286, f"(by {near:.0f} in units of log2; fp16: {near_half:.0f})", 12, theme.muted)
+    p.text(440, 252, "a query tile's first tile, with maxima", 12.5, theme.green, weight="bold")
+    p.text(440, 269, "near those that the rows before", 12.5, theme.green, weight="bold")
+    p.text(440, 286, f"had in the end (by {near:.0f}, log2)", 12, theme.muted)
     for x, color, text in ((185, theme.green, "in range: all tiles, if scores are ordinary"),
                            (695, theme.orange, "all other tiles until then")):
         p.line(x - 46, 122, x - 46, 96, color, 2.6)

@@ -170,7 +170,7 @@ def softmax_stepper(theme):
         x = 32 + j * cell
         p.rect(x, 48, cell - 2 - 3 * (j % 2), 24, theme.blue_soft if j // 2 % 2 else theme.green_soft, None, 2)
         p.text(x + cell / 2 - 2, 64.5, f"{score:g}", 12)
-    ways = (("classic", "02: the maximum", "m"), ("lazy", "10: may lag", "m, log2"), ("carried", "16: any reference", "r, log2"))
+    ways = (("classic", "02: the maximum", "m"), ("lazy", "10: may lag", "m, log2"), ("first", "16: the first score", "r, log2"))
     for i, (mode, name, reference) in enumerate(ways):
         x, steps = 32 + i * 284, preset["steps"][f"{mode} 2"]
         p.text(x, 104, name, 14, anchor="start", weight="bold")

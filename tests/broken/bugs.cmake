@@ -663,18 +663,22 @@ broken(15_store_not_committed 15_persistent
   FOUND "Missing: cp_async_bulk_wait_read" "ptx::cp_async_bulk_tensor_store(")
 
 # ---- 16 ------------------------------------------------------------------------------------------
-broken(16_least_not_tested 16_max_free
-  "The sums of a query tile's first tile of K are not tested for a least value: rows get lost."
-  "(!first || fminf(sum[0], sum[1]) >= Range<T>::kLeast)" "true"
+broken(16_no_first_score 16_max_free
+  "The reference is 0 for ever: rows of low scores get lost."
+  "if (first) take_first_score();" ""
   RIGHT normal large dominant_key equal_keys increasing_max tiny one_hot_v hot_first_block hotter_blocks
-        hot_row dominant_first dominant_last huge_scores)
+        hot_row hot_tiles dominant_first dominant_last)
+broken(16_first_score_of_one_lane 16_max_free
+  "The four lanes of a row take their own first scores."
+  "__shfl_sync(0xffffffffu, acc_s[2 * h], 0, 4)" "acc_s[2 * h]"
+  RIGHT equal_keys tiny)
 broken(16_most_not_tested 16_max_free
   "The sums of P are not tested for a greatest value."
-  "sum[0] + sum[1] <= Range<T>::kMost &&" "true &&"
+  "bool in_range = sum[0] + sum[1] <= kMost;" "bool in_range = true;"
   RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v huge_scores)
 broken(16_most_of_one_row 16_max_free
   "Of a lane's two rows, only the first is tested for a sum that is too great."
-  "sum[0] + sum[1] <= Range<T>::kMost" "sum[0] <= Range<T>::kMost"
+  "sum[0] + sum[1] <= kMost" "sum[0] <= kMost"
   RIGHT normal large dominant_key equal_keys increasing_max tiny one_hot_v hot_first_block hotter_blocks
         hot_tiles dominant_first dominant_last huge_scores)
 broken(16_no_vote 16_max_free
@@ -720,6 +724,6 @@ broken(16_first_like_the_others 16_max_free
         dominant_first dominant_last)
 broken(16_range_of_bf16 16_max_free
   "fp16 has the range of bf16."
-  "kMost = 0x1p15f, kLeast = 0x1p-2f, kNear = 2.0f" "kMost = 0x1p80f, kLeast = 0x1p-80f, kNear = 60.0f"
+  "kMost = 32768.0f" "kMost = 0x1p80f"
   RIGHT normal large dominant_key equal_keys tiny one_hot_v hot_first_block hot_row hot_tiles dominant_first
         dominant_last huge_scores FP16)

@@ -201,13 +201,13 @@ class Softmax(unittest.TestCase):
         def times(preset, mode, block=2):
             steps = self.presets[preset]["steps"][f"{mode} {block}"]
             return sum(step["rescaled"] and step["factor"] != 1 for step in steps[1:])
-        self.assertEqual([times("increasing", mode) for mode in ("classic", "lazy", "carried")], [7, 3, 0])
-        self.assertEqual([times("random", mode) for mode in ("lazy", "carried")], [0, 0])
-        self.assertEqual([times("dominant", mode) for mode in ("lazy", "carried")], [1, 1])
-        self.assertEqual(times("high", "carried"), 0)
-        careful = {name: [step["careful"] for step in preset["steps"]["carried 2"]] for name, preset in self.presets.items()}
+        self.assertEqual([times("increasing", mode) for mode in ("classic", "lazy", "first")], [7, 1, 0])
+        self.assertEqual([times("random", mode) for mode in ("lazy", "first")], [0, 1])
+        self.assertEqual([times("dominant", mode) for mode in ("lazy", "first")], [1, 1])
+        self.assertEqual(times("high", "first"), times("random", "first"))
+        careful = {name: [step["careful"] for step in preset["steps"]["first 2"]] for name, preset in self.presets.items()}
         self.assertEqual(careful["dominant"], [False] * 5 + [True] * 3)
-        self.assertEqual({name for name, states in careful.items() if any(states)}, {"dominant", "high"})
+        self.assertEqual({name for name, states in careful.items() if any(states)}, {"random", "dominant", "high"})
         for preset in self.presets:
             for block in (1, 2, 4):
                 self.assertLessEqual(times(preset, "lazy", block), times(preset, "classic", block))

@@ -6,7 +6,7 @@ export const title = "Online-softmax stepper";
 const MODES = [
   ["classic", "02: the maximum", "m", "the largest score so far is subtracted; at every block the sums are multiplied by e^(old m \u2212 new m)"],
   ["lazy", "10: a maximum that may lag", "m, log2", "m follows the largest score only when that has grown by more than 8 in units of log2"],
-  ["carried", "16: any reference", "r, log2", "a reference that was good before, at first 0; a maximum only if the sum leaves 2^\u00b180"],
+  ["first", "16: the first score", "r, log2", "the row's first score, until a block's sum is more than 16 times all before, or more than 2^15; then the maximum"],
 ];
 const BLOCKS = [1, 2, 4, 8];
 
@@ -19,10 +19,9 @@ const fma = (a, b, c) => f32(a * b + c);
 const log2e = f32(1.44269504);
 
 // Steps as in data.presets[i].steps["mode block"].
-export function stepsOf(scores, block, mode, {values, growth, most_log2, near}) {
-  const most = 2 ** most_log2;
+export function stepsOf(scores, block, mode, {values, growth, most, share, near}) {
   const columns = values[0].length;
-  let m = mode === "carried" ? 0 : -Infinity, l = 0, careful = false;
+  let m = -Infinity, l = 0, careful = false;
   let acc_o = Array(columns).fill(0);
   const steps = [];
   for (let first = 0; first < scores.length; first += block) {
@@ -53,16 +52,17 @@ export function stepsOf(scores, block, mode, {values, growth, most_log2, near}) 
     } else {
       let sum = 0;
       if (!careful) {
+        if (first === 0) m = f32(part[0] * log2e);
         sum = exponentials();
-        careful = !(sum <= most && (first > 0 || sum >= 1 / most));
+        careful = !(sum <= most && (first === 0 || fma(-share, l, sum) <= 0));
       }
       was_careful = careful;
       if (careful) {
         if (first === 0) {
           careful = Math.abs(max - m) > near;
           m = max;
-        } else if (max > f32(m + growth)) {
-          rescale(Math.max(m, max), exp2);
+        } else if (max > m) {
+          rescale(max, exp2);
           l = f32(l * factor);
         }
         sum = exponentials();
@@ -173,7 +173,7 @@ export function start(root, data) {
     if (step === 0) return "Nothing is known yet. Next takes the first block; a click on a key goes to its block.";
     const rescaled = MODES.filter(([mode]) => runs[mode][step - 1].rescaled && runs[mode][step - 1].factor !== 1)
       .map(([mode, name]) => `${name.split(":")[0]} by ${text(runs[mode][step - 1].factor)}`);
-    const careful = runs.carried[step - 1].careful ? " 16 is careful: its sum left the window." : "";
+    const careful = runs.first[step - 1].careful ? " 16 is careful: a key stood out." : "";
     return `Block ${step} of ${runs.classic.length}. ` +
       (step === 1 ? "The first block: there is nothing to rescale." :
        rescaled.length ? `What was summed up before is multiplied: ${rescaled.join(", ")}.` : "Nobody rescales.") + careful;
