@@ -664,18 +664,19 @@ broken(15_store_not_committed 15_persistent
 
 # ---- 16 ------------------------------------------------------------------------------------------
 broken(16_no_first_score 16_max_free
-  "The reference is 0 for ever: rows of low scores get lost."
+  "No first score: the reference is that of the query tile before, and rows of lower scores get lost."
   "if (first) take_first_score();" ""
   RIGHT normal large dominant_key equal_keys increasing_max tiny one_hot_v hot_first_block hotter_blocks
-        hot_row hot_tiles dominant_first dominant_last)
+        hot_row dominant_first dominant_last huge_scores)
 broken(16_first_score_of_one_lane 16_max_free
   "The four lanes of a row take their own first scores."
   "__shfl_sync(0xffffffffu, acc_s[2 * h], 0, 4)" "acc_s[2 * h]"
-  RIGHT equal_keys tiny)
+  RIGHT large dominant_key equal_keys increasing_max tiny hotter_blocks dominant_last huge_scores WRONG_EARLY)
 broken(16_most_not_tested 16_max_free
   "The sums of P are not tested for a greatest value."
   "bool in_range = sum[0] + sum[1] <= kMost;" "bool in_range = true;"
-  RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v huge_scores)
+  RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v hot_first_block hotter_blocks hot_tiles
+        dominant_first dominant_last huge_scores)
 broken(16_most_of_one_row 16_max_free
   "Of a lane's two rows, only the first is tested for a sum that is too great."
   "sum[0] + sum[1] <= kMost" "sum[0] <= kMost"
@@ -684,7 +685,8 @@ broken(16_most_of_one_row 16_max_free
 broken(16_no_vote 16_max_free
   "Every lane decides alone whether its sums are in range: lanes of a warp go different ways."
   "careful = !__all_sync(0xffffffffu, in_range);" "careful = !in_range;"
-  RIGHT normal large equal_keys tiny one_hot_v hot_first_block hotter_blocks hot_tiles huge_scores
+  RIGHT normal large equal_keys increasing_max tiny one_hot_v hot_first_block hotter_blocks hot_tiles
+        dominant_first
   STOPS "deadlock | must execute the same instruction")
 broken(16_o_not_rescaled 16_max_free
   "O is not rescaled where the reference has grown."
@@ -697,33 +699,32 @@ broken(16_sum_not_rescaled 16_max_free
 broken(16_p_not_again 16_max_free
   "Where a sum was out of range, there is a new reference, but P is left as it was."
   "grown = take_maximum(first);\n      exponentials(p, sum);" "grown = take_maximum(first);\n"
-  RIGHT normal equal_keys tiny one_hot_v)
+  RIGHT normal equal_keys tiny one_hot_v hot_first_block hot_tiles dominant_first)
 broken(16_sum_of_the_first_try 16_max_free
   "Where a sum was out of range, P is computed again, but the sum that is added is that of the first try."
   "grown = take_maximum(first);\n      exponentials(p, sum);" "grown = take_maximum(first);\n      float again[2]; exponentials(p, again);"
-  RIGHT normal equal_keys tiny one_hot_v)
+  RIGHT normal equal_keys tiny one_hot_v hot_first_block hot_tiles dominant_first)
 broken(16_reference_never_less 16_max_free
   "A new query tile cannot take a reference that is less than that of the tile before."
   "first ? tile_max : fmaxf(row_ref[h], tile_max)" "fmaxf(row_ref[h], tile_max)"
-  RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v hot_first_block hotter_blocks
+  RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v hot_first_block hotter_blocks hot_tiles
         dominant_first dominant_last)
 broken(16_maximum_of_one_lane 16_max_free
   "The four lanes of a row take references of their own."
   "const float tile_max = quad_max(lane_max[h]);" "const float tile_max = lane_max[h];"
-  RIGHT normal equal_keys tiny one_hot_v)
+  RIGHT normal equal_keys tiny one_hot_v hot_first_block hot_tiles dominant_first)
 broken(16_rescaled_by_the_next_tile 16_max_free
   "A finished O is rescaled to the reference of the query tile that has begun meanwhile."
   "softmax(even, true);\n    ptx::wgmma_wait<0>(acc_o, odd);"
   "const bool grown = softmax(even, true);\n    ptx::wgmma_wait<0>(acc_o, odd); if (grown) rescale_o();"
-  RIGHT normal equal_keys tiny one_hot_v)
+  RIGHT normal equal_keys tiny one_hot_v hot_first_block hot_tiles dominant_first)
 broken(16_first_like_the_others 16_max_free
-  "The turn at the boundary ends like all others: a query tile's first sums may be as small as they like."
+  "The turn at the boundary ends like all others: no first score, and sums compared with none before."
   "softmax(even, true);\n    ptx::wgmma_wait<0>(acc_o, odd);\n    release(smem.v_empty, 2 * pair + 1);"
   "finish(2 * pair + 2, odd, even);\n\n"
-  RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v hot_first_block hotter_blocks
-        dominant_first dominant_last)
+  RIGHT increasing_max tiny hotter_blocks dominant_last WRONG_EARLY)
 broken(16_range_of_bf16 16_max_free
   "fp16 has the range of bf16."
   "kMost = 32768.0f" "kMost = 0x1p80f"
-  RIGHT normal large dominant_key equal_keys tiny one_hot_v hot_first_block hot_row hot_tiles dominant_first
-        dominant_last huge_scores FP16)
+  RIGHT normal large dominant_key equal_keys tiny one_hot_v hot_first_block hotter_blocks hot_tiles
+        dominant_first dominant_last huge_scores FP16)
