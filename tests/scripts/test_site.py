@@ -88,7 +88,8 @@ class Built(unittest.TestCase):
 
     def test_smaller_style_sheet_has_what_the_pages_use(self):
         def names(css):
-            return set(re.findall(r"\.([a-zA-Z_][\w-]*)", re.sub(r"url\([^)]*\)", "", css)))
+            other_colours = r"[^{},]*\[data-md-color-(?:primary|accent)=[^{,]*"
+            return set(re.findall(r"\.([a-zA-Z_][\w-]*)", re.sub(rf"url\([^)]*\)|{other_colours}", "", css)))
 
         import material
         pages = [page.read_text() for page in check.pages(self.site)]
@@ -312,10 +313,11 @@ class Pieces(unittest.TestCase):
             '<g fill="#abc" font-size="9">', *(f'<text x="{9 * i}" y="9">{i}</text>' for i in range(3)), "</g>"])
 
     def test_smaller_style_sheet(self):
-        words = smaller.words_of(['<p class="used two"><i class=bare>'], ['x="made";y="note"'])
+        words = smaller.words_of(['<p class="used two" data-md-color-accent="pink"><i class=bare>'], ['x="made";y="note"'])
         css = ('@charset "UTF-8";a,[dir=rtl] a{x:1}.md-tag{y:2}.used.gone{y:3}.bare,.two .made{y:4}.note{y:5}'
+               "[data-md-color-accent=pink]{y:6}[data-md-color-accent=lime] .used{y:7}"
                "@media print{.md-post b{z:3}}@media screen{c:is(d,.e){w:4}}")
-        small = '@charset "UTF-8";a{x:1}.bare,.two .made{y:4}@media screen{c:is(d,.e){w:4}}'
+        small = '@charset "UTF-8";a{x:1}.bare,.two .made{y:4}[data-md-color-accent=pink]{y:6}@media screen{c:is(d,.e){w:4}}'
         self.assertEqual(smaller.style_sheet(css, words), small)
         css = ':root{--a:url("x;}y");--b:1px;--c:var(--b)}p{x:var(--a);--d:calc(1px + (2px))}'
         self.assertEqual(smaller.without_unused_variables(css, []), ':root{--a:url("x;}y");--b:1px;}p{x:var(--a);}')

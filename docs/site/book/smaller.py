@@ -164,20 +164,23 @@ WORD = r"[\w-]+"
 # Classes that scripts look for and do not make, and words that they have for something else.
 NOT_MADE = re.compile(r"(tabbed|md-tag|md-version|md-source|md-status|md-consent|md-feedback|md-progress|md-tabs)([_-].*)?|"
                       "abstract|bug|danger|example|failure|info|note|question|quote|success|tip|warning|grid|footnote")
+COLOURS = r"(data-md-color-\w+)=\"?([\w-]+)\"?"  # which of the theme's many
 
 
 def words_of(pages, scripts):
-    """What may be the name of a class: those of the pages, and the words of the scripts."""
+    """What may be the name of a class: those of the pages, and the words of the scripts. And the pages' colours."""
     classes = (value for page in pages for value in re.findall(r"class=(\"[^\"]*\"|[\w-]+)", page))
     words = {word for script in scripts for word in re.findall(WORD, script) if not NOT_MADE.fullmatch(word)}
-    return words.union(name for value in classes for name in re.findall(WORD, value))
+    words.update(name for value in classes for name in re.findall(WORD, value))
+    return words.union(chosen for page in pages for chosen in re.findall(COLOURS, page))
 
 
 def matches(selector, words):
     """Whether it may match: each of its classes is among the words, what :not() and the like have in brackets aside."""
     while "(" in selector:
         selector = re.sub(r"\([^()]*\)", "", selector)
-    return "[dir=rtl]" not in selector and all(name in words for name in re.findall(r"\.([a-zA-Z_][\w-]*)", selector))
+    names = re.findall(r"\.([a-zA-Z_][\w-]*)", selector) + re.findall(rf"\[{COLOURS}\]", selector)
+    return "[dir=rtl]" not in selector and all(name in words for name in names)
 
 
 def style_sheet(css, words):
