@@ -131,11 +131,11 @@ class Whole(ScriptTest):
         self.assertRegex(chapter.parts["The evidence"], rf"<!-- profile: bench/results/\S+ kernel=\S*{chapter.number}_")
 
     @of_each_chapter
-    def test_walk_through(self, chapter, _before, after):
-        """Remarks on lines of the central excerpt, from above downwards. Only the last chapter may do without."""
+    def test_walk_through(self, chapter, _before, _after):
+        """Remarks on lines of the central excerpt, from above downwards."""
         walks = NOTES.findall(chapter.parts["The code"])
         self.assertEqual(len(walks), chapter.text.count("<!-- notes -->"), "remarks that do not follow code")
-        self.assertIn(len(walks), (1,) if after else (0, 1))
+        self.assertEqual(len(walks), 1)
         for code, remarks in walks:
             named = re.findall(r"^\d+\. (?:`([^`]+)`: )?", remarks, re.MULTILINE)
             self.assertTrue(4 <= len(named) <= 8, named)
