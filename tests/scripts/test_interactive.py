@@ -606,8 +606,8 @@ class Browser(ScriptTest):
                         least = {"acc_o": theirs["l"], "o": 1}.get(field, 1e-3)  # below that, terms have cancelled out
                         for a, b in zip(*(x if isinstance(x, list) else [x] for x in (theirs[field], ours[field]))):
                             self.assertLess(abs(a - b), 1e-6 * max(abs(a), least), (*where, field))
-        self.assertEqual(found["second"], "Block 2 of 8. What was summed up before is multiplied: 02 by 0.04979.")
-        self.assertEqual(found["end"], ["Rescaled 7 times.", "Rescaled 3 times.", "Rescaled 0 times."])
+        self.assertEqual(found["second"], "Block 2 of 8. What was summed up before is multiplied: 02 by 0.3012.")
+        self.assertEqual(found["end"], ["Rescaled 7 times.", "Rescaled once.", "Rescaled 0 times."])
         self.assertEqual(found["disabled"], [False, False, True, True])
         self.assertEqual(found["alerts"], ["Write 2 to 16 numbers.", '"two" is no number from \u22121000 to 1000.',
                                            '"1e9" is no number from \u22121000 to 1000.', ""])
