@@ -79,14 +79,12 @@ struct SharedStorage {
   uint64_t q_full[2][C::kWarpgroups], o_full[2][C::kWarpgroups];
 };
 
-// [chunk-address]
 // The shared address of the 16-byte chunk of a tile that begins at `column`, a multiple of 8.
 template <typename T, int kRows>
 __device__ __forceinline__ uint32_t chunk_address(const T (*slabs)[kRows][64], int row,
                                                   int column) {
   return ptx::shared_address(&slabs[column / 64][row][layout::swizzle(row, column % 64 / 8) * 8]);
 }
-// [/chunk-address]
 
 // The four lanes of a quad share their rows: two exchanges reach all of them.
 __device__ __forceinline__ float quad_max(float value) {
@@ -129,16 +127,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   };
 
   // ---- pointers
-  // [descriptors]
   // Of Q's first 16 columns, of the first tile of K's, and of the first 16 keys of the first tile of V.
   const uint64_t desc_q =
       layout::k_major_descriptor(ptx::shared_address(smem.sQ[0][warpgroup_idx]));
   const uint64_t desc_k = layout::k_major_descriptor(ptx::shared_address(smem.sK));
   const uint64_t desc_v = layout::mn_major_descriptor(ptx::shared_address(smem.sV), C::kBlockN);
-  // [/descriptors]
 
   // ---- barriers
-  // [barriers]
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2 * C::kWarpgroups; i++) {
       ptx::mbarrier_init(&smem.q_full[i % 2][i / 2], 1);
@@ -153,7 +148,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     ptx::fence_mbarrier_init();
   }
   __syncthreads();  // nobody waits or arrives before that
-  // [/barriers]
+
   // [groups]
   // Loads tile n_block of K or V, from `row` on, once all warps are done with the tile kStages before (the first
   // ones: at once).
@@ -189,7 +184,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   // [/groups]
 
   // ---- producer
-  // [producer]
   if (warpgroup_idx == C::kWarpgroups) {
     ptx::setmaxnreg_dec<C::kProducerRegisters>();
     if (warp_idx == 0 && ptx::elect_sync()) {  // one thread
@@ -226,9 +220,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     return;
   }
   ptx::setmaxnreg_inc<C::kConsumerRegisters>();
-  // [/producer]
 
-  // [waits]
   // Waits until tile n has come, in phase n / kStages of its stage's barrier.
   const auto wait_full = [&](uint64_t* full, uint32_t n) {
     ptx::mbarrier_wait(&full[n % C::kStages], n / C::kStages % 2);
@@ -240,7 +232,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   const auto release = [&](uint64_t* empty, uint32_t n) {
     if (lane_idx == 0) ptx::mbarrier_arrive(&empty[n % C::kStages]);
   };
-  // [/waits]
 
   // ---- registers
   float acc_s[C::kBlockN / 2];
@@ -255,7 +246,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
 
   uint64_t desc_q_t = desc_q;  // of the query tile under way
 
-  // [products]
   // Starts S = Q K^T. The fence: from here on these registers are the Tensor Cores'.
   const auto multiply_qk = [&](uint32_t n_block) {
     const uint64_t desc = layout::advance(desc_k, n_block % C::kStages * kTileBytes);
@@ -279,9 +269,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     }
     ptx::wgmma_commit();
   };
-  // [/products]
 
-  // [maximum]
   // The row maxima, this tile included.
   const auto raise_max = [&] {
     float score[4];  // of even and odd columns of both rows: four independent chains
@@ -298,8 +286,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
       row_sum[h] *= rescale[h];
     }
   };
-  // [/maximum]
-  // [exponentials]
   // P = 2^(S scale_log2 - row_max) as A operand (neighbouring 8 columns of an accumulator are one); this
   // lane's sums of it; of each row, the greatest pair.
   const auto exponentials = [&](auto& p, float(&sum)[2], uint32_t(&most)[2]) {
@@ -319,8 +305,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     sum[0] = part[0] + part[1];
     sum[1] = part[2] + part[3];
   };
-  // [/exponentials]
-  // [softmax]
   // P and row_sum of a tile. The exponentials do not wait for the tile's maximum, but take the last one; where P
   // then exceeds kMost, the warp computes it again. True if O is to be rescaled.
   const auto softmax = [&](auto& p, bool first) -> bool {
@@ -343,7 +327,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     for (int h = 0; h < 2; h++) row_sum[h] += sum[h];
     return grown;
   };
-  // [/softmax]
   const auto rescale_o = [&] {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
@@ -449,7 +432,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
       finish(2 * pair + 2, odd, even);
     }
     if (++t == its_tiles) break;
-    // [boundary]
     // The last P V of query tile t - 1 shares its turn with the first S of query tile t.
     wait_q(t);
     desc_q_t = layout::advance(desc_q, t % 2 * kQBytes);
@@ -460,12 +442,10 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     ptx::wgmma_wait<0>(acc_o, odd);
     release(smem.v_empty, 2 * pair + 1);
     pair++;
-    // [/boundary]
   }
   // [/loop]
 
   // ---- epilogue
-  // [last-product]
   wait_full(smem.v_full, 2 * pair + 1);
   begin_turn();
   multiply_pv(2 * pair + 1, odd, true);
@@ -473,18 +453,14 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   end_sums();
   ptx::wgmma_wait<0>(acc_o, odd);
   store_o(t - 1);
-  // [/last-product]
 }
 
 // ---- host ----------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
-    if (a.seq_len % 256 == 0) {
-      run_with<128>(a);
-    } else {
-      run_with<64>(a);
-    }
+    if (a.seq_len % 256 == 0) return run_with<128>(a);
+    run_with<64>(a);
   }
   template <int kKeys>
   static void run_with(const Attention<T>& a) {

@@ -85,14 +85,12 @@ struct SharedStorage {
   uint64_t q_full[2][C::kWarpgroups], o_full[2][C::kWarpgroups];
 };
 
-// [chunk-address]
 // The shared address of the 16-byte chunk of a tile that begins at `column`, a multiple of 8.
 template <typename T, int kRows>
 __device__ __forceinline__ uint32_t chunk_address(const T (*slabs)[kRows][64], int row,
                                                   int column) {
   return ptx::shared_address(&slabs[column / 64][row][layout::swizzle(row, column % 64 / 8) * 8]);
 }
-// [/chunk-address]
 
 // The four lanes of a quad share their rows: two exchanges reach all of them.
 __device__ __forceinline__ float quad_max(float value) {
@@ -135,16 +133,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   };
 
   // ---- pointers
-  // [descriptors]
   // Of Q's first 16 columns, of the first tile of K's, and of the first 16 keys of the first tile of V.
   const uint64_t desc_q =
       layout::k_major_descriptor(ptx::shared_address(smem.sQ[0][warpgroup_idx]));
   const uint64_t desc_k = layout::k_major_descriptor(ptx::shared_address(smem.sK));
   const uint64_t desc_v = layout::mn_major_descriptor(ptx::shared_address(smem.sV), C::kBlockN);
-  // [/descriptors]
 
   // ---- barriers
-  // [barriers]
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2 * C::kWarpgroups; i++) {
       ptx::mbarrier_init(&smem.q_full[i % 2][i / 2], 1);
@@ -159,8 +154,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     ptx::fence_mbarrier_init();
   }
   __syncthreads();  // nobody waits or arrives before that
-  // [/barriers]
-  // [groups]
+
   // Loads tile n_block of K or V, from `row` on, once all warps are done with the tile kStages before (the first
   // ones: at once).
   const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
@@ -192,16 +186,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     }
     load_v();
   };
-  // [/groups]
 
   // ---- producer
-  // [producer]
   if (warpgroup_idx == C::kWarpgroups) {
     ptx::setmaxnreg_dec<C::kProducerRegisters>();
     if (warp_idx == 0 && ptx::elect_sync()) {  // one thread
       load_groups();
     }
-    // [store-warps]
     // One thread for each consumer: a tile's Q in; later its O out, and then the Q after the next in its place.
     if (warp_idx > 0 && warp_idx <= C::kWarpgroups && ptx::elect_sync()) {
       const int consumer = warp_idx - 1;
@@ -228,13 +219,10 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
       }
       ptx::cp_async_bulk_wait<0>();  // the last O has left shared memory and is written
     }
-    // [/store-warps]
     return;
   }
   ptx::setmaxnreg_inc<C::kConsumerRegisters>();
-  // [/producer]
 
-  // [waits]
   // Waits until tile n has come, in phase n / kStages of its stage's barrier.
   const auto wait_full = [&](uint64_t* full, uint32_t n) {
     ptx::mbarrier_wait(&full[n % C::kStages], n / C::kStages % 2);
@@ -246,7 +234,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   const auto release = [&](uint64_t* empty, uint32_t n) {
     if (lane_idx == 0) ptx::mbarrier_arrive(&empty[n % C::kStages]);
   };
-  // [/waits]
 
   // ---- registers
   float acc_s[C::kBlockN / 2];
@@ -262,7 +249,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
 
   uint64_t desc_q_t = desc_q;  // of the query tile under way
 
-  // [products]
   // Starts S = Q K^T. The fence: from here on these registers are the Tensor Cores'.
   const auto multiply_qk = [&](uint32_t n_block) {
     const uint64_t desc = layout::advance(desc_k, n_block % C::kStages * kTileBytes);
@@ -286,7 +272,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     }
     ptx::wgmma_commit();
   };
-  // [/products]
 
   // [reference]
   // The rows' first scores, of their quads' first lanes.
@@ -377,7 +362,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     for (int i = 0; i < kHeadDim / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
   };
 
-  // [store]
   float inverse_sum[2];  // of the query tile that has just ended
   // Its row sums are complete, those of the next one begin.
   const auto end_sums = [&] {
@@ -406,9 +390,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     __syncwarp();
     if (lane_idx == 0) ptx::mbarrier_arrive(&smem.o_full[t % 2][warpgroup_idx]);
   };
-  // [/store]
 
-  // [turns]
   // Warpgroup g waits for its turn at a named barrier of its own, where the one before it (of warpgroup 0: the last
   // one) arrives when its turn is over. The products that it has started then still run, but those started later
   // queue up behind them.
@@ -424,9 +406,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     }
   };
   if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first one
-  // [/turns]
 
-  // [turn]
   // A turn: starts S of tile n_block, and O += P V of the one before. Then S is there; P V goes on.
   const auto start_qk = [&](uint32_t n_block) {
     wait_full(smem.k_full, n_block);
@@ -447,7 +427,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     release(smem.v_empty, n_block - 1);
     if (grown) rescale_o();  // the whole warp, or none of it
   };
-  // [/turn]
 
   // ---- prologue
   wait_q(0);
@@ -460,7 +439,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   softmax(even, true);
 
   // ---- main loop
-  // [loop]
   // Two turns a round: registers cannot be indexed, so that each turn names its P.
   uint32_t t = 0;     // the query tile of this CTA
   uint32_t pair = 0;  // two tiles of K and V, of all its query tiles
@@ -476,7 +454,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
       finish(2 * pair + 2, odd, even);
     }
     if (++t == its_tiles) break;
-    // [boundary]
     // The last P V of query tile t - 1 shares its turn with the first S of query tile t.
     wait_q(t);
     desc_q_t = layout::advance(desc_q, t % 2 * kQBytes);
@@ -487,12 +464,9 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     ptx::wgmma_wait<0>(acc_o, odd);
     release(smem.v_empty, 2 * pair + 1);
     pair++;
-    // [/boundary]
   }
-  // [/loop]
 
   // ---- epilogue
-  // [last-product]
   wait_full(smem.v_full, 2 * pair + 1);
   begin_turn();
   multiply_pv(2 * pair + 1, odd, true);
@@ -500,18 +474,14 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   end_sums();
   ptx::wgmma_wait<0>(acc_o, odd);
   store_o(t - 1);
-  // [/last-product]
 }
 
 // ---- host ----------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
-    if (a.seq_len % 256 == 0) {
-      run_with<128>(a);
-    } else {
-      run_with<64>(a);
-    }
+    if (a.seq_len % 256 == 0) return run_with<128>(a);
+    run_with<64>(a);
   }
   template <int kKeys>
   static void run_with(const Attention<T>& a) {

@@ -21,7 +21,7 @@ MOST_CHANGED_LINES = 130  # about 120; from split keys to split queries (06) nea
 # 15 has loops over query tiles, pairs of tiles of K and their boundary, moves Q and O in the producer, too, and has tiles of
 # 128 or 192 query rows and of 64 or 128 keys.
 MOST_CHANGED_LINES_OF = {"10": 270, "15": 250}
-MOST_LINES_OF = {"10": 400, "15": 480, "16": 500}
+MOST_LINES_OF = {"10": 400, "15": 475, "16": 495}
 MARKER = re.compile(r"\s*// \[/?[\w-]+\]")  # where a chapter's excerpt begins or ends: not for the reader
 # A kernel's own table of tile sizes (10_tuning.h) is all that it may have beside its file.
 INCLUDES = re.compile(r"kernels/\d\d_tuning\.h|common/(ptx|layout)/\w+\.h|common/harness/(launch|registry|tensor_map)\.h")
