@@ -6,14 +6,15 @@ import re
 
 from tools import Refused, read_json
 
-TFLOPS = re.compile(r"tflops_(\d+)")  # at that sequence length
+AT = re.compile(r"(tflops|mhz)_(\d+)")  # at that sequence length; the SM clock
 
 
 def heading(field):
-    tflops = TFLOPS.fullmatch(field)
-    if tflops:
-        return f"TFLOP/s, N = {tflops[1]}"
+    at = AT.fullmatch(field)
+    if at:
+        return f"{'TFLOP/s' if at[1] == 'tflops' else 'MHz'}, N = {at[2]}"
     return {"cycles": "Cycles", "instructions": "Instructions of warps", "error": "Relative error",
+            "l2_sectors": "Sectors read from L2",
             "spread_median": "Spread between rounds, median, %", "spread_most": "most, %"}.get(field)
 
 
@@ -23,7 +24,7 @@ def figure(field, value):
         return f"{value:.1e}".replace("e-0", "e-")
     if field == "cycles" and value >= 10000:
         return f"{value / 1000:,.1f} k".replace(".0 k", " k")
-    return f"{value / 1e6:g} M" if field == "instructions" else f"{value:,g}"
+    return f"{value / 1e6:g} M" if field in ("instructions", "l2_sectors") else f"{value:,g}"
 
 
 def read_experiments(path):

@@ -335,7 +335,7 @@ class Profiles(ScriptTest):
 
     def test_experiments(self):
         tried = {"name": "15_x", "what": "`n_block` counted on", "cycles": 1103600, "instructions": 180200000, "error": 2.2e-3}
-        group = {"name": "loops", "how": "8192 tokens", "entries": [tried, {"name": "y", "what": "z", "tflops_512": 651.5}]}
+        group = {"name": "loops", "how": "8192 tokens", "entries": [tried, {"name": "y", "what": "z", "tflops_512": 651.5, "mhz_512": 1560, "l2_sectors": 79300000}]}
         data = {"experiments_version": 1, "gpu": "NVIDIA H200", "groups": [group]}
         file = self.root / "bench" / "results" / "experiments.json"
         file.write_text(json.dumps(data))
@@ -343,8 +343,8 @@ class Profiles(ScriptTest):
         done, text = self.synced(block.format("loops"))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(text.splitlines()[1:-1], [
-            "|  | Cycles | Instructions of warps | Relative error | TFLOP/s, N = 512 |", "|-|-:|-:|-:|-:|",
-            "| `n_block` counted on | 1,103.6 k | 180.2 M | 2.2e-3 | – |", "| z | – | – | – | 651.5 |", "",
+            "|  | Cycles | Instructions of warps | Relative error | TFLOP/s, N = 512 | MHz, N = 512 | Sectors read from L2 |", "|-|-:|-:|-:|-:|-:|-:|",
+            "| `n_block` counted on | 1,103.6 k | 180.2 M | 2.2e-3 | – | – | – |", "| z | – | – | – | 651.5 | 1,560 | 79.3 M |", "",
             "(NVIDIA H200; 8192 tokens.)"])
         value = "bench/results/experiments.json kernel=15_x field=cycles times=0.001 format=,.0f"
         self.assertIn("-->1,104<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
