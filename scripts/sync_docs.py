@@ -12,7 +12,8 @@ Between a pair of HTML comments, alone on their lines (a value: inside a line):
   <!-- instructions: 08_instructions 09_instructions -->        main loops side by side, from such outputs of
   <!-- /instructions -->                                        scripts/inspect.sh
   <!-- table: bench/results/h200.json dtype=bf16 head_dim=64,128 kernel=0[1-3]_* -->
-  <!-- /table -->                                               the records that match, one a row
+  <!-- /table -->                                               the records that match, one a row (instead=FILE: where that
+                                                                file has one of the same kernel and problem, its record)
   <!-- lengths: bench/results/h200_bf16_d128.json kernel=1[0-5]_* field=tflops -->
   <!-- /lengths -->                                             one figure, a kernel a row, a sequence length a column
                                                                 (by=score_std: a standard deviation of the scores)
@@ -286,10 +287,17 @@ def table(spec):
     data, name, options = parse_options(spec)
     if "machine" not in data:
         raise Refused(f"{name} is a profile, which a table cannot show")
-    chosen = options.pop("columns", None)
+    chosen, instead = options.pop("columns", None), options.pop("instead", None)
     records = list(matching(data, options))
     if not records:
         raise Refused(f"no record of {name} matches")
+    if instead:
+        def same(record):
+            return record["kernel"], *(record.get(field) for field in SHAPE)
+        better = {same(record): record for record in matching(read(instead), options)}
+        if not any(same(record) in better for record in records):
+            raise Refused(f"{instead} has no record of a kernel and problem that match in {name}")
+        records = [better.get(same(record), record) for record in records]
     if chosen:
         columns = chosen.split(",")
     else:

@@ -104,6 +104,23 @@ class SyncDocs(ScriptTest):
         result = self.synced(table)
         self.assertIn("| `01_naive` | 8,912,896 |", result)
 
+    def test_table_of_two_files(self):
+        """Where the second one has the same kernel and problem, its record."""
+        file = self.root / "bench" / "results" / "gpu.json"
+        other = json.loads(file.read_text())
+        other["records"] = [r for r in other["records"] if r["kernel"] == "01_naive" and r["seq_len"] == 1024]
+        other["records"][0]["tflops"] = 7.5
+        (file.parent / "other.json").write_text(json.dumps(other))
+        block = "<!-- table: bench/results/gpu.json seq_len=1024 instead=bench/results/other.json columns=kernel,tflops -->\n<!-- /table -->\n"
+        result = self.synced(block)
+        self.assertIn("| `01_naive` | 7.50 |", result)
+        self.assertIn("| `03_register_tiling` | – |", result)
+        other["records"][0]["kernel"] = "04_wmma"
+        (file.parent / "other.json").write_text(json.dumps(other))
+        done = self.sync(block)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("other.json has no record of a kernel and problem that match in bench/results/gpu.json", done.stderr)
+
     def test_peers_only_when_asked_for(self):
         for options in ("seq_len=1024", "seq_len=1024 kernel=*"):
             with self.subTest(options):
