@@ -10,6 +10,8 @@
 // Run          cmake --build --preset emulator --target 11_wgmma && build/emulator/bin/11_wgmma
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
+#include "common/layout/quad.h"
+#include "common/layout/slabs.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/barrier.h"
@@ -59,16 +61,6 @@ struct SharedStorage {
   alignas(1024) T sV[C::kStages][C::kSlabs][C::kBlockN][64];
 };
 
-// [chunk-address]
-// The shared address of the 16-byte chunk of a tile that begins at `column`, a multiple of 8.
-template <typename T, int kRows>
-__device__ __forceinline__ uint32_t chunk_address(const T (*slabs)[kRows][64], int row,
-                                                  int column) {
-  return ptx::shared_address(&slabs[column / 64][row][layout::swizzle(row, column % 64 / 8) * 8]);
-}
-// [/chunk-address]
-
-// [copy-tile]
 // Starts to copy kRows rows, 16 bytes a thread and turn, to and from the thread's own first chunk.
 template <int kRows, typename T, int kHeadDim>
 __device__ __forceinline__ void copy_tile(uint32_t shared, const T* g) {
@@ -77,18 +69,6 @@ __device__ __forceinline__ void copy_tile(uint32_t shared, const T* g) {
   for (int row = 0; row < kRows; row += C::kCopyRows) {
     ptx::cp_async<16>(shared + row * 128, g + row * kHeadDim);
   }
-}
-// [/copy-tile]
-
-// The four lanes of a quad share their rows: two exchanges reach all of them.
-__device__ __forceinline__ float quad_max(float value) {
-  value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
-  return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
-}
-
-__device__ __forceinline__ float quad_sum(float value) {
-  value += __shfl_xor_sync(0xffffffffu, value, 1);
-  return value + __shfl_xor_sync(0xffffffffu, value, 2);
 }
 
 template <typename T, int kHeadDim>
@@ -113,8 +93,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   const T* gQ = q + (head * seq_len + m_block * C::kBlockM) * kHeadDim + threadIdx.x * 8;
   const T* gK = k + head * seq_len * kHeadDim + threadIdx.x * 8;
   const T* gV = v + head * seq_len * kHeadDim + threadIdx.x * 8;
-  const uint32_t copy_k = chunk_address(smem.sK[0], copy_row, copy_column);
-  const uint32_t copy_v = chunk_address(smem.sV[0], copy_row, copy_column);
+  const uint32_t copy_k = layout::chunk_address(smem.sK[0], copy_row, copy_column);
+  const uint32_t copy_v = layout::chunk_address(smem.sV[0], copy_row, copy_column);
   // [descriptors]
   // Of Q's first 16 columns, of the first tile of K's, and of the first 16 keys of the first tile of V.
   const uint64_t desc_q = layout::k_major_descriptor(ptx::shared_address(smem.sQ[warpgroup_idx]));
@@ -122,7 +102,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   const uint64_t desc_v = layout::mn_major_descriptor(ptx::shared_address(smem.sV), C::kBlockN);
   // [/descriptors]
 
-  // [groups]
   // Group n: tile n of K and tile n - 1 of V. Empty ones too: waits count groups.
   const auto copy_group = [&](int n) {
     constexpr int kTile = C::kBlockN * kHeadDim;
@@ -136,7 +115,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
     ptx::cp_async_commit();
   };
-  // [/groups]
 
   // ---- registers
   float acc_s[C::kBlockN / 2];
@@ -173,12 +151,10 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   };
   // [/products]
 
-  // [maximum]
   // This lane's maxima. Has one of them grown so much that P would exceed 2^kGrowth? Then the warp has new ones.
   const auto raise_max = [&]() -> bool {
-    float score[4];  // of even and odd columns of both rows: four independent chains
-#pragma unroll
-    for (int i = 0; i < 4; i++) score[i] = acc_s[i];
+    // Of even and odd columns of both rows: four independent chains.
+    float score[4] = {acc_s[0], acc_s[1], acc_s[2], acc_s[3]};
 #pragma unroll
     for (int i = 4; i < C::kBlockN / 2; i++) score[i % 4] = fmaxf(score[i % 4], acc_s[i]);
     float lane_max[2];
@@ -191,15 +167,13 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     if (!__any_sync(0xffffffffu, grown)) return false;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      const float new_max = fmaxf(row_max[h], quad_max(lane_max[h]));
+      const float new_max = fmaxf(row_max[h], layout::quad_max(lane_max[h]));
       rescale[h] = ptx::exp2_approx(row_max[h] - new_max);
       row_max[h] = new_max;
       row_sum[h] *= rescale[h];
     }
     return true;
   };
-  // [/maximum]
-  // [exponentials]
   // P = 2^(S scale_log2 - row_max) as A operand: neighbouring 8 columns of an accumulator are one.
   const auto exponentials = [&] {
     float sum[4] = {};
@@ -216,24 +190,21 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 #pragma unroll
     for (int h = 0; h < 2; h++) row_sum[h] += sum[2 * h] + sum[2 * h + 1];
   };
-  // [/exponentials]
   const auto rescale_o = [&] {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
   };
 
   // ---- prologue
-  // [first-tiles]
 #pragma unroll
   for (int i = 0; i < C::kWarpgroups; i++) {
-    copy_tile<64, T, kHeadDim>(chunk_address(smem.sQ[i], copy_row, copy_column),
+    copy_tile<64, T, kHeadDim>(layout::chunk_address(smem.sQ[i], copy_row, copy_column),
                                gQ + i * 64 * kHeadDim);
   }
   for (int n_block = 0; n_block < C::kStages; n_block++) copy_group(n_block);
   ptx::cp_async_wait<C::kStages - 1>();
   ptx::fence_proxy_async();
   __syncthreads();
-  // [/first-tiles]
   multiply_qk(0);
   ptx::wgmma_wait<0>(acc_s);
   raise_max();
@@ -262,21 +233,18 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   }
 
   // ---- epilogue
-  // [last-product]
   ptx::cp_async_wait<C::kStages - 2>();
   ptx::fence_proxy_async();
   __syncthreads();
   multiply_pv(tiles - 1, tiles > 1);
   ptx::wgmma_wait<0>(acc_o);
-  // [/last-product]
 
-  // [epilogue]
   // O through the rows of Q, this warp's own, once no warp of the warpgroup reads Q any more.
   ptx::barrier_sync(1 + warpgroup_idx, 128);
   T(*const sO)[64][64] = smem.sQ[warpgroup_idx];  // [kSlabs][64][64]
   float inverse_sum[2];
 #pragma unroll
-  for (int h = 0; h < 2; h++) inverse_sum[h] = 1.0f / quad_sum(row_sum[h]);
+  for (int h = 0; h < 2; h++) inverse_sum[h] = 1.0f / layout::quad_sum(row_sum[h]);
 #pragma unroll
   for (int n = 0; n < kHeadDim / 16; n++) {  // of 16 columns
     uint32_t rO[4];
@@ -285,8 +253,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
       rO[i] = ptx::pack<T>(acc_o[8 * n + 2 * i] * inverse_sum[i % 2],
                            acc_o[8 * n + 2 * i + 1] * inverse_sum[i % 2]);
     }
-    ptx::stmatrix_x4(rO,
-                     chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
+    ptx::stmatrix_x4(
+        rO, layout::chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
   }
   __syncwarp();
   T* gO = o + (head * seq_len + m_block * C::kBlockM + warpgroup_idx * 64 + warp_idx * 16) *
@@ -298,7 +266,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     *reinterpret_cast<uint4*>(gO + row * kHeadDim + chunk * 8) = *reinterpret_cast<const uint4*>(
         &sO[chunk / 8][warp_idx * 16 + row][layout::swizzle(row, chunk % 8) * 8]);
   }
-  // [/epilogue]
 }
 
 // ---- host ----------------------------------------------------------------------------------------

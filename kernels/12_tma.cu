@@ -11,6 +11,8 @@
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
 #include "common/harness/tensor_map.h"
+#include "common/layout/quad.h"
+#include "common/layout/slabs.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/barrier.h"
@@ -61,26 +63,6 @@ struct SharedStorage {
   uint64_t q_full, k_full[C::kStages], k_empty[C::kStages], v_full[C::kStages], v_empty[C::kStages];
 };
 
-// [chunk-address]
-// The shared address of the 16-byte chunk of a tile that begins at `column`, a multiple of 8.
-template <typename T, int kRows>
-__device__ __forceinline__ uint32_t chunk_address(const T (*slabs)[kRows][64], int row,
-                                                  int column) {
-  return ptx::shared_address(&slabs[column / 64][row][layout::swizzle(row, column % 64 / 8) * 8]);
-}
-// [/chunk-address]
-
-// The four lanes of a quad share their rows: two exchanges reach all of them.
-__device__ __forceinline__ float quad_max(float value) {
-  value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
-  return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
-}
-
-__device__ __forceinline__ float quad_sum(float value) {
-  value += __shfl_xor_sync(0xffffffffu, value, 1);
-  return value + __shfl_xor_sync(0xffffffffu, value, 2);
-}
-
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
@@ -88,7 +70,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
                      const __grid_constant__ ptx::TensorMap map_v, T* o, int seq_len, float scale) {
   using C = Config<kHeadDim>;
   constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
-  static_assert(kTileBytes == C::kSlabs * C::kBlockN * 128, "what the boxes of a tile bring");
   auto& smem = shared_storage<SharedStorage<T, kHeadDim>>();
 
   // ---- indices
@@ -101,12 +82,10 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   const int tiles = seq_len / C::kBlockN;
 
   // ---- pointers
-  // [descriptors]
   // Of Q's first 16 columns, of the first tile of K's, and of the first 16 keys of the first tile of V.
   const uint64_t desc_q = layout::k_major_descriptor(ptx::shared_address(smem.sQ[warpgroup_idx]));
   const uint64_t desc_k = layout::k_major_descriptor(ptx::shared_address(smem.sK));
   const uint64_t desc_v = layout::mn_major_descriptor(ptx::shared_address(smem.sV), C::kBlockN);
-  // [/descriptors]
 
   // ---- barriers
   // [barriers]
@@ -161,7 +140,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {}, rescale[2];
   const float scale_log2 = scale * kLog2e;
 
-  // [products]
   // Starts S = Q K^T. The fence: from here on these registers are the Tensor Cores'.
   const auto multiply_qk = [&](int n_block) {
     const uint64_t desc = layout::advance(desc_k, n_block % C::kStages * kTileBytes);
@@ -185,14 +163,11 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
     ptx::wgmma_commit();
   };
-  // [/products]
 
-  // [maximum]
   // This lane's maxima. Has one of them grown so much that P would exceed 2^kGrowth? Then the warp has new ones.
   const auto raise_max = [&]() -> bool {
-    float score[4];  // of even and odd columns of both rows: four independent chains
-#pragma unroll
-    for (int i = 0; i < 4; i++) score[i] = acc_s[i];
+    // Of even and odd columns of both rows: four independent chains.
+    float score[4] = {acc_s[0], acc_s[1], acc_s[2], acc_s[3]};
 #pragma unroll
     for (int i = 4; i < C::kBlockN / 2; i++) score[i % 4] = fmaxf(score[i % 4], acc_s[i]);
     float lane_max[2];
@@ -205,15 +180,13 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     if (!__any_sync(0xffffffffu, grown)) return false;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      const float new_max = fmaxf(row_max[h], quad_max(lane_max[h]));
+      const float new_max = fmaxf(row_max[h], layout::quad_max(lane_max[h]));
       rescale[h] = ptx::exp2_approx(row_max[h] - new_max);
       row_max[h] = new_max;
       row_sum[h] *= rescale[h];
     }
     return true;
   };
-  // [/maximum]
-  // [exponentials]
   // P = 2^(S scale_log2 - row_max) as A operand: neighbouring 8 columns of an accumulator are one.
   const auto exponentials = [&] {
     float sum[4] = {};
@@ -230,14 +203,12 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 #pragma unroll
     for (int h = 0; h < 2; h++) row_sum[h] += sum[2 * h] + sum[2 * h + 1];
   };
-  // [/exponentials]
   const auto rescale_o = [&] {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
   };
 
   // ---- prologue
-  // [first-tiles]
   if (loads) {
     ptx::mbarrier_arrive_expect_tx(&smem.q_full, sizeof smem.sQ);
     for (int i = 0; i < C::kWarpgroups * C::kSlabs; i++) {
@@ -249,7 +220,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     for (int n_block = 0; n_block < C::kStages; n_block++) load_group(n_block);
   }
   __syncwarp();  // a wgmma is executed by whole warps
-  // [/first-tiles]
   ptx::mbarrier_wait(&smem.q_full, 0);
   wait_full(smem.k_full, 0);
   multiply_qk(0);
@@ -278,19 +248,16 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   }
 
   // ---- epilogue
-  // [last-product]
   wait_full(smem.v_full, tiles - 1);
   multiply_pv(tiles - 1, tiles > 1);
   ptx::wgmma_wait<0>(acc_o);
-  // [/last-product]
 
-  // [epilogue]
   // O through the rows of Q, this warp's own, once no warp of the warpgroup reads Q any more.
   ptx::barrier_sync(1 + warpgroup_idx, 128);
   T(*const sO)[64][64] = smem.sQ[warpgroup_idx];  // [kSlabs][64][64]
   float inverse_sum[2];
 #pragma unroll
-  for (int h = 0; h < 2; h++) inverse_sum[h] = 1.0f / quad_sum(row_sum[h]);
+  for (int h = 0; h < 2; h++) inverse_sum[h] = 1.0f / layout::quad_sum(row_sum[h]);
 #pragma unroll
   for (int n = 0; n < kHeadDim / 16; n++) {  // of 16 columns
     uint32_t rO[4];
@@ -299,8 +266,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
       rO[i] = ptx::pack<T>(acc_o[8 * n + 2 * i] * inverse_sum[i % 2],
                            acc_o[8 * n + 2 * i + 1] * inverse_sum[i % 2]);
     }
-    ptx::stmatrix_x4(rO,
-                     chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
+    ptx::stmatrix_x4(
+        rO, layout::chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
   }
   __syncwarp();
   T* gO = o + (head * seq_len + m_block * C::kBlockM + warpgroup_idx * 64 + warp_idx * 16) *
@@ -312,7 +279,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     *reinterpret_cast<uint4*>(gO + row * kHeadDim + chunk * 8) = *reinterpret_cast<const uint4*>(
         &sO[chunk / 8][warp_idx * 16 + row][layout::swizzle(row, chunk % 8) * 8]);
   }
-  // [/epilogue]
 }
 
 // ---- host ----------------------------------------------------------------------------------------
@@ -320,10 +286,8 @@ template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
     using C = Config<kHeadDim>;
-    // Boxes of `rows` rows of 64 columns, from a matrix with the rows of all heads.
-    const auto map = [&](const T* tensor, uint32_t rows) {
-      return make_tensor_map(tensor, {kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len},
-                             {kHeadDim * sizeof(T)}, {64, rows}, layout::SwizzleMode::k128Bytes);
+    const auto map = [&](const T* tensor, uint32_t rows) {  // boxes of `rows` rows of a slab
+      return make_slab_map(tensor, kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len, rows);
     };
     launch<attention_kernel<T, kHeadDim>>({dim3(a.seq_len / C::kBlockM, a.batch * a.heads),
                                            dim3(C::kThreads), sizeof(SharedStorage<T, kHeadDim>)},

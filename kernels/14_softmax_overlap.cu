@@ -12,6 +12,8 @@
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
 #include "common/harness/tensor_map.h"
+#include "common/layout/quad.h"
+#include "common/layout/slabs.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/barrier.h"
@@ -72,26 +74,6 @@ struct SharedStorage {
   uint64_t q_full, k_full[C::kStages], k_empty[C::kStages], v_full[C::kStages], v_empty[C::kStages];
 };
 
-// [chunk-address]
-// The shared address of the 16-byte chunk of a tile that begins at `column`, a multiple of 8.
-template <typename T, int kRows>
-__device__ __forceinline__ uint32_t chunk_address(const T (*slabs)[kRows][64], int row,
-                                                  int column) {
-  return ptx::shared_address(&slabs[column / 64][row][layout::swizzle(row, column % 64 / 8) * 8]);
-}
-// [/chunk-address]
-
-// The four lanes of a quad share their rows: two exchanges reach all of them.
-__device__ __forceinline__ float quad_max(float value) {
-  value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
-  return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
-}
-
-__device__ __forceinline__ float quad_sum(float value) {
-  value += __shfl_xor_sync(0xffffffffu, value, 1);
-  return value + __shfl_xor_sync(0xffffffffu, value, 2);
-}
-
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
@@ -99,7 +81,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
                      const __grid_constant__ ptx::TensorMap map_v, T* o, int seq_len, float scale) {
   using C = Config<kHeadDim>;
   constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
-  static_assert(kTileBytes == C::kSlabs * C::kBlockN * 128, "what the boxes of a tile bring");
   auto& smem = shared_storage<SharedStorage<T, kHeadDim>>();
 
   // ---- indices
@@ -112,15 +93,12 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   const uint32_t tiles = seq_len / C::kBlockN;
 
   // ---- pointers
-  // [descriptors]
   // Of Q's first 16 columns, of the first tile of K's, and of the first 16 keys of the first tile of V.
   const uint64_t desc_q = layout::k_major_descriptor(ptx::shared_address(smem.sQ[warpgroup_idx]));
   const uint64_t desc_k = layout::k_major_descriptor(ptx::shared_address(smem.sK));
   const uint64_t desc_v = layout::mn_major_descriptor(ptx::shared_address(smem.sV), C::kBlockN);
-  // [/descriptors]
 
   // ---- barriers
-  // [barriers]
   if (threadIdx.x == 0) {
     ptx::mbarrier_init(&smem.q_full, 1);
     for (int stage = 0; stage < C::kStages; stage++) {
@@ -132,8 +110,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     ptx::fence_mbarrier_init();
   }
   __syncthreads();  // nobody waits or arrives before that
-  // [/barriers]
-  // [groups]
   // Loads tile n of K or V, once all warps are done with the tile kStages before (the first ones: at once).
   const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
                              uint64_t* full, uint64_t* empty, uint32_t n) {
@@ -152,10 +128,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     if (n < tiles) load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n);
     if (n > 0 && n <= tiles) load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n - 1);
   };
-  // [/groups]
 
   // ---- producer
-  // [producer]
   if (warpgroup_idx == C::kWarpgroups) {
     ptx::setmaxnreg_dec<C::kProducerRegisters>();
     if (warp_idx == 0 && ptx::elect_sync()) {  // one thread
@@ -171,9 +145,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     return;
   }
   ptx::setmaxnreg_inc<C::kConsumerRegisters>();
-  // [/producer]
 
-  // [waits]
   // Waits until tile n has come, in phase n / kStages of its stage's barrier.
   const auto wait_full = [&](uint64_t* full, uint32_t n) {
     ptx::mbarrier_wait(&full[n % C::kStages], n / C::kStages % 2);
@@ -182,7 +154,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   const auto release = [&](uint64_t* empty, uint32_t n) {
     if (lane_idx == 0) ptx::mbarrier_arrive(&empty[n % C::kStages]);
   };
-  // [/waits]
 
   // ---- registers
   float acc_s[C::kBlockN / 2];
@@ -194,7 +165,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {}, rescale[2];
   const float scale_log2 = scale * kLog2e;
 
-  // [products]
   // Starts S = Q K^T. The fence: from here on these registers are the Tensor Cores'.
   const auto multiply_qk = [&](uint32_t n_block) {
     const uint64_t desc = layout::advance(desc_k, n_block % C::kStages * kTileBytes);
@@ -218,27 +188,22 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
     ptx::wgmma_commit();
   };
-  // [/products]
 
-  // [maximum]
   // The row maxima, this tile included.
   const auto raise_max = [&] {
-    float score[4];  // of even and odd columns of both rows: four independent chains
-#pragma unroll
-    for (int i = 0; i < 4; i++) score[i] = acc_s[i];
+    // Of even and odd columns of both rows: four independent chains.
+    float score[4] = {acc_s[0], acc_s[1], acc_s[2], acc_s[3]};
 #pragma unroll
     for (int i = 4; i < C::kBlockN / 2; i++) score[i % 4] = fmaxf(score[i % 4], acc_s[i]);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      const float tile_max = quad_max(fmaxf(score[2 * h], score[2 * h + 1])) * scale_log2;
+      const float tile_max = layout::quad_max(fmaxf(score[2 * h], score[2 * h + 1])) * scale_log2;
       const float new_max = fmaxf(row_max[h], tile_max);
       rescale[h] = ptx::exp2_approx(row_max[h] - new_max);
       row_max[h] = new_max;
       row_sum[h] *= rescale[h];
     }
   };
-  // [/maximum]
-  // [exponentials]
   // P = 2^(S scale_log2 - row_max) as A operand (neighbouring 8 columns of an accumulator are one); this
   // lane's sums of it; of each row, the greatest pair.
   const auto exponentials = [&](auto& p, float(&sum)[2], uint32_t(&most)[2]) {
@@ -258,7 +223,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     sum[0] = part[0] + part[1];
     sum[1] = part[2] + part[3];
   };
-  // [/exponentials]
   // [softmax]
   // P and row_sum of a tile. The exponentials do not wait for the tile's maximum, but take the last one; where P
   // then exceeds kMost, the warp computes it again. True if O is to be rescaled.
@@ -329,7 +293,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     if (grown) rescale_o();  // the whole warp, or none of it
   };
   // [/turn]
-  // [last-product]
   const auto last_product = [&](const auto& p) {
     wait_full(smem.v_full, tiles - 1);
     begin_turn();
@@ -337,7 +300,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     end_turn(true);
     ptx::wgmma_wait<0>(acc_o);
   };
-  // [/last-product]
 
   // ---- main loop
   // [loop]
@@ -355,13 +317,12 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // [/loop]
 
   // ---- epilogue
-  // [epilogue]
   // O through the rows of Q, this warp's own, once no warp of the warpgroup reads Q any more.
   ptx::barrier_sync(1 + warpgroup_idx, 128);
   T(*const sO)[64][64] = smem.sQ[warpgroup_idx];  // [kSlabs][64][64]
   float inverse_sum[2];
 #pragma unroll
-  for (int h = 0; h < 2; h++) inverse_sum[h] = 1.0f / quad_sum(row_sum[h]);
+  for (int h = 0; h < 2; h++) inverse_sum[h] = 1.0f / layout::quad_sum(row_sum[h]);
 #pragma unroll
   for (int n = 0; n < kHeadDim / 16; n++) {  // of 16 columns
     uint32_t rO[4];
@@ -370,8 +331,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
       rO[i] = ptx::pack<T>(acc_o[8 * n + 2 * i] * inverse_sum[i % 2],
                            acc_o[8 * n + 2 * i + 1] * inverse_sum[i % 2]);
     }
-    ptx::stmatrix_x4(rO,
-                     chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
+    ptx::stmatrix_x4(
+        rO, layout::chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
   }
   __syncwarp();
   T* gO = o + (head * seq_len + m_block * C::kBlockM + warpgroup_idx * 64 + warp_idx * 16) *
@@ -383,7 +344,6 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     *reinterpret_cast<uint4*>(gO + row * kHeadDim + chunk * 8) = *reinterpret_cast<const uint4*>(
         &sO[chunk / 8][warp_idx * 16 + row][layout::swizzle(row, chunk % 8) * 8]);
   }
-  // [/epilogue]
 }
 
 // ---- host ----------------------------------------------------------------------------------------
@@ -391,10 +351,8 @@ template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
     using C = Config<kHeadDim>;
-    // Boxes of `rows` rows of 64 columns, from a matrix with the rows of all heads.
-    const auto map = [&](const T* tensor, uint32_t rows) {
-      return make_tensor_map(tensor, {kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len},
-                             {kHeadDim * sizeof(T)}, {64, rows}, layout::SwizzleMode::k128Bytes);
+    const auto map = [&](const T* tensor, uint32_t rows) {  // boxes of `rows` rows of a slab
+      return make_slab_map(tensor, kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len, rows);
     };
     launch<attention_kernel<T, kHeadDim>>({dim3(a.seq_len / C::kBlockM, a.batch * a.heads),
                                            dim3(C::kThreads), sizeof(SharedStorage<T, kHeadDim>)},

@@ -13,7 +13,8 @@
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
 #include "common/harness/tensor_map.h"
-#include "common/layout/swizzle.h"
+#include "common/layout/quad.h"
+#include "common/layout/slabs.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/convert.h"
@@ -48,11 +49,9 @@ struct Config {
   static_assert(kWarpgroups * (kConsumerRegisters - kLaunchRegisters) <=
                     kLaunchRegisters - kProducerRegisters,
                 "otherwise a consumer waits for registers for ever");
-  static constexpr bool kPingPong = true;  // consumers take turns at the Tensor Cores
   // A consumer's softmax runs under its own P V. Among three there are two others, and no registers for it.
   static constexpr bool kOverlap = kWarpgroups == 2;
-  static_assert(kBlockN * 128 % 1024 == 0 && kBlockN <= 256, "slabs begin where the swizzle does");
-  static_assert(256 % kBlockN == 0, "otherwise seq_len holds no even number of tiles");
+  static_assert(kBlockN == 64 || kBlockN == 128, "whole swizzles, an even number of tiles");
 };
 
 // Who computes what (warpgroup g, its warps w0..w3), what a lane holds of each 8 columns of S or O, and how a
@@ -79,24 +78,6 @@ struct SharedStorage {
   uint64_t q_full[2][C::kWarpgroups], o_full[2][C::kWarpgroups];
 };
 
-// The shared address of the 16-byte chunk of a tile that begins at `column`, a multiple of 8.
-template <typename T, int kRows>
-__device__ __forceinline__ uint32_t chunk_address(const T (*slabs)[kRows][64], int row,
-                                                  int column) {
-  return ptx::shared_address(&slabs[column / 64][row][layout::swizzle(row, column % 64 / 8) * 8]);
-}
-
-// The four lanes of a quad share their rows: two exchanges reach all of them.
-__device__ __forceinline__ float quad_max(float value) {
-  value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
-  return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
-}
-
-__device__ __forceinline__ float quad_sum(float value) {
-  value += __shfl_xor_sync(0xffffffffu, value, 1);
-  return value + __shfl_xor_sync(0xffffffffu, value, 2);
-}
-
 template <typename T, int kHeadDim, int kKeys>
 __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
@@ -107,7 +88,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   using C = Config<kHeadDim, kKeys>;
   constexpr int kQBytes = C::kBlockM * kHeadDim * sizeof(T);
   constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
-  static_assert(kTileBytes == C::kSlabs * C::kBlockN * 128, "what the boxes of a tile bring");
   auto& smem = shared_storage<SharedStorage<T, kHeadDim, kKeys>>();
 
   // ---- indices
@@ -149,9 +129,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   }
   __syncthreads();  // nobody waits or arrives before that
 
-  // [groups]
-  // Loads tile n_block of K or V, from `row` on, once all warps are done with the tile kStages before (the first
-  // ones: at once).
+  // Loads tile n_block of K or V, from `row` on, once all warps are done with the tile kStages before, if any.
   const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
                              uint64_t* full, uint64_t* empty, uint32_t n_block, int row) {
     const uint32_t stage = n_block % C::kStages;
@@ -162,33 +140,28 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
       ptx::cp_async_bulk_tensor_load(tiles_of[stage][slab], &map, {slab * 64, row}, &full[stage]);
     }
   };
-  // Group n_block: its tile of K, and V's of the one before.
-  const auto load_groups = [&] {
-    uint32_t n_block = 0;
-    int v_row = 0;
-    const auto load_v = [&] {
-      load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_row);
-    };
-    for (uint32_t t = 0; t < its_tiles; t++) {
-      // A division, which takes long: not for every tile of K and V.
-      const uint32_t first_row = head_row(t);
-      for (uint32_t n = 0; n < tiles; n++, n_block++) {
-        const int row = first_row + n * C::kBlockN;
-        load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n_block, row);
-        if (n_block > 0) load_v();
-        v_row = row;
-      }
-    }
-    load_v();
-  };
-  // [/groups]
 
   // ---- producer
   if (warpgroup_idx == C::kWarpgroups) {
     ptx::setmaxnreg_dec<C::kProducerRegisters>();
-    if (warp_idx == 0 && ptx::elect_sync()) {  // one thread
-      load_groups();
+    // [groups]
+    // One thread loads group after group: tile n_block of K, and V's of the one before.
+    if (warp_idx == 0 && ptx::elect_sync()) {
+      uint32_t n_block = 0;
+      int v_row = 0;
+      for (uint32_t t = 0; t < its_tiles; t++) {
+        // A division, which takes long: not for every tile of K and V.
+        const uint32_t first_row = head_row(t);
+        for (uint32_t n = 0; n < tiles; n++, n_block++) {
+          const int row = first_row + n * C::kBlockN;
+          load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n_block, row);
+          if (n_block > 0) load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_row);
+          v_row = row;
+        }
+      }
+      load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_row);
     }
+    // [/groups]
     // [store-warps]
     // One thread for each consumer: a tile's Q in; later its O out, and then the Q after the next in its place.
     if (warp_idx > 0 && warp_idx <= C::kWarpgroups && ptx::elect_sync()) {
@@ -225,9 +198,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   const auto wait_full = [&](uint64_t* full, uint32_t n) {
     ptx::mbarrier_wait(&full[n % C::kStages], n / C::kStages % 2);
   };
-  const auto wait_q = [&](uint32_t t) {
-    ptx::mbarrier_wait(&smem.q_full[t % 2][warpgroup_idx], t / 2 % 2);
-  };
   // This warp no longer reads tile n.
   const auto release = [&](uint64_t* empty, uint32_t n) {
     if (lane_idx == 0) ptx::mbarrier_arrive(&empty[n % C::kStages]);
@@ -243,7 +213,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   // P is at most kMost; row_sum: this lane's share; rescale: what O is to be multiplied by.
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {}, rescale[2];
   const float scale_log2 = scale * kLog2e;
-
   uint64_t desc_q_t = desc_q;  // of the query tile under way
 
   // Starts S = Q K^T. The fence: from here on these registers are the Tensor Cores'.
@@ -272,14 +241,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
 
   // The row maxima, this tile included.
   const auto raise_max = [&] {
-    float score[4];  // of even and odd columns of both rows: four independent chains
-#pragma unroll
-    for (int i = 0; i < 4; i++) score[i] = acc_s[i];
+    // Of even and odd columns of both rows: four independent chains.
+    float score[4] = {acc_s[0], acc_s[1], acc_s[2], acc_s[3]};
 #pragma unroll
     for (int i = 4; i < C::kBlockN / 2; i++) score[i % 4] = fmaxf(score[i % 4], acc_s[i]);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      const float tile_max = quad_max(fmaxf(score[2 * h], score[2 * h + 1])) * scale_log2;
+      const float tile_max = layout::quad_max(fmaxf(score[2 * h], score[2 * h + 1])) * scale_log2;
       const float new_max = fmaxf(row_max[h], tile_max);
       rescale[h] = ptx::exp2_approx(row_max[h] - new_max);
       row_max[h] = new_max;
@@ -338,7 +306,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   const auto end_sums = [&] {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      inverse_sum[h] = 1.0f / quad_sum(row_sum[h]);
+      inverse_sum[h] = 1.0f / layout::quad_sum(row_sum[h]);
       row_max[h] = -INFINITY;
       row_sum[h] = 0.0f;
     }
@@ -356,7 +324,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
                              acc_o[8 * n + 2 * i + 1] * inverse_sum[i % 2]);
       }
       ptx::stmatrix_x4(
-          rO, chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
+          rO, layout::chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
     }
     ptx::fence_proxy_async();  // TMA, which reads by another path, will see it
     __syncwarp();
@@ -369,15 +337,11 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   // one) arrives when its turn is over. The products that it has started then still run, but those started later
   // queue up behind them.
   constexpr int kTurn = 1 + C::kWarpgroups;  // the barriers' numbers: kTurn + g
-  const auto begin_turn = [&] {
-    if constexpr (C::kPingPong) ptx::barrier_sync(kTurn + warpgroup_idx, 256);
-  };
+  const auto begin_turn = [&] { ptx::barrier_sync(kTurn + warpgroup_idx, 256); };
   const auto end_turn = [&](bool last) {
-    if constexpr (C::kPingPong) {
-      const int next = warpgroup_idx + 1 < C::kWarpgroups ? warpgroup_idx + 1 : 0;
-      // After the last turn of all, nobody waits.
-      if (!last || next > 0) ptx::barrier_arrive(kTurn + next, 256);
-    }
+    const int next = warpgroup_idx + 1 < C::kWarpgroups ? warpgroup_idx + 1 : 0;
+    // After the last turn of all, nobody waits.
+    if (!last || next > 0) ptx::barrier_arrive(kTurn + next, 256);
   };
   if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first one
   // [/turns]
@@ -406,7 +370,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   // [/turn]
 
   // ---- prologue
-  wait_q(0);
+  ptx::mbarrier_wait(&smem.q_full[0][warpgroup_idx], 0);
   wait_full(smem.k_full, 0);
   multiply_qk(0);
   ptx::wgmma_wait<0>(acc_s);
@@ -433,7 +397,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     }
     if (++t == its_tiles) break;
     // The last P V of query tile t - 1 shares its turn with the first S of query tile t.
-    wait_q(t);
+    ptx::mbarrier_wait(&smem.q_full[t % 2][warpgroup_idx], t / 2 % 2);
     desc_q_t = layout::advance(desc_q, t % 2 * kQBytes);
     start_qk(2 * pair + 2);
     start_pv(2 * pair + 2, odd, true);
@@ -459,16 +423,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
-    if (a.seq_len % 256 == 0) return run_with<128>(a);
-    run_with<64>(a);
+    a.seq_len % 256 == 0 ? run_with<128>(a) : run_with<64>(a);
   }
   template <int kKeys>
   static void run_with(const Attention<T>& a) {
     using C = Config<kHeadDim, kKeys>;
-    // Boxes of `rows` rows of 64 columns, from a matrix with the rows of all heads.
-    const auto map = [&](const T* tensor, uint32_t rows) {
-      return make_tensor_map(tensor, {kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len},
-                             {kHeadDim * sizeof(T)}, {64, rows}, layout::SwizzleMode::k128Bytes);
+    const auto map = [&](const T* tensor, uint32_t rows) {  // boxes of `rows` rows of a slab
+      return make_slab_map(tensor, kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len, rows);
     };
     const int q_tiles = a.batch * a.heads * ((a.seq_len + C::kBlockM - 1) / C::kBlockM);
     launch<attention_kernel<T, kHeadDim, kKeys>>(

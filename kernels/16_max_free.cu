@@ -10,7 +10,8 @@
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
 #include "common/harness/tensor_map.h"
-#include "common/layout/swizzle.h"
+#include "common/layout/quad.h"
+#include "common/layout/slabs.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/convert.h"
@@ -54,11 +55,9 @@ struct Config {
   static_assert(kWarpgroups * (kConsumerRegisters - kLaunchRegisters) <=
                     kLaunchRegisters - kProducerRegisters,
                 "otherwise a consumer waits for registers for ever");
-  static constexpr bool kPingPong = true;  // consumers take turns at the Tensor Cores
   // A consumer's softmax runs under its own P V. Among three there are two others, and no registers for it.
   static constexpr bool kOverlap = kWarpgroups == 2;
-  static_assert(kBlockN * 128 % 1024 == 0 && kBlockN <= 256, "slabs begin where the swizzle does");
-  static_assert(256 % kBlockN == 0, "otherwise seq_len holds no even number of tiles");
+  static_assert(kBlockN == 64 || kBlockN == 128, "whole swizzles, an even number of tiles");
 };
 
 // Who computes what (warpgroup g, its warps w0..w3), what a lane holds of each 8 columns of S or O, and how a
@@ -85,24 +84,6 @@ struct SharedStorage {
   uint64_t q_full[2][C::kWarpgroups], o_full[2][C::kWarpgroups];
 };
 
-// The shared address of the 16-byte chunk of a tile that begins at `column`, a multiple of 8.
-template <typename T, int kRows>
-__device__ __forceinline__ uint32_t chunk_address(const T (*slabs)[kRows][64], int row,
-                                                  int column) {
-  return ptx::shared_address(&slabs[column / 64][row][layout::swizzle(row, column % 64 / 8) * 8]);
-}
-
-// The four lanes of a quad share their rows: two exchanges reach all of them.
-__device__ __forceinline__ float quad_max(float value) {
-  value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
-  return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
-}
-
-__device__ __forceinline__ float quad_sum(float value) {
-  value += __shfl_xor_sync(0xffffffffu, value, 1);
-  return value + __shfl_xor_sync(0xffffffffu, value, 2);
-}
-
 template <typename T, int kHeadDim, int kKeys>
 __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
@@ -113,7 +94,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   using C = Config<kHeadDim, kKeys>;
   constexpr int kQBytes = C::kBlockM * kHeadDim * sizeof(T);
   constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
-  static_assert(kTileBytes == C::kSlabs * C::kBlockN * 128, "what the boxes of a tile bring");
   auto& smem = shared_storage<SharedStorage<T, kHeadDim, kKeys>>();
 
   // ---- indices
@@ -155,8 +135,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   }
   __syncthreads();  // nobody waits or arrives before that
 
-  // Loads tile n_block of K or V, from `row` on, once all warps are done with the tile kStages before (the first
-  // ones: at once).
+  // Loads tile n_block of K or V, from `row` on, once all warps are done with the tile kStages before, if any.
   const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
                              uint64_t* full, uint64_t* empty, uint32_t n_block, int row) {
     const uint32_t stage = n_block % C::kStages;
@@ -167,31 +146,25 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
       ptx::cp_async_bulk_tensor_load(tiles_of[stage][slab], &map, {slab * 64, row}, &full[stage]);
     }
   };
-  // Group n_block: its tile of K, and V's of the one before.
-  const auto load_groups = [&] {
-    uint32_t n_block = 0;
-    int v_row = 0;
-    const auto load_v = [&] {
-      load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_row);
-    };
-    for (uint32_t t = 0; t < its_tiles; t++) {
-      // A division, which takes long: not for every tile of K and V.
-      const uint32_t first_row = head_row(t);
-      for (uint32_t n = 0; n < tiles; n++, n_block++) {
-        const int row = first_row + n * C::kBlockN;
-        load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n_block, row);
-        if (n_block > 0) load_v();
-        v_row = row;
-      }
-    }
-    load_v();
-  };
 
   // ---- producer
   if (warpgroup_idx == C::kWarpgroups) {
     ptx::setmaxnreg_dec<C::kProducerRegisters>();
-    if (warp_idx == 0 && ptx::elect_sync()) {  // one thread
-      load_groups();
+    // One thread loads group after group: tile n_block of K, and V's of the one before.
+    if (warp_idx == 0 && ptx::elect_sync()) {
+      uint32_t n_block = 0;
+      int v_row = 0;
+      for (uint32_t t = 0; t < its_tiles; t++) {
+        // A division, which takes long: not for every tile of K and V.
+        const uint32_t first_row = head_row(t);
+        for (uint32_t n = 0; n < tiles; n++, n_block++) {
+          const int row = first_row + n * C::kBlockN;
+          load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n_block, row);
+          if (n_block > 0) load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_row);
+          v_row = row;
+        }
+      }
+      load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_row);
     }
     // One thread for each consumer: a tile's Q in; later its O out, and then the Q after the next in its place.
     if (warp_idx > 0 && warp_idx <= C::kWarpgroups && ptx::elect_sync()) {
@@ -227,9 +200,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   const auto wait_full = [&](uint64_t* full, uint32_t n) {
     ptx::mbarrier_wait(&full[n % C::kStages], n / C::kStages % 2);
   };
-  const auto wait_q = [&](uint32_t t) {
-    ptx::mbarrier_wait(&smem.q_full[t % 2][warpgroup_idx], t / 2 % 2);
-  };
   // This warp no longer reads tile n.
   const auto release = [&](uint64_t* empty, uint32_t n) {
     if (lane_idx == 0) ptx::mbarrier_arrive(&empty[n % C::kStages]);
@@ -246,7 +216,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   float row_ref[2] = {}, row_sum[2] = {}, rescale[2];
   bool careful = false;  // of this warp: a reference has failed, so that the maximum comes first
   const float scale_log2 = scale * kLog2e;
-
   uint64_t desc_q_t = desc_q;  // of the query tile under way
 
   // Starts S = Q K^T. The fence: from here on these registers are the Tensor Cores'.
@@ -273,21 +242,11 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     ptx::wgmma_commit();
   };
 
-  // [reference]
-  // The rows' first scores, of their quads' first lanes.
-  const auto take_first_score = [&] {
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      row_ref[h] = __shfl_sync(0xffffffffu, acc_s[2 * h], 0, 4) * scale_log2;
-    }
-  };
-  // [/reference]
   // [maximum]
   // The row's maximum as its reference: of a query tile's first tile, later of all so far. True if O is to be rescaled.
   const auto take_maximum = [&](bool first) -> bool {
-    float score[4];  // of even and odd columns of both rows: four independent chains
-#pragma unroll
-    for (int i = 0; i < 4; i++) score[i] = acc_s[i];
+    // Of even and odd columns of both rows: four independent chains.
+    float score[4] = {acc_s[0], acc_s[1], acc_s[2], acc_s[3]};
 #pragma unroll
     for (int i = 4; i < C::kBlockN / 2; i++) score[i % 4] = fmaxf(score[i % 4], acc_s[i]);
     float lane_max[2];
@@ -298,14 +257,11 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
       grown |= lane_max[h] > row_ref[h];
       far |= fabsf(lane_max[h] - row_ref[h]) > kNear;
     }
-    if (first) {
-      careful = __any_sync(0xffffffffu, far);
-    } else if (!__any_sync(0xffffffffu, grown)) {
-      return false;
-    }
+    if (first) careful = __any_sync(0xffffffffu, far);
+    if (!first && !__any_sync(0xffffffffu, grown)) return false;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      const float tile_max = quad_max(lane_max[h]);
+      const float tile_max = layout::quad_max(lane_max[h]);
       const float new_ref = first ? tile_max : fmaxf(row_ref[h], tile_max);
       rescale[h] = ptx::exp2_approx(row_ref[h] - new_ref);
       row_ref[h] = new_ref;
@@ -315,8 +271,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   };
   // [/maximum]
   // [exponentials]
-  // P = 2^(S scale_log2 - row_ref) as A operand (neighbouring 8 columns of an accumulator are one); this lane's sums
-  // of it.
+  // P = 2^(S scale_log2 - row_ref) as A operand (neighbouring 8 columns of S are one); this lane's sums of it.
   const auto exponentials = [&](auto& p, float(&sum)[2]) {
     float part[4] = {};  // of even and odd columns of both rows
 #pragma unroll
@@ -339,7 +294,12 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     float sum[2];
     bool grown = false;
     if (!careful) {
-      if (first) take_first_score();
+      if (first) {  // the rows' first scores, of their quads' first lanes
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          row_ref[h] = __shfl_sync(0xffffffffu, acc_s[2 * h], 0, 4) * scale_log2;
+        }
+      }
       exponentials(p, sum);
       bool in_range = sum[0] + sum[1] <= kMost;  // not if a sum is infinite
       if (!first) {
@@ -367,7 +327,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   const auto end_sums = [&] {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      inverse_sum[h] = 1.0f / quad_sum(row_sum[h]);
+      inverse_sum[h] = 1.0f / layout::quad_sum(row_sum[h]);
       row_sum[h] = 0.0f;
     }
   };
@@ -384,7 +344,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
                              acc_o[8 * n + 2 * i + 1] * inverse_sum[i % 2]);
       }
       ptx::stmatrix_x4(
-          rO, chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
+          rO, layout::chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
     }
     ptx::fence_proxy_async();  // TMA, which reads by another path, will see it
     __syncwarp();
@@ -395,15 +355,11 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   // one) arrives when its turn is over. The products that it has started then still run, but those started later
   // queue up behind them.
   constexpr int kTurn = 1 + C::kWarpgroups;  // the barriers' numbers: kTurn + g
-  const auto begin_turn = [&] {
-    if constexpr (C::kPingPong) ptx::barrier_sync(kTurn + warpgroup_idx, 256);
-  };
+  const auto begin_turn = [&] { ptx::barrier_sync(kTurn + warpgroup_idx, 256); };
   const auto end_turn = [&](bool last) {
-    if constexpr (C::kPingPong) {
-      const int next = warpgroup_idx + 1 < C::kWarpgroups ? warpgroup_idx + 1 : 0;
-      // After the last turn of all, nobody waits.
-      if (!last || next > 0) ptx::barrier_arrive(kTurn + next, 256);
-    }
+    const int next = warpgroup_idx + 1 < C::kWarpgroups ? warpgroup_idx + 1 : 0;
+    // After the last turn of all, nobody waits.
+    if (!last || next > 0) ptx::barrier_arrive(kTurn + next, 256);
   };
   if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first one
 
@@ -429,7 +385,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   };
 
   // ---- prologue
-  wait_q(0);
+  ptx::mbarrier_wait(&smem.q_full[0][warpgroup_idx], 0);
   wait_full(smem.k_full, 0);
   multiply_qk(0);
   ptx::wgmma_wait<0>(acc_s);
@@ -455,7 +411,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     }
     if (++t == its_tiles) break;
     // The last P V of query tile t - 1 shares its turn with the first S of query tile t.
-    wait_q(t);
+    ptx::mbarrier_wait(&smem.q_full[t % 2][warpgroup_idx], t / 2 % 2);
     desc_q_t = layout::advance(desc_q, t % 2 * kQBytes);
     start_qk(2 * pair + 2);
     start_pv(2 * pair + 2, odd, true);
@@ -480,16 +436,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
-    if (a.seq_len % 256 == 0) return run_with<128>(a);
-    run_with<64>(a);
+    a.seq_len % 256 == 0 ? run_with<128>(a) : run_with<64>(a);
   }
   template <int kKeys>
   static void run_with(const Attention<T>& a) {
     using C = Config<kHeadDim, kKeys>;
-    // Boxes of `rows` rows of 64 columns, from a matrix with the rows of all heads.
-    const auto map = [&](const T* tensor, uint32_t rows) {
-      return make_tensor_map(tensor, {kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len},
-                             {kHeadDim * sizeof(T)}, {64, rows}, layout::SwizzleMode::k128Bytes);
+    const auto map = [&](const T* tensor, uint32_t rows) {  // boxes of `rows` rows of a slab
+      return make_slab_map(tensor, kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len, rows);
     };
     const int q_tiles = a.batch * a.heads * ((a.seq_len + C::kBlockM - 1) / C::kBlockM);
     launch<attention_kernel<T, kHeadDim, kKeys>>(

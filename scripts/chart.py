@@ -61,9 +61,10 @@ def step(number, *peers):
 
 DOCS_CHARTS = [
     Drawing("h200", ["bench/results/h200_bf16_d128.json", "bench/results/h200_peers_bf16_d128.json"],
-            "bench/results/h200_profile.json", "bench/results/emulator_lengths_d128.json"),
+            "bench/results/h200_profile.json", "bench/results/emulator_lengths_d128.json",
+            only=("ladder", "speedup", "seq_len", "peer-seq_len", "roofline", "bounds")),
     Drawing("h200-14", ["bench/results/h200_overlap.json"], None, only=("seq_len",)),
-    Drawing("h200", ["bench/results/h200_scores_bf16.json"], None, only=("scores-1024", "scores-4096")),
+    Drawing("h200", ["bench/results/h200_scores_bf16.json"], None, only=("scores-4096",)),
     Drawing("emulator", ["bench/results/emulator_n256.json"], None),
     *(step(number) for number in range(3, 8)),
     *(step(number, "fa2") for number in (8, 9)),

@@ -66,4 +66,14 @@ ptx::TensorMap make_tensor_map(const T* pointer, std::initializer_list<uint64_t>
       TensorMapArguments{pointer, tensor_type<T>(), sizes, strides, box, swizzle});
 }
 
+// For tiles in slabs (common/layout/slabs.h): boxes of box_rows rows and 64 columns of a row-major matrix of rows x
+// columns elements of 16 bits, such as [heads * seq_len, head_dim].
+// [slab-map]
+template <typename T>
+ptx::TensorMap make_slab_map(const T* matrix, uint64_t columns, uint64_t rows, uint32_t box_rows) {
+  return make_tensor_map(matrix, {columns, rows}, {columns * sizeof(T)}, {64, box_rows},
+                         layout::SwizzleMode::k128Bytes);
+}
+// [/slab-map]
+
 }  // namespace fa

@@ -34,11 +34,9 @@ int inspected_architecture() {
   return INSPECTED_ARCHITECTURE;
 }
 
-// A map of a tensor that is not there.
+// A map of a matrix that is not there.
 template <typename T>
-ptx::TensorMap no_tensor_map(const T*, std::initializer_list<uint64_t>,
-                             std::initializer_list<uint64_t>, std::initializer_list<uint32_t>,
-                             layout::SwizzleMode) {
+ptx::TensorMap no_slab_map(const T*, uint64_t, uint64_t, uint32_t) {
   return {};
 }
 
@@ -48,7 +46,7 @@ ptx::TensorMap no_tensor_map(const T*, std::initializer_list<uint64_t>,
 // architecture.
 #define launch print_launch
 #define compiled_architecture inspected_architecture
-#define make_tensor_map no_tensor_map
+#define make_slab_map no_slab_map
 #define sm_count() 132
 #undef FA_ARCHITECTURE
 #define FA_ARCHITECTURE INSPECTED_ARCHITECTURE

@@ -489,7 +489,8 @@ broken(12_whole_warp 12_tma
   STOPS "one thread initialises it")
 broken(12_swizzle_on_one_side 12_tma
   "The tensor maps have no swizzle, the descriptors have."
-  "layout::SwizzleMode::k128Bytes" "layout::SwizzleMode::kNone")
+  "make_slab_map(tensor, kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len, rows);"
+  "make_tensor_map(tensor, {kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len}, {kHeadDim * sizeof(T)}, {64, rows}, layout::SwizzleMode::kNone);")
 broken(12_q_not_awaited 12_tma
   "Nobody waits for the copy of Q."
   "ptx::mbarrier_wait(&smem.q_full, 0);" ""
@@ -636,7 +637,7 @@ broken(15_boundary_not_counted 15_persistent
   FOUND "Missing: an mbarrier_wait for the phase | one arrival too many | deadlock")
 broken(15_q_not_awaited 15_persistent
   "Nobody waits for the next tile's Q."
-  "wait_q(t);" ""
+  "ptx::mbarrier_wait(&smem.q_full[t % 2][warpgroup_idx], t / 2 % 2);" ""
   STOPS "ends while the bulk copy"
   RIGHT_EARLY
   FOUND "Missing: an mbarrier_wait for the phase" "ptx::wgmma<T, C::kBlockN")
@@ -665,7 +666,7 @@ broken(15_store_not_committed 15_persistent
 # ---- 16 ------------------------------------------------------------------------------------------
 broken(16_no_first_score 16_max_free
   "No first score: the reference is that of the query tile before, and rows of lower scores get lost."
-  "if (first) take_first_score();" ""
+  "if (first) {  // the rows' first scores" "if (false) {  // the rows' first scores"
   RIGHT normal large dominant_key equal_keys increasing_max tiny one_hot_v hot_first_block hotter_blocks
         hot_row dominant_first dominant_last huge_scores)
 broken(16_first_score_of_one_lane 16_max_free
@@ -711,7 +712,7 @@ broken(16_reference_never_less 16_max_free
         dominant_first dominant_last)
 broken(16_maximum_of_one_lane 16_max_free
   "The four lanes of a row take references of their own."
-  "const float tile_max = quad_max(lane_max[h]);" "const float tile_max = lane_max[h];"
+  "const float tile_max = layout::quad_max(lane_max[h]);" "const float tile_max = lane_max[h];"
   RIGHT normal equal_keys tiny one_hot_v hot_first_block hot_tiles dominant_first)
 broken(16_rescaled_by_the_next_tile 16_max_free
   "A finished O is rescaled to the reference of the query tile that has begun meanwhile."
