@@ -440,7 +440,7 @@ broken(11_scores_in_flight 11_wgmma
   "ptx::wgmma_wait<0>(acc_s, acc_o, rP);\n\n    const bool grown = raise_max();"
   "const bool grown = raise_max();\n\n    ptx::wgmma_wait<0>(acc_s, acc_o, rP);"
   RIGHT normal dominant_key equal_keys increasing_max tiny one_hot_v
-  FOUND "touches accumulators of the wgmma" "score[i] = acc_s[i];" "ptx::wgmma<T, C::kBlockN")
+  FOUND "touches accumulators of the wgmma" "float score[4] = {acc_s[0]" "ptx::wgmma<T, C::kBlockN")
 broken(11_wrong_stride 11_wgmma
   "SBO in K's descriptor is the distance of two rows instead of that of eight."
   "layout::k_major_descriptor(ptx::shared_address(smem.sK))"
