@@ -221,10 +221,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
 template <typename T, Epilogue kEpilogue, int kCluster>
 void run(const Product& p) {
   using C = Config;
-  // Boxes of `rows` rows of 64 columns.
-  const auto map = [](const void* tensor, int rows, int columns, uint32_t box_rows) {
-    return make_tensor_map(static_cast<const T*>(tensor), {uint64_t(columns), uint64_t(rows)},
-                           {columns * sizeof(T)}, {64, box_rows}, layout::SwizzleMode::k128Bytes);
+  const auto map = [](const void* matrix, int rows, int columns, uint32_t box_rows) {
+    return make_slab_map(static_cast<const T*>(matrix), columns, rows, box_rows);
   };
   const int tiles = p.m / (C::kBlockM * kCluster) * (p.n / C::kBlockN);
   const int clusters = tiles < sm_count() / kCluster ? tiles : sm_count() / kCluster;

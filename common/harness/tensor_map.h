@@ -71,6 +71,7 @@ ptx::TensorMap make_tensor_map(const T* pointer, std::initializer_list<uint64_t>
 // [slab-map]
 template <typename T>
 ptx::TensorMap make_slab_map(const T* matrix, uint64_t columns, uint64_t rows, uint32_t box_rows) {
+  static_assert(sizeof(T) == 2, "64 columns are the 128 bytes of the swizzle");
   return make_tensor_map(matrix, {columns, rows}, {columns * sizeof(T)}, {64, box_rows},
                          layout::SwizzleMode::k128Bytes);
 }

@@ -34,7 +34,13 @@ int inspected_architecture() {
   return INSPECTED_ARCHITECTURE;
 }
 
-// A map of a matrix that is not there.
+// Maps of tensors that are not there.
+template <typename T>
+ptx::TensorMap no_tensor_map(const T*, std::initializer_list<uint64_t>,
+                             std::initializer_list<uint64_t>, std::initializer_list<uint32_t>,
+                             layout::SwizzleMode) {
+  return {};
+}
 template <typename T>
 ptx::TensorMap no_slab_map(const T*, uint64_t, uint64_t, uint32_t) {
   return {};
@@ -46,6 +52,7 @@ ptx::TensorMap no_slab_map(const T*, uint64_t, uint64_t, uint32_t) {
 // architecture.
 #define launch print_launch
 #define compiled_architecture inspected_architecture
+#define make_tensor_map no_tensor_map
 #define make_slab_map no_slab_map
 #define sm_count() 132
 #undef FA_ARCHITECTURE

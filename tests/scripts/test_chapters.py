@@ -179,6 +179,21 @@ class Whole(ScriptTest):
             # scripts/solutions.py has built it and held it to the oracle, on hard inputs too.
             self.assertEqual((record["kernel"], record["status"]), (KERNELS[int(name[:2]) - 1], "passed"), name)
 
+    def test_pauses_of_recorded_products(self):
+        """Chapters 11 and 12 say in how many of the cycles from the first product to the last one none is under way."""
+        for kernel in ("11_wgmma", "12_tma"):
+            trace = json.loads((ROOT / "bench" / "results" / "timelines" / f"{kernel[:2]}.json").read_text(encoding="utf-8"))
+            events = trace["traceEvents"]
+            (row,) = [e["pid"] for e in events if e["ph"] == "M" and e["args"].get("name") == "Products under way"]
+            products = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == row)
+            first = over = products[0][0]
+            pauses = 0
+            for begin, end in products:
+                pauses += max(0, begin - over)
+                over = max(over, end)
+            text = " ".join((ROOT / "docs" / f"{kernel}.md").read_text(encoding="utf-8").split())
+            self.assertIn(f"no product is under way in {100 * pauses / (over - first):.0f} %", text)
+
 
 if __name__ == "__main__":
     main()
