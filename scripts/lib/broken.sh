@@ -3,17 +3,17 @@
 
 readonly BROKEN=$ROOT/tests/broken
 
-list_broken() { # name, kernel, sentence and more of every bug, divided by tabs
-  cmake -DLIST=ON -P "$BROKEN/make.cmake"
+list_broken() { # name, kernel and sentence of every bug, divided by tabs
+  python3 -B "$BROKEN/make.py" --list
 }
 
-# The three names nearest to NAME, or nothing without Python.
+# The three names nearest to NAME.
 nearest_broken() {
   python3 -c 'import difflib, sys
 words = sys.stdin.read().split()
 near = difflib.get_close_matches(sys.argv[1], words, 3, 0.4)
 near += [word for word in words if sys.argv[1] in word and word not in near]
-print(", ".join(near[:3]))' "$1" 2>/dev/null || true
+print(", ".join(near[:3]))' "$1"
 }
 
 show_broken_list() { # in lines of at most 100 characters
@@ -33,16 +33,18 @@ show_diff() {
   local folder=$ROOT/build/emulator-checked/broken colour=never
   [[ -t 1 && -z ${NO_COLOR:-} ]] && colour=always
   mkdir -p "$folder"
-  cmake -DNAME="$1" -DPLAIN=ON -DOUTPUT="$folder/$1.cu" -P "$BROKEN/make.cmake" ||
+  python3 -B "$BROKEN/make.py" --plain "$folder/$1.cu" "$1" ||
     die "$EXIT_SETUP" "the source of $1 could not be made"
   # diff exits with 1 where files differ.
   diff -u --color="$colour" --label "kernels/$2.cu" --label "$1" "$ROOT/kernels/$2.cu" "$folder/$1.cu" || true
 }
 
-# meet_broken NAME: its diff, then what each check says. Returns 0 if that is what tests/broken/bugs.cmake declares.
+# meet_broken NAME: its diff, then what each check says. Returns 0 if that is what tests/broken/bugs.toml declares.
 meet_broken() {
   local wanted=$1 name kernel what near _
   ensure_packages run emulator
+  python3 -c 'import tomllib' 2>/dev/null ||
+    die "$EXIT_SETUP" "kernels are broken by Python 3.11 or newer, which is not here; as root: apt-get install python3"
   if [[ $wanted == list ]]; then
     show_broken_list
     return

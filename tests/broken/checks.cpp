@@ -143,14 +143,14 @@ std::string unlike_numbers(const Bug& bug, const std::string& inputs, const Reco
 
 std::string unlike_early(const Bug& bug, const Record& record) {
   const bool right = record.status == Status::kPassed;
-  const bool declared = bug.right_early || (bug.is_right_on("normal") && !bug.wrong_early);
+  const bool declared = bug.early == "right" || (bug.is_right_on("normal") && bug.early != "wrong");
   if (right == declared) return "";
   return instead("numbers with early copies", verdict_of(record), declared ? "right" : "wrong");
 }
 
 std::string unlike_report(const Bug& bug, const Record& record) {
   const bool reported = record.status == Status::kError;
-  const std::string words = !bug.found.empty() ? bug.found[0] : bug.stops;
+  const std::string words = !bug.found.empty() ? bug.found : bug.stops;
   if (!words.empty() && !reported) return instead("checked build", "no report", "'" + words + "'");
   if (words.empty() && reported) return instead("checked build", record.reason, "no report");
   if (reported && !says(record.reason, words)) {
@@ -158,6 +158,26 @@ std::string unlike_report(const Bug& bug, const Record& record) {
   }
   if (reported && kind_of(record.reason).empty())
     return "a report of no known kind: " + record.reason;
+  return "";
+}
+
+std::string unlike_places(const Bug& bug, const Record& record) {
+  for (const auto& [first, last] : bug.at) {
+    bool named = false;
+    for (int line = first; line <= last; line++) {
+      const std::string place = bug.name + ".cu:" + std::to_string(line);
+      for (size_t at = record.reason.find(place); at != std::string::npos;
+           at = record.reason.find(place, at + 1)) {
+        const size_t end = at + place.size();  // not the ":10" of ":105"
+        named |= end == record.reason.size() || !isdigit(record.reason[end]);
+      }
+    }
+    if (!named) {
+      return instead("checked build", record.reason,
+                     "a report that names line " + std::to_string(first) +
+                         (last == first ? "" : " to " + std::to_string(last)));
+    }
+  }
   return "";
 }
 

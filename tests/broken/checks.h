@@ -1,4 +1,4 @@
-// What each check says about a broken kernel, and whether that is what bugs.cmake declares.
+// What each check says about a broken kernel, and whether that is what bugs.toml declares.
 #pragma once
 
 #include <map>
@@ -36,6 +36,7 @@ std::map<std::string, double> ratios(const Record& broken, const Record& real);
 std::string unlike_numbers(const Bug& bug, const std::string& inputs, const Record& record);
 std::string unlike_early(const Bug& bug, const Record& record);
 std::string unlike_report(const Bug& bug, const Record& record);
+std::string unlike_places(const Bug& bug, const Record& record);  // lines that the report must name
 std::string unlike_counters(const Bug& bug, const Record& broken, const Record& real);
 
 }  // namespace fa::broken

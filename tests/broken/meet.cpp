@@ -1,6 +1,6 @@
 // Shows what each check says about the broken kernels of this program, in the order in which one debugs:
 // numbers on ordinary inputs, on hard ones, the checked build's report, its counters. Exit code 0 if that is
-// what bugs.cmake declares.
+// what bugs.toml declares.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -200,7 +200,7 @@ int main(int argc, char** argv) {
     }
     found[bug.name] = row(bug, findings);
     for (const std::string& sentence : findings.surprises) {
-      fprintf(stderr, "%s: not as tests/broken/bugs.cmake declares: %s\n", bug.name.c_str(),
+      fprintf(stderr, "%s: not as tests/broken/bugs.toml declares: %s\n", bug.name.c_str(),
               sentence.c_str());
       exit_code = 1;
     }

@@ -1,4 +1,4 @@
-"""Broken kernels: what bugs.cmake may say, the page about them, and how a reader meets one."""
+"""Broken kernels: what bugs.toml may say, the page about them, and how a reader meets one."""
 
 import json
 import os
@@ -11,12 +11,18 @@ KERNEL = """#include "common/harness/registry.h"
 namespace fa::k01 {
   wait();
   sum += 1;
+  store(
+      sum);
   wait();
 const Registration<Launcher> registration{"01_kernel"};
 
 }  // namespace fa::k01
 """
-BUG = 'broken(01_bug 01_kernel "Nobody waits." "sum += 1;" "sum += 2;"{})\n'
+BUG = """["01_bug"]
+what = "It does not wait."
+text = "sum += 1;"
+replacement = "sum += 2;"
+"""
 RIGHT = dict.fromkeys(("normal", "large", "equal_keys"), "right")
 BUGS = [
     {"name": "01_max", "kernel": "01_kernel", "what": "No maximum.", "numbers": {**RIGHT, "large": "wrong"}, "early": "right"},
@@ -36,57 +42,79 @@ class Declarations(ScriptTest):
         super().setUp()
         self.broken = self.folder / "tests" / "broken"
         self.broken.mkdir(parents=True)
-        shutil.copy(HERE / "make.cmake", self.broken)
+        shutil.copy(HERE / "make.py", self.broken)
         (self.folder / "kernels").mkdir()
         (self.folder / "kernels" / "01_kernel.cu").write_text(KERNEL)
+        self.source = self.folder / "made" / "out.cu"
 
-    def make(self, bugs, *options):
-        (self.broken / "bugs.cmake").write_text(bugs)
-        self.source = self.folder / "out.cu"
-        return self.run_script("cmake", "-DNAME=01_bug", f"-DOUTPUT={self.source}", *options, "-P", self.broken / "make.cmake")
+    def make(self, bugs, *arguments):
+        (self.broken / "bugs.toml").write_text(bugs)
+        return self.run_script(self.broken / "make.py", *(arguments or ("--source", self.source, "01_bug")))
 
     def test_one_replacement_and_the_declaration(self):
-        done = self.make(BUG.format(' RIGHT normal tiny RIGHT_EARLY STOPS "dead" FOUND "words" "sum +=" COUNTED sectors FP16'))
+        done = self.make(BUG + 'right = ["normal", "tiny"]\nearly = "right"\nstops = "dead"\nfound = "words"\n'
+                         'at = ["   sum", "+= 2"]\ncounted = "sectors"\ndtypes = ["fp16"]\n')
         self.assertEqual(done.returncode, 0, done.stderr)
         text = self.source.read_text()
-        self.assertIn("  wait();\n  sum += 2;\n  wait();\n", text)
-        self.assertIn('#include "tests/broken/bug.h"\nnamespace fa::broken_01_bug {', text)
-        self.assertIn('Registration<broken::HeadDim128<Launcher>::Of> registration{"01_bug"};', text)
-        self.assertIn('"01_bug", "01_kernel", R"(Nobody waits.)",\n    {"normal", "tiny"}, true, false, R"(dead)",\n'
-                      '    {R"(words)", R"(sum +=)", }, "sectors", true}};', text)
-        self.assertEqual(text.split("\n").index("  sum += 2;"), KERNEL.split("\n").index("  sum += 1;"), "the line has moved")
+        self.assertIn('#line 1 "tests/broken/01_bug.cu"\n#include "tests/broken/bug.h"\nnamespace fa::broken_01_bug {', text)
+        self.assertIn("  wait();\n  sum += 2;\n  store(\n      sum);\n  wait();\n", text)
+        self.assertIn('Registration<broken::Only<Launcher, __half>::Of> registration{"01_bug"};', text)
+        self.assertIn('.name = "01_bug", .kernel = "01_kernel",\n    .what = R"(It does not wait.)",\n'
+                      '    .right = {"normal", "tiny"}, .early = "right", .stops = R"(dead)",\n'
+                      '    .found = R"(words)", .at = {{5, 6}, {4, 4}},\n    .counted = "sectors", .fp16 = true}};', text)
+        self.assertEqual(text.split("\n")[1:].index("  sum += 2;"), KERNEL.split("\n").index("  sum += 1;"), "it has moved")
+
+    def test_several_bugs_in_one_source(self):
+        done = self.make(BUG + BUG.replace("01_bug", "01_more") + 'dtypes = ["bf16", "fp16"]\n',
+                         "--source", self.source, "01_bug", "01_more")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = self.source.read_text()
+        for part in ('#line 1 "tests/broken/01_bug.cu"\n', 'Only<Launcher, __nv_bfloat16>::Of> registration{"01_bug"}',
+                     '#line 1 "tests/broken/01_more.cu"\n',
+                     'Only<Launcher, __nv_bfloat16, __half>::Of> registration{"01_more"}'):
+            self.assertEqual(text.count(part), 1, part)
 
     def test_the_kernel_with_nothing_but_the_bug(self):
-        done = self.make(BUG.format(""), "-DPLAIN=ON")
+        done = self.make(BUG, "--plain", self.source, "01_bug")
         self.assertEqual((done.returncode, self.source.read_text()), (0, KERNEL.replace("+= 1", "+= 2")))
-        done = self.make('broken(01_bug 01_kernel "x" "wait();" "" NTH 2 OF 2)\n', "-DPLAIN=ON")
-        self.assertEqual(self.source.read_text(), KERNEL.replace("  sum += 1;\n  wait();\n", "  sum += 1;\n"))
+        self.make('["01_bug"]\nwhat = "x"\ntext = "wait();"\nreplacement = ""\nwhich = [2, 2]\n',
+                  "--plain", self.source, "01_bug")
+        self.assertEqual(self.source.read_text(), KERNEL.replace("      sum);\n  wait();\n", "      sum);\n"))
+
+    def test_what_is_made_again_unchanged_is_not_written(self):
+        self.make(BUG)
+        os.utime(self.source, (1, 1))
+        self.make(BUG)
+        self.assertEqual(self.source.stat().st_mtime, 1)
 
     def test_refused(self):
+        def bug(text, replacement):
+            return f'["01_bug"]\nwhat = "x"\ntext = "{text}"\nreplacement = "{replacement}"\n'
+
         cases = {
-            'broken(01_bug 01_kernel "x" "product" "")': "'product' 1 times in kernels/01_kernel.cu, but it is there 0 times",
-            'broken(01_bug 01_kernel "x" "wait();" "")': "1 times in kernels/01_kernel.cu, but it is there 2 times",
-            'broken(01_bug 01_kernel "x" "sum += 1;" "sum\\n+= 1;")': "replaces a text by one with another number of lines",
-            BUG.format(" RIGHT norml"): "right on 'norml', which are no inputs",
-            BUG.format(" WRONG normal"): "has 'WRONG', which says nothing",
-            BUG.format(" STOPS"): "has 'STOPS', which says nothing",
+            bug("product", ""): "'product' 1 times in kernels/01_kernel.cu, but it is there 0 times",
+            bug("wait();", ""): "1 times in kernels/01_kernel.cu, but it is there 2 times",
+            bug("sum += 1;", "sum\\n+= 1;"): "replaces a text by one with another number of lines",
+            BUG + 'right = ["norml"]': "right on 'norml', which are no inputs",
+            BUG + 'right = ["hot_row"]': "right on 'hot_row', which are no inputs of its kernel",
+            BUG + 'wrong = ["normal"]': "has wrong = ['normal'], which says nothing",
+            BUG + 'at = ["nowhere"]': "01_bug is reported at 'nowhere', which is in 0 lines of its source",
+            BUG + "stops = 1": "has stops = 1, which says nothing",
+            BUG + 'early = "maybe"': "has early = 'maybe', but it is right or wrong",
+            BUG + 'dtypes = ["fp8"]': "has the type 'fp8', but there are bf16, fp16",
+            BUG.replace("what", "who"): "has who = 'It does not wait.', which says nothing",
+            BUG.replace("01_bug", "31_bug"): "there is no kernel 31 for 31_bug",
+            BUG + "right": "tests/broken/bugs.toml: ",
         }
         for bugs, sentence in cases.items():
             with self.subTest(bugs):
-                done = self.make(bugs)
-                self.assertNotEqual(done.returncode, 0)
-                self.assertIn(sentence, " ".join(done.stderr.split()))
+                self.assert_one_sentence(self.make(bugs), sentence)
+        self.assert_one_sentence(self.make(BUG, "--plain", self.source, "01_bag"), "there is no bug '01_bag'")
+        self.assert_one_sentence(self.make(BUG, "01_bug"), "the arguments are --list, ")
+        self.assertFalse(self.source.exists())
 
     def test_list(self):
-        done = self.make(BUG.format(' RIGHT all STOPS "dead" FOUND "words" "line"'), "-DLIST=ON")
-        self.assertEqual(done.stdout.split("\t"), [
-            "01_bug", "01_kernel", "Nobody waits.", "normal,large,dominant_key,equal_keys,increasing_max,tiny,one_hot_v",
-            "FALSE", "dead", "words", "\n"])
-
-    def test_of_16_all_includes_the_hot_inputs(self):
-        done = self.make(BUG.replace("01_", "16_").format(" RIGHT all"), "-DLIST=ON")
-        self.assertTrue(done.stdout.split("\t")[3].endswith(",one_hot_v,hot_first_block,hotter_blocks,hot_row,hot_tiles,"
-                                                            "dominant_first,dominant_last,huge_scores"), done.stdout)
+        self.assertEqual(self.make(BUG, "--list").stdout, "01_bug\t01_kernel\tIt does not wait.\n")
 
 
 class Page(ScriptTest):

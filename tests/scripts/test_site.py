@@ -29,6 +29,14 @@ MOST_SECONDS = 60
 
 
 @needs_docs
+class Formulas(ScriptTest):
+    def test_all_are_convertible(self):
+        done = self.run_script(ROOT / "scripts" / "check_links.py")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("formulas are closed and convertible", done.stdout)
+
+
+@needs_docs
 class Built(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Makes kernels with one bug each out of the real sources, as bugs.toml says. Tests: tests/scripts/test_broken.py.
+
+Usage: make.py --list                       prints all bugs, a line each, parts divided by tabs: name, kernel, sentence
+       make.py --source OUTPUT NAME...      writes one translation unit with these bugs, for the tests
+       make.py --plain OUTPUT NAME          writes the kernel with nothing but the bug, for a diff
+
+Example: tests/broken/make.py --plain broken.cu 02_no_rescale && diff kernels/02_online_softmax.cu broken.cu
+Exit code: 0 done, 2 bugs.toml or the arguments say something that is not so."""
+
+import re
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+INPUTS = "normal large dominant_key equal_keys increasing_max tiny one_hot_v".split()
+HOT_INPUTS = "hot_first_block hotter_blocks hot_row hot_tiles dominant_first dominant_last huge_scores".split()
+TYPES = {"bf16": "__nv_bfloat16", "fp16": "__half"}
+KEYS = {"what": str, "text": str, "replacement": str, "which": list, "right": (list, str), "early": str, "stops": str,
+        "found": str, "at": list, "counted": str, "dtypes": list}
+
+
+def fail(sentence):
+    sys.exit(print(f"error: {sentence}", file=sys.stderr) or 2)
+
+
+def read_bugs():
+    """The bugs of bugs.toml by name, each with its kernel."""
+    import tomllib  # of Python 3.11: only who breaks kernels needs it
+
+    path = HERE / "bugs.toml"
+    try:
+        bugs = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as problem:
+        fail(f"tests/broken/bugs.toml: {problem}")
+    for name, bug in bugs.items():
+        check(name, bug)
+    return bugs
+
+
+def check(name, bug):
+    for key, value in bug.items():
+        if key not in KEYS or not isinstance(value, KEYS[key]):
+            fail(f"tests/broken/bugs.toml: {name} has {key} = {value!r}, which says nothing")
+    for key in ("what", "text", "replacement"):
+        if key not in bug:
+            fail(f"tests/broken/bugs.toml: {name} lacks '{key}'")
+    kernels = sorted((HERE.parent.parent / "kernels").glob(f"{name[:2]}_*.cu"))
+    if not kernels:
+        fail(f"tests/broken/bugs.toml: there is no kernel {name[:2]} for {name}")
+    bug["kernel"] = kernels[0].stem
+    inputs = INPUTS + (HOT_INPUTS if name >= "16" else [])
+    bug["right"] = inputs if bug.get("right") == "all" else bug.get("right", [])
+    for each in bug["right"]:
+        if each not in inputs:
+            fail(f"tests/broken/bugs.toml: {name} is right on '{each}', which are no inputs of its kernel")
+    if bug.get("early", "right") not in ("right", "wrong"):
+        fail(f"tests/broken/bugs.toml: {name} has early = {bug['early']!r}, but it is right or wrong")
+    for each in bug.setdefault("dtypes", ["bf16"]):
+        if each not in TYPES:
+            fail(f"tests/broken/bugs.toml: {name} has the type '{each}', but there are {', '.join(TYPES)}")
+    if bug["text"].count("\n") != bug["replacement"].count("\n"):
+        fail(f"tests/broken/bugs.toml: {name} replaces a text by one with another number of lines")
+
+
+def broken(name, bug):
+    """The kernel's source with the bug."""
+    source = (HERE.parent.parent / "kernels" / f"{bug['kernel']}.cu").read_text(encoding="utf-8")
+    which, of = bug.get("which", [1, 1])
+    parts = source.split(bug["text"])
+    if len(parts) != of + 1:
+        fail(f"tests/broken/bugs.toml: {name} expects '{bug['text']}' {of} times in kernels/{bug['kernel']}.cu, "
+             f"but it is there {len(parts) - 1} times")
+    return bug["text"].join(parts[:which]) + bug["replacement"] + bug["text"].join(parts[which:])
+
+
+def statement(name, source, text):
+    """The first and the last line of the statement with `text`: compilers give its parts to different ones of them."""
+    lines = source.split("\n")
+    found = [number for number, line in enumerate(lines) if text in line]
+    if len(found) != 1:
+        fail(f"tests/broken/bugs.toml: {name} is reported at '{text}', which is in {len(found)} lines of its source")
+
+    def ends(line):
+        code = re.sub(r"\s*//.*", "", line)
+        return not code or code[-1] in ";{}:>"  # '>': of a template's parameters
+
+    first = last = found[0]
+    while not ends(lines[first - 1]):
+        first -= 1
+    while not ends(lines[last]):
+        last += 1
+    return first + 1, last + 1
+
+
+def literal(text):
+    return f'R"({text})"'
+
+
+def declaration(name, bug, source):
+    """What the tests must expect travels with the bug: see bug.h."""
+    at = ", ".join(f"{{{first}, {last}}}" for first, last in (statement(name, source, text) for text in bug.get("at", [])))
+    right = ", ".join(f'"{inputs}"' for inputs in bug["right"])
+    return (f"const broken::Declaration bug{{{{.name = \"{name}\", .kernel = \"{bug['kernel']}\",\n"
+            f"    .what = {literal(bug['what'])},\n"
+            f"    .right = {{{right}}}, .early = \"{bug.get('early', '')}\", .stops = {literal(bug.get('stops', ''))},\n"
+            f"    .found = {literal(bug.get('found', ''))}, .at = {{{at}}},\n"
+            f"    .counted = \"{bug.get('counted', '')}\", .fp16 = {str(bug['dtypes'][0] == 'fp16').lower()}}}}};\n")
+
+
+def rename(name, bug, source, old, new):
+    if old not in source:
+        fail(f"kernels/{bug['kernel']}.cu has no '{old}', from which tests/broken/make.py makes {name}")
+    return source.replace(old, new)
+
+
+def unit(name, bug):
+    """The broken kernel in a namespace of its own; every line keeps its number, and messages call the file
+    tests/broken/NAME.cu."""
+    source = broken(name, bug)
+    known = declaration(name, bug, source)
+    source = rename(name, bug, source, "common/harness/registry.h", "tests/broken/bug.h")
+    types = ", ".join(TYPES[each] for each in bug["dtypes"])
+    source = rename(name, bug, source, f'Registration<Launcher> registration{{"{bug["kernel"]}"',
+                    f'Registration<broken::Only<Launcher, {types}>::Of> registration{{"{name}"')
+    source = re.sub(r"namespace fa::k\d+", f"namespace fa::broken_{name}", source)
+    end = f"}}  // namespace fa::broken_{name}"
+    return f'#line 1 "tests/broken/{name}.cu"\n' + rename(name, bug, source, end, known + end)
+
+
+def write(path, text):
+    path = Path(path)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:  # else nothing need be compiled again
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def main(arguments):
+    if arguments[:1] in ([], ["-h"], ["--help"]):
+        print(__doc__)
+        return
+    bugs = read_bugs()
+    if arguments == ["--list"]:
+        for name, bug in bugs.items():
+            print(name, bug["kernel"], bug["what"], sep="\t")
+        return
+    names = arguments[2:]
+    for name in names:
+        if name not in bugs:
+            fail(f"there is no bug '{name}'; --list shows all")
+    if arguments[0] == "--source" and names:
+        write(arguments[1], "".join(unit(name, bugs[name]) for name in names))
+    elif arguments[0] == "--plain" and len(names) == 1:
+        # A line of which nothing is left is no line of the diff.
+        write(arguments[1], re.sub(r"\n +\n", "\n", broken(names[0], bugs[names[0]])))
+    else:
+        fail("the arguments are --list, --source OUTPUT NAME... or --plain OUTPUT NAME; --help shows an example")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
