@@ -1,10 +1,17 @@
 # Tests of the scripts, of the documentation and of the committed results. They need no program of this build.
-find_package(Python3 3.9 COMPONENTS Interpreter QUIET)
+find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
+
+# Those that take long or need more than the packages of scripts/test.sh belong to scripts/test.sh --all.
+set(scripts_of_all agree autotune bench capabilities glossary inspect instructions interactive outputs ptxas reproduce
+  results shellcheck site timelines verdicts)
 
 # Exit code 77 means: the tool that the test is about is not here.
 function(fa_add_script_test name)
   add_test(NAME scripts.${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(scripts.${name} PROPERTIES LABELS scripts SKIP_RETURN_CODE 77 TIMEOUT 120)
+  set_tests_properties(scripts.${name} PROPERTIES LABELS scripts SKIP_RETURN_CODE 77 TIMEOUT 300)
+  if(name IN_LIST scripts_of_all)
+    set_property(TEST scripts.${name} PROPERTY LABELS "scripts;all")
+  endif()
 endfunction()
 
 if(Python3_Interpreter_FOUND)

@@ -1,6 +1,7 @@
 // Every kernel that exists, on every kind of problem: its output against the float64 reference, and the
-// same bits however often and with however many threads it runs. The checked build, up to ten times
-// slower, runs fewer of the problems by default; the long tests are the same in both.
+// same bits however often and with however many threads it runs. By default the longer a sequence, the fewer
+// its heads, and in the checked build, which is up to ten times slower, more so. All pairs of everything have
+// the label all, everything with everything the label long; these are the same in both builds.
 #include <algorithm>
 #include <set>
 #include <tuple>
@@ -31,20 +32,22 @@ std::vector<int> levels() {
           int(kBatchesAndHeads.size()), int(ordinary_inputs()), int(kSeeds.size())};
 }
 
-// The checked build's: instead of seq_len and, apart from it, batch and heads, these shapes. The longer,
-// the fewer heads; what is left out (640 tokens with six heads alone are half the work) runs in the
-// other builds.
+// What the default tests have instead of seq_len and, apart from it, batch and heads: 640 tokens with six heads
+// alone would be half the work.
 struct Shape {
   int batch, heads, seq_len;
 };
+const std::vector<Shape> kShapes = {{2, 3, 128}, {2, 1, 256}, {1, 2, 384}, {1, 1, 640}};
 const std::vector<Shape> kCheckedShapes = {{2, 3, 128}, {1, 2, 256}, {1, 1, 384}};
-// And of the greatest length, where rings of stages go round most often, one head in
+// And of the greatest length, where rings of stages go round most often, the checked build has one head in
 // each type and in each head_dim.
 const std::vector<std::pair<Dtype, int>> kCheckedLongest = {{Dtype::kFp16, 64},
                                                             {Dtype::kBf16, 128}};
 
-std::vector<int> checked_levels() {
-  return {int(kDtypes.size()), int(kHeadDims.size()), int(kCheckedShapes.size()),
+const std::vector<Shape>& shapes(bool checked) { return checked ? kCheckedShapes : kShapes; }
+
+std::vector<int> few_levels(bool checked) {
+  return {int(kDtypes.size()), int(kHeadDims.size()), int(shapes(checked).size()),
           int(ordinary_inputs()), int(kSeeds.size())};
 }
 
@@ -75,9 +78,9 @@ Case make_case(const Kernel& kernel, const std::vector<int>& row) {
           input_names()[size_t(row[4])], kSeeds[size_t(row[5])]};
 }
 
-// `row` has one index for each of checked_levels().
-Case make_checked_case(const Kernel& kernel, const std::vector<int>& row) {
-  const Shape& s = kCheckedShapes[size_t(row[2])];
+// `row` has one index for each of few_levels().
+Case make_case_of_few(const Kernel& kernel, const std::vector<int>& row, bool checked) {
+  const Shape& s = shapes(checked)[size_t(row[2])];
   return {&kernel,
           problem(s.batch, s.heads, s.seq_len, kHeadDims[size_t(row[1])], kDtypes[size_t(row[0])]),
           input_names()[size_t(row[3])], kSeeds[size_t(row[4])]};
@@ -99,12 +102,10 @@ TEST_P(KernelTest, MatchesReference) { expect_passes(GetParam()); }
 std::vector<Case> pairwise_cases(bool checked) {
   std::vector<Case> cases;
   for (const Kernel& kernel : kernels()) {
-    if (!checked) {
-      for (const auto& row : pairwise(levels())) cases.push_back(make_case(kernel, row));
-      continue;
+    for (const auto& row : pairwise(few_levels(checked))) {
+      cases.push_back(make_case_of_few(kernel, row, checked));
     }
-    for (const auto& row : pairwise(checked_levels()))
-      cases.push_back(make_checked_case(kernel, row));
+    if (!checked) continue;
     for (const auto& [dtype, head_dim] : kCheckedLongest) {
       cases.push_back(
           {&kernel, problem(1, 1, kSeqLens.back(), head_dim, dtype), "normal", kSeeds.back()});
@@ -113,6 +114,20 @@ std::vector<Case> pairwise_cases(bool checked) {
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(Pairs, KernelTest, testing::ValuesIn(pairwise_cases(is_checked())),
+                         case_name);
+
+class FullKernelTest : public KernelTest {};
+
+TEST_P(FullKernelTest, MatchesReference) { expect_passes(GetParam()); }
+
+std::vector<Case> all_pairwise_cases() {
+  std::vector<Case> cases;
+  for (const Kernel& kernel : kernels()) {
+    for (const auto& row : pairwise(levels())) cases.push_back(make_case(kernel, row));
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(AllPairs, FullKernelTest, testing::ValuesIn(all_pairwise_cases()),
                          case_name);
 
 // ---- hot inputs ----------------------------------------------------------------------------------
@@ -143,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, HotKernelTest, testing::ValuesIn(hot_cases()), c
 
 TEST(Pairwise, CoversAllPairsInFewRows) {
   for (const std::vector<int>& sizes :
-       {levels(), checked_levels(), {2, 2}, {3, 3, 3}, {5, 1, 4, 2}}) {
+       {levels(), few_levels(false), few_levels(true), {2, 2}, {3, 3, 3}, {5, 1, 4, 2}}) {
     const auto rows = pairwise(sizes);
     EXPECT_EQ(rows, pairwise(sizes));
     size_t largest = 0;
@@ -162,28 +177,34 @@ TEST(Pairwise, CoversAllPairsInFewRows) {
   }
 }
 
-// Fewer, but of every kernel both types with both sizes and all inputs that are not hot; and nothing that the long tests lack.
-TEST(Pairwise, TheCheckedBuildLeavesOutShapesOnly) {
-  std::set<std::tuple<std::string, Dtype, int>> types;
-  std::set<std::pair<std::string, std::string>> inputs;
-  std::set<std::string> names;
-  double flops = 0.0, all_flops = 0.0;
-  for (const Case& c : pairwise_cases(false)) all_flops += c.problem.flops();
-  for (const Case& c : pairwise_cases(true)) {
-    const Problem& p = c.problem;
-    types.emplace(c.kernel->name, p.dtype, p.head_dim);
-    inputs.emplace(c.kernel->name, c.inputs);
-    EXPECT_TRUE(names.insert(c.name()).second) << c.name() << " is there twice";
-    EXPECT_EQ(std::count(kSeqLens.begin(), kSeqLens.end(), p.seq_len), 1) << c.name();
-    EXPECT_EQ(
-        std::count(kBatchesAndHeads.begin(), kBatchesAndHeads.end(), std::pair(p.batch, p.heads)),
-        1)
-        << c.name();
-    flops += p.flops();
+// Fewer, but of every kernel both types with both sizes, all inputs that are not hot and all lengths; and nothing
+// that the long tests lack.
+TEST(Pairwise, TheDefaultLeavesOutShapesOnly) {
+  double all_flops = 0.0;
+  for (const Case& c : all_pairwise_cases()) all_flops += c.problem.flops();
+  for (const bool checked : {false, true}) {
+    std::set<std::tuple<std::string, Dtype, int>> types;
+    std::set<std::pair<std::string, std::string>> inputs;
+    std::set<std::pair<std::string, int>> lengths;
+    std::set<std::string> names;
+    double flops = 0.0;
+    for (const Case& c : pairwise_cases(checked)) {
+      const Problem& p = c.problem;
+      const std::pair batch_and_heads(p.batch, p.heads);
+      types.emplace(c.kernel->name, p.dtype, p.head_dim);
+      inputs.emplace(c.kernel->name, c.inputs);
+      lengths.emplace(c.kernel->name, p.seq_len);
+      EXPECT_TRUE(names.insert(c.name()).second) << c.name() << " is there twice";
+      EXPECT_EQ(std::count(kSeqLens.begin(), kSeqLens.end(), p.seq_len), 1) << c.name();
+      EXPECT_EQ(std::count(kBatchesAndHeads.begin(), kBatchesAndHeads.end(), batch_and_heads), 1)
+          << c.name();
+      flops += p.flops();
+    }
+    EXPECT_EQ(types.size(), kernels().size() * kDtypes.size() * kHeadDims.size());
+    EXPECT_EQ(inputs.size(), kernels().size() * ordinary_inputs());
+    EXPECT_EQ(lengths.size(), kernels().size() * kSeqLens.size());
+    EXPECT_LT(flops, all_flops * (checked ? 1.0 / 3 : 2.0 / 3));
   }
-  EXPECT_EQ(types.size(), kernels().size() * kDtypes.size() * kHeadDims.size());
-  EXPECT_EQ(inputs.size(), kernels().size() * ordinary_inputs());
-  EXPECT_LT(flops, all_flops / 3);
 }
 
 // ---- everything (label long) ---------------------------------------------------------------------
