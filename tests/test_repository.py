@@ -4,9 +4,11 @@ Usage: test_repository.py BUILD_TREE
 """
 
 import difflib
+import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -109,6 +111,33 @@ class Targets(unittest.TestCase):
             kernels = {name for line in commands for name in re.findall(r"kernels/(\w+)\.cu(?= |$)", line)}
             self.assertEqual(kernels, {path.stem})
             self.assertFalse([line for line in commands if "/tests/" in line or "/bench/" in line])
+
+
+class Configuration(unittest.TestCase):
+    def command(self, *arguments, **environment):
+        """How cli.cpp is compiled in a fresh build tree."""
+        environment = {**{name: value for name, value in os.environ.items() if name not in
+                          ("CI", "CMAKE_CXX_COMPILER_LAUNCHER")}, **environment}
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(["cmake", "-S", ROOT, "--preset", "emulator", "-B", folder, "-DFA_TESTS=OFF", *arguments],
+                                  env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            commands = subprocess.run(["ninja", "-C", folder, "-t", "commands", "fa_harness"], capture_output=True, text=True)
+        return next(line.split() for line in commands.stdout.splitlines() if line.endswith("harness/cli.cpp"))
+
+    def test_a_warning_stops_the_build_in_ci_alone(self):
+        self.assertNotIn("-Werror", self.command())
+        self.assertIn("-Werror", self.command(CI="true"))
+        self.assertNotIn("-Werror", self.command("-DFA_WERROR=OFF", CI="true"))
+
+    def test_ccache_is_used_where_it_is(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ccache = Path(folder) / "ccache"
+            ccache.write_text("#!/bin/sh\nexec \"$@\"\n")
+            ccache.chmod(0o755)
+            path = f"{folder}:{os.environ['PATH']}"
+            self.assertEqual(self.command(PATH=path)[0], str(ccache))
+            self.assertEqual(self.command("-DCMAKE_CXX_COMPILER_LAUNCHER=env", PATH=path)[0], "env")
 
 
 class Sources(unittest.TestCase):
