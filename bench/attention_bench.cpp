@@ -12,14 +12,26 @@
 #include <benchmark/benchmark.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "common/harness/cli.h"
 #include "common/harness/device.h"
+#include "common/harness/inputs.h"
 #include "common/harness/npy.h"
+#include "common/harness/problem.h"
 #include "common/harness/protocols.h"
+#include "common/harness/registry.h"
 #include "common/harness/results.h"
 #include "common/harness/runner.h"
 

@@ -1,6 +1,10 @@
 // Races with what runs beside the threads: bulk copies, mbarriers, clusters (race_kernels.h).
+#include <string>
+#include <vector>
+
 #include "common/harness/launch.h"
 #include "common/harness/tensor_map.h"
+#include "common/layout/swizzle.h"
 #include "common/ptx/cluster.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/mbarrier.h"

@@ -1,5 +1,7 @@
 #include "tests/checked_kernels.h"
 
+#include <functional>
+
 #include "common/harness/launch.h"
 #include "common/ptx/convert.h"
 #include "common/ptx/cp_async.h"

@@ -1,10 +1,16 @@
 #include "tests/fake_gpu.h"
 
+#include <chrono>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/harness/device.h"
+#include "common/harness/problem.h"
 
 namespace fa {
 

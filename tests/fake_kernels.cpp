@@ -2,11 +2,15 @@
 // record, if the environment has FAKE_GPU_RECORDS.
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
+#include <vector>
 
 #include "common/harness/inputs.h"
 #include "common/harness/launch.h"
 #include "common/harness/oracle.h"
 #include "common/harness/recorder.h"
+#include "common/harness/registry.h"
+#include "common/ptx/record.h"
 #include "tests/fake_gpu.h"
 #include "tests/records.h"
 

@@ -1,5 +1,8 @@
 #include "tests/race_kernels.h"
 
+#include <string>
+#include <vector>
+
 #include "common/harness/launch.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/cp_async.h"

@@ -2,6 +2,7 @@
 // build's instrumentation.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>

@@ -1,6 +1,8 @@
 // What a GPU would have recorded (common/ptx/record.h), made by hand.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "common/ptx/record.h"

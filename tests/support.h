@@ -3,13 +3,20 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <ios>
 #include <iterator>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "common/harness/inputs.h"
+#include "common/harness/problem.h"
+#include "common/harness/registry.h"
 #include "common/harness/runner.h"
 
 namespace fa::test {

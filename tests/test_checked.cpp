@@ -1,11 +1,22 @@
 // The checked build: memory traffic counted as by hand, and every access outside memory named with its
 // place. The kernels here are compiled with the instrumentation, the tests are not.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "common/emulator/counters.h"
 #include "common/emulator/launch.h"
+#include "common/emulator/vector_types.h"
 #include "common/harness/device.h"
+#include "common/harness/problem.h"
+#include "common/harness/registry.h"
 #include "common/harness/results.h"
+#include "common/harness/runner.h"
 #include "tests/checked_kernels.h"
 #include "tests/support.h"
 

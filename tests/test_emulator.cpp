@@ -4,12 +4,15 @@
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <ios>
 #include <optional>
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/emulator/counters.h"
 #include "common/emulator/include/cuda_runtime.h"
 #include "common/emulator/memory.h"
 #include "common/harness/device.h"

@@ -2,11 +2,17 @@
 // races, memory that nobody wrote) and on a GPU.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "bench/gemm/check.h"
+#include "bench/gemm/gemm.h"
 #include "common/harness/device.h"
+#include "common/harness/inputs.h"
+#include "common/harness/oracle.h"
+#include "common/harness/problem.h"
 #ifndef FA_WITH_CUDA
 #include "common/emulator/launch.h"
 #endif

@@ -1,10 +1,17 @@
 // From a GPU's records to a timeline, with records made by hand: every time below can be seen in the test.
 #include "common/harness/gpu_timeline.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
+#include "common/emulator/timing.h"
+#include "common/harness/problem.h"
 #include "common/harness/trace_file.h"
+#include "common/ptx/record.h"
 #include "tests/records.h"
 #include "tests/support.h"
 

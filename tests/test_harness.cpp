@@ -1,12 +1,26 @@
 // The judge is judged: inputs, reference, comparison, statistics, files.
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/harness/device.h"
+#include "common/harness/inputs.h"
 #include "common/harness/npy.h"
+#include "common/harness/oracle.h"
+#include "common/harness/problem.h"
 #include "common/harness/protocols.h"
+#include "common/harness/registry.h"
 #include "common/harness/results.h"
+#include "common/harness/runner.h"
 #include "tests/support.h"
 
 namespace fa::test {

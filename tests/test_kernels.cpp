@@ -3,11 +3,19 @@
 // its heads, and in the checked build, which is up to ten times slower, more so. All pairs of everything have
 // the label all, everything with everything the label long; these are the same in both builds.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <set>
+#include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "common/harness/device.h"
+#include "common/harness/inputs.h"
+#include "common/harness/problem.h"
 #include "common/harness/registry.h"
+#include "common/harness/runner.h"
 #include "tests/pairwise.h"
 #include "tests/support.h"
 #ifndef FA_WITH_CUDA

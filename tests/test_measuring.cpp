@@ -1,10 +1,23 @@
 // Times, clocks, rounds and requests on a GPU that is made up (fake_gpu.h).
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <fstream>
+#include <ios>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <ratio>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "common/harness/cli.h"
+#include "common/harness/inputs.h"
+#include "common/harness/problem.h"
+#include "common/harness/registry.h"
 #include "common/harness/results.h"
+#include "common/harness/runner.h"
 #include "common/harness/serve.h"
 #include "tests/fake_gpu.h"
 #include "tests/support.h"

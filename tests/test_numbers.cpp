@@ -5,12 +5,14 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <ios>
 #include <limits>
 #include <map>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "common/emulator/float16.h"
 #include "common/emulator/include/cuda_runtime.h"
 #include "common/emulator/wavefronts.h"
 #include "common/ptx/convert.h"

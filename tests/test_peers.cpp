@@ -3,12 +3,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "bench/peers/checks.h"
 #include "bench/peers/shared_library.h"
+#include "common/harness/inputs.h"
+#include "common/harness/oracle.h"
+#include "common/harness/problem.h"
 #include "tests/support.h"
 
 namespace fa::test {

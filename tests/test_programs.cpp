@@ -1,10 +1,21 @@
 // The programs as a user meets them: what they print, write and return.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/harness/device.h"
+#include "common/harness/inputs.h"
 #include "common/harness/npy.h"
+#include "common/harness/problem.h"
+#include "common/harness/registry.h"
 #include "tests/support.h"
 
 namespace fa::test {

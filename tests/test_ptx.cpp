@@ -8,9 +8,11 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <ios>
 #include <limits>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "common/harness/device.h"

@@ -1,10 +1,19 @@
 // The detector of the checked build: every kind of synchronisation, present and missing, and the kernels of
 // the ladder, in which there is nothing to find.
+#include <cstdint>
+#include <iterator>
 #include <map>
 #include <regex>
+#include <string>
+#include <vector>
 
 #include "common/emulator/launch.h"
+#include "common/emulator/vector_types.h"
 #include "common/harness/device.h"
+#include "common/harness/inputs.h"
+#include "common/harness/problem.h"
+#include "common/harness/registry.h"
+#include "common/harness/runner.h"
 #include "tests/race_kernels.h"
 #include "tests/support.h"
 

@@ -1,5 +1,10 @@
 // The model behind timelines, on lists of steps made by hand: every time below can be calculated on paper.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/emulator/timing.h"
 #include "tests/support.h"

@@ -2,17 +2,22 @@
 // mbarrier, bulk copies and tensor maps, the proxy fence, clusters, setmaxnreg, elect.sync.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "common/emulator/counters.h"
 #include "common/harness/device.h"
 #include "common/harness/launch.h"
 #include "common/harness/problem.h"
 #include "common/harness/tensor_map.h"
+#include "common/layout/swizzle.h"
+#include "common/ptx/cache_hint.h"
 #include "common/ptx/cluster.h"
 #include "common/ptx/elect.h"
 #include "common/ptx/fence.h"

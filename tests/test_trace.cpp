@@ -1,12 +1,27 @@
 // Traces of real kernels (checked build): what is recorded, what the file holds, and what the chapters say of
 // copies and products.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "common/emulator/half_types.h"
+#include "common/emulator/intrinsics.h"
+#include "common/emulator/lane.h"
 #include "common/emulator/launch.h"
+#include "common/emulator/timing.h"
 #include "common/emulator/trace.h"
+#include "common/emulator/vector_types.h"
 #include "common/harness/device.h"
+#include "common/harness/inputs.h"
+#include "common/harness/problem.h"
+#include "common/harness/registry.h"
+#include "common/harness/runner.h"
 #include "common/harness/trace_file.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/barrier.h"

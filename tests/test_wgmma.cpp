@@ -8,12 +8,14 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "common/harness/device.h"
 #include "common/harness/launch.h"
 #include "common/harness/problem.h"
+#include "common/layout/fragments.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/wgmma.h"

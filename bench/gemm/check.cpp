@@ -1,11 +1,18 @@
 #include "bench/gemm/check.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <vector>
 
+#include "bench/gemm/gemm.h"
+#include "common/harness/inputs.h"
+#include "common/harness/oracle.h"
 #include "common/harness/parallel.h"
+#include "common/harness/problem.h"
 
 namespace fa::gemm {
 namespace {

@@ -1,11 +1,13 @@
 // What products are made of, and what they must be: float64 on the CPU.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "bench/gemm/gemm.h"
 #include "common/harness/oracle.h"
+#include "common/harness/problem.h"
 
 namespace fa::gemm {
 

@@ -1,5 +1,9 @@
+#include <string>
+#include <vector>
+
 #include "bench/gemm/gemm.h"
 #include "common/harness/device.h"
+#include "common/harness/problem.h"
 
 namespace fa::gemm {
 

@@ -3,16 +3,23 @@
 //   build/emulator/bin/gemm                        one small product, checked
 //   build/cuda/bin/gemm --json h200_gemm.json      the products of the appendix
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "bench/gemm/check.h"
+#include "bench/gemm/gemm.h"
 #include "common/harness/cli.h"
 #include "common/harness/device.h"
+#include "common/harness/inputs.h"
 #include "common/harness/npy.h"
+#include "common/harness/problem.h"
 #include "common/harness/registry.h"
 #include "common/harness/results.h"
 #include "common/harness/runner.h"

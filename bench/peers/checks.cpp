@@ -1,10 +1,20 @@
 #include "bench/peers/checks.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "common/harness/inputs.h"
+#include "common/harness/oracle.h"
 #include "common/harness/parallel.h"
+#include "common/harness/problem.h"
 
 namespace fa {
 namespace {

@@ -1,10 +1,12 @@
 // What the ceilings compute, made and checked on the CPU.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "common/harness/oracle.h"
+#include "common/harness/problem.h"
 
 namespace fa {
 

@@ -1,6 +1,8 @@
 // Peers and ceilings that could not be built here: listed, and skipped with the reason.
 #include "common/harness/registry.h"
 
+#include "common/harness/problem.h"
+
 namespace fa {
 namespace {
 

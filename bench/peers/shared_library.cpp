@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <string>
+#include <system_error>
 #include <vector>
 
 #include "common/harness/problem.h"

@@ -2,7 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
 
+#include "common/emulator/lane.h"
 #include "common/emulator/mbarrier.h"
 #include "common/emulator/memory.h"
 #include "common/emulator/races.h"

@@ -1,6 +1,7 @@
 // What a launch did, counted the way the GPU's profiler counts it: in total, and by line of source.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <string>

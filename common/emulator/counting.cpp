@@ -3,9 +3,14 @@
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <map>
+#include <utility>
+#include <vector>
 
+#include "common/emulator/counters.h"
 #include "common/emulator/events.h"
+#include "common/emulator/lane.h"
 #include "common/emulator/trace.h"
 #include "common/emulator/wavefronts.h"
 

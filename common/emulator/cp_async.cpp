@@ -2,14 +2,20 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string>
+#include <utility>
 
+#include "common/emulator/counters.h"
 #include "common/emulator/events.h"
+#include "common/emulator/lane.h"
 #include "common/emulator/launch.h"
 #include "common/emulator/matrix.h"
 #include "common/emulator/memory.h"
 #include "common/emulator/races.h"
 #include "common/emulator/random.h"
+#include "common/emulator/timing.h"
 #include "common/emulator/trace.h"
+#include "common/emulator/vector_types.h"
 
 namespace emu {
 namespace {

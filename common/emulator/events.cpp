@@ -1,9 +1,15 @@
 #include "common/emulator/events.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <map>
+#include <string>
 #include <tuple>
+#include <vector>
 
+#include "common/emulator/counters.h"
 #include "common/emulator/memory.h"
 
 namespace emu {

@@ -1,6 +1,8 @@
 // __half and __nv_bfloat16 with the conversions that kernels use (CUDA Math API, half and bfloat16).
 #pragma once
 
+#include <cstdint>
+
 #include "common/emulator/float16.h"
 #include "common/emulator/vector_types.h"
 

@@ -4,9 +4,12 @@
 // __tsan_writeN before every access to memory. libtsan is not linked: these are our answers. They see
 // every access that is still an access after optimisation, which is what a GPU would execute too;
 // what lives in registers on a GPU lives on the lane's stack here and is left out.
+#include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "common/emulator/cluster.h"
+#include "common/emulator/counters.h"
 #include "common/emulator/lane.h"
 #include "common/emulator/launch.h"
 #include "common/emulator/memory.h"

@@ -2,8 +2,14 @@
 #include "common/emulator/intrinsics.h"
 
 #include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
 
+#include "common/emulator/counters.h"
 #include "common/emulator/events.h"
+#include "common/emulator/lane.h"
 #include "common/emulator/trace.h"
 
 namespace emu {

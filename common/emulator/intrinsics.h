@@ -4,10 +4,10 @@
 
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 
 #include "common/emulator/lane.h"
-
 #define __global__
 #define __device__
 #define __host__

@@ -5,6 +5,7 @@
 // lock, and the order of events depends on the kernel alone, never on the machine.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>

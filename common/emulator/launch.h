@@ -1,6 +1,7 @@
 // Running a kernel on the emulator.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>

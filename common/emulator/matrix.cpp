@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 
+#include "common/emulator/counters.h"
 #include "common/emulator/events.h"
 #include "common/emulator/float16.h"
+#include "common/emulator/lane.h"
 #include "common/emulator/launch.h"
 #include "common/emulator/races.h"
 #include "common/emulator/trace.h"

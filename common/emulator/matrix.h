@@ -1,6 +1,7 @@
 // The warp's matrix instructions: ldmatrix, stmatrix, mma.sync.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "common/emulator/lane.h"

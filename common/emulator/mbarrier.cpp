@@ -2,12 +2,19 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <cstdio>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/emulator/cluster.h"
+#include "common/emulator/counters.h"
 #include "common/emulator/events.h"
+#include "common/emulator/lane.h"
 #include "common/emulator/memory.h"
+#include "common/emulator/races.h"
+#include "common/emulator/timing.h"
 #include "common/emulator/tma.h"
 #include "common/emulator/trace.h"
 

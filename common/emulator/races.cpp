@@ -2,13 +2,21 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <set>
+#include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
+#include "common/emulator/lane.h"
 #include "common/emulator/launch.h"
 #include "common/emulator/memory.h"
+#include "common/emulator/vector_types.h"
 
 namespace emu {
 namespace {

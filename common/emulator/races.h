@@ -23,6 +23,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -31,6 +32,7 @@
 #include <vector>
 
 #include "common/emulator/lane.h"
+#include "common/emulator/vector_types.h"
 
 namespace emu {
 

@@ -7,25 +7,35 @@
 #include <boost/context/fiber.hpp>
 #include <boost/context/preallocated.hpp>
 #include <cstdarg>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "common/emulator/cluster.h"
+#include "common/emulator/counters.h"
 #include "common/emulator/cp_async.h"
 #include "common/emulator/events.h"
 #include "common/emulator/intrinsics.h"
+#include "common/emulator/lane.h"
 #include "common/emulator/launch.h"
 #include "common/emulator/mbarrier.h"
 #include "common/emulator/memory.h"
 #include "common/emulator/races.h"
 #include "common/emulator/random.h"
+#include "common/emulator/timing.h"
 #include "common/emulator/tma.h"
 #include "common/emulator/trace.h"
+#include "common/emulator/vector_types.h"
 #include "common/emulator/wgmma.h"
 
 namespace emu {

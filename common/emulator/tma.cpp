@@ -1,19 +1,29 @@
 #include "common/emulator/tma.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/emulator/cluster.h"
+#include "common/emulator/counters.h"
 #include "common/emulator/events.h"
+#include "common/emulator/lane.h"
 #include "common/emulator/launch.h"
 #include "common/emulator/matrix.h"
 #include "common/emulator/mbarrier.h"
 #include "common/emulator/memory.h"
 #include "common/emulator/races.h"
 #include "common/emulator/random.h"
+#include "common/emulator/timing.h"
 #include "common/emulator/trace.h"
+#include "common/emulator/vector_types.h"
 #include "common/layout/swizzle.h"
+#include "common/ptx/tensor_map.h"
 
 namespace emu {
 namespace {

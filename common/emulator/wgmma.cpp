@@ -4,18 +4,29 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <memory>
 #include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "common/emulator/counters.h"
 #include "common/emulator/events.h"
+#include "common/emulator/lane.h"
 #include "common/emulator/launch.h"
+#include "common/emulator/matrix.h"
 #include "common/emulator/memory.h"
 #include "common/emulator/races.h"
 #include "common/emulator/random.h"
+#include "common/emulator/timing.h"
 #include "common/emulator/trace.h"
+#include "common/emulator/vector_types.h"
+#include "common/layout/fragments.h"
+#include "common/layout/swizzle.h"
+#include "common/layout/wgmma.h"
 
 namespace emu {
 namespace {

@@ -6,7 +6,9 @@
 // issue to the result the accumulators hold NaN.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "common/emulator/lane.h"
 #include "common/emulator/matrix.h"

@@ -3,18 +3,34 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
+#include <iterator>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "common/emulator/timing.h"
 #include "common/harness/counter_tables.h"
 #include "common/harness/device.h"
+#include "common/harness/gpu_timeline.h"
+#include "common/harness/inputs.h"
 #include "common/harness/npy.h"
+#include "common/harness/problem.h"
 #include "common/harness/protocols.h"
 #include "common/harness/recorder.h"
+#include "common/harness/registry.h"
 #include "common/harness/results.h"
+#include "common/harness/runner.h"
 #include "common/harness/serve.h"
 #include "common/harness/trace_file.h"
+#include "common/ptx/record.h"
 #ifndef FA_WITH_CUDA
 #include "common/emulator/launch.h"
 #include "common/emulator/trace.h"

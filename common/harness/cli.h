@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/harness/registry.h"
 #include "common/harness/runner.h"
 
 namespace fa {

@@ -1,7 +1,11 @@
 // The back end without a GPU: buffers are watched host memory, time is not measured.
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "common/emulator/launch.h"
 #include "common/emulator/memory.h"

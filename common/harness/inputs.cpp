@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "common/emulator/float16.h"
 #include "common/harness/parallel.h"
+#include "common/harness/problem.h"
 
 namespace fa {
 namespace {

@@ -1,6 +1,11 @@
 #include "common/harness/json_fields.h"
 
 #include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "common/harness/problem.h"
 
 namespace fa {
 

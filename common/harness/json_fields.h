@@ -2,6 +2,7 @@
 // sentence that names the field.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 

@@ -1,11 +1,16 @@
 // Launching a kernel, on a GPU or on the emulator, and what the launch used.
 #pragma once
 
+// IWYU pragma: begin_exports
 #include <cuda_runtime.h>
 
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+// IWYU pragma: end_exports
 #include <string>
 
-#include "common/harness/problem.h"
+#include "common/harness/problem.h"  // IWYU pragma: export
 #ifdef __CUDACC__
 #include "common/ptx/record.h"
 #endif

@@ -3,15 +3,20 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <ios>
 #include <limits>
 #include <regex>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "common/harness/inputs.h"
+#include "common/harness/problem.h"
 
 namespace fa {
 namespace {

@@ -2,11 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <limits>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "common/harness/inputs.h"
 #include "common/harness/parallel.h"
+#include "common/harness/problem.h"
 
 namespace fa {
 namespace {

@@ -2,10 +2,13 @@
 // make in every element.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "common/harness/inputs.h"
+#include "common/harness/problem.h"
 
 namespace fa {
 

@@ -1,6 +1,7 @@
 // A loop over all cores.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <thread>

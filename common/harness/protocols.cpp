@@ -1,8 +1,13 @@
 #include "common/harness/protocols.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
 
 #include "common/harness/json_fields.h"
+#include "common/harness/problem.h"
+#include "common/harness/runner.h"
 
 namespace fa {
 namespace {

@@ -3,9 +3,12 @@
 #include <exception>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "common/harness/device.h"
+#include "common/harness/gpu_timeline.h"
 #include "common/harness/launch.h"
+#include "common/ptx/record.h"
 
 namespace fa {
 namespace {

@@ -3,12 +3,21 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "common/emulator/counters.h"
 #include "common/harness/device.h"
 #include "common/harness/npy.h"
+#include "common/harness/oracle.h"
+#include "common/harness/problem.h"
+#include "common/harness/registry.h"
+#include "common/harness/runner.h"
 
 namespace fa {
 namespace {

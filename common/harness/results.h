@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/harness/problem.h"
 #include "common/harness/runner.h"
 
 namespace fa {

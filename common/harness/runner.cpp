@@ -3,10 +3,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <memory>
+#include <optional>
+#include <ratio>
 #include <thread>
+#include <vector>
 
 #include "common/harness/device.h"
+#include "common/harness/inputs.h"
 #include "common/harness/launch.h"
+#include "common/harness/oracle.h"
+#include "common/harness/registry.h"
 #ifndef FA_WITH_CUDA
 #include "common/emulator/launch.h"
 #endif

@@ -1,15 +1,18 @@
 // Running one kernel: checked, timed or counted, checked again.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/emulator/counters.h"
 #include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
+#include "common/harness/problem.h"
 #include "common/harness/registry.h"
 
 namespace fa {

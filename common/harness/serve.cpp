@@ -1,13 +1,22 @@
 #include "common/harness/serve.h"
 
 #include <chrono>
+#include <cstdint>
+#include <exception>
 #include <iostream>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
 
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
 #include "common/harness/json_fields.h"
 #include "common/harness/npy.h"
+#include "common/harness/problem.h"
+#include "common/harness/registry.h"
 #include "common/harness/results.h"
+#include "common/harness/runner.h"
 
 namespace fa {
 namespace {

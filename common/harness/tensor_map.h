@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "common/layout/swizzle.h"
 #include "common/ptx/tensor_map.h"
 
 namespace fa {

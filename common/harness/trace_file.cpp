@@ -1,7 +1,16 @@
 #include "common/harness/trace_file.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/emulator/timing.h"
+#include "common/harness/gpu_timeline.h"
+#include "common/harness/problem.h"
 
 namespace fa {
 

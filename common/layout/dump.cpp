@@ -2,13 +2,15 @@
 // docs/interactive. Not a formula is its own; what it says of kernel 11 comes from the kernel's source.
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "common/emulator/half_types.h"
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"

@@ -4,6 +4,7 @@
 // Everything printed is computed by the constexpr functions that kernels and emulator use.
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <functional>

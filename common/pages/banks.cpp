@@ -2,12 +2,14 @@
 // shared memory that the page offers, the address of every lane and the wavefront that serves it. The counting is
 // the emulator's (common/emulator/wavefronts.h), the layouts are the kernels' (common/layout).
 #include <array>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "common/emulator/lane.h"
 #include "common/emulator/wavefronts.h"
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"

@@ -24,6 +24,9 @@
 #include <cstdint>
 
 #include "common/ptx/cp_async.h"
+#ifndef __CUDACC__
+#include "common/emulator/cp_async.h"
+#endif
 
 namespace ptx {
 

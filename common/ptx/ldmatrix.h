@@ -10,7 +10,10 @@
 
 #include <cstdint>
 
-#include "common/ptx/shared_address.h"
+#include "common/ptx/shared_address.h"  // IWYU pragma: export
+#ifndef __CUDACC__
+#include "common/emulator/matrix.h"
+#endif
 
 namespace ptx {
 

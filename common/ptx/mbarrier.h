@@ -22,7 +22,7 @@
 
 #include <cstdint>
 
-#include "common/ptx/shared_address.h"
+#include "common/ptx/shared_address.h"  // IWYU pragma: export
 #ifdef __CUDACC__
 #include "common/ptx/record.h"
 #else

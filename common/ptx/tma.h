@@ -29,11 +29,12 @@
 #include <cstdint>
 
 #include "common/ptx/cache_hint.h"
-#include "common/ptx/shared_address.h"
-#include "common/ptx/tensor_map.h"
+#include "common/ptx/shared_address.h"  // IWYU pragma: export
+#include "common/ptx/tensor_map.h"      // IWYU pragma: export
 #ifdef __CUDACC__
 #include "common/ptx/record.h"
 #else
+#include "common/emulator/cp_async.h"
 #include "common/emulator/tma.h"
 #endif
 

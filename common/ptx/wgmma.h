@@ -28,12 +28,13 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "common/layout/wgmma.h"
-#include "common/ptx/shared_address.h"
+#include "common/layout/wgmma.h"        // IWYU pragma: export
+#include "common/ptx/shared_address.h"  // IWYU pragma: export
 #ifdef __CUDACC__
 #include "common/ptx/record.h"
 #include "common/ptx/wgmma_instructions.h"
 #else
+#include "common/emulator/matrix.h"
 #include "common/emulator/wgmma.h"
 #endif
 

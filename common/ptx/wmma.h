@@ -5,7 +5,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <mma.h>
+#include <mma.h>  // IWYU pragma: export
 
 namespace ptx {
 

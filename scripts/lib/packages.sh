@@ -170,3 +170,10 @@ ensure_browser() {
   fi
   ensure_venv 'installing Playwright into .venv-browser' 'no tests in a browser'
 }
+
+# And clang-tidy, which looks at the includes (tests/test_includes.py): releases differ too much for the system's.
+TIDY_VENV=$ROOT/.venv-tidy
+ensure_tidy() {
+  local VENV=$TIDY_VENV REQUIREMENTS=$ROOT/tests/tidy-requirements.txt
+  ensure_venv 'installing clang-tidy into .venv-tidy' 'no look at the includes'
+}

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <functional>
-#include <vector>
+#include <vector>  // IWYU pragma: export
 
 namespace fa {
 

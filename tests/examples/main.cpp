@@ -1,7 +1,9 @@
 // Runs the examples: as they are, and without the line that each is about. Exit code 1 if one of them gives a wrong
 // result, or none of its orders shows that the line is missing.
+#include <algorithm>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "common/emulator/launch.h"
 #include "common/harness/device.h"

@@ -11,11 +11,16 @@
 //
 // `all` with FA_PROBE_DUMP=folder: the differences for all floats in [1, 2) go to folder/ex2_1_2, a signed byte
 // each. The emulator's model was fitted to an H200's.
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <vector>
 
+#include "common/harness/device.h"
 #include "common/harness/launch.h"
 #include "common/harness/parallel.h"
 #include "common/ptx/exp2.h"

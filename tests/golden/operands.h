@@ -3,6 +3,8 @@
 
 #include "tests/golden/probe.h"
 
+#include <cstdint>
+
 namespace fa::probe {
 
 // Patterns of 16-bit operands and of accumulators, each hard on another part of the addition.

@@ -7,12 +7,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "common/harness/device.h"
 #include "common/harness/launch.h"
 #include "common/harness/problem.h"
 #include "common/harness/tensor_map.h"
+#include "common/layout/swizzle.h"
 #include "common/ptx/cluster.h"
 #include "common/ptx/elect.h"
 #include "common/ptx/fence.h"

@@ -2,7 +2,11 @@
 // The lines of an H200 are in warp_matrix_h200.txt; a test compares the emulator's with them.
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "common/harness/device.h"
 #include "common/harness/launch.h"
 #include "common/ptx/cp_async.h"
 #include "common/ptx/ldmatrix.h"

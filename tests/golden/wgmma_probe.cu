@@ -6,9 +6,14 @@
 // the result says which element was taken for each (mn, k).
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <cstring>
+#include <string>
+#include <vector>
 
+#include "common/harness/device.h"
 #include "common/harness/launch.h"
+#include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/wgmma.h"

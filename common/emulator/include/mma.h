@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "common/emulator/half_types.h"
+#include "common/emulator/lane.h"
 #include "common/emulator/matrix.h"
 
 namespace nvcuda::wmma {

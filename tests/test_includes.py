@@ -1,0 +1,78 @@
+"""Every source file includes what it uses: clang-tidy's misc-include-cleaner finds no name whose header is missing.
+
+Otherwise a compiler whose standard library includes less of itself refuses what ours takes. Headers are looked at on
+their own. What only nvcc compiles, and nvcc's half of a file, is not seen. For that reason the check does not ask
+for includes that look unused either.
+
+Usage: test_includes.py BUILD [NAME...]   files whose path contains a NAME; without any, all of them
+"""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tool_test import JOBS, ROOT, fail, skip
+
+# Versions differ in what they find, so one decides: that of tests/tidy-requirements.txt.
+TIDY = ROOT / ".venv-tidy/bin/clang-tidy"
+ONLY_NVCC = {"bench/peers/copy.cpp", "bench/peers/cudnn_attention.cpp", "bench/peers/matmul.cpp", "bench/rates/rates.cu",
+             "common/harness/device_cuda.cu", "common/harness/tensor_map_cuda.cu", "common/ptx/wgmma_instructions.h"}
+NOT_BUILT = {"scripts/lib/launches.cpp", "tests/examples/serialised.cu"}
+# These libraries have one header for their users, and the names are in others. C's own headers: <cstdio> will do.
+LIBRARIES = "CLI/.*;benchmark/.*;bits/.*;boost/.*;gtest/.*;nlohmann/.*;math.h;stdint.h;stdio.h;stdlib.h;string.h;sys/ucontext.h"
+CONFIG = json.dumps({"Checks": "-*,misc-include-cleaner", "CheckOptions": {
+    "misc-include-cleaner.MissingIncludes": True, "misc-include-cleaner.UnusedIncludes": False,
+    "misc-include-cleaner.IgnoreHeaders": LIBRARIES}})
+
+build, names = Path(sys.argv[1]), sys.argv[2:]
+if not TIDY.exists():
+    skip("clang-tidy is not in .venv-tidy (scripts/test.sh --all installs it)")
+
+
+def of_interest(command):
+    """Of a compile command, what says where headers are and which code is compiled."""
+    words, kept = iter(shlex.split(command)), []
+    for word in words:
+        if word in ("-I", "-isystem", "-D"):
+            kept += [word, next(words)]
+        elif re.match(r"-(I|D|isystem|std=|march=)", word):
+            kept.append(word)
+    return kept
+
+
+commands = {}
+for entry in json.loads((build / "compile_commands.json").read_text()):
+    path = Path(entry["file"])
+    if path.is_relative_to(ROOT) and not path.is_relative_to(build):
+        commands.setdefault(str(path.relative_to(ROOT)), of_interest(entry["command"]))
+for_headers = commands["tests/test_harness.cpp"]
+for folder in ("kernels", "common", "tests", "bench"):
+    for path in (ROOT / folder).rglob("*.*"):
+        name = str(path.relative_to(ROOT))
+        if path.suffix not in (".h", ".cpp", ".cu") or name in commands or name in ONLY_NVCC | NOT_BUILT:
+            continue
+        if path.suffix != ".h":
+            fail(f"{name} is in no compile command of {build}, and this test does not say why")
+        commands[name] = for_headers
+
+
+def look_at(name):
+    done = subprocess.run([TIDY, "--quiet", f"--config={CONFIG}", name, "--", "-x", "c++", *commands[name]], cwd=ROOT,
+                          text=True, capture_output=True)
+    found = re.findall(r"^(\S+:\d+):\d+: (?:warning|error): (.*?)(?: \[.*)?$", done.stdout, re.MULTILINE)
+    lines = [f"{at.removeprefix(f'{ROOT}/')}: {what}" for at, what in found]
+    return lines or ([f"{name}: {done.stderr.strip()}"] if done.returncode else [])
+
+
+files = sorted(name for name in commands if not names or any(part in name for part in names))
+if not files:
+    fail(f"no file is named like {', '.join(names)}")
+with ThreadPoolExecutor(int(JOBS)) as pool:
+    missing = [line for lines in pool.map(look_at, files) for line in lines]
+if missing:
+    fail("\n".join(missing))
+print(f"{len(files)} files include what they use")
