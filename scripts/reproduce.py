@@ -91,7 +91,8 @@ class Publication:
 
 
 def harmonic_mean(values):
-    return len(values) / sum(1 / v for v in values) if values and all(values) else None
+    # fsum: sum() compensates from Python 3.12 on, and a figure at a tie would then be another.
+    return len(values) / math.fsum(1 / v for v in values) if values and all(values) else None
 
 
 # --- Measured --------------------------------------------------------------------------------------------------
