@@ -1,10 +1,35 @@
 # shellcheck shell=bash
-# Finds out what is missing and installs it: Debian/Ubuntu packages, and a Python environment for charts and
-# validation. When nothing is missing it only looks at files, so it costs milliseconds and needs no network.
+# Finds out what is missing and installs it: Debian/Ubuntu packages, and Python environments for charts and validation,
+# the site and its browser. When nothing is missing it only looks at files, so it costs milliseconds and needs no network.
 
 SETUP_LOG=$ROOT/build/setup.log
 VENV=$ROOT/.venv
 REQUIREMENTS=$ROOT/scripts/requirements.txt
+
+# One line per package of Debian and Ubuntu: the first list that has it (test has what run has, all has everything), the
+# package's name, and the programs and headers for which it is installed. It is all that a machine needs beside Debian's
+# essential packages: tests/scripts/test_packages.py holds scripts and tests to it.
+readonly PACKAGES='
+run   g++                    g++
+run   binutils               addr2line c++filt objdump readelf strip
+run   cmake                  cmake ctest
+run   ninja-build            ninja
+run   nlohmann-json3-dev     nlohmann/json.hpp
+run   libcli11-dev           CLI/CLI.hpp
+run   libboost-context-dev   boost/context/fiber.hpp
+run   libgtest-dev           gtest/gtest.h
+run   libbenchmark-dev       benchmark/benchmark.h
+run   python3-venv           python3
+test  gdb                    gdb
+test  git                    git
+all   clang                  clang++
+all   clang-format           clang-format
+all   clang-tidy             clang-tidy
+all   g++-aarch64-linux-gnu  aarch64-linux-gnu-g++
+all   patch                  patch
+all   qemu-user              qemu-aarch64
+all   shellcheck             shellcheck
+'
 
 # --- What is here? ---------------------------------------------------------------------------------------------
 
@@ -32,37 +57,50 @@ found_cmake() {
 
 found_venv_module() { venv_ready || python3 -c 'import ensurepip, venv' 2>/dev/null; }
 
-# One line a package: is it (or what it brings) here?
+# found PACKAGE: is all that it brings here?
 found() {
+  local list package brings each
   case $1 in
-    g++) found_gxx ;;
-    cmake) found_cmake ;;
-    ninja-build) have ninja ;;
-    nlohmann-json3-dev) found_header nlohmann/json.hpp ;;
-    libcli11-dev) found_header CLI/CLI.hpp ;;
-    libboost-context-dev) found_header boost/context/fiber.hpp ;;
-    libgtest-dev) found_header gtest/gtest.h ;;
-    libbenchmark-dev) found_header benchmark/benchmark.h ;;
-    python3-venv) found_venv_module ;;
-    gdb | clang-format) have "$1" ;;
-    binutils) have readelf && have objdump ;;
-    *) die "$EXIT_SETUP" "found() does not know the package $1" ;;
+    g++)
+      found_gxx
+      return
+      ;;
+    cmake)
+      found_cmake
+      return
+      ;;
+    python3-venv)
+      found_venv_module
+      return
+      ;;
   esac
+  while read -r list package brings; do
+    [[ $package == "$1" ]] || continue
+    for each in $brings; do
+      if [[ $each == */* ]]; then found_header "$each"; else have "$each"; fi || return 1
+    done
+    return 0
+  done <<<"$PACKAGES"
+  die "$EXIT_SETUP" "PACKAGES has no line for $1"
 }
 
-# What the build cannot do without. The others are downloaded by CMake (pinned), or a feature is skipped.
+# essential LIST PACKAGE: what the build cannot do without, and Python, without which half of the tests would be left
+# out. The others are downloaded by CMake (pinned), or what needs them is skipped.
 essential() {
-  case $1 in
+  case $2 in
     g++ | cmake | ninja-build | libboost-context-dev) return 0 ;;
+    python3-venv) [[ $1 != run ]] && ! have python3 ;;
     *) return 1 ;;
   esac
 }
 
-packages_for() { # packages_for run|test emulator|cuda
-  local -a list=(g++ cmake ninja-build nlohmann-json3-dev libcli11-dev libgtest-dev libbenchmark-dev python3-venv)
-  [[ $2 == emulator ]] && list+=(libboost-context-dev)
-  [[ $1 == test ]] && list+=(gdb clang-format binutils)
-  printf '%s\n' "${list[@]}"
+packages_for() { # packages_for run|test|all emulator|cuda
+  local list package _
+  while read -r list package _; do
+    case $1-$list in
+      run-run | test-run | test-test | all-?*) [[ $package-$2 == libboost-context-dev-cuda ]] || printf '%s\n' "$package" ;;
+    esac
+  done <<<"$PACKAGES"
 }
 
 # --- Install what is not ---------------------------------------------------------------------------------------
@@ -71,21 +109,36 @@ as_root() {
   if ((EUID == 0)); then "$@"; else sudo -n "$@"; fi
 }
 
+# A reader at a terminal may be asked for a password, once.
 can_install() {
   have apt-get || return 1
-  ((EUID == 0)) || { have sudo && sudo -n true 2>/dev/null; }
+  ((EUID == 0)) && return 0
+  have sudo || return 1
+  sudo -n true 2>/dev/null && return 0
+  [[ -t 0 && -t 2 ]] || return 1
+  note "installing packages needs root, so sudo may ask for your password"
+  sudo -v
 }
 
+APT_PATIENCE=100 # seconds for the archive to answer
 apt_install() {
-  local -a apt=(env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120)
-  # A stale list may still be good enough to install from, so a failing update alone is no reason to stop.
-  as_root "${apt[@]}" update || true
+  local -a apt=(env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -o DPkg::Lock::Timeout=120 -o Acquire::Retries=1
+    -o Acquire::http::Timeout=30 -o Acquire::https::Timeout=30)
+  local answer
+  # A stale list may still be good enough to install from, so a failing update alone is no reason to stop. An archive of
+  # which nothing came is one: each package would be waited for.
+  answer=$(as_root timeout --kill-after=5 "$APT_PATIENCE" "${apt[@]}" update 2>&1) || true
+  printf '%s\n' "$answer"
+  if ! grep -Eq '^(Hit|Get):' <<<"$answer"; then
+    printf 'E: the package archive does not answer\n'
+    return 100
+  fi
   as_root "${apt[@]}" install --yes --no-install-recommends "$@"
 }
 
-# ensure_packages run|test emulator|cuda
+# ensure_packages run|test|all emulator|cuda
 ensure_packages() {
-  local package
+  local package why=''
   local -a wanted missing=() vital=()
   mapfile -t wanted < <(packages_for "$1" "$2")
   for package in "${wanted[@]}"; do
@@ -94,23 +147,26 @@ ensure_packages() {
   ((${#missing[@]})) || return 0
 
   if can_install; then
-    step "installing ${missing[*]}" "$SETUP_LOG" apt_install "${missing[@]}" || true
+    if ! STEP_TAIL=0 step "installing ${missing[*]}" "$SETUP_LOG" apt_install "${missing[@]}"; then
+      why=$(grep '^E: ' "$SETUP_LOG" | tail -n 1 || true)
+      why=" ($(pretty "$SETUP_LOG") says why${why:+: ${why#E: }})"
+    fi
     hash -r
   fi
   local -a still=()
   for package in "${missing[@]}"; do
     found "$package" && continue
     still+=("$package")
-    essential "$package" && vital+=("$package")
+    if essential "$1" "$package"; then vital+=("$package"); fi
   done
   ((${#still[@]})) || return 0
 
   local how="as root: apt-get install ${still[*]}"
   have apt-get || how="under these names on Debian: ${still[*]}"
   if ((${#vital[@]})); then
-    die "$EXIT_SETUP" "please install what is missing (g++ must be 12 or newer, CMake 3.25 or newer); $how"
+    die "$EXIT_SETUP" "please install what is missing$why (g++ must be 12 or newer, CMake 3.25 or newer); $how"
   fi
-  note "going on without ${still[*]} (a library is downloaded by CMake, what needs a tool is skipped); to install, $how"
+  note "going on without ${still[*]}$why (a library is downloaded by CMake, what needs a tool is skipped); to install, $how"
 }
 
 # --- Python for charts and validation --------------------------------------------------------------------------

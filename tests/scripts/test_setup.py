@@ -90,7 +90,7 @@ class BackEnd(SetUp):
 
 
 class Packages(SetUp):
-    def ensure(self, missing, can_install="return 1", apt="exit 1"):
+    def ensure(self, missing, can_install="return 1", apt="exit 1", more="", kind="test"):
         self.program("apt-get", apt)
         tests = " | ".join(missing)
         return self.bash(f"""
@@ -98,7 +98,8 @@ class Packages(SetUp):
             found() {{ case $1 in {tests}) [[ -e {self.folder}/installed ]] ;; *) return 0 ;; esac; }}
             can_install() {{ {can_install}; }}
             as_root() {{ "$@"; }}
-            ensure_packages test emulator
+            {more}
+            ensure_packages {kind} emulator
         """)
 
     def test_nothing_missing_is_silent(self):
@@ -109,6 +110,12 @@ class Packages(SetUp):
     def test_says_exactly_which_without_root(self):
         done = self.ensure(["cmake", "libboost-context-dev", "gdb"])
         self.assert_one_sentence(done, "apt-get install cmake libboost-context-dev gdb", code=4)
+        self.assertEqual(list(self.folder.iterdir()), [self.folder / "bin"], "something was written")
+
+    def test_without_python_there_are_charts_missing_or_tests(self):
+        no_python = "have() { [[ $1 != python3 ]] && command -v \"$1\" >/dev/null; }"
+        self.assertEqual(self.ensure(["python3-venv"], more=no_python, kind="run").returncode, 0)
+        self.assert_one_sentence(self.ensure(["python3-venv"], more=no_python), "apt-get install python3-venv", code=4)
 
     def test_goes_on_without_what_is_not_essential(self):
         done = self.ensure(["libgtest-dev", "gdb"])
@@ -117,16 +124,23 @@ class Packages(SetUp):
 
     def test_installs_as_root(self):
         log = self.folder / "apt.log"
-        apt = f'echo "$@" >>{log}\ncase "$*" in *install*) touch {self.folder}/installed ;; esac\n'
+        apt = f'echo Hit:1; echo "$@" >>{log}\ncase "$*" in *install*) touch {self.folder}/installed ;; esac\n'
         done = self.ensure(["cmake", "gdb"], can_install="return 0", apt=apt)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         self.assertRegex(log.read_text(), r"install --yes --no-install-recommends cmake gdb\n$")
 
-    def test_a_failing_installation_shows_the_end_of_its_log(self):
-        done = self.ensure(["cmake"], can_install="return 0", apt="echo no such host; exit 100")
-        self.assertEqual(done.returncode, 4)
-        self.assertIn("no such host", done.stderr)
-        self.assertIn("apt-get install cmake", done.stderr)
+    def test_a_failing_installation_is_one_sentence_with_the_reason(self):
+        done = self.ensure(["cmake"], can_install="return 0", apt="echo Hit:1; echo E: no such package; exit 100")
+        self.assert_one_sentence(done, "setup.log says why: no such package", "apt-get install cmake", code=4)
+
+    def test_an_archive_that_does_not_answer_is_one_sentence(self):
+        for apt in ("sleep 50", "echo Err:1 http://nowhere.example bookworm InRelease; echo 'W: Failed to fetch'"):
+            apt += f'\ncase "$*" in *install*) touch {self.folder}/installed ;; esac'
+            done = self.ensure(["cmake"], can_install="return 0", apt=apt, more="APT_PATIENCE=1")
+            lines = [line for line in done.stderr.splitlines() if not line.endswith(" ...")]
+            self.assertEqual((done.returncode, len(lines)), (4, 1), done.stderr)
+            self.assertIn("the package archive does not answer", lines[0])
+            self.assertIn("apt-get install cmake", lines[0])
 
 
 class VirtualEnvironment(SetUp):
