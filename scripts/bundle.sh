@@ -85,7 +85,7 @@ for target in "${targets[@]}"; do
   glibc=$(printf '%s\n%s\n' "$glibc" "${newest#GLIBC_}" | sort -V | tail -n 1)
 done
 
-revision=$(git -C "$ROOT" describe --always --dirty 2>/dev/null || echo unknown)
+revision=$(git -c safe.directory="$ROOT" -C "$ROOT" describe --always --dirty 2>/dev/null || echo unknown)
 name=attention-ladder-$revision-$(uname -m)
 staging=$ROOT/bundle/$name
 rm -rf "$staging"

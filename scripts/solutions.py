@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from tools import ROOT, fail, relative  # noqa: E402
+from tools import ROOT, fail, relative, repository_files  # noqa: E402
 
 SOLUTIONS = ROOT / "docs" / "solutions"
 TREE = ROOT / "build" / "solutions"
@@ -50,10 +50,10 @@ def copy_if_changed(source, target):
 
 
 def refresh_tree():
-    listed = run(["git", "ls-files", "-co", "--exclude-standard", *SOURCES], "git", cwd=ROOT)
-    for name in listed.splitlines():
-        if (ROOT / name).exists():
-            copy_if_changed(ROOT / name, TREE / name)
+    for path in repository_files():
+        name = path.relative_to(ROOT)
+        if name.parts[0] in SOURCES or name.as_posix() in SOURCES:
+            copy_if_changed(path, TREE / name)
 
 
 def counts_of(path):

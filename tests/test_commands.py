@@ -29,6 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 from outputs import NVCC, SETUP, compiler, normal  # noqa: E402
+from tools import repository_files  # noqa: E402
 
 Command = namedtuple("Command", "line text shown needs")
 
@@ -102,10 +103,8 @@ class Lacking(Exception):
 class Checkout:
     def __init__(self, folder, build, real):
         self.root, self.real = Path(folder).resolve(), real
-        listed = subprocess.run(["git", "ls-files", "-zco", "--exclude-standard"], cwd=ROOT, capture_output=True,
-                                text=True, check=True).stdout
-        for name in filter(None, listed.split("\0")):
-            source, target = ROOT / name, self.root / name
+        for source in repository_files():
+            target = self.root / source.relative_to(ROOT)
             if not source.is_file() or target.exists() and target.read_bytes() == source.read_bytes():
                 continue
             changed = target.exists()
@@ -113,7 +112,7 @@ class Checkout:
             shutil.copy2(source, target)
             if changed:  # by a command of the document before: what was built from that is older now
                 os.utime(target)
-        if not (self.root / ".git").exists():
+        if shutil.which("git") and not (self.root / ".git").exists():
             # Below another repository git apply would leave these files alone.
             subprocess.run(["git", "init", "-q"], cwd=self.root, check=True)
         self.environment = {**os.environ, "PIP_NO_INDEX": "1", "NO_COLOR": "1", "FA_COMMANDS_BUILD": str(build)}
@@ -171,7 +170,7 @@ class Checkout:
     def help_of(self, words):
         """The text that names the options of a script or program, or None if the program is not here."""
         program = words[0]
-        if program == "git":  # -h of apply; --help is a page to read
+        if program == "git" and shutil.which("git"):  # -h of apply; --help is a page to read
             return self.run(f"git {words[1]} -h", 60)[1]
         if program.startswith("scripts/"):
             texts = [self.run(f"{program} --help", 60)[1]]

@@ -11,7 +11,7 @@ REQUIREMENTS=$ROOT/scripts/requirements.txt
 # essential packages: tests/scripts/test_packages.py holds scripts and tests to it.
 readonly PACKAGES='
 run   g++                    g++
-run   binutils               addr2line c++filt objdump readelf strip
+run   binutils               addr2line c++filt readelf strip
 run   cmake                  cmake ctest
 run   ninja-build            ninja
 run   nlohmann-json3-dev     nlohmann/json.hpp

@@ -1,5 +1,6 @@
 """Shared by the Python scripts: where the checkout is, the Python environment, reading results files."""
 
+import fnmatch
 import json
 import os
 import sys
@@ -12,9 +13,6 @@ SCHEMA_VERSIONS = (1, 2, 3, 4)
 # Python puts the folder of a script first, where scripts/profile.py would hide Python's own `profile` from libraries
 # that need it. Last, no script hides anything; scripts/lib stays first and has no name of a standard module.
 sys.path.sort(key=lambda folder: os.path.realpath(folder) == str(ROOT / "scripts"))
-
-# Top-level folders that hold nothing of the repository's own.
-NOT_OURS = {"build", "bundle", "results", "shared"}
 
 
 class Refused(Exception):
@@ -32,11 +30,27 @@ def relative(path):
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
 
 
+def repository_files(root=ROOT):
+    """The files that git would list, tracked or new, found without git: a downloaded archive has no .git, and git refuses
+    a checkout of another user. Of .gitignore's syntax it knows names, * and the slashes at either end."""
+    rules = (root / ".gitignore").read_text(encoding="utf-8").split("\n") if (root / ".gitignore").exists() else []
+    rules = [rule for rule in rules if rule and not rule.startswith("#")] + [".git"]
+
+    def ignored(name, top, is_folder):
+        return any(fnmatch.fnmatchcase(name, rule.strip("/")) and (top or not rule.startswith("/")) and
+                   (is_folder or not rule.endswith("/")) for rule in rules)
+
+    for folder, folders, names in os.walk(root):
+        top = Path(folder) == Path(root)
+        folders[:] = sorted(name for name in folders if not ignored(name, top, True))
+        yield from (Path(folder) / name for name in sorted(names) if not ignored(name, top, False))
+
+
 def markdown_files():
-    for folder, folders, names in os.walk(ROOT):
-        top = Path(folder) == ROOT
-        folders[:] = sorted(f for f in folders if not f.startswith(".") and not (top and f in NOT_OURS))
-        yield from (Path(folder) / name for name in sorted(names) if name.endswith(".md"))
+    for path in repository_files():
+        folders = path.relative_to(ROOT).parts[:-1]
+        if path.suffix == ".md" and not any(name.startswith(".") for name in folders) and folders[:1] != ("shared",):
+            yield path
 
 
 def need(module):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -13,6 +14,23 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPTS = ROOT / "scripts"
 VENV_PYTHON = ROOT / ".venv" / "bin" / "python"
+
+# What README promises has these; the pins of these files must suit them.
+PYTHONS = {"Debian 12": "3.11.2", "Ubuntu 24.04": "3.12.3", "Debian 13": "3.13.5"}
+REQUIREMENTS = {"scripts/requirements.txt": ".venv", "scripts/docs-requirements.txt": ".venv-docs",
+                "tests/browser/requirements.txt": ".venv-browser"}
+
+
+def normal(name):
+    """A Python package's name as the index has it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins(requirements):
+    """{package: version} of a file in which everything is pinned."""
+    lines = [line for line in (ROOT / requirements).read_text().splitlines() if line and not line.startswith("#")]
+    return {normal(name): version for name, version in (line.split("==") for line in lines)}
+
 
 CUDA = {
     "backend": "cuda", "gpu": "NVIDIA H200", "compute_capability": "9.0", "sm_count": 132,

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from support import ROOT, ScriptTest, main
+from support import ROOT, ScriptTest, main, normal, pins
 
 VENV = ROOT / ".venv-docs"
 sys.dont_write_bytecode = True
@@ -352,17 +352,11 @@ class Pieces(unittest.TestCase):
         self.assertNotIn("<picture>", text)
 
     def test_requirements_are_pinned_to_the_last(self):
-        def pins(name):
-            lines = (ROOT / "scripts" / name).read_text().splitlines()
-            found = [re.fullmatch(r"([\w.-]+)==(\S+)", line) for line in lines if line and not line.startswith("#")]
-            self.assertTrue(all(found), name)
-            return {re.sub(r"[-_.]+", "-", match[1]).lower(): match[2] for match in found}
-
-        docs, charts = pins("docs-requirements.txt"), pins("requirements.txt")
+        docs, charts = pins("scripts/docs-requirements.txt"), pins("scripts/requirements.txt")
         self.assertEqual(docs["vl-convert-python"], charts["vl-convert-python"])
         there = subprocess.run([sys.executable, "-m", "pip", "freeze", "--disable-pip-version-check"], capture_output=True,
                                text=True, check=True).stdout
-        installed = {re.sub(r"[-_.]+", "-", line.split("==")[0]).lower(): line.split("==")[1] for line in there.split()}
+        installed = {normal(name): version for name, version in (line.split("==") for line in there.split())}
         self.assertEqual(docs, installed)
 
 
