@@ -15,7 +15,7 @@ from tool_test import fail, run
 
 def bench(program, name_filter):
     done = subprocess.run([program, f"--benchmark_filter={name_filter}", "--benchmark_min_time=0.001",
-                           "--benchmark_format=json"], capture_output=True, text=True)
+                           "--benchmark_format=json"], capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         fail(f"{program} ended with {done.returncode}: {done.stderr}")
     return json.loads(done.stdout)["benchmarks"]
@@ -32,7 +32,7 @@ if len(found) != 1 or found[0]["run_name"] != [n for n in names if n.startswith(
     fail(f"the filter selects {found}")
 if not (found[0]["real_time"] > 0 and found[0]["TFLOP/s"] > 0 and found[0]["time_unit"] == "ms"):
     fail(f"no time: {found}")
-if subprocess.run([program, "--no-such-option"], capture_output=True).returncode == 0:
+if subprocess.run([program, "--no-such-option"], capture_output=True, timeout=60).returncode == 0:
     fail("an unknown option is accepted")
 
 if sys.argv[2:] and sys.argv[2]:
@@ -42,7 +42,7 @@ if sys.argv[2:] and sys.argv[2]:
 
 
 def refused(sentence, *arguments):
-    done = subprocess.run([program, *arguments], capture_output=True, text=True)
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
     if done.returncode != 2 or sentence not in done.stderr or len(done.stderr.splitlines()) != 1:
         fail(f"{arguments}: exit code {done.returncode}: {done.stderr}")
 
@@ -59,7 +59,7 @@ def protocol(program, *options):
     with tempfile.TemporaryDirectory() as folder:
         theirs, ours = Path(folder, "google.json"), Path(folder, "ours.json")
         done = subprocess.run([program, "--protocol", "quick", f"--benchmark_out={theirs}", "--json", ours,
-                               "--benchmark_min_time=0.001", *options], capture_output=True, text=True)
+                               "--benchmark_min_time=0.001", *options], capture_output=True, text=True, timeout=300)
         if done.returncode != 0:
             return done, None
         return json.loads(theirs.read_text())["benchmarks"], json.loads(ours.read_text())

@@ -11,7 +11,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from tool_test import ROOT, build, fail, need, run
+from tool_test import COMPILING, ROOT, build, fail, need, run
 
 folder, ours = sys.argv[1], sys.argv[2]
 clang = need("clang++")
@@ -47,7 +47,7 @@ with tempfile.TemporaryDirectory() as work:
             results = []
             for who, program in (("ours", ours), ("theirs", theirs)):
                 json_file, o_file = Path(work, f"{who}.json"), Path(work, f"{who}.npy")
-                run(program, kernel, *options.split(), "--json", json_file, "--o", o_file)
+                run(program, kernel, *options.split(), "--json", json_file, "--o", o_file, timeout=COMPILING)
                 results.append((json.loads(json_file.read_text()), o_file.read_bytes()))
             (a, a_bits), (b, b_bits) = results
             compilers = a["machine"]["compiler"], b["machine"]["compiler"]

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import ROOT, fail, run
+from tool_test import COMPILING, ROOT, fail, run
 
 sys.path.insert(0, str(ROOT / "scripts" / "lib"))
 import limits  # noqa: E402
@@ -24,7 +24,7 @@ def counted(*options):
     """{(kernel, seq_len, head_dim): record} of a run of all kernels."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "counts.json")
-        run(program, *options, "--no-races", "--json", file)
+        run(program, *options, "--no-races", "--json", file, timeout=COMPILING)
         records = json.loads(file.read_text(encoding="utf-8"))["records"]
     return {(r["kernel"], r["seq_len"], r["head_dim"]): r for r in records if r["status"] == "passed"}
 

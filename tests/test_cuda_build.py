@@ -11,7 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tool_test import JOBS, ROOT, fail, need, run, skip
+from tool_test import COMPILING, JOBS, ROOT, fail, need, run, skip
 
 sys.path.insert(0, str(ROOT / "scripts" / "lib"))
 import sass  # noqa: E402
@@ -30,7 +30,7 @@ arguments = ["-DCMAKE_CUDA_ARCHITECTURES=90a-real", f"-DCMAKE_CUDA_COMPILER={nvc
              "-DCMAKE_CXX_FLAGS_RELEASE=-O0"]
 if ccache := shutil.which("ccache"):
     arguments += [f"-DCMAKE_{language}_COMPILER_LAUNCHER={ccache}" for language in ("CXX", "CUDA")]
-run("cmake", "-S", ROOT, "--preset", "cuda", "-B", folder, *arguments)
+run("cmake", "-S", ROOT, "--preset", "cuda", "-B", folder, *arguments, timeout=COMPILING)
 
 text = run(ninja, "-C", folder, "-t", "targets", "all")
 programs = set(re.findall(r"^bin/(\S+): (?!phony)", text, re.MULTILINE))
@@ -38,13 +38,13 @@ kernels = {path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu")}
 if missing := ({KERNEL} | OF_ALL_KERNELS) - programs:
     fail(f"CMake makes no {', '.join(sorted(missing))}, of which this test knows")
 wanted = sorted(f"bin/{name}" for name in programs - kernels - OF_ALL_KERNELS | {KERNEL})
-run(ninja, "-C", folder, "-j", JOBS, *wanted)
+run(ninja, "-C", folder, "-j", JOBS, *wanted, timeout=COMPILING)
 
 files = [each for each in json.loads((folder / "compile_commands.json").read_text())
          if any(f"/{name}.dir/" in each["command"] for name in OF_ALL_KERNELS)]
 for each in files:
     command = [word for word in shlex.split(each["command"]) if word != ccache]
-    run(*command, "-fsyntax-only", cwd=each["directory"])
+    run(*command, "-fsyntax-only", cwd=each["directory"], timeout=COMPILING)
 if len(files) < len(OF_ALL_KERNELS) - 1:  # attention has no files of its own
     fail(f"only {len(files)} files of {', '.join(sorted(OF_ALL_KERNELS))} are known")
 print(f"{len(wanted)} programs of the CUDA back end, {KERNEL} among them, and {len(files)} files (nvcc {version})")

@@ -17,7 +17,7 @@ pythons = [str(ROOT / ".venv/bin/python"), sys.executable]
 
 def has_module(python):
     try:
-        return subprocess.run([python, "-c", f"import {module}"], capture_output=True).returncode == 0
+        return subprocess.run([python, "-c", f"import {module}"], capture_output=True, timeout=60).returncode == 0
     except OSError:
         return False
 
@@ -50,7 +50,7 @@ with tempfile.TemporaryDirectory() as folder:
             for options in ("--protocol quick", "--seq-len 128 --batch 1 --heads 1 --head-dim 64"):
                 kernels = ("01", "02", "03", "04", "05", "ceiling/copy", "ceiling/matmul", "peer/fake")
                 done = subprocess.run([fake_gpu, *kernels, *options.split(), "--iters", "3", "--json", file],
-                                      stdout=subprocess.DEVNULL)
+                                      stdout=subprocess.DEVNULL, timeout=60)
                 if done.returncode != 1:
                     fail(f"a wrong kernel and {options} end with {done.returncode}, not 1")
                 print(run(python, ROOT / "scripts/validate_results.py", file))

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import ROOT, fail, run, skip
+from tool_test import COMPILING, ROOT, fail, run, skip
 
 sys.path.insert(0, str(ROOT / "scripts" / "lib"))
 import sass  # noqa: E402
@@ -37,7 +37,8 @@ def check_spills(name, log, count):
 
 
 def check_sass(name, cubin, opcode, wanted, count):
-    listing = subprocess.run([nvdisasm, "-c", cubin], capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run([nvdisasm, "-c", cubin], capture_output=True, text=True, check=True,
+                             timeout=60).stdout
     functions = [f for f in sass.parse_sass(listing).values() if "gemm_kernel" in f.name]
     if len(functions) != count:
         fail(f"{name}: {len(functions)} kernel functions in the machine code instead of {count}")
@@ -63,7 +64,8 @@ with tempfile.TemporaryDirectory() as folder:
     for name, (opcode, wanted, count) in PRODUCTS.items():
         cubin = f"{folder}/{name}.cubin"
         log = run(nvcc, "-std=c++20", "-O3", *flags, "-gencode", "arch=compute_90a,code=sm_90a", "-Xptxas", "-v",
-                  "-DFA_WITH_CUDA", f"-I{ROOT}", "-cubin", ROOT / f"bench/gemm/{name}.cu", "-o", cubin)
+                  "-DFA_WITH_CUDA", f"-I{ROOT}", "-cubin", ROOT / f"bench/gemm/{name}.cu", "-o", cubin,
+                  timeout=COMPILING)
         if what == "sass":
             check_sass(name, cubin, opcode, wanted, count)
         else:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import ROOT, fail, skip
+from tool_test import COMPILING, ROOT, fail, skip
 
 sys.path.insert(0, str(ROOT / "scripts" / "lib"))
 import sass  # noqa: E402
@@ -72,7 +72,8 @@ for architecture in ("80", "90a", "100a", "120a"):
         for command in ([nvcc, "-std=c++20", "-O3", *sass.build_flags(), f"-arch=sm_{architecture}", "-DFA_WITH_CUDA",
                          f"-I{ROOT}", "-cubin", f"{folder}/hints.cu", "-o", f"{folder}/hints.cubin"],
                         [nvdisasm, "-c", f"{folder}/hints.cubin"]):
-            done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+            done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False,
+                              timeout=COMPILING)
             if done.returncode:
                 fail(f"sm_{architecture}: {(done.stderr + done.stdout).strip()}")
     functions = sass.parse_sass(done.stdout)

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import ROOT, fail, run, skip
+from tool_test import COMPILING, ROOT, fail, run, skip
 
 kernel, report = sys.argv[1], Path(sys.argv[2])
 architectures, flags = sys.argv[3].split(","), sys.argv[4:]
@@ -43,7 +43,7 @@ with tempfile.TemporaryDirectory() as folder:
         # Not -arch=sm_90a: nvcc 13 then also makes PTX for compute_90, which has no wgmma.
         target = f"arch=compute_{architecture},code=sm_{architecture}"
         log = run(nvcc, "-std=c++20", "-O3", *flags, "-gencode", target, "-Xptxas", "-v", "-DFA_WITH_CUDA",
-                  f"-I{ROOT}", "-c", source, "-o", f"{folder}/{kernel}.o")
+                  f"-I{ROOT}", "-c", source, "-o", f"{folder}/{kernel}.o", timeout=COMPILING)
         # C75..: "wgmma.mma_async instructions are serialized", and what leads to it.
         if serialized := re.search(r"\(C75\d\d\)[^\n]*", log):
             fail(f"sm_{architecture}: {serialized[0]}")

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import ROOT, fail, run, skip
+from tool_test import COMPILING, ROOT, fail, run, skip
 
 NAMES = ["ceiling/copy", "ceiling/matmul", "peer/cudnn_frontend"]
 
@@ -24,16 +24,16 @@ def expect(condition, message):
 
 def has_gpu():
     return shutil.which("nvidia-smi") and subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.DEVNULL,
-                                                         stderr=subprocess.DEVNULL, check=False).returncode == 0
+                                                         stderr=subprocess.DEVNULL, check=False, timeout=60).returncode == 0
 
 
 def test_program(program, backend, folder):
     expect(run(program, "--list").split() == NAMES, "--list does not name the peers")
     expect(f"Example: peers {NAMES[0]} " in run(program, "--help"), "--help shows no example of this program's")
-    done = subprocess.run([program, "peer/nothing"], text=True, capture_output=True, check=False)
+    done = subprocess.run([program, "peer/nothing"], text=True, capture_output=True, check=False, timeout=60)
     expect(done.returncode == 2 and all(name in done.stderr for name in NAMES), f"an unknown peer: {done.stderr}")
     small = ["--batch", "1", "--heads", "1", "--seq-len", "128", "--json", str(folder / "r.json")]
-    done = subprocess.run([program, *small], text=True, capture_output=True, check=False)
+    done = subprocess.run([program, *small], text=True, capture_output=True, check=False, timeout=60)
     if backend == "emulator":
         expect(done.returncode == 0, f"peers on the emulator ended with {done.returncode}: {done.stderr}")
         records = json.loads((folder / "r.json").read_text())["records"]
@@ -44,7 +44,7 @@ def test_program(program, backend, folder):
         problem = {"op": "problem", "dtype": "bf16", "batch": 1, "heads": 1, "seq_len": 128, "head_dim": 64,
                    "inputs": "normal", "seed": 1, "flush_l2": False, "rotating_inputs": 1}
         requests = [problem, *({"op": "verify", "kernel": name} for name in NAMES)]
-        done = subprocess.run([program, "--serve"], text=True, capture_output=True, check=False,
+        done = subprocess.run([program, "--serve"], text=True, capture_output=True, check=False, timeout=60,
                               input="".join(json.dumps(request) + "\n" for request in requests))
         answers = [json.loads(line).get("record", {}) for line in done.stdout.splitlines()]
         expect([(a.get("kernel"), a.get("status")) for a in answers[1:]] == [(name, "skipped") for name in NAMES],
@@ -139,7 +139,7 @@ def test_compile(includes, folder):
         # As in bench/peers/CMakeLists.txt, which defines them for cuDNN's source alone; they do no harm to the others.
         defines = ["-DNV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING", "-DCUDNN_FRONTEND_SKIP_JSON_LIB"]
         run(compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-DFA_WITH_CUDA",
-            *defines, f"-I{ROOT}", *folders, ROOT / f"bench/peers/{name}.cpp")
+            *defines, f"-I{ROOT}", *folders, ROOT / f"bench/peers/{name}.cpp", timeout=COMPILING)
 
 
 with tempfile.TemporaryDirectory() as temporary:

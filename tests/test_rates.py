@@ -10,7 +10,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from tool_test import ROOT, fail, skip
+from tool_test import COMPILING, ROOT, fail, skip
 
 sys.path.insert(0, str(ROOT / "scripts" / "lib"))
 import sass  # noqa: E402
@@ -37,7 +37,8 @@ with tempfile.TemporaryDirectory() as folder:
     for command in ([nvcc, "-std=c++20", "-O3", *sass.build_flags(), "-arch=sm_90a", "-DFA_WITH_CUDA", f"-I{ROOT}",
                      *includes, "-cubin", ROOT / "bench/rates/rates.cu", "-o", f"{folder}/rates.cubin"],
                     [nvdisasm, "-c", f"{folder}/rates.cubin"]):
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False,
+                              timeout=COMPILING)
         if done.returncode:
             fail((done.stderr + done.stdout).strip())
 functions = [f for f in sass.parse_sass(done.stdout).values() if "rates3run" in f.name]

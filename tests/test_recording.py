@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import ROOT, fail, run, skip
+from tool_test import COMPILING, ROOT, fail, run, skip
 
 sys.path.insert(0, str(ROOT / "scripts" / "lib"))
 import sass  # noqa: E402
@@ -29,18 +29,18 @@ except sass.Missing as problem:
 common = (nvcc, "-std=c++20", "-O3", *flags, "-DFA_WITH_CUDA", f"-I{ROOT}", source)
 with tempfile.TemporaryDirectory() as folder:
     ptx = Path(folder, "kernel.ptx")
-    run(*common, "-arch=compute_90a", "-ptx", "-o", ptx)
+    run(*common, "-arch=compute_90a", "-ptx", "-o", ptx, timeout=COMPILING)
     for word in ("%clock", "%globaltimer", "fa_record", "record_target"):
         if word in ptx.read_text():
             fail(f"{kernel}: its PTX has {word}, although it does not record")
-    run(*common, "-DFA_RECORDING", "-arch=compute_90a", "-ptx", "-o", ptx)
+    run(*common, "-DFA_RECORDING", "-arch=compute_90a", "-ptx", "-o", ptx, timeout=COMPILING)
     entries = ptx.read_text().split(".entry ")[1:]
     for entry in entries:
         clocks = len(re.findall(r"%clock\b", entry))
         if clocks < 2:
             fail(f"{kernel}: a twin reads the clock {clocks} times")
     log = run(*common, "-DFA_RECORDING", "-gencode", "arch=compute_90a,code=sm_90a", "-Xptxas", "-v", "-cubin", "-o",
-              f"{folder}/kernel.cubin")
+              f"{folder}/kernel.cubin", timeout=COMPILING)
     if serialized := re.search(r"\(C75\d\d\)[^\n]*", log):
         fail(f"{kernel}, recording: {serialized[0]}")
     spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)

@@ -3,6 +3,7 @@
 Usage: test_repository.py BUILD_TREE
 """
 
+import ast
 import difflib
 import os
 import re
@@ -48,7 +49,7 @@ class Kernels(unittest.TestCase):
                 self.assertIn(f"namespace fa::k{path.name[:2]} {{", path.read_text())
 
     def test_programs_list_what_is_there(self):
-        out = subprocess.run([BUILD / "bin/attention", "--list"], capture_output=True, text=True).stdout
+        out = subprocess.run([BUILD / "bin/attention", "--list"], capture_output=True, text=True, timeout=60).stdout
         self.assertEqual(out.split(), [path.stem for path in KERNELS])
 
     def test_rules(self):
@@ -95,7 +96,8 @@ class Kernels(unittest.TestCase):
 
 class Targets(unittest.TestCase):
     def commands(self, target):
-        done = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", target], capture_output=True, text=True)
+        done = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", target], capture_output=True, text=True,
+                              timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.splitlines()
 
@@ -149,6 +151,20 @@ class Sources(unittest.TestCase):
                     continue
                 for name in re.findall(r"^#\s*include \"([^\"]+)\"", path.read_text(), re.MULTILINE):
                     self.assertTrue((ROOT / name).is_file(), f"{path.relative_to(ROOT)} includes {name}")
+
+
+class Tests(unittest.TestCase):
+    def test_none_waits_for_ever(self):
+        """Each call that waits for another program says for how long."""
+        for path in sorted((ROOT / "tests").rglob("*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+                name = ast.unparse(call.func)
+                if name in ("subprocess.run", "subprocess.check_output") or name.endswith((".communicate", "process.wait")):
+                    if "os.killpg" in ast.unparse(tree) and name.endswith(".communicate"):
+                        continue  # the wait behind a kill
+                    self.assertIn("timeout", [word.arg for word in call.keywords],
+                                  f"{path.relative_to(ROOT)}:{call.lineno}: {name}() may wait for ever")
 
 
 class Pictures(unittest.TestCase):

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import ROOT, fail, run, skip
+from tool_test import COMPILING, ROOT, fail, run, skip
 
 sys.path.insert(0, str(ROOT / "scripts" / "lib"))
 import limits  # noqa: E402
@@ -146,7 +146,8 @@ if build.nvcc.startswith("13.0"):
 if number == 8:  # once, as a reader runs it
     script = ROOT / "scripts" / "inspect.sh"
     with tempfile.TemporaryDirectory() as folder:
-        reports = json.loads(run(script, "08", "--json", "--sass", f"{folder}/sass", "--ptx", f"{folder}/ptx"))
+        reports = json.loads(run(script, "08", "--json", "--sass", f"{folder}/sass", "--ptx", f"{folder}/ptx",
+                                 timeout=COMPILING))
         for listing, wanted in (("sass", "HMMA.16816.F32.BF16"), ("ptx", "mma.sync.aligned.m16n8k16")):
             text = (Path(folder) / listing).read_text()
             if wanted not in text or str(ROOT) in text:

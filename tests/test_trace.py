@@ -25,7 +25,7 @@ def expect(condition, message):
 
 
 def refused(command, sentence, code=2):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60)
     expect(done.returncode == code, f"{command} ended with {done.returncode}, not {code}: {done.stdout}{done.stderr}")
     lines = done.stderr.splitlines()
     expect(len(lines) == 1 and lines[0].startswith("error: ") and sentence in lines[0],

@@ -317,7 +317,7 @@ class Pages(unittest.TestCase):
         if site is None:
             site = Path(cls.folder.name) / "site"
             subprocess.run([DOCS_VENV / "bin" / "python", "-B", "-m", "mkdocs", "--quiet", "build", "--site-dir", site],
-                           cwd=ROOT, check=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+                           cwd=ROOT, check=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, timeout=300)
         cls.site = Site(site)
         cls.site.__enter__()
         cls.addClassCleanup(cls.site.__exit__)

@@ -15,7 +15,7 @@ if not os.path.exists(golden):
     print(f"skipped: {os.path.basename(golden)} has not been captured; on an H200: "
           f"{' '.join([os.path.basename(program), *arguments])} > {os.path.basename(golden)}")
     sys.exit(77)
-run = subprocess.run([program, *arguments], stdout=subprocess.PIPE, text=True)
+run = subprocess.run([program, *arguments], stdout=subprocess.PIPE, text=True, timeout=590)
 actual = run.stdout.splitlines()
 with open(golden) as file:
     expected = file.read().splitlines()

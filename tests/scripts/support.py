@@ -218,7 +218,7 @@ class ScriptTest(unittest.TestCase):
 def needs_venv(module):
     """Skips a test class if the checkout's Python environment lacks a module."""
     have = VENV_PYTHON.exists() and subprocess.run(
-        [str(VENV_PYTHON), "-c", f"import {module}"], capture_output=True, check=False
+        [str(VENV_PYTHON), "-c", f"import {module}"], capture_output=True, check=False, timeout=60
     ).returncode == 0
     return unittest.skipUnless(have, f"no {module} in .venv (scripts/test.sh installs it if the network is there)")
 

@@ -534,7 +534,7 @@ class Header(ScriptTest):
         long = Choice(8, 4, 128, 4, 4, False, False)
         text = autotune.with_choices(autotune.HEADER.read_text(), 120, {64: long, 128: long})
         done = subprocess.run([tool, f"--assume-filename={autotune.HEADER}"], input=text, capture_output=True, text=True,
-                              check=False)
+                              check=False, timeout=60)
         self.assertEqual(done.stdout, text)
 
 

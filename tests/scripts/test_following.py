@@ -87,5 +87,21 @@ build/cuda/bin/99_none
         self.assertIn("no command was found", self.follow("```bash\n# nothing\n```\n").stderr)
 
 
+class Tools(ScriptTest):
+    """tests/tool_test.py: what the tests do with a tool that does not answer, or says that it cannot."""
+
+    def test_what_does_not_end_is_ended_with_all_that_it_started(self):
+        code = "from tool_test import run; run('sh', '-c', 'echo started; sleep 100 & wait', timeout=1)"
+        done = self.run_script(sys.executable, "-c", code, env={"PYTHONPATH": str(ROOT / "tests")})
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stdout, "^sh -c .* did not end within 1 s:\nstarted\n$")
+
+    def test_gdb_that_cannot_write_registers(self):
+        self.program("gdb", "echo \"Couldn't write extended state status: Bad address.\"\n")
+        done = self.run_script(sys.executable, "-B", ROOT / "tests" / "gdb" / "test_gdb.py", self.folder,
+                               env={"PATH": f"{self.folder}/bin:/usr/bin:/bin"})
+        self.assertEqual((done.returncode, done.stdout), (77, "skipped: this gdb cannot write the registers of this CPU\n"))
+
+
 if __name__ == "__main__":
     main()

@@ -344,10 +344,10 @@ class Walk(ScriptTest):
             for place in ("", "below/", "build/below/"):
                 name = name.lstrip("/")
                 self.write(f"{place}{name}file" if name.endswith("/") else f"{place}{name}", "x")
-        subprocess.run(["git", "init", "-q"], cwd=self.folder, check=True)
-        subprocess.run(["git", "add", "kept.py"], cwd=self.folder, check=True)
+        subprocess.run(["git", "init", "-q"], cwd=self.folder, check=True, timeout=60)
+        subprocess.run(["git", "add", "kept.py"], cwd=self.folder, check=True, timeout=60)
         listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=self.folder, check=True,
-                                capture_output=True, text=True).stdout.split()
+                                timeout=60, capture_output=True, text=True).stdout.split()
         walked = [path.relative_to(self.folder).as_posix() for path in tools.repository_files(self.folder)]
         self.assertEqual(sorted(walked), sorted(listed))
         self.assertIn("below/build/file", listed)

@@ -101,7 +101,7 @@ class Schema(unittest.TestCase):
                 "    errors = list(jsonschema.Draft202012Validator(schema).iter_errors(json.loads(line)))\n"
                 "    print('good' if not errors else errors[0].json_path)\n")
         done = subprocess.run([VENV_PYTHON, "-c", code], input="\n".join(map(json.dumps, data)), text=True,
-                              capture_output=True, check=True)
+                              capture_output=True, check=True, timeout=60)
         return done.stdout.split()
 
     def test_valid_and_broken(self):

@@ -45,7 +45,8 @@ class Built(unittest.TestCase):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         cls.build = subprocess.run(
             [sys.executable, "-B", "-m", "mkdocs", "build", "--strict", "--site-dir", str(cls.site)],
-            cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=False)
+            cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=False,
+            timeout=110)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         # Of one processor: other tests run at the same time.
         cls.seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -355,7 +356,7 @@ class Pieces(unittest.TestCase):
         docs, charts = pins("scripts/docs-requirements.txt"), pins("scripts/requirements.txt")
         self.assertEqual(docs["vl-convert-python"], charts["vl-convert-python"])
         there = subprocess.run([sys.executable, "-m", "pip", "freeze", "--disable-pip-version-check"], capture_output=True,
-                               text=True, check=True).stdout
+                               text=True, check=True, timeout=60).stdout
         installed = {normal(name): version for name, version in (line.split("==") for line in there.split())}
         self.assertEqual(docs, installed)
 
