@@ -149,7 +149,7 @@ ensure_packages() {
   if can_install; then
     if ! STEP_TAIL=0 step "installing ${missing[*]}" "$SETUP_LOG" apt_install "${missing[@]}"; then
       why=$(grep '^E: ' "$SETUP_LOG" | tail -n 1 || true)
-      why=" ($(pretty "$SETUP_LOG") says why${why:+: ${why#E: }})"
+      why="apt-get could not install what is missing: ${why#E: } ($(pretty "$SETUP_LOG") has all that it said)"
     fi
     hash -r
   fi
@@ -164,9 +164,10 @@ ensure_packages() {
   local how="as root: apt-get install ${still[*]}"
   have apt-get || how="under these names on Debian: ${still[*]}"
   if ((${#vital[@]})); then
-    die "$EXIT_SETUP" "please install what is missing$why (g++ must be 12 or newer, CMake 3.25 or newer); $how"
+    die "$EXIT_SETUP" "${why:-please install what is missing (g++ must be 12 or newer, CMake 3.25 or newer)}; $how"
   fi
-  note "going on without ${still[*]}$why (a library is downloaded by CMake, what needs a tool is skipped); to install, $how"
+  note "${why:+$why; }going on without ${still[*]} (a library is downloaded by CMake, what needs a tool is skipped);" \
+    "to install, $how"
 }
 
 # --- Python for charts and validation --------------------------------------------------------------------------
