@@ -3,7 +3,7 @@
 
 A picture has one image for the light theme and one for the dark (NAME.svg, NAME-dark.svg) and words for those who see
 neither. A formula stands between $ and $ on one line, or between $$ and $$; it must be closed, and convertible to
-MathML where the package latex2mathml is here (scripts/docs.sh installs it)."""
+MathML where the package latex2mathml is here (scripts/test.sh installs it)."""
 
 import argparse
 import re
@@ -168,8 +168,8 @@ def picture_problems(lines):
 
 @lru_cache(maxsize=None)
 def converter():
-    """latex2mathml's convert, of this Python or of the site's environment, or None."""
-    sys.path += [str(folder) for folder in sorted(ROOT.glob(".venv-docs/lib/python3*/site-packages"))]
+    """latex2mathml's convert, of this Python or of an environment of this checkout, or None."""
+    sys.path += [str(folder) for folder in sorted(ROOT.glob(".venv*/lib/python3*/site-packages"))]
     try:
         from latex2mathml.converter import convert
     except ImportError:
