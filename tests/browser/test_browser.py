@@ -30,8 +30,8 @@ if (VENV / "complete").exists() and Path(sys.prefix) != VENV:
 
 LACKING = next((sentence for missing, sentence in (
     (CHROMIUM is None, "no Chromium here"),
-    (Path(sys.prefix) != VENV, "no Playwright in .venv-browser (scripts/test.sh installs it if the network is there)"),
-    (not (DOCS_VENV / "complete").exists(), "no MkDocs in .venv-docs (scripts/test.sh installs it if the network is there)"),
+    (Path(sys.prefix) != VENV, "no Playwright in .venv-browser (scripts/test.sh --all installs it if the network is there)"),
+    (not (DOCS_VENV / "complete").exists(), "no MkDocs in .venv-docs (scripts/test.sh --all installs it if the network is there)"),
 ) if missing), None)
 if LACKING is None:
     import axe_playwright_python

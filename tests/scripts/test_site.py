@@ -17,7 +17,7 @@ if (VENV / "complete").exists() and Path(sys.prefix) != VENV:
     os.execv(VENV / "bin" / "python", [str(VENV / "bin" / "python"), "-B", *sys.argv])
 
 HERE = Path(sys.prefix) == VENV
-needs_docs = unittest.skipUnless(HERE, "no MkDocs in .venv-docs (scripts/test.sh installs it if the network is there)")
+needs_docs = unittest.skipUnless(HERE, "no MkDocs in .venv-docs (scripts/test.sh --all installs it if the network is there)")
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 import check  # noqa: E402
 
