@@ -47,6 +47,10 @@ class BadArguments(ScriptTest):
         for script in ("sync_docs.py", "check_links.py"):
             self.assert_one_sentence(self.run_script(SCRIPTS / script, self.folder / "none.md"), "none.md")
 
+    def test_fresh_machine_knows_its_users_and_suites(self):
+        for option, value, known in ("--user", "guest", "sudo none"), ("--suite", "potato", "bookworm trixie"), ("--only", "x", "run test"):
+            self.assert_one_sentence(self.run_script(SCRIPTS / "fresh_machine.sh", option, value), f"{option} takes", value, known)
+
     def test_fresh_machine_wants_the_readmes_commands(self):
         checkout = self.checkout()
         (checkout / "README.md").write_text("no commands here\n")
