@@ -593,14 +593,14 @@ std::string npy(const std::string& descr, const std::string& shape, size_t data_
   return file + header + std::string(data_bytes, '\0');
 }
 
-TEST(Npy, RoundTripsAllPatterns) {
+TEST(Npy, RoundTripsAllFinitePatterns) {
   const TemporaryFolder folder;
   for (const Dtype dtype : {Dtype::kFp16, Dtype::kBf16}) {
     const Problem p = problem(1, 4, 128, 128, dtype);  // 65,536 elements
     std::vector<uint16_t> bits(65536);
     for (size_t i = 0; i < bits.size(); i++) {
       bits[i] = uint16_t(i);
-      if (std::isnan(to_float(bits[i], dtype))) bits[i] = 0;
+      if (!std::isfinite(to_float(bits[i], dtype))) bits[i] = 0;
     }
     write_npy(folder / "t.npy", p, bits);
     const NpyTensor tensor = read_npy(folder / "t.npy", dtype);
@@ -652,6 +652,9 @@ TEST(Npy, RefusesBadFiles) {
       {good.substr(0, good.size() - 1), "has 32767 bytes of data where its shape needs 32768"},
       {good + "x", "has 32769 bytes of data"},
       {npy("<i4", "(1, 1, 128, 64)", 32768), "has elements of type '<i4'"},
+      {npy("<i4\n\x07", "(1, 1, 128, 64)", 32768), "has elements of type '<i4\\x0a\\x07'"},
+      {npy("<u2", "(1, 1, 1, 2)", 0) + std::string("\x80\x3f\x80\x7f", 4),
+       "element [0, 0, 0, 1] is inf, but every element must be a finite number"},
       {npy(">f4", "(1, 1, 128, 64)", 32768), "has elements of type '>f4'"},
       {npy("<f2", "(1, 1, 128, 64)", 16384), "--dtype bf16 accepts bf16 patterns"},
       {fortran, "is not in C order"},
@@ -662,6 +665,9 @@ TEST(Npy, RefusesBadFiles) {
       {npy("<f4", "(99999999999, 1, 128, 64)", 4), "is not a four-dimensional array"},
       {npy("<f4", "(-1, 1, 128, 64)", 4), "is not a four-dimensional array"},
       {std::string("\x93NUMPY\x02\x00\x40\x42\x0f\x00", 12) + std::string(1000000, '\''), "header"},
+      {std::string("\x93NUMPY\x02\x00\x10\x27\x00\x00", 12) + "'descr': '" +
+           std::string(9989, 'f') + "'",
+       "is not in C order"},
   };
   for (const auto& [content, reason] : cases) {
     const std::string path = folder.write("bad.npy", content);
@@ -675,6 +681,27 @@ TEST(Npy, RefusesBadFiles) {
   }
   EXPECT_THROW(read_npy(folder / "none.npy", Dtype::kBf16), BadInput);
   EXPECT_THROW(read_npy(folder / ".", Dtype::kBf16), BadInput);
+  EXPECT_THROW(read_npy("/dev/null", Dtype::kBf16), BadInput);
+}
+
+TEST(WriteFile, CanBeAskedBefore) {
+  const TemporaryFolder folder;
+  folder.write("file", "as it was");
+  std::filesystem::create_directory(folder / "folder");
+  std::filesystem::create_symlink(folder / "file", folder / "link");
+  for (const char* good : {"file", "new"}) EXPECT_NO_THROW(check_writable(folder / good));
+  EXPECT_NO_THROW(check_writable("/dev/null"));
+  EXPECT_THROW(check_writable(folder / "folder"), BadInput);
+  EXPECT_THROW(check_writable(folder / "none/file"), BadInput);
+  EXPECT_EQ(read_file(folder / "file"), "as it was");
+  EXPECT_EQ(folder.files().size(), 3u);
+
+  EXPECT_TRUE(same_file(folder / "file", folder / "folder/../file"));
+  EXPECT_TRUE(same_file(folder / "file", folder / "link"));
+  EXPECT_TRUE(same_file(folder / "new", folder / "./new")) << "neither is there yet";
+  EXPECT_FALSE(same_file(folder / "file", folder / "new"));
+  EXPECT_FALSE(same_file("/dev/null", "/dev/null")) << "nothing is lost";
+  EXPECT_FALSE(same_file("", ""));
 }
 
 TEST(WriteFile, IsWholeOrNotThere) {

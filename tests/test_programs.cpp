@@ -1,6 +1,7 @@
 // The programs as a user meets them: what they print, write and return.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <filesystem>
 #include <map>
@@ -394,7 +395,6 @@ const BadCommand kBadCommands[] = {
     {"--score-std 5 --score-growth down", "down not in {flat,growing}"},
     {"--score-growth growing", "--score-growth belongs to --score-std"},
     {"--score-std 5 --inputs tiny", "--score-std is of the inputs normal, not of tiny"},
-    {"--score-std 5 --q good.npy --k good.npy --v good.npy", "not of those from files"},
     {"--score-std 5 --protocol quick", "--score-std does not go with --protocol"},
     {"--seed -1", "--seed"},
     {"--seed x", "--seed"},
@@ -416,9 +416,17 @@ const BadCommand kBadCommands[] = {
     {"--serve 01", "leave out KERNEL"},
     {"--json", "--json"},
     {"--no-such-option", "--no-such-option"},
+    {"--seq-len 128,", "--seq-len takes values with a comma between two, not '128,'"},
+    {"--seq-len=128,,256", "--seq-len takes values with a comma between two"},
+    {"--score-std ,5", "--score-std takes values with a comma between two, not ',5'"},
+    {"--json ''", "--json needs the name of a file"},
+    {"--o ''", "--o needs the name of a file"},
+    {"--q '' --k good.npy --v good.npy", "--q needs the name of a file"},
+    {"--json r.json --o ./r.json", "--o and --json name the same file, r.json"},
     {"--json none/r.json", "cannot write none/r.json: No such file or directory"},
     {"--json .", "cannot write .: Is a directory"},
     {"--json /dev/full", "cannot write /dev/full: No space left on device"},
+    {"--o .", "cannot write .: Is a directory"},
     {"--o none/o.npy", "cannot write none/o.npy: No such file or directory"},
     {"--q good.npy", "--q, --k and --v belong together"},
     {"--q good.npy --k good.npy --v none.npy",
@@ -429,9 +437,31 @@ const BadCommand kBadCommands[] = {
     {"--q good.npy --k good.npy --v text.npy", "text.npy: is not a .npy file"},
     {"--q good.npy --k good.npy --v integers.npy", "integers.npy: has elements of type '<i4'"},
     {"--q good.npy --k good.npy --v .", "cannot be read"},
-    {"--q good.npy --k good.npy --v wide.npy", "wide.npy: its shape differs from that of good.npy"},
-    {"--q wide.npy --k wide.npy --v wide.npy", "--head-dim must be 64 or 128, not 32"},
-    {"--q empty.npy --k empty.npy --v empty.npy", "--batch must be at least 1"},
+    {"--q good.npy --k good.npy --v longer.npy",
+     "longer.npy: its shape differs from that of good.npy"},
+    {"--q good.npy --k good.npy --v pipe", "pipe: cannot be read: it is not a regular file"},
+    {"--q good.npy --k good.npy --v /dev/zero", "/dev/zero: cannot be read: it is not a regular"},
+    {"--q good.npy --k good.npy --v control.npy", "elements of type '<f4\\x1b[31m'"},
+    {"--q good.npy --k nan.npy --v good.npy", "nan.npy: element [0, 0, 1, 2] is nan, but every"},
+    {"--q good.npy --k good.npy --v inf.npy",
+     "inf.npy: element [0, 0, 127, 63] is -inf, but every"},
+    {"--dtype fp16 --q big.npy --k good.npy --v good.npy",
+     "big.npy: element [0, 0, 0, 0] is 100000, which fp16 cannot hold"},
+    {"--q wide.npy --k wide.npy --v wide.npy",
+     "wide.npy: no kernel takes its shape: --head-dim must be 64 or 128, not 32"},
+    {"--q empty.npy --k good.npy --v good.npy",
+     "empty.npy: no kernel takes its shape: --batch must be at least 1"},
+    {"--q good.npy --k good.npy --v good.npy --o good.npy",
+     "--o and --q name the same file, good.npy"},
+    {"--q good.npy --k other.npy --v good.npy --json ./other.npy",
+     "--json and --k name the same file, other.npy"},
+    {"--q good.npy --k good.npy --v good.npy --batch 1", "--batch does not go with --q, --k"},
+    {"--q good.npy --k good.npy --v good.npy --heads 1", "--heads does not go with --q, --k"},
+    {"--q good.npy --k good.npy --v good.npy --seq-len 128", "--seq-len does not go with --q"},
+    {"--q good.npy --k good.npy --v good.npy --head-dim 64", "--head-dim does not go with --q"},
+    {"--q good.npy --k good.npy --v good.npy --inputs large", "--inputs does not go with --q"},
+    {"--q good.npy --k good.npy --v good.npy --seed 1", "--seed does not go with --q, --k"},
+    {"--q good.npy --k good.npy --v good.npy --score-std 5", "--score-std does not go with --q"},
 };
 
 class BadCommands : public testing::TestWithParam<BadCommand> {};
@@ -451,17 +481,33 @@ TEST_P(BadCommands, GetOneSentence) {
   folder.write("text.npy", "1.0 2.0 3.0 4.0 5.0");
   folder.write("integers.npy", npy("<i4", "(1, 1, 128, 64)", 32768));
   folder.write("wide.npy", npy("<f4", "(1, 1, 256, 32)", 32768));
+  folder.write("longer.npy", npy("<f4", "(1, 1, 256, 64)", 65536));
   folder.write("empty.npy", npy("<f4", "(0, 1, 128, 64)", 0));
+  folder.write("control.npy", npy("<f4\x1b[31m", "(1, 1, 128, 64)", 32768));
+  folder.write("other.npy", good);
+  const auto with = [&](size_t element, float value) {
+    std::string file = good;
+    const size_t data = good.size() - 32768;
+    return file.replace(data + element * 4, 4, reinterpret_cast<const char*>(&value), 4);
+  };
+  folder.write("nan.npy", with(66, NAN));
+  folder.write("inf.npy", with(128 * 64 - 1, -INFINITY));
+  folder.write("big.npy", with(0, 1e5f));
+  ASSERT_EQ(shell("mkfifo " + (folder / "pipe")).exit_code, 0);
   const size_t files = folder.files().size();
 
   const auto& [arguments, sentence] = GetParam();
-  const bool shaped = arguments.find("--seq-len") != std::string::npos;
-  const ProgramResult result = shell("cd " + (folder / ".") + " && $BIN/attention " +
+  // A pipe into which nothing is written must not stop the test.
+  const bool shaped = arguments.find("--seq-len") != std::string::npos ||
+                      arguments.find("--q") != std::string::npos;
+  const ProgramResult result = shell("cd " + (folder / ".") + " && timeout 60 $BIN/attention " +
                                      (shaped ? "" : "--seq-len 128 ") + arguments);
   EXPECT_EQ(result.exit_code, 2) << result.out;
   EXPECT_EQ(result.err.rfind("error: ", 0), 0u) << result.err;
   EXPECT_NE(result.err.find(sentence), std::string::npos) << result.err;
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  // A disk may fill up while a program runs; everything else is refused before.
+  EXPECT_TRUE(result.out.empty() || sentence.find("No space") != std::string::npos) << result.out;
   EXPECT_EQ(folder.files().size(), files) << "a file was left";
 }
 INSTANTIATE_TEST_SUITE_P(Arguments, BadCommands, testing::ValuesIn(kBadCommands),
@@ -485,6 +531,29 @@ TEST(Programs, AFullDiskLeavesNoPartialFile) {
                 json::accept(read_file(folder / "r.json")),
             true);
   for (const std::string& name : folder.files()) EXPECT_EQ(name, "r.json");
+}
+
+TEST(Programs, AStandardOutputThatCannotBeWrittenIsSaid) {
+  for (const std::string& arguments :
+       {"01" + kSmall, std::string("--list"), std::string("--help")}) {
+    const ProgramResult result = shell("$BIN/attention " + arguments + " > /dev/full");
+    EXPECT_EQ(result.exit_code, 2) << arguments;
+    EXPECT_EQ(result.err, "error: cannot write to standard output: No space left on device\n");
+  }
+  EXPECT_EQ(shell("$BIN/attention --list >&-").exit_code, 2);
+}
+
+TEST(Programs, ASeedBesideFilesOrdersTheEmulator) {
+  if (on_gpu()) GTEST_SKIP() << "of the emulator";
+  const TemporaryFolder folder;
+  const Problem p = problem(1, 1, 128, 64, Dtype::kBf16);
+  write_npy(folder / "t.npy", p, make_inputs(p, "normal", 1).q);
+  const std::string files = " --q t.npy --k t.npy --v t.npy ";
+  for (const char* order : {"--schedule random", "--completion random"}) {
+    const ProgramResult result =
+        shell("cd " + (folder / ".") + " && $BIN/attention 01 --seed 2 " + order + files);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  }
 }
 
 TEST(Programs, DevicesAreWrittenTo) {

@@ -580,6 +580,7 @@ int measure_all(int argc, char** argv) {
     return 0;
   }
 
+  if (!file.empty()) check_writable(file);
   const std::string created = utc_now();
   const nlohmann::json machine = describe_machine();
   Bench bench(machine.at("sm_count").get<int>());

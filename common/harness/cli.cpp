@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <iostream>
 #include <iterator>
@@ -188,8 +189,23 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_flag("--list", arguments.list, "print the kernels of this program and stop");
 }
 
+// CLI11 drops what is empty between commas.
+void refuse_empty_parts(int argc, char** argv) {
+  for (int i = 1; i < argc; i++) {
+    for (const std::string name : {"--seq-len", "--score-std", "--score-growth"}) {
+      const std::string text = argv[i];
+      if (argv[i - 1] != name && !text.starts_with(name + "=")) continue;
+      const std::string list = "," + text.substr(text.find('=') + 1) + ",";
+      if (list.find(",,") != std::string::npos) {
+        throw BadInput(name + " takes values with a comma between two, not '" + text + "'");
+      }
+    }
+  }
+}
+
 void parse(CLI::App& app, Arguments& arguments, int argc, char** argv) {
   declare(app, arguments);
+  refuse_empty_parts(argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -247,27 +263,70 @@ std::vector<Problem> problems_of(const Arguments& arguments) {
   return problems;
 }
 
-// Q, K and V from files; the shape comes from them.
-Inputs read_inputs(const Arguments& arguments, Problem& problem) {
+// Before work that takes long: files that are written can be, and are none of the other files.
+void check_files(const CLI::App& app, const Arguments& arguments) {
+  struct File {
+    std::string option;
+    const std::string& path;
+  };
+  const File files[] = {{"--o", arguments.o},         {"--json", arguments.json},
+                        {"--trace", arguments.trace}, {"--q", arguments.q},
+                        {"--k", arguments.k},         {"--v", arguments.v}};
+  constexpr size_t kWritten = 3;  // the first of these
+  for (const File& file : files) {
+    if (app.count(file.option) && file.path.empty())
+      throw BadInput(file.option + " needs the name of a file");
+  }
+  for (size_t i = 0; i < kWritten; i++) {
+    if (files[i].path.empty()) continue;
+    check_writable(files[i].path);
+    for (size_t j = i + 1; j < std::size(files); j++) {
+      if (same_file(files[i].path, files[j].path)) {
+        throw BadInput(files[i].option + " and " + files[j].option + " name the same file, " +
+                       files[j].path);
+      }
+    }
+  }
+}
+
+// What files say themselves is no option beside them.
+void check_options_beside_files(const CLI::App& app, const Arguments& arguments) {
   if (arguments.q.empty() || arguments.k.empty() || arguments.v.empty()) {
     throw BadInput("--q, --k and --v belong together: give all three");
   }
+  for (const std::string option : {"--batch", "--heads", "--seq-len", "--head-dim", "--inputs",
+                                   "--score-std", "--score-growth", "--seed"}) {
+    const bool orders =
+        option == "--seed" && (arguments.schedule == "random" || arguments.completion == "random");
+    if (app.count(option) && !orders) {
+      throw BadInput(option + " does not go with --q, --k and --v: the files have the shape and " +
+                     "the values");
+    }
+  }
+}
+
+// Q, K and V from files; the shape comes from them.
+Inputs read_inputs(const Arguments& arguments, Problem& problem) {
   Inputs inputs;
   const std::string* const paths[] = {&arguments.q, &arguments.k, &arguments.v};
   std::vector<uint16_t>* const tensors[] = {&inputs.q, &inputs.k, &inputs.v};
   std::array<int, 4> shape{};
   for (size_t i = 0; i < 3; i++) {
     NpyTensor tensor = read_npy(*paths[i], problem.dtype);
+    problem.batch = tensor.shape[0];
+    problem.heads = tensor.shape[1];
+    problem.seq_len = tensor.shape[2];
+    problem.head_dim = tensor.shape[3];
+    try {
+      validate(problem);
+    } catch (const BadInput& error) {
+      throw BadInput(*paths[i] + ": no kernel takes its shape: " + error.what());
+    }
     if (i > 0 && tensor.shape != shape)
       throw BadInput(*paths[i] + ": its shape differs from that of " + arguments.q);
     shape = tensor.shape;
     *tensors[i] = std::move(tensor.bits);
   }
-  problem.batch = shape[0];
-  problem.heads = shape[1];
-  problem.seq_len = shape[2];
-  problem.head_dim = shape[3];
-  validate(problem);
   return inputs;
 }
 
@@ -300,7 +359,6 @@ void check_trace(const CLI::App& app, const Arguments& arguments, size_t kernel_
   if (arguments.protocol.rotating_inputs != 1) {
     throw BadInput("--trace shows one launch: leave out --rotate");
   }
-  check_writable(arguments.trace);
 }
 
 #ifndef FA_WITH_CUDA
@@ -411,12 +469,11 @@ int run_arguments(const CLI::App& app, const Arguments& arguments,
   if (!on_gpu()) protocol.rounds = 1;  // nothing is timed
   if (arguments.serve) return serve(std::cin, std::cout, protocol);
   const bool from_files = !arguments.q.empty() || !arguments.k.empty() || !arguments.v.empty();
-  for (const std::string& path : {arguments.json, arguments.o}) {
-    if (!path.empty()) check_writable(path);
-  }
+  check_files(app, arguments);
   std::vector<Problem> problems = arguments.problems;
   if (problems.empty()) problems = problems_of(arguments);
   if (from_files) {
+    check_options_beside_files(app, arguments);
     problems.resize(1);
     protocol.inputs = "files";
   } else {
@@ -425,9 +482,6 @@ int run_arguments(const CLI::App& app, const Arguments& arguments,
 
   if (app.count("--score-growth") && arguments.score_stds.empty()) {
     throw BadInput("--score-growth belongs to --score-std: say how far scores spread");
-  }
-  if (from_files && !arguments.score_stds.empty()) {
-    throw BadInput("--score-std is of the inputs normal, not of those from files");
   }
 
   check_trace(app, arguments, chosen.size(), problems.size());
@@ -519,18 +573,21 @@ std::vector<std::string> command_of(int argc, char** argv) {
 }
 
 int with_exit_code(const std::function<int()>& body) {
+  int code = 2;
   try {
-    return body();
+    code = body();
   } catch (const BadInput& error) {
     fprintf(stderr, "error: %s\n", error.what());
-    return 2;
   } catch (const std::bad_alloc&) {
     fprintf(stderr, "error: not enough memory for this problem\n");
-    return 2;
   } catch (const BackendError& error) {
     fprintf(stderr, "error: %s\n", error.what());
-    return 3;
+    code = 3;
   }
+  std::cout.flush();
+  if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+  fprintf(stderr, "error: cannot write to standard output: %s\n", strerror(errno));
+  return code ? code : 2;
 }
 
 int run_program(int argc, char** argv) {

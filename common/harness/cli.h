@@ -21,7 +21,7 @@ std::vector<Record> measure(Runner& runner, const std::vector<const Kernel*>& ch
 std::vector<std::string> command_of(int argc, char** argv);
 
 // Runs `body` and returns its exit code; prints what it throws as one sentence, with exit code 2 (bad
-// arguments or files, no memory) or 3 (the back end failed).
+// arguments or files, no memory, a standard output that cannot be written) or 3 (the back end failed).
 int with_exit_code(const std::function<int()>& body);
 
 // Runs the program: parses the arguments, runs the kernels they name, prints a table, writes files.

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -19,7 +20,27 @@
 #include "common/harness/problem.h"
 
 namespace fa {
+namespace fs = std::filesystem;
 namespace {
+
+// A device, a pipe or a folder: reading it may never end, or never begin, and it cannot be replaced.
+bool is_special(const std::string& path) {
+  std::error_code unknown;
+  const fs::file_status status = fs::status(path, unknown);
+  return fs::exists(status) && !fs::is_regular_file(status);
+}
+
+// What a file says, for a message: short, and nothing in it moves the terminal's cursor.
+std::string quoted(const std::string& text) {
+  std::string result;
+  for (const char c : text.substr(0, 40)) {
+    char hex[8];
+    snprintf(hex, sizeof hex, c >= ' ' && c <= '~' ? "%c" : "\\x%02x",
+             static_cast<unsigned char>(c));
+    result += hex;
+  }
+  return "'" + result + (text.size() > 40 ? "...'" : "'");
+}
 
 template <typename T>
 T load(const char* from) {
@@ -32,26 +53,30 @@ T load(const char* from) {
 
 NpyTensor read_npy(const std::string& path, Dtype dtype) {
   auto bad = [&](const std::string& why) { return BadInput(path + ": " + why); };
+  if (is_special(path)) throw bad("cannot be read: it is not a regular file");
   std::ifstream file(path, std::ios::binary);
   if (!file) throw bad("cannot be read: " + std::string(strerror(errno)));
-  std::ostringstream all;
-  all << file.rdbuf();
-  const std::string content = all.str();
-  if (content.empty()) throw bad("cannot be read or is empty");
+  const auto read = [&](size_t bytes) {
+    std::string text(bytes, '\0');
+    file.read(text.data(), std::streamsize(bytes));
+    text.resize(size_t(file.gcount()));
+    return text;
+  };
 
   // Magic, version, length of the header, header (a Python dictionary), data.
-  if (content.size() < 10 || content.compare(0, 6, "\x93NUMPY") != 0)
-    throw bad("is not a .npy file");
-  const int version = static_cast<unsigned char>(content[6]);
+  std::string prefix = read(10);
+  if (prefix.empty()) throw bad("cannot be read or is empty");
+  if (prefix.size() < 10 || prefix.compare(0, 6, "\x93NUMPY") != 0) throw bad("is not a .npy file");
+  const int version = static_cast<unsigned char>(prefix[6]);
   if (version < 1 || version > 3)
     throw bad("has an unknown .npy version " + std::to_string(version));
-  const size_t prefix = version == 1 ? 10 : 12;
-  if (content.size() < prefix) throw bad("is cut off in its header");
+  if (version > 1) prefix += read(2);
+  if (version > 1 && prefix.size() < 12) throw bad("is cut off in its header");
   const size_t header_bytes =
-      version == 1 ? load<uint16_t>(&content[8]) : load<uint32_t>(&content[8]);
-  if (content.size() - prefix < header_bytes) throw bad("is cut off in its header");
-  if (header_bytes > 65536) throw bad("has a header of " + std::to_string(header_bytes) + " bytes");
-  const std::string header = content.substr(prefix, header_bytes);
+      version == 1 ? load<uint16_t>(&prefix[8]) : load<uint32_t>(&prefix[8]);
+  if (header_bytes > 10000) throw bad("has a header of " + std::to_string(header_bytes) + " bytes");
+  const std::string header = read(header_bytes);
+  if (header.size() < header_bytes) throw bad("is cut off in its header");
 
   std::smatch match;
   if (!std::regex_search(header, match, std::regex("'descr': *'([^']+)'")))
@@ -80,21 +105,38 @@ NpyTensor read_npy(const std::string& path, Dtype dtype) {
   const size_t item = descr == "<f4" ? 4 : descr == "<f8" ? 8 : 2;
   if (!(raw_bf16 && dtype == Dtype::kBf16) && !(descr == "<f2" && dtype == Dtype::kFp16) &&
       descr != "<f4" && descr != "<f8") {
-    throw bad("has elements of type '" + descr + "'; --dtype " + name_of(dtype) + " accepts " +
-              (dtype == Dtype::kFp16 ? "'<f2'" : "bf16 patterns ('<V2', '<u2')") +
+    throw bad("has elements of type " + quoted(descr) + "; --dtype " + name_of(dtype) +
+              " accepts " + (dtype == Dtype::kFp16 ? "'<f2'" : "bf16 patterns ('<V2', '<u2')") +
               ", '<f4' and '<f8'");
   }
-  const char* const data = content.data() + prefix + header_bytes;
-  const size_t data_bytes = content.size() - prefix - header_bytes;
+  std::error_code unknown;
+  const size_t data_bytes = fs::file_size(path, unknown) - prefix.size() - header_bytes;
   if (data_bytes != count * item) {
     throw bad("has " + std::to_string(data_bytes) + " bytes of data where its shape needs " +
               std::to_string(count * item));
   }
+  const std::string data = read(data_bytes);
+  if (data.size() != data_bytes) throw bad("cannot be read to its end");
   tensor.bits.resize(count);
   for (size_t i = 0; i < count; i++) {
-    tensor.bits[i] = item == 4   ? from_float(load<float>(data + i * 4), dtype)
-                     : item == 8 ? from_float(float(load<double>(data + i * 8)), dtype)
-                                 : load<uint16_t>(data + i * 2);
+    const double value = item == 4   ? double(load<float>(&data[i * 4]))
+                         : item == 8 ? load<double>(&data[i * 8])
+                                     : double(to_float(load<uint16_t>(&data[i * 2]), dtype));
+    // Two bytes are the pattern itself.
+    tensor.bits[i] =
+        item == 2 ? load<uint16_t>(&data[i * 2]) : from_float(static_cast<float>(value), dtype);
+    if (std::isfinite(to_float(tensor.bits[i], dtype))) continue;
+    std::string index;
+    for (size_t dimension = 4, rest = i; dimension-- > 0;) {
+      const size_t extent = size_t(tensor.shape[dimension]);
+      index = std::to_string(rest % extent) + (index.empty() ? "" : ", ") + index;
+      rest /= extent;
+    }
+    char text[32];
+    snprintf(text, sizeof text, "%g", value);
+    throw bad("element [" + index + "] is " + text +
+              (std::isfinite(value) ? std::string(", which ") + name_of(dtype) + " cannot hold"
+                                    : ", but every element must be a finite number"));
   }
   return tensor;
 }
@@ -122,17 +164,33 @@ void write_npy(const std::string& path, const Problem& problem, const std::vecto
 }
 
 void check_writable(const std::string& path) {
+  const auto bad = [&](int reason) {
+    return BadInput("cannot write " + path + ": " + strerror(reason));
+  };
+  std::error_code unknown;
+  if (fs::is_directory(path, unknown)) throw bad(EISDIR);
+  if (is_special(path)) {
+    if (access(path.c_str(), W_OK) != 0) throw bad(errno);
+    return;
+  }
   const std::string temporary = path + ".tmp-" + std::to_string(getpid());
   FILE* const file = fopen(temporary.c_str(), "wb");
-  if (!file) throw BadInput("cannot write " + path + ": " + strerror(errno));
+  if (!file) throw bad(errno);
   fclose(file);
   remove(temporary.c_str());
 }
 
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code unknown;
+  return !a.empty() && !b.empty() && !is_special(a) &&
+         fs::weakly_canonical(fs::absolute(a, unknown), unknown) ==
+             fs::weakly_canonical(fs::absolute(b, unknown), unknown);
+}
+
 void write_file_whole(const std::string& path, const std::string& contents) {
   // A device, a pipe or a link is written to as it is: a rename would put an ordinary file in its place.
-  namespace fs = std::filesystem;
-  const bool direct = fs::is_symlink(path) || (fs::exists(path) && !fs::is_regular_file(path));
+  std::error_code unknown;
+  const bool direct = fs::is_symlink(path, unknown) || is_special(path);
   const std::string temporary = direct ? path : path + ".tmp-" + std::to_string(getpid());
   FILE* const file = fopen(temporary.c_str(), "wb");
   if (!file) throw BadInput("cannot write " + path + ": " + strerror(errno));

@@ -19,7 +19,8 @@ struct NpyTensor {
 
 // Reads a C-ordered, four-dimensional array. Accepted element types: '<f2' (for fp16 exactly), '<f4' and
 // '<f8' (rounded to the dtype), and '<V2' or '<u2' as bf16 patterns, which is how ml_dtypes.bfloat16
-// arrays and int16 views of them are stored. Throws BadInput, naming the file.
+// arrays and int16 views of them are stored. Throws BadInput, naming the file, for anything else, for what is not
+// a regular file, and for the first element that is not finite.
 NpyTensor read_npy(const std::string& path, Dtype dtype);
 
 // Writes '<f2' for fp16 and '<f4' for bf16 (exactly widened: NumPy has no bf16 of its own). The file
@@ -28,6 +29,9 @@ void write_npy(const std::string& path, const Problem& problem, const std::vecto
 
 // Throws BadInput if write_file_whole could not make its file: to be asked before work that takes long.
 void check_writable(const std::string& path);
+
+// Whether writing one would replace the other; never of devices and pipes.
+bool same_file(const std::string& a, const std::string& b);
 
 // Writes `contents` to `path`, whole or not at all: to a temporary file beside it, then renamed.
 // (What is not an ordinary file, such as /dev/stdout, is written to directly.)
