@@ -9,7 +9,6 @@ kernel on the GPU present first."""
 import argparse
 import importlib.util
 import json
-import os
 import re
 import sys
 import textwrap
@@ -21,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 import agreement  # noqa: E402
 import limits  # noqa: E402
 from records import Shape, describe, load, order  # noqa: E402
-from tools import ROOT, Refused, fail, read_json, relative  # noqa: E402
+from tools import ROOT, Refused, check_writable, fail, read_json, relative, run  # noqa: E402
 
 EXAMPLE = """examples:
   scripts/agree.sh                                              committed profiles against committed counts
@@ -175,8 +174,8 @@ def parse_arguments():
         fail("--measure makes profiles, --from takes those there are: one of them (see --help)")
     if args.check and not args.output:
         fail("--check needs the file that may be out of date: -o FILE (see --help)")
-    if args.output and not args.check and not os.access(Path(args.output).parent, os.W_OK):
-        fail(f"cannot write into the folder {Path(args.output).parent}")
+    if args.output and not args.check:
+        check_writable(args.output)
     return args
 
 
@@ -205,4 +204,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -900,6 +900,8 @@ def parse_arguments():
         fail("--write takes bf16: the header knows no dtype (see --help)")
     if args.resume and (args.list or args.source):
         fail("--resume FILE goes with a run or --build-only, not with --list or --from (see --help)")
+    if args.json and args.json.is_dir():
+        fail(f"cannot write {args.json} (is a directory)")
     if args.only and args.write:
         fail("--write takes the whole space, without --only (see --help)")
     return args

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 import baselines  # noqa: E402
 from records import GROWTHS, SCORES, describe_scores, scores_of  # noqa: E402
 from serve import Broken, Failed, Server  # noqa: E402
-from tools import ROOT, Refused, fail, read_json, relative  # noqa: E402
+from tools import ROOT, Refused, check_writable, fail, read_json, relative, run, write_whole  # noqa: E402
 from torch_attention import PEERS, Missing, Torch  # noqa: E402
 
 EXAMPLE = """examples:
@@ -502,19 +502,6 @@ def results(created, command, machine, protocol, records, notes):
             "machine": machine, "protocol": protocol, "records": records, "notes": notes}
 
 
-def write(path, data):
-    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    try:
-        try:
-            temporary.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-    except OSError as problem:
-        fail(f"cannot write {path} ({problem.strerror.lower()})")
-
-
 # --- Command line ----------------------------------------------------------------------------------------------
 
 
@@ -637,8 +624,8 @@ def parse_arguments(argv):
     for peer in args.peers:
         if peer not in known:
             fail(f"there is no peer {peer}; known are {', '.join(known)}, or none")
-    if args.json and not os.access(args.json.parent, os.W_OK):
-        fail(f"cannot write into the folder {args.json.parent}")
+    if args.json:
+        check_writable(args.json)
     if args.score_growth and not args.score_std:
         fail("--score-growth belongs to --score-std: say how far scores spread")
     if max(args.score_std or [0]) > 1000:
@@ -748,8 +735,8 @@ def bench(args, command, progress, everybody):
 
     def write_all():
         for run, (created, records, notes) in enumerate(runs if args.json else []):
-            write(file_of_run(args.json, run),
-                  results(created, command, machines[0], args.settings, records, notes + spread))
+            data = results(created, command, machines[0], args.settings, records, notes + spread)
+            write_whole(file_of_run(args.json, run), json.dumps(data, indent=2) + "\n")
             args.written = run + 1
 
     for _ in range(args.repeat):
@@ -811,4 +798,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

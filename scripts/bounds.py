@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 import limits  # noqa: E402
 from records import Shape, describe, headline_shape, load, order, passed  # noqa: E402
-from tools import ROOT, Refused, fail, read_json, relative  # noqa: E402
+from tools import ROOT, Refused, fail, read_json, relative, run  # noqa: E402
 
 EXAMPLE = """examples:
   scripts/bounds.sh                                              all kernels on an H200, from committed counts
@@ -218,4 +218,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

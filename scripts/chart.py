@@ -36,7 +36,7 @@ from charts.steps import speedup_chart  # noqa: E402
 from intensity import MACHINES, roofs  # noqa: E402
 from limits import bound_of, kernels_of  # noqa: E402
 from records import Shape, headline_shape, kind, load, order, passed, scores_of, shape_of, tell_apart  # noqa: E402
-from tools import ROOT, Refused, fail, need, relative  # noqa: E402
+from tools import ROOT, Refused, fail, need, relative, run, write_whole  # noqa: E402
 
 EXAMPLE = """examples:
   scripts/chart.sh results/2026-11-21T10-00-00Z.json
@@ -263,16 +263,6 @@ def specs_of(group, wish, profile=None, peer=None, counters=None):
 # --- Files -----------------------------------------------------------------------------------------------------
 
 
-def write(path, data):
-    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except OSError as problem:
-        temporary.unlink(missing_ok=True)
-        fail(f"cannot write {path} ({problem.strerror.lower()})")
-
-
 THEMES = (("", LIGHT), ("-dark", DARK))
 
 
@@ -283,10 +273,10 @@ def svg_of(vl, spec):
 def render(vl, name, spec_of, folder, with_spec):
     for suffix, theme in THEMES:
         spec = spec_of(theme)
-        write(folder / f"{name}{suffix}.svg", svg_of(vl, spec))
+        write_whole(folder / f"{name}{suffix}.svg", svg_of(vl, spec))
         if with_spec:
-            write(folder / f"{name}{suffix}.vl.json", json.dumps(spec, indent=1, ensure_ascii=False).encode() + b"\n")
-    write(folder / f"{name}.png", vl.vegalite_to_png(spec_of(LIGHT), vl_version="5.20", scale=2))
+            write_whole(folder / f"{name}{suffix}.vl.json", json.dumps(spec, indent=1, ensure_ascii=False).encode() + b"\n")
+    write_whole(folder / f"{name}.png", vl.vegalite_to_png(spec_of(LIGHT), vl_version="5.20", scale=2))
 
 
 def digest(data):
@@ -336,7 +326,7 @@ def docs_charts(vl, check):
         elif name in wanted:
             DOCS.mkdir(parents=True, exist_ok=True)
             svg = svg_of(vl, wanted[name])
-            write(DOCS / name, svg + stamp_of(wanted[name], svg))
+            write_whole(DOCS / name, svg + stamp_of(wanted[name], svg))
             print(f"Chart:   {relative(DOCS / name)}")
         else:
             (DOCS / name).unlink()
@@ -420,4 +410,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

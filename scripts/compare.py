@@ -18,14 +18,13 @@ import argparse
 import itertools
 import json
 import math
-import os
 import sys
 from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from records import SCORES, describe, describe_scores, load, order, passed, scores_of, shape_of  # noqa: E402
-from tools import Refused, fail  # noqa: E402
+from tools import Refused, check_writable, fail, run, write_whole  # noqa: E402
 
 EXAMPLE = """examples:
   scripts/compare.sh bench/results/h200_bf16_d128.json results/mine.json
@@ -221,16 +220,6 @@ def report(names, files, pairs, only):
     print("B against A: " * cuda + ", ".join(counts))
 
 
-def write(path, text):
-    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except OSError as problem:
-        temporary.unlink(missing_ok=True)
-        fail(f"cannot write {path} ({problem.strerror.lower()})")
-
-
 # --- The command -----------------------------------------------------------------------------------------------
 
 
@@ -257,6 +246,8 @@ def main():
     parser.add_argument("--kernels", metavar="LIST", help="only these: numbers or names, e.g. 08,10,peer/fa2")
     parser.add_argument("--json", metavar="FILE", help="write the comparison to a file too (-: to standard output)")
     args = parser.parse_args()
+    if args.json not in (None, "-"):
+        check_writable(args.json)
     names, files = [args.a, args.b], []
     for name in names:
         try:
@@ -289,9 +280,9 @@ def main():
         if args.json == "-":
             sys.stdout.write(text)
         else:
-            write(Path(args.json), text)
+            write_whole(args.json, text)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from tools import Refused, fail, read_json  # noqa: E402
+from tools import Refused, check_writable, fail, read_json, run, write_whole  # noqa: E402
 
 EXAMPLE = """examples:
   scripts/profile.sh 10                         one kernel, each figure with what it tells
@@ -153,14 +153,7 @@ def read_profile(path):
 
 
 def write(path, data):
-    temporary = f"{path}.tmp-{os.getpid()}"
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=1, allow_nan=False)
-            file.write("\n")
-        os.replace(temporary, path)
-    except OSError as problem:
-        fail(f"cannot write {path} ({(problem.strerror or str(problem)).lower()})")
+    write_whole(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
 
 
 # --- ncu -------------------------------------------------------------------------------------------------------
@@ -453,8 +446,8 @@ def parse_arguments():
     if args.report and not args.kernel:
         fail("--report goes with --kernel (see --help)")
     for path in (args.output, args.report):
-        if path and not os.access(Path(path).parent, os.W_OK):
-            fail(f"cannot write into the folder {Path(path).parent}")
+        if path:
+            check_writable(path)
     if args.report and args.report.suffix != ".ncu-rep":
         args.report = args.report.with_name(args.report.name + ".ncu-rep")  # as ncu does
     for field, default in DEFAULTS.items():
@@ -487,4 +480,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

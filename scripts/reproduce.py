@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from records import load, passed  # noqa: E402
-from tools import ROOT, Refused, fail, need, read_json  # noqa: E402
+from tools import ROOT, Refused, fail, need, read_json, run, write_whole  # noqa: E402
 
 EXAMPLE = """examples:
   scripts/reproduce.sh from-scratch                                  measures (on a GPU), prints and draws
@@ -404,16 +404,6 @@ TABLES = {"from-scratch": from_scratch_tables, "fa3-paper": fa3_tables, "leetcud
 # --- Files and command line ------------------------------------------------------------------------------------
 
 
-def write(path, data):
-    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except OSError as problem:
-        temporary.unlink(missing_ok=True)
-        fail(f"cannot write {path} ({problem.strerror.lower()})")
-
-
 def draw(publication, measured, folder):
     """Draws the publication's charts; nothing is fetched, and the same input gives the same bytes."""
     vl = need("vl_convert")
@@ -428,8 +418,8 @@ def draw(publication, measured, folder):
         name = f"published-{publication.name}{suffix}"
         for ending, theme in (("", LIGHT), ("-dark", DARK)):
             svg = vl.vegalite_to_svg(spec_of(theme), vl_version="5.20")
-            write(folder / f"{name}{ending}.svg", svg.encode() + b"\n")
-        write(folder / f"{name}.png", vl.vegalite_to_png(spec_of(LIGHT), vl_version="5.20", scale=2))
+            write_whole(folder / f"{name}{ending}.svg", svg.encode() + b"\n")
+        write_whole(folder / f"{name}.png", vl.vegalite_to_png(spec_of(LIGHT), vl_version="5.20", scale=2))
         print(f"Chart: {os.path.relpath(folder / name)}.svg (also -dark.svg and .png)")
 
 
@@ -470,4 +460,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

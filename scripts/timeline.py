@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 import pictures  # noqa: E402
-from tools import ROOT, Refused, fail, read_json, relative  # noqa: E402
+from tools import ROOT, Refused, fail, read_json, relative, run  # noqa: E402
 
 FOLDER = ROOT / "docs" / "timelines"
 RECORDED = ROOT / "bench" / "results" / "timelines"
@@ -382,4 +382,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -2,14 +2,14 @@
 """Checks results files against bench/schema.json and against what a schema cannot say."""
 
 import argparse
-import json
 import math
 import statistics
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from tools import SCHEMA, Refused, fail, need, read_json, read_results  # noqa: E402
+from records import load  # noqa: E402
+from tools import Refused, run  # noqa: E402
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
 SCORES = ("score_std", "score_growth")
@@ -24,60 +24,6 @@ EXAMPLE = """example:
   scripts/validate_results.py bench/results/*.json
 
 Exit code: 0 all files are valid, 1 at least one is not, 2 bad arguments. One sentence for each file that is not."""
-
-
-def pointer(path):
-    """records[2].time_ms from jsonschema's path."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text or "the file"
-
-
-def explain(error, data):
-    """One sentence for one schema violation: the deepest cause of a `oneOf`, in plain words."""
-    if error.validator == "oneOf":
-        # The branch is chosen by the back end, so that the sentence is about the machine that was meant.
-        backend = error.instance.get("backend") if isinstance(error.instance, dict) else None
-        branch = {"cuda": 0, "emulator": 1}.get(backend)
-        if branch is None:
-            return f"{pointer(error.absolute_path)}.backend is {json.dumps(backend)}, not cuda or emulator"
-        inner = [e for e in error.context if e.schema_path[0] == branch]
-        if inner:
-            return explain(inner[0], data)
-    where = pointer(error.absolute_path)
-    if error.validator == "required":
-        missing = next(key for key in error.validator_value if key not in error.instance)
-        return f"{where} lacks '{missing}'"
-    if error.validator == "additionalProperties" and error.validator_value is False:
-        unknown = sorted(set(error.instance) - set(error.schema["properties"]))
-        return f"{where} has the unknown key '{unknown[0]}'"
-    if error.validator == "not":
-        return f"{where} has '{error.validator_value['required'][0]}', which does not go with its status, back end or schema version"
-    if error.parent is None and "propertyNames" in error.schema_path:
-        return f"{where} has the key '{error.instance}', which is no counter of this build"
-    if error.validator == "enum":
-        return f"{where} is {json.dumps(error.instance)}, not one of {', '.join(map(str, error.validator_value))}"
-    if error.validator == "const":
-        return f"{where} is {json.dumps(error.instance)}, not {json.dumps(error.validator_value)}"
-    if error.validator == "type":
-        kinds = error.validator_value if isinstance(error.validator_value, list) else [error.validator_value]
-        return f"{where} is {json.dumps(error.instance)[:60]}, not of type {' or '.join(kinds)}"
-    if error.validator in ("pattern", "multipleOf"):
-        return f"{where} is {json.dumps(error.instance)}, not what bench/schema.json describes"
-    return f"{where}: {error.message}"
-
-
-def check_schema(data, jsonschema):
-    validator = jsonschema.Draft202012Validator(read_json(SCHEMA))
-    # A bad value first: it often is why a condition asks for other fields, which then look wrong too.
-    errors = sorted(
-        validator.iter_errors(data),
-        key=lambda error: (error.validator in ("required", "not"), list(map(str, error.absolute_path)), error.message),
-    )
-    if errors:
-        rest = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        raise Refused(f"is invalid: {explain(errors[0], data)}{rest}")
 
 
 def check_rounds(data, record, where):
@@ -159,12 +105,10 @@ def main():
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="results file (JSON)")
     files = parser.parse_args().files
-    jsonschema = need("jsonschema")
     bad = 0
     for name in files:
         try:
-            data = read_results(name)
-            check_schema(data, jsonschema)
+            data = load(name)
             check_sense(data)
         except Refused as problem:
             bad += 1
@@ -176,4 +120,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

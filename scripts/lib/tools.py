@@ -3,6 +3,7 @@
 import fnmatch
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -22,6 +23,48 @@ class Refused(Exception):
 def fail(sentence, code=2):
     print(f"error: {sentence}", file=sys.stderr)
     raise SystemExit(code)
+
+
+def run(main):
+    """Ends the script with main's exit code, or with one sentence if standard output cannot be written."""
+    try:
+        try:
+            code = main()
+        except SystemExit as end:
+            code = end.code
+        sys.stdout.flush()
+    except OSError as problem:
+        if problem.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more
+        if isinstance(problem, BrokenPipeError):  # the reader, such as head, has seen enough
+            sys.exit(0)
+        fail(f"cannot write to standard output ({problem.strerror.lower()})")
+    sys.exit(code)
+
+
+def check_writable(path):
+    """Before work that takes long: fails if the file could not be written."""
+    path = Path(path)  # of "", the folder "."
+    if path.is_dir():
+        fail(f"cannot write {path} (is a directory)")
+    if not os.access(path.parent, os.W_OK):
+        fail(f"cannot write into the folder {path.parent}")
+
+
+def write_whole(path, content):
+    """The file appears whole or not at all."""
+    path = Path(path)
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    try:
+        try:
+            temporary.write_bytes(content if isinstance(content, bytes) else content.encode())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as problem:
+        fail(f"cannot write {path} ({(problem.strerror or str(problem)).lower()})")
 
 
 def relative(path):
@@ -79,16 +122,42 @@ def _no_duplicates(pairs):
     return result
 
 
+CONTROL = re.compile(r"[^\n\t -~\xa0-\ud7ff\ue000-\U0010ffff]")  # what moves a terminal's cursor, and halves of characters
+
+
+def _refuse_odd(value, depth=0):
+    """Refuses what JSON allows and no file here has: it would stop a reader further on."""
+    if isinstance(value, str):
+        if odd := CONTROL.search(value):
+            raise Refused(f"holds the control character U+{ord(odd[0]):04X}")
+    elif isinstance(value, float):
+        if value and not 1e-100 < abs(value) < 1e100:  # squares and quotients of these are finite
+            raise Refused(f"holds {value:g}, which is no measurement")
+    elif isinstance(value, int):
+        if abs(value) >= 2**64:
+            raise Refused("holds a whole number of more than 64 bits")
+    elif value is not None:
+        if depth == 60:
+            raise Refused("is nested too deeply")
+        for part in value:
+            _refuse_odd(part, depth + 1)
+        for part in value.values() if isinstance(value, dict) else ():
+            _refuse_odd(part, depth + 1)
+
+
 def read_json(path):
-    """The parsed file, or Refused with one sentence. NaN, Infinity and doubled keys are refused."""
+    """The parsed file, or Refused with one sentence. NaN, Infinity and doubled keys are refused, and what could not be
+    shown or calculated with."""
     try:
+        if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+            raise Refused("cannot be read (not a regular file)")  # a device or a pipe, which may have no end
         text = Path(path).read_text(encoding="utf-8")
     except OSError as problem:
         raise Refused(f"cannot be read ({(problem.strerror or str(problem)).lower()})") from None
     except UnicodeDecodeError:
         raise Refused("is not UTF-8 text") from None
     try:
-        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
+        data = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
     except json.JSONDecodeError as problem:
         where = f"line {problem.lineno}, column {problem.colno}"
         if not text.strip():
@@ -96,10 +165,16 @@ def read_json(path):
         if problem.pos >= len(text.rstrip()) or problem.msg.startswith("Unterminated"):
             raise Refused(f"is cut off at {where}") from None
         raise Refused(f"is not JSON ({problem.msg.lower()} at {where})") from None
+    except RecursionError:
+        raise Refused("is nested too deeply") from None
+    except ValueError:  # Python's limit of digits
+        raise Refused("holds a whole number of more than 64 bits") from None
+    _refuse_odd(data)
+    return data
 
 
 def read_results(path):
-    """A results file of a version known here; its content is checked by validate_results.py, not by this."""
+    """A results file of a version known here; what is in it is checked by schema.check()."""
     data = read_json(path)
     if not isinstance(data, dict) or "schema_version" not in data:
         raise Refused("is not a results file (no schema_version)")

@@ -211,6 +211,7 @@ class ScriptTest(unittest.TestCase):
         root = self.folder / "checkout"
         shutil.copytree(SCRIPTS, root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
         (root / "bench" / "results").mkdir(parents=True)
+        shutil.copy(ROOT / "bench" / "schema.json", root / "bench")
         (root / "kernels").mkdir()
         return root
 

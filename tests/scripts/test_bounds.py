@@ -7,7 +7,8 @@ import sys
 import unittest
 from fractions import Fraction
 
-from support import EMULATOR, ERROR, ROOT, SCRIPTS, ScriptTest, cuda_results, main, results
+from support import (EMULATOR, ERROR, ROOT, SCRIPTS, ScriptTest, cuda_results, emulator_results, line_results, main,
+                     results)
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(SCRIPTS / "lib"))
@@ -281,13 +282,15 @@ class Script(ScriptTest):
         self.assertIn("do not grow like a seq_len^2 + b seq_len", done.stderr)
 
     def test_refusals(self):
-        no_lines = results(EMULATOR, [{key: value for key, value in record([]).items() if key != "lines"}])
+        d64 = line_results()
+        for each in d64["records"]:
+            each["head_dim"] = 64
         for words, text in (((self.folder / "none.json",), "no such file"),
                             ((self.write("gpu.json", cuda_results()),), "no counts by line"),
-                            ((self.write("old.json", no_lines),), "no counts by line"),
+                            ((self.write("old.json", emulator_results()),), "no counts by line"),
                             (("--machine", "B200"), "no machine B200"), (("--seq-len", "0"), "not a whole number"),
                             (("--head-dim", "32"), "invalid choice"), (("--program", "none"), "not a program"),
-                            ((self.write("d64.json", results(EMULATOR, [record([])])), "--head-dim", "128"),
+                            ((self.write("d64.json", d64), "--head-dim", "128"),
                              "no kernel of the results ran with head_dim 128"),
                             ((self.write("half.json", '{"schema_version": 3'),), "is cut off")):
             with self.subTest(text):

@@ -1,14 +1,33 @@
 """The validator: accepts what the programs write, refuses everything else with one sentence."""
 
+import contextlib
 import copy
+import functools
 import glob
+import io
 import json
+import os
+import random
 import re
+import subprocess
+import sys
 import unittest
 from pathlib import Path
+from unittest import mock
 
-from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, line_results, main,
+from support import (ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, cuda_record, cuda_results, emulator_results, line_results, main,
                      needs_venv, not_passed, peer_results, score_results)
+
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(SCRIPTS / "lib"), str(SCRIPTS)]
+import agree  # noqa: E402
+import bounds  # noqa: E402
+import chart  # noqa: E402
+import compare  # noqa: E402
+import reproduce  # noqa: E402
+import schema  # noqa: E402
+import validate_results  # noqa: E402
+from tools import Refused, read_json  # noqa: E402
 
 VALIDATE = SCRIPTS / "validate_results.py"
 
@@ -46,7 +65,6 @@ def bench_results():
     return data
 
 
-@needs_venv("jsonschema")
 class Validator(ScriptTest):
     def test_accepts_good_files(self):
         files = [self.write("cuda.json", cuda_results()), self.write("emulator.json", emulator_results()),
@@ -181,7 +199,7 @@ class Validator(ScriptTest):
             (changed(lines, "schema_version", 3), "records[0] has 'lines'"),
             (changed(lines, "records.0.lines", None), "records[0] lacks 'lines'"),
             (changed(lines, "records.0.lines", []), "records[0].lines"),
-            (changed(lines, "machine.checked", False), "no counter of this build"),
+            (changed(lines, "machine.checked", False), "which does not belong there"),
             (changed(lines, "records.0.lines.1.kind", "ldmatrx"), "not one of global load"),
             (changed(lines, "records.0.lines.1.wavefronts", 0), "records[0].lines[1].wavefronts"),
             (changed(lines, "records.0.lines.1.wavefronts", 6401), "lines have 6801 wavefronts, but counters.shared"),
@@ -274,7 +292,157 @@ class Schema(unittest.TestCase):
             self.assertIn(word.lower(), description.lower(), field)
 
 
-@needs_venv("jsonschema")
+ODD = (None, True, 0, -1, 1, 2.5, 1e-90, 1e90, 10**18, "", "x", "07_cp_async", "2.5", "cuda", [], [[]], [1, "x"], {}, {"x": 1})
+
+
+def mutations(data):
+    """Copies of the data with one place changed: another value, gone, or with a stranger beside it."""
+    places = []
+
+    def walk(value, path):
+        for key, member in value.items() if isinstance(value, dict) else enumerate(value[:2]):
+            places.append((*path, key))
+            if isinstance(member, (dict, list)):
+                walk(member, (*path, key))
+
+    walk(data, ())
+    for *path, last in places:
+        for change in (*ODD, "gone", "stranger"):
+            copied = copy.deepcopy(data)
+            parent = functools.reduce(lambda value, key: value[key], path, copied)
+            if change == "gone":
+                del parent[last]
+            elif change == "stranger" and isinstance(parent, dict):
+                parent["stranger"] = 1
+            else:
+                parent[last] = change
+            yield ".".join(map(str, (*path, last))), change, copied
+
+
+def some_mutations(count):
+    """The same at every call. Of records the first of each kind, which is enough."""
+    found = []
+    for data in (cuda_results(), emulator_results(), line_results(), score_results(), bench_results()):
+        found += mutations(data)
+    return random.Random(1).sample(found, count)
+
+
+# Says of each line of standard input, a JSON value, whether the schema of the first argument allows it.
+OPINIONS = """
+import json, sys, jsonschema
+check = jsonschema.Draft202012Validator(json.load(open(sys.argv[1]))).is_valid
+for line in sys.stdin: print(int(check(json.loads(line))))
+"""
+
+
+class Mutations(ScriptTest):
+    @needs_venv("jsonschema")
+    def test_both_checkers_agree(self):
+        cases = some_mutations(1500)
+        lines = "".join(json.dumps(data) + "\n" for *_, data in cases)
+        done = subprocess.run([VENV_PYTHON, "-c", OPINIONS, ROOT / "bench" / "schema.json"], input=lines, text=True,
+                              capture_output=True, timeout=110, check=True)
+        allowed = 0
+        for (place, change, data), theirs in zip(cases, done.stdout.split(), strict=True):
+            try:
+                schema.check(data)
+                ours = "1"
+            except Refused as problem:
+                ours = "0"
+                self.assertNotIn("\n", str(problem))
+            self.assertEqual(ours, theirs, f"{place} = {change!r}")
+            allowed += ours == "1"
+        self.assertGreater(allowed, 100)
+
+    def call(self, main, *arguments):
+        """Exit code and what was said, in this process: hundreds of calls in seconds."""
+        out, err = io.StringIO(), io.StringIO()
+        with mock.patch.object(sys, "argv", ["x", *map(str, arguments)]), contextlib.redirect_stdout(out), \
+                contextlib.redirect_stderr(err):
+            try:
+                code = main()
+            except SystemExit as end:
+                code = end.code
+        return code, err.getvalue()
+
+    def test_no_script_breaks(self):
+        """Every reader ends with a documented code and at most one sentence, whatever is in a file."""
+        committed = bounds.committed_measurements()
+        readers = {
+            "compare": lambda file: self.call(compare.main, file, file),
+            "chart": lambda file: self.call(self.specs, file),
+            "bounds": lambda file: self.call(bounds.main, file),
+            "agree": lambda file: self.call(agree.main, "--counters", file),
+            "validate": lambda file: self.call(validate_results.main, file),
+            "reproduce": lambda file: self.call(reproduce.main, "leetcuda", "--no-charts", "--results", file),
+        }
+        cases = some_mutations(1500)
+        cases = [case for case in cases if self.is_allowed(case[2])] + cases[:100]
+        with mock.patch.object(bounds, "committed_measurements", lambda: committed):
+            for place, change, data in cases:
+                file = self.write("r.json", data)
+                for name, reader in readers.items():
+                    with self.subTest(f"{name}, {place} = {change!r}"):
+                        code, err = reader(file)
+                        self.assertIn(code, (0, 1, 2))
+                        said = [line for line in err.splitlines() if not line.startswith("note: ")]
+                        self.assertLessEqual(len(said), 1, err)
+                        self.assertTrue(code == 0 or said and said[0].startswith("error: "), err)
+
+    def is_allowed(self, data):
+        with contextlib.suppress(Refused):
+            schema.check(data)
+            return True
+        return False
+
+    def specs(self):
+        """What scripts/chart.py does but for the drawing."""
+        try:
+            for group in chart.group_files(sys.argv[1:]):
+                for _, spec_of in chart.specs_of(group, {}):
+                    json.dumps(spec_of if isinstance(spec_of, str) else spec_of(chart.LIGHT), allow_nan=False)
+        except Refused as problem:
+            chart.fail(str(problem))
+        return 0
+
+    def test_json_that_no_reader_expects(self):
+        good = json.dumps(emulator_results())
+        cases = {
+            "nested": ("[" * 100_000, "is nested too deeply"),
+            "nested objects": ('{"a":' * 5000 + "1" + "}" * 5000, "is nested too deeply"),
+            "digits": ('{"schema_version": ' + "9" * 5000 + "}", "more than 64 bits"),
+            "long": (good.replace("131072", "9" * 25), "more than 64 bits"),
+            "infinite": (good.replace("0.5", "1e999"), "holds inf, which is no measurement"),
+            "tiny": (good.replace("0.5", "5e-324"), "holds 4.94066e-324, which is no measurement"),
+            "escape": (good.replace("g++ 12.2.0", "g++\\u001b[31m"), "the control character U+001B"),
+            "half": (good.replace("g++ 12.2.0", "\\ud800"), "the control character U+D800"),
+            "list": ("[]", "is not a results file"),
+            "text": ('"x"', "is not a results file"),
+        }
+        for name, (content, words) in cases.items():
+            file = self.write(f"{name}.json", content)
+            for script, code in (("compare.sh", 2), ("bounds.sh", 2), ("validate_results.py", 1)):
+                with self.subTest(f"{script} {name}"):
+                    twice = [file] if script == "compare.sh" else []
+                    self.assert_one_sentence(self.run_script(SCRIPTS / script, file, *twice), words, code=code)
+
+    def test_only_regular_files_are_read(self):
+        os.mkfifo(self.folder / "pipe")
+        for path in (self.folder / "pipe", "/dev/zero"):  # one never begins, the other never ends
+            with self.subTest(path), self.assertRaisesRegex(Refused, "not a regular file"):
+                read_json(path)
+
+    def test_standard_output_that_cannot_be_written(self):
+        file = self.write("r.json", emulator_results())
+        for script, arguments in (("compare.sh", (file, file)), ("bounds.sh", ()), ("validate_results.py", (file,)),
+                                  ("agree.sh", ())):
+            with self.subTest(script), open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([SCRIPTS / script, *arguments], stdout=full, stderr=subprocess.PIPE, text=True,
+                                      timeout=60, check=False)
+                self.assertEqual((done.returncode, done.stderr),
+                                 (2, "error: cannot write to standard output (no space left on device)\n"))
+
+
 class Committed(ScriptTest):
     def test_committed_results_are_valid(self):
         files = sorted(glob.glob(str(ROOT / "bench" / "results" / "**" / "*.json"), recursive=True))
