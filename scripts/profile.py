@@ -147,7 +147,7 @@ def read_profile(path):
             if metric not in metrics:
                 raise Refused(f"is not a whole profile: launches[{i}] lacks {metric}")
         for metric, value in metrics.items():
-            if not is_number(value):
+            if not is_number(value) or metric == "cycles" and value == 0:
                 raise Refused(f"is not a profile to be used: launches[{i}] has {json.dumps(value)[:40]} for {metric}")
     return data
 

@@ -56,6 +56,85 @@ one_of() { # one_of OPTION VALUE ALLOWED...
   die "$EXIT_USAGE" "$option takes one of ${list:2}, not '$value'"
 }
 
+# check_output OPTION FILE: refuses what cannot become a file, before the work that it is to hold.
+check_output() {
+  [[ -n $2 ]] || die "$EXIT_USAGE" "$1 needs the name of a file"
+  [[ ! -d $2 ]] || die "$EXIT_USAGE" "cannot write $2: Is a directory"
+  [[ -e $2 || -d $(dirname -- "$2") ]] || die "$EXIT_USAGE" "cannot write $2: No such file or directory"
+}
+
+# check_value OPTION VALUE
+check_value() {
+  local option=$1 value=$2 part
+  local -a parts
+  case $option in
+    --seq-len)
+      [[ ",$value," != *,,* ]] ||
+        die "$EXIT_USAGE" "--seq-len takes values with a comma between two, not '$value'"
+      IFS=, read -ra parts <<<"$value"
+      for part in "${parts[@]}"; do
+        # Seven digits hold every length that kernels take, and bash's arithmetic holds seven digits.
+        if ! [[ $part =~ ^[0-9]{1,7}$ ]] || ((10#$part == 0 || 10#$part % 128)); then
+          die "$EXIT_USAGE" "--seq-len must be a positive multiple of 128, not $part"
+        fi
+      done
+      ;;
+    --head-dim) [[ $value == 64 || $value == 128 ]] || die "$EXIT_USAGE" "--head-dim must be 64 or 128, not $value" ;;
+    --dtype) one_of --dtype "$value" fp16 bf16 ;;
+    --batch | --heads | --iters | --rounds | --rotate | --threads)
+      [[ $value =~ ^0*[1-9][0-9]*$ ]] || die "$EXIT_USAGE" "$option must be a whole number from 1 on, not $value"
+      ;;
+    --inputs)
+      grep -qF "\"$value\"" "$ROOT/common/harness/inputs.cpp" ||
+        die "$EXIT_USAGE" "there are no inputs '$value'; scripts/run.sh --program-help shows them"
+      ;;
+    --protocol)
+      grep -qF "\"$value\"" "$ROOT/bench/protocols.json" ||
+        die "$EXIT_USAGE" "unknown protocol '$value'; scripts/run.sh --program-help shows them"
+      ;;
+    --q | --k | --v)
+      [[ ! -e $value || -f $value ]] || die "$EXIT_USAGE" "$value: cannot be read: it is not a regular file"
+      [[ -r $value ]] || die "$EXIT_USAGE" "$value: cannot be read: No such file or directory"
+      ;;
+    --o | --trace) check_output "$option" "$value" ;;
+  esac
+}
+
+# check_arguments ARGUMENT... : refuses at once what the program would refuse after minutes of building, as far as it
+# can be judged without. The names of options are those in the program's source.
+check_arguments() {
+  local source=$ROOT/common/harness/cli.cpp option value number
+  while (($#)); do
+    option=${1%%=*}
+    case $1 in
+      -h | --help | --list) return 0 ;;
+      -*)
+        grep -qF "\"$option\"" "$source" ||
+          die "$EXIT_USAGE" "there is no option $option; scripts/run.sh --help and --program-help show what there is"
+        if grep -qF "add_flag(\"$option\"" "$source"; then
+          shift
+          continue
+        fi
+        if [[ $1 == *=* ]]; then
+          value=${1#*=}
+        else
+          (($# >= 2)) || die "$EXIT_USAGE" "$option needs a value; scripts/run.sh --program-help shows them"
+          value=$2
+          shift
+        fi
+        check_value "$option" "$value"
+        ;;
+      *)
+        number=$1
+        [[ $1 =~ ^[0-9]$ ]] && number=0$1
+        compgen -G "$ROOT/kernels/$number.cu" >/dev/null || compgen -G "$ROOT/kernels/${number}_*.cu" >/dev/null ||
+          die "$EXIT_USAGE" "unknown kernel '$1', there are: $(cd "$ROOT/kernels" && printf '%s ' [0-9]*.cu)"
+        ;;
+    esac
+    shift
+  done
+}
+
 backend=auto toolkit=auto compile_only=0 charts=1 json='' broken=''
 program_args=()
 while (($#)); do
@@ -77,9 +156,13 @@ while (($#)); do
     --json)
       (($# >= 2)) || die "$EXIT_USAGE" "--json needs a file name"
       json=$2
+      check_output --json "$json"
       shift
       ;;
-    --json=*) json=${1#*=} ;;
+    --json=*)
+      json=${1#*=}
+      check_output --json "$json"
+      ;;
     --broken)
       (($# >= 2)) || die "$EXIT_USAGE" "--broken needs the name of a bug, or list for all of them"
       broken=$2
@@ -99,7 +182,9 @@ if [[ -n $broken ]]; then
   exit
 fi
 
+check_arguments "${program_args[@]}"
 choose_backend "$backend" "$toolkit" "$compile_only"
+claim "$SETUP_LOG"
 ensure_packages run "$BACKEND"
 if ((charts)); then ensure_venv || charts=0; fi
 
@@ -120,7 +205,8 @@ if ((compile_only)); then
 fi
 
 if [[ -z $json ]]; then json=$(new_results_file "${RESULTS_DIR:-$ROOT/results}"); fi
-rm -f "$json"
+stamp() { stat -c '%i %y' -- "$json" 2>/dev/null || true; }
+before=$(stamp)
 
 if [[ $BACKEND == emulator ]]; then
   say "Back end: emulator ($BACKEND_REASON)" >&2
@@ -132,7 +218,7 @@ rc=0
 "$program" "${program_args[@]}" --json "$json" || rc=$?
 
 # Without a file (--list, --help, bad arguments) there is nothing to report.
-if [[ -f $json ]]; then
+if [[ $(stamp) != "$before" ]]; then
   say "Results: $(pretty "$json")"
   if ((charts)); then
     "$ROOT/scripts/chart.sh" "$json" || note "the charts could not be drawn; the results above are complete"

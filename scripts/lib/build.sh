@@ -12,6 +12,7 @@ configure() {
   [[ -f $dir/build.ninja && $had == "$want" ]] && return 0
   # A compiler cannot be exchanged inside a build tree.
   [[ -n $had && $had != "$want" ]] && fresh=(--fresh)
+  claim "$dir/configure.log"
   rm -f "$dir/.configured"
   step "configuring $preset" "$dir/configure.log" \
     cmake -S "$ROOT" --preset "$preset" "${fresh[@]}" "$@" ||
@@ -25,6 +26,7 @@ build() {
   shift
   local -a targets=()
   (($#)) && targets=(--target "$@")
+  claim "$dir/build.log"
   : >"$dir/build.log"
   NINJA_STATUS='[%f/%t] ' step "building $preset" "$dir/build.log" \
     cmake --build "$dir" "${targets[@]}" || die "$EXIT_SETUP" "the build of $preset failed"

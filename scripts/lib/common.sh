@@ -10,7 +10,9 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # Exit codes follow the programs': 2 is a bad argument or file, 3 a failing back end; 4 is a failed set-up or build.
 readonly EXIT_USAGE=2 EXIT_SETUP=4
 
-say() { printf '%s\n' "$*"; }
+say() {
+  { printf '%s\n' "$*"; } 2>/dev/null || die "$EXIT_USAGE" "cannot write to standard output"
+}
 note() { printf 'note: %s\n' "$*" >&2; }
 die() { # die EXIT_CODE SENTENCE
   local code=$1
@@ -63,13 +65,20 @@ ticker() {
   done
 }
 
+# claim FILE: makes its folder and sees that the file can be written, which it cannot in another user's checkout.
+claim() {
+  mkdir -p "$(dirname "$1")" 2>/dev/null && { : >>"$1"; } 2>/dev/null && return 0
+  die "$EXIT_SETUP" "cannot write $(pretty "$1"): this checkout belongs to $(stat -c %U "$ROOT"), you are $(id -un);" \
+    "use a copy of your own"
+}
+
 # step LABEL LOG COMMAND... : runs COMMAND with its output in LOG; the reader sees a line only if it takes over
 # two seconds, and the end of LOG only if it fails (STEP_TAIL lines; 0: the caller explains). Returns COMMAND's exit
 # code.
 step() {
   local label=$1 log=$2 rc=0 start=$SECONDS from=0 tick
   shift 2
-  mkdir -p "$(dirname "$log")"
+  claim "$log"
   [[ -f $log ]] && from=$(wc -l <"$log")
   printf '== %s: %s\n' "$label" "$*" >>"$log"
   ticker "$label" "$log" &

@@ -194,6 +194,10 @@ make_venv() {
 ensure_venv() {
   venv_ready && return 0
   local label=${1:-installing the chart tools into .venv} without=${2:-no charts}
+  if [[ -e $VENV && ! -O $VENV ]]; then
+    note "$without: ${VENV##*/} belongs to $(stat -c %U "$VENV") and does not work here; it is left as it is"
+    return 1
+  fi
   if have python3 && STEP_TAIL=0 step "$label" "$SETUP_LOG" make_venv; then
     venv_stamp >"$VENV/complete"
     return 0

@@ -310,7 +310,8 @@ class Roofline(SpecTest):
         cases = [(text[: len(text) // 2], "cut off"), (text.replace("26901248", "NaN"), "holds NaN"),
                  (profile(profile_version=7), "profile version 7"), (cuda_results(), "is not a profile"),
                  (lacking, r"is not a whole profile \('dram_bytes'\)"), (profile(batch="1"), "is not a whole profile"),
-                 (text.replace("26901248", '"much"'), "is not a whole profile")]
+                 (text.replace("26901248", '"much"'), "is not a whole profile"),
+                 (text.replace("26901248", "-1"), "08_swizzle has a count below 0")]
         for content, message in cases:
             with self.subTest(message), self.assertRaisesRegex(Refused, message):
                 self.specs(version3(), profile=content)

@@ -143,6 +143,7 @@ class FromFile(ScriptTest):
             (broken(lambda d: d["launches"][0].pop("metrics")), "launches[0]"),
             (broken(lambda d: d["launches"][0]["metrics"].pop("cycles")), "lacks cycles"),
             (broken(lambda d: d["launches"][0]["metrics"].update(cycles=-1)), "has -1 for cycles"),
+            (broken(lambda d: d["launches"][0]["metrics"].update(cycles=0)), "has 0 for cycles"),
             (broken(lambda d: d["launches"][0]["metrics"].update(registers=None)), "has null for registers"),
         ):
             with self.subTest(words):

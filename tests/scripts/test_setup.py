@@ -1,9 +1,10 @@
 """The choice of the back end and the set-up, with stand-ins for nvidia-smi, nvcc and apt-get."""
 
+import os
 import subprocess
 import unittest
 
-from support import SCRIPTS, ScriptTest, main
+from support import ROOT, SCRIPTS, ScriptTest, main
 
 LIBRARIES = "common packages backend build".split()
 
@@ -156,7 +157,86 @@ class VirtualEnvironment(SetUp):
         self.assertFalse((self.folder / ".venv").exists())
 
 
+    @unittest.skipIf(os.geteuid(), "only root can give a folder away")
+    def test_an_environment_of_another_user_is_left_alone(self):
+        venv = self.folder / ".venv"
+        venv.mkdir()
+        os.chown(venv, 65534, 65534)
+        done = self.bash(f"SETUP_LOG={self.folder}/setup.log; VENV={venv}; ensure_venv || echo charts=0")
+        self.assertEqual((done.returncode, done.stdout), (0, "charts=0\n"))
+        self.assertIn("note: no charts: .venv belongs to nobody and does not work here", done.stderr)
+        self.assertTrue(venv.exists())
+
+
+class Checkout(SetUp):
+    """scripts/run.sh in a checkout where nothing can be built or installed."""
+
+    def setUp(self):
+        super().setUp()
+        self.root = self.checkout()
+        for name in ("common/harness/cli.cpp", "common/harness/inputs.cpp", "bench/protocols.json"):
+            self.write(f"checkout/{name}", (ROOT / name).read_text(encoding="utf-8"))
+        for name in ("01_naive", "02_online_softmax"):
+            self.write(f"checkout/kernels/{name}.cu", "")
+        for name in ("apt-get", "cmake", "nvidia-smi", "sudo"):
+            self.program(name, "exit 1\n")
+
+    def run_sh(self, *arguments, before=()):
+        env = {"PATH": f"{self.folder}/bin:/usr/bin:/bin", "CXX": ""}
+        return self.run_script(*before, self.root / "scripts" / "run.sh", *arguments, env=env, cwd=self.folder)
+
+    def test_bad_arguments_are_refused_before_anything_is_built(self):
+        os.mkfifo(self.folder / "pipe")
+        for arguments, words in (
+            ("--seq-len 100", "--seq-len must be a positive multiple of 128, not 100"),
+            ("--seq-len=256,0", "--seq-len must be a positive multiple of 128, not 0"),
+            ("--seq-len -128", "--seq-len must be a positive multiple of 128, not -128"),
+            ("--seq-len 08", "--seq-len must be a positive multiple of 128, not 08"),
+            ("--seq-len 128,", "--seq-len takes values with a comma between two, not '128,'"),
+            ("--seq-len", "--seq-len needs a value"), ("--head-dim 80", "--head-dim must be 64 or 128, not 80"),
+            ("--dtype fp32", "--dtype takes one of fp16, bf16"), ("--heads 0", "--heads must be a whole number from 1 on"),
+            ("--batch x", "--batch must be"), ("--iters -1", "--iters must be"),
+            ("--inputs nice", "there are no inputs 'nice'"), ("--protocol nice", "unknown protocol 'nice'"),
+            ("99", "unknown kernel '99', there are: 01_naive.cu 02_online_softmax.cu"), ("naive", "unknown kernel 'naive'"),
+            ("--no-races 3", "unknown kernel '3'"), ("--warmpu 3", "there is no option --warmpu"),
+            ("--q none.npy", "none.npy: cannot be read: No such file"), ("--k pipe", "it is not a regular file"),
+            ("--o .", "cannot write .: Is a directory"), ("--json .", "cannot write .: Is a directory"),
+            ("--json none/r.json", "cannot write none/r.json: No such file or directory"),
+            ("--json=", "--json needs the name of a file"), ("--trace=bin", "cannot write bin: Is a directory"),
+        ):
+            with self.subTest(arguments):
+                self.assert_one_sentence(self.run_sh(*arguments.split()), words)
+        self.assertFalse((self.root / "build").exists())
+
+    def test_good_arguments_go_on(self):
+        file = self.write("q.npy", "")
+        for arguments in ("", "1 02 02_online_softmax", "--seq-len 128,0256 --head-dim=64 --dtype fp16",
+                          "--no-races 01 --flush-l2 --inputs hot_row --protocol quick --seed 0 --warmup 0",
+                          f"--q {file} --k={file} --v {file} --o /dev/null --json {self.folder}/r.json",
+                          "--program-help --seq-len 5", "--list --heads 0"):
+            with self.subTest(arguments):
+                done = self.run_sh(*arguments.split())
+                self.assertEqual(done.returncode, 4, done.stderr)  # what is missing cannot be installed
+                self.assertIn("error: please install what is missing", done.stderr)
+
+    def test_another_users_checkout_is_refused_and_left_alone(self):
+        python = self.root / ".venv" / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.symlink_to("/nowhere/python3")
+        self.folder.chmod(0o755)
+        before = sorted(self.root.rglob("*"))
+        self.root.chmod(0o555)
+        self.addCleanup(self.root.chmod, 0o755)
+        other = [] if os.geteuid() else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        done = self.run_sh("--backend", "emulator", before=other)
+        self.assert_one_sentence(done, "build/setup.log: this checkout belongs to", "use a copy of your own", code=4)
+        self.assertEqual(sorted(self.root.rglob("*")), before)
+
+
 class Steps(SetUp):
+    def test_standard_output_that_cannot_be_written(self):
+        self.assert_one_sentence(self.bash("say x >/dev/full; echo more >&2"), "cannot write to standard output")
+
     def test_only_the_failing_step_is_shown(self):
         log = self.folder / "x.log"
         done = self.bash(f"step one {log} echo first; step two {log} sh -c 'echo second; exit 7' || echo rc=$?")

@@ -44,6 +44,8 @@ def load_profile(path):
             raise Refused("is not a whole profile: its shape is none")
         for launch in data["launches"]:
             metrics = launch["metrics"]
+            if any(float(metrics[metric]) < 0 for _, sizes in TRAFFIC.values() for metric in sizes):
+                raise Refused(f"is not a whole profile: {launch['kernel']} has a count below 0")
             levels = total.setdefault(launch["kernel"], dict.fromkeys(LEVELS, 0))
             for level, (_, sizes) in TRAFFIC.items():
                 levels[level] += sum(float(metrics[metric]) * size for metric, size in sizes.items())
