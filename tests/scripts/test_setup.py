@@ -1,6 +1,7 @@
 """The choice of the back end and the set-up, with stand-ins for nvidia-smi, nvcc and apt-get."""
 
 import os
+import shutil
 import subprocess
 import unittest
 
@@ -231,6 +232,23 @@ class Checkout(SetUp):
         done = self.run_sh("--backend", "emulator", before=other)
         self.assert_one_sentence(done, "build/setup.log: this checkout belongs to", "use a copy of your own", code=4)
         self.assertEqual(sorted(self.root.rglob("*")), before)
+
+
+class PlainCMake(ScriptTest):
+    def test_missing_libraries_are_named_at_once(self):
+        """The proxy does not answer, as if there were no network. FetchContent alone would try for 85 s, longer than
+        run_script waits."""
+        if not shutil.which("cmake") or not shutil.which("ninja"):
+            self.skipTest("no cmake or no ninja")
+        env = dict.fromkeys(("http_proxy", "https_proxy", "HTTPS_PROXY", "ALL_PROXY"), "http://127.0.0.1:9")
+        for missing, packages in ((("nlohmann_json", "CLI11"), "nlohmann-json3-dev libcli11-dev"),
+                                  (("CLI11", "Boost"), "libcli11-dev libboost-context-dev")):
+            with self.subTest(packages):
+                done = self.run_script("cmake", "-S", ROOT, "-B", self.folder / packages.split()[0], "-G", "Ninja",
+                                       *(f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in missing), env=env)
+                self.assertEqual(done.returncode, 1)
+                said = " ".join(done.stderr.split())
+                self.assertIn(f"apt-get install {packages}), or build with scripts/run.sh, which does.", said)
 
 
 class Steps(SetUp):
