@@ -1,0 +1,113 @@
+"""The workflows and the container call scripts, options and files that are there, and may do no more than they need."""
+
+import json
+import re
+import shlex
+import shutil
+import unittest
+
+from support import ROOT, ScriptTest, main
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+CONTAINER = ROOT / ".devcontainer"
+
+
+def read(path):
+    return path.read_text(encoding="utf-8")
+
+
+def commands_of(path):
+    """The lines that a workflow, the Dockerfile or devcontainer.json gives to a shell."""
+    text = read(path)
+    if path.suffix == ".yml":
+        return re.findall(r"^ +(?:- )?run: (.*)$", text, re.MULTILINE)
+    if path.suffix == ".json":
+        return [value for name, value in json.loads(text).items() if name.endswith("Command")]
+    return re.findall(r"^RUN (.*)$", text.replace("\\\n", " "), re.MULTILINE)
+
+
+def copied():
+    """What the Dockerfile copies out of the checkout: [(files, folder)]."""
+    return [(words[:-1], words[-1]) for words in map(str.split, re.findall(r"^COPY (.*)$", read(CONTAINER / "Dockerfile"), re.MULTILINE))]
+
+
+CALLERS = [*WORKFLOWS, CONTAINER / "Dockerfile", CONTAINER / "devcontainer.json"]
+
+
+class Commands(ScriptTest):
+    def test_scripts_and_their_options_are_there(self):
+        for path in CALLERS:
+            commands = commands_of(path)
+            self.assertTrue(commands, f"{path.name} runs nothing that this test can read")
+            for command in commands:
+                self.assertFalse(command.startswith(("|", ">")), f"{path.name}: one line per command, please")
+                for part in re.split(r"&&|\|\||[;|]", command):
+                    words = shlex.split(part)
+                    for i, word in enumerate(words):
+                        if not re.match(r"(scripts|tests|\.ci)/", word):
+                            continue
+                        self.assertTrue((ROOT / word).is_file(), f"{path.name} calls {word}, which is not there")
+                        said = self.run_script(ROOT / word, "--help").stdout
+                        for option in words[i + 1 :]:
+                            self.assertRegex(said, rf"(?<!\S){re.escape(option)}\b", f"{path.name} calls {word} with {option}")
+
+    def test_readmes_commands_are_run(self):
+        said = commands_of(ROOT / ".github" / "workflows" / "ci.yml")
+        for which in ("run", "test"):
+            command = re.search(rf"<!-- command:{which} -->\s*```bash\n(.*)\n```", read(ROOT / "README.md"))[1]
+            self.assertIn(command, said)
+
+    def test_there_is_no_second_list_of_packages(self):
+        for path in CALLERS:
+            installed = re.findall(r"apt-get install ([^\n&]*)", read(path))
+            names = {word for words in installed for word in words.split() if not word.startswith("-")}
+            self.assertLessEqual(names, {"ca-certificates", "clang"}, f"{path.name}: scripts/lib/packages.sh has the list")
+
+
+class Workflows(unittest.TestCase):
+    def test_actions_are_githubs_own_with_a_version(self):
+        for path in WORKFLOWS:
+            for action in re.findall(r"uses: (.*)", read(path)):
+                self.assertRegex(action, r"^actions/[\w-]+@v\d+$", path.name)
+
+    def test_nothing_may_write_that_need_not(self):
+        for path in WORKFLOWS:
+            text = read(path)
+            self.assertIn("\npermissions:\n  contents: read\n\n", text, path.name)
+            self.assertEqual(re.findall(r"(\S+): write", text), ["pages", "id-token"] if path.name == "site.yml" else [])
+
+    def test_no_job_runs_for_hours(self):
+        for path in WORKFLOWS:
+            text = read(path)
+            self.assertEqual(text.count("timeout-minutes:"), text.count("runs-on:"), path.name)
+
+
+class Container(ScriptTest):
+    def test_what_is_copied_is_there_and_enough(self):
+        for patterns, folder in copied():
+            for pattern in patterns:
+                files = list(ROOT.glob(pattern))
+                self.assertTrue(files, f"the Dockerfile copies {pattern}, which is not there")
+                for file in files:
+                    (self.folder / folder).mkdir(parents=True, exist_ok=True)
+                    shutil.copy(file, self.folder / folder)
+        # The script reads its neighbours before it looks at its arguments.
+        done = self.run_script(self.folder / "scripts/test.sh", "--help")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_the_dockerfile_is_named(self):
+        build = json.loads(read(CONTAINER / "devcontainer.json"))["build"]
+        self.assertEqual((CONTAINER / build["context"]).resolve(), ROOT)
+        self.assertTrue((CONTAINER / build["dockerfile"]).is_file())
+        user = json.loads(read(CONTAINER / "devcontainer.json"))["remoteUser"]
+        self.assertRegex(read(CONTAINER / "Dockerfile"), rf"\nRUN useradd .*{user}\n")
+
+
+class Citation(unittest.TestCase):
+    def test_title_is_the_readmes(self):
+        title = re.search(r"^# (.*)", read(ROOT / "README.md"))[1]
+        self.assertIn(f"\ntitle: {title}\n", read(ROOT / "CITATION.cff"))
+
+
+if __name__ == "__main__":
+    main()
