@@ -24,19 +24,20 @@ constexpr float fp16_to_float(uint16_t bits) {
                               sign);
 }
 
+// Without a branch between small and other values: a compiler may copy what follows a branch into both of its ways, and a
+// store that exists twice is two requests to the checked build.
 constexpr uint16_t float_to_fp16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint16_t sign = uint16_t((bits >> 16) & 0x8000);
+  const uint32_t sign = (bits >> 16) & 0x8000;
   const uint32_t magnitude = bits & 0x7fffffff;
   if (magnitude > 0x7f800000u) return 0x7fff;  // NaN
-  if (magnitude >= 0x477ff000u)
-    return uint16_t(sign | 0x7c00);  // 65520 and above round to infinity
-  if (magnitude < 0x38800000u) {     // below 2^-14: adding 0.5 makes the FPU round at 2^-24 for us
-    const float rounded = std::bit_cast<float>(magnitude) + 0.5f;
-    return uint16_t(sign | (std::bit_cast<uint32_t>(rounded) - 0x3f000000u));
-  }
+  // Below 2^-14 adding 0.5 makes the FPU round at 2^-24 for us.
+  const float rounded = std::bit_cast<float>(magnitude) + 0.5f;
+  const uint32_t subnormal = std::bit_cast<uint32_t>(rounded) - 0x3f000000u;
   const uint32_t tie_to_even = (magnitude >> 13) & 1;
-  return uint16_t(sign | ((magnitude - 0x38000000u + 0xfff + tie_to_even) >> 13));
+  const uint32_t normal = (magnitude - 0x38000000u + 0xfff + tie_to_even) >> 13;
+  const uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;
+  return uint16_t(sign | (magnitude < 0x477ff000u ? finite : 0x7c00));  // 65520 and above: infinity
 }
 
 constexpr float bf16_to_float(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); }
