@@ -20,12 +20,11 @@ run   libboost-context-dev   boost/context/fiber.hpp
 run   libgtest-dev           gtest/gtest.h
 run   libbenchmark-dev       benchmark/benchmark.h
 run   python3-venv           python3
-test  gdb                    gdb
 test  git                    git
 all   clang                  clang++
 all   clang-format           clang-format
-all   clang-tidy             clang-tidy
-all   g++-aarch64-linux-gnu  aarch64-linux-gnu-g++
+all   g++-aarch64-linux-gnu  aarch64-linux-gnu-g++ aarch64-linux-gnu-addr2line
+all   gdb                    gdb
 all   patch                  patch
 all   qemu-user              qemu-aarch64
 all   shellcheck             shellcheck

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/harness/cli.h"
+#include "common/harness/npy.h"
 #include "tests/broken/checks.h"
 
 namespace fa::broken {
@@ -181,6 +182,7 @@ int main(int argc, char** argv) {
                  "write what was found to a file; with names, only their rows change");
   app.footer("Example: " + command_of(argc, argv)[0] + " " + bugs().front().name);
   CLI11_PARSE(app, argc, argv);
+  if (!json.empty()) check_writable(json);
   for (const std::string& name : names) {
     const auto has_name = [&](const Bug& bug) { return bug.name == name; };
     if (std::none_of(bugs().begin(), bugs().end(), has_name))

@@ -14,8 +14,8 @@ import tools  # noqa: E402
 from test_commands import commands_in, needed  # noqa: E402
 
 # Programs of packages that Debian calls essential, or that these and apt-get need.
-ESSENTIAL = set("""apt-config apt-get awk basename bash cat chmod chown chroot cmp cp cut date diff dirname dpkg-query du
-    env find grep gzip head ln ls mkdir mktemp mount mv nproc od readlink rm sed sh sleep sort stat tail tar tee timeout
+ESSENTIAL = set("""apt-config apt-get awk basename bash cat chmod chown chroot cmp cp cut date diff dirname dpkg dpkg-query du
+    env find grep gzip head id ln ls mkdir mkfifo mktemp mount mv nproc od readlink rm sed sh sleep sort stat tail tar tee timeout
     touch tr uname uniq unshare useradd wc xargs""".split())
 # What is called only where it is, and why no list has it.
 OPTIONAL = {
@@ -30,13 +30,13 @@ OPTIONAL = {
 }
 # What scripts/run.sh calls without a GPU, and what only scripts/test.sh --all does. All else belongs to the list `test`.
 OF_RUN = re.compile(r"scripts/(run|chart|bounds)\.|scripts/lib/(common|packages|backend|build|broken)\.sh|common/|[^/]*$")
-OF_ALL = re.compile(r"tests/(browser/|test_compilers|test_cuda|test_nvcc|test_gemm_nvcc)|"
-                    r"scripts/(solutions|format|bundle|fresh_machine|docs)\.")
+OF_ALL = re.compile(r"tests/(browser/|gdb/|test_arm64|test_includes|test_notebook|test_compilers|test_cuda|test_nvcc|test_gemm_nvcc)|"
+                    r"scripts/(solutions|outputs|format|bundle|fresh_machine|docs)\.")
 
 # Of --all, though a file of the default tests looks for them.
 LATER = {"clang-format", "shellcheck"}
 
-BUILTINS = set(""". : [ alias break builtin cd command continue declare echo eval exec exit export false getopts hash
+BUILTINS = set(""". : [ alias break builtin cd command compgen continue declare echo eval exec exit export false getopts hash
     help kill let local mapfile popd printf pushd pwd read readonly return set shift shopt source test times trap true
     type ulimit umask unset wait""".split())
 BEFORE_A_COMMAND = {"if", "then", "else", "elif", "while", "until", "do", "!", "{", "}", "time", "fi", "done"}
