@@ -67,7 +67,7 @@ def is_interactive(path):
 # Data is handed out as it is; everything else that is text becomes a page with highlighted code.
 def is_data(path):
     file = ROOT / path
-    return path.endswith((".json", ".npy", ".csv")) or (file.is_file() and file.stat().st_size > LARGEST_SOURCE)
+    return path.endswith((".json", ".npy", ".csv", ".ipynb")) or (file.is_file() and file.stat().st_size > LARGEST_SOURCE)
 
 
 def url_of(path):

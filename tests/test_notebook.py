@@ -1,0 +1,93 @@
+"""Runs docs/start.ipynb from top to bottom, in a copy of the sources, without Jupyter: Python is executed, and a line
+that begins with ! is given to bash, as IPython does.
+
+Usage: test_notebook.py
+"""
+
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from tool_test import ROOT, fail, need, run
+
+KERNEL = ROOT / "kernels/02_online_softmax.cu"  # the one that the reader changes
+
+# What a cell must say, and the highest exit code of its commands.
+EXPECTED = {
+    "sources": (r"The sources are in /", 0),
+    "setup": (r"Everything that we need is here", 0),
+    "build": (r"Build files have been written", 0),
+    "run": (r"02_online_softmax +passed [\s\S]*per ideal", 0),
+    "broken": (r"-.*acc_o\[row\]\[c\] \*= rescale;[\s\S]*equal_keys +right", 0),
+    "change": (r"02_online_softmax +passed [\s\S]*32\.00 per ideal one\n.*smem\.sK\[lane_idx\]\[d\]", 0),
+    "race": (r"data race[\s\S]*Missing: a __syncthreads\(\)", 3),
+    "compare": (r"07_cp_async, by[\s\S]*\nldmatrix .* 8\.00 [\s\S]*08_swizzle, by[\s\S]*\nldmatrix .* 1\.00 [\s\S]*bounds",
+                0),
+    "gpu": (r"There is no GPU here|0[123]_\w+ +passed", 0),
+}
+
+SHELL = re.compile(r"^( *)!(.*)$", re.MULTILINE)
+
+need("bash")
+need("cmake")
+notebook = json.loads((ROOT / "docs/start.ipynb").read_text(encoding="utf-8"))
+cells = notebook["cells"]
+names = [cell["id"] for cell in cells]
+if len(set(names)) != len(names):
+    fail("two cells have the same id")
+codes = {cell["id"]: "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"}
+if list(codes) != list(EXPECTED):
+    fail(f"the cells are {', '.join(codes)}; this test expects {', '.join(EXPECTED)}")
+for cell in cells:
+    if cell.get("outputs") or cell.get("execution_count"):
+        fail(f"cell {cell['id']} was committed with its output")
+    for link in re.findall(r"\]\(([^)#]+)", "".join(cell["source"])) if cell["cell_type"] == "markdown" else ():
+        if not (ROOT / "docs" / link).is_file():
+            fail(f"cell {cell['id']} links to {link}, which is not there")
+
+ends = set()
+
+
+def shell(command):
+    done = subprocess.run(["bash", "-c", command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          errors="replace", stdin=subprocess.DEVNULL)
+    print(done.stdout, end="")
+    ends.add(done.returncode)
+
+
+temporary = tempfile.TemporaryDirectory()
+copy = Path(temporary.name)
+# A tarball has no git to ask which files belong to the sources: here it is all but what .gitignore names.
+made = {line.strip("/\n") for line in open(ROOT / ".gitignore", encoding="utf-8")}
+for each in sorted(ROOT.iterdir()):
+    if each.name not in made | {".git"}:
+        run("cp", "--archive", each, copy)
+
+before = KERNEL.read_bytes()
+os.chdir(copy / "docs")  # Jupyter starts a notebook where it is
+space = {"shell": shell}
+for name, source in codes.items():
+    if re.search(r"^\s*%", source, re.MULTILINE):
+        fail(f"cell {name} has a magic, which this test does not know")
+    ends.clear()
+    said = io.StringIO()
+    start = time.monotonic()
+    try:
+        with contextlib.redirect_stdout(said):
+            exec(compile(SHELL.sub(lambda line: f"{line[1]}shell({line[2]!r})", source), name, "exec"), space)
+    except BaseException:
+        fail(f"cell {name} stopped:\n{said.getvalue()}{traceback.format_exc()}")
+    pattern, end = EXPECTED[name]
+    if not re.search(pattern, said.getvalue()) or max(ends, default=0) != end:
+        fail(f"cell {name} ended with {max(ends, default=0)}, not {end}, or does not say {pattern}:\n{said.getvalue()}")
+    print(f"{name}: as expected, after {time.monotonic() - start:.0f} s")
+os.chdir(ROOT)
+if (copy / KERNEL.relative_to(ROOT)).read_bytes() != before:
+    fail("the notebook does not put the kernel back")
