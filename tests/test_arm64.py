@@ -31,7 +31,8 @@ def boost_library():
     """The arm64 library: downloaded once, with lists of apt's own so that this machine's stay as they are."""
     unpacked = folder / "boost"
     if not list(unpacked.glob("usr/lib/*/libboost_context.a")):
-        owner = subprocess.run(["dpkg-query", "--search", "*/libboost_context.a"], capture_output=True, text=True)
+        owner = subprocess.run(["dpkg-query", "--search", "*/libboost_context.a"], capture_output=True, text=True,
+                               timeout=60)
         if owner.returncode != 0:
             skip("libboost_context.a is of no Debian package")
         package = owner.stdout.split(":")[0]

@@ -15,7 +15,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tool_test import JOBS, ROOT, fail, skip
+from tool_test import COMPILING, JOBS, ROOT, fail, skip
 
 # Versions differ in what they find, so one decides: that of tests/tidy-requirements.txt.
 TIDY = ROOT / ".venv-tidy/bin/clang-tidy"
@@ -62,7 +62,7 @@ for folder in ("kernels", "common", "tests", "bench"):
 
 def look_at(name):
     done = subprocess.run([TIDY, "--quiet", f"--config={CONFIG}", name, "--", "-x", "c++", *commands[name]], cwd=ROOT,
-                          text=True, capture_output=True)
+                          text=True, capture_output=True, timeout=COMPILING)
     found = re.findall(r"^(\S+:\d+):\d+: (?:warning|error): (.*?)(?: \[.*)?$", done.stdout, re.MULTILINE)
     lines = [f"{at.removeprefix(f'{ROOT}/')}: {what}" for at, what in found]
     return lines or ([f"{name}: {done.stderr.strip()}"] if done.returncode else [])

@@ -15,7 +15,7 @@ import time
 import traceback
 from pathlib import Path
 
-from tool_test import ROOT, fail, need, run
+from tool_test import COMPILING, ROOT, fail, need, run
 
 KERNEL = ROOT / "kernels/02_online_softmax.cu"  # the one that the reader changes
 
@@ -57,7 +57,7 @@ ends = set()
 
 def shell(command):
     done = subprocess.run(["bash", "-c", command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          errors="replace", stdin=subprocess.DEVNULL)
+                          errors="replace", stdin=subprocess.DEVNULL, timeout=COMPILING)
     print(done.stdout, end="")
     ends.add(done.returncode)
 

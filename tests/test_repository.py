@@ -122,9 +122,11 @@ class Configuration(unittest.TestCase):
                           ("CI", "CMAKE_CXX_COMPILER_LAUNCHER")}, **environment}
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(["cmake", "-S", ROOT, "--preset", "emulator", "-B", folder, "-DFA_TESTS=OFF", *arguments],
-                                  env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                                  env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  timeout=60)
             self.assertEqual(done.returncode, 0, done.stdout)
-            commands = subprocess.run(["ninja", "-C", folder, "-t", "commands", "fa_harness"], capture_output=True, text=True)
+            commands = subprocess.run(["ninja", "-C", folder, "-t", "commands", "fa_harness"], capture_output=True, text=True,
+                                      timeout=60)
         return next(line.split() for line in commands.stdout.splitlines() if line.endswith("harness/cli.cpp"))
 
     def test_a_warning_stops_the_build_in_ci_alone(self):

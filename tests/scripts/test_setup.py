@@ -110,8 +110,8 @@ class Packages(SetUp):
         self.assertFalse((self.folder / "called").exists())
 
     def test_says_exactly_which_without_root(self):
-        done = self.ensure(["cmake", "libboost-context-dev", "gdb"])
-        self.assert_one_sentence(done, "apt-get install cmake libboost-context-dev gdb", code=4)
+        done = self.ensure(["cmake", "libboost-context-dev", "git"])
+        self.assert_one_sentence(done, "apt-get install cmake libboost-context-dev git", code=4)
         self.assertEqual(list(self.folder.iterdir()), [self.folder / "bin"], "something was written")
 
     def test_without_python_there_are_charts_missing_or_tests(self):
@@ -120,16 +120,16 @@ class Packages(SetUp):
         self.assert_one_sentence(self.ensure(["python3-venv"], more=no_python), "apt-get install python3-venv", code=4)
 
     def test_goes_on_without_what_is_not_essential(self):
-        done = self.ensure(["libgtest-dev", "gdb"])
+        done = self.ensure(["libgtest-dev", "git"])
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("apt-get install libgtest-dev gdb", done.stderr)
+        self.assertIn("apt-get install libgtest-dev git", done.stderr)
 
     def test_installs_as_root(self):
         log = self.folder / "apt.log"
         apt = f'echo Hit:1; echo "$@" >>{log}\ncase "$*" in *install*) touch {self.folder}/installed ;; esac\n'
-        done = self.ensure(["cmake", "gdb"], can_install="return 0", apt=apt)
+        done = self.ensure(["cmake", "git"], can_install="return 0", apt=apt)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
-        self.assertRegex(log.read_text(), r"install --yes --no-install-recommends cmake gdb\n$")
+        self.assertRegex(log.read_text(), r"install --yes --no-install-recommends cmake git\n$")
 
     def test_a_failing_installation_is_one_sentence_with_the_reason(self):
         done = self.ensure(["cmake"], can_install="return 0", apt="echo Hit:1; echo E: no such package; exit 100")
@@ -218,7 +218,7 @@ class Checkout(SetUp):
             with self.subTest(arguments):
                 done = self.run_sh(*arguments.split())
                 self.assertEqual(done.returncode, 4, done.stderr)  # what is missing cannot be installed
-                self.assertIn("error: please install what is missing", done.stderr)
+                self.assertIn("install what is missing", done.stderr)
 
     def test_another_users_checkout_is_refused_and_left_alone(self):
         python = self.root / ".venv" / "bin" / "python"
