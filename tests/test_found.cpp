@@ -1,7 +1,12 @@
 // Broken kernels (tests/broken/bugs.toml) in the checked build. By default each is found once, by the check that shows it
 // first. With the label all: what is reported of each, which lines are named, what is counted, and that nothing else is.
 // Numbers on all inputs: test_broken.cpp.
+#include <string>
+
 #include "common/emulator/launch.h"
+#include "common/harness/problem.h"
+#include "common/harness/runner.h"
+#include "tests/broken/bug.h"
 #include "tests/broken/checks.h"
 #include "tests/broken/committed.h"
 #include "tests/support.h"

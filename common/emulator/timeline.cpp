@@ -1,6 +1,9 @@
 // A timeline's order, whoever made it.
 #include <algorithm>
+#include <cstddef>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "common/emulator/timing.h"
 

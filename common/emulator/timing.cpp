@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <queue>
+#include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 namespace emu {
 namespace {

@@ -1,11 +1,23 @@
 #include "common/emulator/trace.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
 #include <mutex>
+#include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
+#include "common/emulator/counters.h"
+#include "common/emulator/events.h"
 #include "common/emulator/float16.h"
+#include "common/emulator/lane.h"
 #include "common/emulator/memory.h"
+#include "common/emulator/timing.h"
+#include "common/emulator/vector_types.h"
 
 namespace emu {
 namespace {

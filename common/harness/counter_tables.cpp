@@ -1,14 +1,20 @@
 #include "common/harness/counter_tables.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <string>
+#include <system_error>
+#include <vector>
 
+#include "common/emulator/counters.h"
 #include "common/harness/results.h"
+#include "common/harness/runner.h"
 
 namespace fa {
 namespace {

@@ -1,11 +1,17 @@
 #include "common/harness/gpu_timeline.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "common/emulator/timing.h"
 #include "common/harness/problem.h"
+#include "common/ptx/record.h"
 
 namespace fa {
 namespace {
