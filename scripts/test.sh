@@ -55,7 +55,7 @@ target=all
 if [[ $kind == all ]]; then
   ensure_docs_venv || true
   ensure_browser || true
-  ensure_tidy || true
+  ensure_tests_venv || true
   target=all_tests
 fi
 ((only_setup)) && exit 0

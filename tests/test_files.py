@@ -12,7 +12,7 @@ from tool_test import ROOT, fail, run, skip
 
 program, what, *fake = filter(None, sys.argv[1:])
 module = {"schema": "jsonschema", "numpy": "numpy"}[what]
-pythons = [str(ROOT / ".venv/bin/python"), sys.executable]
+pythons = [str(ROOT / ".venv/bin/python"), str(ROOT / ".venv-tests/bin/python"), sys.executable]
 
 
 def has_module(python):
@@ -22,7 +22,7 @@ def has_module(python):
         return False
 
 
-python = next(filter(has_module, pythons), None) or skip(f"no Python here has {module}")
+python = next(filter(has_module, pythons), None) or skip(f"no Python here has {module} (scripts/test.sh --all installs it)")
 
 NUMPY = """
 import numpy, sys

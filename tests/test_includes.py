@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tool_test import COMPILING, JOBS, ROOT, fail, skip
 
-# Versions differ in what they find, so one decides: that of tests/tidy-requirements.txt.
-TIDY = ROOT / ".venv-tidy/bin/clang-tidy"
+# Versions differ in what they find, so one decides: that of tests/requirements.txt.
+TIDY = ROOT / ".venv-tests/bin/clang-tidy"
 ONLY_NVCC = {"bench/peers/copy.cpp", "bench/peers/cudnn_attention.cpp", "bench/peers/matmul.cpp", "bench/rates/rates.cu",
              "common/harness/device_cuda.cu", "common/harness/tensor_map_cuda.cu", "common/ptx/wgmma_instructions.h"}
 NOT_BUILT = {"tests/examples/serialised.cu"}
@@ -31,7 +31,7 @@ CONFIG = json.dumps({"Checks": "-*,misc-include-cleaner", "CheckOptions": {
 
 build, names = Path(sys.argv[1]).resolve(), sys.argv[2:]
 if not TIDY.exists():
-    skip("clang-tidy is not in .venv-tidy (scripts/test.sh --all installs it)")
+    skip("clang-tidy is not in .venv-tests (scripts/test.sh --all installs it)")
 
 
 def of_interest(command):

@@ -231,9 +231,9 @@ ensure_browser() {
   ensure_venv 'installing Playwright into .venv-browser' 'no tests in a browser'
 }
 
-# And clang-tidy, which looks at the includes (tests/test_includes.py): releases differ too much for the system's.
-TIDY_VENV=$ROOT/.venv-tidy
-ensure_tidy() {
-  local VENV=$TIDY_VENV REQUIREMENTS=$ROOT/tests/tidy-requirements.txt
-  ensure_venv 'installing clang-tidy into .venv-tidy' 'no look at the includes'
+# And what other tests of --all need: clang-tidy, of which releases differ too much for the system's, and NumPy.
+TESTS_VENV=$ROOT/.venv-tests
+ensure_tests_venv() {
+  local VENV=$TESTS_VENV REQUIREMENTS=$ROOT/tests/requirements.txt
+  ensure_venv 'installing clang-tidy and NumPy into .venv-tests' 'no look at the includes'
 }

@@ -18,7 +18,7 @@ VENV_PYTHON = ROOT / ".venv" / "bin" / "python"
 # What README promises has these; the pins of these files must suit them.
 PYTHONS = {"Debian 12": "3.11.2", "Ubuntu 24.04": "3.12.3", "Debian 13": "3.13.5"}
 REQUIREMENTS = {"scripts/requirements.txt": ".venv", "scripts/docs-requirements.txt": ".venv-docs",
-                "tests/browser/requirements.txt": ".venv-browser"}
+                "tests/browser/requirements.txt": ".venv-browser", "tests/requirements.txt": ".venv-tests"}
 
 
 def normal(name):
