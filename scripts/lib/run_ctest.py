@@ -13,10 +13,12 @@ import xml.etree.ElementTree as xml
 from collections import defaultdict
 from pathlib import Path
 
-# What no package of this repository's lists cures: a GPU, CUDA's own tools, and tests that belong to another build.
+# What no package of this repository's lists cures: a GPU and CUDA's own tools, tests that belong to another build or
+# machine, an index that does not answer.
 KNOWN = re.compile(r"nvcc|nvdisasm|cuobjdump|CUDA|cuda_|GPU|torch|runs no libraries|has no speed|needs the checked build"
                    r"|are counted in the checked build|has nothing to record|runs? on none of|does not run on sm_"
-                   r"|debugging is not permitted|cannot write .* registers|no clone|is root")
+                   r"|debugging is not permitted|cannot write the registers|arm64 machine|only root|format differently"
+                   r"|cannot be reached|does not answer|could not be downloaded")
 REASONS = (
     re.compile(r"^skipped: (.*)$", re.MULTILINE),               # exit code 77
     re.compile(r"\.\.\. skipped (['\"])(.*)\1$", re.MULTILINE),  # a part of a Python test
