@@ -1,4 +1,7 @@
 #include "tests/broken/bug.h"
+#include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace fa::broken {
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/harness/problem.h"
 #include "common/harness/registry.h"
 #include "common/ptx/barrier.h"
 

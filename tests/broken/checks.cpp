@@ -1,6 +1,17 @@
 #include "tests/broken/checks.h"
+#include <cctype>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/emulator/launch.h"
+#include "common/harness/inputs.h"
+#include "common/harness/problem.h"
+#include "common/harness/registry.h"
+#include "common/harness/runner.h"
+#include "tests/broken/bug.h"
 
 namespace fa::broken {
 namespace {

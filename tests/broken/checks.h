@@ -2,7 +2,10 @@
 #pragma once
 
 #include <map>
+#include <string>
+#include <vector>
 
+#include "common/harness/problem.h"
 #include "common/harness/runner.h"
 #include "tests/broken/bug.h"
 

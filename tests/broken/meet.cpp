@@ -4,14 +4,23 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/harness/cli.h"
 #include "common/harness/npy.h"
+#include "common/harness/problem.h"
+#include "common/harness/runner.h"
+#include "tests/broken/bug.h"
 #include "tests/broken/checks.h"
 
 namespace fa::broken {
