@@ -49,6 +49,7 @@ for arg in "$@"; do
   esac
 done
 
+claim "$SETUP_LOG"
 ensure_packages "$kind" emulator
 ensure_venv || true
 target=all
