@@ -2,7 +2,7 @@
 """Makes kernels with one bug each out of the real sources, as bugs.toml says. Tests: tests/scripts/test_broken.py.
 
 Usage: make.py --list                       prints all bugs, a line each, parts divided by tabs: name, kernel, sentence
-       make.py --source OUTPUT NAME...      writes one translation unit with these bugs, for the tests
+       make.py --source UNIT NAME...        writes a source of each bug, NAME.cu, beside UNIT, which includes them all
        make.py --plain OUTPUT NAME          writes the kernel with nothing but the bug, for a diff
 
 Example: tests/broken/make.py --plain broken.cu 02_no_rescale && diff kernels/02_online_softmax.cu broken.cu
@@ -114,9 +114,8 @@ def rename(name, bug, source, old, new):
     return source.replace(old, new)
 
 
-def unit(name, bug):
-    """The broken kernel in a namespace of its own; every line keeps its number, and messages call the file
-    tests/broken/NAME.cu."""
+def source_of(name, bug):
+    """The broken kernel in a namespace of its own; every line keeps its number."""
     source = broken(name, bug)
     known = declaration(name, bug, source)
     source = rename(name, bug, source, "common/harness/registry.h", "tests/broken/bug.h")
@@ -125,7 +124,7 @@ def unit(name, bug):
                     f'Registration<broken::Only<Launcher, {types}>::Of> registration{{"{name}"')
     source = re.sub(r"namespace fa::k\d+", f"namespace fa::broken_{name}", source)
     end = f"}}  // namespace fa::broken_{name}"
-    return f'#line 1 "tests/broken/{name}.cu"\n' + rename(name, bug, source, end, known + end)
+    return rename(name, bug, source, end, known + end)
 
 
 def write(path, text):
@@ -149,12 +148,15 @@ def main(arguments):
         if name not in bugs:
             fail(f"there is no bug '{name}'; --list shows all")
     if arguments[0] == "--source" and names:
-        write(arguments[1], "".join(unit(name, bugs[name]) for name in names))
+        sources = {name: source_of(name, bugs[name]) for name in names}
+        for name, source in sources.items():
+            write(Path(arguments[1]).parent / f"{name}.cu", source)
+        write(arguments[1], "".join(f'#include "{name}.cu"\n' for name in names))
     elif arguments[0] == "--plain" and len(names) == 1:
         # A line of which nothing is left is no line of the diff.
         write(arguments[1], re.sub(r"\n +\n", "\n", broken(names[0], bugs[names[0]])))
     else:
-        fail("the arguments are --list, --source OUTPUT NAME... or --plain OUTPUT NAME; --help shows an example")
+        fail("the arguments are --list, --source UNIT NAME... or --plain OUTPUT NAME; --help shows an example")
 
 
 if __name__ == "__main__":
