@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 import baselines  # noqa: E402
 from records import GROWTHS, SCORES, describe_scores, scores_of  # noqa: E402
 from serve import Broken, Failed, Server  # noqa: E402
-from tools import ROOT, Refused, check_writable, fail, read_json, relative, run, write_whole  # noqa: E402
+from tools import ROOT, Refused, check_writable, fail, lines_of, read_json, relative, run, write_whole  # noqa: E402
 from torch_attention import PEERS, Missing, Torch  # noqa: E402
 
 EXAMPLE = """examples:
@@ -736,7 +736,7 @@ def bench(args, command, progress, everybody):
     def write_all():
         for run, (created, records, notes) in enumerate(runs if args.json else []):
             data = results(created, command, machines[0], args.settings, records, notes + spread)
-            write_whole(file_of_run(args.json, run), json.dumps(data, indent=2) + "\n")
+            write_whole(file_of_run(args.json, run), lines_of(data))
             args.written = run + 1
 
     for _ in range(args.repeat):

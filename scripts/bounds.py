@@ -170,7 +170,7 @@ def main():
     try:
         name, machine = limits.machine_named(args.machine)
         files = read(args.results or COMMITTED)
-        every = [record for data in files for record in data["records"] if passed(record) and "lines" in record]
+        every = [record for data in files for record in data["records"] if passed(record) and "statements" in record]
         if not every:
             raise Refused("there are no counts by line in the results; scripts/run.sh --backend emulator writes them")
         head_dim = args.head_dim or max(record["head_dim"] for record in every)
@@ -186,7 +186,7 @@ def main():
             single = [k for k in kernels if len(k.records) == 1 and shape.seq_len not in k.records]
             if single:
                 for record in run_other_length(args.program, single, files[0])["records"]:
-                    if passed(record) and "lines" in record:
+                    if passed(record) and "statements" in record:
                         next(k for k in single if k.name == record["kernel"]).add(record)
         rows, unknown = [], []
         for kernel in kernels:

@@ -245,7 +245,7 @@ def specs_of(group, wish, profile=None, peer=None, counters=None):
     if not group.cuda:
         if any(r.get("counters") for r in ladder):
             yield "ladder", lambda theme: emulator_ladder(group.name(), ladder, shape, theme)
-        if any(r.get("lines") for r in ladder):
+        if any(r.get("statements") for r in ladder):
             yield "ideal", lambda theme: emulator_ideal(group.name(), ladder, shape, theme)
         return
     yield "ladder", lambda theme: cuda_ladder(group.name(), ladder, shape, theme)

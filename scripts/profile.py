@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from tools import Refused, check_writable, fail, read_json, run, write_whole  # noqa: E402
+from tools import Refused, check_writable, fail, lines_of, read_json, run, write_whole  # noqa: E402
 
 EXAMPLE = """examples:
   scripts/profile.sh 10                         one kernel, each figure with what it tells
@@ -153,7 +153,7 @@ def read_profile(path):
 
 
 def write(path, data):
-    write_whole(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
+    write_whole(path, lines_of(data))
 
 
 # --- ncu -------------------------------------------------------------------------------------------------------

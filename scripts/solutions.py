@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Builds and runs the solutions of the chapters' exercises, docs/solutions/*.patch, and writes what they gave to
-bench/results/solutions/: one results file a solution, from which the chapters take their numbers.
+bench/results/solutions.jsonl: one line per solution, from which the chapters take their numbers.
 
 Each patch is applied to a copy of the sources, so the checkout stays as it is."""
 
@@ -14,17 +14,18 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from tools import ROOT, fail, relative, repository_files  # noqa: E402
+from tools import ROOT, fail, read_set, relative, repository_files, write_set  # noqa: E402
 
 SOLUTIONS = ROOT / "docs" / "solutions"
+RESULTS = ROOT / "bench" / "results" / "solutions.jsonl"
 TREE = ROOT / "build" / "solutions"
 SOURCES = ("common", "kernels", "bench/protocols.json", "CMakeLists.txt", "CMakePresets.json")
 
 EXAMPLE = """examples:
-  scripts/solutions.py                     all of them on the emulator, counting: bench/results/solutions/*.json
+  scripts/solutions.py                     all of them on the emulator, counting
   scripts/solutions.py 02_no_padding       one of them; a number stands for all of a chapter
   scripts/solutions.py --check 02          the same, but nothing is written: exit code 1 if a count is another
-  scripts/solutions.py --preset cuda       on the GPU present: bench/results/solutions/*-cuda.json
+  scripts/solutions.py --preset cuda       on the GPU present; names end in -cuda
   scripts/solutions.py --build-only DIR --preset cuda -- -DCMAKE_CUDA_ARCHITECTURES=90a -DFA_STATIC=ON
                                            programs for another machine, named like the solutions
   scripts/solutions.py --build-only DIR --rename --preset cuda 14_neither 14_ping_pong 14_overlap 14_softmax_overlap
@@ -56,10 +57,14 @@ def refresh_tree():
             copy_if_changed(path, TREE / name)
 
 
-def counts_of(path):
-    """What must be the same each time: who was run, on what, with which counts and error."""
-    records = json.loads(path.read_text(encoding="utf-8"))["records"]
-    return [{key: value for key, value in record.items() if key != "lines"} for record in records]
+def results_of(program, name):
+    """What the program writes as NAME.json, without the counts by statement: those of the kernel are kept elsewhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        run([program, "--json", f"{name}.json"], f"running {name}", cwd=folder)
+        data = json.loads((Path(folder) / f"{name}.json").read_text(encoding="utf-8"))
+    for record in data["records"]:
+        record.pop("statements", None)
+    return data
 
 
 def main():
@@ -91,7 +96,6 @@ def main():
 
     refresh_tree()
     run(["cmake", "--preset", args.preset, "-DFA_TESTS=OFF", *cmake], "configuring", cwd=TREE)
-    results = ROOT / "bench" / "results" / "solutions"
     stale = 0
     for name in names:
         kernel = kernels[name[:2]]
@@ -113,23 +117,21 @@ def main():
             shutil.copy2(program, Path(args.build_only) / name)
             print(f"built {name}")
             continue
-        results.mkdir(parents=True, exist_ok=True)
-        file = f"{name}{'-cuda' if args.preset.startswith('cuda') else ''}.json"
         # The bits must hold on the hard inputs too, before the numbers of the normal ones count. Looking for races takes
         # most of the time of the larger problem: there once is enough, where maxima grow and branches are taken.
         for inputs in ("large", "increasing_max", "one_hot_v"):
             races = [] if inputs == "increasing_max" or args.preset != "emulator-checked" else ["--no-races"]
             for shape in (["--dtype", "fp16", "--head-dim", "64"], ["--seq-len", "640", "--heads", "1", "--batch", "2", *races]):
                 run([program, "--inputs", inputs, "--iters", "1", "--warmup", "0", *shape], f"{name} on {inputs}")
+        entry = f"{name}{'-cuda' if args.preset.startswith('cuda') else ''}"
+        new, kept = results_of(program, entry), read_set(RESULTS) if RESULTS.exists() else {}
         if not args.check:
-            run([program, "--json", file], f"running {name}", cwd=results)
-            print(f"{name}: passed, {relative(results / file)}")
+            write_set(RESULTS, {**kept, entry: new})
+            print(f"{name}: passed, {relative(RESULTS)}#{entry}")
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            run([program, "--json", file], f"running {name}", cwd=folder)
-            same = (results / file).exists() and counts_of(Path(folder) / file) == counts_of(results / file)
+        same = entry in kept and new["records"] == kept[entry]["records"]
         stale += not same
-        print(f"{name}: passed" + ("" if same else f", but {relative(results / file)} is out of date"))
+        print(f"{name}: passed" + ("" if same else f", but {relative(RESULTS)}#{entry} is out of date"))
     return 1 if stale else 0
 
 

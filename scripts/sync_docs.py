@@ -68,7 +68,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from experiments import read_experiments, records_of, table_of  # noqa: E402
 from gemm import read_gemm  # noqa: E402
 from rates import read_rates, rows_of_rates  # noqa: E402
-from tools import ROOT, Refused, fail, markdown_files, read_json, read_results, relative  # noqa: E402
+from tools import ROOT, Refused, fail, markdown_files, read_json, read_results, read_set, relative  # noqa: E402
 
 EXAMPLE = """examples:
   scripts/sync_docs.py                      rewrite every Markdown file of the checkout
@@ -615,13 +615,14 @@ def solutions(spec):
     names = [word for word in spec.split() if "=" not in word]
     options = dict(word.split("=", 1) for word in spec.split() if "=" in word)
     counters = [name for name in options.get("columns", "").split(",") if name]
-    folder, rows = "bench/results/solutions/", []
-    timed = all((ROOT / f"{folder}{name}-cuda.json").exists() for name in names)
+    file, rows = "bench/results/solutions.jsonl", []
+    known = read_set(ROOT / file)
+    timed = all(f"{name}-cuda" in known for name in names)
     for name in names:
-        ours = read(f"{folder}{name}.json")["records"][0]
+        ours = read(f"{file}#{name}")["records"][0]
         cells = [column(c)[2](pick(ours, column(c)[1])) for c in counters]
         if timed:
-            cells.append(short(read(f"{folder}{name}-cuda.json")["records"][0]["tflops"]))
+            cells.append(short(read(f"{file}#{name}-cuda")["records"][0]["tflops"]))
         rows.append([f"`{name}`", *cells])
     return list(rows_of(["", *(column(name)[0] for name in counters), *["H200, TFLOP/s"] * timed], rows))
 

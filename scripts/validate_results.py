@@ -9,19 +9,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from records import load  # noqa: E402
-from tools import Refused, run  # noqa: E402
+from tools import Refused, read_set, run  # noqa: E402
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
 SCORES = ("score_std", "score_growth")
-# Totals that are sums over the lines: of which field, and of which kind if not of all.
-LINE_SUMS = {
+# Totals that are sums over the statements: of which field, and of which kind if not of all.
+SUMS = {
     "global_sectors": ("sectors", None), "global_sectors_ideal": ("sectors_ideal", None),
     "shared_wavefronts": ("wavefronts", None), "shared_wavefronts_ideal": ("wavefronts_ideal", None),
     "matrix_flops": ("flops", None), "exp2": ("operations", None), "barrier_waits": ("waits", "barrier"),
 }
 
 EXAMPLE = """example:
-  scripts/validate_results.py bench/results/*.json
+  scripts/validate_results.py bench/results/*.json bench/results/*.jsonl
 
 Exit code: 0 all files are valid, 1 at least one is not, 2 bad arguments. One sentence for each file that is not."""
 
@@ -52,21 +52,23 @@ def check_rounds(data, record, where):
             raise Refused(f"is invalid: {where}.ratio of {peer} is {ratio:g}, the rounds say {expected:g}")
 
 
-def check_lines(record, where):
-    """The counts of the lines sum up to the totals, and none is better than its ideal."""
-    if "lines" not in record:
+def check_statements(record, where):
+    """The counts of the statements sum up to the totals, and none is better than its ideal."""
+    if "statements" not in record:
         return
-    lines, counters = record["lines"], record.get("counters", {})
-    for total, (field, kind) in LINE_SUMS.items():
-        count = sum(line.get(field, 0) for line in lines if kind in (None, line["kind"]))
+    statements, counters, seen = record["statements"], record.get("counters", {}), set()
+    for total, (field, kind) in SUMS.items():
+        count = sum(counts.get(field, 0) for counts in statements if kind in (None, counts["kind"]))
         if count != counters.get(total):
-            raise Refused(f"is invalid: {where}.lines have {count} {field}, but counters.{total} is {counters.get(total)}")
-    for i, line in enumerate(lines):
+            raise Refused(f"is invalid: {where}.statements have {count} {field}, but counters.{total} is {counters.get(total)}")
+    for i, counts in enumerate(statements):
         for field in ("wavefronts", "sectors"):
-            if line.get(field, 0) < line.get(f"{field}_ideal", 0):
-                raise Refused(f"is invalid: {where}.lines[{i}] has fewer {field} than ideal ones")
-        if [line["at"], line["kind"]] in ([other["at"], other["kind"]] for other in lines[:i]):
-            raise Refused(f"is invalid: {where}.lines repeat {line['kind']} at {line['at']}")
+            if counts.get(field, 0) < counts.get(f"{field}_ideal", 0):
+                raise Refused(f"is invalid: {where}.statements[{i}] has fewer {field} than ideal ones")
+        place = tuple(counts.get(key) for key in ("file", "statement", "kind"))
+        if place in seen:
+            raise Refused(f"is invalid: {where}.statements repeat {counts['kind']} of the same statement")
+        seen.add(place)
 
 
 def check_sense(data):
@@ -91,7 +93,7 @@ def check_sense(data):
                 if not math.isclose(record["tflops"], expected, rel_tol=0.01):
                     raise Refused(f"is invalid: {where}.tflops is {record['tflops']:g}, the median says {expected:g}")
         check_rounds(data, record, where)
-        check_lines(record, where)
+        check_statements(record, where)
         if "score_std" in record and data["protocol"]["inputs"] != "normal":
             raise Refused(f"is invalid: {where} has a score_std, which only the inputs normal have")
         error = record.get("error")
@@ -99,23 +101,35 @@ def check_sense(data):
             raise Refused(f"is invalid: {where} passed with an error over its tolerance")
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("files", nargs="+", metavar="FILE", help="results file (JSON)")
-    files = parser.parse_args().files
-    bad = 0
-    for name in files:
+def sentences(file):
+    """One sentence per results file, and whether it is valid; of a set, SET.jsonl, one per file of the set."""
+    try:
+        names = [f"{file}#{name}" for name in read_set(file)] if file.endswith(".jsonl") else [file]
+    except Refused as problem:
+        yield False, f"{file} {problem}"
+        return
+    for name in names:
         try:
             data = load(name)
             check_sense(data)
         except Refused as problem:
-            bad += 1
-            print(f"error: {name} {problem}", file=sys.stderr)
+            yield False, f"{name} {problem}"
         else:
             count = len(data["records"])
-            print(f"{name}: valid, {count} record{'s' if count != 1 else ''}")
+            yield True, f"{name}: valid, {count} record{'s' if count != 1 else ''}"
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="results file (JSON), or a set of them (JSONL)")
+    files = parser.parse_args().files
+    bad = 0
+    for file in files:
+        for valid, sentence in sentences(file):
+            bad += not valid
+            print(sentence if valid else f"error: {sentence}", file=sys.stdout if valid else sys.stderr)
     return 1 if bad else 0
 
 

@@ -92,7 +92,7 @@ with tempfile.TemporaryDirectory() as work:
                 for field in sorted(a.keys() | b.keys()):
                     if a.get(field) != b.get(field):
                         fail(f"{which} {problem}: {a['kernel']} has {field} {a.get(field)} here, {b.get(field)} on arm64")
-                if which == "checked" and not a["lines"]:
+                if which == "checked" and not a["statements"]:
                     fail(f"{a['kernel']}: the checked build counted nothing")
                 compared += 1
-print(f"{len(kernels[0])} kernels, both builds, {compared} runs: the same errors, counters and counts by line on arm64")
+print(f"{len(kernels[0])} kernels, both builds, {compared} runs: the same errors, counters and counts by statement on arm64")

@@ -8,7 +8,6 @@ import json
 import os
 import sys
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 from tool_test import COMPILING, ROOT, build, fail, need, run
@@ -19,26 +18,13 @@ os.environ.pop("CXXFLAGS", None)
 theirs = build(folder, "attention", "emulator-checked", f"-DCMAKE_CXX_COMPILER={clang}", "-DFA_TESTS=OFF") / "attention"
 
 
-def statement(at):
-    """The first line of the statement in which a line stands: compilers may name any of its lines."""
-    file, number = at.rsplit(":", 1)
-    lines = [line.split("//")[0].rstrip() for line in (ROOT / file).read_text(encoding="utf-8").splitlines()]
-    first = int(number)
-    while lines[first - 2].strip() and lines[first - 2][-1] not in ";{}":
-        first -= 1
-    return f"{file}:{first}"
-
-
 def by_statement(results):
-    """{(place, kind): its counts}, summed over the lines of a statement."""
-    counts = {}
-    for line in results["records"][0]["lines"]:
-        of_statement = counts.setdefault((statement(line["at"]), line["kind"]), Counter())
-        of_statement.update({name: value for name, value in line.items() if name not in ("at", "kind")})
-    return counts
+    """{(file, statement, kind): its counts}"""
+    return {tuple(counts.get(key) for key in ("file", "statement", "kind")): counts
+            for counts in results["records"][0]["statements"]}
 
 
-compared = compared_lines = 0
+compared = compared_statements = 0
 with tempfile.TemporaryDirectory() as work:
     kernels = run(ours, "--list").split()
     for options in ("--dtype bf16 --head-dim 128 --seq-len 256 --heads 1", "--dtype fp16 --head-dim 64 --seq-len 128 --heads 2",
@@ -55,12 +41,12 @@ with tempfile.TemporaryDirectory() as work:
                 fail(f"both programs come from {compilers[0]}")
             if a_bits != b_bits:
                 fail(f"{kernel} {options}: {compilers} give different bits")
-            ours_by_line, theirs_by_line = by_statement(a), by_statement(b)
-            for key in sorted(ours_by_line.keys() | theirs_by_line.keys()):
-                counts = ours_by_line.get(key), theirs_by_line.get(key)
+            our_statements, their_statements = by_statement(a), by_statement(b)
+            for key in our_statements.keys() | their_statements.keys():
+                counts = our_statements.get(key), their_statements.get(key)
                 if counts[0] != counts[1]:
-                    fail(f"{kernel} {options}: {compilers} count {key[1]} at {key[0]} differently: {counts}")
-            compared_lines += len(ours_by_line)
+                    fail(f"{kernel} {options}: {compilers} count {key[2]} of {key[1]} differently: {counts}")
+            compared_statements += len(our_statements)
             a, b = a["records"][0]["counters"], b["records"][0]["counters"]
             if "global_sectors" not in a:
                 fail("not the checked build")
@@ -68,4 +54,4 @@ with tempfile.TemporaryDirectory() as work:
                 if a.get(name) != b.get(name):
                     fail(f"{kernel} {options}: {name} is {a.get(name)} with {compilers[0]}, {b.get(name)} with {compilers[1]}")
             compared += len(a)
-print(f"{compilers[0]} and {compilers[1]}: {compared} counters, {compared_lines} counts by statement and all outputs are equal")
+print(f"{compilers[0]} and {compilers[1]}: {compared} counters, {compared_statements} counts by statement and all outputs are equal")

@@ -4,8 +4,6 @@ they grow with seq_len as scripts/lib/limits.py says, and they are alike for eve
 Usage: test_counts.py ATTENTION      a program of the emulator's checked build
 """
 
-import collections
-import functools
 import json
 import sys
 import tempfile
@@ -15,6 +13,7 @@ from tool_test import COMPILING, ROOT, fail, run
 
 sys.path.insert(0, str(ROOT / "scripts" / "lib"))
 import limits  # noqa: E402
+from statements import line_of  # noqa: E402
 
 program = sys.argv[1]
 COMMITTED = ROOT / "bench" / "results"
@@ -39,27 +38,6 @@ EARLY, PERSISTENT = [f"{number:02}" for number in range(1, 15)], ["15", "16"]
 LENGTHS = (("d128", [], 128, "256,512"), ("d64", EARLY, 64, "384,768"), ("d64_persistent", PERSISTENT, 64, "768,1536"))
 
 
-@functools.cache
-def statements(source):
-    """Of each line of a source, counted from 1: where its statement begins."""
-    first, begins = [None], True
-    for number, line in enumerate((ROOT / source).read_text(encoding="utf-8").splitlines(), 1):
-        first.append(number if begins else first[-1])
-        code = line.split("//")[0].rstrip()
-        begins = not code or code.endswith((";", "{", "}", ":"))
-    return first
-
-
-def by_statement(lines):
-    """Counts by statement: compilers differ in which of its lines has the instruction."""
-    counts = {}
-    for line in lines:
-        source, number = line["at"].rsplit(":", 1)
-        of_this = counts.setdefault((source, statements(source)[int(number)], line["kind"]), collections.Counter())
-        of_this.update({name: value for name, value in line.items() if name not in ("at", "kind")})
-    return counts
-
-
 def compared(file, *options):
     """(the committed records, those of a run with these options), which have the same counts."""
     data = json.loads((COMMITTED / file).read_text(encoding="utf-8"))
@@ -68,11 +46,14 @@ def compared(file, *options):
     for key, record in committed.items():
         if key not in now:
             fail(f"{key[0]} did not pass at seq_len {key[1]}, head_dim {key[2]}")
-        for part in ("counters", "lines"):
-            before, after = (by_statement(each[part]) if part == "lines" else each[part] for each in (record, now[key]))
-            if before != after:
+        for part in ("counters", "statements"):
+            if record.get(part) != now[key].get(part):
                 fail(f"other {part} of {key[0]} at seq_len {key[1]} than in {file}; write it again: build/emulator-checked/bin/"
                      f"attention {' '.join(map(str, options))} --no-races --json bench/results/{file}")
+        source = f"kernels/{key[0]}.cu"
+        for counts in record["statements"]:
+            if line_of(source, counts["statement"]) is None:
+                fail(f"{source} has no statement {counts['statement']}, which {file} names")
     return committed, now
 
 

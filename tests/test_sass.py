@@ -15,6 +15,7 @@ from tool_test import COMPILING, ROOT, fail, run, skip
 sys.path.insert(0, str(ROOT / "scripts" / "lib"))
 import limits  # noqa: E402
 import sass  # noqa: E402
+import statements  # noqa: E402
 
 ARCHITECTURE = "90a"
 # Kind of instruction, or PTX instruction: the first and the last kernel whose main loop (whose PTX) must have it.
@@ -118,7 +119,8 @@ for dtype in ("fp16", "bf16"):
 # be listed under its neighbour's.
 for dtype, mangled in (("fp16", "__half"), ("bf16", "__nv_bfloat16")) if build.nvcc.startswith("13.0") else ():
     merges = limits.merges_of(kernel, dtype)
-    lines = {int(place.split(":")[1]) for place, _ in merges}
+    texts = statements.statements(f"kernels/{kernel}.cu")
+    lines = {i for i, text in enumerate(texts, 1) if any(text == statement for statement, _ in merges)}
     loads = {instruction.opcode for function in build.sass.values() if mangled in function.name
              for instruction in function.instructions
              if instruction.base == "LDS" and any(at in lines and file.endswith(f"{kernel}.cu")
@@ -127,8 +129,8 @@ for dtype, mangled in (("fp16", "__half"), ("bf16", "__nv_bfloat16")) if build.n
     if loads != wanted:
         fail(f"{kernel}, {dtype}, lines {', '.join(map(str, sorted(lines)))} are loaded by "
              f"{', '.join(sorted(loads)) or 'nothing'}, not by {', '.join(sorted(wanted))} (bench/agreement.json)")
-    for (place, _), merge in merges.items():
-        print(f"{place}, {dtype}: {merge['compiled']}")
+    for (statement, _), merge in merges.items():
+        print(f"{statement} {dtype}: {merge['compiled']}")
 
 # The same file says what else the profiler counts: constants by HFMA2.MMA in kernels without a matrix instruction, loads
 # and copies whose predicate is false.

@@ -18,6 +18,7 @@
 #include "common/harness/cli.h"
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
+#include "common/harness/json_lines.h"
 #include "common/harness/npy.h"
 #include "common/harness/problem.h"
 #include "common/harness/registry.h"
@@ -224,7 +225,7 @@ int run_all(int argc, char** argv) {
                                           {"rest_ms", protocol.rest_ms},
                                           {"max_seconds", protocol.max_seconds}}},
                                         {"records", records}};
-    write_file_whole(file, all.dump(2) + "\n");
+    write_file_whole(file, lines_of(all));
   }
   return exit_code;
 }

@@ -20,6 +20,7 @@
 
 #include "common/harness/cli.h"
 #include "common/harness/device.h"
+#include "common/harness/json_lines.h"
 #include "common/harness/launch.h"
 #include "common/harness/npy.h"
 #include "common/harness/results.h"
@@ -617,7 +618,7 @@ int measure_all(int argc, char** argv) {
                                         {"command", command_of(argc, argv)},
                                         {"machine", machine},
                                         {"instructions", results}};
-    write_file_whole(file, all.dump(2) + "\n");
+    write_file_whole(file, lines_of(all));
   }
   return 0;
 }

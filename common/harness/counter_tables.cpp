@@ -3,18 +3,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "common/emulator/counters.h"
 #include "common/harness/results.h"
 #include "common/harness/runner.h"
+#include "common/harness/statements.h"
 
 namespace fa {
 namespace {
@@ -80,46 +76,6 @@ std::string cut(std::string text, size_t columns) {
   return text.substr(0, end) + "...";
 }
 
-// Without indentation and comment.
-std::string code_of(std::string line) {
-  line.erase(std::min(line.find("//"), line.size()));
-  line.erase(0, std::min(line.find_first_not_of(" \t"), line.size()));
-  line.erase(line.find_last_not_of(" \t\r") + 1);
-  return line;
-}
-
-// The statement that begins in a line of a source file, as far as it fits. The file is looked for from here and
-// from the program's folder upwards. Nothing if it is not there or has changed since the program was built.
-std::string quote(const std::string& at, size_t columns) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const size_t colon = at.rfind(':');
-  if (colon == std::string::npos) return "";
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  std::vector<fs::path> folders = {fs::current_path(error)};
-  for (fs::path folder = program.parent_path(); folder.has_relative_path();) {
-    folders.push_back(folder);
-    folder = folder.parent_path();
-  }
-  for (const fs::path& folder : folders) {
-    const fs::path file = folder / at.substr(0, colon);
-    if (!fs::is_regular_file(file, error)) continue;
-    if (fs::last_write_time(file, error) > fs::last_write_time(program, error)) return "";
-    std::ifstream stream(file);
-    std::string line;
-    for (int skip = atoi(at.c_str() + colon + 1); skip > 0; skip--) {
-      if (!std::getline(stream, line)) return "";
-    }
-    std::string text = code_of(line);
-    while (text.size() < columns && !text.empty() && !strchr(";{}", text.back()) &&
-           std::getline(stream, line)) {
-      text += (text.back() == '(' ? "" : " ") + code_of(line);
-    }
-    return cut(text, columns);
-  }
-  return "";
-}
-
 void print_kinds(const Record& record) {
   printf("%-14s %10s %10s %9s %10s %9s %9s\n", "kind", "requests", "wavefronts", "per ideal",
          "sectors", "per ideal", "bytes");
@@ -151,7 +107,7 @@ void print_worst(const Record& record) {
     const std::string line =
         "  " + worst[i].at + ", " + name_of(worst[i].kind) + ": " + cost(worst[i].counts);
     printf("%s\n", cut(line, kColumns).c_str());
-    const std::string text = quote(worst[i].at, kColumns - 6);
+    const std::string text = cut(place_of(worst[i].at).statement, kColumns - 6);
     if (!text.empty()) printf("      %s\n", text.c_str());
   }
   if (worst.size() > kWorstLines) {

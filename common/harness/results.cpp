@@ -13,11 +13,13 @@
 
 #include "common/emulator/counters.h"
 #include "common/harness/device.h"
+#include "common/harness/json_lines.h"
 #include "common/harness/npy.h"
 #include "common/harness/oracle.h"
 #include "common/harness/problem.h"
 #include "common/harness/registry.h"
 #include "common/harness/runner.h"
+#include "common/harness/statements.h"
 
 namespace fa {
 namespace {
@@ -121,12 +123,16 @@ json to_json(const Record& record) {
   if (!record.counters.empty()) {
     for (const auto& [name, value] : record.counters) result["counters"][name] = value;
   }
-  for (const emu::LineCounts& line : record.lines) {
-    json entry = {{"at", line.at}, {"kind", name_of(line.kind)}};
-    line.counts.for_each([&](const char* name, uint64_t value) {
+  for (const auto& [place, kind, counts] : by_statement(record.lines)) {
+    json entry = json::object();
+    if (!place.file.empty() && place.file != "kernels/" + record.kernel + ".cu")
+      entry["file"] = place.file;
+    if (!place.statement.empty()) entry["statement"] = place.statement;
+    entry["kind"] = name_of(kind);
+    counts.for_each([&](const char* name, uint64_t value) {
       if (value > 0) entry[name] = value;
     });
-    result["lines"].push_back(entry);
+    result["statements"].push_back(entry);
   }
   return result;
 }
@@ -158,7 +164,7 @@ std::vector<std::string> clock_notes(const std::vector<Record>& records) {
 
 void write_results(const std::string& path, const std::vector<std::string>& command,
                    const Protocol& protocol, const std::vector<Record>& records) {
-  json result = {{"schema_version", 4},
+  json result = {{"schema_version", 5},
                  {"created", utc_now()},
                  {"command", command},
                  {"machine", describe_machine()},
@@ -178,7 +184,7 @@ void write_results(const std::string& path, const std::vector<std::string>& comm
   if (protocol.rounds > 1) result["protocol"]["rounds"] = protocol.rounds;
   for (const Record& record : records) result["records"].push_back(to_json(record));
   if (const auto notes = clock_notes(records); !notes.empty()) result["notes"] = notes;
-  write_file_whole(path, result.dump(2) + "\n");
+  write_file_whole(path, lines_of(result));
 }
 
 void print_table(const Problem& problem, const std::vector<Record>& records, bool color) {

@@ -96,31 +96,34 @@ QUANTITIES = {
 MEMORY = [quantity for quantity in QUANTITIES if quantity.startswith(("global", "shared", "l1"))]
 
 
-def scaled_lines(kernel, shape, merged=True):
-    """The emulator's lines of a Kernel for this problem: as counted, or scaled, with all heads."""
+PLACE = ("file", "statement", "kind")  # of counts in a record
+
+
+def scaled_statements(kernel, shape, merged=True):
+    """The emulator's counts by statement of a Kernel for this problem: as counted, or scaled, with all heads."""
     heads = shape.batch * shape.heads
 
-    def lines_of(record):
-        lines = limits.compiled_lines(record, shape.dtype) if merged else record["lines"]
+    def counts_of(record):
+        counted = limits.compiled_statements(record, shape.dtype) if merged else record["statements"]
         share = limits.Fraction(heads, record["batch"] * record["heads"])
-        return {(line["at"], line["kind"]): {key: value if key in ("at", "kind") else value * share
-                                             for key, value in line.items()} for line in lines}
+        return {tuple(counts.get(key) for key in PLACE): {key: value if key in PLACE else value * share
+                                                          for key, value in counts.items()} for counts in counted}
 
     if shape.seq_len in kernel.records:
-        return list(lines_of(kernel.records[shape.seq_len]).values())
+        return list(counts_of(kernel.records[shape.seq_len]).values())
     if len(kernel.records) < 2:
         raise Refused(f"has {kernel.name} at one length, not at {shape.seq_len} tokens")
     n1, n2 = sorted(kernel.records)[-2:]
-    first, second = lines_of(kernel.records[n1]), lines_of(kernel.records[n2])
+    first, second = counts_of(kernel.records[n1]), counts_of(kernel.records[n2])
     result = []
     for key in {**first, **second}:
-        empty = {"at": key[0], "kind": key[1]}
+        empty = dict(zip(PLACE, key))
         a, b = first.get(key, empty), second.get(key, empty)
-        line = dict(empty)
+        counts = dict(empty)
         for count in {**a, **b}:
-            if count not in ("at", "kind"):
-                line[count] = limits.scale(a.get(count, 0), n1, b.get(count, 0), n2, shape.seq_len)
-        result.append(line)
+            if count not in PLACE:
+                counts[count] = limits.scale(a.get(count, 0), n1, b.get(count, 0), n2, shape.seq_len)
+        result.append(counts)
     return result
 
 
@@ -139,8 +142,8 @@ def compare(kernel, profile):
     shape = Shape(*(profile[field] for field in Shape._fields))
     launches = [launch["metrics"] for launch in profile["launches"] if launch["kernel"] == kernel.name]
     sms = limits.machine_named(profile["gpu"])[1]["sm"]["count"]
-    source = scaled_lines(kernel, shape, merged=False)
-    compiled = scaled_lines(kernel, shape)
+    source = scaled_statements(kernel, shape, merged=False)
+    compiled = scaled_statements(kernel, shape)
     merges = [merge["reason"] for merge in limits.merges_of(kernel.name, shape.dtype).values()]
     for quantity, (_, ours, theirs) in QUANTITIES.items():
         figures = [theirs(metrics, sms) for metrics in launches]

@@ -58,50 +58,42 @@ def machine_named(wish):
 
 
 def merges_of(kernel, dtype):
-    """{(place, kind): entry} of the loads that nvcc merges, as far as their lines are in the kernel's source."""
-    result = {}
-    for entry in read_json(DIFFERENCES)["merged"]:
-        if entry["kernel"] != kernel or dtype not in entry["dtypes"]:
-            continue
-        source = ROOT / "kernels" / f"{kernel}.cu"
-        lines = source.read_text(encoding="utf-8").splitlines() if source.exists() else []
-        at = [i for i, line in enumerate(lines, 1) if line.strip() == entry["line"]]
-        if len(at) == 1:
-            result[f"kernels/{kernel}.cu:{at[0]}", entry["kind"]] = entry
-    return result
+    """{(statement, kind): entry} of the loads that nvcc merges."""
+    return {(entry["statement"], entry["kind"]): entry for entry in read_json(DIFFERENCES)["merged"]
+            if entry["kernel"] == kernel and dtype in entry["dtypes"]}
 
 
-def compiled_lines(record, dtype):
-    """The record's lines, with the requests and wavefronts that nvcc leaves of them."""
+def compiled_statements(record, dtype):
+    """The record's counts by statement, with the requests and wavefronts that nvcc leaves of them."""
     merges = merges_of(record["kernel"], dtype)
-    for line in record["lines"]:
-        merge = merges.get((line["at"], line["kind"]))
+    for counts in record["statements"]:
+        merge = merges.get((counts.get("statement"), counts["kind"]))
         if merge:
-            line = {**line, **{count: Fraction(line[count], merge[count]) for count in ("requests", "wavefronts")}}
-        yield line
+            counts = {**counts, **{count: Fraction(counts[count], merge[count]) for count in ("requests", "wavefronts")}}
+        yield counts
 
 
 def work_of(record, dtype=None):
     """The work of a head, of a record of the emulator's checked build."""
     total = dict.fromkeys(Work._fields, Fraction(0))
-    for line in compiled_lines(record, dtype or record["dtype"]):
-        kind = line["kind"]
-        if "flops" in line:
-            total["wgmma" if kind == "wgmma" else "mma"] += line["flops"]
+    for counts in compiled_statements(record, dtype or record["dtype"]):
+        kind = counts["kind"]
+        if "flops" in counts:
+            total["wgmma" if kind == "wgmma" else "mma"] += counts["flops"]
         if kind == "exp2":
-            total["exp2"] += line["operations"]
+            total["exp2"] += counts["operations"]
         elif kind == "wgmma":
-            total["wavefronts"] += Fraction(line.get("bytes", 0), WAVEFRONT)
+            total["wavefronts"] += Fraction(counts.get("bytes", 0), WAVEFRONT)
         elif kind in SHARED:
-            total["wavefronts"] += line.get("wavefronts", 0)
+            total["wavefronts"] += counts.get("wavefronts", 0)
         elif kind in GLOBAL:
-            total["wavefronts"] += line["cache_lines"]
+            total["wavefronts"] += counts["cache_lines"]
         elif kind == "shuffle":
-            total["wavefronts"] += line["requests"]
+            total["wavefronts"] += counts["requests"]
         if kind in ("global store", "tma store"):
-            total["stored"] += line["bytes"]
+            total["stored"] += counts["bytes"]
         elif kind in PAST_L1:
-            total["past_l1"] += line["bytes"]
+            total["past_l1"] += counts["bytes"]
     total["workspace"] += record.get("workspace_bytes", 0)
     return Work(*(value / (record["batch"] * record["heads"]) for value in total.values()))
 
@@ -166,7 +158,7 @@ def kernels_of(files, head_dim=None):
     found = {}
     for data in files:
         for record in data["records"]:
-            if passed(record) and "lines" in record and head_dim in (None, record["head_dim"]):
+            if passed(record) and "statements" in record and head_dim in (None, record["head_dim"]):
                 key = record["kernel"], record["head_dim"]
                 found.setdefault(key, Kernel(*key)).add(record)
     return found
@@ -202,8 +194,8 @@ def seconds_of(work, shape, machine, shared_bytes, workspace_bytes=None):
 
 
 def runs_on(kernel, machine):
-    return "wgmma_flops" in machine["sm"] or not any(line["kind"] == "wgmma" for record in kernel.records.values()
-                                                     for line in record["lines"])
+    return "wgmma_flops" in machine["sm"] or not any(counts["kind"] == "wgmma" for record in kernel.records.values()
+                                                     for counts in record["statements"])
 
 
 def bound_of(kernel, shape, machine, workspace_bytes=None):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCHEMA = ROOT / "bench" / "schema.json"
-SCHEMA_VERSIONS = (1, 2, 3, 4)
+SCHEMA_VERSIONS = (1, 2, 3, 4, 5)
 
 # Python puts the folder of a script first, where scripts/profile.py would hide Python's own `profile` from libraries
 # that need it. Last, no script hides anything; scripts/lib stays first and has no name of a standard module.
@@ -50,6 +50,26 @@ def check_writable(path):
         fail(f"cannot write {path} (is a directory)")
     if not os.access(path.parent, os.W_OK):
         fail(f"cannot write into the folder {path.parent}")
+
+
+def lines_of(value):
+    """JSON as every program and script prints what is kept (common/harness/json_lines.cpp is the same in C++): one record a
+    line. An object that holds a list of objects has a line for each of its keys, and such a list one for each element;
+    everything else, and any object with a "kernel", is on one line."""
+
+    def takes_lines(part):
+        if isinstance(part, list):
+            return any(isinstance(each, dict) for each in part)
+        return isinstance(part, dict) and "kernel" not in part and any(map(takes_lines, part.values()))
+
+    def text(part):
+        if not takes_lines(part):
+            return json.dumps(part, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        if isinstance(part, list):
+            return "[\n" + ",\n".join(map(text, part)) + "\n]"
+        return "{\n" + ",\n".join(f"{json.dumps(key, ensure_ascii=False)}: {text(each)}" for key, each in part.items()) + "\n}"
+
+    return text(value) + "\n"
 
 
 def write_whole(path, content):
@@ -145,21 +165,23 @@ def _refuse_odd(value, depth=0):
             _refuse_odd(part, depth + 1)
 
 
-def read_json(path):
-    """The parsed file, or Refused with one sentence. NaN, Infinity and doubled keys are refused, and what could not be
-    shown or calculated with."""
+def _text_of(path):
     try:
         if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
             raise Refused("cannot be read (not a regular file)")  # a device or a pipe, which may have no end
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except OSError as problem:
         raise Refused(f"cannot be read ({(problem.strerror or str(problem)).lower()})") from None
     except UnicodeDecodeError:
         raise Refused("is not UTF-8 text") from None
+
+
+def _parsed(text, line=0):
+    """The value of JSON text, which begins `line` lines below its file's first."""
     try:
         data = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
     except json.JSONDecodeError as problem:
-        where = f"line {problem.lineno}, column {problem.colno}"
+        where = f"line {line + problem.lineno}, column {problem.colno}"
         if not text.strip():
             raise Refused("is empty") from None
         if problem.pos >= len(text.rstrip()) or problem.msg.startswith("Unterminated"):
@@ -171,6 +193,37 @@ def read_json(path):
         raise Refused("holds a whole number of more than 64 bits") from None
     _refuse_odd(data)
     return data
+
+
+def read_json(path):
+    """The parsed file, or Refused with one sentence. NaN, Infinity and doubled keys are refused, and what could not be
+    shown or calculated with. Of a set, SET.jsonl#NAME is one of its files."""
+    file, is_of_set, name = str(path).partition(".jsonl#")
+    if is_of_set:
+        known = read_set(f"{file}.jsonl")
+        if name not in known:
+            raise Refused(f"has no {name}")
+        return known[name]
+    return _parsed(_text_of(path))
+
+
+def read_set(path):
+    """{name: parsed file} of a set of files kept as one, a file a line: {"name": ..., "results": ...}."""
+    files = {}
+    for i, line in enumerate(_text_of(path).splitlines()):
+        entry = _parsed(line, i)
+        if not isinstance(entry, dict) or set(entry) != {"name", "results"} or not isinstance(entry["name"], str):
+            raise Refused(f"is not a set of results (line {i + 1})")
+        if entry["name"] in files:
+            raise Refused(f"has {entry['name']} twice")
+        files[entry["name"]] = entry["results"]
+    return files
+
+
+def write_set(path, files):
+    """Writes what read_set() reads, in the order of the names."""
+    write_whole(path, "".join(json.dumps({"name": name, "results": files[name]}, separators=(",", ":"), ensure_ascii=False,
+                                         allow_nan=False) + "\n" for name in sorted(files)))
 
 
 def read_results(path):

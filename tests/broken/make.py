@@ -140,8 +140,8 @@ def main(arguments):
         return
     bugs = read_bugs()
     if arguments == ["--list"]:
-        for name, bug in bugs.items():
-            print(name, bug["kernel"], bug["what"], sep="\t")
+        # At once, so that a reader such as grep -q may stop before the end.
+        sys.stdout.write("".join(f"{name}\t{bug['kernel']}\t{bug['what']}\n" for name, bug in bugs.items()))
         return
     names = arguments[2:]
     for name in names:

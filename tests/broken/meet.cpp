@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/harness/cli.h"
+#include "common/harness/json_lines.h"
 #include "common/harness/npy.h"
 #include "common/harness/problem.h"
 #include "common/harness/runner.h"
@@ -220,7 +221,7 @@ int main(int argc, char** argv) {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     for (const auto& [name, each] : found) rows.push_back(each);
     std::ofstream file(json);
-    file << rows.dump(1) << "\n";
+    file << lines_of(rows);
     if (!file.flush()) throw BadInput("cannot write " + json);
   }
   return exit_code;

@@ -142,34 +142,33 @@ def emulator_results():
     return results(EMULATOR, [emulator_record("01_naive", 8_912_896, 0), emulator_record()])
 
 
-def with_lines(record, lines):
-    """The record as version 4 has it: with lines, and counters that are their sums."""
+def with_statements(record, statements):
+    """The record as version 5 has it: with counts by statement, and counters that are their sums."""
     def total(field):
-        return sum(line.get(field, 0) for line in lines if line["kind"] != "mbarrier")
+        return sum(counts.get(field, 0) for counts in statements if counts["kind"] != "mbarrier")
     counters = {"barriers": 64, "shuffles": 6400, "exp2": total("operations"), "barrier_waits": total("waits"),
                 "matrix_flops": total("flops"), "global_sectors": total("sectors"),
                 "global_sectors_ideal": total("sectors_ideal"), "shared_wavefronts": total("wavefronts"),
                 "shared_wavefronts_ideal": total("wavefronts_ideal")}
-    return {**record, "counters": counters, "lines": lines}
+    return {**record, "counters": counters, "statements": statements}
 
 
-def line_results():
-    """Version 4: the checked build's counts by line, of ldmatrix with and without conflicts."""
-    def lines(kernel, wavefronts):
-        at = f"kernels/{kernel}.cu:"
-        return [{"at": f"{at}89", "kind": "cp.async", "requests": 100, "wavefronts": 400, "wavefronts_ideal": 400,
+def statement_results():
+    """Version 5: the checked build's counts by statement, of ldmatrix with and without conflicts."""
+    def statements(wavefronts):
+        return [{"statement": "cp_async<16>(sK, gK);", "kind": "cp.async", "requests": 100, "wavefronts": 400, "wavefronts_ideal": 400,
                  "sectors": 1600, "sectors_ideal": 1600, "bytes": 51_200},
-                {"at": f"{at}117", "kind": "ldmatrix", "requests": 200, "wavefronts": wavefronts,
+                {"statement": "ldmatrix_x4(rK, sK);", "kind": "ldmatrix", "requests": 200, "wavefronts": wavefronts,
                  "wavefronts_ideal": 800, "bytes": 102_400},
-                {"at": f"{at}133", "kind": "mma.m16n8k16", "requests": 512, "flops": 2_097_152},
-                {"at": f"{at}171", "kind": "exp2", "operations": 131_072},
-                {"at": f"{at}190", "kind": "barrier", "requests": 64, "waits": 48},
-                {"at": f"{at}192", "kind": "mbarrier", "requests": 16, "waits": 5},
-                {"at": f"{at}210", "kind": "global store", "requests": 64, "sectors": 2048, "sectors_ideal": 1024,
+                {"statement": "mma(acc_s, rQ, rK);", "kind": "mma.m16n8k16", "requests": 512, "flops": 2_097_152},
+                {"statement": "p = exp2(s);", "kind": "exp2", "operations": 131_072},
+                {"statement": "__syncthreads();", "kind": "barrier", "requests": 64, "waits": 48},
+                {"statement": "mbarrier_wait(full, 0);", "kind": "mbarrier", "requests": 16, "waits": 5},
+                {"statement": "gO[i] = acc_o[i];", "kind": "global store", "requests": 64, "sectors": 2048, "sectors_ideal": 1024,
                  "bytes": 32_768}]
-    data = results(EMULATOR, [with_lines(emulator_record(kernel), lines(kernel, wavefronts))
+    data = results(EMULATOR, [with_statements(emulator_record(kernel), statements(wavefronts))
                               for kernel, wavefronts in (("07_cp_async", 6400), ("08_swizzle", 800))])
-    data["schema_version"] = 4
+    data["schema_version"] = 5
     data["protocol"]["idle_ms"] = 0
     return data
 

@@ -72,7 +72,7 @@ class ByHand(unittest.TestCase):
     def kernel(self, lines, name="08_swizzle", **changes):
         found = limits.Kernel(name, 128)
         found.add({"kernel": name, "dtype": "bf16", "batch": 1, "heads": 2, "seq_len": 256, "head_dim": 128,
-                   "status": "passed", "error": ERROR, "shared_memory_bytes": 0, "lines": lines, **changes})
+                   "status": "passed", "error": ERROR, "shared_memory_bytes": 0, "statements": lines, **changes})
         return found
 
     def counts(self, lines, metrics, name="08_swizzle", **changes):
@@ -82,7 +82,7 @@ class ByHand(unittest.TestCase):
 
     def test_kinds_meet_their_metrics(self):
         def line(kind, **counts):
-            return {"at": "kernels/08_swizzle.cu:1", "kind": kind, **counts}
+            return {"statement": "a();", "kind": kind, **counts}
 
         lines = [line("global load", requests=1, sectors=16, cache_lines=4, bytes=512), line("cp.async", requests=2, sectors=32,
                                                                                  wavefronts=8, wavefronts_ideal=8, bytes=1024),
@@ -91,7 +91,7 @@ class ByHand(unittest.TestCase):
                  line("shared store", requests=7, wavefronts=7, wavefronts_ideal=7, bytes=7 * 128),
                  line("ldmatrix", requests=11, wavefronts=88, wavefronts_ideal=44, bytes=11 * 512),
                  line("wmma load", requests=4, wavefronts=8, wavefronts_ideal=8, bytes=1024),
-                 {**line("wmma load", requests=1, wavefronts=4, wavefronts_ideal=4, bytes=512), "at": "kernels/08_swizzle.cu:2"},
+                 {**line("wmma load", requests=1, wavefronts=4, wavefronts_ideal=4, bytes=512), "statement": "b();"},
                  line("mma.m16n8k16", requests=13, flops=13 * 4096), line("wmma.m16n16k16", requests=1, flops=8192),
                  line("stmatrix", requests=2, wavefronts=8, wavefronts_ideal=8, bytes=1024),
                  line("wgmma", requests=4, flops=1, bytes=4 * 128), line("tma load", requests=1, sectors=2, bytes=64),
@@ -114,12 +114,12 @@ class ByHand(unittest.TestCase):
         self.assertEqual(agreement.mma_instructions({"tensor_mma_instructions": 5, "tensor_wgmma_instructions": 2}, 132), 3)
 
     def test_16_bit_fragments_are_ldmatrix_for_fp16(self):
-        lines = [{"at": "a", "kind": "wmma load", "requests": 3, "wavefronts": 12, "wavefronts_ideal": 12, "bytes": 3 * 512}]
+        lines = [{"statement": "a();", "kind": "wmma load", "requests": 3, "wavefronts": 12, "wavefronts_ideal": 12, "bytes": 3 * 512}]
         self.assertEqual([agreement.ldmatrix(lines, dtype) for dtype in ("fp16", "bf16")], [3, 0])
         self.assertEqual(agreement.shared_loads(lines, "fp16"), 0)
 
     def test_a_difference_needs_a_reason(self):
-        lines = [{"at": "kernels/08_swizzle.cu:1", "kind": "global store", "requests": 106, "sectors": 104,
+        lines = [{"statement": "a();", "kind": "global store", "requests": 106, "sectors": 104,
                   "cache_lines": 9, "bytes": 9}]
         counts = self.counts(lines, {"global_store_requests": 100, "global_store_sectors": 100, "l1_wavefronts": 9})
         self.assertNotIn("reasons", counts["global_store_sectors"])
@@ -132,19 +132,19 @@ class ByHand(unittest.TestCase):
 
     def test_merged_loads_explain_what_they_cure_and_nothing_else(self):
         name = "02_online_softmax"
-        (place, kind), _ = next(iter(limits.merges_of(name, "bf16").items()))
-        lines = [{"at": place, "kind": kind, "requests": 400, "wavefronts": 400, "wavefronts_ideal": 400, "bytes": 1}]
+        (statement, kind), _ = next(iter(limits.merges_of(name, "bf16").items()))
+        lines = [{"statement": statement, "kind": kind, "requests": 400, "wavefronts": 400, "wavefronts_ideal": 400, "bytes": 1}]
         counts = self.counts(lines, {"shared_load_instructions": 100, "shared_load_wavefronts": 200, "l1_wavefronts": 300}, name)
         self.assertEqual((counts["shared_load_requests"]["merged"], counts["shared_load_wavefronts"]["merged"]), (100, 200))
         self.assertEqual(len(counts["shared_load_requests"]["reasons"]), 1)
         self.assertEqual(counts["l1_wavefronts"]["reasons"], [])  # 400, merged 200, of 300
 
     def test_scaled_to_the_profiles_problem(self):
-        found = self.kernel([{"at": "a", "kind": "exp2", "operations": 2 * 256 * 256}])
+        found = self.kernel([{"statement": "a();", "kind": "exp2", "operations": 2 * 256 * 256}])
         found.add({**found.records[256], "heads": 1, "seq_len": 128,
-                   "lines": [{"at": "a", "kind": "exp2", "operations": 128 * 128}]})
+                   "statements": [{"statement": "a();", "kind": "exp2", "operations": 128 * 128}]})
         shape = agree.Shape("bf16", 3, 5, 512, 128)
-        (line,) = agreement.scaled_lines(found, shape)
+        (line,) = agreement.scaled_statements(found, shape)
         self.assertEqual(line["operations"], 15 * 512 * 512)
 
     def test_the_busiest(self):

@@ -10,7 +10,7 @@ import unittest
 from unittest import mock
 from xml.etree import ElementTree
 
-from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, line_results, main,
+from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, statement_results, main,
                      needs_venv, not_passed, peer_results, results, score_results, CUDA, VENV_PYTHON)
 
 sys.dont_write_bytecode = True
@@ -198,7 +198,7 @@ class Specs(SpecTest):
                 self.specs(broken)
 
     def test_emulator_against_the_ideal(self):
-        made = self.specs(line_results())
+        made = self.specs(statement_results())
         self.assertEqual(list(made), ["ladder", "ideal"])
         shared, global_ = made["ideal"]["hconcat"]
 
@@ -209,11 +209,11 @@ class Specs(SpecTest):
             ("07_cp_async", "cp.async"): ("1.00", "400"), ("08_swizzle", "cp.async"): ("1.00", "400")})
         self.assertEqual(cells(global_)["08_swizzle", "global store"], ("2.00", "2.05 k"))
         self.assertEqual(global_["encoding"]["x"]["sort"], ["global store", "cp.async"])
-        self.assertEqual(list(self.specs(emulator_results())), ["ladder"])  # no lines in older files
-        for line in (5, {"at": "kernels/07_cp_async.cu:5"}, {"at": "a:5", "kind": "ldmatrix", "wavefronts": -1}):
-            data = line_results()
-            data["records"][0]["lines"][0] = line
-            with self.assertRaisesRegex(Refused, r"is invalid: records\[0\].lines\[0\]"):
+        self.assertEqual(list(self.specs(emulator_results())), ["ladder"])  # no statements in older files
+        for counts in (5, {"statement": "a();"}, {"statement": "a();", "kind": "ldmatrix", "wavefronts": -1}):
+            data = statement_results()
+            data["records"][0]["statements"][0] = counts
+            with self.assertRaisesRegex(Refused, r"is invalid: records\[0\].statements\[0\]"):
                 self.specs(data)
 
     def test_batches_that_change_with_the_length(self):

@@ -7,6 +7,9 @@ import sys
 from support import (CUDA, ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, main, peer_results,
                      results)
 
+sys.path.insert(0, str(SCRIPTS / "lib"))
+import tools  # noqa: E402
+
 KERNEL = """#include "x.h"
 namespace fa::k01 {
   // [main-loop]
@@ -201,9 +204,8 @@ class Profiles(ScriptTest):
                    "head_dim": 128, "launches": [{"kernel": "02_online_softmax", "function": "attention_kernel",
                                                   "metrics": metrics}]}
         (results / "profile.json").write_text(json.dumps(profile))
-        (results / "solutions").mkdir()
-        (results / "solutions" / "02_x.json").write_text(json.dumps(emulator_results()))
-        (results / "solutions" / "02_x-cuda.json").write_text(json.dumps(cuda_results()))
+        self.solutions = results / "solutions.jsonl"
+        tools.write_set(self.solutions, {"02_x": emulator_results(), "02_x-cuda": cuda_results()})
 
     def synced(self, text):
         (self.root / "doc.md").write_text(text)
@@ -399,7 +401,7 @@ class Profiles(ScriptTest):
         done, text = self.synced("<!-- solutions: 02_x columns=global_sectors -->\n<!-- /solutions -->\n")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("| `02_x` | 8,912,896 | 2.50 |", text)
-        (self.root / "bench" / "results" / "solutions" / "02_x-cuda.json").unlink()
+        tools.write_set(self.solutions, {"02_x": emulator_results()})
         done, text = self.synced("<!-- solutions: 02_x columns=global_sectors -->\n<!-- /solutions -->\n")
         self.assertIn("|  | Global sectors |\n|-|-:|\n| `02_x` | 8,912,896 |\n", text)
 
@@ -410,7 +412,7 @@ class Profiles(ScriptTest):
                              "no xu_percent of 02_online_softmax"),
                             ("table: bench/results/profile.json", "a profile"),
                             ("beside: bench/results/profile.json", "takes a profile and"),
-                            ("solutions: 02_none", "cannot be read"),
+                            ("solutions: 02_none", "has no 02_none"),
                             ("output: none", "no file docs/outputs/none.txt")):
             kind = spec.split(":")[0]
             done, _ = self.synced(f"<!-- {spec} -->\n<!-- /{kind} -->\n")
@@ -503,7 +505,7 @@ class ThisCheckout(ScriptTest):
                     self.assertTrue(at, f"{patch.name} no longer fits {source.name}")
                 chapter = (ROOT / "docs" / f"{source.stem}.md").read_text(encoding="utf-8")
                 self.assertIn(f"<!-- excerpt: docs/solutions/{patch.name} -->", chapter)
-                self.assertTrue((ROOT / "bench" / "results" / "solutions" / f"{patch.stem}.json").exists())
+                self.assertIn(patch.stem, tools.read_set(ROOT / "bench" / "results" / "solutions.jsonl"))
 
 
 class Links(ScriptTest):

@@ -13,8 +13,10 @@ from support import ROOT, SCRIPTS, ScriptTest, main
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(SCRIPTS / "lib"))
 import timeline_page  # noqa: E402
+from tools import read_set  # noqa: E402
 
 PAGES = ROOT / "docs" / "interactive"
+SOLUTIONS = read_set(ROOT / "bench" / "results" / "solutions.jsonl")
 NAMES = sorted(path.stem for path in PAGES.glob("*.html"))
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -166,8 +168,7 @@ class Banks(unittest.TestCase):
         for name, pad, layout in (("07_cp_async", 0, "none"), ("07_padding", 8, "none"), ("08_swizzle", 0, "xor"),
                                   ("08_rotation", 0, "rotation"), ("08_every_other_row", 0, "every_other_row"),
                                   ("08_64_byte_rows", 0, "mode_64")):
-            results = json.loads((ROOT / "bench" / "results" / "solutions" / f"{name}.json").read_text(encoding="utf-8"))
-            counters = results["records"][0]["counters"]
+            counters = SOLUTIONS[name]["records"][0]["counters"]
             for field, total in (("wavefronts", "shared_wavefronts"), ("ideal", "shared_wavefronts_ideal")):
                 matrices = {self.cases[f"{pattern} 128 {pad} {layout}"][field] for pattern in ("ldmatrix_q", "ldmatrix_k")}
                 self.assertEqual(len(matrices), 1)

@@ -15,7 +15,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from support import (ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, cuda_record, cuda_results, emulator_results, line_results, main,
+from support import (ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, cuda_record, cuda_results, emulator_results, statement_results, main,
                      needs_venv, not_passed, peer_results, score_results)
 
 sys.dont_write_bytecode = True
@@ -27,7 +27,7 @@ import compare  # noqa: E402
 import reproduce  # noqa: E402
 import schema  # noqa: E402
 import validate_results  # noqa: E402
-from tools import Refused, read_json  # noqa: E402
+from tools import Refused, lines_of, read_json, read_set, write_set  # noqa: E402
 
 VALIDATE = SCRIPTS / "validate_results.py"
 
@@ -69,7 +69,7 @@ class Validator(ScriptTest):
     def test_accepts_good_files(self):
         files = [self.write("cuda.json", cuda_results()), self.write("emulator.json", emulator_results()),
                  self.write("peers.json", peer_results()), self.write("bench.json", bench_results()),
-                 self.write("lines.json", line_results()), self.write("scores.json", score_results())]
+                 self.write("lines.json", statement_results()), self.write("scores.json", score_results())]
         done = self.run_script(VALIDATE, *files)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("valid, 6 records", done.stdout)
@@ -134,8 +134,8 @@ class Validator(ScriptTest):
             "empty": ("", "is empty"),
             "nan": (text.replace("2.5,", "NaN,", 1), "holds NaN"),
             "infinity": (text.replace("2.5,", "-Infinity,", 1), "Infinity"),
-            "version": (text.replace('"schema_version": 1', '"schema_version": 5'),
-                        "schema version 5, but this checkout reads 1, 2, 3 and 4"),
+            "version": (text.replace('"schema_version": 1', '"schema_version": 6'),
+                        "schema version 6, but this checkout reads 1, 2, 3, 4 and 5"),
             "fraction": (text.replace('"schema_version": 1', '"schema_version": 2.5'), "schema version 2.5"),
             "boolean": (text.replace('"schema_version": 1', '"schema_version": true'), "schema version true"),
             "list": ("[]", "is not a results file"),
@@ -150,7 +150,7 @@ class Validator(ScriptTest):
 
     def test_refuses_with_the_place(self):
         cuda, emulator, peers = cuda_results(), emulator_results(), peer_results()
-        fast, bench, lines = changed(emulator, "machine.checked", False), bench_results(), line_results()
+        fast, bench, lines = changed(emulator, "machine.checked", False), bench_results(), statement_results()
         cases = [
             (changed(cuda, "host", "box"), "unknown key 'host'"),
             (changed(cuda, "records.0.kernal", "x"), "records[0] has the unknown key 'kernal'"),
@@ -195,18 +195,19 @@ class Validator(ScriptTest):
             (changed(peers, "records.2.library.version", "newest"), "newest"),
             (changed(peers, "records.0.library", peers["records"][2]["library"]), "records[0] has 'library'"),
             (changed(peers, "records.3.round_ms", [1.0, 1.0, 1.0]), "records[3] has 'round_ms'"),
-            # Version 4: lines.
-            (changed(lines, "schema_version", 3), "records[0] has 'lines'"),
-            (changed(lines, "records.0.lines", None), "records[0] lacks 'lines'"),
-            (changed(lines, "records.0.lines", []), "records[0].lines"),
+            # Version 5: statements.
+            (changed(lines, "schema_version", 4), "records[0] has 'statements'"),
+            (changed(lines, "records.0.statements", []), "records[0].statements"),
             (changed(lines, "machine.checked", False), "which does not belong there"),
-            (changed(lines, "records.0.lines.1.kind", "ldmatrx"), "not one of global load"),
-            (changed(lines, "records.0.lines.1.wavefronts", 0), "records[0].lines[1].wavefronts"),
-            (changed(lines, "records.0.lines.1.wavefronts", 6401), "lines have 6801 wavefronts, but counters.shared"),
-            (changed(lines, "records.0.lines.1.at", "/usr/include/bit:87"), "records[0].lines[1].at"),
-            (changed(lines, "records.0.lines.1.at", "kernels/07_cp_async.cu"), "records[0].lines[1].at"),
-            (changed(lines, "records.0.lines.1.time", 5), "records[0].lines[1] has the unknown key 'time'"),
-            (changed(lines, "records.1.lines.1", {**lines["records"][1]["lines"][1], "wavefronts": 799}), "lines"),
+            (changed(lines, "records.0.statements.1.kind", "ldmatrx"), "not one of global load"),
+            (changed(lines, "records.0.statements.1.wavefronts", 0), "records[0].statements[1].wavefronts"),
+            (changed(lines, "records.0.statements.1.wavefronts", 6401), "statements have 6801 wavefronts, but counters.shared"),
+            (changed(lines, "records.0.statements.1.file", "/usr/include/bit"), "records[0].statements[1].file"),
+            (changed(lines, "records.0.statements.1.file", "kernels/07_cp_async.cu:5"), "records[0].statements[1].file"),
+            (changed(lines, "records.0.statements.1.statement", ""), "records[0].statements[1].statement"),
+            (changed(lines, "records.0.statements.2", lines["records"][0]["statements"][1]), "statements"),
+            (changed(lines, "records.0.statements.1.time", 5), "records[0].statements[1] has the unknown key 'time'"),
+            (changed(lines, "records.1.statements.1", {**lines["records"][1]["statements"][1], "wavefronts": 799}), "statements"),
             # Version 4: rests, how peers were launched.
             (changed(bench, "protocol.rest_ms", 50), "protocol has 'rest_ms'"),
             (changed(bench, "records.2.launched_from", "graph"), "records[2] has 'launched_from'"),
@@ -322,7 +323,7 @@ def mutations(data):
 def some_mutations(count):
     """The same at every call. Of records the first of each kind, which is enough."""
     found = []
-    for data in (cuda_results(), emulator_results(), line_results(), score_results(), bench_results()):
+    for data in (cuda_results(), emulator_results(), statement_results(), score_results(), bench_results()):
         found += mutations(data)
     return random.Random(1).sample(found, count)
 
@@ -445,7 +446,7 @@ class Mutations(ScriptTest):
 
 class Committed(ScriptTest):
     def test_committed_results_are_valid(self):
-        files = sorted(glob.glob(str(ROOT / "bench" / "results" / "**" / "*.json"), recursive=True))
+        files = sorted(glob.glob(str(ROOT / "bench" / "results" / "**" / "*.json*"), recursive=True))
         # Figures of the profiler (scripts/profile.py), comparisons with them (scripts/agree.py), rates of instructions
         # (bench/rates), matrix products (bench/gemm), experiments (scripts/lib/experiments.py), searches (scripts/autotune.py) and recorded timelines
         # (--trace) have forms of their own.
@@ -457,17 +458,36 @@ class Committed(ScriptTest):
         done = self.run_script(VALIDATE, *files)
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_one_record_a_line(self):
+        """The form in which programs and scripts write what is kept; C++ has written some of these files, Python others."""
+        for path in sorted((ROOT / "bench" / "results").glob("*.json")):
+            with self.subTest(path.name):
+                self.assertEqual(path.read_text(encoding="utf-8"), lines_of(read_json(path)))
+
+    def test_a_set_is_one_file(self):
+        path = self.folder / "set.jsonl"
+        write_set(path, {"b": {"x": [1, 2]}, "a": emulator_results()})
+        self.assertEqual(read_json(f"{path}#b"), {"x": [1, 2]})
+        self.assertEqual([json.loads(line)["name"] for line in path.read_text().splitlines()], ["a", "b"])
+        self.assertEqual(self.run_script(VALIDATE, f"{path}#a").stdout, f"{path}#a: valid, 2 records\n")
+        self.assert_one_sentence(self.run_script(VALIDATE, f"{path}#c"), "has no c", code=1)
+        self.assert_one_sentence(self.run_script(VALIDATE, path), "set.jsonl#b is not a results file", code=1)
+        for text, words in (('{"name": "a"}\n', "is not a set of results (line 1)"), ("{}\n[", "line 1"),
+                            ('{"name": "a", "results": 1}\n' * 2, "has a twice")):
+            path.write_text(text)
+            self.assert_one_sentence(self.run_script(VALIDATE, path), words, code=1)
+
     def test_solutions_count_what_kernels_count(self):
         """scripts/solutions.py writes them again when the emulator has learnt to count something."""
-        def counted(path):
-            return {tuple(record["counters"]) for record in json.loads(path.read_text())["records"] if "counters" in record}
+        def counted(data):
+            return {tuple(record["counters"]) for record in data["records"] if "counters" in record}
 
         results = ROOT / "bench" / "results"
-        names = counted(results / "emulator_n256.json")
+        names = counted(read_json(results / "emulator_n256.json"))
         self.assertEqual(len(names), 1)
-        for path in sorted((results / "solutions").glob("*.json")):
-            with self.subTest(path.name):
-                self.assertLessEqual(counted(path), names)
+        for name, data in read_set(results / "solutions.jsonl").items():
+            with self.subTest(name):
+                self.assertLessEqual(counted(data), names)
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def emulator_ladder(name, records, shape, theme):
             ],
         })
     notes = [f"{describe(shape)}; logarithmic scales, fewer is better"]
-    if any(line["kind"] in NO_WAVEFRONTS for record in records for line in record.get("lines", [])):
+    if any(line["kind"] in NO_WAVEFRONTS for record in records for line in record.get("statements", [])):
         notes.append("wavefronts without those of wgmma and bulk copies (TMA), which are not known")
     wrong = [record["kernel"] for record in records if record["status"] == "wrong"]
     if wrong:
@@ -124,8 +124,8 @@ def ideal_rows(records, field):
     """A cell for each kernel and kind of instruction that has the field, and the kinds in order."""
     rows = []
     for record in records:
-        for kind in dict.fromkeys(line["kind"] for line in record.get("lines", [])):
-            lines = [line for line in record["lines"] if line["kind"] == kind]
+        for kind in dict.fromkeys(line["kind"] for line in record.get("statements", [])):
+            lines = [line for line in record["statements"] if line["kind"] == kind]
             actual, ideal = (sum(line.get(name, 0) for line in lines) for name in (field, f"{field}_ideal"))
             if not ideal:
                 continue
@@ -137,7 +137,7 @@ def ideal_rows(records, field):
 
 def emulator_ideal(name, records, shape, theme):
     """A table of cells: which kind of instruction of which kernel pays for bank conflicts or half-used sectors."""
-    names = [record["kernel"] for record in records if record.get("lines")]
+    names = [record["kernel"] for record in records if record.get("statements")]
     panels = []
     for field, title, unit in AGAINST_IDEAL:
         rows, kinds = ideal_rows(records, field)
