@@ -12,7 +12,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 import pictures  # noqa: E402
-from tools import ROOT, Refused, fail, read_json, relative, run  # noqa: E402
+from tools import ROOT, Refused, fail, lines_of, read_json, relative, run, write_whole  # noqa: E402
+from traces import NO_TRACE, compact, expand, load  # noqa: E402
 
 FOLDER = ROOT / "docs" / "timelines"
 RECORDED = ROOT / "bench" / "results" / "timelines"
@@ -32,6 +33,8 @@ EXAMPLE = """examples:
   scripts/timeline.py model.json h200.json --from 0,5000
                                         the emulator's and a GPU's (build/cuda-timeline/bin/14_softmax_overlap
                                         --trace h200.json), from cycles 0 and 5000
+  scripts/timeline.py bench/results/timelines/16.json --convert 16.json
+                                        a kept recording as https://ui.perfetto.dev opens it
   scripts/timeline.py --docs            draw the chapters' timelines again
   scripts/timeline.py --docs --check    only say which are out of date; exit code 1 if any is"""
 
@@ -58,7 +61,7 @@ class Trace:
     """The parsed file: rows of slices by group, in the file's order, and what waited for a copy until when."""
 
     def __init__(self, path):
-        data = read_json(path)
+        data = load(path)
         try:
             events, self.about = data["traceEvents"], data["otherData"]
             self.cycles, self.kernel = self.about["cycles"], self.about["kernel"]
@@ -76,7 +79,7 @@ class Trace:
             self.recorded = self.about.get("recorded")  # by a GPU
             self.first = 0
         except (KeyError, TypeError):
-            raise Refused("is not a trace that a program of this repository wrote with --trace") from None
+            raise Refused(NO_TRACE) from None
 
     def since(self, first):
         """Forgets what was before this cycle."""
@@ -339,6 +342,17 @@ def draw_docs(check):
     return 1 if check and stale else 0
 
 
+def convert(path, out):
+    try:
+        Trace(path)
+        data = read_json(path)
+        write_whole(out, lines_of(expand(data) if "timeline_version" in data else compact(data)))
+    except Refused as problem:
+        fail(f"{path} {problem}")
+    print(f"wrote {out}")
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -349,6 +363,8 @@ def main():
                         help="the first cycle to draw; of several traces one for each: 0,5000 [0]")
     parser.add_argument("--cycles", type=int, default=10000, help="how many to draw [10000]")
     parser.add_argument("--dark", action="store_true", help="light on dark")
+    parser.add_argument("--convert", metavar="OUT", help="write the trace in its other form and draw nothing: as "
+                        "bench/results/timelines keeps it, or for https://ui.perfetto.dev")
     parser.add_argument("--docs", action="store_true", help="the chapters' timelines, from programs of the preset "
                         "emulator-checked")
     parser.add_argument("--check", action="store_true", help="with --docs: change nothing, name what is out of date")
@@ -359,6 +375,10 @@ def main():
         parser.error("name a trace, or --docs")
     if args.cycles < 1:
         parser.error("--cycles must be at least 1")
+    if args.convert:
+        if len(args.trace) > 1:
+            parser.error("--convert takes one trace")
+        return convert(args.trace[0], args.convert)
     firsts = args.first.split(",")
     if not all(first.isdecimal() for first in firsts) or len(firsts) not in (1, len(args.trace)):
         parser.error("--from takes a number, or one for each trace: 0,5000")

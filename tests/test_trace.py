@@ -42,6 +42,11 @@ with tempfile.TemporaryDirectory() as work:
     again = Path(work, "again.json")
     run(checked, "07", *SMALL, "--trace", again, "--trace-cta", 1, "--threads", 2)
     expect(file.read_bytes() == again.read_bytes(), "the same run, another file")
+    kept, back = Path(work, "kept.json"), Path(work, "back.json")
+    run(sys.executable, "-B", TIMELINE, file, "--convert", kept)
+    run(sys.executable, "-B", TIMELINE, kept, "--convert", back)
+    expect(json.loads(back.read_text()) == trace, "the kept form says something else than the trace")
+    expect(len(kept.read_text()) * 4 < len(file.read_text()), "the kept form is no smaller")
 
     def check_picture(*options):
         """Well-formed, nothing beyond its edges, no two texts of a line on top of each other. Returns the texts."""

@@ -8,7 +8,7 @@
 namespace fa {
 
 // The value as JSON with a line break at the end. An object that holds a list of objects has a line for each of its keys,
-// and such a list one for each element; everything else, and any object with a "kernel", is on one line.
+// and such a list one for each element; everything else, and any object within with a "kernel", is on one line.
 std::string lines_of(const nlohmann::ordered_json& value);
 
 }  // namespace fa

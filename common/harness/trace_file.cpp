@@ -11,6 +11,7 @@
 #include "common/emulator/timing.h"
 #include "common/harness/gpu_timeline.h"
 #include "common/harness/problem.h"
+#include "common/harness/statements.h"
 
 namespace fa {
 
@@ -44,6 +45,7 @@ std::string trace_json(const emu::Timeline& timeline, const json& about) {
     name("thread_sort_index", "sort_index", thread);
   }
 
+  const std::string own = "kernels/" + about["kernel"].get<std::string>() + ".cu";
   for (const emu::Slice& slice : timeline.slices) {
     const auto [process, thread] = ids[size_t(slice.track)];
     json event = {{"ph", "X"},
@@ -53,7 +55,10 @@ std::string trace_json(const emu::Timeline& timeline, const json& about) {
                   {"dur", slice.end - slice.start},
                   {"name", slice.name},
                   {"cat", slice.unit},
-                  {"args", {{"at", slice.at}}}};
+                  {"args", json::object()}};
+    const auto [file, statement] = place_of(slice.at);
+    if (file != own) event["args"]["file"] = file;
+    if (!statement.empty()) event["args"]["statement"] = statement;
     if (slice.bytes > 0) event["args"]["bytes"] = slice.bytes;
     if (slice.wavefronts > 0) event["args"]["wavefronts"] = slice.wavefronts;
     if (slice.flops > 0) event["args"]["flops"] = slice.flops;

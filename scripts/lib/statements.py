@@ -12,8 +12,10 @@ def _code(line):
 
 @lru_cache
 def statements(source):
-    """Of each line of a source, the text of the statement in which it lies, without comments and line breaks."""
-    lines = (ROOT / source).read_text(encoding="utf-8").splitlines()
+    """Of each line of a source, the text of the statement in which it lies, without comments and line breaks. None of a file that is
+    not there."""
+    file = ROOT / source
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     result = []
     while len(result) < len(lines):
         text, first = "", len(result)

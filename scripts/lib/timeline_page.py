@@ -12,7 +12,9 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from tools import ROOT, Refused, fail, read_json
+import traces
+from statements import line_of
+from tools import ROOT, Refused, fail
 
 RECORDED = ROOT / "bench" / "results" / "timelines"
 # The emulated kernels and their tokens; one head, head_dim 128.
@@ -64,7 +66,7 @@ class Trace:
                                                               ("wavefronts", "wavefronts")) if key in args]
             unit = SAME.get(event["cat"], event["cat"])
             name = event["name"].replace("wgmma.m64n0k16", "wgmma")  # a record does not say N
-            kind = name, unit, self.line(args.get("at", "")), ", ".join(what), owner
+            kind = name, unit, self.line(args), ", ".join(what), owner
             row = group if group in PACKED else (group, row_name)
             rows[row].append((event["ts"], event["ts"] + event["dur"], kind, where))
         for group in GROUPS:
@@ -78,9 +80,12 @@ class Trace:
                 arrows[event["id"]][event["ph"]] = (event["pid"], event["tid"]), event["ts"]
         self.arrows = [(pair["f"], pair["s"]) for pair in arrows.values() if len(pair) == 2]
 
-    def line(self, at):
-        """The line's number if it is one of the kernel's own file."""
-        return at.removeprefix(f"kernels/{self.about['kernel']}.cu:")
+    def line(self, args):
+        """The statement's line if it is one of the kernel's own file; else the file."""
+        if "file" in args:
+            return args["file"]
+        number = line_of(f"kernels/{self.about['kernel']}.cu", args.get("statement"))
+        return str(number) if number else f"kernels/{self.about['kernel']}.cu"
 
     def pack(self, group, slices):
         rows = []
@@ -139,9 +144,9 @@ class Trace:
 
 def parsed(path):
     try:
-        return Trace(read_json(path))
+        return Trace(traces.load(path))
     except (KeyError, TypeError, ValueError):
-        raise Refused("is not a trace that a program of this repository wrote with --trace") from None
+        raise Refused(traces.NO_TRACE) from None
 
 
 def emulated(program, tokens):
@@ -158,20 +163,20 @@ def page_data(programs, old):
     """The data and which kernels' programs are not in the folder: those keep what they had in `old`. Without a folder all
     do."""
     kept = {(trace["kernel"], bool(trace["recorded"])): trace for trace in (old or {}).get("traces", [])}
-    traces, missing = [], []
+    shown, missing = [], []
     for name, tokens in TOKENS.items():
         if programs and (programs / name).exists():
-            traces.append(emulated(programs / name, tokens))
+            shown.append(emulated(programs / name, tokens))
         else:
             missing.append(name)
-            traces += [kept[name, False]] if (name, False) in kept else []
+            shown += [kept[name, False]] if (name, False) in kept else []
     for path in sorted(RECORDED.glob("*.json")):
         try:
-            traces.append(parsed(path).first_part())
+            shown.append(parsed(path).first_part())
         except Refused as problem:
             fail(f"{path.name} {problem}")
-    traces.sort(key=lambda trace: (trace["kernel"], bool(trace["recorded"])))
-    return {"groups": GROUPS, "units": UNITS, "traces": traces}, missing
+    shown.sort(key=lambda trace: (trace["kernel"], bool(trace["recorded"])))
+    return {"groups": GROUPS, "units": UNITS, "traces": shown}, missing
 
 
 def text_of(data):

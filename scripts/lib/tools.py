@@ -55,12 +55,12 @@ def check_writable(path):
 def lines_of(value):
     """JSON as every program and script prints what is kept (common/harness/json_lines.cpp is the same in C++): one record a
     line. An object that holds a list of objects has a line for each of its keys, and such a list one for each element;
-    everything else, and any object with a "kernel", is on one line."""
+    everything else, and any object within with a "kernel", is on one line."""
 
     def takes_lines(part):
         if isinstance(part, list):
             return any(isinstance(each, dict) for each in part)
-        return isinstance(part, dict) and "kernel" not in part and any(map(takes_lines, part.values()))
+        return isinstance(part, dict) and (part is value or "kernel" not in part) and any(map(takes_lines, part.values()))
 
     def text(part):
         if not takes_lines(part):

@@ -9,6 +9,7 @@ from support import ROOT, SCRIPTS, ScriptTest, main
 
 sys.path.insert(0, str(SCRIPTS / "lib"))
 import tools  # noqa: E402
+import traces  # noqa: E402
 
 KERNELS = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
 BUGS = {bug["name"]: bug["kernel"] for bug in json.loads((ROOT / "tests" / "broken" / "bugs.json").read_text())}
@@ -186,8 +187,7 @@ class Whole(ScriptTest):
     def test_pauses_of_recorded_products(self):
         """Chapters 11 and 12 say in how many of the cycles from the first product to the last one none is under way."""
         for kernel in ("11_wgmma", "12_tma"):
-            trace = json.loads((ROOT / "bench" / "results" / "timelines" / f"{kernel[:2]}.json").read_text(encoding="utf-8"))
-            events = trace["traceEvents"]
+            events = traces.load(ROOT / "bench" / "results" / "timelines" / f"{kernel[:2]}.json")["traceEvents"]
             (row,) = [e["pid"] for e in events if e["ph"] == "M" and e["args"].get("name") == "Products under way"]
             products = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == row)
             first = over = products[0][0]

@@ -13,6 +13,7 @@ from support import ROOT, SCRIPTS, ScriptTest, main
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(SCRIPTS / "lib"))
 import timeline_page  # noqa: E402
+import traces  # noqa: E402
 from tools import read_set  # noqa: E402
 
 PAGES = ROOT / "docs" / "interactive"
@@ -236,7 +237,7 @@ class Timeline(unittest.TestCase):
     def test_the_first_part_is_whole(self):
         """Every slice of a recording's warps that begins in the part shown, at its place."""
         for path in (ROOT / "bench" / "results" / "timelines").glob("*.json"):
-            events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+            events = traces.load(path)["traceEvents"]
             trace = next(trace for (kernel, recorded), trace in self.traces.items() if recorded and kernel.startswith(path.stem))
             warps = {event["tid"]: event["args"]["name"] for event in events
                      if event["ph"] == "M" and event["name"] == "thread_name" and event["pid"] == 1}
@@ -281,9 +282,9 @@ class TimelineData(unittest.TestCase):
             what = "process_name" if tid is None else "thread_name"
             return {"ph": "M", "pid": pid, "tid": tid or 1, "name": what, "args": {"name": text}}
 
-        def slice_of(pid, tid, start, length, text, line=7, cat="tensor"):
+        def slice_of(pid, tid, start, length, text, cat="tensor"):
             return {"ph": "X", "pid": pid, "tid": tid, "ts": start, "dur": length, "name": text, "cat": cat,
-                    "args": {"at": f"kernels/99_none.cu:{line}", "bytes": 2048}}
+                    "args": {"statement": "__syncthreads();", "bytes": 2048}}
         self.events = [
             name(1, None, "Warps"), name(1, 1, "warp 0"), name(1, 2, "warp 1"), name(2, None, "Copies under way"),
             name(2, 1, "warp 0"), name(2, 2, "warp 1 (2)"),
@@ -291,7 +292,7 @@ class TimelineData(unittest.TestCase):
             slice_of(2, 1, 5, 20, "copy", cat="copies"), slice_of(2, 2, 10, 30, "copy", cat="copies"),
             slice_of(2, 2, 30, 5, "copy", cat="copies"),
             {"ph": "s", "id": 1, "pid": 1, "tid": 1, "ts": 59}, {"ph": "f", "id": 1, "pid": 1, "tid": 2, "ts": 61}]
-        about = {"kernel": "99_none", "dtype": "bf16", "seq_len": 64, "head_dim": 128, "cta": 0, "cycles": 80}
+        about = {"kernel": "08_swizzle", "dtype": "bf16", "seq_len": 64, "head_dim": 128, "cta": 0, "cycles": 80}
         self.trace = timeline_page.Trace({"traceEvents": self.events, "otherData": about})
 
     def rows(self, cycles):
@@ -302,7 +303,9 @@ class TimelineData(unittest.TestCase):
         rows, trace = self.rows(80)
         # Equal ones are joined, but not beyond the one that ends a wait.
         self.assertEqual(rows["Warps", "warp 0"], "14.k.0.2 0.k.0.2")
-        self.assertEqual(trace["kinds"][0], ["mma", "tensor", "7", "2,048 bytes", ""])
+        source = (ROOT / "kernels" / "08_swizzle.cu").read_text(encoding="utf-8").splitlines()
+        line = next(i for i, text in enumerate(source, 1) if text.strip() == "__syncthreads();")
+        self.assertEqual(trace["kinds"][0], ["mma", "tensor", str(line), "2,048 bytes", ""])
         self.assertEqual(rows["Warps", "warp 1"], "0.1q.1")
         # Copies in as few rows as overlap, each with whose it is.
         self.assertEqual((rows["Copies under way", "1"], rows["Copies under way", "2"]), ("5.k.2 5.5.3", "a.u.3"))
