@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws the chapters' pictures: docs/pictures/NAME.svg (light) and NAME-dark.svg. Only Python is needed, and the
-same script gives the same bytes."""
+"""Draws the chapters' pictures: docs/pictures/NAME.svg. Only Python is needed, and the same script gives the
+same bytes."""
 
 import argparse
 import math
@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from appendix_pictures import APPENDIX  # noqa: E402
-from drawing import DARK, LIGHT, Picture, formulas, register_colors  # noqa: E402
+from drawing import INK, REGISTERS, Picture, formulas  # noqa: E402
 from first_pictures import FIRST  # noqa: E402
 from gemm_pictures import GEMM  # noqa: E402
 from hopper_pictures import HOPPER  # noqa: E402
@@ -25,80 +25,80 @@ EXAMPLE = """examples:
 # --- 01 ----------------------------------------------------------------------------------------------------------
 
 
-def passes(theme):
+def passes():
     """Three passes and what they move, one head of 4096 tokens."""
-    p = Picture(theme, 880, 330, "Kernel 01: three passes through global memory")
+    p = Picture(880, 330, "Kernel 01: three passes through global memory")
     mib = 4096 * 4096 * 4 / 2**20
-    p.rect(20, 40, 840, 118, theme.cell, None, 8)
-    p.text(34, 61, "global memory, one head: 4096 tokens, head_dim 128, 16-bit Q, K, V, O and fp32 S", 12, theme.muted,
+    p.rect(20, 40, 840, 118, INK.cell, None, 8)
+    p.text(34, 61, "global memory, one head: 4096 tokens, head_dim 128, 16-bit Q, K, V, O and fp32 S", 12, INK.muted,
            "start")
     small = 4096 * 128 * 2 / 2**20
     for x, name in ((40, "Q"), (120, "K"), (668, "V"), (762, "O")):
-        p.box(x, 86, 66, 54, [name, f"{small:.0f} MiB"], theme.blue_soft, theme.blue)
-    p.box(270, 76, 330, 70, ["S, overwritten by P", f"4096 x 4096 x 4 bytes = {mib:.0f} MiB"], theme.orange_soft,
-          theme.orange, 14)
+        p.box(x, 86, 66, 54, [name, f"{small:.0f} MiB"], INK.blue_soft, INK.blue)
+    p.box(270, 76, 330, 70, ["S, overwritten by P", f"4096 x 4096 x 4 bytes = {mib:.0f} MiB"], INK.orange_soft,
+          INK.orange, 14)
     y = 236
     for x, name, what in ((40, "scores_kernel", "S = scale * Q Kᵀ"), (335, "softmax_kernel", "P = softmax(S) in place"),
                           (640, "output_kernel", "O = P V")):
-        p.box(x, y, 200, 62, [name, what], theme.green_soft, theme.green)
-    p.arrow(73, 140, 100, y, theme.blue)
-    p.arrow(153, 140, 140, y, theme.blue)
-    p.arrow(215, y, 300, 148, theme.orange, 2.6)
-    p.text(283, 198, "write", 12, theme.muted, "start")
-    p.arrow(405, 146, 405, y, theme.orange, 2.6)
-    p.arrow(465, y, 465, 148, theme.orange, 2.6)
-    p.text(397, 198, "3 reads", 12, theme.muted, "end")
-    p.text(474, 198, "2 writes", 12, theme.muted, "start")
-    p.arrow(570, 146, 664, y, theme.orange, 2.6)
-    p.text(606, 198, "read", 12, theme.muted, "end")
-    p.arrow(706, 140, 726, y, theme.blue)
-    p.arrow(786, y, 795, 142, theme.blue)
+        p.box(x, y, 200, 62, [name, what], INK.green_soft, INK.green)
+    p.arrow(73, 140, 100, y, INK.blue)
+    p.arrow(153, 140, 140, y, INK.blue)
+    p.arrow(215, y, 300, 148, INK.orange, 2.6)
+    p.text(283, 198, "write", 12, INK.muted, "start")
+    p.arrow(405, 146, 405, y, INK.orange, 2.6)
+    p.arrow(465, y, 465, 148, INK.orange, 2.6)
+    p.text(397, 198, "3 reads", 12, INK.muted, "end")
+    p.text(474, 198, "2 writes", 12, INK.muted, "start")
+    p.arrow(570, 146, 664, y, INK.orange, 2.6)
+    p.text(606, 198, "read", 12, INK.muted, "end")
+    p.arrow(706, 140, 726, y, INK.blue)
+    p.arrow(786, y, 795, 142, INK.blue)
     p.text(440, 26, "Seven trips over S", 16, weight="bold")
-    p.text(440, 320, "each thread: one element of S or O (in the softmax: one row)", 12, theme.muted)
+    p.text(440, 320, "each thread: one element of S or O (in the softmax: one row)", 12, INK.muted)
     return p
 
 
-def sectors(theme):
+def sectors():
     """What one load instruction of a warp touches in pass 1 (K) and pass 3 (V)."""
-    p = Picture(theme, 880, 372, "Kernel 01: 32-byte sectors that one load of a warp touches")
+    p = Picture(880, 372, "Kernel 01: 32-byte sectors that one load of a warp touches")
     cell, left = 38, 62
 
     def rows(x, y, count, hit, name):
         for row in range(count):
             for sector in range(8):
                 touched = hit(row, sector)
-                p.rect(x + sector * cell, y + row * 14, cell - 2, 11, theme.orange if touched else theme.cell)
+                p.rect(x + sector * cell, y + row * 14, cell - 2, 11, INK.orange if touched else INK.cell)
         for row in range(count):
-            p.text(x - 6, y + row * 14 + 9.5, f"{name} {row}", 9.5, theme.muted, "end")
+            p.text(x - 6, y + row * 14 + 9.5, f"{name} {row}", 9.5, INK.muted, "end")
 
     p.text(left - 42, 30, "Pass 1, load of gK[d]: 16 lanes, 16 keys", 15, anchor="start", weight="bold")
     p.text(left - 42, 50, "a row of K has 256 bytes = 8 sectors; each lane wants 2 bytes of its own row", 12,
-           theme.muted, "start")
+           INK.muted, "start")
     rows(left, 70, 16, lambda row, sector: sector == 0, "key")
-    p.text(left + 4 * cell, 318, "16 sectors = 512 bytes moved, 32 bytes wanted", 13, theme.orange, weight="bold")
-    p.text(left + 4 * cell, 338, "gQ[d]: two rows, 2 sectors. On average (16 + 2) / 2 = 9 a request.", 12, theme.muted)
+    p.text(left + 4 * cell, 318, "16 sectors = 512 bytes moved, 32 bytes wanted", 13, INK.orange, weight="bold")
+    p.text(left + 4 * cell, 338, "gQ[d]: two rows, 2 sectors. On average (16 + 2) / 2 = 9 a request.", 12, INK.muted)
 
     x = 522
     p.text(x - 42, 30, "Pass 3, load of gV[key]: 16 lanes, 16 columns", 15, anchor="start", weight="bold")
-    p.text(x - 42, 50, "neighbouring lanes read neighbouring elements of one row of V", 12, theme.muted, "start")
+    p.text(x - 42, 50, "neighbouring lanes read neighbouring elements of one row of V", 12, INK.muted, "start")
     rows(x, 70, 16, lambda row, sector: row == 0 and sector == 0, "key")
-    p.text(x + 4 * cell, 318, "1 sector = 32 bytes moved, 32 bytes wanted", 13, theme.orange, weight="bold")
-    p.text(x + 4 * cell, 338, "gP[key]: two rows, 2 sectors. On average (1 + 2) / 2 = 1.5 a request.", 12, theme.muted)
+    p.text(x + 4 * cell, 318, "1 sector = 32 bytes moved, 32 bytes wanted", 13, INK.orange, weight="bold")
+    p.text(x + 4 * cell, 338, "gP[key]: two rows, 2 sectors. On average (1 + 2) / 2 = 1.5 a request.", 12, INK.muted)
     p.text(440, 362, "Either load is one instruction of the warp. Only which lanes lie side by side is different.",
-           12, theme.muted)
+           12, INK.muted)
     return p
 
 
 # --- 02 ----------------------------------------------------------------------------------------------------------
 
 
-def online(theme):
+def online():
     """The state that is carried from tile to tile, with numbers."""
-    p = Picture(theme, 880, 420, "Kernel 02: the running softmax over three tiles of two keys")
+    p = Picture(880, 420, "Kernel 02: the running softmax over three tiles of two keys")
     scores = [[1, 3], [2, 5], [4, 0]]
     p.text(24, 30, "One query row, six keys, tiles of two", 16, anchor="start", weight="bold")
     p.text(24, 50, "Only row_max, row_sum and acc_o survive a tile; S and P exist for one tile at a time.", 12.5,
-           theme.muted, "start")
+           INK.muted, "start")
     row_max, row_sum = -math.inf, 0.0
     wide, x0 = 250, 44
     for j, tile in enumerate(scores):
@@ -106,141 +106,141 @@ def online(theme):
         new_max = max(row_max, *tile)
         rescale = math.exp(row_max - new_max)
         weights = [math.exp(s - new_max) for s in tile]
-        p.box(x + 20, 72, 96, 42, [f"K tile {j}", "shared memory"], theme.blue_soft, theme.blue, 12.5)
-        p.box(x + 134, 72, 96, 42, [f"V tile {j}", "shared memory"], theme.blue_soft, theme.blue, 12.5)
-        p.arrow(x + 68, 114, x + 68, 144, theme.blue)
-        p.box(x + 20, 146, 96, 44, ["scores", ",  ".join(map(str, tile))], theme.green_soft, theme.green, 12.5)
-        p.arrow(x + 68, 190, x + 68, 220, theme.green)
-        p.box(x + 4, 222, 128, 44, ["P = e^(score - max)", ",  ".join(f"{w:.3f}" for w in weights)], theme.green_soft,
-              theme.green, 12.5)
+        p.box(x + 20, 72, 96, 42, [f"K tile {j}", "shared memory"], INK.blue_soft, INK.blue, 12.5)
+        p.box(x + 134, 72, 96, 42, [f"V tile {j}", "shared memory"], INK.blue_soft, INK.blue, 12.5)
+        p.arrow(x + 68, 114, x + 68, 144, INK.blue)
+        p.box(x + 20, 146, 96, 44, ["scores", ",  ".join(map(str, tile))], INK.green_soft, INK.green, 12.5)
+        p.arrow(x + 68, 190, x + 68, 220, INK.green)
+        p.box(x + 4, 222, 128, 44, ["P = e^(score - max)", ",  ".join(f"{w:.3f}" for w in weights)], INK.green_soft,
+              INK.green, 12.5)
         row_sum = row_sum * rescale + sum(weights)
-        p.arrow(x + 68, 266, x + 68, 300, theme.green)
-        p.arrow(x + 192, 114, x + 192, 300, theme.blue)
-        p.rect(x, 302, wide, 78, theme.orange_soft, theme.orange, 5)
+        p.arrow(x + 68, 266, x + 68, 300, INK.green)
+        p.arrow(x + 192, 114, x + 192, 300, INK.blue)
+        p.rect(x, 302, wide, 78, INK.orange_soft, INK.orange, 5)
         update = "P V" if j == 0 else f"acc_o * {rescale:.3f} + P V"
         for i, (name, what) in enumerate((("row_max", str(new_max)), ("row_sum", f"{row_sum:.3f}"), ("acc_o", update))):
-            p.text(x + 12, 322 + 22 * i, name, 12.5, theme.muted, "start", mono=True)
+            p.text(x + 12, 322 + 22 * i, name, 12.5, INK.muted, "start", mono=True)
             p.text(x + 78, 322 + 22 * i, what, 12.5, anchor="start", mono=True)
         if j:
-            p.arrow(x - 26, 341, x - 1, 341, theme.orange, 2.6)
+            p.arrow(x - 26, 341, x - 1, 341, INK.orange, 2.6)
         row_max = new_max
     exact = sum(math.exp(s - 5) for tile in scores for s in tile)
     p.text(440, 405, f"After the last tile: O = acc_o / row_sum, and row_sum = {row_sum:.3f} is what one pass over the six "
-           f"scores gives ({exact:.3f}).", 12.5, theme.muted)
+           f"scores gives ({exact:.3f}).", 12.5, INK.muted)
     return p
 
 
-def banks(theme):
+def banks():
     """Column 0 of sK in the banks of shared memory, without and with padding."""
-    p = Picture(theme, 880, 292, "Kernel 02: banks that lanes 0 to 7 meet, without and with padding")
+    p = Picture(880, 292, "Kernel 02: banks that lanes 0 to 7 meet, without and with padding")
     cell = 11.6
     for x, pad in ((56, 0), (490, 2)):
         stride = (128 + pad) // 2
         p.text(x, 30, f"kPad = {pad}: {stride} words of 4 bytes a row", 15, anchor="start", weight="bold")
-        p.text(x, 50, "bank of element d = 0 of each row, 32 banks", 12, theme.muted, "start")
+        p.text(x, 50, "bank of element d = 0 of each row, 32 banks", 12, INK.muted, "start")
         for row in range(8):
             for bank in range(32):
                 hit = bank == row * stride % 32
-                p.rect(x + bank * cell, 78 + row * 18, cell - 1.5, 15, theme.orange if hit else theme.cell)
-            p.text(x - 6, 78 + row * 18 + 11.5, f"lane {row}", 10.5, theme.muted, "end")
+                p.rect(x + bank * cell, 78 + row * 18, cell - 1.5, 15, INK.orange if hit else INK.cell)
+            p.text(x - 6, 78 + row * 18 + 11.5, f"lane {row}", 10.5, INK.muted, "end")
         for bank in (0, 8, 16, 24, 31):
-            p.text(x + bank * cell + 5, 72, str(bank), 10, theme.muted)
-        p.text(x, 242, "and so on to lane 31:", 12, theme.muted, "start")
+            p.text(x + bank * cell + 5, 72, str(bank), 10, INK.muted)
+        p.text(x, 242, "and so on to lane 31:", 12, INK.muted, "start")
         lanes = [lane * stride % 32 for lane in range(32)]
         worst = max(lanes.count(bank) for bank in range(32))
         what = "all in one bank: 32 wavefronts" if worst == 32 else "every bank once: 1 wavefront"
-        p.text(x + 124, 242, what, 13, theme.orange, "start", "bold")
+        p.text(x + 124, 242, what, 13, INK.orange, "start", "bold")
     p.text(440, 276, "A bank delivers one word a wavefront. The pad costs 4 bytes a row and removes 31 of 32 wavefronts.",
-           12, theme.muted)
+           12, INK.muted)
     return p
 
 
 # --- 03 ----------------------------------------------------------------------------------------------------------
 
 
-def register_tile(theme):
+def register_tile():
     """The elements of S and O that one thread owns, and what it reads for them."""
-    p = Picture(theme, 880, 452, "Kernel 03: what one thread of 128 computes")
+    p = Picture(880, 452, "Kernel 03: what one thread of 128 computes")
     ty, tx = 2, 5
     p.text(24, 30, f"What thread (ty, tx) = ({ty}, {tx}) owns", 16, anchor="start", weight="bold")
     cell, x0, y0 = 4, 112, 118
 
     def grid(x, y, columns, mine, width):
-        p.rect(x - 1, y - 1, columns * width + 2, 64 * cell + 2, theme.cell, theme.line)
+        p.rect(x - 1, y - 1, columns * width + 2, 64 * cell + 2, INK.cell, INK.line)
         for row in range(ty, 64, 8):
-            p.rect(x, y + row * cell, columns * width, cell, theme.blue_soft)
+            p.rect(x, y + row * cell, columns * width, cell, INK.blue_soft)
         for column in mine:
-            p.rect(x + column * width, y, width, 64 * cell, theme.green_soft)
+            p.rect(x + column * width, y, width, 64 * cell, INK.green_soft)
         for row in range(ty, 64, 8):
             for column in mine:
-                p.rect(x + column * width - 0.5, y + row * cell - 0.5, width + 1, cell + 1, theme.orange)
+                p.rect(x + column * width - 0.5, y + row * cell - 0.5, width + 1, cell + 1, INK.orange)
 
     keys = range(tx, 64, 16)
     p.text(x0 + 128, 62, "S = Q Kᵀ, 64 rows x 64 keys", 13.5, weight="bold")
     grid(x0, y0, 64, keys, cell)
     for key in keys:
-        p.rect(x0 + key * cell - 1, 84, cell + 2, 26, theme.green)
-    p.text(x0 + 128, 78, "4 rows of K", 11.5, theme.green)
+        p.rect(x0 + key * cell - 1, 84, cell + 2, 26, INK.green)
+    p.text(x0 + 128, 78, "4 rows of K", 11.5, INK.green)
     for row in range(ty, 64, 8):
-        p.rect(62, y0 + row * cell - 1, 42, cell + 2, theme.blue)
-    p.text(57, y0 + 4 * cell + 118, "8 rows", 11.5, theme.blue, "end")
-    p.text(57, y0 + 4 * cell + 133, "of Q", 11.5, theme.blue, "end")
-    p.text(x0 + 128, 402, "four columns of Q and K at a time:", 12.5, theme.muted)
+        p.rect(62, y0 + row * cell - 1, 42, cell + 2, INK.blue)
+    p.text(57, y0 + 4 * cell + 118, "8 rows", 11.5, INK.blue, "end")
+    p.text(57, y0 + 4 * cell + 133, "of Q", 11.5, INK.blue, "end")
+    p.text(x0 + 128, 402, "four columns of Q and K at a time:", 12.5, INK.muted)
     p.text(x0 + 128, 422, "8 + 4 = 12 loads of 16 bytes", 13)
-    p.text(x0 + 128, 441, "8 x 4 x 4 = 128 multiply-adds", 13, theme.orange, weight="bold")
+    p.text(x0 + 128, 441, "8 x 4 x 4 = 128 multiply-adds", 13, INK.orange, weight="bold")
 
     x1, width = 536, 2.3
     columns = [c for v in range(2) for c in range(64 * v + 4 * tx, 64 * v + 4 * tx + 4)]
     p.text(x1 + 147, 62, "O += P V, 64 rows x 128 columns", 13.5, weight="bold")
     grid(x1, y0, 128, columns, width)
     for v in range(2):
-        p.rect(x1 + (64 * v + 4 * tx) * width - 1, 84, 4 * width + 2, 26, theme.green)
-    p.text(x1 + 147, 78, "2 x 4 columns of V", 11.5, theme.green)
+        p.rect(x1 + (64 * v + 4 * tx) * width - 1, 84, 4 * width + 2, 26, INK.green)
+    p.text(x1 + 147, 78, "2 x 4 columns of V", 11.5, INK.green)
     for row in range(ty, 64, 8):
-        p.rect(486, y0 + row * cell - 1, 42, cell + 2, theme.blue)
-    p.text(481, y0 + 4 * cell + 118, "8 rows", 11.5, theme.blue, "end")
-    p.text(481, y0 + 4 * cell + 133, "of P", 11.5, theme.blue, "end")
-    p.text(x1 + 147, 402, "four keys at a time:", 12.5, theme.muted)
+        p.rect(486, y0 + row * cell - 1, 42, cell + 2, INK.blue)
+    p.text(481, y0 + 4 * cell + 118, "8 rows", 11.5, INK.blue, "end")
+    p.text(481, y0 + 4 * cell + 133, "of P", 11.5, INK.blue, "end")
+    p.text(x1 + 147, 402, "four keys at a time:", 12.5, INK.muted)
     p.text(x1 + 147, 422, "8 + 4 x 2 = 16 loads of 16 bytes", 13)
-    p.text(x1 + 147, 441, "8 x 8 x 4 = 256 multiply-adds", 13, theme.orange, weight="bold")
+    p.text(x1 + 147, 441, "8 x 8 x 4 = 256 multiply-adds", 13, INK.orange, weight="bold")
     return p
 
 
 # --- 04 ----------------------------------------------------------------------------------------------------------
 
 
-def trips(theme):
+def trips():
     """Where S, P and O are in the course of one tile of keys: fragments and shared memory in turns."""
-    p = Picture(theme, 880, 388, "Kernel 04: what crosses between fragments and shared memory for one tile of keys")
+    p = Picture(880, 388, "Kernel 04: what crosses between fragments and shared memory for one tile of keys")
     p.text(24, 30, "One warp, 16 rows, one tile of 64 keys", 16, anchor="start", weight="bold")
-    p.text(24, 50, "Everything that looks at single elements has to leave the fragments.", 12.5, theme.muted, "start")
+    p.text(24, 50, "Everything that looks at single elements has to leave the fragments.", 12.5, INK.muted, "start")
     for y, height, name in ((70, 74, "fragments"), (198, 56, "shared memory"), (306, 56, "registers")):
-        p.rect(112, y, 752, height, theme.cell, None, 6)
+        p.rect(112, y, 752, height, INK.cell, None, 6)
         words = name.split()
         for i, word in enumerate(words):
-            p.text(102, y + height / 2 + 5 + (i - (len(words) - 1) / 2) * 15, word, 12.5, theme.muted, "end")
-    p.box(208, 82, 104, 50, ["S = Q Kᵀ", "Tensor Core"], theme.green_soft, theme.green)
-    p.box(620, 82, 150, 50, ["O += P V", "Tensor Core"], theme.green_soft, theme.green)
-    boxes = ((126, "Q", theme.blue_soft, theme.blue), (186, "K", theme.blue_soft, theme.blue),
-             (268, "S", theme.orange_soft, theme.orange), (432, "P", theme.orange_soft, theme.orange),
-             (560, "V", theme.blue_soft, theme.blue), (690, "O", theme.orange_soft, theme.orange))
+            p.text(102, y + height / 2 + 5 + (i - (len(words) - 1) / 2) * 15, word, 12.5, INK.muted, "end")
+    p.box(208, 82, 104, 50, ["S = Q Kᵀ", "Tensor Core"], INK.green_soft, INK.green)
+    p.box(620, 82, 150, 50, ["O += P V", "Tensor Core"], INK.green_soft, INK.green)
+    boxes = ((126, "Q", INK.blue_soft, INK.blue), (186, "K", INK.blue_soft, INK.blue),
+             (268, "S", INK.orange_soft, INK.orange), (432, "P", INK.orange_soft, INK.orange),
+             (560, "V", INK.blue_soft, INK.blue), (690, "O", INK.orange_soft, INK.orange))
     at = {}
     for x, name, fill, stroke in boxes:
         p.box(x, 206, 46, 40, [name], fill, stroke)
         at[name] = x + 23
-    p.box(300, 314, 130, 40, ["softmax"], theme.green_soft, theme.green)
-    p.box(650, 314, 126, 40, ["O * rescale"], theme.green_soft, theme.green)
-    p.arrow(at["Q"], 206, 226, 134, theme.blue)
-    p.arrow(at["K"], 206, 246, 134, theme.blue)
-    p.arrow(at["S"], 132, at["S"], 204, theme.orange, 2.6)
-    p.arrow(at["S"], 246, 330, 312, theme.orange, 2.6)
-    p.arrow(400, 314, at["P"], 248, theme.orange, 2.6)
-    p.arrow(at["P"] + 8, 206, 634, 134, theme.orange, 2.6)
-    p.arrow(at["V"], 206, 664, 134, theme.blue)
-    p.arrow(at["O"] - 14, 206, at["O"] - 14, 134, theme.orange, 2.6)
-    p.arrow(at["O"] + 14, 132, at["O"] + 14, 204, theme.orange, 2.6)
-    p.arrow(at["O"] - 14, 246, at["O"] - 14, 312, theme.orange, 2.6)
-    p.arrow(at["O"] + 14, 314, at["O"] + 14, 248, theme.orange, 2.6)
+    p.box(300, 314, 130, 40, ["softmax"], INK.green_soft, INK.green)
+    p.box(650, 314, 126, 40, ["O * rescale"], INK.green_soft, INK.green)
+    p.arrow(at["Q"], 206, 226, 134, INK.blue)
+    p.arrow(at["K"], 206, 246, 134, INK.blue)
+    p.arrow(at["S"], 132, at["S"], 204, INK.orange, 2.6)
+    p.arrow(at["S"], 246, 330, 312, INK.orange, 2.6)
+    p.arrow(400, 314, at["P"], 248, INK.orange, 2.6)
+    p.arrow(at["P"] + 8, 206, 634, 134, INK.orange, 2.6)
+    p.arrow(at["V"], 206, 664, 134, INK.blue)
+    p.arrow(at["O"] - 14, 206, at["O"] - 14, 134, INK.orange, 2.6)
+    p.arrow(at["O"] + 14, 132, at["O"] + 14, 204, INK.orange, 2.6)
+    p.arrow(at["O"] - 14, 246, at["O"] - 14, 312, INK.orange, 2.6)
+    p.arrow(at["O"] + 14, 314, at["O"] + 14, 248, INK.orange, 2.6)
     p.text(at["S"] + 10, 172, "store S", 12, anchor="start")
     p.text(at["P"] - 8, 172, "load P, 8 times", 12, anchor="middle")
     p.text(at["O"] + 26, 172, "load O, store O", 12, anchor="start")
@@ -255,15 +255,15 @@ def trips(theme):
 
 
 
-def fragments(theme):
+def fragments():
     """The A, B and C fragments of m16n8k16: which lane holds which element, and in which register."""
     layout = formulas("fragments.h")
-    p = Picture(theme, 880, 452, "Kernel 05: the fragments of mma.sync.m16n8k16")
+    p = Picture(880, 452, "Kernel 05: the fragments of mma.sync.m16n8k16")
     lane, cell, top = 5, 18, 128
-    colors = register_colors(theme)
+    colors = REGISTERS
     p.text(24, 30, "mma.sync.m16n8k16: who holds which element", 16, anchor="start", weight="bold")
     p.text(24, 50, f"each square is an element, the number its lane, the colour its register; framed: lane {lane}", 12.5,
-           theme.muted, "start")
+           INK.muted, "start")
 
     def grid(left, y, rows, columns, held, name, what, row_name, column_name):
         owner = {}
@@ -279,11 +279,11 @@ def fragments(theme):
         for (row, column), (other, register) in owner.items():
             if other == lane:
                 p.rect(left + column * cell - 0.6, y + row * cell - 0.6, cell - 0.4, cell - 0.4, "none",
-                       theme.text, 0, 2)
+                       INK.text, 0, 2)
         p.text(left + columns * cell / 2, 82, name, 14, weight="bold")
-        p.text(left + columns * cell / 2, 100, what, 12, theme.muted)
-        p.text(left + columns * cell / 2, 120, column_name, 11.5, theme.muted, italic=True)
-        p.text(left - 8, y + rows * cell / 2 + 4, row_name, 11.5, theme.muted, "end", italic=True)
+        p.text(left + columns * cell / 2, 100, what, 12, INK.muted)
+        p.text(left + columns * cell / 2, 120, column_name, 11.5, INK.muted, italic=True)
+        p.text(left - 8, y + rows * cell / 2 + 4, row_name, 11.5, INK.muted, "end", italic=True)
 
     grid(60, top, 16, 16, lambda l: [(i, layout["mma_a"](l, i, h)) for i in range(4) for h in range(2)],
          "A, 16 x 16", "a[0..3], two 16-bit elements each", "row", "k")
@@ -291,8 +291,8 @@ def fragments(theme):
          "B, 16 x 8", "b[0..1], two 16-bit elements each", "k", "column")
     grid(664, top, 16, 8, lambda l: [(i, layout["mma_c"](l, i)) for i in range(4)],
          "C and D, 16 x 8", "c[0..3], an fp32 each", "row", "column")
-    p.text(374, top + 150, "x", 22, theme.muted)
-    p.text(600, top + 150, "=", 22, theme.muted)
+    p.text(374, top + 150, "x", 22, INK.muted)
+    p.text(600, top + 150, "=", 22, INK.muted)
     for i in range(4):
         x = 300 + i * 76
         p.rect(x, 428, 14, 14, colors[i][0], colors[i][1])
@@ -300,15 +300,15 @@ def fragments(theme):
     return p
 
 
-def ldmatrix_tiles(theme):
+def ldmatrix_tiles():
     """What ldmatrix.x4 brings for Q, K and V: who addresses which row, and where it goes."""
     layout = formulas("fragments.h")
-    p = Picture(theme, 880, 446, "Kernel 05: ldmatrix.x4 for Q, K and V")
+    p = Picture(880, 446, "Kernel 05: ldmatrix.x4 for Q, K and V")
     lane, cell, top = 5, 14, 126
-    colors = register_colors(theme)
+    colors = REGISTERS
     p.text(24, 30, "ldmatrix.x4: four 8 x 8 matrices of 16-bit elements", 16, anchor="start", weight="bold")
     p.text(24, 50, f"the number: the lane that gives the address of these 8 elements; the colour: the register they "
-           f"go to; framed: what lane {lane} gets", 12.5, theme.muted, "start")
+           f"go to; framed: what lane {lane} gets", 12.5, INK.muted, "start")
     # As in the kernel: lane -> (row, column) of the 16 x 16 tile in shared memory.
     panels = ((62, "Q: the A fragment", "row: lane % 16", "column: lane / 16 * 8", "query", "d",
                lambda l: (l % 16, l // 16 * 8), False),
@@ -335,98 +335,98 @@ def ldmatrix_tiles(theme):
                 mine.append((first_row + row, first_column + column, m, h))
         for row, column, m, h in mine:
             x, y = left + column * cell + (5 if column >= 8 else 0), top + row * cell + (5 if row >= 8 else 0)
-            p.rect(x - 0.6, y - 0.6, cell, cell, colors[m][0], theme.text, 0, 2)
+            p.rect(x - 0.6, y - 0.6, cell, cell, colors[m][0], INK.text, 0, 2)
         p.text(left + 8 * cell + 2, 84, name, 14, weight="bold")
-        p.text(left + 8 * cell + 2, 118, column_name, 11.5, theme.muted, italic=True)
-        p.text(left - 8, top + 8 * cell + 4, row_name, 11.5, theme.muted, "end", italic=True)
+        p.text(left + 8 * cell + 2, 118, column_name, 11.5, INK.muted, italic=True)
+        p.text(left - 8, top + 8 * cell + 4, row_name, 11.5, INK.muted, "end", italic=True)
         p.text(left + 8 * cell + 2, top + 16 * cell + 26, row_is, 11.5, mono=True)
         p.text(left + 8 * cell + 2, top + 16 * cell + 42, column_is, 11.5, mono=True)
     for i in range(4):
         x = 300 + i * 76
         p.rect(x, 408, 14, 14, colors[i][0], colors[i][1])
         p.text(x + 20, 419.5, f"register {i}", 11.5, anchor="start")
-    p.text(440, 440, "B of the first (second) eight keys or columns: registers 0 and 1 (2 and 3).", 12, theme.muted)
+    p.text(440, 440, "B of the first (second) eight keys or columns: registers 0 and 1 (2 and 3).", 12, INK.muted)
     return p
 
 
-def split_keys(theme):
+def split_keys():
     """Four warps: S divided by keys, O by columns, and what must cross between them."""
-    p = Picture(theme, 880, 350, "Kernel 05: the warps split the keys")
-    colors = ((theme.blue_soft, theme.blue), (theme.orange_soft, theme.orange), (theme.green_soft, theme.green),
-              (theme.cell, theme.text))
+    p = Picture(880, 350, "Kernel 05: the warps split the keys")
+    colors = ((INK.blue_soft, INK.blue), (INK.orange_soft, INK.orange), (INK.green_soft, INK.green),
+              (INK.cell, INK.text))
     p.text(24, 30, "Four warps, one tile of 64 queries x 64 keys", 16, anchor="start", weight="bold")
-    p.text(24, 50, "no warp has a whole row of S: maximum, sum and P cross through shared memory", 12.5, theme.muted,
+    p.text(24, 50, "no warp has a whole row of S: maximum, sum and P cross through shared memory", 12.5, INK.muted,
            "start")
 
     def strips(x, y, wide, height, name, what):
         p.text(x + 2 * wide, y - 26, name, 14, weight="bold")
-        p.text(x + 2 * wide, y - 9, what, 12, theme.muted)
+        p.text(x + 2 * wide, y - 9, what, 12, INK.muted)
         for w in range(4):
             p.rect(x + w * wide, y, wide - 3, height, *colors[w], 3)
             p.text(x + w * wide + wide / 2 - 1, y + height / 2 + 5, f"w{w}", 13)
 
     strips(40, 118, 48, 160, "S", "16 keys a warp")
-    p.box(316, 104, 210, 54, ["sMax, sSum", "4 warps x 64 rows, fp32"], theme.cell, theme.line)
-    p.box(316, 206, 210, 72, ["sP", "64 x 64, all of it is read", "by all four warps"], theme.cell, theme.line)
-    p.arrow(236, 150, 312, 130, theme.line)
-    p.arrow(236, 230, 312, 240, theme.line)
-    p.arrow(530, 130, 604, 150, theme.line)
-    p.arrow(530, 240, 604, 230, theme.line)
+    p.box(316, 104, 210, 54, ["sMax, sSum", "4 warps x 64 rows, fp32"], INK.cell, INK.line)
+    p.box(316, 206, 210, 72, ["sP", "64 x 64, all of it is read", "by all four warps"], INK.cell, INK.line)
+    p.arrow(236, 150, 312, 130, INK.line)
+    p.arrow(236, 230, 312, 240, INK.line)
+    p.arrow(530, 130, 604, 150, INK.line)
+    p.arrow(530, 240, 604, 230, INK.line)
     strips(610, 118, 58, 160, "O", "head_dim / 4 columns a warp")
     p.text(440, 308, "Every warp reads all of Q and of P: 4 x (16 + 8) KiB a tile, head_dim 128; and a quarter of K and of V.", 13,
-           theme.muted)
+           INK.muted)
     p.text(440, 332, "In 06 a warp has 16 rows instead: it reads all of K and V, a quarter of Q, and P never leaves its registers.",
-           13, theme.muted)
+           13, INK.muted)
     return p
 
 
-def matrix_banks(theme):
+def matrix_banks():
     """The banks that one 8 x 8 matrix of ldmatrix meets, without and with padding."""
-    p = Picture(theme, 880, 292, "Kernel 05: banks of the eight rows of one ldmatrix matrix")
+    p = Picture(880, 292, "Kernel 05: banks of the eight rows of one ldmatrix matrix")
     cell = 11.6
     for x, pad in ((56, 0), (490, 8)):
         stride = (128 + pad) * 2 // 4
         p.text(x, 30, f"kPad = {pad}: {stride} words of 4 bytes a row", 15, anchor="start", weight="bold")
-        p.text(x, 50, "16 bytes of each of eight rows, 32 banks", 12, theme.muted, "start")
+        p.text(x, 50, "16 bytes of each of eight rows, 32 banks", 12, INK.muted, "start")
         banks_of = [[(row * stride + word) % 32 for word in range(4)] for row in range(8)]
         for row in range(8):
             for bank in range(32):
                 hit = bank in banks_of[row]
-                p.rect(x + bank * cell, 78 + row * 18, cell - 1.5, 15, theme.orange if hit else theme.cell)
-            p.text(x - 6, 78 + row * 18 + 11.5, f"row {row}", 10.5, theme.muted, "end")
+                p.rect(x + bank * cell, 78 + row * 18, cell - 1.5, 15, INK.orange if hit else INK.cell)
+            p.text(x - 6, 78 + row * 18 + 11.5, f"row {row}", 10.5, INK.muted, "end")
         for bank in (0, 8, 16, 24, 31):
-            p.text(x + bank * cell + 5, 72, str(bank), 10, theme.muted)
+            p.text(x + bank * cell + 5, 72, str(bank), 10, INK.muted)
         met = [bank for row in banks_of for bank in row]
         worst = max(met.count(bank) for bank in range(32))
         what = "every bank once: 1 wavefront" if worst == 1 else f"{worst} words in each of four banks: {worst} wavefronts"
-        p.text(x, 244, what, 13, theme.orange, "start", "bold")
+        p.text(x, 244, what, 13, INK.orange, "start", "bold")
     p.text(440, 276, "A row of 256 bytes is two full turns through the banks; 16 bytes more move the next row on by four banks.",
-           12, theme.muted)
+           12, INK.muted)
     return p
 
 
 # --- 06 ----------------------------------------------------------------------------------------------------------
 
 
-def c_is_a(theme):
+def c_is_a():
     """The C fragments of two tiles of S are the A fragment of the second product."""
     layout = formulas("fragments.h")
-    p = Picture(theme, 880, 452, "Kernel 06: C of the first product is A of the second one")
+    p = Picture(880, 452, "Kernel 06: C of the first product is A of the second one")
     lane, cell = 5, 17
-    colors = ((theme.blue_soft, theme.blue), (theme.orange_soft, theme.orange))
+    colors = ((INK.blue_soft, INK.blue), (INK.orange_soft, INK.orange))
     p.text(24, 30, f"What lane {lane} holds", 16, anchor="start", weight="bold")
-    p.text(24, 50, "each square is an element; the number says which lane has it", 12.5, theme.muted, "start")
+    p.text(24, 50, "each square is an element; the number says which lane has it", 12.5, INK.muted, "start")
     c_left, a_left, top = 52, 540, 112
 
     def grid(left, lane_of, mine):
         for row in range(16):
             for column in range(16):
                 x, y = left + column * cell + (0 if column < 8 else 6 if left == c_left else 0), top + row * cell
-                fill, stroke = mine.get((row, column), (theme.cell, None))
+                fill, stroke = mine.get((row, column), (INK.cell, None))
                 p.rect(x, y, cell - 1.5, cell - 1.5, fill, stroke)
                 p.text(x + cell / 2 - 0.8, y + 11.2, str(lane_of[row, column]), 8.5,
-                       theme.text if stroke else theme.muted)
-            p.text(left - 6, top + row * cell + 11.5, str(row), 9.5, theme.muted, "end")
+                       INK.text if stroke else INK.muted)
+            p.text(left - 6, top + row * cell + 11.5, str(row), 9.5, INK.muted, "end")
 
     owner, mine = {}, {}
     for other in range(32):
@@ -437,8 +437,8 @@ def c_is_a(theme):
                 if other == lane:
                     mine[row, column + 8 * tile] = colors[tile]
     p.text(c_left + 8 * cell + 3, 84, "S: two C fragments, 16 rows x 8 keys each, fp32", 13.5, weight="bold")
-    p.text(c_left + 4 * cell, 103, "acc_s[n]", 12, theme.blue, mono=True)
-    p.text(c_left + 12 * cell + 6, 103, "acc_s[n + 1]", 12, theme.orange, mono=True)
+    p.text(c_left + 4 * cell, 103, "acc_s[n]", 12, INK.blue, mono=True)
+    p.text(c_left + 12 * cell + 6, 103, "acc_s[n + 1]", 12, INK.orange, mono=True)
     grid(c_left, owner, mine)
 
     owner, mine = {}, {}
@@ -452,93 +452,93 @@ def c_is_a(theme):
     p.text(a_left + 8 * cell, 84, "P: one A fragment, 16 rows x 16 keys, 16-bit", 13.5, weight="bold")
     p.text(a_left + 8 * cell, 103, "rP[0..3]", 12, mono=True)
     grid(a_left, owner, mine)
-    p.arrow(c_left + 16 * cell + 26, top + 8 * cell, a_left - 34, top + 8 * cell, theme.green, 2.6)
-    p.text(432, top + 8 * cell - 30, "e^x, and", 12, theme.muted)
-    p.text(432, top + 8 * cell - 14, "pack two", 12, theme.muted)
-    p.text(432, top + 8 * cell + 22, "no shuffle", 12, theme.green, weight="bold")
-    for i, color in enumerate((theme.blue, theme.blue, theme.orange, theme.orange)):
+    p.arrow(c_left + 16 * cell + 26, top + 8 * cell, a_left - 34, top + 8 * cell, INK.green, 2.6)
+    p.text(432, top + 8 * cell - 30, "e^x, and", 12, INK.muted)
+    p.text(432, top + 8 * cell - 14, "pack two", 12, INK.muted)
+    p.text(432, top + 8 * cell + 22, "no shuffle", 12, INK.green, weight="bold")
+    for i, color in enumerate((INK.blue, INK.blue, INK.orange, INK.orange)):
         what = f"rP[{i}] = acc_s[n{' + 1' if i > 1 else ''}]"
         p.text(130 + 206 * i, 408, f"{what} {2 * (i % 2)}, {2 * (i % 2) + 1}", 11.5, color, mono=True)
     same = all(layout["mma_a"](other, i, half) == tuple(
         a + b for a, b in zip(layout["mma_c"](other, 2 * (i % 2) + half), (0, 8 * (i // 2))))
         for other in range(32) for i in range(4) for half in range(2))
     p.text(440, 438, "The two grids are equal, number by number: " + ("in all 32 lanes." if same else "NOT"), 12.5,
-           theme.muted)
+           INK.muted)
     return p
 
 
 # --- 07 ----------------------------------------------------------------------------------------------------------
 
 
-def ring(theme):
+def ring():
     """What is copied, waited for and computed, tile by tile, with two stages."""
-    p = Picture(theme, 880, 362, "Kernel 07: a ring of two stages")
+    p = Picture(880, 362, "Kernel 07: a ring of two stages")
     stages, tiles, left, wide, head = 2, 4, 150, 170, 66
     p.text(24, 30, "kStages = 2: tile n + 1 arrives while tile n is computed on", 16, anchor="start", weight="bold")
-    p.text(24, 50, "four tiles; time runs to the right, lengths are not to scale", 12.5, theme.muted, "start")
+    p.text(24, 50, "four tiles; time runs to the right, lengths are not to scale", 12.5, INK.muted, "start")
     for y, name in ((98, "compute"), (168, "stage 0"), (228, "stage 1")):
         p.text(left - 74, y + 24, name, 13, anchor="end", weight="bold")
-        p.rect(left - 62, y, tiles * wide + head + 40, 40, theme.cell, None, 4)
+        p.rect(left - 62, y, tiles * wide + head + 40, 40, INK.cell, None, 4)
     stage_y = (168, 228)
     # Columns: before the loop, then one a tile.
     start = left - 58
     edge = [start + head + n * wide for n in range(tiles + 1)]
     for n in range(tiles):
         begin = start + 4 if n == 0 else edge[n - 1] + 22
-        p.rect(begin, stage_y[n % stages] + 4, edge[n] - begin - 8, 32, theme.blue_soft, theme.blue, 4)
+        p.rect(begin, stage_y[n % stages] + 4, edge[n] - begin - 8, 32, INK.blue_soft, INK.blue, 4)
         p.text((begin + edge[n] - 8) / 2, stage_y[n % stages] + 25, f"copy {n}" if n == 0 else f"copy tile {n}", 12)
-        p.rect(edge[n] + 22, 102, wide - 26, 32, theme.green_soft, theme.green, 4)
+        p.rect(edge[n] + 22, 102, wide - 26, 32, INK.green_soft, INK.green, 4)
         p.text(edge[n] + 22 + (wide - 26) / 2, 123, f"S, softmax, O of tile {n}", 12)
-        p.rect(edge[n] + 22, stage_y[n % stages] + 4, wide - 26, 32, theme.green_soft, theme.green, 4)
+        p.rect(edge[n] + 22, stage_y[n % stages] + 4, wide - 26, 32, INK.green_soft, INK.green, 4)
         p.text(edge[n] + 22 + (wide - 26) / 2, stage_y[n % stages] + 25, f"read tile {n}", 12)
-        p.line(edge[n] + 4, 76, edge[n] + 4, 282, theme.orange, 2)
-        p.text(edge[n] + 4, 298, "wait", 11.5, theme.orange, weight="bold")
-        p.text(edge[n] + 4, 313, "barrier", 11.5, theme.orange, weight="bold")
-        p.text(edge[n] + 4, 70, f"n = {n}", 11.5, theme.muted)
+        p.line(edge[n] + 4, 76, edge[n] + 4, 282, INK.orange, 2)
+        p.text(edge[n] + 4, 298, "wait", 11.5, INK.orange, weight="bold")
+        p.text(edge[n] + 4, 313, "barrier", 11.5, INK.orange, weight="bold")
+        p.text(edge[n] + 4, 70, f"n = {n}", 11.5, INK.muted)
     p.text(440, 346, "Each wait: this thread's copies are there. The barrier: everyone's are, and nobody reads the stage that "
-           "is filled next.", 12.5, theme.muted)
+           "is filled next.", 12.5, INK.muted)
     return p
 
 
 # --- 08 ----------------------------------------------------------------------------------------------------------
 
 
-def swizzle(theme):
+def swizzle():
     """Where the chunks of eight rows lie, and which of them one matrix of ldmatrix reads."""
     place = formulas("swizzle.h")["swizzle"]
-    p = Picture(theme, 880, 356, "Kernel 08: chunks of 16 bytes in the banks, without and with swizzle")
+    p = Picture(880, 356, "Kernel 08: chunks of 16 bytes in the banks, without and with swizzle")
     wanted, cell = 2, 46
     for x, title, where in ((56, "Row by row", lambda row, chunk: chunk), (490, "XOR with the row's number", place)):
         p.text(x, 30, title, 15, anchor="start", weight="bold")
-        p.text(x, 50, f"eight lanes of ldmatrix read chunk {wanted} of rows 0 to 7", 12, theme.muted, "start")
+        p.text(x, 50, f"eight lanes of ldmatrix read chunk {wanted} of rows 0 to 7", 12, INK.muted, "start")
         for group in range(8):
-            p.text(x + group * cell + 21, 72, f"{4 * group}-{4 * group + 3}", 10, theme.muted)
+            p.text(x + group * cell + 21, 72, f"{4 * group}-{4 * group + 3}", 10, INK.muted)
         for row in range(8):
             for chunk in range(8):
                 at, hit = where(row, chunk), chunk == wanted
-                p.rect(x + at * cell, 80 + row * 25, cell - 3, 22, theme.orange if hit else theme.cell, None, 2)
+                p.rect(x + at * cell, 80 + row * 25, cell - 3, 22, INK.orange if hit else INK.cell, None, 2)
                 p.text(x + at * cell + 21.5, 80 + row * 25 + 15.5, str(chunk), 11,
-                       theme.background if hit else theme.muted, weight="bold" if hit else None)
-            p.text(x - 8, 80 + row * 25 + 15.5, f"row {row}", 10.5, theme.muted, "end")
+                       INK.background if hit else INK.muted, weight="bold" if hit else None)
+            p.text(x - 8, 80 + row * 25 + 15.5, f"row {row}", 10.5, INK.muted, "end")
         met = [where(row, wanted) for row in range(8)]
         worst = max(met.count(group) for group in range(8))
         p.text(x + 4 * cell, 304, f"{worst} wavefronts: all in the same four banks" if worst > 1
-               else "1 wavefront: every bank once", 13.5, theme.orange, weight="bold")
+               else "1 wavefront: every bank once", 13.5, INK.orange, weight="bold")
     p.text(440, 338, "Top line: banks. A row has 128 bytes or a multiple of that, so that each row begins in bank 0 again.",
-           12, theme.muted)
+           12, INK.muted)
     return p
 
 
 # --- 09 ----------------------------------------------------------------------------------------------------------
 
 
-def steps(theme):
+def steps():
     """When fragments are read and multiplied, for the chapter's two numbers: reading ahead, and a second warp."""
     read, multiply = 30.0, 2 * 807 / 128  # cycles: one ldmatrix; the two mma that its fragments are for
-    p = Picture(theme, 880, 464, "Kernel 09: reading fragments ahead")
+    p = Picture(880, 464, "Kernel 09: reading fragments ahead")
     left, shown, scale = 132, 212, 3.42
     p.text(24, 30, "A read takes 30 cycles, the two mma of a step 12.6", 16, anchor="start", weight="bold")
-    p.text(24, 50, "numbers: steps; to scale", 12.5, theme.muted, "start")
+    p.text(24, 50, "numbers: steps; to scale", 12.5, INK.muted, "start")
 
     def bar(y, height, begin, end, text, fill, stroke):
         end, cut = min(end, shown), end > shown
@@ -567,37 +567,37 @@ def steps(theme):
         lanes = warps * max(ahead, 1)  # reads that are under way at the same time
         height = 14
         p.text(24, y + 1, title, 13, anchor="start", weight="bold")
-        p.text(left + shown * scale, y + 1, f"Tensor Core busy: {100 * busy:.0f} %", 13, theme.blue, "end", "bold")
+        p.text(left + shown * scale, y + 1, f"Tensor Core busy: {100 * busy:.0f} %", 13, INK.blue, "end", "bold")
         y += 12
-        p.text(left - 12, y + lanes * (height + 2) / 2 + 4, "reads", 12, theme.muted, "end")
+        p.text(left - 12, y + lanes * (height + 2) / 2 + 4, "reads", 12, INK.muted, "end")
         for warp, mine in enumerate(reads):
             for step, begin in enumerate(mine):
                 lane = warp if warps > 1 else step % lanes
                 bar(y + lane * (height + 2), height, begin, begin + read, f"{step}",
-                    *((theme.orange_soft, theme.orange) if warp == 0 else (theme.green_soft, theme.green)))
+                    *((INK.orange_soft, INK.orange) if warp == 0 else (INK.green_soft, INK.green)))
         y += lanes * (height + 2) + 2
-        p.text(left - 12, y + 14, "Tensor Core", 12, theme.muted, "end")
-        p.rect(left, y, shown * scale, 20, theme.cell)
+        p.text(left - 12, y + 14, "Tensor Core", 12, INK.muted, "end")
+        p.rect(left, y, shown * scale, 20, INK.cell)
         for warp, done in enumerate(products):
             for step, begin in enumerate(done):
                 bar(y, 20, begin, begin + multiply, f"{step}",
-                    *((theme.blue_soft, theme.blue) if warp == 0 else (theme.green_soft, theme.green)))
+                    *((INK.blue_soft, INK.blue) if warp == 0 else (INK.green_soft, INK.green)))
         y += 52
     p.text(440, 452, "Blue and orange: one warp. Green: the scheduler's second one. A scheduler and a Tensor Core belong "
-           "together, four on an SM.", 12, theme.muted)
+           "together, four on an SM.", 12, INK.muted)
     return p
 
 
-def step_bits(theme):
+def step_bits():
     """The bits of a chunk's place in a tile of 128 columns, and what a step does to them."""
     swizzle_place = formulas("swizzle.h")["swizzle"]
 
     def address(row, chunk):  # of 256 bytes a row
         return row * 256 + swizzle_place(row, chunk) * 16
 
-    p = Picture(theme, 880, 470, "Kernel 09: the address of a chunk, bit by bit")
+    p = Picture(880, 470, "Kernel 09: the address of a chunk, bit by bit")
     p.text(24, 30, "Where a chunk of 16 bytes lies in a tile of 64 rows and 128 columns", 16, anchor="start", weight="bold")
-    p.text(24, 50, "r: row, c: chunk (8 columns); small: bits of a byte's place", 12.5, theme.muted, "start")
+    p.text(24, 50, "r: row, c: chunk (8 columns); small: bits of a byte's place", 12.5, INK.muted, "start")
     left, wide, top = 196, 46, 84
     for bit in range(14):
         # What flips this bit: bits of the row, bits of the chunk. An XOR of bits: one at a time tells all.
@@ -607,50 +607,50 @@ def step_bits(theme):
         # A step goes on by 16 rows (bits 4 and 5 of the row) or by two chunks (bits 1 to 3 of the chunk).
         by_row, by_chunk = bool({"r4", "r5"} & set(made)), bool({"c1", "c2", "c3"} & set(made))
         xored = by_chunk and len(made) > 1
-        fill, stroke = ((theme.orange_soft, theme.orange) if xored else
-                        (theme.blue_soft, theme.blue) if by_row or by_chunk else (theme.cell, None))
+        fill, stroke = ((INK.orange_soft, INK.orange) if xored else
+                        (INK.blue_soft, INK.blue) if by_row or by_chunk else (INK.cell, None))
         p.rect(x, top, wide - 3, 44, fill, stroke, 3)
-        p.text(x + (wide - 3) / 2, top - 8, str(bit), 10.5, theme.muted)
+        p.text(x + (wide - 3) / 2, top - 8, str(bit), 10.5, INK.muted)
         for i, name in enumerate(made):
             p.text(x + (wide - 3) / 2, top + (27 if len(made) == 1 else 18 + 18 * i), ("^ " if i else "") + name, 12.5,
                    mono=True)
-    p.text(left - 14, top + 27, "made of", 12.5, theme.muted, "end")
+    p.text(left - 14, top + 27, "made of", 12.5, INK.muted, "end")
     y = top + 66
-    p.text(left - 14, y + 4, "a step", 12.5, theme.muted, "end")
-    for first, last, text, color in ((13, 12, "adds", theme.blue), (11, 8, "the lane's own", theme.muted),
-                                     (7, 7, "adds", theme.blue), (6, 5, "XOR", theme.orange),
-                                     (4, 0, "the lane's own", theme.muted)):
+    p.text(left - 14, y + 4, "a step", 12.5, INK.muted, "end")
+    for first, last, text, color in ((13, 12, "adds", INK.blue), (11, 8, "the lane's own", INK.muted),
+                                     (7, 7, "adds", INK.blue), (6, 5, "XOR", INK.orange),
+                                     (4, 0, "the lane's own", INK.muted)):
         begin, end = left + (13 - first) * wide, left + (14 - last) * wide - 3
         p.line(begin, y - 12, end, y - 12, color, 2)
-        p.text((begin + end) / 2, y + 5, text, 12, color, weight="bold" if color != theme.muted else None)
+        p.text((begin + end) / 2, y + 5, text, 12, color, weight="bold" if color != INK.muted else None)
 
     row, first, top = 5, 1, 232
     own = swizzle_place(row, first)
     p.text(24, top - 26, f"A lane with r mod 8 = {row} whose first chunk is {first}", 16, anchor="start", weight="bold")
     columns = ((90, "step"), (220, "chunk"), (370, "its place: chunk ^ r"), (560, "first place ^ k"), (752, "first place + k"))
     for x, text in columns:
-        p.text(x, top, text, 12.5, theme.muted)
+        p.text(x, top, text, 12.5, INK.muted)
     for i, k in enumerate((0, 2, 4, 6)):
         chunk, y = first + k, top + 14 + i * 44
         place, sum_of = swizzle_place(row, chunk), own + k
         if place != own ^ k:
             raise ValueError("a step is no longer an XOR")
-        p.rect(24, y, 832, 36, theme.cell, None, 4)
+        p.rect(24, y, 832, 36, INK.cell, None, 4)
         p.text(90, y + 23, f"k = {k}", 13)
         p.text(220, y + 23, f"{first} + {k} = {chunk}", 13)
-        p.text(370, y + 23, f"{chunk:03b} ^ {row:03b} = {place:03b}", 13.5, theme.text, mono=True)
-        p.text(560, y + 23, f"{own:03b} ^ {k:03b} = {own ^ k:03b}", 13.5, theme.orange, mono=True, weight="bold")
+        p.text(370, y + 23, f"{chunk:03b} ^ {row:03b} = {place:03b}", 13.5, INK.text, mono=True)
+        p.text(560, y + 23, f"{own:03b} ^ {k:03b} = {own ^ k:03b}", 13.5, INK.orange, mono=True, weight="bold")
         wrong = sum_of != place
         p.text(752, y + 23, f"{own:03b} + {k:03b} = {sum_of:03b}" + (" no" if wrong else ""), 13.5,
-               theme.muted, mono=True)
+               INK.muted, mono=True)
     p.text(440, 446, "Addition is the same only as long as nothing is carried. With a carry the place is another one, here "
-           "even outside the eight.", 12, theme.muted)
+           "even outside the eight.", 12, INK.muted)
     return p
 
 
-def order(theme):
+def order():
     """The main loops of 08 and 09 in the order of issue, from the listings in docs/outputs."""
-    p = Picture(theme, 880, 424, "Kernels 08 and 09: the main loop, instruction by instruction")
+    p = Picture(880, 424, "Kernels 08 and 09: the main loop, instruction by instruction")
     p.text(24, 30, "One tile of 64 keys, one warp: instructions from left to right in the order in which they are issued", 15,
            anchor="start", weight="bold")
     left, wide = 118, 742
@@ -665,10 +665,10 @@ def order(theme):
         ahead = sum(i < products[0] for i in at["LDSM"])
         p.text(24, y, f"Kernel {kernel}: {len(names)} instructions", 14, anchor="start", weight="bold")
         y += 12
-        for name, what, color in (("LDGSTS", "copies", theme.green), ("LDSM", "ldmatrix", theme.orange),
-                                  ("HMMA", "mma", theme.blue), ("MUFU", "2^x", theme.text)):
+        for name, what, color in (("LDGSTS", "copies", INK.green), ("LDSM", "ldmatrix", INK.orange),
+                                  ("HMMA", "mma", INK.blue), ("MUFU", "2^x", INK.text)):
             p.text(left - 12, y + 16, what, 12.5, color, "end")
-            p.rect(left, y, wide, 22, theme.cell)
+            p.rect(left, y, wide, 22, INK.cell)
             runs = []
             for i in at[name]:
                 if runs and runs[-1][1] == i:
@@ -678,60 +678,60 @@ def order(theme):
             for begin, end in runs:
                 p.rect(left + begin * scale, y + 2, (end - begin) * scale, 18, color)
             y += 26
-        p.line(left + at["BAR"][0] * scale, y - 104, left + at["BAR"][0] * scale, y + 2, theme.muted, 1.5)
-        p.text(left + at["BAR"][0] * scale - 4, y + 15, "barrier", 12, theme.muted, "start")
-        p.line(left + products[0] * scale, y - 104, left + products[0] * scale, y + 2, theme.orange, 1, "3 3")
-        p.text(left + products[0] * scale + 8, y + 15, f"{ahead} ldmatrix before the first mma", 12, theme.orange)
+        p.line(left + at["BAR"][0] * scale, y - 104, left + at["BAR"][0] * scale, y + 2, INK.muted, 1.5)
+        p.text(left + at["BAR"][0] * scale - 4, y + 15, "barrier", 12, INK.muted, "start")
+        p.line(left + products[0] * scale, y - 104, left + products[0] * scale, y + 2, INK.orange, 1, "3 3")
+        p.text(left + products[0] * scale + 8, y + 15, f"{ahead} ldmatrix before the first mma", 12, INK.orange)
         middle = left + (before + 1 + gap / 2) * scale
         for x in (before + 1, before + gap):
-            p.line(left + x * scale, y - 104, left + x * scale, y + 2, theme.blue, 1, "3 3")
-        p.text(middle + 60, y + 15, f"{gap - 1} instructions without an mma", 12, theme.blue)
+            p.line(left + x * scale, y - 104, left + x * scale, y + 2, INK.blue, 1, "3 3")
+        p.text(middle + 60, y + 15, f"{gap - 1} instructions without an mma", 12, INK.blue)
         y += 52
     p.text(440, 406, "Not drawn: arithmetic on scores, sums and addresses. What is issued early is not yet done: the lines say "
-           "in which order, not how long.", 12, theme.muted)
+           "in which order, not how long.", 12, INK.muted)
     return p
 
 
 # --- 10 ----------------------------------------------------------------------------------------------------------
 
 
-def turn(theme):
+def turn():
     """A turn of the main loop of 09 and of 10, one warp: what its Tensor Core products wait for."""
-    p = Picture(theme, 880, 446, "Kernel 10: a turn of the main loop begins with the softmax")
+    p = Picture(880, 446, "Kernel 10: a turn of the main loop begins with the softmax")
     left, right = 132, 864
 
     def track(y, name):
         p.text(left - 12, y + 19, name, 12.5, anchor="end")
-        p.rect(left, y, right - left, 30, theme.cell, None, 4)
+        p.rect(left, y, right - left, 30, INK.cell, None, 4)
 
     def block(x, y, width, text, fill, stroke, size=12):
         p.rect(x, y + 2, width - 3, 26, fill, stroke, 4)
         p.text(x + (width - 3) / 2, y + 19, text, size)
 
     def barrier(x, top, bottom):
-        p.line(x, top, x, bottom, theme.orange, 2)
+        p.line(x, top, x, bottom, INK.orange, 2)
 
-    blue, green = (theme.blue_soft, theme.blue), (theme.green_soft, theme.green)
-    orange = (theme.orange_soft, theme.orange)
+    blue, green = (INK.blue_soft, INK.blue), (INK.green_soft, INK.green)
+    orange = (INK.orange_soft, INK.orange)
     products, waited, first = 168, 236, 84  # widths: Q K or P V, 09's softmax, 10's part of it before P V
     groups = 4  # of 16 keys in a tile of 64
 
     p.text(24, 30, "Kernel 09: products, softmax, products", 16, anchor="start", weight="bold")
-    p.text(24, 49, "one warp; time runs to the right, lengths are not to scale", 12.5, theme.muted, "start")
+    p.text(24, 49, "one warp; time runs to the right, lengths are not to scale", 12.5, INK.muted, "start")
     track(70, "Tensor Cores")
     track(108, "softmax")
     x = left + 20
     block(x, 70, products, "S = Q Kᵀ, tile n", *blue)
     x += products
     block(x, 108, waited, "maximum, exponentials, rescale O", *orange)
-    p.text(x + waited / 2, 89, "nothing to multiply", 11.5, theme.muted, italic=True)
+    p.text(x + waited / 2, 89, "nothing to multiply", 11.5, INK.muted, italic=True)
     x += waited
     block(x, 70, products, "O += P V, tile n", *blue)
     x += products + 10
     block(x + 10, 70, right - x - 12, "Q Kᵀ, n + 1", *blue)
     for at in (left + 10, x):
         barrier(at, 62, 146)
-        p.text(at, 160, "wait, barrier", 11, theme.orange, weight="bold")
+        p.text(at, 160, "wait, barrier", 11, INK.orange, weight="bold")
 
     p.text(24, 204, "Kernel 10: softmax first, and most of it between the products", 16, anchor="start", weight="bold")
     track(224, "Tensor Cores")
@@ -757,18 +757,18 @@ def turn(theme):
     block(start, 338, end - start, "K of tile n + 2 is copied (needed at the end of the next turn)", *green)
     for at in (left + 10, x):
         barrier(at, 216, 374)
-        p.text(at, 388, "wait, barrier", 11, theme.orange, weight="bold")
+        p.text(at, 388, "wait, barrier", 11, INK.orange, weight="bold")
     p.text(440, 416, f"2^x: g is P of the keys 16 g to 16 g + 15, one of {groups} groups of a tile; P V: g multiplies it.",
-           12.5, theme.muted)
-    p.text(440, 434, "From its first part of P V to the end of the turn the warp always has products to issue.", 12.5, theme.muted)
+           12.5, INK.muted)
+    p.text(440, 434, "From its first part of P V to the end of the turn the warp always has products to issue.", 12.5, INK.muted)
     return p
 
 
-def lazy(theme):
+def lazy():
     """A row's largest score tile by tile, and the reference that is subtracted, by the kernel's rule."""
     growth = 8.0
     tiles = [2.6, 3.4, 2.1, 5.2, 4.4, 6.9, 9.1, 7.0, 13.8, 12.0, 15.4, 14.1, 16.9, 16.0, 20.6, 25.3, 22.8, 24.0, 26.2, 25.1]
-    p = Picture(theme, 880, 404, "Kernel 10: the reference lags behind the running maximum by at most 8")
+    p = Picture(880, 404, "Kernel 10: the reference lags behind the running maximum by at most 8")
     running, reference, at = [], [], (-math.inf, -math.inf)
     for score in tiles:
         largest, held = max(at[0], score), at[1]
@@ -785,51 +785,51 @@ def lazy(theme):
 
     p.text(24, 30, f"The maximum grows in {always} of {len(tiles)} tiles, O is rescaled in {lazily}", 16, anchor="start",
            weight="bold")
-    p.text(24, 50, "one row; scores in units of log2", 12.5, theme.muted, "start")
+    p.text(24, 50, "one row; scores in units of log2", 12.5, INK.muted, "start")
     for value in range(0, 29, 4):
-        p.line(left, y(value), left + wide * len(tiles), y(value), theme.cell, 1.2)
-        p.text(left - 10, y(value) + 4, str(value), 11.5, theme.muted, "end")
+        p.line(left, y(value), left + wide * len(tiles), y(value), INK.cell, 1.2)
+        p.text(left - 10, y(value) + 4, str(value), 11.5, INK.muted, "end")
     for i, (score, most, held) in enumerate(zip(tiles, running, reference)):
         x = left + i * wide
-        p.rect(x, y(most), wide, y(held) - y(most), theme.orange_soft)
-        for values, color in ((running, theme.orange), (reference, theme.blue)):
+        p.rect(x, y(most), wide, y(held) - y(most), INK.orange_soft)
+        for values, color in ((running, INK.orange), (reference, INK.blue)):
             p.line(x, y(values[i]), x + wide, y(values[i]), color, 2.6)
             if i and values[i] > values[i - 1]:
                 p.line(x, y(values[i - 1]), x, y(values[i]), color, 2.6)
-        p.rect(x + wide / 2 - 3, y(score) - 3, 6, 6, theme.text, None, 3)
+        p.rect(x + wide / 2 - 3, y(score) - 3, 6, 6, INK.text, None, 3)
         if not i or held > reference[i - 1]:
-            p.arrow(x + wide / 2, top + tall + 34, x + wide / 2, top + tall + 8, theme.blue)
-            p.text(x + wide / 2, top + tall + 48, "rescale", 11.5, theme.blue, weight="bold")
-    p.text(left + 5.6 * wide, y(10.8), "running maximum", 12.5, theme.orange, "end", "bold")
-    p.text(left + 14.2 * wide, y(11.6), "reference that is subtracted", 12.5, theme.blue, "start", "bold")
-    p.text(left + 16.6 * wide, y(20.4), "a tile's largest score", 12.5, theme.text, "start")
+            p.arrow(x + wide / 2, top + tall + 34, x + wide / 2, top + tall + 8, INK.blue)
+            p.text(x + wide / 2, top + tall + 48, "rescale", 11.5, INK.blue, weight="bold")
+    p.text(left + 5.6 * wide, y(10.8), "running maximum", 12.5, INK.orange, "end", "bold")
+    p.text(left + 14.2 * wide, y(11.6), "reference that is subtracted", 12.5, INK.blue, "start", "bold")
+    p.text(left + 16.6 * wide, y(20.4), "a tile's largest score", 12.5, INK.text, "start")
     p.text(440, 392, f"The gap is at most {growth:.0f}: P = 2^(score - reference) is at most 2^{growth:.0f} = "
-           f"{2**growth:.0f}.", 12.5, theme.muted)
+           f"{2**growth:.0f}.", 12.5, INK.muted)
     return p
 
 
 # --- 11 ----------------------------------------------------------------------------------------------------------
 
 
-def descriptor(theme):
+def descriptor():
     """The 64 bits of a matrix descriptor, of a tile of K."""
     layout = formulas("swizzle.h", "wgmma.h")
     layout["whole_16"] = lambda count: count
-    p = Picture(theme, 880, 400, "Kernel 11: the fields of a matrix descriptor")
+    p = Picture(880, 400, "Kernel 11: the fields of a matrix descriptor")
     p.text(24, 30, "A matrix descriptor: where wgmma finds an operand in shared memory", 16, anchor="start",
            weight="bold")
     p.text(24, 50, "example: a tile of K, 128-byte swizzle, at byte 0x8400 of shared memory; the first 16 columns", 12.5,
-           theme.muted, "start")
+           INK.muted, "start")
     start, leading, stride, mode = 0x8400, 16, 1024, 1
-    fields = (("mode", mode << 62, 63, 62, theme.green_soft, theme.green, "1: 128 bytes"),
-              ("base offset", layout["base_offset_field"](0), 51, 49, theme.cell, theme.line, "0: atoms are aligned"),
-              ("SBO", layout["stride_field"](stride), 45, 32, theme.orange_soft, theme.orange, f"{stride} bytes / 16"),
-              ("LBO", layout["leading_field"](leading), 29, 16, theme.cell, theme.line, "any: not used here"),
-              ("start address", layout["start_field"](start), 13, 0, theme.blue_soft, theme.blue,
+    fields = (("mode", mode << 62, 63, 62, INK.green_soft, INK.green, "1: 128 bytes"),
+              ("base offset", layout["base_offset_field"](0), 51, 49, INK.cell, INK.line, "0: atoms are aligned"),
+              ("SBO", layout["stride_field"](stride), 45, 32, INK.orange_soft, INK.orange, f"{stride} bytes / 16"),
+              ("LBO", layout["leading_field"](leading), 29, 16, INK.cell, INK.line, "any: not used here"),
+              ("start address", layout["start_field"](start), 13, 0, INK.blue_soft, INK.blue,
                f"0x{start:x} / 16"))
     value = sum(field[1] for field in fields)
     left, top, wide = 24, 92, 13
-    p.rect(left, top, 64 * wide, 46, "none", theme.line)
+    p.rect(left, top, 64 * wide, 46, "none", INK.line)
     for name, bits, high, low, fill, stroke, says in fields:
         if bits >> (high + 1) or bits % (1 << low):
             raise ValueError(f"{name} is not where it is drawn")
@@ -839,21 +839,21 @@ def descriptor(theme):
         p.text(x + width / 2, top + 29, f"{bits >> low:0{digits}b}", 12, mono=True)
         middle = x + width / 2
         p.text(middle if high < 63 else x, top + 66, name, 13, anchor="middle" if high < 63 else "start", weight="bold")
-        p.text(middle if high < 63 else x, top + 84, says, 11.5, theme.muted, "middle" if high < 63 else "start")
-        p.text(x + 4, top - 6, str(high), 10, theme.muted)
-        p.text(x + width - 6, top - 6, str(low), 10, theme.muted)
+        p.text(middle if high < 63 else x, top + 84, says, 11.5, INK.muted, "middle" if high < 63 else "start")
+        p.text(x + 4, top - 6, str(high), 10, INK.muted)
+        p.text(x + width - 6, top - 6, str(low), 10, INK.muted)
     p.text(24, top + 116, f"= 0x{value:016x}", 14, anchor="start", mono=True, weight="bold")
     p.text(24, 250, "The next 16 columns: 32 bytes further, so the start grows by 2", 15, anchor="start", weight="bold")
     for step in range(4):
         x, at = 24 + step * 212, start + layout["k_major_step"](128, step)
-        p.rect(x, 268, 196, 62, theme.cell, None, 5)
+        p.rect(x, 268, 196, 62, INK.cell, None, 5)
         p.text(x + 98, 290, f"columns {16 * step} to {16 * step + 15}", 13, weight="bold")
-        p.text(x + 98, 312, f"start 0x{at:x} / 16 = 0x{layout['start_field'](at):x}", 12.5, theme.muted)
+        p.text(x + 98, 312, f"start 0x{at:x} / 16 = 0x{layout['start_field'](at):x}", 12.5, INK.muted)
         if step:
-            p.text(x - 8, 303, "+2", 12.5, theme.blue, weight="bold")
+            p.text(x - 8, 303, "+2", 12.5, INK.blue, weight="bold")
     p.text(440, 362, "Nothing else changes within a slab of 64 columns. The XOR of the swizzle works on the whole address, so",
-           12.5, theme.muted)
-    p.text(440, 380, "that a start inside of the atom's first row is as good as its beginning.", 12.5, theme.muted)
+           12.5, INK.muted)
+    p.text(440, 380, "that a start inside of the atom's first row is as good as its beginning.", 12.5, INK.muted)
     return p
 
 
@@ -867,17 +867,17 @@ def tile_panel(p, x, y, cell, fill_of, text_of, frame=None):
     if frame:
         first_row, first_column, rows, columns = frame
         p.rect(x + first_column * cell - 2, y + first_row * cell - 2, columns * cell + 2, rows * cell + 2, "none",
-               p.theme.text, 3, 2)
+               INK.text, 3, 2)
 
 
-def core_matrices(theme):
+def core_matrices():
     """A 64 x 64 tile without swizzle: core matrices in the order in which they lie in memory."""
     layout = formulas("swizzle.h", "wgmma.h")
-    p = Picture(theme, 880, 496, "Kernel 11: core matrices of a tile without swizzle")
+    p = Picture(880, 496, "Kernel 11: core matrices of a tile without swizzle")
     p.text(24, 30, "Without swizzle: core matrices of 8 rows of 16 bytes, wherever LBO and SBO say", 16, anchor="start",
            weight="bold")
     p.text(24, 50, "64 x 64 elements; the number: where the core matrix lies in memory, in units of its 128 bytes; framed: what "
-           "the first wgmma reads", 12.5, theme.muted, "start")
+           "the first wgmma reads", 12.5, INK.muted, "start")
     cell, top = 38, 118
     for x, name, what, down, right, address, frame in (
             (96, "K-major", "a core matrix: 8 rows of 8 k", "row", "k",
@@ -885,7 +885,7 @@ def core_matrices(theme):
             (528, "MN-major", "a core matrix: 8 k of 8 rows", "k", "row",
              lambda row, column: layout["mn_major_offset"](16, 128, 1024, 8 * column, 8 * row), (0, 0, 2, 8))):
         p.text(x + 4 * cell, 84, name, 15, weight="bold")
-        p.text(x + 4 * cell, 104, what, 12, theme.muted)
+        p.text(x + 4 * cell, 104, what, 12, INK.muted)
 
         def lines(row, column, address=address):
             at = address(row, column)
@@ -894,24 +894,24 @@ def core_matrices(theme):
 
         assert sorted(lines(r, c) for r in range(8) for c in range(8)) == list(range(64))
         first = lambda row, column, frame=frame: row < frame[2] and column < frame[3]  # noqa: E731
-        tile_panel(p, x, top, cell, lambda r, c, first=first: theme.orange_soft if first(r, c) else theme.cell,
+        tile_panel(p, x, top, cell, lambda r, c, first=first: INK.orange_soft if first(r, c) else INK.cell,
                    lambda r, c, lines=lines: str(lines(r, c)), frame)
-        p.text(x - 12, top + 4 * cell, down, 12, theme.muted, "end", italic=True)
-        p.text(x + 4 * cell, top + 8 * cell + 18, right + " \u2192", 12, theme.muted, italic=True)
-    p.text(96 + 4 * cell, 462, "k + 8: LBO = 128 bytes.  Row + 8: SBO = 1024 bytes.", 13, theme.orange, weight="bold")
-    p.text(528 + 4 * cell, 462, "k + 8: LBO = 1024 bytes.  Row + 8: SBO = 128 bytes.", 13, theme.orange, weight="bold")
+        p.text(x - 12, top + 4 * cell, down, 12, INK.muted, "end", italic=True)
+        p.text(x + 4 * cell, top + 8 * cell + 18, right + " \u2192", 12, INK.muted, italic=True)
+    p.text(96 + 4 * cell, 462, "k + 8: LBO = 128 bytes.  Row + 8: SBO = 1024 bytes.", 13, INK.orange, weight="bold")
+    p.text(528 + 4 * cell, 462, "k + 8: LBO = 1024 bytes.  Row + 8: SBO = 128 bytes.", 13, INK.orange, weight="bold")
     p.text(440, 484, "row: of A; of B read column. Other strides are as good: these two make the tile one piece of memory.", 12,
-           theme.muted)
+           INK.muted)
     return p
 
 
-def atoms(theme):
+def atoms():
     """The same tile with 128-byte swizzle, K-major and MN-major: one atom, and what one wgmma reads of the tile."""
     layout = formulas("swizzle.h", "wgmma.h")
-    p = Picture(theme, 880, 560, "Kernel 11: a tile with 128-byte swizzle, K-major and MN-major")
+    p = Picture(880, 560, "Kernel 11: a tile with 128-byte swizzle, K-major and MN-major")
     p.text(24, 30, "With 128-byte swizzle: the same bytes, read as Q and K or as V", 16, anchor="start", weight="bold")
     p.text(24, 50, "the first 16 lines of 128 bytes of a tile of 64 rows and 64 columns; the number: which chunk of 8 elements of the "
-           "row lies there", 12.5, theme.muted, "start")
+           "row lies there", 12.5, INK.muted, "start")
     cell, high, top, wanted = 40, 20, 116, 1  # wanted: the step of 16 that is marked
     for x, name, what, hit in (
             (84, "K-major: columns are k (Q, K)", "marked: columns 16 to 31 of the rows, the second step",
@@ -919,7 +919,7 @@ def atoms(theme):
             (512, "MN-major: rows are k (V)", "marked: rows 0 to 15 with all their columns, the first step",
              lambda row, chunk: True)):
         p.text(x + 4 * cell, 84, name, 15, weight="bold")
-        p.text(x + 4 * cell, 104, what, 12, theme.muted)
+        p.text(x + 4 * cell, 104, what, 12, INK.muted)
         for row in range(16):
             y = top + row * high + (6 if row >= 8 else 0)
             met = set()
@@ -928,45 +928,45 @@ def atoms(theme):
                 assert at // 128 == row
                 place = at % 128 // 16
                 met.add(place)
-                p.rect(x + place * cell, y, cell - 2, high - 2, theme.orange_soft if hit(row, chunk) else theme.cell, None, 2)
+                p.rect(x + place * cell, y, cell - 2, high - 2, INK.orange_soft if hit(row, chunk) else INK.cell, None, 2)
                 p.text(x + place * cell + cell / 2 - 1, y + 13, str(chunk), 10.5,
-                       theme.orange if hit(row, chunk) else theme.muted, weight="bold" if hit(row, chunk) else None)
+                       INK.orange if hit(row, chunk) else INK.muted, weight="bold" if hit(row, chunk) else None)
             assert len(met) == 8
-            p.text(x - 8, y + 13, f"row {row}", 10.5, theme.muted, "end")
+            p.text(x - 8, y + 13, f"row {row}", 10.5, INK.muted, "end")
         for atom in range(2):
             y = top + atom * (8 * high + 6)
-            p.rect(x - 3, y - 3, 8 * cell + 4, 8 * high + 4, "none", theme.line, 3, 1.4)
-            p.text(x + 8 * cell + 8, y + 4 * high + 4, f"atom {atom}", 11, theme.muted, "start")
+            p.rect(x - 3, y - 3, 8 * cell + 4, 8 * high + 4, "none", INK.line, 3, 1.4)
+            p.text(x + 8 * cell + 8, y + 4 * high + 4, f"atom {atom}", 11, INK.muted, "start")
     y = top + 16 * high + 34
     step, row8 = layout["k_major_step"](64, 1), layout["slab_offset"](64, 8, 0)
     lines = (("rows + 8: the next atom", f"SBO = {row8} bytes"),
              ("the next 16 k: further in the same rows", f"start + {step} bytes"),
              ("64 k on: a slab", "start + 128 bytes x rows of the tile"))
     for i, (name, what) in enumerate(lines):
-        p.text(84, y + 22 * i, name, 12, theme.muted, "start")
-        p.text(84 + 8 * cell, y + 22 * i, what, 12, theme.orange, "end", weight="bold")
+        p.text(84, y + 22 * i, name, 12, INK.muted, "start")
+        p.text(84 + 8 * cell, y + 22 * i, what, 12, INK.orange, "end", weight="bold")
     lines = (("k + 8: the next atom", f"SBO = {row8} bytes"),
              ("the next 16 k: two atoms further", f"start + {layout['mn_major_step'](1)} bytes"),
              ("64 columns on: a slab", "LBO = 128 bytes x rows of the tile"))
     for i, (name, what) in enumerate(lines):
-        p.text(512, y + 22 * i, name, 12, theme.muted, "start")
-        p.text(512 + 8 * cell, y + 22 * i, what, 12, theme.orange, "end", weight="bold")
+        p.text(512, y + 22 * i, name, 12, INK.muted, "start")
+        p.text(512 + 8 * cell, y + 22 * i, what, 12, INK.orange, "end", weight="bold")
     p.text(440, 546, "An atom is 8 rows of 128 bytes at a multiple of 1024; chunk c of row r lies in place c ^ (r mod 8), as in kernel "
-           "08.", 12.5, theme.muted)
+           "08.", 12.5, INK.muted)
     return p
 
 
-def accumulators(theme):
+def accumulators():
     """Which thread of a warpgroup holds which element of D."""
     layout = formulas("fragments.h", "wgmma.h")
-    p = Picture(theme, 880, 500, "Kernel 11: the accumulators of wgmma.m64nN")
+    p = Picture(880, 500, "Kernel 11: the accumulators of wgmma.m64nN")
     cell, top, thread = 22, 122, 37
     p.text(24, 30, "D of wgmma, 64 x N: 16 rows a warp, and inside of them the layout of mma.sync", 16, anchor="start",
            weight="bold")
     p.text(24, 50, f"each square is an element, the number its lane, the colour its register modulo 4; framed: thread {thread} "
-           f"(warp 1, lane {thread % 32})", 12.5, theme.muted, "start")
+           f"(warp 1, lane {thread % 32})", 12.5, INK.muted, "start")
     # Left: the 64 rows, whose they are.
-    bands = (theme.blue_soft, theme.orange_soft, theme.green_soft, theme.cell)
+    bands = (INK.blue_soft, INK.orange_soft, INK.green_soft, INK.cell)
     x = 92
     owners = {}
     for t in range(128):
@@ -977,18 +977,18 @@ def accumulators(theme):
         rows = sorted({row for (row, _), (t, _) in owners.items() if t // 32 == warp})
         assert rows == list(range(16 * warp, 16 * warp + 16))
         y = top + warp * 80
-        p.rect(x, y, 190, 77, bands[warp], theme.line, 4)
+        p.rect(x, y, 190, 77, bands[warp], INK.line, 4)
         p.text(x + 95, y + 44, f"warp {warp} of the warpgroup", 13, weight="bold")
-        p.text(x - 8, y + 14, str(rows[0]), 11, theme.muted, "end")
-        p.text(x - 8, y + 74, str(rows[-1]), 11, theme.muted, "end")
+        p.text(x - 8, y + 14, str(rows[0]), 11, INK.muted, "end")
+        p.text(x - 8, y + 74, str(rows[-1]), 11, INK.muted, "end")
     p.text(x + 95, 84, "64 x N", 14, weight="bold")
-    p.text(x + 95, 106, "N columns \u2192", 11.5, theme.muted, italic=True)
-    p.text(x - 34, top + 160, "row", 11.5, theme.muted, "end", italic=True)
+    p.text(x + 95, 106, "N columns \u2192", 11.5, INK.muted, italic=True)
+    p.text(x - 34, top + 160, "row", 11.5, INK.muted, "end", italic=True)
     # Right: rows 16 to 31, columns 0 to 15.
-    colors = register_colors(theme)
+    colors = REGISTERS
     left = 424
     p.text(left + 8 * cell, 84, "warp 1, its first 16 columns", 14, weight="bold")
-    p.text(left + 8 * cell, 104, "d[0..3] are the first 16 x 8 tile, d[4..7] the next, and so on", 12, theme.muted)
+    p.text(left + 8 * cell, 104, "d[0..3] are the first 16 x 8 tile, d[4..7] the next, and so on", 12, INK.muted)
     for (row, column), (t, i) in owners.items():
         if t // 32 != thread // 32:
             continue
@@ -998,9 +998,9 @@ def accumulators(theme):
     for (row, column), (t, i) in owners.items():
         if t == thread:
             y, at = top + (row - 16) * (cell - 2), left + column * cell + (8 if column >= 8 else 0)
-            p.rect(at - 0.6, y - 0.6, cell - 0.4, cell - 2.4, "none", theme.text, 0, 2)
+            p.rect(at - 0.6, y - 0.6, cell - 0.4, cell - 2.4, "none", INK.text, 0, 2)
     for row in (16, 24, 31):
-        p.text(left - 8, top + (row - 16) * (cell - 2) + 13, str(row), 11, theme.muted, "end")
+        p.text(left - 8, top + (row - 16) * (cell - 2) + 13, str(row), 11, INK.muted, "end")
     for i in range(4):
         at = left + 20 + i * 84
         p.rect(at, 452, 14, 14, colors[i][0], colors[i][1])
@@ -1009,10 +1009,10 @@ def accumulators(theme):
         row, column = layout["wgmma_d"](thread, i)
         y = top + 52 + 22 * i
         p.text(left + 374, y, f"d[{i}]", 10.5, anchor="start", mono=True)
-        p.text(left + 408, y, f"{row}, {column}", 10.5, theme.muted, "start", mono=True)
-    p.text(left + 374, top + 26, "row, column", 11, theme.muted, "start", italic=True)
+        p.text(left + 408, y, f"{row}, {column}", 10.5, INK.muted, "start", mono=True)
+    p.text(left + 374, top + 26, "row, column", 11, INK.muted, "start", italic=True)
     p.text(440, 490, "A in registers, 64 x 16, has the layout of mma's A for 16 rows a warp: as in kernel 06, two tiles of D are one of "
-           "A.", 12, theme.muted)
+           "A.", 12, INK.muted)
     return p
 
 
@@ -1028,8 +1028,7 @@ DRAWN = {**FIRST, "01_passes": passes, "01_sectors": sectors, "02_online": onlin
 
 def stale_pictures():
     """Names of files that differ from what this script draws, or should not be there."""
-    wanted = {f"{name}{suffix}.svg": draw(theme).svg() for name, draw in DRAWN.items()
-              for suffix, theme in (("", LIGHT), ("-dark", DARK))}
+    wanted = {f"{name}.svg": draw().svg() for name, draw in DRAWN.items()}
     there = {path.name: path.read_text(encoding="utf-8") for path in PICTURES.glob("*.svg")}
     return wanted, sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
 

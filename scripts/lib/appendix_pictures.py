@@ -1,6 +1,6 @@
 """The appendices' pictures, for scripts/pictures.py."""
 
-from drawing import Picture
+from drawing import INK, Picture
 
 SCOPES = ("thread", "warp", "warpgroup", "CTA", "cluster", "grid")
 # What waits, up to which scope, and what it is called there.
@@ -18,43 +18,43 @@ BARRIERS = (
 )
 
 
-def synchronisation(theme):
+def synchronisation():
     """Who can wait for whom, and what leads from one proxy to the other."""
-    p = Picture(theme, 880, 612, "Synchronisation: how far each kind reaches, and the two proxies")
+    p = Picture(880, 612, "Synchronisation: how far each kind reaches, and the two proxies")
     p.text(24, 30, "How far it reaches", 16, anchor="start", weight="bold")
     left, step, top = 230, 104, 66
     for i, scope in enumerate(SCOPES):
         x = left + i * step
-        p.text(x + step / 2, 56, scope, 13, theme.muted, weight="bold")
-        p.line(x, top, x, top + 30 * len(BARRIERS), theme.line, 0.8, "3 4")
-    colors = {"thread": (theme.cell, theme.line), "warp": (theme.green_soft, theme.green),
-              "warpgroup": (theme.green_soft, theme.green), "CTA": (theme.blue_soft, theme.blue),
-              "cluster": (theme.orange_soft, theme.orange), "grid": (theme.orange_soft, theme.orange)}
+        p.text(x + step / 2, 56, scope, 13, INK.muted, weight="bold")
+        p.line(x, top, x, top + 30 * len(BARRIERS), INK.line, 0.8, "3 4")
+    colors = {"thread": (INK.cell, INK.line), "warp": (INK.green_soft, INK.green),
+              "warpgroup": (INK.green_soft, INK.green), "CTA": (INK.blue_soft, INK.blue),
+              "cluster": (INK.orange_soft, INK.orange), "grid": (INK.orange_soft, INK.orange)}
     for i, (name, scope, whom) in enumerate(BARRIERS):
         y, reach = top + 4 + i * 30, SCOPES.index(scope) + 1
         soft, strong = colors[scope]
         p.text(left - 12, y + 15, name, 12.5, anchor="end")
         p.rect(left, y, reach * step - 4, 22, soft, strong, 4)
         if reach >= 3:
-            p.text(left + 8, y + 15, whom, 12, theme.text, "start")
+            p.text(left + 8, y + 15, whom, 12, INK.text, "start")
         else:
-            p.text(left + reach * step + 4, y + 15, whom, 12, theme.muted, "start")
+            p.text(left + reach * step + 4, y + 15, whom, 12, INK.muted, "start")
     y = top + 30 * len(BARRIERS) + 48
     p.text(24, y, "Two ways into shared memory", 16, anchor="start", weight="bold")
-    p.text(24, y + 20, "A barrier of threads orders what threads do. It does not reach the other proxy.", 12.5, theme.muted,
+    p.text(24, y + 20, "A barrier of threads orders what threads do. It does not reach the other proxy.", 12.5, INK.muted,
            "start")
     y += 44
-    p.box(40, y, 250, 128, ["threads: generic proxy", "ld, st, ldmatrix, stmatrix", "cp.async"], theme.blue_soft, theme.blue, 14)
-    p.box(590, y, 250, 54, ["copy engine: async proxy", "cp.async.bulk, TMA"], theme.orange_soft, theme.orange, 14)
-    p.box(590, y + 74, 250, 54, ["Tensor Cores: async proxy", "wgmma's operands"], theme.orange_soft, theme.orange, 14)
-    p.arrow(292, y + 18, 588, y + 18, theme.blue, 2.4)
-    p.text(440, y + 11, "written: fence.proxy.async, barrier", 12, theme.blue)
-    p.arrow(588, y + 42, 292, y + 42, theme.orange, 2.4)
-    p.text(440, y + 57, "loaded: mbarrier; stored: bulk.wait_group", 12, theme.orange)
-    p.arrow(292, y + 86, 588, y + 86, theme.blue, 2.4)
-    p.text(440, y + 79, "written: fence.proxy.async, barrier", 12, theme.blue)
-    p.arrow(588, y + 110, 292, y + 110, theme.orange, 2.4)
-    p.text(440, y + 126, "read: wgmma.wait_group", 12, theme.orange)
+    p.box(40, y, 250, 128, ["threads: generic proxy", "ld, st, ldmatrix, stmatrix", "cp.async"], INK.blue_soft, INK.blue, 14)
+    p.box(590, y, 250, 54, ["copy engine: async proxy", "cp.async.bulk, TMA"], INK.orange_soft, INK.orange, 14)
+    p.box(590, y + 74, 250, 54, ["Tensor Cores: async proxy", "wgmma's operands"], INK.orange_soft, INK.orange, 14)
+    p.arrow(292, y + 18, 588, y + 18, INK.blue, 2.4)
+    p.text(440, y + 11, "written: fence.proxy.async, barrier", 12, INK.blue)
+    p.arrow(588, y + 42, 292, y + 42, INK.orange, 2.4)
+    p.text(440, y + 57, "loaded: mbarrier; stored: bulk.wait_group", 12, INK.orange)
+    p.arrow(292, y + 86, 588, y + 86, INK.blue, 2.4)
+    p.text(440, y + 79, "written: fence.proxy.async, barrier", 12, INK.blue)
+    p.arrow(588, y + 110, 292, y + 110, INK.orange, 2.4)
+    p.text(440, y + 126, "read: wgmma.wait_group", 12, INK.orange)
     return p
 
 
