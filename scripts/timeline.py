@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws timelines that programs wrote with --trace, one below the other: some cycles of one CTA, as an SVG. With --docs
-the chapters' ones: docs/timelines/NAME.svg (light) and NAME-dark.svg; where a GPU's trace is in bench/results/timelines,
-NAME-recorded.svg with the model's above it. The same traces give the same bytes."""
+the chapters' ones: docs/timelines/NAME.svg; where a GPU's trace is in bench/results/timelines, NAME-recorded.svg with the
+model's above it. The same traces give the same bytes."""
 
 import argparse
 import subprocess
@@ -11,7 +11,7 @@ from collections import defaultdict, namedtuple
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-import pictures  # noqa: E402
+from drawing import INK, Picture  # noqa: E402
 from tools import ROOT, Refused, fail, lines_of, read_json, relative, run, write_whole  # noqa: E402
 from traces import NO_TRACE, compact, expand, load  # noqa: E402
 
@@ -53,6 +53,11 @@ SAME = {"copies": "global", "exchange": "other", "issue": "other"}
 # The rows below the warps: how busy a unit is.
 UNITS = {"Tensor Cores": "tensor", "Exponentials": "exponential", "Shared memory": "shared", "L2 to SM": "global"}
 UNDER_WAY = {"Loads under way": "loads", "Copies under way": "copies"}
+
+
+def color_of(unit):
+    return KINDS.get(unit, KINDS["other"]).light
+
 
 Slice = namedtuple("Slice", "start end name unit")
 
@@ -113,9 +118,8 @@ class Panel:
     """One trace's part of the picture, from `top` on."""
     LEFT, WIDE, WIDTH = 128, 728, 880
 
-    def __init__(self, trace, cycles, theme):
-        self.trace, self.cycles, self.theme = trace, cycles, theme
-        self.dark = theme is pictures.DARK
+    def __init__(self, trace, cycles):
+        self.trace, self.cycles = trace, cycles
         self.p = None
         self.warps, self.spans_of = trace.rows["Warps"], [*self.products(), *self.under_way()]
         self.units = [group for group in UNITS if trace.rows.get(group)]
@@ -148,40 +152,31 @@ class Panel:
             y += 18
         self.axis(y + 6)
 
-    def color(self, unit):
-        kind = KINDS.get(unit, KINDS["other"])
-        return kind.dark if self.dark else kind.light
-
     def x(self, cycle):
         return self.LEFT + self.WIDE * cycle / self.cycles
 
     def label(self, y, text):
-        self.p.text(self.LEFT - 10, y, text, 12, self.theme.text, "end")
-
-    def path(self, shapes, color):
-        self.p.parts.append(f'<path d="{"".join(shapes)}" fill="{color}"/>')
+        self.p.text(self.LEFT - 10, y, text, 12, INK.text, "end")
 
     def warp(self, y, name, slices):
         """Each column in the colour of what most of it went to."""
         self.label(y + self.warp_tall / 2 + 4, name)
-        self.p.rect(self.LEFT, y, self.WIDE, self.warp_tall, self.theme.cell)
-        shapes, start, now = defaultdict(list), 0, None
+        self.p.rect(self.LEFT, y, self.WIDE, self.warp_tall, INK.cell)
+        start, now = 0, None
         for column, found in enumerate([*columns(slices, self.cycles, self.WIDE), []]):
             first, last = column * self.cycles / self.WIDE, (column + 1) * self.cycles / self.WIDE
             shares = share_of_kinds(found, first, last)
             most = max(shares, key=lambda unit: (shares[unit], unit)) if shares else None
             if most != now or column == self.WIDE:
                 if now:
-                    shapes[now].append(f"M{self.LEFT + start} {y}h{column - start}v{self.warp_tall}h{start - column}z")
+                    self.p.rect(self.LEFT + start, y, column - start, self.warp_tall, color_of(now))
                 start, now = column, most
-        for unit, parts in sorted(shapes.items()):
-            self.path(parts, self.color(unit))
 
     def unit(self, y, group):
         """How busy, as a height: 24 pixels are all of it."""
         rows, step, tall = self.trace.rows[group], 2, 24
         self.label(y + 17, group)
-        self.p.rect(self.LEFT, y, self.WIDE, tall, self.theme.cell)
+        self.p.rect(self.LEFT, y, self.WIDE, tall, INK.cell)
         count = self.WIDE // step
         # Of all schedulers, whether they had something to do or not.
         of = 4 if group in ("Tensor Cores", "Exponentials") else 1
@@ -190,15 +185,14 @@ class Panel:
             for column, found in enumerate(columns(slices, self.cycles, count)):
                 first, last = column * self.cycles / count, (column + 1) * self.cycles / count
                 busy[column] += sum(share_of_kinds(found, first, last).values()) / (last - first) / of
-        shapes, column = [], 0
+        column = 0
         while column < count:
             height, end = round(busy[column] * tall), column
             while end < count and round(busy[end] * tall) == height:
                 end += 1
             if height:
-                shapes.append(f"M{self.LEFT + column * step} {y + tall}v{-height}h{(end - column) * step}v{height}z")
+                self.p.rect(self.LEFT + column * step, y + tall - height, (end - column) * step, height, color_of(UNITS[group]))
             column = end
-        self.path(shapes, self.color(UNITS[group]))
 
     def products(self):
         """Products under way, of the first warp of each warpgroup: (label, unit, slices) of each row."""
@@ -243,26 +237,26 @@ class Panel:
         self.label(y + 11, name)
         for start, end in spans:
             x, right = self.x(start), self.x(min(end, self.cycles))
-            self.p.rect(x, y + 2, max(right - x, 1.5), 11, self.color(unit), None, 2)
+            self.p.rect(x, y + 2, max(right - x, 1.5), 11, color_of(unit), None, 2)
 
     def axis(self, y):
         step = next(s for s in (100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, sys.maxsize)
                     if self.cycles / s <= 8)
         first = self.trace.first
         for cycle in range(-(-first // step) * step - first, self.cycles + 1, step):
-            self.p.line(self.x(cycle), y, self.x(cycle), y + 5, self.theme.line, 1)
+            self.p.line(self.x(cycle), y, self.x(cycle), y + 5, INK.line, 1)
             anchor = "end" if self.x(cycle) > self.LEFT + self.WIDE - 10 else "middle"
             if first and self.x(cycle) < self.LEFT + 14:
                 anchor = "start"
-            self.p.text(self.x(cycle), y + 19, f"{cycle + first:,}", 11.5, self.theme.muted, anchor)
-        self.p.line(self.LEFT, y, self.LEFT + self.WIDE, y, self.theme.line, 1)
-        self.p.text(self.LEFT - 10, y + 19, "cycle", 11.5, self.theme.muted, "end")
+            self.p.text(self.x(cycle), y + 19, f"{cycle + first:,}", 11.5, INK.muted, anchor)
+        self.p.line(self.LEFT, y, self.LEFT + self.WIDE, y, INK.line, 1)
+        self.p.text(self.LEFT - 10, y + 19, "cycle", 11.5, INK.muted, "end")
 
 
-def draw(traces, cycles, theme):
+def draw(traces, cycles):
     """The traces' panels below each other, in one scale; above them what the colours mean."""
     cycles = min(cycles, max(trace.cycles - trace.first for trace in traces))
-    panels = [Panel(trace, cycles, theme) for trace in traces]
+    panels = [Panel(trace, cycles) for trace in traces]
     titles = []
     for trace in traces:
         about = trace.about
@@ -270,22 +264,22 @@ def draw(traces, cycles, theme):
                       f"head_dim {about['head_dim']}")
     top, between = 92, 70
     tall = top + sum(panel.tall for panel in panels) + between * (len(panels) - 1)
-    p = pictures.Picture(theme, Panel.WIDTH, tall, titles[0])
+    p = Picture(Panel.WIDTH, tall, titles[0], [kind[1:] for kind in KINDS.values()])
     x, drawn = 24, {each.unit for trace in traces for rows in trace.rows.values() for row in rows.values() for each in row}
     y = top
     for panel, title in zip(panels, titles):
         above = 62 if y == top else 38  # the first has the legend below
         p.text(24, y - above, title, 16, anchor="start", weight="bold")
-        p.text(24, y - above + 20, panel.about(), 12.5, theme.muted, "start")
+        p.text(24, y - above + 20, panel.about(), 12.5, INK.muted, "start")
         if y == top:
             for unit, kind in KINDS.items():
                 if unit == "other" or unit == "work" and unit not in drawn:
                     continue
-                p.rect(x, 65, 11, 11, panel.color(unit), None, 2)
-                p.text(x + 16, 75, kind.name, 12, theme.muted, "start")
+                p.rect(x, 65, 11, 11, color_of(unit), None, 2)
+                p.text(x + 16, 75, kind.name, 12, INK.muted, "start")
                 x += 38 + 6.3 * len(kind.name)
             if "work" not in drawn:
-                p.text(Panel.WIDTH - 24, 75, "what a warp does or waits for", 12, theme.muted, "end")
+                p.text(Panel.WIDTH - 24, 75, "what a warp does or waits for", 12, INK.muted, "end")
         panel.draw(p, y)
         y += panel.tall + between
     return p.svg()
@@ -320,20 +314,21 @@ def draw_docs(check):
             on_gpu.since(SINCE.get(name, 0))
             drawings.append((f"{name}-recorded", trace and [trace, on_gpu], cycles))
     for name, traces, cycles in drawings:
-        files = {FOLDER / f"{name}.svg": pictures.LIGHT, FOLDER / f"{name}-dark.svg": pictures.DARK}
-        wanted.update(files)
-        if not traces:
+        path = FOLDER / f"{name}.svg"
+        wanted.add(path)
+        text = traces and draw(traces, cycles)
+        if not text or path.exists() and path.read_text(encoding="utf-8") == text:
             continue
-        for path, theme in files.items():
-            text = draw(traces, cycles, theme)
-            if path.exists() and path.read_text(encoding="utf-8") == text:
-                continue
-            stale.append(path)
-            if not check:
-                FOLDER.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
-                print(f"drew {relative(path)}")
-    stale += sorted(set(FOLDER.glob("*.svg")) - wanted)
+        stale.append(path)
+        if not check:
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(f"drew {relative(path)}")
+    for path in sorted(set(FOLDER.glob("*.svg")) - wanted):
+        stale.append(path)
+        if not check:
+            path.unlink()
+            print(f"removed {relative(path)}")
     if check:
         for path in stale:
             print(f"{relative(path)} is out of date; scripts/timeline.py --docs draws it", file=sys.stderr)
@@ -362,7 +357,6 @@ def main():
     parser.add_argument("--from", dest="first", default="0", metavar="CYCLES",
                         help="the first cycle to draw; of several traces one for each: 0,5000 [0]")
     parser.add_argument("--cycles", type=int, default=10000, help="how many to draw [10000]")
-    parser.add_argument("--dark", action="store_true", help="light on dark")
     parser.add_argument("--convert", metavar="OUT", help="write the trace in its other form and draw nothing: as "
                         "bench/results/timelines keeps it, or for https://ui.perfetto.dev")
     parser.add_argument("--docs", action="store_true", help="the chapters' timelines, from programs of the preset "
@@ -391,7 +385,7 @@ def main():
         if int(first) >= traces[-1].cycles:
             fail(f"{path} has only {traces[-1].cycles} cycles: nothing from {first} on")
         traces[-1].since(int(first))
-    text = draw(traces, args.cycles, pictures.DARK if args.dark else pictures.LIGHT)
+    text = draw(traces, args.cycles)
     out = Path(args.out or Path(args.trace[0]).with_suffix(".svg"))
     try:
         out.write_text(text, encoding="utf-8")

@@ -32,6 +32,23 @@ def refused(command, sentence, code=2):
            f"{command} should say '{sentence}' in one line, not:\n{done.stderr}")
 
 
+def corners(path):
+    """Where the pen of an SVG's path turns."""
+    x = y = begin = 0
+    for letter, numbers in re.findall(r"([Mmlhvz])([^Mmlhvz]*)", path):
+        numbers = [float(number) for number in re.findall(r"-?[\d.]+", numbers)]
+        if letter == "M":
+            x, y = numbers
+        elif letter == "z":
+            x, y = begin
+        else:
+            dx, dy = {"h": (*numbers, 0), "v": (0, *numbers)}.get(letter, numbers)
+            x, y = x + dx, y + dy
+        if letter in "Mm":
+            begin = x, y
+        yield x, y
+
+
 with tempfile.TemporaryDirectory() as work:
     file, svg = Path(work, "trace.json"), Path(work, "trace.svg")
     said = run(checked, "07", *SMALL, "--trace", file, "--trace-cta", 1)
@@ -54,20 +71,21 @@ with tempfile.TemporaryDirectory() as work:
         picture = xml.fromstring(svg.read_text())
         width, height = float(picture.get("width")), float(picture.get("height"))
         lines = {}
+        looks = {child: {**group.attrib, **child.attrib} for group in picture.iter() for child in group}
         for text in picture.iter("{http://www.w3.org/2000/svg}text"):
-            x, y, size = (float(text.get(name)) for name in ("x", "y", "font-size"))
+            x, y, size = (float(looks[text][name]) for name in ("x", "y", "font-size"))
             wide = len(text.text) * size * 0.56
-            left = x - {"start": 0, "middle": wide / 2, "end": wide}[text.get("text-anchor")]
+            left = x - {None: 0, "middle": wide / 2, "end": wide}[looks[text].get("text-anchor")]
             expect(0 <= left and left + wide <= width and size < y < height, f"'{text.text}' is outside ({options})")
             for other, begin, end in lines.setdefault(y, []):
                 expect(left >= end or left + wide <= begin, f"'{text.text}' lies on '{other}' ({options})")
             lines[y].append((text.text, left, left + wide))
         for path in picture.iter("{http://www.w3.org/2000/svg}path"):
-            for x, y in re.findall(r"M(\d+) (\d+)", path.get("d")):
-                expect(0 <= int(x) <= width and 0 <= int(y) <= height, f"a shape at {x}, {y} is outside ({options})")
+            for x, y in corners(path.get("d")):
+                expect(0 <= x <= width and 0 <= y <= height, f"a shape at {x}, {y} is outside ({options})")
         return [text for texts in lines.values() for text, _, _ in texts]
 
-    for options in ((), ("--dark", "--cycles", "300"), ("--cycles", "1000000"), ("--from", "5000")):
+    for options in ((), ("--cycles", "300"), ("--cycles", "1000000"), ("--from", "5000")):
         check_picture(file, *options)
 
     wrong = Path(work, "wrong.json")
@@ -101,7 +119,7 @@ with tempfile.TemporaryDirectory() as work:
     refused((on_a_gpu, "01", *SMALL, "--trace", wrong, "--trace-cta", "2"), "CTA 2 is not there")
     refused((on_a_gpu, "01", "02", *SMALL, "--trace", wrong), "one kernel, but 2 would run")
     expect(not wrong.exists(), "a refused trace left a file")
-    for options in ((real,), (file, real), (file, real, "--dark", "--cycles", "300", "--from", "20,3500")):
+    for options in ((real,), (file, real), (file, real, "--cycles", "300", "--from", "20,3500")):
         texts = check_picture(*options)
         expect(any(text.startswith("products, warp ") for text in texts), f"no row of products: {texts}")
         expect(any("recorded on Fake GPU: 1 ms a launch, 1.25 ms recording" in text for text in texts), f"{texts}")
