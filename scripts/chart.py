@@ -11,8 +11,8 @@
 
 On the emulator's results: ladder, counters by kernel; ideal, by kind of instruction how far from it.
 
-Each chart is written as NAME.svg (light), NAME-dark.svg and NAME.png. Nothing is fetched and no browser is needed;
-the same input gives the same bytes, on machines whose Liberation Sans is the same."""
+Each chart is written as NAME.svg, in the colours of the page around it, light or dark, and as NAME.png. Nothing is fetched
+and no browser is needed; the same input gives the same bytes, on machines whose Liberation Sans is the same."""
 
 import argparse
 import hashlib
@@ -33,6 +33,7 @@ from charts.peer import peer_chart, peer_length_chart, percents  # noqa: E402
 from charts.roofline import load_profile, points_of, roofline_chart, same_problem  # noqa: E402
 from charts.scores import scores_chart  # noqa: E402
 from charts.steps import speedup_chart  # noqa: E402
+from charts.themes import one_svg  # noqa: E402
 from intensity import MACHINES, roofs  # noqa: E402
 from limits import bound_of, kernels_of  # noqa: E402
 from records import Shape, headline_shape, kind, load, order, passed, scores_of, shape_of, tell_apart  # noqa: E402
@@ -263,19 +264,10 @@ def specs_of(group, wish, profile=None, peer=None, counters=None):
 # --- Files -----------------------------------------------------------------------------------------------------
 
 
-THEMES = (("", LIGHT), ("-dark", DARK))
-
-
-def svg_of(vl, spec):
-    return vl.vegalite_to_svg(spec, vl_version="5.20").encode() + b"\n"
-
-
 def render(vl, name, spec_of, folder, with_spec):
-    for suffix, theme in THEMES:
-        spec = spec_of(theme)
-        write_whole(folder / f"{name}{suffix}.svg", svg_of(vl, spec))
-        if with_spec:
-            write_whole(folder / f"{name}{suffix}.vl.json", json.dumps(spec, indent=1, ensure_ascii=False).encode() + b"\n")
+    write_whole(folder / f"{name}.svg", one_svg(vl, spec_of))
+    if with_spec:
+        write_whole(folder / f"{name}.vl.json", json.dumps(spec_of(LIGHT), indent=1, ensure_ascii=False).encode() + b"\n")
     write_whole(folder / f"{name}.png", vl.vegalite_to_png(spec_of(LIGHT), vl_version="5.20", scale=2))
 
 
@@ -283,17 +275,18 @@ def digest(data):
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def stamp_of(spec, svg):
-    """The last line of a committed picture: what it shows and what was drawn. The same spec may be drawn a pixel wider
-    elsewhere, where the system's Liberation Sans takes the place of vl-convert's: that alone makes no picture stale."""
-    return f"<!-- spec {digest(json.dumps(spec, sort_keys=True).encode())}, drawing {digest(svg)} -->\n".encode()
+def stamp_of(spec_of, svg):
+    """The last line of a committed chart: what it shows and what was drawn. The same spec may be drawn a pixel wider
+    elsewhere, where the system's Liberation Sans takes the place of vl-convert's: that alone makes no chart stale."""
+    specs = json.dumps([spec_of(LIGHT), spec_of(DARK)], sort_keys=True)
+    return f"<!-- spec {digest(specs.encode())}, drawing {digest(svg)} -->\n".encode()
 
 
-def is_fresh(path, spec):
+def is_fresh(path, spec_of):
     if not path.exists():
         return False
     svg, line, rest = path.read_bytes().partition(b"<!-- spec ")
-    return line + rest == stamp_of(spec, svg)
+    return line + rest == stamp_of(spec_of, svg)
 
 
 def docs_specs():
@@ -316,7 +309,7 @@ def docs_specs():
 
 def docs_charts(vl, check):
     """Draws docs/charts (SVG only: that is what the Markdown shows), or names what is out of date there."""
-    wanted = {f"{name}{suffix}.svg": spec_of(theme) for name, spec_of in docs_specs() for suffix, theme in THEMES}
+    wanted = {f"{name}.svg": spec_of for name, spec_of in docs_specs()}
     there = {path.name for path in DOCS.glob("*.svg")}
     stale = sorted(name for name in wanted.keys() | there
                    if name not in wanted or not is_fresh(DOCS / name, wanted[name]))
@@ -325,7 +318,7 @@ def docs_charts(vl, check):
             print(f"{relative(DOCS / name)} is out of date; scripts/chart.sh --docs draws it", file=sys.stderr)
         elif name in wanted:
             DOCS.mkdir(parents=True, exist_ok=True)
-            svg = svg_of(vl, wanted[name])
+            svg = one_svg(vl, wanted[name])
             write_whole(DOCS / name, svg + stamp_of(wanted[name], svg))
             print(f"Chart:   {relative(DOCS / name)}")
         else:
@@ -398,7 +391,7 @@ def main():
                 print(f"No {chart}: {spec_of}.")
                 continue
             render(vl, name, spec_of, folder, args.spec)
-            also = f"{name}-dark.svg, {name}.png" + f", {name}.vl.json" * args.spec
+            also = f"{name}.png" + f", {name}.vl.json" * args.spec
             print(f"Chart:   {os.path.relpath(folder / name)}.svg (also {also})")
             drawn += 1
         others = list(not_shown(group, wish))

@@ -407,8 +407,9 @@ TABLES = {"from-scratch": from_scratch_tables, "fa3-paper": fa3_tables, "leetcud
 def draw(publication, measured, folder):
     """Draws the publication's charts; nothing is fetched, and the same input gives the same bytes."""
     vl = need("vl_convert")
-    from charts.look import DARK, LIGHT
+    from charts.look import LIGHT
     from charts.published import charts_of
+    from charts.themes import one_svg
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -416,11 +417,9 @@ def draw(publication, measured, folder):
         fail(f"cannot create the folder {folder} ({problem.strerror.lower()})")
     for suffix, spec_of in charts_of(publication, measured):
         name = f"published-{publication.name}{suffix}"
-        for ending, theme in (("", LIGHT), ("-dark", DARK)):
-            svg = vl.vegalite_to_svg(spec_of(theme), vl_version="5.20")
-            write_whole(folder / f"{name}{ending}.svg", svg.encode() + b"\n")
+        write_whole(folder / f"{name}.svg", one_svg(vl, spec_of))
         write_whole(folder / f"{name}.png", vl.vegalite_to_png(spec_of(LIGHT), vl_version="5.20", scale=2))
-        print(f"Chart: {os.path.relpath(folder / name)}.svg (also -dark.svg and .png)")
+        print(f"Chart: {os.path.relpath(folder / name)}.svg (also {name}.png)")
 
 
 class Parser(argparse.ArgumentParser):

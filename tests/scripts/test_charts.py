@@ -9,6 +9,7 @@ import sys
 import unittest
 from unittest import mock
 from xml.etree import ElementTree
+from xml.sax.saxutils import escape
 
 from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, statement_results, main,
                      needs_venv, not_passed, peer_results, results, score_results, CUDA, VENV_PYTHON)
@@ -18,10 +19,11 @@ sys.path.insert(0, str(SCRIPTS))
 import chart  # noqa: E402
 from charts.look import DARK, LIGHT, OTHERS, spread  # noqa: E402
 from charts.roofline import load_profile  # noqa: E402
+from charts.themes import both, one_svg, read, shorten  # noqa: E402
 from tools import Refused  # noqa: E402
 
 CHART = SCRIPTS / "chart.py"
-ENDS = (".svg", "-dark.svg", ".png")
+ENDS = (".svg", ".png")
 
 
 def version3():
@@ -134,7 +136,7 @@ class Specs(SpecTest):
         self.assertTrue(all(570 < row["at"] < 720 for row in layer(made, "text")["data"]["values"]))
         data["records"].append(cuda_record("13_other", 300.0, seq_len=2048))
         made = self.specs(data)["seq_len"]
-        self.assertIn("Darker is a later kernel", words(made))
+        self.assertIn("The more a line stands out, the later its kernel", words(made))
         self.assertEqual(layer(made, "line")["encoding"]["y"]["scale"]["domain"][0], 0)
 
     def test_ceilings_are_lines_and_a_copy_has_no_tflops(self):
@@ -355,9 +357,10 @@ class Bounds(SpecTest):
 
 class Stale(SpecTest):
     def test_what_changed_is_told_and_drawn(self):
-        """docs_charts() with a renderer that writes the specs, on a folder and results of its own."""
+        """docs_charts() with a renderer that writes the specs' words, on a folder and results of its own."""
         vl = mock.Mock()
-        vl.vegalite_to_svg = lambda spec, vl_version: json.dumps(spec)
+        vl.vegalite_to_svg = lambda spec, vl_version: (
+            f"<svg>{escape(re.sub('#[0-9a-fA-F]{6}', '', json.dumps(spec)))}</svg>")
         self.write("mine.json", version3())
         self.write("profile.json", profile())
         drawings = [chart.Drawing("mine", ["mine.json"], "profile.json")]
@@ -369,8 +372,7 @@ class Stale(SpecTest):
                 code = chart.docs_charts(vl, check)
             return code, [line.split(" is out of date")[0].split("/")[-1] for line in said.getvalue().splitlines()]
 
-        names = [f"mine-{name}{dark}.svg" for dark in ("", "-dark")
-                 for name in ("ladder", "speedup", "seq_len", "peer", "peer-seq_len", "roofline")]
+        names = [f"mine-{name}.svg" for name in ("ladder", "speedup", "seq_len", "peer", "peer-seq_len", "roofline")]
         self.assertEqual(run(True), (1, sorted(names)))
         self.assertFalse((self.folder / "charts").exists())
         self.assertEqual(run(False), (0, sorted(names)))
@@ -379,7 +381,7 @@ class Stale(SpecTest):
         changed["launches"][0]["metrics"]["dram_bytes"] += 1
         self.write("profile.json", changed)
         self.write("charts/old.svg", "")
-        self.assertEqual(run(True), (1, ["mine-roofline-dark.svg", "mine-roofline.svg", "old.svg"]))
+        self.assertEqual(run(True), (1, ["mine-roofline.svg", "old.svg"]))
         self.assertEqual(run(False)[0], 0)
         self.assertEqual(run(True), (0, []))
         self.assertFalse((self.folder / "charts" / "old.svg").exists())
@@ -405,7 +407,7 @@ class Drawn(ScriptTest):
         charts = ("ladder", "speedup", "seq_len", "peer")
         names = {path.name for path in out.iterdir()}
         self.assertEqual(names, {f"h200-{name}{end}" for name in charts for end in ENDS})
-        self.assertEqual(re.findall(r"h200-(\w+)\.svg \(also h200-\w+-dark\.svg, h200-\w+\.png\)", said), list(charts))
+        self.assertEqual(re.findall(r"h200-(\w+)\.svg \(also h200-\w+\.png\)", said), list(charts))
         self.assertEqual(said.count("No roofline: it needs the profiler's counters"), 1)
         ladder = (out / "h200-ladder.svg").read_text(encoding="utf-8")
         for text in ("NVIDIA H200", "bf16", "1024 tokens", "head_dim 128", "01_naive", "peer/fa2", "wrong: head 3",
@@ -422,30 +424,29 @@ class Drawn(ScriptTest):
         files = [self.write("a.json", results(CUDA, [cuda_record()])), self.write("b.json", emulator_results())]
         said = self.draw(*files, "--spec")
         names = {path.name for path in self.folder.glob("*-*")}
-        ends = (*ENDS, ".vl.json", "-dark.vl.json")
+        ends = (*ENDS, ".vl.json")
         self.assertEqual(names, {f"{stem}-ladder{end}" for stem in "ab" for end in ends})
         self.assertEqual(said.count("No roofline"), 1)
         ladder = (self.folder / "b-ladder.svg").read_text(encoding="utf-8")
         for text in ("Emulator", "Global memory", "Shared memory", "8.91 M", "none"):
             self.assertIn(text, ladder)
         (group,) = chart.group_files(files[1:])
-        for end, theme in (("", LIGHT), ("-dark", DARK)):
-            spec = json.loads((self.folder / f"b-ladder{end}.vl.json").read_text("utf-8"))
-            made = dict(chart.specs_of(group, dict.fromkeys(chart.Shape._fields)))["ladder"](theme)
-            self.assertEqual(spec, json.loads(json.dumps(made)))
+        spec = json.loads((self.folder / "b-ladder.vl.json").read_text("utf-8"))
+        made = dict(chart.specs_of(group, dict.fromkeys(chart.Shape._fields)))["ladder"](LIGHT)
+        self.assertEqual(spec, json.loads(json.dumps(made)))
 
     def test_charts_of_the_documentation_are_up_to_date(self):
         self.draw("--docs", "--check")
 
     def test_stale_pictures(self):
-        spec, picture = {"mark": "bar"}, self.folder / "chart.svg"
+        spec, picture = (lambda theme: {"mark": "bar", "color": theme.text}), self.folder / "chart.svg"
         self.assertFalse(chart.is_fresh(picture, spec))
         svg = b"<svg/>\n"
         picture.write_bytes(svg)
         self.assertFalse(chart.is_fresh(picture, spec))
         picture.write_bytes(svg + chart.stamp_of(spec, svg))
         self.assertTrue(chart.is_fresh(picture, spec))
-        self.assertFalse(chart.is_fresh(picture, {"mark": "line"}))
+        self.assertFalse(chart.is_fresh(picture, lambda theme: {"mark": "line", "color": theme.text}))
         picture.write_bytes(b"<svg></svg>\n" + chart.stamp_of(spec, svg))  # by hand
         self.assertFalse(chart.is_fresh(picture, spec))
 
@@ -462,6 +463,43 @@ class Drawn(ScriptTest):
         self.assert_one_sentence(done, "nothing to draw", code=1)
         done = self.run_script(VENV_PYTHON, CHART, whole, "--dtype", "fp32")
         self.assert_one_sentence(done, "invalid choice: 'fp32'")
+
+
+class Themes(unittest.TestCase):
+    SVG = '<svg xmlns="http://www.w3.org/2000/svg">{}</svg>'
+
+    def drawing(self, inside):
+        return read(self.SVG.format(inside))
+
+    def test_what_differs_becomes_a_style_sheet(self):
+        vl = mock.Mock()
+        vl.vegalite_to_svg = lambda spec, vl_version: self.SVG.format(
+            f'<defs><clipPath id="clip7"><path d="M0,0h9v9z"/></clipPath></defs><g clip-path="url(#clip7)" class="mark">'
+            f'<text fill="{spec["color"]}" aria-label="{spec["color"]}">a</text><text fill="{spec["color"]}">b</text>'
+            f'<text fill="#1f2328">c</text><path class="background" d="M0,0h9v9z"/></g>')
+        made = one_svg(vl, lambda theme: {"title": {"text": "A & B"}, "color": theme.text}).decode()
+        self.assertEqual(made.split("\n"), [
+            '<svg xmlns="http://www.w3.org/2000/svg" role="img"><title>A &amp; B</title>',
+            '<style>@media(prefers-color-scheme:dark){[fill="#1f2328"]{fill:#e6edf3}.fill-1f2328{fill:#1f2328}}</style>',
+            '<defs><clipPath id="clip0"><path d="M0,0h9v9z"/></clipPath></defs><g clip-path="url(#clip0)">'
+            '<text fill="#1f2328">a</text><text fill="#1f2328">b</text><text fill="#1f2328" class="fill-1f2328">c</text></g></svg>',
+            ""])
+
+    def test_only_colours_may_differ(self):
+        for light, dark in (("<text>a</text>", "<text>b</text>"), ('<path d="M0,0"/>', '<path d="M0,1"/>')):
+            with self.assertRaisesRegex(ValueError, "more than colours"):
+                both(self.drawing(light), self.drawing(dark))
+        with self.assertRaises(ValueError):
+            both(self.drawing("<g/>"), self.drawing("<g/><g/>"))
+
+    def test_a_group_says_what_its_members_share(self):
+        root = self.drawing('<g><g transform="translate(0,0)"><text font-size="9px" transform="translate(1.23456,2)" opacity="1">a</text>'
+                            '<text font-size="9px" fill="red" transform="translate(1,2) rotate(-90)">b</text></g><g class="x"/></g>')
+        shorten(root)
+        text = ElementTree.tostring(root, encoding="unicode")
+        self.assertEqual(text, self.SVG.format('<g font-size="9px"><text x="1.23" y="2">a</text>'
+                                               '<text fill="red" transform="translate(1,2) rotate(-90)">b</text></g>'))
+
 
 class Labels(unittest.TestCase):
     def test_labels_keep_apart_and_near(self):
@@ -506,20 +544,22 @@ def overlaps(svg):
     """Pairs of horizontal texts whose boxes meet; a letter is taken as half as wide as high (Arial's mean)."""
     boxes = []
 
-    def walk(node, x, y):
+    def walk(node, x, y, look):
+        look = {**look, **node.attrib}  # what a group says holds for all that is in it
         move = re.match(r"translate\(([-0-9.]+),([-0-9.]+)\)", node.get("transform", ""))
         if move:
             x, y = x + float(move[1]), y + float(move[2])
         if node.tag.endswith("}text") and node.text and "rotate" not in node.get("transform", ""):
-            if not (node.get("stroke") and node.get("stroke") != "none"):  # the rim of the same text
-                size = float(node.get("font-size", "12px").rstrip("px"))
+            if look.get("stroke", "none") == "none":  # otherwise it is the rim of the same text
+                x, y = x + float(node.get("x", 0)), y + float(node.get("y", 0))
+                size = float(look.get("font-size", "12px").rstrip("px"))
                 width = 0.5 * size * len(node.text)
-                left = x - {"end": width, "middle": width / 2}.get(node.get("text-anchor"), 0)
+                left = x - {"end": width, "middle": width / 2}.get(look.get("text-anchor"), 0)
                 boxes.append((left, y - 0.7 * size, left + width, y, node.text))
         for child in node:
-            walk(child, x, y)
+            walk(child, x, y, look)
 
-    walk(ElementTree.fromstring(svg), 0, 0)
+    walk(ElementTree.fromstring(svg), 0, 0, {})
     if len(boxes) < 20:
         return ["hardly any text found"]
     return [(a[4], b[4]) for i, a in enumerate(boxes) for b in boxes[:i]

@@ -330,10 +330,10 @@ class Charts(ScriptTest):
                 files = self.draw(name, measured(name), name)
                 stems = [f"published-{name}{part}" for part in parts]
                 self.assertEqual(sorted(files), sorted(f"{stem}{end}" for stem in stems
-                                                       for end in (".svg", "-dark.svg", ".png")))
+                                                       for end in (".svg", ".png")))
                 for word in words:
                     self.assertIn(word, files[f"{stems[0]}.svg"])
-                self.assertNotEqual(files[f"{stems[0]}.svg"], files[f"{stems[0]}-dark.svg"])
+                self.assertIn(b"prefers-color-scheme:dark", files[f"{stems[0]}.svg"])
         self.assertEqual(files, self.draw("leetcuda", measured("leetcuda"), "again"))
 
     def test_cudnn_without_pytorch(self):

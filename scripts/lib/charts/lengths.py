@@ -1,6 +1,6 @@
 """Lines over the sequence length, each named at its end: TFLOP/s, or percent of a peer."""
 
-from charts.look import DARK, OTHERS, base, mix, short, spread_within
+from charts.look import OTHERS, base, mix, short, spread_within
 from records import display, kind, order, passed
 
 
@@ -111,11 +111,11 @@ def problem_of(records):
     return problem + f"batch {most}" + f" ({', '.join(others)})" * bool(others)
 
 
-def how(records, theme):
+def how(records):
     if are_variants({r["kernel"] for r in records}):
         text = "Variants of one kernel."
     else:
-        text = f"{'Lighter' if theme is DARK else 'Darker'} is a later kernel."
+        text = "The more a line stands out, the later its kernel."
     if any(kind(r["kernel"]) != "kernel" for r in records):
         text += " Dashed: other libraries and limits."
     return text
@@ -123,7 +123,7 @@ def how(records, theme):
 
 def length_chart(gpu, records, theme):
     good = [r for r in records if passed(r) and "tflops" in r]
-    slowest, notes = min(r["tflops"] for r in good), [problem_of(records), how(good, theme)]
+    slowest, notes = min(r["tflops"] for r in good), [problem_of(records), how(good)]
     low = 0
     if slowest > 0.6 * max(r["tflops"] for r in good):  # lines that would all lie in the upper part
         low = slowest * 0.95 // 10 * 10

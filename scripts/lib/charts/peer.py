@@ -93,5 +93,5 @@ def percents(records, peers):
 
 def peer_length_chart(gpu, rows, peer, theme):
     title = f"Percent of {without_maker(peer)} on {gpu}"
-    notes = [problem_of(rows) + "; ratios within rounds" * ("round_ms" in peer), how(rows, theme)]
+    notes = [problem_of(rows) + "; ratios within rounds" * ("round_ms" in peer), how(rows)]
     return line_chart(rows, theme, "percent", title, f"% of the speed of {display(peer)}", notes, rule=100)
