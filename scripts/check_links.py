@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Checks the relative links, anchors, images and formulas of every Markdown file. Web addresses are not fetched.
 
-A picture has one image for the light theme and one for the dark (NAME.svg, NAME-dark.svg) and words for those who see
-neither. A formula stands between $ and $ on one line, or between $$ and $$; it must be closed, and convertible to
+An image has words for those who do not see it. A formula stands between $ and $ on one line, or between $$ and $$; it must be closed, and convertible to
 MathML where the package latex2mathml is here (scripts/test.sh installs it)."""
 
 import argparse
@@ -28,9 +27,6 @@ IMAGE = re.compile(r"!\[[^\]]*\]\(\s*(<[^>]*>|[^)\s]+)")
 REFERENCE = re.compile(r"^\s{0,3}\[[^\]^]+\]:\s*(<[^>]*>|\S+)")
 ATTRIBUTE = re.compile(r"<(?:a|img|source)\b[^>]*?\b(?:href|src|srcset)\s*=\s*[\"']([^\"']+)[\"']", re.IGNORECASE)
 EXPLICIT_ANCHOR = re.compile(r"<[a-z][^>]*\b(?:id|name)\s*=\s*[\"']([^\"']+)[\"']", re.IGNORECASE)
-PICTURE = re.compile(r"<picture>(.*?)</picture>", re.IGNORECASE | re.DOTALL)
-PARTS = re.compile(r'\s*<source\s+media="\(prefers-color-scheme: dark\)"\s+srcset="([^"]*)"\s*/?>\s*'
-                   r'<img\s+alt="([^"]*)"\s+src="([^"]*)"[^>]*>\s*', re.IGNORECASE)
 ALT = re.compile(r"<img\b(?![^>]*\balt\s*=\s*[\"'][^\"']*\w)[^>]*>|!\[\s*\]\(", re.IGNORECASE)
 CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
 # A dollar sign before a space or behind one is none of a formula's.
@@ -150,17 +146,6 @@ def picture_problems(lines):
     for number, line in lines:
         if ALT.search(CODE.sub("", line)):
             yield number, "an image has no words (alt) for those who do not see it"
-    text = "".join(CODE.sub("", line) + "\n" for _, line in lines)
-    for match in PICTURE.finditer(text):
-        number = lines[text.count("\n", 0, match.start())][0]
-        parts = PARTS.fullmatch(match[1])
-        if parts is None:
-            yield number, "a picture has not one image for the dark theme (source) and one for the light (img alt, src)"
-            continue
-        dark, _, light = parts.groups()
-        stem, dot, ending = light.rpartition(".")
-        if dark != f"{stem}-dark{dot}{ending}":
-            yield number, f"the picture {light} has {dark} for the dark theme instead of {stem}-dark{dot}{ending}"
 
 
 # --- Formulas --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
-LARGEST_PAGE = 450_000  # bytes of HTML, style sheets, scripts and pictures in one theme's colours, charts apart
+LARGEST_PAGE = 450_000  # bytes of HTML, style sheets, scripts and pictures, charts apart
 FOREIGN = re.compile(r"^(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
 RESOURCES = {"img": ("src", "srcset"), "script": ("src",), "iframe": ("src",), "source": ("src", "srcset"),
              "video": ("src", "poster"), "audio": ("src",), "object": ("data",), "embed": ("src",), "use": ("href",),
@@ -21,7 +21,7 @@ class Reader(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.ids, self.links, self.resources, self.images = set(), [], [], []
+        self.ids, self.links, self.resources = set(), [], []
         self.text, self.css, self.inside = [], [], []
         self.count = {"math": 0, "h1": 0, "article": 0}
 
@@ -41,8 +41,6 @@ class Reader(HTMLParser):
             if named.get(name):
                 self.resources += [part.split()[0] for part in named[name].split(",") if part.split()
                                    ] if name == "srcset" else [named[name]]
-        if tag == "img":
-            self.images.append((named.get("src", ""), named.get("class", "")))
         self.css += re.findall(r"url\(([^)]+)\)|@import", named.get("style", ""))
 
     def handle_endtag(self, tag):
@@ -114,18 +112,10 @@ def foreign(site):
 
 
 def weight(page):
-    """Bytes of a page without its charts: HTML and what it names, in the light or the dark colours."""
-    reader = read(page)
-    dark = {src for src, kind in reader.images if "only-dark" in kind}
-    light = {src for src, kind in reader.images if "only-light" in kind}
-    total = page.stat().st_size
-
-    def size(names):
-        files = {page.parent / unquote(name.partition("#")[0]) for name in names if "charts/" not in name}
-        return sum(file.stat().st_size for file in files if file.is_file())
-
-    common = set(reader.resources) - dark - light
-    return total + size(common) + max(size(light), size(dark))
+    """Bytes of a page without its charts: HTML and what it names."""
+    names = {name.partition("#")[0] for name in read(page).resources if "charts/" not in name}
+    files = [file for file in {page.parent / unquote(name) for name in names} if file.is_file()]
+    return page.stat().st_size + sum(file.stat().st_size for file in files)
 
 
 def sizes(site):
@@ -150,7 +140,7 @@ def charts(site):
         if any("assets/vega.js" in resource for resource in read(page).resources):
             yield f"{page.relative_to(site)} brings the chart library before it is needed"
         for name in re.findall(r"data-chart=\"([^\"]+)\"", html):
-            for file in (f"charts/{name}.js", f"charts/{name}.svg", f"charts/{name}-dark.svg", "assets/vega.js"):
+            for file in (f"charts/{name}.js", f"charts/{name}.svg", "assets/vega.js"):
                 if not (site / file).is_file():
                     yield f"{page.relative_to(site)}: the chart {name} lacks {file}"
 

@@ -51,9 +51,7 @@ def on_files(files, config):
     for name in [*PAGES, *SOURCES]:
         result.append(File.generated(config, name, content=""))
     for path in sorted(set().union(*(page.images for page in PAGES.values()))):
-        content = smaller.picture((ROOT / path).read_text(encoding="utf-8")) if path.endswith(".svg") else None
-        original = None if content else str(ROOT / path)
-        result.append(File.generated(config, layout.url_of(path), content=content, abs_src_path=original))
+        result.append(File.generated(config, layout.url_of(path), abs_src_path=str(ROOT / path)))
     for path in sorted((ROOT / "docs" / "site" / "assets").iterdir()):
         result.append(File.generated(config, f"assets/{path.name}", abs_src_path=str(path)))
     drawn = {chart for page in PAGES.values() for chart in page.charts}

@@ -16,8 +16,7 @@ BUGS = {bug["name"]: bug["kernel"] for bug in json.loads((ROOT / "tests" / "brok
 SOLUTIONS = tools.read_set(ROOT / "bench" / "results" / "solutions.jsonl")
 PARTS = ("The bottleneck", "The idea", "The picture", "The diff", "The code", "The numbers", "The evidence", "Pitfalls",
          "Exercises", "Further reading")
-PICTURE = re.compile(r'<picture>\n  <source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)-dark\.svg">\n'
-                     r'  <img alt="([^"]+)" src="([^"]+)\.svg">\n</picture>')
+PICTURE = re.compile(r"^!\[([^\]]+)\]\(([^)]+\.svg)\)$", re.MULTILINE)
 NOTES = re.compile(r"^```\w+\n((?:(?!```).*\n)+)```\n<!-- /excerpt -->\n\n<!-- notes -->\n((?:.+\n)+)", re.MULTILINE)
 EXERCISE = re.compile(r"^\*\*(\d+)\. [^*]+\*\*", re.MULTILINE)
 
@@ -46,7 +45,7 @@ class Chapter:
         return "The picture" if heading == "The pictures" else heading if heading in PARTS else None
 
     def pictures(self, part, folder):
-        return [dark for dark, _, _ in PICTURE.findall(self.parts[part]) if dark.startswith(folder)]
+        return [path for _, path in PICTURE.findall(self.parts[part]) if path.startswith(folder)]
 
 
 class Outputs(ScriptTest):
@@ -60,13 +59,6 @@ class Outputs(ScriptTest):
 
 
 class Plain(ScriptTest):
-    def test_charts_and_pictures_have_dark_twins(self):
-        for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-            text = path.read_text(encoding="utf-8")
-            with self.subTest(path.name):
-                self.assertEqual(re.findall(r"!\[[^\]]*\]\([^)]*\.svg\)", text), [])
-                self.assertEqual(len(PICTURE.findall(text)), text.count("<img "))
-
     def test_nothing_needs_the_site(self):
         """A code host shows this Markdown as well: no tag but these, no markup of MkDocs' extensions."""
         for path in sorted((ROOT / "docs").rglob("*.md")):
@@ -76,7 +68,7 @@ class Plain(ScriptTest):
                 text = without_code(path.read_text(encoding="utf-8"))
                 text = re.sub(r"<!--.*?-->|^    .*?$|`[^`]*`", "", text, flags=re.DOTALL | re.MULTILINE)
                 tags = set(re.findall(r"</?([a-z]+)[ >/]", text))
-                self.assertLessEqual(tags, {"details", "summary", "picture", "source", "img", "a", "br", "sub", "sup"})
+                self.assertLessEqual(tags, {"details", "summary", "a", "br", "sub", "sup"})
                 self.assertEqual(re.findall(r"^(?:!!!|\?\?\?|:::|=== ).*|\{ ?[:.#][^}]*\}", text, re.MULTILINE), [])
 
 
@@ -108,14 +100,12 @@ class Whole(ScriptTest):
             self.assertIn(f"[{neighbour[:2]}]({neighbour}.md)", chapter.top)
 
     @of_each_chapter
-    def test_pictures_in_both_themes(self, chapter, _before, _after):
-        # 05 and later have more than one; a picture without its dark twin or its words is none.
-        self.assertEqual(len(PICTURE.findall(chapter.text)), chapter.text.count("<img "))
-        for dark, alt, light in PICTURE.findall(chapter.text):
-            self.assertEqual(dark, light)
+    def test_pictures(self, chapter, _before, _after):
+        # 05 and later have more than one; a picture stands alone, with words.
+        self.assertEqual(len(PICTURE.findall(chapter.text)), chapter.text.count(".svg)"))
+        for alt, path in PICTURE.findall(chapter.text):
             self.assertGreater(len(alt.split()), 4, alt)
-            for end in (".svg", "-dark.svg"):
-                self.assertTrue((ROOT / "docs" / f"{light}{end}").exists(), f"{light}{end}")
+            self.assertTrue((ROOT / "docs" / path).exists(), path)
         self.assertTrue(chapter.pictures("The picture", "pictures/"))
 
     @of_each_chapter

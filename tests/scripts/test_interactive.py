@@ -86,7 +86,7 @@ class Pages(ScriptTest):
             self.assertIn(path.stem, NAMES)
             self.assertIsInstance(json.loads((PAGES / "data" / f"{path.stem}.json").read_text(encoding="utf-8")), dict)
             text = (PAGES / f"{path.stem}.md").read_text(encoding="utf-8")
-            for wanted in (f"({path.stem}.html)", "<picture>", "## Three things to find"):
+            for wanted in (f"({path.stem}.html)", "](../pictures/interactive_", "## Three things to find"):
                 self.assertIn(wanted, text, path.stem)
 
 

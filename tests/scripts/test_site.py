@@ -132,10 +132,9 @@ class Checks(ScriptTest):
 
     def test_sizes(self):
         half = check.LARGEST_PAGE // 2
-        (self.folder / "light.svg").write_text("x" * (half + 1))
-        (self.folder / "dark.svg").write_text("x" * half)
-        themed = '<img class="only-light" src="light.svg"><img class="only-dark" src="dark.svg">'
-        site = self.site(small=themed, large=themed + "y" * half)
+        (self.folder / "picture.svg").write_text("x" * (half + 1))
+        twice = '<img src="picture.svg"><img src="picture.svg">'
+        site = self.site(small=twice, large=twice + "y" * half)
         self.assertRegex("\n".join(check.sizes(site)), r"^large\.html weighs 450,\d+ bytes, more than 450,000$")
 
     def test_maths(self):
@@ -145,7 +144,7 @@ class Checks(ScriptTest):
 
     def test_charts(self):
         site = self.site(a='<script src="assets/vega.js"></script>', b='<span data-chart="x"></span>')
-        self.assertEqual(len(list(check.charts(site))), 1 + 4)
+        self.assertEqual(len(list(check.charts(site))), 1 + 3)
 
     def test_exports(self):
         site = self.site(a="", b="")
@@ -197,13 +196,10 @@ class Markdown(unittest.TestCase):
         self.page("[a](nowhere.md)")
         self.assertRegex(self.warnings[0], "the link to nowhere.md leads nowhere")
 
-    def test_pictures_follow_the_sites_colours(self):
-        html = self.page('<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="charts/h200-ladder-dark.svg">\n'
-                         '  <img alt="A" src="charts/h200-ladder.svg">\n</picture>').html
-        self.assertIn('data-chart="h200-ladder"', html)
-        self.assertRegex(html, r'<img class="only-light" src="charts/h200-ladder.svg" alt="A" width="\d+" height="\d+"')
-        self.assertRegex(html, r'<img class="only-dark" src="charts/h200-ladder-dark.svg"')
-        self.assertNotIn("<source", html)
+    def test_pictures(self):
+        html = self.page("![A](charts/h200-ladder.svg)").html
+        self.assertRegex(html, r'<span class="picture wide" data-chart="h200-ladder"><img src="charts/h200-ladder.svg" alt="A" '
+                               r'width="\d+" height="\d+"')
 
     def test_alerts(self):
         html = self.page("> [!NOTE]\n> Text *x*\n\n> quoted").html
@@ -270,49 +266,6 @@ class Pieces(unittest.TestCase):
                 text = text.replace(entity, letter)
             self.assertEqual(text, path.read_text(), path.name)
 
-    def test_smaller_pictures_say_once_how_many_look(self):
-        line = '<line x1="{0}" y1="1" stroke="#000"/>\n'
-        svg = '<svg width="9" height="9">\n' + "".join(line.format(i) for i in range(20)) + '<text x="1" fill="red">a</text>\n</svg>'
-        small = smaller.picture(svg)
-        self.assertIn("<style>.c0{stroke:#000}</style>", small)
-        self.assertIn('<line class="c0" x1="3" y1="1"/>', small)
-        self.assertIn('<text x="1" fill="red">', small)
-        self.assertLess(len(small), len(svg))
-
-    def test_rectangles_become_strokes(self):
-        def rect(x, y, width, height, fill="#abc", more=""):
-            return f'<rect x="{x}" y="{y}" width="{width}" height="{height}"{more} fill="{fill}"/>'
-
-        def drawn(*lines):
-            return smaller.picture("\n".join(["<svg>", *lines, "</svg>"])).split("\n")[1:-1]
-
-        a, b, c = rect(2, 2, 4, 3), rect(6.5, 2, "4.5", 3), rect(3, 8, 1, 1)
-        self.assertEqual(drawn(a, b), ['<path fill="none" stroke="#abc" stroke-width="3" d="M2 3.5h4m.5 0h4.5"/>'])
-        self.assertEqual(len(drawn(a, c)), 2, "a stroke for each height")
-        # What lies below something stays below it.
-        over = rect(7, 1, 2, 9, "#def")
-        self.assertEqual([line[:5] for line in drawn(a, over, b)], ["<rect"] * 3)
-        self.assertIn("#def", drawn(a, over, b)[1])
-        self.assertIn("h4m", drawn(a, rect(20, 1, 2, 9, "#def"), b)[0])
-        label = '<text x="8" y="4" font-size="3">x</text>'
-        self.assertEqual(drawn(a, label, b)[1], label)
-        self.assertEqual(drawn(a, '<circle cx="1" cy="1" r="1"/>', b)[1][:7], "<circle")
-        # Paths of timelines; round corners; what has an outline.
-        path = '<path d="M1 1h2v4h-2zM5 1h1v4h-1z" fill="#abc"/>'
-        self.assertEqual(drawn(path), ['<path fill="none" stroke="#abc" stroke-width="4" d="M1 3h2M5 3h1"/>'])
-        for kept in ('<path d="M1 1h2v4h-2" fill="#abc"/>', '<path d="M1 1h2v4h-2z" fill="#abc" stroke="#000"/>',
-                     rect(1, 1, 2, 2, more=' stroke="#000"')):
-            self.assertEqual(drawn(kept), [kept])
-        rounded = [rect(x, 1, 9, 9, more=' rx="2"') for x in (1, 11, 21.5)]
-        self.assertEqual(drawn(*rounded), ['<g fill="#abc">', '<rect id="r0" x="1" y="1" width="9" height="9" rx="2"/>',
-                                           '<use href="#r0" x="10" y="0"/>', '<use href="#r0" x="20.5" y="0"/>', "</g>"])
-
-    def test_texts_that_look_the_same_share_a_group(self):
-        texts = [f'<text x="{9 * i}" y="9" font-size="9" fill="#abc">{i}</text>' for i in range(3)]
-        svg = "\n".join(["<svg>", *texts, "</svg>"])
-        self.assertEqual(smaller.picture(svg).split("\n")[1:-1], [
-            '<g fill="#abc" font-size="9">', *(f'<text x="{9 * i}" y="9">{i}</text>' for i in range(3)), "</g>"])
-
     def test_smaller_style_sheet(self):
         words = smaller.words_of(['<p class="used two" data-md-color-accent="pink"><i class=bare>'], ['x="made";y="note"'])
         css = ('@charset "UTF-8";a,[dir=rtl] a{x:1}.md-tag{y:2}.used.gone{y:3}.bare,.two .made{y:4}.note{y:5}'
@@ -342,7 +295,6 @@ class Pieces(unittest.TestCase):
         text = export.plain(page)
         self.assertIn("](pictures/12_boxes.svg)", text)
         self.assertIn("](source/kernels/12_tma.cu.html)", text)
-        self.assertNotIn("<picture>", text)
 
     def test_requirements_are_pinned_to_the_last(self):
         docs, charts = pins("scripts/docs-requirements.txt"), pins("scripts/requirements.txt")

@@ -4,7 +4,7 @@ import posixpath
 import re
 
 from book.layout import sections, url_of
-from book.markdown import FENCE, PICTURE, without_comments
+from book.markdown import FENCE, without_comments
 
 TITLE = "Sixteen steps from naive attention to the speed of light"
 SUMMARY = ("A book with its sources: one attention forward pass as sixteen CUDA kernels, from one thread an element to "
@@ -12,11 +12,7 @@ SUMMARY = ("A book with its sources: one attention forward pass as sixteen CUDA 
 
 
 def plain(page):
-    """A page's Markdown without the scripts' comments, with pictures as Markdown and links from the site's root."""
-
-    def picture(match):
-        src, alt = (re.search(rf'<img[^>]*\b{name}="([^"]*)"', match[0])[1] for name in ("src", "alt"))
-        return f"![{alt}]({src})"
+    """A page's Markdown without the scripts' comments, with links from the site's root."""
 
     def link(match):
         if re.match(r"[a-zA-Z][\w+.-]*:|#|//", match[2]):
@@ -25,7 +21,7 @@ def plain(page):
         path = posixpath.normpath(posixpath.join(posixpath.dirname(page.path), name))
         return f"{match[1]}({url_of(path)}{mark}{anchor})"
 
-    text = re.sub(r"^<!-- notes -->\n", "", PICTURE.sub(picture, without_comments(page.text)), flags=re.MULTILINE)
+    text = re.sub(r"^<!-- notes -->\n", "", without_comments(page.text), flags=re.MULTILINE)
     lines, fence = [], None
     for line in text.split("\n"):
         mark = FENCE.match(line)

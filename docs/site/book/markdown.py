@@ -16,9 +16,8 @@ FENCE = re.compile(r"^\s*(?:>\s*)*(```+|~~~+)")
 CODE_OR_COMMENT = re.compile(r"((`+)(?!`).*?(?<!`)\2(?!`))|<!--.*?(?:-->|$)")
 NOTES = "<!-- notes -->"  # before a list whose items explain lines of the code above
 ALERTS = {"NOTE": "note", "TIP": "tip", "IMPORTANT": "info", "WARNING": "warning", "CAUTION": "danger"}
-PICTURE = re.compile(r"<picture>.*?</picture>", re.DOTALL)
 PHONE = 620  # pixels: as wide as a picture may be made there (book.css)
-ATTRIBUTE = re.compile(r"\b(href|src|srcset)\s*=\s*\"([^\"]*)\"")
+ATTRIBUTE = re.compile(r"\b(href|src)\s*=\s*\"([^\"]*)\"")
 
 
 def without_comments(text):
@@ -83,22 +82,15 @@ class Page:
         return relative_url(url_of(path), self.url) + mark + anchor
 
     def with_targets(self, html):
-        """Raw HTML with the addresses of the site; a picture with light and dark follows the site's own switch."""
-        html = PICTURE.sub(lambda match: self.picture(match[0]), html)
+        """Raw HTML with the addresses of the site."""
         return ATTRIBUTE.sub(self.attribute, html)
 
     def attribute(self, match):
-        return match[0] if match[2].startswith("\0") else f'{match[1]}="{escape(self.target(match[2]))}"'
+        return f'{match[1]}="{escape(self.target(match[2]))}"'
 
-    def picture(self, html):
-        dark = re.search(r"<source[^>]*dark[^>]*srcset=\"([^\"]+)\"", html)
-        light = re.search(r"<img[^>]*\bsrc=\"([^\"]+)\"", html)
-        alt = re.search(r"<img[^>]*\balt=\"([^\"]*)\"", html)
-        if not (dark and light and alt):
-            self.warn("a <picture> without an image for dark, one for light, or without words")
-            return html
-        images = "".join(self.image(name, alt[1], theme) for name, theme in ((light[1], "light"), (dark[1], "dark")))
-        chart = re.fullmatch(r"(?:.*/)?charts/([\w.-]+)\.svg", light[1])
+    def figure(self, link, image):
+        """What stands around an SVG: whether it is a chart, an interactive page, too wide for a phone."""
+        chart = re.fullmatch(r"(?:.*/)?charts/([\w.-]+)\.svg", link)
         if chart:
             self.charts.append(chart[1])
         data = f' data-chart="{chart[1]}"' if chart else ""
@@ -107,18 +99,12 @@ class Page:
             self.framed = True
             self.links.add(twin)
             data = f' data-interactive="{relative_url(url_of(twin), self.url)}"'
-        width = re.search(r' width="(\d+)"', self.size_of(light[1]))
+        width = re.search(r' width="(\d+)"', self.size_of(link))
         wide = " wide" if width and int(width[1]) > PHONE else ""
-        return self.marked(f'<span class="picture{wide}"{data}>{images}</span>')
+        return f'<span class="picture{wide}"{data}>{image}</span>'
 
-    def marked(self, html):
-        """Addresses that are those of the site already: attribute() leaves them alone."""
-        return re.sub(r"\bsrc=\"", 'src="\0', html)
-
-    def image(self, link, alt, theme=None):
-        size = self.size_of(link)
-        only = f' class="only-{theme}"' if theme else ""
-        return f'<img{only} src="{escape(self.target(link))}" alt="{alt}"{size} loading="lazy">'
+    def image(self, link, alt):
+        return f'<img src="{escape(self.target(link))}" alt="{alt}"{self.size_of(link)} loading="lazy">'
 
     def size_of(self, link):
         """Width and height, so that the text does not jump when pictures come."""
@@ -151,7 +137,7 @@ class Page:
         self.mark_alerts(tokens)
         self.mark_notes(tokens)
         self.describe(tokens)
-        return self.renderer.render(tokens, md.options, {}).replace("\0", "")
+        return self.renderer.render(tokens, md.options, {})
 
     def raw(self, tokens, i, options, env):
         return self.with_targets(tokens[i].content)
@@ -201,8 +187,9 @@ class Page:
                 f"</{opening.tag}>\n")
 
     def markdown_image(self, tokens, i, options, env):
-        token = tokens[i]
-        return self.marked(self.image(token.attrGet("src"), escape(token.content)))
+        link = tokens[i].attrGet("src")
+        image = self.image(link, escape(tokens[i].content))
+        return self.figure(link, image) if link.endswith(".svg") else image
 
     def link_open(self, tokens, i, options, env):
         tokens[i].attrSet("href", self.target(tokens[i].attrGet("href")))
