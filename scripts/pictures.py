@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+import layouts  # noqa: E402
 from appendix_pictures import APPENDIX  # noqa: E402
-from drawing import INK, REGISTERS, Picture, formulas  # noqa: E402
+from drawing import INK, REGISTERS, Picture  # noqa: E402
 from first_pictures import FIRST  # noqa: E402
 from gemm_pictures import GEMM  # noqa: E402
 from hopper_pictures import HOPPER  # noqa: E402
@@ -257,7 +258,6 @@ def trips():
 
 def fragments():
     """The A, B and C fragments of m16n8k16: which lane holds which element, and in which register."""
-    layout = formulas("fragments.h")
     p = Picture(880, 452, "Kernel 05: the fragments of mma.sync.m16n8k16")
     lane, cell, top = 5, 18, 128
     colors = REGISTERS
@@ -285,11 +285,11 @@ def fragments():
         p.text(left + columns * cell / 2, 120, column_name, 11.5, INK.muted, italic=True)
         p.text(left - 8, y + rows * cell / 2 + 4, row_name, 11.5, INK.muted, "end", italic=True)
 
-    grid(60, top, 16, 16, lambda l: [(i, layout["mma_a"](l, i, h)) for i in range(4) for h in range(2)],
+    grid(60, top, 16, 16, lambda l: [(i, layouts.mma_a(l, i, h)) for i in range(4) for h in range(2)],
          "A, 16 x 16", "a[0..3], two 16-bit elements each", "row", "k")
-    grid(416, top, 16, 8, lambda l: [(i, layout["mma_b"](l, i, h)) for i in range(2) for h in range(2)],
+    grid(416, top, 16, 8, lambda l: [(i, layouts.mma_b(l, i, h)) for i in range(2) for h in range(2)],
          "B, 16 x 8", "b[0..1], two 16-bit elements each", "k", "column")
-    grid(664, top, 16, 8, lambda l: [(i, layout["mma_c"](l, i)) for i in range(4)],
+    grid(664, top, 16, 8, lambda l: [(i, layouts.mma_c(l, i)) for i in range(4)],
          "C and D, 16 x 8", "c[0..3], an fp32 each", "row", "column")
     p.text(374, top + 150, "x", 22, INK.muted)
     p.text(600, top + 150, "=", 22, INK.muted)
@@ -302,7 +302,6 @@ def fragments():
 
 def ldmatrix_tiles():
     """What ldmatrix.x4 brings for Q, K and V: who addresses which row, and where it goes."""
-    layout = formulas("fragments.h")
     p = Picture(880, 446, "Kernel 05: ldmatrix.x4 for Q, K and V")
     lane, cell, top = 5, 14, 126
     colors = REGISTERS
@@ -330,7 +329,7 @@ def ldmatrix_tiles():
         assert len(met) == 256
         for m in range(4):
             for h in range(2):
-                row, column = (layout["ldmatrix_trans"] if trans else layout["ldmatrix"])(lane, h)
+                row, column = (layouts.ldmatrix_trans if trans else layouts.ldmatrix)(lane, h)
                 first_row, first_column = address(8 * m)
                 mine.append((first_row + row, first_column + column, m, h))
         for row, column, m, h in mine:
@@ -410,7 +409,6 @@ def matrix_banks():
 
 def c_is_a():
     """The C fragments of two tiles of S are the A fragment of the second product."""
-    layout = formulas("fragments.h")
     p = Picture(880, 452, "Kernel 06: C of the first product is A of the second one")
     lane, cell = 5, 17
     colors = ((INK.blue_soft, INK.blue), (INK.orange_soft, INK.orange))
@@ -432,7 +430,7 @@ def c_is_a():
     for other in range(32):
         for tile in range(2):
             for i in range(4):
-                row, column = layout["mma_c"](other, i)
+                row, column = layouts.mma_c(other, i)
                 owner[row, column + 8 * tile] = other
                 if other == lane:
                     mine[row, column + 8 * tile] = colors[tile]
@@ -445,7 +443,7 @@ def c_is_a():
     for other in range(32):
         for i in range(4):
             for half in range(2):
-                row, k = layout["mma_a"](other, i, half)
+                row, k = layouts.mma_a(other, i, half)
                 owner[row, k] = other
                 if other == lane:
                     mine[row, k] = colors[i // 2]
@@ -459,8 +457,8 @@ def c_is_a():
     for i, color in enumerate((INK.blue, INK.blue, INK.orange, INK.orange)):
         what = f"rP[{i}] = acc_s[n{' + 1' if i > 1 else ''}]"
         p.text(130 + 206 * i, 408, f"{what} {2 * (i % 2)}, {2 * (i % 2) + 1}", 11.5, color, mono=True)
-    same = all(layout["mma_a"](other, i, half) == tuple(
-        a + b for a, b in zip(layout["mma_c"](other, 2 * (i % 2) + half), (0, 8 * (i // 2))))
+    same = all(layouts.mma_a(other, i, half) == tuple(
+        a + b for a, b in zip(layouts.mma_c(other, 2 * (i % 2) + half), (0, 8 * (i // 2))))
         for other in range(32) for i in range(4) for half in range(2))
     p.text(440, 438, "The two grids are equal, number by number: " + ("in all 32 lanes." if same else "NOT"), 12.5,
            INK.muted)
@@ -505,7 +503,7 @@ def ring():
 
 def swizzle():
     """Where the chunks of eight rows lie, and which of them one matrix of ldmatrix reads."""
-    place = formulas("swizzle.h")["swizzle"]
+    place = layouts.swizzle
     p = Picture(880, 356, "Kernel 08: chunks of 16 bytes in the banks, without and with swizzle")
     wanted, cell = 2, 46
     for x, title, where in ((56, "Row by row", lambda row, chunk: chunk), (490, "XOR with the row's number", place)):
@@ -590,7 +588,7 @@ def steps():
 
 def step_bits():
     """The bits of a chunk's place in a tile of 128 columns, and what a step does to them."""
-    swizzle_place = formulas("swizzle.h")["swizzle"]
+    swizzle_place = layouts.swizzle
 
     def address(row, chunk):  # of 256 bytes a row
         return row * 256 + swizzle_place(row, chunk) * 16
@@ -813,8 +811,6 @@ def lazy():
 
 def descriptor():
     """The 64 bits of a matrix descriptor, of a tile of K."""
-    layout = formulas("swizzle.h", "wgmma.h")
-    layout["whole_16"] = lambda count: count
     p = Picture(880, 400, "Kernel 11: the fields of a matrix descriptor")
     p.text(24, 30, "A matrix descriptor: where wgmma finds an operand in shared memory", 16, anchor="start",
            weight="bold")
@@ -822,10 +818,10 @@ def descriptor():
            INK.muted, "start")
     start, leading, stride, mode = 0x8400, 16, 1024, 1
     fields = (("mode", mode << 62, 63, 62, INK.green_soft, INK.green, "1: 128 bytes"),
-              ("base offset", layout["base_offset_field"](0), 51, 49, INK.cell, INK.line, "0: atoms are aligned"),
-              ("SBO", layout["stride_field"](stride), 45, 32, INK.orange_soft, INK.orange, f"{stride} bytes / 16"),
-              ("LBO", layout["leading_field"](leading), 29, 16, INK.cell, INK.line, "any: not used here"),
-              ("start address", layout["start_field"](start), 13, 0, INK.blue_soft, INK.blue,
+              ("base offset", layouts.base_offset_field(0), 51, 49, INK.cell, INK.line, "0: atoms are aligned"),
+              ("SBO", layouts.stride_field(stride), 45, 32, INK.orange_soft, INK.orange, f"{stride} bytes / 16"),
+              ("LBO", layouts.leading_field(leading), 29, 16, INK.cell, INK.line, "any: not used here"),
+              ("start address", layouts.start_field(start), 13, 0, INK.blue_soft, INK.blue,
                f"0x{start:x} / 16"))
     value = sum(field[1] for field in fields)
     left, top, wide = 24, 92, 13
@@ -845,10 +841,10 @@ def descriptor():
     p.text(24, top + 116, f"= 0x{value:016x}", 14, anchor="start", mono=True, weight="bold")
     p.text(24, 250, "The next 16 columns: 32 bytes further, so the start grows by 2", 15, anchor="start", weight="bold")
     for step in range(4):
-        x, at = 24 + step * 212, start + layout["k_major_step"](128, step)
+        x, at = 24 + step * 212, start + layouts.k_major_step(128, step)
         p.rect(x, 268, 196, 62, INK.cell, None, 5)
         p.text(x + 98, 290, f"columns {16 * step} to {16 * step + 15}", 13, weight="bold")
-        p.text(x + 98, 312, f"start 0x{at:x} / 16 = 0x{layout['start_field'](at):x}", 12.5, INK.muted)
+        p.text(x + 98, 312, f"start 0x{at:x} / 16 = 0x{layouts.start_field(at):x}", 12.5, INK.muted)
         if step:
             p.text(x - 8, 303, "+2", 12.5, INK.blue, weight="bold")
     p.text(440, 362, "Nothing else changes within a slab of 64 columns. The XOR of the swizzle works on the whole address, so",
@@ -872,7 +868,6 @@ def tile_panel(p, x, y, cell, fill_of, text_of, frame=None):
 
 def core_matrices():
     """A 64 x 64 tile without swizzle: core matrices in the order in which they lie in memory."""
-    layout = formulas("swizzle.h", "wgmma.h")
     p = Picture(880, 496, "Kernel 11: core matrices of a tile without swizzle")
     p.text(24, 30, "Without swizzle: core matrices of 8 rows of 16 bytes, wherever LBO and SBO say", 16, anchor="start",
            weight="bold")
@@ -881,9 +876,9 @@ def core_matrices():
     cell, top = 38, 118
     for x, name, what, down, right, address, frame in (
             (96, "K-major", "a core matrix: 8 rows of 8 k", "row", "k",
-             lambda row, column: layout["k_major_offset"](16, 128, 1024, 8 * row, 8 * column), (0, 0, 8, 2)),
+             lambda row, column: layouts.k_major_offset(16, 128, 1024, 8 * row, 8 * column), (0, 0, 8, 2)),
             (528, "MN-major", "a core matrix: 8 k of 8 rows", "k", "row",
-             lambda row, column: layout["mn_major_offset"](16, 128, 1024, 8 * column, 8 * row), (0, 0, 2, 8))):
+             lambda row, column: layouts.mn_major_offset(16, 128, 1024, 8 * column, 8 * row), (0, 0, 2, 8))):
         p.text(x + 4 * cell, 84, name, 15, weight="bold")
         p.text(x + 4 * cell, 104, what, 12, INK.muted)
 
@@ -907,7 +902,6 @@ def core_matrices():
 
 def atoms():
     """The same tile with 128-byte swizzle, K-major and MN-major: one atom, and what one wgmma reads of the tile."""
-    layout = formulas("swizzle.h", "wgmma.h")
     p = Picture(880, 560, "Kernel 11: a tile with 128-byte swizzle, K-major and MN-major")
     p.text(24, 30, "With 128-byte swizzle: the same bytes, read as Q and K or as V", 16, anchor="start", weight="bold")
     p.text(24, 50, "the first 16 lines of 128 bytes of a tile of 64 rows and 64 columns; the number: which chunk of 8 elements of the "
@@ -924,7 +918,7 @@ def atoms():
             y = top + row * high + (6 if row >= 8 else 0)
             met = set()
             for chunk in range(8):
-                at = layout["slab_offset"](64, row, 8 * chunk)
+                at = layouts.slab_offset(64, row, 8 * chunk)
                 assert at // 128 == row
                 place = at % 128 // 16
                 met.add(place)
@@ -938,7 +932,7 @@ def atoms():
             p.rect(x - 3, y - 3, 8 * cell + 4, 8 * high + 4, "none", INK.line, 3, 1.4)
             p.text(x + 8 * cell + 8, y + 4 * high + 4, f"atom {atom}", 11, INK.muted, "start")
     y = top + 16 * high + 34
-    step, row8 = layout["k_major_step"](64, 1), layout["slab_offset"](64, 8, 0)
+    step, row8 = layouts.k_major_step(64, 1), layouts.slab_offset(64, 8, 0)
     lines = (("rows + 8: the next atom", f"SBO = {row8} bytes"),
              ("the next 16 k: further in the same rows", f"start + {step} bytes"),
              ("64 k on: a slab", "start + 128 bytes x rows of the tile"))
@@ -946,7 +940,7 @@ def atoms():
         p.text(84, y + 22 * i, name, 12, INK.muted, "start")
         p.text(84 + 8 * cell, y + 22 * i, what, 12, INK.orange, "end", weight="bold")
     lines = (("k + 8: the next atom", f"SBO = {row8} bytes"),
-             ("the next 16 k: two atoms further", f"start + {layout['mn_major_step'](1)} bytes"),
+             ("the next 16 k: two atoms further", f"start + {layouts.mn_major_step(1)} bytes"),
              ("64 columns on: a slab", "LBO = 128 bytes x rows of the tile"))
     for i, (name, what) in enumerate(lines):
         p.text(512, y + 22 * i, name, 12, INK.muted, "start")
@@ -958,7 +952,6 @@ def atoms():
 
 def accumulators():
     """Which thread of a warpgroup holds which element of D."""
-    layout = formulas("fragments.h", "wgmma.h")
     p = Picture(880, 500, "Kernel 11: the accumulators of wgmma.m64nN")
     cell, top, thread = 22, 122, 37
     p.text(24, 30, "D of wgmma, 64 x N: 16 rows a warp, and inside of them the layout of mma.sync", 16, anchor="start",
@@ -971,7 +964,7 @@ def accumulators():
     owners = {}
     for t in range(128):
         for i in range(8):
-            owners[layout["wgmma_d"](t, i)] = t, i
+            owners[layouts.wgmma_d(t, i)] = t, i
     assert len(owners) == 64 * 16
     for warp in range(4):
         rows = sorted({row for (row, _), (t, _) in owners.items() if t // 32 == warp})
@@ -1006,7 +999,7 @@ def accumulators():
         p.rect(at, 452, 14, 14, colors[i][0], colors[i][1])
         p.text(at + 20, 463.5, f"d[4n + {i}]", 11.5, anchor="start")
     for i in range(8):
-        row, column = layout["wgmma_d"](thread, i)
+        row, column = layouts.wgmma_d(thread, i)
         y = top + 52 + 22 * i
         p.text(left + 374, y, f"d[{i}]", 10.5, anchor="start", mono=True)
         p.text(left + 408, y, f"{row}, {column}", 10.5, INK.muted, "start", mono=True)

@@ -1,5 +1,5 @@
-"""What the figures are drawn with: colours, shapes and texts of an SVG that shows itself in the reader's theme; the
-formulas and constants of the sources."""
+"""What the figures are drawn with: colours, shapes and texts of an SVG that shows itself in the reader's theme; constants
+of the kernels."""
 
 import math
 import re
@@ -181,25 +181,6 @@ class Picture:
 
 
 # --- From the sources ----------------------------------------------------------------------------------------------
-
-
-Position = namedtuple("Position", "row column")
-
-
-def formulas(*headers):
-    """The one-line constexpr functions of whole numbers in headers of common/layout: the pictures use the kernels' own
-    formulas."""
-    found = {"Position": Position}
-    for header in headers:
-        text = (ROOT / "common" / "layout" / header).read_text(encoding="utf-8")
-        for name, names, body in re.findall(r"^constexpr \w+ (\w+)\(([\w ,\n]+)\) \{\s*return ([^;?]+);\s*\}$", text, re.M):
-            if not re.fullmatch(r"(?:(?:const )?(?:int|uint32_t|uint64_t) \w+(?:,\s*)?)+", names) or "::" in body:
-                continue
-            body = re.sub(r"^\{(.*)\}$", r"Position(\1)", body, flags=re.S).replace("/", "//")
-            body = re.sub(r"static_cast<\w+>", "", body)
-            arguments = ", ".join(re.findall(r"\w+(?=,|$)", names))
-            found[name] = eval(f"lambda {arguments}: ({body})", found)  # arithmetic of the checkout's own headers
-    return found
 
 
 def constant(kernel, name, head_dim=128):

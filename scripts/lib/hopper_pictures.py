@@ -5,7 +5,8 @@ import math
 import re
 from collections import namedtuple
 
-from drawing import INK, Picture, constant, formulas
+import layouts
+from drawing import INK, Picture, constant
 from tools import ROOT
 
 
@@ -102,7 +103,6 @@ def phases():
 
 def boxes():
     """A tile of K in global memory as two boxes, and where their chunks come to lie."""
-    layout = formulas("swizzle.h", "wgmma.h")
     rows, head_dim = constant("12", "kBlockN"), 128
     slabs = constant("12", "kSlabs", head_dim)
     p = Picture(880, 476, "Kernel 12: the boxes of a tile, and the slabs that they become")
@@ -141,12 +141,12 @@ def boxes():
         top = sy + slab * (sh + 4)
         p.rect(sx, top, sw, sh, *colors[slab])
         p.text(sx + sw / 2, top + sh / 2 - 4, f"slab {slab}", 13, weight="bold")
-        p.text(sx + sw / 2, top + sh / 2 + 14, f"{layout['slab_bytes'](rows):,} bytes", 12, INK.muted)
+        p.text(sx + sw / 2, top + sh / 2 + 14, f"{layouts.slab_bytes(rows):,} bytes", 12, INK.muted)
         p.arrow(x + wide + 70, at + high / 2 + 5, sx - 4, top + sh / 2, colors[slab][1])
     p.text(sx + sw / 2, sy + 2 * sh + 24, "128 bytes a row,", 12, INK.muted)
     p.text(sx + sw / 2, sy + 2 * sh + 40, "128 rows each", 12, INK.muted)
     p.text(sx + sw / 2, sy + 2 * sh + 66, "one mbarrier counts", 12, INK.muted)
-    p.text(sx + sw / 2, sy + 2 * sh + 82, f"{slabs} · {layout['slab_bytes'](rows):,} bytes", 12, INK.muted)
+    p.text(sx + sw / 2, sy + 2 * sh + 82, f"{slabs} · {layouts.slab_bytes(rows):,} bytes", 12, INK.muted)
     # Right: an atom of a slab.
     ax, ay, cell, line = 586, 116, 34, 22
     p.text(ax + 4 * cell, 84, "the first rows of slab 0", 13, weight="bold")
@@ -155,10 +155,10 @@ def boxes():
         yy = ay + row * line + (6 if row >= 8 else 0)
         met = set()
         for chunk in range(8):
-            offset = layout["slab_offset"](rows, row, 8 * chunk)
+            offset = layouts.slab_offset(rows, row, 8 * chunk)
             assert offset // 128 == row
             place = offset % 128 // 16
-            assert place == layout["swizzle"](row, chunk)
+            assert place == layouts.swizzle(row, chunk)
             met.add(place)
             hit = chunk == 2
             p.rect(ax + place * cell, yy, cell - 2, line - 2, INK.orange if hit else INK.blue_soft, None, 2)
