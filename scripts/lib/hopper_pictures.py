@@ -374,7 +374,7 @@ def turns():
 
 def two_stages():
     """One consumer alone, without and with the overlap."""
-    p = Picture(880, 458, "Kernel 14: a softmax under the product of the tile before")
+    p = Picture(880, 480, "Kernel 14: a softmax under the product of the tile before")
     heading(p, "One consumer: without and with kOverlap",
             f"to scale, if a softmax takes {SOFTMAX} cycles and the rest of a turn {REST}; the other consumer is "
             "left out")

@@ -1,13 +1,18 @@
-"""What the pictures are computed from: the kernels' constants, and the schedules of kernels 12 to 14."""
+"""The figures in both themes, how they are written, and what they are computed from: the kernels' constants, and the
+schedules of kernels 12 to 14."""
 
+import re
 import sys
 import unittest
+from xml.etree import ElementTree
 
-from support import SCRIPTS, main
+from support import ROOT, SCRIPTS, main
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(SCRIPTS / "lib"))
-from drawing import constant, constant_of  # noqa: E402
+sys.path[:0] = [str(SCRIPTS), str(SCRIPTS / "lib")]
+import pictures  # noqa: E402
+from charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT  # noqa: E402
+from drawing import DARK, INK, LIGHT, Picture, constant, constant_of  # noqa: E402
 from hopper_pictures import PRODUCT, REST, SOFTMAX, follow_ring, follow_turns  # noqa: E402
 
 CONFIG = """struct Config {
@@ -30,6 +35,90 @@ class Constants(unittest.TestCase):
     def test_of_a_kernel(self):
         self.assertEqual(constant("13", "kThreads"), 384)
         self.assertEqual([constant("13", "kSlabs", head_dim) for head_dim in (64, 128)], [1, 2])
+
+
+def luminance(color):
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(a, b):
+    """As the Web Content Accessibility Guidelines have it."""
+    dark, light = sorted((luminance(a), luminance(b)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def behind(shapes, x, y):
+    """The colour below a point: that of the last shape that covers it."""
+    covers = [dict(shape.look).get("fill") for shape in shapes if shape.kind != "text"
+              and shape.box[0] <= x <= shape.box[2] and shape.box[1] <= y <= shape.box[3]]
+    return ([INK.background] + [color for color in covers if color not in (None, "none")])[-1]
+
+
+class Figures(unittest.TestCase):
+    def test_texts_can_be_read_in_both_themes(self):
+        for name, draw in pictures.DRAWN.items():
+            picture = draw()
+            for i, shape in enumerate(picture.shapes):
+                if shape.kind == "text":
+                    left, top, right, bottom = shape.box
+                    color, below = dict(shape.look)["fill"], behind(picture.shapes[:i], (left + right) / 2, (top + bottom) / 2)
+                    said = f"{name}: {shape.what!r}, {color} on {below}"
+                    self.assertGreaterEqual(contrast(color, below), 3, said)
+                    self.assertGreaterEqual(contrast(picture.dark[color], picture.dark[below]), 3, f"{said}, in the dark theme")
+                    self.assertTrue(0 <= top and bottom <= picture.height, f"{said} is outside")
+
+    def test_every_colour_has_one_for_the_dark_theme(self):
+        for folder, light, dark in (("pictures", LIGHT, DARK), ("timelines", LIGHT, DARK), ("charts", CHARTS_LIGHT, CHARTS_DARK)):
+            files = sorted((ROOT / "docs" / folder).glob("*.svg"))
+            self.assertTrue(files)
+            for path in files:
+                root = ElementTree.parse(path).getroot()
+                title, style = (root.find(f"{{http://www.w3.org/2000/svg}}{name}").text for name in ("title", "style"))
+                self.assertEqual(root.get("role"), "img", path.name)
+                self.assertTrue(title, path.name)
+                known = dict(re.findall(r'\[(\w+="#\w+")\]\{\w+:(#\w+)\}', style))
+                self.assertEqual(known[f'fill="{light.background}"'], dark.background, path.name)
+                used = {f'{name}="{node.get(name)}"' for node in root.iter() for name in ("fill", "stroke")
+                        if node.get(name, "none") != "none"}
+                self.assertLessEqual(known.keys(), used, f"{path.name} has rules for nothing")
+                if folder != "charts":  # some of theirs suit both
+                    self.assertEqual(known.keys(), used, path.name)
+
+
+class Written(unittest.TestCase):
+    def drawn(self, *shapes):
+        """The lines of a picture of (method, arguments ...)."""
+        picture = Picture(90, 60, "A < B")
+        for method, *arguments in shapes:
+            getattr(picture, method)(*arguments)
+        lines = picture.svg().split("\n")
+        self.assertEqual((lines[1], lines[3]), ("<title>A &lt; B</title>", '<rect width="90" height="60" rx="6" fill="#ffffff"/>'))
+        return lines[4:-2]
+
+    def test_shapes_that_look_alike_are_one_path(self):
+        a, b, over = ("rect", 2, 2, 4, 3, "#eef1f4"), ("rect", 6.5, 2, 4.25, 3, "#eef1f4"), ("rect", 7, 1, 2, 9, "#0072b2")
+        self.assertEqual(self.drawn(a, b), ['<path fill="#eef1f4" d="M2 2h4v3h-4zm4.5 0h4.25v3h-4.25z"/>'])
+        # What lies below something stays below it.
+        self.assertEqual([re.search(r"#\w+", line)[0] for line in self.drawn(a, over, b)], ["#eef1f4", "#0072b2", "#eef1f4"])
+        self.assertEqual(len(self.drawn(a, ("rect", 20, 1, 2, 9, "#0072b2"), b)), 2)
+        self.assertEqual(len(self.drawn(a, ("text", 8, 4, "x", 3), b)), 3)
+        self.assertEqual(len(self.drawn(a, (*b, "#0072b2"))), 2, "with an edge it looks different")
+        # An edge is above its own shape, so two that overlap cannot be one path.
+        edged = [("rect", x, 2, 8, 8, "#eef1f4", "#0072b2") for x in (2, 6, 20)]
+        self.assertEqual(len(self.drawn(*edged)), 2)
+        self.assertEqual(self.drawn(("line", 1, 1, 9, 1), ("line", 1, 3, 4, 7.5)),
+                         ['<path stroke="#8c959f" stroke-width="1.4" d="M1 1h8M1 3l3 4.5"/>'])
+
+    def test_texts_that_look_alike_share_a_group(self):
+        texts = [("text", 30 * i, 9, f"{i}&", 9, "#0072b2", "start") for i in range(2)]
+        self.assertEqual(self.drawn(*texts), ['<g font-size="9" fill="#0072b2"><text x="0" y="9">0&amp;</text>'
+                                              '<text x="30" y="9">1&amp;</text></g>'])
+        self.assertEqual(self.drawn(texts[0]), ['<text font-size="9" fill="#0072b2" x="0" y="9">0&amp;</text>'])
+        rounded = [("rect", x, 1, 9, 9, "#eef1f4", None, 2) for x in (1, 11.5)]
+        self.assertEqual(self.drawn(*rounded), ['<g fill="#eef1f4"><rect x="1" y="1" width="9" height="9" rx="2"/>'
+                                                '<rect x="11.5" y="1" width="9" height="9" rx="2"/></g>'])
 
 
 class Schedules(unittest.TestCase):
