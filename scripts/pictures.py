@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 import layouts  # noqa: E402
 from appendix_pictures import APPENDIX  # noqa: E402
-from drawing import INK, REGISTERS, Picture  # noqa: E402
+from drawing import BLUE, GREEN, GREY, INK, ORANGE, REGISTERS, Picture  # noqa: E402
 from first_pictures import FIRST  # noqa: E402
 from gemm_pictures import GEMM  # noqa: E402
 from hopper_pictures import HOPPER  # noqa: E402
@@ -31,17 +31,15 @@ def passes():
     p = Picture(880, 330, "Kernel 01: three passes through global memory")
     mib = 4096 * 4096 * 4 / 2**20
     p.rect(20, 40, 840, 118, INK.cell, None, 8)
-    p.text(34, 61, "global memory, one head: 4096 tokens, head_dim 128, 16-bit Q, K, V, O and fp32 S", 12, INK.muted,
-           "start")
+    p.text(34, 61, "global memory, one head: 4096 tokens, head_dim 128, 16-bit Q, K, V, O and fp32 S", 12, INK.muted, "start")
     small = 4096 * 128 * 2 / 2**20
     for x, name in ((40, "Q"), (120, "K"), (668, "V"), (762, "O")):
-        p.box(x, 86, 66, 54, [name, f"{small:.0f} MiB"], INK.blue_soft, INK.blue)
-    p.box(270, 76, 330, 70, ["S, overwritten by P", f"4096 x 4096 x 4 bytes = {mib:.0f} MiB"], INK.orange_soft,
-          INK.orange, 14)
+        p.box(x, 86, 66, 54, [name, f"{small:.0f} MiB"], *BLUE)
+    p.box(270, 76, 330, 70, ["S, overwritten by P", f"4096 x 4096 x 4 bytes = {mib:.0f} MiB"], *ORANGE, 14)
     y = 236
     for x, name, what in ((40, "scores_kernel", "S = scale * Q Kᵀ"), (335, "softmax_kernel", "P = softmax(S) in place"),
                           (640, "output_kernel", "O = P V")):
-        p.box(x, y, 200, 62, [name, what], INK.green_soft, INK.green)
+        p.box(x, y, 200, 62, [name, what], *GREEN)
     p.arrow(73, 140, 100, y, INK.blue)
     p.arrow(153, 140, 140, y, INK.blue)
     p.arrow(215, y, 300, 148, INK.orange, 2.6)
@@ -55,7 +53,7 @@ def passes():
     p.arrow(706, 140, 726, y, INK.blue)
     p.arrow(786, y, 795, 142, INK.blue)
     p.text(440, 26, "Seven trips over S", 16, weight="bold")
-    p.text(440, 320, "each thread: one element of S or O (in the softmax: one row)", 12, INK.muted)
+    p.note(320, "each thread: one element of S or O (in the softmax: one row)", 12)
     return p
 
 
@@ -73,8 +71,7 @@ def sectors():
             p.text(x - 6, y + row * 14 + 9.5, f"{name} {row}", 9.5, INK.muted, "end")
 
     p.text(left - 42, 30, "Pass 1, load of gK[d]: 16 lanes, 16 keys", 15, anchor="start", weight="bold")
-    p.text(left - 42, 50, "a row of K has 256 bytes = 8 sectors; each lane wants 2 bytes of its own row", 12,
-           INK.muted, "start")
+    p.text(left - 42, 50, "a row of K has 256 bytes = 8 sectors; each lane wants 2 bytes of its own row", 12, INK.muted, "start")
     rows(left, 70, 16, lambda row, sector: sector == 0, "key")
     p.text(left + 4 * cell, 318, "16 sectors = 512 bytes moved, 32 bytes wanted", 13, INK.orange, weight="bold")
     p.text(left + 4 * cell, 338, "gQ[d]: two rows, 2 sectors. On average (16 + 2) / 2 = 9 a request.", 12, INK.muted)
@@ -85,8 +82,7 @@ def sectors():
     rows(x, 70, 16, lambda row, sector: row == 0 and sector == 0, "key")
     p.text(x + 4 * cell, 318, "1 sector = 32 bytes moved, 32 bytes wanted", 13, INK.orange, weight="bold")
     p.text(x + 4 * cell, 338, "gP[key]: two rows, 2 sectors. On average (1 + 2) / 2 = 1.5 a request.", 12, INK.muted)
-    p.text(440, 362, "Either load is one instruction of the warp. Only which lanes lie side by side is different.",
-           12, INK.muted)
+    p.note(362, "Either load is one instruction of the warp. Only which lanes lie side by side is different.", 12)
     return p
 
 
@@ -97,9 +93,8 @@ def online():
     """The state that is carried from tile to tile, with numbers."""
     p = Picture(880, 420, "Kernel 02: the running softmax over three tiles of two keys")
     scores = [[1, 3], [2, 5], [4, 0]]
-    p.text(24, 30, "One query row, six keys, tiles of two", 16, anchor="start", weight="bold")
-    p.text(24, 50, "Only row_max, row_sum and acc_o survive a tile; S and P exist for one tile at a time.", 12.5,
-           INK.muted, "start")
+    p.heading("One query row, six keys, tiles of two",
+              "Only row_max, row_sum and acc_o survive a tile; S and P exist for one tile at a time.")
     row_max, row_sum = -math.inf, 0.0
     wide, x0 = 250, 44
     for j, tile in enumerate(scores):
@@ -107,17 +102,16 @@ def online():
         new_max = max(row_max, *tile)
         rescale = math.exp(row_max - new_max)
         weights = [math.exp(s - new_max) for s in tile]
-        p.box(x + 20, 72, 96, 42, [f"K tile {j}", "shared memory"], INK.blue_soft, INK.blue, 12.5)
-        p.box(x + 134, 72, 96, 42, [f"V tile {j}", "shared memory"], INK.blue_soft, INK.blue, 12.5)
+        p.box(x + 20, 72, 96, 42, [f"K tile {j}", "shared memory"], *BLUE, 12.5)
+        p.box(x + 134, 72, 96, 42, [f"V tile {j}", "shared memory"], *BLUE, 12.5)
         p.arrow(x + 68, 114, x + 68, 144, INK.blue)
-        p.box(x + 20, 146, 96, 44, ["scores", ",  ".join(map(str, tile))], INK.green_soft, INK.green, 12.5)
+        p.box(x + 20, 146, 96, 44, ["scores", ",  ".join(map(str, tile))], *GREEN, 12.5)
         p.arrow(x + 68, 190, x + 68, 220, INK.green)
-        p.box(x + 4, 222, 128, 44, ["P = e^(score - max)", ",  ".join(f"{w:.3f}" for w in weights)], INK.green_soft,
-              INK.green, 12.5)
+        p.box(x + 4, 222, 128, 44, ["P = e^(score - max)", ",  ".join(f"{w:.3f}" for w in weights)], *GREEN, 12.5)
         row_sum = row_sum * rescale + sum(weights)
         p.arrow(x + 68, 266, x + 68, 300, INK.green)
         p.arrow(x + 192, 114, x + 192, 300, INK.blue)
-        p.rect(x, 302, wide, 78, INK.orange_soft, INK.orange, 5)
+        p.rect(x, 302, wide, 78, *ORANGE, 5)
         update = "P V" if j == 0 else f"acc_o * {rescale:.3f} + P V"
         for i, (name, what) in enumerate((("row_max", str(new_max)), ("row_sum", f"{row_sum:.3f}"), ("acc_o", update))):
             p.text(x + 12, 322 + 22 * i, name, 12.5, INK.muted, "start", mono=True)
@@ -126,8 +120,8 @@ def online():
             p.arrow(x - 26, 341, x - 1, 341, INK.orange, 2.6)
         row_max = new_max
     exact = sum(math.exp(s - 5) for tile in scores for s in tile)
-    p.text(440, 405, f"After the last tile: O = acc_o / row_sum, and row_sum = {row_sum:.3f} is what one pass over the six "
-           f"scores gives ({exact:.3f}).", 12.5, INK.muted)
+    p.note(405, f"After the last tile: O = acc_o / row_sum, and row_sum = {row_sum:.3f} is what one pass over the six "
+           f"scores gives ({exact:.3f}).")
     return p
 
 
@@ -151,8 +145,7 @@ def banks():
         worst = max(lanes.count(bank) for bank in range(32))
         what = "all in one bank: 32 wavefronts" if worst == 32 else "every bank once: 1 wavefront"
         p.text(x + 124, 242, what, 13, INK.orange, "start", "bold")
-    p.text(440, 276, "A bank delivers one word a wavefront. The pad costs 4 bytes a row and removes 31 of 32 wavefronts.",
-           12, INK.muted)
+    p.note(276, "A bank delivers one word a wavefront. The pad costs 4 bytes a row and removes 31 of 32 wavefronts.", 12)
     return p
 
 
@@ -167,7 +160,7 @@ def register_tile():
     cell, x0, y0 = 4, 112, 118
 
     def grid(x, y, columns, mine, width):
-        p.rect(x - 1, y - 1, columns * width + 2, 64 * cell + 2, INK.cell, INK.line)
+        p.rect(x - 1, y - 1, columns * width + 2, 64 * cell + 2, *GREY)
         for row in range(ty, 64, 8):
             p.rect(x, y + row * cell, columns * width, cell, INK.blue_soft)
         for column in mine:
@@ -213,24 +206,23 @@ def register_tile():
 def trips():
     """Where S, P and O are in the course of one tile of keys: fragments and shared memory in turns."""
     p = Picture(880, 388, "Kernel 04: what crosses between fragments and shared memory for one tile of keys")
-    p.text(24, 30, "One warp, 16 rows, one tile of 64 keys", 16, anchor="start", weight="bold")
-    p.text(24, 50, "Everything that looks at single elements has to leave the fragments.", 12.5, INK.muted, "start")
+    p.heading("One warp, 16 rows, one tile of 64 keys", "Everything that looks at single elements has to leave the fragments.")
     for y, height, name in ((70, 74, "fragments"), (198, 56, "shared memory"), (306, 56, "registers")):
         p.rect(112, y, 752, height, INK.cell, None, 6)
         words = name.split()
         for i, word in enumerate(words):
             p.text(102, y + height / 2 + 5 + (i - (len(words) - 1) / 2) * 15, word, 12.5, INK.muted, "end")
-    p.box(208, 82, 104, 50, ["S = Q Kᵀ", "Tensor Core"], INK.green_soft, INK.green)
-    p.box(620, 82, 150, 50, ["O += P V", "Tensor Core"], INK.green_soft, INK.green)
-    boxes = ((126, "Q", INK.blue_soft, INK.blue), (186, "K", INK.blue_soft, INK.blue),
-             (268, "S", INK.orange_soft, INK.orange), (432, "P", INK.orange_soft, INK.orange),
-             (560, "V", INK.blue_soft, INK.blue), (690, "O", INK.orange_soft, INK.orange))
+    p.box(208, 82, 104, 50, ["S = Q Kᵀ", "Tensor Core"], *GREEN)
+    p.box(620, 82, 150, 50, ["O += P V", "Tensor Core"], *GREEN)
+    boxes = ((126, "Q", *BLUE), (186, "K", *BLUE),
+             (268, "S", *ORANGE), (432, "P", *ORANGE),
+             (560, "V", *BLUE), (690, "O", *ORANGE))
     at = {}
     for x, name, fill, stroke in boxes:
         p.box(x, 206, 46, 40, [name], fill, stroke)
         at[name] = x + 23
-    p.box(300, 314, 130, 40, ["softmax"], INK.green_soft, INK.green)
-    p.box(650, 314, 126, 40, ["O * rescale"], INK.green_soft, INK.green)
+    p.box(300, 314, 130, 40, ["softmax"], *GREEN)
+    p.box(650, 314, 126, 40, ["O * rescale"], *GREEN)
     p.arrow(at["Q"], 206, 226, 134, INK.blue)
     p.arrow(at["K"], 206, 246, 134, INK.blue)
     p.arrow(at["S"], 132, at["S"], 204, INK.orange, 2.6)
@@ -261,9 +253,8 @@ def fragments():
     p = Picture(880, 452, "Kernel 05: the fragments of mma.sync.m16n8k16")
     lane, cell, top = 5, 18, 128
     colors = REGISTERS
-    p.text(24, 30, "mma.sync.m16n8k16: who holds which element", 16, anchor="start", weight="bold")
-    p.text(24, 50, f"each square is an element, the number its lane, the colour its register; framed: lane {lane}", 12.5,
-           INK.muted, "start")
+    p.heading("mma.sync.m16n8k16: who holds which element",
+              f"each square is an element, the number its lane, the colour its register; framed: lane {lane}")
 
     def grid(left, y, rows, columns, held, name, what, row_name, column_name):
         owner = {}
@@ -278,8 +269,7 @@ def fragments():
             p.text(left + column * cell + cell / 2 - 0.8, y + row * cell + 11.8, str(other), 9)
         for (row, column), (other, register) in owner.items():
             if other == lane:
-                p.rect(left + column * cell - 0.6, y + row * cell - 0.6, cell - 0.4, cell - 0.4, "none",
-                       INK.text, 0, 2)
+                p.rect(left + column * cell - 0.6, y + row * cell - 0.6, cell - 0.4, cell - 0.4, "none", INK.text, 0, 2)
         p.text(left + columns * cell / 2, 82, name, 14, weight="bold")
         p.text(left + columns * cell / 2, 100, what, 12, INK.muted)
         p.text(left + columns * cell / 2, 120, column_name, 11.5, INK.muted, italic=True)
@@ -305,9 +295,9 @@ def ldmatrix_tiles():
     p = Picture(880, 446, "Kernel 05: ldmatrix.x4 for Q, K and V")
     lane, cell, top = 5, 14, 126
     colors = REGISTERS
-    p.text(24, 30, "ldmatrix.x4: four 8 x 8 matrices of 16-bit elements", 16, anchor="start", weight="bold")
-    p.text(24, 50, f"the number: the lane that gives the address of these 8 elements; the colour: the register they "
-           f"go to; framed: what lane {lane} gets", 12.5, INK.muted, "start")
+    p.heading("ldmatrix.x4: four 8 x 8 matrices of 16-bit elements",
+              f"the number: the lane that gives the address of these 8 elements; the colour: the register they "
+              f"go to; framed: what lane {lane} gets")
     # As in the kernel: lane -> (row, column) of the 16 x 16 tile in shared memory.
     panels = ((62, "Q: the A fragment", "row: lane % 16", "column: lane / 16 * 8", "query", "d",
                lambda l: (l % 16, l // 16 * 8), False),
@@ -344,18 +334,16 @@ def ldmatrix_tiles():
         x = 300 + i * 76
         p.rect(x, 408, 14, 14, colors[i][0], colors[i][1])
         p.text(x + 20, 419.5, f"register {i}", 11.5, anchor="start")
-    p.text(440, 440, "B of the first (second) eight keys or columns: registers 0 and 1 (2 and 3).", 12, INK.muted)
+    p.note(440, "B of the first (second) eight keys or columns: registers 0 and 1 (2 and 3).", 12)
     return p
 
 
 def split_keys():
     """Four warps: S divided by keys, O by columns, and what must cross between them."""
     p = Picture(880, 350, "Kernel 05: the warps split the keys")
-    colors = ((INK.blue_soft, INK.blue), (INK.orange_soft, INK.orange), (INK.green_soft, INK.green),
-              (INK.cell, INK.text))
-    p.text(24, 30, "Four warps, one tile of 64 queries x 64 keys", 16, anchor="start", weight="bold")
-    p.text(24, 50, "no warp has a whole row of S: maximum, sum and P cross through shared memory", 12.5, INK.muted,
-           "start")
+    colors = (BLUE, ORANGE, GREEN, (INK.cell, INK.text))
+    p.heading("Four warps, one tile of 64 queries x 64 keys",
+              "no warp has a whole row of S: maximum, sum and P cross through shared memory")
 
     def strips(x, y, wide, height, name, what):
         p.text(x + 2 * wide, y - 26, name, 14, weight="bold")
@@ -365,17 +353,16 @@ def split_keys():
             p.text(x + w * wide + wide / 2 - 1, y + height / 2 + 5, f"w{w}", 13)
 
     strips(40, 118, 48, 160, "S", "16 keys a warp")
-    p.box(316, 104, 210, 54, ["sMax, sSum", "4 warps x 64 rows, fp32"], INK.cell, INK.line)
-    p.box(316, 206, 210, 72, ["sP", "64 x 64, all of it is read", "by all four warps"], INK.cell, INK.line)
+    p.box(316, 104, 210, 54, ["sMax, sSum", "4 warps x 64 rows, fp32"], *GREY)
+    p.box(316, 206, 210, 72, ["sP", "64 x 64, all of it is read", "by all four warps"], *GREY)
     p.arrow(236, 150, 312, 130, INK.line)
     p.arrow(236, 230, 312, 240, INK.line)
     p.arrow(530, 130, 604, 150, INK.line)
     p.arrow(530, 240, 604, 230, INK.line)
     strips(610, 118, 58, 160, "O", "head_dim / 4 columns a warp")
-    p.text(440, 308, "Every warp reads all of Q and of P: 4 x (16 + 8) KiB a tile, head_dim 128; and a quarter of K and of V.", 13,
-           INK.muted)
-    p.text(440, 332, "In 06 a warp has 16 rows instead: it reads all of K and V, a quarter of Q, and P never leaves its registers.",
-           13, INK.muted)
+    p.note(308, "Every warp reads all of Q and of P: 4 x (16 + 8) KiB a tile, head_dim 128; and a quarter of K and of V.", 13)
+    p.note(332, "In 06 a warp has 16 rows instead: it reads all of K and V, a quarter of Q, and P never leaves its registers.",
+           13)
     return p
 
 
@@ -399,8 +386,7 @@ def matrix_banks():
         worst = max(met.count(bank) for bank in range(32))
         what = "every bank once: 1 wavefront" if worst == 1 else f"{worst} words in each of four banks: {worst} wavefronts"
         p.text(x, 244, what, 13, INK.orange, "start", "bold")
-    p.text(440, 276, "A row of 256 bytes is two full turns through the banks; 16 bytes more move the next row on by four banks.",
-           12, INK.muted)
+    p.note(276, "A row of 256 bytes is two full turns through the banks; 16 bytes more move the next row on by four banks.", 12)
     return p
 
 
@@ -411,9 +397,8 @@ def c_is_a():
     """The C fragments of two tiles of S are the A fragment of the second product."""
     p = Picture(880, 452, "Kernel 06: C of the first product is A of the second one")
     lane, cell = 5, 17
-    colors = ((INK.blue_soft, INK.blue), (INK.orange_soft, INK.orange))
-    p.text(24, 30, f"What lane {lane} holds", 16, anchor="start", weight="bold")
-    p.text(24, 50, "each square is an element; the number says which lane has it", 12.5, INK.muted, "start")
+    colors = (BLUE, ORANGE)
+    p.heading(f"What lane {lane} holds", "each square is an element; the number says which lane has it")
     c_left, a_left, top = 52, 540, 112
 
     def grid(left, lane_of, mine):
@@ -422,8 +407,7 @@ def c_is_a():
                 x, y = left + column * cell + (0 if column < 8 else 6 if left == c_left else 0), top + row * cell
                 fill, stroke = mine.get((row, column), (INK.cell, None))
                 p.rect(x, y, cell - 1.5, cell - 1.5, fill, stroke)
-                p.text(x + cell / 2 - 0.8, y + 11.2, str(lane_of[row, column]), 8.5,
-                       INK.text if stroke else INK.muted)
+                p.text(x + cell / 2 - 0.8, y + 11.2, str(lane_of[row, column]), 8.5, INK.text if stroke else INK.muted)
             p.text(left - 6, top + row * cell + 11.5, str(row), 9.5, INK.muted, "end")
 
     owner, mine = {}, {}
@@ -460,8 +444,7 @@ def c_is_a():
     same = all(layouts.mma_a(other, i, half) == tuple(
         a + b for a, b in zip(layouts.mma_c(other, 2 * (i % 2) + half), (0, 8 * (i // 2))))
         for other in range(32) for i in range(4) for half in range(2))
-    p.text(440, 438, "The two grids are equal, number by number: " + ("in all 32 lanes." if same else "NOT"), 12.5,
-           INK.muted)
+    p.note(438, "The two grids are equal, number by number: " + ("in all 32 lanes." if same else "NOT"))
     return p
 
 
@@ -472,8 +455,8 @@ def ring():
     """What is copied, waited for and computed, tile by tile, with two stages."""
     p = Picture(880, 362, "Kernel 07: a ring of two stages")
     stages, tiles, left, wide, head = 2, 4, 150, 170, 66
-    p.text(24, 30, "kStages = 2: tile n + 1 arrives while tile n is computed on", 16, anchor="start", weight="bold")
-    p.text(24, 50, "four tiles; time runs to the right, lengths are not to scale", 12.5, INK.muted, "start")
+    p.heading("kStages = 2: tile n + 1 arrives while tile n is computed on",
+              "four tiles; time runs to the right, lengths are not to scale")
     for y, name in ((98, "compute"), (168, "stage 0"), (228, "stage 1")):
         p.text(left - 74, y + 24, name, 13, anchor="end", weight="bold")
         p.rect(left - 62, y, tiles * wide + head + 40, 40, INK.cell, None, 4)
@@ -483,18 +466,18 @@ def ring():
     edge = [start + head + n * wide for n in range(tiles + 1)]
     for n in range(tiles):
         begin = start + 4 if n == 0 else edge[n - 1] + 22
-        p.rect(begin, stage_y[n % stages] + 4, edge[n] - begin - 8, 32, INK.blue_soft, INK.blue, 4)
+        p.rect(begin, stage_y[n % stages] + 4, edge[n] - begin - 8, 32, *BLUE, 4)
         p.text((begin + edge[n] - 8) / 2, stage_y[n % stages] + 25, f"copy {n}" if n == 0 else f"copy tile {n}", 12)
-        p.rect(edge[n] + 22, 102, wide - 26, 32, INK.green_soft, INK.green, 4)
+        p.rect(edge[n] + 22, 102, wide - 26, 32, *GREEN, 4)
         p.text(edge[n] + 22 + (wide - 26) / 2, 123, f"S, softmax, O of tile {n}", 12)
-        p.rect(edge[n] + 22, stage_y[n % stages] + 4, wide - 26, 32, INK.green_soft, INK.green, 4)
+        p.rect(edge[n] + 22, stage_y[n % stages] + 4, wide - 26, 32, *GREEN, 4)
         p.text(edge[n] + 22 + (wide - 26) / 2, stage_y[n % stages] + 25, f"read tile {n}", 12)
         p.line(edge[n] + 4, 76, edge[n] + 4, 282, INK.orange, 2)
         p.text(edge[n] + 4, 298, "wait", 11.5, INK.orange, weight="bold")
         p.text(edge[n] + 4, 313, "barrier", 11.5, INK.orange, weight="bold")
         p.text(edge[n] + 4, 70, f"n = {n}", 11.5, INK.muted)
-    p.text(440, 346, "Each wait: this thread's copies are there. The barrier: everyone's are, and nobody reads the stage that "
-           "is filled next.", 12.5, INK.muted)
+    p.note(346, "Each wait: this thread's copies are there. The barrier: everyone's are, and nobody reads the stage that "
+           "is filled next.")
     return p
 
 
@@ -522,8 +505,7 @@ def swizzle():
         worst = max(met.count(group) for group in range(8))
         p.text(x + 4 * cell, 304, f"{worst} wavefronts: all in the same four banks" if worst > 1
                else "1 wavefront: every bank once", 13.5, INK.orange, weight="bold")
-    p.text(440, 338, "Top line: banks. A row has 128 bytes or a multiple of that, so that each row begins in bank 0 again.",
-           12, INK.muted)
+    p.note(338, "Top line: banks. A row has 128 bytes or a multiple of that, so that each row begins in bank 0 again.", 12)
     return p
 
 
@@ -535,8 +517,7 @@ def steps():
     read, multiply = 30.0, 2 * 807 / 128  # cycles: one ldmatrix; the two mma that its fragments are for
     p = Picture(880, 464, "Kernel 09: reading fragments ahead")
     left, shown, scale = 132, 212, 3.42
-    p.text(24, 30, "A read takes 30 cycles, the two mma of a step 12.6", 16, anchor="start", weight="bold")
-    p.text(24, 50, "numbers: steps; to scale", 12.5, INK.muted, "start")
+    p.heading("A read takes 30 cycles, the two mma of a step 12.6", "numbers: steps; to scale")
 
     def bar(y, height, begin, end, text, fill, stroke):
         end, cut = min(end, shown), end > shown
@@ -571,18 +552,16 @@ def steps():
         for warp, mine in enumerate(reads):
             for step, begin in enumerate(mine):
                 lane = warp if warps > 1 else step % lanes
-                bar(y + lane * (height + 2), height, begin, begin + read, f"{step}",
-                    *((INK.orange_soft, INK.orange) if warp == 0 else (INK.green_soft, INK.green)))
+                bar(y + lane * (height + 2), height, begin, begin + read, f"{step}", *(ORANGE if warp == 0 else GREEN))
         y += lanes * (height + 2) + 2
         p.text(left - 12, y + 14, "Tensor Core", 12, INK.muted, "end")
         p.rect(left, y, shown * scale, 20, INK.cell)
         for warp, done in enumerate(products):
             for step, begin in enumerate(done):
-                bar(y, 20, begin, begin + multiply, f"{step}",
-                    *((INK.blue_soft, INK.blue) if warp == 0 else (INK.green_soft, INK.green)))
+                bar(y, 20, begin, begin + multiply, f"{step}", *(BLUE if warp == 0 else GREEN))
         y += 52
-    p.text(440, 452, "Blue and orange: one warp. Green: the scheduler's second one. A scheduler and a Tensor Core belong "
-           "together, four on an SM.", 12, INK.muted)
+    p.note(452, "Blue and orange: one warp. Green: the scheduler's second one. A scheduler and a Tensor Core belong "
+           "together, four on an SM.", 12)
     return p
 
 
@@ -594,8 +573,8 @@ def step_bits():
         return row * 256 + swizzle_place(row, chunk) * 16
 
     p = Picture(880, 470, "Kernel 09: the address of a chunk, bit by bit")
-    p.text(24, 30, "Where a chunk of 16 bytes lies in a tile of 64 rows and 128 columns", 16, anchor="start", weight="bold")
-    p.text(24, 50, "r: row, c: chunk (8 columns); small: bits of a byte's place", 12.5, INK.muted, "start")
+    p.heading("Where a chunk of 16 bytes lies in a tile of 64 rows and 128 columns",
+              "r: row, c: chunk (8 columns); small: bits of a byte's place")
     left, wide, top = 196, 46, 84
     for bit in range(14):
         # What flips this bit: bits of the row, bits of the chunk. An XOR of bits: one at a time tells all.
@@ -605,13 +584,11 @@ def step_bits():
         # A step goes on by 16 rows (bits 4 and 5 of the row) or by two chunks (bits 1 to 3 of the chunk).
         by_row, by_chunk = bool({"r4", "r5"} & set(made)), bool({"c1", "c2", "c3"} & set(made))
         xored = by_chunk and len(made) > 1
-        fill, stroke = ((INK.orange_soft, INK.orange) if xored else
-                        (INK.blue_soft, INK.blue) if by_row or by_chunk else (INK.cell, None))
+        fill, stroke = (ORANGE if xored else BLUE if by_row or by_chunk else (INK.cell, None))
         p.rect(x, top, wide - 3, 44, fill, stroke, 3)
         p.text(x + (wide - 3) / 2, top - 8, str(bit), 10.5, INK.muted)
         for i, name in enumerate(made):
-            p.text(x + (wide - 3) / 2, top + (27 if len(made) == 1 else 18 + 18 * i), ("^ " if i else "") + name, 12.5,
-                   mono=True)
+            p.text(x + (wide - 3) / 2, top + (27 if len(made) == 1 else 18 + 18 * i), ("^ " if i else "") + name, 12.5, mono=True)
     p.text(left - 14, top + 27, "made of", 12.5, INK.muted, "end")
     y = top + 66
     p.text(left - 14, y + 4, "a step", 12.5, INK.muted, "end")
@@ -639,10 +616,9 @@ def step_bits():
         p.text(370, y + 23, f"{chunk:03b} ^ {row:03b} = {place:03b}", 13.5, INK.text, mono=True)
         p.text(560, y + 23, f"{own:03b} ^ {k:03b} = {own ^ k:03b}", 13.5, INK.orange, mono=True, weight="bold")
         wrong = sum_of != place
-        p.text(752, y + 23, f"{own:03b} + {k:03b} = {sum_of:03b}" + (" no" if wrong else ""), 13.5,
-               INK.muted, mono=True)
-    p.text(440, 446, "Addition is the same only as long as nothing is carried. With a carry the place is another one, here "
-           "even outside the eight.", 12, INK.muted)
+        p.text(752, y + 23, f"{own:03b} + {k:03b} = {sum_of:03b}" + (" no" if wrong else ""), 13.5, INK.muted, mono=True)
+    p.note(446, "Addition is the same only as long as nothing is carried. With a carry the place is another one, here "
+           "even outside the eight.", 12)
     return p
 
 
@@ -685,8 +661,8 @@ def order():
             p.line(left + x * scale, y - 104, left + x * scale, y + 2, INK.blue, 1, "3 3")
         p.text(middle + 60, y + 15, f"{gap - 1} instructions without an mma", 12, INK.blue)
         y += 52
-    p.text(440, 406, "Not drawn: arithmetic on scores, sums and addresses. What is issued early is not yet done: the lines say "
-           "in which order, not how long.", 12, INK.muted)
+    p.note(406, "Not drawn: arithmetic on scores, sums and addresses. What is issued early is not yet done: the lines say "
+           "in which order, not how long.", 12)
     return p
 
 
@@ -709,8 +685,8 @@ def turn():
     def barrier(x, top, bottom):
         p.line(x, top, x, bottom, INK.orange, 2)
 
-    blue, green = (INK.blue_soft, INK.blue), (INK.green_soft, INK.green)
-    orange = (INK.orange_soft, INK.orange)
+    blue, green = BLUE, GREEN
+    orange = ORANGE
     products, waited, first = 168, 236, 84  # widths: Q K or P V, 09's softmax, 10's part of it before P V
     groups = 4  # of 16 keys in a tile of 64
 
@@ -756,9 +732,8 @@ def turn():
     for at in (left + 10, x):
         barrier(at, 216, 374)
         p.text(at, 388, "wait, barrier", 11, INK.orange, weight="bold")
-    p.text(440, 416, f"2^x: g is P of the keys 16 g to 16 g + 15, one of {groups} groups of a tile; P V: g multiplies it.",
-           12.5, INK.muted)
-    p.text(440, 434, "From its first part of P V to the end of the turn the warp always has products to issue.", 12.5, INK.muted)
+    p.note(416, f"2^x: g is P of the keys 16 g to 16 g + 15, one of {groups} groups of a tile; P V: g multiplies it.")
+    p.note(434, "From its first part of P V to the end of the turn the warp always has products to issue.")
     return p
 
 
@@ -781,9 +756,8 @@ def lazy():
     def y(value):
         return top + tall * (1 - (value - low) / (high - low))
 
-    p.text(24, 30, f"The maximum grows in {always} of {len(tiles)} tiles, O is rescaled in {lazily}", 16, anchor="start",
-           weight="bold")
-    p.text(24, 50, "one row; scores in units of log2", 12.5, INK.muted, "start")
+    p.heading(f"The maximum grows in {always} of {len(tiles)} tiles, O is rescaled in {lazily}",
+              "one row; scores in units of log2")
     for value in range(0, 29, 4):
         p.line(left, y(value), left + wide * len(tiles), y(value), INK.cell, 1.2)
         p.text(left - 10, y(value) + 4, str(value), 11.5, INK.muted, "end")
@@ -801,8 +775,7 @@ def lazy():
     p.text(left + 5.6 * wide, y(10.8), "running maximum", 12.5, INK.orange, "end", "bold")
     p.text(left + 14.2 * wide, y(11.6), "reference that is subtracted", 12.5, INK.blue, "start", "bold")
     p.text(left + 16.6 * wide, y(20.4), "a tile's largest score", 12.5, INK.text, "start")
-    p.text(440, 392, f"The gap is at most {growth:.0f}: P = 2^(score - reference) is at most 2^{growth:.0f} = "
-           f"{2**growth:.0f}.", 12.5, INK.muted)
+    p.note(392, f"The gap is at most {growth:.0f}: P = 2^(score - reference) is at most 2^{growth:.0f} = {2**growth:.0f}.")
     return p
 
 
@@ -812,16 +785,14 @@ def lazy():
 def descriptor():
     """The 64 bits of a matrix descriptor, of a tile of K."""
     p = Picture(880, 400, "Kernel 11: the fields of a matrix descriptor")
-    p.text(24, 30, "A matrix descriptor: where wgmma finds an operand in shared memory", 16, anchor="start",
-           weight="bold")
-    p.text(24, 50, "example: a tile of K, 128-byte swizzle, at byte 0x8400 of shared memory; the first 16 columns", 12.5,
-           INK.muted, "start")
+    p.heading("A matrix descriptor: where wgmma finds an operand in shared memory",
+              "example: a tile of K, 128-byte swizzle, at byte 0x8400 of shared memory; the first 16 columns")
     start, leading, stride, mode = 0x8400, 16, 1024, 1
-    fields = (("mode", mode << 62, 63, 62, INK.green_soft, INK.green, "1: 128 bytes"),
-              ("base offset", layouts.base_offset_field(0), 51, 49, INK.cell, INK.line, "0: atoms are aligned"),
-              ("SBO", layouts.stride_field(stride), 45, 32, INK.orange_soft, INK.orange, f"{stride} bytes / 16"),
-              ("LBO", layouts.leading_field(leading), 29, 16, INK.cell, INK.line, "any: not used here"),
-              ("start address", layouts.start_field(start), 13, 0, INK.blue_soft, INK.blue,
+    fields = (("mode", mode << 62, 63, 62, *GREEN, "1: 128 bytes"),
+              ("base offset", layouts.base_offset_field(0), 51, 49, *GREY, "0: atoms are aligned"),
+              ("SBO", layouts.stride_field(stride), 45, 32, *ORANGE, f"{stride} bytes / 16"),
+              ("LBO", layouts.leading_field(leading), 29, 16, *GREY, "any: not used here"),
+              ("start address", layouts.start_field(start), 13, 0, *BLUE,
                f"0x{start:x} / 16"))
     value = sum(field[1] for field in fields)
     left, top, wide = 24, 92, 13
@@ -847,9 +818,8 @@ def descriptor():
         p.text(x + 98, 312, f"start 0x{at:x} / 16 = 0x{layouts.start_field(at):x}", 12.5, INK.muted)
         if step:
             p.text(x - 8, 303, "+2", 12.5, INK.blue, weight="bold")
-    p.text(440, 362, "Nothing else changes within a slab of 64 columns. The XOR of the swizzle works on the whole address, so",
-           12.5, INK.muted)
-    p.text(440, 380, "that a start inside of the atom's first row is as good as its beginning.", 12.5, INK.muted)
+    p.note(362, "Nothing else changes within a slab of 64 columns. The XOR of the swizzle works on the whole address, so")
+    p.note(380, "that a start inside of the atom's first row is as good as its beginning.")
     return p
 
 
@@ -862,17 +832,15 @@ def tile_panel(p, x, y, cell, fill_of, text_of, frame=None):
             p.text(x + column * cell + cell / 2 - 1, y + row * cell + cell / 2 + 3.5, text_of(row, column), 11)
     if frame:
         first_row, first_column, rows, columns = frame
-        p.rect(x + first_column * cell - 2, y + first_row * cell - 2, columns * cell + 2, rows * cell + 2, "none",
-               INK.text, 3, 2)
+        p.rect(x + first_column * cell - 2, y + first_row * cell - 2, columns * cell + 2, rows * cell + 2, "none", INK.text, 3, 2)
 
 
 def core_matrices():
     """A 64 x 64 tile without swizzle: core matrices in the order in which they lie in memory."""
     p = Picture(880, 496, "Kernel 11: core matrices of a tile without swizzle")
-    p.text(24, 30, "Without swizzle: core matrices of 8 rows of 16 bytes, wherever LBO and SBO say", 16, anchor="start",
-           weight="bold")
-    p.text(24, 50, "64 x 64 elements; the number: where the core matrix lies in memory, in units of its 128 bytes; framed: what "
-           "the first wgmma reads", 12.5, INK.muted, "start")
+    p.heading("Without swizzle: core matrices of 8 rows of 16 bytes, wherever LBO and SBO say",
+              "64 x 64 elements; the number: where the core matrix lies in memory, in units of its 128 bytes; framed: what "
+              "the first wgmma reads")
     cell, top = 38, 118
     for x, name, what, down, right, address, frame in (
             (96, "K-major", "a core matrix: 8 rows of 8 k", "row", "k",
@@ -895,17 +863,16 @@ def core_matrices():
         p.text(x + 4 * cell, top + 8 * cell + 18, right + " \u2192", 12, INK.muted, italic=True)
     p.text(96 + 4 * cell, 462, "k + 8: LBO = 128 bytes.  Row + 8: SBO = 1024 bytes.", 13, INK.orange, weight="bold")
     p.text(528 + 4 * cell, 462, "k + 8: LBO = 1024 bytes.  Row + 8: SBO = 128 bytes.", 13, INK.orange, weight="bold")
-    p.text(440, 484, "row: of A; of B read column. Other strides are as good: these two make the tile one piece of memory.", 12,
-           INK.muted)
+    p.note(484, "row: of A; of B read column. Other strides are as good: these two make the tile one piece of memory.", 12)
     return p
 
 
 def atoms():
     """The same tile with 128-byte swizzle, K-major and MN-major: one atom, and what one wgmma reads of the tile."""
     p = Picture(880, 560, "Kernel 11: a tile with 128-byte swizzle, K-major and MN-major")
-    p.text(24, 30, "With 128-byte swizzle: the same bytes, read as Q and K or as V", 16, anchor="start", weight="bold")
-    p.text(24, 50, "the first 16 lines of 128 bytes of a tile of 64 rows and 64 columns; the number: which chunk of 8 elements of the "
-           "row lies there", 12.5, INK.muted, "start")
+    p.heading("With 128-byte swizzle: the same bytes, read as Q and K or as V",
+              "the first 16 lines of 128 bytes of a tile of 64 rows and 64 columns; the number: which chunk of 8 elements of the "
+              "row lies there")
     cell, high, top, wanted = 40, 20, 116, 1  # wanted: the step of 16 that is marked
     for x, name, what, hit in (
             (84, "K-major: columns are k (Q, K)", "marked: columns 16 to 31 of the rows, the second step",
@@ -945,8 +912,9 @@ def atoms():
     for i, (name, what) in enumerate(lines):
         p.text(512, y + 22 * i, name, 12, INK.muted, "start")
         p.text(512 + 8 * cell, y + 22 * i, what, 12, INK.orange, "end", weight="bold")
-    p.text(440, 546, "An atom is 8 rows of 128 bytes at a multiple of 1024; chunk c of row r lies in place c ^ (r mod 8), as in kernel "
-           "08.", 12.5, INK.muted)
+    p.note(546,
+           "An atom is 8 rows of 128 bytes at a multiple of 1024; chunk c of row r lies in place c ^ (r mod 8), as in kernel "
+           "08.")
     return p
 
 
@@ -954,10 +922,9 @@ def accumulators():
     """Which thread of a warpgroup holds which element of D."""
     p = Picture(880, 500, "Kernel 11: the accumulators of wgmma.m64nN")
     cell, top, thread = 22, 122, 37
-    p.text(24, 30, "D of wgmma, 64 x N: 16 rows a warp, and inside of them the layout of mma.sync", 16, anchor="start",
-           weight="bold")
-    p.text(24, 50, f"each square is an element, the number its lane, the colour its register modulo 4; framed: thread {thread} "
-           f"(warp 1, lane {thread % 32})", 12.5, INK.muted, "start")
+    p.heading("D of wgmma, 64 x N: 16 rows a warp, and inside of them the layout of mma.sync",
+              f"each square is an element, the number its lane, the colour its register modulo 4; framed: thread {thread} "
+              f"(warp 1, lane {thread % 32})")
     # Left: the 64 rows, whose they are.
     bands = (INK.blue_soft, INK.orange_soft, INK.green_soft, INK.cell)
     x = 92
@@ -1004,8 +971,9 @@ def accumulators():
         p.text(left + 374, y, f"d[{i}]", 10.5, anchor="start", mono=True)
         p.text(left + 408, y, f"{row}, {column}", 10.5, INK.muted, "start", mono=True)
     p.text(left + 374, top + 26, "row, column", 11, INK.muted, "start", italic=True)
-    p.text(440, 490, "A in registers, 64 x 16, has the layout of mma's A for 16 rows a warp: as in kernel 06, two tiles of D are one of "
-           "A.", 12, INK.muted)
+    p.note(490,
+           "A in registers, 64 x 16, has the layout of mma's A for 16 rows a warp: as in kernel 06, two tiles of D are one of "
+           "A.", 12)
     return p
 
 
@@ -1027,9 +995,7 @@ def stale_pictures():
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter )
     parser.add_argument("--check", action="store_true", help="change nothing, name what is out of date")
     args = parser.parse_args()
     wanted, stale = stale_pictures()

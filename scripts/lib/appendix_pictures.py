@@ -1,6 +1,6 @@
 """The appendices' pictures, for scripts/pictures.py."""
 
-from drawing import INK, Picture
+from drawing import BLUE, GREEN, GREY, INK, ORANGE, Picture
 
 SCOPES = ("thread", "warp", "warpgroup", "CTA", "cluster", "grid")
 # What waits, up to which scope, and what it is called there.
@@ -27,9 +27,7 @@ def synchronisation():
         x = left + i * step
         p.text(x + step / 2, 56, scope, 13, INK.muted, weight="bold")
         p.line(x, top, x, top + 30 * len(BARRIERS), INK.line, 0.8, "3 4")
-    colors = {"thread": (INK.cell, INK.line), "warp": (INK.green_soft, INK.green),
-              "warpgroup": (INK.green_soft, INK.green), "CTA": (INK.blue_soft, INK.blue),
-              "cluster": (INK.orange_soft, INK.orange), "grid": (INK.orange_soft, INK.orange)}
+    colors = {"thread": GREY, "warp": GREEN, "warpgroup": GREEN, "CTA": BLUE, "cluster": ORANGE, "grid": ORANGE}
     for i, (name, scope, whom) in enumerate(BARRIERS):
         y, reach = top + 4 + i * 30, SCOPES.index(scope) + 1
         soft, strong = colors[scope]
@@ -44,9 +42,9 @@ def synchronisation():
     p.text(24, y + 20, "A barrier of threads orders what threads do. It does not reach the other proxy.", 12.5, INK.muted,
            "start")
     y += 44
-    p.box(40, y, 250, 128, ["threads: generic proxy", "ld, st, ldmatrix, stmatrix", "cp.async"], INK.blue_soft, INK.blue, 14)
-    p.box(590, y, 250, 54, ["copy engine: async proxy", "cp.async.bulk, TMA"], INK.orange_soft, INK.orange, 14)
-    p.box(590, y + 74, 250, 54, ["Tensor Cores: async proxy", "wgmma's operands"], INK.orange_soft, INK.orange, 14)
+    p.box(40, y, 250, 128, ["threads: generic proxy", "ld, st, ldmatrix, stmatrix", "cp.async"], *BLUE, 14)
+    p.box(590, y, 250, 54, ["copy engine: async proxy", "cp.async.bulk, TMA"], *ORANGE, 14)
+    p.box(590, y + 74, 250, 54, ["Tensor Cores: async proxy", "wgmma's operands"], *ORANGE, 14)
     p.arrow(292, y + 18, 588, y + 18, INK.blue, 2.4)
     p.text(440, y + 11, "written: fence.proxy.async, barrier", 12, INK.blue)
     p.arrow(588, y + 42, 292, y + 42, INK.orange, 2.4)

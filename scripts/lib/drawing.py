@@ -15,7 +15,10 @@ LIGHT = Theme("#ffffff", "#1f2328", "#59636e", "#8c959f", "#eef1f4", "#0072b2", 
 DARK = Theme("#0d1117", "#e6edf3", "#9198a1", "#6e7681", "#1c222a", "#58b4e8", "#12384f", "#ff9a5c", "#54301a",
              "#3fc79f", "#113f33")
 INK = LIGHT  # Figures are drawn in the light theme's colours; dark_style() adds the dark theme's.
-REGISTERS = ((INK.blue_soft, INK.blue), (INK.orange_soft, INK.orange), (INK.green_soft, INK.green), (INK.cell, INK.text))
+# Fill and edge of a shape.
+BLUE, ORANGE, GREEN = (INK.blue_soft, INK.blue), (INK.orange_soft, INK.orange), (INK.green_soft, INK.green)
+GREY = (INK.cell, INK.line)
+REGISTERS = (BLUE, ORANGE, GREEN, (INK.cell, INK.text))
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 MONO = "Liberation Mono, DejaVu Sans Mono, Consolas, monospace"
 WIDEST = 0.8  # of a letter, in parts of its font's size
@@ -141,9 +144,9 @@ class Picture:
         left = x - width * {"start": 0, "middle": 0.5, "end": 1}[anchor]
         self.shapes.append(Shape("text", look, (left, y - size, left + width, y + 0.3 * size), (number(x), number(y)), text))
 
-    def heading(self, title, what, **looks):
+    def heading(self, title, what):
         self.text(24, 30, title, 16, anchor="start", weight="bold")
-        self.text(24, 50, what, **{"size": 12.5, "color": INK.muted, "anchor": "start", **looks})
+        self.text(24, 50, what, 12.5, INK.muted, "start")
 
     def note(self, y, text, size=12.5):
         self.text(self.width / 2, y, text, size, INK.muted)

@@ -6,17 +6,8 @@ import re
 from collections import namedtuple
 
 import layouts
-from drawing import INK, Picture, constant
+from drawing import BLUE, GREEN, GREY, INK, ORANGE, Picture, constant
 from tools import ROOT
-
-
-def heading(p, title, what):
-    p.text(24, 30, title, 16, anchor="start", weight="bold")
-    p.text(24, 50, what, 12.5, INK.muted, "start")
-
-
-def note(p, y, text):
-    p.text(440, y, text, 12.5, INK.muted)
 
 
 # --- 12 ----------------------------------------------------------------------------------------------------------
@@ -45,9 +36,9 @@ def phases():
     high, gap, left, right, top = 28, 26, 150, 862, 76
     block = 3 * high + gap
     p = Picture(880, top + stages * block + 92, "Kernel 12: phases of the full and empty barriers")
-    heading(p, f"The barriers of K's {stages} stages: a phase ends, the next one begins, its parity is the other one",
-            "time runs to the right; number: the phase; colour: its parity")
-    parities = ((INK.blue_soft, INK.blue), (INK.orange_soft, INK.orange))
+    p.heading(f"The barriers of K's {stages} stages: a phase ends, the next one begins, its parity is the other one",
+              "time runs to the right; number: the phase; colour: its parity")
+    parities = (BLUE, ORANGE)
     for x, name, (fill, stroke) in ((400, "parity 0", parities[0]), (490, "parity 1", parities[1])):
         p.rect(x, 39, 14, 14, fill, stroke)
         p.text(x + 20, 50, name, 12, anchor="start")
@@ -106,13 +97,13 @@ def boxes():
     rows, head_dim = constant("12", "kBlockN"), 128
     slabs = constant("12", "kSlabs", head_dim)
     p = Picture(880, 476, "Kernel 12: the boxes of a tile, and the slabs that they become")
-    colors = ((INK.blue_soft, INK.blue), (INK.orange_soft, INK.orange))
-    heading(p, f"A tile of K is {slabs} boxes of 64 columns and {rows} rows; TMA writes each as a slab",
-            f"head_dim {head_dim}, 16-bit elements")
+    colors = (BLUE, ORANGE)
+    p.heading(f"A tile of K is {slabs} boxes of 64 columns and {rows} rows; TMA writes each as a slab",
+              f"head_dim {head_dim}, 16-bit elements")
     # Left: the matrix of all heads' rows.
     x, y, wide, tall = 64, 96, 190, 250
     p.text(x + wide / 2, 84, "global memory: the rows of all heads", 13, weight="bold")
-    p.rect(x, y, wide, tall, INK.cell, INK.line)
+    p.rect(x, y, wide, tall, *GREY)
     for head in range(1, 3):
         p.line(x, y + tall * head / 3, x + wide, y + tall * head / 3, INK.line, 1.2, "4 3")
     for head in range(3):
@@ -131,8 +122,7 @@ def boxes():
     lines = (("tensor map of K:", ""), ("sizes", f"{head_dim}, rows of all heads"),
              ("stride", f"{2 * head_dim} bytes a row"), ("box", f"64 x {rows}"), ("swizzle", "128 bytes"))
     for i, (name, what) in enumerate(lines):
-        p.text(44, y + tall + 42 + 17 * i, name, 12, INK.text if not i else INK.muted, "start",
-               "bold" if not i else None)
+        p.text(44, y + tall + 42 + 17 * i, name, 12, INK.text if not i else INK.muted, "start", "bold" if not i else None)
         p.text(120, y + tall + 42 + 17 * i, what, 12, anchor="start", mono=True)
     # Middle: the slabs.
     sx, sy, sw, sh = 402, 96, 110, 108
@@ -181,15 +171,15 @@ def producer_consumers():
     """Who waits for which barrier, and who ends its phases."""
     stages, warps = constant("13", "kStages"), 4 * constant("13", "kWarpgroups")
     p = Picture(880, 440, "Kernel 13: a producer, two consumers, and the barriers between them")
-    heading(p, "Who waits for whom: nothing but the stages' barriers",
-            f"K's {stages} stages; V's are the same, with barriers of their own")
-    blue, green, orange = (INK.blue_soft, INK.blue), (INK.green_soft, INK.green), (INK.orange_soft, INK.orange)
+    p.heading("Who waits for whom: nothing but the stages' barriers",
+              f"K's {stages} stages; V's are the same, with barriers of their own")
+    blue, green, orange = BLUE, GREEN, ORANGE
     left, wide, top, bottom = 318, 230, 78, 358
     high = (bottom - top - 12 * (stages - 1)) / stages
     p.box(24, 138, 150, 160, ["producer", "one thread:", "wait empty", "announce the bytes", "start the copy"], *blue)
     for stage in range(stages):
         y = top + stage * (high + 12)
-        p.rect(left, y, wide, high, INK.cell, INK.line, 6)
+        p.rect(left, y, wide, high, *GREY, 6)
         p.text(left + 12, y + high / 2 + 5, f"stage {stage}", 13.5, anchor="start", weight="bold")
         bar = (high - 18) / 2
         p.box(left + 100, y + 6, 118, bar, ["full"], *blue, size=12.5)
@@ -202,16 +192,15 @@ def producer_consumers():
     p.text(247, middle + 60, "waits for empty", 12, INK.orange, weight="bold")
     p.text(247, middle + 75, "of tile n - kStages", 11.5, INK.muted)
     for consumer, y in enumerate((top, bottom - 120)):
-        p.box(700, y, 156, 120,
-              [f"consumer {consumer}", "4 warps: wait full", "multiply, wgmma_wait", "arrive at empty"], *green)
+        p.box(700, y, 156, 120, [f"consumer {consumer}", "4 warps: wait full", "multiply, wgmma_wait", "arrive at empty"], *green)
         p.arrow(left + wide + 4, y + 38, 697, y + 38, INK.blue, 2.6)
         p.arrow(697, y + 76, left + wide + 4, y + 76, INK.orange, 2.6)
         p.text(624, y + 28, "waits for full", 12, INK.blue, weight="bold")
         p.text(624, y + 95, "4 arrivals at empty", 12, INK.orange, weight="bold")
     p.text(440, 396, f"A phase of full: 1 arrival and a tile's bytes. A phase of empty: {warps} arrivals, one of each consumer "
            "warp.", 13)
-    note(p, 420, f"The producer may be {stages} tiles ahead of the slower consumer. Whoever is too early waits, "
-                 "and nobody else does.")
+    p.note(420, f"The producer may be {stages} tiles ahead of the slower consumer. Whoever is too early waits, "
+           "and nobody else does.")
     return p
 
 
@@ -221,9 +210,9 @@ def registers():
     low, high = constant("13", "kProducerRegisters"), constant("13", "kConsumerRegisters")
     consumers, all_of_them = constant("13", "kWarpgroups"), 65536
     p = Picture(880, 372, "Kernel 13: setmaxnreg, to scale")
-    heading(p, f"An SM's {all_of_them:,} registers of 32 bits: {threads} threads begin with {launch} each", "to scale")
+    p.heading(f"An SM's {all_of_them:,} registers of 32 bits: {threads} threads begin with {launch} each", "to scale")
     left, scale = 24, 832 / all_of_them
-    blue, green = (INK.blue_soft, INK.blue), (INK.green_soft, INK.green)
+    blue, green = BLUE, GREEN
 
     def row(y, title, parts):
         p.text(left, y - 8, title, 13, anchor="start", weight="bold")
@@ -245,15 +234,15 @@ def registers():
     given, small = group * (launch - low), (group * low, "", blue)
     row(86, "at the launch", [*before, (group * launch, f"producer: {group} · {launch}", blue)])
     row(180, f"the producer has executed setmaxnreg.dec {low}",
-        [*before, (given, f"free: {group} · {launch - low}", (INK.cell, INK.line)), small])
+        [*before, (given, f"free: {group} · {launch - low}", GREY), small])
     row(274, f"both consumers have executed setmaxnreg.inc {high}", [*after, small])
     wanted = consumers * group * (high - launch)
     assert wanted <= given
     p.text(440, 344, f"The consumers want {consumers} · {group} · {high - launch} = {wanted:,}; the producer has given back "
            f"{given:,}" + (", exactly as much." if wanted == given else f", {given - wanted:,} more than that."), 13)
     left_over = all_of_them - threads * launch
-    p.text(440, 363, f"Blue, right: the producer, {group} · {low} = {group * low:,}. Grey, right: {left_over:,} too few for "
-           "another 8 a thread.", 12, INK.muted)
+    p.note(363, f"Blue, right: the producer, {group} · {low} = {group * low:,}. Grey, right: {left_over:,} too few for "
+           "another 8 a thread.", 12)
     return p
 
 
@@ -312,7 +301,7 @@ class Lanes:
 
 
 def colors_of(consumer):
-    return ((INK.blue_soft, INK.blue), (INK.orange_soft, INK.orange))[consumer]
+    return (BLUE, ORANGE)[consumer]
 
 
 def turns():
@@ -320,9 +309,9 @@ def turns():
     p = Picture(880, 504, "Kernel 14: ping-pong, with its named barriers")
     first = 3  # named barrier 3 + g
     delay = 1500
-    heading(p, "Ping-pong: the order of turns, held by two named barriers",
-            f"to scale; QK, PV: {PRODUCT} cycles each; a softmax is assumed to take {SOFTMAX}, one of consumer 1 is {delay:,} "
-            "late; kOverlap off")
+    p.heading("Ping-pong: the order of turns, held by two named barriers",
+              f"to scale; QK, PV: {PRODUCT} cycles each; a softmax is assumed to take {SOFTMAX}, one of consumer 1 is {delay:,} "
+              "late; kOverlap off")
     lanes = Lanes(p, 132, 862, 6000)
     made = follow_turns(4, ping_pong=True, overlap=False, late={(1, 1): delay})
     rows = {0: 84, 1: 222}
@@ -362,25 +351,26 @@ def turns():
         p.text(292, yy, how, 12, INK.orange if how.startswith("barrier") else INK.muted, "start", mono=True)
         p.text(506, yy, why, 12, INK.muted, "start")
         p.text(850, yy, mark, 12, INK.text, "end", italic=True)
-    note(p, 424, f"Barrier {first}: consumer 0 waits, consumer 1 arrives. Barrier {first + 1}: the other way round. 128 threads "
-                 "wait and 128 arrive: 256 complete it.")
-    note(p, 446, "Before the loop consumer 1 arrives once, so that consumer 0 has the first turn. After the loop the last P V is a "
-                 "turn as well;")
-    note(p, 464, "consumer 1's has nobody to wait for it, so that its arrival is left out.")
-    note(p, 488, "A turn ends when its products are started; the other's queue up behind them. A late consumer holds up the other "
-                 "as well.")
+    p.note(424, f"Barrier {first}: consumer 0 waits, consumer 1 arrives. Barrier {first + 1}: the other way round. 128 threads "
+           "wait and 128 arrive: 256 complete it.")
+    p.note(446,
+           "Before the loop consumer 1 arrives once, so that consumer 0 has the first turn. After the loop the last P V is a "
+           "turn as well;")
+    p.note(464, "consumer 1's has nobody to wait for it, so that its arrival is left out.")
+    p.note(488, "A turn ends when its products are started; the other's queue up behind them. A late consumer holds up the other "
+           "as well.")
     return p
 
 
 def two_stages():
     """One consumer alone, without and with the overlap."""
     p = Picture(880, 480, "Kernel 14: a softmax under the product of the tile before")
-    heading(p, "One consumer: without and with kOverlap",
-            f"to scale, if a softmax takes {SOFTMAX} cycles and the rest of a turn {REST}; the other consumer is "
-            "left out")
+    p.heading("One consumer: without and with kOverlap",
+              f"to scale, if a softmax takes {SOFTMAX} cycles and the rest of a turn {REST}; the other consumer is "
+              "left out")
     cycles = 4900
     lanes = Lanes(p, 132, 862, cycles)
-    blue, green, orange = (INK.blue_soft, INK.blue), (INK.green_soft, INK.green), (INK.orange_soft, INK.orange)
+    blue, green, orange = BLUE, GREEN, ORANGE
     y = 84
     for overlap in (False, True):
         made = follow_turns(4, ping_pong=False, overlap=overlap, consumers=1)
@@ -400,8 +390,8 @@ def two_stages():
             if turn.softmax < cycles:
                 p.arrow(lanes.x(turn.softmax), y + 30, lanes.x(turn.softmax), y + 47, INK.text, 1.4)
         y += 124
-    note(p, y - 8, "Arrow: the wait after which the softmax begins. It needs S alone, and S was started first: "
-                   "wgmma_wait<1> is enough.")
+    p.note(y - 8, "Arrow: the wait after which the softmax begins. It needs S alone, and S was started first: "
+           "wgmma_wait<1> is enough.")
     y += 16
     reasons = (
         ("P has two places", "the product under way reads P of tile n - 1; that of tile n goes into other registers"),
@@ -411,7 +401,7 @@ def two_stages():
         p.rect(24, y + 26 * i - 2, 832, 22, INK.cell, None, 3)
         p.text(34, y + 26 * i + 13, what, 12.5, anchor="start", weight="bold")
         p.text(232, y + 26 * i + 13, why, 12.5, INK.muted, "start")
-    note(p, y + 96, "Small green block: what needs O, rescaling where it is necessary.")
+    p.note(y + 96, "Small green block: what needs O, rescaling where it is necessary.")
     return p
 
 
@@ -421,9 +411,9 @@ def two_stages():
 def boundary():
     """The turn that ends one query tile and begins the next, the one after it that stores O, and the two places of Q."""
     p = Picture(880, 526, "Kernel 15: the boundary between two query tiles")
-    heading(p, "The turn at the boundary: S of the next query tile, O of this one",
-            "one consumer; columns are turns; the framed one stands between two rounds of the inner loop")
-    mine, next_, free = (INK.blue_soft, INK.blue), (INK.orange_soft, INK.orange), (INK.cell, INK.line)
+    p.heading("The turn at the boundary: S of the next query tile, O of this one",
+              "one consumer; columns are turns; the framed one stands between two rounds of the inner loop")
+    mine, next_, free = BLUE, ORANGE, GREY
     left, wide, top, high = 152, 178, 102, 40
     heads = (("the last turn of tile t", "inner loop, n + 1 == tiles"), ("the boundary", "outer loop"),
              ("the first turn of t + 1", "inner loop, n = 1"), ("the next one", "inner loop, n = 2"))
@@ -472,11 +462,12 @@ def boundary():
     at = left + (stored + 0.1) * wide
     p.arrow(at, y + high - 6, at, y + 2 * high + 3, INK.blue, 2.2)
     yy = y + 3 * high + 30
-    note(p, yy, "The Tensor Cores see one sequence of turns: no product waits for an epilogue or a prologue, except in the first "
-                "and last turn of the")
-    note(p, yy + 18, "launch. O is packed while Q K of the next turn runs, and leaves while tile t + 1 is computed; Q of t + 2 comes "
-                     "into the same rows,")
-    note(p, yy + 36, "by the same warp.")
+    p.note(yy, "The Tensor Cores see one sequence of turns: no product waits for an epilogue or a prologue, except in the first "
+           "and last turn of the")
+    p.note(yy + 18,
+           "launch. O is packed while Q K of the next turn runs, and leaves while tile t + 1 is computed; Q of t + 2 comes "
+           "into the same rows,")
+    p.note(yy + 36, "by the same warp.")
     return p
 
 
@@ -487,9 +478,9 @@ def assignment():
     q_tiles = batch * heads * a_head
     rounds = -(-q_tiles // sms)
     p = Picture(880, 538, "Kernel 15: query tiles and CTAs")
-    heading(p, f"{q_tiles:,} query tiles on {sms} SMs: CTA i has the tiles i, i + {sms}, i + {2 * sms}, ...",
-            f"batch {batch}, {heads} heads, {seq_len} tokens; a cell is a query tile, two colours in turns are heads, {a_head} "
-            "tiles each")
+    p.heading(f"{q_tiles:,} query tiles on {sms} SMs: CTA i has the tiles i, i + {sms}, i + {2 * sms}, ...",
+              f"batch {batch}, {heads} heads, {seq_len} tokens; a cell is a query tile, two colours in turns are heads, {a_head} "
+              "tiles each")
     left, top, cell, high = 84, 84, 5.85, 14
     colors = (INK.blue, INK.orange)
     for t in range(rounds):
@@ -526,18 +517,19 @@ def assignment():
     x = 0.0
     n = 0
     while x + start + tile + end <= 1.0:
-        lanes.block(y + 10, x, x + start, "", INK.cell, INK.line, 26)
+        lanes.block(y + 10, x, x + start, "", *GREY, 26)
         lanes.block(y + 10, x + start, x + start + tile, f"turns of tile {n}", *colors_of(n % 2), 26)
-        lanes.block(y + 10, x + start + tile, x + start + tile + end, "", INK.cell, INK.line, 26)
+        lanes.block(y + 10, x + start + tile, x + start + tile + end, "", *GREY, 26)
         x, n = x + start + tile + end, n + 1
     x = start
-    lanes.block(y + 68, 0, start, "", INK.cell, INK.line, 26)
+    lanes.block(y + 68, 0, start, "", *GREY, 26)
     for n in range(4):
         lanes.block(y + 68, x, x + tile, f"turns of tile {n}", *colors_of(n % 2), 26)
         x += tile
-    lanes.block(y + 68, x, x + end, "", INK.cell, INK.line, 26)
-    note(p, y + 116, "Grey: barriers, Q and the first K from memory; the last P V, O to memory. Nothing to multiply, in every tile "
-                     "of 14, once in 15. Not to scale.")
+    lanes.block(y + 68, x, x + end, "", *GREY, 26)
+    p.note(y + 116,
+           "Grey: barriers, Q and the first K from memory; the last P V, O to memory. Nothing to multiply, in every tile "
+           "of 14, once in 15. Not to scale.")
     return p
 
 
@@ -553,8 +545,8 @@ def bounds():
 def exponents():
     """Where P may lie on the line of exponents, in bf16 and fp16, and what is in the way of whom."""
     p = Picture(880, 470, "Kernel 16: what a reference may be")
-    heading(p, "P = 2^(s - reference) on the line of exponents: the first score is as good as the maximum",
-            "to scale, in units of log2; s: scores of a row and a tile of K, scaled")
+    p.heading("P = 2^(s - reference) on the line of exponents: the first score is as good as the maximum",
+              "to scale, in units of log2; s: scores of a row and a tile of K, scaled")
     left, right, low, high = 172, 862, -165, 165
     most = math.log2(bounds()[0])
 
@@ -567,8 +559,8 @@ def exponents():
     def formats(y, name, zero, overflow):
         p.text(left - 14, y + 17, name, 13, anchor="end", weight="bold")
         p.rect(left, y, right - left, 24, INK.cell, None, 3)
-        bar(y, zero, overflow, INK.blue_soft, INK.blue)
-        bar(y, zero, most, INK.green_soft, INK.green)
+        bar(y, zero, overflow, *BLUE)
+        bar(y, zero, most, *GREEN)
         p.line(x(0), y - 5, x(0), y + 29, INK.text, 2)
         p.text((x(low) + x(zero)) / 2, y + 16, "P is 0", 11.5, INK.muted)
         p.text((x(high) + x(overflow)) / 2, y + 16, "infinite", 11.5, INK.muted)
@@ -603,16 +595,17 @@ def exponents():
     y = top + len(examples) * step + 34
     formats(y, "fp16", -25, 16)
     p.text(x(0), y + 44, "ends at 65504: it is what sets kMost, for both types", 12, INK.muted)
-    note(p, y + 78, "What is tested is a lane's sums of the tile, not each P: a sum is never less than its largest term, and an infinite one fails too.")
+    p.note(y + 78,
+           "What is tested is a lane's sums of the tile, not each P: a sum is never less than its largest term, and an infinite one fails too.")
     return p
 
 
 def careful():
     """The two states of a warp, and what a tile does in each."""
     p = Picture(880, 404, "Kernel 16: a warp is fast, or careful")
-    heading(p, "What a warp does with a tile of S, and when that changes", "each of the eight consumer warps by itself")
+    p.heading("What a warp does with a tile of S, and when that changes", "each of the eight consumer warps by itself")
     most, share, near = bounds()
-    fast, slow = (INK.green_soft, INK.green), (INK.orange_soft, INK.orange)
+    fast, slow = GREEN, ORANGE
     p.box(60, 122, 250, 150, ["fast", "exponentials, with the reference", "as it is: the row's first score,", "or a maximum of before",
                               "look at the sums, vote"], *fast, size=14)
     p.box(570, 122, 250, 150, ["careful", "maximum first: of a first tile,", "later of all so far, P at most 1", "exponentials,",
@@ -620,21 +613,24 @@ def careful():
     p.arrow(314, 164, 566, 164, INK.orange, 2.6)
     p.text(440, 117, f"a lane's sum is more than {share:.0f} times", 12.5, INK.orange, weight="bold")
     p.text(440, 134, f"all before, or more than 2^{math.log2(most):.0f}:", 12.5, INK.orange, weight="bold")
-    p.text(440, 151, "this tile once more, carefully", 12, INK.muted)
+    p.note(151, "this tile once more, carefully", 12)
     p.arrow(566, 232, 314, 232, INK.green, 2.6)
     p.text(440, 252, "a query tile's first tile, with maxima", 12.5, INK.green, weight="bold")
     p.text(440, 269, "near those that the rows before", 12.5, INK.green, weight="bold")
-    p.text(440, 286, f"had in the end (by {near:.0f}, log2)", 12, INK.muted)
+    p.note(286, f"had in the end (by {near:.0f}, log2)", 12)
     for x, color, text in ((185, INK.green, "in range: all tiles, if scores are ordinary"),
                            (695, INK.orange, "all other tiles until then")):
         p.line(x - 46, 122, x - 46, 96, color, 2.6)
         p.line(x - 46, 96, x + 46, 96, color, 2.6)
         p.arrow(x + 46, 96, x + 46, 119, color, 2.6)
         p.text(x, 88, text, 12, INK.muted)
-    note(p, 326, "A tile that fails costs its exponentials twice. To stay careful costs a maximum a tile, as in kernel 13, and no exponential "
-                 "twice:")
-    note(p, 344, "so scores that grow without end are no worse than that. The way back is asked for once a query tile, where a new row begins.")
-    note(p, 374, "Lanes vote because the four lanes of a row must have the same reference, and the exchange of maxima needs all 32.")
+    p.note(326,
+           "A tile that fails costs its exponentials twice. To stay careful costs a maximum a tile, as in kernel 13, and no exponential "
+           "twice:")
+    p.note(344,
+           "so scores that grow without end are no worse than that. The way back is asked for once a query tile, where a new row begins.")
+    p.note(374,
+           "Lanes vote because the four lanes of a row must have the same reference, and the exchange of maxima needs all 32.")
     return p
 
 

@@ -1,6 +1,6 @@
 """What the interactive pages show when nothing is interactive: drawn from the same data, docs/interactive/data."""
 
-from drawing import INK, REGISTERS, Picture
+from drawing import BLUE, GREEN, GREY, INK, ORANGE, REGISTERS, Picture
 from tools import ROOT, read_json
 
 
@@ -14,9 +14,8 @@ def fragment_explorer():
     view = next(view for view in data("fragments")["views"] if view["id"] == "ldmatrix_v")
     colors = REGISTERS
     p = Picture(880, 508, "Fragment explorer: ldmatrix.x4.trans, lane 5 chosen")
-    p.text(24, 30, f"The fragment explorer: {view['name']}", 16, anchor="start", weight="bold")
-    p.text(24, 50, f"a number: the lane that gets the element, the colour: in which register; lane {lane} is chosen", 12.5,
-           INK.muted, "start")
+    p.heading(f"The fragment explorer: {view['name']}",
+              f"a number: the lane that gets the element, the colour: in which register; lane {lane} is chosen")
 
     def at(row, column):
         return left + column * cell + (5 if column >= 8 else 0), top + row * cell + (5 if row >= 8 else 0)
@@ -61,8 +60,8 @@ def fragment_explorer():
             p.text(left + 24, line, f"{view['register']}[{register}]", 12.5, anchor="start", mono=True)
         p.text(left + 78 + 150 * half, line, f"{('low', 'high')[half]}: {view['row_name']} {row}, {view['column_name']} "
                f"{column}", 12.5, anchor="start")
-    p.text(440, 490, "The page shows the same for every operand of mma.sync, ldmatrix and wgmma, from either side: lane or element.",
-           12, INK.muted)
+    p.note(490, "The page shows the same for every operand of mma.sync, ldmatrix and wgmma, from either side: lane or element.",
+           12)
     return p
 
 
@@ -72,18 +71,16 @@ def descriptor_builder():
     preset = next(one for one in page["presets"] if one["id"] == "k128")
     step = preset["steps"][1]
     bits = int(step["descriptor"], 16)
-    looks = {"start": (INK.blue_soft, INK.blue), "stride": (INK.orange_soft, INK.orange),
-             "mode": (INK.green_soft, INK.green)}
+    looks = {"start": BLUE, "stride": ORANGE, "mode": GREEN}
     p = Picture(880, 512, "wgmma descriptor builder: K of kernel 11, columns 16 to 31")
-    p.text(24, 30, f"The descriptor builder: {preset['name']}, {step['what']}", 16, anchor="start", weight="bold")
-    p.text(24, 50, "click a bit, type a number or paste 64 bits: the others follow, and a sentence says what is illegal", 12.5,
-           INK.muted, "start")
+    p.heading(f"The descriptor builder: {preset['name']}, {step['what']}",
+              "click a bit, type a number or paste 64 bits: the others follow, and a sentence says what is illegal")
     cell, left, top = 26, 52, 76
     for bit in range(64):
         x, y = left + (63 - bit) % 16 * cell, top + (63 - bit) // 16 * cell
         field = next((f for f in page["fields"] if f["low"] <= bit < f["low"] + f["width"]), None)
         if field:
-            fill, stroke = looks.get(field["id"], (INK.cell, INK.line))
+            fill, stroke = looks.get(field["id"], GREY)
             p.rect(x, y, cell - 2, cell - 2, fill, stroke if field["id"] not in looks else None, 2)
         p.text(x + cell / 2 - 1, y + 16.5, str(bits >> bit & 1), 11.5, INK.text if field else INK.muted, mono=True)
         if bit % 16 == 15:
@@ -92,7 +89,7 @@ def descriptor_builder():
     for i, field in enumerate(reversed(page["fields"])):
         y = top + 4 * cell + 58 + 30 * i
         value = (bits >> field["low"] & (1 << field["width"]) - 1) * field["unit"]
-        fill, stroke = looks.get(field["id"], (INK.cell, INK.line))
+        fill, stroke = looks.get(field["id"], GREY)
         p.rect(left, y - 12, 14, 14, fill, stroke)
         p.text(left + 24, y, field["name"], 13, anchor="start", weight="bold")
         p.text(left + 206, y, f"bits {field['low'] + field['width'] - 1} to {field['low']}", 12, INK.muted, "start")
@@ -129,9 +126,8 @@ def bank_explorer():
     cases = data("banks")["cases"]
     colors = REGISTERS
     p = Picture(880, 520, "Bank-conflict explorer: ldmatrix.x4 without swizzle and with XOR")
-    p.text(24, 30, "The bank-conflict explorer: ldmatrix.x4, rows of 256 bytes", 16, anchor="start", weight="bold")
-    p.text(24, 50, "a number: the lane, whose 16 bytes come from the four banks above it, in the wavefront beside it", 12.5,
-           INK.muted, "start")
+    p.heading("The bank-conflict explorer: ldmatrix.x4, rows of 256 bytes",
+              "a number: the lane, whose 16 bytes come from the four banks above it, in the wavefront beside it")
     cell, tall, top = 42, 12, 118
     for left, name, title in ((64, "ldmatrix_q 128 0 none", "no swizzle"), (500, "ldmatrix_q 128 0 xor", "XOR, chapter 08")):
         case = cases[name]
@@ -188,8 +184,8 @@ def softmax_stepper():
         times = sum(n > 0 and step["rescaled"] and step["factor"] != 1 for n, step in enumerate(steps))
         p.text(x, 342, f"rescaled {times} times; O[0] = {steps[-1]['o'][0]:.6g}", 13, INK.orange if times else INK.green,
                "start", "bold")
-    p.text(440, 378, f"The plain softmax, which sees all scores at once: O[0] = {preset['plain'][0]:.6g}. Any reference gives the "
-           "same quotient.", 12.5, INK.muted)
+    p.note(378, f"The plain softmax, which sees all scores at once: O[0] = {preset['plain'][0]:.6g}. Any reference gives the "
+           "same quotient.")
     return p
 
 
@@ -209,8 +205,8 @@ def timeline():
               for recorded in (False, True)]
     p = Picture(880, 442, "Pipeline timeline: kernel 14 by the emulator's model and on an H200",
                 [unit[1:] for unit in page["units"].values()])
-    p.text(24, 30, "The pipeline timeline: 14_softmax_overlap, emulated above, recorded below", 16, anchor="start", weight="bold")
-    p.text(24, 50, "tall: what a warp does, thin: what it waits for; framed: a wait, with a line to what ended it", 12.5, INK.muted, "start")
+    p.heading("The pipeline timeline: 14_softmax_overlap, emulated above, recorded below",
+              "tall: what a warp does, thin: what it waits for; framed: a wait, with a line to what ended it")
     left, wide, span, tall = 128, 728, 6000, 16
     wanted = ("warp 0", "warp 3", "warp 4", "warp 7", "warp 8", "of warps 0, 4 ...")
     y = 74
