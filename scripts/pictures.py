@@ -125,24 +125,27 @@ def online():
     return p
 
 
+def bank_panel(p, x, pad, words, name, what):
+    """The banks that `words` words of each of eight rows of 128 elements meet; how often the one that is met most."""
+    stride, cell = (128 + pad) // 2, 11.6
+    met = [[(row * stride + word) % 32 for word in range(words)] for row in range(8)]
+    p.text(x, 30, f"kPad = {pad}: {stride} words of 4 bytes a row", 15, anchor="start", weight="bold")
+    p.text(x, 50, what, 12, INK.muted, "start")
+    for row in range(8):
+        for bank in range(32):
+            p.rect(x + bank * cell, 78 + row * 18, cell - 1.5, 15, INK.orange if bank in met[row] else INK.cell)
+        p.text(x - 6, 78 + row * 18 + 11.5, f"{name} {row}", 10.5, INK.muted, "end")
+    for bank in (0, 8, 16, 24, 31):
+        p.text(x + bank * cell + 5, 72, str(bank), 10, INK.muted)
+    return max(sum(bank in banks_of for banks_of in met) for bank in range(32))
+
+
 def banks():
     """Column 0 of sK in the banks of shared memory, without and with padding."""
     p = Picture(880, 292, "Kernel 02: banks that lanes 0 to 7 meet, without and with padding")
-    cell = 11.6
     for x, pad in ((56, 0), (490, 2)):
-        stride = (128 + pad) // 2
-        p.text(x, 30, f"kPad = {pad}: {stride} words of 4 bytes a row", 15, anchor="start", weight="bold")
-        p.text(x, 50, "bank of element d = 0 of each row, 32 banks", 12, INK.muted, "start")
-        for row in range(8):
-            for bank in range(32):
-                hit = bank == row * stride % 32
-                p.rect(x + bank * cell, 78 + row * 18, cell - 1.5, 15, INK.orange if hit else INK.cell)
-            p.text(x - 6, 78 + row * 18 + 11.5, f"lane {row}", 10.5, INK.muted, "end")
-        for bank in (0, 8, 16, 24, 31):
-            p.text(x + bank * cell + 5, 72, str(bank), 10, INK.muted)
+        worst = 4 * bank_panel(p, x, pad, 1, "lane", "bank of element d = 0 of each row, 32 banks")  # of 32 lanes
         p.text(x, 242, "and so on to lane 31:", 12, INK.muted, "start")
-        lanes = [lane * stride % 32 for lane in range(32)]
-        worst = max(lanes.count(bank) for bank in range(32))
         what = "all in one bank: 32 wavefronts" if worst == 32 else "every bank once: 1 wavefront"
         p.text(x + 124, 242, what, 13, INK.orange, "start", "bold")
     p.note(276, "A bank delivers one word a wavefront. The pad costs 4 bytes a row and removes 31 of 32 wavefronts.", 12)
@@ -246,13 +249,16 @@ def trips():
 # --- 05 ----------------------------------------------------------------------------------------------------------
 
 
+def register_key(p, y):
+    for i in range(4):
+        p.rect(300 + i * 76, y, 14, 14, *REGISTERS[i])
+        p.text(320 + i * 76, y + 11.5, f"register {i}", 11.5, anchor="start")
 
 
 def fragments():
     """The A, B and C fragments of m16n8k16: which lane holds which element, and in which register."""
     p = Picture(880, 452, "Kernel 05: the fragments of mma.sync.m16n8k16")
     lane, cell, top = 5, 18, 128
-    colors = REGISTERS
     p.heading("mma.sync.m16n8k16: who holds which element",
               f"each square is an element, the number its lane, the colour its register; framed: lane {lane}")
 
@@ -264,7 +270,7 @@ def fragments():
                 owner[position] = other, register
         assert len(owner) == rows * columns
         for (row, column), (other, register) in owner.items():
-            fill, stroke = colors[register]
+            fill, stroke = REGISTERS[register]
             p.rect(left + column * cell, y + row * cell, cell - 1.5, cell - 1.5, fill)
             p.text(left + column * cell + cell / 2 - 0.8, y + row * cell + 11.8, str(other), 9)
         for (row, column), (other, register) in owner.items():
@@ -283,10 +289,7 @@ def fragments():
          "C and D, 16 x 8", "c[0..3], an fp32 each", "row", "column")
     p.text(374, top + 150, "x", 22, INK.muted)
     p.text(600, top + 150, "=", 22, INK.muted)
-    for i in range(4):
-        x = 300 + i * 76
-        p.rect(x, 428, 14, 14, colors[i][0], colors[i][1])
-        p.text(x + 20, 439.5, f"register {i}", 11.5, anchor="start")
+    register_key(p, 428)
     return p
 
 
@@ -294,7 +297,6 @@ def ldmatrix_tiles():
     """What ldmatrix.x4 brings for Q, K and V: who addresses which row, and where it goes."""
     p = Picture(880, 446, "Kernel 05: ldmatrix.x4 for Q, K and V")
     lane, cell, top = 5, 14, 126
-    colors = REGISTERS
     p.heading("ldmatrix.x4: four 8 x 8 matrices of 16-bit elements",
               f"the number: the lane that gives the address of these 8 elements; the colour: the register they "
               f"go to; framed: what lane {lane} gets")
@@ -309,7 +311,7 @@ def ldmatrix_tiles():
         mine, met = [], set()
         for l in range(32):
             row, column = address(l)
-            fill, stroke = colors[l // 8]
+            fill, stroke = REGISTERS[l // 8]
             for c in range(8):
                 met.add((row, column + c))
                 p.rect(left + (column + c) * cell + (5 if column else 0), top + row * cell + (5 if row >= 8 else 0),
@@ -324,16 +326,13 @@ def ldmatrix_tiles():
                 mine.append((first_row + row, first_column + column, m, h))
         for row, column, m, h in mine:
             x, y = left + column * cell + (5 if column >= 8 else 0), top + row * cell + (5 if row >= 8 else 0)
-            p.rect(x - 0.6, y - 0.6, cell, cell, colors[m][0], INK.text, 0, 2)
+            p.rect(x - 0.6, y - 0.6, cell, cell, REGISTERS[m][0], INK.text, 0, 2)
         p.text(left + 8 * cell + 2, 84, name, 14, weight="bold")
         p.text(left + 8 * cell + 2, 118, column_name, 11.5, INK.muted, italic=True)
         p.text(left - 8, top + 8 * cell + 4, row_name, 11.5, INK.muted, "end", italic=True)
         p.text(left + 8 * cell + 2, top + 16 * cell + 26, row_is, 11.5, mono=True)
         p.text(left + 8 * cell + 2, top + 16 * cell + 42, column_is, 11.5, mono=True)
-    for i in range(4):
-        x = 300 + i * 76
-        p.rect(x, 408, 14, 14, colors[i][0], colors[i][1])
-        p.text(x + 20, 419.5, f"register {i}", 11.5, anchor="start")
+    register_key(p, 408)
     p.note(440, "B of the first (second) eight keys or columns: registers 0 and 1 (2 and 3).", 12)
     return p
 
@@ -341,7 +340,7 @@ def ldmatrix_tiles():
 def split_keys():
     """Four warps: S divided by keys, O by columns, and what must cross between them."""
     p = Picture(880, 350, "Kernel 05: the warps split the keys")
-    colors = (BLUE, ORANGE, GREEN, (INK.cell, INK.text))
+    colors = REGISTERS
     p.heading("Four warps, one tile of 64 queries x 64 keys",
               "no warp has a whole row of S: maximum, sum and P cross through shared memory")
 
@@ -369,21 +368,8 @@ def split_keys():
 def matrix_banks():
     """The banks that one 8 x 8 matrix of ldmatrix meets, without and with padding."""
     p = Picture(880, 292, "Kernel 05: banks of the eight rows of one ldmatrix matrix")
-    cell = 11.6
     for x, pad in ((56, 0), (490, 8)):
-        stride = (128 + pad) * 2 // 4
-        p.text(x, 30, f"kPad = {pad}: {stride} words of 4 bytes a row", 15, anchor="start", weight="bold")
-        p.text(x, 50, "16 bytes of each of eight rows, 32 banks", 12, INK.muted, "start")
-        banks_of = [[(row * stride + word) % 32 for word in range(4)] for row in range(8)]
-        for row in range(8):
-            for bank in range(32):
-                hit = bank in banks_of[row]
-                p.rect(x + bank * cell, 78 + row * 18, cell - 1.5, 15, INK.orange if hit else INK.cell)
-            p.text(x - 6, 78 + row * 18 + 11.5, f"row {row}", 10.5, INK.muted, "end")
-        for bank in (0, 8, 16, 24, 31):
-            p.text(x + bank * cell + 5, 72, str(bank), 10, INK.muted)
-        met = [bank for row in banks_of for bank in row]
-        worst = max(met.count(bank) for bank in range(32))
+        worst = bank_panel(p, x, pad, 4, "row", "16 bytes of each of eight rows, 32 banks")
         what = "every bank once: 1 wavefront" if worst == 1 else f"{worst} words in each of four banks: {worst} wavefronts"
         p.text(x, 244, what, 13, INK.orange, "start", "bold")
     p.note(276, "A row of 256 bytes is two full turns through the banks; 16 bytes more move the next row on by four banks.", 12)
@@ -685,8 +671,6 @@ def turn():
     def barrier(x, top, bottom):
         p.line(x, top, x, bottom, INK.orange, 2)
 
-    blue, green = BLUE, GREEN
-    orange = ORANGE
     products, waited, first = 168, 236, 84  # widths: Q K or P V, 09's softmax, 10's part of it before P V
     groups = 4  # of 16 keys in a tile of 64
 
@@ -695,14 +679,14 @@ def turn():
     track(70, "Tensor Cores")
     track(108, "softmax")
     x = left + 20
-    block(x, 70, products, "S = Q Kᵀ, tile n", *blue)
+    block(x, 70, products, "S = Q Kᵀ, tile n", *BLUE)
     x += products
-    block(x, 108, waited, "maximum, exponentials, rescale O", *orange)
+    block(x, 108, waited, "maximum, exponentials, rescale O", *ORANGE)
     p.text(x + waited / 2, 89, "nothing to multiply", 11.5, INK.muted, italic=True)
     x += waited
-    block(x, 70, products, "O += P V, tile n", *blue)
+    block(x, 70, products, "O += P V, tile n", *BLUE)
     x += products + 10
-    block(x + 10, 70, right - x - 12, "Q Kᵀ, n + 1", *blue)
+    block(x + 10, 70, right - x - 12, "Q Kᵀ, n + 1", *BLUE)
     for at in (left + 10, x):
         barrier(at, 62, 146)
         p.text(at, 160, "wait, barrier", 11, INK.orange, weight="bold")
@@ -713,22 +697,22 @@ def turn():
     track(300, "V's tiles")
     track(338, "K's tiles")
     x = start = left + 20
-    block(x, 262, first, "max, vote", *orange)
+    block(x, 262, first, "max, vote", *ORANGE)
     each = (products + 90) / groups
     x += first
-    block(x, 262, each - 12, "2^x: 0", *orange)
+    block(x, 262, each - 12, "2^x: 0", *ORANGE)
     x += each - 12
     for group in range(groups):
-        block(x, 224, each, f"P V: {group}", *blue)
+        block(x, 224, each, f"P V: {group}", *BLUE)
         if group + 1 < groups:
-            block(x, 262, each, f"2^x: {group + 1}", *orange)
+            block(x, 262, each, f"2^x: {group + 1}", *ORANGE)
         x += each
-    block(x, 224, products, "S = Q Kᵀ, tile n + 1", *blue)
+    block(x, 224, products, "S = Q Kᵀ, tile n + 1", *BLUE)
     x += products + 10
-    block(x + 10, 262, right - x - 12, "max", *orange)
+    block(x + 10, 262, right - x - 12, "max", *ORANGE)
     end = x - 13
-    block(start, 300, end - start, "V of tile n + 1 is copied (needed one turn later)", *green)
-    block(start, 338, end - start, "K of tile n + 2 is copied (needed at the end of the next turn)", *green)
+    block(start, 300, end - start, "V of tile n + 1 is copied (needed one turn later)", *GREEN)
+    block(start, 338, end - start, "K of tile n + 2 is copied (needed at the end of the next turn)", *GREEN)
     for at in (left + 10, x):
         barrier(at, 216, 374)
         p.text(at, 388, "wait, barrier", 11, INK.orange, weight="bold")
@@ -945,7 +929,6 @@ def accumulators():
     p.text(x + 95, 106, "N columns \u2192", 11.5, INK.muted, italic=True)
     p.text(x - 34, top + 160, "row", 11.5, INK.muted, "end", italic=True)
     # Right: rows 16 to 31, columns 0 to 15.
-    colors = REGISTERS
     left = 424
     p.text(left + 8 * cell, 84, "warp 1, its first 16 columns", 14, weight="bold")
     p.text(left + 8 * cell, 104, "d[0..3] are the first 16 x 8 tile, d[4..7] the next, and so on", 12, INK.muted)
@@ -953,7 +936,7 @@ def accumulators():
         if t // 32 != thread // 32:
             continue
         y, at = top + (row - 16) * (cell - 2), left + column * cell + (8 if column >= 8 else 0)
-        p.rect(at, y, cell - 1.5, cell - 3.5, colors[i % 4][0])
+        p.rect(at, y, cell - 1.5, cell - 3.5, REGISTERS[i % 4][0])
         p.text(at + cell / 2 - 0.8, y + 13, str(t % 32), 10)
     for (row, column), (t, i) in owners.items():
         if t == thread:
@@ -963,7 +946,7 @@ def accumulators():
         p.text(left - 8, top + (row - 16) * (cell - 2) + 13, str(row), 11, INK.muted, "end")
     for i in range(4):
         at = left + 20 + i * 84
-        p.rect(at, 452, 14, 14, colors[i][0], colors[i][1])
+        p.rect(at, 452, 14, 14, *REGISTERS[i])
         p.text(at + 20, 463.5, f"d[4n + {i}]", 11.5, anchor="start")
     for i in range(8):
         row, column = layouts.wgmma_d(thread, i)

@@ -173,17 +173,16 @@ def producer_consumers():
     p = Picture(880, 440, "Kernel 13: a producer, two consumers, and the barriers between them")
     p.heading("Who waits for whom: nothing but the stages' barriers",
               f"K's {stages} stages; V's are the same, with barriers of their own")
-    blue, green, orange = BLUE, GREEN, ORANGE
     left, wide, top, bottom = 318, 230, 78, 358
     high = (bottom - top - 12 * (stages - 1)) / stages
-    p.box(24, 138, 150, 160, ["producer", "one thread:", "wait empty", "announce the bytes", "start the copy"], *blue)
+    p.box(24, 138, 150, 160, ["producer", "one thread:", "wait empty", "announce the bytes", "start the copy"], *BLUE)
     for stage in range(stages):
         y = top + stage * (high + 12)
         p.rect(left, y, wide, high, *GREY, 6)
         p.text(left + 12, y + high / 2 + 5, f"stage {stage}", 13.5, anchor="start", weight="bold")
         bar = (high - 18) / 2
-        p.box(left + 100, y + 6, 118, bar, ["full"], *blue, size=12.5)
-        p.box(left + 100, y + 12 + bar, 118, bar, ["empty"], *orange, size=12.5)
+        p.box(left + 100, y + 6, 118, bar, ["full"], *BLUE, size=12.5)
+        p.box(left + 100, y + 12 + bar, 118, bar, ["empty"], *ORANGE, size=12.5)
     middle = (top + bottom) / 2
     p.arrow(176, middle - 44, left - 4, middle - 44, INK.blue, 2.6)
     p.text(247, middle - 70, "TMA brings tile n:", 12, INK.blue, weight="bold")
@@ -192,7 +191,7 @@ def producer_consumers():
     p.text(247, middle + 60, "waits for empty", 12, INK.orange, weight="bold")
     p.text(247, middle + 75, "of tile n - kStages", 11.5, INK.muted)
     for consumer, y in enumerate((top, bottom - 120)):
-        p.box(700, y, 156, 120, [f"consumer {consumer}", "4 warps: wait full", "multiply, wgmma_wait", "arrive at empty"], *green)
+        p.box(700, y, 156, 120, [f"consumer {consumer}", "4 warps: wait full", "multiply, wgmma_wait", "arrive at empty"], *GREEN)
         p.arrow(left + wide + 4, y + 38, 697, y + 38, INK.blue, 2.6)
         p.arrow(697, y + 76, left + wide + 4, y + 76, INK.orange, 2.6)
         p.text(624, y + 28, "waits for full", 12, INK.blue, weight="bold")
@@ -212,7 +211,6 @@ def registers():
     p = Picture(880, 372, "Kernel 13: setmaxnreg, to scale")
     p.heading(f"An SM's {all_of_them:,} registers of 32 bits: {threads} threads begin with {launch} each", "to scale")
     left, scale = 24, 832 / all_of_them
-    blue, green = BLUE, GREEN
 
     def row(y, title, parts):
         p.text(left, y - 8, title, 13, anchor="start", weight="bold")
@@ -229,10 +227,10 @@ def registers():
             p.rect(x, y, rest, 44, INK.cell)
 
     group = 128
-    before = [(group * launch, f"consumer {i}: {group} · {launch}", green) for i in range(consumers)]
-    after = [(group * high, f"consumer {i}: {group} · {high}", green) for i in range(consumers)]
-    given, small = group * (launch - low), (group * low, "", blue)
-    row(86, "at the launch", [*before, (group * launch, f"producer: {group} · {launch}", blue)])
+    before = [(group * launch, f"consumer {i}: {group} · {launch}", GREEN) for i in range(consumers)]
+    after = [(group * high, f"consumer {i}: {group} · {high}", GREEN) for i in range(consumers)]
+    given, small = group * (launch - low), (group * low, "", BLUE)
+    row(86, "at the launch", [*before, (group * launch, f"producer: {group} · {launch}", BLUE)])
     row(180, f"the producer has executed setmaxnreg.dec {low}",
         [*before, (given, f"free: {group} · {launch - low}", GREY), small])
     row(274, f"both consumers have executed setmaxnreg.inc {high}", [*after, small])
@@ -370,7 +368,6 @@ def two_stages():
               "left out")
     cycles = 4900
     lanes = Lanes(p, 132, 862, cycles)
-    blue, green, orange = BLUE, GREEN, ORANGE
     y = 84
     for overlap in (False, True):
         made = follow_turns(4, ping_pong=False, overlap=overlap, consumers=1)
@@ -383,10 +380,10 @@ def two_stages():
         lanes.lane(y + 42, "threads", 34)
         for turn in made:
             n = turn.tile
-            lanes.block(y, turn.qk, turn.pv, f"S: QK {n}", *blue, high=34)
-            lanes.block(y, turn.pv, turn.pv + PRODUCT, f"O: PV {n - 1}", *green, high=34)
-            lanes.block(y + 42, turn.softmax, turn.softmax + SOFTMAX, f"softmax of {n}", *orange, high=34)
-            lanes.block(y + 42, turn.last, turn.last + REST, "", *green, high=34)
+            lanes.block(y, turn.qk, turn.pv, f"S: QK {n}", *BLUE, high=34)
+            lanes.block(y, turn.pv, turn.pv + PRODUCT, f"O: PV {n - 1}", *GREEN, high=34)
+            lanes.block(y + 42, turn.softmax, turn.softmax + SOFTMAX, f"softmax of {n}", *ORANGE, high=34)
+            lanes.block(y + 42, turn.last, turn.last + REST, "", *GREEN, high=34)
             if turn.softmax < cycles:
                 p.arrow(lanes.x(turn.softmax), y + 30, lanes.x(turn.softmax), y + 47, INK.text, 1.4)
         y += 124

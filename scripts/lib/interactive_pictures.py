@@ -12,7 +12,6 @@ def fragment_explorer():
     """V on its way into two B operands: lane 5 chosen."""
     lane, cell, left, top = 5, 21, 62, 118
     view = next(view for view in data("fragments")["views"] if view["id"] == "ldmatrix_v")
-    colors = REGISTERS
     p = Picture(880, 508, "Fragment explorer: ldmatrix.x4.trans, lane 5 chosen")
     p.heading(f"The fragment explorer: {view['name']}",
               f"a number: the lane that gets the element, the colour: in which register; lane {lane} is chosen")
@@ -33,7 +32,7 @@ def fragment_explorer():
             register = i // 2 // view["halves"]
             x, y = at(row, column)
             chosen = other == lane
-            p.rect(x, y, cell - 1.5, cell - 1.5, INK.text if chosen else colors[register][0], None, 2)
+            p.rect(x, y, cell - 1.5, cell - 1.5, INK.text if chosen else REGISTERS[register][0], None, 2)
             p.text(x + cell / 2 - 0.8, y + 13.6, f"{view['register']}{register}" if chosen else str(other), 10,
                    INK.background if chosen else INK.text, weight="bold" if chosen else None)
             if chosen:
@@ -56,7 +55,7 @@ def fragment_explorer():
     for register, half, row, column in mine:
         line = y + 50 + 23 * register
         if half == 0:
-            p.rect(left, line - 12, 14, 14, colors[register][0], colors[register][1])
+            p.rect(left, line - 12, 14, 14, *REGISTERS[register])
             p.text(left + 24, line, f"{view['register']}[{register}]", 12.5, anchor="start", mono=True)
         p.text(left + 78 + 150 * half, line, f"{('low', 'high')[half]}: {view['row_name']} {row}, {view['column_name']} "
                f"{column}", 12.5, anchor="start")
@@ -124,7 +123,6 @@ def descriptor_builder():
 def bank_explorer():
     """The same eight rows without and with XOR: the lanes in banks and wavefronts."""
     cases = data("banks")["cases"]
-    colors = REGISTERS
     p = Picture(880, 520, "Bank-conflict explorer: ldmatrix.x4 without swizzle and with XOR")
     p.heading("The bank-conflict explorer: ldmatrix.x4, rows of 256 bytes",
               "a number: the lane, whose 16 bytes come from the four banks above it, in the wavefront beside it")
@@ -142,13 +140,13 @@ def bank_explorer():
                 p.rect(left + column * cell, top + row * tall - 10, cell - 1.5, tall - 1.5, INK.cell)
         for lane, (address, row) in enumerate(zip(case["addresses"], case["served"])):
             x, y = left + address // 16 % 8 * cell, top + row * tall
-            fill, stroke = colors[lane // 8]
+            fill, stroke = REGISTERS[lane // 8]
             p.rect(x, y - 10, cell - 1.5, tall - 1.5, fill, stroke if lane >= 24 else None, 0, 0.8)
             p.text(x + cell / 2, y - 1.2, str(lane), 9.5)
     x = 500
     for i in range(4):
         y = top + 110 + 24 * i
-        p.rect(x, y - 11, 14, 14, colors[i][0], colors[i][1])
+        p.rect(x, y - 11, 14, 14, *REGISTERS[i])
         p.text(x + 22, y, f"lanes {8 * i} to {8 * i + 7}: the rows of matrix {i}", 12.5, anchor="start")
     p.text(x, top + 226, "In the page: any access, row length, padding and", 12.5, INK.muted, "start")
     p.text(x, top + 244, "swizzle of the book; the same lanes in memory;", 12.5, INK.muted, "start")
