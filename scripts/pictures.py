@@ -978,7 +978,9 @@ def stale_pictures():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter )
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true", help="change nothing, name what is out of date")
     args = parser.parse_args()
     wanted, stale = stale_pictures()
