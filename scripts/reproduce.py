@@ -1,29 +1,37 @@
 #!/usr/bin/env python3
-"""Prints and draws what write-ups publish beside what was measured here: percent of FlashAttention-2 a kernel,
-TFLOP/s, harmonic means over the lengths; the GPUs, the counting of operations and what corresponds to what in words.
+"""Prints what a write-up publishes beside what was measured here: percent of FlashAttention-2 for each kernel, TFLOP/s,
+harmonic means over the lengths; the GPUs, the counting of operations and what corresponds to what in words.
 
-The published figures are in bench/published.json, each with its source."""
+Without --results it measures first: scripts/bench.sh runs the write-up's protocol on the GPU present, for the kernels
+that are named. The published figures are in bench/published.json, each with its source."""
 
 import argparse
+import datetime
 import math
 import os
 import re
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from records import load, passed  # noqa: E402
-from tools import ROOT, Refused, fail, need, read_json, run, write_whole  # noqa: E402
+from tools import ROOT, Refused, fail, read_json, run  # noqa: E402
 
-EXAMPLE = """examples:
-  scripts/reproduce.sh from-scratch                                  measures (on a GPU), prints and draws
-  scripts/reproduce.py from-scratch --results bench/results/h200_peers_bf16_d128.json -o charts
+EXAMPLE = """publications:
+  from-scratch   Flash Attention from Scratch: its 16 kernels on A100 and RTX 3090
+  fa3-paper      the FlashAttention-3 paper: forward fp16 on H100, head_dim 128 and 64, and its ablation
+  leetcuda       LeetCUDA's README: B=1 H=8 N=8192 D=64 on RTX 3080 Laptop
 
-Exit code: 0 done, 2 bad arguments or file."""
+examples:
+  scripts/reproduce.sh from-scratch                      every kernel: minutes to an hour, as slow as the slowest
+  scripts/reproduce.sh leetcuda 05 06 07 09 10           five kernels
+  scripts/reproduce.sh fa3-paper --results mine.json     measured before, or elsewhere: no GPU is needed
+
+Exit code: 0 done, 1 wrong results, 2 bad arguments or file, 3 no GPU, or it failed, 4 set-up or build failed."""
 
 PUBLISHED = ROOT / "bench" / "published.json"
-VERSION = 1
 HARMONIC = "harmonic mean"
 FA2 = "peer/fa2"
 COLUMNS = 100
@@ -33,24 +41,19 @@ CLOCK_NOTE = "in a round the SM clock differed by more than"  # what scripts/ben
 # --- Published -------------------------------------------------------------------------------------------------
 
 
-def read_published(path=PUBLISHED):
-    """{name: Publication}. bench/published_schema.json says what the file holds; a test compares the two."""
+def read_published():
+    """{name: Publication}"""
     try:
-        data = read_json(path)
-        if not isinstance(data, dict) or "published_version" not in data:
-            raise Refused("is no file of published figures (no published_version)")
-        if data["published_version"] != VERSION or isinstance(data["published_version"], bool):
-            raise Refused(f"has version {data['published_version']}, but this checkout reads {VERSION}")
-        return {name: Publication(name, publication) for name, publication in data["publications"].items()}
+        publications = read_json(PUBLISHED)["publications"]
     except Refused as problem:
-        fail(f"{path} {problem}")
+        fail(f"bench/published.json {problem}")
+    return {name: Publication(name, publication) for name, publication in publications.items()}
 
 
 class Publication:
     def __init__(self, name, data):
         self.name, self.data = name, data
         self.entries = {entry["id"]: entry for entry in data["entries"]}
-        self.machines = {machine["id"]: machine for machine in data["machines"]}
         self.kernel_of = {id_: pair["kernel"] for pair in data["map"] for id_ in pair["published"]}
 
     def of_kind(self, kind):
@@ -99,74 +102,29 @@ def harmonic_mean(values):
 
 
 class Measured:
-    """What a results file holds of a publication's problems."""
+    """What a results file of a publication's protocol holds."""
 
     def __init__(self, data, publication):
-        machine = data["machine"]
-        if machine["backend"] != "cuda":
+        self.machine, self.protocol = data["machine"], data["protocol"]
+        if self.machine["backend"] != "cuda":
             raise Refused("was made on the emulator, which has no times")
-        asked = data.get("protocol", {}).get("name") if isinstance(data.get("protocol"), dict) else None
-        if asked is not None and asked != publication.name:
-            raise Refused(f"holds the protocol {asked}, not {publication.name}")
-        self.machine, self.publication, self.protocol = machine, publication, data.get("protocol", {})
-        self.short = re.sub(r"^NVIDIA (GeForce )?", "", machine["gpu"])
-        self.records, self.library = {}, {}
-        wanted = {(p["head_dim"], p["seq_len"]): p for p in publication.data["problems"]}
-        for record in data["records"]:
-            problem = wanted.get((record["head_dim"], record["seq_len"]))
-            if problem is None or not passed(record) or record["kernel"].startswith("ceiling/"):
-                continue
-            key = (record["kernel"], record["head_dim"], record["seq_len"])
-            # Of several batch sizes, numbers of heads and types the one nearest to the publication's.
-            if key not in self.records or self.distance(record, problem) < self.distance(self.records[key], problem):
-                self.records[key] = record
-            if "library" in record:
-                self.library[record["kernel"]] = record["library"]
-        if not self.records:
-            raise Refused(f"has no time for any problem of {publication.name}")
-        self.differences = self.find_differences(wanted)
-        if not any(kernel == FA2 for kernel, _, _ in self.records):
-            self.differences.append("FlashAttention-2 was not measured, so there are no percentages of it.")
-        self.notes = [note for note in data.get("notes", []) if isinstance(note, str)]
+        if self.protocol.get("name") != publication.name:
+            raise Refused(f"was not made by scripts/bench.sh --protocol {publication.name}")
+        self.short = re.sub(r"^NVIDIA (GeForce )?", "", self.machine["gpu"])
+        timed = [record for record in data["records"] if passed(record) and not record["kernel"].startswith("ceiling/")]
+        if not timed:
+            raise Refused("has no kernel or library that was timed")
+        self.records = {(record["kernel"], record["head_dim"], record["seq_len"]): record for record in timed}
+        self.library = {record["kernel"]: record["library"] for record in timed if "library" in record}
+        self.notes = data.get("notes", [])
 
-    def distance(self, record, problem):
-        there = self.publication.data["dtype"].split()[0]
-        return (record["heads"] != problem["heads"], record["dtype"] != there,
-                abs(math.log(record["batch"] / problem["batch"])))
-
-    def find_differences(self, wanted):
-        """Sentences on problems that are not quite the published ones."""
-        batches, heads, types = {}, {}, set()
-        for record in self.records.values():
-            problem = wanted[record["head_dim"], record["seq_len"]]
-            if record["batch"] != problem["batch"]:
-                batches[record["seq_len"]] = f"{record['batch']} for {problem['batch']} at {record['seq_len']}"
-            if record["heads"] != problem["heads"]:
-                heads[record["head_dim"]] = f"{record['heads']} for {problem['heads']} at head_dim {record['head_dim']}"
-            types.add(record["dtype"])
-        found = []
-        if batches:
-            pairs = ", ".join(pair for _, pair in sorted(batches.items()))
-            found.append(f"The batches measured are not the published ones: {pairs} tokens.")
-        if heads:
-            found.append(f"The number of heads is not the published one: {', '.join(heads.values())}.")
-        there = self.publication.data["dtype"]
-        if there in ("fp16", "bf16") and types != {there}:
-            found.append(f"Measured in {' and '.join(sorted(types))}, published in {there}.")
-        return found
-
-    def names(self, head_dim=None):
+    def names(self, head_dim):
         """FlashAttention-2, other peers, then kernels."""
-        names = {kernel for kernel, d, _ in self.records if head_dim in (None, d)}
+        names = {kernel for kernel, d, _ in self.records if d == head_dim}
         return sorted(names, key=lambda name: (name != FA2, not name.startswith("peer/"), name))
 
-    def kernels(self, head_dim=None):
-        return [name for name in self.names(head_dim) if not name.startswith("peer/")]
-
     def lengths(self, head_dim):
-        """Those that FlashAttention-2 has, or anything if it was not measured: what means are taken over."""
-        lengths = {n for kernel, d, n in self.records if d == head_dim and kernel == FA2}
-        return sorted(lengths or {n for _, d, n in self.records if d == head_dim})
+        return sorted({n for _, d, n in self.records if d == head_dim})
 
     def tflops(self, name, head_dim, seq_len):
         record = self.records.get((name, head_dim, seq_len))
@@ -181,8 +139,7 @@ class Measured:
         if not record or not fa2:
             return None
         ratio = record.get("ratio", {}).get(FA2)
-        same = all(record[field] == fa2[field] for field in ("dtype", "batch", "heads"))
-        return 100 * (ratio if ratio and same else record["tflops"] / fa2["tflops"])
+        return 100 * (ratio or record["tflops"] / fa2["tflops"])
 
     def mean_percent(self, name, head_dim):
         mean, fa2 = self.mean(name, head_dim), self.mean(FA2, head_dim)
@@ -244,7 +201,7 @@ def head(publication, measured):
                                "percentages say how near a kernel comes to a library on its GPU.")
     lines += paragraph("Launches", launches)
     lines += paragraph("Operations", count)
-    for caveat in [*data["caveats"], *measured.differences, *shorten(measured.notes)]:
+    for caveat in [*data["caveats"], *shorten(measured.notes)]:
         lines += paragraph("Mind", caveat)
     return lines
 
@@ -268,13 +225,6 @@ def reasons(publication):
         lines += textwrap.wrap(f"{span} ~ {pair['kernel']}: {pair['why']}", COLUMNS, initial_indent="  ",
                                subsequent_indent="    ", break_on_hyphens=False)
     return lines
-
-
-def means_note(publication, measured, head_dim):
-    lengths = measured.lengths(head_dim)
-    if lengths == publication.lengths(head_dim):
-        return []
-    return textwrap.wrap(f"Harmonic means here are over {', '.join(map(str, lengths))} tokens only.", COLUMNS)
 
 
 def from_scratch_tables(publication, measured):
@@ -310,7 +260,7 @@ def from_scratch_tables(publication, measured):
                      f"{number(at, 8)}{number(at and at * factor, 8)}"
                      f"{number(mean, 10)}{number(mean and mean * factor, 8)}"
                      f"{number(measured.percent(name, d, n), 10)}{number(measured.mean_percent(name, d), 8)}")
-    return [*lines, *means_note(publication, measured, d)]
+    return lines
 
 
 def fa3_tables(publication, measured):
@@ -330,25 +280,19 @@ def fa3_tables(publication, measured):
             lines.append(row(entry["name"], [publication.tflops(entry["id"], d, n) for n in lengths],
                              publication.mean(entry["id"], d), publication.mean("fa2", d)))
         lines.append(f"measured, {measured.short}")
-        names = measured.names(d)
-        for kernel in names:
+        for kernel in measured.names(d):
             lines.append(row(measured.display(kernel), [measured.tflops(kernel, d, n) for n in lengths],
                              measured.mean(kernel, d), measured.mean(FA2, d)))
-        if not names:
-            lines.append("  nothing at this head_dim")
-        pairs = [(e, e["peer"]) for e in publication.of_kind("library") if e.get("peer") in names]
-        if pairs:
-            lines.append("measured over published, %")
-        for entry, peer in pairs:
+        lines.append("measured over published, %")
+        for entry, peer in [(e, e["peer"]) for e in publication.of_kind("library") if e.get("peer") in measured.names(d)]:
             ours = [measured.tflops(peer, d, n) for n in lengths]
             theirs = [publication.tflops(entry["id"], d, n) for n in lengths]
             mean = measured.mean(peer, d) if all(ours) else None
             lines.append(f"  {entry['name']:<37}"
                          + "".join(number(a and 100 * a / b, 7, 0) for a, b in zip(ours, theirs))
                          + number(mean and 100 * mean / publication.mean(entry["id"], d), 8))
-        lines += [*(means_note(publication, measured, d) if names else []), ""]
-    lines += ablation_table(publication, measured)
-    return lines
+        lines.append("")
+    return lines + ablation_table(publication, measured)
 
 
 def ablation_table(publication, measured):
@@ -401,61 +345,44 @@ def leetcuda_tables(publication, measured):
 TABLES = {"from-scratch": from_scratch_tables, "fa3-paper": fa3_tables, "leetcuda": leetcuda_tables}
 
 
-# --- Files and command line ------------------------------------------------------------------------------------
+# --- Command line ----------------------------------------------------------------------------------------------
 
 
-def draw(publication, measured, folder):
-    """Draws the publication's charts; nothing is fetched, and the same input gives the same bytes."""
-    vl = need("vl_convert")
-    from charts.look import LIGHT
-    from charts.published import charts_of
-    from charts.themes import one_svg
-
+def measure(name, arguments):
+    """(results file, exit code) of scripts/bench.sh; without a file there is nothing to print, and it has said why."""
+    folder = Path(os.environ.get("RESULTS_DIR", ROOT / "results"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        fail(f"cannot create the folder {folder} ({problem.strerror.lower()})")
-    for suffix, spec_of in charts_of(publication, measured):
-        name = f"published-{publication.name}{suffix}"
-        write_whole(folder / f"{name}.svg", one_svg(vl, spec_of))
-        write_whole(folder / f"{name}.png", vl.vegalite_to_png(spec_of(LIGHT), vl_version="5.20", scale=2))
-        print(f"Chart: {os.path.relpath(folder / name)}.svg (also {name}.png)")
+        fail(f"cannot create the results folder {folder} ({problem.strerror.lower()})")
+    file = folder / f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H-%M-%SZ}-{name}.json"
+    code = subprocess.run([ROOT / "scripts" / "bench.sh", "--protocol", name, "--json", file, *arguments], check=False).returncode
+    if not file.exists():
+        raise SystemExit(code)
+    print()
+    return file, code
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        fail(f"{message} (see --help)")
-
-
-def main():
-    parser = Parser(description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("publication", help="from-scratch, fa3-paper or leetcuda")
-    add("--results", metavar="FILE", help="what was measured (scripts/bench.sh --protocol NAME --json FILE)")
-    add("-o", "--output", type=Path, default=ROOT / "results", metavar="DIR", help="folder of the charts (results)")
-    add("--no-charts", action="store_true", help="print only")
-    add("--check", action="store_true", help="only say whether the arguments can be used")
-    args = parser.parse_args()
-    publications = read_published()
-    if args.publication not in publications:
-        fail(f"there is no publication '{args.publication}'; known are {', '.join(publications)}")
-    publication = publications[args.publication]
-    if args.check and not args.results:
-        return 0
-    if not args.results:
-        fail("--results FILE says what was measured; scripts/reproduce.sh measures it")
+def main(argv=None):
+    parser = argparse.ArgumentParser(prog="scripts/reproduce.sh", description=__doc__, epilog=EXAMPLE,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: fail(f"{message} (see --help)")
+    parser.add_argument("publication", choices=TABLES, metavar="PUBLICATION", help=", ".join(TABLES))
+    parser.add_argument("--results", metavar="FILE", help="what was measured (scripts/bench.sh --protocol NAME --json FILE)")
+    args, rest = parser.parse_known_args(argv)
+    if args.results and rest:
+        fail(f"with --results nothing is measured: '{' '.join(rest)}' has no meaning")
+    if given := {"--json", "--protocol"} & {argument.split("=")[0] for argument in rest}:
+        fail(f"{given.pop()} is for scripts/bench.sh")
+    file, code = (args.results, 0) if args.results else measure(args.publication, rest)
+    publication = read_published()[args.publication]
     try:
-        measured = Measured(load(args.results), publication)
+        measured = Measured(load(file), publication)
     except Refused as problem:
-        fail(f"{args.results} {problem}")
-    if args.check:
-        return 0
+        fail(f"{file} {problem}")
     print("\n".join([*head(publication, measured), "", *TABLES[publication.name](publication, measured), "",
                      *reasons(publication)]))
-    if not args.no_charts:
-        print(flush=True)
-        draw(publication, measured, args.output)
-    return 0
+    return code
 
 
 if __name__ == "__main__":

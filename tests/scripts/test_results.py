@@ -375,7 +375,7 @@ class Mutations(ScriptTest):
             "bounds": lambda file: self.call(bounds.main, file),
             "agree": lambda file: self.call(agree.main, "--counters", file),
             "validate": lambda file: self.call(validate_results.main, file),
-            "reproduce": lambda file: self.call(reproduce.main, "leetcuda", "--no-charts", "--results", file),
+            "reproduce": lambda file: self.call(reproduce.main, "leetcuda", "--results", file),
         }
         cases = some_mutations(1500)
         cases = [case for case in cases if self.is_allowed(case[2])] + cases[:100]
