@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Prints what a program says of every kernel on many small problems: one line a verdict. The same lines
-# must come from the emulator and from a GPU; those of an H200 are in bench/results/h200_verdicts.txt.
+# Prints what a program says of every kernel on many small problems: each verdict that is not "passed", then one line
+# for each dtype, head_dim and kernel with the number of problems passed. The same lines must come from the emulator and
+# from a GPU; those of an H200 are in bench/results/h200_verdicts.txt.
 #
-#   scripts/verdicts.sh build/emulator/bin/attention > mine.txt
+#   scripts/verdicts.sh build/emulator/bin/attention | diff bench/results/h200_verdicts.txt -
 #   scripts/verdicts.sh --quick build/emulator/bin/attention       the smallest shape and one seed only
 set -euo pipefail
 
@@ -14,9 +15,10 @@ if [[ ${1:-} == --quick ]]; then
   shift
 fi
 if [[ $# -ne 1 || $1 == -h || $1 == --help ]]; then
-  echo "Usage: scripts/verdicts.sh [--quick] PROGRAM     (prints dtype, shape, inputs, seed, kernel, status)"
+  echo "Usage: scripts/verdicts.sh [--quick] PROGRAM"
+  echo "Prints dtype, shape, inputs, seed, kernel, status of each verdict but 'passed'; then dtype, head_dim, kernel, passed."
   echo "Example:"
-  echo "  scripts/verdicts.sh build/emulator/bin/attention > mine.txt"
+  echo "  scripts/verdicts.sh build/emulator/bin/attention | diff bench/results/h200_verdicts.txt -"
   echo "Exit code: 0 every problem has its verdicts, 2 bad arguments, 3 the program crashed or gave none for a problem."
   [[ ${1:-} == -h || ${1:-} == --help ]] && exit 0
   exit 2
@@ -71,7 +73,12 @@ printf '%s\n' "${cases[@]}" | xargs -P "$((jobs < 8 ? jobs : 8))" -L 1 bash -c '
   done
 if [[ -t 2 ]] && ((SECONDS >= 2)); then printf '\r\033[K' >&2; fi
 
-cat "$folder"/[0-9][0-9][0-9][0-9]
+cat "$folder"/[0-9][0-9][0-9][0-9] | awk -v problems="$((${#cases[@]} / 4))" '
+  { group = $1 " " $2 " " $9 }
+  !(group in passed) { passed[group] = 0; groups[++count] = group }
+  $10 == "passed" { ++passed[group]; next }
+  { print }
+  END { for (i = 1; i <= count; ++i) print groups[i], passed[groups[i]], "of", problems, "passed" }'
 failed=("$folder"/*.failed)
 if [[ -e ${failed[0]} ]]; then
   echo "error: $program $(< "${failed[0]}") (${#failed[@]} of ${#cases[@]} problems have no or not all verdicts)" >&2

@@ -1,31 +1,36 @@
-"""scripts/verdicts.sh: its lines keep their order though the programs run side by side, and a crash is told."""
+"""scripts/verdicts.sh and the test that compares its lines with an H200's, with a stand-in for the program."""
 
-from support import SCRIPTS, ScriptTest, main
+import sys
 
+from support import ROOT, SCRIPTS, ScriptTest, main
+
+GOLDEN = ROOT / "tests" / "golden" / "test_verdicts.py"
 PROGRAM = """#!/bin/bash
 # The first problems take the longest.
 [[ "$*" == *"fp16 --head-dim 64"* ]] && sleep 0.2
+second=wrong
 [[ "$*" == *"bf16 --head-dim 128"*tiny* ]] && { %s; }
 echo "kernel  status"
 echo "01_naive  passed"
-echo "02_online_softmax  wrong"
+echo "02_online_softmax  $second"
 exit 1
 """
+INPUTS = ("normal", "large", "dominant_key", "equal_keys", "increasing_max", "tiny", "one_hot_v", "hot_first_block",
+          "hotter_blocks", "hot_row", "hot_tiles", "dominant_first", "dominant_last", "huge_scores")
+GROUPS = [f"{dtype} d{d}" for dtype in ("fp16", "bf16") for d in (64, 128)]
 
 
 class Verdicts(ScriptTest):
-    def call(self, special):
+    def call(self, special, *command):
         program = self.write("attention", PROGRAM % special)
         program.chmod(0o755)
-        return self.run_script(SCRIPTS / "verdicts.sh", "--quick", program)
+        return self.run_script(*(command or [SCRIPTS / "verdicts.sh"]), "--quick", program)
 
     def lines(self, *left_out):
-        inputs = ("normal", "large", "dominant_key", "equal_keys", "increasing_max", "tiny", "one_hot_v", "hot_first_block",
-                  "hotter_blocks", "hot_row", "hot_tiles", "dominant_first", "dominant_last", "huge_scores")
-        cases = [f"{dtype} d{d} N128 B1 H1 {name} seed 1" for dtype in ("fp16", "bf16") for d in (64, 128)
-                 for name in inputs]
-        return [f"{case} {verdict}" for case in cases if case not in left_out
-                for verdict in ("01_naive passed", "02_online_softmax wrong")]
+        failures = [f"{group} N128 B1 H1 {name} seed 1 02_online_softmax wrong" for group in GROUPS for name in INPUTS]
+        last = [f"{group} {kernel} {count - (group in left_out) * (count > 0)} of 14 passed" for group in GROUPS
+                for kernel, count in (("01_naive", 14), ("02_online_softmax", 0))]
+        return [line for line in failures if not any(line.startswith(f"{group} N128 B1 H1 tiny") for group in left_out)] + last
 
     def test_order(self):
         done = self.call("true")
@@ -38,7 +43,22 @@ class Verdicts(ScriptTest):
             with self.subTest(words):
                 done = self.call(special)
                 self.assert_one_sentence(done, words, "1 of 56 problems", code=3)
-                self.assertEqual(done.stdout.splitlines(), self.lines(case))
+                self.assertEqual(done.stdout.splitlines(), self.lines("bf16 d128"))
+
+    def test_comparison(self):
+        def compare(special, golden):
+            return self.call(special, sys.executable, GOLDEN, SCRIPTS / "verdicts.sh", self.write("golden.txt", golden))
+
+        golden = "\n".join(self.lines())
+        self.assertEqual(compare("true", golden).returncode, 0)
+        for special, words in (("echo 01_naive wrong; exit 1", "bf16 d128 02_online_softmax: 13 verdicts on 14 problems"),
+                               ("second=nan", "not so on an H200: bf16 d128 N128 B1 H1 tiny seed 1 02_online_softmax nan")):
+            done = compare(special, golden)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(words, done.stdout)
+        done = compare("true", "\n".join(line for line in self.lines() if "02_" not in line))
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("02_online_softmax: an H200's verdicts on it are not known", done.stdout)
 
 
 if __name__ == "__main__":
