@@ -7,18 +7,17 @@ code is 1. -o writes the comparison into a file, from which docs/emulator.md tak
 kernel on the GPU present first."""
 
 import argparse
-import importlib.util
 import json
 import re
 import sys
 import textwrap
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 import agreement  # noqa: E402
 import limits  # noqa: E402
+import profiler  # noqa: E402
 from records import Shape, describe, load, order  # noqa: E402
 from tools import ROOT, Refused, check_writable, fail, read_json, relative, run  # noqa: E402
 
@@ -42,12 +41,6 @@ PROBLEMS = {
 }
 LARGE = 2048  # from so many tokens on the busiest resource is compared
 
-# Python has a module of that name, too.
-spec = importlib.util.spec_from_file_location("fa_profile", Path(__file__).resolve().parent / "profile.py")
-profile = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(profile)
-
-
 def read(path, how):
     try:
         return how(path)
@@ -57,7 +50,7 @@ def read(path, how):
 
 def measure(program, folder, kernels):
     """Profiles the problems on the GPU present; their files."""
-    known, files, began = profile.kernels_of(program), [], time.monotonic()
+    known, files, began = profiler.kernels_of(program), [], time.monotonic()
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -66,10 +59,10 @@ def measure(program, folder, kernels):
     for i, (name, shape) in enumerate(PROBLEMS.items()):
         elapsed = time.monotonic() - began
         print(f"problem {i + 1} of {len(PROBLEMS)} ({elapsed:.0f} s): {describe(shape)}", file=sys.stderr)
-        data = profile.measure(program, wanted, SimpleNamespace(report=None, **shape._asdict()))
+        data = profiler.measure(program, wanted, shape._asdict())
         gpu = re.search(r"[A-Z]+\d+", data["gpu"]) or re.search(r"\S+$", data["gpu"])  # H200 of NVIDIA H200
         files.append(Path(folder) / f"{gpu[0].lower()}_{name}.json")
-        profile.write(files[-1], data)
+        profiler.write(files[-1], data)
         print(f"wrote {relative(files[-1])}", file=sys.stderr)
     return files
 
@@ -78,7 +71,7 @@ def compare(files, counters):
     """The comparison of profiles (paths) with the emulator's counts (data): what is written into a file."""
     result = {"agreement_version": agreement.VERSION, "profiles": []}
     for file in files:
-        data = read(file, profile.read_profile)
+        data = read(file, profiler.read_profile)
         kernels = limits.kernels_of(counters, data["head_dim"])
         names = [name for name in dict.fromkeys(launch["kernel"] for launch in data["launches"])]
         missing = [name for name in names if (name, data["head_dim"]) not in kernels]
@@ -151,26 +144,22 @@ def show_limiters(part):
     yield f"The same in {same} of {len(part['limiters'])}. ~ calculated from counts: the profile does not have it."
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        fail(f"{message} (see --help)")
-
-
-def parse_arguments():
-    parser = Parser(prog="scripts/agree.sh", description=__doc__, epilog=EXAMPLE,
-                    formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(prog="scripts/agree.sh", description=__doc__, epilog=EXAMPLE,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: fail(f"{message} (see --help)")
     add = parser.add_argument
     add("--from", dest="sources", nargs="+", metavar="PROFILE",
-        help="files of scripts/profile.py (default: the committed)")
+        help="files of scripts/profile.sh (default: the committed)")
     add("--counters", nargs="+", metavar="RESULTS",
         help="results of the emulator's checked build (default: the committed)")
-    add("--measure", nargs="?", const="", metavar="PROGRAM",
-        help="profile on the GPU present first (agree.sh builds PROGRAM)")
+    add("--measure", action="store_true", help="profile on the GPU present first")
+    add("--program", metavar="PATH", help="with --measure: a program built before, instead of building")
     add("--folder", default="results", metavar="DIR", help="with --measure: where the profiles go (default: results)")
     add("-o", "--output", metavar="FILE", help="the JSON file to write")
     add("--check", action="store_true", help="with -o: do not write FILE, but say whether it is up to date")
-    args = parser.parse_args()
-    if args.measure is not None and args.sources:
+    args = parser.parse_args(argv)
+    if args.measure and args.sources:
         fail("--measure makes profiles, --from takes those there are: one of them (see --help)")
     if args.check and not args.output:
         fail("--check needs the file that may be out of date: -o FILE (see --help)")
@@ -179,12 +168,12 @@ def parse_arguments():
     return args
 
 
-def main():
-    args = parse_arguments()
+def main(argv=None):
+    args = parse_arguments(argv)
     try:
         counters = [read(path, load) for path in args.counters or COUNTERS]
-        if args.measure is not None:
-            files = measure(args.measure, args.folder, {name for name, _ in limits.kernels_of(counters)})
+        if args.measure:
+            files = measure(args.program or profiler.built_program(), args.folder, {name for name, _ in limits.kernels_of(counters)})
         else:
             files = args.sources or sorted(RESULTS.glob("h200_profile*.json"), key=lambda path: (len(path.name), path))
         result = compare(files, counters)
@@ -199,7 +188,7 @@ def main():
         except Refused as problem:
             fail(f"{relative(args.output)} {problem}", 1)
     elif args.output:
-        profile.write(args.output, result)
+        profiler.write(args.output, result)
     return 1 if any(agreement.unexplained(part["counts"]) for part in result["profiles"]) else 0
 
 

@@ -41,7 +41,7 @@ from tools import ROOT, Refused, fail, need, relative, run, write_whole  # noqa:
 
 EXAMPLE = """examples:
   scripts/chart.sh results/2026-11-21T10-00-00Z.json
-  scripts/chart.sh results/mine.json --profile profile.json     with the roofline (scripts/profile.py writes profiles)
+  scripts/chart.sh results/mine.json --profile profile.json     with the roofline (scripts/profile.sh writes profiles)
   scripts/chart.sh results/mine.json --counters bench/results/emulator_lengths_d128.json    with what bounds each kernel
   scripts/chart.sh bench/results/h200_fp16_d64.json -o charts --dtype fp16 --head-dim 64 --spec
   scripts/chart.sh --docs                   draw the documentation's charts again from the committed results
@@ -169,7 +169,7 @@ def peer_charts(group, chosen, wanted):
 def roofline_charts(group, chosen, profile):
     """The roofline, or a sentence why there is none, instead of the function."""
     if profile is None:
-        yield "roofline", "it needs the profiler's counters (--profile FILE, which scripts/profile.py writes)"
+        yield "roofline", "it needs the profiler's counters (--profile FILE, which scripts/profile.sh writes)"
         return
     machine = roofs(group.name())
     records = same_problem(profile, chosen)

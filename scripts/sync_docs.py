@@ -188,7 +188,7 @@ def parse_options(spec):
 
 
 def read(name, any_profile=False):
-    """A results file; with `any_profile` one of scripts/profile.py will do too, its launches as records, or one of the
+    """A results file; with `any_profile` one of scripts/profile.sh will do too, its launches as records, or one of the
     programs rates, its instructions as records, and gemm, one of experiments, or the limits of GPUs, each a record."""
     try:
         data = read_json(ROOT / name)
@@ -416,7 +416,7 @@ def value(spec):
 
 # --- Profiles --------------------------------------------------------------------------------------------------
 
-# What scripts/profile.py records: heading of a row.
+# What scripts/profile.sh records: heading of a row.
 METRICS = {
     "cycles": "Cycles",
     "instructions": "Instructions of warps",

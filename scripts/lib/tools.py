@@ -11,10 +11,6 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SCHEMA = ROOT / "bench" / "schema.json"
 SCHEMA_VERSIONS = (1, 2, 3, 4, 5)
 
-# Python puts the folder of a script first, where scripts/profile.py would hide Python's own `profile` from libraries
-# that need it. Last, no script hides anything; scripts/lib stays first and has no name of a standard module.
-sys.path.sort(key=lambda folder: os.path.realpath(folder) == str(ROOT / "scripts"))
-
 
 class Refused(Exception):
     """One sentence that says what is wrong with a file."""

@@ -64,7 +64,7 @@ class Committed(ScriptTest):
 def profile_of(metrics, dtype="bf16", seq_len=256, kernel="08_swizzle"):
     one = json_of(RESULTS / "h200_profile_n256.json")
     launch = next(copy.deepcopy(launch) for launch in one["launches"] if launch["kernel"] == kernel)
-    launch["metrics"] = {name: launch["metrics"][name] for name in agree.profile.METRICS} | metrics
+    launch["metrics"] = {name: launch["metrics"][name] for name in agree.profiler.METRICS} | metrics
     return {**one, "dtype": dtype, "seq_len": seq_len, "launches": [launch]}
 
 
@@ -76,7 +76,7 @@ class ByHand(unittest.TestCase):
         return found
 
     def counts(self, lines, metrics, name="08_swizzle", **changes):
-        zero = {metric: 0 for metric in agree.profile.METRICS if not metric.startswith("stall")}
+        zero = {metric: 0 for metric in agree.profiler.METRICS if not metric.startswith("stall")}
         profile = profile_of({**zero, "cycles": 1000, **metrics}, kernel=name)
         return {entry["quantity"]: entry for entry in agreement.compare(self.kernel(lines, name, **changes), profile)}
 

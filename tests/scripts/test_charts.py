@@ -46,7 +46,7 @@ def version3():
 
 
 def profile(**changes):
-    """The profiler's counters of the two kernels of peer_results(), as scripts/profile.py writes them."""
+    """The profiler's counters of the two kernels of peer_results(), as scripts/profile.sh writes them."""
     metrics = {"shared_load_wavefronts": 18_885_777, "shared_store_wavefronts": 0, "global_load_sectors": 17_039_360,
                "global_store_sectors": 524_288, "l2_sectors": 12_562_297, "dram_bytes": 26_901_248}
     data = {"profile_version": 1, "gpu": "NVIDIA H200", "driver": "580.159.04",

@@ -1,19 +1,17 @@
-"""scripts/profile.sh and profile.py without a GPU: what they ask of ncu, read of it and show, and what they refuse."""
+"""scripts/profile.sh without a GPU: what they ask of ncu, read of it and show, and what they refuse."""
 
 import copy
-import importlib.util
 import json
 import os
+import sys
 import unittest
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-PROFILE, COMMITTED = SCRIPTS / "profile.sh", ROOT / "bench" / "results" / "h200_profile.json"
+sys.path.insert(0, str(SCRIPTS))
+import profiler  # noqa: E402
 
-# Python has a module of that name, too.
-spec = importlib.util.spec_from_file_location("fa_profile", SCRIPTS / "profile.py")
-profile = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(profile)
+PROFILE, COMMITTED = SCRIPTS / "profile.sh", ROOT / "bench" / "results" / "h200_profile.json"
 
 PROGRAM = """#!/bin/sh
 [ "$1" = --list ] && { echo 01_naive; echo 08_swizzle; }
@@ -56,7 +54,7 @@ for number, name in enumerate(["fill<float>(float *)", "void k::attention_kernel
 
 
 def launch(**metrics):
-    values = {name: 1000 for name in profile.METRICS}
+    values = {name: 1000 for name in profiler.METRICS}
     return {"kernel": "08_swizzle", "function": "attention_kernel", "metrics": {**values, **metrics}}
 
 
@@ -80,7 +78,7 @@ class FromFile(ScriptTest):
     def test_an_older_profile(self):
         data = json.loads(COMMITTED.read_text())
         for entry in data["launches"]:
-            entry["metrics"] = {name: entry["metrics"][name] for name in profile.METRICS}
+            entry["metrics"] = {name: entry["metrics"][name] for name in profiler.METRICS}
         done = self.show(data, "01")
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = done.stdout.splitlines()
@@ -106,19 +104,19 @@ class FromFile(ScriptTest):
         self.assertLessEqual(max(map(len, done.stdout.splitlines())), 100)
 
     def test_every_figure_fits(self):
-        for heading, needs, _, tells in profile.FIGURES:
+        for heading, needs, _, tells in profiler.FIGURES:
             self.assertLessEqual(len(heading), 24)
             self.assertLessEqual(len(tells), 54, heading)
-            self.assertTrue(set(needs) <= {*profile.METRICS, *profile.OPTIONAL}, heading)
-        self.assertEqual({name[6:] for name in {**profile.METRICS, **profile.OPTIONAL} if name.startswith("stall_")},
-                         set(profile.STALLS))
-        self.assertLessEqual(max(map(len, profile.STALLS.values())), 54)
+            self.assertTrue(set(needs) <= {*profiler.METRICS, *profiler.OPTIONAL}, heading)
+        self.assertEqual({name[6:] for name in {**profiler.METRICS, **profiler.OPTIONAL} if name.startswith("stall_")},
+                         set(profiler.STALLS))
+        self.assertLessEqual(max(map(len, profiler.STALLS.values())), 54)
 
     def test_json(self):
         out = self.folder / "one.json"
         done = self.run_script(PROFILE, "08", "--from", COMMITTED, "--json", out)
         self.assertEqual(done.returncode, 0, done.stderr)
-        data = profile.read_profile(out)
+        data = profiler.read_profile(out)
         self.assertEqual([entry["kernel"] for entry in data["launches"]], ["08_swizzle"])
 
     def test_refusals(self):
@@ -153,8 +151,9 @@ class FromFile(ScriptTest):
         self.assert_one_sentence(self.run_script(PROFILE, "08", "--from", self.folder / "none.json"), "no such file")
 
     def test_arguments(self):
-        for words, text in (((), "which kernel"), (("08", "10"), "one kernel at a time"), (("08", "--from"), "value"),
-                            (("08", "--colour", "red"), "no option --colour"),
+        for words, text in (((), "NN"), (("08", "10"), "unrecognized arguments: 10"), (("08", "--from"), "expected one argument"),
+                            (("all", "--program", "x"), "all kernels need a file"),
+                            (("all", "--from", COMMITTED), "--from takes a kernel"),
                             (("08", "--program", self.folder / "none"), "not a program"),
                             (("08", "--program", "x", "--seq-len", "100"), "a multiple of 128"),
                             (("08", "--program", "x", "--json", "/none/x.json"), "cannot write into the folder")):
@@ -186,16 +185,16 @@ class WithNcu(ScriptTest):
         done = self.one("--seq-len", "1024", "--dtype", "fp16")
         self.assertEqual(done.returncode, 0, done.stderr)
         (call,) = self.log()
-        for metric in (*profile.METRICS.values(), *profile.OPTIONAL.values()):
+        for metric in (*profiler.METRICS.values(), *profiler.OPTIONAL.values()):
             self.assertIn(metric, call)
         self.assertIn("attention 08_swizzle --warmup 0 --iters 1 --dtype fp16 --batch 1 --heads 16 --seq-len 1024 "
                       "--head-dim 128", call)
-        data = profile.read_profile(self.out)
+        data = profiler.read_profile(self.out)
         self.assertEqual((data["gpu"], data["seq_len"], data["dtype"]), ("NVIDIA H200", 1024, "fp16"))
         self.assertEqual([entry["function"] for entry in data["launches"]], ["fill", "attention_kernel"])
         metrics = data["launches"][1]["metrics"]
         self.assertEqual((metrics["instructions"], metrics["tensor_active_percent"]), (1234567, 12.346))
-        self.assertEqual(set(metrics), {*profile.METRICS, *profile.OPTIONAL})
+        self.assertEqual(set(metrics), {*profiler.METRICS, *profiler.OPTIONAL})
         self.assertIn("Tensor pipe active", done.stdout)
 
     def test_metrics_that_ncu_does_not_know(self):
@@ -207,8 +206,8 @@ class WithNcu(ScriptTest):
         self.assertEqual(len(self.log()), 3)  # ncu names one at a time
         self.assertIn("left out", done.stderr)
         gone = {"tensor_active_percent", "tensor_percent", "ldmatrix_instructions", "l2_hit_percent", "registers"}
-        self.assertEqual(set(profile.read_profile(self.out)["launches"][0]["metrics"]),
-                         {*profile.METRICS, *profile.OPTIONAL} - gone)
+        self.assertEqual(set(profiler.read_profile(self.out)["launches"][0]["metrics"]),
+                         {*profiler.METRICS, *profiler.OPTIONAL} - gone)
 
     def test_metrics_that_must_be_there(self):
         for file, words in (("unknown", "Failed to find metric dram__bytes.sum"), ("absent", "no dram__bytes.sum")):
@@ -240,32 +239,33 @@ class WithNcu(ScriptTest):
         first, second = self.log()
         self.assertIn("--section WarpStateStats", first)
         self.assertIn("--import", second)
-        self.assertEqual(len(profile.read_profile(self.out)["launches"]), 2)
+        self.assertEqual(len(profiler.read_profile(self.out)["launches"]), 2)
 
     def test_every_kernel(self):
-        done = self.run_profile(SCRIPTS / "profile.py", self.folder / "bin" / "attention", "-o", self.out)
+        done = self.run_profile(PROFILE, "all", "--program", self.folder / "bin" / "attention", "--json", self.out)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout, "")
         self.assertIn("profiling 08_swizzle (2 of 2", done.stderr)
-        self.assertEqual([entry["kernel"] for entry in profile.read_profile(self.out)["launches"]],
+        self.assertEqual([entry["kernel"] for entry in profiler.read_profile(self.out)["launches"]],
                          ["01_naive"] * 2 + ["08_swizzle"] * 2)
 
     def test_a_folder(self):
         for name in ("14_neither", "14_overlap"):
             self.write(f"folder/{name}", f"#!/bin/sh\n[ $1 = --list ] && echo {name}\n").chmod(0o755)
         self.write("folder/notes", "no program")
-        done = self.run_profile(SCRIPTS / "profile.py", self.folder / "folder", "-o", self.out)
+        done = self.run_profile(PROFILE, "all", "--program", self.folder / "folder", "--json", self.out)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual([entry["kernel"] for entry in profile.read_profile(self.out)["launches"]],
+        self.assertEqual([entry["kernel"] for entry in profiler.read_profile(self.out)["launches"]],
                          ["14_neither"] * 2 + ["14_overlap"] * 2)
         self.assertIn("folder/14_overlap 14_overlap --warmup 0", self.log()[1])
         (self.folder / "empty").mkdir()
-        done = self.run_profile(SCRIPTS / "profile.py", self.folder / "empty", "-o", self.out)
+        done = self.run_profile(PROFILE, "all", "--program", self.folder / "empty", "--json", self.out)
         self.assert_one_sentence(done, "there is no program in")
 
     def test_without_a_gpu(self):
         self.write("bin/nvidia-smi", "#!/bin/sh\nexit 9\n").chmod(0o755)
         self.assert_one_sentence(self.run_profile(PROFILE, "08"), "no NVIDIA GPU", "--from", code=3)
+        self.write("bin/nvidia-smi", "#!/bin/sh\n").chmod(0o755)
         done = self.one()
         self.assert_one_sentence(done, "no NVIDIA GPU", "--from", code=3)
 
@@ -276,7 +276,7 @@ class Committed(unittest.TestCase):
         self.assertTrue(files)
         for file in files:
             with self.subTest(file.name):
-                profile.read_profile(file)
+                profiler.read_profile(file)
 
 
 if __name__ == "__main__":

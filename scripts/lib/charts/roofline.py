@@ -30,10 +30,10 @@ Profile = namedtuple("Profile", "gpu dtype batch heads seq_len head_dim bytes wg
 
 
 def load_profile(path):
-    """A file of scripts/profile.py, its launches summed by kernel; otherwise Refused."""
+    """A file of scripts/profile.sh, its launches summed by kernel; otherwise Refused."""
     data = read_json(path)
     if not isinstance(data, dict) or "profile_version" not in data:
-        raise Refused("is not a profile (no profile_version); scripts/profile.py writes one")
+        raise Refused("is not a profile (no profile_version); scripts/profile.sh writes one")
     if data["profile_version"] not in PROFILE_VERSIONS:
         known = " and ".join(map(str, PROFILE_VERSIONS))
         raise Refused(f"has profile version {json.dumps(data['profile_version'])}, but this checkout reads {known}")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Profiles kernels with Nsight Compute: prints the figures that the chapters discuss, or writes them to a file.
+"""Profiles a kernel with Nsight Compute and prints the figures that the chapters discuss, each with what it tells.
 
-With --kernel one kernel, with what each figure tells; else every kernel of the program, into a file. --from shows
-figures of a file instead, without a GPU. Needs a GPU and ncu. The clocks are left as they are: cycles and counts are
+Builds the kernels for the GPU present first; with --from it shows figures of a file instead, without a GPU. `all`
+profiles every kernel into a file. Needs a GPU and ncu. The clocks are left as they are: cycles and counts are
 comparable between machines, times are not. Each CUDA kernel is profiled once, on the shape given (default: batch 1,
 16 heads, seq_len 2048, head_dim 128, bf16)."""
 
@@ -12,22 +12,24 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from tools import Refused, check_writable, fail, lines_of, read_json, run, write_whole  # noqa: E402
+from tools import ROOT, Refused, check_writable, fail, lines_of, read_json, run, write_whole  # noqa: E402
 
 EXAMPLE = """examples:
   scripts/profile.sh 10                         one kernel, each figure with what it tells
   scripts/profile.sh 08 --seq-len 4096 --dtype fp16 --json swizzle.json
   scripts/profile.sh 08 --from bench/results/h200_profile.json           without a GPU
-  scripts/profile.py build/cuda/bin/attention -o bench/results/h200_profile.json
-  scripts/profile.py build/overlap -o bench/results/h200_profile_overlap.json        the programs of a folder
+  scripts/profile.sh all --json bench/results/h200_profile.json
+  scripts/profile.sh all --program build/overlap --json results/overlap.json         the programs of a folder
 
-Exit code: 0 done, 2 bad arguments or file, 3 GPU or ncu failed."""
+Exit code: 0 done, 2 bad arguments or file, 3 no GPU, or ncu failed, 4 set-up or build failed."""
 
 VERSION = 1
 DEFAULTS = {"dtype": "bf16", "batch": 1, "heads": 16, "seq_len": 2048, "head_dim": 128}
@@ -163,7 +165,7 @@ def call(command):
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
-        fail(f"{command[0]} cannot be run; it comes with the CUDA toolkit (Nsight Compute)", 3)
+        fail(f"{command[0]} cannot be run", 3)
 
 
 def run_ncu(before, after, kernel, optional):
@@ -229,19 +231,32 @@ def profile(program, kernel, shape, optional, report=None):
     return entries_of(text, kernel, optional), optional
 
 
-def measure(program, kernels, arguments):
+def gpu_present():
+    """(name, driver)"""
+    gpu = re.match(r"(.+), (\S+)", call(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).stdout)
+    return gpu.groups() if gpu else fail("no NVIDIA GPU answers through nvidia-smi; --from FILE takes a profile made elsewhere", 3)
+
+
+def built_program():
+    """The program with all kernels, for the GPU present; scripts/run.sh finds or fetches the compiler."""
+    gpu_present()
+    if not shutil.which("ncu"):
+        fail("ncu (Nsight Compute, part of the CUDA toolkit) is not on the PATH", 3)
+    build = [ROOT / "scripts" / "run.sh", "--backend", "cuda", "--compile-only", "--no-charts"]
+    if code := subprocess.run(build, stdout=sys.stderr, check=False).returncode:
+        raise SystemExit(code)
+    return str(ROOT / "build" / "cuda" / "bin" / "attention")
+
+
+def measure(program, kernels, shape, report=None):
     """A profile of these kernels on the GPU present."""
-    shape = {field: getattr(arguments, field) for field in SHAPE}
     options = [text for name, value in shape.items() for text in ("--" + name.replace("_", "-"), str(value))]
-    gpu = call(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).stdout.strip().splitlines()
-    if not gpu or ", " not in gpu[0]:
-        fail("no NVIDIA GPU answers through nvidia-smi; --from FILE shows figures of a profile made elsewhere", 3)
+    name, driver = gpu_present()
     entries, optional, began = [], OPTIONAL, time.monotonic()
     for i, kernel in enumerate(kernels):
         print(f"profiling {kernel} ({i + 1} of {len(kernels)}, {time.monotonic() - began:.0f} s) ...", file=sys.stderr)
-        new, optional = profile(program, kernel, options, optional, arguments.report)
+        new, optional = profile(program, kernel, options, optional, report)
         entries += new
-    name, driver = gpu[0].split(", ")[:2]
     return {"profile_version": VERSION, "gpu": name, "driver": driver, **shape, "launches": entries}
 
 
@@ -391,73 +406,42 @@ def show(data, kernel):
         print("\n".join(lines))
         absent += [name for name in missing if name not in absent]
     if absent:
-        text = f"Not in this profile: {', '.join(absent)}; scripts/profile.sh {kernel[:2]} measures them."
         print()
-        while text:  # at most 100 columns
-            cut = len(text) if len(text) <= 100 else text.rindex(" ", 0, 101)
-            print(text[:cut])
-            text = text[cut:].lstrip()
+        print(textwrap.fill(f"Not in this profile: {', '.join(absent)}; scripts/profile.sh {kernel[:2]} measures them.", 100))
 
 
 # --- Command line ----------------------------------------------------------------------------------------------
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        fail(f"{message} (see --help)")
-
-
-def whole(least, multiple=1):
-    """Of an option: a whole number, at least `least`, a multiple of `multiple`."""
-
-    def parse(text):
-        value = int(text) if re.fullmatch(r"\d{1,9}", text) else -1
-        if value < least or value % multiple:
-            what = f"a multiple of {multiple}" if multiple > 1 else f"a whole number from {least} on"
-            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
-        return value
-
-    return parse
-
-
-def parse_arguments():
-    parser = Parser(description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(argv=None):
+    parser = argparse.ArgumentParser(prog="scripts/profile.sh", description=__doc__, epilog=EXAMPLE,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: fail(f"{message} (see --help)")
     add = parser.add_argument
-    add("program", nargs="?", help="a program built for the GPU present, or a folder of such")
-    add("--kernel", metavar="NN", help="only this kernel (08, 08_swizzle), and print its figures")
-    add("--from", dest="source", metavar="FILE", help="with --kernel: the figures of a profile made before")
-    add("-o", "--output", "--json", dest="output", metavar="FILE", help="the JSON file to write")
-    add("--report", metavar="FILE", type=Path,
-        help="with --kernel: also a report of ncu's sections, to open with ncu-ui")
-    add("--batch", type=whole(1), metavar="N", help="default 1")
-    add("--heads", type=whole(1), metavar="N", help="default 16")
-    add("--seq-len", type=whole(128, 128), metavar="N", help="default 2048")
+    add("kernel", metavar="NN", help="the kernel (08, 08_swizzle), or all")
+    add("--from", dest="source", metavar="FILE", help="the figures of a profile made before; nothing is built or run")
+    add("--program", metavar="PATH", help="a program built before, or a folder of such, instead of building")
+    add("--json", dest="output", metavar="FILE", help="write the figures to a file, too")
+    add("--report", metavar="FILE", type=Path, help="write a report of ncu's sections, too, to open with ncu-ui")
+    for field in ("batch", "heads", "seq_len"):
+        add("--" + field.replace("_", "-"), type=int, metavar="N", help=f"default {DEFAULTS[field]}")
     add("--head-dim", type=int, choices=(64, 128), help="default 128")
     add("--dtype", choices=("fp16", "bf16"), help="default bf16")
-    args = parser.parse_args()
-    if args.source and (args.program or not args.kernel or args.report):
-        fail("--from takes a kernel, and neither a program nor --report (see --help)")
-    if args.source and any(getattr(args, field) is not None for field in SHAPE):
+    args = parser.parse_args(argv)
+    given = {field: getattr(args, field) for field in SHAPE if getattr(args, field) is not None}
+    shape = {**DEFAULTS, **given}
+    if min(shape["batch"], shape["heads"], shape["seq_len"]) < 1 or shape["seq_len"] % 128:
+        fail("--batch and --heads are at least 1, --seq-len is a multiple of 128 (see --help)")
+    if args.source and (args.program or args.report or args.kernel == "all"):
+        fail("--from takes a kernel, and neither --program nor --report (see --help)")
+    if args.source and given:
         fail("--from shows the problem that the file has; it takes no other")
-    if not args.source and not args.program:
-        fail("name a program, or a profile with --from (see --help)")
-    if not args.kernel and not args.output:
-        fail("without --kernel the profile needs a file: -o FILE (see --help)")
-    if args.report and not args.kernel:
-        fail("--report goes with --kernel (see --help)")
-    for path in (args.output, args.report):
-        if path:
-            check_writable(path)
+    if args.kernel == "all" and (args.report or not args.output):
+        fail("all kernels need a file, --json FILE, and make no --report (see --help)")
+    for path in filter(None, (args.output, args.report)):
+        check_writable(path)
     if args.report and args.report.suffix != ".ncu-rep":
         args.report = args.report.with_name(args.report.name + ".ncu-rep")  # as ncu does
-    for field, default in DEFAULTS.items():
-        if getattr(args, field) is None:
-            setattr(args, field, default)
-    return args
-
-
-def main():
-    args = parse_arguments()
     if args.source:
         try:
             data = read_profile(args.source)
@@ -466,14 +450,14 @@ def main():
         kernel = choose(args.kernel, [launch["kernel"] for launch in data["launches"]], args.source)
         data["launches"] = [launch for launch in data["launches"] if launch["kernel"] == kernel]
     else:
-        known = {name: program for program in programs_of(args.program) for name in kernels_of(program)}
-        kernel = choose(args.kernel, list(known), Path(args.program).name) if args.kernel else None
-        wanted = [kernel] if kernel else list(known)
-        parts = [measure(program, [name for name in wanted if known[name] == program], args)
+        programs = programs_of(args.program or built_program())
+        known = {name: program for program in programs for name in kernels_of(program)}
+        wanted = list(known) if args.kernel == "all" else [choose(args.kernel, list(known), args.program)]
+        parts = [measure(program, [name for name in wanted if known[name] == program], shape, args.report)
                  for program in dict.fromkeys(known[name] for name in wanted)]
         data = {**parts[0], "launches": [launch for part in parts for launch in part["launches"]]}
-    if kernel:
-        show(data, kernel)
+    if args.kernel != "all":
+        show(data, data["launches"][0]["kernel"])
     if args.output:
         write(args.output, data)
     return 0
