@@ -19,17 +19,17 @@ import itertools
 import json
 import math
 import sys
+import textwrap
 from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from records import SCORES, describe, describe_scores, load, order, passed, scores_of, shape_of  # noqa: E402
-from tools import Refused, check_writable, fail, run, write_whole  # noqa: E402
+from tools import Refused, fail, run  # noqa: E402
 
 EXAMPLE = """examples:
   scripts/compare.sh bench/results/h200_bf16_d128.json results/mine.json
   scripts/compare.sh before.json after.json --kernels 08,10 --threshold 2
-  scripts/compare.sh before.json after.json --json differences.json
 
 Exit code: 0 compared, 2 bad arguments or files, or nothing in common."""
 
@@ -142,13 +142,6 @@ def span(time):
     return f"-{100 * (1 - time['low'] / time['median']):.1f} +{100 * (time['high'] / time['median'] - 1):.1f}"
 
 
-COLOURS = {"faster": "32", "slower": "31", "differs": "33", "not compared": "33"}
-
-
-def coloured(text, verdict_):
-    return f"\033[{COLOURS[verdict_]}m{text}\033[0m" if sys.stdout.isatty() and verdict_ in COLOURS else text
-
-
 def clip(text, width):
     """The text in at most `width` columns."""
     return text if len(text) <= width else text[: width - 3].rstrip() + "..."
@@ -159,25 +152,25 @@ def print_times(pairs):
     for pair in pairs:
         name = f"{clip(pair['kernel'], 25):<26}"
         if pair["verdict"] == "not compared":
-            print(name + coloured(clip(f"not compared: {pair['reason']}", 74), pair["verdict"]))
+            print(name + clip(f"not compared: {pair['reason']}", 74))
             continue
         a, b = pair["a"], pair["b"]
         clock = ""
         if pair["clocks_differ"]:
             clock = f" (clock {100 * (b['clock_mhz'] / a['clock_mhz'] - 1):+.0f} %)"
         print(f"{name}{milliseconds(a['median']):>9} {span(a):>12}{milliseconds(b['median']):>10} {span(b):>12}"
-              f"{pair['speed']:>9.3f}  {coloured(pair['verdict'], pair['verdict'])}{clock}")
+              f"{pair['speed']:>9.3f}  {pair['verdict']}{clock}")
 
 
 def print_counters(pairs):
     for pair in pairs:
         name = f"{clip(pair['kernel'], 25):<26}"
         if pair["verdict"] == "not compared":
-            print(name + coloured(clip(f"not compared: {pair['reason']}", 74), pair["verdict"]))
+            print(name + clip(f"not compared: {pair['reason']}", 74))
         elif pair["verdict"] == "same":
             print(f"{name}same ({pair['counters']} counters)")
         else:
-            print(name + coloured(f"differs in {len(pair['differing'])} of {pair['counters']} counters", "differs"))
+            print(f"{name}differs in {len(pair['differing'])} of {pair['counters']} counters")
             for counter, (a, b) in pair["differing"].items():
                 change = f"{100 * (b / a - 1):+.1f} %" if a else "from none"
                 print(f"  {counter:<26}{a:>18,}{b:>18,}  {change}")
@@ -185,18 +178,10 @@ def print_counters(pairs):
 
 def print_only(letter, keys):
     """`only in B: 16_max_free (6 problems)`, wrapped."""
-    if not keys:
-        return
     counts = Counter(kernel for kernel, *_ in keys)
     words = [f"{kernel} ({count} problem{'s' * (count > 1)})" for kernel, count in counts.items()]
-    line = f"only in {letter}: "
-    for i, word in enumerate(words):
-        word += "," * (i < len(words) - 1)
-        if len(line) + len(word) > 99 and line.strip():
-            print(line.rstrip())
-            line = "  "
-        line += word + " "
-    print(line.rstrip())
+    if words:
+        print(textwrap.fill(f"only in {letter}: {', '.join(words)}", 99, subsequent_indent="  ", break_on_hyphens=False))
 
 
 def name_of(data):
@@ -233,7 +218,7 @@ def percent(text):
     return value
 
 
-def main():
+def main(argv=None):
     parser = argparse.ArgumentParser(
         prog="scripts/compare.sh", description=__doc__, epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -244,10 +229,7 @@ def main():
     parser.add_argument("--threshold", type=percent, default=2.0, metavar="PERCENT",
                         help="medians no further apart than this are the same (default: 2)")
     parser.add_argument("--kernels", metavar="LIST", help="only these: numbers or names, e.g. 08,10,peer/fa2")
-    parser.add_argument("--json", metavar="FILE", help="write the comparison to a file too (-: to standard output)")
-    args = parser.parse_args()
-    if args.json not in (None, "-"):
-        check_writable(args.json)
+    args = parser.parse_args(argv)
     names, files = [args.a, args.b], []
     for name in names:
         try:
@@ -267,20 +249,7 @@ def main():
     if not pairs:
         what = "no kernel on the same problem" if wanted is None else f"nothing of {args.kernels} on the same problem"
         fail(f"{names[0]} and {names[1]} have {what} in common")
-    if args.json != "-":
-        report(names, files, pairs, only)
-    if args.json:
-        keys = [[fields_of(key) for key in side] for side in only]
-        text = json.dumps({
-            "a": {"file": Path(names[0]).name, "machine": files[0]["machine"], "created": files[0].get("created")},
-            "b": {"file": Path(names[1]).name, "machine": files[1]["machine"], "created": files[1].get("created")},
-            "threshold_percent": args.threshold, "comparisons": pairs, "only_in_a": keys[0], "only_in_b": keys[1],
-            "summary": summary(pairs),
-        }, indent=1, allow_nan=False) + "\n"
-        if args.json == "-":
-            sys.stdout.write(text)
-        else:
-            write_whole(args.json, text)
+    report(names, files, pairs, only)
     return 0
 
 
