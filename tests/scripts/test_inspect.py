@@ -9,7 +9,8 @@ from unittest import mock
 
 from support import SCRIPTS, ScriptTest, main
 
-sys.path.insert(0, str(SCRIPTS / "lib"))
+sys.path[:0] = [str(SCRIPTS / "lib"), str(SCRIPTS)]
+import inspect_kernel  # noqa: E402
 import sass  # noqa: E402
 
 HEAD = """	.target	sm_90a
@@ -104,9 +105,9 @@ class Listings(unittest.TestCase):
             f'//## File "{sass.ROOT}/./common/ptx/mma.h", line 35 inlined at "{kernel}", line 140',
             f'//## File "{kernel}", line 140', "HMMA.16816.F32 R8, R4, R6, R8", "NOP", f'//## File "{kernel}", line 7',
             "EXIT")
-        self.assertEqual([sass.line_in("08_swizzle", x) for x in function.instructions], [140, 140, 7])
-        self.assertEqual(sass.relative(function.instructions[0].places[0][0]), "common/ptx/mma.h")
-        self.assertEqual(sass.relative("/usr/include/x.hpp"), "x.hpp")
+        self.assertEqual([inspect_kernel.line_in("08_swizzle", x) for x in function.instructions], [140, 140, 7])
+        self.assertEqual(inspect_kernel.relative(function.instructions[0].places[0][0]), "common/ptx/mma.h")
+        self.assertEqual(inspect_kernel.relative("/usr/include/x.hpp"), "x.hpp")
 
 
 class Loops(unittest.TestCase):
@@ -311,9 +312,8 @@ class Refusals(ScriptTest):
     def refused(self, which):
         """What is said when shutil.which() is `which`."""
         said = io.StringIO()
-        with mock.patch.object(sass.shutil, "which", which), mock.patch.object(sys, "argv", ["inspect", "08"]), \
-                redirect_stderr(said), self.assertRaises(SystemExit) as ended:
-            sass.main()
+        with mock.patch.object(sass.shutil, "which", which), redirect_stderr(said), self.assertRaises(SystemExit) as ended:
+            inspect_kernel.main(["08"])
         self.assertEqual(said.getvalue().count("\n"), 1, said.getvalue())
         return ended.exception.code, said.getvalue()
 
