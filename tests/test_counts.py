@@ -32,7 +32,12 @@ def kernels_of(records):
     return limits.kernels_of([{"records": list(records.values())}])
 
 
-EARLY, PERSISTENT = [f"{number:02}" for number in range(1, 15)], ["15", "16"]
+def committed_kernels(file):
+    records = json.loads((COMMITTED / file).read_text(encoding="utf-8"))["records"]
+    return list(dict.fromkeys(record["kernel"][:2] for record in records))
+
+
+EARLY, PERSISTENT = (committed_kernels(f"emulator_lengths_{part}.json") for part in ("d64", "d64_persistent"))
 # (file, kernels, head_dim, lengths of the committed counts). Tiles of K of kernels 15 and 16 have 128 keys where 256 divides
 # the length; with head_dim 64 their CTAs have 192 query rows: the counts are of the form where both divide the length.
 LENGTHS = (("d128", [], 128, "256,512"), ("d64", EARLY, 64, "384,768"), ("d64_persistent", PERSISTENT, 64, "768,1536"))

@@ -56,11 +56,16 @@ def tuning_of_10(capability, head_dim):
     return 32 * warps, (2 * stages * block_n + (0 if q_in_v else block_m)) * head_dim * 2
 
 
+def tuned(kernel):
+    """Whether the kernel takes its tile sizes from that table."""
+    return '#include "kernels/10_tuning.h"' in (ROOT / "kernels" / f"{kernel}.cu").read_text(encoding="utf-8")
+
+
 def threads_of(kernel, capability, head_dim):
     number = kernel[:2]
     if number == "01":
         return constant(number, "kTile", head_dim) ** 2
-    if number == "10":
+    if tuned(kernel):
         return tuning_of_10(capability, head_dim)[0]
     return constant(number, "kThreads", head_dim)
 
@@ -105,7 +110,7 @@ def kernels_table(name):
         cells = []
         for capability in CAPABILITIES:
             limits, shared = sass.LIMITS[capability], record["shared_memory_bytes"]
-            if record["kernel"].startswith("10"):
+            if tuned(record["kernel"]):
                 shared = tuning_of_10(capability, record["head_dim"])[1]
             if capability < least or exactly and capability != least:
                 cells.append("–")
