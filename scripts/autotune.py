@@ -24,11 +24,11 @@ import tempfile
 import textwrap
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from sass import LIMITS, Missing, build_flags, find_nvcc, occupancy, parse_resources, round_up  # noqa: E402
 from tools import ROOT, Refused, fail, read_json, read_results, relative, run, write_whole  # noqa: E402
+from tuning import HEADER, Choice, with_choices  # noqa: E402
 
 EXAMPLE = """examples:
   scripts/autotune.sh --list                    the space and what the rules drop; needs no GPU
@@ -40,7 +40,6 @@ Exit code: 0 done, 1 wrong results, 2 bad arguments or files, 3 no GPU or it fai
 
 KERNEL = "10_instruction_tuning"
 DTYPE = "bf16"  # the header's table has no dtype
-HEADER = ROOT / "kernels" / "10_tuning.h"
 RESULTS = ROOT / "bench" / "results" / "tuning"
 BUILD = ROOT / "build" / "autotune"
 SPACE = {
@@ -67,33 +66,6 @@ PATIENCE = 180  # seconds for a run of a program, which takes a few
 
 
 # --- The space -------------------------------------------------------------------------------------------------
-
-
-class Choice(NamedTuple):
-    """struct Tuning of kernels/10_tuning.h."""
-
-    warps: int
-    row_tiles: int
-    block_n: int
-    stages: int
-    ctas: int
-    q_in_registers: bool
-    q_in_v: bool
-
-    def block_m(self):
-        return self.warps * self.row_tiles * 16
-
-    def threads(self):
-        return self.warps * 32
-
-    def shared_bytes(self, head_dim):
-        return (2 * self.stages * self.block_n + (0 if self.q_in_v else self.block_m())) * head_dim * 2
-
-    def cpp(self):
-        return ", ".join(str(value).lower() for value in self)
-
-    def text(self):
-        return ",".join(str(int(value)) for value in self)
 
 
 def space():
@@ -387,25 +359,6 @@ def show(head):
     for v in head["variants"]:
         if v["status"] in ("not compiled", "wrong", "error"):
             print(f"  {as_choice(v).text()} {v['status']}: {v['reason']}"[:100])
-
-
-# --- The header ------------------------------------------------------------------------------------------------
-
-REGION = re.compile(r"(.*^  // \[tuned\]\n)(.*)(^  // \[/tuned\]\n.*)", re.DOTALL | re.MULTILINE)
-
-
-def with_choices(text, architecture, choices):
-    """The header with {head_dim: Choice} of this architecture; a new line comes before the last, the default."""
-    before, region, after = REGION.fullmatch(text).groups()
-    lines = region.splitlines()
-    for head_dim, choice in choices.items():
-        start = f"  if (architecture == {architecture} && head_dim == {head_dim}) return "
-        at = next((i for i, line in enumerate(lines) if line.startswith(start)), None)
-        if at is None:
-            at = len(lines) - 1
-            lines.insert(at, start)
-        lines[at] = f"{start}{{{choice.cpp()}}};"
-    return before + "\n".join(lines) + "\n" + after
 
 
 def write_header(path):

@@ -136,20 +136,16 @@ def notes(name, machine, rows):
         yield "Counted with the tile sizes of compute capability 9.0 (10_instruction_tuning has others here)."
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        fail(f"{message} (see --help)")
-
-
 def whole(text):
     if not re.fullmatch(r"[1-9]\d{0,8}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
     return int(text)
 
 
-def parse_arguments():
-    parser = Parser(prog="scripts/bounds.sh", description=__doc__, epilog=EXAMPLE,
-                    formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(prog="scripts/bounds.sh", description=__doc__, epilog=EXAMPLE,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: fail(f"{message} (see --help)")
     add = parser.add_argument
     add("results", nargs="*", metavar="RESULTS",
         help="results of the emulator's checked build (default: the committed)")
@@ -159,14 +155,14 @@ def parse_arguments():
     add("--head-dim", type=int, choices=(64, 128))
     for field in ("batch", "heads", "seq-len"):
         add(f"--{field}", type=whole, metavar="N")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if args.program and not os.access(args.program, os.X_OK):
         fail(f"{args.program} is not a program that can be run")
     return args
 
 
-def main():
-    args = parse_arguments()
+def main(argv=None):
+    args = parse_arguments(argv)
     try:
         name, machine = limits.machine_named(args.machine)
         files = read(args.results or COMMITTED)

@@ -39,7 +39,7 @@ def seconds(command):
     return after.children_user + after.children_system - before.children_user - before.children_system
 
 
-def main():
+def main(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -47,7 +47,7 @@ def main():
                         help="a program of the checked build with all kernels")
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="write nothing, hold every kernel to this")
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of which the least counts (default 5)")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if args.repeat < 1:
         fail("--repeat must be at least 1")
     try:

@@ -98,11 +98,11 @@ def refused(ptxas, version, architecture, instructions):
             good = [instruction for i, instruction in enumerate(good) if i not in lines]
 
 
-def main():
+def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arch", default=",".join(ARCHITECTURES), metavar="LIST", help="architectures (default: %(default)s)")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     architectures = args.arch.split(",")
     for architecture in architectures:
         if architecture not in ARCHITECTURES:

@@ -37,14 +37,14 @@ def said(log):
             yield name, re.sub(r"^ptxas info +: ", "", line.strip())
 
 
-def main():
+def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", help="a .cu file of this repository")
     parser.add_argument("--arch", default="90a", metavar="ARCH", help="the GPU's architecture (default 90a)")
     parser.add_argument("--only", default="", metavar="TEXT", help="kernels whose name has TEXT in it")
     parser.add_argument("--remarks", action="store_true", help="only remarks (C7...), not registers")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if not (ROOT / args.file).is_file():
         fail(f"there is no file {args.file}")
     try:

@@ -1,10 +1,9 @@
 """Tables for docs/appendix/capabilities.md: an SM's limits, and how many CTAs of each kernel fit."""
 
-import re
-
 import sass
 from drawing import constant
 from tools import ROOT, Refused, read_results
+from tuning import choice_of
 
 CAPABILITIES = [capability for capability in sass.LIMITS if capability >= 80]
 # A GPU of each that people have.
@@ -39,25 +38,8 @@ def limits_table():
     return ["", *(dotted(c) for c in CAPABILITIES)], rows
 
 
-def tuning_of_10(capability, head_dim):
-    """(threads, bytes of shared memory) of the tile sizes that 10 takes when compiled for this capability."""
-    text = (ROOT / "kernels" / "10_tuning.h").read_text(encoding="utf-8")
-    last = None
-    for line in re.findall(r"^ *((?:if .*?)?return \{\d.*\};)$", text, re.M):
-        warps, row_tiles, block_n, stages, _, _, q_in_v = re.search(r"\{(.*)\}", line)[1].split(", ")
-        at = re.search(r"architecture == (\d+) && head_dim == (\d+)", line)
-        last = (int(warps), int(row_tiles), int(block_n), int(stages), q_in_v == "true")
-        if at is None or (int(at[1]), int(at[2])) == (capability, head_dim):
-            break
-    if last is None:
-        raise Refused("kernels/10_tuning.h has no tile sizes")
-    warps, row_tiles, block_n, stages, q_in_v = last
-    block_m = warps * row_tiles * 16
-    return 32 * warps, (2 * stages * block_n + (0 if q_in_v else block_m)) * head_dim * 2
-
-
 def tuned(kernel):
-    """Whether the kernel takes its tile sizes from that table."""
+    """Whether the kernel takes its tile sizes from the table in 10_tuning.h."""
     return '#include "kernels/10_tuning.h"' in (ROOT / "kernels" / f"{kernel}.cu").read_text(encoding="utf-8")
 
 
@@ -66,7 +48,7 @@ def threads_of(kernel, capability, head_dim):
     if number == "01":
         return constant(number, "kTile", head_dim) ** 2
     if tuned(kernel):
-        return tuning_of_10(capability, head_dim)[0]
+        return choice_of(capability, head_dim).threads()
     return constant(number, "kThreads", head_dim)
 
 
@@ -111,7 +93,7 @@ def kernels_table(name):
         for capability in CAPABILITIES:
             limits, shared = sass.LIMITS[capability], record["shared_memory_bytes"]
             if tuned(record["kernel"]):
-                shared = tuning_of_10(capability, record["head_dim"])[1]
+                shared = choice_of(capability, record["head_dim"]).shared_bytes(record["head_dim"])
             if capability < least or exactly and capability != least:
                 cells.append("–")
             elif shared > limits.cta_shared_bytes:

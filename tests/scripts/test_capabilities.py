@@ -15,6 +15,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(SCRIPTS / "lib"))
 import capabilities  # noqa: E402
 import sass  # noqa: E402
+import tuning  # noqa: E402
 
 # Reads lines "capability warps shared_bytes cta_shared_bytes reserved_bytes registers shared threads", prints for each
 # the CTAs of an SM, the most CTAs of an SM, the units, the partitions, and the shared memory that an SM can have for
@@ -102,8 +103,9 @@ class Header(ScriptTest):
 
 class Tables(ScriptTest):
     def test_kernel_10_has_tile_sizes_of_its_own(self):
-        self.assertEqual(capabilities.tuning_of_10(90, 128), (128, (2 * 2 * 64 + 128) * 128 * 2))
-        self.assertEqual(capabilities.tuning_of_10(80, 128), (128, (2 * 2 * 32 + 128) * 128 * 2))
+        for architecture, block_n in ((90, 64), (80, 32)):
+            choice = tuning.choice_of(architecture, 128)
+            self.assertEqual((choice.threads(), choice.shared_bytes(128)), (128, (2 * 2 * block_n + 128) * 128 * 2))
 
     def test_every_kernel_has_threads(self):
         for file in sorted((ROOT / "kernels").glob("[0-9]*.cu")):

@@ -9,6 +9,7 @@ from support import ROOT, SCRIPTS, ScriptTest, main
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(SCRIPTS / "lib"))
+import tuning  # noqa: E402
 from intensity import attention_flops, intensity  # noqa: E402
 
 PROGRAM = SCRIPTS / "lib" / "intensity.py"
@@ -29,11 +30,9 @@ def tile(kernel):
 
 def tile_of_10():
     """What 10_tuning.h says for sm_90 and head_dim 128."""
-    text = (ROOT / "kernels" / "10_tuning.h").read_text(encoding="utf-8")
-    row = re.search(r"architecture == 90 && head_dim == 128\) return {(.*?)}", text)[1].split(", ")
-    warps, row_tiles, block_n = map(int, row[:3])
-    return {"block_m": warps * row_tiles * 16, "block_n": block_n, "warp_rows": row_tiles * 16,
-            "q_once": row[5] == "true", "o_staged": True}
+    choice = tuning.choice_of(90, 128)
+    return {"block_m": choice.block_m(), "block_n": choice.block_n, "warp_rows": choice.row_tiles * 16,
+            "q_once": choice.q_in_registers, "o_staged": True}
 
 
 class AgainstTheEmulator(unittest.TestCase):
