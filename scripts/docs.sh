@@ -5,21 +5,26 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 # shellcheck source=scripts/lib/packages.sh
 . "$ROOT/scripts/lib/packages.sh"
+# shellcheck source=scripts/lib/build.sh
+. "$ROOT/scripts/lib/build.sh"
 
 usage() {
   cat <<'HELP'
-Usage: scripts/docs.sh [build|serve|--check] [MkDocs options]
+Usage: scripts/docs.sh [build|serve|--check|interactive] [MkDocs options]
 
-Makes a site of README.md and docs/ in build/site. MkDocs and its theme come into .venv-docs first, if they are not there.
+Makes a site of README.md and docs/ in build/site. The emulator is built first, since programs of it write what the
+interactive pages show; MkDocs and its theme come into .venv-docs, if they are not there.
 
 Examples:
   scripts/docs.sh                              build it; open build/site/index.html, no server is needed
   scripts/docs.sh serve                        http://127.0.0.1:8000, built anew when a file changes
   scripts/docs.sh serve --dev-addr 0.0.0.0:8000
+  scripts/docs.sh interactive                  only the interactive pages: build/emulator/interactive/*.html
   scripts/docs.sh --check                      build it and check links, anchors, maths, sizes, and that nothing comes
                                                from elsewhere
 
-Exit code: 0 built, 1 a warning or a failed check, 2 a bad argument, 4 MkDocs could not be installed.
+Exit code: 0 built, 1 a warning or a failed check, 2 a bad argument, 4 the emulator could not be built or MkDocs not
+be installed.
 HELP
 }
 
@@ -30,10 +35,17 @@ case $command in
     usage
     exit 0
     ;;
-  build | serve | --check) ;;
+  build | serve | --check | interactive) ;;
   *) die "$EXIT_USAGE" "unknown argument '$command'; scripts/docs.sh --help shows what there is" ;;
 esac
 
+ensure_packages run emulator
+configure emulator ''
+build emulator interactive_pages
+if [[ $command == interactive ]]; then
+  say "Pages:   $(pretty "$ROOT/build/emulator/interactive")/*.html"
+  exit 0
+fi
 ensure_docs_venv || exit "$EXIT_SETUP"
 cd "$ROOT"
 export NO_MKDOCS_2_WARNING=1 # mkdocs.yml says what we think of it

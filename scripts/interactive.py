@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
-"""Makes the interactive pages: docs/interactive/NAME.html of docs/interactive/src and docs/interactive/data/NAME.json.
-A page holds all that it needs, so that it works from the file system, too; nothing is fetched from elsewhere.
-
-The data come from programs of this checkout. Those whose program is not built are left as they are. The timelines are those
-of the checked programs; --check compares them only where --traces says where these are, since each of them has to run."""
+"""Makes the interactive pages: FOLDER/NAME.html of docs/interactive/src and of the data that programs of this checkout
+print, which stay beside them as FOLDER/data/NAME.json. A page holds all that it needs, so that it works from the file
+system, too; nothing is fetched from elsewhere. scripts/docs.sh interactive builds the programs and calls this."""
 
 import argparse
 import json
@@ -15,23 +13,21 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from drawing import DARK, LIGHT  # noqa: E402
-from timeline_page import page_data, text_of  # noqa: E402
-from tools import ROOT, Refused, fail, read_json, relative  # noqa: E402
+from timeline_page import page_data  # noqa: E402
+from tools import ROOT, Refused, fail, relative  # noqa: E402
 
-PAGES = ROOT / "docs" / "interactive"
-SOURCES, DATA = PAGES / "src", PAGES / "data"
-PROGRAMS = "build/emulator/bin"
-CHECKED = "build/emulator-checked/bin"
-# Page -> (program, arguments...) that prints its data as JSON.
+SOURCES = ROOT / "docs" / "interactive" / "src"
+BUILD = ROOT / "build" / "emulator"
+# Page -> (program, arguments...) that prints its data as JSON; without one the page's data are made of traces.
 GENERATORS = {
     "descriptor": ("layout_dump", "descriptor"),
     "fragments": ("layout_dump", "fragments"),
     "banks": ("banks_page",),
     "softmax": ("softmax_page",),
 }
-EXAMPLE = """examples:
-  scripts/interactive.py            write the data, then the pages
-  scripts/interactive.py --check    change nothing, name what is out of date; exit code 1 if anything is"""
+TRACED = "attention_checked"
+EXAMPLE = """example:
+  scripts/interactive.py --output /tmp/pages    with the programs of build/emulator"""
 
 TEMPLATE = """<!doctype html>
 <html lang="en">
@@ -106,7 +102,24 @@ def style():
     return rules + (SOURCES / "style.css").read_text(encoding="utf-8")
 
 
-def page(name):
+def program(folder, name):
+    path = folder / name
+    if not path.exists():
+        raise Refused(f"{path} is not there; scripts/docs.sh interactive builds it")
+    return path
+
+
+def data_of(name, programs):
+    if name not in GENERATORS:
+        return page_data(program(programs, TRACED))
+    file, *arguments = GENERATORS[name]
+    done = subprocess.run([program(programs, file), *arguments], capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != 0:
+        fail(f"{' '.join([file, *arguments])} failed: {done.stderr.strip() or done.returncode}", 3)
+    return json.loads(done.stdout)
+
+
+def page(name, data):
     """The text of NAME.html."""
     bundle = modules(name)
     bundle = {"ui": (SOURCES / "ui.mjs").read_text(encoding="utf-8"), **bundle}
@@ -114,86 +127,30 @@ def page(name):
     title = re.search(r'^export const title = "([^"]+)";$', bundle[name], re.M)
     if not title:
         raise Refused(f"{relative(SOURCES / name)}.mjs has no line: export const title = \"...\";")
-    data = DATA / f"{name}.json"
-    try:
-        parsed = read_json(data)
-    except Refused as problem:
-        raise Refused(f"{relative(data)} {problem}") from None
-    text = json.dumps(parsed, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
-    return TEMPLATE.format(name=name, title=escape(title[1]), style=style(), data=text, script=script)
-
-
-def generated(programs, must):
-    """Data whose program is in the folder: {path: text}, and the pages whose program is not."""
-    texts, missing = {}, []
-    for name, (program, *arguments) in GENERATORS.items():
-        path = programs / program
-        if not path.exists():
-            if must:
-                fail(f"{path} is not there; cmake --build --preset emulator --target {program} builds it")
-            missing.append(name)
-            continue
-        done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=120, check=False)
-        if done.returncode != 0:
-            fail(f"{program} {' '.join(arguments)} failed: {done.stderr.strip() or done.returncode}")
-        texts[DATA / f"{name}.json"] = done.stdout
-    return texts, missing
-
-
-def timelines(programs, must):
-    """The same of the kernels' traces. Without a folder those of the emulator stay as they are."""
-    if not (SOURCES / "timeline.mjs").is_file():
-        return {}, []
-    path = DATA / "timeline.json"
-    data, missing = page_data(programs, read_json(path) if path.is_file() else None)
-    if must and missing:
-        fail(f"{programs} has no {missing[0]}; cmake --build --preset emulator-checked builds it")
-    return {path: text_of(data)}, missing if programs else []
-
-
-def update(texts, check):
-    """Writes what differs, or names it; how many differ."""
-    bad = 0
-    for path, text in texts.items():
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
-            continue
-        bad += 1
-        if check:
-            print(f"{relative(path)} is out of date; scripts/interactive.py writes it", file=sys.stderr)
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            print(f"wrote {relative(path)}")
-    return bad
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    return text, TEMPLATE.format(name=name, title=escape(title[1]), style=style(), data=text.replace("<", "\\u003c"), script=script)
 
 
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--check", action="store_true", help="change nothing, name what is out of date")
-    parser.add_argument("--programs", metavar="FOLDER", type=Path,
-                        help=f"where the programs are, all of them (default: {PROGRAMS}, as far as they are there)")
-    parser.add_argument("--traces", metavar="FOLDER", type=Path,
-                        help=f"where the checked programs are, all of them (default: {CHECKED}, as far as they are there; "
-                        "with --check none)")
+    parser.add_argument("--programs", metavar="FOLDER", type=Path, default=BUILD / "bin",
+                        help="where the programs are (default: build/emulator/bin)")
+    parser.add_argument("--output", metavar="FOLDER", type=Path, default=BUILD / "interactive",
+                        help="where the pages go (default: build/emulator/interactive)")
     args = parser.parse_args()
-    texts, missing = generated(args.programs or ROOT / PROGRAMS, args.programs is not None)
     try:
-        traces, unchecked = timelines(args.traces or (None if args.check else ROOT / CHECKED), args.traces is not None)
-    except Refused as problem:
-        fail(f"{relative(DATA / 'timeline.json')} {problem}")
-    bad = update({**texts, **traces}, args.check)
-    try:
-        bad += update({PAGES / f"{name}.html": page(name) for name in names()}, args.check)
+        texts = {}
+        for name in names():
+            texts[f"data/{name}.json"], texts[f"{name}.html"] = page(name, data_of(name, args.programs))
     except Refused as problem:
         fail(str(problem))
-    if missing:
-        print(f"data of {', '.join(missing)} left as they are: their programs are not in {PROGRAMS}")
-    if unchecked:
-        print(f"timelines of {', '.join(unchecked)} left as they are: their programs are not in {CHECKED}")
-    return 1 if bad and args.check else 0
+    for name, text in texts.items():
+        path = args.output / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

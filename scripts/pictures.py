@@ -15,7 +15,7 @@ from drawing import BLUE, GREEN, GREY, INK, ORANGE, REGISTERS, Picture  # noqa: 
 from first_pictures import FIRST  # noqa: E402
 from gemm_pictures import GEMM  # noqa: E402
 from hopper_pictures import HOPPER  # noqa: E402
-from interactive_pictures import INTERACTIVE  # noqa: E402
+from interactive_pictures import DATA, INTERACTIVE  # noqa: E402
 from tools import ROOT, relative  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
@@ -971,10 +971,13 @@ DRAWN = {**FIRST, "01_passes": passes, "01_sectors": sectors, "02_online": onlin
 
 
 def stale_pictures():
-    """Names of files that differ from what this script draws, or should not be there."""
-    wanted = {f"{name}.svg": draw().svg() for name, draw in DRAWN.items()}
+    """Names of files that differ from what this script draws, or should not be there. The interactive pages' pictures are
+    left as they are where the data are not built."""
+    drawn = {name: draw for name, draw in DRAWN.items() if name not in INTERACTIVE or DATA.is_dir()}
+    wanted = {f"{name}.svg": draw().svg() for name, draw in drawn.items()}
     there = {path.name: path.read_text(encoding="utf-8") for path in PICTURES.glob("*.svg")}
-    return wanted, sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
+    left = {f"{name}.svg" for name in DRAWN.keys() - drawn.keys()}
+    return wanted, sorted(name for name in wanted.keys() | there.keys() - left if wanted.get(name) != there.get(name))
 
 
 def main():

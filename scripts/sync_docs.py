@@ -52,7 +52,6 @@ A value takes a dotted field (time_ms.median, counters.global_sectors, machine.g
 ratio to that kernel's; over=epilogue:none, to that of the record with another epilogue), per=FIELD (divided by another field), percent_of=NUMBER, times=NUMBER, format=.1f; in a
 profile it also takes function=, and a field is a metric; in a file of the program rates it takes instruction=; in one
 of experiments kernel= is an experiment's name.
-In docs/interactive/data/banks.json it takes a case: ldmatrix_q-128-0-xor.
 percent_of=bench/results/h200_rates.json:mma.m16n8k16 is of that instruction's TFLOP/s. A table takes columns=kernel,median,tflops,... to choose.
 Records of peers are taken only where kernel= names them (kernel=0*,peer/fa2); ratio.peer/fa2 is a column and a field.
 Comments inside fenced code are left alone."""
@@ -360,22 +359,7 @@ def number_of(text):
     return found[0]
 
 
-BANKS = "docs/interactive/data/banks.json"
-
-
-def wavefronts(case):
-    """What the emulator counts for an access of a warp to shared memory."""
-    try:
-        found = read_json(ROOT / BANKS)["cases"][case.replace("-", " ")]
-    except KeyError:
-        raise Refused(f"{BANKS} has no case {case}") from None
-    count = found["wavefronts"]
-    return f"{count} wavefront{'s' if count > 1 else ''}, {count / found['ideal']:.2f} per ideal one"
-
-
 def value(spec):
-    if spec.startswith(BANKS + " "):
-        return wavefronts(spec.removeprefix(BANKS + " "))
     data, name, options = parse_options(spec)
     if "field" not in options:
         raise Refused("a value needs field=...")

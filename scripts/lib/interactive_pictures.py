@@ -1,11 +1,13 @@
-"""What the interactive pages show when nothing is interactive: drawn from the same data, docs/interactive/data."""
+"""What the interactive pages show when nothing is interactive, drawn from the same data: scripts/docs.sh interactive."""
 
 from drawing import BLUE, GREEN, GREY, INK, ORANGE, REGISTERS, Picture
 from tools import ROOT, read_json
 
+DATA = ROOT / "build" / "emulator" / "interactive" / "data"
+
 
 def data(name):
-    return read_json(ROOT / "docs" / "interactive" / "data" / f"{name}.json")
+    return read_json(DATA / f"{name}.json")
 
 
 def fragment_explorer():

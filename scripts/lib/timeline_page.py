@@ -17,10 +17,7 @@ from statements import line_of
 from tools import ROOT, Refused, fail
 
 RECORDED = ROOT / "bench" / "results" / "timelines"
-# The emulated kernels and their tokens; one head, head_dim 128.
-TOKENS = {"06_mma_split_q": 256, "07_cp_async": 256, "08_swizzle": 256, "09_fragment_pipelining": 256,
-          "10_instruction_tuning": 256, "11_wgmma": 512, "12_tma": 512, "13_warp_specialization": 512,
-          "14_softmax_overlap": 512, "15_persistent": 512, "16_max_free": 512}
+FIRST = "06"  # the kernel with which the page begins: before, warps share no work that a row could show
 ROOM = 28_000  # characters of a trace
 STEP = 100  # cycles, to which a trace is cut
 GROUPS = ("Warps", "Tensor Cores", "Products under way", "Exponentials", "Shared memory", "L2 to SM", "Loads under way",
@@ -149,42 +146,29 @@ def parsed(path):
         raise Refused(traces.NO_TRACE) from None
 
 
-def emulated(program, tokens):
+def emulated(program, kernel, tokens):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
-        done = subprocess.run([program, "--heads", "1", "--seq-len", str(tokens), "--trace", path], cwd=ROOT,
+        done = subprocess.run([program, kernel, "--heads", "1", "--seq-len", str(tokens), "--trace", path], cwd=ROOT,
                               capture_output=True, text=True, check=False, timeout=300)
         if done.returncode:
-            fail(f"{program.name} ended with exit code {done.returncode}: {done.stderr.strip()}", 3)
+            fail(f"{program.name} {kernel} ended with exit code {done.returncode}: {done.stderr.strip()}", 3)
         return parsed(path).first_part()
 
 
-def page_data(programs, old):
-    """The data and which kernels' programs are not in the folder: those keep what they had in `old`. Without a folder all
-    do."""
-    kept = {(trace["kernel"], bool(trace["recorded"])): trace for trace in (old or {}).get("traces", [])}
-    shown, missing = [], []
-    for name, tokens in TOKENS.items():
-        if programs and (programs / name).exists():
-            shown.append(emulated(programs / name, tokens))
-        else:
-            missing.append(name)
-            shown += [kept[name, False]] if (name, False) in kept else []
+def tokens():
+    """The kernels whose traces the page shows, and for how many tokens: two tiles of K and V, which wgmma's make larger."""
+    return {path.stem: 512 if "wgmma" in path.read_text(encoding="utf-8") else 256
+            for path in sorted((ROOT / "kernels").glob("[0-9][0-9]_*.cu")) if path.stem >= FIRST}
+
+
+def page_data(program):
+    """Each kernel's trace that the program writes, and the recording if there is one."""
+    shown = [emulated(program, *each) for each in tokens().items()]
     for path in sorted(RECORDED.glob("*.json")):
         try:
             shown.append(parsed(path).first_part())
         except Refused as problem:
             fail(f"{path.name} {problem}")
     shown.sort(key=lambda trace: (trace["kernel"], bool(trace["recorded"])))
-    return {"groups": GROUPS, "units": UNITS, "traces": shown}, missing
-
-
-def text_of(data):
-    """JSON with a trace's row a line."""
-    traces = []
-    for trace in data["traces"]:
-        rows = ",\n".join(json.dumps(row, separators=(",", ":")) for row in trace["rows"])
-        rest = json.dumps({key: value for key, value in trace.items() if key != "rows"}, separators=(",", ":"))
-        traces.append(f"{rest[:-1]},\"rows\":[\n{rows}]}}")
-    names = f'"groups":{json.dumps(data["groups"])},\n"units":{json.dumps(data["units"])}'
-    return f'{{{names},\n"traces":[\n' + ",\n".join(traces) + "\n]}\n"
+    return {"groups": GROUPS, "units": UNITS, "traces": shown}

@@ -1,4 +1,4 @@
-"""The interactive pages are what their script makes, need nothing from elsewhere, and answer keyboard and pointer."""
+"""The interactive pages as they are built: they need nothing from elsewhere, and answer keyboard and pointer."""
 
 import json
 import re
@@ -16,9 +16,11 @@ import timeline_page  # noqa: E402
 import traces  # noqa: E402
 from tools import read_set  # noqa: E402
 
-PAGES = ROOT / "docs" / "interactive"
+DOCUMENTS, PAGES = ROOT / "docs" / "interactive", ROOT / "build" / "emulator" / "interactive"
 SOLUTIONS = read_set(ROOT / "bench" / "results" / "solutions.jsonl")
-NAMES = sorted(path.stem for path in PAGES.glob("*.html"))
+NAMES = sorted(path.stem for path in DOCUMENTS.glob("*.md"))
+BUILT = (PAGES / "complete").exists()
+needs_pages = unittest.skipUnless(BUILT, "no interactive pages in build/emulator (scripts/docs.sh interactive builds them)")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 # The contract that docs/interactive/src/ui.mjs promises to tests, tried out in the page itself. `say` collects what is
@@ -64,12 +66,8 @@ document.body.append(result);
 """
 
 
-class Pages(ScriptTest):
-    def test_are_current(self):
-        done = self.run_script(SCRIPTS / "interactive.py", "--check")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("fragments", NAMES)
-
+@needs_pages
+class Pages(unittest.TestCase):
     def test_need_nothing_from_elsewhere(self):
         for name in NAMES:
             text = (PAGES / f"{name}.html").read_text(encoding="utf-8")
@@ -79,15 +77,28 @@ class Pages(ScriptTest):
             self.assertIn("default-src 'none'", text, name)
             self.assertLess(len(text), 500_000, name)
 
-    def test_each_has_its_text_and_data(self):
-        for path in PAGES.glob("src/*.mjs"):
-            if not re.search(r"^export const title", path.read_text(encoding="utf-8"), re.M):
-                continue
-            self.assertIn(path.stem, NAMES)
-            self.assertIsInstance(json.loads((PAGES / "data" / f"{path.stem}.json").read_text(encoding="utf-8")), dict)
-            text = (PAGES / f"{path.stem}.md").read_text(encoding="utf-8")
-            for wanted in (f"({path.stem}.html)", "](../pictures/interactive_", "## Three things to find"):
-                self.assertIn(wanted, text, path.stem)
+    def test_each_has_its_text(self):
+        self.assertEqual({path.stem for path in PAGES.glob("*.html")}, set(NAMES))
+        for name in NAMES:
+            text = (DOCUMENTS / f"{name}.md").read_text(encoding="utf-8")
+            for wanted in (f"/{name}.html`", f"../pictures/interactive_{name}.svg", "## Three things to find"):
+                self.assertIn(wanted, text, name)
+
+    def test_states_of_the_texts(self):
+        """A page has each state to which its text leads, by its name, with spaces for hyphens, or by kernels' numbers."""
+        for name in NAMES:
+            page = (PAGES / f"{name}.html").read_text(encoding="utf-8")
+            states = re.findall(r"\]\(#([^)]+)\)", (DOCUMENTS / f"{name}.md").read_text(encoding="utf-8"))
+            self.assertGreater(len(states), 2, name)
+            for state in states:
+                kernels = re.fullmatch(r"(\d\d)r?,(\d\d|none)r?", state)
+                names = [f'"kernel":"{number}_' for number in kernels.groups() if number != "none"] if kernels else [
+                    f'"{state}"' if f'"{state}"' in page else f'"{state.replace("-", " ")}"']
+                self.assertTrue(all(each in page for each in names), f"{name}.md leads to #{state}")
+
+    def test_pictures_are_current(self):
+        done = subprocess.run([SCRIPTS / "pictures.py", "--check"], capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
 
 def data(name):
@@ -100,6 +111,7 @@ def elements(view):
             for thread, flat in enumerate(view["positions"]) for i in range(0, len(flat), 2)}
 
 
+@needs_pages
 class Fragments(unittest.TestCase):
     def setUp(self):
         self.views = {view["id"]: view for view in data("fragments")["views"]}
@@ -129,6 +141,9 @@ class Fragments(unittest.TestCase):
                 self.assertIn((row, column // 8 * 8), rows[8 * register : 8 * register + 8])
 
 
+
+
+@needs_pages
 class Descriptor(unittest.TestCase):
     def setUp(self):
         self.data = data("descriptor")
@@ -159,6 +174,9 @@ class Descriptor(unittest.TestCase):
         self.assertEqual([step["bytes"] for step in self.presets["k128"]["steps"]],
                          [0, 32, 64, 96, 16384, 16416, 16448, 16480])
         self.assertEqual(self.presets["v128"]["steps"][1]["bytes"], 2048)
+
+
+@needs_pages
 class Banks(unittest.TestCase):
     """Kernels 07 and 08 touch shared memory by ldmatrix and cp.async only, so that the page's numbers add up to theirs."""
 
@@ -187,7 +205,17 @@ class Banks(unittest.TestCase):
             self.assertEqual({turn for turn, _ in taken}, set(range(case["wavefronts"])), name)
             self.assertLessEqual(case["ideal"], case["wavefronts"])
 
+    def test_numbers_of_the_text(self):
+        """What it says after the link to a case."""
+        text = (DOCUMENTS / "banks.md").read_text(encoding="utf-8").replace("\n", " ")
+        said = re.findall(r"\(#([\w-]+)\)[^#]*?(\d+) wavefronts?, +([\d.]+) per ideal +one", re.sub(" +", " ", text))
+        self.assertEqual(len(said), len(re.findall(r"per ideal +one", text)))
+        for state, wavefronts, ratio in said:
+            case = self.cases[state.replace("-", " ")]
+            self.assertEqual((wavefronts, ratio), (str(case["wavefronts"]), f"{case['wavefronts'] / case['ideal']:.2f}"), state)
 
+
+@needs_pages
 class Softmax(unittest.TestCase):
     def setUp(self):
         self.presets = {preset["id"]: preset for preset in data("softmax")["presets"]}
@@ -225,12 +253,14 @@ def timeline_rows(trace):
         yield data("timeline")["groups"][group], name, events
 
 
+@needs_pages
 class Timeline(unittest.TestCase):
     def setUp(self):
         self.traces = {(trace["kernel"], bool(trace["recorded"])): trace for trace in data("timeline")["traces"]}
 
     def test_kernels(self):
-        self.assertEqual(sorted(kernel[:2] for kernel, recorded in self.traces if not recorded), [f"{n:02}" for n in range(6, 17)])
+        kernels = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
+        self.assertEqual(sorted(kernel for kernel, recorded in self.traces if not recorded), kernels[5:])
         recordings = {path.stem for path in (ROOT / "bench" / "results" / "timelines").glob("*.json")}
         self.assertEqual({kernel[:2] for kernel, recorded in self.traces if recorded}, recordings)
 
@@ -317,62 +347,55 @@ class TimelineData(unittest.TestCase):
         self.assertEqual(rows["Warps", "warp 0"], "14.a.0")
         self.assertEqual((trace["shown"], trace["arrows"]), (45, ""))
 
-    def test_kept_without_programs(self):
-        old = {"traces": [{"kernel": "06_mma_split_q", "recorded": "", "old": True}]}
-        kept, missing = timeline_page.page_data(None, old)
-        self.assertEqual(kept["traces"][0], old["traces"][0])
-        self.assertEqual(missing, list(timeline_page.TOKENS))
-
 
 class Bundling(ScriptTest):
+    """scripts/interactive.py, of a page that is made up."""
+
     def setUp(self):
         super().setUp()
         self.root = self.checkout()
         self.write("checkout/docs/interactive/src/ui.mjs", "export function run(start) {}\nexport const two = 2;\n")
         self.write("checkout/docs/interactive/src/style.css", "p { margin: 0; }\n")
-        self.write("checkout/docs/interactive/data/one.json", '{"text": "</script>"}')
+        self.program("banks_page", """echo '{"text": "</script>"}'\n""")
         self.module('import {two as other} from "./ui.mjs";\nexport const title = "One & all";\n'
                     "export function start(root, data) {\n  return other;\n}\n")
-        self.html = self.root / "docs" / "interactive" / "one.html"
 
     def module(self, text):
-        self.write("checkout/docs/interactive/src/one.mjs", text)
+        self.write("checkout/docs/interactive/src/banks.mjs", text)
 
-    def bundle(self, *options):
-        return self.run_script(self.root / "scripts" / "interactive.py", *options)
+    def bundle(self):
+        return self.run_script(self.root / "scripts" / "interactive.py", "--programs", self.folder / "bin", "--output",
+                               self.folder / "pages")
 
     def test_one_file(self):
         done = self.bundle()
         self.assertEqual(done.returncode, 0, done.stderr)
-        text = self.html.read_text(encoding="utf-8")
+        text = (self.folder / "pages" / "banks.html").read_text(encoding="utf-8")
         self.assertIn("<title>One &amp; all</title>", text)
         self.assertIn('{"text":"\\u003c/script>"}', text)
         self.assertIn("const {two: other} = module_ui;", text)
         self.assertNotRegex(text, r"(?m)^(import|export)\b")
         self.assertIn("return {title, start};", text)
-        again = self.bundle("--check")
-        self.assertEqual((again.returncode, again.stderr), (0, ""))
-        self.html.write_text(text.replace("return other", "return 3"), encoding="utf-8")
-        done = self.bundle("--check")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("docs/interactive/one.html is out of date", done.stderr)
+        self.assertEqual((self.folder / "pages" / "data" / "banks.json").read_text(), '{"text":"</script>"}')
 
     def test_refused(self):
         for module, sentence in (
-                ('export const title = "x";\nimport {a} from "./none.mjs";\n', "one.mjs imports ./none.mjs, which is not there"),
+                ('export const title = "x";\nimport {a} from "./none.mjs";\n', "banks.mjs imports ./none.mjs, which is not there"),
                 ('export const title = "x";\nimport a from "./ui.mjs";\n', "cannot be bundled"),
                 ('export const title = "x";\nconst end = "</script>";\n', "holds </script"),
                 ("export const title = 'x';\n", "has no line: export const title")):
             self.module(module)
             self.assert_one_sentence(self.bundle(), sentence)
-        self.module('export const title = "x";\n')
-        (self.root / "docs/interactive/data/one.json").write_text("{")
-        self.assert_one_sentence(self.bundle(), "docs/interactive/data/one.json is cut off")
+        self.assertFalse((self.folder / "pages").exists())
 
-    def test_program_missing(self):
-        self.assert_one_sentence(self.bundle("--programs", self.folder), "layout_dump is not there")
+    def test_program_missing_or_failing(self):
+        self.program("banks_page", "echo no >&2\nexit 1\n")
+        self.assert_one_sentence(self.bundle(), "banks_page failed: no", code=3)
+        (self.folder / "bin" / "banks_page").unlink()
+        self.assert_one_sentence(self.bundle(), "banks_page is not there; scripts/docs.sh interactive builds it")
 
 
+@needs_pages
 @unittest.skipUnless(BROWSER, "no Chromium here")
 class Browser(ScriptTest):
     def browse(self, address):

@@ -91,12 +91,13 @@
 
   // What scrolls sideways can be reached by the keyboard.
   const reach = () => {
-    for (const box of document.querySelectorAll("div.table, div.maths, .picture")) {
+    for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .math.block, .picture")) {
       box.toggleAttribute("tabindex", false);
       if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
     }
   };
   reach();
   addEventListener("resize", reach);
+  new MutationObserver(reach).observe(document.querySelector("article"), { childList: true, subtree: true });
   document.querySelectorAll("details").forEach((details) => details.addEventListener("toggle", reach));
 })();

@@ -4,33 +4,29 @@ import posixpath
 import re
 
 from book.layout import sections, url_of
-from book.markdown import FENCE, without_comments
 
 TITLE = "Sixteen steps from naive attention to the speed of light"
 SUMMARY = ("A book with its sources: one attention forward pass as sixteen CUDA kernels, from one thread an element to "
            "Hopper's asynchronous Tensor Cores, with an emulator that runs and checks them without a GPU.")
 
 
+CODE = r"^[ >]*(?P<fence>```+|~~~+).*?^[ >]*(?P=fence)|(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)"
+COMMENT = re.compile(CODE + r"|(?P<line>^ *<!--(?:(?!-->).)*--> *\n)|(?P<comment><!--.*?-->)", re.MULTILINE | re.DOTALL)
+LINK = re.compile(CODE + r"|(?P<words>!?\[(?:[^\[\]]|\[[^\]]*\])*\])\((?P<link>[^)\s]+)\)", re.MULTILINE | re.DOTALL)
+
+
 def plain(page):
     """A page's Markdown without the scripts' comments, with links from the site's root."""
 
     def link(match):
-        if re.match(r"[a-zA-Z][\w+.-]*:|#|//", match[2]):
+        if not match["link"] or re.match(r"[a-zA-Z][\w+.-]*:|#|//", match["link"]):
             return match[0]
-        name, mark, anchor = match[2].partition("#")
+        name, mark, anchor = match["link"].partition("#")
         path = posixpath.normpath(posixpath.join(posixpath.dirname(page.path), name))
-        return f"{match[1]}({url_of(path)}{mark}{anchor})"
+        return f"{match['words']}({url_of(path)}{mark}{anchor})"
 
-    text = re.sub(r"^<!-- notes -->\n", "", without_comments(page.text), flags=re.MULTILINE)
-    lines, fence = [], None
-    for line in text.split("\n"):
-        mark = FENCE.match(line)
-        if mark and (fence is None or line.strip().startswith(fence)):
-            fence = None if fence else mark[1]
-        elif fence is None:
-            line = re.sub(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)", link, line)
-        lines.append(line)
-    return "\n".join(lines).strip() + "\n"
+    text = COMMENT.sub(lambda match: "" if match["line"] or match["comment"] else match[0], page.text)
+    return LINK.sub(link, text).strip() + "\n"
 
 
 def files(pages):

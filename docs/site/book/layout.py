@@ -1,14 +1,12 @@
 """Which file of the repository becomes which page of the site, in which order."""
 
-import re
+import posixpath
 from functools import lru_cache
-from pathlib import PurePosixPath
 
 from book import ROOT
 
 DOCS = ROOT / "docs"
 LARGEST_SOURCE = 100_000  # bytes of a file that becomes a page
-NOT_SHOWN = {"build", "bundle", "results", "shared", "__pycache__"}
 
 APPENDICES = ["notation", "layouts", "synchronisation", "capabilities", "compiling", "benchmarking", "profiling",
               "elsewhere", "gemm", "reading"]
@@ -60,10 +58,6 @@ def is_image(path):
     return path.startswith("docs/") and path.endswith((".svg", ".png"))
 
 
-def is_interactive(path):
-    return bool(re.fullmatch(r"docs/interactive/\w+\.html", path))
-
-
 # Data is handed out as it is; everything else that is text becomes a page with highlighted code.
 def is_data(path):
     file = ROOT / path
@@ -74,7 +68,7 @@ def url_of(path):
     """Where a file or folder of the repository is on the site."""
     if path in book_pages():
         return page_of(path) + ".html"
-    if is_image(path) or is_interactive(path):
+    if is_image(path):
         return path.removeprefix("docs/")
     if is_data(path):
         return f"source/{path}"
@@ -85,9 +79,4 @@ def url_of(path):
 
 def relative_url(target, page_url):
     """The address of `target` as seen from a page, both from the site's root."""
-    base = PurePosixPath(page_url).parent.parts
-    parts = PurePosixPath(target).parts
-    same = 0
-    while same < min(len(base), len(parts) - 1) and base[same] == parts[same]:
-        same += 1
-    return "/".join([".."] * (len(base) - same) + list(parts[same:]))
+    return posixpath.relpath(target, posixpath.dirname(page_url) or ".")

@@ -3,63 +3,44 @@
 import re
 from html import escape
 
+from pygments.lexers import get_lexer_for_filename
+from pygments.util import ClassNotFound
+
 from book import ROOT
-from book.highlight import diff_lines, lexer_of_file, lines_of
-from book.layout import NOT_SHOWN, book_pages, is_data, relative_url, url_of
+from book.highlight import lines_of
+from book.layout import book_pages, relative_url, url_of
 
-INCLUDE = re.compile(r"^\s*#\s*include \"([^\"]+)\"")
+INCLUDE = re.compile(r'(?<=class="cpf">")common/[\w./]+(?=")')
 
 
-def includes(path):
-    """The repository's files that a C++ source includes."""
-    if not path.endswith((".cu", ".h", ".cpp")):
-        return []
-    names = (INCLUDE.match(line) for line in (ROOT / path).read_text(encoding="utf-8").split("\n"))
-    return [match[1] for match in names if match and (ROOT / match[1]).is_file()]
+def members(folder):
+    return sorted(path for path in (ROOT / folder).iterdir() if path.name != "__pycache__" and not path.name.startswith("."))
 
 
 def closure(paths):
-    """The files, what they include, and what folders hold."""
-    todo, done = [p for p in paths if p not in book_pages()], set()
-    while todo:
-        path = todo.pop()
-        if path in done:
-            continue
-        done.add(path)
-        if (ROOT / path).is_dir():
-            todo += [f"{path}/{name}" for name in listing(path) if not (ROOT / path / name).is_dir()]
-        elif not is_data(path):
-            todo += includes(path)
-    return sorted(done)
+    """The files, the files of folders among them, and those of kernels/ and common/, which sources include."""
+    files = {file for path in paths for file in (members(path) if (ROOT / path).is_dir() else [])}
+    files |= {file for folder in ("kernels", "common") for file in (ROOT / folder).rglob("*.*")}
+    return sorted({*paths, *(file.relative_to(ROOT).as_posix() for file in files if file.is_file())} - set(book_pages()))
 
 
-def listing(path):
-    folder = ROOT / path
-    names = [p.name for p in folder.iterdir() if p.name not in NOT_SHOWN and not p.name.startswith(".")]
-    return sorted(names, key=lambda name: (not (folder / name).is_dir(), name))
+def link(path, text, url):
+    return f'<a href="{escape(relative_url(url_of(path), url))}">{escape(text)}</a>'
 
 
 def page(path):
-    """(title, HTML) of a source's or a folder's page."""
-    url = url_of(path)
-    title = f"<h1>{escape(path)}</h1>\n"
+    """The HTML of a source's or a folder's page."""
+    url, title = url_of(path), f"<h1>{escape(path)}</h1>\n"
     if (ROOT / path).is_dir():
-        items = (f'<li><a href="{escape(relative_url(url_of(f"{path}/{name}"), url))}"><code>{escape(name)}</code></a></li>'
-                 if not (ROOT / path / name).is_dir() else f"<li><code>{escape(name)}/</code></li>"
-                 for name in listing(path))
-        return f"{title}<ul>{''.join(items)}</ul>\n"
-    text = (ROOT / path).read_text(encoding="utf-8").rstrip("\n")
-    lexer = lexer_of_file(ROOT / path)
-    lines = diff_lines(text) if lexer is None else lines_of(text, lexer)
-    known = set(includes(path))
+        items = (f"{file.name}/" if file.is_dir() else link(f"{path}/{file.name}", file.name, url) for file in members(path))
+        return f"{title}<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>\n"
+    try:
+        language = "cuda" if path.endswith(".h") else get_lexer_for_filename(path).aliases[0]
+    except ClassNotFound:
+        language = "text"
+    lines = lines_of((ROOT / path).read_text(encoding="utf-8").rstrip("\n"), language)
     rows = []
     for number, line in enumerate(lines, 1):
-        for name in known:
-            if f'{name}"' in line:
-                line = line.replace(name, f'<a href="{escape(relative_url(url_of(name), url))}">{name}</a>', 1)
+        line = INCLUDE.sub(lambda match: link(match[0], match[0], url) if (ROOT / match[0]).is_file() else match[0], line)
         rows.append(f'<span id="L{number}">{line}\n</span>')  # the style sheet counts the lines
-    chapter = re.fullmatch(r"kernels/(\w+)\.cu", path)
-    also = f"docs/{chapter[1]}.md" if chapter else ""
-    link = (f'<p>Its chapter: <a href="{escape(relative_url(url_of(also), url))}">{escape(chapter[1])}</a>.</p>\n'
-            if also in book_pages() else "")
-    return (f'{title}{link}<div class="highlight source"><pre><span></span><code>{"".join(rows)}</code></pre></div>\n')
+    return f'{title}<div class="highlight source"><pre><span></span><code>{"".join(rows)}</code></pre></div>\n'
