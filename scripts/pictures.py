@@ -4,7 +4,6 @@ same bytes."""
 
 import argparse
 import math
-import re
 import sys
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from first_pictures import FIRST  # noqa: E402
 from gemm_pictures import GEMM  # noqa: E402
 from hopper_pictures import HOPPER  # noqa: E402
 from interactive_pictures import DATA, INTERACTIVE  # noqa: E402
-from tools import ROOT, relative  # noqa: E402
+from tools import ROOT, read_json, relative  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
 EXAMPLE = """examples:
@@ -609,15 +608,14 @@ def step_bits():
 
 
 def order():
-    """The main loops of 08 and 09 in the order of issue, from the listings in docs/outputs."""
+    """The main loops of 08 and 09 in the order of issue, from the listings of scripts/inspect.sh."""
     p = Picture(880, 424, "Kernels 08 and 09: the main loop, instruction by instruction")
     p.text(24, 30, "One tile of 64 keys, one warp: instructions from left to right in the order in which they are issued", 15,
            anchor="start", weight="bold")
     left, wide = 118, 742
     y = 62
     for kernel in ("08", "09"):
-        lines = (ROOT / "docs" / "outputs" / f"{kernel}_loop.txt").read_text(encoding="utf-8").splitlines()[2:]
-        names = [re.sub(r"^@\S+ ", "", line[6:]).split(".")[0].split()[0] for line in lines]
+        names = read_json(ROOT / "bench" / "main_loops.json")["kernels"][kernel].split()
         at = {name: [i for i, other in enumerate(names) if other == name] for name in set(names)}
         scale = wide / len(names)
         products = at["HMMA"]

@@ -10,7 +10,7 @@ sys.dont_write_bytecode = True
 from mkdocs.structure.files import File, Files  # noqa: E402
 from mkdocs.structure.toc import AnchorLink, TableOfContents  # noqa: E402
 
-from book import INTERACTIVE, ROOT, charts, export, layout, sources  # noqa: E402
+from book import INTERACTIVE, ROOT, charts, export, glossary, layout, sources  # noqa: E402
 from book.markdown import Page  # noqa: E402
 
 log = logging.getLogger("mkdocs.hooks.book")  # a warning ends a strict build
@@ -42,7 +42,10 @@ def on_files(files, config):
 
     for path in layout.book_pages():
         PAGES[source_name(path)] = Page(path, log.warning)
-    for path in sources.closure(set().union(*(page.links for page in PAGES.values()))):
+    glossary.link(PAGES.values(), log.warning)
+    linked = set().union(*(page.links for page in PAGES.values()))
+    kernels = {path.relative_to(ROOT).as_posix() for path in (ROOT / "kernels").glob("*.cu")}
+    for path in sources.closure(linked | kernels):
         if layout.is_data(path):
             add(layout.url_of(path), ROOT / path)
         else:

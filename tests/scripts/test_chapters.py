@@ -48,16 +48,6 @@ class Chapter:
         return [path for _, path in PICTURE.findall(self.parts[part]) if path.startswith(folder)]
 
 
-class Outputs(ScriptTest):
-    def test_each_is_shown(self):
-        """test_commands.py compares what documents show: a file of docs/outputs that none shows would grow old."""
-        documents = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-        markers = re.findall(r"<!-- (?:output|instructions): ([^>]+) -->", "\n".join(map(Path.read_text, documents)))
-        there = {path.stem for path in (ROOT / "docs" / "outputs").glob("*.txt")
-                 if not path.read_text().startswith("$ scripts/")}  # scripts/outputs.py runs these itself
-        self.assertEqual(there - {name for marker in markers for name in marker.split()}, set())
-
-
 class Plain(ScriptTest):
     def test_nothing_needs_the_site(self):
         """A code host shows this Markdown as well: no tag but these, no markup of MkDocs' extensions."""
@@ -116,7 +106,7 @@ class Whole(ScriptTest):
     @of_each_chapter
     def test_the_bottleneck_is_what_the_chapter_before_measured(self, chapter, before, _after):
         if before:
-            measured = re.findall(r"<!-- value: bench/results/\S+ kernel=(\d\d)_", chapter.parts["The bottleneck"])
+            measured = re.findall(r"<!--= (?:solutions/|\S+ )(\d\d)", chapter.parts["The bottleneck"])
             self.assertIn(before[:2], measured)
 
     @of_each_chapter
@@ -147,9 +137,7 @@ class Whole(ScriptTest):
         pitfalls = chapter.parts["Pitfalls"]
         own = {name for name, kernel in BUGS.items() if kernel == chapter.kernel}
         named = set(re.findall(rf"\b{chapter.number}_\w+", pitfalls)) - set(KERNELS)
-        # An output may be of one bug on other inputs: docs/outputs/02_no_rescale_equal.txt.
-        outputs = set(re.findall(r"<!-- output: (\w+) -->", pitfalls))
-        self.assertEqual({name for name in named - own if name not in outputs}, set())
+        self.assertEqual(named - own, set())
         self.assertGreaterEqual(len(named & own), 2)
         (met,) = re.findall(r"`scripts/run\.sh --broken (\w+)`", pitfalls)
         self.assertIn(met, own)

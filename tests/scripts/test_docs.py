@@ -3,12 +3,16 @@
 import json
 import re
 import sys
+import unittest
+from pathlib import Path
 
 from support import (CUDA, ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, main, peer_results,
                      results)
 
+sys.path.insert(0, str(ROOT / "docs" / "site"))
 sys.path.insert(0, str(SCRIPTS / "lib"))
 import tools  # noqa: E402
+from book import expand  # noqa: E402
 
 KERNEL = """#include "x.h"
 namespace fa::k01 {
@@ -24,8 +28,7 @@ namespace fa::k01 {
 
 
 # What scripts/inspect.sh prints, shortened.
-INSPECTED = """$ scripts/inspect.sh {number}
-{number}_x, bf16, head_dim 128, sm_90a, nvcc 13.0.88
+INSPECTED = """{number}_x, bf16, head_dim 128, sm_90a, nvcc 13.0.88
 
 Main loop
 
@@ -71,35 +74,28 @@ class SyncDocs(ScriptTest):
         self.assertEqual(result, "# T\n<!-- excerpt: kernels/01_naive.cu#main-loop -->\n```cuda\n"
                          "for (int i = 0; i < n; i++) {\n  sum += i;\n}\n```\n<!-- /excerpt -->\nend\n")
 
-    def test_line(self):
-        self.assertEqual(self.synced("at <!-- line: kernels/01_naive.cu#inner --><!-- /line -->.\n"),
-                         "at <!-- line: kernels/01_naive.cu#inner -->01_naive.cu:6<!-- /line -->.\n")
-
     def test_diff(self):
-        result = self.synced("<!-- diff: kernels/01_naive.cu kernels/02_next.cu -->\n<!-- /diff -->\n")
-        self.assertIn("<summary>Diff from 01_naive to 02_next: 2 lines added, 2 removed</summary>", result)
-        self.assertIn("\n-    sum += i;\n+    sum -= i;\n", result)
-        self.assertNotIn("[main-loop]", result)
+        block = "<!-- diff: kernels/01_naive.cu kernels/02_next.cu -->\n{}\n<!-- /diff -->\n"
+        result = self.synced(block.format("+ sum -= i;  // an older comment\n-sum += i;"))
+        self.assertIn("The step from 01_naive to 02_next adds 2 lines and removes 2; `diff -u kernels/01_naive.cu "
+                      "kernels/02_next.cu` shows them all. The lines that matter:\n\n"
+                      "```diff\n-sum += i;\n+sum -= i;\n```\n<!-- /diff -->\n", result)
+        for lines, words in (("", "the block needs one to ten of the lines that change"),
+                             ("+ sum -= i;\n" * 11, "the block needs one to ten of the lines that change"),
+                             ("+ sum += i;", "no line changes from kernels/01_naive.cu to kernels/02_next.cu like '+ sum += i;'"),
+                             ("+ // [inner]", "no line changes from")):
+            done = self.sync(block.format(lines), "--check")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(words, done.stderr)
 
-    def test_instructions(self):
-        outputs = self.root / "docs" / "outputs"
-        outputs.mkdir(parents=True)
-        shuffles = "  SHFL            between lanes                   4    0.5 %  SHFL.BFLY 4\n"
-        (outputs / "08_i.txt").write_text(INSPECTED.format(number="08", sum="1,498", more=""))
-        (outputs / "09_i.txt").write_text(INSPECTED.format(number="09", sum="1,502", more=shuffles))
-        result = self.synced("<!-- instructions: 08_i 09_i -->\n<!-- /instructions -->\n").splitlines()
-        self.assertEqual(result[1:-1], [
-            "|  | `08_x` | `09_x` |", "|-|-:|-:|",
-            "| `HMMA`, Tensor Core product | 128 | 128 |",
-            "| `FFMA/FMUL/FADD`, fp32 arithmetic | 1,368 | 1,368 |",
-            "| `branches` | 2 | 2 |", "| `SHFL`, between lanes | 0 | 4 |",
-            "| **Sum** | 1,498 | 1,502 |", "| **For each HMMA** | 11.7 | 11.7 |"])
-        (outputs / "loop.txt").write_text("$ scripts/inspect.sh 08 --loop\nattention_kernel, main loop\n")
-        done = self.sync("<!-- instructions: loop -->\n<!-- /instructions -->\n")
-        self.assertIn("docs/outputs/loop.txt is not what scripts/inspect.sh shows of one kernel", done.stderr)
+    def test_entries(self):
+        (self.root / "words.md").write_text("# Words\n## bank\n#### bank\nx\n#### Access, a\ny\n")
+        self.assertEqual(self.synced("<!-- entries: words.md -->\n<!-- /entries -->\n").splitlines()[1:-1],
+                         ["[Access, a](#access-a),", "[bank](#bank-1)"])
 
     def test_tables(self):
-        result = self.synced("<!-- table: bench/results/gpu.json seq_len=1024 kernel=0* -->\n<!-- /table -->\n")
+        result = self.synced("<!-- table: bench/results/gpu.json seq_len=1024 kernel=0* "
+                             "columns=kernel,status,median,tflops,error -->\n<!-- /table -->\n")
         self.assertIn("| Kernel | Status | Median ms | TFLOP/s | Relative error |\n", result)
         self.assertIn("| `01_naive` | passed | 55.0 | 2.50 | 2.0e-3 |", result)
         self.assertIn("| `03_register_tiling` | wrong: head 3, row 17: too large | – | – | 2.0e-3 |", result)
@@ -135,29 +131,42 @@ class SyncDocs(ScriptTest):
         self.assertIn("| Kernel | TFLOP/s | Ratio to `peer/fa2` |\n", result)
         self.assertRegex(result, r"\| `08_swizzle` \| \d+ \| 0\.833 \|")
         self.assertRegex(result, r"\| `peer/fa2` \| \d+ \| – \|")
-        at = "bench/results/peers.json seq_len=2048 kernel=10*"
-        result = self.synced(f"<!-- value: {at} field=ratio.peer/fa2 format=.2f --><!-- /value -->\n"
-                             f"<!-- value: {at} field=tflops over=peer/fa2 format=.2f --><!-- /value -->\n")
-        self.assertEqual(result.count("-->1.11<!--"), 2)
+        result = self.synced("0.00<!--= peers 10* ratio.peer/fa2 @2048 --> and 0.00<!--= peers 10*/peer/fa2 @2048 -->\n")
+        self.assertEqual(result.count("1.11<!--="), 2)
 
     def test_values(self):
-        result = self.synced(
-            "It runs at <!-- value: bench/results/gpu.json kernel=01_naive field=tflops -->?<!-- /value --> TFLOP/s, "
-            "<!-- value: bench/results/gpu.json kernel=02* seq_len=1024 field=tflops over=01_naive format=.1f -->"
-            "<!-- /value -->x, on <!-- value: bench/results/gpu.json field=machine.gpu --><!-- /value -->.\n"
-        )
-        self.assertIn("-->2.50<!--", result)
-        self.assertIn("-->4.0<!-- /value -->x", result)
-        self.assertIn("-->NVIDIA H200<!--", result)
+        """As many decimals, commas and exponent as the number that stands there."""
+        for old, spec, new in (("0.00", "gpu 01_naive", "2.50"), ("1", "gpu 01_naive tflops", "2"), ("**9.9", "gpu 01", "**2.5"),
+                               ("0.0", "gpu 02/01 @1024", "4.0"), ("0.0", "gpu /01 02 @1024", "4.0"), ("0.00e-1", "gpu 01 error.rel", "2.00e-03"),
+                               ("0", "emulator 01 global_sectors", "8912896"), ("0,000", "emulator 01 global_sectors", "8,912,896"),
+                               ("0.0", "emulator 01 global_sectors *1e-6", "8.9"), ("0", "gpu 01 %10", "25"),
+                               ("0", "gpu machine.max_sm_clock_mhz", "1980"), ("-3", "gpu 01 dtype=bf16 tflops/tflops", "1")):
+            with self.subTest(spec):
+                self.assertEqual(self.synced(f"a {old}<!--= {spec} --> b\n"), f"a {new}<!--= {spec} --> b\n")
+
+    def test_values_of_a_set(self):
+        tools.write_set(self.root / "bench" / "results" / "solutions.jsonl", {"02_x": emulator_results()})
+        self.assertIn("8,912,896<", self.synced("0,0<!--= solutions/02_x 01 global_sectors -->\n"))
+
+    def test_grid(self):
+        """Cells are of the row, of the column and of the grid; what has no number stays."""
+        table = ("<!-- grid: gpu @1024 -->\n| | TFLOP/s<!--= tflops --> | GPU | over 01<!--= /01 --> |\n|-|-:|-|-:|\n"
+                 "| `01`<!--= 01 --> | {} | 1 | {} |\n| `02`, \\| | 7 | 7 | 7 |\n| `02`<!--= 02 --> | – | 2 | {} x |\n<!-- /grid -->\n")
+        self.assertEqual(self.synced(table.format("0.00", "9", "0.0")), table.format("2.50", "1", "4.0"))
+        done = self.sync(table.format("2.50", "1", "4.1"), "--check")
+        self.assertIn("doc.md:1: the grid of gpu @1024 is out of date", done.stderr)
+        done = self.sync(table.replace("@1024", "@1025").format("2.50", "1", "4.0"), "--check")
+        self.assertIn("0 records match instead of one (01 tflops gpu @1025)", done.stderr)
+        done = self.sync("<!-- grid: gpu -->\n<!-- /grid -->\n")
+        self.assertIn("a grid needs a table", done.stderr)
 
     def test_code_is_left_alone(self):
-        text = "```\n<!-- excerpt: nowhere#x -->\n<!-- value: no field=x -->1<!-- /value -->\n```\n"
-        text += "`<!-- value: no field=x -->1<!-- /value -->`\n"
+        text = "```\n<!-- excerpt: nowhere#x -->\n1<!--= no x -->\n```\n`1<!--= no x -->`\n"
         self.assertEqual(self.synced(text), text)
 
     def test_check_names_the_drift(self):
         text = "<!-- excerpt: kernels/01_naive.cu#inner -->\nold\n<!-- /excerpt -->\n" \
-               "<!-- value: bench/results/gpu.json kernel=01_naive field=tflops -->9.99<!-- /value -->\n"
+               "x 9.99<!--= gpu 01 -->\n"
         done = self.sync(text, "--check")
         self.assertEqual(done.returncode, 1)
         self.assertIn("doc.md:1: the excerpt of kernels/01_naive.cu#inner is out of date", done.stderr)
@@ -173,7 +182,15 @@ class SyncDocs(ScriptTest):
             "<!-- table: bench/results/gpu.json kernel=17* -->\n<!-- /table -->": "no record",
             "<!-- table: bench/results/gpu.json\n": None,
             "<!-- excerpt: kernels/01_naive.cu -->": "never closed",
-            "<!-- value: bench/results/gpu.json kernel=02* field=tflops -->1<!-- /value -->": "2 records",
+            "1<!--= gpu 02 -->": "2 records match instead of one (gpu 02)",
+            "1<!--= gpu 17 -->": "'17' of 'gpu 17' is neither a record's name nor a field",
+            "1<!--= gpu 01 beauty -->": "there is no beauty",
+            "1<!--= gpu 01 tflops cycles -->": "'cycles' of 'gpu 01 tflops cycles' is neither a record's name nor a field",
+            "1<!--= gpu 01 colour=red -->": "'colour' is no field to select by",
+            "1<!--= gpu machine.gpu -->": "machine.gpu is no number",
+            "1<!--= gpu 02/01 dtype @1024 -->": "dtype is no number",
+            "1<!--= beauty 01 -->": "'beauty 01' names no results file",
+            "x<!--= gpu 01 -->": "no number stands before <!--= gpu 01 -->",
         }
         for text, expected in cases.items():
             with self.subTest(text):
@@ -184,6 +201,19 @@ class SyncDocs(ScriptTest):
     def test_this_checkout_is_in_sync(self):
         done = self.run_script(SCRIPTS / "sync_docs.py", "--check")
         self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Expanded(unittest.TestCase):
+    """What the site puts where the Markdown says less."""
+
+    def test_whole_diffs(self):
+        text = (ROOT / "docs" / "08_swizzle.md").read_text(encoding="utf-8")
+        added = int(re.search(r"^The step from 07_cp_async to 08_swizzle adds (\d+) lines", text, re.MULTILINE)[1])
+        whole = expand.with_whole_diffs(text)
+        diff = whole.split("<summary>The whole diff</summary>\n\n```diff\n")[1].split("```")[0].splitlines()
+        self.assertEqual(diff[:2], ["--- kernels/07_cp_async.cu", "+++ kernels/08_swizzle.cu"])
+        self.assertEqual(sum(line.startswith("+") for line in diff[2:]), added)
+        self.assertEqual(whole.count("<details>"), text.count("<details>") + 1)
 
 
 class Profiles(ScriptTest):
@@ -222,8 +252,7 @@ class Profiles(ScriptTest):
         self.assertIn("| Launch | Cycles | Cycles in which a scheduler issues, % |\n|-|-:|-:|\n", text)
         self.assertIn(" | 1,234,567 | 8.0 |\n<!--", text)
         self.assertIn("not columns", self.synced(f"<!-- profile: {spec} rows=columns -->\n<!-- /profile -->\n")[0].stderr)
-        value = "bench/results/profile.json kernel=02_* field=cycles times=1e-6 format=.2f"
-        self.assertIn("-->1.23<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
+        self.assertIn("x 1.23<!--=", self.synced("x 0.00<!--= profile 02_* cycles *1e-6 function=attention_kernel -->\n")[1])
 
     def test_lengths(self):
         file = self.root / "bench" / "results" / "lengths.json"
@@ -309,11 +338,10 @@ class Profiles(ScriptTest):
         done, text = self.synced("<!-- rates: bench/results/rates.json -->\n<!-- /rates -->\n")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("| `mma.sync.aligned.m16n8k16` | 1.50 | 2,730.7 FLOPs | 33.2 | 648 at 1800 MHz |", text)
-        value = "bench/results/rates.json instruction=mma.m16n8k16 field=cycles times=4 format=.1f"
-        self.assertIn("-->6.0<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
-        value = "bench/results/rates.json instruction=mma.m16n8k16 field=tflops percent_of=bench/results/rates.json:mma.m16n8k16"
-        self.assertIn("-->100<!--", self.synced(f"x <!-- value: {value} format=.0f --><!-- /value -->\n")[1])
-        self.assertIn("has no TFLOP/s of mma.m16n8k16_no", self.synced(f"x <!-- value: {value}_no --><!-- /value -->\n")[0].stderr)
+        self.assertIn("x 6.0<!--=", self.synced("x 0.0<!--= rates mma.m16n8k16 cycles *4 -->\n")[1])
+        percent = "x 1<!--= rates mma.m16n8k16 %rates:mma.m16n8k16{} -->\n"
+        self.assertIn("x 100<!--=", self.synced(percent.format(""))[1])
+        self.assertIn("0 records match", self.synced(percent.format("_no"))[0].stderr)
         for change, words in ((lambda: mma.update(cycles=float("nan")), "holds NaN"),
                               (lambda: mma.update(cycles=0), "has 0 for cycles"),
                               (lambda: mma.pop("cycles"), "has None for cycles"),
@@ -337,10 +365,8 @@ class Profiles(ScriptTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(text.splitlines()[1:-1], ["| Kernel | n | epilogue | Median ms | TFLOP/s | SM clock, MHz |",
                                                    "|-|-:|-|-:|-:|-:|", "| `wgmma_tma` | 4096 | none | 1.50 | 650 | 1700 |"])
-        value = "bench/results/h200_gemm.json kernel=wgmma_tma k=1024 epilogue=bias_gelu field=tflops"
-        self.assertIn("-->600<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
-        value += " over=epilogue:none format=.3f"
-        self.assertIn("-->0.923<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
+        self.assertIn("x 600<!--=", self.synced("x 1<!--= gemm wgmma_tma k=1024 epilogue=bias_gelu -->\n")[1])
+        self.assertIn("x 0.923<!--=", self.synced("x 0.000<!--= gemm wgmma_tma/epilogue:none k=1024 epilogue=bias_gelu -->\n")[1])
         for change, words in ((lambda: record.update(tflops=float("inf")), "holds Infinity"),
                               (lambda: record.update(tflops=0), "has 0 for tflops"),
                               (lambda: record.update(k=0), "has 0 for k"),
@@ -365,8 +391,7 @@ class Profiles(ScriptTest):
             "|  | Cycles | Instructions of warps | Relative error | TFLOP/s, N = 512 | MHz, N = 512 | Sectors read from L2 |", "|-|-:|-:|-:|-:|-:|-:|",
             "| `n_block` counted on | 1,103.6 k | 180.2 M | 2.2e-3 | – | – | – |", "| z | – | – | – | 651.5 | 1,560 | 79.3 M |", "",
             "(NVIDIA H200; 8192 tokens.)"])
-        value = "bench/results/experiments.json kernel=15_x field=cycles times=0.001 format=,.0f"
-        self.assertIn("-->1,104<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
+        self.assertIn("x 1,104<!--=", self.synced("x 0,000<!--= experiments 15_x cycles *0.001 -->\n")[1])
         self.assertIn("has no experiments none", self.synced(block.format("none"))[0].stderr)
         for change, words in ((lambda: tried.update(cycles=0), "has cycles = 0 of 15_x, which is no figure"),
                               (lambda: tried.update(cycles=1, speed=1), "has speed = 1 of 15_x"),
@@ -381,21 +406,10 @@ class Profiles(ScriptTest):
             self.assertIn(words, done.stderr)
 
     def test_machine(self):
-        machine = {"tflops": {"tensor": 9}, "tb_per_s": {"hbm": 2.5}, "l2_mib": 50, "sm": {"count": 4, "registers": 65536},
-                   "sources": {"tensor": "a | sheet", "hbm": "measured", "l2_mib": "a", "sm": {"count": "b", "registers": "c"}}}
-        file = self.root / "bench" / "machines.json"
-        file.write_text(json.dumps({"machines": {"GPU One": machine, "GPU Two": {**machine, "l2_mib": 60}}}))
-        done, text = self.synced("<!-- machine: bench/machines.json gpu=*Two -->\n<!-- /machine -->\n")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(text.splitlines()[1:-1], [
-            "| GPU Two | | Source |", "|-|-:|-|", "| SMs | 4 | b |", "| Registers of an SM, 32 bits each | 65,536 | c |",
-            "| L2 | 60 MiB | a |", "| Tensor Cores, 16-bit factors | 9 TFLOP/s | a \\| sheet |", "| HBM | 2.5 TB/s | measured |"])
-        value = "bench/machines.json gpu=*One field=tflops.tensor per=tb_per_s.hbm format=.1f"
-        self.assertIn("-->3.6<!--", self.synced(f"x <!-- value: {value} --><!-- /value -->\n")[1])
-        done, _ = self.synced("<!-- machine: bench/machines.json gpu=GPU* -->\n<!-- /machine -->\n")
-        self.assertIn("2 GPUs of bench/machines.json match instead of one", done.stderr)
-        done, _ = self.synced("<!-- machine: bench/results/profile.json gpu=GPU* -->\n<!-- /machine -->\n")
-        self.assertIn("has no limits of GPUs", done.stderr)
+        (self.root / "bench" / "machines.json").write_text(json.dumps({"machines": {
+            "GPU One": {"tflops": {"tensor": 9}, "tb_per_s": {"hbm": 2.5}}, "GPU Two": {"tflops": {"tensor": 8}}}}))
+        self.assertIn("x 3.6<!--=", self.synced("x 0.0<!--= machines *One tflops.tensor/tb_per_s.hbm -->\n")[1])
+        self.assertIn("2 records match", self.synced("x 0.0<!--= machines GPU* tflops.tensor -->\n")[0].stderr)
 
     def test_solutions(self):
         done, text = self.synced("<!-- solutions: 02_x columns=global_sectors -->\n<!-- /solutions -->\n")
@@ -412,8 +426,7 @@ class Profiles(ScriptTest):
                              "no xu_percent of 02_online_softmax"),
                             ("table: bench/results/profile.json", "a profile"),
                             ("beside: bench/results/profile.json", "takes a profile and"),
-                            ("solutions: 02_none", "has no 02_none"),
-                            ("output: none", "no file docs/outputs/none.txt")):
+                            ("solutions: 02_none", "has no 02_none")):
             kind = spec.split(":")[0]
             done, _ = self.synced(f"<!-- {spec} -->\n<!-- /{kind} -->\n")
             self.assertEqual(done.returncode, 1, spec)
@@ -426,13 +439,18 @@ class Outputs(ScriptTest):
     def setUp(self):
         super().setUp()
         self.root = self.checkout()
-        (self.root / "docs" / "outputs").mkdir(parents=True)
-        self.file = self.root / "docs" / "outputs" / "09_instructions.txt"
-        self.file.write_text("$ scripts/inspect.sh 09\n")
+        self.file = self.root / "09_x.md"
+        self.show("$ scripts/inspect.sh 09")
         self.inspect("echo '09_x, bf16, sm_90a, nvcc 13.0.88'; echo 829 instructions")
 
+    def show(self, text):
+        self.file.write_text(f"Before.\n\n```text\n{text}\n```\n\nAfter.\n")
+
+    def shown(self):
+        return self.file.read_text().split("```")[1].removeprefix("text\n")
+
     def inspect(self, text):
-        (self.root / "scripts" / "inspect.sh").write_text(f"#!/bin/sh\n{text}\n")
+        (self.root / "scripts" / "inspect.sh").write_text(f"#!/bin/sh\necho run >>runs\n{text}\n")
 
     def outputs(self, *options):
         return self.run_script(self.root / "scripts" / "outputs.py", *options)
@@ -440,15 +458,38 @@ class Outputs(ScriptTest):
     def test_written_and_checked(self):
         self.assertEqual(self.outputs("--check").returncode, 1)
         self.assertEqual(self.outputs().returncode, 0)
-        self.assertEqual(self.file.read_text(), "$ scripts/inspect.sh 09\n09_x, bf16, sm_90a, nvcc 13.0.88\n"
-                         "829 instructions\n")
+        self.assertEqual(self.file.read_text(), "Before.\n\n```text\n$ scripts/inspect.sh 09\n"
+                         "09_x, bf16, sm_90a, nvcc 13.0.88\n829 instructions\n```\n\nAfter.\n")
         self.assertEqual(self.outputs("--check", "--only", "emulator").returncode, 0)
         self.inspect("echo '09_x, bf16, sm_90a, nvcc 13.0.88'; echo 830 instructions")
         done = self.outputs("--check", "--only", "emulator")
         self.assertEqual(done.returncode, 1)
         self.assertIn("-829 instructions\n+830 instructions\n", done.stderr)
+        self.assertIn("--- 09_x.md\n", done.stderr)
         self.assertEqual(self.outputs("--check", "--scripts").returncode, 1)
         self.assertEqual(self.outputs("--check", "--only", "emulator-checked").returncode, 0)
+        (self.root / "other.md").write_text("No output.\n")
+        self.assertEqual(self.outputs("--check", self.root / "other.md").returncode, 0)
+        self.assertEqual(self.outputs("--check", self.file).returncode, 1)
+
+    def test_a_command_is_run_once(self):
+        (self.root / "two.md").write_text(self.file.read_text() * 2)
+        self.outputs()
+        self.assertEqual((self.root / "runs").read_text(), "run\n")
+        self.assertEqual((self.root / "two.md").read_text(), self.file.read_text() * 2)
+
+    def test_what_is_not_shown(self):
+        """Numbers of lines: one more line of comment in a kernel changes no document."""
+        self.inspect("echo 'kernels/08_x.cu:123, at src/a.h:7: lines 10 to 20, line 3, at 0x7f'")
+        self.assertEqual(self.outputs().returncode, 0)
+        self.assertIn("\nkernels/08_x.cu:…, at src/a.h:…: lines … to …, line …, at 0x...\n", self.shown())
+        self.inspect("echo 'kernels/08_x.cu:125, at src/a.h:9: lines 12 to 22, line 5, at 0x70'")
+        self.assertEqual(self.outputs("--check").returncode, 0)
+        self.show("$ scripts/inspect.sh 09 --control")
+        self.inspect("echo 'addr stall   instruction      line'; echo '26d0   1     LDSM R156, [R187+0x10]     140'")
+        self.outputs()
+        self.assertEqual(self.shown(), "$ scripts/inspect.sh 09 --control\naddr stall   instruction\n"
+                         "26d0   1     LDSM R156, [R187+0x10]\n")
 
     def test_another_compiler_and_none(self):
         self.outputs()
@@ -463,19 +504,62 @@ class Outputs(ScriptTest):
                     self.assertIn("1 left out", done.stdout)
                     self.assertEqual(self.file.read_text(), old)
 
+    def test_what_needs_something_else(self):
+        self.show("$ scripts/run.sh 09")
+        self.file.write_text(self.file.read_text().replace("```text", "<!-- needs: gpu -->\n```text"))
+        self.assertEqual(self.outputs("--check").returncode, 0)
+
     def test_python_programs(self):
-        (self.root / "docs" / "solutions").mkdir()
+        (self.root / "docs" / "solutions").mkdir(parents=True)
         (self.root / "docs" / "solutions" / "00_x.py").write_text("print(6 * 7)\n")
-        self.file.write_text("$ python3 docs/solutions/00_x.py\n")
+        self.show("$ python3 docs/solutions/00_x.py")
         self.assertEqual(self.outputs("--check", "--only", "emulator").returncode, 1)
         self.assertEqual(self.outputs().returncode, 0)
-        self.assertEqual(self.file.read_text(), "$ python3 docs/solutions/00_x.py\n42\n")
-        self.file.write_text("$ python3 -c 1\n")
-        self.assert_one_sentence(self.outputs(), "09_instructions.txt does not begin with")
+        self.assertEqual(self.shown(), "$ python3 docs/solutions/00_x.py\n42\n")
+        self.show("$ python3 -c 1")
+        self.assert_one_sentence(self.outputs(), "09_x.md:3: the output's command runs none of")
 
     def test_other_commands_are_refused(self):
-        self.file.write_text("$ scripts/run.sh 09\n")
-        self.assert_one_sentence(self.outputs(), "09_instructions.txt does not begin with")
+        self.show("$ scripts/run.sh 09")
+        self.assert_one_sentence(self.outputs(), "09_x.md:3: the output's command runs none of")
+
+    def test_instructions(self):
+        shuffles = "  SHFL            between lanes                   4    0.5 %  SHFL.BFLY 4\n"
+        for number, total, more in (("08", "1,498", ""), ("09", "1,502", shuffles)):
+            (self.root / f"{number}.txt").write_text(INSPECTED.format(number=number, sum=total, more=more))
+        self.inspect("cat $1.txt")
+        block = "<!-- instructions: 08 09 -->\n<!-- /instructions -->\n"
+        self.file.write_text(block)
+        self.assertEqual(self.outputs("--check").returncode, 1)
+        self.assertEqual(self.outputs().returncode, 0)
+        self.assertEqual(self.file.read_text().splitlines()[1:-1], [
+            "| nvcc 13.0.88 | `08_x` | `09_x` |", "|-|-:|-:|",
+            "| `HMMA`, Tensor Core product | 128 | 128 |",
+            "| `FFMA/FMUL/FADD`, fp32 arithmetic | 1,368 | 1,368 |",
+            "| `branches` | 2 | 2 |", "| `SHFL`, between lanes | 0 | 4 |",
+            "| **Sum** | 1,498 | 1,502 |", "| **For each HMMA** | 11.7 | 11.7 |"])
+        self.assertEqual(self.outputs("--check").returncode, 0)
+        for change, words in (("13.0.88", "13.1.2"), ("nvcc", "exit 4")):
+            old = self.file.read_text()
+            self.inspect("exit 4" if change == "nvcc" else f"sed s/13.0.88/{words}/ $1.txt | sed s/128/129/")
+            done = self.outputs()
+            self.assertEqual((done.returncode, self.file.read_text()), (0, old))
+            self.assertIn("2 left out", done.stdout)
+        self.inspect("echo 08_x, main loop")
+        self.file.write_text(block)
+        self.assert_one_sentence(self.outputs(), "scripts/inspect.sh 08 does not show the main loop of one kernel")
+
+    def test_opcodes_of_a_loop(self):
+        file = self.root / "bench" / "main_loops.json"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps({"compiler": "nvcc 13.0.88", "kernels": {"08": ""}}, indent=1) + "\n")
+        self.inspect("echo 'attention_kernel, main loop, nvcc 13.0.88'; echo '1f90  IMAD.SHL.U32 R2, R28, 0x3, RZ    146 rK'; "
+                     "echo '1fa0  @!P0 BRA `(.L_x_84)    389 if (x) {'; echo '1fb0  LDSM.16 R4    12 x'")
+        self.file.write_text("none\n")
+        self.assertEqual(self.outputs("--check").returncode, 1)
+        self.assertEqual(self.outputs().returncode, 0)
+        self.assertEqual(json.loads(file.read_text())["kernels"], {"08": "IMAD BRA LDSM"})
+        self.assertEqual(self.outputs("--check").returncode, 0)
 
 
 class ThisCheckout(ScriptTest):
@@ -486,10 +570,19 @@ class ThisCheckout(ScriptTest):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_the_debugger_session_is_the_one_that_is_tested(self):
-        session = (ROOT / "tests" / "gdb" / "session.gdb").read_text(encoding="utf-8")
-        shown = (ROOT / "docs" / "outputs" / "gdb.txt").read_text(encoding="utf-8")
-        place = re.search(r"^break (\S+)", session, re.MULTILINE)[1]
-        self.assertIn(f"kernels/{place}\n", shown, "scripts/outputs.py brings it up to date (preset emulator-debug)")
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        session = readme.index("<!-- excerpt: tests/gdb/session.gdb -->")
+        self.assertGreater(readme.index("$ gdb -q -batch -x tests/gdb/session.gdb build/emulator-debug/bin/"), session)
+
+    def test_regions_that_links_name(self):
+        """[`ring` in mma_sync.cu](...): the source has lines // [ring] and // [/ring]."""
+        found = 0
+        for page in sorted((ROOT / "docs").rglob("*.md")):
+            for region, name, target in re.findall(r"\[`([a-z-]+)` in ([\w.]+)\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+                lines = [line.strip() for line in (page.parent / target).read_text(encoding="utf-8").splitlines()]
+                self.assertEqual((Path(target).name, lines.count(f"// [{region}]"), lines.count(f"// [/{region}]")), (name, 1, 1))
+                found += 1
+        self.assertGreaterEqual(found, 14)
 
     def test_solutions_fit_the_kernels(self):
         for patch in sorted((ROOT / "docs" / "solutions").glob("*.patch")):

@@ -1,155 +1,128 @@
-"""scripts/glossary.py: what is prose, which use is the first, both directions, and that a second run changes nothing."""
+"""The site's links with the glossary: what is prose, which use is the first, both directions; and that entries say enough."""
 
 import re
+import sys
+import unittest
+from types import SimpleNamespace
+from unittest import mock
 
-from support import ROOT, SCRIPTS, ScriptTest, main
+from support import ROOT, main
 
-GLOSSARY = """# Glossary
+sys.path.insert(0, str(ROOT / "docs" / "site"))
+sys.dont_write_bytecode = True
+from book import glossary  # noqa: E402
 
-<!-- entries -->
-<!-- /entries -->
+TEXT = """# Glossary
 
 #### bank
 Four bytes wide.
 
-<!-- used: bank, banks -->
-<!-- /used -->
+<!-- forms: bank, banks -->
 
 #### bank conflict
-Two words of one [bank](#bank).
+Two words of one bank. Or more.
 
-<!-- used: bank conflict, bank conflicts -->
-<!-- /used -->
+<!-- forms: bank conflict, bank conflicts -->
 
 #### ldmatrix
 Loads.
 
-<!-- used: `ldmatrix` -->
-<!-- /used -->
+<!-- forms: `ldmatrix` -->
 
 #### phase
 A round.
 
-<!-- used: phase@02+, round@01 -->
-<!-- /used -->
+<!-- forms: phase@02+, round@01 -->
 """
-LINK = "[{}](appendix/notation.md#{})"
+FORMS = glossary.read_forms(TEXT)
+TIPS = {"bank": 'Four "bytes"'}
 
 
-class Glossary(ScriptTest):
-    def setUp(self):
-        super().setUp()
-        self.root = self.checkout()
-        (self.root / "docs" / "appendix").mkdir(parents=True)
-        self.entries = self.root / "docs" / "appendix" / "notation.md"
-        self.entries.write_text(GLOSSARY)
-        self.all = "A bank conflict in a bank of `ldmatrix`, a phase.\n"
+def linked(html, number=2, **options):
+    """The page with [words](anchor) in place of its links to entries."""
+    html, found = glossary.linked(html, FORMS, "g.html", number, TIPS, **options)
+    return re.sub(r'<a class="term" href="g\.html#([\w-]+)" title="[^"]*">(.*?)</a>', r"[\2](\1)", html, flags=re.DOTALL), found
 
-    def page(self, text, name="02_x.md"):
-        (self.root / "docs" / name).write_text(text)
 
-    def glossary(self, *options):
-        return self.run_script(self.root / "scripts" / "glossary.py", *options)
+class Glossary(unittest.TestCase):
+    def test_first_uses(self):
+        html, found = linked("<p>Banks here.\nA bank conflict, a bank\nconflict, two bank conflicts, a bank.</p><p>The phase.</p>")
+        self.assertEqual(html, "<p>[Banks](bank) here.\nA [bank conflict](bank-conflict), a bank\nconflict, two bank conflicts, "
+                               "a bank.</p><p>The [phase](phase).</p>")
+        self.assertEqual(found, {"bank", "bank-conflict", "phase"})
+        self.assertEqual(linked("<p>A bank\nconflict.</p>")[0], "<p>A [bank\nconflict](bank-conflict).</p>")
 
-    def linked(self, text):
-        """Chapter 02 of this text, linked; chapter 03 uses all terms, so that none is idle."""
-        self.page(text)
-        self.page(self.all, "03_y.md")
-        done = self.glossary()
-        self.assertEqual(done.returncode, 0, done.stderr)
-        result = (self.root / "docs" / "02_x.md").read_text()
-        self.assertEqual(self.glossary().stdout, "", "a second run changes something")
-        self.assertEqual(self.glossary("--check").returncode, 0)
-        return result
-
-    def test_both_ways(self):
-        result = self.linked("Banks here.\nA bank conflict, a bank\nconflict, two bank conflicts.\nThe phase.\n")
-        self.assertEqual(result, LINK.format("Banks", "bank") + " here.\nA " + LINK.format("bank conflict", "bank-conflict")
-                         + ", a bank\nconflict, two bank conflicts.\nThe " + LINK.format("phase", "phase") + ".\n")
-        entries = self.entries.read_text()
-        used = re.findall(r"^<!-- used: .+ -->\n(.*)\n<!-- /used -->$", entries, re.MULTILINE)
-        both = "In [02](../02_x.md), [03](../03_y.md)"
-        self.assertEqual(used, [both, both, "In [03](../03_y.md)", both])
-        self.assertIn("<!-- entries -->\n[bank](#bank),\n[bank conflict](#bank-conflict),\n[ldmatrix](#ldmatrix),\n"
-                      "[phase](#phase)\n<!-- /entries -->\n", entries)
-
-    def test_over_the_end_of_a_line(self):
-        self.assertEqual(self.linked("Of a bank\nconflict.\n"), "Of a " + LINK.format("bank\nconflict", "bank-conflict") + ".\n")
+    def test_tooltip(self):
+        self.assertEqual(glossary.linked("<p>bank</p>", FORMS, "g.html", 2, TIPS)[0],
+                         '<p><a class="term" href="g.html#bank" title="Four &quot;bytes&quot;">bank</a></p>')
 
     def test_what_is_no_prose(self):
-        for text in ("# A bank\n", "```text\na bank\n```\n", "~~~\na bank\n~~~\n", "    a bank\n", "`bank`, a `b a bank`\n",
-                     "| bank | a bank |\n", "[the bank](https://example.com)\n", "[a](bank.md)\n", "![bank](x.svg)\n",
-                     "<!-- bank -->\n", "<!-- table: bank -->\n| bank |\nbank\n<!-- /table -->\n", "$$bank$$ and $bank$\n",
-                     "<!-- value: bank.json field=x -->bank<!-- /value -->\n", '<picture>\n<img alt="a bank">\n</picture>\n',
-                     "<summary>bank</summary>\n", "Text.\n\n## Further reading\n\nThe bank.\n", "banking, kbank, a-bank, bank.h\n",
-                     "`ldmatrix.x4` and ldmatrix\n", "a round\n", "1. `ldmatrix` begins a remark.\n"):
-            with self.subTest(text):
-                self.assertEqual(self.linked(text), text)
+        for html in ("<h2>A bank</h2>", "<pre><code>a bank</code></pre>", '<pre class="x"><span></span><code>ldmatrix</code></pre>',
+                     "<code>bank</code>", "<table><tr><td>a bank <code>ldmatrix</code></td></tr></table>",
+                     '<a href="x.html">the bank</a>', '<img alt="a bank">', "<math><mi>bank</mi></math>",
+                     "<summary>bank</summary>", '<h2 id="further-reading">Further reading</h2><p>The bank.</p>',
+                     "<p>banking, kbank, a-bank, bank.h</p>", "<p><code>ldmatrix.x4</code> and ldmatrix</p>", "<p>a round</p>"):
+            with self.subTest(html):
+                self.assertEqual(linked(html), (html, set()))
 
     def test_what_is(self):
-        for text, expected in (
-            ("**A bank.** More.\n", "**A " + LINK.format("bank", "bank") + ".** More.\n"),
-            ("- a bank: $x$\n", "- a " + LINK.format("bank", "bank") + ": $x$\n"),
-            ("It is `ldmatrix`.\n", "It is " + LINK.format("`ldmatrix`", "ldmatrix") + ".\n"),
-            ("<details>\n\nThe bank\n</details>\n", "<details>\n\nThe " + LINK.format("bank", "bank") + "\n</details>\n"),
-            ("<!-- value: x.json field=x -->3<!-- /value --> banks\n",
-             "<!-- value: x.json field=x -->3<!-- /value --> " + LINK.format("banks", "bank") + "\n"),
-        ):
-            with self.subTest(text):
-                self.assertEqual(self.linked(text), expected)
+        for html, expected in (("<p><strong>A bank.</strong> More.</p>", "<p><strong>A [bank](bank).</strong> More.</p>"),
+                               ("<p>It is <code>ldmatrix</code>.</p>", "<p>It is [<code>ldmatrix</code>](ldmatrix).</p>"),
+                               ("<details><summary>bank</summary><p>The bank</p></details>",
+                                "<details><summary>bank</summary><p>The [bank](bank)</p></details>"),
+                               ("<h2>Bank</h2><p>A bank.</p>", "<h2>Bank</h2><p>A [bank](bank).</p>")):
+            with self.subTest(html):
+                self.assertEqual(linked(html)[0], expected)
 
-    def test_an_earlier_use_takes_the_link_over(self):
-        linked = self.linked("A bank.\n")
-        self.assertEqual(self.linked(f"The bank. {linked}"), "The " + LINK.format("bank", "bank") + ". A bank.\n")
-        # Links to other places of the page are nobody's.
-        other = "[all](appendix/notation.md#symbols)\n"
-        self.assertEqual(self.linked(other), other)
+    def test_a_link_set_by_hand_is_the_only_one(self):
+        html = '<p>A bank, <a href="g.html#bank">the bank</a>, a bank.</p>'
+        self.assertEqual(linked(html), (html, {"bank"}))
 
-    def test_appendices(self):
-        (self.root / "docs" / "appendix" / "layouts.md").write_text("A bank, a phase.\n")
-        self.linked("x\n")
-        self.assertEqual((self.root / "docs" / "appendix" / "layouts.md").read_text(), "A [bank](notation.md#bank), a phase.\n")
-        self.assertIn("In [03](../03_y.md), [layouts](layouts.md)\n", self.entries.read_text())
+    def test_forms_of_some_chapters(self):
+        self.assertEqual(linked("<p>phase, round</p>", 1)[0], "<p>phase, [round](phase)</p>")
+        self.assertEqual(linked("<p>phase, round</p>", 16)[0], "<p>[phase](phase), round</p>")
+        self.assertEqual(linked("<p>phase, round</p>", -1)[0], "<p>phase, round</p>")  # an appendix
 
-    def test_entries_lead_to_each_other(self):
-        self.entries.write_text(GLOSSARY.replace("A round.", "A round of a bank, a bank conflict, and a phase. *The `ldmatrix`.*")
-                                .replace("Two words of one [bank](#bank).", "Two [words](#phase) of a bank."))
-        self.linked("x\n")
-        entries = self.entries.read_text()
-        self.assertIn("A round of a [bank](#bank), a [bank conflict](#bank-conflict), and a phase. *The `ldmatrix`.*\n", entries)
-        self.assertIn("Two words of a [bank](#bank).\n", entries)
+    def test_refusals(self):
+        for change, words in ((("banks -->", "banks, phase -->"), "the form phase belongs to two entries"),
+                              (("<!-- forms: bank, banks -->\n", ""), "the entry #bank has no forms")):
+            with self.assertRaisesRegex(ValueError, words):
+                glossary.read_forms(TEXT.replace(*change))
 
-    def test_check_and_refusals(self):
-        self.page(self.all)
-        done = self.glossary("--check")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("docs/02_x.md: its links with the glossary are out of date", done.stderr)
-        self.assertEqual((self.root / "docs" / "02_x.md").read_text(), self.all)
-        self.page("A bank.\n")
-        self.assert_one_sentence(self.glossary(), "has entries that no page uses: bank conflict, ldmatrix, phase", code=1)
-        self.page(self.all)
-        for change, words in ((("banks -->", "banks, phase -->"), "has the form phase in two entries, bank and phase"),
-                              (("#### bank\n", ""), "before any entry"),
-                              (("<!-- /used -->\n\n#### phase", "#### phase"), "is never closed")):
-            self.entries.write_text(GLOSSARY.replace(*change))
-            self.assert_one_sentence(self.glossary(), words, code=1)
+    def test_both_ways(self):
+        pages = [SimpleNamespace(path=path, url=url, html=html) for path, url, html in (
+            ("docs/02_x.md", "02_x.html", "<p>A bank.</p>"),
+            ("docs/appendix/layouts.md", "appendix/layouts.html", "<p>A bank, a phase.</p>"),
+            ("docs/appendix/reading.md", "appendix/reading.html", "<p>A bank.</p>"),
+            (glossary.GLOSSARY, "appendix/notation.html",
+             "<h1>G</h1>" + "".join(f'<h4 id="{x}">{x}</h4><p>{text} <em>A bank conflict.</em></p>' for x, text in (
+                 ("bank", "Four bank; bytes."), ("bank-conflict", "Two words of one bank."), ("ldmatrix", "Loads."),
+                 ("phase", "A round."))))
+        )]
+        warnings = []
+        with mock.patch.object(glossary, "read_forms", lambda _: FORMS):
+            glossary.link(pages, warnings.append)
+        self.assertEqual([page.html for page in pages[:3]], [
+            '<p>A <a class="term" href="appendix/notation.html#bank" title="Four bank; bytes.">bank</a>.</p>',
+            '<p>A <a class="term" href="notation.html#bank" title="Four bank; bytes.">bank</a>, a phase.</p>', "<p>A bank.</p>"])
+        entries = pages[3].html
+        self.assertIn('<p>Four bank; bytes. <em>A bank conflict.</em></p><p>In <a href="../02_x.html">02</a>, '
+                      '<a href="layouts.html">layouts</a></p>', entries)
+        self.assertIn('Two words of one <a class="term" href="#bank" title="Four bank; bytes.">bank</a>. <em>', entries)
+        self.assertEqual(sorted(warning.split()[-1] for warning in warnings), ["#bank-conflict", "#ldmatrix", "#phase"])
 
 
-class ThisCheckout(ScriptTest):
-    def test_links(self):
-        done = self.run_script(SCRIPTS / "glossary.py", "--check")
-        self.assertEqual(done.returncode, 0, done.stderr)
-
-    def test_every_entry_has_its_source_and_leads_on(self):
-        """What a glossary is for: where a word is defined, and where it goes on."""
-        entries = (ROOT / "docs" / "appendix" / "notation.md").read_text(encoding="utf-8").split("\n#### ")[1:]
+class ThisCheckout(unittest.TestCase):
+    def test_every_entry_has_its_source(self):
+        text = (ROOT / glossary.GLOSSARY).read_text(encoding="utf-8")
+        entries = text.split("\n#### ")[1:]
+        self.assertEqual(len({form.anchor for form in glossary.read_forms(text).values()}), len(entries))
         self.assertGreaterEqual(len(entries), 90)
         for entry in entries:
             with self.subTest(entry.splitlines()[0]):
-                text = entry.split("<!-- used: ")[0].strip()
+                text = entry.split("<!-- forms: ")[0].strip()
                 self.assertRegex(text, r" \*[^*]+\*\Z")
                 self.assertLessEqual(len(re.findall(r"[.:;] ", re.sub(r" \*[^*]+\*\Z", "", text))), 4, "one or two sentences")
-                self.assertRegex(entry, r"(?m)^In \[")
 
 
 if __name__ == "__main__":

@@ -248,8 +248,6 @@ def calls(root=ROOT):
             for command in commands_in(text):
                 if needed(command) is None:
                     add(f"tests/test_commands.py {path}", Shell(command.text).words)
-        elif path.startswith("docs/outputs/"):
-            add(f"scripts/outputs.py {path}", Shell(text.split("\n")[0].removeprefix("$ ")).words)
     return {program: files for program, files in found.items()
             if program not in functions | BUILTINS and not program.startswith(("scripts/", "build/", "./", "bin/"))}
 

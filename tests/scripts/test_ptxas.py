@@ -64,7 +64,7 @@ class Ptxas(ScriptTest):
 
 class Names(unittest.TestCase):
     def test_appendices_name_kernels_bugs_and_solutions_that_exist(self):
-        known = {path.stem for folder in ("kernels", "docs/solutions", "docs/outputs") for path in (ROOT / folder).iterdir()}
+        known = {path.stem for folder in ("kernels", "docs/solutions") for path in (ROOT / folder).iterdir()}
         known |= {bug["name"] for bug in json.loads((ROOT / "tests/broken/bugs.json").read_text())}
         for page in sorted((ROOT / "docs/appendix").glob("*.md")):
             text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)

@@ -88,7 +88,7 @@ class Built(unittest.TestCase):
 
     def test_no_marker_of_the_scripts_is_left(self):
         for page in check.own(self.site):
-            self.assertNotRegex(page.read_text(), r"<!-- /?(value|table|excerpt|diff|output|lengths|profile)")
+            self.assertNotRegex(page.read_text(), r"<!--(= | /?(grid|table|excerpt|diff|lengths|profile|instructions))")
 
     def test_language_models_get_every_page(self):
         index, book = ((self.site / name).read_text() for name in ("llms.txt", "llms-full.txt"))
@@ -174,6 +174,9 @@ class Markdown(unittest.TestCase):
         self.assertIn('<a href="11_wgmma.html">16_<wbr>max</a>', html)
         self.assertEqual(re.findall("<code>(.*?)</code>", html), [
             "row_max", "12_<wbr>too_<wbr>few_<wbr>bytes", "__syncwarp", "row_sum"])
+
+    def test_a_number_at_the_start_of_a_line_belongs_to_its_sentence(self):
+        self.assertIn("<p>It takes\n<em>2</em> ms</p>", self.page("It takes\n*2*<!--= x --> ms").html)
 
     def test_details_hold_markdown(self):
         html = self.page("<details>\n<summary>S</summary>\n\n```diff\n-int a;\n+float a;\n```\n\n*x*\n\n</details>").html

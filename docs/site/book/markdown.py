@@ -10,7 +10,7 @@ from markdown_it.token import Token
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from pygments.util import ClassNotFound
 
-from book import INTERACTIVE, ROOT, highlight
+from book import ROOT, expand, highlight
 from book.layout import is_image, relative_url, url_of
 from check_links import slug  # the anchors that code hosts make
 
@@ -36,7 +36,7 @@ class Page:
 
     def __init__(self, path, warn, text=None):
         self.path, self.url = path, url_of(path)
-        self.text = (ROOT / path).read_text(encoding="utf-8") if text is None else text
+        self.text = expand.with_whole_diffs((ROOT / path).read_text(encoding="utf-8") if text is None else text)
         self.warn = lambda sentence: warn(f"{path}: {sentence}")
         self.title, self.description = path, ""
         self.headings = []  # (level, anchor, HTML)
