@@ -15,7 +15,7 @@ from book.markdown import Page  # noqa: E402
 
 log = logging.getLogger("mkdocs.hooks.book")  # a warning ends a strict build
 PAGES = {}  # by the page's name in MkDocs: the Markdown pages
-SOURCES = {}  # likewise: pages of sources, (path, HTML)
+SOURCES = {}  # likewise: the files that are pages of sources
 
 
 def source_name(path):

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "docs" / "site"))
 import check  # noqa: E402
 
 if HERE:
-    from book import INTERACTIVE, export, highlight, layout, sources
+    from book import INTERACTIVE, export, layout, sources
     from book.markdown import Page
 
 MOST_SECONDS = 60
