@@ -1,9 +1,10 @@
-// 01_naive: attention as the formula says it, one thread an element.
+// 01_naive: attention computed as the formula says it, with one thread per element.
 //
-// Idea         Three kernels, three passes: S = scale * Q K^T, P = softmax(S), O = P V. Every thread
-//              computes one element of the result (in the second pass: one row) on its own.
-// Bottleneck   None removed, this is the start. S has N x N elements a head and goes through global
-//              memory seven times: written, read three times and written twice by the softmax, read again.
+// Idea         Three kernels make three passes: S = scale * QK^T, P = softmax(S), O = PV. Every
+//              thread computes one element of the result on its own (in the second pass, one row).
+// Bottleneck   None is removed: this is the start. S has N x N elements per head and crosses global
+//              memory seven times: QK^T writes it, the softmax reads it three times and writes it
+//              twice, and PV reads it again.
 // Next         02 keeps S on the chip.
 // Run          cmake --build --preset emulator --target 01_naive && build/emulator/bin/01_naive
 #include "common/harness/launch.h"
@@ -13,11 +14,11 @@
 namespace fa::k01 {
 
 struct Config {
-  static constexpr int kTile = 16;         // a CTA computes 16 x 16 elements: 256 threads
-  static constexpr int kRowThreads = 128;  // softmax: threads a CTA, one row each
+  static constexpr int kTile = 16;         // a CTA computes 16 x 16 elements with 256 threads
+  static constexpr int kRowThreads = 128;  // threads per CTA of the softmax, one row per thread
 };
 
-// Threads and elements, in all passes (x is the fast index, neighbours in a warp differ in x):
+// Each thread has one element in passes 1 and 3. x is the fast index: lanes of a warp differ in x.
 //
 //              key (S) or column (O)
 //            0 ...  16 x blockIdx.x + threadIdx.x
@@ -26,9 +27,9 @@ struct Config {
 //          |   one thread, one element
 //    16 x blockIdx.y + threadIdx.y
 //
-// A warp is two rows of 16 threads: its lanes read 16 different keys, head_dim elements apart.
+// A warp is two rows of 16 threads, so its lanes read 16 different keys, head_dim elements apart.
 
-// ---- pass 1: S = scale * Q K^T -------------------------------------------------------------------
+// ---- pass 1: S = scale * QK^T -------------------------------------------------------------------
 // [scores]
 template <typename T, int kHeadDim>
 __global__ void scores_kernel(const T* q, const T* k, float* s, int seq_len, float scale) {
@@ -46,14 +47,14 @@ __global__ void scores_kernel(const T* q, const T* k, float* s, int seq_len, flo
 }
 // [/scores]
 
-// ---- pass 2: P = softmax(S), in place ------------------------------------------------------------
+// ---- pass 2: P = softmax(S), in place -----------------------------------------------------------
 // [softmax]
 __global__ void softmax_kernel(float* s, int seq_len) {
   const int query = blockIdx.x * Config::kRowThreads + threadIdx.x;
   const size_t head = blockIdx.y;
   float* gS = s + (head * seq_len + query) * seq_len;  // [seq_len], this thread's row of S
 
-  // The largest score is subtracted first: e^x overflows for x > 88, and the quotient is the same.
+  // The largest score is subtracted, because e^x overflows for x > 88; the quotient is the same.
   float row_max = -INFINITY;
   for (int key = 0; key < seq_len; key++) row_max = fmaxf(row_max, gS[key]);
   float row_sum = 0.0f;
@@ -67,7 +68,7 @@ __global__ void softmax_kernel(float* s, int seq_len) {
 }
 // [/softmax]
 
-// ---- pass 3: O = P V -----------------------------------------------------------------------------
+// ---- pass 3: O = PV -----------------------------------------------------------------------------
 // [output]
 template <typename T, int kHeadDim>
 __global__ void output_kernel(const float* p, const T* v, T* o, int seq_len) {
@@ -75,8 +76,7 @@ __global__ void output_kernel(const float* p, const T* v, T* o, int seq_len) {
   const int query = blockIdx.y * Config::kTile + threadIdx.y;
   const size_t head = blockIdx.z;
   const float* gP = p + (head * seq_len + query) * seq_len;  // [seq_len], this thread's row of P
-  const T* gV =
-      v + head * seq_len * kHeadDim + column;  // [seq_len], stride kHeadDim: a column of V
+  const T* gV = v + head * seq_len * kHeadDim + column;  // [seq_len] with stride kHeadDim: a column
 
   float acc_o = 0.0f;
   for (int key = 0; key < seq_len; key++) {
@@ -86,11 +86,11 @@ __global__ void output_kernel(const float* p, const T* v, T* o, int seq_len) {
 }
 // [/output]
 
-// ---- host ----------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
-  // S is fp32, [heads at a time, seq_len, seq_len]: all heads at once if the limit allows, else as
-  // many as fit, at least one.
+  // S is fp32, [heads at a time][seq_len][seq_len]. All heads share one launch if the limit allows,
+  // otherwise as many as fit, but at least one.
   static size_t workspace_bytes(const Problem& problem, size_t limit) {
     const size_t head_bytes = size_t(problem.seq_len) * problem.seq_len * sizeof(float);
     const size_t fit = limit / head_bytes;

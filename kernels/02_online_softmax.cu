@@ -1,10 +1,10 @@
-// 02_online_softmax: one kernel, S never leaves the chip.
+// 02_online_softmax: one kernel computes everything, and S never leaves the chip.
 //
-// Idea         A CTA owns a tile of query rows and walks over the keys in tiles. The softmax is computed
-//              on the way: keep the largest score so far and the sum of e^(score - largest), and when a
-//              tile raises the largest, scale what was accumulated by e^(old - new).
-// Bottleneck   Removed: the seven trips of N x N scores through global memory.
-// Changed      One kernel instead of three; K and V tiles in shared memory, shared by all rows of the CTA.
+// Idea         A CTA owns a tile of query rows and walks over the keys in tiles. The softmax is
+//              computed on the way, from the largest score so far and the sum of e^(score -
+//              largest). When a tile raises the largest, all sums are scaled by e^(old - new).
+// Bottleneck   Removed: N x N scores crossed global memory seven times.
+// Changed      One kernel replaces three. Tiles of K and V are in shared memory for the whole CTA.
 // Run          cmake --build --preset emulator --target 02_online_softmax &&
 //              build/emulator/bin/02_online_softmax
 #include "common/harness/launch.h"
@@ -15,29 +15,28 @@ namespace fa::k02 {
 
 template <int kHeadDim>
 struct Config {
-  static constexpr int kBlockM = 32;  // query rows a CTA
-  static constexpr int kBlockN = 32;  // keys a tile
+  static constexpr int kBlockM = 32;  // query rows per CTA
+  static constexpr int kBlockN = 32;  // keys per tile
   static constexpr int kWarps = 8;
   static constexpr int kThreads = kWarps * 32;
-  static constexpr int kRows = kBlockM / kWarps;  // query rows a warp
-  static constexpr int kColumns = kHeadDim / 32;  // columns of O a lane
-  // Two elements (4 bytes) after each row of K: lanes that read the same column of 32 neighbouring rows
-  // then meet 32 different banks instead of one.
+  static constexpr int kRows = kBlockM / kWarps;  // query rows per warp
+  static constexpr int kColumns = kHeadDim / 32;  // columns of O per lane
+  // Each row of K is followed by two unused elements (4 bytes). Lanes that read the same column of
+  // 32 neighbouring rows then meet 32 different banks instead of one.
   static constexpr int kPad = 2;
   static_assert(kBlockN == 32, "lane j of a warp computes the score of key j of the tile");
   static_assert(kBlockM % kWarps == 0, "every warp owns the same number of query rows");
 };
 
-// A warp owns kRows query rows. In the first product its lanes stand side by side over the keys of the
-// tile, in the second one over the columns of O:
+// A warp owns kRows query rows. Its lanes divide the keys in QK^T and the columns of O in PV:
 //
-//            S = Q K^T                                  O = P V
+//            S = QK^T                                   O = PV
 //            key 0  1  2 ... 31                         column 0 1 ... 31 | 32 ... 63 | ...
 //    row 0  lane 0  1  2 ... 31        sP        row 0    lane 0 1 ... 31 |  0 ... 31 | ...
 //    row 1  lane 0  1  2 ... 31    -- [row] -->  row 1    lane 0 1 ... 31 |  0 ... 31 | ...
 //     ...                              [key]      ...
 //
-// so that row_max and row_sum are reductions over a warp, and P crosses lanes through shared memory.
+// Therefore row_max and row_sum are reductions over a warp, and P crosses lanes through sP.
 template <typename T, int kHeadDim>
 struct SharedStorage {
   using C = Config<kHeadDim>;
@@ -63,7 +62,7 @@ __device__ __forceinline__ float warp_sum(float value) {
 }
 // [/reductions]
 
-// spills: Li128E 32 on sm_120 alone, where ptxas keeps to 64 registers so that four CTAs fit on an SM
+// spills: Li128E 32 on sm_120 alone, where ptxas keeps to 64 registers so four CTAs fit on an SM
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
     attention_kernel(const T* q, const T* k, const T* v, T* o, int seq_len, float scale) {
@@ -75,7 +74,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   const size_t head = blockIdx.y;
   const int warp_idx = threadIdx.x / 32;
   const int lane_idx = threadIdx.x % 32;
-  const int first_row = warp_idx * C::kRows;  // of this warp, in the tile
+  const int first_row = warp_idx * C::kRows;  // this warp's first row in the tile
 
   // ---- pointers
   const T* gQ = q + (head * seq_len + m_block * C::kBlockM) * kHeadDim;  // [kBlockM][kHeadDim]
@@ -98,18 +97,19 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   // ---- main loop
   for (int n_block = 0; n_block < seq_len / C::kBlockN; n_block++) {
     // [load]
-    // Everyone has read the previous tile of K and V before anyone overwrites it.
+    // All warps wait until every warp has read the previous tile, so sK and sV may be overwritten.
     __syncthreads();
     const size_t tile = size_t(n_block) * C::kBlockN * kHeadDim;
     for (int i = threadIdx.x; i < C::kBlockN * kHeadDim; i += C::kThreads) {
       smem.sK[i / kHeadDim][i % kHeadDim] = gK[tile + i];
       smem.sV[i / kHeadDim][i % kHeadDim] = gV[tile + i];
     }
-    // The tile (and, the first time, Q) is complete before anyone reads it.
+    // All warps wait until every thread has stored its part of the tile (before the first tile, of
+    // Q, too), so sQ, sK and sV may be read.
     __syncthreads();
     // [/load]
 
-    // S = Q K^T: lane j has key j of the tile.
+    // S = QK^T: lane j computes the scores of key j of the tile.
     // [scores]
     float acc_s[C::kRows] = {};
     for (int d = 0; d < kHeadDim; d++) {
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
     for (int row = 0; row < C::kRows; row++) {
       const float score = acc_s[row] * scale;
       const float new_max = fmaxf(row_max[row], warp_max(score));
-      const float rescale = expf(row_max[row] - new_max);  // 0 in the first tile: e^-inf
+      const float rescale = expf(row_max[row] - new_max);  // e^-inf = 0 in the first tile
       const float p = expf(score - new_max);
       row_max[row] = new_max;
       row_sum[row] = fmaf(row_sum[row], rescale, warp_sum(p));
@@ -132,10 +132,10 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
       smem.sP[first_row + row][lane_idx] = p;
     }
     // [/online-softmax]
-    // The warp's rows of P are complete before its lanes read them.
+    // The lanes of the warp wait until all of them have stored P, so each may read the warp's rows.
     __syncwarp();
 
-    // O += P V: a lane has kColumns columns.
+    // O += PV: each lane computes kColumns columns.
     // [output]
     for (int key = 0; key < C::kBlockN; key++) {
       float rV[C::kColumns];
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   }
 }
 
-// ---- host ----------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {

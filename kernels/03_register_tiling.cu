@@ -1,11 +1,11 @@
 // 03_register_tiling: CUDA cores at their best.
 //
-// Idea         A value that is in a register costs nothing to read again. Each thread computes an 8 x 4
-//              tile of S and an 8 x 8 tile of O, so that 12 (16) values loaded from shared memory feed
-//              32 (64) multiplications instead of one or two; and they are loaded 16 bytes at a time.
-// Bottleneck   Removed: shared memory, which 02 asked for about as many values as it multiplied.
-// Changed      Tiles of 64 x 64, held as fp32 (converted once, when they are stored, instead of at every
-//              use); K and V take turns in one buffer; 16-byte loads and stores everywhere.
+// Idea         A value that is in a register costs nothing to read again. Each thread computes an 8
+//              x 4 tile of S and an 8 x 8 tile of O, so 12 (16) values loaded from shared memory
+//              feed 32 (64) multiplications instead of one or two. Each load takes 16 bytes.
+// Bottleneck   Removed: 02 read about as many values from shared memory as it multiplied.
+// Changed      Tiles are 64 x 64 and fp32: they are converted once, when they are stored, instead
+//              of at every use. K and V share one buffer. All loads and stores take 16 bytes.
 // Run          cmake --build --preset emulator --target 03_register_tiling &&
 //              build/emulator/bin/03_register_tiling
 #include "common/harness/launch.h"
@@ -16,17 +16,17 @@ namespace fa::k03 {
 
 template <int kHeadDim>
 struct Config {
-  static constexpr int kBlockM = 64;  // query rows a CTA
-  static constexpr int kBlockN = 64;  // keys a tile
-  static constexpr int kThreadRows = 8,
-                       kThreadColumns = 16;  // the CTA's threads as a grid over a tile
+  static constexpr int kBlockM = 64;  // query rows per CTA
+  static constexpr int kBlockN = 64;  // keys per tile
+  // The CTA's threads form a grid of 8 x 16 over a tile.
+  static constexpr int kThreadRows = 8, kThreadColumns = 16;
   static constexpr int kThreads = kThreadRows * kThreadColumns;
-  static constexpr int kRows = kBlockM / kThreadRows;     // 8: rows of S and O a thread
-  static constexpr int kKeys = kBlockN / kThreadColumns;  // 4: columns of S a thread
-  static constexpr int kVectors =
-      kHeadDim / (4 * kThreadColumns);  // columns of O a thread, in fours
-  // Four floats (16 bytes) after each row: eight lanes that read 16 bytes of eight neighbouring rows
-  // then meet all 32 banks once.
+  static constexpr int kRows = kBlockM / kThreadRows;     // rows of S and O per thread: 8
+  static constexpr int kKeys = kBlockN / kThreadColumns;  // columns of S per thread: 4
+  // A thread has kVectors vectors of four columns of O.
+  static constexpr int kVectors = kHeadDim / (4 * kThreadColumns);
+  // Each row is followed by four unused floats (16 bytes). Eight lanes that read 16 bytes of eight
+  // neighbouring rows then meet all 32 banks once.
   static constexpr int kPad = 4;
   static_assert(kThreadColumns == 16,
                 "the threads of a row are half a warp: reductions use shuffles");
@@ -34,8 +34,8 @@ struct Config {
                 "a row of O is divided among 16 threads, four columns at a time");
 };
 
-// Thread (ty, tx) of the 8 x 16 grid; a warp is two rows of it. What it owns is spread out, so that
-// neighbouring lanes read neighbouring rows of K and neighbouring columns of V:
+// Thread (ty, tx) of the 8 x 16 grid owns the elements marked x. They are spread out, so that
+// neighbouring lanes read neighbouring rows of K and columns of V. A warp is two rows of the grid.
 //
 //            S: key  tx, tx+16, tx+32, tx+48         O: columns 4tx..4tx+3, 64+4tx..64+4tx+3
 //          +---------------------------------      +------------------------------------------
@@ -47,12 +47,12 @@ template <int kHeadDim>
 struct SharedStorage {
   using C = Config<kHeadDim>;
   alignas(16) float sQ[C::kBlockM][kHeadDim + C::kPad];
-  alignas(16) float sKV[C::kBlockN][kHeadDim + C::kPad];  // K, then V, then the next K ...
+  alignas(16) float sKV[C::kBlockN][kHeadDim + C::kPad];  // holds K, then V, then the next K
   alignas(16) float sP[C::kBlockM][C::kBlockN + C::kPad];
 };
 
 // [load-tile]
-// Copies a tile of 64 rows from global memory, 16 bytes (8 elements) a thread and turn, widened to fp32.
+// Copies a tile of 64 rows from global memory, 16 bytes (8 elements) per thread per pass, as fp32.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void load_tile(float (*tile)[kHeadDim + Config<kHeadDim>::kPad],
                                           const T* g) {
@@ -71,7 +71,7 @@ __device__ __forceinline__ void load_tile(float (*tile)[kHeadDim + Config<kHeadD
 }
 // [/load-tile]
 
-// The 16 threads that share a row are half a warp: four exchanges reach all of them.
+// The 16 threads that share a row are half a warp, so four exchanges combine all their values.
 __device__ __forceinline__ float half_warp_max(float value) {
   for (int distance = 8; distance > 0; distance /= 2) {
     value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, distance));
@@ -120,10 +120,10 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   for (int n_block = 0; n_block < seq_len / C::kBlockN; n_block++) {
     const size_t tile = size_t(n_block) * C::kBlockN * kHeadDim;
     load_tile<T, kHeadDim>(smem.sKV, gK + tile);
-    // K (and, the first time, Q) is complete before anyone reads it.
+    // All warps wait until K (before the first tile, Q, too) is stored, so both may be read.
     __syncthreads();
 
-    // S = Q K^T: four columns of Q and K at a time, 12 loads of 16 bytes for 128 multiplications.
+    // S = QK^T: a step takes four columns of Q and K, 12 loads of 16 bytes for 128 multiplications.
     // [scores]
     float acc_s[C::kRows][C::kKeys] = {};
 #pragma unroll 4
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
         tile_max = fmaxf(tile_max, acc_s[i][j]);
       }
       const float new_max = fmaxf(row_max[i], half_warp_max(tile_max));
-      const float rescale = expf(row_max[i] - new_max);  // 0 in the first tile: e^-inf
+      const float rescale = expf(row_max[i] - new_max);  // e^-inf = 0 in the first tile
       float tile_sum = 0.0f;
 #pragma unroll
       for (int j = 0; j < C::kKeys; j++) {
@@ -170,13 +170,13 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
       for (int c = 0; c < C::kVectors * 4; c++) acc_o[i][c / 4][c % 4] *= rescale;
     }
 
-    // Everyone has read K before V overwrites it.
+    // All warps wait until every warp has read K, so V may overwrite it in sKV.
     __syncthreads();
     load_tile<T, kHeadDim>(smem.sKV, gV + tile);
-    // V and P are complete before anyone reads them.
+    // All warps wait until V and P are stored, so both may be read.
     __syncthreads();
 
-    // O += P V: four keys at a time, 16 loads of 16 bytes for 256 multiplications (head_dim 128).
+    // O += PV: a step takes four keys, 16 loads of 16 bytes for 256 multiplications (head_dim 128).
     // [output]
 #pragma unroll 4
     for (int key = 0; key < C::kBlockN; key += 4) {
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
       }
     }
     // [/output]
-    // Everyone has read V and P before the next tile overwrites them.
+    // All warps wait until every warp has read V and P, so the next tile may overwrite both.
     __syncthreads();
   }
 
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   }
 }
 
-// ---- host ----------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {

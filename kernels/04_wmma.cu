@@ -1,11 +1,12 @@
 // 04_wmma: Tensor Cores, the easy way.
 //
-// Idea         A Tensor Core multiplies two 16 x 16 tiles in one go. nvcuda::wmma gives C++ access to it:
-//              load two fragments, multiply, store. Each warp owns 16 query rows.
-// Bottleneck   Removed: the CUDA cores' multiply-adds, of which 03 already used more than half.
-// Changed      Tiles are fp16 or bf16 in shared memory, as they come. A fragment's layout is a secret, so
-//              that whatever looks at single elements (softmax, rescaling) goes through shared memory:
-//              S, P and O live there, and O is loaded and stored around every tile.
+// Idea         A Tensor Core multiplies two 16 x 16 tiles in one instruction. nvcuda::wmma gives
+//              C++ access to it: a warp loads two fragments, multiplies them and stores the result.
+//              Each warp owns 16 query rows.
+// Bottleneck   Removed: 03 already reached more than half of the CUDA cores' rate of multiply-adds.
+// Changed      Tiles stay fp16 or bf16 in shared memory. A fragment's layout is unspecified, so the
+//              softmax and the rescaling, which need single elements, go through shared memory: S,
+//              P and O are kept there, and O is loaded and stored around every tile.
 // Run          cmake --build --preset emulator --target 04_wmma && build/emulator/bin/04_wmma
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
@@ -18,20 +19,20 @@ namespace wmma = nvcuda::wmma;
 
 template <int kHeadDim>
 struct Config {
-  static constexpr int kBlockM = 64;  // query rows a CTA
-  static constexpr int kBlockN = 64;  // keys a tile
+  static constexpr int kBlockM = 64;  // query rows per CTA
+  static constexpr int kBlockN = 64;  // keys per tile
   static constexpr int kWarps = kBlockM / 16;
   static constexpr int kThreads = kWarps * 32;
-  // 16 bytes after each row: eight lanes that read 16 bytes of eight neighbouring rows then meet all 32
-  // banks once.
-  static constexpr int kPad = 8;       // of fp16 and bf16 rows, elements
-  static constexpr int kPadFloat = 4;  // of fp32 rows, elements
+  // Each row is followed by 16 unused bytes. Eight lanes that read 16 bytes of eight neighbouring
+  // rows then meet all 32 banks once.
+  static constexpr int kPad = 8;       // elements after an fp16 or bf16 row
+  static constexpr int kPadFloat = 4;  // elements after an fp32 row
   static_assert(kHeadDim % 16 == 0 && kBlockN % 16 == 0, "a fragment is 16 x 16");
 };
 
-// A warp owns 16 rows of Q, S, P and O. For the softmax two lanes share a row:
+// A warp owns 16 rows of Q, S, P and O. For the softmax two lanes alternate over a row:
 //
-//            S, P: key 0 1 | 2 3 | 4 5 | 6 7 | ...        pairs of neighbouring keys, in turns
+//            S, P: key 0 1 | 2 3 | 4 5 | 6 7 | ...        pairs of neighbouring keys
 //    row 0      lane   0      1     0     1
 //    row 1      lane   2      3     2     3
 //     ...
@@ -40,13 +41,13 @@ template <typename T, int kHeadDim>
 struct SharedStorage {
   using C = Config<kHeadDim>;
   alignas(128) T sQ[C::kBlockM][kHeadDim + C::kPad];
-  alignas(128) T sKV[C::kBlockN][kHeadDim + C::kPad];  // K, then V, then the next K ...
+  alignas(128) T sKV[C::kBlockN][kHeadDim + C::kPad];  // holds K, then V, then the next K
   alignas(128) T sP[C::kBlockM][C::kBlockN + C::kPad];
   alignas(128) float sS[C::kBlockM][C::kBlockN + C::kPadFloat];
   alignas(128) float sO[C::kBlockM][kHeadDim + C::kPadFloat];
 };
 
-// Copies a tile of 64 rows from global memory, 16 bytes (8 elements) a thread and turn.
+// Copies a tile of 64 rows from global memory, 16 bytes (8 elements) per thread per pass.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void load_tile(T (*tile)[kHeadDim + Config<kHeadDim>::kPad],
                                           const T* g) {
@@ -72,9 +73,9 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   const size_t head = blockIdx.y;
   const int warp_idx = threadIdx.x / 32;
   const int lane_idx = threadIdx.x % 32;
-  const int first_row = warp_idx * 16;       // of this warp, in the tile
-  const int row = first_row + lane_idx / 2;  // of this lane, for the softmax
-  const int first_key = lane_idx % 2 * 2;    // its first pair of keys
+  const int first_row = warp_idx * 16;       // this warp's first row in the tile
+  const int row = first_row + lane_idx / 2;  // this lane's row for the softmax
+  const int first_key = lane_idx % 2 * 2;    // this lane's first pair of keys
 
   // ---- pointers
   const T* gQ = q + (head * seq_len + m_block * C::kBlockM) * kHeadDim;  // [kBlockM][kHeadDim]
@@ -87,16 +88,16 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   for (int i = lane_idx; i < 16 * kHeadDim; i += 32) {
     smem.sO[first_row + i / kHeadDim][i % kHeadDim] = 0.0f;
   }
-  float row_max = -INFINITY, row_sum = 0.0f;  // of `row`, the same in both lanes
+  float row_max = -INFINITY, row_sum = 0.0f;  // statistics of `row`, equal in both its lanes
 
   // ---- main loop
   for (int n_block = 0; n_block < seq_len / C::kBlockN; n_block++) {
     const size_t tile = size_t(n_block) * C::kBlockN * kHeadDim;
     load_tile<T, kHeadDim>(smem.sKV, gK + tile);
-    // K (and, the first time, Q) is complete before anyone reads it.
+    // All warps wait until K (before the first tile, Q, too) is stored, so both may be read.
     __syncthreads();
 
-    // S = Q K^T: a row of K is a column of K^T, hence the transposed fragment.
+    // S = QK^T: a row of K is a column of K^T, so the fragment of K is loaded transposed.
     // [scores]
     ptx::FragmentC acc_s[C::kBlockN / 16];
 #pragma unroll
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
                               wmma::mem_row_major);
     }
     // [/scores]
-    // The warp's rows of S are complete before its lanes read them.
+    // The lanes of the warp wait until all of them have stored S, so each may read the warp's rows.
     __syncwarp();
 
     // [softmax]
@@ -133,7 +134,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
     }
     tile_max = fmaxf(tile_max, __shfl_xor_sync(0xffffffffu, tile_max, 1));
     const float new_max = fmaxf(row_max, tile_max);
-    const float rescale = expf(row_max - new_max);  // 0 in the first tile: e^-inf
+    const float rescale = expf(row_max - new_max);  // e^-inf = 0 in the first tile
     float tile_sum = 0.0f;
 #pragma unroll
     for (int j = 0; j < C::kBlockN / 4; j++) {
@@ -153,13 +154,13 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
     }
     // [/rescale]
 
-    // Everyone has read K before V overwrites it.
+    // All warps wait until every warp has read K, so V may overwrite it in sKV.
     __syncthreads();
     load_tile<T, kHeadDim>(smem.sKV, gV + tile);
-    // V is complete before anyone reads it (and the warp's P and O are).
+    // All warps wait until V is stored (and the warp's own P and O), so all three may be read.
     __syncthreads();
 
-    // O += P V
+    // O += PV, with O loaded from and stored to shared memory.
     // [output]
 #pragma unroll
     for (int c = 0; c < kHeadDim; c += 16) {
@@ -178,11 +179,11 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
                               wmma::mem_row_major);
     }
     // [/output]
-    // Everyone has read V before the next K overwrites it.
+    // All warps wait until every warp has read V, so the next K may overwrite it in sKV.
     __syncthreads();
   }
 
-  // ---- epilogue: lane 2r knows the sum of the warp's row r; all lanes write it, 8 (4) bytes each.
+  // ---- epilogue: lane 2r has the sum of the warp's row r; all lanes write it, 8 (4) bytes each.
   constexpr int kColumns = kHeadDim / 32;
 #pragma unroll
   for (int r = 0; r < 16; r++) {
@@ -197,7 +198,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   }
 }
 
-// ---- host ----------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
