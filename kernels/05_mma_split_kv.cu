@@ -1,13 +1,14 @@
 // 05_mma_split_kv: Tensor Cores with a known layout; the warps split the keys (FlashAttention-1).
 //
-// Idea         mma.sync says which lane holds which element, so that a thread can compute with its part of S
-//              and O in registers. ldmatrix brings tiles from shared memory in exactly that layout.
-//              The warps split K and V: each computes the scores of 16 keys for all rows of the CTA, and a
-//              quarter of the columns of O.
-// Bottleneck   Removed: the trips of S and O through shared memory around every tile.
-// Changed      wmma -> ldmatrix + mma.sync; acc_s and acc_o are registers. Row maximum and sum are spread
-//              over the warps and cross through shared memory, and so does P.
-// Run          cmake --build --preset emulator --target 05_mma_split_kv && build/emulator/bin/05_mma_split_kv
+// Idea         mma.sync specifies which lane holds which element, so a thread can compute with its
+//              part of S and O in registers. ldmatrix loads tiles from shared memory in exactly
+//              that layout. The warps split K and V: each computes the scores of 16 keys for all
+//              rows of the CTA, and a quarter of the columns of O.
+// Bottleneck   Removed: S and O crossed shared memory around every tile.
+// Changed      ldmatrix and mma.sync replace wmma; acc_s and acc_o are in registers. Row maximum
+//              and sum are spread over the warps and cross through shared memory, and so does P.
+// Run          cmake --build --preset emulator --target 05_mma_split_kv &&
+//              build/emulator/bin/05_mma_split_kv
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
 #include "common/ptx/convert.h"
@@ -18,18 +19,18 @@ namespace fa::k05 {
 
 template <int kHeadDim>
 struct Config {
-  static constexpr int kBlockM = 64;  // query rows a CTA
-  static constexpr int kBlockN = 64;  // keys a tile
+  static constexpr int kBlockM = 64;  // query rows per CTA
+  static constexpr int kBlockN = 64;  // keys per tile
   static constexpr int kWarps = 4;
   static constexpr int kThreads = kWarps * 32;
-  static constexpr int kKeys = kBlockN / kWarps;      // keys a warp, in S: 16, one ldmatrix.x4
-  static constexpr int kColumns = kHeadDim / kWarps;  // columns a warp, in O
-  // Elements after each row of a tile in shared memory. 0: the eight rows that one matrix of ldmatrix reads
-  // lie in the same four banks, an 8-way conflict. 8 (16 bytes): none. 08 cures it without padding.
+  static constexpr int kKeys = kBlockN / kWarps;      // columns of S per warp: 16, one ldmatrix.x4
+  static constexpr int kColumns = kHeadDim / kWarps;  // columns of O per warp
+  // Each row of a tile is followed by kPad unused elements. With 0, the eight rows of a matrix that
+  // ldmatrix reads share four banks: an 8-way conflict. 8 (16 bytes) avoids it; 08 needs neither.
   static constexpr int kPad = 0;
 };
 
-// Who computes what (four warps w0..w3), and what a lane holds of a 16 x 8 tile of S or O:
+// Each warp w0..w3 computes one part of S and O. Lane l holds four elements of each 16 x 8 tile:
 //
 //            S: keys                    O: columns                 16 x 8 tile, lane l
 //         w0 | w1 | w2 | w3          w0 | w1 | w2 | w3             row l/4:    2 (l%4), 2 (l%4) + 1
@@ -40,13 +41,13 @@ template <typename T, int kHeadDim>
 struct SharedStorage {
   using C = Config<kHeadDim>;
   alignas(128) T sQ[C::kBlockM][kHeadDim + C::kPad];
-  alignas(128) T sKV[C::kBlockN][kHeadDim + C::kPad];  // K, then V, then the next K ...
+  alignas(128) T sKV[C::kBlockN][kHeadDim + C::kPad];  // holds K, then V, then the next K
   alignas(128) T sP[C::kBlockM][C::kBlockN + C::kPad];
-  float sMax[C::kWarps][C::kBlockM];  // of each row, over a warp's keys
-  float sSum[C::kWarps][C::kBlockM];
+  float sMax[C::kWarps][C::kBlockM];  // the maximum of each row over one warp's keys
+  float sSum[C::kWarps][C::kBlockM];  // the sum of each row over one warp's keys
 };
 
-// Copies a tile of 64 rows from global memory, 16 bytes (8 elements) a thread and turn.
+// Copies a tile of 64 rows from global memory, 16 bytes (8 elements) per thread per pass.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void load_tile(T (*tile)[kHeadDim + Config<kHeadDim>::kPad],
                                           const T* g) {
@@ -61,7 +62,7 @@ __device__ __forceinline__ void load_tile(T (*tile)[kHeadDim + Config<kHeadDim>:
   }
 }
 
-// The four lanes of a quad share their rows: two exchanges reach all of them.
+// The four lanes of a quad share their rows, so two exchanges combine all four values.
 __device__ __forceinline__ float quad_max(float value) {
   value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
   return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
@@ -72,13 +73,13 @@ __device__ __forceinline__ float quad_sum(float value) {
   return value + __shfl_xor_sync(0xffffffffu, value, 2);
 }
 
-// spills: Li64E 16 on sm_120 alone, where ptxas keeps to 128 registers so that four CTAs fit on an SM
+// spills: Li64E 16 on sm_120 alone, where ptxas keeps to 128 registers so four CTAs fit on an SM
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
     attention_kernel(const T* q, const T* k, const T* v, T* o, int seq_len, float scale) {
   using C = Config<kHeadDim>;
   constexpr int kRowTiles = C::kBlockM / 16;  // 16-row tiles of S and O
-  constexpr int kOutTiles = C::kColumns / 8;  // 8-column tiles of O, of a warp
+  constexpr int kOutTiles = C::kColumns / 8;  // 8-column tiles of O per warp
   auto& smem = shared_storage<SharedStorage<T, kHeadDim>>();
 
   // ---- indices
@@ -86,8 +87,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   const size_t head = blockIdx.y;
   const int warp_idx = threadIdx.x / 32;
   const int lane_idx = threadIdx.x % 32;
-  const int quad = lane_idx / 4;      // row of a tile (and + 8)
-  const int pair = lane_idx % 4 * 2;  // column of a tile (and + 1)
+  const int quad = lane_idx / 4;      // this lane has rows quad and quad + 8 of a 16 x 8 tile
+  const int pair = lane_idx % 4 * 2;  // this lane has columns pair and pair + 1 of it
 
   // ---- pointers
   const T* gQ = q + (head * seq_len + m_block * C::kBlockM) * kHeadDim;  // [kBlockM][kHeadDim]
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
 
   // ---- prologue
   load_tile<T, kHeadDim>(smem.sQ, gQ);
-  // Of rows 16 m + quad and + 8, alike in all warps.
+  // Each lane keeps statistics for rows 16 m + quad and 16 m + quad + 8, equal in all warps.
   float row_max[kRowTiles][2], row_sum[kRowTiles][2] = {};
 #pragma unroll
   for (int i = 0; i < kRowTiles * 2; i++) row_max[i / 2][i % 2] = -INFINITY;
@@ -107,15 +108,15 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   for (int n_block = 0; n_block < seq_len / C::kBlockN; n_block++) {
     const size_t tile = size_t(n_block) * C::kBlockN * kHeadDim;
     load_tile<T, kHeadDim>(smem.sKV, gK + tile);
-    // K (and, the first time, Q) is complete before anyone reads it.
+    // All warps wait until K (before the first tile, Q, too) is stored, so both may be read.
     __syncthreads();
 
-    // S = Q K^T for this warp's keys
+    // S = QK^T for this warp's keys.
     // [scores]
     float acc_s[kRowTiles][2][4] = {};
 #pragma unroll
     for (int d = 0; d < kHeadDim; d += 16) {
-      uint32_t rK[4];  // 16 keys: two B fragments
+      uint32_t rK[4];  // two B fragments: 16 keys
       ptx::ldmatrix_x4(
           rK, ptx::shared_address(&smem.sKV[warp_idx * C::kKeys + lane_idx % 8 + lane_idx / 16 * 8]
                                            [d + lane_idx / 8 % 2 * 8]));
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
     // [/scores]
 
     // [row-max]
-    // The maximum of each row over this warp's keys ...
+    // Each warp stores the maximum of every row over its own keys.
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
@@ -147,13 +148,13 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
         if (lane_idx % 4 == 0) smem.sMax[warp_idx][m * 16 + 8 * h + quad] = warp_max;
       }
     }
-    // ... is there before anyone reads those of all warps. Also: everyone has read K.
+    // All warps wait until all maxima are stored and K is read: V may then overwrite K.
     __syncthreads();
     load_tile<T, kHeadDim>(smem.sKV, gV + tile);
     // [/row-max]
 
     // [softmax]
-    // P = e^(S - max), to shared memory: every warp needs all of it. O and the sums are rescaled.
+    // P = e^(S - max) goes to shared memory, because every warp needs all of P. O is rescaled.
     float rescale[kRowTiles][2];
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++) {
@@ -163,7 +164,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
         float new_max = row_max[m][h];
 #pragma unroll
         for (int w = 0; w < C::kWarps; w++) new_max = fmaxf(new_max, smem.sMax[w][row]);
-        rescale[m][h] = expf(row_max[m][h] - new_max);  // 0 in the first tile: e^-inf
+        rescale[m][h] = expf(row_max[m][h] - new_max);  // e^-inf = 0 in the first tile
         row_max[m][h] = new_max;
         float warp_sum = 0.0f;
 #pragma unroll
@@ -184,7 +185,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
       }
     }
     // [/softmax]
-    // V, P and the sums are complete before anyone reads them.
+    // All warps wait until V, P and the sums are stored, so all three may be read.
     __syncthreads();
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++) {
@@ -197,7 +198,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
     }
 
     // [output]
-    // O += P V for this warp's columns
+    // O += PV for this warp's columns.
 #pragma unroll
     for (int key = 0; key < C::kBlockN; key += 16) {
       uint32_t rP[kRowTiles][4];
@@ -208,7 +209,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
       }
 #pragma unroll
       for (int n = 0; n < kOutTiles; n += 2) {
-        uint32_t rV[4];  // 16 columns: two B fragments
+        uint32_t rV[4];  // two B fragments: 16 columns
         ptx::ldmatrix_x4_trans(
             rV, ptx::shared_address(&smem.sKV[key + lane_idx % 16]
                                              [warp_idx * C::kColumns + n * 8 + lane_idx / 16 * 8]));
@@ -220,7 +221,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
       }
     }
     // [/output]
-    // Everyone has read V and P before the next tile overwrites them.
+    // All warps wait until every warp has read V and P, so the next tile may overwrite both.
     __syncthreads();
   }
 
@@ -240,7 +241,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   }
 }
 
-// ---- host ----------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {

@@ -1,11 +1,12 @@
 // 06_mma_split_q: the warps split the queries (FlashAttention-2).
 //
-// Idea         Each warp owns 16 query rows and computes all their scores. A row then belongs to one quad of
-//              one warp: maximum, sum and P need nobody else.
-// Bottleneck   Removed: the exchange between warps. P stays in registers, because the layout of two tiles of
-//              S is the layout of one operand of the second product (common/layout/fragments.h proves it).
+// Idea         Each warp owns 16 query rows and computes all their scores. A row then belongs to
+//              one quad of one warp, so its maximum, sum and P need no other warp.
+// Bottleneck   Removed: warps exchanged maxima, sums and P. P stays in registers, because two tiles
+//              of S have the layout of an operand of PV (common/layout/fragments.h proves it).
 // Changed      Loops over rows become loops over keys; sP, sMax and sSum are gone.
-// Run          cmake --build --preset emulator --target 06_mma_split_q && build/emulator/bin/06_mma_split_q
+// Run          cmake --build --preset emulator --target 06_mma_split_q &&
+//              build/emulator/bin/06_mma_split_q
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
 #include "common/ptx/convert.h"
@@ -16,16 +17,16 @@ namespace fa::k06 {
 
 template <int kHeadDim>
 struct Config {
-  static constexpr int kBlockM = 64;  // query rows a CTA
-  static constexpr int kBlockN = 64;  // keys a tile
+  static constexpr int kBlockM = 64;  // query rows per CTA
+  static constexpr int kBlockN = 64;  // keys per tile
   static constexpr int kWarps = kBlockM / 16;
   static constexpr int kThreads = kWarps * 32;
-  // Elements after each row of a tile in shared memory. 0: the eight rows that one matrix of ldmatrix reads
-  // lie in the same four banks, an 8-way conflict. 8 (16 bytes): none. 08 cures it without padding.
+  // Each row of a tile is followed by kPad unused elements. With 0, the eight rows of a matrix that
+  // ldmatrix reads share four banks: an 8-way conflict. 8 (16 bytes) avoids it; 08 needs neither.
   static constexpr int kPad = 0;
 };
 
-// Who computes what (four warps w0..w3), and what a lane holds of a 16 x 8 tile of S or O:
+// Each warp w0..w3 computes one part of S and O. Lane l holds four elements of each 16 x 8 tile:
 //
 //               S: all keys             O: all columns             16 x 8 tile, lane l
 //   rows  0..15     w0                      w0                     row l/4:    2 (l%4), 2 (l%4) + 1
@@ -38,10 +39,10 @@ template <typename T, int kHeadDim>
 struct SharedStorage {
   using C = Config<kHeadDim>;
   alignas(128) T sQ[C::kBlockM][kHeadDim + C::kPad];
-  alignas(128) T sKV[C::kBlockN][kHeadDim + C::kPad];  // K, then V, then the next K ...
+  alignas(128) T sKV[C::kBlockN][kHeadDim + C::kPad];  // holds K, then V, then the next K
 };
 
-// Copies a tile of 64 rows from global memory, 16 bytes (8 elements) a thread and turn.
+// Copies a tile of 64 rows from global memory, 16 bytes (8 elements) per thread per pass.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void load_tile(T (*tile)[kHeadDim + Config<kHeadDim>::kPad],
                                           const T* g) {
@@ -56,7 +57,7 @@ __device__ __forceinline__ void load_tile(T (*tile)[kHeadDim + Config<kHeadDim>:
   }
 }
 
-// The four lanes of a quad share their rows: two exchanges reach all of them.
+// The four lanes of a quad share their rows, so two exchanges combine all four values.
 __device__ __forceinline__ float quad_max(float value) {
   value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
   return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
@@ -80,8 +81,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   const size_t head = blockIdx.y;
   const int warp_idx = threadIdx.x / 32;
   const int lane_idx = threadIdx.x % 32;
-  const int quad = lane_idx / 4;      // row of a tile (and + 8)
-  const int pair = lane_idx % 4 * 2;  // column of a tile (and + 1)
+  const int quad = lane_idx / 4;      // this lane has rows quad and quad + 8 of a 16 x 8 tile
+  const int pair = lane_idx % 4 * 2;  // this lane has columns pair and pair + 1 of it
 
   // ---- pointers
   const T* gQ = q + (head * seq_len + m_block * C::kBlockM) * kHeadDim;  // [kBlockM][kHeadDim]
@@ -91,7 +92,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
 
   // ---- prologue
   load_tile<T, kHeadDim>(smem.sQ, gQ);
-  // Of rows 16 warp_idx + quad and + 8; row_sum: this lane's share.
+  // Each lane keeps statistics for two rows: 16 * warp_idx + quad, and that row + 8. row_sum is
+  // this lane's share of the sum.
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};
   float acc_o[kOutTiles][4] = {};
 
@@ -99,10 +101,10 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   for (int n_block = 0; n_block < seq_len / C::kBlockN; n_block++) {
     const size_t tile = size_t(n_block) * C::kBlockN * kHeadDim;
     load_tile<T, kHeadDim>(smem.sKV, gK + tile);
-    // K (and, the first time, Q) is complete before anyone reads it.
+    // All warps wait until K (before the first tile, Q, too) is stored, so both may be read.
     __syncthreads();
 
-    // S = Q K^T for this warp's rows
+    // S = QK^T for this warp's rows.
     // [scores]
     float acc_s[kKeyTiles][4] = {};
 #pragma unroll
@@ -112,7 +114,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
           rQ, ptx::shared_address(&smem.sQ[warp_idx * 16 + lane_idx % 16][d + lane_idx / 16 * 8]));
 #pragma unroll
       for (int n = 0; n < kKeyTiles; n += 2) {
-        uint32_t rK[4];  // 16 keys: two B fragments
+        uint32_t rK[4];  // two B fragments: 16 keys
         ptx::ldmatrix_x4(
             rK, ptx::shared_address(
                     &smem.sKV[n * 8 + lane_idx % 8 + lane_idx / 16 * 8][d + lane_idx / 8 % 2 * 8]));
@@ -123,7 +125,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
     // [/scores]
 
     // [softmax]
-    // P = e^(S - max), in place; O and the sums are rescaled.
+    // P = e^(S - max) replaces S in its registers. O and the sums are rescaled.
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       float new_max = row_max[h];
@@ -134,7 +136,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
         new_max = fmaxf(new_max, fmaxf(acc_s[n][2 * h], acc_s[n][2 * h + 1]));
       }
       new_max = quad_max(new_max);
-      const float rescale = expf(row_max[h] - new_max);  // 0 in the first tile: e^-inf
+      const float rescale = expf(row_max[h] - new_max);  // e^-inf = 0 in the first tile
       row_max[h] = new_max;
       row_sum[h] *= rescale;
 #pragma unroll
@@ -151,14 +153,14 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
     }
     // [/softmax]
 
-    // Everyone has read K before V overwrites it.
+    // All warps wait until every warp has read K, so V may overwrite it in sKV.
     __syncthreads();
     load_tile<T, kHeadDim>(smem.sKV, gV + tile);
-    // V is complete before anyone reads it.
+    // All warps wait until V is stored, so it may be read.
     __syncthreads();
 
     // [output]
-    // O += P V for this warp's rows
+    // O += PV for this warp's rows.
 #pragma unroll
     for (int key = 0; key < C::kBlockN; key += 16) {
       const float(&low)[4] = acc_s[key / 8], (&high)[4] = acc_s[key / 8 + 1];
@@ -166,7 +168,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
                               ptx::pack<T>(high[0], high[1]), ptx::pack<T>(high[2], high[3])};
 #pragma unroll
       for (int n = 0; n < kOutTiles; n += 2) {
-        uint32_t rV[4];  // 16 columns: two B fragments
+        uint32_t rV[4];  // two B fragments: 16 columns
         ptx::ldmatrix_x4_trans(
             rV, ptx::shared_address(&smem.sKV[key + lane_idx % 16][n * 8 + lane_idx / 16 * 8]));
         ptx::mma_m16n8k16<T>(acc_o[n], rP, {rV[0], rV[1]});
@@ -174,7 +176,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
       }
     }
     // [/output]
-    // Everyone has read V before the next tile overwrites it.
+    // All warps wait until every warp has read V, so the next K may overwrite it in sKV.
     __syncthreads();
   }
 
@@ -191,7 +193,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   }
 }
 
-// ---- host ----------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {

@@ -1,11 +1,13 @@
 // 07_cp_async: the next tile is in flight while this one computes.
 //
-// Idea         cp.async copies from global to shared memory without passing through registers, and the thread
-//              goes on. A ring of kStages tiles of K and V: while one is computed on, the next arrives.
-// Bottleneck   Removed: waiting for global memory, twice a tile.
-// Changed      load_tile -> copy_tile (asynchronous); K and V have buffers of their own in every stage; one
-//              barrier a tile instead of four.
-// Run          cmake --build --preset emulator --target 07_cp_async && build/emulator/bin/07_cp_async
+// Idea         cp.async copies from global to shared memory without passing through registers,
+//              while the thread goes on. K and V have a ring of kStages tiles: the next tile
+//              arrives while the warps compute with this one.
+// Bottleneck   Removed: the warps waited for global memory twice per tile.
+// Changed      The asynchronous copy_tile replaces load_tile; K and V have their own buffers in
+//              every stage; one barrier per tile replaces four.
+// Run          cmake --build --preset emulator --target 07_cp_async &&
+//              build/emulator/bin/07_cp_async
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
 #include "common/ptx/convert.h"
@@ -17,17 +19,17 @@ namespace fa::k07 {
 
 template <int kHeadDim>
 struct Config {
-  static constexpr int kBlockM = 64;  // query rows a CTA
-  static constexpr int kBlockN = 64;  // keys a tile
+  static constexpr int kBlockM = 64;  // query rows per CTA
+  static constexpr int kBlockN = 64;  // keys per tile
   static constexpr int kWarps = kBlockM / 16;
   static constexpr int kThreads = kWarps * 32;
-  static constexpr int kStages = 2;  // tiles of K and V in shared memory
-  // Elements after each row of a tile in shared memory. 0: the eight rows that one matrix of ldmatrix reads
-  // lie in the same four banks, an 8-way conflict. 8 (16 bytes): none. 08 cures it without padding.
+  static constexpr int kStages = 2;  // tiles of K and of V in shared memory
+  // Each row of a tile is followed by kPad unused elements. With 0, the eight rows of a matrix that
+  // ldmatrix reads share four banks: an 8-way conflict. 8 (16 bytes) avoids it; 08 needs neither.
   static constexpr int kPad = 0;
 };
 
-// Who computes what (four warps w0..w3), and what a lane holds of a 16 x 8 tile of S or O:
+// Each warp w0..w3 computes one part of S and O. Lane l holds four elements of each 16 x 8 tile:
 //
 //               S: all keys             O: all columns             16 x 8 tile, lane l
 //   rows  0..15     w0                      w0                     row l/4:    2 (l%4), 2 (l%4) + 1
@@ -45,7 +47,7 @@ struct SharedStorage {
 };
 
 // [copy-tile]
-// Starts to copy a tile of 64 rows from global memory, 16 bytes (8 elements) a thread and turn.
+// Starts to copy a tile of 64 rows from global memory, 16 bytes (8 elements) per thread per pass.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void copy_tile(T (*tile)[kHeadDim + Config<kHeadDim>::kPad],
                                           const T* g) {
@@ -60,7 +62,7 @@ __device__ __forceinline__ void copy_tile(T (*tile)[kHeadDim + Config<kHeadDim>:
 }
 // [/copy-tile]
 
-// The four lanes of a quad share their rows: two exchanges reach all of them.
+// The four lanes of a quad share their rows, so two exchanges combine all four values.
 __device__ __forceinline__ float quad_max(float value) {
   value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
   return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
@@ -84,8 +86,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   const size_t head = blockIdx.y;
   const int warp_idx = threadIdx.x / 32;
   const int lane_idx = threadIdx.x % 32;
-  const int quad = lane_idx / 4;      // row of a tile (and + 8)
-  const int pair = lane_idx % 4 * 2;  // column of a tile (and + 1)
+  const int quad = lane_idx / 4;      // this lane has rows quad and quad + 8 of a 16 x 8 tile
+  const int pair = lane_idx % 4 * 2;  // this lane has columns pair and pair + 1 of it
 
   // ---- pointers
   const T* gQ = q + (head * seq_len + m_block * C::kBlockM) * kHeadDim;  // [kBlockM][kHeadDim]
@@ -102,10 +104,11 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
       copy_tile<T, kHeadDim>(smem.sK[n_block], gK + size_t(n_block) * C::kBlockN * kHeadDim);
       copy_tile<T, kHeadDim>(smem.sV[n_block], gV + size_t(n_block) * C::kBlockN * kHeadDim);
     }
-    ptx::cp_async_commit();  // one group a tile; Q belongs to the first one
+    ptx::cp_async_commit();  // one group per tile; Q belongs to the first group
   }
   // [/first-tiles]
-  // Of rows 16 warp_idx + quad and + 8; row_sum: this lane's share.
+  // Each lane keeps statistics for two rows: 16 * warp_idx + quad, and that row + 8. row_sum is
+  // this lane's share of the sum.
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};
   float acc_o[kOutTiles][4] = {};
 
@@ -113,19 +116,20 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   for (int n_block = 0; n_block < tiles; n_block++) {
     // [ring]
     const int stage = n_block % C::kStages;
-    // This thread's copies of the tile have arrived ...
+    // This thread waits until its own copies of the tile have arrived.
     ptx::cp_async_wait<C::kStages - 2>();
-    // ... and everyone's have. Also: everyone is done with the tile before, whose stage is filled next.
+    // All warps wait until every thread's copies have arrived, so the tile may be read. The barrier
+    // also means that every warp has finished the previous tile, so its stage may be refilled.
     __syncthreads();
     const int next = n_block + C::kStages - 1;
     if (next < tiles) {
       copy_tile<T, kHeadDim>(smem.sK[next % C::kStages], gK + size_t(next) * C::kBlockN * kHeadDim);
       copy_tile<T, kHeadDim>(smem.sV[next % C::kStages], gV + size_t(next) * C::kBlockN * kHeadDim);
     }
-    ptx::cp_async_commit();  // also if empty: the wait above counts groups
+    ptx::cp_async_commit();  // an empty group is committed, too: the wait above counts groups
     // [/ring]
 
-    // S = Q K^T for this warp's rows
+    // S = QK^T for this warp's rows.
     // [scores]
     float acc_s[kKeyTiles][4] = {};
 #pragma unroll
@@ -135,7 +139,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
           rQ, ptx::shared_address(&smem.sQ[warp_idx * 16 + lane_idx % 16][d + lane_idx / 16 * 8]));
 #pragma unroll
       for (int n = 0; n < kKeyTiles; n += 2) {
-        uint32_t rK[4];  // 16 keys: two B fragments
+        uint32_t rK[4];  // two B fragments: 16 keys
         ptx::ldmatrix_x4(
             rK, ptx::shared_address(&smem.sK[stage][n * 8 + lane_idx % 8 + lane_idx / 16 * 8]
                                             [d + lane_idx / 8 % 2 * 8]));
@@ -146,7 +150,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
     // [/scores]
 
     // [softmax]
-    // P = e^(S - max), in place; O and the sums are rescaled.
+    // P = e^(S - max) replaces S in its registers. O and the sums are rescaled.
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       float new_max = row_max[h];
@@ -157,7 +161,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
         new_max = fmaxf(new_max, fmaxf(acc_s[n][2 * h], acc_s[n][2 * h + 1]));
       }
       new_max = quad_max(new_max);
-      const float rescale = expf(row_max[h] - new_max);  // 0 in the first tile: e^-inf
+      const float rescale = expf(row_max[h] - new_max);  // e^-inf = 0 in the first tile
       row_max[h] = new_max;
       row_sum[h] *= rescale;
 #pragma unroll
@@ -175,7 +179,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
     // [/softmax]
 
     // [output]
-    // O += P V for this warp's rows
+    // O += PV for this warp's rows.
 #pragma unroll
     for (int key = 0; key < C::kBlockN; key += 16) {
       const float(&low)[4] = acc_s[key / 8], (&high)[4] = acc_s[key / 8 + 1];
@@ -183,7 +187,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
                               ptx::pack<T>(high[0], high[1]), ptx::pack<T>(high[2], high[3])};
 #pragma unroll
       for (int n = 0; n < kOutTiles; n += 2) {
-        uint32_t rV[4];  // 16 columns: two B fragments
+        uint32_t rV[4];  // two B fragments: 16 columns
         ptx::ldmatrix_x4_trans(
             rV,
             ptx::shared_address(&smem.sV[stage][key + lane_idx % 16][n * 8 + lane_idx / 16 * 8]));
@@ -207,7 +211,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   }
 }
 
-// ---- host ----------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {

@@ -1,11 +1,11 @@
 // 09_fragment_pipelining: reads of shared memory leave the critical path.
 //
-// Idea         Fragments are read one step before they are multiplied: while the Tensor Cores work on this
-//              step, ldmatrix fills a second set of registers for the next one. Q is read once and stays in
-//              registers. Addresses are computed once a lane: a step adds a constant to them.
-// Bottleneck   Eased: an mma waited for the ldmatrix before it, and that one for its address.
-// Changed      Two fragments of K (of V) are held; V's first one is read before the softmax; rQ is read before
-//              the main loop; step_address() replaces chunk_address() in the main loop.
+// Idea         Fragments are read one step before they are multiplied: while the Tensor Cores work
+//              on this step, ldmatrix fills other registers for the next step. Q is read once and
+//              stays in registers. A lane computes its addresses once; a step adds a constant.
+// Bottleneck   Eased: an mma waited for the ldmatrix before it, and the ldmatrix for its address.
+// Changed      A lane holds two fragments of K (of V). It reads V's first fragment before the
+//              softmax and rQ before the main loop, where step_address() replaces chunk_address().
 // Run          cmake --build --preset emulator --target 09_fragment_pipelining &&
 //              build/emulator/bin/09_fragment_pipelining
 #include "common/harness/launch.h"
@@ -20,14 +20,14 @@ namespace fa::k09 {
 
 template <int kHeadDim>
 struct Config {
-  static constexpr int kBlockM = 64;  // query rows a CTA
-  static constexpr int kBlockN = 64;  // keys a tile
+  static constexpr int kBlockM = 64;  // query rows per CTA
+  static constexpr int kBlockN = 64;  // keys per tile
   static constexpr int kWarps = kBlockM / 16;
   static constexpr int kThreads = kWarps * 32;
-  static constexpr int kStages = 2;  // tiles of K and V in shared memory
+  static constexpr int kStages = 2;  // tiles of K and of V in shared memory
 };
 
-// Who computes what (four warps w0..w3), and what a lane holds of a 16 x 8 tile of S or O:
+// Each warp w0..w3 computes one part of S and O. Lane l holds four elements of each 16 x 8 tile:
 //
 //               S: all keys             O: all columns             16 x 8 tile, lane l
 //   rows  0..15     w0                      w0                     row l/4:    2 (l%4), 2 (l%4) + 1
@@ -45,7 +45,7 @@ struct SharedStorage {
 };
 
 // [chunk-address]
-// The shared address of the 16-byte chunk of a tile that begins at `column`, a multiple of 8.
+// Returns the shared address of the 16-byte chunk that begins at `column`, a multiple of 8.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ uint32_t chunk_address(const T (*tile)[kHeadDim], int row, int column) {
   return ptx::shared_address(&tile[row][layout::swizzle(row, column / 8) * 8]);
@@ -53,9 +53,9 @@ __device__ __forceinline__ uint32_t chunk_address(const T (*tile)[kHeadDim], int
 // [/chunk-address]
 
 // [step-address]
-// The address of the chunk `row` rows (a multiple of 8) and `column` columns (a multiple of 16) further on
-// than a lane's first one. Its row % 8 is the lane's own, so the swizzle only flips bits of the column: chunks
-// of the same eight differ by an XOR, the next eight lie 128 bytes on, the rows below a multiple of 8 rows on.
+// Returns the address of the chunk that is `row` rows (a multiple of 8) and `column` columns (of
+// 16) after a lane's first chunk. row % 8 stays the lane's own, so the swizzle only flips column
+// bits: an XOR within 8 chunks. The next 8 chunks are 128 bytes on; a row has kHeadDim elements.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ uint32_t step_address(uint32_t lane_address, int row, int column) {
   constexpr int kElement = sizeof(T);
@@ -64,7 +64,7 @@ __device__ __forceinline__ uint32_t step_address(uint32_t lane_address, int row,
 // [/step-address]
 
 // [copy-tile]
-// Starts to copy a tile of 64 rows from global memory, 16 bytes (8 elements) a thread and turn.
+// Starts to copy a tile of 64 rows from global memory, 16 bytes (8 elements) per thread per pass.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void copy_tile(T (*tile)[kHeadDim], const T* g) {
   using C = Config<kHeadDim>;
@@ -79,7 +79,7 @@ __device__ __forceinline__ void copy_tile(T (*tile)[kHeadDim], const T* g) {
 }
 // [/copy-tile]
 
-// The four lanes of a quad share their rows: two exchanges reach all of them.
+// The four lanes of a quad share their rows, so two exchanges combine all four values.
 __device__ __forceinline__ float quad_max(float value) {
   value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
   return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
@@ -96,10 +96,9 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   using C = Config<kHeadDim>;
   constexpr int kKeyTiles = C::kBlockN / 8;  // 8-key tiles of S
   constexpr int kOutTiles = kHeadDim / 8;    // 8-column tiles of O
-  constexpr int kScoreSteps =
-      kKeyTiles / 2 * (kHeadDim / 16);  // of 16 keys x 16 columns: all keys first
-  constexpr int kOutSteps =
-      kOutTiles / 2 * (C::kBlockN / 16);  // of 16 keys x 16 columns: all columns first
+  // A step is 16 keys x 16 columns. QK^T takes all keys first, PV takes all columns first.
+  constexpr int kScoreSteps = kKeyTiles / 2 * (kHeadDim / 16);
+  constexpr int kOutSteps = kOutTiles / 2 * (C::kBlockN / 16);
   constexpr uint32_t kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
   auto& smem = shared_storage<SharedStorage<T, kHeadDim>>();
 
@@ -108,8 +107,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   const size_t head = blockIdx.y;
   const int warp_idx = threadIdx.x / 32;
   const int lane_idx = threadIdx.x % 32;
-  const int quad = lane_idx / 4;      // row of a tile (and + 8)
-  const int pair = lane_idx % 4 * 2;  // column of a tile (and + 1)
+  const int quad = lane_idx / 4;      // this lane has rows quad and quad + 8 of a 16 x 8 tile
+  const int pair = lane_idx % 4 * 2;  // this lane has columns pair and pair + 1 of it
 
   // ---- pointers
   const T* gQ = q + (head * seq_len + m_block * C::kBlockM) * kHeadDim;  // [kBlockM][kHeadDim]
@@ -127,12 +126,13 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
       copy_tile<T, kHeadDim>(smem.sK[n_block], gK + size_t(n_block) * C::kBlockN * kHeadDim);
       copy_tile<T, kHeadDim>(smem.sV[n_block], gV + size_t(n_block) * C::kBlockN * kHeadDim);
     }
-    ptx::cp_async_commit();  // one group a tile
+    ptx::cp_async_commit();  // one group per tile
   }
   // [/first-tiles]
 
   // [fragments]
-  // Q's fragments, while the first tiles are still on their way.
+  // Q's fragments are read while the first tiles are still on their way. All warps wait until every
+  // thread's copies of Q have arrived, so sQ may be read.
   ptx::cp_async_wait<C::kStages - 1>();
   __syncthreads();
   uint32_t rQ[kHeadDim / 16][4];
@@ -141,7 +141,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
     ptx::ldmatrix_x4(rQ[d / 16], chunk_address<T, kHeadDim>(smem.sQ, warp_idx * 16 + lane_idx % 16,
                                                             d + lane_idx / 16 * 8));
   }
-  // This lane's addresses for the first step in the first stage. One ldmatrix a step: two B fragments.
+  // lane_k and lane_v are this lane's addresses for step 0 in stage 0. load_k and load_v read a
+  // step's two B fragments by one ldmatrix; a warp calls them one step ahead. They never wait.
   const uint32_t lane_k = chunk_address<T, kHeadDim>(smem.sK[0], lane_idx % 8 + lane_idx / 16 * 8,
                                                      lane_idx / 8 % 2 * 8);
   const uint32_t lane_v = chunk_address<T, kHeadDim>(smem.sV[0], lane_idx % 16, lane_idx / 16 * 8);
@@ -155,7 +156,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   };
   // [/fragments]
 
-  // Of rows 16 warp_idx + quad and + 8; row_sum: this lane's share.
+  // Each lane keeps statistics for two rows: 16 * warp_idx + quad, and that row + 8. row_sum is
+  // this lane's share of the sum.
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};
   float acc_o[kOutTiles][4] = {};
 
@@ -163,22 +165,23 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   for (int n_block = 0; n_block < tiles; n_block++) {
     // [ring]
     const int stage = n_block % C::kStages;
-    // This thread's copies of the tile have arrived ...
+    // This thread waits until its own copies of the tile have arrived.
     ptx::cp_async_wait<C::kStages - 2>();
-    // ... and everyone's have. Also: everyone is done with the tile before, whose stage is filled next.
+    // All warps wait until every thread's copies have arrived, so the tile may be read. The barrier
+    // also means that every warp has finished the previous tile, so its stage may be refilled.
     __syncthreads();
     const int next = n_block + C::kStages - 1;
     if (next < tiles) {
       copy_tile<T, kHeadDim>(smem.sK[next % C::kStages], gK + size_t(next) * C::kBlockN * kHeadDim);
       copy_tile<T, kHeadDim>(smem.sV[next % C::kStages], gV + size_t(next) * C::kBlockN * kHeadDim);
     }
-    ptx::cp_async_commit();  // also if empty: the wait above counts groups
+    ptx::cp_async_commit();  // an empty group is committed, too: the wait above counts groups
     // [/ring]
 
-    // S = Q K^T for this warp's rows
+    // S = QK^T for this warp's rows.
     // [scores]
     float acc_s[kKeyTiles][4] = {};
-    uint32_t rK[2][4];  // this step's and the next one's
+    uint32_t rK[2][4];  // the fragments of this step and of the next
     load_k(rK[0], stage, 0);
 #pragma unroll
     for (int step = 0; step < kScoreSteps; step++) {
@@ -191,10 +194,10 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
     // [/scores]
 
     uint32_t rV[2][4];
-    load_v(rV[0], stage, 0);  // arrives during the softmax
+    load_v(rV[0], stage, 0);  // the fragment arrives during the softmax
 
     // [softmax]
-    // P = e^(S - max), in place; O and the sums are rescaled.
+    // P = e^(S - max) replaces S in its registers. O and the sums are rescaled.
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       float new_max = row_max[h];
@@ -205,7 +208,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
         new_max = fmaxf(new_max, fmaxf(acc_s[n][2 * h], acc_s[n][2 * h + 1]));
       }
       new_max = quad_max(new_max);
-      const float rescale = expf(row_max[h] - new_max);  // 0 in the first tile: e^-inf
+      const float rescale = expf(row_max[h] - new_max);  // e^-inf = 0 in the first tile
       row_max[h] = new_max;
       row_sum[h] *= rescale;
 #pragma unroll
@@ -223,7 +226,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
     // [/softmax]
 
     // [output]
-    // O += P V for this warp's rows
+    // O += PV for this warp's rows.
     uint32_t rP[4];
 #pragma unroll
     for (int step = 0; step < kOutSteps; step++) {
@@ -256,7 +259,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
   }
 }
 
-// ---- host ----------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
