@@ -1,12 +1,12 @@
-// 10_instruction_tuning: fewer instructions that are not matrix products, and those between the products.
+// 10_instruction_tuning: fewer instructions besides the matrix products, and the rest between them.
 //
-// Idea         The Tensor Cores wait because a warp has other instructions to issue. There are fewer of them:
-//              2^x with the scale in one FMA; O rescaled only when a maximum has grown by more than 2^8; 32 rows
-//              a warp, so that each fragment that is read serves four mma. And they stand between products: the
-//              next keys' exponentials between this step's mma, and Q K^T of the next tile right after P V.
-// Bottleneck   Eased: instruction issue. What is left is the Tensor Cores' own rate and exposed latency.
-// Changed      Nearly every loop has the index m; the softmax; the main loop's turn begins with the softmax;
-//              copies' addresses are computed once too; O leaves in chunks of 16 bytes; tile sizes: 10_tuning.h.
+// Idea         The Tensor Cores wait because a warp has other instructions to issue. Now it has
+//              fewer: 2^x takes the scale in one FMA; O is rescaled only when a maximum has grown
+//              by more than 2^8; a warp has 32 rows, so a fragment serves four mma. The rest goes
+//              between products: the next keys' exponentials between mma, the next QK^T after PV.
+// Bottleneck   Eased: instruction issue. The Tensor Cores' own rate and exposed latency are left.
+// Changed      Nearly every loop has the index m. The new softmax begins an iteration. Copies'
+//              addresses are computed once. O leaves in 16-byte chunks. 10_tuning.h has tile sizes.
 // Run          cmake --build --preset emulator --target 10_instruction_tuning &&
 //              build/emulator/bin/10_instruction_tuning
 #include "common/harness/launch.h"
@@ -22,27 +22,27 @@
 namespace fa::k10 {
 
 constexpr float kLog2e = 1.44269504f;
-constexpr float kGrowth = 8.0f;  // in units of log2: P is at most 2^8
+constexpr float kMaxGrowthLog2 = 8.0f;  // a score may exceed row_max by this: P is at most 2^8
 
 template <int kHeadDim>
 struct Config {
   static constexpr Tuning kTuning = tuning_of_10(FA_ARCHITECTURE, kHeadDim);
-  static constexpr int kRowTiles = kTuning.row_tiles;  // 16-row tiles a warp
+  static constexpr int kRowTiles = kTuning.row_tiles;  // 16-row tiles per warp
   static constexpr int kWarps = kTuning.warps;
-  static constexpr int kBlockM = kTuning.block_m();  // query rows a CTA
-  static constexpr int kBlockN = kTuning.block_n;    // keys a tile
+  static constexpr int kBlockM = kTuning.block_m();  // query rows per CTA
+  static constexpr int kBlockN = kTuning.block_n;    // keys per tile
   static constexpr int kThreads = kTuning.threads();
-  static constexpr int kStages = kTuning.stages;  // tiles of K and V in shared memory
+  static constexpr int kStages = kTuning.stages;  // tiles of K and of V in shared memory
   static constexpr bool kQInRegisters = kTuning.q_in_registers;
   static constexpr bool kQInV = kTuning.q_in_v;
-  // A turn of all threads copies so many rows. A multiple of 8: the swizzle is the same in each turn.
+  // One pass of all threads copies kCopyRows rows, a multiple of 8, so every pass swizzles alike.
   static constexpr int kCopyRows = kThreads / (kHeadDim / 8);
   static_assert(kCopyRows % 8 == 0 && kBlockN % kCopyRows == 0 && kBlockM % kCopyRows == 0);
   static_assert(128 % kBlockM == 0 && 128 % kBlockN == 0, "seq_len is a multiple of 128");
   static_assert(!kQInV || (kQInRegisters && kBlockM <= kStages * kBlockN));
 };
 
-// Who computes what (four warps w0..w3 of two row tiles), and what a lane holds of a 16 x 8 tile of S or O:
+// Each warp w0..w3 computes two row tiles of S and O. Lane l holds four elements per 16 x 8 tile:
 //
 //               S: all keys             O: all columns             16 x 8 tile, lane l
 //   rows  0..31     w0                      w0                     row l/4:    2 (l%4), 2 (l%4) + 1
@@ -54,14 +54,14 @@ struct Config {
 template <typename T, int kHeadDim>
 struct SharedStorage {
   using C = Config<kHeadDim>;
-  static constexpr int kRing = C::kStages * C::kBlockN;    // rows of all tiles of K, or of V
-  static constexpr int kQ = C::kQInV ? kRing : 2 * kRing;  // Q's first row
+  static constexpr int kRing = C::kStages * C::kBlockN;    // rows of all tiles of K; as many of V
+  static constexpr int kQ = C::kQInV ? kRing : 2 * kRing;  // Q's first row: after K and V, or in V
   alignas(128) T rows[C::kQInV ? 2 * kRing : kQ + C::kBlockM][kHeadDim];
   static_assert(sizeof(rows) == C::kTuning.shared_bytes(kHeadDim));
 };
 
 // [chunk-address]
-// The shared address of the 16-byte chunk of a tile that begins at `column`, a multiple of 8.
+// Returns the shared address of the 16-byte chunk that begins at `column`, a multiple of 8.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ uint32_t chunk_address(const T (*tile)[kHeadDim], int row, int column) {
   return ptx::shared_address(&tile[row][layout::swizzle(row, column / 8) * 8]);
@@ -69,9 +69,9 @@ __device__ __forceinline__ uint32_t chunk_address(const T (*tile)[kHeadDim], int
 // [/chunk-address]
 
 // [step-address]
-// The address of the chunk `row` rows (a multiple of 8) and `column` columns (a multiple of 16) further on
-// than a lane's first one. Its row % 8 is the lane's own, so the swizzle only flips bits of the column: chunks
-// of the same eight differ by an XOR, the next eight lie 128 bytes on, the rows below a multiple of 8 rows on.
+// Returns the address of the chunk that is `row` rows (a multiple of 8) and `column` columns (of
+// 16) after a lane's first chunk. row % 8 stays the lane's own, so the swizzle only flips column
+// bits: an XOR within 8 chunks. The next 8 chunks are 128 bytes on; a row has kHeadDim elements.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ uint32_t step_address(uint32_t lane_address, int row, int column) {
   constexpr int kElement = sizeof(T);
@@ -80,7 +80,7 @@ __device__ __forceinline__ uint32_t step_address(uint32_t lane_address, int row,
 // [/step-address]
 
 // [copy-tile]
-// Starts to copy kRows rows, 16 bytes a thread and turn, to and from the thread's own first chunk.
+// Starts to copy kRows rows from and to the thread's own first chunk, 16 bytes per thread per pass.
 template <int kRows, typename T, int kHeadDim>
 __device__ __forceinline__ void copy_tile(uint32_t shared, const T* g) {
   using C = Config<kHeadDim>;
@@ -91,7 +91,7 @@ __device__ __forceinline__ void copy_tile(uint32_t shared, const T* g) {
 }
 // [/copy-tile]
 
-// The four lanes of a quad share their rows: two exchanges reach all of them.
+// The four lanes of a quad share their rows, so two exchanges combine all four values.
 __device__ __forceinline__ float quad_max(float value) {
   value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
   return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
@@ -110,10 +110,9 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
   constexpr int kRowTiles = C::kRowTiles;    // 16-row tiles of S and O
   constexpr int kKeyTiles = C::kBlockN / 8;  // 8-key tiles of S
   constexpr int kOutTiles = kHeadDim / 8;    // 8-column tiles of O
-  constexpr int kScoreSteps =
-      kKeyTiles / 2 * (kHeadDim / 16);  // of 16 keys x 16 columns: all keys first
-  constexpr int kOutSteps =
-      kOutTiles / 2 * (C::kBlockN / 16);  // of 16 keys x 16 columns: all columns first
+  // A step is 16 keys x 16 columns. QK^T takes all keys first, PV takes all columns first.
+  constexpr int kScoreSteps = kKeyTiles / 2 * (kHeadDim / 16);
+  constexpr int kOutSteps = kOutTiles / 2 * (C::kBlockN / 16);
   constexpr uint32_t kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
   auto& smem = shared_storage<Storage>();
   T(*const sK)[kHeadDim] = smem.rows;
@@ -125,20 +124,20 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
   const size_t head = blockIdx.y;
   const int warp_idx = threadIdx.x / 32;
   const int lane_idx = threadIdx.x % 32;
-  const int quad = lane_idx / 4;      // row of a tile (and + 8)
-  const int pair = lane_idx % 4 * 2;  // column of a tile (and + 1)
+  const int quad = lane_idx / 4;      // this lane has rows quad and quad + 8 of a 16 x 8 tile
+  const int pair = lane_idx % 4 * 2;  // this lane has columns pair and pair + 1 of it
   const int warp_row = warp_idx * kRowTiles * 16;
 
   // ---- pointers
   const int copy_row = threadIdx.x / (kHeadDim / 8);  // this thread's first chunk of a tile
   const int copy_column = threadIdx.x % (kHeadDim / 8) * 8;
   const T* gQ = q + (head * seq_len + m_block * C::kBlockM) * kHeadDim + threadIdx.x * 8;
-  size_t next =
-      head * seq_len * kHeadDim + threadIdx.x * 8;  // of K: this thread's chunk of the next tile
+  // `next` is the index in K of this thread's chunk of the next tile.
+  size_t next = head * seq_len * kHeadDim + threadIdx.x * 8;
   const uint32_t copy_q = chunk_address<T, kHeadDim>(sQ, copy_row, copy_column);
   const uint32_t copy_k = chunk_address<T, kHeadDim>(sK, copy_row, copy_column);
   const uint32_t copy_v = chunk_address<T, kHeadDim>(sV, copy_row, copy_column);
-  // For ldmatrix: this lane's addresses for the first step in the first stage.
+  // lane_q, lane_k and lane_v are this lane's addresses for ldmatrix in step 0 of stage 0.
   const uint32_t lane_q =
       chunk_address<T, kHeadDim>(sQ, warp_row + lane_idx % 16, lane_idx / 16 * 8);
   const uint32_t lane_k =
@@ -148,15 +147,15 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
   // ---- registers
   float acc_s[kRowTiles][kKeyTiles][4];
   float acc_o[kRowTiles][kOutTiles][4] = {};
-  // Of rows 16 m + quad and + 8 of this warp. row_max: in units of log2, lags behind by up to kGrowth;
-  // row_sum: this lane's share.
+  // Each lane keeps statistics for rows 16 m + quad and + 8 of its warp. row_max, in units of log2,
+  // may lag behind by kMaxGrowthLog2; row_sum is this lane's share.
   float row_max[kRowTiles][2], row_sum[kRowTiles][2] = {};
 #pragma unroll
   for (int m = 0; m < kRowTiles; m++) row_max[m][0] = row_max[m][1] = -INFINITY;
   const float scale_log2 = scale * kLog2e;
 
   // [fragments]
-  // Q's fragments: all, or those of this step's 16 columns and of the next.
+  // rQ holds Q's fragments: all, or two of them. A warp calls load_q, load_k and load_v ahead.
   constexpr int kHeld = C::kQInRegisters ? kHeadDim / 16 : 2;
   uint32_t rQ[kHeld][kRowTiles][4];
   const auto load_q = [&](int d) {
@@ -176,7 +175,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
   // [/fragments]
 
   // [scores]
-  // S = Q K^T for this warp's rows
+  // Computes S = QK^T for this warp's rows. A warp calls it once the tile of K has arrived.
   const auto multiply_qk = [&](int stage) {
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++) {
@@ -185,7 +184,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
         acc_s[m][n][0] = acc_s[m][n][1] = acc_s[m][n][2] = acc_s[m][n][3] = 0.0f;
       }
     }
-    uint32_t rK[2][4];  // this step's and the next one's
+    uint32_t rK[2][4];  // the fragments of this step and of the next
     if constexpr (!C::kQInRegisters) load_q(0);
     load_k(rK[0], stage, 0);
 #pragma unroll
@@ -207,8 +206,9 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
   // [/scores]
 
   // [exponentials]
-  // P = 2^(S scale_log2 - row_max), in place, and packed: register `r` of the A fragment of keys 16 `key`...
-  uint32_t rP[2][kRowTiles][4];  // of these 16 keys and of the next
+  // Computes P = 2^(S scale_log2 - row_max) in place and packs register `r` of the A fragment of 16
+  // keys, from 16 * key on. A warp calls it between its mma, 16 keys ahead.
+  uint32_t rP[2][kRowTiles][4];  // the fragments of these 16 keys and of the next 16
   const auto exponentials = [&](int key, int m, int r) {
     float* const s = &acc_s[m][2 * key + r / 2][r % 2 * 2];
     s[0] = ptx::exp2_approx(fmaf(s[0], scale_log2, -row_max[m][r % 2]));
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
   // ---- prologue
   // [first-tiles]
   const int tiles = seq_len / C::kBlockN;
-  // Group n: tile n of K and tile n - 1 of V. Empty ones too: waits count groups.
+  // All threads copy group n: tile n of K and tile n - 1 of V. Waits count empty groups, too.
   const auto copy_group = [&](int n) {
     constexpr int kTile = C::kBlockN * kHeadDim;
     next += kTile;
@@ -237,7 +237,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
   copy_tile<C::kBlockM, T, kHeadDim>(copy_q, gQ);
   copy_tile<C::kBlockN, T, kHeadDim>(copy_k, k + next);
   ptx::cp_async_commit();
-  if constexpr (C::kQInV) {  // all have read Q before V takes its place
+  // All warps wait until Q has arrived, read it, and wait for each other, so V may take its place.
+  if constexpr (C::kQInV) {
     ptx::cp_async_wait<0>();
     __syncthreads();
 #pragma unroll
@@ -245,6 +246,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
     __syncthreads();
   }
   for (int n_block = 1; n_block < C::kStages; n_block++) copy_group(n_block);
+  // All warps wait until every thread's copies of Q and of K's first tile have arrived.
   ptx::cp_async_wait<C::kStages - 1>();
   __syncthreads();
   // [/first-tiles]
@@ -258,19 +260,19 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
   for (int n_block = 0; n_block < tiles; n_block++) {
     // [ring]
     const int stage = n_block % C::kStages;
-    // This thread's copies of V's tile and of K's next one have arrived ...
+    // This thread waits until its own copies of V's tile and of K's next tile have arrived.
     ptx::cp_async_wait<C::kStages - 2>();
-    // ... and everyone's have. Also: everyone is done with this tile of K and the tile of V before, whose
-    // stages are filled next.
+    // All warps wait until every thread's copies have arrived, so both tiles may be read. The
+    // barrier also means that every warp has read this tile of K and V's previous one: refill them.
     __syncthreads();
     copy_group(n_block + C::kStages);
     // [/ring]
 
     uint32_t rV[2][4];
-    load_v(rV[0], stage, 0);  // arrives during the softmax
+    load_v(rV[0], stage, 0);  // the fragment arrives during the softmax
 
     // [maximum]
-    // This lane's maxima. Has one of them grown so much that P would exceed 2^kGrowth?
+    // Takes this lane's maxima; `grown` says whether one would let P exceed 2^kMaxGrowthLog2.
     float lane_max[kRowTiles][2];
     bool grown = false;
 #pragma unroll
@@ -283,19 +285,18 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
           score = fmaxf(score, fmaxf(acc_s[m][n][2 * h], acc_s[m][n][2 * h + 1]));
         }
         lane_max[m][h] = score * scale_log2;
-        grown |= lane_max[m][h] > row_max[m][h] + kGrowth;  // in the first tile: always, > -inf
+        grown |= lane_max[m][h] > row_max[m][h] + kMaxGrowthLog2;  // > -inf in the first tile
       }
     }
     // [/maximum]
     // [rescale]
-    if (__any_sync(0xffffffffu, grown)) {  // the whole warp, or none of it
+    if (__any_sync(0xffffffffu, grown)) {  // all lanes of the warp, or none
 #pragma unroll
       for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
           const float new_max = fmaxf(row_max[m][h], quad_max(lane_max[m][h]));
-          const float rescale =
-              ptx::exp2_approx(row_max[m][h] - new_max);  // 0 in the first tile: 2^-inf
+          const float rescale = ptx::exp2_approx(row_max[m][h] - new_max);  // 2^-inf = 0 at first
           row_max[m][h] = new_max;
           row_sum[m][h] *= rescale;
 #pragma unroll
@@ -309,9 +310,9 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
     // [/rescale]
 
     // [output]
-    // O += P V for this warp's rows
-    constexpr int kRegisters = 4 * kRowTiles;  // of P's fragments, for 16 keys
-    constexpr int kEach = (kRegisters + kOutTiles / 2 - 1) / (kOutTiles / 2);  // a step
+    // O += PV for this warp's rows.
+    constexpr int kRegisters = 4 * kRowTiles;  // registers of P's fragments for 16 keys
+    constexpr int kEach = (kRegisters + kOutTiles / 2 - 1) / (kOutTiles / 2);  // of them per step
 #pragma unroll
     for (int i = 0; i < kRegisters; i++) exponentials(0, i / 4, i % 4);
 #pragma unroll
@@ -327,7 +328,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
                                {now[2 * half], now[2 * half + 1]});
         }
       }
-      // While the Tensor Cores work: some of the next keys' P.
+      // While the Tensor Cores work, the warp computes a part of the next keys' P.
 #pragma unroll
       for (int i = n / 2 * kEach; i < (n / 2 + 1) * kEach && i < kRegisters; i++) {
         if (key + 1 < C::kBlockN / 16) exponentials(key + 1, i / 4, i % 4);
@@ -340,10 +341,10 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
 
   // ---- epilogue
   // [epilogue]
-  T* gO = o + (head * seq_len + m_block * C::kBlockM + warp_row) *
-                  kHeadDim;  // [16 kRowTiles][kHeadDim]
-  // O through the rows that Q had, this warp's own: a lane then has 16 bytes of a row.
-  if constexpr (C::kQInV) __syncthreads();  // others may still read V there
+  // gO has the shape [16 kRowTiles][kHeadDim]: this warp's rows.
+  T* gO = o + (head * seq_len + m_block * C::kBlockM + warp_row) * kHeadDim;
+  // Stages O in this warp's rows of sQ, so that each lane can then store 16 bytes of a row.
+  if constexpr (C::kQInV) __syncthreads();  // all warps wait until V is read, whose place O takes
 #pragma unroll
   for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
@@ -357,8 +358,9 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
       }
     }
   }
+  // The lanes of the warp wait until all of them have stored O, so each may read the warp's rows.
   __syncwarp();
-  constexpr int kChunks = kHeadDim / 8;  // of a row
+  constexpr int kChunks = kHeadDim / 8;  // 16-byte chunks per row
 #pragma unroll
   for (int i = 0; i < kRowTiles * 16 * kChunks / 32; i++) {
     const int row = (i * 32 + lane_idx) / kChunks, chunk = lane_idx % kChunks;
@@ -368,7 +370,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
   // [/epilogue]
 }
 
-// ---- host ----------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {

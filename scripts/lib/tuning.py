@@ -7,7 +7,8 @@ from typing import NamedTuple
 from tools import ROOT, Refused
 
 HEADER = ROOT / "kernels" / "10_tuning.h"
-ROW = re.compile(r"^  (?:if \(architecture == (\d+) && head_dim == (\d+)\) )?return \{(\d.*)\};$", re.MULTILINE)
+ROW = re.compile(r"^  (?:if \(architecture == (\d+) && head_dim == (\d+)\)\n    )?return \{(\s*\.[^}]*)\};\n", re.MULTILINE)
+COLUMNS = 100  # of a line of the header
 
 
 class Choice(NamedTuple):
@@ -33,6 +34,16 @@ class Choice(NamedTuple):
     def cpp(self):
         return ", ".join(str(value).lower() for value in self)
 
+    def returned(self, indent):
+        """The statement of the header that returns this choice, as clang-format breaks it. What is not said is false."""
+        fields = [f".{name} = {str(value).lower()}" for name, value in self._asdict().items() if value is not False]
+        flat = ", ".join(fields) + "};"
+        if indent + len("return {" + flat) <= COLUMNS:
+            return f"{' ' * indent}return {{{flat}\n"
+        if indent + 4 + len(flat) <= COLUMNS:
+            return f"{' ' * indent}return {{\n{' ' * (indent + 4)}{flat}\n"
+        return f"{' ' * indent}return {{{(',' + chr(10) + ' ' * (indent + 8)).join(fields)}}};\n"
+
     def text(self):
         return ",".join(str(int(value)) for value in self)
 
@@ -41,7 +52,8 @@ def choice_of(architecture, head_dim):
     """What the header has for it: its row, else the last one."""
     for row in ROW.finditer(HEADER.read_text(encoding="utf-8")):
         if row[1] is None or (int(row[1]), int(row[2])) == (architecture, head_dim):
-            return Choice(*map(json.loads, row[3].split(", ")))
+            said = {name: json.loads(value) for name, value in re.findall(r"\.(\w+) = (\w+)", row[3])}
+            return Choice(*(said.get(name, False) for name in Choice._fields))
     raise Refused("kernels/10_tuning.h has no tile sizes")
 
 
@@ -49,14 +61,11 @@ REGION = re.compile(r"(.*^  // \[tuned\]\n)(.*)(^  // \[/tuned\]\n.*)", re.DOTAL
 
 
 def with_choices(text, architecture, choices):
-    """The header with {head_dim: Choice} of this architecture; a new line comes before the last, the default."""
+    """The header with {head_dim: Choice} of this architecture; a new row comes before the last, the default."""
     before, region, after = REGION.fullmatch(text).groups()
-    lines = region.splitlines()
+    rows = {(row[1] and int(row[1]), row[2] and int(row[2])): row[0] for row in ROW.finditer(region)}
+    default = rows.pop((None, None))
     for head_dim, choice in choices.items():
-        start = f"  if (architecture == {architecture} && head_dim == {head_dim}) return "
-        at = next((i for i, line in enumerate(lines) if line.startswith(start)), None)
-        if at is None:
-            at = len(lines) - 1
-            lines.insert(at, start)
-        lines[at] = f"{start}{{{choice.cpp()}}};"
-    return before + "\n".join(lines) + "\n" + after
+        rows[architecture, head_dim] = (f"  if (architecture == {architecture} && head_dim == {head_dim})\n"
+                                        f"{choice.returned(4)}")
+    return before + "".join(rows.values()) + default + after

@@ -261,16 +261,19 @@ class Ranking(ScriptTest):
 
 
 class Header(ScriptTest):
-    def test_lines_are_replaced_and_added(self):
+    def test_rows_are_replaced_and_added(self):
         text = autotune.HEADER.read_text()
         new = Choice(8, 4, 128, 4, 4, False, False)
-        line = "  if (architecture == {} && head_dim == {}) return {{8, 4, 128, 4, 4, false, false}};\n"
-        old = re.search(r"  if \(architecture == 90 && head_dim == 64\).*\n", text)[0]
+        row = ("  if (architecture == {} && head_dim == {})\n"
+               "    return {{.warps = 8, .row_tiles = 4, .block_n = 128, .stages = 4, .ctas = 4}};\n")
+        old = re.search(r"  if \(architecture == 90 && head_dim == 64\)\n[^;]*;\n", text)[0]
         after = autotune.with_choices(text, 90, {64: new})
-        self.assertEqual(after, text.replace(old, line.format(90, 64)))
-        last = re.search(r"  return .*\n(?=  // \[/tuned\])", text)[0]
-        after = autotune.with_choices(text, 120, {128: new, 64: new})
-        self.assertEqual(after, text.replace(last, line.format(120, 128) + line.format(120, 64) + last))
+        self.assertEqual(after, text.replace(old, row.format(90, 64)))
+        last = re.search(r"  return [^;]*;\n(?=  // \[/tuned\])", text)[0]
+        long = Choice(8, 4, 128, 4, 4, True, True)
+        after = autotune.with_choices(text, 120, {128: new, 64: long})
+        self.assertIn(text[: text.index(last)] + row.format(120, 128), after)
+        self.assertIn("            .q_in_registers = true,\n            .q_in_v = true};\n" + last, after)
         tool = next((path for path in map(shutil.which, ("clang-format-14", "clang-format")) if path), None)
         if tool and "version 14." in self.run_script(tool, "--version").stdout:
             done = subprocess.run([tool, f"--assume-filename={autotune.HEADER}"], input=after, capture_output=True, text=True,
