@@ -1,12 +1,12 @@
 // 11_wgmma: a warpgroup multiplies, asynchronously and straight from shared memory.
 //
-// Idea         wgmma: four warps together start a product of 64 rows of S or O with all its columns and 16 of the
-//              depth. Q, K and V are named by descriptors of shared memory, not loaded into registers; the
-//              products run on while the warps do something else, until wgmma_wait.
-// Bottleneck   Removed: mma.sync reaches at most two thirds of what Hopper's Tensor Cores can do, and fragments
-//              have to be fetched for it. Not yet: a warpgroup that computes exponentials multiplies nothing.
-// Changed      Everything around the products: tiles are slabs of 64 columns; S and O are one array each; S of
-//              the next tile and O of this one are multiplied in one go. The softmax is that of 10.
+// Idea         By wgmma the four warps of a warpgroup start a product together: 64 rows of S or O,
+//              all columns, and 16 of the depth. Descriptors name Q, K and V in shared memory, so
+//              they are not loaded into registers. Until wgmma_wait the warps can do other work.
+// Bottleneck   Removed: mma.sync reaches at most two thirds of the rate of Hopper's Tensor Cores
+//              and needs its fragments loaded. Left: a warpgroup's softmax and products alternate.
+// Changed      Tiles are slabs of 64 columns; S and O are one array each; the products of S of the
+//              next tile and of O of this tile run together. The softmax is that of 10.
 // Run          cmake --build --preset emulator --target 11_wgmma && build/emulator/bin/11_wgmma
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
@@ -25,43 +25,45 @@
 namespace fa::k11 {
 
 constexpr float kLog2e = 1.44269504f;
-constexpr float kGrowth = 8.0f;  // in units of log2: P is at most 2^8
+constexpr float kMaxGrowthLog2 = 8.0f;  // a score may exceed row_max by this: P is at most 2^8
 
 template <int kHeadDim>
 struct Config {
-  static constexpr int kWarpgroups = 2;             // of 64 query rows each
-  static constexpr int kBlockM = kWarpgroups * 64;  // query rows a CTA
-  static constexpr int kBlockN = 128;               // keys a tile
+  static constexpr int kWarpgroups = 2;             // each has 64 query rows
+  static constexpr int kBlockM = kWarpgroups * 64;  // query rows per CTA
+  static constexpr int kBlockN = 128;               // keys per tile
   static constexpr int kThreads = kWarpgroups * 128;
-  static constexpr int kStages = 2;             // tiles of K and V in shared memory
-  static constexpr int kSlabs = kHeadDim / 64;  // of a tile
-  // A turn of all threads copies so many rows. A multiple of 8: the swizzle is the same in each turn.
+  static constexpr int kStages = 2;             // tiles of K and of V in shared memory
+  static constexpr int kSlabs = kHeadDim / 64;  // slabs per tile
+  // One pass of all threads copies kCopyRows rows, a multiple of 8, so every pass swizzles alike.
   static constexpr int kCopyRows = kThreads / (kHeadDim / 8);
   static_assert(kCopyRows % 8 == 0 && 64 % kCopyRows == 0 && kBlockN % kCopyRows == 0);
-  static_assert(kStages >= 2, "one is filled while another is read");
+  static_assert(kStages >= 2, "one stage is filled while another is read");
   static_assert(128 % kBlockM == 0 && 128 % kBlockN == 0, "seq_len is a multiple of 128");
+  // Warpgroup g has barrier kQRead + g: its warps have read Q. Barrier 0 is __syncthreads'.
+  enum NamedBarrier : int { kQRead = 1 };
 };
 
-// Who computes what (warpgroup g, its warps w0..w3), what a lane holds of each 8 columns of S or O, and how a
-// tile of K or V lies in shared memory (Q: the 64 rows of each warpgroup likewise):
+// Warps w0..w3 of warpgroup g have 16 rows of S and O each. Lane l holds four elements of every 8
+// columns. Tiles of K and V, and the 64 rows of Q per warpgroup, are stored in slabs:
 //
-//               S: all keys, O: all columns    8 columns, lane l            columns 0..63    64..127
-//   rows 64g +  0..15   w0                     row l/4:   2 (l%4) (+ 1)     +------------+  +------------+
-//   rows 64g + 16..31   w1                     row l/4+8: the same          | slab 0:    |  | slab 1     |
-//   rows 64g + 32..47   w2                     columns                      | 128 bytes  |  | kBlockN    |
-//   rows 64g + 48..63   w3                                                  | a row      |  | rows later |
-//                                                                           +------------+  +------------+
+//               S: all keys, O: all columns   8 columns, lane l      columns 0..63   64..127
+//   rows 64g +  0..15   w0                    row l/4:   2 (l%4),+1  +------------+  +------------+
+//   rows 64g + 16..31   w1                    row l/4+8: the same    | slab 0:    |  | slab 1     |
+//   rows 64g + 32..47   w2                    columns                | 128 bytes  |  | kBlockN    |
+//   rows 64g + 48..63   w3                                           | per row    |  | rows later |
+//                                                                    +------------+  +------------+
 // The four lanes of a quad (l/4) share two rows. The 16-byte chunks of a slab's row are swizzled.
 template <typename T, int kHeadDim>
 struct SharedStorage {
   using C = Config<kHeadDim>;
-  // 1024: the swizzle is computed from addresses, and repeats after 8 rows of 128 bytes.
+  // The swizzle depends on the address and repeats every 1024 bytes (8 rows), hence the alignment.
   alignas(1024) T sQ[C::kWarpgroups][C::kSlabs][64][64];
   alignas(1024) T sK[C::kStages][C::kSlabs][C::kBlockN][64];
   alignas(1024) T sV[C::kStages][C::kSlabs][C::kBlockN][64];
 };
 
-// Starts to copy kRows rows, 16 bytes a thread and turn, to and from the thread's own first chunk.
+// Starts to copy kRows rows from and to the thread's own first chunk, 16 bytes per thread per pass.
 template <int kRows, typename T, int kHeadDim>
 __device__ __forceinline__ void copy_tile(uint32_t shared, const T* g) {
   using C = Config<kHeadDim>;
@@ -81,9 +83,9 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // ---- indices
   const int m_block = blockIdx.x;
   const size_t head = blockIdx.y;
-  // The same in all lanes; the shuffle tells the compiler so.
+  // The value is the same in all lanes, and the shuffle tells the compiler so.
   const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-  const int warp_idx = threadIdx.x / 32 % 4;  // in the warpgroup
+  const int warp_idx = threadIdx.x / 32 % 4;  // within the warpgroup
   const int lane_idx = threadIdx.x % 32;
   const int tiles = seq_len / C::kBlockN;
 
@@ -96,13 +98,13 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   const uint32_t copy_k = layout::chunk_address(smem.sK[0], copy_row, copy_column);
   const uint32_t copy_v = layout::chunk_address(smem.sV[0], copy_row, copy_column);
   // [descriptors]
-  // Of Q's first 16 columns, of the first tile of K's, and of the first 16 keys of the first tile of V.
+  // The descriptors name Q's first 16 columns, those of tile 0 of K, and the first 16 keys of V.
   const uint64_t desc_q = layout::k_major_descriptor(ptx::shared_address(smem.sQ[warpgroup_idx]));
   const uint64_t desc_k = layout::k_major_descriptor(ptx::shared_address(smem.sK));
   const uint64_t desc_v = layout::mn_major_descriptor(ptx::shared_address(smem.sV), C::kBlockN);
   // [/descriptors]
 
-  // Group n: tile n of K and tile n - 1 of V. Empty ones too: waits count groups.
+  // All threads copy group n: tile n of K and tile n - 1 of V. Waits count empty groups, too.
   const auto copy_group = [&](int n) {
     constexpr int kTile = C::kBlockN * kHeadDim;
     if (n < tiles) {
@@ -119,14 +121,14 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // ---- registers
   float acc_s[C::kBlockN / 2];
   float acc_o[kHeadDim / 2];
-  uint32_t rP[C::kBlockN / 16][4];  // 16 keys each
-  // Of rows 16 warp_idx + lane_idx / 4 and + 8 of this warpgroup. row_max: in units of log2, lags behind by up
-  // to kGrowth; row_sum: this lane's share; rescale: what O is to be multiplied by.
+  uint32_t rP[C::kBlockN / 16][4];  // P as A fragments of 16 keys
+  // Each lane keeps statistics for two rows of its warpgroup: 16 * warp_idx + lane_idx / 4, and
+  // that row + 8. row_max (in log2) may lag behind by kMaxGrowthLog2; row_sum is the lane's share.
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {}, rescale[2];
   const float scale_log2 = scale * kLog2e;
 
   // [products]
-  // Starts S = Q K^T. The fence: from here on these registers are the Tensor Cores'.
+  // Starts S = QK^T. After the fence acc_s belongs to the Tensor Cores until wgmma_wait returns it.
   const auto multiply_qk = [&](int n_block) {
     const uint64_t desc = layout::advance(desc_k, n_block % C::kStages * kTileBytes);
     ptx::wgmma_fence(acc_s);
@@ -138,7 +140,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
     ptx::wgmma_commit();
   };
-  // Starts O += P V, or O = P V.
+  // Starts O += PV, or O = PV. P and acc_o belong to the Tensor Cores until wgmma_wait, too.
   const auto multiply_pv = [&](int n_block, bool accumulate) {
     const uint64_t desc = layout::advance(desc_v, n_block % C::kStages * kTileBytes);
     ptx::wgmma_fence();
@@ -151,9 +153,10 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   };
   // [/products]
 
-  // This lane's maxima. Has one of them grown so much that P would exceed 2^kGrowth? Then the warp has new ones.
+  // Raises row_max if P would exceed 2^kMaxGrowthLog2 in some row of the warp, and says whether.
+  // Every warp calls it once S is complete.
   const auto raise_max = [&]() -> bool {
-    // Of even and odd columns of both rows: four independent chains.
+    // Even and odd columns of both rows form four independent chains.
     float score[4] = {acc_s[0], acc_s[1], acc_s[2], acc_s[3]};
 #pragma unroll
     for (int i = 4; i < C::kBlockN / 2; i++) score[i % 4] = fmaxf(score[i % 4], acc_s[i]);
@@ -162,7 +165,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       lane_max[h] = fmaxf(score[2 * h], score[2 * h + 1]) * scale_log2;
-      grown |= lane_max[h] > row_max[h] + kGrowth;  // in the first tile: always, > -inf
+      grown |= lane_max[h] > row_max[h] + kMaxGrowthLog2;  // > -inf in the first tile
     }
     if (!__any_sync(0xffffffffu, grown)) return false;
 #pragma unroll
@@ -174,7 +177,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
     return true;
   };
-  // P = 2^(S scale_log2 - row_max) as A operand: neighbouring 8 columns of an accumulator are one.
+  // Computes P = 2^(S scale_log2 - row_max), adds it to row_sum and packs it: 8 + 8 columns of
+  // acc_s are one A fragment. A warp calls it after raise_max.
   const auto exponentials = [&] {
     float sum[4] = {};
 #pragma unroll
@@ -190,6 +194,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 #pragma unroll
     for (int h = 0; h < 2; h++) row_sum[h] += sum[2 * h] + sum[2 * h + 1];
   };
+  // Multiplies O by rescale. Every warp calls it when a maximum was raised and no PV is under way.
   const auto rescale_o = [&] {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
@@ -202,6 +207,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
                                gQ + i * 64 * kHeadDim);
   }
   for (int n_block = 0; n_block < C::kStages; n_block++) copy_group(n_block);
+  // All warps wait until every thread's copies of Q and of tile 0 of K are visible to wgmma.
   ptx::cp_async_wait<C::kStages - 1>();
   ptx::fence_proxy_async();
   __syncthreads();
@@ -213,11 +219,12 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // ---- main loop
   for (int n_block = 1; n_block < tiles; n_block++) {
     // [ring]
-    // This thread's copies of K's tile and of V's before it have arrived ...
+    // This thread waits until its own copies of K's tile and of V's previous tile have arrived.
     ptx::cp_async_wait<C::kStages - 2>();
-    // ... wgmma, which reads by another path (the async proxy), will see them ...
+    // The fence makes them visible to wgmma, which reads by another path (the async proxy).
     ptx::fence_proxy_async();
-    // ... and everyone's have. Also: everyone is done with the products before, whose stages are filled next.
+    // All warps wait until every thread has done so: both tiles may be read. The barrier also means
+    // that every warp has finished the previous products, so their stages may be refilled.
     __syncthreads();
     // [/ring]
     // [turn]
@@ -228,25 +235,26 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 
     const bool grown = raise_max();
     exponentials();
-    if (grown) rescale_o();  // the whole warp, or none of it
+    if (grown) rescale_o();  // all lanes of the warp, or none
     // [/turn]
   }
 
   // ---- epilogue
+  // All warps wait until every thread's copies of V's last tile are visible to wgmma.
   ptx::cp_async_wait<C::kStages - 2>();
   ptx::fence_proxy_async();
   __syncthreads();
   multiply_pv(tiles - 1, tiles > 1);
   ptx::wgmma_wait<0>(acc_o);
 
-  // O through the rows of Q, this warp's own, once no warp of the warpgroup reads Q any more.
-  ptx::barrier_sync(1 + warpgroup_idx, 128);
+  // Stages O in this warp's rows of sQ, after a barrier: every warp of the warpgroup has read Q.
+  ptx::barrier_sync(C::kQRead + warpgroup_idx, 128);
   T(*const sO)[64][64] = smem.sQ[warpgroup_idx];  // [kSlabs][64][64]
   float inverse_sum[2];
 #pragma unroll
   for (int h = 0; h < 2; h++) inverse_sum[h] = 1.0f / layout::quad_sum(row_sum[h]);
 #pragma unroll
-  for (int n = 0; n < kHeadDim / 16; n++) {  // of 16 columns
+  for (int n = 0; n < kHeadDim / 16; n++) {  // 16 columns per step
     uint32_t rO[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -256,10 +264,12 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     ptx::stmatrix_x4(
         rO, layout::chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
   }
+  // The lanes of the warp wait until all of them have stored O, so each may read the warp's rows.
   __syncwarp();
-  T* gO = o + (head * seq_len + m_block * C::kBlockM + warpgroup_idx * 64 + warp_idx * 16) *
-                  kHeadDim;              // [16][kHeadDim]
-  constexpr int kChunks = kHeadDim / 8;  // of a row
+  // gO has the shape [16][kHeadDim]: this warp's rows.
+  T* gO =
+      o + (head * seq_len + m_block * C::kBlockM + warpgroup_idx * 64 + warp_idx * 16) * kHeadDim;
+  constexpr int kChunks = kHeadDim / 8;  // 16-byte chunks per row
 #pragma unroll
   for (int i = 0; i < 16 * kChunks / 32; i++) {
     const int row = (i * 32 + lane_idx) / kChunks, chunk = lane_idx % kChunks;
@@ -268,7 +278,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   }
 }
 
-// ---- host ----------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {

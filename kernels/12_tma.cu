@@ -1,12 +1,13 @@
 // 12_tma: one thread starts the copy of a whole tile.
 //
-// Idea         The host describes Q, K and V in tensor maps. A thread names a map and a place in it, and the tensor
-//              memory accelerator (TMA) copies the tile, swizzles it and tells an mbarrier how many bytes have come.
-//              Who needs the tile waits for that barrier (full), who is done with it arrives at another (empty).
-// Bottleneck   Removed: 16 cp.async of every thread for each tile, with their addresses, and the CTA's barrier in
-//              each turn, at which both warpgroups waited for the slower one.
-// Changed      copy_group() is load_group(), by one thread; waits for a stage to be full, arrivals when it is
-//              empty in place of __syncthreads(); no fence: TMA writes by wgmma's own path.
+// Idea         The host describes Q, K and V in tensor maps. A thread names a map and a place, and
+//              the tensor memory accelerator (TMA) copies the tile, swizzles it and counts its
+//              bytes at an mbarrier. A warp waits for that barrier (full) before it reads the tile,
+//              and arrives at another barrier (empty) after that.
+// Bottleneck   Removed: every thread issued 16 cp.async per tile and computed their addresses, and
+//              both warpgroups waited for the slower one at the CTA's barrier in every iteration.
+// Changed      One thread calls load_group(), which replaces copy_group(). Full and empty barriers
+//              replace __syncthreads(). No fence is needed: TMA writes by wgmma's own path.
 // Run          cmake --build --preset emulator --target 12_tma && build/emulator/bin/12_tma
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
@@ -27,39 +28,41 @@
 namespace fa::k12 {
 
 constexpr float kLog2e = 1.44269504f;
-constexpr float kGrowth = 8.0f;  // in units of log2: P is at most 2^8
+constexpr float kMaxGrowthLog2 = 8.0f;  // a score may exceed row_max by this: P is at most 2^8
 
 template <int kHeadDim>
 struct Config {
-  static constexpr int kWarpgroups = 2;             // of 64 query rows each
-  static constexpr int kBlockM = kWarpgroups * 64;  // query rows a CTA
-  static constexpr int kBlockN = 128;               // keys a tile
+  static constexpr int kWarpgroups = 2;             // each has 64 query rows
+  static constexpr int kBlockM = kWarpgroups * 64;  // query rows per CTA
+  static constexpr int kBlockN = 128;               // keys per tile
   static constexpr int kThreads = kWarpgroups * 128;
-  static constexpr int kStages = 2;             // tiles of K and V in shared memory
-  static constexpr int kSlabs = kHeadDim / 64;  // of a tile
-  static_assert(kStages >= 2, "one is filled while another is read");
+  static constexpr int kStages = 2;             // tiles of K and of V in shared memory
+  static constexpr int kSlabs = kHeadDim / 64;  // slabs per tile
+  static_assert(kStages >= 2, "one stage is filled while another is read");
   static_assert(kBlockN * 128 % 1024 == 0 && kBlockN <= 256, "slabs begin where the swizzle does");
   static_assert(128 % kBlockM == 0 && 128 % kBlockN == 0, "seq_len is a multiple of 128");
+  // Warpgroup g has barrier kQRead + g: its warps have read Q. Barrier 0 is __syncthreads'.
+  enum NamedBarrier : int { kQRead = 1 };
 };
 
-// Who computes what (warpgroup g, its warps w0..w3), what a lane holds of each 8 columns of S or O, and how a
-// tile of K or V lies in shared memory (Q: the 64 rows of each warpgroup likewise):
+// Warps w0..w3 of warpgroup g have 16 rows of S and O each. Lane l holds four elements of every 8
+// columns. Tiles of K and V, and the 64 rows of Q per warpgroup, are stored in slabs:
 //
-//               S: all keys, O: all columns    8 columns, lane l            columns 0..63    64..127
-//   rows 64g +  0..15   w0                     row l/4:   2 (l%4) (+ 1)     +------------+  +------------+
-//   rows 64g + 16..31   w1                     row l/4+8: the same          | slab 0:    |  | slab 1     |
-//   rows 64g + 32..47   w2                     columns                      | 128 bytes  |  | kBlockN    |
-//   rows 64g + 48..63   w3                                                  | a row      |  | rows later |
-//                                                                           +------------+  +------------+
+//               S: all keys, O: all columns   8 columns, lane l      columns 0..63   64..127
+//   rows 64g +  0..15   w0                    row l/4:   2 (l%4),+1  +------------+  +------------+
+//   rows 64g + 16..31   w1                    row l/4+8: the same    | slab 0:    |  | slab 1     |
+//   rows 64g + 32..47   w2                    columns                | 128 bytes  |  | kBlockN    |
+//   rows 64g + 48..63   w3                                           | per row    |  | rows later |
+//                                                                    +------------+  +------------+
 // The four lanes of a quad (l/4) share two rows. The 16-byte chunks of a slab's row are swizzled.
 template <typename T, int kHeadDim>
 struct SharedStorage {
   using C = Config<kHeadDim>;
-  // 1024: the swizzle is computed from addresses, and repeats after 8 rows of 128 bytes.
+  // The swizzle depends on the address and repeats every 1024 bytes (8 rows), hence the alignment.
   alignas(1024) T sQ[C::kWarpgroups][C::kSlabs][64][64];
   alignas(1024) T sK[C::kStages][C::kSlabs][C::kBlockN][64];
   alignas(1024) T sV[C::kStages][C::kSlabs][C::kBlockN][64];
-  // full: one arrival, the loading thread's, and the tile's bytes. empty: one arrival of each warp.
+  // full expects the loading thread's arrival and the tile's bytes; empty expects one per warp.
   uint64_t q_full, k_full[C::kStages], k_empty[C::kStages], v_full[C::kStages], v_empty[C::kStages];
 };
 
@@ -75,14 +78,14 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // ---- indices
   const int m_block = blockIdx.x;
   const size_t head = blockIdx.y;
-  // The same in all lanes; the shuffle tells the compiler so.
+  // The value is the same in all lanes, and the shuffle tells the compiler so.
   const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-  const int warp_idx = threadIdx.x / 32 % 4;  // in the warpgroup
+  const int warp_idx = threadIdx.x / 32 % 4;  // within the warpgroup
   const int lane_idx = threadIdx.x % 32;
   const int tiles = seq_len / C::kBlockN;
 
   // ---- pointers
-  // Of Q's first 16 columns, of the first tile of K's, and of the first 16 keys of the first tile of V.
+  // The descriptors name Q's first 16 columns, those of tile 0 of K, and the first 16 keys of V.
   const uint64_t desc_q = layout::k_major_descriptor(ptx::shared_address(smem.sQ[warpgroup_idx]));
   const uint64_t desc_k = layout::k_major_descriptor(ptx::shared_address(smem.sK));
   const uint64_t desc_v = layout::mn_major_descriptor(ptx::shared_address(smem.sV), C::kBlockN);
@@ -100,10 +103,11 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
     ptx::fence_mbarrier_init();
   }
-  __syncthreads();  // nobody waits or arrives before that
+  __syncthreads();  // all threads wait until the barriers are initialised, so each may use them
   // [/barriers]
   // [groups]
-  // Loads tile n of K or V, once all warps are done with the tile kStages before (the first ones: at once).
+  // Loads tile n of K or V. One thread calls it. It first waits until all warps have released tile
+  // n - kStages of that stage; the first kStages tiles wait for nothing.
   const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
                              uint64_t* full, uint64_t* empty, int n) {
     const int stage = n % C::kStages;
@@ -116,16 +120,16 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
                                      &full[stage]);
     }
   };
-  // Group n: tile n of K and tile n - 1 of V.
+  // Loads group n: tile n of K and tile n - 1 of V. One thread calls it and waits in load_tile.
   const auto load_group = [&](int n) {
     if (n < tiles) load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n);
     if (n > 0 && n <= tiles) load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n - 1);
   };
-  // Waits until tile n has come, in phase n / kStages of its stage's barrier.
+  // Every warp calls it before it reads tile n, to wait for phase n / kStages of its full barrier.
   const auto wait_full = [&](uint64_t* full, int n) {
     ptx::mbarrier_wait(&full[n % C::kStages], n / C::kStages % 2);
   };
-  // This warp no longer reads tile n.
+  // Every warp calls it when it has finished reading tile n, so its stage may be refilled. No wait.
   const auto release = [&](uint64_t* empty, int n) {
     if (lane_idx == 0) ptx::mbarrier_arrive(&empty[n % C::kStages]);
   };
@@ -134,13 +138,13 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // ---- registers
   float acc_s[C::kBlockN / 2];
   float acc_o[kHeadDim / 2];
-  uint32_t rP[C::kBlockN / 16][4];  // 16 keys each
-  // Of rows 16 warp_idx + lane_idx / 4 and + 8 of this warpgroup. row_max: in units of log2, lags behind by up
-  // to kGrowth; row_sum: this lane's share; rescale: what O is to be multiplied by.
+  uint32_t rP[C::kBlockN / 16][4];  // P as A fragments of 16 keys
+  // Each lane keeps statistics for two rows of its warpgroup: 16 * warp_idx + lane_idx / 4, and
+  // that row + 8. row_max (in log2) may lag behind by kMaxGrowthLog2; row_sum is the lane's share.
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {}, rescale[2];
   const float scale_log2 = scale * kLog2e;
 
-  // Starts S = Q K^T. The fence: from here on these registers are the Tensor Cores'.
+  // Starts S = QK^T. After the fence acc_s belongs to the Tensor Cores until wgmma_wait returns it.
   const auto multiply_qk = [&](int n_block) {
     const uint64_t desc = layout::advance(desc_k, n_block % C::kStages * kTileBytes);
     ptx::wgmma_fence(acc_s);
@@ -152,7 +156,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
     ptx::wgmma_commit();
   };
-  // Starts O += P V, or O = P V.
+  // Starts O += PV, or O = PV. P and acc_o belong to the Tensor Cores until wgmma_wait, too.
   const auto multiply_pv = [&](int n_block, bool accumulate) {
     const uint64_t desc = layout::advance(desc_v, n_block % C::kStages * kTileBytes);
     ptx::wgmma_fence();
@@ -164,9 +168,10 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     ptx::wgmma_commit();
   };
 
-  // This lane's maxima. Has one of them grown so much that P would exceed 2^kGrowth? Then the warp has new ones.
+  // Raises row_max if P would exceed 2^kMaxGrowthLog2 in some row of the warp, and says whether.
+  // Every warp calls it once S is complete.
   const auto raise_max = [&]() -> bool {
-    // Of even and odd columns of both rows: four independent chains.
+    // Even and odd columns of both rows form four independent chains.
     float score[4] = {acc_s[0], acc_s[1], acc_s[2], acc_s[3]};
 #pragma unroll
     for (int i = 4; i < C::kBlockN / 2; i++) score[i % 4] = fmaxf(score[i % 4], acc_s[i]);
@@ -175,7 +180,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       lane_max[h] = fmaxf(score[2 * h], score[2 * h + 1]) * scale_log2;
-      grown |= lane_max[h] > row_max[h] + kGrowth;  // in the first tile: always, > -inf
+      grown |= lane_max[h] > row_max[h] + kMaxGrowthLog2;  // > -inf in the first tile
     }
     if (!__any_sync(0xffffffffu, grown)) return false;
 #pragma unroll
@@ -187,7 +192,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
     return true;
   };
-  // P = 2^(S scale_log2 - row_max) as A operand: neighbouring 8 columns of an accumulator are one.
+  // Computes P = 2^(S scale_log2 - row_max), adds it to row_sum and packs it: 8 + 8 columns of
+  // acc_s are one A fragment. A warp calls it after raise_max.
   const auto exponentials = [&] {
     float sum[4] = {};
 #pragma unroll
@@ -203,6 +209,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 #pragma unroll
     for (int h = 0; h < 2; h++) row_sum[h] += sum[2 * h] + sum[2 * h + 1];
   };
+  // Multiplies O by rescale. Every warp calls it when a maximum was raised and no PV is under way.
   const auto rescale_o = [&] {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
@@ -219,7 +226,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
     for (int n_block = 0; n_block < C::kStages; n_block++) load_group(n_block);
   }
-  __syncwarp();  // a wgmma is executed by whole warps
+  __syncwarp();  // the other lanes wait for the loading lane: whole warps execute a wgmma
   ptx::mbarrier_wait(&smem.q_full, 0);
   wait_full(smem.k_full, 0);
   multiply_qk(0);
@@ -236,14 +243,14 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     wait_full(smem.v_full, n_block - 1);
     multiply_pv(n_block - 1, n_block > 1);
     if (loads) load_group(n_block + C::kStages - 1);  // while the Tensor Cores work
-    __syncwarp();
+    __syncwarp();  // the other lanes wait for the loading lane, as before
     ptx::wgmma_wait<0>(acc_s, acc_o, rP);
     release(smem.k_empty, n_block);
     release(smem.v_empty, n_block - 1);
 
     const bool grown = raise_max();
     exponentials();
-    if (grown) rescale_o();  // the whole warp, or none of it
+    if (grown) rescale_o();  // all lanes of the warp, or none
     // [/turn]
   }
 
@@ -252,14 +259,14 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   multiply_pv(tiles - 1, tiles > 1);
   ptx::wgmma_wait<0>(acc_o);
 
-  // O through the rows of Q, this warp's own, once no warp of the warpgroup reads Q any more.
-  ptx::barrier_sync(1 + warpgroup_idx, 128);
+  // Stages O in this warp's rows of sQ, after a barrier: every warp of the warpgroup has read Q.
+  ptx::barrier_sync(C::kQRead + warpgroup_idx, 128);
   T(*const sO)[64][64] = smem.sQ[warpgroup_idx];  // [kSlabs][64][64]
   float inverse_sum[2];
 #pragma unroll
   for (int h = 0; h < 2; h++) inverse_sum[h] = 1.0f / layout::quad_sum(row_sum[h]);
 #pragma unroll
-  for (int n = 0; n < kHeadDim / 16; n++) {  // of 16 columns
+  for (int n = 0; n < kHeadDim / 16; n++) {  // 16 columns per step
     uint32_t rO[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -269,10 +276,12 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     ptx::stmatrix_x4(
         rO, layout::chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
   }
+  // The lanes of the warp wait until all of them have stored O, so each may read the warp's rows.
   __syncwarp();
-  T* gO = o + (head * seq_len + m_block * C::kBlockM + warpgroup_idx * 64 + warp_idx * 16) *
-                  kHeadDim;              // [16][kHeadDim]
-  constexpr int kChunks = kHeadDim / 8;  // of a row
+  // gO has the shape [16][kHeadDim]: this warp's rows.
+  T* gO =
+      o + (head * seq_len + m_block * C::kBlockM + warpgroup_idx * 64 + warp_idx * 16) * kHeadDim;
+  constexpr int kChunks = kHeadDim / 8;  // 16-byte chunks per row
 #pragma unroll
   for (int i = 0; i < 16 * kChunks / 32; i++) {
     const int row = (i * 32 + lane_idx) / kChunks, chunk = lane_idx % kChunks;
@@ -281,12 +290,12 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   }
 }
 
-// ---- host ----------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
     using C = Config<kHeadDim>;
-    const auto map = [&](const T* tensor, uint32_t rows) {  // boxes of `rows` rows of a slab
+    const auto map = [&](const T* tensor, uint32_t rows) {  // its boxes are `rows` rows of a slab
       return make_slab_map(tensor, kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len, rows);
     };
     launch<attention_kernel<T, kHeadDim>>({dim3(a.seq_len / C::kBlockM, a.batch * a.heads),

@@ -1,12 +1,12 @@
 // 13_warp_specialization: one warpgroup only loads, two only compute.
 //
-// Idea         The loads get threads of their own. The producer runs ahead as far as there are empty stages, and
-//              waits for them at nobody's expense; a consumer waits for nothing but full stages. The two
-//              consumers no longer meet, so that one can multiply while the other computes exponentials.
-// Bottleneck   Removed: in 12 the thread that loads waited in its turn until the other warpgroup had emptied a
-//              stage, and its own warpgroup with it.
-// Changed      A third warpgroup, whose one thread runs the loop over load_group(); its registers go to the
-//              consumers (setmaxnreg). The main loop loses its loads, and nothing else changes.
+// Idea         The loads get their own threads. The producer runs ahead while there are empty
+//              stages and delays no consumer when it waits; a consumer waits only for full stages.
+//              Consumers no longer meet, so one can multiply while the other computes exponentials.
+// Bottleneck   Removed: in 12 the loading thread waited in every iteration until the other
+//              warpgroup had emptied a stage, and its own warpgroup waited with it.
+// Changed      One thread of a third warpgroup runs the loop over load_group(). That warpgroup's
+//              registers go to the consumers (setmaxnreg). The main loop only loses its loads.
 // Run          cmake --build --preset emulator --target 13_warp_specialization &&
 //              build/emulator/bin/13_warp_specialization
 #include "common/harness/launch.h"
@@ -29,45 +29,47 @@
 namespace fa::k13 {
 
 constexpr float kLog2e = 1.44269504f;
-constexpr float kGrowth = 8.0f;  // in units of log2: P is at most 2^8
+constexpr float kMaxGrowthLog2 = 8.0f;  // a score may exceed row_max by this: P is at most 2^8
 
 template <int kHeadDim>
 struct Config {
-  static constexpr int kWarpgroups = 2;                     // consumers, of 64 query rows each
-  static constexpr int kBlockM = kWarpgroups * 64;          // query rows a CTA
-  static constexpr int kBlockN = 128;                       // keys a tile
+  static constexpr int kWarpgroups = 2;                     // consumers with 64 query rows each
+  static constexpr int kBlockM = kWarpgroups * 64;          // query rows per CTA
+  static constexpr int kBlockN = 128;                       // keys per tile
   static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup is the producer
-  static constexpr int kStages = 2;                         // tiles of K and V in shared memory
-  static constexpr int kSlabs = kHeadDim / 64;              // of a tile
-  // Registers a thread. A launch gives all threads the same; what the producer gives back is enough.
+  static constexpr int kStages = 2;                         // tiles of K and of V in shared memory
+  static constexpr int kSlabs = kHeadDim / 64;              // slabs per tile
+  // A launch gives all threads equally many registers; the producer returns what consumers need.
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
   static_assert(kWarpgroups * (kConsumerRegisters - kLaunchRegisters) <=
                     kLaunchRegisters - kProducerRegisters,
-                "otherwise a consumer waits for registers for ever");
-  static_assert(kStages >= 2, "one is filled while another is read");
+                "otherwise a consumer would wait for registers without end");
+  static_assert(kStages >= 2, "one stage is filled while another is read");
   static_assert(kBlockN * 128 % 1024 == 0 && kBlockN <= 256, "slabs begin where the swizzle does");
   static_assert(128 % kBlockM == 0 && 128 % kBlockN == 0, "seq_len is a multiple of 128");
+  // Warpgroup g has barrier kQRead + g: its warps have read Q. Barrier 0 is __syncthreads'.
+  enum NamedBarrier : int { kQRead = 1 };
 };
 
-// Who computes what (warpgroup g, its warps w0..w3), what a lane holds of each 8 columns of S or O, and how a
-// tile of K or V lies in shared memory (Q: the 64 rows of each warpgroup likewise):
+// Warps w0..w3 of warpgroup g have 16 rows of S and O each. Lane l holds four elements of every 8
+// columns. Tiles of K and V, and the 64 rows of Q per warpgroup, are stored in slabs:
 //
-//               S: all keys, O: all columns    8 columns, lane l            columns 0..63    64..127
-//   rows 64g +  0..15   w0                     row l/4:   2 (l%4) (+ 1)     +------------+  +------------+
-//   rows 64g + 16..31   w1                     row l/4+8: the same          | slab 0:    |  | slab 1     |
-//   rows 64g + 32..47   w2                     columns                      | 128 bytes  |  | kBlockN    |
-//   rows 64g + 48..63   w3                                                  | a row      |  | rows later |
-//                                                                           +------------+  +------------+
+//               S: all keys, O: all columns   8 columns, lane l      columns 0..63   64..127
+//   rows 64g +  0..15   w0                    row l/4:   2 (l%4),+1  +------------+  +------------+
+//   rows 64g + 16..31   w1                    row l/4+8: the same    | slab 0:    |  | slab 1     |
+//   rows 64g + 32..47   w2                    columns                | 128 bytes  |  | kBlockN    |
+//   rows 64g + 48..63   w3                                           | per row    |  | rows later |
+//                                                                    +------------+  +------------+
 // The four lanes of a quad (l/4) share two rows. The 16-byte chunks of a slab's row are swizzled.
 template <typename T, int kHeadDim>
 struct SharedStorage {
   using C = Config<kHeadDim>;
-  // 1024: the swizzle is computed from addresses, and repeats after 8 rows of 128 bytes.
+  // The swizzle depends on the address and repeats every 1024 bytes (8 rows), hence the alignment.
   alignas(1024) T sQ[C::kWarpgroups][C::kSlabs][64][64];
   alignas(1024) T sK[C::kStages][C::kSlabs][C::kBlockN][64];
   alignas(1024) T sV[C::kStages][C::kSlabs][C::kBlockN][64];
-  // full: one arrival, the producer's, and the tile's bytes. empty: one arrival of each consumer warp.
+  // full expects the producer's arrival and the tile's bytes; empty expects one per consumer warp.
   uint64_t q_full, k_full[C::kStages], k_empty[C::kStages], v_full[C::kStages], v_empty[C::kStages];
 };
 
@@ -83,14 +85,14 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // ---- indices
   const int m_block = blockIdx.x;
   const size_t head = blockIdx.y;
-  // The same in all lanes; the shuffle tells the compiler so.
+  // The value is the same in all lanes, and the shuffle tells the compiler so.
   const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-  const int warp_idx = threadIdx.x / 32 % 4;  // in the warpgroup
+  const int warp_idx = threadIdx.x / 32 % 4;  // within the warpgroup
   const int lane_idx = threadIdx.x % 32;
   const int tiles = seq_len / C::kBlockN;
 
   // ---- pointers
-  // Of Q's first 16 columns, of the first tile of K's, and of the first 16 keys of the first tile of V.
+  // The descriptors name Q's first 16 columns, those of tile 0 of K, and the first 16 keys of V.
   const uint64_t desc_q = layout::k_major_descriptor(ptx::shared_address(smem.sQ[warpgroup_idx]));
   const uint64_t desc_k = layout::k_major_descriptor(ptx::shared_address(smem.sK));
   const uint64_t desc_v = layout::mn_major_descriptor(ptx::shared_address(smem.sV), C::kBlockN);
@@ -106,8 +108,9 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
     ptx::fence_mbarrier_init();
   }
-  __syncthreads();  // nobody waits or arrives before that
-  // Loads tile n of K or V, once all warps are done with the tile kStages before (the first ones: at once).
+  __syncthreads();  // all threads wait until the barriers are initialised, so each may use them
+  // Loads tile n of K or V. One thread calls it. It first waits until all warps have released tile
+  // n - kStages of that stage; the first kStages tiles wait for nothing.
   const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
                              uint64_t* full, uint64_t* empty, int n) {
     const int stage = n % C::kStages;
@@ -120,7 +123,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
                                      &full[stage]);
     }
   };
-  // Group n: tile n of K and tile n - 1 of V.
+  // Loads group n: tile n of K and tile n - 1 of V. One thread calls it and waits in load_tile.
   const auto load_group = [&](int n) {
     if (n < tiles) load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n);
     if (n > 0 && n <= tiles) load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n - 1);
@@ -130,7 +133,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // [producer]
   if (warpgroup_idx == C::kWarpgroups) {
     ptx::setmaxnreg_dec<C::kProducerRegisters>();
-    if (warp_idx == 0 && ptx::elect_sync()) {  // one thread
+    if (warp_idx == 0 && ptx::elect_sync()) {  // one thread loads
       ptx::mbarrier_arrive_expect_tx(&smem.q_full, sizeof smem.sQ);
       for (int i = 0; i < C::kWarpgroups * C::kSlabs; i++) {
         const int warpgroup = i / C::kSlabs, slab = i % C::kSlabs;
@@ -145,11 +148,11 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   ptx::setmaxnreg_inc<C::kConsumerRegisters>();
   // [/producer]
 
-  // Waits until tile n has come, in phase n / kStages of its stage's barrier.
+  // Every warp calls it before it reads tile n, to wait for phase n / kStages of its full barrier.
   const auto wait_full = [&](uint64_t* full, int n) {
     ptx::mbarrier_wait(&full[n % C::kStages], n / C::kStages % 2);
   };
-  // This warp no longer reads tile n.
+  // Every warp calls it when it has finished reading tile n, so its stage may be refilled. No wait.
   const auto release = [&](uint64_t* empty, int n) {
     if (lane_idx == 0) ptx::mbarrier_arrive(&empty[n % C::kStages]);
   };
@@ -157,13 +160,13 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // ---- registers
   float acc_s[C::kBlockN / 2];
   float acc_o[kHeadDim / 2];
-  uint32_t rP[C::kBlockN / 16][4];  // 16 keys each
-  // Of rows 16 warp_idx + lane_idx / 4 and + 8 of this warpgroup. row_max: in units of log2, lags behind by up
-  // to kGrowth; row_sum: this lane's share; rescale: what O is to be multiplied by.
+  uint32_t rP[C::kBlockN / 16][4];  // P as A fragments of 16 keys
+  // Each lane keeps statistics for two rows of its warpgroup: 16 * warp_idx + lane_idx / 4, and
+  // that row + 8. row_max (in log2) may lag behind by kMaxGrowthLog2; row_sum is the lane's share.
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {}, rescale[2];
   const float scale_log2 = scale * kLog2e;
 
-  // Starts S = Q K^T. The fence: from here on these registers are the Tensor Cores'.
+  // Starts S = QK^T. After the fence acc_s belongs to the Tensor Cores until wgmma_wait returns it.
   const auto multiply_qk = [&](int n_block) {
     const uint64_t desc = layout::advance(desc_k, n_block % C::kStages * kTileBytes);
     ptx::wgmma_fence(acc_s);
@@ -175,7 +178,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
     ptx::wgmma_commit();
   };
-  // Starts O += P V, or O = P V.
+  // Starts O += PV, or O = PV. P and acc_o belong to the Tensor Cores until wgmma_wait, too.
   const auto multiply_pv = [&](int n_block, bool accumulate) {
     const uint64_t desc = layout::advance(desc_v, n_block % C::kStages * kTileBytes);
     ptx::wgmma_fence();
@@ -187,9 +190,10 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     ptx::wgmma_commit();
   };
 
-  // This lane's maxima. Has one of them grown so much that P would exceed 2^kGrowth? Then the warp has new ones.
+  // Raises row_max if P would exceed 2^kMaxGrowthLog2 in some row of the warp, and says whether.
+  // Every warp calls it once S is complete.
   const auto raise_max = [&]() -> bool {
-    // Of even and odd columns of both rows: four independent chains.
+    // Even and odd columns of both rows form four independent chains.
     float score[4] = {acc_s[0], acc_s[1], acc_s[2], acc_s[3]};
 #pragma unroll
     for (int i = 4; i < C::kBlockN / 2; i++) score[i % 4] = fmaxf(score[i % 4], acc_s[i]);
@@ -198,7 +202,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       lane_max[h] = fmaxf(score[2 * h], score[2 * h + 1]) * scale_log2;
-      grown |= lane_max[h] > row_max[h] + kGrowth;  // in the first tile: always, > -inf
+      grown |= lane_max[h] > row_max[h] + kMaxGrowthLog2;  // > -inf in the first tile
     }
     if (!__any_sync(0xffffffffu, grown)) return false;
 #pragma unroll
@@ -210,7 +214,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
     return true;
   };
-  // P = 2^(S scale_log2 - row_max) as A operand: neighbouring 8 columns of an accumulator are one.
+  // Computes P = 2^(S scale_log2 - row_max), adds it to row_sum and packs it: 8 + 8 columns of
+  // acc_s are one A fragment. A warp calls it after raise_max.
   const auto exponentials = [&] {
     float sum[4] = {};
 #pragma unroll
@@ -226,6 +231,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 #pragma unroll
     for (int h = 0; h < 2; h++) row_sum[h] += sum[2 * h] + sum[2 * h + 1];
   };
+  // Multiplies O by rescale. Every warp calls it when a maximum was raised and no PV is under way.
   const auto rescale_o = [&] {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
@@ -252,7 +258,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 
     const bool grown = raise_max();
     exponentials();
-    if (grown) rescale_o();  // the whole warp, or none of it
+    if (grown) rescale_o();  // all lanes of the warp, or none
   }
 
   // ---- epilogue
@@ -260,14 +266,14 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   multiply_pv(tiles - 1, tiles > 1);
   ptx::wgmma_wait<0>(acc_o);
 
-  // O through the rows of Q, this warp's own, once no warp of the warpgroup reads Q any more.
-  ptx::barrier_sync(1 + warpgroup_idx, 128);
+  // Stages O in this warp's rows of sQ, after a barrier: every warp of the warpgroup has read Q.
+  ptx::barrier_sync(C::kQRead + warpgroup_idx, 128);
   T(*const sO)[64][64] = smem.sQ[warpgroup_idx];  // [kSlabs][64][64]
   float inverse_sum[2];
 #pragma unroll
   for (int h = 0; h < 2; h++) inverse_sum[h] = 1.0f / layout::quad_sum(row_sum[h]);
 #pragma unroll
-  for (int n = 0; n < kHeadDim / 16; n++) {  // of 16 columns
+  for (int n = 0; n < kHeadDim / 16; n++) {  // 16 columns per step
     uint32_t rO[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -277,10 +283,12 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     ptx::stmatrix_x4(
         rO, layout::chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
   }
+  // The lanes of the warp wait until all of them have stored O, so each may read the warp's rows.
   __syncwarp();
-  T* gO = o + (head * seq_len + m_block * C::kBlockM + warpgroup_idx * 64 + warp_idx * 16) *
-                  kHeadDim;              // [16][kHeadDim]
-  constexpr int kChunks = kHeadDim / 8;  // of a row
+  // gO has the shape [16][kHeadDim]: this warp's rows.
+  T* gO =
+      o + (head * seq_len + m_block * C::kBlockM + warpgroup_idx * 64 + warp_idx * 16) * kHeadDim;
+  constexpr int kChunks = kHeadDim / 8;  // 16-byte chunks per row
 #pragma unroll
   for (int i = 0; i < 16 * kChunks / 32; i++) {
     const int row = (i * 32 + lane_idx) / kChunks, chunk = lane_idx % kChunks;
@@ -289,12 +297,12 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   }
 }
 
-// ---- host ----------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
     using C = Config<kHeadDim>;
-    const auto map = [&](const T* tensor, uint32_t rows) {  // boxes of `rows` rows of a slab
+    const auto map = [&](const T* tensor, uint32_t rows) {  // its boxes are `rows` rows of a slab
       return make_slab_map(tensor, kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len, rows);
     };
     launch<attention_kernel<T, kHeadDim>>({dim3(a.seq_len / C::kBlockM, a.batch * a.heads),

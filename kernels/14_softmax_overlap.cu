@@ -1,12 +1,12 @@
 // 14_softmax_overlap: the softmax runs under products, and its exponentials wait for nothing but S.
 //
-// Idea         Ping-pong: the two consumers take turns by named barriers, so that one multiplies exactly while the
-//              other computes its softmax. Overlap: inside one consumer, O += P V of the tile before is still under
-//              way meanwhile. Exponentials first: they take the last maximum; only if P exceeds 2^8, a new one.
-// Bottleneck   Removed: in 13 a consumer's own products, maximum and exponentials came one after the other, and
-//              whether the other consumer filled the gap was left to chance.
-// Changed      The main loop's turn: barriers around the products, two waits instead of one, P in two arrays in
-//              turns. softmax() looks at P afterwards. Ping-pong and overlap are switches in Config.
+// Idea         Ping-pong: consumers take turns by named barriers, so one multiplies while the other
+//              computes its softmax. Overlap: O += PV of the tile before still runs meanwhile, too.
+//              Exponentials first: they use the last maximum, and a new one only if P exceeds 2^8.
+// Bottleneck   Removed: in 13 a consumer's products, maximum and exponentials came one after the
+//              other, and only chance decided whether the other consumer filled the gap.
+// Changed      An iteration has barriers around its products, two waits instead of one, and two
+//              arrays for P. softmax() tests P afterwards. Config switches ping-pong and overlap.
 // Run          cmake --build --preset emulator --target 14_softmax_overlap &&
 //              build/emulator/bin/14_softmax_overlap
 #include "common/harness/launch.h"
@@ -29,48 +29,50 @@
 namespace fa::k14 {
 
 constexpr float kLog2e = 1.44269504f;
-constexpr float kMost = 256.0f;  // P is at most that
+constexpr float kMaxP = 256.0f;  // the largest P that is kept without a new maximum
 
 template <int kHeadDim>
 struct Config {
-  static constexpr int kWarpgroups = 2;                     // consumers, of 64 query rows each
-  static constexpr int kBlockM = kWarpgroups * 64;          // query rows a CTA
-  static constexpr int kBlockN = 128;                       // keys a tile
+  static constexpr int kWarpgroups = 2;                     // consumers with 64 query rows each
+  static constexpr int kBlockM = kWarpgroups * 64;          // query rows per CTA
+  static constexpr int kBlockN = 128;                       // keys per tile
   static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup is the producer
-  static constexpr int kStages = 2;                         // tiles of K and V in shared memory
-  static constexpr int kSlabs = kHeadDim / 64;              // of a tile
-  // Registers a thread. A launch gives all threads the same; what the producer gives back is enough.
+  static constexpr int kStages = 2;                         // tiles of K and of V in shared memory
+  static constexpr int kSlabs = kHeadDim / 64;              // slabs per tile
+  // A launch gives all threads equally many registers; the producer returns what consumers need.
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
   static_assert(kWarpgroups * (kConsumerRegisters - kLaunchRegisters) <=
                     kLaunchRegisters - kProducerRegisters,
-                "otherwise a consumer waits for registers for ever");
+                "otherwise a consumer would wait for registers without end");
   static constexpr bool kPingPong = true;  // consumers take turns at the Tensor Cores
-  static constexpr bool kOverlap = true;   // a consumer's softmax runs under its own P V
+  static constexpr bool kOverlap = true;   // a consumer's softmax runs under its own PV
   static_assert(!kPingPong || kWarpgroups == 2);
-  static_assert(kStages >= 2, "one is filled while another is read");
+  static_assert(kStages >= 2, "one stage is filled while another is read");
   static_assert(kBlockN * 128 % 1024 == 0 && kBlockN <= 256, "slabs begin where the swizzle does");
   static_assert(128 % kBlockM == 0 && 128 % kBlockN == 0, "seq_len is a multiple of 128");
+  // Warpgroup g has barriers kQRead + g (its warps have read Q) and kTurn + g. 0 is __syncthreads'.
+  enum NamedBarrier : int { kQRead = 1, kTurn = kQRead + kWarpgroups };
 };
 
-// Who computes what (warpgroup g, its warps w0..w3), what a lane holds of each 8 columns of S or O, and how a
-// tile of K or V lies in shared memory (Q: the 64 rows of each warpgroup likewise):
+// Warps w0..w3 of warpgroup g have 16 rows of S and O each. Lane l holds four elements of every 8
+// columns. Tiles of K and V, and the 64 rows of Q per warpgroup, are stored in slabs:
 //
-//               S: all keys, O: all columns    8 columns, lane l            columns 0..63    64..127
-//   rows 64g +  0..15   w0                     row l/4:   2 (l%4) (+ 1)     +------------+  +------------+
-//   rows 64g + 16..31   w1                     row l/4+8: the same          | slab 0:    |  | slab 1     |
-//   rows 64g + 32..47   w2                     columns                      | 128 bytes  |  | kBlockN    |
-//   rows 64g + 48..63   w3                                                  | a row      |  | rows later |
-//                                                                           +------------+  +------------+
+//               S: all keys, O: all columns   8 columns, lane l      columns 0..63   64..127
+//   rows 64g +  0..15   w0                    row l/4:   2 (l%4),+1  +------------+  +------------+
+//   rows 64g + 16..31   w1                    row l/4+8: the same    | slab 0:    |  | slab 1     |
+//   rows 64g + 32..47   w2                    columns                | 128 bytes  |  | kBlockN    |
+//   rows 64g + 48..63   w3                                           | per row    |  | rows later |
+//                                                                    +------------+  +------------+
 // The four lanes of a quad (l/4) share two rows. The 16-byte chunks of a slab's row are swizzled.
 template <typename T, int kHeadDim>
 struct SharedStorage {
   using C = Config<kHeadDim>;
-  // 1024: the swizzle is computed from addresses, and repeats after 8 rows of 128 bytes.
+  // The swizzle depends on the address and repeats every 1024 bytes (8 rows), hence the alignment.
   alignas(1024) T sQ[C::kWarpgroups][C::kSlabs][64][64];
   alignas(1024) T sK[C::kStages][C::kSlabs][C::kBlockN][64];
   alignas(1024) T sV[C::kStages][C::kSlabs][C::kBlockN][64];
-  // full: one arrival, the producer's, and the tile's bytes. empty: one arrival of each consumer warp.
+  // full expects the producer's arrival and the tile's bytes; empty expects one per consumer warp.
   uint64_t q_full, k_full[C::kStages], k_empty[C::kStages], v_full[C::kStages], v_empty[C::kStages];
 };
 
@@ -86,14 +88,14 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // ---- indices
   const int m_block = blockIdx.x;
   const size_t head = blockIdx.y;
-  // The same in all lanes; the shuffle tells the compiler so.
+  // The value is the same in all lanes, and the shuffle tells the compiler so.
   const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-  const int warp_idx = threadIdx.x / 32 % 4;  // in the warpgroup
+  const int warp_idx = threadIdx.x / 32 % 4;  // within the warpgroup
   const int lane_idx = threadIdx.x % 32;
   const uint32_t tiles = seq_len / C::kBlockN;
 
   // ---- pointers
-  // Of Q's first 16 columns, of the first tile of K's, and of the first 16 keys of the first tile of V.
+  // The descriptors name Q's first 16 columns, those of tile 0 of K, and the first 16 keys of V.
   const uint64_t desc_q = layout::k_major_descriptor(ptx::shared_address(smem.sQ[warpgroup_idx]));
   const uint64_t desc_k = layout::k_major_descriptor(ptx::shared_address(smem.sK));
   const uint64_t desc_v = layout::mn_major_descriptor(ptx::shared_address(smem.sV), C::kBlockN);
@@ -109,8 +111,9 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
     ptx::fence_mbarrier_init();
   }
-  __syncthreads();  // nobody waits or arrives before that
-  // Loads tile n of K or V, once all warps are done with the tile kStages before (the first ones: at once).
+  __syncthreads();  // all threads wait until the barriers are initialised, so each may use them
+  // Loads tile n of K or V. One thread calls it. It first waits until all warps have released tile
+  // n - kStages of that stage; the first kStages tiles wait for nothing.
   const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
                              uint64_t* full, uint64_t* empty, uint32_t n) {
     const int stage = n % C::kStages;
@@ -123,7 +126,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
                                      &full[stage]);
     }
   };
-  // Group n: tile n of K and tile n - 1 of V.
+  // Loads group n: tile n of K and tile n - 1 of V. One thread calls it and waits in load_tile.
   const auto load_group = [&](uint32_t n) {
     if (n < tiles) load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n);
     if (n > 0 && n <= tiles) load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n - 1);
@@ -132,7 +135,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // ---- producer
   if (warpgroup_idx == C::kWarpgroups) {
     ptx::setmaxnreg_dec<C::kProducerRegisters>();
-    if (warp_idx == 0 && ptx::elect_sync()) {  // one thread
+    if (warp_idx == 0 && ptx::elect_sync()) {  // one thread loads
       ptx::mbarrier_arrive_expect_tx(&smem.q_full, sizeof smem.sQ);
       for (int i = 0; i < C::kWarpgroups * C::kSlabs; i++) {
         const int warpgroup = i / C::kSlabs, slab = i % C::kSlabs;
@@ -146,11 +149,11 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   }
   ptx::setmaxnreg_inc<C::kConsumerRegisters>();
 
-  // Waits until tile n has come, in phase n / kStages of its stage's barrier.
+  // Every warp calls it before it reads tile n, to wait for phase n / kStages of its full barrier.
   const auto wait_full = [&](uint64_t* full, uint32_t n) {
     ptx::mbarrier_wait(&full[n % C::kStages], n / C::kStages % 2);
   };
-  // This warp no longer reads tile n.
+  // Every warp calls it when it has finished reading tile n, so its stage may be refilled. No wait.
   const auto release = [&](uint64_t* empty, uint32_t n) {
     if (lane_idx == 0) ptx::mbarrier_arrive(&empty[n % C::kStages]);
   };
@@ -158,14 +161,14 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // ---- registers
   float acc_s[C::kBlockN / 2];
   float acc_o[kHeadDim / 2];
-  // 16 keys each; of tile n: [n % 2]. One is read by the Tensor Cores while the other is written.
+  // rP[n % 2] is P of tile n: the Tensor Cores read one array while the warp writes the other.
   uint32_t rP[2][C::kBlockN / 16][4];
-  // Of rows 16 warp_idx + lane_idx / 4 and + 8 of this warpgroup. row_max: in units of log2, may lag behind:
-  // P is at most kMost; row_sum: this lane's share; rescale: what O is to be multiplied by.
+  // Each lane keeps statistics for two rows of its warpgroup: 16 * warp_idx + lane_idx / 4, and
+  // that row + 8. row_max (in log2) may lag behind while P <= kMaxP; row_sum is the lane's share.
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {}, rescale[2];
   const float scale_log2 = scale * kLog2e;
 
-  // Starts S = Q K^T. The fence: from here on these registers are the Tensor Cores'.
+  // Starts S = QK^T. After the fence acc_s belongs to the Tensor Cores until wgmma_wait returns it.
   const auto multiply_qk = [&](uint32_t n_block) {
     const uint64_t desc = layout::advance(desc_k, n_block % C::kStages * kTileBytes);
     ptx::wgmma_fence(acc_s);
@@ -177,7 +180,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
     ptx::wgmma_commit();
   };
-  // Starts O += P V, or O = P V.
+  // Starts O += PV, or O = PV. P and acc_o belong to the Tensor Cores until wgmma_wait, too.
   const auto multiply_pv = [&](uint32_t n_block, const auto& p, bool accumulate) {
     const uint64_t desc = layout::advance(desc_v, n_block % C::kStages * kTileBytes);
     ptx::wgmma_fence();
@@ -189,9 +192,9 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     ptx::wgmma_commit();
   };
 
-  // The row maxima, this tile included.
+  // Raises row_max to the maxima that include this tile. A warp calls it once S is complete.
   const auto raise_max = [&] {
-    // Of even and odd columns of both rows: four independent chains.
+    // Even and odd columns of both rows form four independent chains.
     float score[4] = {acc_s[0], acc_s[1], acc_s[2], acc_s[3]};
 #pragma unroll
     for (int i = 4; i < C::kBlockN / 2; i++) score[i % 4] = fmaxf(score[i % 4], acc_s[i]);
@@ -204,10 +207,10 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
       row_sum[h] *= rescale[h];
     }
   };
-  // P = 2^(S scale_log2 - row_max) as A operand (neighbouring 8 columns of an accumulator are one); this
-  // lane's sums of it; of each row, the greatest pair.
+  // Computes P = 2^(S scale_log2 - row_max) as A operand (8 + 8 columns per fragment), its sums in
+  // this lane, and each row's greatest pair. softmax calls it.
   const auto exponentials = [&](auto& p, float(&sum)[2], uint32_t(&most)[2]) {
-    float part[4] = {};  // of even and odd columns of both rows
+    float part[4] = {};  // sums of even and odd columns of both rows
 #pragma unroll
     for (int i = 0; i < C::kBlockN / 4; i++) {
       float low_high[2];
@@ -224,8 +227,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     sum[1] = part[2] + part[3];
   };
   // [softmax]
-  // P and row_sum of a tile. The exponentials do not wait for the tile's maximum, but take the last one; where P
-  // then exceeds kMost, the warp computes it again. True if O is to be rescaled.
+  // Computes P and row_sum of a tile once S is complete. The exponentials use the last maximum; if
+  // P exceeds kMaxP, the warp computes it again with a new one. Returns whether O must be rescaled.
   const auto softmax = [&](auto& p, bool first) -> bool {
     if (first) raise_max();
     float sum[2];
@@ -235,7 +238,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       const float2 pair = ptx::unpack<T>(most[h]);
-      exceeded |= fmaxf(pair.x, pair.y) > kMost;
+      exceeded |= fmaxf(pair.x, pair.y) > kMaxP;
     }
     const bool grown = __any_sync(0xffffffffu, exceeded);
     if (grown) {
@@ -247,6 +250,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     return grown;
   };
   // [/softmax]
+  // Multiplies O by rescale. Every warp calls it when a maximum was raised and no PV is under way.
   const auto rescale_o = [&] {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
@@ -261,38 +265,41 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   softmax(rP[0], true);
 
   // [turns]
-  // Named barrier 3 + g: warpgroup g waits for its turn, the other one arrives there when its own is over.
-  // The products that it has started then still run, but those started later queue up behind them.
+  // Warpgroup g waits for its turn at barrier kTurn + g; the warpgroup before it arrives there when
+  // its own turn ends. Its products then still run, but those started later queue behind them.
   const auto begin_turn = [&] {
-    if constexpr (C::kPingPong) ptx::barrier_sync(3 + warpgroup_idx, C::kWarpgroups * 128);
+    if constexpr (C::kPingPong) ptx::barrier_sync(C::kTurn + warpgroup_idx, 256);
   };
   const auto end_turn = [&](bool last) {
     if constexpr (C::kPingPong) {
-      // Warpgroup 1 has the last turn of all: nobody waits for its end.
-      if (!last || warpgroup_idx == 0) ptx::barrier_arrive(4 - warpgroup_idx, C::kWarpgroups * 128);
+      // Warpgroup 1 has the very last turn, and no warpgroup waits for its end.
+      const int other = 1 - warpgroup_idx;
+      if (!last || warpgroup_idx == 0) ptx::barrier_arrive(C::kTurn + other, 256);
     }
   };
-  if (C::kPingPong && warpgroup_idx == 1) end_turn(false);  // warpgroup 0 has the first one
+  if (C::kPingPong && warpgroup_idx == 1) end_turn(false);  // warpgroup 0 has the first turn
   // [/turns]
 
   // [turn]
-  // S and P of tile n_block (into p), O += P V of the one before (from p_before).
-  const auto turn = [&](uint32_t n_block, auto& p_before, auto& p) {
+  // One iteration: S and P of tile n_block (into p), and O += PV of the tile before (from
+  // p_before). Every consumer warp calls it; it waits for K, its turn, V, S and at last PV.
+  const auto iterate = [&](uint32_t n_block, auto& p_before, auto& p) {
     wait_full(smem.k_full, n_block);
     begin_turn();
     multiply_qk(n_block);
     wait_full(smem.v_full, n_block - 1);
     multiply_pv(n_block - 1, p_before, n_block > 1);
     end_turn(false);
-    ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);  // S is there; P V of the tile before goes on
+    ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);  // S is complete; PV of the tile before goes on
     release(smem.k_empty, n_block);
 
     const bool grown = softmax(p, false);
-    ptx::wgmma_wait<0>(acc_o, p_before);  // P V too: now O may be rescaled
+    ptx::wgmma_wait<0>(acc_o, p_before);  // PV is complete, so O may be rescaled
     release(smem.v_empty, n_block - 1);
-    if (grown) rescale_o();  // the whole warp, or none of it
+    if (grown) rescale_o();  // all lanes of the warp, or none
   };
   // [/turn]
+  // Computes O += PV of the last tile. A consumer warp calls it; it waits for V, its turn and PV.
   const auto last_product = [&](const auto& p) {
     wait_full(smem.v_full, tiles - 1);
     begin_turn();
@@ -303,13 +310,13 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 
   // ---- main loop
   // [loop]
-  // Two turns a round: registers cannot be indexed, so that each turn names its P.
+  // Two iterations per pass: registers cannot be indexed, so each iteration names its P.
   for (uint32_t i = 0; i < (tiles - 1) / 2; i++) {
-    turn(2 * i + 1, rP[0], rP[1]);
-    turn(2 * i + 2, rP[1], rP[0]);
+    iterate(2 * i + 1, rP[0], rP[1]);
+    iterate(2 * i + 2, rP[1], rP[0]);
   }
   if (tiles % 2 == 0) {
-    turn(tiles - 1, rP[0], rP[1]);
+    iterate(tiles - 1, rP[0], rP[1]);
     last_product(rP[1]);
   } else {
     last_product(rP[0]);
@@ -317,14 +324,14 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // [/loop]
 
   // ---- epilogue
-  // O through the rows of Q, this warp's own, once no warp of the warpgroup reads Q any more.
-  ptx::barrier_sync(1 + warpgroup_idx, 128);
+  // Stages O in this warp's rows of sQ, after a barrier: every warp of the warpgroup has read Q.
+  ptx::barrier_sync(C::kQRead + warpgroup_idx, 128);
   T(*const sO)[64][64] = smem.sQ[warpgroup_idx];  // [kSlabs][64][64]
   float inverse_sum[2];
 #pragma unroll
   for (int h = 0; h < 2; h++) inverse_sum[h] = 1.0f / layout::quad_sum(row_sum[h]);
 #pragma unroll
-  for (int n = 0; n < kHeadDim / 16; n++) {  // of 16 columns
+  for (int n = 0; n < kHeadDim / 16; n++) {  // 16 columns per step
     uint32_t rO[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -334,10 +341,12 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     ptx::stmatrix_x4(
         rO, layout::chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
   }
+  // The lanes of the warp wait until all of them have stored O, so each may read the warp's rows.
   __syncwarp();
-  T* gO = o + (head * seq_len + m_block * C::kBlockM + warpgroup_idx * 64 + warp_idx * 16) *
-                  kHeadDim;              // [16][kHeadDim]
-  constexpr int kChunks = kHeadDim / 8;  // of a row
+  // gO has the shape [16][kHeadDim]: this warp's rows.
+  T* gO =
+      o + (head * seq_len + m_block * C::kBlockM + warpgroup_idx * 64 + warp_idx * 16) * kHeadDim;
+  constexpr int kChunks = kHeadDim / 8;  // 16-byte chunks per row
 #pragma unroll
   for (int i = 0; i < 16 * kChunks / 32; i++) {
     const int row = (i * 32 + lane_idx) / kChunks, chunk = lane_idx % kChunks;
@@ -346,12 +355,12 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   }
 }
 
-// ---- host ----------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
     using C = Config<kHeadDim>;
-    const auto map = [&](const T* tensor, uint32_t rows) {  // boxes of `rows` rows of a slab
+    const auto map = [&](const T* tensor, uint32_t rows) {  // its boxes are `rows` rows of a slab
       return make_slab_map(tensor, kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len, rows);
     };
     launch<attention_kernel<T, kHeadDim>>({dim3(a.seq_len / C::kBlockM, a.batch * a.heads),

@@ -1,15 +1,15 @@
 // 15_persistent: the boundary between two tiles of queries costs nothing.
 //
-// Idea         One CTA an SM, which computes one query tile after the other. The main loop runs on over their
-//              boundaries: the last O += P V of a tile and the first S = Q K^T of the next share a turn. Q is
-//              double-buffered; O leaves through the buffer of its own Q, stored by TMA, while the next tile is
-//              computed.
-// Bottleneck   Removed: each CTA's start (barriers, Q, the first S and softmax) and end (the last product, the
-//              stores of O), in which the Tensor Cores had little or nothing to do.
-// Changed      n_block counts on over all tiles of the CTA; the first turn of a query tile also ends the one before;
-//              a warp of the producer for each consumer moves Q in and O out. Three consumers with head_dim 64. An
-//              even number of tiles of K and V a head, so that every query tile finds its P in the same registers.
-// Run          cmake --build --preset emulator --target 15_persistent && build/emulator/bin/15_persistent
+// Idea         One CTA per SM computes one query tile after the other. Its main loop runs on over
+//              their boundaries: the last O += PV of a tile and the first S = QK^T of the next
+//              share a turn. Q is double-buffered; TMA stores O from its Q's buffer meanwhile.
+// Bottleneck   Removed: in each CTA's start (barriers, Q, the first S and softmax) and end (the
+//              last PV, the stores of O) the Tensor Cores had little or no work.
+// Changed      n_block counts over all tiles of the CTA. The first turn of a query tile ends the
+//              tile before. A warp of the producer per consumer moves Q in and O out. head_dim 64
+//              has three consumers. A head has an even number of K tiles, so P keeps its registers.
+// Run          cmake --build --preset emulator --target 15_persistent &&
+//              build/emulator/bin/15_persistent
 #include "common/harness/launch.h"
 #include "common/harness/registry.h"
 #include "common/harness/tensor_map.h"
@@ -30,51 +30,53 @@
 namespace fa::k15 {
 
 constexpr float kLog2e = 1.44269504f;
-constexpr float kMost = 256.0f;  // P is at most that
+constexpr float kMaxP = 256.0f;  // the largest P that is kept without a new maximum
 
-// kKeys: of a tile of K and V. 64 where 128 would make an odd number of tiles a head.
+// A tile of K or V has kKeys keys: 64 where 128 would make an odd number of tiles per head.
 template <int kHeadDim, int kKeys>
 struct Config {
-  // Consumers, of 64 query rows each. With head_dim 64 a third one finds registers.
+  // Each consumer has 64 query rows. With head_dim 64 there are registers for a third consumer.
   static constexpr int kWarpgroups = kHeadDim == 64 ? 3 : 2;
-  static constexpr int kBlockM = kWarpgroups * 64;          // query rows a CTA
-  static constexpr int kBlockN = kKeys;                     // keys a tile
+  static constexpr int kBlockM = kWarpgroups * 64;          // query rows per CTA
+  static constexpr int kBlockN = kKeys;                     // keys per tile
   static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup is the producer
-  static constexpr int kStages = 2;                         // tiles of K and V in shared memory
-  static constexpr int kSlabs = kHeadDim / 64;              // of a tile
-  // Registers a thread. A launch gives all threads the same; what the producer gives back is enough.
+  static constexpr int kStages = 2;                         // tiles of K and of V in shared memory
+  static constexpr int kSlabs = kHeadDim / 64;              // slabs per tile
+  // A launch gives all threads equally many registers; the producer returns what consumers need.
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
   static constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 24;
   static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 240;
   static_assert(kWarpgroups * (kConsumerRegisters - kLaunchRegisters) <=
                     kLaunchRegisters - kProducerRegisters,
-                "otherwise a consumer waits for registers for ever");
-  // A consumer's softmax runs under its own P V. Among three there are two others, and no registers for it.
+                "otherwise a consumer would wait for registers without end");
+  // A consumer's softmax runs under its own PV; three consumers run under each other's products.
   static constexpr bool kOverlap = kWarpgroups == 2;
-  static_assert(kBlockN == 64 || kBlockN == 128, "whole swizzles, an even number of tiles");
+  static_assert(kBlockN == 64 || kBlockN == 128, "a head has an even number of tiles");
+  // Warpgroup g has barriers kQRead + g (its warps have read Q) and kTurn + g. 0 is __syncthreads'.
+  enum NamedBarrier : int { kQRead = 1, kTurn = kQRead + kWarpgroups };
 };
 
-// Who computes what (warpgroup g, its warps w0..w3), what a lane holds of each 8 columns of S or O, and how a
-// tile of K or V lies in shared memory (Q: the 64 rows of each warpgroup likewise):
+// Warps w0..w3 of warpgroup g have 16 rows of S and O each. Lane l holds four elements of every 8
+// columns. Tiles of K and V, and the 64 rows of Q per warpgroup, are stored in slabs:
 //
-//               S: all keys, O: all columns    8 columns, lane l            columns 0..63    64..127
-//   rows 64g +  0..15   w0                     row l/4:   2 (l%4) (+ 1)     +------------+  +------------+
-//   rows 64g + 16..31   w1                     row l/4+8: the same          | slab 0:    |  | slab 1     |
-//   rows 64g + 32..47   w2                     columns                      | 128 bytes  |  | kBlockN    |
-//   rows 64g + 48..63   w3                                                  | a row      |  | rows later |
-//                                                                           +------------+  +------------+
+//               S: all keys, O: all columns   8 columns, lane l      columns 0..63   64..127
+//   rows 64g +  0..15   w0                    row l/4:   2 (l%4),+1  +------------+  +------------+
+//   rows 64g + 16..31   w1                    row l/4+8: the same    | slab 0:    |  | slab 1     |
+//   rows 64g + 32..47   w2                    columns                | 128 bytes  |  | kBlockN    |
+//   rows 64g + 48..63   w3                                           | per row    |  | rows later |
+//                                                                    +------------+  +------------+
 // The four lanes of a quad (l/4) share two rows. The 16-byte chunks of a slab's row are swizzled.
 template <typename T, int kHeadDim, int kKeys>
 struct SharedStorage {
   using C = Config<kHeadDim, kKeys>;
-  // 1024: the swizzle is computed from addresses, and repeats after 8 rows of 128 bytes.
-  // Q of this query tile and of the next; later their O.
+  // The swizzle depends on the address and repeats every 1024 bytes (8 rows), hence the alignment.
+  // sQ[t % 2] holds Q of query tile t and later its O; the other half belongs to the next tile.
   alignas(1024) T sQ[2][C::kWarpgroups][C::kSlabs][64][64];
   alignas(1024) T sK[C::kStages][C::kSlabs][C::kBlockN][64];
   alignas(1024) T sV[C::kStages][C::kSlabs][C::kBlockN][64];
-  // full: one arrival, the producer's, and the tile's bytes. empty: one arrival of each consumer warp.
+  // full expects the producer's arrival and the tile's bytes; empty expects one per consumer warp.
   uint64_t k_full[C::kStages], k_empty[C::kStages], v_full[C::kStages], v_empty[C::kStages];
-  // Of query tile t: [t % 2]. o_full: one arrival of each warp of the consumer.
+  // [t % 2] belongs to query tile t. o_full expects one arrival per warp of the consumer.
   uint64_t q_full[2][C::kWarpgroups], o_full[2][C::kWarpgroups];
 };
 
@@ -91,23 +93,23 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   auto& smem = shared_storage<SharedStorage<T, kHeadDim, kKeys>>();
 
   // ---- indices
-  // The same in all lanes; the shuffle tells the compiler so.
+  // The value is the same in all lanes, and the shuffle tells the compiler so.
   const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-  const int warp_idx = threadIdx.x / 32 % 4;  // in the warpgroup
+  const int warp_idx = threadIdx.x / 32 % 4;  // within the warpgroup
   const int lane_idx = threadIdx.x % 32;
-  const uint32_t tiles = seq_len / C::kBlockN;  // of K and V, of a head: an even number
-  // This CTA has the query tiles blockIdx.x + t gridDim.x, t = 0 .. its_tiles - 1, of all heads' rows.
+  const uint32_t tiles = seq_len / C::kBlockN;  // tiles of K per head: an even number
+  // This CTA has the query tiles blockIdx.x + t * gridDim.x of all heads, for t below its_tiles.
   const uint32_t its_tiles = (q_tiles - 1 - blockIdx.x) / gridDim.x + 1;
-  const uint32_t m_blocks = (seq_len + C::kBlockM - 1) / C::kBlockM;  // query tiles of a head
+  const uint32_t m_blocks = (seq_len + C::kBlockM - 1) / C::kBlockM;  // query tiles per head
   const auto tile = [&](uint32_t t) { return blockIdx.x + t * gridDim.x; };
   const auto head_row = [&](uint32_t t) { return tile(t) / m_blocks * seq_len; };
-  // Where in its head the rows of a consumer begin. Of a head's last tile, a consumer may have none.
+  // A consumer's rows begin here in their head, in a head's last tile perhaps past its end.
   const auto q_row = [&](uint32_t t, int consumer) {
     return tile(t) % m_blocks * C::kBlockM + consumer * 64;
   };
 
   // ---- pointers
-  // Of Q's first 16 columns, of the first tile of K's, and of the first 16 keys of the first tile of V.
+  // The descriptors name Q's first 16 columns, those of tile 0 of K, and the first 16 keys of V.
   const uint64_t desc_q =
       layout::k_major_descriptor(ptx::shared_address(smem.sQ[0][warpgroup_idx]));
   const uint64_t desc_k = layout::k_major_descriptor(ptx::shared_address(smem.sK));
@@ -127,9 +129,9 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     }
     ptx::fence_mbarrier_init();
   }
-  __syncthreads();  // nobody waits or arrives before that
+  __syncthreads();  // all threads wait until the barriers are initialised, so each may use them
 
-  // Loads tile n_block of K or V, from `row` on, once all warps are done with the tile kStages before, if any.
+  // The producer loads tile n_block of K or V from `row` on, once all warps released the stage.
   const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
                              uint64_t* full, uint64_t* empty, uint32_t n_block, int row) {
     const uint32_t stage = n_block % C::kStages;
@@ -145,12 +147,12 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   if (warpgroup_idx == C::kWarpgroups) {
     ptx::setmaxnreg_dec<C::kProducerRegisters>();
     // [groups]
-    // One thread loads group after group: tile n_block of K, and V's of the one before.
+    // One thread loads group after group: tile n_block of K and tile n_block - 1 of V.
     if (warp_idx == 0 && ptx::elect_sync()) {
       uint32_t n_block = 0;
       int v_row = 0;
       for (uint32_t t = 0; t < its_tiles; t++) {
-        // A division, which takes long: not for every tile of K and V.
+        // head_row() divides, which is slow, so it runs once per query tile, not once per K tile.
         const uint32_t first_row = head_row(t);
         for (uint32_t n = 0; n < tiles; n++, n_block++) {
           const int row = first_row + n * C::kBlockN;
@@ -163,13 +165,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     }
     // [/groups]
     // [store-warps]
-    // One thread for each consumer: a tile's Q in; later its O out, and then the Q after the next in its place.
+    // One thread per consumer loads Q, later stores O, and then loads the next Q but one there.
     if (warp_idx > 0 && warp_idx <= C::kWarpgroups && ptx::elect_sync()) {
       const int consumer = warp_idx - 1;
       for (uint32_t t = 0; t < its_tiles + 2; t++) {
         T(*const sQ)[64][64] = smem.sQ[t % 2][consumer];  // [kSlabs][64][64]
         if (t >= 2) {
-          ptx::mbarrier_wait(&smem.o_full[t % 2][consumer], t / 2 % 2 ^ 1);  // of tile t - 2
+          ptx::mbarrier_wait(&smem.o_full[t % 2][consumer], t / 2 % 2 ^ 1);  // O of tile t - 2
           const uint32_t row = q_row(t - 2, consumer);
           for (int slab = 0; slab < C::kSlabs && row < seq_len; slab++) {
             ptx::cp_async_bulk_tensor_store(&map_o, {slab * 64, int(head_row(t - 2) + row)},
@@ -181,24 +183,24 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
         if (t < its_tiles) {
           uint64_t* const full = &smem.q_full[t % 2][consumer];
           ptx::mbarrier_arrive_expect_tx(full, 64 * kHeadDim * sizeof(T));
-          const int row = head_row(t) + q_row(t, consumer);  // beyond its head: any rows, or zeros
+          const int row = head_row(t) + q_row(t, consumer);  // past its head: other rows, or zeros
           for (int slab = 0; slab < C::kSlabs; slab++) {
             ptx::cp_async_bulk_tensor_load(sQ[slab], &map_q, {slab * 64, row}, full);
           }
         }
       }
-      ptx::cp_async_bulk_wait<0>();  // the last O has left shared memory and is written
+      ptx::cp_async_bulk_wait<0>();  // waits until the last O is written
     }
     // [/store-warps]
     return;
   }
   ptx::setmaxnreg_inc<C::kConsumerRegisters>();
 
-  // Waits until tile n has come, in phase n / kStages of its stage's barrier.
+  // Every warp calls it before it reads tile n, to wait for phase n / kStages of its full barrier.
   const auto wait_full = [&](uint64_t* full, uint32_t n) {
     ptx::mbarrier_wait(&full[n % C::kStages], n / C::kStages % 2);
   };
-  // This warp no longer reads tile n.
+  // Every warp calls it when it has finished reading tile n, so its stage may be refilled. No wait.
   const auto release = [&](uint64_t* empty, uint32_t n) {
     if (lane_idx == 0) ptx::mbarrier_arrive(&empty[n % C::kStages]);
   };
@@ -206,16 +208,15 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   // ---- registers
   float acc_s[C::kBlockN / 2];
   float acc_o[kHeadDim / 2];
-  // 16 keys each; of tile n: [n % 2]. One is read by the Tensor Cores while the other is written (without kOverlap,
-  // nothing is, and one is enough).
+  // rP[n % 2] is P of tile n: with kOverlap one array is read while the other one is written.
   uint32_t rP[C::kOverlap ? 2 : 1][C::kBlockN / 16][4];
-  // Of rows 16 warp_idx + lane_idx / 4 and + 8 of this warpgroup. row_max: in units of log2, may lag behind:
-  // P is at most kMost; row_sum: this lane's share; rescale: what O is to be multiplied by.
+  // Each lane keeps statistics for two rows of its warpgroup: 16 * warp_idx + lane_idx / 4, and
+  // that row + 8. row_max (in log2) may lag behind while P <= kMaxP; row_sum is the lane's share.
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {}, rescale[2];
   const float scale_log2 = scale * kLog2e;
-  uint64_t desc_q_t = desc_q;  // of the query tile under way
+  uint64_t desc_q_t = desc_q;  // Q of the query tile under way
 
-  // Starts S = Q K^T. The fence: from here on these registers are the Tensor Cores'.
+  // Starts S = QK^T. After the fence acc_s belongs to the Tensor Cores until wgmma_wait returns it.
   const auto multiply_qk = [&](uint32_t n_block) {
     const uint64_t desc = layout::advance(desc_k, n_block % C::kStages * kTileBytes);
     ptx::wgmma_fence(acc_s);
@@ -227,7 +228,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     }
     ptx::wgmma_commit();
   };
-  // Starts O += P V, or O = P V.
+  // Starts O += PV, or O = PV. P and acc_o belong to the Tensor Cores until wgmma_wait, too.
   const auto multiply_pv = [&](uint32_t n_block, const auto& p, bool accumulate) {
     const uint64_t desc = layout::advance(desc_v, n_block % C::kStages * kTileBytes);
     ptx::wgmma_fence();
@@ -239,9 +240,9 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     ptx::wgmma_commit();
   };
 
-  // The row maxima, this tile included.
+  // Raises row_max to the maxima that include this tile. A warp calls it once S is complete.
   const auto raise_max = [&] {
-    // Of even and odd columns of both rows: four independent chains.
+    // Even and odd columns of both rows form four independent chains.
     float score[4] = {acc_s[0], acc_s[1], acc_s[2], acc_s[3]};
 #pragma unroll
     for (int i = 4; i < C::kBlockN / 2; i++) score[i % 4] = fmaxf(score[i % 4], acc_s[i]);
@@ -254,10 +255,10 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
       row_sum[h] *= rescale[h];
     }
   };
-  // P = 2^(S scale_log2 - row_max) as A operand (neighbouring 8 columns of an accumulator are one); this
-  // lane's sums of it; of each row, the greatest pair.
+  // Computes P = 2^(S scale_log2 - row_max) as A operand (8 + 8 columns per fragment), its sums in
+  // this lane, and each row's greatest pair. softmax calls it.
   const auto exponentials = [&](auto& p, float(&sum)[2], uint32_t(&most)[2]) {
-    float part[4] = {};  // of even and odd columns of both rows
+    float part[4] = {};  // sums of even and odd columns of both rows
 #pragma unroll
     for (int i = 0; i < C::kBlockN / 4; i++) {
       float low_high[2];
@@ -273,8 +274,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     sum[0] = part[0] + part[1];
     sum[1] = part[2] + part[3];
   };
-  // P and row_sum of a tile. The exponentials do not wait for the tile's maximum, but take the last one; where P
-  // then exceeds kMost, the warp computes it again. True if O is to be rescaled.
+  // Computes P and row_sum of a tile once S is complete. The exponentials use the last maximum; if
+  // P exceeds kMaxP, the warp computes it again with a new one. Returns whether O must be rescaled.
   const auto softmax = [&](auto& p, bool first) -> bool {
     if (first) raise_max();
     float sum[2];
@@ -284,7 +285,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       const float2 pair = ptx::unpack<T>(most[h]);
-      exceeded |= fmaxf(pair.x, pair.y) > kMost;
+      exceeded |= fmaxf(pair.x, pair.y) > kMaxP;
     }
     const bool grown = __any_sync(0xffffffffu, exceeded);
     if (grown) {
@@ -295,6 +296,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     for (int h = 0; h < 2; h++) row_sum[h] += sum[h];
     return grown;
   };
+  // Multiplies O by rescale. Every warp calls it when a maximum was raised and no PV is under way.
   const auto rescale_o = [&] {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
@@ -302,7 +304,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
 
   // [store]
   float inverse_sum[2];  // of the query tile that has just ended
-  // Its row sums are complete, those of the next one begin.
+  // Ends the row sums of a query tile and begins the next ones. Every consumer warp calls it.
   const auto end_sums = [&] {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -311,12 +313,12 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
       row_sum[h] = 0.0f;
     }
   };
-  // O through the rows of Q, this warp's own, once no warp of the warpgroup reads Q any more.
+  // Stages O in this warp's rows of sQ, after a barrier: every warp of the warpgroup has read Q.
   const auto store_o = [&](uint32_t t) {
-    ptx::barrier_sync(1 + warpgroup_idx, 128);
+    ptx::barrier_sync(C::kQRead + warpgroup_idx, 128);
     T(*const sO)[64][64] = smem.sQ[t % 2][warpgroup_idx];  // [kSlabs][64][64]
 #pragma unroll
-    for (int n = 0; n < kHeadDim / 16; n++) {  // of 16 columns
+    for (int n = 0; n < kHeadDim / 16; n++) {  // 16 columns per step
       uint32_t rO[4];
 #pragma unroll
       for (int i = 0; i < 4; i++) {
@@ -326,28 +328,26 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
       ptx::stmatrix_x4(
           rO, layout::chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
     }
-    ptx::fence_proxy_async();  // TMA, which reads by another path, will see it
-    __syncwarp();
+    ptx::fence_proxy_async();  // makes O visible to TMA, which reads by another path
+    __syncwarp();              // lane 0 waits until all lanes have stored and fenced O
     if (lane_idx == 0) ptx::mbarrier_arrive(&smem.o_full[t % 2][warpgroup_idx]);
   };
   // [/store]
 
   // [turns]
-  // Warpgroup g waits for its turn at a named barrier of its own, where the one before it (of warpgroup 0: the last
-  // one) arrives when its turn is over. The products that it has started then still run, but those started later
-  // queue up behind them.
-  constexpr int kTurn = 1 + C::kWarpgroups;  // the barriers' numbers: kTurn + g
-  const auto begin_turn = [&] { ptx::barrier_sync(kTurn + warpgroup_idx, 256); };
+  // Warpgroup g waits for its turn at barrier kTurn + g; the warpgroup before it arrives there when
+  // its own turn ends. Its products then still run, but those started later queue behind them.
+  const auto begin_turn = [&] { ptx::barrier_sync(C::kTurn + warpgroup_idx, 256); };
   const auto end_turn = [&](bool last) {
     const int next = warpgroup_idx + 1 < C::kWarpgroups ? warpgroup_idx + 1 : 0;
-    // After the last turn of all, nobody waits.
-    if (!last || next > 0) ptx::barrier_arrive(kTurn + next, 256);
+    // No warpgroup waits after the very last turn.
+    if (!last || next > 0) ptx::barrier_arrive(C::kTurn + next, 256);
   };
-  if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first one
+  if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first turn
   // [/turns]
 
   // [turn]
-  // A turn: starts S of tile n_block, and O += P V of the one before. Then S is there; P V goes on.
+  // A turn starts S of tile n_block and O += PV of the tile before, and waits for S, not for PV.
   const auto start_qk = [&](uint32_t n_block) {
     wait_full(smem.k_full, n_block);
     begin_turn();
@@ -360,12 +360,12 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);
     release(smem.k_empty, n_block);
   };
-  // What follows it: P of tile n_block, while P V goes on. It ends here.
+  // Computes P of tile n_block under PV of the tile before, and waits for that PV.
   const auto finish = [&](uint32_t n_block, auto& p_before, auto& p) {
     const bool grown = softmax(p, false);
-    ptx::wgmma_wait<0>(acc_o, p_before);  // now O may be rescaled
+    ptx::wgmma_wait<0>(acc_o, p_before);  // PV is complete, so O may be rescaled
     release(smem.v_empty, n_block - 1);
-    if (grown) rescale_o();  // the whole warp, or none of it
+    if (grown) rescale_o();  // all lanes of the warp, or none
   };
   // [/turn]
 
@@ -381,13 +381,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
 
   // ---- main loop
   // [loop]
-  // Two turns a round: registers cannot be indexed, so that each turn names its P.
-  uint32_t t = 0;     // the query tile of this CTA
-  uint32_t pair = 0;  // two tiles of K and V, of all its query tiles
+  // Two iterations per pass: registers cannot be indexed, so each iteration names its P.
+  uint32_t t = 0;     // counts this CTA's query tiles
+  uint32_t pair = 0;  // counts pairs of K tiles over all its query tiles
   while (true) {
     for (uint32_t n = 1;; n += 2, pair++) {
       start_qk(2 * pair + 1);
-      if (n == 1 && t > 0) store_o(t - 1);  // Q K^T goes on
+      if (n == 1 && t > 0) store_o(t - 1);  // QK^T goes on
       start_pv(2 * pair + 1, even, n > 1);
       finish(2 * pair + 1, even, odd);
       if (n + 1 == tiles) break;
@@ -396,7 +396,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
       finish(2 * pair + 2, odd, even);
     }
     if (++t == its_tiles) break;
-    // The last P V of query tile t - 1 shares its turn with the first S of query tile t.
+    // The last PV of query tile t - 1 shares its turn with the first S of query tile t.
     ptx::mbarrier_wait(&smem.q_full[t % 2][warpgroup_idx], t / 2 % 2);
     desc_q_t = layout::advance(desc_q, t % 2 * kQBytes);
     start_qk(2 * pair + 2);
@@ -419,7 +419,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   store_o(t - 1);
 }
 
-// ---- host ----------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
@@ -428,7 +428,7 @@ struct Launcher {
   template <int kKeys>
   static void run_with(const Attention<T>& a) {
     using C = Config<kHeadDim, kKeys>;
-    const auto map = [&](const T* tensor, uint32_t rows) {  // boxes of `rows` rows of a slab
+    const auto map = [&](const T* tensor, uint32_t rows) {  // its boxes are `rows` rows of a slab
       return make_slab_map(tensor, kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len, rows);
     };
     const int q_tiles = a.batch * a.heads * ((a.seq_len + C::kBlockM - 1) / C::kBlockM);

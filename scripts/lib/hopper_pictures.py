@@ -534,9 +534,9 @@ def assignment():
 
 
 def bounds():
-    """kMost, kShare and kNear of kernel 16."""
+    """kMaxTileSum, kShare and kNear of kernel 16."""
     text = (ROOT / "kernels" / "16_max_free.cu").read_text(encoding="utf-8")
-    return [float(re.search(rf"constexpr float {name} = ([\d.]+)f;", text)[1]) for name in ("kMost", "kShare", "kNear")]
+    return [float(re.search(rf"constexpr float {name} = ([\d.]+)f;", text)[1]) for name in ("kMaxTileSum", "kShare", "kNear")]
 
 
 def exponents():
@@ -563,8 +563,13 @@ def exponents():
         p.text((x(high) + x(overflow)) / 2, y + 16, "infinite", 11.5, INK.muted)
         p.text(x(zero), y - 8, f"2^{zero}", 11.5, INK.muted)
         if overflow > most + 20:
+<<<<<<< HEAD
             p.text(x(overflow), y - 8, f"2^{overflow}", 11.5, INK.muted)
-        p.text(x(most) + 2, y - 8, f"kMost 2^{most:.0f}", 11.5, INK.green, "start" if overflow < most + 20 else "middle")
+        p.text(x(most) + 2, y - 8, f"kMaxTileSum 2^{most:.0f}", 11.5, INK.green, "start" if overflow < most + 20 else "middle")
+=======
+            p.text(x(overflow), y - 8, f"2^{overflow}", 11.5, theme.muted)
+        p.text(x(most) + 2, y - 8, f"kMaxTileSum 2^{most:.0f}", 11.5, theme.green, "start" if overflow < most + 20 else "middle")
+>>>>>>> aabd7a8 (Kernels 11 to 16: named barriers by an enum, kMaxP and kMaxTileSum name their bounds, exact mode has its name, comments in whole sentences; results name the new statements)
 
     formats(96, "bf16, fp32", -126, 128)
     p.text(x(0), 140, "1 = 2^0", 11.5, INK.text)
@@ -575,7 +580,7 @@ def exponents():
         ("16: ordinary scores", -spread / 2, spread / 2, None, "the first score, which nobody has looked for: its P is 1"),
         ("100 nats higher", -spread / 2, spread / 2, None, "the same, as the first score is higher, too"),
         ("the first is the lowest", 0.0, spread, None, "P of up to 2^13"),
-        ("one key 70 nats higher", -spread / 2, spread / 2, stands_out, "a sum above kMost: the maximum"),
+        ("one key 70 nats higher", -spread / 2, spread / 2, stands_out, "a sum above kMaxTileSum: the maximum"),
     )
     top, step = 164, 34
     p.line(x(most), 122, x(most), top + len(examples) * step - 8, INK.green, 1.2, "4 3")
@@ -591,9 +596,14 @@ def exponents():
         p.text(at + wide - 3 if alone else at + 3, y + 15, why, 12, INK.muted, "end" if alone else "start")
     y = top + len(examples) * step + 34
     formats(y, "fp16", -25, 16)
-    p.text(x(0), y + 44, "ends at 65504: it is what sets kMost, for both types", 12, INK.muted)
+<<<<<<< HEAD
+    p.text(x(0), y + 44, "ends at 65504: it is what sets kMaxTileSum, for both types", 12, INK.muted)
     p.note(y + 78,
            "What is tested is a lane's sums of the tile, not each P: a sum is never less than its largest term, and an infinite one fails too.")
+=======
+    p.text(x(0), y + 44, "ends at 65504: it is what sets kMaxTileSum, for both types", 12, theme.muted)
+    note(p, y + 78, "What is tested is a lane's sums of the tile, not each P: a sum is never less than its largest term, and an infinite one fails too.")
+>>>>>>> aabd7a8 (Kernels 11 to 16: named barriers by an enum, kMaxP and kMaxTileSum name their bounds, exact mode has its name, comments in whole sentences; results name the new statements)
     return p
 
 

@@ -112,8 +112,9 @@ class Search(ScriptTest):
             ):
                 self.assertEqual(by_choice[choice]["status"], status)
                 self.assertIn(reason, by_choice[choice]["reason"])
-        old = re.search(r"(  if \(architecture == 90.*\n){2}", before)[0]
-        new = "".join(f"  if (architecture == 90 && head_dim == {d}) return {{4, 2, 32, 3, 2, false, false}};\n" for d in (128, 64))
+        old = re.search(r"(  if \(architecture == 90[^;]*;\n){2}", before)[0]
+        new = "".join(f"  if (architecture == 90 && head_dim == {d})\n"
+                      "    return {.warps = 4, .row_tiles = 2, .block_n = 32, .stages = 3, .ctas = 2};\n" for d in (128, 64))
         self.assertEqual(self.header.read_text(), before.replace(old, new))
         self.header.write_text(before)
         self.assertEqual(self.tune("--from", file).returncode, 0)
