@@ -1,8 +1,8 @@
 // 02_online_softmax: one kernel computes everything, and S never leaves the chip.
 //
 // Idea         A CTA owns a tile of query rows and walks over the keys in tiles. The softmax is
-//              computed on the way, from the largest score so far and the sum of e^(score -
-//              largest). When a tile raises the largest, all sums are scaled by e^(old - new).
+//              computed on the way: the largest score so far and the sum of e^(score - largest) are
+//              kept. When a tile raises the largest, all sums are scaled by e^(old - new).
 // Bottleneck   Removed: N x N scores crossed global memory seven times.
 // Changed      One kernel replaces three. Tiles of K and V are in shared memory for the whole CTA.
 // Run          cmake --build --preset emulator --target 02_online_softmax &&

@@ -26,7 +26,7 @@ struct Config {
   static constexpr int kKeys = kBlockN / kWarps;      // columns of S per warp: 16, one ldmatrix.x4
   static constexpr int kColumns = kHeadDim / kWarps;  // columns of O per warp
   // Each row of a tile is followed by kPad unused elements. With 0, the eight rows of a matrix that
-  // ldmatrix reads share four banks: an 8-way conflict. 8 (16 bytes) avoids it; 08 needs neither.
+  // ldmatrix reads share four banks: an 8-way conflict. 8 (16 bytes) avoids it; 08 needs no kPad.
   static constexpr int kPad = 0;
 };
 
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
         if (lane_idx % 4 == 0) smem.sMax[warp_idx][m * 16 + 8 * h + quad] = warp_max;
       }
     }
-    // All warps wait until all maxima are stored and K is read: V may then overwrite K.
+    // All warps wait until all maxima are stored, so they may be read, and until V may replace K.
     __syncthreads();
     load_tile<T, kHeadDim>(smem.sKV, gV + tile);
     // [/row-max]

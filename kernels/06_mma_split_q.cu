@@ -22,7 +22,7 @@ struct Config {
   static constexpr int kWarps = kBlockM / 16;
   static constexpr int kThreads = kWarps * 32;
   // Each row of a tile is followed by kPad unused elements. With 0, the eight rows of a matrix that
-  // ldmatrix reads share four banks: an 8-way conflict. 8 (16 bytes) avoids it; 08 needs neither.
+  // ldmatrix reads share four banks: an 8-way conflict. 8 (16 bytes) avoids it; 08 needs no kPad.
   static constexpr int kPad = 0;
 };
 

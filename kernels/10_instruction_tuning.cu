@@ -4,7 +4,7 @@
 //              fewer: 2^x takes the scale in one FMA; O is rescaled only when a maximum has grown
 //              by more than 2^8; a warp has 32 rows, so a fragment serves four mma. The rest goes
 //              between products: the next keys' exponentials between mma, the next QK^T after PV.
-// Bottleneck   Eased: instruction issue. The Tensor Cores' own rate and exposed latency are left.
+// Bottleneck   Eased: instruction issue limited 09. The Tensor Cores' rate and latency still do.
 // Changed      Nearly every loop has the index m. The new softmax begins an iteration. Copies'
 //              addresses are computed once. O leaves in 16-byte chunks. 10_tuning.h has tile sizes.
 // Run          cmake --build --preset emulator --target 10_instruction_tuning &&
