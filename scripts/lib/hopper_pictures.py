@@ -563,13 +563,8 @@ def exponents():
         p.text((x(high) + x(overflow)) / 2, y + 16, "infinite", 11.5, INK.muted)
         p.text(x(zero), y - 8, f"2^{zero}", 11.5, INK.muted)
         if overflow > most + 20:
-<<<<<<< HEAD
             p.text(x(overflow), y - 8, f"2^{overflow}", 11.5, INK.muted)
         p.text(x(most) + 2, y - 8, f"kMaxTileSum 2^{most:.0f}", 11.5, INK.green, "start" if overflow < most + 20 else "middle")
-=======
-            p.text(x(overflow), y - 8, f"2^{overflow}", 11.5, theme.muted)
-        p.text(x(most) + 2, y - 8, f"kMaxTileSum 2^{most:.0f}", 11.5, theme.green, "start" if overflow < most + 20 else "middle")
->>>>>>> aabd7a8 (Kernels 11 to 16: named barriers by an enum, kMaxP and kMaxTileSum name their bounds, exact mode has its name, comments in whole sentences; results name the new statements)
 
     formats(96, "bf16, fp32", -126, 128)
     p.text(x(0), 140, "1 = 2^0", 11.5, INK.text)
@@ -596,14 +591,9 @@ def exponents():
         p.text(at + wide - 3 if alone else at + 3, y + 15, why, 12, INK.muted, "end" if alone else "start")
     y = top + len(examples) * step + 34
     formats(y, "fp16", -25, 16)
-<<<<<<< HEAD
     p.text(x(0), y + 44, "ends at 65504: it is what sets kMaxTileSum, for both types", 12, INK.muted)
     p.note(y + 78,
            "What is tested is a lane's sums of the tile, not each P: a sum is never less than its largest term, and an infinite one fails too.")
-=======
-    p.text(x(0), y + 44, "ends at 65504: it is what sets kMaxTileSum, for both types", 12, theme.muted)
-    note(p, y + 78, "What is tested is a lane's sums of the tile, not each P: a sum is never less than its largest term, and an infinite one fails too.")
->>>>>>> aabd7a8 (Kernels 11 to 16: named barriers by an enum, kMaxP and kMaxTileSum name their bounds, exact mode has its name, comments in whole sentences; results name the new statements)
     return p
 
 
