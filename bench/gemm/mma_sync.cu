@@ -1,8 +1,9 @@
 // mma_sync: a matrix product as kernels 07 to 10 would compute it.
 //
-// A CTA computes a tile of C. Slices of A and B, kBlockK columns deep, pass through a ring in shared memory
-// (cp.async, 07), swizzled (08); each warp multiplies its part of the tile from fragments (ldmatrix, mma.sync, 05).
-// The epilogue works on the accumulators and stores them from registers.
+// A CTA computes a tile of C. Slices of A and B, kBlockK columns deep, pass through a swizzled ring
+// in shared memory (cp.async, 07; swizzle, 08). Each warp multiplies its part of the tile from
+// fragments (ldmatrix, mma.sync, 05). The epilogue works on the accumulators and stores them from
+// registers.
 #include "bench/gemm/epilogue.h"
 #include "bench/gemm/gemm.h"
 #include "common/harness/launch.h"
@@ -14,15 +15,15 @@
 namespace fa::gemm::mma_sync_kernel {
 
 struct Config {
-  static constexpr int kBlockM = 128, kBlockN = 128;  // of C, a CTA
-  static constexpr int kBlockK = 64;                  // of the sum, a slice: rows of 128 bytes
+  static constexpr int kBlockM = 128, kBlockN = 128;  // rows and columns of C per CTA
+  static constexpr int kBlockK = 64;                  // terms per slice: its rows have 128 bytes
   static constexpr int kStages = 3;                   // slices in shared memory
-  static constexpr int kWarpM = 64, kWarpN = 64;      // of C, a warp
+  static constexpr int kWarpM = 64, kWarpN = 64;      // rows and columns of C per warp
   static constexpr int kWarpsN = kBlockN / kWarpN;
   static constexpr int kThreads = kBlockM / kWarpM * kWarpsN * 32;
 };
 
-// Who computes what of a tile of C (warps w0..w3), and what a lane holds of 16 x 8 elements:
+// Each warp w0..w3 computes a quarter of a tile of C. Lane l holds four of each 16 x 8 elements:
 //
 //               columns 0..63   64..127        16 x 8, lane l
 //   rows  0..63      w0           w1           row l/4:    2 (l%4), 2 (l%4) + 1
@@ -34,17 +35,17 @@ struct SharedStorage {
   alignas(128) T sB[C::kStages][C::kBlockN][C::kBlockK];
 };
 
-// The shared address of the 16-byte chunk of a slice that begins at `column`, a multiple of 8.
+// Returns the shared address of the 16-byte chunk that begins at `column`, a multiple of 8.
 template <typename T>
 __device__ __forceinline__ uint32_t chunk_address(const T (*slice)[Config::kBlockK], int row,
                                                   int column) {
   return ptx::shared_address(&slice[row][layout::swizzle(row, column / 8) * 8]);
 }
 
-// Starts to copy kRows rows of a slice, from rows that are k elements long.
+// Starts to copy kRows rows of a slice from rows that are k elements long.
 template <int kRows, typename T>
 __device__ __forceinline__ void copy_slice(T (*slice)[Config::kBlockK], const T* g, int k) {
-  constexpr int kChunks = Config::kBlockK / 8;  // of 16 bytes, a row
+  constexpr int kChunks = Config::kBlockK / 8;  // 16-byte chunks per row
 #pragma unroll
   for (int i = 0; i < kRows * kChunks / Config::kThreads; i++) {
     const int chunk = i * Config::kThreads + threadIdx.x;
@@ -57,7 +58,7 @@ template <typename T, Epilogue kEpilogue>
 __global__ void __launch_bounds__(Config::kThreads, 2)
     gemm_kernel(const T* a, const T* b, const T* bias, T* c, int n, int k) {
   using C = Config;
-  constexpr int kRowTiles = C::kWarpM / 16, kColumnTiles = C::kWarpN / 8;  // of a warp
+  constexpr int kRowTiles = C::kWarpM / 16, kColumnTiles = C::kWarpN / 8;  // tiles per warp
   auto& smem = shared_storage<SharedStorage<T>>();
 
   // ---- indices
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
       copy_slice<C::kBlockM>(smem.sA[stage], a + size_t(m_row) * k + slice * C::kBlockK, k);
       copy_slice<C::kBlockN>(smem.sB[stage], b + size_t(n_row) * k + slice * C::kBlockK, k);
     }
-    ptx::cp_async_commit();  // empty ones too: waits count groups
+    ptx::cp_async_commit();  // an empty group is committed, too: waits count groups
   };
   // [/ring]
   for (int slice = 0; slice < C::kStages - 1; slice++) copy(slice);
@@ -84,7 +85,9 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   // [loop]
   for (int slice = 0; slice < slices; slice++) {
     ptx::cp_async_wait<C::kStages - 2>();
-    // Everyone's part of this slice has come, and everyone is done with the one before, whose stage is filled next.
+    // All warps wait until every thread's part of this slice has arrived, so it may be read. The
+    // barrier also means that every warp has finished the previous slice, so its stage may be
+    // refilled.
     __syncthreads();
     copy(slice + C::kStages - 1);
     const auto* const sA = smem.sA[slice % C::kStages];
@@ -99,7 +102,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
       }
 #pragma unroll
       for (int j = 0; j < kColumnTiles; j += 2) {
-        uint32_t rB[4];  // 16 rows of B: two B fragments
+        uint32_t rB[4];  // two B fragments: 16 rows of B
         ptx::ldmatrix_x4(rB, chunk_address(sB, warp_n + j * 8 + lane_idx % 8 + lane_idx / 16 * 8,
                                            d + lane_idx / 8 % 2 * 8));
 #pragma unroll
@@ -130,7 +133,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   // [/epilogue]
 }
 
-// ---- host ----------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 template <typename T, Epilogue kEpilogue>
 struct Launcher {
   static void run(const Product& p) {

@@ -1,10 +1,11 @@
 // wgmma_tma: a matrix product as kernels 11 to 15 would compute it.
 //
-// Persistent CTAs (15). A producer warp fills a ring of slices of A and B by TMA (12, 13); two consumer warpgroups
-// multiply them straight from shared memory by wgmma (11), 64 x 256 elements of C each. The epilogue works on the
-// accumulators and leaves through stmatrix and TMA stores (15), 64 columns at a time, while the producer already
-// fetches slices of the next tile. In a cluster of two CTAs, one above the other in C, each fetches its rows of A and
-// half of the rows of B, and TMA multicasts B to both.
+// CTAs are persistent (15). A producer warp fills a ring of slices of A and B by TMA (12, 13). Two
+// consumer warpgroups multiply them straight from shared memory by wgmma (11), 64 x 256 elements of
+// C each. The epilogue works on the accumulators, which leave through stmatrix and TMA stores (15),
+// 64 columns at a time, while the producer already fetches slices of the next tile. In a cluster of
+// two CTAs, one above the other in C, each CTA fetches its rows of A and half of the rows of B, and
+// TMA multicasts B to both CTAs.
 #include "bench/gemm/epilogue.h"
 #include "bench/gemm/gemm.h"
 #include "common/harness/launch.h"
@@ -23,19 +24,21 @@
 namespace fa::gemm::wgmma_tma_kernel {
 
 struct Config {
-  static constexpr int kWarpgroups = 2;             // consumers, of 64 rows of C each
-  static constexpr int kBlockM = kWarpgroups * 64;  // of C, a CTA
-  static constexpr int kBlockN = 256;               // of C: the widest wgmma
-  static constexpr int kBlockK = 64;  // of the sum, a slice: rows of 128 bytes, one swizzle atom
+  static constexpr int kWarpgroups = 2;             // consumers with 64 rows of C each
+  static constexpr int kBlockM = kWarpgroups * 64;  // rows of C per CTA
+  static constexpr int kBlockN = 256;               // columns of C: the widest wgmma
+  static constexpr int kBlockK = 64;  // terms per slice: its rows of 128 bytes are a swizzle atom's
   static constexpr int kStages = 4;   // slices in shared memory
   static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup is the producer
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
   static_assert(kWarpgroups * kConsumerRegisters + kProducerRegisters <= 65536 / 128);
-  // Tiles of C that run at the same time form a block of so many rows of tiles, not a row: they share A and B in L2.
+  // Tiles of C that run at the same time form a block of kGroupRows rows of tiles, so they
+  // share A and B in L2.
   static constexpr int kGroupRows = 16;
 };
 
-// Who computes what of a tile of C (warpgroup g, its warps w0..w3), and what a lane holds of 8 columns:
+// Warps w0..w3 of warpgroup g have 16 rows of a tile of C each. Lane l holds four of every 8
+// columns:
 //
 //               all 256 columns       8 columns, lane l
 //   rows 64g +  0..15   w0            row l/4:   2 (l%4) (+ 1)
@@ -45,18 +48,18 @@ struct Config {
 template <typename T>
 struct SharedStorage {
   using C = Config;
-  // 1024: the swizzle is computed from addresses, and repeats after 8 rows of 128 bytes.
+  // The swizzle depends on the address and repeats every 1024 bytes (8 rows), hence the alignment.
   alignas(1024) T sA[C::kStages][C::kBlockM][C::kBlockK];
   alignas(1024) T sB[C::kStages][C::kBlockN][C::kBlockK];
-  // On their way out: of each consumer warp, 64 columns of its 16 rows, and the 64 before.
+  // Each consumer warp stages 64 columns of its 16 rows here, while the 64 before are on their way.
   alignas(1024) T sC[C::kWarpgroups * 4][2][16][64];
-  // full: one arrival, the producer's, and a slice's bytes. empty: one arrival of each consumer warp, of all CTAs
-  // of the cluster.
+  // full expects the producer's arrival and a slice's bytes; empty expects one arrival per consumer
+  // warp of all CTAs of the cluster.
   uint64_t full[C::kStages], empty[C::kStages];
 };
 
 // [tile-of]
-// Tile `number` of m_tiles x n_tiles: kRows rows of tiles, column by column, then the next kRows.
+// Returns tile `number` of m_tiles x n_tiles: kRows rows of tiles, column by column, then the next.
 template <int kRows>
 __device__ __forceinline__ int2 tile_of(int number, int m_tiles, int n_tiles) {
   const int first = number / (kRows * n_tiles) * kRows;
@@ -73,25 +76,25 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
                 const __grid_constant__ ptx::TensorMap map_c, const T* bias, int m, int n, int k) {
   using C = Config;
   constexpr int kSliceBytes = (C::kBlockM + C::kBlockN) * C::kBlockK * sizeof(T);
-  constexpr int kBoxRows = C::kBlockN / kCluster;  // of B, that this CTA fetches
+  constexpr int kBoxRows = C::kBlockN / kCluster;  // rows of B that this CTA fetches
   auto& smem = shared_storage<SharedStorage<T>>();
 
   // ---- indices
-  // The same in all lanes; the shuffle tells the compiler so.
+  // The value is the same in all lanes, and the shuffle tells the compiler so.
   const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-  const int warp_idx = threadIdx.x / 32 % 4;  // in the warpgroup
+  const int warp_idx = threadIdx.x / 32 % 4;  // within the warpgroup
   const int lane_idx = threadIdx.x % 32;
-  const int rank = blockIdx.x % kCluster;                                     // in the cluster
-  const int m_tiles = m / (C::kBlockM * kCluster), n_tiles = n / C::kBlockN;  // of the cluster
+  const int rank = blockIdx.x % kCluster;                                     // within the cluster
+  const int m_tiles = m / (C::kBlockM * kCluster), n_tiles = n / C::kBlockN;  // of a cluster's size
   const int slices = k / C::kBlockK;
-  // Calls body(row, column) of C for each tile of this CTA.
+  // Calls body(row, column) for each tile of C of this CTA.
   const auto for_each_tile = [&](const auto& body) {
     for (int t = blockIdx.x / kCluster; t < m_tiles * n_tiles; t += gridDim.x / kCluster) {
       const int2 tile = tile_of<C::kGroupRows / kCluster>(t, m_tiles, n_tiles);
       body((tile.x * kCluster + rank) * C::kBlockM, tile.y * C::kBlockN);
     }
   };
-  // Everyone in the cluster, or in the CTA.
+  // All threads of the cluster, or of the CTA, call it and wait for each other.
   const auto meet = [] {
     if constexpr (kCluster > 1) {
       ptx::cluster_arrive();
@@ -109,14 +112,14 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     }
     ptx::fence_mbarrier_init();
   }
-  meet();  // nobody waits, arrives or multicasts before that
+  meet();  // all threads wait until the barriers are initialised, so each may use them
 
   // ---- producer
   if (warpgroup_idx == C::kWarpgroups) {
     ptx::setmaxnreg_dec<C::kProducerRegisters>();
     // [producer]
-    if (warp_idx == 0 && ptx::elect_sync()) {  // one thread
-      uint32_t slice = 0;                      // of all tiles
+    if (warp_idx == 0 && ptx::elect_sync()) {  // one thread loads
+      uint32_t slice = 0;                      // counts slices over all tiles
       for_each_tile([&](int row, int column) {
         for (int d = 0; d < slices; d++, slice++) {
           const uint32_t stage = slice % C::kStages;
@@ -126,7 +129,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
           ptx::cp_async_bulk_tensor_load(smem.sA[stage], &map_a, {d * C::kBlockK, row}, full);
           if constexpr (kCluster == 1) {
             ptx::cp_async_bulk_tensor_load(smem.sB[stage], &map_b, {d * C::kBlockK, column}, full);
-          } else {  // this CTA's part, for all CTAs of the cluster
+          } else {  // this CTA loads its part for all CTAs of the cluster
             ptx::cp_async_bulk_tensor_load_multicast(smem.sB[stage][rank * kBoxRows], &map_b,
                                                      {d * C::kBlockK, column + rank * kBoxRows},
                                                      full, (1 << kCluster) - 1);
@@ -140,7 +143,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     // ---- consumers
     ptx::setmaxnreg_inc<C::kConsumerRegisters>();
     // [release]
-    // This warp no longer reads a slice: all producers that write to its stage are told.
+    // Every warp calls it after its last read of a slice, and tells all producers that fill its
+    // stage.
     const auto release = [&](uint32_t slice) {
       uint64_t* const empty = &smem.empty[slice % C::kStages];
       if constexpr (kCluster == 1) {
@@ -155,7 +159,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     const uint64_t desc_b = layout::k_major_descriptor(ptx::shared_address(smem.sB));
     const int warp = warpgroup_idx * 4 + warp_idx;
     float acc[C::kBlockN / 2];
-    uint32_t slice = 0;  // of all tiles
+    uint32_t slice = 0;  // counts slices over all tiles
     for_each_tile([&](int row, int column) {
       // ---- main loop
       // [loop]
@@ -174,7 +178,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
               d > 0 || i > 0);
         }
         ptx::wgmma_commit();
-        ptx::wgmma_wait<1>();  // the slice before has been read; this one's products run on
+        ptx::wgmma_wait<1>();  // the slice before has been read; this slice's products run on
         if (d > 0) release(slice - 1);
       }
       ptx::wgmma_wait<0>(acc);
@@ -184,12 +188,12 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       // ---- epilogue
       // [epilogue]
 #pragma unroll
-      for (int slab = 0; slab < C::kBlockN / 64; slab++) {  // of 64 columns
+      for (int slab = 0; slab < C::kBlockN / 64; slab++) {  // 64 columns per slab
         T(*const sC)[64] = smem.sC[warp][slab % 2];
         if (lane_idx == 0) ptx::cp_async_bulk_wait_read<1>();  // the slab before the last has left
         __syncwarp();
 #pragma unroll
-        for (int j = 0; j < 4; j++) {  // of 16 columns
+        for (int j = 0; j < 4; j++) {  // 16 columns per step
           const float* const sums = acc + (slab * 4 + j) * 8;
           const int first = column + slab * 64 + j * 16 + lane_idx % 4 * 2;
           uint32_t rC[4];
@@ -200,7 +204,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
           const int chunk = layout::swizzle(lane_idx % 16, j * 2 + lane_idx / 16);
           ptx::stmatrix_x4(rC, ptx::shared_address(&sC[lane_idx % 16][chunk * 8]));
         }
-        ptx::fence_proxy_async();  // TMA, which reads by another path, will see it
+        ptx::fence_proxy_async();  // makes C visible to TMA, which reads by another path
         __syncwarp();
         if (lane_idx == 0) {
           ptx::cp_async_bulk_tensor_store(
@@ -210,14 +214,14 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       }
       // [/epilogue]
     });
-    if (lane_idx == 0) ptx::cp_async_bulk_wait<0>();  // the last slabs are written
+    if (lane_idx == 0) ptx::cp_async_bulk_wait<0>();  // waits until the last slabs are written
     __syncwarp();
   }
-  // A CTA's shared memory must outlive what the other one still sends to it.
+  // All CTAs of the cluster wait here: a CTA's shared memory must outlive what is sent to it.
   if constexpr (kCluster > 1) meet();
 }
 
-// ---- host ----------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 template <typename T, Epilogue kEpilogue, int kCluster>
 void run(const Product& p) {
   using C = Config;
