@@ -25,15 +25,15 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/cli.h"
+#include "common/cli/cli.h"
+#include "common/cli/protocols.h"
 #include "common/harness/device.h"
+#include "common/harness/files.h"
 #include "common/harness/inputs.h"
-#include "common/harness/npy.h"
-#include "common/harness/problem.h"
-#include "common/harness/protocols.h"
-#include "common/harness/registry.h"
 #include "common/harness/results.h"
 #include "common/harness/runner.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
 
 namespace fa {
 namespace {

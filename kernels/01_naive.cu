@@ -7,8 +7,8 @@
 //              twice, and PV reads it again.
 // Next         02 keeps S on the chip.
 // Run          cmake --build --preset emulator --target 01_naive && build/emulator/bin/01_naive
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
 #include "common/ptx/convert.h"
 
 namespace fa::k01 {

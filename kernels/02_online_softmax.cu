@@ -7,8 +7,8 @@
 // Changed      One kernel replaces three. Tiles of K and V are in shared memory for the whole CTA.
 // Run          cmake --build --preset emulator --target 02_online_softmax &&
 //              build/emulator/bin/02_online_softmax
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
 #include "common/ptx/convert.h"
 
 namespace fa::k02 {

@@ -8,8 +8,8 @@
 //              of at every use. K and V share one buffer. All loads and stores take 16 bytes.
 // Run          cmake --build --preset emulator --target 03_register_tiling &&
 //              build/emulator/bin/03_register_tiling
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
 #include "common/ptx/convert.h"
 
 namespace fa::k03 {

@@ -8,8 +8,8 @@
 //              softmax and the rescaling, which need single elements, go through shared memory: S,
 //              P and O are kept there, and O is loaded and stored around every tile.
 // Run          cmake --build --preset emulator --target 04_wmma && build/emulator/bin/04_wmma
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
 #include "common/ptx/convert.h"
 #include "common/ptx/wmma.h"
 

@@ -9,8 +9,8 @@
 //              and sum are spread over the warps and cross through shared memory, and so does P.
 // Run          cmake --build --preset emulator --target 05_mma_split_kv &&
 //              build/emulator/bin/05_mma_split_kv
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
 #include "common/ptx/convert.h"
 #include "common/ptx/ldmatrix.h"
 #include "common/ptx/mma.h"

@@ -7,8 +7,8 @@
 // Changed      Loops over rows become loops over keys; sP, sMax and sSum are gone.
 // Run          cmake --build --preset emulator --target 06_mma_split_q &&
 //              build/emulator/bin/06_mma_split_q
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
 #include "common/ptx/convert.h"
 #include "common/ptx/ldmatrix.h"
 #include "common/ptx/mma.h"

@@ -8,8 +8,8 @@
 //              every stage; one barrier per tile replaces four.
 // Run          cmake --build --preset emulator --target 07_cp_async &&
 //              build/emulator/bin/07_cp_async
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
 #include "common/ptx/convert.h"
 #include "common/ptx/cp_async.h"
 #include "common/ptx/ldmatrix.h"

@@ -6,8 +6,8 @@
 // Bottleneck   Removed: ldmatrix took eight wavefronts per matrix instead of one.
 // Changed      Every address in shared memory goes through chunk_address(); kPad is gone.
 // Run          cmake --build --preset emulator --target 08_swizzle && build/emulator/bin/08_swizzle
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
 #include "common/layout/swizzle.h"
 #include "common/ptx/convert.h"
 #include "common/ptx/cp_async.h"

@@ -8,8 +8,8 @@
 //              softmax and rQ before the main loop, where step_address() replaces chunk_address().
 // Run          cmake --build --preset emulator --target 09_fragment_pipelining &&
 //              build/emulator/bin/09_fragment_pipelining
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
 #include "common/layout/swizzle.h"
 #include "common/ptx/convert.h"
 #include "common/ptx/cp_async.h"

@@ -9,8 +9,8 @@
 //              addresses are computed once. O leaves in 16-byte chunks. 10_tuning.h has tile sizes.
 // Run          cmake --build --preset emulator --target 10_instruction_tuning &&
 //              build/emulator/bin/10_instruction_tuning
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
 #include "common/layout/swizzle.h"
 #include "common/ptx/convert.h"
 #include "common/ptx/cp_async.h"

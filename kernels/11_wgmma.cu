@@ -8,10 +8,10 @@
 // Changed      Tiles are slabs of 64 columns; S and O are one array each; the products of S of the
 //              next tile and of O of this tile run together. The softmax is that of 10.
 // Run          cmake --build --preset emulator --target 11_wgmma && build/emulator/bin/11_wgmma
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
-#include "common/layout/quad.h"
-#include "common/layout/slabs.h"
+#include "common/launch/launch.h"
+#include "common/launch/quad.h"
+#include "common/launch/registry.h"
+#include "common/launch/slabs.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/barrier.h"

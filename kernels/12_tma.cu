@@ -9,11 +9,11 @@
 // Changed      One thread calls load_group(), which replaces copy_group(). Full and empty barriers
 //              replace __syncthreads(). No fence is needed: TMA writes by wgmma's own path.
 // Run          cmake --build --preset emulator --target 12_tma && build/emulator/bin/12_tma
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
-#include "common/harness/tensor_map.h"
-#include "common/layout/quad.h"
-#include "common/layout/slabs.h"
+#include "common/launch/launch.h"
+#include "common/launch/quad.h"
+#include "common/launch/registry.h"
+#include "common/launch/slabs.h"
+#include "common/launch/tensor_map.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/barrier.h"

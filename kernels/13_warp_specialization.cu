@@ -9,11 +9,11 @@
 //              registers go to the consumers (setmaxnreg). The main loop only loses its loads.
 // Run          cmake --build --preset emulator --target 13_warp_specialization &&
 //              build/emulator/bin/13_warp_specialization
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
-#include "common/harness/tensor_map.h"
-#include "common/layout/quad.h"
-#include "common/layout/slabs.h"
+#include "common/launch/launch.h"
+#include "common/launch/quad.h"
+#include "common/launch/registry.h"
+#include "common/launch/slabs.h"
+#include "common/launch/tensor_map.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/barrier.h"

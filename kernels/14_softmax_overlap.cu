@@ -9,11 +9,11 @@
 //              arrays for P. softmax() tests P afterwards. Config switches ping-pong and overlap.
 // Run          cmake --build --preset emulator --target 14_softmax_overlap &&
 //              build/emulator/bin/14_softmax_overlap
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
-#include "common/harness/tensor_map.h"
-#include "common/layout/quad.h"
-#include "common/layout/slabs.h"
+#include "common/launch/launch.h"
+#include "common/launch/quad.h"
+#include "common/launch/registry.h"
+#include "common/launch/slabs.h"
+#include "common/launch/tensor_map.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/barrier.h"

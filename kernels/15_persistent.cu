@@ -10,11 +10,11 @@
 //              has three consumers. A head has an even number of K tiles, so P keeps its registers.
 // Run          cmake --build --preset emulator --target 15_persistent &&
 //              build/emulator/bin/15_persistent
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
-#include "common/harness/tensor_map.h"
-#include "common/layout/quad.h"
-#include "common/layout/slabs.h"
+#include "common/launch/launch.h"
+#include "common/launch/quad.h"
+#include "common/launch/registry.h"
+#include "common/launch/slabs.h"
+#include "common/launch/tensor_map.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/convert.h"

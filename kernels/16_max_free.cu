@@ -7,11 +7,11 @@
 // Changed      softmax() uses the reference, and the maximum while keys stand out (exact mode).
 // Run          cmake --build --preset emulator --target 16_max_free &&
 //              build/emulator/bin/16_max_free
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
-#include "common/harness/tensor_map.h"
-#include "common/layout/quad.h"
-#include "common/layout/slabs.h"
+#include "common/launch/launch.h"
+#include "common/launch/quad.h"
+#include "common/launch/registry.h"
+#include "common/launch/slabs.h"
+#include "common/launch/tensor_map.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/convert.h"

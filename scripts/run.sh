@@ -103,7 +103,7 @@ check_value() {
 # check_arguments ARGUMENT... : refuses at once what the program would refuse after minutes of building, as far as it
 # can be judged without. The names of options are those in the program's source.
 check_arguments() {
-  local source=$ROOT/common/harness/cli.cpp option value number
+  local source=$ROOT/common/cli/options.cpp option value number
   while (($#)); do
     option=${1%%=*}
     case $1 in

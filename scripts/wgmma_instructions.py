@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from tools import ROOT, relative  # noqa: E402
 
 HEADER = ROOT / "common" / "ptx" / "wgmma_instructions.h"
-COLUMNS = (64, 80, 96, 112, 128, 144, 160, 176, 192, 256)  # N
+COLUMNS = (64, 80, 128, 256)  # N: of the kernels, of an exercise of chapter 13, of bench/gemm
 EXAMPLE = """examples:
   scripts/wgmma_instructions.py            write it
   scripts/wgmma_instructions.py --check    only say whether it is out of date; exit code 1 if it is"""

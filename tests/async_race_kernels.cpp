@@ -2,8 +2,8 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/launch.h"
-#include "common/harness/tensor_map.h"
+#include "common/launch/launch.h"
+#include "common/launch/tensor_map.h"
 #include "common/layout/swizzle.h"
 #include "common/ptx/cluster.h"
 #include "common/ptx/fence.h"

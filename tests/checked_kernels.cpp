@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "common/harness/launch.h"
+#include "common/launch/launch.h"
 #include "common/ptx/convert.h"
 #include "common/ptx/cp_async.h"
 #include "common/ptx/exp2.h"

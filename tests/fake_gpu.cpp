@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/harness/device.h"
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 
@@ -53,6 +53,10 @@ nlohmann::json describe_machine() {
           {"compiler", "none 1.0"}};
 }
 std::string machine_title() { return "Fake GPU"; }
+
+void set_backend_options(const BackendOptions&) {}
+bool sees_accesses() { return false; }
+LaunchCounts take_counts() { return {}; }
 
 GpuState sample_gpu() {
   fake_gpu().add("sampled");

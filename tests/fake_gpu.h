@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/registry.h"
+#include "common/launch/registry.h"
 
 namespace fa::test {
 

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "common/harness/inputs.h"
-#include "common/harness/launch.h"
 #include "common/harness/oracle.h"
 #include "common/harness/recorder.h"
-#include "common/harness/registry.h"
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
 #include "common/ptx/record.h"
 #include "tests/fake_gpu.h"
 #include "tests/records.h"

@@ -1,5 +1,5 @@
 // In place of bench/protocols.json: a problem that the fake GPU's kernels can do.
-#include "common/harness/protocols.h"
+#include "common/cli/protocols.h"
 
 namespace fa {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/launch.h"
+#include "common/launch/launch.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/cp_async.h"
 #include "common/ptx/ldmatrix.h"

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "common/harness/inputs.h"
-#include "common/harness/problem.h"
-#include "common/harness/registry.h"
 #include "common/harness/runner.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
 
 namespace fa::test {
 

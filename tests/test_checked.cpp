@@ -13,10 +13,10 @@
 #include "common/emulator/launch.h"
 #include "common/emulator/vector_types.h"
 #include "common/harness/device.h"
-#include "common/harness/problem.h"
-#include "common/harness/registry.h"
 #include "common/harness/results.h"
 #include "common/harness/runner.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
 #include "tests/checked_kernels.h"
 #include "tests/support.h"
 

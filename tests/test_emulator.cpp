@@ -16,7 +16,7 @@
 #include "common/emulator/include/cuda_runtime.h"
 #include "common/emulator/memory.h"
 #include "common/harness/device.h"
-#include "common/harness/launch.h"
+#include "common/launch/launch.h"
 
 namespace {
 

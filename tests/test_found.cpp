@@ -4,8 +4,8 @@
 #include <string>
 
 #include "common/emulator/launch.h"
-#include "common/harness/problem.h"
 #include "common/harness/runner.h"
+#include "common/launch/problem.h"
 #include "tests/broken/bug.h"
 #include "tests/broken/checks.h"
 #include "tests/broken/committed.h"

@@ -12,7 +12,7 @@
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 #ifndef FA_WITH_CUDA
 #include "common/emulator/launch.h"
 #endif

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "common/emulator/timing.h"
-#include "common/harness/problem.h"
 #include "common/harness/trace_file.h"
+#include "common/launch/problem.h"
 #include "common/ptx/record.h"
 #include "tests/records.h"
 #include "tests/support.h"

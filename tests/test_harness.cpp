@@ -1,30 +1,112 @@
 // The judge is judged: inputs, reference, comparison, statistics, files.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <barrier>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <mutex>
+#include <new>
 #include <set>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "common/cli/cli.h"
+#include "common/cli/npy.h"
+#include "common/cli/protocols.h"
 #include "common/harness/device.h"
+#include "common/harness/files.h"
 #include "common/harness/inputs.h"
-#include "common/harness/npy.h"
 #include "common/harness/oracle.h"
-#include "common/harness/problem.h"
-#include "common/harness/protocols.h"
-#include "common/harness/registry.h"
+#include "common/harness/parallel.h"
 #include "common/harness/results.h"
 #include "common/harness/runner.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
 #include "tests/support.h"
 
 namespace fa::test {
 namespace {
+
+// ---- the loop over all cores ---------------------------------------------------------------------
+TEST(ParallelFor, CallsEachOnce) {
+  for (const size_t count : {size_t(0), size_t(1), size_t(2), size_t(1000)}) {
+    std::vector<int> calls(count);
+    parallel_for(count, [&](size_t i) { calls[i]++; });
+    EXPECT_EQ(calls, std::vector<int>(count, 1));
+  }
+}
+
+// Whichever thread makes the call that throws: those before it wait for one another, so every
+// thread makes some.
+TEST(ParallelFor, AnExceptionReachesTheCaller) {
+  const size_t threads = std::max(1u, std::thread::hardware_concurrency());
+  std::mutex mutex;
+  std::set<std::thread::id> throwing;
+  for (int repeat = 0; repeat < 20; repeat++) {
+    std::barrier all(static_cast<ptrdiff_t>(threads));
+    const auto body = [&](size_t i) {
+      all.arrive_and_wait();
+      const std::lock_guard lock(mutex);
+      throwing.insert(std::this_thread::get_id());
+      throw BadInput("piece " + std::to_string(i));
+    };
+    EXPECT_THROW(parallel_for(threads, body), BadInput);
+  }
+  EXPECT_GE(throwing.size(), threads);
+}
+
+TEST(ParallelFor, AnExceptionEndsTheLoop) {
+  std::atomic<size_t> calls{0};
+  EXPECT_THROW(parallel_for(size_t(1) << 40,
+                            [&](size_t i) {
+                              calls++;
+                              if (i == 100) throw std::bad_alloc();
+                            }),
+               std::bad_alloc);
+  EXPECT_GT(calls, 100u);
+}
+
+TEST(ParallelFor, MissingMemoryIsOneSentence) {
+  testing::internal::CaptureStderr();
+  const int code = with_exit_code([] {
+    parallel_for(64, [](size_t) { throw std::bad_alloc(); });
+    return 0;
+  });
+  EXPECT_EQ(code, 2);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "error: not enough memory for this problem\n");
+}
+
+// The address space is full: there is no stack for another thread. 0: the caller made all calls by
+// itself.
+int loop_where_no_thread_can_start() {
+  std::vector<int> calls(100);
+  const rlimit none{0, RLIM_INFINITY};
+  setrlimit(RLIMIT_AS, &none);
+  try {
+    std::thread([] {}).join();
+    return 1;  // one could
+  } catch (const std::system_error&) {
+  }
+  parallel_for(calls.size(), [&](size_t i) { calls[i]++; });
+  return calls == std::vector<int>(100, 1) ? 0 : 2;
+}
+
+TEST(ParallelFor, WorksWhereNoThreadCanStart) {
+  testing::FLAGS_gtest_death_test_style =
+      "threadsafe";  // a process without stacks of ended threads
+  EXPECT_EXIT(exit(loop_where_no_thread_can_start()), testing::ExitedWithCode(0), "");
+}
 
 // ---- inputs --------------------------------------------------------------------------------------
 // Q, K and V of one problem, hashed. These must be the same numbers on every platform and for ever:

@@ -13,9 +13,9 @@
 
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
-#include "common/harness/problem.h"
-#include "common/harness/registry.h"
 #include "common/harness/runner.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
 #include "tests/pairwise.h"
 #include "tests/support.h"
 #ifndef FA_WITH_CUDA

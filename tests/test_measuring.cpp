@@ -12,13 +12,13 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/cli.h"
+#include "common/cli/cli.h"
+#include "common/cli/serve.h"
 #include "common/harness/inputs.h"
-#include "common/harness/problem.h"
-#include "common/harness/registry.h"
 #include "common/harness/results.h"
 #include "common/harness/runner.h"
-#include "common/harness/serve.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
 #include "tests/fake_gpu.h"
 #include "tests/support.h"
 

@@ -13,7 +13,7 @@
 #include "bench/peers/shared_library.h"
 #include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 #include "tests/support.h"
 
 namespace fa::test {

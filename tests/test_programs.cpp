@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "common/cli/npy.h"
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
-#include "common/harness/npy.h"
-#include "common/harness/problem.h"
-#include "common/harness/registry.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
 #include "tests/support.h"
 
 namespace fa::test {

@@ -16,11 +16,10 @@
 #include <vector>
 
 #include "common/harness/device.h"
-#include "common/harness/launch.h"
-#include "common/harness/problem.h"
+#include "common/launch/launch.h"
+#include "common/launch/problem.h"
 #include "common/layout/fragments.h"
 #include "common/ptx/barrier.h"
-#include "common/ptx/cache_hint.h"
 #include "common/ptx/convert.h"
 #include "common/ptx/cp_async.h"
 #include "common/ptx/exp2.h"
@@ -406,7 +405,7 @@ TEST(Wmma, ColumnMajorBBf16) { expect_wmma<__nv_bfloat16, true, false>(); }
 TEST(Wmma, ColumnMajorC) { expect_wmma<__half, false, true>(); }
 
 // ---- cp.async --------------------------------------------------------------------------------------------
-enum class How { kPlain, kZeroFill, kPolicy, kPolicyZeroFill, kPrefetch };
+enum class How { kPlain, kZeroFill };
 
 struct CopyStorage {
   alignas(16) uint8_t bytes[32][16];
@@ -422,14 +421,6 @@ __global__ void copy_kernel(const uint8_t* in, uint8_t* out, int source_bytes) {
   const uint8_t* const from = in + thread * 16;
   if constexpr (kHow == How::kPlain) ptx::cp_async<kBytes>(to, from);
   if constexpr (kHow == How::kZeroFill) ptx::cp_async_zero_fill<kBytes>(to, from, source_bytes);
-  if constexpr (kHow == How::kPolicy) ptx::cp_async<kBytes>(to, from, ptx::evict_last());
-  if constexpr (kHow == How::kPolicyZeroFill) {
-    ptx::cp_async_zero_fill<kBytes>(to, from, source_bytes, ptx::evict_first(0.5f));
-  }
-  if constexpr (kHow == How::kPrefetch) {
-    ptx::cp_async_zero_fill<kBytes, ptx::Prefetch::k128Bytes>(to, from, source_bytes,
-                                                              ptx::evict_normal());
-  }
   ptx::cp_async_commit();
   ptx::cp_async_wait<0>();
   for (int i = 0; i < 16; i++) out[thread * 16 + i] = smem.bytes[thread][i];
@@ -440,8 +431,8 @@ void expect_copies() {
   std::vector<uint8_t> bytes(32 * 16);
   for (size_t i = 0; i < bytes.size(); i++) bytes[i] = uint8_t(1 + i % 200);
   const Buffer in = upload("in", bytes);
-  const bool all = kHow == How::kPlain || kHow == How::kPolicy;
-  for (int source_bytes = all ? kBytes : 0; source_bytes <= kBytes; source_bytes++) {
+  for (int source_bytes = kHow == How::kPlain ? kBytes : 0; source_bytes <= kBytes;
+       source_bytes++) {
     Buffer out("out", bytes.size());
     launch<copy_kernel<kBytes, kHow>>({dim3(1), dim3(32), sizeof(CopyStorage)},
                                       static_cast<const uint8_t*>(in.data()),
@@ -467,9 +458,6 @@ void expect_copies_of_all_sizes() {
 
 TEST(CpAsync, CopiesWhole) { expect_copies_of_all_sizes<How::kPlain>(); }
 TEST(CpAsync, FillsWithZeros) { expect_copies_of_all_sizes<How::kZeroFill>(); }
-TEST(CacheHint, CopiesWhole) { expect_copies_of_all_sizes<How::kPolicy>(); }
-TEST(CacheHint, FillsWithZeros) { expect_copies_of_all_sizes<How::kPolicyZeroFill>(); }
-TEST(CacheHint, CopiesWithPrefetch) { expect_copies_of_all_sizes<How::kPrefetch>(); }
 
 // ---- commit and wait groups ------------------------------------------------------------------------------
 constexpr uint32_t kAbsent = 0xeeeeeeeeu;
@@ -563,24 +551,6 @@ TEST(CpAsyncGroups, OthersCopiesAreThereAfterABarrier) {
                            static_cast<const uint4*>(in.data()), static_cast<uint4*>(out.data()));
   synchronize();
   EXPECT_EQ(download<uint32_t>(out), expected);
-}
-
-// ---- stores with a cache hint ----------------------------------------------------------------------------
-__global__ void hinted_store_kernel(uint32_t* words, uint4* quads) {
-  const uint32_t thread = threadIdx.x;
-  ptx::store_global(words + thread, 100 + thread, ptx::evict_first());
-  ptx::store_global(quads + thread, make_uint4(thread, thread + 1, thread + 2, thread + 3),
-                    ptx::evict_last(0.25f));
-}
-
-TEST(CacheHint, Stores) {
-  Buffer words("words", 32 * 4), quads("quads", 32 * 16);
-  launch<hinted_store_kernel>({dim3(1), dim3(32)}, static_cast<uint32_t*>(words.data()),
-                              static_cast<uint4*>(quads.data()));
-  synchronize();
-  const auto word = download<uint32_t>(words), quad = download<uint32_t>(quads);
-  for (uint32_t i = 0; i < 32; i++) EXPECT_EQ(word[i], 100 + i);
-  for (uint32_t i = 0; i < 128; i++) EXPECT_EQ(quad[i], i / 4 + i % 4);
 }
 
 // ---- named barriers --------------------------------------------------------------------------------------
@@ -896,25 +866,6 @@ TEST(Refusals, CpAsync) {
   EXPECT_CONTAINS(copy(0, 64, 16), "past the end of global buffer K");
   EXPECT_CONTAINS(copy(0, 0, 17), "17 source bytes of 16");
   EXPECT_CONTAINS(copy(0, 0, -1), "-1 source bytes of 16");
-}
-
-TEST(Refusals, CacheHints) {
-  for (const float fraction : {0.0f, -0.5f, 1.5f, NAN}) {
-    EXPECT_CONTAINS(failure([=] { ptx::evict_first(fraction); }), "is not in (0, 1]");
-    EXPECT_CONTAINS(failure([=] { ptx::evict_normal(fraction); }), "is not in (0, 1]");
-    EXPECT_CONTAINS(failure([=] { ptx::evict_last(fraction); }), "is not in (0, 1]");
-  }
-  EXPECT_EQ(failure([] { ptx::evict_last(1e-6f); }), "no error");
-  const Buffer in("K", 64 * 16);
-  auto* const data = static_cast<uint8_t*>(in.data());
-  const ptx::CachePolicy none{0};
-  EXPECT_CONTAINS(failure([=] {
-                    auto& smem = shared_storage<CopyStorage>();
-                    ptx::cp_async<16>(ptx::shared_address(smem.bytes), data, none);
-                  }),
-                  "cp.async at tests/test_ptx.cpp");
-  EXPECT_CONTAINS(failure([=] { ptx::store_global(reinterpret_cast<uint32_t*>(data), 1, none); }),
-                  "the cache policy was not made by createpolicy");
 }
 
 TEST(Refusals, NamedBarriers) {

@@ -11,9 +11,9 @@
 #include "common/emulator/vector_types.h"
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
-#include "common/harness/problem.h"
-#include "common/harness/registry.h"
 #include "common/harness/runner.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
 #include "tests/race_kernels.h"
 #include "tests/support.h"
 

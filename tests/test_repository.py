@@ -28,7 +28,7 @@ MOST_LINES_OF = {"10": 400}
 COLUMNS = 100  # clang-format holds code to them, but never breaks a comment
 MARKER = re.compile(r"\s*// \[/?[\w-]+\]")  # where a chapter's excerpt begins or ends: not for the reader
 # A kernel's own table of tile sizes (10_tuning.h) is all that it may have beside its file.
-INCLUDES = re.compile(r"kernels/\d\d_tuning\.h|common/(ptx|layout)/\w+\.h|common/harness/(launch|registry|tensor_map)\.h")
+INCLUDES = re.compile(r"kernels/\d\d_tuning\.h|common/(launch|layout|ptx)/\w+\.h")
 
 
 def code(path):
@@ -100,6 +100,35 @@ class Kernels(unittest.TestCase):
             self.assertLessEqual(max(added, removed), most, f"{before.name} -> {after.name}")
 
 
+class Folders(unittest.TestCase):
+    """What the folders of common include of each other: nothing of those above them."""
+
+    MAY_INCLUDE = {"ptx": "ptx|layout|emulator|trace", "launch": "launch|ptx|layout|emulator|trace",
+                   "harness": "harness|launch|ptx|layout|emulator|trace"}
+    RECORDING = "common/harness/recorder.h"  # in the twins of kernels that record themselves
+
+    def test_nothing_above(self):
+        for folder, others in self.MAY_INCLUDE.items():
+            files = sorted((ROOT / "common" / folder).iterdir())
+            self.assertGreater(len(files), 5)
+            for path in files:
+                names = re.findall(r"^\s*#\s*include\s*\"([^\"]+)", path.read_text(), re.MULTILINE)
+                for name in set(names) - {self.RECORDING}:
+                    self.assertRegex(name, rf"^common/({others})/", f"{path.relative_to(ROOT)}")
+
+
+class Layout(unittest.TestCase):
+    def test_is_arithmetic_that_needs_nothing_else(self):
+        headers = sorted((ROOT / "common/layout").iterdir())
+        self.assertGreaterEqual(len(headers), 3)
+        for path in headers:
+            with self.subTest(path.name):
+                self.assertEqual(path.suffix, ".h")
+                for name in re.findall(r"^\s*#\s*include\s*[\"<]([^\">]+)", path.read_text(), re.MULTILINE):
+                    self.assertRegex(name, r"^(common/layout/\w+\.h|\w+)$")
+                self.assertNotRegex("\n".join(code(path)), r"\b(emu|fa|ptx)\b|\bcuda\w*")
+
+
 class Targets(unittest.TestCase):
     def commands(self, target):
         done = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", target], capture_output=True, text=True,
@@ -133,7 +162,7 @@ class Configuration(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout)
             commands = subprocess.run(["ninja", "-C", folder, "-t", "commands", "fa_harness"], capture_output=True, text=True,
                                       timeout=60)
-        return next(line.split() for line in commands.stdout.splitlines() if line.endswith("harness/cli.cpp"))
+        return next(line.split() for line in commands.stdout.splitlines() if line.endswith("cli/cli.cpp"))
 
     def test_a_warning_stops_the_build_in_ci_alone(self):
         self.assertNotIn("-Werror", self.command())

@@ -13,11 +13,10 @@
 
 #include "common/emulator/counters.h"
 #include "common/harness/device.h"
-#include "common/harness/launch.h"
-#include "common/harness/problem.h"
-#include "common/harness/tensor_map.h"
+#include "common/launch/launch.h"
+#include "common/launch/problem.h"
+#include "common/launch/tensor_map.h"
 #include "common/layout/swizzle.h"
-#include "common/ptx/cache_hint.h"
 #include "common/ptx/cluster.h"
 #include "common/ptx/elect.h"
 #include "common/ptx/fence.h"
@@ -63,23 +62,18 @@ struct Coords {
 };
 
 template <int kRank>
-__device__ void load(void* shared, const TensorMap& map, Coords coords, uint64_t* bar,
-                     bool with_policy) {
+__device__ void load(void* shared, const TensorMap& map, Coords coords, uint64_t* bar) {
 #if FA_HOPPER
   int at[kRank];
   for (int i = 0; i < kRank; i++) at[i] = coords.at[i];
-  if (with_policy) {
-    ptx::cp_async_bulk_tensor_load(shared, &map, at, bar, ptx::evict_first());
-  } else {
-    ptx::cp_async_bulk_tensor_load(shared, &map, at, bar);
-  }
+  ptx::cp_async_bulk_tensor_load(shared, &map, at, bar);
 #endif
 }
 
 // One box into shared memory that holds kElsewhere; all of it is written to `out`.
 template <int kRank>
 __global__ void load_kernel(const __grid_constant__ TensorMap map, Coords coords, int bytes,
-                            bool with_policy, uint8_t* out) {
+                            uint8_t* out) {
 #if FA_HOPPER
   auto& smem = shared_storage<Storage>();
   const int thread = threadIdx.x;
@@ -93,7 +87,7 @@ __global__ void load_kernel(const __grid_constant__ TensorMap map, Coords coords
   __syncthreads();
   if (thread == 0) {
     ptx::mbarrier_arrive_expect_tx(&smem.full, bytes);
-    load<kRank>(smem.tile, map, coords, &smem.full, with_policy);
+    load<kRank>(smem.tile, map, coords, &smem.full);
   }
   ptx::mbarrier_wait(&smem.full, 0);
   for (int i = thread; i < kTileBytes; i += 32) out[i] = smem.tile[i];
@@ -210,13 +204,13 @@ std::vector<uint8_t> expected_tile(const Tensor& tensor, const std::vector<uint3
 
 template <int kRank>
 std::vector<uint8_t> loaded_tile(const Tensor& tensor, const std::vector<uint32_t>& box,
-                                 const Coords& coords, SwizzleMode mode, bool with_policy) {
+                                 const Coords& coords, SwizzleMode mode) {
   const Buffer in = upload("tensor", tensor.bytes);
   Buffer out("out", kTileBytes);
   const TensorMap map = make_tensor_map(
       TensorMapArguments{in.data(), tensor.type(), tensor.sizes, tensor.strides, box, mode});
   launch<load_kernel<kRank>>({dim3(1), dim3(32), sizeof(Storage)}, map, coords,
-                             bytes_of(box, tensor.element_bytes), with_policy,
+                             bytes_of(box, tensor.element_bytes),
                              static_cast<uint8_t*>(out.data()));
   synchronize();
   return download<uint8_t>(out);
@@ -227,8 +221,7 @@ void expect_loads(const Tensor& tensor, const std::vector<uint32_t>& box, const 
                   SwizzleMode mode = SwizzleMode::kNone) {
   FA_NEEDS_HOPPER;
   const auto expected = expected_tile(tensor, box, coords, mode);
-  EXPECT_EQ(loaded_tile<kRank>(tensor, box, coords, mode, false), expected);
-  EXPECT_EQ(loaded_tile<kRank>(tensor, box, coords, mode, true), expected) << "with a policy";
+  EXPECT_EQ(loaded_tile<kRank>(tensor, box, coords, mode), expected);
 }
 
 TEST(TensorLoad, OneDimension) { expect_loads<1>(Tensor({1000}, 2, 0), {128}, {{64}}); }

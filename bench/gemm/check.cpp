@@ -12,7 +12,7 @@
 #include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
 #include "common/harness/parallel.h"
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa::gemm {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "bench/gemm/gemm.h"
 #include "common/harness/oracle.h"
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa::gemm {
 

@@ -1,7 +1,7 @@
 // The library's product, with the same epilogues, by the algorithm that it proposes first.
 #include "bench/gemm/gemm.h"
 
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 #ifdef FA_WITHOUT_MATMUL
 
 namespace fa::gemm {

@@ -11,7 +11,7 @@
 
 #include <vector>
 
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa::gemm {
 

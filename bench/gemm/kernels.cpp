@@ -3,7 +3,7 @@
 
 #include "bench/gemm/gemm.h"
 #include "common/harness/device.h"
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa::gemm {
 

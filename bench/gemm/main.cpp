@@ -15,15 +15,15 @@
 
 #include "bench/gemm/check.h"
 #include "bench/gemm/gemm.h"
-#include "common/harness/cli.h"
+#include "common/cli/cli.h"
 #include "common/harness/device.h"
+#include "common/harness/files.h"
 #include "common/harness/inputs.h"
 #include "common/harness/json_lines.h"
-#include "common/harness/npy.h"
-#include "common/harness/problem.h"
-#include "common/harness/registry.h"
 #include "common/harness/results.h"
 #include "common/harness/runner.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
 
 namespace fa::gemm {
 namespace {

@@ -6,7 +6,7 @@
 // registers.
 #include "bench/gemm/epilogue.h"
 #include "bench/gemm/gemm.h"
-#include "common/harness/launch.h"
+#include "common/launch/launch.h"
 #include "common/layout/swizzle.h"
 #include "common/ptx/cp_async.h"
 #include "common/ptx/ldmatrix.h"

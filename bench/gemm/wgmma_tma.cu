@@ -8,8 +8,8 @@
 // TMA multicasts B to both CTAs.
 #include "bench/gemm/epilogue.h"
 #include "bench/gemm/gemm.h"
-#include "common/harness/launch.h"
-#include "common/harness/tensor_map.h"
+#include "common/launch/launch.h"
+#include "common/launch/tensor_map.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/cluster.h"

@@ -14,7 +14,7 @@
 #include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
 #include "common/harness/parallel.h"
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 namespace {

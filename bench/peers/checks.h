@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/harness/oracle.h"
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 

@@ -6,8 +6,8 @@
 
 #include "bench/peers/checks.h"
 #include "common/harness/device.h"
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
 
 namespace fa {
 namespace {

@@ -7,8 +7,8 @@
 #include <unordered_map>
 
 #include "bench/peers/shared_library.h"
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
 
 // What the headers call cuDNN through, as they are compiled with NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING.
 namespace cudnn_frontend {

@@ -8,7 +8,7 @@
 #include "bench/peers/checks.h"
 #include "bench/peers/shared_library.h"
 #include "common/harness/device.h"
-#include "common/harness/registry.h"
+#include "common/launch/registry.h"
 
 namespace fa {
 namespace {

@@ -1,7 +1,7 @@
 // Peers and ceilings that could not be built here: listed, and skipped with the reason.
-#include "common/harness/registry.h"
+#include "common/launch/registry.h"
 
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 namespace {

@@ -10,7 +10,7 @@
 #include <system_error>
 #include <vector>
 
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 namespace {

@@ -18,12 +18,12 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/cli.h"
+#include "common/cli/cli.h"
 #include "common/harness/device.h"
+#include "common/harness/files.h"
 #include "common/harness/json_lines.h"
-#include "common/harness/launch.h"
-#include "common/harness/npy.h"
 #include "common/harness/results.h"
+#include "common/launch/launch.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/ldmatrix.h"

@@ -128,24 +128,4 @@ void finish_copies(Lane& lane) {
   lane.open_copies.clear();
 }
 
-// A GPU's encoding is not documented; this one is easy to tell from bits that nobody made.
-namespace {
-constexpr uint64_t kPolicyMark = 0xcace'9011'c900'0000u;
-}
-
-uint64_t create_policy(Eviction eviction, float fraction, SourceLocation where) {
-  if (!(fraction > 0.0f && fraction <= 1.0f)) {
-    fail("createpolicy at %s:%u: the fraction %g is not in (0, 1]", where.file, where.line,
-         double(fraction));
-  }
-  return kPolicyMark | uint64_t(eviction);
-}
-
-void check_policy(uint64_t policy, const char* operation, SourceLocation where) {
-  if (policy < kPolicyMark || policy > (kPolicyMark | uint64_t(Eviction::kLast))) {
-    fail("%s at %s:%u: the cache policy was not made by createpolicy", operation, where.file,
-         where.line);
-  }
-}
-
 }  // namespace emu

@@ -1,4 +1,4 @@
-// cp.async: a thread's copies from global to shared memory and their commit groups; cache policies.
+// cp.async: a thread's copies from global to shared memory and their commit groups.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,5 @@ void wait_copies(int groups, SourceLocation where);  // until at most so many gr
 
 // At the end of a lane: copies that nobody waited for are done, as on a GPU, where they end some time.
 void finish_copies(Lane& lane);
-
-// createpolicy.fractional.L2. There is no L2: a policy has no effect but to be asked for.
-enum class Eviction : uint8_t { kFirst, kNormal, kLast };
-uint64_t create_policy(Eviction eviction, float fraction, SourceLocation where);
-
-// Ends the launch if create_policy did not make `policy`.
-void check_policy(uint64_t policy, const char* operation, SourceLocation where);
 
 }  // namespace emu

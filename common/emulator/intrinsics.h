@@ -16,7 +16,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
-// There is no __shared__: a kernel's shared memory is its SharedStorage (common/harness/launch.h).
+// There is no __shared__: a kernel's shared memory is its SharedStorage (common/launch/launch.h).
 
 #define threadIdx (::emu::current_lane->thread_idx)
 #define blockIdx (::emu::current_lane->cta->block_idx)

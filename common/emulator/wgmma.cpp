@@ -592,14 +592,6 @@ void expect_done(const void* registers, size_t bytes, int groups, SourceLocation
   });
 }
 
-void not_a_multiple_of_16(uint64_t bytes) {
-  const std::string text = std::to_string(bytes) +
-                           " is not a multiple of 16 bytes, as addresses and strides in wgmma's "
-                           "matrix descriptor must be";
-  if (!current_lane) throw std::invalid_argument(text);
-  fail("%s: %s", symbolise(uintptr_t(__builtin_return_address(0)) - 1).c_str(), text.c_str());
-}
-
 // ---- for the scheduler and the hooks -------------------------------------------------------------------
 
 void begin_products(Cta& cta) {
@@ -663,3 +655,12 @@ void note_register_access(Lane& lane, uintptr_t address, size_t bytes, uintptr_t
 }
 
 }  // namespace emu
+
+void layout::not_a_multiple_of_16(uint64_t bytes) {
+  const std::string text = std::to_string(bytes) +
+                           " is not a multiple of 16 bytes, as addresses and strides in wgmma's "
+                           "matrix descriptor must be";
+  if (!emu::current_lane) throw std::invalid_argument(text);
+  emu::fail("%s: %s", emu::symbolise(uintptr_t(__builtin_return_address(0)) - 1).c_str(),
+            text.c_str());
+}

@@ -39,9 +39,6 @@ void wgmma_wait(int groups, SourceLocation where);
 // After wgmma_wait<groups>: ends the launch if a wgmma under way still uses these registers.
 void expect_done(const void* registers, size_t bytes, int groups, SourceLocation where);
 
-// A descriptor's field is given an address or stride that is not a multiple of 16 bytes: ends the launch.
-void not_a_multiple_of_16(uint64_t bytes);
-
 // ---- for the scheduler and the hooks ------------------------------------------------------------------
 void begin_products(Cta& cta);     // another CTA
 void finish_products(Lane& lane);  // the end of a lane: nothing may be under way

@@ -2,26 +2,45 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "common/emulator/counters.h"
+#include "common/launch/device.h"  // IWYU pragma: export
 
 namespace fa {
-
-bool on_gpu();  // false: emulator
-
-// Compute capability times ten (90), 0 on the emulator, which runs everything.
-int device_capability();
-
-// The most shared memory a CTA can have, in bytes.
-size_t device_shared_bytes();
 
 // Facts for the results file's "machine" object.
 nlohmann::json describe_machine();
 
 // One line for people: "NVIDIA H200 (sm_90, 132 SMs)" or "emulator, checked build, 2 threads".
 std::string machine_title();
+
+// How the emulator runs kernels; a GPU leaves no such choice.
+struct BackendOptions {
+  int threads = 0;                  // of the operating system; 0: one per core
+  std::string completion = "late";  // of asynchronous copies: late, early or random
+  std::string schedule = "fixed";   // of a kernel's threads: fixed or random
+  uint64_t seed = 1;                // of what is random
+  bool races = true;                // checked build: looks for races
+  std::optional<int> traced_cta;    // checked build: records what this CTA does
+};
+void set_backend_options(const BackendOptions& options);
+
+// Whether every load and store of the kernels is observed: the emulator's checked build.
+bool sees_accesses();
+
+// What the launches since the last call did, on the emulator.
+struct LaunchCounts {
+  std::vector<std::pair<std::string, uint64_t>> counters;
+  std::vector<emu::LineCounts> lines;  // the same by line, in the checked build
+};
+LaunchCounts take_counts();
 
 // At this moment, as NVML says, the library behind nvidia-smi; nothing where it does not tell.
 struct GpuState {
@@ -30,8 +49,8 @@ struct GpuState {
 };
 GpuState sample_gpu();
 
-// Occupies the GPU for about 50 us, long enough to queue a launch: it then begins when the event before
-// it does, and not when the CPU is done with it. Asynchronous.
+// Occupies the GPU for about 50 us, long enough to queue a launch: it then begins when the event
+// before it does, and not when the CPU is done with it. Asynchronous.
 void hold_gpu();
 
 // Whether an error left the GPU of no use to this process.

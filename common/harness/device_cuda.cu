@@ -2,28 +2,42 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 
 #include "common/harness/compiler.h"
 #include "common/harness/device.h"
-#include "common/harness/launch.h"
-#include "common/harness/problem.h"
+#include "common/launch/known_kernels.h"
+#include "common/launch/launch.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 namespace {
 
+int current_device() {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "looking for a GPU");
+  return device;
+}
+
 const cudaDeviceProp& properties() {
-  static const cudaDeviceProp instance = [] {
-    cudaDeviceProp result{};
-    check_cuda(cudaGetDeviceProperties(&result, 0), "looking for a GPU");
-    return result;
-  }();
-  return instance;
+  static std::mutex mutex;
+  static std::map<int, cudaDeviceProp> known;  // by device; its elements stay where they are
+  const int device = current_device();
+  const std::lock_guard lock(mutex);
+  if (const auto found = known.find(device); found != known.end()) return found->second;
+  cudaDeviceProp result{};
+  check_cuda(cudaGetDeviceProperties(&result, device), "looking for a GPU");
+  return known.emplace(device, result).first->second;
 }
 
 int attribute(cudaDeviceAttr which) {
   int value = 0;
-  check_cuda(cudaDeviceGetAttribute(&value, which, 0), "reading the GPU's attributes");
+  check_cuda(cudaDeviceGetAttribute(&value, which, current_device()),
+             "reading the GPU's attributes");
   return value;
 }
 
@@ -49,7 +63,8 @@ class Nvml {
     const bool known = device_ && clock_ && clock_(device_, kSmClock, &mhz) == 0 && mhz > 0;
     return known ? std::optional<double>(mhz) : std::nullopt;
   }
-  // Now, or where only that is known the mean of the last second (nvmlDeviceGetPowerUsage since Ampere).
+  // Now, or where only that is known the mean of the last second (nvmlDeviceGetPowerUsage since
+  // Ampere).
   std::optional<double> power_w() const {
     FieldValue now{};
     now.id = 186;  // NVML_FI_DEV_POWER_INSTANT
@@ -77,7 +92,9 @@ class Nvml {
     const auto by_bus = find<int(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
     char bus[32];
     if (!init || init() != 0) library_ = nullptr;
-    if (!library_ || !by_bus || cudaDeviceGetPCIBusId(bus, sizeof bus, 0) != cudaSuccess) return;
+    if (!library_ || !by_bus ||
+        cudaDeviceGetPCIBusId(bus, sizeof bus, current_device()) != cudaSuccess)
+      return;
     if (by_bus(bus, &device_) != 0) device_ = nullptr;
     clock_ = find<int(void*, int, unsigned*)>("nvmlDeviceGetClockInfo");
     fields_ = find<int(void*, int, FieldValue*)>("nvmlDeviceGetFieldValues");
@@ -116,6 +133,26 @@ void check_cuda(cudaError_t error, const char* what) {
   }
 }
 
+cudaFuncAttributes prepare_kernel(const void* kernel, size_t shared_bytes) {
+  static KnownKernels<cudaFuncAttributes> known;
+  return known.prepare(
+      current_device(), kernel, shared_bytes,
+      [&] {
+        check_shared_bytes(shared_bytes);
+        // Beyond 48 KB of dynamic shared memory a kernel must opt in (CUDA C++ Programming Guide,
+        // "Shared Memory", compute capability 7.x and later).
+        if (shared_bytes <= 48 * 1024) return;
+        check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        int(shared_bytes)),
+                   "asking for shared memory");
+      },
+      [&] {
+        cudaFuncAttributes attributes{};
+        check_cuda(cudaFuncGetAttributes(&attributes, kernel), "reading the kernel's attributes");
+        return attributes;
+      });
+}
+
 bool on_gpu() { return true; }
 int device_capability() { return properties().major * 10 + properties().minor; }
 int sm_count() { return properties().multiProcessorCount; }
@@ -149,6 +186,10 @@ std::string machine_title() {
   return std::string(gpu.name) + " (sm_" + std::to_string(device_capability()) + ", " +
          std::to_string(gpu.multiProcessorCount) + " SMs)";
 }
+
+void set_backend_options(const BackendOptions&) {}
+bool sees_accesses() { return false; }
+LaunchCounts take_counts() { return {}; }
 
 GpuState sample_gpu() { return {Nvml::instance().clock_mhz(), Nvml::instance().power_w()}; }
 

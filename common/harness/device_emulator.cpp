@@ -1,5 +1,6 @@
 // The back end without a GPU: buffers are watched host memory, time is not measured.
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,8 +12,8 @@
 #include "common/emulator/memory.h"
 #include "common/harness/compiler.h"
 #include "common/harness/device.h"
-#include "common/harness/launch.h"
-#include "common/harness/problem.h"
+#include "common/launch/launch.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 namespace {
@@ -39,6 +40,31 @@ nlohmann::json describe_machine() {
 std::string machine_title() {
   return std::string("emulator, ") + (emu::is_checked() ? "checked" : "fast") + " build, " +
          std::to_string(os_threads()) + (os_threads() == 1 ? " thread" : " threads");
+}
+
+void set_backend_options(const BackendOptions& options) {
+  emu::Options& own = emu::options();
+  own.os_threads = options.threads;
+  own.completion = options.completion == "early"    ? emu::Completion::kEarly
+                   : options.completion == "random" ? emu::Completion::kRandom
+                                                    : emu::Completion::kLate;
+  own.seed = options.seed;
+  own.schedule = options.schedule == "random" ? emu::Schedule::kRandom : emu::Schedule::kFixed;
+  own.races = options.races;
+  own.traced_cta.reset();
+  if (options.traced_cta) own.traced_cta = uint64_t(*options.traced_cta);
+}
+
+bool sees_accesses() { return emu::is_checked(); }
+
+LaunchCounts take_counts() {
+  LaunchCounts counts;
+  emu::take_counters().for_each([&](const std::string& name, uint64_t value) {
+    const bool of_access = name.starts_with("global_") || name.starts_with("shared_");
+    if (!of_access || sees_accesses()) counts.counters.emplace_back(name, value);
+  });
+  counts.lines = emu::take_lines();
+  return counts;
 }
 
 GpuState sample_gpu() { return {}; }

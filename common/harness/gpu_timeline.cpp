@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/emulator/timing.h"
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 #include "common/ptx/record.h"
 
 namespace fa {

@@ -9,7 +9,7 @@
 
 #include "common/emulator/float16.h"
 #include "common/harness/parallel.h"
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 namespace {

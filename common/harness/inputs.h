@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 

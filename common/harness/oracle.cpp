@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,7 +13,7 @@
 
 #include "common/harness/inputs.h"
 #include "common/harness/parallel.h"
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 namespace {
@@ -47,6 +48,28 @@ std::string locate(const Problem& problem, size_t row, size_t column) {
          ", row " + std::to_string(row % n) + ", column " + std::to_string(column) + "]";
 }
 
+// K and V of one head in fp32. The first piece of work on the head widens them for all of its
+// pieces, and the last one frees them: several threads at one head share one copy.
+class WideHead {
+ public:
+  std::vector<float> k, v;
+
+  void add_piece() { pieces_left_++; }
+  template <typename Widen>
+  void begin_piece(const Widen& widen) {
+    const std::lock_guard lock(mutex_);
+    if (k.empty()) widen(*this);
+  }
+  void end_piece() {
+    const std::lock_guard lock(mutex_);
+    if (--pieces_left_ == 0) k = v = std::vector<float>();
+  }
+
+ private:
+  std::mutex mutex_;
+  size_t pieces_left_ = 0;
+};
+
 }  // namespace
 
 Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_per_head) {
@@ -68,23 +91,31 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
   for (size_t bits = 0; bits < table.size(); bits++)
     table[bits] = to_float(uint16_t(bits), problem.dtype);
 
-  // One piece of work: some rows of one head. K and V of the head are widened once a piece.
+  // One piece of work: some rows of one head.
   constexpr size_t kRowsPerPiece = 64;
   std::vector<std::pair<size_t, size_t>> pieces;
+  std::vector<WideHead> heads(problem.head_count());
   for (size_t head = 0; head < problem.head_count(); head++) {
     for (size_t first = first_of_head[head]; first < first_of_head[head + 1];
          first += kRowsPerPiece) {
       pieces.emplace_back(first, std::min(first + kRowsPerPiece, first_of_head[head + 1]));
+      heads[head].add_piece();
     }
   }
   parallel_for(pieces.size(), [&](size_t piece) {
     const auto [first, last] = pieces[piece];
     const size_t head = reference.rows[first] / n;
-    std::vector<float> k(n * d), v(n * d);
-    for (size_t i = 0; i < n * d; i++) {
-      k[i] = table[inputs.k[head * n * d + i]];
-      v[i] = table[inputs.v[head * n * d + i]];
-    }
+    heads[head].begin_piece([&](WideHead& wide) {
+      std::vector<float> k(n * d), v(n * d);
+      for (size_t i = 0; i < n * d; i++) {
+        k[i] = table[inputs.k[head * n * d + i]];
+        v[i] = table[inputs.v[head * n * d + i]];
+      }
+      wide.v = std::move(v);
+      wide.k = std::move(k);
+    });
+    const float* const k = heads[head].k.data();
+    const float* const v = heads[head].v.data();
     std::vector<double> q(d), scores(n), output(d), weight_of_abs(d);
     for (size_t index = first; index < last; index++) {
       for (size_t c = 0; c < d; c++) q[c] = double(table[inputs.q[reference.rows[index] * d + c]]);
@@ -128,6 +159,7 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
         reference.allowed[index * d + c] = u * std::fabs(value) + 2 * u * a + inexact;
       }
     }
+    heads[head].end_piece();
   });
   return reference;
 }

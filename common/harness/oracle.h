@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/harness/inputs.h"
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 

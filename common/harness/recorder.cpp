@@ -7,7 +7,7 @@
 
 #include "common/harness/device.h"
 #include "common/harness/gpu_timeline.h"
-#include "common/harness/launch.h"
+#include "common/launch/launch.h"
 #include "common/ptx/record.h"
 
 namespace fa {

@@ -1,12 +1,13 @@
-// Results for machines (JSON, bench/schema.json) and for people (a table).
+// Results for machines: JSON, bench/schema.json.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "common/harness/problem.h"
 #include "common/harness/runner.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 
@@ -17,6 +18,9 @@ std::string utc_now();
 nlohmann::ordered_json to_json(const Record& record);
 nlohmann::ordered_json to_json(const Times& times);
 
+// ", scores of std 20, growing", or nothing.
+std::string describe(const std::optional<Scores>& scores);
+
 // A sentence for each problem on which the SM clocks of two kernels lay more than 3 % apart.
 std::vector<std::string> clock_notes(const std::vector<Record>& records);
 
@@ -24,11 +28,5 @@ std::vector<std::string> clock_notes(const std::vector<Record>& records);
 // name without its folder. Throws BadInput if the file cannot be written.
 void write_results(const std::string& path, const std::vector<std::string>& command,
                    const Protocol& protocol, const std::vector<Record>& records);
-
-// For people: 512, 67.1 M.
-std::string with_unit(double value);
-
-// Prints a table of at most 100 columns. `color`: with ANSI colours.
-void print_table(const Problem& problem, const std::vector<Record>& records, bool color);
 
 }  // namespace fa

@@ -2,21 +2,22 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <ratio>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
-#include "common/harness/launch.h"
 #include "common/harness/oracle.h"
-#include "common/harness/registry.h"
-#ifndef FA_WITH_CUDA
-#include "common/emulator/launch.h"
-#endif
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
 
 namespace fa {
 namespace {
@@ -241,10 +242,7 @@ Record Runner::verify(const Kernel& kernel) {
   State::judge(record, [&] {
     state.poison();
     launch_record() = LaunchRecord{};
-#ifndef FA_WITH_CUDA
-    emu::take_counters();
-    emu::take_lines();
-#endif
+    take_counts();  // of launches before
     if (kernel.library) record.library = kernel.library();
     launch(kernel, 0);
     synchronize();
@@ -252,16 +250,9 @@ Record Runner::verify(const Kernel& kernel) {
     record.shared_bytes = launch_record().shared_bytes;
     record.local_bytes = launch_record().local_bytes;
     record.workspace_bytes = kernel.workspace_bytes ? state.workspace->size() : 0;
-#ifndef FA_WITH_CUDA
-    const bool checked = emu::is_checked();
-    emu::take_counters().for_each([&](const std::string& name, uint64_t value) {
-      const bool seen = checked || !(name.starts_with("global_") || name.starts_with("shared_"));
-      if (seen && !on_gpu()) {
-        record.counters.emplace_back(name, value);
-      }
-    });
-    if (!on_gpu()) record.lines = emu::take_lines();
-#endif
+    LaunchCounts counts = take_counts();
+    record.counters = std::move(counts.counters);
+    record.lines = std::move(counts.lines);
     const int set_count = int(state.sets.size());
     for (int set = 1; set < set_count; set++) launch(kernel, set);
     synchronize();
@@ -294,6 +285,29 @@ Record Runner::run(const Kernel& kernel) {
   Record record = verify(kernel);
   if (on_gpu()) add_round(kernel, record);
   return record;
+}
+
+std::vector<Record> measure(Runner& runner, const std::vector<const Kernel*>& chosen, int rounds,
+                            const std::function<void(const std::string&)>& say) {
+  std::vector<Record> records;
+  auto forget = [&] {  // outputs take much memory
+    for (size_t i = 0; i + 1 < records.size(); i++) records[i].output = std::vector<uint16_t>();
+  };
+  for (const Kernel* kernel : chosen) {
+    say("verifying " + kernel->name + " ...");
+    records.push_back(runner.verify(*kernel));
+    forget();
+  }
+  for (int round = 0; round < (on_gpu() ? rounds : 0); round++) {
+    for (size_t i = 0; i < chosen.size(); i++) {
+      const size_t at = (i + size_t(round)) % chosen.size();
+      say("timing " + chosen[at]->name + ", round " + std::to_string(round + 1) + " of " +
+          std::to_string(rounds) + " ...");
+      runner.add_round(*chosen[at], records[at]);
+      forget();
+    }
+  }
+  return records;
 }
 
 }  // namespace fa

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,8 +13,8 @@
 #include "common/emulator/counters.h"
 #include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
-#include "common/harness/problem.h"
-#include "common/harness/registry.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
 
 namespace fa {
 
@@ -87,27 +88,32 @@ class Runner {
          int reference_rows_per_head = 512);
   ~Runner();
 
-  // Poisons the outputs, launches with every set of buffers, compares with the reference. Never throws
-  // for what a kernel does: that is the record's status.
+  // Poisons the outputs, launches with every set of buffers, compares with the reference. Never
+  // throws for what a kernel does: that is the record's status.
   Record verify(const Kernel& kernel);
 
   // Warm-up and timed launches, without a check. Only on a GPU. Throws BackendError or Unsupported.
   Times time(const Kernel& kernel, const Timing& timing);
 
-  // One round by the protocol for a kernel that passed so far: poisons the outputs, times, and compares
-  // what the timed launches left. A record that does not pass loses its times.
+  // One round by the protocol for a kernel that passed so far: poisons the outputs, times, and
+  // compares what the timed launches left. A record that does not pass loses its times.
   void add_round(const Kernel& kernel, Record& record);
 
   // verify, then add_round where time is measured.
   Record run(const Kernel& kernel);
 
-  // One launch with a given set of buffers (0 <= set < rotating_inputs), for benchmarks that count by
-  // themselves. Asynchronous. Throws as fa::run does.
+  // One launch with a given set of buffers (0 <= set < rotating_inputs), for benchmarks that count
+  // by themselves. Asynchronous. Throws as fa::run does.
   void launch(const Kernel& kernel, int set);
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Verifies the kernels, then times them in rounds (protocol.rounds) whose order moves on. `say` is
+// told what is happening. Of the records only the last keeps its output.
+std::vector<Record> measure(Runner& runner, const std::vector<const Kernel*>& chosen, int rounds,
+                            const std::function<void(const std::string&)>& say);
 
 }  // namespace fa

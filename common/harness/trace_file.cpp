@@ -1,4 +1,5 @@
 #include "common/harness/trace_file.h"
+#include "common/harness/statements.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,8 +11,7 @@
 
 #include "common/emulator/timing.h"
 #include "common/harness/gpu_timeline.h"
-#include "common/harness/problem.h"
-#include "common/harness/statements.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 

@@ -8,7 +8,7 @@
 
 #include "common/emulator/timing.h"
 #include "common/harness/gpu_timeline.h"
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 

@@ -28,20 +28,19 @@
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
 
-#ifndef __CUDACC__
-namespace emu {
-void not_a_multiple_of_16(uint64_t bytes);  // ends the launch (common/emulator/wgmma.cpp)
-}
-#endif
-
 namespace layout {
 
 enum class Major : uint8_t { kK = 0, kMN = 1 };  // the values of wgmma's imm-trans-a, imm-trans-b
 
-// A number of bytes that must be a multiple of 16: on the emulator it is looked at.
+#ifndef __CUDACC__
+// Never returns. The emulator, which runs kernels on a CPU, defines it.
+void not_a_multiple_of_16(uint64_t bytes);
+#endif
+
+// A number of bytes that must be a multiple of 16. Code that runs on a CPU checks that it is.
 constexpr uint64_t whole_16(uint64_t bytes) {
 #ifndef __CUDACC__
-  if (bytes % 16 != 0) emu::not_a_multiple_of_16(bytes);
+  if (bytes % 16 != 0) not_a_multiple_of_16(bytes);
 #endif
   return bytes;
 }

@@ -1,7 +1,7 @@
 // Clusters: CTAs that run at the same time, can wait for each other and reach each other's shared memory.
 // PTX ISA, "Parallel Synchronization and Communication Instructions: barrier.cluster", "Special Registers:
 // %cluster_ctarank, %cluster_nctarank", "mapa" (sm_90). The launch says how many CTAs a cluster has
-// (common/harness/launch.h).
+// (common/launch/launch.h).
 //
 // A CTA must not end while another may still reach its shared memory: a barrier of the cluster comes first.
 #pragma once

@@ -86,7 +86,7 @@ struct Where {
 
 #ifdef FA_RECORDING
 
-// Every kernel file has one. The launch sets it (common/harness/launch.h).
+// Every kernel file has one. The launch sets it (common/launch/launch.h).
 static __constant__ RecordTarget record_target;
 static RecordTarget known_record_target;  // the host's copy of it
 

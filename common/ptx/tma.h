@@ -1,7 +1,7 @@
 // TMA, the tensor memory accelerator: one thread starts the copy of a whole tile, an engine does it. PTX ISA,
 // "Data Movement and Conversion Instructions: Bulk copy: cp.async.bulk, cp.async.bulk.tensor" (sm_90).
 //
-// A tensor map, made by the host (common/harness/tensor_map.h), says where a tensor of up to four dimensions
+// A tensor map, made by the host (common/launch/tensor_map.h), says where a tensor of up to four dimensions
 // lies in global memory, how large a box of it one copy moves and how the box is swizzled in shared memory.
 // coords: the box's first element in the tensor, the innermost dimension first. A load's box may reach over
 // the tensor's edges or lie beyond them: what is outside is read as zeros. A store's may do so at the end of
@@ -28,13 +28,11 @@
 
 #include <cstdint>
 
-#include "common/ptx/cache_hint.h"
 #include "common/ptx/shared_address.h"  // IWYU pragma: export
 #include "common/ptx/tensor_map.h"      // IWYU pragma: export
 #ifdef __CUDACC__
 #include "common/ptx/record.h"
 #else
-#include "common/emulator/cp_async.h"
 #include "common/emulator/tma.h"
 #endif
 
@@ -88,84 +86,17 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(void* shared, const Te
   }
 }
 
-// The same with a policy for L2.
-template <int kRank>
-__device__ __forceinline__ void cp_async_bulk_tensor_load(void* shared, const TensorMap* map,
-                                                          const int (&coords)[kRank], uint64_t* bar,
-                                                          CachePolicy policy,
-                                                          Where where = Where::current()) {
-  static_assert(kRank >= 1 && kRank <= 4);
-  const uint32_t to = shared_address(shared), barrier = shared_address(bar);
-  record(Event::kLoadTensor, where, bar);
-  if constexpr (kRank == 1) {
-    asm volatile(
-        "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        ".L2::cache_hint [%0], [%1, {%3}], [%2], %4;" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(coords[0]), "l"(policy.bits)
-        : "memory");
-  }
-  if constexpr (kRank == 2) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(coords[0]), "r"(coords[1]), "l"(policy.bits)
-        : "memory");
-  }
-  if constexpr (kRank == 3) {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(coords[0]), "r"(coords[1]), "r"(coords[2]), "l"(policy.bits)
-        : "memory");
-  }
-  if constexpr (kRank == 4) {
-    asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        ".L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(coords[0]), "r"(coords[1]), "r"(coords[2]), "r"(coords[3]),
-        "l"(policy.bits)
-        : "memory");
-  }
-}
-
 // The same box for several CTAs of the cluster, those whose bits `ctas` has: to the same place in the shared
 // memory of each, and each CTA's own barrier, the one in the place of `bar`, is told the bytes.
-template <int kRank>
 __device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(
-    void* shared, const TensorMap* map, const int (&coords)[kRank], uint64_t* bar, uint16_t ctas,
+    void* shared, const TensorMap* map, const int (&coords)[2], uint64_t* bar, uint16_t ctas,
     Where where = Where::current()) {
-  static_assert(kRank >= 1 && kRank <= 4);
-  const uint32_t to = shared_address(shared), barrier = shared_address(bar);
   record(Event::kLoadTensorMulticast, where, bar);
-  if constexpr (kRank == 1) {
-    asm volatile(
-        "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        ".multicast::cluster [%0], [%1, {%3}], [%2], %4;" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(coords[0]), "h"(ctas)
-        : "memory");
-  }
-  if constexpr (kRank == 2) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(coords[0]), "r"(coords[1]), "h"(ctas)
-        : "memory");
-  }
-  if constexpr (kRank == 3) {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(coords[0]), "r"(coords[1]), "r"(coords[2]), "h"(ctas)
-        : "memory");
-  }
-  if constexpr (kRank == 4) {
-    asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        ".multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(coords[0]), "r"(coords[1]), "r"(coords[2]), "r"(coords[3]),
-        "h"(ctas)
-        : "memory");
-  }
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
+      "l"(map), "r"(shared_address(bar)), "r"(coords[0]), "r"(coords[1]), "h"(ctas)
+      : "memory");
 }
 
 // ---- stores of a box
@@ -257,19 +188,11 @@ inline void cp_async_bulk_tensor_load(void* shared, const TensorMap* map,
                                       SourceLocation where = SourceLocation::current()) {
   emu::load_box(shared, *map, coords, kRank, bar, where);
 }
-template <int kRank>
-inline void cp_async_bulk_tensor_load(void* shared, const TensorMap* map,
-                                      const int (&coords)[kRank], uint64_t* bar, CachePolicy policy,
-                                      SourceLocation where = SourceLocation::current()) {
-  emu::check_policy(policy.bits, "cp.async.bulk.tensor", where);
-  emu::load_box(shared, *map, coords, kRank, bar, where);
-}
-template <int kRank>
 inline void cp_async_bulk_tensor_load_multicast(void* shared, const TensorMap* map,
-                                                const int (&coords)[kRank], uint64_t* bar,
+                                                const int (&coords)[2], uint64_t* bar,
                                                 uint16_t ctas,
                                                 SourceLocation where = SourceLocation::current()) {
-  emu::load_box_multicast(shared, *map, coords, kRank, bar, ctas, where);
+  emu::load_box_multicast(shared, *map, coords, 2, bar, ctas, where);
 }
 template <int kRank>
 inline void cp_async_bulk_tensor_store(const TensorMap* map, const int (&coords)[kRank],

@@ -4,9 +4,9 @@
 // -DINSPECTED_ARCHITECTURE=90 (for sm_90).
 #include <cstdio>
 
-#include "common/harness/launch.h"
-#include "common/harness/registry.h"
-#include "common/harness/tensor_map.h"
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
+#include "common/launch/tensor_map.h"
 
 // "const char* function_name() [with auto kFunction = fa::k08::attention_kernel<__half, 64>]"
 template <auto kFunction>

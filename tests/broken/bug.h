@@ -1,5 +1,5 @@
 // What is wrong with a broken kernel, and what must catch it: a table of bugs.toml. Sources of broken kernels
-// include this in place of common/harness/registry.h.
+// include this in place of common/launch/registry.h.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/harness/problem.h"
-#include "common/harness/registry.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
 #include "common/ptx/barrier.h"
 
 namespace fa::broken {

@@ -8,9 +8,9 @@
 
 #include "common/emulator/launch.h"
 #include "common/harness/inputs.h"
-#include "common/harness/problem.h"
-#include "common/harness/registry.h"
 #include "common/harness/runner.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
 #include "tests/broken/bug.h"
 
 namespace fa::broken {

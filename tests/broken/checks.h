@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/problem.h"
 #include "common/harness/runner.h"
+#include "common/launch/problem.h"
 #include "tests/broken/bug.h"
 
 namespace fa::broken {

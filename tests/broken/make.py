@@ -118,7 +118,7 @@ def source_of(name, bug):
     """The broken kernel in a namespace of its own; every line keeps its number."""
     source = broken(name, bug)
     known = declaration(name, bug, source)
-    source = rename(name, bug, source, "common/harness/registry.h", "tests/broken/bug.h")
+    source = rename(name, bug, source, "common/launch/registry.h", "tests/broken/bug.h")
     types = ", ".join(TYPES[each] for each in bug["dtypes"])
     source = rename(name, bug, source, f'Registration<Launcher> registration{{"{bug["kernel"]}"',
                     f'Registration<broken::Only<Launcher, {types}>::Of> registration{{"{name}"')

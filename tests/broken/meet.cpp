@@ -16,11 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include "common/harness/cli.h"
+#include "common/cli/cli.h"
+#include "common/harness/files.h"
 #include "common/harness/json_lines.h"
-#include "common/harness/npy.h"
-#include "common/harness/problem.h"
 #include "common/harness/runner.h"
+#include "common/launch/problem.h"
 #include "tests/broken/bug.h"
 #include "tests/broken/checks.h"
 

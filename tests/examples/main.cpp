@@ -7,8 +7,8 @@
 
 #include "common/emulator/launch.h"
 #include "common/harness/device.h"
-#include "common/harness/launch.h"
-#include "common/harness/problem.h"
+#include "common/launch/launch.h"
+#include "common/launch/problem.h"
 #include "tests/examples/examples.h"
 
 namespace {

@@ -5,7 +5,7 @@
 // both, in the fixed order and in random ones.
 #include "tests/examples/examples.h"
 
-#include "common/harness/launch.h"
+#include "common/launch/launch.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/cluster.h"
 #include "common/ptx/cp_async.h"

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "common/harness/device.h"
-#include "common/harness/launch.h"
 #include "common/harness/parallel.h"
+#include "common/launch/launch.h"
 #include "common/ptx/exp2.h"
 #include "tests/golden/probe.h"
 

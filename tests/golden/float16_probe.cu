@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/harness/device.h"
-#include "common/harness/launch.h"
+#include "common/launch/launch.h"
 #include "common/ptx/convert.h"
 
 namespace fa::probe {

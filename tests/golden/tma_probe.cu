@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "common/harness/device.h"
-#include "common/harness/launch.h"
-#include "common/harness/problem.h"
-#include "common/harness/tensor_map.h"
+#include "common/launch/launch.h"
+#include "common/launch/problem.h"
+#include "common/launch/tensor_map.h"
 #include "common/layout/swizzle.h"
 #include "common/ptx/cluster.h"
 #include "common/ptx/elect.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/harness/device.h"
-#include "common/harness/launch.h"
+#include "common/launch/launch.h"
 #include "common/ptx/cp_async.h"
 #include "common/ptx/ldmatrix.h"
 #include "common/ptx/mma.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/harness/device.h"
-#include "common/harness/launch.h"
+#include "common/launch/launch.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/fence.h"
@@ -377,13 +377,7 @@ template <typename T>
 void probe_shapes(const std::string& type, bool half) {
   probe_shape<T, 64>(type, half);
   probe_shape<T, 80>(type, half);
-  probe_shape<T, 96>(type, half);
-  probe_shape<T, 112>(type, half);
   probe_shape<T, 128>(type, half);
-  probe_shape<T, 144>(type, half);
-  probe_shape<T, 160>(type, half);
-  probe_shape<T, 176>(type, half);
-  probe_shape<T, 192>(type, half);
   probe_shape<T, 256>(type, half);
 }
 

@@ -7,7 +7,7 @@ import shutil
 from support import ROOT, SCRIPTS, ScriptTest, main
 
 HERE = ROOT / "tests" / "broken"
-KERNEL = """#include "common/harness/registry.h"
+KERNEL = """#include "common/launch/registry.h"
 namespace fa::k01 {
   wait();
   sum += 1;

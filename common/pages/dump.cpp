@@ -1,4 +1,4 @@
-// layout_dump fragments|descriptor: the constexpr layouts of this folder as JSON, for the interactive pages of
+// layout_dump fragments|descriptor: the constexpr layouts of common/layout as JSON, for the interactive pages of
 // docs/interactive. Not a formula is its own; what it says of kernel 11 comes from the kernel's source.
 #include <bit>
 #include <cstddef>

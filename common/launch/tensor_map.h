@@ -67,7 +67,7 @@ ptx::TensorMap make_tensor_map(const T* pointer, std::initializer_list<uint64_t>
       TensorMapArguments{pointer, tensor_type<T>(), sizes, strides, box, swizzle});
 }
 
-// For tiles in slabs (common/layout/slabs.h): boxes of box_rows rows and 64 columns of a row-major matrix of rows x
+// For tiles in slabs (common/launch/slabs.h): boxes of box_rows rows and 64 columns of a row-major matrix of rows x
 // columns elements of 16 bits, such as [heads * seq_len, head_dim].
 // [slab-map]
 template <typename T>

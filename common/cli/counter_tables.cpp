@@ -1,4 +1,4 @@
-#include "common/harness/counter_tables.h"
+#include "common/cli/counter_tables.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "common/cli/result_table.h"
 #include "common/emulator/counters.h"
-#include "common/harness/results.h"
 #include "common/harness/runner.h"
 #include "common/harness/statements.h"
 

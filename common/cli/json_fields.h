@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 

@@ -1,4 +1,4 @@
-#include "common/harness/serve.h"
+#include "common/cli/serve.h"
 
 #include <chrono>
 #include <cstdint>
@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "common/cli/json_fields.h"
 #include "common/harness/device.h"
+#include "common/harness/files.h"
 #include "common/harness/inputs.h"
-#include "common/harness/json_fields.h"
-#include "common/harness/npy.h"
-#include "common/harness/problem.h"
-#include "common/harness/registry.h"
 #include "common/harness/results.h"
 #include "common/harness/runner.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
 
 namespace fa {
 namespace {

@@ -1,13 +1,13 @@
-#include "common/harness/protocols.h"
+#include "common/cli/protocols.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
 
-#include "common/harness/json_fields.h"
-#include "common/harness/problem.h"
+#include "common/cli/json_fields.h"
 #include "common/harness/runner.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 namespace {

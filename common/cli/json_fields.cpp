@@ -1,11 +1,11 @@
-#include "common/harness/json_fields.h"
+#include "common/cli/json_fields.h"
 
 #include <cmath>
 #include <cstdint>
 #include <string>
 #include <utility>
 
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 

@@ -1,4 +1,4 @@
-// Prints the layouts of this folder as tables: which lane holds which element, what a descriptor's strides do,
+// Prints the layouts of common/layout as tables: which lane holds which element, what a descriptor's strides do,
 // where a swizzle puts a chunk, what a tensor map may say. docs/appendix/layouts.md shows them.
 //
 // Everything printed is computed by the constexpr functions that kernels and emulator use.
@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/problem.h"
-#include "common/harness/tensor_map.h"
+#include "common/launch/problem.h"
+#include "common/launch/tensor_map.h"
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
@@ -34,7 +34,8 @@ struct Holder {
   int thread, i;
 };
 
-// Prints, two columns a cell, thread:register; a register of two halves holds both, otherwise it is two registers.
+// Prints, two columns a cell, thread:register; a register of two halves holds both, otherwise it is
+// two registers.
 struct Grid {
   int rows, columns;
   const char* letter;  // of the registers

@@ -10,7 +10,8 @@
 // IWYU pragma: end_exports
 #include <string>
 
-#include "common/harness/problem.h"  // IWYU pragma: export
+#include "common/launch/device.h"   // IWYU pragma: export
+#include "common/launch/problem.h"  // IWYU pragma: export
 #ifdef __CUDACC__
 #include "common/ptx/record.h"
 #endif
@@ -32,26 +33,22 @@ struct LaunchRecord {
   const char* kernel = "kernel";  // the name that messages give
   int registers = 0;              // a thread; 0 on the emulator
   size_t shared_bytes = 0;        // a CTA
-  size_t local_bytes =
-      0;  // a thread's local memory: spilled registers and arrays; 0 on the emulator
+  size_t local_bytes = 0;         // a thread's spilled registers and arrays; 0 on the emulator
   void add(int registers, size_t shared_bytes, size_t local_bytes);
 };
 LaunchRecord& launch_record();
 
-// How many SMs the GPU present has: as many CTAs of a persistent kernel run at the same time. The emulator says
-// few, so that each CTA has several tiles even of small problems.
-int sm_count();
-
 // Throws Unsupported if a CTA cannot have this much shared memory on the GPU present.
 void check_shared_bytes(size_t shared_bytes);
 
-// Throws BackendError if the grid cannot be cut in clusters, Unsupported if the GPU present has none.
+// Throws BackendError if the grid cannot be cut in clusters, Unsupported if the GPU present has
+// none.
 void check_cluster(const LaunchShape& shape);
 
 }  // namespace fa
 
-// What kernel code is being compiled for, 90 for sm_90; the emulator counts as sm_90. 0 in nvcc's passes for
-// the host, which ask compiled_architecture().
+// What kernel code is being compiled for, 90 for sm_90; the emulator counts as sm_90. 0 in nvcc's
+// passes for the host, which ask compiled_architecture().
 #ifndef FA_WITH_CUDA
 #define FA_ARCHITECTURE 90
 #elif defined(__CUDA_ARCH__)
@@ -67,8 +64,13 @@ namespace fa {
 // Throws BackendError with the sentence for a CUDA error.
 void check_cuda(cudaError_t error, const char* what);
 
+// The kernel's attributes on the current device, where it may then be launched with so many bytes
+// of dynamic shared memory. Throws Unsupported or BackendError.
+cudaFuncAttributes prepare_kernel(const void* kernel, size_t shared_bytes);
+
 #ifdef __CUDACC__
-// At the kernel's begin. The CTA's shared memory as the kernel's own struct; the launch's shared_bytes is its sizeof.
+// At the kernel's begin. The CTA's shared memory as the kernel's own struct; the launch's
+// shared_bytes is its sizeof.
 template <typename SharedStorage>
 __device__ __forceinline__ SharedStorage& shared_storage() {
   extern __shared__ __align__(1024) unsigned char fa_shared_memory[];
@@ -79,31 +81,15 @@ __device__ __forceinline__ SharedStorage& shared_storage() {
 // The FA_ARCHITECTURE of the kernel's code that runs on the GPU present.
 template <auto kKernel>
 int compiled_architecture() {
-  static const int architecture = [] {
-    cudaFuncAttributes attributes{};
-    check_cuda(cudaFuncGetAttributes(&attributes, kKernel), "reading the kernel's attributes");
-    return attributes.ptxVersion;
-  }();
-  return architecture;
+  return prepare_kernel(reinterpret_cast<const void*>(kKernel), 0).ptxVersion;
 }
 
 // launch<kernel<T, 128>>({grid, block, sizeof(SharedStorage)}, arguments...): kernel<<<...>>>(...)
 // with the checks that everyone forgets. Throws Unsupported or BackendError. Asynchronous.
 template <auto kKernel, typename... Arguments>
 void launch(const LaunchShape& shape, Arguments... arguments) {
-  // Once a kernel: beyond 48 KB of dynamic shared memory a kernel must opt in (CUDA C++ Programming
-  // Guide, "Shared Memory", compute capability 7.x and later).
-  static const cudaFuncAttributes attributes = [&] {
-    check_shared_bytes(shape.shared_bytes);
-    if (shape.shared_bytes > 48 * 1024) {
-      check_cuda(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      int(shape.shared_bytes)),
-                 "asking for shared memory");
-    }
-    cudaFuncAttributes result{};
-    check_cuda(cudaFuncGetAttributes(&result, kKernel), "reading the kernel's attributes");
-    return result;
-  }();
+  const cudaFuncAttributes attributes =
+      prepare_kernel(reinterpret_cast<const void*>(kKernel), shape.shared_bytes);
   launch_record().add(attributes.numRegs, shape.shared_bytes + attributes.sharedSizeBytes,
                       attributes.localSizeBytes);
 #ifdef FA_RECORDING

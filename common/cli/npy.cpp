@@ -1,7 +1,6 @@
-#include "common/harness/npy.h"
+#include "common/cli/npy.h"
 
-#include <unistd.h>
-
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstdint>
@@ -15,21 +14,16 @@
 #include <sstream>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
+#include "common/harness/files.h"
 #include "common/harness/inputs.h"
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 
 namespace fa {
 namespace fs = std::filesystem;
 namespace {
-
-// A device, a pipe or a folder: reading it may never end, or never begin, and it cannot be replaced.
-bool is_special(const std::string& path) {
-  std::error_code unknown;
-  const fs::file_status status = fs::status(path, unknown);
-  return fs::exists(status) && !fs::is_regular_file(status);
-}
 
 // What a file says, for a message: short, and nothing in it moves the terminal's cursor.
 std::string quoted(const std::string& text) {
@@ -164,52 +158,28 @@ void write_npy(const std::string& path, const Problem& problem, const std::vecto
   write_file_whole(path, content);
 }
 
-void check_writable(const std::string& path) {
-  const auto bad = [&](int reason) {
-    return BadInput("cannot write " + path + ": " + strerror(reason));
-  };
-  std::error_code unknown;
-  if (fs::is_directory(path, unknown)) throw bad(EISDIR);
-  if (is_special(path)) {
-    if (access(path.c_str(), W_OK) != 0) throw bad(errno);
-    return;
+Inputs read_inputs(const NpyPaths& from, Problem& problem) {
+  Inputs inputs;
+  const std::string* const paths[] = {&from.q, &from.k, &from.v};
+  std::vector<uint16_t>* const tensors[] = {&inputs.q, &inputs.k, &inputs.v};
+  std::array<int, 4> shape{};
+  for (size_t i = 0; i < 3; i++) {
+    NpyTensor tensor = read_npy(*paths[i], problem.dtype);
+    problem.batch = tensor.shape[0];
+    problem.heads = tensor.shape[1];
+    problem.seq_len = tensor.shape[2];
+    problem.head_dim = tensor.shape[3];
+    try {
+      validate(problem);
+    } catch (const BadInput& error) {
+      throw BadInput(*paths[i] + ": no kernel takes its shape: " + error.what());
+    }
+    if (i > 0 && tensor.shape != shape)
+      throw BadInput(*paths[i] + ": its shape differs from that of " + from.q);
+    shape = tensor.shape;
+    *tensors[i] = std::move(tensor.bits);
   }
-  const std::string temporary = path + ".tmp-" + std::to_string(getpid());
-  FILE* const file = fopen(temporary.c_str(), "wb");
-  if (!file) throw bad(errno);
-  fclose(file);
-  remove(temporary.c_str());
-}
-
-bool same_file(const std::string& a, const std::string& b) {
-  std::error_code unknown;
-  return !a.empty() && !b.empty() && !is_special(a) &&
-         fs::weakly_canonical(fs::absolute(a, unknown), unknown) ==
-             fs::weakly_canonical(fs::absolute(b, unknown), unknown);
-}
-
-void write_file_whole(const std::string& path, const std::string& contents) {
-  // A device, a pipe or a link is written to as it is: a rename would put an ordinary file in its place.
-  std::error_code unknown;
-  const bool direct = fs::is_symlink(path, unknown) || is_special(path);
-  const std::string temporary = direct ? path : path + ".tmp-" + std::to_string(getpid());
-  FILE* const file = fopen(temporary.c_str(), "wb");
-  if (!file) throw BadInput("cannot write " + path + ": " + strerror(errno));
-  bool written = fwrite(contents.data(), 1, contents.size(), file) == contents.size();
-  written = fflush(file) == 0 && written;
-  int reason = errno;
-  if (fclose(file) != 0 && written) {
-    written = false;
-    reason = errno;
-  }
-  if (written && !direct && rename(temporary.c_str(), path.c_str()) != 0) {
-    written = false;
-    reason = errno;
-  }
-  if (!written) {
-    if (!direct) remove(temporary.c_str());
-    throw BadInput("cannot write " + path + ": " + strerror(reason));
-  }
+  return inputs;
 }
 
 }  // namespace fa

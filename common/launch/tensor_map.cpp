@@ -1,11 +1,11 @@
 // The rules for tensor maps, and the emulator's maps.
-#include "common/harness/tensor_map.h"
+#include "common/launch/tensor_map.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-#include "common/harness/problem.h"
+#include "common/launch/problem.h"
 #include "common/layout/swizzle.h"
 #include "common/ptx/tensor_map.h"
 

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <string>
 
-#include "common/harness/launch.h"
-#include "common/harness/problem.h"
-#include "common/harness/tensor_map.h"
+#include "common/launch/launch.h"
+#include "common/launch/problem.h"
+#include "common/launch/tensor_map.h"
 
 namespace fa {
 namespace {

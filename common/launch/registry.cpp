@@ -1,4 +1,4 @@
-#include "common/harness/registry.h"
+#include "common/launch/registry.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/harness/device.h"
-#include "common/harness/launch.h"
+#include "common/launch/device.h"
+#include "common/launch/launch.h"
 
 namespace fa {
 namespace {

@@ -1,0 +1,134 @@
+#include "common/cli/cli.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <iostream>
+#include <iterator>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/cli/counter_tables.h"
+#include "common/cli/npy.h"
+#include "common/cli/options.h"
+#include "common/cli/result_table.h"
+#include "common/cli/serve.h"
+#include "common/cli/trace_option.h"
+#include "common/harness/device.h"
+#include "common/harness/inputs.h"
+#include "common/harness/results.h"
+#include "common/harness/runner.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
+
+namespace fa {
+namespace {
+
+int exit_code_of(const std::vector<Record>& records) {
+  int code = 0;
+  for (const Record& record : records) {
+    if (record.status == Status::kWrong) code = std::max(code, 1);
+    if (record.status == Status::kError) code = 3;
+  }
+  return code;
+}
+
+void write_output(const std::string& path, const Record& record) {
+  if (record.output.empty()) {
+    throw BadInput("no output to write to " + path + ": " + record.reason);
+  }
+  write_npy(path, record.problem, record.output);
+}
+
+// Problem after problem: tensors, measurements, tables; then the files.
+int run_kernels(Request& request, const std::vector<std::string>& command) {
+  const bool progress = isatty(STDERR_FILENO), color = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
+  const auto say = [&](const std::string& what) {
+    if (progress) fprintf(stderr, "\r\033[K%s", what.c_str());
+  };
+  const Protocol& protocol = request.protocol;
+  const bool traced = !request.trace.path.empty();
+  int exit_code = 0;
+  std::vector<Record> records;
+  Traced trace;
+  for (Problem& problem : request.problems) {
+    say("making inputs and reference ...");
+    const Inputs inputs = request.from_files()
+                              ? read_inputs(request.tensors, problem)
+                              : make_inputs(problem, protocol.inputs, protocol.seed);
+    Runner runner(problem, inputs, protocol);
+    std::vector<Record> measured;
+    if (traced) {
+      trace = measure_traced(runner, *request.kernels[0], request.trace, protocol.rounds, say);
+      measured = trace.records;
+    } else {
+      measured = measure(runner, request.kernels, protocol.rounds, say);
+    }
+    say("");
+    if (!records.empty()) printf("\n");
+    print_table(problem, measured, color);
+    exit_code = std::max(exit_code, exit_code_of(measured));
+    measured.resize(request.kernels.size());  // a recording twin is no result
+    if (!request.no_counters) print_counters(measured, request.full_counters);
+    if (!records.empty()) records.back().output = std::vector<uint16_t>();  // much memory
+    std::move(measured.begin(), measured.end(), std::back_inserter(records));
+  }
+  if (traced) write_trace(request.trace, trace);
+  if (!request.json.empty()) write_results(request.json, command, protocol, records);
+  if (!request.o.empty()) write_output(request.o, records.back());
+  return exit_code;
+}
+
+}  // namespace
+
+std::vector<std::string> command_of(int argc, char** argv) {
+  std::vector<std::string> command;
+  for (int i = 0; i < argc; i++) {
+    const std::string argument = argv[i];
+    command.push_back(argument.substr(argument.rfind('/') + 1));
+  }
+  return command;
+}
+
+int with_exit_code(const std::function<int()>& body) {
+  int code = 2;
+  try {
+    code = body();
+  } catch (const BadInput& error) {
+    fprintf(stderr, "error: %s\n", error.what());
+  } catch (const std::bad_alloc&) {
+    fprintf(stderr, "error: not enough memory for this problem\n");
+  } catch (const BackendError& error) {
+    fprintf(stderr, "error: %s\n", error.what());
+    code = 3;
+  }
+  std::cout.flush();
+  if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+  fprintf(stderr, "error: cannot write to standard output: %s\n", strerror(errno));
+  return code ? code : 2;
+}
+
+int run_program(int argc, char** argv) {
+  return with_exit_code([&] {
+    std::optional<Request> request = read_command_line(argc, argv);
+    if (!request) return 0;
+    if (request->list) {
+      for (const Kernel& kernel : kernels()) printf("%s\n", kernel.name.c_str());
+      return 0;
+    }
+    set_backend_options(request->backend);
+    return request->serve ? serve(std::cin, std::cout, request->protocol)
+                          : run_kernels(*request, command_of(argc, argv));
+  });
+}
+
+}  // namespace fa

@@ -1,0 +1,396 @@
+#include "common/cli/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/cli/cli.h"
+#include "common/cli/protocols.h"
+#include "common/cli/trace_option.h"
+#include "common/harness/device.h"
+#include "common/harness/files.h"
+#include "common/harness/inputs.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
+
+namespace fa {
+namespace {
+
+// The options as they are given, over the defaults or a protocol's values.
+struct Arguments {
+  std::vector<std::string> kernels;
+  int batch = on_gpu() ? 0 : 1;  // 0: as many as give 16384 rows a head
+  int heads = on_gpu() ? 16 : 2;
+  std::vector<int> seq_lens = {on_gpu() ? 4096 : 256};
+  int head_dim = 128;
+  std::vector<double> score_stds;  // empty: Q and K as they are
+  std::vector<std::string> score_growths = {"flat"};
+  std::string dtype = "bf16", o, json, protocol_name, counters = "auto";
+  NpyPaths tensors;
+  TraceOptions trace;
+  Protocol protocol;
+  BackendOptions backend;
+  int workspace_mib = 1024;
+  bool no_races = false, list = false, serve = false;
+  std::vector<Problem> problems;  // of the named protocol, else empty
+};
+
+// ---- the table of options ------------------------------------------------------------------------
+// Separated by commas, in lines of at most `width` characters.
+std::string in_lines(const std::vector<std::string>& names, size_t width) {
+  std::string text;
+  size_t begin = 0;  // of the last line
+  for (const std::string& name : names) {
+    const bool fits = text.size() + name.size() + 2 <= begin + width;
+    if (!text.empty()) text += fits ? " " : "\n";
+    if (!fits) begin = text.size();
+    text += name + (&name == &names.back() ? "" : ",");
+  }
+  return text;
+}
+
+void declare_for_emulator(CLI::App& app, Arguments& arguments) {
+  app.add_option(
+         "--completion", arguments.backend.completion,
+         "when the emulator's asynchronous copies happen: late, early or random (by --seed)")
+      ->check(CLI::IsMember({"late", "early", "random"}))
+      ->capture_default_str();
+  app.add_option("--schedule", arguments.backend.schedule,
+                 "in which order the emulator runs threads: fixed or random (by --seed)")
+      ->check(CLI::IsMember({"fixed", "random"}))
+      ->capture_default_str();
+  app.add_option("--counters", arguments.counters,
+                 "checked build, below the table: full (by kind of instruction, and\n"
+                 "the worst lines), summary (a line a kernel), none, or auto: full\n"
+                 "for one or two kernels, else summary")
+      ->check(CLI::IsMember({"auto", "full", "summary", "none"}))
+      ->capture_default_str();
+  app.add_flag("--no-races", arguments.no_races, "checked build: do not look for races");
+}
+
+void declare(CLI::App& app, Arguments& arguments) {
+  if (kernels().size() > 1) {
+    app.add_option("KERNEL", arguments.kernels,
+                   "names or numbers (02_online_softmax, 02); default: all");
+  }
+  const auto positive = CLI::Range(1, 1 << 30);
+  const auto not_negative = [](const std::string& text) -> std::string {
+    return text.starts_with("-") ? "Value " + text + " is negative" : "";
+  };
+  const auto positive_seconds = [](const std::string& text) -> std::string {
+    const double value = atof(text.c_str());
+    return value > 0 && value < 1e9 ? ""
+                                    : "Value " + text + " is not a positive number";  // NaN is not
+  };
+  const auto milliseconds = [](const std::string& text) -> std::string {
+    const double value = atof(text.c_str());
+    return value >= 0 && value <= 60000 ? "" : "Value " + text + " is not from 0 to 60000";
+  };
+  app.add_option("--batch", arguments.batch, "sequences [default: GPU 16384/seq_len, emulator 1]")
+      ->check(positive);
+  app.add_option("--heads", arguments.heads, "heads a sequence")
+      ->check(positive)
+      ->capture_default_str();
+  app.add_option("--seq-len", arguments.seq_lens,
+                 "queries and keys a head, a multiple of 128; several: 512,1024")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->capture_default_str();
+  app.add_option("--head-dim", arguments.head_dim, "64 or 128")->capture_default_str();
+  app.add_option("--dtype", arguments.dtype, "fp16 or bf16")
+      ->check(CLI::IsMember({"fp16", "bf16"}))
+      ->capture_default_str();
+  app.add_option("--inputs", arguments.protocol.inputs,
+                 "what to run on:\n" + in_lines(input_names(), 70))
+      ->check(CLI::IsMember(input_names()).description(""))
+      ->capture_default_str();
+  app.add_option("--score-std", arguments.score_stds,
+                 "scale normal inputs so that scores have this standard\n"
+                 "deviation, in nats; several: 1,10,100")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--score-growth", arguments.score_growths,
+                 "the same for all keys (flat), or growing in proportion to\n"
+                 "the key's index (growing); both: flat,growing")
+      ->check(CLI::IsMember({"flat", "growing"}).description(""))
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->capture_default_str();
+  app.add_option("--seed", arguments.protocol.seed, "of the inputs")
+      ->check(CLI::Validator(not_negative, ""))
+      ->capture_default_str();
+  app.add_option("--q", arguments.tensors.q,
+                 "read Q from a .npy file (with --k and --v; sets the shape)");
+  app.add_option("--k", arguments.tensors.k, "read K from a .npy file");
+  app.add_option("--v", arguments.tensors.v, "read V from a .npy file");
+  app.add_option("--o", arguments.o, "write O of the (last) kernel to a .npy file");
+  app.add_option("--json", arguments.json, "write the results to a file (bench/schema.json)");
+  app.add_option("--trace", arguments.trace.path,
+                 "write a timeline of one CTA, for https://ui.perfetto.dev\n"
+                 "(presets emulator-checked and cuda-timeline)");
+  app.add_option("--trace-cta", arguments.trace.cta, "which CTA, the grid's x counted first")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("--protocol", arguments.protocol_name,
+                 "one of those below; options given choose among its problems or change it");
+  app.add_option("--warmup", arguments.protocol.warmup, "untimed launches")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--iters", arguments.protocol.iterations, "timed launches")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--max-seconds", arguments.protocol.max_seconds,
+                 "of timing a kernel; slow ones get fewer launches")
+      ->check(CLI::Validator(positive_seconds, ""))
+      ->capture_default_str();
+  app.add_option("--rounds", arguments.protocol.rounds, "of timing all kernels, one after another")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--idle-ms", arguments.protocol.idle_ms,
+                 "burst: the GPU idles before every timed launch [0: sustained]")
+      ->check(CLI::Validator(milliseconds, ""));
+  app.add_option("--rest-ms", arguments.protocol.rest_ms,
+                 "the GPU idles before a kernel's warm-up in every round [0: it does not]")
+      ->check(CLI::Validator(milliseconds, ""));
+  app.add_flag("--flush-l2", arguments.protocol.flush_l2,
+               "empty the L2 cache before every timed launch");
+  app.add_option("--rotate", arguments.protocol.rotating_inputs, "sets of buffers that take turns")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--workspace-mib", arguments.workspace_mib, "memory for intermediate results")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--threads", arguments.backend.threads,
+                 "OS threads of the emulator [default: one a core]")
+      ->check(CLI::Range(1, 1024));
+  if (!on_gpu()) declare_for_emulator(app, arguments);
+  app.add_flag("--serve", arguments.serve,
+               "answer requests, JSON lines on standard input (common/cli/serve.h)");
+  app.add_flag("--list", arguments.list, "print the kernels of this program and stop");
+}
+
+// ---- from options to a request -------------------------------------------------------------------
+// CLI11 drops what is empty between commas.
+void refuse_empty_parts(int argc, char** argv) {
+  for (int i = 1; i < argc; i++) {
+    for (const std::string name : {"--seq-len", "--score-std", "--score-growth"}) {
+      const std::string text = argv[i];
+      if (argv[i - 1] != name && !text.starts_with(name + "=")) continue;
+      const std::string list = "," + text.substr(text.find('=') + 1) + ",";
+      if (list.find(",,") != std::string::npos) {
+        throw BadInput(name + " takes values with a comma between two, not '" + text + "'");
+      }
+    }
+  }
+}
+
+void parse(CLI::App& app, Arguments& arguments, int argc, char** argv) {
+  declare(app, arguments);
+  refuse_empty_parts(argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    throw;
+  } catch (const CLI::ParseError& error) {
+    throw BadInput(std::string(error.what()) + " (see --help)");
+  }
+}
+
+// The defaults as a protocol wants them, and its problems as far as the options given choose them.
+Arguments apply_protocol(const CLI::App& app, const Arguments& given) {
+  NamedProtocol named = find_protocol(given.protocol_name);
+  std::erase_if(named.problems, [&](const Problem& problem) {
+    const std::vector<int>& lengths = given.seq_lens;
+    return (app.count("--dtype") && given.dtype != name_of(problem.dtype)) ||
+           (app.count("--head-dim") && given.head_dim != problem.head_dim) ||
+           (app.count("--heads") && given.heads != problem.heads) ||
+           (app.count("--batch") && given.batch != problem.batch) ||
+           (app.count("--seq-len") &&
+            std::find(lengths.begin(), lengths.end(), problem.seq_len) == lengths.end());
+  });
+  if (named.problems.empty()) {
+    throw BadInput("no problem of the protocol " + given.protocol_name + " is as the options say");
+  }
+  if (!on_gpu()) make_small(named);
+  Arguments result;
+  result.protocol = named.protocol;
+  result.problems = named.problems;
+  return result;
+}
+
+Problem problem_of(const Arguments& arguments, int seq_len) {
+  Problem problem;
+  problem.heads = arguments.heads;
+  problem.seq_len = seq_len;
+  problem.head_dim = arguments.head_dim;
+  problem.dtype = arguments.dtype == "fp16" ? Dtype::kFp16 : Dtype::kBf16;
+  problem.batch = arguments.batch > 0 ? arguments.batch : std::max(1, 16384 / std::max(1, seq_len));
+  return problem;
+}
+
+// One for each length, growth and standard deviation.
+std::vector<Problem> problems_of(const Arguments& arguments) {
+  std::vector<Problem> problems;
+  for (const int seq_len : arguments.seq_lens) {
+    const Problem problem = problem_of(arguments, seq_len);
+    if (arguments.score_stds.empty()) problems.push_back(problem);
+    for (const std::string& growth : arguments.score_growths) {
+      for (const double std : arguments.score_stds) {
+        problems.push_back(problem);
+        problems.back().scores = {std, growth == "flat" ? Growth::kFlat : Growth::kGrowing};
+      }
+    }
+  }
+  return problems;
+}
+
+// Before work that takes long: files that are written can be, and are none of the other files.
+void check_files(const CLI::App& app, const Arguments& arguments) {
+  struct File {
+    std::string option;
+    const std::string& path;
+  };
+  const File files[] = {
+      {"--o", arguments.o},         {"--json", arguments.json},   {"--trace", arguments.trace.path},
+      {"--q", arguments.tensors.q}, {"--k", arguments.tensors.k}, {"--v", arguments.tensors.v}};
+  constexpr size_t kWritten = 3;  // the first of these
+  for (const File& file : files) {
+    if (app.count(file.option) && file.path.empty())
+      throw BadInput(file.option + " needs the name of a file");
+  }
+  for (size_t i = 0; i < kWritten; i++) {
+    if (files[i].path.empty()) continue;
+    check_writable(files[i].path);
+    for (size_t j = i + 1; j < std::size(files); j++) {
+      if (same_file(files[i].path, files[j].path)) {
+        throw BadInput(files[i].option + " and " + files[j].option + " name the same file, " +
+                       files[j].path);
+      }
+    }
+  }
+}
+
+// What files say themselves is no option beside them.
+void check_options_beside_files(const CLI::App& app, const Arguments& arguments) {
+  if (arguments.tensors.q.empty() || arguments.tensors.k.empty() || arguments.tensors.v.empty()) {
+    throw BadInput("--q, --k and --v belong together: give all three");
+  }
+  for (const std::string option : {"--batch", "--heads", "--seq-len", "--head-dim", "--inputs",
+                                   "--score-std", "--score-growth", "--seed"}) {
+    const bool orders = option == "--seed" && (arguments.backend.schedule == "random" ||
+                                               arguments.backend.completion == "random");
+    if (app.count(option) && !orders) {
+      throw BadInput(option + " does not go with --q, --k and --v: the files have the shape and " +
+                     "the values");
+    }
+  }
+}
+
+// What each request to a server says itself is no option beside --serve.
+void check_options_beside_serve(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() && name != "--serve" && name != "--threads" && name != "--completion" &&
+        name != "--schedule" && name != "--no-races" && name != "--workspace-mib") {
+      throw BadInput("--serve takes everything from its requests: leave out " + name);
+    }
+  }
+}
+
+Request request_of(const CLI::App& app, const Arguments& arguments) {
+  Request request;
+  request.serve = arguments.serve;
+  request.tensors = arguments.tensors;
+  request.trace = arguments.trace;
+  request.o = arguments.o;
+  request.json = arguments.json;
+  request.protocol = arguments.protocol;
+  request.protocol.workspace_limit = size_t(arguments.workspace_mib) << 20;
+  if (!on_gpu()) request.protocol.rounds = 1;  // nothing is timed
+  request.backend = arguments.backend;
+  request.backend.seed = arguments.protocol.seed;
+  request.backend.races = !arguments.no_races;
+  if (!arguments.trace.path.empty()) request.backend.traced_cta = arguments.trace.cta;
+
+  for (const std::string& name : arguments.kernels) request.kernels.push_back(&find_kernel(name));
+  if (request.kernels.empty()) {
+    for (const Kernel& kernel : kernels()) request.kernels.push_back(&kernel);
+  }
+  if ((arguments.counters == "full" || arguments.counters == "summary") && !sees_accesses()) {
+    throw BadInput("--counters " + arguments.counters +
+                   " needs the checked build (build/emulator-checked); this one does not see loads "
+                   "and stores");
+  }
+  if (request.serve) return request;
+
+  check_files(app, arguments);
+  request.problems = arguments.problems.empty() ? problems_of(arguments) : arguments.problems;
+  const NpyPaths& tensors = arguments.tensors;
+  if (!tensors.q.empty() || !tensors.k.empty() || !tensors.v.empty()) {
+    check_options_beside_files(app, arguments);
+    request.problems.resize(1);
+    request.protocol.inputs = "files";
+  } else {
+    for (const Problem& problem : request.problems) validate(problem);
+  }
+  if (app.count("--score-growth") && arguments.score_stds.empty()) {
+    throw BadInput("--score-growth belongs to --score-std: say how far scores spread");
+  }
+  if (app.count("--trace-cta") && arguments.trace.path.empty()) {
+    throw BadInput("--trace-cta belongs to --trace: give a file, too");
+  }
+  check_trace(arguments.trace, request.kernels.size(), request.problems.size(), request.protocol);
+  const bool few = request.kernels.size() * request.problems.size() <= 2;
+  request.no_counters = arguments.counters == "none";
+  request.full_counters = arguments.counters == "full" || (arguments.counters == "auto" && few);
+  return request;
+}
+
+}  // namespace
+
+std::optional<Request> read_command_line(int argc, char** argv) {
+  const std::string name = command_of(argc, argv)[0];
+  const char* const about =
+      "Attention forward pass, O = softmax(Q K^T / sqrt(d)) V: checked against float64, then "
+      "timed on\n"
+      "a GPU or counted on the emulator.";
+  CLI::App app{about, name};
+  std::string some;
+  if (kernels().size() > 1) {
+    const std::string& first = kernels().front().name;
+    some = first.find('/') == std::string::npos ? " 01 02" : " " + first;
+  }
+  app.footer("Protocols:\n" + describe_protocols() + "\nExample: " + name + some +
+             " --seq-len 1024 --head-dim 64 --dtype fp16 --json results.json");
+  Arguments arguments;
+  try {
+    parse(app, arguments, argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    app.exit(help);
+    return std::nullopt;
+  }
+  if (arguments.list) {
+    Request request;
+    request.list = true;
+    return request;
+  }
+  if (arguments.serve) check_options_beside_serve(app);
+  if (!arguments.protocol_name.empty()) {  // again, over the protocol's values
+    for (const char* option : {"--q", "--k", "--v", "--score-std"}) {
+      if (app.count(option)) throw BadInput(std::string(option) + " does not go with --protocol");
+    }
+    const Arguments defaults = apply_protocol(app, arguments);
+    arguments = defaults;
+    CLI::App again{about, name};
+    parse(again, arguments, argc, argv);
+    if (!(arguments.protocol == defaults.protocol)) arguments.protocol.name.clear();
+  }
+  return request_of(app, arguments);
+}
+
+}  // namespace fa

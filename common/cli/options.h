@@ -1,0 +1,36 @@
+// The command line: which kernels run, on which problems, how they are measured, and which files
+// are written.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/cli/npy.h"
+#include "common/cli/trace_option.h"
+#include "common/harness/device.h"
+#include "common/harness/runner.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
+
+namespace fa {
+
+struct Request {
+  std::vector<const Kernel*> kernels;
+  std::vector<Problem> problems;  // where tensors come from files: one, which gets their shape
+  Protocol protocol;
+  BackendOptions backend;
+  NpyPaths tensors;  // empty: make_inputs makes them
+  TraceOptions trace;
+  std::string o, json;  // files to write, or empty
+  bool no_counters = false, full_counters = false;
+  bool list = false, serve = false;  // instead of a run
+
+  bool from_files() const { return !tensors.q.empty(); }
+};
+
+// What the arguments ask for, as far as it can be checked before anything runs. Nothing: they asked
+// for help, which has been printed. Throws BadInput.
+std::optional<Request> read_command_line(int argc, char** argv);
+
+}  // namespace fa
