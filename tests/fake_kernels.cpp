@@ -7,10 +7,11 @@
 
 #include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
-#include "common/harness/recorder.h"
 #include "common/launch/launch.h"
 #include "common/launch/registry.h"
-#include "common/ptx/record.h"
+#include "common/ptx/hook.h"
+#include "common/trace/record.h"
+#include "common/trace/recorder.h"
 #include "tests/fake_gpu.h"
 #include "tests/records.h"
 
@@ -50,11 +51,11 @@ void right(const Problem& problem, const Tensors& tensors) {
 // Two CTAs of eight warps and a producer: 5000 cycles of products and softmax.
 void recording(const Problem& problem, const Tensors& tensors) {
   using ptx::Event;
-  const RecordedLaunch recorded({dim3(2), dim3(288)});
+  RecordedLaunch recorded({dim3(2), dim3(288)});
   launched("recording", 1.25, 1980);
   attention(problem, tensors);
   ptx::Record* const records = recorded.target().records;
-  if (!records || recorded.target().cta > 1) return;
+  if (!records || recorded.target().cta > 1) return recorded.finish();
   test::RecordWriter writer(records);
   constexpr uint32_t kFull = 0x1000, kEmpty = 0x1001;
   for (int warp = 0; warp < 9; warp++) writer.begin(warp, 1'000'000, 42'000, 5);
@@ -70,6 +71,7 @@ void recording(const Problem& problem, const Tensors& tensors) {
       writer.at(warp, at + 610 + shift, Event::kMbarrierArrive, 21, kEmpty);
     }
   }
+  recorded.finish();
 }
 
 void warm(const Problem& problem, const Tensors& tensors) {

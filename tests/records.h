@@ -1,11 +1,12 @@
-// What a GPU would have recorded (common/ptx/record.h), made by hand.
+// What a GPU would have recorded (common/trace/record.h), made by hand.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "common/ptx/record.h"
+#include "common/ptx/hook.h"
+#include "common/trace/record.h"
 
 namespace fa::test {
 

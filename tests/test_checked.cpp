@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/counters.h"
-#include "common/emulator/launch.h"
-#include "common/emulator/vector_types.h"
+#include "common/emulator/core/counters.h"
+#include "common/emulator/core/launch.h"
+#include "common/emulator/core/vector_types.h"
 #include "common/harness/device.h"
 #include "common/harness/results.h"
 #include "common/harness/runner.h"

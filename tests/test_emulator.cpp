@@ -1,5 +1,6 @@
 // The emulator's machine: threads, barriers, warp instructions, and what it says when a kernel is wrong.
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <bit>
 #include <cstring>
@@ -9,12 +10,15 @@
 #include <random>
 #include <set>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
-#include "common/emulator/counters.h"
+#include "common/emulator/core/counters.h"
+#include "common/emulator/core/memory.h"
 #include "common/emulator/include/cuda_runtime.h"
-#include "common/emulator/memory.h"
+#include "common/emulator/units/barrier.h"
 #include "common/harness/device.h"
 #include "common/launch/launch.h"
 
@@ -78,6 +82,24 @@ TEST(Threads, ImpossibleLaunchesAreRefused) {
   }
   EXPECT_THROW(emu::launch("probe", dim3(0), dim3(32), 0, nothing), emu::LaunchError);
   EXPECT_THROW(emu::launch("probe", dim3(1, 0), dim3(32), 0, nothing), emu::LaunchError);
+}
+
+// The system refuses threads whose stacks have this size; those that do run then do all the work.
+TEST(Threads, ALaunchEndsWithFewerOsThreadsThanWanted) {
+  pthread_attr_t usual, huge;
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(pthread_attr_init(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t(1) << 56), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  EXPECT_THROW(std::thread([] {}).join(), std::system_error);
+  emu::options().os_threads = 4;
+  std::vector<int> runs(8);
+  EXPECT_NO_THROW(run(dim3(8), dim3(32), 0, [&] { runs[blockIdx.x]++; }));
+  EXPECT_EQ(runs, std::vector<int>(8, 32));
+  emu::options() = {};
+  EXPECT_EQ(pthread_setattr_default_np(&usual), 0);
+  pthread_attr_destroy(&huge);
+  pthread_attr_destroy(&usual);
 }
 
 TEST(Threads, ArithmeticStaysOnTheThreadsOwnStack) {

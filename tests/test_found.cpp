@@ -3,7 +3,7 @@
 // Numbers on all inputs: test_broken.cpp.
 #include <string>
 
-#include "common/emulator/launch.h"
+#include "common/emulator/core/launch.h"
 #include "common/harness/runner.h"
 #include "common/launch/problem.h"
 #include "tests/broken/bug.h"

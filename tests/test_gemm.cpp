@@ -14,7 +14,7 @@
 #include "common/harness/oracle.h"
 #include "common/launch/problem.h"
 #ifndef FA_WITH_CUDA
-#include "common/emulator/launch.h"
+#include "common/emulator/core/launch.h"
 #endif
 
 namespace fa::gemm {

@@ -1,17 +1,22 @@
 // From a GPU's records to a timeline, with records made by hand: every time below can be seen in the test.
-#include "common/harness/gpu_timeline.h"
+#include "common/trace/gpu_timeline.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <type_traits>
 #include <vector>
 
-#include "common/emulator/timing.h"
-#include "common/harness/trace_file.h"
+#include "common/launch/launch.h"
 #include "common/launch/problem.h"
-#include "common/ptx/record.h"
+#include "common/ptx/hook.h"
+#include "common/trace/record.h"
+#include "common/trace/recorder.h"
+#include "common/trace/timeline.h"
+#include "common/trace/timing.h"
+#include "common/trace/trace_file.h"
 #include "tests/records.h"
 #include "tests/support.h"
 
@@ -20,6 +25,22 @@ namespace {
 
 using emu::Slice;
 using emu::Timeline;
+
+// The kernel of a launch may fail; then its records are not kept, and nothing is thrown from a destructor.
+static_assert(std::is_nothrow_destructible_v<RecordedLaunch>);
+
+TEST(RecordedLaunches, AreKeptIfTheyHaveFinished) {
+  const LaunchShape shape{dim3(2), dim3(64)};
+  start_recording(1);
+  EXPECT_EQ(RecordedLaunch(shape).target().cta, 1u);
+  RecordedLaunch launch(shape);
+  launch.finish();
+  const std::vector<GpuRecording> kept = take_gpu_recordings();
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept[0].cta, 1u);
+  EXPECT_EQ(kept[0].warps, 2);
+  EXPECT_EQ(kept[0].records.front().word, ~0u);
+}
 
 class GpuTimelines : public testing::Test {
  protected:

@@ -19,7 +19,7 @@
 #include "tests/pairwise.h"
 #include "tests/support.h"
 #ifndef FA_WITH_CUDA
-#include "common/emulator/launch.h"
+#include "common/emulator/core/launch.h"
 #endif
 
 namespace fa::test {

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/float16.h"
+#include "common/emulator/core/float16.h"
+#include "common/emulator/core/wavefronts.h"
 #include "common/emulator/include/cuda_runtime.h"
-#include "common/emulator/wavefronts.h"
 #include "common/ptx/convert.h"
 
 namespace {

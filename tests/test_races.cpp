@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/launch.h"
-#include "common/emulator/vector_types.h"
+#include "common/emulator/core/launch.h"
+#include "common/emulator/core/vector_types.h"
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
 #include "common/harness/runner.h"

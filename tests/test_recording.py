@@ -1,4 +1,4 @@
-"""Compiles one kernel's twin that records (common/ptx/record.h) for Hopper, without a GPU: it neither spills nor makes
+"""Compiles one kernel's twin that records (common/trace/record.h) for Hopper, without a GPU: it neither spills nor makes
 its products wait for each other, as the kernel does not; and the kernel itself has nothing of the recording.
 
 Usage: test_recording.py KERNEL FLAG...
@@ -26,6 +26,7 @@ try:
     nvcc, _ = sass.find_nvcc()
 except sass.Missing as problem:
     skip(str(problem))
+RECORDING = ("-DFA_RECORDING", "-include", ROOT / "common/trace/record.h")
 common = (nvcc, "-std=c++20", "-O3", *flags, "-DFA_WITH_CUDA", f"-I{ROOT}", source)
 with tempfile.TemporaryDirectory() as folder:
     ptx = Path(folder, "kernel.ptx")
@@ -33,13 +34,13 @@ with tempfile.TemporaryDirectory() as folder:
     for word in ("%clock", "%globaltimer", "fa_record", "record_target"):
         if word in ptx.read_text():
             fail(f"{kernel}: its PTX has {word}, although it does not record")
-    run(*common, "-DFA_RECORDING", "-arch=compute_90a", "-ptx", "-o", ptx, timeout=COMPILING)
+    run(*common, *RECORDING, "-arch=compute_90a", "-ptx", "-o", ptx, timeout=COMPILING)
     entries = ptx.read_text().split(".entry ")[1:]
     for entry in entries:
         clocks = len(re.findall(r"%clock\b", entry))
         if clocks < 2:
             fail(f"{kernel}: a twin reads the clock {clocks} times")
-    log = run(*common, "-DFA_RECORDING", "-gencode", "arch=compute_90a,code=sm_90a", "-Xptxas", "-v", "-cubin", "-o",
+    log = run(*common, *RECORDING, "-gencode", "arch=compute_90a,code=sm_90a", "-Xptxas", "-v", "-cubin", "-o",
               f"{folder}/kernel.cubin", timeout=COMPILING)
     if serialized := re.search(r"\(C75\d\d\)[^\n]*", log):
         fail(f"{kernel}, recording: {serialized[0]}")

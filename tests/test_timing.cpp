@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/timing.h"
+#include "common/emulator/core/step.h"
+#include "common/trace/timeline.h"
+#include "common/trace/timing.h"
 #include "tests/support.h"
 
 namespace fa::test {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/counters.h"
+#include "common/emulator/core/counters.h"
 #include "common/harness/device.h"
 #include "common/launch/launch.h"
 #include "common/launch/problem.h"

@@ -1,26 +1,30 @@
 // Traces of real kernels (checked build): what is recorded, what the file holds, and what the chapters say of
 // copies and products.
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "common/emulator/half_types.h"
-#include "common/emulator/intrinsics.h"
-#include "common/emulator/lane.h"
-#include "common/emulator/launch.h"
-#include "common/emulator/timing.h"
-#include "common/emulator/trace.h"
-#include "common/emulator/vector_types.h"
+#include "common/emulator/core/half_types.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/launch.h"
+#include "common/emulator/core/step.h"
+#include "common/emulator/core/vector_types.h"
+#include "common/emulator/core/watch.h"
+#include "common/emulator/units/warp.h"
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
 #include "common/harness/runner.h"
-#include "common/harness/trace_file.h"
 #include "common/launch/problem.h"
 #include "common/launch/registry.h"
 #include "common/layout/wgmma.h"
@@ -30,6 +34,10 @@
 #include "common/ptx/mbarrier.h"
 #include "common/ptx/tma.h"
 #include "common/ptx/wgmma.h"
+#include "common/trace/timeline.h"
+#include "common/trace/timing.h"
+#include "common/trace/trace.h"
+#include "common/trace/trace_file.h"
 #include "tests/checked_kernels.h"
 #include "tests/support.h"
 
@@ -105,6 +113,35 @@ std::vector<emu::Recording> record_tiny() {
     __syncthreads();
   });
   return emu::take_recordings();
+}
+
+// The CTAs are added to the launch in their order. One whose recording fails must not leave those behind it waiting.
+TEST(TracesDeathTest, ARecordingThatFailsEndsTheLaunch) {
+  static std::atomic<bool> another_runs = false;
+  struct Failing : emu::Trace {
+    using Trace::Trace;
+    void finish() override {
+      for (int ms = 0; ms < 5000 && !another_runs; ms++) usleep(1000);
+      throw emu::LaunchError("no room for the recording");
+    }
+  };
+  const auto launch = [] {
+    alarm(60);
+    emu::make_recorder = [](const emu::Cta& cta) -> std::unique_ptr<emu::Recorder> {
+      return std::make_unique<Failing>(cta);
+    };
+    emu::options().traced_cta = 0;
+    emu::options().os_threads = 2;
+    try {
+      emu::launch("tiny", dim3(2), dim3(64), 0,
+                  [] { another_runs = another_runs || blockIdx.x == 1; });
+    } catch (const emu::LaunchError& error) {
+      fprintf(stderr, "%s\n", error.what());
+      _exit(3);
+    }
+    _exit(0);
+  };
+  EXPECT_EXIT(launch(), testing::ExitedWithCode(3), "no room for the recording");
 }
 
 TEST_F(Traces, OfATinyKernelAreAsCalculated) {

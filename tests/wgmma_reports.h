@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "common/emulator/launch.h"
+#include "common/emulator/core/launch.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/mbarrier.h"
 

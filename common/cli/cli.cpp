@@ -59,7 +59,7 @@ int run_kernels(Request& request, const std::vector<std::string>& command) {
   const bool traced = !request.trace.path.empty();
   int exit_code = 0;
   std::vector<Record> records;
-  Traced trace;
+  std::vector<Record> recorded;  // what the timeline shows
   for (Problem& problem : request.problems) {
     say("making inputs and reference ...");
     const Inputs inputs = request.from_files()
@@ -68,8 +68,8 @@ int run_kernels(Request& request, const std::vector<std::string>& command) {
     Runner runner(problem, inputs, protocol);
     std::vector<Record> measured;
     if (traced) {
-      trace = measure_traced(runner, *request.kernels[0], request.trace, protocol.rounds, say);
-      measured = trace.records;
+      measured = measure_traced(runner, *request.kernels[0], request.trace, protocol.rounds, say);
+      recorded = measured;
     } else {
       measured = measure(runner, request.kernels, protocol.rounds, say);
     }
@@ -82,7 +82,7 @@ int run_kernels(Request& request, const std::vector<std::string>& command) {
     if (!records.empty()) records.back().output = std::vector<uint16_t>();  // much memory
     std::move(measured.begin(), measured.end(), std::back_inserter(records));
   }
-  if (traced) write_trace(request.trace, trace);
+  if (traced) write_trace(request.trace, recorded);
   if (!request.json.empty()) write_results(request.json, command, protocol, records);
   if (!request.o.empty()) write_output(request.o, records.back());
   return exit_code;

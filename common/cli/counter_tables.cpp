@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "common/cli/result_table.h"
-#include "common/emulator/counters.h"
+#include "common/emulator/core/counters.h"
+#include "common/harness/results.h"
 #include "common/harness/runner.h"
 #include "common/harness/statements.h"
 

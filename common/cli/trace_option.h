@@ -1,5 +1,5 @@
 // The option --trace: a timeline of one CTA, by the emulator's checked build or by a kernel that
-// records itself on a GPU.
+// records itself on a GPU. common/trace does the work in the programs that link it.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/gpu_timeline.h"
 #include "common/harness/runner.h"
 #include "common/launch/registry.h"
 
@@ -23,16 +22,12 @@ struct TraceOptions {
 void check_trace(const TraceOptions& trace, size_t kernel_count, size_t problem_count,
                  const Protocol& protocol);
 
-struct Traced {
-  std::vector<Record> records;           // the kernel's, and on a GPU that of its recording twin
-  std::vector<GpuRecording> recordings;  // on a GPU
-};
+// Measures a kernel as measure() does, with what its timeline needs: on a GPU the second record is that
+// of its recording twin.
+std::vector<Record> measure_traced(Runner& runner, const Kernel& kernel, const TraceOptions& trace,
+                                   int rounds, const std::function<void(const std::string&)>& say);
 
-// Measures a kernel as measure() does, with what its timeline needs.
-Traced measure_traced(Runner& runner, const Kernel& kernel, const TraceOptions& trace, int rounds,
-                      const std::function<void(const std::string&)>& say);
-
-// Writes the timeline, and says so. Throws BadInput if there is none.
-void write_trace(const TraceOptions& trace, const Traced& traced);
+// Writes the timeline of what measure_traced() measured, and says so. Throws BadInput if there is none.
+void write_trace(const TraceOptions& trace, const std::vector<Record>& records);
 
 }  // namespace fa

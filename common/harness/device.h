@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/counters.h"
+#include "common/emulator/core/counters.h"
 #include "common/launch/device.h"  // IWYU pragma: export
 
 namespace fa {

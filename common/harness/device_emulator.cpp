@@ -8,8 +8,8 @@
 #include <thread>
 #include <utility>
 
-#include "common/emulator/launch.h"
-#include "common/emulator/memory.h"
+#include "common/emulator/core/launch.h"
+#include "common/emulator/core/memory.h"
 #include "common/harness/compiler.h"
 #include "common/harness/device.h"
 #include "common/launch/launch.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/float16.h"
+#include "common/emulator/core/float16.h"
 #include "common/harness/parallel.h"
 #include "common/launch/problem.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/counters.h"
+#include "common/emulator/core/counters.h"
 #include "common/harness/device.h"
 #include "common/harness/files.h"
 #include "common/harness/oracle.h"

@@ -18,6 +18,9 @@
 #include "common/harness/oracle.h"
 #include "common/launch/launch.h"
 #include "common/launch/registry.h"
+#ifndef FA_WITH_CUDA
+#include "common/emulator/core/launch.h"
+#endif
 
 namespace fa {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/counters.h"
+#include "common/emulator/core/counters.h"
 #include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
 #include "common/launch/problem.h"

@@ -11,7 +11,7 @@
 #include <system_error>
 #include <vector>
 
-#include "common/emulator/counters.h"
+#include "common/emulator/core/counters.h"
 
 namespace fa {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/counters.h"
+#include "common/emulator/core/counters.h"
 
 namespace fa {
 

@@ -13,10 +13,10 @@
 #include "common/launch/device.h"   // IWYU pragma: export
 #include "common/launch/problem.h"  // IWYU pragma: export
 #ifdef __CUDACC__
-#include "common/ptx/record.h"
+#include "common/ptx/hook.h"
 #endif
 #ifdef FA_RECORDING
-#include "common/harness/recorder.h"
+#include "common/trace/recorder.h"
 #endif
 
 namespace fa {
@@ -93,7 +93,7 @@ void launch(const LaunchShape& shape, Arguments... arguments) {
   launch_record().add(attributes.numRegs, shape.shared_bytes + attributes.sharedSizeBytes,
                       attributes.localSizeBytes);
 #ifdef FA_RECORDING
-  const RecordedLaunch recorded(shape);
+  RecordedLaunch recorded(shape);
   if (!(ptx::known_record_target == recorded.target())) {
     ptx::known_record_target = recorded.target();
     check_cuda(cudaMemcpyToSymbol(ptx::record_target, &ptx::known_record_target,
@@ -104,19 +104,22 @@ void launch(const LaunchShape& shape, Arguments... arguments) {
   if (shape.cluster == 1) {
     kKernel<<<shape.grid, shape.block, shape.shared_bytes>>>(arguments...);
     check_cuda(cudaGetLastError(), launch_record().kernel);
-    return;
+  } else {
+    check_cluster(shape);
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {unsigned(shape.cluster), 1, 1};
+    cudaLaunchConfig_t configuration{};
+    configuration.gridDim = shape.grid;
+    configuration.blockDim = shape.block;
+    configuration.dynamicSmemBytes = shape.shared_bytes;
+    configuration.attrs = &attribute;
+    configuration.numAttrs = 1;
+    check_cuda(cudaLaunchKernelEx(&configuration, kKernel, arguments...), launch_record().kernel);
   }
-  check_cluster(shape);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {unsigned(shape.cluster), 1, 1};
-  cudaLaunchConfig_t configuration{};
-  configuration.gridDim = shape.grid;
-  configuration.blockDim = shape.block;
-  configuration.dynamicSmemBytes = shape.shared_bytes;
-  configuration.attrs = &attribute;
-  configuration.numAttrs = 1;
-  check_cuda(cudaLaunchKernelEx(&configuration, kKernel, arguments...), launch_record().kernel);
+#ifdef FA_RECORDING
+  recorded.finish();
+#endif
 }
 #endif
 
@@ -124,8 +127,8 @@ void launch(const LaunchShape& shape, Arguments... arguments) {
 
 #else
 
-#include "common/emulator/lane.h"
-#include "common/emulator/launch.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/launch.h"
 
 namespace fa {
 

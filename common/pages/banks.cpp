@@ -1,6 +1,6 @@
 // Writes docs/interactive/data/banks.json: for each access pattern of a warp, row length and layout of a tile in
 // shared memory that the page offers, the address of every lane and the wavefront that serves it. The counting is
-// the emulator's (common/emulator/wavefronts.h), the layouts are the kernels' (common/layout).
+// the emulator's (common/emulator/core/wavefronts.h), the layouts are the kernels' (common/layout).
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/lane.h"
-#include "common/emulator/wavefronts.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/wavefronts.h"
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/half_types.h"
+#include "common/emulator/core/half_types.h"
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"

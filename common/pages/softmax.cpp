@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/intrinsics.h"
+#include "common/emulator/units/warp.h"
 
 namespace {
 

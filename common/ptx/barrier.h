@@ -4,9 +4,9 @@
 
 #include <cuda_runtime.h>
 #ifdef __CUDACC__
-#include "common/ptx/record.h"
+#include "common/ptx/hook.h"
 #else
-#include "common/emulator/lane.h"
+#include "common/emulator/units/barrier.h"
 #endif
 
 namespace ptx {

@@ -10,9 +10,9 @@
 
 #include <cstdint>
 #ifdef __CUDACC__
-#include "common/ptx/record.h"
+#include "common/ptx/hook.h"
 #else
-#include "common/emulator/cluster.h"
+#include "common/emulator/units/cluster.h"
 #endif
 
 namespace ptx {
@@ -52,7 +52,7 @@ __device__ __forceinline__ T* mapa(T* pointer, int cta) {
 }
 #endif
 
-#else  // the emulator: common/emulator/cluster.cpp
+#else  // the emulator: common/emulator/units/cluster.cpp
 
 inline void cluster_arrive(emu::SourceLocation where = emu::SourceLocation::current()) {
   emu::cluster_arrive(where);

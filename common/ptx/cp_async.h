@@ -12,9 +12,9 @@
 
 #include "common/ptx/shared_address.h"  // IWYU pragma: export
 #ifdef __CUDACC__
-#include "common/ptx/record.h"
+#include "common/ptx/hook.h"
 #else
-#include "common/emulator/cp_async.h"
+#include "common/emulator/units/cp_async.h"
 #endif
 
 namespace ptx {
@@ -60,7 +60,7 @@ __device__ __forceinline__ void cp_async_wait(Where where = Where::current()) {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
-#else  // the emulator: common/emulator/cp_async.cpp
+#else  // the emulator: common/emulator/units/cp_async.cpp
 
 template <int kBytes>
 inline void cp_async(uint32_t shared, const void* global,

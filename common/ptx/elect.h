@@ -9,7 +9,7 @@
 
 #include <cstdint>
 #ifndef __CUDACC__
-#include "common/emulator/cluster.h"
+#include "common/emulator/units/warp.h"
 #endif
 
 namespace ptx {
@@ -32,7 +32,7 @@ __device__ __forceinline__ bool elect_sync() {
 }
 #endif
 
-#else  // the emulator: common/emulator/cluster.cpp
+#else  // the emulator: common/emulator/units/warp.cpp
 
 inline bool elect_sync(emu::SourceLocation where = emu::SourceLocation::current()) {
   return emu::elect(where);

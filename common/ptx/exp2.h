@@ -6,7 +6,7 @@
 
 #include <cuda_runtime.h>
 #ifndef __CUDACC__
-#include "common/emulator/intrinsics.h"
+#include "common/emulator/units/warp.h"
 #endif
 
 namespace ptx {

@@ -10,7 +10,7 @@
 
 #include <cuda_runtime.h>
 #ifndef __CUDACC__
-#include "common/emulator/mbarrier.h"
+#include "common/emulator/units/mbarrier.h"
 #endif
 
 namespace ptx {
@@ -23,7 +23,7 @@ __device__ __forceinline__ void fence_proxy_async() {
 }
 #endif
 
-#else  // the emulator: common/emulator/mbarrier.cpp
+#else  // the emulator: common/emulator/units/mbarrier.cpp
 
 inline void fence_proxy_async() { emu::fence_proxy_async(); }
 

@@ -12,7 +12,7 @@
 
 #include "common/ptx/shared_address.h"  // IWYU pragma: export
 #ifndef __CUDACC__
-#include "common/emulator/matrix.h"
+#include "common/emulator/units/matrix.h"
 #endif
 
 namespace ptx {
@@ -99,7 +99,7 @@ __device__ __forceinline__ void stmatrix_x4_trans(const uint32_t (&r)[4], uint32
 }
 #endif
 
-#else  // the emulator: common/emulator/matrix.cpp
+#else  // the emulator: common/emulator/units/matrix.cpp
 
 using emu::SourceLocation;
 

@@ -24,9 +24,9 @@
 
 #include "common/ptx/shared_address.h"  // IWYU pragma: export
 #ifdef __CUDACC__
-#include "common/ptx/record.h"
+#include "common/ptx/hook.h"
 #else
-#include "common/emulator/mbarrier.h"
+#include "common/emulator/units/mbarrier.h"
 #endif
 
 namespace ptx {
@@ -135,7 +135,7 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t* bar, int cta,
 }
 #endif
 
-#else  // the emulator: common/emulator/mbarrier.cpp
+#else  // the emulator: common/emulator/units/mbarrier.cpp
 
 inline void mbarrier_init(uint64_t* bar, int count,
                           emu::SourceLocation where = emu::SourceLocation::current()) {

@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <type_traits>
 #ifndef __CUDACC__
-#include "common/emulator/matrix.h"
+#include "common/emulator/units/matrix.h"
 #endif
 
 namespace ptx {
@@ -61,7 +61,7 @@ __device__ __forceinline__ void mma_m16n8k8(float (&d)[4], const uint32_t (&a)[2
   }
 }
 
-#else  // the emulator: common/emulator/matrix.cpp
+#else  // the emulator: common/emulator/units/matrix.cpp
 
 template <typename T>
 inline void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],

@@ -13,7 +13,7 @@
 
 #include <cuda_runtime.h>
 #ifndef __CUDACC__
-#include "common/emulator/cluster.h"
+#include "common/emulator/units/setmaxnreg.h"
 #endif
 
 namespace ptx {
@@ -34,7 +34,7 @@ __device__ __forceinline__ void setmaxnreg_dec() {
 }
 #endif
 
-#else  // the emulator: common/emulator/cluster.cpp
+#else  // the emulator: common/emulator/units/setmaxnreg.cpp
 
 template <int kRegisters>
 inline void setmaxnreg_inc(emu::SourceLocation where = emu::SourceLocation::current()) {

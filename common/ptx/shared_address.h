@@ -5,7 +5,7 @@
 
 #include <cstdint>
 #ifndef __CUDACC__
-#include "common/emulator/matrix.h"
+#include "common/emulator/core/memory.h"
 #endif
 
 namespace ptx {

@@ -31,9 +31,9 @@
 #include "common/ptx/shared_address.h"  // IWYU pragma: export
 #include "common/ptx/tensor_map.h"      // IWYU pragma: export
 #ifdef __CUDACC__
-#include "common/ptx/record.h"
+#include "common/ptx/hook.h"
 #else
-#include "common/emulator/tma.h"
+#include "common/emulator/units/tma.h"
 #endif
 
 namespace ptx {
@@ -173,7 +173,7 @@ __device__ __forceinline__ void cp_async_bulk_wait_read(Where where = Where::cur
 
 #endif
 
-#else  // the emulator: common/emulator/tma.cpp
+#else  // the emulator: common/emulator/units/tma.cpp
 
 using emu::SourceLocation;
 

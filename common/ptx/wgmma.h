@@ -31,11 +31,11 @@
 #include "common/layout/wgmma.h"        // IWYU pragma: export
 #include "common/ptx/shared_address.h"  // IWYU pragma: export
 #ifdef __CUDACC__
-#include "common/ptx/record.h"
+#include "common/ptx/hook.h"
 #include "common/ptx/wgmma_instructions.h"
 #else
-#include "common/emulator/matrix.h"
-#include "common/emulator/wgmma.h"
+#include "common/emulator/units/matrix.h"
+#include "common/emulator/units/wgmma.h"
 #endif
 
 namespace ptx {
@@ -135,7 +135,7 @@ __device__ __forceinline__ void wgmma_wait(A& a, B& b, C& c, Where where = Where
   keep_registers(c);
 }
 
-#else  // the emulator: common/emulator/wgmma.cpp
+#else  // the emulator: common/emulator/units/wgmma.cpp
 
 template <typename T, int kN, layout::Major kMajorB, layout::Major kMajorA>
 constexpr emu::WgmmaKind wgmma_kind() {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/launch.h"
+#include "common/emulator/core/launch.h"
 #include "common/harness/inputs.h"
 #include "common/harness/runner.h"
 #include "common/launch/problem.h"

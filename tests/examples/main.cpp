@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/launch.h"
+#include "common/emulator/core/launch.h"
 #include "common/harness/device.h"
 #include "common/launch/launch.h"
 #include "common/launch/problem.h"

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/emulator/half_types.h"
-#include "common/emulator/intrinsics.h"
-#include "common/emulator/lane.h"
-#include "common/emulator/launch.h"
-#include "common/emulator/vector_types.h"
+#include "common/emulator/core/half_types.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/launch.h"
+#include "common/emulator/core/vector_types.h"
+#include "common/emulator/units/warp.h"
 // IWYU pragma: end_exports

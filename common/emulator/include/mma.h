@@ -7,9 +7,9 @@
 
 #include <type_traits>
 
-#include "common/emulator/half_types.h"
-#include "common/emulator/lane.h"
-#include "common/emulator/matrix.h"
+#include "common/emulator/core/half_types.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/units/matrix.h"
 
 namespace nvcuda::wmma {
 

@@ -1,0 +1,150 @@
+// The accesses of single lanes become requests of a warp, and these are counted in sectors and wavefronts.
+#include "common/emulator/checks/counting.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "common/emulator/core/counters.h"
+#include "common/emulator/core/events.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/watch.h"
+#include "common/emulator/core/wavefronts.h"
+
+namespace emu {
+namespace {
+
+using Request = std::array<const MemoryAccess*, kWarpSize>;  // null: the lane takes no part
+
+// A sector is a 32-byte piece of global memory. A request counts every sector that it touches once, however many lanes
+// share it. The ideal is the number of sectors that the touched bytes would fill side by side: 32 neighbouring floats
+// touch 4 of 4, 32 floats 128 bytes apart touch 32 of 4, and one float for all lanes touches 1 of 1.
+class Sectors {
+ public:
+  void add(uintptr_t address, uint32_t bytes) {
+    for (const uintptr_t end = address + bytes; address < end;) {
+      const uintptr_t number = address / 32, first = address % 32;
+      const uintptr_t count = std::min<uintptr_t>(32 - first, end - address);
+      size_t i = 0;
+      while (i < count_ && numbers_[i] != number) i++;
+      if (i == numbers_.size()) return;
+      if (i == count_) {
+        numbers_[count_] = number;
+        touched_[count_++] = 0;
+      }
+      touched_[i] |= uint32_t(((uint64_t(1) << count) - 1) << first);
+      address += count;
+    }
+  }
+  uint64_t actual() const { return count_; }
+  uint64_t cache_lines() const {  // of four sectors
+    std::array<uintptr_t, kWarpSize * 2> lines;
+    const auto end = std::transform(numbers_.begin(), numbers_.begin() + count_, lines.begin(),
+                                    [](uintptr_t number) { return number / 4; });
+    std::sort(lines.begin(), end);
+    return uint64_t(std::unique(lines.begin(), end) - lines.begin());
+  }
+  uint64_t ideal() const {
+    int bytes = 0;
+    for (size_t i = 0; i < count_; i++) bytes += std::popcount(touched_[i]);
+    return uint64_t(bytes + 31) / 32;
+  }
+
+ private:
+  std::array<uintptr_t, kWarpSize * 2> numbers_;  // 16 bytes lie in one or, misaligned, in two
+  std::array<uint32_t, kWarpSize * 2> touched_;   // bytes of each
+  size_t count_ = 0;
+};
+
+void record_request(Warp& warp, const Request& request) {
+  const MemoryAccess& any =
+      **std::find_if(request.begin(), request.end(), [](auto* a) { return a; });
+  const bool copy = any.kind == Kind::kCpAsync;
+  Event event{any.kind, 0, Place(any.program_counter), {.requests = 1}};
+  if (copy) event.place = any.where;
+  Counts& counts = event.counts;
+  for (int lane = 0; lane < kWarpSize; lane++)
+    event.mask |= uint32_t(request[size_t(lane)] != nullptr) << lane;
+
+  if (any.kind != Kind::kSharedLoad && any.kind != Kind::kSharedStore) {
+    Sectors sectors;
+    for (const MemoryAccess* access : request) {
+      if (!access) continue;
+      const uint32_t bytes = copy ? access->source_bytes : access->bytes;
+      sectors.add(copy ? access->source : access->address, bytes);
+      counts.bytes += bytes;
+    }
+    counts.sectors = sectors.actual();
+    counts.sectors_ideal = sectors.ideal();
+    if (!copy) counts.cache_lines = sectors.cache_lines();
+  }
+  if (any.kind != Kind::kGlobalLoad && any.kind != Kind::kGlobalStore) {
+    std::array<uint32_t, kWarpSize> offsets{};
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      const MemoryAccess* const access = request[size_t(lane)];
+      if (!access) continue;
+      offsets[size_t(lane)] = uint32_t(access->address - uintptr_t(warp.lanes->cta->shared));
+      if (!copy) counts.bytes += access->bytes;
+    }
+    const Wavefronts wavefronts = shared_wavefronts(offsets, event.mask, any.bytes);
+    counts.wavefronts = wavefronts.actual;
+    counts.wavefronts_ideal = wavefronts.ideal;
+  }
+  record(warp, event);
+}
+
+}  // namespace
+
+void count_accesses(Warp& warp, uint32_t mask) {
+  Cta& cta = *warp.lanes[0].cta;
+  const int lanes = std::min(kWarpSize, int(cta.lanes.size()) - warp.index * kWarpSize);
+
+  // Usually all lanes have done the same: the same instructions in the same order.
+  const std::vector<MemoryAccess>* first = nullptr;
+  bool same = true;
+  for (int lane = 0; lane < lanes; lane++) {
+    if (!(mask >> lane & 1)) continue;
+    const auto& accesses = warp.lanes[lane].accesses;
+    if (!first) {
+      first = &accesses;
+    } else {
+      same = same && std::equal(accesses.begin(), accesses.end(), first->begin(), first->end(),
+                                [](const MemoryAccess& a, const MemoryAccess& b) {
+                                  return a.program_counter == b.program_counter;
+                                });
+    }
+  }
+  if (!first) return;
+  if (same) {
+    for (size_t i = 0; i < first->size(); i++) {
+      Request request{};
+      for (int lane = 0; lane < lanes; lane++) {
+        if (mask >> lane & 1) request[size_t(lane)] = &warp.lanes[lane].accesses[i];
+      }
+      record_request(warp, request);
+    }
+  } else {
+    // Diverged: the n-th execution of an instruction by each lane is one request.
+    std::map<std::pair<uintptr_t, int>, Request> requests;
+    for (int lane = 0; lane < lanes; lane++) {
+      if (!(mask >> lane & 1)) continue;
+      std::map<uintptr_t, int> executions;
+      for (const MemoryAccess& access : warp.lanes[lane].accesses) {
+        requests[{access.program_counter, executions[access.program_counter]++}][size_t(lane)] =
+            &access;
+      }
+    }
+    for (const auto& entry : requests) record_request(warp, entry.second);
+  }
+  if (cta.recorder) cta.recorder->meet(warp, mask);
+  for (int lane = 0; lane < lanes; lane++) {
+    if (mask >> lane & 1) warp.lanes[lane].accesses.clear();
+  }
+}
+
+}  // namespace emu

@@ -1,0 +1,131 @@
+// The checked build's view of a kernel's plain loads and stores.
+//
+// Kernel sources are compiled with -fsanitize=thread, which makes the compiler call __tsan_readN or
+// __tsan_writeN before every access to memory. libtsan is not linked: these are our answers. They see
+// every access that is still an access after optimisation, which is what a GPU would execute too;
+// what lives in registers on a GPU lives on the lane's stack here and is left out.
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "common/emulator/checks/races.h"
+#include "common/emulator/core/counters.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/memory.h"
+#include "common/emulator/core/watch.h"
+
+namespace {
+
+using emu::current_lane;
+using emu::Lane;
+
+// Ends the launch if `address` lies in the shared memory of a CTA that has ended.
+void check_cta_lives(const emu::Cluster& cluster, uintptr_t address, uintptr_t return_address) {
+  if (cluster.ctas.size() == 1) return;
+  for (const emu::Cta& cta : cluster.ctas) {
+    if (address - uintptr_t(cta.shared) >= cta.shared_bytes || cta.live > 0) continue;
+    emu::fail(
+        "%s: CTA %d of the cluster has ended, and its shared memory with it\n  Missing: a barrier "
+        "of the cluster (cluster_arrive, cluster_wait) before the end.",
+        emu::symbolise(return_address - 1).c_str(), cta.rank);
+  }
+}
+
+void observe(const void* pointer, size_t bytes, bool write, void* return_address) {
+  Lane* const lane = current_lane;
+  if (!lane) return;
+  const uintptr_t address = uintptr_t(pointer);
+  if (address >= lane->stack_low && address < lane->stack_high) {  // registers, local memory
+    if (lane->stack_watch) {
+      lane->stack_watch->access(*lane, address, bytes, uintptr_t(return_address));
+    }
+    return;
+  }
+  const emu::Cta& cta = *lane->cta;
+  const uintptr_t shared = uintptr_t(cta.shared);
+  const bool in_shared = address >= shared && address + bytes <= shared + cta.shared_bytes;
+  if (!in_shared && !emu::inside_region(address, bytes)) {
+    if (const std::string outside = emu::describe_outside(address, bytes); !outside.empty()) {
+      emu::fail("%s: %s of %zu bytes %s", emu::symbolise(uintptr_t(return_address) - 1).c_str(),
+                write ? "store" : "load", bytes, outside.c_str());
+    }
+    return;  // the emulator's own state
+  }
+  if (!in_shared) check_cta_lives(*cta.cluster, address, uintptr_t(return_address));
+  if (address % bytes != 0) {
+    emu::fail("%s: %s of %zu bytes at an address that is not a multiple of %zu",
+              emu::symbolise(uintptr_t(return_address) - 1).c_str(), write ? "store" : "load",
+              bytes, bytes);
+  }
+  const emu::Kind kind = in_shared ? (write ? emu::Kind::kSharedStore : emu::Kind::kSharedLoad)
+                                   : (write ? emu::Kind::kGlobalStore : emu::Kind::kGlobalLoad);
+  lane->accesses.push_back({uintptr_t(return_address), kind, uint32_t(bytes), address});
+  if (cta.detector) {
+    cta.detector->access(*lane, address, bytes, write,
+                         emu::plain_site(uintptr_t(return_address), write));
+  }
+}
+
+// A copy or fill that the compiler left to the C library: as the GPU would do it, 16 bytes at a time.
+void observe_range(const void* pointer, size_t bytes, bool write, void* return_address) {
+  const auto* at = static_cast<const uint8_t*>(pointer);
+  while (bytes > 0) {
+    size_t piece = 16;
+    while (piece > bytes || uintptr_t(at) % piece != 0) piece /= 2;
+    observe(at, piece, write, return_address);
+    at += piece;
+    bytes -= piece;
+  }
+}
+
+}  // namespace
+
+#define FA_HOOKS(bytes)                                                                       \
+  void __tsan_read##bytes(void* p) { observe(p, bytes, false, __builtin_return_address(0)); } \
+  void __tsan_write##bytes(void* p) { observe(p, bytes, true, __builtin_return_address(0)); } \
+  void __tsan_unaligned_read##bytes(void* p) {                                                \
+    observe(p, bytes, false, __builtin_return_address(0));                                    \
+  }                                                                                           \
+  void __tsan_unaligned_write##bytes(void* p) {                                               \
+    observe(p, bytes, true, __builtin_return_address(0));                                     \
+  }
+
+extern "C" {
+FA_HOOKS(1)
+FA_HOOKS(2)
+FA_HOOKS(4)
+FA_HOOKS(8)
+FA_HOOKS(16)
+void __tsan_read_range(void* p, size_t n) {
+  observe_range(p, n, false, __builtin_return_address(0));
+}
+void __tsan_write_range(void* p, size_t n) {
+  observe_range(p, n, true, __builtin_return_address(0));
+}
+void* __tsan_memcpy(void* to, const void* from, size_t n) {
+  observe_range(from, n, false, __builtin_return_address(0));
+  observe_range(to, n, true, __builtin_return_address(0));
+  return memcpy(to, from, n);
+}
+void* __tsan_memmove(void* to, const void* from, size_t n) {
+  observe_range(from, n, false, __builtin_return_address(0));
+  observe_range(to, n, true, __builtin_return_address(0));
+  return memmove(to, from, n);
+}
+void* __tsan_memset(void* to, int value, size_t n) {
+  observe_range(to, n, true, __builtin_return_address(0));
+  return memset(to, value, n);
+}
+// Host code beside a kernel may count with an atomic.
+uint64_t __tsan_atomic64_fetch_add(volatile uint64_t* p, uint64_t value, int) {
+  return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST);
+}
+uint32_t __tsan_atomic32_fetch_add(volatile uint32_t* p, uint32_t value, int) {
+  return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST);
+}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_init() {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+}

@@ -1,0 +1,398 @@
+// Clocks, and the shadow that remembers who accessed what.
+#include "common/emulator/checks/races.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "common/emulator/checks/reports.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/launch.h"
+#include "common/emulator/core/memory.h"
+#include "common/emulator/core/vector_types.h"
+#include "common/emulator/core/watch.h"
+
+namespace emu {
+namespace {
+
+void raise_to(uint32_t* to, const uint32_t* from, size_t count) {
+  for (size_t i = 0; i < count; i++) to[i] = std::max(to[i], from[i]);
+}
+
+void raise_to(std::vector<uint32_t>& to, const std::vector<uint32_t>& from) {
+  if (to.size() < from.size()) to.resize(from.size());
+  raise_to(to.data(), from.data(), from.size());
+}
+
+}  // namespace
+
+// ---- clocks ------------------------------------------------------------------------------------------
+Races::Races(Cluster& cluster)
+    : cluster_(cluster),
+      threads_(cluster.warps.size() * kWarpSize),
+      stride_(threads_),
+      clocks_(threads_ * stride_),
+      ends_(threads_),
+      views_(cluster.warps.size()) {}
+
+void Races::begin() {
+  if (ticked_) {
+    std::fill(clocks_.begin(), clocks_.end(), 0);
+    for (size_t i = 0; i < threads_; i++) clocks(int(i))[i] = 1;
+    std::fill(fenced_.begin(), fenced_.end(), 0);
+    for (std::vector<uint32_t>& ends : ends_) ends.clear();
+    for (WarpView& view : views_) view.valid = false;
+    engines_.clear();
+    ticked_ = false;
+  }
+  for (auto& page : pages_) free_pages_.push_back(std::move(page.second));
+  pages_.clear();
+  for (CachedPage& cached : cache_) cached = {};
+  reads_.resize(1);
+  free_read_ = 0;
+  unwritten_shared_ = unwritten_global_ = {};
+  within_warp_.clear();
+}
+
+// Room for more engines.
+void Races::resize(size_t stride) {
+  for (std::vector<uint32_t>* const all : {&clocks_, &fenced_}) {
+    if (all->empty()) continue;
+    std::vector<uint32_t> larger(threads_ * stride);
+    for (size_t i = 0; i < threads_; i++) {
+      std::copy_n(&(*all)[i * stride_], stride_, &larger[i * stride]);
+    }
+    *all = std::move(larger);
+  }
+  stride_ = stride;
+  for (WarpView& view : views_) view.valid = false;
+}
+
+uint32_t* Races::fenced(int slot) {
+  if (fenced_.empty()) fenced_.resize(threads_ * stride_);
+  return &fenced_[size_t(slot) * stride_];
+}
+
+void Races::tick(const Lane& lane) {
+  clocks(slot_of(lane))[slot_of(lane)]++;
+  ticked_ = true;
+  views_[size_t(lane.warp->slot)].valid = false;
+}
+
+void Races::release(const Lane& lane, Clocks& into) {
+  into.seen.resize(stride_);
+  raise_to(into.seen.data(), clocks(slot_of(lane)), stride_);
+  if (!fenced_.empty()) {
+    into.fenced.resize(stride_);
+    raise_to(into.fenced.data(), fenced(slot_of(lane)), stride_);
+  }
+  raise_to(into.ends, known_ends(lane));
+  tick(lane);
+}
+
+void Races::acquire(const Lane& lane, const Clocks& from) {
+  raise_to(clocks(slot_of(lane)), from.seen.data(), from.seen.size());
+  if (!from.fenced.empty()) raise_to(fenced(slot_of(lane)), from.fenced.data(), from.fenced.size());
+  if (!from.ends.empty()) raise_to(ends_[size_t(slot_of(lane))], from.ends);
+  views_[size_t(lane.warp->slot)].valid = false;
+}
+
+void Races::synchronise_warp(const Warp& warp, uint32_t lanes) {
+  Clocks all;
+  for (uint32_t rest = lanes; rest; rest &= rest - 1) {
+    release(warp.lanes[std::countr_zero(rest)], all);
+  }
+  for (uint32_t rest = lanes; rest; rest &= rest - 1) {
+    acquire(warp.lanes[std::countr_zero(rest)], all);
+  }
+}
+
+bool Races::has_seen(const Lane& lane, const Clocks& them, int but_engine) const {
+  const uint32_t* const mine = clocks(slot_of(lane));
+  const size_t but = but_engine < 0 ? stride_ : threads_ + size_t(but_engine);
+  for (size_t i = 0; i < them.seen.size(); i++) {
+    if (them.seen[i] > mine[i] && i != but) return false;
+  }
+  return true;
+}
+
+// ---- engines -----------------------------------------------------------------------------------------
+int Races::new_engine(Engine kind) {
+  if (threads_ + engines_.size() == stride_) resize(stride_ + kWarpSize);
+  engines_.push_back({kind, nullptr});
+  ticked_ = true;
+  return int(engines_.size() - 1);
+}
+
+void Races::access(int engine, uint32_t clock, const Lane& starter, uintptr_t address, size_t bytes,
+                   bool write, Site site) {
+  engines_[size_t(engine)].starter = &starter;
+  const size_t at = threads_ + size_t(engine);
+  access({clocks(slot_of(starter)), clock, 1u << at % kWarpSize, uint16_t(at / kWarpSize),
+          fenced(slot_of(starter))},
+         address, bytes, write, site);
+}
+
+void Races::learn(Clocks& to, int engine, uint32_t clock) {
+  to.seen.resize(stride_);
+  uint32_t& known = to.seen[threads_ + size_t(engine)];
+  known = std::max(known, clock);
+}
+
+void Races::learn(const Lane& lane, int engine, uint32_t clock) {
+  uint32_t& known = clocks(slot_of(lane))[threads_ + size_t(engine)];
+  known = std::max(known, clock);
+  views_[size_t(lane.warp->slot)].valid = false;
+}
+
+bool Races::knows_end(const Lane& lane, int engine, uint32_t phase) const {
+  if (cluster_.ctas.size() == 1) return false;
+  const std::vector<uint32_t>& ends = ends_[size_t(slot_of(lane))];
+  return size_t(engine) < ends.size() && ends[size_t(engine)] >= phase;
+}
+
+std::vector<uint32_t> Races::known_ends(const Lane& starter) const {
+  if (cluster_.ctas.size() == 1) return {};
+  const uint32_t* const mine = clocks(slot_of(starter)) + threads_;
+  std::vector<uint32_t> ends(mine, mine + engines_.size());
+  raise_to(ends, ends_[size_t(slot_of(starter))]);
+  return ends;
+}
+
+void Races::fence_proxy(const Lane& lane) {
+  raise_to(fenced(slot_of(lane)), clocks(slot_of(lane)), stride_);
+  tick(lane);  // what comes later does not lie before the fence
+}
+
+bool Races::has_fenced(const Access& access) const {
+  if (fenced_.empty()) return false;
+  for (uint32_t rest = access.lanes; rest; rest &= rest - 1) {
+    const auto at = size_t(access.warp * kWarpSize + std::countr_zero(rest));
+    if (fenced_[at * stride_ + at] < access.clock) return false;
+  }
+  return true;
+}
+
+const Engine* Races::engine_of(int warp, uint32_t lanes) const {
+  const size_t at = size_t(warp) * kWarpSize + size_t(std::countr_zero(lanes));
+  return at < threads_ ? nullptr : &engines_[at - threads_].kind;
+}
+
+// ---- shadow ------------------------------------------------------------------------------------------
+bool Races::is_shared(uintptr_t address) const {
+  for (const Cta& cta : cluster_.ctas) {
+    if (address - uintptr_t(cta.shared) < cta.shared_bytes) return true;
+  }
+  return false;
+}
+
+ShadowPage& Races::page_of(uintptr_t address) {
+  const uintptr_t number = address >> kPageLog2;
+  CachedPage& cached = cache_[number % std::size(cache_)];
+  if (cached.number == number) return *cached.page;
+  std::unique_ptr<ShadowPage>& page = pages_[number];
+  if (!page) {
+    if (free_pages_.empty()) free_pages_.push_back(std::make_unique<ShadowPage>());
+    page = std::move(free_pages_.back());
+    free_pages_.pop_back();
+    page->number = number;
+    page->log2 = 4;
+    page->pieces.assign(size_t(1) << (kPageLog2 - page->log2), Access{});
+  }
+  cached = {number, page.get()};
+  return *page;
+}
+
+// Halves a page's pieces until they have 2^log2 bytes: each half gets what the whole had.
+void Races::refine(ShadowPage& page, int log2) {
+  std::vector<Access> pieces(size_t(1) << (kPageLog2 - log2));
+  const size_t parts = size_t(1) << (page.log2 - log2);
+  for (size_t i = 0; i < pieces.size(); i++) {
+    pieces[i] = page.pieces[i / parts];
+    if (i % parts == 0) continue;
+    pieces[i].next = 0;
+    for (uint32_t read = page.pieces[i / parts].next; read; read = reads_[read].next) {
+      Access copy = reads_[read];
+      copy.next = pieces[i].next;
+      pieces[i].next = new_read(copy);
+    }
+  }
+  page.pieces = std::move(pieces);
+  page.log2 = log2;
+}
+
+uint32_t Races::new_read(const Access& read) {
+  if (!free_read_) {
+    reads_.push_back(read);
+    return uint32_t(reads_.size() - 1);
+  }
+  const uint32_t index = free_read_;
+  free_read_ = reads_[index].next;
+  reads_[index] = read;
+  return index;
+}
+
+void Races::release_reads(uint32_t first) {
+  while (first) {
+    const uint32_t next = reads_[first].next;
+    reads_[first].next = free_read_;
+    free_read_ = first;
+    first = next;
+  }
+}
+
+// ---- accesses ----------------------------------------------------------------------------------------
+bool Races::before(const Access& access, const uint32_t* seen) {
+  const uint32_t* const of_warp = seen + access.warp * kWarpSize;
+  for (uint32_t rest = access.lanes; rest; rest &= rest - 1) {
+    if (of_warp[std::countr_zero(rest)] < access.clock) return false;
+  }
+  return true;
+}
+
+void Races::read(const Actor& actor, Access& piece, uintptr_t address, Site site) {
+  if (!before(piece, actor.seen) ||
+      (actor.fenced && !is_engine(piece) && !before(piece, actor.fenced))) {
+    report(piece, true, actor, false, site, address, true);
+  }
+  for (uint32_t at = piece.next; at; at = reads_[at].next) {
+    Access& other = reads_[at];
+    if (other.warp != actor.warp || other.clock != actor.clock) continue;
+    if ((actor.lanes & ~other.lanes) == 0) return;
+    if (other.site == site) {
+      other.lanes |= actor.lanes;
+      return;
+    }
+  }
+  if (piece.lanes == 0) {  // perhaps only not yet: then whoever writes it finds this read
+    const bool shared = is_shared(address);
+    Unwritten& first = shared ? unwritten_shared_ : unwritten_global_;
+    if (first.reader.thread < 0 && (shared || never_written(address))) {
+      first = {address, culprit(actor.warp, actor.lanes, site)};
+    }
+  }
+  // Whoever writes must come after this read, and so after those that came before it: they can go.
+  for (uint32_t* link = &piece.next; *link;) {
+    Access& other = reads_[*link];
+    if (before(other, actor.seen)) {
+      const uint32_t gone = *link;
+      *link = other.next;
+      other.next = free_read_;
+      free_read_ = gone;
+    } else {
+      link = &other.next;
+    }
+  }
+  piece.next = new_read({site, actor.clock, actor.lanes, piece.next, actor.warp});
+}
+
+void Races::write(const Actor& actor, Access& piece, uintptr_t address, Site site) {
+  const bool was_written = piece.lanes != 0;
+  if (!before(piece, actor.seen) ||
+      (actor.fenced && !is_engine(piece) && !before(piece, actor.fenced))) {
+    report(piece, true, actor, true, site, address, was_written);
+  }
+  for (uint32_t at = piece.next; at; at = reads_[at].next) {
+    if (!before(reads_[at], actor.seen)) {
+      report(reads_[at], false, actor, true, site, address, was_written);
+    }
+  }
+  release_reads(piece.next);
+  piece = {site, actor.clock, actor.lanes, 0, actor.warp};
+}
+
+void Races::access(const Actor& actor, uintptr_t address, size_t bytes, bool writes, Site site) {
+  ShadowPage& page = page_of(address);
+  if (bytes < size_t(1) << page.log2) refine(page, std::countr_zero(bytes));
+  const uintptr_t size = uintptr_t(1) << page.log2;
+  for (uintptr_t at = address; at < address + bytes; at += size) {
+    Access& piece = page.pieces[(at & kPageMask) >> page.log2];
+    if (writes) {
+      write(actor, piece, at, site);
+    } else {
+      read(actor, piece, at, site);
+    }
+  }
+}
+
+void Races::access(const Lane& lane, uintptr_t address, size_t bytes, bool write, Site site) {
+  access({clocks(slot_of(lane)), clock(lane), 1u << lane.lane, uint16_t(lane.warp->slot)}, address,
+         bytes, write, site);
+}
+
+const Races::WarpView& Races::view(const Warp& warp) {
+  WarpView& view = views_[size_t(warp.slot)];
+  if (view.valid && view.lanes == warp.live) return view;
+  view.lanes = warp.live;
+  view.clock = 0;
+  // The lanes' clocks are made equal, so that one number stands for all. (A clock may run ahead.)
+  for (uint32_t rest = warp.live; rest; rest &= rest - 1) {
+    view.clock = std::max(view.clock, clock(warp.lanes[std::countr_zero(rest)]));
+  }
+  view.seen.assign(stride_, kInFlight);
+  for (uint32_t rest = warp.live; rest; rest &= rest - 1) {
+    const int at = slot_of(warp.lanes[std::countr_zero(rest)]);
+    uint32_t* const mine = clocks(at);
+    mine[at] = view.clock;
+    for (size_t i = 0; i < stride_; i++) view.seen[i] = std::min(view.seen[i], mine[i]);
+  }
+  view.valid = true;
+  return view;
+}
+
+void Races::access(const Warp& warp, uintptr_t address, size_t bytes, bool write, Site site) {
+  const WarpView& all = view(warp);
+  access({all.seen.data(), all.clock, all.lanes, uint16_t(warp.slot)}, address, bytes, write, site);
+}
+
+void Races::begin_copy(const Lane& lane, uintptr_t to, size_t bytes, Site site) {
+  access({clocks(slot_of(lane)), kInFlight, 1u << lane.lane, uint16_t(lane.warp->slot)}, to, bytes,
+         true, site);
+}
+
+void Races::end_copy(const Lane& lane, uintptr_t to, size_t bytes) {
+  ShadowPage& page = page_of(to);
+  for (uintptr_t at = to; at < to + bytes; at += uintptr_t(1) << page.log2) {
+    Access& piece = page.pieces[(at & kPageMask) >> page.log2];
+    piece.clock = clock(lane);
+  }
+}
+
+// ---- the end -----------------------------------------------------------------------------------------
+void Races::end_of_cta(const Cta& cta) {
+  if (cluster_.ctas.size() == 1) return;
+  std::vector<uint32_t> all(stride_);  // what its threads have seen
+  for (const Lane& lane : cta.lanes) raise_to(all.data(), clocks(slot_of(lane)), stride_);
+  const auto check = [&](const Access& access, uintptr_t address) {
+    if (access.lanes == 0 || before(access, all.data())) return;
+    const Culprit who = culprit(access.warp, access.lanes, access.site);
+    fail_cta(
+        "ends while CTA " + std::to_string(who.cta % cluster_.ctas.size()) +
+        " of the cluster may still reach " + describe_place(address) +
+        line_of(operation_of(access.site), place_of(access.site), culprit_name(who)) +
+        "\n  Missing: a barrier of the cluster (cluster_arrive, cluster_wait) before the end.");
+  };
+  const uintptr_t begin = uintptr_t(cta.shared), end = begin + cta.shared_bytes;
+  for (uintptr_t number = begin >> kPageLog2; number <= (end - 1) >> kPageLog2; number++) {
+    const auto found = pages_.find(number);
+    if (found == pages_.end()) continue;
+    const ShadowPage& page = *found->second;
+    for (size_t i = 0; i < page.pieces.size(); i++) {
+      const uintptr_t address = (number << kPageLog2) + (i << page.log2);
+      if (address < begin || address >= end) continue;
+      check(page.pieces[i], address);
+      for (uint32_t at = page.pieces[i].next; at; at = reads_[at].next) check(reads_[at], address);
+    }
+  }
+}
+
+}  // namespace emu

@@ -1,0 +1,220 @@
+// The checked build's detector: accesses to memory that nothing orders, and reads of what nobody wrote.
+//
+// Two accesses to the same bytes, at least one of them a write, must be ordered: by one thread's program
+// order, or by a barrier that both sides meet. Every lane has a vector clock: for each thread of the CTA, up
+// to which of its clock ticks everything has happened before what this lane does now. A lane's own clock
+// ticks whenever it makes its past known to others (__syncwarp, a barrier). Every piece of memory has a
+// shadow: who wrote it last and who has read it since, each with the clock of that moment. An access checks
+// that what the shadow holds has happened before it. So a race is found in whatever order the emulator
+// happens to run the lanes (as in FastTrack, Flanagan and Freund 2009).
+//
+// __syncthreads() and named barriers order, and __syncwarp() does among the lanes of its mask. These do not order,
+// although they make lanes wait: shuffles, votes, ldmatrix, mma (CUDA C++ Programming Guide, "Warp Shuffle
+// Functions", "Warp Vote Functions": no memory ordering). A cp.async writes at any time until its thread
+// has waited for it; then it is that thread's write. ldmatrix and stmatrix are accesses of the whole warp.
+//
+// Bulk copies and wgmma run beside the threads and have clocks of their own: each mbarrier one, which counts
+// its phases, for the copies that report to it; each thread that stores two, which count its groups (one for
+// what they have read, one for what they have written); each warp one that counts its groups of wgmma. An
+// access of theirs comes after what the thread that started it has seen; a thread has seen it once it has
+// waited for that phase or group. They reach memory by the async proxy: what threads wrote must also lie
+// before a fence_proxy_async, of a thread that had seen the write and that the starting thread has heard of
+// since.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/vector_types.h"
+#include "common/emulator/core/watch.h"
+
+namespace emu {
+
+// A plain access by its program counter. Other sites are an interned name and place (Detector::site).
+Site plain_site(uintptr_t program_counter, bool write);
+
+// Some lanes of a warp that accessed a piece of memory when their clocks stood at `clock`.
+struct Access {
+  Site site = 0;
+  uint32_t clock = 0;
+  uint32_t lanes = 0;  // none: there was no access
+  uint32_t next = 0;   // of a piece's write: its first read; of a read: the next one; 0: none
+  uint16_t warp = 0;
+};
+
+// The shadow of 4096 bytes. Its pieces are as small as the smallest access so far: nothing is rounded.
+struct ShadowPage {
+  uintptr_t number = 0;  // address / 4096
+  int log2 = 4;          // of the bytes of a piece
+  std::vector<Access> pieces;
+};
+inline constexpr int kPageLog2 = 12;
+inline constexpr uintptr_t kPageMask = (uintptr_t(1) << kPageLog2) - 1;
+
+// The clock of a copy under way: no thread is past it.
+inline constexpr uint32_t kInFlight = 0xffffffffu;
+
+// Somebody's access, for a report.
+struct Culprit {
+  Site site = 0;
+  uint64_t cta = 0;   // linear
+  int thread = -1;    // none: there was no access
+  bool warp = false;  // all lanes of the thread's warp together
+};
+
+// The detector of the cluster of CTAs that an OS thread runs.
+class Races final : public Detector {
+ public:
+  explicit Races(Cluster& cluster);
+  void begin();  // another cluster
+
+  Site site(const char* operation, SourceLocation where) override;
+
+  void release(const Lane& lane, Clocks& into) override;
+  void acquire(const Lane& lane, const Clocks& from) override;
+  void synchronise_warp(const Warp& warp, uint32_t lanes) override;
+  uint32_t clock(const Lane& lane) const override { return clocks(slot_of(lane))[slot_of(lane)]; }
+  using Detector::has_seen;
+  bool has_seen(const Lane& lane, int other_slot, uint32_t clock) const override {
+    return clocks(slot_of(lane))[other_slot] >= clock;
+  }
+  bool has_seen(const Lane& lane, const Clocks& them, int but_engine) const override;
+
+  int new_engine(Engine kind) override;
+  void access(int engine, uint32_t clock, const Lane& starter, uintptr_t address, size_t bytes,
+              bool write, Site site) override;
+  void learn(Clocks& to, int engine, uint32_t clock) override;
+  void learn(const Lane& lane, int engine, uint32_t clock) override;
+  uint32_t seen(const Lane& lane, int engine) const override {
+    return clocks(slot_of(lane))[threads_ + size_t(engine)];
+  }
+  void fence_proxy(const Lane& lane) override;
+  bool knows_end(const Lane& lane, int engine, uint32_t phase) const override;
+  std::vector<uint32_t> known_ends(const Lane& starter) const override;
+
+  // Each ends the launch if it finds a race between warps.
+  void access(const Lane& lane, uintptr_t address, size_t bytes, bool write, Site site) override;
+  void access(const Warp& warp, uintptr_t address, size_t bytes, bool write, Site site) override;
+  void begin_copy(const Lane& lane, uintptr_t to, size_t bytes, Site site) override;
+  void end_copy(const Lane& lane, uintptr_t to, size_t bytes) override;
+
+  void end_of_cta(const Cta& cta) override;
+  const std::string& race_within_warp() const override { return within_warp_; }
+  std::string unwritten_read() const override;
+
+ private:
+  friend class LaunchAccesses;
+
+  // The one that accesses. `seen` tells for each thread what has happened before.
+  struct Actor {
+    const uint32_t* seen;
+    uint32_t clock, lanes;
+    uint16_t warp;
+    const uint32_t* fenced = nullptr;  // of an engine
+  };
+  struct Unwritten {
+    uintptr_t address = 0;
+    Culprit reader;
+  };
+  // That which all lanes of a warp have seen.
+  struct WarpView {
+    std::vector<uint32_t> seen;
+    uint32_t lanes = 0, clock = 0;
+    bool valid = false;
+  };
+
+  uint32_t* clocks(int slot) { return &clocks_[size_t(slot) * stride_]; }
+  const uint32_t* clocks(int slot) const { return &clocks_[size_t(slot) * stride_]; }
+  uint32_t* fenced(int slot);
+  void tick(const Lane& lane);
+  void resize(size_t stride);
+  bool is_engine(const Access& access) const { return access.warp * size_t(kWarpSize) >= threads_; }
+  const Engine* engine_of(int warp, uint32_t lanes) const;
+  bool has_fenced(const Access& access) const;  // of threads: each has executed a fence after it
+  const WarpView& view(const Warp& warp);
+  bool is_shared(uintptr_t address) const;
+  ShadowPage& page_of(uintptr_t address);
+  void refine(ShadowPage& page, int log2);
+  void access(const Actor& actor, uintptr_t address, size_t bytes, bool write, Site site);
+  void read(const Actor& actor, Access& piece, uintptr_t address, Site site);
+  void write(const Actor& actor, Access& piece, uintptr_t address, Site site);
+  static bool before(const Access& access, const uint32_t* seen);
+  uint32_t new_read(const Access& read);
+  void release_reads(uint32_t first);
+  Culprit culprit(int warp, uint32_t lanes, Site site) const;
+  void report(const Access& earlier, bool earlier_writes, const Actor& now, bool writes, Site site,
+              uintptr_t address, bool was_written);
+  std::string cure(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,
+                   bool same_thread, bool swapped) const;
+
+  Cluster& cluster_;
+  size_t threads_;                           // slots of threads: 32 a warp
+  size_t stride_;                            // of threads and engines
+  std::vector<uint32_t> clocks_;             // [threads_][stride_]
+  std::vector<uint32_t> fenced_;             // likewise; empty until a thread fences
+  std::vector<std::vector<uint32_t>> ends_;  // [threads_][engines], of clusters
+  bool ticked_ = true;                       // since begin()
+  std::vector<WarpView> views_;              // [warps]
+  struct EngineState {
+    Engine kind;
+    const Lane* starter;  // of its latest access
+  };
+  std::vector<EngineState> engines_;
+
+  std::unordered_map<uintptr_t, std::unique_ptr<ShadowPage>> pages_;
+  std::vector<std::unique_ptr<ShadowPage>> free_pages_;
+  struct CachedPage {
+    uintptr_t number = 0;
+    ShadowPage* page = nullptr;
+  };
+  CachedPage cache_[64];
+  std::vector<Access> reads_;  // lists; index 0 is none
+  uint32_t free_read_ = 0;
+
+  Unwritten unwritten_shared_, unwritten_global_;  // the first of each
+  std::string within_warp_;
+};
+
+// Remembers what the CTAs of a launch did to global memory. Nothing orders CTAs of different clusters.
+class LaunchAccesses {
+ public:
+  LaunchAccesses(const char* kernel, dim3 grid, int cluster);
+
+  // Adds a cluster's accesses; null: it failed. Clusters are added in their order, so that what is found does
+  // not depend on the number of OS threads: waits until those before have been added. Throws LaunchError.
+  void add(uint64_t cluster, const Races* races);
+
+  // The launch ends: what was written is remembered. Throws LaunchError if something was read before.
+  void finish();
+
+ private:
+  struct Piece {
+    Culprit writer, reader;
+  };
+  struct Page {
+    int log2 = 4;
+    std::vector<Piece> pieces;
+  };
+  void merge(uint64_t cluster, const Races& races, const ShadowPage& page);
+  [[noreturn]] void report(const Culprit& one, bool one_writes, const Culprit& other,
+                           bool other_writes, uintptr_t address) const;
+  std::string name(const Culprit& culprit) const;
+
+  const char* kernel_;
+  dim3 grid_;
+  uint64_t ctas_;  // of a cluster
+  std::mutex mutex_;
+  std::condition_variable turn_;
+  uint64_t next_ = 0;  // the cluster whose turn it is
+  std::unordered_map<uintptr_t, Page> pages_;
+  Races::Unwritten unwritten_;
+};
+
+}  // namespace emu

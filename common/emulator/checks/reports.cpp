@@ -1,0 +1,215 @@
+#include "common/emulator/checks/reports.h"
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <mutex>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "common/emulator/checks/races.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/memory.h"
+#include "common/emulator/core/vector_types.h"
+#include "common/emulator/core/watch.h"
+
+namespace emu {
+namespace {
+
+// ---- sites -------------------------------------------------------------------------------------------
+// The top byte says what the rest is: the address of a NamedSite, or a load's or a store's program counter.
+constexpr int kTagShift = 56;
+constexpr uint64_t kLoadTag = 1, kStoreTag = 2;
+
+struct NamedSite {
+  const char* operation;
+  const char* file;
+  unsigned line;
+  bool operator<(const NamedSite& other) const {
+    return std::tie(line, file, operation) < std::tie(other.line, other.file, other.operation);
+  }
+};
+
+const NamedSite* named(Site site) {
+  return site >> kTagShift ? nullptr : reinterpret_cast<const NamedSite*>(uintptr_t(site));
+}
+
+std::string thread_name(int thread) {
+  char text[64];
+  snprintf(text, sizeof text, "thread %d (warp %d lane %d)", thread, thread / kWarpSize,
+           thread % kWarpSize);
+  return text;
+}
+
+// "between line 1 and line 2" if both are in one file.
+std::string between_places(const std::string& first, const std::string& second) {
+  const size_t colon = first.rfind(':');
+  const bool one_file = first.substr(0, colon) == second.substr(0, second.rfind(':'));
+  const auto name = [&](const std::string& place) {
+    return one_file && colon != std::string::npos ? "line " + place.substr(colon + 1) : place;
+  };
+  if (first == second) return "between two turns of " + name(first);
+  return "between " + name(first) + " and " + name(second);
+}
+
+}  // namespace
+
+Site plain_site(uintptr_t program_counter, bool write) {
+  return program_counter | (write ? kStoreTag : kLoadTag) << kTagShift;
+}
+
+Site Races::site(const char* operation, SourceLocation where) {
+  static std::mutex mutex;
+  static std::set<NamedSite> sites;
+  const std::lock_guard lock(mutex);
+  return uintptr_t(&*sites.insert({operation, where.file, where.line}).first);
+}
+
+std::string operation_of(Site site) {
+  if (const NamedSite* const it = named(site)) return it->operation;
+  return site >> kTagShift == kStoreTag ? "store" : "load";
+}
+
+std::string place_of(Site site) {
+  if (const NamedSite* const it = named(site)) {
+    return relative_path(it->file) + ":" + std::to_string(it->line);
+  }
+  return symbolise(uintptr_t(site & ~(uint64_t(0xff) << kTagShift)) - 1);
+}
+
+std::string culprit_name(const Culprit& culprit) {
+  return culprit.warp ? "warp " + std::to_string(culprit.thread / kWarpSize)
+                      : thread_name(culprit.thread);
+}
+
+std::string line_of(const std::string& verb, const std::string& place, const std::string& who) {
+  return "\n  " + verb + " at " + place + " by " + who;
+}
+
+std::string unwritten_text(Site site, const std::string& who, uintptr_t address) {
+  return "read of memory that nothing has written, " + describe_place(address) +
+         line_of(operation_of(site), place_of(site), who) +
+         "\n  Write it first: a tile's tail, a row or a copy is missing, or an index is wrong.";
+}
+
+// ---- reports -----------------------------------------------------------------------------------------
+Culprit Races::culprit(int warp, uint32_t lanes, Site site) const {
+  const size_t at = size_t(warp) * kWarpSize + size_t(std::countr_zero(lanes));
+  const bool engine = at >= threads_;
+  const Warp& starter =
+      engine ? *engines_[at - threads_].starter->warp : cluster_.warps[size_t(warp)];
+  const Cta& cta = *starter.lanes->cta;
+  const uint3& block = cta.block_idx;
+  const uint64_t index =
+      block.x + uint64_t(cta.grid_dim.x) * (block.y + uint64_t(cta.grid_dim.y) * block.z);
+  if (engine) return {site, index, engines_[at - threads_].starter->thread, false};
+  return {site, index, starter.index * kWarpSize + std::countr_zero(lanes),
+          (lanes & (lanes - 1)) != 0};
+}
+
+std::string Races::unwritten_read() const {
+  if (unwritten_shared_.reader.thread < 0) return "";
+  return unwritten_text(unwritten_shared_.reader.site, culprit_name(unwritten_shared_.reader),
+                        unwritten_shared_.address);
+}
+
+// Returns what is missing; the caller adds where it is missing.
+std::string Races::cure(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,
+                        bool same_thread, bool swapped) const {
+  const Engine* engine = engine_of(earlier.warp, earlier.lanes);
+  const Engine* const later = engine_of(now.warp, now.lanes);
+  if (!engine && later && before(earlier, now.seen)) {
+    return "Stores of threads do not show to the asynchronous engines by themselves. Missing: "
+           "fence_proxy_async() in the thread that stores, before the barrier, ";
+  }
+  if (!engine && swapped) engine = later;
+  if (engine) {
+    switch (*engine) {
+      case Engine::kLoad:
+        return "The copy may still be under way. Missing: an mbarrier_wait for the phase that the "
+               "copy belongs to, ";
+      case Engine::kStoreRead:
+        return "The copy may not have read yet. Missing: cp_async_bulk_wait_read in the thread "
+               "that started it, then a barrier, ";
+      case Engine::kStoreWrite:
+        return "The copy may still be under way. Missing: cp_async_bulk_wait in the thread that "
+               "started it, then a barrier, ";
+      case Engine::kProduct:
+        return "The product may still be running. Missing: wgmma_wait in its warps, then a "
+               "barrier, ";
+    }
+  }
+  if (later && earlier_writes && !writes && has_fenced(earlier)) {
+    return "Missing: a barrier between the fence_proxy_async() of the threads that store and the "
+           "copy or product, ";
+  }
+  if (later && earlier_writes && !writes) {
+    return "Missing: fence_proxy_async() in the thread that stores, then a barrier, ";
+  }
+  if (later) {
+    return "The copy overwrites what may still be in use. Missing: an mbarrier_arrive after it "
+           "that the copying thread waits for (or an mbarrier_wait before it), ";
+  }
+  if (earlier.clock == kInFlight && same_thread) {
+    return "The copy may still be under way. Missing: cp_async_wait ";
+  }
+  if (earlier.clock == kInFlight) {
+    return "The copy may still be under way. Missing: cp_async_wait in the thread that copies, "
+           "then a barrier, ";
+  }
+  if (earlier.warp == now.warp) {
+    return "The lanes of a warp need not run in step. Missing: a __syncwarp() ";
+  }
+  if (cluster_.warps[earlier.warp].lanes->cta != cluster_.warps[now.warp].lanes->cta) {
+    return "CTAs run in any order. Missing: a barrier of the cluster (cluster_arrive, "
+           "cluster_wait) ";
+  }
+  return "Warps run in any order. Missing: a __syncthreads() ";
+}
+
+void Races::report(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,
+                   Site site, uintptr_t address, bool was_written) {
+  const bool within_warp =
+      earlier.warp == now.warp && earlier.clock != kInFlight && !is_engine(earlier);
+  if (within_warp && !within_warp_.empty()) return;
+
+  // A plain access by several lanes is told by its first lane that is not ordered.
+  uint32_t lanes = earlier.lanes;
+  const bool whole_warp = named(earlier.site) && (lanes & (lanes - 1));
+  if (!whole_warp && !before(earlier, now.seen)) {
+    const uint32_t* const seen = now.seen + earlier.warp * kWarpSize;
+    while (seen[std::countr_zero(lanes)] >= earlier.clock) lanes &= lanes - 1;
+  }
+  const Culprit one = culprit(earlier.warp, whole_warp ? lanes : lanes & -lanes, earlier.site);
+  const Culprit other = culprit(now.warp, now.lanes, site);
+  const std::string place = place_of(one.site), other_place = place_of(site);
+
+  // The two are named in the order in which they should happen: a read that found nothing belongs after the write.
+  const bool swapped = !earlier_writes && !was_written;
+  std::string missing = cure(earlier, earlier_writes, now, writes,
+                             !other.warp && one.thread == other.thread, swapped) +
+                        between_places(swapped ? other_place : place,  //
+                                       swapped ? place : other_place);
+  if (place == other_place && earlier_writes && writes) {
+    missing += "; or both write the same bytes by mistake";
+  }
+  const bool clusters = cluster_.ctas.size() > 1;
+  const auto name = [&](const Culprit& who) {
+    return culprit_name(who) +
+           (clusters ? " of CTA " + std::to_string(who.cta % cluster_.ctas.size()) : "");
+  };
+  const std::string text = "data race on " + describe_place(address) +
+                           line_of(operation_of(one.site), place, name(one)) +
+                           line_of(operation_of(site), other_place, name(other)) + "\n  " +
+                           missing + ".";
+  if (within_warp) {
+    within_warp_ = text;
+  } else {
+    within_warp_.clear();
+    fail_cta(text);
+  }
+}
+
+}  // namespace emu

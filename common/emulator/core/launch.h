@@ -1,0 +1,56 @@
+// Running a kernel on the emulator.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/emulator/core/counters.h"
+#include "common/emulator/core/vector_types.h"
+
+namespace emu {
+
+// A launch that could not end well: deadlock, access outside memory, misuse of a barrier.
+struct LaunchError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Asynchronous copies happen late, at the wait that promises them; early, at once; or one or the other, by `seed`.
+// A kernel must give the same result with all three.
+enum class Completion { kLate, kEarly, kRandom };
+
+// The lane that runs next is the next one in a fixed order, or any that can run, by `seed`. A kernel must give the same
+// result with both.
+enum class Schedule { kFixed, kRandom };
+
+struct Options {
+  int os_threads = 0;  // that CTAs are spread over; 0: one a core
+  Completion completion = Completion::kLate;
+  uint64_t seed = 1;
+  Schedule schedule = Schedule::kFixed;
+  bool races = true;  // checked build: look for races and for reads of what nothing has written
+  // Checked build: this CTA, x counted fastest, is recorded (common/trace/trace.h).
+  std::optional<uint64_t> traced_cta = {};
+};
+Options& options();
+
+// Returns whether this is the build that watches every load and store of the kernels.
+bool is_checked();
+
+// Runs `body` once for every thread of the grid, with `shared_bytes` of shared memory a CTA (poisoned
+// with NaN). Returns when all CTAs have ended. Throws LaunchError; the other CTAs are then abandoned.
+// `cluster` CTAs that are neighbours in x run together.
+void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+            const std::function<void()>& body, int cluster = 1);
+
+// Returns what the launches since the last call did.
+Counters take_counters();
+
+// Returns the same by line of source and kind of instruction, in this order. It is empty but in the checked build.
+std::vector<LineCounts> take_lines();
+
+}  // namespace emu

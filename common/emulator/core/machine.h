@@ -1,0 +1,71 @@
+// What one OS thread needs to run clusters of CTAs, one after another.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <boost/context/fiber.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/launch.h"
+#include "common/emulator/core/memory.h"
+#include "common/emulator/core/vector_types.h"
+#include "common/emulator/core/watch.h"
+
+namespace emu {
+
+#if defined(__SANITIZE_THREAD__) || defined(FA_EMULATOR_DEBUG) || !defined(__OPTIMIZE__)
+constexpr size_t kStackBytes = 256 * 1024;
+#else
+constexpr size_t kStackBytes = 128 * 1024;
+#endif
+
+// One stack a lane, each above a page that nobody may touch; kept from CTA to CTA.
+class Stacks {
+ public:
+  explicit Stacks(size_t lanes) : bytes_(lanes * kStride) {
+    base_ = static_cast<uint8_t*>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (base_ == MAP_FAILED) throw LaunchError("the emulator could not get memory for its threads");
+    for (size_t lane = 0; lane < lanes; lane++)
+      mprotect(base_ + lane * kStride, kStackGuardBytes, PROT_NONE);
+  }
+  ~Stacks() { munmap(base_, bytes_); }
+  Stacks(const Stacks&) = delete;
+  Stacks& operator=(const Stacks&) = delete;
+
+  uint8_t* low(size_t lane) const { return base_ + lane * kStride + kStackGuardBytes; }
+  // Tops are staggered, or the 32 stacks of a warp would compete for the same sets of the CPU's cache.
+  uint8_t* high(size_t lane) const { return low(lane) + kStackBytes - (lane % 32) * 192; }
+
+ private:
+  static constexpr size_t kStride = kStackBytes + kStackGuardBytes;
+  uint8_t* base_;
+  size_t bytes_;
+};
+
+struct Machine {
+  Machine(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes, int ctas,
+          const std::function<void()>& kernel_body, LaunchChecks* checks_of_launch);
+
+  std::vector<std::unique_ptr<GuardedMemory>> shared;  // one a CTA
+  Stacks stacks;
+  Cluster cluster;
+  std::unique_ptr<Checks> checks;  // in the checked build
+  // One a lane; empty for the lane that runs and for those that have ended.
+  std::vector<boost::context::fiber> fibers;
+  boost::context::fiber host;  // the OS thread, while lanes run
+  const std::function<void()>& body;
+};
+
+// From now on this OS thread runs the lanes of `machine`.
+void enter(Machine& machine);
+
+// Runs the machine's cluster, whose CTAs have their block_idx, to its end. Throws LaunchError.
+void run_cluster(Machine& machine);
+
+}  // namespace emu

@@ -1,0 +1,288 @@
+#include "common/emulator/core/memory.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/launch.h"
+
+namespace emu {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kGuard = 64 * 1024;  // untouchable bytes on either side: catches far misses too
+
+struct Region {
+  uintptr_t low, high;   // with the guards
+  uintptr_t begin, end;  // the block itself
+  const std::string* name;
+  bool poisoned = true;            // nothing but poison, or what kernels have written:
+  std::vector<bool> written = {};  // by kernels, each byte; empty: none
+};
+
+// Read by every thread of a launch, changed only between launches.
+std::vector<Region> regions;
+
+Region* find_region(uintptr_t address) {
+  for (Region& region : regions) {
+    if (address >= region.low && address < region.high) return &region;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+GuardedMemory::GuardedMemory(std::string name, size_t bytes, size_t alignment)
+    : name_(std::move(name)), bytes_(bytes) {
+  const size_t pages = (bytes + alignment + kPage - 1) / kPage * kPage;
+  mapping_bytes_ = pages + 2 * kGuard;
+  mapping_ = static_cast<uint8_t*>(mmap(nullptr, mapping_bytes_, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  if (mapping_ == MAP_FAILED) {
+    throw LaunchError("the emulator could not get " + std::to_string(bytes) +
+                      " bytes of memory for " + name_);
+  }
+  mprotect(mapping_, kGuard, PROT_NONE);
+  mprotect(mapping_ + kGuard + pages, kGuard, PROT_NONE);
+  // As close to the upper guard as the alignment allows.
+  data_ = mapping_ + kGuard + (pages - bytes) / alignment * alignment;
+  poison();
+  regions.push_back({uintptr_t(mapping_),
+                     uintptr_t(mapping_) + mapping_bytes_,
+                     uintptr_t(data_),
+                     uintptr_t(data_) + bytes_,
+                     &name_,
+                     true,
+                     {}});
+}
+
+GuardedMemory::~GuardedMemory() {
+  std::erase_if(regions, [&](const Region& region) { return region.name == &name_; });
+  munmap(mapping_, mapping_bytes_);
+}
+
+void GuardedMemory::poison() {
+  memset(mapping_ + kGuard, kPoison, mapping_bytes_ - 2 * kGuard);
+  if (Region* const region = find_region(uintptr_t(data_))) {
+    region->poisoned = true;
+    region->written.clear();
+  }
+}
+
+ptrdiff_t GuardedMemory::overwritten() const {
+  const uint8_t* const low = mapping_ + kGuard;
+  const uint8_t* const end = data_ + bytes_;
+  const uint8_t* const high = mapping_ + mapping_bytes_ - kGuard;
+  const auto changed = [](uint8_t byte) { return byte != kPoison; };
+  if (const auto at = std::find_if(end, high, changed); at != high) return at - data_;
+  for (const uint8_t* at = data_; at-- > low;) {
+    if (changed(*at)) return at - data_;
+  }
+  return 0;
+}
+
+std::string describe_outside(uintptr_t address, size_t bytes) {
+  const Region* region = find_region(address);
+  if (!region || (address >= region->begin && address + bytes <= region->end)) return "";
+  char text[256];
+  if (address >= region->begin) {
+    snprintf(text, sizeof text, "%zu bytes past the end of %s (%zu bytes)",
+             size_t(address - std::min(address, region->end)), region->name->c_str(),
+             size_t(region->end - region->begin));
+  } else {
+    snprintf(text, sizeof text, "%zu bytes before the start of %s (%zu bytes)",
+             size_t(region->begin - address), region->name->c_str(),
+             size_t(region->end - region->begin));
+  }
+  return text;
+}
+
+bool inside_region(uintptr_t address, size_t bytes) {
+  for (const Region& region : regions) {
+    if (address >= region.begin && address + bytes <= region.end) return true;
+  }
+  return false;
+}
+
+std::string describe_place(uintptr_t address) {
+  const Region* const region = find_region(address);
+  if (!region) return "memory";
+  return "byte " + std::to_string(address - region->begin) + " of " + *region->name;
+}
+
+// ---- shared addresses --------------------------------------------------------------------------------
+namespace {
+constexpr uint32_t kFirstAddress = 1024;
+}  // namespace
+
+uint32_t shared_address(const void* pointer) {
+  const Cta& cta = *current_lane->cta;
+  return uint32_t(uintptr_t(pointer) - uintptr_t(cta.shared)) + kFirstAddress;
+}
+
+uint8_t* shared_pointer(uint32_t address, size_t bytes, const char* operation,
+                        SourceLocation where) {
+  const Cta& cta = *current_lane->cta;
+  if (address < kFirstAddress || address - kFirstAddress + bytes > cta.shared_bytes) {
+    fail("%s at %s:%u: byte %lld of shared memory is outside the SharedStorage of %zu bytes",
+         operation, where.file, where.line, (long long)(address) - (long long)(kFirstAddress),
+         cta.shared_bytes);
+  }
+  if (address % bytes != 0) {
+    fail("%s at %s:%u: the shared address is not a multiple of %zu bytes", operation, where.file,
+         where.line, bytes);
+  }
+  return cta.shared + (address - kFirstAddress);
+}
+
+void note_host_writes() {
+  for (Region& region : regions) {
+    if (!region.poisoned || !region.written.empty()) continue;
+    const auto* const begin = reinterpret_cast<const uint8_t*>(region.begin);
+    const auto* const end = reinterpret_cast<const uint8_t*>(region.end);
+    region.poisoned = std::all_of(begin, end, [](uint8_t byte) { return byte == kPoison; });
+  }
+}
+
+void mark_written(uintptr_t address, size_t bytes) {
+  Region* const region = find_region(address);
+  if (!region || !region->poisoned) return;
+  region->written.resize(region->end - region->begin);
+  for (uintptr_t at = address; at < std::min(address + bytes, region->end); at++) {
+    if (at >= region->begin) region->written[at - region->begin] = true;
+  }
+}
+
+bool never_written(uintptr_t address) {
+  if (*reinterpret_cast<const uint8_t*>(address) != kPoison) return false;
+  const Region* const region = find_region(address);
+  return region && region->poisoned &&
+         (region->written.empty() || !region->written[address - region->begin]);
+}
+
+std::string relative_path(const std::string& path) {
+  // Everything up to the last folder name that we know is cut off.
+  std::string text = path;
+  for (const char* folder : {"/kernels/", "/common/", "/tests/"}) {
+    if (const size_t at = text.rfind(folder); at != std::string::npos) text.erase(0, at + 1);
+  }
+  return text;
+}
+
+std::string place(SourceLocation where) {
+  return relative_path(where.file) + ":" + std::to_string(where.line);
+}
+
+std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counters) {
+  // binutils' addr2line: for each address, from the innermost inlined function outwards, a line of output. The
+  // wrappers of common are of no interest, the line of the kernel that calls them is.
+  static std::mutex mutex;
+  static std::map<uintptr_t, std::string> known;
+  const std::lock_guard lock(mutex);
+  std::string command = "addr2line -a -i -e /proc/" + std::to_string(getpid()) + "/exe";
+  const size_t empty = command.size();
+  for (const uintptr_t program_counter : program_counters) {
+    if (!known.try_emplace(program_counter, "?").second) continue;
+    char address[32];
+    snprintf(address, sizeof address, " 0x%zx", size_t(program_counter));
+    command += address;
+  }
+  FILE* const pipe =
+      command.size() > empty ? popen((command + " 2>/dev/null").c_str(), "r") : nullptr;
+  std::string* place = nullptr;  // of the address that is being described; null: it has been found
+  for (char line[1024]; pipe && fgets(line, sizeof line, pipe);) {
+    std::string text(line, strcspn(line, " \n"));  // without "(discriminator 2)"
+    if (text.starts_with("0x")) {
+      place = &known[strtoull(line, nullptr, 16)];
+    } else if (place && !text.starts_with("?")) {
+      *place = relative_path(text);
+      const bool library = text.find("/include/") != std::string::npos;  // the compiler's
+      if (!library && !place->starts_with("common/")) place = nullptr;
+    }
+  }
+  if (pipe) pclose(pipe);
+  std::vector<std::string> places;
+  for (const uintptr_t program_counter : program_counters) places.push_back(known[program_counter]);
+  return places;
+}
+
+std::string symbolise(uintptr_t program_counter) {
+  return symbolise(std::vector{program_counter}).front();
+}
+
+// ---- accesses that hit a guard -----------------------------------------------------------------------
+namespace {
+
+struct sigaction previous_action;
+
+uintptr_t program_counter_of(const void* context) {
+  const auto* const machine = static_cast<const ucontext_t*>(context);
+#if defined(__x86_64__)
+  return uintptr_t(machine->uc_mcontext.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  return uintptr_t(machine->uc_mcontext.pc);
+#else
+  return 0;
+#endif
+}
+
+// The process ends here, so what is not safe in other signal handlers is tolerable: at worst the
+// message is lost.
+void on_fault(int signal, siginfo_t* info, void* context) {
+  const uintptr_t address = uintptr_t(info->si_addr);
+  const Lane* const lane = current_lane;
+  std::string what;
+  if (lane && address < lane->stack_low && address + kStackGuardBytes >= lane->stack_low) {
+    what = "the thread's stack (its local memory) is full";
+  } else if (const std::string outside = describe_outside(address, 1); lane && !outside.empty()) {
+    what = "accesses memory " + outside;
+  }
+  if (!lane || what.empty()) {  // not ours: the default, or whatever was installed before
+    sigaction(signal, &previous_action, nullptr);
+    return;
+  }
+  const std::string at = symbolise(program_counter_of(context));
+  char text[1024];
+  const int length = snprintf(
+      text, sizeof text, "error: %s, CTA (%u,%u,%u), thread %d (warp %d lane %d), %s: %s\n",
+      lane->cta->kernel, lane->cta->block_idx.x, lane->cta->block_idx.y, lane->cta->block_idx.z,
+      lane->thread, lane->warp->index, lane->lane, at.c_str(), what.c_str());
+  if (write(STDERR_FILENO, text, size_t(std::min<int>(length, sizeof text - 1))) < 0) _exit(4);
+  _exit(3);
+}
+
+}  // namespace
+
+void install_fault_handler() {
+  // The handler needs a stack of its own: the faulting one may be full.
+  thread_local std::vector<uint8_t> stack;
+  if (!stack.empty()) return;
+  stack.resize(256 * 1024);
+  stack_t alternate{};
+  alternate.ss_sp = stack.data();
+  alternate.ss_size = stack.size();
+  sigaltstack(&alternate, nullptr);
+  static std::once_flag once;
+  std::call_once(once, [] {
+    struct sigaction action {};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaction(SIGSEGV, &action, &previous_action);
+  });
+}
+
+}  // namespace emu

@@ -1,0 +1,77 @@
+// Memory whose edges are watched: global buffers and the CTA's shared memory.
+//
+// A region ends right before pages that nobody may touch, so that an access past its end stops the
+// program there and then. The space between is filled with a pattern and checked.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/emulator/core/lane.h"
+
+namespace emu {
+
+inline constexpr uint8_t kPoison = 0xff;  // a NaN in fp16, bf16 and fp32, whatever the alignment
+
+// A watched block of `bytes` bytes, poisoned. `alignment` is a power of two, at most a page.
+class GuardedMemory {
+ public:
+  GuardedMemory(std::string name, size_t bytes, size_t alignment);
+  ~GuardedMemory();
+  GuardedMemory(const GuardedMemory&) = delete;
+  GuardedMemory& operator=(const GuardedMemory&) = delete;
+
+  uint8_t* data() const { return data_; }
+  size_t size() const { return bytes_; }
+  const std::string& name() const { return name_; }
+  void poison();
+
+  // Offset of the first byte outside the block that was overwritten, relative to data(); 0 if none.
+  // (What lies beyond the pattern is protected and cannot be overwritten.)
+  std::ptrdiff_t overwritten() const;
+
+ private:
+  std::string name_;
+  size_t bytes_;
+  uint8_t* mapping_;
+  size_t mapping_bytes_;
+  uint8_t* data_;
+};
+
+// If `address` lies in a region or in the guards around it, describes the access in one sentence
+// ("16 bytes past the end of global buffer O (65536 bytes)"); empty if it is inside or elsewhere.
+std::string describe_outside(uintptr_t address, size_t bytes);
+
+// Returns whether all of the access lies inside one region.
+bool inside_region(uintptr_t address, size_t bytes);
+
+// "byte 1040 of shared memory"
+std::string describe_place(uintptr_t address);
+
+// ---- addresses of shared memory, of the lane that runs
+// A pointer into the CTA's shared memory as a 32-bit shared address. Not the plain offset: on a GPU too,
+// address 0 is not a kernel's first byte (CUDA reserves 1 KB of shared memory a CTA).
+uint32_t shared_address(const void* pointer);
+
+// The way back, for an access of `bytes` bytes. Ends the launch if it lies outside the CTA's shared memory
+// or is not a multiple of `bytes`.
+uint8_t* shared_pointer(uint32_t address, size_t bytes, const char* operation,
+                        SourceLocation where);
+
+// Checked build: which bytes have been written since their region was poisoned. The host's writes are not
+// observed, but before a launch they show: a region that no kernel has written and that is no longer poison.
+void note_host_writes();
+void mark_written(uintptr_t address, size_t bytes);  // by a kernel
+bool never_written(uintptr_t address);
+
+// "file:line" of an instruction, or "?". Of the wrappers of common, the line that calls them.
+std::string symbolise(uintptr_t program_counter);
+std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counters);  // much faster
+std::string relative_path(const std::string& path);  // from the repository's root
+
+// Makes an access to a guard page end the program with a sentence that names thread and region.
+void install_fault_handler();
+
+}  // namespace emu

@@ -1,0 +1,487 @@
+// Fibers, and which of them runs: warp collectives, waits, one cluster from its begin to its end.
+#include <algorithm>
+#include <bit>
+#include <boost/context/fiber.hpp>
+#include <boost/context/preallocated.hpp>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/emulator/core/describe.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/launch.h"
+#include "common/emulator/core/machine.h"
+#include "common/emulator/core/memory.h"
+#include "common/emulator/core/random.h"
+#include "common/emulator/core/unit.h"
+#include "common/emulator/core/vector_types.h"
+#include "common/emulator/core/watch.h"
+
+namespace emu {
+
+using boost::context::fiber;
+
+#ifdef FA_EMULATOR_DEBUG
+Lane* current_lane = nullptr;
+#define FA_PER_OS_THREAD
+#else
+constinit thread_local Lane* current_lane = nullptr;
+#define FA_PER_OS_THREAD thread_local
+#endif
+
+Machine::Machine(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes, int ctas,
+                 const std::function<void()>& kernel_body, LaunchChecks* checks_of_launch)
+    : stacks(size_t(ctas) * block.x * block.y * block.z),
+      fibers(size_t(ctas) * block.x * block.y * block.z),
+      body(kernel_body) {
+  const size_t threads = fibers.size() / size_t(ctas);
+  const size_t warps = (threads + kWarpSize - 1) / kWarpSize;
+  cluster.ctas.resize(size_t(ctas));
+  cluster.lanes.resize(fibers.size());
+  cluster.warps.resize(size_t(ctas) * warps);
+  for (size_t rank = 0; rank < cluster.ctas.size(); rank++) {
+    const std::string which =
+        ctas == 1 ? "" : " of CTA " + std::to_string(rank) + " of the cluster";
+    shared.push_back(std::make_unique<GuardedMemory>("shared memory" + which, shared_bytes, 1024));
+    Cta& cta = cluster.ctas[rank];
+    cta.cluster = &cluster;
+    cta.rank = int(rank);
+    cta.kernel = kernel;
+    cta.block_dim = block;
+    cta.grid_dim = grid;
+    cta.shared = shared.back()->data();
+    cta.shared_bytes = shared_bytes;
+    cta.lanes = std::span(cluster.lanes).subspan(rank * threads, threads);
+    cta.warps = std::span(cluster.warps).subspan(rank * warps, warps);
+    for (size_t i = 0; i < warps; i++) {
+      cta.warps[i].index = int(i);
+      cta.warps[i].slot = int(rank * warps + i);
+      cta.warps[i].lanes = &cta.lanes[i * kWarpSize];
+    }
+    for (unsigned i = 0; i < threads; i++) {
+      Lane& lane = cta.lanes[i];
+      lane.cta = &cta;
+      lane.warp = &cta.warps[i / kWarpSize];
+      lane.thread = int(i);
+      lane.lane = int(i % kWarpSize);
+      lane.number = int(&lane - cluster.lanes.data());
+      lane.thread_idx = {i % block.x, i / block.x % block.y, i / block.x / block.y};
+      lane.stack_low = uintptr_t(stacks.low(rank * threads + i));
+      lane.stack_high = lane.stack_low + kStackBytes;
+    }
+  }
+  if (checks_of_launch) checks = checks_of_launch->watch(cluster);
+  for (Cta& cta : cluster.ctas) {
+    cta.checks = checks.get();
+    cta.detector = checks ? checks->detector() : nullptr;
+  }
+  cluster.make_units();
+}
+
+namespace {
+
+// The stacks belong to Stacks; a fiber that ends has nothing to free.
+struct KeepStack {
+  void deallocate(boost::context::stack_context&) const noexcept {}
+};
+
+// ---- fibers ----------------------------------------------------------------------------------------
+FA_PER_OS_THREAD Machine* machine = nullptr;
+// Points to where the fiber that was switched away from belongs.
+FA_PER_OS_THREAD fiber* left_behind = nullptr;
+
+fiber& fiber_of(const Lane& lane) { return machine->fibers[size_t(lane.number)]; }
+
+// Continues in `target` and comes back when another fiber switches to the caller, whose own continuation is kept in
+// `here`. Switching hands the caller's continuation to the fiber that runs next, which puts it there.
+void switch_to(fiber& target, fiber& here) {
+  left_behind = &here;
+  fiber previous = std::move(target).resume();
+  *left_behind = std::move(previous);
+}
+
+void switch_to_lane(Lane& next, fiber& here) {
+  current_lane = &next;
+  switch_to(fiber_of(next), here);
+}
+
+// ---- choosing who runs -----------------------------------------------------------------------------
+// Any lane of any warp that can run.
+Lane* pick_random(Cluster& cluster) {
+  const uint3& block = cluster.ctas[0].block_idx;
+  int candidates = 0;
+  for (const Warp& warp : cluster.warps) candidates += warp.runnable != 0;
+  if (candidates == 0) return nullptr;
+  const uint64_t random =
+      random_bits(options().seed, {block.x, block.y, block.z, cluster.random_draws++});
+  uint64_t skip = (random >> 32) % uint64_t(candidates);
+  for (Warp& warp : cluster.warps) {
+    if (!warp.runnable || skip-- > 0) continue;
+    uint32_t lanes = warp.runnable;
+    for (uint64_t n = (random & 0xffffffffu) % uint64_t(std::popcount(lanes)); n > 0; n--) {
+      lanes &= lanes - 1;
+    }
+    return &warp.lanes[std::countr_zero(lanes)];
+  }
+  return nullptr;
+}
+
+// Round robin: first the other lanes of the same warp, then the next warp.
+Lane* pick(Cluster& cluster, const Lane* last) {
+  if (options().schedule == Schedule::kRandom) return pick_random(cluster);
+  const int warp_count = int(cluster.warps.size());
+  for (int i = 0; i < warp_count; i++) {
+    Warp& warp = cluster.warps[size_t((cluster.current_warp + i) % warp_count)];
+    if (!warp.runnable) continue;
+    cluster.current_warp = warp.slot;
+    const uint32_t after = last && last->warp == &warp && last->lane < 31
+                               ? warp.runnable & (kFullMask << (last->lane + 1))
+                               : 0;
+    return &warp.lanes[std::countr_zero(after ? after : warp.runnable)];
+  }
+  return nullptr;
+}
+
+// Leaves the lanes as they are and returns to the host, which destroys them.
+[[noreturn]] void abandon(Lane& me) {
+  current_lane = nullptr;
+  switch_to(machine->host, fiber_of(me));
+  std::terminate();  // not reached: the fiber is unwound where it stands
+}
+
+// `me` stops running for a while. Under random completion, asynchronous work may end now.
+void step_units(Lane& me, bool waits) {
+  if (options().completion != Completion::kRandom) return;
+  for (Unit* const unit : me.cta->cluster->units_in_order) unit->step(me, waits);
+}
+
+// No lane can go on before some asynchronous work has come to its end: one piece does so now. False: there is none.
+bool finish_awaited(Cluster& cluster) {
+  for (Unit* const unit : cluster.units_in_order) {
+    if (unit->finish_awaited()) return true;
+  }
+  return false;
+}
+
+// Returns which lane runs next; null if none can: all have ended, or there is a deadlock.
+Lane* next_lane(Lane& me, bool waits) {
+  Cta& cta = *me.cta;
+  Cluster& cluster = *cta.cluster;
+  step_units(me, waits);
+  do {
+    if (Lane* next = pick(cluster, &me)) return next;
+  } while (finish_awaited(cluster));
+  if (cluster.live > 0 && cta.failure.empty()) {
+    cta.failure = "deadlock in " + cta_name(cta) + ": no thread can run" + describe_all(cluster);
+  }
+  return nullptr;
+}
+
+void make_runnable(Lane& lane) {
+  lane.state = LaneState::kRunnable;
+  lane.warp->runnable |= 1u << lane.lane;
+}
+
+// Returns whether `other` waits in this very collective.
+bool waits_in(const Lane& other, const char* operation, uint32_t mask) {
+  return other.state == LaneState::kAtCollective && other.mask == mask &&
+         strcmp(other.operation, operation) == 0;
+}
+
+// A collective is complete when every lane of its mask that still lives has arrived.
+bool collective_complete(const Warp& warp, const char* operation, uint32_t mask) {
+  for (uint32_t rest = mask & warp.live; rest; rest &= rest - 1) {
+    if (!waits_in(warp.lanes[std::countr_zero(rest)], operation, mask)) return false;
+  }
+  return true;
+}
+
+// The end of a lane. Collectives that waited for it alone can go on.
+void lane_exit(Lane& me) {
+  Cta& cta = *me.cta;
+  Warp& warp = *me.warp;
+  me.state = LaneState::kExited;
+  warp.live &= ~(1u << me.lane);
+  warp.runnable &= ~(1u << me.lane);
+  cta.live--;
+  cta.cluster->live--;
+  if (cta.checks && !warp.live) cta.checks->meet(warp, kFullMask);
+  for (Unit* const unit : cta.cluster->units_in_order) unit->thread_has_ended(me);
+  if (cta.live == 0 && cta.detector) cta.detector->end_of_cta(cta);
+  for (uint32_t rest = warp.live; rest; rest &= rest - 1) {
+    Lane& other = warp.lanes[std::countr_zero(rest)];
+    if (other.state == LaneState::kAtCollective && (other.mask >> me.lane & 1) &&
+        collective_complete(warp, other.operation, other.mask)) {
+      other.executes = true;
+      make_runnable(other);
+    }
+  }
+}
+
+fiber lane_main(Lane& me, fiber&& from) {
+  *left_behind = std::move(from);
+  machine->body();
+  for (Unit* const unit : me.cta->cluster->units_in_order) unit->thread_ends(me);
+  lane_exit(me);
+  Lane* next = next_lane(me, false);
+  left_behind = &fiber_of(me);  // receives an empty continuation: this fiber is over
+  current_lane = next;
+  return next ? std::move(fiber_of(*next)) : std::move(machine->host);
+}
+
+// ---- one CTA, or a cluster of them -----------------------------------------------------------------
+void begin_cta(Machine& self, Cta& cta) {
+  self.shared[size_t(cta.rank)]->poison();
+  cta.live = int(cta.lanes.size());
+  for (Lane& lane : cta.lanes) {
+    lane.state = LaneState::kRunnable;
+    lane.executes = false;
+    lane.accesses.clear();
+    lane.stack_watch = nullptr;
+    const auto i = size_t(lane.number);
+    boost::context::stack_context stack;
+    stack.sp = self.stacks.high(i);
+    stack.size = size_t(self.stacks.high(i) - self.stacks.low(i));
+    self.fibers[i] =
+        fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack),
+              KeepStack{}, [&lane](fiber&& from) { return lane_main(lane, std::move(from)); });
+  }
+  for (Warp& warp : cta.warps) {
+    const int count = std::min(kWarpSize, int(cta.lanes.size()) - warp.index * kWarpSize);
+    warp.waiting = warp.gathered = 0;
+    warp.live = warp.runnable = kFullMask >> (kWarpSize - count);
+  }
+}
+
+// Throws LaunchError if something was not as it should be at the end.
+void end_cta(Machine& self, const Cta& cta) {
+  const GuardedMemory& shared = *self.shared[size_t(cta.rank)];
+  if (const ptrdiff_t at = shared.overwritten()) {
+    throw LaunchError(cta_name(cta) + ": wrote outside shared memory, at byte " +
+                      std::to_string(at) + " of a SharedStorage of " +
+                      std::to_string(cta.shared_bytes) + " bytes");
+  }
+  for (Unit* const unit : cta.cluster->units_in_order) {
+    const std::string text = unit->complaint(cta);
+    if (!text.empty()) throw LaunchError(cta_name(cta) + ": " + text + how_to_repeat());
+  }
+}
+
+}  // namespace
+
+// ---- for the launch (machine.h) ----------------------------------------------------------------------
+void enter(Machine& self) { machine = &self; }
+
+void run_cluster(Machine& self) {
+  Cluster& cluster = self.cluster;
+  Cta& first = cluster.ctas[0];
+  cluster.random_draws = 0;
+  cluster.current_warp = 0;
+  cluster.live = int(cluster.lanes.size());
+  for (Unit* const unit : cluster.units_in_order) unit->begin();
+  if (self.checks) self.checks->begin();
+  for (Cta& cta : cluster.ctas) begin_cta(self, cta);
+  switch_to_lane(*pick(cluster, nullptr), self.host);
+  current_lane = nullptr;
+  // What went wrong after a race is its consequence.
+  Detector* const detector = first.detector;
+  if (detector && !detector->race_within_warp().empty()) {
+    first.failure = cta_name(first) + ": " + detector->race_within_warp();
+  }
+  for (const Cta& cta : cluster.ctas) {
+    if (cta.failure.empty()) continue;
+    for (fiber& each : self.fibers) each = fiber{};  // unwinds the lanes that still wait
+    throw LaunchError(cta.failure + how_to_repeat());
+  }
+  for (const Cta& cta : cluster.ctas) end_cta(self, cta);
+  if (const std::string text = detector ? detector->unwritten_read() : ""; !text.empty()) {
+    throw LaunchError(cta_name(first) + ": " + text + how_to_repeat());
+  }
+}
+
+// ---- units -------------------------------------------------------------------------------------------
+namespace {
+
+struct RegisteredUnit {
+  int order;
+  std::unique_ptr<Unit> (*make)(Cluster&);
+};
+
+std::vector<RegisteredUnit>& registered_units() {
+  static std::vector<RegisteredUnit> units;
+  return units;
+}
+
+}  // namespace
+
+size_t detail::register_unit(int order, std::unique_ptr<Unit> (*make)(Cluster&)) {
+  registered_units().push_back({order, make});
+  return registered_units().size() - 1;
+}
+
+Cluster::Cluster() = default;
+Cluster::~Cluster() = default;
+
+void Cluster::make_units() {
+  std::vector<std::pair<int, Unit*>> sorted;
+  for (const RegisteredUnit& unit : registered_units()) {
+    units.push_back(unit.make(*this));
+    sorted.emplace_back(unit.order, units.back().get());
+  }
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [order, unit] : sorted) units_in_order.push_back(unit);
+}
+
+// ---- what instructions call --------------------------------------------------------------------------
+namespace {
+void wait_until_runnable() {
+  Lane& me = *current_lane;
+  me.warp->runnable &= ~(1u << me.lane);
+  Lane* next = next_lane(me, true);
+  if (!next) abandon(me);
+  if (next != &me) switch_to_lane(*next, fiber_of(me));
+}
+}  // namespace
+
+void stop(const char* operation, SourceLocation where, std::string (*describe)(const Lane&)) {
+  Lane& me = *current_lane;
+  me.operation = operation;
+  me.where = where;
+  me.describe = describe;
+  me.state = LaneState::kParked;
+  me.warp->runnable &= ~(1u << me.lane);
+}
+
+void wait_until_woken() {
+  if (current_lane->state == LaneState::kRunnable) return;
+  wait_until_runnable();
+}
+
+void park(const char* operation, SourceLocation where, std::string (*describe)(const Lane&)) {
+  stop(operation, where, describe);
+  wait_until_woken();
+}
+
+void wake(Lane& lane) { make_runnable(lane); }
+
+void yield() {
+  Lane& me = *current_lane;
+  Cluster& cluster = *me.cta->cluster;
+  step_units(me, false);
+  cluster.current_warp = (cluster.current_warp + 1) % int(cluster.warps.size());
+  Lane* const next = pick(cluster, nullptr);
+  if (next != &me) switch_to_lane(*next, fiber_of(me));
+}
+
+void fail(const char* format, ...) {
+  char text[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  Lane& me = *current_lane;
+  char thread[64];
+  snprintf(thread, sizeof thread, ", thread %d (warp %d lane %d): ", me.thread, me.warp->index,
+           me.lane);
+  me.cta->failure = cta_name(*me.cta) + thread + text;
+  abandon(me);
+}
+
+void fail_cta(const std::string& text) {
+  current_lane->cta->failure = cta_name(*current_lane->cta) + ": " + text;
+  abandon(*current_lane);
+}
+
+void misuse(const char* operation, SourceLocation where, const std::string& what) {
+  fail("%s at %s: %s", operation, place(where).c_str(), what.c_str());
+}
+
+namespace {
+// PTX: which collectives are .aligned. All are but CUDA C++'s intrinsics.
+bool is_aligned(const char* operation) { return operation[0] != '_'; }
+}  // namespace
+
+void expect_same_instruction(const Lane& other, const char* operation, SourceLocation where) {
+  if (other.where.line == where.line && strcmp(other.where.file, where.file) == 0) return;
+  fail(
+      "%s at %s:%u, but lane %d of the same warp is in %s at %s:%u: all lanes of a warp must "
+      "execute "
+      "the same instruction",
+      operation, where.file, where.line, other.lane, other.operation, other.where.file,
+      other.where.line);
+}
+
+void** begin_collective(uint32_t mask, const char* operation, void* operands,
+                        SourceLocation where) {
+  Lane& me = *current_lane;
+  Warp& warp = *me.warp;
+  if (!(mask >> me.lane & 1)) {
+    fail("%s at %s:%u: the mask 0x%08x does not name the calling lane", operation, where.file,
+         where.line, mask);
+  }
+  const bool usual =
+      warp.waiting == warp.gathered &&
+      (warp.gathered == 0 || (warp.gather_operation == operation && warp.gather_mask == mask));
+  for (uint32_t rest = usual ? 0 : mask & warp.live; rest; rest &= rest - 1) {
+    const Lane& other = warp.lanes[std::countr_zero(rest)];
+    if (other.state != LaneState::kAtCollective || waits_in(other, operation, mask)) continue;
+    // It may come later, after a collective without this lane. If that one waits for this lane, neither
+    // can ever go on.
+    if (other.mask >> me.lane & 1) {
+      fail(
+          "%s at %s:%u with mask 0x%08x, but lane %d of the same warp is in %s at %s:%u with mask "
+          "0x%08x:"
+          " the lanes that a mask names must execute the same instruction",
+          operation, where.file, where.line, mask, other.lane, other.operation, other.where.file,
+          other.where.line, other.mask);
+    }
+  }
+  if (usual && warp.gathered != 0 && is_aligned(operation)) {
+    expect_same_instruction(*warp.gather_first, operation, where);
+  }
+  me.operands = operands;
+  me.operation = operation;
+  me.where = where;
+  me.mask = mask;
+  me.state = LaneState::kAtCollective;
+  warp.waiting |= 1u << me.lane;
+  if (usual) {
+    if (warp.gathered == 0) warp.gather_first = &me;
+    warp.gathered |= 1u << me.lane;
+    warp.gather_operation = operation;
+    warp.gather_mask = mask;
+  }
+  const bool complete =
+      usual ? (mask & warp.live & ~warp.gathered) == 0 : collective_complete(warp, operation, mask);
+  if (!complete) {
+    wait_until_runnable();
+    if (!me.executes) return nullptr;
+    me.executes = false;
+  }
+  for (int lane = 0; lane < kWarpSize; lane++) {
+    const bool takes_part = (mask & warp.live) >> lane & 1;
+    warp.operands[lane] = takes_part ? warp.lanes[lane].operands : nullptr;
+  }
+  if (me.cta->checks) me.cta->checks->meet(warp, mask);
+  return warp.operands;
+}
+
+void finish_collective(uint32_t mask) {
+  Warp& warp = *current_lane->warp;
+  warp.waiting &= ~mask;
+  warp.gathered &= ~mask;
+  for (uint32_t rest = mask & warp.live; rest; rest &= rest - 1) {
+    make_runnable(warp.lanes[std::countr_zero(rest)]);
+  }
+}
+
+}  // namespace emu

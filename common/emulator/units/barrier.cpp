@@ -1,0 +1,182 @@
+#include "common/emulator/units/barrier.h"
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/emulator/core/counters.h"
+#include "common/emulator/core/events.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/step.h"
+#include "common/emulator/core/unit.h"
+#include "common/emulator/core/watch.h"
+
+namespace emu {
+namespace {
+
+struct NamedBarrier {
+  int arrived = 0;   // threads that have arrived in this phase
+  int expected = 0;  // threads that complete it; 0: all live threads of the CTA
+  Clocks arriving,
+      ended;  // checked build: what those that arrived had seen, in this phase and in the last one
+};
+
+std::string describe(const Lane& lane);
+
+bool is_at_barrier(const Lane& lane) {
+  return lane.state == LaneState::kParked && lane.describe == describe;
+}
+
+class Barriers : public Unit {
+ public:
+  explicit Barriers(const Cluster& cluster)
+      : cluster_(cluster),
+        barriers_(cluster.ctas.size() * kNamedBarriers),
+        waits_at_(cluster.lanes.size()) {}
+
+  void begin() override {
+    for (NamedBarrier& barrier : barriers_) {
+      barrier.arrived = barrier.expected = 0;
+      barrier.arriving.clear();
+      barrier.ended.clear();
+    }
+  }
+  void thread_has_ended(Lane& me) override;
+  std::string complaint(const Cta& cta) override;
+
+  NamedBarrier& of(const Cta& cta, int index) {
+    return barriers_[size_t(cta.rank * kNamedBarriers + index)];
+  }
+  int& waits_at(const Lane& lane) { return waits_at_[size_t(lane.number)]; }
+  static int expected(const Cta& cta, const NamedBarrier& barrier) {
+    return barrier.expected ? barrier.expected : cta.live;
+  }
+  void complete_if_all_arrived(Cta& cta, int index);
+
+ private:
+  const Cluster& cluster_;
+  std::vector<NamedBarrier> barriers_;  // [CTAs][kNamedBarriers]
+  std::vector<int> waits_at_;  // [lanes]: the barrier at which each of those that wait does so
+};
+
+const UnitOf<Barriers> barriers{10};
+
+std::string describe(const Lane& lane) {
+  Barriers& all = barriers(*lane.cta->cluster);
+  const int index = all.waits_at(lane);
+  const NamedBarrier& barrier = all.of(*lane.cta, index);
+  return " (barrier " + std::to_string(index) + ": " + std::to_string(barrier.arrived) + " of " +
+         std::to_string(Barriers::expected(*lane.cta, barrier)) + " threads have arrived)";
+}
+
+void Barriers::complete_if_all_arrived(Cta& cta, int index) {
+  NamedBarrier& barrier = of(cta, index);
+  if (barrier.arrived == 0 || barrier.arrived < expected(cta, barrier)) return;
+  barrier.arrived = barrier.expected = 0;
+  for (Lane& lane : cta.lanes) {
+    if (!is_at_barrier(lane) || waits_at(lane) != index) continue;
+    if (cta.detector) cta.detector->acquire(lane, barrier.arriving);
+    wake(lane);
+  }
+  std::swap(barrier.ended, barrier.arriving);
+  barrier.arriving.clear();
+  if (cta.recorder) cta.recorder->complete(&barrier);
+}
+
+// Reports a warp's barrier instruction, once all of its lanes have come. The warp waits if others are still missing.
+void report(const Lane& lane) {
+  Warp& warp = *lane.warp;
+  const bool waits = is_at_barrier(lane);
+  record(warp, {Kind::kBarrier, warp.live, lane.where, {.requests = 1, .waits = waits}});
+}
+
+void Barriers::thread_has_ended(Lane& me) {
+  Cta& cta = *me.cta;
+  const Warp& warp = *me.warp;
+  const Lane* rest_of_warp = nullptr;  // lanes at a barrier that this one will not come to
+  if (warp.live && !warp.runnable) rest_of_warp = &warp.lanes[std::countr_zero(warp.live)];
+  if (rest_of_warp && !is_at_barrier(*rest_of_warp)) rest_of_warp = nullptr;
+  for (int i = 0; i < kNamedBarriers; i++) {
+    if (of(cta, i).expected == 0) complete_if_all_arrived(cta, i);
+  }
+  if (rest_of_warp) report(*rest_of_warp);
+}
+
+std::string Barriers::complaint(const Cta& cta) {
+  for (int i = 0; i < kNamedBarriers; i++) {
+    const NamedBarrier& barrier = of(cta, i);
+    if (barrier.arrived == 0) continue;
+    return "ends with barrier " + std::to_string(i) +
+           " out of balance: " + std::to_string(barrier.arrived) + " of " +
+           std::to_string(barrier.expected) +
+           " threads have arrived\n  Missing: a bar.sync or bar.arrive of the others.";
+  }
+  return "";
+}
+
+void arrive(int index, int expected, bool waits, const char* operation, SourceLocation where) {
+  Lane& me = *current_lane;
+  if (index < 0 || index >= kNamedBarriers) {
+    fail("%s at %s:%u: barrier %d does not exist, a CTA has 0 to %d", operation, where.file,
+         where.line, index, kNamedBarriers - 1);
+  }
+  if (expected % kWarpSize != 0) {
+    fail("%s at %s:%u: %d threads are not a whole number of warps", operation, where.file,
+         where.line, expected);
+  }
+  NamedBarrier& barrier = barriers().of(*me.cta, index);
+  if (barrier.arrived > 0 && barrier.expected != expected) {
+    fail("%s at %s:%u expects %d threads, but others wait at barrier %d for %d", operation,
+         where.file, where.line, expected, index, barrier.expected);
+  }
+  Detector* const detector = me.cta->detector;
+  if (expected > 0 && detector && !detector->has_seen(me, barrier.ended)) {
+    fail(
+        "%s at %s:%u may count in the phase before: this thread has not seen the end of barrier "
+        "%d's last phase\n  Too many threads arrive, the number %d is too small, or two groups of "
+        "warps use one barrier.",
+        operation, where.file, where.line, index, expected);
+  }
+  barrier.expected = expected;
+  barrier.arrived++;
+  if (detector) detector->release(me, barrier.arriving);
+  if (Recorder* const recorder = me.cta->recorder) {
+    Step step{.name = operation};
+    step.arrives = recorder->meeting(&barrier, "barrier " + std::to_string(index));
+    if (waits) step.awaits = step.arrives;
+    recorder->note(me, where, step);
+  }
+}
+
+}  // namespace
+
+void barrier_sync(int index, int expected, const char* operation, SourceLocation where) {
+  Lane& me = *current_lane;
+  Barriers& all = barriers();
+  // Barriers are .aligned, too. Lanes of other warps may stand elsewhere.
+  for (uint32_t rest = me.warp->live & ~me.warp->runnable; rest; rest &= rest - 1) {
+    const Lane& other = me.warp->lanes[std::countr_zero(rest)];
+    if (is_at_barrier(other) && all.waits_at(other) == index) {
+      expect_same_instruction(other, operation, where);
+      break;
+    }
+  }
+  arrive(index, expected, true, operation, where);
+  all.waits_at(me) = index;
+  stop(operation, where, describe);
+  const bool whole_warp = (me.warp->runnable & me.warp->live) == 0;
+  if (whole_warp && me.cta->checks) me.cta->checks->meet(*me.warp, kFullMask);
+  all.complete_if_all_arrived(*me.cta, index);
+  if (whole_warp) report(me);
+  wait_until_woken();
+}
+
+void barrier_arrive(int index, int expected, const char* operation, SourceLocation where) {
+  arrive(index, expected, false, operation, where);
+  barriers().complete_if_all_arrived(*current_lane->cta, index);
+}
+
+}  // namespace emu

@@ -1,0 +1,18 @@
+// Clusters of CTAs: their barrier, and the shared memory of the other CTAs.
+#pragma once
+
+#include <cstdint>
+
+#include "common/emulator/core/lane.h"
+
+namespace emu {
+
+void cluster_arrive(SourceLocation where);
+void cluster_wait(SourceLocation where);
+int cluster_rank();
+int cluster_size();
+
+// The address of what lies where `address` does, in the shared memory of CTA `cta` of the cluster.
+uintptr_t map_to_cta(uintptr_t address, int cta, SourceLocation where);
+
+}  // namespace emu

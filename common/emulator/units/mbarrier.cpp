@@ -1,0 +1,427 @@
+#include "common/emulator/units/mbarrier.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/emulator/core/counters.h"
+#include "common/emulator/core/events.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/memory.h"
+#include "common/emulator/core/step.h"
+#include "common/emulator/core/unit.h"
+#include "common/emulator/core/watch.h"
+#include "common/emulator/units/cluster.h"
+
+namespace emu {
+namespace {
+
+constexpr int kMostArrivals = (1 << 20) - 1;  // PTX ISA, "mbarrier object": range of the counts
+constexpr int kMostBytes = (1 << 20) - 1;
+
+// The real content of a barrier's memory is not documented. Here it is this word; anything else there means that the
+// barrier has been overwritten.
+constexpr uint64_t kWord = 0xba22'1e20'ba22'1e20u;
+
+// The barrier that a lane asked last in vain, and how many times in a row.
+struct Polls {
+  uintptr_t bar = 0;
+  int count = 0;
+};
+
+// The mbarriers of a cluster, by address.
+struct Mbarriers final : Unit {
+  explicit Mbarriers(const Cluster& cluster) : polls(cluster.lanes.size()) {}
+  void begin() override {
+    all.clear();
+    for (Polls& lane : polls) lane.count = 0;
+  }
+  void thread_has_ended(Lane& me) override;
+
+  std::map<uintptr_t, Mbarrier> all;
+  std::vector<Polls> polls;  // [lanes]
+};
+
+const UnitOf<Mbarriers> mbarriers{70};
+
+std::string name(uintptr_t bar, const Mbarrier& barrier) {
+  return "the mbarrier at " + describe_place(bar) + " (initialised at " + place(barrier.made) + ")";
+}
+
+// "phase 3: 1 of 2 arrivals and 4096 bytes are still to come"
+std::string state(const Mbarrier& barrier) {
+  std::string text = "phase " + std::to_string(barrier.phase) + ": " +
+                     std::to_string(barrier.pending) + " of " + std::to_string(barrier.count) +
+                     " arrivals and " + std::to_string(std::max<int64_t>(barrier.bytes, 0)) +
+                     " bytes are still to come";
+  if (barrier.bytes < 0) {
+    text += ", " + std::to_string(-barrier.bytes) + " bytes more than expected have come";
+  }
+  return text;
+}
+
+// The barrier at `bar`, if it may be used by this lane.
+Mbarrier& find(uintptr_t bar, const char* operation, SourceLocation where) {
+  const Lane& me = *current_lane;
+  const auto found = mbarriers().all.find(bar);
+  if (found == mbarriers().all.end()) {
+    misuse(operation, where,
+           "there is no mbarrier at " + describe_place(bar) +
+               "\n  Missing: mbarrier_init, or a __syncthreads() after it.");
+  }
+  Mbarrier& barrier = found->second;
+  if (*reinterpret_cast<const uint64_t*>(bar) != kWord) {
+    misuse(operation, where, name(bar, barrier) + " has been overwritten");
+  }
+  const Detector* const detector = me.cta->detector;
+  if (detector && !detector->has_seen(me, barrier.made_by, barrier.made_at)) {
+    misuse(operation, where,
+           name(bar, barrier) +
+               " may not be initialised yet\n  Missing: a __syncthreads() (of the "
+               "cluster: cluster_arrive, cluster_wait) between the two.");
+  }
+  return barrier;
+}
+
+// Counts a warp's instruction once, by its lowest lane.
+void count(SourceLocation where, bool waits) {
+  const Lane& me = *current_lane;
+  if (me.lane != std::countr_zero(me.warp->live)) return;
+  record(*me.warp, {Kind::kMbarrier, me.warp->live, where, {.requests = 1, .waits = waits}});
+}
+
+bool over(const Mbarrier& barrier, int parity) { return int(barrier.phase & 1) != parity; }
+
+// ---- for a timeline: what the CTA does at its own barriers ----
+Recorder* recorder_of(uintptr_t bar) {
+  for (const Cta& cta : current_lane->cta->cluster->ctas) {
+    if (cta.recorder && bar - uintptr_t(cta.shared) < cta.shared_bytes) return cta.recorder;
+  }
+  return nullptr;
+}
+
+std::string trace_name(uintptr_t bar) {
+  return "mbarrier at byte " + std::to_string(bar - uintptr_t(current_lane->cta->shared));
+}
+
+void trace_arrival(uintptr_t bar, const char* operation, SourceLocation where) {
+  Recorder* const recorder = recorder_of(bar);
+  if (!recorder || recorder != current_lane->cta->recorder) return;
+  const int phase = recorder->meeting(reinterpret_cast<const void*>(bar), trace_name(bar));
+  recorder->note(*current_lane, where, {.name = operation, .arrives = phase});
+}
+
+// The step waits for the phase that the barrier is in or, if it is over, for the one before.
+void trace_wait(uintptr_t bar, bool is_over, const char* operation, SourceLocation where) {
+  Recorder* const recorder = recorder_of(bar);
+  if (!recorder || recorder != current_lane->cta->recorder) return;
+  const auto* const key = reinterpret_cast<const void*>(bar);
+  const int phase = is_over ? recorder->completed(key) : recorder->meeting(key, trace_name(bar));
+  recorder->note(*current_lane, where, {.name = operation, .awaits = phase});
+}
+
+// A wait that is over: what was done before the arrivals, and what the copies wrote, has happened.
+void acquire(const Lane& lane, const Mbarrier& barrier) {
+  if (Detector* const detector = lane.cta->detector) detector->acquire(lane, barrier.ended);
+}
+
+void end_phase_if_complete(uintptr_t bar, Mbarrier& barrier) {
+  if (barrier.pending > 0 || barrier.bytes != 0) return;
+  if (barrier.copies > 0) {
+    fail_cta("a phase of " + name(bar, barrier) + " ends although " +
+             std::to_string(barrier.copies) +
+             (barrier.copies == 1 ? " bulk copy is" : " bulk copies are") +
+             " still under way\n  The bytes expected" +
+             (barrier.expected.line ? " at " + place(barrier.expected) : "") +
+             " are fewer than the copies bring.");
+  }
+  barrier.phase++;
+  barrier.pending = barrier.count;
+  barrier.counted_bytes = std::exchange(barrier.counts_bytes, false);
+  if (Recorder* const recorder = recorder_of(bar))
+    recorder->complete(reinterpret_cast<const void*>(bar));
+  if (Detector* const detector = current_lane->cta->detector) {
+    barrier.ended = std::move(barrier.arriving);
+    barrier.arriving.clear();
+    detector->learn(barrier.ended, barrier.engine, uint32_t(barrier.phase));
+  }
+  for (Lane* const lane : barrier.waiting) {
+    acquire(*lane, barrier);
+    wake(*lane);
+  }
+  barrier.waiting.clear();
+}
+
+// A thread that arrives or expects bytes must know that the last phase is over; otherwise it may do so in that one.
+void check_phase(uintptr_t bar, const Mbarrier& barrier, const char* operation,
+                 SourceLocation where) {
+  const Lane& me = *current_lane;
+  const Detector* const detector = me.cta->detector;
+  if (!detector || barrier.phase == 0) return;
+  if (detector->has_seen(me, barrier.ended, barrier.counted_bytes ? -1 : barrier.engine)) return;
+  if (detector->knows_end(me, barrier.engine, uint32_t(barrier.phase))) return;
+  misuse(operation, where,
+         "may count in the phase before: this thread has not seen the end of phase " +
+             std::to_string(barrier.phase - 1) + " of " + name(bar, barrier) +
+             "\n  Too many threads arrive, or its count, " + std::to_string(barrier.count) +
+             ", is too small; or missing: a wait for that phase.");
+}
+
+void arrive(uintptr_t bar, Mbarrier& barrier, const char* operation, SourceLocation where) {
+  const Lane& me = *current_lane;
+  if (barrier.pending == 0) {
+    misuse(operation, where,
+           "one arrival too many: all " + std::to_string(barrier.count) + " of phase " +
+               std::to_string(barrier.phase) + " of " + name(bar, barrier) +
+               " have come, it waits for " + std::to_string(barrier.bytes) + " bytes");
+  }
+  check_phase(bar, barrier, operation, where);
+  count(where, false);
+  if (me.cta->detector) me.cta->detector->release(me, barrier.arriving);
+  trace_arrival(bar, operation, where);
+  barrier.pending--;
+  end_phase_if_complete(bar, barrier);
+}
+
+std::string describe(const Lane& lane) {
+  for (const auto& [bar, barrier] : mbarriers(*lane.cta->cluster).all) {
+    for (const Lane* const waiting : barrier.waiting) {
+      if (waiting != &lane) continue;
+      return " (" + name(bar, barrier) + ", " + state(barrier) + ")";
+    }
+  }
+  return "";
+}
+
+// A parity tells a phase from the one before or after, and no more.
+void check_distance(uintptr_t bar, const Mbarrier& barrier, const char* operation,
+                    SourceLocation where) {
+  const Lane& me = *current_lane;
+  if (!me.cta->detector) return;
+  const uint32_t known = me.cta->detector->seen(me, barrier.engine);
+  if (barrier.phase < known + uint64_t(2)) return;
+  misuse(operation, where,
+         name(bar, barrier) + " is in phase " + std::to_string(barrier.phase) +
+             ", this thread last heard of phase " + std::to_string(known) +
+             ": two phases ahead, a parity says nothing\n  Whoever lets a phase end must wait "
+             "until all have seen the one before.");
+}
+
+void check_parity(int parity, const char* operation, SourceLocation where) {
+  if (parity != 0 && parity != 1) {
+    misuse(operation, where, "a parity is 0 or 1, not " + std::to_string(parity));
+  }
+}
+
+}  // namespace
+
+void mbarrier_init(uint64_t* bar, int count, SourceLocation where) {
+  const Lane& me = *current_lane;
+  const auto address = uintptr_t(bar);
+  const char* const operation = "mbarrier.init";
+  const Cta& cta = *me.cta;
+  if (address < uintptr_t(cta.shared) || address + 8 > uintptr_t(cta.shared) + cta.shared_bytes ||
+      address % 8 != 0) {
+    misuse(operation, where,
+           "an mbarrier is 8 bytes of this CTA's shared memory, at a multiple of 8");
+  }
+  if (count < 1 || count > kMostArrivals) {
+    misuse(operation, where,
+           "a phase has 1 to " + std::to_string(kMostArrivals) + " arrivals, not " +
+               std::to_string(count));
+  }
+  if (const auto found = mbarriers().all.find(address); found != mbarriers().all.end()) {
+    misuse(operation, where,
+           name(address, found->second) + " is in use: one thread initialises it, once");
+  }
+  *bar = kWord;
+  Mbarrier& barrier = mbarriers().all[address];
+  barrier.count = barrier.pending = count;
+  barrier.made = where;
+  if (Detector* const detector = cta.detector) {
+    detector->access(me, address, 8, true, detector->site(operation, where));
+    barrier.made_by = slot_of(me);
+    barrier.made_at = detector->clock(me);
+    barrier.engine = detector->new_engine(Engine::kLoad);
+  }
+}
+
+void mbarrier_inval(uint64_t* bar, SourceLocation where) {
+  const Mbarrier& barrier = find(uintptr_t(bar), "mbarrier.inval", where);
+  if (!barrier.waiting.empty() || barrier.copies > 0) {
+    misuse("mbarrier.inval", where, name(uintptr_t(bar), barrier) + " is in use");
+  }
+  mbarriers().all.erase(uintptr_t(bar));
+}
+
+void mbarrier_arrive(uint64_t* bar, const char* operation, SourceLocation where) {
+  arrive(uintptr_t(bar), find(uintptr_t(bar), operation, where), operation, where);
+}
+
+void mbarrier_arrive_cluster(uint64_t* bar, int cta, SourceLocation where) {
+  const char* const operation = "mbarrier.arrive.shared::cluster";
+  const uintptr_t remote = map_to_cta(uintptr_t(bar), cta, where);
+  Mbarrier& barrier = find(remote, operation, where);
+  const Lane& me = *current_lane;
+  if (me.cta->detector && cta != me.cta->rank) {
+    barrier.remote[&me] = {me.cta->detector->clock(me), where};
+  }
+  arrive(remote, barrier, operation, where);
+}
+
+void mbarrier_expect_tx(uint64_t* bar, int bytes, const char* operation, SourceLocation where) {
+  Mbarrier& barrier = find(uintptr_t(bar), operation, where);
+  if (bytes < 0 || barrier.bytes + bytes > kMostBytes) {
+    misuse(operation, where,
+           "a phase can expect 0 to " + std::to_string(kMostBytes) + " bytes, not " +
+               std::to_string(barrier.bytes + bytes));
+  }
+  check_phase(uintptr_t(bar), barrier, operation, where);
+  barrier.bytes += bytes;
+  barrier.counts_bytes = true;
+  barrier.expected = where;
+  end_phase_if_complete(uintptr_t(bar), barrier);
+}
+
+void mbarrier_complete_tx(uint64_t* bar, int bytes, SourceLocation where) {
+  Mbarrier& barrier = find(uintptr_t(bar), "mbarrier.complete_tx", where);
+  barrier.counts_bytes = true;
+  barrier.bytes -= bytes;
+  end_phase_if_complete(uintptr_t(bar), barrier);
+}
+
+bool mbarrier_test_wait(uint64_t* bar, int parity, const char* operation, SourceLocation where) {
+  // A thread that only asks, and would ask for ever, waits after so many times, so that a deadlock is found.
+  constexpr int kPatience = 1000;
+  Lane& me = *current_lane;
+  check_parity(parity, operation, where);
+  Mbarrier& barrier = find(uintptr_t(bar), operation, where);
+  check_distance(uintptr_t(bar), barrier, operation, where);
+  count(where, !over(barrier, parity));
+  Polls& polls = mbarriers().polls[size_t(me.number)];
+  if (!over(barrier, parity)) {
+    polls.count = polls.bar == uintptr_t(bar) ? polls.count + 1 : 1;
+    polls.bar = uintptr_t(bar);
+    if (polls.count < kPatience) {
+      for (Unit* const unit : me.cta->cluster->units_in_order) unit->polled(uintptr_t(bar));
+      yield();
+      return false;
+    }
+    trace_wait(uintptr_t(bar), false, operation, where);
+    barrier.waiting.push_back(&me);
+    park(operation, where, describe);
+  } else {
+    trace_wait(uintptr_t(bar), true, operation, where);
+    acquire(me, barrier);
+  }
+  polls.count = 0;
+  return true;
+}
+
+void mbarrier_wait(uint64_t* bar, int parity, SourceLocation where) {
+  const char* const operation = "mbarrier.try_wait";
+  check_parity(parity, operation, where);
+  Mbarrier& barrier = find(uintptr_t(bar), operation, where);
+  check_distance(uintptr_t(bar), barrier, operation, where);
+  count(where, !over(barrier, parity));
+  trace_wait(uintptr_t(bar), over(barrier, parity), operation, where);
+  if (over(barrier, parity)) {
+    acquire(*current_lane, barrier);
+    return;
+  }
+  barrier.waiting.push_back(current_lane);
+  park(operation, where, describe);
+}
+
+void fence_mbarrier_init() {
+  const Lane& me = *current_lane;
+  if (!me.cta->detector) return;
+  for (auto& [bar, barrier] : mbarriers().all) {
+    if (barrier.made_by == slot_of(me)) barrier.fenced = true;
+  }
+}
+
+void fence_proxy_async() {
+  fence_mbarrier_init();  // it covers them as well
+  const Lane& me = *current_lane;
+  if (me.cta->detector) me.cta->detector->fence_proxy(me);
+}
+
+Mbarrier& mbarrier_of_copy(uintptr_t bar, const char* operation, SourceLocation where) {
+  Mbarrier& barrier = find(bar, operation, where);
+  if (current_lane->cta->detector && !barrier.fenced) {
+    misuse(operation, where,
+           name(bar, barrier) +
+               " may not be visible to bulk copies\n  Missing: fence_mbarrier_init() in the thread "
+               "that initialises it, before the barrier.");
+  }
+  return barrier;
+}
+
+void trace_load(uintptr_t bar, const char* operation, int bytes, int read, SourceLocation where) {
+  Recorder* const recorder = recorder_of(bar);
+  if (!recorder || recorder != current_lane->cta->recorder) return;
+  Step step{.work = Work::kCopy, .name = operation};
+  step.bytes = uint64_t(read + 31) / 32 * 32;
+  step.wavefronts = uint64_t(bytes + 127) / 128;
+  step.arrives = recorder->meeting(reinterpret_cast<const void*>(bar), trace_name(bar));
+  recorder->note(*current_lane, where, step);
+}
+
+void bring_bytes(uintptr_t bar, int bytes, const std::vector<uint32_t>& ends, SourceLocation copy) {
+  const auto found = mbarriers().all.find(bar);
+  if (found == mbarriers().all.end() || *reinterpret_cast<const uint64_t*>(bar) != kWord) {
+    fail_cta("the mbarrier at " + describe_place(bar) +
+             " has been overwritten before the copy of " + place(copy) + " could report to it");
+  }
+  Mbarrier& barrier = found->second;
+  barrier.copies--;
+  auto& known = barrier.arriving.ends;
+  if (known.size() < ends.size()) known.resize(ends.size());
+  for (size_t i = 0; i < ends.size(); i++) known[i] = std::max(known[i], ends[i]);
+  barrier.counts_bytes = true;
+  barrier.bytes -= bytes;
+  if (barrier.pending == 0 && barrier.bytes < 0) {
+    fail_cta("the bulk copies that report to " + name(bar, barrier) + " bring " +
+             std::to_string(-barrier.bytes) + " bytes more than were expected" +
+             (barrier.expected.line ? " at " + place(barrier.expected) : "") +
+             ": its phase cannot end\n  The last one at " + place(copy) +
+             ". A copy counts its whole box, also what lies outside the tensor.");
+  }
+  end_phase_if_complete(bar, barrier);
+}
+
+bool is_awaited(const Cluster& cluster, uintptr_t bar) {
+  const auto& all = mbarriers(cluster).all;
+  const auto found = all.find(bar);
+  return found != all.end() && !found->second.waiting.empty();
+}
+
+// At the end of a CTA, arrivals from other CTAs must have come before.
+void Mbarriers::thread_has_ended(Lane& me) {
+  const Cta& cta = *me.cta;
+  const Detector* const detector = cta.detector;
+  if (cta.live > 0 || !detector) return;
+  for (const auto& [bar, barrier] : all) {
+    if (bar - uintptr_t(cta.shared) >= cta.shared_bytes) continue;
+    for (const auto& [lane, arrival] : barrier.remote) {
+      bool seen = false;  // by a thread of this CTA
+      for (const Lane& mine : cta.lanes) {
+        seen = seen || detector->has_seen(mine, slot_of(*lane), arrival.clock);
+      }
+      if (seen) continue;
+      fail_cta("ends while CTA " + std::to_string(lane->cta->rank) +
+               " of the cluster may still arrive at " + name(bar, barrier) + ", at " +
+               place(arrival.where) +
+               "\n  Missing: a barrier of the cluster (cluster_arrive, cluster_wait) before the "
+               "end.");
+    }
+  }
+}
+
+}  // namespace emu

@@ -1,0 +1,532 @@
+#include "common/emulator/units/tma.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/emulator/core/counters.h"
+#include "common/emulator/core/events.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/launch.h"
+#include "common/emulator/core/memory.h"
+#include "common/emulator/core/random.h"
+#include "common/emulator/core/step.h"
+#include "common/emulator/core/unit.h"
+#include "common/emulator/core/vector_types.h"
+#include "common/emulator/core/watch.h"
+#include "common/emulator/units/cluster.h"
+#include "common/emulator/units/mbarrier.h"
+#include "common/layout/swizzle.h"
+#include "common/ptx/tensor_map.h"
+
+namespace emu {
+namespace {
+
+constexpr int kChunk = 16;
+constexpr uint64_t kSector = 32;
+
+// ---- what is under way ---------------------------------------------------------------------------------
+// 16 bytes of shared memory and what belongs there.
+struct Chunk {
+  uint8_t* shared;
+  uint8_t* global;  // not used if nothing is inside
+  int inside;       // bytes that lie in the tensor, from the first on; the others are zeros
+};
+
+// A copy from global to shared memory.
+struct BulkLoad {
+  std::vector<Chunk> chunks;
+  const Cta* cta;  // whose shared memory
+  uintptr_t bar;   // that is told
+  int bytes;
+  SourceLocation where;
+  std::vector<uint32_t> ends;  // checked build: Detector::known_ends of its starter
+};
+
+// A copy from shared to global memory.
+struct BulkStore {
+  std::vector<Chunk> chunks;
+  SourceLocation where;
+  std::vector<uint8_t> data;  // what has been read, once it has
+  bool has_read = false, has_written = false;
+};
+
+// The stores of a thread.
+struct BulkGroups {
+  std::vector<BulkStore> open;  // since the last commit
+  // Committed and not waited for to their end, oldest first.
+  std::deque<std::vector<BulkStore>> groups;
+  uint64_t committed = 0;                   // groups so far
+  uint64_t read = 0;                        // of these, waited for until they had read
+  int read_engine = -1, write_engine = -1;  // checked build
+};
+
+struct BulkCopies final : Unit {
+  explicit BulkCopies(Cluster& its_cluster) : cluster(its_cluster) {}
+  void begin() override {
+    loads.clear();
+    stores.clear();
+    random_draws = 0;
+  }
+  void step(Lane& me, bool waits) override;
+  bool finish_awaited() override;
+  void polled(uintptr_t bar) override;
+  void thread_ends(Lane& me) override;
+  void thread_has_ended(Lane& me) override;
+
+  Cluster& cluster;
+  std::vector<BulkLoad> loads;  // under way, oldest first
+  std::map<const Lane*, BulkGroups> stores;
+  uint64_t random_draws = 0;
+};
+
+const UnitOf<BulkCopies> copies{40};
+
+// ---- arguments -----------------------------------------------------------------------------------------
+void check_map(const ptx::TensorMap& map, const char* operation, SourceLocation where) {
+  if (map.rank < 1 || map.rank > ptx::kMaxTensorRank) {
+    misuse(operation, where, "the tensor map was not made by make_tensor_map");
+  }
+}
+
+// A store may reach over the end of every dimension, or lie beyond it, but may not begin before the start: not
+// in the PTX ISA, but an H200 stops.
+void check_store_begins_inside(const int* coords, int rank, const char* operation,
+                               SourceLocation where) {
+  for (int i = 0; i < rank; i++) {
+    if (coords[i] >= 0) continue;
+    misuse(operation, where,
+           "coordinate " + std::to_string(i) + " is " + std::to_string(coords[i]) +
+               ": a store must not begin before the tensor (a GPU says: illegal instruction)");
+  }
+}
+
+// A box in shared memory. `bytes`: from its first to its last.
+void check_shared(const void* shared, size_t bytes, uint32_t alignment, const char* operation,
+                  SourceLocation where) {
+  const Cta& cta = *current_lane->cta;
+  const uintptr_t begin = uintptr_t(cta.shared), at = uintptr_t(shared);
+  if (at < begin || at + bytes > begin + cta.shared_bytes) {
+    misuse(operation, where,
+           std::to_string(bytes) + " bytes at byte " + std::to_string(intptr_t(at - begin)) +
+               " of shared memory are not inside the SharedStorage of " +
+               std::to_string(cta.shared_bytes) + " bytes");
+  }
+  if (shared_address(shared) % alignment != 0) {
+    misuse(operation, where,
+           "the shared address must be a multiple of " + std::to_string(alignment) + " bytes, " +
+               describe_place(at) + " is not");
+  }
+}
+
+void check_barrier_is_near(const uint64_t* bar, const char* operation, SourceLocation where) {
+  const Cta& cta = *current_lane->cta;
+  if (uintptr_t(bar) - uintptr_t(cta.shared) >= cta.shared_bytes) {
+    misuse(operation, where, "the mbarrier must lie in this CTA's shared memory");
+  }
+}
+
+// ---- boxes ---------------------------------------------------------------------------------------------
+// Bytes from one row of a box in shared memory to the next. Rows shorter than the swizzle take its whole width
+// (CUDA C++ Programming Guide, "Asynchronous Data Copies: Swizzle").
+int row_pitch(const ptx::TensorMap& map) {
+  const int row = int(map.box[0]) * map.element_bytes;
+  return map.swizzle == layout::SwizzleMode::kNone ? row : layout::swizzle_span(map.swizzle);
+}
+
+int rows(const ptx::TensorMap& map) {
+  int result = 1;
+  for (int i = 1; i < map.rank; i++) result *= int(map.box[i]);
+  return result;
+}
+
+enum class Direction { kLoad, kStore };
+
+// The chunks of the box that begins at coords: row by row, the second dimension fastest.
+std::vector<Chunk> chunks_of_box(const ptx::TensorMap& map, const int* coords, int rank,
+                                 const void* shared, Direction direction, const char* operation,
+                                 SourceLocation where) {
+  check_map(map, operation, where);
+  if (rank != map.rank) {
+    misuse(operation, where,
+           std::to_string(rank) + " coordinates for a tensor of " + std::to_string(map.rank) +
+               " dimensions");
+  }
+  const int64_t first_byte = int64_t(coords[0]) * map.element_bytes;
+  if (first_byte % kChunk != 0) {
+    misuse(operation, where,
+           "the innermost coordinate " + std::to_string(coords[0]) + " is " +
+               std::to_string(first_byte) +
+               " bytes, not a multiple of 16 (a GPU says: illegal instruction)");
+  }
+  if (direction == Direction::kStore) check_store_begins_inside(coords, rank, operation, where);
+  const int pitch = row_pitch(map), row_bytes = int(map.box[0]) * map.element_bytes;
+  const auto period = uint32_t(layout::swizzle_period(map.swizzle));
+  check_shared(shared, size_t(rows(map)) * size_t(pitch), std::max(128u, period), operation, where);
+
+  std::vector<Chunk> chunks;
+  const uint32_t start = shared_address(shared);
+  auto* const base = const_cast<uint8_t*>(static_cast<const uint8_t*>(shared));
+  const auto size_bytes = int64_t(map.sizes[0]) * map.element_bytes;
+  for (int row = 0; row < rows(map); row++) {
+    bool row_inside = true;
+    int64_t offset = first_byte;
+    for (int i = 1, rest = row; i < rank; i++) {
+      const int64_t index = coords[i] + int64_t(rest % int(map.box[i]));
+      rest /= int(map.box[i]);
+      row_inside &= index >= 0 && index < int64_t(map.sizes[i]);
+      offset += index * int64_t(map.strides[i]);
+    }
+    for (int at = 0; at < row_bytes; at += kChunk) {
+      const int64_t begin = first_byte + at;  // in the innermost dimension
+      int64_t inside = row_inside && begin >= 0 ? size_bytes - begin : 0;
+      // A store cannot write less than a chunk: it goes on behind the row's end (measured on an H200).
+      if (direction == Direction::kStore && inside > 0) inside = kChunk;
+      const uint32_t to = layout::swizzle_address(map.swizzle, start + uint32_t(row * pitch + at));
+      chunks.push_back({base + (to - start), map.base + offset + at,
+                        int(std::clamp<int64_t>(inside, 0, kChunk))});
+    }
+  }
+  for (const Chunk& chunk : chunks) {
+    if (chunk.inside == 0) continue;
+    if (map.base == nullptr) misuse(operation, where, "the tensor map's address is null");
+    const std::string outside = describe_outside(uintptr_t(chunk.global), size_t(chunk.inside));
+    if (outside.empty()) continue;
+    misuse(operation, where,
+           "the tensor map reaches " + outside + ": its address, sizes or strides are wrong");
+  }
+  return chunks;
+}
+
+std::vector<Chunk> chunks_of_bytes(const void* shared, const void* global, int bytes,
+                                   const char* operation, SourceLocation where) {
+  if (bytes <= 0 || bytes % kChunk != 0 || uintptr_t(global) % kChunk != 0) {
+    misuse(operation, where, "the global address and the number of bytes must be multiples of 16");
+  }
+  check_shared(shared, size_t(bytes), kChunk, operation, where);
+  if (const std::string outside = describe_outside(uintptr_t(global), size_t(bytes));
+      !outside.empty()) {
+    misuse(operation, where, "reaches " + outside);
+  }
+  std::vector<Chunk> chunks;
+  for (int at = 0; at < bytes; at += kChunk) {
+    chunks.push_back({const_cast<uint8_t*>(static_cast<const uint8_t*>(shared)) + at,
+                      const_cast<uint8_t*>(static_cast<const uint8_t*>(global)) + at, kChunk});
+  }
+  return chunks;
+}
+
+// ---- for the detector ----------------------------------------------------------------------------------
+// An engine's accesses to global memory, 16 bytes at a time or as many as are inside.
+void note_global(int engine, uint64_t clock, const std::vector<Chunk>& chunks, bool write,
+                 Site site) {
+  Detector& detector = *current_lane->cta->detector;
+  for (const Chunk& chunk : chunks) {
+    for (int at = 0, piece; at < chunk.inside; at += piece) {
+      for (piece = kChunk; piece > chunk.inside - at;) piece /= 2;
+      detector.access(engine, uint32_t(clock), *current_lane, uintptr_t(chunk.global + at),
+                      size_t(piece), write, site);
+    }
+  }
+}
+
+void note_shared(int engine, uint64_t clock, const std::vector<Chunk>& chunks, bool write,
+                 Site site) {
+  Detector& detector = *current_lane->cta->detector;
+  for (const Chunk& chunk : chunks) {
+    detector.access(engine, uint32_t(clock), *current_lane, uintptr_t(chunk.shared), kChunk, write,
+                    site);
+  }
+}
+
+// ---- for the counters ----------------------------------------------------------------------------------
+// One instruction of one thread. In the checked build also the 32-byte sectors of global memory that it touches.
+void count_copy(Kind kind, const std::vector<Chunk>& chunks, SourceLocation where) {
+  Counts counts{.requests = 1};
+  if (current_lane->cta->checks) {
+    std::set<uintptr_t> sectors;
+    for (const Chunk& chunk : chunks) {
+      counts.bytes += uint64_t(chunk.inside);
+      if (chunk.inside > 0) sectors.insert(uintptr_t(chunk.global) / kSector);
+    }
+    counts.sectors = sectors.size();
+    counts.sectors_ideal = (counts.bytes + kSector - 1) / kSector;
+  }
+  record(*current_lane->warp, {kind, 1u << current_lane->lane, where, counts});
+}
+
+// ---- when copies happen ----------------------------------------------------------------------------------
+uint64_t next_random(Cluster& cluster) {
+  const uint3& block = cluster.ctas[0].block_idx;
+  constexpr uint64_t kOfCopies = 1u << 20;  // no thread has this number
+  return random_bits(options().seed,
+                     {block.x, block.y, block.z, kOfCopies, copies(cluster).random_draws++});
+}
+
+bool happens_at_once(Cluster& cluster) {
+  return options().completion == Completion::kEarly ||
+         (options().completion == Completion::kRandom && next_random(cluster) % 4 == 0);
+}
+
+void finish_load(Cluster& cluster, size_t index) {
+  auto& loads = copies(cluster).loads;
+  const BulkLoad load = std::move(loads[index]);
+  loads.erase(loads.begin() + std::ptrdiff_t(index));
+  for (const Chunk& chunk : load.chunks) {
+    memcpy(chunk.shared, chunk.global, size_t(chunk.inside));
+    memset(chunk.shared + chunk.inside, 0, size_t(kChunk - chunk.inside));
+  }
+  bring_bytes(load.bar, load.bytes, load.ends, load.where);
+}
+
+void read_shared(BulkStore& store) {
+  if (store.has_read) return;
+  for (const Chunk& chunk : store.chunks) {
+    store.data.insert(store.data.end(), chunk.shared, chunk.shared + kChunk);
+  }
+  store.has_read = true;
+}
+
+void write_global(BulkStore& store) {
+  read_shared(store);
+  if (store.has_written) return;
+  for (size_t i = 0; i < store.chunks.size(); i++) {
+    if (store.chunks[i].inside == 0) continue;
+    memcpy(store.chunks[i].global, &store.data[i * kChunk], size_t(store.chunks[i].inside));
+  }
+  store.has_written = true;
+}
+
+int bytes_inside(const std::vector<Chunk>& chunks) {
+  int bytes = 0;
+  for (const Chunk& chunk : chunks) bytes += chunk.inside;
+  return bytes;
+}
+
+// Notes a step of this lane's stores for a timeline.
+void trace_stores(Step step, SourceLocation where) {
+  step.group = Group::kStores;
+  if (Recorder* const recorder = current_lane->cta->recorder)
+    recorder->note(*current_lane, where, step);
+}
+
+// ---- loads -----------------------------------------------------------------------------------------------
+void begin_load(std::vector<Chunk> chunks, const Cta& cta, uintptr_t bar, int bytes,
+                const char* operation, SourceLocation where) {
+  Cluster& cluster = *cta.cluster;
+  Mbarrier& barrier = mbarrier_of_copy(bar, operation, where);
+  barrier.copies++;
+  trace_load(bar, operation, bytes, bytes_inside(chunks), where);
+  if (cta.detector) {
+    const Site site = cta.detector->site(operation, where);
+    note_global(barrier.engine, barrier.phase + 1, chunks, false, site);
+    note_shared(barrier.engine, barrier.phase + 1, chunks, true, site);
+  }
+  copies(cluster).loads.push_back(
+      {std::move(chunks), &cta, bar, bytes, where,
+       cta.detector ? cta.detector->known_ends(*current_lane) : std::vector<uint32_t>{}});
+  if (happens_at_once(cluster)) finish_load(cluster, copies(cluster).loads.size() - 1);
+}
+
+int bytes_of_box(const ptx::TensorMap& map) {
+  return rows(map) * int(map.box[0]) * map.element_bytes;
+}
+
+// ---- stores ----------------------------------------------------------------------------------------------
+void begin_store(std::vector<Chunk> chunks, const char* operation, SourceLocation where) {
+  const Lane& me = *current_lane;
+  Cluster& cluster = *me.cta->cluster;
+  count_copy(Kind::kTmaStore, chunks, where);
+  BulkGroups& mine = copies(cluster).stores[&me];
+  if (Detector* const detector = me.cta->detector) {
+    if (mine.read_engine < 0) {
+      mine.read_engine = detector->new_engine(Engine::kStoreRead);
+      mine.write_engine = detector->new_engine(Engine::kStoreWrite);
+    }
+    const Site site = detector->site(operation, where);
+    note_shared(mine.read_engine, mine.committed + 1, chunks, false, site);
+    note_global(mine.write_engine, mine.committed + 1, chunks, true, site);
+  }
+  trace_stores({.work = Work::kAsyncStore,
+                .name = operation,
+                .bytes = uint64_t(bytes_inside(chunks)),
+                .wavefronts = (chunks.size() * kChunk + 127) / 128},
+               where);
+  BulkStore store{std::move(chunks), where, {}};
+  if (happens_at_once(cluster)) write_global(store);
+  mine.open.push_back(std::move(store));
+}
+
+}  // namespace
+
+void prefetch_tensor_map(const ptx::TensorMap& map, SourceLocation where) {
+  check_map(map, "prefetch.tensormap", where);
+}
+
+void load_box(void* shared, const ptx::TensorMap& map, const int* coords, int rank, uint64_t* bar,
+              SourceLocation where) {
+  const char* const operation = "cp.async.bulk.tensor (load)";
+  std::vector<Chunk> chunks =
+      chunks_of_box(map, coords, rank, shared, Direction::kLoad, operation, where);
+  check_barrier_is_near(bar, operation, where);
+  count_copy(Kind::kTmaLoad, chunks, where);
+  begin_load(std::move(chunks), *current_lane->cta, uintptr_t(bar), bytes_of_box(map), operation,
+             where);
+}
+
+void load_box_multicast(void* shared, const ptx::TensorMap& map, const int* coords, int rank,
+                        uint64_t* bar, uint16_t ctas, SourceLocation where) {
+  const char* const operation = "cp.async.bulk.tensor (multicast load)";
+  const std::vector<Chunk> chunks =
+      chunks_of_box(map, coords, rank, shared, Direction::kLoad, operation, where);
+  check_barrier_is_near(bar, operation, where);
+  const Cluster& cluster = *current_lane->cta->cluster;
+  if (ctas == 0 || ctas >> cluster.ctas.size() != 0) {
+    misuse(operation, where,
+           "the mask " + std::to_string(ctas) + " must name CTAs of the cluster, which has " +
+               std::to_string(cluster.ctas.size()));
+  }
+  count_copy(Kind::kTmaLoad, chunks, where);  // global memory is read once
+  for (const Cta& cta : cluster.ctas) {
+    if (!(ctas >> cta.rank & 1)) continue;
+    const uintptr_t remote_bar = map_to_cta(uintptr_t(bar), cta.rank, where);
+    std::vector<Chunk> there = chunks;
+    for (Chunk& chunk :
+         there) {  // the two CTAs' memories are mapped apart: no difference of pointers
+      const uintptr_t offset = uintptr_t(chunk.shared) - uintptr_t(current_lane->cta->shared);
+      chunk.shared = cta.shared + offset;
+    }
+    begin_load(std::move(there), cta, remote_bar, bytes_of_box(map), operation, where);
+  }
+}
+
+void store_box(const ptx::TensorMap& map, const int* coords, int rank, const void* shared,
+               SourceLocation where) {
+  const char* const operation = "cp.async.bulk.tensor (store)";
+  begin_store(chunks_of_box(map, coords, rank, shared, Direction::kStore, operation, where),
+              operation, where);
+}
+
+void load_bulk(void* shared, const void* global, int bytes, uint64_t* bar, SourceLocation where) {
+  const char* const operation = "cp.async.bulk (load)";
+  std::vector<Chunk> chunks = chunks_of_bytes(shared, global, bytes, operation, where);
+  check_barrier_is_near(bar, operation, where);
+  count_copy(Kind::kTmaLoad, chunks, where);
+  begin_load(std::move(chunks), *current_lane->cta, uintptr_t(bar), bytes, operation, where);
+}
+
+void store_bulk(void* global, const void* shared, int bytes, SourceLocation where) {
+  const char* const operation = "cp.async.bulk (store)";
+  begin_store(chunks_of_bytes(shared, global, bytes, operation, where), operation, where);
+}
+
+// ---- groups of stores --------------------------------------------------------------------------------------
+void commit_bulk(SourceLocation where) {
+  trace_stores({.work = Work::kCommit, .name = "cp.async.bulk.commit_group"}, where);
+  BulkGroups& mine = copies().stores[current_lane];
+  mine.groups.push_back(std::move(mine.open));
+  mine.open.clear();
+  mine.committed++;
+}
+
+void wait_bulk(int groups, bool read, SourceLocation where) {
+  trace_stores({.work = Work::kWaitGroups,
+                .name = read ? "cp.async.bulk.wait_group.read" : "cp.async.bulk.wait_group",
+                .pending = groups},
+               where);
+  const Lane& me = *current_lane;
+  BulkGroups& mine = copies().stores[&me];
+  if (mine.committed < uint64_t(groups)) return;
+  const uint64_t last = mine.committed - uint64_t(groups);  // that must be over
+  const uint64_t first = mine.committed - mine.groups.size() + 1;
+  for (uint64_t number = first; number <= last; number++) {
+    for (BulkStore& store : mine.groups[number - first]) {
+      read ? read_shared(store) : write_global(store);
+    }
+  }
+  mine.read = std::max(mine.read, last);
+  if (!read) {
+    for (uint64_t number = first; number <= last; number++) mine.groups.pop_front();
+  }
+  if (Detector* const detector = me.cta->detector; detector && mine.read_engine >= 0) {
+    detector->learn(me, mine.read_engine, uint32_t(last));
+    if (!read) detector->learn(me, mine.write_engine, uint32_t(last));
+  }
+}
+
+// ---- the unit ------------------------------------------------------------------------------------------------
+namespace {
+
+void BulkCopies::step(Lane&, bool) {
+  if (!loads.empty() && next_random(cluster) % 4 == 0) {
+    finish_load(cluster, next_random(cluster) % loads.size());
+  }
+  for (auto& [lane, groups] : stores) {
+    for (auto& group : groups.groups) {
+      for (BulkStore& store : group) {
+        if (store.has_written || next_random(cluster) % 4 != 0) continue;
+        store.has_read ? write_global(store) : read_shared(store);
+      }
+    }
+  }
+}
+
+bool BulkCopies::finish_awaited() {
+  for (size_t i = loads.size(); i-- > 0;) {
+    if (!is_awaited(cluster, loads[i].bar)) continue;
+    finish_load(cluster, i);
+    return true;
+  }
+  return false;
+}
+
+void BulkCopies::polled(uintptr_t bar) {
+  for (size_t i = loads.size(); i-- > 0;) {
+    if (loads[i].bar != bar) continue;
+    finish_load(cluster, i);
+    return;
+  }
+}
+
+void BulkCopies::thread_ends(Lane& me) {
+  const auto found = stores.find(&me);
+  if (found == stores.end()) return;
+  BulkGroups& mine = found->second;
+  const BulkStore* pending = mine.open.empty() ? nullptr : &mine.open.front();
+  if (!pending && mine.read < mine.committed) {
+    for (const auto& group : mine.groups) {
+      if (!group.empty()) pending = &group.front();
+    }
+  }
+  if (pending && me.cta->detector) {
+    fail(
+        "exits although the copy at %s may not have read its shared memory yet\n  Missing: "
+        "cp_async_bulk_commit and cp_async_bulk_wait_read<0> after it.",
+        place(pending->where).c_str());
+  }
+  for (auto& group : mine.groups) {
+    for (BulkStore& store : group) write_global(store);
+  }
+  for (BulkStore& store : mine.open) write_global(store);
+  stores.erase(found);
+}
+
+// At the end of a CTA, no copy to its shared memory may be under way.
+void BulkCopies::thread_has_ended(Lane& me) {
+  if (me.cta->live > 0) return;
+  for (const BulkLoad& load : loads) {
+    if (load.cta != me.cta) continue;
+    fail_cta("ends while the bulk copy at " + place(load.where) +
+             " to its shared memory is under way\n  Missing: an mbarrier_wait for its phase.");
+  }
+}
+
+}  // namespace
+}  // namespace emu

@@ -1,0 +1,206 @@
+// The warp's instructions and the arithmetic that must not depend on the machine.
+#include "common/emulator/units/warp.h"
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "common/emulator/core/counters.h"
+#include "common/emulator/core/events.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/watch.h"
+
+namespace emu {
+
+uint32_t shuffle(ShuffleMode mode, uint32_t mask, uint32_t value, int selector, int width,
+                 SourceLocation where) {
+  struct Operands {
+    uint32_t value;
+    int selector, width;
+    uint32_t result;
+  } mine{value, selector & (kWarpSize - 1), width,
+         value};  // PTX ISA, "shfl.sync": five bits of it count
+  const char* const names[] = {"__shfl_sync()", "__shfl_up_sync()", "__shfl_down_sync()",
+                               "__shfl_xor_sync()"};
+  if (width < 1 || width > kWarpSize || (width & (width - 1)) != 0) {
+    fail("%s at %s:%u: the width %d is not a power of two up to 32", names[int(mode)], where.file,
+         where.line, width);
+  }
+  warp_collective(mask, names[int(mode)], mine, where, [&](Operands** lanes) {
+    record(*current_lane->warp,
+           {Kind::kShuffle, mask & current_lane->warp->live, where, {.requests = 1}});
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      if (!lanes[lane]) continue;
+      Operands& reader = *lanes[lane];
+      const int first = lane & ~(reader.width - 1), end = first + reader.width;
+      int source = lane;
+      switch (mode) {
+        case ShuffleMode::kIndex:
+          source = first + (reader.selector & (reader.width - 1));
+          break;
+        case ShuffleMode::kUp:
+          source = lane - reader.selector;
+          break;
+        case ShuffleMode::kDown:
+          source = lane + reader.selector;
+          break;
+        case ShuffleMode::kXor:
+          source = lane ^ reader.selector;
+          break;
+      }
+      // Beyond the segment a lane reads itself (for xor: only beyond the segment's end).
+      if (source >= end || (source < first && mode == ShuffleMode::kUp)) source = lane;
+      if (source < 0 || source >= kWarpSize || !lanes[source]) {
+        fail("%s at %s:%u: lane %d reads lane %d, which does not take part", names[int(mode)],
+             where.file, where.line, lane, source);
+      }
+      reader.result = lanes[source]->value;
+    }
+  });
+  return mine.result;
+}
+
+uint32_t ballot(uint32_t mask, int predicate, const char* operation, SourceLocation where) {
+  struct Operands {
+    int predicate;
+    uint32_t result;
+  } mine{predicate, 0};
+  warp_collective(mask, operation, mine, where, [&](Operands** lanes) {
+    record(*current_lane->warp,
+           {Kind::kVote, mask & current_lane->warp->live, where, {.requests = 1}});
+    uint32_t votes = 0;
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      if (lanes[lane] && lanes[lane]->predicate) votes |= 1u << lane;
+    }
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      if (lanes[lane]) lanes[lane]->result = votes;
+    }
+  });
+  return mine.result;
+}
+
+bool elect(SourceLocation where) {
+  bool elected = false;  // this lane
+  warp_collective(kFullMask, "elect.sync", elected, where,
+                  [](bool** lanes) { *lanes[std::countr_zero(current_lane->warp->live)] = true; });
+  return elected;
+}
+
+void sync_warp(uint32_t mask, SourceLocation where) {
+  int nothing = 0;
+  warp_collective(mask, "__syncwarp()", nothing, where, [&](int**) {
+    Warp& warp = *current_lane->warp;
+    record(warp, {Kind::kSyncwarp, mask & warp.live, where, {.requests = 1}});
+    Detector* const detector = current_lane->cta->detector;
+    if (detector) detector->synchronise_warp(warp, mask & warp.live);
+  });
+}
+
+namespace {
+
+// 2^x for |x| < 1000 in double: 2^x = 2^n * 2^r with n whole and |r| <= 1/2, and 2^r = e^(r ln 2) by its
+// Taylor series, whose terms from the fourteenth on are below 2^-53.
+double exp2_double(double x) {
+  constexpr int kTerms = 14;
+  constexpr auto kInverseFactorial = [] {
+    std::array<double, kTerms> table{1.0};
+    double factorial = 1.0;
+    for (int k = 1; k < kTerms; k++) table[size_t(k)] = 1.0 / (factorial *= k);
+    return table;
+  }();
+  const double n = std::floor(x + 0.5);
+  const double t = (x - n) * 0.693147180559945309417232121458;
+  double sum = kInverseFactorial[kTerms - 1];
+  for (size_t k = kTerms - 1; k-- > 0;) sum = sum * t + kInverseFactorial[k];
+  const double power_of_two = std::bit_cast<double>(uint64_t(int64_t(n) + 1023) << 52);
+  return sum * power_of_two;
+}
+
+// ex2.approx.ftz.f32 as an H200 computes it: a table of 64 parabolas, summed in whole numbers. The design is
+// that of S. Oberman and M. Siu, "A High-Performance Area-Efficient Multifunction Interpolator" (ARITH 2005);
+// the numbers and what is cut off were found by fitting the H200's results for all floats in [1, 2), which
+// they give bit by bit (tests/golden/ex2_probe.cu).
+//
+// With 2^f on [k/64, (k+1)/64) as a parabola in the remainder: 2^25 times its value at k/64, 2^15 times its
+// slope (but for rounding), 2^11 times half its curvature.
+struct Parabola {
+  int32_t value, slope, curve;
+};
+constexpr Parabola kParabolas[64] = {
+    {33554435, 22713, 494}, {33919818, 22960, 501}, {34289182, 23210, 506}, {34662565, 23463, 511},
+    {35040018, 23718, 518}, {35421577, 23977, 521}, {35807292, 24238, 527}, {36197209, 24502, 532},
+    {36591372, 24768, 541}, {36989825, 25038, 546}, {37392616, 25311, 551}, {37799797, 25586, 559},
+    {38211409, 25865, 564}, {38627504, 26147, 568}, {39048131, 26431, 577}, {39473337, 26719, 583},
+    {39903173, 27010, 589}, {40337690, 27304, 596}, {40776937, 27602, 600}, {41220970, 27902, 609},
+    {41669836, 28206, 615}, {42123592, 28513, 622}, {42582286, 28824, 627}, {43045977, 29138, 633},
+    {43514717, 29455, 641}, {43988561, 29776, 647}, {44467565, 30100, 655}, {44951786, 30428, 661},
+    {45441278, 30759, 670}, {45936101, 31094, 677}, {46436314, 31432, 686}, {46941971, 31775, 691},
+    {47453135, 32121, 699}, {47969867, 32471, 705}, {48492225, 32824, 715}, {49020269, 33182, 721},
+    {49554065, 33543, 730}, {50093674, 33908, 739}, {50639159, 34277, 748}, {51190582, 34651, 753},
+    {51748011, 35028, 763}, {52311510, 35409, 773}, {52881146, 35795, 779}, {53456983, 36185, 787},
+    {54039091, 36579, 796}, {54627538, 36977, 806}, {55222393, 37380, 813}, {55823725, 37787, 822},
+    {56431607, 38198, 833}, {57046106, 38614, 842}, {57667297, 39035, 849}, {58295254, 39460, 858},
+    {58930048, 39889, 870}, {59571754, 40324, 877}, {60220447, 40763, 887}, {60876205, 41207, 896},
+    {61539104, 41655, 909}, {62209220, 42109, 917}, {62886634, 42568, 925}, {63571424, 43031, 938},
+    {64263672, 43500, 946}, {64963458, 43973, 959}, {65670863, 44452, 969}, {66385972, 44936, 980}};
+
+// 2^f for f in [0, 1), in units of 2^-23: f in the same units.
+uint32_t mantissa_of_exp2(uint32_t f) {
+  const Parabola& p = kParabolas[f >> 17];
+  const uint32_t x = f & 0x1ffff;  // 17 bits
+  // x^2 / 2^19 without the partial products below 2^19: of bits i < j of x those with i + j >= 18. The upper
+  // eight bits' square is whole.
+  uint32_t square = (x >> 9) * (x >> 9) >> 1;
+  for (uint32_t i = 2; i <= 8; i++) square += (x >> i & 1) * (x >> (18 - i));
+  constexpr int64_t kRounding = 6114;  // in units of 2^-38; makes up for what was cut
+  const int64_t sum = (int64_t(p.value) << 13) + int64_t(p.slope) * x + int64_t(p.curve) * square;
+  return uint32_t((sum + kRounding) >> 15);
+}
+
+float exact_exp2(float x) {
+  if (std::isnan(x)) return x;
+  if (x > 200.0f) return INFINITY;
+  if (x < -200.0f) return 0.0f;
+  return float(exp2_double(double(x)));
+}
+
+float exact_exp(float x) {
+  if (std::isnan(x)) return x;
+  if (x > 100.0f) return INFINITY;
+  if (x < -120.0f) return 0.0f;
+  return float(exp2_double(double(x) * 1.44269504088896340735992468100));
+}
+
+float hardware_exp2(float x) {
+  if (std::isnan(x)) return std::bit_cast<float>(0x7fffffffu);
+  if (x >= 128.0f) return INFINITY;
+  if (x < -126.0f) return 0.0f;
+  // x in units of 2^-23, cut toward zero. A negative number's bits are inverted, which is 2^-23 too little,
+  // unless it is whole.
+  constexpr int32_t kOne = 1 << 23;
+  const auto magnitude = int32_t(std::fabs(x) * float(kOne));
+  const bool whole = magnitude % kOne == 0;
+  const int32_t fixed = x >= 0 ? magnitude : whole ? -magnitude : ~magnitude;
+  // Added, not joined: the mantissa's leading bit raises the exponent by one.
+  return std::bit_cast<float>(uint32_t((fixed >> 23) + 126) * kOne +
+                              mantissa_of_exp2(uint32_t(fixed) % kOne));
+}
+
+// A thread's exponential; the host may compute some, too.
+float report(float result, SourceLocation where) {
+  if (!current_lane) return result;
+  record(*current_lane->warp, {Kind::kExp2, 1u << current_lane->lane, where, {.operations = 1}});
+  if (Recorder* const recorder = current_lane->cta->recorder)
+    recorder->computes(*current_lane, result);
+  return result;
+}
+
+}  // namespace
+
+float exp2f(float x, SourceLocation where) { return report(exact_exp2(x), where); }
+float expf(float x, SourceLocation where) { return report(exact_exp(x), where); }
+float exp2_approx(float x, SourceLocation where) { return report(hardware_exp2(x), where); }
+
+}  // namespace emu

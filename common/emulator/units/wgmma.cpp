@@ -1,0 +1,689 @@
+// wgmma as the PTX ISA describes it and as an H200 computes it.
+#include "common/emulator/units/wgmma.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/emulator/core/counters.h"
+#include "common/emulator/core/events.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/launch.h"
+#include "common/emulator/core/memory.h"
+#include "common/emulator/core/random.h"
+#include "common/emulator/core/step.h"
+#include "common/emulator/core/unit.h"
+#include "common/emulator/core/vector_types.h"
+#include "common/emulator/core/watch.h"
+#include "common/emulator/units/matrix.h"
+#include "common/layout/fragments.h"
+#include "common/layout/swizzle.h"
+#include "common/layout/wgmma.h"
+
+namespace emu {
+namespace {
+
+constexpr int kWarpgroup = 4;  // warps
+constexpr const char* kName = "wgmma.mma_async";
+
+// ---- what is under way -------------------------------------------------------------------------------
+
+// A warp's part of D, 16 rows: its threads' registers and, while a wgmma is under way, the values themselves.
+struct Accumulators {
+  float* registers[kWarpSize];
+  int columns;
+  SourceLocation where;       // the wgmma that used them last
+  int unexecuted = 0;         // wgmma that have yet to happen
+  int unwaited = 0;           // wgmma that nobody has waited for
+  std::vector<float> values;  // [16][columns]
+
+  uintptr_t begin(int lane) const { return uintptr_t(registers[lane]); }
+  uintptr_t end(int lane) const { return begin(lane) + size_t(columns) / 2 * sizeof(float); }
+
+  template <typename Move>
+  void for_each(Move move) {
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      for (int i = 0; i < columns / 2; i++) {
+        const layout::Position at = layout::wgmma_d(lane, i);
+        move(registers[lane][i], values[size_t(at.row * columns + at.column)]);
+      }
+    }
+  }
+  void load() {
+    for_each([](float& reg, float& value) { value = reg; });
+  }
+  void store() {
+    for_each([](float& reg, float& value) { reg = value; });
+  }
+  void poison() {
+    for (float* lane : registers) memset(lane, kPoison, size_t(columns) / 2 * sizeof(float));
+  }
+};
+
+// A wgmma as one warp takes part in it.
+struct Product {
+  WgmmaKind kind;
+  SourceLocation where;
+  uint64_t a, b;
+  bool accumulate;
+  bool a_in_registers;
+  const uint32_t* rows[kWarpSize];  // A's registers
+  std::shared_ptr<Accumulators> sums;
+  uint32_t first_address;  // of the CTA's shared memory
+  bool done = false;
+};
+
+struct WarpProducts {
+  bool fenced = false;
+  uint64_t issued = 0;
+  std::vector<Product> open;                // since the last commit
+  std::deque<std::vector<Product>> groups;  // committed, oldest first
+  uint32_t committed = 0;                   // groups, ever
+  int engine = -1;                          // in the detector
+  std::vector<std::shared_ptr<Accumulators>> sums;
+  uint64_t random_draws = 0;
+
+  bool under_way() const { return !open.empty() || !groups.empty(); }
+  template <typename F>
+  void for_each(F f) {
+    for (auto& group : groups) std::for_each(group.begin(), group.end(), f);
+    std::for_each(open.begin(), open.end(), f);
+  }
+};
+
+// A wgmma that some of the four warps have yet to execute.
+struct Expected {
+  WgmmaKind kind;
+  SourceLocation where;
+  uint64_t a, b;
+  bool accumulate, a_in_registers;
+  int first_warp;
+  int warps = 0;  // that have executed it
+};
+
+struct Warpgroup {
+  std::deque<Expected> expected;
+  uint64_t complete = 0;  // wgmma that all four warps have executed
+};
+
+// Checked build: which registers a thread has touched since its last fence, and which it may not touch.
+struct RegisterWatch final : StackWatch {
+  struct Stamp {
+    uint32_t fences;           // that the thread had executed
+    uint32_t program_counter;  // of the access; the program is linked below 4 GB (-no-pie)
+  };
+  struct InUse {
+    uintptr_t begin, end;
+    SourceLocation where;
+    const char* what;
+  };
+  Stamp* stamps = nullptr;  // one for each 4 bytes of the thread's stack
+  uint32_t fences = 0;
+  std::vector<InUse> in_use;
+  uintptr_t low = ~uintptr_t{0}, high = 0;  // around all of in_use
+
+  void access(Lane& lane, uintptr_t address, size_t bytes, uintptr_t program_counter) override;
+};
+
+// The state of a CTA's wgmma. Kept from CTA to CTA.
+struct WgmmaState {
+  explicit WgmmaState(const Cta& cta) : warps(cta.warps.size()), warpgroups(warps.size()) {
+    if (!cta.detector) return;
+    // Untouched pages cost nothing.
+    const Lane& any = cta.lanes.front();
+    const size_t stack = any.stack_high - any.stack_low,
+                 stamps = stack / 4 * sizeof(RegisterWatch::Stamp);
+    bytes = stamps * cta.lanes.size();
+    memory = static_cast<uint8_t*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (memory == MAP_FAILED) throw LaunchError("the emulator could not get memory for registers");
+    watches.resize(cta.lanes.size());
+    for (size_t i = 0; i < watches.size(); i++) {
+      watches[i].stamps = reinterpret_cast<RegisterWatch::Stamp*>(memory + i * stamps);
+    }
+  }
+  ~WgmmaState() {
+    if (memory) munmap(memory, bytes);
+  }
+  WgmmaState(const WgmmaState&) = delete;
+  WgmmaState& operator=(const WgmmaState&) = delete;
+
+  std::vector<WarpProducts> warps;
+  std::vector<Warpgroup> warpgroups;
+  std::vector<RegisterWatch> watches;  // checked build, with the detector: [threads]
+  uint8_t* memory = nullptr;
+  size_t bytes = 0;
+};
+
+class Products : public Unit {
+ public:
+  explicit Products(const Cluster& cluster) : states_(cluster.ctas.size()) {}
+  void begin() override;
+  void step(Lane& me, bool waits) override;
+  void thread_ends(Lane& me) override;
+  std::string complaint(const Cta& cta) override;
+
+  // Made once the CTA uses wgmma, and kept.
+  WgmmaState& of(const Cta& cta) {
+    std::unique_ptr<WgmmaState>& state = states_[size_t(cta.rank)];
+    if (!state) state = std::make_unique<WgmmaState>(cta);
+    return *state;
+  }
+  WgmmaState* if_used(const Cta& cta) { return states_[size_t(cta.rank)].get(); }
+
+ private:
+  std::vector<std::unique_ptr<WgmmaState>> states_;  // [CTAs]
+};
+
+const UnitOf<Products> all_products{30};
+
+WgmmaState& state_of(const Cta& cta) { return all_products(*cta.cluster).of(cta); }
+
+WarpProducts& products_of(const Warp& warp) {
+  return state_of(*warp.lanes->cta).warps[size_t(warp.index)];
+}
+
+bool overlap(uintptr_t begin, uintptr_t end, uintptr_t other_begin, uintptr_t other_end) {
+  return begin < other_end && other_begin < end;
+}
+
+// ---- operands in shared memory -------------------------------------------------------------------------
+
+// Calls f(shared address, mn, k) for each 16 bytes of rows (columns) `first` to first + count - 1: eight
+// elements along the major dimension from (mn, k) on.
+template <typename F>
+void for_each_chunk(uint64_t descriptor, layout::Major major, int first, int count, F f) {
+  const bool k_major = major == layout::Major::kK;
+  for (int mn = first; mn < first + count; mn += k_major ? 1 : 8) {
+    for (int k = 0; k < 16; k += k_major ? 8 : 1) {
+      f(layout::element_address(descriptor, major, uint32_t(mn), uint32_t(k)), mn, k);
+    }
+  }
+}
+
+template <typename F>
+void for_each_operand_chunk(const Product& product, F f) {
+  if (!product.a_in_registers) for_each_chunk(product.a, product.kind.major_a, 0, 64, f);
+  for_each_chunk(product.b, product.kind.major_b, 0, product.kind.columns, f);
+}
+
+const uint8_t* memory_at(const Cta& cta, const Product& product, uint32_t address) {
+  return cta.shared + (address - product.first_address);
+}
+
+void read_operand(const Cta& cta, const Product& product, uint64_t descriptor, layout::Major major,
+                  int first, int count, uint16_t (*elements)[16]) {
+  for_each_chunk(descriptor, major, first, count, [&](uint32_t address, int mn, int k) {
+    uint16_t chunk[8];
+    memcpy(chunk, memory_at(cta, product, address), sizeof chunk);
+    for (int i = 0; i < 8; i++) {
+      if (major == layout::Major::kK) {
+        elements[mn - first][k + i] = chunk[i];
+      } else {
+        elements[mn - first + i][k] = chunk[i];
+      }
+    }
+  });
+}
+
+void check_descriptor(const Cta& cta, uint32_t first_address, uint64_t descriptor,
+                      layout::Major major, int count, const char* operand, SourceLocation where) {
+  using namespace layout;
+  const uint32_t start = descriptor_start(descriptor), base = descriptor_base_offset(descriptor),
+                 span = uint32_t(swizzle_span(descriptor_mode(descriptor))), chunks = span / 16;
+  if (span > 16) {
+    const uint32_t row = (start >> 7) & (chunks - 1);
+    if (start % 128 >= span || row != (base & (chunks - 1))) {
+      fail(
+          "%s at %s: %s starts at shared address %u, in row %u of a swizzle atom of %u bytes, but "
+          "its base offset says %u\n  Atoms start at multiples of %u bytes: give the tile in "
+          "SharedStorage alignas(%u).",
+          kName, place(where).c_str(), operand, start, start % (8 * span) / span, 8 * span, base,
+          8 * span, 8 * span);
+    }
+  }
+  for_each_chunk(descriptor, major, 0, count, [&](uint32_t address, int mn, int k) {
+    if (address >= first_address && address + 16 <= first_address + cta.shared_bytes) return;
+    fail(
+        "%s at %s: element (%d, k = %d) of %s would be at byte %lld of shared memory, outside the "
+        "SharedStorage of %zu bytes\n  Wrong: the descriptor's start address, LBO or SBO.",
+        kName, place(where).c_str(), mn, k, operand,
+        (long long)(address) - (long long)(first_address), cta.shared_bytes);
+  });
+}
+
+// Tells the detector what the product reads. The warp's engine does so when its clock, which counts the warp's groups,
+// stands at the group that the product will belong to. Whether a warp's part reads only its own rows of A is not documented: all 64.
+void note_reads(const Product& product, const Warp& warp) {
+  const Cta& cta = *warp.lanes->cta;
+  if (!cta.detector) return;
+  WarpProducts& products = products_of(warp);
+  if (products.engine < 0) products.engine = cta.detector->new_engine(Engine::kProduct);
+  const Site site = cta.detector->site(kName, product.where);
+  for_each_operand_chunk(product, [&](uint32_t address, int, int) {
+    cta.detector->access(products.engine, products.committed + 1, warp.lanes[0],
+                         uintptr_t(memory_at(cta, product, address)), 16, false, site);
+  });
+}
+
+// ---- execution -----------------------------------------------------------------------------------------
+
+void execute(Product& product, const Warp& warp) {
+  if (product.done) return;
+  product.done = true;
+  const Cta& cta = *warp.lanes->cta;
+  const int first_row = 16 * (warp.index % kWarpgroup), columns = product.kind.columns;
+  uint16_t a[16][16], b[256][16];
+  if (product.a_in_registers) {
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      for (int i = 0; i < 8; i++) {
+        const layout::Position at = layout::wgmma_a(lane, i / 2, i % 2);
+        a[at.row][at.column] = uint16_t(product.rows[lane][i / 2] >> 16 * (i % 2));
+      }
+    }
+  } else {
+    read_operand(cta, product, product.a, product.kind.major_a, first_row, 16, a);
+  }
+  read_operand(cta, product, product.b, product.kind.major_b, 0, columns, b);
+  Accumulators& sums = *product.sums;
+  if (!product.accumulate) std::fill(sums.values.begin(), sums.values.end(), 0.0f);
+  multiply_strip(a, b, columns, product.kind.element, sums.values.data(), columns);
+  if (--sums.unexecuted == 0) sums.store();
+}
+
+uint64_t next_random(const Warp& warp) {
+  const uint3& block = warp.lanes->cta->block_idx;
+  WarpProducts& products = products_of(warp);
+  return random_bits(options().seed, {block.x, block.y, block.z, 0x77676d6d61u,
+                                      uint64_t(warp.index), products.random_draws++});
+}
+
+// Random completion: the oldest wgmma of the warp that has not happened happens now, with a chance of 1 in
+// `chances`.
+void advance(const Warp& warp, uint64_t chances) {
+  WarpProducts& products = products_of(warp);
+  bool chosen = false;
+  products.for_each([&](Product& product) {
+    if (product.done || chosen) return;
+    chosen = true;
+    if (next_random(warp) % chances == 0) execute(product, warp);
+  });
+}
+
+// ---- registers -----------------------------------------------------------------------------------------
+
+// Checked build: the registers that wgmma under way use.
+void watch_registers(const Warp& warp) {
+  WgmmaState& state = state_of(*warp.lanes->cta);
+  if (state.watches.empty()) return;
+  for (int lane = 0; lane < kWarpSize; lane++) {
+    RegisterWatch& watch = state.watches[size_t(warp.lanes[lane].thread)];
+    watch.in_use.clear();
+    products_of(warp).for_each([&](const Product& product) {
+      const Accumulators& sums = *product.sums;
+      watch.in_use.push_back({sums.begin(lane), sums.end(lane), product.where, "accumulators"});
+      if (product.a_in_registers) {
+        const auto rows = uintptr_t(product.rows[lane]);
+        watch.in_use.push_back({rows, rows + 16, product.where, "A's registers"});
+      }
+    });
+    watch.low = ~uintptr_t{0};
+    watch.high = 0;
+    for (const auto& use : watch.in_use) {
+      watch.low = std::min(watch.low, use.begin);
+      watch.high = std::max(watch.high, use.end);
+    }
+  }
+}
+
+// The thread's registers from `begin` on must not have been touched since its last fence.
+void check_fenced(const Lane& lane, const void* begin, size_t bytes, const char* what,
+                  SourceLocation where) {
+  if (!lane.stack_watch) return;
+  const RegisterWatch& watch = state_of(*lane.cta).watches[size_t(lane.thread)];
+  if (uintptr_t(begin) < lane.stack_low || uintptr_t(begin) >= lane.stack_high) return;
+  const size_t first = (uintptr_t(begin) - lane.stack_low) / 4;
+  for (size_t i = first; i < first + bytes / 4; i++) {
+    if (watch.stamps[i].fences != watch.fences) continue;
+    fail_cta(std::string(kName) + " at " + place(where) + ": thread " +
+             std::to_string(lane.thread) + " has used " + what + " as ordinary registers at " +
+             symbolise(watch.stamps[i].program_counter - 1) +
+             ", after its last wgmma_fence\n  Missing: wgmma_fence() between the two.");
+  }
+}
+
+void check_registers(WgmmaOperands** lanes, const WgmmaKind& kind, const Warp& warp,
+                     SourceLocation where) {
+  WarpProducts& products = products_of(warp);
+  if (!products.fenced) {
+    fail("%s at %s: the warp has not executed wgmma_fence before\n  Missing: wgmma_fence().", kName,
+         place(where).c_str());
+  }
+  const size_t bytes = size_t(kind.columns) / 2 * sizeof(float);
+  for (int lane = 0; lane < kWarpSize; lane++) {
+    check_fenced(warp.lanes[lane], lanes[lane]->d, bytes, "its accumulators", where);
+    if (lanes[lane]->rows) {
+      check_fenced(warp.lanes[lane], lanes[lane]->rows, 16, "A's registers", where);
+    }
+    const auto d = uintptr_t(lanes[lane]->d), rows = uintptr_t(lanes[lane]->rows);
+    for (const auto& sums : products.sums) {
+      const bool same = sums->begin(lane) == d && sums->columns == kind.columns;
+      if (!same && overlap(d, d + bytes, sums->begin(lane), sums->end(lane))) {
+        fail(
+            "%s at %s: its accumulators are in part those of the wgmma at %s, which is under way "
+            "and has another shape\n  Missing: wgmma_commit() and wgmma_wait between the two.",
+            kName, place(where).c_str(), place(sums->where).c_str());
+      }
+      if (rows && overlap(rows, rows + 16, sums->begin(lane), sums->end(lane))) {
+        fail(
+            "%s at %s: A's registers are accumulators of the wgmma at %s, which is under way\n  "
+            "Missing: wgmma_commit() and wgmma_wait between the two.",
+            kName, place(where).c_str(), place(sums->where).c_str());
+      }
+    }
+  }
+}
+
+std::shared_ptr<Accumulators> accumulators(WgmmaOperands** lanes, const WgmmaKind& kind,
+                                           WarpProducts& products) {
+  for (const auto& sums : products.sums) {
+    if (sums->registers[0] == lanes[0]->d) return sums;
+  }
+  auto sums = std::make_shared<Accumulators>();
+  for (int lane = 0; lane < kWarpSize; lane++) sums->registers[lane] = lanes[lane]->d;
+  sums->columns = kind.columns;
+  sums->values.resize(size_t(16 * kind.columns));
+  sums->load();
+  products.sums.push_back(sums);
+  return sums;
+}
+
+// ---- four warps, one instruction -----------------------------------------------------------------------
+
+void check_warpgroup(const Warp& warp, SourceLocation where) {
+  const Cta& cta = *warp.lanes->cta;
+  const size_t needed = size_t(warp.index / kWarpgroup + 1) * kWarpgroup * kWarpSize;
+  if (cta.lanes.size() < needed) {
+    fail(
+        "%s at %s: warp %d has no whole warpgroup: that is four warps from a multiple of four on, "
+        "and the CTA has %zu threads",
+        kName, place(where).c_str(), warp.index, cta.lanes.size());
+  }
+}
+
+void check_lanes(WgmmaOperands** lanes, SourceLocation where) {
+  for (int lane = 0; lane < kWarpSize; lane++) {
+    if (!lanes[lane]) {
+      fail("%s at %s: lane %d of the warp has exited, all 32 must take part", kName,
+           place(where).c_str(), lane);
+    }
+    const char* const what = lanes[lane]->a != lanes[0]->a                     ? "descriptor of A"
+                             : lanes[lane]->b != lanes[0]->b                   ? "descriptor of B"
+                             : lanes[lane]->accumulate != lanes[0]->accumulate ? "scale-d"
+                                                                               : nullptr;
+    if (what) {
+      fail(
+          "%s at %s: lane %d gives another %s than lane 0; all threads of a warpgroup give the "
+          "same",
+          kName, place(where).c_str(), lane, what);
+    }
+  }
+}
+
+// The warp's next wgmma must be the one that the other warps of its warpgroup execute in this turn.
+void meet_warpgroup(const Warp& warp, const Expected& mine) {
+  Warpgroup& group = state_of(*warp.lanes->cta).warpgroups[size_t(warp.index / kWarpgroup)];
+  WarpProducts& products = products_of(warp);
+  const size_t turn = size_t(products.issued++ - group.complete);
+  if (turn == group.expected.size()) group.expected.push_back(mine);
+  Expected& other = group.expected[turn];
+  const bool same_place =
+      other.where.line == mine.where.line && strcmp(other.where.file, mine.where.file) == 0;
+  if (!same_place || !(other.kind == mine.kind) || other.a_in_registers != mine.a_in_registers) {
+    fail(
+        "%s at %s, but warp %d of the same warpgroup executes the one at %s in its place: all four "
+        "warps must execute the same wgmma in the same order",
+        kName, place(mine.where).c_str(), other.first_warp, place(other.where).c_str());
+  }
+  const char* const what = other.a != mine.a                     ? "descriptor of A"
+                           : other.b != mine.b                   ? "descriptor of B"
+                           : other.accumulate != mine.accumulate ? "scale-d"
+                                                                 : nullptr;
+  if (what) {
+    fail(
+        "%s at %s: warp %d gives another %s than warp %d; all threads of a warpgroup give the same",
+        kName, place(mine.where).c_str(), warp.index, what, other.first_warp);
+  }
+  other.warps++;
+  while (!group.expected.empty() && group.expected.front().warps == kWarpgroup) {
+    group.expected.pop_front();
+    group.complete++;
+  }
+}
+
+// A warp's share: 16 rows; of shared memory its rows of A and a quarter of B, as if each element were read once.
+// (How often the hardware reads them is not documented, so there are no wavefronts.)
+void count(const Product& product, Warp& warp) {
+  const auto columns = uint64_t(product.kind.columns);
+  const uint64_t bytes = columns * 16 * 2 / kWarpgroup + (product.a_in_registers ? 0 : 16 * 16 * 2);
+  record(warp, {Kind::kWgmma,
+                kFullMask,
+                product.where,
+                {.requests = 1, .bytes = bytes, .flops = 2 * 16 * columns * 16}});
+  Recorder* const recorder = warp.lanes->cta->recorder;
+  if (!recorder || !product.a_in_registers) return;
+  bool known = true;
+  for (int i = 0; i < 4; i++) {
+    Recorder::Register contents;
+    for (int lane = 0; lane < kWarpSize; lane++) contents[size_t(lane)] = product.rows[lane][i];
+    known &= recorder->uses(warp, contents);
+  }
+  if (!known) recorder->uses_computed(warp);
+}
+
+// Adds a fence, a commit or a wait to a timeline.
+void trace_step(Work work, const char* name, int pending, SourceLocation where) {
+  const Warp& warp = *current_lane->warp;
+  if (Recorder* const recorder = current_lane->cta->recorder) {
+    recorder->add(warp, where,
+                  {.work = work, .name = name, .group = Group::kProducts, .pending = pending});
+  }
+}
+
+// ---- issue and end of a warp's part --------------------------------------------------------------------
+
+void issue(WgmmaOperands** lanes, const WgmmaKind& kind, SourceLocation where) {
+  const Warp& warp = *current_lane->warp;
+  Cta& cta = *warp.lanes->cta;
+  check_warpgroup(warp, where);
+  check_lanes(lanes, where);
+  const WgmmaOperands& any = *lanes[0];
+  const bool from_registers = any.rows != nullptr;
+  meet_warpgroup(warp, {kind, where, any.a, any.b, any.accumulate, from_registers, warp.index});
+  check_registers(lanes, kind, warp, where);
+  const uint32_t first_address = shared_address(cta.shared);
+  if (!from_registers) check_descriptor(cta, first_address, any.a, kind.major_a, 64, "A", where);
+  check_descriptor(cta, first_address, any.b, kind.major_b, kind.columns, "B", where);
+
+  WarpProducts& products = products_of(warp);
+  Product product{kind, where, any.a, any.b, any.accumulate, from_registers, {}, {}, first_address};
+  for (int lane = 0; lane < kWarpSize; lane++) product.rows[lane] = lanes[lane]->rows;
+  product.sums = accumulators(lanes, kind, products);
+  product.sums->where = where;
+  product.sums->unexecuted++;
+  product.sums->unwaited++;
+  product.sums->poison();
+  note_reads(product, warp);
+  count(product, *current_lane->warp);
+  products.open.push_back(product);
+  if (options().completion == Completion::kEarly) execute(products.open.back(), warp);
+  if (options().completion == Completion::kRandom) advance(warp, 4);
+  watch_registers(warp);
+}
+
+// The warp has waited for its oldest group.
+void retire_group(const Warp& warp) {
+  WarpProducts& products = products_of(warp);
+  for (Product& product : products.groups.front()) {
+    execute(product, warp);
+    product.sums->unwaited--;
+  }
+  products.groups.pop_front();
+  Detector* const detector = warp.lanes->cta->detector;
+  if (!detector || products.engine < 0) return;
+  const auto ended = products.committed - uint32_t(products.groups.size());
+  for (int lane = 0; lane < kWarpSize; lane++) {
+    detector->learn(warp.lanes[lane], products.engine, ended);
+  }
+}
+
+}  // namespace
+
+// ---- instructions --------------------------------------------------------------------------------------
+
+void wgmma_fence(SourceLocation where) {
+  int nothing = 0;
+  warp_collective(kFullMask, "wgmma.fence", nothing, where, [&](int**) {
+    const Warp& warp = *current_lane->warp;
+    WgmmaState& state = state_of(*current_lane->cta);
+    products_of(warp).fenced = true;
+    trace_step(Work::kIssue, "wgmma.fence", 0, where);
+    if (state.watches.empty()) return;
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      Lane& each = warp.lanes[lane];
+      RegisterWatch& watch = state.watches[size_t(each.thread)];
+      each.stack_watch = &watch;
+      watch.fences++;
+    }
+  });
+}
+
+void wgmma_issue(const WgmmaKind& kind, WgmmaOperands operands, SourceLocation where) {
+  warp_collective(kFullMask, kName, operands, where,
+                  [&](WgmmaOperands** lanes) { issue(lanes, kind, where); });
+}
+
+void wgmma_commit(SourceLocation where) {
+  int nothing = 0;
+  warp_collective(kFullMask, "wgmma.commit_group", nothing, where, [&](int**) {
+    trace_step(Work::kCommit, "wgmma.commit_group", 0, where);
+    WarpProducts& products = products_of(*current_lane->warp);
+    products.groups.push_back(std::move(products.open));
+    products.open.clear();
+    products.committed++;
+  });
+}
+
+void wgmma_wait(int groups, SourceLocation where) {
+  int nothing = 0;
+  warp_collective(kFullMask, "wgmma.wait_group", nothing, where, [&](int**) {
+    trace_step(Work::kWaitGroups, "wgmma.wait_group", groups, where);
+    const Warp& warp = *current_lane->warp;
+    WarpProducts& products = products_of(warp);
+    while (products.groups.size() > size_t(groups)) retire_group(warp);
+    std::erase_if(products.sums, [](const auto& sums) { return sums->unwaited == 0; });
+    watch_registers(warp);
+  });
+}
+
+void expect_done(const void* registers, size_t bytes, int groups, SourceLocation where) {
+  const Lane& me = *current_lane;
+  const auto begin = uintptr_t(registers), end = begin + bytes;
+  products_of(*me.warp).for_each([&](const Product& product) {
+    const Accumulators& sums = *product.sums;
+    const auto rows = uintptr_t(product.rows[me.lane]);
+    const bool used = overlap(begin, end, sums.begin(me.lane), sums.end(me.lane)) ||
+                      (rows && overlap(begin, end, rows, rows + 16));
+    if (!used) return;
+    fail(
+        "wgmma_wait<%d> at %s names registers of the wgmma at %s, which it does not wait for\n  "
+        "Missing: wgmma_commit() after that wgmma, or a smaller number of groups.",
+        groups, place(where).c_str(), place(product.where).c_str());
+  });
+}
+
+// ---- the unit ------------------------------------------------------------------------------------------
+namespace {
+
+void Products::begin() {
+  for (const auto& state : states_) {
+    if (!state) continue;
+    for (WarpProducts& products : state->warps) products = {};
+    for (Warpgroup& group : state->warpgroups) group = {};
+    for (RegisterWatch& watch : state->watches) {
+      watch.in_use.clear();
+      watch.low = ~uintptr_t{0};
+      watch.high = 0;
+    }
+  }
+}
+
+// This happens at every switch between threads, of which a warp has 32.
+void Products::step(Lane& me, bool waits) {
+  WgmmaState* const state = if_used(*me.cta);
+  if (!waits || !state) return;
+  for (const Warp& warp : me.cta->warps) {
+    if (state->warps[size_t(warp.index)].under_way()) advance(warp, 128);
+  }
+}
+
+void Products::thread_ends(Lane& me) {
+  me.stack_watch = nullptr;  // its stack is free for other use
+  if (!if_used(*me.cta) || !products_of(*me.warp).under_way()) return;
+  products_of(*me.warp).for_each([](const Product& product) {
+    fail(
+        "exits without having waited for wgmma at %s\n  Missing: wgmma_commit() and "
+        "wgmma_wait<0>() after it.",
+        place(product.where).c_str());
+  });
+}
+
+std::string Products::complaint(const Cta& cta) {
+  const WgmmaState* const state = if_used(cta);
+  if (!state) return "";
+  for (size_t i = 0; i < state->warpgroups.size(); i++) {
+    const Warpgroup& group = state->warpgroups[i];
+    if (group.expected.empty()) continue;
+    const Expected& first = group.expected.front();
+    return "ends with a wgmma at " + place(first.where) + " that only " +
+           std::to_string(first.warps) + " of the 4 warps of warpgroup " + std::to_string(i) +
+           " have executed\n  All four warps must execute it.";
+  }
+  return "";
+}
+
+void RegisterWatch::access(Lane& lane, uintptr_t address, size_t bytes, uintptr_t program_counter) {
+  const size_t first_word = (address - lane.stack_low) / 4,
+               last_word = (address + bytes - 1 - lane.stack_low) / 4;
+  for (size_t i = first_word; i <= last_word; i++) {
+    stamps[i] = {fences, uint32_t(program_counter)};
+  }
+  if (address >= high || address + bytes <= low) return;
+  for (const auto& use : in_use) {
+    if (!overlap(address, address + bytes, use.begin, use.end)) continue;
+    fail(
+        "%s: touches %s of the wgmma at %s, which may still be under way\n  Missing: "
+        "wgmma_commit() after the wgmma and wgmma_wait before this line.",
+        symbolise(program_counter - 1).c_str(), use.what, place(use.where).c_str());
+  }
+}
+
+}  // namespace
+}  // namespace emu
+
+void layout::not_a_multiple_of_16(uint64_t bytes) {
+  const std::string text = std::to_string(bytes) +
+                           " is not a multiple of 16 bytes, as addresses and strides in wgmma's "
+                           "matrix descriptor must be";
+  if (!emu::current_lane) throw std::invalid_argument(text);
+  emu::fail("%s: %s", emu::symbolise(uintptr_t(__builtin_return_address(0)) - 1).c_str(),
+            text.c_str());
+}

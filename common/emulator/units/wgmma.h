@@ -1,0 +1,41 @@
+// wgmma: asynchronous matrix products of a warpgroup. Each of its four warps computes 16 of the 64 rows, keeps
+// its own commit groups, and waits for its own part alone.
+//
+// A wgmma is executed late, when its warp waits for it, or early or at random moments in between
+// (Options::completion). Operands in shared memory, and A's registers, are read at that moment. From the
+// issue to the result the accumulators hold NaN.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/emulator/core/lane.h"
+#include "common/emulator/units/matrix.h"
+#include "common/layout/wgmma.h"
+
+namespace emu {
+
+struct WgmmaKind {
+  int columns;  // N
+  Element element;
+  layout::Major major_a, major_b;
+  bool operator==(const WgmmaKind&) const = default;
+};
+
+// The operands of one thread.
+struct WgmmaOperands {
+  float* d;              // columns / 2 accumulators
+  const uint32_t* rows;  // A's 4 registers; null: A is in shared memory
+  uint64_t a, b;         // descriptors; `a` only if A is in shared memory
+  bool accumulate;       // otherwise D begins as 0
+};
+
+void wgmma_fence(SourceLocation where);
+void wgmma_issue(const WgmmaKind& kind, WgmmaOperands operands, SourceLocation where);
+void wgmma_commit(SourceLocation where);
+void wgmma_wait(int groups, SourceLocation where);
+
+// After wgmma_wait<groups>: ends the launch if a wgmma under way still uses these registers.
+void expect_done(const void* registers, size_t bytes, int groups, SourceLocation where);
+
+}  // namespace emu

@@ -1,0 +1,288 @@
+#include "common/trace/trace.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "common/emulator/core/counters.h"
+#include "common/emulator/core/events.h"
+#include "common/emulator/core/float16.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/memory.h"
+#include "common/emulator/core/step.h"
+#include "common/emulator/core/vector_types.h"
+#include "common/emulator/core/watch.h"
+#include "common/trace/timing.h"
+
+namespace emu {
+namespace {
+
+// Only what is reported as an event; the rest notes itself.
+Step step_of(const Event& event) {
+  Step step;
+  step.name = name_of(event.kind);
+  step.count = uint32_t(event.counts.requests);
+  step.bytes = event.counts.sectors * 32;
+  step.wavefronts = event.counts.wavefronts;
+  step.flops = event.counts.flops;
+  switch (event.kind) {
+    case Kind::kGlobalLoad:
+      step.work = Work::kGlobalLoad;
+      break;
+    case Kind::kGlobalStore:
+      step.work = Work::kGlobalStore;
+      break;
+    case Kind::kSharedLoad:
+      step.work = Work::kSharedLoad;
+      break;
+    case Kind::kSharedStore:
+    case Kind::kStmatrix:
+    case Kind::kWmmaStore:
+      step.work = Work::kSharedStore;
+      break;
+    case Kind::kLdmatrix:
+    case Kind::kWmmaLoad:
+      step.work = Work::kFragmentLoad;
+      break;
+    case Kind::kCpAsync:
+      step.work = Work::kCopy;
+      step.group = Group::kCopies;
+      break;
+    case Kind::kMma16816:
+    case Kind::kMma1688:
+    case Kind::kWmma:
+      step.work = Work::kProduct;
+      break;
+    case Kind::kWgmma:  // a warp's quarter; its N says what it is
+      step.work = Work::kAsyncProduct;
+      step.group = Group::kProducts;
+      step.name = "wgmma.m64n" + std::to_string(step.flops / (2 * 16 * 16)) + "k16";
+      step.wavefronts = event.counts.bytes / 128;
+      break;
+    case Kind::kExp2:
+      step.work = Work::kExponential;
+      break;
+    case Kind::kShuffle:
+    case Kind::kVote:
+      step.work = Work::kExchange;
+      break;
+    default:
+      step.work = Work::kIssue;
+      break;
+  }
+  return step;
+}
+
+bool is_access(Kind kind) {
+  return kind == Kind::kGlobalLoad || kind == Kind::kGlobalStore || kind == Kind::kSharedLoad ||
+         kind == Kind::kSharedStore || kind == Kind::kCpAsync;
+}
+
+std::mutex recordings_mutex;
+std::vector<Recording> recordings;
+
+[[maybe_unused]] const bool registered = [] {
+  make_recorder = [](const Cta& cta) -> std::unique_ptr<Recorder> {
+    return std::make_unique<Trace>(cta);
+  };
+  return true;
+}();
+
+}  // namespace
+
+Trace::Trace(const Cta& cta) : cta_(cta), notes_(cta.lanes.size()), warps_(cta.warps.size()) {
+  const dim3& grid = cta.grid_dim;
+  recording_.kernel = cta.kernel;
+  recording_.ctas = uint64_t(grid.x) * grid.y * grid.z;
+  recording_.cta =
+      cta.block_idx.x + uint64_t(grid.x) * (cta.block_idx.y + uint64_t(grid.y) * cta.block_idx.z);
+  recording_.warps.resize(cta.warps.size());
+  places_.resize(cta.warps.size());
+}
+
+void Trace::finish() {
+  std::vector<uintptr_t> addresses;  // all at once, which is quicker than one by one
+  for (const auto& places : places_) {
+    for (const Place& place : places) {
+      if (!place.file) addresses.push_back(place.at - 1);  // of the call, not of what follows it
+    }
+  }
+  const std::vector<std::string> names = symbolise(addresses);
+  size_t next = 0;
+  for (size_t w = 0; w < places_.size(); w++) {
+    for (size_t i = 0; i < places_[w].size(); i++) {
+      const Place& place = places_[w][i];
+      recording_.warps[w][i].at =
+          place.file ? relative_path(place.file) + ":" + std::to_string(place.at) : names[next++];
+    }
+  }
+  const std::lock_guard lock(recordings_mutex);
+  recordings.push_back(std::move(recording_));
+}
+
+void Trace::note(const Lane& lane, Place place, Step step) {
+  notes_[size_t(lane.thread)].push_back({{place, std::move(step)}, lane.accesses.size()});
+}
+
+void Trace::add(const Warp& warp, Place place, Step step) {
+  recording_.warps[size_t(warp.index)].push_back(std::move(step));
+  places_[size_t(warp.index)].push_back(place);
+}
+
+void Trace::event(const Warp& warp, const Event& event) {
+  switch (event.kind) {
+    case Kind::kBarrier:  // their lanes note more
+    case Kind::kMbarrier:
+    case Kind::kTmaLoad:
+    case Kind::kTmaStore:
+      return;
+    default:
+      break;
+  }
+  Step step = step_of(event);
+  if (event.kind == Kind::kExp2) {  // of one lane
+    step.count = uint32_t(event.counts.operations);
+    note(*current_lane, event.place, std::move(step));
+    return;
+  }
+  WarpState& state = warps_[size_t(warp.index)];
+  if (is_access(event.kind)) {
+    state.accesses.push_back({event.place, std::move(step)});
+    return;
+  }
+  add(warp, event.place, std::move(step));
+}
+
+void Trace::loads(const Warp& warp, const Register& contents) {
+  warps_[size_t(warp.index)].loaded_by[contents] =
+      uint32_t(recording_.warps[size_t(warp.index)].size() - 1);
+}
+
+bool Trace::uses(const Warp& warp, const Register& contents) {
+  const WarpState& state = warps_[size_t(warp.index)];
+  std::vector<uint32_t>& needs = recording_.warps[size_t(warp.index)].back().needs;
+  const auto need = [&](uint32_t step) {
+    if (std::find(needs.begin(), needs.end(), step) == needs.end()) needs.push_back(step);
+  };
+  if (const auto at = state.loaded_by.find(contents); at != state.loaded_by.end()) {
+    need(at->second);
+    return true;
+  }
+  Register halves[2];
+  for (size_t lane = 0; lane < contents.size(); lane++) {
+    halves[0][lane] = contents[lane] & 0xffff;
+    halves[1][lane] = contents[lane] >> 16;
+  }
+  const auto low = state.computed_by.find(halves[0]), high = state.computed_by.find(halves[1]);
+  if (low == state.computed_by.end() || high == state.computed_by.end()) return false;
+  need(low->second);
+  need(high->second);
+  return true;
+}
+
+void Trace::computes(const Lane& lane, float result) {
+  notes_[size_t(lane.thread)].back().result = result;
+}
+
+void Trace::uses_computed(const Warp& warp) {
+  recording_.warps[size_t(warp.index)].back().computed = true;
+}
+
+void Trace::accumulates(const Warp& warp, const void* accumulators) {
+  auto& steps = recording_.warps[size_t(warp.index)];
+  auto& added_to_by = warps_[size_t(warp.index)].added_to_by;
+  const auto index = uint32_t(steps.size() - 1);
+  const auto [at, is_first] = added_to_by.try_emplace(accumulators, index);
+  if (!is_first) steps.back().needs.push_back(std::exchange(at->second, index));
+}
+
+void Trace::meet(const Warp& warp, uint32_t mask) {
+  // The notes of the first lane that has any give the order; those that only others have come behind those
+  // at the same position.
+  using Key = std::tuple<const char*, uint64_t, Work, int, int, int, uint32_t>;
+  struct Gathered {
+    const Noted* first;
+    std::array<float, kWarpSize> results;
+    int lanes = 0;
+  };
+  std::vector<Gathered> steps;
+  std::map<std::pair<Key, int>, size_t> known;
+  const int lanes = std::min(kWarpSize, int(cta_.lanes.size()) - warp.index * kWarpSize);
+  for (int lane = 0; lane < lanes; lane++) {
+    if (!(mask >> lane & 1)) continue;
+    std::map<Key, int> executions;
+    for (const Noted& noted : notes_[size_t(warp.lanes[lane].thread)]) {
+      const Step& step = noted.step;
+      const Key key{noted.place.file, noted.place.at, step.work, step.pending,
+                    step.arrives,     step.awaits,    step.count};
+      const auto [at, is_new] = known.try_emplace({key, executions[key]++}, steps.size());
+      if (is_new) steps.push_back({&noted, {}});
+      Gathered& gathered = steps[at->second];
+      gathered.results[size_t(lane)] = noted.result;
+      gathered.lanes++;
+    }
+  }
+  std::stable_sort(steps.begin(), steps.end(), [](const Gathered& a, const Gathered& b) {
+    return a.first->position < b.first->position;
+  });
+  // Between the accesses, where the lanes had them.
+  WarpState& state = warps_[size_t(warp.index)];
+  size_t next = 0;
+  for (size_t position = 0; position <= state.accesses.size() || next < steps.size(); position++) {
+    for (; next < steps.size() && steps[next].first->position <= position; next++) {
+      const Gathered& gathered = steps[next];
+      add(warp, gathered.first->place, gathered.first->step);
+      if (gathered.first->step.work != Work::kExponential || gathered.lanes < kWarpSize) continue;
+      Register bf16, fp16;
+      for (size_t lane = 0; lane < bf16.size(); lane++) {
+        bf16[lane] = float_to_bf16(gathered.results[lane]);
+        fp16[lane] = float_to_fp16(gathered.results[lane]);
+      }
+      const auto index = uint32_t(recording_.warps[size_t(warp.index)].size() - 1);
+      state.computed_by[bf16] = state.computed_by[fp16] = index;
+    }
+    if (position < state.accesses.size()) {
+      add(warp, state.accesses[position].place, std::move(state.accesses[position].step));
+    }
+  }
+  state.accesses.clear();
+  for (int lane = 0; lane < lanes; lane++) {
+    if (mask >> lane & 1) notes_[size_t(warp.lanes[lane].thread)].clear();
+  }
+}
+
+int Trace::meeting(const void* key, const std::string& name) {
+  Phases& phases = phases_[key];
+  if (phases.current < 0) {
+    phases.current = int(recording_.meetings.size());
+    recording_.meetings.push_back(name + ", phase " + std::to_string(phases.number));
+  }
+  return phases.current;
+}
+
+int Trace::completed(const void* key) const {
+  const auto at = phases_.find(key);
+  return at == phases_.end() ? -1 : at->second.last;
+}
+
+void Trace::complete(const void* key) {
+  Phases& phases = phases_[key];
+  phases.last = phases.current;
+  phases.current = -1;
+  phases.number++;
+}
+
+std::vector<Recording> take_recordings() {
+  const std::lock_guard lock(recordings_mutex);
+  return std::exchange(recordings, {});
+}
+
+}  // namespace emu

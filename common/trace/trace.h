@@ -1,0 +1,68 @@
+// Recording what one CTA does, for a timeline (timing.h). A program that links this records the CTA that
+// options().traced_cta names; how instructions report themselves is said in common/emulator/core/watch.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/emulator/core/events.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/step.h"
+#include "common/emulator/core/watch.h"
+#include "common/trace/timing.h"
+
+namespace emu {
+
+class Trace : public Recorder {
+ public:
+  explicit Trace(const Cta& cta);
+
+  void note(const Lane& lane, Place place, Step step) override;
+  void event(const Warp& warp, const Event& event) override;
+  void add(const Warp& warp, Place place, Step step) override;
+  void meet(const Warp& warp, uint32_t mask) override;
+  void loads(const Warp& warp, const Register& contents) override;
+  bool uses(const Warp& warp, const Register& contents) override;
+  void uses_computed(const Warp& warp) override;
+  void accumulates(const Warp& warp, const void* accumulators) override;
+  void computes(const Lane& lane, float result) override;
+  int meeting(const void* key, const std::string& name) override;
+  int completed(const void* key) const override;
+  void complete(const void* key) override;
+  void finish() override;  // gives the steps the names of their lines
+
+ private:
+  struct Placed {
+    Place place;
+    Step step;
+  };
+  struct Noted : Placed {
+    size_t position;    // accesses of the lane before it
+    float result = {};  // of an exponential
+  };
+  struct WarpState {
+    std::vector<Placed> accesses;                 // reported, in the order of the lanes' accesses
+    std::map<Register, uint32_t> loaded_by;       // contents -> step
+    std::map<Register, uint32_t> computed_by;     // results in 16 bits -> step
+    std::map<const void*, uint32_t> added_to_by;  // accumulators -> step
+  };
+  struct Phases {
+    uint64_t number = 0;
+    int current = -1, last = -1;  // meetings
+  };
+
+  const Cta& cta_;
+  Recording recording_;
+  std::vector<std::vector<Place>> places_;  // of the recording's steps
+  std::vector<std::vector<Noted>> notes_;   // of each thread, since its warp last met
+  std::vector<WarpState> warps_;
+  std::map<const void*, Phases> phases_;
+};
+
+// The recordings of the launches since the last call, of the CTA that options().traced_cta names.
+std::vector<Recording> take_recordings();
+
+}  // namespace emu
