@@ -17,8 +17,8 @@ namespace {
 
 constexpr int kColumns = 3;  // of V and O
 constexpr float kLog2e = 1.44269504f;
-constexpr float kGrowth = 8.0f;                                  // kernels 10 to 15
-constexpr float kMost = 32768.0f, kShare = 16.0f, kNear = 8.0f;  // kernel 16
+constexpr float kMaxGrowthLog2 = 8.0f;                                 // kernels 10 to 15
+constexpr float kMaxTileSum = 32768.0f, kShare = 16.0f, kNear = 8.0f;  // kernel 16
 
 using Row = std::vector<float>;  // scores, or P
 using Output = std::array<float, kColumns>;
@@ -115,7 +115,7 @@ float exponentials(const Row& scores, float reference, Row& p) {
 // Kernel 10: a new maximum only if it has grown by more than 2^8.
 Step lazy(State& state, const Row& scores, float block_max) {
   const float scaled = block_max * kLog2e;
-  const bool grown = scaled > state.reference + kGrowth;
+  const bool grown = scaled > state.reference + kMaxGrowthLog2;
   float factor = 1.0f;
   if (grown) {
     const float new_max = fmaxf(state.reference, scaled);
@@ -139,7 +139,7 @@ Step first_score(State& state, const Row& scores, float block_max, bool first) {
     if (first) state.reference = scores[0] * kLog2e;
     sum = exponentials(scores, state.reference, p);
     state.careful =  // also if the sum is infinite
-        !(sum <= kMost && (first || fmaf(-kShare, state.sum, sum) <= 0.0f));
+        !(sum <= kMaxTileSum && (first || fmaf(-kShare, state.sum, sum) <= 0.0f));
   }
   const bool was_careful = state.careful;
   if (state.careful) {
@@ -223,8 +223,8 @@ std::string object(const Step& step) {
 
 int main() {
   printf("{\"log2e\":%s,\"growth\":%s,\"most\":%s,\"share\":%s,\"near\":%s,\n\"values\":[",
-         text(kLog2e).c_str(), text(kGrowth).c_str(), text(kMost).c_str(), text(kShare).c_str(),
-         text(kNear).c_str());
+         text(kLog2e).c_str(), text(kMaxGrowthLog2).c_str(), text(kMaxTileSum).c_str(),
+         text(kShare).c_str(), text(kNear).c_str());
   for (size_t j = 0; j < 16; j++) printf("%s%s", j ? "," : "", array(values(j)).c_str());
   printf("],\n\"presets\":[");
   const char* before = "\n";
