@@ -1,4 +1,4 @@
-// The tile sizes of 10_instruction_tuning per architecture and head_dim. scripts/autotune.sh writes
+// The tile sizes of 10_instruction_tuning per architecture and head_dim. scripts/fa tune writes
 // the table: it builds, checks and times every choice of a space on the GPU present. All of it,
 // with its times, is in bench/results/tuning/.
 #pragma once

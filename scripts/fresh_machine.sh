@@ -251,7 +251,7 @@ fi
 if [[ $only == *run* ]]; then
   results=("$tree"/checkout/results/*.json)
   say "== Do the results of the runs validate?"
-  if [[ ! -f ${results[0]} ]] || ! there "$who" 'scripts/validate_results.py results/*.json && ls results'; then failed=1; fi
+  if [[ ! -f ${results[0]} ]] || ! there "$who" 'scripts/fa validate results/*.json && ls results'; then failed=1; fi
 fi
 what=$( ((tarball)) && echo 'a tarball without .git' || echo 'a clone')
 case $user in

@@ -17,7 +17,7 @@ usage() {
 Usage: scripts/run.sh [KERNEL ...] [options]
 
 Builds the kernels for this machine (GPU, or an emulator on the CPU if there is none), checks and measures them,
-writes results/<time>.json and draws it. Without a GPU it then says what bounds each kernel on one (scripts/bounds.sh).
+writes results/<time>.json and draws it. Without a GPU it then says what bounds each kernel on one (scripts/fa bounds).
 What is missing is installed first; when nothing is, no network is used.
 
 Examples:
@@ -221,12 +221,12 @@ rc=0
 if [[ $(stamp) != "$before" ]]; then
   say "Results: $(pretty "$json")"
   if ((charts)); then
-    "$ROOT/scripts/chart.sh" "$json" || note "the charts could not be drawn; the results above are complete"
+    "$ROOT/scripts/fa" chart "$json" || note "the charts could not be drawn; the results above are complete"
   fi
   # Without a GPU: what the counts say of the time on one.
   if [[ $BACKEND == emulator ]]; then
     say ""
-    "$ROOT/scripts/bounds.sh" "$json" --program "$program" || note "no bounds; the results above are complete"
+    "$ROOT/scripts/fa" bounds "$json" --program "$program" || note "no bounds; the results above are complete"
   fi
 fi
 exit "$rc"

@@ -27,9 +27,8 @@ from collections import namedtuple
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
-from outputs import NVCC, SETUP, compiler, normal  # noqa: E402
-from tools import repository_files  # noqa: E402
+from fa_tools.outputs import NVCC, SETUP, compiler, normal
+from fa_tools.tools import repository_files
 
 Command = namedtuple("Command", "line text shown needs")
 
@@ -91,7 +90,7 @@ def needed(command):
             return "gpu"
         if "emulator-debug" in line:
             return "time"
-        if words[0] in NVCC:
+        if " ".join(words[:2]) in NVCC:
             return "nvcc"
     return None
 
@@ -173,8 +172,9 @@ class Checkout:
         if program == "git" and shutil.which("git"):  # -h of apply; --help is a page to read
             return self.run(f"git {words[1]} -h", 60)[1]
         if program.startswith("scripts/"):
-            texts = [self.run(f"{program} --help", 60)[1]]
-            if program == "scripts/run.sh":  # and of the program that it starts
+            asked = f"{program} {words[1]}" if program == "scripts/fa" and words[1:] else program
+            texts = [self.run(f"{asked} --help", 60)[1]]
+            if asked in ("scripts/run.sh", "scripts/fa run"):  # and of the program that it starts
                 target = "--preset emulator --target attention"
                 texts.append(self.run(f"cmake --preset emulator && cmake --build {target} && "
                                       "build/emulator/bin/attention --help", 600)[1])
@@ -208,7 +208,8 @@ class Checkout:
                 unknown = [option for option in options if text is not None and
                            not re.search(rf"(?<![\w-])-?{re.escape(option)}\b", text)]
                 if unknown:
-                    return f"{program} --help does not know {unknown[0]}"
+                    asked = f"{program} {words[1]}" if program == "scripts/fa" else program
+                    return f"{asked} --help does not know {unknown[0]}"
             for path in paths:
                 parts = path.split("/")
                 if parts[0] == "build" and len(parts) > 3:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import COMPILING, ROOT, build, fail, need, run
+from tool_test import COMPILING, build, fail, need, run
 
 folder, ours = sys.argv[1], sys.argv[2]
 clang = need("clang++")

@@ -1,5 +1,5 @@
-"""The counts that scripts/bounds.sh scales and scripts/agree.sh compares: the committed ones are those of this program,
-they grow with seq_len as scripts/lib/limits.py says, and they are alike for every head and for both types.
+"""The counts that scripts/fa bounds scales and scripts/fa agree compares: the committed ones are those of this program,
+they grow with seq_len as scripts/fa_tools/limits.py says, and they are alike for every head and for both types.
 
 Usage: test_counts.py ATTENTION      a program of the emulator's checked build
 """
@@ -11,9 +11,8 @@ from pathlib import Path
 
 from tool_test import COMPILING, ROOT, fail, run
 
-sys.path.insert(0, str(ROOT / "scripts" / "lib"))
-import limits  # noqa: E402
-from statements import line_of  # noqa: E402
+from fa_tools import limits
+from fa_tools.statements import line_of
 
 program = sys.argv[1]
 COMMITTED = ROOT / "bench" / "results"
@@ -69,7 +68,7 @@ for name, which, head_dim, lengths in LENGTHS:
     now.update(new)
 compared("emulator_n256_d64.json", "--seq-len", 256, "--heads", 2, "--head-dim", 64)
 for name in sorted({key[0] for key in now} - {key[0] for key in committed}):
-    print(f"{name} is not among the committed counts: scripts/bounds.sh does not show it")
+    print(f"{name} is not among the committed counts: scripts/fa bounds does not show it")
 
 def once(kernel):
     """Whether only wavefronts do not fit, by less than a thousandth: CTAs of a persistent kernel begin once, however long."""

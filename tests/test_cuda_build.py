@@ -13,8 +13,7 @@ from pathlib import Path
 
 from tool_test import COMPILING, JOBS, ROOT, fail, need, run, skip
 
-sys.path.insert(0, str(ROOT / "scripts" / "lib"))
-import sass  # noqa: E402
+from fa_tools import sass
 
 KERNEL = "12_tma"  # with tensor maps, which the harness makes
 OF_ALL_KERNELS = {"attention", "attention_bench", "fa_tests"}  # link every kernel, so they are only looked through

@@ -1,4 +1,4 @@
-"""The formulas by which figures are drawn (scripts/lib/layouts.py) give what those of common/layout give.
+"""The formulas by which figures are drawn (scripts/fa_tools/figures/layouts.py) give what those of common/layout give.
 
 Usage: test_layouts.py C++_COMPILER"""
 
@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tool_test import ROOT, fail, run
 
-sys.path.insert(0, str(ROOT / "scripts" / "lib"))
-import layouts  # noqa: E402
+from fa_tools.figures import layouts
 
 LANE, HALF, ROWS = range(32), range(2), (64, 128)
 # Formula -> the values of its arguments.
@@ -31,7 +30,7 @@ PROGRAM = """#include <cstdint>
 #include <initializer_list>
 #include "common/layout/fragments.h"
 #include "common/layout/wgmma.h"
-void emu::not_a_multiple_of_16(uint64_t) {}
+void layout::not_a_multiple_of_16(uint64_t) {}
 void say(layout::Position at) { std::printf("%d %d\\n", at.row, at.column); }
 void say(uint64_t value) { std::printf("%llu\\n", static_cast<unsigned long long>(value)); }
 int main() {
@@ -58,7 +57,7 @@ for name, ranges in CASES.items():
         ours = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
         theirs = next(lines)
         if ours != theirs:
-            fail(f"{name}{arguments} is {ours} in scripts/lib/layouts.py, {theirs} in common/layout")
+            fail(f"{name}{arguments} is {ours} in scripts/fa_tools/figures/layouts.py, {theirs} in common/layout")
 others = {name for name, value in vars(layouts).items() if callable(value)} - CASES.keys()
 if others:
     fail(f"formulas that nobody compares: {', '.join(sorted(others))}")

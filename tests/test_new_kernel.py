@@ -13,8 +13,7 @@ from pathlib import Path
 
 from tool_test import COMPILING, JOBS, ROOT, fail, run
 
-sys.path.insert(0, str(ROOT / "scripts" / "lib"))
-from tools import repository_files  # noqa: E402
+from fa_tools.tools import repository_files
 
 OLD, NEW = "10_instruction_tuning", "17_copy"
 

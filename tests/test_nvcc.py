@@ -12,8 +12,7 @@ import tempfile
 
 from tool_test import COMPILING, ROOT, fail, run, skip
 
-sys.path.insert(0, str(ROOT / "scripts" / "lib"))
-import sass  # noqa: E402
+from fa_tools import sass
 
 kernel, architectures, flags = sys.argv[1], sys.argv[2].split(","), sys.argv[3:]
 

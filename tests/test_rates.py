@@ -8,12 +8,10 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from pathlib import Path
 
 from tool_test import COMPILING, ROOT, fail, skip
 
-sys.path.insert(0, str(ROOT / "scripts" / "lib"))
-import sass  # noqa: E402
+from fa_tools import sass
 
 # The struct in rates.cu, as its mangled name begins: its machine instruction.
 WANTED = {"Fma": "FFMA", "Max": "FMNMX", "Exp2": "MUFU.EX2", "Pack": "F2FP.BF16", "Shuffle": "SHFL.BFLY",

@@ -1,4 +1,4 @@
-"""Compiles one kernel for Hopper, without a GPU, and looks at its machine code with scripts/inspect.sh's module: the
+"""Compiles one kernel for Hopper, without a GPU, and looks at its machine code with scripts/fa inspect's module: the
 main loop has the instructions that the kernel's chapter teaches, and never touches local memory.
 
 Usage: test_sass.py KERNEL
@@ -11,11 +11,10 @@ from pathlib import Path
 
 from tool_test import COMPILING, ROOT, fail, run, skip
 
-sys.path[:0] = [str(ROOT / "scripts" / "lib"), str(ROOT / "scripts")]
-import inspect_kernel  # noqa: E402
-import limits  # noqa: E402
-import sass  # noqa: E402
-import statements  # noqa: E402
+from fa_tools import inspect_kernel
+from fa_tools import limits
+from fa_tools import sass
+from fa_tools import statements
 
 ARCHITECTURE = "90a"
 # Kind of instruction, or PTX instruction: the first and the last kernel whose main loop (whose PTX) must have it.
@@ -72,7 +71,7 @@ def check_turns(title, function, head_dim, keys):
         fail(f"{title}: the main loop has {len(loop)} instructions, more than {MOST[number]}")
 
 
-# All that is compiled, launched or not by the problem that scripts/inspect.sh looks at.
+# All that is compiled, launched or not by the problem that scripts/fa inspect looks at.
 for symbol, name in build.names.items() if number in MOST else ():
     match = re.search(r"attention_kernel<(\w+), (\d+)(?:, (\d+))?>", name)
     if not match:
@@ -146,18 +145,18 @@ if build.nvcc.startswith("13.0"):
         fail(f"{kernel} has no copy with a predicate (bench/agreement.json)")
 
 if number == 8:  # once, as a reader runs it
-    script = ROOT / "scripts" / "inspect.sh"
+    script = ROOT / "scripts" / "fa", "inspect"
     with tempfile.TemporaryDirectory() as folder:
         shown = run(script, "08", "--sass", f"{folder}/sass", "--ptx", f"{folder}/ptx", timeout=COMPILING)
         for listing, wanted in (("sass", "HMMA.16816.F32.BF16"), ("ptx", "mma.sync.aligned.m16n8k16")):
             text = (Path(folder) / listing).read_text()
             if wanted not in text or str(ROOT) in text:
-                fail(f"scripts/inspect.sh 08 --{listing}: no {wanted}, or a path of this machine")
+                fail(f"scripts/fa inspect 08 --{listing}: no {wanted}, or a path of this machine")
     reports = inspect_kernel.describe(build, "bf16", 128)
     if not all(inspect_kernel.show(report) in shown for report in reports):
-        fail("scripts/inspect.sh 08 says something else than what was just compiled")
+        fail("scripts/fa inspect 08 says something else than what was just compiled")
     # What the source says: 64 rows of Q and two stages of 64 rows of K and V, 128 columns of 2 bytes.
     loop = reports[0]["main_loop"]
     found = (reports[0]["threads"], reports[0]["dynamic_shared_bytes"], loop["keys"], loop["query_rows"], loop["hmma"])
     if found != (128, (64 + 4 * 64) * 128 * 2, 64, 64, 128):
-        fail(f"scripts/inspect.sh 08: threads, shared memory, keys, rows and HMMA are {found}")
+        fail(f"scripts/fa inspect 08: threads, shared memory, keys, rows and HMMA are {found}")

@@ -16,7 +16,7 @@ from tool_test import ROOT, fail, run
 
 checked, program, on_a_gpu = sys.argv[1:]
 SMALL = ("--batch", "1", "--heads", "1", "--seq-len", "128", "--head-dim", "64")
-TIMELINE = ROOT / "scripts" / "timeline.py"
+TIMELINE = ROOT / "scripts" / "fa", "timeline"
 
 
 def expect(condition, message):

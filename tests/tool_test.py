@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))  # where the package fa_tools is
 JOBS = str(os.cpu_count() or 2)
 COMPILING = 540  # seconds: compilers, and programs that compute for long, may take more than a tool that only answers
 

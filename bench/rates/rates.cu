@@ -1,6 +1,6 @@
 // How fast the parts of an SM are, one instruction at a time: cycles between results that do not need each
 // other (throughput) and cycles until a result can be used (latency): ceilings to calculate with, as
-// chapters and scripts/bounds.sh do.
+// chapters and scripts/fa bounds do.
 //
 //   build/cuda/bin/rates                        every instruction
 //   build/cuda/bin/rates mma ex2 --json rates.json

@@ -1,5 +1,5 @@
 // How every program and script prints the JSON that is kept: one record a line, so that one changed measurement is one
-// changed line. scripts/lib/tools.py has the same writer in Python.
+// changed line. scripts/fa_tools/tools.py has the same writer in Python.
 #pragma once
 
 #include <nlohmann/json.hpp>

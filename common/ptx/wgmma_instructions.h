@@ -1,4 +1,4 @@
-// wgmma.mma_async for each N. Written by scripts/wgmma_instructions.py; common/ptx/wgmma.h is where to read.
+// wgmma.mma_async for each N. Written by scripts/fa wgmma; common/ptx/wgmma.h is where to read.
 //
 // Inline assembly names every register, so each N has a text of its own. They differ in nothing but the number
 // of registers. %0 on are the accumulators; then A (a descriptor, or four registers), B's descriptor,

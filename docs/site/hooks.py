@@ -7,11 +7,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
 
-from mkdocs.structure.files import File, Files  # noqa: E402
-from mkdocs.structure.toc import AnchorLink, TableOfContents  # noqa: E402
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.toc import AnchorLink, TableOfContents
 
-from book import INTERACTIVE, ROOT, charts, export, glossary, layout, sources  # noqa: E402
-from book.markdown import Page  # noqa: E402
+from book import INTERACTIVE, ROOT, charts, export, glossary, layout, sources
+from book.markdown import Page
 
 log = logging.getLogger("mkdocs.hooks.book")  # a warning ends a strict build
 PAGES = {}  # by the page's name in MkDocs: the Markdown pages
@@ -56,7 +56,7 @@ def on_files(files, config):
         add(layout.url_of(path), ROOT / path)
     for twin in sorted(page.twin for page in PAGES.values() if page.twin):
         if not (INTERACTIVE / Path(twin).name).is_file():
-            log.warning(f"{twin} is not built; scripts/docs.sh builds it")
+            log.warning(f"{twin} is not built; scripts/fa docs builds it")
             continue
         add(twin, INTERACTIVE / Path(twin).name)
     for path in sorted((ROOT / "docs" / "site" / "assets").iterdir()):

@@ -4,8 +4,8 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "scripts" / "lib"))
-from intensity import attention_flops, intensity, roofs  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "scripts"))
+from fa_tools.intensity import attention_flops, intensity, roofs
 
 GPU = "NVIDIA H200"
 

@@ -5,8 +5,8 @@ import math
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "scripts" / "lib"))
-from online_softmax import NOTHING, SCORES, VALUES, State, add_tile, three_passes  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "scripts"))
+from fa_tools.online_softmax import NOTHING, SCORES, VALUES, State, add_tile, three_passes
 
 
 # [merge]

@@ -35,7 +35,7 @@ build() {
 # configure_cuda: the preset cuda with the compiler that choose_backend found. CUDAARCHS names architectures to build
 # for; otherwise CMake asks the GPU, and without one it is Hopper. Needs backend.sh.
 configure_cuda() {
-  if [[ $TOOLCHAIN == wheels ]]; then "$ROOT/scripts/toolkit.sh"; fi
+  if [[ $TOOLCHAIN == wheels ]]; then "$ROOT/scripts/fa" toolkit; fi
   local -a arguments=("-DCMAKE_CUDA_COMPILER=$NVCC")
   if [[ -n ${CUDAARCHS:-} ]]; then
     arguments+=("-DCMAKE_CUDA_ARCHITECTURES=$CUDAARCHS")

@@ -30,6 +30,11 @@ pretty() {
   esac
 }
 
+# python_part PYTHON MODULE ARGUMENTS... : runs a module of fa_tools, where a command's script leaves the work to Python.
+python_part() {
+  PYTHONPATH=$ROOT/scripts${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 "$1" -m "fa_tools.$2" "${@:3}"
+}
+
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # version_at_least 13.0 12.8 → true. Pure bash: it runs on the silent path.

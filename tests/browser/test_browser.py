@@ -20,8 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(ROOT / "tests" / "scripts"), str(ROOT / "docs" / "site")]
-import check  # noqa: E402
-from support import main  # noqa: E402
+import check
+from support import main
 
 VENV, DOCS_VENV = ROOT / ".venv-browser", ROOT / ".venv-docs"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tool_test import ROOT, build, fail, need, run, skip  # noqa: E402
+from tool_test import ROOT, build, fail, need, run, skip
 
 gdb = need("gdb")
 folder = sys.argv[1]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the verdicts of a program with those of an H200: test_verdicts.py VERDICTS_SH FILE [--quick] PROGRAM.
+"""Compares the verdicts of a program with those of an H200: test_verdicts.py FILE [--quick] PROGRAM.
 
 Every kernel that FILE knows must pass every problem but those that FILE names, and (without --quick, which tries a few)
 must not pass these. A kernel that FILE does not know is named.
@@ -7,8 +7,10 @@ must not pass these. A kernel that FILE does not know is named.
 import re
 import subprocess
 import sys
+from pathlib import Path
 
-script, golden, *arguments = sys.argv[1:]
+golden, *arguments = sys.argv[1:]
+VERDICTS = [Path(__file__).resolve().parent.parent.parent / "scripts" / "fa", "verdicts"]
 SUMMARY = re.compile(r"(?P<group>\w+ d\d+ (?P<kernel>\d\d_\w+)) (?P<passed>\d+) of (?P<problems>\d+) passed")
 
 
@@ -19,9 +21,9 @@ def read(text):
     return groups, [line for line, m in lines if not m]
 
 
-run = subprocess.run([script, *arguments], stdout=subprocess.PIPE, text=True, timeout=590, check=False)
+run = subprocess.run([*VERDICTS, *arguments], stdout=subprocess.PIPE, text=True, timeout=590, check=False)
 if run.returncode:
-    sys.exit(f"{script} ended with {run.returncode}")
+    sys.exit(f"scripts/fa verdicts ended with {run.returncode}")
 actual, failures = read(run.stdout)
 with open(golden, encoding="utf-8") as file:
     expected, known_failures = read(file.read())

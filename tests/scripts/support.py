@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPTS = ROOT / "scripts"
+sys.path[:0] = [str(SCRIPTS), str(ROOT / "tests")]  # the package fa_tools; test_commands
 VENV_PYTHON = ROOT / ".venv" / "bin" / "python"
 
 # What README promises has these; the pins of these files must suit them.
@@ -190,9 +191,9 @@ class ScriptTest(unittest.TestCase):
         path.chmod(0o755)
 
     def run_script(self, *command, **options):
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **options.pop("env", {})}
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(SCRIPTS), **options.pop("env", {})}
         return subprocess.run(
-            [str(part) for part in command], capture_output=True, text=True, timeout=60, env=environment,
+            [str(part) for each in command for part in (each if isinstance(each, tuple) else (each,))], capture_output=True, text=True, timeout=60, env=environment,
             stdin=subprocess.DEVNULL, check=False, **options,
         )
 

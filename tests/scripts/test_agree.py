@@ -1,9 +1,7 @@
-"""scripts/agree.sh and lib/agreement.py: the committed comparison, ratios and reasons by hand, and profiling with a stand-in
+"""scripts/fa agree and lib/agreement.py: the committed comparison, ratios and reasons by hand, and profiling with a stand-in
 for ncu."""
 
-import contextlib
 import copy
-import io
 import json
 import os
 import sys
@@ -13,13 +11,11 @@ from pathlib import Path
 from support import ERROR, ROOT, SCRIPTS, ScriptTest, main
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(SCRIPTS))
-sys.path.insert(0, str(SCRIPTS / "lib"))
-import agree  # noqa: E402
-import agreement  # noqa: E402
-import limits  # noqa: E402
+from fa_tools import agree
+from fa_tools import agreement
+from fa_tools import limits
 
-AGREE = SCRIPTS / "agree.sh"
+AGREE = SCRIPTS / "fa", "agree"
 RESULTS = ROOT / "bench" / "results"
 COMMITTED = RESULTS / "h200_agreement.json"
 
@@ -216,7 +212,7 @@ class Script(ScriptTest):
         ):
             with self.subTest(text):
                 self.assert_one_sentence(self.run_script(AGREE, *words), text, code=code)
-        self.assertIn("scripts/agree.sh --measure", self.run_script(AGREE, "--help").stdout)
+        self.assertIn("scripts/fa agree --measure", self.run_script(AGREE, "--help").stdout)
         done = self.run_script(AGREE, "-o", self.write("old.json", {"agreement_version": 1, "profiles": []}), "--check")
         self.assertEqual(done.returncode, 1)
         self.assertIn("is out of date", done.stderr)

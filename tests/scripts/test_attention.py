@@ -10,12 +10,11 @@ import unittest
 from support import ROOT, SCRIPTS, ScriptTest, main
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(SCRIPTS / "lib"))
-from first_pictures import FORMATS, largest  # noqa: E402
-from intensity import roofs  # noqa: E402
-from online_softmax import NOTHING, add_tile, merge, three_passes, tiles_of  # noqa: E402
+from fa_tools.figures.first_pictures import FORMATS, largest
+from fa_tools.intensity import roofs
+from fa_tools.online_softmax import NOTHING, add_tile, merge, three_passes, tiles_of
 
-PROGRAM = SCRIPTS / "lib" / "online_softmax.py"
+PROGRAM = SCRIPTS / "fa", "softmax"
 SOLUTIONS = sorted((ROOT / "docs" / "solutions").glob("00_*.py"))
 CHAPTER = (ROOT / "docs" / "00_attention.md").read_text(encoding="utf-8")
 

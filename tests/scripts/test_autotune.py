@@ -9,10 +9,9 @@ import sys
 
 from support import CUDA, ROOT, SCRIPTS, ScriptTest, main
 
-sys.path.insert(0, str(SCRIPTS))
-import autotune  # noqa: E402
-import tuning  # noqa: E402
-from autotune import Choice, Refused  # noqa: E402
+from fa_tools import tune as autotune
+from fa_tools import tuning
+from fa_tools.tune import Choice, Refused
 
 FILES = sorted((ROOT / "bench" / "results" / "tuning").glob("*.json"))
 BEST = Choice(4, 2, 32, 3, 2, False, False)
@@ -74,14 +73,14 @@ class Search(ScriptTest):
         self.program("cmake", "")
         self.program("nvidia-smi", 'echo "NVIDIA H200, 9.0"\n')
         self.header = self.root / "kernels" / "10_tuning.h"
-        script = self.root / "scripts" / "autotune.py"
+        script = self.root / "scripts" / "fa_tools" / "tune.py"
         text = script.read_text()
         for name, values in SMALL.items():
             text = re.sub(rf'"{name}": \(.*?\)', f'"{name}": {values}', text, count=1)
         script.write_text(text)
 
     def tune(self, *arguments):
-        return self.run_script(sys.executable, self.root / "scripts" / "autotune.py", *arguments,
+        return self.run_script(sys.executable, self.root / "scripts" / "fa", "tune", *arguments,
                                env={"PATH": f"{self.folder / 'bin'}:/usr/bin:/bin", "CUDACXX": "nvcc"})
 
     def test_from_space_to_header(self):
@@ -149,7 +148,7 @@ class Search(ScriptTest):
                  (("--write", "--only", "4,*"), "--write takes the whole space", 2),
                  (("--only", "5,*"), "no choice of the space that keeps the rules matches '5,*'", 2),
                  (("--from", self.folder / "none.json"), "no such file", 2),
-                 (("--from", self.write("other.json", {"schema_version": 1})), "is not a file of scripts/autotune.sh", 2)]
+                 (("--from", self.write("other.json", {"schema_version": 1})), "is not a file of scripts/fa tune", 2)]
         for arguments, words, code in cases:
             with self.subTest(words):
                 self.assert_one_sentence(self.tune(*arguments), words, code=code)
@@ -160,7 +159,7 @@ class Search(ScriptTest):
 
     def test_list(self):
         for capability in (80, 120):
-            done = self.run_script(sys.executable, SCRIPTS / "autotune.py", "--list", "--arch", str(capability))
+            done = self.run_script(sys.executable, SCRIPTS / "fa", "tune", "--list", "--arch", str(capability))
             self.assertEqual(done.returncode, 0, done.stderr)
             for head_dim in (128, 64):
                 kept, _ = autotune.prune(autotune.space(), head_dim, autotune.LIMITS[capability])
@@ -319,7 +318,7 @@ class Committed(ScriptTest):
 
         def synced(options):
             document.write_text(f"<!-- tuning: bench/results/tuning.json {options} -->\n<!-- /tuning -->\n")
-            return self.run_script(sys.executable, root / "scripts" / "sync_docs.py")
+            return self.run_script(sys.executable, root / "scripts" / "fa", "sync")
 
         self.assertEqual(synced("head_dim=128 best=2 only=4,2,*").returncode, 0)
         lines = document.read_text().splitlines()

@@ -21,12 +21,11 @@ from unittest import mock
 
 from support import CUDA, ERROR, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, main, needs_venv
 
-sys.path[:0] = [str(SCRIPTS), str(SCRIPTS / "lib")]
-import baselines  # noqa: E402
-import bench  # noqa: E402
-import nvml  # noqa: E402
-import serve  # noqa: E402
-import torch_attention  # noqa: E402
+from fa_tools import baselines
+from fa_tools import bench
+from fa_tools import nvml
+from fa_tools import serve
+from fa_tools import torch_attention
 
 PROTOCOL = {"warmup": 4, "iterations": 8, "rounds": 3, "max_seconds": 10.0, "flush_l2": False, "rotating_inputs": 1,
             "idle_ms": 0, "rest_ms": 0, "inputs": "normal", "seed": 1, "tflops_convention": "4*B*H*N^2*D"}
@@ -1058,7 +1057,7 @@ class Requests(Programs):
 class Command(Programs):
     def arguments(self, *arguments, program="attention"):
         # -S: no site-packages, so that no torch is found even where there is one.
-        return [sys.executable, "-S", SCRIPTS / "bench.py", "--program", self.folder / program, *arguments]
+        return [sys.executable, "-S", "-m", "fa_tools.bench", "--program", self.folder / program, *arguments]
 
     def call(self, *arguments, program="attention", fake=""):
         return self.run_script(*self.arguments(*arguments, program=program), env={"FAKE": fake})
@@ -1105,7 +1104,7 @@ class Command(Programs):
         data = bench.results("2026-11-21T10:00:00Z", ["bench.sh", "--json", "/tmp/x.json"], CUDA,
                              {"name": "quick", **PROTOCOL}, list(records.values()), ["Clocks moved."])
         files.append(self.write("made.json", data))
-        done = self.run_script(VENV_PYTHON, SCRIPTS / "validate_results.py", *files)
+        done = self.run_script(VENV_PYTHON, SCRIPTS / "fa", "validate", *files)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     @needs_venv("jsonschema")
@@ -1118,7 +1117,7 @@ class Command(Programs):
         self.assertIn("seq_len 512, head_dim 128, scores of std 20, growing\n", done.stdout)
         problems = [request for _, request in self.requests() if request["op"] == "problem"]
         self.assertEqual([(p["score_std"], p["score_growth"]) for p in problems], [(1, "growing"), (20, "growing")])
-        done = self.run_script(VENV_PYTHON, SCRIPTS / "validate_results.py", self.json)
+        done = self.run_script(VENV_PYTHON, SCRIPTS / "fa", "validate", self.json)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_programs_with_one_kernel_each_and_peers_beside_them(self):
@@ -1202,7 +1201,7 @@ class Command(Programs):
         for how in (signal.SIGINT, signal.SIGTERM):
             arguments = self.arguments("--peers", "none", "--json", self.json)
             script = subprocess.Popen([str(a) for a in arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-                                      text=True, env={**os.environ, "FAKE": "sleeps"})
+                                      text=True, env={**os.environ, "FAKE": "sleeps", "PYTHONPATH": str(SCRIPTS)})
             until = time.monotonic() + 30
             log = self.folder / "log"
             while not (log.exists() and '"03_slow", "warmup"' in log.read_text()) and time.monotonic() < until:
@@ -1280,7 +1279,7 @@ class Harness(ScriptTest):
     def test_a_run(self):
         file = self.folder / "x.json"
         done = self.run_script(
-            sys.executable, "-S", SCRIPTS / "bench.py", "--program", FAKE_GPU, "--peers", "matmul", "--batch", "1",
+            sys.executable, "-S", "-m", "fa_tools.bench", "--program", FAKE_GPU, "--peers", "matmul", "--batch", "1",
             "--heads", "2", "--seq-len", "128", "--iters", "4", "--warmup", "2", "--json", file)
         self.assertEqual(done.returncode, 3, done.stderr)
         records = {record["kernel"]: record for record in json.loads(file.read_text())["records"]}
@@ -1292,7 +1291,7 @@ class Harness(ScriptTest):
         self.assertIn("with 02_warm (", " ".join(done.stdout.split()))
         self.assertEqual(records["01_right"]["round_clock_mhz"], [1980] * 3)
         if VENV_PYTHON.exists():
-            done = self.run_script(VENV_PYTHON, SCRIPTS / "validate_results.py", file)
+            done = self.run_script(VENV_PYTHON, SCRIPTS / "fa", "validate", file)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
@@ -1300,20 +1299,20 @@ class Shell(ScriptTest):
     def call(self, *arguments):
         self.program("nvidia-smi", "exit 9\n")  # as on a machine whose driver does not answer
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
-        return self.run_script(SCRIPTS / "bench.sh", *arguments, env={"PATH": path, "PYTHON": sys.executable})
+        return self.run_script(SCRIPTS / "fa", "bench", *arguments, env={"PATH": path, "PYTHON": sys.executable})
 
     def test_without_a_gpu(self):
         self.assert_one_sentence(self.call("--protocol", "quick", "08"), "no NVIDIA GPU answers", code=3)
 
     def test_arguments_are_looked_at_first(self):
         for arguments, words in ((("--protocol", "none"), "'none'"), (("--toolkit", "x"), "--toolkit takes one of"),
-                                 (("--json",), "--json needs a file name"), (("--program", "x"), "builds its own"),
+                                 (("--json",), "--json needs a file name"), (("--program", "x"), "is not a program of this repository"),
                                  (("--seq-len", "1"), "'1' is not a multiple of 128")):
             with self.subTest(words):
                 self.assert_one_sentence(self.call(*arguments), words)
         done = self.call("--help")
         self.assertEqual(done.returncode, 0)
-        self.assertIn("scripts/bench.sh --protocol from-scratch", done.stdout)
+        self.assertIn("scripts/fa bench --protocol from-scratch", done.stdout)
 
 
 if __name__ == "__main__":

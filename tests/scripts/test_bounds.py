@@ -1,4 +1,4 @@
-"""scripts/bounds.sh and lib/limits.py: bounds by hand, the committed counts against every committed time of an H200, what
+"""scripts/fa bounds and lib/limits.py: bounds by hand, the committed counts against every committed time of an H200, what
 is shown and what is refused."""
 
 import copy
@@ -11,11 +11,10 @@ from support import (EMULATOR, ERROR, ROOT, SCRIPTS, ScriptTest, cuda_results, e
                      results)
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(SCRIPTS / "lib"))
-import limits  # noqa: E402
-from records import Shape, shape_of  # noqa: E402
+from fa_tools import limits
+from fa_tools.records import Shape, shape_of
 
-BOUNDS = SCRIPTS / "bounds.sh"
+BOUNDS = SCRIPTS / "fa", "bounds"
 RESULTS = ROOT / "bench" / "results"
 SHAPE = Shape("bf16", 2, 3, 1024, 64)
 
@@ -297,7 +296,7 @@ class Script(ScriptTest):
                             ((self.write("half.json", '{"schema_version": 3'),), "is cut off")):
             with self.subTest(text):
                 self.assert_one_sentence(self.run_script(BOUNDS, *words), text)
-        self.assertIn("scripts/bounds.sh", self.run_script(BOUNDS, "--help").stdout)
+        self.assertIn("scripts/fa bounds", self.run_script(BOUNDS, "--help").stdout)
 
 
 if __name__ == "__main__":

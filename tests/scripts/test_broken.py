@@ -128,7 +128,7 @@ class Page(ScriptTest):
         root = self.root
         (root / "bugs.json").write_text(json.dumps(rows))
         (root / "doc.md").write_text(f"<!-- bugs: bugs.json {which} -->\n<!-- /bugs -->\n")
-        done = self.run_script(root / "scripts" / "sync_docs.py")
+        done = self.run_script(root / "scripts" / "fa", "sync")
         return done, (root / "doc.md").read_text().split("\n")[1:-2]
 
     def test_summary(self):

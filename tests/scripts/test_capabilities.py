@@ -1,5 +1,5 @@
 """The limits of an SM and the arithmetic of occupancy, against CUDA's own header where it is installed; the tables of
-docs/appendix/capabilities.md; scripts/instructions.py."""
+docs/appendix/capabilities.md; scripts/fa instructions."""
 
 import itertools
 import json
@@ -12,10 +12,9 @@ from pathlib import Path
 from support import ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, main
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(SCRIPTS / "lib"))
-import capabilities  # noqa: E402
-import sass  # noqa: E402
-import tuning  # noqa: E402
+from fa_tools import capabilities
+from fa_tools import sass
+from fa_tools import tuning
 
 # Reads lines "capability warps shared_bytes cta_shared_bytes reserved_bytes registers shared threads", prints for each
 # the CTAs of an SM, the most CTAs of an SM, the units, the partitions, and the shared memory that an SM can have for
@@ -121,33 +120,31 @@ class Tables(ScriptTest):
         page = root / "page.md"
         for spec in ("limits", "occupancy bench/results/gpu.json", "kernels bench/results/gpu.json"):
             page.write_text(f"<!-- capabilities: {spec} -->\n<!-- /capabilities -->\n")
-            done = self.run_script(root / "scripts" / "sync_docs.py", page)
+            done = self.run_script(root / "scripts" / "fa", "sync", page)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("| `02_online_softmax` | any |", page.read_text())
         for spec, problem in (("limit", "none of limits"), ("occupancy", "none of limits"),
                               ("kernels bench/results/none.json", "cannot be read")):
             page.write_text(f"<!-- capabilities: {spec} -->\n<!-- /capabilities -->\n")
-            done = self.run_script(root / "scripts" / "sync_docs.py", "--check", page)
+            done = self.run_script(root / "scripts" / "fa", "sync", "--check", page)
             self.assertEqual(done.returncode, 1)
             self.assertIn(problem, done.stderr)
 
 
 class Instructions(ScriptTest):
     def test_unknown_architecture(self):
-        done = self.run_script(SCRIPTS / "instructions.py", "--arch", "80,70")
+        done = self.run_script(SCRIPTS / "fa", "instructions", "--arch", "80,70")
         self.assert_one_sentence(done, "'70' is none of 75, 80")
 
     def test_without_nvcc(self):
-        root = self.checkout()
-        done = self.run_script(sys.executable, "-c", "import sys, runpy; sys.argv = ['instructions.py']; "
-                               f"sys.path.insert(0, '{root}/scripts/lib'); import sass; "
+        done = self.run_script(sys.executable, "-c", "import sys, runpy; sys.argv = ['instructions']; from fa_tools import sass; "
                                "sass.find_nvcc = lambda: (_ for _ in ()).throw(sass.Missing('there is no nvcc')); "
-                               f"runpy.run_path('{root}/scripts/instructions.py', run_name='__main__')")
+                               "runpy.run_module('fa_tools.instructions', run_name='__main__')")
         self.assert_one_sentence(done, "there is no nvcc", code=4)
 
     @unittest.skipUnless(header(), "no nvcc")
     def test_what_ptxas_takes(self):
-        done = self.run_script(SCRIPTS / "instructions.py", "--arch", "80,90,90a")
+        done = self.run_script(SCRIPTS / "fa", "instructions", "--arch", "80,90,90a")
         self.assertEqual(done.returncode, 0, done.stderr)
         marks = {line[4:38].strip(): line[38:].split() for line in done.stdout.splitlines() if line.startswith("    ")}
         self.assertEqual(marks["mma m16n8k16, fp16 and bf16"], ["x", "x", "x"])

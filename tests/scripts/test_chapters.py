@@ -2,14 +2,11 @@
 
 import json
 import re
-import sys
-from pathlib import Path
 
-from support import ROOT, SCRIPTS, ScriptTest, main
+from support import ROOT, ScriptTest, main
 
-sys.path.insert(0, str(SCRIPTS / "lib"))
-import tools  # noqa: E402
-import traces  # noqa: E402
+from fa_tools import tools
+from fa_tools.figures import traces
 
 KERNELS = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
 BUGS = {bug["name"]: bug["kernel"] for bug in json.loads((ROOT / "tests" / "broken" / "bugs.json").read_text())}
@@ -159,7 +156,7 @@ class Whole(ScriptTest):
         self.assertGreaterEqual(len(set(patches)), 3)
         for name in patches:
             (record,) = SOLUTIONS[name]["records"]
-            # scripts/solutions.py has built it and held it to the oracle, on hard inputs too.
+            # scripts/fa solutions has built it and held it to the oracle, on hard inputs too.
             self.assertEqual((record["kernel"], record["status"]), (KERNELS[int(name[:2]) - 1], "passed"), name)
 
     def test_pauses_of_recorded_products(self):

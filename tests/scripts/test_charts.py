@@ -15,19 +15,18 @@ from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emula
                      needs_venv, not_passed, peer_results, results, score_results, CUDA, VENV_PYTHON)
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(SCRIPTS))
-import chart  # noqa: E402
-from charts.look import DARK, LIGHT, OTHERS, spread  # noqa: E402
-from charts.roofline import load_profile  # noqa: E402
-from charts.themes import both, one_svg, read, shorten  # noqa: E402
-from tools import Refused  # noqa: E402
+from fa_tools import chart
+from fa_tools.charts.look import DARK, LIGHT, OTHERS, spread
+from fa_tools.charts.roofline import load_profile
+from fa_tools.charts.themes import both, one_svg, read, shorten
+from fa_tools.tools import Refused
 
-CHART = SCRIPTS / "chart.py"
+CHART = SCRIPTS / "fa", "chart"
 ENDS = (".svg", ".png")
 
 
 def version3():
-    """peer_results() as scripts/bench.sh writes it, with both ceilings."""
+    """peer_results() as scripts/fa bench writes it, with both ceilings."""
     data = peer_results()
     data["schema_version"] = 3
     data["protocol"].update(idle_ms=0, name="quick")
@@ -46,7 +45,7 @@ def version3():
 
 
 def profile(**changes):
-    """The profiler's counters of the two kernels of peer_results(), as scripts/profile.sh writes them."""
+    """The profiler's counters of the two kernels of peer_results(), as scripts/fa profile writes them."""
     metrics = {"shared_load_wavefronts": 18_885_777, "shared_store_wavefronts": 0, "global_load_sectors": 17_039_360,
                "global_store_sectors": 524_288, "l2_sectors": 12_562_297, "dram_bytes": 26_901_248}
     data = {"profile_version": 1, "gpu": "NVIDIA H200", "driver": "580.159.04",

@@ -9,10 +9,9 @@ from support import (CUDA, SCRIPTS, ScriptTest, cuda_record, cuda_results, emula
                      peer_results, results, score_results, with_rounds)
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(SCRIPTS))
-import compare  # noqa: E402
+from fa_tools import compare
 
-COMPARE = SCRIPTS / "compare.sh"
+COMPARE = SCRIPTS / "fa", "compare"
 
 
 class Verdicts(unittest.TestCase):

@@ -10,9 +10,8 @@ from support import (CUDA, ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results,
                      results)
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
-sys.path.insert(0, str(SCRIPTS / "lib"))
-import tools  # noqa: E402
-from book import expand  # noqa: E402
+from fa_tools import tools
+from book import expand
 
 KERNEL = """#include "x.h"
 namespace fa::k01 {
@@ -27,7 +26,7 @@ namespace fa::k01 {
 """
 
 
-# What scripts/inspect.sh prints, shortened.
+# What scripts/fa inspect prints, shortened.
 INSPECTED = """{number}_x, bf16, head_dim 128, sm_90a, nvcc 13.0.88
 
 Main loop
@@ -56,17 +55,17 @@ class SyncDocs(ScriptTest):
     def sync(self, text, *options):
         self.file = self.root / "doc.md"
         self.file.write_text(text)
-        return self.run_script(self.root / "scripts" / "sync_docs.py", *options)
+        return self.run_script(self.root / "scripts" / "fa", "sync", *options)
 
     def synced(self, text):
         done = self.sync(text)
         self.assertEqual(done.returncode, 0, done.stderr)
         result = self.file.read_text()
         # Once more changes nothing, and --check agrees.
-        done = self.run_script(self.root / "scripts" / "sync_docs.py")
+        done = self.run_script(self.root / "scripts" / "fa", "sync")
         self.assertEqual((done.returncode, done.stdout), (0, ""))
         self.assertEqual(self.file.read_text(), result)
-        self.assertEqual(self.run_script(self.root / "scripts" / "sync_docs.py", "--check").returncode, 0)
+        self.assertEqual(self.run_script(self.root / "scripts" / "fa", "sync", "--check").returncode, 0)
         return result
 
     def test_excerpt(self):
@@ -199,7 +198,7 @@ class SyncDocs(ScriptTest):
                 self.assertIn(expected or "", done.stderr)
 
     def test_this_checkout_is_in_sync(self):
-        done = self.run_script(SCRIPTS / "sync_docs.py", "--check")
+        done = self.run_script(SCRIPTS / "fa", "sync", "--check")
         self.assertEqual(done.returncode, 0, done.stderr)
 
 
@@ -239,7 +238,7 @@ class Profiles(ScriptTest):
 
     def synced(self, text):
         (self.root / "doc.md").write_text(text)
-        done = self.run_script(self.root / "scripts" / "sync_docs.py")
+        done = self.run_script(self.root / "scripts" / "fa", "sync")
         return done, (self.root / "doc.md").read_text()
 
     def test_profile(self):
@@ -434,13 +433,13 @@ class Profiles(ScriptTest):
 
 
 class Outputs(ScriptTest):
-    """scripts/outputs.py with a stand-in for scripts/inspect.sh."""
+    """scripts/fa outputs with a stand-in for scripts/fa inspect."""
 
     def setUp(self):
         super().setUp()
         self.root = self.checkout()
         self.file = self.root / "09_x.md"
-        self.show("$ scripts/inspect.sh 09")
+        self.show("$ scripts/fa inspect 09")
         self.inspect("echo '09_x, bf16, sm_90a, nvcc 13.0.88'; echo 829 instructions")
 
     def show(self, text):
@@ -450,15 +449,17 @@ class Outputs(ScriptTest):
         return self.file.read_text().split("```")[1].removeprefix("text\n")
 
     def inspect(self, text):
-        (self.root / "scripts" / "inspect.sh").write_text(f"#!/bin/sh\necho run >>runs\n{text}\n")
+        (self.root / "scripts" / "fa_tools" / "inspect_kernel.py").write_text(
+            "import subprocess, sys\n"
+            f"sys.exit(subprocess.call(['sh', '-c', {'echo run >>runs' + chr(10) + text!r}, 'inspect', *sys.argv[1:]]))\n")
 
     def outputs(self, *options):
-        return self.run_script(self.root / "scripts" / "outputs.py", *options)
+        return self.run_script(self.root / "scripts" / "fa", "outputs", *options)
 
     def test_written_and_checked(self):
         self.assertEqual(self.outputs("--check").returncode, 1)
         self.assertEqual(self.outputs().returncode, 0)
-        self.assertEqual(self.file.read_text(), "Before.\n\n```text\n$ scripts/inspect.sh 09\n"
+        self.assertEqual(self.file.read_text(), "Before.\n\n```text\n$ scripts/fa inspect 09\n"
                          "09_x, bf16, sm_90a, nvcc 13.0.88\n829 instructions\n```\n\nAfter.\n")
         self.assertEqual(self.outputs("--check", "--only", "emulator").returncode, 0)
         self.inspect("echo '09_x, bf16, sm_90a, nvcc 13.0.88'; echo 830 instructions")
@@ -485,10 +486,10 @@ class Outputs(ScriptTest):
         self.assertIn("\nkernels/08_x.cu:…, at src/a.h:…: lines … to …, line …, at 0x...\n", self.shown())
         self.inspect("echo 'kernels/08_x.cu:125, at src/a.h:9: lines 12 to 22, line 5, at 0x70'")
         self.assertEqual(self.outputs("--check").returncode, 0)
-        self.show("$ scripts/inspect.sh 09 --control")
+        self.show("$ scripts/fa inspect 09 --control")
         self.inspect("echo 'addr stall   instruction      line'; echo '26d0   1     LDSM R156, [R187+0x10]     140'")
         self.outputs()
-        self.assertEqual(self.shown(), "$ scripts/inspect.sh 09 --control\naddr stall   instruction\n"
+        self.assertEqual(self.shown(), "$ scripts/fa inspect 09 --control\naddr stall   instruction\n"
                          "26d0   1     LDSM R156, [R187+0x10]\n")
 
     def test_another_compiler_and_none(self):
@@ -547,7 +548,7 @@ class Outputs(ScriptTest):
             self.assertIn("2 left out", done.stdout)
         self.inspect("echo 08_x, main loop")
         self.file.write_text(block)
-        self.assert_one_sentence(self.outputs(), "scripts/inspect.sh 08 does not show the main loop of one kernel")
+        self.assert_one_sentence(self.outputs(), "scripts/fa inspect 08 does not show the main loop of one kernel")
 
     def test_opcodes_of_a_loop(self):
         file = self.root / "bench" / "main_loops.json"
@@ -566,7 +567,7 @@ class ThisCheckout(ScriptTest):
     """What the chapters are made from is up to date."""
 
     def test_pictures(self):
-        done = self.run_script(SCRIPTS / "pictures.py", "--check")
+        done = self.run_script(SCRIPTS / "fa", "pictures", "--check")
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_the_debugger_session_is_the_one_that_is_tested(self):
@@ -611,7 +612,7 @@ class Links(ScriptTest):
 
     def check(self, text):
         (self.root / "README.md").write_text(text)
-        return self.run_script(self.root / "scripts" / "check_links.py")
+        return self.run_script(self.root / "scripts" / "fa", "links")
 
     def test_good_links(self):
         done = self.check(
@@ -698,18 +699,18 @@ class Links(ScriptTest):
 
         def check(text):
             (self.root / "README.md").write_text(text)
-            return self.run_script(*python, self.root / "scripts" / "check_links.py")
+            return self.run_script(*python, self.root / "scripts" / "fa", "links")
 
         self.assertIn("1 formulas are closed and convertible", check("$x$\n").stdout)
         self.assertIn("README.md:1: the formula y cannot be converted to MathML (KeyError)", check("$y$\n").stderr)
         self.assertIn("has \\u, which the conversion to MathML does not know", check("$u$\n").stderr)
 
     def test_links_and_formulas_of_this_checkout(self):
-        done = self.run_script(SCRIPTS / "check_links.py")
+        done = self.run_script(SCRIPTS / "fa", "links")
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_formulas_of_this_checkout_are_convertible(self):
-        done = self.run_script(SCRIPTS / "check_links.py")
+        done = self.run_script(SCRIPTS / "fa", "links")
         if "not converted" in done.stdout:
             self.skipTest("no latex2mathml here (scripts/test.sh installs it into .venv)")
         self.assertIn("convertible", done.stdout)

@@ -5,7 +5,7 @@ import sys
 from support import ROOT, ScriptTest, main
 
 sys.path.insert(0, str(ROOT / "tests"))
-from test_commands import commands_in, needed  # noqa: E402
+from test_commands import commands_in, needed
 
 DOCUMENT = """# Title
 ```bash
@@ -21,10 +21,10 @@ build/cuda/bin/07`, <!-- needs: hours -->`ctest -L long`, `acc_s[i]`.
 <!-- needs: your own files -->
 <!-- another -->
 ```bash
-scripts/compare.sh a.json b.json
+scripts/fa compare a.json b.json
 ```
 ```text
-$ scripts/inspect.sh 08
+$ scripts/fa inspect 08
 8 instructions
 ```
    ```text
@@ -42,8 +42,8 @@ class Found(ScriptTest):
             (9, "scripts/run.sh 07", None, None),
             (9, "cuobjdump -sass build/cuda/bin/07", None, "gpu"),
             (10, "ctest -L long", None, "hours"),
-            (14, "scripts/compare.sh a.json b.json", None, "your own files"),
-            (17, "scripts/inspect.sh 08", "8 instructions\n", "nvcc"),
+            (14, "scripts/fa compare a.json b.json", None, "your own files"),
+            (17, "scripts/fa inspect 08", "8 instructions\n", "nvcc"),
         ])
 
 
@@ -56,7 +56,7 @@ class Followed(ScriptTest):
 
     def test_what_fails_is_told(self):
         done = self.follow("""```text
-$ scripts/check_links.py --help | head -n 1
+$ scripts/fa links --help | head -n 1
 another line
 ```
 ```bash
@@ -65,21 +65,21 @@ cmake --build --preset emulator --target 07_cp_async
 ```
 <!-- needs: gpu -->
 ```bash
-scripts/bench.sh --protocol quick --no-such-option
+scripts/fa bench --protocol quick --no-such-option
 scripts/none.sh
-scripts/compare.sh bench/results/none.json
+scripts/fa compare bench/results/none.json
 build/cuda/bin/99_none
 ```
 """)
         self.assertEqual(done.returncode, 1)
         for words in ("the document shows\nanother line\nand it prints\nusage: ", "07_cp_async: No such file or directory",
-                      "build/emulator has not been configured", "scripts/bench.sh --help does not know --no-such-option",
+                      "build/emulator has not been configured", "scripts/fa bench --help does not know --no-such-option",
                       "scripts/none.sh is not a program", "there is no bench/results/none.json",
                       "nothing builds build/cuda/bin/99_none", "7 commands, 3 run, 7 failed"):
             self.assertIn(words, done.stdout)
 
     def test_a_page_that_holds(self):
-        done = self.follow("`python3 scripts/check_links.py --help`\n<!-- needs: gpu -->`scripts/bench.sh --protocol quick`\n")
+        done = self.follow("`python3 scripts/fa links --help`\n<!-- needs: gpu -->`scripts/fa bench --protocol quick`\n")
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertIn("2 commands, 1 run, 0 failed", done.stdout)
 

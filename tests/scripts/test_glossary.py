@@ -10,7 +10,7 @@ from support import ROOT, main
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 sys.dont_write_bytecode = True
-from book import glossary  # noqa: E402
+from book import glossary
 
 TEXT = """# Glossary
 

@@ -1,7 +1,6 @@
-"""scripts/inspect.sh without a compiler: reading listings, finding loops, occupancy, and what it refuses."""
+"""scripts/fa inspect without a compiler: reading listings, finding loops, occupancy, and what it refuses."""
 
 import io
-import sys
 import unittest
 from collections import Counter
 from contextlib import redirect_stderr
@@ -9,9 +8,8 @@ from unittest import mock
 
 from support import SCRIPTS, ScriptTest, main
 
-sys.path[:0] = [str(SCRIPTS / "lib"), str(SCRIPTS)]
-import inspect_kernel  # noqa: E402
-import sass  # noqa: E402
+from fa_tools import inspect_kernel
+from fa_tools import sass
 
 HEAD = """	.target	sm_90a
 //--------------------- .text.kernel --------------------------
@@ -282,7 +280,7 @@ class Figures(unittest.TestCase):
 
 class Refusals(ScriptTest):
     def inspect(self, *arguments):
-        return self.run_script(SCRIPTS / "inspect.sh", *arguments)
+        return self.run_script(SCRIPTS / "fa", "inspect", *arguments)
 
     def test_unknown_kernel(self):
         for name in ("99", "flash", "0", ""):
@@ -319,7 +317,7 @@ class Refusals(ScriptTest):
 
     def test_without_nvcc(self):
         code, said = self.refused(lambda name: None)
-        self.assertEqual((code, said), (4, "error: there is no nvcc here; scripts/toolkit.sh brings one\n"))
+        self.assertEqual((code, said), (4, "error: there is no nvcc here; scripts/fa toolkit brings one\n"))
 
     def test_old_nvcc(self):
         self.program("nvcc", 'echo "Cuda compilation tools, release 12.4, V12.4.99"\n')
@@ -330,7 +328,7 @@ class Refusals(ScriptTest):
     def test_without_nvdisasm(self):
         self.program("nvcc", 'echo "Cuda compilation tools, release 13.0, V13.0.88"\n')
         code, said = self.refused(lambda name: f"{self.folder}/bin/nvcc" if name == "nvcc" else None)
-        self.assertEqual((code, said), (4, "error: there is no nvdisasm here; scripts/toolkit.sh brings one\n"))
+        self.assertEqual((code, said), (4, "error: there is no nvdisasm here; scripts/fa toolkit brings one\n"))
 
     def test_kernel_that_does_not_compile(self):
         self.program("nvcc", 'case "$*" in --version) echo "release 13.0, V13.0.88" ;;\n'

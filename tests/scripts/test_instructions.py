@@ -4,17 +4,19 @@ import re
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
+from fa_tools import wgmma_instructions
+
 HEADER = ROOT / "common" / "ptx" / "wgmma_instructions.h"
 
 
 class WgmmaInstructions(ScriptTest):
     def test_up_to_date(self):
-        done = self.run_script(SCRIPTS / "wgmma_instructions.py", "--check")
+        done = self.run_script(SCRIPTS / "fa", "wgmma", "--check")
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_every_operand_is_named_once(self):
         texts = re.findall(r"asm volatile\((.*?)\);\n  \}", HEADER.read_text(encoding="utf-8"), re.S)
-        self.assertEqual(len(texts), 20)
+        self.assertEqual(len(texts), 2 * len(wgmma_instructions.COLUMNS))
         for text in texts:
             code, outputs, inputs = re.split(r"\n        : ", text)
             columns = int(re.search(r"m64n(\d+)k16", code)[1])
@@ -28,7 +30,7 @@ class WgmmaInstructions(ScriptTest):
         (root / "common" / "ptx").mkdir(parents=True)
         copy = root / "common" / "ptx" / HEADER.name
         copy.write_text(HEADER.read_text(encoding="utf-8").replace("%7,", "%8,", 1), encoding="utf-8")
-        script = root / "scripts" / "wgmma_instructions.py"
+        script = root / "scripts" / "fa", "wgmma"
         done = self.run_script(script, "--check")
         self.assertEqual(done.returncode, 1)
         self.assertIn("is out of date", done.stderr)

@@ -8,11 +8,10 @@ import unittest
 from support import ROOT, SCRIPTS, ScriptTest, main
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(SCRIPTS / "lib"))
-import tuning  # noqa: E402
-from intensity import attention_flops, intensity  # noqa: E402
+from fa_tools import tuning
+from fa_tools.intensity import attention_flops, intensity
 
-PROGRAM = SCRIPTS / "lib" / "intensity.py"
+PROGRAM = SCRIPTS / "fa", "intensity"
 WAVEFRONT = 128  # bytes: 32 banks of 4
 
 

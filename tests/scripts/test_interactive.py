@@ -11,16 +11,15 @@ from html import unescape
 from support import ROOT, SCRIPTS, ScriptTest, main
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(SCRIPTS / "lib"))
-import timeline_page  # noqa: E402
-import traces  # noqa: E402
-from tools import read_set  # noqa: E402
+from fa_tools.figures import timeline_page
+from fa_tools.figures import traces
+from fa_tools.tools import read_set
 
 DOCUMENTS, PAGES = ROOT / "docs" / "interactive", ROOT / "build" / "emulator" / "interactive"
 SOLUTIONS = read_set(ROOT / "bench" / "results" / "solutions.jsonl")
 NAMES = sorted(path.stem for path in DOCUMENTS.glob("*.md"))
 BUILT = (PAGES / "complete").exists()
-needs_pages = unittest.skipUnless(BUILT, "no interactive pages in build/emulator (scripts/docs.sh interactive builds them)")
+needs_pages = unittest.skipUnless(BUILT, "no interactive pages in build/emulator (scripts/fa docs interactive builds them)")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 # The contract that docs/interactive/src/ui.mjs promises to tests, tried out in the page itself. `say` collects what is
@@ -97,7 +96,7 @@ class Pages(unittest.TestCase):
                 self.assertTrue(all(each in page for each in names), f"{name}.md leads to #{state}")
 
     def test_pictures_are_current(self):
-        done = subprocess.run([SCRIPTS / "pictures.py", "--check"], capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run([SCRIPTS / "fa", "pictures", "--check"], capture_output=True, text=True, timeout=120, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
 
@@ -305,7 +304,7 @@ class Timeline(unittest.TestCase):
 
 
 class TimelineData(unittest.TestCase):
-    """scripts/lib/timeline_page.py, of a trace that is made up."""
+    """scripts/fa_tools/figures/timeline_page.py, of a trace that is made up."""
 
     def setUp(self):
         def name(pid, tid, text):
@@ -349,7 +348,7 @@ class TimelineData(unittest.TestCase):
 
 
 class Bundling(ScriptTest):
-    """scripts/interactive.py, of a page that is made up."""
+    """scripts/fa interactive, of a page that is made up."""
 
     def setUp(self):
         super().setUp()
@@ -364,7 +363,7 @@ class Bundling(ScriptTest):
         self.write("checkout/docs/interactive/src/banks.mjs", text)
 
     def bundle(self):
-        return self.run_script(self.root / "scripts" / "interactive.py", "--programs", self.folder / "bin", "--output",
+        return self.run_script(self.root / "scripts" / "fa", "interactive", "--programs", self.folder / "bin", "--output",
                                self.folder / "pages")
 
     def test_one_file(self):
@@ -392,7 +391,7 @@ class Bundling(ScriptTest):
         self.program("banks_page", "echo no >&2\nexit 1\n")
         self.assert_one_sentence(self.bundle(), "banks_page failed: no", code=3)
         (self.folder / "bin" / "banks_page").unlink()
-        self.assert_one_sentence(self.bundle(), "banks_page is not there; scripts/docs.sh interactive builds it")
+        self.assert_one_sentence(self.bundle(), "banks_page is not there; scripts/fa docs interactive builds it")
 
 
 @needs_pages

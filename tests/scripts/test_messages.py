@@ -1,29 +1,55 @@
 """Every script explains itself, and says in one sentence what was wrong with how it was called."""
 
 import os
-import re
+import runpy
 import unittest
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
 ALL = sorted(path for path in SCRIPTS.iterdir() if path.suffix in (".sh", ".py"))
+COMMANDS = runpy.run_path(str(SCRIPTS / "fa"), run_name="loaded")["COMMANDS"]
 
 
 class Help(ScriptTest):
     def test_every_script_has_help_with_an_example(self):
-        self.assertGreater(len(ALL), 8)
+        self.assertEqual([path.name for path in ALL], ["fresh_machine.sh", "run.sh", "test.sh"])
         for script in ALL:
             with self.subTest(script=script.name):
                 self.assertTrue(os.access(script, os.X_OK), "not executable")
                 done = self.run_script(script, "--help")
                 self.assertEqual(done.returncode, 0, done.stderr)
-                usage = re.match(r"usage: scripts/(\w+)\.sh", done.stdout)  # a program that a shell script runs
-                name = usage[1] if usage else script.stem
-                self.assertRegex(done.stdout.lower(), r"examples?:\n\s+\S*(sudo )?scripts/" + name)
+                self.assertRegex(done.stdout.lower(), r"examples?:\n\s+\S*(sudo )?scripts/" + script.stem)
                 self.assertEqual(done.stderr, "")
+
+    def test_every_command_has_help_with_an_example(self):
+        self.assertGreater(len(COMMANDS), 20)
+        for name in COMMANDS:
+            with self.subTest(command=name):
+                done = self.run_script(SCRIPTS / "fa", name, "--help")
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                asked = {"run": "run.sh", "bug": "run.sh"}.get(name, f"fa {name}")
+                self.assertRegex(done.stdout.lower(), r"examples?:\n\s+(\S+=\S+ )*scripts/" + asked)
+
+    def test_the_overview_is_one_screen(self):
+        for arguments in ((), ("--help",), ("-h",)):
+            done = self.run_script(SCRIPTS / "fa", *arguments)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            lines = done.stdout.splitlines()
+            self.assertLessEqual(len(lines), 48)
+            self.assertLessEqual(max(map(len, lines)), 80)
+            for name in COMMANDS:
+                self.assertRegex(done.stdout, rf"(?m)^  {name} ")
+
+    def test_nothing_else_is_executable(self):
+        executable = {path.relative_to(SCRIPTS).as_posix() for path in SCRIPTS.rglob("*")
+                      if path.is_file() and os.access(path, os.X_OK) and "__pycache__" not in path.parts}
+        self.assertEqual(executable, {"fa", "run.sh", "test.sh", "fresh_machine.sh"})
 
 
 class BadArguments(ScriptTest):
+    def test_unknown_command(self):
+        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "brench"), "'brench'", "scripts/fa --help")
+
     def test_unknown_back_end(self):
         done = self.run_script(SCRIPTS / "run.sh", "--backend", "tpu")
         self.assert_one_sentence(done, "--backend", "auto, cuda, emulator", "tpu")
@@ -36,19 +62,20 @@ class BadArguments(ScriptTest):
             self.assert_one_sentence(self.run_script(SCRIPTS / "run.sh", option), option)
 
     def test_unknown_arguments(self):
-        for script in ("toolkit.sh", "bundle.sh", "fresh_machine.sh", "format.sh"):
-            with self.subTest(script=script):
-                self.assert_one_sentence(self.run_script(SCRIPTS / script, "--nonsense"), "--nonsense", "--help")
+        self.assert_one_sentence(self.run_script(SCRIPTS / "fresh_machine.sh", "--nonsense"), "--nonsense", "--help")
+        for command in COMMANDS:
+            with self.subTest(command=command):
+                self.assert_one_sentence(self.run_script(SCRIPTS / "fa", command, "--nonsense"))
 
     def test_bad_architecture(self):
-        self.assert_one_sentence(self.run_script(SCRIPTS / "bundle.sh", "--arch", "hopper"), "hopper", "90a")
+        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "bundle", "--arch", "hopper"), "hopper", "90a")
 
     def test_chart_without_file(self):
-        self.assert_one_sentence(self.run_script(SCRIPTS / "chart.sh"), "scripts/chart.sh results/")
+        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "chart"), "scripts/fa chart results/")
 
     def test_missing_markdown(self):
-        for script in ("sync_docs.py", "check_links.py"):
-            self.assert_one_sentence(self.run_script(SCRIPTS / script, self.folder / "none.md"), "none.md")
+        for command in ("sync", "links"):
+            self.assert_one_sentence(self.run_script(SCRIPTS / "fa", command, self.folder / "none.md"), "none.md")
 
     def test_fresh_machine_knows_its_users_and_suites(self):
         for option, value, known in ("--user", "guest", "sudo none"), ("--suite", "potato", "bookworm trixie"), ("--only", "x", "run test"):

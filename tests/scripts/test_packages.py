@@ -4,14 +4,12 @@ import ast
 import re
 import shutil
 import subprocess
-import sys
 import unittest
 
 from support import PYTHONS, REQUIREMENTS, ROOT, SCRIPTS, ScriptTest, main, normal, pins
 
-sys.path[:0] = [str(SCRIPTS / "lib"), str(ROOT / "tests")]
-import tools  # noqa: E402
-from test_commands import commands_in, needed  # noqa: E402
+from fa_tools import tools
+from test_commands import commands_in, needed
 
 # Programs of packages that Debian calls essential, or that these and apt-get need.
 ESSENTIAL = set("""apt-config apt-get awk basename bash cat chmod chown chroot cmp cp cut date diff dirname dpkg dpkg-query du
@@ -29,9 +27,9 @@ OPTIONAL = {
     "ip": "scripts/fresh_machine.sh does without",
 }
 # What scripts/run.sh calls without a GPU, and what only scripts/test.sh --all does. All else belongs to the list `test`.
-OF_RUN = re.compile(r"scripts/(run|chart|bounds)\.|scripts/lib/(common|packages|backend|build|broken)\.sh|common/|[^/]*$")
+OF_RUN = re.compile(r"scripts/(run\.|fa$|commands/chart|fa_tools/(chart|bounds|tools)\.)|scripts/lib/(common|packages|backend|build|broken)\.sh|common/|[^/]*$")
 OF_ALL = re.compile(r"tests/(browser/|gdb/|test_arm64|test_includes|test_notebook|test_compilers|test_cuda|test_nvcc|test_gemm_nvcc)|"
-                    r"scripts/(solutions|outputs|format|bundle|fresh_machine|docs)\.")
+                    r"scripts/(fa_tools/(solutions|outputs)|commands/(format|bundle|docs)|fresh_machine)\.")
 
 # Of --all, though a file of the default tests looks for them.
 LATER = {"clang-format", "shellcheck"}

@@ -6,15 +6,14 @@ import sys
 import unittest
 from xml.etree import ElementTree
 
-from support import ROOT, SCRIPTS, main
+from support import ROOT, main
 
 sys.dont_write_bytecode = True
-sys.path[:0] = [str(SCRIPTS), str(SCRIPTS / "lib")]
-import pictures  # noqa: E402
-from charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT  # noqa: E402
-from drawing import DARK, INK, LIGHT, Picture, constant, constant_of  # noqa: E402
-from hopper_pictures import PRODUCT, REST, SOFTMAX, follow_ring, follow_turns  # noqa: E402
-from tools import Refused  # noqa: E402
+from fa_tools.figures import pictures
+from fa_tools.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT
+from fa_tools.figures.drawing import DARK, INK, LIGHT, Picture, constant, constant_of
+from fa_tools.figures.hopper_pictures import PRODUCT, REST, SOFTMAX, follow_ring, follow_turns
+from fa_tools.tools import Refused
 
 CONFIG = """struct Config {
   static constexpr int kGroups = 2;

@@ -1,17 +1,15 @@
-"""scripts/profile.sh without a GPU: what they ask of ncu, read of it and show, and what they refuse."""
+"""scripts/fa profile without a GPU: what they ask of ncu, read of it and show, and what they refuse."""
 
 import copy
 import json
 import os
-import sys
 import unittest
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-sys.path.insert(0, str(SCRIPTS))
-import profiler  # noqa: E402
+from fa_tools import profile as profiler
 
-PROFILE, COMMITTED = SCRIPTS / "profile.sh", ROOT / "bench" / "results" / "h200_profile.json"
+PROFILE, COMMITTED = (SCRIPTS / "fa", "profile"), ROOT / "bench" / "results" / "h200_profile.json"
 
 PROGRAM = """#!/bin/sh
 [ "$1" = --list ] && { echo 01_naive; echo 08_swizzle; }
@@ -83,7 +81,7 @@ class FromFile(ScriptTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = done.stdout.splitlines()
         self.assertLessEqual(max(map(len, lines)), 100)
-        self.assertIn("scripts/profile.sh 01 measures them", " ".join(lines[-2:]))
+        self.assertIn("scripts/fa profile 01 measures them", " ".join(lines[-2:]))
         self.assertIn("Tensor pipe active", " ".join(lines[-2:]))
 
     def test_new_metrics(self):
@@ -159,7 +157,7 @@ class FromFile(ScriptTest):
                             (("08", "--program", "x", "--json", "/none/x.json"), "cannot write into the folder")):
             with self.subTest(text):
                 self.assert_one_sentence(self.run_script(PROFILE, *words), text)
-        self.assertIn("scripts/profile.sh 10", self.run_script(PROFILE, "--help").stdout)
+        self.assertIn("scripts/fa profile 10", self.run_script(PROFILE, "--help").stdout)
 
 
 class WithNcu(ScriptTest):

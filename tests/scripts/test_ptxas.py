@@ -1,4 +1,4 @@
-"""scripts/ptxas.py: reading what ptxas says, and what it refuses."""
+"""scripts/fa ptxas: reading what ptxas says, and what it refuses."""
 
 import json
 import re
@@ -8,10 +8,8 @@ import unittest
 from support import ROOT, SCRIPTS, ScriptTest, main
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(SCRIPTS))
-sys.path.insert(0, str(SCRIPTS / "lib"))
-import ptxas  # noqa: E402
-import sass  # noqa: E402
+from fa_tools import ptxas
+from fa_tools import sass
 
 LOG = """ptxas info    : (C7517) warpgroup.wait is injected in around line 128 by compiler to allow use of registers in function '_Z1aPf'
 ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to determine register count at entry.
@@ -40,13 +38,13 @@ class Ptxas(ScriptTest):
         self.assertEqual(said[3][1], "Used 64 registers, used 1 barriers")
 
     def test_refusals(self):
-        self.assert_one_sentence(self.run_script(SCRIPTS / "ptxas.py", "kernels/none.cu"), "no file kernels/none.cu")
-        self.assert_one_sentence(self.run_script(SCRIPTS / "ptxas.py", "kernels/01_naive.cu", "--arch", "70"), "--arch", "'70'")
+        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "ptxas", "kernels/none.cu"), "no file kernels/none.cu")
+        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "ptxas", "kernels/01_naive.cu", "--arch", "70"), "--arch", "'70'")
 
     @unittest.skipUnless(nvcc(), "no nvcc")
     def test_remarks(self):
         """Each example of tests/examples/serialised.cu gets the remark that the appendix explains; the right one none."""
-        done = self.run_script(SCRIPTS / "ptxas.py", "tests/examples/serialised.cu", "--remarks", cwd=ROOT)
+        done = self.run_script(SCRIPTS / "fa", "ptxas", "tests/examples/serialised.cu", "--remarks", cwd=ROOT)
         self.assertEqual(done.returncode, 0, done.stderr)
         parts = {part.split("\n")[0]: part for part in done.stdout.split("\n\n")}
         for name, code in (("of the file", "C7508"), ("no_fence", "C7519"), ("changed_between", "C7517"),
@@ -56,7 +54,7 @@ class Ptxas(ScriptTest):
 
     @unittest.skipUnless(nvcc(), "no nvcc")
     def test_examples_compile_without_a_remark(self):
-        done = self.run_script(SCRIPTS / "ptxas.py", "tests/examples/synchronisation.cu", cwd=ROOT)
+        done = self.run_script(SCRIPTS / "fa", "ptxas", "tests/examples/synchronisation.cu", cwd=ROOT)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("fa::as_it_is::wgmma", done.stdout)
         self.assertNotIn("(C7", done.stdout)

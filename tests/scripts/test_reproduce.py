@@ -1,18 +1,16 @@
-"""scripts/reproduce.sh and bench/published.json without a GPU: published figures, tables, refusals."""
+"""scripts/fa reproduce and bench/published.json without a GPU: published figures, tables, refusals."""
 
 import copy
 import json
 import re
 import statistics
-import sys
 import unittest
 
 from support import CUDA, ROOT, SCRIPTS, ScriptTest, cuda_record, emulator_results, main, results
 
-sys.path.insert(0, str(SCRIPTS))
-import reproduce  # noqa: E402
+from fa_tools import reproduce
 
-SH = SCRIPTS / "reproduce.sh"
+SH = SCRIPTS / "fa", "reproduce"
 DATA = json.loads((ROOT / "bench" / "published.json").read_text(encoding="utf-8"))
 PUBLISHED = reproduce.read_published()
 LIBRARIES = {"peer/fa2": "FlashAttention-2", "peer/cudnn": "cuDNN", "peer/fa3": "FlashAttention-3"}
@@ -187,7 +185,7 @@ class Refusals(ScriptTest):
             ({**good, "schema_version": 99}, "schema version 99"),
             ("[]", "not a results file"),
             (emulator_results(), "no times"),
-            (measured("fa3-paper"), "was not made by scripts/bench.sh --protocol leetcuda"),
+            (measured("fa3-paper"), "was not made by scripts/fa bench --protocol leetcuda"),
             ({**good, "records": []}, "no kernel or library that was timed"),
             (changed(tflops="fast"), "records[0]"),
             (changed(time_ms=None), "records[0]"),
@@ -202,7 +200,7 @@ class Refusals(ScriptTest):
     def test_arguments(self):
         self.assert_one_sentence(self.call("medium-post", measured("leetcuda")), "'medium-post'", "from-scratch")
         for words, text in (((), "PUBLICATION"), (("leetcuda", "--results"), "expected one argument"),
-                            (("leetcuda", "--json", "x"), "--json is for scripts/bench.sh"),
+                            (("leetcuda", "--json", "x"), "--json is for scripts/fa bench"),
                             (("leetcuda", "10", "--results", "x"), "nothing is measured")):
             self.assert_one_sentence(self.run_script(SH, *words), text)
 
@@ -213,18 +211,18 @@ class Measuring(ScriptTest):
         root = self.checkout()
         (root / "bench" / "published.json").write_text(json.dumps(DATA))
         self.write("measured.json", measured("leetcuda"))
-        (root / "scripts" / "bench.sh").write_text(
+        (root / "scripts" / "commands" / "bench.sh").write_text(
             f'#!/bin/bash\necho "$*" > {self.folder}/asked\n'
             f'[ -e {self.folder}/fails ] && exit 3\ncp {self.folder}/measured.json "$4"; exit 1\n')
         env = {"RESULTS_DIR": str(self.folder / "out")}
-        done = self.run_script(root / "scripts" / "reproduce.sh", "leetcuda", "10", env=env)
+        done = self.run_script(root / "scripts" / "fa", "reproduce", "leetcuda", "10", env=env)
         self.assertEqual(done.returncode, 1, done.stderr)  # bench.sh's: a kernel was wrong
         self.assertIn("10_instruction_tuning", done.stdout)
         (kept,) = (self.folder / "out").iterdir()
         self.assertEqual((self.folder / "asked").read_text(), f"--protocol leetcuda --json {kept} 10\n")
         (self.folder / "fails").touch()
         kept.unlink()
-        done = self.run_script(root / "scripts" / "reproduce.sh", "leetcuda", env=env)
+        done = self.run_script(root / "scripts" / "fa", "reproduce", "leetcuda", env=env)
         self.assertEqual((done.returncode, done.stdout), (3, ""))
 
 

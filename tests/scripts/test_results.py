@@ -19,17 +19,16 @@ from support import (ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, cuda_record, cuda_r
                      needs_venv, not_passed, peer_results, score_results)
 
 sys.dont_write_bytecode = True
-sys.path[:0] = [str(SCRIPTS / "lib"), str(SCRIPTS)]
-import agree  # noqa: E402
-import bounds  # noqa: E402
-import chart  # noqa: E402
-import compare  # noqa: E402
-import reproduce  # noqa: E402
-import schema  # noqa: E402
-import validate_results  # noqa: E402
-from tools import Refused, lines_of, read_json, read_set, write_set  # noqa: E402
+from fa_tools import agree
+from fa_tools import bounds
+from fa_tools import chart
+from fa_tools import compare
+from fa_tools import reproduce
+from fa_tools import schema
+from fa_tools import validate as validate_results
+from fa_tools.tools import Refused, lines_of, read_json, read_set, write_set
 
-VALIDATE = SCRIPTS / "validate_results.py"
+VALIDATE = SCRIPTS / "fa", "validate"
 
 
 def changed(data, path, value):
@@ -397,7 +396,7 @@ class Mutations(ScriptTest):
         return False
 
     def specs(self):
-        """What scripts/chart.py does but for the drawing."""
+        """What scripts/fa chart does but for the drawing."""
         try:
             for group in chart.group_files(sys.argv[1:]):
                 for _, spec_of in chart.specs_of(group, {}):
@@ -422,10 +421,10 @@ class Mutations(ScriptTest):
         }
         for name, (content, words) in cases.items():
             file = self.write(f"{name}.json", content)
-            for script, code in (("compare.sh", 2), ("bounds.sh", 2), ("validate_results.py", 1)):
+            for script, code in (("compare", 2), ("bounds", 2), ("validate", 1)):
                 with self.subTest(f"{script} {name}"):
-                    twice = [file] if script == "compare.sh" else []
-                    self.assert_one_sentence(self.run_script(SCRIPTS / script, file, *twice), words, code=code)
+                    twice = [file] if script == "compare" else []
+                    self.assert_one_sentence(self.run_script(SCRIPTS / "fa", script, file, *twice), words, code=code)
 
     def test_only_regular_files_are_read(self):
         os.mkfifo(self.folder / "pipe")
@@ -435,10 +434,9 @@ class Mutations(ScriptTest):
 
     def test_standard_output_that_cannot_be_written(self):
         file = self.write("r.json", emulator_results())
-        for script, arguments in (("compare.sh", (file, file)), ("bounds.sh", ()), ("validate_results.py", (file,)),
-                                  ("agree.sh", ())):
+        for script, arguments in (("compare", (file, file)), ("bounds", ()), ("validate", (file,)), ("agree", ())):
             with self.subTest(script), open("/dev/full", "w", encoding="utf-8") as full:
-                done = subprocess.run([SCRIPTS / script, *arguments], stdout=full, stderr=subprocess.PIPE, text=True,
+                done = subprocess.run([SCRIPTS / "fa", script, *arguments], stdout=full, stderr=subprocess.PIPE, text=True,
                                       timeout=60, check=False)
                 self.assertEqual((done.returncode, done.stderr),
                                  (2, "error: cannot write to standard output (no space left on device)\n"))
@@ -447,8 +445,8 @@ class Mutations(ScriptTest):
 class Committed(ScriptTest):
     def test_committed_results_are_valid(self):
         files = sorted(glob.glob(str(ROOT / "bench" / "results" / "**" / "*.json*"), recursive=True))
-        # Figures of the profiler (scripts/profile.py), comparisons with them (scripts/agree.py), rates of instructions
-        # (bench/rates), matrix products (bench/gemm), experiments (scripts/lib/experiments.py), searches (scripts/autotune.py) and recorded timelines
+        # Figures of the profiler (scripts/fa profile), comparisons with them (scripts/fa agree), rates of instructions
+        # (bench/rates), matrix products (bench/gemm), experiments (scripts/fa_tools/experiments.py), searches (scripts/fa tune) and recorded timelines
         # (--trace) have forms of their own.
         own = ("_profile", "_agreement", "_rates", "_gemm", "_experiments")
         files = [name for name in files if not any(part in Path(name).name for part in own)
@@ -478,7 +476,7 @@ class Committed(ScriptTest):
             self.assert_one_sentence(self.run_script(VALIDATE, path), words, code=1)
 
     def test_solutions_count_what_kernels_count(self):
-        """scripts/solutions.py writes them again when the emulator has learnt to count something."""
+        """scripts/fa solutions writes them again when the emulator has learnt to count something."""
         def counted(data):
             return {tuple(record["counters"]) for record in data["records"] if "counters" in record}
 

@@ -17,7 +17,7 @@ class Seconds(ScriptTest):
         self.attention = self.folder / "bin" / "attention"
 
     def run_it(self, *options, **environment):
-        return self.run_script(self.root / "scripts" / "checked_seconds.py", "--program", self.attention, "--repeat", "1",
+        return self.run_script(self.root / "scripts" / "fa", "seconds", "--program", self.attention, "--repeat", "1",
                                *options, env=environment)
 
     def test_limit(self):
@@ -35,14 +35,14 @@ class Seconds(ScriptTest):
     def test_page(self):
         self.assertEqual(self.run_it().returncode, 0)
         self.write("checkout/doc.md", "<!-- seconds: bench/results/checked_seconds.txt -->\n<!-- /seconds -->\n")
-        done = self.run_script(self.root / "scripts" / "sync_docs.py")
+        done = self.run_script(self.root / "scripts" / "fa", "sync")
         self.assertEqual(done.returncode, 0, done.stderr)
         text = (self.root / "doc.md").read_text()
         self.assertIn("One run at `--heads 1 --seq-len 256 --head-dim 128`, in seconds of processor time", text)
         self.assertRegex(text, r"\n\| Kernel \| Checked \| `--no-races` \|\n.*\n\| `01_quick` \| \d\.\d\d \| \d\.\d\d \|\n\| `02_other`")
         self.write("checkout/bench/results/checked_seconds.txt", "nothing of the kind\n")
-        done = self.run_script(self.root / "scripts" / "sync_docs.py")
-        self.assertIn("is not what scripts/checked_seconds.py writes", done.stderr)
+        done = self.run_script(self.root / "scripts" / "fa", "sync")
+        self.assertIn("is not what scripts/fa seconds writes", done.stderr)
 
     def test_committed_seconds_are_under_two(self):
         lines = (SCRIPTS.parent / "bench" / "results" / "checked_seconds.txt").read_text().splitlines()[2:]

@@ -20,7 +20,7 @@ if (VENV / "complete").exists() and Path(sys.prefix) != VENV:
 HERE = Path(sys.prefix) == VENV
 needs_docs = unittest.skipUnless(HERE, "no MkDocs in .venv-docs (scripts/test.sh --all installs it if the network is there)")
 sys.path.insert(0, str(ROOT / "docs" / "site"))
-import check  # noqa: E402
+import check
 
 if HERE:
     from book import INTERACTIVE, export, layout, sources

@@ -1,4 +1,4 @@
-"""scripts/lib/run_ctest.py: what it says of skipped tests, with real runs of CTest on tests that are made up."""
+"""scripts/fa_tools/run_ctest.py: what it says of skipped tests, with real runs of CTest on tests that are made up."""
 
 import sys
 
@@ -23,7 +23,7 @@ class Skipped(ScriptTest):
             if properties:
                 lines.append(f"set_tests_properties({name} PROPERTIES {properties})\n")
         self.write("CTestTestfile.cmake", "".join(lines))
-        return self.run_script(sys.executable, SCRIPTS / "lib" / "run_ctest.py", "ctest", "--test-dir", self.folder,
+        return self.run_script(sys.executable, SCRIPTS / "fa_tools" / "run_ctest.py", "ctest", "--test-dir", self.folder,
                                env={"CI": "true" if ci else "false"})
 
     def test_reasons_come_before_the_summary(self):

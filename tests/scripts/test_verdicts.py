@@ -1,4 +1,4 @@
-"""scripts/verdicts.sh and the test that compares its lines with an H200's, with a stand-in for the program."""
+"""scripts/fa verdicts and the test that compares its lines with an H200's, with a stand-in for the program."""
 
 import sys
 
@@ -24,7 +24,7 @@ class Verdicts(ScriptTest):
     def call(self, special, *command):
         program = self.write("attention", PROGRAM % special)
         program.chmod(0o755)
-        return self.run_script(*(command or [SCRIPTS / "verdicts.sh"]), "--quick", program)
+        return self.run_script(*(command or [SCRIPTS / "fa", "verdicts"]), "--quick", program)
 
     def lines(self, *left_out):
         failures = [f"{group} N128 B1 H1 {name} seed 1 02_online_softmax wrong" for group in GROUPS for name in INPUTS]
@@ -47,7 +47,7 @@ class Verdicts(ScriptTest):
 
     def test_comparison(self):
         def compare(special, golden):
-            return self.call(special, sys.executable, GOLDEN, SCRIPTS / "verdicts.sh", self.write("golden.txt", golden))
+            return self.call(special, sys.executable, GOLDEN, self.write("golden.txt", golden))
 
         golden = "\n".join(self.lines())
         self.assertEqual(compare("true", golden).returncode, 0)

@@ -1,4 +1,4 @@
-// One or two kernels' traces of one CTA, in one scale: data/timeline.json (scripts/lib/timeline_page.py says what is in it).
+// One or two kernels' traces of one CTA, in one scale: data/timeline.json (scripts/fa_tools/figures/timeline_page.py says what is in it).
 import {choice, h, statusLine} from "./ui.mjs";
 
 export const title = "Pipeline timeline";

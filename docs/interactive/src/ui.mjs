@@ -5,7 +5,7 @@
 //   export const title = "...";
 //   export function start(root, data) {...}     root: an empty <main>; data: data/NAME.json
 //
-// and scripts/interactive.py makes one file NAME.html of ui.mjs, style.css, the module and its data. Modules may import
+// and scripts/fa interactive makes one file NAME.html of ui.mjs, style.css, the module and its data. Modules may import
 // names from "./OTHER.mjs" and export functions and constants, each in a statement of its own.
 //
 // What a test can rely on, in every page:

@@ -17,7 +17,7 @@ TIPS = {"bar", "point", "circle", "square", "rect", "tick", "line"}  # marks tha
 
 
 def specs():
-    spec = importlib.util.spec_from_file_location("chart", ROOT / "scripts" / "chart.py")
+    spec = importlib.util.spec_from_file_location("chart", ROOT / "scripts" / "fa", "chart")
     chart = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(chart)
     return {name: {"light": spec_of(chart.LIGHT), "dark": spec_of(chart.DARK)} for name, spec_of in chart.docs_specs()}

@@ -1,0 +1,1 @@
+"""The modules behind scripts/fa."""

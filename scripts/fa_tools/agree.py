@@ -1,0 +1,192 @@
+"""Compares what the emulator counts with what Nsight Compute counts on a GPU, for every kernel.
+
+Without options the committed profiles are compared with the committed counts of the emulator, and a table of ratios is
+printed for each. Every ratio outside 0.95 to 1.05 needs an explanation in bench/agreement.json; without one the exit
+code is 1. -o writes the comparison into a file, from which docs/emulator.md takes its tables. --measure profiles every
+kernel on the GPU present first."""
+
+import json
+import re
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+from fa_tools import agreement
+from fa_tools import limits
+from fa_tools import profile as profiler
+from fa_tools.records import Shape, describe, load, order
+from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, read_json, relative, run
+
+EXAMPLE = """examples:
+  scripts/fa agree                                              committed profiles against committed counts
+  scripts/fa agree --from profile.json --counters results/mine.json
+  scripts/fa agree --measure --folder bench/results -o bench/results/h200_agreement.json     on a GPU, with ncu
+
+Exit code: 0 every difference is explained, 1 one is not, 2 bad arguments or file, 3 GPU or ncu failed."""
+
+RESULTS = ROOT / "bench" / "results"
+# Of head_dim 64 also 256 tokens themselves: kernel 15's tiles of 192 queries do not divide them, so that they cannot be
+# had from other lengths.
+COUNTERS = [*sorted(RESULTS.glob("emulator_lengths_d*.json")), RESULTS / "emulator_n256_d64.json"]
+# What --measure profiles: part of the file's name, problem. The last is large enough to ask what the GPU waits for.
+PROBLEMS = {
+    "profile_n256": Shape("bf16", 1, 2, 256, 128),
+    "profile_n256_d64": Shape("bf16", 1, 2, 256, 64),
+    "profile_n256_fp16": Shape("fp16", 1, 2, 256, 128),
+    "profile": Shape("bf16", 1, 16, 2048, 128),
+}
+LARGE = 2048  # from so many tokens on the busiest resource is compared
+
+def read(path, how):
+    try:
+        return how(path)
+    except Refused as problem:
+        raise Refused(f"{relative(path)} {problem}") from None
+
+
+def measure(program, folder, kernels):
+    """Profiles the problems on the GPU present; their files."""
+    known, files, began = profiler.kernels_of(program), [], time.monotonic()
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        fail(f"cannot create the folder {folder} ({problem.strerror.lower()})")
+    wanted = [name for name in known if name in kernels]
+    for i, (name, shape) in enumerate(PROBLEMS.items()):
+        elapsed = time.monotonic() - began
+        print(f"problem {i + 1} of {len(PROBLEMS)} ({elapsed:.0f} s): {describe(shape)}", file=sys.stderr)
+        data = profiler.measure(program, wanted, shape._asdict())
+        gpu = re.search(r"[A-Z]+\d+", data["gpu"]) or re.search(r"\S+$", data["gpu"])  # H200 of NVIDIA H200
+        files.append(Path(folder) / f"{gpu[0].lower()}_{name}.json")
+        profiler.write(files[-1], data)
+        print(f"wrote {relative(files[-1])}", file=sys.stderr)
+    return files
+
+
+def compare(files, counters):
+    """The comparison of profiles (paths) with the emulator's counts (data): what is written into a file."""
+    result = {"agreement_version": agreement.VERSION, "profiles": []}
+    for file in files:
+        data = read(file, profiler.read_profile)
+        kernels = limits.kernels_of(counters, data["head_dim"])
+        names = [name for name in dict.fromkeys(launch["kernel"] for launch in data["launches"])]
+        missing = [name for name in names if (name, data["head_dim"]) not in kernels]
+        if missing:
+            raise Refused(f"{relative(file)} has {missing[0]} with head_dim {data['head_dim']}, "
+                          "the emulator's counts have not")
+        chosen = [kernels[name, data["head_dim"]] for name in sorted(names, key=order)]
+        part = {"file": relative(file), "gpu": data["gpu"], **{field: data[field] for field in Shape._fields},
+                "counts": [entry for kernel in chosen for entry in agreement.compare(kernel, data)]}
+        if data["seq_len"] >= LARGE:
+            part["limiters"] = [agreement.limiters(kernel, data) for kernel in chosen]
+        result["profiles"].append(part)
+    return result
+
+
+def cell(entry):
+    return agreement.ratio(entry) + ("*" if entry.get("reasons") else "!" if "reasons" in entry else "")
+
+
+# Two lines of heading, for tables of 100 columns.
+SHORT = {
+    "global_load_requests": ("global", "loads"), "global_load_sectors": ("", "sect."),
+    "global_store_requests": ("", "stores"), "global_store_sectors": ("", "sect."),
+    "shared_load_requests": ("shared", "loads"), "shared_load_wavefronts": ("", "waves"),
+    "shared_store_requests": ("", "stores"), "shared_store_wavefronts": ("", "waves"),
+    "l1_wavefronts": ("L1", "passes"), "ldmatrix": ("ld-", "matrix"), "cp_async": ("cp.", "async"),
+    "matrix_products": ("mma", ""), "wgmma": ("wgmma", ""),
+    "tma_load_bytes": ("TMA", "loads"), "tma_store_bytes": ("", "stores"),
+    "shared_load_conflicts": ("bank", "loads"), "shared_store_conflicts": ("confl.", "stores"),
+}
+
+
+def show(part):
+    """Lines of at most 100 columns."""
+    shape = Shape(*(part[field] for field in Shape._fields))
+    yield f"Emulator over {part['gpu']}; {describe(shape)}"
+    yield part["file"]
+    by_kernel = {}
+    for entry in part["counts"]:
+        by_kernel.setdefault(entry["kernel"], {})[entry["quantity"]] = entry
+    known = [q for q in agreement.QUANTITIES if any(q in entries for entries in by_kernel.values())]
+    memory = [q for q in known if q in agreement.MEMORY]
+    for quantities in (memory, [q for q in known if q not in memory]):
+        rows = {kernel: [cell(entries[q]) if q in entries else "–" for q in quantities]
+                for kernel, entries in by_kernel.items() if any(q in entries for q in quantities)}
+        for line in (0, 1) if rows else ():
+            yield "  " + "".join(SHORT[q][line].rjust(7) for q in quantities)
+        for kernel, cells in rows.items():
+            yield kernel[:2] + "".join(text.rjust(7) for text in cells)
+    for kernels, quantities, reason in agreement.reasons(part["counts"]):
+        text = f"* {', '.join(kernel[:2] for kernel in kernels)} ({', '.join(quantities)}): {reason}."
+        yield from textwrap.wrap(text, 100, subsequent_indent="  ")
+    for entry in agreement.unexplained(part["counts"]):
+        yield (f"! {entry['kernel'][:2]}, {agreement.heading(entry)}: {entry['emulator']:,} and {entry['gpu']:,}, "
+               "not explained")
+
+
+def show_limiters(part):
+    if "limiters" not in part:
+        return
+    yield ""
+    yield f"{'busiest resource':<23}{'emulator':>10} {'profiler':>10}   percent of its peak, by the profiler"
+    for entry in part["limiters"]:
+        ours, theirs = agreement.called(entry["emulator"]), agreement.called(entry["gpu"])
+        busiest = sorted(entry["percent"], key=entry["percent"].get, reverse=True)[:3]
+        text = ", ".join(f"{agreement.called(r)} {entry['percent'][r]:.0f}" + "~" * (r in entry["calculated"])
+                         for r in busiest)
+        yield f"{entry['kernel']:<23}{ours:>10} {theirs:>10}   {text}"
+    same = sum(entry["emulator"] == entry["gpu"] for entry in part["limiters"])
+    yield f"The same in {same} of {len(part['limiters'])}. ~ calculated from counts: the profile does not have it."
+
+
+def parse_arguments(argv):
+    parser = Parser("agree", __doc__, EXAMPLE)
+    parser.error = lambda message: fail(f"{message} (see --help)")
+    add = parser.add_argument
+    add("--from", dest="sources", nargs="+", metavar="PROFILE",
+        help="files of scripts/fa profile (default: the committed)")
+    add("--counters", nargs="+", metavar="RESULTS",
+        help="results of the emulator's checked build (default: the committed)")
+    add("--measure", action="store_true", help="profile on the GPU present first")
+    add("--program", metavar="PATH", help="with --measure: a program built before, instead of building")
+    add("--folder", default="results", metavar="DIR", help="with --measure: where the profiles go (default: results)")
+    add("-o", "--output", metavar="FILE", help="the JSON file to write")
+    add("--check", action="store_true", help="with -o: do not write FILE, but say whether it is up to date")
+    args = parser.parse_args(argv)
+    if args.measure and args.sources:
+        fail("--measure makes profiles, --from takes those there are: one of them (see --help)")
+    if args.check and not args.output:
+        fail("--check needs the file that may be out of date: -o FILE (see --help)")
+    if args.output and not args.check:
+        check_writable(args.output)
+    return args
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    try:
+        counters = [read(path, load) for path in args.counters or COUNTERS]
+        if args.measure:
+            files = measure(args.program or profiler.built_program(), args.folder, {name for name, _ in limits.kernels_of(counters)})
+        else:
+            files = args.sources or sorted(RESULTS.glob("h200_profile*.json"), key=lambda path: (len(path.name), path))
+        result = compare(files, counters)
+    except Refused as problem:
+        fail(str(problem))
+    for i, part in enumerate(result["profiles"]):
+        print("\n" * (i > 0) + "\n".join([*show(part), *show_limiters(part)]))
+    if args.check:
+        try:
+            if read_json(args.output) != json.loads(json.dumps(result)):
+                raise Refused("is out of date; scripts/fa agree -o writes it")
+        except Refused as problem:
+            fail(f"{relative(args.output)} {problem}", 1)
+    elif args.output:
+        profiler.write(args.output, result)
+    return 1 if any(agreement.unexplained(part["counts"]) for part in result["profiles"]) else 0
+
+
+if __name__ == "__main__":
+    run(main)

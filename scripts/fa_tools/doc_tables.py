@@ -1,0 +1,526 @@
+"""The tables that scripts/fa sync writes into the Markdown, each from the words of its marker: the lines, or Refused."""
+
+import fnmatch
+import re
+from functools import lru_cache
+
+from fa_tools.experiments import read_experiments, records_of, table_of
+from fa_tools.gemm import read_gemm
+from fa_tools.rates import read_rates, rows_of_rates
+from fa_tools.tools import ROOT, Refused, read_json, read_results, read_set
+
+SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
+PRODUCT = ("m", "n", "k", "epilogue")  # of a matrix product, in a file of the program gemm
+SELECTABLE = ("kernel", "status", "function", "instruction", "gpu", "score_std", "score_growth", *PRODUCT, *SHAPE)
+
+
+# --- Cells and rows --------------------------------------------------------------------------------------------------
+
+
+def rows_of(heading, rows, words=(0,)):
+    """A table whose columns `words` are text and whose others are numbers."""
+    yield f"| {' | '.join(heading)} |"
+    yield f"|{'|'.join('-' if i in words else '-:' for i in range(len(heading)))}|"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def short(value):
+    """Three significant digits: 652, 92.1, 7.90, 0.0123."""
+    return f"{value:#.3g}".rstrip(".") if abs(value) < 1000 else f"{value:.0f}"
+
+
+def scientific(value):
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def grouped(value):
+    return f"{value:,}"
+
+
+def figure(number):
+    return grouped(number) if isinstance(number, int) else f"{number:.1f}" if number >= 1 else f"{number:.2f}"
+
+
+def options_of(spec, allowed=None):
+    """The words of a marker: those that stand alone, and {key: value} of the others."""
+    names = [word for word in spec.split() if "=" not in word]
+    options = dict(word.split("=", 1) for word in spec.split() if "=" in word)
+    if allowed is not None and not set(options) <= set(allowed):
+        raise Refused(f"this takes a file and {', '.join(f'{key}=' for key in allowed)}")
+    return names, options
+
+
+def one_file(spec):
+    """The data of the one file that a marker names, its name, and the options."""
+    names, options = options_of(spec)
+    if len(names) != 1:
+        raise Refused(f"{' '.join(names) or 'no file'} is not one file; options are of the form key=value")
+    return read(names[0]), names[0], options
+
+
+def named(problem, name):
+    """The same refusal, with the file in front."""
+    return Refused(f"{name} {problem}")
+
+
+def source_lines(name):
+    path = ROOT / name
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        raise Refused(f"there is no file {name}") from None
+
+
+# --- Results ---------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=None)
+def read(name):
+    """A results file. The launches of a profile, the instructions that the program rates measured, matrix products,
+    experiments and the limits of GPUs are records, too."""
+    try:
+        data = read_json(ROOT / name)
+        kinds = data if isinstance(data, dict) else {}
+        if "rates_version" in kinds:
+            data = read_rates(ROOT / name)
+            data["records"] = [{"kernel": each["name"], "instruction": each["name"], **each} for each in data["instructions"]]
+        elif "machines" in kinds:
+            data["records"] = [{"kernel": gpu, "gpu": gpu, **limits} for gpu, limits in data["machines"].items()]
+        elif "gemm_version" in kinds:
+            data = read_gemm(ROOT / name)
+        elif "experiments_version" in kinds:
+            data = read_experiments(ROOT / name)
+            data["records"] = records_of(data)
+        elif "profile_version" in kinds:
+            shape = {field: data[field] for field in SHAPE}
+            data["records"] = [{**shape, **launch} for launch in data["launches"]]
+        else:
+            data = read_results(ROOT / name)
+        return data
+    except Refused as problem:
+        raise named(problem, name) from None
+
+
+def matching(data, filters):
+    for key in filters:
+        if key not in SELECTABLE:
+            raise Refused(f"'{key}' is no field to select by")
+    asked = any("/" in pattern for pattern in filters.get("kernel", "").split(","))
+    for record in data["records"]:
+        if "/" in record["kernel"] and not asked:  # peers and ceilings are not among the kernels
+            continue
+        if all(any(fnmatch.fnmatchcase(str(record.get(key)), pattern) for pattern in value.split(","))
+               for key, value in filters.items()):
+            yield record
+
+
+def pick(record, field):
+    """A field, or the counter or metric of this name."""
+    for prefix in ([], ["counters"], ["metrics"]):
+        value = record
+        for part in [*prefix, *field.split(".")]:
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is not None:
+            return value
+    return None
+
+
+# --- Results as tables -----------------------------------------------------------------------------------------
+
+# Column: (heading, field, how to print it)
+COLUMNS = {
+    "kernel": ("Kernel", "kernel", "`{}`".format),
+    "status": ("Status", "status", str),
+    "median": ("Median ms", "time_ms.median", short),
+    "tflops": ("TFLOP/s", "tflops", short),
+    "launches": ("Launches", "time_ms.launches", str),
+    "error": ("Relative error", "error.rel", scientific),
+    "registers": ("Registers", "registers", str),
+    "spill_bytes": ("Spilled bytes", "spill_bytes", grouped),
+    "shared_memory_bytes": ("Shared memory bytes", "shared_memory_bytes", grouped),
+    "workspace_bytes": ("Workspace bytes", "workspace_bytes", grouped),
+    "clock": ("SM clock, MHz", "clock_mhz", "{:.0f}".format),
+    "exp2": ("Exponentials", "counters.exp2", grouped),
+    "shared_wavefronts_ideal": ("Wavefronts without conflicts", "counters.shared_wavefronts_ideal", grouped),
+    **{field: (field, field, str) for field in (*SHAPE, *PRODUCT)},
+}
+WORDS = ("kernel", "status", "dtype", "epilogue")
+
+
+def column(name):
+    if name.startswith("ratio."):
+        return f"Ratio to `{name[6:]}`", name, short
+    return COLUMNS.get(name) or (name.replace("_", " ").capitalize(), f"counters.{name}", grouped)
+
+
+def cell(record, name):
+    _, field, show = column(name)
+    found = pick(record, field)
+    if field == "status" and found != "passed":
+        return f"{found}: " + record["reason"].replace("|", "\\|")
+    return "–" if found is None else show(found)
+
+
+def table(spec):
+    data, name, options = one_file(spec)
+    if "machine" not in data:
+        raise Refused(f"{name} is a profile, which a table cannot show")
+    columns, instead = options.pop("columns", "kernel,status").split(","), options.pop("instead", None)
+    records = list(matching(data, options))
+    if not records:
+        raise Refused(f"no record of {name} matches")
+    if instead:
+        def same(record):
+            return record["kernel"], *(record.get(field) for field in SHAPE)
+        better = {same(record): record for record in matching(read(instead), options)}
+        if not any(same(record) in better for record in records):
+            raise Refused(f"{instead} has no record of a kernel and problem that match in {name}")
+        records = [better.get(same(record), record) for record in records]
+    return rows_of([column(each)[0] for each in columns], ([cell(record, each) for each in columns] for record in records),
+                   [i for i, each in enumerate(columns) if each in WORDS])
+
+
+def lengths(spec):
+    """One field of the records that match, over kernel and seq_len, or score_std; the rest of the problem must be one."""
+    data, name, options = one_file(spec)
+    field, by = options.pop("field", "tflops"), options.pop("by", "seq_len")
+    headings = {"seq_len": "N = {}", "score_std": "std = {:g}"}
+    if by not in headings:
+        raise Refused(f"a table is by={' or by='.join(headings)}, not by {by}")
+    records = [record for record in matching(data, options) if by in record]
+    cells = {(record["kernel"], record[by]): pick(record, field) for record in records}
+    same = ["dtype", "heads", "head_dim", *({"seq_len", "score_std", "score_growth"} - {by})]
+    if not records or len(cells) < len(records) or len({tuple(r.get(f) for f in same) for r in records}) > 1:
+        what = "lengths" if by == "seq_len" else "standard deviations"
+        raise Refused(f"{name}: the records that match are not of one problem at several {what}")
+    if all(value is None for value in cells.values()):
+        raise Refused(f"{name} has no {field} there")
+    columns = sorted({column for _, column in cells})
+
+    def shown(number):
+        return "–" if number is None else grouped(number) if isinstance(number, int) else short(number)
+
+    kernels = sorted({kernel for kernel, _ in cells}, key=lambda name: ("/" in name, name))
+    return rows_of(["Kernel", *(headings[by].format(column) for column in columns)],
+                   ([f"`{kernel}`", *(shown(cells.get((kernel, column))) for column in columns)] for kernel in kernels))
+
+
+def solutions(spec):
+    """The kernel's committed results and those of solutions: counters of the emulator, TFLOP/s of the H200 if all have
+    been there."""
+    names, options = options_of(spec)
+    columns = [name for name in options.get("columns", "").split(",") if name]
+    file = "bench/results/solutions.jsonl"
+    timed = all(f"{name}-cuda" in read_set(ROOT / file) for name in names)
+
+    def row(name):
+        record = read(f"{file}#{name}")["records"][0]
+        cells = [cell(record, each) for each in columns]
+        if timed:
+            cells.append(cell(read(f"{file}#{name}-cuda")["records"][0], "tflops"))
+        return [f"`{name}`", *cells]
+
+    return rows_of(["", *(column(name)[0] for name in columns), *["H200, TFLOP/s"] * timed], map(row, names))
+
+
+# --- Profiles --------------------------------------------------------------------------------------------------
+
+# Metric of the profiler that documents show: heading of its row.
+METRICS = {
+    "cycles": "Cycles",
+    "instructions": "Instructions of warps",
+    "fma_instructions": "of them, on the FMA pipe",
+    "issue_active_percent": "Cycles in which a scheduler issues, %",
+    "warps_active_percent": "Warps resident, % of the most possible",
+    "global_load_requests": "Global load requests",
+    "global_load_sectors": "Global load sectors",
+    "global_store_requests": "Global store requests",
+    "global_store_sectors": "Global store sectors",
+    "l2_sectors": "Sectors asked of L2",
+    "dram_bytes": "Bytes from and to DRAM",
+    "shared_load_instructions": "Shared load requests",
+    "shared_store_instructions": "Shared store requests",
+    "shared_load_wavefronts": "Shared load wavefronts",
+    "shared_store_wavefronts": "Shared store wavefronts",
+    "shared_wavefronts_percent": "L1/shared data pipe busy, %",
+    "tensor_active_percent": "Tensor pipe active, %",
+    "xu_percent": "XU pipe busy, %",
+    "dram_percent": "DRAM busy, %",
+}
+
+
+def metric_heading(metric):
+    if metric.startswith("stall_"):
+        return f"Stalled: {metric[6:].replace('_', ' ')}"
+    if metric not in METRICS:
+        raise Refused(f"there is no metric {metric}")
+    return METRICS[metric]
+
+
+def profile(spec):
+    data, name, options = one_file(spec)
+    if "launches" not in data:
+        raise Refused(f"{name} is not a profile")
+    metrics, rows = options.pop("metrics", "cycles").split(","), options.pop("rows", "metrics")
+    if rows not in ("metrics", "launches"):
+        raise Refused(f"rows are metrics or launches, not {rows}")
+    launches = list(matching(data, options))
+    if not launches:
+        raise Refused(f"no launch of {name} matches")
+    several = len({launch["kernel"] for launch in launches}) > 1
+    heading = [f"`{x['kernel']}`" + ("" if x["function"] == "attention_kernel" else f" `{x['function']}`")
+               if several else f"`{x['function']}`" for x in launches]
+    titles = [metric_heading(metric) for metric in metrics]
+    for launch in launches:
+        if missing := [metric for metric in metrics if metric not in launch["metrics"]]:
+            raise Refused(f"{name} has no {missing[0]} of {launch['kernel']}")
+    figures = [[figure(launch["metrics"][metric]) for launch in launches] for metric in metrics]
+    if rows == "launches":
+        return rows_of(["Launch", *titles], ([name, *row] for name, row in zip(heading, zip(*figures))))
+    return rows_of(["", *heading], ([title, *row] for title, row in zip(titles, figures)))
+
+
+# Counter of the emulator: the metrics whose sum over a kernel's launches is the same count on the GPU.
+COUNTED = {
+    "global_requests": ("Global requests", ("global_load_requests", "global_store_requests")),
+    "global_sectors": ("Global sectors", ("global_load_sectors", "global_store_sectors")),
+    "shared_requests": ("Shared requests", ("shared_load_instructions", "shared_store_instructions")),
+    "shared_wavefronts": ("Shared wavefronts", ("shared_load_wavefronts", "shared_store_wavefronts")),
+}
+
+
+def beside(spec):
+    names, options = options_of(spec)
+    if len(names) != 2:
+        raise Refused("beside takes a profile and a results file of the emulator")
+    data, emulator = map(read, names)
+    if "launches" not in data:
+        raise Refused(f"{names[0]} is not a profile")
+    rows = []
+    for kernel in dict.fromkeys(launch["kernel"] for launch in matching(data, options)):
+        launches = [launch for launch in data["records"] if launch["kernel"] == kernel]
+        found = list(matching(emulator, {"kernel": kernel, **{field: str(data[field]) for field in SHAPE}}))
+        if len(found) != 1 or "global_sectors" not in found[0].get("counters", {}):
+            raise Refused(f"{names[1]} has no counters of {kernel} on the profile's problem")
+        for counter, (heading, metrics) in COUNTED.items():
+            gpu = sum(launch["metrics"][metric] for launch in launches for metric in metrics)
+            ours = found[0]["counters"][counter]
+            if gpu or ours:
+                same = "equal" if gpu == ours else f"{100 * (ours / gpu - 1):+.1f} %" if gpu else "–"
+                rows.append([f"`{kernel}`", heading, grouped(ours), grouped(gpu), same])
+    if not rows:
+        raise Refused(f"no launch of {names[0]} matches")
+    return rows_of(["Kernel", "", "Emulator", data["gpu"], "Difference"], rows, (0, 1))
+
+
+def parts_of_agreement(spec, *more):
+    """The module that knows their quantities, the profiles in a file of scripts/fa agree that match, other options."""
+    from fa_tools import agreement  # needs nothing but this repository; not every call needs it
+
+    names, options = options_of(spec, (*SHAPE, *more))
+    try:
+        data = agreement.read_agreement(ROOT / names[0])
+    except Refused as problem:
+        raise named(problem, names[0]) from None
+    others = {key: options.pop(key) for key in more if key in options}
+    return agreement, [part for part in data["profiles"]
+                       if all(str(part[field]) == value for field, value in options.items())], others
+
+
+def agreement_of(spec):
+    """The emulator's count over the profiler's, a kernel a row, and below why some are not one."""
+    agreement, parts, options = parts_of_agreement(spec, "of", "reasons")
+    of = options.get("of", "")
+    if len(parts) != 1:
+        raise Refused(f"{len(parts)} profiles match instead of one")
+    if of not in ("", "memory", "instructions"):
+        raise Refused(f"an agreement is of=memory or of=instructions, not {of}")
+    by_kernel = {}
+    entries = [e for e in parts[0]["counts"] if not of or (e["quantity"] in agreement.MEMORY) == (of == "memory")]
+    for entry in entries:
+        text = agreement.ratio(entry)
+        text = "equal" if text == "=" else text + " \\*" * ("reasons" in entry)
+        by_kernel.setdefault(entry["kernel"], {})[entry["quantity"]] = text
+    columns = [q for q in agreement.QUANTITIES if any(entry["quantity"] == q for entry in entries)]
+    yield from rows_of(["Kernel", *(agreement.QUANTITIES[q][0] for q in columns)],
+                       ([f"`{kernel}`", *(cells.get(q, "–") for q in columns)] for kernel, cells in by_kernel.items()))
+    why = agreement.reasons(entries) if options.get("reasons") != "no" else []
+    if why:
+        yield ""
+    for kernels, quantities, reason in why:
+        yield f"- \\* **{', '.join(kernel[:2] for kernel in kernels)}**, {', '.join(quantities)}: {reason}."
+
+
+def limiters(spec):
+    agreement, parts, _ = parts_of_agreement(spec)
+    parts = [part for part in parts if "limiters" in part]
+    if len(parts) != 1:
+        raise Refused(f"{len(parts)} profiles with limiters match instead of one")
+    resources = list(agreement.PERCENT)
+    rows = []
+    for entry in parts[0]["limiters"]:
+        cells = [f"{entry['percent'][r]:.0f}" + "~" * (r in entry["calculated"]) for r in resources]
+        cells[resources.index(entry["gpu"])] = f"**{cells[resources.index(entry['gpu'])]}**"
+        rows.append([f"`{entry['kernel']}`", *(agreement.called(entry[who]) for who in ("emulator", "gpu")), *cells])
+    return rows_of(["Kernel", "First limiter, emulator", "Busiest, profiler",
+                    *(f"{agreement.called(r)}, %" for r in resources)], rows)
+
+
+def tuning(spec):
+    """The choices of one head_dim, best first, the one that was taken in bold; only= takes those that match."""
+    from fa_tools import tune as autotune  # needs nothing but this repository; not every call needs it
+
+    name, *words = spec.split()
+    options = dict(word.split("=", 1) for word in words if "=" in word)
+    if len(options) != len(words) or not {"head_dim"} <= set(options) <= {"head_dim", "best", "only"}:
+        raise Refused("a tuning takes a file, head_dim=, and if you like best= and only=")
+    try:
+        data = autotune.read_tuning(ROOT / name)
+        best = int(options.get("best", autotune.FINALISTS))
+    except Refused as problem:
+        raise named(problem, name) from None
+    except ValueError:
+        raise Refused(f"best={options['best']} is not a number") from None
+    head = next((head for head in data["head_dims"] if str(head["head_dim"]) == options["head_dim"]), None)
+    if head is None:
+        raise Refused(f"{name} has no head_dim {options['head_dim']}")
+    order = [v for v in autotune.ranked(head["variants"])
+             if fnmatch.fnmatchcase(autotune.as_choice(v).text(), options.get("only", "*"))][:best]
+    if not order:
+        raise Refused(f"no choice of {name} matches")
+    rows = []
+    for v in order:
+        choice, times = autotune.as_choice(v), v.get("final", v["first"])
+        where = "V's place" if choice.q_in_v else "registers" if choice.q_in_registers else "its own place"
+        cells = [where, *map(str, (choice.warps, 16 * choice.row_tiles, choice.block_n, choice.stages, v["ctas_per_sm"],
+                                   v["registers"], v["shared_memory_bytes"] // 1024)),
+                 *(short(t["tflops"]) for t in times.values()), short(autotune.mean_of(t["tflops"] for t in times.values()))]
+        rows.append([f"**{cell}**" for cell in cells] if v["choice"] == head["choice"] else cells)
+    heading = ["Q in", "Warps", "Rows a warp", "Keys a tile", "Stages", "CTAs an SM", "Registers", "Shared memory, KiB",
+               *(f"N = {n}" for n in order[0]["first"]), "Mean"]
+    return [*rows_of(heading, rows), "", autotune.sentence(head)]
+
+
+def rates(spec):
+    try:
+        return rows_of(*rows_of_rates(read_rates(ROOT / spec)))
+    except Refused as problem:
+        raise named(problem, spec) from None
+
+
+def experiments(spec):
+    """The figures of variants that were measured and not kept, one group."""
+    name, _, group = spec.partition(" ")
+    try:
+        head, rows, how = table_of(read_experiments(ROOT / name), group)
+    except Refused as problem:
+        raise named(problem, name) from None
+    return [*rows_of(head, rows), "", how]
+
+
+# --- Bugs ------------------------------------------------------------------------------------------------------
+
+CODE = re.compile(r"\b_*\w+\(\)|\b\w+_\w+\b|1/sqrt\(head_dim\)|log2\(e\)|\.trans\b|\bbar\.\w+|\bldmatrix\b")  # in a sentence
+BUG_COUNTERS = {"shared_wavefronts": "wavefronts of shared memory", "global_sectors": "sectors of global memory"}
+
+
+def found_by(bug):
+    """Of a row of tests/broken/bugs.json: the first of these that shows it, in the order in which one looks."""
+    if bug["numbers"]["normal"] != "right":
+        return bug["numbers"]["normal"]
+    if set(bug["numbers"].values()) != {"right"}:
+        return "hard"
+    return "report" if "report" in bug else "counter"
+
+
+def numbers_of(bug):
+    """Cells for ordinary and for hard inputs."""
+    shown = {"right": "right", "wrong": "**wrong**", "stops": f"**stops**: {bug.get('stops')}"}
+    normal, *hard = bug["numbers"].items()
+    cell = shown[normal[1]]
+    if bug["early"] != normal[1]:
+        cell += f"; {bug['early']} if copies come early"
+    bad = [inputs for inputs, verdict in hard if verdict != "right"]
+    if not bad:
+        return cell, "right"
+    verb = "**wrong**" if bug["numbers"][bad[0]] == "wrong" else "**stops**"
+    names = "all" if len(bad) == len(hard) else ", ".join(f"`{name}`" for name in bad)
+    return cell, f"{verb}: {names}"
+
+
+def bug_summary(rows):
+    def count(*what):
+        return sum(found_by(bug) in what for bug in rows)
+
+    right = [bug for bug in rows if bug["numbers"]["normal"] == "right"]
+    early = sum(bug["early"] == "right" and bug not in right for bug in rows)
+    reported = [bug for bug in rows if "report" in bug]
+    yield (f"**{len(right)} of {len(rows)} bugs give right numbers on ordinary inputs**, and {early} more if asynchronous "
+           f"copies happen to come early. Hard inputs show {count('hard')} of the {len(right)}, the checked build's report "
+           f"{count('report')}, its counters {count('counter')}.")
+    yield ""
+    what = [("Numbers on ordinary inputs are wrong", count("wrong")),
+            ("The launch stops on ordinary inputs: deadlock, misuse of a barrier or a product, address outside memory or misaligned", count("stops")),
+            ("Only hard inputs show it", count("hard")), ("Only the checked build's report shows it", count("report")),
+            ("Only the checked build's counters show it", count("counter"))]
+    yield from rows_of(["What shows it first", "Bugs"], [[text, str(number)] for text, number in what])
+    yield ""
+    kinds = [bug["report"] for bug in reported]
+    races = sum(kind.startswith("race") for kind in kinds)
+    yield (f"The checked build reports {len(reported)} of them, {races} as races, with the two lines and what is missing "
+           f"between them; of the other {len(rows) - len(reported)} it must not say a word.")
+
+
+def bugs(spec):
+    name, _, which = spec.partition(" ")
+    try:
+        found = read_json(ROOT / name)
+        if which == "summary":
+            return list(bug_summary(found))
+        if which not in ("passed", "all"):
+            raise Refused(f"'{which}' is none of summary, passed and all")
+        rows = []
+        for bug in found:
+            if which == "passed" and bug["numbers"]["normal"] != "right":
+                continue
+            chapter = f"[{bug['kernel'][:2]}]({bug['kernel']}.md#pitfalls)"
+            counter = f"**{bug['ratio']:.2f}** times the {BUG_COUNTERS[bug['counter']]}" if "counter" in bug else "–"
+            report = f"**{bug['report']}**" if "report" in bug else "–"
+            rows.append([chapter, f"`{bug['name']}`", CODE.sub(r"`\g<0>`", bug["what"]), *numbers_of(bug), report, counter])
+    except Refused as problem:
+        raise named(problem, f"{name}:") from None
+    except (KeyError, TypeError, AttributeError):
+        raise Refused(f"{name} is not what the program meet writes") from None
+    return rows_of(["Kernel", "Bug", "What is wrong", "Ordinary inputs", "Hard inputs", "Checked build reports", "It counts"],
+                   rows, range(7))
+
+
+def capabilities(spec):
+    from fa_tools import capabilities as tables  # they need nothing but this repository; not every call needs them
+
+    what, _, name = spec.partition(" ")
+    writers = {"limits": lambda _: tables.limits_table(), "occupancy": tables.occupancy_table,
+               "kernels": tables.kernels_table}
+    if what not in writers or bool(name) != (what != "limits"):
+        raise Refused(f"'{spec}' is none of limits, occupancy FILE and kernels FILE")
+    head, rows = writers[what](name)
+    return rows_of(head, rows, (0, len(head) - 1) if what == "occupancy" else (0,))  # it ends in words
+
+
+def seconds(spec):
+    """A sentence on the processor, then a kernel a row."""
+    try:
+        first, _, *lines = source_lines(spec)
+        shape, processor = re.fullmatch(r"Processor seconds of one run at (.*), on (.*)", first).groups()
+        rows = [[f"`{kernel}`", checked, quiet] for kernel, checked, quiet in map(str.split, lines)]
+    except (ValueError, AttributeError):
+        raise Refused(f"{spec} is not what scripts/fa seconds writes") from None
+    return [f"One run at `{shape}`, in seconds of processor time (all threads together, inputs and reference included; {processor}):",
+            "", *rows_of(["Kernel", "Checked", "`--no-races`"], rows)]
+
+
+TABLES = {"table": table, "lengths": lengths, "profile": profile, "beside": beside, "agreement": agreement_of,
+          "limiters": limiters, "solutions": solutions, "tuning": tuning, "rates": rates, "experiments": experiments,
+          "bugs": bugs, "seconds": seconds, "capabilities": capabilities}

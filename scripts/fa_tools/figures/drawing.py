@@ -1,0 +1,204 @@
+"""What the figures are drawn with: colours, shapes and texts of an SVG that shows itself in the reader's theme; constants
+of the kernels."""
+
+import math
+import re
+from collections import namedtuple
+from html import escape
+
+from fa_tools.tools import ROOT
+
+# soft: fills of shapes that carry text; strong: what the eye should find first.
+Theme = namedtuple("Theme", "background text muted line cell blue blue_soft orange orange_soft green green_soft")
+LIGHT = Theme("#ffffff", "#1f2328", "#59636e", "#8c959f", "#eef1f4", "#0072b2", "#d6e9f5", "#d55e00", "#fbe3d3",
+              "#00805f", "#d5efe6")
+DARK = Theme("#0d1117", "#e6edf3", "#9198a1", "#6e7681", "#1c222a", "#58b4e8", "#12384f", "#ff9a5c", "#54301a",
+             "#3fc79f", "#113f33")
+INK = LIGHT  # Figures are drawn in the light theme's colours; dark_style() adds the dark theme's.
+# Fill and edge of a shape.
+BLUE, ORANGE, GREEN = (INK.blue_soft, INK.blue), (INK.orange_soft, INK.orange), (INK.green_soft, INK.green)
+GREY = (INK.cell, INK.line)
+REGISTERS = (BLUE, ORANGE, GREEN, (INK.cell, INK.text))
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+MONO = "Liberation Mono, DejaVu Sans Mono, Consolas, monospace"
+WIDEST = 0.8  # of a letter, in parts of its font's size
+COLUMNS = 160  # of a file's lines, as far as they can be broken
+
+
+def dark_style(colors, others=None):
+    """The style sheet that replaces colours where the reader wants dark ones. colors: {(attribute, light): dark}; others:
+    {selector: (attribute, dark)}."""
+    rules = [f'[{name}="{light}"]{{{name}:{dark}}}' for (name, light), dark in sorted(colors.items()) if light != dark]
+    rules += [f"{selector}{{{name}:{dark}}}" for selector, (name, dark) in sorted((others or {}).items())]
+    return f"<style>@media(prefers-color-scheme:dark){{{''.join(rules)}}}</style>"
+
+
+def number(value):
+    text = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
+def step(*hundredths):
+    """Coordinates of a path, which are whole hundredths: "-.5 12"."""
+    words = (re.sub(r"^(-?)0\.", r"\1.", number(value / 100)) for value in hundredths)
+    return " ".join(words).replace(" -", "-")
+
+
+def hundredths(*values):
+    return [round(float(f"{value:.2f}") * 100) for value in values]
+
+
+def attributes(pairs):
+    return "".join(f' {name}="{value}"' for name, value in pairs if value is not None)
+
+
+def filled(words):
+    """Lines of words, each line as full as it may be."""
+    lines = [""]
+    for word in words:
+        if lines[-1] and len(lines[-1]) + len(word) > COLUMNS:
+            lines.append("")
+        lines[-1] += word
+    return lines
+
+
+# kind: path, text or rect; look: attributes that shapes may share; at, what: where it is and what is drawn or written there.
+Shape = namedtuple("Shape", "kind look box at what")
+
+
+def apart(a, b):
+    """Whether two boxes (left, top, right, bottom) touch at most."""
+    return a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
+
+
+def alike(shapes):
+    """Lists of shapes that look alike. A shape is drawn earlier, with those like it, if it lies on nothing drawn since."""
+    groups, latest = [], {}
+    for shape in shapes:
+        key = shape[:2]
+        at = latest.get(key)
+        # Of shapes with an edge in one path the edges are drawn last, so they may not lie on each other.
+        edged = shape.kind == "path" and shape.look[0][1] not in (None, "none") and shape.look[1][1]
+        if at is None or not all(apart(shape.box, other.box) for group in groups[at + (not edged):] for other in group):
+            at = latest[key] = len(groups)
+            groups.append([])
+        groups[at].append(shape)
+    return groups
+
+
+def written(group):
+    """The lines of an SVG that draw these shapes, which look alike."""
+    kind, look = group[0][:2]
+    if kind == "path":
+        words, pen = [], None
+        for shape in group:
+            moves = ["M" + step(*shape.at)]
+            if pen:
+                moves.append("m" + step(shape.at[0] - pen[0], shape.at[1] - pen[1]))
+            end, tail = shape.what
+            words.append(min(reversed(moves), key=len) + tail)
+            pen = end
+        return [*filled([f"<path{attributes(look)} d=\"", *words, '"/>'])]
+    if kind == "text":
+        own = [f"<text{attributes(zip('xy', shape.at))}>{escape(shape.what, quote=False)}</text>" for shape in group]
+    else:
+        own = [f"<rect{attributes(zip(('x', 'y', 'width', 'height', 'rx'), shape.at))}/>" for shape in group]
+    if len(group) == 1:
+        return [own[0].replace(f"<{kind}", f"<{kind}{attributes(look)}", 1)]
+    return filled([f"<g{attributes(look)}>", *own, "</g>"])
+
+
+class Picture:
+    def __init__(self, width, height, title, dark=()):
+        """dark: pairs of a light colour and what replaces it in the dark theme, beside those of INK."""
+        self.width, self.height, self.title = width, height, title
+        self.shapes, self.dark = [], dict([*zip(LIGHT, DARK), *dark])
+
+    def path(self, points, closed, fill, stroke, width=None, dash=None):
+        """Straight lines from point to point."""
+        points = [hundredths(*point) for point in points]
+        tail = ""
+        for (x, y), (x2, y2) in zip(points, points[1:]):
+            tail += "v" + step(y2 - y) if x == x2 else "h" + step(x2 - x) if y == y2 else "l" + step(x2 - x, y2 - y)
+        xs, ys = zip(*points)
+        rim = 50 * (width or 0)
+        box = [value / 100 for value in (min(xs) - rim, min(ys) - rim, max(xs) + rim, max(ys) + rim)]
+        look = (("fill", fill), ("stroke", stroke), ("stroke-width", width), ("stroke-dasharray", dash))
+        what = (points[0], tail + "z") if closed else (points[-1], tail)
+        self.shapes.append(Shape("path", look, box, points[0], what))
+
+    def rect(self, x, y, width, height, fill="none", stroke=None, radius=0, line=1.2):
+        if not radius:
+            x2, y2 = float(number(x)) + width, float(number(y)) + height
+            self.path([(x, y), (x2, y), (x2, y2), (x, y2)], True, fill, stroke, line if stroke else None)
+            return
+        rim = line / 2 if stroke else 0
+        look = (("fill", fill), ("stroke", stroke), ("stroke-width", line if stroke else None))
+        self.shapes.append(Shape("rect", look, (x - rim, y - rim, x + width + rim, y + height + rim),
+                                 [number(value) for value in (x, y, width, height, radius)], None))
+
+    def text(self, x, y, text, size=13, color=None, anchor="middle", weight=None, mono=False, italic=False):
+        look = (("font-size", number(size)), ("text-anchor", anchor if anchor != "start" else None), ("fill", color or INK.text),
+                ("font-weight", weight), ("font-family", MONO if mono else None), ("font-style", "italic" if italic else None))
+        width = WIDEST * size * len(text)
+        left = x - width * {"start": 0, "middle": 0.5, "end": 1}[anchor]
+        self.shapes.append(Shape("text", look, (left, y - size, left + width, y + 0.3 * size), (number(x), number(y)), text))
+
+    def heading(self, title, what):
+        self.text(24, 30, title, 16, anchor="start", weight="bold")
+        self.text(24, 50, what, 12.5, INK.muted, "start")
+
+    def note(self, y, text, size=12.5):
+        self.text(self.width / 2, y, text, size, INK.muted)
+
+    def line(self, x1, y1, x2, y2, color=INK.line, width=1.4, dash=None):
+        self.path([(x1, y1), (x2, y2)], False, None, color, width, dash)
+
+    def arrow(self, x1, y1, x2, y2, color=INK.line, width=1.8):
+        """A line with a head whose point is at (x2, y2)."""
+        length, size = math.hypot(x2 - x1, y2 - y1), 4 + 2 * width
+        ux, uy = (x2 - x1) / length, (y2 - y1) / length
+        bx, by = x2 - ux * size, y2 - uy * size
+        self.line(x1, y1, bx + ux, by + uy, color, width)
+        self.path([(x2, y2), (bx - uy * size / 2, by + ux * size / 2), (bx + uy * size / 2, by - ux * size / 2)], True, color, None)
+
+    def box(self, x, y, width, height, lines, fill, stroke, size=13):
+        """A rounded box with centred lines of text; the first one is bold. None is grey: that is hard to read on a colour."""
+        self.rect(x, y, width, height, fill, stroke, 5)
+        top = y + height / 2 - (len(lines) - 1) * (size + 4) / 2 + size * 0.35
+        for i, line in enumerate(lines):
+            self.text(x + width / 2, top + i * (size + 4), line, size if not i else size - 1,
+                      weight="bold" if not i else None)
+
+    def svg(self):
+        used = {("fill", INK.background)}
+        used.update(pair for shape in self.shapes for pair in shape.look if pair[0] in ("fill", "stroke"))
+        return "\n".join([
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
+            f'viewBox="0 0 {self.width} {self.height}" font-family="{FONT}" role="img">',
+            f"<title>{escape(self.title, quote=False)}</title>",
+            dark_style({pair: self.dark[pair[1]] for pair in used if pair[1] not in (None, "none")}),
+            f'<rect width="{self.width}" height="{self.height}" rx="6" fill="{INK.background}"/>',
+            *(line for group in alike(self.shapes) for line in written(group)), "</svg>", "",
+        ])
+
+
+# --- From the sources ----------------------------------------------------------------------------------------------
+
+
+def constant(kernel, name, head_dim=128):
+    """A whole number of the kernel's Config, by its own expression."""
+    text = next((ROOT / "kernels").glob(f"{kernel}_*.cu")).read_text(encoding="utf-8")
+    begin = text.index("struct Config {")
+    return constant_of(text[begin : text.index("\n};", begin)], name, head_dim)
+
+
+def constant_of(config, name, head_dim):
+    found = re.search(rf"\b{name} = ([^,;]+)[,;]", config)
+    if found is None:
+        raise ValueError(f"the Config has no {name}")
+    words = found[1].replace("/", "//").replace("&&", " and ").replace("||", " or ")
+    words = re.sub(r"(.+?)\?(.+?):(.+)", r"(\2) if (\1) else (\3)", " ".join(words.split()))
+    names = set(re.findall(r"\bk\w+", words)) - {"kHeadDim"}
+    others = {other: constant_of(config, other, head_dim) for other in names}
+    return int(eval(words, {"kHeadDim": head_dim, **others}))  # arithmetic of the checkout's own source

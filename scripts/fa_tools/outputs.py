@@ -1,0 +1,219 @@
+"""Runs the commands whose output the documents show, and compares or rewrites the output in its place.
+
+A fenced block of text whose first line is "$ " and a command shows what this command prints:
+
+    ```text
+    $ build/emulator/bin/layouts swizzle
+    ...
+    ```
+
+Between two comments, a table compares what scripts/fa inspect counts in the main loops of kernels:
+
+    <!-- instructions: 08 09 -->
+    <!-- /instructions -->
+
+bench/main_loops.json has what the instructions of two main loops are, from which a picture is drawn.
+
+A new block needs its first line only. What differs between machines, or with every line of comment in a source, is
+not shown: addresses, numbers of lines (kernels/08_swizzle.cu:…), threads. A block after <!-- needs: ... --> is left
+alone. Commands whose program is not here are left out. So are those of scripts that ask nvcc, where it is missing or
+another version than the block names. Commands of scripts belong to the preset emulator."""
+
+import difflib
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from fa_tools.tools import ROOT, Parser, fail, markdown_files, relative
+
+NVCC = ("scripts/fa inspect", "scripts/fa instructions", "scripts/fa ptxas")  # these need CUDA's tools
+SETUP = 4  # and their exit code if one is missing
+SCRIPTS = (*NVCC, "scripts/fa bounds", "scripts/fa reproduce", "scripts/fa compare", "scripts/fa profile")
+PYTHON = ("scripts/", "docs/solutions/")  # python3 and a program there
+SHOWN = re.compile(r"^(?P<head>(?P<ticks>`{3,})text\n\$ (?P<command>[^\n]+)\n)(?P<text>.*?)(?=^(?P=ticks)$)"
+                   r"|^(?P<table><!-- instructions: (?P<kernels>.+?) -->\n)(?P<rows>.*?)(?=^<!-- /instructions -->$)",
+                   re.MULTILINE | re.DOTALL)
+LOOPS = ROOT / "bench" / "main_loops.json"  # for a picture: the opcodes of main loops
+NEEDS = re.compile(r"<!-- needs: [^>]+ -->\s*\Z")
+EXAMPLE = """examples:
+  scripts/fa outputs docs/08_swizzle.md          run this document's commands, rewrite what differs
+  scripts/fa outputs --check --only emulator     compare those of build/emulator; exit code 1 if one differs"""
+
+
+def compiler(output):
+    """What these scripts say of the compiler in their first line: '..., nvcc 13.0.88'."""
+    match = re.match(r"\$ .*\n.*, (nvcc [\d.]+)\n", output)
+    return match and match[1]
+
+
+def printed(command):
+    """What the command prints, or None if it lacks a tool."""
+    done = subprocess.run(shlex.split(command), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          stdin=subprocess.DEVNULL, timeout=120, check=False)
+    if command.startswith(NVCC) and done.returncode == SETUP:
+        return None
+    return normal(command, done.stdout, ROOT)
+
+
+def normal(command, text, root):
+    """What a command printed in the checkout `root`, without what differs between machines and between two versions of
+    a source whose statements are the same."""
+    words = shlex.split(command)
+    text = text.replace(f"{root}/", "")
+    # ccache with a base directory tells the debugger of sources as seen from the build's folder.
+    text = re.sub(r"\bat (?:\.\./)+", "at ", text)
+    # Not every machine has two cores; the results are the same.
+    text = re.sub(r"\b\d+ threads?$", "2 threads", text, flags=re.MULTILINE)
+    # What a debugger says of the machine rather than of the kernel. In layouts and encodings numbers are the point.
+    if not any(word.endswith("bin/layouts") or word == "--control" for word in words):
+        text = re.sub(r"0x[0-9a-f]+", "0x...", text)
+    text = without_line_numbers(text)
+    if "--control" in words:  # the last column is the line of the source
+        text = re.sub(r"^(addr .*?|[0-9a-f]{4,} .*?) +(?:line|\d+)$", r"\1", text, flags=re.MULTILINE)
+    noise = ("[New Thread", "[Thread", "Using host", "Breakpoint 1 at", "warning: Error disabling address")
+    lines = [line.rstrip() for line in text.splitlines() if not line.startswith(noise)]
+    while lines and not lines[0]:
+        lines.pop(0)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def without_line_numbers(text):
+    """kernels/08_swizzle.cu:123, "line 123", "lines 12 to 34", and the numbers that a debugger puts before a line."""
+    text = re.sub(r"(?<=\w)(\.(?:cu|h|cpp)):\d+", r"\1:…", text)
+    text = re.sub(r"\bline \d+", "line …", text)
+    text = re.sub(r"\blines \d+ to \d+", "lines … to …", text)
+    return re.sub(r"^\d+\t", "…\t", text, flags=re.MULTILINE)
+
+
+def instructions(listings):
+    """The table of main loops, one listing of scripts/fa inspect a column."""
+    kernels, counts, meaning, compilers = [], [], {}, []
+    for command, text in listings.items():
+        lines = text.splitlines()
+        start = next((i for i, line in enumerate(lines) if re.match(r"  Kind +For +Count +Share", line)), None)
+        if start is None:
+            fail(f"{command} does not show the main loop of one kernel")
+        kernels.append(lines[0].split(",")[0])
+        compilers.append(compiler(f"$ {command}\n{text}"))
+        counts.append({})
+        for line in lines[start + 1 :]:
+            match = re.match(r"  (\S+) +(.*?) +([\d,]+) +[\d.]+ %", line)
+            if not match:
+                break
+            meaning.setdefault(match[1], match[2])
+            counts[-1][match[1]] = int(match[3].replace(",", ""))
+    rows = [[compilers[0] or "", *(f"`{kernel}`" for kernel in kernels)], ["-", *("-:" for _ in kernels)]]
+    rows += [[f"`{kind}`" + f", {what}" * bool(what), *(f"{count.get(kind, 0):,}" for count in counts)]
+             for kind, what in meaning.items()]
+    sums = [sum(count.values()) for count in counts]
+    rows.append(["**Sum**", *(f"{total:,}" for total in sums)])
+    if all(count.get("HMMA") for count in counts):
+        rows.append(["**For each HMMA**", *(f"{total / count['HMMA']:.1f}" for total, count in zip(sums, counts))])
+    return "".join(f"| {' | '.join(row)} |\n" if i != 1 else f"|{'|'.join(row)}|\n" for i, row in enumerate(rows))
+
+
+def opcodes(listing):
+    """The main loop that scripts/fa inspect NN --loop lists: what each instruction is, in the order of issue."""
+    return " ".join(re.sub(r"^@\S+ ", "", line[6:]).split(".")[0].split()[0] for line in listing.splitlines()[1:])
+
+
+class Runner:
+    """Runs each command once, however many documents show its output."""
+
+    def __init__(self, only, scripts):
+        self.only, self.scripts, self.known = only, scripts, {}
+        self.skipped = set()
+
+    def chosen(self, command, where):
+        """Whether the command is one of those that were asked for."""
+        words = shlex.split(command)
+        programs = [word for word in words if word.startswith("build/")]
+        script = " ".join(words[:2]) in SCRIPTS or words[0] == "python3" and words[1:] and words[1].startswith(PYTHON)
+        if not (programs or script):
+            fail(f"{where}: the output's command runs none of {', '.join(SCRIPTS)}, python3 with a program in "
+                 f"{' or '.join(PYTHON)}, or a program in build/")
+        preset = "emulator" if script else Path(programs[0]).parts[1]
+        return not (self.only and preset != self.only or self.scripts and not script)
+
+    def output(self, command):
+        """What it prints, or None if this machine lacks something that it needs."""
+        if command not in self.known:
+            program = next((word for word in shlex.split(command) if word.startswith("build/")), None)
+            first = shlex.split(command)[0]
+            here = program is None or (ROOT / program).exists() and (first == program or shutil.which(first))
+            self.known[command] = printed(command) if here else None
+        if self.known[command] is None:
+            self.skipped.add(command)
+        return self.known[command]
+
+    def renewed(self, shown, where):
+        """The text that belongs in the place of what the document shows."""
+        old = shown["text"] if shown["command"] else shown["rows"]
+        commands = [shown["command"]] if shown["command"] else [f"scripts/fa inspect {k}" for k in shown["kernels"].split()]
+        if not all([self.chosen(command, where) for command in commands]):
+            return old
+        texts = {command: self.output(command) for command in commands}
+        if None in texts.values():
+            return old
+        if commands[0].startswith(NVCC):
+            was = re.match(r"\| (nvcc [\d.]+) \|", old) if shown["table"] else None
+            was = was[1] if was else compiler(f"$ {commands[0]}\n{old}")
+            if was and any(was != now for command, text in texts.items() if (now := compiler(f"$ {command}\n{text}"))):
+                self.skipped.update(commands)
+                return old
+        return instructions(texts) if shown["table"] else texts[commands[0]]
+
+    def loops(self, old):
+        """The text that belongs into LOOPS."""
+        data = json.loads(old)
+        for kernel in data["kernels"]:
+            command = f"scripts/fa inspect {kernel} --loop"
+            if not self.chosen(command, relative(LOOPS)) or (text := self.output(command)) is None:
+                continue
+            if compiler(f"$ {command}\n{text}") == data["compiler"]:
+                data["kernels"][kernel] = opcodes(text)
+            else:
+                self.skipped.add(command)
+        return json.dumps(data, indent=1) + "\n"
+
+
+def main():
+    parser = Parser("outputs", __doc__, EXAMPLE)
+    parser.add_argument("--check", action="store_true", help="change nothing, show what differs")
+    parser.add_argument("--only", metavar="PRESET", help="only commands of build/PRESET")
+    parser.add_argument("--scripts", action="store_true", help="only commands of scripts")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="Markdown files (default: all of the checkout)")
+    args = parser.parse_args()
+    runner, bad = Runner(args.only, args.scripts), 0
+    for path in [Path(name).resolve() for name in args.files] or [*markdown_files(), *filter(Path.exists, [LOOPS])]:
+        try:
+            old = path.read_text(encoding="utf-8")
+        except OSError as problem:
+            fail(f"cannot read {path} ({problem.strerror.lower()})")
+
+        def replaced(shown, old=old, path=path):
+            if NEEDS.search(old[max(0, shown.start() - 200) : shown.start()]):
+                return shown[0]
+            where = f"{relative(path)}:{old.count(chr(10), 0, shown.start()) + 1}"
+            return (shown["head"] or shown["table"]) + runner.renewed(shown, where)
+
+        new = runner.loops(old) if path == LOOPS else SHOWN.sub(replaced, old)
+        if new == old:
+            continue
+        bad += 1
+        if args.check:
+            sys.stderr.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), relative(path), "now"))
+        else:
+            path.write_text(new, encoding="utf-8")
+            print(f"updated {relative(path)}")
+    if runner.skipped:
+        print(f"{len(runner.skipped)} left out: their programs, or the compiler that they name, are not here")
+    return 1 if bad and args.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

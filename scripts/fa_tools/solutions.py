@@ -1,0 +1,134 @@
+"""Builds and runs the solutions of the chapters' exercises, docs/solutions/*.patch, and writes what they gave to
+bench/results/solutions.jsonl: one line per solution, from which the chapters take their numbers.
+
+Each patch is applied to a copy of the sources, so the checkout stays as it is."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from fa_tools.tools import ROOT, Parser, fail, read_set, relative, repository_files, write_set
+
+SOLUTIONS = ROOT / "docs" / "solutions"
+RESULTS = ROOT / "bench" / "results" / "solutions.jsonl"
+TREE = ROOT / "build" / "solutions"
+SOURCES = ("common", "kernels", "bench/protocols.json", "CMakeLists.txt", "CMakePresets.json")
+
+EXAMPLE = """examples:
+  scripts/fa solutions                     all of them on the emulator, counting
+  scripts/fa solutions 02_no_padding       one of them; a number stands for all of a chapter
+  scripts/fa solutions --check 02          the same, but nothing is written: exit code 1 if a count is another
+  scripts/fa solutions --preset cuda       on the GPU present; names end in -cuda
+  scripts/fa solutions --build-only DIR --preset cuda -- -DCMAKE_CUDA_ARCHITECTURES=90a -DFA_STATIC=ON
+                                           programs for another machine, named like the solutions
+  scripts/fa solutions --build-only DIR --rename --preset cuda 14_neither 14_ping_pong 14_overlap 14_softmax_overlap
+                                           their kernels too: scripts/fa bench --program DIR times one beside the other
+
+By hand: git apply docs/solutions/02_no_padding.patch && scripts/run.sh 02; git apply -R ... takes it back."""
+
+
+def run(command, what, **options):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options)
+    if done.returncode:
+        sys.stderr.write(done.stdout[-3000:])
+        fail(f"{what} failed", 1)
+    return done.stdout
+
+
+def copy_if_changed(source, target):
+    """Keeps the time stamp of what is the same, so that only one kernel is built again."""
+    if not target.exists() or source.read_bytes() != target.read_bytes():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        shutil.copymode(source, target)
+
+
+def refresh_tree():
+    for path in repository_files():
+        name = path.relative_to(ROOT)
+        if name.parts[0] in SOURCES or name.as_posix() in SOURCES:
+            copy_if_changed(path, TREE / name)
+
+
+def results_of(program, name):
+    """What the program writes as NAME.json, without the counts by statement: those of the kernel are kept elsewhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        run([program, "--json", f"{name}.json"], f"running {name}", cwd=folder)
+        data = json.loads((Path(folder) / f"{name}.json").read_text(encoding="utf-8"))
+    for record in data["records"]:
+        record.pop("statements", None)
+    return data
+
+
+def main():
+    parser = Parser("solutions", __doc__, EXAMPLE)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="solutions (default: all)")
+    parser.add_argument("--preset", default="emulator-checked", help="how to build (default: %(default)s)")
+    parser.add_argument("--check", action="store_true", help="write nothing, name results that are out of date")
+    parser.add_argument("--build-only", metavar="DIR", help="put the programs there and run nothing")
+    parser.add_argument("--rename", action="store_true", help="with --build-only: the kernel has the solution's name")
+    arguments, cmake = sys.argv[1:], []
+    if "--" in arguments:
+        cut = arguments.index("--")
+        arguments, cmake = arguments[:cut], arguments[cut + 1 :]
+    args = parser.parse_args(arguments)
+    if args.rename and not args.build_only:
+        fail("--rename is for --build-only: results keep the kernel's own name")
+
+    names = [name.removesuffix(".patch") for name in args.names]
+    kernels = {path.name[:2]: path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu")}
+    patches = {path.stem for path in SOLUTIONS.glob("*.patch")}
+    # The kernels themselves are run in the same way, for comparison.
+    known = patches | {kernels[name[:2]] for name in patches}
+    names = [each for name in names for each in (sorted(k for k in known if k[:2] == name) or [name])] or sorted(known)
+    for name in names:
+        if name not in known:
+            fail(f"there is no solution {name}; docs/solutions has them all")
+
+    refresh_tree()
+    run(["cmake", "--preset", args.preset, "-DFA_TESTS=OFF", *cmake], "configuring", cwd=TREE)
+    stale = 0
+    for name in names:
+        kernel = kernels[name[:2]]
+        source = f"kernels/{kernel}.cu"
+        if name in patches:
+            run(["patch", "-p1", "--quiet", "--no-backup-if-mismatch", "--fuzz=0", f"-i{SOLUTIONS / name}.patch"],
+                f"applying {name}.patch", cwd=TREE)
+        if args.rename:
+            text = (TREE / source).read_text(encoding="utf-8")
+            (TREE / source).write_text(text.replace(f'registration{{"{kernel}"', f'registration{{"{name}"'), encoding="utf-8")
+        os.utime(TREE / source)  # so that it is built again, whatever was built before
+        try:
+            run(["cmake", "--build", "--preset", args.preset, "--target", kernel], f"building {name}", cwd=TREE)
+        finally:
+            copy_if_changed(ROOT / source, TREE / source)
+        program = TREE / "build" / args.preset / "bin" / kernel
+        if args.build_only:
+            Path(args.build_only).mkdir(parents=True, exist_ok=True)
+            shutil.copy2(program, Path(args.build_only) / name)
+            print(f"built {name}")
+            continue
+        # The bits must hold on the hard inputs too, before the numbers of the normal ones count. Looking for races takes
+        # most of the time of the larger problem: there once is enough, where maxima grow and branches are taken.
+        for inputs in ("large", "increasing_max", "one_hot_v"):
+            races = [] if inputs == "increasing_max" or args.preset != "emulator-checked" else ["--no-races"]
+            for shape in (["--dtype", "fp16", "--head-dim", "64"], ["--seq-len", "640", "--heads", "1", "--batch", "2", *races]):
+                run([program, "--inputs", inputs, "--iters", "1", "--warmup", "0", *shape], f"{name} on {inputs}")
+        entry = f"{name}{'-cuda' if args.preset.startswith('cuda') else ''}"
+        new, kept = results_of(program, entry), read_set(RESULTS) if RESULTS.exists() else {}
+        if not args.check:
+            write_set(RESULTS, {**kept, entry: new})
+            print(f"{name}: passed, {relative(RESULTS)}#{entry}")
+            continue
+        same = entry in kept and new["records"] == kept[entry]["records"]
+        stale += not same
+        print(f"{name}: passed" + ("" if same else f", but {relative(RESULTS)}#{entry} is out of date"))
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,246 @@
+"""Shared by the Python scripts: where the checkout is, the Python environment, reading results files."""
+
+import argparse
+import fnmatch
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCHEMA = ROOT / "bench" / "schema.json"
+SCHEMA_VERSIONS = (1, 2, 3, 4, 5)
+
+
+class Refused(Exception):
+    """One sentence that says what is wrong with a file."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Of a subcommand of scripts/fa: its description, its examples, and one sentence for an argument that is wrong."""
+
+    def __init__(self, name, description, epilog):
+        super().__init__(prog=f"scripts/fa {name}", description=description, epilog=epilog,
+                         formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def error(self, message):
+        fail(f"{message}; {self.prog} --help shows what there is")
+
+
+def fail(sentence, code=2):
+    print(f"error: {sentence}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+def run(main):
+    """Ends the script with main's exit code, or with one sentence if standard output cannot be written."""
+    try:
+        try:
+            code = main()
+        except SystemExit as end:
+            code = end.code
+        sys.stdout.flush()
+    except OSError as problem:
+        if problem.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more
+        if isinstance(problem, BrokenPipeError):  # the reader, such as head, has seen enough
+            sys.exit(0)
+        fail(f"cannot write to standard output ({problem.strerror.lower()})")
+    sys.exit(code)
+
+
+def check_writable(path):
+    """Before work that takes long: fails if the file could not be written."""
+    path = Path(path)  # of "", the folder "."
+    if path.is_dir():
+        fail(f"cannot write {path} (is a directory)")
+    if not os.access(path.parent, os.W_OK):
+        fail(f"cannot write into the folder {path.parent}")
+
+
+def lines_of(value):
+    """JSON as every program and script prints what is kept (common/harness/json_lines.cpp is the same in C++): one record a
+    line. An object that holds a list of objects has a line for each of its keys, and such a list one for each element;
+    everything else, and any object within with a "kernel", is on one line."""
+
+    def takes_lines(part):
+        if isinstance(part, list):
+            return any(isinstance(each, dict) for each in part)
+        return isinstance(part, dict) and (part is value or "kernel" not in part) and any(map(takes_lines, part.values()))
+
+    def text(part):
+        if not takes_lines(part):
+            return json.dumps(part, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        if isinstance(part, list):
+            return "[\n" + ",\n".join(map(text, part)) + "\n]"
+        return "{\n" + ",\n".join(f"{json.dumps(key, ensure_ascii=False)}: {text(each)}" for key, each in part.items()) + "\n}"
+
+    return text(value) + "\n"
+
+
+def write_whole(path, content):
+    """The file appears whole or not at all."""
+    path = Path(path)
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    try:
+        try:
+            temporary.write_bytes(content if isinstance(content, bytes) else content.encode())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as problem:
+        fail(f"cannot write {path} ({(problem.strerror or str(problem)).lower()})")
+
+
+def relative(path):
+    """The path as seen from the checkout, if it lies in it."""
+    path = Path(path).resolve()
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+
+
+def repository_files(root=ROOT):
+    """The files that git would list, tracked or new, found without git: a downloaded archive has no .git, and git refuses
+    a checkout of another user. Of .gitignore's syntax it knows names, * and the slashes at either end."""
+    rules = (root / ".gitignore").read_text(encoding="utf-8").split("\n") if (root / ".gitignore").exists() else []
+    rules = [rule for rule in rules if rule and not rule.startswith("#")] + [".git"]
+
+    def ignored(name, top, is_folder):
+        return any(fnmatch.fnmatchcase(name, rule.strip("/")) and (top or not rule.startswith("/")) and
+                   (is_folder or not rule.endswith("/")) for rule in rules)
+
+    for folder, folders, names in os.walk(root):
+        top = Path(folder) == Path(root)
+        folders[:] = sorted(name for name in folders if not ignored(name, top, True))
+        yield from (Path(folder) / name for name in sorted(names) if not ignored(name, top, False))
+
+
+def markdown_files():
+    for path in repository_files():
+        folders = path.relative_to(ROOT).parts[:-1]
+        if path.suffix == ".md" and not any(name.startswith(".") for name in folders) and folders[:1] != ("shared",):
+            yield path
+
+
+def need(module):
+    """Imports `module`, from the checkout's .venv if this Python lacks it (by running the script again there)."""
+    try:
+        return __import__(module)
+    except ImportError:
+        pass
+    venv = ROOT / ".venv"
+    python = venv / "bin" / "python"
+    if Path(sys.prefix) != venv and python.exists():
+        os.execv(python, [str(python), *sys.orig_argv[1:]])
+    fail(f"the Python package {module} is missing; scripts/run.sh or scripts/test.sh installs it into .venv", 4)
+
+
+def _no_constant(name):
+    raise Refused(f"holds {name}, which JSON does not allow")
+
+
+def _no_duplicates(pairs):
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise Refused(f"says '{twice}' twice in one object")
+    return result
+
+
+CONTROL = re.compile(r"[^\n\t -~\xa0-\ud7ff\ue000-\U0010ffff]")  # what moves a terminal's cursor, and halves of characters
+
+
+def _refuse_odd(value, depth=0):
+    """Refuses what JSON allows and no file here has: it would stop a reader further on."""
+    if isinstance(value, str):
+        if odd := CONTROL.search(value):
+            raise Refused(f"holds the control character U+{ord(odd[0]):04X}")
+    elif isinstance(value, float):
+        if value and not 1e-100 < abs(value) < 1e100:  # squares and quotients of these are finite
+            raise Refused(f"holds {value:g}, which is no measurement")
+    elif isinstance(value, int):
+        if abs(value) >= 2**64:
+            raise Refused("holds a whole number of more than 64 bits")
+    elif value is not None:
+        if depth == 60:
+            raise Refused("is nested too deeply")
+        for part in value:
+            _refuse_odd(part, depth + 1)
+        for part in value.values() if isinstance(value, dict) else ():
+            _refuse_odd(part, depth + 1)
+
+
+def _text_of(path):
+    try:
+        if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+            raise Refused("cannot be read (not a regular file)")  # a device or a pipe, which may have no end
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as problem:
+        raise Refused(f"cannot be read ({(problem.strerror or str(problem)).lower()})") from None
+    except UnicodeDecodeError:
+        raise Refused("is not UTF-8 text") from None
+
+
+def _parsed(text, line=0):
+    """The value of JSON text, which begins `line` lines below its file's first."""
+    try:
+        data = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
+    except json.JSONDecodeError as problem:
+        where = f"line {line + problem.lineno}, column {problem.colno}"
+        if not text.strip():
+            raise Refused("is empty") from None
+        if problem.pos >= len(text.rstrip()) or problem.msg.startswith("Unterminated"):
+            raise Refused(f"is cut off at {where}") from None
+        raise Refused(f"is not JSON ({problem.msg.lower()} at {where})") from None
+    except RecursionError:
+        raise Refused("is nested too deeply") from None
+    except ValueError:  # Python's limit of digits
+        raise Refused("holds a whole number of more than 64 bits") from None
+    _refuse_odd(data)
+    return data
+
+
+def read_json(path):
+    """The parsed file, or Refused with one sentence. NaN, Infinity and doubled keys are refused, and what could not be
+    shown or calculated with. Of a set, SET.jsonl#NAME is one of its files."""
+    file, is_of_set, name = str(path).partition(".jsonl#")
+    if is_of_set:
+        known = read_set(f"{file}.jsonl")
+        if name not in known:
+            raise Refused(f"has no {name}")
+        return known[name]
+    return _parsed(_text_of(path))
+
+
+def read_set(path):
+    """{name: parsed file} of a set of files kept as one, a file a line: {"name": ..., "results": ...}."""
+    files = {}
+    for i, line in enumerate(_text_of(path).splitlines()):
+        entry = _parsed(line, i)
+        if not isinstance(entry, dict) or set(entry) != {"name", "results"} or not isinstance(entry["name"], str):
+            raise Refused(f"is not a set of results (line {i + 1})")
+        if entry["name"] in files:
+            raise Refused(f"has {entry['name']} twice")
+        files[entry["name"]] = entry["results"]
+    return files
+
+
+def write_set(path, files):
+    """Writes what read_set() reads, in the order of the names."""
+    write_whole(path, "".join(json.dumps({"name": name, "results": files[name]}, separators=(",", ":"), ensure_ascii=False,
+                                         allow_nan=False) + "\n" for name in sorted(files)))
+
+
+def read_results(path):
+    """A results file of a version known here; what is in it is checked by schema.check()."""
+    data = read_json(path)
+    if not isinstance(data, dict) or "schema_version" not in data:
+        raise Refused("is not a results file (no schema_version)")
+    version = data["schema_version"]
+    if isinstance(version, bool) or version not in SCHEMA_VERSIONS:
+        known = f"{', '.join(map(str, SCHEMA_VERSIONS[:-1]))} and {SCHEMA_VERSIONS[-1]}"
+        raise Refused(f"has schema version {json.dumps(version)}, but this checkout reads {known}")
+    return data

@@ -1,0 +1,131 @@
+"""Checks results files against bench/schema.json and against what a schema cannot say."""
+
+import math
+import statistics
+import sys
+
+from fa_tools.records import load
+from fa_tools.tools import Parser, Refused, read_set, run
+
+SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
+SCORES = ("score_std", "score_growth")
+# Totals that are sums over the statements: of which field, and of which kind if not of all.
+SUMS = {
+    "global_sectors": ("sectors", None), "global_sectors_ideal": ("sectors_ideal", None),
+    "shared_wavefronts": ("wavefronts", None), "shared_wavefronts_ideal": ("wavefronts_ideal", None),
+    "matrix_flops": ("flops", None), "exp2": ("operations", None), "barrier_waits": ("waits", "barrier"),
+}
+
+EXAMPLE = """example:
+  scripts/fa validate bench/results/*.json bench/results/*.jsonl
+
+Exit code: 0 all files are valid, 1 at least one is not, 2 bad arguments. One sentence for each file that is not."""
+
+
+def check_rounds(data, record, where):
+    """The record's time, clock and ratios are what its rounds and those of the peers say."""
+    if "round_ms" not in record:
+        return
+    rounds = record["round_ms"]
+    if len(rounds) != data["protocol"]["rounds"]:
+        raise Refused(f"is invalid: {where}.round_ms has {len(rounds)} rounds, not protocol.rounds")
+    if not math.isclose(record["time_ms"]["median"], statistics.median(rounds), rel_tol=1e-6):
+        raise Refused(f"is invalid: {where}.time_ms.median is not the median of round_ms")
+    clocks = record.get("round_clock_mhz")
+    if clocks is not None:
+        if len(clocks) != len(rounds):
+            raise Refused(f"is invalid: {where}.round_clock_mhz has {len(clocks)} rounds, not protocol.rounds")
+        known = [clock for clock in clocks if clock is not None]
+        expected, said = statistics.median(known) if known else None, record.get("clock_mhz")
+        if (said is None) != (expected is None) or (known and not math.isclose(said, expected, rel_tol=1e-6)):
+            raise Refused(f"is invalid: {where}.clock_mhz is not the median of round_clock_mhz")
+    for peer, ratio in record.get("ratio", {}).items():
+        beside = [r for r in data["records"] if r["kernel"] == peer and all(r.get(f) == record.get(f) for f in (*SHAPE, *SCORES))]
+        if not beside or len(beside[0].get("round_ms", [])) != len(rounds):
+            raise Refused(f"is invalid: {where}.ratio names {peer}, which did not pass on the same problem")
+        expected = statistics.median(p / k for p, k in zip(beside[0]["round_ms"], rounds))
+        if not math.isclose(ratio, expected, rel_tol=1e-6):
+            raise Refused(f"is invalid: {where}.ratio of {peer} is {ratio:g}, the rounds say {expected:g}")
+
+
+def check_statements(record, where):
+    """The counts of the statements sum up to the totals, and none is better than its ideal."""
+    if "statements" not in record:
+        return
+    statements, counters, seen = record["statements"], record.get("counters", {}), set()
+    for total, (field, kind) in SUMS.items():
+        count = sum(counts.get(field, 0) for counts in statements if kind in (None, counts["kind"]))
+        if count != counters.get(total):
+            raise Refused(f"is invalid: {where}.statements have {count} {field}, but counters.{total} is {counters.get(total)}")
+    for i, counts in enumerate(statements):
+        for field in ("wavefronts", "sectors"):
+            if counts.get(field, 0) < counts.get(f"{field}_ideal", 0):
+                raise Refused(f"is invalid: {where}.statements[{i}] has fewer {field} than ideal ones")
+        place = tuple(counts.get(key) for key in ("file", "statement", "kind"))
+        if place in seen:
+            raise Refused(f"is invalid: {where}.statements repeat {counts['kind']} of the same statement")
+        seen.add(place)
+
+
+def check_sense(data):
+    """What no schema can say."""
+    seen = set()
+    for i, record in enumerate(data["records"]):
+        where = f"records[{i}]"
+        key = tuple(record.get(field) for field in ("kernel", *SHAPE, *SCORES))
+        if key in seen:
+            raise Refused(f"is invalid: {where} repeats {record['kernel']} on the same problem")
+        seen.add(key)
+        if "time_ms" in record:
+            time = record["time_ms"]
+            if not time["min"] <= time["p10"] <= time["median"] <= time["p90"]:
+                raise Refused(f"is invalid: {where}.time_ms is out of order (min <= p10 <= median <= p90)")
+            if time["launches"] > data["protocol"]["iterations"]:
+                raise Refused(f"is invalid: {where}.time_ms.launches is more than protocol.iterations")
+            if "flops" in record or not record["kernel"].startswith("ceiling/"):
+                batch, heads, seq_len, head_dim = (record[field] for field in SHAPE[1:])
+                flops = record.get("flops", 4 * batch * heads * seq_len**2 * head_dim)
+                expected = flops / (time["median"] * 1e-3) / 1e12
+                if not math.isclose(record["tflops"], expected, rel_tol=0.01):
+                    raise Refused(f"is invalid: {where}.tflops is {record['tflops']:g}, the median says {expected:g}")
+        check_rounds(data, record, where)
+        check_statements(record, where)
+        if "score_std" in record and data["protocol"]["inputs"] != "normal":
+            raise Refused(f"is invalid: {where} has a score_std, which only the inputs normal have")
+        error = record.get("error")
+        if error and record["status"] == "passed" and not error["rel"] <= error["tolerance"]:
+            raise Refused(f"is invalid: {where} passed with an error over its tolerance")
+
+
+def sentences(file):
+    """One sentence per results file, and whether it is valid; of a set, SET.jsonl, one per file of the set."""
+    try:
+        names = [f"{file}#{name}" for name in read_set(file)] if file.endswith(".jsonl") else [file]
+    except Refused as problem:
+        yield False, f"{file} {problem}"
+        return
+    for name in names:
+        try:
+            data = load(name)
+            check_sense(data)
+        except Refused as problem:
+            yield False, f"{name} {problem}"
+        else:
+            count = len(data["records"])
+            yield True, f"{name}: valid, {count} record{'s' if count != 1 else ''}"
+
+
+def main():
+    parser = Parser("validate", __doc__, EXAMPLE)
+    parser.add_argument("files", nargs="+", metavar="FILE", help="results file (JSON), or a set of them (JSONL)")
+    files = parser.parse_args().files
+    bad = 0
+    for file in files:
+        for valid, sentence in sentences(file):
+            bad += not valid
+            print(sentence if valid else f"error: {sentence}", file=sys.stdout if valid else sys.stderr)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    run(main)
