@@ -2,7 +2,7 @@
 find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
 
 # Those that take long or need more than the packages of scripts/test.sh belong to scripts/test.sh --all.
-set(scripts_of_all agree autotune bench capabilities format inspect instructions interactive outputs pins ptxas reproduce
+set(scripts_of_all agree autotune bench capabilities cheap format inspect instructions interactive outputs pins ptxas reproduce
   results shellcheck site timelines verdicts)
 
 # Exit code 77 means: the tool that the test is about is not here.
@@ -39,11 +39,12 @@ endif()
 
 find_program(FA_BASH bash)
 if(FA_BASH)
-  fa_add_script_test(format ${FA_BASH} ${CMAKE_SOURCE_DIR}/scripts/fa format --check)
+  fa_add_script_test(format ${CMAKE_SOURCE_DIR}/scripts/fa format --check)
 endif()
 
 find_program(FA_SHELLCHECK shellcheck)
 if(FA_SHELLCHECK)
-  file(GLOB shell_scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/scripts/*.sh ${CMAKE_SOURCE_DIR}/scripts/lib/*.sh)
+  file(GLOB shell_scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/scripts/*.sh ${CMAKE_SOURCE_DIR}/scripts/lib/*.sh
+    ${CMAKE_SOURCE_DIR}/scripts/commands/*.sh)
   fa_add_script_test(shellcheck ${FA_SHELLCHECK} ${shell_scripts} ${CMAKE_SOURCE_DIR}/.ci/run)
 endif()

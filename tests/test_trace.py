@@ -125,7 +125,7 @@ with tempfile.TemporaryDirectory() as work:
         expect(any("recorded on Fake GPU: 1 ms a launch, 1.25 ms recording" in text for text in texts), f"{texts}")
     expect("Cycles 3,500 to 3,800 of 5,011" in " ".join(texts) and "3,600" in texts, f"another window: {texts}")
 
-    python = (sys.executable, "-B", TIMELINE)
+    python = (sys.executable, "-B", *TIMELINE)
     refused((*python, real, "--from", "5011"), "has only 5011 cycles")
     refused((*python, Path(work, "none.json")), "no such file")
     Path(work, "bad.json").write_text("{}")

@@ -30,6 +30,7 @@ def fail(message):
 def run(*command, check=True, timeout=60, **options):
     """The command's output, stdout and stderr together. One that has not ended after `timeout` seconds is killed with all
     that it has started, and the test fails; with check=False its output so far is returned."""
+    command = [part for each in command for part in (each if isinstance(each, tuple) else (each,))]
     with subprocess.Popen([str(part) for part in command], text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, errors="replace", start_new_session=True, **options) as process:
         try:

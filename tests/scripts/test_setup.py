@@ -272,7 +272,7 @@ class Steps(SetUp):
 
 class Shell(unittest.TestCase):
     def test_syntax(self):
-        for script in [*SCRIPTS.glob("*.sh"), *SCRIPTS.glob("lib/*.sh"), SCRIPTS.parent / ".ci" / "run"]:
+        for script in [*SCRIPTS.rglob("*.sh"), SCRIPTS.parent / ".ci" / "run"]:
             done = subprocess.run(["bash", "-n", script], capture_output=True, text=True, check=False, timeout=60)
             self.assertEqual(done.returncode, 0, done.stderr)
 

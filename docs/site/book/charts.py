@@ -1,9 +1,8 @@
 """The charts of docs/charts as their Vega-Lite specs, so that a browser can draw them anew with what the mouse points at."""
 
-import importlib.util
 import json
 
-from book import ROOT
+from fa_tools import chart
 
 # What tooltips call the fields of the records; other fields are for the drawing only.
 NAMES = {
@@ -17,9 +16,6 @@ TIPS = {"bar", "point", "circle", "square", "rect", "tick", "line"}  # marks tha
 
 
 def specs():
-    spec = importlib.util.spec_from_file_location("chart", ROOT / "scripts" / "fa", "chart")
-    chart = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(chart)
     return {name: {"light": spec_of(chart.LIGHT), "dark": spec_of(chart.DARK)} for name, spec_of in chart.docs_specs()}
 
 
