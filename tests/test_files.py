@@ -45,7 +45,7 @@ with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "r.json")
         for options in ("--seq-len 128", "--seq-len 128 --workspace-mib 0 --dtype fp16", "--seq-len 256 --inputs tiny"):
             run(program, *options.split(), "--batch", 1, "--heads", 1, "--json", file)
-            print(run(python, ROOT / "scripts/fa validate", file))
+            print(run(python, ROOT / "scripts/fa", "validate", file))
         for fake_gpu in fake:  # what is written of a GPU: times, clocks, rounds, peers, ceilings, what is wrong
             for options in ("--protocol quick", "--seq-len 128 --batch 1 --heads 1 --head-dim 64"):
                 kernels = ("01", "02", "03", "04", "05", "ceiling/copy", "ceiling/matmul", "peer/fake")
@@ -53,7 +53,7 @@ with tempfile.TemporaryDirectory() as folder:
                                       stdout=subprocess.DEVNULL, timeout=60)
                 if done.returncode != 1:
                     fail(f"a wrong kernel and {options} end with {done.returncode}, not 1")
-                print(run(python, ROOT / "scripts/fa validate", file))
+                print(run(python, ROOT / "scripts/fa", "validate", file))
     else:
         for dtype in ("float16", "float32"):
             run(python, "-c", NUMPY, folder, dtype)

@@ -4,7 +4,8 @@ import logging
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+# MkDocs runs this file by itself: here are the package book and, in scripts, fa_tools.
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2] / "scripts")]
 sys.dont_write_bytecode = True
 
 from mkdocs.structure.files import File, Files

@@ -51,7 +51,6 @@ cd "$ROOT"
 export NO_MKDOCS_2_WARNING=1 # mkdocs.yml says what we think of it
 LOG=$ROOT/build/docs.log
 mkdir -p "${LOG%/*}"
-export PYTHONPATH=$ROOT/scripts${PYTHONPATH:+:$PYTHONPATH} # where the site finds fa_tools
 mkdocs=("$DOCS_VENV/bin/python" -B -m mkdocs)
 if [[ $command == serve ]]; then exec "${mkdocs[@]}" serve --livereload --no-strict "$@"; fi
 : >"$LOG"
