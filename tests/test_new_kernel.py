@@ -36,8 +36,8 @@ with tempfile.TemporaryDirectory(prefix="new-kernel-") as folder:
         said = run(program, "--heads", 1, "--seq-len", 256, "--dtype", dtype, "--head-dim", head_dim, "--inputs", "increasing_max")
         if not re.search(rf"^{NEW} +passed ", said, re.MULTILINE):
             fail(f"{NEW} does not pass:\n{said}")
-    known = run(sys.executable, "-B", "-c", "import sass; print(sass.find_kernel('17'), *sass.needs_of('17_copy'))",
-                cwd=copy / "scripts" / "lib")
+    known = run(sys.executable, "-B", "-c", "from fa_tools import sass; print(sass.find_kernel('17'), *sass.needs_of('17_copy'))",
+                cwd=copy / "scripts")
     if known.split() != [NEW, "80", "False"]:
         fail(f"the scripts know of kernel 17: {known}")
     listing = run("ctest", "--test-dir", build, "-N")

@@ -1,11 +1,15 @@
 #include "common/cli/trace_option.h"
 
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "common/harness/device.h"
+#include "common/harness/runner.h"
 #include "common/harness/tracing.h"
 #include "common/launch/problem.h"
+#include "common/launch/registry.h"
 
 namespace fa {
 

@@ -33,9 +33,7 @@ bool is_at_barrier(const Lane& lane) {
 class Barriers : public Unit {
  public:
   explicit Barriers(const Cluster& cluster)
-      : cluster_(cluster),
-        barriers_(cluster.ctas.size() * kNamedBarriers),
-        waits_at_(cluster.lanes.size()) {}
+      : barriers_(cluster.ctas.size() * kNamedBarriers), waits_at_(cluster.lanes.size()) {}
 
   void begin() override {
     for (NamedBarrier& barrier : barriers_) {
@@ -57,7 +55,6 @@ class Barriers : public Unit {
   void complete_if_all_arrived(Cta& cta, int index);
 
  private:
-  const Cluster& cluster_;
   std::vector<NamedBarrier> barriers_;  // [CTAs][kNamedBarriers]
   std::vector<int> waits_at_;  // [lanes]: the barrier at which each of those that wait does so
 };
