@@ -27,8 +27,9 @@ Examples:
 Options:
   --toolkit auto|system|wheels   which nvcc: the machine's, or the one from NVIDIA's Python wheels in .toolkit
   --json FILE                    where the results go
+  --program PATH                 a program, or a folder of programs, built before: nothing is built
   --help                         this text
-Everything else goes to scripts/fa bench; `scripts/fa bench --help` shows what it understands.
+Everything else chooses what is measured, and is listed below.
 
 Environment: PYTHON (the one with PyTorch; python3), RESULTS_DIR (where results go; results/ of the checkout),
 CUDAARCHS (architectures to build for).
@@ -43,6 +44,8 @@ while (($#)); do
   case $1 in
     -h | --help)
       usage
+      say ''
+      python_part "${PYTHON:-python3}" bench --help
       exit 0
       ;;
     --toolkit)
