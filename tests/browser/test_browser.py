@@ -32,7 +32,7 @@ LACKING = next((sentence for missing, sentence in (
     (CHROMIUM is None, "no Chromium here"),
     (Path(sys.prefix) != VENV, "no Playwright in .venv-browser (scripts/test.sh --all installs it if the network is there)"),
     (not (ROOT / "build" / "emulator" / "interactive" / "complete").exists(),
-     "no interactive pages in build/emulator (scripts/docs.sh interactive builds them)"),
+     "no interactive pages in build/emulator (scripts/fa docs interactive builds them)"),
     (not (DOCS_VENV / "complete").exists(), "no MkDocs in .venv-docs (scripts/test.sh --all installs it if the network is there)"),
 ) if missing), None)
 if LACKING is None:

@@ -110,7 +110,7 @@ class Tables(ScriptTest):
         for file in sorted((ROOT / "kernels").glob("[0-9]*.cu")):
             self.assertIn(capabilities.threads_of(file.stem, 90, 128), (128, 256, 384), file.stem)
 
-    def test_through_sync_docs(self):
+    def test_through_sync(self):
         root = self.checkout()
         data = cuda_results()
         data["records"].append(cuda_record("16_max_free", registers=168, shared_memory_bytes=197_632))

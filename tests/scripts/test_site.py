@@ -34,7 +34,7 @@ class Built(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         if not (INTERACTIVE / "complete").exists():
-            raise unittest.SkipTest("no interactive pages in build/emulator (scripts/docs.sh interactive builds them)")
+            raise unittest.SkipTest("no interactive pages in build/emulator (scripts/fa docs interactive builds them)")
         cls.folder = tempfile.TemporaryDirectory()
         cls.site = Path(cls.folder.name).resolve() / "site"
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
