@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures the kernels beside other libraries on the GPU present: builds, then runs scripts/fa bench.
+# Measures the kernels beside other libraries on the GPU present: builds, then runs fa_tools/bench.py.
 set -euo pipefail
 # shellcheck source=scripts/lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/common.sh"

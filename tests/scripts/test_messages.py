@@ -1,6 +1,7 @@
 """Every script explains itself, and says in one sentence what was wrong with how it was called."""
 
 import os
+import re
 import runpy
 import unittest
 
@@ -27,6 +28,8 @@ class Help(ScriptTest):
             with self.subTest(command=name):
                 done = self.run_script(SCRIPTS / "fa", name, "--help")
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
+                usages = re.findall(r"(?mi)^usage: .*", done.stdout)
+                self.assertEqual(len(usages), len(set(usages)), "the help is printed twice")
                 asked = {"run": "run.sh", "bug": "run.sh"}.get(name, f"fa {name}")
                 self.assertRegex(done.stdout.lower(), r"examples?:\n\s+(\S+=\S+ )*scripts/" + asked)
 

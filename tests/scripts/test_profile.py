@@ -1,4 +1,4 @@
-"""scripts/fa profile without a GPU: what they ask of ncu, read of it and show, and what they refuse."""
+"""scripts/fa profile without a GPU: what it asks of ncu, reads of it and shows, and what it refuses."""
 
 import copy
 import json
