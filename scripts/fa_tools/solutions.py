@@ -1,24 +1,39 @@
-"""Builds and runs the solutions of the chapters' exercises, docs/solutions/*.patch, and writes what they gave to
-bench/results/solutions.jsonl: one line per solution, from which the chapters take their numbers.
+"""Builds and runs the solutions of the chapters' exercises, and writes what they gave to bench/results/solutions.jsonl:
+one line per solution, from which the chapters take their numbers.
 
-Each patch is applied to a copy of the sources, so the checkout stays as it is."""
+A solution stands in its chapter, as a diff below its name, which begins with the kernel's number:
+
+  ```diff
+  @@ 02_more_rows
+   struct Config {
+  -  static constexpr int kBlockM = 32;  // query rows per CTA
+  +  static constexpr int kBlockM = 64;  // query rows per CTA
+  ```
+
+Its places have no line numbers: each is found by its lines, which must stand in the kernel exactly once. A line "@@"
+stands between two of them. Solutions are built in a copy of the sources: only --apply and --undo change the checkout."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from fa_tools.tools import ROOT, Parser, fail, read_set, relative, repository_files, write_set
+from fa_tools.tools import ROOT, Parser, Refused, fail, read_set, relative, repository_files, write_set
 
-SOLUTIONS = ROOT / "docs" / "solutions"
+SOLUTION = re.compile(r"^```diff\n@@ (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RESULTS = ROOT / "bench" / "results" / "solutions.jsonl"
 TREE = ROOT / "build" / "solutions"
 SOURCES = ("common", "kernels", "bench/protocols.json", "CMakeLists.txt", "CMakePresets.json")
 
 EXAMPLE = """examples:
+  scripts/fa solutions --apply 02_no_padding && scripts/run.sh 02
+                                           changes kernel 02 as this solution says, and runs it
+  scripts/fa solutions --undo 02_no_padding
+                                           takes that back
   scripts/fa solutions                     all of them on the emulator, counting
   scripts/fa solutions 02_no_padding       one of them; a number stands for all of a chapter
   scripts/fa solutions --check 02          the same, but nothing is written: exit code 1 if a count is another
@@ -26,9 +41,35 @@ EXAMPLE = """examples:
   scripts/fa solutions --build-only DIR --preset cuda -- -DCMAKE_CUDA_ARCHITECTURES=90a -DFA_STATIC=ON
                                            programs for another machine, named like the solutions
   scripts/fa solutions --build-only DIR --rename --preset cuda 14_neither 14_ping_pong 14_overlap 14_softmax_overlap
-                                           their kernels too: scripts/fa bench --program DIR times one beside the other
+                                           their kernels too: scripts/fa bench --program DIR times one beside the other"""
 
-By hand: git apply docs/solutions/02_no_padding.patch && scripts/run.sh 02; git apply -R ... takes it back."""
+
+def solutions():
+    """The solutions that the chapters show: for each name its places, each a list of lines with ' ', '-' or '+' before."""
+    return {name: [place.split("\n") for place in diff.removesuffix("\n").split("\n@@\n")]
+            for chapter in sorted((ROOT / "docs").glob("[0-9][0-9]_*.md"))
+            for name, diff in SOLUTION.findall(chapter.read_text(encoding="utf-8"))}
+
+
+def changed(text, places, undo=False):
+    """The source with the places of a solution changed, or changed back. Refused if one is not there exactly once."""
+    lines = text.split("\n")
+    for place in places:
+        old, new = ([line[1:] for line in place if line[:1] != left_out] for left_out in ("-+" if undo else "+-"))
+        at = [i for i in range(len(lines)) if lines[i : i + len(old)] == old]
+        if len(at) != 1:
+            begin = next((line.strip() for line in old if line.strip()), "")
+            raise Refused(f"the lines that begin with '{begin}' are there {len(at)} times instead of once")
+        lines[at[0] : at[0] + len(old)] = new
+    return "\n".join(lines)
+
+
+def change(source, name, places, undo=False):
+    try:
+        text = changed(source.read_text(encoding="utf-8"), places, undo)
+    except Refused as problem:
+        fail(f"{name} does not fit {source.name}{' (was it applied?)' if undo else ''}: {problem}", 1)
+    source.write_text(text, encoding="utf-8")
 
 
 def run(command, what, **options):
@@ -67,6 +108,8 @@ def results_of(program, name):
 def main():
     parser = Parser("solutions", __doc__, EXAMPLE)
     parser.add_argument("names", nargs="*", metavar="NAME", help="solutions (default: all)")
+    parser.add_argument("--apply", metavar="NAME", help="change the kernel in this checkout as the solution says")
+    parser.add_argument("--undo", metavar="NAME", help="take that back")
     parser.add_argument("--preset", default="emulator-checked", help="how to build (default: %(default)s)")
     parser.add_argument("--check", action="store_true", help="write nothing, name results that are out of date")
     parser.add_argument("--build-only", metavar="DIR", help="put the programs there and run nothing")
@@ -79,15 +122,23 @@ def main():
     if args.rename and not args.build_only:
         fail("--rename is for --build-only: results keep the kernel's own name")
 
-    names = [name.removesuffix(".patch") for name in args.names]
     kernels = {path.name[:2]: path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu")}
-    patches = {path.stem for path in SOLUTIONS.glob("*.patch")}
+    diffs = solutions()
     # The kernels themselves are run in the same way, for comparison.
-    known = patches | {kernels[name[:2]] for name in patches}
+    known = set(diffs) | {kernels[name[:2]] for name in diffs}
+    names = args.names
     names = [each for name in names for each in (sorted(k for k in known if k[:2] == name) or [name])] or sorted(known)
-    for name in names:
+    for name in [args.apply or args.undo] if args.apply or args.undo else names:
         if name not in known:
-            fail(f"there is no solution {name}; docs/solutions has them all")
+            fail(f"there is no solution {name}; the exercises of the chapters show them all, each with its name")
+    if args.apply or args.undo:
+        name = args.apply or args.undo
+        if name not in diffs:
+            fail(f"{name} is a kernel, not a solution of an exercise")
+        source = ROOT / "kernels" / f"{kernels[name[:2]]}.cu"
+        change(source, name, diffs[name], undo=not args.apply)
+        print(f"{'applied' if args.apply else 'took back'} {name}: {relative(source)}")
+        return 0
 
     refresh_tree()
     run(["cmake", "--preset", args.preset, "-DFA_TESTS=OFF", *cmake], "configuring", cwd=TREE)
@@ -95,9 +146,8 @@ def main():
     for name in names:
         kernel = kernels[name[:2]]
         source = f"kernels/{kernel}.cu"
-        if name in patches:
-            run(["patch", "-p1", "--quiet", "--no-backup-if-mismatch", "--fuzz=0", f"-i{SOLUTIONS / name}.patch"],
-                f"applying {name}.patch", cwd=TREE)
+        if name in diffs:
+            change(TREE / source, name, diffs[name])
         if args.rename:
             text = (TREE / source).read_text(encoding="utf-8")
             (TREE / source).write_text(text.replace(f'registration{{"{kernel}"', f'registration{{"{name}"'), encoding="utf-8")

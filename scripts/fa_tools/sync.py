@@ -78,7 +78,7 @@ NUMBER = r"[+-]?\d(?:[\d,]*\d)?(?:\.\d+)?(?:e[+-]?\d+)?"
 VALUE = re.compile(rf"(?:(?<![\w.])({NUMBER}))?<!--= (.+?) -->")
 MARKER = re.compile(r"^\s*(?://|#) \[(/?)([a-z0-9][a-z0-9-]*)\]\s*$")
 LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".cpp": "cpp", ".py": "python", ".sh": "bash",
-             ".json": "json", ".cmake": "cmake", ".txt": "cmake", ".patch": "diff", ".gdb": "gdb"}
+             ".json": "json", ".cmake": "cmake", ".txt": "cmake", ".gdb": "gdb"}
 
 
 # --- Sources ---------------------------------------------------------------------------------------------------
@@ -101,8 +101,7 @@ def excerpt(spec):
         if [slash for _, slash in marks] != ["", "/"]:
             raise Refused(f"{name} needs exactly one pair of lines // [{region}] and // [/{region}]")
         lines = lines[marks[0][0] + 1 : marks[1][0]]
-    if not name.endswith(".patch"):  # whose lines are counted
-        lines = without_markers(lines)
+    lines = without_markers(lines)
     while lines and not lines[0].strip():
         lines.pop(0)
     while lines and not lines[-1].strip():

@@ -25,7 +25,6 @@ all   clang                  clang++
 all   clang-format           clang-format
 all   g++-aarch64-linux-gnu  aarch64-linux-gnu-g++ aarch64-linux-gnu-addr2line
 all   gdb                    gdb
-all   patch                  patch
 all   qemu-user              qemu-aarch64
 all   shellcheck             shellcheck
 '

@@ -7,6 +7,7 @@ from support import ROOT, ScriptTest, main
 
 from fa_tools import tools
 from fa_tools.figures import traces
+from fa_tools.solutions import SOLUTION
 
 KERNELS = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
 BUGS = {bug["name"]: bug["kernel"] for bug in json.loads((ROOT / "tests" / "broken" / "bugs.json").read_text())}
@@ -152,7 +153,7 @@ class Whole(ScriptTest):
 
     @of_each_chapter
     def test_solutions_that_compile_and_pass(self, chapter, _before, _after):
-        patches = re.findall(r"<!-- excerpt: docs/solutions/(\w+)\.patch -->", chapter.parts["Exercises"])
+        patches = [name for name, _ in SOLUTION.findall(chapter.parts["Exercises"])]
         self.assertGreaterEqual(len(set(patches)), 3)
         for name in patches:
             (record,) = SOLUTIONS[name]["records"]

@@ -10,7 +10,7 @@ from support import (CUDA, ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results,
                      results)
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
-from fa_tools import tools
+from fa_tools import solutions, tools
 from book import expand
 
 KERNEL = """#include "x.h"
@@ -586,20 +586,36 @@ class ThisCheckout(ScriptTest):
         self.assertGreaterEqual(found, 14)
 
     def test_solutions_fit_the_kernels(self):
-        for patch in sorted((ROOT / "docs" / "solutions").glob("*.patch")):
-            with self.subTest(patch.name):
-                text = patch.read_text(encoding="utf-8")
-                source = ROOT / re.search(r"^--- a/(\S+)", text, re.MULTILINE)[1]
-                self.assertEqual(source.name[:2], patch.name[:2])
-                # Without a tool: the lines that each hunk expects follow one another in the source.
-                lines = source.read_text(encoding="utf-8").splitlines()
-                for hunk in re.split(r"^@@.*$", text, flags=re.MULTILINE)[1:]:
-                    old = [line[1:] for line in hunk.splitlines()[1:] if line[:1] in (" ", "-")]
-                    at = [i for i in range(len(lines)) if lines[i : i + len(old)] == old]
-                    self.assertTrue(at, f"{patch.name} no longer fits {source.name}")
-                chapter = (ROOT / "docs" / f"{source.stem}.md").read_text(encoding="utf-8")
-                self.assertIn(f"<!-- excerpt: docs/solutions/{patch.name} -->", chapter)
-                self.assertIn(patch.stem, tools.read_set(ROOT / "bench" / "results" / "solutions.jsonl"))
+        known, measured = solutions.solutions(), tools.read_set(ROOT / "bench" / "results" / "solutions.jsonl")
+        self.assertGreaterEqual(len(known), 62)
+        for name, places in known.items():
+            with self.subTest(name):
+                (source,) = (ROOT / "kernels").glob(f"{name[:2]}_*.cu")
+                text = source.read_text(encoding="utf-8")
+                other = solutions.changed(text, places)
+                self.assertNotEqual(other, text)
+                self.assertEqual(solutions.changed(other, places, undo=True), text)
+                self.assertIn(name, measured)
+
+    def test_solutions_are_applied_and_taken_back(self):
+        root = self.checkout()
+        (root / "docs").mkdir()
+        (root / "docs" / "02_x.md").write_text("```diff\n@@ 02_more\n int f() {\n-  return 1;\n+  return 2;\n }\n@@\n-int last;\n```\n")
+        kernel = root / "kernels" / "02_x.cu"
+        kernel.write_text("int f() {\n  return 1;\n}\n\nint last;\n")
+        before = kernel.read_text()
+
+        def run(*options):
+            return self.run_script(root / "scripts" / "fa", "solutions", *options)
+
+        self.assertEqual(run("--apply", "02_more").stdout, "applied 02_more: kernels/02_x.cu\n")
+        self.assertEqual(kernel.read_text(), "int f() {\n  return 2;\n}\n\n")
+        self.assert_one_sentence(run("--apply", "02_more"), "02_more does not fit 02_x.cu", "there 0 times", code=1)
+        kernel.write_text(before)
+        self.assert_one_sentence(run("--undo", "02_more"), "was it applied?", code=1)
+        self.assert_one_sentence(run("--apply", "02_x"), "02_x is a kernel, not a solution")
+        self.assert_one_sentence(run("--undo", "02_less"), "there is no solution 02_less")
+        self.assertEqual(kernel.read_text(), before)
 
 
 class Links(ScriptTest):

@@ -10,6 +10,7 @@ from support import ROOT, SCRIPTS, ScriptTest, main
 sys.dont_write_bytecode = True
 from fa_tools import ptxas
 from fa_tools import sass
+from fa_tools.solutions import solutions
 
 LOG = """ptxas info    : (C7517) warpgroup.wait is injected in around line 128 by compiler to allow use of registers in function '_Z1aPf'
 ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to determine register count at entry.
@@ -62,7 +63,7 @@ class Ptxas(ScriptTest):
 
 class Names(unittest.TestCase):
     def test_appendices_name_kernels_bugs_and_solutions_that_exist(self):
-        known = {path.stem for folder in ("kernels", "docs/solutions") for path in (ROOT / folder).iterdir()}
+        known = {path.stem for path in (ROOT / "kernels").iterdir()} | set(solutions())
         known |= {bug["name"] for bug in json.loads((ROOT / "tests/broken/bugs.json").read_text())}
         for page in sorted((ROOT / "docs/appendix").glob("*.md")):
             text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
