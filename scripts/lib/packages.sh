@@ -170,9 +170,10 @@ ensure_packages() {
 
 # --- Python for charts and validation --------------------------------------------------------------------------
 
-# The environment is complete when it was made from these very requirements by this very Python.
+# The environment is complete when it was made from these very requirements by this very Python. Python says itself who
+# it is: one that is called through a script of the same name (pyenv's) has a PATH on which it comes first.
 venv_stamp() {
-  printf 'python %s\n' "$(readlink -f "$(command -v python3)")"
+  python3 -c 'import sys; print("python", sys.base_prefix, sys.version)'
   cat "$REQUIREMENTS"
 }
 

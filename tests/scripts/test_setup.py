@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import unittest
 
 from support import ROOT, SCRIPTS, ScriptTest, main
@@ -157,6 +158,17 @@ class VirtualEnvironment(SetUp):
         self.assertIn("note: no charts", done.stderr)
         self.assertFalse((self.folder / ".venv").exists())
 
+    def test_a_python_that_a_script_calls_is_the_same_python(self):
+        """pyenv's python3 is a script: what it calls finds another python3 first, and must not make .venv again."""
+        stamp = f"REQUIREMENTS={ROOT}/scripts/requirements.txt; venv_stamp"
+        python = self.folder / "bin" / "python3"
+        python.parent.mkdir()
+        python.symlink_to(sys.executable)
+        direct = self.bash(stamp).stdout
+        python.unlink()
+        self.program("python3", f'exec {sys.executable} "$@"\n')
+        self.assertEqual(self.bash(stamp).stdout, direct)
+        self.assertIn(sys.version.split()[0], direct)
 
     @unittest.skipIf(os.geteuid(), "only root can give a folder away")
     def test_an_environment_of_another_user_is_left_alone(self):
