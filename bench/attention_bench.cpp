@@ -3,12 +3,14 @@
 //   build/cuda/bin/attention_bench --benchmark_filter=02.*/d128/ --benchmark_repetitions=5
 //   build/cuda/bin/attention_bench --protocol quick --benchmark_out=google.json --json ours.json
 //
-// Names are KERNEL/DTYPE/dHEAD_DIM/NSEQ_LEN. On a GPU the time is that of a launch between two events; on
-// the emulator it is the wall clock of one emulated launch, which says nothing about a GPU.
+// Names are KERNEL/DTYPE/dHEAD_DIM/NSEQ_LEN. On a GPU the time is that of a launch between two
+// events; on the emulator it is the wall clock of one emulated launch, which says nothing about a
+// GPU.
 //
-// With a protocol of bench/protocols.json every kernel x problem x round is a benchmark of its own, one
-// iteration of which is all of the protocol's launches; its time is their median. The rounds go over
-// the kernels of a problem, and each begins with another one. The harness measures, here as elsewhere.
+// With a protocol of bench/protocols.json every kernel x problem x round is a benchmark of its own,
+// one iteration of which is all of the protocol's launches; its time is their median. The rounds go
+// over the kernels of a problem, and each begins with another one. The harness measures, here as
+// elsewhere.
 #include <benchmark/benchmark.h>
 
 #include <CLI/CLI.hpp>

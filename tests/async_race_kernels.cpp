@@ -53,7 +53,7 @@ void load_row(const float* in, int row, int stage = 0) {
   ptx::cp_async_bulk_tensor_load(smem().tile[stage], &map, {0, row}, &smem().full[stage]);
 }
 
-// ---- a copy's data ------------------------------------------------------------------------------------
+// ---- a copy's data ------------------------------------------------------------------------------
 void load_not_waited_for(bool right, const float* in, float* out) {
   make_barriers();
   if (first_thread()) load_row(in, 0);
@@ -109,7 +109,7 @@ void bytes_not_waited_for(bool right, const float* in, float* out) {
   ptx::mbarrier_wait(&smem().full[0], 0);
 }
 
-// ---- a stage that is used again -------------------------------------------------------------------------
+// ---- a stage that is used again -----------------------------------------------------------------
 // Warp 1 reads what thread 0 loads, two rows through one stage.
 void stage_released_before_it_is_read(bool right, const float* in, float* out) {
   make_barriers(32);
@@ -162,7 +162,7 @@ void load_over_stores(bool right, const float* in, float*) {
   ptx::mbarrier_wait(&smem().full[0], 0);
 }
 
-// ---- stores -----------------------------------------------------------------------------------------------
+// ---- stores -------------------------------------------------------------------------------------
 void store_row(float* out, int row) {
   const ptx::TensorMap map = rows_of(out);
   SECOND;
@@ -267,7 +267,7 @@ void store_not_waited_for(bool right, const float*, float* out) {
   if (right) ptx::cp_async_bulk_wait_read<0>();
 }
 
-// ---- mbarriers themselves -----------------------------------------------------------------------------------
+// ---- mbarriers themselves -----------------------------------------------------------------------
 void arrival_orders(bool right, const float*, float* out) {
   make_barriers(32);
   if (thread() < 32) {
@@ -361,7 +361,7 @@ void bytes_expected_too_early(bool right, const float* in, float*) {
   }
 }
 
-// ---- clusters -------------------------------------------------------------------------------------------------
+// ---- clusters -----------------------------------------------------------------------------------
 void sync_cluster() {
   ptx::cluster_arrive();
   ptx::cluster_wait();

@@ -1,5 +1,5 @@
-// Kernels for the fake GPU: right ones of several speeds, wrong ones, ones that fail; a peer and ceilings; twins that
-// record, if the environment has FAKE_GPU_RECORDS.
+// Kernels for the fake GPU: right ones of several speeds, wrong ones, ones that fail; a peer and
+// ceilings; twins that record, if the environment has FAKE_GPU_RECORDS.
 #include <algorithm>
 #include <cstdlib>
 #include <optional>

@@ -1,5 +1,6 @@
-// Test cases that cover all pairs: whatever two factors have, some case has together. Most bugs need one
-// or two particular values to show, and the number of such cases grows with the two largest factors only.
+// Test cases that cover all pairs: whatever two factors have, some case has together. Most bugs
+// need one or two particular values to show, and the number of such cases grows with the two
+// largest factors only.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,8 @@
 namespace fa::test {
 
 // `levels[f]` is the number of values of factor f. Each row of the result has one value a factor.
-// Greedy: a row starts from a pair that is not covered yet and takes, factor by factor, the value that
-// covers most new pairs. The same rows everywhere.
+// Greedy: a row starts from a pair that is not covered yet and takes, factor by factor, the value
+// that covers most new pairs. The same rows everywhere.
 inline std::vector<std::vector<int>> pairwise(const std::vector<int>& levels) {
   using Pair =
       std::tuple<size_t, int, size_t, int>;  // factor and value, twice; the first factor is lower

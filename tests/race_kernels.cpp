@@ -29,7 +29,7 @@ int lane() { return thread() % 32; }
 #define FIRST first_line = __LINE__ + 1
 #define SECOND second_line = __LINE__ + 1
 
-// ---- __syncthreads -------------------------------------------------------------------------------
+// ---- __syncthreads ------------------------------------------------------------------------------
 void read_after_write(bool right, const float*, float* out) {
   FIRST;
   words()[thread()] = 1.0f;
@@ -70,7 +70,7 @@ void halves_of_a_word(bool right, const float*, float* out) {
   out[thread()] = halves[thread() ^ 32];
 }
 
-// ---- __syncwarp ----------------------------------------------------------------------------------
+// ---- __syncwarp ---------------------------------------------------------------------------------
 void between_lanes(bool right, const float*, float* out) {
   FIRST;
   words()[lane()] = 1.0f;
@@ -131,7 +131,7 @@ void vote_does_not_order(bool right, const float*, float* out) {
   out[lane()] = words()[lane() ^ 1];
 }
 
-// ---- ldmatrix, stmatrix, wmma --------------------------------------------------------------------
+// ---- ldmatrix, stmatrix, wmma -------------------------------------------------------------------
 uint32_t row_address() {
   return ptx::shared_address(&fa::shared_storage<Storage>().tile[lane() % 16][lane() / 16 * 8]);
 }
@@ -210,7 +210,7 @@ void stores_then_wmma(bool right, const float*, float* out) {
   out[lane()] = c.x[0];
 }
 
-// ---- cp.async ------------------------------------------------------------------------------------
+// ---- cp.async -----------------------------------------------------------------------------------
 void copy(int to, const float* from) {  // 16 bytes a thread
   FIRST;
   ptx::cp_async<16>(ptx::shared_address(const_cast<float*>(&words()[to + thread() * 4])),
@@ -268,7 +268,7 @@ void copy_over_what_is_read(bool right, const float* in, float* out) {
   ptx::cp_async_wait<0>();
 }
 
-// ---- named barriers ------------------------------------------------------------------------------
+// ---- named barriers -----------------------------------------------------------------------------
 void producer_arrives(bool right, const float*, float* out) {
   if (thread() < 32) {
     if (!right) ptx::barrier_arrive(1, 64);
@@ -330,7 +330,7 @@ void arrives_again(bool right, const float*, float*) {
   }
 }
 
-// ---- global memory -------------------------------------------------------------------------------
+// ---- global memory ------------------------------------------------------------------------------
 void global_within_a_cta(bool right, const float*, float* out) {
   volatile float* const o = out;
   FIRST;
@@ -357,7 +357,7 @@ void one_cta_writes(bool right, const float*, float* out) {
   }
 }
 
-// ---- what nobody wrote ---------------------------------------------------------------------------
+// ---- what nobody wrote --------------------------------------------------------------------------
 void unwritten_shared(bool right, const float*, float* out) {
   if (right) words()[thread()] = 1.0f;
   FIRST;
@@ -378,7 +378,7 @@ void unwritten_global(bool right, const float*, float* out) {
   words()[thread()] = o[thread()];
 }
 
-// ---- left behind ---------------------------------------------------------------------------------
+// ---- left behind --------------------------------------------------------------------------------
 void copy_not_waited_for(bool right, const float* in, float*) {
   copy(0, in);
   ptx::cp_async_commit();

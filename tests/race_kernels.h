@@ -1,5 +1,5 @@
-// Small kernels that need one act of synchronisation each, with and without it, compiled with the checked
-// build's instrumentation.
+// Small kernels that need one act of synchronisation each, with and without it, compiled with the
+// checked build's instrumentation.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
-// The tests are tested: on the inputs that bugs.toml names, kernels with one seeded bug must give right numbers, and
-// wrong ones on all others; and as bugs.json says, from which the documentation's table is made. (Label all.) That each
-// is found at all, and reports and counters: test_found.cpp.
+// The tests are tested: on the inputs that bugs.toml names, kernels with one seeded bug must give
+// right numbers, and wrong ones on all others; and as bugs.json says, from which the
+// documentation's table is made. (Label all.) That each is found at all, and reports and counters:
+// test_found.cpp.
 #include <string>
 
 #include "common/harness/runner.h"

@@ -1,5 +1,5 @@
-// The checked build: memory traffic counted as by hand, and every access outside memory named with its
-// place. The kernels here are compiled with the instrumentation, the tests are not.
+// The checked build: memory traffic counted as by hand, and every access outside memory named with
+// its place. The kernels here are compiled with the instrumentation, the tests are not.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -60,7 +60,7 @@ std::string failure(Probe kernel) {
 
 TEST(Checked, IsTheCheckedBuild) { EXPECT_TRUE(emu::is_checked()); }
 
-// ---- counters ------------------------------------------------------------------------------------
+// ---- counters -----------------------------------------------------------------------------------
 Counts global(uint64_t requests, uint64_t sectors, uint64_t ideal, uint64_t bytes) {
   return {{"global_requests", requests},
           {"global_sectors", sectors},
@@ -105,7 +105,7 @@ TEST(CheckedCounters, SharedMemory) {
   EXPECT_EQ(nonzero(launch(Probe::kSharedPadded)), shared(1));
 }
 
-// ---- counts by line --------------------------------------------------------------------------------
+// ---- counts by line -----------------------------------------------------------------------------
 // "+3 ldmatrix": {"requests": 2, ...}, lines counted from probe::line_before.
 std::map<std::string, Counts> by_line(const std::vector<emu::LineCounts>& lines) {
   std::map<std::string, Counts> result;
@@ -211,7 +211,7 @@ TEST(CheckedLines, EveryKindOfInstruction) {
   EXPECT_EQ(counters["votes"], 4u);
 }
 
-// ---- errors --------------------------------------------------------------------------------------
+// ---- errors -------------------------------------------------------------------------------------
 class CheckedErrors : public testing::TestWithParam<std::pair<Probe, std::string>> {};
 
 TEST_P(CheckedErrors, AreNamedWithTheirPlace) {
@@ -237,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(
         std::pair{Probe::kMisaligned16,
                   "load of 16 bytes at an address that is not a multiple of 16"}));
 
-// ---- the real kernels ----------------------------------------------------------------------------
+// ---- the real kernels ---------------------------------------------------------------------------
 class CheckedKernels : public testing::TestWithParam<Kernel> {};
 
 TEST_P(CheckedKernels, CountTheSameEveryTime) {

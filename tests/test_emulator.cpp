@@ -1,4 +1,5 @@
-// The emulator's machine: threads, barriers, warp instructions, and what it says when a kernel is wrong.
+// The emulator's machine: threads, barriers, warp instructions, and what it says when a kernel is
+// wrong.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -51,7 +52,7 @@ std::string here(int line) { return "tests/test_emulator.cpp:" + std::to_string(
 
 int lane_idx() { return int(threadIdx.x % 32); }
 
-// ---- threads -------------------------------------------------------------------------------------
+// ---- threads ------------------------------------------------------------------------------------
 TEST(Threads, EveryThreadOfOddShapesRunsOnce) {
   const dim3 grids[] = {1, {7, 1, 1}, {3, 2, 2}};
   const dim3 blocks[] = {1, 31, 32, 33, {5, 3, 2}, {7, 9, 3}, {32, 32, 1}, {1, 1, 64}, 1024};
@@ -115,7 +116,7 @@ TEST(Threads, ArithmeticStaysOnTheThreadsOwnStack) {
   for (size_t i = 0; i < 256; i++) EXPECT_EQ(sums[i], 64.0f * float(i) + 2016.0f);
 }
 
-// ---- barriers ------------------------------------------------------------------------------------
+// ---- barriers -----------------------------------------------------------------------------------
 TEST(Barriers, SyncthreadsSeparatesPhases) {
   std::vector<int> data(100), bad(100);
   const auto counters = run(dim3(1), dim3(100), 0, [&] {
@@ -231,7 +232,7 @@ TEST(Syncwarp, PartialMasksMeetAmongThemselves) {
   EXPECT_FALSE(wrong);
 }
 
-// ---- shuffles ------------------------------------------------------------------------------------
+// ---- shuffles -----------------------------------------------------------------------------------
 // PTX ISA, "shfl.sync": the lane that `lane` reads. Nothing if that lane takes no part (undefined).
 std::optional<int> source_lane(emu::ShuffleMode mode, int lane, int selector, int width,
                                uint32_t mask) {
@@ -359,7 +360,7 @@ TEST(Shuffle, BadWidthIsAnError) {
   }
 }
 
-// ---- votes ---------------------------------------------------------------------------------------
+// ---- votes --------------------------------------------------------------------------------------
 TEST(Votes, AgreeWithTheirDefinition) {
   std::mt19937 random(1);
   for (int turn = 0; turn < 50; turn++) {
@@ -402,7 +403,7 @@ TEST(Votes, AnExitCompletesWhatOthersWaitFor) {
   EXPECT_EQ(ballot, 0x7fffffffu);
 }
 
-// ---- errors: never a hang, always a place --------------------------------------------------------
+// ---- errors: never a hang, always a place -------------------------------------------------------
 TEST(Deadlock, DumpSaysWhoWaitsWhere) {
   const int line = __LINE__ + 3;
   const std::string text = failure(dim3(128), [] {
@@ -501,7 +502,7 @@ TEST(Collectives, DivergedLanesMustAgree) {
   EXPECT_CONTAINS(text, "probe, CTA (0,0,0), thread ");
 }
 
-// ---- memory --------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------
 struct Storage {
   uint8_t bytes[100];  // no multiple of the alignment: a pattern follows, then the protected page
 };
@@ -602,7 +603,7 @@ TEST_F(GuardPageDeathTest, FullStack) {
               "the thread's stack \\(its local memory\\) is full");
 }
 
-// ---- for debuggers -------------------------------------------------------------------------------
+// ---- for debuggers ------------------------------------------------------------------------------
 TEST(Debugger, KnowsWhichThreadRuns) {
   EXPECT_STREQ(emu::where(), "outside a kernel");
   EXPECT_FALSE(emu::at(0, 0));

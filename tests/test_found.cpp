@@ -1,6 +1,6 @@
-// Broken kernels (tests/broken/bugs.toml) in the checked build. By default each is found once, by the check that shows it
-// first. With the label all: what is reported of each, which lines are named, what is counted, and that nothing else is.
-// Numbers on all inputs: test_broken.cpp.
+// Broken kernels (tests/broken/bugs.toml) in the checked build. By default each is found once, by
+// the check that shows it first. With the label all: what is reported of each, which lines are
+// named, what is counted, and that nothing else is. Numbers on all inputs: test_broken.cpp.
 #include <string>
 
 #include "common/emulator/core/launch.h"
@@ -48,7 +48,8 @@ class FullCheckedBug : public CheckedBug {};
 
 TEST_P(FullCheckedBug, IsReportedAndCountedAsDeclared) {
   const Bug& bug = GetParam();
-  // Where there is nothing to report, all of a small problem runs. (Not so small that no ring goes round.)
+  // Where there is nothing to report, all of a small problem runs. (Not so small that no ring goes
+  // round.)
   Problem small = broken::problem_of(bug);
   if (bug.kernel < "11") {
     small.heads = 1;

@@ -1,5 +1,5 @@
-// The matrix products of bench/gemm: every kernel, type and epilogue against float64, on the emulator (fast and checked:
-// races, memory that nobody wrote) and on a GPU.
+// The matrix products of bench/gemm: every kernel, type and epilogue against float64, on the
+// emulator (fast and checked: races, memory that nobody wrote) and on a GPU.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -60,7 +60,8 @@ class Gemm : public testing::TestWithParam<Case> {
   }
 };
 
-// More tiles than CTAs run at the same time on the emulator, and as many slices of the sum as no ring has stages.
+// More tiles than CTAs run at the same time on the emulator, and as many slices of the sum as no
+// ring has stages.
 TEST_P(Gemm, ManyTiles) { expect_right({512, 768, 320}); }
 // Fewer slices than stages.
 TEST_P(Gemm, OneSlice) { expect_right({256, 256, 64}); }
@@ -110,7 +111,8 @@ TEST(Run, RefusesSizesThatNoTileFits) {
 }
 
 #ifndef FA_WITH_CUDA
-// Copies and products that come early, or at any moment, and lanes in another order: the same numbers.
+// Copies and products that come early, or at any moment, and lanes in another order: the same
+// numbers.
 TEST(Order, DoesNotMatter) {
   const Size size{512, 512, 192};
   const Operands operands = make_operands(size, Dtype::kBf16, 3);

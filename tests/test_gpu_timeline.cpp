@@ -1,4 +1,5 @@
-// From a GPU's records to a timeline, with records made by hand: every time below can be seen in the test.
+// From a GPU's records to a timeline, with records made by hand: every time below can be seen in
+// the test.
 #include "common/trace/gpu_timeline.h"
 
 #include <cstddef>
@@ -26,7 +27,8 @@ namespace {
 using emu::Slice;
 using emu::Timeline;
 
-// The kernel of a launch may fail; then its records are not kept, and nothing is thrown from a destructor.
+// The kernel of a launch may fail; then its records are not kept, and nothing is thrown from a
+// destructor.
 static_assert(std::is_nothrow_destructible_v<RecordedLaunch>);
 
 TEST(RecordedLaunches, AreKeptIfTheyHaveFinished) {
@@ -123,8 +125,8 @@ TEST_F(GpuTimelines, ProductsAreUnderWayUntilTheirGroupIsWaitedFor) {
   EXPECT_EQ(timeline.slices.at(1).flops, 8u * 2 * 16 * 128 * 16);  // a warp's 16 rows
 }
 
-// The producer's two loads are one copy; consumers wait for it, one in vain, and the last one says that the stage is
-// empty again.
+// The producer's two loads are one copy; consumers wait for it, one in vain, and the last one says
+// that the stage is empty again.
 TEST_F(GpuTimelines, LoadsEndWithTheFirstWaitForTheirBarrier) {
   constexpr uint32_t kFull = 0x1000, kEmpty = 0x1001;
   recording.warps = 3;
@@ -186,7 +188,8 @@ TEST_F(GpuTimelines, StoresAndCopiesHaveGroups) {
   EXPECT_EQ(row(timeline, "Copies under way", "warp 0 (3)"), "cp.async, group 1 110-320");
 }
 
-// Only the clock's low half is in a record. Warp 1 begins when it has wrapped; its second record was moved up.
+// Only the clock's low half is in a record. Warp 1 begins when it has wrapped; its second record
+// was moved up.
 TEST_F(GpuTimelines, ClocksWrap) {
   recording.warps = 2;
   const uint64_t begin = (uint64_t(5) << 32) - 100;

@@ -38,7 +38,7 @@
 namespace fa::test {
 namespace {
 
-// ---- the loop over all cores ---------------------------------------------------------------------
+// ---- the loop over all cores --------------------------------------------------------------------
 TEST(ParallelFor, CallsEachOnce) {
   for (const size_t count : {size_t(0), size_t(1), size_t(2), size_t(1000)}) {
     std::vector<int> calls(count);
@@ -108,7 +108,7 @@ TEST(ParallelFor, WorksWhereNoThreadCanStart) {
   EXPECT_EXIT(exit(loop_where_no_thread_can_start()), testing::ExitedWithCode(0), "");
 }
 
-// ---- inputs --------------------------------------------------------------------------------------
+// ---- inputs -------------------------------------------------------------------------------------
 // Q, K and V of one problem, hashed. These must be the same numbers on every platform and for ever:
 // published results name a kind and a seed.
 struct Golden {
@@ -315,7 +315,7 @@ TEST(Inputs, UnknownKindIsRefused) {
   EXPECT_THROW(make_inputs(problem(1, 1, 128, 64, Dtype::kBf16), "nice", 1), BadInput);
 }
 
-// ---- the reference -------------------------------------------------------------------------------
+// ---- the reference ------------------------------------------------------------------------------
 // Attention by the textbook, in long double: other loops, another order of summation, no shortcuts.
 std::vector<long double> textbook(const Problem& p, const Inputs& inputs, size_t row) {
   const size_t n = size_t(p.seq_len), d = size_t(p.head_dim), head = row / n;
@@ -375,7 +375,7 @@ TEST(Reference, SamplesTheEdgesOfTilesInEveryHead) {
   }
 }
 
-// ---- the comparison ------------------------------------------------------------------------------
+// ---- the comparison -----------------------------------------------------------------------------
 class CompareTest : public testing::TestWithParam<Dtype> {
  protected:
   Problem p = problem(2, 3, 128, 64, GetParam());
@@ -476,7 +476,7 @@ TEST(Compare, RefusesAnOutputOfTheWrongSize) {
   EXPECT_THROW(compare(p, reference, std::vector<uint16_t>(17)), BadInput);
 }
 
-// ---- statistics ----------------------------------------------------------------------------------
+// ---- statistics ---------------------------------------------------------------------------------
 TEST(Times, AreQuantiles) {
   const Times times = summarise({5, 1, 4, 2, 3});
   EXPECT_EQ(times.launches, 5);
@@ -490,7 +490,7 @@ TEST(Times, AreQuantiles) {
   EXPECT_EQ(summarise({}).launches, 0);
 }
 
-// ---- what a launch checks before it starts -------------------------------------------------------
+// ---- what a launch checks before it starts ------------------------------------------------------
 std::string refusal(const Kernel& kernel, const Problem& p, const Tensors& tensors) {
   try {
     run(kernel, p, tensors);
@@ -578,7 +578,7 @@ TEST(Registry, FindsByNameAndNumber) {
   }
 }
 
-// ---- protocols -----------------------------------------------------------------------------------
+// ---- protocols ----------------------------------------------------------------------------------
 TEST(Protocols, AreThoseOfTheFile) {
   const NamedProtocol quick = find_protocol("quick");
   EXPECT_EQ(quick.protocol.name, "quick");
@@ -620,8 +620,8 @@ TEST(Protocols, BadFilesAreRefused) {
   const std::string good =
       R"({"protocols": {"p": {"description": "d", "source": "s", "problems": [{"dtype": "fp16", )"
       R"("head_dim": 64, "heads": 1, "batch": 1, "seq_len": 128}], "warmup": 0, "iterations": 1, )"
-      R"("rounds": 1, "max_seconds": 0.5, "flush_l2": false, "rotating_inputs": 1, "idle_ms": 2.5, )"
-      R"("rest_ms": 7.5, )"
+      R"("rounds": 1, "max_seconds": 0.5, "flush_l2": false, "rotating_inputs": 1, )"
+      R"("idle_ms": 2.5, "rest_ms": 7.5, )"
       R"("tflops_convention": "4*B*H*N^2*D"}}})";
   EXPECT_EQ(find_protocol("p", good).protocol.idle_ms, 2.5);
   EXPECT_EQ(find_protocol("p", good).protocol.rest_ms, 7.5);
@@ -664,7 +664,7 @@ TEST(Protocols, BadFilesAreRefused) {
   }
 }
 
-// ---- .npy files ----------------------------------------------------------------------------------
+// ---- .npy files ---------------------------------------------------------------------------------
 std::string npy(const std::string& descr, const std::string& shape, size_t data_bytes,
                 int version = 1) {
   const std::string header =

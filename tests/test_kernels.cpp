@@ -1,7 +1,8 @@
-// Every kernel that exists, on every kind of problem: its output against the float64 reference, and the
-// same bits however often and with however many threads it runs. By default the longer a sequence, the fewer
-// its heads, and in the checked build, which is up to ten times slower, more so. All pairs of everything have
-// the label all, everything with everything the label long; these are the same in both builds.
+// Every kernel that exists, on every kind of problem: its output against the float64 reference, and
+// the same bits however often and with however many threads it runs. By default the longer a
+// sequence, the fewer its heads, and in the checked build, which is up to ten times slower, more
+// so. All pairs of everything have the label all, everything with everything the label long; these
+// are the same in both builds.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +26,7 @@
 namespace fa::test {
 namespace {
 
-// ---- what is varied ------------------------------------------------------------------------------
+// ---- what is varied -----------------------------------------------------------------------------
 const std::vector<Dtype> kDtypes = {Dtype::kFp16, Dtype::kBf16};
 const std::vector<int> kHeadDims = {64, 128};
 const std::vector<int> kSeqLens = {128, 256, 384, 640};
@@ -40,15 +41,15 @@ std::vector<int> levels() {
           int(kBatchesAndHeads.size()), int(ordinary_inputs()), int(kSeeds.size())};
 }
 
-// What the default tests have instead of seq_len and, apart from it, batch and heads: 640 tokens with six heads
-// alone would be half the work.
+// What the default tests have instead of seq_len and, apart from it, batch and heads: 640 tokens
+// with six heads alone would be half the work.
 struct Shape {
   int batch, heads, seq_len;
 };
 const std::vector<Shape> kShapes = {{2, 3, 128}, {2, 1, 256}, {1, 2, 384}, {1, 1, 640}};
 const std::vector<Shape> kCheckedShapes = {{2, 3, 128}, {1, 2, 256}, {1, 1, 384}};
-// And of the greatest length, where rings of stages go round most often, the checked build has one head in
-// each type and in each head_dim.
+// And of the greatest length, where rings of stages go round most often, the checked build has one
+// head in each type and in each head_dim.
 const std::vector<std::pair<Dtype, int>> kCheckedLongest = {{Dtype::kFp16, 64},
                                                             {Dtype::kBf16, 128}};
 
@@ -102,7 +103,7 @@ void expect_passes(const Case& c) {
 
 auto case_name = [](const auto& test) { return test.param.name(); };
 
-// ---- all pairs -----------------------------------------------------------------------------------
+// ---- all pairs ----------------------------------------------------------------------------------
 class KernelTest : public testing::TestWithParam<Case> {};
 
 TEST_P(KernelTest, MatchesReference) { expect_passes(GetParam()); }
@@ -138,9 +139,10 @@ std::vector<Case> all_pairwise_cases() {
 INSTANTIATE_TEST_SUITE_P(AllPairs, FullKernelTest, testing::ValuesIn(all_pairwise_cases()),
                          case_name);
 
-// ---- hot inputs ----------------------------------------------------------------------------------
-// Five blocks of keys, more tiles of queries than CTAs of a persistent kernel. The row maximum of kernels before 10
-// does not lag behind: two kinds suffice for them, and in the checked build three blocks. One head there.
+// ---- hot inputs ---------------------------------------------------------------------------------
+// Five blocks of keys, more tiles of queries than CTAs of a persistent kernel. The row maximum of
+// kernels before 10 does not lag behind: two kinds suffice for them, and in the checked build three
+// blocks. One head there.
 class HotKernelTest : public KernelTest {};
 
 TEST_P(HotKernelTest, MatchesReference) { expect_passes(GetParam()); }
@@ -185,8 +187,8 @@ TEST(Pairwise, CoversAllPairsInFewRows) {
   }
 }
 
-// Fewer, but of every kernel both types with both sizes, all inputs that are not hot and all lengths; and nothing
-// that the long tests lack.
+// Fewer, but of every kernel both types with both sizes, all inputs that are not hot and all
+// lengths; and nothing that the long tests lack.
 TEST(Pairwise, TheDefaultLeavesOutShapesOnly) {
   double all_flops = 0.0;
   for (const Case& c : all_pairwise_cases()) all_flops += c.problem.flops();
@@ -215,7 +217,7 @@ TEST(Pairwise, TheDefaultLeavesOutShapesOnly) {
   }
 }
 
-// ---- everything (label long) ---------------------------------------------------------------------
+// ---- everything (label long) --------------------------------------------------------------------
 struct Group {
   const Kernel* kernel;
   int dtype, head_dim, inputs;
@@ -255,7 +257,7 @@ std::vector<Group> all_groups() {
 }
 INSTANTIATE_TEST_SUITE_P(Product, LongKernelTest, testing::ValuesIn(all_groups()), case_name);
 
-// ---- the same bits -------------------------------------------------------------------------------
+// ---- the same bits ------------------------------------------------------------------------------
 class SameBits : public testing::TestWithParam<Kernel> {};
 
 TEST_P(SameBits, WhateverTheRunAndTheNumberOfThreads) {
@@ -278,8 +280,8 @@ TEST_P(SameBits, WhateverTheRunAndTheNumberOfThreads) {
 }
 
 #ifndef FA_WITH_CUDA
-// A kernel that waits for its copies gives the same, whenever they happen. (Random times in the checked
-// build: test_races.cpp, by five seeds.)
+// A kernel that waits for its copies gives the same, whenever they happen. (Random times in the
+// checked build: test_races.cpp, by five seeds.)
 TEST_P(SameBits, WheneverCopiesComplete) {
   const Problem p = problem(1, is_checked() ? 1 : 2, 384, 64, Dtype::kBf16);
   const Record late = run_once(GetParam(), p, "normal", 3);

@@ -13,7 +13,7 @@
 namespace fa::test {
 namespace {
 
-// ---- what launch() remembers of a kernel ---------------------------------------------------------
+// ---- what launch() remembers of a kernel --------------------------------------------------------
 class KnownKernelsTest : public testing::Test {
  protected:
   // The bytes that were allowed, and how often attributes were read, by one call.
@@ -62,7 +62,7 @@ TEST_F(KnownKernelsTest, ARefusalIsNoPermission) {
   EXPECT_EQ(prepare(0, &one_, 70000), (Calls{{70000}, 0}));
 }
 
-// ---- launches ------------------------------------------------------------------------------------
+// ---- launches -----------------------------------------------------------------------------------
 struct Storage {
   unsigned char first;
 };

@@ -48,18 +48,16 @@ class MeasuringTest : public testing::Test {
   }
 };
 
-// ---- times ---------------------------------------------------------------------------------------
+// ---- times --------------------------------------------------------------------------------------
 TEST_F(MeasuringTest, SustainedLaunchesAreQueuedWithoutWaiting) {
   fake_gpu().polls_until_done = 4;
   const auto log = timed(*make_runner(), "01", protocol);
-  const std::
-      vector<std::string>
-          expected = {"sampled",  // so that the driver's library is there when it counts
-                      "start",   "right",   "stop",  // warm-up
-                      "start",   "right",   "stop",    "start", "right", "stop",
-                      "start",   "right",   "stop",    "start", "right", "stop",
-                      "sampled", "sampled", "sampled",  // two polls each: before the pause and after
-                      "waited"};
+  // The first sample is there so that the driver's library is loaded when it counts, the first
+  // launch is the warm-up, and each of the last samples polls twice, before the pause and after.
+  const std::vector<std::string> expected = {"sampled", "start",   "right",   "stop",    "start",
+                                             "right",   "stop",    "start",   "right",   "stop",
+                                             "start",   "right",   "stop",    "start",   "right",
+                                             "stop",    "sampled", "sampled", "sampled", "waited"};
   EXPECT_EQ(log, expected);
 }
 
@@ -155,7 +153,7 @@ TEST(Rounds, AreMerged) {
   EXPECT_FALSE(all.power_w);
 }
 
-// ---- checks --------------------------------------------------------------------------------------
+// ---- checks -------------------------------------------------------------------------------------
 TEST_F(MeasuringTest, APassedKernelHasTimes) {
   const Record record = make_runner()->run(find_kernel("01"));
   EXPECT_EQ(record.status, Status::kPassed) << record.reason;
@@ -237,7 +235,7 @@ TEST_F(MeasuringTest, ClocksWithinThreePercentAreNotNoted) {
   EXPECT_TRUE(clock_notes(records).empty());
 }
 
-// ---- requests ------------------------------------------------------------------------------------
+// ---- requests -----------------------------------------------------------------------------------
 const char kProblem[] =
     R"({"op":"problem","dtype":"fp16","batch":1,"heads":1,"seq_len":128,"head_dim":64,)"
     R"("inputs":"normal","seed":1,"flush_l2":false,"rotating_inputs":1})";
@@ -348,7 +346,7 @@ TEST_F(MeasuringTest, PeersNameTheirLibraryAndCeilingsWhatTheyDo) {
   EXPECT_FALSE(copy.contains("tflops") || copy.contains("bytes"));
 }
 
-// ---- programs ------------------------------------------------------------------------------------
+// ---- programs -----------------------------------------------------------------------------------
 TEST(FakePrograms, TheTableTellsOfClocks) {
   const ProgramResult result =
       shell("$BIN/fake_attention 01 02 ceiling/copy --protocol quick --dtype fp16");

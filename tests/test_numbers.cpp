@@ -19,9 +19,9 @@
 
 namespace {
 
-// ---- 16-bit formats ------------------------------------------------------------------------------
-// A format by its numbers, converted in double arithmetic: an implementation that shares nothing with
-// the emulator's bit patterns.
+// ---- 16-bit formats -----------------------------------------------------------------------------
+// A format by its numbers, converted in double arithmetic: an implementation that shares nothing
+// with the emulator's bit patterns.
 struct Format {
   const char* name;
   int exponent_bits, mantissa_bits;
@@ -115,7 +115,7 @@ TEST(Conversions, PackAndUnpackKeepTheOrder) {
   EXPECT_EQ(ptx::unpack<__nv_bfloat16>(0xc0003f80u).y, -2.0f);
 }
 
-// ---- exponentials --------------------------------------------------------------------------------
+// ---- exponentials -------------------------------------------------------------------------------
 // How far `actual` is from `exact`, in units of exact's last place.
 double ulps(float actual, long double exact) {
   const int exponent = std::max(std::ilogb(double(exact)), -126);
@@ -155,7 +155,7 @@ TEST(Exponentials, AreExactWhereTheyCanBe) {
   EXPECT_LT(emu::expf(88.72283f), INFINITY);
 }
 
-// ---- vector types --------------------------------------------------------------------------------
+// ---- vector types -------------------------------------------------------------------------------
 TEST(VectorTypes, HaveCudasSizesAndAlignments) {
   EXPECT_TRUE(sizeof(float2) == 8 && alignof(float2) == 8 && sizeof(uint2) == 8 &&
               alignof(int2) == 8);
@@ -169,7 +169,7 @@ TEST(VectorTypes, HaveCudasSizesAndAlignments) {
   EXPECT_TRUE(b.x == 1 && b.y == 2 && b.z == 3 && b.w == 4);
 }
 
-// ---- banks of shared memory ----------------------------------------------------------------------
+// ---- banks of shared memory ---------------------------------------------------------------------
 struct Pattern {
   const char* name;
   uint32_t bytes, stride;  // of an access; between the addresses of neighbouring lanes

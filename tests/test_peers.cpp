@@ -19,7 +19,7 @@
 namespace fa::test {
 namespace {
 
-// ---- products ------------------------------------------------------------------------------------
+// ---- products -----------------------------------------------------------------------------------
 constexpr int kSize = 256;
 
 std::vector<uint16_t> product(const Factors& factors, Dtype dtype, int summands = kSize) {
@@ -91,7 +91,7 @@ TEST(Products, WrongOnesFail) {
   }
 }
 
-// ---- copies --------------------------------------------------------------------------------------
+// ---- copies -------------------------------------------------------------------------------------
 TEST(Copies, AreComparedWordByWord) {
   const std::vector<uint64_t> words = make_words(200001);
   const Comparison same = compare_words(words);
@@ -114,9 +114,9 @@ TEST(Copies, AreComparedWordByWord) {
   EXPECT_FALSE(compare_words(shifted).passed);
 }
 
-// ---- libraries -----------------------------------------------------------------------------------
-// A Python of the test's own, whose packages lie in the folder given: as python3 on the PATH, or as what
-// the variable PYTHON names.
+// ---- libraries ----------------------------------------------------------------------------------
+// A Python of the test's own, whose packages lie in the folder given: as python3 on the PATH, or as
+// what the variable PYTHON names.
 class Packages {
  public:
   explicit Packages(const std::string& packages, bool on_path = true) : path_(getenv("PATH")) {

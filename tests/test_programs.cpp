@@ -26,7 +26,7 @@ using nlohmann::json;
 
 const std::string kSmall = " --batch 1 --heads 1 --seq-len 128 --head-dim 64 --warmup 0 --iters 3 ";
 
-// ---- good ----------------------------------------------------------------------------------------
+// ---- good ---------------------------------------------------------------------------------------
 TEST(Programs, ListIsTheRegistry) {
   std::string names;
   for (const Kernel& kernel : kernels()) names += kernel.name + "\n";
@@ -170,7 +170,7 @@ TEST(Programs, EveryScheduleGivesTheSameOutput) {
   EXPECT_EQ(shell("$BIN/attention 08 --schedule sometimes").exit_code, 2);
 }
 
-// ---- counters --------------------------------------------------------------------------------------
+// ---- counters -----------------------------------------------------------------------------------
 size_t count_of(const std::string& text, const std::string& what) {
   size_t count = 0;
   for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at++) count++;
@@ -190,7 +190,8 @@ TEST(Programs, CountersOfFewKernelsInFullOfManyInALine) {
     }
     return result.out;
   };
-  // Row-major tiles of 128 columns: eight rows in the same four banks, in each line with an ldmatrix.
+  // Row-major tiles of 128 columns: eight rows in the same four banks, in each line with an
+  // ldmatrix.
   const std::string full = run("07 08 --heads 1 --seq-len 128");
   EXPECT_EQ(count_of(full, ", by kind of instruction\n"), 2u) << full;
   EXPECT_TRUE(std::regex_search(full, std::regex("\nldmatrix +[0-9,]+ +[0-9,]+ +8\\.00 ")));
@@ -234,7 +235,7 @@ TEST(Programs, AProtocolRuns) {
   EXPECT_EQ(results["records"][0]["dtype"], "bf16");
 }
 
-// ---- requests ------------------------------------------------------------------------------------
+// ---- requests -----------------------------------------------------------------------------------
 // The answers of a program that waits for requests; it must end well.
 std::vector<json> served(const std::vector<std::string>& requests) {
   const TemporaryFolder folder;
@@ -360,7 +361,7 @@ TEST(Programs, ServeAnswersWhatIsWrongWithOneSentence) {
   }
 }
 
-// ---- bad: one sentence on stderr, exit code 2, nothing left behind ---------------------------------
+// ---- bad: one sentence on stderr, exit code 2, nothing left behind ------------------------------
 struct BadCommand {
   std::string arguments;  // in a folder with the files below
   std::string sentence;   // part of the answer
@@ -517,7 +518,7 @@ INSTANTIATE_TEST_SUITE_P(Arguments, BadCommands, testing::ValuesIn(kBadCommands)
                                std::regex("[^A-Za-z0-9]+"), "_");
                          });
 
-// ---- disks ---------------------------------------------------------------------------------------
+// ---- disks --------------------------------------------------------------------------------------
 // The disk is full in the middle of a file: stood in for by a limit on the size of files.
 TEST(Programs, AFullDiskLeavesNoPartialFile) {
   const TemporaryFolder folder;

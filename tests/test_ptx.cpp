@@ -1,7 +1,9 @@
-// Every wrapper of common/ptx against the PTX ISA, on the emulator and, built for a GPU, on the GPU.
+// Every wrapper of common/ptx against the PTX ISA, on the emulator and, built for a GPU, on the
+// GPU.
 //
-// Where an element lies is written here as the PTX ISA writes it, apart from common/layout/fragments.h, which
-// is held to it as well. Matrices hold distinct whole numbers: a wrong place gives a wrong number.
+// Where an element lies is written here as the PTX ISA writes it, apart from
+// common/layout/fragments.h, which is held to it as well. Matrices hold distinct whole numbers: a
+// wrong place gives a wrong number.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,16 +36,17 @@ using probe::download;
 using probe::Random;
 using probe::upload;
 
-// ---- the PTX ISA's tables --------------------------------------------------------------------------------
-// groupID = laneid >> 2, threadID_in_group = laneid % 4; a_i, b_i, c_i: element i of a lane's fragment.
+// ---- the PTX ISA's tables -----------------------------------------------------------------------
+// groupID = laneid >> 2, threadID_in_group = laneid % 4; a_i, b_i, c_i: element i of a lane's
+// fragment.
 struct Place {
   int row, column;
 };
 constexpr int group(int lane) { return lane >> 2; }
 constexpr int member(int lane) { return lane % 4; }
 
-// "Matrix Fragments for mma.m16n8k16 with floating point type": A is 16 x 16, B 16 x 8, C and D 16 x 8.
-// "Matrix Fragments for mma.m16n8k8": A is 16 x 8, B 8 x 8.
+// "Matrix Fragments for mma.m16n8k16 with floating point type": A is 16 x 16, B 16 x 8, C and D 16
+// x 8. "Matrix Fragments for mma.m16n8k8": A is 16 x 8, B 8 x 8.
 template <int kDepth>
 constexpr Place place_a(int lane, int i) {
   if (kDepth == 8) {
@@ -61,9 +64,10 @@ constexpr Place place_c(int lane, int i) {
   return {i < 2 ? group(lane) : group(lane) + 8, member(lane) * 2 + (i & 1)};
 }
 
-// "Warp-level matrix load instruction: ldmatrix", the figure of one 8 x 8 matrix: a row belongs to four
-// lanes, lanes 0 to 3 hold row 0; each has two neighbouring elements, the first in the register's lower half.
-// .trans: the matrix is loaded in column-major format, so rows and columns change roles.
+// "Warp-level matrix load instruction: ldmatrix", the figure of one 8 x 8 matrix: a row belongs to
+// four lanes, lanes 0 to 3 hold row 0; each has two neighbouring elements, the first in the
+// register's lower half. .trans: the matrix is loaded in column-major format, so rows and columns
+// change roles.
 constexpr Place place_ldmatrix(int lane, int half, bool transpose) {
   return transpose ? Place{2 * (lane % 4) + half, lane / 4}
                    : Place{lane / 4, 2 * (lane % 4) + half};
@@ -93,7 +97,7 @@ TEST(Layout, OfLdmatrixIsThePtxIsas) {
   }
 }
 
-// ---- ldmatrix, stmatrix ----------------------------------------------------------------------------------
+// ---- ldmatrix, stmatrix -------------------------------------------------------------------------
 // Row r of matrix m, which lane 8m + r points to, lies in slot slot(8m + r): rows are scattered.
 constexpr int kElsewhere = 0xeeee;
 constexpr int slot(int row) { return (11 * row + 5) % 32; }
@@ -102,7 +106,8 @@ struct RowStorage {
   alignas(128) uint16_t slots[32][8];
 };
 
-// What lane `lane` gives as its row's address; if its matrix does not exist, none that could be read.
+// What lane `lane` gives as its row's address; if its matrix does not exist, none that could be
+// read.
 template <int kCount>
 __device__ uint32_t row_address(const RowStorage& smem, int lane) {
   return lane < 8 * kCount ? ptx::shared_address(smem.slots[slot(lane)]) : 0xffffffffu;
@@ -205,7 +210,7 @@ TEST(Stmatrix, X1Trans) { expect_stores<1, true>(); }
 TEST(Stmatrix, X2Trans) { expect_stores<2, true>(); }
 TEST(Stmatrix, X4Trans) { expect_stores<4, true>(); }
 
-// ---- mma.sync --------------------------------------------------------------------------------------------
+// ---- mma.sync -----------------------------------------------------------------------------------
 // Lane `lane` of a warp that computes D = A B + C. kA, kB: elements of its fragments of A and B.
 template <typename T, int kDepth>
 struct MmaLane {
@@ -337,7 +342,7 @@ TEST(MmaM16n8k8, WholeNumbersAreExact) {
   expect_products<__nv_bfloat16, 8>();
 }
 
-// ---- wmma ------------------------------------------------------------------------------------------------
+// ---- wmma ---------------------------------------------------------------------------------------
 // Rows are further apart than they are long: the elements between them are not to be touched.
 constexpr int kPitch = 24;
 template <typename T>
@@ -404,7 +409,7 @@ TEST(Wmma, ColumnMajorBFp16) { expect_wmma<__half, true, false>(); }
 TEST(Wmma, ColumnMajorBBf16) { expect_wmma<__nv_bfloat16, true, false>(); }
 TEST(Wmma, ColumnMajorC) { expect_wmma<__half, false, true>(); }
 
-// ---- cp.async --------------------------------------------------------------------------------------------
+// ---- cp.async -----------------------------------------------------------------------------------
 enum class How { kPlain, kZeroFill };
 
 struct CopyStorage {
@@ -459,14 +464,15 @@ void expect_copies_of_all_sizes() {
 TEST(CpAsync, CopiesWhole) { expect_copies_of_all_sizes<How::kPlain>(); }
 TEST(CpAsync, FillsWithZeros) { expect_copies_of_all_sizes<How::kZeroFill>(); }
 
-// ---- commit and wait groups ------------------------------------------------------------------------------
+// ---- commit and wait groups ---------------------------------------------------------------------
 constexpr uint32_t kAbsent = 0xeeeeeeeeu;
 
 struct GroupStorage {
   alignas(16) uint4 copies[4][32];
 };
 
-// While it lives, the emulator's checked build lets a kernel look at copies under way, which is a race.
+// While it lives, the emulator's checked build lets a kernel look at copies under way, which is a
+// race.
 struct MayRace {
 #ifndef FA_WITH_CUDA
   MayRace() { emu::options().races = false; }
@@ -484,8 +490,8 @@ __device__ inline uint32_t arrived(const GroupStorage& smem, int thread) {
   return result;
 }
 
-// Copies 0, 1 and 2 are a group each; after 1 comes an empty group; copy 3 is in none. Looks before the
-// first wait, and after waiting until 3, 2, 1 and 0 groups may be left.
+// Copies 0, 1 and 2 are a group each; after 1 comes an empty group; copy 3 is in none. Looks before
+// the first wait, and after waiting until 3, 2, 1 and 0 groups may be left.
 constexpr int kLooks = 5;
 __global__ void group_kernel(const uint4* in, uint32_t* out) {
   auto& smem = shared_storage<GroupStorage>();
@@ -553,14 +559,14 @@ TEST(CpAsyncGroups, OthersCopiesAreThereAfterABarrier) {
   EXPECT_EQ(download<uint32_t>(out), expected);
 }
 
-// ---- named barriers --------------------------------------------------------------------------------------
+// ---- named barriers -----------------------------------------------------------------------------
 constexpr int kRounds = 4;
 struct ChannelStorage {
   int values[32];
 };
 
-// Warp 1 hands numbers to warp 0 through one buffer: barrier 1 says that it is full, barrier 15 that it is
-// free again. Who has nothing to wait for arrives.
+// Warp 1 hands numbers to warp 0 through one buffer: barrier 1 says that it is full, barrier 15
+// that it is free again. Who has nothing to wait for arrives.
 __global__ void channel_kernel(int* out) {
   auto& smem = shared_storage<ChannelStorage>();
   const int lane = threadIdx.x % 32;
@@ -586,8 +592,8 @@ TEST(NamedBarriers, HandABufferToAndFro) {
   for (int i = 0; i < kRounds * 32; i++) EXPECT_EQ(got[size_t(i)], 100 * (i / 32) + 31 - i % 32);
 }
 
-// Warp 1 arrives at two barriers in one order and warp 0 waits at them in the other: if to arrive were to
-// wait, nobody could go on.
+// Warp 1 arrives at two barriers in one order and warp 0 waits at them in the other: if to arrive
+// were to wait, nobody could go on.
 __global__ void crossed_kernel(int* out) {
   auto& smem = shared_storage<ChannelStorage>();
   const int lane = threadIdx.x % 32;
@@ -611,7 +617,7 @@ TEST(NamedBarriers, ArriveDoesNotWait) {
   for (int i = 0; i < 32; i++) EXPECT_EQ(got[size_t(i)], 31 - i);
 }
 
-// ---- conversions -----------------------------------------------------------------------------------------
+// ---- conversions --------------------------------------------------------------------------------
 // Unpacks pairs of 16-bit patterns and packs them again.
 template <typename T>
 __global__ void repack_kernel(const uint32_t* in, float2* unpacked, uint32_t* packed) {
@@ -620,7 +626,8 @@ __global__ void repack_kernel(const uint32_t* in, float2* unpacked, uint32_t* pa
   packed[i] = ptx::pack<T>(unpacked[i].x, unpacked[i].y);
 }
 
-// The value of a pattern of `digits` mantissa bits and 15 - digits exponent bits (IEEE 754, section 3.4).
+// The value of a pattern of `digits` mantissa bits and 15 - digits exponent bits (IEEE 754, section
+// 3.4).
 double value_of(uint32_t pattern, int digits) {
   const int top = (1 << (15 - digits)) - 1, exponent = int(pattern >> digits) & top, bias = top / 2;
   const double mantissa = double(pattern & ((1u << digits) - 1));
@@ -663,8 +670,8 @@ void expect_repacked(int digits) {
 TEST(Conversions, RepackedPairsAreTheSameFp16) { expect_repacked<__half>(10); }
 TEST(Conversions, RepackedPairsAreTheSameBf16) { expect_repacked<__nv_bfloat16>(7); }
 
-// The greater of either half. PTX ISA, "Half Precision Floating Point Instructions: max": of a NaN and a number the
-// number, of two NaN the canonical one.
+// The greater of either half. PTX ISA, "Half Precision Floating Point Instructions: max": of a NaN
+// and a number the number, of two NaN the canonical one.
 template <typename T>
 __global__ void max2_kernel(const uint2* in, uint32_t* out) {
   const int i = blockIdx.x * 256 + threadIdx.x;
@@ -701,7 +708,7 @@ void expect_max2(int digits) {
 TEST(Conversions, GreaterOfPairsFp16) { expect_max2<__half>(10); }
 TEST(Conversions, GreaterOfPairsBf16) { expect_max2<__nv_bfloat16>(7); }
 
-// ---- ex2.approx ------------------------------------------------------------------------------------------
+// ---- ex2.approx ---------------------------------------------------------------------------------
 __global__ void exp2_kernel(const float* in, float* out, int count) {
   const int i = blockIdx.x * 256 + threadIdx.x;
   if (i < count) out[i] = ptx::exp2_approx(in[i]);
@@ -732,7 +739,8 @@ TEST(Exp2Approx, IsAsExactAsThePtxIsaSays) {
   }
 }
 
-// PTX ISA, "Floating Point Instructions: ex2", the table of special inputs; subnormals are zeros with .ftz.
+// PTX ISA, "Floating Point Instructions: ex2", the table of special inputs; subnormals are zeros
+// with .ftz.
 TEST(Exp2Approx, KnowsSpecialInputs) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto y = exp2_of({-kInfinity, -0x1p-140f, -0.0f, 0.0f, 0x1p-140f, kInfinity, NAN, 128.0f,
@@ -749,7 +757,7 @@ TEST(Exp2Approx, KnowsSpecialInputs) {
   }
 }
 
-// ---- shared addresses ------------------------------------------------------------------------------------
+// ---- shared addresses ---------------------------------------------------------------------------
 __global__ void address_kernel(uint32_t* out) {
   auto& smem = shared_storage<CopyStorage>();
   out[threadIdx.x] =
@@ -767,7 +775,7 @@ TEST(SharedAddress, CountsBytes) {
 
 #ifndef __CUDACC__
 
-// ---- the emulator alone: when copies happen, and what it refuses -----------------------------------------
+// ---- the emulator alone: when copies happen, and what it refuses --------------------------------
 class Completions : public testing::Test {
  protected:
   void TearDown() override { emu::options() = emu::Options{}; }
@@ -803,8 +811,8 @@ TEST_F(Completions, RandomCopiesHappenAtOnceOrInTheWait) {
     runs.insert(looks);
   }
   EXPECT_EQ(runs.size(), 16u) << "every seed another run";
-  // 16 * 32 * 4 = 2048 fair coins: the mean is 1024, the standard deviation 23. Of 512 threads' four coins
-  // 448 are not all the same, the standard deviation is 7.5.
+  // 16 * 32 * 4 = 2048 fair coins: the mean is 1024, the standard deviation 23. Of 512 threads'
+  // four coins 448 are not all the same, the standard deviation is 7.5.
   EXPECT_NEAR(at_once, 1024, 5 * 23);
   EXPECT_NEAR(mixed, 448, 5 * 7.5);
 }
@@ -891,7 +899,7 @@ TEST(Refusals, Ldmatrix) {
   EXPECT_CONTAINS(load(16), "byte 512 of shared memory is outside the SharedStorage");
 }
 
-// ---- the emulator alone: wmma's layout is nobody's business ------------------------------------------------
+// ---- the emulator alone: wmma's layout is nobody's business -------------------------------------
 TEST(WmmaFragments, HoldEveryElementOnceInALayoutOfTheirOwn) {
   std::array<float, 32 * 8> held{};
   emu::launch("probe", dim3(1), dim3(32), 16 * 16 * sizeof(float), [&] {

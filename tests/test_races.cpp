@@ -1,5 +1,5 @@
-// The detector of the checked build: every kind of synchronisation, present and missing, and the kernels of
-// the ladder, in which there is nothing to find.
+// The detector of the checked build: every kind of synchronisation, present and missing, and the
+// kernels of the ladder, in which there is nothing to find.
 #include <cstdint>
 #include <iterator>
 #include <map>
@@ -83,10 +83,11 @@ INSTANTIATE_TEST_SUITE_P(All, RaceCases, testing::ValuesIn(probe::race_cases()),
 INSTANTIATE_TEST_SUITE_P(Asynchronous, RaceCases, testing::ValuesIn(probe::async_race_cases()),
                          [](const auto& test) { return test.param.name; });
 
-// ---- the ladder ----------------------------------------------------------------------------------
+// ---- the ladder ---------------------------------------------------------------------------------
 // With every kind of inputs; whenever copies happen, in whatever order lanes run.
 void expect_clean(const Kernel& kernel, uint64_t first_seed, uint64_t seeds) {
-  // From 15 on, the emulator's three SMs have several query tiles each; one of them goes beyond its head.
+  // From 15 on, the emulator's three SMs have several query tiles each; one of them goes beyond its
+  // head.
   const bool persistent = kernel.name >= "15";
   const std::vector<Problem> problems = {
       problem(1, persistent ? 2 : 1, persistent ? 512 : 256, 64, Dtype::kFp16),

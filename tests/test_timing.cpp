@@ -1,4 +1,5 @@
-// The model behind timelines, on lists of steps made by hand: every time below can be calculated on paper.
+// The model behind timelines, on lists of steps made by hand: every time below can be calculated on
+// paper.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -174,8 +175,8 @@ TEST(Timing, ACopyCanArriveAtABarrierItself) {
 }
 
 TEST(Timing, AsynchronousProductsAreWaitedForByGroup) {
-  // m64n128k16, a warp's quarter: 16 x 128 x 16 multiply-adds at 1024 FLOPs a cycle, 64 cycles; a wait takes 50
-  // more.
+  // m64n128k16, a warp's quarter: 16 x 128 x 16 multiply-adds at 1024 FLOPs a cycle, 64 cycles; a
+  // wait takes 50 more.
   const Step wgmma{.work = Work::kAsyncProduct,
                    .name = "wgmma",
                    .flops = 2 * 16 * 128 * 16,

@@ -1,5 +1,5 @@
-// Hopper's wrappers of common/ptx against the PTX ISA, on the emulator and, built for a GPU, on the GPU:
-// mbarrier, bulk copies and tensor maps, the proxy fence, clusters, setmaxnreg, elect.sync.
+// Hopper's wrappers of common/ptx against the PTX ISA, on the emulator and, built for a GPU, on the
+// GPU: mbarrier, bulk copies and tensor maps, the proxy fence, clusters, setmaxnreg, elect.sync.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ using probe::download;
 using probe::upload;
 using ptx::TensorMap;
 
-// ---- loads of boxes --------------------------------------------------------------------------------------
+// ---- loads of boxes -----------------------------------------------------------------------------
 constexpr int kTileBytes = 16384;
 constexpr uint8_t kElsewhere = 0xee;
 
@@ -137,8 +137,8 @@ struct Tensor {
   }
 };
 
-// PTX ISA, "Tensors: Swizzling modes", the tables, by hand: the place of chunk c (16 bytes) of row r; rows of
-// 128, 64 and 32 bytes.
+// PTX ISA, "Tensors: Swizzling modes", the tables, by hand: the place of chunk c (16 bytes) of row
+// r; rows of 128, 64 and 32 bytes.
 constexpr int kPlace128[8][8] = {{0, 1, 2, 3, 4, 5, 6, 7}, {1, 0, 3, 2, 5, 4, 7, 6},
                                  {2, 3, 0, 1, 6, 7, 4, 5}, {3, 2, 1, 0, 7, 6, 5, 4},
                                  {4, 5, 6, 7, 0, 1, 2, 3}, {5, 4, 7, 6, 1, 0, 3, 2},
@@ -271,7 +271,7 @@ TEST(OutOfBounds, InTheThirdDimension) {
   expect_loads<4>(Tensor({64, 4, 3, 3}, 2, 0), {64, 2, 2, 2}, {{0, 3, -1, 2}});
 }
 
-// ---- stores of boxes --------------------------------------------------------------------------------------
+// ---- stores of boxes ----------------------------------------------------------------------------
 constexpr uint8_t pattern(int i) { return uint8_t(i * 37 + i / 256 * 11 + 1); }
 
 template <int kRank>
@@ -347,7 +347,7 @@ TEST(TensorStore, WhollyPastTheEnd) {
   expect_stores<2>(Tensor({250, 40}, 2, 16), {64, 16}, {{1000, 0}});
 }
 
-// ---- bytes in a row -----------------------------------------------------------------------------------------
+// ---- bytes in a row -----------------------------------------------------------------------------
 __global__ void bulk_kernel(const uint8_t* in, uint8_t* out, int bytes) {
 #if FA_HOPPER
   auto& smem = shared_storage<Storage>();
@@ -376,7 +376,7 @@ TEST(Bulk, BytesInARow) {
   EXPECT_EQ(download<uint8_t>(out), bytes);
 }
 
-// ---- mbarrier: what its phase is after each operation ---------------------------------------------------
+// ---- mbarrier: what its phase is after each operation -------------------------------------------
 struct Step {
   int operation, number;
 };
@@ -441,7 +441,7 @@ TEST(Mbarrier, ExpectsBytesOfSeveral) {
                 {2, 2, 2, 2, 1});
 }
 
-// ---- a ring of stages over many laps -----------------------------------------------------------------------
+// ---- a ring of stages over many laps ------------------------------------------------------------
 constexpr int kStages = 2, kRounds = 37, kConsumers = 3;
 
 struct RingStorage {
@@ -511,7 +511,7 @@ TEST(Ring, OfManyLaps) {
   expect_ring();
 }
 
-// ---- groups of stores ----------------------------------------------------------------------------------------
+// ---- groups of stores ---------------------------------------------------------------------------
 constexpr int kGroups = 9;
 
 // One buffer of two at a time is filled with the group's number and stored to the group's row.
@@ -550,13 +550,14 @@ TEST(Groups, ABufferIsReusedWhenItHasBeenRead) {
   expect_groups();
 }
 
-// ---- clusters -------------------------------------------------------------------------------------------------
+// ---- clusters -----------------------------------------------------------------------------------
 struct ClusterStorage {
   alignas(128) uint32_t words[2][64];
   uint64_t full, ready;
 };
 
-// Each CTA loads half a tile and gives it to both; then each reads a word of the other's shared memory.
+// Each CTA loads half a tile and gives it to both; then each reads a word of the other's shared
+// memory.
 __global__ void cluster_kernel(const __grid_constant__ TensorMap map, uint32_t* out) {
 #if FA_SM_90A
   auto& smem = shared_storage<ClusterStorage>();
@@ -637,7 +638,7 @@ TEST(Clusters, AreWholePartsOfTheGrid) {
   EXPECT_NE(refusal(32, 0), "");
 }
 
-// ---- elect.sync, setmaxnreg --------------------------------------------------------------------------------
+// ---- elect.sync, setmaxnreg ---------------------------------------------------------------------
 __global__ void elect_kernel(uint32_t* out) {
 #if FA_HOPPER
   for (int turn = 0; turn < 3; turn++) {
@@ -682,7 +683,7 @@ TEST(Setmaxnreg, FromTheProducerToTheConsumers) {
   for (size_t i = 0; i < registers.size(); i++) EXPECT_EQ(registers[i], i < 128 ? 24u : 240u);
 }
 
-// ---- tensor maps: what is refused -----------------------------------------------------------------------------
+// ---- tensor maps: what is refused ---------------------------------------------------------------
 TEST(TensorMaps, SayWhichArgumentIsWrong) {
   FA_NEEDS_THE_GPU;
   const Buffer in("tensor", 65536);
@@ -751,7 +752,7 @@ TEST(TensorMaps, SayWhichArgumentIsWrong) {
 
 #ifndef __CUDACC__
 
-// ---- the emulator alone: when copies happen, whoever runs first ------------------------------------------------
+// ---- the emulator alone: when copies happen, whoever runs first ---------------------------------
 class AnyOrder : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -855,7 +856,7 @@ TEST(Completion, StoresReadAndWriteAtTheirWaits) {
   EXPECT_EQ(stored(emu::Completion::kEarly), 1u);
 }
 
-// ---- the emulator alone: what is counted -------------------------------------------------------------------
+// ---- the emulator alone: what is counted --------------------------------------------------------
 TEST(Counted, CopiesAndBarriersByLine) {
   if (!emu::is_checked()) GTEST_SKIP() << "lines are counted in the checked build";
   emu::take_lines();
@@ -872,13 +873,14 @@ TEST(Counted, CopiesAndBarriersByLine) {
   EXPECT_EQ(found[emu::Kind::kTmaLoad].sectors, 8u * kRounds);
   EXPECT_EQ(found[emu::Kind::kTmaStore].requests, unsigned(kGroups));
   EXPECT_EQ(found[emu::Kind::kTmaStore].sectors_ideal, 8u * kGroups);
-  // A round: the producer waits and arrives; three warps arrive, of which two wait once and one polls.
+  // A round: the producer waits and arrives; three warps arrive, of which two wait once and one
+  // polls.
   const emu::Counts barriers = found[emu::Kind::kMbarrier];
   EXPECT_GE(barriers.requests, 8u * kRounds);
   EXPECT_GT(barriers.waits, 0u);
 }
 
-// ---- the emulator alone: what it refuses ------------------------------------------------------------------------
+// ---- the emulator alone: what it refuses --------------------------------------------------------
 template <typename Body>
 std::string failure(int threads, Body body, int cluster = 1) {
   try {
@@ -1060,7 +1062,8 @@ TEST(Refusals, ATensorMapOfNull) {
       "the tensor map's address is null");
 }
 
-// Not for a GPU: the fault would take it from this process. That an H200 refuses them: golden/tma_all_h200.txt.
+// Not for a GPU: the fault would take it from this process. That an H200 refuses them:
+// golden/tma_all_h200.txt.
 template <int kRank>
 std::string store_error(const Tensor& tensor, const std::vector<uint32_t>& box,
                         const Coords& coords) {

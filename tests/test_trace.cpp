@@ -1,5 +1,5 @@
-// Traces of real kernels (checked build): what is recorded, what the file holds, and what the chapters say of
-// copies and products.
+// Traces of real kernels (checked build): what is recorded, what the file holds, and what the
+// chapters say of copies and products.
 #include <unistd.h>
 
 #include <algorithm>
@@ -89,8 +89,9 @@ std::map<std::string, std::string> rows_of(const Timeline& timeline) {
   return rows;
 }
 
-// ---- kernels small enough to calculate ------------------------------------------------------------
-// Two warps copy 512 bytes each, wait for their copy and for each other; warp 1 computes three exponentials.
+// ---- kernels small enough to calculate ----------------------------------------------------------
+// Two warps copy 512 bytes each, wait for their copy and for each other; warp 1 computes three
+// exponentials.
 struct TinyStorage {
   alignas(128) uint8_t bytes[64][16];
 };
@@ -115,7 +116,8 @@ std::vector<emu::Recording> record_tiny() {
   return emu::take_recordings();
 }
 
-// The CTAs are added to the launch in their order. One whose recording fails must not leave those behind it waiting.
+// The CTAs are added to the launch in their order. One whose recording fails must not leave those
+// behind it waiting.
 TEST(TracesDeathTest, ARecordingThatFailsEndsTheLaunch) {
   static std::atomic<bool> another_runs = false;
   struct Failing : emu::Trace {
@@ -157,8 +159,9 @@ TEST_F(Traces, OfATinyKernelAreAsCalculated) {
       "barrier 0, phase 0; __syncthreads() at barrier 0, phase 1");
   const Timeline timeline = emu::replay(recordings);
   auto rows = rows_of(timeline);
-  // 512 bytes at 37 a cycle are 14 cycles, the second warp's follow the first one's. 286 later they arrive
-  // and take four wavefronts: at 304 and 318. The barriers end when warp 1 comes, one cycle a barrier.
+  // 512 bytes at 37 a cycle are 14 cycles, the second warp's follow the first one's. 286 later they
+  // arrive and take four wavefronts: at 304 and 318. The barriers end when warp 1 comes, one cycle
+  // a barrier.
   EXPECT_EQ(rows["L2 to SM, bytes"], "cp.async 0-14; cp.async 14-28");
   EXPECT_EQ(rows["Shared memory, wavefronts"], "cp.async 300-304; cp.async 314-318");
   EXPECT_EQ(rows["Copies under way, warp 0"], "cp.async, group 0 0-304");
@@ -196,8 +199,8 @@ TEST_F(Traces, WgmmaOfATinyKernelAreAsCalculated) {
     ptx::wgmma_wait<0>(d);
   });
   const auto rows = rows_of(emu::replay(emu::take_recordings()));
-  // 64 x 64 x 16 is N / 2 = 32 cycles on all four Tensor Cores; its 4 KB are 32 wavefronts, eight a warp.
-  // A wait takes 50 more.
+  // 64 x 64 x 16 is N / 2 = 32 cycles on all four Tensor Cores; its 4 KB are 32 wavefronts, eight a
+  // warp. A wait takes 50 more.
   for (const int warp : {0, 3}) {
     const std::string of = "of warps " + std::to_string(warp) + ", " + std::to_string(warp + 4);
     EXPECT_EQ(rows.at("Tensor Cores, " + of + " ..."),
@@ -244,7 +247,8 @@ TEST_F(Traces, BulkCopiesOfATinyKernelAreAsCalculated) {
   const auto recordings = emu::take_recordings();
   EXPECT_EQ(recordings.at(0).meetings.at(1), "mbarrier at byte 4736, phase 0");
   const auto rows = rows_of(emu::replay(recordings));
-  // Issued at 2: 128 cycles on the path from L2, 286 until they are here, 37 wavefronts: 453. Back: 37 and 128.
+  // Issued at 2: 128 cycles on the path from L2, 286 until they are here, 37 wavefronts: 453. Back:
+  // 37 and 128.
   EXPECT_EQ(rows.at("L2 to SM, bytes"),
             "cp.async.bulk (load) 2-130; cp.async.bulk (store) 491-619");
   EXPECT_EQ(rows.at("Shared memory, wavefronts"),
@@ -278,11 +282,11 @@ TEST_F(Traces, LoadsAndStoresHaveTheirWavefrontsAndPlaces) {
   }
 }
 
-// ---- the kernels -------------------------------------------------------------------------------------
+// ---- the kernels --------------------------------------------------------------------------------
 class TracesOfKernels : public Traces, public testing::WithParamInterface<std::string> {};
 
-// Every event has what the format demands; slices of a row follow each other; arrows have both ends, inside
-// slices, and point forwards.
+// Every event has what the format demands; slices of a row follow each other; arrows have both
+// ends, inside slices, and point forwards.
 TEST_P(TracesOfKernels, AreValidFiles) {
   const Problem p = problem(1, 1, 128, 64, Dtype::kBf16);
   const auto recordings = record(find_kernel(GetParam()), p);

@@ -1,5 +1,6 @@
-// wgmma: every shape, type and way to store the operands against a plain product, on the emulator and on a GPU of
-// compute capability 9.0; on the emulator also what makes it asynchronous, and every report.
+// wgmma: every shape, type and way to store the operands against a plain product, on the emulator
+// and on a GPU of compute capability 9.0; on the emulator also what makes it asynchronous, and
+// every report.
 //
 // Where an element lies is written here as the PTX ISA writes it, apart from common/layout/wgmma.h.
 #include <gtest/gtest.h>
@@ -33,9 +34,9 @@ using probe::upload;
     GTEST_SKIP() << "wgmma needs a GPU of compute capability 9.0"; \
   }
 
-// ---- the PTX ISA's figures --------------------------------------------------------------------------
-// "WGMMA .m64nNk16 register fragment layout for accumulator matrix D": row = (warp % 4) * 16 + laneid / 4 + 8 if
-// the element's bit 1 is set; column = 8 * (i / 4) + (laneid % 4) * 2 + i % 2.
+// ---- the PTX ISA's figures ----------------------------------------------------------------------
+// "WGMMA .m64nNk16 register fragment layout for accumulator matrix D": row = (warp % 4) * 16 +
+// laneid / 4 + 8 if the element's bit 1 is set; column = 8 * (i / 4) + (laneid % 4) * 2 + i % 2.
 constexpr int d_row(int thread, int i) {
   return thread / 32 * 16 + thread % 32 / 4 + ((i & 2) ? 8 : 0);
 }
@@ -60,7 +61,7 @@ TEST(Layout, OfRegistersIsThePtxIsas) {
   }
 }
 
-// ---- products ---------------------------------------------------------------------------------------
+// ---- products -----------------------------------------------------------------------------------
 constexpr int kDepth = 64;  // four steps
 
 // [columns / 64][rows][64], 128-byte swizzle

@@ -1,4 +1,5 @@
-// Part of test_wgmma.cpp: what the emulator does with wgmma that a GPU does not show, right and wrong uses.
+// Part of test_wgmma.cpp: what the emulator does with wgmma that a GPU does not show, right and
+// wrong uses.
 #pragma once
 
 #include <functional>
@@ -69,7 +70,7 @@ __attribute__((no_sanitize("thread"), noinline)) float peek(const float* accumul
   return *accumulator;
 }
 
-// ---- when it happens -----------------------------------------------------------------------------------
+// ---- when it happens ----------------------------------------------------------------------------
 TEST_F(Emulated, AccumulatorsAreNaNUntilWaitedFor) {
   EXPECT_EQ(outcome([](Ones& smem) {
               float acc[kN / 2] = {};
@@ -222,7 +223,7 @@ TEST_F(Emulated, OperandsAreReadWhenItHappens) {
   }
 }
 
-// ---- counters --------------------------------------------------------------------------------------------
+// ---- counters -----------------------------------------------------------------------------------
 TEST_F(Emulated, CountsFlops) {
   emu::take_counters();
   EXPECT_EQ(outcome([](Ones& smem) {
@@ -239,7 +240,7 @@ TEST_F(Emulated, CountsFlops) {
   EXPECT_EQ(counters.matrix_flops, 2u * 2 * 64 * 64 * 16);
 }
 
-// ---- reports ---------------------------------------------------------------------------------------------
+// ---- reports ------------------------------------------------------------------------------------
 TEST_F(Emulated, AFenceMustComeFirst) {
   int at = 0;
   const std::string text = outcome([&](Ones& smem) {
@@ -573,7 +574,8 @@ TEST_F(Emulated, StoresNeedAProxyFence) {
   }
 }
 
-// The second warpgroup overwrites A once one lane of each of `warps` warps has said that its product is done.
+// The second warpgroup overwrites A once one lane of each of `warps` warps has said that its
+// product is done.
 std::string released_by(int warps, int& store, int& issue) {
   struct Released : Ones {
     uint64_t empty_bar;

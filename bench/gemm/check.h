@@ -15,16 +15,16 @@ struct Size {
   int m, n, k;
 };
 
-// fp16 or bf16 patterns. Uniform numbers: A and bias of variance 1, B of 1 / k, so that sums have variance 1 and GELU
-// works on all of its range.
+// fp16 or bf16 patterns. Uniform numbers: A and bias of variance 1, B of 1 / k, so that sums have
+// variance 1 and GELU works on all of its range.
 struct Operands {
   std::vector<uint16_t> a, b, bias;
 };
 Operands make_operands(const Size& size, Dtype dtype, uint64_t seed);
 
-// Rows of C, and the largest error that a correct kernel may make in each element: u |c| for its rounding, and
-// 1.13 (the steepest slope of GELU) times k 2^-24 / 8 sum_k |a_ik b_jk| for the sum in fp32, and 2^-20 |x| for
-// the epilogue's own arithmetic.
+// Rows of C, and the largest error that a correct kernel may make in each element: u |c| for its
+// rounding, and 1.13 (the steepest slope of GELU) times k 2^-24 / 8 sum_k |a_ik b_jk| for the sum
+// in fp32, and 2^-20 |x| for the epilogue's own arithmetic.
 struct Expected {
   std::vector<size_t> rows;     // of every 128 one, or all of a small C
   std::vector<double> values;   // [rows.size()][n]

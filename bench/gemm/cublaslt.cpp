@@ -39,7 +39,8 @@ void check(cublasStatus_t status, const char* function) {
 #define FA_CUBLASLT(function, ...) \
   check(find_function<decltype(function)>(library(), #function)(__VA_ARGS__), #function)
 
-// cuBLAS's matrices are column-major: our C is its C^T = B A^T, n x m, in which a bias of our columns is one of its rows.
+// cuBLAS's matrices are column-major: our C is its C^T = B A^T, n x m, in which a bias of our
+// columns is one of its rows.
 struct Plan {
   cublasLtHandle_t handle = nullptr;
   cublasLtMatmulDesc_t operation = nullptr;
@@ -83,7 +84,8 @@ struct Plan {
 }  // namespace
 
 void cublaslt(const Product& p) {
-  // Plans are left to the end of the process, as CUDA itself ends before the destructors of statics.
+  // Plans are left to the end of the process, as CUDA itself ends before the destructors of
+  // statics.
   static auto* const plans =
       new std::map<std::tuple<int, int, int, Dtype, Epilogue, const void*>, std::unique_ptr<Plan>>;
   auto& plan = (*plans)[{p.m, p.n, p.k, p.dtype, p.epilogue, p.bias}];

@@ -10,9 +10,9 @@
 namespace fa::gemm {
 
 // [gelu]
-// x Phi(x) with the usual tanh in place of the error function: x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3).
-// Two instructions of the unit for exponentials: 2^y, and the reciprocal of __fdividef (2 ulp, before the result is
-// rounded to 16 bits).
+// x Phi(x) with the usual tanh in place of the error function: x / (1 + e^-2u), u = sqrt(2 / pi) (x
+// + 0.044715 x^3). Two instructions of the unit for exponentials: 2^y, and the reciprocal of
+// __fdividef (2 ulp, before the result is rounded to 16 bits).
 __device__ __forceinline__ float gelu(float x) {
   constexpr float kLinear = -2.0f * 0.79788456f * 1.44269504f;  // -2 sqrt(2 / pi) log2(e)
   constexpr float kCubic = kLinear * 0.044715f;

@@ -1,4 +1,5 @@
-// gemm: the matrix products of docs/appendix/gemm.md, checked against float64, on a GPU timed beside cuBLASLt.
+// gemm: the matrix products of docs/appendix/gemm.md, checked against float64, on a GPU timed
+// beside cuBLASLt.
 //
 //   build/emulator/bin/gemm                        one small product, checked
 //   build/cuda/bin/gemm --json h200_gemm.json      the products of the appendix

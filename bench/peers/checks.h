@@ -16,10 +16,10 @@ struct Factors {
 };
 Factors make_factors(int n, Dtype dtype, uint64_t seed);
 
-// Compares C = A B, [n, n] row-major, with float64 sums: in every block of 128 x 128 elements one of
-// its rows with one of its columns, so that a product that leaves out or misplaces a block is seen.
-// All of C must be finite. The bounds are those of oracle.h for a product summed in fp32: an element may
-// be off by u |c| for its rounding and by n 2^-24 / 8 sum_k |a_ik b_kj| for the sum.
+// Compares C = A B, [n, n] row-major, with float64 sums: in every block of 128 x 128 elements one
+// of its rows with one of its columns, so that a product that leaves out or misplaces a block is
+// seen. All of C must be finite. The bounds are those of oracle.h for a product summed in fp32: an
+// element may be off by u |c| for its rounding and by n 2^-24 / 8 sum_k |a_ik b_kj| for the sum.
 Comparison compare_product(int n, Dtype dtype, const Factors& factors,
                            const std::vector<uint16_t>& c);
 

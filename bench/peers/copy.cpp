@@ -1,5 +1,5 @@
-// ceiling/copy: how fast the GPU's memory is, as bytes read plus bytes written of a copy from one buffer
-// to another.
+// ceiling/copy: how fast the GPU's memory is, as bytes read plus bytes written of a copy from one
+// buffer to another.
 #include <cuda_runtime.h>
 
 #include <memory>

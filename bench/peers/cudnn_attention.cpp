@@ -10,7 +10,8 @@
 #include "common/launch/launch.h"
 #include "common/launch/registry.h"
 
-// What the headers call cuDNN through, as they are compiled with NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING.
+// What the headers call cuDNN through, as they are compiled with
+// NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING.
 namespace cudnn_frontend {
 void* cudnn_dlhandle = nullptr;
 }
@@ -23,8 +24,9 @@ namespace fe = cudnn_frontend;
 void* cudnn() {
   void* const library = open_library("libcudnn.so." + std::to_string(CUDNN_MAJOR));
   if (!fe::cudnn_dlhandle) {
-    // The headers call the CUDA runtime as a library, of the version that they are compiled with; opened
-    // here it is found in Python's packages too. It shares the GPU's context with the runtime linked in.
+    // The headers call the CUDA runtime as a library, of the version that they are compiled with;
+    // opened here it is found in Python's packages too. It shares the GPU's context with the
+    // runtime linked in.
     const std::string runtime = "libcudart.so." + std::to_string(CUDART_VERSION / 1000);
     open_library(runtime);
     setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", runtime.c_str(), 0);

@@ -1,5 +1,5 @@
-// ceiling/matmul: how fast the GPU multiplies matrices, C = A B of 8192 x 8192 elements in the problem's
-// dtype with sums in fp32, by cuBLASLt and the algorithm that it proposes first.
+// ceiling/matmul: how fast the GPU multiplies matrices, C = A B of 8192 x 8192 elements in the
+// problem's dtype with sums in fp32, by cuBLASLt and the algorithm that it proposes first.
 #include <cublasLt.h>
 
 #include <map>
@@ -30,8 +30,9 @@ void check(cublasStatus_t status, const char* function) {
   throw BackendError(std::string(function) + ": cuBLASLt says: " + text(status));
 }
 
-// The product of one dtype. cuBLAS's matrices are column-major: what is row-major to us is transposed to
-// it, so it is asked for C^T = B^T A^T, whose patterns in memory are those of C = A B.
+// The product of one dtype. cuBLAS's matrices are column-major: what is row-major to us is
+// transposed to it, so it is asked for C^T = B^T A^T, whose patterns in memory are those of C = A
+// B.
 struct Product {
   Dtype dtype;
   Factors factors;
@@ -79,8 +80,8 @@ struct Product {
   }
 };
 
-// The product of the dtype asked for last, made when it is first needed. Left to the end of the process,
-// as CUDA itself ends before the destructors of statics.
+// The product of the dtype asked for last, made when it is first needed. Left to the end of the
+// process, as CUDA itself ends before the destructors of statics.
 Product& product(Dtype dtype) {
   static Product* instance = nullptr;
   if (!instance || instance->dtype != dtype) {

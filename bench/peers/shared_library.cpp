@@ -62,7 +62,8 @@ Opened open_first(const std::string& file) {
   const std::string missing = file + " was not found by the loader or in Python's packages " +
                               "(LD_LIBRARY_PATH, nvidia/*/lib)";
   if (void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return {library, ""};
-  // The loader's text begins with the path of the file that it stumbled over; results name no folders.
+  // The loader's text begins with the path of the file that it stumbled over; results name no
+  // folders.
   auto without_folder = [](const std::string& text) {
     const size_t colon = text.find(':');
     const size_t slash = text.substr(0, colon).rfind('/');

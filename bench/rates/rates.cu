@@ -1,13 +1,14 @@
-// How fast the parts of an SM are, one instruction at a time: cycles between results that do not need each
-// other (throughput) and cycles until a result can be used (latency): ceilings to calculate with, as
-// chapters and scripts/fa bounds do.
+// How fast the parts of an SM are, one instruction at a time: cycles between results that do not
+// need each other (throughput) and cycles until a result can be used (latency): ceilings to
+// calculate with, as chapters and scripts/fa bounds do.
 //
 //   build/cuda/bin/rates                        every instruction
 //   build/cuda/bin/rates mma ex2 --json rates.json
 //
-// One CTA an SM. Each warp notes the SM's clock, executes an instruction over and over, and notes the clock again; the
-// latest end minus the earliest begin are the cycles. Throughput: independent chains, as many and in as many warps as
-// are best. Latency: one chain, in which each instruction needs the result of the one before.
+// One CTA an SM. Each warp notes the SM's clock, executes an instruction over and over, and notes
+// the clock again; the latest end minus the earliest begin are the cycles. Throughput: independent
+// chains, as many and in as many warps as are best. Latency: one chain, in which each instruction
+// needs the result of the one before.
 #include <cuda_runtime.h>
 
 #include <CLI/CLI.hpp>
@@ -34,8 +35,8 @@
 namespace fa::rates {
 
 constexpr int kMostChains = 16, kMostWarps = 16;
-// Instructions between two jumps of the loop, which then take little of the time; of wgmma, each of which takes some
-// sixty cycles, fewer.
+// Instructions between two jumps of the loop, which then take little of the time; of wgmma, each of
+// which takes some sixty cycles, fewer.
 constexpr int kUnrolled = 256, kUnrolledProducts = 32;
 
 struct SharedStorage {
@@ -47,11 +48,11 @@ struct SharedStorage {
   };
 };
 
-// ---- the instructions ----------------------------------------------------------------------------
-// Each is a struct with kChains chains: step() executes the instruction once for each of them, so that a
-// chain's result is an operand of its next. `use()` keeps the results from being thrown away. What is not
-// volatile asm already is written so here, or the compiler could move it across the reading of the clock.
-// The constructor fills shared memory.
+// ---- the instructions ---------------------------------------------------------------------------
+// Each is a struct with kChains chains: step() executes the instruction once for each of them, so
+// that a chain's result is an operand of its next. `use()` keeps the results from being thrown
+// away. What is not volatile asm already is written so here, or the compiler could move it across
+// the reading of the clock. The constructor fills shared memory.
 
 template <int kChains>
 struct Fma {
@@ -171,8 +172,9 @@ using LoadSharedWord = LoadShared<kChains, 1>;
 template <int kChains>
 using LoadSharedWords = LoadShared<kChains, 4>;
 
-// In global memory: what fits into L1, and what fits into L2 only. An element's first 8 bytes are an address: in
-// near_words its own, in far_words that of an element far away, so that every L2 slice is asked.
+// In global memory: what fits into L1, and what fits into L2 only. An element's first 8 bytes are
+// an address: in near_words its own, in far_words that of an element far away, so that every L2
+// slice is asked.
 constexpr int kFarWords = (8 << 20) / 16;
 __device__ uint4 near_words[kMostChains * 32], far_words[kFarWords];
 
@@ -231,7 +233,8 @@ using LoadL1 = LoadGlobal<kChains, false>;
 template <int kChains>
 using LoadL2 = LoadGlobal<kChains, true>;
 
-// Lane l gives the address of row l of four matrices, and is given word l of each: the address it needs next.
+// Lane l gives the address of row l of four matrices, and is given word l of each: the address it
+// needs next.
 template <int kChains>
 struct Ldmatrix {
   static constexpr const char *kName = "ldmatrix",
@@ -263,7 +266,8 @@ struct Ldmatrix {
   }
 };
 
-// Two bf16 of random sign in [1, 2), others for each i: products of zeros would take less power than real ones.
+// Two bf16 of random sign in [1, 2), others for each i: products of zeros would take less power
+// than real ones.
 __device__ uint32_t operand(uint32_t i) {
   uint32_t bits = (i + 1) * 0x9e3779b9u;
   bits = (bits ^ bits >> 15) * 0x85ebca6bu;
@@ -312,8 +316,8 @@ using MmaK16 = Mma<kChains, 16>;
 template <int kChains>
 using MmaK8 = Mma<kChains, 8>;
 
-// wgmma add to the same accumulators one after the other, so kChains of them are a group that nothing waits for but
-// the next but one; one alone (latency) is waited for.
+// wgmma add to the same accumulators one after the other, so kChains of them are a group that
+// nothing waits for but the next but one; one alone (latency) is waited for.
 template <int kChains, int kN, bool kRegisters>
 struct Wgmma {
   static constexpr const char *kName = kN == 64 ? kRegisters ? "wgmma.n64.reg" : "wgmma.n64.shared"
@@ -382,8 +386,8 @@ template <int kChains>
 using WgmmaN128Registers = Wgmma<kChains, 128, true>;
 
 // ---- the measurement ----------------------------------------------------------------------------
-// steps: a multiple of kUnrolled. times: [CTA][warp] begin, end. unused: never written, since no result is equal to a
-// NaN.
+// steps: a multiple of kUnrolled. times: [CTA][warp] begin, end. unused: never written, since no
+// result is equal to a NaN.
 template <typename Instruction, int kUnroll>
 __global__ void __launch_bounds__(32 * kMostWarps)
     run(int steps, float seed, long long* times, float* unused) {
@@ -492,8 +496,8 @@ class Bench {
   struct Sustained {
     double tflops, clock_mhz;
   };
-  // Of the whole GPU over a second, after half a second in which it grows warm; and the SMs' clock in
-  // the last launch, as their own counters have it: cycles by the time that the launch took.
+  // Of the whole GPU over a second, after half a second in which it grows warm; and the SMs' clock
+  // in the last launch, as their own counters have it: cycles by the time that the launch took.
   Sustained sustained(const Entry& entry, const Throughput& best) {
     constexpr double kClock = 1.7e9, kLaunch = 0.02;  // Hz, seconds: roughly
     const int instructions = best.warps / entry.warps * best.variant.chains;  // a CTA and step
@@ -515,7 +519,8 @@ class Bench {
   }
 
  private:
-  // Of the latest launch, from the first warp's begin to the last one's end: the median over the SMs.
+  // Of the latest launch, from the first warp's begin to the last one's end: the median over the
+  // SMs.
   double cycles_of_launch(int warps) {
     std::vector<long long> times(size_t(ctas_) * kMostWarps * 2);
     synchronize();

@@ -1,5 +1,5 @@
-// Fields of a JSON object from outside: of the type and in the range asked for, or BadInput with one
-// sentence that names the field.
+// Fields of a JSON object from outside: of the type and in the range asked for, or BadInput with
+// one sentence that names the field.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,8 @@ class Fields {
   std::string where_;
 };
 
-// dtype, batch, heads, seq_len and head_dim; score_std and score_growth, both or neither. Throws BadInput, also for a shape that no kernel accepts.
+// dtype, batch, heads, seq_len and head_dim; score_std and score_growth, both or neither. Throws
+// BadInput, also for a shape that no kernel accepts.
 Problem read_problem(const Fields& fields);
 
 }  // namespace fa

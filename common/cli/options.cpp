@@ -42,7 +42,7 @@ struct Arguments {
   std::vector<Problem> problems;  // of the named protocol, else empty
 };
 
-// ---- the table of options ------------------------------------------------------------------------
+// ---- the table of options -----------------------------------------------------------------------
 // Separated by commas, in lines of at most `width` characters.
 std::string in_lines(const std::vector<std::string>& names, size_t width) {
   std::string text;
@@ -176,7 +176,7 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_flag("--list", arguments.list, "print the kernels of this program and stop");
 }
 
-// ---- from options to a request -------------------------------------------------------------------
+// ---- from options to a request ------------------------------------------------------------------
 // CLI11 drops what is empty between commas.
 void refuse_empty_parts(int argc, char** argv) {
   for (int i = 1; i < argc; i++) {

@@ -19,15 +19,15 @@ struct NamedProtocol {
 // bench/protocols.json, as it was when the program was built.
 const char* protocols_json();
 
-// One protocol of a file like bench/protocols.json. Throws BadInput for an unknown name or a file that
-// is not one, naming the place.
+// One protocol of a file like bench/protocols.json. Throws BadInput for an unknown name or a file
+// that is not one, naming the place.
 NamedProtocol find_protocol(const std::string& name, const std::string& json = protocols_json());
 
 // The protocols' names and descriptions, for --help: one a line.
 std::string describe_protocols();
 
-// What a protocol becomes on the emulator, which would take hours: each dtype and head size once, on 256
-// tokens of one head. Without a name, because it is another one.
+// What a protocol becomes on the emulator, which would take hours: each dtype and head size once,
+// on 256 tokens of one head. Without a name, because it is another one.
 void make_small(NamedProtocol& protocol);
 
 }  // namespace fa

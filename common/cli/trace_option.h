@@ -22,12 +22,13 @@ struct TraceOptions {
 void check_trace(const TraceOptions& trace, size_t kernel_count, size_t problem_count,
                  const Protocol& protocol);
 
-// Measures a kernel as measure() does, with what its timeline needs: on a GPU the second record is that
-// of its recording twin.
+// Measures a kernel as measure() does, with what its timeline needs: on a GPU the second record is
+// that of its recording twin.
 std::vector<Record> measure_traced(Runner& runner, const Kernel& kernel, const TraceOptions& trace,
                                    int rounds, const std::function<void(const std::string&)>& say);
 
-// Writes the timeline of what measure_traced() measured, and says so. Throws BadInput if there is none.
+// Writes the timeline of what measure_traced() measured, and says so. Throws BadInput if there is
+// none.
 void write_trace(const TraceOptions& trace, const std::vector<Record>& records);
 
 }  // namespace fa

@@ -198,7 +198,8 @@ void hold_gpu() {
   check_cuda(cudaGetLastError(), "holding the GPU");
 }
 
-bool gpu_is_lost() {  // such an error stays (CUDA Runtime API, "Error Handling"), others are forgotten
+// Such an error stays (CUDA Runtime API, "Error Handling"); others are forgotten.
+bool gpu_is_lost() {
   cudaGetLastError();
   return cudaDeviceSynchronize() != cudaSuccess;
 }

@@ -14,8 +14,8 @@
 namespace fa {
 namespace {
 
-// SplitMix64 (Steele, Lea, Flood 2014) as a hash of (stream, index): any element can be computed alone,
-// so that the values depend neither on the number of threads nor on the order.
+// SplitMix64 (Steele, Lea, Flood 2014) as a hash of (stream, index): any element can be computed
+// alone, so that the values depend neither on the number of threads nor on the order.
 uint64_t hash(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -23,9 +23,9 @@ uint64_t hash(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Close to N(0, 1): the sum of twelve uniform numbers less its mean (Irwin-Hall; variance 1, at most
-// 6 in magnitude). Whole numbers only until the last step, hence exact on every platform, which
-// logarithms and the standard library's normal_distribution are not.
+// Close to N(0, 1): the sum of twelve uniform numbers less its mean (Irwin-Hall; variance 1, at
+// most 6 in magnitude). Whole numbers only until the last step, hence exact on every platform,
+// which logarithms and the standard library's normal_distribution are not.
 float normal(uint64_t stream, uint64_t index) {
   int64_t sum = 0;
   for (uint64_t i = 0; i < 6; i++) {
@@ -84,7 +84,8 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
                  v_stream = hash(seed * 4 + 2);
   const uint64_t direction_stream = hash(seed * 4 + 3);
   const uint64_t n = uint64_t(problem.seq_len), d = uint64_t(problem.head_dim);
-  // Added to q and to k along the direction, the product of two such amounts in nats is added to the score.
+  // Added to q and to k along the direction, the product of two such amounts in nats is added to
+  // the score.
   const float root_nat = float(1 / std::sqrt(std::sqrt(double(d))));
 
   // Of normal inputs both q and k are multiplied by the root of what the scores are to be.
@@ -96,8 +97,8 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
     for (uint64_t c = 0; c < d; c++) {
       const uint64_t index = row * d + c;
       float q = normal(q_stream, index), k = normal(k_stream, index), v = normal(v_stream, index);
-      // A direction of +-1 a head: what is added along it to both q and k adds head_dim * scale times
-      // the product of the two amounts to the score.
+      // A direction of +-1 a head: what is added along it to both q and k adds head_dim * scale
+      // times the product of the two amounts to the score.
       const float direction = sign(direction_stream, head * d + c);
       if (problem.scores) {
         q *= root_std;
@@ -124,8 +125,8 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
       } else if (name == "hot_row") {
         if (position % 64 == hash(direction_stream + row / 64) % 64) q *= 40.0f;
       } else if (name == "hot_tiles") {
-        // Seven groups of 64 rows, of which 0, 1 and 3 are hot: however many lie between two tiles of a CTA
-        // (not a multiple of seven), one that is not hot comes after one that is.
+        // Seven groups of 64 rows, of which 0, 1 and 3 are hot: however many lie between two tiles
+        // of a CTA (not a multiple of seven), one that is not hot comes after one that is.
         const uint64_t group = row / 64 % 7;
         if (group == 0 || group == 1 || group == 3) q = 0.25f * q + 20.0f * root_nat * direction;
         k = 0.25f * k + 5.0f * root_nat * direction;

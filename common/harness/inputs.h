@@ -18,27 +18,29 @@ float to_float(uint16_t bits, Dtype dtype);
 uint16_t from_float(float value, Dtype dtype);
 
 // The names that make_inputs knows; each is hard on something else:
-//   normal          N(0, 1), what results are measured on; with problem.scores, Q and K scaled to those
+//   normal          N(0, 1), what results are measured on; with problem.scores, Q and K scaled to
+//                   those
 //   large           scores of some hundreds: overflows an exponential without the row maximum
 //   dominant_key    one key takes almost all of the weight
 //   equal_keys      all keys equal: O is the mean of V, every weight 1/N
 //   increasing_max  scores grow with the key's index: every tile raises the maximum and rescales
 //   tiny            values near fp16's subnormals
-//   one_hot_v       V[j] has a single 1, in column j mod head_dim: a misplaced element of P or V shows
-//                   as a whole wrong column
+//   one_hot_v       V[j] has a single 1, in column j mod head_dim: a misplaced element of P or V
+//                   shows as a whole wrong column
 // and those of hot_input_names.
 const std::vector<std::string>& input_names();
 
-// Hard on an exponent's reference that lags behind the row maximum. Hot: about 100 nats (2^144) above the
-// rest, where not stated otherwise; a block is 128 keys.
+// Hard on an exponent's reference that lags behind the row maximum. Hot: about 100 nats (2^144)
+// above the rest, where not stated otherwise; a block is 128 keys.
 //   hot_first_block the first block of keys is hot
 //   hotter_blocks   each block is 40 nats hotter than the one before, over 64 blocks; then again
 //   hot_row         of 64 rows of Q one has scores of +-100, the others of N(0, 1)
 //   hot_tiles       some groups of 64 rows of Q are hot: ordinary tiles come after hot ones
 //   dominant_first  the first key is hot: in the first block, and in no other, one lane has it
 //   dominant_last   the last key is hot
-//   huge_scores     2^19 before scaling (fp32 resolves 1/16 there): rows that are so high everywhere, so
-//                   low everywhere, high and low from key to key or from block to block, and ordinary ones
+//   huge_scores     2^19 before scaling (fp32 resolves 1/16 there): rows that are so high
+//                   everywhere, so low everywhere, high and low from key to key or from block to
+//                   block, and ordinary ones
 const std::vector<std::string>& hot_input_names();
 
 // Throws BadInput for an unknown name, and for problem.scores of other inputs than normal.

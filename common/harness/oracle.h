@@ -1,5 +1,5 @@
-// What the output must be: attention in float64 on the CPU, with the error that a correct kernel may
-// make in every element.
+// What the output must be: attention in float64 on the CPU, with the error that a correct kernel
+// may make in every element.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@
 
 namespace fa {
 
-// Selected rows of the output. Rows are numbered over all heads: (b * heads + h) * seq_len + position.
+// Selected rows of the output. Rows are numbered over all heads: (b * heads + h) * seq_len +
+// position.
 struct Reference {
   std::vector<size_t> rows;     // ascending
   std::vector<double> values;   // [rows.size()][head_dim]
@@ -46,10 +47,11 @@ struct Comparison {
   size_t checked_rows = 0;
 };
 
-// Compares an output ([batch, heads, seq_len, head_dim] patterns) element by element with the bounds,
-// and head by head in norm: ||error|| <= 1.5 u ||reference|| + ||inexact||, because rounding errors are
-// independent and their norm is far below the sum of their bounds. Every element of the whole output,
-// not only of the checked rows, must be a finite number. Nothing is averaged over heads.
+// Compares an output ([batch, heads, seq_len, head_dim] patterns) element by element with the
+// bounds, and head by head in norm: ||error|| <= 1.5 u ||reference|| + ||inexact||, because
+// rounding errors are independent and their norm is far below the sum of their bounds. Every
+// element of the whole output, not only of the checked rows, must be a finite number. Nothing is
+// averaged over heads.
 Comparison compare(const Problem& problem, const Reference& reference,
                    const std::vector<uint16_t>& output);
 

@@ -24,8 +24,8 @@ std::string describe(const std::optional<Scores>& scores);
 // A sentence for each problem on which the SM clocks of two kernels lay more than 3 % apart.
 std::vector<std::string> clock_notes(const std::vector<Record>& records);
 
-// Writes the records as a results file: whole or not at all. `command`: the arguments, the program's
-// name without its folder. Throws BadInput if the file cannot be written.
+// Writes the records as a results file: whole or not at all. `command`: the arguments, the
+// program's name without its folder. Throws BadInput if the file cannot be written.
 void write_results(const std::string& path, const std::vector<std::string>& command,
                    const Protocol& protocol, const std::vector<Record>& records);
 

@@ -149,7 +149,8 @@ struct Runner::State {
     }
   }
 
-  // Compares the outputs of the first `count` sets. A ceiling has none: it checks itself, by a launch.
+  // Compares the outputs of the first `count` sets. A ceiling has none: it checks itself, by a
+  // launch.
   void check(int count, Record& record) {
     if (record.ceiling) {
       record.comparison = record.ceiling->verify(problem);
@@ -219,8 +220,8 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
     timers[size_t(i)].stop();
     if (timing.idle_ms > 0) samples.take();
   }
-  // Sustained: all are queued by now, without waiting in between, so that the GPU never idles, as in
-  // real use. It still works on them while the samples are taken.
+  // Sustained: all are queued by now, without waiting in between, so that the GPU never idles, as
+  // in real use. It still works on them while the samples are taken.
   if (timing.idle_ms == 0) samples.take();
   while (!timers.back().done()) {
     sleep_ms(5);

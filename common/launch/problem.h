@@ -14,8 +14,8 @@ enum class Dtype { kFp16, kBf16 };
 
 inline const char* name_of(Dtype dtype) { return dtype == Dtype::kFp16 ? "fp16" : "bf16"; }
 
-// How far the scores of normal inputs spread. kGrowing: in proportion to the key's index, from next to nothing
-// to sqrt(3) times as far as on average.
+// How far the scores of normal inputs spread. kGrowing: in proportion to the key's index, from next
+// to nothing to sqrt(3) times as far as on average.
 enum class Growth { kFlat, kGrowing };
 
 inline const char* name_of(Growth growth) { return growth == Growth::kFlat ? "flat" : "growing"; }

@@ -1,6 +1,7 @@
-// What the four lanes of a quad have in common: the rows of an accumulator (common/layout/fragments.h). Each holds
-// 2 of every 8 columns, so that two exchanges give all four lanes the maximum or the sum of a row. Kernels 05 to 10
-// have them in their own files; chapter 05 explains them.
+// What the four lanes of a quad have in common: the rows of an accumulator
+// (common/layout/fragments.h). Each holds 2 of every 8 columns, so that two exchanges give all four
+// lanes the maximum or the sum of a row. Kernels 05 to 10 have them in their own files; chapter 05
+// explains them.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -2,7 +2,8 @@
 //
 //   const Registration<Launcher> registration{"02_online_softmax"};
 //
-// from which programs, tests, benchmarks and scripts learn that it is there; there is no other list.
+// from which programs, tests, benchmarks and scripts learn that it is there; there is no other
+// list.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -52,8 +53,8 @@ struct Library {
 
 struct Comparison;  // oracle.h
 
-// A ceiling is no attention and takes nothing of the problem but the dtype: what a launch does, and the
-// check of what it gives.
+// A ceiling is no attention and takes nothing of the problem but the dtype: what a launch does, and
+// the check of what it gives.
 struct Ceiling {
   double flops = 0;  // of a launch, or
   double bytes = 0;  // of a launch, read plus written
@@ -84,13 +85,14 @@ void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors);
 
 void register_kernel(Kernel kernel);
 
-// The kernel's twin that records what it does (CMake's FA_TIMELINE), null if there is none. It is in no list.
+// The kernel's twin that records what it does (CMake's FA_TIMELINE), null if there is none. It is
+// in no list.
 const Kernel* recording_twin(const Kernel& kernel);
 bool has_recording_twins();
 void register_recording_twin(Kernel kernel);
 
-// Registers a kernel: Launcher<T, kHeadDim>::run(const Attention<T>&) launches it, and
-// Launcher<T, kHeadDim>::workspace_bytes(const Problem&, size_t limit), if there, sizes its workspace.
+// Registers a kernel: Launcher<T, kHeadDim>::run(const Attention<T>&) launches it, and Launcher<T,
+// kHeadDim>::workspace_bytes(const Problem&, size_t limit), if there, sizes its workspace.
 template <template <typename T, int kHeadDim> class Launcher>
 class Registration {
  public:

@@ -30,8 +30,8 @@ struct TensorMapArguments {
 // Throws BackendError with a sentence that says which argument is wrong.
 ptx::TensorMap make_tensor_map(const TensorMapArguments& arguments);
 
-// What is wrong with the arguments, in one sentence; empty: nothing. The same rules on either back end: those
-// of cuTensorMapEncodeTiled (CUDA driver API, "Tensor Map Object Management").
+// What is wrong with the arguments, in one sentence; empty: nothing. The same rules on either back
+// end: those of cuTensorMapEncodeTiled (CUDA driver API, "Tensor Map Object Management").
 std::string tensor_map_error(const TensorMapArguments& arguments);
 
 #ifdef FA_WITH_CUDA
@@ -67,8 +67,8 @@ ptx::TensorMap make_tensor_map(const T* pointer, std::initializer_list<uint64_t>
       TensorMapArguments{pointer, tensor_type<T>(), sizes, strides, box, swizzle});
 }
 
-// For tiles in slabs (common/launch/slabs.h): boxes of box_rows rows and 64 columns of a row-major matrix of rows x
-// columns elements of 16 bits, such as [heads * seq_len, head_dim].
+// For tiles in slabs (common/launch/slabs.h): boxes of box_rows rows and 64 columns of a row-major
+// matrix of rows x columns elements of 16 bits, such as [heads * seq_len, head_dim].
 // [slab-map]
 template <typename T>
 ptx::TensorMap make_slab_map(const T* matrix, uint64_t columns, uint64_t rows, uint32_t box_rows) {

@@ -1,5 +1,6 @@
-// Which lane holds which element: the register layouts of ldmatrix and mma.sync as constexpr functions.
-// Kernels, the emulator, tests and the docs' pictures all use these, so there is one truth about them.
+// Which lane holds which element: the register layouts of ldmatrix and mma.sync as constexpr
+// functions. Kernels, the emulator, tests and the docs' pictures all use these, so there is one
+// truth about them.
 //
 // PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type" and "... mma.m16n8k8":
 //
@@ -7,7 +8,8 @@
 //   row    l/4 (+8)      k      2(l%4) (+8)   row     l/4 (+8)
 //   k      2(l%4) (+8)   column l/4           column  2(l%4), 2(l%4)+1
 //
-// l: lane. A 32-bit register of A or B holds two 16-bit elements with neighbouring k; half 0 is the lower.
+// l: lane. A 32-bit register of A or B holds two 16-bit elements with neighbouring k; half 0 is the
+// lower.
 #pragma once
 
 #include <array>
@@ -32,8 +34,9 @@ constexpr Position mma_c(int lane, int i) {
   return {lane / 4 + 8 * (i / 2), 2 * (lane % 4) + i % 2};
 }
 
-// ldmatrix: half `h` of the register that lane `lane` gets of one 8 x 8 matrix: (row, column) of it; with
-// .trans of its transpose. Row r of matrix m is read at the address that lane 8m + r gives.
+// ldmatrix: half `h` of the register that lane `lane` gets of one 8 x 8 matrix: (row, column) of
+// it; with .trans of its transpose. Row r of matrix m is read at the address that lane 8m + r
+// gives.
 constexpr Position ldmatrix(int lane, int h) { return {lane / 4, 2 * (lane % 4) + h}; }
 constexpr Position ldmatrix_trans(int lane, int h) { return {2 * (lane % 4) + h, lane / 4}; }
 
@@ -66,8 +69,8 @@ static_assert(is_bijective([](int lane, int, int h) { return ldmatrix(lane, h); 
 static_assert(is_bijective([](int lane, int, int h) { return ldmatrix_trans(lane, h); }, 1, 2, 8,
                            8));
 
-// Why P needs no shuffle between the two products: the C fragments of two neighbouring 16 x 8 tiles are,
-// element by element, the A fragment of the 16 x 16 tile that they form.
+// Why P needs no shuffle between the two products: the C fragments of two neighbouring 16 x 8 tiles
+// are, element by element, the A fragment of the 16 x 16 tile that they form.
 constexpr bool c_pair_is_a() {
   for (int lane = 0; lane < 32; lane++) {
     for (int i = 0; i < 4; i++) {

@@ -1,9 +1,9 @@
-// The XOR swizzle of a tile in shared memory: the same for ldmatrix (kernels 08 on) as for TMA and wgmma's
-// 128-byte mode (kernels 12 on).
+// The XOR swizzle of a tile in shared memory: the same for ldmatrix (kernels 08 on) as for TMA and
+// wgmma's 128-byte mode (kernels 12 on).
 //
-// A row of a tile is cut in chunks of 16 bytes, what one lane of ldmatrix reads. Eight lanes read the same
-// chunk of eight rows; if rows are 128 bytes (or a multiple) apart, all eight chunks lie in the same four
-// banks. Chunk c of row r is therefore stored in the place of chunk c ^ (r % 8):
+// A row of a tile is cut in chunks of 16 bytes, what one lane of ldmatrix reads. Eight lanes read
+// the same chunk of eight rows; if rows are 128 bytes (or a multiple) apart, all eight chunks lie
+// in the same four banks. Chunk c of row r is therefore stored in the place of chunk c ^ (r % 8):
 //
 //            place 0 1 2 3 4 5 6 7      (16 bytes, four banks each)
 //     row 0        0 1 2 3 4 5 6 7
@@ -15,8 +15,8 @@
 //     row 6        6 7 4 5 2 3 0 1
 //     row 7        7 6 5 4 3 2 1 0
 //
-// Any column of chunks meets every place once: no conflict. A row keeps its chunks: writing rows does not
-// conflict either.
+// Any column of chunks meets every place once: no conflict. A row keeps its chunks: writing rows
+// does not conflict either.
 #pragma once
 
 #include <array>
@@ -24,10 +24,12 @@
 
 namespace layout {
 
-// Where chunk `chunk` of row `row` is stored, for rows of at least eight chunks: in the same group of eight.
+// Where chunk `chunk` of row `row` is stored, for rows of at least eight chunks: in the same group
+// of eight.
 constexpr int swizzle(int row, int chunk) { return chunk ^ (row % 8); }
 
-// Eight lanes that read chunk `chunk` of rows 0..7 (128 bytes or a multiple apart) meet eight places.
+// Eight lanes that read chunk `chunk` of rows 0..7 (128 bytes or a multiple apart) meet eight
+// places.
 constexpr bool column_is_conflict_free(int chunk) {
   std::array<bool, 8> met{};
   for (int row = 0; row < 8; row++) {
@@ -58,11 +60,12 @@ static_assert(row_is_bijective(0) && row_is_bijective(1) && row_is_bijective(2) 
               row_is_bijective(6) && row_is_bijective(7));
 static_assert(swizzle(13, 9) == 12, "chunks 8..15 stay in their own group of eight");
 
-// The hardware's swizzles, of TMA and of wgmma (PTX ISA, "Tensors: Swizzling modes", "Asynchronous Warpgroup
-// Level Matrix Multiply: Strides"): the same XOR on shared addresses, for rows of 32, 64 or 128 bytes. Eight
-// chunks, 128 bytes, are numbered by the address, and so are the rows: rows of 64 bytes lie two to a number,
-// and their chunks move within four places; rows of 32 bytes lie four to a number, within two places.
-// The pattern repeats after 256, 512 or 1024 bytes, of which a tile's address is a multiple.
+// The hardware's swizzles, of TMA and of wgmma (PTX ISA, "Tensors: Swizzling modes", "Asynchronous
+// Warpgroup Level Matrix Multiply: Strides"): the same XOR on shared addresses, for rows of 32, 64
+// or 128 bytes. Eight chunks, 128 bytes, are numbered by the address, and so are the rows: rows of
+// 64 bytes lie two to a number, and their chunks move within four places; rows of 32 bytes lie four
+// to a number, within two places. The pattern repeats after 256, 512 or 1024 bytes, of which a
+// tile's address is a multiple.
 enum class SwizzleMode { kNone, k32Bytes, k64Bytes, k128Bytes };
 
 // Bytes within which chunks move.

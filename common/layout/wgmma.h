@@ -1,18 +1,21 @@
-// wgmma's operands: how a tile lies in shared memory, the 64-bit descriptor that says so, and which lane holds
-// which element of the accumulators. Kernels, the emulator, tests and the docs' pictures all use these.
-// PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "Shared Memory Matrix Layout", "Strides",
-// "Matrix Descriptor Format"; where it leaves something open, an H200's answers decide (tests/golden).
+// wgmma's operands: how a tile lies in shared memory, the 64-bit descriptor that says so, and which
+// lane holds which element of the accumulators. Kernels, the emulator, tests and the docs' pictures
+// all use these. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "Shared Memory Matrix
+// Layout", "Strides", "Matrix Descriptor Format"; where it leaves something open, an H200's answers
+// decide (tests/golden).
 //
-// A wgmma multiplies A, 64 x 16, by B, 16 x N; elements have 16 bits. The two dimensions of an operand are k
-// (16, along which the products are summed) and the other one, "MN": the rows of A or the columns of B.
+// A wgmma multiplies A, 64 x 16, by B, 16 x N; elements have 16 bits. The two dimensions of an
+// operand are k (16, along which the products are summed) and the other one, "MN": the rows of A or
+// the columns of B.
 //
-//   K-major     elements with neighbouring k lie side by side     Q and K in attention: rows of head_dim
-//   MN-major    elements with neighbouring row/column do          V: k is the key, a row of V has one key
+//   K-major   elements with neighbouring k lie side by side   attention's Q and K: rows of head_dim
+//   MN-major  elements with neighbouring row/column do        V: k is the key, a row is one key's
 //
-// The unit is the core matrix: 8 rows of 16 bytes, 8 x 8 elements, as ldmatrix reads them; a "row" is along
-// the major dimension. Without swizzle its 8 rows lie one after the other, 128 bytes. With a swizzle of S bytes
-// (32, 64, 128) rows of S bytes lie one after the other, eight of them form an atom of 8 x S bytes, and in it
-// the 16-byte chunks are permuted by the XOR of common/layout/swizzle.h: S / 16 core matrices, interleaved.
+// The unit is the core matrix: 8 rows of 16 bytes, 8 x 8 elements, as ldmatrix reads them; a "row"
+// is along the major dimension. Without swizzle its 8 rows lie one after the other, 128 bytes. With
+// a swizzle of S bytes (32, 64, 128) rows of S bytes lie one after the other, eight of them form an
+// atom of 8 x S bytes, and in it the 16-byte chunks are permuted by the XOR of
+// common/layout/swizzle.h: S / 16 core matrices, interleaved.
 //
 // Two strides, LBO and SBO, say how the operand goes on beyond a core matrix or atom:
 //
@@ -45,7 +48,7 @@ constexpr uint64_t whole_16(uint64_t bytes) {
   return bytes;
 }
 
-// ---- the matrix descriptor -----------------------------------------------------------------------------
+// ---- the matrix descriptor ----------------------------------------------------------------------
 // 64 bits; addresses and strides are in units of 16 bytes, 14 bits each, so up to 256 KB:
 //
 //   63 62 | 61 .. 52 | 51 .. 49    | 48 46 | 45 .. 32 | 31 30 | 29 .. 16 | 15 14 | 13 .. 0
@@ -55,12 +58,14 @@ constexpr uint64_t address_field(uint64_t bytes) { return (whole_16(bytes) & 0x3
 // Of the operand's element (0, 0), a shared address (ptx::shared_address), a multiple of 16.
 constexpr uint64_t start_field(uint32_t address) { return address_field(address); }
 
-// LBO, "leading dimension byte offset", and SBO, "stride dimension byte offset": see the table above.
+// LBO, "leading dimension byte offset", and SBO, "stride dimension byte offset": see the table
+// above.
 constexpr uint64_t leading_field(uint32_t bytes) { return address_field(bytes) << 16; }
 constexpr uint64_t stride_field(uint32_t bytes) { return address_field(bytes) << 32; }
 
-// The XOR takes a row's number from bits 7-9 of its address, so atoms start at multiples of 1024 bytes (512,
-// 256 in the smaller modes). One that starts elsewhere says here at which row: (address / 128) % 8.
+// The XOR takes a row's number from bits 7-9 of its address, so atoms start at multiples of 1024
+// bytes (512, 256 in the smaller modes). One that starts elsewhere says here at which row: (address
+// / 128) % 8.
 constexpr uint64_t base_offset_field(uint64_t row) { return (row & 7) << 49; }
 
 constexpr uint64_t mode_number(SwizzleMode mode) {
@@ -112,7 +117,7 @@ static_assert(descriptor_start(descriptor(0x3fff0, 0x3fff0, 0x3fff0, SwizzleMode
 static_assert(advance(descriptor(1024, 16, 1024, SwizzleMode::k128Bytes), 32) ==
               descriptor(1056, 16, 1024, SwizzleMode::k128Bytes));
 
-// ---- from an element to its address ----------------------------------------------------------------------
+// ---- from an element to its address -------------------------------------------------------------
 // Where element (mn, k) lies from the start on if nothing is swizzled; rows have `span` bytes.
 constexpr uint32_t k_major_offset(uint32_t span, uint32_t leading, uint32_t stride, uint32_t mn,
                                   uint32_t k) {
@@ -140,11 +145,11 @@ constexpr uint32_t element_address(uint64_t d, Major major, uint32_t mn, uint32_
   return swizzle_address(mode, address - first_row) + first_row;
 }
 
-// ---- the tiles of attention ------------------------------------------------------------------------------
-// A tile of `rows` rows of head_dim elements is kept as slabs of 64 columns: 128 bytes a row, rows * 128 bytes
-// a slab, each slab a multiple of 1024 bytes from the next, 128-byte swizzle. It is what TMA writes for a box of
-// 64 columns. The same bytes serve as a K-major operand (k along a row: Q, K) and as an MN-major one (k is the
-// row: V), by different descriptors.
+// ---- the tiles of attention ---------------------------------------------------------------------
+// A tile of `rows` rows of head_dim elements is kept as slabs of 64 columns: 128 bytes a row, rows
+// * 128 bytes a slab, each slab a multiple of 1024 bytes from the next, 128-byte swizzle. It is
+// what TMA writes for a box of 64 columns. The same bytes serve as a K-major operand (k along a
+// row: Q, K) and as an MN-major one (k is the row: V), by different descriptors.
 constexpr int slab_bytes(int rows) { return rows * 128; }
 
 // Byte of element (row, column) in a tile of `rows` rows.
@@ -157,7 +162,8 @@ constexpr int slab_offset(int rows, int row, int column) {
 constexpr uint64_t k_major_descriptor(uint32_t slab) {
   return descriptor(slab, 16, 1024, SwizzleMode::k128Bytes);
 }
-// Where the 16 columns k = 16 step begin in the tile: 32 bytes further in the rows, four times a slab.
+// Where the 16 columns k = 16 step begin in the tile: 32 bytes further in the rows, four times a
+// slab.
 constexpr uint32_t k_major_step(int rows, int step) {
   return static_cast<uint32_t>(step / 4 * slab_bytes(rows) + step % 4 * 32);
 }
@@ -169,8 +175,8 @@ constexpr uint64_t mn_major_descriptor(uint32_t tile, int rows) {
 // Where the rows k = 16 step begin: two atoms further.
 constexpr uint32_t mn_major_step(int step) { return static_cast<uint32_t>(step * 16 * 128); }
 
-// Each wgmma of a product over a whole tile finds elements where slab_offset puts them: of every chunk of eight one
-// (compilers limit what they evaluate).
+// Each wgmma of a product over a whole tile finds elements where slab_offset puts them: of every
+// chunk of eight one (compilers limit what they evaluate).
 constexpr bool descriptors_match_slabs(int rows, int head_dim) {
   const uint32_t tile = 5 * 1024;
   for (int row = 0; row < rows; row++) {
@@ -187,10 +193,11 @@ constexpr bool descriptors_match_slabs(int rows, int head_dim) {
 }
 static_assert(descriptors_match_slabs(48, 128), "Q, K and V of attention");
 
-// ---- registers ---------------------------------------------------------------------------------------------
-// PTX ISA, "Register Fragments and Shared Memory Matrix Layouts". A warpgroup is four warps, 128 threads; warp
-// w % 4 holds rows 16w to 16w + 15 of D (64 x N) and, if A is in registers, of A. Inside of them it is the
-// layout of mma.m16n8k16: D is N / 8 tiles of 16 x 8 side by side, A one of 16 x 16.
+// ---- registers ----------------------------------------------------------------------------------
+// PTX ISA, "Register Fragments and Shared Memory Matrix Layouts". A warpgroup is four warps, 128
+// threads; warp w % 4 holds rows 16w to 16w + 15 of D (64 x N) and, if A is in registers, of A.
+// Inside of them it is the layout of mma.m16n8k16: D is N / 8 tiles of 16 x 8 side by side, A one
+// of 16 x 16.
 
 // Element `i` (0 .. N / 2 - 1) of D of thread `thread` (0..127): (row, column).
 constexpr Position wgmma_d(int thread, int i) {

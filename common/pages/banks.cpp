@@ -1,6 +1,7 @@
-// Writes docs/interactive/data/banks.json: for each access pattern of a warp, row length and layout of a tile in
-// shared memory that the page offers, the address of every lane and the wavefront that serves it. The counting is
-// the emulator's (common/emulator/core/wavefronts.h), the layouts are the kernels' (common/layout).
+// Writes docs/interactive/data/banks.json: for each access pattern of a warp, row length and layout
+// of a tile in shared memory that the page offers, the address of every lane and the wavefront that
+// serves it. The counting is the emulator's (common/emulator/core/wavefronts.h), the layouts are
+// the kernels' (common/layout).
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -20,7 +21,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using layout::Position;
 
-// An element has 2 bytes. `bytes`: a lane's access, which begins at `first(lane, head_dim)` of the tile.
+// An element has 2 bytes. `bytes`: a lane's access, which begins at `first(lane, head_dim)` of the
+// tile.
 struct Pattern {
   const char *id, *name, *instruction;
   bool matrices;  // ldmatrix.x4 or stmatrix.x4: served matrix by matrix
@@ -70,7 +72,8 @@ constexpr Pattern kPatterns[] = {
      }},
 };
 
-// Where element (row, column) lies in a tile of kRows rows of `pitch` elements, of which head_dim are used. In bytes.
+// Where element (row, column) lies in a tile of kRows rows of `pitch` elements, of which head_dim
+// are used. In bytes.
 constexpr int kRows = 64;
 struct Layout {
   const char *id, *name, *formula;

@@ -1,5 +1,6 @@
-// layout_dump fragments|descriptor: the constexpr layouts of common/layout as JSON, for the interactive pages of
-// docs/interactive. Not a formula is its own; what it says of kernel 11 comes from the kernel's source.
+// layout_dump fragments|descriptor: the constexpr layouts of common/layout as JSON, for the
+// interactive pages of docs/interactive. Not a formula is its own; what it says of kernel 11 comes
+// from the kernel's source.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +26,7 @@ void check(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
-// ---- fragments -------------------------------------------------------------------------------------------
+// ---- fragments ----------------------------------------------------------------------------------
 
 // Where half `h` of register `i` of a thread belongs.
 using Place = std::function<Position(int thread, int i, int h)>;
@@ -64,8 +65,9 @@ Json fragment(const Fragment& f) {
           {"positions", positions}};
 }
 
-// ldmatrix.x4 that brings a fragment: `place` says where in a 16 x 16 tile of shared memory half h of register m
-// of a lane comes from. Which address a lane has to give follows: lane 8m + r gives that of row r of matrix m.
+// ldmatrix.x4 that brings a fragment: `place` says where in a 16 x 16 tile of shared memory half h
+// of register m of a lane comes from. Which address a lane has to give follows: lane 8m + r gives
+// that of row r of matrix m.
 Json ldmatrix(const char* id, const char* name, bool trans, const char* row_name,
               const char* column_name, const Place& place) {
   const auto in_matrix = trans ? layout::ldmatrix_trans : layout::ldmatrix;
@@ -106,7 +108,8 @@ Json fragments() {
   views.push_back(fragment({"mma_c", "mma.sync.m16n8k16: C and D, 16 x 8", mma, 16, 8, "row",
                             "column", "c", 32, 4, 1, mma_c}));
 
-  // As kernels 05 on load them: registers 0 and 1 of K and V are the B of 8 keys or columns, 2 and 3 of the next.
+  // As kernels 05 on load them: registers 0 and 1 of K and V are the B of 8 keys or columns, 2 and
+  // 3 of the next.
   views.push_back(
       ldmatrix("ldmatrix_q", "ldmatrix.x4: Q becomes A", false, "query", "d", layout::mma_a));
   views.push_back(ldmatrix("ldmatrix_k", "ldmatrix.x4: K becomes two B", false, "key", "d",
@@ -120,7 +123,8 @@ Json fragments() {
                              return Position{b.row, b.column + m / 2 * 8};
                            }));
 
-  // Two C side by side, registers c[0..3] of the left and of the right one; and the A of the same elements.
+  // Two C side by side, registers c[0..3] of the left and of the right one; and the A of the same
+  // elements.
   Json c_is_a = fragment({"c_is_a", "mma.sync: two C of S are one A of P", mma, 16, 16, "row",
                           "column", "c", 32, 8, 1, [](int lane, int i, int) {
                             const Position c = layout::mma_c(lane, i % 4);
@@ -140,7 +144,7 @@ Json fragments() {
   return {{"source", {"common/layout/fragments.h", "common/layout/wgmma.h"}}, {"views", views}};
 }
 
-// ---- descriptor --------------------------------------------------------------------------------------------
+// ---- descriptor ---------------------------------------------------------------------------------
 
 constexpr layout::SwizzleMode kModes[] = {
     layout::SwizzleMode::kNone, layout::SwizzleMode::k128Bytes, layout::SwizzleMode::k64Bytes,
@@ -161,12 +165,13 @@ std::string hex(uint64_t value, int digits) {
   return text;
 }
 
-// A CTA's own shared memory begins here; CUDA keeps what is before (cudaDevAttrReservedSharedMemoryPerBlock).
+// A CTA's own shared memory begins here; CUDA keeps what is before
+// (cudaDevAttrReservedSharedMemoryPerBlock).
 constexpr uint32_t kFirstAddress = 1024;
 constexpr uint32_t kLines = 16;  // of 128 bytes that the page shows of a tile
 
-// A tile of kernel 11 as an operand: a descriptor for each 16 of k, and of the first lines of a slab in which that
-// wgmma begins, the 16-byte places that it reads.
+// A tile of kernel 11 as an operand: a descriptor for each 16 of k, and of the first lines of a
+// slab in which that wgmma begins, the 16-byte places that it reads.
 Json preset(const std::string& id, const std::string& name, int head_dim, uint32_t tile, int rows,
             layout::Major major) {
   const bool mn_major = major == layout::Major::kMN;

@@ -1,5 +1,6 @@
-// Prints the layouts of common/layout as tables: which lane holds which element, what a descriptor's strides do,
-// where a swizzle puts a chunk, what a tensor map may say. docs/appendix/layouts.md shows them.
+// Prints the layouts of common/layout as tables: which lane holds which element, what a
+// descriptor's strides do, where a swizzle puts a chunk, what a tensor map may say.
+// docs/appendix/layouts.md shows them.
 //
 // Everything printed is computed by the constexpr functions that kernels and emulator use.
 #include <algorithm>
@@ -29,7 +30,7 @@ std::string text(const char* format, Arguments... arguments) {
   return line;
 }
 
-// ---- grids: who holds element (row, column) ------------------------------------------------------------------
+// ---- grids: who holds element (row, column) -----------------------------------------------------
 struct Holder {
   int thread, i;
 };
@@ -149,7 +150,7 @@ void print_wgmma() {
   print(grid, "row \\ col", {0, 1, 7, 8, 15, 16, 24, 32, 40, 48, 56, 63});
 }
 
-// ---- by bits: what every bit of lane, register and half adds to the position ---------------------------------
+// ---- by bits: what every bit of lane, register and half adds to the position --------------------
 using Fragment = std::function<Position(int thread, int i, int h)>;
 
 std::string step(Position p, const char* row, const char* column) {
@@ -213,7 +214,7 @@ bool print_all_bits() {
          print_bits("wgmma D 64 x 16", d, 128, 8, 1, "r", "c");
 }
 
-// ---- swizzle and banks ---------------------------------------------------------------------------------------
+// ---- swizzle and banks --------------------------------------------------------------------------
 constexpr SwizzleMode kModes[] = {SwizzleMode::kNone, SwizzleMode::k32Bytes, SwizzleMode::k64Bytes,
                                   SwizzleMode::k128Bytes};
 const char* name_of(SwizzleMode mode) {
@@ -273,7 +274,7 @@ void print_banks() {
   }
 }
 
-// ---- descriptors ---------------------------------------------------------------------------------------------
+// ---- descriptors --------------------------------------------------------------------------------
 // How far element (mn, k) lies from (0, 0), in words, with strides that nothing else can be.
 std::string distance(Major major, SwizzleMode mode, uint32_t mn, uint32_t k) {
   constexpr uint32_t kLeading = 0x1000, kStride = 0x10000;
@@ -337,7 +338,7 @@ void print_descriptors() {
   }
 }
 
-// ---- TMA -----------------------------------------------------------------------------------------------------
+// ---- TMA ----------------------------------------------------------------------------------------
 void print_boxes() {
   std::puts("What a tensor map may say, by trying (16-bit elements)\n");
   const auto map = [] {

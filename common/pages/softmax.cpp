@@ -1,6 +1,6 @@
-// Writes docs/interactive/data/softmax.json: the running softmax of one row, block by block, as kernels 02, 10 and 16
-// compute it: in fp32, by the emulator's exponentials. One thread has the whole row here, so that sums are added up in
-// the order of the keys; P is not rounded to 16 bits.
+// Writes docs/interactive/data/softmax.json: the running softmax of one row, block by block, as
+// kernels 02, 10 and 16 compute it: in fp32, by the emulator's exponentials. One thread has the
+// whole row here, so that sums are added up in the order of the keys; P is not rounded to 16 bits.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -23,7 +23,7 @@ constexpr float kMaxTileSum = 32768.0f, kShare = 16.0f, kNear = 8.0f;  // kernel
 using Row = std::vector<float>;  // scores, or P
 using Output = std::array<float, kColumns>;
 
-// ---- inputs ----------------------------------------------------------------------------------------------
+// ---- inputs -------------------------------------------------------------------------------------
 
 // Made of whole numbers, alike on every machine: uniform in [-1, 1).
 float next_uniform(uint32_t& state) {
@@ -62,10 +62,10 @@ std::vector<Preset> presets() {
 // Of key j: easy to tell from O which keys it comes from.
 Output values(size_t j) { return {float(j), j % 2 ? -1.0f : 1.0f, j < 8 ? 0.0f : 1.0f}; }
 
-// ---- steps -----------------------------------------------------------------------------------------------
+// ---- steps --------------------------------------------------------------------------------------
 
-// After a block of keys. `reference`: what is subtracted from scores, in the mode's own unit; `factor`: what sum and O
-// of before were multiplied by, if `rescaled`.
+// After a block of keys. `reference`: what is subtracted from scores, in the mode's own unit;
+// `factor`: what sum and O of before were multiplied by, if `rescaled`.
 struct Step {
   float block_max, reference, factor, sum;
   bool rescaled, careful;
@@ -194,7 +194,7 @@ Output plain(const Row& scores) {
   return result;
 }
 
-// ---- JSON ------------------------------------------------------------------------------------------------
+// ---- JSON ---------------------------------------------------------------------------------------
 
 // The shortest digits that give the same number again.
 std::string text(float x) {

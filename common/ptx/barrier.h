@@ -1,5 +1,6 @@
-// Named barriers: sixteen a CTA, 0 is __syncthreads (PTX ISA, "Parallel Synchronization and Communication
-// Instructions: bar"). `threads` is the number that complete the barrier, a multiple of the warp size.
+// Named barriers: sixteen a CTA, 0 is __syncthreads (PTX ISA, "Parallel Synchronization and
+// Communication Instructions: bar"). `threads` is the number that complete the barrier, a multiple
+// of the warp size.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,7 +14,8 @@ namespace ptx {
 
 #ifdef __CUDACC__
 
-// Arrives and waits until `threads` threads have arrived. Orders the memory accesses of all of them.
+// Arrives and waits until `threads` threads have arrived. Orders the memory accesses of all of
+// them.
 __device__ __forceinline__ void barrier_sync(int barrier, int threads,
                                              Where where = Where::current()) {
   const Recorded recorded(Event::kBarSync, where, uint32_t(barrier));

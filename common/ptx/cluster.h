@@ -1,9 +1,10 @@
-// Clusters: CTAs that run at the same time, can wait for each other and reach each other's shared memory.
-// PTX ISA, "Parallel Synchronization and Communication Instructions: barrier.cluster", "Special Registers:
-// %cluster_ctarank, %cluster_nctarank", "mapa" (sm_90). The launch says how many CTAs a cluster has
-// (common/launch/launch.h).
+// Clusters: CTAs that run at the same time, can wait for each other and reach each other's shared
+// memory. PTX ISA, "Parallel Synchronization and Communication Instructions: barrier.cluster",
+// "Special Registers: %cluster_ctarank, %cluster_nctarank", "mapa" (sm_90). The launch says how
+// many CTAs a cluster has (common/launch/launch.h).
 //
-// A CTA must not end while another may still reach its shared memory: a barrier of the cluster comes first.
+// A CTA must not end while another may still reach its shared memory: a barrier of the cluster
+// comes first.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -42,8 +43,8 @@ __device__ __forceinline__ int cluster_nctarank() {
   return int(count);
 }
 
-// A pointer to what lies where `pointer` points to, in the shared memory of CTA `cta` of the cluster.
-// Ordinary loads and stores take it (distributed shared memory).
+// A pointer to what lies where `pointer` points to, in the shared memory of CTA `cta` of the
+// cluster. Ordinary loads and stores take it (distributed shared memory).
 template <typename T>
 __device__ __forceinline__ T* mapa(T* pointer, int cta) {
   uint64_t remote;

@@ -12,7 +12,8 @@
 
 namespace ptx {
 
-// Exact. By reference, so that the emulator's compiler reads memory here and not, without a line, before the call.
+// Exact. By reference, so that the emulator's compiler reads memory here and not, without a line,
+// before the call.
 __device__ __forceinline__ float to_float(const __half& value) { return __half2float(value); }
 __device__ __forceinline__ float to_float(const __nv_bfloat16& value) {
   return __bfloat162float(value);
@@ -64,7 +65,8 @@ __device__ __forceinline__ float2 unpack(uint32_t bits) {
   return to_float2(pair);
 }
 
-// The greater of both elements, each for itself. PTX ISA, "Half Precision Floating Point Instructions: max".
+// The greater of both elements, each for itself. PTX ISA, "Half Precision Floating Point
+// Instructions: max".
 template <typename T>
 __device__ __forceinline__ uint32_t max2(uint32_t a, uint32_t b) {
 #ifdef __CUDACC__

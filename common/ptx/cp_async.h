@@ -1,9 +1,10 @@
-// cp.async: copies from global to shared memory that pass by the registers and run on while the thread
-// works. PTX ISA, "Data Movement and Conversion Instructions: Non-bulk copy: cp.async" (sm_80).
+// cp.async: copies from global to shared memory that pass by the registers and run on while the
+// thread works. PTX ISA, "Data Movement and Conversion Instructions: Non-bulk copy: cp.async"
+// (sm_80).
 //
-// A thread's copies form groups: cp_async_commit closes one, cp_async_wait<n> waits until at most the n
-// latest groups are still under way. It waits for this thread's copies only: for those of others a barrier
-// must follow. Addresses are multiples of the size.
+// A thread's copies form groups: cp_async_commit closes one, cp_async_wait<n> waits until at most
+// the n latest groups are still under way. It waits for this thread's copies only: for those of
+// others a barrier must follow. Addresses are multiples of the size.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,8 +1,8 @@
 // elect.sync: chooses one lane of the warp. PTX ISA, "Parallel Synchronization and Communication
 // Instructions: elect.sync" (sm_90).
 //
-// All 32 lanes take part; true for one of them, the same one each time. The compiler then knows that one
-// thread runs what follows, which it cannot know of `lane_idx == 0`.
+// All 32 lanes take part; true for one of them, the same one each time. The compiler then knows
+// that one thread runs what follows, which it cannot know of `lane_idx == 0`.
 #pragma once
 
 #include <cuda_runtime.h>

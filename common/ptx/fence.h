@@ -1,11 +1,11 @@
-// fence.proxy.async: between what threads write with ordinary stores and what the asynchronous engines (bulk
-// copies, wgmma) read. PTX ISA, "Parallel Synchronization and Communication Instructions: membar, fence"
-// and "Async proxy" (sm_90).
+// fence.proxy.async: between what threads write with ordinary stores and what the asynchronous
+// engines (bulk copies, wgmma) read. PTX ISA, "Parallel Synchronization and Communication
+// Instructions: membar, fence" and "Async proxy" (sm_90).
 //
-// Engines reach shared memory by another path, the async proxy. Nothing but this fence makes a store of this
-// thread (st.shared, stmatrix, cp.async) visible there: each thread that has written fences, then a barrier,
-// then one thread starts the copy or the product. The other way round needs no fence: a wait on the mbarrier
-// shows what a bulk copy has written.
+// Engines reach shared memory by another path, the async proxy. Nothing but this fence makes a
+// store of this thread (st.shared, stmatrix, cp.async) visible there: each thread that has written
+// fences, then a barrier, then one thread starts the copy or the product. The other way round needs
+// no fence: a wait on the mbarrier shows what a bulk copy has written.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,5 +1,6 @@
-// The wrappers beside this file call these hooks for a recorder of timelines. They are empty and leave no instruction:
-// only the twin of a kernel, which is compiled to record, has others (common/trace/record.h).
+// The wrappers beside this file call these hooks for a recorder of timelines. They are empty and
+// leave no instruction: only the twin of a kernel, which is compiled to record, has others
+// (common/trace/record.h).
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,9 +1,9 @@
-// ldmatrix and stmatrix: 8 x 8 matrices of 16-bit elements between shared memory and registers.
-// PTX ISA, "Warp-level matrix load instruction: ldmatrix" (sm_75) and "... store instruction: stmatrix"
+// ldmatrix and stmatrix: 8 x 8 matrices of 16-bit elements between shared memory and registers. PTX
+// ISA, "Warp-level matrix load instruction: ldmatrix" (sm_75) and "... store instruction: stmatrix"
 // (sm_90). Which lane holds which element: common/layout/fragments.h.
 //
-// All 32 lanes take part. Lane 8m + r gives the address of row r of matrix m: 16 bytes, a multiple of 16.
-// Lanes whose matrix does not exist (x1, x2) give any address; it is not used.
+// All 32 lanes take part. Lane 8m + r gives the address of row r of matrix m: 16 bytes, a multiple
+// of 16. Lanes whose matrix does not exist (x1, x2) give any address; it is not used.
 #pragma once
 
 #include <cuda_runtime.h>

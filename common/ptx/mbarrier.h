@@ -1,8 +1,9 @@
-// mbarrier: a barrier object of 64 bits in shared memory on which threads and bulk copies meet. PTX ISA,
-// "Parallel Synchronization and Communication Instructions: mbarrier" (sm_80; try_wait, bytes and clusters
-// sm_90).
+// mbarrier: a barrier object of 64 bits in shared memory on which threads and bulk copies meet. PTX
+// ISA, "Parallel Synchronization and Communication Instructions: mbarrier" (sm_80; try_wait, bytes
+// and clusters sm_90).
 //
-// It counts phases 0, 1, 2 ... A phase ends when its pending count and its pending bytes are both zero:
+// It counts phases 0, 1, 2 ... A phase ends when its pending count and its pending bytes are both
+// zero:
 //
 //   mbarrier_init(bar, count)               every phase begins with `count` pending arrivals
 //   mbarrier_arrive(bar)                    one arrival less
@@ -10,12 +11,14 @@
 //   a bulk copy that is told of bar         as many bytes less as it has brought, whenever it has
 //   mbarrier_arrive_expect_tx(bar, bytes)   mbarrier_expect_tx, then mbarrier_arrive
 //
-// Who waits names the parity of a phase, 0 or 1: the wait is over when the phase of this parity has ended,
-// more exactly, when the current phase has the other parity. So the first wait on a fresh barrier with parity
-// 1 is over at once (as if a phase -1 had ended), which is how a producer finds all stages empty.
+// Who waits names the parity of a phase, 0 or 1: the wait is over when the phase of this parity has
+// ended, more exactly, when the current phase has the other parity. So the first wait on a fresh
+// barrier with parity 1 is over at once (as if a phase -1 had ended), which is how a producer finds
+// all stages empty.
 //
-// Arriving releases, and a wait that is over acquires: what was done before an arrival is visible after the
-// wait. What a bulk copy wrote is visible after a wait for the phase that its bytes belong to.
+// Arriving releases, and a wait that is over acquires: what was done before an arrival is visible
+// after the wait. What a bulk copy wrote is visible after a wait for the phase that its bytes
+// belong to.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -33,8 +36,8 @@ namespace ptx {
 
 #ifdef __CUDACC__
 
-// By one thread, before any other uses the barrier. fence_mbarrier_init and a barrier of the CTA (of the
-// cluster, if its CTAs use each other's) must follow.
+// By one thread, before any other uses the barrier. fence_mbarrier_init and a barrier of the CTA
+// (of the cluster, if its CTAs use each other's) must follow.
 __device__ __forceinline__ void mbarrier_init(uint64_t* bar, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(count)
                : "memory");
@@ -67,7 +70,8 @@ __device__ __forceinline__ bool mbarrier_test_wait(uint64_t* bar, int parity) {
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-// fence.mbarrier_init (sm_90): makes this thread's mbarrier_init visible to the cluster and to bulk copies.
+// fence.mbarrier_init (sm_90): makes this thread's mbarrier_init visible to the cluster and to bulk
+// copies.
 __device__ __forceinline__ void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -95,7 +99,8 @@ __device__ __forceinline__ void mbarrier_complete_tx(uint64_t* bar, int bytes) {
       : "memory");
 }
 
-// mbarrier_test_wait, but the thread may sleep for a while that the GPU chooses before the answer is no.
+// mbarrier_test_wait, but the thread may sleep for a while that the GPU chooses before the answer
+// is no.
 __device__ __forceinline__ bool mbarrier_try_wait(uint64_t* bar, int parity) {
   uint32_t over;
   asm volatile(
@@ -118,9 +123,10 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* bar, int parity,
   }
 }
 
-// Arrives at the barrier that lies where `bar` does in the shared memory of CTA `cta` of the cluster.
-// .release at CTA scope, the default: enough to say that this thread has read what the other may overwrite,
-// and much cheaper than .release.cluster (a barrier of the cluster passes on what was written).
+// Arrives at the barrier that lies where `bar` does in the shared memory of CTA `cta` of the
+// cluster. .release at CTA scope, the default: enough to say that this thread has read what the
+// other may overwrite, and much cheaper than .release.cluster (a barrier of the cluster passes on
+// what was written).
 __device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t* bar, int cta,
                                                         Where where = Where::current()) {
   record(Event::kMbarrierArriveCluster, where);

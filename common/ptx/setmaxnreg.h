@@ -1,14 +1,14 @@
-// setmaxnreg: hands registers from warps that need few to warps that need many. PTX ISA, "Miscellaneous
-// Instructions: setmaxnreg" (sm_90a).
+// setmaxnreg: hands registers from warps that need few to warps that need many. PTX ISA,
+// "Miscellaneous Instructions: setmaxnreg" (sm_90a).
 //
-// A CTA gets 65536 / threads registers a thread, rounded down to a multiple of 8, for all its threads alike.
-// setmaxnreg_dec gives those above kRegisters back to the CTA's pool, setmaxnreg_inc waits until the pool
-// has what it needs for kRegisters. All warps of a warpgroup execute it, kRegisters is a multiple of 8 from
-// 24 to 256. With 384 threads each has 168: two consumer warpgroups can have 240 once the producer's has
-// come down to 24, for 2 * (240 - 168) = 168 - 24.
+// A CTA gets 65536 / threads registers a thread, rounded down to a multiple of 8, for all its
+// threads alike. setmaxnreg_dec gives those above kRegisters back to the CTA's pool, setmaxnreg_inc
+// waits until the pool has what it needs for kRegisters. All warps of a warpgroup execute it,
+// kRegisters is a multiple of 8 from 24 to 256. With 384 threads each has 168: two consumer
+// warpgroups can have 240 once the producer's has come down to 24, for 2 * (240 - 168) = 168 - 24.
 //
-// ptxas must know the launch's registers, or it leaves the instruction out with a warning (C7508): the kernel
-// has __launch_bounds__(threads, 1).
+// ptxas must know the launch's registers, or it leaves the instruction out with a warning (C7508):
+// the kernel has __launch_bounds__(threads, 1).
 #pragma once
 
 #include <cuda_runtime.h>

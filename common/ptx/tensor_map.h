@@ -1,7 +1,9 @@
-// A tensor map: what TMA needs to know of a tensor in global memory (CUDA driver API, "Tensor Map Object
-// Management"). make_tensor_map (common/launch/tensor_map.h) makes it, TMA's instructions take its address.
+// A tensor map: what TMA needs to know of a tensor in global memory (CUDA driver API, "Tensor Map
+// Object Management"). make_tensor_map (common/launch/tensor_map.h) makes it, TMA's instructions
+// take its address.
 //
-// A kernel gets it as a parameter that it may take the address of: `const __grid_constant__ TensorMap map`.
+// A kernel gets it as a parameter that it may take the address of: `const __grid_constant__
+// TensorMap map`.
 #pragma once
 
 #include <cstdint>

@@ -1,27 +1,30 @@
-// TMA, the tensor memory accelerator: one thread starts the copy of a whole tile, an engine does it. PTX ISA,
-// "Data Movement and Conversion Instructions: Bulk copy: cp.async.bulk, cp.async.bulk.tensor" (sm_90).
+// TMA, the tensor memory accelerator: one thread starts the copy of a whole tile, an engine does
+// it. PTX ISA, "Data Movement and Conversion Instructions: Bulk copy: cp.async.bulk,
+// cp.async.bulk.tensor" (sm_90).
 //
-// A tensor map, made by the host (common/launch/tensor_map.h), says where a tensor of up to four dimensions
-// lies in global memory, how large a box of it one copy moves and how the box is swizzled in shared memory.
-// coords: the box's first element in the tensor, the innermost dimension first. A load's box may reach over
-// the tensor's edges or lie beyond them: what is outside is read as zeros. A store's may do so at the end of
-// each dimension: what is outside is not written. Two things of stores, measured on an H200:
-//   - They write 16 bytes at a time: of a row whose bytes are no multiple of 16, what follows it as well, up to
-//     such a multiple.
-//   - A box that begins before the tensor, a negative coordinate, stops the GPU with "illegal instruction".
-//     One that lies wholly past the end writes nothing.
+// A tensor map, made by the host (common/launch/tensor_map.h), says where a tensor of up to four
+// dimensions lies in global memory, how large a box of it one copy moves and how the box is
+// swizzled in shared memory. coords: the box's first element in the tensor, the innermost dimension
+// first. A load's box may reach over the tensor's edges or lie beyond them: what is outside is read
+// as zeros. A store's may do so at the end of each dimension: what is outside is not written. Two
+// things of stores, measured on an H200:
+//   - They write 16 bytes at a time: of a row whose bytes are no multiple of 16, what follows it as
+//     well, up to such a multiple.
+//   - A box that begins before the tensor, a negative coordinate, stops the GPU with "illegal
+//     instruction". One that lies wholly past the end writes nothing.
 //
-//   load    global to shared memory; tells an mbarrier the bytes it has brought: always the whole box's,
-//           outside or not. Who waits for the barrier's phase sees the data.
-//   store   shared to global memory; belongs to a group of its thread's, which cp_async_bulk_commit closes.
-//           cp_async_bulk_wait_read<n> waits until all but the n latest groups have read their shared
-//           memory, which can then be reused; cp_async_bulk_wait<n>, until they have written too.
+//   load    global to shared memory; tells an mbarrier the bytes it has brought: always the whole
+//           box's, outside or not. Who waits for the barrier's phase sees the data.
+//   store   shared to global memory; belongs to a group of its thread's, which cp_async_bulk_commit
+//           closes. cp_async_bulk_wait_read<n> waits until all but the n latest groups have read
+//           their shared memory, which can then be reused; cp_async_bulk_wait<n>, until they have
+//           written too.
 //
-// Shared addresses are multiples of 128 bytes, with swizzle of the pattern's size (256, 512, 1024 bytes). (Of a
-// load to byte 64 an H200 says "misaligned address".)
-// The bytes that coords[0] elements are must be a multiple of 16: if not, a GPU stops with "illegal
-// instruction". What threads wrote to shared memory needs fence_proxy_async (common/ptx/fence.h) and a
-// barrier before a store reads it.
+// Shared addresses are multiples of 128 bytes, with swizzle of the pattern's size (256, 512, 1024
+// bytes). (Of a load to byte 64 an H200 says "misaligned address".) The bytes that coords[0]
+// elements are must be a multiple of 16: if not, a GPU stops with "illegal instruction". What
+// threads wrote to shared memory needs fence_proxy_async (common/ptx/fence.h) and a barrier before
+// a store reads it.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -42,8 +45,8 @@ namespace ptx {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-// Fetches the map itself, 128 bytes, before the first copy asks for it. The map is a kernel's parameter,
-// `const __grid_constant__ TensorMap`.
+// Fetches the map itself, 128 bytes, before the first copy asks for it. The map is a kernel's
+// parameter, `const __grid_constant__ TensorMap`.
 __device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
@@ -86,8 +89,9 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(void* shared, const Te
   }
 }
 
-// The same box for several CTAs of the cluster, those whose bits `ctas` has: to the same place in the shared
-// memory of each, and each CTA's own barrier, the one in the place of `bar`, is told the bytes.
+// The same box for several CTAs of the cluster, those whose bits `ctas` has: to the same place in
+// the shared memory of each, and each CTA's own barrier, the one in the place of `bar`, is told the
+// bytes.
 __device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(
     void* shared, const TensorMap* map, const int (&coords)[2], uint64_t* bar, uint16_t ctas,
     Where where = Where::current()) {

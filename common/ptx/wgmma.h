@@ -1,24 +1,32 @@
-// wgmma: D = A B + D on the Tensor Cores, four warps together and asynchronously; 16-bit operands, fp32 sums.
-// PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions" (sm_90a).
+// wgmma: D = A B + D on the Tensor Cores, four warps together and asynchronously; 16-bit operands,
+// fp32 sums. PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions"
+// (sm_90a).
 //
-//   d: N / 2 floats    64 x N    accumulators       (which thread holds which element, how operands lie in
-//   a: descriptor      64 x 16   in shared memory,   shared memory and what a descriptor says:
-//      or 4 registers            or in registers     common/layout/wgmma.h)
+//   d: N / 2 floats    64 x N    accumulators
+//   a: descriptor      64 x 16   in shared memory or in registers
+//      or 4 registers
 //   b: descriptor      16 x N    in shared memory
+//
+// common/layout/wgmma.h says which thread holds which element, how operands lie in shared memory,
+// and what a descriptor says.
 //
 // T: __half or __nv_bfloat16. N: a multiple of 8; those of wgmma_instructions.h exist.
 //
-// All 128 threads of a warpgroup (warps 4i to 4i + 3) execute the same wgmma. It runs on while they go on:
+// All 128 threads of a warpgroup (warps 4i to 4i + 3) execute the same wgmma. It runs on while they
+// go on:
 //
-//   wgmma_fence(acc);          what this thread did to its registers comes before the wgmma that follow
+//   wgmma_fence(acc);          what this thread did to its registers comes before the wgmma that
+//                              follow
 //   wgmma<T, N>(acc, a, b, accumulate);          ... any number; they run one after the other
 //   wgmma_commit();            closes a group of them
-//   ...                        acc and a's registers may not be touched, not even read; nor shared memory written
+//   ...                        acc and a's registers may not be touched, not even read; nor shared
+//                              memory written
 //   wgmma_wait<n>(acc);        until at most the n latest groups of this warp are under way
 //
-// A fence is needed before the first wgmma and whenever registers that a wgmma uses have been read or written
-// since. Shared memory that threads have written by plain stores (or cp.async) needs fence_proxy_async()
-// (common/ptx/fence.h) in the threads that wrote, then a barrier: wgmma reads through the async proxy.
+// A fence is needed before the first wgmma and whenever registers that a wgmma uses have been read
+// or written since. Shared memory that threads have written by plain stores (or cp.async) needs
+// fence_proxy_async() (common/ptx/fence.h) in the threads that wrote, then a barrier: wgmma reads
+// through the async proxy.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -54,8 +62,8 @@ struct WgmmaElement<__nv_bfloat16> {
   static constexpr const char kName[] = "bf16";
 };
 
-// Keeps the compiler from moving uses of these registers (arrays of float or uint32_t) across this point: it does
-// not know that an instruction between commit and wait writes or reads them.
+// Keeps the compiler from moving uses of these registers (arrays of float or uint32_t) across this
+// point: it does not know that an instruction between commit and wait writes or reads them.
 template <typename Registers>
 __device__ __forceinline__ void keep_registers(Registers& registers) {
   if constexpr (std::is_array_v<Registers>) {
@@ -68,8 +76,8 @@ __device__ __forceinline__ void keep_registers(Registers& registers) {
   }
 }
 
-// Orders this thread's accesses to registers before the wgmma that follow. Name the arrays that they use: up to
-// three.
+// Orders this thread's accesses to registers before the wgmma that follow. Name the arrays that
+// they use: up to three.
 __device__ __forceinline__ void wgmma_fence(Where where = Where::current()) {
   record(Event::kWgmmaFence, where);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -113,7 +121,8 @@ __device__ __forceinline__ void wgmma_commit(Where where = Where::current()) {
   record_products(where);
 }
 
-// Waits until at most the kGroups latest groups of the warp are under way. Name the arrays that are now done.
+// Waits until at most the kGroups latest groups of the warp are under way. Name the arrays that are
+// now done.
 template <int kGroups>
 __device__ __forceinline__ void wgmma_wait(Where where = Where::current()) {
   const Recorded recorded(Event::kWgmmaWait, where, uint32_t(kGroups));

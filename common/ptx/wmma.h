@@ -1,6 +1,6 @@
-// nvcuda::wmma, the Tensor Cores of CUDA C++ (CUDA C++ Programming Guide, "Warp Matrix Functions"): the
-// compiler chooses the instructions. A fragment is a tile spread over the registers of a warp in a layout
-// that is not specified: it can be loaded, multiplied and stored, but not looked into.
+// nvcuda::wmma, the Tensor Cores of CUDA C++ (CUDA C++ Programming Guide, "Warp Matrix Functions"):
+// the compiler chooses the instructions. A fragment is a tile spread over the registers of a warp
+// in a layout that is not specified: it can be loaded, multiplied and stored, but not looked into.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -158,8 +158,8 @@ class Decoder {
     }
   }
 
-  // The warp's steps. The clock's low half wraps, which its order shows: no two records are 2^31 cycles apart, about
-  // a second, and one that ptxas has moved before another is earlier.
+  // The warp's steps. The clock's low half wraps, which its order shows: no two records are 2^31
+  // cycles apart, about a second, and one that ptxas has moved before another is earlier.
   void read_warp(int w, int64_t now) {
     begin_.push_back(now);
     std::vector<Step> steps;

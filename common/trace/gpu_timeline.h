@@ -1,11 +1,13 @@
-// From what the warps of a CTA recorded on a GPU (common/trace/record.h) to a timeline like the emulator's
-// (common/trace/timing.h), but measured.
+// From what the warps of a CTA recorded on a GPU (common/trace/record.h) to a timeline like the
+// emulator's (common/trace/timing.h), but measured.
 //
-//   Warps                 what each warp waits for, the instructions that it records, and as "other instructions" what
-//                         lies between: softmax, addresses, plain loads and stores
+//   Warps                 what each warp waits for, the instructions that it records, and as "other
+//                         instructions" what lies between: softmax, addresses, plain loads and
+//                         stores
 //   Products under way    groups of wgmma, from their fence to the end of the wait for them
-//   Copies under way      bulk copies from their issue, groups of stores and of cp.async, to the end of the first wait
-//                         for them. They may have landed before: nobody looked
+//   Copies under way      bulk copies from their issue, groups of stores and of cp.async, to the
+//                         end of the first wait for them. They may have landed before: nobody
+//                         looked
 #pragma once
 
 #include <cstdint>
@@ -33,8 +35,8 @@ struct GpuTimeline {
   std::vector<int> out_of_space;  // warps that did more than their part of the buffer holds
 };
 
-// One launch after the other. `file`: of the kernel, to which the lines belong. Throws BackendError if these are no
-// records.
+// One launch after the other. `file`: of the kernel, to which the lines belong. Throws BackendError
+// if these are no records.
 GpuTimeline decode(const std::vector<GpuRecording>& recordings, const std::string& file);
 
 }  // namespace fa

@@ -1,9 +1,9 @@
 // Recording what the warps of one CTA do, and when, on a GPU: for a timeline (gpu_timeline.h).
 //
-// The wrappers of common/ptx have hooks (hook.h), which are empty. CMake's FA_TIMELINE compiles each kernel a second
-// time, with FA_RECORDING and with this file before all others: then the hooks are these, and lane 0 of each warp
-// stores a Record: the SM's clock, what happens, and the line of the kernel. A new wrapper needs an Event, and that a
-// name in gpu_timeline.cpp.
+// The wrappers of common/ptx have hooks (hook.h), which are empty. CMake's FA_TIMELINE compiles
+// each kernel a second time, with FA_RECORDING and with this file before all others: then the hooks
+// are these, and lane 0 of each warp stores a Record: the SM's clock, what happens, and the line of
+// the kernel. A new wrapper needs an Event, and that a name in gpu_timeline.cpp.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -32,9 +32,10 @@ inline constexpr uint32_t kRecordEnd = 1 << 5, kRecordLine = 6, kRecordDetail = 
 inline constexpr uint32_t kMostLine = (1 << 11) - 1, kMostDetail = (1 << 15) - 1;
 static_assert(uint32_t(Event::kCount) < kRecordEnd - 1, "a word of all ones is no event");
 
-// The buffer: record i of warp w is [i][w], so that one offset a warp is also the count of its records. The first
-// three of a warp: the whole clock, the nanoseconds of the GPU's timer (both as 8 bytes), and kBegin with the SM's
-// number in place of the line and the detail. What nobody has written is all ones.
+// The buffer: record i of warp w is [i][w], so that one offset a warp is also the count of its
+// records. The first three of a warp: the whole clock, the nanoseconds of the GPU's timer (both as
+// 8 bytes), and kBegin with the SM's number in place of the line and the detail. What nobody has
+// written is all ones.
 inline constexpr uint32_t kRecordWarps = 32, kRecordsOfWarp = 1 << 16, kFirstRecord = 3;
 inline constexpr uint32_t kRecordBytes = kRecordWarps * kRecordsOfWarp * sizeof(Record);
 
@@ -59,9 +60,9 @@ struct Where {
 static __constant__ RecordTarget record_target;
 static RecordTarget known_record_target;  // the host's copy of it
 
-// All threads call this once, at the kernel's begin. `fa_record` is a register that only these functions know. It has the byte
-// offset of this warp's next record, or kRecordBytes in threads that do not record. So one comparison tells who
-// records, and whether there is room.
+// All threads call this once, at the kernel's begin. `fa_record` is a register that only these
+// functions know. It has the byte offset of this warp's next record, or kRecordBytes in threads
+// that do not record. So one comparison tells who records, and whether there is room.
 __device__ __forceinline__ void begin_recording() {
   const uint32_t thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   const uint32_t cta = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
@@ -87,8 +88,9 @@ __device__ __forceinline__ void begin_recording() {
       "mov.u32 fa_products, 0;" ::"r"(at));
 }
 
-// `value`, shifted left by kShift, are the detail's bits. Without a branch, since between wgmma's instructions there
-// must be none. The word is put together here: computed before a loop, it would take a register all the time.
+// `value`, shifted left by kShift, are the detail's bits. Without a branch, since between wgmma's
+// instructions there must be none. The word is put together here: computed before a loop, it would
+// take a register all the time.
 template <int kShift>
 __device__ __forceinline__ void record_shifted(Event event, Where where, uint32_t value,
                                                uint32_t end) {

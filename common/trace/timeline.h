@@ -1,4 +1,5 @@
-// A timeline: what happened when, in rows. A model makes one (timing.h), or a GPU's records do (gpu_timeline.h).
+// A timeline: what happened when, in rows. A model makes one (timing.h), or a GPU's records do
+// (gpu_timeline.h).
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,8 @@ struct Slice {
   bool waits = false;
 };
 
-// A flow shows what ended a wait: it goes from the slice that was the last to arrive to the slice that waited.
+// A flow shows what ended a wait: it goes from the slice that was the last to arrive to the slice
+// that waited.
 struct Flow {
   std::string name;
   size_t from, to;  // slices

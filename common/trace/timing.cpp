@@ -181,7 +181,8 @@ class Replay {
     return names.at(unit);
   }
 
-  // ---- when a warp's next step can issue, and what it waits for until then; nothing: nobody knows yet
+  // ---- issue ------------------------------------------------------------------------------------
+  // When a warp's next step can issue, and what it waits for until then; nothing: nobody knows yet.
   std::optional<Bound> next_issue(size_t w) {
     const WarpState& warp = warps_[w];
     if (warp.next == warp.steps.size()) return std::nullopt;
@@ -435,7 +436,8 @@ class Replay {
     } else if (step.work == Work::kAsyncStore) {
       end = transfer(end, step);
     } else {
-      // Operands are read while it multiplies, which holds it up never: m64n64k16 reads 4 KB in 32 cycles.
+      // Operands are read while it multiplies, which holds it up never: m64n64k16 reads 4 KB in 32
+      // cycles.
       take_shared(end, step);
       end += std::lround(double(step.flops) / sm_.async_product_flops) + sm_.async_product_latency;
     }

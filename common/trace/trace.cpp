@@ -205,8 +205,8 @@ void Trace::accumulates(const Warp& warp, const void* accumulators) {
 }
 
 void Trace::meet(const Warp& warp, uint32_t mask) {
-  // The notes of the first lane that has any give the order; those that only others have come behind those
-  // at the same position.
+  // The notes of the first lane that has any give the order; those that only others have come
+  // behind those at the same position.
   using Key = std::tuple<const char*, uint64_t, Work, int, int, int, uint32_t>;
   struct Gathered {
     const Noted* first;

@@ -1,5 +1,6 @@
-// Recording what one CTA does, for a timeline (timing.h). A program that links this records the CTA that
-// options().traced_cta names; how instructions report themselves is said in common/emulator/core/watch.h.
+// Recording what one CTA does, for a timeline (timing.h). A program that links this records the CTA
+// that options().traced_cta names; how instructions report themselves is said in
+// common/emulator/core/watch.h.
 #pragma once
 
 #include <cstddef>

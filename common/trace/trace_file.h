@@ -1,6 +1,6 @@
-// A timeline as a file that https://ui.perfetto.dev and chrome://tracing open: JSON in the Trace Event Format,
-// one event a line. What the format calls a process is a group of rows here, a thread is a row, and a
-// microsecond stands for a cycle.
+// A timeline as a file that https://ui.perfetto.dev and chrome://tracing open: JSON in the Trace
+// Event Format, one event a line. What the format calls a process is a group of rows here, a thread
+// is a row, and a microsecond stands for a cycle.
 #pragma once
 
 #include <string>

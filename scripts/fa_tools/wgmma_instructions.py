@@ -15,9 +15,10 @@ EXAMPLE = """examples:
 
 HEAD = """// wgmma.mma_async for each N. Written by scripts/fa wgmma; common/ptx/wgmma.h is where to read.
 //
-// Inline assembly names every register, so each N has a text of its own. They differ in nothing but the number
-// of registers. %0 on are the accumulators; then A (a descriptor, or four registers), B's descriptor,
-// `accumulate`, which is scale-d; the major dimensions of A and B; and the element type's name.
+// Inline assembly names every register, so each N has a text of its own. They differ in nothing
+// but the number of registers. %0 on are the accumulators; then A (a descriptor, or four
+// registers), B's descriptor, `accumulate`, which is scale-d; the major dimensions of A and B; and
+// the element type's name.
 // clang-format off
 #pragma once
 
@@ -37,7 +38,7 @@ def listed(items, per_line, indent):
 
 def text_lines(items):
     """The same as pieces of one string literal."""
-    lines = [", ".join(items[i:i + 16]) for i in range(0, len(items), 16)]
+    lines = [", ".join(items[i:i + 14]) for i in range(0, len(items), 14)]
     return "\n".join(f'        "{line}{", " if i + 1 < len(lines) else "}, "}"' for i, line in enumerate(lines))
 
 
@@ -53,7 +54,7 @@ def function(columns, from_registers):
     templates = ", ".join(["typename Element", *(f"int {major}" for major in majors)])
     a_type = "const uint32_t (&a)[4]" if from_registers else "uint64_t a"
     immediates = ", ".join(f"%{b + 2 + i}" for i in range(len(majors)))
-    registers = listed([f'"+f"(d[{i}])' for i in range(count)], 8, " " * 10)
+    registers = listed([f'"+f"(d[{i}])' for i in range(count)], 5, " " * 10)
     return f"""  template <{templates}>
   static __device__ __forceinline__ void {"multiply_registers" if from_registers else "multiply_shared"}(
       float (&d)[{count}], {a_type}, uint64_t b, int accumulate) {{
@@ -66,7 +67,7 @@ def function(columns, from_registers):
         "{a_text}, %{b}, p, 1, 1, {immediates};\\n"
         "}}\\n"
         : {registers}
-        : {", ".join(inputs)});
+        : {listed(inputs, 6, " " * 10)});
   }}
 """
 

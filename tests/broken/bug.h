@@ -1,5 +1,5 @@
-// What is wrong with a broken kernel, and what must catch it: a table of bugs.toml. Sources of broken kernels
-// include this in place of common/launch/registry.h.
+// What is wrong with a broken kernel, and what must catch it: a table of bugs.toml. Sources of
+// broken kernels include this in place of common/launch/registry.h.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,8 @@ struct Declaration {
   explicit Declaration(Bug bug);
 };
 
-// A broken kernel is compiled for one head_dim and mostly for one type: a quarter of the work for the compiler.
+// A broken kernel is compiled for one head_dim and mostly for one type: a quarter of the work for
+// the compiler.
 template <template <typename T, int kHeadDim> class Launcher, typename... Types>
 struct Only {
   template <typename T, int kHeadDim>

@@ -11,12 +11,13 @@
 
 namespace fa::broken {
 
-// bf16, batch 1, heads 2, seq_len 256, head_dim 128: what the programs run on if not told otherwise. From kernel 11
-// on seq_len 512, so that rings of two stages go round twice; heads 1, or 2 if a CTA is to have three query tiles.
+// bf16, batch 1, heads 2, seq_len 256, head_dim 128: what the programs run on if not told
+// otherwise. From kernel 11 on seq_len 512, so that rings of two stages go round twice; heads 1, or
+// 2 if a CTA is to have three query tiles.
 Problem problem_of(const Bug& bug);
 
-// What its numbers are looked at on: all inputs; of a kernel before 16, whose row maximum lags behind by little,
-// without the hot ones.
+// What its numbers are looked at on: all inputs; of a kernel before 16, whose row maximum lags
+// behind by little, without the hot ones.
 const std::vector<std::string>& inputs_of(const Bug& bug);
 
 // One launch, with the detector of races or without. `early`: copies happen at once.

@@ -1,6 +1,6 @@
-// Shows what each check says about the broken kernels of this program, in the order in which one debugs:
-// numbers on ordinary inputs, on hard ones, the checked build's report, its counters. Exit code 0 if that is
-// what bugs.toml declares.
+// Shows what each check says about the broken kernels of this program, in the order in which one
+// debugs: numbers on ordinary inputs, on hard ones, the checked build's report, its counters. Exit
+// code 0 if that is what bugs.toml declares.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -33,7 +33,8 @@ void progress(const std::string& text) {
   if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K%s", text.c_str());
 }
 
-// The text in lines of at most 96 characters, indented; of a long one (who waits where) the beginning.
+// The text in lines of at most 96 characters, indented; of a long one (who waits where) the
+// beginning.
 void print_wrapped(const std::string& text) {
   constexpr int kMostLines = 12;
   size_t line_end = 0;
@@ -90,7 +91,7 @@ Findings examine(const Bug& bug) {
   return findings;
 }
 
-// ---- for a reader --------------------------------------------------------------------------------
+// ---- for a reader -------------------------------------------------------------------------------
 void print_numbers(const std::string& inputs, const Record& record) {
   const std::string verdict = verdict_of(record);
   const char* const tint = !colours() ? "" : verdict == "right" ? "\033[32m" : "\033[31m";
@@ -167,7 +168,7 @@ void print_summary(const Bug& bug, const Findings& findings) {
   print_wrapped(not_seen);
 }
 
-// ---- for the table of all ------------------------------------------------------------------------
+// ---- for the table of all -----------------------------------------------------------------------
 nlohmann::ordered_json row(const Bug& bug, const Findings& findings) {
   nlohmann::ordered_json result = {{"name", bug.name}, {"kernel", bug.kernel}, {"what", bug.what}};
   for (const auto& [inputs, record] : findings.numbers) {

@@ -1,5 +1,5 @@
-// Runs the examples: as they are, and without the line that each is about. Exit code 1 if one of them gives a wrong
-// result, or none of its orders shows that the line is missing.
+// Runs the examples: as they are, and without the line that each is about. Exit code 1 if one of
+// them gives a wrong result, or none of its orders shows that the line is missing.
 #include <algorithm>
 #include <cstdio>
 #include <string>

@@ -1,5 +1,6 @@
-// Kernels about which ptxas has something to say; docs/appendix/compiling.md shows what (scripts/fa ptxas). None of them is
-// launched. Each makes a product, acc = A B, and does one thing that stands in the way of its asynchrony.
+// Kernels about which ptxas has something to say; docs/appendix/compiling.md shows what (scripts/fa
+// ptxas). None of them is launched. Each makes a product, acc = A B, and does one thing that stands
+// in the way of its asynchrony.
 #include "common/launch/launch.h"
 #include "common/ptx/setmaxnreg.h"
 #include "common/ptx/wgmma.h"

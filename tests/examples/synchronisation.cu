@@ -1,8 +1,8 @@
-// One small kernel for each kind of synchronisation; docs/appendix/synchronisation.md shows them. Each reads
-// `in`, 0, 1, 2 ..., and what it must write to `out` is in the list at the end.
+// One small kernel for each kind of synchronisation; docs/appendix/synchronisation.md shows them.
+// Each reads `in`, 0, 1, 2 ..., and what it must write to `out` is in the list at the end.
 //
-// The file is compiled twice: as it is, and without the lines that end in "// <-". The program `examples` runs
-// both, in the fixed order and in random ones.
+// The file is compiled twice: as it is, and without the lines that end in "// <-". The program
+// `examples` runs both, in the fixed order and in random ones.
 #include "tests/examples/examples.h"
 
 #include "common/launch/launch.h"
@@ -39,7 +39,8 @@ __global__ void syncwarp(const float* in, float* out) {
 // [/syncwarp]
 
 // [shuffle]
-// The sum over each quad, as a row's sum in kernels 05 to 16. The exchange itself waits for the lanes of its mask.
+// The sum over each quad, as a row's sum in kernels 05 to 16. The exchange itself waits for the
+// lanes of its mask.
 __global__ void shuffle(const float* in, float* out) {
   float sum = in[threadIdx.x];
   sum += __shfl_xor_sync(kAllLanes, sum, 1);
@@ -59,7 +60,8 @@ __global__ void syncthreads(const float* in, float* out) {
 // [/syncthreads]
 
 // [named-barrier]
-// Warp 0 writes and goes on, warp 1 waits and reads: 64 threads come to barrier 1, half of them do not wait.
+// Warp 0 writes and goes on, warp 1 waits and reads: 64 threads come to barrier 1, half of them do
+// not wait.
 __global__ void named_barrier(const float* in, float* out) {
   auto& smem = shared_storage<Storage>();
   const int warp_idx = threadIdx.x / 32, lane_idx = threadIdx.x % 32;
@@ -94,7 +96,8 @@ __global__ void cp_async(const float* in, float* out) {
 // [/cp-async]
 
 // [mbarrier]
-// Warp 0 fills a ring of two stages four times, warp 1 empties it. Nobody else waits, and neither for longer than it must.
+// Warp 0 fills a ring of two stages four times, warp 1 empties it. Nobody else waits, and neither
+// for longer than it must.
 __global__ void mbarrier(const float* in, float* out) {
   auto& smem = shared_storage<Storage>();
   const int warp_idx = threadIdx.x / 32, lane_idx = threadIdx.x % 32;
@@ -123,7 +126,8 @@ __global__ void mbarrier(const float* in, float* out) {
 // [/mbarrier]
 
 // [expect-tx]
-// One thread orders 256 bytes; the barrier's phase ends when it has arrived and the bytes have come.
+// One thread orders 256 bytes; the barrier's phase ends when it has arrived and the bytes have
+// come.
 __global__ void expect_tx(const float* in, float* out) {
   auto& smem = shared_storage<Storage>();
   if (threadIdx.x == 0) {
@@ -141,7 +145,8 @@ __global__ void expect_tx(const float* in, float* out) {
 // [/expect-tx]
 
 // [proxy-fence]
-// Threads write, the copy engine reads: another proxy, so a fence by those who wrote, then a barrier.
+// Threads write, the copy engine reads: another proxy, so a fence by those who wrote, then a
+// barrier.
 __global__ void proxy_fence(const float* in, float* out) {
   auto& smem = shared_storage<Storage>();
   smem.words[threadIdx.x] = in[threadIdx.x];
@@ -156,7 +161,8 @@ __global__ void proxy_fence(const float* in, float* out) {
 // [/proxy-fence]
 
 // [wait-read]
-// The buffer of a store is used again: .read waits until the engine has read it, not until out is written.
+// The buffer of a store is used again: .read waits until the engine has read it, not until out is
+// written.
 __global__ void wait_read(const float* in, float* out) {
   auto& smem = shared_storage<Storage>();
   for (int tile = 0; tile < 2; tile++) {
@@ -193,7 +199,8 @@ __global__ void __launch_bounds__(128) wgmma(const float*, float* out) {
 // [/wgmma]
 
 // [setmaxnreg]
-// 384 threads begin with 168 registers each. Two warpgroups can have 240 when the third has given its own back.
+// 384 threads begin with 168 registers each. Two warpgroups can have 240 when the third has given
+// its own back.
 __global__ void __launch_bounds__(384, 1) setmaxnreg(const float* in, float* out) {
   if (threadIdx.x < 128) {
     ptx::setmaxnreg_dec<24>();  // <-
@@ -205,7 +212,8 @@ __global__ void __launch_bounds__(384, 1) setmaxnreg(const float* in, float* out
 // [/setmaxnreg]
 
 // [cluster]
-// Two CTAs read each other's shared memory. The second barrier keeps either from ending while the other reads.
+// Two CTAs read each other's shared memory. The second barrier keeps either from ending while the
+// other reads.
 __global__ void cluster(const float* in, float* out) {
   auto& smem = shared_storage<Storage>();
   const int rank = ptx::cluster_ctarank();

@@ -4,13 +4,14 @@
 //   ex2_probe        the bits of some thousand results: GROUP INDEX BITS..., eight a line
 //   ex2_probe all    all 2^32 floats: how many results are how far from the correctly rounded ones
 //
-// The correctly rounded result is exp2 in double, rounded to float, subnormals to zero. CUDA's exp2 is within
-// 1 ulp (CUDA C++ Programming Guide, "Mathematical Functions"), 2^-29 of a float's: it decides the rounding
-// unless it lies within 1 ulp of the middle of two floats. The inputs where it does (6 on an H200) are
-// counted on stderr. No result lies in the middle itself: 2^x is rational for whole x only.
+// The correctly rounded result is exp2 in double, rounded to float, subnormals to zero. CUDA's exp2
+// is within 1 ulp (CUDA C++ Programming Guide, "Mathematical Functions"), 2^-29 of a float's: it
+// decides the rounding unless it lies within 1 ulp of the middle of two floats. The inputs where it
+// does (6 on an H200) are counted on stderr. No result lies in the middle itself: 2^x is rational
+// for whole x only.
 //
-// `all` with FA_PROBE_DUMP=folder: the differences for all floats in [1, 2) go to folder/ex2_1_2, a signed byte
-// each. The emulator's model was fitted to an H200's.
+// `all` with FA_PROBE_DUMP=folder: the differences for all floats in [1, 2) go to folder/ex2_1_2, a
+// signed byte each. The emulator's model was fitted to an H200's.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -93,8 +94,8 @@ void probe_samples() {
   }
   probe_group("tiny", tiny);
 
-  // Where the emulator's sum is a whole multiple of the last place, or just below one: a rounding constant
-  // that is larger or smaller by one shows here.
+  // Where the emulator's sum is a whole multiple of the last place, or just below one: a rounding
+  // constant that is larger or smaller by one shows here.
   std::vector<float> steps;
   for (const uint32_t fraction :
        {0x0104a2u, 0x10f8c0u, 0x24e49fu, 0x35d704u, 0x45018bu, 0x5508f4u, 0x657285u, 0x75d916u,
@@ -112,7 +113,7 @@ void probe_samples() {
   probe_group("range", range);
 }
 
-// ---- all 2^32 floats ------------------------------------------------------------------------------------
+// ---- all 2^32 floats ----------------------------------------------------------------------------
 constexpr int kMost = 8;  // differences are counted from -kMost to kMost, the rest as `kFurther`
 enum Counter {
   kNan,

@@ -1,8 +1,10 @@
-// Prints what the 16-bit conversions of the GPU (or of the emulator) give, as hashes of 4096 results a
-// line. The lines of an H200 are in float16_h200.txt; a test compares the emulator's with them.
+// Prints what the 16-bit conversions of the GPU (or of the emulator) give, as hashes of 4096
+// results a line. The lines of an H200 are in float16_h200.txt; a test compares the emulator's with
+// them.
 //
 //   widen:  all 65,536 patterns of fp16 and bf16
-//   narrow: for every pattern, the float in the middle between it and the next one (a tie), the floats
+//   narrow: for every pattern, the float in the middle between it and the next one (a tie), the
+//   floats
 //           right below and above that, and the value itself
 #include <cstdio>
 #include <cstring>
@@ -56,8 +58,9 @@ void probe(const char* widen_name, const char* narrow_name) {
 
   std::vector<uint32_t> cases;
   for (size_t i = 0; i < kPatterns; i++) {
-    // Halfway on the way to the next pattern: both are multiples of the spacing, so that the middle of
-    // the bit patterns is the middle of the values (from subnormals of fp16 on, which are normal floats).
+    // Halfway on the way to the next pattern: both are multiples of the spacing, so that the middle
+    // of the bit patterns is the middle of the values (from subnormals of fp16 on, which are normal
+    // floats).
     const uint32_t next = wide[(i + 1) % kPatterns];
     float a, b;
     memcpy(&a, &wide[i], 4);

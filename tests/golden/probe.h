@@ -1,4 +1,5 @@
-// What the golden probes share: deterministic inputs, and outputs as hashes that fit in a small file.
+// What the golden probes share: deterministic inputs, and outputs as hashes that fit in a small
+// file.
 #pragma once
 
 #include <cstdint>

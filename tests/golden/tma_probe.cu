@@ -1,7 +1,7 @@
-// What mbarriers, bulk copies, clusters and elect.sync give on this machine: hashes for comparison with what
-// an H200 gave. Without arguments: phases, plain boxes, elect.sync; with `all`: every swizzle, rank, element
-// size and edge, stores and multicast as well, which tensor maps the driver takes, and copies that a GPU may
-// refuse, usually by an illegal instruction.
+// What mbarriers, bulk copies, clusters and elect.sync give on this machine: hashes for comparison
+// with what an H200 gave. Without arguments: phases, plain boxes, elect.sync; with `all`: every
+// swizzle, rank, element size and edge, stores and multicast as well, which tensor maps the driver
+// takes, and copies that a GPU may refuse, usually by an illegal instruction.
 //
 // Of a load all of a piece of shared memory is dumped, of a store the whole tensor.
 #include <sys/wait.h>
@@ -35,8 +35,9 @@ namespace fa::probe {
 using layout::SwizzleMode;
 using ptx::TensorMap;
 
-// Runs a function in a process of its own, because a kernel's fault takes the GPU from its process. The exit
-// status: 0; 3 if the back end failed, the reason is on stderr; 128 and more if a signal ended it.
+// Runs a function in a process of its own, because a kernel's fault takes the GPU from its process.
+// The exit status: 0; 3 if the back end failed, the reason is on stderr; 128 and more if a signal
+// ended it.
 int run_alone(const std::function<void()>& function) {
   constexpr unsigned kMostSeconds = 20;  // then SIGALRM
   fflush(stdout);
@@ -73,7 +74,7 @@ void probe_alone(const std::string& name, const std::function<void()>& function)
   }
 }
 
-// ---- mbarrier: a program of one thread -------------------------------------------------------------------
+// ---- mbarrier: a program of one thread ----------------------------------------------------------
 enum : int { kInit, kArrive, kArriveExpect, kExpect, kComplete };
 
 struct BarrierStorage {
@@ -165,7 +166,7 @@ void probe_barriers() {
   print_hashes("misc_elect", download<uint32_t>(elected), 32);
 }
 
-// ---- boxes -----------------------------------------------------------------------------------------------
+// ---- boxes --------------------------------------------------------------------------------------
 constexpr int kDumpBytes = 12288, kFirst = 1024;  // the box lies from kFirst on
 static_assert(kFirst % 1024 == 0 && kFirst < kDumpBytes);
 
@@ -381,7 +382,7 @@ void probe_boxes() {
   }
 }
 
-// ---- which tensor maps can be had ------------------------------------------------------------------------
+// ---- which tensor maps can be had ---------------------------------------------------------------
 void probe_maps() {
   const Buffer in("tensor", 65536);
   const auto probe = [&](const char* name, auto change) {
@@ -433,7 +434,7 @@ void probe_maps() {
   }
 }
 
-// ---- clusters: each CTA loads a row for all, then reads the next one's shared memory ---------------------
+// ---- clusters: each CTA loads a row for all, then reads the next one's shared memory ------------
 struct ClusterStorage {
   alignas(128) uint32_t rows[4][64];
   uint64_t full;

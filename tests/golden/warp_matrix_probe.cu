@@ -1,5 +1,6 @@
-// Prints what ldmatrix, stmatrix, mma.sync and cp.async of the GPU (or of the emulator) give, as hashes.
-// The lines of an H200 are in warp_matrix_h200.txt; a test compares the emulator's with them.
+// Prints what ldmatrix, stmatrix, mma.sync and cp.async of the GPU (or of the emulator) give, as
+// hashes. The lines of an H200 are in warp_matrix_h200.txt; a test compares the emulator's with
+// them.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -17,7 +18,7 @@
 
 namespace fa::probe {
 
-// ---- ldmatrix, stmatrix: 4 KB of shared memory that number their 16-bit elements ----------------------
+// ---- ldmatrix, stmatrix: 4 KB of shared memory that number their 16-bit elements ----------------
 struct MatrixStorage {
   alignas(128) uint16_t elements[2048];
 };
@@ -94,7 +95,7 @@ void probe_matrices() {
   }
 }
 
-// ---- mma.sync: raw operands of many products ----------------------------------------------------------
+// ---- mma.sync: raw operands of many products ----------------------------------------------------
 constexpr int kProducts = 256;  // a launch
 
 template <typename T, int kDepth>
@@ -132,7 +133,7 @@ void probe_mma(const char* name, bool half) {
   }
 }
 
-// ---- wmma: the same sums, through shared memory ----------------------------------------------------------
+// ---- wmma: the same sums, through shared memory -------------------------------------------------
 template <typename T>
 struct FragmentStorage {
   alignas(128) T a[16][16];
@@ -188,7 +189,7 @@ void probe_wmma(const char* name, bool half) {
   print_hashes(std::string("wmma_") + name, download<uint32_t>(out), 1024);
 }
 
-// ---- cp.async: every size, with and without zero-fill ---------------------------------------------------
+// ---- cp.async: every size, with and without zero-fill -------------------------------------------
 struct CopyStorage {
   alignas(16) uint8_t bytes[32 * 16];
 };

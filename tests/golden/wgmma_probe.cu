@@ -1,9 +1,9 @@
-// What wgmma reads and how it adds, on this machine: hashes for comparison with what an H200 gave. Without
-// arguments: addresses, layouts, chains of products; with `all`: every N, type and source of A as well, with
-// operands that are hard on the addition.
+// What wgmma reads and how it adds, on this machine: hashes for comparison with what an H200 gave.
+// Without arguments: addresses, layouts, chains of products; with `all`: every N, type and source
+// of A as well, with operands that are hard on the addition.
 //
-// Addresses: one operand's memory holds the number of every element, the other operand is a unit matrix, so
-// the result says which element was taken for each (mn, k).
+// Addresses: one operand's memory holds the number of every element, the other operand is a unit
+// matrix, so the result says which element was taken for each (mn, k).
 #include <algorithm>
 #include <bit>
 #include <cstdio>
@@ -25,7 +25,7 @@ namespace fa::probe {
 using layout::Major;
 using layout::SwizzleMode;
 
-// ---- one wgmma on an image of shared memory -------------------------------------------------------------
+// ---- one wgmma on an image of shared memory -----------------------------------------------------
 constexpr int kImageBytes = 64 * 1024;
 using Image = std::vector<uint16_t>;
 
@@ -158,7 +158,7 @@ void probe_onehot() {
   print_hashes("wg_onehot", all, all.size());
 }
 
-// ---- addresses ------------------------------------------------------------------------------------------
+// ---- addresses ----------------------------------------------------------------------------------
 struct AddressCase {
   const char* name;
   bool of_b;
@@ -242,7 +242,7 @@ void probe_addresses() {
   }
 }
 
-// ---- chains: C = A B with a long k, 64 x 64 ------------------------------------------------------------------
+// ---- chains: C = A B with a long k, 64 x 64 -----------------------------------------------------
 struct ChainStorage {
   alignas(1024) uint16_t a[64 * 64];
   alignas(1024) uint16_t b[64 * 64];
@@ -311,7 +311,7 @@ void probe_chain(int depth, bool whole_numbers) {
                download<float>(c), 4096);
 }
 
-// ---- all: every N, type and source of A ---------------------------------------------------------------------
+// ---- all: every N, type and source of A ---------------------------------------------------------
 // One step; A at the image's start, B behind it.
 template <typename T, int kN, Major kMajorB>
 __global__ void __launch_bounds__(128)

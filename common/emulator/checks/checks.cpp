@@ -1,5 +1,5 @@
-// The checked build adds three things to launches: the detector of races, counts by line, and loads and stores as
-// requests. A program that links this file is a checked one.
+// The checked build adds three things to launches: the detector of races, counts by line, and loads
+// and stores as requests. A program that links this file is a checked one.
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -1,4 +1,5 @@
-// The accesses of single lanes become requests of a warp, and these are counted in sectors and wavefronts.
+// The accesses of single lanes become requests of a warp, and these are counted in sectors and
+// wavefronts.
 #include "common/emulator/checks/counting.h"
 
 #include <algorithm>
@@ -21,9 +22,10 @@ namespace {
 
 using Request = std::array<const MemoryAccess*, kWarpSize>;  // null: the lane takes no part
 
-// A sector is a 32-byte piece of global memory. A request counts every sector that it touches once, however many lanes
-// share it. The ideal is the number of sectors that the touched bytes would fill side by side: 32 neighbouring floats
-// touch 4 of 4, 32 floats 128 bytes apart touch 32 of 4, and one float for all lanes touches 1 of 1.
+// A sector is a 32-byte piece of global memory. A request counts every sector that it touches once,
+// however many lanes share it. The ideal is the number of sectors that the touched bytes would fill
+// side by side: 32 neighbouring floats touch 4 of 4, 32 floats 128 bytes apart touch 32 of 4, and
+// one float for all lanes touches 1 of 1.
 class Sectors {
  public:
   void add(uintptr_t address, uint32_t bytes) {

@@ -1,9 +1,9 @@
 // The checked build's view of a kernel's plain loads and stores.
 //
 // Kernel sources are compiled with -fsanitize=thread, which makes the compiler call __tsan_readN or
-// __tsan_writeN before every access to memory. libtsan is not linked: these are our answers. They see
-// every access that is still an access after optimisation, which is what a GPU would execute too;
-// what lives in registers on a GPU lives on the lane's stack here and is left out.
+// __tsan_writeN before every access to memory. libtsan is not linked: these are our answers. They
+// see every access that is still an access after optimisation, which is what a GPU would execute
+// too; what lives in registers on a GPU lives on the lane's stack here and is left out.
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -66,7 +66,8 @@ void observe(const void* pointer, size_t bytes, bool write, void* return_address
   }
 }
 
-// A copy or fill that the compiler left to the C library: as the GPU would do it, 16 bytes at a time.
+// A copy or fill that the compiler left to the C library: as the GPU would do it, 16 bytes at a
+// time.
 void observe_range(const void* pointer, size_t bytes, bool write, void* return_address) {
   const auto* at = static_cast<const uint8_t*>(pointer);
   while (bytes > 0) {

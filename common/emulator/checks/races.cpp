@@ -35,7 +35,7 @@ void raise_to(std::vector<uint32_t>& to, const std::vector<uint32_t>& from) {
 
 }  // namespace
 
-// ---- clocks ------------------------------------------------------------------------------------------
+// ---- clocks -------------------------------------------------------------------------------------
 Races::Races(Cluster& cluster)
     : cluster_(cluster),
       threads_(cluster.warps.size() * kWarpSize),
@@ -125,7 +125,7 @@ bool Races::has_seen(const Lane& lane, const Clocks& them, int but_engine) const
   return true;
 }
 
-// ---- engines -----------------------------------------------------------------------------------------
+// ---- engines ------------------------------------------------------------------------------------
 int Races::new_engine(Engine kind) {
   if (threads_ + engines_.size() == stride_) resize(stride_ + kWarpSize);
   engines_.push_back({kind, nullptr});
@@ -187,7 +187,7 @@ const Engine* Races::engine_of(int warp, uint32_t lanes) const {
   return at < threads_ ? nullptr : &engines_[at - threads_].kind;
 }
 
-// ---- shadow ------------------------------------------------------------------------------------------
+// ---- shadow -------------------------------------------------------------------------------------
 bool Races::is_shared(uintptr_t address) const {
   for (const Cta& cta : cluster_.ctas) {
     if (address - uintptr_t(cta.shared) < cta.shared_bytes) return true;
@@ -250,7 +250,7 @@ void Races::release_reads(uint32_t first) {
   }
 }
 
-// ---- accesses ----------------------------------------------------------------------------------------
+// ---- accesses -----------------------------------------------------------------------------------
 bool Races::before(const Access& access, const uint32_t* seen) {
   const uint32_t* const of_warp = seen + access.warp * kWarpSize;
   for (uint32_t rest = access.lanes; rest; rest &= rest - 1) {
@@ -367,7 +367,7 @@ void Races::end_copy(const Lane& lane, uintptr_t to, size_t bytes) {
   }
 }
 
-// ---- the end -----------------------------------------------------------------------------------------
+// ---- the end ------------------------------------------------------------------------------------
 void Races::end_of_cta(const Cta& cta) {
   if (cluster_.ctas.size() == 1) return;
   std::vector<uint32_t> all(stride_);  // what its threads have seen

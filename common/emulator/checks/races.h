@@ -1,25 +1,28 @@
-// The checked build's detector: accesses to memory that nothing orders, and reads of what nobody wrote.
+// The checked build's detector: accesses to memory that nothing orders, and reads of what nobody
+// wrote.
 //
-// Two accesses to the same bytes, at least one of them a write, must be ordered: by one thread's program
-// order, or by a barrier that both sides meet. Every lane has a vector clock: for each thread of the CTA, up
-// to which of its clock ticks everything has happened before what this lane does now. A lane's own clock
-// ticks whenever it makes its past known to others (__syncwarp, a barrier). Every piece of memory has a
-// shadow: who wrote it last and who has read it since, each with the clock of that moment. An access checks
-// that what the shadow holds has happened before it. So a race is found in whatever order the emulator
-// happens to run the lanes (as in FastTrack, Flanagan and Freund 2009).
+// Two accesses to the same bytes, at least one of them a write, must be ordered: by one thread's
+// program order, or by a barrier that both sides meet. Every lane has a vector clock: for each
+// thread of the CTA, up to which of its clock ticks everything has happened before what this lane
+// does now. A lane's own clock ticks whenever it makes its past known to others (__syncwarp, a
+// barrier). Every piece of memory has a shadow: who wrote it last and who has read it since, each
+// with the clock of that moment. An access checks that what the shadow holds has happened before
+// it. So a race is found in whatever order the emulator happens to run the lanes (as in FastTrack,
+// Flanagan and Freund 2009).
 //
-// __syncthreads() and named barriers order, and __syncwarp() does among the lanes of its mask. These do not order,
-// although they make lanes wait: shuffles, votes, ldmatrix, mma (CUDA C++ Programming Guide, "Warp Shuffle
-// Functions", "Warp Vote Functions": no memory ordering). A cp.async writes at any time until its thread
-// has waited for it; then it is that thread's write. ldmatrix and stmatrix are accesses of the whole warp.
+// __syncthreads() and named barriers order, and __syncwarp() does among the lanes of its mask.
+// These do not order, although they make lanes wait: shuffles, votes, ldmatrix, mma (CUDA C++
+// Programming Guide, "Warp Shuffle Functions", "Warp Vote Functions": no memory ordering). A
+// cp.async writes at any time until its thread has waited for it; then it is that thread's write.
+// ldmatrix and stmatrix are accesses of the whole warp.
 //
-// Bulk copies and wgmma run beside the threads and have clocks of their own: each mbarrier one, which counts
-// its phases, for the copies that report to it; each thread that stores two, which count its groups (one for
-// what they have read, one for what they have written); each warp one that counts its groups of wgmma. An
-// access of theirs comes after what the thread that started it has seen; a thread has seen it once it has
-// waited for that phase or group. They reach memory by the async proxy: what threads wrote must also lie
-// before a fence_proxy_async, of a thread that had seen the write and that the starting thread has heard of
-// since.
+// Bulk copies and wgmma run beside the threads and have clocks of their own: each mbarrier one,
+// which counts its phases, for the copies that report to it; each thread that stores two, which
+// count its groups (one for what they have read, one for what they have written); each warp one
+// that counts its groups of wgmma. An access of theirs comes after what the thread that started it
+// has seen; a thread has seen it once it has waited for that phase or group. They reach memory by
+// the async proxy: what threads wrote must also lie before a fence_proxy_async, of a thread that
+// had seen the write and that the starting thread has heard of since.
 #pragma once
 
 #include <condition_variable>
@@ -37,7 +40,8 @@
 
 namespace emu {
 
-// A plain access by its program counter. Other sites are an interned name and place (Detector::site).
+// A plain access by its program counter. Other sites are an interned name and place
+// (Detector::site).
 Site plain_site(uintptr_t program_counter, bool write);
 
 // Some lanes of a warp that accessed a piece of memory when their clocks stood at `clock`.
@@ -49,7 +53,8 @@ struct Access {
   uint16_t warp = 0;
 };
 
-// The shadow of 4096 bytes. Its pieces are as small as the smallest access so far: nothing is rounded.
+// The shadow of 4096 bytes. Its pieces are as small as the smallest access so far: nothing is
+// rounded.
 struct ShadowPage {
   uintptr_t number = 0;  // address / 4096
   int log2 = 4;          // of the bytes of a piece
@@ -182,16 +187,19 @@ class Races final : public Detector {
   std::string within_warp_;
 };
 
-// Remembers what the CTAs of a launch did to global memory. Nothing orders CTAs of different clusters.
+// Remembers what the CTAs of a launch did to global memory. Nothing orders CTAs of different
+// clusters.
 class LaunchAccesses {
  public:
   LaunchAccesses(const char* kernel, dim3 grid, int cluster);
 
-  // Adds a cluster's accesses; null: it failed. Clusters are added in their order, so that what is found does
-  // not depend on the number of OS threads: waits until those before have been added. Throws LaunchError.
+  // Adds a cluster's accesses; null: it failed. Clusters are added in their order, so that what is
+  // found does not depend on the number of OS threads: waits until those before have been added.
+  // Throws LaunchError.
   void add(uint64_t cluster, const Races* races);
 
-  // The launch ends: what was written is remembered. Throws LaunchError if something was read before.
+  // The launch ends: what was written is remembered. Throws LaunchError if something was read
+  // before.
   void finish();
 
  private:

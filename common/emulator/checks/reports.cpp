@@ -18,8 +18,9 @@
 namespace emu {
 namespace {
 
-// ---- sites -------------------------------------------------------------------------------------------
-// The top byte says what the rest is: the address of a NamedSite, or a load's or a store's program counter.
+// ---- sites --------------------------------------------------------------------------------------
+// The top byte says what the rest is: the address of a NamedSite, or a load's or a store's program
+// counter.
 constexpr int kTagShift = 56;
 constexpr uint64_t kLoadTag = 1, kStoreTag = 2;
 
@@ -94,7 +95,7 @@ std::string unwritten_text(Site site, const std::string& who, uintptr_t address)
          "\n  Write it first: a tile's tail, a row or a copy is missing, or an index is wrong.";
 }
 
-// ---- reports -----------------------------------------------------------------------------------------
+// ---- reports ------------------------------------------------------------------------------------
 Culprit Races::culprit(int warp, uint32_t lanes, Site site) const {
   const size_t at = size_t(warp) * kWarpSize + size_t(std::countr_zero(lanes));
   const bool engine = at >= threads_;
@@ -186,7 +187,8 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
   const Culprit other = culprit(now.warp, now.lanes, site);
   const std::string place = place_of(one.site), other_place = place_of(site);
 
-  // The two are named in the order in which they should happen: a read that found nothing belongs after the write.
+  // The two are named in the order in which they should happen: a read that found nothing belongs
+  // after the write.
   const bool swapped = !earlier_writes && !was_written;
   std::string missing = cure(earlier, earlier_writes, now, writes,
                              !other.warp && one.thread == other.thread, swapped) +

@@ -40,8 +40,8 @@ inline constexpr const char* kKindNames[] = {
 static_assert(std::size(kKindNames) == size_t(Kind::kMbarrier) + 1);
 inline const char* name_of(Kind kind) { return kKindNames[size_t(kind)]; }
 
-// Counts of what an instruction did, or several; 0: nothing of the kind. Wavefronts, sectors and bytes are known in the
-// checked build only.
+// Counts of what an instruction did, or several; 0: nothing of the kind. Wavefronts, sectors and
+// bytes are known in the checked build only.
 struct Counts {
   uint64_t requests = 0;          // instructions of a warp, whatever the number of its lanes
   uint64_t wavefronts = 0;        // passes through the 32 banks of shared memory
@@ -92,8 +92,8 @@ struct LineCounts {
   Counts counts;
 };
 
-// Totals over all instructions. `shared_` includes what ldmatrix, stmatrix, wmma and cp.async do in shared
-// memory, `global_` what cp.async reads.
+// Totals over all instructions. `shared_` includes what ldmatrix, stmatrix, wmma and cp.async do in
+// shared memory, `global_` what cp.async reads.
 struct Counters {
   // Counted in every build. A warp instruction counts once, whatever the number of its lanes.
   uint64_t barriers = 0;       // barrier instructions (__syncthreads and named barriers), per warp

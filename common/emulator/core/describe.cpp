@@ -42,7 +42,8 @@ std::string describe_lanes(uint32_t lanes) {
   return text;
 }
 
-// Returns what the lanes of a warp wait for, a line for those that do the same: "lanes 0-31: waits in ...".
+// Returns what the lanes of a warp wait for, a line for those that do the same: "lanes 0-31: waits
+// in ...".
 std::vector<std::string> describe_warp(const Warp& warp) {
   std::vector<std::string> lines;
   const int count =
@@ -102,7 +103,7 @@ std::string how_to_repeat() {
          ": seed " + std::to_string(options().seed) + " repeats this run.";
 }
 
-// ---- for a debugger (lane.h) ---------------------------------------------------------------------------
+// ---- for a debugger (lane.h) --------------------------------------------------------------------
 bool at(int thread, unsigned block_x) { return at(thread, block_x, 0); }
 
 bool at(int thread, unsigned block_x, unsigned block_y) {

@@ -7,7 +7,8 @@
 
 namespace emu {
 
-// Tells for the dump of a deadlock which thread waits for what, and where: a line for each group of warps that do the same.
+// Tells for the dump of a deadlock which thread waits for what, and where: a line for each group of
+// warps that do the same.
 std::string describe_all(const Cluster& cluster);
 
 // "02_online_softmax, CTA (3,0,0)"

@@ -1,4 +1,5 @@
-// How instructions report what they do: every one of the emulator calls record(), which tells whoever listens.
+// How instructions report what they do: every one of the emulator calls record(), which tells
+// whoever listens.
 #pragma once
 
 #include <bit>
@@ -28,7 +29,8 @@ struct Event {
   Counts counts;
 };
 
-// Adds an event to the totals. An event that touches global memory has sectors, one that touches shared memory wavefronts.
+// Adds an event to the totals. An event that touches global memory has sectors, one that touches
+// shared memory wavefronts.
 inline void add_event(Counters& totals, const Event& event) {
   const Counts& counts = event.counts;
   if (counts.sectors > 0) {

@@ -1,11 +1,11 @@
 // Conversions between float and the two 16-bit formats, on bit patterns, as the hardware does them.
 //
-//   fp16 (IEEE binary16):  1 sign | 5 exponent  | 10 mantissa      largest 65504,  smallest subnormal 2^-24
-//   bf16 (bfloat16):       1 sign | 8 exponent  |  7 mantissa      float's range, a third of its digits
+//   fp16 (IEEE binary16):  1 sign | 5 exponent  | 10 mantissa   largest 65504, least 2^-24
+//   bf16 (bfloat16):       1 sign | 8 exponent  |  7 mantissa   float's range, few digits
 //
 // Narrowing rounds to nearest, ties to even; a NaN becomes the canonical 0x7fff (PTX ISA, "cvt").
-// Widening is exact; a NaN in fp16 becomes 0x7fffffff, one in bf16 keeps its bits. Held against an H200
-// for all patterns, ties and their neighbours by tests/golden/float16_probe.cu.
+// Widening is exact; a NaN in fp16 becomes 0x7fffffff, one in bf16 keeps its bits. Held against an
+// H200 for all patterns, ties and their neighbours by tests/golden/float16_probe.cu.
 #pragma once
 
 #include <bit>
@@ -24,8 +24,8 @@ constexpr float fp16_to_float(uint16_t bits) {
                               sign);
 }
 
-// Without a branch between small and other values: a compiler may copy what follows a branch into both of its ways, and a
-// store that exists twice is two requests to the checked build.
+// Without a branch between small and other values: a compiler may copy what follows a branch into
+// both of its ways, and a store that exists twice is two requests to the checked build.
 constexpr uint16_t float_to_fp16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000;

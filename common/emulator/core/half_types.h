@@ -1,4 +1,5 @@
-// __half and __nv_bfloat16 with the conversions that kernels use (CUDA Math API, half and bfloat16).
+// __half and __nv_bfloat16 with the conversions that kernels use (CUDA Math API, half and
+// bfloat16).
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // The state of the emulated machine: lanes (threads), warps and the CTA they form.
 //
-// Every lane is a fiber: a stack of its own, switched in user space. One OS thread runs one CTA at a
-// time; its lanes take turns and a lane runs until it has to wait for others. Nothing here needs a
-// lock, and the order of events depends on the kernel alone, never on the machine.
+// Every lane is a fiber: a stack of its own, switched in user space. One OS thread runs one CTA at
+// a time; its lanes take turns and a lane runs until it has to wait for others. Nothing here needs
+// a lock, and the order of events depends on the kernel alone, never on the machine.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ inline constexpr int kWarpSize = 32;
 inline constexpr uint32_t kFullMask = 0xffffffffu;
 inline constexpr uint32_t kStackGuardBytes = 64 * 1024;  // untouchable, below every lane's stack
 
-// The place in the source where something happened. Functions take it as a defaulted last argument, which the
-// compiler evaluates at the call: `SourceLocation where = SourceLocation::current()`.
+// The place in the source where something happened. Functions take it as a defaulted last argument,
+// which the compiler evaluates at the call: `SourceLocation where = SourceLocation::current()`.
 struct SourceLocation {
   const char* file = "";
   unsigned line = 0;
@@ -48,7 +48,8 @@ struct MemoryAccess {
   Kind kind;
   uint32_t bytes;
   uintptr_t address;
-  // A copy, whose `address` is in shared memory, also says what it reads of global memory, and its line.
+  // A copy, whose `address` is in shared memory, also says what it reads of global memory, and its
+  // line.
   uintptr_t source = 0;
   uint32_t source_bytes = 0;
   SourceLocation where = {};
@@ -87,8 +88,8 @@ struct Warp {
   uint32_t runnable = 0;           // lanes that can run now
   void* operands[kWarpSize] = {};  // of the collective that is about to execute
 
-  // Short cut for the usual case, that all lanes which wait in collectives wait in one: those lanes, what
-  // they execute and for whom. Only valid while `gathered` equals `waiting`.
+  // Short cut for the usual case, that all lanes which wait in collectives wait in one: those
+  // lanes, what they execute and for whom. Only valid while `gathered` equals `waiting`.
   uint32_t waiting = 0;   // lanes in the state kAtCollective
   uint32_t gathered = 0;  // of these, the ones in gather_operation with gather_mask
   const char* gather_operation = nullptr;
@@ -144,9 +145,10 @@ extern Lane* current_lane;
 extern constinit thread_local Lane* current_lane;
 #endif
 
-// ---- the scheduler's interface to the instructions (scheduler.cpp) ---------------------------------
+// ---- the scheduler's interface to the instructions (scheduler.cpp) ------------------------------
 
-// The current lane can go on no longer, in the state kParked; `describe` tells a deadlock's dump what it waits for.
+// The current lane can go on no longer, in the state kParked; `describe` tells a deadlock's dump
+// what it waits for.
 void stop(const char* operation, SourceLocation where, std::string (*describe)(const Lane&));
 
 // Runs others until one of them wakes the current lane, which has stopped.
@@ -169,16 +171,16 @@ void yield();
 // The usual form of it: "OPERATION at FILE:LINE: WHAT".
 [[noreturn]] void misuse(const char* operation, SourceLocation where, const std::string& what);
 
-// PTX: an instruction that is .aligned must be the same one for all lanes of a warp, not only of the same kind. Ends
-// the launch if `other`, of the current lane's warp, waits elsewhere.
+// PTX: an instruction that is .aligned must be the same one for all lanes of a warp, not only of
+// the same kind. Ends the launch if `other`, of the current lane's warp, waits elsewhere.
 void expect_same_instruction(const Lane& other, const char* operation, SourceLocation where);
 
 // Returns a sentence for messages: the seed, if it decided the order of events.
 std::string how_to_repeat();
 
-// A warp-collective instruction. Every lane named in `mask` calls it with its own operands; the last
-// one to arrive gets the operands of all (indexed by lane) and must execute the instruction on their
-// behalf and then call finish_collective; everyone else gets null once that has happened.
+// A warp-collective instruction. Every lane named in `mask` calls it with its own operands; the
+// last one to arrive gets the operands of all (indexed by lane) and must execute the instruction on
+// their behalf and then call finish_collective; everyone else gets null once that has happened.
 void** begin_collective(uint32_t mask, const char* operation, void* operands, SourceLocation where);
 void finish_collective(uint32_t mask);
 

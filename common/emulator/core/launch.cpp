@@ -47,8 +47,8 @@ void set_block_indices(Cluster& cluster, uint64_t number) {
   }
 }
 
-// The recorder of the CTA whose timeline is wanted, if it is in this cluster. A recording shows loads and stores, which
-// the checked build alone sees.
+// The recorder of the CTA whose timeline is wanted, if it is in this cluster. A recording shows
+// loads and stores, which the checked build alone sees.
 std::unique_ptr<Recorder> begin_recording(Cluster& cluster, uint64_t number) {
   std::unique_ptr<Recorder> recorder;
   for (Cta& cta : cluster.ctas) {

@@ -19,12 +19,12 @@ struct LaunchError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Asynchronous copies happen late, at the wait that promises them; early, at once; or one or the other, by `seed`.
-// A kernel must give the same result with all three.
+// Asynchronous copies happen late, at the wait that promises them; early, at once; or one or the
+// other, by `seed`. A kernel must give the same result with all three.
 enum class Completion { kLate, kEarly, kRandom };
 
-// The lane that runs next is the next one in a fixed order, or any that can run, by `seed`. A kernel must give the same
-// result with both.
+// The lane that runs next is the next one in a fixed order, or any that can run, by `seed`. A
+// kernel must give the same result with both.
 enum class Schedule { kFixed, kRandom };
 
 struct Options {
@@ -41,16 +41,17 @@ Options& options();
 // Returns whether this is the build that watches every load and store of the kernels.
 bool is_checked();
 
-// Runs `body` once for every thread of the grid, with `shared_bytes` of shared memory a CTA (poisoned
-// with NaN). Returns when all CTAs have ended. Throws LaunchError; the other CTAs are then abandoned.
-// `cluster` CTAs that are neighbours in x run together.
+// Runs `body` once for every thread of the grid, with `shared_bytes` of shared memory a CTA
+// (poisoned with NaN). Returns when all CTAs have ended. Throws LaunchError; the other CTAs are
+// then abandoned. `cluster` CTAs that are neighbours in x run together.
 void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
             const std::function<void()>& body, int cluster = 1);
 
 // Returns what the launches since the last call did.
 Counters take_counters();
 
-// Returns the same by line of source and kind of instruction, in this order. It is empty but in the checked build.
+// Returns the same by line of source and kind of instruction, in this order. It is empty but in the
+// checked build.
 std::vector<LineCounts> take_lines();
 
 }  // namespace emu

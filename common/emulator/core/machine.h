@@ -39,7 +39,8 @@ class Stacks {
   Stacks& operator=(const Stacks&) = delete;
 
   uint8_t* low(size_t lane) const { return base_ + lane * kStride + kStackGuardBytes; }
-  // Tops are staggered, or the 32 stacks of a warp would compete for the same sets of the CPU's cache.
+  // Tops are staggered, or the 32 stacks of a warp would compete for the same sets of the CPU's
+  // cache.
   uint8_t* high(size_t lane) const { return low(lane) + kStackBytes - (lane % 32) * 192; }
 
  private:

@@ -124,7 +124,7 @@ std::string describe_place(uintptr_t address) {
   return "byte " + std::to_string(address - region->begin) + " of " + *region->name;
 }
 
-// ---- shared addresses --------------------------------------------------------------------------------
+// ---- shared addresses ---------------------------------------------------------------------------
 namespace {
 constexpr uint32_t kFirstAddress = 1024;
 }  // namespace
@@ -188,8 +188,8 @@ std::string place(SourceLocation where) {
 }
 
 std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counters) {
-  // binutils' addr2line: for each address, from the innermost inlined function outwards, a line of output. The
-  // wrappers of common are of no interest, the line of the kernel that calls them is.
+  // binutils' addr2line: for each address, from the innermost inlined function outwards, a line of
+  // output. The wrappers of common are of no interest, the line of the kernel that calls them is.
   static std::mutex mutex;
   static std::map<uintptr_t, std::string> known;
   const std::lock_guard lock(mutex);
@@ -224,7 +224,7 @@ std::string symbolise(uintptr_t program_counter) {
   return symbolise(std::vector{program_counter}).front();
 }
 
-// ---- accesses that hit a guard -----------------------------------------------------------------------
+// ---- accesses that hit a guard ------------------------------------------------------------------
 namespace {
 
 struct sigaction previous_action;

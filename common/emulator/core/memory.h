@@ -51,17 +51,18 @@ bool inside_region(uintptr_t address, size_t bytes);
 std::string describe_place(uintptr_t address);
 
 // ---- addresses of shared memory, of the lane that runs
-// A pointer into the CTA's shared memory as a 32-bit shared address. Not the plain offset: on a GPU too,
-// address 0 is not a kernel's first byte (CUDA reserves 1 KB of shared memory a CTA).
+// A pointer into the CTA's shared memory as a 32-bit shared address. Not the plain offset: on a GPU
+// too, address 0 is not a kernel's first byte (CUDA reserves 1 KB of shared memory a CTA).
 uint32_t shared_address(const void* pointer);
 
-// The way back, for an access of `bytes` bytes. Ends the launch if it lies outside the CTA's shared memory
-// or is not a multiple of `bytes`.
+// The way back, for an access of `bytes` bytes. Ends the launch if it lies outside the CTA's shared
+// memory or is not a multiple of `bytes`.
 uint8_t* shared_pointer(uint32_t address, size_t bytes, const char* operation,
                         SourceLocation where);
 
-// Checked build: which bytes have been written since their region was poisoned. The host's writes are not
-// observed, but before a launch they show: a region that no kernel has written and that is no longer poison.
+// Checked build: which bytes have been written since their region was poisoned. The host's writes
+// are not observed, but before a launch they show: a region that no kernel has written and that is
+// no longer poison.
 void note_host_writes();
 void mark_written(uintptr_t address, size_t bytes);  // by a kernel
 bool never_written(uintptr_t address);

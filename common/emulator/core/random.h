@@ -1,4 +1,5 @@
-// Decisions that look random and are the same in every run: hashes of the seed and of a place in the run.
+// Decisions that look random and are the same in every run: hashes of the seed and of a place in
+// the run.
 #pragma once
 
 #include <cstdint>

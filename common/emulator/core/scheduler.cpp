@@ -93,15 +93,16 @@ struct KeepStack {
   void deallocate(boost::context::stack_context&) const noexcept {}
 };
 
-// ---- fibers ----------------------------------------------------------------------------------------
+// ---- fibers -------------------------------------------------------------------------------------
 FA_PER_OS_THREAD Machine* machine = nullptr;
 // Points to where the fiber that was switched away from belongs.
 FA_PER_OS_THREAD fiber* left_behind = nullptr;
 
 fiber& fiber_of(const Lane& lane) { return machine->fibers[size_t(lane.number)]; }
 
-// Continues in `target` and comes back when another fiber switches to the caller, whose own continuation is kept in
-// `here`. Switching hands the caller's continuation to the fiber that runs next, which puts it there.
+// Continues in `target` and comes back when another fiber switches to the caller, whose own
+// continuation is kept in `here`. Switching hands the caller's continuation to the fiber that runs
+// next, which puts it there.
 void switch_to(fiber& target, fiber& here) {
   left_behind = &here;
   fiber previous = std::move(target).resume();
@@ -113,7 +114,7 @@ void switch_to_lane(Lane& next, fiber& here) {
   switch_to(fiber_of(next), here);
 }
 
-// ---- choosing who runs -----------------------------------------------------------------------------
+// ---- choosing who runs --------------------------------------------------------------------------
 // Any lane of any warp that can run.
 Lane* pick_random(Cluster& cluster) {
   const uint3& block = cluster.ctas[0].block_idx;
@@ -163,7 +164,8 @@ void step_units(Lane& me, bool waits) {
   for (Unit* const unit : me.cta->cluster->units_in_order) unit->step(me, waits);
 }
 
-// No lane can go on before some asynchronous work has come to its end: one piece does so now. False: there is none.
+// No lane can go on before some asynchronous work has come to its end: one piece does so now.
+// False: there is none.
 bool finish_awaited(Cluster& cluster) {
   for (Unit* const unit : cluster.units_in_order) {
     if (unit->finish_awaited()) return true;
@@ -237,7 +239,7 @@ fiber lane_main(Lane& me, fiber&& from) {
   return next ? std::move(fiber_of(*next)) : std::move(machine->host);
 }
 
-// ---- one CTA, or a cluster of them -----------------------------------------------------------------
+// ---- one CTA, or a cluster of them --------------------------------------------------------------
 void begin_cta(Machine& self, Cta& cta) {
   self.shared[size_t(cta.rank)]->poison();
   cta.live = int(cta.lanes.size());
@@ -277,7 +279,7 @@ void end_cta(Machine& self, const Cta& cta) {
 
 }  // namespace
 
-// ---- for the launch (machine.h) ----------------------------------------------------------------------
+// ---- for the launch (machine.h) -----------------------------------------------------------------
 void enter(Machine& self) { machine = &self; }
 
 void run_cluster(Machine& self) {
@@ -307,7 +309,7 @@ void run_cluster(Machine& self) {
   }
 }
 
-// ---- units -------------------------------------------------------------------------------------------
+// ---- units --------------------------------------------------------------------------------------
 namespace {
 
 struct RegisteredUnit {
@@ -341,7 +343,7 @@ void Cluster::make_units() {
   for (const auto& [order, unit] : sorted) units_in_order.push_back(unit);
 }
 
-// ---- what instructions call --------------------------------------------------------------------------
+// ---- what instructions call ---------------------------------------------------------------------
 namespace {
 void wait_until_runnable() {
   Lane& me = *current_lane;
@@ -434,8 +436,8 @@ void** begin_collective(uint32_t mask, const char* operation, void* operands,
   for (uint32_t rest = usual ? 0 : mask & warp.live; rest; rest &= rest - 1) {
     const Lane& other = warp.lanes[std::countr_zero(rest)];
     if (other.state != LaneState::kAtCollective || waits_in(other, operation, mask)) continue;
-    // It may come later, after a collective without this lane. If that one waits for this lane, neither
-    // can ever go on.
+    // It may come later, after a collective without this lane. If that one waits for this lane,
+    // neither can ever go on.
     if (other.mask >> me.lane & 1) {
       fail(
           "%s at %s:%u with mask 0x%08x, but lane %d of the same warp is in %s at %s:%u with mask "

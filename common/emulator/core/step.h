@@ -39,7 +39,8 @@ struct Step {
   uint64_t flops = 0;
   Group group = Group::kNone;
   int pending = 0;
-  // Meetings (indices that the recording gives): where this step arrives, when it is done; where it waits.
+  // Meetings (indices that the recording gives): where this step arrives, when it is done; where it
+  // waits.
   int arrives = -1, awaits = -1;
   std::vector<uint32_t> needs = {};  // earlier steps of this warp whose results it needs
   bool computed = false;             // a product of what the warp has computed: P

@@ -1,8 +1,9 @@
 // CUDA's built-in vector types for the emulator.
 //
-// On the GPU one 8- or 16-byte access is one instruction. A compiler for the CPU is free to split the
-// copy of a plain struct into four 4-byte loads, and the checked build would then count four requests.
-// Copies here go through a vector register, so that both g++ and clang++ make it one access.
+// On the GPU one 8- or 16-byte access is one instruction. A compiler for the CPU is free to split
+// the copy of a plain struct into four 4-byte loads, and the checked build would then count four
+// requests. Copies here go through a vector register, so that both g++ and clang++ make it one
+// access.
 #pragma once
 
 #include <cstdint>

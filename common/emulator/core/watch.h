@@ -1,6 +1,7 @@
-// This is how the core and the instructions see those that watch what kernels do: the checked build's checks (checks/)
-// and the recorder of timelines (common/trace). A program that links them has them register themselves here. Without them the
-// pointers in Cta are null, and an instruction asks for that first:
+// This is how the core and the instructions see those that watch what kernels do: the checked
+// build's checks (checks/) and the recorder of timelines (common/trace). A program that links them
+// has them register themselves here. Without them the pointers in Cta are null, and an instruction
+// asks for that first:
 //
 //   if (Detector* const detector = cta.detector) detector->access(...);
 #pragma once
@@ -22,11 +23,12 @@ namespace emu {
 struct Event;
 struct Place;
 
-// ---- order of memory accesses ----------------------------------------------------------------------------------
-// One thread's view, or what several threads knew together: for every thread and engine, the latest clock that has
-// been observed. `fenced` holds what had been observed at the last proxy fence. `ends` is used in clusters alone: for
-// each engine, how many phases of its mbarrier are known to have ended. (The bytes of a copy tell that too, though
-// they order no memory but their own.) A barrier keeps the view of those that have arrived, for those that wait.
+// ---- order of memory accesses -------------------------------------------------------------------
+// One thread's view, or what several threads knew together: for every thread and engine, the latest
+// clock that has been observed. `fenced` holds what had been observed at the last proxy fence.
+// `ends` is used in clusters alone: for each engine, how many phases of its mbarrier are known to
+// have ended. (The bytes of a copy tell that too, though they order no memory but their own.) A
+// barrier keeps the view of those that have arrived, for those that wait.
 struct Clocks {
   std::vector<uint32_t> seen, fenced, ends;
   void clear() {
@@ -42,7 +44,8 @@ enum class Engine : uint8_t { kLoad, kStoreRead, kStoreWrite, kProduct };
 // The instruction that made an access, in one word that the detector understands.
 using Site = uint64_t;
 
-// The detector of races, of one cluster (checks/races.h says how it works). What finds a race ends the launch.
+// The detector of races, of one cluster (checks/races.h says how it works). What finds a race ends
+// the launch.
 class Detector {
  public:
   virtual ~Detector() = default;
@@ -57,7 +60,8 @@ class Detector {
   virtual void synchronise_warp(const Warp& warp, uint32_t lanes) = 0;
   virtual uint32_t clock(const Lane& lane) const = 0;
   virtual bool has_seen(const Lane& lane, int other_slot, uint32_t clock) const = 0;
-  // Returns whether `lane` has seen all of `them`. What the engine `but_engine` has done does not count; -1: everything does.
+  // Returns whether `lane` has seen all of `them`. What the engine `but_engine` has done does not
+  // count; -1: everything does.
   virtual bool has_seen(const Lane& lane, const Clocks& them, int but_engine) const = 0;
   bool has_seen(const Lane& lane, const Clocks& them) const { return has_seen(lane, them, -1); }
 
@@ -69,13 +73,14 @@ class Detector {
   virtual void learn(const Lane& lane, int engine, uint32_t clock) = 0;
   virtual uint32_t seen(const Lane& lane, int engine) const = 0;
   virtual void fence_proxy(const Lane& lane) = 0;
-  // Returns whether `lane` knows that this phase of the engine's mbarrier has ended, if only because a copy has come whose
-  // starter knew. Only in clusters.
+  // Returns whether `lane` knows that this phase of the engine's mbarrier has ended, if only
+  // because a copy has come whose starter knew. Only in clusters.
   virtual bool knows_end(const Lane& lane, int engine, uint32_t phase) const = 0;
   // Returns what the starter of a copy knows of ends; nothing but in clusters.
   virtual std::vector<uint32_t> known_ends(const Lane& starter) const = 0;
 
-  // ---- accesses of one lane; of a whole warp; of a cp.async, from its issue until its lane has waited for it
+  // ---- accesses ---------------------------------------------------------------------------------
+  // Of one lane; of a whole warp; of a cp.async, from its issue until its lane has waited for it.
   virtual void access(const Lane& lane, uintptr_t address, size_t bytes, bool write, Site site) = 0;
   virtual void access(const Warp& warp, uintptr_t address, size_t bytes, bool write, Site site) = 0;
   virtual void begin_copy(const Lane& lane, uintptr_t to, size_t bytes, Site site) = 0;
@@ -84,14 +89,15 @@ class Detector {
   // ---- the end
   // The CTA ends: accesses to its shared memory from other CTAs must have come before.
   virtual void end_of_cta(const Cta& cta) = 0;
-  // The first race within a warp, as a text; empty if there was none. It is told at the end, because a race between
-  // warps, if there is one, tells more: a __syncwarp() would then not be the cure.
+  // The first race within a warp, as a text; empty if there was none. It is told at the end,
+  // because a race between warps, if there is one, tells more: a __syncwarp() would then not be the
+  // cure.
   virtual const std::string& race_within_warp() const = 0;
   // The first read of shared memory that nothing has written, as a text.
   virtual std::string unwritten_read() const = 0;
 };
 
-// ---- the checked build -----------------------------------------------------------------------------------------
+// ---- the checked build --------------------------------------------------------------------------
 // This is added to one cluster by the checked build, and to those that its OS thread runs later.
 class Checks {
  public:
@@ -99,9 +105,11 @@ class Checks {
   virtual void begin() = 0;          // another cluster begins
   virtual Detector* detector() = 0;  // null: Options::races is off
   virtual void count(const Event& event) = 0;
-  // The lanes in `mask` meet: the accesses that they have logged become requests of the warp, and events.
+  // The lanes in `mask` meet: the accesses that they have logged become requests of the warp, and
+  // events.
   virtual void meet(Warp& warp, uint32_t mask) = 0;
-  // The OS thread's last cluster has ended: its counts are added to those that take_lines() returns. One at a time.
+  // The OS thread's last cluster has ended: its counts are added to those that take_lines()
+  // returns. One at a time.
   virtual void keep() = 0;
 };
 
@@ -110,8 +118,8 @@ class LaunchChecks {
  public:
   virtual ~LaunchChecks() = default;
   virtual std::unique_ptr<Checks> watch(Cluster& cluster) = 0;
-  // Adds a cluster's accesses to global memory; null: it failed. Every cluster that began must be added, since each
-  // waits here for those before it. Throws LaunchError.
+  // Adds a cluster's accesses to global memory; null: it failed. Every cluster that began must be
+  // added, since each waits here for those before it. Throws LaunchError.
   virtual void add(uint64_t cluster, const Checks* checks) = 0;
   // The launch has ended. Throws LaunchError.
   virtual void finish() = 0;
@@ -133,19 +141,22 @@ class StackWatch {
   ~StackWatch() = default;
 };
 
-// ---- timelines -------------------------------------------------------------------------------------------------
+// ---- timelines ----------------------------------------------------------------------------------
 // Records what one CTA does (common/trace/trace.h).
 //
-// Instructions of a warp report themselves by record() (events.h), which calls event(). What single lanes do beside
-// loads and stores (exponentials, waits, arrivals) is noted for each lane, and becomes the warp's when its lanes meet:
-// the n-th execution of an instruction by each lane is one instruction of the warp.
+// Instructions of a warp report themselves by record() (events.h), which calls event(). What single
+// lanes do beside loads and stores (exponentials, waits, arrivals) is noted for each lane, and
+// becomes the warp's when its lanes meet: the n-th execution of an instruction by each lane is one
+// instruction of the warp.
 //
 // A new instruction needs the following, if cta.recorder is not null:
 //   - executed by all lanes together: a case in event(), or add();
 //   - by single lanes: note();
-//   - a barrier: `arrives` and `awaits` of its step from meeting() or completed(), and complete() when a phase
-//     ends. A step arrives when its warp has issued it or, if it is an asynchronous copy, when it has landed.
-//   - asynchronous work that is waited for by groups: `group` of its step; Work::kCommit and kWaitGroups.
+//   - a barrier: `arrives` and `awaits` of its step from meeting() or completed(), and complete()
+//     when a phase ends. A step arrives when its warp has issued it or, if it is an asynchronous
+//     copy, when it has landed.
+//   - asynchronous work that is waited for by groups: `group` of its step; Work::kCommit and
+//     kWaitGroups.
 class Recorder {
  public:
   virtual ~Recorder() = default;
@@ -153,15 +164,17 @@ class Recorder {
   // One lane does something.
   virtual void note(const Lane& lane, Place place, Step step) = 0;
 
-  // A warp does something: its loads, stores and cp.async are added when its lanes meet, the rest at once.
+  // A warp does something: its loads, stores and cp.async are added when its lanes meet, the rest
+  // at once.
   virtual void event(const Warp& warp, const Event& event) = 0;
   virtual void add(const Warp& warp, Place place, Step step) = 0;
 
   // The lanes in `mask` meet, and their accesses have been reported.
   virtual void meet(const Warp& warp, uint32_t mask) = 0;
 
-  // More about a warp's latest step. Registers are known by their contents: so a product waits for the loads
-  // and exponentials whose bits it multiplies, and for no others. Accumulators are known by their address.
+  // More about a warp's latest step. Registers are known by their contents: so a product waits for
+  // the loads and exponentials whose bits it multiplies, and for no others. Accumulators are known
+  // by their address.
   using Register = std::array<uint32_t, kWarpSize>;  // one of each lane
   virtual void loads(const Warp& warp, const Register& contents) = 0;
   // False: neither loaded nor two 16-bit results of exponentials.
@@ -173,7 +186,8 @@ class Recorder {
   // The result of the exponential that the lane has just noted.
   virtual void computes(const Lane& lane, float result) = 0;
 
-  // The phase that the barrier at `key` is in, which this calls `name`; the one before it, -1 if there is none.
+  // The phase that the barrier at `key` is in, which this calls `name`; the one before it, -1 if
+  // there is none.
   virtual int meeting(const void* key, const std::string& name) = 0;
   virtual int completed(const void* key) const = 0;
   virtual void complete(const void* key) = 0;

@@ -11,8 +11,8 @@
 namespace emu {
 namespace {
 
-// Returns whether every active lane of [first, first + lanes) accesses the same address as the lane whose number
-// differs by `distance`, or that one is not active.
+// Returns whether every active lane of [first, first + lanes) accesses the same address as the lane
+// whose number differs by `distance`, or that one is not active.
 bool pairs_agree(const std::array<uint32_t, kWarpSize>& offsets, uint32_t active, int first,
                  int lanes, int distance) {
   for (int lane = first; lane < first + lanes; lane++) {
@@ -27,15 +27,15 @@ bool pairs_agree(const std::array<uint32_t, kWarpSize>& offsets, uint32_t active
 
 }  // namespace
 
-// Shared memory has 32 banks of 4 bytes, successive words in successive banks. A wavefront delivers one
-// word a bank, to any number of lanes. Lanes are served in groups: all 32 together for up to 4 bytes a
-// lane, 16 for 8 bytes and 8 for 16 bytes, because that many distinct words fill the banks. Two
-// neighbouring groups are served as one if the lanes are paired: each asks for the same address as its
-// neighbour at distance 1, or each as the one at distance 2. The vendor documents the groups (CUDA C++
-// Best Practices Guide, "Shared Memory and Memory Banks"); the pairing rule explains what ncu counts on an
-// H200 for 16-byte loads: 2 wavefronts if all lanes of a group ask for one address, but 4 if all groups
-// ask for the same eight addresses.
-// The order in which a bank delivers its words is not known; here it is the order of the lanes.
+// Shared memory has 32 banks of 4 bytes, successive words in successive banks. A wavefront delivers
+// one word a bank, to any number of lanes. Lanes are served in groups: all 32 together for up to 4
+// bytes a lane, 16 for 8 bytes and 8 for 16 bytes, because that many distinct words fill the banks.
+// Two neighbouring groups are served as one if the lanes are paired: each asks for the same address
+// as its neighbour at distance 1, or each as the one at distance 2. The vendor documents the groups
+// (CUDA C++ Best Practices Guide, "Shared Memory and Memory Banks"); the pairing rule explains what
+// ncu counts on an H200 for 16-byte loads: 2 wavefronts if all lanes of a group ask for one
+// address, but 4 if all groups ask for the same eight addresses. The order in which a bank delivers
+// its words is not known; here it is the order of the lanes.
 Wavefronts shared_wavefronts(const std::array<uint32_t, kWarpSize>& offsets, uint32_t active,
                              uint32_t bytes, std::vector<Delivery>* deliveries) {
   const int group = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;

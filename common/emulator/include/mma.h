@@ -1,8 +1,9 @@
-// Stands in for CUDA's header of this name when there is no CUDA: nvcuda::wmma, the Tensor Cores of CUDA C++
-// (CUDA C++ Programming Guide, "Warp Matrix Functions"). 16 x 16 x 16 products of fp16 or bf16, fp32 sums.
+// Stands in for CUDA's header of this name when there is no CUDA: nvcuda::wmma, the Tensor Cores of
+// CUDA C++ (CUDA C++ Programming Guide, "Warp Matrix Functions"). 16 x 16 x 16 products of fp16 or
+// bf16, fp32 sums.
 //
-// The layout of a fragment is unspecified there, and here it is one that no GPU has: a kernel that relies on
-// the element it finds in x[i] gets wrong numbers.
+// The layout of a fragment is unspecified there, and here it is one that no GPU has: a kernel that
+// relies on the element it finds in x[i] gets wrong numbers.
 #pragma once
 
 #include <type_traits>

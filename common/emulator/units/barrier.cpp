@@ -83,7 +83,8 @@ void Barriers::complete_if_all_arrived(Cta& cta, int index) {
   if (cta.recorder) cta.recorder->complete(&barrier);
 }
 
-// Reports a warp's barrier instruction, once all of its lanes have come. The warp waits if others are still missing.
+// Reports a warp's barrier instruction, once all of its lanes have come. The warp waits if others
+// are still missing.
 void report(const Lane& lane) {
   Warp& warp = *lane.warp;
   const bool waits = is_at_barrier(lane);

@@ -13,7 +13,7 @@
 namespace emu {
 namespace {
 
-// ---- the barrier of the cluster ------------------------------------------------------------------------
+// ---- the barrier of the cluster -----------------------------------------------------------------
 struct ClusterBarrier final : Unit {
   explicit ClusterBarrier(Cluster& its_cluster)
       : cluster(its_cluster), lanes(its_cluster.lanes.size()) {}

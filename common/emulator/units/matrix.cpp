@@ -20,7 +20,7 @@
 
 namespace emu {
 
-// ---- ldmatrix, stmatrix ------------------------------------------------------------------------------
+// ---- ldmatrix, stmatrix -------------------------------------------------------------------------
 namespace {
 
 struct MatrixOperands {
@@ -123,15 +123,17 @@ void store_matrices(const uint32_t* registers, int count, bool transpose, uint32
                   });
 }
 
-// ---- mma.sync ----------------------------------------------------------------------------------------
+// ---- mma.sync -----------------------------------------------------------------------------------
 // How a Tensor Core of an H200 adds, in mma.sync and wgmma alike (found by fitting its answers,
-// tests/golden): the products are exact; products and accumulator are aligned to the largest exponent among
-// them, where a product's exponent is the sum of its factors' exponents; bits below 2^-25 of that are cut
-// off, each term by itself; the sum is exact; and it is cut to 24 bits. Nothing is rounded to nearest.
+// tests/golden): the products are exact; products and accumulator are aligned to the largest
+// exponent among them, where a product's exponent is the sum of its factors' exponents; bits below
+// 2^-25 of that are cut off, each term by itself; the sum is exact; and it is cut to 24 bits.
+// Nothing is rounded to nearest.
 namespace {
 
-// A number as sign, exponent and whole mantissa: value = (-1)^negative * mantissa * 2^(exponent - digits),
-// with `digits` mantissa bits after the leading one. A zero's exponent is far below any other.
+// A number as sign, exponent and whole mantissa: value = (-1)^negative * mantissa * 2^(exponent -
+// digits), with `digits` mantissa bits after the leading one. A zero's exponent is far below any
+// other.
 struct Parts {
   int32_t mantissa;  // with its sign
   int32_t exponent;
@@ -192,7 +194,8 @@ typedef int32_t Eight __attribute__((vector_size(32)));
 void set_all(Eight& x, int32_t value) { x = Eight{} + value; }
 void raise_to(Eight& x, const Eight& y) { x = x > y ? x : y; }
 
-// Cuts signed mantissas of `bits` bits after the leading one to whole multiples of 2^(largest - kKeptBits).
+// Cuts signed mantissas of `bits` bits after the leading one to whole multiples of 2^(largest -
+// kKeptBits).
 void align(Eight& mantissa, const Eight& exponent, int bits, const Eight& largest) {
   const Eight negative = mantissa >> 31;  // -1 or 0
   const Eight magnitude = ((mantissa ^ negative) - negative) << (kKeptBits - bits);
@@ -202,8 +205,8 @@ void align(Eight& mantissa, const Eight& exponent, int bits, const Eight& larges
   mantissa = (kept ^ negative) - negative;
 }
 
-// c[column] += sum over k of a[k] * b[k][column], for finite numbers whose mantissas have `digits` bits
-// after the leading one.
+// c[column] += sum over k of a[k] * b[k][column], for finite numbers whose mantissas have `digits`
+// bits after the leading one.
 void add_products(const Parts* a, const Eight* b_mantissa, const Eight* b_exponent, int depth,
                   int digits, float* const (&c)[kColumns]) {
   Eight c_mantissa, c_exponent;
@@ -235,7 +238,8 @@ bool is_finite(float value) {
   return (std::bit_cast<uint32_t>(value) & 0x7f800000u) != 0x7f800000u;
 }
 
-// The sum if an operand is infinite or not a number: float arithmetic decides which of the two it is.
+// The sum if an operand is infinite or not a number: float arithmetic decides which of the two it
+// is.
 float special_sum(const uint16_t* a, const uint16_t* b, int count, Element element,
                   float accumulator) {
   float sum = accumulator;
@@ -393,7 +397,7 @@ void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int dep
       });
 }
 
-// ---- wmma --------------------------------------------------------------------------------------------
+// ---- wmma ---------------------------------------------------------------------------------------
 namespace {
 
 // Element `i` of lane `lane` belongs here. Any bijection will do; no GPU has this one.
@@ -431,8 +435,8 @@ void check_fragment(const void* memory, size_t bytes, unsigned pitch, const char
   }
 }
 
-// wmma's loads and stores, as what nvcc makes of them from sm_80 on: 16-bit tiles one ldmatrix.x4; fp32 tiles
-// four requests of 8 bytes a lane, in the layout of mma's accumulator.
+// wmma's loads and stores, as what nvcc makes of them from sm_80 on: 16-bit tiles one ldmatrix.x4;
+// fp32 tiles four requests of 8 bytes a lane, in the layout of mma's accumulator.
 void record_fragment(Kind kind, const uint8_t* memory, size_t bytes, unsigned pitch,
                      SourceLocation where) {
   Event event{kind, kFullMask, where, {.requests = 1}};

@@ -20,13 +20,13 @@ enum class Element : uint8_t { kFp16, kBf16 };
 void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int depth, Element element,
                          SourceLocation where);
 
-// sums[row][column] += sum over k of a[row][k] * b[column][k], as a Tensor Core adds: 16 x `columns` sums, `pitch`
-// floats a row. `columns` is a multiple of 8.
+// sums[row][column] += sum over k of a[row][k] * b[column][k], as a Tensor Core adds: 16 x
+// `columns` sums, `pitch` floats a row. `columns` is a multiple of 8.
 void multiply_strip(const uint16_t (&a)[16][16], const uint16_t (*b)[16], int columns,
                     Element element, float* sums, int pitch);
 
-// wmma: 16 x 16 fragments, eight elements a lane. `memory` is the tile's first element in shared memory, its
-// rows (columns, if `column_major`) are `pitch` elements apart.
+// wmma: 16 x 16 fragments, eight elements a lane. `memory` is the tile's first element in shared
+// memory, its rows (columns, if `column_major`) are `pitch` elements apart.
 void load_fragment(void* elements, size_t element_bytes, const void* memory, unsigned pitch,
                    bool column_major, SourceLocation where);
 void store_fragment(void* memory, size_t element_bytes, const void* elements, unsigned pitch,

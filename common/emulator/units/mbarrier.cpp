@@ -24,8 +24,8 @@ namespace {
 constexpr int kMostArrivals = (1 << 20) - 1;  // PTX ISA, "mbarrier object": range of the counts
 constexpr int kMostBytes = (1 << 20) - 1;
 
-// The real content of a barrier's memory is not documented. Here it is this word; anything else there means that the
-// barrier has been overwritten.
+// The real content of a barrier's memory is not documented. Here it is this word; anything else
+// there means that the barrier has been overwritten.
 constexpr uint64_t kWord = 0xba22'1e20'ba22'1e20u;
 
 // The barrier that a lane asked last in vain, and how many times in a row.
@@ -157,7 +157,8 @@ void end_phase_if_complete(uintptr_t bar, Mbarrier& barrier) {
   barrier.waiting.clear();
 }
 
-// A thread that arrives or expects bytes must know that the last phase is over; otherwise it may do so in that one.
+// A thread that arrives or expects bytes must know that the last phase is over; otherwise it may do
+// so in that one.
 void check_phase(uintptr_t bar, const Mbarrier& barrier, const char* operation,
                  SourceLocation where) {
   const Lane& me = *current_lane;
@@ -296,7 +297,8 @@ void mbarrier_complete_tx(uint64_t* bar, int bytes, SourceLocation where) {
 }
 
 bool mbarrier_test_wait(uint64_t* bar, int parity, const char* operation, SourceLocation where) {
-  // A thread that only asks, and would ask for ever, waits after so many times, so that a deadlock is found.
+  // A thread that only asks, and would ask for ever, waits after so many times, so that a deadlock
+  // is found.
   constexpr int kPatience = 1000;
   Lane& me = *current_lane;
   check_parity(parity, operation, where);

@@ -49,7 +49,8 @@ void mbarrier_wait(uint64_t* bar, int parity, SourceLocation where);
 void fence_mbarrier_init();
 void fence_proxy_async();
 
-// Notes a bulk copy for a timeline, which brings `bytes` bytes, `read` of them from global memory, to this CTA.
+// Notes a bulk copy for a timeline, which brings `bytes` bytes, `read` of them from global memory,
+// to this CTA.
 void trace_load(uintptr_t bar, const char* operation, int bytes, int read, SourceLocation where);
 
 // ---- for bulk copies

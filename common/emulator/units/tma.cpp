@@ -32,7 +32,7 @@ namespace {
 constexpr int kChunk = 16;
 constexpr uint64_t kSector = 32;
 
-// ---- what is under way ---------------------------------------------------------------------------------
+// ---- what is under way --------------------------------------------------------------------------
 // 16 bytes of shared memory and what belongs there.
 struct Chunk {
   uint8_t* shared;
@@ -89,15 +89,15 @@ struct BulkCopies final : Unit {
 
 const UnitOf<BulkCopies> copies{40};
 
-// ---- arguments -----------------------------------------------------------------------------------------
+// ---- arguments ----------------------------------------------------------------------------------
 void check_map(const ptx::TensorMap& map, const char* operation, SourceLocation where) {
   if (map.rank < 1 || map.rank > ptx::kMaxTensorRank) {
     misuse(operation, where, "the tensor map was not made by make_tensor_map");
   }
 }
 
-// A store may reach over the end of every dimension, or lie beyond it, but may not begin before the start: not
-// in the PTX ISA, but an H200 stops.
+// A store may reach over the end of every dimension, or lie beyond it, but may not begin before the
+// start: not in the PTX ISA, but an H200 stops.
 void check_store_begins_inside(const int* coords, int rank, const char* operation,
                                SourceLocation where) {
   for (int i = 0; i < rank; i++) {
@@ -133,9 +133,9 @@ void check_barrier_is_near(const uint64_t* bar, const char* operation, SourceLoc
   }
 }
 
-// ---- boxes ---------------------------------------------------------------------------------------------
-// Bytes from one row of a box in shared memory to the next. Rows shorter than the swizzle take its whole width
-// (CUDA C++ Programming Guide, "Asynchronous Data Copies: Swizzle").
+// ---- boxes --------------------------------------------------------------------------------------
+// Bytes from one row of a box in shared memory to the next. Rows shorter than the swizzle take its
+// whole width (CUDA C++ Programming Guide, "Asynchronous Data Copies: Swizzle").
 int row_pitch(const ptx::TensorMap& map) {
   const int row = int(map.box[0]) * map.element_bytes;
   return map.swizzle == layout::SwizzleMode::kNone ? row : layout::swizzle_span(map.swizzle);
@@ -187,7 +187,8 @@ std::vector<Chunk> chunks_of_box(const ptx::TensorMap& map, const int* coords, i
     for (int at = 0; at < row_bytes; at += kChunk) {
       const int64_t begin = first_byte + at;  // in the innermost dimension
       int64_t inside = row_inside && begin >= 0 ? size_bytes - begin : 0;
-      // A store cannot write less than a chunk: it goes on behind the row's end (measured on an H200).
+      // A store cannot write less than a chunk: it goes on behind the row's end (measured on an
+      // H200).
       if (direction == Direction::kStore && inside > 0) inside = kChunk;
       const uint32_t to = layout::swizzle_address(map.swizzle, start + uint32_t(row * pitch + at));
       chunks.push_back({base + (to - start), map.base + offset + at,
@@ -223,7 +224,7 @@ std::vector<Chunk> chunks_of_bytes(const void* shared, const void* global, int b
   return chunks;
 }
 
-// ---- for the detector ----------------------------------------------------------------------------------
+// ---- for the detector ---------------------------------------------------------------------------
 // An engine's accesses to global memory, 16 bytes at a time or as many as are inside.
 void note_global(int engine, uint64_t clock, const std::vector<Chunk>& chunks, bool write,
                  Site site) {
@@ -246,8 +247,9 @@ void note_shared(int engine, uint64_t clock, const std::vector<Chunk>& chunks, b
   }
 }
 
-// ---- for the counters ----------------------------------------------------------------------------------
-// One instruction of one thread. In the checked build also the 32-byte sectors of global memory that it touches.
+// ---- for the counters ---------------------------------------------------------------------------
+// One instruction of one thread. In the checked build also the 32-byte sectors of global memory
+// that it touches.
 void count_copy(Kind kind, const std::vector<Chunk>& chunks, SourceLocation where) {
   Counts counts{.requests = 1};
   if (current_lane->cta->checks) {
@@ -262,7 +264,7 @@ void count_copy(Kind kind, const std::vector<Chunk>& chunks, SourceLocation wher
   record(*current_lane->warp, {kind, 1u << current_lane->lane, where, counts});
 }
 
-// ---- when copies happen ----------------------------------------------------------------------------------
+// ---- when copies happen -------------------------------------------------------------------------
 uint64_t next_random(Cluster& cluster) {
   const uint3& block = cluster.ctas[0].block_idx;
   constexpr uint64_t kOfCopies = 1u << 20;  // no thread has this number
@@ -317,7 +319,7 @@ void trace_stores(Step step, SourceLocation where) {
     recorder->note(*current_lane, where, step);
 }
 
-// ---- loads -----------------------------------------------------------------------------------------------
+// ---- loads --------------------------------------------------------------------------------------
 void begin_load(std::vector<Chunk> chunks, const Cta& cta, uintptr_t bar, int bytes,
                 const char* operation, SourceLocation where) {
   Cluster& cluster = *cta.cluster;
@@ -339,7 +341,7 @@ int bytes_of_box(const ptx::TensorMap& map) {
   return rows(map) * int(map.box[0]) * map.element_bytes;
 }
 
-// ---- stores ----------------------------------------------------------------------------------------------
+// ---- stores -------------------------------------------------------------------------------------
 void begin_store(std::vector<Chunk> chunks, const char* operation, SourceLocation where) {
   const Lane& me = *current_lane;
   Cluster& cluster = *me.cta->cluster;
@@ -427,7 +429,7 @@ void store_bulk(void* global, const void* shared, int bytes, SourceLocation wher
   begin_store(chunks_of_bytes(shared, global, bytes, operation, where), operation, where);
 }
 
-// ---- groups of stores --------------------------------------------------------------------------------------
+// ---- groups of stores ---------------------------------------------------------------------------
 void commit_bulk(SourceLocation where) {
   trace_stores({.work = Work::kCommit, .name = "cp.async.bulk.commit_group"}, where);
   BulkGroups& mine = copies().stores[current_lane];
@@ -461,7 +463,7 @@ void wait_bulk(int groups, bool read, SourceLocation where) {
   }
 }
 
-// ---- the unit ------------------------------------------------------------------------------------------------
+// ---- the unit -----------------------------------------------------------------------------------
 namespace {
 
 void BulkCopies::step(Lane&, bool) {

@@ -1,7 +1,8 @@
 // Bulk copies between global and shared memory, of boxes of tensors and of bytes in a row.
 //
-// A copy is under way from its instruction on. When it happens is up to Options::completion: at once (early),
-// not before a thread cannot go on without it (late, the latest one first), or at some point by the seed.
+// A copy is under way from its instruction on. When it happens is up to Options::completion: at
+// once (early), not before a thread cannot go on without it (late, the latest one first), or at
+// some point by the seed.
 #pragma once
 
 #include <cstdint>

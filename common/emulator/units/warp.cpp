@@ -100,8 +100,8 @@ void sync_warp(uint32_t mask, SourceLocation where) {
 
 namespace {
 
-// 2^x for |x| < 1000 in double: 2^x = 2^n * 2^r with n whole and |r| <= 1/2, and 2^r = e^(r ln 2) by its
-// Taylor series, whose terms from the fourteenth on are below 2^-53.
+// 2^x for |x| < 1000 in double: 2^x = 2^n * 2^r with n whole and |r| <= 1/2, and 2^r = e^(r ln 2)
+// by its Taylor series, whose terms from the fourteenth on are below 2^-53.
 double exp2_double(double x) {
   constexpr int kTerms = 14;
   constexpr auto kInverseFactorial = [] {
@@ -118,13 +118,13 @@ double exp2_double(double x) {
   return sum * power_of_two;
 }
 
-// ex2.approx.ftz.f32 as an H200 computes it: a table of 64 parabolas, summed in whole numbers. The design is
-// that of S. Oberman and M. Siu, "A High-Performance Area-Efficient Multifunction Interpolator" (ARITH 2005);
-// the numbers and what is cut off were found by fitting the H200's results for all floats in [1, 2), which
-// they give bit by bit (tests/golden/ex2_probe.cu).
+// ex2.approx.ftz.f32 as an H200 computes it: a table of 64 parabolas, summed in whole numbers. The
+// design is that of S. Oberman and M. Siu, "A High-Performance Area-Efficient Multifunction
+// Interpolator" (ARITH 2005); the numbers and what is cut off were found by fitting the H200's
+// results for all floats in [1, 2), which they give bit by bit (tests/golden/ex2_probe.cu).
 //
-// With 2^f on [k/64, (k+1)/64) as a parabola in the remainder: 2^25 times its value at k/64, 2^15 times its
-// slope (but for rounding), 2^11 times half its curvature.
+// With 2^f on [k/64, (k+1)/64) as a parabola in the remainder: 2^25 times its value at k/64, 2^15
+// times its slope (but for rounding), 2^11 times half its curvature.
 struct Parabola {
   int32_t value, slope, curve;
 };
@@ -150,8 +150,8 @@ constexpr Parabola kParabolas[64] = {
 uint32_t mantissa_of_exp2(uint32_t f) {
   const Parabola& p = kParabolas[f >> 17];
   const uint32_t x = f & 0x1ffff;  // 17 bits
-  // x^2 / 2^19 without the partial products below 2^19: of bits i < j of x those with i + j >= 18. The upper
-  // eight bits' square is whole.
+  // x^2 / 2^19 without the partial products below 2^19: of bits i < j of x those with i + j >= 18.
+  // The upper eight bits' square is whole.
   uint32_t square = (x >> 9) * (x >> 9) >> 1;
   for (uint32_t i = 2; i <= 8; i++) square += (x >> i & 1) * (x >> (18 - i));
   constexpr int64_t kRounding = 6114;  // in units of 2^-38; makes up for what was cut
@@ -177,8 +177,8 @@ float hardware_exp2(float x) {
   if (std::isnan(x)) return std::bit_cast<float>(0x7fffffffu);
   if (x >= 128.0f) return INFINITY;
   if (x < -126.0f) return 0.0f;
-  // x in units of 2^-23, cut toward zero. A negative number's bits are inverted, which is 2^-23 too little,
-  // unless it is whole.
+  // x in units of 2^-23, cut toward zero. A negative number's bits are inverted, which is 2^-23 too
+  // little, unless it is whole.
   constexpr int32_t kOne = 1 << 23;
   const auto magnitude = int32_t(std::fabs(x) * float(kOne));
   const bool whole = magnitude % kOne == 0;

@@ -25,7 +25,7 @@
 #define blockDim (::emu::current_lane->cta->block_dim)
 #define gridDim (::emu::current_lane->cta->grid_dim)
 
-// ---- barriers --------------------------------------------------------------------------------------
+// ---- barriers -----------------------------------------------------------------------------------
 inline void __syncthreads(emu::SourceLocation where = emu::SourceLocation::current()) {
   emu::barrier_sync(0, 0, "__syncthreads()", where);
 }
@@ -43,7 +43,7 @@ inline void __syncwarp(uint32_t mask = emu::kFullMask,
   emu::sync_warp(mask, where);
 }
 
-// ---- shuffles: every lane reads the register of another one -------------------------------------------
+// ---- shuffles: every lane reads the register of another one -------------------------------------
 namespace emu {
 
 enum class ShuffleMode { kIndex, kUp, kDown, kXor };
@@ -86,7 +86,7 @@ inline T __shfl_xor_sync(uint32_t mask, T value, int lane_mask, int width = 32,
   return emu::shuffle_value(emu::ShuffleMode::kXor, mask, value, lane_mask, width, where);
 }
 
-// ---- votes -------------------------------------------------------------------------------------------
+// ---- votes --------------------------------------------------------------------------------------
 inline uint32_t __ballot_sync(uint32_t mask, int predicate,
                               emu::SourceLocation where = emu::SourceLocation::current()) {
   return emu::ballot(mask, predicate, "__ballot_sync()", where);
@@ -100,7 +100,7 @@ inline int __all_sync(uint32_t mask, int predicate,
   return emu::ballot(mask, !predicate, "__all_sync()", where) == 0;
 }
 
-// ---- arithmetic ----------------------------------------------------------------------------------------
+// ---- arithmetic ---------------------------------------------------------------------------------
 namespace emu {
 
 // 2^x and e^x, rounded once from a double: the same bits on every machine, unlike a C library's.
@@ -109,8 +109,8 @@ namespace emu {
 float exp2f(float x, SourceLocation where = SourceLocation::current());
 float expf(float x, SourceLocation where = SourceLocation::current());
 
-// ex2.approx.ftz.f32, with the bits of an H200 for every x: up to 2 ulp from the correctly rounded result;
-// subnormal inputs and results are zero.
+// ex2.approx.ftz.f32, with the bits of an H200 for every x: up to 2 ulp from the correctly rounded
+// result; subnormal inputs and results are zero.
 float exp2_approx(float x, SourceLocation where = SourceLocation::current());
 
 }  // namespace emu

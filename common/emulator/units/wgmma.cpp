@@ -34,9 +34,10 @@ namespace {
 constexpr int kWarpgroup = 4;  // warps
 constexpr const char* kName = "wgmma.mma_async";
 
-// ---- what is under way -------------------------------------------------------------------------------
+// ---- what is under way --------------------------------------------------------------------------
 
-// A warp's part of D, 16 rows: its threads' registers and, while a wgmma is under way, the values themselves.
+// A warp's part of D, 16 rows: its threads' registers and, while a wgmma is under way, the values
+// themselves.
 struct Accumulators {
   float* registers[kWarpSize];
   int columns;
@@ -114,7 +115,8 @@ struct Warpgroup {
   uint64_t complete = 0;  // wgmma that all four warps have executed
 };
 
-// Checked build: which registers a thread has touched since its last fence, and which it may not touch.
+// Checked build: which registers a thread has touched since its last fence, and which it may not
+// touch.
 struct RegisterWatch final : StackWatch {
   struct Stamp {
     uint32_t fences;           // that the thread had executed
@@ -195,10 +197,10 @@ bool overlap(uintptr_t begin, uintptr_t end, uintptr_t other_begin, uintptr_t ot
   return begin < other_end && other_begin < end;
 }
 
-// ---- operands in shared memory -------------------------------------------------------------------------
+// ---- operands in shared memory ------------------------------------------------------------------
 
-// Calls f(shared address, mn, k) for each 16 bytes of rows (columns) `first` to first + count - 1: eight
-// elements along the major dimension from (mn, k) on.
+// Calls f(shared address, mn, k) for each 16 bytes of rows (columns) `first` to first + count - 1:
+// eight elements along the major dimension from (mn, k) on.
 template <typename F>
 void for_each_chunk(uint64_t descriptor, layout::Major major, int first, int count, F f) {
   const bool k_major = major == layout::Major::kK;
@@ -260,8 +262,9 @@ void check_descriptor(const Cta& cta, uint32_t first_address, uint64_t descripto
   });
 }
 
-// Tells the detector what the product reads. The warp's engine does so when its clock, which counts the warp's groups,
-// stands at the group that the product will belong to. Whether a warp's part reads only its own rows of A is not documented: all 64.
+// Tells the detector what the product reads. The warp's engine does so when its clock, which counts
+// the warp's groups, stands at the group that the product will belong to. Whether a warp's part
+// reads only its own rows of A is not documented: all 64.
 void note_reads(const Product& product, const Warp& warp) {
   const Cta& cta = *warp.lanes->cta;
   if (!cta.detector) return;
@@ -274,7 +277,7 @@ void note_reads(const Product& product, const Warp& warp) {
   });
 }
 
-// ---- execution -----------------------------------------------------------------------------------------
+// ---- execution ----------------------------------------------------------------------------------
 
 void execute(Product& product, const Warp& warp) {
   if (product.done) return;
@@ -306,8 +309,8 @@ uint64_t next_random(const Warp& warp) {
                                       uint64_t(warp.index), products.random_draws++});
 }
 
-// Random completion: the oldest wgmma of the warp that has not happened happens now, with a chance of 1 in
-// `chances`.
+// Random completion: the oldest wgmma of the warp that has not happened happens now, with a chance
+// of 1 in `chances`.
 void advance(const Warp& warp, uint64_t chances) {
   WarpProducts& products = products_of(warp);
   bool chosen = false;
@@ -318,7 +321,7 @@ void advance(const Warp& warp, uint64_t chances) {
   });
 }
 
-// ---- registers -----------------------------------------------------------------------------------------
+// ---- registers ----------------------------------------------------------------------------------
 
 // Checked build: the registers that wgmma under way use.
 void watch_registers(const Warp& warp) {
@@ -406,7 +409,7 @@ std::shared_ptr<Accumulators> accumulators(WgmmaOperands** lanes, const WgmmaKin
   return sums;
 }
 
-// ---- four warps, one instruction -----------------------------------------------------------------------
+// ---- four warps, one instruction ----------------------------------------------------------------
 
 void check_warpgroup(const Warp& warp, SourceLocation where) {
   const Cta& cta = *warp.lanes->cta;
@@ -469,8 +472,9 @@ void meet_warpgroup(const Warp& warp, const Expected& mine) {
   }
 }
 
-// A warp's share: 16 rows; of shared memory its rows of A and a quarter of B, as if each element were read once.
-// (How often the hardware reads them is not documented, so there are no wavefronts.)
+// A warp's share: 16 rows; of shared memory its rows of A and a quarter of B, as if each element
+// were read once. (How often the hardware reads them is not documented, so there are no
+// wavefronts.)
 void count(const Product& product, Warp& warp) {
   const auto columns = uint64_t(product.kind.columns);
   const uint64_t bytes = columns * 16 * 2 / kWarpgroup + (product.a_in_registers ? 0 : 16 * 16 * 2);
@@ -498,7 +502,7 @@ void trace_step(Work work, const char* name, int pending, SourceLocation where) 
   }
 }
 
-// ---- issue and end of a warp's part --------------------------------------------------------------------
+// ---- issue and end of a warp's part -------------------------------------------------------------
 
 void issue(WgmmaOperands** lanes, const WgmmaKind& kind, SourceLocation where) {
   const Warp& warp = *current_lane->warp;
@@ -547,7 +551,7 @@ void retire_group(const Warp& warp) {
 
 }  // namespace
 
-// ---- instructions --------------------------------------------------------------------------------------
+// ---- instructions -------------------------------------------------------------------------------
 
 void wgmma_fence(SourceLocation where) {
   int nothing = 0;
@@ -610,7 +614,7 @@ void expect_done(const void* registers, size_t bytes, int groups, SourceLocation
   });
 }
 
-// ---- the unit ------------------------------------------------------------------------------------------
+// ---- the unit -----------------------------------------------------------------------------------
 namespace {
 
 void Products::begin() {

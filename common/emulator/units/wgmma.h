@@ -1,9 +1,9 @@
-// wgmma: asynchronous matrix products of a warpgroup. Each of its four warps computes 16 of the 64 rows, keeps
-// its own commit groups, and waits for its own part alone.
+// wgmma: asynchronous matrix products of a warpgroup. Each of its four warps computes 16 of the 64
+// rows, keeps its own commit groups, and waits for its own part alone.
 //
 // A wgmma is executed late, when its warp waits for it, or early or at random moments in between
-// (Options::completion). Operands in shared memory, and A's registers, are read at that moment. From the
-// issue to the result the accumulators hold NaN.
+// (Options::completion). Operands in shared memory, and A's registers, are read at that moment.
+// From the issue to the result the accumulators hold NaN.
 #pragma once
 
 #include <cstddef>
