@@ -1,5 +1,5 @@
 """Experiments on a GPU whose programs are not kept: variants of a kernel that was being written. Of each only the
-figures are left, with a sentence on how they were measured; bench/results/*_experiments*.json."""
+figures are left, with a sentence on how they were measured; bench/results/*_experiments.json."""
 
 import math
 import re
