@@ -8,8 +8,9 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2] / "scripts")]
 sys.dont_write_bytecode = True
 
+from markdown.extensions.toc import nest_toc_tokens
 from mkdocs.structure.files import File, Files
-from mkdocs.structure.toc import AnchorLink, TableOfContents
+from mkdocs.structure.toc import get_toc
 
 from book import INTERACTIVE, ROOT, charts, export, glossary, layout, sources
 from book.markdown import Page
@@ -87,23 +88,10 @@ def on_page_content(html, page, config, files):
     name = page.file.src_uri
     if name in SOURCES:
         return sources.page(SOURCES[name])
-    page.toc = contents(PAGES[name].headings)
+    headings = [{"level": level, "id": anchor, "name": title} for level, anchor, title in PAGES[name].headings]
+    page.toc = get_toc(nest_toc_tokens(headings))
     return PAGES[name].html
 
 
 def on_post_page(output, page, config):
     return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')  # the theme has no name for it
-
-
-def contents(headings):
-    """MkDocs' tree of headings."""
-    roots, stack = [], []
-    for level, anchor, title in headings:
-        link = AnchorLink(title, anchor, level)
-        while stack and stack[-1].level >= level:
-            stack.pop()
-        (stack[-1].children if stack else roots).append(link)
-        stack.append(link)
-    if roots:
-        roots[0].active = True
-    return TableOfContents(roots)

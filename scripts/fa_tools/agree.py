@@ -16,7 +16,7 @@ from fa_tools import agreement
 from fa_tools import limits
 from fa_tools import profile as profiler
 from fa_tools.records import Shape, describe, load, order
-from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, read_json, relative, run
+from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, named, or_fail, read_json, relative, run
 
 EXAMPLE = """examples:
   scripts/fa agree                                              committed profiles against committed counts
@@ -39,10 +39,8 @@ PROBLEMS = {
 LARGE = 2048  # from so many tokens on the busiest resource is compared
 
 def read(path, how):
-    try:
+    with named(relative(path)):
         return how(path)
-    except Refused as problem:
-        raise Refused(f"{relative(path)} {problem}") from None
 
 
 def measure(program, folder, kernels):
@@ -143,7 +141,6 @@ def show_limiters(part):
 
 def parse_arguments(argv):
     parser = Parser("agree", __doc__, EXAMPLE)
-    parser.error = lambda message: fail(f"{message} (see --help)")
     add = parser.add_argument
     add("--from", dest="sources", nargs="+", metavar="PROFILE",
         help="files of scripts/fa profile (default: the committed)")
@@ -166,23 +163,19 @@ def parse_arguments(argv):
 
 def main(argv=None):
     args = parse_arguments(argv)
-    try:
+    with or_fail():
         counters = [read(path, load) for path in args.counters or COUNTERS]
         if args.measure:
             files = measure(args.program or profiler.built_program(), args.folder, {name for name, _ in limits.kernels_of(counters)})
         else:
             files = args.sources or sorted(RESULTS.glob("h200_profile*.json"), key=lambda path: (len(path.name), path))
         result = compare(files, counters)
-    except Refused as problem:
-        fail(str(problem))
     for i, part in enumerate(result["profiles"]):
         print("\n" * (i > 0) + "\n".join([*show(part), *show_limiters(part)]))
     if args.check:
-        try:
+        with or_fail(relative(args.output), 1):
             if read_json(args.output) != json.loads(json.dumps(result)):
                 raise Refused("is out of date; scripts/fa agree -o writes it")
-        except Refused as problem:
-            fail(f"{relative(args.output)} {problem}", 1)
     elif args.output:
         profiler.write(args.output, result)
     return 1 if any(agreement.unexplained(part["counts"]) for part in result["profiles"]) else 0

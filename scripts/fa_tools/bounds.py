@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fa_tools import limits
 from fa_tools.records import Shape, describe, headline_shape, load, order, passed
-from fa_tools.tools import ROOT, Parser, Refused, fail, read_json, relative, run
+from fa_tools.tools import ROOT, Parser, Refused, fail, named, or_fail, read_json, relative, run
 
 EXAMPLE = """examples:
   scripts/fa bounds                                              all kernels on an H200, from committed counts
@@ -32,10 +32,8 @@ SHAPE = Shape("bf16", 4, 16, 4096, 128)  # without measured results
 def read(names):
     files = []
     for name in names:
-        try:
+        with named(relative(name)):
             files.append(load(name))
-        except Refused as problem:
-            raise Refused(f"{relative(name)} {problem}") from None
     return files
 
 
@@ -43,12 +41,10 @@ def committed_measurements():
     """The committed results of GPUs; other JSON files there are none of our business."""
     files = []
     for path in sorted((ROOT / "bench" / "results").glob("*.json")):
-        try:
+        with named(relative(path)):
             data = read_json(path)
             if "records" in data and "gemm_version" not in data:  # matrix products are not attention
                 files.append(load(path))
-        except Refused as problem:
-            raise Refused(f"{relative(path)} {problem}") from None
     return [data for data in files if data["machine"]["backend"] == "cuda"]
 
 
@@ -142,7 +138,6 @@ def whole(text):
 
 def parse_arguments(argv):
     parser = Parser("bounds", __doc__, EXAMPLE)
-    parser.error = lambda message: fail(f"{message} (see --help)")
     add = parser.add_argument
     add("results", nargs="*", metavar="RESULTS",
         help="results of the emulator's checked build (default: the committed)")
@@ -160,7 +155,7 @@ def parse_arguments(argv):
 
 def main(argv=None):
     args = parse_arguments(argv)
-    try:
+    with or_fail():
         name, machine = limits.machine_named(args.machine)
         files = read(args.results or COMMITTED)
         every = [record for data in files for record in data["records"] if passed(record) and "statements" in record]
@@ -195,8 +190,6 @@ def main(argv=None):
             if kernel.misfits(dtype):
                 print(f"note: counts of {kernel.name} do not grow like a seq_len^2 + b seq_len; its bound is no bound",
                       file=sys.stderr)
-    except Refused as problem:
-        fail(str(problem))
     if rows:
         print("\n".join([*table(name, machine, shape, rows), *notes(name, machine, rows)]))
     if unknown:

@@ -2,7 +2,7 @@
 
 from fa_tools import sass
 from fa_tools.figures.drawing import constant
-from fa_tools.tools import ROOT, Refused, read_results
+from fa_tools.tools import ROOT, Refused, named, read_results
 from fa_tools.tuning import choice_of
 
 CAPABILITIES = [capability for capability in sass.LIMITS if capability >= 80]
@@ -54,10 +54,8 @@ def threads_of(kernel, capability, head_dim):
 
 def records_of(name):
     """The kernels' records of the longest sequence of a GPU's results file."""
-    try:
+    with named(name):
         data = read_results(ROOT / name)
-    except Refused as problem:
-        raise Refused(f"{name} {problem}") from None
     records = [r for r in data["records"] if "/" not in r["kernel"] and r.get("registers") and r["status"] == "passed"]
     longest = max((r["seq_len"] for r in records), default=0)
     records = [r for r in records if r["seq_len"] == longest]

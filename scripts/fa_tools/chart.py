@@ -34,7 +34,7 @@ from fa_tools.charts.themes import one_svg
 from fa_tools.intensity import MACHINES, roofs
 from fa_tools.limits import bound_of, kernels_of
 from fa_tools.records import Shape, headline_shape, kind, load, order, passed, scores_of, shape_of, tell_apart
-from fa_tools.tools import ROOT, Parser, Refused, fail, need, relative, run, write_whole
+from fa_tools.tools import ROOT, Parser, Refused, fail, named, need, or_fail, relative, run, write_whole
 
 EXAMPLE = """examples:
   scripts/fa chart results/2026-11-21T10-00-00Z.json
@@ -108,10 +108,8 @@ def group_files(names):
     """The files' groups. Refused names the file."""
     groups = {}
     for run, name in enumerate(names):
-        try:
+        with named(name):
             data = load(name)
-        except Refused as problem:
-            raise Refused(f"{name} {problem}") from None
         machine = data["machine"]
         key = (machine["backend"], machine.get("gpu"), machine.get("checked"))
         groups.setdefault(key, Group(machine, Path(name).stem)).add(data, run)
@@ -289,13 +287,11 @@ def is_fresh(path, spec_of):
 def docs_specs():
     """(name, spec function of a theme) of every chart in docs/charts."""
     for stem, files, profile, counters, only, kernels in DOCS_CHARTS:
-        try:
+        with or_fail():
             (group,) = group_files([ROOT / name for name in files])
             group.keep(kernels)
             profile, counters = profile and read_profile(ROOT / profile), counters and read_counters(ROOT / counters)
             charts = list(specs_of(group, dict.fromkeys(Shape._fields), profile, counters=counters))
-        except Refused as problem:
-            fail(str(problem))
         for name, spec_of in charts:
             if only is not None and name not in only:
                 continue
@@ -325,17 +321,13 @@ def docs_charts(vl, check):
 
 
 def read_profile(path):
-    try:
+    with named(path):
         return load_profile(path)
-    except Refused as problem:
-        raise Refused(f"{path} {problem}") from None
 
 
 def read_counters(path):
-    try:
+    with named(path):
         return load(path)
-    except Refused as problem:
-        raise Refused(f"{path} {problem}") from None
 
 
 def main():
@@ -362,13 +354,11 @@ def main():
         return docs_charts(vl, args.check)
 
     wish = {field: getattr(args, field) for field in Shape._fields}
-    try:
+    with or_fail():
         groups = group_files(args.files)
         profile = read_profile(args.profile) if args.profile else None
         counters = read_counters(args.counters) if args.counters else None
         charts = [(group, list(specs_of(group, wish, profile, args.peer, counters))) for group in groups]
-    except Refused as problem:
-        fail(str(problem))
     folder = Path(args.output) if args.output else Path(args.files[0]).parent
     try:
         folder.mkdir(parents=True, exist_ok=True)

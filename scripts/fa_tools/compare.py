@@ -21,7 +21,7 @@ import textwrap
 from collections import Counter
 
 from fa_tools.records import SCORES, describe, describe_scores, load, order, passed, scores_of, shape_of
-from fa_tools.tools import Parser, Refused, fail, run
+from fa_tools.tools import Parser, fail, or_fail, run
 
 EXAMPLE = """examples:
   scripts/fa compare bench/results/h200_bf16_d128.json results/mine.json
@@ -225,10 +225,8 @@ def main(argv=None):
     args = parser.parse_args(argv)
     names, files = [args.a, args.b], []
     for name in names:
-        try:
+        with or_fail(name):
             files.append(load(name))
-        except Refused as problem:
-            fail(f"{name} {problem}")
     backends = [data["machine"]["backend"] for data in files]
     if backends[0] != backends[1]:
         whose = " and ".join(f"{name} is of {name_of(data)}" for name, data in zip(names, files))

@@ -5,9 +5,8 @@ import re
 from functools import lru_cache
 
 from fa_tools.experiments import read_experiments, records_of, table_of
-from fa_tools.gemm import read_gemm
-from fa_tools.rates import read_rates, rows_of_rates
-from fa_tools.tools import ROOT, Refused, read_json, read_results, read_set
+from fa_tools.rates import read_of, rows_of_rates
+from fa_tools.tools import ROOT, Refused, named, read_json, read_results, read_set
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
 PRODUCT = ("m", "n", "k", "epilogue")  # of a matrix product, in a file of the program gemm
@@ -60,11 +59,6 @@ def one_file(spec):
     return read(names[0]), names[0], options
 
 
-def named(problem, name):
-    """The same refusal, with the file in front."""
-    return Refused(f"{name} {problem}")
-
-
 def source_lines(name):
     path = ROOT / name
     try:
@@ -80,16 +74,16 @@ def source_lines(name):
 def read(name):
     """A results file. The launches of a profile, the instructions that the program rates measured, matrix products,
     experiments and the limits of GPUs are records, too."""
-    try:
+    with named(name):
         data = read_json(ROOT / name)
         kinds = data if isinstance(data, dict) else {}
         if "rates_version" in kinds:
-            data = read_rates(ROOT / name)
+            data = read_of("rates", ROOT / name)
             data["records"] = [{"kernel": each["name"], "instruction": each["name"], **each} for each in data["instructions"]]
         elif "machines" in kinds:
             data["records"] = [{"kernel": gpu, "gpu": gpu, **limits} for gpu, limits in data["machines"].items()]
         elif "gemm_version" in kinds:
-            data = read_gemm(ROOT / name)
+            data = read_of("gemm", ROOT / name)
         elif "experiments_version" in kinds:
             data = read_experiments(ROOT / name)
             data["records"] = records_of(data)
@@ -99,8 +93,6 @@ def read(name):
         else:
             data = read_results(ROOT / name)
         return data
-    except Refused as problem:
-        raise named(problem, name) from None
 
 
 def matching(data, filters):
@@ -320,10 +312,8 @@ def parts_of_agreement(spec, *more):
     from fa_tools import agreement  # needs nothing but this repository; not every call needs it
 
     names, options = options_of(spec, (*SHAPE, *more))
-    try:
+    with named(names[0]):
         data = agreement.read_agreement(ROOT / names[0])
-    except Refused as problem:
-        raise named(problem, names[0]) from None
     others = {key: options.pop(key) for key in more if key in options}
     return agreement, [part for part in data["profiles"]
                        if all(str(part[field]) == value for field, value in options.items())], others
@@ -380,7 +370,7 @@ def tuning(spec):
         data = autotune.read_tuning(ROOT / name)
         best = int(options.get("best", autotune.FINALISTS))
     except Refused as problem:
-        raise named(problem, name) from None
+        raise Refused(f"{name} {problem}") from None
     except ValueError:
         raise Refused(f"best={options['best']} is not a number") from None
     head = next((head for head in data["head_dims"] if str(head["head_dim"]) == options["head_dim"]), None)
@@ -404,19 +394,15 @@ def tuning(spec):
 
 
 def rates(spec):
-    try:
-        return rows_of(*rows_of_rates(read_rates(ROOT / spec)))
-    except Refused as problem:
-        raise named(problem, spec) from None
+    with named(spec):
+        return rows_of(*rows_of_rates(read_of("rates", ROOT / spec)))
 
 
 def experiments(spec):
     """The figures of variants that were measured and not kept, one group."""
     name, _, group = spec.partition(" ")
-    try:
+    with named(name):
         head, rows, how = table_of(read_experiments(ROOT / name), group)
-    except Refused as problem:
-        raise named(problem, name) from None
     return [*rows_of(head, rows), "", how]
 
 
@@ -490,7 +476,7 @@ def bugs(spec):
             report = f"**{bug['report']}**" if "report" in bug else "–"
             rows.append([chapter, f"`{bug['name']}`", CODE.sub(r"`\g<0>`", bug["what"]), *numbers_of(bug), report, counter])
     except Refused as problem:
-        raise named(problem, f"{name}:") from None
+        raise Refused(f"{name}: {problem}") from None
     except (KeyError, TypeError, AttributeError):
         raise Refused(f"{name} is not what the program meet writes") from None
     return rows_of(["Kernel", "Bug", "What is wrong", "Ordinary inputs", "Hard inputs", "Checked build reports", "It counts"],

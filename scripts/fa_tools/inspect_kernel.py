@@ -232,7 +232,6 @@ def main(argv=None):
     parser.add_argument("--sass", metavar="FILE", help="save the kernel's SASS, with source lines")
     parser.add_argument("--ptx", metavar="FILE", help="save the kernel's PTX")
 
-    parser.error = lambda message: fail(f"{message}; scripts/fa inspect --help shows what there is")
     args = parser.parse_args(argv)
     try:
         kernel = find_kernel(args.kernel)

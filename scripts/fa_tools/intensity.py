@@ -13,7 +13,7 @@ These are the fewest bytes: no bank conflict, no sector fetched in vain, no stat
 import sys
 from collections import namedtuple
 
-from fa_tools.tools import ROOT, Parser, Refused, fail, read_json, relative
+from fa_tools.tools import ROOT, Parser, fail, or_fail, read_json, relative
 
 MACHINES = ROOT / "bench" / "machines.json"
 
@@ -74,13 +74,11 @@ def main():
     for name, value in sizes.items():
         if value < 1:
             fail(f"--{name.replace('_', '-')} must be at least 1, not {value}")
-    try:
+    with or_fail(relative(MACHINES)):
         machine = roofs(args.gpu)
         if machine is None:
             known = ", ".join(read_json(MACHINES)["machines"])
             fail(f"{relative(MACHINES)} has no GPU {args.gpu}; it knows {known}")
-    except Refused as problem:
-        fail(f"{relative(MACHINES)} {problem}")
     try:
         works = {level: intensity(level, **sizes, q_once=args.q_once, o_staged=args.o_staged) for level in LEVELS}
     except ValueError as problem:

@@ -17,7 +17,7 @@ import textwrap
 import time
 from pathlib import Path
 
-from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, lines_of, read_json, run, write_whole
+from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, lines_of, or_fail, read_json, run, write_whole
 
 EXAMPLE = """examples:
   scripts/fa profile 10                         one kernel, each figure with what it tells
@@ -412,7 +412,6 @@ def show(data, kernel):
 
 def main(argv=None):
     parser = Parser("profile", __doc__, EXAMPLE)
-    parser.error = lambda message: fail(f"{message} (see --help)")
     add = parser.add_argument
     add("kernel", metavar="NN", help="the kernel (08, 08_swizzle), or all")
     add("--from", dest="source", metavar="FILE", help="the figures of a profile made before; nothing is built or run")
@@ -439,10 +438,8 @@ def main(argv=None):
     if args.report and args.report.suffix != ".ncu-rep":
         args.report = args.report.with_name(args.report.name + ".ncu-rep")  # as ncu does
     if args.source:
-        try:
+        with or_fail(args.source):
             data = read_profile(args.source)
-        except Refused as problem:
-            fail(f"{args.source} {problem}")
         kernel = choose(args.kernel, [launch["kernel"] for launch in data["launches"]], args.source)
         data["launches"] = [launch for launch in data["launches"] if launch["kernel"] == kernel]
     else:

@@ -1,29 +1,42 @@
-"""What bench/rates/rates.cu measured: how fast an SM executes single instructions."""
+"""What the programs of bench/rates and bench/gemm measured: how fast an SM executes single instructions, and matrix products
+beside cuBLASLt's."""
 
 import math
 
 from fa_tools.tools import Refused, read_json
 
-FIELDS = {"name": str, "ptx": str, "warps": int, "chains": int, "cycles": float, "work": float, "unit": str,
-          "latency_cycles": float}
+# Program: where its entries are, what its machine says, what each entry has, and what an entry may have.
+PROGRAMS = {
+    "rates": ("instructions", "gpu", {"name": str, "ptx": str, "warps": int, "chains": int, "cycles": float, "work": float, "unit": str,
+                                      "latency_cycles": float}, {}),
+    "gemm": ("records", "backend", {"kernel": str, "dtype": str, "m": int, "n": int, "k": int, "epilogue": str, "status": str},
+             {"tflops": float}),
+}
 
 
-def read_rates(path):
-    """A file of the program `rates`. Refused, with one sentence, if it is not a whole one."""
+def usable(value, kind):
+    """Whether a value is of this kind, and a number positive and finite."""
+    if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
+        return False
+    return kind is str or math.isfinite(value) and value > 0
+
+
+def read_of(program, path):
+    """A file of the program. Refused, with one sentence, if it is not a whole one."""
+    listed, about, fields, optional = PROGRAMS[program]
     data = read_json(path)
-    if not isinstance(data, dict) or "rates_version" not in data:
-        raise Refused("is not a file of the program rates (no rates_version)")
-    if data["rates_version"] != 1:
-        raise Refused(f"has rates_version {data['rates_version']}, this reads 1")
-    machine, instructions = data.get("machine"), data.get("instructions")
-    if not isinstance(machine, dict) or not isinstance(machine.get("gpu"), str) or not isinstance(instructions, list):
-        raise Refused("is not a whole file of the program rates: machine or instructions are missing")
-    for i, entry in enumerate(instructions):
-        for field, kind in FIELDS.items():
-            value = entry.get(field) if isinstance(entry, dict) else None
-            good = isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
-            if not good or kind is not str and not (math.isfinite(value) and value > 0):
-                raise Refused(f"is not to be used: instructions[{i}] has {value!r} for {field}")
+    if not isinstance(data, dict) or f"{program}_version" not in data:
+        raise Refused(f"is not a file of the program {program} (no {program}_version)")
+    if data[f"{program}_version"] != 1:
+        raise Refused(f"has {program}_version {data[f'{program}_version']}, this reads 1")
+    machine, entries = data.get("machine"), data.get(listed)
+    if not isinstance(machine, dict) or not isinstance(machine.get(about), str) or not isinstance(entries, list):
+        raise Refused(f"is not a whole file of the program {program}: machine or {listed} are missing")
+    for i, entry in enumerate(entries):
+        said = entry if isinstance(entry, dict) else {}
+        for field, kind in {**fields, **{field: kind for field, kind in optional.items() if said.get(field) is not None}}.items():
+            if not usable(said.get(field), kind):
+                raise Refused(f"is not to be used: {listed}[{i}] has {said.get(field)!r} for {field}")
     return data
 
 

@@ -12,8 +12,9 @@ import subprocess
 import textwrap
 from pathlib import Path
 
+from fa_tools.compare import clip
 from fa_tools.records import load, passed
-from fa_tools.tools import ROOT, Parser, Refused, fail, read_json, run
+from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, read_json, run
 
 EXAMPLE = """publications:
   from-scratch   Flash Attention from Scratch: its 16 kernels on A100 and RTX 3090
@@ -39,10 +40,8 @@ CLOCK_NOTE = "in a round the SM clock differed by more than"  # what scripts/fa 
 
 def read_published():
     """{name: Publication}"""
-    try:
+    with or_fail("bench/published.json"):
         publications = read_json(PUBLISHED)["publications"]
-    except Refused as problem:
-        fail(f"bench/published.json {problem}")
     return {name: Publication(name, publication) for name, publication in publications.items()}
 
 
@@ -159,10 +158,6 @@ def number(value, width=7, digits=1):
     return f"{'–':>{width}}" if value is None else f"{value:>{width}.{digits}f}"
 
 
-def cut(text, width):
-    return text if len(text) <= width else text[: width - 3].rstrip() + "..."
-
-
 def paragraph(heading, text):
     """A heading in the first 14 columns, text beside it."""
     return textwrap.wrap(text, COLUMNS, initial_indent=f"{heading:<14}", subsequent_indent=" " * 14,
@@ -228,7 +223,7 @@ def from_scratch_tables(publication, measured):
     machines = [m["id"] for m in publication.data["machines"]]
     shorts = [m["short"] for m in publication.data["machines"]]
     lines = [f"Percent of FlashAttention-2, at {n} tokens and as a harmonic mean over the lengths", "",
-             f"{'':<22}{cut(measured.short, 14):>14}{'':<36}" + "".join(f"{short:>14}" for short in shorts),
+             f"{'':<22}{clip(measured.short, 14):>14}{'':<36}" + "".join(f"{short:>14}" for short in shorts),
              f"{'here':<22}{n:>7}{'mean':>7}  {'there':<34}" + f"{n:>7}{'mean':>7}" * len(shorts)]
     for pair in publication.data["map"]:
         lines.append("")
@@ -237,7 +232,7 @@ def from_scratch_tables(publication, measured):
             row = f"{'':<36}"
             if kernel:
                 row = f"{kernel:<22}{number(measured.percent(kernel, d, n))}{number(measured.mean_percent(kernel, d))}"
-            row += f"  {id_:>2} {cut(publication.entries[id_]['name'], 31):<31}"
+            row += f"  {id_:>2} {clip(publication.entries[id_]['name'], 31):<31}"
             for machine in machines:
                 row += number(publication.percent(id_, d, n, machine))
                 row += number(publication.percent(id_, d, HARMONIC, machine))
@@ -252,7 +247,7 @@ def from_scratch_tables(publication, measured):
                      f"{number(at / factor, 8)}{number(at, 8)}{number(mean / factor, 10)}{number(mean, 8)}")
     for i, name in enumerate(measured.names(d)):
         at, mean = measured.tflops(name, d, n), measured.mean(name, d)
-        lines.append(f"{'measured' if i == 0 else '':<11}{cut(measured.display(name), 35):<35}"
+        lines.append(f"{'measured' if i == 0 else '':<11}{clip(measured.display(name), 35):<35}"
                      f"{number(at, 8)}{number(at and at * factor, 8)}"
                      f"{number(mean, 10)}{number(mean and mean * factor, 8)}"
                      f"{number(measured.percent(name, d, n), 10)}{number(measured.mean_percent(name, d), 8)}")
@@ -266,7 +261,7 @@ def fa3_tables(publication, measured):
 
         def row(label, values, mean, fa2, tail=""):
             percent = 100 * mean / fa2 if mean and fa2 else None
-            return f"  {cut(label, 37):<37}" + "".join(number(v, 7, 0) for v in values) + number(mean, 8) + \
+            return f"  {clip(label, 37):<37}" + "".join(number(v, 7, 0) for v in values) + number(mean, 8) + \
                 number(percent, 9) + tail
 
         lines += [f"TFLOP/s at head_dim {d}", "",
@@ -302,7 +297,7 @@ def ablation_table(publication, measured):
         kernel = publication.kernel_of.get(entry["id"])
         here = measured.tflops(kernel, d, n) if kernel else None
         tflops = entry["figures"][0]["tflops"]
-        lines.append(f"{cut(entry['name'], 55):<56}{tflops:>8.0f}{100 * tflops / full:>10.1f}")
+        lines.append(f"{clip(entry['name'], 55):<56}{tflops:>8.0f}{100 * tflops / full:>10.1f}")
         if kernel:
             lines.append(f"    {'~ ' + kernel:<52}{'':<18}   {number(here, 8, 0)}"
                          f"{number(100 * here / ours_full if here and ours_full else None, 10)}")
@@ -317,18 +312,18 @@ def leetcuda_tables(publication, measured):
 
     def there(entry):
         theirs = publication.tflops(entry["id"], d, n)
-        return f"{cut(entry['name'], 25):<25}{number(theirs, 7, 2)}{number(theirs / factor, 7, 2)}" + \
+        return f"{clip(entry['name'], 25):<25}{number(theirs, 7, 2)}{number(theirs / factor, 7, 2)}" + \
             number(publication.percent(entry["id"], d, n), 9)
 
     def here(name):
         ours = measured.tflops(name, d, n)
-        label = cut(measured.display(name, with_library=False), 25)
+        label = clip(measured.display(name, with_library=False), 25)
         theirs, percent = ours and ours * factor, measured.percent(name, d, n)
         return f"  {label:<25}{number(ours, 8)}{number(theirs, 8)}{number(percent, 8)}"
 
     lines = [f"TFLOP/s in both countings and percent of FlashAttention-2, {n} tokens, head_dim {d}", "",
              f"{'there, ' + machine['short']:<25}{'theirs':>7}{'ours':>7}{'% of FA2':>9}"
-             f"  {cut('here, ' + measured.short, 25):<25}{'ours':>8}{'theirs':>8}{'% of FA2':>9}"]
+             f"  {clip('here, ' + measured.short, 25):<25}{'ours':>8}{'theirs':>8}{'% of FA2':>9}"]
     shown = set()
     for entry in publication.entries.values():
         name = entry.get("peer") or publication.kernel_of.get(entry["id"])
@@ -361,7 +356,6 @@ def measure(name, arguments):
 
 def main(argv=None):
     parser = Parser("reproduce", __doc__, EXAMPLE)
-    parser.error = lambda message: fail(f"{message} (see --help)")
     parser.add_argument("publication", choices=TABLES, metavar="PUBLICATION", help=", ".join(TABLES))
     parser.add_argument("--results", metavar="FILE", help="what was measured (scripts/fa bench --protocol NAME --json FILE)")
     args, rest = parser.parse_known_args(argv)
@@ -371,10 +365,8 @@ def main(argv=None):
         fail(f"{given.pop()} is for scripts/fa bench")
     file, code = (args.results, 0) if args.results else measure(args.publication, rest)
     publication = read_published()[args.publication]
-    try:
+    with or_fail(file):
         measured = Measured(load(file), publication)
-    except Refused as problem:
-        fail(f"{file} {problem}")
     print("\n".join([*head(publication, measured), "", *TABLES[publication.name](publication, measured), "",
                      *reasons(publication)]))
     return code

@@ -22,7 +22,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fa_tools.tools import ROOT, Parser, Refused, fail, read_set, relative, repository_files, write_set
+from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, read_set, relative, repository_files, write_set
 
 SOLUTION = re.compile(r"^```diff\n@@ (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RESULTS = ROOT / "bench" / "results" / "solutions.jsonl"
@@ -65,10 +65,8 @@ def changed(text, places, undo=False):
 
 
 def change(source, name, places, undo=False):
-    try:
+    with or_fail(f"{name} does not fit {source.name}{' (was it applied?)' if undo else ''}:", 1):
         text = changed(source.read_text(encoding="utf-8"), places, undo)
-    except Refused as problem:
-        fail(f"{name} does not fit {source.name}{' (was it applied?)' if undo else ''}: {problem}", 1)
     source.write_text(text, encoding="utf-8")
 
 

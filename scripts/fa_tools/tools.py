@@ -1,6 +1,7 @@
 """Shared by the Python scripts: where the checkout is, the Python environment, reading results files."""
 
 import argparse
+import contextlib
 import fnmatch
 import json
 import os
@@ -31,6 +32,24 @@ class Parser(argparse.ArgumentParser):
 def fail(sentence, code=2):
     print(f"error: {sentence}", file=sys.stderr)
     raise SystemExit(code)
+
+
+@contextlib.contextmanager
+def named(name):
+    """A Refused from within names the file that it is about."""
+    try:
+        yield
+    except Refused as problem:
+        raise Refused(f"{name} {problem}") from None
+
+
+@contextlib.contextmanager
+def or_fail(name="", code=2):
+    """A Refused from within ends the program with its sentence, which the name begins."""
+    try:
+        yield
+    except Refused as problem:
+        fail(f"{name} {problem}".lstrip(), code)
 
 
 def run(main):

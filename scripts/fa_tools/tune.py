@@ -10,7 +10,6 @@ import concurrent.futures
 import datetime
 import fnmatch
 import itertools
-import json
 import math
 import os
 import re
@@ -24,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 
 from fa_tools.sass import LIMITS, Missing, build_flags, find_nvcc, occupancy, parse_resources, round_up
-from fa_tools.tools import ROOT, Parser, Refused, fail, read_json, read_results, relative, run, write_whole
+from fa_tools.tools import ROOT, Parser, Refused, fail, lines_of, or_fail, read_json, read_results, relative, run, write_whole
 from fa_tools.tuning import HEADER, Choice, with_choices
 
 EXAMPLE = """examples:
@@ -313,16 +312,6 @@ def choose(variants):
     return min(tied, key=lambda v: (v["registers"], v["shared_memory_bytes"], -speed(v)))["choice"] if tied else None
 
 
-def dump(data):
-    """JSON, one variant a line."""
-    heads = []
-    for head in data["head_dims"]:
-        variants = ",\n".join(json.dumps(variant) for variant in head["variants"])
-        heads.append(f'{json.dumps({**head, "variants": []})[:-2]}\n{variants}\n]}}')
-    lines = [f"{json.dumps(key)}: {json.dumps(value)},\n" for key, value in data.items() if key != "head_dims"]
-    return "{\n" + "".join(lines) + '"head_dims": [\n' + ",\n".join(heads) + "\n]}\n"
-
-
 def read_tuning(path):
     """The file of a search; Refused if its winners are not what its times say."""
     data = read_json(path)
@@ -359,10 +348,8 @@ def show(head):
 
 
 def write_header(path):
-    try:
+    with or_fail(relative(path)):
         data = read_tuning(path)
-    except Refused as problem:
-        fail(f"{relative(path)} {problem}")
     choices = {head["head_dim"]: as_choice(head) for head in data["head_dims"] if head["choice"]}
     architecture = int(data["machine"]["compute_capability"].replace(".", ""))
     write_whole(HEADER, with_choices(HEADER.read_text(encoding="utf-8"), architecture, choices))
@@ -421,7 +408,7 @@ def search_all(data, gpu, capability, write):
     complete = not code and len(heads) == 2 and "only" not in data["space"]
     path = (RESULTS if complete else BUILD) / file_name(gpu)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, dump(data))
+    write_whole(path, lines_of(data))
     print(f"wrote {relative(path)}")
     if write and not code:
         write_header(path)
@@ -431,7 +418,6 @@ def search_all(data, gpu, capability, write):
 
 def main(argv=None):
     parser = Parser("tune", __doc__, EXAMPLE)
-    parser.error = lambda message: fail(f"{message} (see --help)")
     add = parser.add_argument
     add("--list", action="store_true", help="print the choices that the rules keep, without building")
     add("--write", action="store_true", help="write the winners into kernels/10_tuning.h")

@@ -19,6 +19,7 @@ from fa_tools import chart
 from fa_tools.charts.look import DARK, LIGHT, OTHERS, spread
 from fa_tools.charts.roofline import load_profile
 from fa_tools.charts.themes import both, one_svg, read, shorten
+from fa_tools.profile import METRICS
 from fa_tools.tools import Refused
 
 CHART = SCRIPTS / "fa", "chart"
@@ -46,7 +47,7 @@ def version3():
 
 def profile(**changes):
     """The profiler's counters of the two kernels of peer_results(), as scripts/fa profile writes them."""
-    metrics = {"shared_load_wavefronts": 18_885_777, "shared_store_wavefronts": 0, "global_load_sectors": 17_039_360,
+    metrics = {**dict.fromkeys(METRICS, 1), "shared_load_wavefronts": 18_885_777, "shared_store_wavefronts": 0, "global_load_sectors": 17_039_360,
                "global_store_sectors": 524_288, "l2_sectors": 12_562_297, "dram_bytes": 26_901_248}
     data = {"profile_version": 1, "gpu": "NVIDIA H200", "driver": "580.159.04",
             "dtype": "bf16", "batch": 1, "heads": 16, "seq_len": 2048, "head_dim": 128,
@@ -310,9 +311,9 @@ class Roofline(SpecTest):
         text = json.dumps(profile())
         cases = [(text[: len(text) // 2], "cut off"), (text.replace("26901248", "NaN"), "holds NaN"),
                  (profile(profile_version=7), "profile version 7"), (cuda_results(), "is not a profile"),
-                 (lacking, r"is not a whole profile \('dram_bytes'\)"), (profile(batch="1"), "is not a whole profile"),
-                 (text.replace("26901248", '"much"'), "is not a whole profile"),
-                 (text.replace("26901248", "-1"), "08_swizzle has a count below 0")]
+                 (lacking, r"is not a whole profile: launches\[1\] lacks dram_bytes"), (profile(batch="1"), "is not a whole profile"),
+                 (text.replace("26901248", '"much"'), "has \"much\" for dram_bytes"),
+                 (text.replace("26901248", "-1"), "has -1 for dram_bytes"), (profile(heads=0), "its shape is none")]
         for content, message in cases:
             with self.subTest(message), self.assertRaisesRegex(Refused, message):
                 self.specs(version3(), profile=content)

@@ -1,15 +1,14 @@
 """The roofline: every kernel's speed against its FLOPs a byte at three memory levels, under the GPU's limits."""
 
-import json
 import math
 from collections import namedtuple
 
 from fa_tools.charts.look import GREEN, ORANGE, base, short, spread, with_halo
 from fa_tools.intensity import LEVELS, attention_flops
+from fa_tools.profile import read_profile
 from fa_tools.records import display, kind, order, passed
-from fa_tools.tools import Refused, read_json
+from fa_tools.tools import Refused
 
-PROFILE_VERSIONS = (1,)
 SIZES = ("batch", "heads", "seq_len", "head_dim")
 
 # Bytes at each level from the profiler's counters: {level: (title, {metric: bytes for each})}. A wavefront keeps the
@@ -31,29 +30,17 @@ Profile = namedtuple("Profile", "gpu dtype batch heads seq_len head_dim bytes wg
 
 def load_profile(path):
     """A file of scripts/fa profile, its launches summed by kernel; otherwise Refused."""
-    data = read_json(path)
-    if not isinstance(data, dict) or "profile_version" not in data:
-        raise Refused("is not a profile (no profile_version); scripts/fa profile writes one")
-    if data["profile_version"] not in PROFILE_VERSIONS:
-        known = " and ".join(map(str, PROFILE_VERSIONS))
-        raise Refused(f"has profile version {json.dumps(data['profile_version'])}, but this checkout reads {known}")
+    data = read_profile(path)
+    if min(data[field] for field in SIZES) < 1:
+        raise Refused("is not a whole profile: its shape is none")
     total, wgmma = {}, set()
-    try:
-        problem = [data[field] for field in ("gpu", "dtype", *SIZES)]
-        if not all(type(data[field]) is int and data[field] > 0 for field in SIZES):
-            raise Refused("is not a whole profile: its shape is none")
-        for launch in data["launches"]:
-            metrics = launch["metrics"]
-            if any(float(metrics[metric]) < 0 for _, sizes in TRAFFIC.values() for metric in sizes):
-                raise Refused(f"is not a whole profile: {launch['kernel']} has a count below 0")
-            levels = total.setdefault(launch["kernel"], dict.fromkeys(LEVELS, 0))
-            for level, (_, sizes) in TRAFFIC.items():
-                levels[level] += sum(float(metrics[metric]) * size for metric, size in sizes.items())
-            if metrics.get("tensor_wgmma_instructions", 0):
-                wgmma.add(launch["kernel"])
-    except (KeyError, TypeError, ValueError, AttributeError) as missing:
-        raise Refused(f"is not a whole profile ({missing})") from None
-    return Profile(*problem, total, wgmma)
+    for launch in data["launches"]:
+        levels = total.setdefault(launch["kernel"], dict.fromkeys(LEVELS, 0))
+        for level, (_, sizes) in TRAFFIC.items():
+            levels[level] += sum(launch["metrics"][metric] * size for metric, size in sizes.items())
+        if launch["metrics"].get("tensor_wgmma_instructions", 0):
+            wgmma.add(launch["kernel"])
+    return Profile(*(data[field] for field in ("gpu", "dtype", *SIZES)), total, wgmma)
 
 
 def points_of(profile, records):

@@ -144,12 +144,27 @@ class Picture:
         left = x - width * {"start": 0, "middle": 0.5, "end": 1}[anchor]
         self.shapes.append(Shape("text", look, (left, y - size, left + width, y + 0.3 * size), (number(x), number(y)), text))
 
-    def heading(self, title, what):
-        self.text(24, 30, title, 16, anchor="start", weight="bold")
-        self.text(24, 50, what, 12.5, INK.muted, "start")
+    def texts(self, size, color, anchor, *places, **look):
+        """Texts that look alike; places: (x, y, text)."""
+        for x, y, text in places:
+            self.text(x, y, text, size, color, anchor, **look)
 
-    def note(self, y, text, size=12.5):
-        self.text(self.width / 2, y, text, size, INK.muted)
+    def lines(self, x, y, step, texts, size=12, color=INK.muted, anchor="start", **look):
+        """Texts below each other."""
+        self.texts(size, color, anchor, *((x, y + i * step, text) for i, text in enumerate(texts)), **look)
+
+    def heading(self, title, what="", x=24, y=30, size=16):
+        self.text(x, y, title, size, anchor="start", weight="bold")
+        if what:
+            self.text(x, y + 20, what, 12.5 if size > 15 else 12, INK.muted, "start")
+
+    def caption(self, x, y, title, what, size=13, below=18, small=12):
+        """A bold line, and a grey one below it."""
+        self.text(x, y, title, size, weight="bold")
+        self.text(x, y + below, what, small, INK.muted)
+
+    def note(self, y, *texts, size=12.5, step=18):
+        self.lines(self.width / 2, y, step, texts, size, INK.muted, "middle")
 
     def line(self, x1, y1, x2, y2, color=INK.line, width=1.4, dash=None):
         self.path([(x1, y1), (x2, y2)], False, None, color, width, dash)
@@ -161,6 +176,25 @@ class Picture:
         bx, by = x2 - ux * size, y2 - uy * size
         self.line(x1, y1, bx + ux, by + uy, color, width)
         self.path([(x2, y2), (bx - uy * size / 2, by + ux * size / 2), (bx + uy * size / 2, by - ux * size / 2)], True, color, None)
+
+    def arrows(self, color, width, *ends):
+        for end in ends:
+            self.arrow(*end, color, width)
+
+    def block(self, x, y, width, height, text, look, size=12, color=None, drop=4, radius=4, **font):
+        """A shape with one text in its middle; look: fill and edge; drop: of the text's foot below the middle."""
+        self.rect(x, y, width, height, *look, radius)
+        self.text(x + width / 2, y + height / 2 + drop, text, size, color, **font)
+
+    def chunk(self, x, y, width, height, text, hit, marked, plain, size=11, drop=4.5):
+        """A place of a layout; marked and plain: the colours of shape and text where it is hit and where not."""
+        fill, color = marked if hit else plain
+        self.block(x, y, width, height, str(text), (fill, None), size, color, drop, 2, weight="bold" if hit else None)
+
+    def key(self, x, y, name, look, size=11.5, side=14, gap=20, drop=11.5, **font):
+        """What a colour stands for."""
+        self.rect(x, y, side, side, *look)
+        self.text(x + gap, y + drop, name, size, anchor="start", **font)
 
     def box(self, x, y, width, height, lines, fill, stroke, size=13):
         """A rounded box with centred lines of text; the first one is bold. None is grey: that is hard to read on a colour."""
@@ -181,6 +215,31 @@ class Picture:
             f'<rect width="{self.width}" height="{self.height}" rx="6" fill="{INK.background}"/>',
             *(line for group in alike(self.shapes) for line in written(group)), "</svg>", "",
         ])
+
+
+DRAWN = {}  # NAME of docs/pictures/NAME.svg: what returns its Picture
+
+
+def figure(name, height, title, *heading):
+    """Makes a function that draws into a Picture one of DRAWN."""
+    def register(draw):
+        def drawn():
+            picture = Picture(880, height, title)
+            if heading:
+                picture.heading(*heading)
+            draw(picture)
+            return picture
+
+        DRAWN[name] = drawn
+        return draw
+
+    return register
+
+
+def runs(values):
+    """(value, begin, end) of each stretch of equal values."""
+    ends = [i for i in range(1, len(values) + 1) if i == len(values) or values[i] != values[i - 1]]
+    return [(values[begin], begin, end) for begin, end in zip([0, *ends], ends)]
 
 
 # --- From the sources ----------------------------------------------------------------------------------------------

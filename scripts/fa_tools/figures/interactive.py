@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fa_tools.figures.drawing import DARK, LIGHT
 from fa_tools.figures.timeline_page import page_data
-from fa_tools.tools import ROOT, Parser, Refused, fail, relative
+from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, relative
 
 SOURCES = ROOT / "docs" / "interactive" / "src"
 BUILD = ROOT / "build" / "emulator"
@@ -134,12 +134,10 @@ def main():
     parser.add_argument("--output", metavar="FOLDER", type=Path, default=BUILD / "interactive",
                         help="where the pages go (default: build/emulator/interactive)")
     args = parser.parse_args()
-    try:
+    with or_fail():
         texts = {}
         for name in names():
             texts[f"data/{name}.json"], texts[f"{name}.html"] = page(name, data_of(name, args.programs))
-    except Refused as problem:
-        fail(str(problem))
     for name, text in texts.items():
         path = args.output / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,13 +4,9 @@ same bytes."""
 import math
 import sys
 
-from fa_tools.figures import layouts
-from fa_tools.figures.appendix_pictures import APPENDIX
-from fa_tools.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, REGISTERS, Picture
-from fa_tools.figures.first_pictures import FIRST
-from fa_tools.figures.gemm_pictures import GEMM
-from fa_tools.figures.hopper_pictures import HOPPER
-from fa_tools.figures.interactive_pictures import DATA, INTERACTIVE
+from fa_tools.figures import appendix_pictures, first_pictures, hopper_pictures, layouts  # noqa: F401: they fill DRAWN
+from fa_tools.figures.drawing import BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, figure, runs
+from fa_tools.figures.interactive_pictures import DATA
 from fa_tools.tools import ROOT, Parser, read_json, relative
 
 PICTURES = ROOT / "docs" / "pictures"
@@ -18,544 +14,386 @@ EXAMPLE = """examples:
   scripts/fa pictures            write all of them
   scripts/fa pictures --check    only say which are out of date; exit code 1 if any is"""
 
-# --- 01 ----------------------------------------------------------------------------------------------------------
-
-
-def passes():
-    """Three passes and what they move, one head of 4096 tokens."""
-    p = Picture(880, 330, "Kernel 01: three passes through global memory")
-    mib = 4096 * 4096 * 4 / 2**20
+@figure("01_passes", 330, "Kernel 01: three passes through global memory")
+def passes(p):
     p.rect(20, 40, 840, 118, INK.cell, None, 8)
     p.text(34, 61, "global memory, one head: 4096 tokens, head_dim 128, 16-bit Q, K, V, O and fp32 S", 12, INK.muted, "start")
-    small = 4096 * 128 * 2 / 2**20
     for x, name in ((40, "Q"), (120, "K"), (668, "V"), (762, "O")):
-        p.box(x, 86, 66, 54, [name, f"{small:.0f} MiB"], *BLUE)
-    p.box(270, 76, 330, 70, ["S, overwritten by P", f"4096 x 4096 x 4 bytes = {mib:.0f} MiB"], *ORANGE, 14)
+        p.box(x, 86, 66, 54, [name, f"{4096 * 128 * 2 / 2**20:.0f} MiB"], *BLUE)
+    p.box(270, 76, 330, 70, ["S, overwritten by P", f"4096 x 4096 x 4 bytes = {4096 * 4096 * 4 / 2**20:.0f} MiB"], *ORANGE, 14)
     y = 236
     for x, name, what in ((40, "scores_kernel", "S = scale * Q Kᵀ"), (335, "softmax_kernel", "P = softmax(S) in place"),
                           (640, "output_kernel", "O = P V")):
         p.box(x, y, 200, 62, [name, what], *GREEN)
-    p.arrow(73, 140, 100, y, INK.blue)
-    p.arrow(153, 140, 140, y, INK.blue)
-    p.arrow(215, y, 300, 148, INK.orange, 2.6)
-    p.text(283, 198, "write", 12, INK.muted, "start")
-    p.arrow(405, 146, 405, y, INK.orange, 2.6)
-    p.arrow(465, y, 465, 148, INK.orange, 2.6)
-    p.text(397, 198, "3 reads", 12, INK.muted, "end")
-    p.text(474, 198, "2 writes", 12, INK.muted, "start")
-    p.arrow(570, 146, 664, y, INK.orange, 2.6)
-    p.text(606, 198, "read", 12, INK.muted, "end")
-    p.arrow(706, 140, 726, y, INK.blue)
-    p.arrow(786, y, 795, 142, INK.blue)
+    p.arrows(INK.blue, 1.8, (73, 140, 100, y), (153, 140, 140, y), (706, 140, 726, y), (786, y, 795, 142))
+    p.arrows(INK.orange, 2.6, (215, y, 300, 148), (405, 146, 405, y), (465, y, 465, 148), (570, 146, 664, y))
+    p.texts(12, INK.muted, "start", (283, 198, "write"), (474, 198, "2 writes"))
+    p.texts(12, INK.muted, "end", (397, 198, "3 reads"), (606, 198, "read"))
     p.text(440, 26, "Seven trips over S", 16, weight="bold")
-    p.note(320, "each thread: one element of S or O (in the softmax: one row)", 12)
-    return p
+    p.note(320, "each thread: one element of S or O (in the softmax: one row)", size=12)
 
 
-def sectors():
-    """What one load instruction of a warp touches in pass 1 (K) and pass 3 (V)."""
-    p = Picture(880, 372, "Kernel 01: 32-byte sectors that one load of a warp touches")
-    cell, left = 38, 62
-
-    def rows(x, y, count, hit, name):
-        for row in range(count):
+@figure("01_sectors", 372, "Kernel 01: 32-byte sectors that one load of a warp touches")
+def sectors(p):
+    cell = 38
+    for x, title, what, rows, moved, average in (
+            (62, "Pass 1, load of gK[d]: 16 lanes, 16 keys", "a row of K has 256 bytes = 8 sectors; each lane wants 2 bytes of "
+             "its own row", 16, "16 sectors = 512 bytes moved, 32 bytes wanted",
+             "gQ[d]: two rows, 2 sectors. On average (16 + 2) / 2 = 9 a request."),
+            (522, "Pass 3, load of gV[key]: 16 lanes, 16 columns", "neighbouring lanes read neighbouring elements of one row of V",
+             1, "1 sector = 32 bytes moved, 32 bytes wanted",
+             "gP[key]: two rows, 2 sectors. On average (1 + 2) / 2 = 1.5 a request.")):
+        p.heading(title, what, x - 42, size=15)
+        for row in range(16):
             for sector in range(8):
-                touched = hit(row, sector)
-                p.rect(x + sector * cell, y + row * 14, cell - 2, 11, INK.orange if touched else INK.cell)
-        for row in range(count):
-            p.text(x - 6, y + row * 14 + 9.5, f"{name} {row}", 9.5, INK.muted, "end")
-
-    p.text(left - 42, 30, "Pass 1, load of gK[d]: 16 lanes, 16 keys", 15, anchor="start", weight="bold")
-    p.text(left - 42, 50, "a row of K has 256 bytes = 8 sectors; each lane wants 2 bytes of its own row", 12, INK.muted, "start")
-    rows(left, 70, 16, lambda row, sector: sector == 0, "key")
-    p.text(left + 4 * cell, 318, "16 sectors = 512 bytes moved, 32 bytes wanted", 13, INK.orange, weight="bold")
-    p.text(left + 4 * cell, 338, "gQ[d]: two rows, 2 sectors. On average (16 + 2) / 2 = 9 a request.", 12, INK.muted)
-
-    x = 522
-    p.text(x - 42, 30, "Pass 3, load of gV[key]: 16 lanes, 16 columns", 15, anchor="start", weight="bold")
-    p.text(x - 42, 50, "neighbouring lanes read neighbouring elements of one row of V", 12, INK.muted, "start")
-    rows(x, 70, 16, lambda row, sector: row == 0 and sector == 0, "key")
-    p.text(x + 4 * cell, 318, "1 sector = 32 bytes moved, 32 bytes wanted", 13, INK.orange, weight="bold")
-    p.text(x + 4 * cell, 338, "gP[key]: two rows, 2 sectors. On average (1 + 2) / 2 = 1.5 a request.", 12, INK.muted)
-    p.note(362, "Either load is one instruction of the warp. Only which lanes lie side by side is different.", 12)
-    return p
+                touched = sector == 0 and row < rows
+                p.rect(x + sector * cell, 70 + row * 14, cell - 2, 11, INK.orange if touched else INK.cell)
+        p.lines(x - 6, 79.5, 14, [f"key {row}" for row in range(16)], 9.5, INK.muted, "end")
+        p.text(x + 4 * cell, 318, moved, 13, INK.orange, weight="bold")
+        p.text(x + 4 * cell, 338, average, 12, INK.muted)
+    p.note(362, "Either load is one instruction of the warp. Only which lanes lie side by side is different.", size=12)
 
 
-# --- 02 ----------------------------------------------------------------------------------------------------------
-
-
-def online():
-    """The state that is carried from tile to tile, with numbers."""
-    p = Picture(880, 420, "Kernel 02: the running softmax over three tiles of two keys")
+@figure("02_online", 420, "Kernel 02: the running softmax over three tiles of two keys", "One query row, six keys, tiles of two",
+        "Only row_max, row_sum and acc_o survive a tile; S and P exist for one tile at a time.")
+def online(p):
     scores = [[1, 3], [2, 5], [4, 0]]
-    p.heading("One query row, six keys, tiles of two",
-              "Only row_max, row_sum and acc_o survive a tile; S and P exist for one tile at a time.")
     row_max, row_sum = -math.inf, 0.0
-    wide, x0 = 250, 44
     for j, tile in enumerate(scores):
-        x = x0 + j * 276
+        x = 44 + j * 276
         new_max = max(row_max, *tile)
         rescale = math.exp(row_max - new_max)
         weights = [math.exp(s - new_max) for s in tile]
+        row_max, row_sum = new_max, row_sum * rescale + sum(weights)
         p.box(x + 20, 72, 96, 42, [f"K tile {j}", "shared memory"], *BLUE, 12.5)
         p.box(x + 134, 72, 96, 42, [f"V tile {j}", "shared memory"], *BLUE, 12.5)
-        p.arrow(x + 68, 114, x + 68, 144, INK.blue)
         p.box(x + 20, 146, 96, 44, ["scores", ",  ".join(map(str, tile))], *GREEN, 12.5)
-        p.arrow(x + 68, 190, x + 68, 220, INK.green)
         p.box(x + 4, 222, 128, 44, ["P = e^(score - max)", ",  ".join(f"{w:.3f}" for w in weights)], *GREEN, 12.5)
-        row_sum = row_sum * rescale + sum(weights)
-        p.arrow(x + 68, 266, x + 68, 300, INK.green)
-        p.arrow(x + 192, 114, x + 192, 300, INK.blue)
-        p.rect(x, 302, wide, 78, *ORANGE, 5)
+        p.arrows(INK.blue, 1.8, (x + 68, 114, x + 68, 144), (x + 192, 114, x + 192, 300))
+        p.arrows(INK.green, 1.8, (x + 68, 190, x + 68, 220), (x + 68, 266, x + 68, 300))
+        p.rect(x, 302, 250, 78, *ORANGE, 5)
+        p.lines(x + 12, 322, 22, ["row_max", "row_sum", "acc_o"], 12.5, mono=True)
         update = "P V" if j == 0 else f"acc_o * {rescale:.3f} + P V"
-        for i, (name, what) in enumerate((("row_max", str(new_max)), ("row_sum", f"{row_sum:.3f}"), ("acc_o", update))):
-            p.text(x + 12, 322 + 22 * i, name, 12.5, INK.muted, "start", mono=True)
-            p.text(x + 78, 322 + 22 * i, what, 12.5, anchor="start", mono=True)
+        p.lines(x + 78, 322, 22, [str(row_max), f"{row_sum:.3f}", update], 12.5, INK.text, mono=True)
         if j:
             p.arrow(x - 26, 341, x - 1, 341, INK.orange, 2.6)
-        row_max = new_max
     exact = sum(math.exp(s - 5) for tile in scores for s in tile)
     p.note(405, f"After the last tile: O = acc_o / row_sum, and row_sum = {row_sum:.3f} is what one pass over the six "
            f"scores gives ({exact:.3f}).")
-    return p
 
 
 def bank_panel(p, x, pad, words, name, what):
     """The banks that `words` words of each of eight rows of 128 elements meet; how often the one that is met most."""
     stride, cell = (128 + pad) // 2, 11.6
     met = [[(row * stride + word) % 32 for word in range(words)] for row in range(8)]
-    p.text(x, 30, f"kPad = {pad}: {stride} words of 4 bytes a row", 15, anchor="start", weight="bold")
-    p.text(x, 50, what, 12, INK.muted, "start")
+    p.heading(f"kPad = {pad}: {stride} words of 4 bytes a row", what, x, size=15)
     for row in range(8):
         for bank in range(32):
             p.rect(x + bank * cell, 78 + row * 18, cell - 1.5, 15, INK.orange if bank in met[row] else INK.cell)
-        p.text(x - 6, 78 + row * 18 + 11.5, f"{name} {row}", 10.5, INK.muted, "end")
-    for bank in (0, 8, 16, 24, 31):
-        p.text(x + bank * cell + 5, 72, str(bank), 10, INK.muted)
+    p.lines(x - 6, 89.5, 18, [f"{name} {row}" for row in range(8)], 10.5, INK.muted, "end")
+    p.texts(10, INK.muted, "middle", *((x + bank * cell + 5, 72, str(bank)) for bank in (0, 8, 16, 24, 31)))
     return max(sum(bank in banks_of for banks_of in met) for bank in range(32))
 
 
-def banks():
-    """Column 0 of sK in the banks of shared memory, without and with padding."""
-    p = Picture(880, 292, "Kernel 02: banks that lanes 0 to 7 meet, without and with padding")
+@figure("02_banks", 292, "Kernel 02: banks that lanes 0 to 7 meet, without and with padding")
+def banks(p):
     for x, pad in ((56, 0), (490, 2)):
         worst = 4 * bank_panel(p, x, pad, 1, "lane", "bank of element d = 0 of each row, 32 banks")  # of 32 lanes
         p.text(x, 242, "and so on to lane 31:", 12, INK.muted, "start")
         what = "all in one bank: 32 wavefronts" if worst == 32 else "every bank once: 1 wavefront"
         p.text(x + 124, 242, what, 13, INK.orange, "start", "bold")
-    p.note(276, "A bank delivers one word a wavefront. The pad costs 4 bytes a row and removes 31 of 32 wavefronts.", 12)
-    return p
+    p.note(276, "A bank delivers one word a wavefront. The pad costs 4 bytes a row and removes 31 of 32 wavefronts.", size=12)
 
 
-# --- 03 ----------------------------------------------------------------------------------------------------------
-
-
-def register_tile():
-    """The elements of S and O that one thread owns, and what it reads for them."""
-    p = Picture(880, 452, "Kernel 03: what one thread of 128 computes")
-    ty, tx = 2, 5
-    p.text(24, 30, f"What thread (ty, tx) = ({ty}, {tx}) owns", 16, anchor="start", weight="bold")
-    cell, x0, y0 = 4, 112, 118
-
-    def grid(x, y, columns, mine, width):
+@figure("03_register_tile", 452, "Kernel 03: what one thread of 128 computes", "What thread (ty, tx) = (2, 5) owns")
+def register_tile(p):
+    ty, tx, cell, y = 2, 5, 4, 118
+    rows = range(ty, 64, 8)
+    # strips: the first of its columns, and how many lie side by side.
+    for x, width, columns, strips, title, above, beside, said in (
+            (112, cell, 64, [(key, 1) for key in range(tx, 64, 16)], "S = Q Kᵀ, 64 rows x 64 keys", "4 rows of K", "Q",
+             ("four columns of Q and K at a time:", "8 + 4 = 12 loads of 16 bytes", "8 x 4 x 4 = 128 multiply-adds")),
+            (536, 2.3, 128, [(64 * v + 4 * tx, 4) for v in range(2)], "O += P V, 64 rows x 128 columns", "2 x 4 columns of V", "P",
+             ("four keys at a time:", "8 + 4 x 2 = 16 loads of 16 bytes", "8 x 8 x 4 = 256 multiply-adds"))):
+        middle = x + columns * width // 2
+        mine = [x + (first + i) * width for first, count in strips for i in range(count)]
+        p.text(middle, 62, title, 13.5, weight="bold")
         p.rect(x - 1, y - 1, columns * width + 2, 64 * cell + 2, *GREY)
-        for row in range(ty, 64, 8):
+        for row in rows:
             p.rect(x, y + row * cell, columns * width, cell, INK.blue_soft)
-        for column in mine:
-            p.rect(x + column * width, y, width, 64 * cell, INK.green_soft)
-        for row in range(ty, 64, 8):
-            for column in mine:
-                p.rect(x + column * width - 0.5, y + row * cell - 0.5, width + 1, cell + 1, INK.orange)
-
-    keys = range(tx, 64, 16)
-    p.text(x0 + 128, 62, "S = Q Kᵀ, 64 rows x 64 keys", 13.5, weight="bold")
-    grid(x0, y0, 64, keys, cell)
-    for key in keys:
-        p.rect(x0 + key * cell - 1, 84, cell + 2, 26, INK.green)
-    p.text(x0 + 128, 78, "4 rows of K", 11.5, INK.green)
-    for row in range(ty, 64, 8):
-        p.rect(62, y0 + row * cell - 1, 42, cell + 2, INK.blue)
-    p.text(57, y0 + 4 * cell + 118, "8 rows", 11.5, INK.blue, "end")
-    p.text(57, y0 + 4 * cell + 133, "of Q", 11.5, INK.blue, "end")
-    p.text(x0 + 128, 402, "four columns of Q and K at a time:", 12.5, INK.muted)
-    p.text(x0 + 128, 422, "8 + 4 = 12 loads of 16 bytes", 13)
-    p.text(x0 + 128, 441, "8 x 4 x 4 = 128 multiply-adds", 13, INK.orange, weight="bold")
-
-    x1, width = 536, 2.3
-    columns = [c for v in range(2) for c in range(64 * v + 4 * tx, 64 * v + 4 * tx + 4)]
-    p.text(x1 + 147, 62, "O += P V, 64 rows x 128 columns", 13.5, weight="bold")
-    grid(x1, y0, 128, columns, width)
-    for v in range(2):
-        p.rect(x1 + (64 * v + 4 * tx) * width - 1, 84, 4 * width + 2, 26, INK.green)
-    p.text(x1 + 147, 78, "2 x 4 columns of V", 11.5, INK.green)
-    for row in range(ty, 64, 8):
-        p.rect(486, y0 + row * cell - 1, 42, cell + 2, INK.blue)
-    p.text(481, y0 + 4 * cell + 118, "8 rows", 11.5, INK.blue, "end")
-    p.text(481, y0 + 4 * cell + 133, "of P", 11.5, INK.blue, "end")
-    p.text(x1 + 147, 402, "four keys at a time:", 12.5, INK.muted)
-    p.text(x1 + 147, 422, "8 + 4 x 2 = 16 loads of 16 bytes", 13)
-    p.text(x1 + 147, 441, "8 x 8 x 4 = 256 multiply-adds", 13, INK.orange, weight="bold")
-    return p
+        for at in mine:
+            p.rect(at, y, width, 64 * cell, INK.green_soft)
+        for row in rows:
+            for at in mine:
+                p.rect(at - 0.5, y + row * cell - 0.5, width + 1, cell + 1, INK.orange)
+        for first, count in strips:
+            p.rect(x + first * width - 1, 84, count * width + 2, 26, INK.green)
+        p.text(middle, 78, above, 11.5, INK.green)
+        for row in rows:
+            p.rect(x - 50, y + row * cell - 1, 42, cell + 2, INK.blue)
+        p.lines(x - 55, y + 4 * cell + 118, 15, ["8 rows", f"of {beside}"], 11.5, INK.blue, "end")
+        p.text(middle, 402, said[0], 12.5, INK.muted)
+        p.text(middle, 422, said[1], 13)
+        p.text(middle, 441, said[2], 13, INK.orange, weight="bold")
 
 
-# --- 04 ----------------------------------------------------------------------------------------------------------
-
-
-def trips():
-    """Where S, P and O are in the course of one tile of keys: fragments and shared memory in turns."""
-    p = Picture(880, 388, "Kernel 04: what crosses between fragments and shared memory for one tile of keys")
-    p.heading("One warp, 16 rows, one tile of 64 keys", "Everything that looks at single elements has to leave the fragments.")
-    for y, height, name in ((70, 74, "fragments"), (198, 56, "shared memory"), (306, 56, "registers")):
+@figure("04_trips", 388, "Kernel 04: what crosses between fragments and shared memory for one tile of keys",
+        "One warp, 16 rows, one tile of 64 keys", "Everything that looks at single elements has to leave the fragments.")
+def trips(p):
+    for y, height, words in ((70, 74, ["fragments"]), (198, 56, ["shared", "memory"]), (306, 56, ["registers"])):
         p.rect(112, y, 752, height, INK.cell, None, 6)
-        words = name.split()
-        for i, word in enumerate(words):
-            p.text(102, y + height / 2 + 5 + (i - (len(words) - 1) / 2) * 15, word, 12.5, INK.muted, "end")
+        p.lines(102, y + height / 2 + 5 - (len(words) - 1) * 7.5, 15, words, 12.5, INK.muted, "end")
     p.box(208, 82, 104, 50, ["S = Q Kᵀ", "Tensor Core"], *GREEN)
     p.box(620, 82, 150, 50, ["O += P V", "Tensor Core"], *GREEN)
-    boxes = ((126, "Q", *BLUE), (186, "K", *BLUE),
-             (268, "S", *ORANGE), (432, "P", *ORANGE),
-             (560, "V", *BLUE), (690, "O", *ORANGE))
-    at = {}
-    for x, name, fill, stroke in boxes:
-        p.box(x, 206, 46, 40, [name], fill, stroke)
-        at[name] = x + 23
+    for x, name, look in ((126, "Q", BLUE), (186, "K", BLUE), (268, "S", ORANGE), (432, "P", ORANGE), (560, "V", BLUE),
+                          (690, "O", ORANGE)):
+        p.box(x, 206, 46, 40, [name], *look)
     p.box(300, 314, 130, 40, ["softmax"], *GREEN)
     p.box(650, 314, 126, 40, ["O * rescale"], *GREEN)
-    p.arrow(at["Q"], 206, 226, 134, INK.blue)
-    p.arrow(at["K"], 206, 246, 134, INK.blue)
-    p.arrow(at["S"], 132, at["S"], 204, INK.orange, 2.6)
-    p.arrow(at["S"], 246, 330, 312, INK.orange, 2.6)
-    p.arrow(400, 314, at["P"], 248, INK.orange, 2.6)
-    p.arrow(at["P"] + 8, 206, 634, 134, INK.orange, 2.6)
-    p.arrow(at["V"], 206, 664, 134, INK.blue)
-    p.arrow(at["O"] - 14, 206, at["O"] - 14, 134, INK.orange, 2.6)
-    p.arrow(at["O"] + 14, 132, at["O"] + 14, 204, INK.orange, 2.6)
-    p.arrow(at["O"] - 14, 246, at["O"] - 14, 312, INK.orange, 2.6)
-    p.arrow(at["O"] + 14, 314, at["O"] + 14, 248, INK.orange, 2.6)
-    p.text(at["S"] + 10, 172, "store S", 12, anchor="start")
-    p.text(at["P"] - 8, 172, "load P, 8 times", 12, anchor="middle")
-    p.text(at["O"] + 26, 172, "load O, store O", 12, anchor="start")
-    p.text(at["O"] + 26, 284, "load, store", 12, anchor="start")
+    q, k, s, scores, v, o = 149, 209, 291, 455, 583, 713
+    p.arrows(INK.blue, 1.8, (q, 206, 226, 134), (k, 206, 246, 134))
+    p.arrows(INK.orange, 2.6, (s, 132, s, 204), (s, 246, 330, 312), (400, 314, scores, 248), (scores + 8, 206, 634, 134))
+    p.arrow(v, 206, 664, 134, INK.blue)
+    p.arrows(INK.orange, 2.6, (o - 14, 206, o - 14, 134), (o + 14, 132, o + 14, 204), (o - 14, 246, o - 14, 312),
+             (o + 14, 314, o + 14, 248))
+    p.texts(12, INK.text, "start", (s + 10, 172, "store S"), (o + 26, 172, "load O, store O"), (o + 26, 284, "load, store"),
+            (446, 290, "store P"))
+    p.text(scores - 8, 172, "load P, 8 times", 12)
     p.text(290, 284, "load S", 12, anchor="end")
-    p.text(446, 290, "store P", 12, anchor="start")
-    return p
 
 
-# --- 05 ----------------------------------------------------------------------------------------------------------
+def owners(held):
+    """{position: (lane, register)}; held: the (register, position) of a lane."""
+    pairs = [(position, (lane, register)) for lane in range(32) for register, position in held(lane)]
+    assert len(pairs) == len(dict(pairs))
+    return dict(pairs)
 
 
 def register_key(p, y):
     for i in range(4):
-        p.rect(300 + i * 76, y, 14, 14, *REGISTERS[i])
-        p.text(320 + i * 76, y + 11.5, f"register {i}", 11.5, anchor="start")
+        p.key(300 + i * 76, y, f"register {i}", REGISTERS[i])
 
 
-def fragments():
-    """The A, B and C fragments of m16n8k16: which lane holds which element, and in which register."""
-    p = Picture(880, 452, "Kernel 05: the fragments of mma.sync.m16n8k16")
-    lane, cell, top = 5, 18, 128
-    p.heading("mma.sync.m16n8k16: who holds which element",
-              f"each square is an element, the number its lane, the colour its register; framed: lane {lane}")
-
-    def grid(left, y, rows, columns, held, name, what, row_name, column_name):
-        owner = {}
-        for other in range(32):
-            for register, position in held(other):
-                assert position not in owner
-                owner[position] = other, register
-        assert len(owner) == rows * columns
+@figure("05_fragments", 452, "Kernel 05: the fragments of mma.sync.m16n8k16", "mma.sync.m16n8k16: who holds which element",
+        "each square is an element, the number its lane, the colour its register; framed: lane 5")
+def fragments(p):
+    lane, cell, y = 5, 18, 128
+    for left, columns, held, name, what, row_name, column_name in (
+            (60, 16, lambda l: [(i, layouts.mma_a(l, i, h)) for i in range(4) for h in range(2)],
+             "A, 16 x 16", "a[0..3], two 16-bit elements each", "row", "k"),
+            (416, 8, lambda l: [(i, layouts.mma_b(l, i, h)) for i in range(2) for h in range(2)],
+             "B, 16 x 8", "b[0..1], two 16-bit elements each", "k", "column"),
+            (664, 8, lambda l: [(i, layouts.mma_c(l, i)) for i in range(4)],
+             "C and D, 16 x 8", "c[0..3], an fp32 each", "row", "column")):
+        owner = owners(held)
+        assert len(owner) == 16 * columns
         for (row, column), (other, register) in owner.items():
-            fill, stroke = REGISTERS[register]
-            p.rect(left + column * cell, y + row * cell, cell - 1.5, cell - 1.5, fill)
+            p.rect(left + column * cell, y + row * cell, cell - 1.5, cell - 1.5, REGISTERS[register][0])
             p.text(left + column * cell + cell / 2 - 0.8, y + row * cell + 11.8, str(other), 9)
-        for (row, column), (other, register) in owner.items():
-            if other == lane:
-                p.rect(left + column * cell - 0.6, y + row * cell - 0.6, cell - 0.4, cell - 0.4, "none", INK.text, 0, 2)
-        p.text(left + columns * cell / 2, 82, name, 14, weight="bold")
-        p.text(left + columns * cell / 2, 100, what, 12, INK.muted)
-        p.text(left + columns * cell / 2, 120, column_name, 11.5, INK.muted, italic=True)
-        p.text(left - 8, y + rows * cell / 2 + 4, row_name, 11.5, INK.muted, "end", italic=True)
-
-    grid(60, top, 16, 16, lambda l: [(i, layouts.mma_a(l, i, h)) for i in range(4) for h in range(2)],
-         "A, 16 x 16", "a[0..3], two 16-bit elements each", "row", "k")
-    grid(416, top, 16, 8, lambda l: [(i, layouts.mma_b(l, i, h)) for i in range(2) for h in range(2)],
-         "B, 16 x 8", "b[0..1], two 16-bit elements each", "k", "column")
-    grid(664, top, 16, 8, lambda l: [(i, layouts.mma_c(l, i)) for i in range(4)],
-         "C and D, 16 x 8", "c[0..3], an fp32 each", "row", "column")
-    p.text(374, top + 150, "x", 22, INK.muted)
-    p.text(600, top + 150, "=", 22, INK.muted)
+        for _, (row, column) in held(lane):
+            p.rect(left + column * cell - 0.6, y + row * cell - 0.6, cell - 0.4, cell - 0.4, "none", INK.text, 0, 2)
+        middle = left + columns * cell / 2
+        p.caption(middle, 82, name, what, 14)
+        p.text(middle, 120, column_name, 11.5, INK.muted, italic=True)
+        p.text(left - 8, y + 8 * cell + 4, row_name, 11.5, INK.muted, "end", italic=True)
+    p.texts(22, INK.muted, "middle", (374, y + 150, "x"), (600, y + 150, "="))
     register_key(p, 428)
-    return p
 
 
-def ldmatrix_tiles():
-    """What ldmatrix.x4 brings for Q, K and V: who addresses which row, and where it goes."""
-    p = Picture(880, 446, "Kernel 05: ldmatrix.x4 for Q, K and V")
+@figure("05_ldmatrix", 446, "Kernel 05: ldmatrix.x4 for Q, K and V", "ldmatrix.x4: four 8 x 8 matrices of 16-bit elements",
+        "the number: the lane that gives the address of these 8 elements; the colour: the register they go to; framed: what lane 5 "
+        "gets")
+def ldmatrix_tiles(p):
     lane, cell, top = 5, 14, 126
-    p.heading("ldmatrix.x4: four 8 x 8 matrices of 16-bit elements",
-              f"the number: the lane that gives the address of these 8 elements; the colour: the register they "
-              f"go to; framed: what lane {lane} gets")
-    # As in the kernel: lane -> (row, column) of the 16 x 16 tile in shared memory.
-    panels = ((62, "Q: the A fragment", "row: lane % 16", "column: lane / 16 * 8", "query", "d",
-               lambda l: (l % 16, l // 16 * 8), False),
-              (346, "K: two B fragments", "row: lane % 8 + lane / 16 * 8", "column: lane / 8 % 2 * 8", "key", "d",
-               lambda l: (l % 8 + l // 16 * 8, l // 8 % 2 * 8), False),
-              (630, "V: two B fragments, .trans", "row: lane % 16", "column: lane / 16 * 8", "key", "column",
-               lambda l: (l % 16, l // 16 * 8), True))
-    for left, name, row_is, column_is, row_name, column_name, address, trans in panels:
-        mine, met = [], set()
+
+    def q_or_v(l):  # as in the kernel: lane -> (row, column) of the 16 x 16 tile in shared memory
+        return l % 16, l // 16 * 8
+
+    def k(l):
+        return l % 8 + l // 16 * 8, l // 8 % 2 * 8
+
+    for left, name, row_is, column_is, row_name, column_name, address, matrix in (
+            (62, "Q: the A fragment", "row: lane % 16", "column: lane / 16 * 8", "query", "d", q_or_v, layouts.ldmatrix),
+            (346, "K: two B fragments", "row: lane % 8 + lane / 16 * 8", "column: lane / 8 % 2 * 8", "key", "d", k,
+             layouts.ldmatrix),
+            (630, "V: two B fragments, .trans", "row: lane % 16", "column: lane / 16 * 8", "key", "column", q_or_v,
+             layouts.ldmatrix_trans)):
+
+        def at(row, column):
+            return left + column * cell + (5 if column >= 8 else 0), top + row * cell + (5 if row >= 8 else 0)
+
+        met = set()
         for l in range(32):
             row, column = address(l)
-            fill, stroke = REGISTERS[l // 8]
-            for c in range(8):
-                met.add((row, column + c))
-                p.rect(left + (column + c) * cell + (5 if column else 0), top + row * cell + (5 if row >= 8 else 0),
-                       cell - 1.3, cell - 1.3, fill)
-            x = left + column * cell + (5 if column else 0)
-            p.text(x + 6.5 * cell, top + row * cell + (5 if row >= 8 else 0) + 10, str(l), 9.5)
+            for c in range(column, column + 8):
+                met.add((row, c))
+                p.rect(*at(row, c), cell - 1.3, cell - 1.3, REGISTERS[l // 8][0])
+            x, y = at(row, column)
+            p.text(x + 6.5 * cell, y + 10, str(l), 9.5)
         assert len(met) == 256
         for m in range(4):
             for h in range(2):
-                row, column = (layouts.ldmatrix_trans if trans else layouts.ldmatrix)(lane, h)
-                first_row, first_column = address(8 * m)
-                mine.append((first_row + row, first_column + column, m, h))
-        for row, column, m, h in mine:
-            x, y = left + column * cell + (5 if column >= 8 else 0), top + row * cell + (5 if row >= 8 else 0)
-            p.rect(x - 0.6, y - 0.6, cell, cell, REGISTERS[m][0], INK.text, 0, 2)
-        p.text(left + 8 * cell + 2, 84, name, 14, weight="bold")
-        p.text(left + 8 * cell + 2, 118, column_name, 11.5, INK.muted, italic=True)
+                x, y = at(*(sum(pair) for pair in zip(address(8 * m), matrix(lane, h))))
+                p.rect(x - 0.6, y - 0.6, cell, cell, REGISTERS[m][0], INK.text, 0, 2)
+        middle = left + 8 * cell + 2
+        p.text(middle, 84, name, 14, weight="bold")
+        p.text(middle, 118, column_name, 11.5, INK.muted, italic=True)
         p.text(left - 8, top + 8 * cell + 4, row_name, 11.5, INK.muted, "end", italic=True)
-        p.text(left + 8 * cell + 2, top + 16 * cell + 26, row_is, 11.5, mono=True)
-        p.text(left + 8 * cell + 2, top + 16 * cell + 42, column_is, 11.5, mono=True)
+        p.lines(middle, top + 16 * cell + 26, 16, [row_is, column_is], 11.5, INK.text, "middle", mono=True)
     register_key(p, 408)
-    p.note(440, "B of the first (second) eight keys or columns: registers 0 and 1 (2 and 3).", 12)
-    return p
+    p.note(440, "B of the first (second) eight keys or columns: registers 0 and 1 (2 and 3).", size=12)
 
 
-def split_keys():
-    """Four warps: S divided by keys, O by columns, and what must cross between them."""
-    p = Picture(880, 350, "Kernel 05: the warps split the keys")
-    colors = REGISTERS
-    p.heading("Four warps, one tile of 64 queries x 64 keys",
-              "no warp has a whole row of S: maximum, sum and P cross through shared memory")
-
-    def strips(x, y, wide, height, name, what):
-        p.text(x + 2 * wide, y - 26, name, 14, weight="bold")
-        p.text(x + 2 * wide, y - 9, what, 12, INK.muted)
+@figure("05_split", 350, "Kernel 05: the warps split the keys", "Four warps, one tile of 64 queries x 64 keys",
+        "no warp has a whole row of S: maximum, sum and P cross through shared memory")
+def split_keys(p):
+    for x, wide, name, what in ((40, 48, "S", "16 keys a warp"), (610, 58, "O", "head_dim / 4 columns a warp")):
+        p.caption(x + 2 * wide, 92, name, what, 14, 17)
         for w in range(4):
-            p.rect(x + w * wide, y, wide - 3, height, *colors[w], 3)
-            p.text(x + w * wide + wide / 2 - 1, y + height / 2 + 5, f"w{w}", 13)
-
-    strips(40, 118, 48, 160, "S", "16 keys a warp")
+            p.rect(x + w * wide, 118, wide - 3, 160, *REGISTERS[w], 3)
+            p.text(x + w * wide + wide / 2 - 1, 203, f"w{w}", 13)
     p.box(316, 104, 210, 54, ["sMax, sSum", "4 warps x 64 rows, fp32"], *GREY)
     p.box(316, 206, 210, 72, ["sP", "64 x 64, all of it is read", "by all four warps"], *GREY)
-    p.arrow(236, 150, 312, 130, INK.line)
-    p.arrow(236, 230, 312, 240, INK.line)
-    p.arrow(530, 130, 604, 150, INK.line)
-    p.arrow(530, 240, 604, 230, INK.line)
-    strips(610, 118, 58, 160, "O", "head_dim / 4 columns a warp")
-    p.note(308, "Every warp reads all of Q and of P: 4 x (16 + 8) KiB a tile, head_dim 128; and a quarter of K and of V.", 13)
-    p.note(332, "In 06 a warp has 16 rows instead: it reads all of K and V, a quarter of Q, and P never leaves its registers.",
-           13)
-    return p
+    p.arrows(INK.line, 1.8, (236, 150, 312, 130), (236, 230, 312, 240), (530, 130, 604, 150), (530, 240, 604, 230))
+    p.note(308, "Every warp reads all of Q and of P: 4 x (16 + 8) KiB a tile, head_dim 128; and a quarter of K and of V.",
+           "In 06 a warp has 16 rows instead: it reads all of K and V, a quarter of Q, and P never leaves its registers.",
+           size=13, step=24)
 
 
-def matrix_banks():
-    """The banks that one 8 x 8 matrix of ldmatrix meets, without and with padding."""
-    p = Picture(880, 292, "Kernel 05: banks of the eight rows of one ldmatrix matrix")
+@figure("05_banks", 292, "Kernel 05: banks of the eight rows of one ldmatrix matrix")
+def matrix_banks(p):
     for x, pad in ((56, 0), (490, 8)):
         worst = bank_panel(p, x, pad, 4, "row", "16 bytes of each of eight rows, 32 banks")
         what = "every bank once: 1 wavefront" if worst == 1 else f"{worst} words in each of four banks: {worst} wavefronts"
         p.text(x, 244, what, 13, INK.orange, "start", "bold")
-    p.note(276, "A row of 256 bytes is two full turns through the banks; 16 bytes more move the next row on by four banks.", 12)
-    return p
+    p.note(276, "A row of 256 bytes is two full turns through the banks; 16 bytes more move the next row on by four banks.",
+           size=12)
 
 
-# --- 06 ----------------------------------------------------------------------------------------------------------
-
-
-def c_is_a():
-    """The C fragments of two tiles of S are the A fragment of the second product."""
-    p = Picture(880, 452, "Kernel 06: C of the first product is A of the second one")
-    lane, cell = 5, 17
-    colors = (BLUE, ORANGE)
-    p.heading(f"What lane {lane} holds", "each square is an element; the number says which lane has it")
-    c_left, a_left, top = 52, 540, 112
-
-    def grid(left, lane_of, mine):
-        for row in range(16):
-            for column in range(16):
-                x, y = left + column * cell + (0 if column < 8 else 6 if left == c_left else 0), top + row * cell
-                fill, stroke = mine.get((row, column), (INK.cell, None))
-                p.rect(x, y, cell - 1.5, cell - 1.5, fill, stroke)
-                p.text(x + cell / 2 - 0.8, y + 11.2, str(lane_of[row, column]), 8.5, INK.text if stroke else INK.muted)
-            p.text(left - 6, top + row * cell + 11.5, str(row), 9.5, INK.muted, "end")
-
-    owner, mine = {}, {}
-    for other in range(32):
-        for tile in range(2):
-            for i in range(4):
-                row, column = layouts.mma_c(other, i)
-                owner[row, column + 8 * tile] = other
-                if other == lane:
-                    mine[row, column + 8 * tile] = colors[tile]
-    p.text(c_left + 8 * cell + 3, 84, "S: two C fragments, 16 rows x 8 keys each, fp32", 13.5, weight="bold")
+@figure("06_c_is_a", 452, "Kernel 06: C of the first product is A of the second one", "What lane 5 holds",
+        "each square is an element; the number says which lane has it")
+def c_is_a(p):
+    lane, cell, c_left, a_left, top = 5, 17, 52, 540, 112
+    of_c = owners(lambda l: [(tile, (layouts.mma_c(l, i)[0], layouts.mma_c(l, i)[1] + 8 * tile))
+                             for tile in range(2) for i in range(4)])
+    of_a = owners(lambda l: [(i // 2, layouts.mma_a(l, i, half)) for i in range(4) for half in range(2)])
+    p.texts(13.5, None, "middle", (c_left + 8 * cell + 3, 84, "S: two C fragments, 16 rows x 8 keys each, fp32"),
+            (a_left + 8 * cell, 84, "P: one A fragment, 16 rows x 16 keys, 16-bit"), weight="bold")
     p.text(c_left + 4 * cell, 103, "acc_s[n]", 12, INK.blue, mono=True)
     p.text(c_left + 12 * cell + 6, 103, "acc_s[n + 1]", 12, INK.orange, mono=True)
-    grid(c_left, owner, mine)
-
-    owner, mine = {}, {}
-    for other in range(32):
-        for i in range(4):
-            for half in range(2):
-                row, k = layouts.mma_a(other, i, half)
-                owner[row, k] = other
-                if other == lane:
-                    mine[row, k] = colors[i // 2]
-    p.text(a_left + 8 * cell, 84, "P: one A fragment, 16 rows x 16 keys, 16-bit", 13.5, weight="bold")
     p.text(a_left + 8 * cell, 103, "rP[0..3]", 12, mono=True)
-    grid(a_left, owner, mine)
+    for left, owner, gap in ((c_left, of_c, 6), (a_left, of_a, 0)):
+        for (row, column), (other, part) in sorted(owner.items()):
+            x, y = left + column * cell + (gap if column >= 8 else 0), top + row * cell
+            p.rect(x, y, cell - 1.5, cell - 1.5, *((BLUE, ORANGE)[part] if other == lane else (INK.cell, None)))
+            p.text(x + cell / 2 - 0.8, y + 11.2, str(other), 8.5, INK.text if other == lane else INK.muted)
+        p.lines(left - 6, top + 11.5, cell, [str(row) for row in range(16)], 9.5, INK.muted, "end")
     p.arrow(c_left + 16 * cell + 26, top + 8 * cell, a_left - 34, top + 8 * cell, INK.green, 2.6)
-    p.text(432, top + 8 * cell - 30, "e^x, and", 12, INK.muted)
-    p.text(432, top + 8 * cell - 14, "pack two", 12, INK.muted)
+    p.lines(432, top + 8 * cell - 30, 16, ["e^x, and", "pack two"], anchor="middle")
     p.text(432, top + 8 * cell + 22, "no shuffle", 12, INK.green, weight="bold")
     for i, color in enumerate((INK.blue, INK.blue, INK.orange, INK.orange)):
         what = f"rP[{i}] = acc_s[n{' + 1' if i > 1 else ''}]"
         p.text(130 + 206 * i, 408, f"{what} {2 * (i % 2)}, {2 * (i % 2) + 1}", 11.5, color, mono=True)
-    same = all(layouts.mma_a(other, i, half) == tuple(
-        a + b for a, b in zip(layouts.mma_c(other, 2 * (i % 2) + half), (0, 8 * (i // 2))))
-        for other in range(32) for i in range(4) for half in range(2))
-    p.note(438, "The two grids are equal, number by number: " + ("in all 32 lanes." if same else "NOT"))
-    return p
+    p.note(438, "The two grids are equal, number by number: " + ("in all 32 lanes." if of_c == of_a else "NOT"))
 
 
-# --- 07 ----------------------------------------------------------------------------------------------------------
-
-
-def ring():
-    """What is copied, waited for and computed, tile by tile, with two stages."""
-    p = Picture(880, 362, "Kernel 07: a ring of two stages")
-    stages, tiles, left, wide, head = 2, 4, 150, 170, 66
-    p.heading("kStages = 2: tile n + 1 arrives while tile n is computed on",
-              "four tiles; time runs to the right, lengths are not to scale")
+@figure("07_ring", 362, "Kernel 07: a ring of two stages", "kStages = 2: tile n + 1 arrives while tile n is computed on",
+        "four tiles; time runs to the right, lengths are not to scale")
+def ring(p):
+    tiles, left, wide, head = 4, 150, 170, 66
     for y, name in ((98, "compute"), (168, "stage 0"), (228, "stage 1")):
         p.text(left - 74, y + 24, name, 13, anchor="end", weight="bold")
         p.rect(left - 62, y, tiles * wide + head + 40, 40, INK.cell, None, 4)
-    stage_y = (168, 228)
     # Columns: before the loop, then one a tile.
-    start = left - 58
-    edge = [start + head + n * wide for n in range(tiles + 1)]
+    edge = [left - 58 + head + n * wide for n in range(tiles + 1)]
     for n in range(tiles):
-        begin = start + 4 if n == 0 else edge[n - 1] + 22
-        p.rect(begin, stage_y[n % stages] + 4, edge[n] - begin - 8, 32, *BLUE, 4)
-        p.text((begin + edge[n] - 8) / 2, stage_y[n % stages] + 25, f"copy {n}" if n == 0 else f"copy tile {n}", 12)
-        p.rect(edge[n] + 22, 102, wide - 26, 32, *GREEN, 4)
-        p.text(edge[n] + 22 + (wide - 26) / 2, 123, f"S, softmax, O of tile {n}", 12)
-        p.rect(edge[n] + 22, stage_y[n % stages] + 4, wide - 26, 32, *GREEN, 4)
-        p.text(edge[n] + 22 + (wide - 26) / 2, stage_y[n % stages] + 25, f"read tile {n}", 12)
+        stage = (172, 232)[n % 2]
+        begin = left - 54 if n == 0 else edge[n - 1] + 22
+        p.block(begin, stage, edge[n] - begin - 8, 32, f"copy {n}" if n == 0 else f"copy tile {n}", BLUE, drop=5)
+        p.block(edge[n] + 22, 102, wide - 26, 32, f"S, softmax, O of tile {n}", GREEN, drop=5)
+        p.block(edge[n] + 22, stage, wide - 26, 32, f"read tile {n}", GREEN, drop=5)
         p.line(edge[n] + 4, 76, edge[n] + 4, 282, INK.orange, 2)
-        p.text(edge[n] + 4, 298, "wait", 11.5, INK.orange, weight="bold")
-        p.text(edge[n] + 4, 313, "barrier", 11.5, INK.orange, weight="bold")
+        p.lines(edge[n] + 4, 298, 15, ["wait", "barrier"], 11.5, INK.orange, "middle", weight="bold")
         p.text(edge[n] + 4, 70, f"n = {n}", 11.5, INK.muted)
     p.note(346, "Each wait: this thread's copies are there. The barrier: everyone's are, and nobody reads the stage that "
            "is filled next.")
-    return p
 
 
-# --- 08 ----------------------------------------------------------------------------------------------------------
-
-
-def swizzle():
-    """Where the chunks of eight rows lie, and which of them one matrix of ldmatrix reads."""
-    place = layouts.swizzle
-    p = Picture(880, 356, "Kernel 08: chunks of 16 bytes in the banks, without and with swizzle")
+@figure("08_swizzle", 356, "Kernel 08: chunks of 16 bytes in the banks, without and with swizzle")
+def swizzle(p):
     wanted, cell = 2, 46
-    for x, title, where in ((56, "Row by row", lambda row, chunk: chunk), (490, "XOR with the row's number", place)):
-        p.text(x, 30, title, 15, anchor="start", weight="bold")
-        p.text(x, 50, f"eight lanes of ldmatrix read chunk {wanted} of rows 0 to 7", 12, INK.muted, "start")
-        for group in range(8):
-            p.text(x + group * cell + 21, 72, f"{4 * group}-{4 * group + 3}", 10, INK.muted)
+    for x, title, where in ((56, "Row by row", lambda row, chunk: chunk), (490, "XOR with the row's number", layouts.swizzle)):
+        p.heading(title, f"eight lanes of ldmatrix read chunk {wanted} of rows 0 to 7", x, size=15)
+        p.texts(10, INK.muted, "middle", *((x + group * cell + 21, 72, f"{4 * group}-{4 * group + 3}") for group in range(8)))
         for row in range(8):
             for chunk in range(8):
-                at, hit = where(row, chunk), chunk == wanted
-                p.rect(x + at * cell, 80 + row * 25, cell - 3, 22, INK.orange if hit else INK.cell, None, 2)
-                p.text(x + at * cell + 21.5, 80 + row * 25 + 15.5, str(chunk), 11,
-                       INK.background if hit else INK.muted, weight="bold" if hit else None)
-            p.text(x - 8, 80 + row * 25 + 15.5, f"row {row}", 10.5, INK.muted, "end")
+                p.chunk(x + where(row, chunk) * cell, 80 + row * 25, cell - 3, 22, chunk, chunk == wanted,
+                        (INK.orange, INK.background), (INK.cell, INK.muted))
+        p.lines(x - 8, 95.5, 25, [f"row {row}" for row in range(8)], 10.5, INK.muted, "end")
         met = [where(row, wanted) for row in range(8)]
         worst = max(met.count(group) for group in range(8))
         p.text(x + 4 * cell, 304, f"{worst} wavefronts: all in the same four banks" if worst > 1
                else "1 wavefront: every bank once", 13.5, INK.orange, weight="bold")
-    p.note(338, "Top line: banks. A row has 128 bytes or a multiple of that, so that each row begins in bank 0 again.", 12)
-    return p
+    p.note(338, "Top line: banks. A row has 128 bytes or a multiple of that, so that each row begins in bank 0 again.", size=12)
 
 
-# --- 09 ----------------------------------------------------------------------------------------------------------
+def read_and_multiply(warps, ahead, read, multiply, steps=24):
+    """When each warp's reads and its products begin, and the Tensor Core's share of busy cycles."""
+    reads, products, free = [[] for _ in range(warps)], [[] for _ in range(warps)], 0.0
+    for step in range(steps):
+        for mine, done in zip(reads, products):
+            if ahead == 0:  # when the step before is through
+                mine.append(free)
+            elif step == 0:
+                mine.extend([0.0] * ahead)
+            free = max(free, mine[step] + read)  # the Tensor Core; it takes the warps in turn
+            if ahead:
+                mine.append(free)
+            done.append(free)
+            free += multiply
+    return reads, products, warps * multiply / ((products[0][-1] - products[0][-9]) / 8)
 
 
-def steps():
+@figure("09_steps", 464, "Kernel 09: reading fragments ahead", "A read takes 30 cycles, the two mma of a step 12.6",
+        "numbers: steps; to scale")
+def steps(p):
     """When fragments are read and multiplied, for the chapter's two numbers: reading ahead, and a second warp."""
     read, multiply = 30.0, 2 * 807 / 128  # cycles: one ldmatrix; the two mma that its fragments are for
-    p = Picture(880, 464, "Kernel 09: reading fragments ahead")
     left, shown, scale = 132, 212, 3.42
-    p.heading("A read takes 30 cycles, the two mma of a step 12.6", "numbers: steps; to scale")
 
-    def bar(y, height, begin, end, text, fill, stroke):
-        end, cut = min(end, shown), end > shown
-        if begin >= shown:
-            return
-        p.rect(left + begin * scale, y, (end - begin) * scale - (0 if cut else 1.5), height, fill, stroke, 2, 1)
-        if (end - begin) * scale > 12:
-            p.text(left + (begin + end) / 2 * scale, y + height / 2 + 4, text, 11)
+    def bars(y, height, length, begins, look, lanes=1):
+        for step, begin in enumerate(begins):
+            if begin < shown:
+                at, end, cut = y + step % lanes * 16, min(begin + length, shown), begin + length > shown
+                p.rect(left + begin * scale, at, (end - begin) * scale - (0 if cut else 1.5), height, *look, 2, 1)
+                if (end - begin) * scale > 12:
+                    p.text(left + (begin + end) / 2 * scale, at + height / 2 + 4, f"{step}", 11)
 
     y = 72
     for title, warps, ahead in (("one warp, each fragment read when it is needed", 1, 0), ("one warp, one step ahead", 1, 1),
                                 ("one warp, three steps ahead", 1, 3), ("two warps, each one step ahead", 2, 1)):
-        reads, products, free = [[] for _ in range(warps)], [[] for _ in range(warps)], 0.0
-        for step in range(24):
-            for mine, done in zip(reads, products):
-                if ahead == 0:  # when the step before is through
-                    mine.append(free)
-                elif step == 0:
-                    mine.extend([0.0] * ahead)
-                free = max(free, mine[step] + read)  # the Tensor Core; it takes the warps in turn
-                if ahead:
-                    mine.append(free)
-                done.append(free)
-                free += multiply
-        busy = warps * multiply / ((products[0][-1] - products[0][-9]) / 8)
-        lanes = warps * max(ahead, 1)  # reads that are under way at the same time
-        height = 14
+        reads, products, busy = read_and_multiply(warps, ahead, read, multiply)
+        lanes = max(ahead, 1)  # reads of a warp that are under way at the same time
+        tall = warps * lanes * 16
         p.text(24, y + 1, title, 13, anchor="start", weight="bold")
         p.text(left + shown * scale, y + 1, f"Tensor Core busy: {100 * busy:.0f} %", 13, INK.blue, "end", "bold")
-        y += 12
-        p.text(left - 12, y + lanes * (height + 2) / 2 + 4, "reads", 12, INK.muted, "end")
-        for warp, mine in enumerate(reads):
-            for step, begin in enumerate(mine):
-                lane = warp if warps > 1 else step % lanes
-                bar(y + lane * (height + 2), height, begin, begin + read, f"{step}", *(ORANGE if warp == 0 else GREEN))
-        y += lanes * (height + 2) + 2
-        p.text(left - 12, y + 14, "Tensor Core", 12, INK.muted, "end")
-        p.rect(left, y, shown * scale, 20, INK.cell)
-        for warp, done in enumerate(products):
-            for step, begin in enumerate(done):
-                bar(y, 20, begin, begin + multiply, f"{step}", *(BLUE if warp == 0 else GREEN))
-        y += 52
+        p.texts(12, INK.muted, "end", (left - 12, y + 16 + tall / 2, "reads"), (left - 12, y + 28 + tall, "Tensor Core"))
+        p.rect(left, y + 14 + tall, shown * scale, 20, INK.cell)
+        for warp in range(warps):
+            bars(y + 12 + warp * 16, 14, read, reads[warp], (ORANGE, GREEN)[warp], lanes)
+            bars(y + 14 + tall, 20, multiply, products[warp], (BLUE, GREEN)[warp])
+        y += tall + 66
     p.note(452, "Blue and orange: one warp. Green: the scheduler's second one. A scheduler and a Tensor Core belong "
-           "together, four on an SM.", 12)
-    return p
+           "together, four on an SM.", size=12)
 
 
-def step_bits():
+@figure("09_address", 470, "Kernel 09: the address of a chunk, bit by bit",
+        "Where a chunk of 16 bytes lies in a tile of 64 rows and 128 columns", "r: row, c: chunk (8 columns); small: bits of a byte's place")
+def step_bits(p):
     """The bits of a chunk's place in a tile of 128 columns, and what a step does to them."""
-    swizzle_place = layouts.swizzle
-
     def address(row, chunk):  # of 256 bytes a row
-        return row * 256 + swizzle_place(row, chunk) * 16
+        return row * 256 + layouts.swizzle(row, chunk) * 16
 
-    p = Picture(880, 470, "Kernel 09: the address of a chunk, bit by bit")
-    p.heading("Where a chunk of 16 bytes lies in a tile of 64 rows and 128 columns",
-              "r: row, c: chunk (8 columns); small: bits of a byte's place")
     left, wide, top = 196, 46, 84
     for bit in range(14):
         # What flips this bit: bits of the row, bits of the chunk. An XOR of bits: one at a time tells all.
@@ -564,404 +402,296 @@ def step_bits():
         x = left + (13 - bit) * wide
         # A step goes on by 16 rows (bits 4 and 5 of the row) or by two chunks (bits 1 to 3 of the chunk).
         by_row, by_chunk = bool({"r4", "r5"} & set(made)), bool({"c1", "c2", "c3"} & set(made))
-        xored = by_chunk and len(made) > 1
-        fill, stroke = (ORANGE if xored else BLUE if by_row or by_chunk else (INK.cell, None))
-        p.rect(x, top, wide - 3, 44, fill, stroke, 3)
+        look = ORANGE if by_chunk and len(made) > 1 else BLUE if by_row or by_chunk else (INK.cell, None)
+        p.rect(x, top, wide - 3, 44, *look, 3)
         p.text(x + (wide - 3) / 2, top - 8, str(bit), 10.5, INK.muted)
-        for i, name in enumerate(made):
-            p.text(x + (wide - 3) / 2, top + (27 if len(made) == 1 else 18 + 18 * i), ("^ " if i else "") + name, 12.5, mono=True)
-    p.text(left - 14, top + 27, "made of", 12.5, INK.muted, "end")
-    y = top + 66
-    p.text(left - 14, y + 4, "a step", 12.5, INK.muted, "end")
-    for first, last, text, color in ((13, 12, "adds", INK.blue), (11, 8, "the lane's own", INK.muted),
-                                     (7, 7, "adds", INK.blue), (6, 5, "XOR", INK.orange),
-                                     (4, 0, "the lane's own", INK.muted)):
+        p.lines(x + (wide - 3) / 2, top + (27 if len(made) == 1 else 18), 18, [("^ " if i else "") + name for i, name in enumerate(made)],
+                12.5, INK.text, "middle", mono=True)
+    p.texts(12.5, INK.muted, "end", (left - 14, top + 27, "made of"), (left - 14, top + 70, "a step"))
+    for first, last, text, color in ((13, 12, "adds", INK.blue), (11, 8, "the lane's own", INK.muted), (7, 7, "adds", INK.blue),
+                                     (6, 5, "XOR", INK.orange), (4, 0, "the lane's own", INK.muted)):
         begin, end = left + (13 - first) * wide, left + (14 - last) * wide - 3
-        p.line(begin, y - 12, end, y - 12, color, 2)
-        p.text((begin + end) / 2, y + 5, text, 12, color, weight="bold" if color != INK.muted else None)
+        p.line(begin, top + 54, end, top + 54, color, 2)
+        p.text((begin + end) / 2, top + 71, text, 12, color, weight="bold" if color != INK.muted else None)
 
     row, first, top = 5, 1, 232
-    own = swizzle_place(row, first)
-    p.text(24, top - 26, f"A lane with r mod 8 = {row} whose first chunk is {first}", 16, anchor="start", weight="bold")
-    columns = ((90, "step"), (220, "chunk"), (370, "its place: chunk ^ r"), (560, "first place ^ k"), (752, "first place + k"))
-    for x, text in columns:
-        p.text(x, top, text, 12.5, INK.muted)
+    own = layouts.swizzle(row, first)
+    p.heading(f"A lane with r mod 8 = {row} whose first chunk is {first}", y=top - 26)
+    p.texts(12.5, INK.muted, "middle", (90, top, "step"), (220, top, "chunk"), (370, top, "its place: chunk ^ r"),
+            (560, top, "first place ^ k"), (752, top, "first place + k"))
     for i, k in enumerate((0, 2, 4, 6)):
-        chunk, y = first + k, top + 14 + i * 44
-        place, sum_of = swizzle_place(row, chunk), own + k
+        chunk, y = first + k, top + 37 + i * 44
+        place, sum_of = layouts.swizzle(row, chunk), own + k
         if place != own ^ k:
             raise ValueError("a step is no longer an XOR")
-        p.rect(24, y, 832, 36, INK.cell, None, 4)
-        p.text(90, y + 23, f"k = {k}", 13)
-        p.text(220, y + 23, f"{first} + {k} = {chunk}", 13)
-        p.text(370, y + 23, f"{chunk:03b} ^ {row:03b} = {place:03b}", 13.5, INK.text, mono=True)
-        p.text(560, y + 23, f"{own:03b} ^ {k:03b} = {own ^ k:03b}", 13.5, INK.orange, mono=True, weight="bold")
-        wrong = sum_of != place
-        p.text(752, y + 23, f"{own:03b} + {k:03b} = {sum_of:03b}" + (" no" if wrong else ""), 13.5, INK.muted, mono=True)
+        p.rect(24, y - 23, 832, 36, INK.cell, None, 4)
+        p.texts(13, None, "middle", (90, y, f"k = {k}"), (220, y, f"{first} + {k} = {chunk}"))
+        p.text(370, y, f"{chunk:03b} ^ {row:03b} = {place:03b}", 13.5, mono=True)
+        p.text(560, y, f"{own:03b} ^ {k:03b} = {own ^ k:03b}", 13.5, INK.orange, mono=True, weight="bold")
+        p.text(752, y, f"{own:03b} + {k:03b} = {sum_of:03b}" + (" no" if sum_of != place else ""), 13.5, INK.muted, mono=True)
     p.note(446, "Addition is the same only as long as nothing is carried. With a carry the place is another one, here "
-           "even outside the eight.", 12)
-    return p
+           "even outside the eight.", size=12)
 
 
-def order():
+@figure("09_order", 424, "Kernels 08 and 09: the main loop, instruction by instruction")
+def order(p):
     """The main loops of 08 and 09 in the order of issue, from the listings of scripts/fa inspect."""
-    p = Picture(880, 424, "Kernels 08 and 09: the main loop, instruction by instruction")
-    p.text(24, 30, "One tile of 64 keys, one warp: instructions from left to right in the order in which they are issued", 15,
-           anchor="start", weight="bold")
-    left, wide = 118, 742
-    y = 62
+    p.heading("One tile of 64 keys, one warp: instructions from left to right in the order in which they are issued", size=15)
+    left, wide, y = 118, 742, 62
     for kernel in ("08", "09"):
         names = read_json(ROOT / "bench" / "main_loops.json")["kernels"][kernel].split()
-        at = {name: [i for i, other in enumerate(names) if other == name] for name in set(names)}
         scale = wide / len(names)
-        products = at["HMMA"]
+        products = [i for i, name in enumerate(names) if name == "HMMA"]
         gap, before = max((b - a, a) for a, b in zip(products, products[1:]))
-        ahead = sum(i < products[0] for i in at["LDSM"])
         p.text(24, y, f"Kernel {kernel}: {len(names)} instructions", 14, anchor="start", weight="bold")
         y += 12
-        for name, what, color in (("LDGSTS", "copies", INK.green), ("LDSM", "ldmatrix", INK.orange),
-                                  ("HMMA", "mma", INK.blue), ("MUFU", "2^x", INK.text)):
+        for name, what, color in (("LDGSTS", "copies", INK.green), ("LDSM", "ldmatrix", INK.orange), ("HMMA", "mma", INK.blue),
+                                  ("MUFU", "2^x", INK.text)):
             p.text(left - 12, y + 16, what, 12.5, color, "end")
             p.rect(left, y, wide, 22, INK.cell)
-            runs = []
-            for i in at[name]:
-                if runs and runs[-1][1] == i:
-                    runs[-1][1] = i + 1
-                else:
-                    runs.append([i, i + 1])
-            for begin, end in runs:
-                p.rect(left + begin * scale, y + 2, (end - begin) * scale, 18, color)
+            for other, begin, end in runs(names):
+                if other == name:
+                    p.rect(left + begin * scale, y + 2, (end - begin) * scale, 18, color)
             y += 26
-        p.line(left + at["BAR"][0] * scale, y - 104, left + at["BAR"][0] * scale, y + 2, INK.muted, 1.5)
-        p.text(left + at["BAR"][0] * scale - 4, y + 15, "barrier", 12, INK.muted, "start")
-        p.line(left + products[0] * scale, y - 104, left + products[0] * scale, y + 2, INK.orange, 1, "3 3")
-        p.text(left + products[0] * scale + 8, y + 15, f"{ahead} ldmatrix before the first mma", 12, INK.orange)
-        middle = left + (before + 1 + gap / 2) * scale
-        for x in (before + 1, before + gap):
-            p.line(left + x * scale, y - 104, left + x * scale, y + 2, INK.blue, 1, "3 3")
-        p.text(middle + 60, y + 15, f"{gap - 1} instructions without an mma", 12, INK.blue)
+
+        def mark(i, color, *look):
+            p.line(left + i * scale, y - 104, left + i * scale, y + 2, color, *look)
+
+        mark(names.index("BAR"), INK.muted, 1.5)
+        p.text(left + names.index("BAR") * scale - 4, y + 15, "barrier", 12, INK.muted, "start")
+        mark(products[0], INK.orange, 1, "3 3")
+        p.text(left + products[0] * scale + 8, y + 15, f"{names[:products[0]].count('LDSM')} ldmatrix before the first mma", 12,
+               INK.orange)
+        mark(before + 1, INK.blue, 1, "3 3")
+        mark(before + gap, INK.blue, 1, "3 3")
+        p.text(left + (before + 1 + gap / 2) * scale + 60, y + 15, f"{gap - 1} instructions without an mma", 12, INK.blue)
         y += 52
     p.note(406, "Not drawn: arithmetic on scores, sums and addresses. What is issued early is not yet done: the lines say "
-           "in which order, not how long.", 12)
-    return p
+           "in which order, not how long.", size=12)
 
 
-# --- 10 ----------------------------------------------------------------------------------------------------------
-
-
-def turn():
-    """A turn of the main loop of 09 and of 10, one warp: what its Tensor Core products wait for."""
-    p = Picture(880, 446, "Kernel 10: a turn of the main loop begins with the softmax")
+@figure("10_turn", 446, "Kernel 10: a turn of the main loop begins with the softmax", "Kernel 09: products, softmax, products")
+def turn(p):
     left, right = 132, 864
 
-    def track(y, name):
-        p.text(left - 12, y + 19, name, 12.5, anchor="end")
-        p.rect(left, y, right - left, 30, INK.cell, None, 4)
+    def tracks(**names):
+        for y, name in names.items():
+            p.text(left - 12, int(y[1:]) + 19, name, 12.5, anchor="end")
+            p.rect(left, int(y[1:]), right - left, 30, INK.cell, None, 4)
 
-    def block(x, y, width, text, fill, stroke, size=12):
-        p.rect(x, y + 2, width - 3, 26, fill, stroke, 4)
-        p.text(x + (width - 3) / 2, y + 19, text, size)
+    def block(x, y, width, text, look):
+        p.block(x, y + 2, width - 3, 26, text, look)
+        return x + width
 
-    def barrier(x, top, bottom):
-        p.line(x, top, x, bottom, INK.orange, 2)
+    def barriers(top, bottom, *places):
+        for x in places:
+            p.line(x, top, x, bottom, INK.orange, 2)
+            p.text(x, bottom + 14, "wait, barrier", 11, INK.orange, weight="bold")
 
     products, waited, first = 168, 236, 84  # widths: Q K or P V, 09's softmax, 10's part of it before P V
     groups = 4  # of 16 keys in a tile of 64
-
-    p.text(24, 30, "Kernel 09: products, softmax, products", 16, anchor="start", weight="bold")
     p.text(24, 49, "one warp; time runs to the right, lengths are not to scale", 12.5, INK.muted, "start")
-    track(70, "Tensor Cores")
-    track(108, "softmax")
-    x = left + 20
-    block(x, 70, products, "S = Q Kᵀ, tile n", *BLUE)
-    x += products
-    block(x, 108, waited, "maximum, exponentials, rescale O", *ORANGE)
+    tracks(y70="Tensor Cores", y108="softmax")
+    x = block(left + 20, 70, products, "S = Q Kᵀ, tile n", BLUE)
     p.text(x + waited / 2, 89, "nothing to multiply", 11.5, INK.muted, italic=True)
-    x += waited
-    block(x, 70, products, "O += P V, tile n", *BLUE)
-    x += products + 10
-    block(x + 10, 70, right - x - 12, "Q Kᵀ, n + 1", *BLUE)
-    for at in (left + 10, x):
-        barrier(at, 62, 146)
-        p.text(at, 160, "wait, barrier", 11, INK.orange, weight="bold")
+    x = block(x, 108, waited, "maximum, exponentials, rescale O", ORANGE)
+    x = block(x, 70, products, "O += P V, tile n", BLUE) + 10
+    block(x + 10, 70, right - x - 12, "Q Kᵀ, n + 1", BLUE)
+    barriers(62, 146, left + 10, x)
 
-    p.text(24, 204, "Kernel 10: softmax first, and most of it between the products", 16, anchor="start", weight="bold")
-    track(224, "Tensor Cores")
-    track(262, "softmax")
-    track(300, "V's tiles")
-    track(338, "K's tiles")
-    x = start = left + 20
-    block(x, 262, first, "max, vote", *ORANGE)
-    each = (products + 90) / groups
-    x += first
-    block(x, 262, each - 12, "2^x: 0", *ORANGE)
-    x += each - 12
+    p.heading("Kernel 10: softmax first, and most of it between the products", y=204)
+    tracks(y224="Tensor Cores", y262="softmax", y300="V's tiles", y338="K's tiles")
+    start, each = left + 20, (products + 90) / groups
+    x = block(start, 262, first, "max, vote", ORANGE)
+    x = block(x, 262, each - 12, "2^x: 0", ORANGE)
     for group in range(groups):
-        block(x, 224, each, f"P V: {group}", *BLUE)
         if group + 1 < groups:
-            block(x, 262, each, f"2^x: {group + 1}", *ORANGE)
-        x += each
-    block(x, 224, products, "S = Q Kᵀ, tile n + 1", *BLUE)
-    x += products + 10
-    block(x + 10, 262, right - x - 12, "max", *ORANGE)
-    end = x - 13
-    block(start, 300, end - start, "V of tile n + 1 is copied (needed one turn later)", *GREEN)
-    block(start, 338, end - start, "K of tile n + 2 is copied (needed at the end of the next turn)", *GREEN)
-    for at in (left + 10, x):
-        barrier(at, 216, 374)
-        p.text(at, 388, "wait, barrier", 11, INK.orange, weight="bold")
-    p.note(416, f"2^x: g is P of the keys 16 g to 16 g + 15, one of {groups} groups of a tile; P V: g multiplies it.")
-    p.note(434, "From its first part of P V to the end of the turn the warp always has products to issue.")
-    return p
+            block(x, 262, each, f"2^x: {group + 1}", ORANGE)
+        x = block(x, 224, each, f"P V: {group}", BLUE)
+    x = block(x, 224, products, "S = Q Kᵀ, tile n + 1", BLUE) + 10
+    block(x + 10, 262, right - x - 12, "max", ORANGE)
+    block(start, 300, x - 13 - start, "V of tile n + 1 is copied (needed one turn later)", GREEN)
+    block(start, 338, x - 13 - start, "K of tile n + 2 is copied (needed at the end of the next turn)", GREEN)
+    barriers(216, 374, left + 10, x)
+    p.note(416, f"2^x: g is P of the keys 16 g to 16 g + 15, one of {groups} groups of a tile; P V: g multiplies it.",
+           "From its first part of P V to the end of the turn the warp always has products to issue.")
 
 
-def lazy():
+@figure("10_lazy", 404, "Kernel 10: the reference lags behind the running maximum by at most 8")
+def lazy(p):
     """A row's largest score tile by tile, and the reference that is subtracted, by the kernel's rule."""
-    growth = 8.0
+    growth, left, top, wide, tall, high = 8.0, 76, 72, 38, 244, 28.0
     tiles = [2.6, 3.4, 2.1, 5.2, 4.4, 6.9, 9.1, 7.0, 13.8, 12.0, 15.4, 14.1, 16.9, 16.0, 20.6, 25.3, 22.8, 24.0, 26.2, 25.1]
-    p = Picture(880, 404, "Kernel 10: the reference lags behind the running maximum by at most 8")
-    running, reference, at = [], [], (-math.inf, -math.inf)
+    running, reference = [-math.inf], [-math.inf]
     for score in tiles:
-        largest, held = max(at[0], score), at[1]
-        at = (largest, largest if score > held + growth else held)
-        running.append(at[0])
-        reference.append(at[1])
-    always = sum(now > before for now, before in zip(running, [-math.inf, *running]))
-    lazily = sum(now > before for now, before in zip(reference, [-math.inf, *reference]))
-    left, top, wide, low, high = 76, 72, 38, 0.0, 28.0
-    tall = 244
+        running.append(max(running[-1], score))
+        reference.append(running[-1] if score > reference[-1] + growth else reference[-1])
+    always, lazily = (sum(now > before for before, now in zip(values, values[1:])) for values in (running, reference))
 
     def y(value):
-        return top + tall * (1 - (value - low) / (high - low))
+        return top + tall * (1 - value / high)
 
-    p.heading(f"The maximum grows in {always} of {len(tiles)} tiles, O is rescaled in {lazily}",
-              "one row; scores in units of log2")
+    p.heading(f"The maximum grows in {always} of {len(tiles)} tiles, O is rescaled in {lazily}", "one row; scores in units of log2")
     for value in range(0, 29, 4):
         p.line(left, y(value), left + wide * len(tiles), y(value), INK.cell, 1.2)
         p.text(left - 10, y(value) + 4, str(value), 11.5, INK.muted, "end")
-    for i, (score, most, held) in enumerate(zip(tiles, running, reference)):
+    for i, score in enumerate(tiles):
         x = left + i * wide
-        p.rect(x, y(most), wide, y(held) - y(most), INK.orange_soft)
+        p.rect(x, y(running[i + 1]), wide, y(reference[i + 1]) - y(running[i + 1]), INK.orange_soft)
         for values, color in ((running, INK.orange), (reference, INK.blue)):
-            p.line(x, y(values[i]), x + wide, y(values[i]), color, 2.6)
-            if i and values[i] > values[i - 1]:
-                p.line(x, y(values[i - 1]), x, y(values[i]), color, 2.6)
+            before, now = values[i : i + 2]
+            p.line(x, y(now), x + wide, y(now), color, 2.6)
+            if i and now > before:
+                p.line(x, y(before), x, y(now), color, 2.6)
         p.rect(x + wide / 2 - 3, y(score) - 3, 6, 6, INK.text, None, 3)
-        if not i or held > reference[i - 1]:
+        if reference[i + 1] > reference[i]:
             p.arrow(x + wide / 2, top + tall + 34, x + wide / 2, top + tall + 8, INK.blue)
             p.text(x + wide / 2, top + tall + 48, "rescale", 11.5, INK.blue, weight="bold")
     p.text(left + 5.6 * wide, y(10.8), "running maximum", 12.5, INK.orange, "end", "bold")
     p.text(left + 14.2 * wide, y(11.6), "reference that is subtracted", 12.5, INK.blue, "start", "bold")
     p.text(left + 16.6 * wide, y(20.4), "a tile's largest score", 12.5, INK.text, "start")
     p.note(392, f"The gap is at most {growth:.0f}: P = 2^(score - reference) is at most 2^{growth:.0f} = {2**growth:.0f}.")
-    return p
 
 
-# --- 11 ----------------------------------------------------------------------------------------------------------
-
-
-def descriptor():
-    """The 64 bits of a matrix descriptor, of a tile of K."""
-    p = Picture(880, 400, "Kernel 11: the fields of a matrix descriptor")
-    p.heading("A matrix descriptor: where wgmma finds an operand in shared memory",
-              "example: a tile of K, 128-byte swizzle, at byte 0x8400 of shared memory; the first 16 columns")
-    start, leading, stride, mode = 0x8400, 16, 1024, 1
-    fields = (("mode", mode << 62, 63, 62, *GREEN, "1: 128 bytes"),
-              ("base offset", layouts.base_offset_field(0), 51, 49, *GREY, "0: atoms are aligned"),
-              ("SBO", layouts.stride_field(stride), 45, 32, *ORANGE, f"{stride} bytes / 16"),
-              ("LBO", layouts.leading_field(leading), 29, 16, *GREY, "any: not used here"),
-              ("start address", layouts.start_field(start), 13, 0, *BLUE,
-               f"0x{start:x} / 16"))
-    value = sum(field[1] for field in fields)
-    left, top, wide = 24, 92, 13
+@figure("11_descriptor", 400, "Kernel 11: the fields of a matrix descriptor",
+        "A matrix descriptor: where wgmma finds an operand in shared memory",
+        "example: a tile of K, 128-byte swizzle, at byte 0x8400 of shared memory; the first 16 columns")
+def descriptor(p):
+    start, stride, left, top, wide = 0x8400, 1024, 24, 92, 13
+    fields = (("mode", 1 << 62, 63, 62, GREEN, "1: 128 bytes"),
+              ("base offset", layouts.base_offset_field(0), 51, 49, GREY, "0: atoms are aligned"),
+              ("SBO", layouts.stride_field(stride), 45, 32, ORANGE, f"{stride} bytes / 16"),
+              ("LBO", layouts.leading_field(16), 29, 16, GREY, "any: not used here"),
+              ("start address", layouts.start_field(start), 13, 0, BLUE, f"0x{start:x} / 16"))
     p.rect(left, top, 64 * wide, 46, "none", INK.line)
-    for name, bits, high, low, fill, stroke, says in fields:
+    for name, bits, high, low, look, says in fields:
         if bits >> (high + 1) or bits % (1 << low):
             raise ValueError(f"{name} is not where it is drawn")
-        x, width = left + (63 - high) * wide, (high - low + 1) * wide
-        p.rect(x, top, width, 46, fill, stroke)
         digits = high - low + 1
+        x, width = left + (63 - high) * wide, digits * wide
+        p.rect(x, top, width, 46, *look)
         p.text(x + width / 2, top + 29, f"{bits >> low:0{digits}b}", 12, mono=True)
-        middle = x + width / 2
-        p.text(middle if high < 63 else x, top + 66, name, 13, anchor="middle" if high < 63 else "start", weight="bold")
-        p.text(middle if high < 63 else x, top + 84, says, 11.5, INK.muted, "middle" if high < 63 else "start")
-        p.text(x + 4, top - 6, str(high), 10, INK.muted)
-        p.text(x + width - 6, top - 6, str(low), 10, INK.muted)
-    p.text(24, top + 116, f"= 0x{value:016x}", 14, anchor="start", mono=True, weight="bold")
-    p.text(24, 250, "The next 16 columns: 32 bytes further, so the start grows by 2", 15, anchor="start", weight="bold")
+        at, anchor = (x + width / 2, "middle") if high < 63 else (x, "start")
+        p.text(at, top + 66, name, 13, anchor=anchor, weight="bold")
+        p.text(at, top + 84, says, 11.5, INK.muted, anchor)
+        p.texts(10, INK.muted, "middle", (x + 4, top - 6, str(high)), (x + width - 6, top - 6, str(low)))
+    p.text(24, top + 116, f"= 0x{sum(field[1] for field in fields):016x}", 14, anchor="start", mono=True, weight="bold")
+    p.heading("The next 16 columns: 32 bytes further, so the start grows by 2", y=250, size=15)
     for step in range(4):
         x, at = 24 + step * 212, start + layouts.k_major_step(128, step)
         p.rect(x, 268, 196, 62, INK.cell, None, 5)
-        p.text(x + 98, 290, f"columns {16 * step} to {16 * step + 15}", 13, weight="bold")
-        p.text(x + 98, 312, f"start 0x{at:x} / 16 = 0x{layouts.start_field(at):x}", 12.5, INK.muted)
+        p.caption(x + 98, 290, f"columns {16 * step} to {16 * step + 15}", f"start 0x{at:x} / 16 = 0x{layouts.start_field(at):x}", 13, 22,
+                  12.5)
         if step:
             p.text(x - 8, 303, "+2", 12.5, INK.blue, weight="bold")
-    p.note(362, "Nothing else changes within a slab of 64 columns. The XOR of the swizzle works on the whole address, so")
-    p.note(380, "that a start inside of the atom's first row is as good as its beginning.")
-    return p
+    p.note(362, "Nothing else changes within a slab of 64 columns. The XOR of the swizzle works on the whole address, so",
+           "that a start inside of the atom's first row is as good as its beginning.")
 
 
-def tile_panel(p, x, y, cell, fill_of, text_of, frame=None):
-    """A 64 x 64 tile as 8 x 8 core matrices."""
-    for row in range(8):
-        for column in range(8):
-            fill = fill_of(row, column)
-            p.rect(x + column * cell, y + row * cell, cell - 2, cell - 2, fill, None, 2)
-            p.text(x + column * cell + cell / 2 - 1, y + row * cell + cell / 2 + 3.5, text_of(row, column), 11)
-    if frame:
-        first_row, first_column, rows, columns = frame
-        p.rect(x + first_column * cell - 2, y + first_row * cell - 2, columns * cell + 2, rows * cell + 2, "none", INK.text, 3, 2)
-
-
-def core_matrices():
-    """A 64 x 64 tile without swizzle: core matrices in the order in which they lie in memory."""
-    p = Picture(880, 496, "Kernel 11: core matrices of a tile without swizzle")
-    p.heading("Without swizzle: core matrices of 8 rows of 16 bytes, wherever LBO and SBO say",
-              "64 x 64 elements; the number: where the core matrix lies in memory, in units of its 128 bytes; framed: what "
-              "the first wgmma reads")
+@figure("11_core_matrices", 496, "Kernel 11: core matrices of a tile without swizzle",
+        "Without swizzle: core matrices of 8 rows of 16 bytes, wherever LBO and SBO say",
+        "64 x 64 elements; the number: where the core matrix lies in memory, in units of its 128 bytes; framed: what the first wgmma "
+        "reads")
+def core_matrices(p):
     cell, top = 38, 118
-    for x, name, what, down, right, address, frame in (
+    for x, name, what, down, right, address, (rows, columns), strides in (  # rows, columns: of what the first wgmma reads
             (96, "K-major", "a core matrix: 8 rows of 8 k", "row", "k",
-             lambda row, column: layouts.k_major_offset(16, 128, 1024, 8 * row, 8 * column), (0, 0, 8, 2)),
+             lambda row, column: layouts.k_major_offset(16, 128, 1024, 8 * row, 8 * column), (8, 2),
+             "k + 8: LBO = 128 bytes.  Row + 8: SBO = 1024 bytes."),
             (528, "MN-major", "a core matrix: 8 k of 8 rows", "k", "row",
-             lambda row, column: layouts.mn_major_offset(16, 128, 1024, 8 * column, 8 * row), (0, 0, 2, 8))):
-        p.text(x + 4 * cell, 84, name, 15, weight="bold")
-        p.text(x + 4 * cell, 104, what, 12, INK.muted)
-
-        def lines(row, column, address=address):
-            at = address(row, column)
-            assert at % 128 == 0
-            return at // 128
-
-        assert sorted(lines(r, c) for r in range(8) for c in range(8)) == list(range(64))
-        first = lambda row, column, frame=frame: row < frame[2] and column < frame[3]  # noqa: E731
-        tile_panel(p, x, top, cell, lambda r, c, first=first: INK.orange_soft if first(r, c) else INK.cell,
-                   lambda r, c, lines=lines: str(lines(r, c)), frame)
+             lambda row, column: layouts.mn_major_offset(16, 128, 1024, 8 * column, 8 * row), (2, 8),
+             "k + 8: LBO = 1024 bytes.  Row + 8: SBO = 128 bytes.")):
+        middle = x + 4 * cell
+        p.caption(middle, 84, name, what, 15, 20)
+        places = {(row, column): address(row, column) for row in range(8) for column in range(8)}
+        assert sorted(places.values()) == list(range(0, 64 * 128, 128))
+        for (row, column), at in places.items():
+            first = row < rows and column < columns
+            p.block(x + column * cell, top + row * cell, cell - 2, cell - 2, str(at // 128),
+                    (INK.orange_soft if first else INK.cell, None), 11, None, 4.5, 2)
+        p.rect(x - 2, top - 2, columns * cell + 2, rows * cell + 2, "none", INK.text, 3, 2)
         p.text(x - 12, top + 4 * cell, down, 12, INK.muted, "end", italic=True)
-        p.text(x + 4 * cell, top + 8 * cell + 18, right + " \u2192", 12, INK.muted, italic=True)
-    p.text(96 + 4 * cell, 462, "k + 8: LBO = 128 bytes.  Row + 8: SBO = 1024 bytes.", 13, INK.orange, weight="bold")
-    p.text(528 + 4 * cell, 462, "k + 8: LBO = 1024 bytes.  Row + 8: SBO = 128 bytes.", 13, INK.orange, weight="bold")
-    p.note(484, "row: of A; of B read column. Other strides are as good: these two make the tile one piece of memory.", 12)
-    return p
+        p.text(middle, top + 8 * cell + 18, right + " \u2192", 12, INK.muted, italic=True)
+        p.text(middle, 462, strides, 13, INK.orange, weight="bold")
+    p.note(484, "row: of A; of B read column. Other strides are as good: these two make the tile one piece of memory.", size=12)
 
 
-def atoms():
-    """The same tile with 128-byte swizzle, K-major and MN-major: one atom, and what one wgmma reads of the tile."""
-    p = Picture(880, 560, "Kernel 11: a tile with 128-byte swizzle, K-major and MN-major")
-    p.heading("With 128-byte swizzle: the same bytes, read as Q and K or as V",
-              "the first 16 lines of 128 bytes of a tile of 64 rows and 64 columns; the number: which chunk of 8 elements of the "
-              "row lies there")
-    cell, high, top, wanted = 40, 20, 116, 1  # wanted: the step of 16 that is marked
-    for x, name, what, hit in (
-            (84, "K-major: columns are k (Q, K)", "marked: columns 16 to 31 of the rows, the second step",
-             lambda row, chunk: chunk // 2 == wanted),
-            (512, "MN-major: rows are k (V)", "marked: rows 0 to 15 with all their columns, the first step",
-             lambda row, chunk: True)):
-        p.text(x + 4 * cell, 84, name, 15, weight="bold")
-        p.text(x + 4 * cell, 104, what, 12, INK.muted)
+@figure("11_atoms", 560, "Kernel 11: a tile with 128-byte swizzle, K-major and MN-major",
+        "With 128-byte swizzle: the same bytes, read as Q and K or as V",
+        "the first 16 lines of 128 bytes of a tile of 64 rows and 64 columns; the number: which chunk of 8 elements of the row lies there")
+def atoms(p):
+    cell, high, top = 40, 20, 116
+    row8 = layouts.slab_offset(64, 8, 0)
+    for x, name, what, marked, steps_ in (
+            (84, "K-major: columns are k (Q, K)", "marked: columns 16 to 31 of the rows, the second step", (2, 3),
+             (("rows + 8: the next atom", f"SBO = {row8} bytes"),
+              ("the next 16 k: further in the same rows", f"start + {layouts.k_major_step(64, 1)} bytes"),
+              ("64 k on: a slab", "start + 128 bytes x rows of the tile"))),
+            (512, "MN-major: rows are k (V)", "marked: rows 0 to 15 with all their columns, the first step", range(8),
+             (("k + 8: the next atom", f"SBO = {row8} bytes"),
+              ("the next 16 k: two atoms further", f"start + {layouts.mn_major_step(1)} bytes"),
+              ("64 columns on: a slab", "LBO = 128 bytes x rows of the tile")))):
+        p.caption(x + 4 * cell, 84, name, what, 15, 20)
         for row in range(16):
             y = top + row * high + (6 if row >= 8 else 0)
-            met = set()
-            for chunk in range(8):
-                at = layouts.slab_offset(64, row, 8 * chunk)
-                assert at // 128 == row
-                place = at % 128 // 16
-                met.add(place)
-                p.rect(x + place * cell, y, cell - 2, high - 2, INK.orange_soft if hit(row, chunk) else INK.cell, None, 2)
-                p.text(x + place * cell + cell / 2 - 1, y + 13, str(chunk), 10.5,
-                       INK.orange if hit(row, chunk) else INK.muted, weight="bold" if hit(row, chunk) else None)
-            assert len(met) == 8
+            for chunk, place in enumerate(layouts.places(64, row)):
+                p.chunk(x + place * cell, y, cell - 2, high - 2, chunk, chunk in marked, (INK.orange_soft, INK.orange),
+                        (INK.cell, INK.muted), 10.5, 4)
             p.text(x - 8, y + 13, f"row {row}", 10.5, INK.muted, "end")
         for atom in range(2):
             y = top + atom * (8 * high + 6)
             p.rect(x - 3, y - 3, 8 * cell + 4, 8 * high + 4, "none", INK.line, 3, 1.4)
             p.text(x + 8 * cell + 8, y + 4 * high + 4, f"atom {atom}", 11, INK.muted, "start")
-    y = top + 16 * high + 34
-    step, row8 = layouts.k_major_step(64, 1), layouts.slab_offset(64, 8, 0)
-    lines = (("rows + 8: the next atom", f"SBO = {row8} bytes"),
-             ("the next 16 k: further in the same rows", f"start + {step} bytes"),
-             ("64 k on: a slab", "start + 128 bytes x rows of the tile"))
-    for i, (name, what) in enumerate(lines):
-        p.text(84, y + 22 * i, name, 12, INK.muted, "start")
-        p.text(84 + 8 * cell, y + 22 * i, what, 12, INK.orange, "end", weight="bold")
-    lines = (("k + 8: the next atom", f"SBO = {row8} bytes"),
-             ("the next 16 k: two atoms further", f"start + {layouts.mn_major_step(1)} bytes"),
-             ("64 columns on: a slab", "LBO = 128 bytes x rows of the tile"))
-    for i, (name, what) in enumerate(lines):
-        p.text(512, y + 22 * i, name, 12, INK.muted, "start")
-        p.text(512 + 8 * cell, y + 22 * i, what, 12, INK.orange, "end", weight="bold")
-    p.note(546,
-           "An atom is 8 rows of 128 bytes at a multiple of 1024; chunk c of row r lies in place c ^ (r mod 8), as in kernel "
-           "08.")
-    return p
+        names, strides = zip(*steps_)
+        p.lines(x, top + 16 * high + 34, 22, names)
+        p.lines(x + 8 * cell, top + 16 * high + 34, 22, strides, 12, INK.orange, "end", weight="bold")
+    p.note(546, "An atom is 8 rows of 128 bytes at a multiple of 1024; chunk c of row r lies in place c ^ (r mod 8), as in kernel 08.")
 
 
-def accumulators():
-    """Which thread of a warpgroup holds which element of D."""
-    p = Picture(880, 500, "Kernel 11: the accumulators of wgmma.m64nN")
-    cell, top, thread = 22, 122, 37
-    p.heading("D of wgmma, 64 x N: 16 rows a warp, and inside of them the layout of mma.sync",
-              f"each square is an element, the number its lane, the colour its register modulo 4; framed: thread {thread} "
-              f"(warp 1, lane {thread % 32})")
+@figure("11_accumulators", 500, "Kernel 11: the accumulators of wgmma.m64nN",
+        "D of wgmma, 64 x N: 16 rows a warp, and inside of them the layout of mma.sync",
+        "each square is an element, the number its lane, the colour its register modulo 4; framed: thread 37 (warp 1, lane 5)")
+def accumulators(p):
+    cell, top, thread, x, left = 22, 122, 37, 92, 424
+    held = {layouts.wgmma_d(t, i): (t, i) for t in range(128) for i in range(8)}
+    assert len(held) == 64 * 16
     # Left: the 64 rows, whose they are.
-    bands = (INK.blue_soft, INK.orange_soft, INK.green_soft, INK.cell)
-    x = 92
-    owners = {}
-    for t in range(128):
-        for i in range(8):
-            owners[layouts.wgmma_d(t, i)] = t, i
-    assert len(owners) == 64 * 16
     for warp in range(4):
-        rows = sorted({row for (row, _), (t, _) in owners.items() if t // 32 == warp})
+        rows = sorted({row for (row, _), (t, _) in held.items() if t // 32 == warp})
         assert rows == list(range(16 * warp, 16 * warp + 16))
         y = top + warp * 80
-        p.rect(x, y, 190, 77, bands[warp], INK.line, 4)
+        p.rect(x, y, 190, 77, REGISTERS[warp][0], INK.line, 4)
         p.text(x + 95, y + 44, f"warp {warp} of the warpgroup", 13, weight="bold")
-        p.text(x - 8, y + 14, str(rows[0]), 11, INK.muted, "end")
-        p.text(x - 8, y + 74, str(rows[-1]), 11, INK.muted, "end")
-    p.text(x + 95, 84, "64 x N", 14, weight="bold")
+        p.texts(11, INK.muted, "end", (x - 8, y + 14, str(rows[0])), (x - 8, y + 74, str(rows[-1])))
+    p.texts(14, None, "middle", (x + 95, 84, "64 x N"), (left + 8 * cell, 84, "warp 1, its first 16 columns"), weight="bold")
     p.text(x + 95, 106, "N columns \u2192", 11.5, INK.muted, italic=True)
     p.text(x - 34, top + 160, "row", 11.5, INK.muted, "end", italic=True)
     # Right: rows 16 to 31, columns 0 to 15.
-    left = 424
-    p.text(left + 8 * cell, 84, "warp 1, its first 16 columns", 14, weight="bold")
     p.text(left + 8 * cell, 104, "d[0..3] are the first 16 x 8 tile, d[4..7] the next, and so on", 12, INK.muted)
-    for (row, column), (t, i) in owners.items():
-        if t // 32 != thread // 32:
-            continue
-        y, at = top + (row - 16) * (cell - 2), left + column * cell + (8 if column >= 8 else 0)
-        p.rect(at, y, cell - 1.5, cell - 3.5, REGISTERS[i % 4][0])
-        p.text(at + cell / 2 - 0.8, y + 13, str(t % 32), 10)
-    for (row, column), (t, i) in owners.items():
-        if t == thread:
-            y, at = top + (row - 16) * (cell - 2), left + column * cell + (8 if column >= 8 else 0)
-            p.rect(at - 0.6, y - 0.6, cell - 0.4, cell - 2.4, "none", INK.text, 0, 2)
-    for row in (16, 24, 31):
-        p.text(left - 8, top + (row - 16) * (cell - 2) + 13, str(row), 11, INK.muted, "end")
+
+    def at(row, column):
+        return left + column * cell + (8 if column >= 8 else 0), top + (row - 16) * (cell - 2)
+
+    for place, (t, i) in held.items():
+        if t // 32 == thread // 32:
+            x, y = at(*place)
+            p.rect(x, y, cell - 1.5, cell - 3.5, REGISTERS[i % 4][0])
+            p.text(x + cell / 2 - 0.8, y + 13, str(t % 32), 10)
+    p.texts(11, INK.muted, "end", *((left - 8, at(row, 0)[1] + 13, str(row)) for row in (16, 24, 31)))
     for i in range(4):
-        at = left + 20 + i * 84
-        p.rect(at, 452, 14, 14, *REGISTERS[i])
-        p.text(at + 20, 463.5, f"d[4n + {i}]", 11.5, anchor="start")
+        p.key(left + 20 + i * 84, 452, f"d[4n + {i}]", REGISTERS[i])
     for i in range(8):
         row, column = layouts.wgmma_d(thread, i)
-        y = top + 52 + 22 * i
-        p.text(left + 374, y, f"d[{i}]", 10.5, anchor="start", mono=True)
-        p.text(left + 408, y, f"{row}, {column}", 10.5, INK.muted, "start", mono=True)
+        x, y = at(row, column)
+        p.rect(x - 0.6, y - 0.6, cell - 0.4, cell - 2.4, "none", INK.text, 0, 2)
+        p.text(left + 374, top + 52 + 22 * i, f"d[{i}]", 10.5, anchor="start", mono=True)
+        p.text(left + 408, top + 52 + 22 * i, f"{row}, {column}", 10.5, INK.muted, "start", mono=True)
     p.text(left + 374, top + 26, "row, column", 11, INK.muted, "start", italic=True)
-    p.note(490,
-           "A in registers, 64 x 16, has the layout of mma's A for 16 rows a warp: as in kernel 06, two tiles of D are one of "
-           "A.", 12)
-    return p
+    p.note(490, "A in registers, 64 x 16, has the layout of mma's A for 16 rows a warp: as in kernel 06, two tiles of D are one of A.",
+           size=12)
 
 
-DRAWN = {**FIRST, "01_passes": passes, "01_sectors": sectors, "02_online": online, "02_banks": banks,
-         "03_register_tile": register_tile,
-         "04_trips": trips, "05_fragments": fragments, "05_ldmatrix": ldmatrix_tiles, "05_split": split_keys,
-         "05_banks": matrix_banks,
-         "06_c_is_a": c_is_a, "07_ring": ring, "08_swizzle": swizzle,
-         "09_steps": steps, "09_address": step_bits, "09_order": order, "10_turn": turn, "10_lazy": lazy,
-         "11_descriptor": descriptor, "11_core_matrices": core_matrices, "11_atoms": atoms,
-         "11_accumulators": accumulators, **HOPPER, **INTERACTIVE, **APPENDIX, **GEMM}
+INTERACTIVE = {name for name in DRAWN if name.startswith("interactive_")}
 
 
 def stale_pictures():

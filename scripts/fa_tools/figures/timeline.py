@@ -9,7 +9,7 @@ from collections import defaultdict, namedtuple
 from pathlib import Path
 
 from fa_tools.figures.drawing import INK, Picture
-from fa_tools.tools import ROOT, Parser, Refused, fail, lines_of, read_json, relative, run, write_whole
+from fa_tools.tools import ROOT, Parser, Refused, fail, lines_of, or_fail, read_json, relative, run, write_whole
 from fa_tools.figures.traces import NO_TRACE, compact, expand, load
 
 FOLDER = ROOT / "docs" / "timelines"
@@ -335,12 +335,10 @@ def draw_docs(check):
 
 
 def convert(path, out):
-    try:
+    with or_fail(path):
         Trace(path)
         data = read_json(path)
         write_whole(out, lines_of(expand(data) if "timeline_version" in data else compact(data)))
-    except Refused as problem:
-        fail(f"{path} {problem}")
     print(f"wrote {out}")
     return 0
 
@@ -373,10 +371,8 @@ def main():
         parser.error("--from takes a number, or one for each trace: 0,5000")
     traces = []
     for path, first in zip(args.trace, firsts * len(args.trace)):
-        try:
+        with or_fail(path):
             traces.append(Trace(path))
-        except Refused as problem:
-            fail(f"{path} {problem}")
         if int(first) >= traces[-1].cycles:
             fail(f"{path} has only {traces[-1].cycles} cycles: nothing from {first} on")
         traces[-1].since(int(first))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fa_tools.figures import traces
 from fa_tools.statements import line_of
-from fa_tools.tools import ROOT, Refused, fail
+from fa_tools.tools import ROOT, Refused, fail, or_fail
 
 RECORDED = ROOT / "bench" / "results" / "timelines"
 FIRST = "06"  # the kernel with which the page begins: before, warps share no work that a row could show
@@ -166,9 +166,7 @@ def page_data(program):
     """Each kernel's trace that the program writes, and the recording if there is one."""
     shown = [emulated(program, *each) for each in tokens().items()]
     for path in sorted(RECORDED.glob("*.json")):
-        try:
+        with or_fail(path.name):
             shown.append(parsed(path).first_part())
-        except Refused as problem:
-            fail(f"{path.name} {problem}")
     shown.sort(key=lambda trace: (trace["kernel"], bool(trace["recorded"])))
     return {"groups": GROUPS, "units": UNITS, "traces": shown}
