@@ -69,9 +69,10 @@ struct Buffer::State {
   std::string name;
   size_t bytes;
   char* begin = nullptr;
+  ~State() { ::operator delete(begin, std::align_val_t(256)); }
 };
 
-Buffer::Buffer(std::string name, size_t bytes) : state_(std::make_unique<State>()) {
+Buffer::Buffer(std::string name, size_t bytes) : state_(std::make_shared<State>()) {
   state_->name = std::move(name);
   state_->bytes = bytes;
   const bool used = state_->name != "L2 flush";  // which is only poisoned, and large
@@ -82,11 +83,6 @@ Buffer::Buffer(std::string name, size_t bytes) : state_(std::make_unique<State>(
   if (used) state_->begin = static_cast<char*>(::operator new(bytes, std::align_val_t(256)));
   if (used) memset(state_->begin, 0xff, bytes);
 }
-Buffer::~Buffer() {
-  if (state_) ::operator delete(state_->begin, std::align_val_t(256));
-}
-Buffer::Buffer(Buffer&&) noexcept = default;
-Buffer& Buffer::operator=(Buffer&&) noexcept = default;
 void* Buffer::data() const { return state_->begin; }
 size_t Buffer::size() const { return state_->bytes; }
 void Buffer::upload(const void* from) { memcpy(data(), from, size()); }
@@ -102,8 +98,7 @@ struct EventTimer::State {
   double milliseconds = 0;
   int polls_until_done = 0;
 };
-EventTimer::EventTimer() : state_(std::make_unique<State>()) {}
-EventTimer::~EventTimer() = default;
+EventTimer::EventTimer() : state_(std::make_shared<State>()) {}
 void EventTimer::start() { fake_gpu().add("start"); }
 void EventTimer::stop() {
   fake_gpu().add("stop");

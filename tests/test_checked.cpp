@@ -249,14 +249,14 @@ TEST_P(CheckedKernels, CountTheSameEveryTime) {
       const Record record = run_once(GetParam(), p, "normal", 1);
       EXPECT_EQ(record.status, Status::kPassed) << record.reason;
       if (threads == 1) first = record;
-      EXPECT_EQ(record.counters, first.counters) << threads << " threads";
-      EXPECT_FALSE(record.lines.empty());
+      EXPECT_EQ(record.counts.counters, first.counts.counters) << threads << " threads";
+      EXPECT_FALSE(record.counts.lines.empty());
       EXPECT_EQ(to_json(record)["statements"], to_json(first)["statements"])
           << threads << " threads";
       EXPECT_EQ(record.output, first.output) << threads << " threads";
     }
     emu::options().os_threads = 0;
-    Counts counts(first.counters.begin(), first.counters.end());
+    Counts counts(first.counts.counters.begin(), first.counts.counters.end());
     EXPECT_GE(counts["global_bytes"], 4 * p.tensor_bytes()) << "Q, K and V are read, O is written";
     EXPECT_GE(counts["shared_wavefronts"], counts["shared_wavefronts_ideal"]);
   }
@@ -269,7 +269,7 @@ TEST(CheckedCounters, GlobalBytesOfTheTiledKernels) {
   const Problem p = problem(1, 2, 256, 128, Dtype::kBf16);
   for (const auto& [name, rows] : std::map<std::string, uint64_t>{{"02", 32}, {"03", 64}}) {
     const Record record = run_once(find_kernel(name), p, "normal", 1);
-    Counts counts(record.counters.begin(), record.counters.end());
+    Counts counts(record.counts.counters.begin(), record.counts.counters.end());
     EXPECT_EQ(counts["global_bytes"], p.tensor_bytes() * (2 + 2 * 256 / rows)) << name;
   }
 }
@@ -277,9 +277,8 @@ TEST(CheckedCounters, GlobalBytesOfTheTiledKernels) {
 // Counts by kind, of all lines of a kernel.
 std::map<std::string, Counts> by_kind(const Record& record) {
   std::map<std::string, Counts> result;
-  for (const emu::LineCounts& line : record.lines) {
-    line.counts.for_each(
-        [&](const char* name, uint64_t value) { result[name_of(line.kind)][name] += value; });
+  for (const LineCounts& line : record.counts.lines) {
+    for (const auto& [name, value] : line.counts) result[line.kind][name] += value;
   }
   return result;
 }
@@ -295,7 +294,7 @@ TEST(CheckedLines, SwizzledTilesAreFreeOfConflicts) {
       EXPECT_EQ(kinds["ldmatrix"]["wavefronts"], conflicts * kinds["ldmatrix"]["wavefronts_ideal"]);
       // Copies write whole rows: no conflict in either kernel.
       EXPECT_EQ(kinds["cp.async"]["wavefronts"], kinds["cp.async"]["wavefronts_ideal"]);
-      Counts totals(record.counters.begin(), record.counters.end());
+      Counts totals(record.counts.counters.begin(), record.counts.counters.end());
       EXPECT_EQ(totals["shared_wavefronts"],
                 kinds["ldmatrix"]["wavefronts"] + kinds["cp.async"]["wavefronts"]);
       EXPECT_EQ(totals["matrix_flops"], uint64_t(p.flops()));

@@ -12,7 +12,7 @@ from pathlib import Path
 from tool_test import COMPILING, ROOT, fail, run
 
 from fa_tools import limits
-from fa_tools.statements import line_of
+from fa_tools.statements import line_numbers
 
 program = sys.argv[1]
 COMMITTED = ROOT / "bench" / "results"
@@ -56,7 +56,7 @@ def compared(file, *options):
                      f"attention {' '.join(map(str, options))} --no-races --json bench/results/{file}")
         source = f"kernels/{key[0]}.cu"
         for counts in record["statements"]:
-            if line_of(source, counts["statement"]) is None:
+            if not line_numbers(source, counts["statement"]):
                 fail(f"{source} has no statement {counts['statement']}, which {file} names")
     return committed, now
 

@@ -160,7 +160,7 @@ TEST_F(MeasuringTest, APassedKernelHasTimes) {
   ASSERT_TRUE(record.times);
   EXPECT_EQ(record.rounds.size(), 1u);
   EXPECT_NEAR(record.tflops(), kSmall.flops() * 1e-9, 1e-12);
-  EXPECT_TRUE(record.counters.empty());
+  EXPECT_TRUE(record.counts.counters.empty());
 }
 
 TEST_F(MeasuringTest, WhatTimedLaunchesLeaveIsCheckedToo) {

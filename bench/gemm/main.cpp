@@ -20,7 +20,6 @@
 #include "common/harness/device.h"
 #include "common/harness/files.h"
 #include "common/harness/inputs.h"
-#include "common/harness/json_lines.h"
 #include "common/harness/results.h"
 #include "common/harness/runner.h"
 #include "common/launch/problem.h"

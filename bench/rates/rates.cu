@@ -22,7 +22,6 @@
 #include "common/cli/cli.h"
 #include "common/harness/device.h"
 #include "common/harness/files.h"
-#include "common/harness/json_lines.h"
 #include "common/harness/results.h"
 #include "common/launch/launch.h"
 #include "common/layout/wgmma.h"

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "common/cli/result_table.h"
 #include "common/emulator/core/counters.h"
-#include "common/harness/results.h"
+#include "common/harness/device.h"
 #include "common/harness/runner.h"
 #include "common/harness/statements.h"
 
@@ -19,23 +18,24 @@ namespace {
 constexpr size_t kColumns = 100;
 constexpr size_t kWorstLines = 3;
 
-std::map<emu::Kind, emu::Counts> by_kind(const Record& record) {
-  std::map<emu::Kind, emu::Counts> kinds;
-  for (const emu::LineCounts& line : record.lines) kinds[line.kind] += line.counts;
-  return kinds;
-}
+// What costs: passes through shared memory, pieces of global memory, and as many as would do.
+struct Costs {
+  uint64_t wavefronts, wavefronts_ideal, sectors, sectors_ideal;
+  explicit Costs(const Counts& counts)
+      : wavefronts(count_of(counts, "wavefronts")),
+        wavefronts_ideal(count_of(counts, "wavefronts_ideal")),
+        sectors(count_of(counts, "sectors")),
+        sectors_ideal(count_of(counts, "sectors_ideal")) {}
+  // Those that another layout would have saved.
+  uint64_t excess() const { return wavefronts - wavefronts_ideal + sectors - sectors_ideal; }
+};
 
-// Wavefronts and sectors that another layout would have saved.
-uint64_t excess(const emu::Counts& counts) {
-  return counts.wavefronts - counts.wavefronts_ideal + counts.sectors - counts.sectors_ideal;
-}
-
-// The lines that have some, the most first.
-std::vector<emu::LineCounts> worst_lines(const Record& record) {
-  std::vector<emu::LineCounts> lines = record.lines;
-  std::erase_if(lines, [](const emu::LineCounts& line) { return excess(line.counts) == 0; });
+// The lines that have some excess, the most first.
+std::vector<LineCounts> worst_lines(const Record& record) {
+  std::vector<LineCounts> lines = record.counts.lines;
+  std::erase_if(lines, [](const LineCounts& line) { return Costs(line.counts).excess() == 0; });
   std::stable_sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) {
-    return excess(a.counts) > excess(b.counts);
+    return Costs(a.counts).excess() > Costs(b.counts).excess();
   });
   return lines;
 }
@@ -57,7 +57,7 @@ std::string per_ideal(uint64_t actual, uint64_t ideal) {
 }
 
 // "65,536 wavefronts, 8.00 per ideal one"
-std::string cost(const emu::Counts& c) {
+std::string cost(const Costs& c) {
   std::string text;
   if (c.wavefronts > c.wavefronts_ideal) {
     text = grouped(c.wavefronts) + " wavefronts, " + per_ideal(c.wavefronts, c.wavefronts_ideal) +
@@ -80,17 +80,25 @@ std::string cut(std::string text, size_t columns) {
 void print_kinds(const Record& record) {
   printf("%-14s %10s %10s %9s %10s %9s %9s\n", "kind", "requests", "wavefronts", "per ideal",
          "sectors", "per ideal", "bytes");
-  for (const auto& [kind, c] : by_kind(record)) {
+  for (const char* const kind : emu::kKindNames) {
+    Counts counts;
+    for (const LineCounts& line : record.counts.lines) {
+      if (line.kind == kind) add_counts(counts, line.counts);
+    }
+    if (counts.empty()) continue;
+    const Costs c(counts);
+    const uint64_t bytes = count_of(counts, "bytes"), flops = count_of(counts, "flops");
+    const uint64_t operations = count_of(counts, "operations"), waits = count_of(counts, "waits");
     std::string rest;
-    if (c.flops > 0) rest = with_unit(double(c.flops)) + " FLOP";
-    if (c.operations > 0) rest = grouped(c.operations) + " results";
-    if (c.waits > 0) rest = grouped(c.waits) + " waited";
+    if (flops > 0) rest = with_unit(double(flops)) + " FLOP";
+    if (operations > 0) rest = grouped(operations) + " results";
+    if (waits > 0) rest = grouped(waits) + " waited";
     char text[160];
-    snprintf(text, sizeof text, "%-14s %10s %10s %9s %10s %9s %9s  %s", name_of(kind),
-             grouped(c.requests).c_str(), grouped(c.wavefronts).c_str(),
+    snprintf(text, sizeof text, "%-14s %10s %10s %9s %10s %9s %9s  %s", kind,
+             grouped(count_of(counts, "requests")).c_str(), grouped(c.wavefronts).c_str(),
              per_ideal(c.wavefronts, c.wavefronts_ideal).c_str(), grouped(c.sectors).c_str(),
              per_ideal(c.sectors, c.sectors_ideal).c_str(),
-             c.bytes ? with_unit(double(c.bytes)).c_str() : "", rest.c_str());
+             bytes ? with_unit(double(bytes)).c_str() : "", rest.c_str());
     std::string line = text;
     line.erase(line.find_last_not_of(' ') + 1);
     printf("%s\n", line.c_str());
@@ -98,7 +106,7 @@ void print_kinds(const Record& record) {
 }
 
 void print_worst(const Record& record) {
-  const std::vector<emu::LineCounts> worst = worst_lines(record);
+  const std::vector<LineCounts> worst = worst_lines(record);
   if (worst.empty()) {
     printf("No line takes more wavefronts or sectors than its ideal.\n");
     return;
@@ -106,7 +114,7 @@ void print_worst(const Record& record) {
   printf("Most beyond the ideal:\n");
   for (size_t i = 0; i < std::min(worst.size(), kWorstLines); i++) {
     const std::string line =
-        "  " + worst[i].at + ", " + name_of(worst[i].kind) + ": " + cost(worst[i].counts);
+        "  " + worst[i].at + ", " + worst[i].kind + ": " + cost(Costs(worst[i].counts));
     printf("%s\n", cut(line, kColumns).c_str());
     const std::string text = cut(place_of(worst[i].at).statement, kColumns - 6);
     if (!text.empty()) printf("      %s\n", text.c_str());
@@ -118,17 +126,18 @@ void print_worst(const Record& record) {
 
 // A kernel in a line: its totals, and its worst line.
 void print_summary(const Record& record) {
-  emu::Counts all;
-  for (const emu::LineCounts& line : record.lines) all += line.counts;
-  const std::vector<emu::LineCounts> worst = worst_lines(record);
+  Counts sums;
+  for (const LineCounts& line : record.counts.lines) add_counts(sums, line.counts);
+  const Costs all(sums);
+  const std::vector<LineCounts> worst = worst_lines(record);
   std::string rest = "none";
   if (!worst.empty()) {
-    const emu::LineCounts& line = worst.front();
-    const emu::Counts& c = line.counts;
+    const LineCounts& line = worst.front();
+    const Costs c(line.counts);
     const bool sectors = c.sectors - c.sectors_ideal > c.wavefronts - c.wavefronts_ideal;
     const std::string own = "kernels/" + record.kernel + ".cu:";
     rest = (line.at.starts_with(own) ? "line " + line.at.substr(own.size()) : line.at) + ", " +
-           name_of(line.kind) + ": " +
+           line.kind + ": " +
            (sectors ? per_ideal(c.sectors, c.sectors_ideal) + " sectors"
                     : per_ideal(c.wavefronts, c.wavefronts_ideal) + " wavefronts");
   }
@@ -145,7 +154,7 @@ void print_summary(const Record& record) {
 void print_counters(const std::vector<Record>& records, bool full) {
   std::vector<const Record*> counted;
   for (const Record& record : records) {
-    if (!record.lines.empty()) counted.push_back(&record);
+    if (!record.counts.lines.empty()) counted.push_back(&record);
   }
   if (counted.empty()) return;
   printf("\n");

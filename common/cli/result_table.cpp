@@ -15,17 +15,6 @@
 #include "common/launch/problem.h"
 
 namespace fa {
-namespace {
-
-uint64_t counter(const Record& record, const std::string& name) {
-  for (const auto& [key, value] : record.counters) {
-    if (key == name) return value;
-  }
-  return 0;
-}
-
-}  // namespace
-
 std::string with_unit(double value) {
   char text[32];
   const char* const units[] = {"", " k", " M", " G", " T"};
@@ -44,10 +33,11 @@ void print_table(const Problem& problem, const std::vector<Record>& records, boo
   // What the bar shows: speed on a GPU, memory traffic on the emulator where it is counted.
   const bool counted =
       !gpu && std::any_of(records.begin(), records.end(), [](const Record& record) {
-        return counter(record, "global_sectors") > 0;
+        return count_of(record.counts.counters, "global_sectors") > 0;
       });
   auto bar_value = [&](const Record& record) {
-    return gpu ? record.tflops() : double(counter(record, counted ? "global_sectors" : "exp2"));
+    return gpu ? record.tflops()
+               : double(count_of(record.counts.counters, counted ? "global_sectors" : "exp2"));
   };
   double longest = 0;
   for (const Record& record : records) longest = std::max(longest, bar_value(record));
@@ -76,7 +66,9 @@ void print_table(const Problem& problem, const std::vector<Record>& records, boo
       printf("%12.4f %14.2f  ", record.times->median, record.tflops());
     } else if (!gpu) {
       printf("%12s %14s  ",
-             counted ? with_unit(double(counter(record, "shared_wavefronts"))).c_str() : "-",
+             counted
+                 ? with_unit(double(count_of(record.counts.counters, "shared_wavefronts"))).c_str()
+                 : "-",
              with_unit(bar_value(record)).c_str());
     } else {
       printf("%12s %14s  ", "-", "-");

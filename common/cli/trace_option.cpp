@@ -7,7 +7,6 @@
 
 #include "common/harness/device.h"
 #include "common/harness/runner.h"
-#include "common/harness/tracing.h"
 #include "common/launch/problem.h"
 #include "common/launch/registry.h"
 

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/core/counters.h"
 #include "common/launch/device.h"  // IWYU pragma: export
 
 namespace fa {
@@ -35,10 +34,34 @@ void set_backend_options(const BackendOptions& options);
 // Whether every load and store of the kernels is observed: the emulator's checked build.
 bool sees_accesses();
 
+// Counts by name, "shared_wavefronts"; of one origin always the same names in the same order.
+using Counts = std::vector<std::pair<std::string, uint64_t>>;
+
+inline uint64_t count_of(const Counts& counts, const std::string& name) {
+  for (const auto& [key, value] : counts) {
+    if (key == name) return value;
+  }
+  return 0;
+}
+
+inline void add_counts(Counts& sum, const Counts& counts) {
+  if (sum.empty()) sum.resize(counts.size());
+  for (size_t i = 0; i < counts.size(); i++) {
+    sum[i] = {counts[i].first, sum[i].second + counts[i].second};
+  }
+}
+
+// What the instructions of one kind did in one line of a source.
+struct LineCounts {
+  std::string at;  // "kernels/08_swizzle.cu:123"; "?" if the program does not know its lines
+  std::string kind;
+  Counts counts;
+};
+
 // What the launches since the last call did, on the emulator.
 struct LaunchCounts {
-  std::vector<std::pair<std::string, uint64_t>> counters;
-  std::vector<emu::LineCounts> lines;  // the same by line, in the checked build
+  Counts counters;
+  std::vector<LineCounts> lines;  // the same by line, in the checked build
 };
 LaunchCounts take_counts();
 
@@ -60,9 +83,8 @@ bool gpu_is_lost();
 class Buffer {
  public:
   Buffer(std::string name, size_t bytes);
-  ~Buffer();
-  Buffer(Buffer&&) noexcept;
-  Buffer& operator=(Buffer&&) noexcept;
+  Buffer(Buffer&&) = default;
+  Buffer& operator=(Buffer&&) = default;
 
   void* data() const;
   size_t size() const;
@@ -72,7 +94,7 @@ class Buffer {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 // Waits for everything launched. Throws BackendError if a kernel failed.
@@ -82,7 +104,6 @@ void synchronize();
 class EventTimer {
  public:
   EventTimer();
-  ~EventTimer();
   void start();
   void stop();
   bool done();            // whether the GPU has come to stop; does not wait
@@ -90,7 +111,7 @@ class EventTimer {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace fa

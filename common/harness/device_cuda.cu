@@ -2,13 +2,10 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
-#include <map>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
-#include "common/harness/compiler.h"
 #include "common/harness/device.h"
 #include "common/launch/known_kernels.h"
 #include "common/launch/launch.h"
@@ -23,15 +20,10 @@ int current_device() {
   return device;
 }
 
-const cudaDeviceProp& properties() {
-  static std::mutex mutex;
-  static std::map<int, cudaDeviceProp> known;  // by device; its elements stay where they are
-  const int device = current_device();
-  const std::lock_guard lock(mutex);
-  if (const auto found = known.find(device); found != known.end()) return found->second;
+cudaDeviceProp properties() {
   cudaDeviceProp result{};
-  check_cuda(cudaGetDeviceProperties(&result, device), "looking for a GPU");
-  return known.emplace(device, result).first->second;
+  check_cuda(cudaGetDeviceProperties(&result, current_device()), "looking for a GPU");
+  return result;
 }
 
 int attribute(cudaDeviceAttr which) {
@@ -51,8 +43,8 @@ class Nvml {
   }
   std::optional<std::string> driver() const {
     char text[96];
-    const auto get = find<int(char*, unsigned)>("nvmlSystemGetDriverVersion");
-    return get && get(text, sizeof text) == 0 ? std::optional<std::string>(text) : std::nullopt;
+    const bool known = call("nvmlSystemGetDriverVersion", text, unsigned(sizeof text));
+    return known ? std::optional<std::string>(text) : std::nullopt;
   }
   std::optional<double> power_limit_w() const {
     return milliwatts("nvmlDeviceGetEnforcedPowerLimit");
@@ -60,7 +52,8 @@ class Nvml {
   std::optional<double> clock_mhz() const {
     constexpr int kSmClock = 1;  // NVML_CLOCK_SM
     unsigned mhz = 0;
-    const bool known = device_ && clock_ && clock_(device_, kSmClock, &mhz) == 0 && mhz > 0;
+    const bool known =
+        device_ && call("nvmlDeviceGetClockInfo", device_, kSmClock, &mhz) && mhz > 0;
     return known ? std::optional<double>(mhz) : std::nullopt;
   }
   // Now, or where only that is known the mean of the last second (nvmlDeviceGetPowerUsage since
@@ -68,7 +61,8 @@ class Nvml {
   std::optional<double> power_w() const {
     FieldValue now{};
     now.id = 186;  // NVML_FI_DEV_POWER_INSTANT
-    if (device_ && fields_ && fields_(device_, 1, &now) == 0 && now.error == 0 && now.type == 1) {
+    if (device_ && call("nvmlDeviceGetFieldValues", device_, 1, &now) && now.error == 0 &&
+        now.type == 1) {
       return now.value.number / 1000.0;
     }
     return milliwatts("nvmlDeviceGetPowerUsage");
@@ -84,36 +78,30 @@ class Nvml {
       long long widest;
     } value;
   };
-
   static_assert(sizeof(FieldValue) == 40);
 
   Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
-    const auto init = find<int()>("nvmlInit_v2");
-    const auto by_bus = find<int(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
     char bus[32];
-    if (!init || init() != 0) library_ = nullptr;
-    if (!library_ || !by_bus ||
-        cudaDeviceGetPCIBusId(bus, sizeof bus, current_device()) != cudaSuccess)
-      return;
-    if (by_bus(bus, &device_) != 0) device_ = nullptr;
-    clock_ = find<int(void*, int, unsigned*)>("nvmlDeviceGetClockInfo");
-    fields_ = find<int(void*, int, FieldValue*)>("nvmlDeviceGetFieldValues");
+    if (!call("nvmlInit_v2")) library_ = nullptr;
+    if (!library_ || cudaDeviceGetPCIBusId(bus, sizeof bus, current_device()) != cudaSuccess ||
+        !call("nvmlDeviceGetHandleByPciBusId_v2", bus, &device_)) {
+      device_ = nullptr;
+    }
   }
-  template <typename Function>
-  Function* find(const char* name) const {
-    return library_ ? reinterpret_cast<Function*>(dlsym(library_, name)) : nullptr;
+  // Whether the function is there and succeeded.
+  template <typename... Arguments>
+  bool call(const char* function, Arguments... arguments) const {
+    void* const found = library_ ? dlsym(library_, function) : nullptr;
+    return found && reinterpret_cast<int (*)(Arguments...)>(found)(arguments...) == 0;
   }
   std::optional<double> milliwatts(const char* function) const {
     unsigned result = 0;
-    const auto get = find<int(void*, unsigned*)>(function);
-    if (!device_ || !get || get(device_, &result) != 0) return std::nullopt;
+    if (!device_ || !call(function, device_, &result)) return std::nullopt;
     return result / 1000.0;
   }
 
   void* library_ = nullptr;
   void* device_ = nullptr;
-  int (*clock_)(void*, int, unsigned*) = nullptr;
-  int (*fields_)(void*, int, FieldValue*) = nullptr;
 };
 
 // One thread that waits. At the clock of an idle GPU the cycles take longer, which does no harm.
@@ -154,15 +142,21 @@ cudaFuncAttributes prepare_kernel(const void* kernel, size_t shared_bytes) {
 }
 
 bool on_gpu() { return true; }
-int device_capability() { return properties().major * 10 + properties().minor; }
-int sm_count() { return properties().multiProcessorCount; }
-size_t device_shared_bytes() { return properties().sharedMemPerBlockOptin; }
+int device_capability() {
+  return attribute(cudaDevAttrComputeCapabilityMajor) * 10 +
+         attribute(cudaDevAttrComputeCapabilityMinor);
+}
+int sm_count() { return attribute(cudaDevAttrMultiProcessorCount); }
+size_t device_shared_bytes() { return size_t(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)); }
 
 nlohmann::json describe_machine() {
-  const cudaDeviceProp& gpu = properties();
+  const cudaDeviceProp gpu = properties();
   int runtime = 0;
   check_cuda(cudaRuntimeGetVersion(&runtime), "asking for CUDA's version");
-  nlohmann::json machine = {
+  const auto or_null = [](const auto& value) {
+    return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
+  };
+  return {
       {"backend", "cuda"},
       {"gpu", gpu.name},
       {"compute_capability", std::to_string(gpu.major) + "." + std::to_string(gpu.minor)},
@@ -170,19 +164,16 @@ nlohmann::json describe_machine() {
       {"memory_bytes", gpu.totalGlobalMem},
       {"l2_bytes", gpu.l2CacheSize},
       {"max_sm_clock_mhz", attribute(cudaDevAttrClockRate) / 1000},
+      {"driver", or_null(Nvml::instance().driver())},
+      {"power_limit_w", or_null(Nvml::instance().power_limit_w())},
       {"cuda_runtime", std::to_string(runtime / 1000) + "." + std::to_string(runtime % 1000 / 10)},
       {"compiler", "nvcc " + std::to_string(__CUDACC_VER_MAJOR__) + "." +
                        std::to_string(__CUDACC_VER_MINOR__) + "." +
                        std::to_string(__CUDACC_VER_BUILD__)}};
-  machine["driver"] = nullptr;
-  machine["power_limit_w"] = nullptr;
-  if (const auto driver = Nvml::instance().driver()) machine["driver"] = *driver;
-  if (const auto limit = Nvml::instance().power_limit_w()) machine["power_limit_w"] = *limit;
-  return machine;
 }
 
 std::string machine_title() {
-  const cudaDeviceProp& gpu = properties();
+  const cudaDeviceProp gpu = properties();
   return std::string(gpu.name) + " (sm_" + std::to_string(device_capability()) + ", " +
          std::to_string(gpu.multiProcessorCount) + " SMs)";
 }
@@ -210,16 +201,12 @@ struct Buffer::State {
   ~State() { cudaFree(pointer); }
 };
 
-Buffer::Buffer(std::string name, size_t bytes) : state_(std::make_unique<State>()) {
+Buffer::Buffer(std::string name, size_t bytes) : state_(std::make_shared<State>()) {
   state_->bytes = bytes;
   const std::string what = "allocating " + std::to_string(bytes) + " bytes for " + name;
   check_cuda(cudaMalloc(&state_->pointer, bytes), what.c_str());
   poison();
 }
-Buffer::~Buffer() = default;
-Buffer::Buffer(Buffer&&) noexcept = default;
-Buffer& Buffer::operator=(Buffer&&) noexcept = default;
-
 void* Buffer::data() const { return state_->pointer; }
 size_t Buffer::size() const { return state_->bytes; }
 void Buffer::upload(const void* from) {
@@ -234,16 +221,17 @@ void synchronize() { check_cuda(cudaDeviceSynchronize(), launch_record().kernel)
 
 struct EventTimer::State {
   cudaEvent_t start = nullptr, stop = nullptr;
+  State() {
+    check_cuda(cudaEventCreate(&start), "making an event");
+    check_cuda(cudaEventCreate(&stop), "making an event");
+  }
+  ~State() {
+    cudaEventDestroy(start);
+    cudaEventDestroy(stop);
+  }
 };
 
-EventTimer::EventTimer() : state_(std::make_unique<State>()) {
-  check_cuda(cudaEventCreate(&state_->start), "making an event");
-  check_cuda(cudaEventCreate(&state_->stop), "making an event");
-}
-EventTimer::~EventTimer() {
-  cudaEventDestroy(state_->start);
-  cudaEventDestroy(state_->stop);
-}
+EventTimer::EventTimer() : state_(std::make_shared<State>()) {}
 void EventTimer::start() { check_cuda(cudaEventRecord(state_->start), "recording an event"); }
 void EventTimer::stop() { check_cuda(cudaEventRecord(state_->stop), "recording an event"); }
 bool EventTimer::done() {

@@ -10,13 +10,24 @@
 
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
-#include "common/harness/compiler.h"
 #include "common/harness/device.h"
 #include "common/launch/launch.h"
 #include "common/launch/problem.h"
 
 namespace fa {
 namespace {
+
+std::string compiler_name() {
+  const auto name = [](const std::string& program, int major, int minor, int patch) {
+    return program + " " + std::to_string(major) + "." + std::to_string(minor) + "." +
+           std::to_string(patch);
+  };
+#if defined(__clang__)
+  return name("clang++", __clang_major__, __clang_minor__, __clang_patchlevel__);
+#else
+  return name("g++", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
+#endif
+}
 
 int os_threads() {
   const int chosen = emu::options().os_threads;
@@ -51,8 +62,7 @@ void set_backend_options(const BackendOptions& options) {
   own.seed = options.seed;
   own.schedule = options.schedule == "random" ? emu::Schedule::kRandom : emu::Schedule::kFixed;
   own.races = options.races;
-  own.traced_cta.reset();
-  if (options.traced_cta) own.traced_cta = uint64_t(*options.traced_cta);
+  own.traced_cta = options.traced_cta;
 }
 
 bool sees_accesses() { return emu::is_checked(); }
@@ -63,7 +73,12 @@ LaunchCounts take_counts() {
     const bool of_access = name.starts_with("global_") || name.starts_with("shared_");
     if (!of_access || sees_accesses()) counts.counters.emplace_back(name, value);
   });
-  counts.lines = emu::take_lines();
+  for (const emu::LineCounts& line : emu::take_lines()) {
+    counts.lines.push_back({line.at, name_of(line.kind), {}});
+    line.counts.for_each([&](const char* name, uint64_t value) {
+      counts.lines.back().counts.emplace_back(name, value);
+    });
+  }
   return counts;
 }
 
@@ -78,15 +93,11 @@ struct Buffer::State {
 
 Buffer::Buffer(std::string name, size_t bytes) {
   try {
-    state_ = std::make_unique<State>(std::move(name), bytes);
+    state_ = std::make_shared<State>(std::move(name), bytes);
   } catch (const emu::LaunchError& error) {
     throw BackendError(error.what());
   }
 }
-Buffer::~Buffer() = default;
-Buffer::Buffer(Buffer&&) noexcept = default;
-Buffer& Buffer::operator=(Buffer&&) noexcept = default;
-
 void* Buffer::data() const { return state_->memory.data(); }
 size_t Buffer::size() const { return state_->memory.size(); }
 void Buffer::upload(const void* from) { memcpy(data(), from, size()); }
@@ -101,9 +112,7 @@ void Buffer::poison() { state_->memory.poison(); }
 
 void synchronize() {}
 
-struct EventTimer::State {};
 EventTimer::EventTimer() = default;
-EventTimer::~EventTimer() = default;
 void EventTimer::start() {}
 void EventTimer::stop() {}
 bool EventTimer::done() { return true; }

@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
 
@@ -14,6 +16,42 @@
 namespace fa {
 namespace fs = std::filesystem;
 
+namespace {
+
+using json = nlohmann::ordered_json;
+
+bool takes_lines(const json& value, bool whole = false) {
+  if (value.is_array()) {
+    return std::any_of(value.begin(), value.end(),
+                       [](const json& each) { return each.is_object(); });
+  }
+  return value.is_object() && (whole || !value.contains("kernel")) &&
+         std::any_of(value.begin(), value.end(),
+                     [](const json& each) { return takes_lines(each); });
+}
+
+std::string text_of(const json& value, bool whole = false) {
+  if (!takes_lines(value, whole)) return value.dump();
+  std::string text = value.is_array() ? "[" : "{";
+  const char* separator = "\n";
+  for (const auto& [key, part] : value.items()) {
+    text += separator;
+    if (value.is_object()) text += json(key).dump() + ": ";
+    text += text_of(part);
+    separator = ",\n";
+  }
+  return text + (value.is_array() ? "\n]" : "\n}");
+}
+
+BadInput cannot_write(const std::string& path, int reason) {
+  return BadInput("cannot write " + path + ": " + strerror(reason));
+}
+
+// A file of ours beside the one that is to be written.
+std::string beside(const std::string& path) { return path + ".tmp-" + std::to_string(getpid()); }
+
+}  // namespace
+
 bool is_special(const std::string& path) {
   std::error_code unknown;
   const fs::file_status status = fs::status(path, unknown);
@@ -21,20 +59,16 @@ bool is_special(const std::string& path) {
 }
 
 void check_writable(const std::string& path) {
-  const auto bad = [&](int reason) {
-    return BadInput("cannot write " + path + ": " + strerror(reason));
-  };
   std::error_code unknown;
-  if (fs::is_directory(path, unknown)) throw bad(EISDIR);
+  if (fs::is_directory(path, unknown)) throw cannot_write(path, EISDIR);
   if (is_special(path)) {
-    if (access(path.c_str(), W_OK) != 0) throw bad(errno);
+    if (access(path.c_str(), W_OK) != 0) throw cannot_write(path, errno);
     return;
   }
-  const std::string temporary = path + ".tmp-" + std::to_string(getpid());
-  FILE* const file = fopen(temporary.c_str(), "wb");
-  if (!file) throw bad(errno);
+  FILE* const file = fopen(beside(path).c_str(), "wb");
+  if (!file) throw cannot_write(path, errno);
   fclose(file);
-  remove(temporary.c_str());
+  remove(beside(path).c_str());
 }
 
 bool same_file(const std::string& a, const std::string& b) {
@@ -49,24 +83,19 @@ void write_file_whole(const std::string& path, const std::string& contents) {
   // place.
   std::error_code unknown;
   const bool direct = fs::is_symlink(path, unknown) || is_special(path);
-  const std::string temporary = direct ? path : path + ".tmp-" + std::to_string(getpid());
-  FILE* const file = fopen(temporary.c_str(), "wb");
-  if (!file) throw BadInput("cannot write " + path + ": " + strerror(errno));
-  bool written = fwrite(contents.data(), 1, contents.size(), file) == contents.size();
-  written = fflush(file) == 0 && written;
-  int reason = errno;
-  if (fclose(file) != 0 && written) {
-    written = false;
-    reason = errno;
-  }
-  if (written && !direct && rename(temporary.c_str(), path.c_str()) != 0) {
-    written = false;
-    reason = errno;
-  }
-  if (!written) {
-    if (!direct) remove(temporary.c_str());
-    throw BadInput("cannot write " + path + ": " + strerror(reason));
-  }
+  const std::string written = direct ? path : beside(path);
+  FILE* const file = fopen(written.c_str(), "wb");
+  if (!file) throw cannot_write(path, errno);
+  const bool complete =
+      fwrite(contents.data(), 1, contents.size(), file) == contents.size() && fflush(file) == 0;
+  int reason = complete ? 0 : errno;
+  if (fclose(file) != 0 && !reason) reason = errno;
+  if (!reason && !direct && rename(written.c_str(), path.c_str()) != 0) reason = errno;
+  if (!reason) return;
+  if (!direct) remove(written.c_str());
+  throw cannot_write(path, reason);
 }
+
+std::string lines_of(const json& value) { return text_of(value, true) + "\n"; }
 
 }  // namespace fa

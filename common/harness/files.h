@@ -1,6 +1,7 @@
 // Files that programs write: whole or not at all.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace fa {
@@ -20,5 +21,11 @@ bool same_file(const std::string& a, const std::string& b);
 // (What is not an ordinary file, such as /dev/stdout, is written to directly.)
 // Throws BadInput with the reason (no such folder, no permission, disk full).
 void write_file_whole(const std::string& path, const std::string& contents);
+
+// The value as JSON, as every program and script prints what is kept: one record a line, so that
+// one changed measurement is one changed line. An object that holds a list of objects has a line
+// for each of its keys, and such a list one for each element; everything else, and any object
+// within with a "kernel", is on one line. scripts/fa_tools/tools.py has the same in Python.
+std::string lines_of(const nlohmann::ordered_json& value);
 
 }  // namespace fa

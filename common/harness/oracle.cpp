@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -48,118 +47,92 @@ std::string locate(const Problem& problem, size_t row, size_t column) {
          ", row " + std::to_string(row % n) + ", column " + std::to_string(column) + "]";
 }
 
-// K and V of one head in fp32. The first piece of work on the head widens them for all of its
-// pieces, and the last one frees them: several threads at one head share one copy.
-class WideHead {
- public:
-  std::vector<float> k, v;
-
-  void add_piece() { pieces_left_++; }
-  template <typename Widen>
-  void begin_piece(const Widen& widen) {
-    const std::lock_guard lock(mutex_);
-    if (k.empty()) widen(*this);
-  }
-  void end_piece() {
-    const std::lock_guard lock(mutex_);
-    if (--pieces_left_ == 0) k = v = std::vector<float>();
-  }
-
- private:
-  std::mutex mutex_;
-  size_t pieces_left_ = 0;
-};
-
 }  // namespace
 
 Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_per_head) {
   const size_t n = size_t(problem.seq_len), d = size_t(problem.head_dim);
   Reference reference;
-  std::vector<size_t> first_of_head;
+  // A piece of work is a few rows of one head: they share the widening of each row of K and V.
+  constexpr size_t kRowsPerPiece = 16;
+  std::vector<std::pair<size_t, size_t>> pieces;
   for (size_t head = 0; head < problem.head_count(); head++) {
-    first_of_head.push_back(reference.rows.size());
+    size_t first = reference.rows.size();
     for (const int row : choose_rows(problem, head, rows_per_head))
       reference.rows.push_back(head * n + size_t(row));
+    for (; first < reference.rows.size(); first += kRowsPerPiece)
+      pieces.emplace_back(first, std::min(first + kRowsPerPiece, reference.rows.size()));
   }
-  first_of_head.push_back(reference.rows.size());
-  reference.values.resize(reference.rows.size() * d);
-  reference.allowed.resize(reference.rows.size() * d);
-  reference.inexact.resize(reference.rows.size() * d);
+  for (auto* const values : {&reference.values, &reference.allowed, &reference.inexact})
+    values->resize(reference.rows.size() * d);
 
   const double u = rounding_unit(problem.dtype), scale = 1.0 / std::sqrt(double(d));
-  std::vector<float> table(1 << 16);  // of all 16-bit patterns
+  std::vector<double> table(1 << 16);  // of all 16-bit patterns
   for (size_t bits = 0; bits < table.size(); bits++)
-    table[bits] = to_float(uint16_t(bits), problem.dtype);
+    table[bits] = double(to_float(uint16_t(bits), problem.dtype));
+  const auto widen = [&](const std::vector<uint16_t>& tensor, size_t row, std::vector<double>& to) {
+    for (size_t c = 0; c < d; c++) to[c] = table[tensor[row * d + c]];
+  };
 
-  // One piece of work: some rows of one head.
-  constexpr size_t kRowsPerPiece = 64;
-  std::vector<std::pair<size_t, size_t>> pieces;
-  std::vector<WideHead> heads(problem.head_count());
-  for (size_t head = 0; head < problem.head_count(); head++) {
-    for (size_t first = first_of_head[head]; first < first_of_head[head + 1];
-         first += kRowsPerPiece) {
-      pieces.emplace_back(first, std::min(first + kRowsPerPiece, first_of_head[head + 1]));
-      heads[head].add_piece();
-    }
-  }
+  struct Row {
+    std::vector<double> q, scores, output, weight_of_abs;
+    double highest = -std::numeric_limits<double>::infinity();
+    double largest_products = 0, weights = 0;
+  };
   parallel_for(pieces.size(), [&](size_t piece) {
     const auto [first, last] = pieces[piece];
-    const size_t head = reference.rows[first] / n;
-    heads[head].begin_piece([&](WideHead& wide) {
-      std::vector<float> k(n * d), v(n * d);
-      for (size_t i = 0; i < n * d; i++) {
-        k[i] = table[inputs.k[head * n * d + i]];
-        v[i] = table[inputs.v[head * n * d + i]];
-      }
-      wide.v = std::move(v);
-      wide.k = std::move(k);
-    });
-    const float* const k = heads[head].k.data();
-    const float* const v = heads[head].v.data();
-    std::vector<double> q(d), scores(n), output(d), weight_of_abs(d);
-    for (size_t index = first; index < last; index++) {
-      for (size_t c = 0; c < d; c++) q[c] = double(table[inputs.q[reference.rows[index] * d + c]]);
-      double highest = -std::numeric_limits<double>::infinity(), largest_products = 0;
-      for (size_t j = 0; j < n; j++) {
+    const size_t first_key = reference.rows[first] / n * n;
+    std::vector<double> wide(d);
+    std::vector<Row> rows(last - first);
+    for (size_t i = 0; i < rows.size(); i++) {
+      for (auto* const values : {&rows[i].q, &rows[i].output, &rows[i].weight_of_abs})
+        values->resize(d);
+      rows[i].scores.resize(n);
+      widen(inputs.q, reference.rows[first + i], rows[i].q);
+    }
+    for (size_t j = 0; j < n; j++) {
+      widen(inputs.k, first_key + j, wide);
+      for (Row& row : rows) {
         // Four independent sums, so that the compiler can use the CPU's vectors.
         double sum[4] = {}, products[4] = {};
         for (size_t c = 0; c < d; c += 4) {
           for (size_t lane = 0; lane < 4; lane++) {
-            const double product = q[c + lane] * double(k[j * d + c + lane]);
+            const double product = row.q[c + lane] * wide[c + lane];
             sum[lane] += product;
             products[lane] += std::fabs(product);
           }
         }
-        scores[j] = (sum[0] + sum[1] + sum[2] + sum[3]) * scale;
-        highest = std::max(highest, scores[j]);
-        largest_products =
-            std::max(largest_products, products[0] + products[1] + products[2] + products[3]);
-      }
-      double weights = 0;
-      std::fill(output.begin(), output.end(), 0.0);
-      std::fill(weight_of_abs.begin(), weight_of_abs.end(), 0.0);
-      for (size_t j = 0; j < n; j++) {
-        const double p = std::exp(scores[j] - highest);
-        weights += p;
-        if (p == 0) continue;
-        for (size_t c = 0; c < d; c++) {
-          const double term = p * double(v[j * d + c]);
-          output[c] += term;
-          weight_of_abs[c] += std::fabs(term);
-        }
-      }
-      const double score_error = (4.0 + std::sqrt(double(d))) * 0x1p-24 * largest_products * scale;
-      const double sum_error = double(n) * 0x1p-24 / 8;
-      for (size_t c = 0; c < d; c++) {
-        const double value = output[c] / weights, a = weight_of_abs[c] / weights;
-        reference.values[index * d + c] = value;
-        const double inexact =
-            2 * (score_error + sum_error) * a + smallest_subnormal(problem.dtype) / 2;
-        reference.inexact[index * d + c] = inexact;
-        reference.allowed[index * d + c] = u * std::fabs(value) + 2 * u * a + inexact;
+        row.scores[j] = (sum[0] + sum[1] + sum[2] + sum[3]) * scale;
+        row.highest = std::max(row.highest, row.scores[j]);
+        row.largest_products =
+            std::max(row.largest_products, products[0] + products[1] + products[2] + products[3]);
       }
     }
-    heads[head].end_piece();
+    for (size_t j = 0; j < n; j++) {
+      widen(inputs.v, first_key + j, wide);
+      for (Row& row : rows) {
+        const double p = std::exp(row.scores[j] - row.highest);
+        row.weights += p;
+        if (p == 0) continue;
+        for (size_t c = 0; c < d; c++) {
+          const double term = p * wide[c];
+          row.output[c] += term;
+          row.weight_of_abs[c] += std::fabs(term);
+        }
+      }
+    }
+    for (size_t i = 0; i < rows.size() * d; i++) {
+      const Row& row = rows[i / d];
+      const double score_error =
+          (4.0 + std::sqrt(double(d))) * 0x1p-24 * row.largest_products * scale;
+      const double sum_error = double(n) * 0x1p-24 / 8;
+      const double value = row.output[i % d] / row.weights;
+      const double a = row.weight_of_abs[i % d] / row.weights;
+      const double inexact =
+          2 * (score_error + sum_error) * a + smallest_subnormal(problem.dtype) / 2;
+      reference.values[first * d + i] = value;
+      reference.inexact[first * d + i] = inexact;
+      reference.allowed[first * d + i] = u * std::fabs(value) + 2 * u * a + inexact;
+    }
   });
   return reference;
 }

@@ -1,5 +1,4 @@
 #include "common/harness/results.h"
-#include "common/harness/json_lines.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/core/counters.h"
 #include "common/harness/device.h"
 #include "common/harness/files.h"
 #include "common/harness/oracle.h"
@@ -29,6 +27,28 @@ using json = nlohmann::ordered_json;  // keys in the order written
 // JSON has no NaN: what is not a number becomes null.
 json finite(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
 json or_null(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
+
+// What the instructions of one kind in one statement did.
+struct StatementCounts {
+  Place place;
+  std::string kind;
+  Counts counts;
+};
+
+// The sums over the lines of each statement, in the order of the lines. Statements of one file with
+// the same text are summed.
+std::vector<StatementCounts> by_statement(const std::vector<LineCounts>& lines) {
+  std::vector<StatementCounts> result;
+  for (const LineCounts& line : lines) {
+    const Place place = place_of(line.at);
+    auto sum = std::find_if(result.begin(), result.end(), [&](const StatementCounts& each) {
+      return each.kind == line.kind && each.place == place;
+    });
+    if (sum == result.end()) sum = result.insert(sum, {place, line.kind, {}});
+    add_counts(sum->counts, line.counts);
+  }
+  return result;
+}
 
 }  // namespace
 
@@ -96,19 +116,16 @@ json to_json(const Record& record) {
       }
     }
   }
-  if (!record.counters.empty()) {
-    for (const auto& [name, value] : record.counters) result["counters"][name] = value;
-  }
-  for (const auto& [place, kind, counts] : by_statement(record.lines)) {
-    json entry = json::object();
+  for (const auto& [name, value] : record.counts.counters) result["counters"][name] = value;
+  for (const auto& [place, kind, counts] : by_statement(record.counts.lines)) {
+    json& entry = result["statements"].emplace_back(json::object());
     if (!place.file.empty() && place.file != "kernels/" + record.kernel + ".cu")
       entry["file"] = place.file;
     if (!place.statement.empty()) entry["statement"] = place.statement;
-    entry["kind"] = name_of(kind);
-    counts.for_each([&](const char* name, uint64_t value) {
+    entry["kind"] = kind;
+    for (const auto& [name, value] : counts) {
       if (value > 0) entry[name] = value;
-    });
-    result["statements"].push_back(entry);
+    }
   }
   return result;
 }

@@ -4,13 +4,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <ratio>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "common/harness/device.h"
@@ -18,45 +17,48 @@
 #include "common/harness/oracle.h"
 #include "common/launch/launch.h"
 #include "common/launch/registry.h"
-#ifndef FA_WITH_CUDA
-#include "common/emulator/core/launch.h"
-#endif
 
 namespace fa {
 namespace {
-
-std::optional<double> median(const std::vector<double>& values) {
-  return values.empty() ? std::nullopt : std::optional<double>(summarise(values).median);
-}
-
-// What the driver said while launches ran.
-struct Samples {
-  std::vector<double> clock_mhz, power_w;
-  void take() {
-    const GpuState now = sample_gpu();
-    if (now.clock_mhz) clock_mhz.push_back(*now.clock_mhz);
-    if (now.power_w) power_w.push_back(*now.power_w);
-  }
-};
 
 void sleep_ms(double milliseconds) {
   std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(milliseconds));
 }
 
+// Of one field, where it is known.
+template <typename Sample, typename Field>
+std::optional<double> median(const std::vector<Sample>& samples, Field Sample::*field) {
+  std::vector<double> values;
+  for (const Sample& sample : samples) {
+    if (const std::optional<double> value = sample.*field) values.push_back(*value);
+  }
+  return values.empty() ? std::nullopt : std::optional<double>(summarise(values).median);
+}
+
+// Runs body, which sets the record's comparison, and sets the status.
+template <typename Body>
+void judge(Record& record, const Body& body) {
+  const auto failed = [&](Status status, const std::exception& error) {
+    record.status = status;
+    record.reason = error.what();
+    record.comparison.reset();
+  };
+  try {
+    body();
+    record.status = record.comparison->passed ? Status::kPassed : Status::kWrong;
+    record.reason = record.comparison->reason;
+  } catch (const Unsupported& error) {
+    failed(Status::kSkipped, error);
+  } catch (const BackendError& error) {
+    failed(Status::kError, error);
+  }
+}
+
 }  // namespace
 
 const char* name_of(Status status) {
-  switch (status) {
-    case Status::kPassed:
-      return "passed";
-    case Status::kWrong:
-      return "wrong";
-    case Status::kSkipped:
-      return "skipped";
-    case Status::kError:
-      break;
-  }
-  return "error";
+  constexpr const char* kNames[] = {"passed", "wrong", "skipped", "error"};
+  return kNames[size_t(status)];
 }
 
 Times summarise(std::vector<double> milliseconds) {
@@ -79,118 +81,76 @@ Times summarise(std::vector<double> milliseconds) {
 
 Times merge(const std::vector<Times>& rounds) {
   Times result = rounds.front();
-  std::vector<double> medians, p10s, p90s;
-  Samples samples;
   for (const Times& round : rounds) {
-    medians.push_back(round.median);
-    p10s.push_back(round.p10);
-    p90s.push_back(round.p90);
-    if (round.clock_mhz) samples.clock_mhz.push_back(*round.clock_mhz);
-    if (round.power_w) samples.power_w.push_back(*round.power_w);
     result.min = std::min(result.min, round.min);
     result.launches = std::min(result.launches, round.launches);
   }
-  result.median = *median(medians);
-  result.p10 = *median(p10s);
-  result.p90 = *median(p90s);
-  result.clock_mhz = median(samples.clock_mhz);
-  result.power_w = median(samples.power_w);
+  result.median = *median(rounds, &Times::median);
+  result.p10 = *median(rounds, &Times::p10);
+  result.p90 = *median(rounds, &Times::p90);
+  result.clock_mhz = median(rounds, &Times::clock_mhz);
+  result.power_w = median(rounds, &Times::power_w);
   return result;
 }
 
-struct Runner::State {
-  struct Set {
-    Buffer q, k, v, o;
-  };
-  Problem problem;
-  Protocol protocol;
-  Reference reference;
-  std::vector<Set> sets;
-  std::optional<Buffer> workspace;  // grows with what kernels ask for
-  std::optional<Buffer> l2;         // larger than the L2: writing it evicts everything else
-
-  Tensors tensors(const Kernel& kernel, int set) {
-    Set& chosen = sets[size_t(set)];
-    Tensors result{chosen.q.data(), chosen.k.data(), chosen.v.data(), chosen.o.data(), nullptr, 0};
-    if (!kernel.workspace_bytes) return result;
-    const size_t needed = kernel.workspace_bytes(problem, protocol.workspace_limit);
-    if (needed > protocol.workspace_limit) {
-      result.workspace_bytes = protocol.workspace_limit;  // refused by run(), which says so
-      return result;
-    }
-    if (!workspace || workspace->size() != needed) {
-      workspace.reset();  // first, so that both need not fit
-      workspace.emplace("workspace", needed);
-    }
-    result.workspace = workspace->data();
-    result.workspace_bytes = workspace->size();
-    return result;
-  }
-
-  void poison() {
-    for (Set& set : sets) set.o.poison();
-  }
-
-  // Runs body, which sets the record's comparison, and sets the status.
-  template <typename Body>
-  static void judge(Record& record, const Body& body) {
-    try {
-      body();
-      record.status = record.comparison->passed ? Status::kPassed : Status::kWrong;
-      record.reason = record.comparison->reason;
-    } catch (const Unsupported& error) {
-      record.status = Status::kSkipped;
-      record.reason = error.what();
-      record.comparison.reset();
-    } catch (const BackendError& error) {
-      record.status = Status::kError;
-      record.reason = error.what();
-      record.comparison.reset();
-    }
-  }
-
-  // Compares the outputs of the first `count` sets. A ceiling has none: it checks itself, by a
-  // launch.
-  void check(int count, Record& record) {
-    if (record.ceiling) {
-      record.comparison = record.ceiling->verify(problem);
-      return;
-    }
-    for (int set = 0; set < count && (set == 0 || record.comparison->passed); set++) {
-      record.output.resize(problem.element_count());
-      sets[size_t(set)].o.download(record.output.data());
-      record.comparison = compare(problem, reference, record.output);
-    }
-  }
-};
-
 Runner::Runner(const Problem& problem, const Inputs& inputs, const Protocol& protocol,
                int reference_rows_per_head)
-    : state_(std::make_unique<State>()) {
-  state_->problem = problem;
-  state_->protocol = protocol;
+    : problem_(problem), protocol_(protocol) {
   const size_t bytes = problem.tensor_bytes();
   for (int i = 0; i < std::max(1, protocol.rotating_inputs); i++) {
-    state_->sets.push_back(
+    sets_.push_back(
         {Buffer("Q", bytes), Buffer("K", bytes), Buffer("V", bytes), Buffer("O", bytes)});
-    state_->sets.back().q.upload(inputs.q.data());
-    state_->sets.back().k.upload(inputs.k.data());
-    state_->sets.back().v.upload(inputs.v.data());
+    sets_.back().q.upload(inputs.q.data());
+    sets_.back().k.upload(inputs.k.data());
+    sets_.back().v.upload(inputs.v.data());
   }
-  if (protocol.flush_l2 && on_gpu()) state_->l2.emplace("L2 flush", size_t(256) << 20);
-  state_->reference = make_reference(problem, inputs, reference_rows_per_head);
+  if (protocol.flush_l2 && on_gpu()) l2_.emplace("L2 flush", size_t(256) << 20);
+  reference_ = make_reference(problem, inputs, reference_rows_per_head);
 }
 
-Runner::~Runner() = default;
+Tensors Runner::tensors(const Kernel& kernel, int set) {
+  const Set& chosen = sets_[size_t(set)];
+  Tensors result{chosen.q.data(), chosen.k.data(), chosen.v.data(), chosen.o.data(), nullptr, 0};
+  if (!kernel.workspace_bytes) return result;
+  const size_t needed = kernel.workspace_bytes(problem_, protocol_.workspace_limit);
+  if (needed > protocol_.workspace_limit) {
+    result.workspace_bytes = protocol_.workspace_limit;  // refused by run(), which says so
+    return result;
+  }
+  if (!workspace_ || workspace_->size() != needed) {
+    workspace_.reset();  // first, so that both need not fit
+    workspace_.emplace("workspace", needed);
+  }
+  result.workspace = workspace_->data();
+  result.workspace_bytes = needed;
+  return result;
+}
+
+void Runner::poison_outputs() {
+  for (Set& set : sets_) set.o.poison();
+}
+
+// Compares the outputs of the first `count` sets. A ceiling has none: it checks itself, by a
+// launch.
+void Runner::check(int count, Record& record) {
+  if (record.ceiling) {
+    record.comparison = record.ceiling->verify(problem_);
+    return;
+  }
+  for (int set = 0; set < count && (set == 0 || record.comparison->passed); set++) {
+    record.output.resize(problem_.element_count());
+    sets_[size_t(set)].o.download(record.output.data());
+    record.comparison = compare(problem_, reference_, record.output);
+  }
+}
 
 void Runner::launch(const Kernel& kernel, int set) {
-  fa::run(kernel, state_->problem, state_->tensors(kernel, set));
+  fa::run(kernel, problem_, tensors(kernel, set));
 }
 
 Times Runner::time(const Kernel& kernel, const Timing& timing) {
   if (!on_gpu()) throw BackendError("the emulator does not measure time");
-  State& state = *state_;
-  const int set_count = int(state.sets.size());
+  const int set_count = int(sets_.size());
   sample_gpu();  // the first sample takes long: NVML starts
   // Warm-up, which also tells how long a launch takes: slow kernels get fewer of both.
   const double budget = timing.max_seconds * 1000;
@@ -207,9 +167,9 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
   const int planned = int(std::clamp(affordable, 1.0, double(timing.iterations)));
 
   std::vector<EventTimer> timers{size_t(planned)};
-  Samples samples;
+  std::vector<GpuState> samples;
   for (int i = 0; i < planned; i++) {
-    if (state.l2) state.l2->poison();
+    if (l2_) l2_->poison();
     if (timing.idle_ms > 0) {
       synchronize();
       sleep_ms(timing.idle_ms);
@@ -218,33 +178,32 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
     timers[size_t(i)].start();
     launch(kernel, i % set_count);
     timers[size_t(i)].stop();
-    if (timing.idle_ms > 0) samples.take();
+    if (timing.idle_ms > 0) samples.push_back(sample_gpu());
   }
   // Sustained: all are queued by now, without waiting in between, so that the GPU never idles, as
   // in real use. It still works on them while the samples are taken.
-  if (timing.idle_ms == 0) samples.take();
+  if (timing.idle_ms == 0) samples.push_back(sample_gpu());
   while (!timers.back().done()) {
     sleep_ms(5);
-    if (!timers.back().done()) samples.take();
+    if (!timers.back().done()) samples.push_back(sample_gpu());
   }
   std::vector<double> milliseconds;
   milliseconds.reserve(timers.size());
   for (EventTimer& each : timers) milliseconds.push_back(each.milliseconds());
   synchronize();
   Times times = summarise(milliseconds);
-  times.clock_mhz = median(samples.clock_mhz);
-  times.power_w = median(samples.power_w);
+  times.clock_mhz = median(samples, &GpuState::clock_mhz);
+  times.power_w = median(samples, &GpuState::power_w);
   return times;
 }
 
 Record Runner::verify(const Kernel& kernel) {
-  State& state = *state_;
   Record record;
   record.kernel = kernel.name;
-  record.problem = state.problem;
+  record.problem = problem_;
   record.ceiling = kernel.ceiling;
-  State::judge(record, [&] {
-    state.poison();
+  judge(record, [&] {
+    poison_outputs();
     launch_record() = LaunchRecord{};
     take_counts();  // of launches before
     if (kernel.library) record.library = kernel.library();
@@ -253,29 +212,26 @@ Record Runner::verify(const Kernel& kernel) {
     record.registers = launch_record().registers;
     record.shared_bytes = launch_record().shared_bytes;
     record.local_bytes = launch_record().local_bytes;
-    record.workspace_bytes = kernel.workspace_bytes ? state.workspace->size() : 0;
-    LaunchCounts counts = take_counts();
-    record.counters = std::move(counts.counters);
-    record.lines = std::move(counts.lines);
-    const int set_count = int(state.sets.size());
+    record.workspace_bytes = kernel.workspace_bytes ? workspace_->size() : 0;
+    record.counts = take_counts();
+    const int set_count = int(sets_.size());
     for (int set = 1; set < set_count; set++) launch(kernel, set);
     synchronize();
-    state.check(set_count, record);
+    check(set_count, record);
   });
   return record;
 }
 
 void Runner::add_round(const Kernel& kernel, Record& record) {
   if (record.status != Status::kPassed) return;
-  State& state = *state_;
-  State::judge(record, [&] {
-    state.poison();
-    if (state.protocol.rest_ms > 0) {
+  judge(record, [&] {
+    poison_outputs();
+    if (protocol_.rest_ms > 0) {
       synchronize();
-      sleep_ms(state.protocol.rest_ms);
+      sleep_ms(protocol_.rest_ms);
     }
-    record.rounds.push_back(time(kernel, state.protocol));
-    state.check(std::min(int(state.sets.size()), record.rounds.back().launches), record);
+    record.rounds.push_back(time(kernel, protocol_));
+    check(std::min(int(sets_.size()), record.rounds.back().launches), record);
   });
   if (record.status == Status::kPassed) {
     record.times = merge(record.rounds);

@@ -4,13 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "common/emulator/core/counters.h"
+#include "common/harness/device.h"
 #include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
 #include "common/launch/problem.h"
@@ -65,10 +63,9 @@ struct Record {
   std::optional<Times> times;  // of all rounds
   int registers = 0;
   size_t shared_bytes = 0, local_bytes = 0, workspace_bytes = 0;
-  std::vector<std::pair<std::string, uint64_t>> counters;  // on the emulator, of one launch
-  std::vector<emu::LineCounts> lines;                      // the same by line, in the checked build
-  std::vector<uint16_t> output;                            // of the last launch
-  std::optional<Library> library;                          // of peers and ceilings
+  LaunchCounts counts;             // on the emulator, of one launch
+  std::vector<uint16_t> output;    // of the last launch
+  std::optional<Library> library;  // of peers and ceilings
   const Ceiling* ceiling = nullptr;
 
   // At the median time; 0 if there is none, or nothing of the kind to count.
@@ -86,7 +83,6 @@ class Runner {
   // Makes the reference and uploads the inputs. Throws BackendError if memory does not suffice.
   Runner(const Problem& problem, const Inputs& inputs, const Protocol& protocol,
          int reference_rows_per_head = 512);
-  ~Runner();
 
   // Poisons the outputs, launches with every set of buffers, compares with the reference. Never
   // throws for what a kernel does: that is the record's status.
@@ -107,8 +103,19 @@ class Runner {
   void launch(const Kernel& kernel, int set);
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Set {
+    Buffer q, k, v, o;
+  };
+  Tensors tensors(const Kernel& kernel, int set);
+  void poison_outputs();
+  void check(int count, Record& record);
+
+  Problem problem_;
+  Protocol protocol_;
+  std::vector<Set> sets_;
+  std::optional<Buffer> l2_;         // larger than the L2: writing it evicts everything else
+  std::optional<Buffer> workspace_;  // grows with what kernels ask for
+  Reference reference_;
 };
 
 // Verifies the kernels, then times them in rounds (protocol.rounds) whose order moves on. `say` is

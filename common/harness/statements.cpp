@@ -11,33 +11,10 @@
 #include <system_error>
 #include <vector>
 
-#include "common/emulator/core/counters.h"
-
 namespace fa {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The lines of a source file as they were when the program was built; none if that is not known.
-std::vector<std::string> lines_of(const std::string& name) {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  std::vector<fs::path> folders = {fs::current_path(error)};
-  for (fs::path folder = program.parent_path(); folder.has_relative_path();) {
-    folders.push_back(folder);
-    folder = folder.parent_path();
-  }
-  for (const fs::path& folder : folders) {
-    const fs::path file = folder / name;
-    if (!fs::is_regular_file(file, error)) continue;
-    if (fs::last_write_time(file, error) > fs::last_write_time(program, error)) return {};
-    std::ifstream stream(file);
-    std::vector<std::string> lines;
-    for (std::string line; std::getline(stream, line);) lines.push_back(line);
-    return lines;
-  }
-  return {};
-}
 
 // Without indentation and comment.
 std::string code_of(std::string line) {
@@ -52,19 +29,30 @@ bool ends_statement(const std::string& code) {
   return code.empty() || code.starts_with('#') || strchr(";{}:", code.back());
 }
 
-// Of each line: the statement in which it lies.
-std::vector<std::string> statements_of(const std::vector<std::string>& lines) {
-  std::vector<std::string> result(lines.size());
-  for (size_t first = 0, end; first < lines.size(); first = end) {
-    std::string text;
-    for (end = first; end < lines.size();) {
-      const std::string code = code_of(lines[end++]);
-      if (!text.empty() && !code.empty() && text.back() != '(') text += ' ';
-      text += code;
-      if (ends_statement(code)) break;
+// The statement in which each line of a source file lies; nothing if the file is not there, or not
+// as it was when the program was built.
+std::vector<std::string> statements_of(const std::string& name) {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  fs::path file = fs::current_path(error) / name, folder = program.parent_path();
+  for (; !fs::is_regular_file(file, error) && folder.has_relative_path();
+       folder = folder.parent_path())
+    file = folder / name;
+  std::vector<std::string> result;
+  if (fs::last_write_time(file, error) > fs::last_write_time(program, error)) return result;
+  std::ifstream stream(file);
+  std::string text;
+  size_t count = 0;  // of lines
+  for (std::string line; std::getline(stream, line); count++) {
+    const std::string code = code_of(line);
+    if (!text.empty() && !code.empty() && text.back() != '(') text += ' ';
+    text += code;
+    if (ends_statement(code)) {
+      result.resize(count + 1, text);
+      text.clear();
     }
-    std::fill(result.begin() + ptrdiff_t(first), result.begin() + ptrdiff_t(end), text);
   }
+  result.resize(count, text);
   return result;
 }
 
@@ -76,27 +64,10 @@ Place place_of(const std::string& at) {
   if (colon == std::string::npos) return {at == "?" ? "" : at, ""};
   const std::string file = at.substr(0, colon);
   auto found = known.find(file);
-  if (found == known.end()) found = known.emplace(file, statements_of(lines_of(file))).first;
+  if (found == known.end()) found = known.emplace(file, statements_of(file)).first;
   const size_t line = size_t(atoi(at.c_str() + colon + 1));
   const std::vector<std::string>& statements = found->second;
   return {file, line >= 1 && line <= statements.size() ? statements[line - 1] : ""};
-}
-
-std::vector<StatementCounts> by_statement(const std::vector<emu::LineCounts>& lines) {
-  std::vector<StatementCounts> result;
-  for (const emu::LineCounts& line : lines) {
-    const Place place = place_of(line.at);
-    const auto same = std::find_if(result.begin(), result.end(), [&](const auto& each) {
-      return each.kind == line.kind && each.place.file == place.file &&
-             each.place.statement == place.statement;
-    });
-    if (same == result.end()) {
-      result.push_back({place, line.kind, line.counts});
-    } else {
-      same->counts += line.counts;
-    }
-  }
-  return result;
 }
 
 }  // namespace fa

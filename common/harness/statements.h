@@ -3,15 +3,13 @@
 #pragma once
 
 #include <string>
-#include <vector>
-
-#include "common/emulator/core/counters.h"
 
 namespace fa {
 
 struct Place {
   std::string file;       // "kernels/08_swizzle.cu", empty if the program does not know its lines
   std::string statement;  // "acc_o[i] *= rescale;", empty if the source cannot tell
+  bool operator==(const Place&) const = default;
 };
 
 // The statement in which a line of a source lies, without its comments and line breaks. `at`:
@@ -19,16 +17,5 @@ struct Place {
 // folder upwards. A file that has changed since the program was built no longer tells what its
 // lines were.
 Place place_of(const std::string& at);
-
-// What the instructions of one kind in one statement did.
-struct StatementCounts {
-  Place place;
-  emu::Kind kind;
-  emu::Counts counts;
-};
-
-// The sums over the lines of each statement, in the order of the lines. Statements of one file with
-// the same text are summed.
-std::vector<StatementCounts> by_statement(const std::vector<emu::LineCounts>& lines);
 
 }  // namespace fa

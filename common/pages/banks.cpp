@@ -1,12 +1,9 @@
-// Writes docs/interactive/data/banks.json: for each access pattern of a warp, row length and layout
-// of a tile in shared memory that the page offers, the address of every lane and the wavefront that
-// serves it. The counting is the emulator's (common/emulator/core/wavefronts.h), the layouts are
-// the kernels' (common/layout).
+// For each access pattern of a warp, row length and layout of a tile in shared memory that the page
+// offers: the address of every lane and the wavefront that serves it. The counting is that of the
+// emulator (common/emulator/core/wavefronts.h), the layouts are the kernels' (common/layout).
 #include <array>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -15,10 +12,11 @@
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
+#include "common/pages/pages.h"
 
+namespace pages {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using layout::Position;
 
 // An element has 2 bytes. `bytes`: a lane's access, which begins at `first(lane, head_dim)` of the
@@ -143,8 +141,8 @@ Json count(const Pattern& pattern, const Layout& how, int head_dim, int pad) {
   for (const emu::Delivery& delivery : deliveries) {
     int& mine = served[size_t(delivery.lane)];
     if (mine >= 0 && mine != int(delivery.wavefront)) {
-      fprintf(stderr, "%s, %s: two wavefronts serve lane %d\n", pattern.id, how.id, delivery.lane);
-      exit(1);
+      throw std::logic_error(std::string(pattern.id) + ", " + how.id +
+                             ": two wavefronts serve lane " + std::to_string(delivery.lane));
     }
     mine = int(delivery.wavefront);
   }
@@ -154,56 +152,41 @@ Json count(const Pattern& pattern, const Layout& how, int head_dim, int pad) {
           {"served", served}};
 }
 
-template <typename Each, typename Write>
-void list(const char* name, const Each& each, Write write) {
-  printf(",\n\"%s\": [", name);
-  const char* before = "\n";
-  for (const auto& one : each) {
-    printf("%s%s", before, write(one).dump().c_str());
-    before = ",\n";
-  }
-  printf("\n]");
-}
-
 }  // namespace
 
-int main() {
-  printf("{\"head_dims\": %s, \"pads\": %s", Json(kHeadDims).dump().c_str(),
-         Json(kPads).dump().c_str());
-  list("patterns", kPatterns, [](const Pattern& p) {
+Json banks() {
+  Json patterns = Json::array(), layouts = Json::array(), cases = Json::object();
+  for (const Layout& how : kLayouts)
+    layouts.push_back({{"id", how.id}, {"name", how.name}, {"formula", how.formula}});
+  for (const Pattern& pattern : kPatterns) {
     Json elements = Json::object();  // the row and column of each lane's first element
     for (const int head_dim : kHeadDims) {
-      Json lanes = Json::array();
+      Json& lanes = elements[std::to_string(head_dim)];
       for (int lane = 0; lane < emu::kWarpSize; lane++) {
-        const Position at = p.first(lane, head_dim);
+        const Position at = pattern.first(lane, head_dim);
         lanes.push_back({at.row, at.column});
       }
-      elements[std::to_string(head_dim)] = lanes;
-    }
-    return Json{{"id", p.id},
-                {"name", p.name},
-                {"about", p.instruction},
-                {"bytes", p.bytes},
-                {"elements", elements}};
-  });
-  list("layouts", kLayouts, [](const Layout& how) {
-    return Json{{"id", how.id}, {"name", how.name}, {"formula", how.formula}};
-  });
-  printf(",\n\"cases\": {");
-  const char* before = "\n";
-  for (const Pattern& pattern : kPatterns) {
-    for (const int head_dim : kHeadDims) {
       for (const int pad : kPads) {
         for (const Layout& how : kLayouts) {
           if (pad > 0 && !how.padding) continue;
           const Json found = count(pattern, how, head_dim, pad);
           if (found.is_null()) continue;
-          printf("%s\"%s %d %d %s\": %s", before, pattern.id, head_dim, pad, how.id,
-                 found.dump().c_str());
-          before = ",\n";
+          cases[std::string(pattern.id) + " " + std::to_string(head_dim) + " " +
+                std::to_string(pad) + " " + how.id] = found;
         }
       }
     }
+    patterns.push_back({{"id", pattern.id},
+                        {"name", pattern.name},
+                        {"about", pattern.instruction},
+                        {"bytes", pattern.bytes},
+                        {"elements", elements}});
   }
-  printf("\n}}\n");
+  return {{"head_dims", kHeadDims},
+          {"pads", kPads},
+          {"patterns", patterns},
+          {"layouts", layouts},
+          {"cases", cases}};
 }
+
+}  // namespace pages

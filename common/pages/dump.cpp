@@ -1,12 +1,10 @@
-// layout_dump fragments|descriptor: the constexpr layouts of common/layout as JSON, for the
-// interactive pages of docs/interactive. Not a formula is its own; what it says of kernel 11 comes
-// from the kernel's source.
+// The constexpr layouts of common/layout as JSON. Not a formula is its own; what it says of kernel
+// 11 comes from the kernel's source.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -15,11 +13,12 @@
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
+#include "common/pages/pages.h"
 #include "kernels/11_wgmma.cu"
 
+namespace pages {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using layout::Position;
 
 void check(bool holds, const char* what) {
@@ -96,6 +95,8 @@ Json ldmatrix(const char* id, const char* name, bool trans, const char* row_name
   return view;
 }
 
+}  // namespace
+
 Json fragments() {
   const char* mma = "Matrix Fragments for mma.m16n8k16 with floating point type";
   const char* wgmma = "Register Fragments and Shared Memory Matrix Layouts";
@@ -145,6 +146,7 @@ Json fragments() {
 }
 
 // ---- descriptor ---------------------------------------------------------------------------------
+namespace {
 
 constexpr layout::SwizzleMode kModes[] = {
     layout::SwizzleMode::kNone, layout::SwizzleMode::k128Bytes, layout::SwizzleMode::k64Bytes,
@@ -230,6 +232,8 @@ void add_presets(Json& presets) {
   add("v1_", "V in stage 1", v + stage_v, C::kBlockN, layout::Major::kMN);
 }
 
+}  // namespace
+
 Json descriptor() {
   constexpr uint32_t kAll = 0xffffffff / 16 * 16;
   uint64_t all_modes = 0;
@@ -272,30 +276,4 @@ Json descriptor() {
           {"presets", presets}};
 }
 
-// An entry of each list on a line of its own.
-void print(const Json& data) {
-  const char* comma = "{\n";
-  for (const auto& [name, value] : data.items()) {
-    std::printf("%s\"%s\": ", comma, name.c_str());
-    const char* before = "[\n  ";
-    for (const Json& entry : value) {
-      std::printf("%s%s", before, entry.dump().c_str());
-      before = ",\n  ";
-    }
-    std::printf("\n]");
-    comma = ",\n";
-  }
-  std::printf("\n}\n");
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  const std::string what = argc == 2 ? argv[1] : "";
-  if (what != "fragments" && what != "descriptor") {
-    std::fputs("usage: layout_dump fragments|descriptor\n", stderr);
-    return 2;
-  }
-  print(what == "fragments" ? fragments() : descriptor());
-  return 0;
-}
+}  // namespace pages

@@ -1,13 +1,12 @@
 // Prints the layouts of common/layout as tables: which lane holds which element, what a
 // descriptor's strides do, where a swizzle puts a chunk, what a tensor map may say.
-// docs/appendix/layouts.md shows them.
+// docs/appendix/layouts.md shows them. Also prints the data of docs/interactive, as JSON.
 //
 // Everything printed is computed by the constexpr functions that kernels and emulator use.
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
+#include "common/pages/pages.h"
 
 namespace {
 
@@ -411,6 +411,10 @@ std::function<bool()> always(void (*print)()) {
   };
 }
 
+std::function<bool()> json(pages::Json (*data)()) {
+  return [data] { return std::puts(data().dump().c_str()) >= 0; };
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -426,16 +430,23 @@ int main(int count, char** arguments) {
       {"strides", "what LBO and SBO mean, by major dimension and swizzle", always(print_strides)},
       {"descriptors", "the descriptors of kernels 11 to 16", always(print_descriptors)},
       {"boxes", "limits of tensor maps", always(print_boxes)},
+      {"dump fragments", "fragments, for docs/interactive/fragments.md", json(pages::fragments)},
+      {"dump descriptor", "descriptors, for docs/interactive/descriptor.md",
+       json(pages::descriptor)},
+      {"banks-page", "accesses, for docs/interactive/banks.md", json(pages::banks)},
+      {"softmax-page", "softmax of rows, for docs/interactive/softmax.md", json(pages::softmax)},
   };
+  std::string name;
+  for (int i = 1; i < count; i++) name += (i > 1 ? " " : "") + std::string(arguments[i]);
   for (const Table& table : tables) {
-    if (count != 2 || std::strcmp(arguments[1], table.name) != 0) continue;
+    if (name != table.name) continue;
     if (table.print()) return 0;
     std::fprintf(stderr, "error: the layout is not the sum of what its bits add\n");
     return 1;
   }
   if (count == 1) {
     std::puts("usage: layouts TABLE\n");
-    for (const Table& table : tables) std::printf("  %-14s%s\n", table.name, table.what);
+    for (const Table& table : tables) std::printf("  %-17s%s\n", table.name, table.what);
     return 0;
   }
   std::fprintf(stderr, "error: layouts takes one table; without arguments it lists them\n");

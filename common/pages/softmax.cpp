@@ -1,18 +1,18 @@
-// Writes docs/interactive/data/softmax.json: the running softmax of one row, block by block, as
-// kernels 02, 10 and 16 compute it: in fp32, by the emulator's exponentials. One thread has the
-// whole row here, so that sums are added up in the order of the keys; P is not rounded to 16 bits.
+// The running softmax of one row, block by block, as kernels 02, 10 and 16 compute it: in fp32, by
+// the emulator's exponentials. One thread has the whole row here, so that sums are added up in the
+// order of the keys; P is not rounded to 16 bits.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <vector>
 
 #include "common/emulator/units/warp.h"
+#include "common/pages/pages.h"
 
+namespace pages {
 namespace {
 
 constexpr int kColumns = 3;  // of V and O
@@ -68,7 +68,7 @@ Output values(size_t j) { return {float(j), j % 2 ? -1.0f : 1.0f, j < 8 ? 0.0f :
 // `factor`: what sum and O of before were multiplied by, if `rescaled`.
 struct Step {
   float block_max, reference, factor, sum;
-  bool rescaled, careful;
+  bool rescaled, exact;
   Row p;
   Output acc_o;
 };
@@ -76,7 +76,7 @@ struct Step {
 struct State {
   float reference, sum = 0.0f;
   Output acc_o{};
-  bool careful = false;
+  bool exact = false;
 };
 
 void rescale_o(State& state, float factor) {
@@ -135,15 +135,15 @@ Step first_score(State& state, const Row& scores, float block_max, bool first) {
   Row p;
   float factor = 1.0f, sum = 0.0f;
   bool grown = false;
-  if (!state.careful) {
+  if (!state.exact) {
     if (first) state.reference = scores[0] * kLog2e;
     sum = exponentials(scores, state.reference, p);
-    state.careful =  // also if the sum is infinite
+    state.exact =  // also if the sum is infinite
         !(sum <= kMaxTileSum && (first || fmaf(-kShare, state.sum, sum) <= 0.0f));
   }
-  const bool was_careful = state.careful;
-  if (state.careful) {
-    if (first) state.careful = fabsf(scaled - state.reference) > kNear;
+  const bool was_exact = state.exact;
+  if (state.exact) {
+    if (first) state.exact = fabsf(scaled - state.reference) > kNear;
     if (first || scaled > state.reference) {
       const float new_ref = first ? scaled : fmaxf(state.reference, scaled);
       factor = emu::exp2_approx(state.reference - new_ref);
@@ -159,7 +159,7 @@ Step first_score(State& state, const Row& scores, float block_max, bool first) {
     sum = exponentials(scores, state.reference, p);
   }
   state.sum += sum;
-  return {scaled, state.reference, factor, state.sum, grown, was_careful, p, {}};
+  return {scaled, state.reference, factor, state.sum, grown, was_exact, p, {}};
 }
 
 std::vector<Step> steps(const Row& scores, size_t block, const std::string& mode) {
@@ -194,60 +194,40 @@ Output plain(const Row& scores) {
   return result;
 }
 
-// ---- JSON ---------------------------------------------------------------------------------------
-
-// The shortest digits that give the same number again.
-std::string text(float x) {
-  char digits[64];
-  return {digits, std::to_chars(digits, digits + sizeof(digits), x).ptr};
-}
-template <typename Numbers>
-std::string array(const Numbers& numbers) {
-  std::string result;
-  for (const float x : numbers) result += (result.empty() ? "" : ",") + text(x);
-  return "[" + result + "]";
-}
-
-std::string object(const Step& step) {
+Json json_of(const Step& step) {
   Output o;
   const float inverse_sum = 1.0f / step.sum;
   for (size_t c = 0; c < kColumns; c++) o[c] = step.acc_o[c] * inverse_sum;
-  return "{\"max\":" + text(step.block_max) + ",\"m\":" + text(step.reference) +
-         ",\"factor\":" + text(step.factor) + ",\"l\":" + text(step.sum) +
-         ",\"rescaled\":" + (step.rescaled ? "true" : "false") +
-         ",\"careful\":" + (step.careful ? "true" : "false") + ",\"p\":" + array(step.p) +
-         ",\"acc_o\":" + array(step.acc_o) + ",\"o\":" + array(o) + "}";
+  return {{"max", step.block_max}, {"m", step.reference},       {"factor", step.factor},
+          {"l", step.sum},         {"rescaled", step.rescaled}, {"exact", step.exact},
+          {"p", step.p},           {"acc_o", step.acc_o},       {"o", o}};
 }
 
 }  // namespace
 
-int main() {
-  printf("{\"log2e\":%s,\"growth\":%s,\"most\":%s,\"share\":%s,\"near\":%s,\n\"values\":[",
-         text(kLog2e).c_str(), text(kMaxGrowthLog2).c_str(), text(kMaxTileSum).c_str(),
-         text(kShare).c_str(), text(kNear).c_str());
-  for (size_t j = 0; j < 16; j++) printf("%s%s", j ? "," : "", array(values(j)).c_str());
-  printf("],\n\"presets\":[");
-  const char* before = "\n";
+Json softmax() {
+  Json result = {{"log2e", kLog2e},
+                 {"growth", kMaxGrowthLog2},
+                 {"most", kMaxTileSum},
+                 {"share", kShare},
+                 {"near", kNear}};
+  for (size_t j = 0; j < 16; j++) result["values"].push_back(values(j));
   for (const Preset& preset : presets()) {
-    printf("%s{\"id\":\"%s\",\"name\":\"%s\",\"scores\":%s,\"plain\":%s,\n\"steps\":{", before,
-           preset.id, preset.name, array(preset.scores).c_str(),
-           array(plain(preset.scores)).c_str());
-    before = ",\n";
-    const char* between = "\n";
+    Json runs = Json::object();
     for (const std::string mode : {"classic", "lazy", "first"}) {
       for (const size_t block : {1, 2, 4, 8}) {
         if (block > preset.scores.size()) continue;
-        printf("%s\"%s %zu\":[", between, mode.c_str(), block);
-        between = ",\n";
-        const char* comma = "";
-        for (const Step& step : steps(preset.scores, block, mode)) {
-          printf("%s%s", comma, object(step).c_str());
-          comma = ",\n";
-        }
-        printf("]");
+        Json& run = runs[mode + " " + std::to_string(block)];
+        for (const Step& step : steps(preset.scores, block, mode)) run.push_back(json_of(step));
       }
     }
-    printf("}}");
+    result["presets"].push_back({{"id", preset.id},
+                                 {"name", preset.name},
+                                 {"scores", preset.scores},
+                                 {"plain", plain(preset.scores)},
+                                 {"steps", runs}});
   }
-  printf("\n]}\n");
+  return result;
 }
+
+}  // namespace pages

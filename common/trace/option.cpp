@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/cli/trace_option.h"
 #include "common/harness/device.h"
 #include "common/harness/files.h"
 #include "common/harness/runner.h"
-#include "common/harness/tracing.h"
 #include "common/launch/problem.h"
 #include "common/launch/registry.h"
 #include "common/trace/gpu_timeline.h"

@@ -28,7 +28,7 @@ def statements(source):
     return result
 
 
-def line_of(source, statement):
-    """The number of the first line of the first statement with this text, or None."""
+def line_numbers(source, statement):
+    """The numbers of the first lines of the statements with this text, which nothing tells apart."""
     texts = statements(source)
-    return texts.index(statement) + 1 if statement in texts else None
+    return [i + 1 for i, text in enumerate(texts) if text == statement and texts[i - 1:i] != [text]]

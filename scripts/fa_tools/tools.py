@@ -80,7 +80,7 @@ def check_writable(path):
 
 
 def lines_of(value):
-    """JSON as every program and script prints what is kept (common/harness/json_lines.cpp is the same in C++): one record a
+    """JSON as every program and script prints what is kept (common/harness/files.cpp is the same in C++): one record a
     line. An object that holds a list of objects has a line for each of its keys, and such a list one for each element;
     everything else, and any object within with a "kernel", is on one line."""
 

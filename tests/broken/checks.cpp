@@ -19,10 +19,7 @@ namespace {
 constexpr double kMuch = 1.5;  // times the real kernel's counter
 
 double counter(const Record& record, const std::string& name) {
-  for (const auto& [each, value] : record.counters) {
-    if (each == name) return double(value);
-  }
-  return 0;
+  return double(count_of(record.counts.counters, name));
 }
 
 bool contains(const std::string& text, const std::string& part) {

@@ -18,7 +18,6 @@
 
 #include "common/cli/cli.h"
 #include "common/harness/files.h"
-#include "common/harness/json_lines.h"
 #include "common/harness/runner.h"
 #include "common/launch/problem.h"
 #include "tests/broken/bug.h"

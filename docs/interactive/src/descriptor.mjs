@@ -1,4 +1,4 @@
-// The 64-bit matrix descriptor of wgmma, fields and bits: data/descriptor.json, printed by layout_dump from
+// The 64-bit matrix descriptor of wgmma, fields and bits: data/descriptor.json, printed by layouts dump from
 // common/layout and kernel 11. Where a field lies and what its lowest bit counts is in the data.
 import {choice, grid, h, list, statusLine} from "./ui.mjs";
 

@@ -1,4 +1,4 @@
-// Which lane holds which element of a matrix, in which register: data/fragments.json, printed by layout_dump from
+// Which lane holds which element of a matrix, in which register: data/fragments.json, printed by layouts dump from
 // common/layout. This module only looks up what is there.
 import {choice, grid, h, list, selection, statusLine} from "./ui.mjs";
 

@@ -21,14 +21,14 @@ const log2e = f32(1.44269504);
 // Steps as in data.presets[i].steps["mode block"].
 export function stepsOf(scores, block, mode, {values, growth, most, share, near}) {
   const columns = values[0].length;
-  let m = -Infinity, l = 0, careful = false;
+  let m = -Infinity, l = 0, exact = false;
   let acc_o = Array(columns).fill(0);
   const steps = [];
   for (let first = 0; first < scores.length; first += block) {
     const part = scores.slice(first, first + block).map(f32);
     const largest = Math.max(...part);
     const max = mode === "classic" ? largest : f32(largest * log2e);
-    let p = [], factor = 1, rescaled = false, was_careful = false;
+    let p = [], factor = 1, rescaled = false, was_exact = false;
     const exponentials = () => {
       p = part.map((score) => exp2(fma(score, log2e, -m)));
       return p.reduce((sum, each) => f32(sum + each), 0);
@@ -51,15 +51,15 @@ export function stepsOf(scores, block, mode, {values, growth, most, share, near}
       l = f32(l + exponentials());
     } else {
       let sum = 0;
-      if (!careful) {
+      if (!exact) {
         if (first === 0) m = f32(part[0] * log2e);
         sum = exponentials();
-        careful = !(sum <= most && (first === 0 || fma(-share, l, sum) <= 0));
+        exact = !(sum <= most && (first === 0 || fma(-share, l, sum) <= 0));
       }
-      was_careful = careful;
-      if (careful) {
+      was_exact = exact;
+      if (exact) {
         if (first === 0) {
-          careful = Math.abs(max - m) > near;
+          exact = Math.abs(max - m) > near;
           m = max;
         } else if (max > m) {
           rescale(max, exp2);
@@ -71,7 +71,7 @@ export function stepsOf(scores, block, mode, {values, growth, most, share, near}
     }
     p.forEach((each, j) => { acc_o = acc_o.map((o, c) => fma(each, values[first + j][c], o)); });
     const inverse = f32(1 / l);
-    steps.push({max, m, factor, l, rescaled, careful: was_careful, p, acc_o, o: acc_o.map((o) => f32(o * inverse))});
+    steps.push({max, m, factor, l, rescaled, exact: was_exact, p, acc_o, o: acc_o.map((o) => f32(o * inverse))});
   }
   return steps;
 }
@@ -173,10 +173,10 @@ export function start(root, data) {
     if (step === 0) return "Nothing is known yet. Next takes the first block; a click on a key goes to its block.";
     const rescaled = MODES.filter(([mode]) => runs[mode][step - 1].rescaled && runs[mode][step - 1].factor !== 1)
       .map(([mode, name]) => `${name.split(":")[0]} by ${text(runs[mode][step - 1].factor)}`);
-    const careful = runs.first[step - 1].careful ? " 16 is careful: a key stood out." : "";
+    const exact = runs.first[step - 1].exact ? " 16 is in exact mode: a key stood out." : "";
     return `Block ${step} of ${runs.classic.length}. ` +
       (step === 1 ? "The first block: there is nothing to rescale." :
-       rescaled.length ? `What was summed up before is multiplied: ${rescaled.join(", ")}.` : "Nobody rescales.") + careful;
+       rescaled.length ? `What was summed up before is multiplied: ${rescaled.join(", ")}.` : "Nobody rescales.") + exact;
   }
   function words(j) {
     const at = Math.floor(j / block), place = j % block;

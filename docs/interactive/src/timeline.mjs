@@ -53,7 +53,7 @@ export function describe(trace, event) {
   const parts = [`${owner(trace, event)}: ${name}${event.times > 1 ? ` \u00d7 ${event.times}` : ""}`,
                  `cycles ${cycles(event.start)} to ${cycles(event.end)} (${cycles(length)})`];
   if (amount) parts.push(event.times > 1 ? `${amount} each` : amount);
-  if (line) parts.push(/^\d+$/.test(line) ? `line ${line}` : line);
+  if (line) parts.push(/^\d/.test(line) ? `line ${line}` : line);
   let text = `${parts.join("; ")}.`;
   if (event.ended_by) text += ` Ended by ${owner(trace, event.ended_by)}: ${event.ended_by.kind[0]}. Enter goes there.`;
   if (event.ends.length) {

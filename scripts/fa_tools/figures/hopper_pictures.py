@@ -478,13 +478,13 @@ def exponents(p):
            "infinite one fails too.")
 
 
-@figure("16_careful", 404, "Kernel 16: a warp is fast, or careful", "What a warp does with a tile of S, and when that changes",
+@figure("16_exact", 404, "Kernel 16: a warp is fast, or in exact mode", "What a warp does with a tile of S, and when that changes",
         "each of the eight consumer warps by itself")
-def careful(p):
+def exact_mode(p):
     most, share, near = bounds()
     p.box(60, 122, 250, 150, ["fast", "exponentials, with the reference", "as it is: the row's first score,", "or a maximum of before",
                               "look at the sums, vote"], *GREEN, size=14)
-    p.box(570, 122, 250, 150, ["careful", "maximum first: of a first tile,", "later of all so far, P at most 1", "exponentials,",
+    p.box(570, 122, 250, 150, ["exact mode", "maximum first: of a first tile,", "later of all so far, P at most 1", "exponentials,",
                                "O rescaled where it has grown"], *ORANGE, size=14)
     p.arrow(314, 164, 566, 164, INK.orange, 2.6)
     p.arrow(566, 232, 314, 232, INK.green, 2.6)
@@ -492,7 +492,7 @@ def careful(p):
             INK.orange, "middle", weight="bold")
     p.lines(440, 252, 17, ("a query tile's first tile, with maxima", "near those that the rows before"), 12.5, INK.green, "middle",
             weight="bold")
-    p.note(151, "this tile once more, carefully", size=12)
+    p.note(151, "this tile once more, in exact mode", size=12)
     p.note(286, f"had in the end (by {near:.0f}, log2)", size=12)
     for x, color, text in ((185, INK.green, "in range: all tiles, if scores are ordinary"),
                            (695, INK.orange, "all other tiles until then")):
@@ -500,7 +500,7 @@ def careful(p):
         p.line(x - 46, 96, x + 46, 96, color, 2.6)
         p.arrow(x + 46, 96, x + 46, 119, color, 2.6)
         p.text(x, 88, text, 12, INK.muted)
-    p.note(326, "A tile that fails costs its exponentials twice. To stay careful costs a maximum a tile, as in kernel 13, and no "
+    p.note(326, "A tile that fails costs its exponentials twice. To stay in exact mode costs a maximum a tile, as in kernel 13, and no "
            "exponential twice:", "so scores that grow without end are no worse than that. The way back is asked for once a query tile, "
            "where a new row begins.")
     p.note(374, "Lanes vote because the four lanes of a row must have the same reference, and the exchange of maxima needs all 32.")

@@ -14,12 +14,12 @@ from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, relative
 
 SOURCES = ROOT / "docs" / "interactive" / "src"
 BUILD = ROOT / "build" / "emulator"
-# Page -> (program, arguments...) that prints its data as JSON; without one the page's data are made of traces.
+# Page -> (program, arguments...), which prints its data as JSON; without one the page's data are made of traces.
 GENERATORS = {
-    "descriptor": ("layout_dump", "descriptor"),
-    "fragments": ("layout_dump", "fragments"),
-    "banks": ("banks_page",),
-    "softmax": ("softmax_page",),
+    "descriptor": ("layouts", "dump", "descriptor"),
+    "fragments": ("layouts", "dump", "fragments"),
+    "banks": ("layouts", "banks-page"),
+    "softmax": ("layouts", "softmax-page"),
 }
 TRACED = "attention_checked"
 EXAMPLE = """example:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from fa_tools.figures import traces
-from fa_tools.statements import line_of
+from fa_tools.statements import line_numbers
 from fa_tools.tools import ROOT, Refused, fail, or_fail
 
 RECORDED = ROOT / "bench" / "results" / "timelines"
@@ -78,11 +78,9 @@ class Trace:
         self.arrows = [(pair["f"], pair["s"]) for pair in arrows.values() if len(pair) == 2]
 
     def line(self, args):
-        """The statement's line if it is one of the kernel's own file; else the file."""
-        if "file" in args:
-            return args["file"]
-        number = line_of(f"kernels/{self.about['kernel']}.cu", args.get("statement"))
-        return str(number) if number else f"kernels/{self.about['kernel']}.cu"
+        """The statement's line if it is one of the kernel's own file, or the lines of all with its text; else the file."""
+        file = f"kernels/{self.about['kernel']}.cu"
+        return args.get("file") or " or ".join(map(str, line_numbers(file, args.get("statement")))) or file
 
     def pack(self, group, slices):
         rows = []
