@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -62,7 +63,7 @@ GpuState sample_gpu() {
   fake_gpu().add("sampled");
   return {fake_gpu().clock_mhz, fake_gpu().power_w};
 }
-void hold_gpu() { fake_gpu().add("held"); }
+void* work_stream() { return nullptr; }
 bool gpu_is_lost() { return fake_gpu().lost; }
 
 struct Buffer::State {
@@ -93,6 +94,12 @@ void Buffer::poison() {
 }
 
 void synchronize() { fake_gpu().add("waited"); }
+
+LaunchGraph::LaunchGraph(const std::function<void()>& body) {
+  fake_gpu().add("graph of");
+  body();
+}
+void LaunchGraph::launch() { fake_gpu().add("graph"); }
 
 struct EventTimer::State {
   double milliseconds = 0;

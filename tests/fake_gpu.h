@@ -15,7 +15,7 @@ namespace fa::test {
 struct FakeGpu {
   struct Event {
     std::string
-        what;  // "NAME poisoned", "start", "stop", "waited", "held", "sampled", or a kernel's name
+        what;  // "NAME poisoned", "start", "stop", "waited", "sampled", "graph of" what comes then, "graph", or a kernel's name
     std::chrono::steady_clock::time_point when;
   };
   std::vector<Event> log;

@@ -8,7 +8,7 @@ const char* protocols_json() {
     "problems": [{"dtype": "bf16", "head_dim": 64, "heads": 1, "batch": 1, "seq_len": 128},
                  {"dtype": "fp16", "head_dim": 64, "heads": 1, "batch": 1, "seq_len": 128}],
     "warmup": 1, "iterations": 4, "rounds": 3, "max_seconds": 1, "flush_l2": true,
-    "rotating_inputs": 2, "idle_ms": 0.5, "rest_ms": 0.25,
+    "rotating_inputs": 2, "rest_ms": 0.25, "load_seconds": 0,
     "tflops_convention": "4*B*H*N^2*D"}}})";
 }
 

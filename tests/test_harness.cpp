@@ -588,7 +588,7 @@ TEST(Protocols, AreThoseOfTheFile) {
   EXPECT_EQ(scratch.protocol.warmup, 32);
   EXPECT_EQ(scratch.protocol.iterations, 128);
   EXPECT_TRUE(scratch.protocol.flush_l2);
-  EXPECT_EQ(scratch.protocol.idle_ms, 0);
+  EXPECT_EQ(scratch.protocol.load_seconds, 0);
   ASSERT_EQ(scratch.problems.size(), 6u);
   EXPECT_EQ(scratch.problems[3], problem(16, 16, 4096, 128, Dtype::kBf16));
   EXPECT_EQ(scratch.problems[4], problem(8, 16, 8192, 128, Dtype::kBf16));
@@ -621,9 +621,9 @@ TEST(Protocols, BadFilesAreRefused) {
       R"({"protocols": {"p": {"description": "d", "source": "s", "problems": [{"dtype": "fp16", )"
       R"("head_dim": 64, "heads": 1, "batch": 1, "seq_len": 128}], "warmup": 0, "iterations": 1, )"
       R"("rounds": 1, "max_seconds": 0.5, "flush_l2": false, "rotating_inputs": 1, )"
-      R"("idle_ms": 2.5, "rest_ms": 7.5, )"
+      R"("load_seconds": 2.5, "rest_ms": 7.5, )"
       R"("tflops_convention": "4*B*H*N^2*D"}}})";
-  EXPECT_EQ(find_protocol("p", good).protocol.idle_ms, 2.5);
+  EXPECT_EQ(find_protocol("p", good).protocol.load_seconds, 2.5);
   EXPECT_EQ(find_protocol("p", good).protocol.rest_ms, 7.5);
   auto refusal = [](const std::string& json) -> std::string {
     try {
@@ -648,7 +648,7 @@ TEST(Protocols, BadFilesAreRefused) {
       {changed("\"rounds\": 1, ", ""), "bench/protocols.json: p lacks 'rounds'"},
       {changed("\"rounds\": 1", "\"rounds\": 0"),
        "p: 'rounds' must be a whole number from 1 to 1000"},
-      {changed("2.5", "-1"), "p: 'idle_ms' must be a number from 0 on, not -1"},
+      {changed("2.5", "-1"), "p: 'load_seconds' must be a number from 0 on, not -1"},
       {changed("7.5", "-1"), "p: 'rest_ms' must be a number from 0 on, not -1"},
       {changed("0.5", "1e999"), "bench/protocols.json is not JSON"},
       {changed("0.5", "0"), "p: 'max_seconds' must be a number above 0, not 0"},

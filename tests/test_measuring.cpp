@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <ios>
 #include <memory>
@@ -12,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/library.h"
 #include "common/cli/cli.h"
-#include "common/cli/serve.h"
 #include "common/harness/inputs.h"
 #include "common/harness/results.h"
 #include "common/harness/runner.h"
@@ -49,60 +51,61 @@ class MeasuringTest : public testing::Test {
 };
 
 // ---- times --------------------------------------------------------------------------------------
-TEST_F(MeasuringTest, SustainedLaunchesAreQueuedWithoutWaiting) {
-  fake_gpu().polls_until_done = 4;
+TEST_F(MeasuringTest, LaunchesComeFromGraphs) {
+  fake_gpu().polls_until_done = 2;
   const auto log = timed(*make_runner(), "01", protocol);
-  // The first sample is there so that the driver's library is loaded when it counts, the first
-  // launch is the warm-up, and each of the last samples polls twice, before the pause and after.
-  const std::vector<std::string> expected = {"sampled", "start",   "right",   "stop",    "start",
-                                             "right",   "stop",    "start",   "right",   "stop",
-                                             "start",   "right",   "stop",    "start",   "right",
-                                             "stop",    "sampled", "sampled", "sampled", "waited"};
+  // The first sample is there so that the driver's library is loaded when it counts. A launch tells
+  // how long it takes; then the warm-up and the timed launches are recorded, and nothing but the
+  // graphs' launches comes after the rest. Of the last samples each polls twice.
+  const std::vector<std::string> expected = {
+      "sampled", "start",      "right", "stop",  "graph of", "right",   "graph of", "O poisoned",
+      "start",   "right",      "stop",  "start", "right",    "stop",    "start",    "right",
+      "stop",    "O poisoned", "start", "right", "stop",     "waited",  "start",    "graph",
+      "stop",    "graph",      "start", "stop",  "sampled",  "sampled", "waited"};
   EXPECT_EQ(log, expected);
 }
 
-TEST_F(MeasuringTest, BurstsBeginAfterTheGpuIdled) {
-  protocol.idle_ms = 3;
-  protocol.flush_l2 = true;
-  const auto log = timed(*make_runner(), "01", protocol);
-  const std::vector<std::string> launch = {
-      "L2 flush poisoned", "waited", "held", "start", "right", "stop", "sampled"};
-  std::vector<std::string> expected = {"sampled", "start", "right", "stop"};
-  for (int i = 0; i < 4; i++) expected.insert(expected.end(), launch.begin(), launch.end());
-  expected.emplace_back("waited");
-  EXPECT_EQ(log, expected);
-  for (size_t i = 5; i + 1 < log.size(); i++) {
-    if (log[i] != "held") continue;
-    const std::chrono::duration<double, std::milli> idle =
-        fake_gpu().log[i].when - fake_gpu().log[i - 1].when;
-    EXPECT_GE(idle.count(), 3.0);
-  }
-}
-
-TEST_F(MeasuringTest, TheGpuRestsBeforeTheWarmUpOfARound) {
+TEST_F(MeasuringTest, TheGpuRestsBeforeTheWarmUp) {
   protocol.rest_ms = 4;
-  auto runner = make_runner();
-  Record record = runner->verify(find_kernel("01"));
-  EXPECT_EQ(record.status, Status::kPassed) << record.reason;
-  fake_gpu().log.clear();
-  runner->add_round(find_kernel("01"), record);
+  timed(*make_runner(), "01", protocol);
   const auto& log = fake_gpu().log;
-  const auto log_of = fake_gpu().what();
-  const size_t rested = size_t(std::find(log_of.begin(), log_of.end(), "waited") - log_of.begin());
+  const auto what = fake_gpu().what();
+  const size_t rested = size_t(std::find(what.begin(), what.end(), "waited") - what.begin());
   ASSERT_LT(rested + 2, log.size());
-  EXPECT_EQ(std::count(log_of.begin(), log_of.begin() + std::ptrdiff_t(rested), "start"), 0);
-  EXPECT_EQ(log_of[rested + 2], "start") << "after a sample";
+  EXPECT_EQ(std::count(what.begin(), what.begin() + std::ptrdiff_t(rested), "graph"), 0);
   const std::chrono::duration<double, std::milli> rest = log[rested + 1].when - log[rested].when;
   EXPECT_GE(rest.count(), 4.0);
+}
+
+TEST_F(MeasuringTest, UnderLoadTheWarmUpRunsForSeconds) {
+  protocol.load_seconds = 0.0025;  // the warm-up is one launch of 1 ms
+  auto runner = make_runner();
+  Record record = runner->verify(find_kernel("01"));
+  runner->add_round(find_kernel("01"), record);
+  fake_gpu().log.clear();
+  runner->add_round(find_kernel("01"), record, /*under_load=*/true);
+  const auto log = fake_gpu().what();
+  EXPECT_EQ(std::count(log.begin(), log.end(), "graph"), 1 + 2 + 1);
+  ASSERT_TRUE(record.loaded);
+  EXPECT_EQ(record.loaded->launches, 500) << "half a second";
+  const auto written = to_json(record);
+  EXPECT_EQ(written["time_ms"]["launches"], 4);
+  EXPECT_EQ(written["under_load"]["time_ms"]["launches"], 500);
+  const double tflops = kSmall.flops() * 1e-9;  // in 1 ms
+  EXPECT_DOUBLE_EQ(written["under_load"]["tflops"], tflops);
+  EXPECT_DOUBLE_EQ(written["under_load"]["joules_per_tflop"], 500 / tflops);
+  EXPECT_FALSE(written.contains("joules_per_tflop")) << "a burst is over before the driver knows";
 }
 
 TEST_F(MeasuringTest, ColdLaunchesFlushBeforeTheTimedInterval) {
   protocol.flush_l2 = true;
   const auto log = timed(*make_runner(), "01", protocol);
   EXPECT_EQ(std::count(log.begin(), log.end(), "L2 flush poisoned"), 4);
-  for (size_t i = 4; i < log.size(); i++) {
-    EXPECT_TRUE(log[i] != "start" || log[i - 1] == "L2 flush poisoned") << i;
+  int flushed = 0;
+  for (size_t i = 1; i < log.size(); i++) {
+    flushed += log[i] == "start" && log[i - 1] == "L2 flush poisoned";
   }
+  EXPECT_EQ(flushed, 4);
 }
 
 TEST_F(MeasuringTest, ClockAndPowerAreMedians) {
@@ -124,11 +127,7 @@ TEST_F(MeasuringTest, SlowKernelsObeyMaxSeconds) {
   EXPECT_EQ(times.launches, 1);
   EXPECT_FALSE(times.clock_mhz) << "the driver did not tell";
   const auto log = fake_gpu().what();
-  EXPECT_EQ(std::count(log.begin(), log.end(), "slow"), 2) << "one of them to warm up";
-  // Idling counts too: 1 s for launches of 1 ms and pauses of 99 ms.
-  protocol.idle_ms = 99;
-  protocol.warmup = 0;
-  EXPECT_EQ(make_runner()->time(find_kernel("01"), protocol).launches, 10);
+  EXPECT_EQ(std::count(log.begin(), log.end(), "slow"), 3) << "one to see, one to warm up";
 }
 
 TEST(Rounds, AreMerged) {
@@ -159,7 +158,7 @@ TEST_F(MeasuringTest, APassedKernelHasTimes) {
   EXPECT_EQ(record.status, Status::kPassed) << record.reason;
   ASSERT_TRUE(record.times);
   EXPECT_EQ(record.rounds.size(), 1u);
-  EXPECT_NEAR(record.tflops(), kSmall.flops() * 1e-9, 1e-12);
+  EXPECT_NEAR(record.tflops(record.times), kSmall.flops() * 1e-9, 1e-12);
   EXPECT_TRUE(record.counts.counters.empty());
 }
 
@@ -170,6 +169,22 @@ TEST_F(MeasuringTest, WhatTimedLaunchesLeaveIsCheckedToo) {
   EXPECT_FALSE(record.times);
   EXPECT_TRUE(record.rounds.empty());
   EXPECT_FALSE(to_json(record).contains("time_ms"));
+}
+
+// Who computes nothing in the timed launches is found out: outputs are NaN before the last one, and
+// sets of inputs differ.
+TEST_F(MeasuringTest, LaunchesThatAreSkippedOrReusedAreWrong) {
+  protocol.rotating_inputs = 2;
+  for (const char* name : {"04_right_once", "08_remembers", "09_skips"}) {
+    fake_gpu() = FakeGpu{};
+    EXPECT_EQ(make_runner()->run(find_kernel(name)).status, Status::kWrong) << name;
+  }
+  fake_gpu() = FakeGpu{};
+  const Record record = make_runner()->run(find_kernel("01"));
+  EXPECT_EQ(record.status, Status::kPassed) << record.reason;
+  // The output that is kept is that of the inputs as they were made.
+  protocol.rotating_inputs = 1;
+  EXPECT_EQ(record.output, make_runner()->run(find_kernel("01")).output);
 }
 
 TEST_F(MeasuringTest, EverySetOfBuffersIsChecked) {
@@ -197,17 +212,22 @@ TEST_F(MeasuringTest, AFailureInALaterRoundTakesTheTimes) {
 TEST_F(MeasuringTest, RoundsGoOverTheKernelsAndMoveOn) {
   protocol.warmup = 0;  // one launch all the same
   protocol.iterations = 1;
+  protocol.rounds = 3;
   std::vector<std::string> said;
-  const auto records = measure(*make_runner(), {&find_kernel("01"), &find_kernel("02")}, 3,
-                               [&](const std::string& what) { said.push_back(what); });
-  const std::vector<std::string> expected = {"verifying 01_right ...",
-                                             "verifying 02_warm ...",
-                                             "timing 01_right, round 1 of 3 ...",
-                                             "timing 02_warm, round 1 of 3 ...",
-                                             "timing 02_warm, round 2 of 3 ...",
-                                             "timing 01_right, round 2 of 3 ...",
-                                             "timing 01_right, round 3 of 3 ...",
-                                             "timing 02_warm, round 3 of 3 ..."};
+  const auto records = measure(*make_runner(), {&find_kernel("01"), &find_kernel("02")}, protocol,
+                               [&](const std::string& what, int done, int steps) {
+                                 EXPECT_EQ(done, int(said.size()));
+                                 EXPECT_EQ(steps, 8);
+                                 said.push_back(what);
+                               });
+  const std::vector<std::string> expected = {"verifying 01_right",
+                                             "verifying 02_warm",
+                                             "timing 01_right, round 1 of 3",
+                                             "timing 02_warm, round 1 of 3",
+                                             "timing 02_warm, round 2 of 3",
+                                             "timing 01_right, round 2 of 3",
+                                             "timing 02_warm, round 3 of 3",
+                                             "timing 01_right, round 3 of 3"};
   EXPECT_EQ(said, expected);
   ASSERT_EQ(records.size(), 2u);
   EXPECT_EQ(records[0].rounds.size(), 3u);
@@ -236,114 +256,132 @@ TEST_F(MeasuringTest, ClocksWithinThreePercentAreNotNoted) {
 }
 
 // ---- requests -----------------------------------------------------------------------------------
-const char kProblem[] =
-    R"({"op":"problem","dtype":"fp16","batch":1,"heads":1,"seq_len":128,"head_dim":64,)"
-    R"("inputs":"normal","seed":1,"flush_l2":false,"rotating_inputs":1})";
+const char kRequest[] =
+    R"({"op":"measure","kernels":["01"],"dtype":"fp16","batch":1,"heads":1,"seq_len":128,)"
+    R"("head_dim":64,"inputs":"normal","seed":1,"warmup":0,"iterations":2,"rounds":2,)"
+    R"("max_seconds":9,"rest_ms":0,"load_seconds":0,"flush_l2":false,"rotating_inputs":1})";
 
-std::string time_of(const std::string& kernel) {
-  return R"({"op":"time","kernel":")" + kernel +
-         R"(","warmup":0,"iterations":2,"max_seconds":9,"idle_ms":0})";
+json answer(const std::string& request, FaBenchSay say = nullptr) {
+  return json::parse(fa_bench_request(request.c_str(), say));
 }
 
-std::vector<json> answers(const std::vector<std::string>& requests, int exit_code = 0) {
-  std::stringstream in, out;
-  for (const std::string& request : requests) in << request << "\n";
-  EXPECT_EQ(serve(in, out, Protocol{}), exit_code);
-  std::vector<json> result;
-  for (std::string line; std::getline(out, line);) result.push_back(json::parse(line));
-  return result;
+std::string changed(const std::string& what, const std::string& by) {
+  std::string request = kRequest;
+  return request.replace(request.find(what), what.size(), by);
 }
 
-TEST_F(MeasuringTest, ServeVerifiesAndTimes) {
-  const auto got = answers({R"({"op":"describe"})", kProblem, R"({"op":"verify","kernel":"02"})",
-                            time_of("02_warm"), time_of("03"), R"({"op":"quit"})", kProblem});
-  ASSERT_EQ(got.size(), 6u) << "nothing after quit";
-  EXPECT_EQ(got[0]["machine"]["backend"], "cuda");
-  EXPECT_EQ(got[0]["kernels"][1], "02_warm");
-  EXPECT_GT(got[1]["seconds"], 0);
-  const json& record = got[2]["record"];
-  EXPECT_EQ(record["kernel"], "02_warm");
-  EXPECT_EQ(record["status"], "passed");
-  EXPECT_EQ(record["registers"], 64);
-  EXPECT_EQ(record["shared_memory_bytes"], 1024);
-  EXPECT_TRUE(record.contains("error"));
-  EXPECT_FALSE(record.contains("time_ms"));
-  EXPECT_EQ(got[3], json::parse(R"({"time_ms":{"median":2.0,"p10":2.0,"p90":2.0,"min":2.0,
-            "launches":2},"clock_mhz":1700.0,"power_w":500.0})"));
-  EXPECT_TRUE(got[4]["clock_mhz"].is_null());
-  EXPECT_EQ(got[5], json::object());
-}
-
-TEST_F(MeasuringTest, ServeWritesTheTensorsOfAProblem) {
-  const std::string folder = testing::TempDir();
-  for (const char* name : {"normal", "dominant_key"}) {
-    std::string request = kProblem;
-    request.replace(request.find("problem"), 7, "tensors");
-    request.replace(request.find("normal"), 6, name);
-    request.replace(request.find("\"seed\":1"), 8, "\"seed\":7,\"folder\":\"" + folder + "\"");
-    const auto got = answers({request});
-    ASSERT_EQ(got[0]["files"].size(), 3u);
-    const Inputs wanted = make_inputs(kSmall, name, 7);
-    const std::vector<uint16_t>* tensors[] = {&wanted.q, &wanted.k, &wanted.v};
-    for (int i = 0; i < 3; i++) {
-      std::ifstream file(got[0]["files"][i].get<std::string>(), std::ios::binary);
-      std::vector<uint16_t> bits(tensors[i]->size() + 1);
-      file.read(reinterpret_cast<char*>(bits.data()), bits.size() * 2);
-      EXPECT_EQ(size_t(file.gcount()), tensors[i]->size() * 2);
-      bits.pop_back();
-      EXPECT_EQ(bits, *tensors[i]) << name << " " << i;
-    }
-  }
-  const auto nowhere =
-      answers({R"({"op":"tensors","dtype":"fp16","batch":1,"heads":1,"seq_len":128,"head_dim":64,)"
-               R"("inputs":"normal","seed":1,"folder":"/no/such/folder"})"});
-  EXPECT_NE(nowhere[0]["error"].get<std::string>().find("/no/such/folder"), std::string::npos);
-}
-
-TEST_F(MeasuringTest, ServeGoesOnAfterWhatFails) {
-  fake_gpu().memory_bytes = 20000;
-  std::string large = kProblem;
-  large.replace(large.find("\"heads\":1"), 9, "\"heads\":2");
-  const auto got = answers({kProblem, time_of("05"), R"({"op":"verify","kernel":"05"})", large,
-                            time_of("01"), kProblem, time_of("01")});
-  ASSERT_EQ(got.size(), 7u);
-  EXPECT_EQ(got[1]["error"], "needs another GPU");
-  EXPECT_EQ(got[2]["record"]["status"], "skipped");
-  EXPECT_EQ(got[3]["error"], "allocating 32768 bytes for Q: out of memory");
-  EXPECT_EQ(got[4]["error"], "there is no problem yet: ask for one with the op problem");
-  EXPECT_EQ(got[6]["time_ms"]["median"], 1.0);
-}
-
-TEST_F(MeasuringTest, ServeEndsWithALostGpuAfterTheAnswer) {
-  const auto of_time = answers({kProblem, time_of("06"), kProblem}, 3);
-  ASSERT_EQ(of_time.size(), 2u);
-  EXPECT_EQ(of_time[1]["error"], "06_fatal: an illegal address");
-  fake_gpu().lost = false;
-  const auto of_verify = answers({kProblem, R"({"op":"verify","kernel":"06"})", kProblem}, 3);
-  ASSERT_EQ(of_verify.size(), 2u);
-  EXPECT_EQ(of_verify[1]["record"]["status"], "error");
-}
-
-TEST_F(MeasuringTest, PeersNameTheirLibraryAndCeilingsWhatTheyDo) {
-  const auto got = answers({kProblem, R"({"op":"verify","kernel":"peer/fake"})",
-                            R"({"op":"verify","kernel":"ceiling/matmul"})",
-                            R"({"op":"verify","kernel":"ceiling/copy"})"});
+TEST_F(MeasuringTest, RequestsAreMeasured) {
+  const json described = answer(R"({"op":"describe"})");
+  EXPECT_EQ(described["machine"]["backend"], "cuda");
+  EXPECT_EQ(described["kernels"][1], "02_warm");
+  static int steps_told;
+  steps_told = 0;
+  const json records = answer(changed("\"01\"", R"("02_warm","05","peer/fake","ceiling/matmul")"),
+                              [](const char*, int, int steps) {
+                                steps_told = steps;
+                                return 0;
+                              })["records"];
+  EXPECT_EQ(steps_told, 4 * 3);
+  ASSERT_EQ(records.size(), 4u);
+  EXPECT_EQ(records[0]["kernel"], "02_warm");
+  EXPECT_EQ(records[0]["status"], "passed");
+  EXPECT_EQ(records[0]["registers"], 64);
+  EXPECT_EQ(records[0]["time_ms"]["median"], 2.0);
+  EXPECT_EQ(records[0]["round_ms"], json::parse("[2.0,2.0]"));
+  EXPECT_EQ(records[1]["status"], "skipped");
+  EXPECT_EQ(records[1]["reason"], "needs another GPU");
   const json library = json::parse(R"({"name":"Fake","version":"1.0","implementation":"none"})");
-  for (size_t i = 1; i < got.size(); i++) {
-    EXPECT_EQ(got[i]["record"]["status"], "passed");
-    EXPECT_EQ(got[i]["record"]["library"], library);
-    EXPECT_FALSE(got[i]["record"].contains("registers"));
-  }
-  EXPECT_FALSE(got[1]["record"].contains("flops"));
-  EXPECT_EQ(got[2]["record"]["flops"], 1e9);
-  EXPECT_EQ(got[3]["record"]["bytes"], 2e6);
-  auto runner = make_runner();
-  const auto matmul = to_json(runner->run(find_kernel("ceiling/matmul")));
-  EXPECT_DOUBLE_EQ(matmul["tflops"], 0.5);  // 1e9 operations in 2 ms
-  EXPECT_FALSE(matmul.contains("gbytes_per_s"));
-  const auto copy = to_json(runner->run(find_kernel("ceiling/copy")));
+  EXPECT_EQ(records[2]["library"], library);
+  EXPECT_FALSE(records[2].contains("registers"));
+  EXPECT_EQ(records[3]["flops"], 1e9);
+  EXPECT_DOUBLE_EQ(records[3]["tflops"], 0.5);  // 1e9 operations in 2 ms
+  const json copy = answer(changed("\"01\"", "\"ceiling/copy\""))["records"][0];
   EXPECT_DOUBLE_EQ(copy["gbytes_per_s"], 1);  // 2e6 bytes in 2 ms
-  EXPECT_FALSE(copy.contains("tflops") || copy.contains("bytes"));
+  EXPECT_FALSE(copy.contains("tflops"));
+}
+
+// A library with its output in memory of its own.
+std::vector<uint16_t> latest;
+int peer_launches, peer_answer;
+
+int peer(int task, const void* q, const void* k, const void* v, void* o, void*, char* sentence,
+         int capacity) {
+  latest.resize(kSmall.element_count());
+  if (task == kFaBenchLaunch) {
+    snprintf(sentence, size_t(capacity), "it does not like this");
+    if (peer_answer != 0) return peer_answer;
+    peer_launches++;
+    find_kernel("01").run(kSmall, {q, k, v, latest.data()});
+  }
+  if (task == kFaBenchDeliver) memcpy(o, latest.data(), latest.size() * sizeof latest[0]);
+  if (task == kFaBenchSpoil) memset(latest.data(), 0xff, latest.size() * sizeof latest[0]);
+  return 0;
+}
+
+TEST_F(MeasuringTest, ALibraryIsMeasuredBesideTheKernels) {
+  ASSERT_EQ(fa_bench_add(R"({"kernel":"peer/added","library":{"name":"Added","version":"2",)"
+                         R"("implementation":"a function"}})",
+                         peer),
+            nullptr);
+  const auto of_peer = [] {
+    return answer(changed("\"01\"", R"("01","peer/added")"))["records"][1];
+  };
+  peer_answer = peer_launches = 0;
+  const json record = of_peer();
+  EXPECT_EQ(record["status"], "passed") << record;
+  EXPECT_EQ(record["library"]["implementation"], "a function");
+  EXPECT_EQ(record["round_ms"].size(), 2u);
+  EXPECT_EQ(peer_launches, 1 + 2 * (1 + 1 + 2)) << "in each round one to see, one warm-up, two";
+  peer_answer = 1;
+  EXPECT_EQ(of_peer()["status"], "skipped");
+  peer_answer = 2;
+  EXPECT_EQ(of_peer()["status"], "error");
+  EXPECT_EQ(of_peer()["reason"], "it does not like this");
+  EXPECT_STREQ(fa_bench_add("{}", peer), "the peer lacks 'library'");
+}
+
+TEST_F(MeasuringTest, RequestsGoOnAfterWhatFails) {
+  fake_gpu().memory_bytes = 20000;
+  EXPECT_EQ(answer(changed("\"heads\":1", "\"heads\":2")),
+            json::parse(R"({"error":"allocating 32768 bytes for Q: out of memory","lost":false})"));
+  EXPECT_EQ(answer(kRequest)["records"][0]["status"], "passed");
+  const auto stop = [](const char*, int, int) { return 1; };
+  EXPECT_EQ(answer(kRequest, stop)["error"], "interrupted");
+  EXPECT_EQ(answer(kRequest)["records"][0]["status"], "passed");
+}
+
+TEST_F(MeasuringTest, BadRequestsAreAnsweredWithOneSentence) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "the request is not JSON"},
+      {"{\"op\":", "the request is not JSON"},
+      {"{\"op\":\"\xff\"}", "the request is not JSON"},
+      {"[]", "the request is not a JSON object"},
+      {"{}", "the request lacks 'op'"},
+      {R"({"op":1})", "the request: 'op' must be a text, not 1"},
+      {R"({"op":"fly"})", "unknown op 'fly', there are: describe, measure"},
+      {changed("[\"01\"]", "[]"), "measure: 'kernels' must be names"},
+      {changed("[\"01\"]", "[1]"), "measure: 'kernels' must be names"},
+      {changed("\"01\"", "\"99\""), "unknown kernel '99', this program has: "},
+      {changed("\"seed\":1,", ""), "measure lacks 'seed'"},
+      {changed("\"seed\":1", "\"seed\":-1"), "measure: 'seed' must be a whole number from 0"},
+      {changed("\"batch\":1", "\"batch\":1.5"), "measure: 'batch' must be a whole number"},
+      {changed("128", "100"), "multiple of 128, not 100"},
+      {changed("normal", "nice"), "unknown inputs 'nice'"},
+      {changed("false", "0"), "measure: 'flush_l2' must be true or false, not 0"},
+      {changed("\"iterations\":2", "\"iterations\":0"), "'iterations' must be a whole number"},
+      {changed("\"max_seconds\":9", "\"max_seconds\":0"), "'max_seconds' must be a number above 0"},
+      {changed("\"load_seconds\":0", "\"load_seconds\":-1"),
+       "'load_seconds' must be a number from 0"},
+      {changed("\"seed\"", "\"score_std\":5,\"seed\""), "measure lacks 'score_growth'"},
+      {changed("\"seed\"", "\"score_std\":0,\"score_growth\":\"flat\",\"seed\""),
+       "measure: --score-std must be above 0 and at most 1000"},
+  };
+  for (const auto& [request, sentence] : cases) {
+    const json got = answer(request);
+    ASSERT_TRUE(got.contains("error")) << request;
+    EXPECT_NE(got["error"].get<std::string>().find(sentence), std::string::npos) << request << got;
+    EXPECT_EQ(got["lost"], false);
+  }
 }
 
 // ---- programs -----------------------------------------------------------------------------------
@@ -375,7 +413,7 @@ TEST(FakePrograms, WriteProtocolsAndRounds) {
   const json whole = results("--protocol quick");
   EXPECT_EQ(whole["protocol"]["name"], "quick");
   EXPECT_EQ(whole["protocol"]["rounds"], 3);
-  EXPECT_EQ(whole["protocol"]["idle_ms"], 0.5);
+  EXPECT_EQ(whole["protocol"]["load_seconds"], 0);
   EXPECT_EQ(whole["protocol"]["rest_ms"], 0.25);
   EXPECT_EQ(whole["protocol"]["flush_l2"], true);
   EXPECT_EQ(whole["records"].size(), 4u);

@@ -44,12 +44,12 @@ TEST(Programs, HelpHasAnExample) {
     EXPECT_EQ(result.err, "");
     EXPECT_NE(result.out.find("Example: " + program), std::string::npos);
     for (const char* option :
-         {"--batch",     "--heads",   "--seq-len",       "--head-dim",    "--dtype",
-          "--seed",      "--inputs",  "--warmup",        "--iters",       "--max-seconds",
-          "--flush-l2",  "--rotate",  "--workspace-mib", "--q",           "--k",
-          "--v",         "--o",       "--json",          "--threads",     "--list",
-          "--protocol",  "--rounds",  "--idle-ms",       "--serve",       "--trace",
-          "--trace-cta", "--rest-ms", "--score-std",     "--score-growth"}) {
+         {"--batch",    "--heads",     "--seq-len",       "--head-dim", "--dtype",
+          "--seed",     "--inputs",    "--warmup",        "--iters",    "--max-seconds",
+          "--flush-l2", "--rotate",    "--workspace-mib", "--q",        "--k",
+          "--v",        "--o",         "--json",          "--threads",  "--list",
+          "--protocol", "--rounds",    "--load-seconds",  "--trace",    "--trace-cta",
+          "--rest-ms",  "--score-std", "--score-growth"}) {
       EXPECT_NE(result.out.find(std::string(option) + " "), std::string::npos) << option;
     }
     for (const std::string& inputs : input_names())
@@ -96,7 +96,7 @@ TEST(Programs, JsonHasTheContractsFields) {
   EXPECT_EQ(results.dump().find("/tmp"), std::string::npos) << "no folders of this machine";
   EXPECT_EQ(results["machine"]["backend"], on_gpu() ? "cuda" : "emulator");
   for (const char* key : {"warmup", "iterations", "flush_l2", "rotating_inputs", "max_seconds",
-                          "idle_ms", "rest_ms", "tflops_convention"}) {
+                          "rest_ms", "load_seconds", "tflops_convention"}) {
     EXPECT_TRUE(results["protocol"].contains(key)) << key;
   }
   EXPECT_EQ(results["protocol"]["inputs"], "large");
@@ -235,51 +235,6 @@ TEST(Programs, AProtocolRuns) {
   EXPECT_EQ(results["records"][0]["dtype"], "bf16");
 }
 
-// ---- requests -----------------------------------------------------------------------------------
-// The answers of a program that waits for requests; it must end well.
-std::vector<json> served(const std::vector<std::string>& requests) {
-  const TemporaryFolder folder;
-  std::string lines;
-  for (const std::string& request : requests) lines += request + "\n";
-  folder.write("requests", lines);
-  const ProgramResult result =
-      shell("cat " + (folder / "requests") + " | $BIN/attention --serve --threads 1");
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.err, "");
-  std::vector<json> answers;
-  std::istringstream out(result.out);
-  for (std::string line; std::getline(out, line);) answers.push_back(json::parse(line));
-  return answers;
-}
-
-const std::string kRequest =
-    R"({"op":"problem","dtype":"bf16","batch":1,"heads":1,"seq_len":128,"head_dim":64,)"
-    R"("inputs":"normal","seed":1,"flush_l2":false,"rotating_inputs":1})";
-
-TEST(Programs, ServeRequests) {
-  const std::string name = kernels().front().name;
-  const auto got =
-      served({R"({"op":"describe"})", kRequest, R"({"op":"verify","kernel":")" + name + R"("})",
-              R"({"op":"time","kernel":"1","warmup":0,"iterations":2,"max_seconds":1,"idle_ms":0})",
-              R"({"op":"quit"})", kRequest});
-  ASSERT_EQ(got.size(), 5u) << "nothing after quit";
-  EXPECT_EQ(got[0]["machine"]["backend"], on_gpu() ? "cuda" : "emulator");
-  EXPECT_EQ(got[0]["kernels"].size(), kernels().size());
-  EXPECT_EQ(got[0]["kernels"][0], name);
-  EXPECT_GE(got[1]["seconds"], 0);
-  EXPECT_EQ(got[2]["record"]["status"], "passed");
-  EXPECT_EQ(got[2]["record"]["kernel"], name);
-  EXPECT_EQ(got[2]["record"]["error"]["checked_rows"], 128);
-  EXPECT_EQ(got[2]["record"].contains("counters"), !on_gpu());
-  if (on_gpu()) {
-    EXPECT_EQ(got[3]["time_ms"]["launches"], 2);
-    EXPECT_TRUE(got[3].contains("clock_mhz") && got[3].contains("power_w"));
-  } else {
-    EXPECT_EQ(got[3]["error"], "the emulator does not measure time");
-  }
-  EXPECT_EQ(got[4], json::object());
-}
-
 TEST(Programs, ScoresAreScaledAndRecorded) {
   const TemporaryFolder folder;
   const std::string path = folder / "r.json";
@@ -293,72 +248,6 @@ TEST(Programs, ScoresAreScaledAndRecorded) {
   for (const json& record : records)
     seen.push_back(record["score_growth"].get<std::string>() + record["score_std"].dump());
   EXPECT_EQ(seen, (std::vector<std::string>{"flat1.0", "flat30.0", "growing1.0", "growing30.0"}));
-
-  const auto got =
-      served({kRequest.substr(0, kRequest.size() - 1) + R"(,"score_std":30,"score_growth":"flat"})",
-              R"({"op":"verify","kernel":"2"})"});
-  EXPECT_EQ(got[1]["record"]["score_std"], 30);
-  EXPECT_EQ(got[1]["record"]["score_growth"], "flat");
-  EXPECT_EQ(got[1]["record"]["status"], "passed");
-}
-
-TEST(Programs, ServeAnswersWhatIsWrongWithOneSentence) {
-  auto changed = [](const std::string& what, const std::string& by) {
-    std::string request = kRequest;
-    return request.replace(request.find(what), what.size(), by);
-  };
-  const std::pair<std::string, std::string> cases[] = {
-      {R"({"op":"verify","kernel":"01"})", "there is no problem yet: ask for one with the op"},
-      {"", "the request is not JSON"},
-      {"{\"op\":", "the request is not JSON"},
-      {"{\"op\":\"\xff\"}", "the request is not JSON"},
-      {R"({"op":"describe"} {"op":"quit"})", "the request is not JSON"},
-      {R"({"op":NaN})", "the request is not JSON"},
-      {"[]", "the request is not a JSON object"},
-      {"{}", "the request lacks 'op'"},
-      {R"({"op":1})", "the request: 'op' must be a text, not 1"},
-      {R"({"op":"fly"})",
-       "unknown op 'fly', there are: describe, problem, tensors, verify, time, quit"},
-      {changed("\"seed\":1,", ""), "problem lacks 'seed'"},
-      {changed("\"seed\":1", "\"seed\":-1"), "problem: 'seed' must be a whole number from 0"},
-      {changed("\"seed\":1", "\"seed\":99999999999999999999"), "problem: 'seed' must be"},
-      {changed("\"batch\":1", "\"batch\":1.5"), "problem: 'batch' must be a whole number"},
-      {changed("\"batch\":1", "\"batch\":\"1\""), "problem: 'batch' must be a whole number"},
-      {changed("128", "100"), "multiple of 128, not 100"},
-      {changed("64", "80"), "64 or 128, not 80"},
-      {changed("bf16", "fp8"), "problem: 'dtype' must be fp16 or bf16, not fp8"},
-      {changed("normal", "nice"), "unknown inputs 'nice'"},
-      {changed("false", "0"), "problem: 'flush_l2' must be true or false, not 0"},
-      {changed("\"rotating_inputs\":1", "\"rotating_inputs\":65"), "'rotating_inputs' must be"},
-      {changed("\"seed\"", "\"score_std\":5,\"seed\""), "problem lacks 'score_growth'"},
-      {changed("\"seed\"", "\"score_growth\":\"flat\",\"seed\""), "problem lacks 'score_std'"},
-      {changed("\"seed\"", "\"score_std\":5,\"score_growth\":\"up\",\"seed\""),
-       "problem: 'score_growth' must be flat or growing, not up"},
-      {changed("\"seed\"", "\"score_std\":0,\"score_growth\":\"flat\",\"seed\""),
-       "problem: --score-std must be above 0 and at most 1000"},
-      {kRequest, ""},
-      {R"({"op":"verify","kernel":"99"})", "unknown kernel '99', this program has: "},
-      {R"({"op":"verify"})", "verify lacks 'kernel'"},
-      {R"({"op":"time","kernel":"1","warmup":0,"iterations":0,"max_seconds":1,"idle_ms":0})",
-       "time: 'iterations' must be a whole number from 1 to 1048576, not 0"},
-      {R"({"op":"time","kernel":"1","warmup":0,"iterations":1,"max_seconds":0,"idle_ms":0})",
-       "time: 'max_seconds' must be a number above 0, not 0"},
-      {R"({"op":"time","kernel":"1","warmup":0,"iterations":1,"max_seconds":1,"idle_ms":-1})",
-       "time: 'idle_ms' must be a number from 0 on, not -1"},
-  };
-  std::vector<std::string> requests;
-  for (const auto& each : cases) requests.push_back(each.first);
-  const auto got = served(requests);  // and the end of the input, without quit
-  ASSERT_EQ(got.size(), requests.size());
-  for (size_t i = 0; i < got.size(); i++) {
-    if (cases[i].second.empty()) {
-      EXPECT_TRUE(got[i].contains("seconds")) << got[i];
-    } else {
-      ASSERT_EQ(got[i].size(), 1u) << requests[i] << got[i];
-      EXPECT_NE(got[i]["error"].get<std::string>().find(cases[i].second), std::string::npos)
-          << requests[i] << got[i];
-    }
-  }
 }
 
 // ---- bad: one sentence on stderr, exit code 2, nothing left behind ------------------------------
@@ -405,16 +294,14 @@ const BadCommand kBadCommands[] = {
     {"--max-seconds nan", "--max-seconds"},
     {"--threads 0", "--threads"},
     {"--workspace-mib -1", "--workspace-mib"},
-    {"--idle-ms -1", "--idle-ms"},
-    {"--idle-ms nan", "--idle-ms"},
+    {"--load-seconds -1", "--load-seconds"},
+    {"--load-seconds nan", "--load-seconds"},
     {"--rest-ms -1", "--rest-ms"},
     {"--rounds 0", "--rounds"},
     {"--protocol", "--protocol"},
     {"--protocol nice", "unknown protocol 'nice', there are: fa3-paper, from-scratch"},
     {"--protocol quick --dtype fp16", "no problem of the protocol quick is as the options say"},
     {"--protocol quick --q good.npy", "--q does not go with --protocol"},
-    {"--serve --json r.json", "--serve takes everything from its requests: leave out --"},
-    {"--serve 01", "leave out KERNEL"},
     {"--json", "--json"},
     {"--no-such-option", "--no-such-option"},
     {"--seq-len 128,", "--seq-len takes values with a comma between two, not '128,'"},

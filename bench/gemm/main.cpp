@@ -200,7 +200,7 @@ int run_all(int argc, char** argv) {
       if (record.comparison && record.status == Status::kPassed) {
         printf(" %9.2e", record.comparison->rel);
         if (record.times) {
-          printf(" %12.4f %9.1f %9.0f", record.times->median, record.tflops(),
+          printf(" %12.4f %9.1f %9.0f", record.times->median, record.tflops(record.times),
                  record.times->clock_mhz.value_or(0));
         }
       } else {

@@ -138,6 +138,8 @@ void run_attention(const Problem& problem, const Tensors& tensors) {
                                                  {kK, const_cast<void*>(tensors.k)},
                                                  {kV, const_cast<void*>(tensors.v)},
                                                  {kO, tensors.o}};
+  const auto set_stream = find_function<decltype(cudnnSetStream)>(cudnn(), "cudnnSetStream");
+  set_stream(handle(), static_cast<cudaStream_t>(tensors.stream));
   check(plan_for(problem).graph.execute(handle(), pointers, tensors.workspace),
         "running attention");
 }

@@ -71,12 +71,12 @@ struct Product {
     find_function<decltype(cublasLtDestroy)>(cublas_lt(), "cublasLtDestroy")(handle);
   }
 
-  void launch() {
+  void launch(void* stream) {
     const float one = 1, zero = 0;
-    check(
-        matmul(handle, operation, &one, b.data(), layout, a.data(), layout, &zero, c.data(), layout,
-               c.data(), layout, &chosen.algo, workspace.data(), kWorkspaceBytes, nullptr),
-        "cublasLtMatmul");
+    check(matmul(handle, operation, &one, b.data(), layout, a.data(), layout, &zero, c.data(),
+                 layout, c.data(), layout, &chosen.algo, workspace.data(), kWorkspaceBytes,
+                 static_cast<cudaStream_t>(stream)),
+          "cublasLtMatmul");
   }
 };
 
@@ -95,7 +95,7 @@ Comparison verify(const Problem& problem) {
   Product& asked = product(problem.dtype);
   std::vector<uint16_t> c(size_t(kSize) * kSize);
   asked.c.poison();
-  asked.launch();
+  asked.launch(work_stream());
   synchronize();
   asked.c.download(c.data());
   return compare_product(kSize, problem.dtype, asked.factors, c);
@@ -113,7 +113,9 @@ Library library() {
 const bool registered = [] {
   static const Ceiling ceiling{2.0 * kSize * kSize * kSize, 0, &verify};
   register_kernel({"ceiling/matmul", Needs{80}, nullptr,
-                   [](const Problem& problem, const Tensors&) { product(problem.dtype).launch(); },
+                   [](const Problem& problem, const Tensors& tensors) {
+                     product(problem.dtype).launch(tensors.stream);
+                   },
                    &library, &ceiling});
   return true;
 }();

@@ -21,7 +21,6 @@
 #include "common/cli/npy.h"
 #include "common/cli/options.h"
 #include "common/cli/result_table.h"
-#include "common/cli/serve.h"
 #include "common/cli/trace_option.h"
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
@@ -55,6 +54,9 @@ int run_kernels(Request& request, const std::vector<std::string>& command) {
   const auto say = [&](const std::string& what) {
     if (progress) fprintf(stderr, "\r\033[K%s", what.c_str());
   };
+  const Say tell = [&](const std::string& what, int done, int steps) {
+    say(what + " (" + std::to_string(done + 1) + " of " + std::to_string(steps) + ") ...");
+  };
   const Protocol& protocol = request.protocol;
   const bool traced = !request.trace.path.empty();
   int exit_code = 0;
@@ -68,10 +70,10 @@ int run_kernels(Request& request, const std::vector<std::string>& command) {
     Runner runner(problem, inputs, protocol);
     std::vector<Record> measured;
     if (traced) {
-      measured = measure_traced(runner, *request.kernels[0], request.trace, protocol.rounds, say);
+      measured = measure_traced(runner, *request.kernels[0], request.trace, protocol, tell);
       recorded = measured;
     } else {
-      measured = measure(runner, request.kernels, protocol.rounds, say);
+      measured = measure(runner, request.kernels, protocol, tell);
     }
     say("");
     if (!records.empty()) printf("\n");
@@ -126,8 +128,7 @@ int run_program(int argc, char** argv) {
       return 0;
     }
     set_backend_options(request->backend);
-    return request->serve ? serve(std::cin, std::cout, request->protocol)
-                          : run_kernels(*request, command_of(argc, argv));
+    return run_kernels(*request, command_of(argc, argv));
   });
 }
 

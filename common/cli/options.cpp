@@ -38,7 +38,7 @@ struct Arguments {
   Protocol protocol;
   BackendOptions backend;
   int workspace_mib = 1024;
-  bool no_races = false, list = false, serve = false;
+  bool no_races = false, list = false;
   std::vector<Problem> problems;  // of the named protocol, else empty
 };
 
@@ -92,6 +92,10 @@ void declare(CLI::App& app, Arguments& arguments) {
   const auto milliseconds = [](const std::string& text) -> std::string {
     const double value = atof(text.c_str());
     return value >= 0 && value <= 60000 ? "" : "Value " + text + " is not from 0 to 60000";
+  };
+  const auto seconds = [](const std::string& text) -> std::string {
+    const double value = atof(text.c_str());
+    return value >= 0 && value <= 60 ? "" : "Value " + text + " is not from 0 to 60";
   };
   app.add_option("--batch", arguments.batch, "sequences [default: GPU 16384/seq_len, emulator 1]")
       ->check(positive);
@@ -153,12 +157,12 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--rounds", arguments.protocol.rounds, "of timing all kernels, one after another")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app.add_option("--idle-ms", arguments.protocol.idle_ms,
-                 "burst: the GPU idles before every timed launch [0: sustained]")
-      ->check(CLI::Validator(milliseconds, ""));
   app.add_option("--rest-ms", arguments.protocol.rest_ms,
                  "the GPU idles before a kernel's warm-up in every round [0: it does not]")
       ->check(CLI::Validator(milliseconds, ""));
+  app.add_option("--load-seconds", arguments.protocol.load_seconds,
+                 "times the kernels under load, too: after so long without a pause [0: not]")
+      ->check(CLI::Validator(seconds, ""));
   app.add_flag("--flush-l2", arguments.protocol.flush_l2,
                "empty the L2 cache before every timed launch");
   app.add_option("--rotate", arguments.protocol.rotating_inputs, "sets of buffers that take turns")
@@ -171,8 +175,6 @@ void declare(CLI::App& app, Arguments& arguments) {
                  "OS threads of the emulator [default: one a core]")
       ->check(CLI::Range(1, 1024));
   if (!on_gpu()) declare_for_emulator(app, arguments);
-  app.add_flag("--serve", arguments.serve,
-               "answer requests, JSON lines on standard input (common/cli/serve.h)");
   app.add_flag("--list", arguments.list, "print the kernels of this program and stop");
 }
 
@@ -293,20 +295,8 @@ void check_options_beside_files(const CLI::App& app, const Arguments& arguments)
   }
 }
 
-// What each request to a server says itself is no option beside --serve.
-void check_options_beside_serve(const CLI::App& app) {
-  for (const CLI::Option* option : app.get_options()) {
-    const std::string name = option->get_name();
-    if (option->count() && name != "--serve" && name != "--threads" && name != "--completion" &&
-        name != "--schedule" && name != "--no-races" && name != "--workspace-mib") {
-      throw BadInput("--serve takes everything from its requests: leave out " + name);
-    }
-  }
-}
-
 Request request_of(const CLI::App& app, const Arguments& arguments) {
   Request request;
-  request.serve = arguments.serve;
   request.tensors = arguments.tensors;
   request.trace = arguments.trace;
   request.o = arguments.o;
@@ -328,8 +318,6 @@ Request request_of(const CLI::App& app, const Arguments& arguments) {
                    " needs the checked build (build/emulator-checked); this one does not see loads "
                    "and stores");
   }
-  if (request.serve) return request;
-
   check_files(app, arguments);
   request.problems = arguments.problems.empty() ? problems_of(arguments) : arguments.problems;
   const NpyPaths& tensors = arguments.tensors;
@@ -381,7 +369,6 @@ std::optional<Request> read_command_line(int argc, char** argv) {
     request.list = true;
     return request;
   }
-  if (arguments.serve) check_options_beside_serve(app);
   if (!arguments.protocol_name.empty()) {  // again, over the protocol's values
     for (const char* option : {"--q", "--k", "--v", "--score-std"}) {
       if (app.count(option)) throw BadInput(std::string(option) + " does not go with --protocol");

@@ -24,7 +24,7 @@ struct Request {
   TraceOptions trace;
   std::string o, json;  // files to write, or empty
   bool no_counters = false, full_counters = false;
-  bool list = false, serve = false;  // instead of a run
+  bool list = false;  // instead of a run
 
   bool from_files() const { return !tensors.q.empty(); }
 };

@@ -42,8 +42,8 @@ NamedProtocol find_protocol(const std::string& name, const std::string& json) {
   protocol.iterations = int(fields.whole("iterations", 1, 1 << 20));
   protocol.rounds = int(fields.whole("rounds", 1, 1000));
   protocol.max_seconds = fields.number("max_seconds", 1e-3);
-  protocol.idle_ms = fields.number("idle_ms", 0);
   protocol.rest_ms = fields.number("rest_ms", 0);
+  protocol.load_seconds = fields.number("load_seconds", 0);
   protocol.flush_l2 = fields.flag("flush_l2");
   protocol.rotating_inputs = int(fields.whole("rotating_inputs", 1, 64));
   if (fields.text("tflops_convention") != "4*B*H*N^2*D") {

@@ -36,7 +36,7 @@ void print_table(const Problem& problem, const std::vector<Record>& records, boo
         return count_of(record.counts.counters, "global_sectors") > 0;
       });
   auto bar_value = [&](const Record& record) {
-    return gpu ? record.tflops()
+    return gpu ? record.tflops(record.times)
                : double(count_of(record.counts.counters, counted ? "global_sectors" : "exp2"));
   };
   double longest = 0;
@@ -60,10 +60,10 @@ void print_table(const Problem& problem, const std::vector<Record>& records, boo
       continue;
     }
     printf("%9.2e ", record.comparison->rel);
-    if (record.gbytes_per_s() > 0) {
-      printf("%12.4f %9.0f GB/s  ", record.times->median, record.gbytes_per_s());
+    if (record.gbytes_per_s(record.times) > 0) {
+      printf("%12.4f %9.0f GB/s  ", record.times->median, record.gbytes_per_s(record.times));
     } else if (record.times) {
-      printf("%12.4f %14.2f  ", record.times->median, record.tflops());
+      printf("%12.4f %14.2f  ", record.times->median, record.tflops(record.times));
     } else if (!gpu) {
       printf("%12s %14s  ",
              counted

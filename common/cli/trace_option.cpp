@@ -39,10 +39,10 @@ void check_trace(const TraceOptions& trace, size_t kernel_count, size_t problem_
 }
 
 std::vector<Record> measure_traced(Runner& runner, const Kernel& kernel, const TraceOptions& trace,
-                                   int rounds, const std::function<void(const std::string&)>& say) {
-  if (!on_gpu()) return measure(runner, {&kernel}, rounds, say);
-  say("recording " + kernel.name + " ...");
-  return tracing.measure(runner, kernel, trace.cta, rounds);
+                                   const Protocol& protocol, const Say& say) {
+  if (!on_gpu()) return measure(runner, {&kernel}, protocol, say);
+  say("recording " + kernel.name, 0, 1);
+  return tracing.measure(runner, kernel, trace.cta, protocol.rounds);
 }
 
 void write_trace(const TraceOptions& trace, const std::vector<Record>& records) {

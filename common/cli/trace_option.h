@@ -36,7 +36,7 @@ void check_trace(const TraceOptions& trace, size_t kernel_count, size_t problem_
 // Measures a kernel as measure() does, with what its timeline needs: on a GPU the second record is
 // that of its recording twin.
 std::vector<Record> measure_traced(Runner& runner, const Kernel& kernel, const TraceOptions& trace,
-                                   int rounds, const std::function<void(const std::string&)>& say);
+                                   const Protocol& protocol, const Say& say);
 
 // Writes the timeline of what measure_traced() measured, and says so. Throws BadInput if there is
 // none.

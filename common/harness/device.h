@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -72,9 +73,8 @@ struct GpuState {
 };
 GpuState sample_gpu();
 
-// Occupies the GPU for about 50 us, long enough to queue a launch: it then begins when the event
-// before it does, and not when the CPU is done with it. Asynchronous.
-void hold_gpu();
+// The stream of all that the harness launches and times, a cudaStream_t; null on the emulator.
+void* work_stream();
 
 // Whether an error left the GPU of no use to this process.
 bool gpu_is_lost();
@@ -90,7 +90,7 @@ class Buffer {
   size_t size() const;
   void upload(const void* from);
   void download(void* to) const;
-  void poison();  // every byte 0xff, a NaN in fp16, bf16 and fp32
+  void poison();  // every byte 0xff, a NaN in fp16, bf16 and fp32; asynchronous on a GPU
 
  private:
   struct State;
@@ -100,13 +100,26 @@ class Buffer {
 // Waits for everything launched. Throws BackendError if a kernel failed.
 void synchronize();
 
-// Times launches with a pair of events each. Only on a GPU.
+// A CUDA graph: what `body` launches on the work stream is only recorded, and launched as a whole
+// by launch(), so that the CPU is never between two launches. Only on a GPU.
+class LaunchGraph {
+ public:
+  // Throws what `body` throws, and BackendError if something in it cannot be recorded.
+  explicit LaunchGraph(const std::function<void()>& body);
+  void launch();  // asynchronous
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+// Times launches with a pair of events each, in a graph or without. Only on a GPU.
 class EventTimer {
  public:
   EventTimer();
   void start();
   void stop();
-  bool done();            // whether the GPU has come to stop; does not wait
+  bool done();            // whether the GPU has come to stop, outside of a graph; does not wait
   double milliseconds();  // between start and stop; waits for stop
 
  private:

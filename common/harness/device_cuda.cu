@@ -104,12 +104,7 @@ class Nvml {
   void* device_ = nullptr;
 };
 
-// One thread that waits. At the clock of an idle GPU the cycles take longer, which does no harm.
-__global__ void wait_cycles(long long cycles) {
-  const long long begin = clock64();
-  while (clock64() - begin < cycles) {
-  }
-}
+cudaStream_t stream() { return static_cast<cudaStream_t>(work_stream()); }
 
 }  // namespace
 
@@ -184,9 +179,14 @@ LaunchCounts take_counts() { return {}; }
 
 GpuState sample_gpu() { return {Nvml::instance().clock_mhz(), Nvml::instance().power_w()}; }
 
-void hold_gpu() {
-  wait_cycles<<<1, 1>>>(100'000);  // 50 us at 2 GHz
-  check_cuda(cudaGetLastError(), "holding the GPU");
+// It waits for the default stream and the default stream for it, so that copies need no care.
+void* work_stream() {
+  static const cudaStream_t stream = [] {
+    cudaStream_t made = nullptr;
+    check_cuda(cudaStreamCreate(&made), "making a stream");
+    return made;
+  }();
+  return stream;
 }
 
 // Such an error stays (CUDA Runtime API, "Error Handling"); others are forgotten.
@@ -215,9 +215,40 @@ void Buffer::upload(const void* from) {
 void Buffer::download(void* to) const {
   check_cuda(cudaMemcpy(to, data(), size(), cudaMemcpyDeviceToHost), "copying from the GPU");
 }
-void Buffer::poison() { check_cuda(cudaMemset(data(), 0xff, size()), "filling a buffer"); }
+void Buffer::poison() {
+  check_cuda(cudaMemsetAsync(data(), 0xff, size(), stream()), "filling a buffer");
+}
 
 void synchronize() { check_cuda(cudaDeviceSynchronize(), launch_record().kernel); }
+
+struct LaunchGraph::State {
+  cudaGraphExec_t graph = nullptr;
+  ~State() { cudaGraphExecDestroy(graph); }
+};
+
+LaunchGraph::LaunchGraph(const std::function<void()>& body) : state_(std::make_shared<State>()) {
+  constexpr char kWhat[] = "recording launches into a CUDA graph";
+  // Relaxed: libraries may allocate memory meanwhile.
+  check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed), kWhat);
+  cudaGraph_t recorded = nullptr;
+  const auto end = [&] { return cudaStreamEndCapture(stream(), &recorded); };
+  try {
+    body();
+  } catch (...) {
+    end();
+    if (recorded) cudaGraphDestroy(recorded);
+    cudaGetLastError();
+    throw;
+  }
+  check_cuda(end(), kWhat);
+  const cudaError_t made = cudaGraphInstantiate(&state_->graph, recorded, 0);
+  cudaGraphDestroy(recorded);
+  check_cuda(made, kWhat);
+  check_cuda(cudaGraphUpload(state_->graph, stream()), kWhat);
+}
+void LaunchGraph::launch() {
+  check_cuda(cudaGraphLaunch(state_->graph, stream()), launch_record().kernel);
+}
 
 struct EventTimer::State {
   cudaEvent_t start = nullptr, stop = nullptr;
@@ -231,9 +262,22 @@ struct EventTimer::State {
   }
 };
 
+namespace {
+// In a graph, external: recorded whenever the graph runs, and no dependency between its launches.
+void record(cudaEvent_t event) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check_cuda(cudaStreamIsCapturing(stream(), &status), "recording an event");
+  check_cuda(
+      cudaEventRecordWithFlags(
+          event, stream(),
+          status == cudaStreamCaptureStatusNone ? cudaEventRecordDefault : cudaEventRecordExternal),
+      "recording an event");
+}
+}  // namespace
+
 EventTimer::EventTimer() : state_(std::make_shared<State>()) {}
-void EventTimer::start() { check_cuda(cudaEventRecord(state_->start), "recording an event"); }
-void EventTimer::stop() { check_cuda(cudaEventRecord(state_->stop), "recording an event"); }
+void EventTimer::start() { record(state_->start); }
+void EventTimer::stop() { record(state_->stop); }
 bool EventTimer::done() {
   const cudaError_t state = cudaEventQuery(state_->stop);
   if (state == cudaErrorNotReady) {

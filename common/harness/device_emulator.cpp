@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -83,7 +84,7 @@ LaunchCounts take_counts() {
 }
 
 GpuState sample_gpu() { return {}; }
-void hold_gpu() {}
+void* work_stream() { return nullptr; }
 bool gpu_is_lost() { return false; }
 
 struct Buffer::State {
@@ -111,6 +112,11 @@ void Buffer::download(void* to) const {
 void Buffer::poison() { state_->memory.poison(); }
 
 void synchronize() {}
+
+LaunchGraph::LaunchGraph(const std::function<void()>&) {
+  throw BackendError("the emulator does not measure time");
+}
+void LaunchGraph::launch() {}
 
 EventTimer::EventTimer() = default;
 void EventTimer::start() {}

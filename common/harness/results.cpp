@@ -28,6 +28,27 @@ using json = nlohmann::ordered_json;  // keys in the order written
 json finite(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
 json or_null(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
 
+// The fields of a record that say how fast it was, in bursts or under load.
+json times_of(const Record& record, const Times& t, const std::vector<Times>& rounds) {
+  json result = {{"time_ms",
+                  {{"median", t.median},
+                   {"p10", t.p10},
+                   {"p90", t.p90},
+                   {"min", t.min},
+                   {"launches", t.launches}}},
+                 {"clock_mhz", or_null(t.clock_mhz)},
+                 {"power_w", or_null(t.power_w)}};
+  if (record.tflops(t) > 0) result["tflops"] = record.tflops(t);
+  if (record.gbytes_per_s(t) > 0) result["gbytes_per_s"] = record.gbytes_per_s(t);
+  if (rounds.size() > 1) {
+    for (const Times& round : rounds) {
+      result["round_ms"].push_back(round.median);
+      result["round_clock_mhz"].push_back(or_null(round.clock_mhz));
+    }
+  }
+  return result;
+}
+
 // What the instructions of one kind in one statement did.
 struct StatementCounts {
   Place place;
@@ -57,17 +78,6 @@ std::string utc_now() {
   char text[32];
   strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
   return text;
-}
-
-json to_json(const Times& t) {
-  return {{"time_ms",
-           {{"median", t.median},
-            {"p10", t.p10},
-            {"p90", t.p90},
-            {"min", t.min},
-            {"launches", t.launches}}},
-          {"clock_mhz", or_null(t.clock_mhz)},
-          {"power_w", or_null(t.power_w)}};
 }
 
 json to_json(const Record& record) {
@@ -103,17 +113,13 @@ json to_json(const Record& record) {
   if (record.ceiling && record.status == Status::kPassed) {
     const Ceiling& ceiling = *record.ceiling;
     if (ceiling.flops > 0) result["flops"] = ceiling.flops;
-    if (ceiling.bytes > 0 && !record.times) result["bytes"] = ceiling.bytes;  // for who times it
   }
-  if (record.times) {
-    result.update(to_json(*record.times));
-    if (record.tflops() > 0) result["tflops"] = record.tflops();
-    if (record.gbytes_per_s() > 0) result["gbytes_per_s"] = record.gbytes_per_s();
-    if (record.rounds.size() > 1) {
-      for (const Times& round : record.rounds) {
-        result["round_ms"].push_back(round.median);
-        result["round_clock_mhz"].push_back(or_null(round.clock_mhz));
-      }
+  if (record.times) result.update(times_of(record, *record.times, record.rounds));
+  if (record.loaded) {
+    json& loaded = result["under_load"] = times_of(record, *record.loaded, record.loaded_rounds);
+    const double tflops = record.tflops(*record.loaded);
+    if (tflops > 0 && record.loaded->power_w) {
+      loaded["joules_per_tflop"] = *record.loaded->power_w / tflops;
     }
   }
   for (const auto& [name, value] : record.counts.counters) result["counters"][name] = value;
@@ -164,15 +170,15 @@ std::vector<std::string> clock_notes(const std::vector<Record>& records) {
 
 void write_results(const std::string& path, const std::vector<std::string>& command,
                    const Protocol& protocol, const std::vector<Record>& records) {
-  json result = {{"schema_version", 5},
+  json result = {{"schema_version", 6},
                  {"created", utc_now()},
                  {"command", command},
                  {"machine", describe_machine()},
                  {"protocol",
                   {{"warmup", protocol.warmup},
                    {"iterations", protocol.iterations},
-                   {"idle_ms", protocol.idle_ms},
                    {"rest_ms", protocol.rest_ms},
+                   {"load_seconds", protocol.load_seconds},
                    {"flush_l2", protocol.flush_l2},
                    {"rotating_inputs", protocol.rotating_inputs},
                    {"max_seconds", protocol.max_seconds},

@@ -16,7 +16,6 @@ std::string utc_now();
 
 // As in a results file: a record, and the fields of a record that a measurement gives.
 nlohmann::ordered_json to_json(const Record& record);
-nlohmann::ordered_json to_json(const Times& times);
 
 // ", scores of std 20, growing", or nothing.
 std::string describe(const std::optional<Scores>& scores);

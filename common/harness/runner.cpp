@@ -21,6 +21,19 @@
 namespace fa {
 namespace {
 
+// Under load: long enough for the driver's readings of clock and power, which come every few
+// milliseconds.
+constexpr double kSecondsTimedUnderLoad = 0.5;
+constexpr int kMostTimedUnderLoad = 4096;
+
+// Which of `count` kernels is the i-th in a round: there and back in two rounds, and the beginnings
+// of such pairs lie all over the list.
+int place_in_round(int i, int round, int rounds, int count) {
+  const int pair = round / 2, pairs = (rounds + 1) / 2;
+  const int first = pairs <= count ? count * pair / pairs : pair % count;
+  return (first + (round % 2 ? count - 1 - i : i)) % count;
+}
+
 void sleep_ms(double milliseconds) {
   std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(milliseconds));
 }
@@ -100,9 +113,9 @@ Runner::Runner(const Problem& problem, const Inputs& inputs, const Protocol& pro
   for (int i = 0; i < std::max(1, protocol.rotating_inputs); i++) {
     sets_.push_back(
         {Buffer("Q", bytes), Buffer("K", bytes), Buffer("V", bytes), Buffer("O", bytes)});
-    sets_.back().q.upload(inputs.q.data());
-    sets_.back().k.upload(inputs.k.data());
-    sets_.back().v.upload(inputs.v.data());
+    sets_.back().q.upload(moved(inputs.q, i, false).data());
+    sets_.back().k.upload(moved(inputs.k, i, false).data());
+    sets_.back().v.upload(moved(inputs.v, i, i % 2 == 1).data());
   }
   if (protocol.flush_l2 && on_gpu()) l2_.emplace("L2 flush", size_t(256) << 20);
   reference_ = make_reference(problem, inputs, reference_rows_per_head);
@@ -110,7 +123,8 @@ Runner::Runner(const Problem& problem, const Inputs& inputs, const Protocol& pro
 
 Tensors Runner::tensors(const Kernel& kernel, int set) {
   const Set& chosen = sets_[size_t(set)];
-  Tensors result{chosen.q.data(), chosen.k.data(), chosen.v.data(), chosen.o.data(), nullptr, 0};
+  Tensors result{chosen.q.data(), chosen.k.data(), chosen.v.data(), chosen.o.data()};
+  result.stream = work_stream();
   if (!kernel.workspace_bytes) return result;
   const size_t needed = kernel.workspace_bytes(problem_, protocol_.workspace_limit);
   if (needed > protocol_.workspace_limit) {
@@ -126,21 +140,42 @@ Tensors Runner::tensors(const Kernel& kernel, int set) {
   return result;
 }
 
-void Runner::poison_outputs() {
-  for (Set& set : sets_) set.o.poison();
+void Runner::poison(const Kernel& kernel, int set) {
+  sets_[size_t(set)].o.poison();
+  if (kernel.spoil) kernel.spoil(tensors(kernel, set));
 }
 
-// Compares the outputs of the first `count` sets. A ceiling has none: it checks itself, by a
-// launch.
+void Runner::poison(const Kernel& kernel) {
+  for (int set = 0; set < int(sets_.size()); set++) poison(kernel, set);
+}
+
+std::vector<uint16_t> Runner::moved(const std::vector<uint16_t>& tensor, int by,
+                                    bool negated) const {
+  const int heads = problem_.batch * problem_.heads;
+  const auto first = tensor.begin() + std::ptrdiff_t(size_t((by % heads + heads) % heads) *
+                                                     (tensor.size() / size_t(heads)));
+  std::vector<uint16_t> result(first, tensor.end());
+  result.insert(result.end(), tensor.begin(), first);
+  constexpr uint16_t kSign = 0x8000;  // of fp16 and bf16
+  if (negated) {
+    for (uint16_t& element : result) element ^= kSign;
+  }
+  return result;
+}
+
+// Compares the outputs of the first `count` sets, and keeps that of set 0. A ceiling has none: it
+// checks itself, by a launch.
 void Runner::check(int count, Record& record) {
   if (record.ceiling) {
     record.comparison = record.ceiling->verify(problem_);
     return;
   }
-  for (int set = 0; set < count && (set == 0 || record.comparison->passed); set++) {
-    record.output.resize(problem_.element_count());
-    sets_[size_t(set)].o.download(record.output.data());
+  std::vector<uint16_t> output(problem_.element_count());
+  for (int set = count - 1; set >= 0; set--) {
+    sets_[size_t(set)].o.download(output.data());
+    record.output = moved(output, -set, set % 2 == 1);
     record.comparison = compare(problem_, reference_, record.output);
+    if (!record.comparison->passed) return;
   }
 }
 
@@ -152,7 +187,7 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
   if (!on_gpu()) throw BackendError("the emulator does not measure time");
   const int set_count = int(sets_.size());
   sample_gpu();  // the first sample takes long: NVML starts
-  // Warm-up, which also tells how long a launch takes: slow kernels get fewer of both.
+  // How long does a launch take? Slow kernels get fewer.
   const double budget = timing.max_seconds * 1000;
   EventTimer timer;
   double spent = 0;
@@ -163,29 +198,41 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
     timer.stop();
     spent += timer.milliseconds();
   }
-  const double affordable = budget / (spent / warmed + timing.idle_ms);
-  const int planned = int(std::clamp(affordable, 1.0, double(timing.iterations)));
+  const int planned = int(std::clamp(budget / (spent / warmed), 1.0, double(timing.iterations)));
 
+  LaunchGraph warm_up([&] {
+    for (int i = 0; i < warmed; i++) launch(kernel, i % set_count);
+  });
   std::vector<EventTimer> timers{size_t(planned)};
-  std::vector<GpuState> samples;
-  for (int i = 0; i < planned; i++) {
-    if (l2_) l2_->poison();
-    if (timing.idle_ms > 0) {
-      synchronize();
-      sleep_ms(timing.idle_ms);
-      hold_gpu();
+  LaunchGraph timed([&] {
+    poison(kernel);
+    for (int i = 0; i < planned; i++) {
+      const int set = i % set_count;
+      const bool last = i + set_count >= planned;  // into this set's output
+      if (last) poison(kernel, set);
+      if (l2_) l2_->poison();
+      timers[size_t(i)].start();
+      launch(kernel, set);
+      timers[size_t(i)].stop();
+      if (last && kernel.deliver) kernel.deliver(tensors(kernel, set));
     }
-    timers[size_t(i)].start();
-    launch(kernel, i % set_count);
-    timers[size_t(i)].stop();
-    if (timing.idle_ms > 0) samples.push_back(sample_gpu());
-  }
-  // Sustained: all are queued by now, without waiting in between, so that the GPU never idles, as
-  // in real use. It still works on them while the samples are taken.
-  if (timing.idle_ms == 0) samples.push_back(sample_gpu());
-  while (!timers.back().done()) {
-    sleep_ms(5);
-    if (!timers.back().done()) samples.push_back(sample_gpu());
+  });
+  synchronize();
+  if (timing.rest_ms > 0) sleep_ms(timing.rest_ms);
+  // All is queued at once, so that the GPU never idles from here on, as in real use.
+  EventTimer loaded, end;
+  loaded.start();
+  const int repetitions = 1 + int(timing.load_ms / spent);
+  for (int i = 0; i < repetitions; i++) warm_up.launch();
+  loaded.stop();
+  timed.launch();
+  end.start();
+  end.stop();
+  while (!loaded.done()) sleep_ms(0.2);
+  std::vector<GpuState> samples = {sample_gpu()};
+  while (!end.done()) {
+    sleep_ms(2);
+    if (!end.done()) samples.push_back(sample_gpu());
   }
   std::vector<double> milliseconds;
   milliseconds.reserve(timers.size());
@@ -203,11 +250,15 @@ Record Runner::verify(const Kernel& kernel) {
   record.problem = problem_;
   record.ceiling = kernel.ceiling;
   judge(record, [&] {
-    poison_outputs();
+    poison(kernel);
     launch_record() = LaunchRecord{};
     take_counts();  // of launches before
     if (kernel.library) record.library = kernel.library();
-    launch(kernel, 0);
+    const auto launch_and_deliver = [&](int set) {
+      launch(kernel, set);
+      if (kernel.deliver) kernel.deliver(tensors(kernel, set));
+    };
+    launch_and_deliver(0);
     synchronize();
     record.registers = launch_record().registers;
     record.shared_bytes = launch_record().shared_bytes;
@@ -215,29 +266,34 @@ Record Runner::verify(const Kernel& kernel) {
     record.workspace_bytes = kernel.workspace_bytes ? workspace_->size() : 0;
     record.counts = take_counts();
     const int set_count = int(sets_.size());
-    for (int set = 1; set < set_count; set++) launch(kernel, set);
+    for (int set = 1; set < set_count; set++) launch_and_deliver(set);
     synchronize();
     check(set_count, record);
   });
   return record;
 }
 
-void Runner::add_round(const Kernel& kernel, Record& record) {
+void Runner::add_round(const Kernel& kernel, Record& record, bool under_load) {
   if (record.status != Status::kPassed) return;
+  Timing timing = protocol_;
+  if (under_load) {
+    timing.rest_ms = 0;
+    timing.load_ms = protocol_.load_seconds * 1000;
+    timing.max_seconds = kSecondsTimedUnderLoad;
+    timing.iterations = kMostTimedUnderLoad;
+  }
+  auto& rounds = under_load ? record.loaded_rounds : record.rounds;
   judge(record, [&] {
-    poison_outputs();
-    if (protocol_.rest_ms > 0) {
-      synchronize();
-      sleep_ms(protocol_.rest_ms);
-    }
-    record.rounds.push_back(time(kernel, protocol_));
-    check(std::min(int(sets_.size()), record.rounds.back().launches), record);
+    rounds.push_back(time(kernel, timing));
+    check(std::min(int(sets_.size()), rounds.back().launches), record);
   });
   if (record.status == Status::kPassed) {
-    record.times = merge(record.rounds);
+    (under_load ? record.loaded : record.times) = merge(rounds);
   } else {
     record.rounds.clear();
+    record.loaded_rounds.clear();
     record.times.reset();
+    record.loaded.reset();
   }
 }
 
@@ -247,26 +303,37 @@ Record Runner::run(const Kernel& kernel) {
   return record;
 }
 
-std::vector<Record> measure(Runner& runner, const std::vector<const Kernel*>& chosen, int rounds,
-                            const std::function<void(const std::string&)>& say) {
+std::vector<Record> measure(Runner& runner, const std::vector<const Kernel*>& chosen,
+                            const Protocol& protocol, const Say& say) {
+  const int count = int(chosen.size()), rounds = on_gpu() ? protocol.rounds : 0;
+  const int loaded_rounds = on_gpu() && protocol.load_seconds > 0 ? 2 : 0;
+  const int steps = count * (1 + rounds + loaded_rounds);
+  int done = 0;
   std::vector<Record> records;
   auto forget = [&] {  // outputs take much memory
     for (size_t i = 0; i + 1 < records.size(); i++) records[i].output = std::vector<uint16_t>();
   };
   for (const Kernel* kernel : chosen) {
-    say("verifying " + kernel->name + " ...");
+    say("verifying " + kernel->name, done++, steps);
     records.push_back(runner.verify(*kernel));
     forget();
   }
-  for (int round = 0; round < (on_gpu() ? rounds : 0); round++) {
-    for (size_t i = 0; i < chosen.size(); i++) {
-      const size_t at = (i + size_t(round)) % chosen.size();
-      say("timing " + chosen[at]->name + ", round " + std::to_string(round + 1) + " of " +
-          std::to_string(rounds) + " ...");
-      runner.add_round(*chosen[at], records[at]);
-      forget();
+  const auto time_all = [&](int of, bool under_load) {
+    const std::string what = under_load ? " under load" : "";
+    for (int round = 0; round < of; round++) {
+      for (int i = 0; i < count; i++) {
+        const int at = place_in_round(i, round, of, count);
+        const size_t index = size_t(at);
+        say("timing " + chosen[index]->name + what + ", round " + std::to_string(round + 1) +
+                " of " + std::to_string(of),
+            done++, steps);
+        runner.add_round(*chosen[index], records[index], under_load);
+        forget();
+      }
     }
-  }
+  };
+  time_all(rounds, false);
+  time_all(loaded_rounds, true);
   return records;
 }
 

@@ -21,19 +21,20 @@ struct Timing {
   int warmup = 32;  // untimed launches before
   int iterations = 128;
   double max_seconds = 10.0;  // for one kernel: slow kernels get fewer launches, but at least one
-  double idle_ms = 0;         // 0: sustained, launches queued one behind the other. Else burst: the
-                              // GPU stands idle so long before every timed launch
+  double rest_ms = 0;  // before the warm-up the GPU stands idle so long: no kernel meets the clock
+                       // that the one before left behind
+  double load_ms = 0;  // before the timed launches the kernel runs so long without a pause
   bool operator==(const Timing&) const = default;
 };
 
+// Two regimes. A burst: launches after a rest and a short warm-up, on a GPU that is still cool. Under
+// load: after seconds without a pause, when a GPU at its power limit has lowered its clock.
 struct Protocol : Timing {
-  std::string name;  // in bench/protocols.json, unless something was changed
-  int rounds = 1;    // in each, every kernel is timed once
-  double rest_ms =
-      0;  // before each of these times the GPU stands idle so long: no kernel meets the
-          // clock that the one before left behind
+  std::string name;         // in bench/protocols.json, unless something was changed
+  int rounds = 1;           // of bursts; in each, every kernel is timed once
+  double load_seconds = 0;  // before the launches that are timed under load; 0: there are none
   bool flush_l2 = false;    // before every timed launch, outside the timed interval
-  int rotating_inputs = 1;  // sets of buffers that take turns, with the same values
+  int rotating_inputs = 1;  // sets of buffers that take turns, each with values of its own
   size_t workspace_limit = size_t(1) << 30;  // bytes
   std::string inputs = "normal";
   uint64_t seed = 1;
@@ -59,8 +60,10 @@ struct Record {
   Status status = Status::kError;
   std::string reason;  // one sentence, unless passed
   std::optional<Comparison> comparison;
-  std::vector<Times> rounds;   // on a GPU, of a kernel that passed, before and after each
-  std::optional<Times> times;  // of all rounds
+  // On a GPU, of a kernel that passed, before and after each round: the rounds and all together,
+  // of bursts and under load.
+  std::vector<Times> rounds, loaded_rounds;
+  std::optional<Times> times, loaded;
   int registers = 0;
   size_t shared_bytes = 0, local_bytes = 0, workspace_bytes = 0;
   LaunchCounts counts;             // on the emulator, of one launch
@@ -69,11 +72,11 @@ struct Record {
   const Ceiling* ceiling = nullptr;
 
   // At the median time; 0 if there is none, or nothing of the kind to count.
-  double tflops() const {
-    return times ? (ceiling ? ceiling->flops : problem.flops()) / times->median * 1e-9 : 0;
+  double tflops(const std::optional<Times>& of) const {
+    return of ? (ceiling ? ceiling->flops : problem.flops()) / of->median * 1e-9 : 0;
   }
-  double gbytes_per_s() const {
-    return times && ceiling ? ceiling->bytes / times->median * 1e-6 : 0;
+  double gbytes_per_s(const std::optional<Times>& of) const {
+    return of && ceiling ? ceiling->bytes / of->median * 1e-6 : 0;
   }
 };
 
@@ -88,12 +91,14 @@ class Runner {
   // throws for what a kernel does: that is the record's status.
   Record verify(const Kernel& kernel);
 
-  // Warm-up and timed launches, without a check. Only on a GPU. Throws BackendError or Unsupported.
+  // Warm-up and timed launches, all from a CUDA graph, without a check. The outputs are NaN after
+  // the warm-up, and again before the last timed launch into each. Only on a GPU. Throws
+  // BackendError or Unsupported.
   Times time(const Kernel& kernel, const Timing& timing);
 
-  // One round by the protocol for a kernel that passed so far: poisons the outputs, times, and
-  // compares what the timed launches left. A record that does not pass loses its times.
-  void add_round(const Kernel& kernel, Record& record);
+  // One round by the protocol for a kernel that passed so far: times, and compares what the timed
+  // launches left. A record that does not pass loses its times.
+  void add_round(const Kernel& kernel, Record& record, bool under_load = false);
 
   // verify, then add_round where time is measured.
   Record run(const Kernel& kernel);
@@ -107,7 +112,14 @@ class Runner {
     Buffer q, k, v, o;
   };
   Tensors tensors(const Kernel& kernel, int set);
-  void poison_outputs();
+  // Every output, also where a peer has it in memory of its own, is NaN until it is written.
+  void poison(const Kernel& kernel);
+  void poison(const Kernel& kernel, int set);
+  // A set of inputs has the heads of the first set, [batch * heads, seq_len * head_dim], in another
+  // order, and every other one has V with the other sign. So one reference is enough for all of
+  // them, yet no set's output is right for the next one: who computes nothing and hands over what
+  // was computed before is wrong.
+  std::vector<uint16_t> moved(const std::vector<uint16_t>& tensor, int by, bool negated) const;
   void check(int count, Record& record);
 
   Problem problem_;
@@ -118,9 +130,13 @@ class Runner {
   Reference reference_;
 };
 
-// Verifies the kernels, then times them in rounds (protocol.rounds) whose order moves on. `say` is
-// told what is happening. Of the records only the last keeps its output.
-std::vector<Record> measure(Runner& runner, const std::vector<const Kernel*>& chosen, int rounds,
-                            const std::function<void(const std::string&)>& say);
+// Told what is happening, and how many of how many steps are done. What it throws ends measure().
+using Say = std::function<void(const std::string& what, int done, int steps)>;
+
+// Verifies the kernels, then times them in the protocol's rounds: of bursts, then two under load, if
+// there are any. Two rounds go there and back, so that what changes steadily with time meets all
+// alike; the next two begin elsewhere. Of the records only the last keeps its output.
+std::vector<Record> measure(Runner& runner, const std::vector<const Kernel*>& chosen,
+                            const Protocol& protocol, const Say& say);
 
 }  // namespace fa

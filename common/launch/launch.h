@@ -36,7 +36,11 @@ struct LaunchRecord {
   size_t local_bytes = 0;         // a thread's spilled registers and arrays; 0 on the emulator
   void add(int registers, size_t shared_bytes, size_t local_bytes);
 };
-LaunchRecord& launch_record();
+LaunchRecord& launch_record();  // this thread's
+
+// The stream that takes this thread's launches, a cudaStream_t; null: the default stream. run()
+// (common/launch/registry.h) sets it for the launches of one kernel. The emulator has no streams.
+void*& launch_stream();
 
 // Throws Unsupported if a CTA cannot have this much shared memory on the GPU present.
 void check_shared_bytes(size_t shared_bytes);
@@ -102,7 +106,8 @@ void launch(const LaunchShape& shape, Arguments... arguments) {
   }
 #endif
   if (shape.cluster == 1) {
-    kKernel<<<shape.grid, shape.block, shape.shared_bytes>>>(arguments...);
+    const auto stream = static_cast<cudaStream_t>(launch_stream());
+    kKernel<<<shape.grid, shape.block, shape.shared_bytes, stream>>>(arguments...);
     check_cuda(cudaGetLastError(), launch_record().kernel);
   } else {
     check_cluster(shape);
@@ -113,6 +118,7 @@ void launch(const LaunchShape& shape, Arguments... arguments) {
     configuration.gridDim = shape.grid;
     configuration.blockDim = shape.block;
     configuration.dynamicSmemBytes = shape.shared_bytes;
+    configuration.stream = static_cast<cudaStream_t>(launch_stream());
     configuration.attrs = &attribute;
     configuration.numAttrs = 1;
     check_cuda(cudaLaunchKernelEx(&configuration, kKernel, arguments...), launch_record().kernel);

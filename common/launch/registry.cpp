@@ -95,12 +95,16 @@ void validate(const Problem& problem) {
   }
 }
 
-void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
-  validate(problem);
+void check_pointers(const Tensors& tensors) {
   check_alignment(tensors.q, "Q");
   check_alignment(tensors.k, "K");
   check_alignment(tensors.v, "V");
   check_alignment(tensors.o, "O");
+}
+
+void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
+  validate(problem);
+  check_pointers(tensors);
   // [needs]
   if (const int present = device_capability(); present > 0) {
     const Needs& needs = kernel.needs;
@@ -119,12 +123,22 @@ void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
     }
   }
   launch_record().kernel = kernel.name.c_str();
+  // Also after an exception, launches that do not come from here take the default stream.
+  struct ForOneKernel {
+    explicit ForOneKernel(void* stream) { launch_stream() = stream; }
+    ~ForOneKernel() { launch_stream() = nullptr; }
+  } const with_stream(tensors.stream);
   kernel.run(problem, tensors);
 }
 
 LaunchRecord& launch_record() {
-  static LaunchRecord record;
+  thread_local LaunchRecord record;
   return record;
+}
+
+void*& launch_stream() {
+  thread_local void* stream = nullptr;
+  return stream;
 }
 
 void LaunchRecord::add(int registers_, size_t shared_bytes_, size_t local_bytes_) {

@@ -10,6 +10,7 @@
 #include <cuda_fp16.h>
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct Tensors {
   void* o = nullptr;
   void* workspace = nullptr;  // as many bytes as the kernel's workspace_bytes() asked for
   size_t workspace_bytes = 0;
+  void* stream = nullptr;  // a cudaStream_t, which takes the launches; null: the default stream
 };
 
 // The same for a kernel's launcher: typed, with the shape. head_dim is a template argument there.
@@ -68,9 +70,13 @@ struct Kernel {
   // Bytes of workspace for the problem, at most `limit` where the kernel can divide its work.
   // Null: none.
   size_t (*workspace_bytes)(const Problem&, size_t limit) = nullptr;
-  void (*run)(const Problem&, const Tensors&) = nullptr;
-  Library (*library)() = nullptr;    // of peers and ceilings; throws Unsupported if it is not here
+  std::function<void(const Problem&, const Tensors&)> run = nullptr;
+  // Of peers and ceilings; throws Unsupported if the library is not here.
+  std::function<Library()> library = nullptr;
   const Ceiling* ceiling = nullptr;  // of ceilings
+  // Of peers whose output lies in memory of their own: one copies what their latest launch gave to
+  // tensors.o, the other makes it NaN, both on tensors.stream.
+  std::function<void(const Tensors&)> deliver = nullptr, spoil = nullptr;
 };
 
 // All kernels of this program, by name.
@@ -78,6 +84,9 @@ const std::vector<Kernel>& kernels();
 
 // The kernel with this name or number ("02_online_softmax", "02", "2"). Throws BadInput.
 const Kernel& find_kernel(const std::string& name_or_number);
+
+// Throws BadInput unless Q, K, V and O are there and multiples of 16 bytes.
+void check_pointers(const Tensors& tensors);
 
 // Launches the kernel after the checks that it relies on (shape, alignment, workspace). Throws
 // BadInput or Unsupported before anything ran. Asynchronous on a GPU.

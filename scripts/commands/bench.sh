@@ -27,13 +27,13 @@ Examples:
 Options:
   --toolkit auto|system|wheels   which nvcc: the machine's, or the one from NVIDIA's Python wheels in .toolkit
   --json FILE                    where the results go
-  --program PATH                 a program, or a folder of programs, built before: nothing is built
+  --library FILE                 a library fa_bench that was built before: nothing is built
   --help                         this text
 Everything else chooses what is measured, and is listed below.
 
 Environment: PYTHON (the one with PyTorch; python3), RESULTS_DIR (where results go; results/ of the checkout),
 CUDAARCHS (architectures to build for).
-Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 GPU or program failed, 4 set-up or build
+Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 the GPU or a library failed, 4 set-up or build
 failed.
 HELP
 }
@@ -64,7 +64,7 @@ while (($#)); do
       json=${1#*=}
       typed+=("$1")
       ;;
-    --program | --program=*) # built before
+    --library | --library=*) # built before
       python_part "${PYTHON:-python3}" bench "${all[@]}"
       exit
       ;;
@@ -80,20 +80,18 @@ python=${PYTHON:-python3}
 have "$python" || die "$EXIT_SETUP" "there is no $python; PYTHON names the one to use"
 
 # Before minutes of building: is there a GPU, and are the arguments good?
-python_part "$python" bench --check --program none --typed "${typed[@]}"
+python_part "$python" bench --check --library none --typed "${typed[@]}"
 detect_gpu || die 3 "no NVIDIA GPU answers through nvidia-smi, and nothing else is worth measuring;" \
   "scripts/run.sh runs the kernels on the emulator"
 
 choose_backend cuda "$toolkit" 0
 ensure_packages run "$BACKEND"
 configure_cuda
-targets=(attention)
-if grep -q '^build peers:' "$ROOT/build/cuda/build.ninja"; then targets+=(peers); fi
-build cuda "${targets[@]}"
+build cuda fa_bench
 
 added=()
 if [[ -z $json ]]; then
   json=$(new_results_file "${RESULTS_DIR:-$ROOT/results}" bench)
   added=(--json "$json")
 fi
-python_part "$python" bench --program "$ROOT/build/cuda/bin/attention" "${added[@]}" --typed "${typed[@]}"
+python_part "$python" bench --library "$ROOT/build/cuda/lib/libfa_bench.so" "${added[@]}" --typed "${typed[@]}"

@@ -1,137 +1,65 @@
-"""Measures kernels beside other libraries ("peers") on the GPU present: the same problem, the same protocol.
+"""Measures kernels beside other libraries ("peers") on the GPU present: in one process, on the same tensors, by the same
+timer (bench/library.h).
 
-In every round each kernel and each peer is timed once, one after another, each after a rest, so that no one meets the
-clock that the one before left behind. Every second round goes backwards and the order moves on; tensors stay where
-they are. A time is the median over the rounds of each round's median; a kernel's ratio to
-a peer (above 1: the kernel is faster) is formed within each round, so that a GPU that grows warm changes both, and
-then the median taken. What gives a wrong result before the first round or after the last one has no time. Programs
-of this repository run with --serve; PyTorch's peers run in this Python; what is not here is left out with a
-sentence."""
+All are launched from CUDA graphs. In every round each kernel and each peer is timed once, one after another, each after
+a rest, so that no one meets the clock that the one before left behind; every second round goes backwards. With
+--load-seconds two more rounds follow in which each has run so long without a pause: then a GPU at its power limit has
+lowered its clock. A time is the median over the rounds of each round's median; a kernel's ratio to a peer (above 1: the
+kernel is faster) is formed within each round, and then the median taken. What gives a wrong result before, in or after
+the timed launches has no time. What is not here is left out with a sentence."""
 
 import argparse
 import datetime
-import os
 import re
 import signal
 import statistics
-import subprocess
 import sys
 import textwrap
 import time
-from collections import Counter
 from pathlib import Path
 
-from fa_tools import baselines
+from fa_tools import baselines, torch_attention
 from fa_tools.records import GROWTHS, SCORES, describe_scores, scores_of
-from fa_tools.serve import Broken, Failed, Server
+from fa_tools.harness import Failed, Harness
 from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, lines_of, read_json, relative, run, write_whole
-from fa_tools.torch_attention import PEERS, Missing, Torch
+from fa_tools.torch_attention import PEERS
 
 EXAMPLE = """examples:
   scripts/fa bench                                        builds, then the protocol quick
   scripts/fa bench --protocol from-scratch --repeat 2     twice, and how far the ratios spread
-  scripts/fa bench --program build/cuda/bin/attention 08 10 --seq-len 1024,4096 --json mine.json
-  scripts/fa bench --program build/cuda/bin --peers fa2,cudnn,matmul --dtype fp16 --head-dim 64
-  scripts/fa bench --program build/cuda/bin/attention --protocol fa3-paper --dtype bf16 10
+  scripts/fa bench 08 10 --seq-len 1024,4096 --load-seconds 2 --json mine.json
+  scripts/fa bench --peers fa2,cudnn,matmul --dtype fp16 --head-dim 64
+  scripts/fa bench --library build/cuda/lib/libfa_bench.so --protocol fa3-paper --dtype bf16 10
 
-Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 GPU or program failed."""
+Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 the GPU or a library failed."""
 
 PROTOCOLS = ROOT / "bench" / "protocols.json"
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 6
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
-SETTINGS = ("warmup", "iterations", "rounds", "max_seconds", "flush_l2", "rotating_inputs", "idle_ms", "rest_ms")
+SETTINGS = ("warmup", "iterations", "rounds", "max_seconds", "flush_l2", "rotating_inputs", "rest_ms",
+            "load_seconds")
 # Of problems given on the command line, without a protocol.
 DEFAULTS = {"warmup": 32, "iterations": 128, "rounds": 3, "max_seconds": 10.0, "flush_l2": False,
-            "rotating_inputs": 1, "idle_ms": 0, "rest_ms": 100}
+            "rotating_inputs": 1, "rest_ms": 100, "load_seconds": 0}
 # Which changes leave a protocol what its name says.
 HARMLESS = ("rounds", "max_seconds")
 CLOCK_TOLERANCE = 0.03
-COMPANION = "peers"  # a program in the folder of the others, with the peers and ceilings that need no Python
-COMPANIONS = ("peer/cudnn_frontend", "ceiling/matmul", "ceiling/copy")
+IN_LIBRARY = ("peer/cudnn_frontend", "ceiling/matmul", "ceiling/copy")  # peers and ceilings that need no Python
 
 
 # --- What runs -------------------------------------------------------------------------------------------------
 
 
-class Runner:
-    """A kernel or peer; `backend`, which holds its tensors, is a serve.Server, a torch_attention.Torch, or stands in
-    for one."""
-
-    def __init__(self, backend, name):
-        self.backend, self.name = backend, name
-
-
-def list_kernels(path):
-    try:
-        done = subprocess.run([path, "--list"], capture_output=True, text=True, timeout=60, check=True)
-    except (OSError, subprocess.SubprocessError):
-        fail(f"{path} is not a program of this repository that can be run (build/cuda/bin/attention, or a folder)")
-    return done.stdout.split()
-
-
-def find_programs(paths, wanted, serve=Server):
-    """Runners of the wanted kernels (names or numbers; none: all), each once, in the order asked for."""
-    files = []
-    for path in paths:
-        if os.path.isdir(path):  # of programs with one kernel each, unless it has them all in one
-            one = [Path(path) / "attention"]
-            each = sorted(p for p in Path(path).iterdir() if re.fullmatch(r"\d\d_[a-z0-9_]+", p.name))
-            files += one if one[0].is_file() else each
-        else:
-            files.append(path)
-    lists = {os.path.abspath(path): list_kernels(os.path.abspath(path)) for path in files}
-    known = sorted({name for names in lists.values() for name in names})
-    if not known:
-        fail(f"there is no program in {', '.join(paths)}")
-    servers, runners = {}, []
-    for word in wanted or known:
-        name = next((k for k in known if word in (k, k[:2])), None)
+def chosen(wanted, known):
+    """The kernels wanted (names or numbers; none: all), each once, in the order asked for."""
+    ours = [name for name in known if "/" not in name]
+    names = []
+    for word in wanted or ours:
+        name = next((k for k in ours if word in (k, k[:2])), None)
         if name is None:
-            fail(f"there is no kernel {word}; the programs given have {', '.join(known)}")
-        path = next(path for path, names in lists.items() if name in names)
-        if path not in servers:
-            servers[path] = serve(path)
-        if name not in [runner.name for runner in runners]:
-            runners.append(Runner(servers[path], name))
-    return runners
-
-
-def find_companion(paths, wanted, serve=Server):
-    """Runners of the program `peers` beside the given ones, and a sentence for each wanted one that is not there."""
-    if not wanted:
-        return [], {}
-    for path in paths:
-        file = Path(path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))) / COMPANION
-        if file.is_file() and os.access(file, os.X_OK):
-            break
-    else:
-        return [], {name: f"there is no program {COMPANION} beside the kernels'" for name in wanted}
-    server = serve(os.path.abspath(file))
-    try:
-        has = server.describe()["kernels"]
-    except (Failed, Broken) as problem:
-        server.close()
-        return [], {name: str(problem) for name in wanted}
-    missing = {name: f"the program {COMPANION} does not have it" for name in wanted if name not in has}
-    return [Runner(server, name) for name in wanted if name in has], missing
-
-
-def find_peers(names, make_backend):
-    """Runners of PyTorch's peers, and a sentence for each that cannot run."""
-    if not names:
-        return [], {}
-    try:
-        backend = make_backend()
-    except Missing as problem:
-        return [], {f"peer/{name}": str(problem) for name in names}
-    runners, missing = [], {}
-    for name in names:
-        try:
-            backend.add(name)
-            runners.append(Runner(backend, f"peer/{name}"))
-        except Missing as problem:
-            missing[f"peer/{name}"] = str(problem)
-    return runners, missing
+            fail(f"there is no kernel {word}; there are {', '.join(ours)}")
+        names.append(name)
+    return unique(names)
 
 
 # --- Progress --------------------------------------------------------------------------------------------------
@@ -146,60 +74,29 @@ def flops_of(problem):
 
 
 class Progress:
-    """What is done now, and how long the rest will take by what steps of the same kind took so far."""
+    """What is done now, and how long the rest will take if it goes on like this."""
 
-    def __init__(self, stream, now=time.monotonic):
-        self.stream, self.now, self.live = stream, now, stream.isatty()
-        self.left = Counter()  # (kind, who, problem): steps; problems as tuples here
-        self.took = {}  # (kind, who): (seconds, FLOPs of the problem) of the last one
-        self.cap = 0.0
+    def __init__(self, stream, problems, now=time.monotonic, stopped=lambda: False):
+        self.stopped = stopped  # whether to end here
+        self.stream, self.problems, self.now, self.live = stream, problems, now, stream.isatty()
+        self.begin, self.done, self.label, self.told = now(), 0, "", None
 
-    def plan(self, runners, problems, protocol):
-        """Adds the steps of one run of a protocol."""
-        self.cap = 1.3 * protocol["max_seconds"]
-        for problem in map(as_tuple, problems):
-            for backend in unique(runner.backend for runner in runners):
-                self.left["problem", id(backend), problem] += 1
-            for runner in runners:
-                self.left["verify", runner.name, problem] += 2
-                self.left["time", runner.name, problem] += protocol["rounds"]
+    def next(self, problem):
+        self.label = (f"{problem['dtype']}, head_dim {problem['head_dim']}, seq_len {problem['seq_len']}"
+                      f"{describe_scores(scores_of(problem))}")
 
-    def step(self, kind, who, problem, call):
-        begin = self.now()
-        try:
-            return call()
-        finally:
-            self.took[kind, who] = (self.now() - begin, flops_of(problem))
-            self.left[kind, who, as_tuple(problem)] -= 1
-
-    def drop(self, who, problem):
-        """`who` takes no more steps with this problem."""
-        for kind in ("verify", "time"):
-            self.left[kind, who, as_tuple(problem)] = 0
-
-    def seconds_left(self):
-        """None while something has not run yet."""
-        total = 0.0
-        for (kind, who, problem), count in self.left.items():
-            if count <= 0:
-                continue
-            if (kind, who) not in self.took:
-                return None
-            seconds, then = self.took[kind, who]
-            flops = flops_of(dict(zip(SHAPE, problem)))
-            scaled = seconds * flops / then
-            if kind == "time" and flops > then:  # more launches than the time limit allows are not made
-                scaled = max(seconds, min(scaled, self.cap))
-            total += count * scaled
-        return total
-
-    def say(self, text, passing=False):
-        """A line; a passing one is shown on a terminal only, and overwritten by the next."""
-        seconds = self.seconds_left() if self.left else None
-        text += f", {duration(seconds)} left" if seconds is not None else ""
+    def say(self, what, done=0, steps=1):
+        """On a terminal a line that the next one overwrites; else a line for each problem and round. Raises KeyboardInterrupt if that is
+        wanted: the handler of a signal cannot, where C would be above it."""
+        if self.stopped():
+            raise KeyboardInterrupt
+        share = (self.done + done / steps) / self.problems
+        left = (self.now() - self.begin) * (1 - share) / share if share > 0 else None
+        text = f"{self.label}: {what}" + (f", {duration(left)} left" if left is not None else "")
         if self.live:
             print(f"\r\033[K{text[:100]} ...", end="", file=self.stream, flush=True)
-        elif not passing:
+        elif (part := (self.label, what.rpartition(", ")[2])) != self.told:
+            self.told = part
             print(f"{text} ...", file=self.stream, flush=True)
 
     def clear(self):
@@ -219,123 +116,12 @@ def unique(things):
     return list(dict.fromkeys(things))
 
 
-# --- Rounds ----------------------------------------------------------------------------------------------------
+# --- Records ---------------------------------------------------------------------------------------------------
 
 
 def describe(problem):
     return (f"{problem['dtype']}, batch {problem['batch']}, heads {problem['heads']}, seq_len {problem['seq_len']}, "
             f"head_dim {problem['head_dim']}{describe_scores(scores_of(problem))}")
-
-
-class Taken:
-    """What was taken of one runner on one problem."""
-
-    def __init__(self):
-        self.first, self.last, self.rounds, self.failure = None, None, [], None
-
-    def good(self):
-        return self.failure is None and all(r is None or r["status"] == "passed" for r in (self.first, self.last))
-
-
-def in_order(runners, round_, rounds):
-    """Two rounds there and back, in which what changes steadily with time meets all alike; the next two begin another
-    part of the list further on, so that the rounds' beginnings lie all over it."""
-    pair, pairs = round_ // 2, (rounds + 1) // 2
-    first = len(runners) * pair // pairs if pairs <= len(runners) else pair % len(runners)
-    order = runners[first:] + runners[:first]
-    return order[::-1] if round_ % 2 else order
-
-
-def measure(runners, problem, protocol, progress, rest=time.sleep):
-    """{runner: Taken} of one problem; rest(seconds) lets the GPU rest, which no runner uses at that time."""
-    taken = {runner: Taken() for runner in runners}
-
-    def attempt(kind, runner, call):
-        mine = taken[runner]
-        if not mine.good():
-            return None
-        try:
-            return progress.step(kind, runner.name, problem, call)
-        except Failed as failure:
-            mine.failure = str(failure)
-            return None
-        finally:
-            if not mine.good():
-                progress.drop(runner.name, problem)
-
-    label = (f"{problem['dtype']}, head_dim {problem['head_dim']}, seq_len {problem['seq_len']}"
-             f"{describe_scores(scores_of(problem))}")
-    progress.say(f"{label}: tensors and checks")
-    for backend in unique(runner.backend for runner in runners):
-        try:
-            progress.step("problem", id(backend), problem, lambda: backend.problem(problem, protocol))  # noqa: B023
-        except Failed as failure:
-            for runner in runners:
-                if runner.backend is backend:
-                    taken[runner].failure = str(failure)
-                    progress.drop(runner.name, problem)
-    for runner in runners:
-        progress.say(f"{label}: checking {runner.name}", passing=True)
-        taken[runner].first = attempt("verify", runner, lambda: runner.backend.verify(runner.name))  # noqa: B023
-        if not taken[runner].good():
-            progress.drop(runner.name, problem)
-    for r in range(protocol["rounds"]):
-        progress.say(f"{label}: round {r + 1} of {protocol['rounds']}")
-        for runner in in_order(runners, r, protocol["rounds"]):
-            progress.say(f"{label}: round {r + 1} of {protocol['rounds']}, {runner.name}", passing=True)
-            if taken[runner].good():
-                rest(protocol["rest_ms"] / 1000)
-            answer = attempt("time", runner, lambda: runner.backend.time(runner.name, protocol))  # noqa: B023
-            if answer is not None:
-                why = answer.pop("why", None)
-                if why and not any(each.get("launched_from") == "stream" for each in taken[runner].rounds):
-                    progress.note(f"{label}: {runner.name} is launched from Python, not from a CUDA graph: {why}")
-                taken[runner].rounds.append(answer)
-    progress.say(f"{label}: checks after timing", passing=True)
-    for runner in runners:
-        taken[runner].last = attempt("verify", runner, lambda: runner.backend.verify(runner.name))  # noqa: B023
-    return taken
-
-
-# --- Records ---------------------------------------------------------------------------------------------------
-
-OF_TIMES = ("time_ms", "tflops", "round_ms", "ratio", "gbytes_per_s", "clock_mhz", "power_w", "round_clock_mhz",
-            "launched_from")
-
-
-def merge(runner, problem, taken):
-    """One record of the check before, the rounds and the check after."""
-    record = {"kernel": runner.name, **problem}
-    if taken.failure is not None:
-        return {**record, "status": "error", "reason": taken.failure}
-    bad = next((r for r in (taken.first, taken.last) if r["status"] != "passed"), None)
-    record.update({k: v for k, v in (bad or taken.first).items() if k not in (*OF_TIMES, *record)})
-    moved = record.pop("bytes", None)  # of a ceiling that moves bytes
-    if bad:
-        return {k: v for k, v in record.items() if k != "flops"}
-    rounds = [answer["time_ms"] for answer in taken.rounds]
-    median = statistics.median(each["median"] for each in rounds)
-    record["time_ms"] = {
-        "median": median, **{name: statistics.median(each[name] for each in rounds) for name in ("p10", "p90")},
-        "min": min(each["min"] for each in rounds), "launches": min(each["launches"] for each in rounds)}
-    if runner.name == "ceiling/copy":
-        if moved:
-            record["gbytes_per_s"] = moved / median * 1e-6
-        elif all("gbytes_per_s" in answer for answer in taken.rounds):
-            record["gbytes_per_s"] = statistics.median(answer["gbytes_per_s"] for answer in taken.rounds)
-    elif "flops" in record or not runner.name.startswith("ceiling/"):
-        record["tflops"] = record.get("flops", flops_of(problem)) / median * 1e-9
-    record["round_ms"] = [each["median"] for each in rounds]
-    launched_from = {answer["launched_from"] for answer in taken.rounds if "launched_from" in answer}
-    if launched_from:  # the slower way, if there were both
-        record["launched_from"] = max(launched_from)
-    for name in ("clock_mhz", "power_w"):
-        readings = [answer.get(name) for answer in taken.rounds]
-        known = [reading for reading in readings if reading is not None]
-        record[name] = statistics.median(known) if known else None
-        if name == "clock_mhz" and known:
-            record["round_clock_mhz"] = readings
-    return record
 
 
 def is_kernel(record):
@@ -350,13 +136,21 @@ def passed(records, which=lambda record: True):
     return [record for record in records if record["status"] == "passed" and which(record)]
 
 
+def rounds_of(times):
+    return times.get("round_ms") or [times["time_ms"]["median"]]
+
+
 def add_ratios(records):
-    """To every kernel that passed its speed over that of every peer that passed: of each round, then the median."""
+    """To every kernel that passed its speed over that of every peer that passed, in bursts and under load: of each
+    round, then the median."""
+    def ratios(part):
+        return {peer["kernel"]: statistics.median(p / k for p, k in zip(rounds_of(part(peer)), rounds_of(part(kernel))))
+                for peer in passed(records, is_peer)}
     for kernel in passed(records, is_kernel):
-        ratio = {peer["kernel"]: statistics.median(p / k for p, k in zip(peer["round_ms"], kernel["round_ms"]))
-                 for peer in passed(records, is_peer)}
-        if ratio:
-            kernel["ratio"] = ratio
+        if found := ratios(lambda record: record):
+            kernel["ratio"] = found
+            if "under_load" in kernel:
+                kernel["under_load"]["ratio"] = ratios(lambda record: record["under_load"])
 
 
 def place(record):
@@ -364,10 +158,14 @@ def place(record):
     return not is_kernel(record), not is_peer(record), record["kernel"]
 
 
-def measure_problem(runners, missing, problem, protocol, progress):
-    """The records of one problem, those of what is missing too."""
-    taken = measure(runners, problem, protocol, progress)
-    records = [merge(runner, problem, mine) for runner, mine in taken.items()]
+def measure_problem(harness, runners, missing, problem, protocol, progress):
+    """The records of one problem, those of what is missing too. `runners`: names, and the TorchPeer of those that have
+    one."""
+    for peer in filter(None, runners.values()):
+        peer.take(problem)
+    progress.next(problem)
+    records = harness.measure(list(runners), problem, protocol, progress.say)
+    progress.done += 1
     records += [{"kernel": name, **problem, "status": "skipped", "reason": why} for name, why in missing.items()]
     records.sort(key=place)
     add_ratios(records)
@@ -439,37 +237,59 @@ def of_ceiling(record, records):
     if ceiling is None or "flops" not in ceiling or record is ceiling or "tflops" not in record:
         return None
     share = flops_of(record) / ceiling["flops"]
-    return statistics.median(share * c / k for c, k in zip(ceiling["round_ms"], record["round_ms"]))
+    return statistics.median(share * c / k for c, k in zip(rounds_of(ceiling), rounds_of(record)))
 
 
-def table(records):
+def number(value, form):
+    return "" if value is None else format(value, form)
+
+
+def speed_of(part):
+    return f"{part['gbytes_per_s']:.0f} GB/s" if "gbytes_per_s" in part else number(part.get("tflops"), ".1f")
+
+
+def table(records, load_seconds=0):
     """Lines of at most 100 columns: of each problem the peers and ceilings, then the kernels with their ratio to
-    each peer."""
+    each peer; then the same under load."""
     peers = sorted({record["kernel"] for record in passed(records, is_peer)})
-    titles = [peer[5:][:8] for peer in peers]
+    titles = [f"{peer[5:][:8]:>5}" for peer in peers]
     width = max([len(record["kernel"]) for record in records] + [20])
-    head = (f"{'kernel':<{width}} {'median ms':>9} {'p10-p90':>7} {'TFLOP/s':>7} {'ceiling':>7} {'MHz':>4}"
-            + "".join(f" {title:>{max(5, len(title))}}" for title in titles))
-    lines = [head[:WIDTH]]
-    for here in by_problem(records):
-        lines += ["", describe(here[0])]
+
+    def rows(here, columns, part_of):
         for record in sorted(here, key=lambda r: (is_kernel(r), *place(r))):
             line = f"{record['kernel']:<{width}} "
             if record["status"] != "passed":
                 line += f"{record['status']}: {record['reason']}"
-                lines.append(line if len(line) <= WIDTH else line[:WIDTH - 4] + " ...")
+                yield line if len(line) <= WIDTH else line[:WIDTH - 4] + " ..."
                 continue
-            ms, ceiling = record["time_ms"], of_ceiling(record, here)
-            speed = f"{record['tflops']:.1f}" if "tflops" in record else ""
-            if "gbytes_per_s" in record:
-                speed = f"{record['gbytes_per_s']:.0f} GB/s"
-            line += f"{ms['median']:>9.4f} {(ms['p90'] - ms['p10']) / ms['median']:>7.1%} {speed:>7} "
-            line += f"{'' if ceiling is None else f'{ceiling:.1%}':>7} "
-            line += f"{'' if record['clock_mhz'] is None else round(record['clock_mhz']):>4}"
-            for peer, title in zip(peers, titles):
-                ratio = record.get("ratio", {}).get(peer)
-                line += f" {'' if ratio is None else f'{ratio:.3f}':>{max(5, len(title))}}"
-            lines.append(line.rstrip()[:WIDTH])
+            part = part_of(record)
+            ratios = (number(part.get("ratio", {}).get(peer), ".3f") for peer in peers)
+            yield " ".join([line.rstrip().ljust(width), *columns(record, part), *(
+                f"{ratio:>{len(title)}}" for ratio, title in zip(ratios, titles))]).rstrip()[:WIDTH]
+
+    def burst(record, part):
+        ms = part["time_ms"]
+        return (f"{ms['median']:>9.4f}", f"{(ms['p90'] - ms['p10']) / ms['median']:>7.1%}", f"{speed_of(part):>7}",
+                f"{number(of_ceiling(record, records_of(record)), '.1%'):>7}", f"{number(part['clock_mhz'], '.0f'):>4}")
+
+    def loaded(_, part):
+        return (f"{part['time_ms']['median']:>9.4f}", f"{number(part['power_w'], '.0f'):>7}", f"{speed_of(part):>7}",
+                f"{number(part.get('joules_per_tflop'), '.2f'):>7}", f"{number(part['clock_mhz'], '.0f'):>4}")
+
+    def records_of(record):
+        return next(here for here in by_problem(records) if record in here)
+
+    def head(*names):
+        return " ".join([f"{'kernel':<{width}}", *(f"{name:>{size}}" for name, size in zip(names, (9, 7, 7, 7, 4))), *titles])
+
+    lines = [head("median ms", "p10-p90", "TFLOP/s", "ceiling", "MHz")[:WIDTH]]
+    for here in by_problem(records):
+        lines += ["", describe(here[0]), *rows(here, burst, lambda record: record)]
+    if any("under_load" in record for record in records):
+        lines += ["", f"After {load_seconds:g} s without a pause:", "",
+                  head("median ms", "W", "TFLOP/s", "J/TFLOP", "MHz")[:WIDTH]]
+        for here in by_problem(records):
+            lines += ["", describe(here[0]), *rows(here, loaded, lambda record: record["under_load"])]
     return lines
 
 
@@ -557,7 +377,7 @@ def read_protocols(path=PROTOCOLS):
 
 def peer_names():
     """What --peers knows: {short name: kernel of the records}."""
-    return {**{name: f"peer/{name}" for name in PEERS}, **{name.split("/")[1]: name for name in COMPANIONS}}
+    return {**{name: f"peer/{name}" for name in PEERS}, **{name.split("/")[1]: name for name in IN_LIBRARY}}
 
 
 def parse_arguments(argv):
@@ -566,8 +386,8 @@ def parse_arguments(argv):
         f"  {name:<13} {protocol['description']}\n" for name, protocol in protocols.items()) + "\n" + EXAMPLE)
     add = parser.add_argument
     add("kernels", nargs="*", metavar="KERNEL", help="names or numbers, e.g. 08_swizzle 10 (default: all)")
-    add("--program", action="append", required=True, metavar="PATH",
-        help="a program built for the GPU present, or a folder of such; may be given several times")
+    add("--library", type=Path, required=True, metavar="FILE",
+        help="the library fa_bench, built for the GPU present (by itself the command builds it)")
     add("--protocol", choices=tuple(protocols), metavar="NAME",
         help=f"{', '.join(protocols)} (default: quick, unless a problem is given)")
     add("--peers", default=",".join(known), metavar="LIST", help=f"{','.join(known)} (default: all), or none")
@@ -588,7 +408,7 @@ def parse_arguments(argv):
                          help="the same for all keys, growing with the key's index, or both: flat,growing (default flat)")
     how = parser.add_argument_group("protocol (default: that of --protocol, else as given here)")
     d = DEFAULTS
-    how.add_argument("--rounds", type=whole(1), metavar="N", help=f"default {d['rounds']}")
+    how.add_argument("--rounds", type=whole(2), metavar="N", help=f"of bursts, at least 2 (default {d['rounds']})")
     how.add_argument("--warmup", type=whole(0), metavar="N", help=f"untimed launches (default {d['warmup']})")
     how.add_argument("--iters", type=whole(1), dest="iterations", metavar="N",
                      help=f"timed launches (default {d['iterations']})")
@@ -600,10 +420,10 @@ def parse_arguments(argv):
     cold.add_argument("--warm", action="store_false", dest="flush_l2", help="do not (default)")
     how.add_argument("--rotate", type=whole(1, most=64), dest="rotating_inputs", metavar="N",
                      help="sets of tensors that take turns (default 1)")
-    how.add_argument("--idle-ms", type=lambda text: 0 if text == "0" else positive(text), metavar="MS",
-                     help="burst: let the GPU idle so long before each timed launch (default 0: sustained)")
     how.add_argument("--rest-ms", type=lambda text: 0 if text == "0" else positive(text), metavar="MS",
                      help=f"let the GPU idle so long before a kernel's warm-up in each round (default {d['rest_ms']})")
+    how.add_argument("--load-seconds", type=lambda text: 0 if text == "0" else positive(text), metavar="S",
+                     help=f"two more rounds, after so long without a pause (default {d['load_seconds']}: none)")
     how.add_argument("--seed", type=whole(0), default=1, metavar="N", help="of the inputs (default 1)")
     add("--repeat", type=whole(1), default=1, metavar="N",
         help="run everything N times and say how far the ratios spread (run 2 goes into FILE-2.json)")
@@ -671,10 +491,10 @@ def choose(args, protocols):
                       "tflops_convention": "4*B*H*N^2*D"}
 
 
-def one_run(runners, missing, args, progress):
+def one_run(harness, runners, missing, args, progress):
     records = []
     for problem in args.problems:
-        records += measure_problem(runners, missing, problem, args.settings, progress)
+        records += measure_problem(harness, runners, missing, problem, args.settings, progress)
     return records
 
 
@@ -683,9 +503,8 @@ def report(machine, args, records):
     rounds = f"{settings['rounds']} round{'s' * (settings['rounds'] > 1)}"
     print(f"{machine['gpu']}: {'protocol ' + name if name else 'no protocol by name'}, {rounds} of "
           f"{settings['iterations']} launches, L2 {'cold' if settings['flush_l2'] else 'warm'}, "
-          + (f"each after {settings['idle_ms']:g} ms of rest" if settings["idle_ms"] else "sustained")
-          + (f" after {settings['rest_ms']:g} ms of rest" if settings["rest_ms"] and not settings["idle_ms"] else ""))
-    print("\n".join([*legend(records), "", *table(records)]))
+          f"after {settings['rest_ms']:g} ms of rest")
+    print("\n".join([*legend(records), "", *table(records, settings["load_seconds"])]))
 
 
 def say_wrapped(text):
@@ -696,29 +515,21 @@ def file_of_run(path, run):
     return path if run == 0 else path.with_name(f"{path.stem}-{run + 1}{path.suffix}")
 
 
-def bench(args, command, progress, everybody):
-    """Runs it all; `everybody` gets every backend as soon as it exists, so that the caller can end them."""
-    in_torch = [name for name in args.peers if name in PEERS]
-    in_companion = [peer_names()[name] for name in args.peers if name not in PEERS]
-
-    def joined(runners):
-        everybody.extend(unique(runner.backend for runner in runners))
-        return runners
-
-    kernels = joined(find_programs(args.program, args.kernels))
-    in_companion = [name for name in in_companion if name not in {runner.name for runner in kernels}]
-    machines = []
-    for server in unique(runner.backend for runner in kernels):
-        machines.append(server.describe()["machine"])
-        if machines[-1]["backend"] != "cuda":
-            fail(f"{server.name} runs on the emulator, which has no times; build one with the preset cuda")
-    if in_torch:
-        progress.say("loading PyTorch and its peers")
-    # The first program's tensors for all: the same numbers.
-    peers, missing = find_peers(in_torch, lambda: Torch(kernels[0].backend.write_tensors))
-    ceilings, also_missing = find_companion(args.program, in_companion)
-    runners = joined(peers) + kernels + joined(ceilings)
-    missing.update(also_missing)
+def bench(args, command, stopped):
+    try:
+        harness = Harness(args.library)
+    except Failed as problem:
+        fail(str(problem))
+    here = harness.describe()
+    machine = here["machine"]
+    if machine["backend"] != "cuda":
+        fail(f"{harness.name} runs on the emulator, which has no times; build one with the preset cuda")
+    progress = Progress(sys.stderr, args.repeat * len(args.problems), stopped=stopped)
+    kernels = chosen(args.kernels, here["kernels"])
+    in_torch, missing = torch_attention.add(harness, [name for name in args.peers if name in PEERS])
+    in_library = [peer_names()[name] for name in args.peers if name not in PEERS]
+    runners = {**in_torch, **dict.fromkeys(kernels), **dict.fromkeys(name for name in in_library if name in here["kernels"])}
+    missing.update({name: f"{harness.name} does not have it" for name in in_library if name not in here["kernels"]})
     for name, why in missing.items():
         progress.note(f"{name} is left out: {why}")
 
@@ -726,23 +537,21 @@ def bench(args, command, progress, everybody):
 
     def write_all():
         for run, (created, records, notes) in enumerate(runs if args.json else []):
-            data = results(created, command, machines[0], args.settings, records, notes + spread)
+            data = results(created, command, machine, args.settings, records, notes + spread)
             write_whole(file_of_run(args.json, run), lines_of(data))
             args.written = run + 1
 
-    for _ in range(args.repeat):
-        progress.plan(runners, args.problems, args.settings)
     for run in range(args.repeat):
         created = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         if args.repeat > 1:
             progress.note(f"run {run + 1} of {args.repeat}")
-        records = one_run(runners, missing, args, progress)
-        lines, apart = baselines.compare(machines[0], args.settings, records)
+        records = one_run(harness, runners, missing, args, progress)
+        lines, apart = baselines.compare(machine, args.settings, records)
         notes = clock_notes(records)
         runs.append((created, records, notes + apart))
         write_all()
         progress.clear()
-        report(machines[0], args, records)
+        report(machine, args, records)
         for text in [f"note: {note}" for note in notes] + lines:
             say_wrapped(text)
         if run + 1 < args.repeat:
@@ -757,10 +566,6 @@ def bench(args, command, progress, everybody):
     return 3 if "error" in statuses else 1 if "wrong" in statuses else 0
 
 
-def interrupted(*_):
-    raise KeyboardInterrupt
-
-
 def main():
     argv = sys.argv[1:]
     command = ["bench.py", *argv]
@@ -771,21 +576,16 @@ def main():
     args = parse_arguments(argv)
     if args.check:
         return 0
-    signal.signal(signal.SIGTERM, interrupted)
-    progress, everybody, patience = Progress(sys.stderr), [], 5
+    signals = []
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda number, _: signals.append(number))
     try:
-        return bench(args, command, progress, everybody)
-    except (Broken, Failed) as problem:
-        progress.clear()
+        return bench(args, command, lambda: bool(signals))
+    except Failed as problem:
         fail(str(problem), 3)
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the programs are still to be ended
-        patience = 0.2  # seconds: in the midst of a request
-        progress.clear()
+        print(file=sys.stderr)
         fail(f"interrupted; {f'run {args.written}' if args.written else 'nothing'} was written", 130)
-    finally:
-        for backend in everybody:
-            backend.close(patience)
 
 
 if __name__ == "__main__":

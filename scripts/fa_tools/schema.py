@@ -4,8 +4,9 @@ Readers of results need no package for it. A test holds that the package jsonsch
 changed files."""
 
 import json
+import operator
 import re
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 from fa_tools.tools import SCHEMA, Refused, read_json
 
@@ -104,7 +105,7 @@ class Schema:
             raise Violation(f"{where} is {clip(value)}, not what the schema describes")
 
     def ref(self, value, schema, where):
-        self.check(value, self.root["$defs"][schema["$ref"].removeprefix("#/$defs/")], where)
+        self.check(value, reduce(operator.getitem, schema["$ref"].removeprefix("#/").split("/"), self.root), where)
 
     def members(self, value, schema, where):
         if not isinstance(value, dict):

@@ -27,7 +27,7 @@ from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, read_set, relat
 SOLUTION = re.compile(r"^```diff\n@@ (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RESULTS = ROOT / "bench" / "results" / "solutions.jsonl"
 TREE = ROOT / "build" / "solutions"
-SOURCES = ("common", "kernels", "bench/protocols.json", "CMakeLists.txt", "CMakePresets.json")
+SOURCES = ("common", "kernels", "bench", "CMakeLists.txt", "CMakePresets.json")
 
 EXAMPLE = """examples:
   scripts/fa solutions --apply 02_no_padding && scripts/run.sh 02
@@ -38,10 +38,9 @@ EXAMPLE = """examples:
   scripts/fa solutions 02_no_padding       one of them; a number stands for all of a chapter
   scripts/fa solutions --check 02          the same, but nothing is written: exit code 1 if a count is another
   scripts/fa solutions --preset cuda       on the GPU present; names end in -cuda
-  scripts/fa solutions --build-only DIR --preset cuda -- -DCMAKE_CUDA_ARCHITECTURES=90a -DFA_STATIC=ON
-                                           programs for another machine, named like the solutions
-  scripts/fa solutions --build-only DIR --rename --preset cuda 14_neither 14_ping_pong 14_overlap 14_softmax_overlap
-                                           their kernels too: scripts/fa bench --program DIR times one beside the other"""
+  scripts/fa solutions --library build/overlap.so --preset cuda 14_neither 14_overlap -- -DCMAKE_CUDA_ARCHITECTURES=90a
+                                           a library of all kernels and of these solutions under their own names:
+                                           scripts/fa bench --library FILE measures one beside the other"""
 
 
 def solutions():
@@ -89,7 +88,7 @@ def copy_if_changed(source, target):
 def refresh_tree():
     for path in repository_files():
         name = path.relative_to(ROOT)
-        if name.parts[0] in SOURCES or name.as_posix() in SOURCES:
+        if name.parts[0] in SOURCES and name.parts[:2] != ("bench", "results"):
             copy_if_changed(path, TREE / name)
 
 
@@ -103,6 +102,27 @@ def results_of(program, name):
     return data
 
 
+def library(file, configure, kernel_of, diffs):
+    """Builds the library fa_bench, in which each solution is a kernel of its own beside the one that it changes."""
+    added, preset = [], configure[2]
+    try:
+        for name, kernel in kernel_of.items():
+            source = TREE / "kernels" / f"{kernel}.cu"
+            text = changed(source.read_text(encoding="utf-8"), diffs[name])
+            text = re.sub(rf"\bnamespace fa::k{name[:2]}\b", f"namespace fa::k{name}", text)
+            added.append(source.with_name(f"{name}.cu"))
+            added[-1].write_text(text.replace(f'registration{{"{kernel}"', f'registration{{"{name}"'), encoding="utf-8")
+        run(configure, "configuring", cwd=TREE)
+        run(["cmake", "--build", "--preset", preset, "--target", "fa_bench"], "building", cwd=TREE)
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(TREE / "build" / preset / "lib" / "libfa_bench.so", file)
+        print(f"built {file} with {', '.join(kernel_of)}")
+        return 0
+    finally:
+        for target in added:
+            target.unlink()
+
+
 def main():
     parser = Parser("solutions", __doc__, EXAMPLE)
     parser.add_argument("names", nargs="*", metavar="NAME", help="solutions (default: all)")
@@ -110,15 +130,12 @@ def main():
     parser.add_argument("--undo", metavar="NAME", help="take that back")
     parser.add_argument("--preset", default="emulator-checked", help="how to build (default: %(default)s)")
     parser.add_argument("--check", action="store_true", help="write nothing, name results that are out of date")
-    parser.add_argument("--build-only", metavar="DIR", help="put the programs there and run nothing")
-    parser.add_argument("--rename", action="store_true", help="with --build-only: the kernel has the solution's name")
+    parser.add_argument("--library", metavar="FILE", help="build the library fa_bench with the solutions, and run nothing")
     arguments, cmake = sys.argv[1:], []
     if "--" in arguments:
         cut = arguments.index("--")
         arguments, cmake = arguments[:cut], arguments[cut + 1 :]
     args = parser.parse_args(arguments)
-    if args.rename and not args.build_only:
-        fail("--rename is for --build-only: results keep the kernel's own name")
 
     kernels = {path.name[:2]: path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu")}
     diffs = solutions()
@@ -139,27 +156,22 @@ def main():
         return 0
 
     refresh_tree()
-    run(["cmake", "--preset", args.preset, "-DFA_TESTS=OFF", *cmake], "configuring", cwd=TREE)
+    configure = ["cmake", "--preset", args.preset, "-DFA_TESTS=OFF", *cmake]
+    if args.library:
+        return library(args.library, configure, {name: kernels[name[:2]] for name in names if name in diffs}, diffs)
+    run(configure, "configuring", cwd=TREE)
     stale = 0
     for name in names:
         kernel = kernels[name[:2]]
         source = f"kernels/{kernel}.cu"
         if name in diffs:
             change(TREE / source, name, diffs[name])
-        if args.rename:
-            text = (TREE / source).read_text(encoding="utf-8")
-            (TREE / source).write_text(text.replace(f'registration{{"{kernel}"', f'registration{{"{name}"'), encoding="utf-8")
         os.utime(TREE / source)  # so that it is built again, whatever was built before
         try:
             run(["cmake", "--build", "--preset", args.preset, "--target", kernel], f"building {name}", cwd=TREE)
         finally:
             copy_if_changed(ROOT / source, TREE / source)
         program = TREE / "build" / args.preset / "bin" / kernel
-        if args.build_only:
-            Path(args.build_only).mkdir(parents=True, exist_ok=True)
-            shutil.copy2(program, Path(args.build_only) / name)
-            print(f"built {name}")
-            continue
         # The bits must hold on the hard inputs too, before the numbers of the normal ones count. Looking for races takes
         # most of the time of the larger problem: there once is enough, where maxima grow and branches are taken.
         for inputs in ("large", "increasing_max", "one_hot_v"):

@@ -1,0 +1,138 @@
+#include "bench/library.h"
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/cli/json_fields.h"
+#include "common/harness/device.h"
+#include "common/harness/inputs.h"
+#include "common/harness/results.h"
+#include "common/harness/runner.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
+
+namespace fa {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+nlohmann::json parsed(const char* text) {
+  nlohmann::json request = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (request.is_discarded()) throw BadInput("the request is not JSON");
+  return request;
+}
+
+void call(FaBenchPeer peer, FaBenchTask task, const Tensors& tensors) {
+  char sentence[512] = "";
+  const int code = peer(task, tensors.q, tensors.k, tensors.v, tensors.o, tensors.stream, sentence,
+                        sizeof sentence);
+  if (code == 1) throw Unsupported(sentence);
+  if (code != 0) throw BackendError(sentence);
+}
+
+json describe() {
+  json names = json::array();
+  for (const Kernel& each : kernels()) names.push_back(each.name);
+  return {{"machine", describe_machine()}, {"kernels", names}};
+}
+
+// The runner of the latest problem, whose tensors stay on the GPU for the next request.
+class Measuring {
+ public:
+  json measure(const Fields& fields, FaBenchSay say) {
+    std::vector<const Kernel*> chosen;
+    const nlohmann::json& names = fields.at("kernels");
+    if (!names.is_array() || names.empty()) throw BadInput("measure: 'kernels' must be names");
+    for (const auto& name : names) {
+      if (!name.is_string()) throw BadInput("measure: 'kernels' must be names");
+      chosen.push_back(&find_kernel(name.get<std::string>()));
+    }
+    const Problem problem = read_problem(fields);
+    const Protocol protocol = protocol_of(fields);
+    const Say tell = [&](const std::string& what, int done, int steps) {
+      if (say && say(what.c_str(), done, steps) != 0) throw std::runtime_error("interrupted");
+    };
+    tell("making inputs and reference", 0, 1);
+    runner_.reset();  // first, so that both need not fit
+    runner_ = std::make_unique<Runner>(
+        problem, make_inputs(problem, protocol.inputs, protocol.seed), protocol);
+    json records = json::array();
+    for (const Record& record : fa::measure(*runner_, chosen, protocol, tell)) {
+      records.push_back(to_json(record));
+    }
+    return {{"records", records}};
+  }
+
+ private:
+  static Protocol protocol_of(const Fields& fields) {
+    Protocol protocol;
+    protocol.inputs = fields.text("inputs");
+    protocol.seed = uint64_t(fields.whole("seed", 0, INT64_MAX));
+    protocol.warmup = int(fields.whole("warmup", 0, 1 << 20));
+    protocol.iterations = int(fields.whole("iterations", 1, 1 << 20));
+    protocol.rounds = int(fields.whole("rounds", 1, 1000));
+    protocol.max_seconds = fields.number("max_seconds", 1e-3);
+    protocol.rest_ms = fields.number("rest_ms", 0);
+    protocol.load_seconds = fields.number("load_seconds", 0);
+    protocol.flush_l2 = fields.flag("flush_l2");
+    protocol.rotating_inputs = int(fields.whole("rotating_inputs", 1, 64));
+    return protocol;
+  }
+
+  std::unique_ptr<Runner> runner_;
+};
+
+json answer(const char* request, FaBenchSay say) {
+  // Left to the end of the process, as CUDA itself ends before the destructors of statics.
+  static Measuring& measuring = *new Measuring;
+  try {
+    const nlohmann::json object = parsed(request);
+    const std::string op = Fields(object, "the request").text("op");
+    if (op == "describe") return describe();
+    if (op == "measure") return measuring.measure(Fields(object, op), say);
+    throw BadInput("unknown op '" + op + "', there are: describe, measure");
+  } catch (const std::bad_alloc&) {
+    return {{"error", "not enough memory for this problem"}, {"lost", gpu_is_lost()}};
+  } catch (const std::exception& error) {
+    return {{"error", error.what()}, {"lost", gpu_is_lost()}};
+  }
+}
+
+}  // namespace
+}  // namespace fa
+
+const char* fa_bench_add(const char* json, FaBenchPeer peer) {
+  static std::string problem;
+  try {
+    const nlohmann::json object = fa::parsed(json);
+    const fa::Fields fields(object, "the peer");
+    const fa::Fields of_library(fields.at("library"), "the peer's library");
+    const fa::Library library{of_library.text("name"), of_library.text("version"),
+                              of_library.text("implementation")};
+    using fa::Tensors;
+    fa::Kernel kernel;
+    kernel.name = fields.text("kernel");
+    kernel.library = [=] { return library; };
+    kernel.run = [=](const fa::Problem&, const Tensors& t) { fa::call(peer, kFaBenchLaunch, t); };
+    kernel.deliver = [=](const Tensors& t) { fa::call(peer, kFaBenchDeliver, t); };
+    kernel.spoil = [=](const Tensors& t) { fa::call(peer, kFaBenchSpoil, t); };
+    fa::register_kernel(kernel);
+    return nullptr;
+  } catch (const std::exception& error) {
+    problem = error.what();
+    return problem.c_str();
+  }
+}
+
+const char* fa_bench_request(const char* json, FaBenchSay say) {
+  static std::string text;
+  // Text from the request may be no UTF-8.
+  text = fa::answer(json, say).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return text.c_str();
+}

@@ -1,0 +1,40 @@
+// Measuring kernels and other libraries in one process: the shared library fa_bench, which
+// scripts/fa bench loads. Texts are UTF-8 and end with 0; one thread at a time.
+#pragma once
+
+#define FA_BENCH_API __attribute__((visibility("default")))
+
+extern "C" {
+
+// What a library that is not part of this one is asked to do with its attention of the set of
+// inputs q, k, v (device pointers, [batch, heads, seq_len, head_dim]), on `stream`, a cudaStream_t.
+enum FaBenchTask {
+  kFaBenchLaunch,   // compute it, wherever the output may be
+  kFaBenchDeliver,  // copy the output of the latest launch to o
+  kFaBenchSpoil,    // fill the memory of that output with NaN
+};
+
+// Returns 0, 1 if the library does not take the problem, or 2 if it failed, with one sentence in
+// `sentence`, which has room for `capacity` bytes. Launches are captured into a CUDA graph: it must
+// not wait for the GPU.
+typedef int (*FaBenchPeer)(int task, const void* q, const void* k, const void* v, void* o,
+                           void* stream, char* sentence, int capacity);
+
+// Adds a peer to the kernels of this library. `json`: {"kernel": "peer/fa2", "library": {"name",
+// "version", "implementation"}}. Returns null, or one sentence that is valid until the next call.
+FA_BENCH_API const char* fa_bench_add(const char* json, FaBenchPeer peer);
+
+// Told what is measured, and how many of how many steps are done. Returns 0 to go on; anything else
+// ends the request.
+typedef int (*FaBenchSay)(const char* what, int done, int steps);
+
+// Answers a request, one JSON object, with another one, valid until the next call:
+//   {"op": "describe"}                   -> {"machine": ..., "kernels": [names]}
+//   {"op": "measure", "kernels": [names], "dtype", "batch", "heads", "seq_len", "head_dim",
+//    "inputs", "seed", "warmup", "iterations", "rounds", "max_seconds", "rest_ms", "load_seconds",
+//    "flush_l2", "rotating_inputs"; "score_std" and "score_growth" or neither}
+//                                        -> {"records": [as in results files]}
+//   what fails                           -> {"error": one sentence, "lost": whether the GPU is of
+//                                            no use to this process any more}
+FA_BENCH_API const char* fa_bench_request(const char* json, FaBenchSay say);
+}
