@@ -1,0 +1,154 @@
+"""What scripts/fa single writes: the kernel as it is, the PTX of the headers, no more lines than a reader has time for."""
+
+import functools
+import re
+import sys
+
+from support import ROOT, SCRIPTS, ScriptTest, main
+
+sys.dont_write_bytecode = True
+from fa_tools import sass, single
+from fa_tools.wgmma_instructions import function as wgmma_instruction
+
+KERNELS = sass.kernel_names()
+# Lines beside the kernel's own: the program, the launch, and the instructions. Those of Hopper are more.
+MOST_BESIDE = {"01": 200, "02": 200, "03": 220, "04": 220, "10": 335, "11": 440, "12": 520, "13": 535, "14": 570, "15": 610, "16": 580}
+USUAL = 280
+MOST = {"08": 500, "16": 1030}  # in all
+
+
+def statements(text):
+    """Inline PTX, each operand in its place: a list of the text and the operands."""
+    eight = re.compile(r"FA_EIGHT\((\d+)\)")
+    text = eight.sub(lambda m: ", ".join(f'"+f"(d[{int(m[1]) + i}])' for i in range(8)), text)
+    found = []
+    for match in re.finditer(r"(?:\basm(?: volatile)?|FA_SM90A)\(\s*(?=\")", single.without_comments(text)):
+        depth, end = 1, match.end()
+        code = single.without_comments(text)
+        while depth:
+            quoted = re.match(r'"(?:[^"\\]|\\.)*"', code[end:])
+            end += len(quoted[0]) if quoted else 1
+            depth += 0 if quoted else (code[end - 1] == "(") - (code[end - 1] == ")")
+        body = code[match.end():end - 1]
+        literals = re.match(r'(?:\s*"(?:[^"\\]|\\.)*")+', body)
+        template = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals[0])).replace("\\n", " ")
+        operands = [re.sub(r"\s", "", each) for each in
+                    re.findall(r'"(?:=|\+)?[rlfnhC]"\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)', body[literals.end():])]
+        operands = [re.sub(r"^int\((\w+)\)$|^\+(\w+)$", lambda m: m[1] or m[2], each) for each in operands]
+        filled = re.sub(r"%(\d+)", lambda m: f"<{operands[int(m[1])]}>", template)
+        found.append(re.sub(r"\s|^\{|\}$", "", re.sub(r"\s", "", filled)))
+    return found
+
+
+def kernel_text(kernel):
+    """A kernel's source below its includes, without its registration."""
+    source = (ROOT / f"kernels/{kernel}.cu").read_text(encoding="utf-8")
+    own = source[source.index(f"namespace fa::k{kernel[:2]} {{"):]
+    before, after = re.split(r"const Registration.*\n\n", own)
+    return before + after
+
+
+@functools.cache
+def text_of(kernel, *choices):
+    return single.single(kernel, *choices)
+
+
+class Single(ScriptTest):
+    def test_the_command(self):
+        done = self.run_script(SCRIPTS / "fa", "single", "8", "--dtype", "fp16")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, text_of("08_swizzle", "fp16"), ""))
+
+    def test_the_kernel_is_as_it_is(self):
+        for kernel in KERNELS:
+            with self.subTest(kernel):
+                self.assertIn(kernel_text(kernel), text_of(kernel))
+
+    def test_lines(self):
+        for kernel in KERNELS:
+            with self.subTest(kernel):
+                lines = text_of(kernel).splitlines()
+                own = len((ROOT / f"kernels/{kernel}.cu").read_text(encoding="utf-8").splitlines())
+                self.assertLessEqual(len(lines) - own, MOST_BESIDE.get(kernel[:2], USUAL))
+                self.assertLessEqual(len(lines), MOST.get(kernel[:2], len(lines)))
+                self.assertLessEqual(max(map(len, lines)), 100)
+                self.assertNotIn(["", ""], [lines[i:i + 2] for i in range(len(lines))])
+
+    def test_nothing_of_the_repository_is_left(self):
+        for kernel in KERNELS:
+            with self.subTest(kernel):
+                text = text_of(kernel)
+                above = text[text.index("#ifdef __CUDACC__"):text.index("#else  // without nvcc")]
+                code = single.without_comments(above)
+                self.assertEqual(re.findall(r"#include \"|\bemu::|FA_WITH_CUDA|FA_RECORDING|FA_TUNING|Where|record|kRank", code), [])
+                self.assertEqual(re.findall(r"// \[|k00|00_name|cmake", text.replace(kernel_text(kernel), "")), [])
+
+    def test_every_declaration_is_used(self):
+        for kernel in KERNELS:
+            text = text_of(kernel)
+            code = single.without_comments(text)
+            for name in re.findall(r"^(?:__device__.*? |[\w ]*constexpr [\w ]+ )(\w+)(?:<\w+>)?\(", code, re.MULTILINE):
+                with self.subTest(kernel, name=name):
+                    self.assertGreater(len(re.findall(rf"\b{name}\b", code)), 1)
+
+    def test_inline_ptx_is_that_of_the_headers(self):
+        """But for wgmma and conversions, which are functions of their own."""
+        for dtype in ("bf16", "fp16"):
+            known = set()
+            for header in (ROOT / "common/ptx").glob("*.h"):
+                if header.name != "wgmma_instructions.h":
+                    known.update(re.sub(r"<kBytes>", "16", each) for each in statements(single.unrecorded(header.read_text(encoding="utf-8"))))
+            element = single.ELEMENTS[dtype][1]
+            for n in (64, 128):
+                for from_registers in (False, True):
+                    for each in statements(wgmma_instruction(n, from_registers)):
+                        known.add(each.replace("<Element::kName>", element).replace("<kMajorA>", "0"))
+            for kernel in KERNELS:
+                with self.subTest(kernel, dtype=dtype):
+                    found = statements(text_of(kernel, dtype).split("// ---- launching")[0])
+                    self.assertEqual([each for each in found if each not in known], [])
+                    self.assertGreaterEqual(len(found), {"wg": 12, "mm": 3}.get(kernel[3:5], 0))
+
+    def test_descriptors_are_those_of_the_header(self):
+        text = text_of("16_max_free")
+        layout = text[text.index("\nnamespace layout {"):text.index("}  // namespace layout")]
+        layout = re.sub(r"__device__\s+(constexpr|__forceinline__)", "constexpr", layout).replace("constexpr float", "inline float")
+        code = self.folder / "descriptors.cpp"
+        code.write_text(f"""#include "common/layout/wgmma.h"
+#include <cuda_runtime.h>
+namespace ptx {{ uint32_t shared_address(const void*); }}
+namespace single {{ {layout} }} }}
+constexpr bool equal() {{
+  for (uint32_t at = 0; at < 227 * 1024; at += 1024) {{
+    for (int rows : {{64, 128}}) {{
+      const uint64_t d = layout::k_major_descriptor(at);
+      if (single::layout::k_major_descriptor(at) != d) return false;
+      if (single::layout::mn_major_descriptor(at, rows) != layout::mn_major_descriptor(at, rows)) return false;
+      for (int i = 0; i < 8; i++) {{
+        if (single::layout::advance(d, single::layout::k_major_step(rows, i)) !=
+            layout::advance(d, layout::k_major_step(rows, i))) return false;
+        if (single::layout::mn_major_step(i) != layout::mn_major_step(i)) return false;
+      }}
+    }}
+  }}
+  return true;
+}}
+static_assert(equal());
+""")
+        done = self.run_script("g++", "-std=c++20", "-fsyntax-only", f"-I{ROOT}", "-isystem", ROOT / "common/emulator/include", code)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_type_and_head_size(self):
+        text = text_of("16_max_free", "fp16", 64)
+        for part in ("using T = __half;", "kHeadDim = 64;", "m64n64k16.f32.f16.f16", "DATA_TYPE_FLOAT16", "--dtype fp16 --head-dim 64"):
+            self.assertIn(part, text)
+        self.assertNotRegex(text.split("// ==== the kernel")[0], r"bfloat|bf16")
+        self.assertNotIn("A from registers", text.split("D: 64 x 128")[-1])
+
+    def test_bad_arguments(self):
+        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "single", "17"), "there is no kernel '17'")
+        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "single"), "scripts/fa single --help")
+        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "single", "16", "--dtype", "fp8"), "fp8")
+
+
+if __name__ == "__main__":
+    main()
