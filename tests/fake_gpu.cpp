@@ -55,6 +55,7 @@ nlohmann::json describe_machine() {
 }
 std::string machine_title() { return "Fake GPU"; }
 
+std::string image_file() { return "/proc/self/exe"; }
 void set_backend_options(const BackendOptions&) {}
 bool sees_accesses() { return false; }
 LaunchCounts take_counts() { return {}; }

@@ -188,8 +188,8 @@ class Checkout:
 
     def problem_when_looked_at(self, command):
         presets = re.findall(r'{"name": "([\w-]+)", "configurePreset"', (self.root / "CMakePresets.json").read_text())
-        # What the test's own build has, and what it has under another name.
-        programs = {"meet", *os.listdir(Path(self.environment["FA_COMMANDS_BUILD"]) / "bin")}
+        # What the test's own build has, what it has under another name, and the shared library.
+        programs = {"meet", "fa", *os.listdir(Path(self.environment["FA_COMMANDS_BUILD"]) / "bin")}
         for words in words_of(command.text):
             program = words[0]
             options = [word.split("=")[0] for word in words[1:] if re.match(r"--?[a-zA-Z]", word)]

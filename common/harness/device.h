@@ -21,6 +21,9 @@ nlohmann::json describe_machine();
 // One line for people: "NVIDIA H200 (sm_90, 132 SMs)" or "emulator, checked build, 2 threads".
 std::string machine_title();
 
+// The file that this code was loaded from: a program, or the shared library fa.
+std::string image_file();
+
 // How the emulator runs kernels; a GPU leaves no such choice.
 struct BackendOptions {
   int threads = 0;                  // of the operating system; 0: one per core

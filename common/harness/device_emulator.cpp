@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/emulator/core/image.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
 #include "common/harness/device.h"
@@ -53,6 +54,8 @@ std::string machine_title() {
   return std::string("emulator, ") + (emu::is_checked() ? "checked" : "fast") + " build, " +
          std::to_string(os_threads()) + (os_threads() == 1 ? " thread" : " threads");
 }
+
+std::string image_file() { return emu::image().path; }
 
 void set_backend_options(const BackendOptions& options) {
   emu::Options& own = emu::options();

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/harness/device.h"
@@ -80,6 +81,22 @@ std::string utc_now() {
   return text;
 }
 
+json counts_to_json(const std::string& kernel, const LaunchCounts& of_launch) {
+  json result = json::object();
+  for (const auto& [name, value] : of_launch.counters) result["counters"][name] = value;
+  for (const auto& [place, kind, counts] : by_statement(of_launch.lines)) {
+    json& entry = result["statements"].emplace_back(json::object());
+    if (!place.file.empty() && place.file != "kernels/" + kernel + ".cu")
+      entry["file"] = place.file;
+    if (!place.statement.empty()) entry["statement"] = place.statement;
+    entry["kind"] = kind;
+    for (const auto& [name, value] : counts) {
+      if (value > 0) entry[name] = value;
+    }
+  }
+  return result;
+}
+
 json to_json(const Record& record) {
   json result = {{"kernel", record.kernel},           {"dtype", name_of(record.problem.dtype)},
                  {"batch", record.problem.batch},     {"heads", record.problem.heads},
@@ -122,17 +139,7 @@ json to_json(const Record& record) {
       loaded["joules_per_tflop"] = *record.loaded->power_w / tflops;
     }
   }
-  for (const auto& [name, value] : record.counts.counters) result["counters"][name] = value;
-  for (const auto& [place, kind, counts] : by_statement(record.counts.lines)) {
-    json& entry = result["statements"].emplace_back(json::object());
-    if (!place.file.empty() && place.file != "kernels/" + record.kernel + ".cu")
-      entry["file"] = place.file;
-    if (!place.statement.empty()) entry["statement"] = place.statement;
-    entry["kind"] = kind;
-    for (const auto& [name, value] : counts) {
-      if (value > 0) entry[name] = value;
-    }
-  }
+  result.update(counts_to_json(record.kernel, record.counts));
   return result;
 }
 

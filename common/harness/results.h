@@ -1,11 +1,14 @@
 // Results for machines: JSON, bench/schema.json.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/harness/device.h"
 #include "common/harness/runner.h"
 #include "common/launch/problem.h"
 
@@ -14,8 +17,11 @@ namespace fa {
 // The present time in UTC, as results files write it: 2026-11-21T10:00:00Z.
 std::string utc_now();
 
-// As in a results file: a record, and the fields of a record that a measurement gives.
+// A record as in a results file.
 nlohmann::ordered_json to_json(const Record& record);
+
+// The fields "counters" and "statements" of a record: what one emulated run of a kernel did.
+nlohmann::ordered_json counts_to_json(const std::string& kernel, const LaunchCounts& counts);
 
 // ", scores of std 20, growing", or nothing.
 std::string describe(const std::optional<Scores>& scores);

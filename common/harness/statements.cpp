@@ -11,6 +11,8 @@
 #include <system_error>
 #include <vector>
 
+#include "common/harness/device.h"
+
 namespace fa {
 namespace {
 
@@ -33,13 +35,17 @@ bool ends_statement(const std::string& code) {
 // as it was when the program was built.
 std::vector<std::string> statements_of(const std::string& name) {
   std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path program = fs::canonical(image_file(), error);
   fs::path file = fs::current_path(error) / name, folder = program.parent_path();
   for (; !fs::is_regular_file(file, error) && folder.has_relative_path();
        folder = folder.parent_path())
     file = folder / name;
   std::vector<std::string> result;
-  if (fs::last_write_time(file, error) > fs::last_write_time(program, error)) return result;
+  // Sources in the library's own folder were installed with it, whatever came first.
+  const bool installed = file == program.parent_path() / name;
+  if (!installed && fs::last_write_time(file, error) > fs::last_write_time(program, error)) {
+    return result;
+  }
   std::ifstream stream(file);
   std::string text;
   size_t count = 0;  // of lines

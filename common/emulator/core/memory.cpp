@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/emulator/core/image.h"
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
 
@@ -193,12 +194,20 @@ std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counter
   static std::mutex mutex;
   static std::map<uintptr_t, std::string> known;
   const std::lock_guard lock(mutex);
-  std::string command = "addr2line -a -i -e /proc/" + std::to_string(getpid()) + "/exe";
+  const Image& code = image();
+  std::string command = "addr2line -a -i -e '";
+  if (code.path.starts_with("/proc/")) {
+    command += "/proc/" + std::to_string(getpid()) + "/exe";  // the shell has a self of its own
+  } else {
+    for (const char letter : code.path)
+      command += letter == '\'' ? "'\\''" : std::string(1, letter);
+  }
+  command += "'";
   const size_t empty = command.size();
   for (const uintptr_t program_counter : program_counters) {
     if (!known.try_emplace(program_counter, "?").second) continue;
     char address[32];
-    snprintf(address, sizeof address, " 0x%zx", size_t(program_counter));
+    snprintf(address, sizeof address, " 0x%zx", size_t(program_counter - code.moved));
     command += address;
   }
   FILE* const pipe =
@@ -207,7 +216,7 @@ std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counter
   for (char line[1024]; pipe && fgets(line, sizeof line, pipe);) {
     std::string text(line, strcspn(line, " \n"));  // without "(discriminator 2)"
     if (text.starts_with("0x")) {
-      place = &known[strtoull(line, nullptr, 16)];
+      place = &known[strtoull(line, nullptr, 16) + code.moved];
     } else if (place && !text.starts_with("?")) {
       *place = relative_path(text);
       const bool library = text.find("/include/") != std::string::npos;  // the compiler's

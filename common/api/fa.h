@@ -1,0 +1,86 @@
+/* The kernels of this repository for programs in C, and in whatever can call C.
+ *
+ *   O = softmax(Q K^T / sqrt(head_dim)) V, forward, without mask or dropout.
+ *
+ * Q, K, V and O are tensors of fp16 or bf16, contiguous [batch, heads, seq_len, head_dim]: element
+ * (b, h, n, d) is number ((b * heads + h) * seq_len + n) * head_dim + d. Tensors with other strides
+ * must be copied first, since a kernel takes the rows of all heads as one matrix. batch and heads
+ * are at least 1, their product is at most 65535; seq_len is a multiple of 128; head_dim is 64 or
+ * 128. Each pointer is a multiple of 16 bytes. O overlaps none of the others.
+ *
+ * The library was built for one of two back ends (fa_backend). Built for CUDA, it takes pointers to
+ * memory of one GPU. Built for the emulator, it takes pointers to host memory, runs the kernel on
+ * the CPU before it returns, ignores the stream, and counts what the kernel does (fa_counters).
+ *
+ * Every function may be called from any thread at any time. On a GPU the calls of several threads
+ * run side by side; on the emulator one waits for the other. No function throws, and none ends the
+ * program, with one exception: a kernel of your own that writes outside its memory on an emulator
+ * without checks. */
+#ifndef FA_H
+#define FA_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FA_API __attribute__((visibility("default")))
+
+/* How a call ended. After any but FA_OK, fa_error() has a sentence. */
+typedef enum fa_status {
+  FA_OK = 0,
+  FA_BAD_INPUT = 2,  /* an argument is wrong; nothing was launched */
+  FA_FAILED = 3,     /* CUDA's error, or what the emulator found: a race, a deadlock */
+  FA_UNSUPPORTED = 4 /* the GPU or the build lacks what was asked for; nothing was launched */
+} fa_status;
+
+typedef enum fa_dtype { FA_FP16 = 0, FA_BF16 = 1 } fa_dtype;
+
+typedef struct fa_problem {
+  int batch, heads, seq_len, head_dim;
+  fa_dtype dtype;
+} fa_problem;
+
+typedef struct fa_kernel {
+  const char* name;       /* "16_max_free"; lives as long as the library */
+  int compute_capability; /* what a GPU must have at least, times ten: 80 is 8.0 */
+  int exactly;            /* 1: GPUs of a later one do not run it either */
+} fa_kernel;
+
+/* Returns "cuda", "emulator" or "emulator-checked", which sees every load and store and finds
+ * races. */
+FA_API const char* fa_backend(void);
+
+/* Writes the first `capacity` kernels, in order, to `kernels`, which may be null if capacity is 0.
+ * Returns how many there are. The emulator runs all of them. */
+FA_API int fa_kernels(fa_kernel* kernels, int capacity);
+
+/* Runs a kernel, by its name or number ("16_max_free", "16").
+ *
+ * On a GPU: the kernel runs on the GPU whose memory `q` is, and the calling thread's current GPU
+ * stays what it was. It is launched into `stream`, a cudaStream_t of that GPU (null: its default
+ * stream). The call does not wait, so an error of the kernel itself comes out of a later call of
+ * CUDA. A stream that is being captured records the launch. Kernel 01 needs memory for its scores:
+ * 4 * seq_len * seq_len bytes per head, for as many heads as 1 GiB holds, but at least one. The
+ * library takes it from the stream's memory pool and returns it there (cudaMallocAsync).
+ *
+ * On the emulator: `o` is complete when the call returns FA_OK, and unchanged if it does not. */
+FA_API fa_status fa_attention(const char* kernel, const fa_problem* problem, const void* q,
+                              const void* k, const void* v, void* o, void* stream);
+
+/* Why this thread's last call of fa_attention or fa_counters failed: one sentence, or the
+ * emulator's report, which has several lines. Empty after success. Lives until the thread's next
+ * call. */
+FA_API const char* fa_error(void);
+
+/* What this thread's last fa_attention did on the emulator, as JSON with the names of
+ * bench/schema.json: {"kernel", "dtype", "batch", "heads", "seq_len", "head_dim",
+ * "counters": {name: number}, "statements": [...]}. Counters of memory ("global_...", "shared_...")
+ * and "statements" exist in the checked build only. Null, with an fa_error, on a GPU and where
+ * there was no such run or it failed. Lives until the thread's next call. */
+FA_API const char* fa_counters(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,15 @@
+"""Sixteen attention kernels, called from Python: O = softmax(Q K^T / sqrt(head_dim)) V.
+
+    import fa, torch
+    q, k, v = torch.randn(3, 2, 8, 1024, 128, dtype=torch.bfloat16, device="cuda")
+    o = fa.attention(q, k, v)               # kernel 16
+    o = fa.attention(q, k, v, kernel=8)     # any of fa.kernels()
+
+Built for CUDA, the tensors are on a GPU. Built for the emulator, the same call takes tensors of the CPU, and
+fa.counters() says what the kernel did. A wrong argument raises fa.BadInput with one sentence; all errors are fa.Error.
+"""
+
+from ._attention import attention
+from ._library import BadInput, Error, Kernel, LaunchError, Unsupported, backend, counters, kernels
+
+__all__ = ["BadInput", "Error", "Kernel", "LaunchError", "Unsupported", "attention", "backend", "counters", "kernels"]

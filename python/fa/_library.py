@@ -1,0 +1,104 @@
+"""libfa.so through ctypes: the functions of common/api/fa.h, and exceptions in place of their status."""
+
+import ctypes
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Error(RuntimeError):
+    """What fa raises. The text is one sentence, or the emulator's report."""
+
+
+class BadInput(Error, ValueError):
+    """An argument is wrong: shape, strides, dtype, device, kernel. Nothing was launched."""
+
+
+class LaunchError(Error):
+    """The kernel or CUDA failed. On the emulator the text is its report: a race, an access outside memory, a deadlock."""
+
+
+class Unsupported(Error):
+    """The GPU or the build lacks what was asked for. Nothing was launched."""
+
+
+class Kernel(NamedTuple):
+    """A kernel of the library and what it needs of a GPU. The emulator runs all of them."""
+
+    name: str
+    compute_capability: str  # "8.0": at least
+    exactly: bool  # whether later GPUs do not run it either
+
+    @property
+    def needs(self) -> str:
+        """What it needs, in words: "a GPU of compute capability 8.0 or later"."""
+        return f"a GPU of compute capability {self.compute_capability}{'' if self.exactly else ' or later'}"
+
+
+class _Problem(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int) for name in ("batch", "heads", "seq_len", "head_dim", "dtype")]
+
+
+class _Kernel(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("compute_capability", ctypes.c_int), ("exactly", ctypes.c_int)]
+
+
+DTYPES = {"float16": 0, "bfloat16": 1}
+_ERRORS = {2: BadInput, 3: LaunchError, 4: Unsupported}
+
+
+def _load() -> ctypes.CDLL:
+    path = Path(os.environ.get("FA_LIBRARY") or Path(__file__).parent / "libfa.so").resolve()
+    if not path.is_file():
+        raise ImportError(f"there is no {path}: install the package with pip, or name the library in FA_LIBRARY")
+    library = ctypes.CDLL(str(path))
+    library.fa_attention.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Problem), *[ctypes.c_void_p] * 5]
+    library.fa_kernels.argtypes = [ctypes.POINTER(_Kernel), ctypes.c_int]
+    for function in (library.fa_backend, library.fa_error, library.fa_counters):
+        function.argtypes, function.restype = [], ctypes.c_char_p
+    return library
+
+
+_library = _load()
+
+
+def backend() -> str:
+    """What the library was built for: "cuda", "emulator", or "emulator-checked", which also finds races."""
+    name: bytes = _library.fa_backend()
+    return name.decode()
+
+
+def kernels() -> list[Kernel]:
+    """All kernels, in order."""
+    count = _library.fa_kernels(None, 0)
+    found = (_Kernel * count)()
+    _library.fa_kernels(found, count)
+    return [Kernel(each.name.decode(), f"{each.compute_capability // 10}.{each.compute_capability % 10}",
+                   bool(each.exactly)) for each in found]
+
+
+def counters() -> dict[str, Any]:
+    """What this thread's last fa.attention did on the emulator.
+
+    "kernel", "dtype", "batch", "heads", "seq_len" and "head_dim" say what ran. "counters" has totals by name:
+    instructions of warps ("barriers"), of threads ("exp2"), operations ("matrix_flops"), bytes ("global_bytes").
+    "statements" has the same by statement of the kernel's source, in the checked build. The names are those of
+    bench/schema.json.
+
+    Raises Unsupported on a GPU, which does not count, and BadInput if nothing ran or it failed.
+    """
+    text = _library.fa_counters()
+    if text is None:
+        raise (Unsupported if backend() == "cuda" else BadInput)(_library.fa_error().decode())
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def run(kernel: str, shape: tuple[int, ...], dtype: str, pointers: tuple[int, ...], stream: int) -> None:
+    """fa_attention: `pointers` to q, k, v, o, contiguous tensors of this shape and dtype; `stream` a cudaStream_t."""
+    if max(shape) >= 1 << 31:
+        raise BadInput(f"the shape {shape} has a size of 2^31 or more")
+    status = _library.fa_attention(kernel.encode(), _Problem(*shape, DTYPES[dtype]), *pointers, stream)
+    if status:
+        raise _ERRORS[status](_library.fa_error().decode(errors="replace"))

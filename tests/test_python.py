@@ -1,0 +1,469 @@
+"""The C entry point and Python's package `fa`, on the back end that the library was built for.
+
+Usage: test_python.py LIBFA [LIBFA_WITH_A_BUG]     libfa.so, and one of the checked build that has 02_no_syncwarp too
+
+On a GPU, with a Python that has torch, from the repository's root:
+
+    cmake --preset cuda -DFA_TESTS=OFF && cmake --build build/cuda --target fa
+    python3 tests/test_python.py build/cuda/lib/libfa.so
+
+Tests that need torch, a GPU or two of them are skipped where these are missing, and say so. The package is taken from
+python/, so that nothing need be installed.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARY, WITH_BUG = ([Path(each).resolve() for each in sys.argv[1:3]] + [None, None])[:2]
+
+
+def answers(python, code):
+    try:
+        return subprocess.run([python, "-c", code], capture_output=True, timeout=120).returncode == 0
+    except OSError:
+        return False
+
+
+if not LIBRARY:
+    sys.exit(__doc__)
+try:
+    import torch
+except ImportError:
+    torch = None
+try:
+    import numpy
+except ImportError:
+    numpy = None
+if not numpy and not torch:
+    others = [str(ROOT / folder / "bin/python") for folder in (".venv-tests", ".venv")]
+    other = next((each for each in others if answers(each, "import numpy")), None)
+    if not other:
+        print("skipped: no Python here has numpy (scripts/test.sh --all installs it)")
+        sys.exit(77)
+    os.execv(other, [other, "-B", *sys.argv])
+
+os.environ["FA_LIBRARY"] = str(LIBRARY)
+sys.path.insert(0, str(ROOT / "python"))
+import fa  # noqa: E402: the library must be named first
+
+ON_GPU = fa.backend() == "cuda"
+NAMES = [kernel.name for kernel in fa.kernels() if re.match(r"\d\d_[a-z_]+$", kernel.name)][:16]
+MOST = {"float16": 6e-4, "bfloat16": 4e-3}  # relative errors: twice what rounding P and O costs on normal inputs
+SHAPE = (2, 4, 1024, 128) if ON_GPU else (1, 2, 128, 64)
+
+
+def reference(q, k, v):
+    """In float64, of NumPy arrays."""
+    q, k, v = (each.astype("float64") for each in (q, k, v))
+    scores = q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5
+    weights = numpy.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v
+
+
+def arrays(shape=SHAPE, seed=1):
+    random = numpy.random.default_rng(seed)
+    return [random.standard_normal(shape).astype("float16") for _ in range(3)]
+
+
+def relative(o, right):
+    return numpy.linalg.norm(o.astype("float64") - right) / numpy.linalg.norm(right)
+
+
+def in_fresh_process(test, code, library=LIBRARY):
+    done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "FA_LIBRARY": str(library), "PYTHONPATH": str(ROOT / "python")})
+    test.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+    return done.stdout
+
+
+class Sentences(unittest.TestCase):
+    def sentence(self, error, pattern, *arguments, **options):
+        with self.assertRaisesRegex(error, pattern) as caught:
+            fa.attention(*arguments, **options)
+        self.assertNotIn("\n", str(caught.exception))
+        self.assertIsInstance(caught.exception, fa.Error)
+
+    def check_sentences(self, q, k, v, contiguous):
+        self.sentence(fa.BadInput, r"^unknown kernel '17', this program has: 01_naive, ", q, k, v, kernel=17)
+        self.sentence(fa.BadInput, r"^k has the shape \(1, 1, 128, 64\), but q has ", q, k[:1, :1, :128, :64], v)
+        self.sentence(fa.BadInput, r"^q has the shape \(\d+, \d+, \d+\), but fa takes \(batch, heads, seq_len, head_dim\)$",
+                      q[0], k[0], v[0])
+        self.sentence(fa.BadInput, "^seq_len must be a positive multiple of 128, not 64$",
+                      *(contiguous(each[:, :, :64]) for each in (q, k, v)))
+        self.sentence(fa.BadInput, "^head_dim must be 64 or 128, not 32$",
+                      *(contiguous(each[..., :32]) for each in (q, k, v)))
+        self.sentence(fa.BadInput, r"^v has the strides \(.*\) for the shape \(.*\), but fa takes contiguous tensors: pass ",
+                      q, k, self.turned(v))
+        self.sentence(fa.BadInput, "^k is of type list, but q of type ", q, [1], v)
+
+    @staticmethod
+    def turned(tensor):
+        """The same shape, but with seq_len before heads in memory."""
+        if hasattr(tensor, "contiguous"):
+            return tensor.transpose(1, 2).contiguous().transpose(1, 2)
+        return numpy.ascontiguousarray(tensor.swapaxes(1, 2)).swapaxes(1, 2)
+
+
+class Anywhere(Sentences):
+    def test_kernels_say_what_they_need(self):
+        kernels = {each.name: each for each in fa.kernels()}
+        self.assertEqual(len(NAMES), 16)
+        self.assertEqual(kernels["08_swizzle"].needs, "a GPU of compute capability 8.0 or later")
+        self.assertEqual(kernels["16_max_free"].needs, "a GPU of compute capability 9.0")
+
+    def test_a_library_that_is_not_there(self):
+        code = "try: import fa\nexcept ImportError as error: print(error)"
+        self.assertRegex(in_fresh_process(self, code, "/nowhere/libfa.so"), "^there is no /nowhere/libfa.so: install")
+
+    def test_example_in_c(self):
+        if ON_GPU:
+            self.skipTest("the example in C runs on none of the GPUs: its tensors are on the CPU")
+        text = re.search(r"```c\n(.*?)```", (ROOT / "docs/use.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "example.c").write_text(text, encoding="utf-8")
+            command = [*shlex.split(os.environ.get("CC", "cc")), "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
+                       "example.c", "-I", ROOT / "common/api", "-o", "example", LIBRARY, f"-Wl,-rpath,{LIBRARY.parent}"]
+            if not shutil.which(command[0]):
+                self.skipTest("cc is not installed")
+            subprocess.run(command, cwd=folder, check=True, timeout=60)
+            printed = subprocess.run(["./example"], cwd=folder, check=True, timeout=60, capture_output=True, text=True)
+        self.assertEqual(printed.stdout, "O[0] is 0x4000, 2.0 in bf16\n")
+
+    @unittest.skipUnless(torch, "torch is not installed")
+    def test_example_in_python(self):
+        text = re.search(r"```python\n(.*?)```", (ROOT / "docs/use.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+        if ON_GPU:
+            text = "\n".join(text.replace("bfloat16)", 'bfloat16, device="cuda")').splitlines()[:-1])
+        printed = in_fresh_process(self, text)
+        self.assertLess(float(re.search(r"largest difference: (\S+)", printed)[1]), 0.02)
+
+    def test_header_is_c_plus_plus_too(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "a.cpp").write_text('#include "fa.h"\nint main() { return fa_kernels(nullptr, 0) == 0; }\n')
+            compiler = shlex.split(os.environ.get("CXX", "c++"))
+            if not shutil.which(compiler[0]):
+                self.skipTest("c++ is not installed")
+            subprocess.run([*compiler, "-Wall", "-Werror", "-fsyntax-only", "-I", ROOT / "common/api", "a.cpp"], cwd=folder,
+                           check=True, timeout=60)
+
+    def test_not_a_tensor(self):
+        self.sentence(fa.BadInput, "^q is of type list, but fa takes torch tensors", [1], [1], [1])
+
+
+@unittest.skipIf(ON_GPU, "needs the emulator, and fa was built for a GPU")
+@unittest.skipUnless(numpy, "numpy is not installed")
+class NumPy(Sentences):
+    def test_every_kernel(self):
+        for head_dim in (64, 128):
+            q, k, v = arrays((1, 2, 128, head_dim))
+            right = reference(q, k, v)
+            for name in NAMES:
+                with self.subTest(kernel=name, head_dim=head_dim):
+                    o = fa.attention(q, k, v, kernel=name)
+                    self.assertEqual((type(o), o.dtype, o.shape), (numpy.ndarray, q.dtype, q.shape))
+                    self.assertLess(relative(o, right), MOST["float16"])
+
+    def test_default_is_16_and_numbers_are_names(self):
+        q, k, v = arrays((2, 3, 256, 64))
+        o = fa.attention(q, k, v)
+        self.assertEqual(fa.counters()["kernel"], "16_max_free")
+        numpy.testing.assert_array_equal(o, fa.attention(q, k, v, kernel="16_max_free"))
+        fa.attention(q, k, v, kernel=8)
+        self.assertEqual(fa.counters()["kernel"], "08_swizzle")
+
+    def test_inputs_that_must_not_be_written(self):
+        q, k, v = arrays()
+        for each in (q, k, v):
+            each.flags.writeable = False
+        self.assertLess(relative(fa.attention(q, k, v, kernel=8), reference(q, k, v)), MOST["float16"])
+
+    def test_sentences(self):
+        q, k, v = arrays((1, 2, 128, 128))
+        self.check_sentences(q, k, v, numpy.ascontiguousarray)
+        single = [each.astype("float32") for each in (q, k, v)]
+        self.sentence(fa.BadInput, "^q is of float32, but fa takes float16 and bfloat16$", *single)
+        self.sentence(fa.BadInput, "^v is of float32, but fa takes ", q, k, single[2])
+        shifted = numpy.frombuffer(bytearray(q.nbytes + 64), dtype="uint8")
+        at = next(i for i in range(16) if (shifted.ctypes.data + i) % 16 == 2)
+        odd = shifted[at:at + q.nbytes].view("float16").reshape(q.shape)
+        self.sentence(fa.BadInput, "^the pointer to Q is not a multiple of 16 bytes$", odd, k, v)
+
+    def test_counters(self):
+        code = "import fa\ntry: fa.counters()\nexcept fa.Error as error: print(error)"
+        self.assertRegex(in_fresh_process(self, code), "^no kernel has run in this thread")
+        q, k, v = arrays((1, 1, 128, 64))
+        for _ in range(2):  # the second run starts from zero
+            fa.attention(q, k, v, kernel=8)
+            found = fa.counters()
+            self.assertEqual([found[each] for each in ("kernel", "dtype", "batch", "heads", "seq_len", "head_dim")],
+                             ["08_swizzle", "fp16", 1, 1, 128, 64])
+            self.assertEqual(found["counters"]["matrix_flops"], 4 * 128 * 128 * 64)
+        with self.assertRaises(fa.BadInput):
+            fa.attention(q, k, v, kernel=17)
+
+    def test_threads(self):
+        q, k, v = arrays((1, 1, 128, 64))
+        found = {}
+
+        def work(kernel):
+            for _ in range(3):
+                o = fa.attention(q, k, v, kernel=kernel)
+                found.setdefault(kernel, []).append((relative(o, reference(q, k, v)), fa.counters()["kernel"][:2]))
+
+        threads = [threading.Thread(target=work, args=(kernel,)) for kernel in ("02", "08", "16")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for kernel in ("02", "08", "16"):
+            self.assertEqual([each[1] for each in found[kernel]], [kernel] * 3)
+            self.assertLess(max(each[0] for each in found[kernel]), MOST["float16"])
+
+    def test_dlpack_of_others(self):
+        class Array:  # what has DLPack and nothing else
+            def __init__(self, data):
+                self.data = data
+
+            def __dlpack__(self):
+                return self.data.__dlpack__()
+
+            def __dlpack_device__(self):
+                return self.data.__dlpack_device__()
+
+        q, k, v = arrays()
+        here = sys.modules[__name__]
+        here.empty_like = lambda array: Array(numpy.empty_like(array.data))
+        try:
+            o = fa.attention(*map(Array, (q, k, v)), kernel=8)
+        finally:
+            del here.empty_like
+        self.assertLess(relative(o.data, reference(q, k, v)), MOST["float16"])
+        self.sentence(fa.BadInput, "^__main__ has no empty_like", *map(Array, (q, k, v)))
+
+
+@unittest.skipUnless(WITH_BUG and numpy, "needs the checked build with a bug in it")
+class Checked(unittest.TestCase):
+    def test_counts_memory_and_names_statements(self):
+        code = """
+import fa, json, numpy
+fa.attention(*numpy.random.default_rng(1).standard_normal((3, 1, 1, 128, 128)).astype("float16"), kernel="08")
+print(json.dumps(fa.counters()))
+"""
+        found = json.loads(in_fresh_process(self, code, WITH_BUG))
+        self.assertEqual(found["counters"]["shared_wavefronts"], found["counters"]["shared_wavefronts_ideal"])
+        self.assertGreater(found["counters"]["global_bytes"], 4 * 128 * 128 * 2 - 1)
+        products = [each for each in found["statements"] if each["kind"] == "mma.m16n8k16"]
+        self.assertIn("ptx::mma_m16n8k16", products[0]["statement"])
+
+    def test_a_race_is_an_exception_with_the_report(self):
+        code = """
+import fa, numpy
+tensors = numpy.full((4, 1, 1, 128, 128), 0x3f80, "uint16")  # 1 in bf16, for which the bug is compiled
+try:
+    fa._library.run("02_no_syncwarp", tensors[0].shape, "bfloat16", tuple(each.ctypes.data for each in tensors), 0)
+except fa.LaunchError as error:
+    print(error)
+"""
+        text = in_fresh_process(self, code, WITH_BUG)
+        self.assertRegex(text, "race")
+        self.assertRegex(text, r"Missing: a __syncwarp\(\) between")
+        self.assertRegex(text, r"store at tests/broken/02_no_syncwarp\.cu:\d+")
+
+
+@unittest.skipUnless(torch, "torch is not installed")
+class Torch(Sentences):
+    DEVICE = "cuda" if ON_GPU else "cpu"
+
+    def tensors(self, shape=SHAPE, dtype=None, seed=1, device=None):
+        generator = torch.Generator().manual_seed(seed)
+        return [torch.randn(shape, generator=generator).to(dtype or torch.bfloat16).to(device or self.DEVICE) for _ in range(3)]
+
+    def assert_right(self, o, q, k, v):
+        right = torch.nn.functional.scaled_dot_product_attention(*(each.cpu().double() for each in (q, k, v)))
+        self.assertEqual((o.dtype, o.shape, o.device), (q.dtype, q.shape, q.device))
+        self.assertTrue(o.is_contiguous())
+        error = (torch.linalg.norm(o.cpu().double() - right) / torch.linalg.norm(right)).item()
+        self.assertLess(error, MOST[str(o.dtype).removeprefix("torch.")])
+
+    def attention(self, q, k, v, kernel):
+        """None where this GPU cannot run the kernel."""
+        try:
+            return fa.attention(q, k, v, kernel=kernel)
+        except fa.Unsupported as error:
+            self.assertRegex(str(error), rf"^{kernel} needs a GPU of compute capability ")
+            return None
+
+    def test_every_kernel(self):
+        for dtype in (torch.bfloat16, torch.float16):
+            for head_dim in (64, 128):
+                q, k, v = self.tensors((*SHAPE[:3], head_dim), dtype)
+                for name in NAMES if ON_GPU else ("01", "08", "16"):
+                    with self.subTest(kernel=name, dtype=dtype, head_dim=head_dim):
+                        if (o := self.attention(q, k, v, name)) is not None:
+                            self.assert_right(o, q, k, v)
+
+    def test_sentences(self):
+        q, k, v = self.tensors((1, 2, 128, 128))
+        self.check_sentences(q, k, v, torch.Tensor.contiguous)
+        self.sentence(fa.BadInput, "^q is of float32, but fa takes float16 and bfloat16$", q.float(), k, v)
+        self.sentence(fa.BadInput, "^k has the dtype float16, but q has bfloat16$", q, k.half(), v)
+        self.sentence(fa.BadInput, "^fa has no backward pass: ", q.clone().requires_grad_(), k, v)
+        with torch.no_grad():
+            self.assert_right(fa.attention(q.clone().requires_grad_(), k, v, kernel=8), q, k, v)
+        if ON_GPU:
+            self.sentence(fa.BadInput, "^q is on cpu, but this fa was built for CUDA and takes tensors of a GPU$",
+                          q.cpu(), k, v)
+            with self.assertRaisesRegex(fa.Unsupported, "^a GPU does not count"):
+                fa.counters()
+        odd = torch.empty(q.numel() + 1, dtype=q.dtype, device=q.device)[1:].view(q.shape)
+        self.sentence(fa.BadInput, "^the pointer to Q is not a multiple of 16 bytes$", odd, k, v)
+
+    def test_compile_keeps_it_whole(self):
+        q, k, v = self.tensors((1, 2, 128, 64))
+        for backend in ("aot_eager", "inductor"):
+            with self.subTest(backend=backend):
+                torch._dynamo.reset()
+
+                def between(q, k, v):
+                    return fa.attention(q * 2, k, v, kernel=8) + 1
+
+                compiled = torch.compile(between, fullgraph=True, backend=backend)
+                torch.testing.assert_close(compiled(q, k, v), between(q, k, v))
+
+    def test_operator_keeps_torchs_rules(self):
+        q, k, v = self.tensors((1, 2, 128, 64))
+        fa.attention(q, k, v, kernel=8)  # registers it
+        torch.library.opcheck(torch.ops.fa.attention.default, (q, k, v, "08"))
+
+    # ---- on a GPU
+    def gpu(self, count=1):
+        if not ON_GPU or torch.cuda.device_count() < count:
+            self.skipTest(f"needs {count} GPU{'s' if count > 1 else ''}")
+
+    def test_current_stream(self):
+        self.gpu()
+        q, k, v = self.tensors()
+        fresh = self.tensors(seed=2)
+        stream = torch.cuda.Stream()
+        for name in ("01", "08", "16"):
+            if self.attention(q, k, v, name) is None:  # loads the kernel, too, which takes its time
+                continue
+            late = q.clone()
+            torch.cuda.synchronize()
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(200_000_000)  # a tenth of a second
+                late.copy_(fresh[0])
+                o = fa.attention(late, k, v, kernel=name)
+            self.assertFalse(stream.query(), "the call has waited for the stream")
+            stream.synchronize()
+            self.assert_right(o, fresh[0], k, v)
+
+    def test_graph(self):
+        self.gpu()
+        for name in NAMES:
+            with self.subTest(kernel=name):
+                q, k, v = self.tensors()
+                graph = torch.cuda.CUDAGraph()
+                try:
+                    with torch.cuda.graph(graph):
+                        o = fa.attention(q, k, v, kernel=name)
+                except fa.Unsupported:
+                    continue
+                for seed in (2, 3):
+                    for old, new in zip((q, k, v), self.tensors(seed=seed)):
+                        old.copy_(new)
+                    o.fill_(float("nan"))
+                    graph.replay()
+                    torch.cuda.synchronize()
+                    self.assert_right(o, q, k, v)
+
+    def test_first_launch_of_a_process_is_captured(self):
+        self.gpu()
+        code = """
+import fa, torch
+q, k, v = torch.randn(3, 1, 2, 256, 128, device="cuda", dtype=torch.bfloat16)
+for kernel in ("16", "15", "08", "01"):
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph): o = fa.attention(q, k, v, kernel=kernel)
+    except fa.Unsupported:
+        continue
+    graph.replay()
+    torch.cuda.synchronize()
+    right = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float())
+    assert torch.linalg.norm(o.float() - right) < 4e-3 * torch.linalg.norm(right), kernel
+"""
+        in_fresh_process(self, code)
+
+    def test_compiled_into_a_graph(self):
+        self.gpu()
+        q, k, v = self.tensors()
+        compiled = torch.compile(lambda q, k, v: fa.attention(q * 2, k, v, kernel="08"), fullgraph=True,
+                                 mode="reduce-overhead")
+        for seed in (1, 2, 3, 4):
+            q, k, v = self.tensors(seed=seed)
+            self.assert_right(compiled(q, k, v).clone(), q * 2, k, v)
+
+    def test_shared_memory_grows_and_shrinks(self):
+        self.gpu()
+        for shape in ((1, 2, 256, 64), (1, 2, 256, 128), (1, 2, 384, 128), (1, 2, 256, 64)):
+            q, k, v = self.tensors(shape)
+            for name in (*NAMES[7:], NAMES[15], *reversed(NAMES[7:])):
+                if (o := self.attention(q, k, v, name)) is not None:
+                    self.assert_right(o, q, k, v)
+
+    def test_two_gpus(self):
+        self.gpu(2)
+        for device in ("cuda:1", "cuda:0", "cuda:1"):  # the current one is 0 throughout
+            q, k, v = self.tensors(device=device)
+            for name in NAMES:
+                if (o := self.attention(q, k, v, name)) is not None:
+                    self.assert_right(o, q, k, v)
+            self.assertEqual(torch.cuda.current_device(), 0)
+        other = self.tensors(device="cuda:0")
+        with torch.cuda.device(1):
+            self.assert_right(fa.attention(*other, kernel=2), *other)
+            self.assertEqual(torch.cuda.current_device(), 1)
+            self.assertEqual(torch.empty(1, device="cuda").device.index, 1)
+        self.sentence(fa.BadInput, "^k has the device cuda:0, but q has cuda:1$", q, other[1], v)
+
+    def test_two_threads_with_streams_of_their_own(self):
+        self.gpu()
+        q, k, v = self.tensors()
+        found = []
+
+        def work(kernel):
+            with torch.cuda.stream(torch.cuda.Stream()):
+                outputs = [fa.attention(q, k, v, kernel=kernel) for _ in range(50)]
+                torch.cuda.current_stream().synchronize()
+                found.append((kernel, outputs))
+
+        threads = [threading.Thread(target=work, args=(kernel,)) for kernel in ("08", "03", "10", "02")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(found), 4)
+        for _, outputs in found:
+            self.assert_right(outputs[0], q, k, v)
+            self.assertTrue(all(torch.equal(outputs[0], each) for each in outputs))
+
+    def test_pointers_of_the_cpu_are_refused_by_the_library(self):
+        self.gpu()
+        q, _, _ = self.tensors((1, 1, 128, 64), torch.float16, device="cpu")
+        with self.assertRaisesRegex(fa.BadInput, "^the pointer to Q is not to memory of a GPU"):
+            fa._library.run("08", q.shape, "float16", (q.data_ptr(),) * 4, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0]], verbosity=2)
