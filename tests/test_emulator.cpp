@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <time.h>
+
 #include <bit>
 #include <cstring>
 #include <functional>
@@ -17,6 +19,8 @@
 #include <vector>
 
 #include "common/emulator/core/counters.h"
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/include/cuda_runtime.h"
 #include "common/emulator/units/barrier.h"
@@ -114,6 +118,92 @@ TEST(Threads, ArithmeticStaysOnTheThreadsOwnStack) {
     for (const float value : local) sums[threadIdx.x] += value;
   });
   for (size_t i = 0; i < 256; i++) EXPECT_EQ(sums[i], 64.0f * float(i) + 2016.0f);
+}
+
+// What a register held before is no zero: of the first CTA of a launch, and of one whose stacks
+// another has used. (Calls before the kernel's body leave some words of their own.)
+TEST(Threads, ARegisterThatIsNotSetIsNoNumber) {
+  emu::options().os_threads = 1;
+  std::vector<int> numbers(3 * 64);
+  run(dim3(3), dim3(64), 0, [&] {
+    float unset[512];
+    asm volatile("" : "=m"(unset));  // the compiler believes that this sets them
+    for (const float value : unset) numbers[blockIdx.x * 64 + threadIdx.x] += value == value;
+    for (float& value : unset) value = 1.0f;
+    asm volatile("" ::"m"(unset));
+  });
+  for (const int count : numbers) EXPECT_LE(count, 512 / 16);
+  emu::options() = {};
+}
+
+// ---- patience -----------------------------------------------------------------------------------
+class Patience : public testing::Test {
+ protected:
+  void SetUp() override { emu::options().patience = 0.3; }
+  void TearDown() override {
+    emu::options() = {};
+    EXPECT_EQ(failure(64, [] { __syncthreads(); }), "no error");  // the emulator goes on
+  }
+};
+
+TEST_F(Patience, ALoopWithoutEndIsInterruptedWhereItIs) {
+  int first = 0;
+  const std::string text = failure(64, [&] {
+    volatile int flag = 0;
+    first = __LINE__ + 1;
+    while (threadIdx.x == 37 && flag == 0) {
+    }
+    __syncthreads();
+  });
+  EXPECT_CONTAINS(text, "probe, CTA (0,0,0), thread 37 (warp 1 lane 5): " + here(first));
+  EXPECT_CONTAINS(text, "has run without a word to the other threads for 0.3 s");
+}
+
+TEST_F(Patience, OfManyCtasAndOsThreads) {
+  emu::options().os_threads = 3;
+  volatile int flag = 0;
+  EXPECT_THROW(run(dim3(7), dim3(64), 0,
+                   [&] {
+                     while (flag == 0) {
+                     }
+                   }),
+               emu::LaunchError);
+}
+
+// Threads that let each other run, and ask again and again for what none of them does.
+TEST_F(Patience, ThreadsThatOnlyAsk) {
+  const std::string text = failure(64, [&] {
+    if (threadIdx.x == 0) __syncthreads();
+    while (true) emu::yield();
+  });
+  EXPECT_CONTAINS(text, "no thread has got anywhere for 0.3 s");
+  EXPECT_CONTAINS(text, "warp 0 lane 0: waits in __syncthreads");
+  EXPECT_CONTAINS(text, "warp 1 lanes 0-31: can run");
+}
+
+// It is no limit of a launch's time, nor of a CTA's.
+TEST_F(Patience, LastsWhileThreadsGetSomewhere) {
+  const auto work = [] {
+    const auto seconds = [] {
+      timespec now{};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+      return double(now.tv_sec) + double(now.tv_nsec) * 1e-9;
+    };
+    for (const double end = seconds() + 0.02; seconds() < end;) {
+    }
+  };
+  EXPECT_EQ(failure(32,
+                    [&] {
+                      work();
+                      __syncthreads();
+                    }),
+            "no error");
+  emu::options().patience = 0;  // none
+  EXPECT_EQ(failure(1,
+                    [&] {
+                      for (int i = 0; i < 30; i++) work();
+                    }),
+            "no error");
 }
 
 // ---- barriers -----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 #include "common/emulator/core/launch.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/mbarrier.h"
+#include "common/ptx/setmaxnreg.h"
 
 namespace fa::wgmma_test {
 
@@ -302,7 +303,7 @@ TEST_F(Emulated, RegistersTouchedWhileUnderWay) {
       ptx::wgmma_wait<0>(acc);
     });
     EXPECT_CONTAINS(text, line(touch) + ": touches accumulators of the wgmma at " + line(issue) +
-                              ", which may still be under way\n  Missing: wgmma_commit()");
+                              ", which may still be under way\n  Missing: wgmma_wait before");
     text = outcome([&](Ones& smem) {
       float acc[kN / 2] = {};
       uint32_t rA[4] = {};
@@ -331,7 +332,82 @@ TEST_F(Emulated, WaitForTooFewGroups) {
     ptx::wgmma_wait<0>(acc);
   });
   EXPECT_CONTAINS(text, "wgmma_wait<1> at " + line(wait) + " names registers of the wgmma at " +
-                            line(issue) + ", which it does not wait for");
+                            line(issue) +
+                            ", which it does not wait for\n  Missing: a smaller number of groups.");
+}
+
+// The wait is there, but leaves the group under way.
+TEST_F(Emulated, RegistersTouchedThatTheLastWaitHasLeft) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  int wait = 0;
+  const std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    ptx::wgmma_fence(acc);
+    multiply(acc, smem);
+    ptx::wgmma_commit();
+    wait = __LINE__ + 1;
+    ptx::wgmma_wait<1>();
+    seen[0] = acc[7];
+    ptx::wgmma_wait<0>(acc);
+  });
+  EXPECT_CONTAINS(text, "The last wait, at " + line(wait) + ", leaves up to 1 group under way");
+}
+
+// Nothing but their names ties registers to a wait: a compiler may move their use before it.
+TEST_F(Emulated, AWaitThatNamesNoRegisters) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  int issue = 0, wait = 0, touch = 0;
+  std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    ptx::wgmma_fence(acc);
+    issue = __LINE__ + 1;
+    multiply(acc, smem);
+    ptx::wgmma_commit();
+    wait = __LINE__ + 1;
+    ptx::wgmma_wait<0>();
+    touch = __LINE__ + 1;
+    seen[0] = acc[7];
+  });
+  EXPECT_CONTAINS(text, line(touch) + ": touches accumulators of the wgmma at " + line(issue) +
+                            ", which no wait has named: the one at " + line(wait));
+  // The next product takes them over, and the wait for it names them.
+  text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    ptx::wgmma_fence(acc);
+    multiply(acc, smem);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_fence();
+    multiply(acc, smem);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(acc);
+    seen[0] = acc[7];
+  });
+  EXPECT_EQ(text, "no error");
+}
+
+// What wgmma name of a thread's registers is less than what it needs.
+TEST_F(Emulated, MoreRegistersThanAWarpOwns) {
+  for (const bool gives : {false, true}) {
+    int issue = 0, set = 0;
+    const std::string text = outcome([&](Ones& smem) {
+      float acc[kN / 2] = {};
+      set = __LINE__ + 1;
+      if (gives) ptx::setmaxnreg_dec<24>();
+      ptx::wgmma_fence(acc);
+      issue = __LINE__ + 1;
+      multiply(acc, smem);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>(acc);
+    });
+    if (!gives) {
+      EXPECT_EQ(text, "no error");
+      continue;
+    }
+    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue) + ": with it the wgmma of warp ");
+    EXPECT_CONTAINS(text, " have named " + std::to_string(kN / 2) + " registers of a thread");
+    EXPECT_CONTAINS(text, "but it owns 24, since setmaxnreg at " + line(set));
+  }
 }
 
 TEST_F(Emulated, WaitWithoutCommit) {

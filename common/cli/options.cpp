@@ -72,6 +72,11 @@ void declare_for_emulator(CLI::App& app, Arguments& arguments) {
                  "for one or two kernels, else summary")
       ->check(CLI::IsMember({"auto", "full", "summary", "none"}))
       ->capture_default_str();
+  app.add_option("--patience", arguments.backend.patience,
+                 "seconds of processor time without any progress that end a launch,\n"
+                 "such as in a loop without end; 0: none do")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
   app.add_flag("--no-races", arguments.no_races, "checked build: do not look for races");
 }
 
@@ -335,6 +340,9 @@ Request request_of(const CLI::App& app, const Arguments& arguments) {
     throw BadInput("--trace-cta belongs to --trace: give a file, too");
   }
   check_trace(arguments.trace, request.kernels.size(), request.problems.size(), request.protocol);
+  request.default_shape = arguments.problems.empty() && !request.from_files() &&
+                          arguments.trace.path.empty() && !app.count("--batch") &&
+                          !app.count("--heads") && !app.count("--seq-len");
   const bool few = request.kernels.size() * request.problems.size() <= 2;
   request.no_counters = arguments.counters == "none";
   request.full_counters = arguments.counters == "full" || (arguments.counters == "auto" && few);

@@ -24,7 +24,8 @@ struct Request {
   TraceOptions trace;
   std::string o, json;  // files to write, or empty
   bool no_counters = false, full_counters = false;
-  bool list = false;  // instead of a run
+  bool default_shape = false;  // nothing says how many tokens and heads there are
+  bool list = false;           // instead of a run
 
   bool from_files() const { return !tensors.q.empty(); }
 };

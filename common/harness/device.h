@@ -31,6 +31,7 @@ struct BackendOptions {
   std::string schedule = "fixed";   // of a kernel's threads: fixed or random
   uint64_t seed = 1;                // of what is random
   bool races = true;                // checked build: looks for races
+  double patience = 30;             // seconds without progress that end a launch; 0: none do
   std::optional<int> traced_cta;    // checked build: records what this CTA does
 };
 void set_backend_options(const BackendOptions& options);

@@ -66,6 +66,7 @@ void set_backend_options(const BackendOptions& options) {
   own.seed = options.seed;
   own.schedule = options.schedule == "random" ? emu::Schedule::kRandom : emu::Schedule::kFixed;
   own.races = options.races;
+  own.patience = options.patience;
   own.traced_cta = options.traced_cta;
 }
 

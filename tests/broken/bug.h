@@ -24,6 +24,7 @@ struct Bug {
   std::vector<std::pair<int, int>> at;  // first and last line of each statement that it names
   std::string counted;                  // the counter that is far above the real kernel's
   bool fp16;                            // looked at in fp16 instead of bf16
+  int heads, seq_len;                   // looked at with these; 0: as problem_of says
 
   bool is_right_on(const std::string& inputs) const {
     return std::find(right.begin(), right.end(), inputs) != right.end();

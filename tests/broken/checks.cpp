@@ -45,6 +45,8 @@ Problem problem_of(const Bug& bug) {
   Problem result;
   result.heads = rings && !persistent ? 1 : 2;
   result.seq_len = rings ? 512 : 256;
+  if (bug.heads) result.heads = bug.heads;
+  if (bug.seq_len) result.seq_len = bug.seq_len;
   if (bug.fp16) result.dtype = Dtype::kFp16;
   return result;
 }
@@ -90,6 +92,9 @@ std::string kind_of(const std::string& report) {
       {"there is no mbarrier", "mbarrier before its initialisation"},
       {"one thread initialises it", "mbarrier initialised twice"},
       {"may count in the phase before", "arrival in a phase that may be over"},
+      {"no wait has named", "registers that no wait has named"},
+      {"registers of a thread", "more registers than a warp owns"},
+      {"lie wholly outside their tensors", "loop without end"},
       {"one arrival too many", "one arrival too many"},
       {"a parity says nothing", "a phase that is two ahead"},
       {"out of balance", "barrier out of balance"},

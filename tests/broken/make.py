@@ -17,7 +17,7 @@ INPUTS = "normal large dominant_key equal_keys increasing_max tiny one_hot_v".sp
 HOT_INPUTS = "hot_first_block hotter_blocks hot_row hot_tiles dominant_first dominant_last huge_scores".split()
 TYPES = {"bf16": "__nv_bfloat16", "fp16": "__half"}
 KEYS = {"what": str, "text": str, "replacement": str, "which": list, "right": (list, str), "early": str, "stops": str,
-        "found": str, "at": list, "counted": str, "dtypes": list}
+        "found": str, "at": list, "counted": str, "dtypes": list, "heads": int, "seq_len": int}
 
 
 def fail(sentence):
@@ -105,7 +105,8 @@ def declaration(name, bug, source):
             f"    .what = {literal(bug['what'])},\n"
             f"    .right = {{{right}}}, .early = \"{bug.get('early', '')}\", .stops = {literal(bug.get('stops', ''))},\n"
             f"    .found = {literal(bug.get('found', ''))}, .at = {{{at}}},\n"
-            f"    .counted = \"{bug.get('counted', '')}\", .fp16 = {str(bug['dtypes'][0] == 'fp16').lower()}}}}};\n")
+            f"    .counted = \"{bug.get('counted', '')}\", .fp16 = {str(bug['dtypes'][0] == 'fp16').lower()}, "
+            f".heads = {bug.get('heads', 0)}, .seq_len = {bug.get('seq_len', 0)}}}}};\n")
 
 
 def rename(name, bug, source, old, new):

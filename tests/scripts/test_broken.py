@@ -62,7 +62,8 @@ class Declarations(ScriptTest):
         self.assertIn('Registration<broken::Only<Launcher, __half>::Of> registration{"01_bug"};', text)
         self.assertIn('.name = "01_bug", .kernel = "01_kernel",\n    .what = R"(It does not wait.)",\n'
                       '    .right = {"normal", "tiny"}, .early = "right", .stops = R"(dead)",\n'
-                      '    .found = R"(words)", .at = {{5, 6}, {4, 4}},\n    .counted = "sectors", .fp16 = true}};', text)
+                      '    .found = R"(words)", .at = {{5, 6}, {4, 4}},\n    .counted = "sectors", .fp16 = true, '
+                      '.heads = 0, .seq_len = 0}};', text)
         self.assertEqual(text.split("\n").index("  sum += 2;"), KERNEL.split("\n").index("  sum += 1;"), "it has moved")
 
     def test_several_bugs_in_one_source(self):

@@ -19,6 +19,10 @@ namespace {
 using emu::current_lane;
 using emu::Lane;
 
+// The accesses of a lane are kept until its warp meets, 56 bytes each. A lane that makes so many is
+// in a loop that never ends, and would soon take all memory.
+constexpr size_t kMostAccesses = size_t(1) << 24;
+
 // Ends the launch if `address` lies in the shared memory of a CTA that has ended.
 void check_cta_lives(const emu::Cluster& cluster, uintptr_t address, uintptr_t return_address) {
   if (cluster.ctas.size() == 1) return;
@@ -59,6 +63,13 @@ void observe(const void* pointer, size_t bytes, bool write, void* return_address
   }
   const emu::Kind kind = in_shared ? (write ? emu::Kind::kSharedStore : emu::Kind::kSharedLoad)
                                    : (write ? emu::Kind::kGlobalStore : emu::Kind::kGlobalLoad);
+  if (lane->accesses.size() == kMostAccesses) {
+    emu::fail(
+        "%s: access %zu to memory since the threads of its warp last met\n  A loop without end? A "
+        "count or an index in its condition may be wrong, or it waits for memory\n  that another "
+        "thread is to write: threads take turns where they meet, so none can.",
+        emu::symbolise(uintptr_t(return_address) - 1).c_str(), kMostAccesses);
+  }
   lane->accesses.push_back({uintptr_t(return_address), kind, uint32_t(bytes), address});
   if (cta.detector) {
     cta.detector->access(*lane, address, bytes, write,

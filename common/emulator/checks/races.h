@@ -153,11 +153,14 @@ class Races final : public Detector {
   static bool before(const Access& access, const uint32_t* seen);
   uint32_t new_read(const Access& read);
   void release_reads(uint32_t first);
+  const Lane* lane_of(int warp, uint32_t lanes) const;  // the first; of an engine: its starter
   Culprit culprit(int warp, uint32_t lanes, Site site) const;
   void report(const Access& earlier, bool earlier_writes, const Actor& now, bool writes, Site site,
               uintptr_t address, bool was_written);
   std::string cure(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,
                    bool same_thread, bool swapped) const;
+  std::string phase_of_copy(const Access& copy, const Actor& other) const;
+  std::string or_else(const Access& earlier, const Actor& now) const;
 
   Cluster& cluster_;
   size_t threads_;                           // slots of threads: 32 a warp

@@ -96,11 +96,16 @@ std::string unwritten_text(Site site, const std::string& who, uintptr_t address)
 }
 
 // ---- reports ------------------------------------------------------------------------------------
+const Lane* Races::lane_of(int warp, uint32_t lanes) const {
+  const size_t at = size_t(warp) * kWarpSize + size_t(std::countr_zero(lanes));
+  return at >= threads_ ? engines_[at - threads_].starter
+                        : &cluster_.warps[size_t(warp)].lanes[std::countr_zero(lanes)];
+}
+
 Culprit Races::culprit(int warp, uint32_t lanes, Site site) const {
   const size_t at = size_t(warp) * kWarpSize + size_t(std::countr_zero(lanes));
   const bool engine = at >= threads_;
-  const Warp& starter =
-      engine ? *engines_[at - threads_].starter->warp : cluster_.warps[size_t(warp)];
+  const Warp& starter = *lane_of(warp, lanes)->warp;
   const Cta& cta = *starter.lanes->cta;
   const uint3& block = cta.block_idx;
   const uint64_t index =
@@ -116,6 +121,35 @@ std::string Races::unwritten_read() const {
                         unwritten_shared_.address);
 }
 
+// A bulk copy belongs to a phase of its mbarrier: returns which, and which the other
+// side knows to be over.
+std::string Races::phase_of_copy(const Access& copy, const Actor& other) const {
+  const size_t at = size_t(copy.warp) * kWarpSize + size_t(std::countr_zero(copy.lanes));
+  if (at < threads_ || other.seen[at] == 0) return "";
+  return ": it belongs to phase " + std::to_string(copy.clock - 1) +
+         " of its mbarrier, and phase " + std::to_string(other.seen[at] - 1) +
+         ", which the other side has waited for, ended without its bytes";
+}
+
+// The accesses of copies and products often meet because one of them goes to the wrong place, or
+// because a thread has waited for the wrong phase. Returns that, with the last wait of each side.
+std::string Races::or_else(const Access& earlier, const Actor& now) const {
+  std::string text =
+      "\n  Or: an index, a stage or a parity is wrong, so that these two should not "
+      "have met.";
+  const Lane* const sides[] = {lane_of(earlier.warp, earlier.lanes), lane_of(now.warp, now.lanes)};
+  std::string waits;
+  for (const Lane* const lane : sides) {
+    const PhaseWait& wait = lane->last_wait;
+    if (wait.where.line == 0 || (lane == sides[1] && lane == sides[0] && !waits.empty())) continue;
+    waits += (waits.empty() ? "\n  The last waits: " : ";\n  ") +
+             ("thread " + std::to_string(lane->thread)) + " at " + place(wait.where) +
+             ", for phase " + std::to_string(wait.phase) + " of the mbarrier at " +
+             describe_place(wait.bar);
+  }
+  return text + waits + (waits.empty() ? "" : ".");
+}
+
 // Returns what is missing; the caller adds where it is missing.
 std::string Races::cure(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,
                         bool same_thread, bool swapped) const {
@@ -129,8 +163,8 @@ std::string Races::cure(const Access& earlier, bool earlier_writes, const Actor&
   if (engine) {
     switch (*engine) {
       case Engine::kLoad:
-        return "The copy may still be under way. Missing: an mbarrier_wait for the phase that the "
-               "copy belongs to, ";
+        return "The copy may still be under way" + phase_of_copy(earlier, now) +
+               ". Missing: an mbarrier_wait for the phase that the copy belongs to, ";
       case Engine::kStoreRead:
         return "The copy may not have read yet. Missing: cp_async_bulk_wait_read in the thread "
                "that started it, then a barrier, ";
@@ -145,6 +179,10 @@ std::string Races::cure(const Access& earlier, bool earlier_writes, const Actor&
   if (later && earlier_writes && !writes && has_fenced(earlier)) {
     return "Missing: a barrier between the fence_proxy_async() of the threads that store and the "
            "copy or product, ";
+  }
+  if (later && earlier_writes && !writes && earlier.clock == kInFlight) {
+    return "The copy may still be under way. Missing: cp_async_wait and fence_proxy_async() in the "
+           "thread that copies, then a barrier, ";
   }
   if (later && earlier_writes && !writes) {
     return "Missing: fence_proxy_async() in the thread that stores, then a barrier, ";
@@ -197,6 +235,13 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
   if (place == other_place && earlier_writes && writes) {
     missing += "; or both write the same bytes by mistake";
   }
+  missing += ".";
+  // What lacks a proxy fence alone is ordered: there it is clear what is missing.
+  const bool asynchronous =
+      earlier.clock == kInFlight || is_engine(earlier) || engine_of(now.warp, now.lanes);
+  if (asynchronous && !(engine_of(now.warp, now.lanes) && before(earlier, now.seen))) {
+    missing += or_else(earlier, now);
+  }
   const bool clusters = cluster_.ctas.size() > 1;
   const auto name = [&](const Culprit& who) {
     return culprit_name(who) +
@@ -204,8 +249,7 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
   };
   const std::string text = "data race on " + describe_place(address) +
                            line_of(operation_of(one.site), place, name(one)) +
-                           line_of(operation_of(site), other_place, name(other)) + "\n  " +
-                           missing + ".";
+                           line_of(operation_of(site), other_place, name(other)) + "\n  " + missing;
   if (within_warp) {
     within_warp_ = text;
   } else {

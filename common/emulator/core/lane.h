@@ -55,6 +55,13 @@ struct MemoryAccess {
   SourceLocation where = {};
 };
 
+// A wait for a phase of an mbarrier.
+struct PhaseWait {
+  SourceLocation where;  // line 0: there was none
+  uintptr_t bar = 0;
+  uint64_t phase = 0;
+};
+
 // A parked lane waits until wake(), for what its function `describe` tells.
 enum class LaneState : uint8_t { kRunnable, kAtCollective, kParked, kExited };
 
@@ -75,6 +82,7 @@ struct Lane {
   bool executes = false;     // woken to execute the collective for all
   std::string (*describe)(const Lane&) = nullptr;
 
+  PhaseWait last_wait;                 // for reports
   std::vector<MemoryAccess> accesses;  // checked build: since the warp last met
   StackWatch* stack_watch = nullptr;   // checked build: who sees the accesses to this lane's stack
   uintptr_t stack_low = 0, stack_high = 0;

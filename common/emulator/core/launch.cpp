@@ -18,6 +18,7 @@
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/machine.h"
 #include "common/emulator/core/memory.h"
+#include "common/emulator/core/patience.h"
 #include "common/emulator/core/vector_types.h"
 #include "common/emulator/core/watch.h"
 
@@ -90,6 +91,7 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
   auto run_clusters = [&](Machine& self) {
     install_fault_handler();
     enter(self);
+    const Patience patience(self);
     uint64_t i = clusters;
     bool added = true;  // to the checks, which wait for each cluster that began
     try {

@@ -32,6 +32,9 @@ struct Options {
   Completion completion = Completion::kLate;
   uint64_t seed = 1;
   Schedule schedule = Schedule::kFixed;
+  // Seconds of processor time in which a CTA's threads must get somewhere (patience.h); 0: no
+  // limit. Far more than any thread of a kernel here runs without meeting another.
+  double patience = 30;
   bool races = true;  // checked build: look for races and for reads of what nothing has written
   // Checked build: this CTA, x counted fastest, is recorded (common/trace/trace.h).
   std::optional<uint64_t> traced_cta = {};

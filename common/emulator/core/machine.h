@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/emulator/core/lane.h"
@@ -60,11 +61,20 @@ struct Machine {
   // One a lane; empty for the lane that runs and for those that have ended.
   std::vector<boost::context::fiber> fibers;
   boost::context::fiber host;  // the OS thread, while lanes run
+  // How often a lane has come to wait, has been woken, has met others or has ended; whether none
+  // has for too long (patience.h). A signal handler reads the one and sets the other.
+  volatile uint64_t progress = 0;
+  volatile bool overdue = false;
+  const Lane* interrupted = nullptr;  // its fiber is in no state to go on, not even to be unwound
   const std::function<void()>& body;
 };
 
 // From now on this OS thread runs the lanes of `machine`.
 void enter(Machine& machine);
+
+// Ends the launch from a lane that was interrupted between any two instructions of its kernel:
+// "CTA (0,0,0), thread 5 (warp 0 lane 5), TEXT".
+[[noreturn]] void abandon_interrupted(const std::string& text);
 
 // Runs the machine's cluster, whose CTAs have their block_idx, to its end. Throws LaunchError.
 void run_cluster(Machine& machine);

@@ -234,10 +234,6 @@ std::string symbolise(uintptr_t program_counter) {
 }
 
 // ---- accesses that hit a guard ------------------------------------------------------------------
-namespace {
-
-struct sigaction previous_action;
-
 uintptr_t program_counter_of(const void* context) {
   const auto* const machine = static_cast<const ucontext_t*>(context);
 #if defined(__x86_64__)
@@ -248,6 +244,10 @@ uintptr_t program_counter_of(const void* context) {
   return 0;
 #endif
 }
+
+namespace {
+
+struct sigaction previous_action;
 
 // The process ends here, so what is not safe in other signal handlers is tolerable: at worst the
 // message is lost.

@@ -72,6 +72,9 @@ std::string symbolise(uintptr_t program_counter);
 std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counters);  // much faster
 std::string relative_path(const std::string& path);  // from the repository's root
 
+// The instruction at which a signal has interrupted the program: of a handler's third argument.
+uintptr_t program_counter_of(const void* context);
+
 // Makes an access to a guard page end the program with a sentence that names thread and region.
 void install_fault_handler();
 

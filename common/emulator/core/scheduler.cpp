@@ -20,6 +20,7 @@
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/machine.h"
 #include "common/emulator/core/memory.h"
+#include "common/emulator/core/patience.h"
 #include "common/emulator/core/random.h"
 #include "common/emulator/core/unit.h"
 #include "common/emulator/core/vector_types.h"
@@ -114,6 +115,9 @@ void switch_to_lane(Lane& next, fiber& here) {
   switch_to(fiber_of(next), here);
 }
 
+// A lane has come to wait, has been woken, has met others or has ended.
+void note_progress() { machine->progress = machine->progress + 1; }
+
 // ---- choosing who runs --------------------------------------------------------------------------
 // Any lane of any warp that can run.
 Lane* pick_random(Cluster& cluster) {
@@ -190,6 +194,7 @@ Lane* next_lane(Lane& me, bool waits) {
 void make_runnable(Lane& lane) {
   lane.state = LaneState::kRunnable;
   lane.warp->runnable |= 1u << lane.lane;
+  note_progress();
 }
 
 // Returns whether `other` waits in this very collective.
@@ -215,6 +220,7 @@ void lane_exit(Lane& me) {
   warp.runnable &= ~(1u << me.lane);
   cta.live--;
   cta.cluster->live--;
+  note_progress();
   if (cta.checks && !warp.live) cta.checks->meet(warp, kFullMask);
   for (Unit* const unit : cta.cluster->units_in_order) unit->thread_has_ended(me);
   if (cta.live == 0 && cta.detector) cta.detector->end_of_cta(cta);
@@ -240,18 +246,24 @@ fiber lane_main(Lane& me, fiber&& from) {
 }
 
 // ---- one CTA, or a cluster of them --------------------------------------------------------------
+// That much of a lane's stack, from the top, begins as NaN for each CTA: a register that the kernel
+// has not set is no zero on a GPU either. The frames of the kernels here need less.
+constexpr size_t kPoisonedStack = 16 * 1024;
+
 void begin_cta(Machine& self, Cta& cta) {
   self.shared[size_t(cta.rank)]->poison();
   cta.live = int(cta.lanes.size());
   for (Lane& lane : cta.lanes) {
     lane.state = LaneState::kRunnable;
     lane.executes = false;
+    lane.last_wait = {};
     lane.accesses.clear();
     lane.stack_watch = nullptr;
     const auto i = size_t(lane.number);
     boost::context::stack_context stack;
     stack.sp = self.stacks.high(i);
     stack.size = size_t(self.stacks.high(i) - self.stacks.low(i));
+    memset(static_cast<uint8_t*>(stack.sp) - kPoisonedStack, kPoison, kPoisonedStack);
     self.fibers[i] =
         fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack),
               KeepStack{}, [&lane](fiber&& from) { return lane_main(lane, std::move(from)); });
@@ -300,6 +312,9 @@ void run_cluster(Machine& self) {
   }
   for (const Cta& cta : cluster.ctas) {
     if (cta.failure.empty()) continue;
+    if (self.interrupted) {  // nothing in it is to be freed
+      std::construct_at(&fiber_of(*std::exchange(self.interrupted, nullptr)));
+    }
     for (fiber& each : self.fibers) each = fiber{};  // unwinds the lanes that still wait
     throw LaunchError(cta.failure + how_to_repeat());
   }
@@ -348,6 +363,7 @@ namespace {
 void wait_until_runnable() {
   Lane& me = *current_lane;
   me.warp->runnable &= ~(1u << me.lane);
+  note_progress();
   Lane* next = next_lane(me, true);
   if (!next) abandon(me);
   if (next != &me) switch_to_lane(*next, fiber_of(me));
@@ -378,11 +394,23 @@ void wake(Lane& lane) { make_runnable(lane); }
 void yield() {
   Lane& me = *current_lane;
   Cluster& cluster = *me.cta->cluster;
+  if (machine->overdue) end_of_patience();
   step_units(me, false);
   cluster.current_warp = (cluster.current_warp + 1) % int(cluster.warps.size());
   Lane* const next = pick(cluster, nullptr);
   if (next != &me) switch_to_lane(*next, fiber_of(me));
 }
+
+namespace {
+[[noreturn]] void fail_here(const std::string& text) {
+  Lane& me = *current_lane;
+  char thread[64];
+  snprintf(thread, sizeof thread, ", thread %d (warp %d lane %d): ", me.thread, me.warp->index,
+           me.lane);
+  me.cta->failure = cta_name(*me.cta) + thread + text;
+  abandon(me);
+}
+}  // namespace
 
 void fail(const char* format, ...) {
   char text[1024];
@@ -390,12 +418,12 @@ void fail(const char* format, ...) {
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  Lane& me = *current_lane;
-  char thread[64];
-  snprintf(thread, sizeof thread, ", thread %d (warp %d lane %d): ", me.thread, me.warp->index,
-           me.lane);
-  me.cta->failure = cta_name(*me.cta) + thread + text;
-  abandon(me);
+  fail_here(text);
+}
+
+void abandon_interrupted(const std::string& text) {
+  machine->interrupted = current_lane;
+  fail_here(text);
 }
 
 void fail_cta(const std::string& text) {

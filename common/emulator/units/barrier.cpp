@@ -20,6 +20,12 @@ namespace {
 struct NamedBarrier {
   int arrived = 0;   // threads that have arrived in this phase
   int expected = 0;  // threads that complete it; 0: all live threads of the CTA
+  // The instruction that came first in this phase; the same of the last phase, and its number.
+  const char* operation = "";
+  SourceLocation where;
+  const char* ended_operation = "";
+  SourceLocation ended_where;
+  int ended_expected = 0;
   Clocks arriving,
       ended;  // checked build: what those that arrived had seen, in this phase and in the last one
 };
@@ -37,7 +43,7 @@ class Barriers : public Unit {
 
   void begin() override {
     for (NamedBarrier& barrier : barriers_) {
-      barrier.arrived = barrier.expected = 0;
+      barrier.arrived = barrier.expected = barrier.ended_expected = 0;
       barrier.arriving.clear();
       barrier.ended.clear();
     }
@@ -61,17 +67,30 @@ class Barriers : public Unit {
 
 const UnitOf<Barriers> barriers{10};
 
+// The last phase was complete with another number of threads than this instruction gives: a
+// sentence; "" if it was not.
+std::string unlike_last_phase(const NamedBarrier& barrier, int expected) {
+  if (barrier.ended_expected == 0 || barrier.ended_expected == expected) return "";
+  return std::string(barrier.ended_operation) + " at " + place(barrier.ended_where) + " gives " +
+         std::to_string(barrier.ended_expected) + " threads, and with these its phase has ended";
+}
+
 std::string describe(const Lane& lane) {
   Barriers& all = barriers(*lane.cta->cluster);
   const int index = all.waits_at(lane);
   const NamedBarrier& barrier = all.of(*lane.cta, index);
+  const std::string unlike = unlike_last_phase(barrier, barrier.expected);
   return " (barrier " + std::to_string(index) + ": " + std::to_string(barrier.arrived) + " of " +
-         std::to_string(Barriers::expected(*lane.cta, barrier)) + " threads have arrived)";
+         std::to_string(Barriers::expected(*lane.cta, barrier)) + " threads have arrived" +
+         (unlike.empty() ? "" : "; " + unlike) + ")";
 }
 
 void Barriers::complete_if_all_arrived(Cta& cta, int index) {
   NamedBarrier& barrier = of(cta, index);
   if (barrier.arrived == 0 || barrier.arrived < expected(cta, barrier)) return;
+  barrier.ended_operation = barrier.operation;
+  barrier.ended_where = barrier.where;
+  barrier.ended_expected = barrier.expected;
   barrier.arrived = barrier.expected = 0;
   for (Lane& lane : cta.lanes) {
     if (!is_at_barrier(lane) || waits_at(lane) != index) continue;
@@ -127,16 +146,27 @@ void arrive(int index, int expected, bool waits, const char* operation, SourceLo
   }
   NamedBarrier& barrier = barriers().of(*me.cta, index);
   if (barrier.arrived > 0 && barrier.expected != expected) {
-    fail("%s at %s:%u expects %d threads, but others wait at barrier %d for %d", operation,
-         where.file, where.line, expected, index, barrier.expected);
+    fail("%s at %s:%u expects %d threads, but others wait at barrier %d for %d, as %s at %s says",
+         operation, where.file, where.line, expected, index, barrier.expected, barrier.operation,
+         place(barrier.where).c_str());
   }
   Detector* const detector = me.cta->detector;
   if (expected > 0 && detector && !detector->has_seen(me, barrier.ended)) {
+    const std::string unlike = unlike_last_phase(barrier, expected);
     fail(
         "%s at %s:%u may count in the phase before: this thread has not seen the end of barrier "
-        "%d's last phase\n  Too many threads arrive, the number %d is too small, or two groups of "
-        "warps use one barrier.",
-        operation, where.file, where.line, index, expected);
+        "%d's last phase\n  %s",
+        operation, where.file, where.line, index,
+        unlike.empty()
+            ? ("Too many threads arrive, the number " + std::to_string(expected) +
+               " is too small, or two groups of warps use one barrier.")
+                  .c_str()
+            : ("The numbers differ: " + std::to_string(expected) + " here, but " + unlike + ".")
+                  .c_str());
+  }
+  if (barrier.arrived == 0) {
+    barrier.operation = operation;
+    barrier.where = where;
   }
   barrier.expected = expected;
   barrier.arrived++;

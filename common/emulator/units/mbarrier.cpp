@@ -189,6 +189,12 @@ void arrive(uintptr_t bar, Mbarrier& barrier, const char* operation, SourceLocat
   end_phase_if_complete(bar, barrier);
 }
 
+// The current lane waits for a phase, or finds that it is over.
+void note_wait(uintptr_t bar, Mbarrier& barrier, int parity, SourceLocation where) {
+  barrier.last_wait = {where, bar, barrier.phase - (over(barrier, parity) ? 1 : 0)};
+  current_lane->last_wait = barrier.last_wait;
+}
+
 std::string describe(const Lane& lane) {
   for (const auto& [bar, barrier] : mbarriers(*lane.cta->cluster).all) {
     for (const Lane* const waiting : barrier.waiting) {
@@ -315,10 +321,12 @@ bool mbarrier_test_wait(uint64_t* bar, int parity, const char* operation, Source
       return false;
     }
     trace_wait(uintptr_t(bar), false, operation, where);
+    note_wait(uintptr_t(bar), barrier, parity, where);
     barrier.waiting.push_back(&me);
     park(operation, where, describe);
   } else {
     trace_wait(uintptr_t(bar), true, operation, where);
+    note_wait(uintptr_t(bar), barrier, parity, where);
     acquire(me, barrier);
   }
   polls.count = 0;
@@ -332,6 +340,7 @@ void mbarrier_wait(uint64_t* bar, int parity, SourceLocation where) {
   check_distance(uintptr_t(bar), barrier, operation, where);
   count(where, !over(barrier, parity));
   trace_wait(uintptr_t(bar), over(barrier, parity), operation, where);
+  note_wait(uintptr_t(bar), barrier, parity, where);
   if (over(barrier, parity)) {
     acquire(*current_lane, barrier);
     return;
@@ -396,6 +405,19 @@ void bring_bytes(uintptr_t bar, int bytes, const std::vector<uint32_t>& ends, So
              ". A copy counts its whole box, also what lies outside the tensor.");
   }
   end_phase_if_complete(bar, barrier);
+}
+
+std::string waited_for_another_phase(const Cluster& cluster, uintptr_t bar) {
+  const auto found = mbarriers(cluster).all.find(bar);
+  if (found == mbarriers(cluster).all.end()) return "";
+  const Mbarrier& barrier = found->second;
+  if (barrier.last_wait.where.line == 0) return "";
+  return "The last one, at " + place(barrier.last_wait.where) + ", was for phase " +
+         std::to_string(barrier.last_wait.phase) +
+         ", which ended without this copy's bytes; they belong to phase " +
+         std::to_string(barrier.phase) +
+         ". Its parity is wrong, or an arrival before the expect_tx has ended that phase too "
+         "early.";
 }
 
 bool is_awaited(const Cluster& cluster, uintptr_t bar) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "common/emulator/core/lane.h"
@@ -21,6 +22,7 @@ struct Mbarrier {
   SourceLocation made;      // mbarrier_init
   SourceLocation expected;  // the latest expect_tx
   std::vector<Lane*> waiting;
+  PhaseWait last_wait;  // of any thread
 
   // These are used in the checked build.
   int made_by = 0;       // the slot of the thread that initialised it
@@ -58,6 +60,9 @@ void trace_load(uintptr_t bar, const char* operation, int bytes, int read, Sourc
 Mbarrier& mbarrier_of_copy(uintptr_t bar, const char* operation, SourceLocation where);
 // A copy has brought bytes, and what its starter knew of the ends of phases (Detector::known_ends).
 void bring_bytes(uintptr_t bar, int bytes, const std::vector<uint32_t>& ends, SourceLocation copy);
+// Returns what the last wait at the barrier was for, which did not wait for this copy; "" if there
+// was none.
+std::string waited_for_another_phase(const Cluster& cluster, uintptr_t bar);
 // Returns whether a lane waits at the barrier.
 bool is_awaited(const Cluster& cluster, uintptr_t bar);
 

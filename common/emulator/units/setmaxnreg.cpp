@@ -99,6 +99,14 @@ void Registers::thread_has_ended(Lane& me) {
 
 }  // namespace
 
+OwnedRegisters owned_registers(const Warp& warp) {
+  const Cta& cta = *warp.lanes->cta;
+  Registers& all = all_registers(*cta.cluster);
+  const bool used = std::any_of(cta.warps.begin(), cta.warps.end(),
+                                [&](const Warp& each) { return all.of(each).set.line != 0; });
+  return used ? OwnedRegisters{all.of(warp).has, all.of(warp).set} : OwnedRegisters{};
+}
+
 void set_max_registers(int registers, bool increase, SourceLocation where) {
   const char* const operation = increase ? "setmaxnreg.inc" : "setmaxnreg.dec";
   int nothing = 0;

@@ -31,6 +31,8 @@ namespace {
 
 constexpr int kChunk = 16;
 constexpr uint64_t kSector = 32;
+// So many loads in a row that lie wholly outside their tensor are a loop that has lost its way.
+constexpr int kMostLost = 1000;
 
 // ---- what is under way --------------------------------------------------------------------------
 // 16 bytes of shared memory and what belongs there.
@@ -73,6 +75,7 @@ struct BulkCopies final : Unit {
   void begin() override {
     loads.clear();
     stores.clear();
+    lost = 0;
     random_draws = 0;
   }
   void step(Lane& me, bool waits) override;
@@ -84,6 +87,7 @@ struct BulkCopies final : Unit {
   Cluster& cluster;
   std::vector<BulkLoad> loads;  // under way, oldest first
   std::map<const Lane*, BulkGroups> stores;
+  int lost = 0;  // loads in a row that have brought nothing but zeros
   uint64_t random_draws = 0;
 };
 
@@ -325,7 +329,16 @@ void begin_load(std::vector<Chunk> chunks, const Cta& cta, uintptr_t bar, int by
   Cluster& cluster = *cta.cluster;
   Mbarrier& barrier = mbarrier_of_copy(bar, operation, where);
   barrier.copies++;
-  trace_load(bar, operation, bytes, bytes_inside(chunks), where);
+  const int inside = bytes_inside(chunks);
+  int& lost = copies(cluster).lost;
+  lost = inside > 0 ? 0 : lost + 1;
+  if (lost == kMostLost) {
+    misuse(operation, where,
+           std::to_string(kMostLost) +
+               " loads in a row lie wholly outside their tensors and bring nothing but zeros\n  A "
+               "loop without end? A number of tiles may have wrapped below 0: CTAs without any.");
+  }
+  trace_load(bar, operation, bytes, inside, where);
   if (cta.detector) {
     const Site site = cta.detector->site(operation, where);
     note_global(barrier.engine, barrier.phase + 1, chunks, false, site);
@@ -525,8 +538,10 @@ void BulkCopies::thread_has_ended(Lane& me) {
   if (me.cta->live > 0) return;
   for (const BulkLoad& load : loads) {
     if (load.cta != me.cta) continue;
+    const std::string other = waited_for_another_phase(cluster, load.bar);
     fail_cta("ends while the bulk copy at " + place(load.where) +
-             " to its shared memory is under way\n  Missing: an mbarrier_wait for its phase.");
+             " to its shared memory is under way\n  Missing: an mbarrier_wait for its phase." +
+             (other.empty() ? "" : " " + other));
   }
 }
 

@@ -24,6 +24,8 @@
 #include "common/emulator/core/vector_types.h"
 #include "common/emulator/core/watch.h"
 #include "common/emulator/units/matrix.h"
+#include "common/emulator/units/register_watch.h"
+#include "common/emulator/units/setmaxnreg.h"
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
@@ -80,6 +82,8 @@ struct Product {
   std::shared_ptr<Accumulators> sums;
   uint32_t first_address;  // of the CTA's shared memory
   bool done = false;
+  bool committed = false;
+  WgmmaWait left_by = {};  // the last wait that has left it under way, if one has
 };
 
 struct WarpProducts {
@@ -90,6 +94,8 @@ struct WarpProducts {
   uint32_t committed = 0;                   // groups, ever
   int engine = -1;                          // in the detector
   std::vector<std::shared_ptr<Accumulators>> sums;
+  // Lane 0's registers that wgmma have named so far: from, to.
+  std::vector<std::pair<uintptr_t, uintptr_t>> named;
   uint64_t random_draws = 0;
 
   bool under_way() const { return !open.empty() || !groups.empty(); }
@@ -115,26 +121,6 @@ struct Warpgroup {
   uint64_t complete = 0;  // wgmma that all four warps have executed
 };
 
-// Checked build: which registers a thread has touched since its last fence, and which it may not
-// touch.
-struct RegisterWatch final : StackWatch {
-  struct Stamp {
-    uint32_t fences;           // that the thread had executed
-    uint32_t program_counter;  // of the access; the program is linked below 4 GB (-no-pie)
-  };
-  struct InUse {
-    uintptr_t begin, end;
-    SourceLocation where;
-    const char* what;
-  };
-  Stamp* stamps = nullptr;  // one for each 4 bytes of the thread's stack
-  uint32_t fences = 0;
-  std::vector<InUse> in_use;
-  uintptr_t low = ~uintptr_t{0}, high = 0;  // around all of in_use
-
-  void access(Lane& lane, uintptr_t address, size_t bytes, uintptr_t program_counter) override;
-};
-
 // The state of a CTA's wgmma. Kept from CTA to CTA.
 struct WgmmaState {
   explicit WgmmaState(const Cta& cta) : warps(cta.warps.size()), warpgroups(warps.size()) {
@@ -147,9 +133,9 @@ struct WgmmaState {
     memory = static_cast<uint8_t*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (memory == MAP_FAILED) throw LaunchError("the emulator could not get memory for registers");
-    watches.resize(cta.lanes.size());
-    for (size_t i = 0; i < watches.size(); i++) {
-      watches[i].stamps = reinterpret_cast<RegisterWatch::Stamp*>(memory + i * stamps);
+    watches.reserve(cta.lanes.size());
+    for (size_t i = 0; i < cta.lanes.size(); i++) {
+      watches.emplace_back(reinterpret_cast<RegisterWatch::Stamp*>(memory + i * stamps));
     }
   }
   ~WgmmaState() {
@@ -323,27 +309,62 @@ void advance(const Warp& warp, uint64_t chances) {
 
 // ---- registers ----------------------------------------------------------------------------------
 
+// Calls f with a lane's accumulators, and with its registers of A if there are any.
+template <typename F>
+void for_each_use(const Product& product, int lane, const WgmmaWait& wait, F f) {
+  const Accumulators& sums = *product.sums;
+  RegisterWatch::Use use{sums.begin(lane), sums.end(lane), product.where,
+                         "accumulators",   wait,           product.committed};
+  f(use);
+  if (!product.a_in_registers) return;
+  use.begin = uintptr_t(product.rows[lane]);
+  use.end = use.begin + 16;
+  use.what = "A's registers";
+  f(use);
+}
+
+// What the warp's wgmma name must fit into what setmaxnreg gives its threads. The compiler needs
+// more, how much more is not known here.
+void check_enough_registers(const WgmmaOperands& any, size_t bytes, const Warp& warp,
+                            SourceLocation where) {
+  auto& named = products_of(warp).named;
+  bool more = false;
+  const auto name = [&](uintptr_t begin, uintptr_t end) {
+    for (const auto& [from, to] : named) {
+      if (from <= begin && end <= to) return;
+    }
+    std::erase_if(named, [&](const auto& part) { return part.first < end && begin < part.second; });
+    named.emplace_back(begin, end);
+    more = true;
+  };
+  name(uintptr_t(any.d), uintptr_t(any.d) + bytes);
+  if (any.rows) name(uintptr_t(any.rows), uintptr_t(any.rows) + 16);
+  if (!more) return;
+  const OwnedRegisters owned = owned_registers(warp);
+  if (owned.count == 0) return;
+  size_t count = 0;
+  for (const auto& [from, to] : named) count += (to - from) / 4;
+  if (count <= size_t(owned.count)) return;
+  fail(
+      "%s at %s: with it the wgmma of warp %d have named %zu registers of a thread (accumulators "
+      "and A), but it owns %d, since %s\n  Missing: setmaxnreg.inc in all warps of warpgroup %d, "
+      "before their first wgmma.",
+      kName, place(where).c_str(), warp.index, count, owned.count,
+      owned.set.line ? ("setmaxnreg at " + place(owned.set)).c_str() : "the launch",
+      warp.index / kWarpgroup);
+}
+
 // Checked build: the registers that wgmma under way use.
 void watch_registers(const Warp& warp) {
   WgmmaState& state = state_of(*warp.lanes->cta);
   if (state.watches.empty()) return;
   for (int lane = 0; lane < kWarpSize; lane++) {
     RegisterWatch& watch = state.watches[size_t(warp.lanes[lane].thread)];
-    watch.in_use.clear();
+    watch.restart();
     products_of(warp).for_each([&](const Product& product) {
-      const Accumulators& sums = *product.sums;
-      watch.in_use.push_back({sums.begin(lane), sums.end(lane), product.where, "accumulators"});
-      if (product.a_in_registers) {
-        const auto rows = uintptr_t(product.rows[lane]);
-        watch.in_use.push_back({rows, rows + 16, product.where, "A's registers"});
-      }
+      for_each_use(product, lane, product.left_by,
+                   [&](const RegisterWatch::Use& use) { watch.add(use); });
     });
-    watch.low = ~uintptr_t{0};
-    watch.high = 0;
-    for (const auto& use : watch.in_use) {
-      watch.low = std::min(watch.low, use.begin);
-      watch.high = std::max(watch.high, use.end);
-    }
   }
 }
 
@@ -352,15 +373,11 @@ void check_fenced(const Lane& lane, const void* begin, size_t bytes, const char*
                   SourceLocation where) {
   if (!lane.stack_watch) return;
   const RegisterWatch& watch = state_of(*lane.cta).watches[size_t(lane.thread)];
-  if (uintptr_t(begin) < lane.stack_low || uintptr_t(begin) >= lane.stack_high) return;
-  const size_t first = (uintptr_t(begin) - lane.stack_low) / 4;
-  for (size_t i = first; i < first + bytes / 4; i++) {
-    if (watch.stamps[i].fences != watch.fences) continue;
-    fail_cta(std::string(kName) + " at " + place(where) + ": thread " +
-             std::to_string(lane.thread) + " has used " + what + " as ordinary registers at " +
-             symbolise(watch.stamps[i].program_counter - 1) +
-             ", after its last wgmma_fence\n  Missing: wgmma_fence() between the two.");
-  }
+  const std::string touched = watch.touched_since_fence(lane, uintptr_t(begin), bytes);
+  if (touched.empty()) return;
+  fail_cta(std::string(kName) + " at " + place(where) + ": thread " + std::to_string(lane.thread) +
+           " has used " + what + " as ordinary registers at " + touched +
+           ", after its last wgmma_fence\n  Missing: wgmma_fence() between the two.");
 }
 
 void check_registers(WgmmaOperands** lanes, const WgmmaKind& kind, const Warp& warp,
@@ -371,6 +388,7 @@ void check_registers(WgmmaOperands** lanes, const WgmmaKind& kind, const Warp& w
          place(where).c_str());
   }
   const size_t bytes = size_t(kind.columns) / 2 * sizeof(float);
+  check_enough_registers(*lanes[0], bytes, warp, where);
   for (int lane = 0; lane < kWarpSize; lane++) {
     check_fenced(warp.lanes[lane], lanes[lane]->d, bytes, "its accumulators", where);
     if (lanes[lane]->rows) {
@@ -534,11 +552,18 @@ void issue(WgmmaOperands** lanes, const WgmmaKind& kind, SourceLocation where) {
 }
 
 // The warp has waited for its oldest group.
-void retire_group(const Warp& warp) {
+void retire_group(const Warp& warp, const WgmmaWait& wait) {
   WarpProducts& products = products_of(warp);
+  std::vector<RegisterWatch>& watches = state_of(*warp.lanes->cta).watches;
   for (Product& product : products.groups.front()) {
     execute(product, warp);
     product.sums->unwaited--;
+    if (watches.empty()) continue;
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      const Accumulators& sums = *product.sums;
+      watches[size_t(warp.lanes[lane].thread)].end(
+          {sums.begin(lane), sums.end(lane), product.where, "accumulators", wait, true});
+    }
   }
   products.groups.pop_front();
   Detector* const detector = warp.lanes->cta->detector;
@@ -565,7 +590,7 @@ void wgmma_fence(SourceLocation where) {
       Lane& each = warp.lanes[lane];
       RegisterWatch& watch = state.watches[size_t(each.thread)];
       each.stack_watch = &watch;
-      watch.fences++;
+      watch.fence();
     }
   });
 }
@@ -580,9 +605,11 @@ void wgmma_commit(SourceLocation where) {
   warp_collective(kFullMask, "wgmma.commit_group", nothing, where, [&](int**) {
     trace_step(Work::kCommit, "wgmma.commit_group", 0, where);
     WarpProducts& products = products_of(*current_lane->warp);
+    for (Product& product : products.open) product.committed = true;
     products.groups.push_back(std::move(products.open));
     products.open.clear();
     products.committed++;
+    watch_registers(*current_lane->warp);  // a report says whether there was a commit
   });
 }
 
@@ -592,7 +619,9 @@ void wgmma_wait(int groups, SourceLocation where) {
     trace_step(Work::kWaitGroups, "wgmma.wait_group", groups, where);
     const Warp& warp = *current_lane->warp;
     WarpProducts& products = products_of(warp);
-    while (products.groups.size() > size_t(groups)) retire_group(warp);
+    const WgmmaWait wait{groups, where};
+    while (products.groups.size() > size_t(groups)) retire_group(warp, wait);
+    products.for_each([&](Product& product) { product.left_by = wait; });
     std::erase_if(products.sums, [](const auto& sums) { return sums->unwaited == 0; });
     watch_registers(warp);
   });
@@ -601,6 +630,8 @@ void wgmma_wait(int groups, SourceLocation where) {
 void expect_done(const void* registers, size_t bytes, int groups, SourceLocation where) {
   const Lane& me = *current_lane;
   const auto begin = uintptr_t(registers), end = begin + bytes;
+  WgmmaState& state = state_of(*me.cta);
+  if (!state.watches.empty()) state.watches[size_t(me.thread)].name(begin, end);
   products_of(*me.warp).for_each([&](const Product& product) {
     const Accumulators& sums = *product.sums;
     const auto rows = uintptr_t(product.rows[me.lane]);
@@ -608,9 +639,10 @@ void expect_done(const void* registers, size_t bytes, int groups, SourceLocation
                       (rows && overlap(begin, end, rows, rows + 16));
     if (!used) return;
     fail(
-        "wgmma_wait<%d> at %s names registers of the wgmma at %s, which it does not wait for\n  "
-        "Missing: wgmma_commit() after that wgmma, or a smaller number of groups.",
-        groups, place(where).c_str(), place(product.where).c_str());
+        "wgmma_wait<%d> at %s names registers of the wgmma at %s, which it does not wait for\n  %s",
+        groups, place(where).c_str(), place(product.where).c_str(),
+        product.committed ? "Missing: a smaller number of groups."
+                          : "Missing: wgmma_commit() after that wgmma.");
   });
 }
 
@@ -622,11 +654,7 @@ void Products::begin() {
     if (!state) continue;
     for (WarpProducts& products : state->warps) products = {};
     for (Warpgroup& group : state->warpgroups) group = {};
-    for (RegisterWatch& watch : state->watches) {
-      watch.in_use.clear();
-      watch.low = ~uintptr_t{0};
-      watch.high = 0;
-    }
+    for (RegisterWatch& watch : state->watches) watch.forget();
   }
 }
 
@@ -662,22 +690,6 @@ std::string Products::complaint(const Cta& cta) {
            " have executed\n  All four warps must execute it.";
   }
   return "";
-}
-
-void RegisterWatch::access(Lane& lane, uintptr_t address, size_t bytes, uintptr_t program_counter) {
-  const size_t first_word = (address - lane.stack_low) / 4,
-               last_word = (address + bytes - 1 - lane.stack_low) / 4;
-  for (size_t i = first_word; i <= last_word; i++) {
-    stamps[i] = {fences, uint32_t(program_counter)};
-  }
-  if (address >= high || address + bytes <= low) return;
-  for (const auto& use : in_use) {
-    if (!overlap(address, address + bytes, use.begin, use.end)) continue;
-    fail(
-        "%s: touches %s of the wgmma at %s, which may still be under way\n  Missing: "
-        "wgmma_commit() after the wgmma and wgmma_wait before this line.",
-        symbolise(program_counter - 1).c_str(), use.what, place(use.where).c_str());
-  }
 }
 
 }  // namespace
