@@ -21,7 +21,7 @@ from tool_test import COMPILING, JOBS, ROOT, fail, skip
 TIDY = ROOT / ".venv-tests/bin/clang-tidy"
 ONLY_NVCC = {"bench/peers/copy.cpp", "bench/peers/cudnn_attention.cpp", "bench/peers/matmul.cpp", "bench/rates/rates.cu",
              "common/harness/device_cuda.cu", "common/launch/tensor_map_cuda.cu", "common/ptx/wgmma_instructions.h"}
-NOT_BUILT = {"tests/examples/serialised.cu"}
+NOT_BUILT = {"tests/examples/serialised.cu", "tests/test_cuda.cu"}  # the second is translated first
 PARTS = {"tests/wgmma_reports.h"}  # of test_wgmma.cpp, and nothing on its own
 # These libraries have one header for their users, and the names are in others. C's own headers: <cstdio> will do.
 LIBRARIES = "CLI/.*;benchmark/.*;bits/.*;boost/.*;gtest/.*;nlohmann/.*;math.h;stdint.h;stdio.h;stdlib.h;string.h;sys/ucontext.h"

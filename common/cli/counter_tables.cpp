@@ -16,7 +16,7 @@ namespace fa {
 namespace {
 
 constexpr size_t kColumns = 100;
-constexpr size_t kWorstLines = 3;
+constexpr size_t kWorstLines = 3, kWorstLinesWithoutFile = 10;
 
 // What costs: passes through shared memory, pieces of global memory, and as many as would do.
 struct Costs {
@@ -105,22 +105,24 @@ void print_kinds(const Record& record) {
   }
 }
 
-void print_worst(const Record& record) {
+void print_worst(const Record& record, bool file) {
   const std::vector<LineCounts> worst = worst_lines(record);
   if (worst.empty()) {
     printf("No line takes more wavefronts or sectors than its ideal.\n");
     return;
   }
   printf("Most beyond the ideal:\n");
-  for (size_t i = 0; i < std::min(worst.size(), kWorstLines); i++) {
+  const size_t shown = std::min(worst.size(), file ? kWorstLines : kWorstLinesWithoutFile);
+  for (size_t i = 0; i < shown; i++) {
     const std::string line =
         "  " + worst[i].at + ", " + worst[i].kind + ": " + cost(Costs(worst[i].counts));
     printf("%s\n", cut(line, kColumns).c_str());
     const std::string text = cut(place_of(worst[i].at).statement, kColumns - 6);
     if (!text.empty()) printf("      %s\n", text.c_str());
   }
-  if (worst.size() > kWorstLines) {
-    printf("  and %zu more, which --json writes to a file\n", worst.size() - kWorstLines);
+  if (worst.size() > shown) {
+    printf("  and %zu more%s\n", worst.size() - shown,
+           file ? ", which --json writes to a file" : "");
   }
 }
 
@@ -151,7 +153,7 @@ void print_summary(const Record& record) {
 
 }  // namespace
 
-void print_counters(const std::vector<Record>& records, bool full) {
+void print_counters(const std::vector<Record>& records, bool full, bool file) {
   std::vector<const Record*> counted;
   for (const Record& record : records) {
     if (!record.counts.lines.empty()) counted.push_back(&record);
@@ -162,7 +164,7 @@ void print_counters(const std::vector<Record>& records, bool full) {
     for (const Record* record : counted) {
       printf("%s, by kind of instruction\n", record->kernel.c_str());
       print_kinds(*record);
-      print_worst(*record);
+      print_worst(*record, file);
       printf("\n");
     }
   } else {

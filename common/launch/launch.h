@@ -141,11 +141,12 @@ namespace fa {
 template <typename SharedStorage>
 inline SharedStorage& shared_storage() {
   const emu::Cta& cta = *emu::current_lane->cta;
-  if (sizeof(SharedStorage) > cta.shared_bytes) {
+  const size_t launched_with = cta.shared_bytes - cta.static_bytes;
+  if (sizeof(SharedStorage) > launched_with) {
     emu::fail("the kernel's SharedStorage has %zu bytes, but it was launched with %zu",
-              sizeof(SharedStorage), cta.shared_bytes);
+              sizeof(SharedStorage), launched_with);
   }
-  return *reinterpret_cast<SharedStorage*>(cta.shared);
+  return *reinterpret_cast<SharedStorage*>(cta.shared + cta.static_bytes);
 }
 
 template <auto kKernel>

@@ -11,7 +11,7 @@ usage() {
   cat <<HELP
 Usage: scripts/fa format [--check]
 
-Formats kernels, common, tests and bench as .clang-format says, with clang-format $VERSION.
+Formats kernels, common, tests, bench and examples as .clang-format says, with clang-format $VERSION.
 
 Examples:
   scripts/fa format           rewrite what is not formatted
@@ -45,7 +45,7 @@ fi
 
 cd "$ROOT"
 folders=()
-for folder in kernels common tests bench; do
+for folder in kernels common tests bench examples; do
   if [[ -d $folder ]]; then folders+=("$folder"); fi
 done
 mapfile -t files < <(

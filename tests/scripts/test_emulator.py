@@ -14,7 +14,8 @@ ALLOWED = {
     "core": ("common/emulator/core/",),
     "units": ("common/emulator/core/", "common/emulator/units/", "common/layout/", "common/ptx/tensor_map.h"),
     "checks": ("common/emulator/core/", "common/emulator/checks/"),
-    "include": ("common/emulator/core/", "common/emulator/units/"),
+    "host": ("common/emulator/core/", "common/emulator/units/", "common/emulator/host/"),
+    "include": ("common/emulator/core/", "common/emulator/units/", "common/emulator/include/"),
 }
 
 

@@ -67,13 +67,17 @@ void record_request(Warp& warp, const Request& request) {
   const MemoryAccess& any =
       **std::find_if(request.begin(), request.end(), [](auto* a) { return a; });
   const bool copy = any.kind == Kind::kCpAsync;
+  const bool in_shared = any.kind == Kind::kSharedLoad || any.kind == Kind::kSharedStore ||
+                         any.kind == Kind::kSharedAtomic;
+  const bool in_global = any.kind == Kind::kGlobalLoad || any.kind == Kind::kGlobalStore ||
+                         any.kind == Kind::kGlobalAtomic;
   Event event{any.kind, 0, Place(any.program_counter), {.requests = 1}};
-  if (copy) event.place = any.where;
+  if (any.where.line > 0) event.place = any.where;
   Counts& counts = event.counts;
   for (int lane = 0; lane < kWarpSize; lane++)
     event.mask |= uint32_t(request[size_t(lane)] != nullptr) << lane;
 
-  if (any.kind != Kind::kSharedLoad && any.kind != Kind::kSharedStore) {
+  if (!in_shared) {
     Sectors sectors;
     for (const MemoryAccess* access : request) {
       if (!access) continue;
@@ -85,7 +89,7 @@ void record_request(Warp& warp, const Request& request) {
     counts.sectors_ideal = sectors.ideal();
     if (!copy) counts.cache_lines = sectors.cache_lines();
   }
-  if (any.kind != Kind::kGlobalLoad && any.kind != Kind::kGlobalStore) {
+  if (!in_global) {
     std::array<uint32_t, kWarpSize> offsets{};
     for (int lane = 0; lane < kWarpSize; lane++) {
       const MemoryAccess* const access = request[size_t(lane)];
@@ -93,7 +97,9 @@ void record_request(Warp& warp, const Request& request) {
       offsets[size_t(lane)] = uint32_t(access->address - uintptr_t(warp.lanes->cta->shared));
       if (!copy) counts.bytes += access->bytes;
     }
-    const Wavefronts wavefronts = shared_wavefronts(offsets, event.mask, any.bytes);
+    const Wavefronts wavefronts = any.kind == Kind::kSharedAtomic
+                                      ? atomic_wavefronts(offsets, event.mask, any.bytes)
+                                      : shared_wavefronts(offsets, event.mask, any.bytes);
     counts.wavefronts = wavefronts.actual;
     counts.wavefronts_ideal = wavefronts.ideal;
   }

@@ -48,18 +48,24 @@ void observe(const void* pointer, size_t bytes, bool write, void* return_address
   const emu::Cta& cta = *lane->cta;
   const uintptr_t shared = uintptr_t(cta.shared);
   const bool in_shared = address >= shared && address + bytes <= shared + cta.shared_bytes;
-  if (!in_shared && !emu::inside_region(address, bytes)) {
+  const bool among_variables = in_shared && address - shared < cta.static_bytes;
+  if (among_variables || (!in_shared && !emu::inside_region(address, bytes))) {
     if (const std::string outside = emu::describe_outside(address, bytes); !outside.empty()) {
       emu::fail("%s: %s of %zu bytes %s", emu::symbolise(uintptr_t(return_address) - 1).c_str(),
                 write ? "store" : "load", bytes, outside.c_str());
     }
-    return;  // the emulator's own state
+    if (!among_variables) return;  // the emulator's own state
   }
   if (!in_shared) check_cta_lives(*cta.cluster, address, uintptr_t(return_address));
   if (address % bytes != 0) {
     emu::fail("%s: %s of %zu bytes at an address that is not a multiple of %zu",
               emu::symbolise(uintptr_t(return_address) - 1).c_str(), write ? "store" : "load",
               bytes, bytes);
+  }
+  if (write && !in_shared && emu::is_read_only(address)) {
+    emu::fail("%s: store to %s, which kernels may only read: it is __constant__",
+              emu::symbolise(uintptr_t(return_address) - 1).c_str(),
+              emu::describe_place(address).c_str());
   }
   const emu::Kind kind = in_shared ? (write ? emu::Kind::kSharedStore : emu::Kind::kSharedLoad)
                                    : (write ? emu::Kind::kGlobalStore : emu::Kind::kGlobalLoad);
@@ -128,13 +134,42 @@ void* __tsan_memset(void* to, int value, size_t n) {
   observe_range(to, n, true, __builtin_return_address(0));
   return memset(to, value, n);
 }
-// Host code beside a kernel may count with an atomic.
-uint64_t __tsan_atomic64_fetch_add(volatile uint64_t* p, uint64_t value, int) {
-  return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST);
-}
-uint32_t __tsan_atomic32_fetch_add(volatile uint32_t* p, uint32_t value, int) {
-  return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST);
-}
+// Host code beside a kernel may have C++'s atomics.
+#define FA_ATOMIC_FETCH(bits, name)                                              \
+  uint##bits##_t __tsan_atomic##bits##_fetch_##name(volatile uint##bits##_t* p,  \
+                                                    uint##bits##_t value, int) { \
+    return __atomic_fetch_##name(p, value, __ATOMIC_SEQ_CST);                    \
+  }
+#define FA_ATOMICS(bits)                                                                           \
+  FA_ATOMIC_FETCH(bits, add)                                                                       \
+  FA_ATOMIC_FETCH(bits, sub)                                                                       \
+  FA_ATOMIC_FETCH(bits, and)                                                                       \
+  FA_ATOMIC_FETCH(bits, or)                                                                        \
+  FA_ATOMIC_FETCH(bits, xor)                                                                       \
+  uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t* p, int) {               \
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                   \
+  }                                                                                                \
+  void __tsan_atomic##bits##_store(volatile uint##bits##_t* p, uint##bits##_t value, int) {        \
+    __atomic_store_n(p, value, __ATOMIC_SEQ_CST);                                                  \
+  }                                                                                                \
+  uint##bits##_t __tsan_atomic##bits##_exchange(volatile uint##bits##_t* p, uint##bits##_t value,  \
+                                                int) {                                             \
+    return __atomic_exchange_n(p, value, __ATOMIC_SEQ_CST);                                        \
+  }                                                                                                \
+  int __tsan_atomic##bits##_compare_exchange_strong(                                               \
+      volatile uint##bits##_t* p, uint##bits##_t* old, uint##bits##_t value, int, int) {           \
+    return __atomic_compare_exchange_n(p, old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);  \
+  }                                                                                                \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile uint##bits##_t* p, uint##bits##_t* old, \
+                                                  uint##bits##_t value, int, int) {                \
+    return __tsan_atomic##bits##_compare_exchange_strong(p, old, value, 0, 0);                     \
+  }
+FA_ATOMICS(8)
+FA_ATOMICS(16)
+FA_ATOMICS(32)
+FA_ATOMICS(64)
+void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __tsan_atomic_signal_fence(int) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_init() {}

@@ -39,6 +39,7 @@ void LaunchAccesses::report(const Culprit& one, bool one_writes, const Culprit& 
   text += one_writes && other_writes
               ? "Let each write its own part: an index lacks blockIdx, or the grid is too large."
               : "Do the two in separate launches.";
+  if (is_atomic(one.site) != is_atomic(other.site)) text += " Or make both of them atomic.";
   throw LaunchError(text + how_to_repeat());
 }
 
@@ -66,13 +67,26 @@ void LaunchAccesses::merge(uint64_t cluster, const Races& races, const ShadowPag
       const Culprit writer = races.culprit(mine.warp, mine.lanes, mine.site);
       if (conflicts(all.writer)) report(all.writer, true, writer, true, address);
       if (conflicts(all.reader)) report(all.reader, false, writer, true, address);
+      if (conflicts(all.atomic)) report(all.atomic, true, writer, true, address);
       if (all.writer.thread < 0) all.writer = writer;
     }
-    if (mine.next) {
-      const Access& read = races.reads_[mine.next];
-      const Culprit reader = races.culprit(read.warp, read.lanes & -read.lanes, read.site);
+    const Access *read = nullptr, *atomic = nullptr;
+    for (uint32_t at = mine.next; at && !(read && atomic); at = races.reads_[at].next) {
+      const Access*& first = is_atomic(races.reads_[at].site) ? atomic : read;
+      if (!first) first = &races.reads_[at];
+    }
+    if (read) {
+      const Culprit reader = races.culprit(read->warp, read->lanes & -read->lanes, read->site);
       if (conflicts(all.writer)) report(all.writer, true, reader, false, address);
+      if (conflicts(all.atomic)) report(all.atomic, true, reader, false, address);
       if (all.reader.thread < 0) all.reader = reader;
+    }
+    if (atomic) {
+      const Culprit changer =
+          races.culprit(atomic->warp, atomic->lanes & -atomic->lanes, atomic->site);
+      if (conflicts(all.writer)) report(all.writer, true, changer, true, address);
+      if (conflicts(all.reader)) report(all.reader, false, changer, true, address);
+      if (all.atomic.thread < 0) all.atomic = changer;
     }
   }
 }

@@ -262,10 +262,17 @@ bool Races::before(const Access& access, const uint32_t* seen) {
 void Races::read(const Actor& actor, Access& piece, uintptr_t address, Site site) {
   if (!before(piece, actor.seen) ||
       (actor.fenced && !is_engine(piece) && !before(piece, actor.fenced))) {
-    report(piece, true, actor, false, site, address, true);
+    report(piece, true, actor, is_atomic(site), site, address, true);
   }
+  const bool atomic = is_atomic(site);
   for (uint32_t at = piece.next; at; at = reads_[at].next) {
     Access& other = reads_[at];
+    if (is_atomic(other.site) != atomic) {
+      if (!before(other, actor.seen)) {
+        report(other, !atomic, actor, atomic, site, address, true);
+      }
+      continue;
+    }
     if (other.warp != actor.warp || other.clock != actor.clock) continue;
     if ((actor.lanes & ~other.lanes) == 0) return;
     if (other.site == site) {
@@ -281,9 +288,10 @@ void Races::read(const Actor& actor, Access& piece, uintptr_t address, Site site
     }
   }
   // Whoever writes must come after this read, and so after those that came before it: they can go.
+  // Reads are in the way of atomics and atomics in that of reads, so each makes room for its own.
   for (uint32_t* link = &piece.next; *link;) {
     Access& other = reads_[*link];
-    if (before(other, actor.seen)) {
+    if (is_atomic(other.site) == atomic && before(other, actor.seen)) {
       const uint32_t gone = *link;
       *link = other.next;
       other.next = free_read_;
@@ -303,7 +311,7 @@ void Races::write(const Actor& actor, Access& piece, uintptr_t address, Site sit
   }
   for (uint32_t at = piece.next; at; at = reads_[at].next) {
     if (!before(reads_[at], actor.seen)) {
-      report(reads_[at], false, actor, true, site, address, was_written);
+      report(reads_[at], is_atomic(reads_[at].site), actor, true, site, address, was_written);
     }
   }
   release_reads(piece.next);
@@ -327,6 +335,11 @@ void Races::access(const Actor& actor, uintptr_t address, size_t bytes, bool wri
 void Races::access(const Lane& lane, uintptr_t address, size_t bytes, bool write, Site site) {
   access({clocks(slot_of(lane)), clock(lane), 1u << lane.lane, uint16_t(lane.warp->slot)}, address,
          bytes, write, site);
+}
+
+// What is remembered of an atomic is what is remembered of a read; its site tells the difference.
+void Races::atomic(const Lane& lane, uintptr_t address, size_t bytes, Site site) {
+  access(lane, address, bytes, false, site);
 }
 
 const Races::WarpView& Races::view(const Warp& warp) {

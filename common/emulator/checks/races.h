@@ -43,13 +43,18 @@ namespace emu {
 // A plain access by its program counter. Other sites are an interned name and place
 // (Detector::site).
 Site plain_site(uintptr_t program_counter, bool write);
+// An atomic has its tag in the top byte.
+inline constexpr int kTagShift = 56;
+inline constexpr uint64_t kAtomicTag = 3;
+inline bool is_atomic(Site site) { return site >> kTagShift == kAtomicTag; }
 
 // Some lanes of a warp that accessed a piece of memory when their clocks stood at `clock`.
 struct Access {
   Site site = 0;
   uint32_t clock = 0;
   uint32_t lanes = 0;  // none: there was no access
-  uint32_t next = 0;   // of a piece's write: its first read; of a read: the next one; 0: none
+  // Of a piece's write: the first of its reads and atomics; of these: the next one; 0: none.
+  uint32_t next = 0;
   uint16_t warp = 0;
 };
 
@@ -81,6 +86,7 @@ class Races final : public Detector {
   void begin();  // another cluster
 
   Site site(const char* operation, SourceLocation where) override;
+  Site atomic_site(const char* operation, SourceLocation where) override;
 
   void release(const Lane& lane, Clocks& into) override;
   void acquire(const Lane& lane, const Clocks& from) override;
@@ -107,6 +113,7 @@ class Races final : public Detector {
   // Each ends the launch if it finds a race between warps.
   void access(const Lane& lane, uintptr_t address, size_t bytes, bool write, Site site) override;
   void access(const Warp& warp, uintptr_t address, size_t bytes, bool write, Site site) override;
+  void atomic(const Lane& lane, uintptr_t address, size_t bytes, Site site) override;
   void begin_copy(const Lane& lane, uintptr_t to, size_t bytes, Site site) override;
   void end_copy(const Lane& lane, uintptr_t to, size_t bytes) override;
 
@@ -207,7 +214,7 @@ class LaunchAccesses {
 
  private:
   struct Piece {
-    Culprit writer, reader;
+    Culprit writer, reader, atomic;
   };
   struct Page {
     int log2 = 4;

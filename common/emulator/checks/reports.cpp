@@ -21,8 +21,8 @@ namespace {
 // ---- sites --------------------------------------------------------------------------------------
 // The top byte says what the rest is: the address of a NamedSite, or a load's or a store's program
 // counter.
-constexpr int kTagShift = 56;
-constexpr uint64_t kLoadTag = 1, kStoreTag = 2;
+constexpr uint64_t kLoadTag = 1, kStoreTag = 2;  // kAtomicTag: a NamedSite, too
+constexpr uint64_t kContents = (uint64_t(1) << kTagShift) - 1;
 
 struct NamedSite {
   const char* operation;
@@ -34,7 +34,8 @@ struct NamedSite {
 };
 
 const NamedSite* named(Site site) {
-  return site >> kTagShift ? nullptr : reinterpret_cast<const NamedSite*>(uintptr_t(site));
+  if (site >> kTagShift && !is_atomic(site)) return nullptr;
+  return reinterpret_cast<const NamedSite*>(uintptr_t(site & kContents));
 }
 
 std::string thread_name(int thread) {
@@ -61,6 +62,10 @@ Site plain_site(uintptr_t program_counter, bool write) {
   return program_counter | (write ? kStoreTag : kLoadTag) << kTagShift;
 }
 
+Site Races::atomic_site(const char* operation, SourceLocation where) {
+  return this->site(operation, where) | kAtomicTag << kTagShift;
+}
+
 Site Races::site(const char* operation, SourceLocation where) {
   static std::mutex mutex;
   static std::set<NamedSite> sites;
@@ -77,7 +82,7 @@ std::string place_of(Site site) {
   if (const NamedSite* const it = named(site)) {
     return relative_path(it->file) + ":" + std::to_string(it->line);
   }
-  return symbolise(uintptr_t(site & ~(uint64_t(0xff) << kTagShift)) - 1);
+  return symbolise(uintptr_t(site & kContents) - 1);
 }
 
 std::string culprit_name(const Culprit& culprit) {
@@ -216,7 +221,7 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
 
   // A plain access by several lanes is told by its first lane that is not ordered.
   uint32_t lanes = earlier.lanes;
-  const bool whole_warp = named(earlier.site) && (lanes & (lanes - 1));
+  const bool whole_warp = named(earlier.site) && !is_atomic(earlier.site) && (lanes & (lanes - 1));
   if (!whole_warp && !before(earlier, now.seen)) {
     const uint32_t* const seen = now.seen + earlier.warp * kWarpSize;
     while (seen[std::countr_zero(lanes)] >= earlier.clock) lanes &= lanes - 1;
@@ -232,7 +237,9 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
                              !other.warp && one.thread == other.thread, swapped) +
                         between_places(swapped ? other_place : place,  //
                                        swapped ? place : other_place);
-  if (place == other_place && earlier_writes && writes) {
+  if (is_atomic(earlier.site) != is_atomic(site)) {
+    missing += "; or make both of them atomic";
+  } else if (place == other_place && earlier_writes && writes) {
     missing += "; or both write the same bytes by mistake";
   }
   missing += ".";

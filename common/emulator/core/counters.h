@@ -31,13 +31,15 @@ enum class Kind : uint8_t {
   kTmaLoad,  // bulk copies from global to shared memory, of boxes or of bytes in a row
   kTmaStore,
   kMbarrier,  // arrivals, waits
+  kGlobalAtomic,
+  kSharedAtomic,
 };
 inline constexpr const char* kKindNames[] = {
-    "global load", "global store", "shared load", "shared store",   "ldmatrix",  "stmatrix",
-    "cp.async",    "mma.m16n8k16", "mma.m16n8k8", "wmma.m16n16k16", "wmma load", "wmma store",
-    "exp2",        "barrier",      "shuffle",     "vote",           "syncwarp",  "wgmma",
-    "tma load",    "tma store",    "mbarrier"};
-static_assert(std::size(kKindNames) == size_t(Kind::kMbarrier) + 1);
+    "global load", "global store", "shared load", "shared store",   "ldmatrix",     "stmatrix",
+    "cp.async",    "mma.m16n8k16", "mma.m16n8k8", "wmma.m16n16k16", "wmma load",    "wmma store",
+    "exp2",        "barrier",      "shuffle",     "vote",           "syncwarp",     "wgmma",
+    "tma load",    "tma store",    "mbarrier",    "global atomic",  "shared atomic"};
+static_assert(std::size(kKindNames) == size_t(Kind::kSharedAtomic) + 1);
 inline const char* name_of(Kind kind) { return kKindNames[size_t(kind)]; }
 
 // Counts of what an instruction did, or several; 0: nothing of the kind. Wavefronts, sectors and

@@ -88,6 +88,8 @@ inline void add_event(Counters& totals, const Event& event) {
     case Kind::kTmaLoad:
     case Kind::kTmaStore:
     case Kind::kMbarrier:
+    case Kind::kGlobalAtomic:
+    case Kind::kSharedAtomic:
       break;
   }
 }

@@ -35,6 +35,7 @@ std::string place(SourceLocation where);  // "kernels/12_tma.cu:140"
 
 class Checks;
 class Detector;
+class LaunchOrder;
 class Recorder;
 class StackWatch;
 class Unit;
@@ -114,7 +115,9 @@ struct Cta {
   std::span<Warp> warps;
   int live = 0;  // lanes that have not exited
   uint8_t* shared = nullptr;
-  size_t shared_bytes = 0;
+  size_t shared_bytes =
+      0;  // of these the first static_bytes hold the program's __shared__ variables
+  size_t static_bytes = 0;
   const char* kernel = "";
   std::string failure;  // the first error: ends the launch
   Counters counters;
@@ -137,6 +140,9 @@ struct Cluster {
   int live = 0;               // lanes that have not exited
   int current_warp = 0;       // where the scheduler last found a runnable lane
   uint64_t random_draws = 0;  // decisions taken so far by the random schedule
+  uint64_t index = 0;         // in the launch
+  LaunchOrder* launch_order = nullptr;
+  std::string printed;  // by its threads; shown when the clusters before it have ended
 
   std::vector<std::unique_ptr<Unit>> units;  // unit.h
   std::vector<Unit*> units_in_order;         // the same, in the order in which they are called
@@ -169,6 +175,10 @@ void wake(Lane& lane);
 
 // Lets others run first, if any can.
 void yield();
+
+// Waits until every cluster with a lower index has ended. What a cluster does to global memory by
+// atomics comes after this, so that its results do not depend on the number of OS threads.
+void await_clusters_before(const Cluster& cluster);
 
 // Ends the launch with an error: printf-style message, completed by the thread it happened in.
 [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));

@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -32,6 +36,35 @@ Options& options() {
   return instance;
 }
 
+// The order in which the clusters of a launch end, for what must not depend on the OS threads.
+// Clusters begin in order, so the one with the lowest index never waits.
+class LaunchOrder {
+ public:
+  void await(uint64_t index) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return next_ == index; });
+  }
+  void ended(uint64_t index, std::string printed) {
+    const std::lock_guard lock(mutex_);
+    ended_.emplace(index, std::move(printed));
+    for (auto it = ended_.begin(); it != ended_.end() && it->first == next_; next_++) {
+      fwrite(it->second.data(), 1, it->second.size(), stdout);
+      it = ended_.erase(it);
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t next_ = 0;                      // all clusters before it have ended
+  std::map<uint64_t, std::string> ended_;  // those beyond, and what they have printed
+};
+
+void await_clusters_before(const Cluster& cluster) {
+  if (cluster.launch_order) cluster.launch_order->await(cluster.index);
+}
+
 bool is_checked() { return checked_build.begin_launch != nullptr; }
 
 namespace {
@@ -40,6 +73,7 @@ std::mutex totals_mutex;
 Counters totals;
 
 void set_block_indices(Cluster& cluster, uint64_t number) {
+  cluster.index = number;
   for (Cta& cta : cluster.ctas) {
     const dim3& grid = cta.grid_dim;
     const uint64_t index = number * cluster.ctas.size() + uint64_t(cta.rank);
@@ -81,10 +115,12 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
   if (is_checked()) checks = checked_build.begin_launch(kernel, grid, cluster);
   std::vector<std::unique_ptr<Machine>> machines;
   for (uint64_t i = 0; i < workers; i++) {
-    machines.push_back(
-        std::make_unique<Machine>(kernel, grid, block, shared_bytes, cluster, body, checks.get()));
+    machines.push_back(std::make_unique<Machine>(
+        kernel, grid, block, static_shared_bytes() + shared_bytes, cluster, body, checks.get()));
   }
 
+  LaunchOrder order;
+  for (const auto& machine : machines) machine->cluster.launch_order = &order;
   std::atomic<uint64_t> next_cluster{0};
   std::exception_ptr error;
   uint64_t error_cluster = clusters;  // the first that failed, whichever was noticed first
@@ -94,13 +130,17 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
     const Patience patience(self);
     uint64_t i = clusters;
     bool added = true;  // to the checks, which wait for each cluster that began
+    const auto end = [&] { order.ended(i, std::exchange(self.cluster.printed, {})); };
+    bool ended = true;
     try {
       while ((i = next_cluster++) < clusters) {
-        added = false;
+        added = ended = false;
         set_block_indices(self.cluster, i);
         const std::unique_ptr<Recorder> recorder = begin_recording(self.cluster, i);
         run_cluster(self);
         if (recorder) recorder->finish();
+        ended = true;
+        end();
         added = true;
         if (checks) checks->add(i, self.checks.get());
       }
@@ -109,6 +149,7 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
       if (self.checks) self.checks->keep();
     } catch (...) {
       next_cluster = clusters;  // the others stop after the cluster they are at
+      if (!ended) end();
       if (checks && !added) checks->add(i, nullptr);
       const std::lock_guard lock(totals_mutex);
       if (!error || i < error_cluster) {

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <string>
@@ -33,10 +34,31 @@ struct Region {
   const std::string* name;
   bool poisoned = true;            // nothing but poison, or what kernels have written:
   std::vector<bool> written = {};  // by kernels, each byte; empty: none
+  bool read_only = false;
 };
 
 // Read by every thread of a launch, changed only between launches.
-std::vector<Region> regions;
+constinit std::vector<Region> regions;
+bool some_are_read_only = false;
+
+constexpr size_t kSharedGap = 128;  // bytes: all banks once
+std::vector<SharedVariable>& known_shared_variables() {
+  static std::vector<SharedVariable> variables;
+  return variables;
+}
+
+// The variable that begins last at or before `offset`, and how far behind its begin that is.
+const SharedVariable* variable_before(size_t offset) {
+  const SharedVariable* found = nullptr;
+  for (const SharedVariable& each : known_shared_variables()) {
+    if (each.offset <= offset && (!found || each.offset > found->offset)) found = &each;
+  }
+  return found;
+}
+
+bool holds_variables(const Region& region) {
+  return static_shared_bytes() > 0 && region.name->starts_with("shared memory");
+}
 
 Region* find_region(uintptr_t address) {
   for (Region& region : regions) {
@@ -62,13 +84,8 @@ GuardedMemory::GuardedMemory(std::string name, size_t bytes, size_t alignment)
   // As close to the upper guard as the alignment allows.
   data_ = mapping_ + kGuard + (pages - bytes) / alignment * alignment;
   poison();
-  regions.push_back({uintptr_t(mapping_),
-                     uintptr_t(mapping_) + mapping_bytes_,
-                     uintptr_t(data_),
-                     uintptr_t(data_) + bytes_,
-                     &name_,
-                     true,
-                     {}});
+  regions.push_back({uintptr_t(mapping_), uintptr_t(mapping_) + mapping_bytes_, uintptr_t(data_),
+                     uintptr_t(data_) + bytes_, &name_});
 }
 
 GuardedMemory::~GuardedMemory() {
@@ -96,8 +113,50 @@ ptrdiff_t GuardedMemory::overwritten() const {
   return 0;
 }
 
+void watch_variable(std::string name, void* begin, size_t bytes, size_t red_zone, bool read_only) {
+  const uintptr_t first = uintptr_t(begin), end = first + bytes;
+  regions.push_back({.low = first,
+                     .high = end + red_zone,
+                     .begin = first,
+                     .end = end,
+                     .name = new std::string(std::move(name)),
+                     .poisoned = false,
+                     .read_only = read_only});
+  some_are_read_only |= read_only;
+}
+
+bool is_read_only(uintptr_t address) {
+  const Region* const region = some_are_read_only ? find_region(address) : nullptr;
+  return region && region->read_only;
+}
+
+size_t add_shared_variable(const char* name, size_t bytes, size_t alignment) {
+  const size_t step = std::max(alignment, kSharedGap);
+  const size_t offset = (static_shared_bytes() + step - 1) / step * step;
+  known_shared_variables().push_back({name, offset, bytes});
+  return offset;
+}
+
+const std::vector<SharedVariable>& shared_variables() { return known_shared_variables(); }
+
+size_t static_shared_bytes() {
+  if (known_shared_variables().empty()) return 0;
+  const SharedVariable& last = known_shared_variables().back();
+  return (last.offset + last.bytes + kSharedGap + 1023) / 1024 * 1024;
+}
+
 std::string describe_outside(uintptr_t address, size_t bytes) {
   const Region* region = find_region(address);
+  if (region && address >= region->begin && holds_variables(*region)) {
+    const size_t offset = address - region->begin;
+    const SharedVariable* const variable = variable_before(offset);
+    if (offset < static_shared_bytes() && variable) {
+      const size_t end = variable->offset + variable->bytes;
+      if (offset + bytes <= end) return "";
+      return std::to_string(offset - std::min(offset, end)) + " bytes past the end of " +
+             variable->name + " (" + std::to_string(variable->bytes) + " bytes of shared memory)";
+    }
+  }
   if (!region || (address >= region->begin && address + bytes <= region->end)) return "";
   char text[256];
   if (address >= region->begin) {
@@ -122,6 +181,17 @@ bool inside_region(uintptr_t address, size_t bytes) {
 std::string describe_place(uintptr_t address) {
   const Region* const region = find_region(address);
   if (!region) return "memory";
+  if (holds_variables(*region)) {
+    const size_t offset = address - region->begin;
+    const SharedVariable* const variable = variable_before(offset);
+    if (offset >= static_shared_bytes()) {
+      return "byte " + std::to_string(offset - static_shared_bytes()) + " of dynamic shared memory";
+    }
+    if (variable) {
+      return "byte " + std::to_string(offset - variable->offset) + " of " + variable->name +
+             " (shared memory)";
+    }
+  }
   return "byte " + std::to_string(address - region->begin) + " of " + *region->name;
 }
 
@@ -176,11 +246,17 @@ bool never_written(uintptr_t address) {
 }
 
 std::string relative_path(const std::string& path) {
-  // Everything up to the last folder name that we know is cut off.
+  // Everything up to the last folder name that we know is cut off; of other files, the folder in
+  // which the program runs.
   std::string text = path;
+  if (text.find("/tests/") == std::string::npos) {
+    if (const size_t at = text.rfind("/examples/"); at != std::string::npos) text.erase(0, at + 1);
+  }
   for (const char* folder : {"/kernels/", "/common/", "/tests/"}) {
     if (const size_t at = text.rfind(folder); at != std::string::npos) text.erase(0, at + 1);
   }
+  static const std::string here = std::filesystem::current_path().string() + "/";
+  if (text.starts_with(here)) text.erase(0, here.size());
   return text;
 }
 

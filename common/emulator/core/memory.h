@@ -40,6 +40,25 @@ class GuardedMemory {
   uint8_t* data_;
 };
 
+// A variable of the program that kernels use as global memory, with `red_zone` bytes behind it that
+// nobody may touch. Lives until the program ends.
+void watch_variable(std::string name, void* begin, size_t bytes, size_t red_zone, bool read_only);
+
+// Returns whether a store to `address` would change a variable that kernels may only read.
+bool is_read_only(uintptr_t address);
+
+// ---- __shared__ variables
+// Each has its place in the shared memory of every CTA, before the bytes that a launch asks for:
+// multiples of 128 bytes, so that its banks are those of a variable that is alone, and with 128
+// bytes or more behind it that nobody may touch. Returns its offset. Called before main().
+size_t add_shared_variable(const char* name, size_t bytes, size_t alignment);
+struct SharedVariable {
+  const char* name;
+  size_t offset, bytes;
+};
+const std::vector<SharedVariable>& shared_variables();
+size_t static_shared_bytes();  // of all of them
+
 // If `address` lies in a region or in the guards around it, describes the access in one sentence
 // ("16 bytes past the end of global buffer O (65536 bytes)"); empty if it is inside or elsewhere.
 std::string describe_outside(uintptr_t address, size_t bytes);

@@ -60,6 +60,7 @@ Machine::Machine(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
     cta.grid_dim = grid;
     cta.shared = shared.back()->data();
     cta.shared_bytes = shared_bytes;
+    cta.static_bytes = static_shared_bytes();
     cta.lanes = std::span(cluster.lanes).subspan(rank * threads, threads);
     cta.warps = std::span(cluster.warps).subspan(rank * warps, warps);
     for (size_t i = 0; i < warps; i++) {

@@ -51,6 +51,7 @@ class Detector {
   virtual ~Detector() = default;
 
   virtual Site site(const char* operation, SourceLocation where) = 0;
+  virtual Site atomic_site(const char* operation, SourceLocation where) = 0;
 
   // ---- order between threads
   // That which `lane` has seen is added to `into`; its clock ticks.
@@ -80,9 +81,11 @@ class Detector {
   virtual std::vector<uint32_t> known_ends(const Lane& starter) const = 0;
 
   // ---- accesses ---------------------------------------------------------------------------------
-  // Of one lane; of a whole warp; of a cp.async, from its issue until its lane has waited for it.
+  // Of one lane; of a whole warp; below, of a cp.async, from its issue until its lane has waited.
   virtual void access(const Lane& lane, uintptr_t address, size_t bytes, bool write, Site site) = 0;
   virtual void access(const Warp& warp, uintptr_t address, size_t bytes, bool write, Site site) = 0;
+  // An atomic operation, which is not in the way of others, but of plain accesses.
+  virtual void atomic(const Lane& lane, uintptr_t address, size_t bytes, Site site) = 0;
   virtual void begin_copy(const Lane& lane, uintptr_t to, size_t bytes, Site site) = 0;
   virtual void end_copy(const Lane& lane, uintptr_t to, size_t bytes) = 0;
 

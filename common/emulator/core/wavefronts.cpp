@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -73,6 +74,19 @@ Wavefronts shared_wavefronts(const std::array<uint32_t, kWarpSize>& offsets, uin
     first += lanes;
   }
   return result;
+}
+
+Wavefronts atomic_wavefronts(const std::array<uint32_t, kWarpSize>& offsets, uint32_t active,
+                             uint32_t bytes) {
+  std::array<uint32_t, 32> words{};  // of each bank
+  uint32_t all = 0;
+  for (uint32_t rest = active; rest; rest &= rest - 1) {
+    const uint32_t first = offsets[size_t(std::countr_zero(rest))] / 4;
+    for (uint32_t word = first; word < first + std::max(1u, bytes / 4); word++, all++) {
+      words[word % 32]++;
+    }
+  }
+  return {*std::max_element(words.begin(), words.end()), (all + 31) / 32};
 }
 
 Wavefronts matrix_wavefronts(const std::array<uint32_t, kWarpSize>& offsets, int matrices,

@@ -27,6 +27,11 @@ struct Delivery {
 Wavefronts shared_wavefronts(const std::array<uint32_t, kWarpSize>& offsets, uint32_t active,
                              uint32_t bytes, std::vector<Delivery>* deliveries = nullptr);
 
+// The same for atomics, by a model that has not been measured: a bank changes one word a pass, so
+// lanes of one word come after each other, too. The ideal is no two lanes in one bank.
+Wavefronts atomic_wavefronts(const std::array<uint32_t, kWarpSize>& offsets, uint32_t active,
+                             uint32_t bytes);
+
 // The same for ldmatrix and stmatrix. A matrix is eight rows of 16 bytes, at best one wavefront,
 // which delivers 128 bytes. `offsets`: of the rows of matrix m in lanes 8 m to 8 m + 7.
 Wavefronts matrix_wavefronts(const std::array<uint32_t, kWarpSize>& offsets, int matrices,

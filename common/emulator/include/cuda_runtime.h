@@ -9,5 +9,7 @@
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/vector_types.h"
+#include "common/emulator/include/device_functions.h"
+#include "common/emulator/units/atomics.h"
 #include "common/emulator/units/warp.h"
 // IWYU pragma: end_exports

@@ -349,6 +349,10 @@ void mbarrier_wait(uint64_t* bar, int parity, SourceLocation where) {
   park(operation, where, describe);
 }
 
+int mbarrier_parity(uint64_t* bar, const char* operation, SourceLocation where) {
+  return int(find(uintptr_t(bar), operation, where).phase & 1);
+}
+
 void fence_mbarrier_init() {
   const Lane& me = *current_lane;
   if (!me.cta->detector) return;

@@ -48,6 +48,7 @@ void mbarrier_expect_tx(uint64_t* bar, int bytes, const char* operation, SourceL
 void mbarrier_complete_tx(uint64_t* bar, int bytes, SourceLocation where);
 bool mbarrier_test_wait(uint64_t* bar, int parity, const char* operation, SourceLocation where);
 void mbarrier_wait(uint64_t* bar, int parity, SourceLocation where);
+int mbarrier_parity(uint64_t* bar, const char* operation, SourceLocation where);  // of its phase
 void fence_mbarrier_init();
 void fence_proxy_async();
 

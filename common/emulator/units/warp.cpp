@@ -1,16 +1,21 @@
 // The warp's instructions and the arithmetic that must not depend on the machine.
 #include "common/emulator/units/warp.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "common/emulator/core/counters.h"
 #include "common/emulator/core/events.h"
 #include "common/emulator/core/lane.h"
+#include "common/emulator/core/unit.h"
 #include "common/emulator/core/watch.h"
+#include "common/emulator/units/barrier.h"
 
 namespace emu {
 
@@ -80,6 +85,112 @@ uint32_t ballot(uint32_t mask, int predicate, const char* operation, SourceLocat
   });
   return mine.result;
 }
+
+Gathered gather(uint32_t mask, uint64_t value, const char* operation, SourceLocation where) {
+  struct Operands {
+    uint64_t value;
+    Gathered result;
+  } mine{value, {}};
+  warp_collective(mask, operation, mine, where, [&](Operands** lanes) {
+    record(*current_lane->warp,
+           {Kind::kVote, mask & current_lane->warp->live, where, {.requests = 1}});
+    Gathered all{};
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      if (!lanes[lane]) continue;
+      all.values[lane] = lanes[lane]->value;
+      all.lanes |= 1u << lane;
+    }
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      if (lanes[lane]) lanes[lane]->result = all;
+    }
+  });
+  return mine.result;
+}
+
+namespace {
+
+std::string waits_for_others(const Lane&) { return " (for the lanes that come here, too)"; }
+
+// Lanes that have asked which of their warp run with them.
+class ActiveMasks : public Unit {
+ public:
+  explicit ActiveMasks(const Cluster& cluster) : masks_(cluster.lanes.size()) {}
+  void begin() override { waiting_.clear(); }
+  bool finish_awaited() override {
+    if (waiting_.empty()) return false;
+    // Those that are at the earliest line: they may come to where the others wait.
+    const auto behind = [](const Lane* a, const Lane* b) { return a->where.line < b->where.line; };
+    const Lane& first = **std::min_element(waiting_.begin(), waiting_.end(), behind);
+    const auto together = [&](const Lane* lane) {
+      return lane->warp == first.warp && lane->where.line == first.where.line &&
+             lane->where.file == first.where.file;
+    };
+    std::vector<Lane*> group, rest;
+    for (Lane* const lane : waiting_) (together(lane) ? group : rest).push_back(lane);
+    uint32_t mask = 0;
+    for (const Lane* const lane : group) mask |= 1u << lane->lane;
+    record(*first.warp, {Kind::kVote, mask, first.where, {.requests = 1}});
+    waiting_ = rest;
+    for (Lane* const lane : group) {
+      masks_[size_t(lane->number)] = mask;
+      wake(*lane);
+    }
+    return true;
+  }
+  uint32_t ask(SourceLocation where) {
+    Lane& me = *current_lane;
+    waiting_.push_back(&me);
+    park("__activemask()", where, waits_for_others);
+    return masks_[size_t(me.number)];
+  }
+
+ private:
+  std::vector<Lane*> waiting_;
+  std::vector<uint32_t> masks_;  // [lanes]: the answer to each
+};
+
+const UnitOf<ActiveMasks> active_masks{80};
+
+// The votes of a CTA at its barrier, of this round and the one before, which others still read.
+class BarrierBallots : public Unit {
+ public:
+  explicit BarrierBallots(const Cluster& cluster)
+      : ballots_(cluster.ctas.size()), rounds_(cluster.lanes.size()) {}
+  void begin() override {
+    std::fill(ballots_.begin(), ballots_.end(), std::array<Ballot, 2>{});
+    std::fill(rounds_.begin(), rounds_.end(), 0);
+  }
+  BarrierVotes vote(int predicate, const char* operation, SourceLocation where) {
+    const Lane& me = *current_lane;
+    const uint64_t round = ++rounds_[size_t(me.number)];
+    Ballot& ballot = ballots_[size_t(me.cta->rank)][round % 2];
+    if (ballot.round != round) ballot = {round, {0, 0}};
+    ballot.votes.yes += predicate != 0;
+    ballot.votes.all++;
+    barrier_sync(0, 0, operation, where);
+    return ballot.votes;
+  }
+
+ private:
+  struct Ballot {
+    uint64_t round = 0;
+    BarrierVotes votes{};
+  };
+  std::vector<std::array<Ballot, 2>> ballots_;  // [CTAs]
+  std::vector<uint64_t> rounds_;                // [lanes]: how often each has voted
+};
+
+const UnitOf<BarrierBallots> barrier_ballots{90};
+
+}  // namespace
+
+uint32_t active_mask(SourceLocation where) { return active_masks().ask(where); }
+
+BarrierVotes vote_at_barrier(int predicate, const char* operation, SourceLocation where) {
+  return barrier_ballots().vote(predicate, operation, where);
+}
+
+void let_others_run() { yield(); }
 
 bool elect(SourceLocation where) {
   bool elected = false;  // this lane

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "common/emulator/core/lane.h"
 #include "common/emulator/units/barrier.h"
@@ -18,7 +19,8 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
-// There is no __shared__: a kernel's shared memory is its SharedStorage (common/launch/launch.h).
+// __shared__, <<<>>> and variables of the device are rewritten before the compiler sees them
+// (scripts/fa_tools/cuda_source.py); the kernels of the book have none of them.
 
 #define threadIdx (::emu::current_lane->thread_idx)
 #define blockIdx (::emu::current_lane->cta->block_idx)
@@ -55,13 +57,40 @@ uint32_t shuffle(ShuffleMode mode, uint32_t mask, uint32_t value, int selector, 
 // Returns the lanes of `mask` (as bits) whose predicate is not zero.
 uint32_t ballot(uint32_t mask, int predicate, const char* operation, SourceLocation where);
 
+// As many 32-bit shuffles as the value has words; two 16-bit numbers need one, and so does one.
 template <typename T>
 inline T shuffle_value(ShuffleMode mode, uint32_t mask, T value, int selector, int width,
                        SourceLocation where) {
-  static_assert(sizeof(T) == 4, "the emulator shuffles 32-bit values");
-  return std::bit_cast<T>(
-      shuffle(mode, mask, std::bit_cast<uint32_t>(value), selector, width, where));
+  static_assert(
+      std::is_arithmetic_v<T> || sizeof(T) <= 4,
+      "shuffles take numbers of up to 64 bits; shuffle the members of a struct one by one");
+  uint32_t words[(sizeof(T) + 3) / 4] = {};
+  memcpy(words, &value, sizeof(T));
+  for (uint32_t& word : words) word = shuffle(mode, mask, word, selector, width, where);
+  memcpy(&value, words, sizeof(T));
+  return value;
 }
+
+// Runs in every lane of `mask`: the values of all, and the lanes that gave one.
+struct Gathered {
+  uint64_t values[kWarpSize];
+  uint32_t lanes;
+};
+Gathered gather(uint32_t mask, uint64_t value, const char* operation, SourceLocation where);
+
+// The lanes of the warp that have come to this line when no thread of the CTA can go on without
+// them.
+uint32_t active_mask(SourceLocation where);
+
+// What __syncthreads_count() and its kin return: how many of the CTA's threads had a predicate that
+// is not zero, and how many threads there are.
+struct BarrierVotes {
+  int yes, all;
+};
+BarrierVotes vote_at_barrier(int predicate, const char* operation, SourceLocation where);
+
+// Lets others run: a thread that polls.
+void let_others_run();
 
 }  // namespace emu
 
@@ -100,6 +129,88 @@ inline int __all_sync(uint32_t mask, int predicate,
   return emu::ballot(mask, !predicate, "__all_sync()", where) == 0;
 }
 
+inline uint32_t __activemask(emu::SourceLocation where = emu::SourceLocation::current()) {
+  return emu::active_mask(where);
+}
+template <typename T>
+inline uint32_t __match_any_sync(uint32_t mask, T value,
+                                 emu::SourceLocation where = emu::SourceLocation::current()) {
+  uint64_t mine = 0;
+  memcpy(&mine, &value, sizeof(T));
+  const emu::Gathered all = emu::gather(mask, mine, "__match_any_sync()", where);
+  uint32_t same = 0;
+  for (int lane = 0; lane < emu::kWarpSize; lane++) {
+    if ((all.lanes >> lane & 1) && all.values[lane] == mine) same |= 1u << lane;
+  }
+  return same;
+}
+template <typename T>
+inline uint32_t __match_all_sync(uint32_t mask, T value, int* all_same,
+                                 emu::SourceLocation where = emu::SourceLocation::current()) {
+  uint64_t mine = 0;
+  memcpy(&mine, &value, sizeof(T));
+  const emu::Gathered all = emu::gather(mask, mine, "__match_all_sync()", where);
+  *all_same = 1;
+  for (int lane = 0; lane < emu::kWarpSize; lane++) {
+    if ((all.lanes >> lane & 1) && all.values[lane] != mine) *all_same = 0;
+  }
+  return *all_same ? all.lanes : 0;
+}
+
+// ---- reductions of a warp (compute capability 8.0) ----------------------------------------------
+namespace emu {
+template <typename T, typename F>
+inline T reduce(uint32_t mask, T value, const char* operation, SourceLocation where, F f) {
+  const Gathered all = gather(mask, uint64_t(value), operation, where);
+  int lane = std::countr_zero(all.lanes);
+  T result = T(all.values[lane]);
+  while (++lane < kWarpSize) {
+    if (all.lanes >> lane & 1) result = f(result, T(all.values[lane]));
+  }
+  return result;
+}
+}  // namespace emu
+#define FA_REDUCE(NAME, T, RESULT)                                                            \
+  inline T NAME(uint32_t mask, T value,                                                       \
+                emu::SourceLocation where = emu::SourceLocation::current()) {                 \
+    return emu::reduce(mask, value, #NAME "()", where, [](T a, T b) -> T { return RESULT; }); \
+  }
+FA_REDUCE(__reduce_add_sync, unsigned, a + b)
+FA_REDUCE(__reduce_add_sync, int, int(unsigned(a) + unsigned(b)))
+FA_REDUCE(__reduce_min_sync, unsigned, a < b ? a : b)
+FA_REDUCE(__reduce_min_sync, int, a < b ? a : b)
+FA_REDUCE(__reduce_max_sync, unsigned, a > b ? a : b)
+FA_REDUCE(__reduce_max_sync, int, a > b ? a : b)
+FA_REDUCE(__reduce_and_sync, unsigned, a& b)
+FA_REDUCE(__reduce_or_sync, unsigned, a | b)
+FA_REDUCE(__reduce_xor_sync, unsigned, a ^ b)
+#undef FA_REDUCE
+
+// ---- barriers that vote, fences -----------------------------------------------------------------
+inline int __syncthreads_count(int predicate,
+                               emu::SourceLocation where = emu::SourceLocation::current()) {
+  return emu::vote_at_barrier(predicate, "__syncthreads_count()", where).yes;
+}
+inline int __syncthreads_or(int predicate,
+                            emu::SourceLocation where = emu::SourceLocation::current()) {
+  return emu::vote_at_barrier(predicate, "__syncthreads_or()", where).yes > 0;
+}
+inline int __syncthreads_and(int predicate,
+                             emu::SourceLocation where = emu::SourceLocation::current()) {
+  const emu::BarrierVotes votes = emu::vote_at_barrier(predicate, "__syncthreads_and()", where);
+  return votes.yes == votes.all;
+}
+// Stores reach memory at once here. To the detector of races a fence alone orders nothing, since
+// the other side must learn of it.
+inline void __threadfence() {}
+inline void __threadfence_block() {}
+inline void __threadfence_system() {}
+inline void __nanosleep(unsigned) { emu::let_others_run(); }
+[[noreturn]] inline void __trap(emu::SourceLocation where = emu::SourceLocation::current()) {
+  emu::misuse("__trap()", where, "the kernel ends itself");
+}
+inline constexpr int warpSize = 32;
+
 // ---- arithmetic ---------------------------------------------------------------------------------
 namespace emu {
 
@@ -120,14 +231,3 @@ namespace fa {
 using emu::exp2f;
 using emu::expf;
 }  // namespace fa
-
-template <typename T>
-inline T __ldg(const T* address) {
-  return *address;
-}
-inline float __fdividef(float x, float y) { return x / y; }  // a GPU's: within 2 ulp
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
-inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
-inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
-inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }

@@ -1,0 +1,72 @@
+// What a reader's own CUDA program has beside its kernels and the emulator: options of the emulator
+// in the environment, and the counts of the checked build after its end.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "common/cli/counter_tables.h"
+#include "common/emulator/host/runtime.h"
+#include "common/harness/device.h"
+#include "common/harness/runner.h"
+
+namespace {
+
+// A record for each kernel, in the order of their first launches.
+std::vector<fa::Record>& records() {
+  static std::vector<fa::Record> all;
+  return all;
+}
+
+void add_lines(std::vector<fa::LineCounts>& all, const std::vector<fa::LineCounts>& more) {
+  for (const fa::LineCounts& line : more) {
+    const auto same = std::find_if(all.begin(), all.end(), [&](const fa::LineCounts& each) {
+      return each.at == line.at && each.kind == line.kind;
+    });
+    if (same == all.end()) {
+      all.push_back(line);
+    } else {
+      fa::add_counts(same->counts, line.counts);
+    }
+  }
+}
+
+void note_launch(const char* kernel) {
+  const auto same = std::find_if(records().begin(), records().end(),
+                                 [&](const fa::Record& each) { return each.kernel == kernel; });
+  fa::Record& record = same == records().end() ? records().emplace_back() : *same;
+  record.kernel = kernel;
+  add_lines(record.counts.lines, fa::take_counts().lines);
+}
+
+void print_counts() { fa::print_counters(records(), true, false); }
+
+// FA_EMULATOR="schedule=random seed=7 races=off", as scripts/fa emulate sets it.
+void read_options() {
+  const char* const text = getenv("FA_EMULATOR");
+  if (!text) return;
+  fa::BackendOptions options;
+  const std::string all = std::string(" ") + text + " ";
+  const auto number = [&](const std::string& key) {
+    const size_t at = all.find(" " + key + "=");
+    return at == std::string::npos ? 0 : strtoull(all.c_str() + at + key.size() + 2, nullptr, 10);
+  };
+  if (all.find(" schedule=random ") != std::string::npos) options.schedule = "random";
+  if (all.find(" races=off ") != std::string::npos) options.races = false;
+  if (const uint64_t seed = number("seed")) options.seed = seed;
+  if (const uint64_t threads = number("threads")) options.threads = int(threads);
+  fa::set_backend_options(options);
+}
+
+[[maybe_unused]] const bool registered = [] {
+  read_options();
+  records();  // so that they are there when the program ends
+  emu::after_launch = note_launch;
+  atexit(print_counts);
+  return true;
+}();
+
+}  // namespace

@@ -1,0 +1,252 @@
+#include "common/emulator/host/runtime.h"
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/launch.h"
+#include "common/emulator/core/memory.h"
+#include "common/emulator/core/vector_types.h"
+
+namespace emu {
+
+constinit AfterLaunch after_launch = nullptr;
+
+namespace {
+
+cudaError_t last_error = cudaSuccess;
+size_t most_dynamic = 48 * 1024;  // without cudaFuncSetAttribute
+
+using Allocations = std::map<void*, std::unique_ptr<GuardedMemory>>;
+Allocations& allocations() {
+  static Allocations all;
+  return all;
+}
+
+// Ends the program with a sentence about what a kernel did.
+[[noreturn]] void end_program(const std::string& text) {
+  fflush(stdout);
+  fprintf(stderr, "error: %s\n", text.c_str());
+  exit(1);
+}
+
+void check_edges(const GuardedMemory& memory) {
+  if (const ptrdiff_t at = memory.overwritten()) {
+    end_program("a kernel wrote outside " + memory.name() + ", at byte " + std::to_string(at) +
+                " of " + std::to_string(memory.size()));
+  }
+}
+
+// "" if all of the bytes are in one buffer, or none of them in any.
+std::string beyond(const char* verb, const void* memory, size_t bytes) {
+  const std::string outside = describe_outside(uintptr_t(memory), bytes);
+  if (outside.empty()) return "";
+  const std::string last = describe_outside(uintptr_t(memory) + bytes - 1, 1);
+  return std::string(verb) + " " + std::to_string(bytes) + " bytes, the last of them " +
+         (last.empty() ? outside : last);
+}
+
+bool is_of_device(const void* memory) { return inside_region(uintptr_t(memory), 1); }
+
+}  // namespace
+
+cudaError_t report_error(cudaError_t code, const char* function, SourceLocation where,
+                         const char* sentence) {
+  fflush(stdout);
+  fprintf(stderr, "error: %s at %s: %s (%s)\n", function, place(where).c_str(), sentence,
+          cudaGetErrorName(code));
+  last_error = code;
+  return code;
+}
+
+void* allocate(size_t bytes, const char* function, SourceLocation where) {
+  try {
+    const std::string name = std::string("the ") + function + " at " + place(where);
+    auto memory = std::make_unique<GuardedMemory>(name, std::max<size_t>(bytes, 1), 256);
+    void* const data = memory->data();
+    allocations().emplace(data, std::move(memory));
+    return data;
+  } catch (const LaunchError& error) {
+    report_error(cudaErrorMemoryAllocation, function, where, error.what());
+    return nullptr;
+  }
+}
+
+cudaError_t release(void* memory, const char* function, SourceLocation where) {
+  if (!memory) return cudaSuccess;
+  const auto found = allocations().find(memory);
+  if (found == allocations().end()) {
+    return report_error(cudaErrorInvalidValue, function, where,
+                        "this is not what cudaMalloc() returned, or it has been freed before");
+  }
+  check_edges(*found->second);
+  allocations().erase(found);
+  return cudaSuccess;
+}
+
+cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                 const char* function, SourceLocation where) {
+  const bool to_device = is_of_device(to), from_device = is_of_device(from);
+  const bool swapped = (kind == cudaMemcpyHostToDevice && !to_device && from_device) ||
+                       (kind == cudaMemcpyDeviceToHost && to_device && !from_device);
+  if (swapped) {
+    return report_error(cudaErrorInvalidValue, function, where,
+                        "the two pointers are the other way round: the target comes first");
+  }
+  for (const void* const side : {static_cast<const void*>(to), from}) {
+    const std::string problem = beyond("copies", side, bytes);
+    if (!problem.empty()) {
+      return report_error(cudaErrorInvalidValue, function, where, problem.c_str());
+    }
+  }
+  for (const auto& [data, memory] : allocations()) check_edges(*memory);
+  memmove(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t fill(void* to, int value, size_t bytes, SourceLocation where) {
+  const std::string problem = beyond("fills", to, bytes);
+  if (!problem.empty()) {
+    return report_error(cudaErrorInvalidValue, "cudaMemset", where, problem.c_str());
+  }
+  memset(to, value, bytes);
+  return cudaSuccess;
+}
+
+void allow_dynamic_shared(size_t bytes) { most_dynamic = std::max(most_dynamic, bytes); }
+
+void Launch::run(const std::function<void()>& body) const {
+  const auto refuse = [&](const std::string& why) {
+    report_error(cudaErrorInvalidConfiguration, kernel_, where_,
+                 ("the kernel was not launched: " + why).c_str());
+  };
+  const uint64_t threads = uint64_t(block_.x) * block_.y * block_.z;
+  if (threads == 0 || threads > 1024) {
+    return refuse(std::to_string(threads) + " threads per CTA, but 1 to 1024 are possible");
+  }
+  if (uint64_t(grid_.x) * grid_.y * grid_.z == 0) return refuse("the grid has no CTA");
+  if (grid_.y > 65535 || grid_.z > 65535) return refuse("a grid's y and z end at 65535");
+  if (block_.z > 64) return refuse("a CTA's z ends at 64");
+  if (shared_bytes_ > most_dynamic) {
+    return refuse(std::to_string(shared_bytes_) +
+                  " bytes of dynamic shared memory, but without cudaFuncSetAttribute(kernel, "
+                  "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) it is " +
+                  std::to_string(most_dynamic) + " at most");
+  }
+  try {
+    launch(kernel_, grid_, block_, shared_bytes_, body);
+  } catch (const LaunchError& error) {
+    end_program(error.what());
+  }
+  if (after_launch) after_launch(kernel_);
+}
+
+int print(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  int count;
+  if (!current_lane) {
+    count = vprintf(format, arguments);
+  } else {
+    char text[1024];
+    count = vsnprintf(text, sizeof text, format, arguments);
+    current_lane->cta->cluster->printed += text;
+  }
+  va_end(arguments);
+  return count;
+}
+
+}  // namespace emu
+
+cudaError_t cudaPeekAtLastError() { return emu::last_error; }
+cudaError_t cudaGetLastError() { return std::exchange(emu::last_error, cudaSuccess); }
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration:
+      return "cudaErrorInvalidConfiguration";
+    case cudaErrorInvalidSymbol:
+      return "cudaErrorInvalidSymbol";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+  }
+  return "unrecognized error code";
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorInvalidConfiguration:
+      return "invalid configuration argument";
+    case cudaErrorInvalidSymbol:
+      return "invalid device symbol";
+    case cudaErrorInvalidDevice:
+      return "invalid device ordinal";
+    case cudaErrorNotReady:
+      return "device not ready";
+    case cudaErrorLaunchFailure:
+      return "unspecified launch failure";
+  }
+  return "unrecognized error code";
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  const cudaDeviceProp properties;
+  switch (attribute) {
+    case cudaDevAttrMaxThreadsPerBlock:
+      *value = properties.maxThreadsPerBlock;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+      *value = int(properties.sharedMemPerBlock);
+      return cudaSuccess;
+    case cudaDevAttrWarpSize:
+      *value = properties.warpSize;
+      return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+      *value = properties.multiProcessorCount;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = properties.major;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = properties.minor;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = int(properties.sharedMemPerBlockOptin);
+      return cudaSuccess;
+  }
+  return emu::last_error = cudaErrorInvalidValue;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  static bool told = false;
+  if (!std::exchange(told, true)) {
+    fprintf(stderr, "note: the emulator measures no time: cudaEventElapsedTime() gives 0\n");
+  }
+  *milliseconds = 0;
+  return cudaSuccess;
+}

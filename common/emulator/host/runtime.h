@@ -1,0 +1,303 @@
+// CUDA's runtime for a small host program (CUDA Runtime API): memory, launches, errors. Memory of
+// the device is the emulator's: an access past its end and a read of what nothing has written are
+// found. Everything happens at once, so streams and events have nothing to order.
+//
+// What cannot be done prints one sentence and is an error code, as in CUDA. What a kernel does
+// wrong ends the program, with the emulator's report and exit code 1.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <type_traits>
+#include <utility>
+
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/memory.h"
+#include "common/emulator/core/vector_types.h"
+#include "common/emulator/units/shared_variables.h"
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidSymbol = 13,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNotReady = 600,
+  cudaErrorLaunchFailure = 719
+};
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost,
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault
+};
+enum cudaFuncAttribute {
+  cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+  cudaFuncAttributePreferredSharedMemoryCarveout = 9
+};
+enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1 };
+enum cudaDeviceAttr {
+  cudaDevAttrMaxThreadsPerBlock = 1,
+  cudaDevAttrMaxSharedMemoryPerBlock = 8,
+  cudaDevAttrWarpSize = 10,
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+};
+inline constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0,
+                          cudaEventDisableTiming = 2, cudaHostAllocDefault = 0,
+                          cudaMemAttachGlobal = 1;
+using cudaStream_t = struct CUstream_st*;
+using cudaEvent_t = struct CUevent_st*;
+
+// The shape of an H100, but 3 SMs, so that a loop over a grid of all SMs has several turns.
+struct cudaDeviceProp {
+  char name[256] = "emulator";
+  size_t totalGlobalMem = size_t(1) << 34;
+  size_t sharedMemPerBlock = 48 * 1024, sharedMemPerBlockOptin = 227 * 1024;
+  size_t sharedMemPerMultiprocessor = 228 * 1024, reservedSharedMemPerBlock = 1024;
+  size_t totalConstMem = 64 * 1024;
+  int regsPerBlock = 65536, regsPerMultiprocessor = 65536, warpSize = 32;
+  int maxThreadsPerBlock = 1024, maxThreadsDim[3] = {1024, 1024, 64};
+  int maxGridSize[3] = {2147483647, 65535, 65535};
+  int maxThreadsPerMultiProcessor = 2048, maxBlocksPerMultiProcessor = 32;
+  int multiProcessorCount = 3, major = 9, minor = 0;
+  int l2CacheSize = 50 << 20, memoryBusWidth = 5120, concurrentKernels = 1, cooperativeLaunch = 0;
+  int unifiedAddressing = 1, managedMemory = 1, integrated = 0, ECCEnabled = 0;
+};
+
+// ---- for what cuda_source.py writes -------------------------------------------------------------
+namespace emu {
+
+// kernel<<<grid, block, shared_bytes, stream>>>(arguments...)
+class Launch {
+ public:
+  Launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes = 0,
+         cudaStream_t stream = nullptr, SourceLocation where = SourceLocation::current())
+      : kernel_(kernel), grid_(grid), block_(block), shared_bytes_(shared_bytes), where_(where) {
+    (void)stream;
+  }
+  template <typename Call, typename... Arguments>
+  void operator()(Call call, Arguments... arguments) const {
+    run([&] { call(arguments...); });
+  }
+
+ private:
+  void run(const std::function<void()>& body) const;
+
+  const char* kernel_;
+  dim3 grid_, block_;
+  size_t shared_bytes_;
+  SourceLocation where_;
+};
+
+// A __device__ or __constant__ variable.
+struct DeviceVariable {
+  DeviceVariable(const char* name, void* begin, size_t bytes, size_t red_zone, bool read_only) {
+    watch_variable(name, begin, bytes, red_zone, read_only);
+  }
+};
+
+// printf: of a kernel's threads in the order of the CTAs, when those before have ended.
+int print(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+// Called after every launch; null: by nobody.
+using AfterLaunch = void (*)(const char* kernel);
+extern constinit AfterLaunch after_launch;
+
+// Notes and returns an error, whose sentence it prints.
+cudaError_t report_error(cudaError_t code, const char* function, SourceLocation where,
+                         const char* sentence);
+void* allocate(size_t bytes, const char* function, SourceLocation where);
+cudaError_t release(void* memory, const char* function, SourceLocation where);
+cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                 const char* function, SourceLocation where);
+cudaError_t fill(void* to, int value, size_t bytes, SourceLocation where);
+void allow_dynamic_shared(size_t bytes);
+
+}  // namespace emu
+
+#define FA_WHERE emu::SourceLocation where = emu::SourceLocation::current()
+
+// ---- errors -------------------------------------------------------------------------------------
+cudaError_t cudaGetLastError();
+cudaError_t cudaPeekAtLastError();
+const char* cudaGetErrorName(cudaError_t error);
+const char* cudaGetErrorString(cudaError_t error);
+
+// ---- memory -------------------------------------------------------------------------------------
+template <typename T>
+inline cudaError_t cudaMalloc(T** memory, size_t bytes, FA_WHERE) {
+  *memory = static_cast<T*>(emu::allocate(bytes, "cudaMalloc", where));
+  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+template <typename T>
+inline cudaError_t cudaMallocManaged(T** memory, size_t bytes, unsigned = cudaMemAttachGlobal,
+                                     FA_WHERE) {
+  *memory = static_cast<T*>(emu::allocate(bytes, "cudaMallocManaged", where));
+  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+template <typename T>
+inline cudaError_t cudaMallocAsync(T** memory, size_t bytes, cudaStream_t, FA_WHERE) {
+  *memory = static_cast<T*>(emu::allocate(bytes, "cudaMallocAsync", where));
+  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+template <typename T>
+inline cudaError_t cudaMallocHost(T** memory, size_t bytes) {
+  *memory = static_cast<T*>(malloc(bytes));
+  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+template <typename T>
+inline cudaError_t cudaHostAlloc(T** memory, size_t bytes, unsigned = cudaHostAllocDefault) {
+  return cudaMallocHost(memory, bytes);
+}
+inline cudaError_t cudaFreeHost(void* memory) {
+  free(memory);
+  return cudaSuccess;
+}
+inline cudaError_t cudaFree(void* memory, FA_WHERE) {
+  return emu::release(memory, "cudaFree", where);
+}
+inline cudaError_t cudaFreeAsync(void* memory, cudaStream_t, FA_WHERE) {
+  return emu::release(memory, "cudaFreeAsync", where);
+}
+inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                              FA_WHERE) {
+  return emu::copy(to, from, bytes, kind, "cudaMemcpy", where);
+}
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                                   cudaStream_t = nullptr, FA_WHERE) {
+  return emu::copy(to, from, bytes, kind, "cudaMemcpyAsync", where);
+}
+inline cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                                size_t width, size_t height, cudaMemcpyKind kind, FA_WHERE) {
+  cudaError_t error = cudaSuccess;
+  for (size_t row = 0; row < height && error == cudaSuccess; row++) {
+    error = emu::copy(static_cast<char*>(to) + row * to_pitch,
+                      static_cast<const char*>(from) + row * from_pitch, width, kind,
+                      "cudaMemcpy2D", where);
+  }
+  return error;
+}
+inline cudaError_t cudaMemset(void* to, int value, size_t bytes, FA_WHERE) {
+  return emu::fill(to, value, bytes, where);
+}
+inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t = nullptr,
+                                   FA_WHERE) {
+  return emu::fill(to, value, bytes, where);
+}
+inline cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
+  *free_bytes = *total = cudaDeviceProp().totalGlobalMem;
+  return cudaSuccess;
+}
+template <typename T>
+inline cudaError_t cudaMemcpyToSymbol(const T& symbol, const void* from, size_t bytes,
+                                      size_t offset = 0, cudaMemcpyKind = cudaMemcpyHostToDevice,
+                                      FA_WHERE) {
+  char* const to = reinterpret_cast<char*>(const_cast<std::remove_const_t<T>*>(&symbol));
+  return emu::copy(to + offset, from, bytes, cudaMemcpyHostToDevice, "cudaMemcpyToSymbol", where);
+}
+template <typename T>
+inline cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size_t bytes, size_t offset = 0,
+                                        cudaMemcpyKind = cudaMemcpyDeviceToHost, FA_WHERE) {
+  return emu::copy(to, reinterpret_cast<const char*>(&symbol) + offset, bytes,
+                   cudaMemcpyDeviceToHost, "cudaMemcpyFromSymbol", where);
+}
+template <typename T>
+inline cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {
+  *address = const_cast<void*>(static_cast<const void*>(&symbol));
+  return cudaSuccess;
+}
+
+// ---- the device ---------------------------------------------------------------------------------
+inline cudaError_t cudaDeviceSynchronize() { return cudaPeekAtLastError(); }
+inline cudaError_t cudaDeviceReset() { return cudaSuccess; }
+inline cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int device, FA_WHERE) {
+  if (device == 0) return cudaSuccess;
+  return emu::report_error(cudaErrorInvalidDevice, "cudaSetDevice", where,
+                           "the emulator is one device, number 0");
+}
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {};
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+
+// ---- kernels ------------------------------------------------------------------------------------
+template <typename Kernel>
+inline cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute attribute, int value, FA_WHERE) {
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+  if (value > 227 * 1024) {
+    return emu::report_error(cudaErrorInvalidValue, "cudaFuncSetAttribute", where,
+                             "a CTA can have 227 KB (232448 bytes) of shared memory at most");
+  }
+  emu::allow_dynamic_shared(size_t(value));
+  return cudaSuccess;
+}
+template <typename Kernel>
+inline cudaError_t cudaFuncSetCacheConfig(Kernel, cudaFuncCache) {
+  return cudaSuccess;
+}
+// By threads and dynamic shared memory alone: the emulator knows no registers.
+template <typename Kernel>
+inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int threads,
+                                                                 size_t shared_bytes) {
+  const int by_threads = threads > 0 ? 2048 / ((threads + 31) / 32 * 32) : 0;
+  const int by_shared = int(size_t(228 * 1024) / (shared_bytes + 1024));
+  *blocks = by_threads < by_shared ? by_threads : by_shared;
+  if (*blocks > 32) *blocks = 32;
+  return cudaSuccess;
+}
+template <typename Kernel>
+inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, Kernel, size_t = 0,
+                                                      int limit = 0) {
+  *block = limit > 0 && limit < 1024 ? limit : 1024;
+  *grid = 3 * (2048 / *block);
+  return cudaSuccess;
+}
+
+// ---- streams and events: work is done when its call returns -------------------------------------
+inline cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  *stream = nullptr;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  return cudaStreamCreate(stream);
+}
+inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaPeekAtLastError(); }
+inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaPeekAtLastError(); }
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  *event = nullptr;
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  return cudaEventCreate(event);
+}
+inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t = nullptr) { return cudaSuccess; }
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaPeekAtLastError(); }
+inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaPeekAtLastError(); }
+// 0, and a note once: the emulator measures no time.
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
+
+#undef FA_WHERE

@@ -1,0 +1,156 @@
+// Stands in for CUDA's header of this name when there is no CUDA: groups of a CTA's threads (CUDA
+// C++ Programming Guide, "Cooperative Groups"). A group of a whole grid is refused by
+// cuda_source.py.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "common/emulator/core/lane.h"
+#include "common/emulator/core/vector_types.h"
+#include "common/emulator/units/barrier.h"
+#include "common/emulator/units/warp.h"
+
+#define FA_WHERE emu::SourceLocation where = emu::SourceLocation::current()
+
+namespace cooperative_groups {
+
+class thread_block {
+ public:
+  static void sync(FA_WHERE) { emu::barrier_sync(0, 0, "thread_block.sync()", where); }
+  static unsigned thread_rank() { return unsigned(emu::current_lane->thread); }
+  static unsigned size() { return unsigned(emu::current_lane->cta->lanes.size()); }
+  static unsigned num_threads() { return size(); }
+  static dim3 group_index() { return emu::current_lane->cta->block_idx; }
+  static dim3 thread_index() { return emu::current_lane->thread_idx; }
+  static dim3 group_dim() { return emu::current_lane->cta->block_dim; }
+  static dim3 dim_threads() { return emu::current_lane->cta->block_dim; }
+};
+inline thread_block this_thread_block() { return {}; }
+
+// A part of a warp, by its lanes: a tile's lanes are neighbours.
+class lanes_of_warp {
+ public:
+  void sync(FA_WHERE) const { emu::sync_warp(mask_, where); }
+  unsigned thread_rank() const {
+    return unsigned(std::popcount(mask_ & ((1u << emu::current_lane->lane) - 1)));
+  }
+  unsigned size() const { return unsigned(std::popcount(mask_)); }
+  unsigned num_threads() const { return size(); }
+  template <typename T>
+  T shfl(T value, unsigned rank, FA_WHERE) const {
+    return emu::shuffle_value(emu::ShuffleMode::kIndex, mask_, value, lane_of(rank), 32, where);
+  }
+  template <typename T>
+  T shfl_up(T value, unsigned delta, FA_WHERE) const {
+    const unsigned rank = thread_rank();
+    return shfl(value, rank >= delta ? rank - delta : rank, where);
+  }
+  template <typename T>
+  T shfl_down(T value, unsigned delta, FA_WHERE) const {
+    const unsigned rank = thread_rank();
+    return shfl(value, rank + delta < size() ? rank + delta : rank, where);
+  }
+  template <typename T>
+  T shfl_xor(T value, unsigned bits, FA_WHERE) const {
+    const unsigned rank = thread_rank() ^ bits;
+    return shfl(value, rank < size() ? rank : thread_rank(), where);
+  }
+  int any(int predicate, FA_WHERE) const {
+    return emu::ballot(mask_, predicate, "any()", where) != 0;
+  }
+  int all(int predicate, FA_WHERE) const {
+    return emu::ballot(mask_, !predicate, "all()", where) == 0;
+  }
+  unsigned ballot(int predicate, FA_WHERE) const {
+    return packed(emu::ballot(mask_, predicate, "ballot()", where));
+  }
+  template <typename T>
+  unsigned match_any(T value, FA_WHERE) const {
+    return packed(__match_any_sync(mask_, value, where));
+  }
+
+ protected:
+  explicit lanes_of_warp(uint32_t mask) : mask_(mask) {}
+  // Bit i of the result is the group's thread i.
+  unsigned packed(uint32_t lanes) const {
+    unsigned result = 0;
+    for (unsigned rank = 0; rank < size(); rank++) result |= (lanes >> lane_of(rank) & 1) << rank;
+    return result;
+  }
+  int lane_of(unsigned rank) const {
+    uint32_t rest = mask_;
+    while (rank-- > 0) rest &= rest - 1;
+    return std::countr_zero(rest);
+  }
+  uint32_t mask_;
+};
+
+template <unsigned kSize, typename Parent = void>
+class thread_block_tile : public lanes_of_warp {
+  static_assert(kSize >= 1 && kSize <= 32 && (kSize & (kSize - 1)) == 0,
+                "the emulator has tiles of 1, 2, 4, 8, 16 and 32 threads");
+
+ public:
+  thread_block_tile()
+      : lanes_of_warp((kSize == 32 ? ~0u : (1u << (kSize % 32)) - 1)
+                      << (unsigned(emu::current_lane->lane) & ~(kSize - 1))) {}
+  template <typename Other>
+  thread_block_tile(const thread_block_tile<kSize, Other>&) : thread_block_tile() {}
+  static constexpr unsigned num_threads() { return kSize; }
+  static constexpr unsigned size() { return kSize; }
+  unsigned meta_group_rank() const { return unsigned(emu::current_lane->thread) / kSize; }
+  unsigned meta_group_size() const { return (thread_block::size() + kSize - 1) / kSize; }
+};
+
+class coalesced_group : public lanes_of_warp {
+ public:
+  explicit coalesced_group(uint32_t mask) : lanes_of_warp(mask) {}
+};
+
+template <unsigned kSize, typename Parent>
+inline thread_block_tile<kSize, Parent> tiled_partition(const Parent&) {
+  return {};
+}
+inline coalesced_group coalesced_threads(FA_WHERE) {
+  return coalesced_group(emu::active_mask(where));
+}
+template <typename Group>
+inline void sync(const Group& group, FA_WHERE) {
+  group.sync(where);
+}
+
+// ---- reduce: every thread of the group gets the result ------------------------------------------
+#define FA_OPERATION(NAME, RESULT)               \
+  template <typename T = void>                   \
+  struct NAME {                                  \
+    template <typename U>                        \
+    U operator()(const U& a, const U& b) const { \
+      return RESULT;                             \
+    }                                            \
+  };
+FA_OPERATION(plus, a + b)
+FA_OPERATION(less, b < a ? b : a)
+FA_OPERATION(greater, a < b ? b : a)
+FA_OPERATION(bit_and, a& b)
+FA_OPERATION(bit_or, a | b)
+FA_OPERATION(bit_xor, a ^ b)
+#undef FA_OPERATION
+
+template <typename Group, typename T, typename Operation>
+inline T reduce(const Group& group, T value, Operation operation, FA_WHERE) {
+  if (std::has_single_bit(group.size())) {
+    for (unsigned step = group.size() / 2; step > 0; step /= 2) {
+      value = operation(value, group.shfl_xor(value, step, where));
+    }
+    return value;
+  }
+  T result = group.shfl(value, 0, where);
+  for (unsigned rank = 1; rank < group.size(); rank++) {
+    result = operation(result, group.shfl(value, rank, where));
+  }
+  return result;
+}
+
+}  // namespace cooperative_groups
+#undef FA_WHERE

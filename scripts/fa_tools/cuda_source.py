@@ -1,0 +1,520 @@
+"""CUDA as people write it, made C++ for the emulator: `__shared__`, `<<<>>>`, `__device__` and `__constant__` variables.
+
+  cuda_source.py INPUT.cu OUTPUT.cpp
+
+The text is read as tokens; what C++ does not know is replaced, everything else stays, on its line. So that a message of
+the compiler or the emulator names the reader's file, the output begins with a #line. Headers that the file includes by
+quotes and that lie beside it are translated, too, into OUTPUT's folder. What the emulator does not have is refused by a
+sentence with file and line."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+TOKEN = re.compile(r"""
+    (?P<space>(?:\s|\\\n)+)
+  | (?P<comment>//(?:[^\\\n]|\\\n|\\.)*|/\*.*?\*/)
+  | (?P<string>(?:u8|[uUL])?R"(?P<d>[^ ()\\\t\n]*)\(.*?\)(?P=d)"|(?:u8|[uUL])?"(?:\\.|[^"\\\n])*"|(?:u8|[uUL])?'(?:\\.|[^'\\\n])+')
+  | (?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)
+  | (?P<name>[A-Za-z_$]\w*)
+  | (?P<mark><<<|::|->|.)
+""", re.VERBOSE | re.DOTALL)
+OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")": "(", "]": "[", "}": "{"}
+
+# Names that a function of the emulator takes the place of, where they are called: results that do not depend on the C
+# library, exponentials that are counted, what kernels print in the order of the CTAs.
+CALLS = {name: f"::emu::{name}" for name in """
+    exp exp2 expf exp2f exp10f __expf log logf log2 log2f log10 log10f log1p log1pf expm1 expm1f sin sinf cos cosf tan tanf
+    asin asinf acos acosf atan atanf atan2f sinh sinhf cosh coshf tanh tanhf erf erff erfc erfcf cbrt cbrtf pow powf __logf
+    __log2f __log10f __sinf __cosf __tanf __powf""".split()}
+CALLS["printf"] = "::emu::print"
+
+# What is not there: a name, or the beginning of several, and the sentence's end.
+TIME = "the emulator has no clock, so {} is not there: count instead (the table after the run), and measure on a GPU"
+TEXTURE = "the emulator has no textures and surfaces ({}): read the array itself, or through __ldg()"
+MISSING = [
+    (r"clock|clock64|globaltimer|wall_clock64", TIME),
+    (r"tex[123]D\w*|texCubemap\w*|surf[123]D\w*|texture|surface|\w*Texture\w*|\w*Surface\w*|cudaArray\w*|cudaMallocArray"
+     r"|cudaMemcpy\w*Array\w*", TEXTURE),
+    (r"asm|__asm__|__asm", "the emulator cannot run PTX inside {}: call the function that common/ptx has for the instruction"),
+    (r"this_grid|grid_group|cudaLaunchCooperativeKernel", "CTAs of a launch cannot wait for each other in the emulator, so {} "
+     "is not there: end the kernel, and do the rest in a second launch"),
+    (r"this_cluster|cluster_group|__cluster_dims__|cudaLaunchKernelExC?", "clusters need common/launch/launch.h in the "
+     "emulator, not {}: see docs/appendix/synchronisation.md"),
+    (r"cudaGraph\w*|cudaStream\w*Capture\w*", "the emulator has no graphs ({}): launch the kernels one by one"),
+    (r"cuda(Ipc|Peer|DeviceEnablePeer|MemcpyPeer)\w*", "the emulator is one device, so {} is not there"),
+    (r"cuModule\w*|cuLaunchKernel|nvrtc\w*", "the emulator has the runtime's functions, not {}: launch by <<<grid, block>>>"),
+    (r"__nv_fp8\w*|__nv_fp4\w*|__nv_fp6\w*", "the emulator has no {}: its 16-bit types are __half and __nv_bfloat16"),
+]
+MISSING = [(re.compile(names + r"\Z"), sentence) for names, sentence in MISSING]
+MISSING_HEADERS = [
+    (r"cub/", "CUB ({}) is not in the emulator: write the reduction or scan by hand, as examples/ does"),
+    (r"thrust/", "Thrust ({}) is not in the emulator: use cudaMalloc() and a kernel of your own"),
+    (r"curand|cublas|cufft|cusparse|cusolver|cudnn|nccl|cutlass|cute/", "{} belongs to a library that runs on GPUs alone: the "
+     "emulator runs kernels whose source is there"),
+    (r"helper_\w+\.h", "{} belongs to NVIDIA's samples: check cudaGetLastError() instead"),
+    (r"cooperative_groups/(memcpy_async|scan)\.h", "{} is not in the emulator: use cuda::pipeline for copies, and shuffles for a "
+     "scan"),
+    (r"cuda/(atomic|std/atomic|semaphore|latch|annotated_ptr|memcpy_async)$", "{} is not in the emulator: atomicAdd() and its "
+     "kin, __syncthreads() or cuda::barrier take its place"),
+]
+
+
+class Refused(Exception):
+    """A sentence with file and line."""
+
+
+class Token:
+    __slots__ = ("kind", "text", "line", "apart", "partner", "mate")
+
+    def __init__(self, kind, text, line, apart):
+        self.kind, self.text, self.line, self.apart = kind, text, line, apart  # apart: from the token before it
+        self.partner, self.mate = None, None  # of a bracket the other one; the token's index in Source.code
+
+
+def tokens_of(text, line=1):
+    """Tokens of a text; a line of the preprocessor is one."""
+    found, at, fresh = [], 0, True
+    while at < len(text):
+        if fresh and text[at] == "#":
+            match = re.compile(r"(?:[^\\\n/]|\\\n|\\.|/(?![/*])|/\*.*?\*/)*", re.DOTALL).match(text, at)
+            kind = "directive"
+        else:
+            match = TOKEN.match(text, at)
+            kind = match.lastgroup if match.lastgroup != "d" else "string"
+        fresh = kind in ("space", "comment") and (fresh or "\n" in match[0])
+        apart = bool(found) and found[-1].kind in ("space", "comment", "directive")
+        found.append(Token(kind, match[0], line, apart))
+        line += match[0].count("\n")
+        at = match.end()
+    return found
+
+
+class Source:
+    """One file that is translated."""
+
+    def __init__(self, path, shown, folder, state):
+        self.path, self.shown, self.folder, self.state = Path(path), shown, folder, state
+        self.parameters = set()  # of the macro whose body this is
+
+    def refuse(self, line, sentence):
+        raise Refused(f"{self.shown}:{line}: {sentence}")
+
+    def translate(self, text):
+        return f'#line 1 "{self.shown}"\n' + self.rewrite(tokens_of(text))
+
+    # ---- the whole, in the order of the tokens
+    def rewrite(self, tokens, in_macro=False):
+        code = [token for token in tokens if token.kind not in ("space", "comment", "directive")]
+        self.tokens, self.code = tokens, code
+        for i, token in enumerate(code):
+            token.mate = i
+        self.pair()
+        self.names()
+        self.statements(in_macro)
+        text = "".join(token.text for token in tokens)
+        if not in_macro:
+            text = self.directives(tokens)
+        return text
+
+    def directives(self, tokens):
+        """Macros' bodies, which may launch kernels, and includes of headers that are translated."""
+        parts = []
+        for token in tokens:
+            text = token.text
+            if token.kind == "directive":
+                if include := re.match(r'#\s*include\s*(["<])([^">]+)[">]', text):
+                    text = self.include(text, include[1], include[2], token.line)
+                elif define := re.match(r"(#\s*define\s+\w+(?:\([^)]*\))?)(.*)\Z", text, re.DOTALL):
+                    body = re.sub(r"\\\n", lambda _: "\x00", define[2])
+                    parameters = set(re.findall(r"\w+", define[1].partition("(")[2]))
+                    if re.search(r"<<<|__shared__|\bprintf\b|\basm\b", body):
+                        lines = body.count("\x00")
+                        inner = Source(self.path, self.shown, self.folder, self.state)
+                        inner.parameters = parameters
+                        body = inner.rewrite(tokens_of(body.replace("\x00", " "), token.line), in_macro=True)
+                        text = define[1] + body.replace("\n", " ") + "\\\n" * lines
+            parts.append(text)
+        return "".join(parts)
+
+    def include(self, text, quote, name, line):
+        for pattern, sentence in MISSING_HEADERS:
+            if re.match(pattern, name):
+                self.refuse(line, sentence.format(name))
+        beside = self.path.parent / name
+        if quote == "<" or not beside.is_file():
+            return text
+        return f'#include "{self.state.translated(beside)}"'
+
+    def pair(self):
+        """Brackets know their partners."""
+        open_ones = []
+        for token in self.code:
+            if token.kind != "mark":
+                continue
+            if token.text in OPENING:
+                open_ones.append(token)
+            elif token.text in CLOSING and open_ones and open_ones[-1].text == CLOSING[token.text]:
+                token.partner = open_ones.pop()
+                token.partner.partner = token
+
+    def names(self):
+        """Single names: those that are refused, and functions that have another name here."""
+        code = self.code
+        own = {code[i].text for i in range(1, len(code) - 1)
+               if code[i].kind == "name" and code[i + 1].text == "(" and code[i].text in CALLS and
+               code[i - 1].kind == "name" and code[i - 1].text not in ("return", "else", "do", "case", "and", "or", "not")}
+        for i, token in enumerate(code):
+            if token.kind != "name":
+                continue
+            before = code[i - 1].text if i else ""
+            after = code[i + 1].text if i + 1 < len(code) else ""
+            if before in (".", "->") and token.text != "this_grid":
+                continue
+            for pattern, sentence in MISSING:
+                if pattern.match(token.text) and (token.text not in ("clock", "texture", "surface") or after in ("(", "<")):
+                    self.refuse(token.line, sentence.format(token.text + ("()" if after == "(" else "")))
+            if token.text == "__noinline__":
+                token.text = "__attribute__((noinline))"
+            elif token.text in CALLS and after == "(" and token.text not in own:
+                if before == "::" and i >= 2 and code[i - 2].kind == "name":
+                    if code[i - 2].text != "std":
+                        continue
+                    code[i - 2].text = code[i - 1].text = ""
+                elif before == "::":
+                    code[i - 1].text = ""
+                token.text = CALLS[token.text]
+
+    # ---- statements, with the scopes they are in
+    def statements(self, in_macro):
+        code = self.code
+        scopes = ["function" if in_macro else "namespace"]
+        devices, shared = [in_macro], [{}]  # of each scope: whether it is a kernel's or device function's; __shared__ names
+        start, i = 0, 0
+        while i < len(code):
+            token = code[i]
+            text = token.text
+            if text in ("__shared__", "__device__", "__constant__", "__managed__") and text != "":
+                end = self.variable(start, i, scopes[-1], shared[-1])
+                if end is not None:
+                    i = start = end + 1
+                    continue
+            if text == "<<<":
+                if devices[-1] and not in_macro:
+                    self.refuse(token.line, "kernels cannot launch kernels in the emulator (dynamic parallelism): "
+                                "launch both from the host")
+                i = self.launch(i)
+                continue
+            if text == "[" and shared[-1]:
+                self.capture(i, shared[-1])
+            if text == "{":
+                before = [each.text for each in code[start:i]]
+                kind, device = "block", devices[-1]
+                if scopes[-1] in ("namespace", "class"):
+                    if "namespace" in before or before[:1] == ["extern"] and len(before) == 2:
+                        kind = "namespace"
+                    elif "(" in before:
+                        kind, device = "function", "__global__" in before or "__device__" in before
+                    elif any(word in before for word in ("class", "struct", "union", "enum")):
+                        kind = "class"
+                scopes.append(kind)
+                devices.append(device)
+                shared.append(dict(shared[-1]))
+                start = i + 1
+            elif text == "}" and len(scopes) > 1:
+                scopes.pop()
+                devices.pop()
+                shared.pop()
+                start = i + 1
+            elif text == ";" or (text == ":" and scopes[-1] not in ("namespace", "class")):
+                start = i + 1
+            i += 1
+
+    def blank(self, first, last, text):
+        """The tokens from code[first] to code[last] become `text`, with as many lines as they had."""
+        lo, hi = self.tokens.index(self.code[first]), self.tokens.index(self.code[last])
+        lines = sum(token.text.count("\n") for token in self.tokens[lo:hi + 1])
+        for token in self.tokens[lo:hi + 1]:
+            token.text = ""
+        self.tokens[lo].text = text.replace("\n", " ") + "\n" * lines
+
+    @staticmethod
+    def text_of(tokens):
+        return "".join(" " * token.apart + token.text for token in tokens if token.text).strip()
+
+    def skip(self, i):
+        """Behind code[i], or behind its partner if it opens a bracket."""
+        partner = self.code[i].partner
+        return partner.mate + 1 if partner and self.code[i].text in OPENING else i + 1
+
+    def variable(self, start, at, scope, shared):
+        """A declaration of a variable of a memory of the device. None: it is something else, such as a function."""
+        code = self.code
+        words = {token.text for token in code[start:at]}
+        i, end = at, None
+        while i < len(code):
+            text = code[i].text
+            if text in ("__align__", "alignas", "__attribute__", "decltype", "__launch_bounds__", "__cluster_dims__") and \
+                    code[i + 1].text == "(":
+                i = self.skip(i + 1)
+            elif text == "(" and code[at].text != "__shared__":
+                return None
+            elif text == "<":
+                i = self.angle(i)
+            elif text in ("=", "{"):
+                while i < len(code) and code[i].text != ";":
+                    i = self.skip(i)
+                end = i
+                break
+            elif text in (";", "}"):
+                end = i
+                break
+            else:
+                words.add(text)
+                i = self.skip(i)
+        if end is None or end >= len(code) or code[end].text != ";" or words & {"using", "typedef", "friend", "operator"}:
+            return None
+        body = [token for token in code[start:end]
+                if token.text not in ("__shared__", "__device__", "__constant__", "__managed__", "static", "extern", "inline")]
+        declarators = self.declarators(body)
+        names = [name for name, *_ in declarators]
+        line = code[at].line
+        if not names or not all(names):
+            self.refuse(line, "the emulator cannot read this declaration: write type, name and sizes alone")
+        if "__shared__" in words or code[at].text == "__shared__":
+            text = self.shared(body, names, scope, "extern" in words, line)
+            shared.update(dict.fromkeys(names))
+        elif scope != "namespace":
+            return None
+        else:
+            text = self.device(body, declarators, words | {code[at].text}, line)
+        self.blank(start, end, text)
+        return end
+
+    def angle(self, i):
+        """Behind the template arguments that code[i] opens, or behind code[i] if it is a smaller-than."""
+        depth, j = 0, i
+        while j < len(self.code):
+            text = self.code[j].text
+            if text == "<":
+                depth += 1
+            elif text == ">":
+                depth -= 1
+                if depth == 0:
+                    return j + 1
+            elif text in (";", "{", "}"):
+                break
+            j = self.skip(j) if text in OPENING else j + 1
+        return i + 1
+
+    def declarators(self, body):
+        """(name, has sizes, size is missing, is initialised) of each variable that a declaration has."""
+        parts, part, i, depth = [], [], 0, 0
+        flat = []
+        while i < len(body):
+            token = body[i]
+            flat.append(token.text)
+            if token.text in OPENING and token.partner in body:
+                last = body.index(token.partner)
+                flat[-1] = self.text_of(body[i:last + 1])
+                i = last
+            i += 1
+        seen_assign = False
+        for text in flat + [","]:
+            if not seen_assign:
+                depth += (text == "<") - (text == ">")
+            if text == "," and depth <= 0:
+                parts.append(part)
+                part, seen_assign, depth = [], False, 0
+                continue
+            seen_assign = seen_assign or text == "=" or text.startswith("{")
+            part.append(text)
+        found = []
+        for part in parts:
+            name, sizes, missing, value = None, False, False, False
+            for text in part:
+                if text == "=" or text.startswith("{"):
+                    value = True
+                    break
+                if text.startswith("["):
+                    sizes, missing = True, missing or not text.strip("[] ")
+                elif re.fullmatch(r"[A-Za-z_$]\w*", text) and not sizes:
+                    name = text
+            found.append((name, sizes, missing, value))
+        return found
+
+    def shared(self, body, names, scope, extern, line):
+        text = self.text_of(body)
+        if extern:
+            position = max(i for i, token in enumerate(body) if token.text == names[0])
+            kind = re.sub(r"(__align__|alignas) *\([^)]*\)", "", self.text_of(body[:position]))
+            sizes = re.sub(r"^\[ *\]", "", self.text_of(body[position + 1:]))
+            if scope == "namespace":
+                return f"static ::emu::DynamicShared<{kind}{sizes}> {names[0]};"
+            return f"[[maybe_unused]] auto* const {names[0]} = ::emu::dynamic_shared<{kind}{sizes}>();"
+        if scope in ("namespace", "class"):
+            self.refuse(line, f"the emulator has __shared__ variables inside of kernels and functions alone: move {names[0]} "
+                        "into the kernel")
+        # Each variable is apart, so that what is written past the end of one does not reach the next.
+        commas = [i for i, token in enumerate(body) if token.text == "," and not self.is_inside(body, i)]
+        first = max(i for i, token in enumerate(body) if token.text == names[0])
+        kind, parts = self.text_of(body[:first]), []
+        for begin, end in zip([first] + [i + 1 for i in commas], commas + [len(body)]):
+            parts.append(f"{kind} {self.text_of(body[begin:end])}")
+        if len(parts) != len(names) or "*" in text:
+            parts, names = [text], [", ".join(names)]
+        result = []
+        for part, name in zip(parts, names):
+            number = self.state.next_number()
+            result.append(f'struct fa_shared_{number} {{ {part}; static const char* fa_name() {{ return "{name}"; }} }};')
+            result += [f"[[maybe_unused]] auto& {each} = ::emu::shared_variable<fa_shared_{number}>().{each};"
+                       for each in name.split(", ")]
+        return " ".join(result)
+
+    @staticmethod
+    def is_inside(body, i):
+        """Whether body[i] is within brackets, or within template arguments."""
+        depth = 0
+        for token in body[:i]:
+            depth += (token.text in OPENING or token.text == "<") - (token.text in CLOSING or token.text == ">")
+        return depth > 0
+
+    def device(self, body, declarators, words, line):
+        text = self.text_of(body)
+        name, sizes, missing, _ = declarators[0]
+        if "constexpr" in words or ("const" in words and "__constant__" not in words and not sizes) or "template" in words:
+            return f"static {text};" if "template" not in words else f"{text};"
+        if len(declarators) > 1:
+            self.refuse(line, "the emulator takes one __device__ or __constant__ variable per declaration: write "
+                        f"{', '.join(each for each, *_ in declarators)} apart")
+        number = self.state.next_number()
+        kind = "__constant__" if "__constant__" in words else "__device__"
+        read_only = "true" if kind == "__constant__" else "false"
+        if missing:  # int table[] = {...}: a member cannot leave its size open
+            return (f'static {text}; static const ::emu::DeviceVariable fa_watch_{number}("{kind} {name}", '
+                    f"(void*)&{name}, sizeof {name}, 0, {read_only});")
+        return (f"struct fa_device_{number}_t {{ alignas(256) {text}; unsigned char fa_red_zone[256] = {{}}; }}; "
+                f"static fa_device_{number}_t fa_device_{number}; "
+                f"[[maybe_unused]] static auto& {name} = fa_device_{number}.{name}; "
+                f'static const ::emu::DeviceVariable fa_watch_{number}("{kind} {name}", (void*)&fa_device_{number}.{name}, '
+                f"sizeof fa_device_{number}.{name}, 256, {read_only});")
+
+    def launch(self, at):
+        """code[at] is <<<. Returns the index behind the launch."""
+        code, line = self.code, self.code[at].line
+        close = at + 1
+        while close + 2 < len(code) and not all(code[close + k].text == ">" for k in range(3)):
+            close = self.skip(close)
+        behind = close + 3
+        if behind >= len(code) or code[behind].text != "(" or not code[behind].partner:
+            self.refuse(line, "the emulator expects <<<grid, block, shared bytes, stream>>>(arguments)")
+        first = at - 1
+        if code[first].text == ">":
+            depth = 0
+            while first >= 0:
+                if code[first].partner and code[first].text in CLOSING:
+                    first = code[first].partner.mate
+                depth += (code[first].text == ">") - (code[first].text == "<")
+                if depth == 0:
+                    break
+                first -= 1
+            first -= 1
+        elif code[first].partner and code[first].text == ")":
+            first = code[first].partner.mate
+        while first >= 1 and code[first - 1].text in ("::", "template") or \
+                first >= 2 and code[first - 1].text == "::" and code[first - 2].kind == "name":
+            first -= 2 if code[first - 1].text == "::" and first >= 2 and code[first - 2].kind == "name" else 1
+        last = code[behind].partner.mate
+        kernel = self.text_of(code[first:at])
+        arguments = self.text_of(code[behind + 1:last])
+        shown = kernel.replace(" ", "").replace(",", ", ").replace("\\", "").replace('"', "'")
+        shown = f"#{kernel}" if kernel in self.parameters else f'"{shown}"'
+        call = (f'::emu::Launch({shown}, {self.text_of(code[at + 1:close])})'
+                f"([&]([[maybe_unused]] auto&... fa_arguments) {{ {kernel}(fa_arguments...); }}"
+                f"{', ' if arguments else ''}{arguments})")
+        # On the line of the kernel's name, so that a message names it.
+        self.blank(first, last, call)
+        return last + 1
+
+    def capture(self, at, shared):
+        """A lambda in a kernel sees __shared__ variables without capturing them; here they are references."""
+        code = self.code
+        before = code[at - 1] if at else None
+        if not code[at].partner or code[at + 1].text == "[" or \
+                before and (before.kind in ("number", "string") or before.text in (")", "]") or
+                            before.kind == "name" and before.text not in ("return", "case", "else")):
+            return
+        close = code[at].partner.mate
+        body = close + 1
+        while body < len(code) and code[body].text not in ("{", ";", ","):
+            body = self.skip(body) if code[body].text != "{" else body
+        if body >= len(code) or code[body].text != "{" or not code[body].partner:
+            return
+        captures = [token.text for token in code[at + 1:close]]
+        if captures[:1] == ["&"] and (len(captures) == 1 or captures[1] == ","):
+            return
+        used = {token.text for token in code[body:code[body].partner.mate] if token.kind == "name"} & set(shared)
+        added = [name for name in sorted(used) if name not in captures]
+        if added:
+            code[close].text = (", " if captures else "") + ", ".join("&" + name for name in added) + "]"
+
+
+class State:
+    """What the files of one program share."""
+
+    def __init__(self, output):
+        self.folder, self.stem, self.numbers, self.headers, self.inputs = output.parent, output.stem, 0, {}, []
+
+    def next_number(self):
+        self.numbers += 1
+        return self.numbers
+
+    def translated(self, header):
+        header = header.resolve()
+        if header not in self.headers:
+            target = self.folder / f"{self.stem}.{len(self.headers)}.{header.name}"
+            self.headers[header] = target
+            text = translate_file(header, self)
+            guard = "" if "#pragma once" in text or re.search(r"#\s*ifndef", text) else "#pragma once\n"
+            target.write_text(guard + text)
+        return self.headers[header]
+
+
+def translate_file(path, state):
+    path = Path(os.path.abspath(path))
+    state.inputs.append(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise Refused(f"cannot read {path} ({(problem.strerror or str(problem)).lower()})") from None
+    except UnicodeDecodeError:
+        raise Refused(f"cannot read {path} (it is not UTF-8 text)") from None
+    return Source(path, path, state.folder, state).translate(text.replace("\r\n", "\n"))
+
+
+def translate(source, output):
+    """Writes OUTPUT and the headers beside it. Returns all files that were read. Raises Refused."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    state = State(output)
+    text = '#define FA_CUDA_PROGRAM\n#include <cuda_runtime.h>\n#include "common/emulator/host/runtime.h"\n' + translate_file(source, state)
+    output.write_text(text)
+    return state.inputs
+
+
+def main():
+    if len(sys.argv) != 3:
+        print(__doc__)
+        return 2
+    source, output = Path(sys.argv[1]), Path(sys.argv[2])
+    try:
+        inputs = translate(source, output)
+    except Refused as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+    output.with_suffix(".d").write_text(f"{output}: {' '.join(map(str, inputs))}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

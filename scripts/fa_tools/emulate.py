@@ -1,0 +1,147 @@
+"""Runs a CUDA file of the reader's own on the emulator: translates it, compiles it for the checked build, runs it."""
+
+import hashlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from fa_tools import cuda_source
+from fa_tools.tools import ROOT, Parser, fail, run
+
+EXAMPLE = "reduction"  # whose commands of the build are those of every file
+MESSAGE = re.compile(r"^(.*?):(\d+):\d+: (?:fatal )?error: (.*)$", re.MULTILINE)
+UNKNOWN = re.compile(r"[‘'](?:\w+::)*(\w+)[’'] (?:was not declared|has not been declared|does not name a type)|"
+                     r"use of undeclared identifier '(\w+)'|unknown type name '(\w+)'")
+NO_MEMBER = re.compile(r"[‘'](\w+)[’'] is not a member of [‘'](cooperative_groups|cuda)[’']|"
+                       r"no member named '(\w+)' in namespace '(cooperative_groups|cuda)'")
+ASSERTION = re.compile(r"static assertion failed[^:]*: \"?([^\"\n]+)")
+CALLER = re.compile(r"^(\S+?):(\d+):\d+:\s+required from here", re.MULTILINE)
+
+
+def quiet(command, what, **more):
+    """Runs a step of the set-up; its output is shown if it fails, which ends the script with code 4."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **more)
+    if done.returncode:
+        sys.stderr.write(done.stdout[-4000:] + done.stderr[-4000:])
+        fail(f"{what} failed", 4)
+    return done.stdout
+
+
+def commands_of(fast):
+    """(the build tree, the example's name in it, how that is compiled, how it is linked)."""
+    builds = [ROOT / "build" / preset for preset in (["emulator"] if fast else ["emulator-checked", "emulator"])]
+    build = next((each for each in builds if (each / "build.ninja").is_file()), builds[0])
+    name = EXAMPLE if fast or build.name == "emulator-checked" else f"{EXAMPLE}_checked"
+    if not (build / "build.ninja").is_file():  # as scripts/run.sh does it
+        libraries = " && ".join(f'. "$ROOT/scripts/lib/{each}.sh"' for each in ("packages", "build"))
+        script = (f'set -euo pipefail; . "$0/scripts/lib/common.sh" && {libraries} && claim "$SETUP_LOG" && '
+                  f"ensure_packages run emulator && configure {build.name} ''")
+        if subprocess.run(["bash", "-c", script, str(ROOT)], stdout=sys.stderr).returncode:
+            sys.exit(4)
+    if not (build / "bin" / name).is_file():
+        print("building the emulator, once", file=sys.stderr)
+    quiet(["cmake", "--build", str(build), "--target", name], "the build of the emulator")
+    lines = quiet(["ninja", "-C", str(build), "-t", "commands", name], "ninja").splitlines()
+    compiled = next(line for line in lines if f"cuda/{EXAMPLE}.cpp" in line and f"/{name}.dir/" in line and " -c " in line)
+    linked = next(line for line in reversed(lines) if f"-o bin/{name} " in line)
+    return build, name, compiled, linked
+
+
+def compile_file(source, fast):
+    """The path of the program that the file becomes; made before if nothing has changed."""
+    build, name, compiled, linked = commands_of(fast)
+    folder = build / "emulate"
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        translated = Path(temporary) / "program.cpp"
+        try:
+            inputs = cuda_source.translate(source, translated)
+        except cuda_source.Refused as problem:
+            fail(problem)
+        digest = hashlib.sha256(compiled.encode() + linked.encode())
+        for path in [*inputs, *sorted((build / "common").glob("*.a"))]:
+            digest.update(f"{path} {path.stat().st_mtime_ns} ".encode())
+        program = folder / f"{source.stem}-{digest.hexdigest()[:16]}"
+        if program.is_file():
+            return program
+        made = Path(temporary) / "program.o"
+        compiler = [word for word in shlex.split(compiled) if word not in ("&&", ":")]
+        original = next(word for word in compiler if word.endswith(f"cuda/{EXAMPLE}.cpp"))
+        flags = []
+        words = iter(compiler)
+        for word in words:
+            if word in ("-o", "-MF", "-MT", "-MQ"):
+                next(words)
+            elif word not in ("-c", "-MD", original):
+                flags.append(word)
+        done = subprocess.run([*flags, "-I", str(source.parent), "-c", str(translated), "-o", str(made)], cwd=build,
+                              capture_output=True, text=True)
+        if done.returncode:
+            explain(done.stderr)
+        old = next(word for word in shlex.split(linked) if word.endswith(f"cuda/{EXAMPLE}.cpp.o"))
+        command = linked.replace(old, str(made)).replace(f"-o bin/{name} ", f"-o {shlex.quote(str(made))}.out ")
+        done = subprocess.run(command, shell=True, cwd=build, capture_output=True, text=True)
+        if done.returncode:
+            sys.stderr.write(done.stderr)
+            fail(f"{source} could not be linked")
+        Path(f"{made}.out").replace(program)
+    return program
+
+
+def explain(messages):
+    """What the compiler says; of CUDA's names that the emulator lacks, a sentence instead."""
+    for file, line, text in MESSAGE.findall(messages):
+        if unknown := UNKNOWN.search(text):
+            name = next(filter(None, unknown.groups()))
+            if re.match(r"__|cuda|cg$|cooperative|atomic|cu[A-Z]|make_|h[a-z]+$", name):
+                fail(f"{file}:{line}: the emulator has no {name}; docs/your_own_kernel.md says what of CUDA is there")
+        if member := NO_MEMBER.search(text):
+            name, space = (group for group in member.groups() if group)
+            fail(f"{file}:{line}: the emulator has no {space}::{name}; docs/your_own_kernel.md says what of CUDA is there")
+        if assertion := ASSERTION.match(text):  # a sentence of the emulator's own headers, or of the file
+            where = CALLER.search(messages)
+            at = f"{where[1]}:{where[2]}" if where and "/common/emulator/" in file else f"{file}:{line}"
+            fail(f"{at}: {assertion[1]}")
+        if missing := re.match(r"([\w/.]+): No such file", text):
+            fail(f"{file}:{line}: there is no header {missing[1]}, neither here nor in the emulator; docs/your_own_kernel.md "
+                 "says what of CUDA is there")
+    sys.stderr.write(messages)
+    fail("the file does not compile")
+
+
+def main():
+    parser = Parser("emulate", "Runs a CUDA file on the emulator, without a GPU: the program's own output, then what each\n"
+                    "kernel's instructions did, and a report if threads race or leave their memory.",
+                    "The program's folder, arguments and exit code are its own; after a report the code is 1. A file that\n"
+                    "cannot be translated or compiled: 2; no emulator: 4. docs/your_own_kernel.md says what of CUDA is there.\n"
+                    "Example:\n  scripts/fa emulate examples/transpose.cu")
+    parser.add_argument("--fast", action="store_true", help="neither count nor look for races: ten times as fast")
+    parser.add_argument("--no-races", action="store_true", help="count, but look for no races")
+    parser.add_argument("--schedule", choices=("fixed", "random"), default="fixed",
+                        help="the order in which threads that can run do so (default: fixed)")
+    parser.add_argument("--seed", type=int, default=1, help="of the random order (default: 1)")
+    parser.add_argument("--threads", type=int, default=0, help="of the operating system (default: one per core)")
+    parser.add_argument("file", nargs="?", help="a CUDA source with a main()")
+    parser.add_argument("arguments", nargs="...", help="of the program")
+    options = parser.parse_args()
+    if not options.file:
+        fail("name a CUDA file; scripts/fa emulate --help shows an example")
+    source = Path(options.file)
+    if not source.is_file():
+        fail(f"there is no file {source}")
+    source = Path(os.path.abspath(source))
+    program = compile_file(source, options.fast)
+    chosen = [f"schedule={options.schedule}", f"seed={options.seed}", f"threads={options.threads}"]
+    if options.no_races:
+        chosen.append("races=off")
+    os.environ["FA_EMULATOR"] = " ".join(chosen)
+    sys.stdout.flush()
+    os.execv(program, [str(source), *options.arguments])
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,616 @@
+// CUDA as people write it, translated for the emulator as scripts/fa emulate does (docs/
+// your_own_kernel.md), in the checked build: what it computes, what is counted, what is reported.
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cuda/barrier>
+#include <cuda/pipeline>
+#include <functional>
+#include <numeric>
+#include <vector>
+
+namespace {
+
+// Memory of the device with what a kernel has left in it.
+template <typename T>
+struct Device {
+  explicit Device(size_t count, int fill = 0) : size(count) {
+    cudaMalloc(&data, count * sizeof(T));
+    cudaMemset(data, fill, count * sizeof(T));
+  }
+  explicit Device(const std::vector<T>& from) : Device(from.size()) {
+    cudaMemcpy(data, from.data(), size * sizeof(T), cudaMemcpyHostToDevice);
+  }
+  ~Device() { cudaFree(data); }
+  std::vector<T> host() const {
+    std::vector<T> result(size);
+    cudaMemcpy(result.data(), data, size * sizeof(T), cudaMemcpyDeviceToHost);
+    return result;
+  }
+  T* data = nullptr;
+  size_t size;
+};
+
+template <typename T>
+std::vector<T> numbers(size_t count) {
+  std::vector<T> result(count);
+  std::iota(result.begin(), result.end(), T(0));
+  return result;
+}
+
+// The program's own table of counts takes no part here.
+class Quiet : public testing::Environment {
+  void SetUp() override { emu::after_launch = nullptr; }
+};
+const testing::Environment* const quiet = testing::AddGlobalTestEnvironment(new Quiet);
+
+emu::Counts counts_of(emu::Kind kind) {
+  emu::Counts sum;
+  for (const emu::LineCounts& line : emu::take_lines()) {
+    if (line.kind == kind) sum += line.counts;
+  }
+  return sum;
+}
+
+// A launch that must end the program with this report.
+void expect_report(const std::function<void()>& launch, const char* report) {
+  EXPECT_EXIT(launch(), testing::ExitedWithCode(1), report);
+}
+
+// ---- shared memory ------------------------------------------------------------------------------
+template <typename T, int kRows>
+__global__ void turn_tile(T* out) {
+  __shared__ T tile[kRows][33], unused;
+  __shared__ __align__(16) volatile int flag;
+  const int lane = threadIdx.x;
+  if (lane == 0) flag = blockIdx.x;
+  for (int row = 0; row < kRows; row++) tile[row][lane] = T(row * 32 + lane);
+  __syncthreads();
+  auto at = [=](int row, int column) { return tile[row][column] + T(flag); };
+  if (lane < kRows) out[blockIdx.x * kRows + lane] = at(lane, 3);
+}
+
+TEST(Shared, EachCtaHasItsOwnVariables) {
+  Device<float> out(4 * 8);
+  turn_tile<float, 8><<<4, 32>>>(out.data);
+  for (int i = 0; i < 32; i++) EXPECT_EQ(out.host()[i], float(i % 8 * 32 + 3 + i / 8)) << i;
+  Device<double> wide(2 * 5);
+  turn_tile<double, 5><<<2, 32>>>(wide.data);
+  EXPECT_EQ(wide.host()[9], 4 * 32 + 3 + 1);
+}
+
+template <typename T>
+__global__ void dynamic(T* out) {
+  extern __shared__ __align__(16) unsigned char bytes[];
+  T* const words = reinterpret_cast<T*>(bytes);
+  words[threadIdx.x] = T(threadIdx.x);
+  __syncthreads();
+  out[threadIdx.x] = words[blockDim.x - 1 - threadIdx.x];
+}
+
+TEST(Shared, DynamicMemoryIsWhatTheLaunchSays) {
+  Device<int> out(64);
+  dynamic<int><<<1, 64, 64 * sizeof(int)>>>(out.data);
+  EXPECT_EQ(out.host()[0], 63);
+  expect_report(
+      [] {
+        Device<int> more(64);
+        dynamic<int><<<1, 64, 32 * sizeof(int)>>>(more.data);
+      },
+      "store of 4 bytes 0 bytes past the end of shared memory");
+}
+
+__global__ void too_much_dynamic() {}
+
+TEST(Shared, MoreThan48KilobytesMustBeAskedFor) {
+  too_much_dynamic<<<1, 32, 50000>>>();
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  cudaFuncSetAttribute(too_much_dynamic, cudaFuncAttributeMaxDynamicSharedMemorySize, 50000);
+  too_much_dynamic<<<1, 32, 50000>>>();
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+__global__ void no_barrier(int* out) {
+  __shared__ int words[64];
+  words[threadIdx.x] = 1;
+  out[threadIdx.x] = words[63 - threadIdx.x];
+}
+__global__ void past_the_end(int* out) {
+  __shared__ int first[32], second[32];
+  second[threadIdx.x] = 0;
+  first[threadIdx.x + 1] = 1;
+  out[threadIdx.x] = second[threadIdx.x];
+}
+__global__ void never_written(int* out) {
+  __shared__ int words[32];
+  out[threadIdx.x] = words[threadIdx.x];
+}
+
+TEST(Shared, MistakesAreReported) {
+  Device<int> out(64);
+  expect_report([&] { no_barrier<<<1, 64>>>(out.data); },
+                "data race on byte 128 of words .shared memory.");
+  expect_report([&] { past_the_end<<<1, 32>>>(out.data); },
+                "store of 4 bytes 0 bytes past the end of first .128 bytes of shared memory.");
+  expect_report([&] { never_written<<<1, 32>>>(out.data); },
+                "read of memory that nothing has written, byte 0 of words");
+}
+
+__global__ void conflicts(float* out, int pitch) {
+  __shared__ float words[32 * 33];
+  for (int i = threadIdx.x; i < 32 * 33; i += 32) words[i] = 0;
+  __syncwarp();
+  out[threadIdx.x] = words[threadIdx.x * pitch];
+}
+
+TEST(Shared, BankConflictsAreCounted) {
+  Device<float> out(32);
+  emu::take_lines();
+  conflicts<<<1, 32>>>(out.data, 32);
+  EXPECT_EQ(counts_of(emu::Kind::kSharedLoad).wavefronts, 32u);
+  conflicts<<<1, 32>>>(out.data, 33);
+  EXPECT_EQ(counts_of(emu::Kind::kSharedLoad).wavefronts, 1u);
+}
+
+// ---- variables of the device --------------------------------------------------------------------
+__device__ int counter;
+__device__ float table[4] = {1, 2, 3, 4};
+__constant__ float weights[32];
+
+__global__ void use_variables(float* out) {
+  out[threadIdx.x] = table[threadIdx.x % 4] * weights[threadIdx.x];
+  atomicAdd(&counter, 2);
+}
+__global__ void race_on_variable() { counter = counter + 1; }
+__global__ void write_constant() { weights[threadIdx.x] = 1; }
+__global__ void past_table(float* out) { out[threadIdx.x] = table[threadIdx.x]; }
+
+TEST(Variables, AreCopiedAndCounted) {
+  const auto from = numbers<float>(32);
+  EXPECT_EQ(cudaMemcpyToSymbol(weights, from.data(), 32 * sizeof(float)), cudaSuccess);
+  const int zero = 0;
+  cudaMemcpyToSymbol(counter, &zero, sizeof zero);
+  Device<float> out(32);
+  emu::take_lines();
+  use_variables<<<1, 32>>>(out.data);
+  const emu::Counts loads = counts_of(emu::Kind::kGlobalLoad);
+  EXPECT_EQ(loads.requests, 2u);
+  EXPECT_EQ(out.host()[6], 3 * 6);
+  int sum = 0;
+  cudaMemcpyFromSymbol(&sum, counter, sizeof sum);
+  EXPECT_EQ(sum, 64);
+}
+
+TEST(Variables, MistakesAreReported) {
+  Device<float> out(64);
+  expect_report([] { race_on_variable<<<1, 64>>>(); }, "data race on byte 0 of __device__ counter");
+  expect_report([] { race_on_variable<<<2, 1>>>(); }, "CTAs of a launch run in any order");
+  expect_report([] { write_constant<<<1, 32>>>(); },
+                "__constant__ weights, which kernels may only");
+  expect_report([&] { past_table<<<1, 32>>>(out.data); },
+                "load of 4 bytes 0 bytes past the end of __device__ table .16 bytes.");
+}
+
+// ---- atomics ------------------------------------------------------------------------------------
+template <typename T>
+__global__ void add_all(T* sum, T value) {
+  __shared__ int local;
+  if (threadIdx.x == 0) local = 0;
+  __syncthreads();
+  atomicAdd(&local, 1);
+  atomicAdd(sum, value);
+  __syncthreads();
+  if (threadIdx.x == 0 && local != int(blockDim.x)) atomicAdd(sum, value);
+}
+
+TEST(Atomics, AddInEveryType) {
+  Device<int> i(1);
+  add_all<int><<<8, 96>>>(i.data, -2);
+  EXPECT_EQ(i.host()[0], -2 * 8 * 96);
+  Device<unsigned long long> u(1);
+  add_all<<<8, 96>>>(u.data, 1ull << 33);
+  EXPECT_EQ(u.host()[0], (8ull * 96) << 33);
+  Device<float> f(1);
+  add_all<float><<<8, 96>>>(f.data, 0.5f);
+  EXPECT_EQ(f.host()[0], 384.0f);
+  Device<double> d(1);
+  add_all<double><<<8, 96>>>(d.data, 0.25);
+  EXPECT_EQ(d.host()[0], 192.0);
+  Device<__half> h(1);
+  add_all<__half><<<1, 32>>>(h.data, __half(0.5f));
+  EXPECT_EQ(float(h.host()[0]), 16.0f);
+}
+
+__global__ void every_operation(int* v, unsigned* u) {
+  const int t = threadIdx.x;
+  atomicSub(&v[0], t);
+  atomicMax(&v[1], t);
+  atomicMin(&v[2], t - 40);
+  atomicAnd(&v[3], ~(1 << t));
+  atomicOr(&v[4], 1 << t);
+  atomicXor(&v[5], 1 << t);
+  atomicInc(&u[0], 9);
+  atomicDec(&u[1], 9);
+  int old = v[6] * 0, seen;
+  do {
+    seen = old;
+    old = atomicCAS(&v[7], seen, seen + t);
+  } while (old != seen);
+  atomicExch(&u[2], 5u);
+  atomicAdd_block(&v[8], 1);
+  atomicAdd_system(&v[8], 1);
+}
+
+TEST(Atomics, Operations) {
+  Device<int> v(9);
+  Device<unsigned> u(3);
+  std::vector<int> start = {0, -1, 0, -1, 0, 0, 0, 0, 0};
+  cudaMemcpy(v.data, start.data(), sizeof(int) * 9, cudaMemcpyHostToDevice);
+  every_operation<<<1, 32>>>(v.data, u.data);
+  EXPECT_EQ(v.host(), (std::vector<int>{-496, 31, -40, 0, -1, -1, 0, 496, 64}));
+  EXPECT_EQ(u.host(), (std::vector<unsigned>{2, 8, 5}));
+}
+
+// The order of global atomics is that of the CTAs, whatever the number of OS threads.
+__global__ void tickets(int* next, int* taken) {
+  if (threadIdx.x == 0) taken[atomicAdd(next, 1)] = blockIdx.x;
+}
+
+TEST(Atomics, DoNotDependOnTheNumberOfThreads) {
+  for (const int threads : {1, 2, 5}) {
+    emu::options().os_threads = threads;
+    Device<int> next(1), taken(40);
+    tickets<<<40, 32>>>(next.data, taken.data);
+    EXPECT_EQ(taken.host(), numbers<int>(40)) << threads;
+  }
+  emu::options().os_threads = 0;
+}
+
+__global__ void locked(int* lock, int* sum) {
+  for (bool done = false; !done;) {
+    if (atomicCAS(lock, 0, 1) == 0) {
+      atomicAdd(sum, 1);
+      atomicExch(lock, 0);
+      done = true;
+    }
+  }
+}
+
+TEST(Atomics, ALockLetsOthersRun) {
+  Device<int> lock(1), sum(1);
+  locked<<<2, 64>>>(lock.data, sum.data);
+  EXPECT_EQ(sum.host()[0], 128);
+}
+
+__global__ void atomic_and_plain_store(int* x) {
+  if (threadIdx.x < 32) atomicAdd(&x[threadIdx.x], 1);
+  if (threadIdx.x >= 32) x[threadIdx.x - 32] = 1;
+}
+__global__ void atomic_and_plain_load(int* x) {
+  if (threadIdx.x < 32) atomicAdd(x, 1);
+  if (threadIdx.x == 32) x[1] = x[0];
+}
+__global__ void atomics_of_two_warps_then_load(int* x) {
+  atomicAdd(x, 1);
+  __syncwarp();
+  if (threadIdx.x == 0) x[1] = x[0];  // warp 1 may still add
+}
+__global__ void atomic_in_one_cta(int* x) {
+  if (blockIdx.x == 0) atomicAdd(x, 1);
+  if (blockIdx.x == 1 && threadIdx.x == 0) x[1] = x[0];
+}
+
+TEST(Atomics, RaceWithPlainAccessesAlone) {
+  Device<int> x(64);
+  expect_report([&] { atomic_and_plain_store<<<1, 64>>>(x.data); }, "make both of them atomic");
+  expect_report([&] { atomic_and_plain_load<<<1, 64>>>(x.data); },
+                "atomicAdd.. at tests/test_cuda");
+  expect_report([&] { atomics_of_two_warps_then_load<<<1, 64>>>(x.data); }, "data race on byte 0");
+  expect_report([&] { atomic_in_one_cta<<<2, 32>>>(x.data); }, "Or make both of them atomic");
+  add_all<int><<<4, 64>>>(x.data, 1);  // no report
+}
+
+__global__ void count_atomics(int* x, int stride) {
+  __shared__ int words[32];
+  words[threadIdx.x] = 0;
+  __syncwarp();
+  atomicAdd(&words[threadIdx.x * stride % 32], 1);
+  atomicAdd(&x[threadIdx.x], 1);
+}
+
+TEST(Atomics, AreCountedAsRequestsOfAWarp) {
+  Device<int> x(32);
+  emu::take_lines();
+  count_atomics<<<1, 32>>>(x.data, 1);
+  EXPECT_EQ(counts_of(emu::Kind::kSharedAtomic).wavefronts, 1u);
+  count_atomics<<<1, 32>>>(x.data, 0);  // 32 lanes in one word
+  EXPECT_EQ(counts_of(emu::Kind::kSharedAtomic).wavefronts, 32u);
+  count_atomics<<<1, 32>>>(x.data, 1);
+  const emu::Counts global = counts_of(emu::Kind::kGlobalAtomic);
+  EXPECT_EQ(global.requests, 1u);
+  EXPECT_EQ(global.sectors, 4u);
+}
+
+// ---- warps and barriers -------------------------------------------------------------------------
+template <typename T>
+__global__ void shuffle_all(T* out) {
+  const T mine = T(float(threadIdx.x));
+  const T a = __shfl_sync(0xffffffff, mine, 3);
+  const T b = __shfl_up_sync(0xffffffff, mine, 1);
+  const T c = __shfl_down_sync(0xffffffff, mine, 1);
+  const T d = __shfl_xor_sync(0xffffffff, mine, 16);
+  out[threadIdx.x] = T(float(a) + float(b) + float(c) + float(d));
+}
+
+template <typename T>
+void expect_shuffles() {
+  Device<T> out(32);
+  shuffle_all<T><<<1, 32>>>(out.data);
+  for (int i = 0; i < 32; i++) {
+    EXPECT_EQ(float(out.host()[i]), 3 + std::max(i - 1, 0) + std::min(i + 1, 31) + (i ^ 16)) << i;
+  }
+}
+
+TEST(Warp, ShufflesOfEveryType) {
+  expect_shuffles<int>();
+  expect_shuffles<unsigned long long>();
+  expect_shuffles<float>();
+  expect_shuffles<double>();
+  expect_shuffles<__half>();
+  expect_shuffles<__nv_bfloat16>();
+}
+
+__global__ void warp_intrinsics(unsigned* out) {
+  const unsigned t = threadIdx.x;
+  unsigned* const o = out + t;
+  o[0 * 32] = __match_any_sync(0xffffffff, t / 8);
+  int same;
+  o[1 * 32] = __match_all_sync(0xffffffff, 7, &same) + (same ? 0 : 1);
+  o[2 * 32] = __reduce_add_sync(0xffffffff, t);
+  o[3 * 32] = __reduce_max_sync(0xffffffff, int(t) - 50);
+  o[4 * 32] = __reduce_or_sync(0xffffffff, 1u << t);
+  o[5 * 32] = __syncthreads_count(t % 3 == 0);
+  o[6 * 32] = __syncthreads_or(t == 40) * 2 + __syncthreads_and(t < 32);
+  o[7 * 32] = t % 2 ? __activemask() : 0;
+  if (t < 4) o[8 * 32] = __activemask();
+  __threadfence();
+  __nanosleep(10);
+}
+
+TEST(Warp, VotesMatchesReductionsAndBarriers) {
+  Device<unsigned> out(9 * 32);
+  warp_intrinsics<<<1, 32>>>(out.data);
+  const auto o = out.host();
+  const auto at = [&](int row, int lane) { return o[row * 32 + lane]; };
+  EXPECT_EQ(at(0, 9), 0xff00u);
+  EXPECT_EQ(at(1, 0), 0xffffffffu);
+  EXPECT_EQ(at(2, 31), 496u);
+  EXPECT_EQ(int(at(3, 4)), -19);
+  EXPECT_EQ(at(4, 0), 0xffffffffu);
+  EXPECT_EQ(at(5, 17), 11u);
+  EXPECT_EQ(at(6, 2), 1u);
+  EXPECT_EQ(at(7, 1), 0xaaaaaaaau);
+  EXPECT_EQ(at(7, 2), 0u);
+  EXPECT_EQ(at(8, 3), 15u);
+}
+
+// ---- numbers ------------------------------------------------------------------------------------
+TEST(Numbers, IntegerIntrinsics) {
+  EXPECT_EQ(__popc(0xf0f0u), 8);
+  EXPECT_EQ(__popcll(~0ull), 64);
+  EXPECT_EQ(__clz(1), 31);
+  EXPECT_EQ(__clz(0), 32);
+  EXPECT_EQ(__ffs(8), 4);
+  EXPECT_EQ(__ffs(0), 0);
+  EXPECT_EQ(__brev(1u), 0x80000000u);
+  EXPECT_EQ(__brevll(2ull), 1ull << 62);
+  EXPECT_EQ(__mulhi(-2, 3), -1);
+  EXPECT_EQ(__umulhi(0x80000000u, 4u), 2u);
+  EXPECT_EQ(__umul64hi(1ull << 63, 6), 3ull);
+  EXPECT_EQ(__byte_perm(0x33221100u, 0x77665544u, 0x7531u), 0x77553311u);
+  EXPECT_EQ(__byte_perm(0x00008000u, 0, 0x9999u), 0xffffffffu);
+  EXPECT_EQ(__funnelshift_l(0x80000000u, 1u, 1), 3u);
+  EXPECT_EQ(__funnelshift_r(2u, 1u, 1), 0x80000001u);
+  EXPECT_EQ(__funnelshift_rc(2u, 9u, 40), 9u);
+  EXPECT_EQ(__dp4a(int(0xff010203), 0x01010101, 10), 15);
+  EXPECT_EQ(__dp4a(0xff010203u, 0x01010101u, 10u), 271u);
+  EXPECT_EQ(__sad(-3, 4, 5u), 12u);
+  EXPECT_EQ(__hadd(3, 4), 3);
+  EXPECT_EQ(__rhadd(3, 4), 4);
+  EXPECT_EQ(min(3, -2) + max(2u, 7u), 5u);
+  EXPECT_EQ(max(1.5f, 2.5f), 2.5f);
+  EXPECT_EQ(__float2int_rn(2.5f), 2);
+  EXPECT_EQ(__float2int_rz(-2.7f), -2);
+  EXPECT_EQ(__float2int_rn(1e20f), INT32_MAX);
+  EXPECT_EQ(__float2uint_rn(-5.0f), 0u);
+  EXPECT_EQ(__saturatef(1.5f), 1.0f);
+  EXPECT_EQ(rsqrtf(16.0f), 0.25f);
+  EXPECT_EQ(__fdividef(3.0f, 2.0f), 1.5f);
+  EXPECT_EQ(__int_as_float(__float_as_int(1.5f)), 1.5f);
+  EXPECT_TRUE(isnan(NAN));
+  EXPECT_EQ(warpSize, 32);
+  EXPECT_FLOAT_EQ(__expf(1.0f), 2.7182818f);
+  EXPECT_FLOAT_EQ(tanhf(0.5f), 0.46211716f);
+  EXPECT_EQ(pow(2, 3) + std::pow(1.5, 2) + powf(2.0f, 3.0f), 18.25);
+  EXPECT_EQ(exp(0) + exp2(3) + std::log(1), 9);
+}
+
+TEST(Numbers, Halves) {
+  const __half a = 1.5f, b = __float2half(2.25f);
+  EXPECT_EQ(float(a + b), 3.75f);
+  EXPECT_EQ(float(__hmul(a, b)), 3.375f);
+  EXPECT_EQ(float(__hfma(a, b, a)), 4.875f);
+  EXPECT_TRUE(__hlt(a, b) && a < b && !(a == b));
+  // 2048 + 1 is between two halves: to even, down. With 1.5 + 0.5 more than half a step: up.
+  EXPECT_EQ(float(__hadd(__half(2048.0f), __half(1.0f))), 2048.0f);
+  EXPECT_EQ(float(__hfma(__half(2048.0f), __half(1.0f), __half(1.0009765625f))), 2050.0f);
+  const __half2 pair = __floats2half2_rn(1, 2), sum = __hadd2(pair, __float2half2_rn(3));
+  EXPECT_EQ(__low2float(sum), 4);
+  EXPECT_EQ(__high2float(sum), 5);
+  EXPECT_EQ(float(__hmax(a, b)), 2.25f);
+  EXPECT_EQ(float(-a), -1.5f);
+  EXPECT_EQ(float(hsqrt(__half(9.0f))), 3.0f);
+  const __nv_bfloat16 c = 1.0f, d = 0.00390625f;  // 2^-8: half a step of bf16 at 1
+  EXPECT_EQ(float(c + d), 1.0f);
+  EXPECT_EQ(float(__hfma(c, c, d)), 1.0f);
+  EXPECT_EQ(float(__float2bfloat162_rn(3).y), 3.0f);
+  EXPECT_EQ(__half_as_ushort(__half(1.0f)), 0x3c00);
+}
+
+__global__ void copy_vectors(const char* from, char* to) {
+  const int t = threadIdx.x;
+  reinterpret_cast<double2*>(to)[t] = reinterpret_cast<const double2*>(from)[t];
+}
+__global__ void copy_small(const uchar4* from, uchar4* to) { to[threadIdx.x] = from[threadIdx.x]; }
+
+__global__ void add_pairs(__half2* p) { p[threadIdx.x] = __hadd2(p[threadIdx.x], p[threadIdx.x]); }
+__global__ void copy_threes(const float3* from, float3* to) { to[threadIdx.x] = from[threadIdx.x]; }
+
+TEST(Numbers, VectorTypes) {
+  static_assert(sizeof(float3) == 12 && alignof(float3) == 4);
+  static_assert(sizeof(char3) == 3 && sizeof(uchar4) == 4 && alignof(uchar4) == 4);
+  static_assert(sizeof(double4) == 32 && alignof(double2) == 16 && sizeof(ulonglong2) == 16);
+  const float3 v = make_float3(1, 2, 3);
+  EXPECT_EQ(v.x + v.y + v.z, 6);
+  EXPECT_EQ(make_double4(1, 2, 3, 4).w, 4);
+  EXPECT_EQ(make_short2(1, -2).y, -2);
+  Device<char> from(512), to(512);
+  emu::take_lines();
+  copy_vectors<<<1, 32>>>(from.data, to.data);
+  EXPECT_EQ(counts_of(emu::Kind::kGlobalLoad).requests, 1u);
+  copy_small<<<1, 32>>>(reinterpret_cast<uchar4*>(from.data), reinterpret_cast<uchar4*>(to.data));
+  EXPECT_EQ(counts_of(emu::Kind::kGlobalLoad).requests, 1u);
+  add_pairs<<<1, 32>>>(reinterpret_cast<__half2*>(from.data));
+  EXPECT_EQ(counts_of(emu::Kind::kGlobalStore).requests, 1u);
+  copy_threes<<<1, 32>>>(reinterpret_cast<float3*>(from.data), reinterpret_cast<float3*>(to.data));
+  const emu::Counts threes = counts_of(emu::Kind::kGlobalLoad);
+  EXPECT_EQ(threes.requests, 3u);
+  EXPECT_EQ(threes.sectors, 36u);
+}
+
+// ---- the host -----------------------------------------------------------------------------------
+__global__ void past_buffer(int* x) { x[threadIdx.x] = 1; }
+__global__ void read_buffer(const int* x, int* y) { y[threadIdx.x] = x[threadIdx.x]; }
+__global__ void print_ctas() {
+  if (threadIdx.x == 0) printf("CTA %d\n", blockIdx.x);
+}
+
+TEST(Host, MemoryHasEdges) {
+  expect_report(
+      [] {
+        int* x;
+        cudaMalloc(&x, 31 * sizeof(int));
+        past_buffer<<<1, 32>>>(x);
+      },
+      "0 bytes past the end of the cudaMalloc at tests/test_cuda.cu");
+  expect_report(
+      [] {
+        int *x, *y;
+        cudaMalloc(&x, 128);
+        cudaMalloc(&y, 128);
+        read_buffer<<<1, 32>>>(x, y);
+      },
+      "read of memory that nothing has written, byte 0 of the cudaMalloc");
+}
+
+TEST(Host, WrongCallsAreErrors) {
+  int on_host[4] = {};
+  Device<int> x(4);
+  EXPECT_EQ(cudaMemcpy(x.data, on_host, 32, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaMemcpy(on_host, x.data, 16, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaFree(on_host), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue);
+  past_buffer<<<1, 2000>>>(x.data);
+  EXPECT_STREQ(cudaGetErrorString(cudaGetLastError()), "invalid configuration argument");
+  EXPECT_EQ(cudaSetDevice(1), cudaErrorInvalidDevice);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
+}
+
+TEST(Host, PrintsInTheOrderOfTheCtas) {
+  testing::internal::CaptureStdout();
+  print_ctas<<<12, 32>>>();
+  std::string expected;
+  for (int i = 0; i < 12; i++) expected += "CTA " + std::to_string(i) + "\n";
+  fflush(stdout);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), expected);
+}
+
+// ---- cooperative groups, cuda::barrier, cuda::pipeline ------------------------------------------
+namespace cg = cooperative_groups;
+
+__global__ void groups(int* out) {
+  __shared__ int words[64];
+  const cg::thread_block block = cg::this_thread_block();
+  words[block.thread_rank()] = block.thread_rank();
+  block.sync();
+  const auto tile = cg::tiled_partition<16>(block);
+  int sum = cg::reduce(tile, words[63 - block.thread_rank()], cg::plus<int>());
+  sum += tile.shfl(int(tile.thread_rank()), 3) + int(tile.size()) + int(tile.meta_group_rank());
+  if (block.thread_rank() % 2 == 0) {
+    const auto active = cg::coalesced_threads();
+    sum += 1000 * int(active.size()) + 100000 * int(active.shfl(int(block.thread_rank()), 1));
+  }
+  out[block.thread_rank()] = sum;
+}
+
+TEST(Groups, TilesAndCoalescedThreads) {
+  Device<int> out(64);
+  groups<<<1, 64>>>(out.data);
+  const auto o = out.host();
+  EXPECT_EQ(o[1], (48 + 63) * 8 + 3 + 16);
+  EXPECT_EQ(o[0], (48 + 63) * 8 + 3 + 16 + 16 * 1000 + 2 * 100000);
+  EXPECT_EQ(o[33], (16 + 31) * 8 + 3 + 16 + 2);
+}
+
+__global__ void barrier_of_cuda(int* out) {
+  using Barrier = cuda::barrier<cuda::thread_scope_block>;
+  __shared__ Barrier barrier;
+  __shared__ int words[64];
+  if (threadIdx.x == 0) init(&barrier, blockDim.x);
+  __syncthreads();
+  for (int turn = 0; turn < 3; turn++) {
+    words[threadIdx.x] = threadIdx.x + turn;
+    barrier.arrive_and_wait();
+    out[threadIdx.x] = words[63 - threadIdx.x];
+    auto token = barrier.arrive();
+    barrier.wait(std::move(token));
+  }
+}
+
+TEST(Groups, BarrierOfCuda) {
+  Device<int> out(64);
+  barrier_of_cuda<<<1, 64>>>(out.data);
+  EXPECT_EQ(out.host()[0], 63 + 2);
+}
+
+__global__ void pipeline_of_cuda(const int* in, int* out) {
+  __shared__ alignas(16) int stages[2][64 * 4];
+  auto pipe = cuda::make_pipeline();
+  const int t = threadIdx.x;
+  for (int tile = 0; tile < 2; tile++) {
+    pipe.producer_acquire();
+    cuda::memcpy_async(&stages[tile][t * 4], &in[(tile * 64 + t) * 4], cuda::aligned_size_t<16>(16),
+                       pipe);
+    pipe.producer_commit();
+  }
+  for (int tile = 0; tile < 2; tile++) {
+    pipe.consumer_wait();
+    __syncthreads();
+    out[tile * 64 + t] = stages[tile][(63 - t) * 4];
+    pipe.consumer_release();
+  }
+}
+
+TEST(Groups, PipelineOfCuda) {
+  Device<int> in(numbers<int>(512)), out(128);
+  pipeline_of_cuda<<<1, 64>>>(in.data, out.data);
+  EXPECT_EQ(out.host()[0], 63 * 4);
+  EXPECT_EQ(out.host()[64 + 63], 64 * 4);
+}
+
+}  // namespace

@@ -1,0 +1,179 @@
+"""The programs of examples/, and what leads a CUDA file of a reader's own to the emulator.
+
+Usage: test_examples.py FOLDER SUFFIX  runs the examples (FOLDER/NAME + SUFFIX) and looks for each number that their
+                                       comments name in the counts that they print; tries the translator
+       test_examples.py --command      scripts/fa emulate with a file outside of the checkout
+       test_examples.py --compile      compiles the examples with nvcc, as they are
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from tool_test import ROOT, run, skip
+
+from fa_tools import cuda_source, sass
+
+MODE = sys.argv[1]
+SUFFIX = sys.argv[2] if len(sys.argv) > 2 else ""
+EXAMPLES = sorted((ROOT / "examples").glob("*.cu"))
+
+# A number of an example's comment: (kernel, kind, column), column 0 being the requests.
+COUNTS = {
+    "reduction": [("sum_tree", "barrier", 0, 2048), ("sum_shuffle", "barrier", 0, 256)],
+    "transpose": [("transpose<32>", "shared load", 1, 16384), ("transpose<33>", "shared load", 1, 512)],
+    "softmax_row": [("softmax_three", "exp2", 0, 98304), ("softmax_online", "exp2", 0, 150528)],
+    "scan": [("scan_lookback", "global atomic", 0, 95)],
+    "tiled_gemm": [("gemm_tile", "shared load", 0, 131072), ("gemm_register", "shared load", 0, 81920)],
+    "histogram": [("histogram_shared", "shared atomic", 1, 33735), ("histogram_copies", "shared atomic", 1, 12567)],
+}
+
+
+def counts(output, kernel, kind):
+    """The numbers in one line of a kernel's table."""
+    table = output.split(f"\n{kernel}, by kind of instruction\n")[1].split("\n\n")[0]
+    line = next(line for line in table.splitlines() if line.startswith(f"{kind} "))
+    return [int(number.replace(",", "")) for number in re.findall(r"(?<![\d.])\d[\d,]*(?![\d.,]| k| M)", line[len(kind):])]
+
+
+class Examples(unittest.TestCase):
+    def output(self, name, *arguments, code=0):
+        # Neither the number of threads nor the order of lanes changes what is printed.
+        outputs = set()
+        for options in ("threads=1", "threads=3"):
+            done = subprocess.run([Path(MODE) / f"{name}{SUFFIX}", *arguments], capture_output=True, text=True,
+                                  cwd=ROOT, env={**os.environ, "FA_EMULATOR": options}, timeout=120)
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            outputs.add(done.stdout + done.stderr)
+        self.assertEqual(len(outputs), 1)
+        return outputs.pop()
+
+    def test_each_is_right_and_counts_what_its_comment_says(self):
+        self.assertEqual([path.stem for path in EXAMPLES], sorted(COUNTS))
+        for path in EXAMPLES:
+            with self.subTest(path.stem):
+                output = self.output(path.stem)
+                self.assertIn("right\n", output)
+                comment = path.read_text().split("#include")[0]
+                for kernel, kind, column, number in COUNTS[path.stem]:
+                    self.assertEqual(counts(output, kernel, kind)[column], number)
+                    if path.stem != "scan":
+                        self.assertIn(f"{number:,}", comment)
+
+    def test_the_scan_by_flags_is_reported(self):
+        output = self.output("scan", "flags", code=1)
+        self.assertIn("CTAs of a launch run in any order and cannot wait for each other.", output)
+        self.assertIn("examples/scan.cu:", output)
+
+
+class Translator(unittest.TestCase):
+    def translate(self, text, **headers):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, contents in headers.items():
+                (Path(folder) / f"{name}.cuh").write_text(contents)
+            source = Path(folder) / "my.cu"
+            source.write_text(text)
+            cuda_source.translate(source, Path(folder) / "out" / "my.cpp")
+            made = sorted((Path(folder) / "out").iterdir())
+            return "".join(path.read_text() for path in made)
+
+    def refusal(self, text):
+        with self.assertRaises(cuda_source.Refused) as caught:
+            self.translate(text)
+        return re.sub(r"^.*my\.cu", "my.cu", str(caught.exception))
+
+    def test_lines_stay(self):
+        text = "__global__ void f() {\n  __shared__ int\n    a[2],\n    b;\n  here(a, b);\n}\nint main() {\n  f<<<1,\n  2>>>();\n  there();\n}\n"
+        lines = self.translate(text).splitlines()
+        first = next(i for i, line in enumerate(lines) if line.startswith("#line")) + 1
+        self.assertIn("here(a, b);", lines[first + 4])
+        self.assertIn("there();", lines[first + 9])
+
+    def test_comments_and_strings_are_left_alone(self):
+        text = 'const char* a = "x<<<1, 2>>>(); __shared__ int b;";  // __shared__ int c; f<<<1, 2>>>();\nauto r = R"(asm)";\n'
+        self.assertIn(text, self.translate(text))
+
+    def test_operators_in_a_launch_stay_whole(self):
+        made = self.translate("void h(int n) { k<int, (2 > 1)><<<(n + 1) >> 1, n == 2 ? 1 : 2, n << 2>>>(n >= 1, p->q); }\n")
+        self.assertIn('Launch("k<int, (2>1)>", (n + 1) >> 1, n == 2 ? 1 : 2, n << 2)', made)
+        self.assertIn("n >= 1, p->q)", made)
+
+    def test_functions_are_no_variables(self):
+        text = "__device__ int f(int x);\ntemplate <int N> __device__ __forceinline__ float g() { return N < 3; }\n"
+        self.assertIn(text, self.translate(text))
+
+    def test_headers_beside_the_file_are_translated(self):
+        made = self.translate('#include "kernel.cuh"\n', kernel="__global__ void f() { __shared__ int a; }\n")
+        self.assertIn("shared_variable", made)
+        self.assertIn("#pragma once", made)
+
+    def test_macros_that_launch(self):
+        made = self.translate("#define RUN(g) \\\n  k<<<g, 32>>>()\n#define ANY(f, ...) f<<<1, 2>>>(__VA_ARGS__)\nvoid h() { RUN(2); }\n")
+        self.assertIn('emu::Launch("k", g, 32)', made)
+        self.assertIn("emu::Launch(#f, 1, 2)", made)
+
+    def test_what_is_not_there_says_so_with_its_line(self):
+        for text, words in (
+                ("\n__global__ void f() { clock64(); }", "my.cu:2: the emulator has no clock"),
+                ("#include <cub/cub.cuh>\n", "my.cu:1: CUB (cub/cub.cuh) is not in the emulator: write"),
+                ("#include <thrust/device_vector.h>\n", "Thrust"),
+                ("__global__ void f() { float x = tex2D<float>(t, 1, 2); }", "no textures"),
+                ("__global__ void f() { asm volatile(\"bar.sync 0;\"); }", "call the function that common/ptx"),
+                ("__global__ void g();\n__global__ void f() { g<<<1, 1>>>(); }", "my.cu:2: kernels cannot launch kernels"),
+                ("__global__ void f() { auto g = cooperative_groups::this_grid(); }", "in a second launch"),
+                ("__shared__ int x;\n", "move x into the kernel")):
+            with self.subTest(text):
+                self.assertIn(words, self.refusal(text))
+
+
+class Command(unittest.TestCase):
+    def emulate(self, text, *arguments, code=0):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "mine.cu").write_text(text)
+            done = subprocess.run([ROOT / "scripts/fa", "emulate", "mine.cu", *arguments], capture_output=True, text=True,
+                                  cwd=folder, timeout=540)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    KERNEL = ("#include <cstdio>\n__global__ void add(int* x) { x[0] += 1; }\nint main(int n, char** words) {\n  int* x;\n"
+              "  cudaMalloc(&x, 4);\n  cudaMemset(x, 0, 4);\n  add<<<1, %d>>>(x);\n  printf(\"%%d words\\n\", n);\n}\n")
+
+    def test_a_file_elsewhere(self):
+        output = self.emulate(self.KERNEL % 1, "a", "--b")
+        self.assertIn("3 words\n", output)
+        self.assertIn("add, by kind of instruction", output)
+
+    def test_a_race(self):
+        output = self.emulate(self.KERNEL % 64, code=1)
+        self.assertIn("data race on byte 0 of the cudaMalloc at mine.cu:5\n  store at mine.cu:2", output)
+
+    def test_what_cannot_be_compiled(self):
+        output = self.emulate("__global__ void f() { __vadd4(1, 2); }\nint main() {}\n", code=2)
+        self.assertIn("mine.cu:1: the emulator has no __vadd4; docs/your_own_kernel.md says what of CUDA is there", output)
+        output = self.emulate("struct Two { double a, b; };\n__global__ void f(Two* x) {\n  *x = __shfl_sync(~0u, *x, 0);\n}\n"
+                              "int main() { f<<<1, 32>>>(nullptr); }\n", code=2)
+        self.assertIn("mine.cu:3: shuffles take numbers of up to 64 bits", output)
+
+
+def compile_all():
+    try:
+        nvcc, _ = sass.find_nvcc()
+    except sass.Missing as problem:
+        skip(str(problem))
+    with tempfile.TemporaryDirectory() as folder:
+        for example in EXAMPLES:
+            run(nvcc, "-arch=sm_80", example, "-o", f"{folder}/{example.stem}", timeout=540)
+            print(f"{example.name} compiles")
+
+
+if __name__ == "__main__":
+    if MODE == "--compile":
+        compile_all()
+    else:
+        chosen = [Command] if MODE == "--command" else [Examples, Translator]
+        suite = unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromTestCase(each) for each in chosen)
+        sys.exit(not unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful())
