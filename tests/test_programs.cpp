@@ -89,7 +89,7 @@ TEST(Programs, JsonHasTheContractsFields) {
             0);
   EXPECT_EQ(folder.files().size(), 1u) << "no temporary file is left";
   const json results = json::parse(read_file(path));
-  EXPECT_EQ(results["schema_version"], 5);
+  EXPECT_EQ(results["schema_version"], 6);
   EXPECT_TRUE(std::regex_match(results["created"].get<std::string>(),
                                std::regex(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")));
   EXPECT_EQ(results["command"][0], "attention");
@@ -447,7 +447,7 @@ TEST(Programs, ASeedBesideFilesOrdersTheEmulator) {
 TEST(Programs, DevicesAreWrittenTo) {
   const ProgramResult result =
       shell("$BIN/attention --json /dev/stderr" + kSmall + "2>&1 >/dev/null | cat");
-  EXPECT_NE(result.out.find("\"schema_version\": 5"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("\"schema_version\": 6"), std::string::npos) << result.out;
   EXPECT_TRUE(std::filesystem::is_symlink("/dev/stderr"));
 }
 

@@ -27,8 +27,8 @@ struct Timing {
   bool operator==(const Timing&) const = default;
 };
 
-// Two regimes. A burst: launches after a rest and a short warm-up, on a GPU that is still cool. Under
-// load: after seconds without a pause, when a GPU at its power limit has lowered its clock.
+// Two regimes. A burst: launches after a rest and a short warm-up, on a GPU that is still cool.
+// Under load: after seconds without a pause, when a GPU at its power limit has lowered its clock.
 struct Protocol : Timing {
   std::string name;         // in bench/protocols.json, unless something was changed
   int rounds = 1;           // of bursts; in each, every kernel is timed once

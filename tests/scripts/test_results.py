@@ -119,6 +119,21 @@ class Validator(ScriptTest):
             done = self.run_script(VALIDATE, self.write("newest.json", newest))
             self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_version_6_has_times_under_load(self):
+        data = cuda_results()
+        data["schema_version"] = 6
+        data["protocol"].update(rest_ms=100, load_seconds=2)
+        fast = next(record for record in data["records"] if record["status"] == "passed")
+        loaded = {"time_ms": fast["time_ms"], "tflops": fast["tflops"], "clock_mhz": 1500.0, "power_w": 700.0,
+                  "joules_per_tflop": 1.0, "round_ms": [1.0, 1.0], "round_clock_mhz": [1500.0, None]}
+        fast["under_load"] = loaded
+        done = self.run_script(VALIDATE, self.write("loaded.json", data))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for wrong, words in ((changed(data, "protocol.idle_ms", 0), "protocol has 'idle_ms'"),
+                             (changed(data, "schema_version", 5), "'load_seconds'"),
+                             (changed(data, f"records.{data['records'].index(fast)}.under_load.power_w", -1), "power_w")):
+            self.assert_one_sentence(self.run_script(VALIDATE, self.write("wrong.json", wrong)), words, code=1)
+
     def newest(self):
         data = bench_results()
         data["schema_version"] = 4
@@ -133,8 +148,8 @@ class Validator(ScriptTest):
             "empty": ("", "is empty"),
             "nan": (text.replace("2.5,", "NaN,", 1), "holds NaN"),
             "infinity": (text.replace("2.5,", "-Infinity,", 1), "Infinity"),
-            "version": (text.replace('"schema_version": 1', '"schema_version": 6'),
-                        "schema version 6, but this checkout reads 1, 2, 3, 4 and 5"),
+            "version": (text.replace('"schema_version": 1', '"schema_version": 7'),
+                        "schema version 7, but this checkout reads 1, 2, 3, 4, 5 and 6"),
             "fraction": (text.replace('"schema_version": 1', '"schema_version": 2.5'), "schema version 2.5"),
             "boolean": (text.replace('"schema_version": 1', '"schema_version": true'), "schema version true"),
             "list": ("[]", "is not a results file"),

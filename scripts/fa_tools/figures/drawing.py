@@ -6,6 +6,7 @@ import re
 from collections import namedtuple
 from html import escape
 
+from fa_tools.figures import layouts
 from fa_tools.tools import ROOT
 
 # soft: fills of shapes that carry text; strong: what the eye should find first.
@@ -261,3 +262,10 @@ def constant_of(config, name, head_dim):
     names = set(re.findall(r"\bk\w+", words)) - {"kHeadDim"}
     others = {other: constant_of(config, other, head_dim) for other in names}
     return int(eval(words, {"kHeadDim": head_dim, **others}))  # arithmetic of the checkout's own source
+
+
+def places(rows, row):
+    """In which of the eight places of a line of 128 bytes each chunk of a slab's row lies."""
+    offsets = [layouts.slab_offset(rows, row, 8 * chunk) for chunk in range(8)]
+    assert {offset // 128 for offset in offsets} == {row} and len(set(offsets)) == 8
+    return [offset % 128 // 16 for offset in offsets]

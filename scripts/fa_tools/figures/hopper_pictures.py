@@ -6,7 +6,7 @@ import re
 from collections import namedtuple
 
 from fa_tools.figures import layouts
-from fa_tools.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, constant, figure, runs
+from fa_tools.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, constant, figure, places, runs
 from fa_tools.tools import ROOT
 
 
@@ -124,7 +124,7 @@ def boxes(p):
     p.caption(ax + 4 * cell, 84, "the first rows of slab 0", "number: which chunk of 8 columns lies there", 13, 20, 11.5)
     for row in range(12):
         yy = ay + row * line + (6 if row >= 8 else 0)
-        for chunk, place in enumerate(layouts.places(rows, row)):
+        for chunk, place in enumerate(places(rows, row)):
             p.chunk(ax + place * cell, yy, cell - 2, line - 2, chunk, chunk == 2, (INK.orange, INK.background),
                     (INK.blue_soft, INK.text))
         p.text(ax - 8, yy + 14.5, str(row), 11, INK.muted, "end")

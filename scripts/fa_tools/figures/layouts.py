@@ -75,10 +75,3 @@ def k_major_step(rows, step):
 
 def mn_major_step(step):
     return step * 16 * 128
-
-
-def places(rows, row):
-    """In which of the eight places of a line of 128 bytes each chunk of a slab's row lies."""
-    offsets = [slab_offset(rows, row, 8 * chunk) for chunk in range(8)]
-    assert {offset // 128 for offset in offsets} == {row} and len(set(offsets)) == 8
-    return [offset % 128 // 16 for offset in offsets]

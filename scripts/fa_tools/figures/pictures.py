@@ -5,7 +5,7 @@ import math
 import sys
 
 from fa_tools.figures import appendix_pictures, first_pictures, hopper_pictures, layouts  # noqa: F401: they fill DRAWN
-from fa_tools.figures.drawing import BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, figure, runs
+from fa_tools.figures.drawing import BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, figure, places, runs
 from fa_tools.figures.interactive_pictures import DATA
 from fa_tools.tools import ROOT, Parser, read_json, relative
 
@@ -634,7 +634,7 @@ def atoms(p):
         p.caption(x + 4 * cell, 84, name, what, 15, 20)
         for row in range(16):
             y = top + row * high + (6 if row >= 8 else 0)
-            for chunk, place in enumerate(layouts.places(64, row)):
+            for chunk, place in enumerate(places(64, row)):
                 p.chunk(x + place * cell, y, cell - 2, high - 2, chunk, chunk in marked, (INK.orange_soft, INK.orange),
                         (INK.cell, INK.muted), 10.5, 4)
             p.text(x - 8, y + 13, f"row {row}", 10.5, INK.muted, "end")
