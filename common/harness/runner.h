@@ -133,8 +133,8 @@ class Runner {
 // Told what is happening, and how many of how many steps are done. What it throws ends measure().
 using Say = std::function<void(const std::string& what, int done, int steps)>;
 
-// Verifies the kernels, then times them in the protocol's rounds: of bursts, then two under load, if
-// there are any. Two rounds go there and back, so that what changes steadily with time meets all
+// Verifies the kernels, then times them in the protocol's rounds: of bursts, then two under load,
+// if there are any. Two rounds go there and back, so that what changes steadily with time meets all
 // alike; the next two begin elsewhere. Of the records only the last keeps its output.
 std::vector<Record> measure(Runner& runner, const std::vector<const Kernel*>& chosen,
                             const Protocol& protocol, const Say& say);

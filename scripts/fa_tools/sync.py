@@ -232,7 +232,7 @@ def value(spec):
         else:
             raise Refused(f"'{word}' of '{spec}' is neither a record's name nor a field")
     field, per = field or "tflops", ""
-    if not field.startswith("ratio."):
+    if "ratio." not in field:
         field, _, per = field.partition("/")
     if field.split(".")[0] in ("machine", "protocol"):
         result = numeric(pick(data, field), field)
