@@ -14,8 +14,9 @@ namespace fa::test {
 
 struct FakeGpu {
   struct Event {
-    std::string
-        what;  // "NAME poisoned", "start", "stop", "waited", "sampled", "graph of" what comes then, "graph", or a kernel's name
+    // "NAME poisoned", "start", "stop", "waited", "sampled", "graph of" and then what is recorded,
+    // "graph" when it is launched, or a kernel's name.
+    std::string what;
     std::chrono::steady_clock::time_point when;
   };
   std::vector<Event> log;
