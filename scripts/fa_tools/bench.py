@@ -516,6 +516,8 @@ def file_of_run(path, run):
 
 
 def bench(args, command, stopped):
+    if any(name in PEERS for name in args.peers):
+        torch_attention.load()
     try:
         harness = Harness(args.library)
     except Failed as problem:

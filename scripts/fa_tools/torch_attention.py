@@ -164,6 +164,12 @@ class TorchPeer:
         return result
 
 
+def load():
+    """Imports torch, if it is here: before the harness, so that it finds its own libraries first."""
+    with contextlib.suppress(Exception):
+        importlib.import_module("torch")
+
+
 def add(harness, names):
     """Adds these peers to a harness. Returns their TorchPeers by the names of their records, and a sentence for each
     that cannot run."""

@@ -444,6 +444,13 @@ class Library(unittest.TestCase):
         self.assertEqual(len([name for name in described["kernels"] if "/" not in name]),
                          len(list((ROOT / "kernels").glob("[0-9][0-9]_*.cu"))))
 
+    def test_it_shows_nothing_but_its_functions(self):
+        """What else it showed could take the place of another library's in the same process."""
+        done = subprocess.run(["readelf", "--dyn-syms", "--wide", REAL], capture_output=True, text=True, check=True)
+        shown = {line.split()[-1] for line in done.stdout.splitlines() if " DEFAULT " in line and " UND " not in line}
+        self.assertEqual({name for name in shown if not name.startswith("fa_bench_")}, set())
+        self.assertLessEqual({"fa_bench_add", "fa_bench_request"}, shown)
+
     def test_what_is_no_library(self):
         for path in ("nothing.so", __file__):
             with self.assertRaisesRegex(harness.Failed, "is not the library fa_bench of this repository"):
