@@ -195,7 +195,7 @@ int run_all(int argc, char** argv) {
     std::vector<const fa::Kernel*> chosen;
     for (const fa::Kernel& kernel : kernels_here) chosen.push_back(&kernel);
     for (const Record& record :
-         measure(runner, chosen, protocol.rounds, [](const std::string&) {})) {
+         measure(runner, chosen, protocol, [](const std::string&, int, int) {})) {
       printf("%-18s %-8s", record.kernel.c_str(), name_of(record.status));
       if (record.comparison && record.status == Status::kPassed) {
         printf(" %9.2e", record.comparison->rel);
