@@ -24,7 +24,7 @@ EXAMPLE = """examples:
   scripts/fa profile 08 --seq-len 4096 --dtype fp16 --json swizzle.json
   scripts/fa profile 08 --from bench/results/h200_profile.json           without a GPU
   scripts/fa profile all --json bench/results/h200_profile.json
-  scripts/fa profile all --program build/overlap --json results/overlap.json         the programs of a folder
+  scripts/fa profile all --program build/cuda/bin --json results/profile.json        the programs of a folder
 
 Exit code: 0 done, 2 bad arguments or file, 3 no GPU, or ncu failed, 4 set-up or build failed."""
 
