@@ -96,7 +96,6 @@ with tempfile.TemporaryDirectory() as work:
     refused((checked, "07", *SMALL, "--trace-cta", "1"), "--trace-cta belongs to --trace")
     refused((checked, "07", *SMALL, "--trace", wrong, "--trace-cta", "2"), "CTA 2 is not there")
     refused((checked, "01", *SMALL, "--workspace-mib", "0", "--trace", wrong), "no trace to write")
-    refused((checked, "--serve", "--trace", wrong), "leave out --trace")
     refused((on_a_gpu, "07", *SMALL, "--trace", wrong), "--trace belongs to the emulator")
     fast = "fast build" in run(program, "07", *SMALL)
     if fast:
