@@ -69,7 +69,7 @@ theirs, ours = protocol(program, f"--benchmark_filter={first}|08")
 if "emulator" in ours["machine"]["backend"]:
     if [r["kernel"][:2] for r in ours["records"]] != [first[:2], "08"] or len(theirs) != 2:
         fail(f"the filter runs {ours['records']}")
-    if ours["schema_version"] != 5 or "rounds" in ours["protocol"] or not ours["records"][0]["counters"]:
+    if ours["schema_version"] != 6 or "rounds" in ours["protocol"] or not ours["records"][0]["counters"]:
         fail(f"results of the emulator: {ours}")
 
 if sys.argv[3:]:

@@ -12,6 +12,7 @@
 #include <ratio>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/library.h"

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/emulator/core/counters.h"
 #include "common/emulator/core/image.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"

@@ -2,6 +2,7 @@
 // offers: the address of every lane and the wavefront that serves it. The counting is that of the
 // emulator (common/emulator/core/wavefronts.h), the layouts are the kernels' (common/layout).
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <string>

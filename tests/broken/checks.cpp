@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/emulator/core/launch.h"
+#include "common/harness/device.h"
 #include "common/harness/inputs.h"
 #include "common/harness/runner.h"
 #include "common/launch/problem.h"
@@ -98,6 +99,7 @@ std::string kind_of(const std::string& report) {
       {"one arrival too many", "one arrival too many"},
       {"a parity says nothing", "a phase that is two ahead"},
       {"out of balance", "barrier out of balance"},
+      {"others wait at barrier", "barrier out of balance"},
       {"setmaxnreg", "setmaxnreg in the wrong role"},
       {"exits although the copy", "copies that nobody waits for"},
       {"ends while the bulk copy", "copies that nobody waits for"},

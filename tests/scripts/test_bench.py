@@ -446,7 +446,7 @@ class Library(unittest.TestCase):
 
     def test_it_shows_nothing_but_its_functions(self):
         """What else it showed could take the place of another library's in the same process."""
-        done = subprocess.run(["readelf", "--dyn-syms", "--wide", REAL], capture_output=True, text=True, check=True)
+        done = subprocess.run(["readelf", "--dyn-syms", "--wide", REAL], capture_output=True, text=True, check=True, timeout=60)
         shown = {line.split()[-1] for line in done.stdout.splitlines() if " DEFAULT " in line and " UND " not in line}
         self.assertEqual({name for name in shown if not name.startswith("fa_bench_")}, set())
         self.assertLessEqual({"fa_bench_add", "fa_bench_request"}, shown)

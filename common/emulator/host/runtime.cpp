@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
