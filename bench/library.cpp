@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/cli/json_fields.h"
+#include "common/cli/protocols.h"
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
 #include "common/harness/results.h"
@@ -54,7 +55,9 @@ class Measuring {
       chosen.push_back(&find_kernel(name.get<std::string>()));
     }
     const Problem problem = read_problem(fields);
-    const Protocol protocol = protocol_of(fields);
+    Protocol protocol = read_settings(fields);
+    protocol.inputs = fields.text("inputs");
+    protocol.seed = uint64_t(fields.whole("seed", 0, INT64_MAX));
     const Say tell = [&](const std::string& what, int done, int steps) {
       if (say && say(what.c_str(), done, steps) != 0) throw std::runtime_error("interrupted");
     };
@@ -70,21 +73,6 @@ class Measuring {
   }
 
  private:
-  static Protocol protocol_of(const Fields& fields) {
-    Protocol protocol;
-    protocol.inputs = fields.text("inputs");
-    protocol.seed = uint64_t(fields.whole("seed", 0, INT64_MAX));
-    protocol.warmup = int(fields.whole("warmup", 0, 1 << 20));
-    protocol.iterations = int(fields.whole("iterations", 1, 1 << 20));
-    protocol.rounds = int(fields.whole("rounds", 1, 1000));
-    protocol.max_seconds = fields.number("max_seconds", 1e-3);
-    protocol.rest_ms = fields.number("rest_ms", 0);
-    protocol.load_seconds = fields.number("load_seconds", 0);
-    protocol.flush_l2 = fields.flag("flush_l2");
-    protocol.rotating_inputs = int(fields.whole("rotating_inputs", 1, 64));
-    return protocol;
-  }
-
   std::unique_ptr<Runner> runner_;
 };
 

@@ -25,6 +25,19 @@ nlohmann::json parse(const std::string& text) {
 
 }  // namespace
 
+Protocol read_settings(const Fields& fields) {
+  Protocol protocol;
+  protocol.warmup = int(fields.whole("warmup", 0, 1 << 20));
+  protocol.iterations = int(fields.whole("iterations", 1, 1 << 20));
+  protocol.rounds = int(fields.whole("rounds", 1, 1000));
+  protocol.max_seconds = fields.number("max_seconds", 1e-3);
+  protocol.rest_ms = fields.number("rest_ms", 0);
+  protocol.load_seconds = fields.number("load_seconds", 0);
+  protocol.flush_l2 = fields.flag("flush_l2");
+  protocol.rotating_inputs = int(fields.whole("rotating_inputs", 1, 64));
+  return protocol;
+}
+
 NamedProtocol find_protocol(const std::string& name, const std::string& json) {
   const nlohmann::json protocols = parse(json);
   if (!protocols.contains(name)) {
@@ -36,16 +49,8 @@ NamedProtocol find_protocol(const std::string& name, const std::string& json) {
   const Fields fields(protocols[name], where);
   NamedProtocol result;
   result.description = fields.text("description");
-  Protocol& protocol = result.protocol;
-  protocol.name = name;
-  protocol.warmup = int(fields.whole("warmup", 0));
-  protocol.iterations = int(fields.whole("iterations", 1, 1 << 20));
-  protocol.rounds = int(fields.whole("rounds", 1, 1000));
-  protocol.max_seconds = fields.number("max_seconds", 1e-3);
-  protocol.rest_ms = fields.number("rest_ms", 0);
-  protocol.load_seconds = fields.number("load_seconds", 0);
-  protocol.flush_l2 = fields.flag("flush_l2");
-  protocol.rotating_inputs = int(fields.whole("rotating_inputs", 1, 64));
+  result.protocol = read_settings(fields);
+  result.protocol.name = name;
   if (fields.text("tflops_convention") != "4*B*H*N^2*D") {
     throw BadInput(where + ": 'tflops_convention' must be 4*B*H*N^2*D, the only one known here");
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/cli/json_fields.h"
 #include "common/harness/runner.h"
 #include "common/launch/problem.h"
 
@@ -15,6 +16,10 @@ struct NamedProtocol {
   Protocol protocol;
   std::vector<Problem> problems;
 };
+
+// Reads how launches are measured from a JSON object: warmup, iterations, rounds, max_seconds,
+// rest_ms, load_seconds, flush_l2 and rotating_inputs. Throws BadInput if one is missing or wrong.
+Protocol read_settings(const Fields& fields);
 
 // bench/protocols.json, as it was when the program was built.
 const char* protocols_json();

@@ -116,9 +116,9 @@ class Runner {
   void poison(const Kernel& kernel);
   void poison(const Kernel& kernel, int set);
   // A set of inputs has the heads of the first set, [batch * heads, seq_len * head_dim], in another
-  // order, and every other one has V with the other sign. So one reference is enough for all of
-  // them, yet no set's output is right for the next one: who computes nothing and hands over what
-  // was computed before is wrong.
+  // order, and every other set has V with the other sign. So one reference is enough for all sets,
+  // yet no set's output is right for the next one: a kernel that computes nothing and hands over an
+  // earlier output is found to be wrong.
   std::vector<uint16_t> moved(const std::vector<uint16_t>& tensor, int by, bool negated) const;
   void check(int count, Record& record);
 
