@@ -1,19 +1,23 @@
-"""Every kernel has a whole chapter: the parts of the anatomy in their order, each with what belongs to it."""
+"""Every kernel has a whole chapter: the parts of its frame in their order, each with what belongs to it."""
 
 import json
 import re
 
 from support import ROOT, ScriptTest, main
 
-from fa_tools import tools
+from fa_tools import prose, tools
 from fa_tools.figures import traces
 from fa_tools.solutions import SOLUTION
 
 KERNELS = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
 BUGS = {bug["name"]: bug["kernel"] for bug in json.loads((ROOT / "tests" / "broken" / "bugs.json").read_text())}
 SOLUTIONS = tools.read_set(ROOT / "bench" / "results" / "solutions.jsonl")
-PARTS = ("The bottleneck", "The idea", "The picture", "The diff", "The code", "The numbers", "The evidence", "Pitfalls",
-         "Exercises", "Further reading")
+PARTS = ("The question", "The picture", "In fifteen lines", "What should it give?", "The code", "What it gave",
+         "The evidence", "Break it", "Your turn", "What you can say now", "Further reading")
+# The frame of chapters that have not been written anew, and which part of the new one each part is.
+BEFORE = {"The bottleneck": "The question", "The idea": None, "The picture": "The picture", "The diff": None,
+          "The code": "The code", "The numbers": "What it gave", "The evidence": "The evidence", "Pitfalls": "Break it",
+          "Exercises": "Your turn", "Further reading": "Further reading"}
 PICTURE = re.compile(r"^!\[([^\]]+)\]\(([^)]+\.svg)\)$", re.MULTILINE)
 NOTES = re.compile(r"^```\w+\n((?:(?!```).*\n)+)```\n<!-- /excerpt -->\n\n<!-- notes -->\n((?:.+\n)+)", re.MULTILINE)
 EXERCISE = re.compile(r"^\*\*(\d+)\. [^*]+\*\*", re.MULTILINE)
@@ -28,6 +32,7 @@ class Chapter:
     def __init__(self, kernel):
         self.kernel, self.number = kernel, kernel[:2]
         self.text = (ROOT / "docs" / f"{kernel}.md").read_text(encoding="utf-8")
+        self.new = f"docs/{kernel}.md" not in prose.NOT_YET
         self.headings = re.findall(r"^## (.+)$", without_code(self.text), re.MULTILINE)
         # Own sections may stand between those of the anatomy; they belong to the one before.
         first = min(self.text.index(f"\n## {heading}\n") for heading in self.headings)
@@ -36,11 +41,12 @@ class Chapter:
         ends = [*own[1:], None]
         for heading, end in zip(own, ends):
             begin = self.text.index(f"\n## {heading}\n")
-            self.parts[self.part_of(heading)] = self.text[begin : end and self.text.index(f"\n## {end}\n")]
+            part = self.part_of(heading) if self.new else BEFORE[self.part_of(heading)]
+            self.parts[part] = self.text[begin : end and self.text.index(f"\n## {end}\n")]
 
-    @staticmethod
-    def part_of(heading):
-        return "The picture" if heading == "The pictures" else heading if heading in PARTS else None
+    def part_of(self, heading):
+        heading = "The picture" if heading == "The pictures" else heading
+        return heading if heading in (PARTS if self.new else BEFORE) else None
 
     def pictures(self, part, folder):
         return [path for _, path in PICTURE.findall(self.parts[part]) if path.startswith(folder)]
@@ -75,8 +81,8 @@ class Whole(ScriptTest):
 
     @of_each_chapter
     def test_parts_in_order(self, chapter, _before, _after):
-        parts = [Chapter.part_of(heading) for heading in chapter.headings]
-        self.assertEqual([part for part in parts if part], list(PARTS))
+        parts = [chapter.part_of(heading) for heading in chapter.headings]
+        self.assertEqual([part for part in parts if part], list(PARTS if chapter.new else BEFORE))
         self.assertRegex(chapter.text, rf"\A# {chapter.number}: \S")
 
     @of_each_chapter
@@ -99,19 +105,31 @@ class Whole(ScriptTest):
     @of_each_chapter
     def test_diff(self, chapter, before, _after):
         marker = f"<!-- diff: kernels/{before}.cu kernels/{chapter.kernel}.cu -->"
-        self.assertEqual(marker in chapter.parts["The diff"], before is not None)
+        self.assertEqual(marker in chapter.text, before is not None)
 
     @of_each_chapter
     def test_the_bottleneck_is_what_the_chapter_before_measured(self, chapter, before, _after):
         if before:
-            measured = re.findall(r"<!--= (?:solutions/|\S+ )(\d\d)", chapter.parts["The bottleneck"])
+            measured = re.findall(r"<!--= (?:solutions/|\S+ )(\d\d)", chapter.parts["The question"])
             self.assertIn(before[:2], measured)
+
+    @of_each_chapter
+    def test_fifteen_lines(self, chapter, _before, _after):
+        if chapter.new:
+            (code,) = re.findall(r"^```text\n(.*?)^```$", chapter.parts["In fifteen lines"], re.MULTILINE | re.DOTALL)
+            self.assertLessEqual(len(code.splitlines()), 15)
+
+    @of_each_chapter
+    def test_a_guess_before_the_number(self, chapter, _before, _after):
+        if chapter.new:
+            folds = re.findall(r"<summary>Guess first: [^<]+\?</summary>", chapter.parts["What should it give?"])
+            self.assertGreaterEqual(len(folds), 1)
 
     @of_each_chapter
     def test_code_numbers_and_evidence_are_generated(self, chapter, _before, _after):
         self.assertIn(f"<!-- excerpt: kernels/{chapter.kernel}.cu#", chapter.parts["The code"])
-        self.assertRegex(chapter.parts["The numbers"], r"<!-- (table|lengths): bench/results/h200\S+\.json")
-        self.assertTrue(chapter.pictures("The numbers", "charts/"))
+        self.assertRegex(chapter.parts["What it gave"], r"<!-- (table|lengths): bench/results/h200\S+\.json")
+        self.assertTrue(chapter.pictures("What it gave", "charts/"))
         self.assertRegex(chapter.parts["The evidence"], rf"<!-- profile: bench/results/\S+ kernel=\S*{chapter.number}_")
 
     @of_each_chapter
@@ -132,7 +150,7 @@ class Whole(ScriptTest):
 
     @of_each_chapter
     def test_pitfalls_can_be_run(self, chapter, _before, _after):
-        pitfalls = chapter.parts["Pitfalls"]
+        pitfalls = chapter.parts["Break it"]
         own = {name for name, kernel in BUGS.items() if kernel == chapter.kernel}
         named = set(re.findall(rf"\b{chapter.number}_\w+", pitfalls)) - set(KERNELS)
         self.assertEqual(named - own, set())
@@ -143,7 +161,7 @@ class Whole(ScriptTest):
 
     @of_each_chapter
     def test_exercises_have_solutions(self, chapter, _before, _after):
-        exercises = chapter.parts["Exercises"]
+        exercises = chapter.parts["Your turn"]
         numbers = [int(number) for number in EXERCISE.findall(without_code(exercises))]
         self.assertEqual(numbers, list(range(1, len(numbers) + 1)))
         self.assertGreaterEqual(len(numbers), 3)
@@ -153,7 +171,7 @@ class Whole(ScriptTest):
 
     @of_each_chapter
     def test_solutions_that_compile_and_pass(self, chapter, _before, _after):
-        patches = [name for name, _ in SOLUTION.findall(chapter.parts["Exercises"])]
+        patches = [name for name, _ in SOLUTION.findall(chapter.parts["Your turn"])]
         self.assertGreaterEqual(len(set(patches)), 3)
         for name in patches:
             (record,) = SOLUTIONS[name]["records"]

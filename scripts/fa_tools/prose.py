@@ -1,0 +1,242 @@
+"""Reads the book's prose, README and the kernels' comments for habits that make a reader decode instead of read.
+
+What is flagged: "rows a CTA" for "rows per CTA", threads and barriers that are called persons, "so that", a sentence
+that begins with "Of", some tics, sentences of more than 35 words and paragraphs of more than 90. A chapter also has a
+budget of words, tables and links to the glossary outside of what is folded away, and speaks to its reader."""
+
+import re
+from collections import namedtuple
+from pathlib import Path
+
+from fa_tools.links import FENCE
+from fa_tools.tools import ROOT, Parser, markdown_files, relative, run
+
+EXAMPLE = """examples:
+  scripts/fa prose
+  scripts/fa prose docs/12_tma.md kernels/12_tma.cu
+
+Exit code: 0 nothing was found, 1 something was."""
+
+# Pages that have not been written to these rules yet. The list only ever gets shorter.
+NOT_YET = {
+    "CONTRIBUTING.md",
+    "README.md",
+    "docs/00_attention.md",
+    "docs/01_naive.md",
+    "docs/02_online_softmax.md",
+    "docs/03_register_tiling.md",
+    "docs/04_wmma.md",
+    "docs/05_mma_split_kv.md",
+    "docs/06_mma_split_q.md",
+    "docs/07_cp_async.md",
+    "docs/08_swizzle.md",
+    "docs/09_fragment_pipelining.md",
+    "docs/10_instruction_tuning.md",
+    "docs/11_wgmma.md",
+    "docs/12_tma.md",
+    "docs/13_warp_specialization.md",
+    "docs/14_softmax_overlap.md",
+    "docs/15_persistent.md",
+    "docs/16_max_free.md",
+    "docs/README.md",
+    "docs/appendix/benchmarking.md",
+    "docs/appendix/capabilities.md",
+    "docs/appendix/compiling.md",
+    "docs/appendix/elsewhere.md",
+    "docs/appendix/gemm.md",
+    "docs/appendix/layouts.md",
+    "docs/appendix/notation.md",
+    "docs/appendix/profiling.md",
+    "docs/appendix/reading.md",
+    "docs/appendix/synchronisation.md",
+    "docs/bugs.md",
+    "docs/emulator.md",
+    "docs/interactive/banks.md",
+    "docs/interactive/descriptor.md",
+    "docs/interactive/fragments.md",
+    "docs/interactive/softmax.md",
+    "docs/interactive/timeline.md",
+    "docs/maintaining.md",
+    "docs/your_own_kernel.md",
+    "kernels/03_register_tiling.cu",
+    "kernels/09_fragment_pipelining.cu",
+    "kernels/10_instruction_tuning.cu",
+    "kernels/15_persistent.cu",
+    "kernels/16_max_free.cu",
+}
+
+UNITS = "CTA|tile|thread|warp|lane|row|column|element|SM|step|stage|head|key|cycle|iteration|instruction|byte|watt|block|pass"
+COUNTED = ("rows|columns|bytes|elements|registers|threads|warps|lanes|cycles|instructions|loads|stores|requests|sectors|"
+           "wavefronts|tiles|barriers|FLOPs|operations|multiply-adds|products|stages|KB|MB|GB|arrivals|launches|shuffles|"
+           "chunks|words|votes|copies|accesses|conflicts|keys|heads|exponentials|Rows|Columns|Bytes|Elements|Registers|Keys")
+HABITS = (
+    (re.compile(rf"\b(?:{COUNTED}|(?:[Oo]ne|[Aa] single) \w+) an? (?:{UNITS})\b"), 'write "per" where "a" means per'),
+    (re.compile(r"\b(?:nobody|somebody|everybody|everyone|anyone|anybody|someone|whoever)\b", re.IGNORECASE),
+     "hardware is not a person"),
+    (re.compile(r"(?<!reader )(?<!readers )(?<!people )(?<!person )(?<!those )(?<!author )(?<!authors )(?<!programmer )"
+                r"\bwho\b", re.IGNORECASE), "hardware is not a person"),
+    (re.compile(r"\bso that\b", re.IGNORECASE), 'write "so", "to" or "because"'),
+    (re.compile(r"\b(?:hardly|likewise|all the same|for ever|in turns|once more|an honest word|comes? to lie|"
+                r"half as much again)\b", re.IGNORECASE), "a tic"),
+    (re.compile(r"\b(?:makes|has) \d[\d.,]* TFLOP/s"), "a kernel reaches TFLOP/s"),
+)
+SENTENCE_WORDS, PARAGRAPH_WORDS = 35, 90
+
+CHAPTER = re.compile(r"(\d\d)_\w+\.md")
+Budget = namedtuple("Budget", "words tables links")
+BUDGETS = {"10": Budget(2500, 5, 10), "11": Budget(3000, 4, 10), "16": Budget(2500, 5, 10)}
+ANY_CHAPTER = Budget(2000, 4, 10)
+README = Budget(900, 2, 10)
+YOU_OR_WE = 10  # times in a chapter, at least
+
+Block = namedtuple("Block", "line kind text folded")  # kind: text, item, heading, table, alt, comment
+END_OF_SENTENCE = re.compile(r"(?<=[.!?])[\"”)*]*\s+(?=[\"“(*]*[A-Z0-9`“])")
+
+
+def plain(text):
+    """A paragraph as it is read: without comments, marks and addresses; a code span is one word."""
+    text = re.sub(r"<!--.*?-->", "", text)
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"`[^`]*`", "`x`", text)
+    text = re.sub(r"(?<![\\$\w])\$[^\s$](?:[^$]*[^\s\\$])?\$(?![\w$])", "`x`", text)
+    text = re.sub(r"</?[a-z]+[^>]*>", "", text)
+    return " ".join(text.replace("**", "").split())
+
+
+def blocks_of_markdown(text):
+    """The paragraphs, items, headings, tables and pictures' words of a page; code and generated lists are left out."""
+    blocks, lines, fence, folds, comment, start, kind = [], [], None, 0, False, 0, "text"
+
+    def flush():
+        if lines:
+            joined = "\n".join(lines)
+            blocks.append(Block(start, kind, joined if kind == "table" else plain(joined), folds > 0))
+            for words in re.findall(r"!\[([^\]]*)\]\(", joined):
+                blocks.append(Block(start, "alt", plain(words), folds > 0))
+        lines.clear()
+
+    for number, line in enumerate(text.splitlines(), 1):
+        mark = FENCE.match(line)
+        if mark and (fence is None or line.strip().startswith(fence)):
+            flush()
+            fence = None if fence else mark[1]
+            continue
+        if fence or (not lines and line.startswith("    ")):
+            continue
+        if comment or (line.lstrip().startswith("<!--") and "-->" not in line):
+            comment = "-->" not in line
+            continue
+        line = re.sub(r"^\s*<!--.*?-->\s*$", "", line)
+        if re.match(r"\s*</?details>", line):
+            flush()
+            folds += -1 if "</" in line else 1
+            continue
+        item = re.match(r"\s*(?:[-*+]|\d+\.) +(.*)", line)
+        heading = re.match(r"#{1,6} +(.*)", line)
+        table = line.startswith("|")
+        if not line.strip() or item or heading or (table and kind != "table"):
+            flush()
+        if not line.strip():
+            continue
+        if not lines:
+            start = number
+            kind = "heading" if heading else "table" if table else "item" if item else "text"
+        lines.append(item[1] if item else heading[1] if heading else line)
+        if heading:
+            flush()
+    flush()
+    return [block for block in blocks if block.text]
+
+
+def blocks_of_source(text):
+    """Comments that fill lines of their own, joined to paragraphs; the diagrams in them, drawn with spaces, left out."""
+    blocks, lines, start = [], [], 0
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        words = re.match(r"\s*// ?(.*)", line)
+        drawing = words and re.search(r"\S {2,}\S|^ {2,}|^\[/?[a-z0-9-]+\]$|^-{4,}|\|.*\|", words[1])
+        if words and words[1].strip() and not drawing:
+            start = start if lines else number
+            lines.append(words[1])
+        elif lines:
+            blocks.append(Block(start, "comment", plain("\n".join(lines)), False))
+            lines = []
+    return blocks
+
+
+def sentences(text):
+    return [sentence for sentence in END_OF_SENTENCE.split(text) if sentence]
+
+
+def count(text):
+    return len(re.findall(r"[^\s–—·=+|-]\S*", text))
+
+
+def habits_of(blocks):
+    """(line, what is wrong) of single sentences and paragraphs."""
+    for block in blocks:
+        if block.kind == "table":
+            continue
+        for pattern, cure in HABITS:
+            for found in pattern.finditer(block.text):
+                yield block.line, f'"{found[0]}": {cure}'
+        if block.kind in ("heading", "alt"):
+            continue
+        for sentence in sentences(block.text):
+            if sentence.startswith("Of "):
+                yield block.line, f'"{sentence[:30]} ...": begin with the subject'
+            if count(sentence) > SENTENCE_WORDS:
+                yield block.line, f'"{sentence[:40]} ...": a sentence of {count(sentence)} words'
+        if count(block.text) > PARAGRAPH_WORDS:
+            yield block.line, f'"{block.text[:40]} ...": a paragraph of {count(block.text)} words'
+
+
+def budget_of(blocks, text, budget, speaks):
+    """(line, what is wrong) of a page as a whole."""
+    open_blocks = [block for block in blocks if not block.folded]
+    words = sum(count(block.text) for block in open_blocks if block.kind in ("text", "item"))
+    tables = sum(block.kind == "table" for block in open_blocks)
+    links = len(re.findall(r"notation\.md#", text))
+    for what, got, most in (("words", words, budget.words), ("tables", tables, budget.tables),
+                            ("links to the glossary", links, budget.links)):
+        if got > most:
+            yield 1, f"{got} {what} outside of folds, at most {most}"
+    said = sum(len(re.findall(r"\b(?:you|your|we|us|our)\b", block.text, re.IGNORECASE)) for block in open_blocks)
+    if speaks and said < YOU_OR_WE:
+        yield 1, f'"you" and "we" {said} times, at least {YOU_OR_WE}'
+
+
+def check(name, text):
+    """[(line, what is wrong)] of a file of this repository."""
+    if name.endswith(".cu"):
+        return list(habits_of(blocks_of_source(text)))
+    blocks = blocks_of_markdown(text)
+    found = list(habits_of(blocks))
+    chapter = CHAPTER.fullmatch(Path(name).name)
+    if chapter or name == "README.md":
+        budget = BUDGETS.get(chapter[1], ANY_CHAPTER) if chapter else README
+        found += budget_of(blocks, text, budget, chapter is not None)
+    return sorted(found)
+
+
+def files():
+    pages = [path for path in markdown_files() if path.parts[len(ROOT.parts)] in ("docs", "README.md", "CONTRIBUTING.md")]
+    return [*pages, *sorted((ROOT / "kernels").glob("*.cu"))]
+
+
+def main():
+    parser = Parser("prose", __doc__, EXAMPLE)
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="pages and kernels; all if none is named")
+    options = parser.parse_args()
+    chosen = options.files or [path for path in files() if relative(path) not in NOT_YET]
+    bad = 0
+    for path in chosen:
+        name = relative(path.resolve())
+        for line, problem in check(name, path.read_text(encoding="utf-8")):
+            print(f"{name}:{line}: {problem}")
+            bad += 1
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    run(main)
