@@ -35,8 +35,6 @@ NOT_YET = {
     "docs/11_wgmma.md",
     "docs/12_tma.md",
     "docs/13_warp_specialization.md",
-    "docs/14_softmax_overlap.md",
-    "docs/15_persistent.md",
     "docs/16_max_free.md",
     "docs/README.md",
     "docs/appendix/benchmarking.md",

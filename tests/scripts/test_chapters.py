@@ -192,6 +192,23 @@ class Whole(ScriptTest):
             text = " ".join((ROOT / "docs" / f"{kernel}.md").read_text(encoding="utf-8").split())
             self.assertIn(f"no product is under way in {100 * pauses / (over - first):.0f} %", text)
 
+    def test_the_boundary_of_a_recording(self):
+        """Chapter 15 says how far apart warp 0 starts its QK, in an ordinary iteration, at the boundary and after it."""
+        events = traces.load(ROOT / "bench" / "results" / "timelines" / "15.json")["traceEvents"]
+        rows = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+        events = [e for e in events if e["ph"] == "X"]
+        (wait,) = [e["ts"] for e in events if rows[e["pid"], e["tid"]] == "warp 0" and e["name"].startswith("waits: ")
+                   and "q_full[t % 2]" in e["args"]["statement"]]
+        products = sorted(e["ts"] for e in events if e["pid"] == 2 and rows[e["pid"], e["tid"]] in ("warp 0", "warp 0 (2)"))
+        starts = products[1::2]  # the prologue has a QK alone
+        steps = [after - before for before, after in zip(starts, starts[1:])]
+        at = next(i for i, start in enumerate(starts) if start > wait)
+        others = [*steps[:at], *steps[at + 2 :]]
+        text = " ".join((ROOT / "docs" / "15_persistent.md").read_text(encoding="utf-8").split())
+        ordinary, boundary, after = (f"{round(step, -2):,.0f}" for step in (sum(others) / len(others), *steps[at : at + 2]))
+        self.assertTrue(f"Ordinary iterations are about {ordinary} cycles apart. The boundary's takes about {boundary} cycles" in text
+                        and f"the next one, which stores O, about {after}." in text, (ordinary, boundary, after))
+
 
 if __name__ == "__main__":
     main()

@@ -1,6 +1,7 @@
 """The figures in both themes, how they are written, and what they are computed from: the kernels' constants, and the
 schedules of kernels 12 to 14."""
 
+import itertools
 import re
 import sys
 import unittest
@@ -9,7 +10,7 @@ from xml.etree import ElementTree
 from support import ROOT, main
 
 sys.dont_write_bytecode = True
-from fa_tools.figures import pictures
+from fa_tools.figures import pictures, traces
 from fa_tools.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT
 from fa_tools.figures.drawing import DARK, INK, LIGHT, Picture, constant, constant_of
 from fa_tools.figures.hopper_pictures import PRODUCT, REST, SOFTMAX, follow_ring, follow_turns
@@ -136,15 +137,26 @@ class Schedules(unittest.TestCase):
                 self.assertGreaterEqual(later.asked, tile.released)
 
     def test_turns(self):
-        alone = [follow_turns(4, ping_pong=False, overlap=overlap, consumers=1) for overlap in (False, True)]
+        alone = [follow_turns(4, ping_pong=False, overlap=overlap, warpgroups=1) for overlap in (False, True)]
         periods = [turns[2].begin - turns[1].begin for turns in alone]
         self.assertEqual(periods, [2 * PRODUCT + SOFTMAX + REST, PRODUCT + max(PRODUCT, SOFTMAX) + REST])
-        for overlap in (False, True):
-            both = follow_turns(5, ping_pong=True, overlap=overlap, late={(1, 2): 3000})
-            self.assertEqual([turn.consumer for turn in sorted(both, key=lambda turn: turn.begin)], [0, 1] * 5)
-            self.assertGreater(max(turn.waits for turn in both if turn.consumer == 0), 1000)  # for the late one
+        for ping_pong, overlap in itertools.product((False, True), repeat=2):
+            both = follow_turns(5, ping_pong, overlap)
+            self.assertEqual([turn.warpgroup for turn in sorted(both, key=lambda turn: turn.begin)], [0, 1] * 5)
             spans = sorted(at for turn in both for at in (turn.qk, turn.pv))
-            self.assertTrue(all(second - first >= PRODUCT for first, second in zip(spans, spans[1:])))
+            gaps = {second - first - PRODUCT for first, second in zip(spans, spans[1:])}
+            # With the overlap the Tensor Cores never wait. Without it one iteration takes longer than both warpgroups' products.
+            self.assertEqual(gaps, {0} if overlap else {0, SOFTMAX + REST - 2 * PRODUCT})
+
+    def test_a_softmax_is_as_long_as_the_recorded_ones(self):
+        """From the wait for S to the wait for O, in the recording of kernel 14 on a GPU."""
+        rows = {}
+        for event in traces.load(ROOT / "bench" / "results" / "timelines" / "14.json")["traceEvents"]:
+            if event["ph"] == "X" and event["name"].startswith("waits: "):
+                rows.setdefault((event["pid"], event["tid"]), []).append(event)
+        spans = [after["ts"] - wait["ts"] - wait["dur"] for row in rows.values() for wait, after in itertools.pairwise(row)
+                 if "kOverlap ? 1 : 0" in wait["args"]["statement"]]
+        self.assertAlmostEqual(SOFTMAX, sum(spans) / len(spans), delta=0.1 * SOFTMAX)
 
 
 if __name__ == "__main__":

@@ -199,29 +199,27 @@ def registers(p):
            "another 8 a thread.", size=12)
 
 
-PRODUCT = 512  # cycles: Q K^T or P V of a tile, eight wgmma of 64
-SOFTMAX = 760  # assumed: 512 of exponentials alone, and more instructions than these
+PRODUCT = 512  # cycles: QK^T or PV of a tile, eight wgmma of 64
+SOFTMAX = 1000  # about what an H200's recorded timeline shows: 512 of exponentials alone, and more instructions than these
 REST = 60  # assumed: what comes after the second wait
 ISSUE = 40  # from the beginning of a turn to its end: sixteen wgmma are started
-Turn = namedtuple("Turn", "consumer tile begin qk pv softmax last waits")
+Turn = namedtuple("Turn", "warpgroup tile begin qk pv softmax last")
 
 
-def follow_turns(turns, ping_pong, overlap, consumers=2, late=None):
-    """The main loop of kernel 14, turn by turn: the Tensor Cores take products in the order in which they were started.
-    `late`: (consumer, tile): by how much its softmax is longer."""
-    done, free, ended, made = [0.0] * consumers, 0.0, 0.0, []
-    for tile in range(1, turns + 1):
-        for consumer in sorted(range(consumers), key=lambda c: (done[c], c)) if not ping_pong else range(consumers):
-            ready = done[consumer]
-            begin = max(ready, ended) if ping_pong else ready
+def follow_turns(iterations, ping_pong, overlap, warpgroups=2):
+    """The main loop of kernel 14, turn by turn: the Tensor Cores take products in the order in which they were started."""
+    done, free, ended, made = [0.0] * warpgroups, 0.0, 0.0, []
+    for tile in range(1, iterations + 1):
+        for warpgroup in range(warpgroups) if ping_pong else sorted(range(warpgroups), key=lambda g: (done[g], g)):
+            begin = max(done[warpgroup], ended) if ping_pong else done[warpgroup]
             ended = begin + ISSUE
             qk = max(free, begin)
             pv = qk + PRODUCT
             free = pv + PRODUCT
             softmax = pv if overlap else free
-            last = max(softmax + SOFTMAX + (late or {}).get((consumer, tile), 0), free)
-            done[consumer] = last + REST
-            made.append(Turn(consumer, tile, begin, qk, pv, softmax, last, begin - ready))
+            last = max(softmax + SOFTMAX, free)
+            done[warpgroup] = last + REST
+            made.append(Turn(warpgroup, tile, begin, qk, pv, softmax, last))
     return made
 
 
@@ -249,129 +247,116 @@ class Lanes:
         return end
 
 
-CONSUMERS = (BLUE, ORANGE)
+WARPGROUPS = (BLUE, ORANGE)
 
 
-@figure("14_turns", 504, "Kernel 14: ping-pong, with its named barriers")
-def turns(p):
-    first, delay, rows = 3, 1500, (84, 222)  # named barrier 3 + g
-    p.heading("Ping-pong: the order of turns, held by two named barriers",
-              f"to scale; QK, PV: {PRODUCT} cycles each; a softmax is assumed to take {SOFTMAX}, one of consumer 1 is {delay:,} "
-              "late; kOverlap off")
-    lanes = Lanes(p, 132, 862, 6000)
-    made = follow_turns(4, ping_pong=True, overlap=False, late={(1, 1): delay})
-    lanes.lane(151, "Tensor Cores", 34)
-    for consumer, y in enumerate(rows):
-        lanes.lane(y, f"consumer {consumer}")
-    for before, turn in zip(made, made[1:]):  # from an arrival to the wait that it ends
-        if turn.begin < lanes.cycles:
-            down = before.consumer == 0
-            p.arrow(lanes.x(before.begin + ISSUE), rows[before.consumer] + (32 if down else -2), lanes.x(turn.begin),
-                    rows[turn.consumer] + (-5 if down else 35), CONSUMERS[before.consumer][1], 1.6)
-    for turn in made:
-        look, y = CONSUMERS[turn.consumer], rows[turn.consumer]
-        lanes.block(151, turn.qk, turn.pv, f"QK {turn.tile}", look, 34)
-        lanes.block(151, turn.pv, turn.pv + PRODUCT, f"PV {turn.tile - 1}", look, 34)
-        lanes.block(y, turn.softmax, turn.last + REST, f"softmax {turn.tile}", look)
-        if turn.waits > ISSUE:
-            lanes.block(y, turn.begin - turn.waits, turn.begin, "waits for its turn", (INK.background, INK.muted))
-    for turn in made:
-        if turn.begin < lanes.cycles:
-            x, y = lanes.x(turn.begin), rows[turn.consumer]
-            p.line(x, y - 3, x, y + 33, CONSUMERS[turn.consumer][1], 3)
-    p.text(24, 296, "In the code, by consumer g (barrier 0 is __syncthreads, 1 and 2 belong to the epilogue):", 13.5,
-           anchor="start", weight="bold")
-    for y, what, how, why, mark in (
-            (322, "begin_turn()", f"barrier_sync({first} + g, 256)", "waits at its own barrier for the other's arrival", "thick line"),
-            (346, "multiply_qk(n), multiply_pv(n - 1)", "wgmma, commit; twice",
-             "started, not waited for: they queue in the Tensor Cores", ""),
-            (370, "end_turn()", f"barrier_arrive({first + 1} - g, 256)", "arrives at the other's barrier and goes on", "arrow"),
-            (394, "wgmma_wait, softmax", "", "its own products, then no more than registers", "")):
-        p.rect(24, y - 15, 832, 21, INK.cell, None, 3)
-        p.text(32, y, what, 12, anchor="start", mono=True)
-        p.text(292, y, how, 12, INK.orange if how.startswith("barrier") else INK.muted, "start", mono=True)
-        p.text(506, y, why, 12, INK.muted, "start")
-        p.text(850, y, mark, 12, INK.text, "end", italic=True)
-    p.note(424, f"Barrier {first}: consumer 0 waits, consumer 1 arrives. Barrier {first + 1}: the other way round. 128 threads "
-           "wait and 128 arrive: 256 complete it.")
-    p.note(446, "Before the loop consumer 1 arrives once, so that consumer 0 has the first turn. After the loop the last P V is a "
-           "turn as well;", "consumer 1's has nobody to wait for it, so that its arrival is left out.")
-    p.note(488, "A turn ends when its products are started; the other's queue up behind them. A late consumer holds up the other "
-           "as well.")
-
-
-@figure("14_two_stages", 480, "Kernel 14: a softmax under the product of the tile before", "One consumer: without and with kOverlap",
-        f"to scale, if a softmax takes {SOFTMAX} cycles and the rest of a turn {REST}; the other consumer is left out")
+@figure("14_two_stages", 358, "Kernel 14: a softmax under the PV of the tile before", "One warpgroup: without and with the overlap",
+        f"to scale: QK and PV take {PRODUCT} cycles each, a softmax about {SOFTMAX:,}; the other warpgroup is left out")
 def two_stages(p):
-    lanes = Lanes(p, 132, 862, 4900)
-    for y, overlap, title in ((84, False, "without: wgmma_wait<0>, the softmax"),
-                              (220, True, "kOverlap: wgmma_wait<1>, the softmax, wgmma_wait<0>")):
-        made = follow_turns(4, ping_pong=False, overlap=overlap, consumers=1)
+    lanes = Lanes(p, 132, 862, 5100)
+    for y, overlap, title in ((84, False, "without: wait for S and O, then the softmax"),
+                              (206, True, "with: wait for S, the softmax, then wait for O")):
+        made = follow_turns(4, ping_pong=False, overlap=overlap, warpgroups=1)
         p.text(24, y, title, 13.5, anchor="start", weight="bold")
-        p.text(862, y, f"a turn: {made[2].begin - made[1].begin:,.0f} cycles", 13, INK.blue, "end", "bold")
+        p.text(862, y, f"an iteration: {made[2].begin - made[1].begin:,.0f} cycles", 13, INK.blue, "end", "bold")
         lanes.lane(y + 12, "Tensor Cores", 34)
         lanes.lane(y + 54, "threads", 34)
         for turn in made:
-            lanes.block(y + 12, turn.qk, turn.pv, f"S: QK {turn.tile}", BLUE, 34)
-            lanes.block(y + 12, turn.pv, turn.pv + PRODUCT, f"O: PV {turn.tile - 1}", GREEN, 34)
-            lanes.block(y + 54, turn.softmax, turn.softmax + SOFTMAX, f"softmax of {turn.tile}", ORANGE, 34)
+            lanes.block(y + 12, turn.qk, turn.pv, f"QK {turn.tile}", BLUE, 34)
+            lanes.block(y + 12, turn.pv, turn.pv + PRODUCT, f"PV {turn.tile - 1}", GREEN, 34)
+            lanes.block(y + 54, turn.softmax, turn.softmax + SOFTMAX, f"softmax {turn.tile}", ORANGE, 34)
             lanes.block(y + 54, turn.last, turn.last + REST, "", GREEN, 34)
             if turn.softmax < lanes.cycles:
                 p.arrow(lanes.x(turn.softmax), y + 42, lanes.x(turn.softmax), y + 59, INK.text, 1.4)
-    p.note(348, "Arrow: the wait after which the softmax begins. It needs S alone, and S was started first: "
-           "wgmma_wait<1> is enough.")
-    for y, what, why in (
-            (370, "P has two places", "the product under way reads P of tile n - 1; that of tile n goes into other registers"),
-            (396, "O is rescaled late", "acc_o is what it writes; whether it must be rescaled is known before"),
-            (422, "the gap that is left", "a softmax is longer than P V: the other consumer's products fill it")):
+    p.note(326, "The arrow is the wait after which a softmax begins. It needs S only, and QK was started before PV.",
+           "The small green block is what needs O: rescaling, in the few iterations that call for it.")
+
+
+@figure("14_schedule", 462, "Kernel 14: the schedule of two warpgroups", "The schedule that ships: two warpgroups, iteration by iteration",
+        f"to scale: QK and PV take {PRODUCT} cycles each, a softmax about {SOFTMAX:,}; the prologue (QK 0 and softmax 0) is left out")
+def schedule(p):
+    lanes, rows, products, whose = Lanes(p, 132, 862, 7000), (98, 208), 153, 254
+    made = follow_turns(5, ping_pong=True, overlap=True)
+    for y, name in ((rows[0], "warpgroup 0"), (rows[1], "warpgroup 1"), (whose, "whose turn")):
+        lanes.lane(y, name)
+    lanes.lane(products, "Tensor Cores", 34)
+    shown = [turn for turn in made if turn.begin < lanes.cycles]
+    for turn in shown:
+        look, y = WARPGROUPS[turn.warpgroup], rows[turn.warpgroup]
+        lanes.block(products, turn.qk, turn.pv, f"QK {turn.tile}", look, 34)
+        lanes.block(products, turn.pv, turn.pv + PRODUCT, f"PV {turn.tile - 1}", look, 34)
+        lanes.block(y, turn.softmax, turn.softmax + SOFTMAX, f"softmax {turn.tile}", look)
+        lanes.block(y, turn.last, turn.last + REST, "", GREEN)
+    ended = 0.0  # a turn lasts from the end of the one before to its own end
+    for turn in shown:
+        lanes.block(whose, ended, turn.begin + ISSUE, f"{turn.warpgroup}", WARPGROUPS[turn.warpgroup])
+        ended = turn.begin + ISSUE
+    for turn in shown:
+        x, y = lanes.x(turn.begin), rows[turn.warpgroup]
+        if turn.begin + PRODUCT < turn.softmax < lanes.cycles:  # there is room for words
+            p.text((x + lanes.x(turn.softmax)) / 2, y + 19, "waits for S", 11.5, INK.muted)
+        p.line(x, y - 3, x, y + 33, WARPGROUPS[turn.warpgroup][1], 3)
+    here = next(turn for turn in made if (turn.warpgroup, turn.tile) == (0, 2))
+    for number, time in ((1, here.begin), (2, here.softmax), (3, here.last)):
+        p.block(lanes.x(time) - 9, rows[0] - 23, 18, 17, str(number), (INK.text, None), 12, INK.background, 4, 8, weight="bold")
+    p.arrow(lanes.x(here.begin), rows[0] + 33, lanes.x(here.qk) + 3, products - 1, INK.text, 1.4)
+    p.arrow(lanes.x(here.pv), products - 1, lanes.x(here.softmax), rows[0] + 31, INK.text, 1.4)
+    for i, (what, why) in enumerate((
+            ("begin_turn, QK 2, PV 1, end_turn", "starts both products, which queue behind warpgroup 1's, and passes the turn on"),
+            ("wgmma_wait<1>, softmax 2", "S is complete; its softmax runs under its own PV 1, then under warpgroup 1's QK 2"),
+            ("wgmma_wait<0>, rescale O", "PV 1 is complete, too, so O may be rescaled; then the next turn begins"))):
+        y = 310 + 26 * i
         p.rect(24, y, 832, 22, INK.cell, None, 3)
-        p.text(34, y + 15, what, 12.5, anchor="start", weight="bold")
-        p.text(232, y + 15, why, 12.5, INK.muted, "start")
-    p.note(468, "Small green block: what needs O, rescaling where it is necessary.")
+        p.block(31, y + 3, 18, 16, str(i + 1), (INK.text, None), 12, INK.background, 4, 8, weight="bold")
+        p.text(58, y + 15, what, 12, anchor="start", mono=True)
+        p.text(318, y + 15, why, 12, INK.muted, "start")
+    p.note(408, "Blue: warpgroup 0; orange: warpgroup 1. At a thick line a warpgroup takes its turn; small green: what needs O.",
+           "A turn is the right to start products, not to run them: it is over as soon as both are in the queue.",
+           "Drawn like this, the Tensor Cores never wait for a softmax. On an H200 they sometimes do.")
 
 
 @figure("15_boundary", 526, "Kernel 15: the boundary between two query tiles",
-        "The turn at the boundary: S of the next query tile, O of this one",
-        "one consumer; columns are turns; the framed one stands between two rounds of the inner loop")
+        "The iteration at the boundary: S of the next query tile, O of this one",
+        "one warpgroup; columns are iterations; the framed one is between two runs of the inner loop")
 def boundary(p):
-    """The turn that ends one query tile and begins the next, the one after it that stores O, and the two places of Q."""
+    """The iteration that ends one query tile and begins the next, that after it, which stores O, and the two places of Q."""
     left, wide, top, high = 152, 178, 102, 40
 
     def row_of(y, name, spans, size=13):
-        """spans: (begin, end, text, look), in turns."""
+        """spans: (begin, end, text, look), in iterations."""
         p.text(left - 12, y + 24, name, size, anchor="end", weight="bold")
         for begin, end, text, look in spans:
             p.block(left + begin * wide + 3, y + 4, (end - begin) * wide - 6, high - 8, text, look)
 
     p.rect(left + wide, top - 40, wide, 9 * high + 30, "none", INK.text, 6, 1.6)
     for column, (name, what) in enumerate((
-            ("the last turn of tile t", "inner loop, n + 1 == tiles"), ("the boundary", "outer loop"),
-            ("the first turn of t + 1", "inner loop, n = 1"), ("the next one", "inner loop, n = 2"))):
+            ("the last one of tile t", "inner loop, n + 1 == tiles"), ("the boundary", "outer loop"),
+            ("the first one of t + 1", "inner loop, n = 1"), ("the second one", "inner loop, n = 1, too"))):
         p.caption(left + column * wide + wide / 2, top - 20, name, what, 13, 15, 11.5)
     rescale = "rescale if the max grew"
     # Cells of the columns `of_t` belong to tile t, the others to the next one.
     for row, (name, cells, of_t) in enumerate((
             ("S = QK of", ("t, the last keys", "t + 1, keys 0", "t + 1, keys 1", "t + 1, keys 2"), (0,)),
             ("under it", ("", "", "store_o: O of t", ""), (2,)),
-            ("P V of", ("t, the last keys but one", "t, the last keys", "t + 1, keys 0: O = P V", "t + 1, keys 1"), (0, 1)),
+            ("PV of", ("t, the keys before", "t, the last keys", "t + 1, keys 0: O = PV", "t + 1, keys 1"), (0, 1)),
             ("softmax of", ("t, the last keys", "t + 1: max = -inf, sum = 0", "t + 1, keys 1", "t + 1, keys 2"), (0,)),
-            ("then, with O", (rescale, "O of t is whole, and stays", rescale, rescale), (0, 1)))):
+            ("then, with O", (rescale, "O of t is complete", rescale, rescale), (0, 1)))):
         row_of(top + row * high, name, [(column, column + 1, text, BLUE if column in of_t else ORANGE)
                                         for column, text in enumerate(cells) if text])
-    # The two places of Q, and the warps that fill and empty them. Times in turns.
+    # The two places of Q, and the warps that fill and empty them. Times in iterations.
     y, stored, out = top + 5 * high + 26, 2.06, 2.56
-    row_of(y, "sQ[t % 2]", ((0, 1, "Q of t", BLUE), (1, 2, "read no more", GREY), (2, out, "O of t", BLUE),
-                            (out, 4, "Q of t + 2 comes", GREY)), 12.5)
+    row_of(y, "sQ[t % 2]", ((0, 1, "Q of t", BLUE), (1, 2, "no longer read", GREY), (2, out, "O of t", BLUE),
+                            (out, 4, "Q of t + 2 is loaded", GREY)), 12.5)
     row_of(y + high, "sQ[(t + 1) % 2]", ((0, 1, "Q of t + 1 is here", ORANGE), (1, 4, "Q of t + 1 is read", ORANGE)), 12.5)
     row_of(y + 2 * high, "store warp", ((0, stored + 0.04, "waits for o_full", GREY), (stored + 0.04, out, "O out", BLUE),
                                         (out, 4, "Q in, then waits for o_full", GREY)), 12.5)
     at, later = left + stored * wide, left + (stored + 0.1) * wide
     p.arrows(INK.blue, 2.2, (at, top + 2 * high - 4, at, y + 6), (later, y + high - 6, later, y + 2 * high + 3))
     p.text(at + 10, y - 6, "stmatrix, fence, arrive at o_full", 12, INK.blue, "start", "bold")
-    p.note(y + 3 * high + 30, "The Tensor Cores see one sequence of turns: no product waits for an epilogue or a prologue, except in "
-           "the first and last turn of the",
-           "launch. O is packed while Q K of the next turn runs, and leaves while tile t + 1 is computed; Q of t + 2 comes "
-           "into the same rows,", "by the same warp.")
+    p.note(y + 3 * high + 30, "The Tensor Cores get one sequence of iterations: no product waits for a prologue or an epilogue, except at "
+           "the launch's",
+           "own beginning and end. O is packed while QK of the next iteration runs, and leaves while tile t + 1 is computed.",
+           "Then the same warp loads Q of t + 2 into the same rows.")
 
 
 @figure("15_tiles", 538, "Kernel 15: query tiles and CTAs")
@@ -381,8 +366,8 @@ def assignment(p):
     q_tiles = batch * heads * a_head
     rounds = -(-q_tiles // sms)
     p.heading(f"{q_tiles:,} query tiles on {sms} SMs: CTA i has the tiles i, i + {sms}, i + {2 * sms}, ...",
-              f"batch {batch}, {heads} heads, {seq_len} tokens; a cell is a query tile, two colours in turns are heads, {a_head} "
-              "tiles each")
+              f"batch {batch}, {heads} heads, {seq_len} tokens; a cell is a query tile; the colour changes with the head, every "
+              f"{a_head} tiles")
     left, top, cell, high = 84, 84, 5.85, 14
     head_of = [[tile // a_head if tile < q_tiles else None for tile in range(t * sms, (t + 1) * sms)] for t in range(rounds)]
     for t, heads_of in enumerate(head_of):
@@ -402,21 +387,21 @@ def assignment(p):
            INK.text, "end", "bold")
     p.text(left, y + 18, f"at most {at_once} heads at a time: their K and V, {at_once} · {mib} MiB, stay in L2", 12.5, INK.muted,
            "start")
-    p.texts(13.5, None, "start", (24, y + 48, "An SM, kernel 14: a CTA for each tile"), (24, y + 106, "Kernel 15: one CTA"),
+    p.texts(13.5, None, "start", (24, y + 48, "An SM, kernel 14: one CTA per query tile"), (24, y + 106, "Kernel 15: one CTA"),
             weight="bold")
     lanes = Lanes(p, 24, 862, 1.0)
-    tile, start, end = 0.2, 0.032, 0.026  # not to scale: a tile's turns; before and after them
+    tile, start, end = 0.2, 0.032, 0.026  # not to scale: a tile's iterations; before and after them
     x = 0.0
     for n in range(int(1 / (start + tile + end))):
         x = lanes.block(y + 58, x, x + start, "", GREY, 26)
-        x = lanes.block(y + 58, x, x + tile, f"turns of tile {n}", CONSUMERS[n % 2], 26)
+        x = lanes.block(y + 58, x, x + tile, f"iterations of tile {n}", WARPGROUPS[n % 2], 26)
         x = lanes.block(y + 58, x, x + end, "", GREY, 26)
     x = lanes.block(y + 116, 0, start, "", GREY, 26)
     for n in range(4):
-        x = lanes.block(y + 116, x, x + tile, f"turns of tile {n}", CONSUMERS[n % 2], 26)
+        x = lanes.block(y + 116, x, x + tile, f"iterations of tile {n}", WARPGROUPS[n % 2], 26)
     lanes.block(y + 116, x, x + end, "", GREY, 26)
-    p.note(y + 164, "Grey: barriers, Q and the first K from memory; the last P V, O to memory. Nothing to multiply, in every tile "
-           "of 14, once in 15. Not to scale.")
+    p.note(y + 162, "Grey: barriers, Q and the first K from memory; the last PV, O to memory. The Tensor Cores have little to do then,",
+           "in every tile of 14 but only once in 15. Not to scale.")
 
 
 def bounds():
