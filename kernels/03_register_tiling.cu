@@ -170,11 +170,13 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
       for (int c = 0; c < C::kVectors * 4; c++) acc_o[i][c / 4][c % 4] *= rescale;
     }
 
+    // [share-kv]
     // All warps wait until every warp has read K, so V may overwrite it in sKV.
     __syncthreads();
     load_tile<T, kHeadDim>(smem.sKV, gV + tile);
     // All warps wait until V and P are stored, so both may be read.
     __syncthreads();
+    // [/share-kv]
 
     // O += PV: a step takes four keys, 16 loads of 16 bytes for 256 multiplications (head_dim 128).
     // [output]

@@ -5,7 +5,7 @@ import math
 import sys
 
 from fa_tools.figures import appendix_pictures, first_pictures, hopper_pictures, layouts  # noqa: F401: they fill DRAWN
-from fa_tools.figures.drawing import BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, figure, places, runs
+from fa_tools.figures.drawing import BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, constant, figure, places, runs
 from fa_tools.figures.interactive_pictures import DATA
 from fa_tools.tools import ROOT, Parser, read_json, relative
 
@@ -68,7 +68,7 @@ def online(p):
         p.box(x + 20, 72, 96, 42, [f"K tile {j}", "shared memory"], *BLUE, 12.5)
         p.box(x + 134, 72, 96, 42, [f"V tile {j}", "shared memory"], *BLUE, 12.5)
         p.box(x + 20, 146, 96, 44, ["scores", ",  ".join(map(str, tile))], *GREEN, 12.5)
-        p.box(x + 4, 222, 128, 44, ["P = e^(score - max)", ",  ".join(f"{w:.3f}" for w in weights)], *GREEN, 12.5)
+        p.box(x, 222, 136, 44, ["P = e^(score-max)", ",  ".join(f"{w:.3f}" for w in weights)], *GREEN, 12.5)
         p.arrows(INK.blue, 1.8, (x + 68, 114, x + 68, 144), (x + 192, 114, x + 192, 300))
         p.arrows(INK.green, 1.8, (x + 68, 190, x + 68, 220), (x + 68, 266, x + 68, 300))
         p.rect(x, 302, 250, 78, *ORANGE, 5)
@@ -86,7 +86,7 @@ def bank_panel(p, x, pad, words, name, what):
     """The banks that `words` words of each of eight rows of 128 elements meet; how often the one that is met most."""
     stride, cell = (128 + pad) // 2, 11.6
     met = [[(row * stride + word) % 32 for word in range(words)] for row in range(8)]
-    p.heading(f"kPad = {pad}: {stride} words of 4 bytes a row", what, x, size=15)
+    p.heading(f"kPad = {pad}: {stride} words of 4 bytes per row", what, x, size=15)
     for row in range(8):
         for bank in range(32):
             p.rect(x + bank * cell, 78 + row * 18, cell - 1.5, 15, INK.orange if bank in met[row] else INK.cell)
@@ -101,23 +101,56 @@ def banks(p):
         worst = 4 * bank_panel(p, x, pad, 1, "lane", "bank of element d = 0 of each row, 32 banks")  # of 32 lanes
         p.text(x, 242, "and so on to lane 31:", 12, INK.muted, "start")
         what = "all in one bank: 32 wavefronts" if worst == 32 else "every bank once: 1 wavefront"
-        p.text(x + 124, 242, what, 13, INK.orange, "start", "bold")
-    p.note(276, "A bank delivers one word a wavefront. The pad costs 4 bytes a row and removes 31 of 32 wavefronts.", size=12)
+        p.text(x + 138, 242, what, 13, INK.orange, "start", "bold")
+    p.note(276, "A bank delivers one word per wavefront. The padding costs 4 bytes per row and removes 31 of 32 wavefronts.", size=12)
 
 
-@figure("03_register_tile", 452, "Kernel 03: what one thread of 128 computes", "What thread (ty, tx) = (2, 5) owns")
+@figure("02_owners", 462, "Kernel 02: which warp and which lane own which part of S and O",
+        "Which lane computes what: 8 warps, 4 query rows per warp",
+        "one tile of 32 queries and 32 keys, head_dim 128; blue: the rows of warp 2; orange: what its lane 5 computes")
+def owners_of_tiles(p):
+    warps, rows, warp, lane, height, top = constant("02", "kWarps"), constant("02", "kRows"), 2, 5, 256, 134
+    band, columns = height / warps, list(range(lane, 128, 32))
+    first, last = rows * warp, rows * warp + rows - 1
+    for x, wide, many, name, what, mine, ticks, place, amount in (
+            (142, 7.6, constant("02", "kBlockN"), "S = Q Kᵀ: lanes divide the keys", "key j of the tile belongs to lane j",
+             [lane], (0, lane, 31), f"key {lane}", f"{rows} scores per tile, one key in all four rows"),
+            (520, 2.6, 128, "O += P V: lanes divide the columns", "column c of O belongs to lane c mod 32",
+             columns, columns, f"columns {', '.join(map(str, columns))}",
+             f"{rows * len(columns)} sums, kept in registers from tile to tile")):
+        width = many * wide
+        p.caption(x + width / 2, 82, name, what, 14)
+        p.texts(10.5, INK.muted, "middle", *((x + (tick + 0.5) * wide, top - 8, str(tick)) for tick in ticks))
+        for w in range(warps):
+            p.rect(x, top + w * band, width, band - 2, *(BLUE if w == warp else GREY))
+        for column in mine:
+            p.rect(x + column * wide, top, wide, height - 2, INK.green_soft)
+            p.rect(x + column * wide - 0.5, top + warp * band, wide + 1, band - 2, INK.orange)
+        p.text(x + width / 2, top + height + 20, f"lane {lane} of warp {warp}: rows {first} to {last}, {place}", 12.5)
+        p.text(x + width / 2, top + height + 38, amount, 12.5, INK.orange, weight="bold")
+    for w in range(warps):
+        p.text(132, top + (w + 0.5) * band + 3, f"warp {w}: rows {w * rows}-{w * rows + rows - 1}", 11,
+               INK.blue if w == warp else INK.muted, "end")
+    p.arrow(396, top + height / 2, 508, top + height / 2, INK.green, 2.4)
+    p.lines(451, top + height / 2 - 44, 16, ("P changes hands", "through sP"), 12.5, INK.text, "middle")
+    p.lines(451, top + height / 2 + 24, 15, ("a lane has one key,", "and needs all 32"), 12, INK.muted, "middle")
+    p.note(450, "A row of S is spread over the 32 lanes of one warp: its maximum and its sum take five shuffles each, and no barrier.")
+
+
+@figure("03_register_tile", 474, "Kernel 03: what one thread of 128 computes", "What lane 5 of warp 1 owns: thread (ty, tx) = (2, 5)",
+        "orange: its sums; each of them takes one value of its row and one value of its column")
 def register_tile(p):
-    ty, tx, cell, y = 2, 5, 4, 118
+    ty, tx, cell, y = 2, 5, 4, 138
     rows = range(ty, 64, 8)
     # strips: the first of its columns, and how many lie side by side.
     for x, width, columns, strips, title, above, beside, said in (
-            (112, cell, 64, [(key, 1) for key in range(tx, 64, 16)], "S = Q Kᵀ, 64 rows x 64 keys", "4 rows of K", "Q",
+            (112, cell, 64, [(key, 1) for key in range(tx, 64, 16)], "S = Q Kᵀ, 64 rows x 64 keys", "K: keys 5, 21, 37, 53", "Q",
              ("four columns of Q and K at a time:", "8 + 4 = 12 loads of 16 bytes", "8 x 4 x 4 = 128 multiply-adds")),
-            (536, 2.3, 128, [(64 * v + 4 * tx, 4) for v in range(2)], "O += P V, 64 rows x 128 columns", "2 x 4 columns of V", "P",
+            (536, 2.3, 128, [(64 * v + 4 * tx, 4) for v in range(2)], "O += P V, 64 rows x 128 columns", "V: columns 20-23 and 84-87", "P",
              ("four keys at a time:", "8 + 4 x 2 = 16 loads of 16 bytes", "8 x 8 x 4 = 256 multiply-adds"))):
         middle = x + columns * width // 2
         mine = [x + (first + i) * width for first, count in strips for i in range(count)]
-        p.text(middle, 62, title, 13.5, weight="bold")
+        p.text(middle, 80, title, 13.5, weight="bold")
         p.rect(x - 1, y - 1, columns * width + 2, 64 * cell + 2, *GREY)
         for row in rows:
             p.rect(x, y + row * cell, columns * width, cell, INK.blue_soft)
@@ -127,18 +160,18 @@ def register_tile(p):
             for at in mine:
                 p.rect(at - 0.5, y + row * cell - 0.5, width + 1, cell + 1, INK.orange)
         for first, count in strips:
-            p.rect(x + first * width - 1, 84, count * width + 2, 26, INK.green)
-        p.text(middle, 78, above, 11.5, INK.green)
+            p.rect(x + first * width - 1, 104, count * width + 2, 26, INK.green)
+        p.text(middle, 97, above, 11.5, INK.green)
         for row in rows:
             p.rect(x - 50, y + row * cell - 1, 42, cell + 2, INK.blue)
         p.lines(x - 55, y + 4 * cell + 118, 15, ["8 rows", f"of {beside}"], 11.5, INK.blue, "end")
-        p.text(middle, 402, said[0], 12.5, INK.muted)
-        p.text(middle, 422, said[1], 13)
-        p.text(middle, 441, said[2], 13, INK.orange, weight="bold")
+        p.text(middle, 422, said[0], 12.5, INK.muted)
+        p.text(middle, 442, said[1], 13)
+        p.text(middle, 461, said[2], 13, INK.orange, weight="bold")
 
 
 @figure("04_trips", 388, "Kernel 04: what crosses between fragments and shared memory for one tile of keys",
-        "One warp, 16 rows, one tile of 64 keys", "Everything that looks at single elements has to leave the fragments.")
+        "One warp, 16 rows, one tile of 64 keys", "Where an element is in a fragment is a secret, so what needs to know its row goes through shared memory.")
 def trips(p):
     for y, height, words in ((70, 74, ["fragments"]), (198, 56, ["shared", "memory"]), (306, 56, ["registers"])):
         p.rect(112, y, 752, height, INK.cell, None, 6)
