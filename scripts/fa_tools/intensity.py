@@ -1,9 +1,9 @@
 """Arithmetic intensity of the attention forward pass: FLOPs for each byte moved, by memory level and tile sizes.
 
-A CTA owns block_m queries of one head and goes over all keys in tiles of block_n. With 2 bytes an element it does
+A CTA owns block_m queries of one head and goes over all keys in tiles of block_n. With 2 bytes per element it does
 4 * block_m * seq_len * head_dim FLOPs (two matrix products; a fused multiply-add is two FLOPs) and moves
 
-  hbm     Q, K, V and O once a head, however many CTAs read K and V: the caches hold them in between
+  hbm     Q, K, V and O once per head, however many CTAs read K and V: the caches hold them in between
   l2      what each CTA asks of global memory: Q and O of its queries, and all of K and V
   shared  K and V: stored once, read once by each warp, that is for every `warp_rows` queries; Q: stored once, read
           once (--q-once: it stays in registers) or for every tile of keys; O: stored and read (--o-staged) or not
@@ -32,7 +32,7 @@ def attention_flops(batch, heads, seq_len, head_dim):
 
 
 def intensity(level, block_m, block_n, head_dim, seq_len, warp_rows=16, q_once=False, o_staged=False, element_bytes=2):
-    """FLOPs, bytes and FLOPs a byte of one head at a memory level (the module says what is counted)."""
+    """FLOPs, bytes and FLOPs per byte of one head at a memory level (the module says what is counted)."""
     if level not in LEVELS:
         raise ValueError(f"{level} is no memory level")
     if block_m % warp_rows or seq_len % block_m or seq_len % block_n:
@@ -61,7 +61,7 @@ def main():
     parser = Parser("intensity", __doc__, EXAMPLE)
     parser.error = fail  # one sentence, without the usage
     for name, default, text in (
-        ("block-m", 64, "query rows a CTA"), ("block-n", 64, "keys a tile"), ("head-dim", 128, "elements of a query"),
+        ("block-m", 64, "query rows per CTA"), ("block-n", 64, "keys per tile"), ("head-dim", 128, "elements of a query"),
         ("seq-len", 4096, "tokens"), ("warp-rows", 16, "query rows for which a warp reads K and V once"),
     ):
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: {default})")
@@ -85,7 +85,7 @@ def main():
         fail(str(problem))
     peak = machine["tflops"]["tensor"]
     print(f"One head, {args.seq_len} tokens, head_dim {args.head_dim}; tiles of {args.block_m} queries and "
-          f"{args.block_n} keys, {args.warp_rows} queries a warp")
+          f"{args.block_n} keys, {args.warp_rows} queries per warp")
     print(f"\n{'level':<8}{'MFLOP':>14}{'MB moved':>14}{'FLOP/byte':>12}   {'roof of an ' + args.gpu}")
     for level, work in works.items():
         speed = machine["tb_per_s"][level]

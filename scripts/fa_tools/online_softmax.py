@@ -31,13 +31,15 @@ def add_tile(state, scores, values):
 # [/update]
 
 
+# [merge]
 def merge(a, b):
     """The state of the keys of both; associative, and NOTHING changes nothing."""
     m = max(a.m, b.m)
-    if m == -math.inf:
+    if m == -math.inf:  # no key in either: -inf - -inf would be NaN
         return NOTHING
     of_a, of_b = math.exp(a.m - m), math.exp(b.m - m)
     return State(m, a.l * of_a + b.l * of_b, a.o * of_a + b.o * of_b)
+# [/merge]
 
 
 def three_passes(scores, values):
@@ -70,10 +72,10 @@ def main():
     parser = Parser("softmax", __doc__, EXAMPLE)
     parser.error = fail  # one sentence, without the usage
     parser.add_argument("--scores", default=listed(SCORES, "g").replace(" ", ""), metavar="S,S,...",
-                        help="the row's scores, a key each (default: %(default)s)")
+                        help="the row's scores, one per key (default: %(default)s)")
     parser.add_argument("--values", default=listed(VALUES, "g").replace(" ", ""), metavar="V,V,...",
-                        help="one column of V, a key each (default: %(default)s)")
-    parser.add_argument("--tile", type=int, default=TILE, metavar="N", help=f"keys a tile (default: {TILE})")
+                        help="one column of V, one value per key (default: %(default)s)")
+    parser.add_argument("--tile", type=int, default=TILE, metavar="N", help=f"keys per tile (default: {TILE})")
     args = parser.parse_args()
     scores, values = numbers(args.scores, "scores"), numbers(args.values, "values")
     if len(scores) != len(values):
@@ -81,7 +83,7 @@ def main():
     if not 1 <= args.tile <= 4:
         fail(f"--tile must be between 1 and 4, not {args.tile}")
     print(f"One row of S: {listed(scores, 'g')}")
-    print(f"one column of V: {listed(values, 'g')}; {args.tile} keys a tile\n")
+    print(f"one column of V: {listed(values, 'g')}; {args.tile} keys per tile\n")
     left, right = max(8, 6 * args.tile), max(13, 8 * args.tile)
     print(f"{'tile':<5}{'scores':<{left}}{'m':>4}{'rescale':>8}  {'P = e^(s - m)':<{right}}{'l':>8}{'o':>9}{'o / l':>8}")
     state = NOTHING

@@ -33,7 +33,6 @@ from fa_tools.tools import ROOT, Parser, fail, markdown_files, relative
 NVCC = ("scripts/fa inspect", "scripts/fa instructions", "scripts/fa ptxas")  # these need CUDA's tools
 SETUP = 4  # and their exit code if one is missing
 SCRIPTS = (*NVCC, "scripts/fa softmax", "scripts/fa intensity", "scripts/fa bounds", "scripts/fa reproduce", "scripts/fa compare", "scripts/fa profile")
-PYTHON = ("scripts/", "docs/solutions/")  # python3 and a program there
 SHOWN = re.compile(r"^(?P<head>(?P<ticks>`{3,})text\n\$ (?P<command>[^\n]+)\n)(?P<text>.*?)(?=^(?P=ticks)$)"
                    r"|^(?P<table><!-- instructions: (?P<kernels>.+?) -->\n)(?P<rows>.*?)(?=^<!-- /instructions -->$)",
                    re.MULTILINE | re.DOTALL)
@@ -132,10 +131,9 @@ class Runner:
         """Whether the command is one of those that were asked for."""
         words = shlex.split(command)
         programs = [word for word in words if word.startswith("build/")]
-        script = " ".join(words[:2]) in SCRIPTS or words[0] == "python3" and words[1:] and words[1].startswith(PYTHON)
+        script = " ".join(words[:2]) in SCRIPTS
         if not (programs or script):
-            fail(f"{where}: the output's command runs none of {', '.join(SCRIPTS)}, python3 with a program in "
-                 f"{' or '.join(PYTHON)}, or a program in build/")
+            fail(f"{where}: the output's command runs none of {', '.join(SCRIPTS)}, or a program in build/")
         preset = "emulator" if script else Path(programs[0]).parts[1]
         return not (self.only and preset != self.only or self.scripts and not script)
 

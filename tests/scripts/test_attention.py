@@ -1,21 +1,22 @@
 """Chapter 00: the online softmax against three passes, its program, the solutions, and the arithmetic of the text."""
 
+import io
 import math
 import random
 import re
-import subprocess
+import struct
 import sys
 import unittest
+from contextlib import redirect_stdout
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
 sys.dont_write_bytecode = True
-from fa_tools.figures.first_pictures import FORMATS, largest
-from fa_tools.intensity import roofs
-from fa_tools.online_softmax import NOTHING, add_tile, merge, three_passes, tiles_of
+from fa_tools.figures.first_pictures import FORMATS, STEPS, largest
+from fa_tools.intensity import attention_flops, intensity, roofs
+from fa_tools.online_softmax import NOTHING, SCORES, VALUES, add_tile, merge, three_passes, tiles_of
 
 PROGRAM = SCRIPTS / "fa", "softmax"
-SOLUTIONS = sorted((ROOT / "docs" / "solutions").glob("00_*.py"))
 CHAPTER = (ROOT / "docs" / "00_attention.md").read_text(encoding="utf-8")
 
 
@@ -78,23 +79,55 @@ class Program(ScriptTest):
 
 
 class Chapter(unittest.TestCase):
-    def test_solutions_run(self):
-        self.assertEqual([path.name for path in SOLUTIONS], ["00_balance.py", "00_formats.py", "00_merge.py"])
-        for path in SOLUTIONS:
-            with self.subTest(path.name):
-                done = subprocess.run([sys.executable, "-B", path], capture_output=True, text=True, timeout=60, check=False)
-                self.assertEqual((done.returncode, done.stderr), (0, ""))
-                self.assertIn(f"```text\n$ python3 docs/solutions/{path.name}\n{done.stdout}```\n", CHAPTER)
-
     def test_each_exercise_has_its_solution(self):
         exercises = re.split(r"^\*\*\d\. ", CHAPTER.split("## Exercises")[1], flags=re.MULTILINE)[1:]
-        self.assertEqual(len(exercises), len(SOLUTIONS))
+        self.assertEqual(len(exercises), 3)
         for text in exercises:
             self.assertIn("<details>\n<summary>Solution</summary>\n\n", text)
-            self.assertRegex(text, r"<!-- excerpt: docs/solutions/00_\w+\.py#\w+ -->")
+
+    def test_balance(self):
+        """Exercise 1."""
+        machine = roofs("NVIDIA H200")
+        tokens = math.ceil(2 * machine["tflops"]["tensor"] / machine["tb_per_s"]["hbm"])
+        self.assertIn(f"so it needs {tokens} tokens", CHAPTER)
+        needed = machine["tflops"]["tensor"] / machine["tb_per_s"]["l2"]
+        few, enough = (intensity("l2", m, 64, 128, 4096).intensity for m in (64, 128))
+        self.assertLess(few, needed)
+        self.assertGreater(enough, needed)
+        self.assertIn(f"that is {few:.1f} for 64 queries, which is too little, and {enough:.1f} for 128.", CHAPTER)
+
+    def test_states_of_a_few_keys(self):
+        """The example of step 3, and exercise 2."""
+        state, _, _ = add_tile(NOTHING, SCORES[:2], VALUES[:2])
+        self.assertIn(f"the state $({state.m:g}, {state.l:.4f}, {state.o:.4f})$", CHAPTER)
+        parts = [add_tile(NOTHING, SCORES[keys], VALUES[keys])[0] for keys in (slice(3), slice(3, 6))]
+        words = " ".join(CHAPTER.split())
+        for state in (*parts, merge(*parts)):
+            self.assertIn(f"({state.m:g}, {state.l:.4f}, {state.o:.4f})", words)
+
+    def test_rounding(self):
+        """Exercise 3: the program prints what the chapter shows, and its bf16 is the type."""
+        code, shown = re.search(r"```python\n(import math, struct\n.*?)```\n\n```text\n(.*?)```\n", CHAPTER, re.DOTALL).groups()
+        names, printed = {}, io.StringIO()
+        with redirect_stdout(printed):
+            exec(code, names)
+        self.assertEqual(printed.getvalue(), shown)
+        self.assertEqual([names["bf16"](x) for x in (1 + 2**-8, 1 + 3 * 2**-8, -2.0)], [1, 1 + 2**-6, -2])
+        self.assertEqual(names["fp16"](65504.0), 65504)
+        self.assertRaises(OverflowError, struct.pack, "<e", 65520.0)
+
+    def test_intensity_of_one_head(self):
+        self.assertEqual(f"{attention_flops(1, 1, 4096, 128) / 1e9:.1f}", "8.6")
+        hbm, shared = (intensity(level, 64, 64, 128, 4096) for level in ("hbm", "shared"))
+        self.assertEqual((f"{hbm.bytes / 1e6:.1f}", hbm.intensity), ("4.2", 2048))
+        self.assertIn("= 8.6 GFLOP and moves $8 \\cdot 4096 \\cdot 128$ = 4.2 MB:\n2,048 FLOPs per byte.", CHAPTER)
+        self.assertEqual((f"{shared.bytes / 1e6:.0f}", f"{shared.bytes / 64e6:.2f}"), ("739", "11.55"))
+
+    def test_a_step_of_the_map_per_kernel(self):
+        self.assertEqual(len(STEPS), len(list((ROOT / "kernels").glob("[0-9][0-9]_*.cu"))))
 
     def test_cycles_of_a_score(self):
-        """What "The roofline" says of exponentials and products."""
+        """What a fold of "The roofline" says of exponentials and products."""
         sm = roofs("NVIDIA H200")["sm"]
         self.assertEqual(1 / sm["exp2"], 1 / 16)
         self.assertEqual(4 * 128 / sm["wgmma_flops"], 1 / 8)

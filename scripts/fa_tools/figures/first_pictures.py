@@ -1,10 +1,47 @@
-"""The pictures of chapter 00: what is computed, the GPU that computes it, the formats of its numbers."""
+"""The pictures of chapter 00: the way through the book, what is computed, the GPU that computes it, the formats of its
+numbers."""
 
 from fa_tools.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, figure
 from fa_tools.intensity import MACHINES
 from fa_tools.tools import read_json
 
 GPU = "NVIDIA H200"
+
+# A step of the ladder each: its idea, and what limits it, which is the reason for the next one.
+STEPS = (
+    ("one thread per element", "its lanes read memory in the worst order"),
+    ("softmax in one pass, tiles in shared memory", "every multiply-add fetches its operands"),
+    ("a tile of results in each thread's registers", "the CUDA cores have no more to give"),
+    ("Tensor Cores through wmma", "an unknown layout: S, P and O travel through shared memory"),
+    ("mma.sync, whose layout is known", "warps that split the keys must merge their results"),
+    ("warps split the queries: P stays in registers", "a tile is fetched when it is needed, not before"),
+    ("copies in the background", "padding, or else lanes that collide in the banks"),
+    ("a swizzle: no padding and no collisions", "products wait for their operands"),
+    ("operands read ahead", "too many instructions beside the products"),
+    ("fewer instructions", "registers cannot deliver operands any faster"),
+    ("wgmma: Tensor Cores read shared memory", "threads still spend instructions on copying"),
+    ("TMA: one thread orders a whole tile", "the same warps load and compute"),
+    ("warps that only load", "Tensor Cores pause during the softmax"),
+    ("the softmax runs under the products", "Tensor Cores pause between two query tiles"),
+    ("the next query tile begins early", "exponentials wait for the row's maximum"),
+    ("no row maximum", "the Tensor Cores, and the power they draw"),
+)
+
+
+@figure("00_map", 556, "The way through the book: sixteen kernels, each with its idea and what limits it",
+        "Sixteen steps, from below: the idea of each kernel, and what limits it",
+        "What limits a kernel is what the next one removes.")
+def steps(p):
+    height, left = 28, 24
+    for i, (idea, limit) in enumerate(STEPS):
+        x, y = left + 9 * i, 70 + (len(STEPS) - 1 - i) * height
+        p.rect(x, y, 856 - x, height - 2, *(GREEN if i < 3 else BLUE if i < 10 else ORANGE), 3)
+        p.text(x + 12, y + 18, f"{i + 1:02}", 13, anchor="start", weight="bold")
+        p.text(x + 40, y + 18, idea, 13, anchor="start")
+        p.text(844, y + 18, limit, 12, INK.muted, "end", italic=True)
+    for x, name, look in ((140, "any GPU", GREEN), (300, "an A100 or later", BLUE),
+                          (480, "an H100 or H200; the emulator runs all", ORANGE)):
+        p.key(x, 528, name, look)
 
 
 @figure("00_attention", 452, "Attention: the matrices of one head, and the part of them that one CTA works on",
@@ -36,13 +73,13 @@ def attention(p):
     p.text(s + key + tile / 2, top - 92, "kBlockN keys", 11.5, mono=True)
     p.arrow(s + key + tile + 8, top - 48, s + key + tile + 44, top - 48, frame, 1.6)
     p.lines(o + d + 12, row + 14, 15, ("acc_o, row_max,", "row_sum"), 11.5, frame, mono=True)
-    p.note(410, "A CTA goes over the keys from left to right. Each tile of S is made, turned into P, multiplied with its tile of V, "
-           "and forgotten.",
-           "What stays from tile to tile: acc_o and, for each query, the largest score and the sum of the weights so far.", step=20)
+    p.note(410, "A CTA goes over the keys from left to right. Each tile of S is computed, turned into P, multiplied by its tile of V, "
+           "and dropped.",
+           "The CTA keeps acc_o from tile to tile and, for each query, the largest score and the sum of the weights so far.", step=20)
 
 
 @figure("00_gpu", 520, f"A GPU in one picture: {GPU}", f"From memory to the multipliers: {GPU}",
-        "speeds of all SMs together; sizes of one SM, where it says so")
+        "Speeds are those of all SMs together, sizes those of one SM.")
 def gpu(p):
     machine = read_json(MACHINES)["machines"][GPU]
     sm, speed, peak = machine["sm"], machine["tb_per_s"], machine["tflops"]
@@ -63,15 +100,15 @@ def gpu(p):
     for i in range(4):
         left, top = x + 14 + i % 2 * 217, y + 40 + i // 2 * 116
         p.rect(left, top, 210, 108, *GREY, 5)
-        p.text(left + 10, top + 18, "scheduler: one warp a cycle", 12, anchor="start")
+        p.text(left + 10, top + 18, "one instruction per cycle", 12, anchor="start")
         p.box(left + 10, top + 26, 190, 24, [f"{sm['registers'] // 4:,} registers of 32 bits"], *GREEN, 11.5)
-        p.box(left + 10, top + 55, 92, 44, [f"{sm['fma'] // 4} FMA", f"{sm['exp2'] // 4} exp2 a cycle"], *GREEN, 11.5)
+        p.box(left + 10, top + 55, 92, 44, [f"{sm['fma'] // 4} FMA", f"{sm['exp2'] // 4} exp2 per cycle"], *GREEN, 11.5)
         p.box(left + 108, top + 55, 92, 44, ["Tensor Core", f"{sm['wgmma_flops'] // 4:,} FLOP"], *ORANGE, 11.5)
     p.box(x + 14, y + 274, 428, 54, [f"Shared memory and L1: {sm['shared_kib']} KiB of shared memory at most",
-                                     f"32 banks of 4 bytes: {sm['l1_bytes']} bytes a cycle; {speed['shared']:g} TB/s, all SMs"], *BLUE, 13)
-    p.box(x + 14, y + 336, 428, 42, ["TMA: copies boxes between global and shared memory (chapter 12)"], *BLUE, 12.5)
-    p.note(496, f"Tensor Cores {peak['tensor']:,} TFLOP/s, CUDA cores {peak['fp32']} TFLOP/s in fp32. The nearer to the cores, the "
-           "faster and the smaller: so tiles.")
+                                     f"32 banks of 4 bytes: {sm['l1_bytes']} bytes per cycle; {speed['shared']:g} TB/s, all SMs"], *BLUE, 13)
+    p.box(x + 14, y + 336, 428, 42, ["TMA: copies tiles to and from shared memory (chapter 12)"], *BLUE, 12.5)
+    p.note(496, f"Tensor Cores {peak['tensor']:,} TFLOP/s, CUDA cores {peak['fp32']} TFLOP/s in fp32. Memory nearer to the cores is "
+           "faster and smaller, so kernels work on tiles.")
 
 
 # Format: bits of exponent and of mantissa.
@@ -84,7 +121,7 @@ def largest(exponent, mantissa):
 
 
 @figure("00_formats", 330, "Number formats: fp32, bf16, fp16", "Three formats: sign, exponent, mantissa",
-        "The exponent says how far a format reaches, the mantissa how finely. bf16 is the upper half of an fp32.")
+        "The exponent says how far a format reaches, the mantissa how finely it rounds. bf16 is the upper half of an fp32.")
 def formats(p):
     for x, name, look in ((520, "sign", GREY), (600, "exponent", ORANGE), (710, "mantissa", BLUE)):
         p.key(x, 68, name, look, 12, 13, 19, 11)
@@ -94,8 +131,8 @@ def formats(p):
         p.text(left - 14, y + 18, name, 15, anchor="end", weight="bold")
         for n in range(1 + exponent + mantissa):
             p.rect(left + n * bit, y, bit - 2, 26, *(GREY if n == 0 else ORANGE if n <= exponent else BLUE))
-        p.text(left, y + 44, f"1 + {exponent} + {mantissa} bits; largest {largest(exponent, mantissa):.5g}; rounding is off by at most "
-               f"2^-{mantissa + 1} of the value", 12.5, INK.muted, "start")
+        p.text(left, y + 44, f"1 + {exponent} + {mantissa} bits; largest {largest(exponent, mantissa):.5g}; rounding changes a value by at most "
+               f"2^-{mantissa + 1} of it", 12.5, INK.muted, "start")
         p.text(left + (1 + exponent + mantissa) * bit + 14, y + 18, USES[name], 13, anchor="start")
-    p.note(312, "Tensor Cores multiply 16-bit factors exactly and add in fp32. Exponentials and everything about the softmax are "
-           "fp32.")
+    p.note(312, "Tensor Cores multiply 16-bit factors exactly and add in fp32. The exponentials and the rest of the softmax are "
+           "fp32, too.")

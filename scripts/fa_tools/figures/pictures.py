@@ -30,19 +30,19 @@ def passes(p):
     p.texts(12, INK.muted, "start", (283, 198, "write"), (474, 198, "2 writes"))
     p.texts(12, INK.muted, "end", (397, 198, "3 reads"), (606, 198, "read"))
     p.text(440, 26, "Seven trips over S", 16, weight="bold")
-    p.note(320, "each thread: one element of S or O (in the softmax: one row)", size=12)
+    p.note(320, "Each thread computes one element of S or O; in the softmax, one row.", size=12)
 
 
 @figure("01_sectors", 372, "Kernel 01: 32-byte sectors that one load of a warp touches")
 def sectors(p):
     cell = 38
     for x, title, what, rows, moved, average in (
-            (62, "Pass 1, load of gK[d]: 16 lanes, 16 keys", "a row of K has 256 bytes = 8 sectors; each lane wants 2 bytes of "
-             "its own row", 16, "16 sectors = 512 bytes moved, 32 bytes wanted",
-             "gQ[d]: two rows, 2 sectors. On average (16 + 2) / 2 = 9 a request."),
+            (62, "Pass 1, load of gK[d]: 16 lanes, 16 keys", "each lane wants 2 bytes of its own row, which is 8 sectors "
+             "long", 16, "16 sectors = 512 bytes moved, 32 bytes wanted",
+             "gQ[d]: two rows, 2 sectors. (16 + 2) / 2 = 9 per request"),
             (522, "Pass 3, load of gV[key]: 16 lanes, 16 columns", "neighbouring lanes read neighbouring elements of one row of V",
              1, "1 sector = 32 bytes moved, 32 bytes wanted",
-             "gP[key]: two rows, 2 sectors. On average (1 + 2) / 2 = 1.5 a request.")):
+             "gP[key]: two rows, 2 sectors. (1 + 2) / 2 = 1.5 per request")):
         p.heading(title, what, x - 42, size=15)
         for row in range(16):
             for sector in range(8):
@@ -51,7 +51,7 @@ def sectors(p):
         p.lines(x - 6, 79.5, 14, [f"key {row}" for row in range(16)], 9.5, INK.muted, "end")
         p.text(x + 4 * cell, 318, moved, 13, INK.orange, weight="bold")
         p.text(x + 4 * cell, 338, average, 12, INK.muted)
-    p.note(362, "Either load is one instruction of the warp. Only which lanes lie side by side is different.", size=12)
+    p.note(362, "Each load is one instruction of the warp. The two differ only in what neighbouring lanes read.", size=12)
 
 
 @figure("02_online", 420, "Kernel 02: the running softmax over three tiles of two keys", "One query row, six keys, tiles of two",
