@@ -83,6 +83,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
                      const __grid_constant__ ptx::TensorMap map_v, T* o, int seq_len, float scale) {
   using C = Config<kHeadDim>;
   constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
+  static_assert(kTileBytes == C::kSlabs * C::kBlockN * 128, "what the boxes of a tile bring");
   auto& smem = shared_storage<SharedStorage<T, kHeadDim>>();
 
   // ---- indices

@@ -95,6 +95,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   using C = Config<kHeadDim, kKeys>;
   constexpr int kQBytes = C::kBlockM * kHeadDim * sizeof(T);
   constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
+  static_assert(kTileBytes == C::kSlabs * C::kBlockN * 128, "what the boxes of a tile bring");
   auto& smem = shared_storage<SharedStorage<T, kHeadDim, kKeys>>();
 
   // ---- indices

@@ -11,6 +11,7 @@ from support import (CUDA, ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results,
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 from fa_tools import solutions, tools
+from fa_tools.doc_tables import ring_waits
 from book import expand
 
 KERNEL = """#include "x.h"
@@ -163,6 +164,23 @@ class SyncDocs(ScriptTest):
         text = "```\n<!-- excerpt: nowhere#x -->\n1<!--= no x -->\n```\n`1<!--= no x -->`\n"
         self.assertEqual(self.synced(text), text)
 
+    def test_phases(self):
+        """Two barriers of each stage, counted through: a wait is over when the phase that runs has the other parity."""
+        for kernel in ("12_tma", "13_warp_specialization", "14_softmax_overlap"):
+            full, empty = [0, 0], [0, 0]  # the phases that run
+            rows = list(ring_waits(f"kernels/{kernel}.cu", 9))
+            for (n, stage, phase, reads, loads), later in zip(rows, rows[2:]):
+                self.assertEqual((stage, phase), (n % 2, full[stage]))
+                self.assertNotEqual(empty[stage] % 2, loads, "the stage is empty, so the load begins")
+                self.assertEqual(full[stage] % 2, reads, "the tile has not come, so its readers wait")
+                full[stage] += 1
+                self.assertNotEqual(full[stage] % 2, reads, "it has come, so they read")
+                self.assertEqual(empty[stage] % 2, later[4], "they read, so the next load into the stage waits")
+                empty[stage] += 1
+        (self.root / "kernels" / "12_tma.cu").write_text((ROOT / "kernels" / "12_tma.cu").read_text())
+        result = self.synced("<!-- phases: kernels/12_tma.cu tiles=4 -->\n<!-- /phases -->\n")
+        self.assertIn("\n| 3 | 1 | 1 | 1 | 0 | phase 0 of `empty[1]` is over: tile 1 is released |\n<!--", result)
+
     def test_check_names_the_drift(self):
         text = "<!-- excerpt: kernels/01_naive.cu#inner -->\nold\n<!-- /excerpt -->\n" \
                "x 9.99<!--= gpu 01 -->\n"
@@ -177,6 +195,8 @@ class SyncDocs(ScriptTest):
             "<!-- excerpt: kernels/01_naive.cu#nope -->\n<!-- /excerpt -->": "exactly one pair",
             "<!-- excerpt: kernels/99.cu -->\n<!-- /excerpt -->": "there is no file kernels/99.cu",
             "<!-- diff: kernels/01_naive.cu -->\n<!-- /diff -->": "two files",
+            "<!-- phases: kernels/01_naive.cu tiles=4 -->\n<!-- /phases -->": "has no ring of full and empty barriers",
+            "<!-- phases: kernels/01_naive.cu -->\n<!-- /phases -->": "a kernel's source and tiles=",
             "<!-- table: bench/results/none.json -->\n<!-- /table -->": "cannot be read",
             "<!-- table: bench/results/gpu.json kernel=17* -->\n<!-- /table -->": "no record",
             "<!-- table: bench/results/gpu.json\n": None,

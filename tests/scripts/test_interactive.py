@@ -11,6 +11,7 @@ from html import unescape
 from support import ROOT, SCRIPTS, ScriptTest, main
 
 sys.dont_write_bytecode = True
+from fa_tools.doc_tables import ring_waits
 from fa_tools.figures import timeline_page
 from fa_tools.figures import traces
 from fa_tools.tools import read_set
@@ -640,6 +641,56 @@ class Browser(ScriptTest):
         self.assertEqual(found["alerts"], ["Write 2 to 16 numbers.", '"two" is no number from \u22121000 to 1000.',
                                            '"1e9" is no number from \u22121000 to 1000.', ""])
         self.assertEqual(found["own"], ["(2, 1, 0)"] * 3)
+
+    def test_phases(self):
+        found = self.visit("phases", """
+          const data = JSON.parse(document.getElementById("data").textContent);
+          const settings = [...document.querySelector("select").options].map((option) => option.value);
+          found.ends = Object.fromEntries(settings.map((id) => [id, machine(data, id).endings().ends]));
+          const ring = machine(data, "kernel");
+          found.waits = Array.from({length: data.tiles}, (_, n) => [n, ring.stage_of(n), ring.phase_of(n), ring.parity.full(n),
+                                                                    ring.parity.empty(n)]);
+          const buttons = () => [...document.querySelectorAll("button")];
+          const press = (words, times = 1) => {
+            for (let i = 0; i < times; i++) buttons().find((button) => button.textContent.includes(words)).click();
+            return status();
+          };
+          const take = (id) => { location.hash = "#" + id; dispatchEvent(new Event("hashchange")); };
+          const warning = () => document.querySelector(".warnings").textContent;
+          found.loaded = press("load tile 0");
+          found.blocked = buttons().slice(0, 4).map((button) => button.disabled);
+          found.first = press("bring box", 2);
+          found.back = press("Back");
+          found.right = [press("Any order"), warning(), buttons().map((button) => button.disabled)].slice(1);
+          take("half_the_bytes");
+          press("Next", 4);
+          found.half = warning();
+          take("one_byte_less");
+          press("Any order");
+          found.less = warning();
+          take("load_parity");
+          found.parity = warning();
+          over(document.querySelectorAll(".cell")[5 * 4]);
+          found.tile = status();
+        """, shown="machine")
+        self.assertEqual(found["errors"], [])
+        self.assertEqual(found["ends"], {
+            "kernel": ["right"], "one_stage": ["right"], "three_stages": ["right"], "load_parity": ["hangs"],
+            "read_parity": ["wrong", "hangs"], "half_the_bytes": ["wrong", "hangs"], "one_byte_less": ["hangs"],
+            "twice_the_bytes": ["hangs"], **dict.fromkeys(("no_wait", "half_the_arrivals"), ["right", "wrong", "hangs"])})
+        self.assertEqual([tuple(wait) for wait in found["waits"]], list(ring_waits("kernels/12_tma.cu", len(found["waits"]))))
+        self.assertEqual(found["loaded"], "The thread announces 32,768 bytes at full[0] and starts the copy of tile 0.")
+        self.assertEqual(found["blocked"], [False, False, True, True])
+        self.assertEqual(found["first"], "Box 1 of tile 0 is in stage 0. Phase 0 of full[0] is over.")
+        self.assertEqual(found["back"], "Box 0 of tile 0 is in stage 0. full[0] lacks 16,384 bytes.")
+        self.assertEqual(found["right"], ["All 6 tiles were read whole.", [True] * 4 + [False, False, True, True]])
+        self.assertEqual(found["half"], "Warpgroup 0 reads tile 0, but in the place of its box 1 is nothing yet.")
+        self.assertEqual(found["less"], "It hangs: the loading thread waits at empty[0] for parity 0, warpgroup 0 waits at full[0] "
+                                        "for parity 0 and warpgroup 1 waits at full[0] for parity 0.")
+        self.assertEqual(found["parity"], "It hangs: the loading thread waits at empty[0] for parity 0, warpgroup 0 waits at full[0] "
+                                          "for parity 0 and warpgroup 1 waits at full[0] for parity 0.")
+        self.assertIn("phase 2 of full[1], and the warps wait for parity 0. Its load waits at empty[1] for parity 0: phase 1, in which "
+                      "tile 3 is released.", found["tile"])
 
     def test_timeline(self):
         found = self.visit("timeline", """

@@ -72,12 +72,13 @@ def phases(p):
                 p.line(x(tile.released), y + high + 3, x(tile.released), y + 3 * high - 4, INK.text, 2)
     y = top + stages * block
     p.line(30, y - 12, 30, y + 6, INK.text, 2)
-    p.lines(42, y, 18, ("the end of a phase: of full, who multiplies may read (waits for parity n / kStages % 2); of empty, the next "
-                        "load into the stage may begin,",
-                        "for which its thread waits by parity (n / kStages + 1) % 2: that of the phase before. n: the tile."))
-    p.lines(42, y + 44, 18, (f"The first {stages} loads ask for parity 1 while phase 0 runs: \"phase -1\" counts as ended, and they "
+    p.lines(42, y, 18, ("The end of a phase. Full: tile n is there, and warps that wait for parity n / kStages % 2 may read it.",
+                        "Empty: all warps have released the tile before, and the load of tile n, which waits for parity "
+                        "(n / kStages + 1) % 2, may begin."))
+    p.lines(42, y + 44, 18, (f"The first {stages} loads wait for parity 1 while phase 0 runs. \"Phase -1\" counts as over, so they "
                              "begin at once.",
-                             "Nobody can be two phases late: a stage is not filled again before all who read it have arrived at empty."))
+                             "No thread falls two phases behind, because a stage is refilled only after all its readers have "
+                             "arrived at empty."))
 
 
 @figure("12_boxes", 476, "Kernel 12: the boxes of a tile, and the slabs that they become")
@@ -85,7 +86,7 @@ def boxes(p):
     rows, head_dim = constant("12", "kBlockN"), 128
     slabs, colors = constant("12", "kSlabs", head_dim), (BLUE, ORANGE)
     bytes_ = f"{layouts.slab_bytes(rows):,} bytes"
-    p.heading(f"A tile of K is {slabs} boxes of 64 columns and {rows} rows; TMA writes each as a slab",
+    p.heading(f"A tile of K is {slabs} TMA boxes of 64 columns and {rows} rows; each arrives as a slab",
               f"head_dim {head_dim}, 16-bit elements")
     # Left: the matrix of all heads' rows.
     x, y, wide, tall = 64, 96, 190, 250
@@ -107,7 +108,7 @@ def boxes(p):
     # Below: what the tensor map says.
     p.text(44, y + tall + 42, "tensor map of K:", 12, anchor="start", weight="bold")
     p.lines(44, y + tall + 59, 17, ("sizes", "stride", "box", "swizzle"))
-    p.lines(120, y + tall + 59, 17, (f"{head_dim}, rows of all heads", f"{2 * head_dim} bytes a row", f"64 x {rows}", "128 bytes"),
+    p.lines(120, y + tall + 59, 17, (f"{head_dim}, rows of all heads", f"{2 * head_dim} bytes per row", f"64 x {rows}", "128 bytes"),
             12, INK.text, mono=True)
     # Middle: the slabs.
     sx, sy, sw, sh = 402, 96, 110, 108
@@ -117,11 +118,11 @@ def boxes(p):
         p.rect(sx, top, sw, sh, *colors[slab])
         p.caption(sx + sw / 2, top + sh / 2 - 4, f"slab {slab}", bytes_)
         p.arrow(x + wide + 70, at + high / 2 + 5, sx - 4, top + sh / 2, colors[slab][1])
-    p.lines(sx + sw / 2, sy + 2 * sh + 24, 16, ("128 bytes a row,", "128 rows each"), anchor="middle")
+    p.lines(sx + sw / 2, sy + 2 * sh + 24, 16, ("128 bytes per row,", "128 rows each"), anchor="middle")
     p.lines(sx + sw / 2, sy + 2 * sh + 66, 16, ("one mbarrier counts", f"{slabs} · {bytes_}"), anchor="middle")
     # Right: an atom of a slab.
     ax, ay, cell, line = 586, 116, 34, 22
-    p.caption(ax + 4 * cell, 84, "the first rows of slab 0", "number: which chunk of 8 columns lies there", 13, 20, 11.5)
+    p.caption(ax + 4 * cell, 84, "the first rows of slab 0", "number: the chunk of 8 columns in this place", 13, 20, 11.5)
     for row in range(12):
         yy = ay + row * line + (6 if row >= 8 else 0)
         for chunk, place in enumerate(places(rows, row)):

@@ -8,13 +8,13 @@ import subprocess
 from html import escape
 from pathlib import Path
 
-from fa_tools.figures.drawing import DARK, LIGHT
+from fa_tools.figures.drawing import DARK, LIGHT, constant
 from fa_tools.figures.timeline_page import page_data
 from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, relative
 
 SOURCES = ROOT / "docs" / "interactive" / "src"
 BUILD = ROOT / "build" / "emulator"
-# Page -> (program, arguments...), which prints its data as JSON; without one the page's data are made of traces.
+# Page -> (program, arguments...), which prints its data as JSON. The timeline's data are made of traces.
 GENERATORS = {
     "descriptor": ("layouts", "dump", "descriptor"),
     "fragments": ("layouts", "dump", "fragments"),
@@ -22,6 +22,7 @@ GENERATORS = {
     "softmax": ("layouts", "softmax-page"),
 }
 TRACED = "attention_checked"
+TILES = 6  # of the ring that a reader steps through
 EXAMPLE = """example:
   scripts/fa interactive --output /tmp/pages    with the programs of build/emulator"""
 
@@ -105,7 +106,16 @@ def program(folder, name):
     return path
 
 
+def ring():
+    """What the phase explorer needs to know of kernel 12 with head_dim 128."""
+    groups = constant("12", "kWarpgroups")
+    return {"tiles": TILES, "stages": constant("12", "kStages"), "warpgroups": groups, "warps": 4 * groups,
+            "boxes": constant("12", "kSlabs"), "box_bytes": 128 * constant("12", "kBlockN")}
+
+
 def data_of(name, programs):
+    if name == "phases":
+        return ring()
     if name not in GENERATORS:
         return page_data(program(programs, TRACED))
     file, *arguments = GENERATORS[name]

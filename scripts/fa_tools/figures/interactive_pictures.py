@@ -1,5 +1,6 @@
 """What the interactive pages show when nothing is interactive, drawn from the same data: scripts/fa docs interactive."""
 
+from fa_tools.doc_tables import ring_waits
 from fa_tools.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, REGISTERS, figure
 from fa_tools.tools import ROOT, read_json
 
@@ -161,6 +162,45 @@ def softmax_stepper(p):
                "start", "bold")
     p.note(378, f"The plain softmax, which sees all scores at once: O[0] = {preset['plain'][0]:.6g}. Any reference gives the "
            "same quotient.")
+
+
+@figure("interactive_phases", 396, "Phase explorer: kernel 12 while tile 0 is read and tile 1 comes",
+        "The phase explorer: kernel 12 after its first seven steps",
+        "four roles, of which the reader chooses the next to go on; what their steps do to the barriers of the ring")
+def phase_explorer(p):
+    """Tile 0 has come and is read by both warpgroups, of tile 1 one box is still to come."""
+    ring = data("phases")
+    for i, (name, label, waits) in enumerate((("Loading thread", "load tile 2", "waits at empty[0] for parity 0"),
+                                              ("TMA", "bring box 1 of tile 1", "can go on"),
+                                              ("Warpgroup 0", "release tile 0", "can go on"),
+                                              ("Warpgroup 1", "release tile 0", "can go on"))):
+        x = 32 + 210 * i
+        p.text(x, 82, name, 13, INK.muted, "start")
+        p.rect(x, 90, 176, 30, INK.cell, INK.line, 5)
+        p.text(x + 88, 109.5, label, 13, INK.muted if waits.startswith("waits") else INK.text)
+        p.text(x, 138, waits, 12, INK.muted, "start")
+    columns, top = (116, 176, 240, 356), 188
+    p.text(32, top - 18, "Barriers and stages now", 14, anchor="start", weight="bold")
+    p.texts(12, INK.muted, "start", *zip(columns, [top + 6] * 4, ("phase", "parity", "arrivals due", "bytes due")))
+    for stage, (phase, arrivals, lacks, holds) in enumerate(((1, 1, 0, "tile 0, read by warpgroups 0 and 1"),
+                                                             (0, 0, ring["box_bytes"], "box 0: tile 1, box 1: nothing"))):
+        y = top + 32 + 84 * stage
+        p.texts(13, INK.text, "start", (32, y, f"full[{stage}]"), (32, y + 26, f"stage {stage}"), (32, y + 52, f"empty[{stage}]"),
+                weight="bold")
+        p.texts(13, INK.text, "start", *zip(columns, [y] * 4, (str(phase), str(phase % 2), str(arrivals), f"{lacks:,}")),
+                (columns[0], y + 26, holds), *zip(columns, [y + 52] * 3, ("0", "0", str(ring["warps"]))))
+    left, wide, high = 500, 84, 25
+    p.text(left, top - 18, "Each tile: stage, phase, parities", 14, anchor="start", weight="bold")
+    p.texts(12, INK.muted, "middle", *((left + 30 + wide * (i + 0.5), top + 6, name)
+                                       for i, name in enumerate(("stage", "phase", "at full", "at empty"))))
+    for n, *cells in ring_waits("kernels/12_tma.cu", ring["tiles"]):
+        y = top + 16 + high * n
+        p.text(left + 18, y + 16, str(n), 12, INK.muted, "end")
+        for i, cell in enumerate(cells):
+            x = left + 30 + wide * i
+            p.rect(x, y, wide - 2, high - 2, (INK.orange_soft, INK.blue_soft)[n] if n < 2 else INK.cell, None, 2)
+            p.text(x + wide / 2 - 1, y + 16, str(cell), 12.5)
+    p.note(382, "The page also tries all orders: with the kernel as it is, every order ends right.", size=12)
 
 
 def timeline_events(words):
