@@ -247,6 +247,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   multiply_pv(tiles - 1, tiles > 1);
   ptx::wgmma_wait<0>(acc_o);
 
+  // [epilogue]
   // Stages O in this warp's rows of sQ, after a barrier: every warp of the warpgroup has read Q.
   ptx::barrier_sync(C::kQRead + warpgroup_idx, 128);
   T(*const sO)[64][64] = smem.sQ[warpgroup_idx];  // [kSlabs][64][64]
@@ -276,6 +277,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     *reinterpret_cast<uint4*>(gO + row * kHeadDim + chunk * 8) = *reinterpret_cast<const uint4*>(
         &sO[chunk / 8][warp_idx * 16 + row][layout::swizzle(row, chunk % 8) * 8]);
   }
+  // [/epilogue]
 }
 
 // ---- host ---------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 Usage: test_examples.py FOLDER SUFFIX  runs the examples (FOLDER/NAME + SUFFIX) and looks for each number that their
                                        comments name in the counts that they print; tries the translator
        test_examples.py --command      scripts/fa emulate with a file outside of the checkout
-       test_examples.py --compile      compiles the examples with nvcc, as they are
+       test_examples.py --compile      compiles the examples with nvcc, by the command that their comments name
 """
 
 import os
@@ -30,6 +30,7 @@ COUNTS = {
     "scan": [("scan_lookback", "global atomic", 0, 95)],
     "tiled_gemm": [("gemm_tile", "shared load", 0, 131072), ("gemm_register", "shared load", 0, 81920)],
     "histogram": [("histogram_shared", "shared atomic", 1, 33735), ("histogram_copies", "shared atomic", 1, 12567)],
+    "one_wgmma": [("one_wgmma", "wgmma", 0, 8)],
 }
 
 
@@ -63,6 +64,22 @@ class Examples(unittest.TestCase):
                     self.assertEqual(counts(output, kernel, kind)[column], number)
                     if path.stem != "scan":
                         self.assertIn(f"{number:,}", comment)
+
+    def test_strides_of_one_wgmma(self):
+        """S is Q, so each wrong element says which one a descriptor of other strides has read."""
+        for words, sources in (
+                ("plain 128 256", []), ("swizzled 16 1024", []), ("swizzled 4096 1024", []),  # the last: LBO is not looked at
+                ("swizzled 16 128", [f"S[{8 * i}][{d}] is Q[{i}][{d}]" for i in range(8) for d in (0, 8)]),
+                ("plain 256 128", ["S[0][0] is Q[0][0]", "S[0][8] is Q[8][0]", "S[8][0] is Q[0][8]", "S[56][8] is Q[32][8]"])):
+            with self.subTest(words):
+                output = self.output("one_wgmma", *words.split(), code=1 if sources else 0)
+                self.assertIn(f"{896 if sources else 0} of 1024 elements are wrong\n", output)
+                self.assertEqual(output.count("] is "), 16 if sources else 0)
+                for source in sources:
+                    self.assertIn(source, output)
+        self.assertIn("outside the SharedStorage", self.output("one_wgmma", "swizzled", "16", "2048", code=1))
+        for words in ("swizzled", "swizzled 16 1000", "twisted 16 1024", "plain 128 -256", "plain 128 262144"):
+            self.assertIn("usage: one_wgmma", self.output("one_wgmma", *words.split(), code=2))
 
     def test_the_scan_by_flags_is_reported(self):
         output = self.output("scan", "flags", code=1)
@@ -166,7 +183,8 @@ def compile_all():
         skip(str(problem))
     with tempfile.TemporaryDirectory() as folder:
         for example in EXAMPLES:
-            run(nvcc, "-arch=sm_80", example, "-o", f"{folder}/{example.stem}", timeout=540)
+            (command,) = re.findall(r"^//   nvcc (.+?) && ./a.out", example.read_text(), re.MULTILINE)
+            run(nvcc, *command.split(), "-o", f"{folder}/{example.stem}", timeout=540, cwd=ROOT)
             print(f"{example.name} compiles")
 
 

@@ -15,6 +15,42 @@ template <int kColumns>
 struct WgmmaInstruction;
 
 template <>
+struct WgmmaInstruction<16> {
+  template <typename Element, int kMajorA, int kMajorB>
+  static __device__ __forceinline__ void multiply_shared(
+      float (&d)[8], uint64_t a, uint64_t b, int accumulate) {
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.b32 p, %10, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.%13.%13 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7}, "
+        "%8, %9, p, 1, 1, %11, %12;\n"
+        "}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]),
+          "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+        : "l"(a), "l"(b), "r"(accumulate), "n"(kMajorA), "n"(kMajorB), "C"(Element::kName));
+  }
+
+  template <typename Element, int kMajorB>
+  static __device__ __forceinline__ void multiply_registers(
+      float (&d)[8], const uint32_t (&a)[4], uint64_t b, int accumulate) {
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.b32 p, %13, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.%15.%15 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7}, "
+        "{%8, %9, %10, %11}, %12, p, 1, 1, %14;\n"
+        "}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]),
+          "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate),
+          "n"(kMajorB), "C"(Element::kName));
+  }
+};
+
+template <>
 struct WgmmaInstruction<64> {
   template <typename Element, int kMajorA, int kMajorB>
   static __device__ __forceinline__ void multiply_shared(

@@ -68,7 +68,7 @@ def normal(command, text, root):
     # Not every machine has two cores; the results are the same.
     text = re.sub(r"\b\d+ threads?$", "2 threads", text, flags=re.MULTILINE)
     # What a debugger says of the machine rather than of the kernel. In layouts and encodings numbers are the point.
-    if not any(word.endswith("bin/layouts") or word == "--control" for word in words):
+    if not any(word.endswith(("bin/layouts", "bin/one_wgmma")) or word == "--control" for word in words):
         text = re.sub(r"0x[0-9a-f]+", "0x...", text)
     text = without_line_numbers(text)
     if "--control" in words:  # the last column is the line of the source

@@ -27,7 +27,6 @@ NOT_YET = {
     "docs/08_swizzle.md",
     "docs/09_fragment_pipelining.md",
     "docs/10_instruction_tuning.md",
-    "docs/11_wgmma.md",
     "docs/13_warp_specialization.md",
     "docs/16_max_free.md",
     "docs/README.md",

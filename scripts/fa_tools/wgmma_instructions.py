@@ -8,7 +8,7 @@ import sys
 from fa_tools.tools import ROOT, Parser, relative
 
 HEADER = ROOT / "common" / "ptx" / "wgmma_instructions.h"
-COLUMNS = (64, 80, 128, 256)  # N: of the kernels, of an exercise of chapter 13, of bench/gemm
+COLUMNS = (16, 64, 80, 128, 256)  # N: of examples/one_wgmma.cu, the kernels, an exercise of chapter 13, bench/gemm
 EXAMPLE = """examples:
   scripts/fa wgmma            write it
   scripts/fa wgmma --check    only say whether it is out of date; exit code 1 if it is"""

@@ -617,23 +617,22 @@ def descriptor(p):
                   12.5)
         if step:
             p.text(x - 8, 303, "+2", 12.5, INK.blue, weight="bold")
-    p.note(362, "Nothing else changes within a slab of 64 columns. The XOR of the swizzle works on the whole address, so",
-           "that a start inside of the atom's first row is as good as its beginning.")
+    p.note(362, "Nothing else changes within a slab of 64 columns. The XOR of the swizzle works on the whole address, so a",
+           "start inside the atom's first row is as good as one at the row's beginning.")
 
 
 @figure("11_core_matrices", 496, "Kernel 11: core matrices of a tile without swizzle",
-        "Without swizzle: core matrices of 8 rows of 16 bytes, wherever LBO and SBO say",
-        "64 x 64 elements; the number: where the core matrix lies in memory, in units of its 128 bytes; framed: what the first wgmma "
-        "reads")
+        "Without swizzle: core matrices of 8 rows of 16 bytes, one after the other",
+        "64 x 64 elements; each number is a core matrix's place in memory, in units of 128 bytes; the frame: what the first wgmma reads")
 def core_matrices(p):
     cell, top = 38, 118
     for x, name, what, down, right, address, (rows, columns), strides in (  # rows, columns: of what the first wgmma reads
-            (96, "K-major", "a core matrix: 8 rows of 8 k", "row", "k",
+            (96, "K-major", "a core matrix: 8 rows, 8 of the depth", "row", "depth",
              lambda row, column: layouts.k_major_offset(16, 128, 1024, 8 * row, 8 * column), (8, 2),
-             "k + 8: LBO = 128 bytes.  Row + 8: SBO = 1024 bytes."),
-            (528, "MN-major", "a core matrix: 8 k of 8 rows", "k", "row",
+             "Depth + 8: LBO = 128 bytes.  Row + 8: SBO = 1024."),
+            (528, "MN-major", "a core matrix: 8 of the depth, 8 rows", "depth", "row",
              lambda row, column: layouts.mn_major_offset(16, 128, 1024, 8 * column, 8 * row), (2, 8),
-             "k + 8: LBO = 1024 bytes.  Row + 8: SBO = 128 bytes.")):
+             "Depth + 8: LBO = 1024 bytes.  Row + 8: SBO = 128.")):
         middle = x + 4 * cell
         p.caption(middle, 84, name, what, 15, 20)
         places = {(row, column): address(row, column) for row in range(8) for column in range(8)}
@@ -646,24 +645,24 @@ def core_matrices(p):
         p.text(x - 12, top + 4 * cell, down, 12, INK.muted, "end", italic=True)
         p.text(middle, top + 8 * cell + 18, right + " \u2192", 12, INK.muted, italic=True)
         p.text(middle, 462, strides, 13, INK.orange, weight="bold")
-    p.note(484, "row: of A; of B read column. Other strides are as good: these two make the tile one piece of memory.", size=12)
+    p.note(484, "For B read column in place of row. Other strides work, too: with these the tile fills 8 KB without a gap.", size=12)
 
 
 @figure("11_atoms", 560, "Kernel 11: a tile with 128-byte swizzle, K-major and MN-major",
         "With 128-byte swizzle: the same bytes, read as Q and K or as V",
-        "the first 16 lines of 128 bytes of a tile of 64 rows and 64 columns; the number: which chunk of 8 elements of the row lies there")
+        "the first 16 rows of a 64 x 64 tile, 128 bytes each; each number says which chunk of 8 elements of its row is stored there")
 def atoms(p):
     cell, high, top = 40, 20, 116
     row8 = layouts.slab_offset(64, 8, 0)
     for x, name, what, marked, steps_ in (
-            (84, "K-major: columns are k (Q, K)", "marked: columns 16 to 31 of the rows, the second step", (2, 3),
-             (("rows + 8: the next atom", f"SBO = {row8} bytes"),
-              ("the next 16 k: further in the same rows", f"start + {layouts.k_major_step(64, 1)} bytes"),
-              ("64 k on: a slab", "start + 128 bytes x rows of the tile"))),
-            (512, "MN-major: rows are k (V)", "marked: rows 0 to 15 with all their columns, the first step", range(8),
-             (("k + 8: the next atom", f"SBO = {row8} bytes"),
-              ("the next 16 k: two atoms further", f"start + {layouts.mn_major_step(1)} bytes"),
-              ("64 columns on: a slab", "LBO = 128 bytes x rows of the tile")))):
+            (84, "K-major: the depth runs along a row (Q, K)", "marked: columns 16 to 31 of the rows, the second step", (2, 3),
+             (("8 rows on", f"SBO = {row8} bytes"),
+              ("16 of depth on", f"start + {layouts.k_major_step(64, 1)} bytes"),
+              ("64 of depth on", "start + 128 x the tile's rows"))),
+            (512, "MN-major: the depth runs down the rows (V)", "marked: rows 0 to 15 with all their columns, the first step", range(8),
+             (("8 of depth on", f"SBO = {row8} bytes"),
+              ("16 of depth on", f"start + {layouts.mn_major_step(1)} bytes"),
+              ("64 columns on", "LBO = 128 x the tile's rows")))):
         p.caption(x + 4 * cell, 84, name, what, 15, 20)
         for row in range(16):
             y = top + row * high + (6 if row >= 8 else 0)
@@ -678,11 +677,11 @@ def atoms(p):
         names, strides = zip(*steps_)
         p.lines(x, top + 16 * high + 34, 22, names)
         p.lines(x + 8 * cell, top + 16 * high + 34, 22, strides, 12, INK.orange, "end", weight="bold")
-    p.note(546, "An atom is 8 rows of 128 bytes at a multiple of 1024; chunk c of row r lies in place c ^ (r mod 8), as in kernel 08.")
+    p.note(546, "An atom is 8 rows of 128 bytes at a multiple of 1024; chunk c of row r is in place c ^ (r mod 8), as in kernel 08.")
 
 
 @figure("11_accumulators", 500, "Kernel 11: the accumulators of wgmma.m64nN",
-        "D of wgmma, 64 x N: 16 rows a warp, and inside of them the layout of mma.sync",
+        "D of wgmma, 64 x N: 16 rows per warp, and among its lanes the layout of mma.sync",
         "each square is an element, the number its lane, the colour its register modulo 4; framed: thread 37 (warp 1, lane 5)")
 def accumulators(p):
     cell, top, thread, x, left = 22, 122, 37, 92, 424
@@ -720,7 +719,7 @@ def accumulators(p):
         p.text(left + 374, top + 52 + 22 * i, f"d[{i}]", 10.5, anchor="start", mono=True)
         p.text(left + 408, top + 52 + 22 * i, f"{row}, {column}", 10.5, INK.muted, "start", mono=True)
     p.text(left + 374, top + 26, "row, column", 11, INK.muted, "start", italic=True)
-    p.note(490, "A in registers, 64 x 16, has the layout of mma's A for 16 rows a warp: as in kernel 06, two tiles of D are one of A.",
+    p.note(490, "A in registers, 64 x 16, has the layout of mma's A for 16 rows per warp: as in kernel 06, two tiles of D are one of A.",
            size=12)
 
 
