@@ -39,12 +39,14 @@ struct Config {
   static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup is the producer
   static constexpr int kStages = 2;                         // tiles of K and of V in shared memory
   static constexpr int kSlabs = kHeadDim / 64;              // slabs per tile
+  // [registers]
   // A launch gives all threads equally many registers; the producer returns what consumers need.
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
   static_assert(kWarpgroups * (kConsumerRegisters - kLaunchRegisters) <=
                     kLaunchRegisters - kProducerRegisters,
                 "otherwise a consumer would wait for registers without end");
+  // [/registers]
   static_assert(kStages >= 2, "one stage is filled while another is read");
   static_assert(kBlockN * 128 % 1024 == 0 && kBlockN <= 256, "slabs begin where the swizzle does");
   static_assert(128 % kBlockM == 0 && 128 % kBlockN == 0, "seq_len is a multiple of 128");
@@ -249,6 +251,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 
   // ---- main loop
   for (int n_block = 1; n_block < tiles; n_block++) {
+    // [iteration]
     wait_full(smem.k_full, n_block);
     multiply_qk(n_block);
     wait_full(smem.v_full, n_block - 1);
@@ -260,9 +263,11 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     const bool grown = raise_max();
     exponentials();
     if (grown) rescale_o();  // all lanes of the warp, or none
+    // [/iteration]
   }
 
   // ---- epilogue
+  // [epilogue]
   wait_full(smem.v_full, tiles - 1);
   multiply_pv(tiles - 1, tiles > 1);
   ptx::wgmma_wait<0>(acc_o);
@@ -270,6 +275,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   // Stages O in this warp's rows of sQ, after a barrier: every warp of the warpgroup has read Q.
   ptx::barrier_sync(C::kQRead + warpgroup_idx, 128);
   T(*const sO)[64][64] = smem.sQ[warpgroup_idx];  // [kSlabs][64][64]
+  // [/epilogue]
   float inverse_sum[2];
 #pragma unroll
   for (int h = 0; h < 2; h++) inverse_sum[h] = 1.0f / layout::quad_sum(row_sum[h]);

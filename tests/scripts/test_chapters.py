@@ -179,8 +179,8 @@ class Whole(ScriptTest):
             self.assertEqual((record["kernel"], record["status"]), (KERNELS[int(name[:2]) - 1], "passed"), name)
 
     def test_pauses_of_recorded_products(self):
-        """Chapters 11 and 12 say in how many of the cycles from the first product to the last one none is under way."""
-        for kernel in ("11_wgmma", "12_tma"):
+        """Chapters 11 to 13 say in how many of the cycles from the first product to the last one none is under way."""
+        for kernel in ("11_wgmma", "12_tma", "13_warp_specialization"):
             events = traces.load(ROOT / "bench" / "results" / "timelines" / f"{kernel[:2]}.json")["traceEvents"]
             (row,) = [e["pid"] for e in events if e["ph"] == "M" and e["args"].get("name") == "Products under way"]
             products = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == row)

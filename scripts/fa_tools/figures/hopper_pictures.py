@@ -139,11 +139,11 @@ def boxes(p):
 @figure("13_ring", 440, "Kernel 13: a producer, two consumers, and the barriers between them")
 def producer_consumers(p):
     stages, warps = constant("13", "kStages"), 4 * constant("13", "kWarpgroups")
-    p.heading("Who waits for whom: nothing but the stages' barriers",
-              f"K's {stages} stages; V's are the same, with barriers of their own")
+    p.heading("Three roles, which meet only at the barriers of the stages",
+              f"K's {stages} stages; V has {stages} more, with barriers of their own")
     left, wide, top, bottom = 318, 230, 78, 358
     right, middle, high = left + wide + 4, (top + bottom) / 2, (bottom - top - 12 * (stages - 1)) / stages
-    p.box(24, 138, 150, 160, ["producer", "one thread:", "wait empty", "announce the bytes", "start the copy"], *BLUE)
+    p.box(24, 138, 150, 160, ["producer", "one thread:", "wait for empty", "announce the bytes", "start the copy"], *BLUE)
     for stage in range(stages):
         y, bar = top + stage * (high + 12), (high - 18) / 2
         p.rect(left, y, wide, high, *GREY, 6)
@@ -154,17 +154,17 @@ def producer_consumers(p):
     p.arrow(left - 4, middle + 40, 176, middle + 40, INK.orange, 2.6)
     p.text(247, middle - 70, "TMA brings tile n:", 12, INK.blue, weight="bold")
     p.text(247, middle + 60, "waits for empty", 12, INK.orange, weight="bold")
-    p.texts(11.5, INK.muted, "middle", (247, middle - 55, "its bytes end full's phase"), (247, middle + 75, "of tile n - kStages"))
+    p.texts(11.5, INK.muted, "middle", (247, middle - 55, "its bytes complete full"), (247, middle + 75, "of tile n - kStages"))
     for consumer, y in enumerate((top, bottom - 120)):
-        p.box(700, y, 156, 120, [f"consumer {consumer}", "4 warps: wait full", "multiply, wgmma_wait", "arrive at empty"], *GREEN)
+        p.box(700, y, 156, 120, [f"consumer {consumer}", "4 warps: wait for full", "multiply, wgmma_wait", "arrive at empty"], *GREEN)
         p.arrow(right, y + 38, 697, y + 38, INK.blue, 2.6)
         p.arrow(697, y + 76, right, y + 76, INK.orange, 2.6)
         p.text(624, y + 28, "waits for full", 12, INK.blue, weight="bold")
         p.text(624, y + 95, "4 arrivals at empty", 12, INK.orange, weight="bold")
     p.text(440, 396, f"A phase of full: 1 arrival and a tile's bytes. A phase of empty: {warps} arrivals, one of each consumer "
            "warp.", 13)
-    p.note(420, f"The producer may be {stages} tiles ahead of the slower consumer. Whoever is too early waits, "
-           "and nobody else does.")
+    p.note(420, f"The producer is at most {stages} tiles ahead of the slower consumer. A role that is too early waits, "
+           "and delays no other one.")
 
 
 @figure("13_registers", 372, "Kernel 13: setmaxnreg, to scale")
@@ -193,11 +193,11 @@ def registers(p):
             p.rect(x, y, left + full - x, 44, INK.cell)
     wanted = consumers * group * (high - launch)
     assert wanted <= given
-    p.text(440, 344, f"The consumers want {consumers} · {group} · {high - launch} = {wanted:,}; the producer has given back "
+    p.text(440, 344, f"The consumers ask for {consumers} · {group} · {high - launch} = {wanted:,}; the producer has given back "
            f"{given:,}" + (", exactly as much." if wanted == given else f", {given - wanted:,} more than that."), 13)
     left_over = all_of_them - threads * launch
     p.note(363, f"Blue, right: the producer, {group} · {low} = {group * low:,}. Grey, right: {left_over:,} too few for "
-           "another 8 a thread.", size=12)
+           "another 8 per thread.", size=12)
 
 
 PRODUCT = 512  # cycles: QK^T or PV of a tile, eight wgmma of 64

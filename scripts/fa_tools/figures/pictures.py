@@ -387,11 +387,11 @@ def read_and_multiply(warps, ahead, read, multiply, steps=24):
     return reads, products, warps * multiply / ((products[0][-1] - products[0][-9]) / 8)
 
 
-@figure("09_steps", 464, "Kernel 09: reading fragments ahead", "A read takes 30 cycles, the two mma of a step 12.6",
+@figure("09_steps", 464, "Kernel 09: reading fragments ahead", "A read takes 30 cycles, the two mma of a step 12",
         "numbers: steps; to scale")
 def steps(p):
     """When fragments are read and multiplied, for the chapter's two numbers: reading ahead, and a second warp."""
-    read, multiply = 30.0, 2 * 807 / 128  # cycles: one ldmatrix; the two mma that its fragments are for
+    read, multiply = 30.0, 2 * 6.0  # cycles: one ldmatrix; the two mma that its fragments are for
     left, shown, scale = 132, 212, 3.42
 
     def bars(y, height, length, begins, look, lanes=1):
@@ -421,7 +421,7 @@ def steps(p):
 
 
 @figure("09_address", 470, "Kernel 09: the address of a chunk, bit by bit",
-        "Where a chunk of 16 bytes lies in a tile of 64 rows and 128 columns", "r: row, c: chunk (8 columns); small: bits of a byte's place")
+        "The address of a 16-byte chunk in a tile of 64 rows and 128 columns", "r: row, c: chunk (8 columns); small: bits of the address")
 def step_bits(p):
     """The bits of a chunk's place in a tile of 128 columns, and what a step does to them."""
     def address(row, chunk):  # of 256 bytes a row
@@ -447,9 +447,10 @@ def step_bits(p):
         p.line(begin, top + 54, end, top + 54, color, 2)
         p.text((begin + end) / 2, top + 71, text, 12, color, weight="bold" if color != INK.muted else None)
 
-    row, first, top = 5, 1, 232
+    lane, top = 13, 232
+    row, first = lane % 8 + lane // 16 * 8, lane // 8 % 2  # as load_k addresses K
     own = layouts.swizzle(row, first)
-    p.heading(f"A lane with r mod 8 = {row} whose first chunk is {first}", y=top - 26)
+    p.heading(f"Lane {lane} reads K: its row is {row}, its first chunk is {first}", y=top - 26)
     p.texts(12.5, INK.muted, "middle", (90, top, "step"), (220, top, "chunk"), (370, top, "its place: chunk ^ r"),
             (560, top, "first place ^ k"), (752, top, "first place + k"))
     for i, k in enumerate((0, 2, 4, 6)):
@@ -462,8 +463,8 @@ def step_bits(p):
         p.text(370, y, f"{chunk:03b} ^ {row:03b} = {place:03b}", 13.5, mono=True)
         p.text(560, y, f"{own:03b} ^ {k:03b} = {own ^ k:03b}", 13.5, INK.orange, mono=True, weight="bold")
         p.text(752, y, f"{own:03b} + {k:03b} = {sum_of:03b}" + (" no" if sum_of != place else ""), 13.5, INK.muted, mono=True)
-    p.note(446, "Addition is the same only as long as nothing is carried. With a carry the place is another one, here "
-           "even outside the eight.", size=12)
+    p.note(446, "A sum gives the same place only while nothing is carried. Here the carry even leaves the group of eight "
+           "chunks.", size=12)
 
 
 @figure("09_order", 424, "Kernels 08 and 09: the main loop, instruction by instruction")
@@ -491,7 +492,7 @@ def order(p):
             p.line(left + i * scale, y - 104, left + i * scale, y + 2, color, *look)
 
         mark(names.index("BAR"), INK.muted, 1.5)
-        p.text(left + names.index("BAR") * scale - 4, y + 15, "barrier", 12, INK.muted, "start")
+        p.text(left + names.index("BAR") * scale - 4, y + 15, "barrier", 12, INK.muted, "end")
         mark(products[0], INK.orange, 1, "3 3")
         p.text(left + products[0] * scale + 8, y + 15, f"{names[:products[0]].count('LDSM')} ldmatrix before the first mma", 12,
                INK.orange)
@@ -499,8 +500,8 @@ def order(p):
         mark(before + gap, INK.blue, 1, "3 3")
         p.text(left + (before + 1 + gap / 2) * scale + 60, y + 15, f"{gap - 1} instructions without an mma", 12, INK.blue)
         y += 52
-    p.note(406, "Not drawn: arithmetic on scores, sums and addresses. What is issued early is not yet done: the lines say "
-           "in which order, not how long.", size=12)
+    p.note(406, "Not drawn: arithmetic on scores, sums and addresses. The lines show the order in which instructions are "
+           "issued, not how long they take.", size=12)
 
 
 @figure("10_turn", 446, "Kernel 10: a turn of the main loop begins with the softmax", "Kernel 09: products, softmax, products")
