@@ -85,6 +85,11 @@ def anchors(path):
 
 
 @lru_cache(maxsize=None)
+def anchors_of_picture(path):
+    return set(EXPLICIT_ANCHOR.findall(path.read_text(encoding="utf-8")))
+
+
+@lru_cache(maxsize=None)
 def exact_case(path):
     """Whether the path exists with exactly these letters; some file systems are lenient, code hosts are not."""
     while path.is_relative_to(ROOT) and path != ROOT:
@@ -113,6 +118,8 @@ def problem_with(path, target):
     if file.suffix == ".md":
         state = not name and path.parent == ROOT / "docs" / "interactive"  # of the page, which the site's check asks
         return None if state or anchor in anchors(file) else f"{relative(file)} has no heading for the anchor #{anchor}"
+    if file.suffix == ".svg":
+        return None if anchor in anchors_of_picture(file) else f"{relative(file)} has nothing with the id {anchor}"
     lines = re.fullmatch(r"L(\d+)(?:-L(\d+))?", anchor)
     if lines and file.is_file():
         count = len(file.read_text(encoding="utf-8", errors="replace").splitlines())

@@ -582,9 +582,9 @@ class ThisCheckout(ScriptTest):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_the_debugger_session_is_the_one_that_is_tested(self):
-        readme = (ROOT / "README.md").read_text(encoding="utf-8")
-        session = readme.index("<!-- excerpt: tests/gdb/session.gdb -->")
-        self.assertGreater(readme.index("$ gdb -q -batch -x tests/gdb/session.gdb build/emulator-debug/bin/"), session)
+        page = (ROOT / "docs" / "emulator.md").read_text(encoding="utf-8")
+        session = page.index("<!-- excerpt: tests/gdb/session.gdb -->")
+        self.assertGreater(page.index("$ gdb -q -batch -x tests/gdb/session.gdb build/emulator-debug/bin/"), session)
 
     def test_regions_that_links_name(self):
         """[`ring` in mma_sync.cu](...): the source has lines // [ring] and // [/ring]."""
@@ -687,11 +687,11 @@ class Links(ScriptTest):
         self.assertIn(expected, done.stderr)
 
     def test_pictures(self):
-        (self.root / "p.svg").write_text("<svg/>")
-        self.assertEqual(self.check("`<img>` ![words](p.svg)\n").returncode, 0)
+        (self.root / "p.svg").write_text('<svg><g id="at-12"/></svg>')
+        self.assertEqual(self.check("`<img>` ![words](p.svg) ![words](p.svg#at-12)\n").returncode, 0)
         for text, expected in (
             ('<img src="p.svg">', "an image has no words"), ('<img alt=" " src="p.svg">', "an image has no words"),
-            ("![](p.svg)", "an image has no words"),
+            ("![](p.svg)", "an image has no words"), ("![words](p.svg#at-13)", "p.svg has nothing with the id at-13"),
         ):
             with self.subTest(text):
                 self.assert_bad(text, expected)

@@ -13,6 +13,7 @@ sys.dont_write_bytecode = True
 from fa_tools.figures import pictures, traces
 from fa_tools.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT
 from fa_tools.figures.drawing import DARK, INK, LIGHT, Picture, constant, constant_of
+from fa_tools.figures.first_pictures import speeds
 from fa_tools.figures.hopper_pictures import PRODUCT, REST, SOFTMAX, follow_ring, follow_turns
 from fa_tools.tools import Refused
 
@@ -93,6 +94,24 @@ class Figures(unittest.TestCase):
                     self.assertEqual(known.keys(), used, path.name)
 
 
+class Map(unittest.TestCase):
+    def test_each_step_can_be_marked(self):
+        """map.svg#at-12 shows step 12 as the reader's place."""
+        root = ElementTree.parse(ROOT / "docs" / "pictures" / "map.svg").getroot()
+        steps = {node.get("id"): node for node in root if node.get("id")}
+        self.assertEqual(list(steps), [f"at-{i:02}" for i in range(1, 17)])
+        for name, node in steps.items():
+            self.assertEqual([inner.get("class") for inner in node].count("here"), 1, name)
+        style = root.find("{http://www.w3.org/2000/svg}style").text
+        self.assertIn(".here{display:none}:target>.here{display:inline}", style)
+
+    def test_factors_are_those_of_the_results(self):
+        found = speeds()
+        texts = [shape.what for shape in pictures.DRAWN["map"]().shapes if shape.kind == "text"]
+        self.assertIn(f"\u00d7 {found['08_swizzle'] / found['07_cp_async']:.2f}", texts)
+        self.assertEqual(sum(text.startswith("\u00d7") for text in texts), 15)
+
+
 class Written(unittest.TestCase):
     def drawn(self, *shapes):
         """The lines of a picture of (method, arguments ...)."""
@@ -116,6 +135,17 @@ class Written(unittest.TestCase):
         self.assertEqual(len(self.drawn(*edged)), 2)
         self.assertEqual(self.drawn(("line", 1, 1, 9, 1), ("line", 1, 3, 4, 7.5)),
                          ['<path stroke="#8c959f" stroke-width="1.4" d="M1 1h8M1 3l3 4.5"/>'])
+
+    def test_groups(self):
+        picture = Picture(90, 60, "A")
+        with picture.group('id="at-01"'):
+            with picture.group('class="here"'):
+                picture.line(1, 1, 9, 1)
+            picture.line(1, 3, 9, 3)
+        picture.line(1, 5, 9, 5)
+        line = '<path stroke="#8c959f" stroke-width="1.4" d="M1 {}h8"/>'
+        self.assertEqual(picture.svg().split("\n")[4:-2], ['<g id="at-01">', '<g class="here">', line.format(1), "</g>",
+                                                           line.format(3), "</g>", line.format(5)])
 
     def test_texts_that_look_alike_share_a_group(self):
         texts = [("text", 30 * i, 9, f"{i}&", 9, "#0072b2", "start") for i in range(2)]

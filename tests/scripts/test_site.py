@@ -197,6 +197,9 @@ class Markdown(unittest.TestCase):
         html = self.page("![A](charts/h200-ladder.svg)").html
         self.assertRegex(html, r'<span class="picture wide" data-chart="h200-ladder"><img src="charts/h200-ladder.svg" alt="A" '
                                r'width="\d+" height="\d+"')
+        html = self.page("![You are here](pictures/map.svg#at-12)").html
+        self.assertRegex(html, r'<span class="picture wide"><img src="pictures/map.svg#at-12" alt="You are here" width="\d+"')
+        self.assertFalse(self.warnings)
 
     def test_notes_on_lines_of_code(self):
         code = "```cuda\nint a;\nint b;\n```\n\n<!-- notes -->\n1. `int b` is two.\n2. `int a` is one.\n"

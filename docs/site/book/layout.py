@@ -11,8 +11,9 @@ LARGEST_SOURCE = 100_000  # bytes of a file that becomes a page
 APPENDICES = ["notation", "layouts", "synchronisation", "capabilities", "compiling", "benchmarking", "profiling",
               "elsewhere", "gemm", "reading"]
 INTERACTIVE = ["fragments", "banks", "timeline", "softmax", "descriptor", "phases"]
-MORE = ["docs/your_own_kernel.md", "docs/emulator.md", "docs/bugs.md", "docs/reproduced.md", "CONTRIBUTING.md", "docs/maintaining.md", "CHANGELOG.md", "THIRD_PARTY.md"]
-NAV_TITLES = {"README.md": "Start", "docs/README.md": "Contents", "docs/reproduced.md": "Reproduced",
+MORE = ["docs/results.md", "docs/reproduced.md", "docs/bugs.md", "docs/emulator.md", "docs/your_own_kernel.md", "docs/use.md",
+        "CONTRIBUTING.md", "docs/maintaining.md", "CHANGELOG.md", "THIRD_PARTY.md"]
+NAV_TITLES = {"README.md": "Start", "docs/README.md": "Contents", "docs/results.md": "Results", "docs/reproduced.md": "Reproduced",
               "docs/bugs.md": "Bugs, and what finds them"}
 
 

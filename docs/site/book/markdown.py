@@ -89,7 +89,7 @@ class Page:
 
     def size_of(self, link):
         """Width and height, so that the text does not jump when pictures come."""
-        file = ((ROOT / self.path).parent / link).resolve()
+        file = ((ROOT / self.path).parent / link.partition("#")[0]).resolve()
         if file.suffix != ".svg" or not file.is_file():
             return ""
         head = file.read_text(encoding="utf-8")[:1000]
@@ -146,7 +146,7 @@ class Page:
 
     def markdown_image(self, tokens, i, options, env):
         link, image = tokens[i].attrGet("src"), self.image(tokens[i].attrGet("src"), escape(tokens[i].content))
-        return self.figure(link, image) if link.endswith(".svg") else image
+        return self.figure(link, image) if link.partition("#")[0].endswith(".svg") else image
 
     def link_open(self, tokens, i, options, env):
         tokens[i].attrSet("href", self.target(tokens[i].attrGet("href")))

@@ -1,6 +1,8 @@
 """What the figures are drawn with: colours, shapes and texts of an SVG that shows itself in the reader's theme; constants
 of the kernels."""
 
+import contextlib
+import itertools
 import math
 import re
 from collections import namedtuple
@@ -26,12 +28,12 @@ WIDEST = 0.8  # of a letter, in parts of its font's size
 COLUMNS = 160  # of a file's lines, as far as they can be broken
 
 
-def dark_style(colors, others=None):
+def dark_style(colors, others=None, before=""):
     """The style sheet that replaces colours where the reader wants dark ones. colors: {(attribute, light): dark}; others:
-    {selector: (attribute, dark)}."""
+    {selector: (attribute, dark)}; before: rules for both themes."""
     rules = [f'[{name}="{light}"]{{{name}:{dark}}}' for (name, light), dark in sorted(colors.items()) if light != dark]
     rules += [f"{selector}{{{name}:{dark}}}" for selector, (name, dark) in sorted((others or {}).items())]
-    return f"<style>@media(prefers-color-scheme:dark){{{''.join(rules)}}}</style>"
+    return f"<style>{before}@media(prefers-color-scheme:dark){{{''.join(rules)}}}</style>"
 
 
 def number(value):
@@ -63,8 +65,9 @@ def filled(words):
     return lines
 
 
-# kind: path, text or rect; look: attributes that shapes may share; at, what: where it is and what is drawn or written there.
-Shape = namedtuple("Shape", "kind look box at what")
+# kind: path, text or rect; look: attributes that shapes may share; at, what: where it is and what is drawn or written there;
+# groups: the attributes of the elements <g> that it is in, from the outermost one.
+Shape = namedtuple("Shape", "kind look box at what groups", defaults=((),))
 
 
 def apart(a, b):
@@ -109,11 +112,30 @@ def written(group):
     return filled([f"<g{attributes(look)}>", *own, "</g>"])
 
 
+def grouped(shapes, depth=0):
+    """The lines that draw these shapes, each in the elements <g> that it is in below this depth."""
+    for group, part in itertools.groupby(shapes, lambda shape: shape.groups[depth : depth + 1]):
+        if group:
+            yield f"<g {group[0]}>"
+            yield from grouped(list(part), depth + 1)
+            yield "</g>"
+        else:
+            yield from (line for same in alike(list(part)) for line in written(same))
+
+
 class Picture:
     def __init__(self, width, height, title, dark=()):
         """dark: pairs of a light colour and what replaces it in the dark theme, beside those of INK."""
         self.width, self.height, self.title = width, height, title
         self.shapes, self.dark = [], dict([*zip(LIGHT, DARK), *dark])
+        self.rules = ""  # of the style sheet, in both themes
+
+    @contextlib.contextmanager
+    def group(self, attribute):
+        """What is drawn within is in an element <g> with this attribute, such as id="at-12"."""
+        first = len(self.shapes)
+        yield
+        self.shapes[first:] = [shape._replace(groups=(attribute, *shape.groups)) for shape in self.shapes[first:]]
 
     def path(self, points, closed, fill, stroke, width=None, dash=None):
         """Straight lines from point to point."""
@@ -212,9 +234,9 @@ class Picture:
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
             f'viewBox="0 0 {self.width} {self.height}" font-family="{FONT}" role="img">',
             f"<title>{escape(self.title, quote=False)}</title>",
-            dark_style({pair: self.dark[pair[1]] for pair in used if pair[1] not in (None, "none")}),
+            dark_style({pair: self.dark[pair[1]] for pair in used if pair[1] not in (None, "none")}, before=self.rules),
             f'<rect width="{self.width}" height="{self.height}" rx="6" fill="{INK.background}"/>',
-            *(line for group in alike(self.shapes) for line in written(group)), "</svg>", "",
+            *grouped(self.shapes), "</svg>", "",
         ])
 
 

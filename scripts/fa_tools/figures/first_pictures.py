@@ -1,47 +1,90 @@
-"""The pictures of chapter 00: the way through the book, what is computed, the GPU that computes it, the formats of its
+"""The map of the ladder, and the pictures of chapter 00: what is computed, the GPU that computes it, the formats of its
 numbers."""
 
+import math
+from itertools import groupby
+
+from fa_tools.charts.steps import factor
+from fa_tools.doc_tables import matching, read
 from fa_tools.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, figure
 from fa_tools.intensity import MACHINES
-from fa_tools.tools import read_json
+from fa_tools.tools import ROOT, read_json
 
 GPU = "NVIDIA H200"
 
-# A step of the ladder each: its idea, and what limits it, which is the reason for the next one.
+# The idea of each step, 01 first, and what held up the kernel before it: something had to be moved (orange), a unit had
+# no cycle left (blue), or one piece of work waited for another (green). A kernel behind the last one is not on the map.
+MOVED, BUSY, WAITED = ORANGE, BLUE, GREEN
+SHARED = "shared memory,|above all its bank conflicts", MOVED
 STEPS = (
-    ("one thread per element", "its lanes read memory in the worst order"),
-    ("softmax in one pass, tiles in shared memory", "every multiply-add fetches its operands"),
-    ("a tile of results in each thread's registers", "the CUDA cores have no more to give"),
-    ("Tensor Cores through wmma", "an unknown layout: S, P and O travel through shared memory"),
-    ("mma.sync, whose layout is known", "warps that split the keys must merge their results"),
-    ("warps split the queries: P stays in registers", "a tile is fetched when it is needed, not before"),
-    ("copies in the background", "padding, or else lanes that collide in the banks"),
-    ("a swizzle: no padding and no collisions", "products wait for their operands"),
-    ("operands read ahead", "too many instructions beside the products"),
-    ("fewer instructions", "registers cannot deliver operands any faster"),
-    ("wgmma: Tensor Cores read shared memory", "threads still spend instructions on copying"),
-    ("TMA: one thread orders a whole tile", "the same warps load and compute"),
-    ("warps that only load", "Tensor Cores pause during the softmax"),
-    ("the softmax runs under the products", "Tensor Cores pause between two query tiles"),
-    ("the next query tile begins early", "exponentials wait for the row's maximum"),
-    ("no row maximum", "the Tensor Cores, and the power they draw"),
+    ("naive", None, None), ("online|softmax", "global|memory", MOVED), ("register|tiles", "shared|memory", MOVED),
+    ("Tensor|Cores", "CUDA|cores", BUSY), ("split|keys", *SHARED), ("split|queries", *SHARED), ("async|copies", *SHARED),
+    ("XOR|swizzle", *SHARED), ("reading|ahead", *SHARED), ("leaner|loop", "issue|slots", BUSY),
+    ("wgmma", "MMA|rate", BUSY), ("TMA", "warps that wait|for warps", WAITED),
+    ("producer|warps", "warps that wait|for warps", WAITED), ("softmax|overlap", "expo-|nentials", WAITED),
+    ("persistent", "ends of|tiles", WAITED), ("no row|maximum", "row|max", WAITED),
 )
+NEEDS = (("any GPU", 3), ("Tensor Cores: A100 and later", 7), ("Hopper: H100 and H200", 6))
 
 
-@figure("00_map", 556, "The way through the book: sixteen kernels, each with its idea and what limits it",
-        "Sixteen steps, from below: the idea of each kernel, and what limits it",
-        "What limits a kernel is what the next one removes.")
-def steps(p):
-    height, left = 28, 24
-    for i, (idea, limit) in enumerate(STEPS):
-        x, y = left + 9 * i, 70 + (len(STEPS) - 1 - i) * height
-        p.rect(x, y, 856 - x, height - 2, *(GREEN if i < 3 else BLUE if i < 10 else ORANGE), 3)
-        p.text(x + 12, y + 18, f"{i + 1:02}", 13, anchor="start", weight="bold")
-        p.text(x + 40, y + 18, idea, 13, anchor="start")
-        p.text(844, y + 18, limit, 12, INK.muted, "end", italic=True)
-    for x, name, look in ((140, "any GPU", GREEN), (300, "an A100 or later", BLUE),
-                          (480, "an H100 or H200; the emulator runs all", ORANGE)):
-        p.key(x, 528, name, look)
+def speeds(*others):
+    """{kernel or library: TFLOP/s at 4096 tokens}; the later kernels' are of their run beside the libraries."""
+    found = {}
+    for name, kernels in ("h200_bf16_d128", "*"), ("h200_peers_bf16_d128", ",".join(("[01]*", *others))):
+        records = matching(read(f"bench/results/{name}.json"), {"seq_len": "4096", "kernel": kernels})
+        found.update((record["kernel"], record["tflops"]) for record in records)
+    return found
+
+
+@figure("map", 434, "A map of the ladder: for each of sixteen steps its idea, what held up the kernel before, and the factor gained",
+        "The ladder: sixteen steps, and how many times faster each one is than the step before",
+        "Height: speed on one H200, logarithmic (bf16, 4096 tokens, head_dim 128). Below: what held up the step before.")
+def ladder_map(p):
+    left, wide, base, decade, names, limits, needs = 16, 53, 280, 65, 318, 354, 402
+    libraries = {"FlashAttention-3": "peer/fa3", "FlashAttention-2": "peer/fa2"}
+    found, before = speeds(*libraries.values()), None
+    p.rules = ".here{display:none}:target>.here{display:inline}svg:has(:target)>g[id]:not(:target){opacity:.45}"
+
+    def top(tflops):
+        return base - decade * math.log10(tflops)
+
+    def words(x, y, text):
+        lines = text.split("|")
+        p.lines(x, y - 7 * (len(lines) - 1), 14, lines, 11, INK.text, "middle")
+
+    for library, record in libraries.items():
+        p.line(left, top(found[record]), left + 16 * wide, top(found[record]), INK.line, 1, "4 4")
+        p.text(left + 4, top(found[record]) - 5, f"{library}: {found[record]:.0f} TFLOP/s", 11, INK.muted, "start")
+    p.line(left, base, left + 16 * wide, base, INK.line)
+    kernels = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
+    for i, (kernel, (idea, _, look)) in enumerate(zip(kernels, STEPS)):
+        x, y, middle = left + i * wide, top(found[kernel]), left + (i + 0.5) * wide
+        with p.group(f'id="at-{kernel[:2]}"'):
+            with p.group('class="here"'):
+                p.rect(x - 1, y - 24, wide + 2, limits - y + 20, INK.background, INK.text, 6, 2.6)
+                p.path([(middle, y - 28), (middle - 9, y - 42), (middle + 9, y - 42)], True, INK.text, None)
+            p.rect(x + 2, y, wide - 4, base - y, *(look or GREY))
+            if before:
+                p.rect(x + 4, y - 18, wide - 8, 14, INK.background)  # the libraries' lines end at a number
+                slower = found[kernel] < before
+                p.text(middle, y - 7, factor(found[kernel] / before), 12, INK.orange if slower else INK.text, weight="bold")
+            else:
+                p.lines(middle, y - 21, 14, (f"{found[kernel]:.2f}", "TFLOP/s"), 11, INK.text, "middle")
+            p.text(middle, base + 19, kernel[:2], 15, weight="bold")
+            p.lines(middle, names, 14, idea.split("|"), 11, INK.text, "middle")
+        before = found[kernel]
+    p.lines(left, limits + 15, 14, ("held up", "by:"), 11)
+    x = left + wide
+    for (limit, look), steps in groupby(STEPS[1:], lambda step: step[1:]):
+        width = wide * len(list(steps))
+        p.rect(x + 1, limits, width - 2, 38, *look, 4)
+        words(x + width / 2, limits + 23, limit)
+        x += width
+    x = left
+    for what, steps in NEEDS:
+        p.rect(x + 1, needs, wide * steps - 2, 22, *GREY, 4)
+        words(x + wide * steps / 2, needs + 15, what)
+        x += wide * steps
 
 
 @figure("00_attention", 452, "Attention: the matrices of one head, and the part of them that one CTA works on",
