@@ -184,7 +184,7 @@ class Markdown(unittest.TestCase):
         self.assertIn("<em>x</em>", html)
 
     def test_links(self):
-        html = self.page("[a](12_tma.md#the-idea) [b](../kernels/12_tma.cu#L3-L5) [c](../README.md) [d](../tests/golden) "
+        html = self.page("[a](12_tma.md#the-picture) [b](../kernels/12_tma.cu#L3-L5) [c](../README.md) [d](../tests/golden) "
                          "[e](../bench/schema.json)").html
         self.assertFalse(self.warnings)
         self.assertEqual(re.findall(r'href="([^"]+)"', html), [
