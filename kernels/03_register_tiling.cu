@@ -34,7 +34,7 @@ struct Config {
                 "a row of O is divided among 16 threads, four columns at a time");
 };
 
-// Thread (ty, tx) of the 8 x 16 grid owns the elements marked x. They are spread out, so that
+// Thread (ty, tx) of the 8 x 16 grid owns the elements marked x. They are spread out because then
 // neighbouring lanes read neighbouring rows of K and columns of V. A warp is two rows of the grid.
 //
 //            S: key  tx, tx+16, tx+32, tx+48         O: columns 4tx..4tx+3, 64+4tx..64+4tx+3

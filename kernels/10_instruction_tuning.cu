@@ -343,7 +343,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, Config<kHeadDim>::
   // [epilogue]
   // gO has the shape [16 kRowTiles][kHeadDim]: this warp's rows.
   T* gO = o + (head * seq_len + m_block * C::kBlockM + warp_row) * kHeadDim;
-  // Stages O in this warp's rows of sQ, so that each lane can then store 16 bytes of a row.
+  // Stages O in this warp's rows of sQ, because each lane can then store 16 bytes of a row.
   if constexpr (C::kQInV) __syncthreads();  // all warps wait until V is read, whose place O takes
 #pragma unroll
   for (int m = 0; m < kRowTiles; m++) {
