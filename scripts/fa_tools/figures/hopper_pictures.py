@@ -57,8 +57,8 @@ def phases(p):
         p.rect(left, y + high, right - left, high - 2, INK.cell)
         full, empty = 0.0, 0.0
         for tile in (tile for tile in ring if tile.stage == stage):
-            band(y, full, tile.arrives, tile.phase, "ends as the bytes have come")
-            band(y + 2 * high, empty, tile.released, tile.phase, "ends as all warps have arrived")
+            band(y, full, tile.arrives, tile.phase, "ends when the bytes have come")
+            band(y + 2 * high, empty, tile.released, tile.phase, "ends when all warps have arrived")
             full, empty = tile.arrives, tile.released
             for begin, until, what, look in ((tile.asked, tile.arrives, "comes", (INK.background, INK.muted)),
                                              (tile.read, tile.released, "is read", GREEN)):
@@ -117,7 +117,7 @@ def boxes(p):
         top = sy + slab * (sh + 4)
         p.rect(sx, top, sw, sh, *colors[slab])
         p.caption(sx + sw / 2, top + sh / 2 - 4, f"slab {slab}", bytes_)
-        p.arrow(x + wide + 70, at + high / 2 + 5, sx - 4, top + sh / 2, colors[slab][1])
+        p.arrow(x + wide + 90, at + high / 2 + 5, sx - 4, top + sh / 2, colors[slab][1])
     p.lines(sx + sw / 2, sy + 2 * sh + 24, 16, ("128 bytes per row,", "128 rows each"), anchor="middle")
     p.lines(sx + sw / 2, sy + 2 * sh + 66, 16, ("one mbarrier counts", f"{slabs} · {bytes_}"), anchor="middle")
     # Right: an atom of a slab.
