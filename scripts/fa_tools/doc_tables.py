@@ -388,7 +388,7 @@ def tuning(spec):
                                    v["registers"], v["shared_memory_bytes"] // 1024)),
                  *(short(t["tflops"]) for t in times.values()), short(autotune.mean_of(t["tflops"] for t in times.values()))]
         rows.append([f"**{cell}**" for cell in cells] if v["choice"] == head["choice"] else cells)
-    heading = ["Q in", "Warps", "Rows a warp", "Keys a tile", "Stages", "CTAs an SM", "Registers", "Shared memory, KiB",
+    heading = ["Q in", "Warps", "Rows per warp", "Keys per tile", "Stages", "CTAs per SM", "Registers", "Shared memory, KiB",
                *(f"N = {n}" for n in order[0]["first"]), "Mean"]
     return [*rows_of(heading, rows), "", autotune.sentence(head)]
 

@@ -23,7 +23,6 @@ NOT_YET = {
     "docs/06_mma_split_q.md",
     "docs/07_cp_async.md",
     "docs/08_swizzle.md",
-    "docs/10_instruction_tuning.md",
     "docs/16_max_free.md",
     "docs/appendix/benchmarking.md",
     "docs/appendix/capabilities.md",

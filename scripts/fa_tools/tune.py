@@ -330,14 +330,14 @@ def sentence(head):
     """What became of the space."""
     counts = Counter(v["status"] for v in head["variants"])
     dropped = sum(head["dropped"].values())
-    parts = [f"{dropped} were dropped by rules before anything was built"]
+    parts = [f"{dropped} of {dropped + len(head['variants'])} choices were dropped by rules before anything was built"]
     parts += [f"{counts[status]} {words}" for status, words in OUTCOMES.items() if counts[status]]
-    return f"Of {dropped + len(head['variants'])} choices {', '.join(parts[:-1])}, and {parts[-1]}."
+    return f"{', '.join(parts[:-1])}, and {parts[-1]}."
 
 
 def show(head):
     """The best variants, * the winner."""
-    print(f"\nhead_dim {head['head_dim']}: choice, registers, bytes spilled, KB, CTAs an SM, mean of TFLOP/s")
+    print(f"\nhead_dim {head['head_dim']}: choice, registers, bytes spilled, KB, CTAs per SM, mean of TFLOP/s")
     for v in ranked(head["variants"])[:FINALISTS]:
         print(f"{'*' if v['choice'] == head['choice'] else ' '} {as_choice(v).text():<18}{v['registers']:>5}{v['spill_bytes']:>6}"
               f"{v['shared_memory_bytes'] // 1024:>5}{v['ctas_per_sm']:>4}{speed(v):>8.1f}")

@@ -504,7 +504,7 @@ def order(p):
            "issued, not how long they take.", size=12)
 
 
-@figure("10_turn", 446, "Kernel 10: a turn of the main loop begins with the softmax", "Kernel 09: products, softmax, products")
+@figure("10_turn", 446, "Kernel 10: an iteration of the main loop begins with the softmax", "Kernel 09: products, softmax, products")
 def turn(p):
     left, right = 132, 864
 
@@ -544,11 +544,11 @@ def turn(p):
         x = block(x, 224, each, f"P V: {group}", BLUE)
     x = block(x, 224, products, "S = Q Kᵀ, tile n + 1", BLUE) + 10
     block(x + 10, 262, right - x - 12, "max", ORANGE)
-    block(start, 300, x - 13 - start, "V of tile n + 1 is copied (needed one turn later)", GREEN)
-    block(start, 338, x - 13 - start, "K of tile n + 2 is copied (needed at the end of the next turn)", GREEN)
+    block(start, 300, x - 13 - start, "V of tile n + 1 is copied (needed one iteration later)", GREEN)
+    block(start, 338, x - 13 - start, "K of tile n + 2 is copied (needed at the end of the next iteration)", GREEN)
     barriers(216, 374, left + 10, x)
     p.note(416, f"2^x: g is P of the keys 16 g to 16 g + 15, one of {groups} groups of a tile; P V: g multiplies it.",
-           "From its first part of P V to the end of the turn the warp always has products to issue.")
+           "From its first part of P V to the end of the iteration the warp always has products to issue.")
 
 
 @figure("10_lazy", 404, "Kernel 10: the reference lags behind the running maximum by at most 8")
