@@ -24,16 +24,6 @@ NOT_YET = {
     "docs/07_cp_async.md",
     "docs/08_swizzle.md",
     "docs/16_max_free.md",
-    "docs/appendix/benchmarking.md",
-    "docs/appendix/capabilities.md",
-    "docs/appendix/compiling.md",
-    "docs/appendix/elsewhere.md",
-    "docs/appendix/gemm.md",
-    "docs/appendix/layouts.md",
-    "docs/appendix/notation.md",
-    "docs/appendix/profiling.md",
-    "docs/appendix/reading.md",
-    "docs/appendix/synchronisation.md",
     "docs/bugs.md",
     "docs/emulator.md",
     "docs/interactive/banks.md",
@@ -104,6 +94,8 @@ def blocks_of_markdown(text):
             continue
         if fence or (not lines and line.startswith("    ")):
             continue
+        if line.startswith("<!-- entries: "):
+            comment, line = True, ""
         if comment or (line.lstrip().startswith("<!--") and "-->" not in line):
             comment = "-->" not in line
             continue
@@ -114,7 +106,7 @@ def blocks_of_markdown(text):
             continue
         item = re.match(r"\s*(?:[-*+]|\d+\.) +(.*)", line)
         heading = re.match(r"#{1,6} +(.*)", line)
-        table = line.startswith("|")
+        table = line.lstrip().startswith("|")
         if not line.strip() or item or heading or (table and kind != "table"):
             flush()
         if not line.strip():

@@ -50,7 +50,7 @@ __global__ void shuffle(const float* in, float* out) {
 // [/shuffle]
 
 // [syncthreads]
-// A CTA of two warps turns a vector round.
+// A CTA of two warps reverses a vector.
 __global__ void syncthreads(const float* in, float* out) {
   auto& smem = shared_storage<Storage>();
   smem.words[threadIdx.x] = in[threadIdx.x];
@@ -60,8 +60,8 @@ __global__ void syncthreads(const float* in, float* out) {
 // [/syncthreads]
 
 // [named-barrier]
-// Warp 0 writes and goes on, warp 1 waits and reads: 64 threads come to barrier 1, half of them do
-// not wait.
+// Warp 0 writes and goes on, warp 1 waits and reads. 64 threads come to barrier 1, but only those
+// of warp 1 wait there.
 __global__ void named_barrier(const float* in, float* out) {
   auto& smem = shared_storage<Storage>();
   const int warp_idx = threadIdx.x / 32, lane_idx = threadIdx.x % 32;
@@ -77,7 +77,7 @@ __global__ void named_barrier(const float* in, float* out) {
 // [/named-barrier]
 
 // [cp-async]
-// Each of 64 threads copies 16 bytes, two groups of them; then all read what others have copied.
+// Each of 64 threads copies 16 bytes in each of two groups, then reads what others have copied.
 __global__ void cp_async(const float* in, float* out) {
   auto& smem = shared_storage<Storage>();
   const int thread = threadIdx.x;
@@ -96,8 +96,8 @@ __global__ void cp_async(const float* in, float* out) {
 // [/cp-async]
 
 // [mbarrier]
-// Warp 0 fills a ring of two stages four times, warp 1 empties it. Nobody else waits, and neither
-// for longer than it must.
+// Warp 0 fills a ring of two stages four times, and warp 1 empties it. Each waits only for the
+// other, and no longer than it must.
 __global__ void mbarrier(const float* in, float* out) {
   auto& smem = shared_storage<Storage>();
   const int warp_idx = threadIdx.x / 32, lane_idx = threadIdx.x % 32;
@@ -113,7 +113,7 @@ __global__ void mbarrier(const float* in, float* out) {
     float& word = smem.words[stage * 32 + lane_idx];
     if (warp_idx == 0) {
       ptx::mbarrier_wait(&smem.empty[stage],
-                         parity ^ 1);  // at first over at once: see common/ptx/mbarrier.h
+                         parity ^ 1);  // over at once when new: see common/ptx/mbarrier.h
       word = in[tile * 32 + lane_idx];
       ptx::mbarrier_arrive(&smem.full[stage]);
     } else {
@@ -126,8 +126,8 @@ __global__ void mbarrier(const float* in, float* out) {
 // [/mbarrier]
 
 // [expect-tx]
-// One thread orders 256 bytes; the barrier's phase ends when it has arrived and the bytes have
-// come.
+// One thread orders 256 bytes. The barrier's phase ends when that thread has arrived and the bytes
+// are written.
 __global__ void expect_tx(const float* in, float* out) {
   auto& smem = shared_storage<Storage>();
   if (threadIdx.x == 0) {
@@ -145,8 +145,8 @@ __global__ void expect_tx(const float* in, float* out) {
 // [/expect-tx]
 
 // [proxy-fence]
-// Threads write, the copy engine reads: another proxy, so a fence by those who wrote, then a
-// barrier.
+// The copy engine reads by another proxy what threads have written. So each of them executes a
+// fence, and then comes a barrier.
 __global__ void proxy_fence(const float* in, float* out) {
   auto& smem = shared_storage<Storage>();
   smem.words[threadIdx.x] = in[threadIdx.x];
@@ -212,8 +212,8 @@ __global__ void __launch_bounds__(384, 1) setmaxnreg(const float* in, float* out
 // [/setmaxnreg]
 
 // [cluster]
-// Two CTAs read each other's shared memory. The second barrier keeps either from ending while the
-// other reads.
+// Two CTAs read each other's shared memory. The second barrier keeps a CTA from ending while the
+// other one reads.
 __global__ void cluster(const float* in, float* out) {
   auto& smem = shared_storage<Storage>();
   const int rank = ptx::cluster_ctarank();

@@ -83,6 +83,11 @@ class Glossary(unittest.TestCase):
         self.assertEqual(linked("<p>phase, round</p>", 16)[0], "<p>[phase](phase), round</p>")
         self.assertEqual(linked("<p>phase, round</p>", -1)[0], "<p>phase, round</p>")  # an appendix
 
+    def test_a_form_with_a_comma_in_brackets(self):
+        forms = glossary.read_forms("#### N(0, 1)\n\n<!-- forms: N(0, 1), normal, `any(x)` -->\n")
+        self.assertEqual(set(forms), {("N(0, 1)", False), ("normal", False), ("any(x)", True)})
+        self.assertIn('<a class="term"', glossary.linked("<p>From N(0, 1).</p>", forms, "g.html", 2, TIPS)[0])
+
     def test_refusals(self):
         for change, words in ((("banks -->", "banks, phase -->"), "the form phase belongs to two entries"),
                               (("<!-- forms: bank, banks -->\n", ""), "the entry #bank has no forms")):

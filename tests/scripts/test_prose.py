@@ -28,7 +28,8 @@ class Habits(unittest.TestCase):
     def test_left_alone(self):
         for text in ("```text\nrows a CTA, nobody, so that\n```", "    nobody, in a formula", "`so that`",
                      "<!-- needs: nobody -->", "| rows a CTA | nobody |", "Readers who know CUDA can skip this.",
-                     "The copy of a tile is a box.", "It reads a tile.", "<!-- of two lines:\nnobody -->\n\nGood."):
+                     "The copy of a tile is a box.", "It reads a tile.", "<!-- of two lines:\nnobody -->\n\nGood.",
+                     "1. One.\n\n   | rows a CTA | nobody |", "<!-- entries: a.md -->\nnobody\n<!-- /entries -->\n\nGood."):
             with self.subTest(text):
                 self.assertEqual(found(text), [])
 

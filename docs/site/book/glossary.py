@@ -37,7 +37,7 @@ def read_forms(text):
                 raise ValueError(f"the entry #{anchor} has no forms")
             anchor = anchors[heading]
             continue
-        for word in listed.split(", "):
+        for word in re.split(r", (?![^(]*\))", listed):  # a comma in brackets belongs to the form: N(0, 1)
             ticks, form, number, onwards = FORM.fullmatch(word).groups()
             chapters = range(int(number or 0), LAST if onwards or not number else int(number) + 1)
             found = forms.setdefault((form, bool(ticks)), Form(anchor, chapters if number else None))
