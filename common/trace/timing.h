@@ -41,8 +41,8 @@ struct Recording {
 struct Sm {
   int schedulers = 4;
   // An m16n8k16 (4,096 FLOPs) in 6.0 cycles: measured.
-  double product_flops = 4096 / 6.0;  // a cycle and Tensor Core
-  // wgmma: 4,096 dense 16-bit FLOPs a cycle and SM, m64nNk16 in N / 2: measured.
+  double product_flops = 4096 / 6.0;  // per cycle and Tensor Core
+  // wgmma: 4,096 dense 16-bit FLOPs per cycle and SM, m64nNk16 in N / 2: measured.
   double async_product_flops = 1024;
   // From issue to a result that the next product can add to: measured.
   int product_latency = 24;
@@ -55,11 +55,11 @@ struct Sm {
   int exponential_queue =
       4;  // instructions that may wait at the unit while their warp goes on; assumed
   int exchange_latency = 24;  // measured
-  // One wavefront (128 bytes) a cycle. From the last wavefront to the result: measured 23 for 4
-  // bytes a lane, 26 for ldmatrix, 29 for 16 bytes a lane.
+  // One wavefront (128 bytes) per cycle. From the last wavefront to the result: measured 23 for 4
+  // bytes per lane, 26 for ldmatrix, 29 for 16 bytes per lane.
   int shared_latency = 26;
   int global_latency = 286;  // from L2, beyond the transfer: measured
-  int global_bytes = 37;     // a cycle and SM from L2, when all SMs load: measured
+  int global_bytes = 37;     // per cycle and SM from L2, when all SMs load: measured
   // nvcc issues the loads of an unrolled loop together and their stores behind them: in the SASS of
   // kernel 06 eight and eight. The CPU's compiler leaves each store behind its load.
   int loads_together = 8;

@@ -24,14 +24,6 @@ NOT_YET = {
     "docs/07_cp_async.md",
     "docs/08_swizzle.md",
     "docs/16_max_free.md",
-    "docs/bugs.md",
-    "docs/emulator.md",
-    "docs/interactive/banks.md",
-    "docs/interactive/descriptor.md",
-    "docs/interactive/fragments.md",
-    "docs/interactive/softmax.md",
-    "docs/interactive/timeline.md",
-    "docs/maintaining.md",
     "docs/your_own_kernel.md",
 }
 

@@ -101,16 +101,16 @@ std::string kind_of(const std::string& report) {
       {"out of balance", "barrier out of balance"},
       {"others wait at barrier", "barrier out of balance"},
       {"setmaxnreg", "setmaxnreg in the wrong role"},
-      {"exits although the copy", "copies that nobody waits for"},
-      {"ends while the bulk copy", "copies that nobody waits for"},
-      {"nothing has written", "read of what nobody wrote"},
+      {"exits although the copy", "copies never waited for"},
+      {"ends while the bulk copy", "copies never waited for"},
+      {"nothing has written", "read of unwritten memory"},
       {"of global buffer", "outside global memory"},
       {"is outside the SharedStorage", "outside shared memory"},
       {"of shared memory", "outside shared memory"},
       {"not a multiple of", "misaligned address"},
       {"must execute the same instruction", "lanes in different instructions"},
       {"which does not take part", "shuffle with a lane that has left"},
-      {"exits without having waited", "copies that nobody waits for"},
+      {"exits without having waited", "copies never waited for"},
   };
   for (const auto& [words, kind] : kinds) {
     if (!contains(report, words)) continue;

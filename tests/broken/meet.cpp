@@ -132,7 +132,7 @@ void print(const Bug& bug, const Findings& findings) {
   if (findings.report.status == Status::kError) {
     show(findings.report.reason);
   } else {
-    print_wrapped("nothing: no race, no access where it may not be, nobody left waiting");
+    print_wrapped("nothing: no race, no access where it may not be, no thread left waiting");
   }
   printf("\n4. What it counts, over the counters of %s\n\n", bug.kernel.c_str());
   if (normal.status == Status::kError) {

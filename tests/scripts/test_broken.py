@@ -2,9 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 
 from support import ROOT, SCRIPTS, ScriptTest, main
+
+from fa_tools.prose import NOT_YET
 
 HERE = ROOT / "tests" / "broken"
 KERNEL = """#include "common/launch/registry.h"
@@ -134,14 +137,15 @@ class Page(ScriptTest):
 
     def test_summary(self):
         lines = self.page("summary", BUGS)[1]
-        self.assertEqual(lines[0], "**3 of 5 bugs give right numbers on ordinary inputs**, and 1 more if asynchronous copies "
-                         "happen to come early. Hard inputs show 1 of the 3, the checked build's report 1, its counters 1.")
+        self.assertEqual(lines[0], "**3 of 5 bugs give right numbers on ordinary inputs**, and 1 more do if asynchronous "
+                         "copies happen to come early. Hard inputs show 1 of the 3, the checked build's report shows 1, and its "
+                         "counters show 1.")
         self.assertEqual([line.split(" | ")[1] for line in lines[4:9]], ["1 |"] * 5)
         self.assertIn("reports 3 of them, 2 as races", lines[10])
 
     def test_tables(self):
         lines = self.page("all", BUGS)[1]
-        link = "| [01](01_kernel.md#pitfalls) | "
+        link = "| [01](01_kernel.md#break-it) | "
         self.assertEqual(lines[2:], [
             link + "`01_max` | No maximum. | right | **wrong**: `large` | – | – |",
             link + "`01_pad` | No padding. | right | right | – | **5.25** times the wavefronts of shared memory |",
@@ -150,6 +154,12 @@ class Page(ScriptTest):
             link + "`01_wait` | No wait. | **wrong**; right if copies come early | **wrong**: all | "
             "**race with a copy under way** | – |"])
         self.assertEqual(self.page("passed", BUGS)[1], lines[:5])
+
+    def test_a_chapter_that_is_not_written_anew_has_pitfalls(self):
+        for page in sorted(page for page in NOT_YET if re.match(r"docs/\d\d_", page)):
+            kernel = page[5:-3]
+            row = self.page("all", [{**BUGS[0], "kernel": kernel}])[1][2]
+            self.assertEqual(row.split(" | ")[0], f"| [{kernel[:2]}]({kernel}.md#pitfalls)")
 
     def test_refused(self):
         self.assertIn("'some' is none of summary, passed and all", self.page("some", BUGS)[0].stderr)
