@@ -1,7 +1,7 @@
 // Running sums of 16,384 numbers (an inclusive scan): what CTAs may tell each other, and when.
 //
 //   scripts/fa emulate examples/scan.cu               without a GPU: runs, counts, checks
-//   scripts/fa emulate examples/scan.cu flags         the third way: reported as a race, see below
+//   scripts/fa emulate examples/scan.cu unfenced      the third way without its fence: a report
 //   nvcc -arch=sm_80 examples/scan.cu && ./a.out      on a GPU
 //
 // A CTA scans its 512 numbers on its own: each warp by shuffles, then the warps' sums. What it
@@ -21,11 +21,13 @@
 // nor that the scheme hangs if a CTA waits for one that has not begun. (A GPU promises no order
 // either; a ticket from an atomic counter in place of blockIdx.x makes it safe.)
 //
-// In one launch by flags: a plain store of the sum, a fence, a plain store of a flag on which the
-// others spin. GPUs run this, but the CUDA memory model calls plain accesses of two threads a race,
-// a compiler may keep the flag in a register, and the emulator ends the launch with a report:
-// "CTAs of a launch run in any order and cannot wait for each other. Do the two in separate
-// launches. ..."
+// In one launch by flags: a CTA stores its sum, executes a fence and stores a flag, on which the
+// next CTA spins. Three things make it right. The flag is volatile, so the compiler asks memory
+// each time. The fence before the flag puts the sum before it, and the fence behind the spin keeps
+// the load of the sum from coming early. Leave the first one out, and the emulator ends the launch:
+// "Before the second, its CTA met an atomic that the first one's CTA had executed. Missing: a
+// __threadfence() between the first and that atomic." (A volatile access of global memory counts as
+// an atomic.)
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -83,7 +85,8 @@ __global__ void scan_lookback(const int* in, int* out, Word* words) {
   out[i] = before + sum;
 }
 
-__global__ void scan_flags(const int* in, int* out, volatile int* sums, volatile int* flags) {
+template <bool kFenced>
+__global__ void scan_flags(const int* in, int* out, int* sums, volatile int* flags) {
   __shared__ int before;
   const int i = blockIdx.x * kThreads + threadIdx.x;
   const int sum = scan_cta(in[i]);
@@ -95,7 +98,7 @@ __global__ void scan_flags(const int* in, int* out, volatile int* sums, volatile
       before = sums[blockIdx.x - 1];
     }
     sums[blockIdx.x] = before + sum;
-    __threadfence();  // the sum is there before the flag
+    if (kFenced) __threadfence();  // the sum is there before the flag
     flags[blockIdx.x] = 1;
   }
   __syncthreads();
@@ -115,8 +118,8 @@ int main(int argc, char** argv) {
   cudaMemcpy(in, numbers.data(), count * sizeof(int), cudaMemcpyHostToDevice);
 
   bool right = true;
-  const bool flags = argc > 1 && strcmp(argv[1], "flags") == 0;
-  for (int way = flags ? 2 : 0; way < (flags ? 3 : 2); way++) {
+  const bool unfenced = argc > 1 && strcmp(argv[1], "unfenced") == 0;
+  for (int way = unfenced ? 3 : 0; way < (unfenced ? 4 : 3); way++) {
     cudaMemset(sums, 0, 2 * kCtas * sizeof(int));
     cudaMemset(words, 0, kCtas * sizeof(Word));
     if (way == 0) {
@@ -124,7 +127,8 @@ int main(int argc, char** argv) {
       add_before<<<kCtas, kThreads>>>(out, sums);
     }
     if (way == 1) scan_lookback<<<kCtas, kThreads>>>(in, out, words);
-    if (way == 2) scan_flags<<<kCtas, kThreads>>>(in, out, sums, sums + kCtas);
+    if (way == 2) scan_flags<true><<<kCtas, kThreads>>>(in, out, sums, sums + kCtas);
+    if (way == 3) scan_flags<false><<<kCtas, kThreads>>>(in, out, sums, sums + kCtas);
     cudaMemcpy(result.data(), out, count * sizeof(int), cudaMemcpyDeviceToHost);
     for (int i = 0, sum = 0; i < count; i++) right = right && result[i] == (sum += numbers[i]);
   }

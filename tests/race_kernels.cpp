@@ -332,12 +332,11 @@ void arrives_again(bool right, const float*, float*) {
 
 // ---- global memory ------------------------------------------------------------------------------
 void global_within_a_cta(bool right, const float*, float* out) {
-  volatile float* const o = out;
   FIRST;
-  o[thread()] = 1.0f;
+  out[thread()] = 1.0f;
   if (right) __syncthreads();
   SECOND;
-  words()[thread()] = o[thread() ^ 32];
+  words()[thread()] = out[thread() ^ 32];
 }
 
 void two_ctas_write(bool right, const float*, float* out) {
@@ -346,14 +345,13 @@ void two_ctas_write(bool right, const float*, float* out) {
 }
 
 void one_cta_writes(bool right, const float*, float* out) {
-  volatile float* const o = out;
   if (blockIdx.x == 0) {
     FIRST;
-    o[thread()] = 1.0f;
+    out[thread()] = 1.0f;
   }
   if (blockIdx.x == 1 && !right) {
     SECOND;
-    words()[thread()] = o[thread()];
+    words()[thread()] = out[thread()];
   }
 }
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cuda/atomic>
 #include <cuda/barrier>
 #include <cuda/pipeline>
 #include <functional>
@@ -313,6 +314,160 @@ TEST(Atomics, RaceWithPlainAccessesAlone) {
   expect_report([&] { atomics_of_two_warps_then_load<<<1, 64>>>(x.data); }, "data race on byte 0");
   expect_report([&] { atomic_in_one_cta<<<2, 32>>>(x.data); }, "Or make both of them atomic");
   add_all<int><<<4, 64>>>(x.data, 1);  // no report
+}
+
+// ---- what atomics pass on -----------------------------------------------------------------------
+enum class Fenced { kRight, kByEach, kNever, kLate, kForCta, kBeforeOthers };
+
+// Each CTA stores 64 numbers and takes a ticket; the one with the last ticket adds up all.
+template <Fenced kFenced>
+__global__ void last_adds(int* numbers, unsigned* tickets, int* sum) {
+  __shared__ bool last;
+  if (kFenced == Fenced::kBeforeOthers && threadIdx.x == 0) __threadfence();
+  numbers[blockIdx.x * 64 + threadIdx.x] = threadIdx.x;
+  if (kFenced == Fenced::kByEach) __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    if (kFenced == Fenced::kRight) __threadfence();
+    if (kFenced == Fenced::kForCta) __threadfence_block();
+    last = atomicInc(tickets, gridDim.x - 1) == gridDim.x - 1;
+    if (kFenced == Fenced::kLate) __threadfence();
+  }
+  __syncthreads();
+  if (!last) return;
+  for (int cta = 0; cta < gridDim.x; cta++) atomicAdd(sum, numbers[cta * 64 + threadIdx.x]);
+  if (threadIdx.x == 0) *tickets = 0;  // for the next launch
+}
+
+__global__ void reads_before_its_ticket(int* numbers, unsigned* tickets, int* sum) {
+  const int before = blockIdx.x ? numbers[blockIdx.x - 1] : 0;
+  numbers[blockIdx.x] = before + 1;
+  __threadfence();
+  atomicInc(tickets, gridDim.x);
+  if (atomicAdd(tickets, 0u) == gridDim.x) *sum = before;
+}
+
+// Each CTA waits for the one before it, adds its own number, and lets the next one go on.
+template <bool kFenced, typename Flag>
+__global__ void chain(int* numbers, Flag* flags) {
+  if (blockIdx.x > 0) {
+    while (flags[blockIdx.x - 1] == 0) __nanosleep(20);
+    if (kFenced) __threadfence();
+  }
+  int sum = blockIdx.x;
+  for (int cta = 0; cta < blockIdx.x; cta++) sum += numbers[cta] - numbers[cta] / 2;
+  numbers[blockIdx.x] = sum;
+  if (kFenced) __threadfence();
+  flags[blockIdx.x] = 1;
+}
+template <bool kFenced>
+__global__ void chain_of_atomics(int* numbers,
+                                 cuda::atomic<int, cuda::thread_scope_device>* flags) {
+  if (blockIdx.x > 0) {
+    while (flags[blockIdx.x - 1].load(cuda::memory_order_acquire) == 0) {
+    }
+    numbers[0] += 1;
+  } else {
+    numbers[0] = 1;
+  }
+  flags[blockIdx.x].store(1, kFenced ? cuda::memory_order_release : cuda::memory_order_relaxed);
+}
+
+// Warp 1 waits for what warp 0 has stored.
+template <bool kFenced, typename Flag>
+__global__ void in_one_cta(int* x, Flag* flag) {
+  cuda::atomic_ref<int, cuda::thread_scope_block> ready(x[1]);
+  if (threadIdx.x == 0) {
+    x[0] = 7;
+    ready.store(1, kFenced ? cuda::memory_order_release : cuda::memory_order_relaxed);
+  } else if (threadIdx.x == 32) {
+    while (ready.load(cuda::memory_order_acquire) == 0) {
+    }
+    x[2] = x[0];
+    if (kFenced) __threadfence();
+    *flag = 1;
+  } else if (threadIdx.x == 64) {
+    while (*flag == 0) {
+    }
+    x[3] = x[0] + x[2];
+  }
+}
+
+TEST(Handover, TheLastCtaSeesWhatLiesBeforeAFence) {
+  for (const int threads : {1, 3}) {
+    emu::options().os_threads = threads;
+    Device<int> numbers(8 * 64), sum(1);
+    Device<unsigned> tickets(1);
+    last_adds<Fenced::kRight><<<8, 64>>>(numbers.data, tickets.data, sum.data);
+    last_adds<Fenced::kByEach><<<8, 64>>>(numbers.data, tickets.data, sum.data);
+    EXPECT_EQ(sum.host()[0], 2 * 8 * 63 * 32);
+    const char* const report =
+        "Before the second, its CTA met an atomic that the first one's CTA had executed.\n"
+        "  Missing: a __threadfence.. between the first and that atomic";
+    for (const auto kernel : {last_adds<Fenced::kNever>, last_adds<Fenced::kLate>,
+                              last_adds<Fenced::kForCta>, last_adds<Fenced::kBeforeOthers>}) {
+      expect_report([&] { kernel<<<8, 64>>>(numbers.data, tickets.data, sum.data); }, report);
+    }
+    expect_report(
+        [&] { reads_before_its_ticket<<<8, 1>>>(numbers.data, tickets.data, sum.data); },
+        "cannot wait for each other. Do the two in separate launches.\n  Or pass the first on");
+  }
+  emu::options().os_threads = 0;
+}
+
+TEST(Handover, FlagsBetweenCtasNeedFencesAndVolatile) {
+  using Atomic = cuda::atomic<int, cuda::thread_scope_device>;
+  Device<int> numbers(8), flags(8);
+  Device<Atomic> atomics(8);
+  chain<true, volatile int><<<8, 1>>>(numbers.data, flags.data);
+  EXPECT_EQ(numbers.host()[3], 3 + 0 + 1 + 2);
+  chain_of_atomics<true><<<8, 1>>>(numbers.data, atomics.data);
+  EXPECT_EQ(numbers.host()[0], 8);
+  cudaMemset(flags.data, 0, 8 * sizeof(int));
+  cudaMemset(atomics.data, 0, 8 * sizeof(int));
+  const char* const fence = "Missing: a __threadfence";
+  expect_report([&] { chain<false, volatile int><<<8, 1>>>(numbers.data, flags.data); }, fence);
+  expect_report([&] { chain_of_atomics<false><<<8, 1>>>(numbers.data, atomics.data); }, fence);
+  cudaMemset(flags.data, 1, 8 * sizeof(int));  // or the plain loop would never end
+  expect_report([&] { chain<true, int><<<8, 1>>>(numbers.data, flags.data); },
+                "data race on byte .* of the cudaMalloc");
+}
+
+TEST(Handover, WithinACta) {
+  Device<int> x(4), flag(1);
+  in_one_cta<true, volatile int><<<1, 96>>>(x.data, flag.data);
+  EXPECT_EQ(x.host()[3], 14);
+  cudaMemset(x.data, 0, 16);
+  expect_report([&] { in_one_cta<false, volatile int><<<1, 96>>>(x.data, flag.data); },
+                "data race on byte 0");
+}
+
+__global__ void waits_at_barriers(const int* done) {
+  while (*done == 0) __syncthreads();
+}
+__global__ void meets_often(int* sum) {
+  for (int i = 0; i < 20000; i++) __syncthreads();
+  if (threadIdx.x == 0) *sum = 1;
+}
+
+__global__ void waits_for_a_later_cta(volatile int* flags) {
+  while (blockIdx.x == 0 && flags[1] == 0) {
+  }
+  flags[blockIdx.x] = 1;
+}
+
+TEST(Handover, NeverComesFromALaterCta) {
+  Device<int> flags(2);
+  expect_report([&] { waits_for_a_later_cta<<<2, 1>>>(flags.data); },
+                "that another CTA is to write: a later one begins when those before it have ended");
+}
+
+TEST(Barriers, WithoutEndAreEnded) {
+  Device<int> done(1), sum(1);
+  expect_report([&] { waits_at_barriers<<<1, 64>>>(done.data); },
+                "waits_at_barriers, CTA .0,0,0.: its.*1048576 barriers in a row without a store");
+  meets_often<<<1, 64>>>(sum.data);
+  EXPECT_EQ(sum.host()[0], 1);
 }
 
 __global__ void count_atomics(int* x, int stride) {

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tool_test import ROOT, run, skip
 
-from fa_tools import cuda_source, sass
+from fa_tools import cuda_source, sass, single
 
 MODE = sys.argv[1]
 SUFFIX = sys.argv[2] if len(sys.argv) > 2 else ""
@@ -81,9 +81,9 @@ class Examples(unittest.TestCase):
         for words in ("swizzled", "swizzled 16 1000", "twisted 16 1024", "plain 128 -256", "plain 128 262144"):
             self.assertIn("usage: one_wgmma", self.output("one_wgmma", *words.split(), code=2))
 
-    def test_the_scan_by_flags_is_reported(self):
-        output = self.output("scan", "flags", code=1)
-        self.assertIn("CTAs of a launch run in any order and cannot wait for each other.", output)
+    def test_the_scan_by_flags_without_a_fence_is_reported(self):
+        output = self.output("scan", "unfenced", code=1)
+        self.assertIn("Missing: a __threadfence() between the first and that atomic.", output)
         self.assertIn("examples/scan.cu:", output)
 
 
@@ -133,6 +133,27 @@ class Translator(unittest.TestCase):
         self.assertIn('emu::Launch("k", g, 32)', made)
         self.assertIn("emu::Launch(#f, 1, 2)", made)
 
+    def test_kernels_that_are_arguments_of_templates_have_their_names(self):
+        made = self.translate("template <int N, auto kKernel> void run(int auto_x) { kKernel<<<1, N>>>(); k<<<1, 2>>>(); }\n")
+        self.assertIn("Launch(::emu::kernel_name<kKernel>(), 1, N)", made)
+        self.assertIn('Launch("k", 1, 2)', made)
+
+    def test_what_nvcc_alone_compiles_is_left_out(self):
+        for condition, other in (("#ifdef __CUDACC__", "#else"), ("#if defined(__CUDACC__) && FAST", "#else"),
+                                 ("#if __CUDA_ARCH__ >= 900", "#elif !defined __CUDA_ARCH__"),
+                                 ("#if 1 && (!defined(__NVCC__) || __CUDACC_VER_MAJOR__ > 11)\nint x;\n#elif FAST", "#else")):
+            text = f'{condition}\n#include <cuda.h>\n#if A\nasm("bar.sync 0;");\n#endif\n{other}\nint b;\n#endif\nint c;\n'
+            with self.subTest(condition):
+                made = self.translate(text)
+                self.assertNotIn("asm", made)
+                self.assertNotIn("cuda.h", made)
+                self.assertEqual("int b;" in made, "int x" not in text)
+                lines = made[made.index("#line"):].splitlines()
+                self.assertEqual(lines.index("int c;"), text.splitlines().index("int c;") + 1)
+        for condition in ("#ifndef __CUDACC__", "#if FAST", "#if FAST || defined(__CUDACC__)", "#if !__CUDA_ARCH__"):
+            with self.subTest(condition):
+                self.assertIn("my.cu:2: the emulator cannot run PTX", self.refusal(f'{condition}\nasm("bar.sync 0;");\n#endif\n'))
+
     def test_what_is_not_there_says_so_with_its_line(self):
         for text, words in (
                 ("\n__global__ void f() { clock64(); }", "my.cu:2: the emulator has no clock"),
@@ -167,6 +188,11 @@ class Command(unittest.TestCase):
     def test_a_race(self):
         output = self.emulate(self.KERNEL % 64, code=1)
         self.assertIn("data race on byte 0 of the cudaMalloc at mine.cu:5\n  store at mine.cu:2", output)
+
+    def test_a_kernel_of_the_book_as_one_file(self):
+        output = self.emulate(single.single("16_max_free"), "256", "1")
+        self.assertRegex(output, r"(?s)16_max_free, seq_len 256, heads 1, batch 1\nrelative error .*: passed\n"
+                                 r".*\nattention_kernel<__nv_bfloat16, 128, 128>, by kind of instruction\n.*\nwgmma  ")
 
     def test_what_cannot_be_compiled(self):
         output = self.emulate("__global__ void f() { __vadd4(1, 2); }\nint main() {}\n", code=2)

@@ -50,10 +50,13 @@ if what == "nvcc":
     compile_by_nvcc(*arguments)
 elif what == "run":
     for shape in ([], ["384", "1", "2"]):
-        print(ends(arguments[0], shape, 0, r"relative error \S+ \(at most \S+\): passed\n\Z").stdout)
+        done = ends(arguments[0], shape, 0, r"relative error \S+ \(at most \S+\): passed\n")
+        if not re.search(r"^\w+_kernel<__nv_bfloat16, 128.*>, by kind of instruction\nkind ", done.stdout, re.MULTILINE):
+            fail(f"the counts of the kernel are missing:\n{done.stdout}")
+        print(done.stdout)
 else:
     program, wrong = arguments
-    for bad in (["100"], ["0"], ["-128"], ["128x"], [""], ["128", "0"], ["128", "65536"], ["128", "2", "32768"], ["128"] * 4):
+    for bad in (["100"], ["0"], ["-128"], ["x"], [""], ["128", "0"], ["128", "65536"], ["128", "2", "32768"], ["128"] * 4):
         if ends(program, bad, 2, r"\Aerror: [^\n]*\n\Z").stdout:
             fail("bad arguments, and something on standard output")
-    ends(wrong, [], 1, r"relative error \S+ \(at most \S+\): WRONG\n\Z")
+    ends(wrong, [], 1, r"relative error \S+ \(at most \S+\): WRONG\n")

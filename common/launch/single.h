@@ -1,5 +1,5 @@
-// What a single file (scripts/fa single) has in place of a GPU where there is no nvcc: the
-// emulator, the headers that the file has copied from, and CUDA's functions for memory and events.
+// What a single file (scripts/fa single) has on the emulator in place of inline PTX: the headers
+// that its wrappers are copied from.
 #pragma once
 
 // IWYU pragma: begin_exports
@@ -7,12 +7,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include <cstdlib>
-#include <cstring>
-
-#include "common/launch/launch.h"
 #include "common/launch/quad.h"
-#include "common/launch/registry.h"
 #include "common/launch/slabs.h"
 #include "common/launch/tensor_map.h"
 #include "common/layout/swizzle.h"
@@ -32,31 +27,14 @@
 #include "common/ptx/wmma.h"
 // IWYU pragma: end_exports
 
-enum cudaError_t { cudaSuccess };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
-struct cudaEvent_t {};  // nothing is measured
-
-template <typename T>
-cudaError_t cudaMalloc(T** memory, size_t bytes) {
-  *memory = static_cast<T*>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
-  return *memory ? cudaSuccess : throw fa::BackendError("there is not enough memory");
-}
-inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
-  std::memcpy(to, from, bytes);
-  return cudaSuccess;
-}
-inline cudaError_t cudaMemset(void* to, int value, size_t bytes) {
-  std::memset(to, value, bytes);
-  return cudaSuccess;
-}
-inline cudaError_t cudaEventCreate(cudaEvent_t*) { return cudaSuccess; }
-inline cudaError_t cudaEventRecord(cudaEvent_t) { return cudaSuccess; }
-inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-  *milliseconds = 0;
-  return cudaSuccess;
-}
-
 namespace fa {
-inline void check(cudaError_t) {}  // each of the above throws
+
+// The emulator counts as sm_90.
+#define FA_ARCHITECTURE 90
+
+template <auto kKernel>
+int compiled_architecture() {
+  return FA_ARCHITECTURE;
+}
+
 }  // namespace fa

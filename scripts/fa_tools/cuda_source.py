@@ -56,9 +56,12 @@ MISSING_HEADERS = [
     (r"helper_\w+\.h", "{} belongs to NVIDIA's samples: check cudaGetLastError() instead"),
     (r"cooperative_groups/(memcpy_async|scan)\.h", "{} is not in the emulator: use cuda::pipeline for copies, and shuffles for a "
      "scan"),
-    (r"cuda/(atomic|std/atomic|semaphore|latch|annotated_ptr|memcpy_async)$", "{} is not in the emulator: atomicAdd() and its "
+    (r"cuda/(std/atomic|semaphore|latch|annotated_ptr|memcpy_async)$", "{} is not in the emulator: atomicAdd() and its "
      "kin, __syncthreads() or cuda::barrier take its place"),
 ]
+
+# Macros of nvcc's, which are not defined here.
+OF_NVCC = r"\b(?:__CUDACC__|__NVCC__|__CUDACC_\w+|__CUDA_ARCH\w*)"
 
 
 class Refused(Exception):
@@ -91,6 +94,49 @@ def tokens_of(text, line=1):
     return found
 
 
+def holds(condition):
+    """Whether what follows #if or #elif holds without nvcc; None: it names other macros, which the compiler knows."""
+    text = re.sub(r"//.*|/\*.*?\*/", "", condition, flags=re.DOTALL)
+    text = re.sub(OF_NVCC, "0", re.sub(rf"\bdefined\s*(?:\(\s*{OF_NVCC}\s*\)|\s{OF_NVCC})", "0", text))
+    if re.search(r"[A-Za-z_]", text):
+        for operator, other, decides in (("&&", "||", False), ("||", "&&", True)):
+            if operator in text and other not in text and any(holds(part) is decides for part in text.split(operator)):
+                return decides
+        return None
+    python = re.sub(r"!(?!=)", " not ", text.replace("&&", " and ").replace("||", " or ")).strip()
+    try:
+        return bool(eval(python, {"__builtins__": {}}))
+    except (SyntaxError, TypeError, ArithmeticError):
+        return None
+
+
+def without_nvcc(tokens):
+    """The tokens, but of those that nvcc alone compiles (#ifdef __CUDACC__) the line ends. In place of inline PTX such a
+    file has a branch for other compilers."""
+    branches = []  # of every open #if: [was an earlier branch taken?, is this one left out?]
+    for token in tokens:
+        word, rest = "", ""
+        if token.kind == "directive":
+            word, rest = re.match(r"#\s*(\w*)(.*)", token.text, re.DOTALL).groups()
+        outside = any(left_out for _, left_out in branches[:-1])
+        if word in ("if", "ifdef", "ifndef"):
+            outside = any(left_out for _, left_out in branches)
+            result = holds(rest if word == "if" else f"defined({rest.strip()})")
+            if word == "ifndef" and result is not None:
+                result = not result
+            branches.append([result is True, result is False])
+        elif word in ("elif", "else") and branches:
+            result = holds(rest) if word == "elif" else True
+            branches[-1] = [branches[-1][0] or result is True, branches[-1][0] or result is False]
+        elif word == "endif" and branches:
+            branches.pop()
+        else:
+            outside = any(left_out for _, left_out in branches)
+        if outside:
+            token.kind, token.text = "space", "\n" * token.text.count("\n")
+    return tokens
+
+
 class Source:
     """One file that is translated."""
 
@@ -102,7 +148,7 @@ class Source:
         raise Refused(f"{self.shown}:{line}: {sentence}")
 
     def translate(self, text):
-        return f'#line 1 "{self.shown}"\n' + self.rewrite(tokens_of(text))
+        return f'#line 1 "{self.shown}"\n' + self.rewrite(without_nvcc(tokens_of(text)))
 
     # ---- the whole, in the order of the tokens
     def rewrite(self, tokens, in_macro=False):
@@ -111,6 +157,11 @@ class Source:
         for i, token in enumerate(code):
             token.mate = i
         self.pair()
+        self.kernels = set()  # names of templates' parameters that may be kernels: template <auto kKernel>
+        for i in range(len(code) - 1):
+            if code[i].text == "template" and code[i + 1].text == "<":
+                given = code[i + 1:self.angle(i + 1)]
+                self.kernels.update(name.text for auto, name in zip(given, given[1:]) if auto.text == "auto" and name.kind == "name")
         self.names()
         self.statements(in_macro)
         text = "".join(token.text for token in tokens)
@@ -429,7 +480,8 @@ class Source:
         kernel = self.text_of(code[first:at])
         arguments = self.text_of(code[behind + 1:last])
         shown = kernel.replace(" ", "").replace(",", ", ").replace("\\", "").replace('"', "'")
-        shown = f"#{kernel}" if kernel in self.parameters else f'"{shown}"'
+        shown = (f"#{kernel}" if kernel in self.parameters else f"::emu::kernel_name<{kernel}>()" if kernel in self.kernels else
+                 f'"{shown}"')
         call = (f'::emu::Launch({shown}, {self.text_of(code[at + 1:close])})'
                 f"([&]([[maybe_unused]] auto&... fa_arguments) {{ {kernel}(fa_arguments...); }}"
                 f"{', ' if arguments else ''}{arguments})")

@@ -24,7 +24,6 @@ NOT_YET = {
     "docs/07_cp_async.md",
     "docs/08_swizzle.md",
     "docs/16_max_free.md",
-    "docs/your_own_kernel.md",
 }
 
 UNITS = "CTA|tile|thread|warp|lane|row|column|element|SM|step|stage|head|key|cycle|iteration|instruction|byte|watt|block|pass"

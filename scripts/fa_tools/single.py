@@ -11,7 +11,7 @@ from fa_tools.tools import ROOT, Parser, Refused, fail, run
 
 EXAMPLE = """example:
   scripts/fa single 16 > attention16.cu
-  nvcc -std=c++20 -O3 -arch=sm_90a attention16.cu -o attention16
+  nvcc -O3 -arch=sm_90a attention16.cu -o attention16
   ./attention16 8192 16 2      # seq_len, heads, batch; exit code 1 if the result is wrong
 
 The file's head says which architecture its kernel needs."""
@@ -23,16 +23,16 @@ NAMESPACES = ("ptx", "layout", "fa")
 # In these headers' place, single.cu has what a single file needs.
 LEFT_OUT = {"common/ptx/hook.h"} | {f"common/launch/{name}.h" for name in ("device", "known_kernels", "launch", "problem",
                                                                            "registry", "tensor_map")}
-# A header's head begins with a paragraph that says what it is. These paragraphs are taken, too.
+# A header's head begins with a sentence that says what it is. These paragraphs are taken, too.
 MORE = {
     "common/layout/swizzle.h": ("A row of a tile", "           place"),
     "common/layout/wgmma.h": ("  K-major",),
     "common/ptx/mbarrier.h": ("It counts", "  mbarrier_init", "Who waits"),
     "common/ptx/wgmma.h": ("All 128 threads", "  wgmma_fence"),
 }
-# Of these paragraphs the first sentence will do, or nothing, because the declarations say what they are.
-FIRST_SENTENCE = {"common/layout/wgmma.h", "common/ptx/exp2.h", "common/ptx/tensor_map.h"}
-WITHOUT_HEAD = {f"common/{name}.h" for name in ("launch/quad", "launch/slabs", "ptx/convert", "ptx/shared_address")}
+# Of these nothing, because the declarations say what they are.
+WITHOUT_HEAD = {f"common/{name}.h" for name in ("launch/quad", "launch/slabs", "ptx/convert", "ptx/shared_address",
+                                                    "ptx/tensor_map")}
 ELEMENTS = {"bf16": ("__nv_bfloat16", "bf16"), "fp16": ("__half", "f16")}  # in C++ and in PTX
 
 # ---- declarations that are written anew, because the general ones of the headers are longer ------------------------------
@@ -63,12 +63,20 @@ PACK = """// Rounds two values to nearest, ties to even. The first is the lower 
 template <typename T>
 __device__ __forceinline__ uint32_t pack(float low, float high) {
   const auto pair = __floats2bfloat162_rn(low, high);
-  uint32_t bits;
-  memcpy(&bits, &pair, sizeof bits);
-  return bits;
+  return reinterpret_cast<const uint32_t&>(pair);
+}"""
+KEEP = """// Keeps the compiler from moving uses of these registers across this point: it does not know that
+// an instruction between commit and wait writes or reads them.
+__device__ inline void keep_registers(float& r) { asm volatile("" : "+f"(r)::"memory"); }
+__device__ inline void keep_registers(uint32_t& r) { asm volatile("" : "+r"(r)::"memory"); }
+template <typename T, int kCount>
+__device__ __forceinline__ void keep_registers(T (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; i++) keep_registers(registers[i]);
 }"""
 TRY_WAIT = "// Whether the phase of this parity has ended. Before a no the GPU may let the thread sleep.\n"
 INSTEAD = {
+    ("ptx", "keep_registers"): lambda text: KEEP,
     ("ptx", "wgmma_fence"): lambda text: FENCE,
     ("ptx", "wgmma_wait"): lambda text: WAIT,
     ("ptx", "pack"): lambda text: PACK,
@@ -77,7 +85,7 @@ INSTEAD = {
     ("layout", "mn_major_descriptor"): lambda text: text.replace(", SwizzleMode::k128Bytes", ""),
     ("layout", "advance"): lambda text: text.replace("(whole_16(bytes) >> 4)", "bytes / 16"),
     ("ptx", "mbarrier_try_wait"): lambda text: TRY_WAIT + without_comments(text).lstrip(),
-    ("ptx", "TensorMap"): lambda text: "using TensorMap = CUtensorMap;",
+    ("ptx", "TensorMap"): lambda text: "using TensorMap = CUtensorMap;  // what TMA needs to know of a tensor",
 }
 # wgmma for all N and element types; wgmma_functions() writes what stands in its place.
 OF_WGMMA = {("ptx", name) for name in ("WgmmaInstruction", "WgmmaElement", "wgmma")}
@@ -91,10 +99,12 @@ SM90A = """// For instructions of sm_90a alone. Where nvcc 13 compiles for other
 #endif
 
 """
-EIGHT = """// Eight accumulators as operands, because inline PTX must name each register by itself.
-#define FA_EIGHT(i)                                                           \\
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), \\
-      "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+# Inline PTX must name each register by itself, in its text and as an operand.
+NAMES = """// Inline PTX names each accumulator, here 32 at a time, and takes each as an operand.
+"""
+OPERANDS = """#define FA_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define FA_16(i) FA_4(i), FA_4(i + 4), FA_4(i + 8), FA_4(i + 12)
+#define FA_32(i) FA_16(i), FA_16(i + 16)
 """
 
 
@@ -107,30 +117,37 @@ def wgmma_columns(kernel, head_dim):
     return sorted({(int(n), False) for n in keys} | {(head_dim, True)})
 
 
+def register_names(first):
+    """A macro with the names of 32 operands."""
+    lines = textwrap.wrap(", ".join(f"%{i}" for i in range(first, first + 32)), 90)
+    text = "".join(f'\n  "{line}{" " * (line is not lines[-1])}"' for line in lines).replace("\n", " \\\n")
+    return f"#define FA_NAMES_{first}{text}\n"
+
+
 def wgmma_functions(kernel, dtype, head_dim):
     """ptx::wgmma for this kernel's N. The length of the array tells the functions apart."""
     element = ELEMENTS[dtype][1]
-    functions = [EIGHT]
-    for n, in_registers in wgmma_columns(kernel, head_dim):
+    columns = wgmma_columns(kernel, head_dim)
+    thirty_twos = range(0, max(n for n, _ in columns) // 2, 32)
+    functions = [NAMES, *map(register_names, thirty_twos), OPERANDS]
+    for n, in_registers in columns:
         count = n // 2  # accumulators: operands 0 to count - 1. Then A, B, `accumulate` and kMajorB.
         a = [f"%{count + i}" for i in range(4 if in_registers else 1)]
         b, accumulate, major = (f"%{count + len(a) + i}" for i in range(3))
-        accumulators = ", ".join(f"%{i}" for i in range(count)) + "}, "
+        names = ' ", " '.join(f"FA_NAMES_{i}" for i in range(0, count, 32))
         others = f"{{{', '.join(a)}}}, {b}, p, 1, 1, {major}" if in_registers else f"{a[0]}, {b}, p, 1, 1, 0, {major}"
-        text = ' "\n      "'.join(textwrap.wrap(f"{accumulators}{others}; }}", 89))
-        eights = "\n        ".join(textwrap.wrap(", ".join(f"FA_EIGHT({i})" for i in range(0, count, 8)), 90))
+        operands = ", ".join(f"FA_32({i})" for i in range(0, count, 32))
         a_inputs = '"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])' if in_registers else '"l"(a)'
+        gap = "\n             " if in_registers else " "
         a_type = f"const uint32_t (&a)[4], uint64_t b,\n{'':38}" if in_registers else "uint64_t a, uint64_t b, "
         functions.append(f"""
 // D = A B, plus D if `accumulate`. D: 64 x {n}, A from {"registers" if in_registers else "shared memory"}.
 template <typename T, int kN, layout::Major kMajorB>
 __device__ __forceinline__ void wgmma(float (&d)[{count}], {a_type}bool accumulate) {{
-  FA_SM90A(
-      "{{ .reg .pred p; setp.ne.b32 p, {accumulate}, 0;\\n"
-      "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{element}.{element} {{"
-      "{text}\\n"
-      : {eights}
-      : {a_inputs}, "l"(b), "r"(+accumulate), "n"(int(kMajorB)));
+  FA_SM90A("{{ .reg .pred p; setp.ne.b32 p, {accumulate}, 0;\\n"
+           "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{element}.{element} {{" {names}
+           "}}, {others}; }}"
+           : {operands} : {a_inputs}, "l"(b),{gap}"r"(+accumulate), "n"(int(kMajorB)));
 }}
 """)
     return "".join(functions)
@@ -221,9 +238,14 @@ def unrecorded(text):
     return re.sub(r"(?:, |(?<=\())where\)", ")", text)
 
 
+def unmarked(text):
+    """Without the lines that name excerpts for the book's pages."""
+    return re.sub(r"^ *// \[/?[\w-]+\]\n", "", text, flags=re.MULTILINE)
+
+
 def parse(header):
     """(comment at the head, blocks) of a header."""
-    text = re.sub(r"^ *// \[/?[\w-]+\]\n", "", unrecorded(preprocessed(header)), flags=re.MULTILINE)  # excerpts' marks
+    text = unmarked(unrecorded(preprocessed(header)))
     lines = text.split("\n")
     end = next(i for i, line in enumerate(lines) if not line.startswith("//"))
     blocks, current, namespace, depth, blank = [], [], None, 0, True
@@ -307,17 +329,25 @@ def known(code, name, kernel, dtype):
 
 
 def compact(code):
-    """Inline PTX with as many operands per line as fit."""
-    code = re.sub(r'"\{\\n"\n +"\.reg \.pred p;\\n"', r'"{ .reg .pred p;\\n"', code)
-    code = re.sub(r';\\n"\n +"\}"', '; }"', code)
-    code = re.sub(r'\n +:\n +: "memory"', '::"memory"', code)
-    lines = []
-    for line in code.split("\n"):
-        if re.match(r' +: "', line) and lines[-1].endswith(")") and len(lines[-1]) + len(line.strip()) < 100:
-            lines[-1] += " " + line.strip()
-        else:
-            lines.append(line)
-    return "\n".join(lines)
+    """Inline PTX with as much per line as fits; statements of one text on one line."""
+
+    def filled(match):
+        begin, (texts, rest) = match[1], re.fullmatch(r'((?:"(?:[^"\\]|\\.)*"\s*)*)(.*)', match[2], re.DOTALL).groups()
+        margin = "\n" + " " * len(begin)
+        text = " ".join(re.sub(r"\\n", " ", "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', texts))).split())
+        lines = textwrap.wrap(text, 98 - len(begin), drop_whitespace=False, break_long_words=False)
+        lines = [begin + margin.join(f'"{line}"' for line in lines)]
+        # Operands and clobbers; a colon stays with what follows it.
+        for word in re.sub(r"\(\s+", "(", re.sub(r": +(?=\S)", ":\x00", " ".join(rest.split()))).split():
+            word = word.replace("\x00", " ")
+            if len(lines[-1].split("\n")[-1]) + 1 + len(word) < 98:
+                lines[-1] += " " + word
+            else:
+                lines.append(margin[1:] + word)
+        return "\n".join(lines) + ");"
+
+    return re.sub(r"^( +asm(?: volatile)?\()\s*((?:[^()]|\((?:[^()]|\([^()]*\))*\)|\"(?:[^\"\\]|\\.)*\")*)\);", filled, code,
+                  flags=re.MULTILINE)
 
 
 def head_of(header, comment, kernel):
@@ -328,9 +358,7 @@ def head_of(header, comment, kernel):
     more = [next(each for each in paragraphs if each.startswith(f"// {begin}")) for begin in MORE.get(header, ())]
     if header == "common/layout/swizzle.h" and "layout::swizzle" not in kernel:
         more = []
-    first = paragraphs[0]
-    if header in FIRST_SENTENCE:
-        first = re.match(r"(?:.|\n)*?[\w)]\.(?=\s)", first)[0]
+    first = re.match(r"(?:.|\n)*?[\w)]\.(?=\s|\Z)", paragraphs[0])[0]
     if header == "common/layout/swizzle.h" and more:  # which say what it is
         return "\n//\n".join(more) + "\n"
     return "\n//\n".join([first, *more]) + "\n"
@@ -349,23 +377,22 @@ def sections(path, kernel, dtype, head_dim):
     kept = reachable(blocks, kernel)
     text, namespace = "", None
     for header in headers:
-        codes, blank = [], True
+        codes = []
         for block in blocks:
             if block.header != header:
                 continue
-            blank |= block.after_blank
             if block not in kept or block.key in OF_WGMMA:
                 continue
             code = compact(known(block.text, block.key[1], kernel, dtype))
+            # The kernel's own calls pass what a wrapper asserts of its template arguments.
+            code = re.sub(r"^ +static_assert\([^;]*;\n", "", code, flags=re.MULTILINE)
+            code = re.sub(r"^// ---- .*\n", "", code, flags=re.MULTILINE)  # a section is too short for banners inside
             code = re.sub(r'\basm volatile\((?=\s*"(?:wgmma|setmaxnreg)\.)', "FA_SM90A(", code)
             if block.key[0] == "layout":  # nvcc lets kernels call only such constexpr functions as say so
                 code = re.sub(r"^constexpr (?=[\w ]+\()", "__device__ constexpr ", code, flags=re.MULTILINE)
                 code = code.replace("static_cast<uint32_t>(", "uint32_t(")
-            if not codes:  # the section's banner takes this one's place
-                code = re.sub(r"\A// ---- .*\n(?!//)", "", code)
-            gap = blank and (codes or (code.startswith("//") and header not in WITHOUT_HEAD))
-            codes.append(("\n" if gap else "") + code + "\n")
-            blank = False
+            first = not codes and header in WITHOUT_HEAD  # whose comment, if any, is the section's
+            codes.append(("\n" if code.startswith("//") and not first else "") + code + "\n")
         if header == "common/ptx/wgmma.h" and codes:
             codes.append("\n" + wgmma_functions(kernel, dtype, head_dim))
         if codes:
@@ -373,18 +400,20 @@ def sections(path, kernel, dtype, head_dim):
                 text += (f"\n}}  // namespace {namespace}\n\n" if namespace else "") + f"namespace {own} {{\n"
                 namespace = own
             head = head_of(header, heads[header], kernel)
-            text += f"\n{banner(header)}\n{head}{''.join(codes)}"
+            if len(codes) > 1:  # one declaration is no section
+                head = banner(header) + "\n" + head
+            text += f"\n{head}{''.join(codes).lstrip() if not head else ''.join(codes)}"
     return text + (f"\n}}  // namespace {namespace}\n" if namespace else "")
 
 
 def around(kernel, values):
-    """(what stands above the kernel, what stands below) of single.cu, without what belongs to other kernels."""
+    """The parts of single.cu, without what belongs to other kernels: what nvcc alone sees, the launch, the program."""
     text = re.sub(r" *// \[(\w+)\]\n((?:.|\n)*?) *// \[/\1\]\n", lambda match: match[2] if match[1] in kernel else "",
                   AROUND.read_text(encoding="utf-8"))
     for name, value in values.items():
         text = text.replace(name, value)
-    above, below = text.split("// the kernel\n")
-    return re.sub(r"\A(//.*\n)+", "", above), below
+    _, *parts = re.split(r"// the launch\n|// the kernel\n|// nvcc alone\n", text)
+    return parts
 
 
 def headers_of(text, names):
@@ -397,13 +426,13 @@ def single(name, dtype="bf16", head_dim=128):
     path = f"kernels/{name}.cu"
     head, includes, source = re.fullmatch(r"((?://.*\n)+)((?:#include .*\n)+)\n((?:.|\n)*)",
                                           (ROOT / path).read_text(encoding="utf-8")).groups()
-    kernel = re.sub(r"const Registration<Launcher> .*\n\n", "", source)
+    kernel = unmarked(re.sub(r"const Registration<Launcher> .*\n\n", "", source))
     least, exactly = sass.needs_of(name)
     number, architecture = name[:2], f"sm_{max(least, 80)}{'a' if exactly else ''}"
     values = {"k00": f"k{number}", "00_name": name, "kHeadDim = 128": f"kHeadDim = {head_dim}"}
     if dtype == "fp16":
-        values |= {"T = __nv_bfloat16": "T = __half", "TYPE_BFLOAT16": "TYPE_FLOAT16", " 3e-3;": " 4e-4;", "2.3e-3": "3e-4"}
-    above, below = around(kernel, values)
+        values |= {"T = __nv_bfloat16": "T = __half", "TYPE_BFLOAT16": "TYPE_FLOAT16", " 4e-3;": " 5e-4;", "2.3e-3": "3e-4"}
+    for_nvcc, launching, below = around(kernel, values)
     parts = sections(path, kernel, dtype, head_dim)
     if dtype == "fp16":
         parts = parts.replace("__floats2bfloat162_rn", "__floats2half2_rn")
@@ -413,18 +442,20 @@ def single(name, dtype="bf16", head_dim=128):
                       if value != usual)
     comment = re.sub(r"// Run  (?:.|\n)*", "", head) + f"""//
 // Build and run, with CUDA 12.8 or later, on {gpus}:
-//   nvcc -std=c++20 -O3 -arch={architecture} attention{number}.cu -o attention{number} && ./attention{number}
+//   nvcc -O3 -arch={architecture} attention{number}.cu -o attention{number} && ./attention{number}
 //
 """
     origin = (f'Written by `scripts/fa single {number}{options}` of the repository "Sixteen steps from naive attention to the '
               'speed of light", whose headers give the sections their names. Licence: MIT (SPDX-License-Identifier: MIT), '
               f"copyright (c) {year} the maintainers of that repository.")
     comment += textwrap.fill(origin, 100, initial_indent="// ", subsequent_indent="// ", break_on_hyphens=False) + "\n"
-    whole = parts + above + kernel + below
+    if for_nvcc:
+        parts += f"\nnamespace fa {{\n{for_nvcc}\n}}  // namespace fa\n"
+    whole = parts + launching + kernel + below
     cuda = headers_of(whole, {"cuda.h": "CUtensorMap", "cuda_bf16.h": "__nv_bfloat", "cuda_fp16.h": "__half",
                               "cuda_runtime.h": "", "mma.h": "nvcuda::wmma"})
-    standard = headers_of(whole, {"algorithm": "", "cmath": "", "cstdint": "", "cstdio": "", "cstring": "memcpy", "random": "",
-                                  "stdexcept": "", "string": "", "type_traits": r"\bis_\w+_v|extent_v", "vector": ""})
+    standard = headers_of(whole, {"cmath": "", "cstdint": "", "cstdio": "", "cstdlib": "",
+                                  "random": "", "type_traits": r"\bis_\w+_v|extent_v", "vector": ""})
     emulator = "".join(f'#include "{header}"\n' for header in
                        ["common/launch/single.h", *re.findall(r'#include "(kernels/.*)"', includes)])
     return f"""{comment}
@@ -432,9 +463,14 @@ def single(name, dtype="bf16", head_dim=128):
 #ifdef __CUDACC__
 {cuda}
 {SM90A if "FA_SM90A" in parts else ""}{parts}
-{above}
-#else  // without nvcc: the repository's emulator takes the GPU's place
+#else  // scripts/fa emulate: the repository's emulator takes the place of these instructions
 {emulator}#endif
+
+namespace fa {{
+
+{banner("launching")}
+{launching}
+}}  // namespace fa
 
 {banner("the kernel", "=")}
 

@@ -1,4 +1,4 @@
-"""What scripts/fa single writes: the kernel as it is, the PTX of the headers, no more lines than a reader has time for."""
+"""What scripts/fa single writes: the kernel as it is but for the marks of excerpts, the PTX of the headers, no more lines than a reader has time for."""
 
 import functools
 import re
@@ -12,15 +12,15 @@ from fa_tools.wgmma_instructions import function as wgmma_instruction
 
 KERNELS = sass.kernel_names()
 # Lines beside the kernel's own: the program, the launch, and the instructions. Those of Hopper are more.
-MOST_BESIDE = {"01": 200, "02": 200, "03": 220, "04": 220, "10": 335, "11": 440, "12": 520, "13": 535, "14": 570, "15": 610, "16": 580}
-USUAL = 280
-MOST = {"08": 500, "16": 1030}  # in all
+MOST_BESIDE = {"10": 290, "11": 380, "12": 450, "13": 465, "14": 490, "15": 525, "16": 500}
+USUAL = 220
+MOST = {"08": 440, "16": 940}  # in all
 
 
 def statements(text):
     """Inline PTX, each operand in its place: a list of the text and the operands."""
-    eight = re.compile(r"FA_EIGHT\((\d+)\)")
-    text = eight.sub(lambda m: ", ".join(f'"+f"(d[{int(m[1]) + i}])' for i in range(8)), text)
+    text = re.sub(r"FA_NAMES_(\d+)", lambda m: '"' + ", ".join(f"%{int(m[1]) + i}" for i in range(32)) + '"', text)
+    text = re.sub(r"FA_32\((\d+)\)", lambda m: ", ".join(f'"+f"(d[{int(m[1]) + i}])' for i in range(32)), text)
     found = []
     for match in re.finditer(r"(?:\basm(?: volatile)?|FA_SM90A)\(\s*(?=\")", single.without_comments(text)):
         depth, end = 1, match.end()
@@ -45,7 +45,7 @@ def kernel_text(kernel):
     source = (ROOT / f"kernels/{kernel}.cu").read_text(encoding="utf-8")
     own = source[source.index(f"namespace fa::k{kernel[:2]} {{"):]
     before, after = re.split(r"const Registration.*\n\n", own)
-    return before + after
+    return single.unmarked(before + after)
 
 
 @functools.cache
@@ -77,7 +77,7 @@ class Single(ScriptTest):
         for kernel in KERNELS:
             with self.subTest(kernel):
                 text = text_of(kernel)
-                above = text[text.index("#ifdef __CUDACC__"):text.index("#else  // without nvcc")]
+                above = text[text.index("#ifdef __CUDACC__"):text.index("#else  // scripts/fa emulate")]
                 code = single.without_comments(above)
                 self.assertEqual(re.findall(r"#include \"|\bemu::|FA_WITH_CUDA|FA_RECORDING|FA_TUNING|Where|record|kRank", code), [])
                 self.assertEqual(re.findall(r"// \[|k00|00_name|cmake", text.replace(kernel_text(kernel), "")), [])
@@ -104,7 +104,7 @@ class Single(ScriptTest):
                         known.add(each.replace("<Element::kName>", element).replace("<kMajorA>", "0"))
             for kernel in KERNELS:
                 with self.subTest(kernel, dtype=dtype):
-                    found = statements(text_of(kernel, dtype).split("// ---- launching")[0])
+                    found = statements(text_of(kernel, dtype).split("#else  // scripts/fa emulate")[0])
                     self.assertEqual([each for each in found if each not in known], [])
                     self.assertGreaterEqual(len(found), {"wg": 12, "mm": 3}.get(kernel[3:5], 0))
 

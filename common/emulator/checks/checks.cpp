@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "common/emulator/checks/lines.h"
 #include "common/emulator/checks/races.h"
 #include "common/emulator/core/counters.h"
+#include "common/emulator/core/describe.h"
 #include "common/emulator/core/events.h"
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
@@ -22,23 +24,51 @@ namespace {
 
 LineTable line_totals;
 
+// Barriers of warps in a row without a store: a loop whose threads meet at barriers, but whose
+// condition nothing can change any more. (A kernel that computes needs a handful.)
+constexpr uint64_t kMostIdleBarriers = uint64_t(1) << 20;
+
 class ClusterChecks final : public Checks {
  public:
-  explicit ClusterChecks(Cluster& cluster) {
-    if (options().races) races_.emplace(cluster);
+  ClusterChecks(Cluster& cluster, LaunchAccesses* launch) : cluster_(cluster) {
+    if (launch) races_.emplace(cluster, *launch);
   }
   const Races* races() const { return races_ ? &*races_ : nullptr; }
 
   void begin() override {
+    idle_barriers_ = 0;
     if (races_) races_->begin();
   }
   Detector* detector() override { return races_ ? &*races_ : nullptr; }
-  void count(const Event& event) override { lines_.add(event); }
+  void count(const Event& event) override {
+    lines_.add(event);
+    switch (event.kind) {
+      case Kind::kBarrier:
+        if (++idle_barriers_ > kMostIdleBarriers) {
+          fail_cta("its warps have met at " + std::to_string(kMostIdleBarriers) +
+                   " barriers in a row without a store to memory\n  A loop without end? A count "
+                   "or an index in its condition may be wrong." +
+                   describe_all(cluster_));
+        }
+        break;
+      case Kind::kGlobalLoad:
+      case Kind::kSharedLoad:
+      case Kind::kLdmatrix:
+      case Kind::kShuffle:
+      case Kind::kVote:
+      case Kind::kSyncwarp:
+        break;
+      default:
+        idle_barriers_ = 0;
+    }
+  }
   void meet(Warp& warp, uint32_t mask) override { count_accesses(warp, mask); }
   void keep() override { line_totals.add(lines_); }
 
  private:
+  Cluster& cluster_;
   LineTable lines_;
+  uint64_t idle_barriers_ = 0;
   std::optional<Races> races_;
 };
 
@@ -48,7 +78,7 @@ class AllChecks final : public LaunchChecks {
     if (options().races) accesses_.emplace(kernel, grid, cluster);
   }
   std::unique_ptr<Checks> watch(Cluster& cluster) override {
-    return std::make_unique<ClusterChecks>(cluster);
+    return std::make_unique<ClusterChecks>(cluster, accesses_ ? &*accesses_ : nullptr);
   }
   void add(uint64_t cluster, const Checks* checks) override {
     if (!accesses_) return;

@@ -23,19 +23,23 @@ using emu::Lane;
 // in a loop that never ends, and would soon take all memory.
 constexpr size_t kMostAccesses = size_t(1) << 24;
 
-// Ends the launch if `address` lies in the shared memory of a CTA that has ended.
-void check_cta_lives(const emu::Cluster& cluster, uintptr_t address, uintptr_t return_address) {
-  if (cluster.ctas.size() == 1) return;
+// Whether `address` lies in the shared memory of a CTA of the cluster. Ends the launch if that CTA
+// has ended.
+bool in_other_shared(const emu::Cluster& cluster, uintptr_t address, uintptr_t return_address) {
+  if (cluster.ctas.size() == 1) return false;
   for (const emu::Cta& cta : cluster.ctas) {
-    if (address - uintptr_t(cta.shared) >= cta.shared_bytes || cta.live > 0) continue;
+    if (address - uintptr_t(cta.shared) >= cta.shared_bytes) continue;
+    if (cta.live > 0) return true;
     emu::fail(
         "%s: CTA %d of the cluster has ended, and its shared memory with it\n  Missing: a barrier "
         "of the cluster (cluster_arrive, cluster_wait) before the end.",
         emu::symbolise(return_address - 1).c_str(), cta.rank);
   }
+  return false;
 }
 
-void observe(const void* pointer, size_t bytes, bool write, void* return_address) {
+void observe(const void* pointer, size_t bytes, bool write, void* return_address,
+             bool is_volatile = false) {
   Lane* const lane = current_lane;
   if (!lane) return;
   const uintptr_t address = uintptr_t(pointer);
@@ -56,7 +60,8 @@ void observe(const void* pointer, size_t bytes, bool write, void* return_address
     }
     if (!among_variables) return;  // the emulator's own state
   }
-  if (!in_shared) check_cta_lives(*cta.cluster, address, uintptr_t(return_address));
+  const bool in_global =
+      !in_shared && !in_other_shared(*cta.cluster, address, uintptr_t(return_address));
   if (address % bytes != 0) {
     emu::fail("%s: %s of %zu bytes at an address that is not a multiple of %zu",
               emu::symbolise(uintptr_t(return_address) - 1).c_str(), write ? "store" : "load",
@@ -73,10 +78,23 @@ void observe(const void* pointer, size_t bytes, bool write, void* return_address
     emu::fail(
         "%s: access %zu to memory since the threads of its warp last met\n  A loop without end? A "
         "count or an index in its condition may be wrong, or it waits for memory\n  that another "
-        "thread is to write: threads take turns where they meet, so none can.",
-        emu::symbolise(uintptr_t(return_address) - 1).c_str(), kMostAccesses);
+        "%s",
+        emu::symbolise(uintptr_t(return_address) - 1).c_str(), kMostAccesses,
+        is_volatile && in_global
+            ? "CTA is to write: a later one begins when those before it have ended."
+            : "thread is to write: threads take turns where they meet, so none can.");
   }
   lane->accesses.push_back({uintptr_t(return_address), kind, uint32_t(bytes), address});
+  // A volatile access of global memory may be that of a flag: it comes in the order of the CTAs, as
+  // atomics do, and a thread that asks and asks lets others run.
+  if (is_volatile && in_global) {
+    emu::await_clusters_before(*cta.cluster);
+    if (!write) emu::yield();
+    if (cta.detector) {
+      cta.detector->volatile_access(*lane, address, bytes, write, uintptr_t(return_address));
+    }
+    return;
+  }
   if (cta.detector) {
     cta.detector->access(*lane, address, bytes, write,
                          emu::plain_site(uintptr_t(return_address), write));
@@ -106,6 +124,12 @@ void observe_range(const void* pointer, size_t bytes, bool write, void* return_a
   }                                                                                           \
   void __tsan_unaligned_write##bytes(void* p) {                                               \
     observe(p, bytes, true, __builtin_return_address(0));                                     \
+  }                                                                                           \
+  void __tsan_volatile_read##bytes(void* p) {                                                 \
+    observe(p, bytes, false, __builtin_return_address(0), true);                              \
+  }                                                                                           \
+  void __tsan_volatile_write##bytes(void* p) {                                                \
+    observe(p, bytes, true, __builtin_return_address(0), true);                               \
   }
 
 extern "C" {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -23,6 +24,47 @@ LaunchAccesses::LaunchAccesses(const char* kernel, dim3 grid, int cluster)
   note_host_writes();
 }
 
+// ---- which clusters -----------------------------------------------------------------------------
+bool ClusterSet::contains(uint64_t cluster) const {
+  return std::any_of(ranges_.begin(), ranges_.end(), [&](const auto& range) {
+    return range.first <= cluster && cluster < range.second;
+  });
+}
+
+void ClusterSet::add(const ClusterSet& others) {
+  std::vector<std::pair<uint64_t, uint64_t>> all, merged;
+  std::merge(ranges_.begin(), ranges_.end(), others.ranges_.begin(), others.ranges_.end(),
+             std::back_inserter(all));
+  for (const auto& range : all) {
+    if (merged.empty() || range.first > merged.back().second) {
+      merged.push_back(range);
+    } else {
+      merged.back().second = std::max(merged.back().second, range.second);
+    }
+  }
+  ranges_ = std::move(merged);
+}
+
+void ClusterSet::add(uint64_t cluster) {
+  ClusterSet one;
+  one.ranges_ = {{cluster, cluster + 1}};
+  add(one);
+}
+
+ClusterSet LaunchAccesses::heard_of_at(uintptr_t address) {
+  const std::lock_guard lock(heard_mutex_);
+  const auto found = heard_of_.find(address);
+  return found == heard_of_.end() ? ClusterSet() : found->second;
+}
+
+void LaunchAccesses::pass_on_at(uintptr_t address, uint64_t cluster, const ClusterSet* known) {
+  const std::lock_guard lock(heard_mutex_);
+  ClusterSet& here = heard_of_[address];
+  if (known) here.add(*known);
+  here.add(cluster);
+}
+
+// ---- what they did ------------------------------------------------------------------------------
 std::string LaunchAccesses::name(const Culprit& culprit) const {
   char text[96];
   snprintf(text, sizeof text, " of CTA (%u,%u,%u)", unsigned(culprit.cta % grid_.x),
@@ -31,15 +73,27 @@ std::string LaunchAccesses::name(const Culprit& culprit) const {
 }
 
 void LaunchAccesses::report(const Culprit& one, bool one_writes, const Culprit& other,
-                            bool other_writes, uintptr_t address) const {
+                            bool other_writes, uintptr_t address, bool heard_of) const {
   std::string text = std::string(kernel_) + ": data race on " + describe_place(address) +
                      line_of(operation_of(one.site), place_of(one.site), name(one)) +
-                     line_of(operation_of(other.site), place_of(other.site), name(other)) +
-                     "\n  CTAs of a launch run in any order and cannot wait for each other. ";
+                     line_of(operation_of(other.site), place_of(other.site), name(other));
+  if (heard_of) {
+    text +=
+        "\n  Before the second, its CTA met an atomic that the first one's CTA had executed."
+        "\n  Missing: a __threadfence() between the first and that atomic.";
+    throw LaunchError(text + how_to_repeat());
+  }
+  text += "\n  CTAs of a launch run in any order and cannot wait for each other. ";
   text += one_writes && other_writes
               ? "Let each write its own part: an index lacks blockIdx, or the grid is too large."
               : "Do the two in separate launches.";
-  if (is_atomic(one.site) != is_atomic(other.site)) text += " Or make both of them atomic.";
+  if (is_atomic(one.site) != is_atomic(other.site)) {
+    text += " Or make both of them atomic.";
+  } else if (one_writes && !other_writes) {
+    text +=
+        "\n  Or pass the first on: __threadfence() after it, then an atomic, whose address the "
+        "other's CTA meets by an\n  atomic before it reads.";
+  }
   throw LaunchError(text + how_to_repeat());
 }
 
@@ -60,33 +114,54 @@ void LaunchAccesses::merge(uint64_t cluster, const Races& races, const ShadowPag
     const Access& mine = from.pieces[i >> (from.log2 - page.log2)];
     Piece& all = page.pieces[i];
     const uintptr_t address = (from.number << kPageLog2) + (i << page.log2);
-    const auto conflicts = [&](const Culprit& other) {
-      return other.thread >= 0 && other.cta / ctas_ != cluster;
+    // An access and one of an earlier cluster.
+    const auto meet = [&](const Culprit& other, bool other_writes, const Access& access,
+                          const Culprit& me, bool writes) {
+      if (other.thread < 0 || other.cta / ctas_ == cluster) return;
+      if (is_atomic(other.site) && is_atomic(me.site)) return;
+      const bool heard_of =
+          access.lesson && races.lessons_[access.lesson - 1].contains(other.cta / ctas_);
+      if (heard_of && other.passed_on) return;
+      report(other, other_writes, me, writes, address, heard_of);
+    };
+    const auto culprit = [&](const Access& access, uint32_t lanes) {
+      Culprit who = races.culprit(access.warp, lanes, access.site);
+      // An atomic passes itself on, as far as its own address goes.
+      who.passed_on =
+          tag_of(access.site) == kAtomicTag || Races::before(access, races.passed_on_.data());
+      return who;
+    };
+    // Of several accesses of one kind that which is hardest to order stands for all.
+    const auto keep = [](Culprit& kept, const Culprit& other) {
+      if (kept.thread < 0 || kept.passed_on) kept = other;
     };
     if (mine.lanes) {
-      const Culprit writer = races.culprit(mine.warp, mine.lanes, mine.site);
-      if (conflicts(all.writer)) report(all.writer, true, writer, true, address);
-      if (conflicts(all.reader)) report(all.reader, false, writer, true, address);
-      if (conflicts(all.atomic)) report(all.atomic, true, writer, true, address);
-      if (all.writer.thread < 0) all.writer = writer;
+      const Culprit writer = culprit(mine, mine.lanes);
+      meet(all.writer, true, mine, writer, true);
+      meet(all.reader, false, mine, writer, true);
+      meet(all.atomic, true, mine, writer, true);
+      keep(all.writer, writer);
     }
     const Access *read = nullptr, *atomic = nullptr;
-    for (uint32_t at = mine.next; at && !(read && atomic); at = races.reads_[at].next) {
-      const Access*& first = is_atomic(races.reads_[at].site) ? atomic : read;
-      if (!first) first = &races.reads_[at];
+    for (uint32_t at = mine.next; at; at = races.reads_[at].next) {
+      const Access& other = races.reads_[at];
+      const Access*& first = modifies(other.site) ? atomic : read;
+      if (!first || std::pair(is_atomic(other.site), other.lesson) <
+                        std::pair(is_atomic(first->site), first->lesson)) {
+        first = &other;
+      }
     }
     if (read) {
-      const Culprit reader = races.culprit(read->warp, read->lanes & -read->lanes, read->site);
-      if (conflicts(all.writer)) report(all.writer, true, reader, false, address);
-      if (conflicts(all.atomic)) report(all.atomic, true, reader, false, address);
-      if (all.reader.thread < 0) all.reader = reader;
+      const Culprit reader = culprit(*read, read->lanes & -read->lanes);
+      meet(all.writer, true, *read, reader, false);
+      meet(all.atomic, true, *read, reader, false);
+      keep(all.reader, reader);
     }
     if (atomic) {
-      const Culprit changer =
-          races.culprit(atomic->warp, atomic->lanes & -atomic->lanes, atomic->site);
-      if (conflicts(all.writer)) report(all.writer, true, changer, true, address);
-      if (conflicts(all.reader)) report(all.reader, false, changer, true, address);
-      if (all.atomic.thread < 0) all.atomic = changer;
+      const Culprit changer = culprit(*atomic, atomic->lanes & -atomic->lanes);
+      meet(all.writer, true, *atomic, changer, true);
+      meet(all.reader, false, *atomic, changer, true);
+      keep(all.atomic, changer);
     }
   }
 }

@@ -36,24 +36,30 @@ void raise_to(std::vector<uint32_t>& to, const std::vector<uint32_t>& from) {
 }  // namespace
 
 // ---- clocks -------------------------------------------------------------------------------------
-Races::Races(Cluster& cluster)
+Races::Races(Cluster& cluster, LaunchAccesses& launch)
     : cluster_(cluster),
       threads_(cluster.warps.size() * kWarpSize),
       stride_(threads_),
       clocks_(threads_ * stride_),
       ends_(threads_),
-      views_(cluster.warps.size()) {}
+      views_(cluster.warps.size()),
+      launch_(launch),
+      passed_on_(stride_) {}
 
 void Races::begin() {
   if (ticked_) {
     std::fill(clocks_.begin(), clocks_.end(), 0);
     for (size_t i = 0; i < threads_; i++) clocks(int(i))[i] = 1;
-    std::fill(fenced_.begin(), fenced_.end(), 0);
+    for (std::vector<uint32_t>& kind : fenced_) std::fill(kind.begin(), kind.end(), 0);
+    std::fill(passed_on_.begin(), passed_on_.end(), 0);
     for (std::vector<uint32_t>& ends : ends_) ends.clear();
     for (WarpView& view : views_) view.valid = false;
     engines_.clear();
     ticked_ = false;
   }
+  handovers_.clear();
+  lessons_.clear();
+  lesson_engine_ = -1;
   for (auto& page : pages_) free_pages_.push_back(std::move(page.second));
   pages_.clear();
   for (CachedPage& cached : cache_) cached = {};
@@ -65,7 +71,7 @@ void Races::begin() {
 
 // Room for more engines.
 void Races::resize(size_t stride) {
-  for (std::vector<uint32_t>* const all : {&clocks_, &fenced_}) {
+  for (std::vector<uint32_t>* const all : {&clocks_, &fenced_[0], &fenced_[1], &fenced_[2]}) {
     if (all->empty()) continue;
     std::vector<uint32_t> larger(threads_ * stride);
     for (size_t i = 0; i < threads_; i++) {
@@ -74,12 +80,14 @@ void Races::resize(size_t stride) {
     *all = std::move(larger);
   }
   stride_ = stride;
+  passed_on_.resize(stride);
   for (WarpView& view : views_) view.valid = false;
 }
 
-uint32_t* Races::fenced(int slot) {
-  if (fenced_.empty()) fenced_.resize(threads_ * stride_);
-  return &fenced_[size_t(slot) * stride_];
+uint32_t* Races::fenced(Fence kind, int slot) {
+  std::vector<uint32_t>& all = fenced_[size_t(kind)];
+  if (all.empty()) all.resize(threads_ * stride_);
+  return &all[size_t(slot) * stride_];
 }
 
 void Races::tick(const Lane& lane) {
@@ -91,9 +99,11 @@ void Races::tick(const Lane& lane) {
 void Races::release(const Lane& lane, Clocks& into) {
   into.seen.resize(stride_);
   raise_to(into.seen.data(), clocks(slot_of(lane)), stride_);
-  if (!fenced_.empty()) {
-    into.fenced.resize(stride_);
-    raise_to(into.fenced.data(), fenced(slot_of(lane)), stride_);
+  for (const Fence kind : {Fence::kProxy, Fence::kCta, Fence::kGpu}) {
+    if (fenced_[size_t(kind)].empty()) continue;
+    std::vector<uint32_t>& known = into.fenced[size_t(kind)];
+    known.resize(stride_);
+    raise_to(known.data(), fenced(kind, slot_of(lane)), stride_);
   }
   raise_to(into.ends, known_ends(lane));
   tick(lane);
@@ -101,7 +111,10 @@ void Races::release(const Lane& lane, Clocks& into) {
 
 void Races::acquire(const Lane& lane, const Clocks& from) {
   raise_to(clocks(slot_of(lane)), from.seen.data(), from.seen.size());
-  if (!from.fenced.empty()) raise_to(fenced(slot_of(lane)), from.fenced.data(), from.fenced.size());
+  for (const Fence kind : {Fence::kProxy, Fence::kCta, Fence::kGpu}) {
+    const std::vector<uint32_t>& known = from.fenced[size_t(kind)];
+    if (!known.empty()) raise_to(fenced(kind, slot_of(lane)), known.data(), known.size());
+  }
   if (!from.ends.empty()) raise_to(ends_[size_t(slot_of(lane))], from.ends);
   views_[size_t(lane.warp->slot)].valid = false;
 }
@@ -138,7 +151,7 @@ void Races::access(int engine, uint32_t clock, const Lane& starter, uintptr_t ad
   engines_[size_t(engine)].starter = &starter;
   const size_t at = threads_ + size_t(engine);
   access({clocks(slot_of(starter)), clock, 1u << at % kWarpSize, uint16_t(at / kWarpSize),
-          fenced(slot_of(starter))},
+          fenced(Fence::kProxy, slot_of(starter))},
          address, bytes, write, site);
 }
 
@@ -168,16 +181,20 @@ std::vector<uint32_t> Races::known_ends(const Lane& starter) const {
   return ends;
 }
 
-void Races::fence_proxy(const Lane& lane) {
-  raise_to(fenced(slot_of(lane)), clocks(slot_of(lane)), stride_);
+void Races::note_fence(const Lane& lane, Fence kind) {
+  raise_to(fenced(kind, slot_of(lane)), clocks(slot_of(lane)), stride_);
+  if (kind == Fence::kGpu) {
+    raise_to(fenced(Fence::kCta, slot_of(lane)), clocks(slot_of(lane)), stride_);
+  }
   tick(lane);  // what comes later does not lie before the fence
 }
 
 bool Races::has_fenced(const Access& access) const {
-  if (fenced_.empty()) return false;
+  const std::vector<uint32_t>& all = fenced_[size_t(Fence::kProxy)];
+  if (all.empty()) return false;
   for (uint32_t rest = access.lanes; rest; rest &= rest - 1) {
     const auto at = size_t(access.warp * kWarpSize + std::countr_zero(rest));
-    if (fenced_[at * stride_ + at] < access.clock) return false;
+    if (all[at * stride_ + at] < access.clock) return false;
   }
   return true;
 }
@@ -260,20 +277,24 @@ bool Races::before(const Access& access, const uint32_t* seen) {
 }
 
 void Races::read(const Actor& actor, Access& piece, uintptr_t address, Site site) {
-  if (!before(piece, actor.seen) ||
-      (actor.fenced && !is_engine(piece) && !before(piece, actor.fenced))) {
-    report(piece, true, actor, is_atomic(site), site, address, true);
-  }
   const bool atomic = is_atomic(site);
+  const bool both_atomic = atomic && is_atomic(piece.site);
+  if ((!before(piece, actor.seen) && !both_atomic) ||
+      (actor.fenced && !is_engine(piece) && !before(piece, actor.fenced))) {
+    report(piece, true, actor, modifies(site), site, address, true);
+  }
+  const uint16_t lesson_known = lesson(actor.seen);
   for (uint32_t at = piece.next; at; at = reads_[at].next) {
     Access& other = reads_[at];
     if (is_atomic(other.site) != atomic) {
-      if (!before(other, actor.seen)) {
-        report(other, !atomic, actor, atomic, site, address, true);
+      if ((modifies(other.site) || modifies(site)) && !before(other, actor.seen)) {
+        report(other, modifies(other.site), actor, modifies(site), site, address, true);
       }
       continue;
     }
-    if (other.warp != actor.warp || other.clock != actor.clock) continue;
+    if (other.warp != actor.warp || other.clock != actor.clock || other.lesson != lesson_known) {
+      continue;
+    }
     if ((actor.lanes & ~other.lanes) == 0) return;
     if (other.site == site) {
       other.lanes |= actor.lanes;
@@ -291,7 +312,8 @@ void Races::read(const Actor& actor, Access& piece, uintptr_t address, Site site
   // Reads are in the way of atomics and atomics in that of reads, so each makes room for its own.
   for (uint32_t* link = &piece.next; *link;) {
     Access& other = reads_[*link];
-    if (is_atomic(other.site) == atomic && before(other, actor.seen)) {
+    if (is_atomic(other.site) == atomic && modifies(other.site) == modifies(site) &&
+        other.lesson == lesson_known && before(other, actor.seen)) {
       const uint32_t gone = *link;
       *link = other.next;
       other.next = free_read_;
@@ -300,22 +322,22 @@ void Races::read(const Actor& actor, Access& piece, uintptr_t address, Site site
       link = &other.next;
     }
   }
-  piece.next = new_read({site, actor.clock, actor.lanes, piece.next, actor.warp});
+  piece.next = new_read({site, actor.clock, actor.lanes, piece.next, actor.warp, lesson_known});
 }
 
 void Races::write(const Actor& actor, Access& piece, uintptr_t address, Site site) {
-  const bool was_written = piece.lanes != 0;
-  if (!before(piece, actor.seen) ||
+  const bool was_written = piece.lanes != 0, atomic = is_atomic(site);
+  if ((!before(piece, actor.seen) && !(atomic && is_atomic(piece.site))) ||
       (actor.fenced && !is_engine(piece) && !before(piece, actor.fenced))) {
     report(piece, true, actor, true, site, address, was_written);
   }
   for (uint32_t at = piece.next; at; at = reads_[at].next) {
-    if (!before(reads_[at], actor.seen)) {
-      report(reads_[at], is_atomic(reads_[at].site), actor, true, site, address, was_written);
+    if (!before(reads_[at], actor.seen) && !(atomic && is_atomic(reads_[at].site))) {
+      report(reads_[at], modifies(reads_[at].site), actor, true, site, address, was_written);
     }
   }
   release_reads(piece.next);
-  piece = {site, actor.clock, actor.lanes, 0, actor.warp};
+  piece = {site, actor.clock, actor.lanes, 0, actor.warp, lesson(actor.seen)};
 }
 
 void Races::access(const Actor& actor, uintptr_t address, size_t bytes, bool writes, Site site) {
@@ -338,8 +360,61 @@ void Races::access(const Lane& lane, uintptr_t address, size_t bytes, bool write
 }
 
 // What is remembered of an atomic is what is remembered of a read; its site tells the difference.
-void Races::atomic(const Lane& lane, uintptr_t address, size_t bytes, Site site) {
-  access(lane, address, bytes, false, site);
+void Races::atomic(const Lane& lane, uintptr_t address, size_t bytes, bool reads, bool writes,
+                   Site site) {
+  if (reads) pass_on(lane, address, true, false);
+  access(lane, address, bytes, !reads, site);
+  if (writes) pass_on(lane, address, false, true);
+}
+
+void Races::volatile_access(const Lane& lane, uintptr_t address, size_t bytes, bool write,
+                            uintptr_t program_counter) {
+  atomic(lane, address, bytes, !write, write,
+         program_counter | uint64_t(write ? kVolatileStoreTag : kVolatileLoadTag) << kTagShift);
+}
+
+void Races::pass_on(const Lane& lane, uintptr_t address, bool reads, bool writes) {
+  const bool between_clusters = !is_shared(address);
+  const bool fences = !fenced_[size_t(Fence::kCta)].empty();
+  if (!between_clusters && !fences) return;
+  Handover& here = handovers_[address / 8];
+  const int slot = slot_of(lane);
+  if (reads) {
+    acquire(lane, here.clocks);
+    if (between_clusters && !here.asked) {
+      here.asked = true;
+      if (ClusterSet known = launch_.heard_of_at(address / 8); !known.empty()) {
+        if (lesson_engine_ < 0) lesson_engine_ = new_engine(Engine::kLesson);
+        if (!lessons_.empty()) known.add(lessons_.back());
+        if (lessons_.size() == 0xffff) lessons_.pop_back();
+        lessons_.push_back(std::move(known));
+        here.lesson = uint32_t(lessons_.size());
+      }
+    }
+    if (here.lesson) learn(lane, lesson_engine_, here.lesson);
+  }
+  if (!writes) return;
+  if (fences) {
+    here.clocks.seen.resize(stride_);
+    raise_to(here.clocks.seen.data(), fenced(Fence::kCta, slot), stride_);
+    for (const Fence kind : {Fence::kProxy, Fence::kCta, Fence::kGpu}) {
+      if (fenced_[size_t(kind)].empty()) continue;
+      std::vector<uint32_t>& known = here.clocks.fenced[size_t(kind)];
+      known.resize(stride_);
+      raise_to(known.data(), fenced(kind, slot), stride_);
+    }
+  }
+  if (!between_clusters) return;
+  uint32_t known = 0;
+  if (!fenced_[size_t(Fence::kGpu)].empty()) {
+    const uint32_t* const seen = fenced(Fence::kGpu, slot);
+    raise_to(passed_on_.data(), seen, stride_);
+    known = lesson(seen);
+  }
+  if (here.passed_on && known <= here.passed_on_lesson) return;
+  launch_.pass_on_at(address / 8, cluster_.index, known ? &lessons_[known - 1] : nullptr);
+  here.passed_on = true;
+  here.passed_on_lesson = known;
 }
 
 const Races::WarpView& Races::view(const Warp& warp) {

@@ -23,6 +23,12 @@
 // has seen; a thread has seen it once it has waited for that phase or group. They reach memory by
 // the async proxy: what threads wrote must also lie before a fence_proxy_async, of a thread that
 // had seen the write and that the starting thread has heard of since.
+//
+// An atomic (or a volatile access of global memory) passes on what its thread had seen at its last
+// fence, or had heard to lie before a fence of another. Who next meets the same address by an
+// atomic has seen that, too. Between CTAs it is the same, less exactly: LaunchAccesses knows which
+// clusters have been heard of at an address. Each such lesson of a cluster has a number, which is
+// the clock of one more engine, and an access remembers the latest that its thread knew.
 #pragma once
 
 #include <condition_variable>
@@ -32,6 +38,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/emulator/core/lane.h"
@@ -43,10 +50,24 @@ namespace emu {
 // A plain access by its program counter. Other sites are an interned name and place
 // (Detector::site).
 Site plain_site(uintptr_t program_counter, bool write);
-// An atomic has its tag in the top byte.
+// An atomic has its tag in the top byte, and so have volatile accesses of global memory.
 inline constexpr int kTagShift = 56;
-inline constexpr uint64_t kAtomicTag = 3;
-inline bool is_atomic(Site site) { return site >> kTagShift == kAtomicTag; }
+enum Tag : uint64_t {
+  kLoadTag = 1,
+  kStoreTag,
+  kAtomicTag,
+  kAtomicLoadTag,
+  kVolatileLoadTag,
+  kVolatileStoreTag
+};
+inline Tag tag_of(Site site) { return Tag(site >> kTagShift); }
+inline bool is_atomic(Site site) { return tag_of(site) >= kAtomicTag; }
+inline bool is_named(Site site) {  // otherwise the rest is a program counter
+  return tag_of(site) == 0 || tag_of(site) == kAtomicTag || tag_of(site) == kAtomicLoadTag;
+}
+inline bool modifies(Site site) {  // of accesses that are remembered as reads are
+  return tag_of(site) == kAtomicTag || tag_of(site) == kVolatileStoreTag;
+}
 
 // Some lanes of a warp that accessed a piece of memory when their clocks stood at `clock`.
 struct Access {
@@ -56,6 +77,7 @@ struct Access {
   // Of a piece's write: the first of its reads and atomics; of these: the next one; 0: none.
   uint32_t next = 0;
   uint16_t warp = 0;
+  uint16_t lesson = 0;  // the latest that its thread knew of other clusters; 0: none
 };
 
 // The shadow of 4096 bytes. Its pieces are as small as the smallest access so far: nothing is
@@ -74,19 +96,34 @@ inline constexpr uint32_t kInFlight = 0xffffffffu;
 // Somebody's access, for a report.
 struct Culprit {
   Site site = 0;
-  uint64_t cta = 0;   // linear
-  int thread = -1;    // none: there was no access
-  bool warp = false;  // all lanes of the thread's warp together
+  uint64_t cta = 0;        // linear
+  int thread = -1;         // none: there was no access
+  bool warp = false;       // all lanes of the thread's warp together
+  bool passed_on = false;  // it comes before a fence, and that before an atomic
 };
+
+// Some of a launch's clusters, as sorted ranges [first, second).
+class ClusterSet {
+ public:
+  bool contains(uint64_t cluster) const;
+  bool empty() const { return ranges_.empty(); }
+  void add(const ClusterSet& others);
+  void add(uint64_t cluster);
+
+ private:
+  std::vector<std::pair<uint64_t, uint64_t>> ranges_;
+};
+
+class LaunchAccesses;
 
 // The detector of the cluster of CTAs that an OS thread runs.
 class Races final : public Detector {
  public:
-  explicit Races(Cluster& cluster);
+  Races(Cluster& cluster, LaunchAccesses& launch);
   void begin();  // another cluster
 
   Site site(const char* operation, SourceLocation where) override;
-  Site atomic_site(const char* operation, SourceLocation where) override;
+  Site atomic_site(const char* operation, bool writes, SourceLocation where) override;
 
   void release(const Lane& lane, Clocks& into) override;
   void acquire(const Lane& lane, const Clocks& from) override;
@@ -106,14 +143,17 @@ class Races final : public Detector {
   uint32_t seen(const Lane& lane, int engine) const override {
     return clocks(slot_of(lane))[threads_ + size_t(engine)];
   }
-  void fence_proxy(const Lane& lane) override;
+  void note_fence(const Lane& lane, Fence kind) override;
   bool knows_end(const Lane& lane, int engine, uint32_t phase) const override;
   std::vector<uint32_t> known_ends(const Lane& starter) const override;
 
   // Each ends the launch if it finds a race between warps.
   void access(const Lane& lane, uintptr_t address, size_t bytes, bool write, Site site) override;
   void access(const Warp& warp, uintptr_t address, size_t bytes, bool write, Site site) override;
-  void atomic(const Lane& lane, uintptr_t address, size_t bytes, Site site) override;
+  void atomic(const Lane& lane, uintptr_t address, size_t bytes, bool reads, bool writes,
+              Site site) override;
+  void volatile_access(const Lane& lane, uintptr_t address, size_t bytes, bool write,
+                       uintptr_t program_counter) override;
   void begin_copy(const Lane& lane, uintptr_t to, size_t bytes, Site site) override;
   void end_copy(const Lane& lane, uintptr_t to, size_t bytes) override;
 
@@ -144,7 +184,11 @@ class Races final : public Detector {
 
   uint32_t* clocks(int slot) { return &clocks_[size_t(slot) * stride_]; }
   const uint32_t* clocks(int slot) const { return &clocks_[size_t(slot) * stride_]; }
-  uint32_t* fenced(int slot);
+  uint32_t* fenced(Fence kind, int slot);
+  uint16_t lesson(const uint32_t* seen) const {
+    return lessons_.empty() ? uint16_t(0) : uint16_t(seen[threads_ + size_t(lesson_engine_)]);
+  }
+  void pass_on(const Lane& lane, uintptr_t address, bool reads, bool writes);
   void tick(const Lane& lane);
   void resize(size_t stride);
   bool is_engine(const Access& access) const { return access.warp * size_t(kWarpSize) >= threads_; }
@@ -173,7 +217,7 @@ class Races final : public Detector {
   size_t threads_;                           // slots of threads: 32 a warp
   size_t stride_;                            // of threads and engines
   std::vector<uint32_t> clocks_;             // [threads_][stride_]
-  std::vector<uint32_t> fenced_;             // likewise; empty until a thread fences
+  std::vector<uint32_t> fenced_[3];          // likewise, by kind; empty until a thread fences
   std::vector<std::vector<uint32_t>> ends_;  // [threads_][engines], of clusters
   bool ticked_ = true;                       // since begin()
   std::vector<WarpView> views_;              // [warps]
@@ -195,10 +239,23 @@ class Races final : public Detector {
 
   Unwritten unwritten_shared_, unwritten_global_;  // the first of each
   std::string within_warp_;
+
+  // What atomics pass on, by address; between clusters: which lesson it teaches (0: none yet
+  // asked for, or none), and up to which lesson this cluster has passed on its own there.
+  struct Handover {
+    Clocks clocks;
+    bool asked = false, passed_on = false;
+    uint32_t lesson = 0, passed_on_lesson = 0;
+  };
+  LaunchAccesses& launch_;
+  std::unordered_map<uintptr_t, Handover> handovers_;
+  std::vector<ClusterSet> lessons_;  // after each: the clusters known by then
+  int lesson_engine_ = -1;
+  std::vector<uint32_t> passed_on_;  // [stride_]: what this cluster has passed on to others
 };
 
-// Remembers what the CTAs of a launch did to global memory. Nothing orders CTAs of different
-// clusters.
+// Remembers what the CTAs of a launch did to global memory. CTAs of different clusters are ordered
+// by what atomics pass on, and by nothing else.
 class LaunchAccesses {
  public:
   LaunchAccesses(const char* kernel, dim3 grid, int cluster);
@@ -212,6 +269,12 @@ class LaunchAccesses {
   // before.
   void finish();
 
+  // The clusters that have been heard of at an address, and another one that may be from now on,
+  // with those that it knows. Atomics come in the order of the clusters, so what a cluster finds
+  // does not depend on the number of OS threads.
+  ClusterSet heard_of_at(uintptr_t address);
+  void pass_on_at(uintptr_t address, uint64_t cluster, const ClusterSet* known);
+
  private:
   struct Piece {
     Culprit writer, reader, atomic;
@@ -222,7 +285,7 @@ class LaunchAccesses {
   };
   void merge(uint64_t cluster, const Races& races, const ShadowPage& page);
   [[noreturn]] void report(const Culprit& one, bool one_writes, const Culprit& other,
-                           bool other_writes, uintptr_t address) const;
+                           bool other_writes, uintptr_t address, bool heard_of) const;
   std::string name(const Culprit& culprit) const;
 
   const char* kernel_;
@@ -233,6 +296,8 @@ class LaunchAccesses {
   uint64_t next_ = 0;  // the cluster whose turn it is
   std::unordered_map<uintptr_t, Page> pages_;
   Races::Unwritten unwritten_;
+  std::mutex heard_mutex_;
+  std::unordered_map<uintptr_t, ClusterSet> heard_of_;
 };
 
 }  // namespace emu

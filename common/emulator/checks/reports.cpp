@@ -21,7 +21,6 @@ namespace {
 // ---- sites --------------------------------------------------------------------------------------
 // The top byte says what the rest is: the address of a NamedSite, or a load's or a store's program
 // counter.
-constexpr uint64_t kLoadTag = 1, kStoreTag = 2;  // kAtomicTag: a NamedSite, too
 constexpr uint64_t kContents = (uint64_t(1) << kTagShift) - 1;
 
 struct NamedSite {
@@ -34,7 +33,7 @@ struct NamedSite {
 };
 
 const NamedSite* named(Site site) {
-  if (site >> kTagShift && !is_atomic(site)) return nullptr;
+  if (!is_named(site)) return nullptr;
   return reinterpret_cast<const NamedSite*>(uintptr_t(site & kContents));
 }
 
@@ -59,11 +58,11 @@ std::string between_places(const std::string& first, const std::string& second) 
 }  // namespace
 
 Site plain_site(uintptr_t program_counter, bool write) {
-  return program_counter | (write ? kStoreTag : kLoadTag) << kTagShift;
+  return program_counter | uint64_t(write ? kStoreTag : kLoadTag) << kTagShift;
 }
 
-Site Races::atomic_site(const char* operation, SourceLocation where) {
-  return this->site(operation, where) | kAtomicTag << kTagShift;
+Site Races::atomic_site(const char* operation, bool writes, SourceLocation where) {
+  return this->site(operation, where) | uint64_t(writes ? kAtomicTag : kAtomicLoadTag) << kTagShift;
 }
 
 Site Races::site(const char* operation, SourceLocation where) {
@@ -75,7 +74,16 @@ Site Races::site(const char* operation, SourceLocation where) {
 
 std::string operation_of(Site site) {
   if (const NamedSite* const it = named(site)) return it->operation;
-  return site >> kTagShift == kStoreTag ? "store" : "load";
+  switch (tag_of(site)) {
+    case kStoreTag:
+      return "store";
+    case kVolatileLoadTag:
+      return "volatile load";
+    case kVolatileStoreTag:
+      return "volatile store";
+    default:
+      return "load";
+  }
 }
 
 std::string place_of(Site site) {
@@ -179,6 +187,8 @@ std::string Races::cure(const Access& earlier, bool earlier_writes, const Actor&
       case Engine::kProduct:
         return "The product may still be running. Missing: wgmma_wait in its warps, then a "
                "barrier, ";
+      case Engine::kLesson:
+        break;
     }
   }
   if (later && earlier_writes && !writes && has_fenced(earlier)) {

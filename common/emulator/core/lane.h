@@ -17,6 +17,9 @@
 
 namespace emu {
 
+// For whom a fence orders: the asynchronous engines, the CTA, the GPU (and so the CTA as well).
+enum class Fence : uint8_t { kProxy, kCta, kGpu };
+
 inline constexpr int kWarpSize = 32;
 inline constexpr uint32_t kFullMask = 0xffffffffu;
 inline constexpr uint32_t kStackGuardBytes = 64 * 1024;  // untouchable, below every lane's stack

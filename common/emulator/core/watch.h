@@ -25,21 +25,23 @@ struct Place;
 
 // ---- order of memory accesses -------------------------------------------------------------------
 // One thread's view, or what several threads knew together: for every thread and engine, the latest
-// clock that has been observed. `fenced` holds what had been observed at the last proxy fence.
+// clock that has been observed. `fenced` holds what had been observed at the last fence of each
+// kind.
 // `ends` is used in clusters alone: for each engine, how many phases of its mbarrier are known to
 // have ended. (The bytes of a copy tell that too, though they order no memory but their own.) A
 // barrier keeps the view of those that have arrived, for those that wait.
 struct Clocks {
-  std::vector<uint32_t> seen, fenced, ends;
+  std::vector<uint32_t> seen, fenced[3], ends;
   void clear() {
     seen.clear();
-    fenced.clear();
+    for (std::vector<uint32_t>& kind : fenced) kind.clear();
     ends.clear();
   }
 };
 
 // An engine runs beside the threads and has a clock of its own.
-enum class Engine : uint8_t { kLoad, kStoreRead, kStoreWrite, kProduct };
+// (kLesson accesses nothing: its clock counts what atomics have told of other clusters.)
+enum class Engine : uint8_t { kLoad, kStoreRead, kStoreWrite, kProduct, kLesson };
 
 // The instruction that made an access, in one word that the detector understands.
 using Site = uint64_t;
@@ -51,7 +53,7 @@ class Detector {
   virtual ~Detector() = default;
 
   virtual Site site(const char* operation, SourceLocation where) = 0;
-  virtual Site atomic_site(const char* operation, SourceLocation where) = 0;
+  virtual Site atomic_site(const char* operation, bool writes, SourceLocation where) = 0;
 
   // ---- order between threads
   // That which `lane` has seen is added to `into`; its clock ticks.
@@ -73,7 +75,7 @@ class Detector {
   virtual void learn(Clocks& to, int engine, uint32_t clock) = 0;
   virtual void learn(const Lane& lane, int engine, uint32_t clock) = 0;
   virtual uint32_t seen(const Lane& lane, int engine) const = 0;
-  virtual void fence_proxy(const Lane& lane) = 0;
+  virtual void note_fence(const Lane& lane, Fence kind) = 0;
   // Returns whether `lane` knows that this phase of the engine's mbarrier has ended, if only
   // because a copy has come whose starter knew. Only in clusters.
   virtual bool knows_end(const Lane& lane, int engine, uint32_t phase) const = 0;
@@ -84,8 +86,14 @@ class Detector {
   // Of one lane; of a whole warp; below, of a cp.async, from its issue until its lane has waited.
   virtual void access(const Lane& lane, uintptr_t address, size_t bytes, bool write, Site site) = 0;
   virtual void access(const Warp& warp, uintptr_t address, size_t bytes, bool write, Site site) = 0;
-  // An atomic operation, which is not in the way of others, but of plain accesses.
-  virtual void atomic(const Lane& lane, uintptr_t address, size_t bytes, Site site) = 0;
+  // An atomic operation, which is not in the way of others, but of plain accesses. By those that
+  // write, a lane passes on what had been observed at its last fence, and by those that read it
+  // learns what others have passed on at this address. (PTX wants a fence there, too.)
+  virtual void atomic(const Lane& lane, uintptr_t address, size_t bytes, bool reads, bool writes,
+                      Site site) = 0;
+  // A volatile access of global memory is atomic, too, by its program counter.
+  virtual void volatile_access(const Lane& lane, uintptr_t address, size_t bytes, bool write,
+                               uintptr_t program_counter) = 0;
   virtual void begin_copy(const Lane& lane, uintptr_t to, size_t bytes, Site site) = 0;
   virtual void end_copy(const Lane& lane, uintptr_t to, size_t bytes) = 0;
 

@@ -127,7 +127,7 @@ void allow_dynamic_shared(size_t bytes) { most_dynamic = std::max(most_dynamic, 
 
 void Launch::run(const std::function<void()>& body) const {
   const auto refuse = [&](const std::string& why) {
-    report_error(cudaErrorInvalidConfiguration, kernel_, where_,
+    report_error(cudaErrorInvalidConfiguration, kernel_.c_str(), where_,
                  ("the kernel was not launched: " + why).c_str());
   };
   const uint64_t threads = uint64_t(block_.x) * block_.y * block_.z;
@@ -144,11 +144,11 @@ void Launch::run(const std::function<void()>& body) const {
                   std::to_string(most_dynamic) + " at most");
   }
   try {
-    launch(kernel_, grid_, block_, shared_bytes_, body);
+    launch(kernel_.c_str(), grid_, block_, shared_bytes_, body);
   } catch (const LaunchError& error) {
     end_program(error.what());
   }
-  if (after_launch) after_launch(kernel_);
+  if (after_launch) after_launch(kernel_.c_str());
 }
 
 int print(const char* format, ...) {

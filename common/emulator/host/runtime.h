@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -80,9 +81,13 @@ namespace emu {
 // kernel<<<grid, block, shared_bytes, stream>>>(arguments...)
 class Launch {
  public:
-  Launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes = 0,
+  Launch(std::string kernel, dim3 grid, dim3 block, size_t shared_bytes = 0,
          cudaStream_t stream = nullptr, SourceLocation where = SourceLocation::current())
-      : kernel_(kernel), grid_(grid), block_(block), shared_bytes_(shared_bytes), where_(where) {
+      : kernel_(std::move(kernel)),
+        grid_(grid),
+        block_(block),
+        shared_bytes_(shared_bytes),
+        where_(where) {
     (void)stream;
   }
   template <typename Call, typename... Arguments>
@@ -93,11 +98,21 @@ class Launch {
  private:
   void run(const std::function<void()>& body) const;
 
-  const char* kernel_;
+  std::string kernel_;
   dim3 grid_, block_;
   size_t shared_bytes_;
   SourceLocation where_;
 };
+
+// The name of a kernel that is an argument of a template: attention<float, 64>.
+template <auto kKernel>
+std::string kernel_name() {
+  std::string name = __PRETTY_FUNCTION__;  // "... kKernel = fa::attention<float, 64>; ...]"
+  name.erase(0, name.find("kKernel = ") + 10);
+  name.erase(name.find_first_of(";]"));
+  const size_t qualifier = name.rfind("::", name.find('<'));
+  return name.substr(qualifier != name.npos ? qualifier + 2 : name[0] == '&' ? 1 : 0);
+}
 
 // A __device__ or __constant__ variable.
 struct DeviceVariable {

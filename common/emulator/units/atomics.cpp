@@ -14,7 +14,13 @@
 
 namespace emu {
 
-uint64_t begin_atomic(void* pointer, size_t bytes, const char* operation, SourceLocation where) {
+void fence(Fence kind) {
+  const Lane* const lane = current_lane;
+  if (lane && lane->cta->detector) lane->cta->detector->note_fence(*lane, kind);
+}
+
+uint64_t begin_atomic(void* pointer, size_t bytes, const char* operation, SourceLocation where,
+                      AtomicOrder order) {
   Lane* const lane = current_lane;
   if (!lane) {
     throw LaunchError(std::string(operation) + " at " + place(where) +
@@ -50,7 +56,9 @@ uint64_t begin_atomic(void* pointer, size_t bytes, const char* operation, Source
            {in_shared ? Kind::kSharedAtomic : Kind::kGlobalAtomic, 1u << lane->lane, where, {}});
   }
   if (Detector* const detector = cta.detector) {
-    detector->atomic(*lane, address, bytes, detector->atomic_site(operation, where));
+    const bool reads = order != AtomicOrder::kStore, writes = order != AtomicOrder::kLoad;
+    detector->atomic(*lane, address, bytes, reads, writes,
+                     detector->atomic_site(operation, writes, where));
   }
   uint64_t bits = 0;
   memcpy(&bits, pointer, bytes);

@@ -1,8 +1,8 @@
 // Atomic operations on global and shared memory (CUDA C++ Programming Guide, "Atomic Functions").
 // Each is one access of its lane, counted with those of its warp; atomics are in order among
-// themselves, and order nothing else. Global ones come in the order of the CTAs: a CTA waits at its
-// first until those before it have ended, so that the result does not depend on the number of OS
-// threads.
+// themselves, and order what lies before a fence of the one and behind the atomic of the other.
+// Global ones come in the order of the CTAs: a CTA waits at its first until those before it have
+// ended, so that the result does not depend on the number of OS threads.
 #pragma once
 
 #include <algorithm>
@@ -18,15 +18,18 @@ namespace emu {
 
 // Returns the bytes that are there. Ends the launch if the access is outside memory, not aligned or
 // a race.
-uint64_t begin_atomic(void* address, size_t bytes, const char* operation, SourceLocation where);
+enum class AtomicOrder : uint8_t { kBoth, kLoad, kStore };  // reads and writes, or one of them
+uint64_t begin_atomic(void* address, size_t bytes, const char* operation, SourceLocation where,
+                      AtomicOrder order = AtomicOrder::kBoth);
 
 // Stores the new bytes. Lanes whose operation has changed nothing let others run: they may poll.
 void end_atomic(void* address, size_t bytes, uint64_t old_value, uint64_t new_value);
 
 template <typename T, typename F>
-inline T change_atomically(T* address, const char* operation, SourceLocation where, F f) {
+inline T change_atomically(T* address, const char* operation, SourceLocation where, F f,
+                           AtomicOrder order = AtomicOrder::kBoth) {
   static_assert(sizeof(T) <= 8);
-  const uint64_t before = begin_atomic(address, sizeof(T), operation, where);
+  const uint64_t before = begin_atomic(address, sizeof(T), operation, where, order);
   T old_value;
   memcpy(&old_value, &before, sizeof(T));
   const T new_value = f(old_value);

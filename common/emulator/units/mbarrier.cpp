@@ -364,7 +364,7 @@ void fence_mbarrier_init() {
 void fence_proxy_async() {
   fence_mbarrier_init();  // it covers them as well
   const Lane& me = *current_lane;
-  if (me.cta->detector) me.cta->detector->fence_proxy(me);
+  if (me.cta->detector) me.cta->detector->note_fence(me, Fence::kProxy);
 }
 
 Mbarrier& mbarrier_of_copy(uintptr_t bar, const char* operation, SourceLocation where) {

@@ -200,11 +200,15 @@ inline int __syncthreads_and(int predicate,
   const emu::BarrierVotes votes = emu::vote_at_barrier(predicate, "__syncthreads_and()", where);
   return votes.yes == votes.all;
 }
+namespace emu {
+void fence(Fence kind);
+}  // namespace emu
+
 // Stores reach memory at once here. To the detector of races a fence alone orders nothing, since
-// the other side must learn of it.
-inline void __threadfence() {}
-inline void __threadfence_block() {}
-inline void __threadfence_system() {}
+// the other side must learn of it, by an atomic.
+inline void __threadfence() { emu::fence(emu::Fence::kGpu); }
+inline void __threadfence_block() { emu::fence(emu::Fence::kCta); }
+inline void __threadfence_system() { __threadfence(); }
 inline void __nanosleep(unsigned) { emu::let_others_run(); }
 [[noreturn]] inline void __trap(emu::SourceLocation where = emu::SourceLocation::current()) {
   emu::misuse("__trap()", where, "the kernel ends itself");
