@@ -204,10 +204,10 @@ def owners(held):
 
 def register_key(p, y):
     for i in range(4):
-        p.key(300 + i * 76, y, f"register {i}", REGISTERS[i])
+        p.key(262 + i * 94, y, f"register {i}", REGISTERS[i])
 
 
-@figure("05_fragments", 452, "Kernel 05: the fragments of mma.sync.m16n8k16", "mma.sync.m16n8k16: who holds which element",
+@figure("05_fragments", 452, "Kernel 05: the fragments of mma.sync.m16n8k16", "mma.sync.m16n8k16: which lane holds which element",
         "each square is an element, the number its lane, the colour its register; framed: lane 5")
 def fragments(p):
     lane, cell, y = 5, 18, 128
@@ -280,7 +280,7 @@ def ldmatrix_tiles(p):
 @figure("05_split", 350, "Kernel 05: the warps split the keys", "Four warps, one tile of 64 queries x 64 keys",
         "no warp has a whole row of S: maximum, sum and P cross through shared memory")
 def split_keys(p):
-    for x, wide, name, what in ((40, 48, "S", "16 keys a warp"), (610, 58, "O", "head_dim / 4 columns a warp")):
+    for x, wide, name, what in ((40, 48, "S", "16 keys per warp"), (610, 58, "O", "head_dim / 4 columns per warp")):
         p.caption(x + 2 * wide, 92, name, what, 14, 17)
         for w in range(4):
             p.rect(x + w * wide, 118, wide - 3, 160, *REGISTERS[w], 3)
@@ -288,8 +288,8 @@ def split_keys(p):
     p.box(316, 104, 210, 54, ["sMax, sSum", "4 warps x 64 rows, fp32"], *GREY)
     p.box(316, 206, 210, 72, ["sP", "64 x 64, all of it is read", "by all four warps"], *GREY)
     p.arrows(INK.line, 1.8, (236, 150, 312, 130), (236, 230, 312, 240), (530, 130, 604, 150), (530, 240, 604, 230))
-    p.note(308, "Every warp reads all of Q and of P: 4 x (16 + 8) KiB a tile, head_dim 128; and a quarter of K and of V.",
-           "In 06 a warp has 16 rows instead: it reads all of K and V, a quarter of Q, and P never leaves its registers.",
+    p.note(308, "Every warp reads all of Q and P, 16 + 8 KiB per tile at head_dim 128, and a quarter of K and V.",
+           "In chapter 06 a warp has 16 rows instead. It reads all of K and V and a quarter of Q.",
            size=13, step=24)
 
 
@@ -299,7 +299,7 @@ def matrix_banks(p):
         worst = bank_panel(p, x, pad, 4, "row", "16 bytes of each of eight rows, 32 banks")
         what = "every bank once: 1 wavefront" if worst == 1 else f"{worst} words in each of four banks: {worst} wavefronts"
         p.text(x, 244, what, 13, INK.orange, "start", "bold")
-    p.note(276, "A row of 256 bytes is two full turns through the banks; 16 bytes more move the next row on by four banks.",
+    p.note(276, "A row of 256 bytes is twice around the banks; 16 bytes more move the next row on by four banks.",
            size=12)
 
 
