@@ -21,7 +21,6 @@ Exit code: 0 nothing was found, 1 something was."""
 NOT_YET = {
     "docs/07_cp_async.md",
     "docs/08_swizzle.md",
-    "docs/16_max_free.md",
 }
 
 UNITS = "CTA|tile|thread|warp|lane|row|column|element|SM|step|stage|head|key|cycle|iteration|instruction|byte|watt|block|pass"

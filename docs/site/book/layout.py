@@ -8,8 +8,8 @@ from book import ROOT
 DOCS = ROOT / "docs"
 LARGEST_SOURCE = 100_000  # bytes of a file that becomes a page
 
-APPENDICES = ["notation", "layouts", "synchronisation", "capabilities", "compiling", "tuning", "benchmarking",
-              "profiling", "elsewhere", "gemm", "reading"]
+APPENDICES = ["notation", "layouts", "synchronisation", "capabilities", "compiling", "tuning", "notebook",
+              "benchmarking", "profiling", "elsewhere", "gemm", "reading"]
 INTERACTIVE = ["fragments", "banks", "timeline", "softmax", "descriptor", "phases"]
 MORE = ["docs/results.md", "docs/reproduced.md", "docs/bugs.md", "docs/emulator.md", "docs/your_own_kernel.md", "docs/use.md",
         "CONTRIBUTING.md", "docs/maintaining.md", "CHANGELOG.md", "THIRD_PARTY.md"]

@@ -440,8 +440,8 @@ def exponents(p):
     spread = 13.0  # the largest of some hundred scores of N(0, 1) is about 4.5 nats above their mean: 6.5
     examples = (
         ("15: row maximum", -spread, 0.0, None, "at most 1; where the reference lags behind, 2^8"),
-        ("16: ordinary scores", -spread / 2, spread / 2, None, "the first score, which nobody has looked for: its P is 1"),
-        ("100 nats higher", -spread / 2, spread / 2, None, "the same, as the first score is higher, too"),
+        ("16: ordinary scores", -spread / 2, spread / 2, None, "the first score, which needs no search: its P is 1"),
+        ("100 nats higher", -spread / 2, spread / 2, None, "the same, because the first score is higher, too"),
         ("the first is the lowest", 0.0, spread, None, "P of up to 2^13"),
         ("one key 70 nats higher", -spread / 2, spread / 2, 70 / math.log(2), "a sum above kMaxTileSum: the maximum"),
     )
@@ -460,15 +460,15 @@ def exponents(p):
     y = top + len(examples) * step + 34
     formats(y, "fp16", -25, 16)
     p.text(x(0), y + 44, "ends at 65504: it is what sets kMaxTileSum, for both types", 12, INK.muted)
-    p.note(y + 78, "What is tested is a lane's sums of the tile, not each P: a sum is never less than its largest term, and an "
-           "infinite one fails too.")
+    p.note(y + 78, "The kernel tests a lane's sums of the tile, not each P. A sum is at least as large as its largest term, and an "
+           "infinite sum fails, too.")
 
 
 @figure("16_exact", 404, "Kernel 16: a warp is fast, or in exact mode", "What a warp does with a tile of S, and when that changes",
         "each of the eight consumer warps by itself")
 def exact_mode(p):
     most, share, near = bounds()
-    p.box(60, 122, 250, 150, ["fast", "exponentials, with the reference", "as it is: the row's first score,", "or a maximum of before",
+    p.box(60, 122, 250, 150, ["fast", "exponentials, with the reference", "as it is: the row's first score,", "or an earlier maximum",
                               "look at the sums, vote"], *GREEN, size=14)
     p.box(570, 122, 250, 150, ["exact mode", "maximum first: of a first tile,", "later of all so far, P at most 1", "exponentials,",
                                "O rescaled where it has grown"], *ORANGE, size=14)
@@ -478,7 +478,7 @@ def exact_mode(p):
             INK.orange, "middle", weight="bold")
     p.lines(440, 252, 17, ("a query tile's first tile, with maxima", "near those that the rows before"), 12.5, INK.green, "middle",
             weight="bold")
-    p.note(151, "this tile once more, in exact mode", size=12)
+    p.note(151, "this tile again, in exact mode", size=12)
     p.note(286, f"had in the end (by {near:.0f}, log2)", size=12)
     for x, color, text in ((185, INK.green, "in range: all tiles, if scores are ordinary"),
                            (695, INK.orange, "all other tiles until then")):
@@ -486,7 +486,6 @@ def exact_mode(p):
         p.line(x - 46, 96, x + 46, 96, color, 2.6)
         p.arrow(x + 46, 96, x + 46, 119, color, 2.6)
         p.text(x, 88, text, 12, INK.muted)
-    p.note(326, "A tile that fails costs its exponentials twice. To stay in exact mode costs a maximum a tile, as in kernel 13, and no "
-           "exponential twice:", "so scores that grow without end are no worse than that. The way back is asked for once a query tile, "
-           "where a new row begins.")
+    p.note(326, "A tile that fails is computed twice. In exact mode each tile costs a maximum first, as in kernel 13, but no exponential twice.",
+           "A warp can leave exact mode once per query tile, where a new row begins.")
     p.note(374, "Lanes vote because the four lanes of a row must have the same reference, and the exchange of maxima needs all 32.")
