@@ -330,7 +330,7 @@ def c_is_a(p):
     p.note(438, "The two grids are equal, number by number: " + ("in all 32 lanes." if of_c == of_a else "NOT"))
 
 
-@figure("07_ring", 362, "Kernel 07: a ring of two stages", "kStages = 2: tile n + 1 arrives while tile n is computed on",
+@figure("07_ring", 380, "Kernel 07: a ring of two stages", "kStages = 2: tile n + 1 arrives while tile n is computed on",
         "four tiles; time runs to the right, lengths are not to scale")
 def ring(p):
     tiles, left, wide, head = 4, 150, 170, 66
@@ -348,8 +348,8 @@ def ring(p):
         p.line(edge[n] + 4, 76, edge[n] + 4, 282, INK.orange, 2)
         p.lines(edge[n] + 4, 298, 15, ["wait", "barrier"], 11.5, INK.orange, "middle", weight="bold")
         p.text(edge[n] + 4, 70, f"n = {n}", 11.5, INK.muted)
-    p.note(346, "Each wait: this thread's copies are there. The barrier: everyone's are, and nobody reads the stage that "
-           "is filled next.")
+    p.note(346, "After the wait this thread's copies have arrived. After the barrier all threads' copies have, and no warp reads",
+           "the stage that is filled next.")
 
 
 @figure("08_swizzle", 356, "Kernel 08: chunks of 16 bytes in the banks, without and with swizzle")
@@ -367,7 +367,60 @@ def swizzle(p):
         worst = max(met.count(group) for group in range(8))
         p.text(x + 4 * cell, 304, f"{worst} wavefronts: all in the same four banks" if worst > 1
                else "1 wavefront: every bank once", 13.5, INK.orange, weight="bold")
-    p.note(338, "Top line: banks. A row has 128 bytes or a multiple of that, so that each row begins in bank 0 again.", size=12)
+    p.note(338, "Top line: banks. A row is 128 bytes long, or a multiple of that, so each row begins in bank 0 again.", size=12)
+
+
+@figure("08_bits", 470, "Kernel 08: the bits of a chunk's address", "The address of byte b of chunk c of row r",
+        "its bits, from 13 down to 0; each example is chunk 2 of row 5")
+def swizzled_bits(p):
+    left, wide, row, chunk = 196, 46, 5, 2
+    for top, size, words in ((130, 128, "Rows of 128 bytes: head_dim 64, and what TMA and wgmma do in hardware"),
+                             (334, 256, "Rows of 256 bytes: head_dim 128")):
+        chunks = size // 16
+
+        def plain(r, c):
+            return r * size + c * 16
+
+        def swizzled(r, c):
+            return r * size + layouts.swizzle(r, c) * 16
+
+        # Which bits of the row are copied into which bits of the address: XOR, so one at a time tells all.
+        source = [(bit, low) for bit in range(14) for low in range(bit)
+                  if bit >= size.bit_length() - 1 and swizzled(1 << (bit - size.bit_length() + 1), 0) >> low & 1]
+        if [low for _, low in source] != [4, 5, 6]:
+            raise ValueError("the swizzle is no longer an XOR into bits 4 to 6")
+
+        def middle(bit):
+            return left + (13 - bit) * wide + (wide - 3) / 2
+
+        def ends(last, first):
+            return left + (13 - first) * wide, left + (14 - last) * wide - 3
+
+        p.text(24, top - 46, words, 13, anchor="start", weight="bold")
+        p.texts(12.5, INK.muted, "end", (left - 14, top + 23, "made of"), (left - 14, top + 76, "as it is"),
+                (left - 14, top + 98, "swizzled"))
+        before, after = plain(row, chunk), swizzled(row, chunk)
+        for bit in range(14):
+            at, x = size.bit_length() - 1, left + (13 - bit) * wide
+            name = f"b{bit}" if bit < 4 else f"c{bit - 4}" if bit < at else f"r{bit - at}"
+            look = ORANGE if bit in [high for high, _ in source] else BLUE if bit in (4, 5, 6) else (INK.cell, None)
+            p.rect(x, top, wide - 3, 34, *look, 3)
+            p.text(middle(bit), top - 6, str(bit), 10.5, INK.muted)
+            p.text(middle(bit), top + 23, name, 13, mono=True)
+            for y, value in ((top + 76, before), (top + 98, after)):
+                changed = value == after and (before ^ after) >> bit & 1
+                p.text(middle(bit), y, str(value >> bit & 1), 13.5, INK.orange if changed else INK.muted, mono=True,
+                       weight="bold" if changed else None)
+        begin, end = ends(2, 6)
+        p.line(begin, top + 42, end, top + 42, INK.text, 2)
+        p.text((begin + end) / 2, top + 56, "the bank", 12, weight="bold")
+        high, low = (sum(middle(pair[i]) for pair in source) / 3 for i in (0, 1))
+        p.line(high, top - 18, high, top - 27, INK.orange, 2)
+        p.line(high, top - 27, low, top - 27, INK.orange, 2)
+        p.arrow(low, top - 27, low, top - 17, INK.orange, 2)
+        p.text((high + low) / 2, top - 32, "XOR", 12, INK.orange, weight="bold")
+        p.text(24, top + 124, f"{row} · {size} + {chunk} · 16 = {before:,}: bank {before // 4 % 32}.  Swizzled: {row} · {size} + "
+               f"{layouts.swizzle(row, chunk)} · 16 = {after:,}: bank {after // 4 % 32}", 12.5, anchor="start")
 
 
 def read_and_multiply(warps, ahead, read, multiply, steps=24):
