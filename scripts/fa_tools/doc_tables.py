@@ -5,7 +5,6 @@ import re
 from functools import lru_cache
 
 from fa_tools.experiments import read_experiments, records_of, table_of
-from fa_tools.prose import NOT_YET
 from fa_tools.rates import read_of, rows_of_rates
 from fa_tools.tools import ROOT, Refused, named, read_json, read_results, read_set
 
@@ -472,8 +471,7 @@ def bugs(spec):
         for bug in found:
             if which == "passed" and bug["numbers"]["normal"] != "right":
                 continue
-            part = "pitfalls" if f"docs/{bug['kernel']}.md" in NOT_YET else "break-it"  # as the chapter calls it
-            chapter = f"[{bug['kernel'][:2]}]({bug['kernel']}.md#{part})"
+            chapter = f"[{bug['kernel'][:2]}]({bug['kernel']}.md#break-it)"
             counter = f"**{bug['ratio']:.2f}** times the {BUG_COUNTERS[bug['counter']]}" if "counter" in bug else "–"
             report = f"**{bug['report']}**" if "report" in bug else "–"
             rows.append([chapter, f"`{bug['name']}`", CODE.sub(r"`\g<0>`", bug["what"]), *numbers_of(bug), report, counter])

@@ -7,8 +7,6 @@ import shutil
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-from fa_tools.prose import NOT_YET
-
 HERE = ROOT / "tests" / "broken"
 KERNEL = """#include "common/launch/registry.h"
 namespace fa::k01 {
@@ -154,12 +152,6 @@ class Page(ScriptTest):
             link + "`01_wait` | No wait. | **wrong**; right if copies come early | **wrong**: all | "
             "**race with a copy under way** | – |"])
         self.assertEqual(self.page("passed", BUGS)[1], lines[:5])
-
-    def test_a_chapter_that_is_not_written_anew_has_pitfalls(self):
-        for page in sorted(page for page in NOT_YET if re.match(r"docs/\d\d_", page)):
-            kernel = page[5:-3]
-            row = self.page("all", [{**BUGS[0], "kernel": kernel}])[1][2]
-            self.assertEqual(row.split(" | ")[0], f"| [{kernel[:2]}]({kernel}.md#pitfalls)")
 
     def test_refused(self):
         self.assertIn("'some' is none of summary, passed and all", self.page("some", BUGS)[0].stderr)

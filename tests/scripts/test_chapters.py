@@ -5,7 +5,7 @@ import re
 
 from support import ROOT, ScriptTest, main
 
-from fa_tools import prose, tools
+from fa_tools import tools
 from fa_tools.figures import traces
 from fa_tools.solutions import SOLUTION
 
@@ -14,10 +14,6 @@ BUGS = {bug["name"]: bug["kernel"] for bug in json.loads((ROOT / "tests" / "brok
 SOLUTIONS = tools.read_set(ROOT / "bench" / "results" / "solutions.jsonl")
 PARTS = ("The question", "The picture", "In fifteen lines", "What should it give?", "The code", "What it gave",
          "The evidence", "Break it", "Your turn", "What you can say now", "Further reading")
-# The frame of chapters that have not been written anew, and which part of the new one each part is.
-BEFORE = {"The bottleneck": "The question", "The idea": None, "The picture": "The picture", "The diff": None,
-          "The code": "The code", "The numbers": "What it gave", "The evidence": "The evidence", "Pitfalls": "Break it",
-          "Exercises": "Your turn", "Further reading": "Further reading"}
 PICTURE = re.compile(r"^!\[([^\]]+)\]\(([^)]+\.svg)\)$", re.MULTILINE)
 NOTES = re.compile(r"^```\w+\n((?:(?!```).*\n)+)```\n<!-- /excerpt -->\n\n<!-- notes -->\n((?:.+\n)+)", re.MULTILINE)
 EXERCISE = re.compile(r"^\*\*(\d+)\. [^*]+\*\*", re.MULTILINE)
@@ -32,7 +28,6 @@ class Chapter:
     def __init__(self, kernel):
         self.kernel, self.number = kernel, kernel[:2]
         self.text = (ROOT / "docs" / f"{kernel}.md").read_text(encoding="utf-8")
-        self.new = f"docs/{kernel}.md" not in prose.NOT_YET
         self.headings = re.findall(r"^## (.+)$", without_code(self.text), re.MULTILINE)
         # Own sections may stand between those of the anatomy; they belong to the one before.
         first = min(self.text.index(f"\n## {heading}\n") for heading in self.headings)
@@ -41,12 +36,11 @@ class Chapter:
         ends = [*own[1:], None]
         for heading, end in zip(own, ends):
             begin = self.text.index(f"\n## {heading}\n")
-            part = self.part_of(heading) if self.new else BEFORE[self.part_of(heading)]
-            self.parts[part] = self.text[begin : end and self.text.index(f"\n## {end}\n")]
+            self.parts[self.part_of(heading)] = self.text[begin : end and self.text.index(f"\n## {end}\n")]
 
-    def part_of(self, heading):
-        heading = "The picture" if heading == "The pictures" else heading
-        return heading if heading in (PARTS if self.new else BEFORE) else None
+    @staticmethod
+    def part_of(heading):
+        return heading if heading in PARTS else None
 
     def pictures(self, part, folder):
         return [path for _, path in PICTURE.findall(self.parts[part]) if path.startswith(folder)]
@@ -81,8 +75,8 @@ class Whole(ScriptTest):
 
     @of_each_chapter
     def test_parts_in_order(self, chapter, _before, _after):
-        parts = [chapter.part_of(heading) for heading in chapter.headings]
-        self.assertEqual([part for part in parts if part], list(PARTS if chapter.new else BEFORE))
+        parts = [Chapter.part_of(heading) for heading in chapter.headings]
+        self.assertEqual([part for part in parts if part], list(PARTS))
         self.assertRegex(chapter.text, rf"\A# {chapter.number}: \S")
 
     @of_each_chapter
@@ -115,15 +109,13 @@ class Whole(ScriptTest):
 
     @of_each_chapter
     def test_fifteen_lines(self, chapter, _before, _after):
-        if chapter.new:
-            (code,) = re.findall(r"^```text\n(.*?)^```$", chapter.parts["In fifteen lines"], re.MULTILINE | re.DOTALL)
-            self.assertLessEqual(len(code.splitlines()), 15)
+        (code,) = re.findall(r"^```text\n(.*?)^```$", chapter.parts["In fifteen lines"], re.MULTILINE | re.DOTALL)
+        self.assertLessEqual(len(code.splitlines()), 15)
 
     @of_each_chapter
     def test_a_guess_before_the_number(self, chapter, _before, _after):
-        if chapter.new:
-            folds = re.findall(r"<summary>Guess first: [^<]+\?</summary>", chapter.parts["What should it give?"])
-            self.assertGreaterEqual(len(folds), 1)
+        folds = re.findall(r"<summary>Guess first: [^<]+\?</summary>", chapter.parts["What should it give?"])
+        self.assertGreaterEqual(len(folds), 1)
 
     @of_each_chapter
     def test_code_numbers_and_evidence_are_generated(self, chapter, _before, _after):
@@ -149,15 +141,15 @@ class Whole(ScriptTest):
             self.assertEqual(places, sorted(set(places)), "a line twice, or not in their order")
 
     @of_each_chapter
-    def test_pitfalls_can_be_run(self, chapter, _before, _after):
-        pitfalls = chapter.parts["Break it"]
+    def test_bugs_can_be_run(self, chapter, _before, _after):
+        text = chapter.parts["Break it"]
         own = {name for name, kernel in BUGS.items() if kernel == chapter.kernel}
-        named = set(re.findall(rf"\b{chapter.number}_\w+", pitfalls)) - set(KERNELS)
+        named = set(re.findall(rf"\b{chapter.number}_\w+", text)) - set(KERNELS)
         self.assertEqual(named - own, set())
         self.assertGreaterEqual(len(named & own), 2)
-        (met,) = re.findall(r"`scripts/run\.sh --broken (\w+)`", pitfalls)
+        (met,) = re.findall(r"`scripts/run\.sh --broken (\w+)`", text)
         self.assertIn(met, own)
-        self.assertIn("(bugs.md", pitfalls)
+        self.assertIn("(bugs.md", text)
 
     @of_each_chapter
     def test_exercises_have_solutions(self, chapter, _before, _after):
