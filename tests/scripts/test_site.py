@@ -188,7 +188,7 @@ class Markdown(unittest.TestCase):
                          "[e](../bench/schema.json)").html
         self.assertFalse(self.warnings)
         self.assertEqual(re.findall(r'href="([^"]+)"', html), [
-            "12_tma.html#the-idea", "source/kernels/12_tma.cu.html#L3", "index.html", "source/tests/golden/index.html",
+            "12_tma.html#the-picture", "source/kernels/12_tma.cu.html#L3", "index.html", "source/tests/golden/index.html",
             "source/bench/schema.json"])
         self.page("[a](nowhere.md)")
         self.assertRegex(self.warnings[0], "the link to nowhere.md leads nowhere")
