@@ -215,7 +215,7 @@ void check_distance(uintptr_t bar, const Mbarrier& barrier, const char* operatio
   misuse(operation, where,
          name(bar, barrier) + " is in phase " + std::to_string(barrier.phase) +
              ", this thread last heard of phase " + std::to_string(known) +
-             ": two phases ahead, a parity says nothing\n  Whoever lets a phase end must wait "
+             ": two phases ahead, a parity says nothing\n  The threads that end a phase must wait "
              "until all have seen the one before.");
 }
 

@@ -17,7 +17,7 @@ BARRIERS = (
     ("__syncthreads", "CTA", "all threads"),
     ("mbarrier", "cluster", "so many arrivals and bytes; waiting is for the CTA"),
     ("barrier.cluster", "cluster", "all threads of all its CTAs"),
-    ("the kernel's end", "grid", "everybody: what the next kernel waits for"),
+    ("the kernel's end", "grid", "all threads: what the next kernel waits for"),
 )
 
 
