@@ -2,9 +2,8 @@
 //
 // Idea         The Tensor Cores wait because a warp has other instructions to issue. Now it has
 //              fewer: 2^x takes the scale in one FMA; O is rescaled only when a maximum has grown
-//              by more than 8 in log2; a warp has 32 rows, so an ldmatrix of K or V serves four
-//              mma, not two. The rest goes between products: the next keys' exponentials between
-//              mma, the next QK^T after PV.
+//              by more than 8 in log2; an ldmatrix of K or V serves four mma, not two. The rest
+//              goes between products: exponentials between mma, the next QK^T after PV.
 // Bottleneck   Eased: instruction issue limited 09. The Tensor Cores' rate and latency still do.
 // Changed      Nearly every loop has the index m. The new softmax begins an iteration. Copies'
 //              addresses are computed once. O leaves in 16-byte chunks. 10_tuning.h has tile sizes.
