@@ -398,6 +398,28 @@ class Pages(unittest.TestCase):
 
         self.keyboard(look, pages[0].relative_to(self.site.folder).as_posix())
 
+    def test_explorers_in_folds_come_when_they_are_opened_by_keyboard(self):
+        async def look(visit):
+            page = visit.page
+            fold = page.locator("details:has([data-interactive$='phases.html#kernel'])")
+            self.assertEqual(await page.locator("iframe.interactive").count(), 0)
+            await fold.locator("summary").focus()
+            await page.keyboard.press("Enter")
+            await fold.frame_locator("iframe").locator("body[data-ready=true]").wait_for(state="attached")
+            await page.wait_for_function("""() => {
+              const frame = document.querySelector("iframe.interactive");
+              return Math.abs(frame.clientHeight - frame.contentDocument.documentElement.offsetHeight) <= 4;
+            }""")
+            await page.keyboard.press("Tab")
+            self.assertEqual(await page.evaluate("document.activeElement.title"), await fold.locator("summary").inner_text())
+            self.assertEqual(await page.locator("iframe.interactive").count(), 1)
+            self.assertRegex(await page.locator("iframe.interactive").get_attribute("src"), r"phases\.html\?theme=light#kernel$")
+            for size in (PHONE, WIDE):
+                await page.set_viewport_size(size)
+                self.assertEqual(await page.evaluate(TOO_WIDE), [])
+
+        self.keyboard(look)
+
     def test_from_the_file_system(self):
         async def look(browser):
             page = await browser.new_page()

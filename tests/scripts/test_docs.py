@@ -654,7 +654,7 @@ class Links(ScriptTest):
         page.parent.mkdir()
         for text, code in (("[x](#k128)", 0), ("[x](../a.md#k128)", 1)):
             page.write_text(text + "\n")
-            self.assertEqual(self.check("# Top\n").returncode, code, text)
+            self.assertEqual(self.check("[y](docs/interactive/page.md#k128)\n").returncode, code, text)
 
     def test_bad_links(self):
         cases = {

@@ -90,11 +90,13 @@ class Pages(unittest.TestCase):
             page = (PAGES / f"{name}.html").read_text(encoding="utf-8")
             states = re.findall(r"\]\(#([^)]+)\)", (DOCUMENTS / f"{name}.md").read_text(encoding="utf-8"))
             self.assertGreater(len(states), 2, name)
+            for chapter in DOCUMENTS.parent.glob("*.md"):
+                states += re.findall(rf"\]\(interactive/{name}\.md#([^)]+)\)", chapter.read_text(encoding="utf-8"))
             for state in states:
                 kernels = re.fullmatch(r"(\d\d)r?,(\d\d|none)r?", state)
                 names = [f'"kernel":"{number}_' for number in kernels.groups() if number != "none"] if kernels else [
                     f'"{state}"' if f'"{state}"' in page else f'"{state.replace("-", " ")}"']
-                self.assertTrue(all(each in page for each in names), f"{name}.md leads to #{state}")
+                self.assertTrue(all(each in page for each in names), f"a text leads to {name}.md#{state}")
 
     def test_pictures_are_current(self):
         done = subprocess.run([SCRIPTS / "fa", "pictures", "--check"], capture_output=True, text=True, timeout=120, check=False)

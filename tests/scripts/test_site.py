@@ -193,6 +193,18 @@ class Markdown(unittest.TestCase):
         self.page("[a](nowhere.md)")
         self.assertRegex(self.warnings[0], "the link to nowhere.md leads nowhere")
 
+    def test_a_paragraph_that_leads_to_an_explorer_holds_it_in_a_fold(self):
+        page = self.page("[Try it: `a` & *b*.](interactive/phases.md#no_wait)")
+        self.assertRegex(page.html, "<summary>Try it: <code>a</code> &amp; <em>b</em>.</summary>")
+        self.assertEqual(re.findall(r'(data-\w+|href)="([^"]+)"', page.html), [
+            ("data-interactive", "interactive/phases.html#no_wait"), ("href", "interactive/phases/index.html")])
+        self.assertEqual(page.html.count("<details"), page.html.count("</details>"))
+        self.assertIn("[Try it: `a` & *b*.](interactive/phases/index.html#no_wait)", export.plain(page))
+        for other in ("In [phases](interactive/phases.md).", "[a](interactive/phases.md) [b](interactive/banks.md)",
+                      "[a](11_wgmma.md)", "[a](#b)", "| [a](interactive/phases.md) |\n|-|", "a"):
+            self.assertNotIn("<details", self.page(other).html, other)
+        self.assertFalse(self.warnings)
+
     def test_pictures(self):
         html = self.page("![A](charts/h200-ladder.svg)").html
         self.assertRegex(html, r'<span class="picture wide" data-chart="h200-ladder"><img src="charts/h200-ladder.svg" alt="A" '

@@ -66,12 +66,14 @@
   new MutationObserver(() => seen.forEach((figure) => draw(figure).catch(console.error)))
     .observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
 
-  // An interactive page takes the place of its picture; it tells its height, and takes the colours that it is told.
-  for (const figure of document.querySelectorAll("[data-interactive]")) {
+  // An interactive page takes the place of its picture, or is in a fold, which loads it when it is first opened. It tells its
+  // height, and takes the colours that it is told.
+  const embed = (figure, title) => {
+    const [page, ...state] = figure.dataset.interactive.split("#");
     const frame = document.createElement("iframe");
     frame.className = "interactive";
-    frame.title = document.querySelector("h1").firstChild.textContent;
-    frame.src = `${figure.dataset.interactive}?theme=${theme()}`;
+    frame.title = title.textContent;
+    frame.src = [`${page}?theme=${theme()}`, ...state].join("#");
     addEventListener("message", ({ source, data }) => {
       if (source === frame.contentWindow && data?.interactive === "height") frame.style.height = `${data.height + 2}px`;
     });
@@ -79,6 +81,12 @@
       .observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
     figure.classList.add("drawn");
     figure.append(frame);
+  };
+  for (const figure of document.querySelectorAll("[data-interactive]")) {
+    const fold = figure.closest("details");
+    const show = () => embed(figure, fold ? fold.querySelector("summary") : document.querySelector("h1").firstChild);
+    if (!fold || fold.open) show();
+    else fold.addEventListener("toggle", show, { once: true });
   }
 
   // Remarks on code: the theme's buttons have no words.

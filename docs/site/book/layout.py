@@ -1,6 +1,7 @@
 """Which file of the repository becomes which page of the site, in which order."""
 
 import posixpath
+import re
 from functools import lru_cache
 
 from book import ROOT
@@ -51,7 +52,7 @@ def page_of(path):
         return "contents"
     stem = path.removesuffix(".md")
     if stem.startswith("docs/interactive/"):
-        return stem.removeprefix("docs/") + "/index"  # interactive/NAME.html is the page's self-contained twin
+        return stem.removeprefix("docs/") + "/index"  # interactive/NAME.html is what explorer_of() gives
     return stem.removeprefix("docs/") if stem.startswith("docs/") else stem.lower()
 
 
@@ -76,6 +77,11 @@ def url_of(path):
     if (ROOT / path).is_dir():
         return f"source/{path}/index.html"
     return f"source/{path}.html"
+
+
+def explorer_of(path):
+    """The self-contained page that an interactive page shows; None for any other file."""
+    return url_of(path).replace("/index.html", ".html") if re.fullmatch(r"docs/interactive/\w+\.md", path) else None
 
 
 def relative_url(target, page_url):

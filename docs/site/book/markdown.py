@@ -1,5 +1,6 @@
 """GitHub-flavoured Markdown to HTML as a code host reads it (CommonMark, by markdown-it), for the theme's style sheets."""
 
+import posixpath
 import re
 import warnings
 from html import escape
@@ -11,7 +12,7 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from pygments.util import ClassNotFound
 
 from book import ROOT, expand, highlight
-from book.layout import is_image, relative_url, url_of
+from book.layout import explorer_of, is_image, relative_url, url_of
 from fa_tools.links import slug  # the anchors that code hosts make
 
 with warnings.catch_warnings():
@@ -44,7 +45,7 @@ class Page:
         self.images = set()
         self.charts = []
         # An interactive page is shown in the place of the first picture.
-        self.twin = self.url.replace("/index.html", ".html") if path.startswith("docs/interactive/") else None
+        self.twin = explorer_of(path)
         self.framed = False
         self.html = self.render()
 
@@ -111,6 +112,7 @@ class Page:
         tokens = md.parse(self.text)
         self.name_headings(tokens, md.options)
         self.mark_notes(tokens)
+        self.fold_explorers(tokens)
         first = (token for before, token in zip(tokens, tokens[1:])
                  if before.type == "paragraph_open" and before.level == 0 and plain_text(token).strip())
         self.description = re.sub(r"\s+", " ", plain_text(next(first, Token("inline", "", 0)))).strip()
@@ -166,6 +168,26 @@ class Page:
                 self.title = plain_text(inline)
             inline.children.append(Token("html_inline", "", 0, content=(
                 f'<a class="headerlink" href="#{escape(anchor)}" title="Link to this heading">¶</a>')))
+
+    def fold_explorers(self, tokens):
+        """A paragraph that is one link to an interactive page becomes a fold with that page in it, in the state that the link
+        names. book.js loads it when the fold is opened."""
+        for paragraph, inline, end in zip(tokens, tokens[1:], tokens[2:]):
+            kinds = [child.type for child in inline.children or []]
+            if paragraph.type != "paragraph_open" or kinds.count("link_open") != 1 or (kinds[0], kinds[-1]) != ("link_open", "link_close"):
+                continue
+            link, *words, close = inline.children
+            name, mark, state = link.attrGet("href").partition("#")
+            explorer = name and explorer_of(posixpath.normpath(posixpath.join(posixpath.dirname(self.path), name)))
+            if not explorer:
+                continue
+            html = lambda content: Token("html_inline", "", 0, content=content)
+            frame = f'<div data-interactive="{escape(relative_url(explorer, self.url) + mark + state)}"></div>'
+            link.attrSet("href", name)
+            paragraph.tag = end.tag = "details"
+            paragraph.attrSet("class", "example")
+            inline.children = [html("<summary>"), *words, html(f"</summary>{frame}<p>"), link,
+                               html("Open it on a page of its own, with three things to find."), close, html("</p>")]
 
     def mark_notes(self, tokens):
         """A numbered list after NOTES explains lines of the code above: each item begins with text of its line."""
