@@ -426,7 +426,8 @@ class Pages(unittest.TestCase):
             said = []
             page.on("console", lambda message: message.type == "error" and said.append(message.text))
             page.on("pageerror", lambda error: said.append(str(error)))
-            await page.goto((self.site.folder / "results.html").as_uri())
+            await page.goto((self.site.folder / "index.html").as_uri())
+            await page.locator("[data-chart]").first.scroll_into_view_if_needed()  # drawn when it is nearly in sight
             await page.locator("[data-chart] .chart svg").first.wait_for()
             await page.keyboard.press("/")
             await page.keyboard.type("swizzle")
