@@ -1168,7 +1168,7 @@ TEST(Refusals, Setmaxnreg) {
                             }
                           }),
                   "asks for 240: the CTA's pool has");
-  EXPECT_CONTAINS(failure(384, [] { ptx::setmaxnreg_inc<160>(); }), "168 registers a thread");
+  EXPECT_CONTAINS(failure(384, [] { ptx::setmaxnreg_inc<160>(); }), "168 registers per thread");
   EXPECT_CONTAINS(failure(384, [] { ptx::setmaxnreg_dec<176>(); }), "fewer than 176");
   EXPECT_CONTAINS(failure(384,
                           [] {

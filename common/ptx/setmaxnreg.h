@@ -1,7 +1,7 @@
 // setmaxnreg: hands registers from warps that need few to warps that need many. PTX ISA,
 // "Miscellaneous Instructions: setmaxnreg" (sm_90a).
 //
-// A CTA gets 65536 / threads registers a thread, rounded down to a multiple of 8, for all its
+// A CTA gets 65536 / threads registers per thread, rounded down to a multiple of 8, for all its
 // threads alike. setmaxnreg_dec gives those above kRegisters back to the CTA's pool, setmaxnreg_inc
 // waits until the pool has what it needs for kRegisters. All warps of a warpgroup execute it,
 // kRegisters is a multiple of 8 from 24 to 256. With 384 threads each has 168: two consumer

@@ -27,7 +27,7 @@ def limits_table():
         row("CTAs an SM", lambda x: x.ctas),
         row("threads a CTA", lambda _: 1024),
         row("32-bit registers an SM, and a CTA", lambda _: registers),
-        row("registers a thread", lambda _: 255),
+        row("registers per thread", lambda _: 255),
         row("registers are given to a warp in units of", lambda _: sass.REGISTER_UNIT),
         row("schedulers, with a quarter of the registers each", lambda _: sass.PARTITIONS),
         row("shared memory an SM, KiB", lambda x: x.shared_bytes // sass.KB),

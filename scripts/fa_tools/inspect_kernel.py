@@ -124,7 +124,7 @@ def show(report):
     lines = [
         report["function"],
         "",
-        row("registers a thread", report["registers"]),
+        row("registers per thread", report["registers"]),
         row("spilled", f"{grouped(report['spill_store_bytes'])} bytes stored, {grouped(report['spill_load_bytes'])} "
             "bytes loaded"),
         row("stack", f"{grouped(report['stack_bytes'])} bytes"),

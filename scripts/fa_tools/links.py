@@ -32,11 +32,11 @@ FORMULA = re.compile(r"(?<![\\$\w])\$(?=[^\s$])([^$]*?)(?<=[^\s\\$])\$(?![\w$])"
 HEADING = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
 
 
-def prose(path):
-    """(line number, line) outside fenced code and HTML comments, inline code blanked."""
+def outside_code(text):
+    """(line number, line) outside fenced code and HTML comments."""
     fence = None
     comment = False
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         mark = FENCE.match(line)
         if mark and (fence is None or line.strip().startswith(fence)):
             fence = None if fence else mark[1]
@@ -76,7 +76,7 @@ def slug(text, seen):
 @lru_cache(maxsize=None)
 def anchors(path):
     seen, found = {}, set()
-    for _, line in prose(path):
+    for _, line in outside_code(path.read_text(encoding="utf-8")):
         heading = HEADING.match(line)
         if heading:
             found.add(slug(heading[2], seen))
@@ -224,7 +224,7 @@ def main():
     bad = checked = converted = 0
     for path in [Path(name).resolve() for name in args.files] or markdown_files():
         try:
-            lines = list(prose(path))
+            lines = list(outside_code(path.read_text(encoding="utf-8")))
         except OSError as problem:
             fail(f"cannot read {relative(path)} ({problem.strerror.lower()})")
         for number in taken_for_html(path):

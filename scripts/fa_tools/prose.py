@@ -8,7 +8,7 @@ import re
 from collections import namedtuple
 from pathlib import Path
 
-from fa_tools.links import FENCE
+from fa_tools.links import outside_code
 from fa_tools.tools import ROOT, Parser, markdown_files, relative, run
 
 EXAMPLE = """examples:
@@ -58,7 +58,8 @@ def plain(text):
 
 def blocks_of_markdown(text):
     """The paragraphs, items, headings, tables and pictures' words of a page; code and generated lists are left out."""
-    blocks, lines, fence, folds, comment, start, kind = [], [], None, 0, False, 0, "text"
+    text = re.sub(r"<!-- entries: .*?<!-- /entries -->", lambda found: "\n" * found[0].count("\n"), text, flags=re.DOTALL)
+    blocks, lines, folds, start, last, kind = [], [], 0, 0, 0, "text"
 
     def flush():
         if lines:
@@ -68,20 +69,12 @@ def blocks_of_markdown(text):
                 blocks.append(Block(start, "alt", plain(words), folds > 0))
         lines.clear()
 
-    for number, line in enumerate(text.splitlines(), 1):
-        mark = FENCE.match(line)
-        if mark and (fence is None or line.strip().startswith(fence)):
+    for number, line in outside_code(text):
+        if number > last + 1:  # code or a comment is in between
             flush()
-            fence = None if fence else mark[1]
+        last = number
+        if not lines and line.startswith("    "):
             continue
-        if fence or (not lines and line.startswith("    ")):
-            continue
-        if line.startswith("<!-- entries: "):
-            comment, line = True, ""
-        if comment or (line.lstrip().startswith("<!--") and "-->" not in line):
-            comment = "-->" not in line
-            continue
-        line = re.sub(r"^\s*<!--.*?-->\s*$", "", line)
         if re.match(r"\s*</?details>", line):
             flush()
             folds += -1 if "</" in line else 1

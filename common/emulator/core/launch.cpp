@@ -101,7 +101,7 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
   const uint64_t ctas = uint64_t(grid.x) * grid.y * grid.z;
   const uint64_t threads = uint64_t(block.x) * block.y * block.z;
   if (ctas == 0 || threads == 0 || threads > 1024) {
-    throw LaunchError("a launch needs at least one CTA and 1 to 1024 threads a CTA");
+    throw LaunchError("a launch needs at least one CTA and 1 to 1024 threads per CTA");
   }
   const auto clusters = ctas / uint64_t(cluster);
 #ifdef FA_EMULATOR_DEBUG

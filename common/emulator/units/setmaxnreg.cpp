@@ -27,7 +27,7 @@ struct Registers final : Unit {
   void thread_has_ended(Lane& me) override;
 
   struct OfWarp {
-    int has = 0;  // registers a thread
+    int has = 0;  // registers per thread
     int wanted = 0;
     SourceLocation set;  // the last setmaxnreg
   };
@@ -56,7 +56,7 @@ void Registers::begin() {
 std::string describe(const Lane& lane) {
   Registers& all = all_registers(*lane.cta->cluster);
   const Registers::OfWarp& warp = all.of(*lane.warp);
-  return " (the warp has " + std::to_string(warp.has) + " registers a thread and asks for " +
+  return " (the warp has " + std::to_string(warp.has) + " registers per thread and asks for " +
          std::to_string(warp.wanted) + ": the CTA's pool has " +
          std::to_string(all.pool(*lane.cta)) + " and lacks " +
          std::to_string(all.missing(*lane.warp)) + ")";
@@ -69,7 +69,7 @@ void take_registers(const Warp& warp, int registers, bool increase, const char* 
   Registers& all = all_registers(*cta.cluster);
   Registers::OfWarp& mine = all.of(warp);
   if (increase ? registers < mine.has : registers > mine.has) {
-    fail("%s at %s: the warp has %d registers a thread already, %s than %d", operation,
+    fail("%s at %s: the warp has %d registers per thread already, %s than %d", operation,
          place(where).c_str(), mine.has, increase ? "more" : "fewer", registers);
   }
   mine.wanted = registers;

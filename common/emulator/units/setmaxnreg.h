@@ -5,7 +5,7 @@
 
 namespace emu {
 
-// setmaxnreg.inc and .dec, to so many registers a thread.
+// setmaxnreg.inc and .dec, to so many registers per thread.
 void set_max_registers(int registers, bool increase, SourceLocation where);
 
 // What each thread of a warp owns, and where it was set; line 0: at the launch. In a CTA that has

@@ -64,7 +64,7 @@ def products(p):
     for i in range(5):
         p.rect(x - 14 - 22 * (i + 1), y, 20, high, *(BLUE if i < stages else unused))
         p.rect(x, y - 14 - 18 * (i + 1), wide, 16, *(BLUE if i < stages else unused))
-    p.box(x, y, wide, high, ["C: accumulators", f"{block_m} x {block_n} a CTA", f"{block_n // 2} registers a thread"], *ORANGE)
+    p.box(x, y, wide, high, ["C: accumulators", f"{block_m} x {block_n} per CTA", f"{block_n // 2} registers per thread"], *ORANGE)
     p.text(x - 70, y + high + 20, f"A: slices of {block_k} columns", 12, INK.muted)
     p.lines(x + wide + 8, y - 60, 16, ("B: likewise,", f"{stages} slices", "in the ring"))
     p.arrow(x + wide / 2, y + high + 4, x + wide / 2, y + high + 46, INK.green, 2.4)
