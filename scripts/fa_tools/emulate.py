@@ -22,6 +22,10 @@ ASSERTION = re.compile(r"static assertion failed[^:]*: \"?([^\"\n]+)")
 CALLER = re.compile(r"^(\S+?):(\d+):\d+:\s+required from here", re.MULTILINE)
 
 
+class CompileError(Exception):
+    """What the compiler or the linker says."""
+
+
 def quiet(command, what, **more):
     """Runs a step of the set-up; its output is shown if it fails, which ends the script with code 4."""
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **more)
@@ -31,11 +35,12 @@ def quiet(command, what, **more):
     return done.stdout
 
 
-def commands_of(fast):
-    """(the build tree, the example's name in it, how that is compiled, how it is linked)."""
+def pattern(example, of_kernel=False, fast=False):
+    """How a program of the build is made, after which others are: (the build tree, the program's name, how it is compiled,
+    how it is linked). It is a program of examples/ or, `of_kernel`, of kernels/."""
     builds = [ROOT / "build" / preset for preset in (["emulator"] if fast else ["emulator-checked", "emulator"])]
     build = next((each for each in builds if (each / "build.ninja").is_file()), builds[0])
-    name = EXAMPLE if fast or build.name == "emulator-checked" else f"{EXAMPLE}_checked"
+    name = example if fast or build.name == "emulator-checked" else f"{example}_checked"
     if not (build / "build.ninja").is_file():  # as scripts/run.sh does it
         libraries = " && ".join(f'. "$ROOT/scripts/lib/{each}.sh"' for each in ("packages", "build"))
         script = (f'set -euo pipefail; . "$0/scripts/lib/common.sh" && {libraries} && claim "$SETUP_LOG" && '
@@ -46,49 +51,53 @@ def commands_of(fast):
         print("building the emulator, once", file=sys.stderr)
     quiet(["cmake", "--build", str(build), "--target", name], "the build of the emulator")
     lines = quiet(["ninja", "-C", str(build), "-t", "commands", name], "ninja").splitlines()
-    compiled = next(line for line in lines if f"cuda/{EXAMPLE}.cpp" in line and f"/{name}.dir/" in line and " -c " in line)
+    source = f"kernels/{example}.cu" if of_kernel else f"cuda/{example}.cpp"
+    compiled = next(line for line in lines if line.endswith(source) and " -c " in line)
     linked = next(line for line in reversed(lines) if f"-o bin/{name} " in line)
     return build, name, compiled, linked
 
 
-def compile_file(source, fast):
-    """The path of the program that the file becomes; made before if nothing has changed."""
-    build, name, compiled, linked = commands_of(fast)
-    folder = build / "emulate"
+def digest_of(how, inputs):
+    """Of what a program is made of: the commands, the build's libraries and the sources."""
+    build, _, compiled, linked = how
+    digest = hashlib.sha256(compiled.encode() + linked.encode())
+    for path in [*inputs, *sorted((build / "common").glob("*.a"))]:
+        digest.update(f"{path} {path.stat().st_mtime_ns} ".encode())
+    return digest
+
+
+def make(how, source, program, *options):
+    """Compiles and links `source` as the pattern was. Raises CompileError with what the compiler or the linker says."""
+    build, name, compiled, linked = how
+    words = [word for word in shlex.split(compiled) if word not in ("&&", ":", "-MD")]
+    old = words[words.index("-o") + 1]
+    flags = [word for before, word in zip([""] + words, words) if not {before, word} & {"-o", "-MF", "-MT", "-c"}]
+    with tempfile.TemporaryDirectory(dir=program.parent) as temporary:
+        made = Path(temporary) / "program.o"
+        done = subprocess.run([*flags, *options, "-c", str(source), "-o", str(made)], cwd=build, capture_output=True,
+                              text=True)
+        if done.returncode:
+            raise CompileError(done.stderr)
+        made = shlex.quote(str(made))
+        command = linked.replace(f" {old} ", f" {made} ").replace(f"-o bin/{name} ", f"-o {made}.out ")
+        done = subprocess.run(command, shell=True, cwd=build, capture_output=True, text=True)
+        if done.returncode:
+            raise CompileError(done.stderr)
+        Path(temporary, "program.o.out").replace(program)
+
+
+def compile_file(source, fast=False):
+    """The path of the program that the CUDA file becomes; made before if nothing has changed. Raises cuda_source.Refused or
+    CompileError."""
+    how = pattern(EXAMPLE, fast=fast)
+    folder = how[0] / "emulate"
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         translated = Path(temporary) / "program.cpp"
-        try:
-            inputs = cuda_source.translate(source, translated)
-        except cuda_source.Refused as problem:
-            fail(problem)
-        digest = hashlib.sha256(compiled.encode() + linked.encode())
-        for path in [*inputs, *sorted((build / "common").glob("*.a"))]:
-            digest.update(f"{path} {path.stat().st_mtime_ns} ".encode())
-        program = folder / f"{source.stem}-{digest.hexdigest()[:16]}"
-        if program.is_file():
-            return program
-        made = Path(temporary) / "program.o"
-        compiler = [word for word in shlex.split(compiled) if word not in ("&&", ":")]
-        original = next(word for word in compiler if word.endswith(f"cuda/{EXAMPLE}.cpp"))
-        flags = []
-        words = iter(compiler)
-        for word in words:
-            if word in ("-o", "-MF", "-MT", "-MQ"):
-                next(words)
-            elif word not in ("-c", "-MD", original):
-                flags.append(word)
-        done = subprocess.run([*flags, "-I", str(source.parent), "-c", str(translated), "-o", str(made)], cwd=build,
-                              capture_output=True, text=True)
-        if done.returncode:
-            explain(done.stderr)
-        old = next(word for word in shlex.split(linked) if word.endswith(f"cuda/{EXAMPLE}.cpp.o"))
-        command = linked.replace(old, str(made)).replace(f"-o bin/{name} ", f"-o {shlex.quote(str(made))}.out ")
-        done = subprocess.run(command, shell=True, cwd=build, capture_output=True, text=True)
-        if done.returncode:
-            sys.stderr.write(done.stderr)
-            fail(f"{source} could not be linked")
-        Path(f"{made}.out").replace(program)
+        inputs = cuda_source.translate(source, translated)
+        program = folder / f"{source.stem}-{digest_of(how, inputs).hexdigest()[:16]}"
+        if not program.is_file():
+            make(how, translated, program, "-I", str(source.parent))
     return program
 
 
@@ -134,7 +143,12 @@ def main():
     if not source.is_file():
         fail(f"there is no file {source}")
     source = Path(os.path.abspath(source))
-    program = compile_file(source, options.fast)
+    try:
+        program = compile_file(source, options.fast)
+    except cuda_source.Refused as problem:
+        fail(problem)
+    except CompileError as problem:
+        explain(str(problem))
     chosen = [f"schedule={options.schedule}", f"seed={options.seed}", f"threads={options.threads}"]
     if options.no_races:
         chosen.append("races=off")

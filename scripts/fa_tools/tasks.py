@@ -1,0 +1,163 @@
+"""The tasks of scripts/fa try: kernels with a hole, and kernels with a bug. tests/tasks/*.toml say where the hole is, what
+belongs into it and which wrong answers are known; the code comes from the sources themselves, so it is never out of date."""
+
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+from fa_tools.tools import ROOT, Refused, named
+
+FOLDER = ROOT / "tests" / "tasks"
+GROUPS = {"warm_up": "Warm-up: small kernels", "cuda_cores": "CUDA cores, 01 to 03", "tensor_cores": "Tensor Cores, 04 to 10",
+          "hopper": "Hopper, 11 to 16", "cases": "Cases: somebody else's bug"}
+KEYS = {"title": str, "task": str, "source": str, "read": str, "minutes": int, "holes": list, "hints": list, "wrong": list,
+        "counters": list, "kernels": list, "problem": str, "bug": str, "symptom": str, "reveal": str}
+COUNTERS = ["shared_wavefronts", "global_sectors"]  # what may not be above the reference's, unless a task says otherwise
+MARK = re.compile(r"^ *// \[/?[a-z0-9-]+\]$")
+WIDTH = 100
+BEGIN, END = "==== your code", "==== end of your code"
+
+
+class Task:
+    """One entry of the files in tests/tasks."""
+
+    def __init__(self, name, group, entry):
+        for key, value in entry.items():
+            if key not in KEYS or not isinstance(value, KEYS[key]):
+                raise Refused(f"has {key} = {value!r}, which says nothing")
+        self.name, self.group, self.bug = name, group, entry.get("bug")
+        needed = {"title", "minutes", "hints"} | ({"bug", "symptom", "reveal"} if group == "cases" else {"task", "holes", "wrong", "read"})
+        if missing := sorted(needed - set(entry)):
+            raise Refused(f"lacks '{missing[0]}'")
+        if len(entry["hints"]) != 3:
+            raise Refused(f"has {len(entry['hints'])} hints instead of 3")
+        self.title, self.minutes, self.hints = entry["title"], entry["minutes"], entry["hints"]
+        self.text, self.reveal = entry.get("task") or entry["symptom"], entry.get("reveal", "")
+        self.holes, self.wrong = entry.get("holes", []), entry.get("wrong", [])
+        self.counters = entry.get("counters", COUNTERS)
+        self.problem, self.kernels = entry.get("problem", "").split(), entry.get("kernels")
+        number = (self.bug or name)[:2]
+        sources = [ROOT / entry["source"]] if "source" in entry else sorted((ROOT / "kernels").glob(f"{number}_*.cu"))
+        if len(sources) != 1 or not sources[0].is_file():
+            raise Refused("is about a source that is not there")
+        self.source = sources[0]
+        self.is_kernel = self.source.parent.name == "kernels"
+        self.number = number if self.is_kernel else None
+        self.read = entry.get("read", f"{self.source.stem}.md")
+
+    def lines(self):
+        return self.source.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+    def ranges(self, lines):
+        """[first, end) of each hole in the source's lines."""
+        found = []
+        for hole in self.holes:
+            if "region" in hole:
+                marks = [[i for i, line in enumerate(lines) if line.strip() == f"// [{slash}{hole['region']}]"] for slash in ("", "/")]
+                if [len(each) for each in marks] != [1, 1]:
+                    raise Refused(f"has a hole at [{hole['region']}], which is not in {self.source.name}")
+                found.append((marks[0][0] + 1, marks[1][0]))
+                continue
+            begins = [i for i, line in enumerate(lines) if hole["from"] in line]
+            if len(begins) != 1:
+                raise Refused(f"has a hole from '{hole['from']}', which is in {len(begins)} lines of {self.source.name}")
+            end = next((i for i in range(begins[0], len(lines)) if hole["to"] in lines[i]), None)
+            if end is None:
+                raise Refused(f"has a hole to '{hole['to']}', which does not come after its beginning")
+            found.append((begins[0], end + 1))
+        if found != sorted(found):
+            raise Refused("has holes that are not in the order of the source")
+        return found
+
+    def filled(self, contents, marked=False):
+        """The source with these lines in the holes; without the marks of the chapters' excerpts. `marked`: the reader sees
+        where the holes are."""
+        lines = self.lines()
+        if not self.holes:
+            return "\n".join(line for line in contents or lines if not MARK.match(line)) + "\n"
+        result, end = [], 0
+        for number, ((first, after), content) in enumerate(zip(self.ranges(lines), contents)):
+            indent = re.match(" *", next(line for line in lines[first:after] if line))[0]
+            result += lines[end:first]
+            if marked:
+                result.append(f"{indent}// {BEGIN}{f', part {number + 1}' if len(contents) > 1 else ''} ".ljust(WIDTH, "="))
+                if text := self.holes[number].get("task", "" if number else self.text):
+                    result += comment(text, indent)
+            result += content
+            if marked:
+                result.append(f"{indent}// {END} ".ljust(WIDTH, "="))
+            end = after
+        return "\n".join(line for line in result + lines[end:] if not MARK.match(line)) + "\n"
+
+    def answer(self):
+        """What stands in the holes of the source."""
+        lines = self.lines()
+        return [lines[first:after] for first, after in self.ranges(lines)]
+
+    def reference(self):
+        return self.filled(self.answer())
+
+    def start(self):
+        """What the reader begins with."""
+        if self.bug:
+            sys.path.insert(0, str(ROOT / "tests" / "broken"))
+            import make  # the module that makes the bugs
+            sys.path.pop(0)
+            bugs = make.read_bugs()
+            if self.bug not in bugs:
+                raise Refused(f"is the bug {self.bug}, which tests/broken/bugs.toml does not have")
+            return self.filled(make.broken(self.bug, bugs[self.bug]).removesuffix("\n").split("\n"))
+        lines = self.lines()
+        contents = []
+        for hole, (first, after) in zip(self.holes, self.ranges(lines)):
+            indent = re.match(" *", next(line for line in lines[first:after] if line))[0]
+            given = textwrap.dedent(hole.get("start", "")).strip("\n")
+            contents.append(textwrap.indent(given, indent).split("\n") if given else [])
+        return self.filled(contents, marked=True)
+
+    def wrong_answer(self, wrong):
+        """The reference with one of the known mistakes."""
+        parts = ["\n".join(part) for part in self.answer()]
+        if sum(part.count(wrong["text"]) for part in parts) != 1:
+            raise Refused(f"has a wrong answer with '{wrong['text']}', which is not once in the hole")
+        return self.filled([part.replace(wrong["text"], wrong["replacement"]).split("\n") for part in parts])
+
+
+def comment(text, indent):
+    """Paragraphs as comment lines; lines that begin with two spaces stay as they are."""
+    lines = []
+    for paragraph in re.split(r"\n\s*\n", text.strip("\n")):
+        if lines:
+            lines.append(f"{indent}//")
+        plain = []
+        for line in [*paragraph.split("\n"), None]:
+            if line is not None and not line.startswith("  "):
+                plain.append(line)
+                continue
+            if plain:
+                lines += textwrap.wrap(" ".join(plain), WIDTH, initial_indent=f"{indent}// ", subsequent_indent=f"{indent}// ",
+                                       break_on_hyphens=False)
+                plain = []
+            if line is not None:
+                lines.append(f"{indent}// {line}")
+    return lines
+
+
+def read_tasks():
+    """All tasks by name, in the order in which one does them."""
+    import tomllib  # of Python 3.11
+
+    tasks = {}
+    for group in GROUPS:
+        path = FOLDER / f"{group}.toml"
+        if not path.is_file():
+            continue
+        try:
+            entries = tomllib.loads(path.read_text(encoding="utf-8"))
+        except tomllib.TOMLDecodeError as problem:
+            raise Refused(f"tests/tasks/{path.name}: {problem}") from None
+        for name, entry in entries.items():
+            with named(f"tests/tasks/{path.name}: {name}"):
+                tasks[name] = Task(name, group, entry)
+    return tasks
