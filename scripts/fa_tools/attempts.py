@@ -33,9 +33,10 @@ examples:
 
 Exit code: 0 solved, or the task was written; 1 not solved yet; 2 bad arguments; 4 the emulator could not be built."""
 CACHED = "02_online_softmax"  # whose commands of the build are those of every kernel
-HARD = ("large", "dominant_key", "increasing_max", "one_hot_v")
-HOT = ("hot_row", "hot_tiles")
-OTHER = ["--dtype", "fp16", "--head-dim", "64", "--heads", "1", "--seq-len", "384", "--no-races"]
+HARD = ("large", "increasing_max", "dominant_key", "one_hot_v")
+HOT = ("hot_row", "hot_tiles")  # of a kernel whose maximum is not the row's
+OTHER = ["--dtype", "fp16", "--head-dim", "64", "--heads", "1", "--no-races", "--seq-len"]
+FLAGS = ("-w", "-DFA_TWO_OF_FOUR")  # common/launch/registry.h
 PATIENCE = 3  # seconds of processor time without progress that end a launch
 MOST_SECONDS = 120  # of one run
 TOO_MUCH = 1.02  # times the reference's counter
@@ -45,8 +46,8 @@ GENERIC = {
     "ordinary": "Ordinary inputs are wrong. `scripts/fa try {name} -- --heads 1 --seq-len 128 --inputs one_hot_v` shows which "
                 "element is where another should be.",
     "hard": "Ordinary inputs are right and hard ones are not: look at what happens when a later tile has a larger score.",
-    "other": "Right with head_dim 128 and bf16, wrong with head_dim 64, fp16 and 384 keys: is a number written out that "
-             "depends on them?",
+    "other": "Right in bf16 with head_dim 128, wrong in fp16 with head_dim 64 and another number of keys: is a number "
+             "written out that depends on them?",
     "early": "Right if copies come late and wrong if they come early: a copy is started while its place is still read.",
     "races": "The numbers are right, but only by luck: two threads meet in one place with nothing that orders them.",
     "counters": "It is right, but it costs more than it need: see the counters above.",
@@ -63,31 +64,33 @@ def environment(task):
 
 # ---- one program, one launch ----------------------------------------------------------------------------------------------
 
-def first_line_of(reason):
-    return reason.split("\n")[0]
-
-
-def run_kernel(program, options):
-    """What the kernel's program says of one launch."""
+def run_kernels(program, names, options):
+    """What the program says of one launch of each of its kernels: {name: result}. Without names it has but one."""
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.json"
-        command = [program, *options, "--counters", "none", "--threads", "1", "--patience", str(PATIENCE), "--json", results]
+        command = [program, *names, *options, "--counters", "none", "--threads", "1", "--patience", str(PATIENCE), "--json", results]
         try:
             done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True,
-                                  timeout=MOST_SECONDS)
+                                  timeout=MOST_SECONDS * max(1, len(names)))
+            said = done.stderr.strip() or (f"the program was ended by {signal.Signals(-done.returncode).name}"
+                                           if done.returncode < 0 else "")
         except subprocess.TimeoutExpired:
-            return {"verdict": "stops", "reason": f"the launch did not end within {MOST_SECONDS} s"}
+            said = f"the launch did not end within {MOST_SECONDS} s"
         if not results.is_file():
-            said = done.stderr.strip() or f"the program was ended by signal {signal.Signals(-done.returncode).name}"
-            return {"verdict": "stops", "reason": said.removeprefix("error: ")}
-        record = json.loads(results.read_text(encoding="utf-8"))["records"][0]
-    verdict = {"passed": "right", "wrong": "wrong"}.get(record["status"], "stops")
-    result = {"verdict": verdict, "counters": record.get("counters", {})}
-    if "error" in record:
-        result["error"] = record["error"]["rel"]
-    if verdict != "right":
-        result["reason"] = record.get("reason") or first_line_of(done.stderr.strip().split(": ", 1)[-1])
-    return result
+            if len(names) > 1:  # one of them took the others with it
+                return {key: value for name in names for key, value in run_kernels(program, [name], options).items()}
+            return {name: {"verdict": "stops", "reason": said.removeprefix("error: ")} for name in names or [""]}
+        records = json.loads(results.read_text(encoding="utf-8"))["records"]
+    found = {}
+    for name, record in zip(names or [""], records):
+        verdict = {"passed": "right", "wrong": "wrong"}.get(record["status"], "stops")
+        found[name] = {"verdict": verdict, "counters": record.get("counters", {})}
+        if "error" in record:
+            found[name]["error"] = record["error"]["rel"]
+        if verdict != "right":
+            reason = record.get("reason") or next((line for line in said.split("\n") if line.startswith(f"{record['kernel']}: ")), said)
+            found[name]["reason"] = reason.removeprefix(f"{record['kernel']}: ")
+    return found
 
 
 def counts_of(output, kernels):
@@ -124,23 +127,18 @@ def run_program(program, task, options):
 
 # ---- all that the checks say of a file ------------------------------------------------------------------------------------
 
-def problem_of(task):
-    """The options that make launches large enough to show mistakes, and no larger."""
-    if task.problem:
-        return task.problem
-    number = int(task.number)
-    return ["--heads", "1" if 11 <= number <= 14 else "2", "--seq-len", "128" if number < 3 else "256" if number < 11 else "512"]
-
-
 def launches_of(task):
-    """{key: options} of what is run."""
+    """{key: options} of what is run: problems that are large enough to show mistakes, and no larger."""
     if not task.is_kernel:
         return {"ordinary": "", "other order": "schedule=random seed=2"}
-    problem = problem_of(task)
-    hard = HARD + (HOT if task.number >= "16" else ())
-    return {"ordinary": [*problem, "--no-races"], **{inputs: [*problem, "--inputs", inputs, "--no-races"] for inputs in hard},
-            "other shape": OTHER, **({"early copies": [*problem, "--completion", "early", "--no-races"]}
-                                     if task.number >= "07" else {}), "races": problem}
+    number = int(task.number)
+    tokens = "128" if number < 3 else "256" if number < 11 else "512"
+    problem = task.problem or ["--heads", "1" if 11 <= number <= 14 else "2", "--seq-len", tokens]
+    small = task.problem or ["--heads", "1", "--seq-len", tokens]
+    hard = HARD + (HOT if number >= 16 else ())
+    return {"ordinary": [*problem, "--no-races"], **{inputs: [*small, "--inputs", inputs, "--no-races"] for inputs in hard},
+            "other shape": [*OTHER, "256" if number < 3 else "384"],
+            **({"early copies": [*problem, "--completion", "early", "--no-races"]} if number >= 7 else {}), "races": problem}
 
 
 class Examiner:
@@ -150,25 +148,45 @@ class Examiner:
         self.task = task
         self.how, self.environment = environment(task)
         self.folder = self.how[0] / "try"
-        self.folder.mkdir(exist_ok=True)
+        self.sources = self.folder / "sources"
+        (self.folder / "cache").mkdir(parents=True, exist_ok=True)
+        self.sources.mkdir(exist_ok=True)
 
     def program(self, path):
-        """The program that the source becomes. Raises emulate.CompileError or cuda_source.Refused."""
+        """The program that a source becomes. Raises emulate.CompileError or cuda_source.Refused."""
         if not self.task.is_kernel:
             return emulate.compile_file(path)
-        digest = hashlib.sha256(path.read_bytes() + self.environment.encode() + str(path).encode()).hexdigest()
+        digest = hashlib.sha256(path.read_bytes() + f"{self.environment} {path}".encode()).hexdigest()
         program = self.folder / f"{path.stem}-{digest[:16]}"
         if not program.is_file():
             for old in self.folder.glob(f"{path.stem}-*"):  # of an earlier text
                 old.unlink()
-            emulate.make(self.how, path, program, "-w")
+            emulate.make(self.how, path, program, *FLAGS)
         return program
 
-    def examine(self, path, keep=False):
-        """{"compiles", "message", "runs"} of the source; from the cache if it was examined before."""
-        key = f"{self.environment} {self.task.name} {relative(path)} {launches_of(self.task)} {self.task.kernels}"
-        key = hashlib.sha256(key.encode() + path.read_bytes()).hexdigest()
-        cache = self.folder / "cache" / f"{key[:32]}.json"
+    def cached(self, text, where=""):
+        """Where the result of a text is kept. Reports name `where`."""
+        key = f"{self.environment} {where} {launches_of(self.task)} {self.task.kernels} {text}"
+        return self.folder / "cache" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+
+    def run(self, program, names):
+        """{name: {launch: what it gave}}; if ordinary inputs give no numbers, nothing else is run."""
+        runs = {name: {} for name in names}
+        for launch, options in launches_of(self.task).items():
+            going = [name for name in names if runs[name].get("ordinary", {}).get("verdict") != "stops"]
+            if not going:
+                break
+            if self.task.is_kernel:
+                found = run_kernels(program, going if names != [""] else [], options)
+            else:
+                found = {"": run_program(program, self.task, options)}
+            for name in going:
+                runs[name][launch] = found[name]
+        return runs
+
+    def examine(self, path, where="", keep=False):
+        """{"compiles", "message", "runs"} of a source."""
+        cache = self.cached(path.read_text(encoding="utf-8", errors="replace"), where)
         with contextlib.suppress(OSError, ValueError):
             return json.loads(cache.read_text(encoding="utf-8"))
         try:
@@ -176,36 +194,42 @@ class Examiner:
         except (emulate.CompileError, cuda_source.Refused) as problem:
             result = {"compiles": False, "message": str(problem), "runs": {}}
         else:
-            result = {"compiles": True, "runs": {}}
-            for name, options in launches_of(self.task).items():
-                ran = run_kernel(program, options) if self.task.is_kernel else run_program(program, self.task, options)
-                result["runs"][name] = ran
-                if name == "ordinary" and ran["verdict"] == "stops":
-                    break
+            result = {"compiles": True, "message": "", "runs": self.run(program, [""])[""]}
             if not keep and self.task.is_kernel:
                 program.unlink(missing_ok=True)
-        cache.parent.mkdir(exist_ok=True)
         write_whole(cache, json.dumps(result))
         return result
 
-    def examine_text(self, name, text):
-        """The same of a text that is not the reader's."""
-        path = self.folder / "sources" / f"{self.task.name}_{name}.cu"
-        path.parent.mkdir(exist_ok=True)
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            write_whole(path, text)
-        return self.examine(path)
+    def examine_texts(self, texts):
+        """The same of texts that are not the reader's, {label: result}. Several kernels are compiled as one program."""
+        missing = {label: text for label, text in texts.items() if not self.cached(text).is_file()}
+        for label, text in missing.items():
+            write_whole(self.sources / f"{label}.cu", text)
+        if self.task.is_kernel and len(missing) > 1:
+            own = {label: re.sub(r"namespace fa::k\d+", f"namespace fa::{re.sub(r'^(?=[0-9])', 'k', label)}",
+                                 text.replace(f'registration{{"{self.task.source.stem}"', f'registration{{"{label}"'))
+                   for label, text in missing.items()}
+            with tempfile.TemporaryDirectory(dir=self.folder) as temporary, contextlib.suppress(emulate.CompileError):
+                for label, text in own.items():
+                    (Path(temporary) / f"{label}.cu").write_text(text, encoding="utf-8")
+                unit = Path(temporary) / "unit.cu"
+                unit.write_text("".join(f'#include "{label}.cu"\n' for label in own), encoding="utf-8")
+                emulate.make(self.how, unit, Path(temporary) / "program", *FLAGS)
+                for label, runs in self.run(Path(temporary) / "program", list(own)).items():
+                    write_whole(self.cached(texts[label]), json.dumps({"compiles": True, "message": "", "runs": runs}))
+        return {label: self.examine(self.sources / f"{label}.cu") if label in missing else
+                json.loads(self.cached(text).read_text(encoding="utf-8")) for label, text in texts.items()}
 
     def reference(self):
-        result = self.examine_text("reference", self.task.reference())
+        result = self.examine_texts({f"{self.task.source.stem}": self.task.reference()})[self.task.source.stem]
         if not result["compiles"] or any(ran["verdict"] != "right" for ran in result["runs"].values()):
-            raise Refused(f"the real code of {self.task.name} does not pass its own checks: {relative(self.task.source)} was changed")
+            raise Refused(f"the real code of {self.task.name} does not pass its own checks: was {relative(self.task.source)} changed?")
         return result
 
-    def known_mistakes(self):
-        """[(what, result)] of the wrong answers."""
-        return [(wrong["what"], self.examine_text(f"wrong{i}", self.task.wrong_answer(wrong)))
-                for i, wrong in enumerate(self.task.wrong, 1)]
+    def known_mistakes(self, *more):
+        """The results of the wrong answers, in their order, and of more texts."""
+        texts = [*map(self.task.wrong_answer, self.task.wrong), *more]
+        return list(self.examine_texts({f"{self.task.name}_{i}": text for i, text in enumerate(texts, 1)}).values())
 
     def judge(self, result, recognise=True):
         """Adds to an examined result: "solved", "counters" beside the reference's, "failing": the kind of the first thing that
@@ -230,7 +254,8 @@ class Examiner:
         result["solved"] = result["failing"] is None
         result["mistake"] = None
         if recognise and not result["solved"] and result["compiles"]:
-            result["mistake"] = next((what for what, other in self.known_mistakes() if alike(result, other, self.task)), None)
+            result["mistake"] = next((wrong["what"] for wrong, other in zip(self.task.wrong, self.known_mistakes())
+                                      if alike(result, other, self.task)), None)
         return result
 
 
@@ -240,7 +265,7 @@ def near(a, b):
 
 def plain(reason):
     """A report without what depends on names, places and numbers."""
-    return re.sub(r"\S+\.cu\b|\d+", "#", first_line_of(reason))[:80]
+    return re.sub(r"\S+\.cu\b|\b(\d\d|case)_\w+|\d+", "#", reason.split("\n")[0])[:80]
 
 
 def alike(a, b, task):
@@ -292,7 +317,7 @@ def show(task, result, path, before):
         print(wrapped("\n".join(re.sub(r"^\S*?(\w+\.cu:)", r"\1", line) for line in errors[:8])))
         return
     runs = result["runs"]
-    rows = {"ordinary": "ordinary inputs" if task.is_kernel else "the program's own check", "other shape": "fp16, head_dim 64, 384 keys",
+    rows = {"ordinary": "ordinary inputs" if task.is_kernel else "the program's own check", "other shape": "fp16 with head_dim 64",
             "early copies": "copies come early", "other order": "threads in another order"}
     for name, ran in runs.items():
         error = f"   error {ran['error']:.1e}" if ran.get("error") is not None else ""
@@ -431,7 +456,7 @@ def attempt(task, folder, as_json):
         print(f"compiling {relative(path)} and running it ...", end="\r", file=sys.stderr)
     examiner = Examiner(task)
     with or_fail(code=4):
-        result = examiner.judge(examiner.examine(path, keep=True), recognise=False)
+        result = examiner.judge(examiner.examine(path, relative(path), keep=True), recognise=False)
         if not result["solved"]:
             if sys.stderr.isatty():
                 print("\033[Kcomparing with mistakes that are known ...", end="\r", file=sys.stderr)
@@ -459,34 +484,34 @@ def check(tasks):
     problems = []
 
     def examine(task):
-        found = []
+        found, kinds = [], []
         try:
             examiner = Examiner(task)
-            reference = examiner.judge(dict(examiner.reference()))
-            if not reference["solved"]:
+            if not examiner.judge(examiner.reference())["solved"]:
                 found.append("the real code does not solve it")
-            start = examiner.judge(examiner.examine_text("start", task.start()), recognise=False)
-            if start["solved"]:
-                found.append("what it begins with solves it")
+            *mistakes, start = examiner.known_mistakes(task.start())
             if not start["compiles"]:
                 found.append(f"what it begins with does not compile: {start['message'][:300]}")
-            mistakes = examiner.known_mistakes()
-            for i, (what, result) in enumerate(mistakes):
-                judged = examiner.judge(json.loads(json.dumps(result)))
+            elif examiner.judge(start, recognise=False)["solved"]:
+                found.append("what it begins with solves it")
+            for wrong, result in zip(task.wrong, mistakes):
+                judged = examiner.judge(result)
+                kinds.append(judged["failing"] or "none")
                 if not judged["compiles"]:
-                    found.append(f"the wrong answer '{what}' does not compile: {judged['message'][:300]}")
+                    found.append(f"the wrong answer '{wrong['what']}' does not compile: {judged['message'][:300]}")
                 elif judged["solved"]:
-                    found.append(f"the wrong answer '{what}' passes")
-                elif judged["mistake"] != what:
-                    found.append(f"'{what}' cannot be told from '{judged['mistake']}'")
-            kinds = [examiner.judge(json.loads(json.dumps(result)), recognise=False)["failing"] for _, result in mistakes]
+                    found.append(f"the wrong answer '{wrong['what']}' passes")
+                elif judged["mistake"] != wrong["what"]:
+                    found.append(f"'{wrong['what']}' cannot be told from '{judged['mistake']}'")
+            if not task.bug and len(task.wrong) < 4:
+                found.append(f"it has {len(task.wrong)} wrong answers; four are the least")
         except Refused as problem:
-            return task, [str(problem)], []
+            found.append(str(problem))
         return task, found, kinds
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for task, found, kinds in pool.map(examine, tasks):
-            print(f"  {task.name:<22}{'as it should be' if not found else 'NOT AS IT SHOULD BE'}  {' '.join(filter(None, kinds))}", flush=True)
+            print(f"  {task.name:<22}{'as it should be' if not found else 'NOT AS IT SHOULD BE'}  {' '.join(kinds)}", flush=True)
             for sentence in found:
                 print(wrapped(sentence, "      "))
             problems += found
