@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -38,11 +37,11 @@ HOT = ("hot_row", "hot_tiles")  # of a kernel whose maximum is not the row's
 OTHER = ["--dtype", "fp16", "--head-dim", "64", "--heads", "1", "--no-races", "--seq-len"]
 FLAGS = ("-w", "-DFA_TWO_OF_FOUR")  # common/launch/registry.h
 PATIENCE = 3  # seconds of processor time without progress that end a launch
-MOST_SECONDS = 120  # of one run
+MOST_SECONDS = 10  # of processor time, for a launch of one kernel
 TOO_MUCH = 1.02  # times the reference's counter
 LIKE = 0.03  # relative difference of errors and counters up to which two results are alike
 GENERIC = {
-    "stops": "The launch does not end by itself. The report says which threads wait where, and for what.",
+    "stops": "The launch does not come to its end. The report says where, and which threads wait for what.",
     "ordinary": "Ordinary inputs are wrong. `scripts/fa try {name} -- --heads 1 --seq-len 128 --inputs one_hot_v` shows which "
                 "element is where another should be.",
     "hard": "Ordinary inputs are right and hard ones are not: look at what happens when a later tile has a larger score.",
@@ -64,18 +63,27 @@ def environment(task):
 
 # ---- one program, one launch ----------------------------------------------------------------------------------------------
 
+def limited(command, launches, **more):
+    """Runs a program that may hold a loop without end."""
+    limit = ["bash", "-c", 'ulimit -t "$0" && exec "$@"', str(MOST_SECONDS * launches)]
+    return subprocess.run([*limit, *command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=600, **more)
+
+
+def ended_by(code):
+    """Why a program without a word has ended."""
+    if code >= 0:
+        return ""
+    return (f"the launch did not end within {MOST_SECONDS} s of processor time: is there a loop without end?"
+            if -code in (signal.SIGXCPU, signal.SIGKILL) else f"the program was ended by {signal.Signals(-code).name}")
+
+
 def run_kernels(program, names, options):
     """What the program says of one launch of each of its kernels: {name: result}. Without names it has but one."""
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.json"
         command = [program, *names, *options, "--counters", "none", "--threads", "1", "--patience", str(PATIENCE), "--json", results]
-        try:
-            done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True,
-                                  timeout=MOST_SECONDS * max(1, len(names)))
-            said = done.stderr.strip() or (f"the program was ended by {signal.Signals(-done.returncode).name}"
-                                           if done.returncode < 0 else "")
-        except subprocess.TimeoutExpired:
-            said = f"the launch did not end within {MOST_SECONDS} s"
+        done = limited([str(word) for word in command], max(1, len(names)))
+        said = done.stderr.strip() or ended_by(done.returncode)
         if not results.is_file():
             if len(names) > 1:  # one of them took the others with it
                 return {key: value for name in names for key, value in run_kernels(program, [name], options).items()}
@@ -112,14 +120,10 @@ def counts_of(output, kernels):
 
 def run_program(program, task, options):
     """What a program of examples/ says of itself, and the emulator of it."""
-    try:
-        done = subprocess.run([program], cwd=ROOT, capture_output=True, text=True, timeout=MOST_SECONDS,
-                              env={**os.environ, "FA_EMULATOR": f"threads=1 {options}"})
-    except subprocess.TimeoutExpired:
-        return {"verdict": "stops", "reason": f"the program did not end within {MOST_SECONDS} s"}
+    done = limited([str(program)], 1, env={**os.environ, "FA_EMULATOR": f"threads=1 {options}"})
     result = {"verdict": "right", "counters": counts_of(done.stdout, task.kernels)}
     if done.returncode:
-        report = done.stderr.strip().removeprefix("error: ")
+        report = done.stderr.strip().removeprefix("error: ") or ended_by(done.returncode)
         said = done.stdout.split(", by kind of instruction")[0].strip().rsplit("\n\n", 1)[0]
         result.update(verdict="stops" if report else "wrong", reason=report or said)
     return result
@@ -330,8 +334,10 @@ def show(task, result, path, before):
     if result["counters"]:
         counters = runs["ordinary"]["counters"]
         for name, each in result["counters"].items():
-            told = per_ideal(counters, name)
-            print(f"  {name.replace('_', ' '):<28}{each['yours']:,}; the reference {each['reference']:,}{'; yours ' + told if told else ''}")
+            yours = f"{each['yours']:,}"
+            if told := per_ideal(counters, name):
+                yours = f"{told}, {yours} in all"
+            print(f"  {name.replace('_', ' '):<28}{yours}; the real kernel's: {each['reference']:,}")
     if result["solved"]:
         error = runs["ordinary"].get("error")
         cost, name = cost_of(task, result), task.counters[0].replace("_", " ")

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from fa_tools.experiments import read_experiments, records_of, table_of
 from fa_tools.rates import read_of, rows_of_rates
+from fa_tools.tasks import BEGIN, END, GROUPS, read_tasks
 from fa_tools.tools import ROOT, Refused, named, read_json, read_results, read_set
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
@@ -215,6 +216,39 @@ def solutions(spec):
         return [f"`{name}`", *cells]
 
     return rows_of(["", *(column(name)[0] for name in columns), *["H200, TFLOP/s"] * timed], map(row, names))
+
+
+# --- Tasks -----------------------------------------------------------------------------------------------------
+
+def tasks(spec):
+    """all: the tasks of scripts/fa try, a table per group. A kernel's number: those of its chapter, in a list."""
+    known = [task for task in read_tasks().values() if not task.bug]
+    if spec != "all":
+        own = [task for task in known if task.number == spec]
+        if not own:
+            raise Refused(f"there is no task of kernel {spec}")
+        yield "**Write it yourself**, judged by the emulator ([how it goes](tasks.md)). `scripts/fa try NAME` begins one of these:"
+        yield ""
+        yield from (f"- `{task.name}`: {task.title[0].lower() + task.title[1:]}, about {task.minutes} minutes." for task in own)
+        return
+    for group, title in GROUPS.items():
+        members = [task for task in known if task.group == group]
+        if members:
+            yield from ("", f"**{title}**", "")
+            yield from rows_of(["Task", "What you write", "Read first", "Minutes"], (
+                [f"`{task.name}`", task.title, f"[{task.number or 'here'}]({task.read})", str(task.minutes)] for task in members), (0, 1, 2))
+    yield ""
+
+
+def hole(spec):
+    """What the reader finds at the marked place of a task's file."""
+    known = read_tasks()
+    if spec not in known or known[spec].bug:
+        raise Refused(f"there is no task {spec}")
+    lines = known[spec].start().split("\n")
+    first, last = (next(i for i, line in enumerate(lines) if f"// {mark}" in line) for mark in (BEGIN, END))
+    indent = len(lines[first]) - len(lines[first].lstrip())
+    return ["```cuda", *(line[indent:] for line in lines[first : last + 1]), "```"]
 
 
 # --- Profiles --------------------------------------------------------------------------------------------------
@@ -542,5 +576,5 @@ def phases(spec):
 
 
 TABLES = {"table": table, "lengths": lengths, "profile": profile, "beside": beside, "agreement": agreement_of,
-          "limiters": limiters, "solutions": solutions, "tuning": tuning, "rates": rates, "experiments": experiments,
+          "limiters": limiters, "solutions": solutions, "tasks": tasks, "hole": hole, "tuning": tuning, "rates": rates, "experiments": experiments,
           "bugs": bugs, "phases": phases, "seconds": seconds, "capabilities": capabilities}

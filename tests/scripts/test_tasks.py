@@ -1,0 +1,169 @@
+"""Tests of scripts/fa try: what the tasks say of themselves, the command, and the transcript of docs/tasks.md. That each
+task can be solved and tells its wrong answers apart is the test tasks.check, which compiles all of them."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from support import ROOT
+
+from fa_tools.tasks import BEGIN, END, GROUPS, read_tasks
+from fa_tools.tools import repository_files
+
+TASKS = read_tasks()
+KERNELS = [task for task in TASKS.values() if not task.bug]
+PATTERN = "02_online_softmax"  # the program of the build after which tasks are compiled
+DOCUMENT = ROOT / "docs" / "tasks.md"
+
+
+def built():
+    """Whether programs can be made without building the emulator first."""
+    return any((ROOT / "build" / preset / "bin" / name).is_file()
+               for preset, name in (("emulator-checked", PATTERN), ("emulator", f"{PATTERN}_checked")))
+
+
+class Said(unittest.TestCase):
+    def test_there_are_enough(self):
+        self.assertGreaterEqual(len(KERNELS), 24)
+        self.assertEqual(sum(task.bug is not None for task in TASKS.values()), 20)
+        chapters = {task.number for task in KERNELS if task.is_kernel}
+        self.assertEqual(chapters, {f"{number:02}" for number in range(1, 17)})
+        self.assertGreaterEqual(sum(not task.is_kernel for task in KERNELS), 5)
+
+    def test_each_says_what_it_needs_to(self):
+        for task in TASKS.values():
+            with self.subTest(task.name):
+                self.assertRegex(task.name, r"^(\d\d|case|warm)_\w+$")
+                self.assertLessEqual(len(task.name), 21)
+                self.assertLessEqual(len(task.title), 54)
+                self.assertTrue(all(len(hint) > 30 for hint in task.hints))
+                for wrong in task.wrong:
+                    self.assertEqual(set(wrong), {"what", "text", "replacement"})
+                    self.assertRegex(wrong["what"], r"^[A-Z].*\.$")
+                self.assertEqual(len({wrong["what"] for wrong in task.wrong}), len(task.wrong))
+                page, _, anchor = task.read.partition("#")
+                headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / page).read_text(), re.M)
+                anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+                self.assertTrue(not anchor or anchor in anchors, f"{page} has no #{anchor}")
+
+    def test_each_takes_something_out_and_no_mark_is_left(self):
+        for task in TASKS.values():
+            with self.subTest(task.name):
+                start, reference = task.start(), task.reference()
+                self.assertNotEqual(start, reference)
+                self.assertNotRegex(start + reference, r"(?m)^ *// \[/?[a-z-]+\]$")
+                self.assertEqual(start.count(f"// {BEGIN}"), len(task.holes))
+                self.assertLessEqual(max(map(len, start.split("\n"))), 100)
+                for wrong in task.wrong:
+                    self.assertNotEqual(task.wrong_answer(wrong), reference)
+
+
+STEP = re.compile(r"^<!-- fills: (\w+) -->\n```cuda\n(.*?)^```$|^```text\n\$ (scripts/fa try .*?)\n(.*?)^```$", re.M | re.S)
+
+
+def replayed(text, copy):
+    """docs/tasks.md done to the letter in a checkout of its own, whose build is this one's: with what the commands print."""
+    for source in repository_files():
+        target = copy / source.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)
+    (copy / "build").symlink_to(ROOT / "build")
+
+    def step(match):
+        task, code, command, _ = match.groups()
+        if task:
+            fill(copy / "try" / f"{task}.cu", code)
+            return match[0]
+        done = subprocess.run(command.split(), cwd=copy, capture_output=True, text=True, timeout=280)
+        return f"```text\n$ {command}\n{done.stdout}```"
+
+    return STEP.sub(step, text)
+
+
+def fill(path, code):
+    """Puts the code where the reader's would be, below the comment."""
+    lines = path.read_text().split("\n")
+    first = next(i for i, line in enumerate(lines) if f"// {BEGIN}" in line)
+    last = next(i for i, line in enumerate(lines) if f"// {END}" in line)
+    comments = [line for line in lines[first:last] if line.lstrip().startswith("//")]
+    path.write_text("\n".join(lines[:first] + comments + code.rstrip("\n").split("\n") + lines[last:]))
+
+
+@unittest.skipUnless(built(), "the checked build of the emulator is not here")
+class Command(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def fa(self, *arguments, code=0, folder=True):
+        done = subprocess.run([ROOT / "scripts/fa", "try", *(["--folder", self.folder] if folder else []), *arguments],
+                              capture_output=True, text=True, cwd=ROOT, timeout=280)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_a_task_from_beginning_to_end(self):
+        task = TASKS["02_softmax"]
+        self.assertIn("has a hole", self.fa("2"))
+        path = self.folder / "02_softmax.cu"
+        self.assertIn("as it was given to you", self.fa("02_softmax", code=1))
+        for number in (1, 2, 3, 3):
+            self.assertEqual(len(re.findall(r"^\d\. ", self.fa("02_softmax", "--hint"), re.M)), number)
+        fill(path, "this is no code")
+        self.assertRegex(self.fa("02_softmax", code=1), r"does not compile:\n\n +02_softmax.cu:\d+:\d+: error: ")
+        fill(path, "\n".join(task.answer()[0]).replace("acc_o[row][c] *= rescale", "acc_o[row][c] *= 1"))
+        verdict = json.loads(self.fa("02_softmax", "--json", code=1))
+        self.assertEqual((verdict["solved"], verdict["failing"], verdict["attempts"]), (False, "ordinary", 3))
+        self.assertIn("O is not rescaled", verdict["mistake"])
+        self.assertIn("  02_softmax            not solved\n0 of 1 solved", self.fa("--grade", code=1))
+        self.assertIn("wrong", self.fa("02_softmax", "--", "--seq-len", "128", code=1))
+        fill(path, "\n".join(task.answer()[0]))
+        self.assertRegex(self.fa("02_softmax"), r"\n1.00 shared wavefronts per ideal one, no race, error 1\.\de-03: solved\.\n")
+        self.assertRegex(self.fa("--list"), r"02_softmax +The online softmax.* solved\n")
+        self.assertIn("expf(row_max[row] - new_max)", self.fa("02_softmax", "--solution"))
+        self.fa("02_softmax", "--reset")
+        self.assertTrue((self.folder / "02_softmax.cu.old").is_file())
+        self.assertNotIn("expf(row_max[row]", path.read_text())
+
+    def test_a_case_is_the_bug_and_its_repair_solves_it(self):
+        task = next(task for task in TASKS.values() if task.bug)
+        self.assertIn("Find the line", self.fa(task.name))
+        verdict = json.loads(self.fa(task.name, "--json", code=1))
+        self.assertFalse(verdict["solved"])
+        self.assertRegex(self.fa(task.name, "--solution"), r"(?m)^\+[^+]")
+        (self.folder / f"{task.name}.cu").write_text(task.reference())
+        self.assertIn(": solved.", self.fa(task.name))
+
+    def test_what_it_refuses(self):
+        for arguments, sentence in ((["02_softmaxx"], "the nearest are 02_softmax"), (["99"], "there is no task '99'"),
+                                    (["--grade"], "holds no file of a task"), (["01", "02"], "name one task"),
+                                    (["--hnt"], "--help shows what there is")):
+            with self.subTest(arguments):
+                message = self.fa(*arguments, code=2)
+                self.assertRegex(message, r"^error: [^\n]+\n$")
+                self.assertIn(sentence, message)
+        (self.folder / "progress.json").write_text("{")
+        self.assertIn("remove it to begin anew", self.fa("--list", code=2))
+
+    def test_a_file_that_never_ends_is_ended(self):
+        self.fa("02_softmax")
+        fill(self.folder / "02_softmax.cu", "while (row_max[0] < 1) __syncwarp();")
+        self.assertEqual(json.loads(self.fa("02_softmax", "--json", code=1))["failing"], "stops")
+
+    def test_the_transcript_of_the_document(self):
+        text = DOCUMENT.read_text()
+        self.assertGreaterEqual(len(STEP.findall(text)), 5)
+        self.assertEqual(replayed(text, self.folder / "checkout"), text,
+                         "tests/scripts/test_tasks.py --write brings docs/tasks.md up to date")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--write"]:
+        with tempfile.TemporaryDirectory() as folder:
+            DOCUMENT.write_text(replayed(DOCUMENT.read_text(), Path(folder) / "checkout"))
+    else:
+        unittest.main()
