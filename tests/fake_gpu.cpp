@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/cli/protocols.h"
 #include "common/harness/device.h"
 #include "common/launch/problem.h"
 
@@ -115,5 +116,15 @@ void EventTimer::stop() {
 }
 bool EventTimer::done() { return state_->polls_until_done-- <= 0; }
 double EventTimer::milliseconds() { return state_->milliseconds; }
+
+// In place of bench/protocols.json: a problem that the fake kernels can do.
+const char* protocols_json() {
+  return R"({"protocols": {"quick": {"description": "Small.", "source": "None.",
+    "problems": [{"dtype": "bf16", "head_dim": 64, "heads": 1, "batch": 1, "seq_len": 128},
+                 {"dtype": "fp16", "head_dim": 64, "heads": 1, "batch": 1, "seq_len": 128}],
+    "warmup": 1, "iterations": 4, "rounds": 3, "max_seconds": 1, "flush_l2": true,
+    "rotating_inputs": 2, "rest_ms": 0.25, "load_seconds": 0,
+    "tflops_convention": "4*B*H*N^2*D"}}})";
+}
 
 }  // namespace fa

@@ -13,9 +13,10 @@ from tool_test import COMPILING, ROOT, fail, run
 
 from fa_tools import limits
 from fa_tools.statements import line_numbers
+from fa_tools.tools import read_json, relative
 
 program = sys.argv[1]
-COMMITTED = ROOT / "bench" / "results"
+COMMITTED = ROOT / "bench" / "results" / "emulator_counts.jsonl"
 
 
 def counted(*options):
@@ -31,42 +32,42 @@ def kernels_of(records):
     return limits.kernels_of([{"records": list(records.values())}])
 
 
-def committed_kernels(file):
-    records = json.loads((COMMITTED / file).read_text(encoding="utf-8"))["records"]
-    return list(dict.fromkeys(record["kernel"][:2] for record in records))
+def committed_kernels(name):
+    return list(dict.fromkeys(record["kernel"][:2] for record in read_json(f"{COMMITTED}#{name}")["records"]))
 
 
-EARLY, PERSISTENT = (committed_kernels(f"emulator_lengths_{part}.json") for part in ("d64", "d64_persistent"))
-# (file, kernels, head_dim, lengths of the committed counts). Tiles of K of kernels 15 and 16 have 128 keys where 256 divides
+EARLY, PERSISTENT = map(committed_kernels, ("d64", "d64_persistent"))
+# (name in the set, kernels, head_dim, lengths of the committed counts). Tiles of K of kernels 15 and 16 have 128 keys where 256 divides
 # the length; with head_dim 64 their CTAs have 192 query rows: the counts are of the form where both divide the length.
 LENGTHS = (("d128", [], 128, "256,512"), ("d64", EARLY, 64, "384,768"), ("d64_persistent", PERSISTENT, 64, "768,1536"))
 
 
-def compared(file, *options):
+def compared(name, *options):
     """(the committed records, those of a run with these options), which have the same counts."""
-    data = json.loads((COMMITTED / file).read_text(encoding="utf-8"))
-    committed = {(r["kernel"], r["seq_len"], r["head_dim"]): r for r in data["records"]}
+    kept = f"{relative(COMMITTED)}#{name}"
+    committed = {(r["kernel"], r["seq_len"], r["head_dim"]): r for r in read_json(ROOT / kept)["records"]}
     now = counted(*options)
     for key, record in committed.items():
         if key not in now:
             fail(f"{key[0]} did not pass at seq_len {key[1]}, head_dim {key[2]}")
         for part in ("counters", "statements"):
             if record.get(part) != now[key].get(part):
-                fail(f"other {part} of {key[0]} at seq_len {key[1]} than in {file}; write it again: build/emulator-checked/bin/"
-                     f"attention {' '.join(map(str, options))} --no-races --json bench/results/{file}")
+                fail(f"other {part} of {key[0]} at seq_len {key[1]} than in {kept}; write it again: build/emulator-checked/bin/"
+                     f"attention {' '.join(map(str, options))} --no-races --json results/{name}.json && "
+                     f"scripts/fa validate results/{name}.json --keep {kept}")
         source = f"kernels/{key[0]}.cu"
         for counts in record["statements"]:
             if not line_numbers(source, counts["statement"]):
-                fail(f"{source} has no statement {counts['statement']}, which {file} names")
+                fail(f"{source} has no statement {counts['statement']}, which {kept} names")
     return committed, now
 
 
 committed, now = {}, {}
 for name, which, head_dim, lengths in LENGTHS:
-    old, new = compared(f"emulator_lengths_{name}.json", *which, "--heads", 1, "--seq-len", lengths, "--head-dim", head_dim)
+    old, new = compared(name, *which, "--heads", 1, "--seq-len", lengths, "--head-dim", head_dim)
     committed.update(old)
     now.update(new)
-compared("emulator_n256_d64.json", "--seq-len", 256, "--heads", 2, "--head-dim", 64)
+compared("d64_n256", "--seq-len", 256, "--heads", 2, "--head-dim", 64)
 for name in sorted({key[0] for key in now} - {key[0] for key in committed}):
     print(f"{name} is not among the committed counts: scripts/fa bounds does not show it")
 

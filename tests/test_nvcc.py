@@ -1,52 +1,103 @@
-"""Compiles one kernel with CUDA's compiler, without a GPU, and prints registers and spills.
+"""Compiles one kernel with CUDA's compiler, without a GPU.
 
-Usage: test_nvcc.py KERNEL ARCHITECTURES FLAG...
+Usage: test_nvcc.py KERNEL ARCHITECTURES FLAG...     prints registers and spills
+       test_nvcc.py KERNEL recording FLAG...         its twin that records (common/trace/record.h), for Hopper
 
 A wgmma that ptxas cannot leave asynchronous fails the test. A kernel function that spills fails it, unless its source accounts for it with a comment line
-`// spills: NAME BYTES reason`, NAME a part of the function's (mangled) name and BYTES the most it may spill.
+`// spills: NAME BYTES reason`, NAME a part of the function's (mangled) name and BYTES the most it may spill. A twin may not spill either, and the kernel
+itself has nothing of the recording.
 """
 
 import re
 import sys
 import tempfile
+from pathlib import Path
 
 from tool_test import COMPILING, ROOT, fail, run, skip
 
 from fa_tools import sass
 
-kernel, architectures, flags = sys.argv[1], sys.argv[2].split(","), sys.argv[3:]
+# A twin has one register less. 16 has none to spare with head_dim 128 and tiles of 128 keys: two registers go to local
+# memory and back. The kernel itself spills nothing.
+MOST_SPILLED_BYTES = {"16_max_free": 12}  # of stores or loads
+RECORDING = ("-DFA_RECORDING", "-include", ROOT / "common/trace/record.h")
 
-try:
-    nvcc, _ = sass.find_nvcc()
-except sass.Missing as problem:
-    skip(str(problem))
-
+kernel, what, flags = sys.argv[1], sys.argv[2], sys.argv[3:]
 source = ROOT / f"kernels/{kernel}.cu"
 text = source.read_text()
-least, exactly = sass.needs_of(kernel)  # a kernel for Hopper alone is compiled for nothing else
-numbers = {a: int(a.rstrip("a")) for a in architectures}
-architectures = [a for a in architectures if (numbers[a] == least if exactly else numbers[a] >= least)] or \
-    skip(f"{kernel} runs on none of sm_{', sm_'.join(architectures)}")
 
-functions = []
-with tempfile.TemporaryDirectory() as folder:
-    for architecture in architectures:
-        # Not -arch=sm_90a: nvcc 13 then also makes PTX for compute_90, which has no wgmma.
-        target = f"arch=compute_{architecture},code=sm_{architecture}"
-        log = run(nvcc, "-std=c++20", "-O3", *flags, "-gencode", target, "-Xptxas", "-v", "-DFA_WITH_CUDA",
-                  f"-I{ROOT}", "-c", source, "-o", f"{folder}/{kernel}.o", timeout=COMPILING)
-        # C75..: "wgmma.mma_async instructions are serialized", and what leads to it.
-        if serialized := re.search(r"\(C75\d\d\)[^\n]*", log):
-            fail(f"sm_{architecture}: {serialized[0]}")
-        for function, said in sass.parse_resources(log).items():
-            spilled = said["spill_store_bytes"] + said["spill_load_bytes"]
-            functions.append((function, architecture, spilled))
-            print(f"sm_{architecture} {function}: {said['registers']} registers, {spilled} bytes spilled")
-if not functions:
-    fail(f"ptxas reports no kernel function:\n{log}")
 
-accounted = {name: int(size) for name, size in re.findall(r"^// spills: (\S+) (\d+) \S", text, re.MULTILINE)}
-for function, architecture, spilled in functions:
-    allowed = max([size for name, size in accounted.items() if name in function], default=0)
-    if spilled > allowed:
-        fail(f"{function} spills {spilled} bytes on sm_{architecture}; its source accounts for {allowed}")
+def find_nvcc():
+    try:
+        return sass.find_nvcc()[0]
+    except sass.Missing as problem:
+        skip(str(problem))
+
+
+def check_asynchronous(log, name):
+    """C75..: "wgmma.mma_async instructions are serialized", and what leads to it."""
+    if serialized := re.search(r"\(C75\d\d\)[^\n]*", log):
+        fail(f"{name}: {serialized[0]}")
+
+
+def check_kernel(architectures):
+    nvcc = find_nvcc()
+    least, exactly = sass.needs_of(kernel)  # a kernel for Hopper alone is compiled for nothing else
+    numbers = {a: int(a.rstrip("a")) for a in architectures}
+    architectures = [a for a in architectures if (numbers[a] == least if exactly else numbers[a] >= least)] or \
+        skip(f"{kernel} runs on none of sm_{', sm_'.join(architectures)}")
+
+    functions = []
+    with tempfile.TemporaryDirectory() as folder:
+        for architecture in architectures:
+            # Not -arch=sm_90a: nvcc 13 then also makes PTX for compute_90, which has no wgmma.
+            target = f"arch=compute_{architecture},code=sm_{architecture}"
+            log = run(nvcc, "-std=c++20", "-O3", *flags, "-gencode", target, "-Xptxas", "-v", "-DFA_WITH_CUDA",
+                      f"-I{ROOT}", "-c", source, "-o", f"{folder}/{kernel}.o", timeout=COMPILING)
+            check_asynchronous(log, f"sm_{architecture}")
+            for function, said in sass.parse_resources(log).items():
+                spilled = said["spill_store_bytes"] + said["spill_load_bytes"]
+                functions.append((function, architecture, spilled))
+                print(f"sm_{architecture} {function}: {said['registers']} registers, {spilled} bytes spilled")
+    if not functions:
+        fail(f"ptxas reports no kernel function:\n{log}")
+
+    accounted = {name: int(size) for name, size in re.findall(r"^// spills: (\S+) (\d+) \S", text, re.MULTILINE)}
+    for function, architecture, spilled in functions:
+        allowed = max([size for name, size in accounted.items() if name in function], default=0)
+        if spilled > allowed:
+            fail(f"{function} spills {spilled} bytes on sm_{architecture}; its source accounts for {allowed}")
+
+
+def check_twin():
+    if "shared_storage<" not in text:
+        skip(f"{kernel} has nothing to record")
+    common = (find_nvcc(), "-std=c++20", "-O3", *flags, "-DFA_WITH_CUDA", f"-I{ROOT}", source)
+    with tempfile.TemporaryDirectory() as folder:
+        ptx = Path(folder, "kernel.ptx")
+        run(*common, "-arch=compute_90a", "-ptx", "-o", ptx, timeout=COMPILING)
+        for word in ("%clock", "%globaltimer", "fa_record", "record_target"):
+            if word in ptx.read_text():
+                fail(f"{kernel}: its PTX has {word}, although it does not record")
+        run(*common, *RECORDING, "-arch=compute_90a", "-ptx", "-o", ptx, timeout=COMPILING)
+        entries = ptx.read_text().split(".entry ")[1:]
+        for entry in entries:
+            clocks = len(re.findall(r"%clock\b", entry))
+            if clocks < 2:
+                fail(f"{kernel}: a twin reads the clock {clocks} times")
+        log = run(*common, *RECORDING, "-gencode", "arch=compute_90a,code=sm_90a", "-Xptxas", "-v", "-cubin", "-o",
+                  f"{folder}/kernel.cubin", timeout=COMPILING)
+        check_asynchronous(log, f"{kernel}, recording")
+        spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
+        if len(spills) != len(entries) or not entries:
+            fail(f"{kernel}: {len(entries)} kernels, but ptxas tells of {len(spills)}")
+        most = max(int(count) for pair in spills for count in pair)
+        if most > MOST_SPILLED_BYTES.get(kernel, 0):
+            fail(f"{kernel}: recording, it spills: {spills}")
+    print(f"{kernel}: {len(entries)} twins record, {f'spilling {most} bytes' if most else 'without a spill'}")
+
+
+if what == "recording":
+    check_twin()
+else:
+    check_kernel(what.split(","))

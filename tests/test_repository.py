@@ -15,6 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(sys.argv.pop())
+SCRIPTS = ROOT / "scripts"
+MODULES = sorted(SCRIPTS.rglob("*.py"))
 KERNELS = sorted((ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
 
 # Kernels that are written anew; the others change one idea of the kernel before.
@@ -192,6 +194,27 @@ class Sources(unittest.TestCase):
                     continue
                 for name in re.findall(r"^#\s*include \"([^\"]+)\"", path.read_text(), re.MULTILINE):
                     self.assertTrue((ROOT / name).is_file(), f"{path.relative_to(ROOT)} includes {name}")
+
+
+class Modules(unittest.TestCase):
+    """The package behind scripts/fa hides no module of Python's from the libraries that it loads, and needs no path of its own."""
+
+    def test_one_package(self):
+        """scripts/ is where Python looks first when scripts/fa runs."""
+        importable = {path.stem for path in SCRIPTS.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+        self.assertEqual(importable, {"fa_tools"})
+        self.assertFalse(importable & sys.stdlib_module_names)
+
+    def test_no_module_changes_the_path(self):
+        self.assertGreater(len(MODULES), 30)
+        for path in MODULES:
+            with self.subTest(path.relative_to(SCRIPTS).as_posix()):
+                self.assertNotRegex(path.read_text(encoding="utf-8"), r"sys\.path\b")
+
+    def test_each_module_says_what_it_holds(self):
+        for path in MODULES:
+            with self.subTest(path.relative_to(SCRIPTS).as_posix()):
+                self.assertRegex(path.read_text(encoding="utf-8"), r'\A(#!.*\n)?"""\w')
 
 
 class Tests(unittest.TestCase):

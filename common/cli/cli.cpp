@@ -17,10 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/cli/counter_tables.h"
 #include "common/cli/npy.h"
 #include "common/cli/options.h"
-#include "common/cli/result_table.h"
+#include "common/cli/tables.h"
 #include "common/cli/trace_option.h"
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"

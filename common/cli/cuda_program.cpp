@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/cli/counter_tables.h"
+#include "common/cli/tables.h"
 #include "common/emulator/host/runtime.h"
 #include "common/harness/device.h"
 #include "common/harness/runner.h"

@@ -430,11 +430,10 @@ int main(int count, char** arguments) {
       {"strides", "what LBO and SBO mean, by major dimension and swizzle", always(print_strides)},
       {"descriptors", "the descriptors of kernels 11 to 16", always(print_descriptors)},
       {"boxes", "limits of tensor maps", always(print_boxes)},
-      {"dump fragments", "fragments, for docs/interactive/fragments.md", json(pages::fragments)},
-      {"dump descriptor", "descriptors, for docs/interactive/descriptor.md",
-       json(pages::descriptor)},
-      {"banks-page", "accesses, for docs/interactive/banks.md", json(pages::banks)},
-      {"softmax-page", "softmax of rows, for docs/interactive/softmax.md", json(pages::softmax)},
+      {"dump fragments", "fragments, for docs/interactive.md", json(pages::fragments)},
+      {"dump descriptor", "descriptors, for docs/interactive.md", json(pages::descriptor)},
+      {"banks-page", "accesses, for docs/interactive.md", json(pages::banks)},
+      {"softmax-page", "softmax of rows, for docs/interactive.md", json(pages::softmax)},
   };
   std::string name;
   for (int i = 1; i < count; i++) name += (i > 1 ? " " : "") + std::string(arguments[i]);

@@ -56,11 +56,11 @@ def on_files(files, config):
         result.append(File.generated(config, name, content=""))
     for path in sorted(set().union(*(page.images for page in PAGES.values()))):
         add(layout.url_of(path), ROOT / path)
-    for twin in sorted(page.twin for page in PAGES.values() if page.twin):
-        if not (INTERACTIVE / Path(twin).name).is_file():
-            log.warning(f"{twin} is not built; scripts/fa docs builds it")
+    for explorer in layout.explorers().values():
+        if not (INTERACTIVE / Path(explorer).name).is_file():
+            log.warning(f"{explorer} is not built; scripts/fa docs builds it")
             continue
-        add(twin, INTERACTIVE / Path(twin).name)
+        add(explorer, INTERACTIVE / Path(explorer).name)
     for path in sorted((ROOT / "docs" / "site" / "assets").iterdir()):
         add(f"assets/{path.name}", path)
     drawn = {chart for page in PAGES.values() for chart in page.charts}

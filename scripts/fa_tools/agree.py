@@ -16,7 +16,7 @@ from fa_tools import agreement
 from fa_tools import limits
 from fa_tools import profile as profiler
 from fa_tools.records import Shape, describe, load, order
-from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, named, or_fail, read_json, relative, run
+from fa_tools.tools import Parser, Refused, check_writable, fail, named, or_fail, read_json, relative, results_files, run, write_json
 
 EXAMPLE = """examples:
   scripts/fa agree                                              committed profiles against committed counts
@@ -25,16 +25,15 @@ EXAMPLE = """examples:
 
 Exit code: 0 every difference is explained, 1 one is not, 2 bad arguments or file, 3 GPU or ncu failed."""
 
-RESULTS = ROOT / "bench" / "results"
 # Of head_dim 64 also 256 tokens themselves: kernel 15's tiles of 192 queries do not divide them, so that they cannot be
 # had from other lengths.
-COUNTERS = [*sorted(RESULTS.glob("emulator_lengths_d*.json")), RESULTS / "emulator_n256_d64.json"]
+COUNTERS = list(results_files("emulator_counts.jsonl"))
 # What --measure profiles: part of the file's name, problem. The last is large enough to ask what the GPU waits for.
 PROBLEMS = {
-    "profile_n256": Shape("bf16", 1, 2, 256, 128),
-    "profile_n256_d64": Shape("bf16", 1, 2, 256, 64),
-    "profile_n256_fp16": Shape("fp16", 1, 2, 256, 128),
-    "profile": Shape("bf16", 1, 16, 2048, 128),
+    "profile_n256.jsonl#bf16_d128": Shape("bf16", 1, 2, 256, 128),
+    "profile_n256.jsonl#bf16_d64": Shape("bf16", 1, 2, 256, 64),
+    "profile_n256.jsonl#fp16_d128": Shape("fp16", 1, 2, 256, 128),
+    "profile.json": Shape("bf16", 1, 16, 2048, 128),
 }
 LARGE = 2048  # from so many tokens on the busiest resource is compared
 
@@ -56,8 +55,8 @@ def measure(program, folder, kernels):
         print(f"problem {i + 1} of {len(PROBLEMS)} ({elapsed:.0f} s): {describe(shape)}", file=sys.stderr)
         data = profiler.measure(program, wanted, shape._asdict())
         gpu = re.search(r"[A-Z]+\d+", data["gpu"]) or re.search(r"\S+$", data["gpu"])  # H200 of NVIDIA H200
-        files.append(Path(folder) / f"{gpu[0].lower()}_{name}.json")
-        profiler.write(files[-1], data)
+        files.append(Path(folder) / f"{gpu[0].lower()}_{name}")
+        write_json(files[-1], data)
         print(f"wrote {relative(files[-1])}", file=sys.stderr)
     return files
 
@@ -168,7 +167,7 @@ def main(argv=None):
         if args.measure:
             files = measure(args.program or profiler.built_program(), args.folder, {name for name, _ in limits.kernels_of(counters)})
         else:
-            files = args.sources or sorted(RESULTS.glob("h200_profile*.json"), key=lambda path: (len(path.name), path))
+            files = args.sources or list(results_files("h200_profile*"))
         result = compare(files, counters)
     for i, part in enumerate(result["profiles"]):
         print("\n" * (i > 0) + "\n".join([*show(part), *show_limiters(part)]))
@@ -177,7 +176,7 @@ def main(argv=None):
             if read_json(args.output) != json.loads(json.dumps(result)):
                 raise Refused("is out of date; scripts/fa agree -o writes it")
     elif args.output:
-        profiler.write(args.output, result)
+        write_json(args.output, result)
     return 1 if any(agreement.unexplained(part["counts"]) for part in result["profiles"]) else 0
 
 

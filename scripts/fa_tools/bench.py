@@ -21,7 +21,7 @@ from pathlib import Path
 from fa_tools import baselines, torch_attention
 from fa_tools.records import GROWTHS, SCORES, describe_scores, scores_of
 from fa_tools.harness import Failed, Harness
-from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, lines_of, read_json, relative, run, write_whole
+from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, read_json, relative, run, write_json
 from fa_tools.torch_attention import PEERS
 
 EXAMPLE = """examples:
@@ -512,7 +512,10 @@ def say_wrapped(text):
 
 
 def file_of_run(path, run):
-    return path if run == 0 else path.with_name(f"{path.stem}-{run + 1}{path.suffix}")
+    if run == 0:
+        return path
+    in_set = ".jsonl#" in path.name
+    return path.with_name(f"{path.name}-{run + 1}" if in_set else f"{path.stem}-{run + 1}{path.suffix}")
 
 
 def bench(args, command, stopped):
@@ -540,7 +543,7 @@ def bench(args, command, stopped):
     def write_all():
         for run, (created, records, notes) in enumerate(runs if args.json else []):
             data = results(created, command, machine, args.settings, records, notes + spread)
-            write_whole(file_of_run(args.json, run), lines_of(data))
+            write_json(file_of_run(args.json, run), data)
             args.written = run + 1
 
     for run in range(args.repeat):

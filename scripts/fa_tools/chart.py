@@ -39,7 +39,7 @@ from fa_tools.tools import ROOT, Parser, Refused, fail, named, need, or_fail, re
 EXAMPLE = """examples:
   scripts/fa chart results/2026-11-21T10-00-00Z.json
   scripts/fa chart results/mine.json --profile profile.json     with the roofline (scripts/fa profile writes profiles)
-  scripts/fa chart results/mine.json --counters bench/results/emulator_lengths_d128.json    with what bounds each kernel
+  scripts/fa chart results/mine.json --counters bench/results/emulator_counts.jsonl#d128    with what bounds each kernel
   scripts/fa chart bench/results/h200_fp16_d64.json -o charts --dtype fp16 --head-dim 64 --spec
   scripts/fa chart --docs                   draw the documentation's charts again from the committed results
   scripts/fa chart --docs --check           only say which are out of date; exit code 1 if any is"""
@@ -59,10 +59,10 @@ def step(number, *peers):
 
 DOCS_CHARTS = [
     Drawing("h200", ["bench/results/h200_bf16_d128.json", "bench/results/h200_peers_bf16_d128.json"],
-            "bench/results/h200_profile.json", "bench/results/emulator_lengths_d128.json",
+            "bench/results/h200_profile.json", "bench/results/emulator_counts.jsonl#d128",
             only=("ladder", "speedup", "seq_len", "peer-seq_len", "roofline", "bounds")),
     Drawing("h200-14", ["bench/results/h200_overlap.json"], None, only=("seq_len",)),
-    Drawing("h200", ["bench/results/h200_scores_bf16.json"], None, only=("scores-4096",)),
+    Drawing("h200", ["bench/results/h200_scores.jsonl#bf16"], None, only=("scores-4096",)),
     Drawing("emulator", ["bench/results/emulator_n256.json"], None),
     *(step(number) for number in range(3, 8)),
     *(step(number, "fa2") for number in (8, 9)),

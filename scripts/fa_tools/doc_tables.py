@@ -4,8 +4,7 @@ import fnmatch
 import re
 from functools import lru_cache
 
-from fa_tools.experiments import read_experiments, records_of, table_of
-from fa_tools.rates import read_of, rows_of_rates
+from fa_tools.measurements import read_experiments, read_of, records_of, rows_of_rates, table_of
 from fa_tools.tasks import BEGIN, END, GROUPS, read_tasks
 from fa_tools.tools import ROOT, Refused, named, read_json, read_results, read_set
 

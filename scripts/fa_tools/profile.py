@@ -17,7 +17,7 @@ import textwrap
 import time
 from pathlib import Path
 
-from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, lines_of, or_fail, read_json, run, write_whole
+from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, or_fail, read_json, run, write_json
 
 EXAMPLE = """examples:
   scripts/fa profile 10                         one kernel, each figure with what it tells
@@ -149,10 +149,6 @@ def read_profile(path):
             if not is_number(value) or metric == "cycles" and value == 0:
                 raise Refused(f"is not a profile to be used: launches[{i}] has {json.dumps(value)[:40]} for {metric}")
     return data
-
-
-def write(path, data):
-    write_whole(path, lines_of(data))
 
 
 # --- ncu -------------------------------------------------------------------------------------------------------
@@ -452,7 +448,7 @@ def main(argv=None):
     if args.kernel != "all":
         show(data, data["launches"][0]["kernel"])
     if args.output:
-        write(args.output, data)
+        write_json(args.output, data)
     return 0
 
 

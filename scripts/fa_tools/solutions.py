@@ -22,7 +22,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, read_set, relative, repository_files, write_set
+from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, read_set, relative, repository_files, write_json
 
 SOLUTION = re.compile(r"^```diff\n@@ (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RESULTS = ROOT / "bench" / "results" / "solutions.jsonl"
@@ -181,7 +181,7 @@ def main():
         entry = f"{name}{'-cuda' if args.preset.startswith('cuda') else ''}"
         new, kept = results_of(program, entry), read_set(RESULTS) if RESULTS.exists() else {}
         if not args.check:
-            write_set(RESULTS, {**kept, entry: new})
+            write_json(f"{RESULTS}#{entry}", new)
             print(f"{name}: passed, {relative(RESULTS)}#{entry}")
             continue
         same = entry in kept and new["records"] == kept[entry]["records"]

@@ -5,7 +5,7 @@ A number in a sentence, with a comment behind it that says where it comes from:
   It reaches 37.9<!--= bf16_d128 03 @4096 --> TFLOP/s, 2.3<!--= bf16_d128 03/02 @4096 --> times kernel 02.
 
   bf16_d128              the file bench/results/h200_bf16_d128.json (h200_ may be left out; machines is bench/machines.json);
-                         solutions/NAME, inputs/NAME: one of the files in solutions.jsonl, inputs.jsonl
+                         SET/NAME: one of the files in a set, as scores/bf16 in h200_scores.jsonl
   03, peer/fa2, *H200    a kernel by its number, or the name of a record; 03/02, /peer/fa3: over the same figure of another
   cycles                 a field, TFLOP/s if none is named: time_ms.median, a counter, a metric, machine.max_sm_clock_mhz;
                          work/cycles: one field over another
@@ -16,7 +16,7 @@ It has as many decimals as the number that stands there, and a comma between tho
 
 Between a pair of comments, alone on their lines:
 
-  <!-- grid: scores_bf16 flat /peer/fa3 -->                      a table whose cells are such numbers: each takes the comment of
+  <!-- grid: scores/bf16 flat /peer/fa3 -->                      a table whose cells are such numbers: each takes the comment of
   | | std = 5<!--= std=5 --> |                              its row's first cell, that of its column's heading and the
   |-|-:|                                                        grid's own together
   | `16_max_free`<!--= 16 @4096 --> | 0.00 |
@@ -37,7 +37,7 @@ Between a pair of comments, alone on their lines:
   <!-- profile: bench/results/h200_profile.json kernel=02_* metrics=cycles,dram_bytes -->
   <!-- /profile -->                                             the profiler's figures, one launch a column
                                                                 (rows=launches: one launch a row)
-  <!-- beside: bench/results/h200_profile_n256.json bench/results/emulator_n256.json kernel=02_* -->
+  <!-- beside: bench/results/h200_profile_n256.jsonl#bf16_d128 bench/results/emulator_n256.json kernel=02_* -->
   <!-- /beside -->                                              the emulator's counters beside the profiler's
   <!-- agreement: bench/results/h200_agreement.json seq_len=256 head_dim=128 of=memory -->
   <!-- /agreement -->                                           the emulator's counts over the profiler's (of=memory or
@@ -166,11 +166,13 @@ def entries(spec):
 
 def file_named(word):
     """The results file that a word names, or None."""
-    kind, slash, name = word.partition("/")
-    if slash and (ROOT / "bench" / "results" / f"{kind}.jsonl").exists():
-        return f"bench/results/{kind}.jsonl#{name}"
-    places = (f"bench/results/{word}.json", f"bench/results/h200_{word}.json", f"bench/{word}.json")
-    return next((place for place in places if re.fullmatch(r"[\w-]+", word) and (ROOT / place).exists()), None)
+    file, slash, name = word.partition("/")
+    if not re.fullmatch(r"[\w-]+", file):
+        return None
+    places = [f"bench/results/{file}", f"bench/results/h200_{file}"]
+    if slash:
+        return next((f"{place}.jsonl#{name}" for place in places if (ROOT / f"{place}.jsonl").exists()), None)
+    return next((f"{place}.json" for place in (*places, f"bench/{file}") if (ROOT / f"{place}.json").exists()), None)
 
 
 def kernel_named(word, data):

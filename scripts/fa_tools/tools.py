@@ -11,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCHEMA = ROOT / "bench" / "schema.json"
+RESULTS = ROOT / "bench" / "results"
 SCHEMA_VERSIONS = (1, 2, 3, 4, 5, 6)
 
 
@@ -245,6 +246,25 @@ def read_set(path):
             raise Refused(f"has {entry['name']} twice")
         files[entry["name"]] = entry["results"]
     return files
+
+
+def results_files(pattern="*"):
+    """The committed files of results whose name matches, as read_json() takes them: of a set, each of its files."""
+    for path in sorted(RESULTS.glob(pattern)):
+        if path.suffix == ".jsonl":
+            yield from (f"{path}#{name}" for name in read_set(path))
+        elif path.suffix == ".json":
+            yield str(path)
+
+
+def write_json(path, data):
+    """Writes what read_json() reads: a file, or one of the files of a set, whose others stay."""
+    file, is_of_set, name = str(path).partition(".jsonl#")
+    if is_of_set:
+        there = Path(f"{file}.jsonl")
+        write_set(there, {**(read_set(there) if there.exists() else {}), name: data})
+    else:
+        write_whole(path, lines_of(data))
 
 
 def write_set(path, files):

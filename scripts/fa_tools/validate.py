@@ -1,11 +1,12 @@
 """Checks results files against bench/schema.json and against what a schema cannot say."""
 
 import math
+import re
 import statistics
 import sys
 
 from fa_tools.records import load
-from fa_tools.tools import Parser, Refused, read_set, run
+from fa_tools.tools import Parser, Refused, check_writable, fail, or_fail, read_json, read_set, run, write_json
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
 SCORES = ("score_std", "score_growth")
@@ -16,8 +17,9 @@ SUMS = {
     "matrix_flops": ("flops", None), "exp2": ("operations", None), "barrier_waits": ("waits", "barrier"),
 }
 
-EXAMPLE = """example:
-  scripts/fa validate bench/results/*.json bench/results/*.jsonl
+EXAMPLE = """examples:
+  scripts/fa validate bench/results/h200_*_d*.json bench/results/inputs.jsonl
+  scripts/fa validate results/mine.json --keep bench/results/h200_scores.jsonl#bf16
 
 Exit code: 0 all files are valid, 1 at least one is not, 2 bad arguments. One sentence for each file that is not."""
 
@@ -118,12 +120,21 @@ def sentences(file):
 def main():
     parser = Parser("validate", __doc__, EXAMPLE)
     parser.add_argument("files", nargs="+", metavar="FILE", help="results file (JSON), or a set of them (JSONL)")
-    files = parser.parse_args().files
-    bad = 0
+    parser.add_argument("--keep", metavar="SET.jsonl#NAME", help="put the file, if it is valid, into a set of results under this name")
+    args = parser.parse_args()
+    files, bad = args.files, 0
+    if args.keep and (len(files) > 1 or not re.search(r"\.jsonl#[\w-]+$", args.keep)):
+        fail("--keep takes one file, and SET.jsonl#NAME for its place")
+    if args.keep:
+        check_writable(args.keep)
     for file in files:
         for valid, sentence in sentences(file):
             bad += not valid
             print(sentence if valid else f"error: {sentence}", file=sys.stdout if valid else sys.stderr)
+    if args.keep and not bad:
+        with or_fail():
+            write_json(args.keep, read_json(files[0]))
+        print(f"kept as {args.keep}")
     return 1 if bad else 0
 
 

@@ -160,7 +160,7 @@ class Output(unittest.TestCase):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             stack.enter_context(mock.patch.object(Path, "replace", side_effect=KeyboardInterrupt))
             with self.assertRaises(KeyboardInterrupt):
-                bench.write_whole(folder / "x.json", "{}")
+                bench.write_json(folder / "x.json", {})
             self.assertEqual(list(folder.iterdir()), [])
 
 

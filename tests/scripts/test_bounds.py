@@ -11,8 +11,9 @@ from support import (EMULATOR, ERROR, ROOT, SCRIPTS, ScriptTest, cuda_results, e
                      results)
 
 sys.dont_write_bytecode = True
-from fa_tools import limits
+from fa_tools import bounds, limits
 from fa_tools.records import Shape, shape_of
+from fa_tools.tools import read_json, relative, results_files
 
 BOUNDS = SCRIPTS / "fa", "bounds"
 RESULTS = ROOT / "bench" / "results"
@@ -144,25 +145,24 @@ class ByHand(unittest.TestCase):
 class NeverAboveTheMeasuredTime(unittest.TestCase):
     def test_all_committed_results(self):
         """Every kernel, dtype, head_dim and seq_len that was timed on a GPU of bench/machines.json."""
-        kernels = limits.kernels_of(json.loads(path.read_text(encoding="utf-8"))
-                                    for path in RESULTS.glob("emulator_lengths_d*.json"))
+        kernels = limits.kernels_of(map(read_json, bounds.COMMITTED))
         known = json.loads((ROOT / "bench" / "machines.json").read_text(encoding="utf-8"))["machines"]
         checked = 0
-        for path in sorted(RESULTS.glob("*.json")):
-            data = json.loads(path.read_text(encoding="utf-8"))
+        for path in results_files("h200_*"):
+            data = read_json(path)
             machine = known.get(data.get("machine", {}).get("gpu"))
             for each in data.get("records", []) if machine else []:
                 found = kernels.get((each["kernel"], each.get("head_dim")))  # a matrix product has none
                 if "time_ms" not in each or not found:
                     continue
                 bound = limits.bound_of(found, shape_of(each), machine, each["workspace_bytes"])
-                with self.subTest(f"{path.name} {each['kernel']} {shape_of(each)}"):
+                with self.subTest(f"{relative(path)} {each['kernel']} {shape_of(each)}"):
                     self.assertLess(max(bound.seconds.values()), each["time_ms"]["min"] * 1e-3)
                 checked += 1
         self.assertGreater(checked, 100)
 
     def test_limits_are_not_below_measured_rates(self):
-        """What bench/rates measured of an SM, once it is committed, is within the limits (1 % for the measurement)."""
+        """What bench/rates.cu measured of an SM, once it is committed, is within the limits (1 % for the measurement)."""
         for path in sorted(RESULTS.glob("*_rates.json")):
             data = json.loads(path.read_text(encoding="utf-8"))
             name, machine = h200()
@@ -213,7 +213,7 @@ else:
 
 class Script(ScriptTest):
     def results_of(self, *lengths):
-        data = json.loads((RESULTS / "emulator_lengths_d128.json").read_text(encoding="utf-8"))
+        data = copy.deepcopy(read_json(f"{RESULTS}/emulator_counts.jsonl#d128"))
         data["records"] = [each for each in data["records"] if each["seq_len"] in lengths]
         return data
 

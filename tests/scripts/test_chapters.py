@@ -173,7 +173,7 @@ class Whole(ScriptTest):
     def test_pauses_of_recorded_products(self):
         """Chapters 11 to 13 say in how many of the cycles from the first product to the last one none is under way."""
         for kernel in ("11_wgmma", "12_tma", "13_warp_specialization"):
-            events = traces.load(ROOT / "bench" / "results" / "timelines" / f"{kernel[:2]}.json")["traceEvents"]
+            events = traces.load(ROOT / "bench" / "results" / f"h200_timelines.jsonl#{kernel[:2]}")["traceEvents"]
             (row,) = [e["pid"] for e in events if e["ph"] == "M" and e["args"].get("name") == "Products under way"]
             products = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == row)
             first = over = products[0][0]
@@ -186,7 +186,7 @@ class Whole(ScriptTest):
 
     def test_the_boundary_of_a_recording(self):
         """Chapter 15 says how far apart warp 0 starts its QK, in an ordinary iteration, at the boundary and after it."""
-        events = traces.load(ROOT / "bench" / "results" / "timelines" / "15.json")["traceEvents"]
+        events = traces.load(ROOT / "bench" / "results" / "h200_timelines.jsonl#15")["traceEvents"]
         rows = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
         events = [e for e in events if e["ph"] == "X"]
         (wait,) = [e["ts"] for e in events if rows[e["pid"], e["tid"]] == "warp 0" and e["name"].startswith("waits: ")

@@ -20,7 +20,7 @@ from fa_tools.charts.look import DARK, LIGHT, OTHERS, spread
 from fa_tools.charts.roofline import load_profile
 from fa_tools.charts.themes import both, one_svg, read, shorten
 from fa_tools.profile import METRICS
-from fa_tools.tools import Refused
+from fa_tools.tools import Refused, read_json
 
 CHART = SCRIPTS / "fa", "chart"
 ENDS = (".svg", ".png")
@@ -331,7 +331,7 @@ class Roofline(SpecTest):
 class Bounds(SpecTest):
     def setUp(self):
         super().setUp()
-        self.counters = json.loads((ROOT / "bench" / "results" / "emulator_lengths_d128.json").read_text("utf-8"))
+        self.counters = read_json(ROOT / "bench" / "results" / "emulator_counts.jsonl#d128")
         self.data = results(CUDA, [
             cuda_record("02_online_softmax", 16.0, seq_len=4096), cuda_record("08_swizzle", 250.0, seq_len=4096),
             cuda_record("99_mine", 1.0, seq_len=4096),

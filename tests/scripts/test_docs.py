@@ -649,12 +649,9 @@ class Links(ScriptTest):
         )
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_a_state_of_an_interactive_page_is_no_heading(self):
-        page = self.root / "docs" / "interactive" / "page.md"
-        page.parent.mkdir()
-        for text, code in (("[x](#k128)", 0), ("[x](../a.md#k128)", 1)):
-            page.write_text(text + "\n")
-            self.assertEqual(self.check("[y](docs/interactive/page.md#k128)\n").returncode, code, text)
+    def test_a_state_of_an_explorer_is_no_heading(self):
+        for link, code in (("docs/a.md?k128#own", 0), ("docs/a.md?k128#k128", 1), ("docs/none.md?k128", 1)):
+            self.assertEqual(self.check(f"[x]({link})\n").returncode, code, link)
 
     def test_bad_links(self):
         cases = {

@@ -14,11 +14,16 @@ sys.dont_write_bytecode = True
 from fa_tools.doc_tables import ring_waits
 from fa_tools.figures import timeline_page
 from fa_tools.figures import traces
+from fa_tools.links import slug
 from fa_tools.tools import read_set
 
-DOCUMENTS, PAGES = ROOT / "docs" / "interactive", ROOT / "build" / "emulator" / "interactive"
+DOCUMENT, PAGES = ROOT / "docs" / "interactive.md", ROOT / "build" / "emulator" / "interactive"
 SOLUTIONS = read_set(ROOT / "bench" / "results" / "solutions.jsonl")
-NAMES = sorted(path.stem for path in DOCUMENTS.glob("*.md"))
+RECORDED = ROOT / "bench" / "results" / "h200_timelines.jsonl"
+# {name: section of the document}, by the picture; {name: anchor}
+SECTIONS = {re.search(r"pictures/interactive_(\w+)\.svg", text)[1]: text for text in DOCUMENT.read_text(encoding="utf-8").split("\n## ")[1:]}
+ANCHORS = {name: slug(text.partition("\n")[0], {}) for name, text in SECTIONS.items()}
+NAMES = sorted(SECTIONS)
 BUILT = (PAGES / "complete").exists()
 needs_pages = unittest.skipUnless(BUILT, "no interactive pages in build/emulator (scripts/fa docs interactive builds them)")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -79,24 +84,25 @@ class Pages(unittest.TestCase):
 
     def test_each_has_its_text(self):
         self.assertEqual({path.stem for path in PAGES.glob("*.html")}, set(NAMES))
-        for name in NAMES:
-            text = (DOCUMENTS / f"{name}.md").read_text(encoding="utf-8")
-            for wanted in (f"/{name}.html`", f"../pictures/interactive_{name}.svg", "## Three things to find"):
-                self.assertIn(wanted, text, name)
+        for name, text in SECTIONS.items():
+            self.assertIn("### Three things to find", text, name)
+            self.assertRegex(DOCUMENT.read_text(encoding="utf-8"), rf"[`/]{name}\.html`")
 
     def test_states_of_the_texts(self):
-        """A page has each state to which its text leads, by its name, with spaces for hyphens, or by kernels' numbers."""
-        for name in NAMES:
+        """A page has each state to which a text leads, by its name, with spaces for hyphens, or by kernels' numbers."""
+        links = {(state, anchor) for path in (ROOT / "docs").rglob("*.md")
+                 for state, anchor in re.findall(r"\]\((?:\.\./)*interactive\.md\?([^)#]+)#([^)]+)\)", path.read_text(encoding="utf-8"))}
+        self.assertEqual({anchor for _, anchor in links}, set(ANCHORS.values()))
+        for name, anchor in ANCHORS.items():
             page = (PAGES / f"{name}.html").read_text(encoding="utf-8")
-            states = re.findall(r"\]\(#([^)]+)\)", (DOCUMENTS / f"{name}.md").read_text(encoding="utf-8"))
-            self.assertGreater(len(states), 2, name)
-            for chapter in DOCUMENTS.parent.glob("*.md"):
-                states += re.findall(rf"\]\(interactive/{name}\.md#([^)]+)\)", chapter.read_text(encoding="utf-8"))
-            for state in states:
+            of_its_own = re.findall(r"\]\(interactive\.md\?[^)#]+#([^)]+)\)", SECTIONS[name])
+            self.assertGreater(len(of_its_own), 2, name)
+            self.assertEqual(set(of_its_own), {anchor})
+            for state in (state for state, section in links if section == anchor):
                 kernels = re.fullmatch(r"(\d\d)r?,(\d\d|none)r?", state)
                 names = [f'"kernel":"{number}_' for number in kernels.groups() if number != "none"] if kernels else [
                     f'"{state}"' if f'"{state}"' in page else f'"{state.replace("-", " ")}"']
-                self.assertTrue(all(each in page for each in names), f"a text leads to {name}.md#{state}")
+                self.assertTrue(all(each in page for each in names), f"a text leads to the {anchor} in the state {state}")
 
     def test_pictures_are_current(self):
         done = subprocess.run([SCRIPTS / "fa", "pictures", "--check"], capture_output=True, text=True, timeout=120, check=False)
@@ -209,8 +215,8 @@ class Banks(unittest.TestCase):
 
     def test_numbers_of_the_text(self):
         """What it says after the link to a case."""
-        text = (DOCUMENTS / "banks.md").read_text(encoding="utf-8").replace("\n", " ")
-        said = re.findall(r"\(#([\w-]+)\)[^#]*?(\d+) wavefronts?, +([\d.]+) per ideal +one", re.sub(" +", " ", text))
+        text = SECTIONS["banks"].replace("\n", " ")
+        said = re.findall(r"\(interactive\.md\?([\w-]+)#[\w-]+\)[^#]*?(\d+) wavefronts?, +([\d.]+) per ideal +one", re.sub(" +", " ", text))
         self.assertEqual(len(said), len(re.findall(r"per ideal +one", text)))
         for state, wavefronts, ratio in said:
             case = self.cases[state.replace("-", " ")]
@@ -263,14 +269,13 @@ class Timeline(unittest.TestCase):
     def test_kernels(self):
         kernels = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
         self.assertEqual(sorted(kernel for kernel, recorded in self.traces if not recorded), kernels[5:])
-        recordings = {path.stem for path in (ROOT / "bench" / "results" / "timelines").glob("*.json")}
-        self.assertEqual({kernel[:2] for kernel, recorded in self.traces if recorded}, recordings)
+        self.assertEqual({kernel[:2] for kernel, recorded in self.traces if recorded}, set(read_set(RECORDED)))
 
     def test_the_first_part_is_whole(self):
         """Every slice of a recording's warps that begins in the part shown, at its place."""
-        for path in (ROOT / "bench" / "results" / "timelines").glob("*.json"):
-            events = traces.load(path)["traceEvents"]
-            trace = next(trace for (kernel, recorded), trace in self.traces.items() if recorded and kernel.startswith(path.stem))
+        for name in read_set(RECORDED):
+            events = traces.load(f"{RECORDED}#{name}")["traceEvents"]
+            trace = next(trace for (kernel, recorded), trace in self.traces.items() if recorded and kernel.startswith(name))
             warps = {event["tid"]: event["args"]["name"] for event in events
                      if event["ph"] == "M" and event["name"] == "thread_name" and event["pid"] == 1}
             spans = {}

@@ -181,7 +181,7 @@ class Schedules(unittest.TestCase):
     def test_a_softmax_is_as_long_as_the_recorded_ones(self):
         """From the wait for S to the wait for O, in the recording of kernel 14 on a GPU."""
         rows = {}
-        for event in traces.load(ROOT / "bench" / "results" / "timelines" / "14.json")["traceEvents"]:
+        for event in traces.load(ROOT / "bench" / "results" / "h200_timelines.jsonl#14")["traceEvents"]:
             if event["ph"] == "X" and event["name"].startswith("waits: "):
                 rows.setdefault((event["pid"], event["tid"]), []).append(event)
         spans = [after["ts"] - wait["ts"] - wait["dur"] for row in rows.values() for wait, after in itertools.pairwise(row)

@@ -8,6 +8,7 @@ import unittest
 from support import ROOT, SCRIPTS, ScriptTest, main
 
 from fa_tools import profile as profiler
+from fa_tools.tools import results_files
 
 PROFILE, COMMITTED = (SCRIPTS / "fa", "profile"), ROOT / "bench" / "results" / "h200_profile.json"
 
@@ -270,10 +271,10 @@ class WithNcu(ScriptTest):
 
 class Committed(unittest.TestCase):
     def test_readable(self):
-        files = sorted((ROOT / "bench" / "results").glob("*_profile*.json"))
+        files = list(results_files("*_profile*"))
         self.assertTrue(files)
         for file in files:
-            with self.subTest(file.name):
+            with self.subTest(file):
                 profiler.read_profile(file)
 
 

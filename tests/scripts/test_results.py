@@ -460,12 +460,11 @@ class Mutations(ScriptTest):
 class Committed(ScriptTest):
     def test_committed_results_are_valid(self):
         files = sorted(glob.glob(str(ROOT / "bench" / "results" / "**" / "*.json*"), recursive=True))
-        # Figures of the profiler (scripts/fa profile), comparisons with them (scripts/fa agree), rates of instructions
-        # (bench/rates), matrix products (bench/gemm), experiments (scripts/fa_tools/experiments.py), searches (scripts/fa tune) and recorded timelines
-        # (--trace) have forms of their own.
-        own = ("_profile", "_agreement", "_rates", "_gemm", "_experiments")
-        files = [name for name in files if not any(part in Path(name).name for part in own)
-                 and Path(name).parent.name not in ("tuning", "timelines")]
+        # Figures of the profiler (scripts/fa profile), comparisons with them (scripts/fa agree), rates of instructions, matrix products
+        # and experiments (scripts/fa_tools/measurements.py), searches (scripts/fa tune) and recorded timelines (--trace) have forms of
+        # their own.
+        own = ("_profile", "_agreement", "_rates", "_gemm", "_experiments", "_timelines")
+        files = [name for name in files if not any(part in Path(name).name for part in own) and Path(name).parent.name != "tuning"]
         if not files:
             self.skipTest("no results are committed yet")
         done = self.run_script(VALIDATE, *files)
@@ -489,6 +488,17 @@ class Committed(ScriptTest):
                             ('{"name": "a", "results": 1}\n' * 2, "has a twice")):
             path.write_text(text)
             self.assert_one_sentence(self.run_script(VALIDATE, path), words, code=1)
+
+    def test_a_file_is_kept_in_a_set(self):
+        path, file = self.folder / "set.jsonl", self.write("mine.json", emulator_results())
+        write_set(path, {"a": 1})
+        self.assertEqual(self.run_script(VALIDATE, file, "--keep", f"{path}#b").returncode, 0)
+        self.assertEqual(read_set(path), {"a": 1, "b": emulator_results()})
+        before, bad = path.read_text(), self.write("bad.json", {"schema_version": 5})
+        self.assert_one_sentence(self.run_script(VALIDATE, bad, "--keep", f"{path}#a"), "bad.json", code=1)
+        for place, files in ((path, [file]), (f"{path}#c", [file, file])):
+            self.assert_one_sentence(self.run_script(VALIDATE, *files, "--keep", place), "--keep takes one file")
+        self.assertEqual(path.read_text(), before)
 
     def test_solutions_count_what_kernels_count(self):
         """scripts/fa solutions writes them again when the emulator has learnt to count something."""

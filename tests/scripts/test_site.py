@@ -106,12 +106,14 @@ class Built(unittest.TestCase):
             self.assertTrue((self.site / "charts" / f"{name}.js").is_file(), name)
         self.assertTrue((self.site / "assets" / "vega.js").is_file())
 
-    def test_interactive_pages_are_there_in_the_states_of_their_texts(self):
-        for page in (self.site / "interactive").glob("*/index.html"):
-            html, name = page.read_text(), page.parent.name
-            self.assertIn(f'data-interactive="../{name}.html"', html)
-            self.assertRegex(html, rf'href="../{name}.html#\w')
-            self.assertTrue((self.site / "interactive" / f"{name}.html").is_file())
+    def test_explorers_are_there_in_the_states_of_their_texts(self):
+        html, explorers = (self.site / "interactive.html").read_text(), layout.explorers()
+        self.assertEqual({f"interactive/{page.name}" for page in INTERACTIVE.glob("*.html")}, set(explorers.values()))
+        self.assertEqual(re.findall('data-interactive="([^"]+)"', html), list(explorers.values()))
+        for anchor, name in explorers.items():
+            self.assertIn(f'<h2 id="{anchor}">', html)
+            self.assertRegex(html, rf'href="{name}#\w')
+            self.assertTrue((self.site / name).is_file())
 
 
 class Checks(ScriptTest):
@@ -194,15 +196,19 @@ class Markdown(unittest.TestCase):
         self.assertRegex(self.warnings[0], "the link to nowhere.md leads nowhere")
 
     def test_a_paragraph_that_leads_to_an_explorer_holds_it_in_a_fold(self):
-        page = self.page("[Try it: `a` & *b*.](interactive/phases.md#no_wait)")
+        page = self.page("[Try it: `a` & *b*.](interactive.md?no_wait#phase-explorer)")
         self.assertRegex(page.html, "<summary>Try it: <code>a</code> &amp; <em>b</em>.</summary>")
         self.assertEqual(re.findall(r'(data-\w+|href)="([^"]+)"', page.html), [
-            ("data-interactive", "interactive/phases.html#no_wait"), ("href", "interactive/phases/index.html")])
+            ("data-interactive", "interactive/phases.html#no_wait"), ("href", "interactive.html#phase-explorer")])
         self.assertEqual(page.html.count("<details"), page.html.count("</details>"))
-        self.assertIn("[Try it: `a` & *b*.](interactive/phases/index.html#no_wait)", export.plain(page))
-        for other in ("In [phases](interactive/phases.md).", "[a](interactive/phases.md) [b](interactive/banks.md)",
-                      "[a](11_wgmma.md)", "[a](#b)", "| [a](interactive/phases.md) |\n|-|", "a"):
+        self.assertIn("[Try it: `a` & *b*.](interactive/phases.html#no_wait)", export.plain(page))
+        phases = "[a](interactive.md#phase-explorer)"
+        self.assertIn('data-interactive="interactive/phases.html"', self.page(phases).html)
+        for other in (f"In {phases}.", f"{phases} [b](interactive.md?v128#phase-explorer)", "[a](interactive.md)", "[a](11_wgmma.md)", "[a](#b)",
+                      f"| {phases} |\n|-|", "a"):
             self.assertNotIn("<details", self.page(other).html, other)
+        html = self.page("In [one](interactive.md?no_wait#phase-explorer) or [more](interactive.md#phase-explorer).").html
+        self.assertEqual(re.findall('href="([^"]+)"', html), ["interactive/phases.html#no_wait", "interactive.html#phase-explorer"])
         self.assertFalse(self.warnings)
 
     def test_pictures(self):
@@ -254,7 +260,7 @@ class Pieces(unittest.TestCase):
     def test_addresses(self):
         self.assertEqual(layout.relative_url("a/b.html", "a/c.html"), "b.html")
         self.assertEqual(layout.relative_url("b.html", "a/d/c.html"), "../../b.html")
-        self.assertEqual(layout.page_of("docs/interactive/banks.md"), "interactive/banks/index")
+        self.assertEqual(layout.address("docs/12_tma.md", "../12_tma.md?x#the-code"), "12_tma.html#the-code")
 
     def test_order(self):
         pages = layout.book_pages()

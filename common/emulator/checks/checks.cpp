@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "common/emulator/checks/counting.h"
-#include "common/emulator/checks/lines.h"
 #include "common/emulator/checks/races.h"
 #include "common/emulator/core/counters.h"
 #include "common/emulator/core/describe.h"

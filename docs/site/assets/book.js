@@ -52,22 +52,28 @@
     figure.classList.add("drawn");
   };
 
-  const figures = [...document.querySelectorAll("[data-chart]")];
+  // Calls show(element) once it is nearly in sight.
+  const whenSeen = (elements, show) => {
+    const look = new IntersectionObserver((entries) => {
+      for (const { isIntersecting, target } of entries) {
+        if (!isIntersecting) continue;
+        look.unobserve(target);
+        show(target);
+      }
+    }, { rootMargin: "600px" });
+    elements.forEach((element) => look.observe(element));
+  };
+
   const seen = new Set();
-  const look = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (!isIntersecting) continue;
-      look.unobserve(target);
-      seen.add(target);
-      draw(target).catch(console.error);
-    }
-  }, { rootMargin: "600px" });
-  figures.forEach((figure) => look.observe(figure));
+  whenSeen(document.querySelectorAll("[data-chart]"), (figure) => {
+    seen.add(figure);
+    draw(figure).catch(console.error);
+  });
   new MutationObserver(() => seen.forEach((figure) => draw(figure).catch(console.error)))
     .observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
 
-  // An interactive page takes the place of its picture, or is in a fold, which loads it when it is first opened. It tells its
-  // height, and takes the colours that it is told.
+  // An explorer takes the place of its picture when that is nearly in sight, or is in a fold, which loads it when it is first
+  // opened. It tells its height, and takes the colours that it is told.
   const embed = (figure, title) => {
     const [page, ...state] = figure.dataset.interactive.split("#");
     const frame = document.createElement("iframe");
@@ -82,12 +88,15 @@
     figure.classList.add("drawn");
     figure.append(frame);
   };
-  for (const figure of document.querySelectorAll("[data-interactive]")) {
-    const fold = figure.closest("details");
-    const show = () => embed(figure, fold ? fold.querySelector("summary") : document.querySelector("h1").firstChild);
-    if (!fold || fold.open) show();
+  for (const figure of document.querySelectorAll("details > [data-interactive]")) {
+    const fold = figure.parentElement;
+    const show = () => embed(figure, fold.querySelector("summary"));
+    if (fold.open) show();
     else fold.addEventListener("toggle", show, { once: true });
   }
+  const headings = [...document.querySelectorAll("h2")].reverse();
+  whenSeen(document.querySelectorAll(".picture[data-interactive]"), (figure) =>
+    embed(figure, headings.find((h2) => h2.compareDocumentPosition(figure) & Node.DOCUMENT_POSITION_FOLLOWING).firstChild));
 
   // Remarks on code: the theme's buttons have no words.
   for (const code of document.querySelectorAll(".annotate")) {

@@ -3,7 +3,7 @@
 import posixpath
 import re
 
-from book.layout import sections, url_of
+from book.layout import address, sections
 
 TITLE = "Sixteen steps from naive attention to the speed of light"
 SUMMARY = ("A book with its sources: one attention forward pass as sixteen CUDA kernels, from one thread an element to "
@@ -21,9 +21,8 @@ def plain(page):
     def link(match):
         if not match["link"] or re.match(r"[a-zA-Z][\w+.-]*:|#|//", match["link"]):
             return match[0]
-        name, mark, anchor = match["link"].partition("#")
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(page.path), name))
-        return f"{match['words']}({url_of(path)}{mark}{anchor})"
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(page.path), re.split("[?#]", match["link"])[0]))
+        return f"{match['words']}({address(path, match['link'])})"
 
     text = COMMENT.sub(lambda match: "" if match["line"] or match["comment"] else match[0], page.text)
     return LINK.sub(link, text).strip() + "\n"

@@ -5,17 +5,18 @@ import re
 from functools import lru_cache
 
 from book import ROOT
+from fa_tools.links import slug  # the anchors that code hosts make
 
 DOCS = ROOT / "docs"
 LARGEST_SOURCE = 100_000  # bytes of a file that becomes a page
 
 APPENDICES = ["notation", "layouts", "synchronisation", "capabilities", "compiling", "tuning", "notebook",
               "benchmarking", "profiling", "elsewhere", "gemm", "reading"]
-INTERACTIVE = ["fragments", "banks", "timeline", "softmax", "descriptor", "phases"]
+EXPLORERS = "docs/interactive.md"  # each of its sections shows a self-contained page, which is interactive/NAME.html on the site
 MORE = ["docs/results.md", "docs/reproduced.md", "docs/bugs.md", "docs/emulator.md", "docs/your_own_kernel.md", "docs/use.md",
         "CONTRIBUTING.md", "docs/maintaining.md", "CHANGELOG.md", "THIRD_PARTY.md"]
 NAV_TITLES = {"README.md": "Start", "docs/README.md": "Contents", "docs/results.md": "Results", "docs/reproduced.md": "Reproduced",
-              "docs/bugs.md": "Bugs, and what finds them"}
+              "docs/bugs.md": "Bugs, and what finds them", EXPLORERS: "Explorers"}
 
 
 def in_order(folder, known):
@@ -31,7 +32,7 @@ def sections():
         ("", [ROOT / "README.md", DOCS / "README.md"]),
         ("Chapters", chapters),
         ("Appendices", in_order(DOCS / "appendix", APPENDICES)),
-        ("Interactive", in_order(DOCS / "interactive", INTERACTIVE)),
+        ("Interactive", [ROOT / EXPLORERS]),
         ("More", [ROOT / name for name in MORE if (ROOT / name).exists()]),
     ]
     listed = {path for _, paths in groups for path in paths}
@@ -51,8 +52,6 @@ def page_of(path):
     if path == "docs/README.md":
         return "contents"
     stem = path.removesuffix(".md")
-    if stem.startswith("docs/interactive/"):
-        return stem.removeprefix("docs/") + "/index"  # interactive/NAME.html is what explorer_of() gives
     return stem.removeprefix("docs/") if stem.startswith("docs/") else stem.lower()
 
 
@@ -79,9 +78,32 @@ def url_of(path):
     return f"source/{path}.html"
 
 
-def explorer_of(path):
-    """The self-contained page that an interactive page shows; None for any other file."""
-    return url_of(path).replace("/index.html", ".html") if re.fullmatch(r"docs/interactive/\w+\.md", path) else None
+@lru_cache(maxsize=None)
+def explorers():
+    """{anchor of a section of EXPLORERS: the self-contained page that it shows}, by the section's picture."""
+    sections, seen = re.split(r"^## ", (ROOT / EXPLORERS).read_text(encoding="utf-8"), flags=re.MULTILINE)[1:], {}
+    return {slug(section.partition("\n")[0], seen): f"interactive/{explorer_shown(section)}.html" for section in sections}
+
+
+def explorer_shown(text):
+    """The name of the explorer whose picture a text or a link has, or None."""
+    picture = re.search(r"pictures/interactive_(\w+)\.svg", text)
+    return picture and picture[1]
+
+
+def explorer_of(path, anchor):
+    """The self-contained page of a section of EXPLORERS; None for any other link."""
+    return explorers().get(anchor) if path == EXPLORERS else None
+
+
+def address(path, link):
+    """Where on the site a file is that a link names: name?query#anchor. A query after a section of EXPLORERS is a state, in
+    which its self-contained page opens."""
+    name, mark, anchor = link.partition("#")
+    state = name.partition("?")[2]
+    if state and (explorer := explorer_of(path, anchor)):
+        return f"{explorer}#{state}"
+    return url_of(path) + mark + anchor
 
 
 def relative_url(target, page_url):

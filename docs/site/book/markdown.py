@@ -12,7 +12,7 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from pygments.util import ClassNotFound
 
 from book import ROOT, expand, highlight
-from book.layout import explorer_of, is_image, relative_url, url_of
+from book.layout import EXPLORERS, address, explorer_of, explorer_shown, is_image, relative_url, url_of
 from fa_tools.links import slug  # the anchors that code hosts make
 
 with warnings.catch_warnings():
@@ -44,9 +44,6 @@ class Page:
         self.links = set()  # files of the repository
         self.images = set()
         self.charts = []
-        # An interactive page is shown in the place of the first picture.
-        self.twin = explorer_of(path)
-        self.framed = False
         self.html = self.render()
 
     # --- links ---------------------------------------------------------------------------------------------------
@@ -55,18 +52,18 @@ class Page:
         """The address on the site of what a link of the Markdown names."""
         if re.match(r"[a-zA-Z][\w+.-]*:|//", link):
             return link
-        name, mark, anchor = unquote(link).partition("#")
-        if not name:
-            state = self.twin and anchor not in [heading[1] for heading in self.headings]
-            return (relative_url(self.twin, self.url) if state else "") + "#" + anchor
-        file = (ROOT / self.path).parent / name.partition("?")[0]
+        link = unquote(link)
+        if link.startswith("#"):
+            return link
+        name = re.split("[?#]", link)[0]
+        file = (ROOT / self.path).parent / name
         file = (ROOT / name[1:] if name.startswith("/") else file).resolve()
         if not file.exists() or not file.is_relative_to(ROOT):
             self.warn(f"the link to {link} leads nowhere")
             return link
         path = file.relative_to(ROOT).as_posix()
         (self.images if is_image(path) else self.links).add(path)
-        return relative_url(url_of(path), self.url) + mark + re.sub(r"^(L\d+)-L?\d+$", r"\1", anchor)
+        return relative_url(address(path, re.sub(r"#(L\d+)-L?\d+$", r"#\1", link)), self.url)
 
     def with_targets(self, html):
         """Raw HTML with the addresses of the site."""
@@ -78,9 +75,8 @@ class Page:
         if chart:
             self.charts.append(chart[1])
         data = f' data-chart="{chart[1]}"' if chart else ""
-        if self.twin and not self.framed:
-            self.framed = True
-            data = f' data-interactive="{relative_url(self.twin, self.url)}"'
+        if self.path == EXPLORERS and (name := explorer_shown(link)):
+            data = f' data-interactive="interactive/{name}.html"'
         width = re.search(r' width="(\d+)"', self.size_of(link))
         wide = " wide" if width and int(width[1]) > PHONE else ""
         return f'<span class="picture{wide}"{data}>{image}</span>'
@@ -170,24 +166,24 @@ class Page:
                 f'<a class="headerlink" href="#{escape(anchor)}" title="Link to this heading">¶</a>')))
 
     def fold_explorers(self, tokens):
-        """A paragraph that is one link to an interactive page becomes a fold with that page in it, in the state that the link
-        names. book.js loads it when the fold is opened."""
+        """A paragraph that is one link to an interactive page becomes a fold with that page in it, in the state that the
+        link names. book.js loads it when the fold is opened."""
         for paragraph, inline, end in zip(tokens, tokens[1:], tokens[2:]):
             kinds = [child.type for child in inline.children or []]
             if paragraph.type != "paragraph_open" or kinds.count("link_open") != 1 or (kinds[0], kinds[-1]) != ("link_open", "link_close"):
                 continue
             link, *words, close = inline.children
-            name, mark, state = link.attrGet("href").partition("#")
-            explorer = name and explorer_of(posixpath.normpath(posixpath.join(posixpath.dirname(self.path), name)))
+            name, state, anchor = re.fullmatch(r"([^?#]*)\??([^#]*)#?(.*)", link.attrGet("href")).groups()
+            explorer = explorer_of(posixpath.normpath(posixpath.join(posixpath.dirname(self.path), name)), anchor)
             if not explorer:
                 continue
             html = lambda content: Token("html_inline", "", 0, content=content)
-            frame = f'<div data-interactive="{escape(relative_url(explorer, self.url) + mark + state)}"></div>'
-            link.attrSet("href", name)
+            frame = f'<div data-interactive="{escape(relative_url(explorer, self.url) + ("#" + state if state else ""))}"></div>'
+            link.attrSet("href", f"{name}#{anchor}")
             paragraph.tag = end.tag = "details"
             paragraph.attrSet("class", "example")
             inline.children = [html("<summary>"), *words, html(f"</summary>{frame}<p>"), link,
-                               html("Open it on a page of its own, with three things to find."), close, html("</p>")]
+                               html("Open it beside the others, with three things to find."), close, html("</p>")]
 
     def mark_notes(self, tokens):
         """A numbered list after NOTES explains lines of the code above: each item begins with text of its line."""

@@ -39,7 +39,7 @@ TEMPLATE = """<!doctype html>
 </head>
 <body>
 <header><h1>{title}</h1></header>
-<main><noscript><p>This page needs JavaScript. A picture of it is in {name}.md.</p></noscript></main>
+<main><noscript><p>This page needs JavaScript. A picture of it is in docs/interactive.md.</p></noscript></main>
 <script type="application/json" id="data">
 {data}
 </script>
@@ -134,7 +134,7 @@ def page(name, data):
     if not title:
         raise Refused(f"{relative(SOURCES / name)}.mjs has no line: export const title = \"...\";")
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
-    return text, TEMPLATE.format(name=name, title=escape(title[1]), style=style(), data=text.replace("<", "\\u003c"), script=script)
+    return text, TEMPLATE.format(title=escape(title[1]), style=style(), data=text.replace("<", "\\u003c"), script=script)
 
 
 def main():

@@ -1,5 +1,5 @@
 """Draws timelines that programs wrote with --trace, one below the other: some cycles of one CTA, as an SVG. With --docs
-the chapters' ones: docs/timelines/NAME.svg; where a GPU's trace is in bench/results/timelines, NAME-recorded.svg with the
+the chapters' ones: docs/timelines/NAME.svg; where a GPU's trace is in bench/results/h200_timelines.jsonl, NAME-recorded.svg with the
 model's above it. The same traces give the same bytes."""
 
 import subprocess
@@ -9,11 +9,10 @@ from collections import defaultdict, namedtuple
 from pathlib import Path
 
 from fa_tools.figures.drawing import INK, Picture
-from fa_tools.tools import ROOT, Parser, Refused, fail, lines_of, or_fail, read_json, relative, run, write_whole
+from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, read_json, relative, results_files, run, write_json
 from fa_tools.figures.traces import NO_TRACE, compact, expand, load
 
 FOLDER = ROOT / "docs" / "timelines"
-RECORDED = ROOT / "bench" / "results" / "timelines"
 BIN = ROOT / "build" / "emulator-checked" / "bin"
 # The chapters' timelines: program, cycles shown.
 DRAWN = {"06": ("06_mma_split_q", 256, 24000), "07": ("07_cp_async", 256, 24000), "08": ("08_swizzle", 256, 9000),
@@ -30,7 +29,7 @@ EXAMPLE = """examples:
   scripts/fa timeline model.json h200.json --from 0,5000
                                         the emulator's and a GPU's (build/cuda-timeline/bin/14_softmax_overlap
                                         --trace h200.json), from cycles 0 and 5000
-  scripts/fa timeline bench/results/timelines/16.json --convert 16.json
+  scripts/fa timeline bench/results/h200_timelines.jsonl#16 --convert 16.json
                                         a kept recording as https://ui.perfetto.dev opens it
   scripts/fa timeline --docs            draw the chapters' timelines again
   scripts/fa timeline --docs --check    only say which are out of date; exit code 1 if any is"""
@@ -299,15 +298,15 @@ def draw_docs(check):
     stale, missing = [], []
     wanted = set()
     drawings = []  # name, traces or None, cycles
+    recorded = {path.partition("#")[2]: path for path in results_files("*_timelines.jsonl")}
     for name, (program, seq_len, cycles) in DRAWN.items():
         trace = trace_of(program, seq_len)
         if trace is None:
             missing.append(program)
         if name not in ABOVE_ONLY:
             drawings.append((name, trace and [trace], cycles))
-        recorded = RECORDED / f"{name}.json"
-        if recorded.exists():
-            on_gpu = Trace(recorded)
+        if name in recorded:
+            on_gpu = Trace(recorded[name])
             on_gpu.since(SINCE.get(name, 0))
             drawings.append((f"{name}-recorded", trace and [trace, on_gpu], cycles))
     for name, traces, cycles in drawings:
@@ -338,7 +337,7 @@ def convert(path, out):
     with or_fail(path):
         Trace(path)
         data = read_json(path)
-        write_whole(out, lines_of(expand(data) if "timeline_version" in data else compact(data)))
+        write_json(out, expand(data) if "timeline_version" in data else compact(data))
     print(f"wrote {out}")
     return 0
 
@@ -351,7 +350,7 @@ def main():
                         help="the first cycle to draw; of several traces one for each: 0,5000 [0]")
     parser.add_argument("--cycles", type=int, default=10000, help="how many to draw [10000]")
     parser.add_argument("--convert", metavar="OUT", help="write the trace in its other form and draw nothing: as "
-                        "bench/results/timelines keeps it, or for https://ui.perfetto.dev")
+                        "bench/results/h200_timelines.jsonl keeps it, or for https://ui.perfetto.dev")
     parser.add_argument("--docs", action="store_true", help="the chapters' timelines, from programs of the preset "
                         "emulator-checked")
     parser.add_argument("--check", action="store_true", help="with --docs: change nothing, name what is out of date")

@@ -1,5 +1,5 @@
 """The data of the interactive timeline: the first part of each kernel's trace, of the emulator (--trace) and of a GPU
-(bench/results/timelines), in few characters.
+(bench/results/h200_timelines.jsonl), in few characters.
 
 A row's events are words "gap.cycles.kind" or "gap.cycles.kind.times", numbers in base 36: cycles since the end of the
 event before, cycles it lasts, its place in the trace's `kinds`, and how many equal ones it stands for, one right behind
@@ -14,9 +14,8 @@ from pathlib import Path
 
 from fa_tools.figures import traces
 from fa_tools.statements import line_numbers
-from fa_tools.tools import ROOT, Refused, fail, or_fail
+from fa_tools.tools import ROOT, Refused, fail, or_fail, relative, results_files
 
-RECORDED = ROOT / "bench" / "results" / "timelines"
 FIRST = "06"  # the kernel with which the page begins: before, warps share no work that a row could show
 ROOM = 28_000  # characters of a trace
 STEP = 100  # cycles, to which a trace is cut
@@ -163,8 +162,8 @@ def tokens():
 def page_data(program):
     """Each kernel's trace that the program writes, and the recording if there is one."""
     shown = [emulated(program, *each) for each in tokens().items()]
-    for path in sorted(RECORDED.glob("*.json")):
-        with or_fail(path.name):
+    for path in results_files("*_timelines.jsonl"):
+        with or_fail(relative(path)):
             shown.append(parsed(path).first_part())
     shown.sort(key=lambda trace: (trace["kernel"], bool(trace["recorded"])))
     return {"groups": GROUPS, "units": UNITS, "traces": shown}

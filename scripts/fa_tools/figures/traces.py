@@ -1,5 +1,5 @@
 """Timelines of one CTA. Programs write them (--trace) in the Trace Event Format, which https://ui.perfetto.dev opens: one
-event per slice. What is kept in bench/results/timelines says the same in a tenth of the characters:
+event per slice. What is kept in bench/results/h200_timelines.jsonl says the same in a tenth of the characters:
 
   kinds    what slices have in common: name, unit, the statement of the source, bytes, FLOPs, wavefronts
   rows     one per warp or unit; `slices` has three numbers per slice: cycles since the end of the slice before, cycles that

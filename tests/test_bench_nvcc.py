@@ -1,0 +1,121 @@
+"""Compiles the CUDA programs of bench by CUDA's compiler, without a GPU, and looks at what it made of them.
+
+Usage: test_bench_nvcc.py spills FLAG...     matrix products: nothing spills, every wgmma stays asynchronous
+       test_bench_nvcc.py sass FLAG...       a slice of the sum is as many matrix instructions in the machine code as
+                                             docs/appendix/gemm.md says
+       test_bench_nvcc.py rates FLAG...      bench/rates.cu times the instruction that it names, as often as it says, and
+                                             little besides
+
+The last two need nvdisasm. Flags of include folders may hold several, separated by semicolons.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+
+from tool_test import COMPILING, ROOT, fail, run, skip
+
+from fa_tools import sass
+
+# Source: its matrix instruction, how many of it a warp (warpgroup) has for a slice of 64 columns; functions.
+PRODUCTS = {"mma_sync": ("HMMA.16816.F32", 128, 4), "wgmma_tma": ("HGMMA.64x256x16.F32", 4, 8)}
+# Most instructions of the main loop for each matrix instruction.
+MOST = {"mma_sync": 3, "wgmma_tma": 25}
+
+# The struct in rates.cu, as its mangled name begins: its machine instruction.
+WANTED = {"Fma": "FFMA", "Max": "FMNMX", "Exp2": "MUFU.EX2", "Pack": "F2FP.BF16", "Shuffle": "SHFL.BFLY",
+          "LoadSharedILi{n}ELi1E": "LDS", "LoadSharedILi{n}ELi4E": "LDS.128", "LoadGlobalILi{n}ELb0E": "LDG.E.128",
+          "LoadGlobalILi{n}ELb1E": "LDG.E.128", "Ldmatrix": "LDSM.16.M88.4", "MmaILi{n}ELi16E": "HMMA.16816.F32.BF16",
+          "MmaILi{n}ELi8E": "HMMA.1688.F32.BF16", "WgmmaILi{n}ELi64ELb0E": "HGMMA.64x64x16.F32.BF16",
+          "WgmmaILi{n}ELi64ELb1E": "HGMMA.64x64x16.F32.BF16", "WgmmaILi{n}ELi128ELb0E": "HGMMA.64x128x16.F32.BF16",
+          "WgmmaILi{n}ELi128ELb1E": "HGMMA.64x128x16.F32.BF16"}
+CHAINS = (1, 8, 16)
+TIMED, TIMED_PRODUCTS = 256, 32  # kUnrolled and kUnrolledProducts
+# Instructions beside each: sums of what loads bring; NOPs between products; a wgmma's waits.
+BESIDE = {"Load": 2, "Ldmatrix": 2, "Mma": 1, "Wgmma": 2}
+
+
+def check_spills(name, log, count):
+    # C75..: "wgmma.mma_async instructions are serialized", and what leads to it.
+    if serialized := re.search(r"\(C75\d\d\)[^\n]*", log):
+        fail(f"{name}: {serialized[0]}")
+    spills = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    if len(spills) != count:
+        fail(f"{name}: {len(spills)} kernel functions instead of {count}:\n{log}")
+    if any(number != "0" for each in spills for number in each):
+        fail(f"{name} spills: {spills}")
+    print(f"{name}: {count} functions, nothing spilled (nvcc {version})")
+
+
+def functions_of(cubin, part):
+    listing = subprocess.run([nvdisasm, "-c", cubin], capture_output=True, text=True, check=True, timeout=COMPILING).stdout
+    return [f for f in sass.parse_sass(listing).values() if part in f.name]
+
+
+def check_sass(name, cubin, opcode, wanted, count):
+    functions = functions_of(cubin, "gemm_kernel")
+    if len(functions) != count:
+        fail(f"{name}: {len(functions)} kernel functions in the machine code instead of {count}")
+    for function in functions:
+        # The smallest loop with products is the main one.
+        bodies = [[function.instructions[i] for i in sorted(loop)] for loop in sass.find_loops(function)]
+        body = next((b for b in bodies if any(i.opcode.startswith(opcode) for i in b)), [])
+        found = sum(i.opcode.startswith(opcode) for i in body)
+        if found != wanted:
+            fail(f"{function.name}: {found} {opcode} in the main loop instead of {wanted}")
+        if len(body) > MOST[name] * found:
+            fail(f"{function.name}: {len(body)} instructions for {found} {opcode}")
+        print(f"{name}: {found} {opcode} of {len(body)} instructions in the main loop (nvcc {version})")
+
+
+def check_rates(cubin):
+    functions = functions_of(cubin, "rates3run")
+    if len(functions) != len(WANTED) * len(CHAINS):
+        fail(f"{len(functions)} functions instead of {len(WANTED) * len(CHAINS)}")
+    for struct, wanted in WANTED.items():
+        for chains in CHAINS:
+            part = (struct if "{n}" in struct else struct + "ILi{n}E").format(n=chains)
+            found = [f for f in functions if part in f.name]
+            if len(found) != 1:
+                fail(f"{len(found)} functions are run<{part}>")
+            clocks = [i for i, x in enumerate(found[0].instructions) if x.base == "CS2R" and "CLOCK" in x.operands]
+            if len(clocks) != 2:
+                fail(f"{struct}: the clock is read {len(clocks)} times instead of twice")
+            timed = found[0].instructions[clocks[0] : clocks[1]]
+            opcodes = Counter(x.opcode for x in timed)
+            count = sum(number for opcode, number in opcodes.items() if f"{opcode}.".startswith(f"{wanted}."))
+            expected = TIMED_PRODUCTS if wanted.startswith("HGMMA") else TIMED
+            if count != expected:
+                fail(f"{struct}, {chains} chains: {count} {wanted} instead of {expected} between the clock's readings: "
+                     f"{dict(opcodes)}")
+            beside = next((number for name, number in BESIDE.items() if struct.startswith(name)), 0)
+            if len(timed) - count > beside * count + 32:
+                fail(f"{struct}, {chains} chains: {len(timed)} instructions for {count} {wanted}: {dict(opcodes)}")
+            print(f"{struct.split('ILi')[0]}, {chains} chains: {count} {wanted} of {len(timed)} instructions (nvcc {version})")
+
+
+def compiled(source, cubin):
+    """What ptxas says."""
+    return run(nvcc, "-std=c++20", "-O3", *flags, "-gencode", "arch=compute_90a,code=sm_90a", "-Xptxas", "-v", "-DFA_WITH_CUDA",
+               f"-I{ROOT}", "-cubin", ROOT / "bench" / source, "-o", cubin, timeout=COMPILING)
+
+
+what, flags = sys.argv[1], [flag for flags in sys.argv[2:] for flag in flags.split(";") if flag]
+try:
+    nvcc, version = sass.find_nvcc()
+    nvdisasm = sass.find_nvdisasm(nvcc) if what != "spills" else None
+except sass.Missing as problem:
+    skip(str(problem))
+with tempfile.TemporaryDirectory() as folder:
+    if what == "rates":
+        compiled("rates.cu", f"{folder}/rates.cubin")
+        check_rates(f"{folder}/rates.cubin")
+    for name, (opcode, wanted, count) in PRODUCTS.items() if what != "rates" else ():
+        cubin = f"{folder}/{name}.cubin"
+        log = compiled(f"gemm/{name}.cu", cubin)
+        if what == "sass":
+            check_sass(name, cubin, opcode, wanted, count)
+        else:
+            check_spills(name, log, count)
