@@ -400,6 +400,27 @@ class Pages(unittest.TestCase):
 
         self.keyboard(look, "interactive.html")
 
+    def test_answers_of_checkpoints_are_chosen_by_keyboard(self):
+        async def look(visit):
+            page = visit.page
+            answers = page.locator(".answers").first
+            await answers.locator("button").first.focus()
+            said = []
+            for _ in range(await answers.locator("button").count()):
+                await page.keyboard.press("Enter")
+                said.append(await page.evaluate("document.activeElement.parentElement.querySelector('[role=status]').textContent"))
+                await page.keyboard.press("Tab")
+            self.assertEqual(sorted(text.split()[0] for text in said), ["No:", "No:", "Right."])
+            self.assertTrue(all(len(text.split()) > 5 for text in said), said)
+            self.assertEqual(await page.locator("details[open]").count(), 0)
+            self.assertEqual(await page.locator(".answers").count(), await page.locator("details:has(> summary:text-is('Answer'))").count())
+            for scheme in ("light", "dark"):
+                await visit.axe(scheme)
+            await page.set_viewport_size(PHONE)
+            self.assertEqual(await page.evaluate(TOO_WIDE), [])
+
+        self.keyboard(look, "checkpoints.html")
+
     def test_explorers_in_folds_come_when_they_are_opened_by_keyboard(self):
         async def look(visit):
             page = visit.page

@@ -16,6 +16,7 @@ PARTS = ("The question", "The picture", "In fifteen lines", "What should it give
          "The evidence", "Break it", "Your turn", "What you can say now", "Further reading")
 PICTURE = re.compile(r"^!\[([^\]]+)\]\(([^)]+\.svg)\)$", re.MULTILINE)
 NOTES = re.compile(r"^```\w+\n((?:(?!```).*\n)+)```\n<!-- /excerpt -->\n\n<!-- notes -->\n((?:.+\n)+)", re.MULTILINE)
+GUESS = re.compile(r"<summary>Guess first: (?:(?!</summary>).)+\?</summary>")
 EXERCISE = re.compile(r"^\*\*(\d+)\. [^*]+\*\*", re.MULTILINE)
 
 
@@ -69,6 +70,11 @@ def of_each_chapter(check):
     return test
 
 
+class First(ScriptTest):
+    def test_chapter_00_has_guesses_as_well(self):
+        self.assertGreaterEqual(len(GUESS.findall((ROOT / "docs" / "00_attention.md").read_text(encoding="utf-8"))), 3)
+
+
 class Whole(ScriptTest):
     def test_numbers(self):
         self.assertEqual([kernel[:2] for kernel in KERNELS], [f"{i:02}" for i in range(1, len(KERNELS) + 1)])
@@ -113,9 +119,10 @@ class Whole(ScriptTest):
         self.assertLessEqual(len(code.splitlines()), 15)
 
     @of_each_chapter
-    def test_a_guess_before_the_number(self, chapter, _before, _after):
-        folds = re.findall(r"<summary>Guess first: [^<]+\?</summary>", chapter.parts["What should it give?"])
-        self.assertGreaterEqual(len(folds), 1)
+    def test_guesses_before_the_numbers(self, chapter, _before, _after):
+        before, _, _ = chapter.text.partition("\n## What it gave\n")
+        self.assertGreaterEqual(len(GUESS.findall(chapter.parts["What should it give?"])), 1)
+        self.assertGreaterEqual(len(GUESS.findall(before)), 3)
 
     @of_each_chapter
     def test_code_numbers_and_evidence_are_generated(self, chapter, _before, _after):

@@ -1,4 +1,5 @@
-// Charts that answer the mouse, interactive pages, what scrolls sideways for the keyboard. Without it pages are whole.
+// Charts that answer the mouse, interactive pages, checkpoints, what scrolls sideways for the keyboard. Without it pages
+// are whole.
 "use strict";
 
 (() => {
@@ -97,6 +98,33 @@
   const headings = [...document.querySelectorAll("h2")].reverse();
   whenSeen(document.querySelectorAll(".picture[data-interactive]"), (figure) =>
     embed(figure, headings.find((h2) => h2.compareDocumentPosition(figure) & Node.DOCUMENT_POSITION_FOLLOWING).firstChild));
+
+  // The letters before a checkpoint's answers become buttons, which say what the fold says of this answer alone.
+  for (const fold of document.querySelectorAll("details")) {
+    const answers = fold.previousElementSibling;
+    const right = fold.querySelector("p > strong:first-child");
+    if (fold.querySelector("summary").textContent !== "Answer" || answers?.tagName !== "UL" || !right) continue;
+    answers.classList.add("answers");
+    const reasons = new Map([right, ...fold.querySelectorAll("li > strong:first-child")].map((letter) => [letter.textContent[0], letter.parentElement]));
+    for (const answer of answers.children) {
+      const letter = answer.querySelector("strong").textContent;
+      const button = document.createElement("button");
+      const said = document.createElement("div");
+      button.type = "button";
+      button.textContent = letter;
+      button.setAttribute("aria-label", `Choose ${letter}`);
+      said.setAttribute("role", "status");
+      button.addEventListener("click", () => {
+        const reason = reasons.get(letter).cloneNode(true);
+        const verdict = document.createElement("strong");
+        verdict.textContent = letter === right.textContent[0] ? "Right." : `No: ${letter}`;
+        reason.querySelector("strong").replaceWith(verdict);
+        said.replaceChildren(...reason.childNodes);
+      });
+      answer.querySelector("strong").replaceWith(button);
+      answer.append(said);
+    }
+  }
 
   // Remarks on code: the theme's buttons have no words.
   for (const code of document.querySelectorAll(".annotate")) {

@@ -13,8 +13,9 @@ LARGEST_SOURCE = 100_000  # bytes of a file that becomes a page
 APPENDICES = ["notation", "layouts", "synchronisation", "capabilities", "compiling", "tuning", "notebook",
               "benchmarking", "profiling", "elsewhere", "gemm", "reading"]
 EXPLORERS = "docs/interactive.md"  # each of its sections shows a self-contained page, which is interactive/NAME.html on the site
-MORE = ["docs/results.md", "docs/reproduced.md", "docs/bugs.md", "docs/emulator.md", "docs/your_own_kernel.md", "docs/use.md",
-        "CONTRIBUTING.md", "docs/maintaining.md", "CHANGELOG.md", "THIRD_PARTY.md"]
+MORE = ["docs/checkpoints.md", "docs/tasks.md", "docs/course.md", "docs/results.md", "docs/reproduced.md", "docs/bugs.md",
+        "docs/emulator.md", "docs/your_own_kernel.md", "docs/use.md", "CONTRIBUTING.md", "docs/maintaining.md", "CHANGELOG.md",
+        "THIRD_PARTY.md"]
 NAV_TITLES = {"README.md": "Start", "docs/README.md": "Contents", "docs/results.md": "Results", "docs/reproduced.md": "Reproduced",
               "docs/bugs.md": "Bugs, and what finds them", EXPLORERS: "Explorers"}
 
