@@ -66,6 +66,7 @@ GpuState sample_gpu() {
   return {fake_gpu().clock_mhz, fake_gpu().power_w};
 }
 void* work_stream() { return nullptr; }
+std::string bugs_like(const std::string&) { return ""; }
 bool gpu_is_lost() { return fake_gpu().lost; }
 
 struct Buffer::State {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -220,11 +221,15 @@ void print_table(const Problem& problem, const std::vector<Record>& records, boo
     for (int i = 0; i < length; i++) printf("\u2588");
     printf("\n");
   }
+  std::set<std::string> like;  // of several kernels with one kind of bug a single sentence
   for (const Record& record : records) {
     if (record.status == Status::kWrong || record.status == Status::kError) {
       printf("\n%s: %s\n", record.kernel.c_str(), record.reason.c_str());
     }
+    if (record.status == Status::kError) like.insert(bugs_like(record.reason));
   }
+  like.erase("");
+  for (const std::string& sentence : like) printf("\n%s\n", sentence.c_str());
   for (const std::string& note : clock_notes(records)) {
     printf("\nNote: %s\n", note.substr(note.find(": ") + 2).c_str());
   }

@@ -80,6 +80,10 @@ GpuState sample_gpu();
 // The stream of all that the harness launches and times, a cudaStream_t; null on the emulator.
 void* work_stream();
 
+// A sentence that names the section of docs/bugs.md with bugs like the one that a report is about;
+// "" for a report of no known kind, and on a GPU, which explains nothing.
+std::string bugs_like(const std::string& report);
+
 // Whether an error left the GPU of no use to this process.
 bool gpu_is_lost();
 

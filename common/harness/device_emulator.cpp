@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/emulator/core/counters.h"
+#include "common/emulator/core/describe.h"
 #include "common/emulator/core/image.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
@@ -90,6 +91,7 @@ LaunchCounts take_counts() {
 
 GpuState sample_gpu() { return {}; }
 void* work_stream() { return nullptr; }
+std::string bugs_like(const std::string& report) { return emu::bugs_like(report); }
 bool gpu_is_lost() { return false; }
 
 struct Buffer::State {

@@ -445,6 +445,44 @@ CODE = re.compile(r"\b_*\w+\(\)|\b\w+_\w+\b|1/sqrt\(head_dim\)|log2\(e\)|\.trans
 BUG_COUNTERS = {"shared_wavefronts": "wavefronts of shared memory", "global_sectors": "sectors of global memory"}
 
 
+COPIES = "it-depends-on-when-copies-come"
+# Section of docs/bugs.md, by its anchor: the kinds of reports that lead there (kind_of() of common/emulator/core/describe.cpp).
+SECTIONS = {
+    "wrong-on-ordinary-inputs": [],
+    "wrong-on-hard-inputs": [],
+    "it-hangs": ["deadlock dump", "loop without end"],
+    "a-barrier-is-misused": ["one arrival too many", "arrival in a phase that may be over", "a phase that is two ahead",
+                             "barrier out of balance", "fewer bytes expected than come", "mbarrier before its initialisation",
+                             "mbarrier initialised twice"],
+    COPIES: ["race with a copy under way", "copies never waited for"],
+    "a-race-is-reported": ["race between warps", "race within a warp", "race between CTAs", "race with a running wgmma",
+                           "race with a store under way"],
+    "a-fence-is-missing": ["missing proxy fence", "missing wgmma_fence", "mbarrier not visible to copies"],
+    "registers-of-a-product": ["registers of a running wgmma", "registers that no wait has named", "more registers than a warp owns",
+                               "setmaxnreg in the wrong role"],
+    "an-address-is-wrong": ["outside shared memory", "outside global memory", "misaligned address", "read of unwritten memory"],
+    "lanes-part-ways": ["lanes in different instructions", "shuffle with a lane that has left"],
+    "right-but-slow": [],
+}
+
+
+def seen_first(bug):
+    """(section of the index, kind) of a row of tests/broken/bugs.json: by how its launch ends, else by the report, the counter
+    or the numbers."""
+    normal = bug["numbers"]["normal"]
+    kind = bug["stops"] if normal == "stops" else bug.get("report", "")
+    if bug["early"] != normal:
+        return COPIES, kind
+    for section, kinds in SECTIONS.items():
+        if kind in kinds:
+            return section, kind
+    if kind:
+        raise Refused(f"{bug['name']} is reported as '{kind}', which is in no section")
+    if "counter" in bug:
+        return "right-but-slow", bug["counter"]
+    return f"wrong-on-{'hard' if normal == 'right' else 'ordinary'}-inputs", ""
+
+
 def found_by(bug):
     """Of a row of tests/broken/bugs.json: the first of these that shows it, in the order in which one looks."""
     if bug["numbers"]["normal"] != "right":
@@ -465,6 +503,8 @@ def numbers_of(bug):
     if not bad:
         return cell, "right"
     verb = "**wrong**" if bug["numbers"][bad[0]] == "wrong" else "**stops**"
+    if normal[1] != "right" and len(bad) < len(hard):
+        return cell, "right only: " + ", ".join(f"`{inputs}`" for inputs, verdict in hard if verdict == "right")
     names = "all" if len(bad) == len(hard) else ", ".join(f"`{name}`" for name in bad)
     return cell, f"{verb}: {names}"
 
@@ -498,12 +538,13 @@ def bugs(spec):
         found = read_json(ROOT / name)
         if which == "summary":
             return list(bug_summary(found))
-        if which not in ("passed", "all"):
-            raise Refused(f"'{which}' is none of summary, passed and all")
+        if which not in SECTIONS:
+            raise Refused(f"'{which}' is neither summary nor a section of the index: {', '.join(SECTIONS)}")
+        def alike(bug):  # those that one sees in the same way stand together
+            return seen_first(bug)[1], [inputs for inputs, verdict in bug["numbers"].items() if verdict == "right"], bug["name"]
+
         rows = []
-        for bug in found:
-            if which == "passed" and bug["numbers"]["normal"] != "right":
-                continue
+        for bug in sorted((bug for bug in found if seen_first(bug)[0] == which), key=alike):
             chapter = f"[{bug['kernel'][:2]}]({bug['kernel']}.md#break-it)"
             counter = f"**{bug['ratio']:.2f}** times the {BUG_COUNTERS[bug['counter']]}" if "counter" in bug else "–"
             report = f"**{bug['report']}**" if "report" in bug else "–"
@@ -512,8 +553,9 @@ def bugs(spec):
         raise Refused(f"{name}: {problem}") from None
     except (KeyError, TypeError, AttributeError):
         raise Refused(f"{name} is not what the program meet writes") from None
-    return rows_of(["Kernel", "Bug", "What is wrong", "Ordinary inputs", "Hard inputs", "Checked build reports", "It counts"],
-                   rows, range(7))
+    heading = ["Kernel", "Bug", "What is wrong", "Ordinary inputs", "Hard inputs", "Checked build reports", "It counts"]
+    said = [i for i in range(len(heading)) if i < 5 or any(row[i] != "–" for row in rows)]
+    return rows_of([heading[i] for i in said], ([row[i] for i in said] for row in rows), range(len(said)))
 
 
 def capabilities(spec):

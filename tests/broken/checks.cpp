@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/emulator/core/describe.h"
 #include "common/emulator/core/launch.h"
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
@@ -77,55 +78,7 @@ std::string verdict_of(const Record& record) {
                                            : "stops";
 }
 
-std::string kind_of(const std::string& report) {
-  // Words of the report, its kind: the first that fits.
-  const std::pair<const char*, const char*> kinds[] = {
-      {"deadlock", "deadlock dump"},
-      {"do not show to the asynchronous engines", "missing proxy fence"},
-      {"data race on byte", nullptr},
-      {"The bytes expected", "fewer bytes expected than come"},
-      {"bytes more than were expected", "fewer bytes expected than come"},
-      {"touches", "registers of a running wgmma"},
-      {"names registers of the wgmma", "registers of a running wgmma"},
-      {"wgmma_fence()", "missing wgmma_fence"},
-      {"may not be visible to bulk copies", "mbarrier not visible to copies"},
-      {"may not be initialised yet", "mbarrier before its initialisation"},
-      {"there is no mbarrier", "mbarrier before its initialisation"},
-      {"one thread initialises it", "mbarrier initialised twice"},
-      {"may count in the phase before", "arrival in a phase that may be over"},
-      {"no wait has named", "registers that no wait has named"},
-      {"registers of a thread", "more registers than a warp owns"},
-      {"lie wholly outside their tensors", "loop without end"},
-      {"one arrival too many", "one arrival too many"},
-      {"a parity says nothing", "a phase that is two ahead"},
-      {"out of balance", "barrier out of balance"},
-      {"others wait at barrier", "barrier out of balance"},
-      {"setmaxnreg", "setmaxnreg in the wrong role"},
-      {"exits although the copy", "copies never waited for"},
-      {"ends while the bulk copy", "copies never waited for"},
-      {"nothing has written", "read of unwritten memory"},
-      {"of global buffer", "outside global memory"},
-      {"is outside the SharedStorage", "outside shared memory"},
-      {"of shared memory", "outside shared memory"},
-      {"not a multiple of", "misaligned address"},
-      {"must execute the same instruction", "lanes in different instructions"},
-      {"which does not take part", "shuffle with a lane that has left"},
-      {"exits without having waited", "copies never waited for"},
-  };
-  for (const auto& [words, kind] : kinds) {
-    if (!contains(report, words)) continue;
-    if (kind) return kind;
-    return contains(report, "may still be running")    ? "race with a running wgmma"
-           : contains(report, "may not have read yet") ? "race with a store under way"
-           : contains(report, "may still be under way") ||
-                   contains(report, "overwrites what may still be in use")
-               ? "race with a copy under way"
-           : contains(report, "__syncwarp()")    ? "race within a warp"
-           : contains(report, "__syncthreads()") ? "race between warps"
-                                                 : "race between CTAs";
-  }
-  return "";
-}
+std::string kind_of(const std::string& report) { return emu::kind_of(report).name; }
 
 std::string inputs_of_report(const Bug& bug) {
   const bool speaks = !bug.stops.empty() || !bug.found.empty();

@@ -7,7 +7,11 @@ import shutil
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
+from fa_tools.doc_tables import SECTIONS
+from fa_tools.links import anchors
+
 HERE = ROOT / "tests" / "broken"
+PAGE = (ROOT / "docs" / "bugs.md").read_text(encoding="utf-8")
 KERNEL = """#include "common/launch/registry.h"
 namespace fa::k01 {
   wait();
@@ -141,28 +145,90 @@ class Page(ScriptTest):
         self.assertEqual([line.split(" | ")[1] for line in lines[4:9]], ["1 |"] * 5)
         self.assertIn("reports 3 of them, 2 as races", lines[10])
 
-    def test_tables(self):
-        lines = self.page("all", BUGS)[1]
+    def test_sections(self):
         link = "| [01](01_kernel.md#break-it) | "
-        self.assertEqual(lines[2:], [
-            link + "`01_max` | No maximum. | right | **wrong**: `large` | – | – |",
-            link + "`01_pad` | No padding. | right | right | – | **5.25** times the wavefronts of shared memory |",
-            link + "`01_race` | No `__syncwarp()`. | right | right | **race within a warp** | – |",
-            link + "`01_stops` | A wrong count. | **stops**: deadlock dump | **stops**: all | **deadlock dump** | – |",
-            link + "`01_wait` | No wait. | **wrong**; right if copies come early | **wrong**: all | "
-            "**race with a copy under way** | – |"])
-        self.assertEqual(self.page("passed", BUGS)[1], lines[:5])
+        head = "| Kernel | Bug | What is wrong | Ordinary inputs | Hard inputs |"
+        expected = {
+            "wrong-on-hard-inputs": ["", link + "`01_max` | No maximum. | right | **wrong**: `large` |"],
+            "right-but-slow": [" It counts |", link + "`01_pad` | No padding. | right | right | **5.25** times the wavefronts of shared memory |"],
+            "a-race-is-reported": [" Checked build reports |", link + "`01_race` | No `__syncwarp()`. | right | right | **race within a warp** |"],
+            "it-hangs": [" Checked build reports |",
+                         link + "`01_stops` | A wrong count. | **stops**: deadlock dump | **stops**: all | **deadlock dump** |"],
+            "it-depends-on-when-copies-come": [
+                " Checked build reports |", link + "`01_wait` | No wait. | **wrong**; right if copies come early | **wrong**: all | "
+                "**race with a copy under way** |"],
+            "wrong-on-ordinary-inputs": [""],
+        }
+        for section, (more, *rows) in expected.items():
+            lines = self.page(section, BUGS)[1]
+            self.assertEqual([lines[0], *lines[2:]], [head + more, *rows], section)
+
+    def test_wrong_inputs_are_told_by_those_that_are_right(self):
+        bug = {**BUGS[0], "numbers": {"normal": "wrong", "large": "wrong", "equal_keys": "right"}, "early": "wrong"}
+        self.assertIn("| **wrong** | right only: `equal_keys` |", self.page("wrong-on-ordinary-inputs", [bug])[1][2])
 
     def test_refused(self):
-        self.assertIn("'some' is none of summary, passed and all", self.page("some", BUGS)[0].stderr)
+        self.assertIn("'some' is neither summary nor a section of the index: wrong-on-", self.page("some", BUGS)[0].stderr)
+        self.assertIn("01_race is reported as 'dread', which is in no section",
+                      self.page("it-hangs", [{**BUGS[2], "report": "dread"}])[0].stderr)
         for rows in ([{}], [1], {"a": 1}):
-            self.assertIn("bugs.json is not what the program meet writes", self.page("all", rows)[0].stderr)
+            self.assertIn("bugs.json is not what the program meet writes", self.page("it-hangs", rows)[0].stderr)
 
-    def test_the_page_has_every_bug(self):
-        page = (ROOT / "docs" / "bugs.md").read_text(encoding="utf-8")
+    def test_the_page_has_every_bug_once(self):
         for bug in json.loads((HERE / "bugs.json").read_text(encoding="utf-8")):
-            self.assertIn(f"| `{bug['name']}` |", page)
+            self.assertEqual(PAGE.count(f"| `{bug['name']}` |"), 1, bug["name"])
             self.assertTrue((ROOT / "docs" / f"{bug['kernel']}.md").exists())
+
+    def test_messages_name_sections(self):
+        """The sections that the emulator names are on the page, and are those in whose table its kinds of reports are."""
+        source = (ROOT / "common" / "emulator" / "core" / "describe.cpp").read_text(encoding="utf-8")
+        names = dict(re.findall(r'\*(k\w+) = "([a-z-]+)"', source))
+        kinds = {kind: names[name] for kind, name in re.findall(r'"([^"]+)", (k\w+)\}', source)}
+        self.assertGreater(len(kinds), 20)
+        self.assertEqual(kinds, {kind: section for section, all_of in SECTIONS.items() for kind in all_of})
+        for section in SECTIONS:
+            self.assertIn(section, anchors(ROOT / "docs" / "bugs.md"))
+            self.assertIn(f"<!-- bugs: tests/broken/bugs.json {section} -->", PAGE)
+
+
+class Cases(ScriptTest):
+    """Bugs that are told by their symptoms. scripts/fa try asks for the rest of what an entry must have."""
+
+    @classmethod
+    def setUpClass(cls):
+        import tomllib  # of Python 3.11, as for bugs.toml
+
+        cls.cases = tomllib.loads((ROOT / "tests" / "tasks" / "cases.toml").read_text(encoding="utf-8"))
+        cls.bugs = {bug["name"]: bug for bug in json.loads((HERE / "bugs.json").read_text(encoding="utf-8"))}
+
+    def test_every_case_is_a_bug(self):
+        self.assertEqual(list(self.cases), [f"case_{i:02}" for i in range(1, 21)])
+        found = [case["bug"] for case in self.cases.values()]
+        self.assertEqual(len(set(found)), len(found))
+        self.assertLessEqual(set(found), set(self.bugs))
+
+    def test_every_text_is_there(self):
+        for name, case in self.cases.items():
+            with self.subTest(name):
+                for key in ("symptom", "reveal"):
+                    self.assertTrue(50 <= len(case[key].split()) <= 120, f"{key}: {len(case[key].split())} words")
+                self.assertEqual(len(set(filter(str.strip, case["hints"]))), 3)
+                commands = re.findall(r"^  scripts/fa try (\w+) -- --\w", case["symptom"], re.MULTILINE)
+                self.assertEqual(set(commands), {name})
+
+    def test_nothing_gives_a_case_away(self):
+        top = PAGE[: PAGE.index("\n## From symptom to cause")]
+        for name, case in self.cases.items():
+            with self.subTest(name):
+                told = case["title"] + case["symptom"] + "".join(case["hints"])
+                self.assertNotIn(case["bug"], told)
+                self.assertNotIn(self.bugs[case["bug"]]["what"], told)
+                self.assertNotIn(case["bug"], top)
+
+    def test_the_page_lists_them(self):
+        for name, case in self.cases.items():
+            kernel = self.bugs[case["bug"]]["kernel"]
+            self.assertIn(f"\n| `{name}` | {case['title']} | [{kernel[:2]}]({kernel}.md) | {case['minutes']} |\n", PAGE)
 
 
 class Meeting(ScriptTest):

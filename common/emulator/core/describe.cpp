@@ -120,4 +120,69 @@ const char* where() {
   return text;
 }
 
+ReportKind kind_of(const std::string& report) {
+  constexpr const char *kHangs = "it-hangs", *kBarrier = "a-barrier-is-misused",
+                       *kRace = "a-race-is-reported", *kFence = "a-fence-is-missing",
+                       *kCopies = "it-depends-on-when-copies-come",
+                       *kProduct = "registers-of-a-product", *kAddress = "an-address-is-wrong",
+                       *kLanes = "lanes-part-ways";
+  constexpr const char* kDataRace = "data race on byte";
+  // Two texts of the report, its kind, its section: the first that fits.
+  const struct {
+    const char *text, *more, *name, *section;
+  } kinds[] = {
+      {"deadlock", "", "deadlock dump", kHangs},
+      {"do not show to the asynchronous engines", "", "missing proxy fence", kFence},
+      {kDataRace, "may still be running", "race with a running wgmma", kRace},
+      {kDataRace, "may not have read yet", "race with a store under way", kRace},
+      {kDataRace, "may still be under way", "race with a copy under way", kCopies},
+      {kDataRace, "overwrites what may still be in use", "race with a copy under way", kCopies},
+      {kDataRace, "__syncwarp()", "race within a warp", kRace},
+      {kDataRace, "__syncthreads()", "race between warps", kRace},
+      {kDataRace, "", "race between CTAs", kRace},
+      {"The bytes expected", "", "fewer bytes expected than come", kBarrier},
+      {"bytes more than were expected", "", "fewer bytes expected than come", kBarrier},
+      {"touches", "", "registers of a running wgmma", kProduct},
+      {"names registers of the wgmma", "", "registers of a running wgmma", kProduct},
+      {"wgmma_fence()", "", "missing wgmma_fence", kFence},
+      {"may not be visible to bulk copies", "", "mbarrier not visible to copies", kFence},
+      {"may not be initialised yet", "", "mbarrier before its initialisation", kBarrier},
+      {"there is no mbarrier", "", "mbarrier before its initialisation", kBarrier},
+      {"one thread initialises it", "", "mbarrier initialised twice", kBarrier},
+      {"may count in the phase before", "", "arrival in a phase that may be over", kBarrier},
+      {"no wait has named", "", "registers that no wait has named", kProduct},
+      {"registers of a thread", "", "more registers than a warp owns", kProduct},
+      {"lie wholly outside their tensors", "", "loop without end", kHangs},
+      {"one arrival too many", "", "one arrival too many", kBarrier},
+      {"a parity says nothing", "", "a phase that is two ahead", kBarrier},
+      {"out of balance", "", "barrier out of balance", kBarrier},
+      {"others wait at barrier", "", "barrier out of balance", kBarrier},
+      {"setmaxnreg", "", "setmaxnreg in the wrong role", kProduct},
+      {"exits although the copy", "", "copies never waited for", kCopies},
+      {"ends while the bulk copy", "", "copies never waited for", kCopies},
+      {"nothing has written", "", "read of unwritten memory", kAddress},
+      {"of global buffer", "", "outside global memory", kAddress},
+      {"is outside the SharedStorage", "", "outside shared memory", kAddress},
+      {"of shared memory", "", "outside shared memory", kAddress},
+      {"not a multiple of", "", "misaligned address", kAddress},
+      {"must execute the same instruction", "", "lanes in different instructions", kLanes},
+      {"which does not take part", "", "shuffle with a lane that has left", kLanes},
+      {"exits without having waited", "", "copies never waited for", kCopies},
+      {"wrote outside shared memory", "", "outside shared memory", kAddress},
+      {"wrote outside", "", "outside global memory", kAddress},
+      {"past the end of", "", "outside global memory", kAddress},
+      {"before the start of", "", "outside global memory", kAddress},
+  };
+  for (const auto& [text, more, name, section] : kinds) {
+    if (report.find(text) != std::string::npos && report.find(more) != std::string::npos)
+      return {name, section};
+  }
+  return {};
+}
+
+std::string bugs_like(const std::string& report) {
+  const std::string section = kind_of(report).section;
+  return section.empty() ? "" : "docs/bugs.md#" + section + " has bugs like this one.";
+}
+
 }  // namespace emu

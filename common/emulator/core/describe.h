@@ -14,4 +14,14 @@ std::string describe_all(const Cluster& cluster);
 // "02_online_softmax, CTA (3,0,0)"
 std::string cta_name(const Cta& cta);
 
+// What a report is about, in few words ("race between warps"), and the section of docs/bugs.md that
+// has bugs like it. Both are "" for a report of no known kind.
+struct ReportKind {
+  std::string name, section;
+};
+ReportKind kind_of(const std::string& report);
+
+// "docs/bugs.md#it-hangs has bugs like this one.", or "" for a report of no known kind.
+std::string bugs_like(const std::string& report);
+
 }  // namespace emu

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "common/emulator/core/describe.h"
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
@@ -37,6 +38,9 @@ Allocations& allocations() {
 [[noreturn]] void end_program(const std::string& text) {
   fflush(stdout);
   fprintf(stderr, "error: %s\n", text.c_str());
+  if (const std::string like = bugs_like(text); !like.empty()) {
+    fprintf(stderr, "%s\n", like.c_str());
+  }
   exit(1);
 }
 
