@@ -22,7 +22,8 @@ struct Slice {
   std::string unit =
       {};  // what works, or what is waited for: "tensor", "shared", "global", "barrier" ...
   std::string at = {};  // the source line
-  uint64_t bytes = 0, wavefronts = 0, flops = 0;
+  uint64_t bytes = 0, wavefronts = 0, flops = 0, ideal = 0;
+  std::string of = {};  // as Step::of
   bool waits = false;
 };
 

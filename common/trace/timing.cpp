@@ -157,7 +157,7 @@ class Replay {
     std::string name = step.name;
     if (step.count > 1) name += " x" + std::to_string(step.count);
     timeline_.slices.push_back(
-        {on, start, end, name, unit, step.at, step.bytes, step.wavefronts, step.flops, false});
+        {on, start, end, name, unit, step.at, step.bytes, step.wavefronts, step.flops, step.ideal, step.of});
     return timeline_.slices.size() - 1;
   }
 
@@ -418,8 +418,11 @@ class Replay {
         }
       } else {
         shown = group.slice;
+        std::string& of = timeline_.slices[shown].of;
+        if (of != step.of) of += (of.empty() ? "" : " ") + step.of;
         timeline_.slices[shown].bytes += step.bytes;
         timeline_.slices[shown].wavefronts += step.wavefronts;
+        timeline_.slices[shown].ideal += step.ideal;
       }
     }
     group.slice = shown;
@@ -497,8 +500,8 @@ bool can_join(const Step& a, const Step& b) {
   const bool counted = a.work == Work::kGlobalLoad || a.work == Work::kGlobalStore ||
                        a.work == Work::kSharedLoad || a.work == Work::kSharedStore ||
                        a.work == Work::kCopy || a.work == Work::kExponential;
-  return counted && a.work == b.work && a.at == b.at && a.name == b.name && a.group == b.group &&
-         is_plain(a) && is_plain(b);
+  return counted && a.work == b.work && a.at == b.at && a.name == b.name && a.of == b.of &&
+         a.group == b.group && is_plain(a) && is_plain(b);
 }
 
 }  // namespace
@@ -549,6 +552,7 @@ std::vector<Step> steps(const std::vector<Step>& recorded, const Sm& sm) {
       last.count += recorded[i].count;
       last.bytes += recorded[i].bytes;
       last.wavefronts += recorded[i].wavefronts;
+      last.ideal += recorded[i].ideal;
     } else {
       result.push_back(recorded[i]);
       for (uint32_t& needed : result.back().needs) needed = now_at[needed];

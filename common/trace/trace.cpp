@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -32,6 +35,7 @@ Step step_of(const Event& event) {
   step.count = uint32_t(event.counts.requests);
   step.bytes = event.counts.sectors * 32;
   step.wavefronts = event.counts.wavefronts;
+  step.ideal = event.counts.wavefronts_ideal;
   step.flops = event.counts.flops;
   switch (event.kind) {
     case Kind::kGlobalLoad:
@@ -86,6 +90,24 @@ bool is_access(Kind kind) {
          kind == Kind::kSharedStore || kind == Kind::kCpAsync;
 }
 
+// "K" and "Q": "K Q"; each name once.
+void add_name(std::string& names, const std::string& name) {
+  if (name.empty() || (" " + names + " ").find(" " + name + " ") != std::string::npos) return;
+  names += (names.empty() ? "" : " ") + name;
+}
+
+// "K" of "global buffer K".
+std::string buffer_name(uintptr_t address) {
+  const std::string name = region_name(address);
+  return name.substr(name.rfind(' ') + 1);
+}
+
+uint32_t bits_at(uintptr_t address) {
+  uint32_t bits;
+  memcpy(&bits, reinterpret_cast<const void*>(address), 4);
+  return bits;
+}
+
 std::mutex recordings_mutex;
 std::vector<Recording> recordings;
 
@@ -98,7 +120,12 @@ std::vector<Recording> recordings;
 
 }  // namespace
 
-Trace::Trace(const Cta& cta) : cta_(cta), notes_(cta.lanes.size()), warps_(cta.warps.size()) {
+Trace::Trace(const Cta& cta)
+    : cta_(cta),
+      notes_(cta.lanes.size()),
+      warps_(cta.warps.size()),
+      owners_((cta.shared_bytes + 3) / 4),
+      exponentials_(cta.lanes.size()) {
   const dim3& grid = cta.grid_dim;
   recording_.kernel = cta.kernel;
   recording_.ctas = uint64_t(grid.x) * grid.y * grid.z;
@@ -154,11 +181,123 @@ void Trace::event(const Warp& warp, const Event& event) {
     return;
   }
   WarpState& state = warps_[size_t(warp.index)];
+  step.of = std::exchange(state.moved, "");
+  if (step.work == Work::kProduct || step.work == Work::kAsyncProduct) state.product = step.of;
   if (is_access(event.kind)) {
     state.accesses.push_back({event.place, std::move(step)});
     return;
   }
   add(warp, event.place, std::move(step));
+}
+
+// Whether a store's value is that of a load, as it is or as fp32.
+bool Trace::copies(const Piece& piece, const MemoryAccess& from) {
+  const auto* const source = reinterpret_cast<const uint8_t*>(from.address);
+  const auto* const copied = reinterpret_cast<const uint8_t*>(piece.shared);
+  if (piece.bytes == from.bytes && memcmp(source, copied, piece.bytes) == 0) return true;
+  for (uint32_t i = 0; piece.bytes >= 4 && i + 2 <= from.bytes; i += 2) {
+    const auto element = uint16_t(source[i] | source[i + 1] << 8);
+    const uint32_t bits = bits_at(piece.shared);
+    if (bits == std::bit_cast<uint32_t>(bf16_to_float(element)) ||
+        bits == std::bit_cast<uint32_t>(fp16_to_float(element))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// What a warp's lanes store to shared memory: a copy of what they have just loaded, as it is or as
+// fp32; exponentials; or a new value for what they have just read there. Otherwise nothing is known.
+std::string Trace::stored(const WarpState& state, const Warp& warp,
+                          const std::vector<Piece>& pieces) {
+  const auto all = [&](const auto& holds) {
+    return std::all_of(pieces.begin(), pieces.end(), holds);
+  };
+  const bool is_zero = all([&](const Piece& piece) {
+    const auto* const bytes = reinterpret_cast<const uint8_t*>(piece.shared);
+    return std::all_of(bytes, bytes + piece.bytes, [](uint8_t byte) { return byte == 0; });
+  });
+  // The lane's accesses since it last met others: compilers put a copy's load before or behind it.
+  // By chance, a value can be in two buffers, but not the values of all lanes.
+  const auto sources_of = [&](const Piece& piece) {
+    std::set<std::string> buffers;
+    for (const MemoryAccess& from : warp.lanes[piece.lane].accesses) {
+      if (from.kind == Kind::kGlobalLoad && copies(piece, from))
+        buffers.insert(buffer_name(from.address));
+    }
+    return buffers;
+  };
+  if (!is_zero) {
+    for (const std::string& buffer : sources_of(pieces.front())) {
+      if (all([&](const Piece& piece) { return sources_of(piece).count(buffer) > 0; }))
+        return buffer;
+    }
+  }
+  const bool is_exponential = !is_zero && all([&](const Piece& piece) {
+    const auto& known = exponentials_[size_t(warp.lanes[piece.lane].thread)];
+    if (piece.bytes < 4) return false;
+    const uint32_t bits = bits_at(piece.shared);
+    return known.count(bits) || known.count(bits & 0xffff);
+  });
+  if (is_exponential) return "exp2";
+  const bool is_new_value = all([&](const Piece& piece) {
+    return std::any_of(state.read.begin(), state.read.end(),
+                       [&](const Piece& each) { return each.shared == piece.shared; });
+  });
+  return is_new_value ? owners_[(pieces.front().shared - uintptr_t(cta_.shared)) / 4] : "";
+}
+
+std::string Trace::moves(const Warp& warp, Kind kind, const std::vector<Piece>& pieces) {
+  WarpState& state = warps_[size_t(warp.index)];
+  const auto offset = [&](const Piece& piece) {
+    return size_t(piece.shared - uintptr_t(cta_.shared)) / 4;
+  };
+  std::string of;
+  bool writes_shared = false;
+  switch (kind) {
+    case Kind::kGlobalLoad:
+    case Kind::kGlobalStore:
+    case Kind::kTmaStore:
+      of = buffer_name(pieces.front().global);
+      break;
+    case Kind::kCpAsync:
+    case Kind::kTmaLoad:
+      of = buffer_name(pieces.front().global);
+      writes_shared = true;
+      break;
+    case Kind::kSharedStore:
+      of = stored(state, warp, pieces);
+      writes_shared = true;
+      break;
+    case Kind::kWmmaStore:
+      of = state.product;
+      std::replace(of.begin(), of.end(), ' ', '*');
+      writes_shared = true;
+      break;
+    case Kind::kStmatrix:
+      writes_shared = true;
+      break;
+    default:
+      state.read = pieces;
+      for (const Piece& piece : pieces) {
+        if (offset(piece) < owners_.size()) add_name(of, owners_[offset(piece)]);
+      }
+      break;
+  }
+  for (const Piece& piece : pieces) {
+    const size_t first = offset(piece), end = first + (piece.bytes + 3) / 4;
+    if (!writes_shared || end > owners_.size()) continue;
+    std::fill(owners_.begin() + std::ptrdiff_t(first), owners_.begin() + std::ptrdiff_t(end), of);
+  }
+  const bool is_event = kind != Kind::kTmaLoad && kind != Kind::kTmaStore;
+  if (is_event) state.moved = of;
+  return of;
+}
+
+void Trace::add_operand(const Warp& warp, const std::string& of) {
+  if (of.find('*') != std::string::npos) return;  // the accumulator
+  add_name(recording_.warps[size_t(warp.index)].back().of, of);
+  warps_[size_t(warp.index)].product = recording_.warps[size_t(warp.index)].back().of;
 }
 
 void Trace::loads(const Warp& warp, const Register& contents) {
@@ -174,6 +313,7 @@ bool Trace::uses(const Warp& warp, const Register& contents) {
   };
   if (const auto at = state.loaded_by.find(contents); at != state.loaded_by.end()) {
     need(at->second);
+    add_operand(warp, recording_.warps[size_t(warp.index)][at->second].of);
     return true;
   }
   Register halves[2];
@@ -185,11 +325,17 @@ bool Trace::uses(const Warp& warp, const Register& contents) {
   if (low == state.computed_by.end() || high == state.computed_by.end()) return false;
   need(low->second);
   need(high->second);
+  // What is zero everywhere can be anything.
+  if (contents != Register{}) add_operand(warp, "exp2");
   return true;
 }
 
 void Trace::computes(const Lane& lane, float result) {
   notes_[size_t(lane.thread)].back().result = result;
+  auto& known = exponentials_[size_t(lane.thread)];
+  known.insert(std::bit_cast<uint32_t>(result));
+  known.insert(float_to_bf16(result));
+  known.insert(float_to_fp16(result));
 }
 
 void Trace::uses_computed(const Warp& warp) {

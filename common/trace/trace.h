@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ class Trace : public Recorder {
   void event(const Warp& warp, const Event& event) override;
   void add(const Warp& warp, Place place, Step step) override;
   void meet(const Warp& warp, uint32_t mask) override;
+  std::string moves(const Warp& warp, Kind kind, const std::vector<Piece>& pieces) override;
   void loads(const Warp& warp, const Register& contents) override;
   bool uses(const Warp& warp, const Register& contents) override;
   void uses_computed(const Warp& warp) override;
@@ -49,17 +51,26 @@ class Trace : public Recorder {
     std::map<Register, uint32_t> loaded_by;       // contents -> step
     std::map<Register, uint32_t> computed_by;     // results in 16 bits -> step
     std::map<const void*, uint32_t> added_to_by;  // accumulators -> step
+    std::string moved;                            // of what the next event moves
+    std::vector<Piece> read;                      // the latest load from shared memory
+    std::string product;                          // operands of the latest product
   };
   struct Phases {
     uint64_t number = 0;
     int current = -1, last = -1;  // meetings
   };
 
+  static bool copies(const Piece& piece, const MemoryAccess& from);
+  std::string stored(const WarpState& state, const Warp& warp, const std::vector<Piece>& pieces);
+  void add_operand(const Warp& warp, const std::string& of);
+
   const Cta& cta_;
   Recording recording_;
   std::vector<std::vector<Place>> places_;  // of the recording's steps
   std::vector<std::vector<Noted>> notes_;   // of each thread, since its warp last met
   std::vector<WarpState> warps_;
+  std::vector<std::string> owners_;              // Step::of of each four bytes of shared memory
+  std::vector<std::set<uint32_t>> exponentials_;  // of each thread: bits of the results
   std::map<const void*, Phases> phases_;
 };
 

@@ -62,7 +62,9 @@ std::string trace_json(const emu::Timeline& timeline, const json& about) {
     if (!statement.empty()) event["args"]["statement"] = statement;
     if (slice.bytes > 0) event["args"]["bytes"] = slice.bytes;
     if (slice.wavefronts > 0) event["args"]["wavefronts"] = slice.wavefronts;
+    if (slice.ideal > 0) event["args"]["ideal"] = slice.ideal;
     if (slice.flops > 0) event["args"]["flops"] = slice.flops;
+    if (!slice.of.empty()) event["args"]["of"] = slice.of;
     add(event);
   }
 

@@ -107,6 +107,18 @@ void record_request(Warp& warp, const Request& request) {
     counts.wavefronts = wavefronts.actual;
     counts.wavefronts_ideal = wavefronts.ideal;
   }
+  if (Recorder* const recorder = warp.lanes->cta->recorder) {
+    std::vector<Recorder::Piece> pieces;
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      const MemoryAccess* const access = request[size_t(lane)];
+      if (!access) continue;
+      pieces.push_back({copy        ? access->source
+                        : in_global ? access->address
+                                    : 0,
+                        in_global ? 0 : access->address, access->bytes, lane});
+    }
+    recorder->moves(warp, any.kind, pieces);
+  }
   record(warp, event);
 }
 

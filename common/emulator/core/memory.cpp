@@ -178,6 +178,11 @@ bool inside_region(uintptr_t address, size_t bytes) {
   return false;
 }
 
+std::string region_name(uintptr_t address) {
+  const Region* const region = find_region(address);
+  return region ? *region->name : "";
+}
+
 std::string describe_place(uintptr_t address) {
   const Region* const region = find_region(address);
   if (!region) return "memory";

@@ -66,6 +66,9 @@ std::string describe_outside(uintptr_t address, size_t bytes);
 // Returns whether all of the access lies inside one region.
 bool inside_region(uintptr_t address, size_t bytes);
 
+// The name of the region in which the byte lies; empty: in none.
+std::string region_name(uintptr_t address);
+
 // "byte 1040 of shared memory"
 std::string describe_place(uintptr_t address);
 

@@ -183,6 +183,15 @@ class Recorder {
   // The lanes in `mask` meet, and their accesses have been reported.
   virtual void meet(const Warp& warp, uint32_t mask) = 0;
 
+  // What the warp's next event, of this kind, reads or writes: bytes side by side, by lanes where
+  // lanes say which; 0: not in global, not in shared memory. Returns what Step::of says of it.
+  struct Piece {
+    uintptr_t global, shared;
+    uint32_t bytes;
+    int lane;
+  };
+  virtual std::string moves(const Warp& warp, Kind kind, const std::vector<Piece>& pieces) = 0;
+
   // More about a warp's latest step. Registers are known by their contents: so a product waits for
   // the loads and exponentials whose bits it multiplies, and for no others. Accumulators are known
   // by their address.

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "common/emulator/core/counters.h"
 #include "common/emulator/core/events.h"
@@ -37,6 +38,14 @@ void record_matrices(Kind kind, MatrixOperands** lanes, int count, SourceLocatio
     event.counts.wavefronts = wavefronts.actual;
     event.counts.wavefronts_ideal = wavefronts.ideal;
     event.counts.bytes = uint64_t(count) * 8 * 16;
+  }
+  if (Recorder* const recorder = current_lane->cta->recorder) {
+    std::vector<Recorder::Piece> pieces;
+    for (int row = 0; row < 8 * count; row++) {
+      const uint8_t* const at = shared_pointer(lanes[row]->address, 16, name_of(kind), where);
+      pieces.push_back({0, uintptr_t(at), 16, row});
+    }
+    recorder->moves(*current_lane->warp, kind, pieces);
   }
   record(*current_lane->warp, event);
 }
@@ -457,6 +466,13 @@ void record_fragment(Kind kind, const uint8_t* memory, size_t bytes, unsigned pi
       event.counts.wavefronts += wavefronts.actual;
       event.counts.wavefronts_ideal += wavefronts.ideal;
     }
+  }
+  if (Recorder* const recorder = current_lane->cta->recorder) {
+    std::vector<Recorder::Piece> pieces;
+    for (int row = 0; row < 16; row++)
+      pieces.push_back(
+          {0, uintptr_t(memory) + size_t(row) * pitch * bytes, uint32_t(16 * bytes), row});
+    recorder->moves(*current_lane->warp, kind, pieces);
   }
   record(*current_lane->warp, event);
 }

@@ -378,12 +378,14 @@ Mbarrier& mbarrier_of_copy(uintptr_t bar, const char* operation, SourceLocation 
   return barrier;
 }
 
-void trace_load(uintptr_t bar, const char* operation, int bytes, int read, SourceLocation where) {
+void trace_load(uintptr_t bar, const char* operation, int bytes, int read, std::string of,
+                SourceLocation where) {
   Recorder* const recorder = recorder_of(bar);
   if (!recorder || recorder != current_lane->cta->recorder) return;
   Step step{.work = Work::kCopy, .name = operation};
   step.bytes = uint64_t(read + 31) / 32 * 32;
-  step.wavefronts = uint64_t(bytes + 127) / 128;
+  step.wavefronts = step.ideal = uint64_t(bytes + 127) / 128;
+  step.of = std::move(of);
   step.arrives = recorder->meeting(reinterpret_cast<const void*>(bar), trace_name(bar));
   recorder->note(*current_lane, where, step);
 }

@@ -54,7 +54,8 @@ void fence_proxy_async();
 
 // Notes a bulk copy for a timeline, which brings `bytes` bytes, `read` of them from global memory,
 // to this CTA.
-void trace_load(uintptr_t bar, const char* operation, int bytes, int read, SourceLocation where);
+void trace_load(uintptr_t bar, const char* operation, int bytes, int read, std::string of,
+                SourceLocation where);
 
 // ---- for bulk copies
 // The barrier that a copy reports to, which must exist and be visible to the copy.

@@ -316,6 +316,16 @@ int bytes_inside(const std::vector<Chunk>& chunks) {
   return bytes;
 }
 
+// What the copy moves, for a timeline; empty: nobody asks.
+std::string moved(Kind kind, const std::vector<Chunk>& chunks) {
+  Recorder* const recorder = current_lane->cta->recorder;
+  if (!recorder) return "";
+  std::vector<Recorder::Piece> pieces;
+  for (const Chunk& chunk : chunks)
+    pieces.push_back({uintptr_t(chunk.global), uintptr_t(chunk.shared), kChunk, 0});
+  return recorder->moves(*current_lane->warp, kind, pieces);
+}
+
 // Notes a step of this lane's stores for a timeline.
 void trace_stores(Step step, SourceLocation where) {
   step.group = Group::kStores;
@@ -338,7 +348,7 @@ void begin_load(std::vector<Chunk> chunks, const Cta& cta, uintptr_t bar, int by
                " loads in a row lie wholly outside their tensors and bring nothing but zeros\n  A "
                "loop without end? A number of tiles may have wrapped below 0: CTAs without any.");
   }
-  trace_load(bar, operation, bytes, inside, where);
+  trace_load(bar, operation, bytes, inside, moved(Kind::kTmaLoad, chunks), where);
   if (cta.detector) {
     const Site site = cta.detector->site(operation, where);
     note_global(barrier.engine, barrier.phase + 1, chunks, false, site);
@@ -372,7 +382,9 @@ void begin_store(std::vector<Chunk> chunks, const char* operation, SourceLocatio
   trace_stores({.work = Work::kAsyncStore,
                 .name = operation,
                 .bytes = uint64_t(bytes_inside(chunks)),
-                .wavefronts = (chunks.size() * kChunk + 127) / 128},
+                .wavefronts = (chunks.size() * kChunk + 127) / 128,
+                .ideal = (chunks.size() * kChunk + 127) / 128,
+                .of = moved(Kind::kTmaStore, chunks)},
                where);
   BulkStore store{std::move(chunks), where, {}};
   if (happens_at_once(cluster)) write_global(store);

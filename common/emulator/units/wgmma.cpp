@@ -496,6 +496,16 @@ void meet_warpgroup(const Warp& warp, const Expected& mine) {
 void count(const Product& product, Warp& warp) {
   const auto columns = uint64_t(product.kind.columns);
   const uint64_t bytes = columns * 16 * 2 / kWarpgroup + (product.a_in_registers ? 0 : 16 * 16 * 2);
+  if (Recorder* const recorder = warp.lanes->cta->recorder) {
+    std::vector<Recorder::Piece> pieces;  // the first bytes of each operand tell whose they are
+    for (const uint64_t descriptor : {product.a, product.b}) {
+      if (product.a_in_registers && descriptor == product.a) continue;
+      const uint32_t start = layout::descriptor_start(descriptor);
+      const uint8_t* const at = shared_pointer(start, 16, kName, product.where);
+      pieces.push_back({0, uintptr_t(at), 16, 0});
+    }
+    recorder->moves(warp, Kind::kWgmma, pieces);
+  }
   record(warp, {Kind::kWgmma,
                 kFullMask,
                 product.where,
