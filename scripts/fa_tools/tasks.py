@@ -113,7 +113,8 @@ class Task:
         for hole, (first, after) in zip(self.holes, self.ranges(lines)):
             indent = re.match(" *", next(line for line in lines[first:after] if line))[0]
             given = textwrap.dedent(hole.get("start", "")).strip("\n")
-            contents.append(textwrap.indent(given, indent).split("\n") if given else [])
+            given = textwrap.indent(given, indent, lambda line: line.strip() and not line.startswith("#"))
+            contents.append(given.split("\n") if given else [])
         return self.filled(contents, marked=True)
 
     def wrong_answer(self, wrong):
