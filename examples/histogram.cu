@@ -40,6 +40,7 @@ __global__ void histogram_shared(const int* values, unsigned* bins, int count) {
   if (threadIdx.x < kBins) atomicAdd(&bins[threadIdx.x], mine[threadIdx.x]);
 }
 
+// [copies]
 // Lane l counts in copy l mod 4. A pitch of 65 puts the copies of one bin in different banks.
 __global__ void histogram_copies(const int* values, unsigned* bins, int count) {
   constexpr int kPitch = kBins + 1;
@@ -57,6 +58,7 @@ __global__ void histogram_copies(const int* values, unsigned* bins, int count) {
     atomicAdd(&bins[threadIdx.x], sum);
   }
 }
+// [/copies]
 
 int main() {
   const int count = 1 << 16;
@@ -75,13 +77,19 @@ int main() {
   cudaMemcpy(values, numbers.data(), count * sizeof(int), cudaMemcpyHostToDevice);
 
   bool right = true;
+  const char* const names[] = {"histogram_global", "histogram_shared", "histogram_copies"};
   for (int variant = 0; variant < 3; variant++) {
     cudaMemset(bins, 0, kBins * sizeof(unsigned));
     if (variant == 0) histogram_global<<<kCtas, kThreads>>>(values, bins, count);
     if (variant == 1) histogram_shared<<<kCtas, kThreads>>>(values, bins, count);
     if (variant == 2) histogram_copies<<<kCtas, kThreads>>>(values, bins, count);
     cudaMemcpy(result.data(), bins, kBins * sizeof(unsigned), cudaMemcpyDeviceToHost);
-    right = right && result == expected;
+    for (int i = 0; i < kBins && right; i++) {
+      right = result[i] == expected[i];
+      if (!right) {
+        printf("%s: value %d occurs %u times, not %u\n", names[variant], i, expected[i], result[i]);
+      }
+    }
   }
   cudaFree(values);
   cudaFree(bins);

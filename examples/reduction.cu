@@ -21,6 +21,7 @@
 constexpr int kThreads = 256;  // per CTA: 8 warps
 constexpr int kCtas = 32;
 
+// [shuffles]
 // Lane 0 gets the sum over its warp: 16, 8, 4, 2 and 1 lanes up, each lane adds what the lane
 // `step` above it holds.
 __device__ float sum_of_warp(float sum) {
@@ -46,6 +47,7 @@ __global__ void sum_shuffle(const float* in, float* out, int count) {
     if (lane == 0) atomicAdd(out, sum);  // CTAs add to one number
   }
 }
+// [/shuffles]
 
 // The same with a tree in shared memory, as most introductions show it.
 __global__ void sum_tree(const float* in, float* out, int count) {
@@ -67,7 +69,7 @@ int main() {
   std::vector<float> numbers(count);
   double expected = 0;
   for (int i = 0; i < count; i++) {
-    numbers[i] = float(i % 7) - 3;
+    numbers[i] = float(i % 7);
     expected += numbers[i];
   }
   float *in, *out;  // on the device

@@ -90,6 +90,7 @@ __global__ void scan_flags(const int* in, int* out, int* sums, volatile int* fla
   __shared__ int before;
   const int i = blockIdx.x * kThreads + threadIdx.x;
   const int sum = scan_cta(in[i]);
+  // [flags]
   if (threadIdx.x == kThreads - 1) {
     before = 0;
     if (blockIdx.x > 0) {
@@ -103,6 +104,7 @@ __global__ void scan_flags(const int* in, int* out, int* sums, volatile int* fla
   }
   __syncthreads();
   out[i] = before + sum;
+  // [/flags]
 }
 
 int main(int argc, char** argv) {
@@ -118,6 +120,7 @@ int main(int argc, char** argv) {
   cudaMemcpy(in, numbers.data(), count * sizeof(int), cudaMemcpyHostToDevice);
 
   bool right = true;
+  const char* const names[] = {"add_before", "scan_lookback", "scan_flags", "unfenced"};
   const bool unfenced = argc > 1 && strcmp(argv[1], "unfenced") == 0;
   for (int way = unfenced ? 3 : 0; way < (unfenced ? 4 : 3); way++) {
     cudaMemset(sums, 0, 2 * kCtas * sizeof(int));
@@ -130,7 +133,10 @@ int main(int argc, char** argv) {
     if (way == 2) scan_flags<true><<<kCtas, kThreads>>>(in, out, sums, sums + kCtas);
     if (way == 3) scan_flags<false><<<kCtas, kThreads>>>(in, out, sums, sums + kCtas);
     cudaMemcpy(result.data(), out, count * sizeof(int), cudaMemcpyDeviceToHost);
-    for (int i = 0, sum = 0; i < count; i++) right = right && result[i] == (sum += numbers[i]);
+    for (int i = 0, sum = 0; i < count && right; i++) {
+      right = result[i] == (sum += numbers[i]);
+      if (!right) printf("%s: number %d is %d, not %d\n", names[way], i, result[i], sum);
+    }
   }
   printf(right ? "right\n" : "wrong\n");
   return right ? 0 : 1;

@@ -52,6 +52,7 @@ __global__ void softmax_online(const float* in, float* out) {
   const int row = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
   in += row * kColumns;
   out += row * kColumns;
+  // [online]
   float largest = -INFINITY, sum = 0;  // of the elements that this lane has seen
   for (int i = lane; i < kColumns; i += 32) {
     const float value = in[i], grown = fmaxf(largest, value);
@@ -61,13 +62,17 @@ __global__ void softmax_online(const float* in, float* out) {
   // The lanes' maxima differ: each sum is brought to the row's before they are added.
   const float of_row = max_of_warp(largest);
   sum = sum_of_warp(sum * expf(largest - of_row));
+  // [/online]
   for (int i = lane; i < kColumns; i += 32) out[i] = expf(in[i] - of_row) / sum;
 }
 
 int main() {
   const size_t bytes = kRows * kColumns * sizeof(float);
   std::vector<float> matrix(kRows * kColumns), result(kRows * kColumns);
-  for (int i = 0; i < kRows * kColumns; i++) matrix[i] = 0.25f * float(i * 37 % 101) - 5;
+  for (int i = 0; i < kRows * kColumns; i++) {
+    // In even rows e^x overflows a float; in odd ones it is 0.
+    matrix[i] = 0.25f * float(i * 37 % 101) + (i / kColumns % 2 == 0 ? 80 : -130);
+  }
   float *in, *out;
   cudaMalloc(&in, bytes);
   cudaMalloc(&out, bytes);
@@ -89,7 +94,12 @@ int main() {
       for (int i = 0; i < kColumns; i++) sum += std::exp(x[i] - largest);
       for (int i = 0; i < kColumns; i++) {
         const double expected = std::exp(x[i] - largest) / sum;
-        right = right && std::fabs(result[row * kColumns + i] - expected) <= 1e-5 * expected;
+        const double value = result[row * kColumns + i];
+        if (right && !(std::fabs(value - expected) <= 1e-5 * expected)) {
+          printf("softmax_%s: row %d, column %d is %g, not %g\n", online ? "online" : "three", row,
+                 i, value, expected);
+          right = false;
+        }
       }
     }
   }

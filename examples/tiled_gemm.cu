@@ -29,11 +29,13 @@ __global__ void gemm_tile(const float* A, const float* B, float* C) {
   const int row = blockIdx.y * kTile + y, column = blockIdx.x * kTile + x;
   float sum = 0;
   for (int k0 = 0; k0 < kSize; k0 += kTile) {
+    // [tile]
     sA[y][x] = A[row * kSize + k0 + x];
     sB[y][x] = B[(k0 + y) * kSize + column];
     __syncthreads();  // both pieces are complete
     for (int k = 0; k < kTile; k++) sum = fmaf(sA[y][k], sB[k][x], sum);
     __syncthreads();  // no thread reads them any more: the next ones may be stored
+    // [/tile]
   }
   C[row * kSize + column] = sum;
 }
@@ -87,7 +89,12 @@ int main() {
       for (int column = 0; column < kSize; column++) {
         float sum = 0;  // whole numbers: exact
         for (int k = 0; k < kSize; k++) sum += a[row * kSize + k] * b[k * kSize + column];
-        right = right && c[row * kSize + column] == sum;
+        const float value = c[row * kSize + column];
+        if (right && value != sum) {
+          printf("gemm_%s: row %d, column %d of C is %g, not %g\n", registers ? "register" : "tile",
+                 row, column, value, sum);
+          right = false;
+        }
       }
     }
   }

@@ -34,6 +34,7 @@ __global__ void transpose_naive(const float* in, float* out) {
 
 template <int kPitch>  // words from one row of the tile to the next
 __global__ void transpose(const float* in, float* out) {
+  // [tile]
   __shared__ float tile[kTile][kPitch];
   const int x = threadIdx.x;
   for (int y = threadIdx.y; y < kTile; y += kRows) {
@@ -43,6 +44,7 @@ __global__ void transpose(const float* in, float* out) {
   for (int y = threadIdx.y; y < kTile; y += kRows) {
     out[(blockIdx.x * kTile + y) * kSize + blockIdx.y * kTile + x] = tile[x][y];  // column y
   }
+  // [/tile]
 }
 
 int main() {
@@ -56,6 +58,7 @@ int main() {
 
   bool right = true;
   const dim3 grid(kSize / kTile, kSize / kTile), block(kTile, kRows);
+  const char* const names[] = {"transpose_naive", "transpose<32>", "transpose<33>"};
   for (int variant = 0; variant < 3; variant++) {
     cudaMemset(out, 0xff, bytes);  // NaN: an element that nothing writes is noticed
     if (variant == 0) transpose_naive<<<grid, block>>>(in, out);
@@ -64,7 +67,12 @@ int main() {
     cudaMemcpy(turned.data(), out, bytes, cudaMemcpyDeviceToHost);
     for (int row = 0; row < kSize; row++) {
       for (int column = 0; column < kSize; column++) {
-        right = right && turned[column * kSize + row] == matrix[row * kSize + column];
+        const float value = turned[column * kSize + row], expected = matrix[row * kSize + column];
+        if (right && value != expected) {
+          printf("%s: row %d, column %d of out is %g, not %g\n", names[variant], column, row, value,
+                 expected);
+          right = false;
+        }
       }
     }
   }
