@@ -105,7 +105,8 @@
     const right = fold.querySelector("p > strong:first-child");
     if (fold.querySelector("summary").textContent !== "Answer" || answers?.tagName !== "UL" || !right) continue;
     answers.classList.add("answers");
-    const reasons = new Map([right, ...fold.querySelectorAll("li > strong:first-child")].map((letter) => [letter.textContent[0], letter.parentElement]));
+    const reasons = new Map([right, ...fold.querySelectorAll("li > strong:first-child")].map((letter) =>
+      [letter.textContent[0], letter.parentElement]));
     for (const answer of answers.children) {
       const letter = answer.querySelector("strong").textContent;
       const button = document.createElement("button");
