@@ -190,9 +190,9 @@ void* work_stream() {
   return stream;
 }
 
-// Such an error stays (CUDA Runtime API, "Error Handling"); others are forgotten.
 std::string bugs_like(const std::string&) { return ""; }
 
+// Such an error stays (CUDA Runtime API, "Error Handling"); others are forgotten.
 bool gpu_is_lost() {
   cudaGetLastError();
   return cudaDeviceSynchronize() != cudaSuccess;
