@@ -442,6 +442,43 @@ TEST_F(Traces, ProductsNameWhatTheyNeed) {
   }
 }
 
+// Buffers by addresses, copies and exponentials by values, results by operands: what the steps of a
+// CTA move, by the names of their instructions.
+TEST_F(Traces, SayWhatMoves) {
+  using Moves = std::map<std::string, std::set<std::string>>;
+  const auto moves = [](const char* name, Dtype dtype) {
+    Moves result;
+    const auto recordings = record(find_kernel(name), problem(1, 1, 128, 64, dtype));
+    for (const auto& steps : recordings.at(0).warps) {
+      for (const emu::Step& step : steps) {
+        if (!step.of.empty()) result[step.name].insert(step.of);
+      }
+    }
+    return result;
+  };
+  const std::set<std::string> loaded{"Q", "K", "V"};
+  for (const Dtype dtype : {Dtype::kFp16, Dtype::kBf16}) {
+    // Copies as they are in 04 to 06, in fp32 in 03; P, S and O cross shared memory in 04.
+    EXPECT_EQ(moves("03", dtype), (Moves{{"global load", loaded},
+                                         {"global store", {"O"}},
+                                         {"shared load", {"Q", "K", "V", "exp2"}},
+                                         {"shared store", {"Q", "K", "V", "exp2"}}}));
+    const Moves opaque = moves("04", dtype);
+    EXPECT_EQ(opaque.at("wmma load"), (std::set<std::string>{"Q", "K", "V", "exp2", "exp2*V"}));
+    EXPECT_EQ(opaque.at("wmma store"), (std::set<std::string>{"Q*K", "exp2*V"}));
+    EXPECT_EQ(opaque.at("wmma.m16n16k16"), (std::set<std::string>{"Q K", "exp2 V"}));
+    EXPECT_EQ(moves("05", dtype).at("ldmatrix"), (std::set<std::string>{"Q", "K", "V", "exp2"}));
+    EXPECT_EQ(moves("06", dtype), (Moves{{"global load", loaded},
+                                         {"global store", {"O"}},
+                                         {"ldmatrix", loaded},
+                                         {"mma.m16n8k16", {"Q K", "exp2 V"}},
+                                         {"shared store", loaded}}));
+    const Moves last = moves("15", dtype);
+    EXPECT_EQ(last.at("cp.async.bulk.tensor (load)"), loaded);
+    EXPECT_EQ(last.at("cp.async.bulk.tensor (store)"), std::set<std::string>{"O"});
+  }
+}
+
 TEST_F(Traces, ShowTheCtaThatIsAskedFor) {
   const Problem p = problem(1, 2, 128, 64, Dtype::kBf16);
   EXPECT_EQ(record(find_kernel("06"), p, 3).at(0).cta, 3u);

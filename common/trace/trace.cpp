@@ -207,7 +207,7 @@ bool Trace::copies(const Piece& piece, const MemoryAccess& from) {
 }
 
 // What a warp's lanes store to shared memory: a copy of what they have just loaded, as it is or as
-// fp32; exponentials; or a new value for what they have just read there. Otherwise nothing is known.
+// fp32; exponentials; or a new value for what they have just read there. Else nothing is known.
 std::string Trace::stored(const WarpState& state, const Warp& warp,
                           const std::vector<Piece>& pieces) {
   const auto all = [&](const auto& holds) {

@@ -38,8 +38,8 @@ struct Step {
   uint64_t wavefronts = 0;  // of shared memory
   uint64_t ideal = 0;       // wavefronts without bank conflicts, of loads and stores
   // What it moves or multiplies, as far as addresses and values tell (Recorder::moves): the global
-  // buffers "Q", "K" ..., also where shared memory has a copy of them; "exp2" for exponentials; "Q*K"
-  // for products of the two. Several names have spaces between.
+  // buffers "Q", "K" ..., also where shared memory has a copy of them; "exp2" for exponentials;
+  // "Q*K" for products of the two. Several names have spaces between.
   std::string of = {};
   uint64_t flops = 0;
   Group group = Group::kNone;

@@ -145,7 +145,7 @@ function drawing(kernel) {
       });
   // Roles that only copy stand at the copies.
   const copying = kernel.roles.flatMap((role, i) => (consumers.includes(i) ? [] : [[role, i]])).map(([role, i], n) =>
-    text(WIDE - 8, 74 + 14 * n, `${role.name.toLowerCase()}: ${counted(role.warps, "warp")}`, "label", "end"));
+    text((all[2].x + all[5].x) / 2, 68 + 14 * n, `${role.name.toLowerCase()}: ${counted(role.warps, "warp")}`, "label"));
   const units = consumers.flatMap((role) => {
     const [a, b] = ["S", "P"].map((tensor) => columns_of(tensor, role)[0].x);
     return [svg("rect", {x: a + 3, y: BANDS.exponential[0], width: b - a - 6, height: BANDS.exponential[1] - BANDS.exponential[0], rx: 4, class: "unit", "data-unit": `exponential ${role}`}),
@@ -160,14 +160,19 @@ function drawing(kernel) {
 
 // ---- the page ----------------------------------------------------------------------------------------------------------
 
-// What is compared from kernel to kernel, for 128 x 128 scores: name, value of the counters.
+// What is compared from kernel to kernel: name, value.
 const BLOCK = [
-  ["global memory", (block) => `${number(block.global_sectors / 32)} KB`],
-  ["wavefronts of shared memory", (block) => `${number(block.shared_wavefronts)}${block.shared_wavefronts === block.shared_wavefronts_ideal ? "" : ` (ideal ${number(block.shared_wavefronts_ideal)})`}`],
-  ["ldmatrix", (block) => number(block.ldmatrix)], ["matrix instructions", (block) => number(block.matrix_products)],
-  ["exponentials", (block) => number(block.exp2)], ["shuffles and votes", (block) => number(block.shuffles + block.votes)],
-  ["barriers of warps", (block) => number(block.barriers)],
+  ["global memory", ({block}) => `${number(block.global_sectors / 32)} KB`],
+  ["wavefronts of shared memory", ({block}) => `${number(block.shared_wavefronts)}${block.shared_wavefronts === block.shared_wavefronts_ideal ? "" : ` (ideal ${number(block.shared_wavefronts_ideal)})`}`],
+  ["ldmatrix", ({block}) => number(block.ldmatrix)], ["matrix instructions", ({block}) => number(block.matrix_products)],
+  ["exponentials", ({block}) => number(block.exp2)], ["shuffles and votes", ({block}) => number(block.shuffles + block.votes)],
+  ["barriers of warps", ({block}) => number(block.barriers)], ["besides, per query tile: shuffles", (kernel) => number(shuffles_once(kernel))],
 ];
+// Of the warps that compute; the others shuffle only to choose a thread.
+function shuffles_once({flows}) {
+  const computes = (role) => flows.some((flow) => flow.role === role && flow.to === "exponential");
+  return flows.reduce((sum, flow) => sum + (flow.how === "shuffle" && flow.per === "query tile" && computes(flow.role) ? flow.count : 0), 0);
+}
 
 export function start(root, data) {
   let kernel = data.kernels[0], steps = [], step = 0, timer = null, shapes, rows;
@@ -340,7 +345,7 @@ export function start(root, data) {
     table.replaceChildren(h("table", {class: "steps"},
       h("thead", {}, h("tr", {}, ["counter", ...(before ? [before.id] : []), kernel.id].map((head) => h("th", {scope: "col"}, head)))),
       h("tbody", {}, BLOCK.map(([name, value]) => h("tr", {}, h("th", {scope: "row"}, name),
-        [...(before ? [before] : []), kernel].map((one) => h("td", {}, value(one.block))))))));
+        [...(before ? [before] : []), kernel].map((one) => h("td", {}, value(one))))))));
     show();
   }
   box.addEventListener("keydown", (event) => {
