@@ -99,6 +99,8 @@ def run_program(program, task, options):
         report = done.stderr.strip().removeprefix("error: ") or ended_by(done.returncode)
         said = re.split(r"^\S.*, by kind of instruction$", done.stdout, maxsplit=1, flags=re.M)[0].strip()
         result.update(verdict="stops" if report else "wrong", reason="\n".join(filter(None, [said, report])))
+        if report:
+            result["counters"] = {}  # those of a part
     return result
 
 
@@ -250,8 +252,9 @@ def plain(ran, task):
     first, _, more = reason.partition("\n")
     if first.startswith("deadlock"):
         return re.sub(r" at \S+:\d+", "", more)
-    missing = re.search("Missing: .*", more)
-    return re.sub(r"\S+\.cu\b|\b(\d\d|case)_\w+|(?<!phase )\b\d+", "#", f"{first[:140]} {missing[0] if missing else ''}")
+    first, missing = (re.sub(r"\S+\.cu\b|\b(\d\d|case)_\w+|(?<!phase )\b\d+", "#", text)
+                      for text in (first, next(iter(re.findall("Missing: .*", more)), "")))
+    return first[:80] + missing
 
 
 def alike(a, b, task):

@@ -108,7 +108,7 @@ class Command(unittest.TestCase):
 
     def test_a_task_from_beginning_to_end(self):
         task = TASKS["02_softmax"]
-        self.assertIn("has a hole", self.fa("2"))
+        self.assertIn("has a hole", self.fa("02_softmax"))
         path = self.folder / "02_softmax.cu"
         self.assertIn("as it was given to you", self.fa("02_softmax", code=1))
         for number in (1, 2, 3, 3):
@@ -128,6 +128,7 @@ class Command(unittest.TestCase):
         self.fa("02_softmax", "--reset")
         self.assertTrue((self.folder / "02_softmax.cu.old").is_file())
         self.assertNotIn("expf(row_max[row]", path.read_text())
+        self.assertIn("01_coalescing: ", self.fa("1"))
 
     def test_a_case_is_the_bug_and_its_repair_solves_it(self):
         task = next(task for task in TASKS.values() if task.bug)
