@@ -58,7 +58,7 @@ def plain(text):
 
 def blocks_of_markdown(text):
     """The paragraphs, items, headings, tables and pictures' words of a page; code and generated lists are left out."""
-    text = re.sub(r"<!-- entries: .*?<!-- /entries -->", lambda found: "\n" * found[0].count("\n"), text, flags=re.DOTALL)
+    text = re.sub(r"<!-- (entries|tasks): .*?<!-- /\1 -->", lambda found: "\n" * found[0].count("\n"), text, flags=re.DOTALL)
     blocks, lines, folds, start, last, kind = [], [], 0, 0, 0, "text"
 
     def flush():
