@@ -3,7 +3,7 @@ find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
 
 # Those that take long or need more than the packages of scripts/test.sh belong to scripts/test.sh --all.
 set(scripts_of_all agree autotune bench capabilities cheap format inspect instructions interactive outputs pins ptxas reproduce
-  results shellcheck site timelines verdicts)
+  results shellcheck site tasks timelines verdicts)
 
 # Exit code 77 means: the tool that the test is about is not here.
 function(fa_add_script_test name)
