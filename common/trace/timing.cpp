@@ -156,8 +156,8 @@ class Replay {
     end_ = std::max(end_, end);
     std::string name = step.name;
     if (step.count > 1) name += " x" + std::to_string(step.count);
-    timeline_.slices.push_back(
-        {on, start, end, name, unit, step.at, step.bytes, step.wavefronts, step.flops, step.ideal, step.of});
+    timeline_.slices.push_back({on, start, end, name, unit, step.at, step.bytes, step.wavefronts,
+                                step.flops, step.ideal, step.of});
     return timeline_.slices.size() - 1;
   }
 

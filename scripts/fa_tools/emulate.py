@@ -1,5 +1,6 @@
 """Runs a CUDA file of the reader's own on the emulator: translates it, compiles it for the checked build, runs it."""
 
+import fcntl
 import hashlib
 import os
 import re
@@ -49,7 +50,9 @@ def pattern(example, of_kernel=False, fast=False):
             sys.exit(4)
     if not (build / "bin" / name).is_file():
         print("building the emulator, once", file=sys.stderr)
-    quiet(["cmake", "--build", str(build), "--target", name], "the build of the emulator")
+    with open(build / "emulate.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Ninja does not ask whether another one builds in its folder
+        quiet(["cmake", "--build", str(build), "--target", name], "the build of the emulator")
     lines = quiet(["ninja", "-C", str(build), "-t", "commands", name], "ninja").splitlines()
     source = f"kernels/{example}.cu" if of_kernel else f"cuda/{example}.cpp"
     compiled = next(line for line in lines if line.endswith(source) and " -c " in line)

@@ -2,7 +2,7 @@
 belongs into it and which wrong answers are known; the code comes from the sources themselves, so it is never out of date."""
 
 import re
-import sys
+import runpy
 import textwrap
 from pathlib import Path
 
@@ -101,13 +101,12 @@ class Task:
     def start(self):
         """What the reader begins with."""
         if self.bug:
-            sys.path.insert(0, str(ROOT / "tests" / "broken"))
-            import make  # the module that makes the bugs
-            sys.path.pop(0)
-            bugs = make.read_bugs()
+            make = runpy.run_path(str(ROOT / "tests" / "broken" / "make.py"))
+            bugs = make["read_bugs"]()
             if self.bug not in bugs:
                 raise Refused(f"is the bug {self.bug}, which tests/broken/bugs.toml does not have")
-            return self.filled(make.broken(self.bug, bugs[self.bug]).removesuffix("\n").split("\n"))
+            lines = make["broken"](self.bug, bugs[self.bug]).removesuffix("\n").split("\n")
+            return self.filled([part for line in lines for part in in_columns(line)])
         lines = self.lines()
         contents = []
         for hole, (first, after) in zip(self.holes, self.ranges(lines)):
@@ -123,6 +122,14 @@ class Task:
         if sum(part.count(wrong["text"]) for part in parts) != 1:
             raise Refused(f"has a wrong answer with '{wrong['text']}', which is not once in the hole")
         return self.filled([part.replace(wrong["text"], wrong["replacement"]).split("\n") for part in parts])
+
+
+def in_columns(line):
+    """The line of code, or two: bugs keep the number of lines, and a long one would give them away."""
+    if len(line) <= WIDTH:
+        return [line]
+    at = line.rindex(" ", 0, WIDTH)
+    return [line[:at], " " * (len(line) - len(line.lstrip()) + 4) + line[at + 1 :]]
 
 
 def comment(text, indent):

@@ -44,7 +44,7 @@ class Said(unittest.TestCase):
                 self.assertTrue(all(len(hint) > 30 for hint in task.hints))
                 for wrong in task.wrong:
                     self.assertEqual(set(wrong), {"what", "text", "replacement"})
-                    self.assertRegex(wrong["what"], r"^[A-Z].*\.$")
+                    self.assertRegex(wrong["what"], r"^\w.*\.\)?$")
                 self.assertEqual(len({wrong["what"] for wrong in task.wrong}), len(task.wrong))
                 page, _, anchor = task.read.partition("#")
                 headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / page).read_text(), re.M)
