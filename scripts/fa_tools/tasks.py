@@ -78,7 +78,7 @@ class Task:
             return "\n".join(line for line in contents or lines if not MARK.match(line)) + "\n"
         result, end = [], 0
         for number, ((first, after), content) in enumerate(zip(self.ranges(lines), contents)):
-            indent = re.match(" *", next(line for line in lines[first:after] if line))[0]
+            indent = re.match(" *", next(line for line in lines[first:after] if line and line[0] != "#"))[0]
             result += lines[end:first]
             if marked:
                 result.append(f"{indent}// {BEGIN}{f', part {number + 1}' if len(contents) > 1 else ''} ".ljust(WIDTH, "="))
@@ -110,7 +110,7 @@ class Task:
         lines = self.lines()
         contents = []
         for hole, (first, after) in zip(self.holes, self.ranges(lines)):
-            indent = re.match(" *", next(line for line in lines[first:after] if line))[0]
+            indent = re.match(" *", next(line for line in lines[first:after] if line and line[0] != "#"))[0]
             given = textwrap.dedent(hole.get("start", "")).strip("\n")
             given = textwrap.indent(given, indent, lambda line: line.strip() and not line.startswith("#"))
             contents.append(given.split("\n") if given else [])
