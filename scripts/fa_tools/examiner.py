@@ -111,9 +111,9 @@ def launches_of(task):
     if not task.is_kernel:
         return {"ordinary": "", "other order": "schedule=random seed=2"}
     number = int(task.number)
-    tokens = "128" if number < 3 else "256" if number < 11 else "512"
-    problem = task.problem or ["--heads", "1" if 11 <= number <= 14 else "2", "--seq-len", tokens]
-    small = task.problem or ["--heads", "1", "--seq-len", tokens]
+    tokens = 128 if number < 3 else 256 if number < 11 else 512
+    problem = task.problem or ["--heads", "1" if 11 <= number <= 14 else "2", "--seq-len", str(tokens)]
+    small = task.problem or ["--heads", "1", "--seq-len", str(max(128, tokens // 2))]
     hard = HARD + (HOT if number >= 16 else ())
     return {"ordinary": [*problem, "--no-races"], **{inputs: [*small, "--inputs", inputs, "--no-races"] for inputs in hard},
             "other shape": [*OTHER, "256" if number < 3 else "384"],
@@ -279,9 +279,9 @@ def check(tasks):
         found, kinds = [], []
         try:
             examiner = Examiner(task)
-            if not examiner.judge(examiner.reference())["solved"]:
+            *mistakes, start, real = examiner.known_mistakes(task.start(), task.reference())
+            if not examiner.judge(real)["solved"]:
                 found.append("the real code does not solve it")
-            *mistakes, start = examiner.known_mistakes(task.start())
             if not start["compiles"]:
                 found.append(f"what it begins with does not compile: {start['message'][:300]}")
             elif examiner.judge(start, recognise=False)["solved"]:
