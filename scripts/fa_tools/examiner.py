@@ -19,7 +19,7 @@ CACHED = "02_online_softmax"  # whose commands of the build are those of every k
 HARD = ("large", "increasing_max", "dominant_key", "one_hot_v")
 HOT = ("hot_row", "hot_tiles")  # of a kernel whose maximum is not the row's
 OTHER = ["--dtype", "fp16", "--head-dim", "64", "--heads", "1", "--no-races", "--seq-len"]
-FLAGS = ("-w", "-DFA_TWO_OF_FOUR")  # common/launch/registry.h
+FLAGS = ("-w", "-O1", "-DFA_TWO_OF_FOUR")  # common/launch/registry.h
 PATIENCE = 3  # seconds of processor time without progress that end a launch
 MOST_SECONDS = 10  # of processor time, for a launch of one kernel
 TOO_MUCH = 1.02  # times the reference's counter
@@ -113,7 +113,7 @@ def launches_of(task):
     number = int(task.number)
     tokens = 128 if number < 3 else 256 if number < 11 else 512
     problem = task.problem or ["--heads", "1" if 11 <= number <= 14 else "2", "--seq-len", str(tokens)]
-    small = task.problem or ["--heads", "1", "--seq-len", str(max(128, tokens // 2))]
+    small = task.problem or ["--heads", "1", "--seq-len", str(max(128, tokens // 2))] if number < 14 else problem
     hard = HARD + (HOT if number >= 16 else ())
     return {"ordinary": [*problem, "--no-races"], **{inputs: [*small, "--inputs", inputs, "--no-races"] for inputs in hard},
             "other shape": [*OTHER, "256" if number < 3 else "384"],
