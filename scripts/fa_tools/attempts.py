@@ -30,8 +30,7 @@ examples:
 Exit code: 0 solved, or the task was written; 1 not solved yet; 2 bad arguments; 4 the emulator could not be built."""
 GENERIC = {
     "stops": "The launch does not come to its end. The report says where, and which threads wait for what.",
-    "ordinary": "Ordinary inputs are wrong. `scripts/fa try {name} -- --heads 1 --seq-len 128 --inputs one_hot_v` shows which "
-                "element is where another should be.",
+    "ordinary": "Ordinary inputs are wrong. `{command} -- --inputs one_hot_v` shows which element is where another should be.",
     "hard": "Ordinary inputs are right and hard ones are not: look at what happens when a later tile has a larger score.",
     "other": "Right in bf16 with head_dim 128, wrong in fp16 with head_dim 64 and another number of keys: is a number "
              "written out that depends on them?",
@@ -58,6 +57,12 @@ def per_ideal(counters, name):
     return f"{counters[name] / ideal:.2f} per ideal one" if ideal else ""
 
 
+def errors_of(result):
+    """The first errors of a source that does not compile, without the folder that it is in."""
+    errors = [line for line in result["message"].split("\n") if "error:" in line] or result["message"].split("\n")
+    return "\n".join(re.sub(r"^\S*?(\w+\.cu:)", r"\1", line) for line in errors[:8])
+
+
 def cost_of(task, result):
     """The first counter of the task, per ideal one if there is such a thing."""
     counters = result["runs"].get("ordinary", {}).get("counters", {}) if result["compiles"] else {}
@@ -70,8 +75,7 @@ def show(task, result, path, before):
     """The verdict, in the order in which one debugs. `before`: what the first attempt cost."""
     if not result["compiles"]:
         print(f"{relative(path)} does not compile:\n")
-        errors = [line for line in result["message"].split("\n") if "error:" in line] or result["message"].split("\n")
-        print(wrapped("\n".join(re.sub(r"^\S*?(\w+\.cu:)", r"\1", line) for line in errors[:8])))
+        print(wrapped(errors_of(result)))
         return
     runs = result["runs"]
     rows = {"ordinary": "ordinary inputs" if task.is_kernel else "the program's own check", "other shape": "fp16 with head_dim 64",
@@ -112,7 +116,7 @@ def show(task, result, path, before):
     if result["mistake"]:
         print(wrapped(f"A mistake that gives exactly this: {result['mistake']}", ""))
     else:
-        print(wrapped(GENERIC[result["failing"]].format(name=task.name), ""))
+        print(wrapped(GENERIC[result["failing"]].format(command=command_of(task, path)), ""))
 
 
 class Folder:
@@ -126,7 +130,9 @@ class Folder:
         except FileNotFoundError:
             self.progress = {}
         except (OSError, ValueError):
-            fail(f"{relative(self.file)} cannot be read; remove it to begin anew, your files stay")
+            self.progress = None
+        if not isinstance(self.progress, dict) or not all(isinstance(known, dict) for known in self.progress.values()):
+            fail(f"{relative(self.file)} cannot be read; remove it to begin anew, the tasks' files stay")
 
     def of(self, task):
         return self.progress.setdefault(task.name, {"attempts": 0, "hints": 0})
@@ -157,10 +163,15 @@ def show_list(tasks, folder):
     print(f"{solved} of {len(tasks)} solved. Begin one: scripts/fa try NAME")
 
 
+def command_of(task, path):
+    """What the reader types for this file."""
+    return f"scripts/fa try {task.name}{'' if path.parent == ROOT / 'try' else f' --folder {path.parent}'}"
+
+
 def head_of(task, path):
     return (f"// {task.name}: your copy of {relative(task.source)}. "
             f"{'Repair it' if task.bug else 'Fill in the marked place'}, then:\n"
-            f"//   scripts/fa try {task.name}{'' if path.parent == ROOT / 'try' else f' --folder {path.parent}'}\n")
+            f"//   {command_of(task, path)}\n")
 
 
 def begin(task, folder):
@@ -172,7 +183,8 @@ def begin(task, folder):
     if task.bug:
         print(f"{wrapped(task.text, '')}\n")
         print(wrapped(f"The kernel is now {relative(path)}. Find the line, repair it, and run the same command again. "
-                      f"Behind -- you can give the kernel options: scripts/fa try {task.name} -- --help", ""))
+                      f"Behind -- you can give the kernel options: {command_of(task, path)} -- --help. "
+                      f"docs/{task.read} says what the code should do.", ""))
     else:
         print(wrapped(f"{relative(path)} has a hole, marked \"your code\", and says there what belongs into it. "
                       f"Fill it in and run the same command again. docs/{task.read} explains the idea.", ""))
@@ -185,12 +197,12 @@ def hint(task, folder):
         print(wrapped(f"{number}. {text}", ""))
     folder.save()
     if known["hints"] == len(task.hints):
-        print(f"\nThat is all. scripts/fa try {task.name} --solution shows the solution.")
+        print(f"\nThat is all. {command_of(task, folder.source(task))} --solution shows the solution.")
 
 
 def solution(task, folder):
     known = folder.of(task)
-    known["revealed"] = not known.get("solved")
+    known["revealed"] = known.get("revealed", False) or not known.get("solved")
     folder.save()
     if task.bug:
         old, new = (text.split("\n") for text in (task.start(), task.reference()))
@@ -225,6 +237,7 @@ def as_json(task, result, known):
     return json.dumps({"task": task.name, "attempts": known.get("attempts", 0), "hints": known.get("hints", 0),
                        "solution_seen": bool(known.get("revealed")),
                        **{key: result[key] for key in ("solved", "failing", "mistake", "counters")},
+                       "message": "" if result["compiles"] else errors_of(result),
                        "runs": {name: {key: value for key, value in ran.items() if key != "counters"}
                                 for name, ran in result["runs"].items()}})
 
@@ -246,15 +259,21 @@ def attempt(task, folder, in_json):
     print(f"{task.name}: {task.title}, attempt {known['attempts']}\n")
     show(task, result, path, known["first"])
     if not result["solved"]:
-        print(f"\nNot solved yet. A hint: scripts/fa try {task.name} --hint")
+        print(f"\nNot solved yet. A hint: {command_of(task, path)} --hint")
     return 0 if result["solved"] else 1
 
 
-def grade(tasks, folder, in_json):
-    """All files of tasks in a folder, of which nothing is changed. Returns the exit code."""
+def grade(tasks, known, folder, in_json):
+    """The files of these tasks in a folder, of which nothing is changed. `known`: the names of all tasks. Returns the exit
+    code."""
+    if not folder.path.is_dir():
+        fail(f"there is no folder {relative(folder.path)}")
+    for path in sorted(folder.path.glob("*.cu")):
+        if path.stem not in known:
+            print(f"{relative(path)} is not graded: there is no task of this name", file=sys.stderr)
     mine = [task for task in tasks if folder.source(task).is_file()]
     if not mine:
-        fail(f"{relative(folder.path)} holds no file of a task")
+        fail(f"{relative(folder.path)} holds no file of {tasks[0].name if len(tasks) == 1 else 'a task'}")
     solved = 0
     for task in mine:
         result = verdict_on(task, folder)
@@ -288,7 +307,8 @@ def main():
     parser.add_argument("--solution", action="store_true", help="the real code of the hole; of a case, what was wrong")
     parser.add_argument("--reset", action="store_true", help="begin anew; your file is kept as NAME.cu.old")
     parser.add_argument("--json", action="store_true", help="the verdict as one line of JSON")
-    parser.add_argument("--grade", action="store_true", help="all tasks that the folder has files of, a line each")
+    parser.add_argument("--grade", action="store_true", help="the tasks named, or all of which the folder has files: a line each, "
+                        "and nothing in the folder changes")
     parser.add_argument("--folder", default=ROOT / "try", help="where your files are (default: try/ in the checkout)")
     parser.add_argument("--check", action="store_true", help="hold the tasks to what they promise (for those who write them)")
     options = parser.parse_args(arguments)
@@ -303,12 +323,14 @@ def main():
         return report([task for task in tasks.values() if not options.names or task.name in options.names])
     folder = Folder(options.folder)
     if options.grade:
-        return grade(list(tasks.values()), folder, options.json)
+        chosen = [task for task in tasks.values() if not options.names or task.name in options.names or
+                  task.number and not task.bug and task.number in [name.zfill(2) for name in options.names]]
+        return grade(chosen, tasks, folder, options.json)
     if options.list or not options.names:
         show_list(tasks, folder)
         return 0
     if len(options.names) > 1:
-        fail("name one task; only --check takes several")
+        fail("name one task; only --grade and --check take several")
     name = options.names[0]
     if name in tasks:
         task = tasks[name]
@@ -322,9 +344,12 @@ def main():
     if options.solution:
         solution(task, folder)
         return 0
+    if options.json and not path.is_file():
+        fail(f"there is no file {relative(path)}; {command_of(task, path)} begins the task")
     if options.reset and path.is_file():
         path.replace(path.with_suffix(".cu.old"))
-        folder.progress.pop(task.name, None)
+        seen = folder.progress.pop(task.name, {}).get("revealed", False)
+        folder.of(task).update({"revealed": True} if seen else {})
     if not path.is_file():
         with or_fail():
             begin(task, folder)

@@ -78,12 +78,12 @@ def make(how, source, program, *options):
     with tempfile.TemporaryDirectory(dir=program.parent) as temporary:
         made = Path(temporary) / "program.o"
         done = subprocess.run([*flags, *options, "-c", str(source), "-o", str(made)], cwd=build, capture_output=True,
-                              text=True)
+                              text=True, errors="replace")
         if done.returncode:
             raise CompileError(done.stderr)
         made = shlex.quote(str(made))
         command = linked.replace(f" {old} ", f" {made} ").replace(f"-o bin/{name} ", f"-o {made}.out ")
-        done = subprocess.run(command, shell=True, cwd=build, capture_output=True, text=True)
+        done = subprocess.run(command, shell=True, cwd=build, capture_output=True, text=True, errors="replace")
         if done.returncode:
             raise CompileError(done.stderr)
         Path(temporary, "program.o.out").replace(program)

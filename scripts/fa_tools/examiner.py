@@ -22,6 +22,7 @@ OTHER = ["--dtype", "fp16", "--head-dim", "64", "--heads", "1", "--no-races", "-
 FLAGS = ("-w", "-O1", "-DFA_TWO_OF_FOUR")  # common/launch/registry.h
 PATIENCE = 3  # seconds of processor time without progress that end a launch
 MOST_SECONDS = 10  # of processor time, for a launch of one kernel
+SLOW = 12  # times as long may it take on a machine that has other things to do
 TOO_MUCH = 1.02  # times the reference's counter
 LIKE = 0.03  # relative difference of errors and counters up to which two results are alike
 
@@ -39,14 +40,18 @@ def environment(task):
 def limited(command, launches, **more):
     """Runs a program that may hold a loop without end."""
     limit = ["bash", "-c", 'ulimit -t "$0" && exec "$@"', str(MOST_SECONDS * launches)]
-    return subprocess.run([*limit, *command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=600, **more)
+    try:
+        return subprocess.run([*limit, *command], cwd=ROOT, capture_output=True, text=True, errors="replace", check=False,
+                              stdin=subprocess.DEVNULL, timeout=SLOW * MOST_SECONDS * launches, **more)
+    except subprocess.TimeoutExpired as sleeping:
+        return subprocess.CompletedProcess(sleeping.cmd, -signal.SIGKILL, "", "")
 
 
 def ended_by(code):
     """Why a program without a word has ended."""
     if code >= 0:
         return ""
-    return (f"the launch did not end within {MOST_SECONDS} s of processor time: is there a loop without end?"
+    return (f"the launch did not end within {MOST_SECONDS} s of processor time, or it sleeps: is there a loop without end?"
             if -code in (signal.SIGXCPU, signal.SIGKILL) else f"the program was ended by {signal.Signals(-code).name}")
 
 

@@ -19,6 +19,7 @@ TASKS = read_tasks()
 KERNELS = [task for task in TASKS.values() if not task.bug]
 PATTERN = "02_online_softmax"  # the program of the build after which tasks are compiled
 DOCUMENT = ROOT / "docs" / "tasks.md"
+COURSE = ROOT / "docs" / "course.md"
 
 
 def built():
@@ -61,6 +62,33 @@ class Said(unittest.TestCase):
                 self.assertLessEqual(max(map(len, start.split("\n"))), 100)
                 for wrong in task.wrong:
                     self.assertNotEqual(task.wrong_answer(wrong), reference)
+
+    def test_the_course_asks_for_what_there_is_and_what_has_been_read(self):
+        text = COURSE.read_text()
+        quizzes = set(re.findall(r"^## (\d\d): ", (ROOT / "docs/checkpoints.md").read_text(), re.M))
+        for name in re.findall(r"`((?:\d\d|warm|case)_\w+)`", text):
+            self.assertTrue(name in TASKS or list((ROOT / "kernels").glob(f"{name}.cu")), f"there is no {name}")
+        for number, letters in re.findall(r"scripts/fa quiz (\d\d) --answers (\w+)", text):
+            done = subprocess.run([ROOT / "scripts/fa", "quiz", number, "--answers", letters], capture_output=True, text=True,
+                                  timeout=60)
+            self.assertIn(done.returncode, (0, 1), done.stderr)
+        sessions = [[cell.strip() for cell in row.split("|")[1:-1]] for row in re.findall(r"^\| \d+ \| \[.*", text, re.M)]
+        self.assertEqual([int(cells[0]) for cells in sessions], list(range(1, 13)))
+        read = set()
+        for _, chapters, guess, write, find, quiz in sessions:
+            here = re.findall(r"\[(\d\d)\]\(\1_\w+\.md\)", chapters)
+            read.update(here)
+            self.assertTrue(guess)
+            self.assertEqual(quiz.split(", "), here)
+            self.assertLessEqual(set(here), quizzes)
+            names, cases = (re.findall(r"`(\w+)`", cell) for cell in (write, find))
+            self.assertTrue(names and all(not TASKS[name].bug for name in names), write)
+            self.assertTrue(find == "–" or cases and all(TASKS[name].bug for name in cases), find)
+            for task in (TASKS[name] for name in names + cases):
+                self.assertTrue(task.number is None or task.number in read, f"{task.name} before its chapter")
+            in_class = re.findall(r"`(\w+)`", write.partition("at home")[0]) + cases
+            self.assertLessEqual(sum(TASKS[name].minutes for name in in_class), 55, in_class)
+        self.assertEqual(read, {f"{number:02}" for number in range(17)})
 
 
 STEP = re.compile(r"^<!-- fills: (\w+) -->\n```cuda\n(.*?)^```$|^```text\n\$ (scripts/fa try .*?)\n(.*?)^```$", re.M | re.S)
@@ -119,13 +147,14 @@ class Command(unittest.TestCase):
         verdict = json.loads(self.fa("02_softmax", "--json", code=1))
         self.assertEqual((verdict["solved"], verdict["failing"], verdict["attempts"]), (False, "ordinary", 3))
         self.assertIn("O is not rescaled", verdict["mistake"])
-        self.assertIn("  02_softmax            not solved\n0 of 1 solved", self.fa("--grade", code=1))
+        self.assertIn("expf(row_max[row] - new_max)", self.fa("02_softmax", "--solution"))
         self.assertIn("wrong", self.fa("02_softmax", "--", "--seq-len", "128", code=1))
         fill(path, "\n".join(task.answer()[0]))
         self.assertRegex(self.fa("02_softmax"), r"\n1.00 shared wavefronts per ideal one, no race, error 1\.\de-03: solved\.\n")
-        self.assertRegex(self.fa("--list"), r"02_softmax +The online softmax.* solved\n")
-        self.assertIn("expf(row_max[row] - new_max)", self.fa("02_softmax", "--solution"))
+        self.fa("02_softmax", "--solution")  # for the second time, of a task that is solved now
+        self.assertRegex(self.fa("--list"), r"02_softmax +The online softmax.* solved, after seeing the solution\n")
         self.fa("02_softmax", "--reset")
+        self.assertTrue(json.loads((self.folder / "progress.json").read_text())["02_softmax"]["revealed"])
         self.assertTrue((self.folder / "02_softmax.cu.old").is_file())
         self.assertNotIn("expf(row_max[row]", path.read_text())
         self.assertIn("01_coalescing: ", self.fa("1"))
@@ -139,16 +168,37 @@ class Command(unittest.TestCase):
         (self.folder / f"{task.name}.cu").write_text(task.reference())
         self.assertIn(": solved.", self.fa(task.name))
 
+    def test_grading_a_folder(self):
+        task = TASKS["02_softmax"]
+        (self.folder / "02_softmax.cu").write_text(task.reference())
+        (self.folder / "01_softmax.cu").write_bytes(b"\xfc is no code, and no UTF-8")
+        (self.folder / "2_softmax.cu").write_text("")
+        before = {path: path.read_bytes() for path in self.folder.iterdir()}
+        said = self.fa("--grade", code=1)
+        self.assertIn("  01_softmax            not solved\n  02_softmax            solved\n1 of 2 solved\n", said)
+        self.assertIn("2_softmax.cu is not graded: there is no task of this name\n", said)
+        self.assertEqual(said.count("is not graded"), 1)
+        self.assertIn("  02_softmax            solved\n1 of 1 solved\n", self.fa("--grade", "02_softmax"))
+        line = json.loads(re.search(r"^\{.*", self.fa("--grade", "01_softmax", "--json", code=1), re.M)[0])
+        self.assertEqual((line["failing"], line["attempts"], line["solution_seen"]), ("compile", 0, False))
+        self.assertIn("error: ", line["message"])
+        for field in line:
+            self.assertTrue(field == "task" or f"`{field}`" in COURSE.read_text(), field)
+        self.assertIn("holds no file of 03_scores", self.fa("--grade", "03_scores", code=2))
+        self.assertEqual({path: path.read_bytes() for path in self.folder.iterdir()}, before)
+
     def test_what_it_refuses(self):
         for arguments, sentence in ((["02_softmaxx"], "the nearest are 02_softmax"), (["99"], "there is no task '99'"),
                                     (["--grade"], "holds no file of a task"), (["01", "02"], "name one task"),
+                                    (["02_softmax", "--json"], "begins the task"),
                                     (["--hnt"], "--help shows what there is")):
             with self.subTest(arguments):
                 message = self.fa(*arguments, code=2)
                 self.assertRegex(message, r"^error: [^\n]+\n$")
                 self.assertIn(sentence, message)
-        (self.folder / "progress.json").write_text("{")
-        self.assertIn("remove it to begin anew", self.fa("--list", code=2))
+        for text in ("{", "[]", '{"02_softmax": 3}'):
+            (self.folder / "progress.json").write_text(text)
+            self.assertIn("remove it to begin anew", self.fa("--list", code=2))
 
     def test_a_file_that_never_ends_is_ended(self):
         self.fa("02_softmax")
