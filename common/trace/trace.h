@@ -69,7 +69,7 @@ class Trace : public Recorder {
   std::vector<std::vector<Place>> places_;  // of the recording's steps
   std::vector<std::vector<Noted>> notes_;   // of each thread, since its warp last met
   std::vector<WarpState> warps_;
-  std::vector<std::string> owners_;              // Step::of of each four bytes of shared memory
+  std::vector<std::string> owners_;               // Step::of of each four bytes of shared memory
   std::vector<std::set<uint32_t>> exponentials_;  // of each thread: bits of the results
   std::map<const void*, Phases> phases_;
 };

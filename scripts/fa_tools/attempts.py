@@ -5,6 +5,7 @@ import difflib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -27,10 +28,21 @@ examples:
   scripts/fa try 02_softmax --hint                 a hint; again: the next
   scripts/fa try case_01 -- --heads 1 --inputs one_hot_v
 
-Exit code: 0 solved, or the task was written; 1 not solved yet; 2 bad arguments; 4 the emulator could not be built."""
+Exit code: 0 solved, or the task was written; 1 not solved yet; 2 bad arguments; 4 the emulator could not be built;
+130 Ctrl-C, which does not count as an attempt."""
 GENERIC = {
-    "stops": "The launch does not come to its end. The report says where, and which threads wait for what.",
-    "ordinary": "Ordinary inputs are wrong. `{command} -- --inputs one_hot_v` shows which element is where another should be.",
+    "waits": "The launch does not come to its end. The report says which threads wait, where, and for what.",
+    "crash": "The emulator checks every access to a buffer, but this address is in none: look for a pointer that is null or "
+             "was never set.",
+    "stops": "The launch stops there, so there are no numbers to compare.",
+    "ordinary": "Ordinary inputs are wrong. `{command} -- {options}` shows which "
+                "element is where another should be.",
+    "ordinary, race": "Ordinary inputs are wrong, and the race above may be the cause, so begin with it. To see the numbers in "
+                      "spite of it: `{command} -- {options} --no-races`",
+    "late": "Right if copies come early and wrong if they come late: something is read before its copy has arrived. A wait is "
+            "missing, or it waits for too little.",
+    "heads": "With one head the numbers are right, and with two they are wrong: which offset leaves out the head?",
+    "program": "The program runs to its end, but its own check does not pass. The lines above are what it says.",
     "hard": "Ordinary inputs are right and hard ones are not: look at what happens when a later tile has a larger score.",
     "other": "Right in bf16 with head_dim 128, wrong in fp16 with head_dim 64 and another number of keys: is a number "
              "written out that depends on them?",
@@ -51,16 +63,39 @@ def shortened(reason, most=12):
     return "\n".join(lines[:most] + ([f"... and {len(lines) - most} lines like these"] if len(lines) > most else []))
 
 
+def advice(task, result, command):
+    """What to do next, if the mistake is none of those that are known."""
+    failing, runs = result["failing"], result["runs"]
+    verdicts = {name: ran["verdict"] for name, ran in runs.items()}
+    if failing == "stops":
+        reason = runs["ordinary"].get("reason", "")
+        failing = "waits" if reason.startswith("deadlock") else "crash" if "SIGSEGV" in reason else failing
+    elif failing == "ordinary" and not task.is_kernel:
+        failing = "program"
+    elif failing == "ordinary":
+        launches = launches_of(task)
+        fewer_heads = launches["ordinary"][:2] != launches["large"][:2]
+        if verdicts.get("early copies") == "right":
+            failing = "late"
+        elif verdicts["races"] == "stops":
+            failing = "ordinary, race"
+        elif fewer_heads and all(verdicts[name] == "right" for name in verdicts.keys() - {"ordinary", "early copies", "races"}):
+            failing = "heads"
+    options = [option for option in launches_of(task).get("one_hot_v", []) if option != "--no-races"]
+    return GENERIC[failing].format(command=command, options=" ".join(options))
+
+
+def errors_in(message):
+    """The lines of a compiler's or a linker's message that say what is wrong."""
+    named = [line for line in message.split("\n")
+             if re.search("error:|multiple definition of|undefined reference to", line) and not line.startswith("collect2")]
+    return [re.sub(r"^\S*?(\w+\.cu:)", r"\1", re.sub(r"^\S*/ld: ", "", line)) for line in named] or message.split("\n")
+
+
 def per_ideal(counters, name):
     """Wavefronts and sectors per ideal one, in words."""
     ideal = counters.get(f"{name}_ideal")
     return f"{counters[name] / ideal:.2f} per ideal one" if ideal else ""
-
-
-def errors_of(result):
-    """The first errors of a source that does not compile, without the folder that it is in."""
-    errors = [line for line in result["message"].split("\n") if "error:" in line] or result["message"].split("\n")
-    return "\n".join(re.sub(r"^\S*?(\w+\.cu:)", r"\1", line) for line in errors[:8])
 
 
 def cost_of(task, result):
@@ -71,11 +106,11 @@ def cost_of(task, result):
     return (counters[name] / ideal if ideal else counters[name]) if counters.get(name) else None
 
 
-def show(task, result, path, before):
+def show(task, result, path, before, command):
     """The verdict, in the order in which one debugs. `before`: what the first attempt cost."""
     if not result["compiles"]:
         print(f"{relative(path)} does not compile:\n")
-        print(wrapped(errors_of(result)))
+        print(wrapped("\n".join(errors_in(result["message"])[:8])))
         return
     runs = result["runs"]
     rows = {"ordinary": "ordinary inputs" if task.is_kernel else "the program's own check", "other shape": "fp16 with head_dim 64",
@@ -116,7 +151,7 @@ def show(task, result, path, before):
     if result["mistake"]:
         print(wrapped(f"A mistake that gives exactly this: {result['mistake']}", ""))
     else:
-        print(wrapped(GENERIC[result["failing"]].format(command=command_of(task, path)), ""))
+        print(wrapped(advice(task, result, command), ""))
 
 
 class Folder:
@@ -125,6 +160,7 @@ class Folder:
     def __init__(self, path):
         self.path = Path(os.path.abspath(path))
         self.file = self.path / "progress.json"
+        self.option = "" if self.path == ROOT / "try" else f" --folder {shlex.quote(str(self.path))}"
         try:
             self.progress = json.loads(self.file.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -138,8 +174,26 @@ class Folder:
         return self.progress.setdefault(task.name, {"attempts": 0, "hints": 0})
 
     def save(self):
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_whole(self.file, json.dumps(self.progress, indent=1, sort_keys=True) + "\n")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            fail(f"cannot make the folder {relative(self.path)} ({problem.strerror.lower()})")
+        with or_fail():
+            write_whole(self.file, json.dumps(self.progress, indent=1, sort_keys=True) + "\n")
+
+    def command(self, task):
+        return f"scripts/fa try {task.name}{self.option}"
+
+    def put_aside(self, task):
+        """Gives the file of a task another name, one that no file has. A file as it was given is removed instead."""
+        path = self.source(task)
+        if path.read_text(encoding="utf-8", errors="replace") == head_of(task, self) + task.start():
+            path.unlink()
+            return
+        names = [path.with_suffix(f".cu.old{number}") for number in ["", *range(2, 1000)]]
+        kept = next(name for name in names if not name.exists())
+        path.replace(kept)
+        print(f"Your file is now {relative(kept)}.\n")
 
     def source(self, task):
         return self.path / f"{task.name}.cu"
@@ -163,27 +217,21 @@ def show_list(tasks, folder):
     print(f"{solved} of {len(tasks)} solved. Begin one: scripts/fa try NAME")
 
 
-def command_of(task, path):
-    """What the reader types for this file."""
-    return f"scripts/fa try {task.name}{'' if path.parent == ROOT / 'try' else f' --folder {path.parent}'}"
-
-
-def head_of(task, path):
+def head_of(task, folder):
     return (f"// {task.name}: your copy of {relative(task.source)}. "
-            f"{'Repair it' if task.bug else 'Fill in the marked place'}, then:\n"
-            f"//   {command_of(task, path)}\n")
+            f"{'Repair it' if task.bug else 'Fill in the marked place'}, then:\n//   {folder.command(task)}\n")
 
 
 def begin(task, folder):
     path = folder.source(task)
     folder.of(task)
     folder.save()
-    write_whole(path, head_of(task, path) + task.start())
+    write_whole(path, head_of(task, folder) + task.start())
     print(f"{task.name}: {task.title} (about {task.minutes} minutes)\n")
     if task.bug:
         print(f"{wrapped(task.text, '')}\n")
         print(wrapped(f"The kernel is now {relative(path)}. Find the line, repair it, and run the same command again. "
-                      f"Behind -- you can give the kernel options: {command_of(task, path)} -- --help. "
+                      f"Behind -- you can give the kernel options: {folder.command(task)} -- --help. "
                       f"docs/{task.read} says what the code should do.", ""))
     else:
         print(wrapped(f"{relative(path)} has a hole, marked \"your code\", and says there what belongs into it. "
@@ -197,7 +245,7 @@ def hint(task, folder):
         print(wrapped(f"{number}. {text}", ""))
     folder.save()
     if known["hints"] == len(task.hints):
-        print(f"\nThat is all. {command_of(task, folder.source(task))} --solution shows the solution.")
+        print(f"\nThat is all. {folder.command(task)} --solution shows the solution.")
 
 
 def solution(task, folder):
@@ -237,7 +285,7 @@ def as_json(task, result, known):
     return json.dumps({"task": task.name, "attempts": known.get("attempts", 0), "hints": known.get("hints", 0),
                        "solution_seen": bool(known.get("revealed")),
                        **{key: result[key] for key in ("solved", "failing", "mistake", "counters")},
-                       "message": "" if result["compiles"] else errors_of(result),
+                       "message": "\n".join(errors_in(result["message"])[:8]),
                        "runs": {name: {key: value for key, value in ran.items() if key != "counters"}
                                 for name, ran in result["runs"].items()}})
 
@@ -254,12 +302,12 @@ def attempt(task, folder, in_json):
     if in_json:
         print(as_json(task, result, known))
         return 0 if result["solved"] else 1
-    if path.read_text(encoding="utf-8", errors="replace") == head_of(task, path) + task.start():
+    if path.read_text(encoding="utf-8", errors="replace") == head_of(task, folder) + task.start():
         print(f"{relative(path)} is as it was given to you. This is what the checks find in it:\n")
     print(f"{task.name}: {task.title}, attempt {known['attempts']}\n")
-    show(task, result, path, known["first"])
+    show(task, result, path, known["first"], folder.command(task))
     if not result["solved"]:
-        print(f"\nNot solved yet. A hint: {command_of(task, path)} --hint")
+        print(f"\nNot solved yet. A hint: {folder.command(task)} --hint")
     return 0 if result["solved"] else 1
 
 
@@ -314,9 +362,11 @@ def main():
     options = parser.parse_args(arguments)
     with or_fail():
         tasks = read_tasks()
+    options.names = [name.lower() for name in options.names]
     for name in options.names:
         if name not in tasks and not any(task.number and task.number == name.zfill(2) for task in tasks.values() if not task.bug):
-            near_by = difflib.get_close_matches(name, tasks, 3, 0.4)
+            begun = [each for each in tasks if name and each.startswith(name)]
+            near_by = begun[:3] or difflib.get_close_matches(name, tasks, 3, 0.4)
             fail(f"there is no task '{name}'{'; the nearest are ' + ', '.join(near_by) if near_by else ''}; "
                  "scripts/fa try --list shows all")
     if options.check:
@@ -345,9 +395,9 @@ def main():
         solution(task, folder)
         return 0
     if options.json and not path.is_file():
-        fail(f"there is no file {relative(path)}; {command_of(task, path)} begins the task")
+        fail(f"there is no file {relative(path)}; {folder.command(task)} begins the task")
     if options.reset and path.is_file():
-        path.replace(path.with_suffix(".cu.old"))
+        folder.put_aside(task)
         seen = folder.progress.pop(task.name, {}).get("revealed", False)
         folder.of(task).update({"revealed": True} if seen else {})
     if not path.is_file():

@@ -49,7 +49,7 @@ def pattern(example, of_kernel=False, fast=False):
         if subprocess.run(["bash", "-c", script, str(ROOT)], stdout=sys.stderr).returncode:
             sys.exit(4)
     if not (build / "bin" / name).is_file():
-        print("building the emulator, once", file=sys.stderr)
+        print(f"building {name} and the emulator, once; that may take some minutes", file=sys.stderr, flush=True)
     with open(build / "emulate.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # Ninja does not ask whether another one builds in its folder
         quiet(["cmake", "--build", str(build), "--target", name], "the build of the emulator")

@@ -51,8 +51,9 @@ def ended_by(code):
     """Why a program without a word has ended."""
     if code >= 0:
         return ""
-    return (f"the launch did not end within {MOST_SECONDS} s of processor time, or it sleeps: is there a loop without end?"
-            if -code in (signal.SIGXCPU, signal.SIGKILL) else f"the program was ended by {signal.Signals(-code).name}")
+    if -code in (signal.SIGXCPU, signal.SIGKILL):
+        return f"the launch did not end within {MOST_SECONDS} s of processor time, or it sleeps: is there a loop without end?"
+    return f"the program was ended by {signal.Signals(-code).name}"
 
 
 def run_kernels(program, names, options):
@@ -67,6 +68,9 @@ def run_kernels(program, names, options):
                 return {key: value for name in names for key, value in run_kernels(program, [name], options).items()}
             return {name: {"verdict": "stops", "reason": said.removeprefix("error: ")} for name in names or [""]}
         records = json.loads(results.read_text(encoding="utf-8"))["records"]
+    if not records:
+        reason = "the file has no kernel: is the line with `registration` at its end missing?"
+        return {name: {"verdict": "stops", "reason": reason} for name in names or [""]}
     found = {}
     for name, record in zip(names or [""], records):
         verdict = {"passed": "right", "wrong": "wrong"}.get(record["status"], "stops")
@@ -106,6 +110,8 @@ def run_program(program, task, options):
         result.update(verdict="stops" if report else "wrong", reason="\n".join(filter(None, [said, report])))
         if report:
             result["counters"] = {}  # those of a part
+    elif not any(result["counters"].values()):
+        result.update(verdict="wrong", reason=f"the program has not launched {' or '.join(task.kernels) or 'a kernel'}")
     return result
 
 

@@ -60,6 +60,9 @@ def run(main):
             code = main()
         except SystemExit as end:
             code = end.code
+        except KeyboardInterrupt:
+            print("\nstopped", file=sys.stderr)
+            code = 130  # as a shell says it
         sys.stdout.flush()
     except OSError as problem:
         if problem.filename is not None:

@@ -153,9 +153,10 @@ class Command(unittest.TestCase):
         self.assertRegex(self.fa("02_softmax"), r"\n1.00 shared wavefronts per ideal one, no race, error 1\.\de-03: solved\.\n")
         self.fa("02_softmax", "--solution")  # for the second time, of a task that is solved now
         self.assertRegex(self.fa("--list"), r"02_softmax +The online softmax.* solved, after seeing the solution\n")
-        self.fa("02_softmax", "--reset")
-        self.assertTrue(json.loads((self.folder / "progress.json").read_text())["02_softmax"]["revealed"])
-        self.assertTrue((self.folder / "02_softmax.cu.old").is_file())
+        for _ in range(2):  # the second one must not put the fresh file in the place of the first one's
+            self.fa("02_softmax", "--reset")
+            self.assertTrue(json.loads((self.folder / "progress.json").read_text())["02_softmax"]["revealed"])
+            self.assertIn("expf(row_max[row]", (self.folder / "02_softmax.cu.old").read_text())
         self.assertNotIn("expf(row_max[row]", path.read_text())
         self.assertIn("01_coalescing: ", self.fa("1"))
 
@@ -204,6 +205,20 @@ class Command(unittest.TestCase):
         self.fa("02_softmax")
         fill(self.folder / "02_softmax.cu", "while (row_max[0] < 1) __syncwarp();")
         self.assertEqual(json.loads(self.fa("02_softmax", "--json", code=1))["failing"], "stops")
+
+    def test_a_file_without_a_kernel_and_one_with_a_main(self):
+        self.fa("02_softmax")
+        path = self.folder / "02_softmax.cu"
+        begun = path.read_text()
+        path.write_text("")
+        self.assertIn("the file has no kernel", self.fa("02_softmax", code=1))
+        path.write_text(begun + "int main() {}\n")
+        self.assertIn("multiple definition of `main'", self.fa("02_softmax", code=1))
+
+    def test_a_program_that_launches_nothing(self):
+        self.fa("WARM_HISTOGRAM")
+        (self.folder / "warm_histogram.cu").write_text("int main() {}\n")
+        self.assertIn("has not launched histogram_copies", self.fa("warm_histogram", code=1))
 
     def test_the_transcript_of_the_document(self):
         text = DOCUMENT.read_text()
