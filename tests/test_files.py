@@ -46,6 +46,10 @@ with tempfile.TemporaryDirectory() as folder:
         for options in ("--seq-len 128", "--seq-len 128 --workspace-mib 0 --dtype fp16", "--seq-len 256 --inputs tiny"):
             run(program, *options.split(), "--batch", 1, "--heads", 1, "--json", file)
             print(run(python, ROOT / "scripts/fa", "validate", file))
+        for options in ("--mask causal --seq-len 100", "--q-len 3 --kv-len 200 --heads 4 --kv-heads 2 --mask causal",
+                        "--lengths 30,0,7", "--lengths 30,2 --kv-lengths 0,70 --mask causal --inputs hot_diagonal"):
+            run(Path(program).with_name("beyond"), *options.split(), "--json", file)
+            print(run(python, ROOT / "scripts/fa", "validate", file))
         for fake_gpu in fake:  # what is written of a GPU: times, clocks, rounds, peers, ceilings, what is wrong
             for options in ("--protocol quick", "--seq-len 128 --batch 1 --heads 1 --head-dim 64"):
                 kernels = ("01", "02", "03", "04", "05", "ceiling/copy", "ceiling/matmul", "peer/fake")

@@ -44,12 +44,13 @@ TEST(Programs, HelpHasAnExample) {
     EXPECT_EQ(result.err, "");
     EXPECT_NE(result.out.find("Example: " + program), std::string::npos);
     for (const char* option :
-         {"--batch",    "--heads",     "--seq-len",       "--head-dim", "--dtype",
-          "--seed",     "--inputs",    "--warmup",        "--iters",    "--max-seconds",
-          "--flush-l2", "--rotate",    "--workspace-mib", "--q",        "--k",
-          "--v",        "--o",         "--json",          "--threads",  "--list",
-          "--protocol", "--rounds",    "--load-seconds",  "--trace",    "--trace-cta",
-          "--rest-ms",  "--score-std", "--score-growth"}) {
+         {"--batch",    "--heads",     "--seq-len",       "--head-dim",  "--dtype",
+          "--seed",     "--inputs",    "--warmup",        "--iters",     "--max-seconds",
+          "--flush-l2", "--rotate",    "--workspace-mib", "--q",         "--k",
+          "--v",        "--o",         "--json",          "--threads",   "--list",
+          "--protocol", "--rounds",    "--load-seconds",  "--trace",     "--trace-cta",
+          "--rest-ms",  "--score-std", "--score-growth",  "--mask",      "--q-len",
+          "--kv-len",   "--kv-heads",  "--lengths",       "--kv-lengths"}) {
       EXPECT_NE(result.out.find(std::string(option) + " "), std::string::npos) << option;
     }
     for (const std::string& inputs : input_names())
@@ -278,6 +279,22 @@ const BadCommand kBadCommands[] = {
     {"--batch 1 --heads 60000 --seq-len 4194304", "at most 128 GiB are supported"},
     {"--dtype fp32", "fp32 not in {fp16,bf16}"},
     {"--inputs nice", "nice not in {normal"},
+    {"--mask some", "some not in {none,causal}"},
+    {"--mask causal", "takes --mask none, not causal"},
+    {"--q-len 100",
+     "takes a multiple of 128 as the number of queries (--seq-len), not 100; as many"},
+    {"--seq-len 256 --kv-len 300", "takes as many keys as queries (--kv-len 256), not 300"},
+    {"--heads 4 --kv-heads 2", "takes as many heads of keys as of queries (--kv-heads 4), not 2"},
+    {"--heads 4 --kv-heads 3", "--kv-heads must divide --heads, which are 4, not be 3"},
+    {"--lengths 384,17", "takes sequences of one length (--seq-len), not --lengths"},
+    {"--lengths 384,,17", "--lengths takes values with a comma between two"},
+    {"--lengths 0", "--lengths must have a sum from 1 to 1073741824"},
+    {"--lengths 384 --batch 1", "--batch does not go with --lengths"},
+    {"--lengths 384 --kv-lengths 1,2", "--kv-lengths needs as many numbers as --lengths, 1, not 2"},
+    {"--kv-lengths 384", "--kv-lengths belongs to --lengths"},
+    {"--mask causal --protocol quick", "--mask does not go with --protocol"},
+    {"--q good.npy --k good.npy --v good.npy --kv-len 1", "--kv-len does not go with --q"},
+    {"--q good.npy --k good.npy --v good.npy --mask causal", "takes --mask none, not causal"},
     {"--score-std 0", "--score-std must be above 0 and at most 1000"},
     {"--score-std nan", "--score-std must be above 0 and at most 1000"},
     {"--score-std 1,2000", "--score-std must be above 0 and at most 1000"},
@@ -387,6 +404,7 @@ TEST_P(BadCommands, GetOneSentence) {
   const auto& [arguments, sentence] = GetParam();
   // A pipe into which nothing is written must not stop the test.
   const bool shaped = arguments.find("--seq-len") != std::string::npos ||
+                      arguments.find("--lengths") != std::string::npos ||
                       arguments.find("--q") != std::string::npos;
   const ProgramResult result = shell("cd " + (folder / ".") + " && timeout 60 $BIN/attention " +
                                      (shaped ? "" : "--seq-len 128 ") + arguments);

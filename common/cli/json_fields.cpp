@@ -73,6 +73,15 @@ Problem read_problem(const Fields& fields) {
     problem.scores = {fields.number("score_std", 0),
                       growth == "flat" ? Growth::kFlat : Growth::kGrowing};
   }
+  if (fields.has("mask")) {
+    const std::string mask = fields.text("mask");
+    if (mask != "none" && mask != "causal") {
+      throw BadInput(fields.where() + ": 'mask' must be none or causal, not " + mask);
+    }
+    problem.mask = mask == "causal" ? Mask::kCausal : Mask::kNone;
+  }
+  if (fields.has("kv_len")) problem.kv_len = int(fields.whole("kv_len", 1));
+  if (fields.has("kv_heads")) problem.kv_heads = int(fields.whole("kv_heads", 1));
   try {
     validate(problem);
   } catch (const BadInput& error) {

@@ -30,8 +30,9 @@ class Fields {
   std::string where_;
 };
 
-// dtype, batch, heads, seq_len and head_dim; score_std and score_growth, both or neither. Throws
-// BadInput, also for a shape that no kernel accepts.
+// dtype, batch, heads, seq_len and head_dim; score_std and score_growth, both or neither; mask,
+// kv_len and kv_heads, where there are any. Throws BadInput, also for a shape that makes no sense
+// and for a seq_len that is no multiple of 128.
 Problem read_problem(const Fields& fields);
 
 }  // namespace fa

@@ -139,9 +139,9 @@ NpyTensor read_npy(const std::string& path, Dtype dtype) {
 void write_npy(const std::string& path, const Problem& problem, const std::vector<uint16_t>& bits) {
   const bool half = problem.dtype == Dtype::kFp16;
   std::string header = std::string("{'descr': '") + (half ? "<f2" : "<f4") +
-                       "', 'fortran_order': False, 'shape': (" + std::to_string(problem.batch) +
+                       "', 'fortran_order': False, 'shape': (" + std::to_string(problem.blocks()) +
                        ", " + std::to_string(problem.heads) + ", " +
-                       std::to_string(problem.seq_len) + ", " + std::to_string(problem.head_dim) +
+                       std::to_string(problem.q_rows()) + ", " + std::to_string(problem.head_dim) +
                        "), }";
   header.append(63 - (10 + header.size()) % 64, ' ');  // data starts at a multiple of 64
   header += '\n';

@@ -24,8 +24,8 @@ struct NpyTensor {
 // for anything else, for what is not a regular file, and for the first element that is not finite.
 NpyTensor read_npy(const std::string& path, Dtype dtype);
 
-// Writes '<f2' for fp16 and '<f4' for bf16 (exactly widened: NumPy has no bf16 of its own). The
-// file appears whole or not at all. Throws BadInput.
+// Writes a tensor in the shape of O: '<f2' for fp16 and '<f4' for bf16 (exactly widened: NumPy has
+// no bf16 of its own). The file appears whole or not at all. Throws BadInput.
 void write_npy(const std::string& path, const Problem& problem, const std::vector<uint16_t>& bits);
 
 // The files of Q, K and V.

@@ -30,7 +30,10 @@ struct Arguments {
   int heads = on_gpu() ? 16 : 2;
   std::vector<int> seq_lens = {on_gpu() ? 4096 : 256};
   int head_dim = 128;
-  std::vector<double> score_stds;  // empty: Q and K as they are
+  std::string mask = "none";
+  int q_len = 0, kv_len = 0, kv_heads = 0;  // 0: seq_len, seq_len, heads
+  std::vector<int> lengths, kv_lengths;     // of packed sequences
+  std::vector<double> score_stds;           // empty: Q and K as they are
   std::vector<std::string> score_growths = {"flat"};
   std::string dtype = "bf16", o, json, protocol_name, counters = "auto";
   NpyPaths tensors;
@@ -54,6 +57,13 @@ std::string in_lines(const std::vector<std::string>& names, size_t width) {
     text += name + (&name == &names.back() ? "" : ",");
   }
   return text;
+}
+
+// Of the option --inputs.
+std::vector<std::string> names_of_inputs() {
+  std::vector<std::string> names = input_names();
+  names.insert(names.end(), masked_input_names().begin(), masked_input_names().end());
+  return names;
 }
 
 void declare_for_emulator(CLI::App& app, Arguments& arguments) {
@@ -113,12 +123,33 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->allow_extra_args(false)
       ->capture_default_str();
   app.add_option("--head-dim", arguments.head_dim, "64 or 128")->capture_default_str();
+  app.add_option("--mask", arguments.mask,
+                 "none, or causal: query i sees keys up to i + kv-len - q-len")
+      ->check(CLI::IsMember({"none", "causal"}).description(""))
+      ->capture_default_str();
+  app.add_option("--q-len", arguments.q_len, "queries a head [default: --seq-len]")
+      ->check(positive);
+  app.add_option("--kv-len", arguments.kv_len, "keys a head [default: --seq-len]")->check(positive);
+  app.add_option("--kv-heads", arguments.kv_heads,
+                 "heads of K and V, which --heads / --kv-heads heads of Q share\n"
+                 "[default: --heads]")
+      ->check(positive);
+  app.add_option("--lengths", arguments.lengths,
+                 "sequences of these lengths, packed one behind the other: 384,17")
+      ->check(CLI::Range(0, 1 << 22).description(""))
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--kv-lengths", arguments.kv_lengths,
+                 "of their keys, where these are not as many [default: --lengths]")
+      ->check(CLI::Range(0, 1 << 22).description(""))
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_option("--dtype", arguments.dtype, "fp16 or bf16")
       ->check(CLI::IsMember({"fp16", "bf16"}))
       ->capture_default_str();
   app.add_option("--inputs", arguments.protocol.inputs,
-                 "what to run on:\n" + in_lines(input_names(), 70))
-      ->check(CLI::IsMember(input_names()).description(""))
+                 "what to run on:\n" + in_lines(names_of_inputs(), 70))
+      ->check(CLI::IsMember(names_of_inputs()).description(""))
       ->capture_default_str();
   app.add_option("--score-std", arguments.score_stds,
                  "scale normal inputs so that scores have this standard\n"
@@ -187,7 +218,8 @@ void declare(CLI::App& app, Arguments& arguments) {
 // CLI11 drops what is empty between commas.
 void refuse_empty_parts(int argc, char** argv) {
   for (int i = 1; i < argc; i++) {
-    for (const std::string name : {"--seq-len", "--score-std", "--score-growth"}) {
+    for (const std::string name :
+         {"--seq-len", "--score-std", "--score-growth", "--lengths", "--kv-lengths"}) {
       const std::string text = argv[i];
       if (argv[i - 1] != name && !text.starts_with(name + "=")) continue;
       const std::string list = "," + text.substr(text.find('=') + 1) + ",";
@@ -238,7 +270,23 @@ Problem problem_of(const Arguments& arguments, int seq_len) {
   problem.seq_len = seq_len;
   problem.head_dim = arguments.head_dim;
   problem.dtype = arguments.dtype == "fp16" ? Dtype::kFp16 : Dtype::kBf16;
-  problem.batch = arguments.batch > 0 ? arguments.batch : std::max(1, 16384 / std::max(1, seq_len));
+  problem.mask = arguments.mask == "causal" ? Mask::kCausal : Mask::kNone;
+  if (arguments.q_len > 0) problem.seq_len = arguments.q_len;
+  const int kv_len = arguments.kv_len > 0 ? arguments.kv_len : seq_len;
+  if (kv_len != problem.seq_len) problem.kv_len = kv_len;
+  if (arguments.kv_heads > 0 && arguments.kv_heads != arguments.heads)
+    problem.kv_heads = arguments.kv_heads;
+  const int tokens = std::max({1, problem.seq_len, kv_len});
+  problem.batch = arguments.batch > 0 ? arguments.batch : std::max(1, 16384 / tokens);
+  if (!arguments.lengths.empty()) {
+    std::vector<Sequence> sequences;
+    for (size_t i = 0; i < arguments.lengths.size(); i++) {
+      const std::vector<int>& of_keys =
+          arguments.kv_lengths.empty() ? arguments.lengths : arguments.kv_lengths;
+      sequences.push_back({arguments.lengths[i], of_keys[i]});
+    }
+    problem.pack(sequences);
+  }
   return problem;
 }
 
@@ -256,6 +304,38 @@ std::vector<Problem> problems_of(const Arguments& arguments) {
     }
   }
   return problems;
+}
+
+// Lengths are said in one way.
+void check_lengths(const CLI::App& app, const Arguments& arguments) {
+  if (arguments.lengths.empty()) {
+    if (app.count("--kv-lengths")) {
+      throw BadInput("--kv-lengths belongs to --lengths: say how many queries there are");
+    }
+    return;
+  }
+  for (const char* option : {"--batch", "--seq-len", "--q-len", "--kv-len"}) {
+    if (app.count(option)) {
+      throw BadInput(std::string(option) + " does not go with --lengths, which has all sequences");
+    }
+  }
+  if (app.count("--kv-lengths") && arguments.kv_lengths.size() != arguments.lengths.size()) {
+    throw BadInput("--kv-lengths needs as many numbers as --lengths, " +
+                   std::to_string(arguments.lengths.size()) + ", not " +
+                   std::to_string(arguments.kv_lengths.size()));
+  }
+}
+
+// Throws BadInput unless the problem is valid and at least one kernel takes it; the others are
+// skipped.
+void check_problem(const Problem& problem, const std::vector<const Kernel*>& chosen) {
+  const auto takes = [&](const auto& what) {
+    return std::any_of(chosen.begin(), chosen.end(), what);
+  };
+  validate(problem, takes([](const Kernel* each) { return each->takes.any_length; }));
+  if (takes([&](const Kernel* each) { return refusal(*each, problem).empty(); })) return;
+  throw BadInput((chosen.size() > 1 ? "no kernel chosen takes this problem: " : "") +
+                 chosen.front()->name + " " + refusal(*chosen.front(), problem));
 }
 
 // Before work that takes long: files that are written can be, and are none of the other files.
@@ -289,8 +369,9 @@ void check_options_beside_files(const CLI::App& app, const Arguments& arguments)
   if (arguments.tensors.q.empty() || arguments.tensors.k.empty() || arguments.tensors.v.empty()) {
     throw BadInput("--q, --k and --v belong together: give all three");
   }
-  for (const std::string option : {"--batch", "--heads", "--seq-len", "--head-dim", "--inputs",
-                                   "--score-std", "--score-growth", "--seed"}) {
+  for (const std::string option :
+       {"--batch", "--heads", "--seq-len", "--head-dim", "--q-len", "--kv-len", "--kv-heads",
+        "--lengths", "--kv-lengths", "--inputs", "--score-std", "--score-growth", "--seed"}) {
     const bool orders = option == "--seed" && (arguments.backend.schedule == "random" ||
                                                arguments.backend.completion == "random");
     if (app.count(option) && !orders) {
@@ -324,14 +405,16 @@ Request request_of(const CLI::App& app, const Arguments& arguments) {
                    "and stores");
   }
   check_files(app, arguments);
+  check_lengths(app, arguments);
   request.problems = arguments.problems.empty() ? problems_of(arguments) : arguments.problems;
   const NpyPaths& tensors = arguments.tensors;
   if (!tensors.q.empty() || !tensors.k.empty() || !tensors.v.empty()) {
     check_options_beside_files(app, arguments);
     request.problems.resize(1);
+    check_problem(request.problems[0], request.kernels);  // its mask; the shape is not known yet
     request.protocol.inputs = "files";
   } else {
-    for (const Problem& problem : request.problems) validate(problem);
+    for (const Problem& problem : request.problems) check_problem(problem, request.kernels);
   }
   if (app.count("--score-growth") && arguments.score_stds.empty()) {
     throw BadInput("--score-growth belongs to --score-std: say how far scores spread");
@@ -342,7 +425,8 @@ Request request_of(const CLI::App& app, const Arguments& arguments) {
   check_trace(arguments.trace, request.kernels.size(), request.problems.size(), request.protocol);
   request.default_shape = arguments.problems.empty() && !request.from_files() &&
                           arguments.trace.path.empty() && !app.count("--batch") &&
-                          !app.count("--heads") && !app.count("--seq-len");
+                          !app.count("--heads") && !app.count("--seq-len") &&
+                          request.problems[0].is_plain();
   const bool few = request.kernels.size() * request.problems.size() <= 2;
   request.no_counters = arguments.counters == "none";
   request.full_counters = arguments.counters == "full" || (arguments.counters == "auto" && few);
@@ -378,7 +462,8 @@ std::optional<Request> read_command_line(int argc, char** argv) {
     return request;
   }
   if (!arguments.protocol_name.empty()) {  // again, over the protocol's values
-    for (const char* option : {"--q", "--k", "--v", "--score-std"}) {
+    for (const char* option : {"--q", "--k", "--v", "--score-std", "--mask", "--q-len", "--kv-len",
+                               "--kv-heads", "--lengths", "--kv-lengths"}) {
       if (app.count(option)) throw BadInput(std::string(option) + " does not go with --protocol");
     }
     const Arguments defaults = apply_protocol(app, arguments);

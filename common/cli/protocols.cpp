@@ -82,6 +82,8 @@ void make_small(NamedProtocol& protocol) {
   for (Problem problem : protocol.problems) {
     problem.batch = problem.heads = 1;
     problem.seq_len = 256;
+    problem.kv_len.reset();
+    problem.kv_heads.reset();
     if (std::find(small.begin(), small.end(), problem) == small.end()) small.push_back(problem);
   }
   protocol.problems = small;

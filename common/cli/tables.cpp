@@ -172,7 +172,7 @@ void print_table(const Problem& problem, const std::vector<Record>& records, boo
   constexpr int kBarWidth = 22;
   printf("%s\n%s, batch %d, heads %d, seq_len %d, head_dim %d%s\n\n", machine_title().c_str(),
          name_of(problem.dtype), problem.batch, problem.heads, problem.seq_len, problem.head_dim,
-         describe(problem.scores).c_str());
+         describe_rest(problem).c_str());
   const bool gpu = on_gpu();
   // What the bar shows: speed on a GPU, memory traffic on the emulator where it is counted.
   const bool counted =

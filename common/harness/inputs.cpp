@@ -70,90 +70,181 @@ const std::vector<std::string>& hot_input_names() {
   return names;
 }
 
+const std::vector<std::string>& masked_input_names() {
+  static const std::vector<std::string> names = {"hot_diagonal"};
+  return names;
+}
+
+std::vector<HeadRows> head_rows(const Problem& problem) {
+  std::vector<HeadRows> result;
+  const int group = problem.heads / problem.key_heads();
+  if (problem.packed.empty()) {
+    for (int sequence = 0; sequence < problem.batch; sequence++) {
+      for (int head = 0; head < problem.heads; head++) {
+        const size_t before = size_t(sequence) * size_t(problem.heads) + size_t(head);
+        result.push_back({sequence, head, before * problem.q_rows(),
+                          before / size_t(group) * problem.kv_rows(), problem.sequence(0)});
+      }
+    }
+    return result;
+  }
+  for (int head = 0; head < problem.heads; head++) {
+    size_t q_row = size_t(head) * problem.q_rows();
+    size_t kv_row = size_t(head / group) * problem.kv_rows();
+    for (int sequence = 0; sequence < problem.batch; sequence++) {
+      const Sequence& lengths = problem.packed[size_t(sequence)];
+      result.push_back({sequence, head, q_row, kv_row, lengths});
+      q_row += size_t(lengths.q_len);
+      kv_row += size_t(lengths.kv_len);
+    }
+  }
+  return result;
+}
+
 Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t seed) {
-  if (std::find(input_names().begin(), input_names().end(), name) == input_names().end()) {
+  std::vector<std::string> names = input_names();
+  names.insert(names.end(), masked_input_names().begin(), masked_input_names().end());
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
     std::string known;
-    for (const std::string& each : input_names()) known += (known.empty() ? "" : ", ") + each;
+    for (const std::string& each : names) known += (known.empty() ? "" : ", ") + each;
     throw BadInput("unknown inputs '" + name + "', there are: " + known);
   }
   if (problem.scores && name != "normal") {
     throw BadInput("--score-std is of the inputs normal, not of " + name);
   }
   Inputs inputs;
-  for (auto* const tensor : {&inputs.q, &inputs.k, &inputs.v})
-    tensor->resize(problem.element_count());
+  inputs.q.resize(problem.element_count());
+  inputs.k.resize(problem.kv_element_count());
+  inputs.v.resize(problem.kv_element_count());
   const uint64_t q_stream = hash(seed * 4), k_stream = hash(seed * 4 + 1),
                  v_stream = hash(seed * 4 + 2);
   const uint64_t direction_stream = hash(seed * 4 + 3);
-  const uint64_t n = uint64_t(problem.seq_len), d = uint64_t(problem.head_dim);
+  const uint64_t d = uint64_t(problem.head_dim);
   // Added to q and to k along the direction, the product of two such amounts in nats is added to
   // the score.
   const float root_nat = float(1 / std::sqrt(std::sqrt(double(d))));
+  // The same for amounts in a single column.
+  const float root_nat_of_column = float(std::sqrt(std::sqrt(double(d))));
 
   // Of normal inputs both q and k are multiplied by the root of what the scores are to be.
   const float root_std = problem.scores ? float(std::sqrt(problem.scores->std)) : 1.0f;
   const bool growing = problem.scores && problem.scores->growth == Growth::kGrowing;
 
-  parallel_for(problem.row_count(), [&](size_t row) {
-    const uint64_t head = row / n, position = row % n;
+  // A direction of +-1 for a head of K and the heads of Q that read it: what is added along it to
+  // both q and k adds head_dim * scale times the product of the two amounts to the score.
+  const uint64_t group = uint64_t(problem.heads / problem.key_heads());
+  const auto direction_of = [&](const HeadRows& at) {
+    return uint64_t(at.sequence) * uint64_t(problem.key_heads()) + uint64_t(at.head) / group;
+  };
+  // Writes one row of Q, query `position` of its sequence.
+  const auto make_q = [&](const HeadRows& at, uint64_t position) {
+    const uint64_t row = at.q_row + position, tile = at.q_row / 64 + position / 64;
     for (uint64_t c = 0; c < d; c++) {
-      const uint64_t index = row * d + c;
-      float q = normal(q_stream, index), k = normal(k_stream, index), v = normal(v_stream, index);
-      // A direction of +-1 a head: what is added along it to both q and k adds head_dim * scale
-      // times the product of the two amounts to the score.
-      const float direction = sign(direction_stream, head * d + c);
+      float q = normal(q_stream, row * d + c);
+      const float direction = sign(direction_stream, direction_of(at) * d + c);
       if (problem.scores) {
         q *= root_std;
-        k *= root_std;
-        if (growing) k *= float(std::sqrt(3.0) * double(position + 1) / double(n));
       } else if (name == "large") {
         q *= 12.0f;
-        k *= 12.0f;
       } else if (name == "dominant_key") {
-        const bool dominant = position == hash(direction_stream + head) % n;
         q = 0.25f * q + 2.0f * direction;
-        k = dominant ? 3.0f * direction : 0.25f * k;
-      } else if (name == "equal_keys") {
-        k = normal(k_stream, head * d + c);
       } else if (name == "increasing_max") {
         q = 0.25f * q + direction;
-        k = 0.25f * k + direction * 6.0f * (float(position) / float(n));
-      } else if (name == "hot_first_block") {
+      } else if (name == "hot_first_block" || name == "dominant_first" || name == "dominant_last") {
         q = 0.25f * q + 10.0f * root_nat * direction;
-        k = 0.25f * k + (position < 128 ? 10.0f : 0.0f) * root_nat * direction;
       } else if (name == "hotter_blocks") {
         q = 0.25f * q + 4.0f * root_nat * direction;
-        k = 0.25f * k + 10.0f * float(position / 128 % 64) * root_nat * direction;
       } else if (name == "hot_row") {
-        if (position % 64 == hash(direction_stream + row / 64) % 64) q *= 40.0f;
+        if (position % 64 == hash(direction_stream + tile) % 64) q *= 40.0f;
       } else if (name == "hot_tiles") {
         // Seven groups of 64 rows, of which 0, 1 and 3 are hot: however many lie between two tiles
         // of a CTA (not a multiple of seven), one that is not hot comes after one that is.
-        const uint64_t group = row / 64 % 7;
-        if (group == 0 || group == 1 || group == 3) q = 0.25f * q + 20.0f * root_nat * direction;
+        const uint64_t of_seven = tile % 7;
+        if (of_seven == 0 || of_seven == 1 || of_seven == 3)
+          q = 0.25f * q + 20.0f * root_nat * direction;
+      } else if (name == "huge_scores" && c < 3) {
+        // Three columns, in each of which a kind of query finds what it multiplies.
+        const uint64_t kind = position % 5;
+        q = c != (kind < 2 ? 0 : kind - 1) ? 0.0f : kind == 1 ? -1024.0f : 1024.0f;
+      } else if (name == "tiny") {
+        q *= 0x1p-14f;
+      } else if (name == "hot_diagonal") {
+        // The column of the last key that this query sees under a causal mask.
+        const int64_t last = int64_t(position) + at.lengths.kv_len - at.lengths.q_len;
+        const bool hot = last >= -1 && uint64_t(last + int64_t(d)) % d == c;
+        q = 0.25f * q + (hot ? 10.0f * root_nat_of_column : 0.0f);
+      }
+      inputs.q[row * d + c] = from_float(q, problem.dtype);
+    }
+  };
+  // Writes one row of K and V, key `position` of its sequence.
+  const auto make_kv = [&](const HeadRows& at, uint64_t position) {
+    const uint64_t row = at.kv_row + position, n = uint64_t(at.lengths.kv_len);
+    for (uint64_t c = 0; c < d; c++) {
+      const uint64_t index = row * d + c;
+      float k = normal(k_stream, index), v = normal(v_stream, index);
+      const float direction = sign(direction_stream, direction_of(at) * d + c);
+      if (problem.scores) {
+        k *= root_std;
+        if (growing) k *= float(std::sqrt(3.0) * double(position + 1) / double(n));
+      } else if (name == "large") {
+        k *= 12.0f;
+      } else if (name == "dominant_key") {
+        const bool dominant = position == hash(direction_stream + direction_of(at)) % n;
+        k = dominant ? 3.0f * direction : 0.25f * k;
+      } else if (name == "equal_keys") {
+        k = normal(k_stream, direction_of(at) * d + c);
+      } else if (name == "increasing_max") {
+        k = 0.25f * k + direction * 6.0f * (float(position) / float(n));
+      } else if (name == "hot_first_block") {
+        k = 0.25f * k + (position < 128 ? 10.0f : 0.0f) * root_nat * direction;
+      } else if (name == "hotter_blocks") {
+        k = 0.25f * k + 10.0f * float(position / 128 % 64) * root_nat * direction;
+      } else if (name == "hot_tiles") {
         k = 0.25f * k + 5.0f * root_nat * direction;
       } else if (name == "dominant_first" || name == "dominant_last") {
         const bool dominant = position == (name == "dominant_first" ? 0 : n - 1);
-        q = 0.25f * q + 10.0f * root_nat * direction;
         k = dominant ? 10.0f * root_nat * direction : 0.25f * k;
       } else if (name == "huge_scores" && c < 3) {
-        // Three columns, in each of which a kind of query finds what it multiplies.
         const float of_key[3] = {1.0f, sign(direction_stream, row),
                                  position / 128 % 2 ? 1.0f : -1.0f};
-        const uint64_t kind = position % 5;
-        q = c != (kind < 2 ? 0 : kind - 1) ? 0.0f : kind == 1 ? -1024.0f : 1024.0f;
         k = 512.0f * of_key[c];
       } else if (name == "tiny") {
-        q *= 0x1p-14f;
         k *= 0x1p-14f;
         v *= 0x1p-14f;
       } else if (name == "one_hot_v") {
         v = position % d == c ? 1.0f : 0.0f;
+      } else if (name == "hot_diagonal") {
+        // Hot for the query whose last key this is, and for the query before that. Each round of
+        // head_dim keys is 8 nats hotter than the round before, over sixteen rounds; then again.
+        const bool hot = position % d == c || (position + d - 1) % d == c;
+        const float amount = 1.0f + 0.8f * float(position / d % 16);
+        k = 0.25f * k + (hot ? amount * root_nat_of_column : 0.0f);
       }
-      inputs.q[index] = from_float(q, problem.dtype);
       inputs.k[index] = from_float(k, problem.dtype);
       inputs.v[index] = from_float(v, problem.dtype);
     }
+  };
+  // A piece of work is 16 rows of Q of one head, or of K and V where its first query head is.
+  constexpr int kRowsPerPiece = 16;
+  struct Piece {
+    HeadRows at;
+    bool of_q;
+    int first, last;
+  };
+  std::vector<Piece> pieces;
+  for (const HeadRows& at : head_rows(problem)) {
+    for (const bool of_q : {true, false}) {
+      if (!of_q && uint64_t(at.head) % group != 0) continue;
+      const int rows = of_q ? at.lengths.q_len : at.lengths.kv_len;
+      for (int first = 0; first < rows; first += kRowsPerPiece)
+        pieces.push_back({at, of_q, first, std::min(first + kRowsPerPiece, rows)});
+    }
+  }
+  parallel_for(pieces.size(), [&](size_t i) {
+    const Piece& piece = pieces[i];
+    for (int position = piece.first; position < piece.last; position++)
+      piece.of_q ? make_q(piece.at, uint64_t(position)) : make_kv(piece.at, uint64_t(position));
   });
   return inputs;
 }

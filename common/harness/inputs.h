@@ -1,6 +1,7 @@
 // Q, K and V to run on: random and hard ones, the same bits on every platform.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,10 +10,20 @@
 
 namespace fa {
 
-// fp16 or bf16 patterns, [batch, heads, seq_len, head_dim] each.
+// fp16 or bf16 patterns, in the shapes that Problem gives.
 struct Inputs {
   std::vector<uint16_t> q, k, v;
 };
+
+// One head of one sequence: where its rows of Q and O begin, and its rows of K and V.
+struct HeadRows {
+  int sequence, head;
+  size_t q_row, kv_row;
+  Sequence lengths;
+};
+
+// All heads of all sequences, in the order in which they lie in Q.
+std::vector<HeadRows> head_rows(const Problem& problem);
 
 float to_float(uint16_t bits, Dtype dtype);
 uint16_t from_float(float value, Dtype dtype);
@@ -42,6 +53,13 @@ const std::vector<std::string>& input_names();
 //                   everywhere, so low everywhere, high and low from key to key or from block to
 //                   block, and ordinary ones
 const std::vector<std::string>& hot_input_names();
+
+// Hard on the edges of a mask. For the numbered kernels they say nothing new.
+//   hot_diagonal    the last key that a causal query sees and the first that it does not see are
+//                   as hot as each other and 8 nats hotter than the keys before them, in fifteen of
+//                   sixteen rounds of head_dim keys: a mask that is off by a key shows as a whole
+//                   wrong row
+const std::vector<std::string>& masked_input_names();
 
 // Throws BadInput for an unknown name, and for problem.scores of other inputs than normal.
 Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t seed);

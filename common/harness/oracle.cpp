@@ -7,7 +7,6 @@
 #include <limits>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/harness/inputs.h"
@@ -20,9 +19,10 @@ namespace {
 double rounding_unit(Dtype dtype) { return dtype == Dtype::kFp16 ? 0x1p-11 : 0x1p-8; }
 double smallest_subnormal(Dtype dtype) { return dtype == Dtype::kFp16 ? 0x1p-24 : 0x1p-133; }
 
-std::set<int> choose_rows(const Problem& problem, size_t head, int rows_per_head) {
+// `head` is the number of the head of a sequence among all.
+std::set<int> choose_rows(Mask mask, const Sequence& lengths, size_t head, int rows_per_head) {
   std::set<int> chosen;
-  const int n = problem.seq_len;
+  const int n = lengths.q_len;
   if (n <= rows_per_head) {
     for (int row = 0; row < n; row++) chosen.insert(row);
     return chosen;
@@ -33,6 +33,16 @@ std::set<int> choose_rows(const Problem& problem, size_t head, int rows_per_head
     chosen.insert(std::min(tile + 63, n - 1));
   }
   chosen.insert(n - 1);
+  if (n % 64 != 0) chosen.insert(n / 64 * 64);
+  // The last row that sees nothing of a tile of keys, and the first that sees its first key; of the
+  // first tile also where these are the edges of a tile of rows.
+  const int beyond = lengths.kv_len - n;
+  for (int tile = 0; mask == Mask::kCausal && tile < lengths.kv_len; tile += stride) {
+    if (tile > 0 && beyond % 64 == 0) break;
+    for (const int row : {tile - beyond - 1, tile - beyond}) {
+      if (row >= 0 && row < n) chosen.insert(row);
+    }
+  }
   uint64_t state = 0x9e3779b97f4a7c15u * (head + 1);
   while (int(chosen.size()) < rows_per_head) {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -41,26 +51,30 @@ std::set<int> choose_rows(const Problem& problem, size_t head, int rows_per_head
   return chosen;
 }
 
-std::string locate(const Problem& problem, size_t row, size_t column) {
-  const size_t n = size_t(problem.seq_len), h = size_t(problem.heads);
-  return "O[batch " + std::to_string(row / n / h) + ", head " + std::to_string(row / n % h) +
-         ", row " + std::to_string(row % n) + ", column " + std::to_string(column) + "]";
+std::string locate(const Problem& problem, const HeadRows& at, size_t row, size_t column) {
+  return (problem.packed.empty() ? "O[batch " : "O[sequence ") + std::to_string(at.sequence) +
+         ", head " + std::to_string(at.head) + ", row " + std::to_string(row - at.q_row) +
+         ", column " + std::to_string(column) + "]";
 }
 
 }  // namespace
 
 Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_per_head) {
-  const size_t n = size_t(problem.seq_len), d = size_t(problem.head_dim);
+  const size_t d = size_t(problem.head_dim);
   Reference reference;
   // A piece of work is a few rows of one head: they share the widening of each row of K and V.
   constexpr size_t kRowsPerPiece = 16;
-  std::vector<std::pair<size_t, size_t>> pieces;
-  for (size_t head = 0; head < problem.head_count(); head++) {
+  struct Piece {
+    size_t head, first, last;  // of the heads of all sequences; of reference.rows
+  };
+  std::vector<Piece> pieces;
+  const std::vector<HeadRows> heads = head_rows(problem);
+  for (size_t head = 0; head < heads.size(); head++) {
     size_t first = reference.rows.size();
-    for (const int row : choose_rows(problem, head, rows_per_head))
-      reference.rows.push_back(head * n + size_t(row));
+    for (const int row : choose_rows(problem.mask, heads[head].lengths, head, rows_per_head))
+      reference.rows.push_back(heads[head].q_row + size_t(row));
     for (; first < reference.rows.size(); first += kRowsPerPiece)
-      pieces.emplace_back(first, std::min(first + kRowsPerPiece, reference.rows.size()));
+      pieces.push_back({head, first, std::min(first + kRowsPerPiece, reference.rows.size())});
   }
   for (auto* const values : {&reference.values, &reference.allowed, &reference.inexact})
     values->resize(reference.rows.size() * d);
@@ -74,24 +88,29 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
   };
 
   struct Row {
+    size_t keys = 0;  // that it sees
     std::vector<double> q, scores, output, weight_of_abs;
     double highest = -std::numeric_limits<double>::infinity();
     double largest_products = 0, weights = 0;
   };
   parallel_for(pieces.size(), [&](size_t piece) {
-    const auto [first, last] = pieces[piece];
-    const size_t first_key = reference.rows[first] / n * n;
+    const size_t first = pieces[piece].first, last = pieces[piece].last;
+    const HeadRows& at = heads[pieces[piece].head];
     std::vector<double> wide(d);
     std::vector<Row> rows(last - first);
     for (size_t i = 0; i < rows.size(); i++) {
       for (auto* const values : {&rows[i].q, &rows[i].output, &rows[i].weight_of_abs})
         values->resize(d);
-      rows[i].scores.resize(n);
+      const size_t position = reference.rows[first + i] - at.q_row;
+      rows[i].keys = size_t(at.lengths.visible_keys(problem.mask, int(position)));
+      rows[i].scores.resize(rows[i].keys);
       widen(inputs.q, reference.rows[first + i], rows[i].q);
     }
-    for (size_t j = 0; j < n; j++) {
-      widen(inputs.k, first_key + j, wide);
+    const size_t most_keys = rows.back().keys;  // the later the row, the more
+    for (size_t j = 0; j < most_keys; j++) {
+      widen(inputs.k, at.kv_row + j, wide);
       for (Row& row : rows) {
+        if (j >= row.keys) continue;
         // Four independent sums, so that the compiler can use the CPU's vectors.
         double sum[4] = {}, products[4] = {};
         for (size_t c = 0; c < d; c += 4) {
@@ -107,9 +126,10 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
             std::max(row.largest_products, products[0] + products[1] + products[2] + products[3]);
       }
     }
-    for (size_t j = 0; j < n; j++) {
-      widen(inputs.v, first_key + j, wide);
+    for (size_t j = 0; j < most_keys; j++) {
+      widen(inputs.v, at.kv_row + j, wide);
       for (Row& row : rows) {
+        if (j >= row.keys) continue;
         const double p = std::exp(row.scores[j] - row.highest);
         row.weights += p;
         if (p == 0) continue;
@@ -124,14 +144,16 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
       const Row& row = rows[i / d];
       const double score_error =
           (4.0 + std::sqrt(double(d))) * 0x1p-24 * row.largest_products * scale;
-      const double sum_error = double(n) * 0x1p-24 / 8;
-      const double value = row.output[i % d] / row.weights;
-      const double a = row.weight_of_abs[i % d] / row.weights;
+      const double sum_error = double(row.keys) * 0x1p-24 / 8;
+      const double weights = row.keys > 0 ? row.weights : 1;
+      const double value = row.output[i % d] / weights;
+      const double a = row.weight_of_abs[i % d] / weights;
       const double inexact =
           2 * (score_error + sum_error) * a + smallest_subnormal(problem.dtype) / 2;
       reference.values[first * d + i] = value;
       reference.inexact[first * d + i] = inexact;
-      reference.allowed[first * d + i] = u * std::fabs(value) + 2 * u * a + inexact;
+      reference.allowed[first * d + i] =
+          row.keys > 0 ? u * std::fabs(value) + 2 * u * a + inexact : 0;
     }
   });
   return reference;
@@ -139,7 +161,7 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
 
 Comparison compare(const Problem& problem, const Reference& reference,
                    const std::vector<uint16_t>& output) {
-  const size_t d = size_t(problem.head_dim), n = size_t(problem.seq_len);
+  const size_t d = size_t(problem.head_dim);
   Comparison result;
   result.checked_rows = reference.rows.size();
   if (output.size() != problem.element_count()) throw BadInput("the output has the wrong size");
@@ -149,13 +171,17 @@ Comparison compare(const Problem& problem, const Reference& reference,
     result.passed = false;
   };
 
+  const std::vector<HeadRows> heads = head_rows(problem);
   // The whole output: every element written, and with a number.
   const uint16_t exponent = problem.dtype == Dtype::kFp16 ? 0x7c00 : 0x7f80;
   size_t not_finite = 0;
   for (size_t i = 0; i < output.size(); i++) {
     if ((output[i] & exponent) != exponent) continue;
     if (not_finite++ == 0) {
-      fail(locate(problem, i / d, i % d) +
+      const HeadRows& at = *std::find_if(heads.begin(), heads.end(), [&](const HeadRows& each) {
+        return i / d < each.q_row + size_t(each.lengths.q_len);
+      });
+      fail(locate(problem, at, i / d, i % d) +
            (output[i] == 0xffff ? " was never written or is NaN" : " is not a finite number"));
     }
   }
@@ -165,10 +191,11 @@ Comparison compare(const Problem& problem, const Reference& reference,
   }
 
   const double u = rounding_unit(problem.dtype);
-  for (size_t first = 0; first < reference.rows.size();) {
-    const size_t head = reference.rows[first] / n;
+  for (size_t first = 0, head = 0; first < reference.rows.size(); head++) {
+    const size_t end = heads[head].q_row + size_t(heads[head].lengths.q_len);
+    if (reference.rows[first] >= end) continue;  // no queries
     double error_squared = 0, value_squared = 0, inexact_squared = 0;
-    for (; first < reference.rows.size() && reference.rows[first] / n == head; first++) {
+    for (; first < reference.rows.size() && reference.rows[first] < end; first++) {
       for (size_t c = 0; c < d; c++) {
         const size_t at = first * d + c;
         const double actual =
@@ -178,10 +205,11 @@ Comparison compare(const Problem& problem, const Reference& reference,
           char text[128];
           snprintf(text, sizeof text, " is %.6g, should be %.6g +- %.2g", actual,
                    reference.values[at], reference.allowed[at]);
-          fail(locate(problem, reference.rows[first], c) + text);
+          fail(locate(problem, heads[head], reference.rows[first], c) + text);
         }
         result.max_abs = std::max(result.max_abs, error);
-        result.bound_ratio = std::max(result.bound_ratio, error / reference.allowed[at]);
+        if (error > 0)
+          result.bound_ratio = std::max(result.bound_ratio, error / reference.allowed[at]);
         error_squared += error * error;
         value_squared += reference.values[at] * reference.values[at];
         inexact_squared += reference.inexact[at] * reference.inexact[at];

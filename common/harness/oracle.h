@@ -12,8 +12,8 @@
 
 namespace fa {
 
-// Selected rows of the output. Rows are numbered over all heads: (b * heads + h) * seq_len +
-// position.
+// Selected rows of the output, numbered as they lie in it: (b * heads + h) * seq_len + position, or
+// of packed sequences h * (total queries) + (queries of the sequences before) + position.
 struct Reference {
   std::vector<size_t> rows;     // ascending
   std::vector<double> values;   // [rows.size()][head_dim]
@@ -23,7 +23,8 @@ struct Reference {
 };
 
 // All rows if a head has at most `rows_per_head`, else that many of every head: the edges of all
-// 64-row tiles as far as they fit in half of the number, and random ones.
+// 64-row tiles as far as they fit in half of the number, those at which a causal diagonal crosses a
+// 64-key tile, and random ones. A row without a visible key is zeros, exactly.
 //
 // The bound on an element, with u the dtype's rounding unit (2^-11 fp16, 2^-8 bf16), p the row's
 // softmax weights, and A = sum_j p_j |v_j|:
@@ -33,7 +34,8 @@ struct Reference {
 //                          different sum that such a P has
 //   2 (e + N 2^-24 / 8) A  e: error of the exponent, that is of a score: its product sum in fp32,
 //                          (4 + sqrt(head_dim)) 2^-24 max_j scale sum_d |q_d k_jd|; the rest:
-//                          fp32 sums over N weights, whose errors mostly cancel
+//                          fp32 sums over the weights of the N keys that the row sees, whose
+//                          errors mostly cancel
 //   half of the smallest subnormal of the dtype
 Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_per_head = 512);
 
@@ -47,8 +49,8 @@ struct Comparison {
   size_t checked_rows = 0;
 };
 
-// Compares an output ([batch, heads, seq_len, head_dim] patterns) element by element with the
-// bounds, and head by head in norm: ||error|| <= 1.5 u ||reference|| + ||inexact||, because
+// Compares an output (patterns in the shape of Q) element by element with the bounds, and head by
+// head of every sequence in norm: ||error|| <= 1.5 u ||reference|| + ||inexact||, because
 // rounding errors are independent and their norm is far below the sum of their bounds. Every
 // element of the whole output, not only of the checked rows, must be a finite number. Nothing is
 // averaged over heads.

@@ -105,6 +105,7 @@ json to_json(const Record& record) {
     result["score_std"] = record.problem.scores->std;
     result["score_growth"] = name_of(record.problem.scores->growth);
   }
+  result.update(rest_to_json(record.problem));
   result["status"] = name_of(record.status);
   if (!record.reason.empty()) result["reason"] = record.reason;
   if (record.comparison) {
@@ -143,11 +144,38 @@ json to_json(const Record& record) {
   return result;
 }
 
-std::string describe(const std::optional<Scores>& scores) {
-  if (!scores) return "";
-  char text[64];
-  snprintf(text, sizeof text, ", scores of std %g, %s", scores->std, name_of(scores->growth));
-  return text;
+std::string describe_rest(const Problem& problem) {
+  std::string result;
+  if (problem.scores) {
+    char text[64];
+    snprintf(text, sizeof text, ", scores of std %g, %s", problem.scores->std,
+             name_of(problem.scores->growth));
+    result = text;
+  }
+  const json rest = rest_to_json(problem);
+  for (const auto& [name, value] : rest.items()) {
+    if (name == "attended_pairs") continue;
+    result += ", " + name + " " + (value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return result;
+}
+
+json rest_to_json(const Problem& problem) {
+  json result = json::object();
+  if (problem.is_plain()) return result;
+  if (problem.mask != Mask::kNone) result["mask"] = name_of(problem.mask);
+  if (problem.kv_heads) result["kv_heads"] = *problem.kv_heads;
+  if (problem.kv_len) result["kv_len"] = *problem.kv_len;
+  bool differ = false;
+  for (const Sequence& each : problem.packed) {
+    result["lengths"].push_back(each.q_len);
+    differ = differ || each.q_len != each.kv_len;
+  }
+  for (const Sequence& each : problem.packed) {
+    if (differ) result["kv_lengths"].push_back(each.kv_len);
+  }
+  result["attended_pairs"] = uint64_t(problem.attended_pairs());
+  return result;
 }
 
 std::vector<std::string> clock_notes(const std::vector<Record>& records) {
@@ -163,11 +191,11 @@ std::vector<std::string> clock_notes(const std::vector<Record>& records) {
     }
     if (!slow || *fast->times->clock_mhz <= 1.03 * *slow->times->clock_mhz) continue;
     const Problem& problem = slow->problem;
-    char text[256];
+    char text[512];
     snprintf(
         text, sizeof text,
         "%s, head_dim %d, seq_len %d%s: the SM clock was %.0f MHz under %s and %.0f MHz under %s",
-        name_of(problem.dtype), problem.head_dim, problem.seq_len, describe(problem.scores).c_str(),
+        name_of(problem.dtype), problem.head_dim, problem.seq_len, describe_rest(problem).c_str(),
         *slow->times->clock_mhz, slow->kernel.c_str(), *fast->times->clock_mhz,
         fast->kernel.c_str());
     notes.emplace_back(text);

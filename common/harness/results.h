@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,8 +22,13 @@ nlohmann::ordered_json to_json(const Record& record);
 // The fields "counters" and "statements" of a record: what one emulated run of a kernel did.
 nlohmann::ordered_json counts_to_json(const std::string& kernel, const LaunchCounts& counts);
 
-// ", scores of std 20, growing", or nothing.
-std::string describe(const std::optional<Scores>& scores);
+// What of a problem is more than dtype and shape: ", scores of std 20, growing, mask causal", or
+// nothing.
+std::string describe_rest(const Problem& problem);
+
+// The fields of a record that only problems beyond the plain one have: mask, kv_len, kv_heads,
+// lengths, kv_lengths and attended_pairs.
+nlohmann::ordered_json rest_to_json(const Problem& problem);
 
 // A sentence for each problem on which the SM clocks of two kernels lay more than 3 % apart.
 std::vector<std::string> clock_notes(const std::vector<Record>& records);

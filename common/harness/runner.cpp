@@ -16,6 +16,7 @@
 #include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
 #include "common/launch/launch.h"
+#include "common/launch/problem.h"
 #include "common/launch/registry.h"
 
 namespace fa {
@@ -109,13 +110,22 @@ Times merge(const std::vector<Times>& rounds) {
 Runner::Runner(const Problem& problem, const Inputs& inputs, const Protocol& protocol,
                int reference_rows_per_head)
     : problem_(problem), protocol_(protocol) {
-  const size_t bytes = problem.tensor_bytes();
+  const size_t bytes = problem.tensor_bytes(), kv_bytes = problem.kv_tensor_bytes();
   for (int i = 0; i < std::max(1, protocol.rotating_inputs); i++) {
     sets_.push_back(
-        {Buffer("Q", bytes), Buffer("K", bytes), Buffer("V", bytes), Buffer("O", bytes)});
+        {Buffer("Q", bytes), Buffer("K", kv_bytes), Buffer("V", kv_bytes), Buffer("O", bytes)});
     sets_.back().q.upload(moved(inputs.q, i, false).data());
     sets_.back().k.upload(moved(inputs.k, i, false).data());
     sets_.back().v.upload(moved(inputs.v, i, i % 2 == 1).data());
+  }
+  if (!problem.packed.empty()) {
+    std::vector<int> q(1, 0), kv(1, 0);
+    for (const Sequence& each : problem.packed) {
+      q.push_back(q.back() + each.q_len);
+      kv.push_back(kv.back() + each.kv_len);
+    }
+    cu_seqlens_q_.emplace("cu_seqlens_q", q.size() * sizeof(int)).upload(q.data());
+    cu_seqlens_kv_.emplace("cu_seqlens_kv", kv.size() * sizeof(int)).upload(kv.data());
   }
   if (protocol.flush_l2 && on_gpu()) l2_.emplace("L2 flush", size_t(256) << 20);
   reference_ = make_reference(problem, inputs, reference_rows_per_head);
@@ -125,6 +135,10 @@ Tensors Runner::tensors(const Kernel& kernel, int set) {
   const Set& chosen = sets_[size_t(set)];
   Tensors result{chosen.q.data(), chosen.k.data(), chosen.v.data(), chosen.o.data()};
   result.stream = work_stream();
+  if (cu_seqlens_q_) {
+    result.cu_seqlens_q = static_cast<const int*>(cu_seqlens_q_->data());
+    result.cu_seqlens_kv = static_cast<const int*>(cu_seqlens_kv_->data());
+  }
   if (!kernel.workspace_bytes) return result;
   const size_t needed = kernel.workspace_bytes(problem_, protocol_.workspace_limit);
   if (needed > protocol_.workspace_limit) {
@@ -151,9 +165,9 @@ void Runner::poison(const Kernel& kernel) {
 
 std::vector<uint16_t> Runner::moved(const std::vector<uint16_t>& tensor, int by,
                                     bool negated) const {
-  const int heads = problem_.batch * problem_.heads;
-  const auto first = tensor.begin() + std::ptrdiff_t(size_t((by % heads + heads) % heads) *
-                                                     (tensor.size() / size_t(heads)));
+  const int groups = problem_.blocks() * problem_.key_heads();
+  const auto first = tensor.begin() + std::ptrdiff_t(size_t((by % groups + groups) % groups) *
+                                                     (tensor.size() / size_t(groups)));
   std::vector<uint16_t> result(first, tensor.end());
   result.insert(result.end(), tensor.begin(), first);
   constexpr uint16_t kSign = 0x8000;  // of fp16 and bf16
@@ -250,6 +264,7 @@ Record Runner::verify(const Kernel& kernel) {
   record.problem = problem_;
   record.ceiling = kernel.ceiling;
   judge(record, [&] {
+    if (const std::string why = refusal(kernel, problem_); !why.empty()) throw Unsupported(why);
     poison(kernel);
     launch_record() = LaunchRecord{};
     take_counts();  // of launches before

@@ -115,16 +115,17 @@ class Runner {
   // Every output, also where a peer has it in memory of its own, is NaN until it is written.
   void poison(const Kernel& kernel);
   void poison(const Kernel& kernel, int set);
-  // A set of inputs has the heads of the first set, [batch * heads, seq_len * head_dim], in another
-  // order, and every other set has V with the other sign. So one reference is enough for all sets,
-  // yet no set's output is right for the next one: a kernel that computes nothing and hands over an
-  // earlier output is found to be wrong.
+  // A set of inputs has the heads of the first set in another order, a head of K with the heads of
+  // Q that read it, and every other set has V with the other sign. So one reference is enough for
+  // all sets, yet no set's output is right for the next one: a kernel that computes nothing and
+  // hands over an earlier output is found to be wrong.
   std::vector<uint16_t> moved(const std::vector<uint16_t>& tensor, int by, bool negated) const;
   void check(int count, Record& record);
 
   Problem problem_;
   Protocol protocol_;
   std::vector<Set> sets_;
+  std::optional<Buffer> cu_seqlens_q_, cu_seqlens_kv_;  // of packed sequences
   std::optional<Buffer> l2_;         // larger than the L2: writing it evicts everything else
   std::optional<Buffer> workspace_;  // grows with what kernels ask for
   Reference reference_;

@@ -1,12 +1,16 @@
-// One attention problem: O = softmax(Q K^T * scale) V, forward, without mask or dropout.
-// Q, K, V and O are contiguous [batch, heads, seq_len, head_dim] tensors of fp16 or bf16.
+// One attention problem: O = softmax(Q K^T * scale) V, forward, without dropout.
+// Q, K, V and O are contiguous [batch, heads, seq_len, head_dim] tensors of fp16 or bf16. That is
+// all that the sixteen numbered kernels take; what a model needs besides is below the first fields
+// of Problem, and each kernel's Takes (registry.h) says which of it the kernel accepts.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace fa {
 
@@ -26,22 +30,101 @@ struct Scores {
   bool operator==(const Scores&) const = default;
 };
 
+// Which keys a query attends to. kCausal is aligned at the bottom right, as in FlashAttention from
+// 2.1 on: the last query sees all keys, and each query before it one key fewer.
+enum class Mask { kNone, kCausal };
+
+inline const char* name_of(Mask mask) { return mask == Mask::kNone ? "none" : "causal"; }
+
+// The lengths of one sequence, 0 included.
+struct Sequence {
+  int q_len = 0, kv_len = 0;
+  bool operator==(const Sequence&) const = default;
+
+  // How many keys query i sees: keys 0 to visible_keys - 1. A causal query i sees key j if
+  // j <= i + kv_len - q_len. Where there is no such key, the row of O is zeros.
+  int visible_keys(Mask mask, int i) const {
+    return mask == Mask::kNone ? kv_len : std::clamp(i + 1 + kv_len - q_len, 0, kv_len);
+  }
+  // The sum of visible_keys over all queries.
+  double attended_pairs(Mask mask) const {
+    const double q = q_len, k = kv_len, triangle = std::min(q, k);
+    // The last min(q_len, kv_len) queries see keys up to the diagonal, those before them none.
+    return mask == Mask::kNone ? q * k : triangle * (k - triangle) + triangle * (triangle + 1) / 2;
+  }
+};
+
 struct Problem {
-  int batch = 1;
-  int heads = 1;
-  int seq_len = 128;
+  int batch = 1;      // sequences
+  int heads = 1;      // of Q and O
+  int seq_len = 128;  // queries of a sequence; of packed sequences, the most of any
   int head_dim = 128;
   Dtype dtype = Dtype::kBf16;
   std::optional<Scores> scores;  // without: those of Q and K from N(0, 1), whose std is 1
 
+  Mask mask = Mask::kNone;
+  std::optional<int> kv_len;    // keys of a sequence; without: seq_len
+  std::optional<int> kv_heads;  // of K and V; without: heads. Head h reads h / (heads / kv_heads)
+  // Sequences of different lengths, one behind the other: Q and O are [heads, total queries,
+  // head_dim], K and V [kv_heads, total keys, head_dim]. Empty: `batch` sequences of one length,
+  // Q and O [batch, heads, seq_len, head_dim], K and V [batch, kv_heads, kv_len, head_dim].
+  std::vector<Sequence> packed;  // set by pack()
+
+  void pack(const std::vector<Sequence>& sequences) {
+    packed = sequences;
+    batch = int(sequences.size());
+    seq_len = 0;
+    kv_len = 0;
+    for (const Sequence& each : sequences) {
+      seq_len = std::max(seq_len, each.q_len);
+      kv_len = std::max(*kv_len, each.kv_len);
+    }
+    if (kv_len == seq_len) kv_len.reset();
+  }
+
   float scale() const { return 1.0f / std::sqrt(float(head_dim)); }
+  int key_len() const { return kv_len.value_or(seq_len); }
+  int key_heads() const { return kv_heads.value_or(heads); }
+  Sequence sequence(int i) const {
+    return packed.empty() ? Sequence{seq_len, key_len()} : packed[size_t(i)];
+  }
+
+  // The tensors are [blocks, heads, rows, head_dim]: the rows of one head of Q, and of one of K.
+  int blocks() const { return packed.empty() ? batch : 1; }
+  size_t q_rows() const {
+    size_t sum = packed.empty() ? size_t(seq_len) : 0;
+    for (const Sequence& each : packed) sum += size_t(each.q_len);
+    return sum;
+  }
+  size_t kv_rows() const {
+    size_t sum = packed.empty() ? size_t(key_len()) : 0;
+    for (const Sequence& each : packed) sum += size_t(each.kv_len);
+    return sum;
+  }
+
   size_t head_count() const { return size_t(batch) * size_t(heads); }
-  size_t row_count() const { return head_count() * size_t(seq_len); }
+  // Of Q and O; of K and V.
+  size_t row_count() const { return size_t(blocks()) * size_t(heads) * q_rows(); }
+  size_t kv_row_count() const { return size_t(blocks()) * size_t(key_heads()) * kv_rows(); }
   size_t element_count() const { return row_count() * size_t(head_dim); }
+  size_t kv_element_count() const { return kv_row_count() * size_t(head_dim); }
   size_t tensor_bytes() const { return element_count() * 2; }
+  size_t kv_tensor_bytes() const { return kv_element_count() * 2; }
   bool operator==(const Problem&) const = default;
-  // Two matrix products, a multiplication and an addition each: 4 * B * H * N^2 * D.
-  double flops() const { return 4.0 * double(row_count()) * double(seq_len) * double(head_dim); }
+
+  // Whether nothing but the fields before `mask` is used.
+  bool is_plain() const {
+    return mask == Mask::kNone && !kv_len && !kv_heads && packed.empty() && seq_len % 128 == 0;
+  }
+  // Pairs of a query and a key that it sees, over all heads and sequences.
+  double attended_pairs() const {
+    double sum = packed.empty() ? batch * sequence(0).attended_pairs(mask) : 0;
+    for (const Sequence& each : packed) sum += each.attended_pairs(mask);
+    return sum * heads;
+  }
+  // Two matrix products, a multiplication and an addition each, on the attended pairs:
+  // 4 * B * H * N^2 * D without a mask.
+  double flops() const { return 4.0 * attended_pairs() * double(head_dim); }
 };
 
 // Bad input: one clear sentence. Programs print it and exit with 2.
@@ -59,7 +142,8 @@ struct Unsupported : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws BadInput unless every kernel of the ladder accepts the shape.
-void validate(const Problem& problem);
+// Throws BadInput unless the shape makes sense, and, without any_length, unless seq_len is a
+// multiple of 128, as the numbered kernels want it.
+void validate(const Problem& problem, bool any_length = false);
 
 }  // namespace fa

@@ -60,7 +60,7 @@ const Kernel& find_kernel(const std::string& name_or_number) {
   std::string number = name_or_number;
   if (number.size() == 1) number.insert(0, "0");
   for (const Kernel& kernel : kernels()) {
-    if (kernel.name == name_or_number ||
+    if (kernel.name == name_or_number || kernel.name == "beyond/" + name_or_number ||
         (number.size() == 2 && kernel.name.starts_with(number + "_"))) {
       return kernel;
     }
@@ -70,10 +70,16 @@ const Kernel& find_kernel(const std::string& name_or_number) {
   throw BadInput("unknown kernel '" + name_or_number + "', this program has: " + names);
 }
 
-void validate(const Problem& problem) {
+void validate(const Problem& problem, bool any_length) {
+  constexpr int kMostTokens = 1 << 22;
   if (problem.batch < 1) throw BadInput("--batch must be at least 1");
   if (problem.heads < 1) throw BadInput("--heads must be at least 1");
-  if (problem.seq_len < 1 || problem.seq_len % 128 != 0) {
+  if (problem.packed.empty() && (any_length || problem.kv_len) && problem.seq_len < 1) {
+    throw BadInput("--seq-len must be at least 1, not " + std::to_string(problem.seq_len));
+  }
+  // Of a problem with kv_len, refusal() says what a kernel takes.
+  if (problem.packed.empty() && !any_length && !problem.kv_len &&
+      (problem.seq_len < 1 || problem.seq_len % 128 != 0)) {
     throw BadInput("--seq-len must be a positive multiple of 128, not " +
                    std::to_string(problem.seq_len));
   }
@@ -88,11 +94,53 @@ void validate(const Problem& problem) {
     throw BadInput("batch * heads must be at most 65535, not " +
                    std::to_string(uint64_t(problem.batch) * uint64_t(problem.heads)));
   }
-  if (problem.seq_len > (1 << 22)) throw BadInput("--seq-len must be at most 4194304");
-  if (problem.element_count() > (size_t(1) << 36)) {
-    throw BadInput("the tensors would have " + std::to_string(problem.tensor_bytes() >> 30) +
+  if (problem.seq_len > kMostTokens) throw BadInput("--seq-len must be at most 4194304");
+  if (problem.kv_heads && (*problem.kv_heads < 1 || problem.heads % *problem.kv_heads != 0)) {
+    throw BadInput("--kv-heads must divide --heads, which are " + std::to_string(problem.heads) +
+                   ", not be " + std::to_string(*problem.kv_heads));
+  }
+  if (problem.key_len() < (problem.packed.empty() ? 1 : 0) || problem.key_len() > kMostTokens) {
+    throw BadInput("--kv-len must be from 1 to 4194304, not " + std::to_string(problem.key_len()));
+  }
+  for (const Sequence& each : problem.packed) {
+    if (std::min(each.q_len, each.kv_len) < 0) throw BadInput("--lengths must not be negative");
+  }
+  const size_t rows = std::max(problem.q_rows(), problem.kv_rows());
+  if (std::min(problem.q_rows(), problem.kv_rows()) == 0 || rows > (1u << 30)) {
+    throw BadInput("--lengths must have a sum from 1 to 1073741824");
+  }
+  const size_t elements = std::max(problem.element_count(), problem.kv_element_count());
+  if (elements > (size_t(1) << 36)) {
+    throw BadInput("the tensors would have " + std::to_string(elements * 2 >> 30) +
                    " GiB each; at most 128 GiB are supported");
   }
+}
+
+std::string refusal(const Kernel& kernel, const Problem& problem) {
+  if (kernel.ceiling) return "";
+  const Takes& takes = kernel.takes;
+  std::string text;
+  const auto add = [&](const std::string& accepted) {
+    text += (text.empty() ? "takes " : "; ") + accepted;
+  };
+  if (problem.mask != Mask::kNone && !takes.causal) add("--mask none, not causal");
+  if (!problem.packed.empty()) {
+    if (!takes.packed) add("sequences of one length (--seq-len), not --lengths");
+  } else if (!takes.any_length) {
+    if (problem.seq_len % 128 != 0) {
+      add("a multiple of 128 as the number of queries (--seq-len), not " +
+          std::to_string(problem.seq_len));
+    }
+    if (problem.key_len() != problem.seq_len) {
+      add("as many keys as queries (--kv-len " + std::to_string(problem.seq_len) + "), not " +
+          std::to_string(problem.key_len()));
+    }
+  }
+  if (problem.key_heads() != problem.heads && !takes.kv_heads) {
+    add("as many heads of keys as of queries (--kv-heads " + std::to_string(problem.heads) +
+        "), not " + std::to_string(problem.key_heads()));
+  }
+  return text;
 }
 
 void check_pointers(const Tensors& tensors) {
@@ -103,7 +151,8 @@ void check_pointers(const Tensors& tensors) {
 }
 
 void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
-  validate(problem);
+  validate(problem, kernel.takes.any_length || kernel.ceiling != nullptr);
+  if (const std::string why = refusal(kernel, problem); !why.empty()) throw Unsupported(why);
   check_pointers(tensors);
   // [needs]
   if (const int present = device_capability(); present > 0) {

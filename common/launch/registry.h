@@ -28,6 +28,10 @@ struct Tensors {
   void* workspace = nullptr;  // as many bytes as the kernel's workspace_bytes() asked for
   size_t workspace_bytes = 0;
   void* stream = nullptr;  // a cudaStream_t, which takes the launches; null: the default stream
+  // Of packed sequences, [batch + 1] each: the first row of every sequence within a head of Q and
+  // O, and of K and V, and the number of rows at the end. Null: not packed.
+  const int* cu_seqlens_q = nullptr;
+  const int* cu_seqlens_kv = nullptr;
 };
 
 // The same for a kernel's launcher: typed, with the shape. head_dim is a template argument there.
@@ -41,12 +45,29 @@ struct Attention {
   float scale;  // of the scores, 1/sqrt(head_dim)
   void* workspace;
   size_t workspace_bytes;
+  // For kernels that take more (Takes below). Problem says how the tensors lie then: Q and O are
+  // [batch, heads, seq_len, kHeadDim] and K and V [batch, kv_heads, kv_len, kHeadDim]; of packed
+  // sequences [heads, q_rows, kHeadDim] and [kv_heads, kv_rows, kHeadDim].
+  Mask mask;
+  int kv_len, kv_heads;
+  int q_rows, kv_rows;      // of one head: seq_len and kv_len, or the packed sequences together
+  const int* cu_seqlens_q;  // [batch + 1], as in Tensors; null: not packed
+  const int* cu_seqlens_kv;
 };
 
 // Which GPUs a kernel runs on. The emulator runs them all.
 struct Needs {
   int compute_capability = 75;  // at least: 80 is sm_80
   bool exactly = false;         // only this one: sm_90a code runs on 9.0 alone
+};
+
+// What a kernel accepts beyond the plain problem, whose queries and keys are equally many, a
+// multiple of 128, all visible, with as many heads of keys as of queries.
+struct Takes {
+  bool causal = false;
+  bool any_length = false;  // of queries and of keys, also where these differ
+  bool kv_heads = false;    // fewer heads of keys than of queries
+  bool packed = false;      // sequences of different lengths; their lengths are any
 };
 
 // What computes a peer or a ceiling (bench/peers) in place of code of this repository.
@@ -78,13 +99,19 @@ struct Kernel {
   // Of peers whose output lies in memory of their own: one copies what their latest launch gave to
   // tensors.o, the other makes it NaN, both on tensors.stream.
   std::function<void(const Tensors&)> deliver = nullptr, spoil = nullptr;
+  Takes takes = {};
 };
 
 // All kernels of this program, by name.
 const std::vector<Kernel>& kernels();
 
-// The kernel with this name or number ("02_online_softmax", "02", "2"). Throws BadInput.
+// The kernel with this name or number ("02_online_softmax", "02", "2"; "causal" for
+// "beyond/causal"). Throws BadInput.
 const Kernel& find_kernel(const std::string& name_or_number);
+
+// Why the kernel does not accept a valid problem: one sentence that says what it would accept, such
+// as "takes --mask none, not causal". Empty: it does.
+std::string refusal(const Kernel& kernel, const Problem& problem);
 
 // Throws BadInput unless Q, K, V and O are there and multiples of 16 bytes.
 void check_pointers(const Tensors& tensors);
@@ -106,11 +133,12 @@ void register_recording_twin(Kernel kernel);
 template <template <typename T, int kHeadDim> class Launcher>
 class Registration {
  public:
-  explicit Registration(const char* name, Needs needs = {}) {
+  explicit Registration(const char* name, Needs needs = {}, Takes takes = {}) {
     Kernel kernel{name, needs, nullptr, &dispatch_dtype};
     if constexpr (requires { &Launcher<__half, 128>::workspace_bytes; }) {
       kernel.workspace_bytes = &Launcher<__half, 128>::workspace_bytes;
     }
+    kernel.takes = takes;
 #ifdef FA_RECORDING
     register_recording_twin(kernel);
 #else
@@ -134,7 +162,14 @@ class Registration {
                                  problem.seq_len,
                                  problem.scale(),
                                  tensors.workspace,
-                                 tensors.workspace_bytes};
+                                 tensors.workspace_bytes,
+                                 problem.mask,
+                                 problem.key_len(),
+                                 problem.key_heads(),
+                                 int(problem.q_rows()),
+                                 int(problem.kv_rows()),
+                                 tensors.cu_seqlens_q,
+                                 tensors.cu_seqlens_kv};
 #ifdef FA_TWO_OF_FOUR  // scripts/fa try: half of the work for the compiler
     constexpr int kHeadDim = std::is_same_v<T, __half> ? 64 : 128;
     if (problem.head_dim != kHeadDim) {

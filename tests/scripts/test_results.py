@@ -134,6 +134,40 @@ class Validator(ScriptTest):
                              (changed(data, f"records.{data['records'].index(fast)}.under_load.power_w", -1), "power_w")):
             self.assert_one_sentence(self.run_script(VALIDATE, self.write("wrong.json", wrong)), words, code=1)
 
+    def test_version_6_has_masks_heads_of_keys_and_lengths(self):
+        data = cuda_results()
+        data["schema_version"] = 6
+        data["protocol"].update(rest_ms=100, load_seconds=2)
+        record = next(record for record in data["records"] if record["status"] == "passed")
+        data["records"] = [record]
+
+        def with_problem(pairs, **fields):
+            tflops = 4 * pairs * record["head_dim"] / record["time_ms"]["median"] / 1e9
+            fields = {"heads": 4, "attended_pairs": pairs, "tflops": tflops, **fields}
+            return {**data, "records": [{**record, "kernel": "beyond/causal", **fields}]}
+
+        causal = with_problem(4 * 2 * 77 * 78 // 2, batch=2, seq_len=77, mask="causal")
+        few = with_problem(4 * (98 + 99 + 100), batch=1, seq_len=3, kv_len=100, kv_heads=2, mask="causal")
+        packed = with_problem(4 * (15 + 5 * 2), batch=2, seq_len=5, lengths=[5, 5], kv_lengths=[3, 2])
+        blind = with_problem(4 * (1 + 2), batch=1, seq_len=90, kv_len=2, mask="causal")
+        for good in (causal, few, packed, blind):
+            done = self.run_script(VALIDATE, self.write("good.json", good))
+            self.assertEqual(done.returncode, 0, done.stderr)
+        for wrong, words in ((changed(causal, "schema_version", 5), "'load_seconds'"),
+                             (changed(causal, "records.0.kernel", "01_naive"), "seq_len"),
+                             (changed(few, "records.0.attended_pairs", None), "lacks 'attended_pairs'"),
+                             (changed(few, "records.0.attended_pairs", 1200), "attended_pairs is 1200, the problem has 1188"),
+                             (changed(few, "records.0.mask", None), "attended_pairs is 1188, the problem has 1200"),
+                             (changed(few, "records.0.mask", "none"), "not one of causal"),
+                             (changed(few, "records.0.kv_heads", 3), "kv_heads does not divide heads"),
+                             (changed(few, "records.0.tflops", 3.0), "the median says"),
+                             (changed(packed, "records.0.lengths", None), "lacks 'lengths'"),
+                             (changed(packed, "records.0.lengths", [5, 6]), "lengths are not those of batch and seq_len"),
+                             (changed(packed, "records.0.kv_lengths", [3]), "lengths are not those of batch and seq_len"),
+                             (changed(packed, "records.0.lengths", [5, -5]), "lengths")):
+            with self.subTest(words):
+                self.assert_one_sentence(self.run_script(VALIDATE, self.write("wrong.json", wrong)), words, code=1)
+
     def newest(self):
         data = bench_results()
         data["schema_version"] = 4

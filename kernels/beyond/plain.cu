@@ -1,0 +1,100 @@
+// beyond/plain: every problem that a model has, in the simplest way that is right.
+//
+// Idea         One warp computes one row of O. The mask, the lengths and the heads of keys are only
+//              a matter of where the row's keys begin and how many there are.
+// Bottleneck   None is removed: this is what the other kernels of this folder are measured against
+//              on the emulator, and the shortest example of how a kernel receives such a problem.
+// Run          cmake --build --preset emulator --target beyond &&
+//              build/emulator/bin/beyond --mask causal --lengths 300,0,17 --kv-heads 1
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
+#include "common/ptx/convert.h"
+
+namespace fa::plain {
+
+struct Config {
+  static constexpr int kWarps = 4;  // per CTA, one query row per warp
+};
+
+__device__ __forceinline__ float warp_sum(float value) {
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, distance);
+  }
+  return value;
+}
+
+// Each lane has kHeadDim / 32 columns of its row of Q and O: lane 5 has columns 5, 37, 69 and 101
+// of 128. One CTA computes kWarps rows of one head (blockIdx.y) of one sequence (blockIdx.z).
+template <typename T, int kHeadDim>
+__global__ void attention_kernel(Attention<T> a) {
+  constexpr int kColumns = kHeadDim / 32;
+  const int sequence = blockIdx.z, head = blockIdx.y;
+  const int query = blockIdx.x * Config::kWarps + threadIdx.x / 32, lane_idx = threadIdx.x % 32;
+
+  // ---- where the sequence begins, and how long it is ----
+  // Packed sequences are one behind the other within a head; others have a block of their own.
+  int q_begin = 0, kv_begin = 0, q_len = a.seq_len, kv_len = a.kv_len, block = sequence;
+  if (a.cu_seqlens_q) {
+    q_begin = a.cu_seqlens_q[sequence];
+    kv_begin = a.cu_seqlens_kv[sequence];
+    q_len = a.cu_seqlens_q[sequence + 1] - q_begin;
+    kv_len = a.cu_seqlens_kv[sequence + 1] - kv_begin;
+    block = 0;
+  }
+  if (query >= q_len) return;
+  const int kv_head = head / (a.heads / a.kv_heads);
+  const size_t q_row = (size_t(block) * a.heads + head) * a.q_rows + q_begin + query;
+  const size_t kv_row = (size_t(block) * a.kv_heads + kv_head) * a.kv_rows + kv_begin;
+  const T* gQ = a.q + q_row * kHeadDim + lane_idx;   // [kHeadDim], from this lane's first column on
+  const T* gK = a.k + kv_row * kHeadDim + lane_idx;  // [kv_len][kHeadDim]
+  const T* gV = a.v + kv_row * kHeadDim + lane_idx;  // [kv_len][kHeadDim]
+
+  // The last query sees all keys, and each query before it sees one key fewer. The number of keys
+  // is negative where a query comes before the first key.
+  const int keys = a.mask == Mask::kCausal ? query + 1 + kv_len - q_len : kv_len;
+
+  // ---- online softmax over the visible keys ----
+  float rQ[kColumns], acc_o[kColumns];
+  for (int i = 0; i < kColumns; i++) {
+    rQ[i] = ptx::to_float(gQ[32 * i]) * a.scale;
+    acc_o[i] = 0.0f;
+  }
+  float row_max = -INFINITY, row_sum = 0.0f;
+  for (int key = 0; key < keys; key++) {
+    float acc_s = 0.0f;
+    for (int i = 0; i < kColumns; i++) {
+      acc_s = fmaf(rQ[i], ptx::to_float(gK[size_t(key) * kHeadDim + 32 * i]), acc_s);
+    }
+    acc_s = warp_sum(acc_s);
+    const float new_max = fmaxf(row_max, acc_s);
+    const float rescale = expf(row_max - new_max), p = expf(acc_s - new_max);
+    row_max = new_max;
+    row_sum = row_sum * rescale + p;
+    for (int i = 0; i < kColumns; i++) {
+      acc_o[i] = fmaf(p, ptx::to_float(gV[size_t(key) * kHeadDim + 32 * i]), acc_o[i] * rescale);
+    }
+  }
+
+  // ---- epilogue ----
+  // A row that sees no key is zeros: its sum is 0, and 0 / 0 would be NaN.
+  const float inverse_sum = row_sum > 0.0f ? 1.0f / row_sum : 0.0f;
+  for (int i = 0; i < kColumns; i++) {
+    a.o[q_row * kHeadDim + lane_idx + 32 * i] = ptx::from_float<T>(acc_o[i] * inverse_sum);
+  }
+}
+
+// ---- host ---------------------------------------------------------------------------------------
+template <typename T, int kHeadDim>
+struct Launcher {
+  static void run(const Attention<T>& a) {
+    const unsigned tiles = (a.seq_len + Config::kWarps - 1) / Config::kWarps;
+    launch<attention_kernel<T, kHeadDim>>(
+        {dim3(tiles, a.heads, a.batch), dim3(Config::kWarps * 32)}, a);
+  }
+};
+
+const Registration<Launcher> registration{
+    "beyond/plain", Needs{},
+    Takes{.causal = true, .any_length = true, .kv_heads = true, .packed = true}};
+
+}  // namespace fa::plain

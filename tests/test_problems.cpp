@@ -1,0 +1,347 @@
+// Problems beyond the plain one: masks, lengths, heads of keys, packed sequences. The reference is
+// judged against plain loops, the kernels of kernels/beyond against the reference.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/harness/inputs.h"
+#include "common/harness/oracle.h"
+#include "common/harness/results.h"
+#include "common/harness/runner.h"
+#include "common/launch/problem.h"
+#include "common/launch/registry.h"
+#include "tests/support.h"
+
+namespace fa::test {
+namespace {
+
+struct More {
+  const char* name;
+  int batch, heads, kv_heads;
+  int q_len, kv_len;
+  std::vector<Sequence> packed = {};
+};
+
+// Lengths that divide nothing, more queries than keys and fewer, sequences without queries, without
+// keys and without both.
+const std::vector<More> kShapes = {
+    {"square", 1, 2, 2, 128, 128},
+    {"odd", 1, 2, 2, 77, 77},
+    {"few_queries", 2, 4, 2, 5, 131},
+    {"one_query", 1, 4, 1, 1, 200},
+    {"few_keys", 1, 2, 1, 131, 70},
+    {"packed", 3, 2, 2, 0, 0, {{70, 70}, {1, 1}, {65, 65}}},
+    {"packed_and_shared", 5, 4, 2, 0, 0, {{0, 9}, {33, 64}, {7, 0}, {0, 0}, {65, 3}}},
+};
+
+Problem make_problem(const More& shape, Mask mask, Dtype dtype, int head_dim) {
+  Problem p = problem(shape.batch, shape.heads, shape.q_len, head_dim, dtype);
+  if (shape.kv_len != shape.q_len) p.kv_len = shape.kv_len;
+  if (shape.kv_heads != shape.heads) p.kv_heads = shape.kv_heads;
+  if (!shape.packed.empty()) p.pack(shape.packed);
+  p.mask = mask;
+  return p;
+}
+
+std::vector<std::string> all_inputs() {
+  std::vector<std::string> names = input_names();
+  names.insert(names.end(), masked_input_names().begin(), masked_input_names().end());
+  return names;
+}
+
+// The whole output by the definition, in loops that know nothing of the harness.
+std::vector<double> by_loops(const Problem& p, const Inputs& inputs) {
+  const int d = p.head_dim, group = p.heads / p.kv_heads.value_or(p.heads);
+  const int kv_heads = p.heads / group;
+  std::vector<Sequence> sequences = p.packed;
+  if (p.packed.empty())
+    sequences.assign(size_t(p.batch), {p.seq_len, p.kv_len.value_or(p.seq_len)});
+  int total_q = 0, total_kv = 0;
+  for (const Sequence& s : sequences) {
+    total_q += s.q_len;
+    total_kv += s.kv_len;
+  }
+  std::vector<double> output(inputs.q.size(), NAN);
+  int q_before = 0, kv_before = 0;  // of a head, in sequences before
+  for (int b = 0; b < int(sequences.size()); b++) {
+    const auto [q_len, kv_len] = sequences[size_t(b)];
+    for (int h = 0; h < p.heads; h++) {
+      const bool packed = !p.packed.empty();
+      const int q_row = packed ? h * total_q + q_before : (b * p.heads + h) * q_len;
+      const int kv_row =
+          packed ? h / group * total_kv + kv_before : (b * kv_heads + h / group) * kv_len;
+      const auto at = [&](const std::vector<uint16_t>& tensor, int row, int c) {
+        return double(to_float(tensor[size_t(row) * size_t(d) + size_t(c)], p.dtype));
+      };
+      for (int i = 0; i < q_len; i++) {
+        std::vector<double> weights, sums(size_t(d), 0.0);
+        double highest = -INFINITY, sum = 0;
+        for (int j = 0; j < kv_len; j++) {
+          if (p.mask == Mask::kCausal && j > i + kv_len - q_len) break;
+          double score = 0;
+          for (int c = 0; c < d; c++)
+            score += at(inputs.q, q_row + i, c) * at(inputs.k, kv_row + j, c);
+          weights.push_back(score / std::sqrt(double(d)));
+          highest = std::max(highest, weights.back());
+        }
+        for (size_t j = 0; j < weights.size(); j++) {
+          const double weight = std::exp(weights[j] - highest);
+          sum += weight;
+          for (int c = 0; c < d; c++) sums[size_t(c)] += weight * at(inputs.v, kv_row + int(j), c);
+        }
+        for (int c = 0; c < d; c++) {
+          output[size_t(q_row + i) * size_t(d) + size_t(c)] =
+              weights.empty() ? 0 : sums[size_t(c)] / sum;
+        }
+      }
+    }
+    q_before += q_len;
+    kv_before += kv_len;
+  }
+  return output;
+}
+
+class Beyond : public testing::TestWithParam<More> {};
+
+TEST_P(Beyond, TheReferenceAgreesWithLoops) {
+  for (const Mask mask : {Mask::kNone, Mask::kCausal}) {
+    const Problem p = make_problem(GetParam(), mask, Dtype::kFp16, 64);
+    ASSERT_NO_THROW(validate(p, true));
+    for (const char* const inputs : {"normal", "hot_diagonal"}) {
+      const Inputs made = make_inputs(p, inputs, 3);
+      const Reference reference = make_reference(p, made);
+      const std::vector<double> expected = by_loops(p, made);
+      ASSERT_EQ(reference.values.size(), expected.size());
+      for (size_t i = 0; i < expected.size(); i++) {
+        ASSERT_NEAR(reference.values[i], expected[i], 1e-11) << name_of(mask) << " element " << i;
+        ASSERT_TRUE(expected[i] != 0 || reference.allowed[i] == 0 || mask == Mask::kNone);
+      }
+    }
+  }
+}
+
+TEST_P(Beyond, AttendedPairsAreCounted) {
+  for (const Mask mask : {Mask::kNone, Mask::kCausal}) {
+    const Problem p = make_problem(GetParam(), mask, Dtype::kBf16, 128);
+    double pairs = 0;
+    for (const HeadRows& at : head_rows(p)) {
+      for (int i = 0; i < at.lengths.q_len; i++) {
+        for (int j = 0; j < at.lengths.kv_len; j++)
+          pairs += mask == Mask::kNone || j <= i + at.lengths.kv_len - at.lengths.q_len;
+      }
+    }
+    EXPECT_EQ(p.attended_pairs(), pairs);
+    EXPECT_EQ(p.flops(), 4 * pairs * 128);
+    EXPECT_EQ(rest_to_json(p).value("attended_pairs", -1.0), p.is_plain() ? -1.0 : pairs);
+  }
+}
+
+TEST_P(Beyond, AllInputsAreFinite) {
+  for (const Dtype dtype : {Dtype::kFp16, Dtype::kBf16}) {
+    const Problem p = make_problem(GetParam(), Mask::kCausal, dtype, 64);
+    for (const std::string& name : all_inputs()) {
+      const Inputs inputs = make_inputs(p, name, 1);
+      EXPECT_EQ(inputs.q.size(), p.element_count());
+      EXPECT_EQ(inputs.k.size(), p.kv_element_count());
+      EXPECT_EQ(inputs.v.size(), p.kv_element_count());
+      for (const auto* tensor : {&inputs.q, &inputs.k, &inputs.v}) {
+        for (const uint16_t bits : *tensor)
+          ASSERT_TRUE(std::isfinite(to_float(bits, dtype))) << name;
+      }
+    }
+  }
+}
+
+// What a kernel gives whose diagonal is one key too far, or one too short, is wrong in almost every
+// row that sees a key: in the whole row.
+TEST(HotDiagonal, TellsAMaskThatIsOffByAKey) {
+  for (const auto& [q_len, kv_len] : {std::pair{300, 300}, {100, 333}, {333, 300}}) {
+    Problem p = problem(1, 1, q_len, 64, Dtype::kBf16);
+    p.kv_len = kv_len;
+    p.mask = Mask::kCausal;
+    const Inputs inputs = make_inputs(p, "hot_diagonal", 1);
+    const Reference reference = make_reference(p, inputs);
+    const size_t first = size_t(std::max(0, q_len - kv_len));
+    for (const int off : {-1, 1}) {
+      // A query less at the end, or one more, moves the diagonal by a key.
+      Problem moved = p;
+      moved.seq_len = q_len - off;
+      Inputs of_moved = inputs;
+      of_moved.q.resize(moved.element_count());
+      const Reference wrong = make_reference(moved, of_moved);
+      size_t told = 0, rows = 0;
+      for (size_t i = first + 1; i + 1 < size_t(q_len); i++, rows++) {
+        size_t columns = 0;
+        for (size_t c = 0; c < 64; c++) {
+          columns += std::fabs(reference.values[i * 64 + c] - wrong.values[i * 64 + c]) >
+                     reference.allowed[i * 64 + c];
+        }
+        told += columns > 32;
+      }
+      EXPECT_GT(told, rows * 9 / 10) << q_len << ", " << kv_len << ", off by " << off;
+    }
+  }
+}
+
+TEST(BeyondPlain, RowsWithoutAKeyMustBeZeros) {
+  Problem p = problem(1, 1, 8, 64, Dtype::kFp16);
+  p.kv_len = 3;
+  p.mask = Mask::kCausal;
+  const Reference reference = make_reference(p, make_inputs(p, "normal", 1));
+  std::vector<uint16_t> output;
+  for (const double value : reference.values) output.push_back(from_float(float(value), p.dtype));
+  EXPECT_TRUE(compare(p, reference, output).passed);
+  EXPECT_TRUE(
+      std::all_of(output.begin(), output.begin() + 5 * 64, [](uint16_t o) { return o == 0; }));
+  output[4 * 64 + 7] = 1;  // the smallest number there is
+  const Comparison comparison = compare(p, reference, output);
+  EXPECT_FALSE(comparison.passed);
+  EXPECT_NE(comparison.reason.find("row 4, column 7] is 5.96046e-08, should be 0 +- 0"),
+            std::string::npos)
+      << comparison.reason;
+}
+
+TEST(BeyondPlain, SamplesTheEdgesOfTheDiagonal) {
+  Problem p = problem(1, 1, 3000, 64, Dtype::kBf16);
+  p.kv_len = 2001;
+  p.mask = Mask::kCausal;
+  const Reference reference = make_reference(p, make_inputs(p, "normal", 1), 512);
+  const auto sampled = [&](size_t row) {
+    return std::binary_search(reference.rows.begin(), reference.rows.end(), row);
+  };
+  for (size_t key = 0; key < 2001; key += 64) {  // query i's last key is i - 999
+    EXPECT_TRUE(sampled(key + 999)) << "first row that sees key " << key;
+    EXPECT_TRUE(sampled(key + 998)) << "last row that does not see key " << key;
+  }
+  EXPECT_TRUE(sampled(3000 / 64 * 64)) << "first row of the last tile";
+}
+
+TEST(BeyondPlain, PackedHeadsAreFoundByTheirSequence) {
+  Problem p = problem(1, 2, 128, 64, Dtype::kFp16);
+  p.pack({{3, 3}, {0, 0}, {4, 4}});
+  const Reference reference = make_reference(p, make_inputs(p, "normal", 1));
+  std::vector<uint16_t> output;
+  for (const double value : reference.values) output.push_back(from_float(float(value), p.dtype));
+  EXPECT_TRUE(compare(p, reference, output).passed);
+  output[(7 + 3 + 2) * 64 + 5] = from_float(9, p.dtype);
+  EXPECT_NE(
+      compare(p, reference, output).reason.find("O[sequence 2, head 1, row 2, column 5] is 9"),
+      std::string::npos);
+}
+
+// ---- what kernels take --------------------------------------------------------------------------
+std::vector<Problem> not_plain() {
+  std::vector<Problem> problems;
+  for (const More& shape : kShapes) {
+    for (const Mask mask : {Mask::kNone, Mask::kCausal}) {
+      problems.push_back(make_problem(shape, mask, Dtype::kBf16, 128));
+      if (problems.back().is_plain()) problems.pop_back();
+    }
+  }
+  return problems;
+}
+
+TEST(Takes, NumberedKernelsRefuseInOneSentence) {
+  int numbered = 0;
+  for (const Kernel& kernel : kernels()) {
+    if (kernel.name.starts_with("beyond/")) continue;
+    numbered++;
+    EXPECT_EQ(refusal(kernel, problem(2, 3, 384, 64, Dtype::kFp16)), "");
+    for (const Problem& p : not_plain()) {
+      const std::string why = refusal(kernel, p);
+      EXPECT_TRUE(why.starts_with("takes ")) << kernel.name << describe(p);
+      EXPECT_EQ(why.find_first_of(".\n"), std::string::npos) << why;
+      const Record record = run_once(kernel, p, "normal", 1);
+      EXPECT_EQ(record.status, Status::kSkipped);
+      EXPECT_EQ(record.reason, why);
+    }
+  }
+  EXPECT_EQ(numbered, 16);
+}
+
+TEST(Takes, TheSentenceSaysWhatWouldBeAccepted) {
+  const Kernel& kernel = kernels().front();
+  Problem p = problem(1, 8, 256, 64, Dtype::kFp16);
+  p.mask = Mask::kCausal;
+  EXPECT_EQ(refusal(kernel, p), "takes --mask none, not causal");
+  p.kv_heads = 2;
+  EXPECT_EQ(
+      refusal(kernel, p),
+      "takes --mask none, not causal; as many heads of keys as of queries (--kv-heads 8), not 2");
+  p.mask = Mask::kNone;
+  p.kv_heads.reset();
+  p.kv_len = 300;
+  EXPECT_EQ(refusal(kernel, p), "takes as many keys as queries (--kv-len 256), not 300");
+  p.pack({{3, 3}});
+  EXPECT_EQ(refusal(kernel, p), "takes sequences of one length (--seq-len), not --lengths");
+}
+
+TEST(Takes, ShapesThatMakeNoSenseAreBadInput) {
+  const auto why = [](const Problem& p) -> std::string {
+    try {
+      validate(p, true);
+    } catch (const BadInput& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const Problem good = problem(1, 6, 77, 64, Dtype::kFp16);
+  EXPECT_EQ(why(good), "");
+  EXPECT_THROW(validate(good), BadInput);
+  Problem p = good;
+  p.kv_heads = 4;
+  EXPECT_EQ(why(p), "--kv-heads must divide --heads, which are 6, not be 4");
+  p = good;
+  p.seq_len = 0;
+  EXPECT_EQ(why(p), "--seq-len must be at least 1, not 0");
+  p = good;
+  p.kv_len = 0;
+  EXPECT_EQ(why(p), "--kv-len must be from 1 to 4194304, not 0");
+  p = good;
+  p.pack({{0, 5}, {0, 0}});
+  EXPECT_EQ(why(p), "--lengths must have a sum from 1 to 1073741824");
+  p.pack({{1, 5}, {-1, 2}});
+  EXPECT_EQ(why(p), "--lengths must not be negative");
+}
+
+// ---- the kernels of kernels/beyond --------------------------------------------------------------
+TEST_P(Beyond, EveryKernelThatTakesItIsRight) {
+  int runs = 0;
+  for (const Kernel& kernel : kernels()) {
+    if (!kernel.name.starts_with("beyond/")) continue;
+    for (size_t i = 0; i < all_inputs().size(); i++) {
+      const std::string inputs = all_inputs()[i];
+      for (const Mask mask : {Mask::kNone, Mask::kCausal}) {
+        const Problem p = make_problem(GetParam(), mask, i % 2 ? Dtype::kFp16 : Dtype::kBf16,
+                                       i % 4 < 2 ? 64 : 128);
+        if (!refusal(kernel, p).empty() || (mask == Mask::kNone && i % 3 != 0)) continue;
+        const Record record = run_once(kernel, p, inputs, 1);
+        EXPECT_EQ(record.status, Status::kPassed)
+            << kernel.name << ", " << inputs << ", " << name_of(mask) << ": " << record.reason;
+        runs++;
+      }
+    }
+  }
+  EXPECT_GT(runs, 0);
+}
+
+// Sets of buffers take turns: a head of K moves together with the heads of Q that read it.
+TEST_P(Beyond, SetsOfBuffersTakeTurns) {
+  const Problem p = make_problem(GetParam(), Mask::kCausal, Dtype::kFp16, 64);
+  Protocol protocol;
+  protocol.rotating_inputs = 3;
+  const Record record =
+      Runner(p, make_inputs(p, "normal", 1), protocol).verify(find_kernel("plain"));
+  EXPECT_EQ(record.status, Status::kPassed) << record.reason;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Beyond, testing::ValuesIn(kShapes),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace fa::test
