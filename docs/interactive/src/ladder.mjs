@@ -135,7 +135,8 @@ function drawing(kernel) {
       const key = `${Math.round(x)} ${middle}`;
       if (amount === null || !first || told.has(key)) continue;
       told.add(key);
-      labels.push(svg("g", {class: "amount", "data-flow": index}, text(x + (straight < 0 ? -5 : 5), middle + (down ? 8 : -4), amount, "", straight < 0 ? "end" : "start")));
+      const before = straight < 0 || x > WIDE - 48;  // at the right edge there is no room behind the arrow
+      labels.push(svg("g", {class: "amount", "data-flow": index}, text(x + (before ? -5 : 5), middle + (down ? 8 : -4), amount, "", before ? "end" : "start")));
     }
   }
   const registers = consumers.length < 2 ? band("registers", `registers of ${kernel.roles[consumers[0]].warps} warps`)

@@ -296,7 +296,7 @@ def ladder(p):
     for i, (number, what) in enumerate((("01", "S in global memory"), ("04", "S, P, O in shared memory"), ("06", "P stays in registers"),
                                         ("12", "K and V skip registers"))):
         left, rung = 24 + 214 * i, rungs[number]
-        p.text(left, 84, f"{number}: {what}", 13, anchor="start", weight="bold")
+        p.text(left, 84, f"{number}: {what}", 12, anchor="start", weight="bold")
         for name, top in zip(("global memory", "shared memory", "registers", "Tensor Cores"), tops):
             last = name == "Tensor Cores" and number == "01"
             p.block(left, top, wide, tall, "CUDA cores" if last else name, GREY, 11, INK.muted, 4)
