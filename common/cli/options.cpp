@@ -333,6 +333,7 @@ void check_problem(const Problem& problem, const std::vector<const Kernel*>& cho
     return std::any_of(chosen.begin(), chosen.end(), what);
   };
   validate(problem, takes([](const Kernel* each) { return each->takes.any_length; }));
+  if (chosen.empty()) return;  // a program without kernels has nothing to refuse
   if (takes([&](const Kernel* each) { return refusal(*each, problem).empty(); })) return;
   throw BadInput((chosen.size() > 1 ? "no kernel chosen takes this problem: " : "") +
                  chosen.front()->name + " " + refusal(*chosen.front(), problem));
