@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 
 from fa_tools import cuda_source
@@ -36,6 +37,7 @@ def quiet(command, what, **more):
     return done.stdout
 
 
+@lru_cache
 def pattern(example, of_kernel=False, fast=False):
     """How a program of the build is made, after which others are: (the build tree, the program's name, how it is compiled,
     how it is linked). It is a program of examples/ or, `of_kernel`, of kernels/."""

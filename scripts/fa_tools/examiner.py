@@ -15,7 +15,7 @@ from pathlib import Path
 from fa_tools import cuda_source, emulate
 from fa_tools.tools import ROOT, Refused, relative, write_whole
 
-CACHED = "02_online_softmax"  # whose commands of the build are those of every kernel
+PATTERN = "02_online_softmax"  # whose commands of the build are those of every kernel
 HARD = ("large", "increasing_max", "dominant_key", "one_hot_v")
 HOT = ("hot_row", "hot_tiles")  # of a kernel whose maximum is not the row's
 OTHER = ["--dtype", "fp16", "--head-dim", "64", "--heads", "1", "--no-races", "--seq-len"]
@@ -29,7 +29,7 @@ LIKE = 0.03  # relative difference of errors and counters up to which two result
 
 def environment(task):
     """How programs of this task are made (emulate.pattern), and what every result depends on besides its source."""
-    how = emulate.pattern(CACHED, of_kernel=True) if task.is_kernel else emulate.pattern(emulate.EXAMPLE)
+    how = emulate.pattern(PATTERN, of_kernel=True) if task.is_kernel else emulate.pattern(emulate.EXAMPLE)
     headers = [path for folder in ("launch", "ptx", "layout", "emulator/include")
                for path in sorted((ROOT / "common" / folder).rglob("*.h"))]
     return how, emulate.digest_of(how, [*headers, Path(__file__)]).hexdigest()
@@ -111,7 +111,7 @@ def run_program(program, task, options):
         if report:
             result["counters"] = {}  # those of a part
     elif not any(result["counters"].values()):
-        result.update(verdict="wrong", reason=f"the program has not launched {' or '.join(task.kernels) or 'a kernel'}")
+        result.update(verdict="wrong", reason=f"the program has not launched {' or '.join(task.kernels or ['a kernel'])}")
     return result
 
 
