@@ -54,7 +54,7 @@ class Measuring {
       if (!name.is_string()) throw BadInput("measure: 'kernels' must be names");
       chosen.push_back(&find_kernel(name.get<std::string>()));
     }
-    const Problem problem = read_problem(fields);
+    const Problem problem = read_problem(fields, /*any_length=*/true);
     Protocol protocol = read_settings(fields);
     protocol.inputs = fields.text("inputs");
     protocol.seed = uint64_t(fields.whole("seed", 0, INT64_MAX));
@@ -106,6 +106,7 @@ const char* fa_bench_add(const char* json, FaBenchPeer peer) {
     using fa::Tensors;
     fa::Kernel kernel;
     kernel.name = fields.text("kernel");
+    kernel.takes = fa::kEverything;  // the library itself says what it does not take
     kernel.library = [=] { return library; };
     kernel.run = [=](const fa::Problem&, const Tensors& t) { fa::call(peer, kFaBenchLaunch, t); };
     kernel.deliver = [=](const Tensors& t) { fa::call(peer, kFaBenchDeliver, t); };

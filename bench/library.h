@@ -7,7 +7,8 @@
 extern "C" {
 
 // What a library that is not part of this one is asked to do with its attention of the set of
-// inputs q, k, v (device pointers, [batch, heads, seq_len, head_dim]), on `stream`, a cudaStream_t.
+// inputs q, k, v (device pointers to tensors as Problem of common/launch/problem.h says), on
+// `stream`, a cudaStream_t.
 enum FaBenchTask {
   kFaBenchLaunch,   // compute it, wherever the output may be
   kFaBenchDeliver,  // copy the output of the latest launch to o
@@ -32,7 +33,8 @@ typedef int (*FaBenchSay)(const char* what, int done, int steps);
 //   {"op": "describe"}                   -> {"machine": ..., "kernels": [names]}
 //   {"op": "measure", "kernels": [names], "dtype", "batch", "heads", "seq_len", "head_dim",
 //    "inputs", "seed", "warmup", "iterations", "rounds", "max_seconds", "rest_ms", "load_seconds",
-//    "flush_l2", "rotating_inputs"; "score_std" and "score_growth" or neither}
+//    "flush_l2", "rotating_inputs"; "score_std" and "score_growth" or neither;
+//    "mask", "kv_heads", "kv_len", "lengths" and "kv_lengths", where there are any}
 //                                        -> {"records": [as in results files]}
 //   what fails                           -> {"error": one sentence, "lost": whether the GPU is of
 //                                            no use to this process any more}

@@ -1,5 +1,6 @@
 // Kernels for the fake GPU: right ones of several speeds, wrong ones, ones that fail; a peer and
-// ceilings; twins that record, if the environment has FAKE_GPU_RECORDS.
+// ceilings; twins that record, if the environment has FAKE_GPU_RECORDS; a kernel that takes every
+// problem, if it has FAKE_GPU_BEYOND.
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
@@ -22,12 +23,13 @@ using test::fake_gpu;
 
 // Right, on the CPU; small problems only.
 void attention(const Problem& problem, const Tensors& tensors) {
-  const size_t count = problem.element_count();
-  auto tensor = [&](const void* from) {
+  const size_t count = problem.element_count(), kv_count = problem.kv_element_count();
+  auto tensor = [&](const void* from, size_t elements) {
     const auto* const begin = static_cast<const uint16_t*>(from);
-    return std::vector<uint16_t>(begin, begin + count);
+    return std::vector<uint16_t>(begin, begin + elements);
   };
-  const Inputs inputs{tensor(tensors.q), tensor(tensors.k), tensor(tensors.v)};
+  const Inputs inputs{tensor(tensors.q, count), tensor(tensors.k, kv_count),
+                      tensor(tensors.v, kv_count)};
   const Reference reference = make_reference(problem, inputs, problem.seq_len);
   auto* const output = static_cast<uint16_t*>(tensors.o);
   for (size_t i = 0; i < count; i++) {
@@ -146,6 +148,11 @@ const bool registered = [] {
   register_kernel({"07_first_buffers", {}, nullptr, &first_buffers});
   register_kernel({"08_remembers", {}, nullptr, &remembers});
   register_kernel({"09_skips", {}, nullptr, &skips});
+  if (getenv("FAKE_GPU_BEYOND")) {
+    Kernel beyond{"beyond/right", {}, nullptr, &right};
+    beyond.takes = kEverything;
+    register_kernel(beyond);
+  }
   if (getenv("FAKE_GPU_RECORDS")) register_recording_twin({"01_right", {}, nullptr, &recording});
   static const auto library = [] { return Library{"Fake", "1.0", "none"}; };
   static const Ceiling matmul{1e9, 0, &compare_nothing}, copy{0, 2e6, &compare_nothing};

@@ -366,7 +366,7 @@ TEST_F(MeasuringTest, BadRequestsAreAnsweredWithOneSentence) {
       {changed("\"seed\":1,", ""), "measure lacks 'seed'"},
       {changed("\"seed\":1", "\"seed\":-1"), "measure: 'seed' must be a whole number from 0"},
       {changed("\"batch\":1", "\"batch\":1.5"), "measure: 'batch' must be a whole number"},
-      {changed("128", "100"), "multiple of 128, not 100"},
+      {changed("128", "0"), "measure: 'seq_len' must be a whole number from 1"},
       {changed("normal", "nice"), "unknown inputs 'nice'"},
       {changed("false", "0"), "measure: 'flush_l2' must be true or false, not 0"},
       {changed("\"iterations\":2", "\"iterations\":0"), "'iterations' must be a whole number"},

@@ -11,6 +11,7 @@ Tests that need torch, a GPU or two of them are skipped where these are missing,
 python/, so that nothing need be installed.
 """
 
+import ctypes
 import json
 import os
 import re
@@ -62,17 +63,28 @@ MOST = {"float16": 6e-4, "bfloat16": 4e-3}  # relative errors: twice what roundi
 SHAPE = (2, 4, 1024, 128) if ON_GPU else (1, 2, 128, 64)
 
 
-def reference(q, k, v):
-    """In float64, of NumPy arrays."""
+def reference(q, k, v, causal=False):
+    """In float64, of NumPy arrays (..., heads, rows, head_dim)."""
     q, k, v = (each.astype("float64") for each in (q, k, v))
+    k, v = (each.repeat(q.shape[-3] // each.shape[-3], -3) for each in (k, v))
     scores = q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5
-    weights = numpy.exp(scores - scores.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True) @ v
+    visible = numpy.tri(*scores.shape[-2:], scores.shape[-1] - scores.shape[-2]) if causal else numpy.ones(scores.shape[-2:])
+    weights = numpy.exp(scores - scores.max(-1, keepdims=True)) * visible
+    return weights / numpy.maximum(weights.sum(-1, keepdims=True), 1e-300) @ v
 
 
-def arrays(shape=SHAPE, seed=1):
+def packed_reference(q, k, v, begins_q, begins_k, causal):
+    return numpy.concatenate([reference(q[:, a:b], k[:, c:d], v[:, c:d], causal) for a, b, c, d in
+                              zip(begins_q, begins_q[1:], begins_k, begins_k[1:]) if b > a], -2)
+
+
+OTHERS = [((2, 4, 77, 64), (2, 2, 100, 64)), ((1, 6, 100, 128), (1, 1, 30, 128)), ((1, 2, 1, 64), (1, 2, 129, 64))]  # q's, k's
+BEGINS = [0, 40, 40, 57], [0, 9, 30, 60]  # of packed sequences: more queries than keys, keys alone, fewer
+
+
+def arrays(shape=SHAPE, seed=1, kv_shape=None):
     random = numpy.random.default_rng(seed)
-    return [random.standard_normal(shape).astype("float16") for _ in range(3)]
+    return [random.standard_normal(each).astype("float16") for each in (shape, kv_shape or shape, kv_shape or shape)]
 
 
 def relative(o, right):
@@ -141,11 +153,13 @@ class Anywhere(Sentences):
 
     @unittest.skipUnless(torch, "torch is not installed")
     def test_example_in_python(self):
-        text = re.search(r"```python\n(.*?)```", (ROOT / "docs/use.md").read_text(encoding="utf-8"), re.DOTALL)[1]
-        if ON_GPU:
-            text = "\n".join(text.replace("bfloat16)", 'bfloat16, device="cuda")').splitlines()[:-1])
-        printed = in_fresh_process(self, text)
-        self.assertLess(float(re.search(r"largest difference: (\S+)", printed)[1]), 0.02)
+        examples = re.findall(r"```python\n(import fa.*?)```", (ROOT / "docs/use.md").read_text(encoding="utf-8"), re.DOTALL)
+        self.assertEqual(len(examples), 2)
+        for text in examples:
+            if ON_GPU:
+                text = re.sub("(?m)^.*fa.counters.*$", "", text.replace("bfloat16)", 'bfloat16, device="cuda")'))
+            printed = in_fresh_process(self, text)
+            self.assertLess(float(re.search(r"largest difference: (\S+)", printed)[1]), 0.02)
 
     def test_header_is_c_plus_plus_too(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -180,6 +194,66 @@ class NumPy(Sentences):
         numpy.testing.assert_array_equal(o, fa.attention(q, k, v, kernel="16_max_free"))
         fa.attention(q, k, v, kernel=8)
         self.assertEqual(fa.counters()["kernel"], "08_swizzle")
+
+    def test_masks_heads_of_keys_and_lengths(self):
+        for shape, kv_shape in OTHERS:
+            for causal in (False, True):
+                q, k, v = arrays(shape, kv_shape=kv_shape)
+                o = fa.attention(q, k, v, "plain", causal=causal)
+                self.assertLess(relative(o, reference(q, k, v, causal)), MOST["float16"], (shape, causal))
+        self.assertEqual([fa.counters()[name] for name in ("kernel", "mask", "kv_len")], ["beyond/plain", "causal", 129])
+        q, k, v = arrays((4, 57, 64), kv_shape=(2, 60, 64))
+        begins = [numpy.array(each, "int32") for each in BEGINS]
+        for most in ({}, {"max_seqlen_q": 40, "max_seqlen_k": 128}):
+            o = fa.attention(q, k, v, "plain", causal=True, cu_seqlens_q=begins[0], cu_seqlens_k=begins[1], **most)
+            self.assertLess(relative(o, packed_reference(q, k, v, *BEGINS, True)), MOST["float16"])
+            self.assertFalse(o[:, :31].any(), "40 queries and 9 keys: 31 rows without a key are zeros")
+        self.assertEqual(fa.counters()["lengths"], [40, 0, 17])
+
+    def test_sentences_of_other_problems(self):
+        q, k, v = arrays((1, 4, 128, 64), kv_shape=(1, 2, 128, 64))
+        self.sentence(fa.Unsupported, r"^16_max_free takes as many heads of keys as of queries \(kv_heads 4\), not 2$", q, k, v)
+        self.sentence(fa.Unsupported, "^08_swizzle takes mask none, not causal$", q, q, q, 8, causal=True)
+        self.sentence(fa.BadInput, "^kv_heads must divide heads, which are 4, not be 3$", q,
+                      *arrays((1, 3, 128, 64))[:2], "plain")
+        self.sentence(fa.BadInput, r"^v has the shape \(1, 4, 128, 64\), but k has ", q, k, q, "plain")
+        self.sentence(fa.BadInput, r"^the shape \(1, 2, 0, 64\) has a size below 1$", q, k[:, :, :0], v[:, :, :0], "plain")
+        q, k, v = arrays((4, 57, 64), kv_shape=(2, 60, 64))
+        good = dict(zip(("cu_seqlens_q", "cu_seqlens_k"), (numpy.array(each, "int32") for each in BEGINS)))
+
+        def refused(words, error=fa.BadInput, kernel="plain", **changes):
+            self.sentence(error, words, q, k, v, kernel, **{**good, **changes})
+
+        refused(r"^16_max_free takes sequences of one length \(seq_len\), not cu_seqlens; as many heads", fa.Unsupported, 16)
+        refused("^cu_seqlens_q and cu_seqlens_k belong together", cu_seqlens_k=None)
+        refused("^cu_seqlens_q is of int64, but fa takes int32$", cu_seqlens_q=numpy.array(BEGINS[0]))
+        refused("^cu_seqlens_k has the shape .*, but cu_seqlens_q has ", cu_seqlens_k=good["cu_seqlens_k"][:2])
+        for bad in ([0, 40, 39, 57], [1, 40, 40, 57], [0, 40, 40, 58]):
+            for most in ({}, {"max_seqlen_q": 58, "max_seqlen_k": 58}):
+                refused("^cu_seqlens_q must begin with 0, grow, and end with 57", cu_seqlens_q=numpy.array(bad, "int32"), **most)
+        refused("^packed sequences need seq_len and kv_len, the longest, of at least 1$", max_seqlen_q=0)
+        refused("^cu_seqlens_q has a sequence of 40, but the longest is said to have 39$", max_seqlen_q=39)
+        self.sentence(fa.BadInput, r"^q has the shape \(4, 57, 64\), but fa takes \(batch, heads", q, k, v, "plain")
+        self.sentence(fa.BadInput, r"^q has the shape .*, but fa takes \(heads, rows, head_dim\) of packed sequences$",
+                      *arrays(), "plain", **good)
+        self.sentence(fa.BadInput, "^max_seqlen_q and max_seqlen_k belong to cu_seqlens", *arrays(), max_seqlen_q=3)
+
+    def test_both_entries_in_c(self):
+        """Programs built before fa_options call fa_attention, which is what it was; options of no known size are refused."""
+        library, tensors = fa._library._library, [*arrays((1, 1, 128, 64)), numpy.zeros((1, 1, 128, 64), "float16")]
+        pointers = [ctypes.c_void_p(each.ctypes.data) for each in tensors]
+        problem = ctypes.byref(fa._library._Problem(1, 1, 128, 64, 0))
+        self.assertEqual(library.fa_attention(b"8", problem, *pointers, None), 0)
+        self.assertLess(relative(tensors[3], reference(*tensors[:3])), MOST["float16"])
+        size = ctypes.sizeof(fa._library._Options)
+        for fields, words in (((0,), f"size must be sizeof(fa_options), {size}, not 0"),
+                              ((size, 2), "mask must be FA_MASK_NONE or FA_MASK_CAUSAL, not 2"),
+                              ((size, 0, 0, 0, pointers[0]), "cu_seqlens_q and cu_seqlens_kv belong together: give both or none"),
+                              ((size, 0, -1), "kv_len must be from 1 to 4194304, not -1"),
+                              ((size, 0, 0, 0, pointers[0], pointers[1], 0, 7),
+                               "packed sequences need q_rows and kv_rows, which must be at least 1")):
+            self.assertEqual(library.fa_attention_with(b"plain", problem, fa._library._Options(*fields), *pointers, None), 2)
+            self.assertEqual(library.fa_error().decode(), words)
 
     def test_inputs_that_must_not_be_written(self):
         q, k, v = arrays()
@@ -294,6 +368,39 @@ class Torch(Sentences):
         self.assertTrue(o.is_contiguous())
         error = (torch.linalg.norm(o.cpu().double() - right) / torch.linalg.norm(right)).item()
         self.assertLess(error, MOST[str(o.dtype).removeprefix("torch.")])
+
+    def test_masks_heads_of_keys_and_lengths(self):
+        attend = torch.nn.functional.scaled_dot_product_attention
+
+        def right(q, k, v, causal):
+            mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril(k.shape[-2] - q.shape[-2]) if causal else None
+            k, v = (each.repeat_interleave(q.shape[-3] // each.shape[-3], -3) for each in (k, v))
+            # Where no key is visible, torch gives NaN in some versions and zeros in others.
+            return attend(*(each.cpu().double() for each in (q, k, v)), attn_mask=mask).nan_to_num()
+
+        def assert_near(o, expected):
+            error = torch.linalg.norm(o.cpu().double() - expected) / torch.linalg.norm(expected)
+            self.assertLess(error.item(), MOST["bfloat16"])
+
+        for shape, kv_shape in OTHERS:
+            for causal in (False, True):
+                q, k, v = self.tensors(shape)[0], *self.tensors(kv_shape)[1:]
+                assert_near(fa.attention(q, k, v, "plain", causal=causal), right(q, k, v, causal))
+        q, k, v = self.tensors((4, 57, 64))[0], *self.tensors((2, 60, 64))[1:]
+        begins = [torch.tensor(each, dtype=torch.int32, device=self.DEVICE) for each in BEGINS]
+        parts = zip(BEGINS[0], BEGINS[0][1:], BEGINS[1], BEGINS[1][1:])
+        expected = torch.cat([right(q[:, a:b], k[:, c:d], v[:, c:d], True) for a, b, c, d in parts if b > a], -2)
+        for most in ({}, {"max_seqlen_q": 40, "max_seqlen_k": 30}):
+            of_lengths = {"cu_seqlens_q": begins[0], "cu_seqlens_k": begins[1], **most}
+            assert_near(fa.attention(q, k, v, "plain", causal=True, **of_lengths), expected)
+            compiled = torch.compile(lambda *tensors: fa.attention(*tensors, "plain", causal=True, **of_lengths),  # noqa: B023
+                                     fullgraph=True, backend="aot_eager")
+            assert_near(compiled(q, k, v), expected)
+        torch.library.opcheck(torch.ops.fa.attention.default, (q, k, v, "plain", True, *begins, 40, 30))
+        self.sentence(fa.BadInput, "^cu_seqlens_q is of int64, but fa takes int32$", q, k, v, "plain",
+                      cu_seqlens_q=begins[0].long(), cu_seqlens_k=begins[1])
+        self.sentence(fa.BadInput, "^cu_seqlens_k is of type list, but q of type Tensor$", q, k, v, "plain",
+                      cu_seqlens_q=begins[0], cu_seqlens_k=BEGINS[1])
 
     def attention(self, q, k, v, kernel):
         """None where this GPU cannot run the kernel."""

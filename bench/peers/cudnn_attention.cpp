@@ -95,19 +95,30 @@ std::unique_ptr<Plan> make_plan(const Problem& problem) {
                                                       : fe::DataType_t::BFLOAT16)
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
-  const int64_t b = problem.batch, h = problem.heads, n = problem.seq_len, d = problem.head_dim;
-  const std::vector<int64_t> shape{b, h, n, d}, strides{h * n * d, n * d, d, 1};
-  auto tensor = [&](const char* name, Tensor id) {
-    return graph.tensor(
-        fe::graph::Tensor_attributes().set_name(name).set_uid(id).set_dim(shape).set_stride(
-            strides));
+  const int64_t b = problem.batch, d = problem.head_dim;
+  auto describe = [&](auto& tensor, Tensor id, int64_t h, int64_t n) -> auto& {
+    return tensor.set_uid(id).set_dim({b, h, n, d}).set_stride({h * n * d, n * d, d, 1});
   };
-  const auto options = fe::graph::SDPA_attributes()
-                           .set_name("attention")
-                           .set_generate_stats(false)  // of use to a backward pass only
-                           .set_attn_scale(problem.scale());
-  const auto outputs = graph.sdpa(tensor("Q", kQ), tensor("K", kK), tensor("V", kV), options);
-  outputs[0]->set_output(true).set_uid(kO).set_dim(shape).set_stride(strides);
+  auto tensor = [&](const char* name, Tensor id, int64_t h, int64_t n) {
+    fe::graph::Tensor_attributes attributes;
+    return graph.tensor(describe(attributes.set_name(name), id, h, n));
+  };
+  auto options = fe::graph::SDPA_attributes()
+                     .set_name("attention")
+                     .set_generate_stats(false)  // of use to a backward pass only
+                     .set_attn_scale(problem.scale());
+  const int64_t q_len = problem.seq_len, kv_len = problem.key_len(), kv_heads = problem.key_heads();
+  if (problem.mask == Mask::kCausal) {
+    // For as many queries as keys the two alignments are the same, and cuDNN takes more lengths in
+    // the first.
+    options.set_diagonal_alignment(q_len == kv_len ? fe::DiagonalAlignment_t::TOP_LEFT
+                                                   : fe::DiagonalAlignment_t::BOTTOM_RIGHT);
+    options.set_diagonal_band_right_bound(0);
+  }
+  const auto outputs =
+      graph.sdpa(tensor("Q", kQ, problem.heads, q_len), tensor("K", kK, kv_heads, kv_len),
+                 tensor("V", kV, kv_heads, kv_len), options);
+  describe(outputs[0]->set_output(true), kO, problem.heads, q_len);
 
   check(graph.validate(), "describing attention");
   check(graph.build_operation_graph(handle()), "describing attention");
@@ -121,9 +132,10 @@ std::unique_ptr<Plan> make_plan(const Problem& problem) {
 }
 
 Plan& plan_for(const Problem& p) {
-  using Key = std::tuple<int, int, int, int, Dtype>;
+  using Key = std::tuple<int, int, int, int, Dtype, Mask, int, int>;
   static auto& plans = *new std::map<Key, std::unique_ptr<Plan>>;
-  std::unique_ptr<Plan>& plan = plans[{p.batch, p.heads, p.seq_len, p.head_dim, p.dtype}];
+  std::unique_ptr<Plan>& plan =
+      plans[{p.batch, p.heads, p.seq_len, p.head_dim, p.dtype, p.mask, p.key_len(), p.key_heads()}];
   if (!plan) plan = make_plan(p);
   return *plan;
 }
@@ -145,8 +157,9 @@ void run_attention(const Problem& problem, const Tensors& tensors) {
 }
 
 const bool registered = [] {
-  register_kernel(
-      {"peer/cudnn_frontend", Needs{80}, &workspace_bytes, &run_attention, &library, nullptr});
+  register_kernel({"peer/cudnn_frontend", Needs{80}, &workspace_bytes, &run_attention, &library,
+                   nullptr, nullptr, nullptr,
+                   Takes{.causal = true, .any_length = true, .kv_heads = true}});
   return true;
 }();
 

@@ -8,9 +8,15 @@ namespace {
 
 #ifdef FA_WITHOUT_CUDNN
 const bool without_cudnn = [] {
-  register_kernel({"peer/cudnn_frontend", {}, nullptr, [](const Problem&, const Tensors&) {
-                     throw Unsupported(FA_WITHOUT_CUDNN);
-                   }});
+  register_kernel({"peer/cudnn_frontend",
+                   {},
+                   nullptr,
+                   [](const Problem&, const Tensors&) { throw Unsupported(FA_WITHOUT_CUDNN); },
+                   nullptr,
+                   nullptr,
+                   nullptr,
+                   nullptr,
+                   kEverything});
   return true;
 }();
 #endif

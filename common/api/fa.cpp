@@ -1,6 +1,8 @@
 // The C entry point: what fa.h promises, on top of fa::run.
 #include "common/api/fa.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <exception>
 #include <mutex>
@@ -45,24 +47,67 @@ fa_status guarded(const Body& body) noexcept {
   return FA_FAILED;
 }
 
-// validate() speaks to the command line. "--seq-len must be ..." is "seq_len must be ..." here.
-void validate_fields(const Problem& problem) {
-  try {
-    validate(problem);
-  } catch (const BadInput& error) {
-    std::string text = error.what();
-    if (text.starts_with("--")) {
-      text.erase(0, 2);
-      for (char& letter : text) {
-        if (letter == ' ') break;
-        if (letter == '-') letter = '_';
-      }
+// Sentences for the command line name options. "--seq-len must be ..." is "seq_len must be ..."
+// here, and --lengths is cu_seqlens.
+std::string with_fields(std::string text) {
+  for (size_t at; (at = text.find("--")) != std::string::npos;) {
+    text.erase(at, 2);
+    if (text.compare(at, 7, "lengths") == 0) text.replace(at, 7, "cu_seqlens");
+    for (; at < text.size() && (text[at] == '-' || isalpha(text[at])); at++) {
+      if (text[at] == '-') text[at] = '_';
     }
-    throw BadInput(text);
   }
+  return text;
 }
 
-Problem problem_of(const fa_problem& given) {
+fa_options read_options(const fa_options* given) {
+  fa_options options{};
+  if (!given) return options;
+  if (given->size != sizeof options) {
+    throw BadInput("size must be sizeof(fa_options), " + std::to_string(sizeof options) + ", not " +
+                   std::to_string(given->size));
+  }
+  options = *given;
+  if (options.mask != FA_MASK_NONE && options.mask != FA_MASK_CAUSAL) {
+    throw BadInput("mask must be FA_MASK_NONE or FA_MASK_CAUSAL, not " +
+                   std::to_string(int(options.mask)));
+  }
+  if (!options.cu_seqlens_q != !options.cu_seqlens_kv) {
+    throw BadInput("cu_seqlens_q and cu_seqlens_kv belong together: give both or none");
+  }
+  if (options.cu_seqlens_q && std::min(options.q_rows, options.kv_rows) < 1) {
+    throw BadInput("packed sequences need q_rows and kv_rows, which must be at least 1");
+  }
+  return options;
+}
+
+// The lengths of packed sequences. On a GPU they are in its memory, and to read them the call would
+// have to wait: then the first stands for all, since kernels take from the problem nothing but
+// their number, their sum, and seq_len and kv_len.
+std::vector<Sequence> sequences_of(const fa_options& options, int batch, int q_len, int kv_len) {
+  if (batch < 1) return {};  // validate() says so
+  std::vector<Sequence> result(size_t(batch), Sequence{});
+  result.front() = {options.q_rows, options.kv_rows};
+  if (on_gpu()) return result;
+  const auto lengths = [&](const int* begins, int rows, int most, const std::string& name) {
+    std::vector<int> found;
+    for (int i = 0; i < batch; i++) found.push_back(begins[i + 1] - begins[i]);
+    if (begins[0] != 0 || begins[batch] != rows ||
+        *std::min_element(found.begin(), found.end()) < 0)
+      throw BadInput(name + " must begin with 0, grow, and end with " + std::to_string(rows));
+    if (const int longest = *std::max_element(found.begin(), found.end()); longest > most) {
+      throw BadInput(name + " has a sequence of " + std::to_string(longest) + ", but the longest " +
+                     "is said to have " + std::to_string(most));
+    }
+    return found;
+  };
+  const auto q = lengths(options.cu_seqlens_q, options.q_rows, q_len, "cu_seqlens_q");
+  const auto kv = lengths(options.cu_seqlens_kv, options.kv_rows, kv_len, "cu_seqlens_kv");
+  for (size_t i = 0; i < result.size(); i++) result[i] = {q[i], kv[i]};
+  return result;
+}
+
+Problem problem_of(const fa_problem& given, const fa_options& options, bool any_length) {
   if (given.dtype != FA_FP16 && given.dtype != FA_BF16) {
     throw BadInput("dtype must be FA_FP16 or FA_BF16, not " + std::to_string(int(given.dtype)));
   }
@@ -72,7 +117,16 @@ Problem problem_of(const fa_problem& given) {
   problem.seq_len = given.seq_len;
   problem.head_dim = given.head_dim;
   problem.dtype = given.dtype == FA_FP16 ? Dtype::kFp16 : Dtype::kBf16;
-  validate_fields(problem);
+  if (options.mask == FA_MASK_CAUSAL) problem.mask = Mask::kCausal;
+  if (options.kv_len != 0 && options.kv_len != given.seq_len) problem.kv_len = options.kv_len;
+  if (options.kv_heads != 0 && options.kv_heads != given.heads) problem.kv_heads = options.kv_heads;
+  if (options.cu_seqlens_q) {
+    if (std::min(problem.seq_len, problem.key_len()) < 1) {
+      throw BadInput("packed sequences need seq_len and kv_len, the longest, of at least 1");
+    }
+    problem.packed = sequences_of(options, given.batch, given.seq_len, problem.key_len());
+  }
+  validate(problem, any_length);
   return problem;
 }
 
@@ -98,12 +152,16 @@ int device_of(const Tensors& tensors) {
   const auto check = [&](const void* pointer, const char* tensor) {
     if (const int own = device(pointer, tensor); own != chosen) {
       throw BadInput(std::string("Q is on GPU ") + std::to_string(chosen) + " and " + tensor +
-                     " on GPU " + std::to_string(own) + ": all four must be on one");
+                     " on GPU " + std::to_string(own) + ": all must be on one");
     }
   };
   check(tensors.k, "K");
   check(tensors.v, "V");
   check(tensors.o, "O");
+  if (tensors.cu_seqlens_q) {
+    check(tensors.cu_seqlens_q, "cu_seqlens_q");
+    check(tensors.cu_seqlens_kv, "cu_seqlens_kv");
+  }
   return chosen;
 }
 
@@ -172,13 +230,21 @@ void attention(const Kernel& kernel, const Problem& problem, const Tensors& tens
   static std::mutex mutex;  // the emulator's counters and its list of memory are everyone's
   const std::lock_guard lock(mutex);
   last_run.reset();
-  const size_t bytes = problem.tensor_bytes();
-  Buffer q("Q", bytes), k("K", bytes), v("V", bytes), o("O", bytes);
+  const size_t bytes = problem.tensor_bytes(), kv_bytes = problem.kv_tensor_bytes();
+  Buffer q("Q", bytes), k("K", kv_bytes), v("V", kv_bytes), o("O", bytes);
   q.upload(tensors.q);
   k.upload(tensors.k);
   v.upload(tensors.v);
   Tensors watched{q.data(), k.data(), v.data(), o.data()};
-  std::optional<Buffer> workspace;
+  std::optional<Buffer> workspace, cu_seqlens_q, cu_seqlens_kv;
+  if (tensors.cu_seqlens_q) {
+    const auto copy = [&](std::optional<Buffer>& buffer, const char* name, const int* begins) {
+      buffer.emplace(name, (problem.packed.size() + 1) * sizeof(int)).upload(begins);
+      return static_cast<const int*>(buffer->data());
+    };
+    watched.cu_seqlens_q = copy(cu_seqlens_q, "cu_seqlens_q", tensors.cu_seqlens_q);
+    watched.cu_seqlens_kv = copy(cu_seqlens_kv, "cu_seqlens_kv", tensors.cu_seqlens_kv);
+  }
   if (const size_t needed = workspace_bytes(kernel, problem); needed > 0) {
     workspace.emplace("workspace", needed);
     watched.workspace = workspace->data();
@@ -213,17 +279,27 @@ int fa_kernels(fa_kernel* kernels, int capacity) {
 
 fa_status fa_attention(const char* kernel, const fa_problem* problem, const void* q, const void* k,
                        const void* v, void* o, void* stream) {
+  return fa_attention_with(kernel, problem, nullptr, q, k, v, o, stream);
+}
+
+fa_status fa_attention_with(const char* kernel, const fa_problem* problem,
+                            const fa_options* options, const void* q, const void* k, const void* v,
+                            void* o, void* stream) {
   return fa::guarded([&] {
     if (!kernel) throw fa::BadInput("the pointer to the kernel's name is null");
     if (!problem) throw fa::BadInput("the pointer to the problem is null");
     const fa::Kernel& chosen = fa::find_kernel(kernel);
-    const fa::Problem checked = fa::problem_of(*problem);
-    const fa::Tensors tensors{q, k, v, o, nullptr, 0, stream};
-    fa::check_pointers(tensors);
+    const fa_options given = fa::read_options(options);
     try {
+      const fa::Problem checked = fa::problem_of(*problem, given, chosen.takes.any_length);
+      const fa::Tensors tensors{
+          q, k, v, o, nullptr, 0, stream, given.cu_seqlens_q, given.cu_seqlens_kv};
+      fa::check_pointers(tensors);
       fa::attention(chosen, checked, tensors);
+    } catch (const fa::BadInput& error) {
+      throw fa::BadInput(fa::with_fields(error.what()));
     } catch (const fa::Unsupported& error) {
-      throw fa::Unsupported(chosen.name + " " + error.what());
+      throw fa::Unsupported(fa::with_fields(chosen.name + " " + error.what()));
     }
   });
 }
@@ -246,6 +322,7 @@ const char* fa_counters(void) {
                                    {"heads", problem.heads},
                                    {"seq_len", problem.seq_len},
                                    {"head_dim", problem.head_dim}};
+    json.update(fa::rest_to_json(problem));
     json.update(fa::counts_to_json(name, counts));
     fa::counters_text = json.dump();
     result = fa::counters_text.c_str();

@@ -1,12 +1,15 @@
 /* The kernels of this repository for programs in C, and in whatever can call C.
  *
- *   O = softmax(Q K^T / sqrt(head_dim)) V, forward, without mask or dropout.
+ *   O = softmax(Q K^T / sqrt(head_dim)) V, forward, without dropout.
  *
  * Q, K, V and O are tensors of fp16 or bf16, contiguous [batch, heads, seq_len, head_dim]: element
  * (b, h, n, d) is number ((b * heads + h) * seq_len + n) * head_dim + d. Tensors with other strides
  * must be copied first, since a kernel takes the rows of all heads as one matrix. batch and heads
  * are at least 1, their product is at most 65535; seq_len is a multiple of 128; head_dim is 64 or
  * 128. Each pointer is a multiple of 16 bytes. O overlaps none of the others.
+ *
+ * That is all that the sixteen numbered kernels take. Kernels of beyond/ take more, which a program
+ * says in fa_options: a causal mask, other lengths, fewer heads of K and V, packed sequences.
  *
  * The library was built for one of two back ends (fa_backend). Built for CUDA, it takes pointers to
  * memory of one GPU. Built for the emulator, it takes pointers to host memory, runs the kernel on
@@ -19,6 +22,8 @@
 #ifndef FA_H
 #define FA_H
 
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -30,7 +35,7 @@ typedef enum fa_status {
   FA_OK = 0,
   FA_BAD_INPUT = 2,  /* an argument is wrong; nothing was launched */
   FA_FAILED = 3,     /* CUDA's error, or what the emulator found: a race, a deadlock */
-  FA_UNSUPPORTED = 4 /* the GPU or the build lacks what was asked for; nothing was launched */
+  FA_UNSUPPORTED = 4 /* the GPU, the build or the kernel does not take it; nothing was launched */
 } fa_status;
 
 typedef enum fa_dtype { FA_FP16 = 0, FA_BF16 = 1 } fa_dtype;
@@ -40,8 +45,34 @@ typedef struct fa_problem {
   fa_dtype dtype;
 } fa_problem;
 
+/* Which keys a query sees. Causal is aligned at the bottom right: query i sees key j if
+ * j <= i + kv_len - seq_len, so the last query sees all keys. The row of O of a query that sees
+ * none is zeros. */
+typedef enum fa_mask { FA_MASK_NONE = 0, FA_MASK_CAUSAL = 1 } fa_mask;
+
+/* What a problem has besides fa_problem. A field that is 0 or null says nothing else than
+ * fa_problem: begin with {.size = sizeof(fa_options)}, by which the library knows later versions of
+ * this struct from earlier ones.
+ *
+ * Without cu_seqlens, K and V are [batch, kv_heads, kv_len, head_dim]. With them, `batch` sequences
+ * are one behind the other: Q and O are [heads, q_rows, head_dim], K and V [kv_heads, kv_rows,
+ * head_dim], and sequence i has the rows from cu_seqlens[i] to cu_seqlens[i + 1] - 1 of each head.
+ */
+typedef struct fa_options {
+  size_t size; /* sizeof(fa_options) */
+  fa_mask mask;
+  int kv_len;   /* keys of a sequence; 0: seq_len */
+  int kv_heads; /* of K and V, a divisor of heads: head h reads h / (heads / kv_heads); 0: heads */
+  /* [batch + 1] each, in the memory that Q is in; the first is 0, the last q_rows and kv_rows, and
+   * none is less than the one before. seq_len and kv_len are at least the longest sequence. On a
+   * GPU the call does not wait to read the two arrays, and what is wrong in them is undefined
+   * behaviour of the kernel; the emulator checks them. */
+  const int *cu_seqlens_q, *cu_seqlens_kv;
+  int q_rows, kv_rows; /* rows of one head of Q, and of one of K */
+} fa_options;
+
 typedef struct fa_kernel {
-  const char* name;       /* "16_max_free"; lives as long as the library */
+  const char* name;       /* "16_max_free", "beyond/plain"; lives as long as the library */
   int compute_capability; /* what a GPU must have at least, times ten: 80 is 8.0 */
   int exactly;            /* 1: GPUs of a later one do not run it either */
 } fa_kernel;
@@ -54,7 +85,7 @@ FA_API const char* fa_backend(void);
  * Returns how many there are. The emulator runs all of them. */
 FA_API int fa_kernels(fa_kernel* kernels, int capacity);
 
-/* Runs a kernel, by its name or number ("16_max_free", "16").
+/* Runs a kernel, by its name or number ("16_max_free", "16"; "plain" for "beyond/plain").
  *
  * On a GPU: the kernel runs on the GPU whose memory `q` is, and the calling thread's current GPU
  * stays what it was. It is launched into `stream`, a cudaStream_t of that GPU (null: its default
@@ -67,16 +98,23 @@ FA_API int fa_kernels(fa_kernel* kernels, int capacity);
 FA_API fa_status fa_attention(const char* kernel, const fa_problem* problem, const void* q,
                               const void* k, const void* v, void* o, void* stream);
 
-/* Why this thread's last call of fa_attention or fa_counters failed: one sentence, or the
- * emulator's report, which has several lines. Empty after success. Lives until the thread's next
- * call. */
+/* The same on a problem with options; null: without any. A kernel that does not take the problem
+ * gives FA_UNSUPPORTED, and the sentence says what it takes. */
+FA_API fa_status fa_attention_with(const char* kernel, const fa_problem* problem,
+                                   const fa_options* options, const void* q, const void* k,
+                                   const void* v, void* o, void* stream);
+
+/* Why this thread's last call of fa_attention, fa_attention_with or fa_counters failed: one
+ * sentence, or the emulator's report, which has several lines. Empty after success. Lives until
+ * the thread's next call. */
 FA_API const char* fa_error(void);
 
-/* What this thread's last fa_attention did on the emulator, as JSON with the names of
- * bench/schema.json: {"kernel", "dtype", "batch", "heads", "seq_len", "head_dim",
- * "counters": {name: number}, "statements": [...]}. Counters of memory ("global_...", "shared_...")
- * and "statements" exist in the checked build only. Null, with an fa_error, on a GPU and where
- * there was no such run or it failed. Lives until the thread's next call. */
+/* What this thread's last kernel did on the emulator, as JSON with the names of
+ * bench/schema.json: {"kernel", "dtype", "batch", "heads", "seq_len", "head_dim", those that say
+ * what fa_options said, "counters": {name: number}, "statements": [...]}. Counters of memory
+ * ("global_...", "shared_...") and "statements" exist in the checked build only. Null, with an
+ * fa_error, on a GPU and where there was no such run or it failed. Lives until the thread's next
+ * call. */
 FA_API const char* fa_counters(void);
 
 #ifdef __cplusplus

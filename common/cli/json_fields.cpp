@@ -1,9 +1,12 @@
 #include "common/cli/json_fields.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/launch/problem.h"
 
@@ -49,21 +52,33 @@ std::string Fields::text(const std::string& name) const {
   return value.get<std::string>();
 }
 
+std::vector<int> Fields::lengths(const std::string& name) const {
+  std::vector<int> result;
+  const nlohmann::json& value = at(name);
+  if (!value.is_array() || value.empty()) refuse(name, "a list of lengths");
+  for (size_t i = 0; i < value.size(); i++) {
+    const nlohmann::json each = {{"length", value[i]}};
+    result.push_back(int(Fields(each, where_ + ": '" + name + "'").whole("length", 0)));
+  }
+  return result;
+}
+
 void Fields::refuse(const std::string& name, const std::string& should_be) const {
   throw BadInput(where_ + ": '" + name + "' must be " + should_be + ", not " +
                  object_[name].dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
 }
 
-Problem read_problem(const Fields& fields) {
+Problem read_problem(const Fields& fields, bool any_length) {
   Problem problem;
   const std::string dtype = fields.text("dtype");
   if (dtype != "fp16" && dtype != "bf16") {
     throw BadInput(fields.where() + ": 'dtype' must be fp16 or bf16, not " + dtype);
   }
   problem.dtype = dtype == "fp16" ? Dtype::kFp16 : Dtype::kBf16;
+  const bool packed = fields.has("lengths");
   problem.batch = int(fields.whole("batch", 1));
   problem.heads = int(fields.whole("heads", 1));
-  problem.seq_len = int(fields.whole("seq_len", 1));
+  problem.seq_len = int(fields.whole("seq_len", packed ? 0 : 1));
   problem.head_dim = int(fields.whole("head_dim", 1));
   if (fields.has("score_std") || fields.has("score_growth")) {
     const std::string growth = fields.text("score_growth");
@@ -80,10 +95,28 @@ Problem read_problem(const Fields& fields) {
     }
     problem.mask = mask == "causal" ? Mask::kCausal : Mask::kNone;
   }
-  if (fields.has("kv_len")) problem.kv_len = int(fields.whole("kv_len", 1));
+  if (fields.has("kv_len")) problem.kv_len = int(fields.whole("kv_len", packed ? 0 : 1));
   if (fields.has("kv_heads")) problem.kv_heads = int(fields.whole("kv_heads", 1));
+  if (packed) {
+    const std::vector<int> of_queries = fields.lengths("lengths");
+    const std::vector<int> of_keys =
+        fields.has("kv_lengths") ? fields.lengths("kv_lengths") : of_queries;
+    std::vector<Sequence> sequences;
+    for (size_t i = 0; i < std::min(of_queries.size(), of_keys.size()); i++) {
+      sequences.push_back({of_queries[i], of_keys[i]});
+    }
+    Problem same = problem;
+    same.pack(sequences);
+    if (of_keys.size() != of_queries.size() || same.batch != problem.batch ||
+        same.seq_len != problem.seq_len || same.kv_len != problem.kv_len) {
+      throw BadInput(fields.where() +
+                     ": 'lengths' and 'kv_lengths' must have 'batch' numbers, and 'seq_len' and "
+                     "'kv_len' must be the most of each");
+    }
+    problem = same;
+  }
   try {
-    validate(problem);
+    validate(problem, any_length);
   } catch (const BadInput& error) {
     throw BadInput(fields.where() + ": " + error.what());
   }

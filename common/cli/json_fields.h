@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "common/launch/problem.h"
 
@@ -21,6 +22,7 @@ class Fields {
   double number(const std::string& name, double least) const;  // least included; finite
   bool flag(const std::string& name) const;
   std::string text(const std::string& name) const;
+  std::vector<int> lengths(const std::string& name) const;  // whole numbers from 0 on
   const std::string& where() const { return where_; }
 
  private:
@@ -31,8 +33,8 @@ class Fields {
 };
 
 // dtype, batch, heads, seq_len and head_dim; score_std and score_growth, both or neither; mask,
-// kv_len and kv_heads, where there are any. Throws BadInput, also for a shape that makes no sense
-// and for a seq_len that is no multiple of 128.
-Problem read_problem(const Fields& fields);
+// kv_len, kv_heads, lengths and kv_lengths, where there are any. Throws BadInput, also for a shape
+// that makes no sense and, without any_length, for a seq_len that is no multiple of 128.
+Problem read_problem(const Fields& fields, bool any_length = false);
 
 }  // namespace fa

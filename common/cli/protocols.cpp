@@ -84,6 +84,7 @@ void make_small(NamedProtocol& protocol) {
     problem.seq_len = 256;
     problem.kv_len.reset();
     problem.kv_heads.reset();
+    problem.packed.clear();
     if (std::find(small.begin(), small.end(), problem) == small.end()) small.push_back(problem);
   }
   protocol.problems = small;

@@ -70,6 +70,9 @@ struct Takes {
   bool packed = false;      // sequences of different lengths; their lengths are any
 };
 
+inline constexpr Takes kEverything{
+    .causal = true, .any_length = true, .kv_heads = true, .packed = true};
+
 // What computes a peer or a ceiling (bench/peers) in place of code of this repository.
 struct Library {
   std::string name, version, implementation;

@@ -2,17 +2,20 @@
 
 import ctypes
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from . import _library
-from ._library import BadInput
+from ._library import BadInput, Packed
 
 Tensor = TypeVar("Tensor")
 _LEGACY_STREAM = 1  # CUDA's default stream, as DLPack numbers streams
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16) -> Tensor:
-    """softmax(q k^T / sqrt(head_dim)) v, forward, without mask or dropout.
+def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, causal: bool = False,
+              cu_seqlens_q: Tensor | None = None, cu_seqlens_k: Tensor | None = None,
+              max_seqlen_q: int | None = None, max_seqlen_k: int | None = None) -> Tensor:
+    """softmax(q k^T / sqrt(head_dim)) v, forward, without dropout.
 
     q, k, v: tensors of one shape, (batch, heads, seq_len, head_dim), contiguous, of float16 or bfloat16: torch tensors,
     NumPy arrays (float16, since NumPy has no bfloat16), or arrays of a library with DLPack and an empty_like, such as
@@ -20,7 +23,17 @@ def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16) -> Tensor
     built for CUDA, and on the CPU if it was built for the emulator (fa.backend()).
     kernel: a number or name out of fa.kernels().
 
-    Returns a new tensor of the same kind, shape, dtype and device. Sums and softmax are in float32.
+    The rest is for kernels of beyond/, such as "plain". They take any seq_len, and k and v of another shape than q: with
+    other lengths, (batch, heads, kv_len, head_dim), and with fewer heads, of which each is for heads / kv_heads
+    neighbouring heads of q.
+    causal: query i sees key j if j <= i + kv_len - seq_len, so the last query sees all keys. The row of a query that sees
+    none is zeros.
+    cu_seqlens_q, cu_seqlens_k: sequences of different lengths, one behind the other in tensors (heads, rows, head_dim).
+    Arrays of int32, on q's device: the first row of each sequence, and at the end the number of rows.
+    max_seqlen_q, max_seqlen_k: the longest of them. On a GPU the call waits to find a length that is not given, and does
+    not check what is in cu_seqlens where both are.
+
+    Returns a new tensor of q's kind, shape, dtype and device. Sums and softmax are in float32.
 
     On a GPU the kernel is launched into torch's current stream, and for other libraries into CUDA's default stream; the
     call does not wait. It may be captured in a CUDA graph and compiled with torch.compile(fullgraph=True). It has no
@@ -34,7 +47,12 @@ def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16) -> Tensor
         from ._torch import attention as of_kind
     else:
         of_kind = _array_attention
-    o: Tensor = of_kind(q, k, v, str(kernel))
+    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    if (cu_seqlens_q is None) != (cu_seqlens_k is None):
+        raise BadInput("cu_seqlens_q and cu_seqlens_k belong together: pass both or none")
+    if cu_seqlens_q is None and (max_seqlen_q is not None or max_seqlen_k is not None):
+        raise BadInput("max_seqlen_q and max_seqlen_k belong to cu_seqlens_q and cu_seqlens_k, which are not there")
+    o: Tensor = of_kind(q, k, v, str(kernel), bool(causal), *lengths)
     return o
 
 
@@ -49,21 +67,29 @@ class View(NamedTuple):
 
 
 def check(views: dict[str, View], cure: str) -> None:
-    """Raises BadInput unless the three tensors are as the kernels take them, but for the sizes, which the library checks.
-    `cure` makes {name} contiguous, for the message."""
-    first = views["q"]
+    """Raises BadInput unless the tensors q, k, v and, of packed sequences, cu_seqlens_q and cu_seqlens_k are as the kernels
+    take them, but for the sizes, which the library checks. `cure` makes {name} contiguous, for the message."""
+    first, packed = views["q"], "cu_seqlens_q" in views
     on = "cuda" if _library.backend() == "cuda" else "cpu"
     for name, view in views.items():
-        if len(view.shape) != 4:
-            raise BadInput(f"{name} has the shape {view.shape}, but fa takes (batch, heads, seq_len, head_dim)")
-        if view.dtype not in _library.DTYPES:
-            raise BadInput(f"{name} is of {view.dtype}, but fa takes float16 and bfloat16")
+        of_lengths = name not in ("q", "k", "v")
+        shape = "(sequences + 1,)" if of_lengths else "(heads, rows, head_dim)" if packed else "(batch, heads, seq_len, head_dim)"
+        if len(view.shape) != shape.count(",") + (not of_lengths) or of_lengths and view.shape[0] < 2:
+            raise BadInput(f"{name} has the shape {view.shape}, but fa takes {shape}" + " of packed sequences" * packed)
+        if view.dtype not in (("int32",) if of_lengths else _library.DTYPES):
+            raise BadInput(f"{name} is of {view.dtype}, but fa takes {'int32' if of_lengths else 'float16 and bfloat16'}")
         if view.device.partition(":")[0] != on:
             built = "CUDA and takes tensors of a GPU" if on == "cuda" else "the emulator and takes tensors of the CPU"
             raise BadInput(f"{name} is on {view.device}, but this fa was built for {built}")
-        for what in ("shape", "dtype", "device"):
+        for what in ("device",) if of_lengths else ("dtype", "device"):
             if getattr(view, what) != getattr(first, what):
                 raise BadInput(f"{name} has the {what} {getattr(view, what)}, but q has {getattr(first, what)}")
+        # Heads and lengths may be others than those of q, batch and head_dim not.
+        if not of_lengths and (view.shape[-1] != first.shape[-1] or not packed and view.shape[0] != first.shape[0]):
+            raise BadInput(f"{name} has the shape {view.shape}, but q has {first.shape}")
+        for one, other in (("v", "k"), ("cu_seqlens_k", "cu_seqlens_q")):
+            if name == one and view.shape != views[other].shape:
+                raise BadInput(f"{name} has the shape {view.shape}, but {other} has {views[other].shape}")
         if not _is_contiguous(view):
             raise BadInput(f"{name} has the strides {view.strides} for the shape {view.shape}, but fa takes contiguous "
                            f"tensors: pass {cure.format(name=name)}")
@@ -78,6 +104,23 @@ def _is_contiguous(view: View) -> bool:
     return True
 
 
+def packed_of(views: dict[str, View], values: Callable[[str], Sequence[int]], longest: dict[str, int | None]) -> Packed | None:
+    """What the library is told of packed sequences, if there are any. `values`: what is in cu_seqlens_q, or cu_seqlens_k,
+    for those whose longest sequence is not given."""
+    if "cu_seqlens_q" not in views:
+        return None
+    most = []
+    for name in ("q", "k"):
+        if (given := longest[name]) is None:
+            begins, rows = list(values(f"cu_seqlens_{name}")), views[name].shape[1]
+            lengths = [end - begin for begin, end in zip(begins, begins[1:])]
+            if begins[0] != 0 or begins[-1] != rows or min(lengths) < 0:
+                raise BadInput(f"cu_seqlens_{name} must begin with 0, grow, and end with {rows}, the rows of {name}")
+            given = max(lengths)
+        most.append(given)
+    return Packed(views["cu_seqlens_q"].pointer, views["cu_seqlens_k"].pointer, views["cu_seqlens_q"].shape[0] - 1, *most)
+
+
 # ---- arrays that are not torch's ---------------------------------------------------------------------------------------
 class _DLTensor(ctypes.Structure):
     """The begin of DLPack's DLManagedTensor."""
@@ -89,7 +132,7 @@ class _DLTensor(ctypes.Structure):
 
 
 _DL_DEVICES = {1: "cpu", 2: "cuda", 13: "cuda"}  # kDLCPU, kDLCUDA, kDLCUDAManaged
-_DL_DTYPES = {(2, 16, 1): "float16", (4, 16, 1): "bfloat16"}  # kDLFloat, kDLBfloat; bits; lanes
+_DL_DTYPES = {(2, 16, 1): "float16", (4, 16, 1): "bfloat16", (0, 32, 1): "int32"}  # kDLFloat, kDLBfloat, kDLInt; bits; lanes
 
 
 def _view_of_dlpack(array: Any) -> tuple[View, object]:
@@ -119,9 +162,13 @@ def _view(name: str, array: Any) -> tuple[View, object]:
     raise BadInput(f"{name} is of type {type(array).__name__}, but fa takes torch tensors, NumPy arrays and what has DLPack")
 
 
-def _array_attention(q: Any, k: Any, v: Any, kernel: str) -> Any:
+def _array_attention(q: Any, k: Any, v: Any, kernel: str, causal: bool, cu_seqlens_q: Any, cu_seqlens_k: Any,
+                     max_seqlen_q: int | None, max_seqlen_k: int | None) -> Any:
     views, held = {}, []
-    for name, array in zip("qkv", (q, k, v)):
+    given = {"q": q, "k": k, "v": v}
+    if cu_seqlens_q is not None:
+        given.update(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
+    for name, array in given.items():
         if type(array) is not type(q):
             raise BadInput(f"{name} is of type {type(array).__name__}, but q of type {type(q).__name__}")
         views[name], keep = _view(name, array)
@@ -131,8 +178,10 @@ def _array_attention(q: Any, k: Any, v: Any, kernel: str) -> Any:
     empty_like = getattr(sys.modules[library], "empty_like", None)
     if empty_like is None:
         raise BadInput(f"{library} has no empty_like, of which fa could make the output: pass torch.from_dlpack of each")
+    packed = packed_of(views, lambda name: [int(each) for each in given[name]], {"q": max_seqlen_q, "k": max_seqlen_k})
     o = empty_like(q)
     out, keep = _view("o", o)
     held.append(keep)
-    _library.run(kernel, views["q"].shape, views["q"].dtype, (*(views[name].pointer for name in "qkv"), out.pointer), 0)
+    _library.run(kernel, views["q"].shape, views["q"].dtype, (*(views[name].pointer for name in "qkv"), out.pointer), 0,
+                 views["k"].shape, causal, packed)
     return o

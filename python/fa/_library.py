@@ -44,6 +44,22 @@ class _Kernel(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("compute_capability", ctypes.c_int), ("exactly", ctypes.c_int)]
 
 
+class _Options(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("mask", ctypes.c_int), ("kv_len", ctypes.c_int), ("kv_heads", ctypes.c_int),
+                ("cu_seqlens_q", ctypes.c_void_p), ("cu_seqlens_kv", ctypes.c_void_p), ("q_rows", ctypes.c_int),
+                ("kv_rows", ctypes.c_int)]
+
+
+class Packed(NamedTuple):
+    """Packed sequences: the pointers to where each begins in q, and in k and v; how many there are, and the longest."""
+
+    cu_seqlens_q: int
+    cu_seqlens_k: int
+    sequences: int
+    max_seqlen_q: int
+    max_seqlen_k: int
+
+
 DTYPES = {"float16": 0, "bfloat16": 1}
 _ERRORS = {2: BadInput, 3: LaunchError, 4: Unsupported}
 
@@ -53,7 +69,8 @@ def _load() -> ctypes.CDLL:
     if not path.is_file():
         raise ImportError(f"there is no {path}: install the package with pip, or name the library in FA_LIBRARY")
     library = ctypes.CDLL(str(path))
-    library.fa_attention.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Problem), *[ctypes.c_void_p] * 5]
+    library.fa_attention_with.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Problem), ctypes.POINTER(_Options),
+                                          *[ctypes.c_void_p] * 5]
     library.fa_kernels.argtypes = [ctypes.POINTER(_Kernel), ctypes.c_int]
     for function in (library.fa_backend, library.fa_error, library.fa_counters):
         function.argtypes, function.restype = [], ctypes.c_char_p
@@ -81,7 +98,8 @@ def kernels() -> list[Kernel]:
 def counters() -> dict[str, Any]:
     """What this thread's last fa.attention did on the emulator.
 
-    "kernel", "dtype", "batch", "heads", "seq_len" and "head_dim" say what ran. "counters" has totals by name:
+    "kernel", "dtype", "batch", "heads", "seq_len", "head_dim" and, where there are any, "mask", "kv_heads", "kv_len",
+    "lengths" and "kv_lengths" say what ran. "counters" has totals by name:
     instructions of warps ("barriers"), of threads ("exp2"), operations ("matrix_flops"), bytes ("global_bytes").
     "statements" has the same by statement of the kernel's source, in the checked build. The names are those of
     bench/schema.json.
@@ -95,10 +113,22 @@ def counters() -> dict[str, Any]:
     return found
 
 
-def run(kernel: str, shape: tuple[int, ...], dtype: str, pointers: tuple[int, ...], stream: int) -> None:
-    """fa_attention: `pointers` to q, k, v, o, contiguous tensors of this shape and dtype; `stream` a cudaStream_t."""
-    if max(shape) >= 1 << 31:
-        raise BadInput(f"the shape {shape} has a size of 2^31 or more")
-    status = _library.fa_attention(kernel.encode(), _Problem(*shape, DTYPES[dtype]), *pointers, stream)
+def run(kernel: str, shape: tuple[int, ...], dtype: str, pointers: tuple[int, ...], stream: int,
+        kv_shape: tuple[int, ...] | None = None, causal: bool = False, packed: Packed | None = None) -> None:
+    """fa_attention_with: `pointers` to q, k, v, o, contiguous tensors of this dtype, q and o of `shape`, k and v of
+    `kv_shape` (None: the same); `stream` a cudaStream_t."""
+    kv_shape = kv_shape or shape
+    for each in (shape, kv_shape):
+        if not 0 < min(each) <= max(each) < 1 << 31:
+            raise BadInput(f"the shape {each} has a size " + ("of 2^31 or more" if min(each) > 0 else "below 1"))
+    if packed:
+        (heads, rows, head_dim), (kv_heads, kv_rows, _) = shape, kv_shape
+        problem = _Problem(packed.sequences, heads, packed.max_seqlen_q, head_dim, DTYPES[dtype])
+        options = _Options(ctypes.sizeof(_Options), causal, packed.max_seqlen_k, kv_heads, packed.cu_seqlens_q,
+                           packed.cu_seqlens_k, rows, kv_rows)
+    else:
+        problem = _Problem(*shape, DTYPES[dtype])
+        options = _Options(ctypes.sizeof(_Options), causal, kv_shape[2], kv_shape[1])
+    status = _library.fa_attention_with(kernel.encode(), problem, options, *pointers, stream)
     if status:
         raise _ERRORS[status](_library.fa_error().decode(errors="replace"))

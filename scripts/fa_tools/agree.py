@@ -15,7 +15,7 @@ from pathlib import Path
 from fa_tools import agreement
 from fa_tools import limits
 from fa_tools import profile as profiler
-from fa_tools.records import Shape, describe, load, order
+from fa_tools.records import SHAPE, Shape, describe, load, order
 from fa_tools.tools import Parser, Refused, check_writable, fail, named, or_fail, read_json, relative, results_files, run, write_json
 
 EXAMPLE = """examples:
@@ -73,7 +73,7 @@ def compare(files, counters):
             raise Refused(f"{relative(file)} has {missing[0]} with head_dim {data['head_dim']}, "
                           "the emulator's counts have not")
         chosen = [kernels[name, data["head_dim"]] for name in sorted(names, key=order)]
-        part = {"file": relative(file), "gpu": data["gpu"], **{field: data[field] for field in Shape._fields},
+        part = {"file": relative(file), "gpu": data["gpu"], **{field: data[field] for field in SHAPE},
                 "counts": [entry for kernel in chosen for entry in agreement.compare(kernel, data)]}
         if data["seq_len"] >= LARGE:
             part["limiters"] = [agreement.limiters(kernel, data) for kernel in chosen]
@@ -100,7 +100,7 @@ SHORT = {
 
 def show(part):
     """Lines of at most 100 columns."""
-    shape = Shape(*(part[field] for field in Shape._fields))
+    shape = Shape(*(part[field] for field in SHAPE))
     yield f"Emulator over {part['gpu']}; {describe(shape)}"
     yield part["file"]
     by_kernel = {}

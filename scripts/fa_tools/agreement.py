@@ -2,7 +2,7 @@
 
 from fa_tools import limits
 from fa_tools.limits import RESOURCES
-from fa_tools.records import Shape
+from fa_tools.records import SHAPE, Shape
 from fa_tools.tools import Refused, read_json
 
 VERSION = 1
@@ -139,7 +139,7 @@ def is_close(emulator, gpu):
 
 def compare(kernel, profile):
     """Entries of one kernel: what the emulator and the GPU counted on the profile's problem."""
-    shape = Shape(*(profile[field] for field in Shape._fields))
+    shape = Shape(*(profile[field] for field in SHAPE))
     launches = [launch["metrics"] for launch in profile["launches"] if launch["kernel"] == kernel.name]
     sms = limits.machine_named(profile["gpu"])[1]["sm"]["count"]
     source = scaled_statements(kernel, shape, merged=False)
@@ -246,7 +246,7 @@ def busy(profile, kernel, bound):
 
 def limiters(kernel, profile):
     """One entry: the busiest resource by the profiler, and the first limiter by the emulator's counts."""
-    shape = Shape(*(profile[field] for field in Shape._fields))
+    shape = Shape(*(profile[field] for field in SHAPE))
     bound = limits.bound_of(kernel, shape, limits.machine_named(profile["gpu"])[1])
     percents, calculated = busy(profile, kernel.name, bound)
     first = max(percents, key=percents.get)

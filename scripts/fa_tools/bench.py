@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 
 from fa_tools import baselines, torch_attention
-from fa_tools.records import GROWTHS, SCORES, describe_scores, scores_of
+from fa_tools.records import (CONVENTION, GROWTHS, HALVED, REST, SCORES, SHAPE, attended_pairs, describe_rest, describe_scores,
+                              flops_of, is_plain, kind, scores_of, shape_of)
 from fa_tools.harness import Failed, Harness
 from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, read_json, relative, run, write_json
 from fa_tools.torch_attention import PEERS
@@ -28,6 +29,7 @@ EXAMPLE = """examples:
   scripts/fa bench                                        builds, then the protocol quick
   scripts/fa bench --protocol from-scratch --repeat 2     twice, and how far the ratios spread
   scripts/fa bench 08 10 --seq-len 1024,4096 --load-seconds 2 --json mine.json
+  scripts/fa bench plain --mask none,causal --kv-heads 4 --seq-len 4096 --peers fa3,cudnn
   scripts/fa bench --peers fa2,cudnn,matmul --dtype fp16 --head-dim 64
   scripts/fa bench --library build/cuda/lib/libfa_bench.so --protocol fa3-paper --dtype bf16 10
 
@@ -35,7 +37,6 @@ Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 the
 
 PROTOCOLS = ROOT / "bench" / "protocols.json"
 SCHEMA_VERSION = 6
-SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
 SETTINGS = ("warmup", "iterations", "rounds", "max_seconds", "flush_l2", "rotating_inputs", "rest_ms",
             "load_seconds")
 # Of problems given on the command line, without a protocol.
@@ -44,18 +45,21 @@ DEFAULTS = {"warmup": 32, "iterations": 128, "rounds": 3, "max_seconds": 10.0, "
 # Which changes leave a protocol what its name says.
 HARMLESS = ("rounds", "max_seconds")
 CLOCK_TOLERANCE = 0.03
+MASKS = ("none", "causal")
 IN_LIBRARY = ("peer/cudnn_frontend", "ceiling/matmul", "ceiling/copy")  # peers and ceilings that need no Python
 
 
 # --- What runs -------------------------------------------------------------------------------------------------
 
 
-def chosen(wanted, known):
-    """The kernels wanted (names or numbers; none: all), each once, in the order asked for."""
-    ours = [name for name in known if "/" not in name]
+def chosen(wanted, known, problems):
+    """The kernels wanted (names or numbers; none: all that may take a problem), each once, in the order asked for."""
+    ours = [name for name in known if kind(name) == "kernel"]
+    for_numbered = [is_plain(problem) and problem["seq_len"] % 128 == 0 for problem in problems]
+    all_ours = [name for name in ours if (any(for_numbered) if name[0].isdigit() else not all(for_numbered))]
     names = []
-    for word in wanted or ours:
-        name = next((k for k in ours if word in (k, k[:2])), None)
+    for word in wanted or all_ours:
+        name = next((k for k in ours if word in (k, k.removeprefix("beyond/")) or word == k[:2] and k[0].isdigit()), None)
         if name is None:
             fail(f"there is no kernel {word}; there are {', '.join(ours)}")
         names.append(name)
@@ -63,14 +67,6 @@ def chosen(wanted, known):
 
 
 # --- Progress --------------------------------------------------------------------------------------------------
-
-
-def as_tuple(problem):
-    return tuple(problem.get(name) for name in (*SHAPE, *SCORES))
-
-
-def flops_of(problem):
-    return 4 * problem["batch"] * problem["heads"] * problem["seq_len"] ** 2 * problem["head_dim"]
 
 
 class Progress:
@@ -82,8 +78,7 @@ class Progress:
         self.begin, self.done, self.label, self.told = now(), 0, "", None
 
     def next(self, problem):
-        self.label = (f"{problem['dtype']}, head_dim {problem['head_dim']}, seq_len {problem['seq_len']}"
-                      f"{describe_scores(scores_of(problem))}")
+        self.label = f"{problem['dtype']}, head_dim {problem['head_dim']}, seq_len {problem['seq_len']}{more(problem)}"
 
     def say(self, what, done=0, steps=1):
         """On a terminal a line that the next one overwrites; else a line for each problem and round. Raises KeyboardInterrupt if that is
@@ -119,17 +114,22 @@ def unique(things):
 # --- Records ---------------------------------------------------------------------------------------------------
 
 
+def more(problem):
+    """What of a problem is more than dtype and shape, in words."""
+    return describe_rest(shape_of(problem)) + describe_scores(scores_of(problem))
+
+
 def describe(problem):
     return (f"{problem['dtype']}, batch {problem['batch']}, heads {problem['heads']}, seq_len {problem['seq_len']}, "
-            f"head_dim {problem['head_dim']}{describe_scores(scores_of(problem))}")
+            f"head_dim {problem['head_dim']}{more(problem)}")
 
 
 def is_kernel(record):
-    return "/" not in record["kernel"]
+    return kind(record["kernel"]) == "kernel"
 
 
 def is_peer(record):
-    return record["kernel"].startswith("peer/")
+    return kind(record["kernel"]) == "peer"
 
 
 def passed(records, which=lambda record: True):
@@ -166,7 +166,8 @@ def measure_problem(harness, runners, missing, problem, protocol, progress):
     progress.next(problem)
     records = harness.measure(list(runners), problem, protocol, progress.say)
     progress.done += 1
-    records += [{"kernel": name, **problem, "status": "skipped", "reason": why} for name, why in missing.items()]
+    rest = {} if is_plain(problem) else {"attended_pairs": attended_pairs(problem)}
+    records += [{"kernel": name, **problem, **rest, "status": "skipped", "reason": why} for name, why in missing.items()]
     records.sort(key=place)
     add_ratios(records)
     return records
@@ -175,7 +176,7 @@ def measure_problem(harness, runners, missing, problem, protocol, progress):
 def by_problem(records):
     groups = {}
     for record in records:
-        groups.setdefault(as_tuple(record), []).append(record)
+        groups.setdefault((shape_of(record), scores_of(record)), []).append(record)
     return groups.values()
 
 
@@ -207,19 +208,18 @@ def spread_note(runs):
     """How far the runs of one protocol lie apart: of every ratio and every time the largest over the smallest."""
     ratios, times = {}, {}
     for record in (record for records in runs for record in passed(records)):
-        key = (record["kernel"], None, *as_tuple(record))
-        times.setdefault(key, []).append(record["time_ms"]["median"])
+        kernel, problem = record["kernel"], describe(record)
+        times.setdefault((kernel, None, problem), []).append(record["time_ms"]["median"])
         for peer, ratio in record.get("ratio", {}).items():
-            ratios.setdefault((key[0], peer, *key[2:]), []).append(ratio)
+            ratios.setdefault((kernel, peer, problem), []).append(ratio)
 
     def widest(values, what):
         apart = {key: max(each) / min(each) - 1 for key, each in values.items() if len(each) == len(runs)}
         if not apart:
             return None
-        kernel, peer, *problem = key = max(apart, key=apart.get)
+        kernel, peer, problem = key = max(apart, key=apart.get)
         who = kernel + (f" to {peer}" if peer else "")
-        where = {name: value for name, value in zip((*SHAPE, *SCORES), problem) if value is not None}
-        return (f"{what} at most {percent(apart[key])} ({who}, {describe(where)}), "
+        return (f"{what} at most {percent(apart[key])} ({who}, {problem}), "
                 f"in the median {percent(statistics.median(apart.values()))}")
 
     parts = [part for part in (widest(ratios, "ratios spread by"), widest(times, "times by")) if part]
@@ -302,6 +302,11 @@ def legend(records):
         lines.append("ceiling: share of the TFLOP/s of ceiling/matmul")
     if any("ratio" in record for record in records):
         lines.append("columns of peers: the kernel's speed over the peer's, above 1 the kernel is faster")
+    more_there = [flops_of(record, HALVED) / flops_of(record) - 1 for record in passed(records)
+                  if "mask" in record and flops_of(record)]
+    if more_there:
+        lines.append("TFLOP/s: of the pairs that the mask leaves; FlashAttention's own count is up to "
+                     f"{percent(max(more_there, key=abs), '+.2f')} off")
     return lines
 
 
@@ -367,7 +372,8 @@ def read_protocols(path=PROTOCOLS):
         protocols = read_json(path)["protocols"]
         for protocol in protocols.values():
             assert all(protocol[name] is not None for name in (*SETTINGS, "description", "tflops_convention"))
-            assert protocol["problems"] and all(set(p) == set(SHAPE) for p in protocol["problems"])
+            assert protocol["problems"] and all(set(SHAPE) <= set(p) <= {*SHAPE, *REST} and p.get("mask") in (None, "causal")
+                                                for p in protocol["problems"])
     except Refused as problem:
         fail(f"{path.name} {problem}")
     except (AssertionError, AttributeError, KeyError, TypeError):
@@ -395,11 +401,19 @@ def parse_arguments(argv):
     problem.add_argument("--dtype", choices=("fp16", "bf16"), help="default bf16")
     problem.add_argument("--head-dim", type=int, choices=(64, 128), help="default 128")
     problem.add_argument("--heads", type=whole(1), metavar="N", help="default 16")
-    problem.add_argument("--seq-len", type=several(whole(128, 128)), metavar="LIST", help="512,1024 (default 4096)")
+    problem.add_argument("--seq-len", type=several(whole(1)), metavar="LIST", help="512,1024 (default 4096)")
     sequences = problem.add_mutually_exclusive_group()
     sequences.add_argument("--batch", type=whole(1), metavar="N", help="default: 16384/seq_len")
     sequences.add_argument("--tokens", type=whole(128), metavar="N",
                            help="instead of --batch: as many sequences as have so many tokens (default 16384)")
+    problem.add_argument("--mask", type=several(one_of(MASKS)), metavar="LIST",
+                         help="none, causal (query i sees keys up to i + kv-len - q-len), or both (default none)")
+    problem.add_argument("--q-len", type=whole(1), metavar="N", help="queries of a sequence (default: --seq-len)")
+    problem.add_argument("--kv-len", type=whole(1), metavar="N", help="keys of a sequence (default: --seq-len)")
+    problem.add_argument("--kv-heads", type=whole(1), metavar="N", help="heads of K and V (default: --heads)")
+    problem.add_argument("--lengths", type=several(whole(0)), metavar="LIST",
+                         help="one packed batch of sequences of these lengths: 384,17")
+    problem.add_argument("--kv-lengths", type=several(whole(0)), metavar="LIST", help="of their keys (default: --lengths)")
     problem.add_argument("--inputs", default="normal", metavar="NAME",
                          help="what to run on, as the programs' --inputs (default normal)")
     problem.add_argument("--score-std", type=several(positive), metavar="LIST",
@@ -441,6 +455,7 @@ def parse_arguments(argv):
         fail("--score-growth belongs to --score-std: say how far scores spread")
     if max(args.score_std or [0]) > 1000:
         fail("--score-std must be above 0 and at most 1000")
+    check_lengths(args)
     args.problems, args.settings = choose(args, protocols)
     args.written = 0  # runs in files
     return args
@@ -452,10 +467,39 @@ def scores_wanted(args):
             for std in unique(args.score_std or [])] or [{}]
 
 
+def check_lengths(args):
+    """Lengths and heads are said in one way, and fit each other."""
+    if args.kv_heads and (args.heads or 16) % args.kv_heads:
+        fail(f"--kv-heads must divide --heads, which are {args.heads or 16}, not be {args.kv_heads}")
+    if args.kv_lengths and len(args.kv_lengths) != len(args.lengths or []):
+        fail(f"--kv-lengths needs as many numbers as --lengths, {len(args.lengths or [])}, not {len(args.kv_lengths)}")
+    if args.lengths and not (sum(args.lengths) and sum(args.kv_lengths or args.lengths)):
+        fail("--lengths must have a sum above 0")
+    for name in ("batch", "tokens", "seq_len", "q_len", "kv_len") if args.lengths else ():
+        if getattr(args, name) is not None:
+            fail(f"--{name.replace('_', '-')} does not go with --lengths, which has all sequences")
+
+
+def lengths_wanted(args):
+    """batch, seq_len and, where they are others, the keys of the problems asked for."""
+    if args.lengths:
+        of_keys = args.kv_lengths or args.lengths
+        rest = {"kv_len": max(of_keys)} if max(of_keys) != max(args.lengths) else {}
+        rest["lengths"] = args.lengths
+        return [{"batch": len(args.lengths), "seq_len": max(args.lengths), **rest,
+                 **({"kv_lengths": of_keys} if of_keys != args.lengths else {})}]
+    found = []
+    for seq_len in unique(args.seq_len or [4096]):
+        q_len, kv_len = args.q_len or seq_len, args.kv_len or seq_len
+        found.append({"batch": args.batch or max(1, (args.tokens or 16384) // max(q_len, kv_len)), "seq_len": q_len,
+                      **({"kv_len": kv_len} if kv_len != q_len else {})})
+    return found
+
+
 def choose(args, protocols):
     """The problems, and the results' `protocol`."""
-    given = {name: getattr(args, name)
-             for name in ("dtype", "head_dim", "heads", "seq_len", "batch", "tokens", "score_std")
+    of_problems = ("heads", "batch", "tokens", "score_std", "mask", "q_len", "kv_len", "kv_heads", "lengths")
+    given = {name: getattr(args, name) for name in ("dtype", "head_dim", "seq_len", *of_problems)
              if getattr(args, name) is not None}
     if args.inputs != "normal" and args.score_std:
         fail("--score-std is of normal inputs: it does not go with --inputs")
@@ -464,17 +508,18 @@ def choose(args, protocols):
     changed = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
     if args.protocol is None:
         heads, dtype, head_dim = given.get("heads", 16), given.get("dtype", "bf16"), given.get("head_dim", 128)
-        tokens = given.get("tokens", 16384)
-        problems = [{"dtype": dtype, "batch": given.get("batch") or max(1, tokens // seq_len), "heads": heads,
-                     "seq_len": seq_len, "head_dim": head_dim, **scores}
-                    for seq_len in unique(given.get("seq_len", [4096])) for scores in scores_wanted(args)]
+        kv_heads = {"kv_heads": args.kv_heads} if args.kv_heads not in (None, heads) else {}
+        problems = [{"dtype": dtype, "heads": heads, "head_dim": head_dim, **lengths, **kv_heads,
+                     **({"mask": mask} if mask != "none" else {}), **scores}
+                    for mask in unique(args.mask or MASKS[:1]) for lengths in lengths_wanted(args)
+                    for scores in scores_wanted(args)]
         name, settings = None, {**DEFAULTS, **changed}
     else:
         protocol = protocols[args.protocol]
-        for option in ("heads", "batch", "tokens", "score_std"):
+        for option in of_problems:
             if option in given:
                 fail(f"--{option.replace('_', '-')} does not go with --protocol, whose problems have their own")
-        problems = [{field: problem[field] for field in SHAPE} for problem in protocol["problems"]
+        problems = [dict(problem) for problem in protocol["problems"]
                     if problem["seq_len"] in given.get("seq_len", [problem["seq_len"]])
                     and problem["head_dim"] == given.get("head_dim", problem["head_dim"])]
         if not problems:
@@ -488,7 +533,7 @@ def choose(args, protocols):
         # What was changed goes without the name that stands for something else.
         name = args.protocol if same and args.inputs == "normal" else None
     return problems, {**({"name": name} if name else {}), **settings, "inputs": args.inputs, "seed": args.seed,
-                      "tflops_convention": "4*B*H*N^2*D"}
+                      "tflops_convention": CONVENTION}
 
 
 def one_run(harness, runners, missing, args, progress):
@@ -530,7 +575,7 @@ def bench(args, command, stopped):
     if machine["backend"] != "cuda":
         fail(f"{harness.name} runs on the emulator, which has no times; build one with the preset cuda")
     progress = Progress(sys.stderr, args.repeat * len(args.problems), stopped=stopped)
-    kernels = chosen(args.kernels, here["kernels"])
+    kernels = chosen(args.kernels, here["kernels"], args.problems)
     in_torch, missing = torch_attention.add(harness, [name for name in args.peers if name in PEERS])
     in_library = [peer_names()[name] for name in args.peers if name not in PEERS]
     runners = {**in_torch, **dict.fromkeys(kernels), **dict.fromkeys(name for name in in_library if name in here["kernels"])}

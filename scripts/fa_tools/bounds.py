@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from fa_tools import limits
+from fa_tools.records import SHAPE as FIELDS
 from fa_tools.records import Shape, describe, headline_shape, load, order, passed
 from fa_tools.tools import Parser, Refused, fail, named, or_fail, read_json, relative, results_files, run
 
@@ -82,7 +83,7 @@ def choose_shape(args, head_dim, dtype, measured):
     default = headline_shape(same) if same else SHAPE
     if not same and args.seq_len and not args.batch:
         default = default._replace(batch=max(1, 16384 // args.seq_len))
-    chosen = {field: getattr(args, field) or getattr(default, field) for field in Shape._fields}
+    chosen = {field: getattr(args, field) or getattr(default, field) for field in FIELDS}
     return Shape(**{**chosen, "dtype": dtype, "head_dim": head_dim})
 
 

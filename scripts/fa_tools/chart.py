@@ -33,7 +33,7 @@ from fa_tools.charts.steps import speedup_chart
 from fa_tools.charts.themes import one_svg
 from fa_tools.intensity import MACHINES, roofs
 from fa_tools.limits import bound_of, kernels_of
-from fa_tools.records import Shape, headline_shape, kind, load, order, passed, scores_of, shape_of, tell_apart
+from fa_tools.records import REST, Shape, headline_shape, is_plain, kind, load, order, passed, scores_of, shape_of, tell_apart
 from fa_tools.tools import ROOT, Parser, Refused, fail, named, need, or_fail, relative, run, write_whole
 
 EXAMPLE = """examples:
@@ -100,8 +100,13 @@ class Group:
 
     def select(self, wish):
         for record in self.records.values():
-            if all(value is None or record[field] == value for field, value in wish.items()):
+            if all(value is None or of_option(record, field) == value for field, value in wish.items()):
                 yield record
+
+
+def of_option(record, field):
+    """What an option that chooses this record says of the field."""
+    return record.get(field, {"mask": "none", "kv_heads": record["heads"]}.get(field))
 
 
 def group_files(names):
@@ -122,9 +127,9 @@ def group_files(names):
 
 
 def lengths_of(records, shape):
-    """The records of a line over seq_len: one dtype and head size; the batch may change with the length."""
-    same = ("dtype", "heads", "head_dim")
-    line = [r for r in records if all(r[field] == getattr(shape, field) for field in same)]
+    """The records of a line over seq_len: one dtype, head size, mask and so on; the batch may change with the length."""
+    same = ("dtype", "heads", "head_dim", *REST)
+    line = [r for r in records if all(getattr(shape_of(r), field) == getattr(shape, field) for field in same)]
     if len({r["seq_len"] for r in line}) == len({(r["seq_len"], r["batch"]) for r in line}):
         return line
     tokens = shape.batch * shape.seq_len
@@ -187,7 +192,8 @@ def bounds_charts(group, ladder, shape, counters):
     rows = []
     for record in ladder:
         kernel = known.get((record["kernel"], shape.head_dim))
-        bound = machine and kernel and passed(record) and bound_of(kernel, shape, machine, record["workspace_bytes"])
+        bound = machine and kernel and passed(record) and is_plain(record) and bound_of(
+            kernel, shape, machine, record["workspace_bytes"])
         if bound:
             rows.append((bound, record))
     if machine is None:
@@ -199,14 +205,15 @@ def bounds_charts(group, ladder, shape, counters):
 
 
 def not_shown(group, wish):
-    """Options for the dtypes and head sizes that the charts leave out."""
+    """Options for the dtypes, head sizes, masks and heads of keys that the charts leave out."""
     chosen = list(group.select(wish))
     if not chosen:
         return
-    shape = headline_of(chosen)
-    for dtype, head_dim in sorted({(r["dtype"], r["head_dim"]) for r in chosen}):
-        if (dtype, head_dim) != (shape.dtype, shape.head_dim):
-            yield f"--dtype {dtype} --head-dim {head_dim}"
+    fields = ["dtype", "head_dim", *(field for field in ("mask", "kv_heads") if any(field in r for r in chosen))]
+    shown = next(r for r in chosen if shape_of(r) == headline_of(chosen))
+    for values in sorted({tuple(of_option(r, field) for field in fields) for r in chosen}):
+        if values != tuple(of_option(shown, field) for field in fields):
+            yield " ".join(f"--{field.replace('_', '-')} {value}" for field, value in zip(fields, values))
 
 
 def headline_of(chosen):
@@ -342,7 +349,8 @@ def main():
     parser.add_argument("--peer", metavar="NAME", help="the library that percents refer to (default: fa2 if there)")
     parser.add_argument("--spec", action="store_true", help="write the Vega-Lite specs too: NAME.vl.json")
     parser.add_argument("--dtype", choices=("fp16", "bf16"), help="show this dtype")
-    for field in ("head-dim", "seq-len", "batch", "heads"):
+    parser.add_argument("--mask", choices=("none", "causal"), help="show problems with this mask")
+    for field in ("head-dim", "seq-len", "batch", "heads", "kv-heads"):
         parser.add_argument(f"--{field}", type=int, metavar="N", help=f"show this {field.replace('-', '_')}")
     parser.add_argument("--docs", action="store_true", help="draw docs/charts instead, from the committed results")
     parser.add_argument("--check", action="store_true", help="with --docs: change nothing, name what is out of date")
@@ -353,7 +361,7 @@ def main():
     if args.docs:
         return docs_charts(vl, args.check)
 
-    wish = {field: getattr(args, field) for field in Shape._fields}
+    wish = {field: getattr(args, field, None) for field in Shape._fields}
     with or_fail():
         groups = group_files(args.files)
         profile = read_profile(args.profile) if args.profile else None

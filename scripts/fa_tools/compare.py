@@ -20,7 +20,7 @@ import math
 import textwrap
 from collections import Counter
 
-from fa_tools.records import SCORES, describe, describe_scores, load, order, passed, scores_of, shape_of
+from fa_tools.records import SCORES, describe, describe_scores, in_order, load, order, passed, scores_of, shape_of
 from fa_tools.tools import Parser, fail, or_fail, run
 
 EXAMPLE = """examples:
@@ -80,12 +80,13 @@ def compare_counters(a, b):
 def place(key):
     """Sorts by problem, short sequences first, then by kernel."""
     kernel, shape, scores = key
-    return (shape.dtype, shape.head_dim, shape.heads, shape.seq_len, shape.batch, (scores or ())[::-1], order(kernel))
+    return (in_order(shape), (scores or ())[::-1], order(kernel))
 
 
 def fields_of(key):
     kernel, shape, scores = key
-    return {"kernel": kernel, **shape._asdict(), **(dict(zip(SCORES, scores)) if scores else {})}
+    fields = {name: value for name, value in shape._asdict().items() if value is not None}
+    return {"kernel": kernel, **fields, **(dict(zip(SCORES, scores)) if scores else {})}
 
 
 def compare(files, chosen, threshold):

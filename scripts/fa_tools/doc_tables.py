@@ -5,12 +5,12 @@ import re
 from functools import lru_cache
 
 from fa_tools.measurements import read_experiments, read_of, records_of, rows_of_rates, table_of
+from fa_tools.records import REST, SHAPE, is_plain, kind
 from fa_tools.tasks import BEGIN, END, GROUPS, read_tasks
 from fa_tools.tools import ROOT, Refused, named, read_json, read_results, read_set
 
-SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
 PRODUCT = ("m", "n", "k", "epilogue")  # of a matrix product, in a file of the program gemm
-SELECTABLE = ("kernel", "status", "function", "instruction", "gpu", "score_std", "score_growth", *PRODUCT, *SHAPE)
+SELECTABLE = ("kernel", "status", "function", "instruction", "gpu", "score_std", "score_growth", *PRODUCT, *SHAPE, *REST)
 
 
 # --- Cells and rows --------------------------------------------------------------------------------------------------
@@ -101,7 +101,9 @@ def matching(data, filters):
             raise Refused(f"'{key}' is no field to select by")
     asked = any("/" in pattern for pattern in filters.get("kernel", "").split(","))
     for record in data["records"]:
-        if "/" in record["kernel"] and not asked:  # peers and ceilings are not among the kernels
+        if kind(record["kernel"]) != "kernel" and not asked:  # peers and ceilings are not among the kernels
+            continue
+        if not is_plain(record) and not set(REST) & set(filters):  # nor is another problem meant, unless it is named
             continue
         if all(any(fnmatch.fnmatchcase(str(record.get(key)), pattern) for pattern in value.split(","))
                for key, value in filters.items()):
@@ -136,9 +138,9 @@ COLUMNS = {
     "clock": ("SM clock, MHz", "clock_mhz", "{:.0f}".format),
     "exp2": ("Exponentials", "counters.exp2", grouped),
     "shared_wavefronts_ideal": ("Wavefronts without conflicts", "counters.shared_wavefronts_ideal", grouped),
-    **{field: (field, field, str) for field in (*SHAPE, *PRODUCT)},
+    **{field: (field, field, str) for field in (*SHAPE, *REST, *PRODUCT)},
 }
-WORDS = ("kernel", "status", "dtype", "epilogue")
+WORDS = ("kernel", "status", "dtype", "mask", "epilogue")
 
 
 def column(name):
@@ -165,7 +167,7 @@ def table(spec):
         raise Refused(f"no record of {name} matches")
     if instead:
         def same(record):
-            return record["kernel"], *(record.get(field) for field in SHAPE)
+            return record["kernel"], *(str(record.get(field)) for field in (*SHAPE, *REST))
         better = {same(record): record for record in matching(read(instead), options)}
         if not any(same(record) in better for record in records):
             raise Refused(f"{instead} has no record of a kernel and problem that match in {name}")
@@ -183,8 +185,8 @@ def lengths(spec):
         raise Refused(f"a table is by={' or by='.join(headings)}, not by {by}")
     records = [record for record in matching(data, options) if by in record]
     cells = {(record["kernel"], record[by]): pick(record, field) for record in records}
-    same = ["dtype", "heads", "head_dim", *({"seq_len", "score_std", "score_growth"} - {by})]
-    if not records or len(cells) < len(records) or len({tuple(r.get(f) for f in same) for r in records}) > 1:
+    same = ["dtype", "heads", "head_dim", *REST, *({"seq_len", "score_std", "score_growth"} - {by})]
+    if not records or len(cells) < len(records) or len({tuple(str(r.get(f)) for f in same) for r in records}) > 1:
         what = "lengths" if by == "seq_len" else "standard deviations"
         raise Refused(f"{name}: the records that match are not of one problem at several {what}")
     if all(value is None for value in cells.values()):
@@ -194,7 +196,7 @@ def lengths(spec):
     def shown(number):
         return "–" if number is None else grouped(number) if isinstance(number, int) else short(number)
 
-    kernels = sorted({kernel for kernel, _ in cells}, key=lambda name: ("/" in name, name))
+    kernels = sorted({kernel for kernel, _ in cells}, key=lambda name: (kind(name) != "kernel", name))
     return rows_of(["Kernel", *(headings[by].format(column) for column in columns)],
                    ([f"`{kernel}`", *(shown(cells.get((kernel, column))) for column in columns)] for kernel in kernels))
 

@@ -13,6 +13,7 @@ These are the fewest bytes: no bank conflict, no sector fetched in vain, no stat
 import sys
 from collections import namedtuple
 
+from fa_tools.records import flops_of
 from fa_tools.tools import ROOT, Parser, fail, or_fail, read_json, relative
 
 MACHINES = ROOT / "bench" / "machines.json"
@@ -28,7 +29,7 @@ Work = namedtuple("Work", "flops bytes intensity")
 
 def attention_flops(batch, heads, seq_len, head_dim):
     """Both matrix products of the forward pass; the softmax is not counted."""
-    return 4 * batch * heads * seq_len**2 * head_dim
+    return flops_of({"batch": batch, "heads": heads, "seq_len": seq_len, "head_dim": head_dim})
 
 
 def intensity(level, block_m, block_n, head_dim, seq_len, warp_rows=16, q_once=False, o_staged=False, element_bytes=2):

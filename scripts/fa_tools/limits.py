@@ -22,7 +22,7 @@ from collections import namedtuple
 from fractions import Fraction
 
 from fa_tools.intensity import attention_flops
-from fa_tools.records import Shape, passed
+from fa_tools.records import is_plain, kind, passed, shape_of
 from fa_tools.tools import ROOT, Refused, read_json
 
 MACHINES = ROOT / "bench" / "machines.json"
@@ -158,7 +158,7 @@ def kernels_of(files, head_dim=None):
     found = {}
     for data in files:
         for record in data["records"]:
-            if passed(record) and "statements" in record and head_dim in (None, record["head_dim"]):
+            if passed(record) and is_plain(record) and "statements" in record and head_dim in (None, record["head_dim"]):
                 key = record["kernel"], record["head_dim"]
                 found.setdefault(key, Kernel(*key)).add(record)
     return found
@@ -172,7 +172,7 @@ def seconds_of(work, shape, machine, shared_bytes, workspace_bytes=None):
     sm, heads, l2 = machine["sm"], shape.batch * shape.heads, machine["l2_mib"] * 2**20
     cycles = sm["count"] * sm["clock_mhz"] * 1e6  # of all SMs, a second
     scores = heads * shape.seq_len**2
-    products = attention_flops(*shape[1:]) - heads * (work.mma + work.wgmma)
+    products = attention_flops(*shape[1:5]) - heads * (work.mma + work.wgmma)
     tensor_bytes = ELEMENT * heads * shape.seq_len * shape.head_dim  # Q, K, V or O
     scratch = heads * work.workspace
     ctas = max(1, min(MOST_CTAS, sm["shared_kib"] * 1024 // (shared_bytes + RESERVED)))
@@ -212,7 +212,7 @@ def first_limiter(seconds):
 
 
 def tflops_of(shape, seconds):
-    return attention_flops(*shape[1:]) / seconds * 1e-12
+    return attention_flops(*shape[1:5]) / seconds * 1e-12
 
 
 # --- Measured ---------------------------------------------------------------------------------------------------
@@ -225,8 +225,8 @@ def measured(files, gpu):
         if data["machine"].get("gpu") != gpu:
             continue
         for record in data["records"]:
-            if passed(record) and "/" not in record["kernel"]:
-                key = record["kernel"], Shape(*(record[field] for field in Shape._fields))
+            if passed(record) and is_plain(record) and kind(record["kernel"]) == "kernel":
+                key = record["kernel"], shape_of(record)
                 if key not in best or record["time_ms"]["median"] < best[key]["time_ms"]["median"]:
                     best[key] = record
     return best

@@ -6,7 +6,12 @@ from collections import Counter, namedtuple
 from fa_tools.schema import check
 from fa_tools.tools import read_results
 
-Shape = namedtuple("Shape", "dtype batch heads seq_len head_dim")
+SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
+REST = ("mask", "kv_heads", "kv_len", "lengths", "kv_lengths")  # of a problem that is more than a shape, else None
+Shape = namedtuple("Shape", (*SHAPE, *REST), defaults=(None,) * len(REST))
+
+CONVENTION = "4*B*H*N^2*D"  # of results files: 4*D operations for each pair of a query and a key that it sees
+HALVED = "4*B*H*N^2*D/2 if causal"  # of FlashAttention's benchmarks: a causal mask leaves half of the pairs
 
 SCORES = ("score_std", "score_growth")  # of a record whose inputs were scaled, too
 GROWTHS = ("flat", "growing")
@@ -14,7 +19,34 @@ STATUSES = ("passed", "wrong", "skipped", "error")
 
 
 def shape_of(record):
-    return Shape(*(record[field] for field in Shape._fields))
+    """The whole problem but the scores, as a key: what differs in its mask, heads of keys or lengths is another one."""
+    rest = (record.get(field) for field in REST)
+    return Shape(*(record[field] for field in SHAPE), *(tuple(v) if isinstance(v, list) else v for v in rest))
+
+
+def is_plain(record):
+    """Whether the problem is a shape alone, as the numbered kernels take it."""
+    return not any(field in record for field in REST)
+
+
+def attended_pairs(record, convention=CONVENTION):
+    """Pairs of a query and a key that it sees, over all heads: all, or with a causal mask those up to the diagonal, which
+    ends at the bottom right."""
+    def of_sequence(q, k):
+        if record.get("mask") is None:
+            return q * k
+        low = min(q, k)
+        # FlashAttention takes the mean of the first and the last row, and the first row to see k - q keys.
+        return q * (max(0, k - q) + k) / 2 if convention == HALVED else low * (k - low) + low * (low + 1) // 2
+
+    if lengths := record.get("lengths"):
+        return record["heads"] * sum(map(of_sequence, lengths, record.get("kv_lengths") or lengths))
+    return record["heads"] * record["batch"] * of_sequence(record["seq_len"], record.get("kv_len", record["seq_len"]))
+
+
+def flops_of(record, convention=CONVENTION):
+    """Operations of both matrix products, as a protocol's tflops_convention counts them."""
+    return 4 * attended_pairs(record, convention) * record["head_dim"]
 
 
 def scores_of(record):
@@ -39,11 +71,30 @@ def order(name):
     return ({"kernel": 0, "peer": 1, "ceiling": 2}[kind(name)], name)
 
 
-def describe(shape, with_length=True):
-    parts = [shape.dtype, f"batch {shape.batch}", f"{shape.heads} head" + "s" * (shape.heads != 1)]
-    if with_length:
-        parts.append(f"{shape.seq_len} tokens")
-    return ", ".join([*parts, f"head_dim {shape.head_dim}"])
+def describe_rest(shape):
+    """What of a Shape is not plain: `, causal, 8 key heads`, or nothing."""
+    def of(lengths):
+        return " + ".join(map(str, lengths)) if len(lengths) <= 4 else f"{min(lengths)} to {max(lengths)}"
+
+    parts = [shape.mask] if shape.mask else []
+    if shape.kv_heads:
+        parts.append(f"{shape.kv_heads} key head" + "s" * (shape.kv_heads != 1))
+    if shape.lengths:
+        parts.append(f"packed {of(shape.lengths)}" + (f", keys {of(shape.kv_lengths)}" if shape.kv_lengths else ""))
+    elif shape.kv_len is not None:
+        parts.append(f"{shape.kv_len} keys")
+    return "".join(f", {part}" for part in parts)
+
+
+def describe(shape):
+    return (f"{shape.dtype}, batch {shape.batch}, {shape.heads} head{'s' * (shape.heads != 1)}, {shape.seq_len} "
+            f"{'tokens' if shape.kv_len is None else 'queries'}, head_dim {shape.head_dim}{describe_rest(shape)}")
+
+
+def in_order(shape):
+    """To sort by: short sequences first, and a problem that is more than a shape behind the plain one."""
+    rest = tuple((value is not None, value or 0) for value in shape[len(SHAPE):])
+    return (shape.dtype, shape.head_dim, shape.heads, shape.seq_len, shape.batch, rest)
 
 
 def display(record):
@@ -69,10 +120,11 @@ def tell_apart(records):
 
 
 def headline_shape(records):
-    """The problem most kernels ran; among equals 4096 tokens, else the longest; head_dim 128 and bf16 first."""
+    """The problem most kernels ran; among equals plain ones, then 4096 tokens, else the longest; head_dim 128 and bf16
+    first."""
     count = Counter(shape_of(record) for record in records)
-    return max(count, key=lambda s: (count[s], s.seq_len == 4096, s.seq_len, s.head_dim, s.dtype == "bf16", s.heads,
-                                      s.batch))
+    return max(count, key=lambda s: (count[s], not any(s[len(SHAPE):]), s.seq_len == 4096, s.seq_len, s.head_dim,
+                                      s.dtype == "bf16", s.heads, s.batch))
 
 
 def load(path):

@@ -13,7 +13,7 @@ import textwrap
 from pathlib import Path
 
 from fa_tools.compare import clip
-from fa_tools.records import load, passed
+from fa_tools.records import is_plain, load, passed
 from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, read_json, run
 
 EXAMPLE = """publications:
@@ -106,7 +106,8 @@ class Measured:
         if self.protocol.get("name") != publication.name:
             raise Refused(f"was not made by scripts/fa bench --protocol {publication.name}")
         self.short = re.sub(r"^NVIDIA (GeForce )?", "", self.machine["gpu"])
-        timed = [record for record in data["records"] if passed(record) and not record["kernel"].startswith("ceiling/")]
+        timed = [record for record in data["records"]  # what is published here has no mask
+                 if passed(record) and is_plain(record) and not record["kernel"].startswith("ceiling/")]
         if not timed:
             raise Refused("has no kernel or library that was timed")
         self.records = {(record["kernel"], record["head_dim"], record["seq_len"]): record for record in timed}

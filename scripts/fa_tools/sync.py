@@ -9,7 +9,8 @@ A number in a sentence, with a comment behind it that says where it comes from:
   03, peer/fa2, *H200    a kernel by its number, or the name of a record; 03/02, /peer/fa3: over the same figure of another
   cycles                 a field, TFLOP/s if none is named: time_ms.median, a counter, a metric, machine.max_sm_clock_mhz;
                          work/cycles: one field over another
-  @4096 std=5 flat k=8192      which record: @ is seq_len=, std= is score_std=, flat or growing is score_growth=
+  @4096 std=5 flat k=8192      which record: @ is seq_len=, std= is score_std=, flat or growing is score_growth=, causal is
+                         mask=; one with a mask, fewer heads of keys or packed sequences only if a field of them is named
   *1e-6 %66.9            times a number; in percent of a number or, %rates:shfl, of an instruction's TFLOP/s
 
 It has as many decimals as the number that stands there, and a comma between thousands or an exponent if that has one.
@@ -216,7 +217,7 @@ def value(spec):
     data, filters, field, over, calculate = read(file), {}, None, None, []
     for word in spec.split():
         key, equals, wanted = word.partition("=")
-        kernel, slash, other = re.fullmatch(r"((?:(?:peer|ceiling)/)?[^/]*)(/?)(.*)", word).groups()
+        kernel, slash, other = re.fullmatch(r"((?:(?:beyond|peer|ceiling)/)?[^/]*)(/?)(.*)", word).groups()
         if file_named(word) == file:
             continue
         if equals:
@@ -225,6 +226,8 @@ def value(spec):
             filters["seq_len"] = word[1:]
         elif word in ("flat", "growing"):
             filters["score_growth"] = word
+        elif word == "causal":
+            filters["mask"] = word
         elif word.startswith("%"):
             calculate.append(lambda x, of=number_of(word[1:]): 100 * x / of)
         elif re.fullmatch(r"\*[\d.e+-]+", word):

@@ -6,6 +6,7 @@ left out with a sentence."""
 import contextlib
 import importlib
 import importlib.metadata
+import itertools
 import warnings
 
 from fa_tools.harness import DELIVER, LAUNCH, NotTaken, first_line
@@ -31,31 +32,49 @@ class Sdpa:
         attention = self.torch.nn.attention
         return attention.sdpa_kernel(getattr(attention.SDPBackend, self.backend))
 
+    def take(self, problem):
+        """Where PyTorch's function cannot say what is to be computed: FlashAttention-2 by its own function, cuDNN not."""
+        causal, self.direct, self.options = "mask" in problem, None, {}
+        if "lengths" in problem or causal and "kv_len" in problem:
+            if self.backend != "FLASH_ATTENTION":
+                raise NotTaken("in PyTorch packed sequences reach it as nested tensors alone, which lie in another way"
+                               if "lengths" in problem else
+                               "PyTorch's is_causal is aligned at the top left where there are more keys than queries, or fewer")
+            of = sequences_of(self.torch, problem) if "lengths" in problem else {}
+            self.direct = (of.get("cu_seqlens_q"), of.get("cu_seqlens_k"), of.get("max_seqlen_q", problem["seq_len"]),
+                           of.get("max_seqlen_k", problem.get("kv_len")), 0.0, causal, False)  # no dropout, no debugging
+        else:
+            self.options = {**({"is_causal": True} if causal else {}), **({"enable_gqa": True} if "kv_heads" in problem else {})}
+
     def arguments(self, q, k, v):
-        return q, k, v
+        return tuple(tensor.transpose(-3, -2) for tensor in (q, k, v)) if self.direct else (q, k, v)
 
     def launch(self, q, k, v):
-        return self.torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        if self.direct:  # aligned at the bottom right, as FlashAttention is from 2.1 on
+            return self.torch.ops.aten._flash_attention_forward(q, k, v, *self.direct)[0]
+        return self.torch.nn.functional.scaled_dot_product_attention(q, k, v, **self.options)
 
     def output(self, result):
-        return result
+        return result.transpose(-3, -2) if self.direct else result
 
     def refusal(self, _):
         return f"PyTorch {self.version} does not run {self.implementation} ({self.backend}) here"
 
 
 class FlashAttention:
-    """A package with a flash_attn_func of [batch, seq_len, heads, head_dim]; it gets the kernels' tensors as views
-    of that shape. `modules`: where the function may be; `packages`: which of them has the version."""
+    """A package with a flash_attn_func of [batch, seq_len, heads, head_dim], and of packed sequences a
+    flash_attn_varlen_func of [rows, heads, head_dim]; they get the kernels' tensors as views of that shape. `modules`: where
+    the functions may be; `packages`: which of them has the version."""
 
     refusals = ("does not support", "only supports", "only support", "not supported", "Unsupported")
 
     def __init__(self, implementation, modules, packages, **options):
-        self.implementation, self.options = implementation, options
+        self.implementation, self.always = implementation, options
         module = import_first(modules, packages[0])
         self.call = getattr(module, "flash_attn_func", None)
         if self.call is None:
             raise Missing(f"{module.__name__} has no flash_attn_func")
+        self.call_packed = getattr(module, "flash_attn_varlen_func", None)
         self.name, self.version = packages[0], "0.0"
         for package in packages:
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -65,17 +84,33 @@ class FlashAttention:
     def active(self):
         return contextlib.nullcontext()
 
+    def take(self, problem):
+        self.packed, self.options = "lengths" in problem, {**self.always, **({"causal": True} if "mask" in problem else {})}
+        if self.packed:
+            if self.call_packed is None:
+                raise NotTaken(f"{self.name} {self.version} has no flash_attn_varlen_func")
+            self.options.update(sequences_of(importlib.import_module("torch"), problem))
+
     def arguments(self, q, k, v):
-        return tuple(tensor.transpose(1, 2) for tensor in (q, k, v))
+        return tuple(tensor.transpose(-3, -2) for tensor in (q, k, v))
 
     def launch(self, q, k, v):
-        return self.call(q, k, v, **self.options)
+        return (self.call_packed if self.packed else self.call)(q, k, v, **self.options)
 
     def output(self, result):
-        return (result[0] if isinstance(result, (tuple, list)) else result).transpose(1, 2)
+        return (result[0] if isinstance(result, (tuple, list)) else result).transpose(-3, -2)
 
     def refusal(self, problem):
         return f"{self.name} {self.version}: {first_line(problem)}"
+
+
+def sequences_of(torch, problem):
+    """What flash_attn_varlen_func is told of packed sequences: the first row of each and the number of rows, on the GPU,
+    and how long the longest is."""
+    lengths = {"q": problem["lengths"], "k": problem.get("kv_lengths", problem["lengths"])}
+    begins = {name: [0, *itertools.accumulate(each)] for name, each in lengths.items()}
+    return {**{f"cu_seqlens_{name}": torch.tensor(each, dtype=torch.int32, device="cuda") for name, each in begins.items()},
+            **{f"max_seqlen_{name}": max(each) for name, each in lengths.items()}}
 
 
 def import_first(modules, package):
@@ -126,25 +161,38 @@ class TorchPeer:
         self.known = {}  # (address, shape, dtype): tensor
 
     def take(self, problem):
-        """The problem that the next calls are about."""
-        self.shape = tuple(problem[name] for name in ("batch", "heads", "seq_len", "head_dim"))
+        """The problem that the next calls are about, with tensors as Problem of common/launch/problem.h says."""
+        kv_heads, d = problem.get("kv_heads", problem["heads"]), problem["head_dim"]
+        if "lengths" in problem:
+            rows = [sum(problem[name]) for name in ("lengths", "kv_lengths" if "kv_lengths" in problem else "lengths")]
+            self.shape, self.kv_shape = (problem["heads"], rows[0], d), (kv_heads, rows[1], d)
+        else:
+            self.shape = (problem["batch"], problem["heads"], problem["seq_len"], d)
+            self.kv_shape = (problem["batch"], kv_heads, problem.get("kv_len", problem["seq_len"]), d)
         self.dtype = {"fp16": self.torch.float16, "bf16": self.torch.bfloat16}[problem["dtype"]]
-        self.known, self.latest, self.taken = {}, None, False
+        self.known, self.latest, self.taken, self.why_not = {}, None, False, None
+        try:
+            self.library.take(problem)
+        except NotTaken as why_not:
+            self.why_not = why_not
 
-    def tensor(self, address):
+    def tensor(self, address, shape):
         if address not in self.known:
-            self.known[address] = self.torch.as_tensor(Memory(address, self.shape), device="cuda").view(self.dtype)
+            self.known[address] = self.torch.as_tensor(Memory(address, shape), device="cuda").view(self.dtype)
         return self.known[address]
 
     def __call__(self, task, q, k, v, o, stream):
         torch = self.torch
+        if self.why_not:
+            raise self.why_not
         with torch.no_grad(), torch.cuda.stream(torch.cuda.ExternalStream(stream)), self.library.active():
             if task == LAUNCH:
-                arguments = self.library.arguments(*map(self.tensor, (q, k, v)))
+                shapes = self.shape, self.kv_shape, self.kv_shape
+                arguments = self.library.arguments(*map(self.tensor, (q, k, v), shapes))
                 self.latest = None
                 self.latest = self.library.output(self.launch(arguments))
             elif task == DELIVER:
-                self.tensor(o).copy_(self.latest)
+                self.tensor(o, self.shape).copy_(self.latest)
             elif self.latest is not None:
                 self.latest.fill_(float("nan"))
 

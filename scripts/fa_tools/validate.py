@@ -5,12 +5,9 @@ import re
 import statistics
 import sys
 
-from fa_tools.records import load
+from fa_tools.records import SCORES, attended_pairs, flops_of, load, shape_of
 from fa_tools.tools import Parser, Refused, check_writable, fail, or_fail, read_json, read_set, run, write_json
 
-SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
-SCORES = ("score_std", "score_growth")
-REST = ("mask", "kv_heads", "kv_len", "lengths", "kv_lengths")  # of problems that are more than a shape
 # Totals that are sums over the statements: of which field, and of which kind if not of all.
 SUMS = {
     "global_sectors": ("sectors", None), "global_sectors_ideal": ("sectors_ideal", None),
@@ -25,21 +22,8 @@ EXAMPLE = """examples:
 Exit code: 0 all files are valid, 1 at least one is not, 2 bad arguments. One sentence for each file that is not."""
 
 
-def same_problem(a, b):
-    return all(a.get(field) == b.get(field) for field in (*SHAPE, *SCORES, *REST))
-
-
-def attended_pairs(record):
-    """Pairs of a query and a key that it sees: all, or with a causal mask those up to the diagonal, which ends at the
-    bottom right."""
-    def of_sequence(q, k):
-        low = min(q, k)
-        return low * (k - low) + low * (low + 1) // 2 if "mask" in record else q * k
-
-    lengths = record.get("lengths")
-    if lengths:
-        return record["heads"] * sum(map(of_sequence, lengths, record.get("kv_lengths", lengths)))
-    return record["heads"] * record["batch"] * of_sequence(record["seq_len"], record.get("kv_len", record["seq_len"]))
+def problem_of(record):
+    return shape_of(record), *(record.get(field) for field in SCORES)
 
 
 def check_problem(record, where):
@@ -72,7 +56,7 @@ def check_rounds(data, record, where):
         if (said is None) != (expected is None) or (known and not math.isclose(said, expected, rel_tol=1e-6)):
             raise Refused(f"is invalid: {where}.clock_mhz is not the median of round_clock_mhz")
     for peer, ratio in record.get("ratio", {}).items():
-        beside = [r for r in data["records"] if r["kernel"] == peer and same_problem(r, record)]
+        beside = [r for r in data["records"] if r["kernel"] == peer and problem_of(r) == problem_of(record)]
         if not beside or len(beside[0].get("round_ms", [])) != len(rounds):
             raise Refused(f"is invalid: {where}.ratio names {peer}, which did not pass on the same problem")
         expected = statistics.median(p / k for p, k in zip(beside[0]["round_ms"], rounds))
@@ -104,7 +88,7 @@ def check_sense(data):
     seen = set()
     for i, record in enumerate(data["records"]):
         where = f"records[{i}]"
-        key = tuple(str(record.get(field)) for field in ("kernel", *SHAPE, *SCORES, *REST))
+        key = record["kernel"], problem_of(record)
         if key in seen:
             raise Refused(f"is invalid: {where} repeats {record['kernel']} on the same problem")
         seen.add(key)
@@ -116,7 +100,7 @@ def check_sense(data):
             if time["launches"] > data["protocol"]["iterations"]:
                 raise Refused(f"is invalid: {where}.time_ms.launches is more than protocol.iterations")
             if "flops" in record or not record["kernel"].startswith("ceiling/"):
-                flops = record.get("flops", 4 * attended_pairs(record) * record["head_dim"])
+                flops = record.get("flops", flops_of(record))
                 expected = flops / (time["median"] * 1e-3) / 1e12
                 if not math.isclose(record["tflops"], expected, rel_tol=0.01):
                     raise Refused(f"is invalid: {where}.tflops is {record['tflops']:g}, the median says {expected:g}")

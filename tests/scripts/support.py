@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPTS = ROOT / "scripts"
 sys.path[:0] = [str(SCRIPTS), str(ROOT / "tests")]  # the package fa_tools; test_commands
+from fa_tools.records import attended_pairs, flops_of
 VENV_PYTHON = ROOT / ".venv" / "bin" / "python"
 
 # What README promises has these; the pins of these files must suit them.
@@ -64,6 +65,24 @@ def cuda_record(kernel="02_online_softmax", tflops=10.0, seq_len=1024, **changes
     }
     record.update(changes)
     return record
+
+
+def beyond(record, tflops=None, **fields):
+    """The record of another problem, with a mask, fewer heads of keys or other lengths, at this speed or the same; of a kernel
+    that takes it."""
+    more = {**record, "kernel": re.sub(r"^\d\d_", "beyond/", record["kernel"]), **fields}
+    more["attended_pairs"] = attended_pairs(more)
+    if "time_ms" in more:
+        more["tflops"] = tflops or more["tflops"]
+        times = flops_of(more) / more["tflops"] * 1e-9 / more["time_ms"]["median"]
+        more["time_ms"] = {name: ms if name == "launches" else ms * times for name, ms in more["time_ms"].items()}
+    return more
+
+
+def newest(data):
+    """The same file in version 6, which has problems that are more than a shape."""
+    protocol = {name: value for name, value in data["protocol"].items() if name != "idle_ms"}
+    return {**data, "schema_version": 6, "protocol": {**protocol, "rest_ms": 0, "load_seconds": 0}}
 
 
 def not_passed(record, status, reason):

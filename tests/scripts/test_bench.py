@@ -23,10 +23,12 @@ from fa_tools import baselines
 from fa_tools import bench
 from fa_tools import harness
 from fa_tools import torch_attention
+from fa_tools.records import flops_of
 
 PROTOCOL = {"warmup": 4, "iterations": 8, "rounds": 3, "max_seconds": 10.0, "flush_l2": False, "rotating_inputs": 1,
             "rest_ms": 0, "load_seconds": 0, "inputs": "normal", "seed": 1, "tflops_convention": "4*B*H*N^2*D"}
 PROBLEM = {"dtype": "bf16", "batch": 16, "heads": 16, "seq_len": 1024, "head_dim": 128}
+PACKED = {**PROBLEM, "batch": 3, "seq_len": 300, "lengths": [300, 0, 17], "kv_lengths": [300, 5, 17]}
 LIBRARY = {"name": "PyTorch", "version": "2.11.0", "implementation": "FlashAttention-2"}
 OF_A_KERNEL = {"registers": 64, "shared_memory_bytes": 0, "spill_bytes": 0, "workspace_bytes": 0}
 # The harness with a GPU that is made up (tests/fake_gpu.cpp), and with the emulator.
@@ -34,7 +36,7 @@ FAKE, REAL = (max(ROOT.glob(f"build/*/lib/{name}"), key=lambda path: path.stat()
               for name in ("libfake_library.so", "libfa_bench.so"))
 
 
-def times(rounds, clock=1980.0, flops=bench.flops_of(PROBLEM)):
+def times(rounds, clock=1980.0, flops=flops_of(PROBLEM)):
     """The figures of a record whose rounds took so many milliseconds."""
     rounds = list(rounds)
     ms = sorted(rounds)[len(rounds) // 2]
@@ -68,8 +70,29 @@ class Ratios(unittest.TestCase):
         bench.add_ratios([slow, records[3]])
         self.assertNotIn("ratio", slow, "nothing to compare with")
 
+    def test_another_mask_is_another_problem(self):
+        """Of one run: no ratio, clock, spread or heading of a causal record comes from a full one."""
+        causal = {"mask": "causal", "kv_heads": 4, "attended_pairs": 16 * 16 * 1024 * 1025 // 2}
+        records = []
+        for problem, ms, clock in (({}, 2.0, 1980), (causal, 1.0, 1500)):
+            here = [good("beyond/causal", (ms,) * 3, clock, **problem), good("peer/fa3", (ms * 1.5,) * 3, clock, **problem)]
+            bench.add_ratios(here)
+            records += here
+        self.assertEqual([r["ratio"] for r in records[::2]], [{"peer/fa3": 1.5}] * 2)
+        self.assertEqual([len(here) for here in bench.by_problem(records)], [2, 2])
+        self.assertEqual(bench.clock_notes(records), [])
+        note = bench.spread_note([records, [*records[:2], good("beyond/causal", (1.5,) * 3, **causal)]])
+        self.assertIn("times by at most 50.00 % (beyond/causal, bf16, batch 16, heads 16, seq_len 1024, head_dim 128, causal, "
+                      "4 key heads)", note)
+        lines = bench.table(records)
+        self.assertIn("bf16, batch 16, heads 16, seq_len 1024, head_dim 128, causal, 4 key heads", lines)
+        self.assertIn("TFLOP/s: of the pairs that the mask leaves; FlashAttention's own count is up to -0.10 % off",
+                      bench.legend(records))
+        self.assertEqual([flops_of({**PROBLEM, **problem}) for problem in ({}, causal)],
+                         [4 * 16 * 16 * 1024**2 * 128, 4 * causal["attended_pairs"] * 128])
+
     def test_share_of_the_ceiling(self):
-        kernel, ceiling = good("08_swizzle", (2.0, 4.0)), good("ceiling/matmul", (1.0, 2.0), flops=bench.flops_of(PROBLEM))
+        kernel, ceiling = good("08_swizzle", (2.0, 4.0)), good("ceiling/matmul", (1.0, 2.0), flops=flops_of(PROBLEM))
         self.assertAlmostEqual(bench.of_ceiling(kernel, [kernel, ceiling]), 0.5)
         self.assertIsNone(bench.of_ceiling(ceiling, [kernel, ceiling]))
         self.assertIsNone(bench.of_ceiling(kernel, [kernel]))
@@ -196,6 +219,8 @@ class Baselines(unittest.TestCase):
         for machine, settings, record in ((CUDA, {**self.WARM, "flush_l2": True}, fa2),
                                           ({**CUDA, "gpu": "NVIDIA A100"}, self.WARM, fa2),
                                           (CUDA, self.WARM, {**fa2, "batch": 8}),
+                                          (CUDA, self.WARM, {**fa2, "mask": "causal"}),
+                                          (CUDA, self.WARM, {**fa2, "kv_heads": 2}),
                                           (CUDA, self.WARM, {**fa2, "heads": 8}),
                                           (CUDA, self.WARM, {**fa2, "head_dim": 64}),
                                           (CUDA, self.WARM, {**fa2, "status": "wrong"})):
@@ -256,6 +281,27 @@ class Choice(unittest.TestCase):
         self.assertEqual([(p["seq_len"], p["score_std"], p["score_growth"]) for p in args.problems], [(4096, 5, "flat")])
         self.assertNotIn("name", args.settings)
 
+    def test_masks_heads_of_keys_and_lengths(self):
+        def problems(*arguments):
+            return [{name: p[name] for name in ("batch", "seq_len", *bench.REST) if name in p}
+                    for p in self.parse(*arguments).problems]
+
+        self.assertEqual(problems("--seq-len", "512,1009", "--mask", "none,causal", "--kv-heads", "4"),
+                         [{"batch": batch, "seq_len": n, "kv_heads": 4, **mask} for mask in ({}, {"mask": "causal"})
+                          for batch, n in ((32, 512), (16, 1009))])
+        self.assertEqual(problems("--q-len", "1", "--kv-len", "4096", "--kv-heads", "16"),
+                         [{"batch": 4, "seq_len": 1, "kv_len": 4096}])
+        self.assertEqual(problems("--lengths", "300,0,17", "--mask", "causal"),
+                         [{"batch": 3, "seq_len": 300, "lengths": [300, 0, 17], "mask": "causal"}])
+        self.assertEqual(problems("--lengths", "1,1", "--kv-lengths", "700,9"),
+                         [{"batch": 2, "seq_len": 1, "kv_len": 700, "lengths": [1, 1], "kv_lengths": [700, 9]}])
+        known = ["01_naive", "15_persistent", "beyond/causal", "beyond/plain", "peer/x"]
+        plain, causal = PROBLEM, {**PROBLEM, "mask": "causal"}
+        for wanted, given, names in (([], [plain], known[:2]), ([], [causal, {**PROBLEM, "seq_len": 1009}], known[2:4]),
+                                     ([], [plain, causal], known[:4]), (["plain", "15", "beyond/causal"], [plain],
+                                                                       ["beyond/plain", "15_persistent", "beyond/causal"])):
+            self.assertEqual(bench.chosen(wanted, known, given), names)
+
 
 class Libraries(unittest.TestCase):
     """Finding the packages of peers, which are modules made here."""
@@ -310,6 +356,7 @@ class Libraries(unittest.TestCase):
             module.flash_attn_func = lambda q, k, v: result(q)  # noqa: B023
             sys.modules["flash_attn_interface"] = module
             library = self.make("fa3")
+            library.take(PROBLEM)
             self.assertEqual((library.implementation, library.version), ("FlashAttention-3", "0.0"))
             arguments = library.arguments(Tensor(), Tensor(), Tensor())
             self.assertEqual([tensor.axes for tensor in arguments], ["BNHD"] * 3)
@@ -319,8 +366,46 @@ class Libraries(unittest.TestCase):
         module = types.ModuleType("flash_attn_interface")
         module.flash_attn_func = lambda q, k, v, **options: options
         with mock.patch.dict(sys.modules, flash_attn_interface=module):
-            self.assertEqual(self.make("fa3").launch(1, 2, 3), {})
-            self.assertEqual(self.make("fa3_splits").launch(1, 2, 3), {"num_splits": 0})
+            for peer, options in (("fa3", {}), ("fa3_splits", {"num_splits": 0})):
+                library = self.make(peer)
+                for problem, more in ((PROBLEM, {}), ({**PROBLEM, "mask": "causal", "kv_heads": 4}, {"causal": True})):
+                    library.take(problem)
+                    self.assertEqual(library.launch(1, 2, 3), {**options, **more})
+                with self.assertRaisesRegex(harness.NotTaken, "^fa3-fwd 0.0 has no flash_attn_varlen_func$"):
+                    library.take(PACKED)
+
+    def test_packed_sequences(self):
+        """FlashAttention's packages and PyTorch's FlashAttention-2 get where sequences begin; cuDNN is left out."""
+        module = types.ModuleType("flash_attn_interface")
+        module.flash_attn_func = lambda q, k, v: q
+        module.flash_attn_varlen_func = lambda q, k, v, **options: options
+        torch = Torch([])
+        with mock.patch.dict(sys.modules, flash_attn_interface=module, torch=torch):
+            library = self.make("fa3")
+            library.take({**PACKED, "mask": "causal"})
+            self.assertEqual(library.launch(1, 2, 3), {
+                "causal": True, "cu_seqlens_q": ([0, 300, 300, 317], "int32", "cuda"), "max_seqlen_q": 300,
+                "cu_seqlens_k": ([0, 300, 305, 322], "int32", "cuda"), "max_seqlen_k": 300})
+        fa2, cudnn = (torch_attention.PEERS[peer][1](peer, torch) for peer in ("fa2", "cudnn"))
+        fa2.take(PACKED)
+        self.assertEqual(fa2.launch("q", "k", "v"), ("q", "k", "v", ([0, 300, 300, 317], "int32", "cuda"),
+                                                     ([0, 300, 305, 322], "int32", "cuda"), 300, 300, 0.0, False, False))
+        with self.assertRaisesRegex(harness.NotTaken, "nested tensors alone"):
+            cudnn.take(PACKED)
+
+    def test_masks_in_pytorch(self):
+        """is_causal only where its alignment is ours; else FlashAttention-2 directly, and cuDNN is left out."""
+        fa2, cudnn = (torch_attention.PEERS[peer][1](peer, Torch([])) for peer in ("fa2", "cudnn"))
+        for problem, options in (({}, {}), ({"mask": "causal"}, {"is_causal": True}), ({"kv_heads": 4}, {"enable_gqa": True}),
+                                 ({"kv_len": 2048}, {})):
+            for library in (fa2, cudnn):
+                library.take({**PROBLEM, **problem})
+                self.assertEqual(library.launch(1, 2, 3), ((1, 2, 3), options))
+        apart = {**PROBLEM, "mask": "causal", "kv_len": 2048}
+        fa2.take(apart)
+        self.assertEqual(fa2.launch(1, 2, 3), (1, 2, 3, None, None, 1024, 2048, 0.0, True, False))
+        with self.assertRaisesRegex(harness.NotTaken, "^PyTorch's is_causal is aligned at the top left"):
+            cudnn.take(apart)
 
     def test_without_torch(self):
         with mock.patch.dict(sys.modules, torch=None):
@@ -344,10 +429,13 @@ class Tensor:
 
 
 class Torch:
-    float16, bfloat16 = "fp16", "bf16"
+    float16, bfloat16, int32, __version__ = "fp16", "bf16", "int32", "2"
 
     def __init__(self, log):
         self.log = log
+        sdpa = types.SimpleNamespace(scaled_dot_product_attention=lambda *tensors, **options: (tensors, options))
+        self.nn = types.SimpleNamespace(functional=sdpa)
+        self.ops = types.SimpleNamespace(aten=types.SimpleNamespace(_flash_attention_forward=lambda *given: (given, None)))
         self.cuda = types.SimpleNamespace(ExternalStream=lambda stream: f"stream {stream}", stream=self.on)
 
     @contextlib.contextmanager
@@ -356,6 +444,9 @@ class Torch:
         yield
 
     no_grad = contextlib.nullcontext
+
+    def tensor(self, values, dtype, device):
+        return values, dtype, device
 
     def as_tensor(self, memory, device):
         about = memory.__cuda_array_interface__
@@ -375,7 +466,7 @@ class Peers(unittest.TestCase):
             return Tensor(self.log, "out")
 
         library = types.SimpleNamespace(active=contextlib.nullcontext, arguments=lambda *tensors: tensors, launch=launch,
-                                        output=lambda out: out, refusals=("No available kernel",),
+                                        output=lambda out: out, take=self.take, refusals=("No available kernel",),
                                         refusal=lambda problem: "it does not run here")
         self.peer = torch_attention.TorchPeer(Torch(self.log), library)
         self.peer.take(PROBLEM)
@@ -386,6 +477,22 @@ class Peers(unittest.TestCase):
         shape = "(16, 16, 1024, 128)"
         self.assertEqual(self.log, ["stream 7", "stream 7", "launch 100, 200, 300", "stream 7", "out = nan", "stream 7",
                                     f"400 {shape} as bf16 = out"])
+
+    def take(self, problem):
+        if "kv_lengths" in problem:
+            raise harness.NotTaken("not this one")
+
+    def test_tensors_of_other_problems(self):
+        for problem, shapes in (({**PROBLEM, "kv_heads": 4, "kv_len": 77}, ["(16, 16, 1024, 128)", "(16, 4, 77, 128)"]),
+                                ({**PROBLEM, "kv_heads": 4, "lengths": [5, 2]}, ["(16, 7, 128)", "(4, 7, 128)"])):
+            self.peer.take(problem)
+            for task in (harness.LAUNCH, harness.DELIVER):
+                self.peer(task, 100, 200, 300, 400, 7)
+            self.assertEqual({address: tensor.name.split(" ", 1)[1].removesuffix(" as bf16") for address, tensor in
+                              self.peer.known.items()}, {100: shapes[0], 200: shapes[1], 300: shapes[1], 400: shapes[0]})
+        self.peer.take(PACKED)
+        with self.assertRaisesRegex(harness.NotTaken, "^not this one$"):
+            self.peer(harness.SPOIL, 100, 200, 300, 400, 7)
 
     def test_refusals_count_in_the_first_launch_only(self):
         self.problem = "No available kernel. Aborting execution."
@@ -409,6 +516,10 @@ class Library(unittest.TestCase):
         (record,) = library.measure(["02_warm"], self.SMALL, PROTOCOL, lambda *told: said.append(told))
         self.assertEqual((record["status"], record["round_ms"]), ("passed", [2.0] * 3))
         self.assertEqual(said[1], ("verifying 02_warm", 0, 4))
+        for more, words in (({"lengths": [128, 1]}, "'lengths' and 'kv_lengths' must have 'batch' numbers"),
+                            ({"lengths": [-1]}, "'length' must be a whole number from 0"), ({"mask": "x"}, "none or causal")):
+            with self.assertRaisesRegex(harness.Failed, words):
+                library.measure(["02_warm"], {**self.SMALL, **more}, PROTOCOL)
         with self.assertRaisesRegex(harness.Failed, "^unknown kernel '99'"):
             library.measure(["99"], self.SMALL, PROTOCOL)
         with self.assertRaises(KeyboardInterrupt):
@@ -440,7 +551,8 @@ class Library(unittest.TestCase):
     def test_the_real_one_names_its_kernels(self):
         described = harness.Harness(REAL).describe()
         self.assertEqual([name for name in described["kernels"] if "/" in name],
-                         ["ceiling/copy", "ceiling/matmul", "peer/cudnn_frontend"])
+                         [*sorted(f"beyond/{path.stem}" for path in (ROOT / "kernels/beyond").glob("*.cu")), "ceiling/copy",
+                          "ceiling/matmul", "peer/cudnn_frontend"])
         self.assertEqual(len([name for name in described["kernels"] if "/" not in name]),
                          len(list((ROOT / "kernels").glob("[0-9][0-9]_*.cu"))))
 
@@ -519,6 +631,25 @@ class Command(ScriptTest):
                          [("01_right", std, "growing") for std in (1, 20)])
         self.assertIn("seq_len 128, head_dim 64, scores of std 20, growing\n", done.stdout)
 
+    @needs_venv("jsonschema")
+    def test_masks_heads_of_keys_and_lengths(self):
+        small, known = self.SMALL[:4], {"FAKE_GPU_BEYOND": "1"}
+        for arguments, fields, pairs in (
+                (("--seq-len", "77", "--batch", "1", "--mask", "causal", "--kv-heads", "1"),
+                 {"mask": "causal", "kv_heads": 1}, 2 * 77 * 78 // 2),
+                (("--q-len", "3", "--kv-len", "100", "--batch", "1"), {"kv_len": 100}, 2 * 300),
+                (("--lengths", "9,0,4", "--kv-lengths", "2,3,4", "--mask", "causal"),
+                 {"mask": "causal", "kv_len": 4, "lengths": [9, 0, 4], "kv_lengths": [2, 3, 4]}, 2 * (3 + 10))):
+            done = self.run_script(*self.arguments("beyond/right", "01", *small, *arguments, "--head-dim", "64", "--rest-ms", "0",
+                                                   "--rotate", "2", "--peers", "fa2", "--json", self.json), env=known)
+            records = {record["kernel"]: record for record in self.data(done)["records"]}
+            self.assertEqual({name: (record["status"], record["attended_pairs"]) for name, record in records.items()},
+                             {"01_right": ("skipped", pairs), "beyond/right": ("passed", pairs), "peer/fa2": ("skipped", pairs)})
+            for record in records.values():
+                self.assertEqual({name: record[name] for name in bench.REST if name in record}, fields)
+            done = self.run_script(VENV_PYTHON, SCRIPTS / "fa", "validate", self.json)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_as_called_by_the_shell_script(self):
         done = self.call("--json", self.json, "--typed", "02,01", *self.SMALL, "--peers", "none")
         data = self.data(done)
@@ -577,7 +708,13 @@ class Command(ScriptTest):
             (("--score-std", "1,1001"), "--score-std must be above 0 and at most 1000"),
             (("--score-std", "1", "--score-growth", "down"), "'down' is not flat or growing"),
             (("--score-growth", "flat"), "--score-growth belongs to --score-std"),
-            (("--seq-len", "1000"), "'1000' is not a multiple of 128"),
+            (("--seq-len", "0"), "'0' is not a whole number from 1 on"),
+            (("--mask", "none,full"), "'full' is not none or causal"),
+            (("--kv-heads", "3"), "--kv-heads must divide --heads, which are 16, not be 3"),
+            (("--lengths", "3,4", "--kv-lengths", "5"), "--kv-lengths needs as many numbers as --lengths, 2, not 1"),
+            (("--lengths", "0,0"), "--lengths must have a sum above 0"),
+            (("--lengths", "3,4", "--kv-len", "5"), "--kv-len does not go with --lengths, which has all sequences"),
+            (("--protocol", "quick", "--mask", "causal"), "--mask does not go with --protocol"),
             (("--seq-len", ","), "at least one is needed"),
             (("--rounds", "1"), "'1' is not a whole number from 2 on"),
             (("--repeat", "0"), "'0' is not a whole number from 1 on"),
@@ -613,7 +750,7 @@ class Shell(ScriptTest):
     def test_arguments_are_looked_at_first(self):
         for arguments, words in ((("--protocol", "none"), "'none'"), (("--toolkit", "x"), "--toolkit takes one of"),
                                  (("--json",), "--json needs a file name"), (("--library", "x"), "x is not the library fa_bench"),
-                                 (("--seq-len", "1"), "'1' is not a multiple of 128")):
+                                 (("--seq-len", "x"), "'x' is not a whole number from 1 on")):
             with self.subTest(words):
                 self.assert_one_sentence(self.call(*arguments), words)
         done = self.call("--help")

@@ -7,7 +7,7 @@ import sys
 import unittest
 from fractions import Fraction
 
-from support import (EMULATOR, ERROR, ROOT, SCRIPTS, ScriptTest, cuda_results, emulator_results, statement_results, main,
+from support import (EMULATOR, ERROR, ROOT, SCRIPTS, ScriptTest, beyond, cuda_results, emulator_results, statement_results, main,
                      results)
 
 sys.dont_write_bytecode = True
@@ -143,6 +143,12 @@ class ByHand(unittest.TestCase):
 
 
 class NeverAboveTheMeasuredTime(unittest.TestCase):
+    def test_a_mask_is_another_problem(self):
+        """Neither counts nor times of a causal run are taken for those of a full one."""
+        counted, timed = ({**data, "records": [beyond(r, mask="causal") for r in data["records"]]}
+                          for data in (statement_results(), cuda_results()))
+        self.assertEqual((limits.kernels_of([counted]), limits.measured([timed], "NVIDIA H200")), ({}, {}))
+
     def test_all_committed_results(self):
         """Every kernel, dtype, head_dim and seq_len that was timed on a GPU of bench/machines.json."""
         kernels = limits.kernels_of(map(read_json, bounds.COMMITTED))

@@ -11,8 +11,8 @@ from unittest import mock
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, statement_results, main,
-                     needs_venv, not_passed, peer_results, results, score_results, CUDA, VENV_PYTHON)
+from support import (ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, statement_results, main,
+                     needs_venv, newest, not_passed, peer_results, results, score_results, CUDA, VENV_PYTHON)
 
 sys.dont_write_bytecode = True
 from fa_tools import chart
@@ -238,6 +238,29 @@ class Specs(SpecTest):
         self.assertEqual(list(chart.not_shown(group, wish)),
                          ["--dtype bf16 --head-dim 64", "--dtype fp16 --head-dim 128"])
         self.assertEqual(list(chart.not_shown(group, {**wish, "dtype": "fp16"})), [])
+
+    def test_a_causal_record_is_never_beside_a_full_one(self):
+        data = newest(peer_results())
+        full = [r for r in data["records"] if r["kernel"] != "peer/cudnn"]
+        masked = [beyond(r, r["tflops"] / 2, mask="causal") for r in full]
+        data["records"] = [*full, *masked, *(beyond(r, r["tflops"] / 4, mask="causal", kv_heads=8) for r in full)]
+        for wish, rest, factor in (({}, "", 1), ({"mask": "none"}, "", 1), ({"mask": "causal", "kv_heads": 16}, ", causal", 0.5),
+                                    ({"kv_heads": 8}, ", causal, 8 key heads", 0.25)):
+            made = self.specs(data, **wish)
+            lines = layer(made["seq_len"], "line")["data"]["values"]
+            self.assertEqual([round(row["tflops"], 6) for row in lines if row["kernel"].endswith("swizzle")],
+                             [round(r["tflops"] * factor, 6) for r in full if r["kernel"] == "08_swizzle"])
+            self.assertIn(f"head_dim 128{rest}, batch x", made["seq_len"]["title"]["subtitle"][0])
+            self.assertEqual(made["ladder"]["title"]["subtitle"][0], f"bf16, batch 8, 16 heads, 2048 tokens, head_dim 128{rest}")
+            self.assertEqual(len(made["ladder"]["data"]["values"]), 3)
+            self.assertIn(f"head_dim 128{rest}; ratios within", made["peer"]["title"]["subtitle"][0])
+        (group,) = chart.group_files([self.write("all.json", data)])
+        start = "--dtype bf16 --head-dim 128 --mask "
+        self.assertEqual(list(chart.not_shown(group, dict.fromkeys(chart.Shape._fields))),
+                         [start + "causal --kv-heads 8", start + "causal --kv-heads 16"])
+        only = {**data, "records": masked}
+        self.assertRegex(self.specs(only, profile=profile())["roofline"], "^the results lack the profile's problem")
+        self.assertIn("head_dim 128, causal", words(self.specs(only)["speedup"]))
 
     def test_peers_that_would_be_shown_alike(self):
         data = peer_results()

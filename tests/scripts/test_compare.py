@@ -5,7 +5,7 @@ import json
 import sys
 import unittest
 
-from support import (CUDA, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, main, not_passed,
+from support import (CUDA, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main, newest, not_passed,
                      peer_results, results, score_results, with_rounds)
 
 sys.dont_write_bytecode = True
@@ -65,6 +65,21 @@ class Compare(ScriptTest):
         said = self.compare(a, b).stdout
         self.assertIn("1024 tokens, head_dim 128, scores of std 10, flat\n", said)
         self.assertIn("only in A: 16_max_free (1 problem)\n", said)
+
+    def test_masks_heads_of_keys_and_lengths_are_part_of_the_problem(self):
+        full = cuda_record("beyond/causal", 100.0)
+        causal, grouped = ({"mask": "causal"}, {"mask": "causal", "kv_heads": 8})
+        packed = {"batch": 2, "seq_len": 300, "lengths": [300, 17]}
+        a = newest(results(CUDA, [full, beyond(full, 50.0, **causal), beyond(full, 50.0, **grouped), beyond(full, 9.0, **packed)]))
+        b = newest(results(CUDA, [beyond(full, 9.0, **packed), beyond(full, 100.0, **causal), full]))
+        pairs, only = compare.compare([a, b], lambda kernel: True, 2)
+        self.assertEqual([(pair.get("mask"), pair.get("lengths"), pair["verdict"]) for pair in pairs],
+                         [(None, (300, 17), "same"), (None, None, "same"), ("causal", None, "faster")])
+        self.assertEqual([shape.kv_heads for _, shape, _ in only[0]], [8])
+        said = self.compare(a, b).stdout
+        for words in ("\nbf16, batch 16, 16 heads, 1024 tokens, head_dim 128\n", ", head_dim 128, causal\n",
+                      ", 300 tokens, head_dim 128, packed 300 + 17\n", "only in A: beyond/causal (1 problem)"):
+            self.assertIn(words, said)
 
     def test_rounds_decide_where_there_are_three(self):
         a, b = (results(CUDA, [with_rounds(cuda_record(), ms)]) for ms in ([1.0, 1.0, 1.2], [1.10, 1.1, 1.1]))

@@ -6,8 +6,8 @@ import sys
 import unittest
 from pathlib import Path
 
-from support import (CUDA, ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, main, peer_results,
-                     results)
+from support import (CUDA, ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main, newest,
+                     peer_results, results)
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 from fa_tools import solutions, tools
@@ -133,6 +133,24 @@ class SyncDocs(ScriptTest):
         self.assertRegex(result, r"\| `peer/fa2` \| \d+ \| – \|")
         result = self.synced("0.00<!--= peers 10* ratio.peer/fa2 @2048 --> and 0.00<!--= peers 10*/peer/fa2 @2048 -->\n")
         self.assertEqual(result.count("1.11<!--="), 2)
+
+    def test_other_problems_only_when_asked_for(self):
+        full = cuda_record("beyond/causal", 600.0)
+        causal, grouped = beyond(full, 500.0, mask="causal"), beyond(full, 400.0, mask="causal", kv_heads=8)
+        lines = [causal, beyond(cuda_record("beyond/causal", 1.0, seq_len=2048), 550.0, mask="causal")]
+        file = self.root / "bench" / "results" / "masks.json"
+        file.write_text(json.dumps(newest(results(CUDA, [full, *lines, grouped]))))
+        table = "<!-- table: bench/results/masks.json {} columns=tflops,mask,kv_heads -->\n<!-- /table -->\n"
+        self.assertIn("|-:|-|-:|\n| 600 | – | – |\n<", self.synced(table.format("seq_len=1024")))
+        self.assertIn("|\n| 500 | causal | – |\n| 400 | causal | 8 |\n<", self.synced(table.format("seq_len=1024 mask=causal")))
+        block = "<!-- lengths: bench/results/masks.json {} -->\n<!-- /lengths -->\n"
+        self.assertIn("|\n| `beyond/causal` | 600 |\n", self.synced(block.format("")))
+        self.assertIn("|\n| `beyond/causal` | 500 | 550 |\n", self.synced(block.format("mask=causal kv_heads=None")))
+        for both in ("mask=*", "mask=causal"):
+            self.assertIn("not of one problem", self.sync(block.format(both)).stderr)
+        self.assertIn("1 and 600<!--= masks beyond/causal @1024 --> and 400<", self.synced(
+            "1 and 0<!--= masks beyond/causal @1024 --> and 0<!--= masks causal beyond/causal kv_heads=8 -->\n"))
+        self.assertIn("2 records match", self.sync("0<!--= masks beyond/causal causal @1024 -->\n").stderr)
 
     def test_values(self):
         """As many decimals, commas and exponent as the number that stands there."""

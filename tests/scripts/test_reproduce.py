@@ -6,7 +6,7 @@ import re
 import statistics
 import unittest
 
-from support import CUDA, ROOT, SCRIPTS, ScriptTest, cuda_record, emulator_results, main, results
+from support import CUDA, ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, emulator_results, main, newest, results
 
 from fa_tools import reproduce
 
@@ -121,6 +121,11 @@ class Tables(ScriptTest):
             if record["kernel"] == "08_swizzle":
                 record["ratio"] = {"peer/fa2": 0.801}
         self.assertIn("80.1", self.row(self.tables("from-scratch", data), "08_swizzle  ")[1])
+
+    def test_a_mask_is_another_problem(self):
+        data = newest(measured("fa3-paper"))
+        masked = {**data, "records": data["records"] + [beyond(r, 5.0, mask="causal") for r in data["records"]]}
+        self.assertEqual(self.tables("fa3-paper", masked), self.tables("fa3-paper", data))
 
     def test_part_of_the_lengths(self):
         data = measured("from-scratch")

@@ -1,7 +1,7 @@
 """Lines over the sequence length, each named at its end: TFLOP/s, or percent of a peer."""
 
 from fa_tools.charts.look import OTHERS, base, mix, short, spread_within
-from fa_tools.records import display, kind, order, passed
+from fa_tools.records import describe_rest, display, kind, order, passed, shape_of
 
 
 def last(records):
@@ -11,7 +11,7 @@ def last(records):
 def are_variants(names):
     """Whether the kernels among them are variants of one: the chapter's number is the same."""
     steps = [name for name in names if kind(name) == "kernel"]
-    return len(steps) > 1 and len({name[:2] for name in steps}) == 1
+    return len(steps) > 1 and len({name.split("_")[0] for name in steps}) == 1
 
 
 def line_chart(records, theme, field, title, y_title, subtitle, rule=None, low=0):
@@ -102,7 +102,7 @@ def problem_of(records):
     """The problems of a line, in words: what is the same at every length."""
     first = records[0]
     same = {(r["batch"] * r["seq_len"]) for r in records}
-    problem = f"{first['dtype']}, {first['heads']} heads, head_dim {first['head_dim']}, "
+    problem = f"{first['dtype']}, {first['heads']} heads, head_dim {first['head_dim']}{describe_rest(shape_of(first))}, "
     if len(same) == 1:
         return problem + f"batch x tokens = {same.pop()}"
     batches = {r["seq_len"]: r["batch"] for r in records}

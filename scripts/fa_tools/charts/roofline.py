@@ -6,7 +6,7 @@ from collections import namedtuple
 from fa_tools.charts.look import GREEN, ORANGE, base, short, spread, with_halo
 from fa_tools.intensity import LEVELS, attention_flops
 from fa_tools.profile import read_profile
-from fa_tools.records import display, kind, order, passed
+from fa_tools.records import display, is_plain, kind, order, passed
 from fa_tools.tools import Refused
 
 SIZES = ("batch", "heads", "seq_len", "head_dim")
@@ -64,7 +64,8 @@ def points_of(profile, records):
 def same_problem(profile, records):
     """The records on the profile's problem; the batch may be another, which changes FLOPs and bytes alike."""
     fields = ("dtype", "heads", "seq_len", "head_dim")
-    found = [r for r in records if kind(r["kernel"]) != "peer" and all(r[f] == getattr(profile, f) for f in fields)]
+    found = [r for r in records if kind(r["kernel"]) != "peer" and is_plain(r)
+             and all(r[f] == getattr(profile, f) for f in fields)]
     batch = max((r["batch"] for r in found if r["kernel"] in profile.bytes and passed(r)), default=None,
                 key=lambda b: (sum(r["batch"] == b for r in found), b))
     return [r for r in found if r["batch"] == batch]
