@@ -159,20 +159,26 @@ class Examiner:
         key = f"{self.environment} {where} {launches_of(self.task)} {self.task.kernels} {text}"
         return self.folder / "cache" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
+    def launch(self, program, names, options):
+        """{name: what the launch gave}."""
+        if self.task.is_kernel:
+            return run_kernels(program, names if names != [""] else [], options)
+        return {"": run_program(program, self.task, options)}
+
     def run(self, program, names):
         """{name: {launch: what it gave}}; if ordinary inputs give no numbers, nothing else is run."""
+        launches = launches_of(self.task)
         runs = {name: {} for name in names}
-        for launch, options in launches_of(self.task).items():
-            going = [name for name in names if runs[name].get("ordinary", {}).get("verdict") != "stops"]
-            if not going:
-                break
-            if self.task.is_kernel:
-                found = run_kernels(program, going if names != [""] else [], options)
-            else:
-                found = {"": run_program(program, self.task, options)}
-            for name in going:
-                runs[name][launch] = found[name]
-        return runs
+        if self.task.is_kernel:  # where the search for races lets a launch end, it gives the ordinary numbers and counters, too
+            for name, found in self.launch(program, names, launches["races"]).items():
+                runs[name] = {"races": found} if found["verdict"] == "stops" else {"ordinary": found, "races": found}
+        for launch, options in launches.items():
+            going = [name for name in names if launch not in runs[name] and runs[name].get("ordinary", {}).get("verdict") != "stops"]
+            for name, found in self.launch(program, going, options).items() if going else ():
+                runs[name][launch] = found
+        return {name: {launch: found[launch] for launch in launches
+                       if launch in found and (launch == "ordinary" or found["ordinary"]["verdict"] != "stops")}
+                for name, found in runs.items()}
 
     def examine(self, path, where="", keep=False):
         """{"compiles", "message", "runs"} of a source."""
