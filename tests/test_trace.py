@@ -37,16 +37,15 @@ def corners(path):
     x = y = begin = 0
     for letter, numbers in re.findall(r"([Mmlhvz])([^Mmlhvz]*)", path):
         numbers = [float(number) for number in re.findall(r"-?[\d.]+", numbers)]
-        if letter == "M":
-            x, y = numbers
-        elif letter == "z":
-            x, y = begin
-        else:
-            dx, dy = {"h": (*numbers, 0), "v": (0, *numbers)}.get(letter, numbers)
+        if letter in "Mz":
+            x, y = numbers or begin
+            yield x, y
+        across, down = {"h": (numbers, [0] * len(numbers)), "v": ([0] * len(numbers), numbers)}.get(letter, (numbers[::2], numbers[1::2]))
+        for dx, dy in zip(across, down) if letter not in "Mz" else ():
             x, y = x + dx, y + dy
+            yield x, y
         if letter in "Mm":
             begin = x, y
-        yield x, y
 
 
 with tempfile.TemporaryDirectory() as work:
@@ -71,17 +70,27 @@ with tempfile.TemporaryDirectory() as work:
         picture = xml.fromstring(svg.read_text())
         width, height = float(picture.get("width")), float(picture.get("height"))
         lines = {}
-        looks = {child: {**group.attrib, **child.attrib} for group in picture.iter() for child in group}
-        for text in picture.iter("{http://www.w3.org/2000/svg}text"):
-            x, y, size = (float(looks[text][name]) for name in ("x", "y", "font-size"))
-            wide = len(text.text) * size * 0.56
-            left = x - {None: 0, "middle": wide / 2, "end": wide}[looks[text].get("text-anchor")]
-            expect(0 <= left and left + wide <= width and size < y < height, f"'{text.text}' is outside ({options})")
-            for other, begin, end in lines.setdefault(y, []):
-                expect(left >= end or left + wide <= begin, f"'{text.text}' lies on '{other}' ({options})")
-            lines[y].append((text.text, left, left + wide))
+        rules = re.findall(r"\.(t\d+)\{([^}]*font-size[^}]*)\}", picture.find("{http://www.w3.org/2000/svg}style").text)
+        classes = {name: dict(part.split(":") for part in rule.split(";")) for name, rule in rules}
+        looks = {}
+        for group in picture.iter():  # each before those within it
+            looks.update((child, {**looks.get(group, {}), **classes.get(child.get("class"), {}), **child.attrib}) for child in group)
+        for text in (text for text in looks if text.text and text.tag.endswith(("text", "tspan"))):
+            y, size = (float(looks[text][name].removesuffix("px")) for name in ("y", "font-size"))
+            places = looks[text]["x"].split()
+            for x, said in zip(map(float, places), text.text if len(places) > 1 else [text.text]):
+                wide = len(said) * size * 0.56
+                left = x - {None: 0, "middle": wide / 2, "end": wide}[looks[text].get("text-anchor")]
+                expect(0 <= left and left + wide <= width and size < y < height, f"'{said}' is outside ({options})")
+                for other, begin, end in lines.setdefault(y, []):
+                    expect(left >= end or left + wide <= begin, f"'{said}' lies on '{other}' ({options})")
+                lines[y].append((said, left, left + wide))
+        # A path with a marker has the marker's shape at each of its corners.
+        forms = {f"marker:url(#{marker.get('id')})": list(corners(marker[0].get("d")))
+                 for marker in picture.iter("{http://www.w3.org/2000/svg}marker")}
         for path in picture.iter("{http://www.w3.org/2000/svg}path"):
-            for x, y in corners(path.get("d")):
+            form = forms.get(path.get("style"), [(0, 0)])
+            for x, y in ((x + dx, y + dy) for x, y in corners(path.get("d")) for dx, dy in form):
                 expect(0 <= x <= width and 0 <= y <= height, f"a shape at {x}, {y} is outside ({options})")
         return [text for texts in lines.values() for text, _, _ in texts]
 

@@ -52,9 +52,20 @@ std::string outcome(const std::function<void(Ones&)>& body, int threads = 128) {
 uint64_t of_a(const Ones& smem) { return layout::k_major_descriptor(ptx::shared_address(&smem.a)); }
 uint64_t of_b(const Ones& smem) { return layout::k_major_descriptor(ptx::shared_address(&smem.b)); }
 
+int issue;  // the line of the latest wgmma, where a test asks for it
+
 void multiply(float (&acc)[kN / 2], const Ones& smem, bool accumulate = false,
               emu::SourceLocation where = emu::SourceLocation::current()) {
+  issue = int(where.line);
   ptx::wgmma<__half, kN>(acc, of_a(smem), of_b(smem), accumulate, where);
+}
+
+// A group of one product.
+void start(float (&acc)[kN / 2], const Ones& smem,
+           emu::SourceLocation where = emu::SourceLocation::current()) {
+  ptx::wgmma_fence(acc);
+  multiply(acc, smem, false, where);
+  ptx::wgmma_commit();
 }
 
 // What a thread finds in its accumulators, for looking at after a launch; the last thread's remain.
@@ -158,9 +169,7 @@ TEST_F(Emulated, WaitLeavesTheLatestGroupsUnderWay) {
 TEST_F(Emulated, AChainIsDoneWithItsLastGroup) {
   EXPECT_EQ(outcome([](Ones& smem) {
               float acc[kN / 2] = {};
-              ptx::wgmma_fence(acc);
-              multiply(acc, smem);
-              ptx::wgmma_commit();
+              start(acc, smem);
               multiply(acc, smem, true);
               ptx::wgmma_commit();
               ptx::wgmma_wait<1>();
@@ -178,9 +187,7 @@ TEST_F(Emulated, WaitIsNoBarrierOfTheWarpgroup) {
   static float of_warp[4];
   EXPECT_EQ(outcome([](Ones& smem) {
               float acc[kN / 2] = {};
-              ptx::wgmma_fence(acc);
-              multiply(acc, smem);
-              ptx::wgmma_commit();
+              start(acc, smem);
               const int warp = int(threadIdx.x) / 32;
               if (warp == 0) ptx::wgmma_wait<0>(acc);
               __syncthreads();
@@ -291,13 +298,10 @@ TEST_F(Emulated, RegistersTouchedWhileUnderWay) {
   if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
   for (const auto completion : {emu::Completion::kLate, emu::Completion::kEarly}) {
     emu::options().completion = completion;
-    int issue = 0, touch = 0;
+    int touch = 0;
     std::string text = outcome([&](Ones& smem) {
       float acc[kN / 2] = {};
-      ptx::wgmma_fence(acc);
-      issue = __LINE__ + 1;
-      multiply(acc, smem);
-      ptx::wgmma_commit();
+      start(acc, smem);
       touch = __LINE__ + 1;
       seen[0] = acc[7];
       ptx::wgmma_wait<0>(acc);
@@ -320,13 +324,10 @@ TEST_F(Emulated, RegistersTouchedWhileUnderWay) {
 }
 
 TEST_F(Emulated, WaitForTooFewGroups) {
-  int issue = 0, wait = 0;
+  int wait = 0;
   const std::string text = outcome([&](Ones& smem) {
     float acc[kN / 2] = {};
-    ptx::wgmma_fence(acc);
-    issue = __LINE__ + 1;
-    multiply(acc, smem);
-    ptx::wgmma_commit();
+    start(acc, smem);
     wait = __LINE__ + 1;
     ptx::wgmma_wait<1>(acc);
     ptx::wgmma_wait<0>(acc);
@@ -342,9 +343,7 @@ TEST_F(Emulated, RegistersTouchedThatTheLastWaitHasLeft) {
   int wait = 0;
   const std::string text = outcome([&](Ones& smem) {
     float acc[kN / 2] = {};
-    ptx::wgmma_fence(acc);
-    multiply(acc, smem);
-    ptx::wgmma_commit();
+    start(acc, smem);
     wait = __LINE__ + 1;
     ptx::wgmma_wait<1>();
     seen[0] = acc[7];
@@ -356,13 +355,10 @@ TEST_F(Emulated, RegistersTouchedThatTheLastWaitHasLeft) {
 // Nothing but their names ties registers to a wait: a compiler may move their use before it.
 TEST_F(Emulated, AWaitThatNamesNoRegisters) {
   if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
-  int issue = 0, wait = 0, touch = 0;
+  int wait = 0, touch = 0;
   std::string text = outcome([&](Ones& smem) {
     float acc[kN / 2] = {};
-    ptx::wgmma_fence(acc);
-    issue = __LINE__ + 1;
-    multiply(acc, smem);
-    ptx::wgmma_commit();
+    start(acc, smem);
     wait = __LINE__ + 1;
     ptx::wgmma_wait<0>();
     touch = __LINE__ + 1;
@@ -373,9 +369,7 @@ TEST_F(Emulated, AWaitThatNamesNoRegisters) {
   // The next product takes them over, and the wait for it names them.
   text = outcome([&](Ones& smem) {
     float acc[kN / 2] = {};
-    ptx::wgmma_fence(acc);
-    multiply(acc, smem);
-    ptx::wgmma_commit();
+    start(acc, smem);
     ptx::wgmma_wait<0>();
     ptx::wgmma_fence();
     multiply(acc, smem);
@@ -389,15 +383,12 @@ TEST_F(Emulated, AWaitThatNamesNoRegisters) {
 // What wgmma name of a thread's registers is less than what it needs.
 TEST_F(Emulated, MoreRegistersThanAWarpOwns) {
   for (const bool gives : {false, true}) {
-    int issue = 0, set = 0;
+    int set = 0;
     const std::string text = outcome([&](Ones& smem) {
       float acc[kN / 2] = {};
       set = __LINE__ + 1;
       if (gives) ptx::setmaxnreg_dec<24>();
-      ptx::wgmma_fence(acc);
-      issue = __LINE__ + 1;
-      multiply(acc, smem);
-      ptx::wgmma_commit();
+      start(acc, smem);
       ptx::wgmma_wait<0>(acc);
     });
     if (!gives) {
@@ -421,13 +412,9 @@ TEST_F(Emulated, WaitWithoutCommit) {
 }
 
 TEST_F(Emulated, ExitWithoutWait) {
-  int issue = 0;
   const std::string text = outcome([&](Ones& smem) {
     float acc[kN / 2] = {};
-    ptx::wgmma_fence(acc);
-    issue = __LINE__ + 1;
-    multiply(acc, smem);
-    ptx::wgmma_commit();
+    start(acc, smem);
   });
   EXPECT_CONTAINS(text, "exits without having waited for wgmma at " + line(issue));
 }
@@ -435,9 +422,7 @@ TEST_F(Emulated, ExitWithoutWait) {
 TEST_F(Emulated, AWarpgroupIsFourWarps) {
   const auto body = [](Ones& smem) {
     float acc[kN / 2] = {};
-    ptx::wgmma_fence(acc);
-    multiply(acc, smem);
-    ptx::wgmma_commit();
+    start(acc, smem);
     ptx::wgmma_wait<0>(acc);
   };
   EXPECT_CONTAINS(outcome(body, 96), "has no whole warpgroup");
@@ -446,14 +431,10 @@ TEST_F(Emulated, AWarpgroupIsFourWarps) {
 }
 
 TEST_F(Emulated, AllFourWarpsMustExecuteIt) {
-  int issue = 0;
   const std::string text = outcome([&](Ones& smem) {
     float acc[kN / 2] = {};
     if (threadIdx.x / 32 == 2) return;
-    ptx::wgmma_fence(acc);
-    issue = __LINE__ + 1;
-    multiply(acc, smem);
-    ptx::wgmma_commit();
+    start(acc, smem);
     ptx::wgmma_wait<0>(acc);
   });
   EXPECT_CONTAINS(text, "ends with a wgmma at " + line(issue) +
@@ -586,9 +567,9 @@ std::vector<std::string> outcomes(const std::function<void(Ones&)>& body, int th
 struct Missing {
   bool fence = false, wait = false, barrier = false;
 };
-std::vector<std::string> ring(Missing missing, int& store, int& issue) {
+std::vector<std::string> ring(Missing missing, int& store) {
   return outcomes(
-      [=, &store, &issue](Ones& smem) {
+      [=, &store](Ones& smem) {
         float acc[kN / 2] = {};
         Tile<64, 64>* const tiles[] = {&smem.a, &smem.b};
         for (int turn = 0; turn < 4; turn++) {
@@ -621,18 +602,18 @@ std::vector<std::string> ring(Missing missing, int& store, int& issue) {
 }
 
 TEST_F(Emulated, ProductsOfARing) {
-  int store = 0, issue = 0;
-  for (const std::string& text : ring({}, store, issue)) EXPECT_EQ(text, "no error");
+  int store = 0;
+  for (const std::string& text : ring({}, store)) EXPECT_EQ(text, "no error");
   // The other stage's product may be under way: its stage is filled one turn later.
-  for (const std::string& text : ring({.barrier = true}, store, issue)) {
+  for (const std::string& text : ring({.barrier = true}, store)) {
     EXPECT_EQ(text, "no error");
   }
 }
 
 TEST_F(Emulated, OverwrittenWhileUnderWay) {
   if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
-  int store = 0, issue = 0;
-  for (const std::string& text : ring({.wait = true, .barrier = true}, store, issue)) {
+  int store = 0;
+  for (const std::string& text : ring({.wait = true, .barrier = true}, store)) {
     EXPECT_CONTAINS(text, "data race on byte ");
     EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
     EXPECT_CONTAINS(text, "store at " + line(store));
@@ -642,8 +623,8 @@ TEST_F(Emulated, OverwrittenWhileUnderWay) {
 
 TEST_F(Emulated, StoresNeedAProxyFence) {
   if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
-  int store = 0, issue = 0;
-  for (const std::string& text : ring({.fence = true}, store, issue)) {
+  int store = 0;
+  for (const std::string& text : ring({.fence = true}, store)) {
     EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
     EXPECT_CONTAINS(text, "store at " + line(store));
     EXPECT_CONTAINS(text, "Missing: fence_proxy_async() in the thread that stores");
@@ -652,7 +633,7 @@ TEST_F(Emulated, StoresNeedAProxyFence) {
 
 // The second warpgroup overwrites A once one lane of each of `warps` warps has said that its
 // product is done.
-std::string released_by(int warps, int& store, int& issue) {
+std::string released_by(int warps, int& store) {
   struct Released : Ones {
     uint64_t empty_bar;
   };
@@ -667,10 +648,7 @@ std::string released_by(int warps, int& store, int& issue) {
       __syncthreads();
       if (thread < 128) {
         float acc[kN / 2] = {};
-        ptx::wgmma_fence(acc);
-        issue = __LINE__ + 1;
-        multiply(acc, smem);
-        ptx::wgmma_commit();
+        start(acc, smem);
         ptx::wgmma_wait<0>(acc);
         if (thread % 32 == 0 && thread / 32 < warps) ptx::mbarrier_arrive(&smem.empty_bar);
       } else {
@@ -688,10 +666,10 @@ std::string released_by(int warps, int& store, int& issue) {
 // One lane speaks for its warp, but not for the other warps of the warpgroup.
 TEST_F(Emulated, EachWarpReleasesItsOperands) {
   if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
-  int store = 0, issue = 0;
-  EXPECT_EQ(released_by(4, store, issue), "no error");
+  int store = 0;
+  EXPECT_EQ(released_by(4, store), "no error");
   for (const int warps : {1, 3}) {
-    const std::string text = released_by(warps, store, issue);
+    const std::string text = released_by(warps, store);
     EXPECT_CONTAINS(text, "data race on byte ");
     EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
     EXPECT_CONTAINS(text, "store at " + line(store));
@@ -701,14 +679,11 @@ TEST_F(Emulated, EachWarpReleasesItsOperands) {
 // It is not documented which rows of A each of the four warps reads.
 TEST_F(Emulated, ARowOfAIsReadByAllWarps) {
   if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
-  int store = 0, issue = 0;
+  int store = 0;
   const auto texts = [&](bool barrier) {
-    return outcomes([=, &store, &issue](Ones& smem) {
+    return outcomes([=, &store](Ones& smem) {
       float acc[kN / 2] = {};
-      ptx::wgmma_fence(acc);
-      issue = __LINE__ + 1;
-      multiply(acc, smem);
-      ptx::wgmma_commit();
+      start(acc, smem);
       ptx::wgmma_wait<0>(acc);
       if (barrier) ptx::barrier_sync(1, 128);
       const int first_row = int(threadIdx.x) / 32 * 16;  // of this warp
@@ -748,7 +723,7 @@ TEST_F(Emulated, ReadOfWhatNobodyWrote) {
 }
 
 TEST_F(Emulated, ShapesThatShareAccumulators) {
-  int issue = 0, at = 0;
+  int at = 0;
   std::string text = outcome([&](Ones& smem) {
     float acc[64] = {};
     auto& half = *reinterpret_cast<float(*)[kN / 2]>(&acc[16]);
@@ -764,7 +739,6 @@ TEST_F(Emulated, ShapesThatShareAccumulators) {
   text = outcome([&](Ones& smem) {
     float acc[kN / 2] = {}, other[kN / 2] = {};
     ptx::wgmma_fence(acc, other);
-    issue = __LINE__ + 1;
     multiply(acc, smem);
     at = __LINE__ + 1;
     ptx::wgmma<__half, kN>(other, *reinterpret_cast<uint32_t(*)[4]>(&acc[4]), of_b(smem), false);

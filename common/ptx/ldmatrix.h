@@ -103,54 +103,24 @@ __device__ __forceinline__ void stmatrix_x4_trans(const uint32_t (&r)[4], uint32
 
 using emu::SourceLocation;
 
-inline void ldmatrix_x1(uint32_t (&r)[1], uint32_t address,
-                        SourceLocation where = SourceLocation::current()) {
-  emu::load_matrices(r, 1, false, address, where);
-}
-inline void ldmatrix_x2(uint32_t (&r)[2], uint32_t address,
-                        SourceLocation where = SourceLocation::current()) {
-  emu::load_matrices(r, 2, false, address, where);
-}
-inline void ldmatrix_x4(uint32_t (&r)[4], uint32_t address,
-                        SourceLocation where = SourceLocation::current()) {
-  emu::load_matrices(r, 4, false, address, where);
-}
-inline void ldmatrix_x1_trans(uint32_t (&r)[1], uint32_t address,
-                              SourceLocation where = SourceLocation::current()) {
-  emu::load_matrices(r, 1, true, address, where);
-}
-inline void ldmatrix_x2_trans(uint32_t (&r)[2], uint32_t address,
-                              SourceLocation where = SourceLocation::current()) {
-  emu::load_matrices(r, 2, true, address, where);
-}
-inline void ldmatrix_x4_trans(uint32_t (&r)[4], uint32_t address,
-                              SourceLocation where = SourceLocation::current()) {
-  emu::load_matrices(r, 4, true, address, where);
-}
-inline void stmatrix_x1(const uint32_t (&r)[1], uint32_t address,
-                        SourceLocation where = SourceLocation::current()) {
-  emu::store_matrices(r, 1, false, address, where);
-}
-inline void stmatrix_x2(const uint32_t (&r)[2], uint32_t address,
-                        SourceLocation where = SourceLocation::current()) {
-  emu::store_matrices(r, 2, false, address, where);
-}
-inline void stmatrix_x4(const uint32_t (&r)[4], uint32_t address,
-                        SourceLocation where = SourceLocation::current()) {
-  emu::store_matrices(r, 4, false, address, where);
-}
-inline void stmatrix_x1_trans(const uint32_t (&r)[1], uint32_t address,
-                              SourceLocation where = SourceLocation::current()) {
-  emu::store_matrices(r, 1, true, address, where);
-}
-inline void stmatrix_x2_trans(const uint32_t (&r)[2], uint32_t address,
-                              SourceLocation where = SourceLocation::current()) {
-  emu::store_matrices(r, 2, true, address, where);
-}
-inline void stmatrix_x4_trans(const uint32_t (&r)[4], uint32_t address,
-                              SourceLocation where = SourceLocation::current()) {
-  emu::store_matrices(r, 4, true, address, where);
-}
+#define FA_EMULATED(name, emulated, Register, count, transpose)        \
+  inline void name(Register(&r)[count], uint32_t address,              \
+                   SourceLocation where = SourceLocation::current()) { \
+    emulated(r, count, transpose, address, where);                     \
+  }
+FA_EMULATED(ldmatrix_x1, emu::load_matrices, uint32_t, 1, false)
+FA_EMULATED(ldmatrix_x2, emu::load_matrices, uint32_t, 2, false)
+FA_EMULATED(ldmatrix_x4, emu::load_matrices, uint32_t, 4, false)
+FA_EMULATED(ldmatrix_x1_trans, emu::load_matrices, uint32_t, 1, true)
+FA_EMULATED(ldmatrix_x2_trans, emu::load_matrices, uint32_t, 2, true)
+FA_EMULATED(ldmatrix_x4_trans, emu::load_matrices, uint32_t, 4, true)
+FA_EMULATED(stmatrix_x1, emu::store_matrices, const uint32_t, 1, false)
+FA_EMULATED(stmatrix_x2, emu::store_matrices, const uint32_t, 2, false)
+FA_EMULATED(stmatrix_x4, emu::store_matrices, const uint32_t, 4, false)
+FA_EMULATED(stmatrix_x1_trans, emu::store_matrices, const uint32_t, 1, true)
+FA_EMULATED(stmatrix_x2_trans, emu::store_matrices, const uint32_t, 2, true)
+FA_EMULATED(stmatrix_x4_trans, emu::store_matrices, const uint32_t, 4, true)
+#undef FA_EMULATED
 
 #endif
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,60 +28,39 @@ constexpr const char* kProducts = "Products under way";
 constexpr const char* kCopies = "Copies under way";
 
 struct Kind {
-  const char* name;
-  const char* unit;
+  Event event;
+  const char *name, *unit;
 };
+constexpr Kind kKinds[] = {
+    {Event::kSyncthreads, "__syncthreads()", "barrier"},
+    {Event::kBarSync, "bar.sync", "barrier"},
+    {Event::kBarArrive, "bar.arrive", "barrier"},
+    {Event::kClusterWait, "barrier.cluster.wait", "barrier"},
+    {Event::kClusterArrive, "barrier.cluster.arrive", "barrier"},
+    {Event::kMbarrierWait, "mbarrier.try_wait", "barrier"},
+    {Event::kMbarrierArrive, "mbarrier.arrive", "barrier"},
+    {Event::kMbarrierArriveCluster, "mbarrier.arrive (cluster)", "barrier"},
+    {Event::kMbarrierExpectTx, "mbarrier.arrive.expect_tx", "barrier"},
+    {Event::kLoadTensor, "cp.async.bulk.tensor (load)", "copies"},
+    {Event::kLoadTensorMulticast, "cp.async.bulk.tensor (multicast load)", "copies"},
+    {Event::kLoadBulk, "cp.async.bulk (load)", "copies"},
+    {Event::kStoreTensor, "cp.async.bulk.tensor (store)", "copies"},
+    {Event::kStoreBulk, "cp.async.bulk (store)", "copies"},
+    {Event::kBulkCommit, "cp.async.bulk.commit_group", "copies"},
+    {Event::kBulkWait, "cp.async.bulk.wait_group", "copies"},
+    {Event::kBulkWaitRead, "cp.async.bulk.wait_group.read", "copies"},
+    {Event::kCopyCommit, "cp.async.commit_group", "copies"},
+    {Event::kCopyWait, "cp.async.wait_group", "copies"},
+    {Event::kWgmmaFence, "wgmma.fence", "issue"},
+    {Event::kWgmmaCommit, "wgmma.commit_group", "tensor"},
+    {Event::kWgmmaWait, "wgmma.wait_group", "tensor"},
+};
+static_assert(std::size(kKinds) == size_t(Event::kCount) - 1, "kBegin alone has none");
 
 Kind kind_of(Event event) {
-  switch (event) {
-    case Event::kSyncthreads:
-      return {"__syncthreads()", "barrier"};
-    case Event::kBarSync:
-      return {"bar.sync", "barrier"};
-    case Event::kBarArrive:
-      return {"bar.arrive", "barrier"};
-    case Event::kClusterWait:
-      return {"barrier.cluster.wait", "barrier"};
-    case Event::kClusterArrive:
-      return {"barrier.cluster.arrive", "barrier"};
-    case Event::kMbarrierWait:
-      return {"mbarrier.try_wait", "barrier"};
-    case Event::kMbarrierArrive:
-      return {"mbarrier.arrive", "barrier"};
-    case Event::kMbarrierArriveCluster:
-      return {"mbarrier.arrive (cluster)", "barrier"};
-    case Event::kMbarrierExpectTx:
-      return {"mbarrier.arrive.expect_tx", "barrier"};
-    case Event::kLoadTensor:
-      return {"cp.async.bulk.tensor (load)", "copies"};
-    case Event::kLoadTensorMulticast:
-      return {"cp.async.bulk.tensor (multicast load)", "copies"};
-    case Event::kLoadBulk:
-      return {"cp.async.bulk (load)", "copies"};
-    case Event::kStoreTensor:
-      return {"cp.async.bulk.tensor (store)", "copies"};
-    case Event::kStoreBulk:
-      return {"cp.async.bulk (store)", "copies"};
-    case Event::kBulkCommit:
-      return {"cp.async.bulk.commit_group", "copies"};
-    case Event::kBulkWait:
-      return {"cp.async.bulk.wait_group", "copies"};
-    case Event::kBulkWaitRead:
-      return {"cp.async.bulk.wait_group.read", "copies"};
-    case Event::kCopyCommit:
-      return {"cp.async.commit_group", "copies"};
-    case Event::kCopyWait:
-      return {"cp.async.wait_group", "copies"};
-    case Event::kWgmmaFence:
-      return {"wgmma.fence", "issue"};
-    case Event::kWgmmaCommit:
-      return {"wgmma.commit_group", "tensor"};
-    case Event::kWgmmaWait:
-      return {"wgmma.wait_group", "tensor"};
-    case Event::kBegin:
-    case Event::kCount:
-      break;
-  }
+  const auto* const found = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                         [&](const Kind& kind) { return kind.event == event; });
+  if (found != std::end(kKinds)) return *found;
   throw BackendError("the GPU's records are damaged: there is no event " +
                      std::to_string(uint32_t(event)));
 }

@@ -2,10 +2,8 @@
 
 Without options the committed profiles are compared with the committed counts of the emulator, and a table of ratios is
 printed for each. Every ratio outside 0.95 to 1.05 needs an explanation in bench/agreement.json; without one the exit
-code is 1. -o writes the comparison into a file, from which docs/emulator.md takes its tables. --measure profiles every
-kernel on the GPU present first."""
+code is 1. -o writes the comparison into a file. --measure profiles every kernel on the GPU present first."""
 
-import json
 import re
 import sys
 import textwrap
@@ -15,19 +13,16 @@ from pathlib import Path
 from fa_tools import agreement
 from fa_tools import limits
 from fa_tools import profile as profiler
-from fa_tools.records import SHAPE, Shape, describe, load, order
-from fa_tools.tools import Parser, Refused, check_writable, fail, named, or_fail, read_json, relative, results_files, run, write_json
+from fa_tools.records import SHAPE, Shape, describe
+from fa_tools.tools import Parser, check_writable, fail, or_fail, relative, run, write_json
 
 EXAMPLE = """examples:
   scripts/fa agree                                              committed profiles against committed counts
   scripts/fa agree --from profile.json --counters results/mine.json
-  scripts/fa agree --measure --folder bench/results -o bench/results/h200_agreement.json     on a GPU, with ncu
+  scripts/fa agree --measure --folder bench/results             on a GPU, with ncu
 
 Exit code: 0 every difference is explained, 1 one is not, 2 bad arguments or file, 3 GPU or ncu failed."""
 
-# Of head_dim 64 also 256 tokens themselves: kernel 15's tiles of 192 queries do not divide them, so that they cannot be
-# had from other lengths.
-COUNTERS = list(results_files("emulator_counts.jsonl"))
 # What --measure profiles: part of the file's name, problem. The last is large enough to ask what the GPU waits for.
 PROBLEMS = {
     "profile_n256.jsonl#bf16_d128": Shape("bf16", 1, 2, 256, 128),
@@ -35,12 +30,6 @@ PROBLEMS = {
     "profile_n256.jsonl#fp16_d128": Shape("fp16", 1, 2, 256, 128),
     "profile.json": Shape("bf16", 1, 16, 2048, 128),
 }
-LARGE = 2048  # from so many tokens on the busiest resource is compared
-
-def read(path, how):
-    with named(relative(path)):
-        return how(path)
-
 
 def measure(program, folder, kernels):
     """Profiles the problems on the GPU present; their files."""
@@ -59,26 +48,6 @@ def measure(program, folder, kernels):
         write_json(files[-1], data)
         print(f"wrote {relative(files[-1])}", file=sys.stderr)
     return files
-
-
-def compare(files, counters):
-    """The comparison of profiles (paths) with the emulator's counts (data): what is written into a file."""
-    result = {"agreement_version": agreement.VERSION, "profiles": []}
-    for file in files:
-        data = read(file, profiler.read_profile)
-        kernels = limits.kernels_of(counters, data["head_dim"])
-        names = [name for name in dict.fromkeys(launch["kernel"] for launch in data["launches"])]
-        missing = [name for name in names if (name, data["head_dim"]) not in kernels]
-        if missing:
-            raise Refused(f"{relative(file)} has {missing[0]} with head_dim {data['head_dim']}, "
-                          "the emulator's counts have not")
-        chosen = [kernels[name, data["head_dim"]] for name in sorted(names, key=order)]
-        part = {"file": relative(file), "gpu": data["gpu"], **{field: data[field] for field in SHAPE},
-                "counts": [entry for kernel in chosen for entry in agreement.compare(kernel, data)]}
-        if data["seq_len"] >= LARGE:
-            part["limiters"] = [agreement.limiters(kernel, data) for kernel in chosen]
-        result["profiles"].append(part)
-    return result
 
 
 def cell(entry):
@@ -149,13 +118,10 @@ def parse_arguments(argv):
     add("--program", metavar="PATH", help="with --measure: a program built before, instead of building")
     add("--folder", default="results", metavar="DIR", help="with --measure: where the profiles go (default: results)")
     add("-o", "--output", metavar="FILE", help="the JSON file to write")
-    add("--check", action="store_true", help="with -o: do not write FILE, but say whether it is up to date")
     args = parser.parse_args(argv)
     if args.measure and args.sources:
         fail("--measure makes profiles, --from takes those there are: one of them (see --help)")
-    if args.check and not args.output:
-        fail("--check needs the file that may be out of date: -o FILE (see --help)")
-    if args.output and not args.check:
+    if args.output:
         check_writable(args.output)
     return args
 
@@ -163,19 +129,15 @@ def parse_arguments(argv):
 def main(argv=None):
     args = parse_arguments(argv)
     with or_fail():
-        counters = [read(path, load) for path in args.counters or COUNTERS]
+        counters = agreement.read_counters(args.counters)
         if args.measure:
             files = measure(args.program or profiler.built_program(), args.folder, {name for name, _ in limits.kernels_of(counters)})
         else:
-            files = args.sources or list(results_files("h200_profile*"))
-        result = compare(files, counters)
+            files = args.sources
+        result = agreement.comparison(files, counters)
     for i, part in enumerate(result["profiles"]):
         print("\n" * (i > 0) + "\n".join([*show(part), *show_limiters(part)]))
-    if args.check:
-        with or_fail(relative(args.output), 1):
-            if read_json(args.output) != json.loads(json.dumps(result)):
-                raise Refused("is out of date; scripts/fa agree -o writes it")
-    elif args.output:
+    if args.output:
         write_json(args.output, result)
     return 1 if any(agreement.unexplained(part["counts"]) for part in result["profiles"]) else 0
 

@@ -1,12 +1,15 @@
 """The emulator's counts beside the profiler's, and which resource each calls the busiest."""
 
-from fa_tools import limits
+from pathlib import Path
+
+from fa_tools import limits, profile as profiler
 from fa_tools.limits import RESOURCES
-from fa_tools.records import SHAPE, Shape
-from fa_tools.tools import Refused, read_json
+from fa_tools.records import SHAPE, Shape, load, order
+from fa_tools.tools import RESULTS, Refused, named, read_json, relative, results_files
 
 VERSION = 1
 CLOSE = (0.95, 1.05)  # a ratio outside needs an explanation
+LARGE = 2048  # from so many tokens on the busiest resource is compared
 
 LOADS = ("shared load", "ldmatrix", "wmma load")
 STORES = ("shared store", "stmatrix", "wmma store")
@@ -197,8 +200,42 @@ def reasons(entries):
     return [(kernels, list(quantities), reason) for (reason, quantities), kernels in together.items()]
 
 
+def read(path, how):
+    with named(relative(path)):
+        return how(path)
+
+
+def read_counters(paths=None, folder=RESULTS):
+    """What the emulator counted, in these files or the folder's."""
+    # Of head_dim 64 also 256 tokens themselves: kernel 15's tiles of 192 queries do not divide them, so that they cannot be
+    # had from other lengths.
+    return [read(path, load) for path in paths or results_files("emulator_counts.jsonl", folder)]
+
+
+def comparison(files, counters, folder=RESULTS):
+    """Profiles (paths, or the folder's) beside the emulator's counts (data): what scripts/fa agree -o writes."""
+    result = {"agreement_version": VERSION, "profiles": []}
+    for file in files or results_files("h200_profile*", folder):
+        data = read(file, profiler.read_profile)
+        kernels = limits.kernels_of(counters, data["head_dim"])
+        names = list(dict.fromkeys(launch["kernel"] for launch in data["launches"]))
+        missing = [name for name in names if (name, data["head_dim"]) not in kernels]
+        if missing:
+            raise Refused(f"{relative(file)} has {missing[0]} with head_dim {data['head_dim']}, "
+                          "the emulator's counts have not")
+        chosen = [kernels[name, data["head_dim"]] for name in sorted(names, key=order)]
+        part = {"file": relative(file), "gpu": data["gpu"], **{field: data[field] for field in SHAPE},
+                "counts": [entry for kernel in chosen for entry in compare(kernel, data)]}
+        if data["seq_len"] >= LARGE:
+            part["limiters"] = [limiters(kernel, data) for kernel in chosen]
+        result["profiles"].append(part)
+    return result
+
+
 def read_agreement(path):
-    """A file of scripts/fa agree; otherwise Refused."""
+    """A file of scripts/fa agree, or the comparison of the profiles and counts in a folder; otherwise Refused."""
+    if Path(path).is_dir():
+        return comparison(None, read_counters(folder=Path(path)), Path(path))
     data = read_json(path)
     if not isinstance(data, dict) or data.get("agreement_version") != VERSION or "profiles" not in data:
         raise Refused("is not a comparison that this checkout reads; scripts/fa agree -o writes one")

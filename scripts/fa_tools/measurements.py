@@ -78,16 +78,21 @@ def figure(field, value):
 
 
 def read_experiments(path):
-    """The file; Refused, with one sentence, if it is not a whole one."""
+    """The file, each group with its entries; Refused, with one sentence, if it is not a whole one."""
     data = read_json(path)
     if not isinstance(data, dict) or "experiments_version" not in data:
         raise Refused("is not a file of experiments (no experiments_version)")
-    if data["experiments_version"] != 1:
-        raise Refused(f"has experiments_version {data['experiments_version']}, this reads 1")
-    names = []
+    if data["experiments_version"] != 2:
+        raise Refused(f"has experiments_version {data['experiments_version']}, this reads 2")
     try:
+        names = [group["name"] for group in data["groups"]]
+        groups = {group["name"]: {**group, "entries": []} for group in data["groups"]}
+        for entry in data["entries"]:
+            if entry["group"] not in groups:
+                raise Refused(f"does not say what {entry['group']} is, the group of {entry['name']}")
+            groups[entry["group"]]["entries"].append({field: value for field, value in entry.items() if field != "group"})
+        data["groups"] = list(groups.values())
         for group in data["groups"]:
-            names.append(group["name"])
             if not isinstance(group["how"], str):
                 raise Refused(f"does not say how {group['name']} was measured")
             for entry in group["entries"]:

@@ -29,6 +29,7 @@ examples:
 Exit code: 0 done, 1 wrong results, 2 bad arguments or file, 3 no GPU, or it failed, 4 set-up or build failed."""
 
 PUBLISHED = ROOT / "bench" / "published.json"
+PROTOCOLS = ROOT / "bench" / "protocols.json"
 HARMONIC = "harmonic mean"
 FA2 = "peer/fa2"
 COLUMNS = 100
@@ -39,16 +40,27 @@ CLOCK_NOTE = "in a round the SM clock differed by more than"  # what scripts/fa 
 
 
 def read_published():
-    """{name: Publication}"""
+    """{name: Publication}. Its problems are those of the protocol of the same name."""
     with or_fail("bench/published.json"):
         publications = read_json(PUBLISHED)["publications"]
-    return {name: Publication(name, publication) for name, publication in publications.items()}
+    with or_fail("bench/protocols.json"):
+        protocols = read_json(PROTOCOLS)["protocols"]
+        return {name: Publication(name, {**publication, "problems": protocols[name]["problems"]})
+                for name, publication in publications.items()}
+
+
+def figures_of(entry, columns):
+    """An entry's figures, each with its GPU and its problem. Of a row of a table they are a list: one for each of the columns."""
+    if "figures" in entry:
+        return entry["figures"]
+    measure = next(name for name in ("percent_of_fa2", "tflops") if name in entry)
+    return [{**column, measure: value} for column, value in zip(columns, entry[measure], strict=True)]
 
 
 class Publication:
     def __init__(self, name, data):
         self.name, self.data = name, data
-        self.entries = {entry["id"]: entry for entry in data["entries"]}
+        self.entries = {entry["id"]: {**entry, "figures": figures_of(entry, data.get("columns"))} for entry in data["entries"]}
         self.kernel_of = {id_: pair["kernel"] for pair in data["map"] for id_ in pair["published"]}
 
     def of_kind(self, kind):

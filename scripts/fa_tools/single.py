@@ -21,8 +21,8 @@ AROUND = Path(__file__).with_suffix(".cu")  # what stands around every kernel
 DEFINED = {"__CUDACC__", "FA_WITH_CUDA"}
 NAMESPACES = ("ptx", "layout", "fa")
 # In these headers' place, single.cu has what a single file needs.
-LEFT_OUT = {"common/ptx/hook.h"} | {f"common/launch/{name}.h" for name in ("device", "known_kernels", "launch", "problem",
-                                                                           "registry", "tensor_map")}
+LEFT_OUT = {"common/ptx/hook.h", "common/ptx/wgmma_instructions.h"} | {
+    f"common/launch/{name}.h" for name in ("device", "known_kernels", "launch", "problem", "registry", "tensor_map")}
 # A header's head begins with a sentence that says what it is. These paragraphs are taken, too.
 MORE = {
     "common/layout/swizzle.h": ("A row of a tile", "           place"),
@@ -88,7 +88,7 @@ INSTEAD = {
     ("ptx", "TensorMap"): lambda text: "using TensorMap = CUtensorMap;  // what TMA needs to know of a tensor",
 }
 # wgmma for all N and element types; wgmma_functions() writes what stands in its place.
-OF_WGMMA = {("ptx", name) for name in ("WgmmaInstruction", "WgmmaElement", "wgmma")}
+OF_WGMMA = {("ptx", name) for name in ("WgmmaElement", "wgmma")}
 
 # nvcc 13's -arch=sm_90a also compiles for GPUs after Hopper.
 SM90A = """// For instructions of sm_90a alone. Where nvcc 13 compiles for other GPUs, too, they trap.

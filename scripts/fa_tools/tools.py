@@ -251,9 +251,9 @@ def read_set(path):
     return files
 
 
-def results_files(pattern="*"):
-    """The committed files of results whose name matches, as read_json() takes them: of a set, each of its files."""
-    for path in sorted(RESULTS.glob(pattern)):
+def results_files(pattern="*", folder=RESULTS):
+    """The folder's files of results whose name matches, as read_json() takes them: of a set, each of its files."""
+    for path in sorted(folder.glob(pattern)):
         if path.suffix == ".jsonl":
             yield from (f"{path}#{name}" for name in read_set(path))
         elif path.suffix == ".json":

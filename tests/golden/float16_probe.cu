@@ -1,18 +1,17 @@
-// Prints what the 16-bit conversions of the GPU (or of the emulator) give, as hashes of 4096
-// results a line. The lines of an H200 are in float16_h200.txt; a test compares the emulator's with
+// Prints what the 16-bit conversions of the GPU (or of the emulator) give, as a hash for every
+// 65,536 results. The lines of an H200 are in float16_h200.txt; a test compares the emulator's with
 // them.
 //
 //   widen:  all 65,536 patterns of fp16 and bf16
 //   narrow: for every pattern, the float in the middle between it and the next one (a tie), the
-//   floats
-//           right below and above that, and the value itself
-#include <cstdio>
+//           floats right below and above that, and the value itself
 #include <cstring>
 #include <vector>
 
 #include "common/harness/device.h"
 #include "common/launch/launch.h"
 #include "common/ptx/convert.h"
+#include "tests/golden/probe.h"
 
 namespace fa::probe {
 
@@ -31,30 +30,17 @@ __global__ void narrow_kernel(const float* in, T* out) {
   out[i] = ptx::from_float<T>(in[i]);
 }
 
-// FNV-1a over bytes.
-void print_hashes(const char* name, const void* data, size_t element_bytes, size_t count) {
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  for (size_t first = 0; first < count; first += 4096) {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = first * element_bytes; i < (first + 4096) * element_bytes; i++) {
-      hash = (hash ^ bytes[i]) * 0x100000001b3u;
-    }
-    printf("%s %06zx %016llx\n", name, first, (unsigned long long)hash);
-  }
-}
-
 template <typename T>
 void probe(const char* widen_name, const char* narrow_name) {
   std::vector<uint16_t> patterns(kPatterns);
   for (int i = 0; i < kPatterns; i++) patterns[size_t(i)] = uint16_t(i);
-  Buffer narrow_in("patterns", kPatterns * 2), wide_out("floats", kPatterns * 4);
-  narrow_in.upload(patterns.data());
+  const Buffer narrow_in = upload("patterns", patterns);
+  Buffer wide_out("floats", kPatterns * 4);
   launch<widen_kernel<T>>({dim3(kPatterns / kThreads), dim3(kThreads)},
                           static_cast<const T*>(narrow_in.data()),
                           static_cast<float*>(wide_out.data()));
-  std::vector<uint32_t> wide(kPatterns);
-  wide_out.download(wide.data());
-  print_hashes(widen_name, wide.data(), 4, wide.size());
+  const auto wide = download<uint32_t>(wide_out);
+  print_hashes(widen_name, wide, kPatterns);
 
   std::vector<uint32_t> cases;
   for (size_t i = 0; i < kPatterns; i++) {
@@ -72,14 +58,12 @@ void probe(const char* widen_name, const char* narrow_name) {
       middle = 0x7fc00000u;  // which NaN arithmetic makes differs by CPU
     cases.insert(cases.end(), {wide[i], middle, middle - 1, middle + 1});
   }
-  Buffer wide_in("floats", cases.size() * 4), narrow_out("patterns", cases.size() * 2);
-  wide_in.upload(cases.data());
+  const Buffer wide_in = upload("floats", cases);
+  Buffer narrow_out("patterns", cases.size() * 2);
   launch<narrow_kernel<T>>({dim3(unsigned(cases.size()) / kThreads), dim3(kThreads)},
                            static_cast<const float*>(wide_in.data()),
                            static_cast<T*>(narrow_out.data()));
-  std::vector<uint16_t> narrow(cases.size());
-  narrow_out.download(narrow.data());
-  print_hashes(narrow_name, narrow.data(), 2, narrow.size());
+  print_hashes(narrow_name, download<uint16_t>(narrow_out), kPatterns);
 }
 
 }  // namespace fa::probe

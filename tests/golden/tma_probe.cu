@@ -1,7 +1,7 @@
 // What mbarriers, bulk copies, clusters and elect.sync give on this machine: hashes for comparison
 // with what an H200 gave. Without arguments: phases, plain boxes, elect.sync; with `all`: every
-// swizzle, rank, element size and edge, stores and multicast as well, which tensor maps the driver
-// takes, and copies that a GPU may refuse, usually by an illegal instruction.
+// swizzle, rank, element size and edge, stores and multicast, which tensor maps the driver takes,
+// and copies that a GPU may refuse, usually by an illegal instruction.
 //
 // Of a load all of a piece of shared memory is dumped, of a store the whole tensor.
 #include <sys/wait.h>
@@ -499,10 +499,12 @@ int main(int argc, char** argv) {
     throw fa::BackendError("error: TMA's probes need a GPU of compute capability 9.0");
   });
   if (status != 0) return 4;
-  probe_alone("mbar", probe_barriers);
-  probe_alone("tma", probe_plain_boxes);
-  if (what != "all") return 0;
-  probe_alone("map", probe_maps);
-  probe_alone("cluster", probe_clusters);
-  probe_boxes();
+  if (what == "all") {
+    probe_alone("map", probe_maps);
+    probe_alone("cluster", probe_clusters);
+    probe_boxes();
+  } else {
+    probe_alone("mbar", probe_barriers);
+    probe_alone("tma", probe_plain_boxes);
+  }
 }

@@ -128,8 +128,7 @@ void probe_mma(const char* name, bool half) {
                                   static_cast<const uint32_t*>(in_b.data()),
                                   static_cast<float*>(out.data()));
     synchronize();
-    print_hashes(std::string("mma_") + name + "_" + kind_name, download<uint32_t>(out),
-                 32 * 4 * 32);
+    print_hashes(std::string("mma_") + name + "_" + kind_name, download<uint32_t>(out), d.size());
   }
 }
 
@@ -186,7 +185,7 @@ void probe_wmma(const char* name, bool half) {
       {dim3(1), dim3(32), sizeof(FragmentStorage<T>)}, static_cast<const T*>(in_a.data()),
       static_cast<const T*>(in_b.data()), static_cast<float*>(out.data()));
   synchronize();
-  print_hashes(std::string("wmma_") + name, download<uint32_t>(out), 1024);
+  print_hashes(std::string("wmma_") + name, download<uint32_t>(out), c.size());
 }
 
 // ---- cp.async: every size, with and without zero-fill -------------------------------------------

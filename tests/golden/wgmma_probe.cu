@@ -1,6 +1,6 @@
 // What wgmma reads and how it adds, on this machine: hashes for comparison with what an H200 gave.
 // Without arguments: addresses, layouts, chains of products; with `all`: every N, type and source
-// of A as well, with operands that are hard on the addition.
+// of A, with operands that are hard on the addition.
 //
 // Addresses: one operand's memory holds the number of every element, the other operand is a unit
 // matrix, so the result says which element was taken for each (mn, k).
@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -337,7 +338,8 @@ __global__ void __launch_bounds__(128)
 
 template <typename T, int kN>
 void probe_shape(const std::string& type, bool half) {
-  constexpr int kRows = 256;  // of a slab: room for every N
+  constexpr int kRows = 256;                          // of a slab: room for every N
+  std::map<std::string, std::vector<float>> results;  // of all kinds of operands
   for (const Operands& kind : kOperands) {
     Random random{300 + uint64_t(kind.kind)};
     Image image(kImageBytes / 2);
@@ -348,27 +350,28 @@ void probe_shape(const std::string& type, bool half) {
     }
     std::vector<float> start(size_t(64) * kN);
     for (float& x : start) x = std::bit_cast<float>(accumulator(random, kind.kind));
-    const std::string name = "_n" + std::to_string(kN) + "_" + type + "_" + kind.name;
+    const auto keep = [&](const char* what, const std::vector<float>& d) {
+      results[what].insert(results[what].end(), d.begin(), d.end());
+    };
     const uint64_t a = tile_at(0), b_k = tile_at(kSecond),
                    b_mn = layout::mn_major_descriptor(kSecond, 16);
-    print_hashes("shared_k" + name, multiply<T, kN, kK, kK>(image, a, b_k, true, start),
-                 start.size());
-    print_hashes("shared_mn" + name, multiply<T, kN, kK, kMN>(image, a, b_mn, true, start),
-                 start.size());
-    print_hashes(
-        "both_mn" + name,
-        multiply<T, kN, kMN, kMN>(image, layout::mn_major_descriptor(0, 16), b_mn, false, start),
-        start.size());
+    keep("shared_k", multiply<T, kN, kK, kK>(image, a, b_k, true, start));
+    keep("shared_mn", multiply<T, kN, kK, kMN>(image, a, b_mn, true, start));
+    keep("both_mn",
+         multiply<T, kN, kMN, kMN>(image, layout::mn_major_descriptor(0, 16), b_mn, false, start));
     const auto from_registers = [&]<Major kMajorB>(const char* what, uint64_t b) {
       const Buffer in = upload("image", image), in_a = upload("a", rA), d = upload("d", start);
       launch<registers_kernel<T, kN, kMajorB>>(
           {dim3(1), dim3(128), sizeof(ImageStorage)}, static_cast<const uint16_t*>(in.data()),
           static_cast<const uint32_t*>(in_a.data()), b, static_cast<float*>(d.data()));
       synchronize();
-      print_hashes(what + name, download<float>(d), start.size());
+      keep(what, download<float>(d));
     };
     from_registers.template operator()<kK>("registers_k", b_k);
     from_registers.template operator()<kMN>("registers_mn", b_mn);
+  }
+  for (const auto& [what, d] : results) {
+    print_hashes(what + "_n" + std::to_string(kN) + "_" + type, d, d.size());
   }
   static_assert(kSecond + kRows * 128 <= kImageBytes);
 }
@@ -394,6 +397,11 @@ int main(int argc, char** argv) {
     fprintf(stderr, "error: wgmma needs a GPU of compute capability 9.0\n");
     return 4;
   }
+  if (what == "all") {
+    probe_shapes<__nv_bfloat16>("bf16", false);
+    probe_shapes<__half>("fp16", true);
+    return 0;
+  }
   probe_layout<__nv_bfloat16>("bf16");
   probe_layout<__half>("fp16");
   probe_addresses();
@@ -404,7 +412,4 @@ int main(int argc, char** argv) {
       probe_chain<Major::kMN>(depth, whole_numbers);
     }
   }
-  if (what != "all") return 0;
-  probe_shapes<__nv_bfloat16>("bf16", false);
-  probe_shapes<__half>("fp16", true);
 }

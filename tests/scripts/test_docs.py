@@ -416,9 +416,10 @@ class Profiles(ScriptTest):
             self.assertIn(words, done.stderr)
 
     def test_experiments(self):
-        tried = {"name": "15_x", "what": "`n_block` counted on", "cycles": 1103600, "instructions": 180200000, "error": 2.2e-3}
-        group = {"name": "loops", "how": "8192 tokens", "entries": [tried, {"name": "y", "what": "z", "tflops_512": 651.5, "mhz_512": 1560, "l2_sectors": 79300000}]}
-        data = {"experiments_version": 1, "gpu": "NVIDIA H200", "groups": [group]}
+        tried = {"group": "loops", "name": "15_x", "what": "`n_block` counted on", "cycles": 1103600, "instructions": 180200000, "error": 2.2e-3}
+        other = {"group": "loops", "name": "y", "what": "z", "tflops_512": 651.5, "mhz_512": 1560, "l2_sectors": 79300000}
+        group = {"name": "loops", "how": "8192 tokens"}
+        data = {"experiments_version": 2, "gpu": "NVIDIA H200", "groups": [group], "entries": [tried, other]}
         file = self.root / "bench" / "results" / "experiments.json"
         file.write_text(json.dumps(data))
         block = "<!-- experiments: bench/results/experiments.json {} -->\n<!-- /experiments -->\n"
@@ -433,9 +434,12 @@ class Profiles(ScriptTest):
         for change, words in ((lambda: tried.update(cycles=0), "has cycles = 0 of 15_x, which is no figure"),
                               (lambda: tried.update(cycles=1, speed=1), "has speed = 1 of 15_x"),
                               (lambda: tried.pop("speed") and tried.update(name="y"), "has the name y twice"),
+                              (lambda: tried.update(group="none"), "does not say what none is, the group of y"),
+                              (lambda: data["groups"].append({**group, "name": "none"}) or data["groups"].append(group), "has the name loops twice"),
+                              (lambda: data["groups"].pop(), "has the name y twice"),
                               (lambda: group.update(how=None), "does not say how loops was measured"),
                               (lambda: group.pop("how"), "is not a whole file"),
-                              (lambda: data.update(experiments_version=2), "this reads 1")):
+                              (lambda: data.update(experiments_version=1), "this reads 2")):
             change()
             file.write_text(json.dumps(data))
             done, _ = self.synced(block.format("loops"))

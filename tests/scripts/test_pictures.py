@@ -86,6 +86,9 @@ class Figures(unittest.TestCase):
                 self.assertEqual(root.get("role"), "img", path.name)
                 self.assertTrue(title, path.name)
                 known = dict(re.findall(r'\[(\w+="#\w+")\]\{\w+:(#\w+)\}', style))
+                looks, in_the_dark = (dict(re.findall(r"\.(t\d+)\{[^}]*?fill:(#\w+)", part)) for part in style.split("@media", 1))
+                self.assertEqual(looks.keys(), in_the_dark.keys(), path.name)
+                self.assertEqual({(color, in_the_dark[name]) for name, color in looks.items()} - set(zip(light, dark)), set(), path.name)
                 self.assertEqual(known[f'fill="{light.background}"'], dark.background, path.name)
                 used = {f'{name}="{node.get(name)}"' for node in root.iter() for name in ("fill", "stroke")
                         if node.get(name, "none") != "none"}
@@ -119,6 +122,7 @@ class Written(unittest.TestCase):
         for method, *arguments in shapes:
             getattr(picture, method)(*arguments)
         lines = picture.svg().split("\n")
+        self.style = lines[2]
         self.assertEqual((lines[1], lines[3]), ("<title>A &lt; B</title>", '<rect width="90" height="60" rx="6" fill="#ffffff"/>'))
         return lines[4:-2]
 
@@ -147,14 +151,40 @@ class Written(unittest.TestCase):
         self.assertEqual(picture.svg().split("\n")[4:-2], ['<g id="at-01">', '<g class="here">', line.format(1), "</g>",
                                                            line.format(3), "</g>", line.format(5)])
 
-    def test_texts_that_look_alike_share_a_group(self):
+    def test_texts_that_look_alike_share_a_class(self):
         texts = [("text", 30 * i, 9, f"{i}&", 9, "#0072b2", "start") for i in range(2)]
-        self.assertEqual(self.drawn(*texts), ['<g font-size="9" fill="#0072b2"><text x="0" y="9">0&amp;</text>'
-                                              '<text x="30" y="9">1&amp;</text></g>'])
-        self.assertEqual(self.drawn(texts[0]), ['<text font-size="9" fill="#0072b2" x="0" y="9">0&amp;</text>'])
-        rounded = [("rect", x, 1, 9, 9, "#eef1f4", None, 2) for x in (1, 11.5)]
-        self.assertEqual(self.drawn(*rounded), ['<g fill="#eef1f4"><rect x="1" y="1" width="9" height="9" rx="2"/>'
-                                                '<rect x="11.5" y="1" width="9" height="9" rx="2"/></g>'])
+        self.assertEqual(self.drawn(*texts), ['<text class="t0" x="0" y="9">0&amp;</text><text class="t0" x="30" y="9">1&amp;</text>'])
+        self.assertTrue(self.style.startswith("<style>.t0{font-size:9px;fill:#0072b2}@media"), self.style)
+        self.assertIn(".t0{fill:#58b4e8}}", self.style)
+        rounded = [("rect", x, 1, 9, 9, "#eef1f4", "#0072b2", 2) for x in (1, 11.5)]
+        self.assertEqual(self.drawn(*rounded), ['<g fill="#eef1f4" stroke="#0072b2" stroke-width="1.2"><rect x="1" y="1" width="9" '
+                                                'height="9" rx="2"/><rect x="11.5" y="1" width="9" height="9" rx="2"/></g>'])
+        # Without an edge: 5 x 5, and a round pen that is 4 wide.
+        self.assertEqual(self.drawn(rounded[0][:6] + (None, 2)), [
+            '<path fill="#eef1f4" stroke="#eef1f4" stroke-width="4" stroke-linejoin="round" d="M3 3h5v5h-5z"/>'])
+
+    def test_texts_of_a_row_share_an_element(self):
+        def row(*texts):
+            (line,) = self.drawn(*(("text", 10 * i, 9, text, 9, "#0072b2") for i, text in enumerate(texts)))
+            return re.sub(r'^<text class="t0"|<(?=tspan)|</t\w+>', "", line)
+
+        self.assertEqual(row("a", "<"), ' x="0 10" y="9">a&lt;')
+        self.assertEqual(row("a", "b", "10"), ' y="9">tspan x="0">atspan x="10">btspan x="20">10')
+        self.assertIn("tspan\n", "\n".join(self.drawn(*(("text", 10 * i, 9, "ten", 2) for i in range(20)))),
+                      "a line between two texts would be a space")
+
+    def test_the_shortest_way(self):
+        """Shapes of one form are copies of a marker; rectangles of one height or width are broad strokes."""
+        form = [(4, 2), (8, 2), (12, 2), (12, 6)] + [(16 + 4 * i, 6) for i in range(30)]
+        edged = self.drawn(*(("rect", x, y, 2, 2, "#eef1f4", "#0072b2") for x, y in form))
+        self.assertEqual(edged, [
+            '<path fill="none" style="marker:url(#m0)" d="M4 2h4 4v4h4' + " 4" * 29 + '"/>',
+            '<defs><marker id="m0" overflow="visible"><path fill="#eef1f4" stroke="#0072b2" stroke-width="1.2" d="M0 0h2v2h-2z"/></marker>'
+            '</defs>'])
+        wide = self.drawn(*(("rect", 2, 10 * y, 5 + y, 4, "#eef1f4") for y in range(5)))
+        self.assertEqual(wide, ['<path stroke="#eef1f4" stroke-width="4" d="M2 2h5M2 12h6M2 22h7M2 32h8M2 42h9"/>'])
+        tall = self.drawn(*(("rect", 10 * x, 9 - x, 4, 5 + x, "#eef1f4") for x in range(5)))
+        self.assertEqual(tall, ['<path stroke="#eef1f4" stroke-width="4" d="M2 14v-5m10 5v-6m10 6v-7m10 7v-8m10 8v-9"/>'])
 
 
 class Schedules(unittest.TestCase):

@@ -3,15 +3,15 @@
 import copy
 import json
 import re
+import shutil
 import statistics
 import unittest
 
-from support import CUDA, ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, emulator_results, main, newest, results
+from support import CUDA, SCRIPTS, ScriptTest, beyond, cuda_record, emulator_results, main, results
 
 from fa_tools import reproduce
 
 SH = SCRIPTS / "fa", "reproduce"
-DATA = json.loads((ROOT / "bench" / "published.json").read_text(encoding="utf-8"))
 PUBLISHED = reproduce.read_published()
 LIBRARIES = {"peer/fa2": "FlashAttention-2", "peer/cudnn": "cuDNN", "peer/fa3": "FlashAttention-3"}
 SPEED = {"01_naive": 2.5, "07_cp_async": 75.0, "08_swizzle": 270.0, "10_instruction_tuning": 400.0, "peer/fa2": 320.0,
@@ -21,7 +21,7 @@ SPEED = {"01_naive": 2.5, "07_cp_async": 75.0, "08_swizzle": 270.0, "10_instruct
 def measured(name, speed=None, dtype=None):
     """Results of a publication's problems: each kernel or peer as fast as said, a tenth slower at 512 tokens."""
     records, dtype = [], dtype or ("bf16" if name == "from-scratch" else "fp16")
-    for p in DATA["publications"][name]["problems"]:
+    for p in PUBLISHED[name].data["problems"]:
         for kernel, tflops in (speed or SPEED).items():
             tflops *= 0.9 if p["seq_len"] == 512 else 1
             ms = 4 * p["batch"] * p["heads"] * p["seq_len"] ** 2 * p["head_dim"] / tflops / 1e9
@@ -38,18 +38,15 @@ def measured(name, speed=None, dtype=None):
 
 class Published(unittest.TestCase):
     def figures(self, name):
-        return [(entry["id"], figure) for entry in DATA["publications"][name]["entries"] for figure in entry["figures"]]
+        return [(id_, figure) for id_, entry in PUBLISHED[name].entries.items() for figure in entry["figures"]]
 
-    def test_names_are_those_of_protocols(self):
-        protocols = json.loads((ROOT / "bench" / "protocols.json").read_text())["protocols"]
-        for name, publication in DATA["publications"].items():
-            fields = ("head_dim", "heads", "batch", "seq_len")
-            self.assertEqual({tuple(p[f] for f in fields) for p in publication["problems"]},
-                             {tuple(p[f] for f in fields) for p in protocols[name]["problems"]}, name)
+    def test_each_has_its_tables(self):
+        for name, publication in PUBLISHED.items():
             self.assertIn(name, reproduce.TABLES)
+            self.assertTrue(publication.lengths(publication.head_dims()[0]), name)
 
     def test_ids(self):
-        for name, publication in DATA["publications"].items():
+        for name, publication in ((name, published.data) for name, published in PUBLISHED.items()):
             ids = [entry["id"] for entry in publication["entries"]]
             self.assertEqual(len(ids), len(set(ids)), name)
             mapped = [id_ for pair in publication["map"] for id_ in pair["published"]]
@@ -64,7 +61,7 @@ class Published(unittest.TestCase):
 
     def test_times_agree_with_tflops_as_they_count(self):
         checked = 0
-        for name, publication in DATA["publications"].items():
+        for name, publication in ((name, published.data) for name, published in PUBLISHED.items()):
             problems = {(p["head_dim"], p["seq_len"]): p for p in publication["problems"]}
             for id_, f in self.figures(name):
                 if "time_ms" not in f:
@@ -214,7 +211,8 @@ class Measuring(ScriptTest):
     def test_runs_the_protocol(self):
         """In a checkout whose bench.sh stands in for the measuring."""
         root = self.checkout()
-        (root / "bench" / "published.json").write_text(json.dumps(DATA))
+        for file in (reproduce.PUBLISHED, reproduce.PROTOCOLS):
+            shutil.copy(file, root / "bench")
         self.write("measured.json", measured("leetcuda"))
         (root / "scripts" / "commands" / "bench.sh").write_text(
             f'#!/bin/bash\necho "$*" > {self.folder}/asked\n'

@@ -2,19 +2,26 @@
 
 import functools
 import re
+import subprocess
 import sys
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
 sys.dont_write_bytecode = True
 from fa_tools import sass, single
-from fa_tools.wgmma_instructions import function as wgmma_instruction
 
 KERNELS = sass.kernel_names()
 # Lines beside the kernel's own: the program, the launch, and the instructions. Those of Hopper are more.
 MOST_BESIDE = {"10": 290, "11": 380, "12": 450, "13": 465, "14": 490, "15": 525, "16": 500}
 USUAL = 220
 MOST = {"08": 440, "16": 940}  # in all
+
+
+def wgmma_instructions():
+    """common/ptx/wgmma_instructions.h without its macros: each N's functions on a line."""
+    text = re.sub("#include.*|#pragma.*", "", (ROOT / "common/ptx/wgmma_instructions.h").read_text(encoding="utf-8"))
+    text = subprocess.run(["g++", "-E", "-P", "-x", "c++", "-"], input=text, stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
+    return re.sub(r"\[([\d +]+)\]", lambda m: f"[{sum(map(int, m[1].split('+')))}]", text)
 
 
 def statements(text):
@@ -90,6 +97,18 @@ class Single(ScriptTest):
                 with self.subTest(kernel, name=name):
                     self.assertGreater(len(re.findall(rf"\b{name}\b", code)), 1)
 
+    def test_each_wgmma_names_every_operand_once(self):
+        texts = re.findall(r"asm volatile\((.*?)\); \}", wgmma_instructions())
+        found = []
+        for text in texts:
+            code, outputs, inputs = re.split(r"\s:\s", text)
+            code = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', code))
+            found.append(int(re.search(r"m64n(\d+)k16", code)[1]))
+            self.assertEqual(outputs.split(", "), [f'"+f"(d[{i}])' for i in range(found[-1] // 2)])
+            operands = found[-1] // 2 + len(re.findall(r'"\w"\(', inputs))
+            self.assertEqual({int(n) for n in re.findall(r"%(\d+)", code)}, set(range(operands)))
+        self.assertEqual(found, [n for n in (16, 64, 80, 128, 256) for _ in range(2)])
+
     def test_inline_ptx_is_that_of_the_headers(self):
         """But for wgmma and conversions, which are functions of their own."""
         for dtype in ("bf16", "fp16"):
@@ -98,10 +117,8 @@ class Single(ScriptTest):
                 if header.name != "wgmma_instructions.h":
                     known.update(re.sub(r"<kBytes>", "16", each) for each in statements(single.unrecorded(header.read_text(encoding="utf-8"))))
             element = single.ELEMENTS[dtype][1]
-            for n in (64, 128):
-                for from_registers in (False, True):
-                    for each in statements(wgmma_instruction(n, from_registers)):
-                        known.add(each.replace("<Element::kName>", element).replace("<kMajorA>", "0"))
+            for each in statements(wgmma_instructions()):
+                known.add(each.replace("<Element::kName>", element).replace("<kMajorA>", "0"))
             for kernel in KERNELS:
                 with self.subTest(kernel, dtype=dtype):
                     found = statements(text_of(kernel, dtype).split("#else  // scripts/fa emulate")[0])

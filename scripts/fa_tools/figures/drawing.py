@@ -5,11 +5,12 @@ import contextlib
 import itertools
 import math
 import re
+import sys
 from collections import namedtuple
 from html import escape
 
 from fa_tools.figures import layouts
-from fa_tools.tools import ROOT
+from fa_tools.tools import ROOT, relative
 
 # soft: fills of shapes that carry text; strong: what the eye should find first.
 Theme = namedtuple("Theme", "background text muted line cell blue blue_soft orange orange_soft green green_soft")
@@ -90,37 +91,146 @@ def alike(shapes):
     return groups
 
 
-def written(group):
-    """The lines of an SVG that draw these shapes, which look alike."""
+def points(places):
+    """The words of a path through these places, in whole hundredths."""
+    (x, y), last = places[0], ""
+    words = [f"M{step(x, y)}"]
+    for x2, y2 in places[1:]:
+        letter, move = ("h", step(x2 - x)) if y == y2 else ("v", step(y2 - y)) if x == x2 else ("l", step(x2 - x, y2 - y))
+        words.append((letter if letter != last else "" if move[0] == "-" else " ") + move)
+        x, y, last = x2, y2, letter
+    return words
+
+
+def strokes(parts):
+    """The words of a path of several parts: where each begins, what is drawn from there, and where that ends."""
+    words, pen = [], None
+    for begin, tail, end in parts:
+        moves = ["M" + step(*begin)]
+        if pen:
+            moves.append("m" + step(begin[0] - pen[0], begin[1] - pen[1]))
+        words.append(min(reversed(moves), key=len) + tail)
+        pen = end
+    return words
+
+
+def form(shape):
+    """The element that draws this shape as if its place were (0, 0)."""
+    if shape.kind == "path":
+        return f'<path{attributes(shape.look)} d="M0 0{shape.what[1]}"/>'
+    return f"<rect{attributes([*shape.look, *zip(('width', 'height', 'rx'), shape.at[2:])])}/>"
+
+
+def marked(shapes, markers):
+    """The lines of shapes of one form: a path with a marker at the place of each. The marker is written elsewhere."""
+    name = markers.setdefault(form(shapes[0]), f"m{len(markers)}")
+    places = [shape.at if shape.kind == "path" else hundredths(*map(float, shape.at[:2])) for shape in shapes]
+    return filled([f'<path fill="none" style="marker:url(#{name})" d="', *points(places), '"/>'])
+
+
+def sides(shape):
+    """Width and height of a rectangle without an edge, in hundredths."""
+    found = re.fullmatch(r"h([\d.]+)v([\d.]+)h-\1z", shape.what[1]) if shape.kind == "path" and not shape.look[1][1] else None
+    return hundredths(*map(float, found.groups())) if found else (0, 0)
+
+
+def bars(shapes, upright):
+    """The lines of rectangles of one height (upright: of one width): each is a broad stroke."""
+    parts = []
+    for shape in shapes:
+        (x, y), (width, height) = shape.at, sides(shape)
+        if upright:
+            parts.append(((x + width // 2, y + height), "v" + step(-height), (x + width // 2, y)))
+        else:
+            parts.append(((x, y + height // 2), "h" + step(width), (x + width, y + height // 2)))
+    look = ("stroke", shapes[0].look[0][1]), ("stroke-width", step(sides(shapes[0])[not upright]))
+    return filled([f'<path{attributes(look)} d="', *strokes(parts), '"/>'])
+
+
+def rows(group, classes):
+    """The words of texts that look alike: texts in one row share an element. classes: {look: name}."""
+    name, together = classes.setdefault(group[0].look, f"t{len(classes)}"), {}
+    for shape in group:
+        together.setdefault(shape.at[1], []).append((shape.at[0], escape(shape.what, quote=False), len(shape.what)))
+    for y, texts in together.items():
+        if len(texts) > 1 and all(length == 1 for _, _, length in texts):  # a place for each letter
+            yield f'<text class="{name}" x="{texts[0][0]}'
+            yield from (f" {x}" for x, _, _ in texts[1:])
+            yield f'" y="{y}">{"".join(text for _, text, _ in texts)}</text>'
+        elif len(texts) > 2:  # lines end within tags, since a space between two would be drawn
+            yield f'<text class="{name}" y="{y}"><tspan'
+            yield from (f' x="{x}">{text}</tspan><tspan' for x, text, _ in texts[:-1])
+            yield f' x="{texts[-1][0]}">{texts[-1][1]}</tspan></text>'
+        else:
+            yield from (f'<text class="{name}" x="{x}" y="{y}">{text}</text>' for x, text, _ in texts)
+
+
+def each(group):
+    """The lines that draw these shapes, which look alike, one by one."""
     kind, look = group[0][:2]
     if kind == "path":
-        words, pen = [], None
-        for shape in group:
-            moves = ["M" + step(*shape.at)]
-            if pen:
-                moves.append("m" + step(shape.at[0] - pen[0], shape.at[1] - pen[1]))
-            end, tail = shape.what
-            words.append(min(reversed(moves), key=len) + tail)
-            pen = end
-        return [*filled([f"<path{attributes(look)} d=\"", *words, '"/>'])]
-    if kind == "text":
-        own = [f"<text{attributes(zip('xy', shape.at))}>{escape(shape.what, quote=False)}</text>" for shape in group]
-    else:
-        own = [f"<rect{attributes(zip(('x', 'y', 'width', 'height', 'rx'), shape.at))}/>" for shape in group]
-    if len(group) == 1:
-        return [own[0].replace(f"<{kind}", f"<{kind}{attributes(look)}", 1)]
+        return filled([f'<path{attributes(look)} d="', *strokes((shape.at, *reversed(shape.what)) for shape in group), '"/>'])
+    own = [f"<rect{attributes(zip(('x', 'y', 'width', 'height', 'rx'), shape.at))}/>" for shape in group]
+    if len(own) == 1:
+        return [own[0].replace("<rect", f"<rect{attributes(look)}", 1)]
     return filled([f"<g{attributes(look)}>", *own, "</g>"])
 
 
-def grouped(shapes, depth=0):
+def letters(lines):
+    return sum(map(len, lines))
+
+
+def in_parts(shapes, key, draw, others=each, more=lambda value: 0):
+    """The lines that draw these shapes: those with the same key together, where that is shorter, and the others. more: letters
+    that drawing them together costs elsewhere."""
+    parts, lines, left = {}, [], []
+    for shape in shapes:
+        parts.setdefault(key(shape), []).append(shape)
+    for value, part in parts.items():
+        short = draw(part) if value else None
+        if short and letters(short) + more(value) < letters(others(part)):
+            lines += short
+        else:
+            left += part
+    return lines + others(left) if left else lines
+
+
+def written(group, markers):
+    """The lines of an SVG that draw these shapes, which look alike, in as few letters as there are ways to write them.
+    markers: {form: name}."""
+    def side(shape, upright):
+        length = sides(shape)[not upright]
+        return 0 if length % 2 else length
+
+    def in_rows(shapes):
+        return in_parts(shapes, lambda shape: side(shape, False), lambda part: bars(part, False))
+
+    def in_columns(shapes):
+        return in_parts(shapes, lambda shape: side(shape, True), lambda part: bars(part, True))
+
+    kind, (_, (_, edge), *_) = group[0][:2]
+    ways = [each, in_rows, in_columns] if kind == "path" and not edge else [each]
+    # Rectangles with an edge may lie on each other; then the order of different ones stays.
+    if kind == "path" or kind == "rect" and (not edge or len({form(shape) for shape in group}) == 1 or all(
+            apart(a.box, b.box) for a, b in itertools.combinations(group, 2))):
+        ways += [lambda shapes, way=way: in_parts(shapes, form, lambda part: marked(part, markers), way, lambda form: len(form) + 50)
+                 for way in ways]
+    return min((way(group) for way in ways), key=letters)
+
+
+def grouped(shapes, markers, classes, depth=0):
     """The lines that draw these shapes, each in the elements <g> that it is in below this depth."""
     for group, part in itertools.groupby(shapes, lambda shape: shape.groups[depth : depth + 1]):
         if group:
             yield f"<g {group[0]}>"
-            yield from grouped(list(part), depth + 1)
+            yield from grouped(list(part), markers, classes, depth + 1)
             yield "</g>"
-        else:
-            yield from (line for same in alike(list(part)) for line in written(same))
+            continue
+        for is_text, groups in itertools.groupby(alike(list(part)), lambda same: same[0].kind == "text"):
+            if is_text:
+                yield from filled(word for same in groups for word in rows(same, classes))
+            else:
+                yield from (line for same in groups for line in written(same, markers))
 
 
 class Picture:
@@ -137,7 +247,7 @@ class Picture:
         yield
         self.shapes[first:] = [shape._replace(groups=(attribute, *shape.groups)) for shape in self.shapes[first:]]
 
-    def path(self, points, closed, fill, stroke, width=None, dash=None):
+    def path(self, points, closed, fill, stroke, width=None, dash=None, join=None):
         """Straight lines from point to point."""
         points = [hundredths(*point) for point in points]
         tail = ""
@@ -146,14 +256,18 @@ class Picture:
         xs, ys = zip(*points)
         rim = 50 * (width or 0)
         box = [value / 100 for value in (min(xs) - rim, min(ys) - rim, max(xs) + rim, max(ys) + rim)]
-        look = (("fill", fill), ("stroke", stroke), ("stroke-width", width), ("stroke-dasharray", dash))
+        look = (("fill", fill), ("stroke", stroke), ("stroke-width", width), ("stroke-dasharray", dash), ("stroke-linejoin", join))
         what = (points[0], tail + "z") if closed else (points[-1], tail)
         self.shapes.append(Shape("path", look, box, points[0], what))
 
     def rect(self, x, y, width, height, fill="none", stroke=None, radius=0, line=1.2):
-        if not radius:
-            x2, y2 = float(number(x)) + width, float(number(y)) + height
-            self.path([(x, y), (x2, y), (x2, y2), (x, y2)], True, fill, stroke, line if stroke else None)
+        # Without an edge, round corners are those of a smaller rectangle with a round pen of the same colour.
+        pen = 2 * radius if not stroke else 0
+        if pen < min(width, height) and (pen or not radius):
+            x, y = float(number(x)) + pen / 2, float(number(y)) + pen / 2
+            x2, y2 = x + width - pen, y + height - pen
+            self.path([(x, y), (x2, y), (x2, y2), (x, y2)], True, fill, fill if pen else stroke, pen or (line if stroke else None),
+                      join="round" if pen else None)
             return
         rim = line / 2 if stroke else 0
         look = (("fill", fill), ("stroke", stroke), ("stroke-width", line if stroke else None))
@@ -161,7 +275,7 @@ class Picture:
                                  [number(value) for value in (x, y, width, height, radius)], None))
 
     def text(self, x, y, text, size=13, color=None, anchor="middle", weight=None, mono=False, italic=False):
-        look = (("font-size", number(size)), ("text-anchor", anchor if anchor != "start" else None), ("fill", color or INK.text),
+        look = (("font-size", f"{number(size)}px"), ("text-anchor", anchor if anchor != "start" else None), ("fill", color or INK.text),
                 ("font-weight", weight), ("font-family", MONO if mono else None), ("font-style", "italic" if italic else None))
         width = WIDEST * size * len(text)
         left = x - width * {"start": 0, "middle": 0.5, "end": 1}[anchor]
@@ -228,16 +342,43 @@ class Picture:
                       weight="bold" if not i else None)
 
     def svg(self):
-        used = {("fill", INK.background)}
-        used.update(pair for shape in self.shapes for pair in shape.look if pair[0] in ("fill", "stroke"))
+        markers, classes = {}, {}
+        background = f'<rect width="{self.width}" height="{self.height}" rx="6" fill="{INK.background}"/>'
+        lines = [background, *grouped(self.shapes, markers, classes)]
+        drawn = "\n".join(lines)
+        forms = [f'<marker id="{name}" overflow="visible">{form}</marker>' for form, name in markers.items() if f"#{name})" in drawn]
+        lines += filled(["<defs>", *forms, "</defs>"]) if forms else []
+        used = set(re.findall(r'(fill|stroke)="(#\w+)"', "\n".join(lines)))
+        looks = {f".{name}": dict(look) for look, name in classes.items()}
+        rules = "".join(f"{name}{{{';'.join(f'{key}:{value}' for key, value in look.items() if value)}}}" for name, look in looks.items())
         return "\n".join([
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
             f'viewBox="0 0 {self.width} {self.height}" font-family="{FONT}" role="img">',
             f"<title>{escape(self.title, quote=False)}</title>",
-            dark_style({pair: self.dark[pair[1]] for pair in used if pair[1] not in (None, "none")}, before=self.rules),
-            f'<rect width="{self.width}" height="{self.height}" rx="6" fill="{INK.background}"/>',
-            *grouped(self.shapes), "</svg>", "",
+            dark_style({pair: self.dark[pair[1]] for pair in used},
+                       {name: ("fill", self.dark[look["fill"]]) for name, look in looks.items()}, self.rules + rules),
+            *lines, "</svg>", "",
         ])
+
+
+def keep(folder, drawn, command, check):
+    """Writes {name: SVG} into a folder and removes other pictures there, or only names what is out of date; the exit code.
+    Instead of an SVG None: the picture cannot be drawn here, and its file stays as it is."""
+    there = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.svg")}
+    stale = sorted(name for name in drawn.keys() | there.keys()
+                   if name not in drawn or drawn[name] not in (None, there.get(name)))
+    for name in stale:
+        path = folder / f"{name}.svg"
+        if check:
+            print(f"{relative(path)} is out of date; {command} draws it", file=sys.stderr)
+        elif name in drawn:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(drawn[name], encoding="utf-8")
+            print(f"drew {relative(path)}")
+        else:
+            path.unlink()
+            print(f"removed {relative(path)}")
+    return 1 if stale and check else 0
 
 
 DRAWN = {}  # NAME of docs/pictures/NAME.svg: what returns its Picture

@@ -5,9 +5,9 @@ import math
 import sys
 
 from fa_tools.figures import appendix_pictures, first_pictures, hopper_pictures, layouts  # noqa: F401: they fill DRAWN
-from fa_tools.figures.drawing import BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, constant, figure, places, runs
+from fa_tools.figures.drawing import BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, constant, figure, keep, places, runs
 from fa_tools.figures.interactive_pictures import DATA
-from fa_tools.tools import ROOT, Parser, read_json, relative
+from fa_tools.tools import ROOT, Parser, read_json
 
 PICTURES = ROOT / "docs" / "pictures"
 EXAMPLE = """examples:
@@ -780,32 +780,14 @@ def accumulators(p):
 INTERACTIVE = {name for name in DRAWN if name.startswith("interactive_")}
 
 
-def stale_pictures():
-    """Names of files that differ from what this script draws, or should not be there. The interactive pages' pictures are
-    left as they are where the data are not built."""
-    drawn = {name: draw for name, draw in DRAWN.items() if name not in INTERACTIVE or DATA.is_dir()}
-    wanted = {f"{name}.svg": draw().svg() for name, draw in drawn.items()}
-    there = {path.name: path.read_text(encoding="utf-8") for path in PICTURES.glob("*.svg")}
-    left = {f"{name}.svg" for name in DRAWN.keys() - drawn.keys()}
-    return wanted, sorted(name for name in wanted.keys() | there.keys() - left if wanted.get(name) != there.get(name))
-
-
 def main():
     parser = Parser("pictures", __doc__, EXAMPLE)
     parser.add_argument("--check", action="store_true", help="change nothing, name what is out of date")
     args = parser.parse_args()
-    wanted, stale = stale_pictures()
-    for name in stale:
-        if args.check:
-            print(f"{relative(PICTURES / name)} is out of date; scripts/fa pictures draws it", file=sys.stderr)
-        elif name in wanted:
-            PICTURES.mkdir(parents=True, exist_ok=True)
-            (PICTURES / name).write_text(wanted[name], encoding="utf-8")
-            print(f"drew {relative(PICTURES / name)}")
-        else:
-            (PICTURES / name).unlink()
-            print(f"removed {relative(PICTURES / name)}")
-    return 1 if stale and args.check else 0
+    # The interactive pages' pictures are left as they are where the data are not built.
+    left = set() if DATA.is_dir() else INTERACTIVE
+    drawn = {name: None if name in left else draw().svg() for name, draw in DRAWN.items()}
+    return keep(PICTURES, drawn, "scripts/fa pictures", args.check)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import tempfile
 from collections import defaultdict, namedtuple
 from pathlib import Path
 
-from fa_tools.figures.drawing import INK, Picture
+from fa_tools.figures.drawing import INK, Picture, keep, runs
 from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, read_json, relative, results_files, run, write_json
 from fa_tools.figures.traces import NO_TRACE, compact, expand, load
 
@@ -181,14 +181,10 @@ class Panel:
             for column, found in enumerate(columns(slices, self.cycles, count)):
                 first, last = column * self.cycles / count, (column + 1) * self.cycles / count
                 busy[column] += sum(share_of_kinds(found, first, last).values()) / (last - first) / of
-        column = 0
-        while column < count:
-            height, end = round(busy[column] * tall), column
-            while end < count and round(busy[end] * tall) == height:
-                end += 1
-            if height:
-                self.p.rect(self.LEFT + column * step, y + tall - height, (end - column) * step, height, color_of(UNITS[group]))
-            column = end
+        outline = [(self.LEFT, y + tall)]
+        for height, begin, end in runs([round(share * tall) for share in busy]):
+            outline += [(self.LEFT + column * step, y + tall - height) for column in (begin, end)]
+        self.p.path([*outline, (self.LEFT + self.WIDE, y + tall)], True, color_of(UNITS[group]), None)
 
     def products(self):
         """Products under way, of the first warp of each warpgroup: (label, unit, slices) of each row."""
@@ -295,42 +291,22 @@ def trace_of(program, seq_len):
 
 
 def draw_docs(check):
-    stale, missing = [], []
-    wanted = set()
-    drawings = []  # name, traces or None, cycles
+    missing, drawn = [], {}
     recorded = {path.partition("#")[2]: path for path in results_files("*_timelines.jsonl")}
     for name, (program, seq_len, cycles) in DRAWN.items():
         trace = trace_of(program, seq_len)
         if trace is None:
             missing.append(program)
         if name not in ABOVE_ONLY:
-            drawings.append((name, trace and [trace], cycles))
+            drawn[name] = trace and draw([trace], cycles)
         if name in recorded:
             on_gpu = Trace(recorded[name])
             on_gpu.since(SINCE.get(name, 0))
-            drawings.append((f"{name}-recorded", trace and [trace, on_gpu], cycles))
-    for name, traces, cycles in drawings:
-        path = FOLDER / f"{name}.svg"
-        wanted.add(path)
-        text = traces and draw(traces, cycles)
-        if not text or path.exists() and path.read_text(encoding="utf-8") == text:
-            continue
-        stale.append(path)
-        if not check:
-            FOLDER.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            print(f"drew {relative(path)}")
-    for path in sorted(set(FOLDER.glob("*.svg")) - wanted):
-        stale.append(path)
-        if not check:
-            path.unlink()
-            print(f"removed {relative(path)}")
-    if check:
-        for path in stale:
-            print(f"{relative(path)} is out of date; scripts/fa timeline --docs draws it", file=sys.stderr)
+            drawn[f"{name}-recorded"] = trace and draw([trace, on_gpu], cycles)
+    code = keep(FOLDER, drawn, "scripts/fa timeline --docs", check)
     if missing:
         print(f"{len(missing)} left out: {relative(BIN)} has no {', '.join(missing)}")
-    return 1 if check and stale else 0
+    return code
 
 
 def convert(path, out):
