@@ -7,7 +7,7 @@ import shutil
 import statistics
 import unittest
 
-from support import CUDA, SCRIPTS, ScriptTest, beyond, cuda_record, emulator_results, main, results
+from support import CUDA, SCRIPTS, ScriptTest, beyond, cuda_record, emulator_results, main, newest, results
 
 from fa_tools import reproduce
 
