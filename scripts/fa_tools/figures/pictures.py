@@ -376,8 +376,6 @@ def swizzled_bits(p):
     left, wide, row, chunk = 196, 46, 5, 2
     for top, size, words in ((130, 128, "Rows of 128 bytes: head_dim 64, and what TMA and wgmma do in hardware"),
                              (334, 256, "Rows of 256 bytes: head_dim 128")):
-        chunks = size // 16
-
         def plain(r, c):
             return r * size + c * 16
 
