@@ -12,6 +12,7 @@ import re
 import sys
 from pathlib import Path
 
+BEGIN = '#define FA_CUDA_PROGRAM\n#include <cuda_runtime.h>\n#include "common/emulator/host/runtime.h"\n'  # of every output
 TOKEN = re.compile(r"""
     (?P<space>(?:\s|\\\n)+)
   | (?P<comment>//(?:[^\\\n]|\\\n|\\.)*|/\*.*?\*/)
@@ -549,8 +550,7 @@ def translate(source, output):
     """Writes OUTPUT and the headers beside it. Returns all files that were read. Raises Refused."""
     output.parent.mkdir(parents=True, exist_ok=True)
     state = State(output)
-    text = '#define FA_CUDA_PROGRAM\n#include <cuda_runtime.h>\n#include "common/emulator/host/runtime.h"\n' + translate_file(source, state)
-    output.write_text(text)
+    output.write_text(BEGIN + translate_file(source, state))
     return state.inputs
 
 

@@ -71,23 +71,45 @@ def digest_of(how, inputs):
     return digest
 
 
-def make(how, source, program, *options):
-    """Compiles and links `source` as the pattern was. Raises CompileError with what the compiler or the linker says."""
+def step(command, build, **more):
+    """Runs the compiler or the linker. Raises CompileError with what it says."""
+    done = subprocess.run(command, cwd=build, capture_output=True, text=True, errors="replace", **more)
+    if done.returncode:
+        raise CompileError(done.stderr)
+
+
+def precompiled(how, flags, text):
+    """A header of this text, which the compiler has read before: of a small program, that takes longer than all the rest."""
+    build = how[0]
+    header = build / f"begin-{hashlib.sha256(shlex.join([*flags, text]).encode()).hexdigest()[:16]}.h"
+    ready, made = Path(f"{header}.gch"), Path(f"{header}.gch.tmp")
+    text = f"// {digest_of(how, sorted((ROOT / 'common').rglob('*.h'))).hexdigest()}\n{text}"
+    with open(build / "begin.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ready.is_file() or header.read_text(encoding="utf-8") != text:
+            ready.unlink(missing_ok=True)
+            header.write_text(text, encoding="utf-8")
+            step([*flags, "-x", "c++-header", "-c", str(header), "-o", str(made)], build)
+            made.replace(ready)
+    return str(header)
+
+
+def make(how, source, program, *options, begin="", folder=None):
+    """Compiles and links `source` as the pattern was, after a header with the text of `begin`; `folder` may have headers, too.
+    Raises CompileError."""
     build, name, compiled, linked = how
-    words = [word for word in shlex.split(compiled) if word not in ("&&", ":", "-MD")]
+    words = [word for word in shlex.split(compiled) if word not in ("&&", ":", "-MD") and Path(word).name != "ccache"]
     old = words[words.index("-o") + 1]
-    flags = [word for before, word in zip([""] + words, words) if not {before, word} & {"-o", "-MF", "-MT", "-c"}]
+    flags = [word for before, word in zip([""] + words, words) if not {before, word} & {"-o", "-MF", "-MT", "-c"}] + [*options]
+    if begin:
+        flags += ["-include", precompiled(how, flags, begin)]
+    if folder:
+        flags += ["-I", str(folder)]
     with tempfile.TemporaryDirectory(dir=program.parent) as temporary:
         made = Path(temporary) / "program.o"
-        done = subprocess.run([*flags, *options, "-c", str(source), "-o", str(made)], cwd=build, capture_output=True,
-                              text=True, errors="replace")
-        if done.returncode:
-            raise CompileError(done.stderr)
+        step([*flags, "-c", str(source), "-o", str(made)], build)
         made = shlex.quote(str(made))
-        command = linked.replace(f" {old} ", f" {made} ").replace(f"-o bin/{name} ", f"-o {made}.out ")
-        done = subprocess.run(command, shell=True, cwd=build, capture_output=True, text=True, errors="replace")
-        if done.returncode:
-            raise CompileError(done.stderr)
+        step(linked.replace(f" {old} ", f" {made} ").replace(f"-o bin/{name} ", f"-o {made}.out "), build, shell=True)
         Path(temporary, "program.o.out").replace(program)
 
 
@@ -102,7 +124,7 @@ def compile_file(source, fast=False):
         inputs = cuda_source.translate(source, translated)
         program = folder / f"{source.stem}-{digest_of(how, inputs).hexdigest()[:16]}"
         if not program.is_file():
-            make(how, translated, program, "-I", str(source.parent))
+            make(how, translated, program, begin=cuda_source.BEGIN, folder=source.parent)
     return program
 
 

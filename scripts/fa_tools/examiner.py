@@ -35,6 +35,12 @@ def environment(task):
     return how, emulate.digest_of(how, [*headers, Path(__file__)]).hexdigest()
 
 
+def includes():
+    """What the kernels include of common/: what all of them begin with, as far as the compiler's time is concerned."""
+    lines = {line for path in (ROOT / "kernels").glob("*.cu") for line in path.read_text(encoding="utf-8").split("\n")}
+    return "".join(sorted(f"{line}\n" for line in lines if line.startswith('#include "common/')))
+
+
 # ---- one program, one launch ----------------------------------------------------------------------------------------------
 
 def limited(command, launches, **more):
@@ -132,10 +138,12 @@ def launches_of(task):
 
 
 class Examiner:
-    """Examines sources of one task, each text once."""
+    """Examines sources of one task, each text once. `sparing`: wrong texts that are examined together are run no further than
+    it takes to tell each from the others."""
 
-    def __init__(self, task):
-        self.task = task
+    def __init__(self, task, sparing=False):
+        self.task, self.sparing = task, sparing
+        self.group = f"{task.start()} {task.wrong}" if sparing else ""  # what the results of wrong texts depend on
         self.how, self.environment = environment(task)
         self.folder = self.how[0] / "try"
         self.sources = self.folder / "sources"
@@ -156,7 +164,8 @@ class Examiner:
 
     def cached(self, text, where=""):
         """Where the result of a text is kept. Reports name `where`."""
-        key = f"{self.environment} {where} {launches_of(self.task)} {self.task.kernels} {text}"
+        group = self.group if text != self.task.reference() else ""
+        key = f"{self.environment} {where} {launches_of(self.task)} {self.task.kernels} {group} {text}"
         return self.folder / "cache" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
     def launch(self, program, names, options):
@@ -169,11 +178,19 @@ class Examiner:
         """{name: {launch: what it gave}}; if ordinary inputs give no numbers, nothing else is run."""
         launches = launches_of(self.task)
         runs = {name: {} for name in names}
+
+        def is_open(name):
+            """Whether the text is right so far, or gives the same as another one so far."""
+            if not self.sparing or all(ran["verdict"] == "right" for each, ran in runs[name].items() if each != "races"):
+                return True
+            return any(alike({"runs": runs[name]}, {"runs": runs[other]}, self.task) for other in names if other != name)
+
         if self.task.is_kernel:  # where the search for races lets a launch end, it gives the ordinary numbers and counters, too
             for name, found in self.launch(program, names, launches["races"]).items():
                 runs[name] = {"races": found} if found["verdict"] == "stops" else {"ordinary": found, "races": found}
         for launch, options in launches.items():
-            going = [name for name in names if launch not in runs[name] and runs[name].get("ordinary", {}).get("verdict") != "stops"]
+            going = [name for name in names if launch not in runs[name] and (
+                launch == "ordinary" or runs[name]["ordinary"]["verdict"] != "stops" and is_open(name))]
             for name, found in self.launch(program, going, options).items() if going else ():
                 runs[name][launch] = found
         return {name: {launch: found[launch] for launch in launches
@@ -210,7 +227,7 @@ class Examiner:
                     (Path(temporary) / f"{label}.cu").write_text(text, encoding="utf-8")
                 unit = Path(temporary) / "unit.cu"
                 unit.write_text("".join(f'#include "{label}.cu"\n' for label in own), encoding="utf-8")
-                emulate.make(self.how, unit, Path(temporary) / "program", *FLAGS)
+                emulate.make(self.how, unit, Path(temporary) / "program", *FLAGS, begin=includes())
                 for label, runs in self.run(Path(temporary) / "program", list(own)).items():
                     write_whole(self.cached(texts[label]), json.dumps({"compiles": True, "message": "", "runs": runs}))
         return {label: self.examine(self.sources / f"{label}.cu") if label in missing else
@@ -276,10 +293,8 @@ def plain(ran, task):
 
 def alike(a, b, task):
     """Whether two sources give the same: as far as one can tell, they have the same mistake."""
-    if set(a["runs"]) != set(b["runs"]):
-        return False
-    for name, one in a["runs"].items():
-        other = b["runs"][name]
+    for name in a["runs"].keys() & b["runs"].keys():  # what only one of them needed says nothing
+        one, other = a["runs"][name], b["runs"][name]
         if one["verdict"] != other["verdict"] or not near(one.get("error") or 0.0, other.get("error") or 0.0):
             return False
         if plain(one, task) != plain(other, task) and (one["verdict"] == "stops" or not task.is_kernel):
@@ -295,7 +310,7 @@ def check(tasks):
     def examine(task):
         found, kinds = [], []
         try:
-            examiner = Examiner(task)
+            examiner = Examiner(task, sparing=True)
             *mistakes, start, real = examiner.known_mistakes(task.start(), task.reference())
             if not examiner.judge(real)["solved"]:
                 found.append("the real code does not solve it")
