@@ -19,6 +19,13 @@
 #include "common/launch/problem.h"
 #include "common/launch/registry.h"
 
+// The text, which may cost a launch, is evaluated once.
+#define EXPECT_CONTAINS(text, part)                                                              \
+  do {                                                                                           \
+    const std::string text_ = (text);                                                            \
+    EXPECT_NE(text_.find(part), std::string::npos) << "'" << (part) << "' is not in: " << text_; \
+  } while (false)
+
 namespace fa::test {
 
 // FNV-1a: short, and the same everywhere.

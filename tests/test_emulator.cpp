@@ -26,6 +26,7 @@
 #include "common/emulator/units/barrier.h"
 #include "common/harness/device.h"
 #include "common/launch/launch.h"
+#include "tests/support.h"
 
 namespace {
 
@@ -47,10 +48,6 @@ std::string failure(dim3 block, const std::function<void()>& body, size_t shared
   }
   return "no error";
 }
-
-#define EXPECT_CONTAINS(text, part)                          \
-  EXPECT_NE(std::string(text).find(part), std::string::npos) \
-      << "'" << (part) << "' is not in: " << (text)
 
 std::string here(int line) { return "tests/test_emulator.cpp:" + std::to_string(line); }
 

@@ -29,6 +29,7 @@
 #include "common/ptx/mma.h"
 #include "common/ptx/wmma.h"
 #include "tests/golden/probe.h"
+#include "tests/support.h"
 
 namespace fa::ptx_test {
 
@@ -226,67 +227,7 @@ struct MmaLane {
   }
 };
 
-// Whole numbers up to 256, which bf16 can hold, and a C that no sum of them reaches by chance.
-constexpr int value_a(Place p, int depth) { return 1 + p.row * depth + p.column; }
-constexpr int value_b(Place p) { return 1 + p.row * 8 + p.column; }
-constexpr int value_c(Place p) { return 1000 + p.row * 8 + p.column; }
-
-// For every element of A (kUnitA) or B: the product if it is 1 and the matrix's others are 0.
-template <typename T, int kDepth, bool kUnitA>
-__global__ void unit_kernel(float* out) {
-  using Lane = MmaLane<T, kDepth>;
-  const int lane = threadIdx.x, elements = kUnitA ? Lane::kA : Lane::kB;
-  for (int unit = 0; unit < 32 * elements; unit++) {
-    Lane mine;
-    for (int i = 0; i < Lane::kA; i++) {
-      mine.a[i] = kUnitA ? lane == unit / elements && i == unit % elements
-                         : value_a(place_a<kDepth>(lane, i), kDepth);
-    }
-    for (int i = 0; i < Lane::kB; i++) {
-      mine.b[i] = kUnitA ? value_b(place_b<kDepth>(lane, i))
-                         : lane == unit / elements && i == unit % elements;
-    }
-    for (int i = 0; i < 4; i++) mine.c[i] = value_c(place_c(lane, i));
-    mine.multiply();
-    for (int i = 0; i < 4; i++) out[(unit * 32 + lane) * 4 + i] = mine.c[i];
-  }
-}
-
-template <typename T, int kDepth, bool kUnitA>
-void expect_unit_products() {
-  const int elements = kUnitA ? MmaLane<T, kDepth>::kA : MmaLane<T, kDepth>::kB;
-  Buffer out("out", size_t(32 * elements) * 32 * 4 * 4);
-  launch<unit_kernel<T, kDepth, kUnitA>>({dim3(1), dim3(32)}, static_cast<float*>(out.data()));
-  synchronize();
-  const auto d = download<float>(out);
-  for (int unit = 0; unit < 32 * elements; unit++) {
-    const int unit_lane = unit / elements, unit_element = unit % elements;
-    const Place one = kUnitA ? place_a<kDepth>(unit_lane, unit_element)
-                             : place_b<kDepth>(unit_lane, unit_element);
-    for (int lane = 0; lane < 32; lane++) {
-      for (int i = 0; i < 4; i++) {
-        const Place at = place_c(lane, i);
-        int expected = value_c(at);
-        if (kUnitA && at.row == one.row) expected += value_b({one.column, at.column});
-        if (!kUnitA && at.column == one.column) expected += value_a({at.row, one.row}, kDepth);
-        ASSERT_EQ(d[size_t((unit * 32 + lane) * 4 + i)], float(expected))
-            << "the one is element " << unit_element << " of lane " << unit_lane << "; in element "
-            << i << " of lane " << lane;
-      }
-    }
-  }
-}
-
-TEST(MmaM16n8k16, EveryElementOfAFp16) { expect_unit_products<__half, 16, true>(); }
-TEST(MmaM16n8k16, EveryElementOfBFp16) { expect_unit_products<__half, 16, false>(); }
-TEST(MmaM16n8k16, EveryElementOfABf16) { expect_unit_products<__nv_bfloat16, 16, true>(); }
-TEST(MmaM16n8k16, EveryElementOfBBf16) { expect_unit_products<__nv_bfloat16, 16, false>(); }
-TEST(MmaM16n8k8, EveryElementOfAFp16) { expect_unit_products<__half, 8, true>(); }
-TEST(MmaM16n8k8, EveryElementOfBFp16) { expect_unit_products<__half, 8, false>(); }
-TEST(MmaM16n8k8, EveryElementOfABf16) { expect_unit_products<__nv_bfloat16, 8, true>(); }
-TEST(MmaM16n8k8, EveryElementOfBBf16) { expect_unit_products<__nv_bfloat16, 8, false>(); }
-
-// Full matrices of small whole numbers: every sum is exact.
+// Full matrices of small whole numbers: every sum is exact, and every element counts.
 template <typename T, int kDepth>
 __global__ void product_kernel(const float* a, const float* b, float* c) {
   using Lane = MmaLane<T, kDepth>;
@@ -844,17 +785,11 @@ std::string failure(Body body) {
   try {
     emu::launch("probe", dim3(1), dim3(64), sizeof(CopyStorage), body);
   } catch (const emu::LaunchError& error) {
+    EXPECT_CONTAINS(error.what(), "tests/test_ptx.cpp:");
     return error.what();
   }
   return "no error";
 }
-
-#define EXPECT_CONTAINS(text, part)                                                              \
-  do {                                                                                           \
-    const std::string text_ = (text);                                                            \
-    EXPECT_NE(text_.find(part), std::string::npos) << "'" << (part) << "' is not in: " << text_; \
-    EXPECT_NE(text_.find("tests/test_ptx.cpp:"), std::string::npos) << text_;                    \
-  } while (false)
 
 TEST(Refusals, CpAsync) {
   const Buffer in("K", 64);

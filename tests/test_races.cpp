@@ -51,10 +51,6 @@ std::string outcome(const RaceCase& test, bool right) {
   return "no error";
 }
 
-#define EXPECT_CONTAINS(text, part)                          \
-  EXPECT_NE(std::string(text).find(part), std::string::npos) \
-      << "'" << (part) << "' is not in: " << (text)
-
 class RaceCases : public WithOptions, public testing::WithParamInterface<RaceCase> {};
 
 // In the fixed order and in random ones: the race is reported whichever side comes first.

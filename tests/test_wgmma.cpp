@@ -1,38 +1,28 @@
-// wgmma: every shape, type and way to store the operands against a plain product, on the emulator
-// and on a GPU of compute capability 9.0; on the emulator also what makes it asynchronous, and
-// every report.
-//
-// Where an element lies is written here as the PTX ISA writes it, apart from common/layout/wgmma.h.
+// wgmma on the emulator: what makes it asynchronous, every report, and where an element lies as the
+// PTX ISA writes it, apart from common/layout/wgmma.h. What every shape, type and way to store the
+// operands gives is compared with an H200's answers (golden/wgmma_probe.cu).
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <string>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
+#include "common/emulator/core/launch.h"
 #include "common/harness/device.h"
 #include "common/launch/launch.h"
 #include "common/launch/problem.h"
 #include "common/layout/fragments.h"
 #include "common/layout/wgmma.h"
+#include "common/ptx/barrier.h"
 #include "common/ptx/fence.h"
+#include "common/ptx/mbarrier.h"
+#include "common/ptx/setmaxnreg.h"
 #include "common/ptx/wgmma.h"
-#include "tests/golden/probe.h"
+#include "tests/support.h"
 
 namespace fa::wgmma_test {
-
-using layout::Major;
-using probe::download;
-using probe::Random;
-using probe::upload;
-
-#define SKIP_UNLESS_HOPPER()                                       \
-  if (on_gpu() && device_capability() != 90) {                     \
-    GTEST_SKIP() << "wgmma needs a GPU of compute capability 9.0"; \
-  }
 
 // ---- the PTX ISA's figures ----------------------------------------------------------------------
 // "WGMMA .m64nNk16 register fragment layout for accumulator matrix D": row = (warp % 4) * 16 +
@@ -61,160 +51,741 @@ TEST(Layout, OfRegistersIsThePtxIsas) {
   }
 }
 
-// ---- products -----------------------------------------------------------------------------------
-constexpr int kDepth = 64;  // four steps
+class Emulated : public testing::Test {
+ protected:
+  void TearDown() override { emu::options() = {}; }
+};
 
-// [columns / 64][rows][64], 128-byte swizzle
-template <int kRows, int kColumns>
+constexpr int kN = 64;
+constexpr uint16_t kOne = 0x3c00, kTwo = 0x4000, kFour = 0x4400;  // fp16
+
+// One slab, 128-byte swizzle.
 struct Tile {
-  alignas(1024) uint16_t elements[(kColumns + 63) / 64 * kRows * 64];
-
-  __device__ void put(int row, int column, uint16_t value) {
-    elements[layout::slab_offset(kRows, row, column) / 2] = value;
-  }
+  alignas(1024) uint16_t elements[64 * 64];
 };
 
-template <int kN, Major kMajorB, Major kMajorA>
-struct Storage {
-  Tile<kMajorA == Major::kK ? 64 : kDepth, kMajorA == Major::kK ? kDepth : 64> a;
-  Tile<kMajorB == Major::kK ? kN : kDepth, kMajorB == Major::kK ? kDepth : kN> b;
+// A and B of 16 x 64 ones each, for one step; more space than they need.
+struct Ones {
+  Tile a;
+  Tile b;
 };
 
-// d[64][N] += a[64][k] b[k][N], of row-major global matrices.
-template <typename T, int kN, Major kMajorB, Major kMajorA, bool kFromRegisters>
-__global__ void __launch_bounds__(128)
-    product_kernel(const uint16_t* a, const uint16_t* b, float* d, bool accumulate) {
-#if FA_ARCHITECTURE == 90
-  auto& smem = shared_storage<Storage<kN, kMajorB, kMajorA>>();
-  const int thread = threadIdx.x;
-  for (int i = thread; i < 64 * kDepth; i += 128) {
-    const int row = i / kDepth, k = i % kDepth;
-    if (kMajorA == Major::kK) {
-      smem.a.put(row, k, a[i]);
-    } else {
-      smem.a.put(k, row, a[i]);
-    }
-  }
-  for (int i = thread; i < kDepth * kN; i += 128) {
-    const int k = i / kN, column = i % kN;
-    if (kMajorB == Major::kK) {
-      smem.b.put(column, k, b[i]);
-    } else {
-      smem.b.put(k, column, b[i]);
-    }
-  }
-  float acc[kN / 2];
-#pragma unroll
-  for (int i = 0; i < kN / 2; i++) acc[i] = d[d_row(thread, i) * kN + d_column(thread, i)];
-  uint32_t rA[kDepth / 16][4];
-#pragma unroll
-  for (int step = 0; step < kDepth / 16; step++) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const uint16_t* const pair =
-          a + a_row(thread, 2 * i) * kDepth + 16 * step + a_column(thread, 2 * i);
-      rA[step][i] = pair[0] | uint32_t(pair[1]) << 16;
-    }
-  }
-  ptx::fence_proxy_async();
-  __syncthreads();
+std::string line(int number) { return "tests/test_wgmma.cpp:" + std::to_string(number); }
 
-  const uint32_t at_a = ptx::shared_address(&smem.a), at_b = ptx::shared_address(&smem.b);
-  const uint64_t desc_a = kMajorA == Major::kK ? layout::k_major_descriptor(at_a)
-                                               : layout::mn_major_descriptor(at_a, kDepth);
-  const uint64_t desc_b = kMajorB == Major::kK ? layout::k_major_descriptor(at_b)
-                                               : layout::mn_major_descriptor(at_b, kDepth);
-  ptx::wgmma_fence(acc, rA);
-#pragma unroll
-  for (int step = 0; step < kDepth / 16; step++) {
-    const uint64_t step_b =
-        layout::advance(desc_b, kMajorB == Major::kK ? layout::k_major_step(kN, step)
-                                                     : layout::mn_major_step(step));
-    if constexpr (kFromRegisters) {
-      ptx::wgmma<T, kN, kMajorB>(acc, rA[step], step_b, accumulate || step > 0);
-    } else {
-      const uint64_t step_a =
-          layout::advance(desc_a, kMajorA == Major::kK ? layout::k_major_step(64, step)
-                                                       : layout::mn_major_step(step));
-      ptx::wgmma<T, kN, kMajorB, kMajorA>(acc, step_a, step_b, accumulate || step > 0);
-    }
+// Runs `body` in `threads` threads, with A and B filled with ones; "no error", or the error's text.
+std::string outcome(const std::function<void(Ones&)>& body, int threads = 128) {
+  try {
+    emu::launch("probe", dim3(1), dim3(unsigned(threads)), sizeof(Ones), [&] {
+      auto& smem = shared_storage<Ones>();
+      for (int i = int(threadIdx.x); i < 64 * 64; i += int(blockDim.x)) {
+        smem.a.elements[i] = smem.b.elements[i] = kOne;
+      }
+      ptx::fence_proxy_async();
+      __syncthreads();
+      body(smem);
+    });
+  } catch (const emu::LaunchError& error) {
+    return error.what();
   }
+  return "no error";
+}
+
+uint64_t of_a(const Ones& smem) { return layout::k_major_descriptor(ptx::shared_address(&smem.a)); }
+uint64_t of_b(const Ones& smem) { return layout::k_major_descriptor(ptx::shared_address(&smem.b)); }
+
+int issue;  // the line of the latest wgmma, where a test asks for it
+
+void multiply(float (&acc)[kN / 2], const Ones& smem, bool accumulate = false,
+              emu::SourceLocation where = emu::SourceLocation::current()) {
+  issue = int(where.line);
+  ptx::wgmma<__half, kN>(acc, of_a(smem), of_b(smem), accumulate, where);
+}
+
+// A group of one product.
+void start(float (&acc)[kN / 2], const Ones& smem,
+           emu::SourceLocation where = emu::SourceLocation::current()) {
+  ptx::wgmma_fence(acc);
+  multiply(acc, smem, false, where);
   ptx::wgmma_commit();
-  ptx::wgmma_wait<0>(acc, rA);
-#pragma unroll
-  for (int i = 0; i < kN / 2; i++) d[d_row(thread, i) * kN + d_column(thread, i)] = acc[i];
-#endif
 }
 
-// Small whole numbers: every sum is exact, in any order.
-template <typename T>
-std::vector<uint16_t> whole_numbers(Random& random, size_t count, std::vector<int>& values) {
-  std::vector<uint16_t> bits(count);
-  values.resize(count);
-  for (size_t i = 0; i < count; i++) {
-    values[i] = int(random.next() % 17) - 8;
-    const T value(static_cast<float>(values[i]));
-    memcpy(&bits[i], &value, 2);
+// What a thread finds in its accumulators, for looking at after a launch; the last thread's remain.
+float seen[8];
+bool all_are(const float (&acc)[kN / 2], float value) {
+  for (const float x : acc) {
+    if (std::isnan(value) ? !std::isnan(x) : x != value) return false;
   }
-  return bits;
+  return true;
 }
 
-template <typename T, int kN, Major kMajorB, Major kMajorA, bool kFromRegisters>
-void expect_product(bool accumulate) {
-  Random random{uint64_t(kN) * 8 + uint64_t(kMajorB) * 4 + uint64_t(kMajorA) * 2 + accumulate};
-  std::vector<int> a, b;
-  const Buffer in_a = upload("a", whole_numbers<T>(random, 64 * kDepth, a));
-  const Buffer in_b = upload("b", whole_numbers<T>(random, size_t(kDepth) * kN, b));
-  std::vector<float> start(64 * kN);
-  for (float& x : start) x = float(int(random.next() % 100) - 50);
-  const Buffer d = upload("d", start);
-  launch<product_kernel<T, kN, kMajorB, kMajorA, kFromRegisters>>(
-      {dim3(1), dim3(128), sizeof(Storage<kN, kMajorB, kMajorA>)},
-      static_cast<const uint16_t*>(in_a.data()), static_cast<const uint16_t*>(in_b.data()),
-      static_cast<float*>(d.data()), accumulate);
-  synchronize();
-  const auto results = download<float>(d);
-  int wrong = 0;
-  for (int row = 0; row < 64; row++) {
-    for (int column = 0; column < kN; column++) {
-      const size_t at = size_t(row * kN + column);
-      int sum = accumulate ? int(start[at]) : 0;
-      for (int k = 0; k < kDepth; k++)
-        sum += a[size_t(row * kDepth + k)] * b[size_t(k * kN + column)];
-      if (results[at] == float(sum) || wrong++ >= 4) continue;
-      ADD_FAILURE() << "N = " << kN << ", B " << (kMajorB == Major::kK ? "K" : "MN") << "-major, A "
-                    << (kFromRegisters         ? "in registers"
-                        : kMajorA == Major::kK ? "K-major"
-                                               : "MN-major")
-                    << ", row " << row << " column " << column << ": " << results[at]
-                    << " instead of " << sum;
+// What is not instrumented reads registers without being seen.
+__attribute__((no_sanitize("thread"), noinline)) float peek(const float* accumulator) {
+  return *accumulator;
+}
+
+// ---- when it happens ----------------------------------------------------------------------------
+TEST_F(Emulated, AccumulatorsAreNaNUntilWaitedFor) {
+  EXPECT_EQ(outcome([](Ones& smem) {
+              float acc[kN / 2] = {};
+              ptx::wgmma_fence(acc);
+              multiply(acc, smem);
+              seen[0] = peek(&acc[5]);
+              ptx::wgmma_commit();
+              seen[1] = peek(&acc[5]);
+              ptx::wgmma_wait<0>(acc);
+              seen[2] = acc[5];
+            }),
+            "no error");
+  EXPECT_TRUE(std::isnan(seen[0]) && std::isnan(seen[1])) << seen[0] << " " << seen[1];
+  EXPECT_EQ(seen[2], 16);
+}
+
+TEST_F(Emulated, EarlyCompletionGivesTheResultAtOnce) {
+  emu::options().completion = emu::Completion::kEarly;
+  EXPECT_EQ(outcome([](Ones& smem) {
+              float acc[kN / 2] = {};
+              ptx::wgmma_fence(acc);
+              multiply(acc, smem);
+              seen[0] = peek(&acc[5]);
+              ptx::wgmma_commit();
+              ptx::wgmma_wait<0>(acc);
+            }),
+            "no error");
+  EXPECT_EQ(seen[0], 16);
+}
+
+// By the seed the result is there after the issue, after the commit or only after the wait.
+TEST_F(Emulated, RandomCompletionIsInBetween) {
+  emu::options().completion = emu::Completion::kRandom;
+  int after_issue = 0, after_commit = 0;
+  constexpr int kSeeds = 40;
+  for (uint64_t seed = 1; seed <= kSeeds; seed++) {
+    emu::options().seed = seed;
+    EXPECT_EQ(outcome([](Ones& smem) {
+                float acc[kN / 2] = {};
+                ptx::wgmma_fence(acc);
+                multiply(acc, smem);
+                if (threadIdx.x == 0) seen[0] = peek(&acc[5]);
+                ptx::wgmma_commit();
+                __syncthreads();
+                if (threadIdx.x == 0) seen[1] = peek(&acc[5]);
+                ptx::wgmma_wait<0>(acc);
+                seen[2] = acc[5];
+              }),
+              "no error");
+    EXPECT_EQ(seen[2], 16);
+    after_issue += seen[0] == 16;
+    after_commit += seen[1] == 16;
+  }
+  EXPECT_GT(after_issue, 0);
+  EXPECT_GT(after_commit, after_issue);
+  EXPECT_LT(after_issue, kSeeds);
+}
+
+TEST_F(Emulated, WaitLeavesTheLatestGroupsUnderWay) {
+  EXPECT_EQ(outcome([](Ones& smem) {
+              float first[kN / 2] = {}, second[kN / 2] = {}, third[kN / 2] = {};
+              ptx::wgmma_fence(first, second, third);
+              multiply(first, smem);
+              multiply(second, smem);
+              ptx::wgmma_commit();
+              multiply(third, smem);
+              multiply(third, smem, true);
+              ptx::wgmma_commit();
+              ptx::wgmma_wait<1>(first, second);
+              seen[0] = first[0];
+              seen[1] = second[0];
+              seen[2] = peek(&third[0]);
+              ptx::wgmma_wait<0>(third);
+              seen[3] = third[0];
+            }),
+            "no error");
+  EXPECT_EQ(seen[0], 16);
+  EXPECT_EQ(seen[1], 16);
+  EXPECT_TRUE(std::isnan(seen[2]));
+  EXPECT_EQ(seen[3], 32);
+}
+
+// A chain of products with the same accumulators is not done before its last group is.
+TEST_F(Emulated, AChainIsDoneWithItsLastGroup) {
+  EXPECT_EQ(outcome([](Ones& smem) {
+              float acc[kN / 2] = {};
+              start(acc, smem);
+              multiply(acc, smem, true);
+              ptx::wgmma_commit();
+              ptx::wgmma_wait<1>();
+              seen[0] = peek(&acc[0]);
+              ptx::wgmma_wait<0>(acc);
+              seen[1] = acc[0];
+            }),
+            "no error");
+  EXPECT_TRUE(std::isnan(seen[0]));
+  EXPECT_EQ(seen[1], 32);
+}
+
+// Each warp waits for its own quarter: the others' accumulators stay as they are.
+TEST_F(Emulated, WaitIsNoBarrierOfTheWarpgroup) {
+  static float of_warp[4];
+  EXPECT_EQ(outcome([](Ones& smem) {
+              float acc[kN / 2] = {};
+              start(acc, smem);
+              const int warp = int(threadIdx.x) / 32;
+              if (warp == 0) ptx::wgmma_wait<0>(acc);
+              __syncthreads();
+              of_warp[warp] = peek(&acc[0]);
+              __syncthreads();
+              if (warp != 0) ptx::wgmma_wait<0>(acc);
+            }),
+            "no error");
+  EXPECT_EQ(of_warp[0], 16);
+  for (int warp = 1; warp < 4; warp++) EXPECT_TRUE(std::isnan(of_warp[warp]));
+}
+
+// Late means that operands are read late too.
+TEST_F(Emulated, OperandsAreReadWhenItHappens) {
+  emu::options().races = false;
+  for (const auto completion : {emu::Completion::kLate, emu::Completion::kEarly}) {
+    emu::options().completion = completion;
+    EXPECT_EQ(outcome([](Ones& smem) {
+                float acc[kN / 2] = {}, other[kN / 2] = {};
+                uint32_t rA[4] = {kOne | kOne << 16, kOne | kOne << 16, kOne | kOne << 16,
+                                  kOne | kOne << 16};
+                ptx::wgmma_fence(acc, other, rA);
+                multiply(acc, smem);
+                ptx::wgmma<__half, kN>(other, rA, of_b(smem), false);
+                ptx::wgmma_commit();
+                __syncthreads();
+                for (int i = int(threadIdx.x); i < 64 * 64; i += 128) smem.a.elements[i] = kTwo;
+                __syncthreads();
+                [&]() __attribute__((no_sanitize("thread"))) {
+                  for (uint32_t& reg : rA) reg = kFour | kFour << 16;
+                }
+                ();
+                ptx::wgmma_wait<0>(acc);
+                seen[0] = acc[0];
+                seen[1] = other[0];
+              }),
+              "no error");
+    const bool late = completion == emu::Completion::kLate;
+    EXPECT_EQ(seen[0], late ? 32 : 16);
+    EXPECT_EQ(seen[1], late ? 64 : 16);
+  }
+}
+
+// ---- counters -----------------------------------------------------------------------------------
+TEST_F(Emulated, CountsFlops) {
+  emu::take_counters();
+  EXPECT_EQ(outcome([](Ones& smem) {
+              float acc[kN / 2] = {};
+              ptx::wgmma_fence(acc);
+              multiply(acc, smem);
+              multiply(acc, smem, true);
+              ptx::wgmma_commit();
+              ptx::wgmma_wait<0>(acc);
+            }),
+            "no error");
+  const emu::Counters counters = emu::take_counters();
+  EXPECT_EQ(counters.matrix_products, 2u * 4);
+  EXPECT_EQ(counters.matrix_flops, 2u * 2 * 64 * 64 * 16);
+}
+
+// ---- reports ------------------------------------------------------------------------------------
+TEST_F(Emulated, AFenceMustComeFirst) {
+  int at = 0;
+  const std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    at = __LINE__ + 1;
+    multiply(acc, smem);
+  });
+  EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(at));
+  EXPECT_CONTAINS(text, "the warp has not executed wgmma_fence before");
+}
+
+TEST_F(Emulated, RegistersUsedSinceTheFence) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  int use = 0, at = 0;
+  for (const bool reads : {false, true}) {
+    const std::string text = outcome([&](Ones& smem) {
+      float acc[kN / 2] = {};
+      for (int turn = 0; turn < 2; turn++) {
+        if (turn == 0) ptx::wgmma_fence(acc);
+        at = __LINE__ + 1;
+        multiply(acc, smem);
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<0>(acc);
+        use = __LINE__ + 1;
+        if (reads) seen[0] = acc[3];
+        if (!reads) use = __LINE__, acc[3] = 1;
+      }
+    });
+    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(at));
+    EXPECT_CONTAINS(text, "has used its accumulators as ordinary registers at " + line(use) +
+                              ", after its last wgmma_fence\n  Missing: wgmma_fence()");
+  }
+  const std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    uint32_t rA[4];
+    ptx::wgmma_fence(acc, rA);
+    use = __LINE__ + 1;
+    for (uint32_t& reg : rA) reg = kOne;
+    ptx::wgmma<__half, kN>(acc, rA, of_b(smem), false);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(acc, rA);
+  });
+  EXPECT_CONTAINS(text, "has used A's registers as ordinary registers at " + line(use));
+}
+
+TEST_F(Emulated, RegistersTouchedWhileUnderWay) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  for (const auto completion : {emu::Completion::kLate, emu::Completion::kEarly}) {
+    emu::options().completion = completion;
+    int touch = 0;
+    std::string text = outcome([&](Ones& smem) {
+      float acc[kN / 2] = {};
+      start(acc, smem);
+      touch = __LINE__ + 1;
+      seen[0] = acc[7];
+      ptx::wgmma_wait<0>(acc);
+    });
+    EXPECT_CONTAINS(text, line(touch) + ": touches accumulators of the wgmma at " + line(issue) +
+                              ", which may still be under way\n  Missing: wgmma_wait before");
+    text = outcome([&](Ones& smem) {
+      float acc[kN / 2] = {};
+      uint32_t rA[4] = {};
+      ptx::wgmma_fence(acc, rA);
+      issue = __LINE__ + 1;
+      ptx::wgmma<__half, kN>(acc, rA, of_b(smem), false);
+      ptx::wgmma_commit();
+      touch = __LINE__ + 1;
+      rA[2] = 1;
+      ptx::wgmma_wait<0>(acc, rA);
+    });
+    EXPECT_CONTAINS(text, line(touch) + ": touches A's registers of the wgmma at " + line(issue));
+  }
+}
+
+TEST_F(Emulated, WaitForTooFewGroups) {
+  int wait = 0;
+  const std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    start(acc, smem);
+    wait = __LINE__ + 1;
+    ptx::wgmma_wait<1>(acc);
+    ptx::wgmma_wait<0>(acc);
+  });
+  EXPECT_CONTAINS(text, "wgmma_wait<1> at " + line(wait) + " names registers of the wgmma at " +
+                            line(issue) +
+                            ", which it does not wait for\n  Missing: a smaller number of groups.");
+}
+
+// The wait is there, but leaves the group under way.
+TEST_F(Emulated, RegistersTouchedThatTheLastWaitHasLeft) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  int wait = 0;
+  const std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    start(acc, smem);
+    wait = __LINE__ + 1;
+    ptx::wgmma_wait<1>();
+    seen[0] = acc[7];
+    ptx::wgmma_wait<0>(acc);
+  });
+  EXPECT_CONTAINS(text, "The last wait, at " + line(wait) + ", leaves up to 1 group under way");
+}
+
+// Nothing but their names ties registers to a wait: a compiler may move their use before it.
+TEST_F(Emulated, AWaitThatNamesNoRegisters) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  int wait = 0, touch = 0;
+  std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    start(acc, smem);
+    wait = __LINE__ + 1;
+    ptx::wgmma_wait<0>();
+    touch = __LINE__ + 1;
+    seen[0] = acc[7];
+  });
+  EXPECT_CONTAINS(text, line(touch) + ": touches accumulators of the wgmma at " + line(issue) +
+                            ", which no wait has named: the one at " + line(wait));
+  // The next product takes them over, and the wait for it names them.
+  text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    start(acc, smem);
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_fence();
+    multiply(acc, smem);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(acc);
+    seen[0] = acc[7];
+  });
+  EXPECT_EQ(text, "no error");
+}
+
+// What wgmma name of a thread's registers is less than what it needs.
+TEST_F(Emulated, MoreRegistersThanAWarpOwns) {
+  for (const bool gives : {false, true}) {
+    int set = 0;
+    const std::string text = outcome([&](Ones& smem) {
+      float acc[kN / 2] = {};
+      set = __LINE__ + 1;
+      if (gives) ptx::setmaxnreg_dec<24>();
+      start(acc, smem);
+      ptx::wgmma_wait<0>(acc);
+    });
+    if (!gives) {
+      EXPECT_EQ(text, "no error");
+      continue;
     }
+    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue) + ": with it the wgmma of warp ");
+    EXPECT_CONTAINS(text, " have named " + std::to_string(kN / 2) + " registers of a thread");
+    EXPECT_CONTAINS(text, "but it owns 24, since setmaxnreg at " + line(set));
   }
 }
 
-template <typename T, int kN>
-void expect_products() {
-  SKIP_UNLESS_HOPPER();
-  expect_product<T, kN, Major::kK, Major::kK, false>(false);
-  expect_product<T, kN, Major::kMN, Major::kK, false>(true);
-  expect_product<T, kN, Major::kK, Major::kK, true>(true);
-  expect_product<T, kN, Major::kMN, Major::kK, true>(false);
-  if constexpr (kN == 64 || kN == 80) {
-    expect_product<T, kN, Major::kK, Major::kMN, false>(true);
-    expect_product<T, kN, Major::kMN, Major::kMN, false>(false);
+TEST_F(Emulated, WaitWithoutCommit) {
+  const std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    ptx::wgmma_fence(acc);
+    multiply(acc, smem);
+    ptx::wgmma_wait<0>(acc);
+  });
+  EXPECT_CONTAINS(text, "which it does not wait for\n  Missing: wgmma_commit() after that wgmma");
+}
+
+TEST_F(Emulated, ExitWithoutWait) {
+  const std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    start(acc, smem);
+  });
+  EXPECT_CONTAINS(text, "exits without having waited for wgmma at " + line(issue));
+}
+
+TEST_F(Emulated, AWarpgroupIsFourWarps) {
+  const auto body = [](Ones& smem) {
+    float acc[kN / 2] = {};
+    start(acc, smem);
+    ptx::wgmma_wait<0>(acc);
+  };
+  EXPECT_CONTAINS(outcome(body, 96), "has no whole warpgroup");
+  EXPECT_CONTAINS(outcome(body, 96), "the CTA has 96 threads");
+  EXPECT_EQ(outcome(body, 256), "no error");
+}
+
+TEST_F(Emulated, AllFourWarpsMustExecuteIt) {
+  const std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    if (threadIdx.x / 32 == 2) return;
+    start(acc, smem);
+    ptx::wgmma_wait<0>(acc);
+  });
+  EXPECT_CONTAINS(text, "ends with a wgmma at " + line(issue) +
+                            " that only 3 of the 4 warps of warpgroup 0 have executed");
+}
+
+TEST_F(Emulated, WarpsMustAgree) {
+  int one = 0, other = 0;
+  std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    ptx::wgmma_fence(acc);
+    if (threadIdx.x < 32) {
+      one = __LINE__ + 1;
+      multiply(acc, smem);
+    } else {
+      other = __LINE__ + 1;
+      multiply(acc, smem);
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(acc);
+  });
+  EXPECT_CONTAINS(text, line(one));
+  EXPECT_CONTAINS(text, line(other));
+  EXPECT_CONTAINS(text, " of the same warpgroup executes the one at tests/test_wgmma.cpp");
+  text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    ptx::wgmma_fence(acc);
+    const uint32_t step = threadIdx.x < 64 ? 0 : 32;
+    ptx::wgmma<__half, kN>(acc, of_a(smem), layout::advance(of_b(smem), step), false);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(acc);
+  });
+  EXPECT_CONTAINS(text, " gives another descriptor of B than warp ");
+}
+
+TEST_F(Emulated, LanesMustAgree) {
+  const auto with = [](uint32_t a, uint32_t b, bool accumulate) {
+    return outcome([=](Ones& smem) {
+      float acc[kN / 2] = {};
+      ptx::wgmma_fence(acc);
+      const bool odd = threadIdx.x == 5;
+      ptx::wgmma<__half, kN>(acc, layout::advance(of_a(smem), odd ? a : 0),
+                             layout::advance(of_b(smem), odd ? b : 0), odd && accumulate);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>(acc);
+    });
+  };
+  EXPECT_EQ(with(0, 0, false), "no error");
+  EXPECT_CONTAINS(with(32, 0, false), "lane 5 gives another descriptor of A than lane 0");
+  EXPECT_CONTAINS(with(0, 32, false), "lane 5 gives another descriptor of B than lane 0");
+  EXPECT_CONTAINS(with(0, 0, true), "lane 5 gives another scale-d than lane 0");
+}
+
+// One wgmma with these descriptors.
+std::string with_descriptors(const std::function<uint64_t(const Ones&)>& a,
+                             const std::function<uint64_t(const Ones&)>& b) {
+  return outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    ptx::wgmma_fence(acc);
+    ptx::wgmma<__half, kN>(acc, a(smem), b(smem), false);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(acc);
+  });
+}
+
+TEST_F(Emulated, DescriptorsOutsideSharedStorage) {
+  EXPECT_EQ(with_descriptors(of_a, of_b), "no error");
+  // B's last rows would lie behind the SharedStorage.
+  std::string text = with_descriptors(of_a, [](const Ones& smem) {
+    return layout::descriptor(ptx::shared_address(&smem.b), 16, 2048,
+                              layout::SwizzleMode::k128Bytes);
+  });
+  EXPECT_CONTAINS(text,
+                  "element (32, k = 0) of B would be at byte 16384 of shared memory, outside "
+                  "the SharedStorage of 16384 bytes");
+  EXPECT_CONTAINS(text, "Wrong: the descriptor's start address, LBO or SBO");
+  text = with_descriptors(
+      [](const Ones&) { return layout::descriptor(0, 16, 1024, layout::SwizzleMode::k128Bytes); },
+      of_b);
+  EXPECT_CONTAINS(text, "element (0, k = 0) of A would be at byte -1024 of shared memory");
+}
+
+TEST_F(Emulated, DescriptorsOffTheAtom) {
+  std::string text =
+      with_descriptors([](const Ones& smem) { return layout::advance(of_a(smem), 3 * 128); }, of_b);
+  EXPECT_CONTAINS(text,
+                  "A starts at shared address 1408, in row 3 of a swizzle atom of 1024 bytes, "
+                  "but its base offset says 0");
+  EXPECT_CONTAINS(text, "give the tile in SharedStorage alignas(1024)");
+  text = with_descriptors(of_a, [](const Ones& smem) {
+    return layout::descriptor(ptx::shared_address(&smem.b) + 64, 16, 512,
+                              layout::SwizzleMode::k64Bytes);
+  });
+  EXPECT_CONTAINS(text, "in row 1 of a swizzle atom of 512 bytes");
+  // The same with the base offset that belongs to it.
+  EXPECT_EQ(with_descriptors(
+                [](const Ones& smem) {
+                  return layout::advance(of_a(smem), 3 * 128) | layout::base_offset_field(3);
+                },
+                of_b),
+            "no error");
+}
+
+TEST_F(Emulated, DescriptorsCountSixteenBytes) {
+  int at = 0;
+  const std::string text = with_descriptors(
+      [&](const Ones& smem) {
+        at = __LINE__ + 1;
+        return layout::k_major_descriptor(ptx::shared_address(&smem.a) + 8);
+      },
+      of_b);
+  EXPECT_CONTAINS(text, "1032 is not a multiple of 16 bytes");
+}
+
+// ---- races (checked build): in the order in which lanes happen to run, and in others
+std::vector<std::string> outcomes(const std::function<void(Ones&)>& body, int threads = 128) {
+  std::vector<std::string> texts;
+  for (uint64_t seed = 0; seed <= 4; seed++) {
+    if (seed) {
+      emu::options().schedule = emu::Schedule::kRandom;
+      emu::options().completion = emu::Completion::kRandom;
+      emu::options().seed = seed;
+    }
+    texts.push_back(outcome(body, threads));
+  }
+  return texts;
+}
+
+// Products with A in stage `turn % 2`, which other threads (the second warpgroup) have filled.
+struct Missing {
+  bool fence = false, wait = false, barrier = false;
+};
+std::vector<std::string> ring(Missing missing, int& store) {
+  return outcomes(
+      [=, &store](Ones& smem) {
+        float acc[kN / 2] = {};
+        Tile* const tiles[] = {&smem.a, &smem.b};
+        for (int turn = 0; turn < 4; turn++) {
+          const bool consumer = threadIdx.x < 128;
+          if (!consumer) {
+            for (int i = int(threadIdx.x) - 128; i < 64 * 64; i += 128) {
+              store = __LINE__ + 1;
+              tiles[turn % 2]->elements[i] = kOne;
+            }
+            if (!missing.fence) ptx::fence_proxy_async();
+          }
+          __syncthreads();
+          if (consumer) {
+            ptx::wgmma_fence(acc);
+            const uint64_t stage = layout::k_major_descriptor(ptx::shared_address(tiles[turn % 2]));
+            issue = __LINE__ + 1;
+            ptx::wgmma<__half, kN>(acc, stage, stage, turn > 0);
+            ptx::wgmma_commit();
+            if (missing.wait) {
+              ptx::wgmma_wait<1>();
+            } else {
+              ptx::wgmma_wait<0>();
+            }
+          }
+          if (!missing.barrier) __syncthreads();
+        }
+        if (threadIdx.x < 128) ptx::wgmma_wait<0>(acc);
+      },
+      256);
+}
+
+TEST_F(Emulated, ProductsOfARing) {
+  int store = 0;
+  for (const std::string& text : ring({}, store)) EXPECT_EQ(text, "no error");
+  // The other stage's product may be under way: its stage is filled one turn later.
+  for (const std::string& text : ring({.barrier = true}, store)) {
+    EXPECT_EQ(text, "no error");
   }
 }
 
-template <typename Shape>
-class Products : public testing::Test {};
-using Shapes = testing::Types<std::integral_constant<int, 64>, std::integral_constant<int, 80>,
-                              std::integral_constant<int, 128>, std::integral_constant<int, 256>>;
-TYPED_TEST_SUITE(Products, Shapes);
-TYPED_TEST(Products, Fp16) { expect_products<__half, TypeParam::value>(); }
-TYPED_TEST(Products, Bf16) { expect_products<__nv_bfloat16, TypeParam::value>(); }
+TEST_F(Emulated, OverwrittenWhileUnderWay) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  int store = 0;
+  for (const std::string& text : ring({.wait = true, .barrier = true}, store)) {
+    EXPECT_CONTAINS(text, "data race on byte ");
+    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
+    EXPECT_CONTAINS(text, "store at " + line(store));
+    EXPECT_CONTAINS(text, "The product may still be running. Missing: wgmma_wait in its warps");
+  }
+}
+
+TEST_F(Emulated, StoresNeedAProxyFence) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  int store = 0;
+  for (const std::string& text : ring({.fence = true}, store)) {
+    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
+    EXPECT_CONTAINS(text, "store at " + line(store));
+    EXPECT_CONTAINS(text, "Missing: fence_proxy_async() in the thread that stores");
+  }
+}
+
+// The second warpgroup overwrites A once one lane of each of `warps` warps has said that its
+// product is done.
+std::string released_by(int warps, int& store) {
+  struct Released : Ones {
+    uint64_t empty_bar;
+  };
+  try {
+    emu::launch("probe", dim3(1), dim3(256), sizeof(Released), [&] {
+      auto& smem = shared_storage<Released>();
+      const int thread = int(threadIdx.x);
+      if (thread == 0) ptx::mbarrier_init(&smem.empty_bar, warps);
+      ptx::fence_mbarrier_init();
+      for (int i = thread; i < 64 * 64; i += 256) smem.a.elements[i] = smem.b.elements[i] = kOne;
+      ptx::fence_proxy_async();
+      __syncthreads();
+      if (thread < 128) {
+        float acc[kN / 2] = {};
+        start(acc, smem);
+        ptx::wgmma_wait<0>(acc);
+        if (thread % 32 == 0 && thread / 32 < warps) ptx::mbarrier_arrive(&smem.empty_bar);
+      } else {
+        ptx::mbarrier_wait(&smem.empty_bar, 0);
+        store = __LINE__ + 1;
+        for (int i = thread - 128; i < 64 * 64; i += 128) smem.a.elements[i] = kTwo;
+      }
+    });
+  } catch (const emu::LaunchError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// One lane speaks for its warp, but not for the other warps of the warpgroup.
+TEST_F(Emulated, EachWarpReleasesItsOperands) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  int store = 0;
+  EXPECT_EQ(released_by(4, store), "no error");
+  for (const int warps : {1, 3}) {
+    const std::string text = released_by(warps, store);
+    EXPECT_CONTAINS(text, "data race on byte ");
+    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
+    EXPECT_CONTAINS(text, "store at " + line(store));
+  }
+}
+
+// It is not documented which rows of A each of the four warps reads.
+TEST_F(Emulated, ARowOfAIsReadByAllWarps) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  int store = 0;
+  const auto texts = [&](bool barrier) {
+    return outcomes([=, &store](Ones& smem) {
+      float acc[kN / 2] = {};
+      start(acc, smem);
+      ptx::wgmma_wait<0>(acc);
+      if (barrier) ptx::barrier_sync(1, 128);
+      const int first_row = int(threadIdx.x) / 32 * 16;  // of this warp
+      for (int i = 0; i < 16; i++) {
+        store = __LINE__ + 1;
+        smem.a.elements[(first_row + i) * 64 + int(threadIdx.x) % 32] = kTwo;
+      }
+    });
+  };
+  for (const std::string& text : texts(true)) EXPECT_EQ(text, "no error");
+  for (const std::string& text : texts(false)) {
+    EXPECT_CONTAINS(text, "data race on byte ");
+    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
+    EXPECT_CONTAINS(text, "store at " + line(store));
+  }
+}
+
+TEST_F(Emulated, ReadOfWhatNobodyWrote) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  std::string text;
+  try {
+    emu::launch("probe", dim3(1), dim3(128), sizeof(Ones), [] {
+      auto& smem = shared_storage<Ones>();
+      for (int i = int(threadIdx.x); i < 64 * 64 - 64; i += 128) smem.a.elements[i] = kOne;
+      ptx::fence_proxy_async();
+      __syncthreads();
+      float acc[kN / 2] = {};
+      ptx::wgmma_fence(acc);
+      ptx::wgmma<__half, kN>(acc, of_a(smem), of_a(smem), false);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>(acc);
+    });
+  } catch (const emu::LaunchError& error) {
+    text = error.what();
+  }
+  EXPECT_CONTAINS(text, "read of memory that nothing has written, byte 8176 of shared memory");
+}
+
+TEST_F(Emulated, ShapesThatShareAccumulators) {
+  int at = 0;
+  std::string text = outcome([&](Ones& smem) {
+    float acc[64] = {};
+    auto& half = *reinterpret_cast<float(*)[kN / 2]>(&acc[16]);
+    ptx::wgmma_fence(acc);
+    issue = __LINE__ + 1;
+    ptx::wgmma<__half, kN>(*reinterpret_cast<float(*)[kN / 2]>(&acc[0]), of_a(smem), of_b(smem),
+                           false);
+    at = __LINE__ + 1;
+    ptx::wgmma<__half, kN>(half, of_a(smem), of_b(smem), false);
+  });
+  EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(at) +
+                            ": its accumulators are in part those of the wgmma at " + line(issue));
+  text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {}, other[kN / 2] = {};
+    ptx::wgmma_fence(acc, other);
+    multiply(acc, smem);
+    at = __LINE__ + 1;
+    ptx::wgmma<__half, kN>(other, *reinterpret_cast<uint32_t(*)[4]>(&acc[4]), of_b(smem), false);
+  });
+  EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(at) +
+                            ": A's registers are accumulators of the wgmma at " + line(issue));
+}
 
 }  // namespace fa::wgmma_test
-
-#ifndef FA_WITH_CUDA
-#include "tests/wgmma_reports.h"
-#endif

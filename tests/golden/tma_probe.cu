@@ -1,7 +1,7 @@
 // What mbarriers, bulk copies, clusters and elect.sync give on this machine: hashes for comparison
-// with what an H200 gave. Without arguments: phases, plain boxes, elect.sync; with `all`: every
-// swizzle, rank, element size and edge, stores and multicast, which tensor maps the driver takes,
-// and copies that a GPU may refuse, usually by an illegal instruction.
+// with what an H200 gave: phases, boxes of every swizzle, rank, element size and edge, stores and
+// multicast, which tensor maps the driver takes, and copies that a GPU may refuse, usually by an
+// illegal instruction.
 //
 // Of a load all of a piece of shared memory is dumped, of a store the whole tensor.
 #include <sys/wait.h>
@@ -485,13 +485,8 @@ void probe_clusters() {
 
 }  // namespace fa::probe
 
-int main(int argc, char** argv) {
+int main() {
   using namespace fa::probe;
-  const std::string what = argc > 1 ? argv[1] : "";
-  if (argc > 2 || (argc == 2 && what != "all")) {
-    fprintf(stderr, "usage: tma_probe [all]\n");
-    return 2;
-  }
   setvbuf(stdout, nullptr, _IOLBF, 0);
   // Not in this process, which must not touch the GPU: processes begun later could not use it.
   const int status = run_alone([] {
@@ -499,12 +494,9 @@ int main(int argc, char** argv) {
     throw fa::BackendError("error: TMA's probes need a GPU of compute capability 9.0");
   });
   if (status != 0) return 4;
-  if (what == "all") {
-    probe_alone("map", probe_maps);
-    probe_alone("cluster", probe_clusters);
-    probe_boxes();
-  } else {
-    probe_alone("mbar", probe_barriers);
-    probe_alone("tma", probe_plain_boxes);
-  }
+  probe_alone("mbar", probe_barriers);
+  probe_alone("tma", probe_plain_boxes);
+  probe_alone("map", probe_maps);
+  probe_alone("cluster", probe_clusters);
+  probe_boxes();
 }

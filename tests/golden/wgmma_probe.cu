@@ -1,6 +1,6 @@
 // What wgmma reads and how it adds, on this machine: hashes for comparison with what an H200 gave.
-// Without arguments: addresses, layouts, chains of products; with `all`: every N, type and source
-// of A, with operands that are hard on the addition.
+// Addresses, layouts, chains of products; every N, type and source of A, with operands that are
+// hard on the addition.
 //
 // Addresses: one operand's memory holds the number of every element, the other operand is a unit
 // matrix, so the result says which element was taken for each (mn, k).
@@ -312,7 +312,7 @@ void probe_chain(int depth, bool whole_numbers) {
                download<float>(c), 4096);
 }
 
-// ---- all: every N, type and source of A ---------------------------------------------------------
+// ---- every N, type and source of A ---------------------------------------------------------
 // One step; A at the image's start, B behind it.
 template <typename T, int kN, Major kMajorB>
 __global__ void __launch_bounds__(128)
@@ -386,21 +386,11 @@ void probe_shapes(const std::string& type, bool half) {
 
 }  // namespace fa::probe
 
-int main(int argc, char** argv) {
+int main() {
   using namespace fa::probe;
-  const std::string what = argc > 1 ? argv[1] : "";
-  if (argc > 2 || (argc == 2 && what != "all")) {
-    fprintf(stderr, "usage: wgmma_probe [all]\n");
-    return 2;
-  }
   if (fa::on_gpu() && fa::device_capability() != 90) {
     fprintf(stderr, "error: wgmma needs a GPU of compute capability 9.0\n");
     return 4;
-  }
-  if (what == "all") {
-    probe_shapes<__nv_bfloat16>("bf16", false);
-    probe_shapes<__half>("fp16", true);
-    return 0;
   }
   probe_layout<__nv_bfloat16>("bf16");
   probe_layout<__half>("fp16");
@@ -412,4 +402,6 @@ int main(int argc, char** argv) {
       probe_chain<Major::kMN>(depth, whole_numbers);
     }
   }
+  probe_shapes<__nv_bfloat16>("bf16", false);
+  probe_shapes<__half>("fp16", true);
 }

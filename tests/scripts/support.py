@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPTS = ROOT / "scripts"
+sys.dont_write_bytecode = True  # called by hand as well, tests leave nothing beside the modules
 sys.path[:0] = [str(SCRIPTS), str(ROOT / "tests")]  # the package fa_tools; test_commands
 from fa_tools.records import attended_pairs, flops_of
 VENV_PYTHON = ROOT / ".venv" / "bin" / "python"

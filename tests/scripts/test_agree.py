@@ -10,7 +10,6 @@ from pathlib import Path
 
 from support import ERROR, ROOT, SCRIPTS, ScriptTest, main
 
-sys.dont_write_bytecode = True
 from fa_tools import agree
 from fa_tools import agreement
 from fa_tools import limits

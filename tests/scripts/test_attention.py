@@ -11,7 +11,6 @@ from contextlib import redirect_stdout
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-sys.dont_write_bytecode = True
 from fa_tools.figures.first_pictures import FORMATS, STEPS, largest
 from fa_tools.intensity import attention_flops, intensity, roofs
 from fa_tools.online_softmax import NOTHING, SCORES, VALUES, add_tile, merge, three_passes, tiles_of

@@ -10,7 +10,6 @@ from fractions import Fraction
 from support import (EMULATOR, ERROR, ROOT, SCRIPTS, ScriptTest, beyond, cuda_results, emulator_results, statement_results, main,
                      results)
 
-sys.dont_write_bytecode = True
 from fa_tools import bounds, limits
 from fa_tools.records import Shape, shape_of
 from fa_tools.tools import read_json, relative, results_files

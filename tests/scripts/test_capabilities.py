@@ -11,7 +11,6 @@ from pathlib import Path
 
 from support import ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, main
 
-sys.dont_write_bytecode = True
 from fa_tools import capabilities
 from fa_tools import sass
 from fa_tools import tuning

@@ -5,7 +5,6 @@ import copy
 import io
 import json
 import re
-import sys
 import unittest
 from unittest import mock
 from xml.etree import ElementTree
@@ -14,7 +13,6 @@ from xml.sax.saxutils import escape
 from support import (ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, statement_results, main,
                      needs_venv, newest, not_passed, peer_results, results, score_results, CUDA, VENV_PYTHON)
 
-sys.dont_write_bytecode = True
 from fa_tools import chart
 from fa_tools.charts.look import DARK, LIGHT, OTHERS, spread
 from fa_tools.charts.roofline import load_profile

@@ -2,13 +2,11 @@
 
 import copy
 import json
-import sys
 import unittest
 
 from support import (CUDA, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main, newest, not_passed,
                      peer_results, results, score_results, with_rounds)
 
-sys.dont_write_bytecode = True
 from fa_tools import compare
 
 COMPARE = SCRIPTS / "fa", "compare"

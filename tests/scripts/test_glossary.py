@@ -9,7 +9,6 @@ from unittest import mock
 from support import ROOT, main
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
-sys.dont_write_bytecode = True
 from book import glossary
 
 TEXT = """# Glossary

@@ -7,7 +7,6 @@ import unittest
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-sys.dont_write_bytecode = True
 from fa_tools import tuning
 from fa_tools.intensity import attention_flops, intensity
 

@@ -4,13 +4,11 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import unittest
 from html import unescape
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-sys.dont_write_bytecode = True
 from fa_tools.doc_tables import ring_waits
 from fa_tools.figures import timeline_page
 from fa_tools.figures import traces
@@ -20,8 +18,9 @@ from fa_tools.tools import read_set
 DOCUMENT, PAGES = ROOT / "docs" / "interactive.md", ROOT / "build" / "emulator" / "interactive"
 SOLUTIONS = read_set(ROOT / "bench" / "results" / "solutions.jsonl")
 RECORDED = ROOT / "bench" / "results" / "h200_timelines.jsonl"
-# {name: section of the document}, by the picture; {name: anchor}
-SECTIONS = {re.search(r"pictures/interactive_(\w+)\.svg", text)[1]: text for text in DOCUMENT.read_text(encoding="utf-8").split("\n## ")[1:]}
+# {name: section of the document}, in the order in which its first lines name the pages; {name: anchor}
+START, *TEXTS = DOCUMENT.read_text(encoding="utf-8").split("\n## ")
+SECTIONS = dict(zip(re.findall(r"(\w+)\.html`", START), TEXTS, strict=True))
 ANCHORS = {name: slug(text.partition("\n")[0], {}) for name, text in SECTIONS.items()}
 NAMES = sorted(SECTIONS)
 BUILT = (PAGES / "complete").exists()

@@ -3,13 +3,11 @@ schedules of kernels 12 to 14."""
 
 import itertools
 import re
-import sys
 import unittest
 from xml.etree import ElementTree
 
 from support import ROOT, main
 
-sys.dont_write_bytecode = True
 from fa_tools.figures import pictures, traces
 from fa_tools.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT
 from fa_tools.figures.drawing import DARK, INK, LIGHT, Picture, constant, constant_of

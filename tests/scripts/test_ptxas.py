@@ -2,12 +2,10 @@
 
 import json
 import re
-import sys
 import unittest
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-sys.dont_write_bytecode = True
 from fa_tools import ptxas
 from fa_tools import sass
 from fa_tools.solutions import solutions

@@ -18,7 +18,6 @@ from unittest import mock
 from support import (ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, cuda_record, cuda_results, emulator_results, statement_results, main,
                      needs_venv, not_passed, peer_results, score_results)
 
-sys.dont_write_bytecode = True
 from fa_tools import agree
 from fa_tools import bounds
 from fa_tools import chart

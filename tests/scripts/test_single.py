@@ -3,11 +3,9 @@
 import functools
 import re
 import subprocess
-import sys
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-sys.dont_write_bytecode = True
 from fa_tools import sass, single
 
 KERNELS = sass.kernel_names()

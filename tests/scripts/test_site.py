@@ -13,7 +13,6 @@ from pathlib import Path
 from support import ROOT, ScriptTest, main, normal, pins
 
 VENV = ROOT / ".venv-docs"
-sys.dont_write_bytecode = True
 if (VENV / "complete").exists() and Path(sys.prefix) != VENV:
     os.execv(VENV / "bin" / "python", [str(VENV / "bin" / "python"), "-B", *sys.argv])
 

@@ -80,16 +80,18 @@ def url_of(path):
 
 
 @lru_cache(maxsize=None)
+def explorer_sections():
+    """(anchor, link to its picture, the self-contained page that it shows) of each section of EXPLORERS, whose first lines
+    name the pages in this order."""
+    start, *sections = re.split(r"^## ", (ROOT / EXPLORERS).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    seen, names = {}, re.findall(r"(\w+)\.html`", start)
+    return [(slug(section.partition("\n")[0], seen), re.search(r"^!\[.*\]\((.+\.svg)\)$", section, re.MULTILINE)[1],
+             f"interactive/{name}.html") for name, section in zip(names, sections, strict=True)]
+
+
 def explorers():
-    """{anchor of a section of EXPLORERS: the self-contained page that it shows}, by the section's picture."""
-    sections, seen = re.split(r"^## ", (ROOT / EXPLORERS).read_text(encoding="utf-8"), flags=re.MULTILINE)[1:], {}
-    return {slug(section.partition("\n")[0], seen): f"interactive/{explorer_shown(section)}.html" for section in sections}
-
-
-def explorer_shown(text):
-    """The name of the explorer whose picture a text or a link has, or None."""
-    picture = re.search(r"pictures/interactive_(\w+)\.svg", text)
-    return picture and picture[1]
+    """{anchor of a section of EXPLORERS: the self-contained page that it shows}."""
+    return {anchor: page for anchor, _, page in explorer_sections()}
 
 
 def explorer_of(path, anchor):

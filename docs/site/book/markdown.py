@@ -12,7 +12,7 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from pygments.util import ClassNotFound
 
 from book import ROOT, expand, highlight
-from book.layout import EXPLORERS, address, explorer_of, explorer_shown, is_image, relative_url, url_of
+from book.layout import EXPLORERS, address, explorer_of, explorer_sections, is_image, relative_url, url_of
 from fa_tools.links import slug  # the anchors that code hosts make
 
 with warnings.catch_warnings():
@@ -75,8 +75,8 @@ class Page:
         if chart:
             self.charts.append(chart[1])
         data = f' data-chart="{chart[1]}"' if chart else ""
-        if self.path == EXPLORERS and (name := explorer_shown(link)):
-            data = f' data-interactive="interactive/{name}.html"'
+        if self.path == EXPLORERS:
+            data = next((f' data-interactive="{page}"' for _, picture, page in explorer_sections() if picture == link), data)
         width = re.search(r' width="(\d+)"', self.size_of(link))
         wide = " wide" if width and int(width[1]) > PHONE else ""
         return f'<span class="picture{wide}"{data}>{image}</span>'

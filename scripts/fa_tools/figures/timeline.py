@@ -20,7 +20,7 @@ DRAWN = {"06": ("06_mma_split_q", 256, 24000), "07": ("07_cp_async", 256, 24000)
          "13": ("13_warp_specialization", 512, 12000), "14": ("14_softmax_overlap", 512, 12000),
          "15": ("15_persistent", 512, 16000), "16": ("16_max_free", 512, 16000)}
 # The model's timeline is shown above the recorded one only.
-ABOVE_ONLY = {"13", "16"}
+ABOVE_ONLY = {"11", "12", "13", "16"}
 # From which cycle on recordings are shown: a GPU's first loads take long.
 SINCE = {"15": 9000, "16": 9000}
 EXAMPLE = """examples:
