@@ -42,7 +42,8 @@ def measure(program, folder, kernels):
     for i, (name, shape) in enumerate(PROBLEMS.items()):
         elapsed = time.monotonic() - began
         print(f"problem {i + 1} of {len(PROBLEMS)} ({elapsed:.0f} s): {describe(shape)}", file=sys.stderr)
-        data = profiler.measure(program, wanted, shape._asdict())
+        given = {field: value for field, value in shape._asdict().items() if value is not None}
+        data = profiler.measure(program, wanted, given)
         gpu = re.search(r"[A-Z]+\d+", data["gpu"]) or re.search(r"\S+$", data["gpu"])  # H200 of NVIDIA H200
         files.append(Path(folder) / f"{gpu[0].lower()}_{name}")
         write_json(files[-1], data)
