@@ -10,7 +10,7 @@ set -euo pipefail
 
 usage() {
   cat <<'HELP'
-Usage: scripts/test.sh [--all | --long] [--setup] [CTest options]
+Usage: scripts/test.sh [--quick | --all | --long] [--setup] [CTest options]
 
 Builds the emulator and runs its tests; no GPU is needed. What is missing is installed first; when nothing is, no
 network is used. Under ten minutes on two cores, most of it the first build.
@@ -18,6 +18,7 @@ network is used. Under ten minutes on two cores, most of it the first build.
 Examples:
   scripts/test.sh                    every kernel in both builds, races, seeded bugs, probes, scripts, documents
   scripts/test.sh -R 02_online       of these the tests whose name contains 02_online
+  scripts/test.sh --quick            documents, format, texts of the seeded bugs: a minute, because nothing is built
   scripts/test.sh --all              everything else: the site and a browser, nvcc, arm64, commands of the chapters
   scripts/test.sh --all -R commands  of these the commands of the chapters
   scripts/test.sh --long             what takes hours: all shapes and inputs, the solutions of the exercises
@@ -33,7 +34,7 @@ HELP
 }
 
 kind=test only_setup=0
-selected=(-LE '^(all|long)$')
+selected=(-LE '^(all|long)$') target=all
 # A program that only --all builds has one test, which says that it is not there. CTest takes one -E.
 left_out='_NOT_BUILT$'
 arguments=()
@@ -44,6 +45,7 @@ while (($#)); do
       exit 0
       ;;
     --all) kind=all selected=(-L '^all$' -LE '^long$') ;;
+    --quick) selected=(-L '^quick$') target='' ;;
     --long) kind=all selected=(-L '^long$') ;;
     --setup) only_setup=1 ;;
     -E | --exclude-regex)
@@ -59,7 +61,6 @@ done
 claim "$SETUP_LOG"
 ensure_packages "$kind" emulator
 ensure_venv || true
-target=all
 if [[ $kind == all ]]; then
   ensure_docs_venv || true
   ensure_browser || true
@@ -68,7 +69,7 @@ if [[ $kind == all ]]; then
 fi
 ((only_setup)) && exit 0
 configure emulator ''
-build emulator "$target"
+[[ -z $target ]] || build emulator "$target"
 
 jobs=$(nproc 2>/dev/null || echo 2)
 run=(python3 -B "$ROOT/scripts/fa_tools/run_ctest.py")

@@ -1,7 +1,11 @@
 """The counts that scripts/fa bounds scales and scripts/fa agree compares: the committed ones are those of this program,
-they grow with seq_len as scripts/fa_tools/limits.py says, and they are alike for every head and for both types.
+they grow with seq_len as scripts/fa_tools/limits.py says, and they are alike for every head and for both types. Every
+difference is listed, and --write puts this program's counts in the place of the committed ones.
 
-Usage: test_counts.py ATTENTION      a program of the emulator's checked build
+Usage: test_counts.py ATTENTION [--write]      ATTENTION: a program of the emulator's checked build
+
+Example: tests/test_counts.py build/emulator/bin/attention_checked --write
+Exit code: 0 the counts are as they should be, 1 they are not.
 """
 
 import json
@@ -9,23 +13,37 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import COMPILING, ROOT, fail, run
+from tool_test import COMPILING, ROOT, run
 
 from fa_tools import limits
 from fa_tools.statements import line_numbers
-from fa_tools.tools import read_json, relative
+from fa_tools.tools import read_json, relative, write_json
 
-program = sys.argv[1]
+if sys.argv[1:] in ([], ["-h"], ["--help"]):
+    print(__doc__)
+    sys.exit()
+program, writes = sys.argv[1], sys.argv[2:] == ["--write"]
+problems = []
 COMMITTED = ROOT / "bench" / "results" / "emulator_counts.jsonl"
 
 
 def counted(*options):
-    """{(kernel, seq_len, head_dim): record} of a run of all kernels."""
+    """The results file of a run of all kernels."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "counts.json")
         run(program, *options, "--no-races", "--json", file, timeout=COMPILING)
-        records = json.loads(file.read_text(encoding="utf-8"))["records"]
-    return {(r["kernel"], r["seq_len"], r["head_dim"]): r for r in records if r["status"] == "passed"}
+        return json.loads(file.read_text(encoding="utf-8"))
+
+
+def by_problem(results):
+    return {(r["kernel"], r["seq_len"], r["head_dim"]): r for r in results["records"] if r["status"] == "passed"}
+
+
+def differences(old, new):
+    """The counters of a record that are not those of the other, as one line."""
+    counters = [f"{name} {old['counters'].get(name)} -> {count}" for name, count in new["counters"].items()
+                if count != old["counters"].get(name)]
+    return ", ".join(counters) or "other statements"
 
 
 def kernels_of(records):
@@ -45,20 +63,24 @@ LENGTHS = (("d128", [], 128, "256,512"), ("d64", EARLY, 64, "384,768"), ("d64_pe
 def compared(name, *options):
     """(the committed records, those of a run with these options), which have the same counts."""
     kept = f"{relative(COMMITTED)}#{name}"
-    committed = {(r["kernel"], r["seq_len"], r["head_dim"]): r for r in read_json(ROOT / kept)["records"]}
-    now = counted(*options)
+    committed, results = by_problem(read_json(ROOT / kept)), counted(*options)
+    now = by_problem(results)
+    changed = []
     for key, record in committed.items():
+        where = f"{key[0]} at seq_len {key[1]}, head_dim {key[2]}"
         if key not in now:
-            fail(f"{key[0]} did not pass at seq_len {key[1]}, head_dim {key[2]}")
-        for part in ("counters", "statements"):
-            if record.get(part) != now[key].get(part):
-                fail(f"other {part} of {key[0]} at seq_len {key[1]} than in {kept}; write it again: build/emulator-checked/bin/"
-                     f"attention {' '.join(map(str, options))} --no-races --json results/{name}.json && "
-                     f"scripts/fa validate results/{name}.json --keep {kept}")
+            problems.append(f"{where} did not pass")
+        elif any(record.get(part) != now[key].get(part) for part in ("counters", "statements")):
+            changed.append(f"{where}: {differences(record, now[key])}")
         source = f"kernels/{key[0]}.cu"
-        for counts in record["statements"]:
+        for counts in now.get(key, record)["statements"]:
             if not line_numbers(source, counts["statement"]):
-                fail(f"{source} has no statement {counts['statement']}, which {kept} names")
+                problems.append(f"{source} has no statement {counts['statement']}, which {kept} names")
+    if changed and writes and set(committed) <= set(now):
+        write_json(ROOT / kept, results)
+        print(f"written: {kept}, where these have changed:", *changed, sep="\n  ")
+    elif changed:
+        problems.extend(f"{each} (committed in {kept})" for each in changed)
     return committed, now
 
 
@@ -83,20 +105,26 @@ def once(kernel):
 # A third length, to test how the counts grow; several heads and the other type at the smallest that divides.
 for group, third, small in (EARLY, 128, 128), (PERSISTENT, 2304, 768):
     known = {key: record for key, record in now.items() if key[0][:2] in group}
-    known.update(counted(*group, "--heads", 1, "--head-dim", 64, "--seq-len", third))
+    known.update(by_problem(counted(*group, "--heads", 1, "--head-dim", 64, "--seq-len", third)))
     for kernel in kernels_of(known).values():
         if kernel.misfits("bf16") and not (group is PERSISTENT and once(kernel)):
-            fail(f"{kernel.name}, head_dim {kernel.head_dim}: {', '.join(kernel.misfits('bf16'))} do not grow with "
-                 "a seq_len^2 + b seq_len")
+            problems.append(f"{kernel.name}, head_dim {kernel.head_dim}: {', '.join(kernel.misfits('bf16'))} do not grow "
+                            "with a seq_len^2 + b seq_len")
     options = *group, "--seq-len", small, "--head-dim", 64
-    heads, fp16 = counted("--batch", 2, "--heads", 2, *options), counted("--heads", 1, "--dtype", "fp16", *options)
-    for key, record in heads.items():
+    heads, fp16 = (by_problem(counted(*which, *options)) for which in
+                   (("--batch", 2, "--heads", 2), ("--heads", 1, "--dtype", "fp16")))
+    for key in heads.keys() & known.keys() & fp16.keys():
+        record = heads[key]
         one, each = limits.work_of(known[key], "bf16"), limits.work_of(record, "bf16")
         # A persistent CTA begins once for several heads: up to a hundredth of the wavefronts is saved.
         alike = each._replace(wavefronts=0) == one._replace(wavefronts=0) and \
             0.99 * one.wavefronts <= each.wavefronts <= one.wavefronts
         if each != one and not (group is PERSISTENT and alike):
-            fail(f"{key[0]}: four heads are not four times one")
+            problems.append(f"{key[0]}: four heads are not four times one")
         if limits.work_of(fp16[key], "bf16") != limits.work_of(known[key], "bf16"):
-            fail(f"{key[0]}: other counts for fp16")
+            problems.append(f"{key[0]}: other counts for fp16")
+if problems:
+    print(*problems, sep="\n")
+    print(f"If the kernels have changed on purpose, write the counts again: tests/test_counts.py {relative(program)} --write")
+    sys.exit(1)
 print(f"{len(now)} records")

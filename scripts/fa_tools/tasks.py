@@ -105,7 +105,10 @@ class Task:
             bugs = make["read_bugs"]()
             if self.bug not in bugs:
                 raise Refused(f"is the bug {self.bug}, which tests/broken/bugs.toml does not have")
-            lines = make["broken"](self.bug, bugs[self.bug]).removesuffix("\n").split("\n")
+            try:
+                lines = make["broken"](self.bug, bugs[self.bug]).removesuffix("\n").split("\n")
+            except make["Misfit"] as problem:
+                raise Refused(f"has a bug that does not fit its kernel: {problem}") from None
             return self.filled([part for line in lines for part in in_columns(line)])
         lines = self.lines()
         contents = []

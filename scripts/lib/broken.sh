@@ -57,11 +57,11 @@ meet_broken() {
     near=$(list_broken | cut -f 1 | nearest_broken "$wanted")
     die "$EXIT_USAGE" "there is no bug '$wanted'${near:+; the nearest names: $near}; scripts/run.sh --broken list shows all"
   fi
-  configure emulator-checked ''
-  build emulator-checked "meet_$name"
   say "$name: $kernel with one bug. $what"
   say
-  show_diff "$name" "$kernel"
+  show_diff "$name" "$kernel" # before the build, which a bug that does not fit its kernel cannot have
   say
+  configure emulator-checked ''
+  build emulator-checked "meet_$name"
   "$ROOT/build/emulator-checked/bin/meet_$name"
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <ostream>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -30,6 +31,9 @@ struct Bug {
     return std::find(right.begin(), right.end(), inputs) != right.end();
   }
 };
+
+// Without it GoogleTest prints the bytes of a bug instead of its name.
+inline void PrintTo(const Bug& bug, std::ostream* stream) { *stream << bug.name; }
 
 // All of this program, by name.
 std::vector<Bug>& bugs();

@@ -9,9 +9,8 @@
 namespace fa::test {
 
 inline constexpr const char* kRewrite =
-    "tests/broken/bugs.json is out of date: build the target meet of the preset emulator-checked, "
-    "then\n"
-    "build/emulator-checked/bin/meet --json tests/broken/bugs.json";
+    "tests/broken/bugs.json is out of date: build the target meet_checked, then\n"
+    "build/emulator/bin/meet_checked --json tests/broken/bugs.json";
 
 inline const nlohmann::json& all_committed() {
   static const auto rows = nlohmann::json::parse(read_file(FA_BUGS_FILE));

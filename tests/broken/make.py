@@ -4,10 +4,15 @@
 Usage: make.py --list                       prints all bugs, a line each, parts divided by tabs: name, kernel, sentence
        make.py --source UNIT NAME...        writes a source of each bug, NAME.cu, beside UNIT, which includes them all
        make.py --plain OUTPUT NAME          writes the kernel with nothing but the bug, for a diff
+       make.py --check                      prints every bug that its kernel no longer has room for
+
+A kernel changes, and a bug's text is no longer in it: --source then writes an empty NAME.cu, so that everything else is
+built and tested, and --check, which is the test bugs.fit, says what to mend.
 
 Example: tests/broken/make.py --plain broken.cu 02_no_rescale && diff kernels/02_online_softmax.cu broken.cu
-Exit code: 0 done, 2 bugs.toml or the arguments say something that is not so."""
+Exit code: 0 done, 1 --check has found a bug that does not fit, 2 bugs.toml or the arguments say something that is not so."""
 
+import difflib
 import re
 import sys
 from pathlib import Path
@@ -18,6 +23,10 @@ HOT_INPUTS = "hot_first_block hotter_blocks hot_row hot_tiles dominant_first dom
 TYPES = {"bf16": "__nv_bfloat16", "fp16": "__half"}
 KEYS = {"what": str, "text": str, "replacement": str, "which": list, "right": (list, str), "early": str, "stops": str,
         "found": str, "at": list, "counted": str, "dtypes": list, "heads": int, "seq_len": int}
+
+
+class Misfit(Exception):
+    """A bug does not fit its kernel; str() is a sentence that names both."""
 
 
 def fail(sentence):
@@ -69,9 +78,21 @@ def broken(name, bug):
     which, of = bug.get("which", [1, 1])
     parts = source.split(bug["text"])
     if len(parts) != of + 1:
-        fail(f"tests/broken/bugs.toml: {name} expects '{bug['text']}' {of} times in kernels/{bug['kernel']}.cu, "
-             f"but it is there {len(parts) - 1} times")
+        raise Misfit(f"{name} expects '{bug['text']}' {of} times in kernels/{bug['kernel']}.cu, "
+                     f"but it is there {len(parts) - 1} times{nearest(bug['text'], source)}")
     return bug["text"].join(parts[:which]) + bug["replacement"] + bug["text"].join(parts[which:])
+
+
+def nearest(text, source):
+    """Says which line of the source has most of the first line of a text that is not in it."""
+    first = text.strip().split("\n")[0]
+
+    def shared(line):  # the part of the text that the line has, in pieces of three characters or more
+        blocks = difflib.SequenceMatcher(None, first, line, autojunk=False).get_matching_blocks()
+        return sum(block.size for block in blocks if block.size >= 3) / len(first)
+
+    number, line = max(enumerate(source.split("\n"), 1), key=lambda numbered: shared(numbered[1]))
+    return f"; the nearest is line {number}: '{line.strip()}'" if text not in source and shared(line) > 0.5 else ""
 
 
 def statement(name, source, text):
@@ -79,7 +100,7 @@ def statement(name, source, text):
     lines = source.split("\n")
     found = [number for number, line in enumerate(lines) if text in line]
     if len(found) != 1:
-        fail(f"tests/broken/bugs.toml: {name} is reported at '{text}', which is in {len(found)} lines of its source")
+        raise Misfit(f"{name} is reported at '{text}', which is in {len(found)} lines of its source{nearest(text, source)}")
 
     def ends(line):
         code = re.sub(r"\s*//.*", "", line)
@@ -111,7 +132,7 @@ def declaration(name, bug, source):
 
 def rename(name, bug, source, old, new):
     if old not in source:
-        fail(f"kernels/{bug['kernel']}.cu has no '{old}', from which tests/broken/make.py makes {name}")
+        raise Misfit(f"{name} is made from '{old}', which kernels/{bug['kernel']}.cu does not have")
     return source.replace(old, new)
 
 
@@ -126,6 +147,25 @@ def source_of(name, bug):
     source = re.sub(r"namespace fa::k\d+", f"namespace fa::broken_{name}", source)
     end = f"}}  // namespace fa::broken_{name}"
     return rename(name, bug, source, end, known + end)
+
+
+def source_or_nothing(name, bug):
+    """The source of a bug that fits, otherwise a comment: one bug must not stop the build of all."""
+    try:
+        return source_of(name, bug)
+    except Misfit as problem:
+        return "".join(f"// {line}\n" for line in str(problem).split("\n"))
+
+
+def misfits(bugs):
+    """A line `tests/broken/bugs.toml:LINE: sentence` for each bug that does not fit its kernel."""
+    lines = (HERE / "bugs.toml").read_text(encoding="utf-8").split("\n")
+    for name, bug in bugs.items():
+        try:
+            source_of(name, bug)
+        except Misfit as problem:
+            line = next(i for i, line in enumerate(lines, 1) if re.match(rf'\["?{name}"?\]', line))
+            yield f"tests/broken/bugs.toml:{line}: {problem}"
 
 
 def write(path, text):
@@ -144,21 +184,29 @@ def main(arguments):
         # At once, so that a reader such as grep -q may stop before the end.
         sys.stdout.write("".join(f"{name}\t{bug['kernel']}\t{bug['what']}\n" for name, bug in bugs.items()))
         return
+    if arguments == ["--check"]:
+        found = list(misfits(bugs))
+        print(*found, f"{len(bugs) - len(found)} of {len(bugs)} bugs fit their kernels", sep="\n")
+        return bool(found)
     names = arguments[2:]
     for name in names:
         if name not in bugs:
             fail(f"there is no bug '{name}'; --list shows all")
     if arguments[0] == "--source" and names:
-        sources = {name: source_of(name, bugs[name]) for name in names}
+        sources = {name: source_or_nothing(name, bugs[name]) for name in names}
         for name, source in sources.items():
             write(Path(arguments[1]).parent / f"{name}.cu", source)
         write(arguments[1], "".join(f'#include "{name}.cu"\n' for name in names))
     elif arguments[0] == "--plain" and len(names) == 1:
+        try:
+            source = broken(names[0], bugs[names[0]])
+        except Misfit as problem:
+            fail(problem)
         # A line of which nothing is left is no line of the diff.
-        write(arguments[1], re.sub(r"\n +\n", "\n", broken(names[0], bugs[names[0]])))
+        write(arguments[1], re.sub(r"\n +\n", "\n", source))
     else:
-        fail("the arguments are --list, --source UNIT NAME... or --plain OUTPUT NAME; --help shows an example")
+        fail("the arguments are --list, --check, --source UNIT NAME... or --plain OUTPUT NAME; --help shows an example")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))
