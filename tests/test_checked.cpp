@@ -242,9 +242,9 @@ class CheckedKernels : public testing::TestWithParam<Kernel> {};
 
 TEST_P(CheckedKernels, CountTheSameEveryTime) {
   for (const Problem& p :
-       {problem(1, 2, 128, 64, Dtype::kFp16), problem(2, 1, 128, 128, Dtype::kBf16)}) {
+       {problem(1, 2, 128, 64, Dtype::kFp16), problem(1, 1, 128, 128, Dtype::kBf16)}) {
     Record first;
-    for (const int threads : {1, 2, 5}) {
+    for (const int threads : {1, 5}) {
       emu::options().os_threads = threads;
       const Record record = run_once(GetParam(), p, "normal", 1);
       EXPECT_EQ(record.status, Status::kPassed) << record.reason;

@@ -1,8 +1,8 @@
 // Every kernel that exists, on every kind of problem: its output against the float64 reference, and
 // the same bits however often and with however many threads it runs. By default the longer a
-// sequence, the fewer its heads, and in the checked build, which is up to ten times slower, more
-// so. All pairs of everything have the label all, everything with everything the label long; these
-// are the same in both builds.
+// sequence, the fewer its heads, above all in the checked build, which is up to ten times slower,
+// and for 01 and 02, which compute for longest. All pairs of everything have the label all,
+// everything with everything the label long; these are the same in both builds.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -43,22 +43,27 @@ std::vector<int> levels() {
 }
 
 // What the default tests have instead of seq_len and, apart from it, batch and heads: 640 tokens
-// with six heads alone would be half the work.
+// with six heads alone would be half the work. Shapes and seeds take turns.
 struct Shape {
   int batch, heads, seq_len;
 };
 const std::vector<Shape> kShapes = {{2, 3, 128}, {2, 1, 256}, {1, 2, 384}, {1, 1, 640}};
 const std::vector<Shape> kCheckedShapes = {{2, 3, 128}, {1, 2, 256}, {1, 1, 384}};
+const std::vector<Shape> kShapesOfSlowKernels = {
+    {2, 1, 128}, {1, 1, 256}, {1, 2, 128}, {1, 1, 384}};
 // And of the greatest length, where rings of stages go round most often, the checked build has one
 // head in each type and in each head_dim.
 const std::vector<std::pair<Dtype, int>> kCheckedLongest = {{Dtype::kFp16, 64},
                                                             {Dtype::kBf16, 128}};
 
-const std::vector<Shape>& shapes(bool checked) { return checked ? kCheckedShapes : kShapes; }
+bool is_slow(const Kernel& kernel) { return kernel.name < "03"; }
 
-std::vector<int> few_levels(bool checked) {
-  return {int(kDtypes.size()), int(kHeadDims.size()), int(shapes(checked).size()),
-          int(ordinary_inputs()), int(kSeeds.size())};
+const std::vector<Shape>& shapes(const Kernel& kernel, bool checked) {
+  return is_slow(kernel) ? kShapesOfSlowKernels : checked ? kCheckedShapes : kShapes;
+}
+
+std::vector<int> few_levels() {
+  return {int(kDtypes.size()), int(kHeadDims.size()), int(ordinary_inputs())};
 }
 
 bool is_checked() {
@@ -88,12 +93,14 @@ Case make_case(const Kernel& kernel, const std::vector<int>& row) {
           input_names()[size_t(row[4])], kSeeds[size_t(row[5])]};
 }
 
-// `row` has one index for each of few_levels().
-Case make_case_of_few(const Kernel& kernel, const std::vector<int>& row, bool checked) {
-  const Shape& s = shapes(checked)[size_t(row[2])];
+// `row` has one index for each of few_levels(); `turn` counts the kernel's cases.
+Case make_case_of_few(const Kernel& kernel, const std::vector<int>& row, size_t turn,
+                      bool checked) {
+  const std::vector<Shape>& all = shapes(kernel, checked);
+  const Shape& s = all[turn % all.size()];
   return {&kernel,
           problem(s.batch, s.heads, s.seq_len, kHeadDims[size_t(row[1])], kDtypes[size_t(row[0])]),
-          input_names()[size_t(row[3])], kSeeds[size_t(row[4])]};
+          input_names()[size_t(row[2])], kSeeds[turn % kSeeds.size()]};
 }
 
 void expect_passes(const Case& c) {
@@ -112,10 +119,11 @@ TEST_P(KernelTest, MatchesReference) { expect_passes(GetParam()); }
 std::vector<Case> pairwise_cases(bool checked) {
   std::vector<Case> cases;
   for (const Kernel& kernel : kernels()) {
-    for (const auto& row : pairwise(few_levels(checked))) {
-      cases.push_back(make_case_of_few(kernel, row, checked));
+    size_t turn = 0;
+    for (const auto& row : pairwise(few_levels())) {
+      cases.push_back(make_case_of_few(kernel, row, turn++, checked));
     }
-    if (!checked) continue;
+    if (!checked || is_slow(kernel)) continue;
     for (const auto& [dtype, head_dim] : kCheckedLongest) {
       cases.push_back(
           {&kernel, problem(1, 1, kSeqLens.back(), head_dim, dtype), "normal", kSeeds.back()});
@@ -143,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(AllPairs, FullKernelTest, testing::ValuesIn(all_pairwis
 // ---- hot inputs ---------------------------------------------------------------------------------
 // Five blocks of keys, more tiles of queries than CTAs of a persistent kernel. The row maximum of
 // kernels before 10 does not lag behind: two kinds suffice for them, and in the checked build three
-// blocks. One head there.
+// blocks. One head there and of 01 and 02.
 class HotKernelTest : public KernelTest {};
 
 TEST_P(HotKernelTest, MatchesReference) { expect_passes(GetParam()); }
@@ -157,7 +165,8 @@ std::vector<Case> hot_cases() {
       for (int row = 0; row < (kernel.name < "10" ? 1 : 2); row++) {  // both types, both head sizes
         cases.push_back(
             {&kernel,
-             problem(1, is_checked() ? 1 : 2, is_checked() && kernel.name < "10" ? 384 : 640,
+             problem(1, is_checked() || is_slow(kernel) ? 1 : 2,
+                     is_slow(kernel) || (is_checked() && kernel.name < "10") ? 384 : 640,
                      kHeadDims[size_t((i + row) % 2)], kDtypes[size_t((i / 2 + row) % 2)]),
              inputs, 1});
       }
@@ -168,8 +177,7 @@ std::vector<Case> hot_cases() {
 INSTANTIATE_TEST_SUITE_P(Cases, HotKernelTest, testing::ValuesIn(hot_cases()), case_name);
 
 TEST(Pairwise, CoversAllPairsInFewRows) {
-  for (const std::vector<int>& sizes :
-       {levels(), few_levels(false), few_levels(true), {2, 2}, {3, 3, 3}, {5, 1, 4, 2}}) {
+  for (const std::vector<int>& sizes : {levels(), few_levels(), {2, 2}, {3, 3, 3}, {5, 1, 4, 2}}) {
     const auto rows = pairwise(sizes);
     EXPECT_EQ(rows, pairwise(sizes));
     size_t largest = 0;
@@ -188,14 +196,16 @@ TEST(Pairwise, CoversAllPairsInFewRows) {
   }
 }
 
-// Fewer, but of every kernel both types with both sizes, all inputs that are not hot and all
-// lengths; and nothing that the long tests lack.
+// Fewer, but of every kernel both types with both sizes, all inputs that are not hot with both types
+// and with both sizes, and all lengths that the kernel's shapes have; nothing that the long tests
+// lack.
 TEST(Pairwise, TheDefaultLeavesOutShapesOnly) {
   double all_flops = 0.0;
   for (const Case& c : all_pairwise_cases()) all_flops += c.problem.flops();
   for (const bool checked : {false, true}) {
     std::set<std::tuple<std::string, Dtype, int>> types;
-    std::set<std::pair<std::string, std::string>> inputs;
+    std::set<std::tuple<std::string, std::string, Dtype>> inputs_and_types;
+    std::set<std::tuple<std::string, std::string, int>> inputs_and_sizes;
     std::set<std::pair<std::string, int>> lengths;
     std::set<std::string> names;
     double flops = 0.0;
@@ -203,7 +213,8 @@ TEST(Pairwise, TheDefaultLeavesOutShapesOnly) {
       const Problem& p = c.problem;
       const std::pair batch_and_heads(p.batch, p.heads);
       types.emplace(c.kernel->name, p.dtype, p.head_dim);
-      inputs.emplace(c.kernel->name, c.inputs);
+      inputs_and_types.emplace(c.kernel->name, c.inputs, p.dtype);
+      inputs_and_sizes.emplace(c.kernel->name, c.inputs, p.head_dim);
       lengths.emplace(c.kernel->name, p.seq_len);
       EXPECT_TRUE(names.insert(c.name()).second) << c.name() << " is there twice";
       EXPECT_EQ(std::count(kSeqLens.begin(), kSeqLens.end(), p.seq_len), 1) << c.name();
@@ -212,8 +223,9 @@ TEST(Pairwise, TheDefaultLeavesOutShapesOnly) {
       flops += p.flops();
     }
     EXPECT_EQ(types.size(), kernels().size() * kDtypes.size() * kHeadDims.size());
-    EXPECT_EQ(inputs.size(), kernels().size() * ordinary_inputs());
-    EXPECT_EQ(lengths.size(), kernels().size() * kSeqLens.size());
+    EXPECT_EQ(inputs_and_types.size(), kernels().size() * ordinary_inputs() * kDtypes.size());
+    EXPECT_EQ(inputs_and_sizes.size(), kernels().size() * ordinary_inputs() * kHeadDims.size());
+    EXPECT_EQ(lengths.size(), kernels().size() * kSeqLens.size() - 2) << "01 and 02 lack 640";
     EXPECT_LT(flops, all_flops * (checked ? 1.0 / 3 : 2.0 / 3));
   }
 }
@@ -301,11 +313,12 @@ INSTANTIATE_TEST_SUITE_P(Product, LongKernelTest, testing::ValuesIn(all_groups()
 class SameBits : public testing::TestWithParam<Kernel> {};
 
 TEST_P(SameBits, WhateverTheRunAndTheNumberOfThreads) {
-  for (const Problem& p : {problem(1, 3, is_checked() ? 128 : 256, 64, Dtype::kFp16),
-                           problem(2, 1, is_checked() ? 256 : 384, 128, Dtype::kBf16)}) {
+  const int seq_len = is_checked() || is_slow(GetParam()) ? 128 : 256;
+  for (const Problem& p :
+       {problem(1, 3, seq_len, 64, Dtype::kFp16), problem(2, 1, seq_len, 128, Dtype::kBf16)}) {
     const Record first = run_once(GetParam(), p, "normal", 7);
     if (first.status == Status::kSkipped) GTEST_SKIP() << first.reason;
-    for (const int threads : is_checked() ? std::vector{1, 5} : std::vector{1, 2, 5, 1}) {
+    for (const int threads : {1, 5}) {
 #ifndef FA_WITH_CUDA
       emu::options().os_threads = threads;
 #endif
@@ -324,9 +337,9 @@ TEST_P(SameBits, WhateverTheRunAndTheNumberOfThreads) {
 // A kernel that waits for its copies gives the same, whenever they happen. (Random times in the
 // checked build: test_races.cpp, by five seeds.)
 TEST_P(SameBits, WheneverCopiesComplete) {
-  const Problem p = problem(1, is_checked() ? 1 : 2, 384, 64, Dtype::kBf16);
+  const Problem p = problem(1, 1, is_slow(GetParam()) ? 128 : 384, 64, Dtype::kBf16);
   const Record late = run_once(GetParam(), p, "normal", 3);
-  for (uint64_t seed = 0; seed <= (is_checked() ? 1 : 5); seed++) {
+  for (uint64_t seed = 0; seed <= (is_checked() ? 1 : 3); seed++) {
     emu::options().completion = seed == 0 ? emu::Completion::kEarly : emu::Completion::kRandom;
     emu::options().seed = seed;
     const Record other = run_once(GetParam(), p, "normal", 3);
