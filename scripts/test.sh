@@ -19,9 +19,9 @@ Examples:
   scripts/test.sh                    every kernel in both builds, races, seeded bugs, probes, scripts, documents
   scripts/test.sh -R 02_online       of these the tests whose name contains 02_online
   scripts/test.sh --quick            documents, format, texts of the seeded bugs: a minute, because nothing is built
-  scripts/test.sh --all              everything else: the site and a browser, nvcc, arm64, commands of the chapters
+  scripts/test.sh --all              everything else: the site and a browser, nvcc, commands of the chapters
   scripts/test.sh --all -R commands  of these the commands of the chapters
-  scripts/test.sh --long             what takes hours: all shapes and inputs, the solutions of the exercises
+  scripts/test.sh --long             what takes hours: all shapes and inputs, solutions of the exercises, clang, arm64
 
 Options:
   --setup   only install what the tests need (with --all: what all tests need)

@@ -572,18 +572,6 @@ def capabilities(spec):
     return rows_of(head, rows, (0, len(head) - 1) if what == "occupancy" else (0,))  # it ends in words
 
 
-def seconds(spec):
-    """A sentence on the processor, then a kernel a row."""
-    try:
-        first, _, *lines = source_lines(spec)
-        shape, processor = re.fullmatch(r"Processor seconds of one run at (.*), on (.*)", first).groups()
-        rows = [[f"`{kernel}`", checked, quiet] for kernel, checked, quiet in map(str.split, lines)]
-    except (ValueError, AttributeError):
-        raise Refused(f"{spec} is not what scripts/fa seconds writes") from None
-    return [f"One run at `{shape}`, in seconds of processor time (all threads together, inputs and reference included; {processor}):",
-            "", *rows_of(["Kernel", "Checked", "`--no-races`"], rows)]
-
-
 # --- The ring of kernel 12 -----------------------------------------------------------------------------------------
 
 
@@ -620,4 +608,4 @@ def phases(spec):
 
 TABLES = {"table": table, "lengths": lengths, "profile": profile, "beside": beside, "agreement": agreement_of,
           "limiters": limiters, "solutions": solutions, "tasks": tasks, "hole": hole, "tuning": tuning, "rates": rates, "experiments": experiments,
-          "bugs": bugs, "phases": phases, "seconds": seconds, "capabilities": capabilities}
+          "bugs": bugs, "phases": phases, "capabilities": capabilities}

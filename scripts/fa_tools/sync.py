@@ -54,7 +54,6 @@ Between a pair of comments, alone on their lines:
   <!-- experiments: bench/results/h200_experiments.json boundary -->
   <!-- /experiments -->                                         variants that were measured and not kept: one group
   <!-- rates: bench/results/h200_rates.json -->                 what the program rates measured of single instructions
-  <!-- seconds: bench/results/checked_seconds.txt -->           what scripts/fa seconds measured
   <!-- phases: kernels/12_tma.cu tiles=6 -->                    the first tiles of a ring: stage, phase, parities
   <!-- /phases -->
   <!-- capabilities: limits -->                                 what an SM has, by compute capability; or, of a results

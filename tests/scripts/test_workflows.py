@@ -58,6 +58,12 @@ class Commands(ScriptTest):
             command = re.search(rf"<!-- command:{which} -->\s*```bash\n(.*)\n```", read(ROOT / "README.md"))[1]
             self.assertIn(command, said)
 
+    def test_other_compilers_and_processors_are_there(self):
+        """scripts/test.sh --all leaves clang++ and arm64 to these machines (and to --long)."""
+        matrix = dict(re.findall(r"^ +(machine|compiler): \[(.*)\]$", read(ROOT / ".github" / "workflows" / "ci.yml"), re.MULTILINE))
+        self.assertIn("arm", matrix["machine"])
+        self.assertIn("clang++", matrix["compiler"])
+
     def test_there_is_no_second_list_of_packages(self):
         for path in CALLERS:
             installed = re.findall(r"apt-get install ([^\n&]*)", read(path))
