@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -66,6 +67,20 @@ inline Record run_once(const Kernel& kernel, const Problem& problem, const std::
   protocol.inputs = inputs;
   protocol.seed = seed;
   return Runner(problem, make_inputs(problem, inputs, seed), protocol).run(kernel);
+}
+
+// A test's name has letters, digits and _ alone: "16_max_free_next".
+inline std::string test_name(std::string name) {
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+}
+inline const auto kernel_name = [](const auto& test) { return test_name(test.param.name); };
+
+// The kernels of the program attention: not those of kernels/next.
+inline std::vector<Kernel> numbered_kernels() {
+  std::vector<Kernel> list = kernels();
+  std::erase_if(list, is_next);
+  return list;
 }
 
 // A folder of the test's own, gone with it.

@@ -261,8 +261,7 @@ TEST_P(CheckedKernels, CountTheSameEveryTime) {
     EXPECT_GE(counts["shared_wavefronts"], counts["shared_wavefronts_ideal"]);
   }
 }
-INSTANTIATE_TEST_SUITE_P(Kernels, CheckedKernels, testing::ValuesIn(kernels()),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kernels, CheckedKernels, testing::ValuesIn(kernels()), kernel_name);
 
 // Kernels that keep S on the chip: Q once, O once, and K and V once a tile of query rows.
 TEST(CheckedCounters, GlobalBytesOfTheTiledKernels) {

@@ -570,10 +570,12 @@ TEST(Registry, FindsByNameAndNumber) {
                              [](const Kernel& a, const Kernel& b) { return a.name < b.name; }));
   for (const Kernel& kernel : kernels()) {
     EXPECT_EQ(&find_kernel(kernel.name), &kernel);
-    EXPECT_EQ(&find_kernel(kernel.name.substr(0, 2)), &kernel);
-    EXPECT_EQ(&find_kernel(std::to_string(std::stoi(kernel.name))), &kernel);
+    const std::string end = is_next(kernel) ? ".next" : "";
+    EXPECT_EQ(&find_kernel(kernel.name.substr(0, 2) + end), &kernel);
+    EXPECT_EQ(&find_kernel(std::to_string(std::stoi(kernel.name)) + end), &kernel);
   }
-  for (const char* unknown : {"", "99", "0", "naive", "01_naive2", "1_"}) {
+  for (const char* unknown :
+       {"", "99", "0", "naive", "01_naive2", "1_", "1.", "01.other", ".next", "99.next"}) {
     EXPECT_THROW(find_kernel(unknown), BadInput) << unknown;
   }
 }

@@ -109,7 +109,7 @@ void expect_passes(const Case& c) {
   EXPECT_EQ(record.status, Status::kPassed) << c.name() << ": " << record.reason;
 }
 
-auto case_name = [](const auto& test) { return test.param.name(); };
+auto case_name = [](const auto& test) { return test_name(test.param.name()); };
 
 // ---- all pairs ----------------------------------------------------------------------------------
 class KernelTest : public testing::TestWithParam<Case> {};
@@ -251,8 +251,7 @@ TEST_P(Accuracy, IsThatOfTheOutputsTypeHoweverScoresSpread) {
     EXPECT_LE(relative_error(GetParam(), Dtype::kFp16, std, growth), 4e-4) << std;
   }
 }
-INSTANTIATE_TEST_SUITE_P(Kernels, Accuracy, testing::ValuesIn(kernels()),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kernels, Accuracy, testing::ValuesIn(kernels()), kernel_name);
 
 // Kernel 16's reference is no maximum. Where a key stands out just too little to overflow, its P is
 // rounded, and that of a kernel with true maxima (09) is exactly 1. kShare is there for such keys:
@@ -362,8 +361,7 @@ TEST_P(SameBits, WhateverTheOtherHeads) {
             std::vector<uint16_t>(together.output.begin(),
                                   together.output.begin() + long(alone.output.size())));
 }
-INSTANTIATE_TEST_SUITE_P(Kernels, SameBits, testing::ValuesIn(kernels()),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kernels, SameBits, testing::ValuesIn(kernels()), kernel_name);
 
 // Launch after launch: the same bits as the first (label long).
 class LongSameBits : public testing::TestWithParam<Kernel> {};
@@ -399,8 +397,7 @@ TEST_P(LongSameBits, LaunchAfterLaunch) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(Kernels, LongSameBits, testing::ValuesIn(kernels()),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kernels, LongSameBits, testing::ValuesIn(kernels()), kernel_name);
 
 }  // namespace
 }  // namespace fa::test

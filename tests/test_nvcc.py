@@ -53,7 +53,7 @@ def check_kernel(architectures):
             # Not -arch=sm_90a: nvcc 13 then also makes PTX for compute_90, which has no wgmma.
             target = f"arch=compute_{architecture},code=sm_{architecture}"
             log = run(nvcc, "-std=c++20", "-O3", *flags, "-gencode", target, "-Xptxas", "-v", "-DFA_WITH_CUDA",
-                      f"-I{ROOT}", "-c", source, "-o", f"{folder}/{kernel}.o", timeout=COMPILING)
+                      f"-I{ROOT}", "-c", source, "-o", f"{folder}/kernel.o", timeout=COMPILING)
             check_asynchronous(log, f"sm_{architecture}")
             for function, said in sass.parse_resources(log).items():
                 spilled = said["spill_store_bytes"] + said["spill_load_bytes"]

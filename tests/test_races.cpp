@@ -118,13 +118,11 @@ void expect_clean(const Kernel& kernel, uint64_t first_seed, uint64_t seeds) {
 
 class Ladder : public WithOptions, public testing::WithParamInterface<Kernel> {};
 TEST_P(Ladder, HasNoRaces) { expect_clean(GetParam(), 1, 5); }
-INSTANTIATE_TEST_SUITE_P(Kernels, Ladder, testing::ValuesIn(kernels()),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kernels, Ladder, testing::ValuesIn(kernels()), kernel_name);
 
 class LongLadder : public WithOptions, public testing::WithParamInterface<Kernel> {};
 TEST_P(LongLadder, HasNoRacesAtTwoHundredSeeds) { expect_clean(GetParam(), 1, 200); }
-INSTANTIATE_TEST_SUITE_P(Kernels, LongLadder, testing::ValuesIn(kernels()),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kernels, LongLadder, testing::ValuesIn(kernels()), kernel_name);
 
 // What is reported must not depend on which CTA an OS thread happens to finish first.
 TEST_F(WithOptions, ReportsAreTheSameWithAnyNumberOfThreads) {

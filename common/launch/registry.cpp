@@ -57,11 +57,12 @@ const Kernel* recording_twin(const Kernel& kernel) {
 }
 
 const Kernel& find_kernel(const std::string& name_or_number) {
-  std::string number = name_or_number;
+  const bool next = name_or_number.ends_with(kNext);
+  std::string number = name_or_number.substr(0, name_or_number.size() - (next ? kNext.size() : 0));
   if (number.size() == 1) number.insert(0, "0");
   for (const Kernel& kernel : kernels()) {
     if (kernel.name == name_or_number || kernel.name == "beyond/" + name_or_number ||
-        (number.size() == 2 && kernel.name.starts_with(number + "_"))) {
+        (number.size() == 2 && kernel.name.starts_with(number + "_") && is_next(kernel) == next)) {
       return kernel;
     }
   }

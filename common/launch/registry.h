@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -109,12 +110,16 @@ struct Kernel {
 const std::vector<Kernel>& kernels();
 
 // The kernel with this name or number ("02_online_softmax", "02", "2"; "causal" for
-// "beyond/causal"). Throws BadInput.
+// "beyond/causal"; "16.next" for "16_max_free.next", which "16" never is). Throws BadInput.
 const Kernel& find_kernel(const std::string& name_or_number);
 
 // Why the kernel does not accept a valid problem: one sentence that says what it would accept, such
 // as "takes --mask none, not causal". Empty: it does.
 std::string refusal(const Kernel& kernel, const Problem& problem);
+
+// The names of kernels in kernels/next end in it.
+inline constexpr std::string_view kNext = ".next";
+inline bool is_next(const Kernel& kernel) { return kernel.name.ends_with(kNext); }
 
 // Throws BadInput unless Q, K, V and O are there and multiples of 16 bytes.
 void check_pointers(const Tensors& tensors);

@@ -29,6 +29,7 @@ EXAMPLE = """examples:
   scripts/fa bench                                        builds, then the protocol quick
   scripts/fa bench --protocol from-scratch --repeat 2     twice, and how far the ratios spread
   scripts/fa bench 08 10 --seq-len 1024,4096 --load-seconds 2 --json mine.json
+  scripts/fa bench 16 16.next --seq-len 512,4096          a kernel beside the one of kernels/next that may replace it
   scripts/fa bench plain --mask none,causal --kv-heads 4 --seq-len 4096 --peers fa3,cudnn
   scripts/fa bench --peers fa2,cudnn,matmul --dtype fp16 --head-dim 64
   scripts/fa bench --library build/cuda/lib/libfa_bench.so --protocol fa3-paper --dtype bf16 10
@@ -53,13 +54,16 @@ IN_LIBRARY = ("peer/cudnn_frontend", "ceiling/matmul", "ceiling/copy")  # peers 
 
 
 def chosen(wanted, known, problems):
-    """The kernels wanted (names or numbers; none: all that may take a problem), each once, in the order asked for."""
+    """The kernels wanted (names or numbers; none: all that may take a problem, but for those of kernels/next), each once, in
+    the order asked for."""
     ours = [name for name in known if kind(name) == "kernel"]
     for_numbered = [is_plain(problem) and problem["seq_len"] % 128 == 0 for problem in problems]
-    all_ours = [name for name in ours if (any(for_numbered) if name[0].isdigit() else not all(for_numbered))]
+    all_ours = [name for name in ours if not name.endswith(".next")
+                and (any(for_numbered) if name[0].isdigit() else not all(for_numbered))]
     names = []
     for word in wanted or all_ours:
-        name = next((k for k in ours if word in (k, k.removeprefix("beyond/")) or word == k[:2] and k[0].isdigit()), None)
+        # "16" for 16_max_free, "16.next" for 16_max_free.next, "plain" for beyond/plain
+        name = next((k for k in ours if word in (k, re.sub(r"^beyond/|^(\d\d)_\w+", r"\1", k))), None)
         if name is None:
             fail(f"there is no kernel {word}; there are {', '.join(ours)}")
         names.append(name)

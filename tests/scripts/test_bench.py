@@ -295,11 +295,12 @@ class Choice(unittest.TestCase):
                          [{"batch": 3, "seq_len": 300, "lengths": [300, 0, 17], "mask": "causal"}])
         self.assertEqual(problems("--lengths", "1,1", "--kv-lengths", "700,9"),
                          [{"batch": 2, "seq_len": 1, "kv_len": 700, "lengths": [1, 1], "kv_lengths": [700, 9]}])
-        known = ["01_naive", "15_persistent", "beyond/causal", "beyond/plain", "peer/x"]
+        known = ["01_naive", "15_persistent", "beyond/causal", "beyond/plain", "15_persistent.next", "peer/x"]
         plain, causal = PROBLEM, {**PROBLEM, "mask": "causal"}
         for wanted, given, names in (([], [plain], known[:2]), ([], [causal, {**PROBLEM, "seq_len": 1009}], known[2:4]),
                                      ([], [plain, causal], known[:4]), (["plain", "15", "beyond/causal"], [plain],
-                                                                       ["beyond/plain", "15_persistent", "beyond/causal"])):
+                                                                       ["beyond/plain", "15_persistent", "beyond/causal"]),
+                                     (["15.next", "15_persistent.next", "15"], [plain], [known[4], known[1]])):
             self.assertEqual(bench.chosen(wanted, known, given), names)
 
 
@@ -553,8 +554,9 @@ class Library(unittest.TestCase):
         self.assertEqual([name for name in described["kernels"] if "/" in name],
                          [*sorted(f"beyond/{path.stem}" for path in (ROOT / "kernels/beyond").glob("*.cu")), "ceiling/copy",
                           "ceiling/matmul", "peer/cudnn_frontend"])
-        self.assertEqual(len([name for name in described["kernels"] if "/" not in name]),
-                         len(list((ROOT / "kernels").glob("[0-9][0-9]_*.cu"))))
+        self.assertEqual([name for name in described["kernels"] if "/" not in name],
+                         sorted([*(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu")),
+                                 *(f"{path.stem}.next" for path in (ROOT / "kernels/next").glob("*.cu"))]))
 
     def test_it_shows_nothing_but_its_functions(self):
         """What else it showed could take the place of another library's in the same process."""
