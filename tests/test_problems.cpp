@@ -28,7 +28,7 @@ struct More {
 };
 
 // Lengths that divide nothing, more queries than keys and fewer, sequences without queries, without
-// keys and without both.
+// keys and without both; and fewer tiles of queries than a persistent kernel has CTAs.
 const std::vector<More> kShapes = {
     {"square", 1, 2, 2, 128, 128},
     {"odd", 1, 2, 2, 77, 77},
@@ -37,6 +37,7 @@ const std::vector<More> kShapes = {
     {"few_keys", 1, 2, 1, 131, 70},
     {"packed", 3, 2, 2, 0, 0, {{70, 70}, {1, 1}, {65, 65}}},
     {"packed_and_shared", 5, 4, 2, 0, 0, {{0, 9}, {33, 64}, {7, 0}, {0, 0}, {65, 3}}},
+    {"packed_and_mostly_empty", 4, 1, 1, 0, 0, {{0, 3}, {0, 0}, {0, 5}, {9, 9}}},
 };
 
 Problem make_problem(const More& shape, Mask mask, Dtype dtype, int head_dim) {
@@ -335,9 +336,11 @@ TEST_P(Beyond, SetsOfBuffersTakeTurns) {
   const Problem p = make_problem(GetParam(), Mask::kCausal, Dtype::kFp16, 64);
   Protocol protocol;
   protocol.rotating_inputs = 3;
-  const Record record =
-      Runner(p, make_inputs(p, "normal", 1), protocol).verify(find_kernel("plain"));
-  EXPECT_EQ(record.status, Status::kPassed) << record.reason;
+  for (const Kernel& kernel : kernels()) {
+    if (!kernel.name.starts_with("beyond/")) continue;
+    const Record record = Runner(p, make_inputs(p, "normal", 1), protocol).verify(kernel);
+    EXPECT_EQ(record.status, Status::kPassed) << kernel.name << ": " << record.reason;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Beyond, testing::ValuesIn(kShapes),

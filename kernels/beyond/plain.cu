@@ -5,7 +5,7 @@
 // Bottleneck   None is removed: this is what the other kernels of this folder are measured against
 //              on the emulator, and the shortest example of how a kernel receives such a problem.
 // Run          cmake --build --preset emulator --target beyond &&
-//              build/emulator/bin/beyond --mask causal --lengths 300,0,17 --kv-heads 1
+//              build/emulator/bin/beyond plain --mask causal --lengths 300,0,17 --kv-heads 1
 #include "common/launch/launch.h"
 #include "common/launch/registry.h"
 #include "common/ptx/convert.h"

@@ -1,0 +1,646 @@
+// beyond/causal: causal masks, any lengths, fewer heads of keys and packed sequences, fast.
+//
+// Idea         A query tile takes its key tiles from the last one to the first. Its mask is then in
+//              the tile that it begins with, where the query tile's reference is found, too. The
+//              CTAs take query tiles from a counter: long ones first, of a few heads at a time.
+// Bottleneck   Removed: 16 computes both halves of a causal score matrix, and a fixed share of
+//              query tiles of different length would leave most SMs idle at the end.
+// Changed      From 16: step() goes from any key tile to the next one, also into the next query
+//              tile; query_tile() orders them, a third buffer of Q; tensor maps end with a head.
+// Run          cmake --build --preset emulator --target beyond &&
+//              build/emulator/bin/beyond causal --mask causal --lengths 300,0,17 --kv-heads 1
+#include <algorithm>
+#include <cfloat>
+
+#include "common/launch/launch.h"
+#include "common/launch/quad.h"
+#include "common/launch/registry.h"
+#include "common/launch/slabs.h"
+#include "common/launch/tensor_map.h"
+#include "common/layout/wgmma.h"
+#include "common/ptx/barrier.h"
+#include "common/ptx/convert.h"
+#include "common/ptx/elect.h"
+#include "common/ptx/exp2.h"
+#include "common/ptx/fence.h"
+#include "common/ptx/ldmatrix.h"
+#include "common/ptx/mbarrier.h"
+#include "common/ptx/setmaxnreg.h"
+#include "common/ptx/tma.h"
+#include "common/ptx/wgmma.h"
+
+namespace fa::causal {
+
+constexpr float kLog2e = 1.44269504f;
+
+// [range]
+// Upper bound for the sum of P that one lane computes for one K tile. bf16 has fp32's range: half
+// of its exponents are left for V and for the sums. No P may exceed fp16's 65504.
+template <typename T>
+constexpr float kMaxTileSum = 0x1p60f;
+template <>
+constexpr float kMaxTileSum<__half> = 32768.0f;
+// Where the reference is a row's maximum, the maximum's P is 2^kLift. fp16's numbers below 2^-14
+// have fewer bits, so a row's small P would otherwise lose theirs.
+template <typename T>
+constexpr float kLift = 0.0f;
+template <>
+constexpr float kLift<__half> = 8.0f;
+// [/range]
+
+// Three consumers read K and V less often than two; two waste less where a query tile ends.
+template <int kHeadDim, int kConsumers>
+struct Config {
+  static constexpr int kWarpgroups = kConsumers;            // consumers, 64 query rows each
+  static constexpr int kBlockM = kWarpgroups * 64;          // query rows per CTA
+  static constexpr int kBlockN = 128;                       // keys per tile
+  static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup is the producer
+  static constexpr int kStages = 2;                         // tiles of K and of V in shared memory
+  static constexpr int kSlabs = kHeadDim / 64;              // slabs per tile
+  // Buffers of Q, and later O. With two, the next Q would wait until the last O is stored, too long
+  // for a query tile of one key tile.
+  static constexpr int kBuffers = 3;
+  // Query tiles in shared memory. When tile t + 1 is written, tile t - 2 has begun, for which O of
+  // tile t - 5 had to leave its buffer: seven places would do.
+  static constexpr int kQueryTiles = 8;
+  // A launch gives all threads equally many registers; the producer returns what consumers need.
+  static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
+  static constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 40;
+  static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 232;
+  static_assert(kWarpgroups * (kConsumerRegisters - kLaunchRegisters) <=
+                    kLaunchRegisters - kProducerRegisters,
+                "otherwise a consumer would wait for registers without end");
+  // A consumer's softmax runs under its own PV; three consumers run under each other's products.
+  static constexpr bool kOverlap = kWarpgroups == 2;
+  // Warpgroup g has barriers kQRead + g (its warps have read Q) and kTurn + g. 0 is __syncthreads'.
+  enum NamedBarrier : int { kQRead = 1, kTurn = kQRead + kWarpgroups };
+};
+
+// What a launch computes. Heads of Q are counted over the whole batch.
+struct Shape {
+  int q_len, kv_len;
+  bool causal;
+  uint32_t heads;
+  uint32_t group;    // neighbouring heads that share one head of K and V
+  uint32_t section;  // neighbouring heads whose query tiles are ordered together, by length
+  float scale;
+  // Packed sequences: the row at which each one begins, and the rows per head of O.
+  const int* cu_seqlens_q;
+  const int* cu_seqlens_kv;
+  uint32_t sequences, q_rows;
+};
+
+// A query tile without key tiles says that there is none left.
+struct QueryTile {
+  int head, row;  // its first row in its head of Q
+  int rows;       // from there to the end of its sequence
+  int key_row;    // the sequence's first key in its head of K
+  int kv_len;
+  int diagonal;   // row i of the tile sees the keys below min(kv_len, i + diagonal)
+  int key_tiles;  // at least one, even if no row sees a key
+};
+
+// Warps w0..w3 of warpgroup g have 16 rows of S and O each. Lane l holds four elements of every 8
+// columns. Tiles of K and V, and the 64 rows of Q per warpgroup, are stored in slabs:
+//
+//               S: all keys, O: all columns   8 columns, lane l      columns 0..63   64..127
+//   rows 64g +  0..15   w0                    row l/4:   2 (l%4),+1  +------------+  +------------+
+//   rows 64g + 16..31   w1                    row l/4+8: the same    | slab 0:    |  | slab 1     |
+//   rows 64g + 32..47   w2                    columns                | 128 bytes  |  | kBlockN    |
+//   rows 64g + 48..63   w3                                           | per row    |  | rows later |
+//                                                                    +------------+  +------------+
+// The four lanes of a quad (l/4) share two rows. The 16-byte chunks of a slab's row are swizzled.
+template <typename T, typename C>
+struct SharedStorage {
+  // The swizzle depends on the address and repeats every 1024 bytes (8 rows), hence the alignment.
+  // sQ[t % kBuffers] holds Q of query tile t and later its O.
+  alignas(1024) T sQ[C::kBuffers][C::kWarpgroups][C::kSlabs][64][64];
+  alignas(1024) T sK[C::kStages][C::kSlabs][C::kBlockN][64];
+  alignas(1024) T sV[C::kStages][C::kSlabs][C::kBlockN][64];
+  // full expects the producer's arrival and the tile's bytes; empty expects one per consumer warp.
+  uint64_t k_full[C::kStages], k_empty[C::kStages], v_full[C::kStages], v_empty[C::kStages];
+  // [t % kBuffers] belongs to query tile t. o_full expects one arrival per warp of the consumer.
+  uint64_t q_full[C::kBuffers][C::kWarpgroups], o_full[C::kBuffers][C::kWarpgroups];
+  // [t % kQueryTiles] is query tile t of this CTA. full expects the thread that has written it.
+  QueryTile query_tile[C::kQueryTiles];
+  uint64_t query_tile_full[C::kQueryTiles];
+};
+
+// Every launch begins to count query tiles at 0.
+__global__ void reset_kernel(uint32_t* counter) { *counter = 0; }
+
+template <typename T, int kHeadDim, int kConsumers>
+__global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
+    attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
+                     const __grid_constant__ ptx::TensorMap map_k,
+                     const __grid_constant__ ptx::TensorMap map_v,
+                     const __grid_constant__ ptx::TensorMap map_o, const Shape shape, T* gO,
+                     uint32_t* counter) {
+  using C = Config<kHeadDim, kConsumers>;
+  constexpr int kQBytes = C::kBlockM * kHeadDim * sizeof(T);
+  constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
+  static_assert(kTileBytes == C::kSlabs * C::kBlockN * 128, "what the boxes of a tile bring");
+  auto& smem = shared_storage<SharedStorage<T, C>>();
+
+  // ---- indices
+  // The value is the same in all lanes, and the shuffle tells the compiler so.
+  const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+  const int warp_idx = threadIdx.x / 32 % 4;  // within the warpgroup
+  const int lane_idx = threadIdx.x % 32;
+
+  // ---- pointers
+  // The descriptors name Q's first 16 columns, those of tile 0 of K, and the first 16 keys of V.
+  const uint64_t desc_q =
+      layout::k_major_descriptor(ptx::shared_address(smem.sQ[0][warpgroup_idx]));
+  const uint64_t desc_k = layout::k_major_descriptor(ptx::shared_address(smem.sK));
+  const uint64_t desc_v = layout::mn_major_descriptor(ptx::shared_address(smem.sV), C::kBlockN);
+
+  // ---- barriers
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < C::kBuffers * C::kWarpgroups; i++) {
+      ptx::mbarrier_init(&smem.q_full[i % C::kBuffers][i / C::kBuffers], 1);
+      ptx::mbarrier_init(&smem.o_full[i % C::kBuffers][i / C::kBuffers], 4);
+    }
+    for (int stage = 0; stage < C::kStages; stage++) {
+      ptx::mbarrier_init(&smem.k_full[stage], 1);
+      ptx::mbarrier_init(&smem.v_full[stage], 1);
+      ptx::mbarrier_init(&smem.k_empty[stage], C::kWarpgroups * 4);
+      ptx::mbarrier_init(&smem.v_empty[stage], C::kWarpgroups * 4);
+    }
+    for (uint64_t& full : smem.query_tile_full) ptx::mbarrier_init(&full, 1);
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();  // all threads wait until the barriers are initialised, so each may use them
+
+  // The producer loads tile n_block of K or V, the keys from `key` on, once all warps released the
+  // stage. Keys past the end of their head are read as zeros.
+  const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
+                             uint64_t* full, uint64_t* empty, uint32_t n_block, int key, int head) {
+    const uint32_t stage = n_block % C::kStages;
+    ptx::mbarrier_wait(&empty[stage], (n_block / C::kStages + 1) % 2);
+    ptx::mbarrier_arrive_expect_tx(&full[stage], kTileBytes);
+#pragma unroll
+    for (int slab = 0; slab < C::kSlabs; slab++) {
+      ptx::cp_async_bulk_tensor_load(tiles_of[stage][slab], &map, {slab * 64, key, head},
+                                     &full[stage]);
+    }
+  };
+
+  // ---- producer
+  if (warpgroup_idx == C::kWarpgroups) {
+    ptx::setmaxnreg_dec<C::kProducerRegisters>();
+    // One thread takes query tiles and loads group after group: tile n_block of K and tile
+    // n_block - 1 of V.
+    if (warp_idx == 0 && ptx::elect_sync()) {
+      uint32_t n_block = 0;
+      int v_key = 0, v_head = 0;
+      const auto load_v = [&] {
+        load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_key, v_head);
+      };
+      // [order]
+      // The query tile of this number, which is larger than the one before. Section after section
+      // of heads, or packed sequence after sequence: first the last query tiles of all heads,
+      // which see most keys, and the first ones, the shortest, at the end.
+      uint32_t section_begin = 0;  // the section's first number, its first head or its sequence
+      uint32_t first_head = 0, sequence = 0;
+      const auto query_tile = [&](uint32_t number) {
+        QueryTile tile{};
+        while (shape.cu_seqlens_q ? sequence < shape.sequences : first_head < shape.heads) {
+          int q_begin = 0, q_len = shape.q_len;
+          tile.kv_len = shape.kv_len;
+          if (shape.cu_seqlens_q) {
+            q_begin = shape.cu_seqlens_q[sequence];
+            q_len = shape.cu_seqlens_q[sequence + 1] - q_begin;
+            tile.key_row = shape.cu_seqlens_kv[sequence];
+            tile.kv_len = shape.cu_seqlens_kv[sequence + 1] - tile.key_row;
+          }
+          const uint32_t heads = min(shape.section, shape.heads - first_head);
+          const uint32_t m_blocks = (q_len + C::kBlockM - 1) / C::kBlockM;
+          const uint32_t i = number - section_begin;
+          if (i < heads * m_blocks) {
+            const int row = (m_blocks - 1 - i / heads) * C::kBlockM;
+            tile.head = first_head + i % heads;
+            tile.row = q_begin + row;
+            tile.rows = q_len - row;
+            tile.diagonal = shape.causal ? row + 1 + tile.kv_len - q_len : tile.kv_len;
+            const int keys = max(1, min(tile.kv_len, tile.diagonal + C::kBlockM - 1));
+            tile.key_tiles = (keys + C::kBlockN - 1) / C::kBlockN;
+            return tile;
+          }
+          section_begin += heads * m_blocks;
+          shape.cu_seqlens_q ? sequence++ : first_head += heads;
+        }
+        return tile;
+      };
+      // [/order]
+      const auto begin = [&](uint32_t t, uint32_t number) {
+        const QueryTile tile = query_tile(number);
+        smem.query_tile[t % C::kQueryTiles] = tile;
+        ptx::mbarrier_arrive(&smem.query_tile_full[t % C::kQueryTiles]);
+        return tile;
+      };
+      QueryTile tile = begin(0, blockIdx.x);
+      for (uint32_t t = 0; tile.key_tiles > 0; t++) {
+        const uint32_t taken =
+            atomicAdd(counter, 1);  // answered while the first key tile is loaded
+        const int last = tile.key_tiles - 1, head = tile.head / shape.group;
+        const int key_row = tile.key_row;
+        for (int n = last; n >= 0; n--, n_block++) {
+          const int key = key_row + n * C::kBlockN;
+          load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n_block, key, head);
+          if (n_block > 0) load_v();
+          v_key = key;
+          v_head = head;
+          if (n == last)
+            tile = begin(t + 1, gridDim.x + taken);  // so early that its Q is loaded in time
+        }
+      }
+      if (n_block > 0) load_v();
+    }
+    // One thread per consumer stores O from the buffer of query tile t and then loads its Q there.
+    if (warp_idx > 0 && warp_idx <= C::kWarpgroups && ptx::elect_sync()) {
+      const int consumer = warp_idx - 1;
+      uint32_t its_tiles = ~0u - C::kBuffers;  // as long as their number is not known
+      for (uint32_t t = 0; t < its_tiles + C::kBuffers; t++) {
+        const uint32_t buffer = t % C::kBuffers, use = t / C::kBuffers;
+        T(*const sQ)[64][64] = smem.sQ[buffer][consumer];  // [kSlabs][64][64]
+        if (use > 0) {
+          ptx::mbarrier_wait(&smem.o_full[buffer][consumer], (use - 1) % 2);
+          const QueryTile tile = smem.query_tile[(t - C::kBuffers) % C::kQueryTiles];
+          // Rows past the head's end stay unwritten. Where another sequence follows, the consumer
+          // has written O itself.
+          const bool whole = !shape.cu_seqlens_q || tile.rows - consumer * 64 >= 64;
+          for (int slab = 0; slab < C::kSlabs && whole; slab++) {
+            ptx::cp_async_bulk_tensor_store(
+                &map_o, {slab * 64, tile.row + consumer * 64, tile.head}, sQ[slab]);
+          }
+          ptx::cp_async_bulk_commit();
+          ptx::cp_async_bulk_wait_read<0>();
+        }
+        if (t < its_tiles) {
+          ptx::mbarrier_wait(&smem.query_tile_full[t % C::kQueryTiles], t / C::kQueryTiles % 2);
+          const QueryTile tile = smem.query_tile[t % C::kQueryTiles];
+          uint64_t* const full = &smem.q_full[buffer][consumer];
+          if (tile.key_tiles > 0) {
+            ptx::mbarrier_arrive_expect_tx(full, 64 * kHeadDim * sizeof(T));
+            for (int slab = 0; slab < C::kSlabs; slab++) {
+              ptx::cp_async_bulk_tensor_load(
+                  sQ[slab], &map_q, {slab * 64, tile.row + consumer * 64, tile.head}, full);
+            }
+          } else {  // there is no Q, but the consumer, too, must see that no tile is left
+            its_tiles = t;
+            ptx::mbarrier_arrive(full);
+          }
+        }
+      }
+      ptx::cp_async_bulk_wait<0>();  // waits until the last O is written
+    }
+    return;
+  }
+  ptx::setmaxnreg_inc<C::kConsumerRegisters>();
+
+  // ---- registers
+  float acc_s[C::kBlockN / 2];
+  float acc_o[kHeadDim / 2];
+  // P of two tiles in turn: with kOverlap one array is read while the other one is written.
+  uint32_t rP[C::kOverlap ? 2 : 1][C::kBlockN / 16][4];
+  // Each lane keeps statistics for two rows of its warpgroup: 16 * warp_idx + lane_idx / 4, and
+  // that row + 8. row_ref (in log2) is subtracted from scores; row_sum is the lane's share.
+  float row_ref[2], row_sum[2], rescale[2], inverse_sum[2];
+  const float scale_log2 = shape.scale * kLog2e;
+  uint32_t t = 0;                                      // counts this CTA's query tiles
+  uint32_t n_block = 0;                                // counts key tiles over all its query tiles
+  uint64_t desc_q_t;                                   // Q of the query tile under way
+  const int row = warpgroup_idx * 64 + warp_idx * 16;  // the warp's first row in the query tile
+  int kv_len, diagonal;                                // of the query tile under way
+  int key;                                             // the first key of the key tile under way
+  bool accumulate = false;                             // O of the query tile has begun
+
+  // The number of keys that row i of the query tile sees. Negative: not even the first one.
+  const auto visible_keys = [&](int i) { return min(kv_len, i + diagonal); };
+  // Every warp calls it before it reads tile n, to wait for phase n / kStages of its full barrier.
+  const auto wait_full = [&](uint64_t* full, int stage, uint32_t n) {
+    ptx::mbarrier_wait(&full[stage], n / C::kStages % 2);
+  };
+  // Every warp calls it when it has finished reading a stage, so it may be refilled. No wait.
+  const auto release = [&](uint64_t* empty, int stage) {
+    if (lane_idx == 0) ptx::mbarrier_arrive(&empty[stage]);
+  };
+
+  // Starts S = QK^T. After the fence acc_s belongs to the Tensor Cores until wgmma_wait returns it.
+  const auto multiply_qk = [&](int stage) {
+    const uint64_t desc = layout::advance(desc_k, stage * kTileBytes);
+    ptx::wgmma_fence(acc_s);
+#pragma unroll
+    for (int d = 0; d < kHeadDim / 16; d++) {
+      ptx::wgmma<T, C::kBlockN, layout::Major::kK>(
+          acc_s, layout::advance(desc_q_t, layout::k_major_step(64, d)),
+          layout::advance(desc, layout::k_major_step(C::kBlockN, d)), d > 0);
+    }
+    ptx::wgmma_commit();
+  };
+  // Starts O += PV, or O = PV. P and acc_o belong to the Tensor Cores until wgmma_wait, too.
+  const auto multiply_pv = [&](int stage, const auto& p) {
+    const uint64_t desc = layout::advance(desc_v, stage * kTileBytes);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < C::kBlockN / 16; i++) {  // 16 keys each
+      ptx::wgmma<T, kHeadDim, layout::Major::kMN>(
+          acc_o, p[i], layout::advance(desc, layout::mn_major_step(i)), i > 0 || accumulate);
+    }
+    ptx::wgmma_commit();
+  };
+
+  // [exponentials]
+  // Computes P = 2^(score scale_log2 - row_ref) as A operand (8 + 8 columns per fragment) and its
+  // sums. score(i) is element i of S, or -inf.
+  const auto exponentials = [&](auto& p, float(&sum)[2], const auto& score) {
+    float part[4] = {};  // sums of even and odd columns of both rows
+#pragma unroll
+    for (int i = 0; i < C::kBlockN / 4; i++) {
+      float low_high[2];
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        low_high[j] = ptx::exp2_approx(fmaf(score(2 * i + j), scale_log2, -row_ref[i % 2]));
+        part[i % 2 * 2 + j] += low_high[j];
+      }
+      p[i / 4][i % 4] = ptx::pack<T>(low_high[0], low_high[1]);
+    }
+    sum[0] = part[0] + part[1];
+    sum[1] = part[2] + part[3];
+  };
+  // [/exponentials]
+  // [mask]
+  // The scores of the tile under way, -inf where the row does not see the key.
+  const auto visible_scores = [&] {
+    const int its_row = row + lane_idx / 4, its_key = key + lane_idx % 4 * 2;
+    const int end0 = visible_keys(its_row) - its_key;  // the first column not seen
+    const int end1 = visible_keys(its_row + 8) - its_key;
+    return [&acc_s, end0, end1](int i) {  // i % 4: two columns of the first row, two of the other
+      return i / 4 * 8 + i % 2 < (i / 2 % 2 == 0 ? end0 : end1) ? acc_s[i] : -INFINITY;
+    };
+  };
+  // [/mask]
+  // [exact]
+  // Computes P and row_sum of any tile. The reference becomes what each row's maximum so far needs.
+  const auto softmax_exact = [&](auto& p) {
+    const auto score = visible_scores();
+    float most[4] = {score(0), score(1), score(2), score(3)};  // four independent chains
+#pragma unroll
+    for (int i = 4; i < C::kBlockN / 2; i++) most[i % 4] = fmaxf(most[i % 4], score(i));
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const float tile_max = layout::quad_max(fmaxf(most[2 * h], most[2 * h + 1])) * scale_log2;
+      const float new_ref = fmaxf(row_ref[h], tile_max - kLift<T>);
+      rescale[h] = ptx::exp2_approx(row_ref[h] - new_ref);
+      row_ref[h] = new_ref;
+    }
+    float sum[2];
+    exponentials(p, sum, score);
+#pragma unroll
+    for (int h = 0; h < 2; h++) row_sum[h] = row_sum[h] * rescale[h] + sum[h];
+  };
+  // [/exact]
+  // [softmax]
+  // Does the same for a query tile's first key tile. The reference is the row's first score in this
+  // tile, or the maximum where a row does not see that key or a sum is too large.
+  const auto softmax_first = [&](auto& p) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      row_ref[h] = __shfl_sync(0xffffffffu, acc_s[2 * h], 0, 4) * scale_log2;
+    }
+    float sum[2];
+    exponentials(p, sum, visible_scores());
+    // The warp's first row sees the fewest keys. An infinite sum or NaN is not good, either.
+    const bool good = key < visible_keys(row) && sum[0] + sum[1] <= kMaxTileSum<T>;
+    if (__all_sync(0xffffffffu, good)) {
+      row_sum[0] = sum[0];
+      row_sum[1] = sum[1];
+    } else {
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        row_ref[h] = -FLT_MAX;  // finite, so a row that sees no key has P = 2^-inf = 0
+        row_sum[h] = 0.0f;
+      }
+      softmax_exact(p);
+    }
+  };
+  // Does the same for any other tile. Returns whether O must be rescaled.
+  const auto softmax = [&](auto& p) -> bool {
+    // A row whose last key is in this tile or further left may have no reference yet.
+    bool good = __all_sync(0xffffffffu, key + C::kBlockN < visible_keys(row));
+    if (good) {
+      float sum[2];
+      exponentials(p, sum, [&](int i) { return acc_s[i]; });
+      good = __all_sync(0xffffffffu, sum[0] + sum[1] <= kMaxTileSum<T>);
+      if (good) {
+        row_sum[0] += sum[0];
+        row_sum[1] += sum[1];
+      }
+    }
+    if (!good) softmax_exact(p);
+    return !good;
+  };
+  // [/softmax]
+  // Multiplies O by rescale. Every warp calls it when references were raised and no PV is under
+  // way.
+  const auto rescale_o = [&] {
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
+  };
+
+  // Waits for Q of query tile t and begins with its last key tile. False: no query tile is left.
+  const auto begin_query_tile = [&] {
+    const uint32_t buffer = t % C::kBuffers;
+    ptx::mbarrier_wait(&smem.q_full[buffer][warpgroup_idx], t / C::kBuffers % 2);
+    const QueryTile& tile = smem.query_tile[t % C::kQueryTiles];
+    const int key_tiles = __shfl_sync(0xffffffffu, tile.key_tiles, 0);
+    key = (key_tiles - 1) * C::kBlockN;
+    kv_len = __shfl_sync(0xffffffffu, tile.kv_len, 0);
+    diagonal = __shfl_sync(0xffffffffu, tile.diagonal, 0);
+    desc_q_t = layout::advance(desc_q, buffer * kQBytes);
+    return key_tiles > 0;
+  };
+  // Ends the row sums of a query tile. Rows that see no key become zeros.
+  const auto end_sums = [&] {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const float sum = layout::quad_sum(row_sum[h]);
+      inverse_sum[h] = sum > 0.0f ? 1.0f / sum : 0.0f;
+    }
+  };
+  // Stages O of query tile t - 1 in this warp's rows of sQ, after a barrier: every warp of the
+  // warpgroup has read Q.
+  const auto store_o = [&] {
+    const uint32_t buffer = (t - 1) % C::kBuffers;
+    ptx::barrier_sync(C::kQRead + warpgroup_idx, 128);
+    T(*const sO)[64][64] = smem.sQ[buffer][warpgroup_idx];  // [kSlabs][64][64]
+    const QueryTile& tile = smem.query_tile[(t - 1) % C::kQueryTiles];
+    const bool whole = !shape.cu_seqlens_q || tile.rows - warpgroup_idx * 64 >= 64;
+    const size_t first_row = size_t(tile.head) * shape.q_rows + tile.row + row + lane_idx / 4;
+    T* const gO_lane = gO + first_row * kHeadDim + lane_idx % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < kHeadDim / 16; n++) {  // 16 columns per step
+      uint32_t rO[4];
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        rO[i] = ptx::pack<T>(acc_o[8 * n + 2 * i] * inverse_sum[i % 2],
+                             acc_o[8 * n + 2 * i + 1] * inverse_sum[i % 2]);
+      }
+      if (whole) {
+        ptx::stmatrix_x4(rO, layout::chunk_address(sO, warp_idx * 16 + lane_idx % 16,
+                                                   n * 16 + lane_idx / 16 * 8));
+        continue;
+      }
+#pragma unroll
+      for (int i = 0; i < 4; i++) {  // the sequence ends within these 64 rows
+        if (row + lane_idx / 4 + i % 2 * 8 < tile.rows) {
+          *reinterpret_cast<uint32_t*>(gO_lane + i % 2 * 8 * kHeadDim + n * 16 + i / 2 * 8) = rO[i];
+        }
+      }
+    }
+    ptx::fence_proxy_async();  // makes O visible to TMA, which reads by another path
+    __syncwarp();              // lane 0 waits until all lanes have stored and fenced O
+    if (lane_idx == 0) ptx::mbarrier_arrive(&smem.o_full[buffer][warpgroup_idx]);
+  };
+
+  // Warpgroup g waits for its turn at barrier kTurn + g; the warpgroup before it arrives there when
+  // its own turn ends. Its products then still run, but those started later queue behind them.
+  const auto begin_turn = [&] { ptx::barrier_sync(C::kTurn + warpgroup_idx, 256); };
+  const auto end_turn = [&](bool last) {
+    const int next = warpgroup_idx + 1 < C::kWarpgroups ? warpgroup_idx + 1 : 0;
+    // No warpgroup waits after the very last turn.
+    if (!last || next > 0) ptx::barrier_arrive(C::kTurn + next, 256);
+  };
+  // A turn starts S of the next tile and O += PV of tile n_block, whose stage and P are given. It
+  // waits for S, not for PV.
+  const auto turn = [&](int stage, const auto& p) {
+    wait_full(smem.k_full, 1 - stage, n_block + 1);
+    begin_turn();
+    multiply_qk(1 - stage);
+    wait_full(smem.v_full, stage, n_block);
+    multiply_pv(stage, p);
+    end_turn(false);
+    ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);
+    release(smem.k_empty, 1 - stage);
+  };
+  // Waits for that PV, and goes on to the next tile.
+  const auto finish_pv = [&](int stage, auto& p) {
+    ptx::wgmma_wait<0>(acc_o, p);
+    release(smem.v_empty, stage);
+    n_block++;
+  };
+  // The very last turn: nothing but the last PV.
+  const auto last_turn = [&](int stage, auto& p) {
+    wait_full(smem.v_full, stage, n_block);
+    begin_turn();
+    multiply_pv(stage, p);
+    end_turn(true);
+    end_sums();
+    ptx::wgmma_wait<0>(acc_o, p);
+    store_o();
+  };
+  // [step]
+  // From tile n_block to the next one, which is in the other stage and has the other P. False: the
+  // CTA has no more.
+  const auto step = [&](int stage, auto& p, auto& p_next) -> bool {
+    if (key > 0) {  // to the keys before, in the same query tile
+      key -= C::kBlockN;
+      turn(stage, p);
+      const bool raised = softmax(p_next);
+      finish_pv(stage, p);
+      if (raised) rescale_o();  // all lanes of the warp, or none
+      accumulate = true;
+    } else {  // to the next query tile, whose first S shares a turn with the last PV of this one
+      t++;
+      if (!begin_query_tile()) {
+        last_turn(stage, p);
+        return false;
+      }
+      turn(stage, p);
+      end_sums();
+      softmax_first(p_next);
+      finish_pv(stage, p);
+      store_o();
+      accumulate = false;
+    }
+    return true;
+  };
+  // [/step]
+
+  // ---- prologue
+  if (!begin_query_tile()) return;  // packed sequences may have fewer query tiles than CTAs
+  if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first turn
+  wait_full(smem.k_full, 0, 0);
+  multiply_qk(0);
+  ptx::wgmma_wait<0>(acc_s);
+  release(smem.k_empty, 0);
+  auto& even = rP[0];
+  auto& odd = rP[C::kOverlap ? 1 : 0];
+  softmax_first(even);
+
+  // ---- main loop
+  // Two steps per pass: registers cannot be indexed, so each step names its P.
+  while (step(0, even, odd) && step(1, odd, even)) {
+  }
+}
+
+// ---- host ---------------------------------------------------------------------------------------
+template <typename T, int kHeadDim>
+struct Launcher {
+  // The heads of a section, whose K and V stay in L2. Without a mask all query tiles of a head are
+  // equally long, and they read the same tiles at about the same time. A section is then as small
+  // as it can be: the heads that share K and V.
+  static uint32_t section(const Attention<T>& a) {
+    constexpr uint64_t kMostBytes = 32 << 20, kMostHeads = 32;  // of K and V
+    if (a.mask == Mask::kNone) return a.heads / a.kv_heads;
+    const uint64_t head_bytes = uint64_t(a.kv_len) * kHeadDim * 2 * sizeof(T);
+    return a.heads / a.kv_heads * std::clamp<uint64_t>(kMostBytes / head_bytes, 1, kMostHeads);
+  }
+  static size_t workspace_bytes(const Problem&, size_t) { return sizeof(uint32_t); }
+
+  static void run(const Attention<T>& a) {
+    if constexpr (kHeadDim == 64) {  // there are registers for a third consumer
+      if (a.mask == Mask::kNone || a.seq_len >= 4096) return run_with<3>(a);
+    }
+    run_with<2>(a);
+  }
+  template <int kConsumers>
+  static void run_with(const Attention<T>& a) {
+    using C = Config<kHeadDim, kConsumers>;
+    // Packed sequences are one behind the other in a head, others have heads of their own.
+    const uint32_t blocks = a.cu_seqlens_q ? 1 : a.batch;
+    // Boxes of 64 columns of `rows` rows of one head, which has `length` rows.
+    const auto map = [&](const T* tensor, int heads, uint64_t length, uint32_t rows) {
+      constexpr uint64_t kRowBytes = kHeadDim * sizeof(T);
+      return make_tensor_map(tensor, {kHeadDim, length, uint64_t(blocks) * heads},
+                             {kRowBytes, length * kRowBytes}, {64, rows, 1},
+                             layout::SwizzleMode::k128Bytes);
+    };
+    const Shape shape{.q_len = a.seq_len,
+                      .kv_len = a.kv_len,
+                      .causal = a.mask == Mask::kCausal,
+                      .heads = blocks * a.heads,
+                      .group = uint32_t(a.heads / a.kv_heads),
+                      .section = a.cu_seqlens_q ? uint32_t(a.heads) : section(a),
+                      .scale = a.scale,
+                      .cu_seqlens_q = a.cu_seqlens_q,
+                      .cu_seqlens_kv = a.cu_seqlens_kv,
+                      .sequences = uint32_t(a.batch),
+                      .q_rows = uint32_t(a.q_rows)};
+    const uint32_t m_blocks = (a.seq_len + C::kBlockM - 1) / C::kBlockM;  // of the longest sequence
+    const uint32_t most_tiles = uint32_t(a.batch) * a.heads * m_blocks;
+    const auto counter = static_cast<uint32_t*>(a.workspace);
+    launch<reset_kernel>({dim3(1), dim3(1)}, counter);
+    launch<attention_kernel<T, kHeadDim, kConsumers>>(
+        {dim3(std::min(most_tiles, uint32_t(sm_count()))), dim3(C::kThreads),
+         sizeof(SharedStorage<T, C>)},
+        map(a.q, a.heads, a.q_rows, 64), map(a.k, a.kv_heads, a.kv_rows, C::kBlockN),
+        map(a.v, a.kv_heads, a.kv_rows, C::kBlockN), map(a.o, a.heads, a.q_rows, 64), shape, a.o,
+        counter);
+  }
+};
+
+const Registration<Launcher> registration{"beyond/causal", Needs{90, true}, kEverything};
+
+}  // namespace fa::causal
