@@ -144,8 +144,7 @@ TEST_P(FullKernelTest, MatchesReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(AllPairs, FullKernelTest, testing::ValuesIn(kernels()),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(AllPairs, FullKernelTest, testing::ValuesIn(kernels()), kernel_name);
 
 // ---- hot inputs ---------------------------------------------------------------------------------
 // Five blocks of keys, more tiles of queries than CTAs of a persistent kernel. The row maximum of
