@@ -3,12 +3,15 @@
 Usage: test_files.py ATTENTION schema|numpy [PROGRAM_ON_A_FAKE_GPU]
 """
 
+import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from tool_test import ROOT, fail, run, skip
+
+from fa_tools.sources import source_of
 
 program, what, *fake = filter(None, sys.argv[1:])
 module = {"schema": "jsonschema", "numpy": "numpy"}[what]
@@ -46,6 +49,9 @@ with tempfile.TemporaryDirectory() as folder:
         for options in ("--seq-len 128", "--seq-len 128 --workspace-mib 0 --dtype fp16", "--seq-len 256 --inputs tiny"):
             run(program, *options.split(), "--batch", 1, "--heads", 1, "--json", file)
             print(run(python, ROOT / "scripts/fa", "validate", file))
+        for record in json.loads(file.read_text(encoding="utf-8"))["records"]:
+            if record.get("source") != source_of(record["kernel"]):
+                fail(f"{record['kernel']} was built from {record.get('source')}, its source is {source_of(record['kernel'])}")
         for options in ("--mask causal --seq-len 100", "--q-len 3 --kv-len 200 --heads 4 --kv-heads 2 --mask causal",
                         "--lengths 30,0,7", "--lengths 30,2 --kv-lengths 0,70 --mask causal --inputs hot_diagonal"):
             run(Path(program).with_name("beyond"), *options.split(), "--json", file)

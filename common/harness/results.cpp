@@ -16,6 +16,7 @@
 #include "common/harness/files.h"
 #include "common/harness/oracle.h"
 #include "common/harness/runner.h"
+#include "common/harness/sources.h"
 #include "common/harness/statements.h"
 #include "common/launch/problem.h"
 #include "common/launch/registry.h"
@@ -98,9 +99,15 @@ json counts_to_json(const std::string& kernel, const LaunchCounts& of_launch) {
 }
 
 json to_json(const Record& record) {
-  json result = {{"kernel", record.kernel},           {"dtype", name_of(record.problem.dtype)},
-                 {"batch", record.problem.batch},     {"heads", record.problem.heads},
-                 {"seq_len", record.problem.seq_len}, {"head_dim", record.problem.head_dim}};
+  json result = {{"kernel", record.kernel}};
+  if (const std::string source = source_of(record.kernel); !source.empty()) {
+    result["source"] = source;
+  }
+  result.update({{"dtype", name_of(record.problem.dtype)},
+                 {"batch", record.problem.batch},
+                 {"heads", record.problem.heads},
+                 {"seq_len", record.problem.seq_len},
+                 {"head_dim", record.problem.head_dim}});
   if (record.problem.scores) {
     result["score_std"] = record.problem.scores->std;
     result["score_growth"] = name_of(record.problem.scores->growth);

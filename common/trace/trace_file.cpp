@@ -1,4 +1,5 @@
 #include "common/trace/trace_file.h"
+#include "common/harness/sources.h"
 #include "common/harness/statements.h"
 
 #include <algorithm>
@@ -134,7 +135,8 @@ std::string trace_json(const GpuTrace& trace, const Problem& problem) {
       "SM's clock.",
       none ? "" : trace.recordings.front().kernel, problem, none ? 0 : trace.recordings.front().cta,
       trace.recordings.size(), recorded.timeline.cycles);
-  about["recorded"] = {{"gpu", trace.gpu},
+  about["recorded"] = {{"source", source_of(about["kernel"])},
+                       {"gpu", trace.gpu},
                        {"sm", recorded.sm},
                        {"begin_ns", recorded.begin_ns},
                        {"records", recorded.records},

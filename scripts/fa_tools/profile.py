@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -212,16 +213,21 @@ def entries_of(page, kernel, optional):
 
 def profile(program, kernel, shape, optional, report=None):
     """One entry for each CUDA kernel that `kernel` launches, in order; and the optional metrics that ncu knows."""
-    launch = [program, kernel, "--warmup", "0", "--iters", "1", *shape]
     page = ["--csv", "--page", "raw", "--print-units", "base"]
-    if not report:
-        text, optional = run_ncu(["--clock-control", "none", *page], launch, kernel, optional)
-    else:
-        sections = [word for section in SECTIONS for word in ("--section", section)]
-        _, optional = run_ncu(["--clock-control", "none", "-o", str(report), "-f", *sections], launch, kernel, optional)
-        done = call(["ncu", "--import", str(report), *page])
-        text = done.stdout if done.returncode == 0 else ""
-    return entries_of(text, kernel, optional), optional
+    with tempfile.TemporaryDirectory(prefix="profile-") as folder:
+        results = Path(folder) / "results.json"
+        launch = [program, kernel, "--warmup", "0", "--iters", "1", *shape, "--json", str(results)]
+        if not report:
+            text, optional = run_ncu(["--clock-control", "none", *page], launch, kernel, optional)
+        else:
+            sections = [word for section in SECTIONS for word in ("--section", section)]
+            _, optional = run_ncu(["--clock-control", "none", "-o", str(report), "-f", *sections], launch, kernel, optional)
+            done = call(["ncu", "--import", str(report), *page])
+            text = done.stdout if done.returncode == 0 else ""
+        # Which source was profiled, the program alone knows.
+        records = read_json(results)["records"] if results.exists() else []
+    source = {"source": record["source"] for record in records if "source" in record}
+    return [{"kernel": kernel, **source, **entry} for entry in entries_of(text, kernel, optional)], optional
 
 
 def gpu_present():

@@ -4,7 +4,8 @@ import re
 from collections import Counter, namedtuple
 
 from fa_tools.schema import check
-from fa_tools.tools import read_results
+from fa_tools.sources import source_of
+from fa_tools.tools import RESULTS, read_json, read_results, results_files
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
 REST = ("mask", "kv_heads", "kv_len", "lengths", "kv_lengths")  # of a problem that is more than a shape, else None
@@ -56,6 +57,24 @@ def scores_of(record):
 
 def describe_scores(scores):
     return f", scores of std {scores[0]:g}, {scores[1]}" if scores else ""
+
+
+def is_stale(record, name=None):
+    """Whether its kernel has changed since it was measured; `name`: of a solution, whose record has its kernel's name."""
+    return "source" in record and record["source"] != source_of(name or record["kernel"])
+
+
+def kept_records(folder=RESULTS):
+    """(file, name of the kernel or solution, record) of all that is kept of kernels: results, profiles, recordings."""
+    for file in results_files(folder=folder):
+        data = read_json(file)
+        records = data.get("records", data.get("launches", [])) if isinstance(data, dict) else []
+        if "recorded" in data:
+            records = [{"kernel": data["kernel"], **data["recorded"]}]
+        for record in records if isinstance(records, list) and "gemm_version" not in data else []:
+            if kind(record["kernel"]) == "kernel":
+                solution = file.partition("/solutions.jsonl#")[2].removesuffix("-cuda")
+                yield file, solution or record["kernel"], record
 
 
 def passed(record):

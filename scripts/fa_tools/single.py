@@ -189,7 +189,7 @@ def calls(name, code):
 class Block:
     """A declaration of a header, with the comment above it."""
 
-    def __init__(self, header, namespace, text, after_blank):
+    def __init__(self, header, namespace, text, after_blank, instead):
         self.header, self.after_blank = header, after_blank
         code = without_comments(text).strip()
         self.declared = re.sub(r"^template <(?:[^<>]|<[^<>]*>)*>\s*", "", code).split("{")[0]
@@ -197,7 +197,7 @@ class Block:
                          self.declared)
         self.key = (namespace, name[name.lastindex])
         self.parameters = arguments(self.declared, name.end()) if name[3] else None
-        self.text = INSTEAD.get(self.key, str)(text)
+        self.text = instead.get(self.key, str)(text)
         self.names = names_in(without_comments(self.text), namespace)
 
     def takes(self, count):
@@ -243,8 +243,8 @@ def unmarked(text):
     return re.sub(r"^ *// \[/?[\w-]+\]\n", "", text, flags=re.MULTILINE)
 
 
-def parse(header):
-    """(comment at the head, blocks) of a header."""
+def parse(header, instead=INSTEAD):
+    """(comment at the head, blocks) of a header; `instead`: declarations that are written anew."""
     text = unmarked(unrecorded(preprocessed(header)))
     lines = text.split("\n")
     end = next(i for i, line in enumerate(lines) if not line.startswith("//"))
@@ -260,9 +260,9 @@ def parse(header):
             depth += len(re.findall(r"[{(]", code)) - len(re.findall(r"[})]", code))
             if depth == 0 and code.rstrip().endswith((";", "}")):
                 if not without_comments("\n".join(current)).lstrip().startswith("static_assert"):
-                    block = Block(header, namespace, "\n".join(current), blank)
+                    block = Block(header, namespace, "\n".join(current), blank, instead)
                     # What is written anew stands for all overloads.
-                    if block.key not in INSTEAD or block.key not in (each.key for each in blocks):
+                    if block.key not in instead or block.key not in (each.key for each in blocks):
                         blocks.append(block)
                 current, blank = [], False
     return "\n".join(lines[:end]), blocks
@@ -277,7 +277,7 @@ def included(path, seen):
             yield header
 
 
-def reachable(blocks, kernel):
+def reachable(blocks, kernel, instead=INSTEAD):
     """Those blocks that the kernel needs, directly or not. Of functions that share a name: those that take as many arguments
     as some call has."""
     kernel = without_comments(kernel)
@@ -289,7 +289,7 @@ def reachable(blocks, kernel):
         for block in blocks:
             if block not in kept and block.key in names:
                 counts = [len(each) for each in calls(block.key[1], code)]
-                alone = block.key in INSTEAD or sum(each.key == block.key for each in blocks) == 1
+                alone = block.key in instead or sum(each.key == block.key for each in blocks) == 1
                 if alone or block.parameters is None or not counts or any(map(block.takes, counts)):
                     more.append(block)
         if not more:

@@ -27,7 +27,7 @@ from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, read_set, relat
 SOLUTION = re.compile(r"^```diff\n@@ (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RESULTS = ROOT / "bench" / "results" / "solutions.jsonl"
 TREE = ROOT / "build" / "solutions"
-SOURCES = ("common", "kernels", "bench", "CMakeLists.txt", "CMakePresets.json")
+SOURCES = ("common", "kernels", "bench", "scripts", "CMakeLists.txt", "CMakePresets.json")
 
 EXAMPLE = """examples:
   scripts/fa solutions --apply 02_no_padding && scripts/run.sh 02

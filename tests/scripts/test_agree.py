@@ -191,7 +191,7 @@ class Script(ScriptTest):
         self.assertLessEqual(max(map(len, done.stdout.splitlines())), 100)
         calls = (self.folder / "ncu.log").read_text().splitlines()
         self.assertEqual(len(calls), 2 * len(agree.PROBLEMS))  # 99_mine was never on the emulator
-        self.assertTrue(calls[2].endswith("--dtype bf16 --batch 1 --heads 2 --seq-len 256 --head-dim 64"), calls[2])
+        self.assertIn("--dtype bf16 --batch 1 --heads 2 --seq-len 256 --head-dim 64 --json ", calls[2])
         self.assertIn("l1tex__data_pipe_lsu_wavefronts.sum", calls[0])
         self.assertIn("problem 1 of", done.stderr)
         files = [f"h200_{name}" for name in agree.PROBLEMS]

@@ -35,6 +35,8 @@ for metric in asked:
         print(f"==ERROR== Failed to find metric {metric}")
         sys.exit(1)
 (folder / "asked").write_text(",".join(asked))
+if "--json" in words:  # what the program says of itself
+    pathlib.Path(words[words.index("--json") + 1]).write_text('{"records": [{"source": "0123456789ab"}]}')
 if "-o" in words:
     pathlib.Path(words[words.index("-o") + 1]).write_text("report")
     print("==PROF== Report:")
@@ -191,6 +193,7 @@ class WithNcu(ScriptTest):
         data = profiler.read_profile(self.out)
         self.assertEqual((data["gpu"], data["seq_len"], data["dtype"]), ("NVIDIA H200", 1024, "fp16"))
         self.assertEqual([entry["function"] for entry in data["launches"]], ["fill", "attention_kernel"])
+        self.assertEqual({entry["source"] for entry in data["launches"]}, {"0123456789ab"})
         metrics = data["launches"][1]["metrics"]
         self.assertEqual((metrics["instructions"], metrics["tensor_active_percent"]), (1234567, 12.346))
         self.assertEqual(set(metrics), {*profiler.METRICS, *profiler.OPTIONAL})
