@@ -13,7 +13,7 @@ from pathlib import Path
 from fa_tools import agreement
 from fa_tools import limits
 from fa_tools import profile as profiler
-from fa_tools.records import SHAPE, Shape, describe
+from fa_tools.records import SHAPE, Shape, describe, waiting
 from fa_tools.tools import Parser, check_writable, fail, or_fail, relative, run, write_json
 
 EXAMPLE = """examples:
@@ -132,12 +132,15 @@ def main(argv=None):
     with or_fail():
         counters = agreement.read_counters(args.counters)
         if args.measure:
-            files = measure(args.program or profiler.built_program(), args.folder, {name for name, _ in limits.kernels_of(counters)})
+            files = measure(args.program or profiler.built_program(), args.folder,
+                            {name for stale in (False, True) for name, _ in limits.kernels_of(counters, stale=stale)})
         else:
             files = args.sources
         result = agreement.comparison(files, counters)
     for i, part in enumerate(result["profiles"]):
         print("\n" * (i > 0) + "\n".join([*show(part), *show_limiters(part)]))
+    for sentence in waiting(kernel for part in result["profiles"] for kernel in part.get("changed", [])):
+        print("", *textwrap.wrap(f"{sentence}.", 100), sep="\n")
     if args.output:
         write_json(args.output, result)
     return 1 if any(agreement.unexplained(part["counts"]) for part in result["profiles"]) else 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fa_tools import limits, profile as profiler
 from fa_tools.limits import RESOURCES
-from fa_tools.records import SHAPE, Shape, load, order
+from fa_tools.records import SHAPE, Shape, is_stale, load, order
 from fa_tools.tools import RESULTS, Refused, named, read_json, relative, results_files
 
 VERSION = 1
@@ -218,7 +218,9 @@ def comparison(files, counters, folder=RESULTS):
     for file in files or results_files("h200_profile*", folder):
         data = read(file, profiler.read_profile)
         kernels = limits.kernels_of(counters, data["head_dim"])
-        names = list(dict.fromkeys(launch["kernel"] for launch in data["launches"]))
+        changed = {launch["kernel"] for launch in data["launches"] if is_stale(launch)}
+        changed |= {name for name, _ in limits.kernels_of(counters, data["head_dim"], stale=True)}
+        names = list(dict.fromkeys(launch["kernel"] for launch in data["launches"] if launch["kernel"] not in changed))
         missing = [name for name in names if (name, data["head_dim"]) not in kernels]
         if missing:
             raise Refused(f"{relative(file)} has {missing[0]} with head_dim {data['head_dim']}, "
@@ -226,6 +228,8 @@ def comparison(files, counters, folder=RESULTS):
         chosen = [kernels[name, data["head_dim"]] for name in sorted(names, key=order)]
         part = {"file": relative(file), "gpu": data["gpu"], **{field: data[field] for field in SHAPE},
                 "counts": [entry for kernel in chosen for entry in compare(kernel, data)]}
+        if changed:
+            part["changed"] = sorted(changed)
         if data["seq_len"] >= LARGE:
             part["limiters"] = [limiters(kernel, data) for kernel in chosen]
         result["profiles"].append(part)

@@ -11,11 +11,12 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 from fa_tools import limits
 from fa_tools.records import SHAPE as FIELDS
-from fa_tools.records import Shape, describe, headline_shape, load, order, passed
+from fa_tools.records import Shape, describe, headline_shape, load, order, passed, waiting
 from fa_tools.tools import Parser, Refused, fail, named, or_fail, read_json, relative, results_files, run
 
 EXAMPLE = """examples:
@@ -168,19 +169,21 @@ def main(argv=None):
             raise Refused("there are no counts by line in the results; scripts/run.sh --backend emulator writes them")
         head_dim = args.head_dim or max(record["head_dim"] for record in every)
         kernels = sorted(limits.kernels_of(files, head_dim).values(), key=lambda kernel: order(kernel.name))
+        changed = {name for name, _ in limits.kernels_of(files, head_dim, stale=True)}
         if not kernels:
-            raise Refused(f"no kernel of the results ran with head_dim {head_dim}")
+            raise Refused("; ".join([f"no kernel of the results ran with head_dim {head_dim}", *waiting(changed)]))
         dtype = args.dtype or headline_shape(every).dtype
         counted = {kernel.name for kernel in kernels}  # results also have variants of kernels, and libraries
-        measured = {key: record for key, record in limits.measured(committed_measurements(), name).items()
-                    if key[0] in counted}
+        committed = committed_measurements()
+        measured = {key: record for key, record in limits.measured(committed, name).items() if key[0] in counted}
         shape = choose_shape(args, head_dim, dtype, measured)
+        changed |= {each for each, at in limits.measured(committed, name, stale=True) if at == shape and (each, at) not in measured}
         if args.program:
-            single = [k for k in kernels if len(k.records) == 1 and shape.seq_len not in k.records]
+            single = {k.name: k for k in kernels if len(k.records) == 1 and shape.seq_len not in k.records}
             if single:
-                for record in run_other_length(args.program, single, files[0])["records"]:
-                    if passed(record) and "statements" in record:
-                        next(k for k in single if k.name == record["kernel"]).add(record)
+                for record in run_other_length(args.program, [*single.values()], files[0])["records"]:
+                    if record["kernel"] in single and passed(record) and "statements" in record:
+                        single[record["kernel"]].add(record)
         rows, unknown = [], []
         for kernel in kernels:
             if not limits.runs_on(kernel, machine):
@@ -196,7 +199,8 @@ def main(argv=None):
                 print(f"note: counts of {kernel.name} do not grow like a seq_len^2 + b seq_len; its bound is no bound",
                       file=sys.stderr)
     if rows:
-        print("\n".join([*table(name, machine, shape, rows), *notes(name, machine, rows)]))
+        print("\n".join([*table(name, machine, shape, rows), *notes(name, machine, rows),
+                         *(line for sentence in waiting(changed) for line in textwrap.wrap(f"{sentence}.", 100))]))
     if unknown:
         again = " ".join([*args.results, "--program", "build/emulator-checked/bin/attention"])
         which = ", ".join(unknown) if rows else "every kernel"

@@ -2,6 +2,7 @@
 
 from fa_tools import sass
 from fa_tools.figures.drawing import constant
+from fa_tools.records import mark
 from fa_tools.tools import ROOT, Refused, named, read_results
 from fa_tools.tuning import choice_of
 
@@ -73,7 +74,8 @@ def occupancy_table(name):
         threads = threads_of(record["kernel"], capability, record["head_dim"])
         fits = sass.occupancy(capability, record["registers"], record["shared_memory_bytes"], threads)
         by = fits["ctas_by_resource"]
-        rows.append([f"`{record['kernel']}`", str(threads), str(record["registers"]), f"{record['shared_memory_bytes']:,}",
+        rows.append([f"`{record['kernel']}`", str(threads), mark(str(record["registers"]), record),
+                     mark(f"{record['shared_memory_bytes']:,}", record),
                      *(str(by[r]) for r in ("registers", "shared memory", "warps")), f"**{fits['ctas']}**",
                      f"{fits['warps']} of {fits['most_warps']}", " and ".join(fits["limited_by"])])
     head = ["Kernel", "Threads", "Registers", "Shared memory, bytes", "CTAs by registers", "by shared memory", "by warps",

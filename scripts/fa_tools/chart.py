@@ -29,11 +29,13 @@ from fa_tools.charts.look import DARK, LIGHT
 from fa_tools.charts.peer import peer_chart, peer_length_chart, percents
 from fa_tools.charts.roofline import load_profile, points_of, roofline_chart, same_problem
 from fa_tools.charts.scores import scores_chart
+from fa_tools.charts.stale import marked
 from fa_tools.charts.steps import speedup_chart
 from fa_tools.charts.themes import one_svg
 from fa_tools.intensity import MACHINES, roofs
 from fa_tools.limits import bound_of, kernels_of
-from fa_tools.records import REST, Shape, headline_shape, is_plain, kind, load, order, passed, scores_of, shape_of, tell_apart
+from fa_tools.records import (REST, Shape, display, headline_shape, is_plain, is_stale, kind, load, order, passed, scores_of, shape_of,
+                              tell_apart)
 from fa_tools.tools import ROOT, Parser, Refused, fail, named, need, or_fail, relative, run, write_whole
 
 EXAMPLE = """examples:
@@ -235,8 +237,15 @@ def scores_charts(group, chosen):
             yield f"scores-{seq_len}", lambda theme, here=here: scores_chart(group.name(), here, theme)
 
 
-def specs_of(group, wish, profile=None, peer=None, counters=None):
+def specs_of(group, wish, *sources, **more):
     """(name, spec function of a theme, or a sentence why not) of every chart this group's records allow."""
+    changed = {name for record in group.records.values() if is_stale(record) for name in (record["kernel"], display(record))}
+    for name, spec_of in charts_of(group, wish, *sources, **more):
+        yield name, spec_of if isinstance(spec_of, str) else lambda theme, spec_of=spec_of: marked(spec_of(theme), changed, theme)
+
+
+def charts_of(group, wish, profile=None, peer=None, counters=None):
+    """The same, whether kernels have changed since or not."""
     everything = list(group.select(wish))
     if group.cuda:
         yield from scores_charts(group, everything)

@@ -5,7 +5,7 @@ import re
 from functools import lru_cache
 
 from fa_tools.measurements import read_experiments, read_of, records_of, rows_of_rates, table_of
-from fa_tools.records import REST, SHAPE, is_plain, kind
+from fa_tools.records import DAGGER, REST, SHAPE, is_plain, is_stale, kind, mark, waiting, with_solution
 from fa_tools.tasks import BEGIN, END, GROUPS, read_tasks
 from fa_tools.tools import ROOT, Refused, named, read_json, read_results, read_set
 
@@ -91,7 +91,7 @@ def read(name):
             shape = {field: data[field] for field in SHAPE}
             data["records"] = [{**shape, **launch} for launch in data["launches"]]
         else:
-            data = read_results(ROOT / name)
+            data = with_solution(name, read_results(ROOT / name))
         return data
 
 
@@ -154,7 +154,8 @@ def cell(record, name):
     found = pick(record, field)
     if field == "status" and found != "passed":
         return f"{found}: " + record["reason"].replace("|", "\\|")
-    return "–" if found is None else show(found)
+    is_measured = name not in (*WORDS, *SHAPE, *REST, *PRODUCT) and is_stale(record)
+    return "–" if found is None else show(found) + DAGGER * is_measured
 
 
 def table(spec):
@@ -185,6 +186,7 @@ def lengths(spec):
         raise Refused(f"a table is by={' or by='.join(headings)}, not by {by}")
     records = [record for record in matching(data, options) if by in record]
     cells = {(record["kernel"], record[by]): pick(record, field) for record in records}
+    of = {(record["kernel"], record[by]): record for record in records}
     same = ["dtype", "heads", "head_dim", *REST, *({"seq_len", "score_std", "score_growth"} - {by})]
     if not records or len(cells) < len(records) or len({tuple(str(r.get(f)) for f in same) for r in records}) > 1:
         what = "lengths" if by == "seq_len" else "standard deviations"
@@ -193,12 +195,13 @@ def lengths(spec):
         raise Refused(f"{name} has no {field} there")
     columns = sorted({column for _, column in cells})
 
-    def shown(number):
-        return "–" if number is None else grouped(number) if isinstance(number, int) else short(number)
+    def shown(*place):
+        number = cells.get(place)
+        return "–" if number is None else mark(grouped(number) if isinstance(number, int) else short(number), of[place])
 
     kernels = sorted({kernel for kernel, _ in cells}, key=lambda name: (kind(name) != "kernel", name))
     return rows_of(["Kernel", *(headings[by].format(column) for column in columns)],
-                   ([f"`{kernel}`", *(shown(cells.get((kernel, column))) for column in columns)] for kernel in kernels))
+                   ([f"`{kernel}`", *(shown(kernel, column) for column in columns)] for kernel in kernels))
 
 
 def solutions(spec):
@@ -303,7 +306,7 @@ def profile(spec):
     for launch in launches:
         if missing := [metric for metric in metrics if metric not in launch["metrics"]]:
             raise Refused(f"{name} has no {missing[0]} of {launch['kernel']}")
-    figures = [[figure(launch["metrics"][metric]) for launch in launches] for metric in metrics]
+    figures = [[mark(figure(launch["metrics"][metric]), launch) for launch in launches] for metric in metrics]
     if rows == "launches":
         return rows_of(["Launch", *titles], ([name, *row] for name, row in zip(heading, zip(*figures))))
     return rows_of(["", *heading], ([title, *row] for title, row in zip(titles, figures)))
@@ -336,7 +339,7 @@ def beside(spec):
             ours = found[0]["counters"][counter]
             if gpu or ours:
                 same = "equal" if gpu == ours else f"{100 * (ours / gpu - 1):+.1f} %" if gpu else "–"
-                rows.append([f"`{kernel}`", heading, grouped(ours), grouped(gpu), same])
+                rows.append([f"`{kernel}`", heading, mark(grouped(ours), *found), mark(grouped(gpu), *launches), same])
     if not rows:
         raise Refused(f"no launch of {names[0]} matches")
     return rows_of(["Kernel", "", "Emulator", data["gpu"], "Difference"], rows, (0, 1))
@@ -376,6 +379,12 @@ def agreement_of(spec):
         yield ""
     for kernels, quantities, reason in why:
         yield f"- \\* **{', '.join(kernel[:2] for kernel in kernels)}**, {', '.join(quantities)}: {reason}."
+    yield from left_out(parts[0])
+
+
+def left_out(part):
+    for sentence in waiting(part.get("changed", [])):
+        yield from ("", f"{sentence}.")
 
 
 def limiters(spec):
@@ -389,8 +398,9 @@ def limiters(spec):
         cells = [f"{entry['percent'][r]:.0f}" + "~" * (r in entry["calculated"]) for r in resources]
         cells[resources.index(entry["gpu"])] = f"**{cells[resources.index(entry['gpu'])]}**"
         rows.append([f"`{entry['kernel']}`", *(agreement.called(entry[who]) for who in ("emulator", "gpu")), *cells])
-    return rows_of(["Kernel", "First limiter, emulator", "Busiest, profiler",
-                    *(f"{agreement.called(r)}, %" for r in resources)], rows)
+    yield from rows_of(["Kernel", "First limiter, emulator", "Busiest, profiler",
+                        *(f"{agreement.called(r)}, %" for r in resources)], rows)
+    yield from left_out(parts[0])
 
 
 def tuning(spec):

@@ -22,7 +22,7 @@ from collections import namedtuple
 from fractions import Fraction
 
 from fa_tools.intensity import attention_flops
-from fa_tools.records import is_plain, kind, passed, shape_of
+from fa_tools.records import is_plain, is_stale, kind, passed, shape_of
 from fa_tools.tools import ROOT, Refused, read_json
 
 MACHINES = ROOT / "bench" / "machines.json"
@@ -153,12 +153,14 @@ def scale(y1, n1, y2, n2, n):
     return a * n * n + (Fraction(y1) / n1 - a * n1) * n
 
 
-def kernels_of(files, head_dim=None):
-    """{(name, head_dim): Kernel} of the records in results files of the emulator's checked build (data, as loaded)."""
+def kernels_of(files, head_dim=None, stale=False):
+    """{(name, head_dim): Kernel} of the records in results files of the emulator's checked build (data, as loaded); those of
+    kernels that have changed since are left out, or are all."""
     found = {}
     for data in files:
         for record in data["records"]:
-            if passed(record) and is_plain(record) and "statements" in record and head_dim in (None, record["head_dim"]):
+            if passed(record) and is_plain(record) and "statements" in record and is_stale(record) == stale and \
+                    head_dim in (None, record["head_dim"]):
                 key = record["kernel"], record["head_dim"]
                 found.setdefault(key, Kernel(*key)).add(record)
     return found
@@ -218,14 +220,15 @@ def tflops_of(shape, seconds):
 # --- Measured ---------------------------------------------------------------------------------------------------
 
 
-def measured(files, gpu):
-    """{(kernel, shape): fastest record} of this GPU in results files (data, as loaded)."""
+def measured(files, gpu, stale=False):
+    """{(kernel, shape): fastest record} of this GPU in results files (data, as loaded); those of kernels that have changed
+    since are left out, or are all."""
     best = {}
     for data in files:
         if data["machine"].get("gpu") != gpu:
             continue
         for record in data["records"]:
-            if passed(record) and is_plain(record) and kind(record["kernel"]) == "kernel":
+            if passed(record) and is_plain(record) and kind(record["kernel"]) == "kernel" and is_stale(record) == stale:
                 key = record["kernel"], shape_of(record)
                 if key not in best or record["time_ms"]["median"] < best[key]["time_ms"]["median"]:
                     best[key] = record

@@ -5,7 +5,7 @@ from collections import Counter, namedtuple
 
 from fa_tools.schema import check
 from fa_tools.sources import source_of
-from fa_tools.tools import RESULTS, read_json, read_results, results_files
+from fa_tools.tools import RESULTS, read_json, read_results, read_set
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
 REST = ("mask", "kv_heads", "kv_len", "lengths", "kv_lengths")  # of a problem that is more than a shape, else None
@@ -16,6 +16,7 @@ HALVED = "4*B*H*N^2*D/2 if causal"  # of FlashAttention's benchmarks: a causal m
 
 SCORES = ("score_std", "score_growth")  # of a record whose inputs were scaled, too
 GROWTHS = ("flat", "growing")
+DAGGER = "†"  # behind a figure in a document: its kernel has changed since it was measured
 STATUSES = ("passed", "wrong", "skipped", "error")
 
 
@@ -59,22 +60,48 @@ def describe_scores(scores):
     return f", scores of std {scores[0]:g}, {scores[1]}" if scores else ""
 
 
-def is_stale(record, name=None):
-    """Whether its kernel has changed since it was measured; `name`: of a solution, whose record has its kernel's name."""
-    return "source" in record and record["source"] != source_of(name or record["kernel"])
+def with_solution(path, data):
+    """A file's data. Those of solutions of exercises have records with the name of the kernel that was changed: this adds that of
+    the solution."""
+    name = str(path).partition("/solutions.jsonl#")[2].removesuffix("-cuda")
+    for record in data["records"] if name else ():
+        record["solution"] = name
+    return data
+
+
+def todays_source(record):
+    """The source of its kernel today, or of its solution; None of what is not there any more, and of other libraries."""
+    return source_of(record.get("solution", record["kernel"]))
+
+
+def is_stale(record):
+    """Whether its kernel has changed since it was measured."""
+    return "source" in record and todays_source(record) not in (None, record["source"])
+
+
+def mark(text, *records):
+    """What a document shows of these records: with a mark if one of them is stale."""
+    return text + DAGGER * any(map(is_stale, records))
+
+
+def waiting(kernels):
+    """One sentence on kernels whose records are left out because they are stale; none if there are none."""
+    if kernels := sorted(set(kernels)):
+        one = len(kernels) == 1
+        yield (f"{len(kernels)} kernel{'' if one else 's'} wait{'s' if one else ''} for a GPU, changed since "
+               f"{'it was' if one else 'they were'} measured: {', '.join(kernels)}")
 
 
 def kept_records(folder=RESULTS):
-    """(file, name of the kernel or solution, record) of all that is kept of kernels: results, profiles, recordings."""
-    for file in results_files(folder=folder):
-        data = read_json(file)
-        records = data.get("records", data.get("launches", [])) if isinstance(data, dict) else []
-        if "recorded" in data:
-            records = [{"kernel": data["kernel"], **data["recorded"]}]
-        for record in records if isinstance(records, list) and "gemm_version" not in data else []:
-            if kind(record["kernel"]) == "kernel":
-                solution = file.partition("/solutions.jsonl#")[2].removesuffix("-cuda")
-                yield file, solution or record["kernel"], record
+    """(file, record) of all that is kept of kernels: results, profiles, recordings."""
+    for path in sorted(folder.glob("*.json*")):
+        runs = {f"{path}#{name}": data for name, data in read_set(path).items()} if path.suffix == ".jsonl" else {str(path): read_json(path)}
+        for file, data in runs.items():
+            data = {"records": data.get("launches", []), **data}
+            if "recorded" in data:
+                data["records"] = [{"kernel": data["kernel"], **data["recorded"]}]
+            if "gemm_version" not in data:
+                yield from ((file, record) for record in with_solution(file, data)["records"] if kind(record["kernel"]) == "kernel")
 
 
 def passed(record):
@@ -150,4 +177,4 @@ def load(path):
     """A results file that is what bench/schema.json describes; otherwise Refused. validate_results.py checks more."""
     data = read_results(path)
     check(data)
-    return data
+    return with_solution(path, data)

@@ -34,6 +34,15 @@ def solution(name):
 
 
 @lru_cache(maxsize=None)
+def declarations(path):
+    """Of a header, or all its text, if that is none that parse() can cut into declarations, such as macros."""
+    try:
+        return parse(path, {})[1], []
+    except Exception:  # whatever it is that stops a reader of well-formed headers
+        return [], [(ROOT / path).read_text(encoding="utf-8")]
+
+
+@lru_cache(maxsize=None)
 def source_of(kernel):
     """12 digits, of a kernel or of a solution of an exercise. None if there is neither of this name."""
     name, is_next, _ = kernel.partition(".next")
@@ -53,10 +62,9 @@ def source_of(kernel):
     blocks, whole = [], []
     for header in included(path.relative_to(ROOT), set()):
         if header not in HOST:
-            try:
-                blocks += parse(header, {})[1]
-            except Exception:  # whatever parse() cannot cut into declarations, such as macros
-                whole.append((ROOT / header).read_text(encoding="utf-8"))
+            more, text = declarations(header)
+            blocks += more
+            whole += text
     used = reachable(blocks, "\n".join([code, *whole]), {})
     text = "\n".join([normalised(code), *sorted(normalised(text) for text in [*whole, *(block.text for block in used)])])
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -13,7 +13,8 @@ A number in a sentence, with a comment behind it that says where it comes from:
                          mask=; one with a mask, fewer heads of keys or packed sequences only if a field of them is named
   *1e-6 %66.9            times a number; in percent of a number or, %rates:shfl, of an instruction's TFLOP/s
 
-It has as many decimals as the number that stands there, and a comma between thousands or an exponent if that has one.
+It has as many decimals as the number that stands there, and a comma between thousands or an exponent if that has one. Behind a
+figure of a kernel that has changed since it was measured stands a dagger, which the document's last line explains.
 
 Between a pair of comments, alone on their lines:
 
@@ -71,6 +72,7 @@ from pathlib import Path
 
 from fa_tools.links import slug
 from fa_tools.doc_tables import TABLES, matching, pick, read, source_lines
+from fa_tools.records import DAGGER, mark
 from fa_tools.tools import ROOT, Parser, Refused, fail, markdown_files, relative
 
 EXAMPLE = """examples:
@@ -79,7 +81,8 @@ EXAMPLE = """examples:
 
 FENCE = re.compile(r"^\s*(```+|~~~+)")
 NUMBER = r"[+-]?\d(?:[\d,]*\d)?(?:\.\d+)?(?:e[+-]?\d+)?"
-VALUE = re.compile(rf"(?:(?<![\w.])({NUMBER}))?<!--= (.+?) -->")
+VALUE = re.compile(rf"(?:(?<![\w.])({NUMBER}{DAGGER}?))?<!--= (.+?) -->")
+NOTE = f"{DAGGER} The kernel has changed since this figure was measured."  # ends a document that has such figures
 MARKER = re.compile(r"^\s*(?://|#) \[(/?)([a-z0-9][a-z0-9-]*)\]\s*$")
 LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".cpp": "cpp", ".py": "python", ".sh": "bash",
              ".json": "json", ".cmake": "cmake", ".txt": "cmake", ".gdb": "gdb"}
@@ -189,14 +192,15 @@ def number_of(text):
     word, colon, instruction = text.partition(":")
     if not colon:
         return float(text)
-    return the_one(read(file_named(word) or word), {"kernel": instruction}, "tflops")
+    return the_one(read(file_named(word) or word), {"kernel": instruction}, "tflops", [])
 
 
-def the_one(data, filters, field):
-    """The field of the one record that matches."""
+def the_one(data, filters, field, used):
+    """The field of the one record that matches, which joins the `used`."""
     found = list(matching(data, filters))
     if len(found) != 1:
         raise Refused(f"{len(found)} records match instead of one")
+    used += found
     return numeric(pick(found[0], field), field)
 
 
@@ -208,12 +212,13 @@ def numeric(value, field):
     return value
 
 
-def value(spec):
-    """The number that a comment behind it stands for."""
+def value(spec, shown):
+    """The number that a comment behind it stands for, written like the one that is shown, and marked if its kernel has changed since
+    it was measured."""
     file = next(filter(None, map(file_named, spec.split())), None)
     if file is None:
         raise Refused(f"'{spec}' names no results file")
-    data, filters, field, over, calculate = read(file), {}, None, None, []
+    data, filters, field, over, calculate, used = read(file), {}, None, None, [], []
     for word in spec.split():
         key, equals, wanted = word.partition("=")
         kernel, slash, other = re.fullmatch(r"((?:(?:beyond|peer|ceiling)/)?[^/]*)(/?)(.*)", word).groups()
@@ -245,16 +250,16 @@ def value(spec):
     if field.split(".")[0] in ("machine", "protocol"):
         result = numeric(pick(data, field), field)
     else:
-        result = the_one(data, filters, field)
+        result = the_one(data, filters, field, used)
         if over:
             key, colon, other = over.partition(":")
             replaced = {key: other} if colon else {"kernel": kernel_named(over, data) or over}
-            result /= the_one(data, {**filters, **replaced}, field) or float("nan")
+            result /= the_one(data, {**filters, **replaced}, field, used) or float("nan")
         if per:
-            result /= the_one(data, filters, per) or float("nan")
+            result /= the_one(data, filters, per, used) or float("nan")
     for step in calculate:
         result = step(result)
-    return result
+    return mark(like(result, shown), *used)
 
 
 def like(number, shown):
@@ -276,11 +281,11 @@ def grid(spec, old):
         parts = cells(line)
         row = comments(parts[:2])[1]
         for i, column in enumerate(columns[2:], 2):
-            number = column and row and i < len(parts) and re.search(NUMBER, parts[i])
+            number = column and row and i < len(parts) and re.search(f"{NUMBER}{DAGGER}?", parts[i])
             if number:
                 words = f"{row[1]} {column[1]} {spec}"
                 try:
-                    new = like(value(words), number[0])
+                    new = value(words, number[0])
                 except Refused as problem:
                     raise Refused(f"{problem} ({words})") from None
                 parts[i] = parts[i][: number.start()] + new + parts[i][number.end() :]
@@ -310,7 +315,7 @@ def with_numbers(line, problem):
         try:
             if old is None:
                 raise Refused(f"no number stands before <!--= {spec} -->")
-            new = like(value(spec), old)
+            new = value(spec, old)
         except (Refused, ValueError) as refused:
             problem(f"{refused} ({spec})")
             return match[0]
@@ -326,7 +331,7 @@ def synced(path, problems):
     """The file's text, as it is and as it should be. `problems` gets (line number, sentence) of what differs or cannot be
     made."""
     text = path.read_text(encoding="utf-8")
-    lines, result, i, fence = text.split("\n"), [], 0, None
+    lines, result, i, fence = text.removesuffix(f"\n{NOTE}\n").split("\n"), [], 0, None
     while i < len(lines):
         line, number = lines[i], i + 1
         i += 1
@@ -353,7 +358,12 @@ def synced(path, problems):
             result.append(line)
         else:
             result.append(with_numbers(line, lambda sentence, number=number: problems.append((number, sentence))))
-    return text, "\n".join(result)
+    new = "\n".join(result)
+    if DAGGER in re.sub("`[^`]*`", "", new):
+        new += f"\n{NOTE}\n"
+    if (NOTE in new) != (NOTE in text):
+        problems.append((len(lines), f"the last line on {DAGGER} is out of date"))
+    return text, new
 
 
 def main():

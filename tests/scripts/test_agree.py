@@ -36,8 +36,8 @@ class Committed(ScriptTest):
         self.assertTrue(parts)
         for part in parts:
             first_ten = [entry for entry in part["limiters"] if entry["kernel"][:2] <= "10"]
-            self.assertEqual(len(first_ten), 10)
-            self.assertGreaterEqual(sum(entry["emulator"] == entry["gpu"] for entry in first_ten), 8)
+            self.assertEqual(len(first_ten) + sum(name[:2] <= "10" for name in part.get("changed", [])), 10)
+            self.assertLessEqual(sum(entry["emulator"] != entry["gpu"] for entry in first_ten), 2)
 
     def test_bounds_are_below_the_profilers_cycles(self):
         """At the highest clock the launches took no less than these cycles."""
@@ -49,10 +49,12 @@ class Committed(ScriptTest):
 
     def test_every_reason_is_needed(self):
         """An entry of bench/agreement.json that nothing needs any more is to be deleted."""
-        used = {reason for part in agreement.read_agreement(RESULTS)["profiles"] for entry in part["counts"]
-                for reason in entry.get("reasons", [])}
+        parts = agreement.read_agreement(RESULTS)["profiles"]
+        used = {reason for part in parts for entry in part["counts"] for reason in entry.get("reasons", [])}
+        changed = {kernel for part in parts for kernel in part.get("changed", [])}
         data = json_of(ROOT / "bench" / "agreement.json")
-        bf16 = [entry for entry in data["merged"] + data["differences"] if "bf16" in entry["dtypes"]]
+        bf16 = [entry for entry in data["merged"] + data["differences"]
+                if "bf16" in entry["dtypes"] and not {*entry.get("kernels", [entry.get("kernel")])} <= changed]
         self.assertEqual({entry["reason"] for entry in bf16} - used, set())
 
 

@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 from support import (ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, statement_results, main,
-                     needs_venv, newest, not_passed, peer_results, results, score_results, CUDA, VENV_PYTHON)
+                     needs_venv, newest, not_passed, peer_results, results, score_results, without_sources, CUDA,
+                     VENV_PYTHON)
 
 from fa_tools import chart
 from fa_tools.charts.look import DARK, LIGHT, OTHERS, spread
@@ -352,7 +353,7 @@ class Roofline(SpecTest):
 class Bounds(SpecTest):
     def setUp(self):
         super().setUp()
-        self.counters = read_json(ROOT / "bench" / "results" / "emulator_counts.jsonl#d128")
+        self.counters = without_sources(read_json(ROOT / "bench" / "results" / "emulator_counts.jsonl#d128"))
         self.data = results(CUDA, [
             cuda_record("02_online_softmax", 16.0, seq_len=4096), cuda_record("08_swizzle", 250.0, seq_len=4096),
             cuda_record("99_mine", 1.0, seq_len=4096),

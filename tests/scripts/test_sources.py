@@ -1,22 +1,36 @@
-"""What the hash of a kernel's statements is of; that every committed record has one."""
+"""What the hash of a kernel's statements is of; that every committed record has one; and what becomes of figures, charts and
+comparisons when a kernel has changed since it was measured."""
 
+import json
+import re
 import shutil
 import unittest
 from unittest import mock
 
 from support import ROOT, ScriptTest, main
 
-from fa_tools import single, sources
-from fa_tools.records import kept_records
+from fa_tools import chart, single, sources
+from fa_tools.charts.look import LIGHT
+from fa_tools.records import Shape, kept_records
+from fa_tools.solutions import SOLUTION
 
 KERNELS = ("05_mma_split_kv", "08_swizzle", "16_max_free")
 
 
-class Hash(ScriptTest):
+def forget():
+    sources.source_of.cache_clear()
+    sources.declarations.cache_clear()
+
+
+class Copy(ScriptTest):
+    """A checkout in which kernels can be changed."""
+
+    parts = ("kernels", "common")
+
     def setUp(self):
         super().setUp()
-        for part in ("kernels", "common"):
-            shutil.copytree(ROOT / part, self.folder / part, ignore=shutil.ignore_patterns("emulator", "*.cpp"))
+        for part in self.parts:
+            shutil.copytree(ROOT / part, self.folder / part, ignore=shutil.ignore_patterns("emulator", "*.cpp", "__pycache__"))
 
     def change(self, file, *changes):
         path = self.folder / file
@@ -26,13 +40,15 @@ class Hash(ScriptTest):
             text = text.replace(old, new, 1)
         path.write_text(text, encoding="utf-8")
 
+
+class Hash(Copy):
     def changed(self):
         """Those of the kernels whose hash is another one in the copy."""
         before = [sources.source_of(name) for name in KERNELS]
-        sources.source_of.cache_clear()
+        forget()
         with mock.patch.object(sources, "ROOT", self.folder), mock.patch.object(single, "ROOT", self.folder):
             after = [sources.source_of(name) for name in KERNELS]
-        sources.source_of.cache_clear()
+        forget()
         return "".join(name[:2] + " " for name, old, new in zip(KERNELS, before, after) if old != new).strip()
 
     def test_what_it_is_not_of(self):
@@ -64,21 +80,111 @@ class Hash(ScriptTest):
         self.change("kernels/05_mma_split_kv.cu", ("kPad = 0;", "kPad = 8;"))
         names = ("05_mma_split_kv.next", "05_mma_split_kv", "05_padding", "beyond/plain", "05_nothing", "16_max_free.next")
         here = [sources.source_of(name) for name in names]
-        sources.source_of.cache_clear()
+        forget()
         with mock.patch.object(sources, "ROOT", self.folder), mock.patch.object(single, "ROOT", self.folder):
             there = [sources.source_of(name) for name in names]
-        sources.source_of.cache_clear()
+        forget()
         self.assertEqual(there, [here[1], here[2], "misfit", here[3], None, None])
         self.assertEqual(here[0], None)
+
+
+class Stale(Copy):
+    """Kernel 05 has changed since it was measured."""
+
+    parts = ("kernels", "common", "scripts", "bench")
+    TEXT = "It reaches 36.5<!--= bf16_d128 05 @4096 --> TFLOP/s, kernel 04 9.1<!--= bf16_d128 04 @4096 -->.\n"
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "docs").mkdir()
+        for path in (ROOT / "docs").glob("[01]*.md"):  # which have the solutions
+            text = path.read_text(encoding="utf-8")
+            solutions = "".join(match[0] + "\n" for match in SOLUTION.finditer(text))
+            (self.folder / "docs" / path.name).write_text(solutions, encoding="utf-8")
+        (self.folder / "docs" / "page.md").write_text(
+            self.TEXT + "\n<!-- lengths: bench/results/h200_bf16_d128.json kernel=0[45]_* -->\n<!-- /lengths -->\n\n"
+            "<!-- profile: bench/results/h200_profile.json kernel=05_* metrics=cycles -->\n<!-- /profile -->\n\n"
+            "<!-- table: bench/results/h200_bf16_d64.json kernel=05_* seq_len=512 columns=kernel,seq_len,registers -->\n<!-- /table -->\n\n"
+            "<!-- grid: bf16_d128 -->\n| | N = 512<!--= @512 --> |\n|-|-:|\n| `05`<!--= 05 --> | 0.0 |\n<!-- /grid -->\n\n"
+            "<!-- limiters: bench/results -->\n<!-- /limiters -->\n", encoding="utf-8")
+
+    def fa(self, *words, code=0):
+        done = self.run_script(self.folder / "scripts" / "fa", *words, env={"PYTHONPATH": ""}, cwd=self.folder)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def page(self):
+        return (self.folder / "docs" / "page.md").read_text(encoding="utf-8")
+
+    def set_pad(self, old, new):
+        self.change("kernels/05_mma_split_kv.cu", (f"kPad = {old};", f"kPad = {new};"))
+
+    def test_documents(self):
+        self.fa("sync")
+        fresh = self.page()
+        self.assertNotIn("†", fresh)
+        self.set_pad(0, 16)
+        self.assertIn("should be", self.fa("sync", "--check", code=1))
+        self.fa("sync")
+        page = self.page()
+        self.assertRegex(page, r"reaches [\d.]+†<!--= bf16_d128 05 @4096 --> TFLOP/s, kernel 04 [\d.]+<!--=")
+        self.assertRegex(page, r"\| `05_mma_split_kv` (\| [\d.]+† ){6}\|")
+        self.assertRegex(page, r"\| `04_wmma` (\| [\d.]+ ){6}\|")
+        self.assertRegex(page, r"\| Cycles \| [\d,]+† \|")
+        self.assertRegex(page, r"\| `05_mma_split_kv` \| 512 \| \d+† \|")
+        self.assertRegex(page, r"\| `05`<!--= 05 --> \| [\d.]+† \|")
+        self.assertIn("1 kernel waits for a GPU, changed since it was measured: 05_mma_split_kv.", page)
+        self.assertTrue(page.endswith("\n\n† The kernel has changed since this figure was measured.\n"), page)
+        self.assertEqual(self.fa("sync", "--check"), "")
+        self.set_pad(16, 0)
+        self.fa("sync")
+        self.assertEqual(self.page(), fresh)
+
+    def test_comparisons(self):
+        sentence = "1 kernel waits for a GPU, changed since it was measured: 05_mma_split_kv."
+        self.set_pad(0, 16)
+        for command in ("agree", "bounds"):
+            with self.subTest(command):
+                said = self.fa(command)
+                self.assertEqual(said.splitlines()[-1], sentence)
+                self.assertFalse([line for line in said.splitlines() if line.startswith("05")], said)
+
+    def test_a_time_that_is_stale(self):
+        """Its counts are of today: the bound is shown, and no time beside it."""
+        for file in (self.folder / "bench" / "results").glob("h200_*.json*"):
+            text = file.read_text(encoding="utf-8")
+            file.write_text(text.replace(sources.source_of("05_mma_split_kv"), 12 * "0"), encoding="utf-8")
+        said = self.fa("bounds").splitlines()
+        self.assertIn("05_mma_split_kv.", said[-1])
+        line, = (line for line in said if line.startswith("05_"))
+        self.assertLess(len(line), len(next(line for line in said if line.startswith("06_"))) - 10)
+
+
+class Charts(unittest.TestCase):
+    def test_pale_kernels(self):
+        """Only what the kernel has is marked, and a line below the title says what that means."""
+        (group,) = chart.group_files([ROOT / "bench/results/h200_bf16_d128.json", ROOT / "bench/results/h200_peers_bf16_d128.json"])
+        with mock.patch("fa_tools.records.source_of", {**{name: sources.source_of(name) for name, *_ in group.records}, "10_instruction_tuning": "0"}.get):
+            marked = dict(chart.specs_of(group, dict.fromkeys(Shape._fields)))
+            for name, mark in (("ladder", "fillOpacity"), ("speedup", "strokeDash"), ("seq_len", "strokeDash"), ("peer", "fillOpacity")):
+                with self.subTest(name):
+                    spec = json.dumps(marked[name](LIGHT))
+                    self.assertIn("Pale or dotted: the kernel has changed since it was measured", spec)
+                    self.assertIn('"%s": {"condition": ' % mark, spec)
+                    self.assertEqual(set(re.findall(r"indexof\((.*?), datum", spec)), {'[\\"10_instruction_tuning\\"]'})
+        with mock.patch("fa_tools.records.source_of", sources.source_of):
+            for name, spec_of in chart.specs_of(group, dict.fromkeys(Shape._fields)):
+                self.assertNotIn("Pale", json.dumps(spec_of(LIGHT)) if callable(spec_of) else "")
 
 
 class Committed(unittest.TestCase):
     def test_every_record_knows_its_source(self):
         records = list(kept_records())
         self.assertGreater(len(records), 1000)
-        without = {(file.rpartition("/")[2], name) for file, name, record in records if "source" not in record and sources.source_of(name)}
+        without = {(file.rpartition("/")[2], record["kernel"]) for file, record in records
+                   if "source" not in record and sources.source_of(record["kernel"])}
         self.assertEqual(without, set())
-        self.assertGreater(len({record["source"] for _, _, record in records if "source" in record}), 70)
+        self.assertGreater(len({record["source"] for _, record in records if "source" in record}), 70)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from collections import defaultdict, namedtuple
 from pathlib import Path
 
 from fa_tools.figures.drawing import INK, Picture, keep, runs
+from fa_tools.records import is_stale
 from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, read_json, relative, results_files, run, write_json
 from fa_tools.figures.traces import NO_TRACE, compact, expand, load
 
@@ -132,7 +133,7 @@ class Panel:
         text += f", recorded on {recorded['gpu'].split(' (')[0]}"
         if recorded["ms"]:
             text += f": {recorded['ms']:.4g} ms a launch, {recorded['recording_ms']:.4g} ms recording"
-        return text + "."
+        return text + "." + " The kernel has changed since." * is_stale({**recorded, "kernel": self.trace.kernel})
 
     def draw(self, picture, y):
         self.p = picture
