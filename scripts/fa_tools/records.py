@@ -5,7 +5,7 @@ from collections import Counter, namedtuple
 
 from fa_tools.schema import check
 from fa_tools.sources import source_of
-from fa_tools.tools import RESULTS, read_json, read_results, read_set
+from fa_tools.tools import RESULTS, named, read_json, read_results, read_set, relative
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
 REST = ("mask", "kv_heads", "kv_len", "lengths", "kv_lengths")  # of a problem that is more than a shape, else None
@@ -95,8 +95,10 @@ def waiting(kernels):
 def kept_records(folder=RESULTS):
     """(file, record) of all that is kept of kernels: results, profiles, recordings."""
     for path in sorted(folder.glob("*.json*")):
-        runs = {f"{path}#{name}": data for name, data in read_set(path).items()} if path.suffix == ".jsonl" else {str(path): read_json(path)}
-        for file, data in runs.items():
+        with named(relative(path)):
+            runs = {f"#{name}": data for name, data in read_set(path).items()} if path.suffix == ".jsonl" else {"": read_json(path)}
+        for name, data in runs.items():
+            file = f"{path}{name}"
             data = {"records": data.get("launches", []), **data}
             if "recorded" in data:
                 data["records"] = [{"kernel": data["kernel"], **data["recorded"]}]

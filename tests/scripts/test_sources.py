@@ -7,7 +7,7 @@ import shutil
 import unittest
 from unittest import mock
 
-from support import ROOT, ScriptTest, main
+from support import ROOT, ScriptTest, main, newest, peer_results
 
 from fa_tools import chart, single, sources
 from fa_tools.charts.look import LIGHT
@@ -30,7 +30,7 @@ class Copy(ScriptTest):
     def setUp(self):
         super().setUp()
         for part in self.parts:
-            shutil.copytree(ROOT / part, self.folder / part, ignore=shutil.ignore_patterns("emulator", "*.cpp", "__pycache__"))
+            shutil.copytree(ROOT / part, self.folder / part, ignore=shutil.ignore_patterns("emulator", "next", "*.cpp", "__pycache__"))
 
     def change(self, file, *changes):
         path = self.folder / file
@@ -159,6 +159,38 @@ class Stale(Copy):
         line, = (line for line in said if line.startswith("05_"))
         self.assertLess(len(line), len(next(line for line in said if line.startswith("06_"))) - 10)
 
+    def test_release(self):
+        self.assertEqual(self.fa("release", "--check"), "Nothing is to be measured again.\n")
+        self.set_pad(0, 16)
+        (self.folder / "kernels" / "next").mkdir()
+        (self.folder / "kernels" / "next" / "07_cp_async.cu").write_text("")
+        said = self.fa("release", "--check", code=1)
+        self.assertIn("bench/results/h200_bf16_d128.json has kernels that have changed since: 05_mma_split_kv\n", said)
+        self.assertIn("bench/results/h200_profile.json has kernels", said)
+        self.assertIn("bench/results/solutions.jsonl has kernels that have changed since: 05_mma_split_kv, 05_padding, 05_plain_loads, "
+                      "05_transposed_maximum\n", said)
+        self.assertIn("kernels/next/07_cp_async.cu has not replaced", said)
+        self.assertNotIn("04_wmma", said)
+
+    def test_release_of_other_files(self):
+        results = self.folder / "bench" / "results"
+        for path in results.glob("*.json*"):
+            path.unlink()
+        data = newest(peer_results())
+        for changes, sentence in (({}, "has kernels without their source: 08_swizzle, 10_instruction_tuning\n"),
+                                  ({"kernel": "08_old_name"}, "has kernels that are not there any more: 08_old_name\n"),
+                                  ({"kernel": "10_instruction_tuning.next"}, "has kernels that are not there any more: 10_instruction_tuning.next\n")):
+            changed = [{**record, **changes} if record["kernel"][:2] == "08" else record for record in data["records"]]
+            (results / "mine.json").write_text(json.dumps({**data, "records": changed}))
+            said = self.fa("release", "--check", code=1)
+            self.assertIn(f"bench/results/mine.json {sentence}", said)
+            self.assertEqual(self.fa("release"), said)
+        (results / "broken.jsonl").write_text("{")
+        self.assertIn("error: bench/results/broken.jsonl is cut off", self.fa("release", code=2))
+        (results / "broken.jsonl").unlink()
+        variant = [{**record, "kernel": "08_tried"} for record in data["records"] if record["kernel"][:2] == "08"]
+        (results / "mine.json").write_text(json.dumps({**data, "records": data["records"] + variant}))
+        self.fa("release", "--check")
 
 class Charts(unittest.TestCase):
     def test_pale_kernels(self):
