@@ -194,8 +194,8 @@ TEST(Pairwise, CoversAllPairsInFewRows) {
   }
 }
 
-// Fewer, but of every kernel both types with both sizes, all inputs that are not hot with both types
-// and with both sizes, and all lengths that the kernel's shapes have; nothing that the long tests
+// Fewer, but every kernel has both types with both sizes, all inputs that are not hot with both
+// types and with both sizes, and all lengths of its shapes. Nothing is there that the long tests
 // lack.
 TEST(Pairwise, TheDefaultLeavesOutShapesOnly) {
   double all_flops = 0.0;
