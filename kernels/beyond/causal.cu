@@ -17,6 +17,7 @@
 #include "common/launch/registry.h"
 #include "common/launch/slabs.h"
 #include "common/launch/tensor_map.h"
+#include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/convert.h"
