@@ -32,8 +32,9 @@ constexpr float kLog2e = 1.44269504f;
 // [range]
 // A reference is kMargin (log2) above a row's first scores. It rises to kMargin above the row's sum
 // when a lane's share exceeds kMaxSum, and above the maximum when a tile's exceeds kMaxTileSum.
-// A rise by more than 2^126 makes the factor of O and of the sums 0, so P before it may be at most
-// 2^100: beside the new maximum's P of 2^-kMargin, what is lost is then less than 2^-12.
+// A rise by more than 126 makes the factor of O and of the sums 0. What they had before is then
+// lost, so it must be small: at most 2^100 per row (four lanes' sums) before the rise, which is
+// less than 2^-14 of what the new maximum adds, 2^-kMargin.
 template <typename T>
 struct Range {  // bf16 has fp32's range
   static constexpr float kMargin = 12.0f, kMaxSum = 0x1p60f, kMaxTileSum = 0x1p98f;
