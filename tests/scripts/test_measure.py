@@ -1,0 +1,177 @@
+"""bench/measurements.toml names every measurement of a GPU, with a command that measures the same again; scripts/fa measure
+runs what a changed kernel asks for, on programs that only seem to measure, and brings it into the results."""
+
+import contextlib
+import fnmatch
+import io
+import json
+import shutil
+import sys
+import tarfile
+from pathlib import Path
+from unittest import mock
+
+from support import ROOT, ScriptTest, main
+
+from fa_tools import bench, measure
+from fa_tools.records import passed, scores_of, shape_of
+from fa_tools.tools import RESULTS, read_json, read_set, results_files
+
+# Writes the committed records of these kernels as if it had measured them: the real source, other times.
+PROGRAM = """#!{python}
+import json, sys
+sys.path.insert(0, "{root}/scripts")
+from fa_tools.records import todays_source
+if "fp16" in sys.argv:
+    sys.exit(1)
+data = json.load(open("{root}/bench/results/h200_bf16_d" + ("64" if "64" in sys.argv else "128") + ".json"))
+data["records"] = [dict(r, source=todays_source(r), clock_mhz=1500) for r in data["records"] if r["kernel"] in sys.argv]
+del data["protocol"]["idle_ms"]
+data.update(created="2026-12-01T10:00:00Z", schema_version=6)
+data["protocol"]["load_seconds"] = 0
+json.dump(data, open(sys.argv[sys.argv.index("--json") + 1], "w"))
+"""
+
+
+def on_gpu(file):
+    data = read_json(file)
+    return data.get("machine", {}).get("backend") != "emulator"
+
+
+class Manifest(ScriptTest):
+    def test_every_result_of_a_gpu_is_in_one_entry(self):
+        kept = [Path(file).relative_to(RESULTS).as_posix() for file in results_files() if on_gpu(file)]
+        kept += [path.relative_to(RESULTS).as_posix() for pattern in ("*.txt", "tuning/*.json") for path in RESULTS.glob(pattern)]
+        named = [file for entry in measure.manifest() for file in measure.files_of(entry)]
+        for file in kept:
+            self.assertEqual(len([name for name in named if fnmatch.fnmatchcase(file, name)]), 1, file)
+        for name in named:
+            self.assertTrue(fnmatch.filter(kept, name), f"{name} is in the manifest, but not in bench/results")
+
+    def test_commands_measure_the_same_again(self):
+        """The settings and problems of a command are those of its file; so are the kernels and libraries."""
+        (self.folder / "part").mkdir()
+        for entry in measure.manifest():
+            for step in measure.steps_of(entry, lambda file, entry=entry: entry.kernels, self.folder, self.folder / "cuda"):
+                command = step.commands[0][-1]
+                is_bench = "bench" in command[:2]
+                if not is_bench and entry.name != "ladder":
+                    continue
+                with self.subTest(step.name):
+                    file = read_json(f"{RESULTS}/{step.file}")
+                    ran = [record for record in file["records"] if passed(record)]
+                    if not is_bench:
+                        self.assertEqual(command[1 + len(entry.kernels):-1], file["command"][1:-1])
+                        continue
+                    args = bench.parse_arguments(command[2:])
+                    peers = {bench.peer_names()[name] for name in args.peers}
+                    self.assertLessEqual({r["kernel"] for r in ran}, {*peers, *args.kernels})
+                    if step.entry.group != "solutions":  # of which there are new ones, not measured yet
+                        self.assertEqual({r["kernel"] for r in ran}, {*peers, *args.kernels})
+                    self.assertEqual({(shape_of(p), scores_of(p)) for p in args.problems}, {(shape_of(r), scores_of(r)) for r in ran})
+                    if file["schema_version"] > 2:
+                        self.assertEqual(measure.protocol_of({"protocol": args.settings}), measure.protocol_of(file))
+
+
+class Measure(ScriptTest):
+    def measure(self, *arguments):
+        """(exit code, what it prints)"""
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
+            try:
+                code = measure.main([*arguments])
+            except SystemExit as end:
+                code = end.code
+        return code, out.getvalue()
+
+    def commands(self, *arguments):
+        code, text = self.measure("--dry-run", *arguments)
+        self.assertEqual(code, 0, text)
+        return text
+
+    def test_what_is_run(self):
+        text = self.commands("05", "16.next", "--only", "ladder,peers,tests,profile,timelines_persistent")
+        self.assertIn("/attention 04_wmma 05_mma_split_kv 16_max_free --seq-len", text)
+        self.assertIn("/next 16_max_free.next --seq-len", text)
+        self.assertIn("bench --library build/cuda/lib/libfa_bench.so 16_max_free 16_max_free.next --peers fa2,cudnn,fa3,", text)
+        self.assertIn("--gtest_filter=*/05_mma_split_kv*:*/16_max_free_next*:-", text)
+        self.assertIn("profile 16_max_free.next --program build/cuda/bin/next", text)
+        self.assertIn("build/cuda-timeline/bin/16_max_free.next --batch 1 --heads 66", text)
+        self.assertLess(text.index("fa_tests"), text.index("/attention 04_wmma"))
+        self.assertIn("gemm --rounds 5", self.commands("--only", "machine"))
+        for arguments, said in ((("17",), "no kernel 17"), (("--only", "all"), "no measurement all"), (("05", "--whole"), "name kernels, or")):
+            code, text = self.measure(*arguments)
+            self.assertEqual((code, said in text), (2, True), text)
+
+    def test_what_is_stale(self):
+        source = measure.todays_source({"kernel": "15_persistent"})
+        with mock.patch.object(measure, "is_stale", lambda record: record.get("source") == source):
+            text = self.commands()
+            self.assertRegex(self.measure("--list")[1], r"\nladder +ladders +01-16 +15 +220\n")
+        self.assertIn("/attention 14_softmax_overlap 15_persistent --seq-len", text)
+        self.assertNotIn("16_max_free", text)
+        self.assertEqual(text.count("--inputs"), 13)
+
+    def run_fakes(self, *arguments):
+        (self.folder / "cuda" / "bin").mkdir(parents=True, exist_ok=True)
+        program = self.folder / "cuda" / "bin" / "attention"
+        program.write_text(PROGRAM.format(python=sys.executable, root=ROOT), encoding="utf-8")
+        program.chmod(0o755)
+        return self.measure("--build", str(self.folder / "cuda"), "--to", str(self.folder / "measured"), "05", *arguments)
+
+    def test_run_and_merge(self):
+        code, text = self.run_fakes("--only", "tests,ladders,peers", "--limit", "99999")
+        self.assertEqual(code, 1, text)  # fp16 fails, and the rest goes on
+        self.assertIn("bin/fa_tests is not built", text)
+        self.assertIn("ladder fp16_d64: ended with 1", text)
+        measured = self.folder / "measured"
+        self.assertEqual(sorted(path.name for path in measured.iterdir()),
+                         ["h200_bf16_d128.json", "h200_bf16_d64.json", "log.txt", "machine.txt"])
+        self.assertIn("Left, about 28 s: ladder bf16_d128, ladder bf16_d64, ", self.run_fakes("--only", "ladder", "--limit", "1")[1])
+
+        results = self.folder / "results"
+        shutil.copytree(RESULTS, results)
+        other = read_json(measured / "h200_bf16_d64.json")
+        other["machine"]["driver"] = "999.1"
+        other["records"][0]["source"] = "0" * 12
+        (measured / "h200_bf16_d64.json").write_text(json.dumps(other), encoding="utf-8")
+        with tarfile.open(self.folder / "measured.tar", "w") as tar:
+            tar.add(measured, "measured")
+        with mock.patch.object(measure, "RESULTS", results):
+            code, text = self.measure("--from", str(self.folder / "measured.tar"))
+            self.assertEqual(code, 1)
+            self.assertIn("not merged: h200_bf16_d64.json has another machine (driver 580.159.04, now 999.1)", text)
+            self.assertEqual(text.count("changed: "), 1)
+            self.assertIn("scripts/fa chart --docs", text)
+        before, after = (read_json(folder / "h200_bf16_d128.json")["records"] for folder in (RESULTS, results))
+        self.assertEqual([r["kernel"] for r in before], [r["kernel"] for r in after])
+        for old, new in zip(before, after):
+            again = old["kernel"][:2] in ("04", "05")
+            self.assertEqual((new.get("run"), new == old), ("2026-12-01T10:00:00Z", False) if again else (None, True))
+
+    def test_what_is_refused(self):
+        name = "h200_peers_bf16_d128.json"
+        old, new = read_json(RESULTS / name), read_json(RESULTS / name)
+        new["schema_version"] = 6
+        new["protocol"] = measure.protocol_of(new)
+        new["records"] = [r for r in new["records"] if r["kernel"] in ("15_persistent", "peer/fa3")]
+        new["records"][0]["ratio"].pop("peer/cudnn")
+        self.assertIn("15_persistent has no ratio to peer/cudnn", " ".join(measure.merged(old, new, name)[1]))
+        for record in new["records"]:
+            record.update({"source": "0" * 12} if "source" in record else {})
+        self.assertEqual(measure.merged(old, new, name), (None, [f"{name}: 15_persistent is of another source than today's"]))
+        profile = read_json(RESULTS / "h200_profile.json")
+        again = [{**launch, "metrics": {}} for launch in profile["launches"] if launch["kernel"] == "01_naive"]
+        again = {**profile, "launches": again}
+        launches = measure.merged(profile, again, "h200_profile.json")[0]["launches"]
+        self.assertEqual([not launch["metrics"] for launch in launches], [True] * 3 + [False] * (len(launches) - 3))
+        ladder = read_json(RESULTS / "h200_bf16_d64.json")
+        adopted = {**ladder, "records": [{**r, "kernel": "16_max_free.next"} for r in ladder["records"] if r["kernel"] == "16_max_free"]}
+        name = "h200_bf16_d64.json"  # what was measured in kernels/next is kept once it is in its place
+        self.assertEqual(measure.merged(ladder, adopted, name, adopt=True)[0]["records"], ladder["records"])
+        self.assertIn("16_max_free.next is of another source than", measure.merged(ladder, adopted, name)[1][0])
+        timeline = read_set(RESULTS / "h200_timelines.jsonl")["16"]
+        self.assertEqual(measure.merged(timeline, timeline, "h200_timelines.jsonl#16"), (timeline, []))
+
+
+if __name__ == "__main__":
+    main()
