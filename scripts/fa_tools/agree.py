@@ -2,53 +2,19 @@
 
 Without options the committed profiles are compared with the committed counts of the emulator, and a table of ratios is
 printed for each. Every ratio outside 0.95 to 1.05 needs an explanation in bench/agreement.json; without one the exit
-code is 1. -o writes the comparison into a file. --measure profiles every kernel on the GPU present first."""
+code is 1. -o writes the comparison into a file. `scripts/fa measure --only profiles --whole` makes new profiles."""
 
-import re
-import sys
 import textwrap
-import time
-from pathlib import Path
 
 from fa_tools import agreement
-from fa_tools import limits
-from fa_tools import profile as profiler
 from fa_tools.records import SHAPE, Shape, describe, waiting
-from fa_tools.tools import Parser, check_writable, fail, or_fail, relative, run, write_json
+from fa_tools.tools import Parser, check_writable, or_fail, run, write_json
 
 EXAMPLE = """examples:
   scripts/fa agree                                              committed profiles against committed counts
   scripts/fa agree --from profile.json --counters results/mine.json
-  scripts/fa agree --measure --folder bench/results             on a GPU, with ncu
 
-Exit code: 0 every difference is explained, 1 one is not, 2 bad arguments or file, 3 GPU or ncu failed."""
-
-# What --measure profiles: part of the file's name, problem. The last is large enough to ask what the GPU waits for.
-PROBLEMS = {
-    "profile_n256.jsonl#bf16_d128": Shape("bf16", 1, 2, 256, 128),
-    "profile_n256.jsonl#bf16_d64": Shape("bf16", 1, 2, 256, 64),
-    "profile_n256.jsonl#fp16_d128": Shape("fp16", 1, 2, 256, 128),
-    "profile.json": Shape("bf16", 1, 16, 2048, 128),
-}
-
-def measure(program, folder, kernels):
-    """Profiles the problems on the GPU present; their files."""
-    known, files, began = profiler.kernels_of(program), [], time.monotonic()
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        fail(f"cannot create the folder {folder} ({problem.strerror.lower()})")
-    wanted = [name for name in known if name in kernels]
-    for i, (name, shape) in enumerate(PROBLEMS.items()):
-        elapsed = time.monotonic() - began
-        print(f"problem {i + 1} of {len(PROBLEMS)} ({elapsed:.0f} s): {describe(shape)}", file=sys.stderr)
-        given = {field: value for field, value in shape._asdict().items() if value is not None}
-        data = profiler.measure(program, wanted, given)
-        gpu = re.search(r"[A-Z]+\d+", data["gpu"]) or re.search(r"\S+$", data["gpu"])  # H200 of NVIDIA H200
-        files.append(Path(folder) / f"{gpu[0].lower()}_{name}")
-        write_json(files[-1], data)
-        print(f"wrote {relative(files[-1])}", file=sys.stderr)
-    return files
+Exit code: 0 every difference is explained, 1 one is not, 2 bad arguments or file."""
 
 
 def cell(entry):
@@ -115,13 +81,8 @@ def parse_arguments(argv):
         help="files of scripts/fa profile (default: the committed)")
     add("--counters", nargs="+", metavar="RESULTS",
         help="results of the emulator's checked build (default: the committed)")
-    add("--measure", action="store_true", help="profile on the GPU present first")
-    add("--program", metavar="PATH", help="with --measure: a program built before, instead of building")
-    add("--folder", default="results", metavar="DIR", help="with --measure: where the profiles go (default: results)")
     add("-o", "--output", metavar="FILE", help="the JSON file to write")
     args = parser.parse_args(argv)
-    if args.measure and args.sources:
-        fail("--measure makes profiles, --from takes those there are: one of them (see --help)")
     if args.output:
         check_writable(args.output)
     return args
@@ -131,12 +92,7 @@ def main(argv=None):
     args = parse_arguments(argv)
     with or_fail():
         counters = agreement.read_counters(args.counters)
-        if args.measure:
-            files = measure(args.program or profiler.built_program(), args.folder,
-                            {name for stale in (False, True) for name, _ in limits.kernels_of(counters, stale=stale)})
-        else:
-            files = args.sources
-        result = agreement.comparison(files, counters)
+        result = agreement.comparison(args.sources, counters)
     for i, part in enumerate(result["profiles"]):
         print("\n" * (i > 0) + "\n".join([*show(part), *show_limiters(part)]))
     for sentence in waiting(kernel for part in result["profiles"] for kernel in part.get("changed", [])):

@@ -1,9 +1,7 @@
-"""scripts/fa agree and lib/agreement.py: the committed comparison, ratios and reasons by hand, and profiling with a stand-in
-for ncu."""
+"""scripts/fa agree and lib/agreement.py: the committed comparison, ratios and reasons by hand."""
 
 import copy
 import json
-import os
 import sys
 import unittest
 from pathlib import Path
@@ -13,6 +11,7 @@ from support import ERROR, ROOT, SCRIPTS, ScriptTest, main
 from fa_tools import agree
 from fa_tools import agreement
 from fa_tools import limits
+from fa_tools.profile import METRICS
 from fa_tools.tools import read_json
 
 AGREE = SCRIPTS / "fa", "agree"
@@ -61,7 +60,7 @@ class Committed(ScriptTest):
 def profile_of(metrics, dtype="bf16", seq_len=256, kernel="08_swizzle"):
     one = read_json(f"{RESULTS / 'h200_profile_n256.jsonl'}#bf16_d128")
     launch = next(copy.deepcopy(launch) for launch in one["launches"] if launch["kernel"] == kernel)
-    launch["metrics"] = {name: launch["metrics"][name] for name in agree.profiler.METRICS} | metrics
+    launch["metrics"] = {name: launch["metrics"][name] for name in METRICS} | metrics
     return {**one, "dtype": dtype, "seq_len": seq_len, "launches": [launch]}
 
 
@@ -73,7 +72,7 @@ class ByHand(unittest.TestCase):
         return found
 
     def counts(self, lines, metrics, name="08_swizzle", **changes):
-        zero = {metric: 0 for metric in agree.profiler.METRICS if not metric.startswith("stall")}
+        zero = {metric: 0 for metric in METRICS if not metric.startswith("stall")}
         profile = profile_of({**zero, "cycles": 1000, **metrics}, kernel=name)
         return {entry["quantity"]: entry for entry in agreement.compare(self.kernel(lines, name, **changes), profile)}
 
@@ -158,22 +157,6 @@ class ByHand(unittest.TestCase):
         self.assertEqual((percents["tensor"], percents["fp32"], calculated), (60.5, 3, ["l2", "hbm"]))
 
 
-PROGRAM = """#!/bin/sh
-[ "$1" = --list ] && { echo 01_naive; echo 08_swizzle; echo 99_mine; }
-"""
-NCU = """#!/usr/bin/env python3
-import csv, pathlib, sys
-words = sys.argv[1:]
-with open(pathlib.Path(__file__).parent.parent / "ncu.log", "a") as log:
-    print(*words, file=log)
-asked = words[words.index("--metrics") + 1].split(",")
-out = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL)
-out.writerow(["ID", "Kernel Name", *asked])
-out.writerow(["", "", *asked])
-out.writerow([0, "attention_kernel(a)", *["1000"] * len(asked)])
-"""
-
-
 class Script(ScriptTest):
     def test_unexplained(self):
         profile = read_json(f"{RESULTS / 'h200_profile_n256.jsonl'}#bf16_d128")
@@ -182,25 +165,6 @@ class Script(ScriptTest):
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("! 01, global load sectors: ", done.stdout)
 
-    def test_measured(self):
-        (self.folder / "bin").mkdir()
-        for name, text in (("attention", PROGRAM), ("ncu", NCU), ("nvidia-smi", "#!/bin/sh\necho NVIDIA H200, 580.1\n")):
-            self.write(f"bin/{name}", text).chmod(0o755)
-        out = self.folder / "out.json"
-        done = self.run_script(AGREE, "--measure", "--program", self.folder / "bin" / "attention", "--folder", self.folder,
-                               "-o", out, env={"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"})
-        self.assertEqual(done.returncode, 1, done.stderr)  # 1000 of everything is not what the emulator counts
-        self.assertLessEqual(max(map(len, done.stdout.splitlines())), 100)
-        calls = (self.folder / "ncu.log").read_text().splitlines()
-        self.assertEqual(len(calls), 2 * len(agree.PROBLEMS))  # 99_mine was never on the emulator
-        self.assertIn("--dtype bf16 --batch 1 --heads 2 --seq-len 256 --head-dim 64 --json ", calls[2])
-        self.assertIn("l1tex__data_pipe_lsu_wavefronts.sum", calls[0])
-        self.assertIn("problem 1 of", done.stderr)
-        files = [f"h200_{name}" for name in agree.PROBLEMS]
-        for name in files:
-            agree.profiler.read_profile(self.folder / name)
-        self.assertEqual([Path(part["file"]).name for part in json_of(out)["profiles"]], files)
-
     def test_refusals(self):
         profile = read_json(f"{RESULTS / 'h200_profile_n256.jsonl'}#bf16_d128")
         unknown = {**profile, "launches": [{**profile["launches"][0], "kernel": "99_mine"}]}
@@ -208,13 +172,10 @@ class Script(ScriptTest):
             (("--from", self.folder / "none.json"), "no such file", 2),
             (("--from", self.write("u.json", unknown)), "has 99_mine with head_dim 128", 2),
             (("--from", self.write("g.json", {**profile, "gpu": "NVIDIA Test"})), "no machine NVIDIA Test", 2),
-            (("--from", "x", "--measure", "--program", "y"), "one of them", 2),
             (("-o", "/none/x.json"), "cannot write into the folder", 2),
-            (("--measure", "--program", self.folder / "none"), "not a program", 2),
         ):
             with self.subTest(text):
                 self.assert_one_sentence(self.run_script(AGREE, *words), text, code=code)
-        self.assertIn("scripts/fa agree --measure", self.run_script(AGREE, "--help").stdout)
 
 
 if __name__ == "__main__":
