@@ -10,7 +10,6 @@ protocol. It refuses records of another source than today's and files of another
 
 import contextlib
 import fnmatch
-import json
 import os
 import re
 import shutil
@@ -191,11 +190,10 @@ def missing(step, build):
         program = command[0]
         if "/" not in program and not shutil.which(program):
             return f"there is no {program}"
-        if any(word == "profile" for word in command[1:2]) and not shutil.which("ncu"):
+        if command[1:2] == ["profile"] and not shutil.which("ncu"):
             return "there is no ncu"
-        for file in command:
-            if file.startswith(str(build)) and not Path(file).exists():
-                return f"{relative(file)} is not built"
+        if absent := [file for file in command if file.startswith(str(build)) and not Path(file).exists()]:
+            return f"{relative(absent[0])} is not built"
     return missing_peer(tuple(step.entry.peers))
 
 
@@ -297,7 +295,10 @@ def measure(steps, folder, build, limit, log):
             print(f"[{i + 1}/{len(steps)}] {step.name}: skipped, {why}", flush=True)
             continue
         print(f"[{i + 1}/{len(steps)}] {step.name}: {' '.join(step.kernels)}, about {step.seconds} s; {spent:.0f} s so far ...", flush=True)
-        code, said = measure_step(step, folder, log)
+        try:
+            code, said = measure_step(step, folder, log)
+        except Refused as problem:  # of a file that a program left half-written
+            code, said = 3, [f"its file {problem}"]
         if said:
             failed.append((code, f"{step.name}: {'; '.join(said)}"))
             print(f"  failed: {failed[-1][1]}", flush=True)
@@ -317,6 +318,12 @@ def protocol_of(data):
     """How it was measured, as version 6 says it."""
     protocol = {"rest_ms": 0, "load_seconds": 0, **data["protocol"]}
     return {name: value for name, value in protocol.items() if (name, value) != ("idle_ms", 0)}
+
+
+def machine_of(data):
+    """What of its machine must be the same in all records of a file: not the last parts of versions, nor the bytes left free."""
+    machine = {name: value for name, value in data["machine"].items() if not name.endswith("_bytes")}
+    return machine | {"driver": machine["driver"].split(".")[0], "compiler": machine["compiler"].rpartition(".")[0]}
 
 
 def accepted(data, file, adopt):
@@ -381,7 +388,7 @@ def merged(old, new, file, adopt=False):
         others = [record for each, record in theirs.items() if each not in mine]
         data = {**old, field: sorted([*others, *mine.values()], key=lambda record: record["kernel"])}
     else:
-        same(old["machine"], new["machine"], "machine")
+        same(machine_of(old), machine_of(new), "machine")
         same(protocol_of(old), protocol_of(new), "protocol")
         for record in mine.values():  # which run it is of, where that is not the file's
             record.setdefault("run", new["created"])
@@ -389,7 +396,9 @@ def merged(old, new, file, adopt=False):
                 del record["run"]
         data = {**old, "schema_version": new["schema_version"], "protocol": new["protocol"],
                 field: [mine.pop(key(record), record) for record in old[field]] + list(mine.values())}
-        if notes := list(dict.fromkeys([*old.get("notes", []), *new.get("notes", [])])):
+        other = [f"{name} {new['machine'][name]}" for name in ("driver", "compiler") if new["machine"][name] != old["machine"][name]]
+        other = [f"run {new['created']}: {', '.join(other)}"] if other else []
+        if notes := list(dict.fromkeys([*old.get("notes", []), *new.get("notes", []), *other])):
             data["notes"] = notes
     if field == "records":
         check(data)
@@ -413,8 +422,12 @@ def merge(folder, say=lambda sentence: print(f"not merged: {sentence}", file=sys
         for path in sorted(folder.iterdir()):
             if path.name not in before:
                 continue
-            if path.suffix == ".txt":
-                write_whole(RESULTS / path.name, path.read_bytes())
+            if path.suffix == ".txt":  # it does not say whose it is
+                machine = folder / "machine.txt"
+                if machine.exists() and path.name.partition("_")[0] in machine.read_text(encoding="utf-8").lower():
+                    write_whole(RESULTS / path.name, path.read_bytes())
+                else:
+                    say(f"{path.name} is of another GPU")
                 continue
             for name, data in read_set(path).items() if path.suffix == ".jsonl" else [("", read_json(path))]:
                 for sentence in put(RESULTS, f"{path.name}{'#' * bool(name)}{name.replace('.next', '')}", data, adopt=True):

@@ -29,6 +29,7 @@ data["records"] = [dict(r, source=todays_source(r), clock_mhz=1500) for r in dat
 del data["protocol"]["idle_ms"]
 data.update(created="2026-12-01T10:00:00Z", schema_version=6)
 data["protocol"]["load_seconds"] = 0
+data["machine"]["driver"] = "580.1"
 json.dump(data, open(sys.argv[sys.argv.index("--json") + 1], "w"))
 """
 
@@ -139,9 +140,10 @@ class Measure(ScriptTest):
         with mock.patch.object(measure, "RESULTS", results):
             code, text = self.measure("--from", str(self.folder / "measured.tar"))
             self.assertEqual(code, 1)
-            self.assertIn("not merged: h200_bf16_d64.json has another machine (driver 580.159.04, now 999.1)", text)
+            self.assertIn("not merged: h200_bf16_d64.json has another machine (driver 580, now 999)", text)
             self.assertEqual(text.count("changed: "), 1)
             self.assertIn("scripts/fa chart --docs", text)
+        self.assertEqual(read_json(results / "h200_bf16_d128.json")["notes"][-1], "run 2026-12-01T10:00:00Z: driver 580.1")
         before, after = (read_json(folder / "h200_bf16_d128.json")["records"] for folder in (RESULTS, results))
         self.assertEqual([r["kernel"] for r in before], [r["kernel"] for r in after])
         for old, new in zip(before, after):
