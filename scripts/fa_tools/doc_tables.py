@@ -479,7 +479,7 @@ SECTIONS = {
 
 
 def seen_first(bug):
-    """(section of the index, kind) of a row of tests/broken/bugs.json: by how its launch ends, else by the report, the counter
+    """(section of the index, kind) of a row of tests/broken/NN.json: by how its launch ends, else by the report, the counter
     or the numbers."""
     normal = bug["numbers"]["normal"]
     kind = bug["stops"] if normal == "stops" else bug.get("report", "")
@@ -496,7 +496,7 @@ def seen_first(bug):
 
 
 def found_by(bug):
-    """Of a row of tests/broken/bugs.json: the first of these that shows it, in the order in which one looks."""
+    """Of a row of tests/broken/NN.json: the first of these that shows it, in the order in which one looks."""
     if bug["numbers"]["normal"] != "right":
         return bug["numbers"]["normal"]
     if set(bug["numbers"].values()) != {"right"}:
@@ -547,7 +547,7 @@ def bug_summary(rows):
 def bugs(spec):
     name, _, which = spec.partition(" ")
     try:
-        found = read_json(ROOT / name)
+        found = [bug for path in sorted((ROOT / name).glob("[0-9][0-9].json")) for bug in read_json(path)]
         if which == "summary":
             return list(bug_summary(found))
         if which not in SECTIONS:
@@ -564,7 +564,7 @@ def bugs(spec):
     except Refused as problem:
         raise Refused(f"{name}: {problem}") from None
     except (KeyError, TypeError, AttributeError):
-        raise Refused(f"{name} is not what the program meet writes") from None
+        raise Refused(f"{name} is not what the program meet_checked writes") from None
     heading = ["Kernel", "Bug", "What is wrong", "Ordinary inputs", "Hard inputs", "Checked build reports", "It counts"]
     said = [i for i in range(len(heading)) if i < 5 or any(row[i] != "–" for row in rows)]
     return rows_of([heading[i] for i in said], ([row[i] for i in said] for row in rows), range(len(said)))

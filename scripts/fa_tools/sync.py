@@ -59,7 +59,7 @@ Between a pair of comments, alone on their lines:
   <!-- /phases -->
   <!-- capabilities: limits -->                                 what an SM has, by compute capability; or, of a results
                                                                 file: `occupancy FILE`, `kernels FILE` (where they run)
-  <!-- bugs: tests/broken/bugs.json summary -->                 what finds the bugs of tests/broken: in short, or
+  <!-- bugs: tests/broken summary -->                           what finds the bugs of tests/broken: in short, or
                                                                 those of one section, by its anchor: `it-hangs`
 
 Records of peers are taken only where kernel= names them (kernel=0*,peer/fa2). Comments in code are left alone."""

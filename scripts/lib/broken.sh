@@ -39,7 +39,7 @@ show_diff() {
   diff -u --color="$colour" --label "kernels/$2.cu" --label "$1" "$ROOT/kernels/$2.cu" "$folder/$1.cu" || true
 }
 
-# meet_broken NAME: its diff, then what each check says. Returns 0 if that is what tests/broken/bugs.toml declares.
+# meet_broken NAME: its diff, then what each check says. Returns 0 if that is what tests/broken says.
 meet_broken() {
   local wanted=$1 name kernel what near _
   ensure_packages run emulator

@@ -2,11 +2,9 @@
 // broken kernels include this in place of common/launch/registry.h.
 #pragma once
 
-#include <algorithm>
 #include <ostream>
 #include <string>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "common/launch/problem.h"
@@ -17,19 +15,10 @@ namespace fa::broken {
 
 struct Bug {
   std::string name, kernel;
-  std::string what;                     // a sentence
-  std::vector<std::string> right;       // inputs on which the numbers are right
-  std::string early;                    // "right" or "wrong" if copies come early, or ""
-  std::string stops;                    // no wrong numbers, but launches that end with these words
-  std::string found;                    // words of the checked build's report
-  std::vector<std::pair<int, int>> at;  // first and last line of each statement that it names
-  std::string counted;                  // the counter that is far above the real kernel's
-  bool fp16;                            // looked at in fp16 instead of bf16
-  int heads, seq_len;                   // looked at with these; 0: as problem_of says
-
-  bool is_right_on(const std::string& inputs) const {
-    return std::find(right.begin(), right.end(), inputs) != right.end();
-  }
+  std::string what;      // a sentence
+  std::string shown_by;  // "ordinary inputs", "hard inputs", "report" or "counters"
+  bool fp16;             // looked at in fp16 instead of bf16
+  int heads, seq_len;    // looked at with these; 0: as problem_of says
 };
 
 // Without it GoogleTest prints the bytes of a bug instead of its name.

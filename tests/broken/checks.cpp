@@ -1,9 +1,12 @@
 #include "tests/broken/checks.h"
-#include <cctype>
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/emulator/core/describe.h"
@@ -24,23 +27,45 @@ double counter(const Record& record, const std::string& name) {
   return double(count_of(record.counts.counters, name));
 }
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+// The lines of a file without the blanks around them.
+std::vector<std::string> lines_of_file(const std::string& path) {
+  std::vector<std::string> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const size_t first = std::min(line.find_first_not_of(' '), line.size());
+    lines.push_back(line.substr(first));
+  }
+  return lines;
 }
 
-// `words`: one of several, " | " between them, or the only ones.
-bool says(const std::string& report, const std::string& words) {
-  const size_t end = words.find(" | ");
-  return contains(report, words.substr(0, end)) ||
-         (end != std::string::npos && says(report, words.substr(end + 3)));
-}
-
-std::string instead(const std::string& what, const std::string& found,
-                    const std::string& declared) {
-  return what + ": " + found.substr(0, 400) + ", declared " + declared;
+// The first line of the statement that has line `number`, counted from 1: compilers give the parts
+// of a statement to different lines of it.
+std::string statement_at(const std::vector<std::string>& lines, size_t number) {
+  const auto ends = [&](const std::string& line) {
+    const std::string code = line.substr(0, line.find("//"));
+    const size_t last = code.find_last_not_of(' ');
+    return last == std::string::npos || std::string(";{}:>").find(code[last]) != std::string::npos;
+  };
+  if (number == 0 || number > lines.size()) return "";
+  size_t first = number - 1;
+  while (first > 0 && !ends(lines[first - 1])) first--;
+  return lines[first];
 }
 
 }  // namespace
+
+std::string facts_file(const std::string& kernel) {
+  return std::string(FA_BUGS_FOLDER) + "/" + kernel.substr(0, 2) + ".json";
+}
+
+Facts committed(const Bug& bug) {
+  std::ifstream file(facts_file(bug.kernel));
+  if (!file) return Facts::object();
+  for (const Facts& row : Facts::parse(file)) {
+    if (row.value("name", "") == bug.name) return row;
+  }
+  return Facts::object();
+}
 
 Problem problem_of(const Bug& bug) {
   const bool rings = bug.kernel >= "11", persistent = bug.kernel >= "15";
@@ -80,11 +105,11 @@ std::string verdict_of(const Record& record) {
 
 std::string kind_of(const std::string& report) { return emu::kind_of(report).name; }
 
-std::string inputs_of_report(const Bug& bug) {
-  const bool speaks = !bug.stops.empty() || !bug.found.empty();
-  if (!speaks || !bug.is_right_on("normal")) return "normal";
-  for (const std::string& each : inputs_of(bug)) {
-    if (!bug.is_right_on(each)) return each;
+std::string inputs_of_report(const Facts& facts) {
+  const Facts& numbers = facts.at("numbers");
+  if (numbers.at("normal") != "right") return "normal";
+  for (const auto& [inputs, verdict] : numbers.items()) {
+    if (verdict != "right") return inputs;
   }
   return "normal";
 }
@@ -97,71 +122,47 @@ std::map<std::string, double> ratios(const Record& broken, const Record& real) {
   return result;
 }
 
-std::string unlike_numbers(const Bug& bug, const std::string& inputs, const Record& record) {
-  const std::string declared = bug.is_right_on(inputs) ? "right"
-                               : bug.stops.empty()     ? "wrong"
-                                                       : "stops";
-  if (verdict_of(record) != declared)
-    return instead("numbers on " + inputs, verdict_of(record), declared);
-  if (declared == "stops" && !says(record.reason, bug.stops)) {
-    return instead("numbers on " + inputs, record.reason, "'" + bug.stops + "'");
+Facts facts_of_report(const Bug& bug, const Record& record) {
+  Facts facts = Facts::object();
+  if (record.status != Status::kError) return facts;
+  const std::string kind = kind_of(record.reason);
+  facts["report"] = kind.empty() ? "unknown: " + record.reason : kind;
+  const auto lines = lines_of_file(std::string(FA_BUGS_SOURCES) + "/" + bug.name + ".cu");
+  const std::regex place(bug.name + R"(\.cu:(\d+))");
+  std::vector<std::string> at;
+  for (std::sregex_iterator it(record.reason.begin(), record.reason.end(), place), end; it != end;
+       ++it) {
+    const std::string statement = statement_at(lines, std::stoul((*it)[1]));
+    if (std::find(at.begin(), at.end(), statement) == at.end()) at.push_back(statement);
   }
-  return "";
+  facts["at"] = at;
+  return facts;
 }
 
-std::string unlike_early(const Bug& bug, const Record& record) {
-  const bool right = record.status == Status::kPassed;
-  const bool declared = bug.early == "right" || (bug.is_right_on("normal") && bug.early != "wrong");
-  if (right == declared) return "";
-  return instead("numbers with early copies", verdict_of(record), declared ? "right" : "wrong");
+Facts facts_of_counters(const Record& broken, const Record& real) {
+  Facts facts = Facts::object();
+  if (broken.status == Status::kError) return facts;
+  double most = kMuch;
+  for (const auto& [name, ratio] : ratios(broken, real)) {
+    if (ratio < most) continue;
+    most = ratio;
+    facts = {{"counter", name}, {"ratio", std::round(ratio * 100) / 100}};
+  }
+  return facts;
 }
 
-std::string unlike_report(const Bug& bug, const Record& record) {
-  const bool reported = record.status == Status::kError;
-  const std::string words = !bug.found.empty() ? bug.found : bug.stops;
-  if (!words.empty() && !reported) return instead("checked build", "no report", "'" + words + "'");
-  if (words.empty() && reported) return instead("checked build", record.reason, "no report");
-  if (reported && !says(record.reason, words)) {
-    return instead("checked build", record.reason, "'" + words + "'");
+std::string not_shown(const Bug& bug, const Facts& facts) {
+  const Facts& numbers = facts.at("numbers");
+  bool shown = false;
+  if (bug.shown_by == "ordinary inputs") shown = numbers.at("normal") == "wrong";
+  if (bug.shown_by == "hard inputs") {
+    shown =
+        numbers.at("normal") == "right" &&
+        std::any_of(numbers.begin(), numbers.end(), [](const Facts& v) { return v != "right"; });
   }
-  if (reported && kind_of(record.reason).empty())
-    return "a report of no known kind: " + record.reason;
-  return "";
-}
-
-std::string unlike_places(const Bug& bug, const Record& record) {
-  for (const auto& [first, last] : bug.at) {
-    bool named = false;
-    for (int line = first; line <= last; line++) {
-      const std::string place = bug.name + ".cu:" + std::to_string(line);
-      for (size_t at = record.reason.find(place); at != std::string::npos;
-           at = record.reason.find(place, at + 1)) {
-        const size_t end = at + place.size();  // not the ":10" of ":105"
-        named |= end == record.reason.size() || !isdigit(record.reason[end]);
-      }
-    }
-    if (!named) {
-      return instead("checked build", record.reason,
-                     "a report that names line " + std::to_string(first) +
-                         (last == first ? "" : " to " + std::to_string(last)));
-    }
-  }
-  return "";
-}
-
-std::string unlike_counters(const Bug& bug, const Record& broken, const Record& real) {
-  if (broken.status == Status::kError) {
-    return bug.counted.empty() ? "" : "no counters: " + broken.reason;
-  }
-  const auto found = ratios(broken, real);
-  if (!bug.counted.empty() && !found.contains(bug.counted))
-    return bug.counted + " is no counter to compare";
-  for (const auto& [name, ratio] : found) {
-    if ((ratio >= kMuch) == (name == bug.counted)) continue;
-    return instead(name, std::to_string(ratio) + " times the real kernel's",
-                   bug.counted.empty() ? "nothing" : bug.counted);
-  }
-  return "";
+  if (bug.shown_by == "report") shown = facts.contains("report");
+  if (bug.shown_by == "counters") shown = facts.contains("counter");
+  return shown ? "" : bug.name + " is not shown by " + bug.shown_by;
 }
 
 }  // namespace fa::broken

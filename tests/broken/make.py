@@ -18,11 +18,10 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-INPUTS = "normal large dominant_key equal_keys increasing_max tiny one_hot_v".split()
-HOT_INPUTS = "hot_first_block hotter_blocks hot_row hot_tiles dominant_first dominant_last huge_scores".split()
+CHECKS = "ordinary inputs, hard inputs, report, counters".split(", ")
 TYPES = {"bf16": "__nv_bfloat16", "fp16": "__half"}
-KEYS = {"what": str, "text": str, "replacement": str, "which": list, "right": (list, str), "early": str, "stops": str,
-        "found": str, "at": list, "counted": str, "dtypes": list, "heads": int, "seq_len": int}
+KEYS = {"what": str, "text": str, "replacement": str, "which": list, "shown_by": str, "dtypes": list, "heads": int,
+        "seq_len": int}
 
 
 class Misfit(Exception):
@@ -51,20 +50,15 @@ def check(name, bug):
     for key, value in bug.items():
         if key not in KEYS or not isinstance(value, KEYS[key]):
             fail(f"tests/broken/bugs.toml: {name} has {key} = {value!r}, which says nothing")
-    for key in ("what", "text", "replacement"):
+    for key in ("what", "text", "replacement", "shown_by"):
         if key not in bug:
             fail(f"tests/broken/bugs.toml: {name} lacks '{key}'")
     kernels = sorted((HERE.parent.parent / "kernels").glob(f"{name[:2]}_*.cu"))
     if not kernels:
         fail(f"tests/broken/bugs.toml: there is no kernel {name[:2]} for {name}")
     bug["kernel"] = kernels[0].stem
-    inputs = INPUTS + (HOT_INPUTS if name >= "16" else [])
-    bug["right"] = inputs if bug.get("right") == "all" else bug.get("right", [])
-    for each in bug["right"]:
-        if each not in inputs:
-            fail(f"tests/broken/bugs.toml: {name} is right on '{each}', which are no inputs of its kernel")
-    if bug.get("early", "right") not in ("right", "wrong"):
-        fail(f"tests/broken/bugs.toml: {name} has early = {bug['early']!r}, but it is right or wrong")
+    if bug["shown_by"] not in CHECKS:
+        fail(f"tests/broken/bugs.toml: {name} is shown by '{bug['shown_by']}', which is none of {', '.join(CHECKS)}")
     for each in bug.setdefault("dtypes", ["bf16"]):
         if each not in TYPES:
             fail(f"tests/broken/bugs.toml: {name} has the type '{each}', but there are {', '.join(TYPES)}")
@@ -95,39 +89,12 @@ def nearest(text, source):
     return f"; the nearest is line {number}: '{line.strip()}'" if text not in source and shared(line) > 0.5 else ""
 
 
-def statement(name, source, text):
-    """The first and the last line of the statement with `text`: compilers give its parts to different ones of them."""
-    lines = source.split("\n")
-    found = [number for number, line in enumerate(lines) if text in line]
-    if len(found) != 1:
-        raise Misfit(f"{name} is reported at '{text}', which is in {len(found)} lines of its source{nearest(text, source)}")
-
-    def ends(line):
-        code = re.sub(r"\s*//.*", "", line)
-        return not code or code[-1] in ";{}:>"  # '>': of a template's parameters
-
-    first = last = found[0]
-    while not ends(lines[first - 1]):
-        first -= 1
-    while not ends(lines[last]):
-        last += 1
-    return first + 1, last + 1
-
-
-def literal(text):
-    return f'R"({text})"'
-
-
-def declaration(name, bug, source):
-    """What the tests must expect travels with the bug: see bug.h."""
-    at = ", ".join(f"{{{first}, {last}}}" for first, last in (statement(name, source, text) for text in bug.get("at", [])))
-    right = ", ".join(f'"{inputs}"' for inputs in bug["right"])
+def declaration(name, bug):
+    """What the tests must know of it travels with the bug: see bug.h."""
     return (f"const broken::Declaration bug{{{{.name = \"{name}\", .kernel = \"{bug['kernel']}\",\n"
-            f"    .what = {literal(bug['what'])},\n"
-            f"    .right = {{{right}}}, .early = \"{bug.get('early', '')}\", .stops = {literal(bug.get('stops', ''))},\n"
-            f"    .found = {literal(bug.get('found', ''))}, .at = {{{at}}},\n"
-            f"    .counted = \"{bug.get('counted', '')}\", .fp16 = {str(bug['dtypes'][0] == 'fp16').lower()}, "
-            f".heads = {bug.get('heads', 0)}, .seq_len = {bug.get('seq_len', 0)}}}}};\n")
+            f"    .what = R\"({bug['what']})\", .shown_by = \"{bug['shown_by']}\",\n"
+            f"    .fp16 = {str(bug['dtypes'][0] == 'fp16').lower()}, .heads = {bug.get('heads', 0)}, "
+            f".seq_len = {bug.get('seq_len', 0)}}}}};\n")
 
 
 def rename(name, bug, source, old, new):
@@ -139,14 +106,13 @@ def rename(name, bug, source, old, new):
 def source_of(name, bug):
     """The broken kernel in a namespace of its own; every line keeps its number."""
     source = broken(name, bug)
-    known = declaration(name, bug, source)
     source = rename(name, bug, source, "common/launch/registry.h", "tests/broken/bug.h")
     types = ", ".join(TYPES[each] for each in bug["dtypes"])
     source = rename(name, bug, source, f'Registration<Launcher> registration{{"{bug["kernel"]}"',
                     f'Registration<broken::Only<Launcher, {types}>::Of> registration{{"{name}"')
     source = re.sub(r"namespace fa::k\d+", f"namespace fa::broken_{name}", source)
     end = f"}}  // namespace fa::broken_{name}"
-    return rename(name, bug, source, end, known + end)
+    return rename(name, bug, source, end, declaration(name, bug) + end)
 
 
 def source_or_nothing(name, bug):

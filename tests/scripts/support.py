@@ -24,6 +24,12 @@ REQUIREMENTS = {"scripts/requirements.txt": ".venv", "scripts/docs-requirements.
                 "tests/browser/requirements.txt": ".venv-browser", "tests/requirements.txt": ".venv-tests"}
 
 
+def seeded_bugs():
+    """The rows of tests/broken/NN.json: what each check says of each bug."""
+    return [bug for path in sorted((ROOT / "tests" / "broken").glob("[0-9][0-9].json"))
+            for bug in json.loads(path.read_text(encoding="utf-8"))]
+
+
 def normal(name):
     """A Python package's name as the index has it."""
     return re.sub(r"[-_.]+", "-", name).lower()

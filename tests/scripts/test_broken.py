@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 
-from support import ROOT, SCRIPTS, ScriptTest, main
+from support import ROOT, SCRIPTS, ScriptTest, main, seeded_bugs
 
 from fa_tools.doc_tables import SECTIONS
 from fa_tools.links import anchors
@@ -27,6 +27,7 @@ BUG = """["01_bug"]
 what = "It does not wait."
 text = "sum += 1;"
 replacement = "sum += 2;"
+shown_by = "report"
 """
 RIGHT = dict.fromkeys(("normal", "large", "equal_keys"), "right")
 BUGS = [
@@ -57,18 +58,15 @@ class Declarations(ScriptTest):
         return self.run_script(self.broken / "make.py", *(arguments or ("--source", self.source, "01_bug")))
 
     def test_one_replacement_and_the_declaration(self):
-        done = self.make(BUG + 'right = ["normal", "tiny"]\nearly = "right"\nstops = "dead"\nfound = "words"\n'
-                         'at = ["   sum", "+= 2"]\ncounted = "sectors"\ndtypes = ["fp16"]\n')
+        done = self.make(BUG + 'dtypes = ["fp16"]\n')
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.source.read_text(), '#include "01_bug.cu"\n')
         text = (self.source.parent / "01_bug.cu").read_text()
         self.assertIn('#include "tests/broken/bug.h"\nnamespace fa::broken_01_bug {', text)
         self.assertIn("  wait();\n  sum += 2;\n  store(\n      sum);\n  wait();\n", text)
         self.assertIn('Registration<broken::Only<Launcher, __half>::Of> registration{"01_bug"};', text)
-        self.assertIn('.name = "01_bug", .kernel = "01_kernel",\n    .what = R"(It does not wait.)",\n'
-                      '    .right = {"normal", "tiny"}, .early = "right", .stops = R"(dead)",\n'
-                      '    .found = R"(words)", .at = {{5, 6}, {4, 4}},\n    .counted = "sectors", .fp16 = true, '
-                      '.heads = 0, .seq_len = 0}};', text)
+        self.assertIn('.name = "01_bug", .kernel = "01_kernel",\n    .what = R"(It does not wait.)", .shown_by = "report",\n'
+                      '    .fp16 = true, .heads = 0, .seq_len = 0}};', text)
         self.assertEqual(text.split("\n").index("  sum += 2;"), KERNEL.split("\n").index("  sum += 1;"), "it has moved")
 
     def test_several_bugs_in_one_source(self):
@@ -83,7 +81,7 @@ class Declarations(ScriptTest):
     def test_the_kernel_with_nothing_but_the_bug(self):
         done = self.make(BUG, "--plain", self.source, "01_bug")
         self.assertEqual((done.returncode, self.source.read_text()), (0, KERNEL.replace("+= 1", "+= 2")))
-        self.make('["01_bug"]\nwhat = "x"\ntext = "wait();"\nreplacement = ""\nwhich = [2, 2]\n',
+        self.make('["01_bug"]\nwhat = "x"\ntext = "wait();"\nreplacement = ""\nshown_by = "report"\nwhich = [2, 2]\n',
                   "--plain", self.source, "01_bug")
         self.assertEqual(self.source.read_text(), KERNEL.replace("      sum);\n  wait();\n", "      sum);\n"))
 
@@ -97,19 +95,17 @@ class Declarations(ScriptTest):
 
     def test_refused(self):
         def bug(text, replacement):
-            return f'["01_bug"]\nwhat = "x"\ntext = "{text}"\nreplacement = "{replacement}"\n'
+            return f'["01_bug"]\nwhat = "x"\ntext = "{text}"\nreplacement = "{replacement}"\nshown_by = "report"\n'
 
         cases = {
             bug("sum += 1;", "sum\\n+= 1;"): "replaces a text by one with another number of lines",
-            BUG + 'right = ["norml"]': "right on 'norml', which are no inputs",
-            BUG + 'right = ["hot_row"]': "right on 'hot_row', which are no inputs of its kernel",
+            BUG.replace('"report"', '"reports"'): "shown by 'reports', which is none of ordinary inputs, hard inputs, report",
             BUG + 'wrong = ["normal"]': "has wrong = ['normal'], which says nothing",
-            BUG + "stops = 1": "has stops = 1, which says nothing",
-            BUG + 'early = "maybe"': "has early = 'maybe', but it is right or wrong",
+            BUG.replace('shown_by = "report"', ""): "01_bug lacks 'shown_by'",
             BUG + 'dtypes = ["fp8"]': "has the type 'fp8', but there are bf16, fp16",
             BUG.replace("what", "who"): "has who = 'It does not wait.', which says nothing",
             BUG.replace("01_bug", "31_bug"): "there is no kernel 31 for 31_bug",
-            BUG + "right": "tests/broken/bugs.toml: ",
+            BUG + "which": "tests/broken/bugs.toml: ",
         }
         for bugs, sentence in cases.items():
             with self.subTest(bugs):
@@ -122,14 +118,13 @@ class Declarations(ScriptTest):
         other = BUG.replace("01_bug", "01_more")
 
         def bug(text):
-            return f'["01_bug"]\nwhat = "x"\ntext = "{text}"\nreplacement = ""\n\n'
+            return f'["01_bug"]\nwhat = "x"\ntext = "{text}"\nreplacement = ""\nshown_by = "report"\n\n'
 
         cases = {
             bug("sum += 7;"): ":1: 01_bug expects 'sum += 7;' 1 times in kernels/01_kernel.cu, but it is there 0 times; "
                               "the nearest is line 4: 'sum += 1;'\n",
             bug("product"): ":1: 01_bug expects 'product' 1 times in kernels/01_kernel.cu, but it is there 0 times\n",
             bug("wait();"): ":1: 01_bug expects 'wait();' 1 times in kernels/01_kernel.cu, but it is there 2 times\n",
-            BUG + 'at = ["nowhere"]\n': ":1: 01_bug is reported at 'nowhere', which is in 0 lines of its source\n",
         }
         for bugs, sentence in cases.items():
             with self.subTest(sentence):
@@ -145,12 +140,11 @@ class Declarations(ScriptTest):
         done = self.make(other, "--check")
         self.assertEqual((done.returncode, done.stdout), (0, "1 of 1 bugs fit their kernels\n"))
 
-    def test_bugs_json_has_these_bugs_and_no_others(self):
+    def test_every_bug_has_a_row_and_no_others(self):
         """A bug that does not fit its kernel is missing in the programs; it keeps its row until its text is mended."""
         listed = [line.split("\t") for line in self.run_script(HERE / "make.py", "--list").stdout.splitlines()]
-        rows = [[bug["name"], bug["kernel"], bug["what"]] for bug in json.loads((HERE / "bugs.json").read_text(encoding="utf-8"))]
-        self.assertEqual(sorted(listed), sorted(rows), "tests/broken/bugs.json is out of date: build the target meet_checked, "
-                         "then build/emulator/bin/meet_checked --json tests/broken/bugs.json")
+        rows = [[bug["name"], bug["kernel"], bug["what"]] for bug in seeded_bugs()]
+        self.assertEqual(sorted(listed), sorted(rows), "tests/broken/NN.json is out of date: scripts/fa adopt writes it")
 
     def test_list(self):
         self.assertEqual(self.make(BUG, "--list").stdout, "01_bug\t01_kernel\tIt does not wait.\n")
@@ -163,8 +157,8 @@ class Page(ScriptTest):
 
     def page(self, which, rows):
         root = self.root
-        (root / "bugs.json").write_text(json.dumps(rows))
-        (root / "doc.md").write_text(f"<!-- bugs: bugs.json {which} -->\n<!-- /bugs -->\n")
+        (root / "01.json").write_text(json.dumps(rows))
+        (root / "doc.md").write_text(f"<!-- bugs: . {which} -->\n<!-- /bugs -->\n")
         done = self.run_script(root / "scripts" / "fa", "sync")
         return done, (root / "doc.md").read_text().split("\n")[1:-2]
 
@@ -203,10 +197,10 @@ class Page(ScriptTest):
         self.assertIn("01_race is reported as 'dread', which is in no section",
                       self.page("it-hangs", [{**BUGS[2], "report": "dread"}])[0].stderr)
         for rows in ([{}], [1], {"a": 1}):
-            self.assertIn("bugs.json is not what the program meet writes", self.page("it-hangs", rows)[0].stderr)
+            self.assertIn(". is not what the program meet_checked writes", self.page("it-hangs", rows)[0].stderr)
 
     def test_the_page_has_every_bug_once(self):
-        for bug in json.loads((HERE / "bugs.json").read_text(encoding="utf-8")):
+        for bug in seeded_bugs():
             self.assertEqual(PAGE.count(f"| `{bug['name']}` |"), 1, bug["name"])
             self.assertTrue((ROOT / "docs" / f"{bug['kernel']}.md").exists())
 
@@ -219,7 +213,7 @@ class Page(ScriptTest):
         self.assertEqual(kinds, {kind: section for section, all_of in SECTIONS.items() for kind in all_of})
         for section in SECTIONS:
             self.assertIn(section, anchors(ROOT / "docs" / "bugs.md"))
-            self.assertIn(f"<!-- bugs: tests/broken/bugs.json {section} -->", PAGE)
+            self.assertIn(f"<!-- bugs: tests/broken {section} -->", PAGE)
 
 
 class Cases(ScriptTest):
@@ -230,7 +224,7 @@ class Cases(ScriptTest):
         import tomllib  # of Python 3.11, as for bugs.toml
 
         cls.cases = tomllib.loads((ROOT / "tests" / "tasks" / "cases.toml").read_text(encoding="utf-8"))
-        cls.bugs = {bug["name"]: bug for bug in json.loads((HERE / "bugs.json").read_text(encoding="utf-8"))}
+        cls.bugs = {bug["name"]: bug for bug in seeded_bugs()}
 
     def test_every_case_is_a_bug(self):
         self.assertEqual(list(self.cases), [f"case_{i:02}" for i in range(1, 21)])
@@ -271,7 +265,7 @@ class Meeting(ScriptTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertLessEqual(max(map(len, done.stdout.splitlines())), 100)
         names = [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
-        self.assertEqual(sorted(names), [bug["name"] for bug in json.loads((HERE / "bugs.json").read_text())])
+        self.assertEqual(sorted(names), [bug["name"] for bug in seeded_bugs()])
 
     def test_bad_arguments(self):
         self.assert_one_sentence(self.broken("02_rescale"), "no bug '02_rescale'", "02_no_rescale", "--broken list")

@@ -1,16 +1,15 @@
 """Every kernel has a whole chapter: the parts of its frame in their order, each with what belongs to it."""
 
-import json
 import re
 
-from support import ROOT, ScriptTest, main
+from support import ROOT, ScriptTest, main, seeded_bugs
 
 from fa_tools import tools
 from fa_tools.figures import traces
 from fa_tools.solutions import SOLUTION
 
 KERNELS = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
-BUGS = {bug["name"]: bug["kernel"] for bug in json.loads((ROOT / "tests" / "broken" / "bugs.json").read_text())}
+BUGS = {bug["name"]: bug["kernel"] for bug in seeded_bugs()}
 SOLUTIONS = tools.read_set(ROOT / "bench" / "results" / "solutions.jsonl")
 PARTS = ("The question", "The picture", "In fifteen lines", "What should it give?", "The code", "What it gave",
          "The evidence", "Break it", "Your turn", "What you can say now", "Further reading")

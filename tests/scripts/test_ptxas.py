@@ -1,10 +1,9 @@
 """scripts/fa ptxas: reading what ptxas says, and what it refuses."""
 
-import json
 import re
 import unittest
 
-from support import ROOT, SCRIPTS, ScriptTest, main
+from support import ROOT, SCRIPTS, ScriptTest, main, seeded_bugs
 
 from fa_tools import ptxas
 from fa_tools import sass
@@ -62,7 +61,7 @@ class Ptxas(ScriptTest):
 class Names(unittest.TestCase):
     def test_appendices_name_kernels_bugs_and_solutions_that_exist(self):
         known = {path.stem for path in (ROOT / "kernels").iterdir()} | set(solutions())
-        known |= {bug["name"] for bug in json.loads((ROOT / "tests/broken/bugs.json").read_text())}
+        known |= {bug["name"] for bug in seeded_bugs()}
         for page in sorted((ROOT / "docs/appendix").glob("*.md")):
             text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
             for name in re.findall(r"`(\d\d_[a-z]\w+)`", text):
