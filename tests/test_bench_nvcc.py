@@ -1,19 +1,19 @@
 """Compiles the CUDA programs of bench by CUDA's compiler, without a GPU, and looks at what it made of them.
 
-Usage: test_bench_nvcc.py spills FLAG...     matrix products: nothing spills, every wgmma stays asynchronous
-       test_bench_nvcc.py sass FLAG...       a slice of the sum is as many matrix instructions in the machine code as
-                                             docs/appendix/gemm.md says
-       test_bench_nvcc.py rates FLAG...      bench/rates.cu times the instruction that it names, as often as it says, and
-                                             little besides
+Usage: test_bench_nvcc.py compile gemm|rates FOLDER FLAG...   cubins into FOLDER; nothing spills, every wgmma stays asynchronous
+       test_bench_nvcc.py sass gemm FOLDER     a slice of the sum is as many matrix instructions in the machine code as
+                                               docs/appendix/gemm.md says
+       test_bench_nvcc.py sass rates FOLDER    bench/rates.cu times the instruction that it names, as often as it says, and
+                                               little besides
 
-The last two need nvdisasm. Flags of include folders may hold several, separated by semicolons.
+`sass` needs nvdisasm. Flags of include folders may hold several, separated by semicolons.
 """
 
 import re
 import subprocess
 import sys
-import tempfile
 from collections import Counter
+from pathlib import Path
 
 from tool_test import COMPILING, ROOT, fail, run, skip
 
@@ -96,26 +96,28 @@ def check_rates(cubin):
             print(f"{struct.split('ILi')[0]}, {chains} chains: {count} {wanted} of {len(timed)} instructions (nvcc {version})")
 
 
-def compiled(source, cubin):
+def compile_by_nvcc(source, cubin, *options):
     """What ptxas says."""
-    return run(nvcc, "-std=c++20", "-O3", *flags, "-gencode", "arch=compute_90a,code=sm_90a", "-Xptxas", "-v", "-DFA_WITH_CUDA",
-               f"-I{ROOT}", "-cubin", ROOT / "bench" / source, "-o", cubin, timeout=COMPILING)
+    return run(nvcc, "-std=c++20", *flags, "-gencode", "arch=compute_90a,code=sm_90a", "-Xptxas", "-v", "-DFA_WITH_CUDA",
+               f"-I{ROOT}", *options, ROOT / "bench" / source, "-o", cubin, timeout=COMPILING)
 
 
-what, flags = sys.argv[1], [flag for flags in sys.argv[2:] for flag in flags.split(";") if flag]
+what, of, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+flags = [flag for flags in sys.argv[4:] for flag in flags.split(";") if flag]
 try:
     nvcc, version = sass.find_nvcc()
-    nvdisasm = sass.find_nvdisasm(nvcc) if what != "spills" else None
+    nvdisasm = sass.find_nvdisasm(nvcc) if what == "sass" else None
 except sass.Missing as problem:
     skip(str(problem))
-with tempfile.TemporaryDirectory() as folder:
-    if what == "rates":
-        compiled("rates.cu", f"{folder}/rates.cubin")
-        check_rates(f"{folder}/rates.cubin")
-    for name, (opcode, wanted, count) in PRODUCTS.items() if what != "rates" else ():
-        cubin = f"{folder}/{name}.cubin"
-        log = compiled(f"gemm/{name}.cu", cubin)
-        if what == "sass":
-            check_sass(name, cubin, opcode, wanted, count)
-        else:
-            check_spills(name, log, count)
+sources = {name: (f"gemm/{name}.cu", count) for name, (_, _, count) in PRODUCTS.items()}
+if of == "rates":
+    sources = {"rates": ("rates.cu", len(WANTED) * len(CHAINS) + 1)}  # and what lays out the addresses
+if what == "compile":
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (source, count) in sources.items():
+        check_spills(name, compile_by_nvcc(source, folder / f"{name}.cubin", "-cubin"), count)
+elif of == "rates":
+    check_rates(folder / "rates.cubin")
+else:
+    for name, (opcode, wanted, count) in PRODUCTS.items():
+        check_sass(name, folder / f"{name}.cubin", opcode, wanted, count)

@@ -1,7 +1,7 @@
-"""Compiles one kernel for Hopper, without a GPU, and looks at its machine code with scripts/fa inspect's module: the
-main loop has the instructions that the kernel's chapter teaches, and never touches local memory.
+"""Looks at the machine code of a kernel that test_nvcc.py compiled, with scripts/fa inspect's module: the main loop has
+the instructions that the kernel's chapter teaches, and never touches local memory.
 
-Usage: test_sass.py KERNEL
+Usage: test_sass.py KERNEL FOLDER
 """
 
 import re
@@ -37,7 +37,7 @@ try:
 except sass.Missing as problem:
     skip(str(problem))
 try:
-    build = sass.compile_kernel(kernel, ARCHITECTURE)
+    build = sass.compile_kernel(kernel, ARCHITECTURE, compiled=sys.argv[2])
 except sass.Missing as problem:
     fail(str(problem))
 

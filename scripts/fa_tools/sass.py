@@ -507,10 +507,12 @@ def finish(process, what):
     return output
 
 
-def parse_resources(log):
-    """What `ptxas -v` says of each kernel."""
+def parse_resources(log, architecture=None):
+    """What `ptxas -v` says of each kernel; of several architectures, for one."""
     result = {}
     for part in log.split("Compiling entry function")[1:]:
+        if architecture and not re.match(rf" '[^']+' for 'sm_{architecture}'", part):
+            continue
         spills = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", part)
         static = re.search(r"(\d+) bytes smem", part)
         result[re.match(r" '([^']+)'", part)[1]] = {
@@ -537,8 +539,9 @@ def parse_launches(text):
     return launches
 
 
-def compile_kernel(kernel, architecture, encodings=False):
-    """Compiles one kernel file and takes it apart. `architecture`: as check_architecture() gives it."""
+def compile_kernel(kernel, architecture, encodings=False, compiled=None):
+    """Compiles one kernel file and takes it apart. `architecture`: as check_architecture() gives it. `compiled`: a folder
+    that already has nvcc's log, PTX and cubin."""
     architecture, capability = check_architecture(architecture)
     check_needs(kernel, architecture, capability)
     nvcc, version = find_nvcc()
@@ -550,9 +553,11 @@ def compile_kernel(kernel, architecture, encodings=False):
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
     with tempfile.TemporaryDirectory(prefix="inspect-") as folder:
-        cubin, program = f"{folder}/kernel.cubin", f"{folder}/launches"
-        device = start(nvcc, "-std=c++20", "-O3", *build_flags(), f"-arch=sm_{architecture}", "-Xptxas", "-v",
-                       "-DFA_WITH_CUDA", f"-I{ROOT}", "-cubin", "--keep", "--keep-dir", folder, source, "-o", cubin)
+        made, program = Path(compiled or folder), f"{folder}/launches"
+        cubin = made / f"{architecture}.cubin"
+        device = start("cat", made / "log") if compiled else start(
+            nvcc, "-std=c++20", "-O3", *build_flags(), f"-arch=sm_{architecture}", "-Xptxas", "-v", "-DFA_WITH_CUDA",
+            f"-I{ROOT}", "-cubin", "--keep", "--keep-dir", folder, source, "-o", cubin)
         # The kernels themselves are never called, so that the emulator need not be linked.
         host = start(compiler, "-std=c++20", "-w", "-fno-strict-aliasing", "-no-pie",
                      "-Wl,--unresolved-symbols=ignore-all", "-I.", "-Icommon/emulator/include",
@@ -570,8 +575,8 @@ def compile_kernel(kernel, architecture, encodings=False):
         launches = parse_launches(finish(start(program), f"asking {kernel} for the sizes of its launches"))
         sass = parse_sass(finish(start(nvdisasm, "-c", "-gi", *(["-hex"] if encodings else []), cubin), "nvdisasm"))
         ptx = {}
-        for path in sorted(Path(folder).glob("*.ptx")):
+        for path in made.glob(f"{architecture}.ptx" if compiled else "*.ptx"):
             ptx.update(parse_ptx(path.read_text(encoding="utf-8")))
     demangled = finish(start("c++filt", *sass), "c++filt").splitlines()
     names = {mangled: re.sub(r"^void ", "", name).split("(")[0] for mangled, name in zip(sass, demangled)}
-    return Build(kernel, architecture, capability, version, sass, ptx, parse_resources(log), launches, names)
+    return Build(kernel, architecture, capability, version, sass, ptx, parse_resources(log, architecture), launches, names)
