@@ -176,7 +176,7 @@ def headline_shape(records):
 
 
 def load(path):
-    """A results file that is what bench/schema.json describes; otherwise Refused. validate_results.py checks more."""
+    """A results file that is what bench/schema.json describes; otherwise Refused. validate.py checks more."""
     data = read_results(path)
     check(data)
     return with_solution(path, data)

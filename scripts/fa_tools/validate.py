@@ -6,7 +6,7 @@ import statistics
 import sys
 
 from fa_tools.records import SCORES, attended_pairs, flops_of, load, shape_of
-from fa_tools.tools import Parser, Refused, check_writable, fail, or_fail, read_json, read_set, run, write_json
+from fa_tools.tools import Parser, Refused, check_writable, fail, need, or_fail, read_json, read_set, run, write_json
 
 # Totals that are sums over the statements: of which field, and of which kind if not of all.
 SUMS = {
@@ -138,6 +138,7 @@ def main():
     parser.add_argument("files", nargs="+", metavar="FILE", help="results file (JSON), or a set of them (JSONL)")
     parser.add_argument("--keep", metavar="SET.jsonl#NAME", help="put the file, if it is valid, into a set of results under this name")
     args = parser.parse_args()
+    need("jsonschema")
     files, bad = args.files, 0
     if args.keep and (len(files) > 1 or not re.search(r"\.jsonl#[\w-]+$", args.keep)):
         fail("--keep takes one file, and SET.jsonl#NAME for its place")
