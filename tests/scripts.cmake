@@ -2,17 +2,20 @@
 find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
 
 # Those that take long or need more than the packages of scripts/test.sh belong to scripts/test.sh --all.
-set(scripts_of_all agree autotune bench capabilities cheap format inspect instructions interactive outputs pins ptxas reproduce
+set(scripts_of_all agree autotune bench capabilities cheap format inspect instructions interactive outputs ptxas reproduce
   results shellcheck site tasks timelines verdicts)
 
 # Those that .ci/run runs before anything is built.
 set(scripts_of_quick broken chapters docs format glossary pictures prose quiz)
 
+# What a hosted CI run does as well, on each Debian: it installs what is pinned.
+set(scripts_of_long pins)
+
 # Exit code 77 means: the tool that the test is about is not here.
 function(fa_add_script_test name)
   add_test(NAME scripts.${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(scripts.${name} PROPERTIES LABELS scripts SKIP_RETURN_CODE 77 TIMEOUT 300)
-  foreach(label all quick)
+  foreach(label all quick long)
     if(name IN_LIST scripts_of_${label})
       set_property(TEST scripts.${name} APPEND PROPERTY LABELS ${label})
     endif()
