@@ -21,10 +21,22 @@ def _validator(path):
     return jsonschema.Draft202012Validator(read_json(path))
 
 
+def _cause(problem):
+    """Of a choice between forms, what is wrong with the form that the file names."""
+    while problem.context:
+        others = {each.schema_path[0] for each in problem.context if each.validator == "const"}
+        meant = [each for each in problem.context if each.schema_path[0] not in others]
+        if not meant:
+            break
+        problem = meant[0]
+    return problem
+
+
 def check(data, path=SCHEMA):
     """Refused, with one sentence, unless the data are what the schema in this file describes."""
-    problem = jsonschema and jsonschema.exceptions.best_match(_validator(path).iter_errors(data))
-    if problem:
+    problems = list(_validator(path).iter_errors(data)) if jsonschema else []
+    if problems:
+        problem = _cause(max(problems, key=jsonschema.exceptions.relevance))
         place = problem.json_path.removeprefix("$").removeprefix(".") or "the file"
         said = problem.message
         if problem.validator == "not":
