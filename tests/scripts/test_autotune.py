@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import statistics
-import subprocess
 import sys
 
 from support import CUDA, ROOT, SCRIPTS, ScriptTest, main
@@ -119,19 +118,6 @@ class Search(ScriptTest):
         self.assertEqual(self.tune("--from", file).returncode, 0)
         self.assertEqual(self.header.read_text(), before.replace(old, new))
 
-    def test_what_is_asked_of_the_programs(self):
-        done = self.tune("--head-dim", "64", "--only", "4,2,32,3,[12],*")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertTrue((self.root / "build" / "autotune" / "h200_bf16.json").exists())  # of a part of the space
-        self.assertFalse((self.root / "bench").exists())
-        calls = [line.split(" ", 1) for line in (self.folder / "log").read_text().splitlines()]
-        self.assertEqual(len(calls), 2 * (2 + 1 + 3))  # hard inputs, first times, final
-        for i, words in ((0, "--seq-len 384"), (0, "--inputs increasing_max"), (1, "--inputs dominant_key"),
-                         (2, "--warmup 8 --iters 24"), (2, "--dtype bf16 --head-dim 64 --seq-len 1024,4096,16384"),
-                         (6, "--warmup 32 --iters 128"), (6, "--heads 16")):
-            self.assertIn(words, calls[i][1])
-        self.assertEqual([call[0].split(",")[4] for call in calls[6:]], ["2", "1", "2", "1", "1", "2"])
-
     def test_interrupted(self):
         self.write("stop", "")
         done = self.tune("--head-dim", "128", "--write")
@@ -203,29 +189,12 @@ template struct Config<{head_dim}>;
                         self.assertTrue(failed, done.stderr)
                         self.assertNotIn(": bytes", failed)
 
-    def test_memory_and_registers(self):
-        h200, a10 = autotune.LIMITS[90], autotune.LIMITS[86]
-        choice = Choice(4, 2, 64, 2, 2, False, False)  # 96 KB, of 228 KB
-        self.assertEqual(choice.shared_bytes(128), 96 * 1024)
-        self.assertIsNone(autotune.broken_rule(choice, 128, h200))
-        self.assertEqual(autotune.broken_rule(choice._replace(ctas=3), 128, h200), "shared memory")
-        self.assertEqual(autotune.broken_rule(choice, 128, a10), "shared memory")
-        self.assertIsNone(autotune.broken_rule(choice._replace(ctas=1), 128, a10))
-        # O and S of 32 rows: 2 (64 + 32) floats a lane, with Q 64 more. Two CTAs of 128 threads: 255 registers.
-        self.assertEqual(autotune.held_registers(choice, 128), 192)
-        self.assertEqual(autotune.register_bound(choice), 255)
-        self.assertEqual(autotune.broken_rule(choice._replace(q_in_registers=True), 128, h200), "registers")
-        self.assertEqual(autotune.register_bound(choice._replace(ctas=3)), 168)
-        self.assertEqual(autotune.broken_rule(choice._replace(ctas=3), 64, h200), None)
-        self.assertEqual(autotune.broken_rule(choice._replace(ctas=4), 64, h200), "registers")
-
     def test_the_header_has_choices_that_keep_the_rules(self):
         for architecture in (80, 86, 90):
             for head_dim in (64, 128):
                 choice = tuning.choice_of(architecture, head_dim)
                 loose = choice if architecture == 90 else choice._replace(ctas=1)  # the last row is for every GPU
                 self.assertIsNone(autotune.broken_rule(loose, head_dim, autotune.LIMITS[architecture]))
-
 
     def test_a_choice_compiles(self):
         """With the real nvcc: one kernel function, and its program would have the others refuse."""
@@ -237,48 +206,6 @@ template struct Config<{head_dim}>;
         done = self.run_script(*autotune.nvcc_command(nvcc, 90), "-c", file, "-o", f"{file}.o", cwd=ROOT)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(len(autotune.parse_resources(done.stdout + done.stderr)), 1)
-
-
-class Ranking(ScriptTest):
-    def timed(self, choice, tflops, registers=255, final=True):
-        times = {"1024": {"tflops": tflops / 2}, "4096": {"tflops": tflops * 2}}
-        return {"choice": choice._asdict(), "status": "timed", "registers": registers,
-                "shared_memory_bytes": choice.shared_bytes(128), "first": times, **({"final": times} if final else {})}
-
-    def test_the_best_geometric_mean(self):
-        a, b, c = (Choice(4, 2, n, 2, 2, False, False) for n in (32, 64, 128))
-        variants = [self.timed(a, 500.0), self.timed(b, 520.0), self.timed(c, 900.0, final=False)]
-        self.assertAlmostEqual(autotune.speed(variants[0]), 500.0)
-        self.assertEqual([autotune.as_choice(v) for v in autotune.ranked(variants)], [b, a, c])
-        self.assertEqual(autotune.choose(variants), b._asdict())  # c was not in the final
-        self.assertIsNone(autotune.choose(variants[2:]))
-
-    def test_within_half_a_percent_less_decides(self):
-        a, b = Choice(4, 2, 64, 2, 2, False, False), Choice(4, 2, 32, 2, 2, False, False)
-        for tflops, registers, best in ((498.0, 200, b), (498.0, 255, b), (497.0, 200, a)):
-            with self.subTest(tflops=tflops, registers=registers):
-                self.assertEqual(autotune.choose([self.timed(a, 500.0), self.timed(b, tflops, registers)]), best._asdict())
-
-
-class Header(ScriptTest):
-    def test_rows_are_replaced_and_added(self):
-        text = autotune.HEADER.read_text()
-        new = Choice(8, 4, 128, 4, 4, False, False)
-        row = ("  if (architecture == {} && head_dim == {})\n"
-               "    return {{.warps = 8, .row_tiles = 4, .block_n = 128, .stages = 4, .ctas = 4}};\n")
-        old = re.search(r"  if \(architecture == 90 && head_dim == 64\)\n[^;]*;\n", text)[0]
-        after = autotune.with_choices(text, 90, {64: new})
-        self.assertEqual(after, text.replace(old, row.format(90, 64)))
-        last = re.search(r"  return [^;]*;\n(?=  // \[/tuned\])", text)[0]
-        long = Choice(8, 4, 128, 4, 4, True, True)
-        after = autotune.with_choices(text, 120, {128: new, 64: long})
-        self.assertIn(text[: text.index(last)] + row.format(120, 128), after)
-        self.assertIn("            .q_in_registers = true,\n            .q_in_v = true};\n" + last, after)
-        tool = next((path for path in map(shutil.which, ("clang-format-14", "clang-format")) if path), None)
-        if tool and "version 14." in self.run_script(tool, "--version").stdout:
-            done = subprocess.run([tool, f"--assume-filename={autotune.HEADER}"], input=after, capture_output=True, text=True,
-                                  check=False, timeout=60)
-            self.assertEqual(done.stdout, after)
 
 
 class Committed(ScriptTest):

@@ -51,41 +51,9 @@ class Glossary(unittest.TestCase):
         self.assertEqual(found, {"bank", "bank-conflict", "phase"})
         self.assertEqual(linked("<p>A bank\nconflict.</p>")[0], "<p>A [bank\nconflict](bank-conflict).</p>")
 
-    def test_tooltip(self):
-        self.assertEqual(glossary.linked("<p>bank</p>", FORMS, "g.html", 2, TIPS)[0],
-                         '<p><a class="term" href="g.html#bank" title="Four &quot;bytes&quot;">bank</a></p>')
-
-    def test_what_is_no_prose(self):
-        for html in ("<h2>A bank</h2>", "<pre><code>a bank</code></pre>", '<pre class="x"><span></span><code>ldmatrix</code></pre>',
-                     "<code>bank</code>", "<table><tr><td>a bank <code>ldmatrix</code></td></tr></table>",
-                     '<a href="x.html">the bank</a>', '<img alt="a bank">', "<math><mi>bank</mi></math>",
-                     "<summary>bank</summary>", '<h2 id="further-reading">Further reading</h2><p>The bank.</p>',
-                     "<p>banking, kbank, a-bank, bank.h</p>", "<p><code>ldmatrix.x4</code> and ldmatrix</p>", "<p>a round</p>"):
-            with self.subTest(html):
-                self.assertEqual(linked(html), (html, set()))
-
-    def test_what_is(self):
-        for html, expected in (("<p><strong>A bank.</strong> More.</p>", "<p><strong>A [bank](bank).</strong> More.</p>"),
-                               ("<p>It is <code>ldmatrix</code>.</p>", "<p>It is [<code>ldmatrix</code>](ldmatrix).</p>"),
-                               ("<details><summary>bank</summary><p>The bank</p></details>",
-                                "<details><summary>bank</summary><p>The [bank](bank)</p></details>"),
-                               ("<h2>Bank</h2><p>A bank.</p>", "<h2>Bank</h2><p>A [bank](bank).</p>")):
-            with self.subTest(html):
-                self.assertEqual(linked(html)[0], expected)
-
     def test_a_link_set_by_hand_is_the_only_one(self):
         html = '<p>A bank, <a href="g.html#bank">the bank</a>, a bank.</p>'
         self.assertEqual(linked(html), (html, {"bank"}))
-
-    def test_forms_of_some_chapters(self):
-        self.assertEqual(linked("<p>phase, round</p>", 1)[0], "<p>phase, [round](phase)</p>")
-        self.assertEqual(linked("<p>phase, round</p>", 16)[0], "<p>[phase](phase), round</p>")
-        self.assertEqual(linked("<p>phase, round</p>", -1)[0], "<p>phase, round</p>")  # an appendix
-
-    def test_a_form_with_a_comma_in_brackets(self):
-        forms = glossary.read_forms("#### N(0, 1)\n\n<!-- forms: N(0, 1), normal, `any(x)` -->\n")
-        self.assertEqual(set(forms), {("N(0, 1)", False), ("normal", False), ("any(x)", True)})
-        self.assertIn('<a class="term"', glossary.linked("<p>From N(0, 1).</p>", forms, "g.html", 2, TIPS)[0])
 
     def test_refusals(self):
         for change, words in ((("banks -->", "banks, phase -->"), "the form phase belongs to two entries"),

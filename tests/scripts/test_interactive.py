@@ -10,14 +10,11 @@ from html import unescape
 from support import ROOT, SCRIPTS, ScriptTest, main
 
 from fa_tools.doc_tables import ring_waits
-from fa_tools.figures import timeline_page
-from fa_tools.figures import traces
 from fa_tools.links import slug
 from fa_tools.tools import read_set
 
 DOCUMENT, PAGES = ROOT / "docs" / "interactive.md", ROOT / "build" / "emulator" / "interactive"
 SOLUTIONS = read_set(ROOT / "bench" / "results" / "solutions.jsonl")
-RECORDED = ROOT / "bench" / "results" / "h200_timelines.jsonl"
 # {name: section of the document}, in the order in which its first lines name the pages; {name: anchor}
 START, *TEXTS = DOCUMENT.read_text(encoding="utf-8").split("\n## ")
 SECTIONS = dict(zip(re.findall(r"(\w+)\.html`", START), TEXTS, strict=True))
@@ -148,41 +145,6 @@ class Fragments(unittest.TestCase):
                 self.assertIn((row, column // 8 * 8), rows[8 * register : 8 * register + 8])
 
 
-
-
-@needs_pages
-class Descriptor(unittest.TestCase):
-    def setUp(self):
-        self.data = data("descriptor")
-        self.presets = {preset["id"]: preset for preset in self.data["presets"]}
-
-    def fields(self, text):
-        return {field["id"]: (int(text, 16) >> field["low"] & (1 << field["width"]) - 1) * field["unit"]
-                for field in self.data["fields"]}
-
-    def test_fields_share_no_bit(self):
-        bits = [bit for field in self.data["fields"] for bit in range(field["low"], field["low"] + field["width"])]
-        self.assertEqual(len(bits), len(set(bits)))
-        self.assertEqual(len(bits), 3 * 14 + 3 + 2)
-
-    def test_presets(self):
-        for preset in self.presets.values():
-            first = self.fields(preset["steps"][0]["descriptor"])
-            self.assertEqual(first["start"], int(preset["tile"], 16))
-            self.assertEqual(len(preset["steps"]), (preset["rows"] if preset["major"] == "MN" else preset["head_dim"]) // 16)
-            slab = preset["rows"] * 128
-            self.assertEqual(first, {**first, "leading": slab if preset["major"] == "MN" else 16, "stride": 1024,
-                                     "base_offset": 0, "mode": 1})
-            for step in preset["steps"]:
-                self.assertEqual(self.fields(step["descriptor"]), {**first, "start": first["start"] + step["bytes"]})
-                # Two chunks of each of 16 rows, or all eight of them: that many different places.
-                places = {tuple(place) for place in step["reads"]}
-                self.assertEqual(len(places), 128 if preset["major"] == "MN" else 32)
-        self.assertEqual([step["bytes"] for step in self.presets["k128"]["steps"]],
-                         [0, 32, 64, 96, 16384, 16416, 16448, 16480])
-        self.assertEqual(self.presets["v128"]["steps"][1]["bytes"], 2048)
-
-
 @needs_pages
 class Banks(unittest.TestCase):
     """Kernels 07 and 08 touch shared memory by ldmatrix and cp.async only, so that the page's numbers add up to theirs."""
@@ -248,159 +210,6 @@ class Softmax(unittest.TestCase):
         for preset in self.presets:
             for block in (1, 2, 4):
                 self.assertLessEqual(times(preset, "lazy", block), times(preset, "classic", block))
-
-
-def timeline_rows(trace):
-    """(group, name, [(start, end, name of the event, times)]) of a trace of the timeline page."""
-    for group, name, words in trace["rows"]:
-        at, events = 0, []
-        for word in words.split():
-            gap, length, kind, *times = (int(digits, 36) for digits in word.split("."))
-            events.append((at + gap, at := at + gap + length, trace["kinds"][kind][0], *(times or [1])))
-        yield data("timeline")["groups"][group], name, events
-
-
-@needs_pages
-class Timeline(unittest.TestCase):
-    def setUp(self):
-        self.traces = {(trace["kernel"], bool(trace["recorded"])): trace for trace in data("timeline")["traces"]}
-
-    def test_kernels(self):
-        kernels = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
-        self.assertEqual(sorted(kernel for kernel, recorded in self.traces if not recorded), kernels[5:])
-        self.assertEqual({kernel[:2] for kernel, recorded in self.traces if recorded}, set(read_set(RECORDED)))
-
-    def test_the_first_part_is_whole(self):
-        """Every slice of a recording's warps that begins in the part shown, at its place."""
-        for name in read_set(RECORDED):
-            events = traces.load(f"{RECORDED}#{name}")["traceEvents"]
-            trace = next(trace for (kernel, recorded), trace in self.traces.items() if recorded and kernel.startswith(name))
-            warps = {event["tid"]: event["args"]["name"] for event in events
-                     if event["ph"] == "M" and event["name"] == "thread_name" and event["pid"] == 1}
-            spans = {}
-            for event in events:
-                if event["ph"] == "X" and event["pid"] == 1 and event["ts"] < trace["shown"]:
-                    spans.setdefault(warps[event["tid"]], []).append((event["ts"], event["ts"] + event["dur"]))
-            mine = {name: events for group, name, events in timeline_rows(trace) if group == "Warps"}
-            self.assertEqual(mine.keys(), spans.keys())
-            for name, found in spans.items():
-                self.assertEqual(sum(times for *_, times in mine[name]), len(found))
-                joined = {start for start, *_ in mine[name]}, {end for _, end, *_ in mine[name]}
-                self.assertTrue(joined[0] <= {start for start, _ in found} and joined[1] <= {end for _, end in found}, name)
-
-    def test_what_ends_a_wait(self):
-        """What the page's text has readers find."""
-        pairs = {}
-        for (kernel, recorded), trace in self.traces.items():
-            rows = list(timeline_rows(trace))
-            for arrow in trace["arrows"].split():
-                row, index, by_row, by_index = (int(digits, 36) for digits in arrow.split("."))
-                wait, by = rows[row][2][index], rows[by_row][2][by_index]
-                self.assertTrue(wait[2].startswith("waits: "), (kernel, wait))
-                self.assertLessEqual(abs(wait[1] - by[1]), 400 if recorded else 128, (kernel, wait, by))
-                pairs.setdefault((kernel[:2], recorded), set()).add((rows[row][1], wait[2], rows[by_row][0], rows[by_row][1], by[2]))
-        turns = {(int(warp.split()[1]) // 4, int(by.split()[1]) // 4) for warp, what, _, by, ended in pairs["14", False]
-                 if what == "waits: bar.sync" and ended == "bar.arrive"}
-        self.assertEqual(turns, {(0, 1), (1, 0)})
-        for recorded in (False, True):
-            producer = {(by.split()[0], ended) for warp, what, _, by, ended in pairs["13", recorded]
-                        if warp == "warp 8" and "mbarrier" in what}
-            self.assertEqual(producer, {("warp", "mbarrier.arrive")})
-            consumers = {group for warp, what, group, *_ in pairs["13", recorded] if warp != "warp 8" and "mbarrier" in what}
-            self.assertEqual(consumers, {"Copies under way"})
-
-
-class TimelineData(unittest.TestCase):
-    """scripts/fa_tools/figures/timeline_page.py, of a trace that is made up."""
-
-    def setUp(self):
-        def name(pid, tid, text):
-            what = "process_name" if tid is None else "thread_name"
-            return {"ph": "M", "pid": pid, "tid": tid or 1, "name": what, "args": {"name": text}}
-
-        def slice_of(pid, tid, start, length, text, cat="tensor"):
-            return {"ph": "X", "pid": pid, "tid": tid, "ts": start, "dur": length, "name": text, "cat": cat,
-                    "args": {"statement": "__syncthreads();", "bytes": 2048}}
-        self.events = [
-            name(1, None, "Warps"), name(1, 1, "warp 0"), name(1, 2, "warp 1"), name(2, None, "Copies under way"),
-            name(2, 1, "warp 0"), name(2, 2, "warp 1 (2)"),
-            *(slice_of(1, 1, 40 + 10 * i, 10, "mma") for i in range(4)), slice_of(1, 2, 0, 62, "waits: mma", cat="barrier"),
-            slice_of(2, 1, 5, 20, "copy", cat="copies"), slice_of(2, 2, 10, 30, "copy", cat="copies"),
-            slice_of(2, 2, 30, 5, "copy", cat="copies"),
-            {"ph": "s", "id": 1, "pid": 1, "tid": 1, "ts": 59}, {"ph": "f", "id": 1, "pid": 1, "tid": 2, "ts": 61}]
-        about = {"kernel": "10_instruction_tuning", "dtype": "bf16", "seq_len": 64, "head_dim": 128, "cta": 0, "cycles": 80}
-        self.trace = timeline_page.Trace({"traceEvents": self.events, "otherData": about})
-
-    def rows(self, cycles):
-        trace = self.trace.cut(cycles)
-        return {(timeline_page.GROUPS[group], name): words for group, name, words in trace["rows"]}, trace
-
-    def test_rows(self):
-        rows, trace = self.rows(80)
-        # Equal ones are joined, but not beyond the one that ends a wait.
-        self.assertEqual(rows["Warps", "warp 0"], "14.k.0.2 0.k.0.2")
-        # A trace names the statement by its text: of equal ones, each may be meant.
-        source = (ROOT / "kernels" / "10_instruction_tuning.cu").read_text(encoding="utf-8").splitlines()
-        lines = [str(i) for i, text in enumerate(source, 1) if text.split("//")[0].strip() == "__syncthreads();"]
-        self.assertGreater(len(lines), 1)
-        self.assertEqual(trace["kinds"][0], ["mma", "tensor", " or ".join(lines), "2,048 bytes", ""])
-        self.assertEqual(rows["Warps", "warp 1"], "0.1q.1")
-        # Copies in as few rows as overlap, each with whose it is.
-        self.assertEqual((rows["Copies under way", "1"], rows["Copies under way", "2"]), ("5.k.2 5.5.3", "a.u.3"))
-        self.assertEqual([kind[4] for kind in trace["kinds"]], ["", "", "warp 0", "warp 1"])
-        self.assertEqual(trace["arrows"], "1.0.0.0")
-
-    def test_cut(self):
-        rows, trace = self.rows(45)
-        self.assertEqual(rows["Warps", "warp 0"], "14.a.0")
-        self.assertEqual((trace["shown"], trace["arrows"]), (45, ""))
-
-
-class Bundling(ScriptTest):
-    """scripts/fa interactive, of a page that is made up."""
-
-    def setUp(self):
-        super().setUp()
-        self.root = self.checkout()
-        self.write("checkout/docs/interactive/src/ui.mjs", "export function run(start) {}\nexport const two = 2;\n")
-        self.write("checkout/docs/interactive/src/style.css", "p { margin: 0; }\n")
-        self.program("layouts", """echo '{"text": "</script>"}'\n""")
-        self.module('import {two as other} from "./ui.mjs";\nexport const title = "One & all";\n'
-                    "export function start(root, data) {\n  return other;\n}\n")
-
-    def module(self, text):
-        self.write("checkout/docs/interactive/src/banks.mjs", text)
-
-    def bundle(self):
-        return self.run_script(self.root / "scripts" / "fa", "interactive", "--programs", self.folder / "bin", "--output",
-                               self.folder / "pages")
-
-    def test_one_file(self):
-        done = self.bundle()
-        self.assertEqual(done.returncode, 0, done.stderr)
-        text = (self.folder / "pages" / "banks.html").read_text(encoding="utf-8")
-        self.assertIn("<title>One &amp; all</title>", text)
-        self.assertIn('{"text":"\\u003c/script>"}', text)
-        self.assertIn("const {two: other} = module_ui;", text)
-        self.assertNotRegex(text, r"(?m)^(import|export)\b")
-        self.assertIn("return {title, start};", text)
-        self.assertEqual((self.folder / "pages" / "data" / "banks.json").read_text(), '{"text":"</script>"}')
-
-    def test_refused(self):
-        for module, sentence in (
-                ('export const title = "x";\nimport {a} from "./none.mjs";\n', "banks.mjs imports ./none.mjs, which is not there"),
-                ('export const title = "x";\nimport a from "./ui.mjs";\n', "cannot be bundled"),
-                ('export const title = "x";\nconst end = "</script>";\n', "holds </script"),
-                ("export const title = 'x';\n", "has no line: export const title")):
-            self.module(module)
-            self.assert_one_sentence(self.bundle(), sentence)
-        self.assertFalse((self.folder / "pages").exists())
-
-    def test_program_missing_or_failing(self):
-        self.program("layouts", "echo no >&2\nexit 1\n")
-        self.assert_one_sentence(self.bundle(), "layouts banks-page failed: no", code=3)
-        (self.folder / "bin" / "layouts").unlink()
-        self.assert_one_sentence(self.bundle(), "layouts is not there; scripts/fa docs interactive builds it")
 
 
 @needs_pages

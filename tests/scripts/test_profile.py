@@ -76,43 +76,6 @@ class FromFile(ScriptTest):
         # The two stalls of the first kernel that count most, in this order.
         self.assertLess(done.stdout.index("lg throttle"), done.stdout.index("long scoreboard"))
 
-    def test_an_older_profile(self):
-        data = json.loads(COMMITTED.read_text())
-        for entry in data["launches"]:
-            entry["metrics"] = {name: entry["metrics"][name] for name in profiler.METRICS}
-        done = self.show(data, "01")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        lines = done.stdout.splitlines()
-        self.assertLessEqual(max(map(len, lines)), 100)
-        self.assertIn("scripts/fa profile 01 measures them", " ".join(lines[-2:]))
-        self.assertIn("Tensor pipe active", " ".join(lines[-2:]))
-
-    def test_new_metrics(self):
-        data = json.loads(COMMITTED.read_text())
-        data["launches"] = [launch(
-            tensor_active_percent=61.25, tensor_mma_instructions=2_500_000, tensor_wgmma_instructions=500_000,
-            xu_percent=3, tma_load_instructions=1000, tma_load_bytes=16_384_000, tma_store_instructions=0,
-            tma_store_bytes=0,
-            shared_load_conflicts=500, shared_store_conflicts=0, registers=168, shared_memory_static_bytes=1024,
-            shared_memory_dynamic_bytes=65536,
-            warps_possible_percent=12.5, l2_hit_percent=80.4, dram_percent=3, stall_wgmma=7.5, unheard_of=1)]
-        done = self.show(data)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        for text in ("61.2 %", "2.00 M / 500 k", "1.00 k x 16 KiB", "500 (25 %)", "168", "65.0 KiB", "1000.0 % of 12", "1.00 k, 80 % hit",
-                     "1.00 kB, 3 %", "1.00 k x 1.0"):
-            self.assertIn(text, done.stdout)
-        self.assertNotIn("Not in this profile", done.stdout)
-        self.assertLessEqual(max(map(len, done.stdout.splitlines())), 100)
-
-    def test_every_figure_fits(self):
-        for heading, needs, _, tells in profiler.FIGURES:
-            self.assertLessEqual(len(heading), 24)
-            self.assertLessEqual(len(tells), 54, heading)
-            self.assertTrue(set(needs) <= {*profiler.METRICS, *profiler.OPTIONAL}, heading)
-        self.assertEqual({name[6:] for name in {**profiler.METRICS, **profiler.OPTIONAL} if name.startswith("stall_")},
-                         set(profiler.STALLS))
-        self.assertLessEqual(max(map(len, profiler.STALLS.values())), 54)
-
     def test_json(self):
         out = self.folder / "one.json"
         done = self.run_script(PROFILE, "08", "--from", COMMITTED, "--json", out)
@@ -211,21 +174,6 @@ class WithNcu(ScriptTest):
         self.assertEqual(set(profiler.read_profile(self.out)["launches"][0]["metrics"]),
                          {*profiler.METRICS, *profiler.OPTIONAL} - gone)
 
-    def test_metrics_that_must_be_there(self):
-        for file, words in (("unknown", "Failed to find metric dram__bytes.sum"), ("absent", "no dram__bytes.sum")):
-            with self.subTest(file):
-                path = self.folder / file
-                path.write_text("dram__bytes")
-                done = self.one()
-                self.assertEqual(done.returncode, 3, done.stderr)
-                self.assertIn(words, done.stderr.splitlines()[-1])
-                self.assertFalse(self.out.exists())
-                path.unlink()
-        (self.folder / "nothing").write_text("sm__cycles_elapsed")
-        done = self.one()
-        self.assertEqual(done.returncode, 3)
-        self.assertIn("gave 'n/a' for sm__cycles_elapsed.max", done.stderr)
-
     def test_ncu_fails(self):
         (self.folder / "broken").write_text("==ERROR== ERR_NVGPUCTRPERM - no permission to access the counters")
         done = self.one()
@@ -250,19 +198,6 @@ class WithNcu(ScriptTest):
         self.assertIn("profiling 08_swizzle (2 of 2", done.stderr)
         self.assertEqual([entry["kernel"] for entry in profiler.read_profile(self.out)["launches"]],
                          ["01_naive"] * 2 + ["08_swizzle"] * 2)
-
-    def test_a_folder(self):
-        for name in ("14_neither", "14_overlap"):
-            self.write(f"folder/{name}", f"#!/bin/sh\n[ $1 = --list ] && echo {name}\n").chmod(0o755)
-        self.write("folder/notes", "no program")
-        done = self.run_profile(PROFILE, "all", "--program", self.folder / "folder", "--json", self.out)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual([entry["kernel"] for entry in profiler.read_profile(self.out)["launches"]],
-                         ["14_neither"] * 2 + ["14_overlap"] * 2)
-        self.assertIn("folder/14_overlap 14_overlap --warmup 0", self.log()[1])
-        (self.folder / "empty").mkdir()
-        done = self.run_profile(PROFILE, "all", "--program", self.folder / "empty", "--json", self.out)
-        self.assert_one_sentence(done, "there is no program in")
 
     def test_without_a_gpu(self):
         self.write("bin/nvidia-smi", "#!/bin/sh\nexit 9\n").chmod(0o755)
