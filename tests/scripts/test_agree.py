@@ -5,7 +5,6 @@ from pathlib import Path
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-from fa_tools import agree
 from fa_tools import agreement
 from fa_tools.tools import read_json
 

@@ -9,13 +9,12 @@ from unittest import mock
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-from support import (ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main, needs_venv, newest,
+from support import (SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main, needs_venv, newest,
                      peer_results, results, CUDA, VENV_PYTHON)
 
 from fa_tools import chart
 from fa_tools.charts.look import LIGHT
 from fa_tools.charts.roofline import load_profile
-from fa_tools.charts.themes import both
 from fa_tools.profile import METRICS
 from fa_tools.tools import Refused
 

@@ -5,7 +5,6 @@ import glob
 import json
 import os
 import subprocess
-import unittest
 from pathlib import Path
 
 from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, main, needs_venv, not_passed,
