@@ -170,15 +170,6 @@ class Markdown(unittest.TestCase):
         self.assertNotIn("<!--", html)
         self.assertEqual(export.plain(page), "| a |\n|-|\n| 1 |\n\n```html\n<!-- z -->\n```\n\n`<!-- code -->` b  c\n\ne\n\ng\n")
 
-    def test_names_in_tables_may_go_on_in_the_next_line(self):
-        html = self.page("`row_max`\n\n| x |\n|-|\n| `12_too_few_bytes` `__syncwarp` [16_max](11_wgmma.md) |\n\n`row_sum`").html
-        self.assertIn('<a href="11_wgmma.html">16_<wbr>max</a>', html)
-        self.assertEqual(re.findall("<code>(.*?)</code>", html), [
-            "row_max", "12_<wbr>too_<wbr>few_<wbr>bytes", "__syncwarp", "row_sum"])
-
-    def test_a_number_at_the_start_of_a_line_belongs_to_its_sentence(self):
-        self.assertIn("<p>It takes\n<em>2</em> ms</p>", self.page("It takes\n*2*<!--= x --> ms").html)
-
     def test_details_hold_markdown(self):
         html = self.page("<details>\n<summary>S</summary>\n\n```diff\n-int a;\n+float a;\n```\n\n*x*\n\n</details>").html
         self.assertIn('<span class="gd">-int a;</span>', html)
@@ -249,30 +240,6 @@ class Pieces(unittest.TestCase):
         for path in sorted((ROOT / "kernels").glob("*.cu")):
             code = re.search(r"<code>(.*)</code>", sources.page(f"kernels/{path.name}"), re.DOTALL)[1]
             self.assertEqual(unescape(re.sub(r"<[^>]+>", "", code)), path.read_text(), path.name)
-
-    def test_lines_and_includes_of_sources(self):
-        html = sources.page("kernels/12_tma.cu")
-        self.assertIn('<span id="L1">', html)
-        self.assertIn('<a href="../common/ptx/tma.h.html">common/ptx/tma.h</a>', html)
-        self.assertIn('<a href="12_tma.cu.html">12_tma.cu</a>', sources.page("kernels"))
-
-    def test_addresses(self):
-        self.assertEqual(layout.relative_url("a/b.html", "a/c.html"), "b.html")
-        self.assertEqual(layout.relative_url("b.html", "a/d/c.html"), "../../b.html")
-        self.assertEqual(layout.address("docs/12_tma.md", "../12_tma.md?x#the-code"), "12_tma.html#the-code")
-
-    def test_order(self):
-        pages = layout.book_pages()
-        self.assertEqual(pages[:2], ["README.md", "docs/README.md"])
-        chapters = [path for path in pages if re.match(r"docs/\d\d_", path)]
-        self.assertEqual(chapters, sorted(chapters))
-        self.assertEqual(len(pages), len(set(pages)))
-
-    def test_export_has_pictures_and_links_of_the_site(self):
-        page = Page("docs/12_tma.md", self.fail)
-        text = export.plain(page)
-        self.assertIn("](pictures/12_boxes.svg)", text)
-        self.assertIn("](source/kernels/12_tma.cu.html)", text)
 
     def test_requirements_are_pinned_to_the_last(self):
         docs, charts = pins("scripts/docs-requirements.txt"), pins("scripts/requirements.txt")
