@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tool_test import ROOT, build, fail, need, run, skip
+from tool_test import COMPILING, ROOT, fail, need, run, skip
 
 gdb = need("gdb")
-folder = sys.argv[1]
+folder = Path(sys.argv[1])  # the build of test_new_kernel.py
 session = ROOT / "tests/gdb/session.gdb"
 
 # The session searches for a line: it must be the second barrier of the loop.
@@ -22,7 +22,8 @@ probe = ("-ex", "starti", "-ex", "print $xmm0.uint128 = 0", shutil.which("true")
 if UNWRITABLE in run(gdb, "-nx", "-q", "-batch", *probe, check=False, timeout=20):
     skip("this gdb cannot write the registers of this CPU")
 
-program = build(folder, "02_online_softmax", "emulator-debug", "-DFA_TESTS=OFF") / "02_online_softmax"
+run("cmake", "--build", folder, "--target", "02_online_softmax", timeout=COMPILING)
+program = folder / "bin/02_online_softmax"
 out = run(gdb, "-nx", "-q", "-batch", "-x", session, program, check=False)
 print(out)
 if UNWRITABLE in out:
