@@ -23,6 +23,8 @@ function(fa_add_script_test name)
 endfunction()
 
 if(Python3_Interpreter_FOUND)
+  fa_add_script_test(adopt.whole ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/scripts/test_adopt.py --whole)
+  set_tests_properties(scripts.adopt.whole PROPERTIES LABELS "scripts;long" TIMEOUT 3600)
   file(GLOB script_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/scripts/test_*.py)
   foreach(file IN LISTS script_tests)
     string(REGEX REPLACE ".*/test_([a-z_]+)\\.py$" "\\1" name ${file})

@@ -1,10 +1,10 @@
 """The counts that scripts/fa bounds scales and scripts/fa agree compares: the committed ones are those of this program,
 they grow with seq_len as scripts/fa_tools/limits.py says, and they are alike for every head and for both types. Every
-difference is listed, and --write puts this program's counts in the place of the committed ones.
+difference is listed; scripts/fa adopt writes the counts of a changed kernel.
 
-Usage: test_counts.py ATTENTION [--write]      ATTENTION: a program of the emulator's checked build
+Usage: test_counts.py ATTENTION      ATTENTION: a program of the emulator's checked build
 
-Example: tests/test_counts.py build/emulator/bin/attention_checked --write
+Example: tests/test_counts.py build/emulator/bin/attention_checked
 Exit code: 0 the counts are as they should be, 1 they are not.
 """
 
@@ -17,12 +17,12 @@ from tool_test import COMPILING, ROOT, run
 
 from fa_tools import limits
 from fa_tools.statements import line_numbers
-from fa_tools.tools import read_json, relative, write_json
+from fa_tools.tools import read_json, relative
 
 if sys.argv[1:] in ([], ["-h"], ["--help"]):
     print(__doc__)
     sys.exit()
-program, writes = sys.argv[1], sys.argv[2:] == ["--write"]
+program = sys.argv[1]
 problems = []
 COMMITTED = ROOT / "bench" / "results" / "emulator_counts.jsonl"
 
@@ -65,22 +65,16 @@ def compared(name, *options):
     kept = f"{relative(COMMITTED)}#{name}"
     committed, results = by_problem(read_json(ROOT / kept)), counted(*options)
     now = by_problem(results)
-    changed = []
     for key, record in committed.items():
         where = f"{key[0]} at seq_len {key[1]}, head_dim {key[2]}"
         if key not in now:
             problems.append(f"{where} did not pass")
         elif any(record.get(part) != now[key].get(part) for part in ("counters", "statements")):
-            changed.append(f"{where}: {differences(record, now[key])}")
+            problems.append(f"{where}: {differences(record, now[key])} (committed in {kept})")
         source = f"kernels/{key[0]}.cu"
         for counts in now.get(key, record)["statements"]:
             if not line_numbers(source, counts["statement"]):
                 problems.append(f"{source} has no statement {counts['statement']}, which {kept} names")
-    if changed and writes and set(committed) <= set(now):
-        write_json(ROOT / kept, results)
-        print(f"written: {kept}, where these have changed:", *changed, sep="\n  ")
-    elif changed:
-        problems.extend(f"{each} (committed in {kept})" for each in changed)
     return committed, now
 
 
@@ -125,6 +119,6 @@ for group, third, small in (EARLY, 128, 128), (PERSISTENT, 2304, 768):
             problems.append(f"{key[0]}: other counts for fp16")
 if problems:
     print(*problems, sep="\n")
-    print(f"If the kernels have changed on purpose, write the counts again: tests/test_counts.py {relative(program)} --write")
+    print("If the kernels have changed on purpose, scripts/fa adopt writes the counts again.")
     sys.exit(1)
 print(f"{len(now)} records")

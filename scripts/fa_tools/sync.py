@@ -132,6 +132,16 @@ def without_comment(line):
     return normalised(re.sub(r" *//.*", "", line))
 
 
+def nearest(line, changed):
+    """The changed line that a line has become after a change in its kernel: of the same sign, not short, and alike by nine
+    tenths. Else None."""
+    def alike(other):
+        return difflib.SequenceMatcher(None, without_comment(line), without_comment(other), autojunk=False).ratio()
+
+    best = max((other for other in changed if other[0] == line[0]), key=alike, default=line)
+    return best if best in changed and len(line) >= 20 and alike(best) >= 0.9 else None
+
+
 def diff(spec, old):
     """How many lines the step from one file to the next adds and removes, and those changed lines that the author wrote
     into the block."""
@@ -145,6 +155,8 @@ def diff(spec, old):
     exact, code = ([key(line) for line in changed] for key in (normalised, without_comment))
     places = set()
     for line in lines:
+        if normalised(line) not in exact and without_comment(line) not in code:
+            line = nearest(line, changed) or line
         if normalised(line) not in exact and without_comment(line) not in code:
             raise Refused(f"no line changes from {names[0]} to {names[1]} like '{line}'")
         places.add(exact.index(normalised(line)) if normalised(line) in exact else code.index(without_comment(line)))
