@@ -1,5 +1,5 @@
 """Tests of scripts/fa try: what the tasks say of themselves, the command, and the transcript of docs/tasks.md. That each
-task can be solved and tells its wrong answers apart is the test tasks.check, which compiles all of them."""
+task can be solved and tells its wrong answers apart is in the tests tasks (some) and tasks.all, which compile them."""
 
 import json
 import re
