@@ -183,7 +183,9 @@ def arguments(code, at):
 
 def calls(name, code):
     """The arguments of each call of a function, which may have template arguments."""
-    return [arguments(code, call.end()) for call in re.finditer(rf"\b{name}\s*(?:<[^()]*?>)?\s*\(", code)]
+    # Without \b, after which the search for a plain text would be slow.
+    found = re.finditer(rf"{name}\s*(?:<[^()]*?>)?\s*\(", code)
+    return [arguments(code, call.end()) for call in found if not re.match(r"\w", code[call.start() - 1:call.start()])]
 
 
 class Block:

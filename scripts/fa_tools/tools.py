@@ -196,6 +196,9 @@ def _refuse_odd(value, depth=0):
             _refuse_odd(part, depth + 1)
 
 
+_plain = set()  # texts that hold nothing odd
+
+
 def _text_of(path):
     try:
         if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
@@ -222,7 +225,9 @@ def _parsed(text, line=0):
         raise Refused("is nested too deeply") from None
     except ValueError:  # Python's limit of digits
         raise Refused("holds a whole number of more than 64 bits") from None
-    _refuse_odd(data)
+    if text not in _plain:  # a script reads some files often
+        _refuse_odd(data)
+        _plain.add(text)
     return data
 
 
