@@ -164,6 +164,7 @@ def steps_of(entry, chosen_in, folder, build):
             measured = beside(entry, chosen)
             share = (len(measured) + len(entry.peers)) / max(1, len(entry.kernels) + len(entry.peers))
             share = share if is_single(entry) or has(entry, "kernels", "filter") else 1
+            share = 0.4 + 0.6 * share if has(entry, "kernels") and entry.file else share  # inputs and reference are made once
             of_next = [n for n in measured if n.endswith(".next")]
             # The program attention has none of kernels/next, the program next has nothing else.
             parts = [[n for n in measured if n not in of_next], of_next] if has(entry, "attention") else [measured]

@@ -78,7 +78,7 @@ class Adopt(ScriptTest):
         self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "adopt", "19"), "there is no kernel 19; they are 01 to 16")
 
     def test_a_real_change(self):
-        """At most these files differ, what is left is known, and the default tests of the two kernels pass but for bugs.fit."""
+        """At most these files differ, and what is left for a person is known."""
         if not WHOLE:
             self.skipTest("takes ten minutes; --whole runs it")
         root = self.copy()

@@ -107,7 +107,7 @@ class Measure(ScriptTest):
         source = measure.todays_source({"kernel": "15_persistent"})
         with mock.patch.object(measure, "is_stale", lambda record: record.get("source") == source):
             text = self.commands()
-            self.assertRegex(self.measure("--list")[1], r"\nladder +ladders +01-16 +15 +220\n")
+            self.assertRegex(self.measure("--list")[1], r"\nladder +ladders +01-16 +15 +260\n")
         self.assertIn("/attention 14_softmax_overlap 15_persistent --seq-len", text)
         self.assertNotIn("16_max_free", text)
         self.assertEqual(text.count("--inputs"), 13)
@@ -127,7 +127,7 @@ class Measure(ScriptTest):
         measured = self.folder / "measured"
         self.assertEqual(sorted(path.name for path in measured.iterdir()),
                          ["h200_bf16_d128.json", "h200_bf16_d64.json", "log.txt", "machine.txt"])
-        self.assertIn("Left, about 28 s: ladder bf16_d128, ladder bf16_d64, ", self.run_fakes("--only", "ladder", "--limit", "1")[1])
+        self.assertIn("Left, about 124 s: ladder bf16_d128, ladder bf16_d64, ", self.run_fakes("--only", "ladder", "--limit", "1")[1])
 
         results = self.folder / "results"
         shutil.copytree(RESULTS, results)
