@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter, namedtuple
+from pathlib import Path
 
 from fa_tools.schema import check
 from fa_tools.sources import source_of
@@ -175,8 +176,10 @@ def headline_shape(records):
                                       s.dtype == "bf16", s.heads, s.batch))
 
 
-def load(path):
-    """A results file that is what bench/schema.json describes; otherwise Refused. validate.py checks more."""
+def load(path, anew=False):
+    """A results file that is what bench/schema.json describes; otherwise Refused. validate.py checks more. The tests hold
+    the committed files to it, so that only validate.py does so `anew`."""
     data = read_results(path)
-    check(data)
+    if anew or not Path(path).resolve().is_relative_to(RESULTS):
+        check(data)
     return with_solution(path, data)

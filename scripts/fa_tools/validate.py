@@ -124,7 +124,7 @@ def sentences(file):
         return
     for name in names:
         try:
-            data = load(name)
+            data = load(name, anew=True)
             check_sense(data)
         except Refused as problem:
             yield False, f"{name} {problem}"
