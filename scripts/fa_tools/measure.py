@@ -123,7 +123,7 @@ def stale_in(file, candidates):
 def stale_of(entries):
     """{(entry's name, file): stale numbers}. A check has those of all the others."""
     stale = {(entry.name, file): stale_in(file, [n for n in entry.kernels if "{number}" not in entry.file or f"#{n}" in file])
-             for entry in entries if not entry.kept for file in files_of(entry) if not file.endswith(".txt")}
+             for entry in entries if not entry.kept for file in files_of(entry)}
     union = {n for some in stale.values() for n in some}
     return stale | {(entry.name, file): [n for n in entry.kernels if n in union]
                     for entry in entries for file in files_of(entry) or [None] if (entry.name, file) not in stale}
@@ -212,11 +212,11 @@ def missing_peer(peers):
 # --- Running ---------------------------------------------------------------------------------------------------
 
 
-def call(command, seconds, log, out=None):
+def call(command, seconds, log):
     """Its exit code; what it says goes into the log. Ends its whole group of processes after ten times its seconds."""
     print(f"$ {shown(command)}", file=log, flush=True)
     try:
-        process = subprocess.Popen(command, stdout=out or log, stderr=log, cwd=ROOT, start_new_session=True)
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, start_new_session=True)
     except OSError as problem:
         print(problem, file=log)
         return 127
@@ -239,18 +239,15 @@ def measure_step(step, folder, log):
     for commands in step.commands:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
-        with (part / "said.txt").open("w", encoding="utf-8") if file.endswith(".txt") else contextlib.nullcontext() as out:
-            code = next(filter(None, (call(command, step.seconds, log, out) for command in commands)), 0)
+        code = next(filter(None, (call(command, step.seconds, log) for command in commands)), 0)
         found = read_set(part / "found.jsonl") if (part / "found.jsonl").exists() else {}
         if (part / "found.json").exists():
             found[name] = read_json(part / "found.json")
         for name_in_set, data in found.items():
             said += put(folder, f"{file}{'#' * bool(name_in_set)}{name_in_set}", data)
-        if out and not code:
-            shutil.copy(out.name, folder / file)
         if code:
             said.append(f"ended with {code}, see {relative(log.name)}")
-        elif file and not found and not out:
+        elif file and not found:
             code = 3
             said.append("wrote nothing")
         worst = worst or code
@@ -422,13 +419,6 @@ def merge(folder, say=lambda sentence: print(f"not merged: {sentence}", file=sys
         before = {path.name: path.read_bytes() for path in RESULTS.iterdir() if path.is_file()}
         for path in sorted(folder.iterdir()):
             if path.name not in before:
-                continue
-            if path.suffix == ".txt":  # it does not say whose it is
-                machine = folder / "machine.txt"
-                if machine.exists() and path.name.partition("_")[0] in machine.read_text(encoding="utf-8").lower():
-                    write_whole(RESULTS / path.name, path.read_bytes())
-                else:
-                    say(f"{path.name} is of another GPU")
                 continue
             for name, data in read_set(path).items() if path.suffix == ".jsonl" else [("", read_json(path))]:
                 for sentence in put(RESULTS, f"{path.name}{'#' * bool(name)}{name.replace('.next', '')}", data, adopt=True):

@@ -1,4 +1,4 @@
-"""What a small change costs: a comment in a kernel is one command without a GPU or nvcc, a counter's new name is another."""
+"""What a small change costs: a comment in a kernel is one command without a GPU or nvcc."""
 
 import re
 import shutil
@@ -7,7 +7,6 @@ from pathlib import Path
 
 from support import ROOT, ScriptTest, main
 
-from fa_tools.rename import counters
 from fa_tools.tools import repository_files
 
 SECONDS = 60
@@ -70,46 +69,6 @@ class NoLines(ScriptTest):
             if name.startswith(("bench/results/", "docs/", "README")) and path.suffix in (".json", ".jsonl", ".txt", ".md", ".svg"):
                 with self.subTest(name):
                     self.assertIsNone(place.search(path.read_text(encoding="utf-8")))
-
-
-class Counter(Copy):
-    def test_a_new_name(self):
-        done = self.fa("rename", "shared_wavefronts", "shared_passes")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        listed = set(re.findall(r"^ *\d+  (\S+)$", done.stdout, re.MULTILINE))
-        self.assertIn("bench/results/solutions.jsonl", listed)
-        self.assertEqual(self.changed(), [])
-        done = self.fa("rename", "shared_wavefronts", "shared_passes", "--write")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertEqual(set(self.changed()), listed)
-        left = [path for path in repository_files(self.root) if path.name != "CHANGELOG.md"
-                and re.search(rb"\bshared_wavefronts\b", path.read_bytes())]
-        self.assertEqual([path.relative_to(self.root).as_posix() for path in left], [])
-        for check in (("sync",), ("sync", "--check"), ("validate", "bench/results/emulator_n256.json")):
-            done = self.run_script(self.root / "scripts" / "fa", *check, cwd=self.root, env={"PYTHONPATH": str(self.root / "scripts")})
-            self.assertEqual(done.returncode, 0, f"{check}: {done.stdout}{done.stderr}")
-
-    def test_a_plain_word(self):
-        """ldmatrix is an instruction as well, whose kind keeps its name."""
-        done = self.fa("rename", "ldmatrix", "matrix_loads", "--write")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertIn("The word ldmatrix is left in: ", done.stdout)
-        data = (self.root / "bench" / "results" / "emulator_n256.json").read_text(encoding="utf-8")
-        self.assertIn('"matrix_loads":', data)
-        self.assertNotIn('"ldmatrix":', data)
-        self.assertIn('"kind":"ldmatrix"', data)
-        self.assertNotIn("ldmatrix", counters_of(self.root))
-
-    def test_what_is_refused(self):
-        self.assert_one_sentence(self.fa("rename", "beauty", "x"), "no counter 'beauty'", "shared_wavefronts")
-        self.assert_one_sentence(self.fa("rename", "ldmatrix", "stmatrix"), "'stmatrix' is taken")
-        self.assert_one_sentence(self.fa("rename", "ldmatrix", "Loads"), "no name for a counter")
-        self.assertIn("ldmatrix", counters())
-
-
-def counters_of(root):
-    (path,) = root.glob("common/emulator/**/counters.h")
-    return re.findall(r'{"(\w+)", &Counters::\1}', path.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":
