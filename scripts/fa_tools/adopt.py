@@ -336,7 +336,7 @@ def main(argv=None):
     if work.left:
         print(f"\nLeft for you ({len(work.left)}); what was called is in {relative(log)}:", *work.left, sep="\n")
         return 1
-    print("\nNothing is left to do here. On a machine with a GPU: scripts/fa measure --stale")
+    print("\nNothing is left to do here." + " On a machine with a GPU: scripts/fa measure --stale" * (not args.measured))
     return 0
 
 
