@@ -1,7 +1,7 @@
 """Checks parsed JSON against a schema of bench/, with the package jsonschema. Readers of results do without it where .venv is
 not set up; `scripts/fa validate` does not."""
 
-import sys
+import site
 from functools import lru_cache
 
 from fa_tools.tools import ROOT, SCHEMA, Refused, read_json
@@ -9,7 +9,8 @@ from fa_tools.tools import ROOT, SCHEMA, Refused, read_json
 try:
     import jsonschema
 except ImportError:
-    sys.path.extend(map(str, ROOT.glob(".venv/lib/python3*/site-packages")))
+    for packages in ROOT.glob(".venv/lib/python3*/site-packages"):
+        site.addsitedir(str(packages))
     try:
         import jsonschema
     except ImportError:

@@ -34,7 +34,7 @@ class Adopt(ScriptTest):
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / path, root / path)
         for command in (["init", "-q"], ["add", "-A"], ["-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", "before"]):
-            subprocess.run(["git", "-C", root, *command], check=True)
+            subprocess.run(["git", "-C", root, *command], check=True, timeout=60)
         return root
 
     def test_what_has_changed(self):
@@ -87,7 +87,7 @@ class Adopt(ScriptTest):
         left = done.stdout.partition("Left for you")[2].splitlines()[1:]
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertEqual([line.partition(": ")[2][:35] for line in left], ["the solution 05_padding does not fi"])
-        differs = subprocess.run(["git", "-C", root, "diff", "--name-only"], capture_output=True, text=True, check=True).stdout.split()
+        differs = self.run_script("git", "-C", root, "diff", "--name-only").stdout.split()
         expected = ("kernels/05_mma_split_kv.cu", "kernels/15_persistent.cu", "bench/results/emulator_", "bench/results/solutions.jsonl",
                     "docs/")
         self.assertEqual([name for name in differs if not name.startswith(expected)], [])
