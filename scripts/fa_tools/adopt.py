@@ -209,14 +209,14 @@ def written_documents(kernels, work):
     """Outputs of commands, excerpts, values, tables, charts and pictures."""
     shown = re.compile(rf"^\$ .*\b({'|'.join(kernel[:2] for kernel in kernels)})(_\w+)?\b", re.MULTILINE)
     chapters = [path for path in markdown_files() if shown.search(path.read_text(encoding="utf-8"))]
-    for command in (["sync"], ["pictures"], ["outputs", *chapters], ["chart", "--docs"], ["sync"]):
-        done = work.call(["scripts/fa", *command])
+    for name in ("sync", "pictures", "outputs", "chart --docs", "sync"):
+        done = work.call(["scripts/fa", *name.split(), *(chapters if name == "outputs" else [])])
         show_updates(done)
         for line in done.stderr.splitlines():
             if match := re.match(r"(\S+:\d+): (.*)", line):
                 work.todo(match[1], match[2])
         if done.returncode and not re.search(r"^\S+:\d+: ", done.stderr, re.MULTILINE):
-            work.todo(f"scripts/fa {command[0]}", last_line(done))
+            work.todo(f"scripts/fa {name}", last_line(done))
 
 
 def words_of(code):
