@@ -305,7 +305,7 @@ def measure(steps, folder, build, limit, log):
             print(f"\n{title}:\n" + "\n".join(f"  {text}" for text in sentences))
     if left:
         print(f"\nLeft, about {sum(step.seconds for step in left)} s: {', '.join(step.name for step in left)}")
-    print(f"\n{relative(folder)} has what was measured; in a checkout: scripts/fa measure --from {folder.name}")
+    print(f"\n{relative(folder)} has what was measured; in a checkout: scripts/fa adopt --from {folder.name}")
     return 1 if any(code == 1 or not code for code, _ in failed) else 3 if failed else 0
 
 
