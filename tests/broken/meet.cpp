@@ -144,7 +144,7 @@ void print(const Bug& bug, const Findings& findings) {
 }
 
 // Who sees it, who does not.
-void print_summary(const Bug& bug, const Findings& findings) {
+void print_summary(const Findings& findings) {
   std::string seen, not_seen, hard;
   const auto put = [&](bool sees, const std::string& who) {
     std::string& list = sees ? seen : not_seen;
@@ -209,7 +209,7 @@ int main(int argc, char** argv) {
     const Findings findings = examine(bug);
     if (!write) {
       print(bug, findings);
-      print_summary(bug, findings);
+      print_summary(findings);
     }
     found[bug.kernel][bug.name] = findings.facts;
     std::string surprise = not_shown(bug, findings.facts);
