@@ -155,7 +155,6 @@ void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
   validate(problem, kernel.takes.any_length || kernel.ceiling != nullptr);
   if (const std::string why = refusal(kernel, problem); !why.empty()) throw Unsupported(why);
   check_pointers(tensors);
-  // [needs]
   if (const int present = device_capability(); present > 0) {
     const Needs& needs = kernel.needs;
     if (needs.exactly ? present != needs.compute_capability : present < needs.compute_capability) {
@@ -164,7 +163,6 @@ void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
           (needs.exactly ? ", this one has " : " or later, this one has ") + capability(present));
     }
   }
-  // [/needs]
   if (kernel.workspace_bytes) {
     const size_t needed = kernel.workspace_bytes(problem, tensors.workspace_bytes);
     if (needed > tensors.workspace_bytes) {
@@ -198,13 +196,11 @@ void LaunchRecord::add(int registers_, size_t shared_bytes_, size_t local_bytes_
 }
 
 void check_shared_bytes(size_t shared_bytes) {
-  // [shared-bytes]
   const size_t most = device_shared_bytes();
   if (shared_bytes > most) {
     throw Unsupported("needs " + std::to_string(shared_bytes) +
                       " bytes of shared memory a CTA, this GPU has " + std::to_string(most));
   }
-  // [/shared-bytes]
 }
 
 void check_cluster(const LaunchShape& shape) {

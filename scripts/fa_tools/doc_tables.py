@@ -570,18 +570,6 @@ def bugs(spec):
     return rows_of([heading[i] for i in said], ([row[i] for i in said] for row in rows), range(len(said)))
 
 
-def capabilities(spec):
-    from fa_tools import capabilities as tables  # they need nothing but this repository; not every call needs them
-
-    what, _, name = spec.partition(" ")
-    writers = {"limits": lambda _: tables.limits_table(), "occupancy": tables.occupancy_table,
-               "kernels": tables.kernels_table}
-    if what not in writers or bool(name) != (what != "limits"):
-        raise Refused(f"'{spec}' is none of limits, occupancy FILE and kernels FILE")
-    head, rows = writers[what](name)
-    return rows_of(head, rows, (0, len(head) - 1) if what == "occupancy" else (0,))  # it ends in words
-
-
 # --- The ring of kernel 12 -----------------------------------------------------------------------------------------
 
 
@@ -618,4 +606,4 @@ def phases(spec):
 
 TABLES = {"table": table, "lengths": lengths, "profile": profile, "beside": beside, "agreement": agreement_of,
           "limiters": limiters, "solutions": solutions, "tasks": tasks, "hole": hole, "tuning": tuning, "rates": rates, "experiments": experiments,
-          "bugs": bugs, "phases": phases, "capabilities": capabilities}
+          "bugs": bugs, "phases": phases}

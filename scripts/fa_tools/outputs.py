@@ -30,7 +30,7 @@ from pathlib import Path
 
 from fa_tools.tools import ROOT, Parser, fail, markdown_files, relative
 
-NVCC = ("scripts/fa inspect", "scripts/fa instructions", "scripts/fa ptxas")  # these need CUDA's tools
+NVCC = ("scripts/fa inspect", "scripts/fa ptxas")  # these need CUDA's tools
 SETUP = 4  # and their exit code if one is missing
 SCRIPTS = (*NVCC, "scripts/fa softmax", "scripts/fa intensity", "scripts/fa bounds", "scripts/fa reproduce", "scripts/fa compare", "scripts/fa profile")
 SHOWN = re.compile(r"^(?P<head>(?P<ticks>`{3,})text\n\$ (?P<command>[^\n]+)\n)(?P<text>.*?)(?=^(?P=ticks)$)"

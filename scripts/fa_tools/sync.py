@@ -57,8 +57,6 @@ Between a pair of comments, alone on their lines:
   <!-- rates: bench/results/h200_rates.json -->                 what the program rates measured of single instructions
   <!-- phases: kernels/12_tma.cu tiles=6 -->                    the first tiles of a ring: stage, phase, parities
   <!-- /phases -->
-  <!-- capabilities: limits -->                                 what an SM has, by compute capability; or, of a results
-                                                                file: `occupancy FILE`, `kernels FILE` (where they run)
   <!-- bugs: tests/broken summary -->                           what finds the bugs of tests/broken: in short, or
                                                                 those of one section, by its anchor: `it-hangs`
 

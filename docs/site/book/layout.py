@@ -10,8 +10,8 @@ from fa_tools.links import slug  # the anchors that code hosts make
 DOCS = ROOT / "docs"
 LARGEST_SOURCE = 100_000  # bytes of a file that becomes a page
 
-APPENDICES = ["notation", "layouts", "synchronisation", "capabilities", "compiling", "tuning", "notebook",
-              "benchmarking", "profiling", "elsewhere", "gemm", "reading"]
+APPENDICES = ["notation", "layouts", "synchronisation", "compiling", "tuning", "benchmarking", "profiling",
+              "elsewhere", "gemm", "reading"]
 EXPLORERS = "docs/interactive.md"  # each of its sections shows a self-contained page, which is interactive/NAME.html on the site
 MORE = ["docs/checkpoints.md", "docs/tasks.md", "docs/course.md", "docs/results.md", "docs/reproduced.md", "docs/bugs.md",
         "docs/emulator.md", "docs/your_own_kernel.md", "docs/use.md", "CONTRIBUTING.md", "docs/maintaining.md", "CHANGELOG.md",
