@@ -23,7 +23,9 @@
 
 // ---- elements ------------------------------------------------------------------------------------------------------
 
-function fill(element, attributes, children) {
+// h("button", {type: "button", onclick: f}, "text", child, ...)
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) {
       element.addEventListener(name.slice(2), value);
@@ -35,16 +37,6 @@ function fill(element, attributes, children) {
   }
   element.append(...children.flat().filter((child) => child !== null && child !== undefined));
   return element;
-}
-
-// h("button", {type: "button", onclick: f}, "text", child, ...)
-export function h(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
-}
-
-// The same for SVG.
-export function svg(tag, attributes = {}, ...children) {
-  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 }
 
 // A drop-down list with its label. options: [[value, text], ...]; onChange(value).

@@ -9,12 +9,12 @@ from html import escape
 from pathlib import Path
 
 from fa_tools.figures.drawing import DARK, LIGHT, constant
-from fa_tools.figures.timeline_page import ladder_data, page_data
+from fa_tools.figures.timeline_page import page_data
 from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, relative
 
 SOURCES = ROOT / "docs" / "interactive" / "src"
 BUILD = ROOT / "build" / "emulator"
-# Page -> (program, arguments...), which prints its data as JSON. The timeline's and the ladder's data are made of traces.
+# Page -> (program, arguments...), which prints its data as JSON. The timeline's data are made of traces.
 GENERATORS = {
     "descriptor": ("layouts", "dump", "descriptor"),
     "fragments": ("layouts", "dump", "fragments"),
@@ -116,8 +116,6 @@ def ring():
 def data_of(name, programs):
     if name == "phases":
         return ring()
-    if name == "ladder":
-        return ladder_data(program(programs, TRACED))
     if name not in GENERATORS:
         return page_data(program(programs, TRACED))
     file, *arguments = GENERATORS[name]
