@@ -50,25 +50,14 @@ EXAMPLE = """examples:
 # counters at two lengths or None, which charts of these (None: all), which kernels and peers (None: all).
 DOCS = ROOT / "docs" / "charts"
 Drawing = namedtuple("Drawing", "stem files profile counters only kernels", defaults=(None, None, None))
-
-
-def step(number, *peers):
-    """A chapter's chart: its kernel, the one before, and libraries beside them, over the sequence length."""
-    names = [f"{number - 1:02}_*", f"{number:02}_*", *(f"peer/{peer}" for peer in peers)]
-    files = ["bench/results/h200_bf16_d128.json", "bench/results/h200_peers_bf16_d128.json"]
-    return Drawing(f"h200-{number:02}", files, None, only=("seq_len",), kernels=names)
-
-
+LADDER = ["bench/results/h200_bf16_d128.json", "bench/results/h200_peers_bf16_d128.json"]
 DOCS_CHARTS = [
-    Drawing("h200", ["bench/results/h200_bf16_d128.json", "bench/results/h200_peers_bf16_d128.json"],
-            "bench/results/h200_profile.json", "bench/results/emulator_counts.jsonl#d128",
+    Drawing("h200", LADDER, "bench/results/h200_profile.json", "bench/results/emulator_counts.jsonl#d128",
             only=("ladder", "speedup", "seq_len", "peer-seq_len", "roofline", "bounds")),
     Drawing("h200-14", ["bench/results/h200_overlap.json"], None, only=("seq_len",)),
     Drawing("h200", ["bench/results/h200_scores.jsonl#bf16"], None, only=("scores-4096",)),
     Drawing("emulator", ["bench/results/emulator_n256.json"], None),
-    *(step(number) for number in range(3, 8)),
-    *(step(number, "fa2") for number in (8, 9)),
-    *(step(number, "fa3", "cudnn") for number in (11, 12, 13, 15)),
+    Drawing("h200-15", LADDER, None, only=("seq_len",), kernels=["14_*", "15_*", "peer/fa3", "peer/cudnn"]),
 ]
 
 

@@ -127,7 +127,6 @@ class Whole(ScriptTest):
     def test_code_numbers_and_evidence_are_generated(self, chapter, _before, _after):
         self.assertIn(f"<!-- excerpt: kernels/{chapter.kernel}.cu#", chapter.parts["The code"])
         self.assertRegex(chapter.parts["What it gave"], r"<!-- (table|lengths): bench/results/h200\S+\.json")
-        self.assertTrue(chapter.pictures("What it gave", "charts/"))
         self.assertRegex(chapter.parts["The evidence"], rf"<!-- profile: bench/results/\S+ kernel=\S*{chapter.number}_")
 
     @of_each_chapter
