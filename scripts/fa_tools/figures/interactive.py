@@ -9,19 +9,17 @@ from html import escape
 from pathlib import Path
 
 from fa_tools.figures.drawing import DARK, LIGHT, constant
-from fa_tools.figures.timeline_page import page_data
 from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, relative
 
 SOURCES = ROOT / "docs" / "interactive" / "src"
 BUILD = ROOT / "build" / "emulator"
-# Page -> (program, arguments...), which prints its data as JSON. The timeline's data are made of traces.
+# Page -> arguments of the program `layouts`, which prints its data as JSON.
 GENERATORS = {
-    "descriptor": ("layouts", "dump", "descriptor"),
-    "fragments": ("layouts", "dump", "fragments"),
-    "banks": ("layouts", "banks-page"),
-    "softmax": ("layouts", "softmax-page"),
+    "descriptor": ("dump", "descriptor"),
+    "fragments": ("dump", "fragments"),
+    "banks": ("banks-page",),
+    "softmax": ("softmax-page",),
 }
-TRACED = "attention_checked"
 TILES = 6  # of the ring that a reader steps through
 EXAMPLE = """example:
   scripts/fa interactive --output /tmp/pages    with the programs of build/emulator"""
@@ -99,13 +97,6 @@ def style():
     return rules + (SOURCES / "style.css").read_text(encoding="utf-8")
 
 
-def program(folder, name):
-    path = folder / name
-    if not path.exists():
-        raise Refused(f"{path} is not there; scripts/fa docs interactive builds it")
-    return path
-
-
 def ring():
     """What the phase explorer needs to know of kernel 12 with head_dim 128."""
     groups = constant("12", "kWarpgroups")
@@ -116,12 +107,12 @@ def ring():
 def data_of(name, programs):
     if name == "phases":
         return ring()
-    if name not in GENERATORS:
-        return page_data(program(programs, TRACED))
-    file, *arguments = GENERATORS[name]
-    done = subprocess.run([program(programs, file), *arguments], capture_output=True, text=True, timeout=120, check=False)
+    layouts, arguments = programs / "layouts", GENERATORS[name]
+    if not layouts.exists():
+        raise Refused(f"{layouts} is not there; scripts/fa docs interactive builds it")
+    done = subprocess.run([layouts, *arguments], capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
-        fail(f"{' '.join([file, *arguments])} failed: {done.stderr.strip() or done.returncode}", 3)
+        fail(f"layouts {' '.join(arguments)} failed: {done.stderr.strip() or done.returncode}", 3)
     return json.loads(done.stdout)
 
 
