@@ -1,17 +1,16 @@
-"""scripts/fa bounds and lib/limits.py: bounds by hand, the committed counts against every committed time of an H200, what
-is shown and what is refused."""
+"""What the emulator's counts say of a GPU: bounds below every committed time of an H200, the bytes of arithmetic intensity, and
+the profiler's counts beside them (scripts/fa bounds, intensity, agree). What they print is in the documents, which
+scripts/fa outputs holds."""
 
-import copy
 import json
 import re
-import sys
 import unittest
-from fractions import Fraction
+from pathlib import Path
 
-from support import (EMULATOR, ERROR, ROOT, SCRIPTS, ScriptTest, beyond, cuda_results, emulator_results, statement_results, main,
-                     results, without_sources)
+from support import ERROR, ROOT, SCRIPTS, ScriptTest, beyond, cuda_results, statement_results, main, without_sources
 
-from fa_tools import bounds, limits
+from fa_tools import agreement, bounds, limits, tuning
+from fa_tools.intensity import intensity
 from fa_tools.records import Shape, shape_of
 from fa_tools.tools import read_json, relative, results_files
 
@@ -65,41 +64,6 @@ class ByHand(unittest.TestCase):
                       line("barrier", requests=5, waits=2)]
         self.check(wavefronts, "l1", 6 * (8 + 4 + 4 + 1) / self.cycles)
 
-    def test_fp32_has_the_products_that_tensor_cores_have_not(self):
-        scores = 6 * 128 * 128
-        self.check([], "fp32", (2 * scores * 64 + 2 * scores) / 128 / self.cycles)
-        all_products = [line("wmma.m16n16k16", requests=1, flops=4 * 128 * 128 * 64)]
-        self.check(all_products, "fp32", 2 * scores / 128 / self.cycles)
-        self.check([line("mma.m16n8k16", requests=1, flops=10**12)], "fp32", 2 * scores / 128 / self.cycles)
-
-    def test_l2(self):
-        tensor = 6 * 128 * 64 * 2
-        self.check([], "l2", 3 * tensor / 12e12)
-        self.check([line("global store", requests=1, sectors=4, bytes=128, cache_lines=1)], "l2",
-                   (3 * tensor + 6 * 128) / 12e12)
-        # Two CTAs of 100 KiB share an SM's 228, and what they read past L1.
-        self.check([line("cp.async", requests=1, sectors=1, bytes=10**6)], "l2", 6 * 10**6 / 2 / 12e12)
-        self.check([line("cp.async", requests=1, sectors=1, bytes=10**6)], "l2", 6 * 10**6 / 12e12,
-                   shared_memory_bytes=120 * 1024)
-        # Loads that may hit in L1 are no more than the tensors.
-        self.check([line("global load", requests=1, sectors=1, bytes=10**9, cache_lines=0)], "l2", 3 * tensor / 12e12)
-
-    def test_hbm_is_what_l2_cannot_keep(self):
-        self.assertEqual(seconds([])["hbm"], 0)
-        two = kernel(record([]), record([], 256))
-        large = Shape("bf16", 64, 16, 4096, 64)
-        bytes_moved = 4 * 64 * 16 * 4096 * 64 * 2 - 60 * 2**20
-        self.assertAlmostEqual(limits.bound_of(two, large, h200()[1]).seconds["hbm"], bytes_moved / 4.8e12, places=12)
-
-    def test_a_workspace_is_written_and_read_unless_l2_keeps_it(self):
-        n = 8192
-        with_s = kernel(record([], workspace_bytes=4 * 128**2), record([], 256, workspace_bytes=4 * 256**2))
-        shape = Shape("bf16", 1, 2, n, 64)
-        tensors = max(0, 4 * 2 * n * 64 * 2 - 60 * 2**20)
-        for piece, beyond in ((None, 2 * (4 * n * n - 60 * 2**20)), (8 * n * n, 8 * n * n - 60 * 2**20), (60 * 2**20, 0)):
-            found = limits.bound_of(with_s, shape, h200()[1], piece).seconds["hbm"]
-            self.assertAlmostEqual(found, (tensors + 2 * beyond) / 4.8e12, places=12)
-
     def test_scaling(self):
         def lines(n):
             return [line("shared load", requests=1, wavefronts=3 * n * n + 5 * n, wavefronts_ideal=1)]
@@ -126,20 +90,6 @@ class ByHand(unittest.TestCase):
             self.assertEqual((work.wgmma, work.exp2, work.stored), (4 * n * n * 64, n * n, n * 128))
         found.add(counted(384))
         self.assertEqual(found.misfits("bf16"), [])
-
-    def test_heads_are_alike(self):
-        one, six = ([line("exp2", operations=count)] for count in (100, 600))
-        self.assertEqual(limits.work_of(record(one)), limits.work_of(record(six, batch=2, heads=3)))
-
-    def test_machines(self):
-        self.assertEqual(limits.machine_named("a100")[0], "NVIDIA A100-SXM4-80GB")
-        self.assertEqual(limits.machine_named("NVIDIA H100 80GB HBM3")[0], "NVIDIA H100 80GB HBM3")
-        for wish in ("NVIDIA", "H20", ""):
-            with self.assertRaises(limits.Refused):
-                limits.machine_named(wish)
-        for machine in json.loads((ROOT / "bench" / "machines.json").read_text(encoding="utf-8"))["machines"].values():
-            self.assertEqual(set(machine["sources"]["sm"]), set(machine["sm"]))
-            self.assertGreater(machine["l2_mib"], 0)
 
 
 class NeverAboveTheMeasuredTime(unittest.TestCase):
@@ -193,13 +143,6 @@ class Merged(unittest.TestCase):
         for entry in json.loads((ROOT / "bench" / "agreement.json").read_text(encoding="utf-8"))["merged"]:
             self.assertIn((entry["kernel"], entry["statement"], entry["kind"]), counted)
 
-    def test_what_nvcc_merges_is_counted_merged(self):
-        (statement, kind), entry = next(iter(limits.merges_of("02_online_softmax", "bf16").items()))
-        lines = [{"statement": statement, "kind": kind, "requests": 8, "wavefronts": 8, "wavefronts_ideal": 8},
-                 {"statement": "another();", "kind": kind, "requests": 8, "wavefronts": 8}]
-        each = record(lines, kernel="02_online_softmax")
-        self.assertEqual(limits.work_of(each).wavefronts, 8 + Fraction(8, entry["wavefronts"]))
-
 
 PROGRAM = """#!/usr/bin/env python3
 import json, pathlib, sys
@@ -223,38 +166,6 @@ class Script(ScriptTest):
         data["records"] = [each for each in data["records"] if each["seq_len"] in lengths]
         return data
 
-    def test_committed(self):
-        done = self.run_script(BOUNDS)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        text = done.stdout.splitlines()
-        self.assertLessEqual(max(map(len, text)), 100)
-        self.assertIn("NVIDIA H200, 132 SMs at 1.98 GHz", text[0])
-        self.assertEqual("bf16, batch 4, 16 heads, 4096 tokens, head_dim 128", text[1])
-        rows = {row[:2]: row.split() for row in text if re.match(r"\d\d_\w+ ", row)}
-        of_today = sorted(name[:2] for name, _ in limits.kernels_of(map(read_json, bounds.COMMITTED), 128))
-        self.assertEqual(list(rows), of_today)
-        for number, first in (("01", "L1/shared"), ("10", "tensor")):
-            if number in rows:
-                self.assertEqual(rows[number][7], first)
-        for number, row in rows.items():
-            if number <= "10" and len(row) > 10:  # its time, too, is of today
-                self.assertGreater(float(row[10].rstrip("*")), 1, row)
-
-    def test_other_machines_and_problems(self):
-        done = self.run_script(BOUNDS, "--machine", "A100", "--head-dim", "64", "--dtype", "fp16")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("NVIDIA A100-SXM4-80GB, 108 SMs at 1.41 GHz\nfp16", done.stdout)
-        self.assertIn("There are no committed times", done.stdout)
-        self.assertIn("tile sizes", done.stdout)
-        done = self.run_script(BOUNDS, "--head-dim", "64", "--dtype", "fp16")
-        if "since" not in done.stdout:  # all kernels are those that were measured
-            self.assertIn("2.1", done.stdout)
-            self.assertIn("* more than twice the bound (08, 09, ", done.stdout)
-        done = self.run_script(BOUNDS, "--seq-len", "1024")
-        self.assertIn("batch 16, 16 heads, 1024 tokens", done.stdout)
-        done = self.run_script(BOUNDS, "--seq-len", "640", "--heads", "3", "--batch", "5")
-        self.assertIn("batch 5, 3 heads, 640 tokens", done.stdout)
-
     def test_one_length(self):
         file = self.write("one.json", self.results_of(256))
         self.assert_one_sentence(self.run_script(BOUNDS, file), "at one length cannot be scaled to 4096 tokens",
@@ -273,40 +184,104 @@ class Script(ScriptTest):
         self.assert_one_sentence(self.run_script(BOUNDS, file, "--program", program),
                                  "attention at seq_len 256 left no results: error: no 256 here", code=3)
 
-    def test_what_a_machine_lacks(self):
-        data = self.results_of(256, 512)
-        for each in data["records"]:
-            if each["kernel"] == "10_instruction_tuning":
-                each["statements"].append(line("wgmma", requests=1, flops=4096))
-        done = self.run_script(BOUNDS, self.write("wgmma.json", data), "--machine", "A100")
-        self.assertIn("note: 10_instruction_tuning is left out, NVIDIA A100-SXM4-80GB has no wgmma", done.stderr)
-        self.assertEqual(done.returncode, 0)
-        self.assertNotIn("\n10_", done.stdout)
-        self.assertIn("\n09_", done.stdout)
-
-    def test_counts_of_another_form_are_told(self):
-        data = self.results_of(256, 512)
-        odd = copy.deepcopy(data["records"][-1])
-        odd["seq_len"] = 384
-        data["records"].append(odd)
-        done = self.run_script(BOUNDS, self.write("odd.json", data))
-        self.assertIn("do not grow like a seq_len^2 + b seq_len", done.stderr)
-
     def test_refusals(self):
-        d64 = statement_results()
-        for each in d64["records"]:
-            each["head_dim"] = 64
         for words, text in (((self.folder / "none.json",), "no such file"),
                             ((self.write("gpu.json", cuda_results()),), "no counts by line"),
-                            ((self.write("old.json", emulator_results()),), "no counts by line"),
                             (("--machine", "B200"), "no machine B200"), (("--seq-len", "0"), "not a whole number"),
-                            (("--head-dim", "32"), "invalid choice"), (("--program", "none"), "not a program"),
-                            ((self.write("d64.json", d64), "--head-dim", "128"),
-                             "no kernel of the results ran with head_dim 128"),
-                            ((self.write("half.json", '{"schema_version": 3'),), "is cut off")):
+                            (("--program", "none"), "not a program")):
             with self.subTest(text):
                 self.assert_one_sentence(self.run_script(BOUNDS, *words), text)
-        self.assertIn("scripts/fa bounds", self.run_script(BOUNDS, "--help").stdout)
+
+
+WAVEFRONT = 128  # bytes: 32 banks of 4
+
+
+def counted():
+    """{kernel: its record} of the committed counters: bf16, batch 1, 2 heads, 256 tokens, head_dim 128."""
+    data = json.loads((ROOT / "bench" / "results" / "emulator_n256.json").read_text(encoding="utf-8"))
+    return {record["kernel"]: record for record in data["records"]}
+
+
+def tile(kernel):
+    """block_m and block_n as the kernel's source says them."""
+    source = (ROOT / "kernels" / f"{kernel}.cu").read_text(encoding="utf-8")
+    return {f"block_{x.lower()}": int(re.search(rf"kBlock{x} = (\d+);", source)[1]) for x in "MN"}
+
+
+def tile_of_10():
+    """What 10_tuning.h says for sm_90 and head_dim 128."""
+    choice = tuning.choice_of(90, 128)
+    return {"block_m": choice.block_m(), "block_n": choice.block_n, "warp_rows": choice.row_tiles * 16,
+            "q_once": choice.q_in_registers, "o_staged": True}
+
+
+class AgainstTheEmulator(unittest.TestCase):
+    def check(self, kernel, level, of_kernel, **how):
+        record = counted()[kernel]
+        work = intensity(level, head_dim=record["head_dim"], seq_len=record["seq_len"], **how)
+        self.assertEqual(work.bytes * record["batch"] * record["heads"], of_kernel(record["counters"]), kernel)
+
+    def test_bytes_asked_of_global_memory(self):
+        for kernel in ("02_online_softmax", "03_register_tiling", "04_wmma", "06_mma_split_q", "08_swizzle"):
+            with self.subTest(kernel):
+                how = tile(kernel)
+                self.check(kernel, "l2", lambda c: c["global_bytes"], **how, warp_rows=how["block_m"])
+        self.check("10_instruction_tuning", "l2", lambda c: c["global_bytes"], **tile_of_10())
+
+    def test_bytes_of_shared_memory(self):
+        def wavefronts(counters):
+            return counters["shared_wavefronts"] * WAVEFRONT
+
+        for kernel, how in (("08_swizzle", {}), ("09_fragment_pipelining", {"q_once": True})):
+            with self.subTest(kernel):
+                self.check(kernel, "shared", wavefronts, **tile(kernel), **how)
+        self.check("10_instruction_tuning", "shared", wavefronts, **tile_of_10())
+
+
+def json_of(path):
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+class Agreement(ScriptTest):
+    def test_explained(self):
+        done = self.run_script(SCRIPTS / "fa", "agree")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertLessEqual(max(map(len, done.stdout.splitlines())), 100)
+        self.assertNotIn("!", done.stdout)
+
+    def test_first_limiters(self):
+        """At least eight of the first ten kernels have the first limiter that the profiler names."""
+        parts = [part for part in agreement.read_agreement(RESULTS)["profiles"] if "limiters" in part]
+        self.assertTrue(parts)
+        for part in parts:
+            first_ten = [entry for entry in part["limiters"] if entry["kernel"][:2] <= "10"]
+            self.assertEqual(len(first_ten) + sum(name[:2] <= "10" for name in part.get("changed", [])), 10)
+            self.assertLessEqual(sum(entry["emulator"] != entry["gpu"] for entry in first_ten), 2)
+
+    def test_bounds_are_below_the_profilers_cycles(self):
+        """At the highest clock the launches took no less than these cycles."""
+        for part in agreement.read_agreement(RESULTS)["profiles"]:
+            for entry in part.get("limiters", []):
+                launches = [launch["metrics"]["cycles"] for launch in json_of(ROOT / part["file"])["launches"]
+                            if launch["kernel"] == entry["kernel"]]
+                self.assertLess(max(entry["bound_us"].values()), sum(launches) / 1980, entry["kernel"])
+
+    def test_every_reason_is_needed(self):
+        """An entry of bench/agreement.json that nothing needs any more is to be deleted."""
+        parts = agreement.read_agreement(RESULTS)["profiles"]
+        used = {reason for part in parts for entry in part["counts"] for reason in entry.get("reasons", [])}
+        changed = {kernel for part in parts for kernel in part.get("changed", [])}
+        data = json_of(ROOT / "bench" / "agreement.json")
+        bf16 = [entry for entry in data["merged"] + data["differences"]
+                if "bf16" in entry["dtypes"] and not {*entry.get("kernels", [entry.get("kernel")])} <= changed]
+        self.assertEqual({entry["reason"] for entry in bf16} - used, set())
+
+    def test_unexplained(self):
+        profile = read_json(f"{RESULTS / 'h200_profile_n256.jsonl'}#bf16_d128")
+        profile["launches"][0]["metrics"]["global_load_sectors"] *= 2
+        done = self.run_script(SCRIPTS / "fa", "agree", "--from", self.write("p.json", profile))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("! 01, global load sectors: ", done.stdout)
 
 
 if __name__ == "__main__":

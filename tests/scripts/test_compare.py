@@ -1,11 +1,9 @@
 """Two results files side by side: what is faster, slower, the same, and what cannot be compared."""
 
-import copy
 import json
 import unittest
 
-from support import (CUDA, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main, newest, not_passed,
-                     peer_results, results, score_results, with_rounds)
+from support import CUDA, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main, newest, not_passed, results
 
 from fa_tools import compare
 
@@ -50,20 +48,6 @@ class Compare(ScriptTest):
         self.assertIn("\nB against A: 3 same\n", self.compare(a, b, "--threshold", "6").stdout)
         self.assertTrue(self.compare(a, b, "--kernels", "01,peer/fa2").stdout.endswith("\n\nB against A: 1 faster\n"))
 
-    def test_scores_are_part_of_the_problem(self):
-        a, b = score_results(), score_results()
-        for record in b["records"]:
-            if record["score_growth"] == "growing":
-                record["time_ms"] = {k: v * (1 if k == "launches" else 2) for k, v in record["time_ms"].items()}
-        del b["records"][0]
-        pairs, only = compare.compare([a, b], lambda kernel: True, 2)
-        found = {(pair["score_growth"], pair["verdict"]) for pair in pairs}
-        self.assertEqual((len(pairs), found), (23, {("flat", "same"), ("growing", "slower")}))
-        self.assertEqual([(kernel, shape.seq_len, scores) for kernel, shape, scores in only[0]], [("16_max_free", 1024, (1, "flat"))])
-        said = self.compare(a, b).stdout
-        self.assertIn("1024 tokens, head_dim 128, scores of std 10, flat\n", said)
-        self.assertIn("only in A: 16_max_free (1 problem)\n", said)
-
     def test_masks_heads_of_keys_and_lengths_are_part_of_the_problem(self):
         full = cuda_record("beyond/causal", 100.0)
         causal, grouped = ({"mask": "causal"}, {"mask": "causal", "kv_heads": 8})
@@ -79,15 +63,6 @@ class Compare(ScriptTest):
                       ", 300 tokens, head_dim 128, packed 300 + 17\n", "only in A: beyond/causal (1 problem)"):
             self.assertIn(words, said)
 
-    def test_rounds_decide_where_there_are_three(self):
-        a, b = (results(CUDA, [with_rounds(cuda_record(), ms)]) for ms in ([1.0, 1.0, 1.2], [1.10, 1.1, 1.1]))
-        for data in (a, b):
-            data["schema_version"], data["protocol"]["rounds"] = 2, 3
-        self.assertEqual(self.judged(a, b)[2], {"same": 1}, "A's slowest round")
-        for data in (a, b):
-            data["records"][0]["round_ms"].pop()
-        self.assertEqual(self.judged(a, b)[2], {"slower": 1}, "percentiles of the launches")
-
     def test_what_did_not_pass(self):
         a, b = cuda_results(), cuda_results()
         b["records"][0] = not_passed(b["records"][0], "wrong", "head 1: NaN")
@@ -97,34 +72,6 @@ class Compare(ScriptTest):
         shown = self.compare(a, b).stdout
         self.assertIn("not compared: A passed; B wrong (head 1: NaN)", shown)
         self.assertIn("3 not compared", shown)
-
-    def test_clocks_and_protocols_that_differ_are_told(self):
-        a, b = peer_results(), peer_results()
-        for data, clock in ((a, 1980), (b, 1700)):
-            data["schema_version"] = 3
-            data["protocol"]["idle_ms"] = 0
-            for record in data["records"]:
-                if record["status"] == "passed":
-                    record["clock_mhz"] = clock
-        b["protocol"]["flush_l2"] = True
-        b["machine"]["driver"] = "590.1"
-        shown = self.compare(a, b).stdout
-        self.assertIn("(clock -14 %)", shown)
-        self.assertIn("protocol.flush_l2: false in A, true in B", shown)
-        self.assertIn('machine.driver: "580.159.04" in A, "590.1" in B', shown)
-        self.assertNotIn("(clock", self.compare(a, a).stdout)
-
-    def test_table(self):
-        b = copy.deepcopy(peer_results())
-        long = cuda_record("11_a_kernel_with_a_name_that_is_much_too_long_for_it", 1.0)
-        b["records"].append({**long, "round_ms": [long["time_ms"]["median"]] * 3})
-        shown = self.compare(b, b).stdout.splitlines()
-        self.assertLessEqual(max(map(len, shown)), 100)
-        self.assertIn("bf16, batch 16, 16 heads, 1024 tokens, head_dim 128", shown)
-        row = next(line for line in shown if line.startswith("08_swizzle"))
-        side = ["1.365", "-10.0", "+12.5"]
-        self.assertEqual(row.split(), ["08_swizzle", *side, *side, "1.000", "same"])
-        self.assertTrue(shown[-1].endswith("7 same, 2 not compared"), shown[-1])
 
     def test_emulator(self):
         a, b = emulator_results(), emulator_results()

@@ -1,15 +1,19 @@
-"""scripts/fa inspect without a compiler: reading listings, finding loops, occupancy, and what it refuses."""
+"""What the machine code's commands read: listings, PTX, ptxas's log and remarks, occupancy; and what they refuse
+(scripts/fa inspect, ptxas)."""
 
 import io
+import re
 import unittest
 from collections import Counter
 from contextlib import redirect_stderr
 from unittest import mock
 
-from support import SCRIPTS, ScriptTest, main
+from support import ROOT, SCRIPTS, ScriptTest, main, seeded_bugs
 
 from fa_tools import inspect_kernel
+from fa_tools import ptxas
 from fa_tools import sass
+from fa_tools.solutions import solutions
 
 HEAD = """	.target	sm_90a
 //--------------------- .text.kernel --------------------------
@@ -50,17 +54,6 @@ class Kinds(unittest.TestCase):
         function = listing(*expected)
         self.assertEqual({x.text: sass.kind_of(x) for x in function.instructions}, expected)
 
-    def test_mix_counts_everything_once(self):
-        code = listing("HMMA.16816.F32 R8, R4, R6, R8", "FFMA R1, R1, R2, R3", "FFMA R1, R1, R2, R3", "FMUL R1, R1, R2")
-        self.assertEqual(sass.mix(code.instructions), {
-            "HMMA": Counter({"HMMA.16816.F32": 1}), "LDL/STL": Counter(),
-            "FFMA/FMUL/FADD": Counter({"FFMA": 2, "FMUL": 1}),
-        })
-
-    def test_no_opcode_has_two_kinds(self):
-        opcodes = [opcode for _, (_, names) in sass.KINDS.items() for opcode in names.split()]
-        self.assertEqual([opcode for opcode, count in Counter(opcodes).items() if count > 1], [])
-
 
 class Ptx(unittest.TestCase):
     TEXT = """.version 9.0
@@ -96,11 +89,6 @@ $L__BB0_1:
             "ld.param.u64": 1, "cp.async.cg.shared.global": 1, "cp.async.wait_all": 1, "bra": 2, "ret": 1,
             "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32": 1}))
 
-    def test_families(self):
-        for opcode, family in {"cp.async.wait_group": "cp.async", "ldmatrix.sync.aligned.x4.shared.b16": "ldmatrix",
-                               "ld.shared.v4.u32": "ld.shared", "fma.rn.f32": "fma", "bar.sync": "bar.sync"}.items():
-            self.assertEqual(sass.ptx_family(opcode), family)
-
 
 class Figures(unittest.TestCase):
     # (capability, registers, shared bytes, threads): CTAs an SM. As cuda_occupancy.h computes them.
@@ -113,11 +101,6 @@ class Figures(unittest.TestCase):
         }.items():
             self.assertEqual(sass.occupancy(capability, registers, shared, threads)["ctas"], ctas,
                              (capability, registers, shared, threads))
-
-    def test_what_limits(self):
-        fits = sass.occupancy(90, 222, 81920, 128)
-        self.assertEqual(fits["limited_by"], ["registers", "shared memory"])
-        self.assertEqual((fits["warps"], fits["most_warps"]), (8, 64))
 
     def test_ptxas(self):
         log = "ptxas info    : Compiling entry function '_Z1kv' for 'sm_90a'\n" \
@@ -161,46 +144,70 @@ class Refusals(ScriptTest):
     def test_architecture_that_the_kernel_does_not_run_on(self):
         self.assert_one_sentence(self.inspect("08", "--arch", "75"), "08_swizzle", "8.0", "sm_75")
 
-    def test_bad_options(self):
-        self.assert_one_sentence(self.inspect("08", "--dtype", "fp8"), "--dtype", "fp8", "--help")
-        self.assert_one_sentence(self.inspect("08", "--head-dim", "96"), "--head-dim", "96", "--help")
-        self.assert_one_sentence(self.inspect("08", "--nonsense"), "--nonsense", "--help")
-        self.assert_one_sentence(self.inspect("08", "--control", "--lines", "some"), "--lines", "--help")
-        self.assert_one_sentence(self.inspect(), "kernel", "--help")
-
-    def refused(self, which):
-        """What is said when shutil.which() is `which`."""
-        said = io.StringIO()
-        with mock.patch.object(sass.shutil, "which", which), redirect_stderr(said), self.assertRaises(SystemExit) as ended:
-            inspect_kernel.main(["08"])
-        self.assertEqual(said.getvalue().count("\n"), 1, said.getvalue())
-        return ended.exception.code, said.getvalue()
-
     def test_without_nvcc(self):
-        code, said = self.refused(lambda name: None)
-        self.assertEqual((code, said), (4, "error: there is no nvcc here; scripts/fa toolkit brings one\n"))
+        said = io.StringIO()
+        with mock.patch.object(sass.shutil, "which", lambda name: None), redirect_stderr(said), self.assertRaises(SystemExit) as ended:
+            inspect_kernel.main(["08"])
+        self.assertEqual((ended.exception.code, said.getvalue()), (4, "error: there is no nvcc here; scripts/fa toolkit brings one\n"))
 
-    def test_old_nvcc(self):
-        self.program("nvcc", 'echo "Cuda compilation tools, release 12.4, V12.4.99"\n')
-        code, said = self.refused(lambda name: f"{self.folder}/bin/nvcc" if name == "nvcc" else None)
-        self.assertEqual(code, 4)
-        self.assertIn("nvcc 12.4 is older than 12.8", said)
 
-    def test_without_nvdisasm(self):
-        self.program("nvcc", 'echo "Cuda compilation tools, release 13.0, V13.0.88"\n')
-        code, said = self.refused(lambda name: f"{self.folder}/bin/nvcc" if name == "nvcc" else None)
-        self.assertEqual((code, said), (4, "error: there is no nvdisasm here; scripts/fa toolkit brings one\n"))
+LOG = """ptxas info    : (C7517) warpgroup.wait is injected in around line 128 by compiler to allow use of registers in function '_Z1aPf'
+ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to determine register count at entry.
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Z1bPf' for 'sm_90a'
+ptxas info    : Function properties for _Z1bPf
+    16 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads
+ptxas info    : Used 64 registers, used 1 barriers
+ptxas info    : Compile time = 4.767 ms
+"""
 
-    def test_kernel_that_does_not_compile(self):
-        self.program("nvcc", 'case "$*" in --version) echo "release 13.0, V13.0.88" ;;\n'
-                     '*) echo "kernels/08_swizzle.cu(3): error: no"; exit 1 ;; esac\n')
-        self.program("nvdisasm", "exit 9\n")
-        real = sass.shutil.which
-        ours = {name: f"{self.folder}/bin/{name}" for name in ("nvcc", "nvdisasm")}
-        code, said = self.refused(lambda name: ours.get(name) or real(name))
-        self.assertEqual(code, 4)
-        self.assertEqual(said.split(": ", 1)[1], "nvcc 13.0.88 on kernels/08_swizzle.cu failed: "
-                         "kernels/08_swizzle.cu(3): error: no\n")
+
+def nvcc():
+    try:
+        return sass.find_nvcc()
+    except sass.Missing:
+        return None
+
+
+class Ptxas(ScriptTest):
+    def test_reading(self):
+        said = list(ptxas.said(LOG))
+        self.assertEqual([name for name, _ in said], ["_Z1aPf", None, "_Z1bPf", "_Z1bPf"])
+        self.assertTrue(said[0][1].startswith("(C7517)"))
+        self.assertEqual(said[2][1], "16 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads")
+        self.assertEqual(said[3][1], "Used 64 registers, used 1 barriers")
+
+    def test_refusals(self):
+        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "ptxas", "kernels/none.cu"), "no file kernels/none.cu")
+        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "ptxas", "kernels/01_naive.cu", "--arch", "70"), "--arch", "'70'")
+
+    @unittest.skipUnless(nvcc(), "no nvcc")
+    def test_remarks(self):
+        """Each example of tests/examples/serialised.cu gets the remark that the appendix explains; the right one none."""
+        done = self.run_script(SCRIPTS / "fa", "ptxas", "tests/examples/serialised.cu", "--remarks", cwd=ROOT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        parts = {part.split("\n")[0]: part for part in done.stdout.split("\n\n")}
+        for name, code in (("of the file", "C7508"), ("no_fence", "C7519"), ("changed_between", "C7517"),
+                           ("wait_in_a_branch", "C7514"), ("read_too_early", "C7517")):
+            self.assertIn(f"({code})", parts[name])
+        self.assertNotIn("right", parts)
+
+    @unittest.skipUnless(nvcc(), "no nvcc")
+    def test_examples_compile_without_a_remark(self):
+        done = self.run_script(SCRIPTS / "fa", "ptxas", "tests/examples/synchronisation.cu", cwd=ROOT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("fa::as_it_is::wgmma", done.stdout)
+        self.assertNotIn("(C7", done.stdout)
+
+
+class Names(unittest.TestCase):
+    def test_appendices_name_kernels_bugs_and_solutions_that_exist(self):
+        known = {path.stem for path in (ROOT / "kernels").iterdir()} | set(solutions())
+        known |= {bug["name"] for bug in seeded_bugs()}
+        for page in sorted((ROOT / "docs/appendix").glob("*.md")):
+            text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+            for name in re.findall(r"`(\d\d_[a-z]\w+)`", text):
+                self.assertIn(name, known, page.name)
 
 
 if __name__ == "__main__":

@@ -33,9 +33,6 @@ class Habits(unittest.TestCase):
             with self.subTest(text):
                 self.assertEqual(found(text), [])
 
-    def test_where(self):
-        self.assertEqual([line for line, _ in prose.check("docs/a.md", "# One\n\nTwo.\n\nIt hardly\nmatters.\n")], [5])
-
     def test_comments_of_a_kernel(self):
         source = "// Rows a CTA, and\n// keys a tile.\nint a;  // nobody\n//   lane  rows a CTA\n// [region]\n"
         self.assertEqual(found(source, "kernels/01_naive.cu"), [

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import signal
 import subprocess
 from collections import Counter
 
@@ -75,8 +74,7 @@ class Page(ScriptTest):
         section = text[at : text.index("## 06: ")]
         right = KNOWN["05"].questions[0].right
         other = next(iter(KNOWN["05"].questions[0].others))
-        for old, new in ((f"**{right}.** ", ""), (f"**{right}.** ", f"**{other}.** "), ("- **c** ", "- **d** "), ("- **c** ", "- c "),
-                         ("**1. ", "**2. "), ("<summary>Answer", "<summary>The answer"), ("</details>", "")):
+        for old, new in ((f"**{right}.** ", ""), (f"**{right}.** ", f"**{other}.** "), ("- **c** ", "- **d** "), ("**1. ", "**2. ")):
             with self.subTest(old + " becomes " + new):
                 broken = section.replace(old, new, 1)
                 self.assertNotEqual(broken, section)
@@ -136,36 +134,6 @@ class Tool(ScriptTest):
         self.assertEqual(self.answer("\n".join(self.right) + "\n", "05").returncode, 0)
         self.assertEqual(json.loads(self.scores.read_text()), {"05": 5})
 
-    def test_what_is_no_letter_is_asked_again(self):
-        done = self.answer("\n7\nyes\n?\n" + "\n".join(f" {letter.upper()} " for letter in self.right), "05")
-        self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertEqual(done.stdout.count("Please type one of the letters"), 4)
-
-    def test_stopping_keeps_nothing(self):
-        done = self.answer("\n".join(self.right[:3]) + "\n", "05")
-        self.assertEqual((done.returncode, done.stderr), (1, ""))
-        self.assertRegex(done.stdout, r"Stopped before the last question, so no score is kept\.\n\Z")
-        self.assertFalse(self.scores.exists())
-
-    def test_an_interrupt_ends_it_in_a_sentence(self):
-        running = subprocess.Popen([str(self.root / "scripts" / "fa"), "quiz", "05"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True,
-                                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a job in the background ignores it
-        self.addCleanup(running.kill)
-        asked = ""
-        while "Your answer" not in asked:
-            read = running.stdout.read(1)
-            self.assertTrue(read, f"it ended by itself: {asked}")
-            asked += read
-        running.send_signal(signal.SIGINT)
-        shown, errors = running.communicate(timeout=30)
-        self.assertEqual((running.returncode, errors), (1, ""))
-        self.assertIn("Stopped before the last question", shown)
-
-    def test_without_a_chapter_it_takes_the_first_that_is_not_full(self):
-        self.write(self.scores, json.dumps({"00": 5, "01": 4}))
-        self.assertRegex(self.answer("").stdout, r"\A01: ")
-
     def test_lists_chapters_with_scores(self):
         self.write(self.scores, json.dumps({"05": 3}))
         done = self.quiz("--list")
@@ -176,27 +144,9 @@ class Tool(ScriptTest):
 
     def test_bad_arguments(self):
         self.assert_one_sentence(self.quiz("17"), "00 to 16", "'17'")
-        self.assert_one_sentence(self.quiz("five"), "00 to 16", "'five'")
         self.assert_one_sentence(self.quiz("05", "--answers", "abc"), "5 letters", "'abc' has 3")
-        self.assert_one_sentence(self.quiz("05", "--answers", ""), "5 letters")
         self.assert_one_sentence(self.quiz("05", "--answers", "abzca"), "question 3 of chapter 05", "'z'")
-        self.assert_one_sentence(self.quiz("--answers", "abcab"), "number of a chapter")
         self.assert_one_sentence(self.quiz("05", "--list"), "--list")
-
-    def test_bad_files(self):
-        for content in ("[", "[1]", '{"05": "all"}', '{"05": -1}', '{"05": true}'):
-            self.write(self.scores, content)
-            self.assert_one_sentence(self.quiz("05"), "try/quiz.json")
-        shutil.rmtree(self.scores.parent)
-        self.scores.parent.write_text("a file where the folder should be")
-        done = self.answer("\n".join(self.right) + "\n", "05")
-        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
-        self.assertIn("cannot make the folder try", done.stderr)
-        page = self.root / "docs" / "checkpoints.md"
-        page.write_text(page.read_text(encoding="utf-8").replace("**3. ", "**4. ", 1), encoding="utf-8")
-        self.assert_one_sentence(self.quiz("--list"), "docs/checkpoints.md", "question 3 of chapter 00")
-        page.unlink()
-        self.assert_one_sentence(self.quiz("--list"), "docs/checkpoints.md cannot be read")
 
 
 if __name__ == "__main__":

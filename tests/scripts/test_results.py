@@ -7,8 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from support import (ROOT, SCRIPTS, ScriptTest, cuda_record, cuda_results, emulator_results, main, needs_venv, not_passed,
-                     peer_results, score_results, statement_results)
+from support import ROOT, SCRIPTS, ScriptTest, cuda_results, emulator_results, main, needs_venv, peer_results, score_results, statement_results
 
 from fa_tools.tools import Refused, lines_of, read_json, read_set, write_set
 
@@ -29,68 +28,34 @@ def changed(data, path, value):
     return data
 
 
-def bench_results():
-    """Version 3: rounds with clocks, a peer, both ceilings, a note."""
-    data = peer_results()
-    data["schema_version"] = 3
-    data["protocol"].update(name="quick", idle_ms=0)
-    data["notes"] = ["The clocks of 08_swizzle and peer/fa2 differed by 4 %."]
-    shape = {name: data["records"][0][name] for name in ("dtype", "batch", "heads", "seq_len", "head_dim")}
-    time = {"median": 2.0, "p10": 1.9, "p90": 2.1, "min": 1.8, "launches": 128}
-    library = {"name": "PyTorch", "version": "2.11.0+cu130", "implementation": "cuBLAS"}
-    ceiling = {**shape, "status": "passed", "time_ms": time, "round_ms": [1.9, 2.0, 2.1], "library": library}
-    data["records"] += [{"kernel": "ceiling/matmul", **ceiling, "flops": 1e12, "tflops": 500.0},
-                        {"kernel": "ceiling/copy", **ceiling, "gbytes_per_s": 4300.0}]
-    for record in data["records"]:
-        if record["status"] == "passed":
-            record.update(clock_mhz=1755.0, power_w=640.5, round_clock_mhz=[1700.0, 1755.0, 1980.0])
-    data["records"][1].update(clock_mhz=None, power_w=None, round_clock_mhz=[None, None, None])
-    return data
-
-
 @needs_venv("jsonschema")
 class Validator(ScriptTest):
     def test_accepts_good_files(self):
-        files = [self.write("cuda.json", cuda_results()), self.write("emulator.json", emulator_results()),
-                 self.write("peers.json", peer_results()), self.write("bench.json", bench_results()),
-                 self.write("lines.json", statement_results()), self.write("scores.json", score_results())]
+        files = [self.write(f"{i}.json", data) for i, data in enumerate((cuda_results(), emulator_results(), peer_results(),
+                                                                         statement_results(), score_results()))]
         done = self.run_script(VALIDATE, *files)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((done.returncode, len(done.stdout.splitlines())), (0, len(files)), done.stderr)
         self.assertIn("valid, 6 records", done.stdout)
-        self.assertIn("valid, 8 records", done.stdout)
-        self.assertIn("valid, 10 records", done.stdout)
-        self.assertEqual(len(done.stdout.splitlines()), len(files))
 
     def test_refuses_with_the_place(self):
-        cuda, emulator, peers = cuda_results(), emulator_results(), peer_results()
-        bench, lines, scores = bench_results(), statement_results(), score_results()
+        cuda, peers = cuda_results(), peer_results()
+        lines, scores = statement_results(), score_results()
         cases = [
             # What the schema says: one of each kind.
             (changed(cuda, "host", "box"), "the file: Additional properties are not allowed ('host' was unexpected)"),
-            (changed(cuda, "machine.backend", "tpu"), "machine: "),
             (changed(cuda, "records.0.tflops", None), "records[0]: 'tflops' is a required property"),
-            (changed(cuda, "records.3.tflops", 3.0), "records[3]: 'tflops' does not go with its status"),
-            (changed(cuda, "records.0.dtype", "fp8"), "records[0].dtype: 'fp8' is not one of ['fp16', 'bf16']"),
             (changed(cuda, "command", ["attention", "--json=/home/me/x.json"]), "command"),
             (changed(peers, "schema_version", 1), "'rounds' does not go with its status, back end or version"),
             (changed(lines, "records.0.statements.1.file", "kernels/07_cp_async.cu:5"), "records[0].statements[1].file"),
-            (changed(emulator, "machine.checked", False), "global_"),
             # What no schema can say.
             (changed(cuda, "records.0.tflops", 4.0), "the median says 2.5"),
             (changed(cuda, "records.0.time_ms.p10", 1e9), "out of order"),
             (changed(cuda, "records.0.error.rel", 0.5), "over its tolerance"),
             (changed(cuda, "records.1", cuda["records"][0]), "repeats 01_naive"),
             (changed(scores, "records.2.score_std", 1), "records[2] repeats 16_max_free on the same problem"),
-            (changed(scores, "protocol.inputs", "large"), "records[0] has a score_std, which only the inputs normal have"),
-            (changed(peers, "records.0.round_ms", [1.0, 2.0]), "records[0].round_ms has 2 rounds"),
             (changed(peers, "records.0.round_ms", [1.0, 2.0, 3.0]), "not the median of round_ms"),
             (changed(peers, "records.0.ratio", {"peer/fa2": 2.0}), "ratio of peer/fa2 is 2, the rounds say 0.83"),
-            (changed(peers, "records.0.ratio", {"peer/cudnn": 1.0}), "names peer/cudnn, which did not pass"),
-            (changed(bench, "records.0.clock_mhz", 1980), "clock_mhz is not the median of round_clock_mhz"),
-            (changed(bench, "records.0.round_clock_mhz", [1755.0]), "round_clock_mhz has 1 rounds"),
-            (changed(bench, "records.8.flops", 2e12), "the median says 1000"),
             (changed(lines, "records.0.statements.1.wavefronts", 6401), "statements have 6801 wavefronts, but counters.shared"),
-            (changed(lines, "records.0.statements.2", lines["records"][0]["statements"][1]), "statements"),
         ]
         files = [self.write(f"bad{i}.json", data) for i, (data, _) in enumerate(cases)]
         done = self.run_script(VALIDATE, *files)
@@ -126,56 +91,26 @@ class Validator(ScriptTest):
                              (changed(causal, "records.0.kernel", "01_naive"), "records[0]: "),
                              (changed(few, "records.0.attended_pairs", None), "'attended_pairs' is a dependency of 'mask'"),
                              (changed(few, "records.0.attended_pairs", 1200), "attended_pairs is 1200, the problem has 1188"),
-                             (changed(few, "records.0.mask", None), "attended_pairs is 1188, the problem has 1200"),
-                             (changed(few, "records.0.mask", "none"), "not one of ['causal']"),
                              (changed(few, "records.0.kv_heads", 3), "kv_heads does not divide heads"),
-                             (changed(few, "records.0.tflops", 3.0), "the median says"),
                              (changed(packed, "records.0.lengths", None), "'lengths' is a dependency of 'kv_lengths'"),
                              (changed(packed, "records.0.lengths", [5, 6]), "lengths are not those of batch and seq_len"),
-                             (changed(packed, "records.0.kv_lengths", [3]), "lengths are not those of batch and seq_len"),
                              (changed(packed, "records.0.lengths", [5, -5]), "lengths")):
             with self.subTest(words):
                 self.assert_one_sentence(self.run_script(VALIDATE, self.write("wrong.json", wrong)), words, code=1)
-
-    def test_one_sentence_a_file(self):
-        bad = self.write("bad.json", "{")
-        done = self.run_script(VALIDATE, bad, self.write("good.json", emulator_results()), bad)
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(len(done.stderr.splitlines()), 2)
-        self.assertIn("good.json: valid", done.stdout)
-
-    def test_nan_output_is_null_and_wrong(self):
-        record = not_passed(cuda_record(), "wrong", "an element is NaN")
-        record["error"].update(max_abs=None, rel=None, bound_ratio=None)
-        data = cuda_results()
-        data["records"] = [record]
-        self.assertEqual(self.run_script(VALIDATE, self.write("nan.json", data)).returncode, 0)
-        record["status"] = "passed"
-        self.assertEqual(self.run_script(VALIDATE, self.write("nan.json", data)).returncode, 1)
 
     def test_json_that_no_reader_expects(self):
         good = json.dumps(emulator_results())
         cases = {
             "truncated": (good[: len(good) // 2], "cut off"),
-            "empty": ("", "is empty"),
             "nan": (good.replace("0.5", "NaN", 1), "holds NaN"),
-            "infinity": (good.replace("0.5", "-Infinity", 1), "Infinity"),
             "version": (good.replace('"schema_version": 1', '"schema_version": 7'),
                         "schema version 7, but this checkout reads 1, 2, 3, 4, 5 and 6"),
-            "fraction": (good.replace('"schema_version": 1', '"schema_version": 2.5'), "schema version 2.5"),
-            "boolean": (good.replace('"schema_version": 1', '"schema_version": true'), "schema version true"),
             "twice": ('{"schema_version": 1, "schema_version": 1}', "twice"),
-            "binary": ("\x00\x01", "is not JSON"),
             "nested": ("[" * 100_000, "is nested too deeply"),
-            "nested objects": ('{"a":' * 5000 + "1" + "}" * 5000, "is nested too deeply"),
             "digits": ('{"schema_version": ' + "9" * 5000 + "}", "more than 64 bits"),
-            "long": (good.replace("131072", "9" * 25), "more than 64 bits"),
             "infinite": (good.replace("0.5", "1e999"), "holds inf, which is no measurement"),
-            "tiny": (good.replace("0.5", "5e-324"), "holds 4.94066e-324, which is no measurement"),
             "escape": (good.replace("g++ 12.2.0", "g++\\u001b[31m"), "the control character U+001B"),
-            "half": (good.replace("g++ 12.2.0", "\\ud800"), "the control character U+D800"),
             "list": ("[]", "is not a results file"),
-            "text": ('"x"', "is not a results file"),
         }
         for name, (content, words) in cases.items():
             file = self.write(f"{name}.json", content)
