@@ -2,11 +2,11 @@
 find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
 
 # Those that take long or need more than the packages of scripts/test.sh belong to scripts/test.sh --all.
-set(scripts_of_all autotune bench cheap format inspect interactive outputs reproduce
+set(scripts_of_all autotune bench format inspect interactive outputs reproduce
   results shellcheck site tasks timelines)
 
 # Those that .ci/run runs before anything is built.
-set(scripts_of_quick broken chapters docs format glossary pictures prose quiz)
+set(scripts_of_quick broken chapters docs format pictures prose quiz)
 
 # What a hosted CI run does as well, on each Debian: it installs what is pinned.
 set(scripts_of_long pins)
