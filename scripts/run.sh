@@ -24,8 +24,6 @@ Examples:
   scripts/run.sh                                  every kernel, on a problem that fits this machine
   scripts/run.sh 02 03 --seq-len 1024 --head-dim 64 --dtype fp16
                                                   two kernels side by side
-  scripts/run.sh 03 --q q.npy --k k.npy --v v.npy --o o.npy
-                                                  one kernel on your own tensors
   scripts/run.sh --backend emulator               the emulator even if there is a GPU
   scripts/run.sh --broken 02_no_rescale           meet a kernel with one bug: its diff, and which check finds it
 
@@ -92,11 +90,7 @@ check_value() {
       grep -qF "\"$value\"" "$ROOT/bench/protocols.json" ||
         die "$EXIT_USAGE" "unknown protocol '$value'; scripts/run.sh --program-help shows them"
       ;;
-    --q | --k | --v)
-      [[ ! -e $value || -f $value ]] || die "$EXIT_USAGE" "$value: cannot be read: it is not a regular file"
-      [[ -r $value ]] || die "$EXIT_USAGE" "$value: cannot be read: No such file or directory"
-      ;;
-    --o | --trace) check_output "$option" "$value" ;;
+    --trace) check_output "$option" "$value" ;;
   esac
 }
 

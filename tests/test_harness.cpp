@@ -22,7 +22,6 @@
 #include <vector>
 
 #include "common/cli/cli.h"
-#include "common/cli/npy.h"
 #include "common/cli/protocols.h"
 #include "common/harness/device.h"
 #include "common/harness/files.h"
@@ -666,108 +665,7 @@ TEST(Protocols, BadFilesAreRefused) {
   }
 }
 
-// ---- .npy files ---------------------------------------------------------------------------------
-std::string npy(const std::string& descr, const std::string& shape, size_t data_bytes,
-                int version = 1) {
-  const std::string header =
-      "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }\n";
-  std::string file = "\x93NUMPY";
-  file += {char(version), 0, char(header.size()), 0};
-  if (version > 1) file += {0, 0};
-  return file + header + std::string(data_bytes, '\0');
-}
-
-TEST(Npy, RoundTripsAllFinitePatterns) {
-  const TemporaryFolder folder;
-  for (const Dtype dtype : {Dtype::kFp16, Dtype::kBf16}) {
-    const Problem p = problem(1, 4, 128, 128, dtype);  // 65,536 elements
-    std::vector<uint16_t> bits(65536);
-    for (size_t i = 0; i < bits.size(); i++) {
-      bits[i] = uint16_t(i);
-      if (!std::isfinite(to_float(bits[i], dtype))) bits[i] = 0;
-    }
-    write_npy(folder / "t.npy", p, bits);
-    const NpyTensor tensor = read_npy(folder / "t.npy", dtype);
-    EXPECT_EQ(tensor.shape, (std::array<int, 4>{1, 4, 128, 128}));
-    EXPECT_EQ(tensor.bits, bits) << name_of(dtype);
-    const std::string content = read_file(folder / "t.npy");
-    EXPECT_EQ((content.size() - bits.size() * (dtype == Dtype::kFp16 ? 2 : 4)) % 64, 0u)
-        << "data is aligned";
-  }
-  EXPECT_EQ(folder.files().size(), 1u) << "no temporary file is left";
-}
-
-TEST(Npy, ReadsWhatTheFormatAllows) {
-  const TemporaryFolder folder;
-  const std::string shape = "(1, 2, 3, 4)";
-  for (const char* descr : {"<V2", "|V2", "<u2", "<f4", "<f8"}) {
-    const size_t item = descr == std::string("<f4") ? 4 : descr == std::string("<f8") ? 8 : 2;
-    for (const int version : {1, 2}) {
-      const std::string path = folder.write("t.npy", npy(descr, shape, 24 * item, version));
-      EXPECT_EQ(read_npy(path, Dtype::kBf16).bits, std::vector<uint16_t>(24, 0)) << descr;
-    }
-  }
-  EXPECT_EQ(read_npy(folder.write("h.npy", npy("<f2", shape, 48)), Dtype::kFp16).shape,
-            (std::array<int, 4>{1, 2, 3, 4}));
-}
-
-TEST(Npy, RoundsWiderTypes) {
-  const TemporaryFolder folder;
-  const float value = 1.0f + 0x1p-9f;  // 1 in bf16, exact in fp16
-  const std::string file =
-      npy("<f4", "(1, 1, 1, 1)", 0) + std::string(reinterpret_cast<const char*>(&value), 4);
-  folder.write("t.npy", file);
-  EXPECT_EQ(to_float(read_npy(folder / "t.npy", Dtype::kBf16).bits[0], Dtype::kBf16), 1.0f);
-  EXPECT_EQ(to_float(read_npy(folder / "t.npy", Dtype::kFp16).bits[0], Dtype::kFp16), value);
-}
-
-TEST(Npy, RefusesBadFiles) {
-  const TemporaryFolder folder;
-  const std::string good = npy("<f4", "(1, 1, 128, 64)", 128 * 64 * 4);
-  std::string fortran = good;
-  fortran.replace(fortran.find("False"), 5, "True ");
-  const std::map<std::string, std::string> cases = {
-      {"", "cannot be read or is empty"},
-      {"PK\x03\x04 a zip file", "is not a .npy file"},
-      {good.substr(0, 8), "is not a .npy file"},
-      {good.substr(0, 40), "is cut off in its header"},
-      {npy("<f4", "(1, 1, 128, 64)", 0, 2).substr(0, 11), "is cut off in its header"},
-      {npy("<f4", "(1, 1, 128, 64)", 0, 9), "unknown .npy version 9"},
-      {good.substr(0, good.size() - 1), "has 32767 bytes of data where its shape needs 32768"},
-      {good + "x", "has 32769 bytes of data"},
-      {npy("<i4", "(1, 1, 128, 64)", 32768), "has elements of type '<i4'"},
-      {npy("<i4\n\x07", "(1, 1, 128, 64)", 32768), "has elements of type '<i4\\x0a\\x07'"},
-      {npy("<u2", "(1, 1, 1, 2)", 0) + std::string("\x80\x3f\x80\x7f", 4),
-       "element [0, 0, 0, 1] is inf, but every element must be a finite number"},
-      {npy(">f4", "(1, 1, 128, 64)", 32768), "has elements of type '>f4'"},
-      {npy("<f2", "(1, 1, 128, 64)", 16384), "--dtype bf16 accepts bf16 patterns"},
-      {fortran, "is not in C order"},
-      {npy("<f4", "(128, 64)", 32768), "is not a four-dimensional array"},
-      {npy("<f4", "(1, 1, 1, 128, 64)", 32768), "is not a four-dimensional array"},
-      {npy("<f4", "()", 4), "is not a four-dimensional array"},
-      {npy("<f4", "(999999999, 999999999, 999999999, 999999999)", 4), "has an impossible shape"},
-      {npy("<f4", "(99999999999, 1, 128, 64)", 4), "is not a four-dimensional array"},
-      {npy("<f4", "(-1, 1, 128, 64)", 4), "is not a four-dimensional array"},
-      {std::string("\x93NUMPY\x02\x00\x40\x42\x0f\x00", 12) + std::string(1000000, '\''), "header"},
-      {std::string("\x93NUMPY\x02\x00\x10\x27\x00\x00", 12) + "'descr': '" +
-           std::string(9989, 'f') + "'",
-       "is not in C order"},
-  };
-  for (const auto& [content, reason] : cases) {
-    const std::string path = folder.write("bad.npy", content);
-    try {
-      read_npy(path, Dtype::kBf16);
-      ADD_FAILURE() << "accepted: " << reason;
-    } catch (const BadInput& error) {
-      EXPECT_NE(std::string(error.what()).find("bad.npy: "), std::string::npos) << error.what();
-      EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
-    }
-  }
-  EXPECT_THROW(read_npy(folder / "none.npy", Dtype::kBf16), BadInput);
-  EXPECT_THROW(read_npy(folder / ".", Dtype::kBf16), BadInput);
-  EXPECT_THROW(read_npy("/dev/null", Dtype::kBf16), BadInput);
-}
-
+// ---- files that are written ---------------------------------------------------------------------
 TEST(WriteFile, CanBeAskedBefore) {
   const TemporaryFolder folder;
   folder.write("file", "as it was");

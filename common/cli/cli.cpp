@@ -17,7 +17,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/cli/npy.h"
 #include "common/cli/options.h"
 #include "common/cli/tables.h"
 #include "common/cli/trace_option.h"
@@ -38,13 +37,6 @@ int exit_code_of(const std::vector<Record>& records) {
     if (record.status == Status::kError) code = 3;
   }
   return code;
-}
-
-void write_output(const std::string& path, const Record& record) {
-  if (record.output.empty()) {
-    throw BadInput("no output to write to " + path + ": " + record.reason);
-  }
-  write_npy(path, record.problem, record.output);
 }
 
 // With two tiles per stage or fewer, no stage is filled while it may still be read. So the checked
@@ -109,10 +101,7 @@ int run_kernels(Request& request, const std::vector<std::string>& command) {
   std::vector<Record> recorded;  // what the timeline shows
   for (Problem& problem : request.problems) {
     say("making inputs and reference ...");
-    const Inputs inputs = request.from_files()
-                              ? read_inputs(request.tensors, problem)
-                              : make_inputs(problem, protocol.inputs, protocol.seed);
-    Runner runner(problem, inputs, protocol);
+    Runner runner(problem, make_inputs(problem, protocol.inputs, protocol.seed), protocol);
     std::vector<Record> measured;
     if (traced) {
       measured = measure_traced(runner, *request.kernels[0], request.trace, protocol, tell);
@@ -132,7 +121,6 @@ int run_kernels(Request& request, const std::vector<std::string>& command) {
   }
   if (traced) write_trace(request.trace, recorded);
   if (!request.json.empty()) write_results(request.json, command, protocol, records);
-  if (!request.o.empty()) write_output(request.o, records.back());
   return exit_code;
 }
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "common/cli/cli.h"
-#include "common/cli/npy.h"
 #include "common/cli/protocols.h"
 #include "common/cli/trace_option.h"
 #include "common/harness/device.h"
@@ -35,8 +34,7 @@ struct Arguments {
   std::vector<int> lengths, kv_lengths;     // of packed sequences
   std::vector<double> score_stds;           // empty: Q and K as they are
   std::vector<std::string> score_growths = {"flat"};
-  std::string dtype = "bf16", o, json, protocol_name, counters = "auto";
-  NpyPaths tensors;
+  std::string dtype = "bf16", json, protocol_name, counters = "auto";
   TraceOptions trace;
   Protocol protocol;
   BackendOptions backend;
@@ -166,11 +164,6 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--seed", arguments.protocol.seed, "of the inputs")
       ->check(CLI::Validator(not_negative, ""))
       ->capture_default_str();
-  app.add_option("--q", arguments.tensors.q,
-                 "read Q from a .npy file (with --k and --v; sets the shape)");
-  app.add_option("--k", arguments.tensors.k, "read K from a .npy file");
-  app.add_option("--v", arguments.tensors.v, "read V from a .npy file");
-  app.add_option("--o", arguments.o, "write O of the (last) kernel to a .npy file");
   app.add_option("--json", arguments.json, "write the results to a file (bench/schema.json)");
   app.add_option("--trace", arguments.trace.path,
                  "write a timeline of one CTA, for https://ui.perfetto.dev\n"
@@ -339,54 +332,23 @@ void check_problem(const Problem& problem, const std::vector<const Kernel*>& cho
                  chosen.front()->name + " " + refusal(*chosen.front(), problem));
 }
 
-// Before work that takes long: files that are written can be, and are none of the other files.
+// Before work that takes long: files that are written can be, and are two.
 void check_files(const CLI::App& app, const Arguments& arguments) {
-  struct File {
-    std::string option;
-    const std::string& path;
-  };
-  const File files[] = {
-      {"--o", arguments.o},         {"--json", arguments.json},   {"--trace", arguments.trace.path},
-      {"--q", arguments.tensors.q}, {"--k", arguments.tensors.k}, {"--v", arguments.tensors.v}};
-  constexpr size_t kWritten = 3;  // the first of these
-  for (const File& file : files) {
-    if (app.count(file.option) && file.path.empty())
-      throw BadInput(file.option + " needs the name of a file");
-  }
-  for (size_t i = 0; i < kWritten; i++) {
-    if (files[i].path.empty()) continue;
-    check_writable(files[i].path);
-    for (size_t j = i + 1; j < std::size(files); j++) {
-      if (same_file(files[i].path, files[j].path)) {
-        throw BadInput(files[i].option + " and " + files[j].option + " name the same file, " +
-                       files[j].path);
-      }
+  const std::string &json = arguments.json, &trace = arguments.trace.path;
+  for (const auto& [option, path] : {std::pair("--json", json), std::pair("--trace", trace)}) {
+    if (app.count(option) && path.empty()) {
+      throw BadInput(std::string(option) + " needs the name of a file");
     }
+    if (!path.empty()) check_writable(path);
   }
-}
-
-// What files say themselves is no option beside them.
-void check_options_beside_files(const CLI::App& app, const Arguments& arguments) {
-  if (arguments.tensors.q.empty() || arguments.tensors.k.empty() || arguments.tensors.v.empty()) {
-    throw BadInput("--q, --k and --v belong together: give all three");
-  }
-  for (const std::string option :
-       {"--batch", "--heads", "--seq-len", "--head-dim", "--q-len", "--kv-len", "--kv-heads",
-        "--lengths", "--kv-lengths", "--inputs", "--score-std", "--score-growth", "--seed"}) {
-    const bool orders = option == "--seed" && (arguments.backend.schedule == "random" ||
-                                               arguments.backend.completion == "random");
-    if (app.count(option) && !orders) {
-      throw BadInput(option + " does not go with --q, --k and --v: the files have the shape and " +
-                     "the values");
-    }
+  if (!json.empty() && !trace.empty() && same_file(json, trace)) {
+    throw BadInput("--json and --trace name the same file, " + trace);
   }
 }
 
 Request request_of(const CLI::App& app, const Arguments& arguments) {
   Request request;
-  request.tensors = arguments.tensors;
   request.trace = arguments.trace;
-  request.o = arguments.o;
   request.json = arguments.json;
   request.protocol = arguments.protocol;
   request.protocol.workspace_limit = size_t(arguments.workspace_mib) << 20;
@@ -408,15 +370,7 @@ Request request_of(const CLI::App& app, const Arguments& arguments) {
   check_files(app, arguments);
   check_lengths(app, arguments);
   request.problems = arguments.problems.empty() ? problems_of(arguments) : arguments.problems;
-  const NpyPaths& tensors = arguments.tensors;
-  if (!tensors.q.empty() || !tensors.k.empty() || !tensors.v.empty()) {
-    check_options_beside_files(app, arguments);
-    request.problems.resize(1);
-    check_problem(request.problems[0], request.kernels);  // its mask; the shape is not known yet
-    request.protocol.inputs = "files";
-  } else {
-    for (const Problem& problem : request.problems) check_problem(problem, request.kernels);
-  }
+  for (const Problem& problem : request.problems) check_problem(problem, request.kernels);
   if (app.count("--score-growth") && arguments.score_stds.empty()) {
     throw BadInput("--score-growth belongs to --score-std: say how far scores spread");
   }
@@ -424,10 +378,9 @@ Request request_of(const CLI::App& app, const Arguments& arguments) {
     throw BadInput("--trace-cta belongs to --trace: give a file, too");
   }
   check_trace(arguments.trace, request.kernels.size(), request.problems.size(), request.protocol);
-  request.default_shape = arguments.problems.empty() && !request.from_files() &&
-                          arguments.trace.path.empty() && !app.count("--batch") &&
-                          !app.count("--heads") && !app.count("--seq-len") &&
-                          request.problems[0].is_plain();
+  request.default_shape = arguments.problems.empty() && arguments.trace.path.empty() &&
+                          !app.count("--batch") && !app.count("--heads") &&
+                          !app.count("--seq-len") && request.problems[0].is_plain();
   const bool few = request.kernels.size() * request.problems.size() <= 2;
   request.no_counters = arguments.counters == "none";
   request.full_counters = arguments.counters == "full" || (arguments.counters == "auto" && few);
@@ -463,8 +416,8 @@ std::optional<Request> read_command_line(int argc, char** argv) {
     return request;
   }
   if (!arguments.protocol_name.empty()) {  // again, over the protocol's values
-    for (const char* option : {"--q", "--k", "--v", "--score-std", "--mask", "--q-len", "--kv-len",
-                               "--kv-heads", "--lengths", "--kv-lengths"}) {
+    for (const char* option : {"--score-std", "--mask", "--q-len", "--kv-len", "--kv-heads",
+                               "--lengths", "--kv-lengths"}) {
       if (app.count(option)) throw BadInput(std::string(option) + " does not go with --protocol");
     }
     const Arguments defaults = apply_protocol(app, arguments);

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "common/cli/npy.h"
 #include "common/cli/trace_option.h"
 #include "common/harness/device.h"
 #include "common/harness/runner.h"
@@ -17,17 +16,14 @@ namespace fa {
 
 struct Request {
   std::vector<const Kernel*> kernels;
-  std::vector<Problem> problems;  // where tensors come from files: one, which gets their shape
+  std::vector<Problem> problems;
   Protocol protocol;
   BackendOptions backend;
-  NpyPaths tensors;  // empty: make_inputs makes them
   TraceOptions trace;
-  std::string o, json;  // files to write, or empty
+  std::string json;  // a file to write, or empty
   bool no_counters = false, full_counters = false;
   bool default_shape = false;  // nothing says how many tokens and heads there are
   bool list = false;           // instead of a run
-
-  bool from_files() const { return !tensors.q.empty(); }
 };
 
 // What the arguments ask for, as far as it can be checked before anything runs. Nothing: they asked

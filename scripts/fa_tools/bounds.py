@@ -62,8 +62,8 @@ def run_other_length(program, kernels, data):
     with tempfile.TemporaryDirectory(prefix="bounds-") as folder:
         file = Path(folder) / "length.json"
         command = [program, *(kernel.name for kernel in kernels), "--batch", "1", "--heads", "1", "--seq-len", length,
-                   "--head-dim", kernels[0].head_dim, "--dtype", records[0]["dtype"], "--no-races", "--json", file]
-        command += ["--inputs", inputs] if inputs != "files" else []
+                   "--head-dim", kernels[0].head_dim, "--dtype", records[0]["dtype"], "--no-races", "--inputs", inputs,
+                   "--json", file]
         try:
             done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
         except OSError as problem:
