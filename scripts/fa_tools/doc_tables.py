@@ -403,41 +403,6 @@ def limiters(spec):
     yield from left_out(parts[0])
 
 
-def tuning(spec):
-    """The choices of one head_dim, best first, the one that was taken in bold; only= takes those that match."""
-    from fa_tools import tune as autotune  # needs nothing but this repository; not every call needs it
-
-    name, *words = spec.split()
-    options = dict(word.split("=", 1) for word in words if "=" in word)
-    if len(options) != len(words) or not {"head_dim"} <= set(options) <= {"head_dim", "best", "only"}:
-        raise Refused("a tuning takes a file, head_dim=, and if you like best= and only=")
-    try:
-        data = autotune.read_tuning(ROOT / name)
-        best = int(options.get("best", autotune.FINALISTS))
-    except Refused as problem:
-        raise Refused(f"{name} {problem}") from None
-    except ValueError:
-        raise Refused(f"best={options['best']} is not a number") from None
-    head = next((head for head in data["head_dims"] if str(head["head_dim"]) == options["head_dim"]), None)
-    if head is None:
-        raise Refused(f"{name} has no head_dim {options['head_dim']}")
-    order = [v for v in autotune.ranked(head["variants"])
-             if fnmatch.fnmatchcase(autotune.as_choice(v).text(), options.get("only", "*"))][:best]
-    if not order:
-        raise Refused(f"no choice of {name} matches")
-    rows = []
-    for v in order:
-        choice, times = autotune.as_choice(v), v.get("final", v["first"])
-        where = "V's place" if choice.q_in_v else "registers" if choice.q_in_registers else "its own place"
-        cells = [where, *map(str, (choice.warps, 16 * choice.row_tiles, choice.block_n, choice.stages, v["ctas_per_sm"],
-                                   v["registers"], v["shared_memory_bytes"] // 1024)),
-                 *(short(t["tflops"]) for t in times.values()), short(autotune.mean_of(t["tflops"] for t in times.values()))]
-        rows.append([f"**{cell}**" for cell in cells] if v["choice"] == head["choice"] else cells)
-    heading = ["Q in", "Warps", "Rows per warp", "Keys per tile", "Stages", "CTAs per SM", "Registers", "Shared memory, KiB",
-               *(f"N = {n}" for n in order[0]["first"]), "Mean"]
-    return [*rows_of(heading, rows), "", autotune.sentence(head)]
-
-
 def rates(spec):
     with named(spec):
         return rows_of(*rows_of_rates(read_of("rates", ROOT / spec)))
@@ -605,5 +570,5 @@ def phases(spec):
 
 
 TABLES = {"table": table, "lengths": lengths, "profile": profile, "beside": beside, "agreement": agreement_of,
-          "limiters": limiters, "solutions": solutions, "tasks": tasks, "hole": hole, "tuning": tuning, "rates": rates, "experiments": experiments,
+          "limiters": limiters, "solutions": solutions, "tasks": tasks, "hole": hole, "rates": rates, "experiments": experiments,
           "bugs": bugs, "phases": phases}

@@ -17,7 +17,7 @@ EXAMPLE = """example:
 The file's head says which architecture its kernel needs."""
 
 AROUND = Path(__file__).with_suffix(".cu")  # what stands around every kernel
-# What nvcc would know. Everything else in a condition is not defined: no recording, no choice of the autotuner.
+# What nvcc would know. Everything else in a condition is not defined: no recording.
 DEFINED = {"__CUDACC__", "FA_WITH_CUDA"}
 NAMESPACES = ("ptx", "layout", "fa")
 # In these headers' place, single.cu has what a single file needs.

@@ -50,8 +50,6 @@ Between a pair of comments, alone on their lines:
   <!-- /solutions -->                                           a kernel and solutions of its exercises
   <!-- tasks: 02 -->                                            the tasks of a chapter; all: of all
   <!-- hole: 02_softmax -->                                     what a task's file has at the marked place
-  <!-- tuning: bench/results/tuning/h200_bf16.json head_dim=128 best=8 -->
-  <!-- /tuning -->                                              a search for tile sizes: the best, and what was left out
   <!-- experiments: bench/results/h200_experiments.json boundary -->
   <!-- /experiments -->                                         variants that were measured and not kept: one group
   <!-- rates: bench/results/h200_rates.json -->                 what the program rates measured of single instructions

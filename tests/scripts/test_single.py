@@ -84,7 +84,7 @@ class Single(ScriptTest):
                 text = text_of(kernel)
                 above = text[text.index("#ifdef __CUDACC__"):text.index("#else  // scripts/fa emulate")]
                 code = single.without_comments(above)
-                self.assertEqual(re.findall(r"#include \"|\bemu::|FA_WITH_CUDA|FA_RECORDING|FA_TUNING|Where|record|kRank", code), [])
+                self.assertEqual(re.findall(r"#include \"|\bemu::|FA_WITH_CUDA|FA_RECORDING|Where|record|kRank", code), [])
                 self.assertEqual(re.findall(r"// \[|k00|00_name|cmake", text.replace(kernel_text(kernel), "")), [])
 
     def test_every_declaration_is_used(self):
