@@ -4,7 +4,7 @@ import fnmatch
 import re
 from functools import lru_cache
 
-from fa_tools.measurements import read_experiments, read_of, records_of, rows_of_rates, table_of
+from fa_tools.measurements import read_experiments, read_of, records_of, table_of
 from fa_tools.records import DAGGER, REST, SHAPE, is_plain, is_stale, kind, mark, waiting, with_solution
 from fa_tools.tasks import BEGIN, END, GROUPS, read_tasks
 from fa_tools.tools import ROOT, Refused, named, read_json, read_results, read_set
@@ -403,11 +403,6 @@ def limiters(spec):
     yield from left_out(parts[0])
 
 
-def rates(spec):
-    with named(spec):
-        return rows_of(*rows_of_rates(read_of("rates", ROOT / spec)))
-
-
 def experiments(spec):
     """The figures of variants that were measured and not kept, one group."""
     name, _, group = spec.partition(" ")
@@ -570,5 +565,5 @@ def phases(spec):
 
 
 TABLES = {"table": table, "lengths": lengths, "profile": profile, "beside": beside, "agreement": agreement_of,
-          "limiters": limiters, "solutions": solutions, "tasks": tasks, "hole": hole, "rates": rates, "experiments": experiments,
+          "limiters": limiters, "solutions": solutions, "tasks": tasks, "hole": hole, "experiments": experiments,
           "bugs": bugs, "phases": phases}

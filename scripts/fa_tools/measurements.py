@@ -42,18 +42,6 @@ def read_of(program, path):
     return data
 
 
-def rows_of_rates(data):
-    """Heading and rows of a table: an instruction each."""
-    heading = ["Instruction", "Cycles of an SM for one", "An SM and cycle", "Cycles until its result can be used", "TFLOP/s"]
-    rows = []
-    for entry in data["instructions"]:
-        per_cycle = f"{entry['work'] / entry['cycles']:,.1f} {entry['unit']}"
-        clock = f" at {entry['clock_mhz']:.0f} MHz" if entry.get("clock_mhz") else ""
-        speed = f"{entry['tflops']:.0f}{clock}" if "tflops" in entry else ""
-        rows.append([f"`{entry['ptx']}`", f"{entry['cycles']:.2f}", per_cycle, f"{entry['latency_cycles']:.1f}", speed])
-    return heading, rows
-
-
 # --- Experiments -----------------------------------------------------------------------------------------------
 
 AT = re.compile(r"(tflops|mhz)_(\d+)")  # at that sequence length; the SM clock

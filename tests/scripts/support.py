@@ -86,11 +86,6 @@ def beyond(record, tflops=None, **fields):
     return more
 
 
-def without_sources(data):
-    """The same file for tests of what is done with it, whether its kernels have changed since or not."""
-    return {**data, "records": [{key: value for key, value in record.items() if key != "source"} for record in data["records"]]}
-
-
 def newest(data):
     """The same file in version 6, which has problems that are more than a shape."""
     protocol = {name: value for name, value in data["protocol"].items() if name != "idle_ms"}
@@ -149,24 +144,6 @@ def peer_results():
     data = results(CUDA, records)
     data["schema_version"] = 2
     data["protocol"]["rounds"] = 3
-    return data
-
-
-def score_results():
-    """Version 4: a kernel and a peer at two lengths, scores of three deviations, flat and growing."""
-    records = []
-    for seq_len in (1024, 2048):
-        for growth in ("flat", "growing"):
-            for i, std in enumerate((1, 10, 100)):
-                kernel = {**cuda_record("16_max_free", 700.0 - 50 * i, seq_len=seq_len), "score_std": std, "score_growth": growth}
-                kernel["error"] = {**kernel["error"], "rel": (2 + i) * 1e-3}
-                of_kernels = ("registers", "shared_memory_bytes", "spill_bytes", "workspace_bytes")
-                peer = {k: v for k, v in kernel.items() if k not in of_kernels}
-                library = {"name": "fa3-fwd", "version": "0.0.3", "implementation": "FlashAttention-3"}
-                records += [kernel, {**peer, "kernel": "peer/fa3", "library": library}]
-    data = results(CUDA, records)
-    data["schema_version"] = 4
-    data["protocol"]["idle_ms"] = 0
     return data
 
 

@@ -7,7 +7,7 @@ import re
 import unittest
 from pathlib import Path
 
-from support import ERROR, ROOT, SCRIPTS, ScriptTest, beyond, cuda_results, statement_results, main, without_sources
+from support import ERROR, ROOT, SCRIPTS, ScriptTest, beyond, cuda_results, statement_results, main
 
 from fa_tools import agreement, bounds, limits
 from fa_tools.intensity import intensity
@@ -144,46 +144,7 @@ class Merged(unittest.TestCase):
             self.assertIn((entry["kernel"], entry["statement"], entry["kind"]), counted)
 
 
-PROGRAM = """#!/usr/bin/env python3
-import json, pathlib, sys
-words = sys.argv[1:]
-folder = pathlib.Path(__file__).parent
-(folder / "log").write_text(" ".join(words))
-option = lambda name: words[words.index(name) + 1]
-length = option("--seq-len")
-answer = folder / f"{length}.json"
-if answer.exists():
-    pathlib.Path(option("--json")).write_text(answer.read_text())
-else:
-    print(f"error: no {length} here", file=sys.stderr)
-    sys.exit(3)
-"""
-
-
-class Script(ScriptTest):
-    def results_of(self, *lengths):
-        data = without_sources(read_json(f"{RESULTS}/emulator_counts.jsonl#d128"))
-        data["records"] = [each for each in data["records"] if each["seq_len"] in lengths]
-        return data
-
-    def test_one_length(self):
-        file = self.write("one.json", self.results_of(256))
-        self.assert_one_sentence(self.run_script(BOUNDS, file), "at one length cannot be scaled to 4096 tokens",
-                                 "one.json --program build/emulator-checked/bin/attention", code=1)
-        done = self.run_script(BOUNDS, file, "--seq-len", "256")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.write("512.json", self.results_of(512))
-        program = self.write("attention", PROGRAM)
-        program.chmod(0o755)
-        done = self.run_script(BOUNDS, file, "--program", program)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(done.stdout, self.run_script(BOUNDS, self.write("both.json", self.results_of(256, 512))).stdout)
-        self.assertIn(" --batch 1 --heads 1 --seq-len 512 --head-dim 128 --dtype bf16 --no-races",
-                      (self.folder / "log").read_text())
-        file = self.write("one.json", self.results_of(512))
-        self.assert_one_sentence(self.run_script(BOUNDS, file, "--program", program),
-                                 "attention at seq_len 256 left no results: error: no 256 here", code=3)
-
+class Refusals(ScriptTest):
     def test_refusals(self):
         for words, text in (((self.folder / "none.json",), "no such file"),
                             ((self.write("gpu.json", cuda_results()),), "no counts by line"),
@@ -191,6 +152,10 @@ class Script(ScriptTest):
                             (("--program", "none"), "not a program")):
             with self.subTest(text):
                 self.assert_one_sentence(self.run_script(BOUNDS, *words), text)
+        data = read_json(f"{RESULTS}/emulator_counts.jsonl#d128")
+        one = self.write("one.json", {**data, "records": [each for each in data["records"] if each["seq_len"] == 256]})
+        self.assert_one_sentence(self.run_script(BOUNDS, one), "at one length cannot be scaled to 4096 tokens",
+                                 "one.json --program build/emulator-checked/bin/attention", code=1)
 
 
 WAVEFRONT = 128  # bytes: 32 banks of 4

@@ -103,23 +103,6 @@ class SyncDocs(ScriptTest):
         result = self.synced(table)
         self.assertIn("| `01_naive` | 8,912,896 |", result)
 
-    def test_table_of_two_files(self):
-        """Where the second one has the same kernel and problem, its record."""
-        file = self.root / "bench" / "results" / "gpu.json"
-        other = json.loads(file.read_text())
-        other["records"] = [r for r in other["records"] if r["kernel"] == "01_naive" and r["seq_len"] == 1024]
-        other["records"][0]["tflops"] = 7.5
-        (file.parent / "other.json").write_text(json.dumps(other))
-        block = "<!-- table: bench/results/gpu.json seq_len=1024 instead=bench/results/other.json columns=kernel,tflops -->\n<!-- /table -->\n"
-        result = self.synced(block)
-        self.assertIn("| `01_naive` | 7.50 |", result)
-        self.assertIn("| `03_register_tiling` | – |", result)
-        other["records"][0]["kernel"] = "04_wmma"
-        (file.parent / "other.json").write_text(json.dumps(other))
-        done = self.sync(block)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("other.json has no record of a kernel and problem that match in bench/results/gpu.json", done.stderr)
-
     def test_peers_only_when_asked_for(self):
         for options in ("seq_len=1024", "seq_len=1024 kernel=*"):
             with self.subTest(options):
@@ -254,211 +237,23 @@ class Expanded(unittest.TestCase):
 
 
 class Profiles(ScriptTest):
-    """Figures of the profiler, and solutions of exercises."""
+    """What a table of the profiler, of solutions and of measurements refuses; what they hold is in the documents."""
 
     def setUp(self):
         super().setUp()
         self.root = self.checkout()
         results = self.root / "bench" / "results"
         (results / "emulator.json").write_text(json.dumps(emulator_results()))
-        metrics = {"cycles": 1234567, "issue_active_percent": 8.04}
-        for name, load, store in (("global_requests", 18000, 432), ("global_sectors", 73000, 700),
-                                  ("shared_requests", 5, 5), ("shared_wavefronts", 900000, 56416)):
-            kind, unit = name.split("_")
-            unit = "instructions" if name == "shared_requests" else unit
-            metrics.update({f"{kind}_load_{unit}": load, f"{kind}_store_{unit}": store})
-        profile = {"profile_version": 1, "gpu": "NVIDIA H200", "dtype": "bf16", "batch": 1, "heads": 2, "seq_len": 256,
-                   "head_dim": 128, "launches": [{"kernel": "02_online_softmax", "function": "attention_kernel",
-                                                  "metrics": metrics}]}
-        (results / "profile.json").write_text(json.dumps(profile))
-        self.solutions = results / "solutions.jsonl"
-        tools.write_set(self.solutions, {"02_x": emulator_results(), "02_x-cuda": cuda_results()})
+        launch = {"kernel": "02_online_softmax", "function": "attention_kernel", "metrics": {"cycles": 1234567}}
+        (results / "profile.json").write_text(json.dumps({
+            "profile_version": 1, "gpu": "NVIDIA H200", "dtype": "bf16", "batch": 1, "heads": 2, "seq_len": 256, "head_dim": 128, "launches": [launch]}))
+        tools.write_set(results / "solutions.jsonl", {"02_x": emulator_results()})
+        (results / "rates.json").write_text(json.dumps({"rates_version": 1, "machine": {"gpu": "NVIDIA H200"}, "instructions": [{"name": "mma", "cycles": 0}]}))
+        (results / "experiments.json").write_text('{"experiments_version": 1}')
 
     def synced(self, text):
         (self.root / "doc.md").write_text(text)
-        done = self.run_script(self.root / "scripts" / "fa", "sync")
-        return done, (self.root / "doc.md").read_text()
-
-    def test_profile(self):
-        spec = "bench/results/profile.json kernel=02_* metrics=cycles,issue_active_percent"
-        done, text = self.synced(f"<!-- profile: {spec} -->\n<!-- /profile -->\n")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("| Cycles | 1,234,567 |", text)
-        self.assertIn("| Cycles in which a scheduler issues, % | 8.0 |", text)
-        _, text = self.synced(f"<!-- profile: {spec} rows=launches -->\n<!-- /profile -->\n")
-        self.assertIn("| Launch | Cycles | Cycles in which a scheduler issues, % |\n|-|-:|-:|\n", text)
-        self.assertIn(" | 1,234,567 | 8.0 |\n<!--", text)
-        self.assertIn("not columns", self.synced(f"<!-- profile: {spec} rows=columns -->\n<!-- /profile -->\n")[0].stderr)
-        self.assertIn("x 1.23<!--=", self.synced("x 0.00<!--= profile 02_* cycles *1e-6 function=attention_kernel -->\n")[1])
-
-    def test_lengths(self):
-        file = self.root / "bench" / "results" / "lengths.json"
-        names = (("15_a", 640.5), ("14_b", 99.04), ("peer/cudnn", 600.0))
-        made = [cuda_record(name, tflops + seq_len / 1024, seq_len=seq_len)
-                for seq_len in (2048, 1024) for name, tflops in names if (name, seq_len) != ("14_b", 2048)]
-        file.write_text(json.dumps(results(CUDA, made)))
-        block = "<!-- lengths: bench/results/lengths.json {} -->\n<!-- /lengths -->\n"
-        done, text = self.synced(block.format("kernel=1*,peer/*"))
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("| Kernel | N = 1024 | N = 2048 |\n|-|-:|-:|\n| `14_b` | 100 | – |\n| `15_a` | 642 | 642 |\n"
-                      "| `peer/cudnn` | 601 | 602 |\n", text)
-        self.assertIn("| `15_a` | 64 | 64 |", self.synced(block.format("field=registers"))[1])
-        for spec, words in (("kernel=09_*", "not of one problem"), ("field=ratio.peer/x", "has no ratio.peer/x there")):
-            self.assertIn(words, self.synced(block.format(spec))[0].stderr)
-        for change in ({"dtype": "fp16"}, {"batch": 3}):
-            file.write_text(json.dumps(results(CUDA, [*made, {**made[0], **change}])))
-            self.assertIn("not of one problem", self.synced(block.format(""))[0].stderr)
-
-    def test_lengths_by_the_spread_of_scores(self):
-        made = [{**cuda_record("15_a", tflops + std), "score_std": std, "score_growth": growth}
-                for std in (10, 0.5) for growth, tflops in (("growing", 600), ("flat", 700))]
-        file = self.root / "bench" / "results" / "scores.json"
-        file.write_text(json.dumps(results(CUDA, [*made, cuda_record("15_a", 1.0)])))
-        block = "<!-- lengths: bench/results/scores.json {} -->\n<!-- /lengths -->\n"
-        done, text = self.synced(block.format("by=score_std score_growth=flat"))
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("| Kernel | std = 0.5 | std = 10 |\n|-|-:|-:|\n| `15_a` | 700 | 710 |\n", text)
-        for spec, words in (("by=score_std", "several standard deviations"), ("", "several lengths"), ("by=batch", "not by batch")):
-            self.assertIn(words, self.synced(block.format(spec))[0].stderr)
-
-    def test_beside(self):
-        files = "bench/results/profile.json bench/results/emulator.json"
-        done, text = self.synced(f"<!-- beside: {files} -->\n<!-- /beside -->\n")
-        self.assertEqual(done.returncode, 1)  # a counter that the file lacks
-        data = emulator_results()
-        data["records"][1]["counters"]["shared_requests"] = 11
-        (self.root / "bench" / "results" / "emulator.json").write_text(json.dumps(data))
-        done, text = self.synced(f"<!-- beside: {files} -->\n<!-- /beside -->\n")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("| `02_online_softmax` | Global requests | 18,432 | 18,432 | equal |", text)
-        self.assertIn("| `02_online_softmax` | Global sectors | 73,728 | 73,700 | +0.0 % |", text)
-        self.assertIn("| `02_online_softmax` | Shared requests | 11 | 10 | +10.0 % |", text)
-
-    def test_agreement(self):
-        def count(kernel, quantity, emulator, gpu, **more):
-            return {"kernel": kernel, "quantity": quantity, "emulator": emulator, "gpu": gpu, **more}
-
-        shape = {"dtype": "bf16", "batch": 1, "heads": 2, "head_dim": 128}
-        busy = {"kernel": "08_swizzle", "emulator": "tensor", "gpu": "issue", "calculated": ["hbm"],
-                "percent": {"issue": 50.4, "tensor": 40, "mufu": 3, "fp32": 2, "l1": 1, "l2": 1, "hbm": 0.2}}
-        parts = [{**shape, "file": "p.json", "gpu": "NVIDIA H200", "seq_len": 256, "counts": [
-                      count("07_cp_async", "global_load_requests", 7, 7),
-                      count("07_cp_async", "shared_load_requests", 3, 2, reasons=["it is so"]),
-                      count("08_swizzle", "global_load_requests", 100, 99), count("12_tma", "wgmma", 8, 8)]},
-                 {**shape, "file": "p.json", "gpu": "NVIDIA H200", "seq_len": 2048, "counts": [], "limiters": [busy]}]
-        file = self.root / "bench" / "results" / "agreement.json"
-        file.write_text(json.dumps({"agreement_version": 1, "profiles": parts}))
-        block = "<!-- agreement: bench/results/agreement.json {} -->\n<!-- /agreement -->\n"
-        done, text = self.synced(block.format("seq_len=256 head_dim=128"))
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("| Kernel | Global load requests | Shared load requests | wgmma |", text)
-        self.assertIn("| `07_cp_async` | equal | 1.500 \\* | – |", text)
-        self.assertIn("| `08_swizzle` | 1.010 | – | – |", text)
-        self.assertIn("- \\* **07**, shared load requests: it is so.", text)
-        self.assertNotIn("it is so", self.synced(block.format("seq_len=256 reasons=no"))[1])
-        self.assertIn("| Kernel | Global load requests | Shared load requests |\n", self.synced(block.format("seq_len=256 of=memory"))[1])
-        self.assertIn("| Kernel | wgmma |\n|-|-:|\n| `12_tma` | equal |\n<!--", self.synced(block.format("seq_len=256 of=instructions"))[1])
-        _, text = self.synced("<!-- limiters: bench/results/agreement.json -->\n<!-- /limiters -->\n")
-        self.assertIn("| `08_swizzle` | tensor | issue | **50** | 40 | 3 | 2 | 1 | 1 | 0~ |", text)
-        for spec, words in (("", "2 profiles match"), ("seq_len=9", "0 profiles match"), ("colour=red", "takes a file"),
-                            ("seq_len=256 of=x", "of=memory or of=instructions")):
-            self.assertIn(words, self.synced(block.format(spec))[0].stderr)
-        file.write_text('{"agreement_version": 2}')
-        self.assertIn("is not a comparison", self.synced(block.format(""))[0].stderr)
-
-    def test_rates(self):
-        mma = {"name": "mma.m16n8k16", "ptx": "mma.sync.aligned.m16n8k16", "warps": 8, "chains": 16, "cycles": 1.5,
-               "work": 4096.0, "unit": "FLOPs", "latency_cycles": 33.25, "tflops": 648.2, "clock_mhz": 1800.0}
-        data = {"rates_version": 1, "machine": {"gpu": "NVIDIA H200"}, "instructions": [mma]}
-        file = self.root / "bench" / "results" / "rates.json"
-        file.write_text(json.dumps(data))
-        done, text = self.synced("<!-- rates: bench/results/rates.json -->\n<!-- /rates -->\n")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("| `mma.sync.aligned.m16n8k16` | 1.50 | 2,730.7 FLOPs | 33.2 | 648 at 1800 MHz |", text)
-        self.assertIn("x 6.0<!--=", self.synced("x 0.0<!--= rates mma.m16n8k16 cycles *4 -->\n")[1])
-        percent = "x 1<!--= rates mma.m16n8k16 %rates:mma.m16n8k16{} -->\n"
-        self.assertIn("x 100<!--=", self.synced(percent.format(""))[1])
-        self.assertIn("0 records match", self.synced(percent.format("_no"))[0].stderr)
-        for change, words in ((lambda: mma.update(cycles=float("nan")), "holds NaN"),
-                              (lambda: mma.update(cycles=0), "has 0 for cycles"),
-                              (lambda: mma.pop("cycles"), "has None for cycles"),
-                              (lambda: data.update(rates_version=2), "this reads 1"),
-                              (lambda: data.pop("rates_version"), "is not a file of the program rates")):
-            change()
-            file.write_text(json.dumps(data))
-            done, _ = self.synced("<!-- rates: bench/results/rates.json -->\n<!-- /rates -->\n")
-            self.assertEqual(done.returncode, 1)
-            self.assertIn(words, done.stderr)
-
-    def test_gemm(self):
-        record = {"kernel": "wgmma_tma", "dtype": "bf16", "m": 8192, "n": 4096, "k": 1024, "epilogue": "none", "status": "passed",
-                  "error": {"rel": 1.7e-3}, "time_ms": {"median": 1.5}, "clock_mhz": 1700.4, "tflops": 650.2}
-        other = {**record, "epilogue": "bias_gelu", "tflops": 600.0}
-        data = {"gemm_version": 1, "machine": {"backend": "cuda", "gpu": "NVIDIA H200"}, "records": [record, other]}
-        file = self.root / "bench" / "results" / "h200_gemm.json"
-        file.write_text(json.dumps(data))
-        block = "<!-- table: bench/results/h200_gemm.json {} -->\n<!-- /table -->\n"
-        done, text = self.synced(block.format("epilogue=none columns=kernel,n,epilogue,median,tflops,clock"))
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(text.splitlines()[1:-1], ["| Kernel | n | epilogue | Median ms | TFLOP/s | SM clock, MHz |",
-                                                   "|-|-:|-|-:|-:|-:|", "| `wgmma_tma` | 4096 | none | 1.50 | 650 | 1700 |"])
-        self.assertIn("x 600<!--=", self.synced("x 1<!--= gemm wgmma_tma k=1024 epilogue=bias_gelu -->\n")[1])
-        self.assertIn("x 0.923<!--=", self.synced("x 0.000<!--= gemm wgmma_tma/epilogue:none k=1024 epilogue=bias_gelu -->\n")[1])
-        for change, words in ((lambda: record.update(tflops=float("inf")), "holds Infinity"),
-                              (lambda: record.update(tflops=0), "has 0 for tflops"),
-                              (lambda: record.update(k=0), "has 0 for k"),
-                              (lambda: data.update(gemm_version=2), "this reads 1"),
-                              (lambda: data.pop("gemm_version"), "")):
-            change()
-            file.write_text(json.dumps(data))
-            done, _ = self.synced(block.format("epilogue=none"))
-            self.assertEqual(done.returncode, 1)
-            self.assertIn(words, done.stderr)
-
-    def test_experiments(self):
-        tried = {"group": "loops", "name": "15_x", "what": "`n_block` counted on", "cycles": 1103600, "instructions": 180200000, "error": 2.2e-3}
-        other = {"group": "loops", "name": "y", "what": "z", "tflops_512": 651.5, "mhz_512": 1560, "l2_sectors": 79300000}
-        group = {"name": "loops", "how": "8192 tokens"}
-        data = {"experiments_version": 2, "gpu": "NVIDIA H200", "groups": [group], "entries": [tried, other]}
-        file = self.root / "bench" / "results" / "experiments.json"
-        file.write_text(json.dumps(data))
-        block = "<!-- experiments: bench/results/experiments.json {} -->\n<!-- /experiments -->\n"
-        done, text = self.synced(block.format("loops"))
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(text.splitlines()[1:-1], [
-            "|  | Cycles | Instructions of warps | Relative error | TFLOP/s, N = 512 | MHz, N = 512 | Sectors read from L2 |", "|-|-:|-:|-:|-:|-:|-:|",
-            "| `n_block` counted on | 1,103.6 k | 180.2 M | 2.2e-3 | – | – | – |", "| z | – | – | – | 651.5 | 1,560 | 79.3 M |", "",
-            "(NVIDIA H200; 8192 tokens.)"])
-        self.assertIn("x 1,104<!--=", self.synced("x 0,000<!--= experiments 15_x cycles *0.001 -->\n")[1])
-        self.assertIn("has no experiments none", self.synced(block.format("none"))[0].stderr)
-        for change, words in ((lambda: tried.update(cycles=0), "has cycles = 0 of 15_x, which is no figure"),
-                              (lambda: tried.update(cycles=1, speed=1), "has speed = 1 of 15_x"),
-                              (lambda: tried.pop("speed") and tried.update(name="y"), "has the name y twice"),
-                              (lambda: tried.update(group="none"), "does not say what none is, the group of y"),
-                              (lambda: data["groups"].append({**group, "name": "none"}) or data["groups"].append(group), "has the name loops twice"),
-                              (lambda: data["groups"].pop(), "has the name y twice"),
-                              (lambda: group.update(how=None), "does not say how loops was measured"),
-                              (lambda: group.pop("how"), "is not a whole file"),
-                              (lambda: data.update(experiments_version=1), "this reads 2")):
-            change()
-            file.write_text(json.dumps(data))
-            done, _ = self.synced(block.format("loops"))
-            self.assertEqual(done.returncode, 1)
-            self.assertIn(words, done.stderr)
-
-    def test_machine(self):
-        (self.root / "bench" / "machines.json").write_text(json.dumps({"machines": {
-            "GPU One": {"tflops": {"tensor": 9}, "tb_per_s": {"hbm": 2.5}}, "GPU Two": {"tflops": {"tensor": 8}}}}))
-        self.assertIn("x 3.6<!--=", self.synced("x 0.0<!--= machines *One tflops.tensor/tb_per_s.hbm -->\n")[1])
-        self.assertIn("2 records match", self.synced("x 0.0<!--= machines GPU* tflops.tensor -->\n")[0].stderr)
-
-    def test_solutions(self):
-        done, text = self.synced("<!-- solutions: 02_x columns=global_sectors -->\n<!-- /solutions -->\n")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("| `02_x` | 8,912,896 | 2.50 |", text)
-        tools.write_set(self.solutions, {"02_x": emulator_results()})
-        done, text = self.synced("<!-- solutions: 02_x columns=global_sectors -->\n<!-- /solutions -->\n")
-        self.assertIn("|  | Global sectors |\n|-|-:|\n| `02_x` | 8,912,896 |\n", text)
+        return self.run_script(self.root / "scripts" / "fa", "sync")
 
     def test_what_cannot_be_made(self):
         for spec, words in (("profile: bench/results/emulator.json", "not a profile"),
@@ -467,11 +262,13 @@ class Profiles(ScriptTest):
                              "no xu_percent of 02_online_softmax"),
                             ("table: bench/results/profile.json", "a profile"),
                             ("beside: bench/results/profile.json", "takes a profile and"),
+                            ("experiments: bench/results/experiments.json x", "this reads 2"),
                             ("solutions: 02_none", "has no 02_none")):
             kind = spec.split(":")[0]
-            done, _ = self.synced(f"<!-- {spec} -->\n<!-- /{kind} -->\n")
+            done = self.synced(f"<!-- {spec} -->\n<!-- /{kind} -->\n")
             self.assertEqual(done.returncode, 1, spec)
             self.assertIn(words, done.stderr)
+        self.assertIn("instructions[0] has None for ptx", self.synced("x 0.0<!--= rates mma cycles -->\n").stderr)
 
 
 class Outputs(ScriptTest):
