@@ -4,6 +4,7 @@ import fnmatch
 import re
 from functools import lru_cache
 
+from fa_tools import reproduce
 from fa_tools.measurements import read_experiments, read_of, records_of, table_of
 from fa_tools.records import DAGGER, REST, SHAPE, is_plain, is_stale, kind, mark, waiting, with_solution
 from fa_tools.tasks import BEGIN, END, GROUPS, read_tasks
@@ -403,6 +404,17 @@ def limiters(spec):
     yield from left_out(parts[0])
 
 
+def reproduced(spec):
+    """What a write-up publishes beside what was measured, for one head_dim."""
+    name, _, head_dim = spec.partition(" head_dim=")
+    if name not in reproduce.NAMES or not head_dim.isdecimal():
+        raise Refused("published figures take one of " + ", ".join(reproduce.NAMES) + ", and head_dim=")
+    file = f"bench/results/h200_reproduced.jsonl#{name}"
+    with named(file):
+        heading, rows = reproduce.table(reproduce.read_published(name), reproduce.measured(ROOT / file, name), int(head_dim))
+    return rows_of(heading, rows, reproduce.words_of(heading))
+
+
 def experiments(spec):
     """The figures of variants that were measured and not kept, one group."""
     name, _, group = spec.partition(" ")
@@ -565,5 +577,5 @@ def phases(spec):
 
 
 TABLES = {"table": table, "lengths": lengths, "profile": profile, "beside": beside, "agreement": agreement_of,
-          "limiters": limiters, "solutions": solutions, "tasks": tasks, "hole": hole, "experiments": experiments,
+          "limiters": limiters, "solutions": solutions, "tasks": tasks, "hole": hole, "reproduced": reproduced, "experiments": experiments,
           "bugs": bugs, "phases": phases}

@@ -32,7 +32,7 @@ from fa_tools.tools import ROOT, Parser, fail, markdown_files, relative
 
 NVCC = ("scripts/fa inspect", "scripts/fa ptxas")  # these need CUDA's tools
 SETUP = 4  # and their exit code if one is missing
-SCRIPTS = (*NVCC, "scripts/fa softmax", "scripts/fa intensity", "scripts/fa bounds", "scripts/fa reproduce", "scripts/fa compare", "scripts/fa profile")
+SCRIPTS = (*NVCC, "scripts/fa softmax", "scripts/fa intensity", "scripts/fa bounds", "scripts/fa compare", "scripts/fa profile")
 SHOWN = re.compile(r"^(?P<head>(?P<ticks>`{3,})text\n\$ (?P<command>[^\n]+)\n)(?P<text>.*?)(?=^(?P=ticks)$)"
                    r"|^(?P<table><!-- instructions: (?P<kernels>.+?) -->\n)(?P<rows>.*?)(?=^<!-- /instructions -->$)",
                    re.MULTILINE | re.DOTALL)

@@ -52,6 +52,8 @@ Between a pair of comments, alone on their lines:
   <!-- hole: 02_softmax -->                                     what a task's file has at the marked place
   <!-- experiments: bench/results/h200_experiments.json boundary -->
   <!-- /experiments -->                                         variants that were measured and not kept: one group
+  <!-- reproduced: fa3-paper head_dim=128 -->
+  <!-- /reproduced -->                                          what a write-up publishes, beside what was measured here
   <!-- phases: kernels/12_tma.cu tiles=6 -->                    the first tiles of a ring: stage, phase, parities
   <!-- /phases -->
   <!-- bugs: tests/broken summary -->                           what finds the bugs of tests/broken: in short, or
