@@ -1,6 +1,6 @@
 // The running softmax of one row, block by block, as kernels 02, 10 and 16 compute it: in fp32, by
-// the emulator's exponentials. One thread has the whole row here, so that sums are added up in the
-// order of the keys; P is not rounded to 16 bits.
+// the emulator's exponentials, with the kernels' constants. One thread has the whole row here, so
+// sums are added up in the order of the keys; P is not rounded to 16 bits.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,14 +11,16 @@
 
 #include "common/emulator/units/warp.h"
 #include "common/pages/pages.h"
+#include "kernels/10_instruction_tuning.cu"
+#include "kernels/16_max_free.cu"
 
 namespace pages {
 namespace {
 
+using fa::k10::kMaxGrowthLog2;
+using fa::k16::kLog2e, fa::k16::kMaxTileSum, fa::k16::kNear, fa::k16::kShare;
+
 constexpr int kColumns = 3;  // of V and O
-constexpr float kLog2e = 1.44269504f;
-constexpr float kMaxGrowthLog2 = 8.0f;                                 // kernels 10 to 15
-constexpr float kMaxTileSum = 32768.0f, kShare = 16.0f, kNear = 8.0f;  // kernel 16
 
 using Row = std::vector<float>;  // scores, or P
 using Output = std::array<float, kColumns>;

@@ -1,6 +1,7 @@
 """The interactive pages as they are built: they need nothing from elsewhere, and answer keyboard and pointer."""
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from html import unescape
 from support import ROOT, SCRIPTS, ScriptTest, main
 
 from fa_tools.doc_tables import ring_waits
+from fa_tools.figures.drawing import real_constant
 from fa_tools.links import slug
 from fa_tools.tools import read_set
 
@@ -185,6 +187,16 @@ class Banks(unittest.TestCase):
 class Softmax(unittest.TestCase):
     def setUp(self):
         self.presets = {preset["id"]: preset for preset in data("softmax")["presets"]}
+
+    def test_constants_are_the_kernels(self):
+        """In the page's data, which the program takes from the kernels it includes, and in the words about the page."""
+        constants = {"growth": ("10", "kMaxGrowthLog2"), "most": ("16", "kMaxTileSum"), "share": ("16", "kShare"), "near": ("16", "kNear")}
+        values = {name: real_constant(*where) for name, where in constants.items()}
+        self.assertEqual({name: data("softmax")[name] for name in constants}, values)
+        self.assertAlmostEqual(data("softmax")["log2e"], real_constant("16", "kLog2e"), 6)
+        words = " ".join(SECTIONS["softmax"].split())
+        for each in ("larger than 2^{growth:.0f}", "more than {share:.0f} times", "more than 2^{most:.0f}"):
+            self.assertIn(each.format(**{**values, "most": math.log2(values["most"])}), words)
 
     def test_same_quotient(self):
         for preset in self.presets.values():
@@ -419,6 +431,7 @@ class Browser(ScriptTest):
             const [mode, block] = name.split(" ");
             return [name, stepsOf(scores, Number(block), mode, data)];
           })));
+          found.about = [...document.querySelectorAll("section .note")].map((note) => note.textContent).join(" ");
           const button = (i) => document.querySelectorAll("[role=group] button")[i];
           button(2).click();
           button(2).click();
@@ -447,6 +460,9 @@ class Browser(ScriptTest):
                         least = {"acc_o": theirs["l"], "o": 1}.get(field, 1e-3)  # below that, terms have cancelled out
                         for a, b in zip(*(x if isinstance(x, list) else [x] for x in (theirs[field], ours[field]))):
                             self.assertLess(abs(a - b), 1e-6 * max(abs(a), least), (*where, field))
+        for words in (f"more than {real_constant('10', 'kMaxGrowthLog2'):.0f} in", f"more than {real_constant('16', 'kShare'):.0f} times",
+                      f"more than 2^{math.log2(real_constant('16', 'kMaxTileSum')):.0f};"):
+            self.assertIn(words, found["about"])
         self.assertEqual(found["second"], "Block 2 of 8. What was summed up before is multiplied: 02 by 0.3012.")
         self.assertEqual(found["end"], ["Rescaled 7 times.", "Rescaled once.", "Rescaled 0 times."])
         self.assertEqual(found["disabled"], [False, False, True, True])

@@ -5,8 +5,8 @@ export const title = "Online-softmax stepper";
 
 const MODES = [
   ["classic", "02: the maximum", "m", "the largest score so far is subtracted; at every block the sums are multiplied by e^(old m \u2212 new m)"],
-  ["lazy", "10: a maximum that may lag", "m, log2", "m follows the largest score only when that has grown by more than 8 in units of log2"],
-  ["first", "16: the first score", "r, log2", "the row's first score, until a block's sum is more than 16 times all before, or more than 2^15; then the maximum"],
+  ["lazy", "10: a maximum that may lag", "m, log2", "m follows the largest score only when that has grown by more than {growth} in units of log2"],
+  ["first", "16: the first score", "r, log2", "the row's first score, until a block's sum is more than {share} times all before, or more than {most}; then the maximum"],
 ];
 const BLOCKS = [1, 2, 4, 8];
 
@@ -16,10 +16,10 @@ const f32 = Math.fround;
 const exp = (x) => f32(Math.exp(x));
 const exp2 = (x) => (x < -126 ? 0 : f32(2 ** x));
 const fma = (a, b, c) => f32(a * b + c);
-const log2e = f32(1.44269504);
 
 // Steps as in data.presets[i].steps["mode block"].
-export function stepsOf(scores, block, mode, {values, growth, most, share, near}) {
+export function stepsOf(scores, block, mode, data) {
+  const {values, growth, most, share, near} = data, log2e = f32(data.log2e);
   const columns = values[0].length;
   let m = -Infinity, l = 0, exact = false;
   let acc_o = Array(columns).fill(0);
@@ -95,6 +95,7 @@ function text(x) {
   }
   return String(Number(x.toPrecision(4))).replace("-", "\u2212");
 }
+const power = (x) => (Number.isInteger(Math.log2(x)) ? `2^${Math.log2(x)}` : text(x));
 const tuple = (numbers) => `(${numbers.map(text).join(", ")})`;
 
 // "1, 2.5, -3" as numbers, or a sentence that says what is wrong.
@@ -202,7 +203,7 @@ export function start(root, data) {
                  h("td", {}, tuple(s.o)));
       });
       const times = seen.filter((s, i) => s.rescaled && i > 0 && s.factor !== 1).length;
-      return h("section", {class: "panel"}, h("h2", {}, name), h("p", {class: "note"}, about),
+      return h("section", {class: "panel"}, h("h2", {}, name), h("p", {class: "note"}, filled(about)),
         h("div", {class: "scroll whole", tabindex: 0, role: "region", "aria-label": `${name}: its steps`},
           h("table", {class: "steps"}, h("thead", {}, h("tr", {}, ["Block", reference, "Factor", "l", "O = acc_o / l"].map((head) => h("th", {scope: "col"}, head)))),
             h("tbody", {}, lines.length ? lines : h("tr", {}, h("td", {colspan: 5}, "no block yet"))))),
@@ -212,6 +213,10 @@ export function start(root, data) {
     answer.replaceChildren(h("strong", {}, "Plain softmax of the whole row: "), `O = ${tuple(preset.plain)}. `,
       at_end ? `Largest difference: ${MODES.map(([mode, name]) => `${name.split(":")[0]} ${text(difference(mode))}`).join(", ")}.`
              : "It needs all scores before the first exponential.");
+  }
+  // The words about a mode, with the kernel's numbers.
+  function filled(about) {
+    return about.replace(/\{(\w+)\}/g, (_, name) => (name === "most" ? power(data.most) : text(data[name])));
   }
   function difference(mode) {
     return Math.max(...runs[mode].at(-1).o.map((o, c) => Math.abs(o - preset.plain[c])));

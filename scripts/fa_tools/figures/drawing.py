@@ -10,7 +10,7 @@ from collections import namedtuple
 from html import escape
 
 from fa_tools.figures import layouts
-from fa_tools.tools import ROOT, relative
+from fa_tools.tools import ROOT, Refused, relative
 
 # soft: fills of shapes that carry text; strong: what the eye should find first.
 Theme = namedtuple("Theme", "background text muted line cell blue blue_soft orange orange_soft green green_soft")
@@ -425,6 +425,15 @@ def constant_of(config, name, head_dim):
     names = set(re.findall(r"\bk\w+", words)) - {"kHeadDim"}
     others = {other: constant_of(config, other, head_dim) for other in names}
     return int(eval(words, {"kHeadDim": head_dim, **others}))  # arithmetic of the checkout's own source
+
+
+def real_constant(kernel, name):
+    """A constexpr float of the kernel's file."""
+    path = next((ROOT / "kernels").glob(f"{kernel}_*.cu"))
+    found = re.search(rf"^constexpr float {name} = ([\w.+-]+?)f?;", path.read_text(encoding="utf-8"), re.M)
+    if found is None:
+        raise Refused(f"{relative(path)} has no line: constexpr float {name} = ...;")
+    return float.fromhex(found[1]) if found[1].startswith("0x") else float(found[1])
 
 
 def places(rows, row):

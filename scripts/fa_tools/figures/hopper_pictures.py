@@ -2,12 +2,10 @@
 formulas, numbers by the kernels' own constants, schedules by following the kernels' waits step by step."""
 
 import math
-import re
 from collections import namedtuple
 
 from fa_tools.figures import layouts
-from fa_tools.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, constant, figure, places, runs
-from fa_tools.tools import ROOT
+from fa_tools.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, constant, figure, places, real_constant, runs
 
 
 Tile = namedtuple("Tile", "number stage phase asked arrives read released")
@@ -407,8 +405,7 @@ def assignment(p):
 
 def bounds():
     """kMaxTileSum, kShare and kNear of kernel 16."""
-    text = (ROOT / "kernels" / "16_max_free.cu").read_text(encoding="utf-8")
-    return [float(re.search(rf"constexpr float {name} = ([\d.]+)f;", text)[1]) for name in ("kMaxTileSum", "kShare", "kNear")]
+    return [real_constant("16", name) for name in ("kMaxTileSum", "kShare", "kNear")]
 
 
 @figure("16_exponents", 470, "Kernel 16: what a reference may be",

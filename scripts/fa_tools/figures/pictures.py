@@ -5,9 +5,9 @@ import math
 import sys
 
 from fa_tools.figures import appendix_pictures, first_pictures, hopper_pictures, layouts  # noqa: F401: they fill DRAWN
-from fa_tools.figures.drawing import BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, constant, figure, keep, places, runs
+from fa_tools.figures.drawing import BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, constant, figure, keep, places, real_constant, runs
 from fa_tools.figures.interactive_pictures import DATA
-from fa_tools.tools import ROOT, Parser, read_json
+from fa_tools.tools import ROOT, Parser, or_fail, read_json
 
 PICTURES = ROOT / "docs" / "pictures"
 EXAMPLE = """examples:
@@ -605,7 +605,7 @@ def turn(p):
 @figure("10_lazy", 404, "Kernel 10: the reference lags behind the running maximum by at most 8")
 def lazy(p):
     """A row's largest score tile by tile, and the reference that is subtracted, by the kernel's rule."""
-    growth, left, top, wide, tall, high = 8.0, 76, 72, 38, 244, 28.0
+    growth, left, top, wide, tall, high = real_constant("10", "kMaxGrowthLog2"), 76, 72, 38, 244, 28.0
     tiles = [2.6, 3.4, 2.1, 5.2, 4.4, 6.9, 9.1, 7.0, 13.8, 12.0, 15.4, 14.1, 16.9, 16.0, 20.6, 25.3, 22.8, 24.0, 26.2, 25.1]
     running, reference = [-math.inf], [-math.inf]
     for score in tiles:
@@ -784,7 +784,8 @@ def main():
     args = parser.parse_args()
     # The interactive pages' pictures are left as they are where the data are not built.
     left = set() if DATA.is_dir() else INTERACTIVE
-    drawn = {name: None if name in left else draw().svg() for name, draw in DRAWN.items()}
+    with or_fail():
+        drawn = {name: None if name in left else draw().svg() for name, draw in DRAWN.items()}
     return keep(PICTURES, drawn, "scripts/fa pictures", args.check)
 
 
