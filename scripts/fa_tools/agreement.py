@@ -1,13 +1,10 @@
 """The emulator's counts beside the profiler's, and which resource each calls the busiest."""
 
-from pathlib import Path
-
 from fa_tools import limits, profile as profiler
 from fa_tools.limits import RESOURCES
 from fa_tools.records import SHAPE, Shape, is_stale, load, order
-from fa_tools.tools import RESULTS, Refused, named, read_json, relative, results_files
+from fa_tools.tools import Refused, named, read_json, relative, results_files
 
-VERSION = 1
 CLOSE = (0.95, 1.05)  # a ratio outside needs an explanation
 LARGE = 2048  # from so many tokens on the busiest resource is compared
 
@@ -205,21 +202,17 @@ def read(path, how):
         return how(path)
 
 
-def read_counters(paths=None, folder=RESULTS):
-    """What the emulator counted, in these files or the folder's."""
+def comparison(profiles=None, counters=None):
+    """What the emulator counted beside what the profiler did, in these files or the committed: an entry for each profile."""
     # Of head_dim 64 also 256 tokens themselves: kernel 15's tiles of 192 queries do not divide them, so that they cannot be
     # had from other lengths.
-    return [read(path, load) for path in paths or results_files("emulator_counts.jsonl", folder)]
-
-
-def comparison(files, counters, folder=RESULTS):
-    """Profiles (paths, or the folder's) beside the emulator's counts (data): what scripts/fa agree -o writes."""
-    result = {"agreement_version": VERSION, "profiles": []}
-    for file in files or results_files("h200_profile*", folder):
+    counted = [read(path, load) for path in counters or results_files("emulator_counts.jsonl")]
+    parts = []
+    for file in profiles or results_files("h200_profile*"):
         data = read(file, profiler.read_profile)
-        kernels = limits.kernels_of(counters, data["head_dim"])
+        kernels = limits.kernels_of(counted, data["head_dim"])
         changed = {launch["kernel"] for launch in data["launches"] if is_stale(launch)}
-        changed |= {name for name, _ in limits.kernels_of(counters, data["head_dim"], stale=True)}
+        changed |= {name for name, _ in limits.kernels_of(counted, data["head_dim"], stale=True)}
         names = list(dict.fromkeys(launch["kernel"] for launch in data["launches"] if launch["kernel"] not in changed))
         missing = [name for name in names if (name, data["head_dim"]) not in kernels]
         if missing:
@@ -232,18 +225,8 @@ def comparison(files, counters, folder=RESULTS):
             part["changed"] = sorted(changed)
         if data["seq_len"] >= LARGE:
             part["limiters"] = [limiters(kernel, data) for kernel in chosen]
-        result["profiles"].append(part)
-    return result
-
-
-def read_agreement(path):
-    """A file of scripts/fa agree, or the comparison of the profiles and counts in a folder; otherwise Refused."""
-    if Path(path).is_dir():
-        return comparison(None, read_counters(folder=Path(path)), Path(path))
-    data = read_json(path)
-    if not isinstance(data, dict) or data.get("agreement_version") != VERSION or "profiles" not in data:
-        raise Refused("is not a comparison that this checkout reads; scripts/fa agree -o writes one")
-    return data
+        parts.append(part)
+    return parts
 
 
 # --- Which resource is the busiest ------------------------------------------------------------------------------

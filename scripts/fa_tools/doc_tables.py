@@ -347,14 +347,12 @@ def beside(spec):
 
 
 def parts_of_agreement(spec, *more):
-    """The module that knows their quantities, the profiles in a file of scripts/fa agree that match, other options."""
+    """The module that knows their quantities, the committed profiles that match, other options."""
     from fa_tools import agreement  # needs nothing but this repository; not every call needs it
 
-    names, options = options_of(spec, (*SHAPE, *more))
-    with named(names[0]):
-        data = agreement.read_agreement(ROOT / names[0])
+    _, options = options_of(spec, (*SHAPE, *more))
     others = {key: options.pop(key) for key in more if key in options}
-    return agreement, [part for part in data["profiles"]
+    return agreement, [part for part in agreement.comparison()
                        if all(str(part[field]) == value for field, value in options.items())], others
 
 

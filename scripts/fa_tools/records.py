@@ -18,7 +18,6 @@ HALVED = "4*B*H*N^2*D/2 if causal"  # of FlashAttention's benchmarks: a causal m
 SCORES = ("score_std", "score_growth")  # of a record whose inputs were scaled, too
 GROWTHS = ("flat", "growing")
 DAGGER = "†"  # behind a figure in a document: its kernel has changed since it was measured
-STATUSES = ("passed", "wrong", "skipped", "error")
 
 
 def shape_of(record):

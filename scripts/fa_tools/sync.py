@@ -41,10 +41,10 @@ Between a pair of comments, alone on their lines:
                                                                 (rows=launches: one launch a row)
   <!-- beside: bench/results/h200_profile_n256.jsonl#bf16_d128 bench/results/emulator_n256.json kernel=02_* -->
   <!-- /beside -->                                              the emulator's counters beside the profiler's
-  <!-- agreement: bench/results seq_len=256 head_dim=128 of=memory -->
+  <!-- agreement: seq_len=256 head_dim=128 of=memory -->
   <!-- /agreement -->                                           the emulator's counts over the profiler's (of=memory or
                                                                 instructions), with reasons (reasons=no: without)
-  <!-- limiters: bench/results -->                              the busiest resource, by the emulator and the profiler
+  <!-- limiters: seq_len=2048 -->                               the busiest resource, by the emulator and the profiler
   <!-- /limiters -->
   <!-- solutions: 02_online_softmax 02_no_padding columns=shared_wavefronts -->
   <!-- /solutions -->                                           a kernel and solutions of its exercises

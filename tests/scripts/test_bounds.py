@@ -218,7 +218,7 @@ class Agreement(ScriptTest):
 
     def test_first_limiters(self):
         """At least eight of the first ten kernels have the first limiter that the profiler names."""
-        parts = [part for part in agreement.read_agreement(RESULTS)["profiles"] if "limiters" in part]
+        parts = [part for part in agreement.comparison() if "limiters" in part]
         self.assertTrue(parts)
         for part in parts:
             first_ten = [entry for entry in part["limiters"] if entry["kernel"][:2] <= "10"]
@@ -227,7 +227,7 @@ class Agreement(ScriptTest):
 
     def test_bounds_are_below_the_profilers_cycles(self):
         """At the highest clock the launches took no less than these cycles."""
-        for part in agreement.read_agreement(RESULTS)["profiles"]:
+        for part in agreement.comparison():
             for entry in part.get("limiters", []):
                 launches = [launch["metrics"]["cycles"] for launch in json_of(ROOT / part["file"])["launches"]
                             if launch["kernel"] == entry["kernel"]]
@@ -235,7 +235,7 @@ class Agreement(ScriptTest):
 
     def test_every_reason_is_needed(self):
         """An entry of bench/agreement.json that nothing needs any more is to be deleted."""
-        parts = agreement.read_agreement(RESULTS)["profiles"]
+        parts = agreement.comparison()
         used = {reason for part in parts for entry in part["counts"] for reason in entry.get("reasons", [])}
         changed = {kernel for part in parts for kernel in part.get("changed", [])}
         data = json_of(ROOT / "bench" / "agreement.json")
