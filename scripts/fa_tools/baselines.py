@@ -1,22 +1,7 @@
 """Whether libraries run as fast here as they did outside of this harness (bench/baselines.json)."""
 
 from fa_tools.records import REST
-from fa_tools.tools import ROOT, Refused, fail, read_json
-
-BASELINES = ROOT / "bench" / "baselines.json"
-
-
-def read_baselines(path=BASELINES):
-    try:
-        data = read_json(path)
-        for baseline in (each for machine in data["machines"].values() for each in machine):
-            assert isinstance(baseline["kernel"], str) and ("tflops" in baseline or "gbytes_per_s" in baseline)
-        assert data["tolerance"] > 0
-    except Refused as problem:
-        fail(f"{path.name} {problem}")
-    except (AssertionError, AttributeError, KeyError, TypeError):
-        fail(f"{path.name} is not what scripts/fa bench reads: a baseline lacks something")
-    return data
+from fa_tools.tools import ROOT, or_fail, read_json
 
 
 def expected(baseline, record):
@@ -35,11 +20,12 @@ def expected(baseline, record):
     return None if value is None or unit not in record else (value, record[unit])
 
 
-def compare(machine, settings, records, data=None):
+def compare(machine, settings, records):
     """(a line for every library with a baseline on this GPU, those of them that are further off than they may)."""
-    data = data or read_baselines()
     if settings["flush_l2"]:
         return [], []  # the baselines are of other conditions
+    with or_fail("bench/baselines.json"):
+        data = read_json(ROOT / "bench" / "baselines.json")
     found = {}  # kernel: [(deviation, record, baseline, measured)]
     for record in records:
         for baseline in data["machines"].get(machine["gpu"], []):

@@ -22,7 +22,7 @@ from fa_tools import baselines, torch_attention
 from fa_tools.records import (CONVENTION, GROWTHS, HALVED, REST, SCORES, SHAPE, attended_pairs, describe_rest, describe_scores,
                               flops_of, is_plain, kind, scores_of, shape_of)
 from fa_tools.harness import Failed, Harness
-from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, read_json, relative, run, write_json
+from fa_tools.tools import ROOT, Parser, check_writable, fail, or_fail, read_json, relative, run, write_json
 from fa_tools.torch_attention import PEERS
 
 EXAMPLE = """examples:
@@ -36,7 +36,6 @@ EXAMPLE = """examples:
 
 Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 the GPU or a library failed."""
 
-PROTOCOLS = ROOT / "bench" / "protocols.json"
 SCHEMA_VERSION = 6
 SETTINGS = ("warmup", "iterations", "rounds", "max_seconds", "flush_l2", "rotating_inputs", "rest_ms",
             "load_seconds")
@@ -370,19 +369,9 @@ def positive(text):
     raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
 
 
-def read_protocols(path=PROTOCOLS):
-    """{name: protocol} of bench/protocols.json."""
-    try:
-        protocols = read_json(path)["protocols"]
-        for protocol in protocols.values():
-            assert all(protocol[name] is not None for name in (*SETTINGS, "description", "tflops_convention"))
-            assert protocol["problems"] and all(set(SHAPE) <= set(p) <= {*SHAPE, *REST} and p.get("mask") in (None, "causal")
-                                                for p in protocol["problems"])
-    except Refused as problem:
-        fail(f"{path.name} {problem}")
-    except (AssertionError, AttributeError, KeyError, TypeError):
-        fail(f"{path.name} is not what scripts/fa bench reads: a protocol lacks something")
-    return protocols
+def read_protocols():
+    with or_fail("bench/protocols.json"):
+        return read_json(ROOT / "bench" / "protocols.json")["protocols"]
 
 
 def peer_names():

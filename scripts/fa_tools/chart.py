@@ -3,8 +3,7 @@
   ladder        TFLOP/s of every kernel and peer on one problem, the matrix product's ceiling as a line
   speedup       step by step: how many times faster each kernel is than the one before
   seq_len       TFLOP/s over the sequence length
-  peer          percent of another library's speed, by kernel
-  peer-seq_len  the same over the sequence length, of kernels that were measured in the library's run
+  peer-seq_len  percent of another library's speed over the sequence length, of kernels that were measured in its run
   scores-LEN    TFLOP/s and relative error over how far the scores spread, at each length measured with --score-std
   roofline      speed against FLOPs a byte at three memory levels; needs --profile
 
@@ -26,7 +25,7 @@ from fa_tools.charts.emulator import emulator_ideal, emulator_ladder
 from fa_tools.charts.ladder import cuda_ladder
 from fa_tools.charts.lengths import length_chart
 from fa_tools.charts.look import DARK, LIGHT
-from fa_tools.charts.peer import peer_chart, peer_length_chart, percents
+from fa_tools.charts.peer import peer_length_chart, percents
 from fa_tools.charts.roofline import load_profile, points_of, roofline_chart, same_problem
 from fa_tools.charts.scores import scores_chart
 from fa_tools.charts.stale import marked
@@ -142,14 +141,10 @@ def choose_peer(records, wanted):
 
 def peer_charts(group, chosen, wanted):
     name = choose_peer(chosen, wanted)
-    if name is None:
-        return
     by_shape = {shape_of(r): r for r in chosen if r["kernel"] == name and passed(r)}
-    beside = [r for r in chosen if shape_of(r) in by_shape]
-    if any(kind(r["kernel"]) == "kernel" and passed(r) for r in beside):
-        shape = headline_shape([r for r in beside if passed(r)])
-        ladder = [r for r in beside if shape_of(r) == shape]
-        yield "peer", lambda theme: peer_chart(group.name(), ladder, by_shape[shape], shape, theme)
+    beside = [r for r in chosen if shape_of(r) in by_shape and passed(r)]
+    if beside:
+        shape = headline_shape(beside)
         line = lengths_of(chosen, shape)
         peers = {r["seq_len"]: r for r in line if r["kernel"] == name and passed(r)}
         rows = percents(line, peers)

@@ -25,7 +25,6 @@ EXAMPLE = """examples:
   scripts/fa profile 08 --seq-len 4096 --dtype fp16 --json swizzle.json
   scripts/fa profile 08 --from bench/results/h200_profile.json           without a GPU
   scripts/fa profile all --json bench/results/h200_profile.json
-  scripts/fa profile all --program build/cuda/bin --json results/profile.json        the programs of a folder
 
 Exit code: 0 done, 2 bad arguments or file, 3 no GPU, or ncu failed, 4 set-up or build failed."""
 
@@ -268,14 +267,6 @@ def kernels_of(program):
     return done.stdout.split()
 
 
-def programs_of(path):
-    """Itself, or of a folder its programs that are named like kernels."""
-    if not os.path.isdir(path):
-        return [path]
-    files = sorted(file for file in Path(path).iterdir() if re.fullmatch(r"\d\d_[a-z0-9_]+", file.name))
-    return [str(file) for file in files] or fail(f"there is no program in {path}")
-
-
 def choose(wish, known, where):
     """The kernel that is meant by 10, 10_instruction_tuning."""
     name = next((kernel for kernel in known if wish in (kernel, kernel[:2])), None)
@@ -417,7 +408,7 @@ def main(argv=None):
     add = parser.add_argument
     add("kernel", metavar="NN", help="the kernel (08, 08_swizzle), or all")
     add("--from", dest="source", metavar="FILE", help="the figures of a profile made before; nothing is built or run")
-    add("--program", metavar="PATH", help="a program built before, or a folder of such, instead of building")
+    add("--program", metavar="PATH", help="a program built before, instead of building")
     add("--json", dest="output", metavar="FILE", help="write the figures to a file, too")
     add("--report", metavar="FILE", type=Path, help="write a report of ncu's sections, too, to open with ncu-ui")
     for field in ("batch", "heads", "seq_len"):
@@ -445,12 +436,9 @@ def main(argv=None):
         kernel = choose(args.kernel, [launch["kernel"] for launch in data["launches"]], args.source)
         data["launches"] = [launch for launch in data["launches"] if launch["kernel"] == kernel]
     else:
-        programs = programs_of(args.program or built_program())
-        known = {name: program for program in programs for name in kernels_of(program)}
-        wanted = list(known) if args.kernel == "all" else [choose(args.kernel, list(known), args.program)]
-        parts = [measure(program, [name for name in wanted if known[name] == program], shape, args.report)
-                 for program in dict.fromkeys(known[name] for name in wanted)]
-        data = {**parts[0], "launches": [launch for part in parts for launch in part["launches"]]}
+        program = args.program or built_program()
+        known = kernels_of(program)
+        data = measure(program, known if args.kernel == "all" else [choose(args.kernel, known, program)], shape, args.report)
     if args.kernel != "all":
         show(data, data["launches"][0]["kernel"])
     if args.output:

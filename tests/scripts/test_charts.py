@@ -49,8 +49,8 @@ class SpecTest(ScriptTest):
 
 class Specs(SpecTest):
     def test_which_charts_a_file_has(self):
-        self.assertEqual(list(self.specs(cuda_results())), ["ladder", "speedup", "seq_len", "peer", "roofline"])
-        self.assertEqual(list(self.specs(peer_results())), ["ladder", "speedup", "seq_len", "peer", "peer-seq_len", "roofline"])
+        self.assertEqual(list(self.specs(cuda_results())), ["ladder", "speedup", "seq_len", "roofline"])
+        self.assertEqual(list(self.specs(peer_results())), ["ladder", "speedup", "seq_len", "peer-seq_len", "roofline"])
 
     def test_a_causal_record_is_never_beside_a_full_one(self):
         data = newest(peer_results())
@@ -66,7 +66,7 @@ class Specs(SpecTest):
             self.assertIn(f"head_dim 128{rest}, batch x", made["seq_len"]["title"]["subtitle"][0])
             self.assertEqual(made["ladder"]["title"]["subtitle"][0], f"bf16, batch 8, 16 heads, 2048 tokens, head_dim 128{rest}")
             self.assertEqual(len(made["ladder"]["data"]["values"]), 3)
-            self.assertIn(f"head_dim 128{rest}; ratios within", made["peer"]["title"]["subtitle"][0])
+            self.assertIn(f"head_dim 128{rest}, batch x", made["peer-seq_len"]["title"]["subtitle"][0])
         (group,) = chart.group_files([self.write("all.json", data)])
         start = "--dtype bf16 --head-dim 128 --mask "
         self.assertEqual(list(chart.not_shown(group, dict.fromkeys(chart.Shape._fields))),
@@ -101,7 +101,7 @@ class Drawn(ScriptTest):
         source = self.write("h200.json", cuda_results())
         out = self.folder / "charts"
         said = self.draw(source, "-o", out)
-        charts = ("ladder", "speedup", "seq_len", "peer")
+        charts = ("ladder", "speedup", "seq_len")
         names = {path.name for path in out.iterdir()}
         self.assertEqual(names, {f"h200-{name}{end}" for name in charts for end in ENDS})
         self.assertEqual(re.findall(r"h200-(\w+)\.svg \(also h200-\w+\.png\)", said), list(charts))

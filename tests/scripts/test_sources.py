@@ -171,7 +171,7 @@ class Charts(unittest.TestCase):
         (group,) = chart.group_files([ROOT / "bench/results/h200_bf16_d128.json", ROOT / "bench/results/h200_peers_bf16_d128.json"])
         with mock.patch("fa_tools.records.source_of", {**{name: sources.source_of(name) for name, *_ in group.records}, "10_instruction_tuning": "0"}.get):
             marked = dict(chart.specs_of(group, dict.fromkeys(Shape._fields)))
-            for name, mark in (("ladder", "fillOpacity"), ("speedup", "strokeDash"), ("seq_len", "strokeDash"), ("peer", "fillOpacity")):
+            for name, mark in (("ladder", "fillOpacity"), ("speedup", "strokeDash"), ("seq_len", "strokeDash")):
                 with self.subTest(name):
                     spec = json.dumps(marked[name](LIGHT))
                     self.assertIn("Pale or dotted: the kernel has changed since it was measured", spec)
