@@ -118,6 +118,6 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"01_naive"};
+const Registration<Launcher> registration{"01_naive", {}, Traits::kSlow};
 
 }  // namespace fa::k01

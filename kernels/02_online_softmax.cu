@@ -169,6 +169,6 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"02_online_softmax"};
+const Registration<Launcher> registration{"02_online_softmax", {}, Traits::kSlow};
 
 }  // namespace fa::k02

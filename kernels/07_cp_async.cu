@@ -222,6 +222,6 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"07_cp_async", Needs{80}};
+const Registration<Launcher> registration{"07_cp_async", Needs{80}, Traits::kAsync};
 
 }  // namespace fa::k07

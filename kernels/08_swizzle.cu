@@ -225,6 +225,6 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"08_swizzle", Needs{80}};
+const Registration<Launcher> registration{"08_swizzle", Needs{80}, Traits::kAsync};
 
 }  // namespace fa::k08

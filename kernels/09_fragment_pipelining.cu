@@ -270,6 +270,6 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"09_fragment_pipelining", Needs{80}};
+const Registration<Launcher> registration{"09_fragment_pipelining", Needs{80}, Traits::kAsync};
 
 }  // namespace fa::k09

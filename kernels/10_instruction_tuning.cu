@@ -382,6 +382,6 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"10_instruction_tuning", Needs{80}};
+const Registration<Launcher> registration{"10_instruction_tuning", Needs{80}, Traits::kLazy};
 
 }  // namespace fa::k10

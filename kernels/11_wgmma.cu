@@ -291,6 +291,6 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"11_wgmma", Needs{90, true}};
+const Registration<Launcher> registration{"11_wgmma", Needs{90, true}, Traits::kLazy};
 
 }  // namespace fa::k11

@@ -306,6 +306,6 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"12_tma", Needs{90, true}};
+const Registration<Launcher> registration{"12_tma", Needs{90, true}, Traits::kLazy};
 
 }  // namespace fa::k12

@@ -319,6 +319,6 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"13_warp_specialization", Needs{90, true}};
+const Registration<Launcher> registration{"13_warp_specialization", Needs{90, true}, Traits::kLazy};
 
 }  // namespace fa::k13

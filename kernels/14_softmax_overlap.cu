@@ -371,6 +371,6 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"14_softmax_overlap", Needs{90, true}};
+const Registration<Launcher> registration{"14_softmax_overlap", Needs{90, true}, Traits::kLazy};
 
 }  // namespace fa::k14

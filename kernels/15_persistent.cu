@@ -441,6 +441,6 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"15_persistent", Needs{90, true}};
+const Registration<Launcher> registration{"15_persistent", Needs{90, true}, Traits::kPersistent};
 
 }  // namespace fa::k15

@@ -282,6 +282,14 @@ std::map<std::string, Counts> by_kind(const Record& record) {
   return result;
 }
 
+// What a registration declares of copies is what the kernel does.
+TEST_P(CheckedKernels, CopyAsynchronouslyIfTheyAreSaidTo) {
+  const Record record = run_once(GetParam(), problem(1, 1, 128, 64, Dtype::kBf16), "normal", 1);
+  const std::map<std::string, Counts> kinds = by_kind(record);
+  EXPECT_EQ(kinds.count("cp.async") + kinds.count("tma load") > 0,
+            GetParam().traits >= Traits::kAsync);
+}
+
 // The swizzle's promise: not one conflict. Without it, eight rows meet in the same four banks.
 TEST(CheckedLines, SwizzledTilesAreFreeOfConflicts) {
   for (const int head_dim : {64, 128}) {

@@ -56,10 +56,8 @@ const std::vector<Shape> kShapesOfSlowKernels = {
 const std::vector<std::pair<Dtype, int>> kCheckedLongest = {{Dtype::kFp16, 64},
                                                             {Dtype::kBf16, 128}};
 
-bool is_slow(const Kernel& kernel) { return kernel.name < "03"; }
-
 const std::vector<Shape>& shapes(const Kernel& kernel, bool checked) {
-  return is_slow(kernel) ? kShapesOfSlowKernels : checked ? kCheckedShapes : kShapes;
+  return kernel.traits == Traits::kSlow ? kShapesOfSlowKernels : checked ? kCheckedShapes : kShapes;
 }
 
 std::vector<int> few_levels() {
@@ -123,7 +121,7 @@ std::vector<Case> pairwise_cases(bool checked) {
     for (const auto& row : pairwise(few_levels())) {
       cases.push_back(make_case_of_few(kernel, row, turn++, checked));
     }
-    if (!checked || is_slow(kernel)) continue;
+    if (!checked || kernel.traits == Traits::kSlow) continue;
     for (const auto& [dtype, head_dim] : kCheckedLongest) {
       cases.push_back(
           {&kernel, problem(1, 1, kSeqLens.back(), head_dim, dtype), "normal", kSeeds.back()});
@@ -147,8 +145,8 @@ TEST_P(FullKernelTest, MatchesReference) {
 INSTANTIATE_TEST_SUITE_P(AllPairs, FullKernelTest, testing::ValuesIn(kernels()), kernel_name);
 
 // ---- hot inputs ---------------------------------------------------------------------------------
-// Five blocks of keys, more tiles of queries than CTAs of a persistent kernel. The row maximum of
-// kernels before 10 does not lag behind: two kinds suffice for them, and in the checked build three
+// Five blocks of keys, more tiles of queries than CTAs of a persistent kernel. Where the reference
+// does not lag behind the row maximum two kinds suffice, and in the checked build three
 // blocks. One head there and of 01 and 02.
 class HotKernelTest : public KernelTest {};
 
@@ -159,19 +157,24 @@ std::vector<Case> hot_cases() {
   for (const Kernel& kernel : kernels()) {
     for (int i = 0; i < int(hot_input_names().size()); i++) {
       const std::string& inputs = hot_input_names()[size_t(i)];
-      if (kernel.name < "10" && inputs != "hotter_blocks" && inputs != "huge_scores") continue;
-      for (int row = 0; row < (kernel.name < "10" ? 1 : 2); row++) {  // both types, both head sizes
+      if (kernel.traits < Traits::kLazy && inputs != "hotter_blocks" && inputs != "huge_scores")
+        continue;
+      for (int row = 0; row < (kernel.traits >= Traits::kLazy ? 2 : 1);
+           row++) {  // both types, both head sizes
         cases.push_back(
             {&kernel,
-             problem(1, is_checked() || is_slow(kernel) ? 1 : 2,
-                     is_slow(kernel) || (is_checked() && kernel.name < "10") ? 384 : 640,
-                     kHeadDims[size_t((i + row) % 2)], kDtypes[size_t((i / 2 + row) % 2)]),
+             problem(
+                 1, is_checked() || kernel.traits == Traits::kSlow ? 1 : 2,
+                 kernel.traits == Traits::kSlow || (is_checked() && kernel.traits < Traits::kLazy)
+                     ? 384
+                     : 640,
+                 kHeadDims[size_t((i + row) % 2)], kDtypes[size_t((i / 2 + row) % 2)]),
              inputs, 1});
       }
     }
     // A row whose reference rises by 2^127: what it had before must not be lost. (With a limit of
     // 2^113 on P, 7 % of that row were.)
-    if (kernel.name >= "16") {
+    if (kernel.traits == Traits::kMaxFree) {
       cases.push_back({&kernel, problem(1, 5, 384, 64, Dtype::kBf16), "hot_row", 1});
     }
   }
@@ -317,7 +320,7 @@ INSTANTIATE_TEST_SUITE_P(Product, LongKernelTest, testing::ValuesIn(all_groups()
 class SameBits : public testing::TestWithParam<Kernel> {};
 
 TEST_P(SameBits, WhateverTheRunAndTheNumberOfThreads) {
-  const int seq_len = is_checked() || is_slow(GetParam()) ? 128 : 256;
+  const int seq_len = is_checked() || GetParam().traits == Traits::kSlow ? 128 : 256;
   for (const Problem& p :
        {problem(1, 3, seq_len, 64, Dtype::kFp16), problem(2, 1, seq_len, 128, Dtype::kBf16)}) {
     const Record first = run_once(GetParam(), p, "normal", 7);
@@ -341,7 +344,7 @@ TEST_P(SameBits, WhateverTheRunAndTheNumberOfThreads) {
 // A kernel that waits for its copies gives the same, whenever they happen. (Random times in the
 // checked build: test_races.cpp, by five seeds.)
 TEST_P(SameBits, WheneverCopiesComplete) {
-  const Problem p = problem(1, 1, is_slow(GetParam()) ? 128 : 384, 64, Dtype::kBf16);
+  const Problem p = problem(1, 1, GetParam().traits == Traits::kSlow ? 128 : 384, 64, Dtype::kBf16);
   const Record late = run_once(GetParam(), p, "normal", 3);
   for (uint64_t seed = 0; seed <= (is_checked() ? 1 : 3); seed++) {
     emu::options().completion = seed == 0 ? emu::Completion::kEarly : emu::Completion::kRandom;

@@ -133,6 +133,20 @@ TEST(Programs, JsonHasTheContractsFields) {
   }
 }
 
+TEST(Programs, TheListSaysWhatKernelsNeedAndTake) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(shell("$BIN/attention --list --json " + (folder / "list.json")).exit_code, 0);
+  const json list = json::parse(read_file(folder / "list.json"));
+  ASSERT_EQ(list.size(), numbered_kernels().size());
+  for (const json& row : list) {
+    const Kernel& kernel = find_kernel(row["kernel"]);
+    EXPECT_EQ(row["compute_capability"], kernel.needs.compute_capability);
+    EXPECT_EQ(row["exactly"], kernel.needs.exactly);
+    EXPECT_EQ(row["traits"] == "max_free", kernel.traits == Traits::kMaxFree);
+    EXPECT_EQ(row["takes"]["causal"], kernel.takes.causal);
+  }
+}
+
 TEST(Programs, EveryScheduleGivesTheSameOutput) {
   if (on_gpu()) GTEST_SKIP() << "the GPU has a schedule of its own";
   const TemporaryFolder folder;

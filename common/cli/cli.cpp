@@ -12,6 +12,7 @@
 #include <iostream>
 #include <iterator>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,9 +22,11 @@
 #include "common/cli/tables.h"
 #include "common/cli/trace_option.h"
 #include "common/harness/device.h"
+#include "common/harness/files.h"
 #include "common/harness/inputs.h"
 #include "common/harness/results.h"
 #include "common/harness/runner.h"
+#include "common/harness/sources.h"
 #include "common/launch/problem.h"
 #include "common/launch/registry.h"
 
@@ -83,6 +86,29 @@ int check_more_tiles(const Request& request, const std::vector<Record>& records,
   }
   failed.insert(failed.end(), failed_by_tiles.begin(), failed_by_tiles.end());
   return exit_code_of(failed);
+}
+
+// The names; or for machines, into a file, a line per kernel: what it needs, how it works, what it
+// takes.
+void list_kernels(const std::string& file) {
+  const char* const kTraits[] = {"slow", "plain", "async", "lazy", "persistent", "max_free"};
+  std::string lines;
+  for (const Kernel& kernel : kernels()) {
+    if (file.empty()) printf("%s\n", kernel.name.c_str());
+    const auto& [causal, any_length, kv_heads, packed] = kernel.takes;
+    const nlohmann::ordered_json about = {{"kernel", kernel.name},
+                                          {"source", source_of(kernel.name)},
+                                          {"compute_capability", kernel.needs.compute_capability},
+                                          {"exactly", kernel.needs.exactly},
+                                          {"traits", kTraits[int(kernel.traits)]},
+                                          {"takes",
+                                           {{"causal", causal},
+                                            {"any_length", any_length},
+                                            {"kv_heads", kv_heads},
+                                            {"packed", packed}}}};
+    lines += (lines.empty() ? "[" : ",\n ") + about.dump();
+  }
+  if (!file.empty()) write_file_whole(file, lines + "]\n");
 }
 
 // Problem after problem: tensors, measurements, tables; then the files.
@@ -158,7 +184,7 @@ int run_program(int argc, char** argv) {
     std::optional<Request> request = read_command_line(argc, argv);
     if (!request) return 0;
     if (request->list) {
-      for (const Kernel& kernel : kernels()) printf("%s\n", kernel.name.c_str());
+      list_kernels(request->json);
       return 0;
     }
     set_backend_options(request->backend);

@@ -204,7 +204,9 @@ void declare(CLI::App& app, Arguments& arguments) {
                  "OS threads of the emulator [default: one a core]")
       ->check(CLI::Range(1, 1024));
   if (!on_gpu()) declare_for_emulator(app, arguments);
-  app.add_flag("--list", arguments.list, "print the kernels of this program and stop");
+  app.add_flag("--list", arguments.list,
+               "print the kernels of this program and stop; with --json\n"
+               "write what each needs and takes, and how it works");
 }
 
 // ---- from options to a request ------------------------------------------------------------------
@@ -413,6 +415,7 @@ std::optional<Request> read_command_line(int argc, char** argv) {
   if (arguments.list) {
     Request request;
     request.list = true;
+    request.json = arguments.json;
     return request;
   }
   if (!arguments.protocol_name.empty()) {  // again, over the protocol's values

@@ -12,8 +12,9 @@ namespace fa {
 template <template <typename T, int kHeadDim> class Launcher>
 class NextRegistration {
  public:
-  explicit NextRegistration(const char* name, Needs needs = {}, Takes takes = {})
-      : registration_((std::string(name) + std::string(kNext)).c_str(), needs, takes) {}
+  explicit NextRegistration(const char* name, Needs needs = {}, Traits traits = Traits::kPlain,
+                            Takes takes = {})
+      : registration_((std::string(name) + std::string(kNext)).c_str(), needs, traits, takes) {}
 
  private:
   Registration<Launcher> registration_;

@@ -62,6 +62,17 @@ struct Needs {
   bool exactly = false;         // only this one: sm_90a code runs on 9.0 alone
 };
 
+// How a kernel works, as far as tests and tools choose their problems by it. From kAsync on each
+// has what those before it have.
+enum class Traits {
+  kSlow,        // too slow for some problems that other kernels are tested on
+  kPlain,       // none of these
+  kAsync,       // copies while it computes: by cp.async or TMA
+  kLazy,        // a row's reference may lag behind its running maximum
+  kPersistent,  // a CTA computes one tile of queries after another
+  kMaxFree,     // looks for a maximum only where the reference will not do
+};
+
 // What a kernel accepts beyond the plain problem, whose queries and keys are equally many, a
 // multiple of 128, all visible, with as many heads of keys as of queries.
 struct Takes {
@@ -103,6 +114,7 @@ struct Kernel {
   // Of peers whose output lies in memory of their own: one copies what their latest launch gave to
   // tensors.o, the other makes it NaN, both on tensors.stream.
   std::function<void(const Tensors&)> deliver = nullptr, spoil = nullptr;
+  Traits traits = Traits::kPlain;
   Takes takes = {};
 };
 
@@ -141,11 +153,13 @@ void register_recording_twin(Kernel kernel);
 template <template <typename T, int kHeadDim> class Launcher>
 class Registration {
  public:
-  explicit Registration(const char* name, Needs needs = {}, Takes takes = {}) {
+  explicit Registration(const char* name, Needs needs = {}, Traits traits = Traits::kPlain,
+                        Takes takes = {}) {
     Kernel kernel{name, needs, nullptr, &dispatch_dtype};
     if constexpr (requires { &Launcher<__half, 128>::workspace_bytes; }) {
       kernel.workspace_bytes = &Launcher<__half, 128>::workspace_bytes;
     }
+    kernel.traits = traits;
     kernel.takes = takes;
 #ifdef FA_RECORDING
     register_recording_twin(kernel);

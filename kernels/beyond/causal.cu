@@ -642,6 +642,7 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"beyond/causal", Needs{90, true}, kEverything};
+const Registration<Launcher> registration{"beyond/causal", Needs{90, true}, Traits::kMaxFree,
+                                          kEverything};
 
 }  // namespace fa::causal

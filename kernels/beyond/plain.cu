@@ -94,7 +94,7 @@ struct Launcher {
 };
 
 const Registration<Launcher> registration{
-    "beyond/plain", Needs{},
+    "beyond/plain", Needs{}, Traits::kSlow,
     Takes{.causal = true, .any_length = true, .kv_heads = true, .packed = true}};
 
 }  // namespace fa::plain

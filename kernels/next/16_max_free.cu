@@ -465,6 +465,6 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"16_max_free", Needs{90, true}};
+const Registration<Launcher> registration{"16_max_free", Needs{90, true}, Traits::kMaxFree};
 
 }  // namespace fa::k16

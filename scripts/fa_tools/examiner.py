@@ -127,14 +127,17 @@ def launches_of(task):
     """{key: options} of what is run: problems that are large enough to show mistakes, and no larger."""
     if not task.is_kernel:
         return {"ordinary": "", "other order": "schedule=random seed=2"}
-    number = int(task.number)
-    tokens = 128 if number < 3 else 256 if number < 11 else 512
-    problem = task.problem or ["--heads", "1" if 11 <= number <= 14 else "2", "--seq-len", str(tokens)]
-    small = task.problem or ["--heads", "1", "--seq-len", str(max(128, tokens // 2))] if number < 14 else problem
-    hard = HARD + (HOT if number >= 16 else ())
+    registration = task.source.read_text(encoding="utf-8").partition("Registration<Launcher>")[2]
+    hopper = "Needs{90" in registration
+    trait = re.search(r"Traits::k(\w+)|$", registration)[1]
+    slow, max_free, persistent = trait == "Slow", trait == "MaxFree", trait in ("Persistent", "MaxFree")
+    tokens = 128 if slow else 512 if hopper else 256
+    problem = task.problem or ["--heads", "1" if hopper and not persistent else "2", "--seq-len", str(tokens)]
+    small = task.problem or ["--heads", "1", "--seq-len", str(max(128, tokens // 2))] if int(task.number) < 14 else problem
+    hard = HARD + (HOT if max_free else ())
     return {"ordinary": [*problem, "--no-races"], **{inputs: [*small, "--inputs", inputs, "--no-races"] for inputs in hard},
-            "other shape": [*OTHER, "256" if number < 3 else "384"],
-            **({"early copies": [*problem, "--completion", "early", "--no-races"]} if number >= 7 else {}), "races": problem}
+            "other shape": [*OTHER, "256" if slow else "384"],
+            **({"early copies": [*problem, "--completion", "early", "--no-races"]} if trait not in (None, "Slow") else {}), "races": problem}
 
 
 class Examiner:

@@ -57,8 +57,9 @@ def source_of(kernel):
         code = changed(code, places) if places else code
     except Refused:
         return "misfit"  # the kernel is another one than when the solution was measured
-    # A solution in one program with its kernel has other names than these (scripts/fa solutions --library).
-    code = re.sub(r'(?m)^#include .*|\bnamespace fa::\w+|(?<=registration\{)"\w+"', "", code)
+    # Traits are for those who test it. A solution in one program with its kernel has other names than these
+    # (scripts/fa solutions --library).
+    code = re.sub(r'(?m)^#include .*|\bnamespace fa::\w+|(?<=registration\{)"\w+"|(, \{\})?, Traits::\w+', "", code)
     blocks, whole = [], []
     for header in included(path.relative_to(ROOT), set()):
         if header not in HOST:

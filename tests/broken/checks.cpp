@@ -68,7 +68,8 @@ Facts committed(const Bug& bug) {
 }
 
 Problem problem_of(const Bug& bug) {
-  const bool rings = bug.kernel >= "11", persistent = bug.kernel >= "15";
+  const Kernel& kernel = find_kernel(bug.kernel);
+  const bool rings = kernel.needs.exactly, persistent = kernel.traits >= Traits::kPersistent;
   Problem result;
   result.heads = rings && !persistent ? 1 : 2;
   result.seq_len = rings ? 512 : 256;
@@ -81,7 +82,7 @@ Problem problem_of(const Bug& bug) {
 const std::vector<std::string>& inputs_of(const Bug& bug) {
   static const std::vector<std::string> ordinary(
       input_names().begin(), input_names().end() - long(hot_input_names().size()));
-  return bug.kernel < "16" ? ordinary : input_names();
+  return find_kernel(bug.kernel).traits == Traits::kMaxFree ? input_names() : ordinary;
 }
 
 Record run(const std::string& kernel, const Problem& problem, const std::string& inputs, bool races,
