@@ -5,7 +5,6 @@ import json
 import re
 from pathlib import Path
 
-CAPACITY = 512  # bytes of a peer's sentence
 LAUNCH, DELIVER, SPOIL = range(3)  # FaBenchTask
 DONE, NOT_TAKEN, FAILED = range(3)  # what a peer returns
 
