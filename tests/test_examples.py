@@ -140,7 +140,7 @@ class Translator(unittest.TestCase):
 
     def test_what_nvcc_alone_compiles_is_left_out(self):
         for condition, other in (("#ifdef __CUDACC__", "#else"), ("#if defined(__CUDACC__) && FAST", "#else"),
-                                 ("#if __CUDA_ARCH__ >= 900", "#elif !defined __CUDA_ARCH__"),
+                                 ("#if __CUDA_ARCH_LIST__ >= 900", "#elif !defined __CUDA_ARCH_LIST__"),
                                  ("#if 1 && (!defined(__NVCC__) || __CUDACC_VER_MAJOR__ > 11)\nint x;\n#elif FAST", "#else")):
             text = f'{condition}\n#include <cuda.h>\n#if A\nasm("bar.sync 0;");\n#endif\n{other}\nint b;\n#endif\nint c;\n'
             with self.subTest(condition):
@@ -154,9 +154,39 @@ class Translator(unittest.TestCase):
             with self.subTest(condition):
                 self.assertIn("my.cu:2: the emulator cannot run PTX", self.refusal(f'{condition}\nasm("bar.sync 0;");\n#endif\n'))
 
+    def test_the_architecture_is_defined_in_device_code_alone(self):
+        """Of each text the numbers that the compiler sees, which a kernel's or the host's branches hold."""
+        both = "#if __CUDA_ARCH__ >= 800\n1;\n#elif defined(__CUDA_ARCH__)\n2;\n#else\n3;\n#endif\n"
+        for text, kept in (
+                (f"__global__ void f() {{\n{both}}}\n", "1"), (f"void f() {{\n{both}}}\n", "3"),
+                (f"void f() {{\n  each([=] __device__ (int i) {{\n{both}}});\n{both}}}\n", "1 3"),
+                (f"#define HD __host__ __device__\nHD void f() {{\n{both}}}\nint main() {{\n{both}}}\n", "1 3"),
+                (f"struct A {{\n__device__ void f() {{\n{both}}}\nvoid h() {{\n{both}}}\n}};\n", "1 3"),
+                ("#ifdef __CUDA_ARCH__\nint a[1];\n#else\nint a[2];\n#endif\n", "1"),
+                ("#ifndef __CUDA_ARCH__\nint main() { return 1; }\n#endif\n", "1"),
+                ("#if __CUDA_ARCH__ < 600\n__device__ int atomicAdd() { return 1; }\n#endif\nint a[2];\n", "2"),
+                ("#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700\n#error 1\n#endif\n", ""),
+                ("#if __CUDA_ARCH__ >= 800\nvoid f() { 1;\n#else\nvoid f() { 2;\n#endif\n" + both + "}\n", "1 3")):
+            with self.subTest(text):
+                made = self.translate(text)
+                self.assertEqual(made.count("\n"), self.translate("").count("\n") + text.count("\n"))
+                with tempfile.TemporaryDirectory() as folder:
+                    path = Path(folder) / "made.cpp"
+                    path.write_text(made[made.index("#line"):].split("\n", 1)[1])
+                    seen = subprocess.run(["g++", "-E", "-P", path], capture_output=True, text=True, check=True, timeout=60).stdout
+                self.assertEqual(re.findall(r"(?<!\w)\d(?!\w)", seen), kept.split())
+        self.assertIn("f() { return 900; }", self.translate("__device__ int f() { return __CUDA_ARCH__; }\n"))
+        self.assertIn("#if FAST && 900 > 1", self.translate("__device__ int f() {\n#if FAST && __CUDA_ARCH__ > 1\n#endif\n}\n"))
+
+    def test_names_that_only_begin_like_what_is_not_there(self):
+        text = "void f() { clock_gettime(0, &t); clockwise(); asmooth(); meshSurfaces_2D(); clock_t now = clock(); }\n"
+        self.assertIn(text, self.translate(text))
+
     def test_what_is_not_there_says_so_with_its_line(self):
         for text, words in (
                 ("\n__global__ void f() { clock64(); }", "my.cu:2: the emulator has no clock"),
+                ("__device__ long f() { return clock(); }", "my.cu:1: the emulator has no clock, so clock() is not there"),
+                ("void f() { cudaCreateTextureObject(&t); }", "no textures and surfaces (cudaCreateTextureObject())"),
                 ("#include <cub/cub.cuh>\n", "my.cu:1: CUB (cub/cub.cuh) is not in the emulator: write"),
                 ("#include <thrust/device_vector.h>\n", "Thrust"),
                 ("__global__ void f() { float x = tex2D<float>(t, 1, 2); }", "no textures"),

@@ -36,7 +36,7 @@ TIME = "the emulator has no clock, so {} is not there: count instead (the table 
 TEXTURE = "the emulator has no textures and surfaces ({}): read the array itself, or through __ldg()"
 MISSING = [
     (r"clock|clock64|globaltimer|wall_clock64", TIME),
-    (r"tex[123]D\w*|texCubemap\w*|surf[123]D\w*|texture|surface|\w*Texture\w*|\w*Surface\w*|cudaArray\w*|cudaMallocArray"
+    (r"tex[123]D\w*|texCubemap\w*|surf[123]D\w*|texture|surface|cuda\w*(?:Texture|Surface)\w*|cudaArray\w*|cudaMallocArray"
      r"|cudaMemcpy\w*Array\w*", TEXTURE),
     (r"asm|__asm__|__asm", "the emulator cannot run PTX inside {}: call the function that common/ptx has for the instruction"),
     (r"this_grid|grid_group|cudaLaunchCooperativeKernel", "CTAs of a launch cannot wait for each other in the emulator, so {} "
@@ -48,7 +48,7 @@ MISSING = [
     (r"cuModule\w*|cuLaunchKernel|nvrtc\w*", "the emulator has the runtime's functions, not {}: launch by <<<grid, block>>>"),
     (r"__nv_fp8\w*|__nv_fp4\w*|__nv_fp6\w*", "the emulator has no {}: its 16-bit types are __half and __nv_bfloat16"),
 ]
-MISSING = [(re.compile(names + r"\Z"), sentence) for names, sentence in MISSING]
+MISSING = [(re.compile(rf"(?:{names})\Z"), sentence) for names, sentence in MISSING]
 MISSING_HEADERS = [
     (r"cub/", "CUB ({}) is not in the emulator: write the reduction or scan by hand, as examples/ does"),
     (r"thrust/", "Thrust ({}) is not in the emulator: use cudaMalloc() and a kernel of your own"),
@@ -61,8 +61,9 @@ MISSING_HEADERS = [
      "kin, __syncthreads() or cuda::barrier take its place"),
 ]
 
-# Macros of nvcc's, which are not defined here.
-OF_NVCC = r"\b(?:__CUDACC__|__NVCC__|__CUDACC_\w+|__CUDA_ARCH\w*)"
+# Macros of nvcc's, which are not defined here; but in a kernel __CUDA_ARCH__ is.
+OF_NVCC = r"\b(?:__CUDACC__|__NVCC__|__CUDACC_\w+|__CUDA_ARCH_[A-Z]\w+)"
+ARCH, DEVICE_ARCH = r"\b__CUDA_ARCH__\b", "900"
 
 
 class Refused(Exception):
@@ -70,11 +71,12 @@ class Refused(Exception):
 
 
 class Token:
-    __slots__ = ("kind", "text", "line", "apart", "partner", "mate")
+    __slots__ = ("kind", "text", "line", "apart", "partner", "mate", "device")
 
     def __init__(self, kind, text, line, apart):
         self.kind, self.text, self.line, self.apart = kind, text, line, apart  # apart: from the token before it
         self.partner, self.mate = None, None  # of a bracket the other one; the token's index in Source.code
+        self.device = False  # in a kernel or device function
 
 
 def tokens_of(text, line=1):
@@ -95,46 +97,124 @@ def tokens_of(text, line=1):
     return found
 
 
-def holds(condition):
+def replaced(text, names, value):
+    """The text with these macros' value; "0": they are not defined."""
+    defined = rf"\bdefined\s*(?:\(\s*(?:{names})\s*\)|\s(?:{names}))"
+    return re.sub(names, value, re.sub(defined, "0" if value == "0" else "1", text))
+
+
+def holds(condition, arch="0"):
     """Whether what follows #if or #elif holds without nvcc; None: it names other macros, which the compiler knows."""
     text = re.sub(r"//.*|/\*.*?\*/", "", condition, flags=re.DOTALL)
-    text = re.sub(OF_NVCC, "0", re.sub(rf"\bdefined\s*(?:\(\s*{OF_NVCC}\s*\)|\s{OF_NVCC})", "0", text))
+    text = replaced(replaced(text, ARCH, arch), OF_NVCC, "0")
     if re.search(r"[A-Za-z_]", text):
         for operator, other, decides in (("&&", "||", False), ("||", "&&", True)):
             if operator in text and other not in text and any(holds(part) is decides for part in text.split(operator)):
                 return decides
         return None
-    python = re.sub(r"!(?!=)", " not ", text.replace("&&", " and ").replace("||", " or ")).strip()
+    python = re.sub(r"!(?!=)", " not ", text.replace("&&", " and ").replace("||", " or ").replace("\\\n", " ")).strip()
     try:
         return bool(eval(python, {"__builtins__": {}}))
     except (SyntaxError, TypeError, ArithmeticError):
         return None
 
 
-def without_nvcc(tokens):
+def directive_of(token):
+    """(if, what follows it) of a line of the preprocessor; #ifdef and #ifndef are read as #if."""
+    word, rest = re.match(r"#\s*(\w*)(.*)", token.text, re.DOTALL).groups() if token.kind == "directive" else ("", "")
+    if word in ("ifdef", "ifndef"):
+        name = re.match(r"\s*(\w*)", rest)[1]
+        word, rest = "if", f" {'!' * (word == 'ifndef')}defined({name})"
+    return word, rest
+
+
+def opened(scope, device, before, words=("__global__", "__device__")):
+    """(kind, whether it is a kernel's or device function's) of the scope that a brace opens behind what is `before`. `words`
+    are those that make a function one of the device."""
+    kind, marked = "block", any(word in words for word in before)
+    if scope in ("namespace", "class"):
+        if "namespace" in before or before[:1] == ["extern"] and len(before) == 2:
+            kind = "namespace"
+        elif "(" in before:
+            kind, device = "function", marked
+        elif any(word in before for word in ("class", "struct", "union", "enum")):
+            kind = "class"
+    return kind, device or marked and scope in ("function", "block")  # a lambda of the device
+
+
+def seen_by(tokens, i, arch):
+    """The tokens that #if, which is tokens[i], leaves with this __CUDA_ARCH__; none if other macros decide."""
+    depth, taken, begin = 0, False, None
+    for j in range(i, len(tokens)):
+        word, rest = directive_of(tokens[j])
+        if word in ("elif", "else", "endif") and depth == 1 or j == i:
+            if begin is not None:
+                return tokens[begin:j]
+            taken = word != "endif" and (word == "else" or holds(rest, arch))
+            if taken is None:
+                return []
+            begin = j + 1 if taken else None
+        depth += (word == "if") - (word == "endif")
+        if not depth:
+            break
+    return []
+
+
+def reading(tokens, i):
+    """As what the branches of tokens[i], an #if outside of functions, are read, where nvcc would compile the file twice: by
+    __CUDA_ARCH__ of the device, or as the host's if the device sees nothing there and the host what is not the device's."""
+    def has(part, kinds=("space", "comment", "directive")):
+        return any(token.kind not in kinds or directive_of(token)[0] in ("define", "include", "undef", "pragma") for token in part)
+
+    host = seen_by(tokens, i, "0")
+    texts = {token.text for token in host}
+    theirs = "__global__" in texts or "__device__" in texts and "__host__" not in texts
+    return "0" if has(host) and not theirs and not has(seen_by(tokens, i, DEVICE_ARCH)) else DEVICE_ARCH
+
+
+def without_nvcc(tokens, words):
     """The tokens, but of those that nvcc alone compiles (#ifdef __CUDACC__) the line ends. In place of inline PTX such a
-    file has a branch for other compilers."""
-    branches = []  # of every open #if: [was an earlier branch taken?, is this one left out?]
-    for token in tokens:
-        word, rest = "", ""
-        if token.kind == "directive":
-            word, rest = re.match(r"#\s*(\w*)(.*)", token.text, re.DOTALL).groups()
-        outside = any(left_out for _, left_out in branches[:-1])
-        if word in ("if", "ifdef", "ifndef"):
-            outside = any(left_out for _, left_out in branches)
-            result = holds(rest if word == "if" else f"defined({rest.strip()})")
-            if word == "ifndef" and result is not None:
-                result = not result
-            branches.append([result is True, result is False])
+    file has a branch for other compilers. nvcc compiles a file twice, and __CUDA_ARCH__ is defined for the device alone; here
+    one pass does both: __CUDA_ARCH__ is 900 in kernels and device functions, undefined in the host's, and elsewhere as reading()
+    says. `words`, see opened(), gets the macros that stand for them."""
+    branches = []  # of every open #if: [was an earlier branch taken?, is this one left out?, __CUDA_ARCH__, the scopes there]
+    scopes, before = [("namespace", False)], []
+    for i, token in enumerate(tokens):
+        word, rest = directive_of(token)
+        arch = DEVICE_ARCH if scopes[-1][1] else "0" if any(kind == "function" for kind, _ in scopes) else ""
+        outside = any(branch[1] for branch in branches[:-1])
+        if word == "if":
+            outside = any(branch[1] for branch in branches)
+            arch = arch or reading(tokens, i)
+            result = holds(rest, arch)
+            branches.append([result is True, result is False, arch, (scopes[:], before[:])])
         elif word in ("elif", "else") and branches:
-            result = holds(rest) if word == "elif" else True
-            branches[-1] = [branches[-1][0] or result is True, branches[-1][0] or result is False]
+            arch = branches[-1][2]
+            result = holds(rest, arch) if word == "elif" else True
+            branches[-1][:2] = [branches[-1][0] or result is True, branches[-1][0] or result is False]
+            if not branches[-1][1]:
+                scopes, before = branches[-1][3][0][:], branches[-1][3][1][:]
         elif word == "endif" and branches:
             branches.pop()
         else:
-            outside = any(left_out for _, left_out in branches)
+            outside = any(branch[1] for branch in branches)
         if outside:
             token.kind, token.text = "space", "\n" * token.text.count("\n")
+        elif arch != "0" and "__CUDA_ARCH__" in token.text and (token.kind == "name" or word in ("if", "elif", "define")):
+            old = f"#if{rest}" if word == "if" else token.text
+            token.text = replaced(old, ARCH, DEVICE_ARCH)
+        if word == "define" and not outside and words & set(re.findall(r"\w+", rest)[1:]):
+            words.add(re.search(r"\w+", rest)[0])
+        if token.kind in ("space", "comment", "directive"):
+            continue
+        if token.text == "{":
+            scopes.append(opened(*scopes[-1], before, words))
+        elif token.text == "}" and len(scopes) > 1:
+            scopes.pop()
+        token.device = scopes[-1][1]
+        before.append(token.text)
+        if token.text in ("{", "}", ";"):
+            before = []
     return tokens
 
 
@@ -149,7 +229,7 @@ class Source:
         raise Refused(f"{self.shown}:{line}: {sentence}")
 
     def translate(self, text):
-        return f'#line 1 "{self.shown}"\n' + self.rewrite(without_nvcc(tokens_of(text)))
+        return f'#line 1 "{self.shown}"\n' + self.rewrite(without_nvcc(tokens_of(text), self.state.device_words))
 
     # ---- the whole, in the order of the tokens
     def rewrite(self, tokens, in_macro=False):
@@ -225,7 +305,8 @@ class Source:
             if before in (".", "->") and token.text != "this_grid":
                 continue
             for pattern, sentence in MISSING:
-                if pattern.match(token.text) and (token.text not in ("clock", "texture", "surface") or after in ("(", "<")):
+                if pattern.match(token.text) and (token.text not in ("clock", "texture", "surface") or after in ("(", "<")) and \
+                        (token.text != "clock" or token.device):
                     self.refuse(token.line, sentence.format(token.text + ("()" if after == "(" else "")))
             if token.text == "__noinline__":
                 token.text = "__attribute__((noinline))"
@@ -262,14 +343,7 @@ class Source:
                 self.capture(i, shared[-1])
             if text == "{":
                 before = [each.text for each in code[start:i]]
-                kind, device = "block", devices[-1]
-                if scopes[-1] in ("namespace", "class"):
-                    if "namespace" in before or before[:1] == ["extern"] and len(before) == 2:
-                        kind = "namespace"
-                    elif "(" in before:
-                        kind, device = "function", "__global__" in before or "__device__" in before
-                    elif any(word in before for word in ("class", "struct", "union", "enum")):
-                        kind = "class"
+                kind, device = opened(scopes[-1], devices[-1], before)
                 scopes.append(kind)
                 devices.append(device)
                 shared.append(dict(shared[-1]))
@@ -518,6 +592,7 @@ class State:
 
     def __init__(self, output):
         self.folder, self.stem, self.numbers, self.headers, self.inputs = output.parent, output.stem, 0, {}, []
+        self.device_words = {"__global__", "__device__"}
 
     def next_number(self):
         self.numbers += 1
