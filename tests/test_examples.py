@@ -8,6 +8,7 @@ Usage: test_examples.py FOLDER SUFFIX  runs the examples (FOLDER/NAME + SUFFIX) 
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -199,10 +200,10 @@ class Translator(unittest.TestCase):
 
 
 class Command(unittest.TestCase):
-    def emulate(self, text, *arguments, code=0):
+    def emulate(self, text, *arguments, before=(), code=0):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "mine.cu").write_text(text)
-            done = subprocess.run([ROOT / "scripts/fa", "emulate", "mine.cu", *arguments], capture_output=True, text=True,
+            done = subprocess.run([ROOT / "scripts/fa", "emulate", *before, "mine.cu", *arguments], capture_output=True, text=True,
                                   cwd=folder, timeout=540)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout + done.stderr
@@ -218,6 +219,24 @@ class Command(unittest.TestCase):
     def test_a_race(self):
         output = self.emulate(self.KERNEL % 64, code=1)
         self.assertIn("data race on byte 0 of the cudaMalloc at mine.cu:5\n  store at mine.cu:2", output)
+
+    def test_an_assertion(self):
+        text = ("__global__ void f(int* x) {\n  struct Leave { ~Leave() {} } leave;\n%s  assert(threadIdx.x < 5);\n  x[64 * blockIdx.x + threadIdx.x] = 1;\n}\n"
+                "int main() { int* x; cudaMalloc(&x, 512); f<<<2, 64>>>(x); assert(1 > 2); }\n")
+        for options in ((), ("--fast",)):
+            output = self.emulate(text % "", before=options, code=1)
+            self.assertIn("error: f, CTA (0,0,0), thread 5 (warp 0 lane 5): mine.cu:3: assertion `threadIdx.x < 5` failed\n", output)
+        output = self.emulate("#define NDEBUG\n#include <cassert>\n" + text % "  if (threadIdx.x + blockIdx.x) return;\n")
+        self.assertIn("f, by kind of instruction", output)
+        output = self.emulate(text % "  if (threadIdx.x + blockIdx.x) return;\n", code=-signal.SIGABRT)
+        self.assertRegex(output, r"mine.cu:7: int main\(\): Assertion `1 > 2' failed.\n")
+
+    def test_what_is_not_set_is_warned_of(self):
+        text = ("__global__ void f(int* x) {\n  int sum;\n  for (int i = 0; i < x[1]; i++) sum += i;\n  *x = sum;\n}\n"
+                "int main() { int* x; cudaMalloc(&x, 8); cudaMemset(x, 0, 8); f<<<1, 1>>>(x); }\n")
+        for _ in range(2):  # the second time the program is there
+            self.assertRegex(self.emulate(text), r"mine\.cu:\d: warning: .*\bsum\b.*uninitialized\]\n")
+        self.assertNotIn("warning", self.emulate(text.replace("int sum", "int sum = 0").replace("= i;", "= i + 'abcd';")))
 
     def test_a_kernel_of_the_book_as_one_file(self):
         output = self.emulate(single.single("16_max_free"), "256", "1")

@@ -34,7 +34,8 @@ function(fa_add_cuda_program name file)
     add_executable(${program} ${translated})
     add_dependencies(${program} ${name}_source)
     target_link_libraries(${program} PRIVATE fa_cuda_program fa_harness fa_kernel_options)
-    target_compile_options(${program} PRIVATE -w)  # the reader's own warnings are nvcc's to give
+    # The reader's own warnings are nvcc's to give, and assert() checks, as with nvcc.
+    target_compile_options(${program} PRIVATE -w -UNDEBUG)
     if(program MATCHES "_checked$")
       target_link_libraries(${program} PRIVATE fa_instrumented fa_checked)
     endif()

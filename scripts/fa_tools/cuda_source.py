@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-BEGIN = '#define FA_CUDA_PROGRAM\n#include <cuda_runtime.h>\n#include "common/emulator/host/runtime.h"\n'  # of every output
+BEGIN = '#define FA_CUDA_PROGRAM\n#include <assert.h>\n#include <cuda_runtime.h>\n#include "common/emulator/host/runtime.h"\n'  # of every output
 TOKEN = re.compile(r"""
     (?P<space>(?:\s|\\\n)+)
   | (?P<comment>//(?:[^\\\n]|\\\n|\\.)*|/\*.*?\*/)

@@ -14,6 +14,7 @@ from pathlib import Path
 from fa_tools import cuda_source
 from fa_tools.tools import ROOT, Parser, fail, run
 
+UNSET = ("-Wuninitialized", "-Wmaybe-uninitialized")  # of g++; clang++ has another name for the second
 EXAMPLE = "reduction"  # whose commands of the build are those of every file
 MESSAGE = re.compile(r"^(.*?):(\d+):\d+: (?:fatal )?error: (.*)$", re.MULTILINE)
 UNKNOWN = re.compile(r"[‘'](?:\w+::)*(\w+)[’'] (?:was not declared|has not been declared|does not name a type)|"
@@ -21,6 +22,7 @@ UNKNOWN = re.compile(r"[‘'](?:\w+::)*(\w+)[’'] (?:was not declared|has not b
 NO_MEMBER = re.compile(r"[‘'](\w+)[’'] is not a member of [‘'](cooperative_groups|cuda)[’']|"
                        r"no member named '(\w+)' in namespace '(cooperative_groups|cuda)'")
 ASSERTION = re.compile(r"static assertion failed[^:]*: \"?([^\"\n]+)")
+WARNING = re.compile(r"^(.*?):(\d+):\d+: (warning: .*uninitialized\])$", re.MULTILINE)
 CALLER = re.compile(r"^(\S+?):(\d+):\d+:\s+required from here", re.MULTILINE)
 
 
@@ -72,10 +74,11 @@ def digest_of(how, inputs):
 
 
 def step(command, build, **more):
-    """Runs the compiler or the linker. Raises CompileError with what it says."""
+    """Runs the compiler or the linker. Returns what it says, or raises CompileError with it."""
     done = subprocess.run(command, cwd=build, capture_output=True, text=True, errors="replace", **more)
     if done.returncode:
         raise CompileError(done.stderr)
+    return done.stderr
 
 
 def precompiled(how, flags, text):
@@ -96,25 +99,29 @@ def precompiled(how, flags, text):
 
 def make(how, source, program, *options, begin="", folder=None):
     """Compiles and links `source` as the pattern was, after a header with the text of `begin`; `folder` may have headers, too.
-    Raises CompileError."""
+    Returns the compiler's warnings. Raises CompileError."""
     build, name, compiled, linked = how
     words = [word for word in shlex.split(compiled) if word not in ("&&", ":", "-MD") and Path(word).name != "ccache"]
     old = words[words.index("-o") + 1]
     flags = [word for before, word in zip([""] + words, words) if not {before, word} & {"-o", "-MF", "-MT", "-c"}] + [*options]
+    if UNSET[0] in options:  # which -w would silence
+        flags = [word for word in flags if word in options or not word.startswith(("-w", "-W"))]
     if begin:
         flags += ["-include", precompiled(how, flags, begin)]
     if folder:
         flags += ["-I", str(folder)]
     with tempfile.TemporaryDirectory(dir=program.parent) as temporary:
         made = Path(temporary) / "program.o"
-        step([*flags, "-c", str(source), "-o", str(made)], build)
+        warnings = step([*flags, "-c", str(source), "-o", str(made)], build)
         made = shlex.quote(str(made))
         step(linked.replace(f" {old} ", f" {made} ").replace(f"-o bin/{name} ", f"-o {made}.out "), build, shell=True)
         Path(temporary, "program.o.out").replace(program)
+    return warnings
 
 
 def compile_file(source, fast=False):
-    """The path of the program that the CUDA file becomes; made before if nothing has changed. Raises cuda_source.Refused or
+    """The path of the program that the CUDA file becomes; made before if nothing has changed. Beside it is a file of warnings
+    about scalars that are not set: here they are folded to 0, on a GPU they are anything. Raises cuda_source.Refused or
     CompileError."""
     how = pattern(EXAMPLE, fast=fast)
     folder = how[0] / "emulate"
@@ -124,7 +131,11 @@ def compile_file(source, fast=False):
         inputs = cuda_source.translate(source, translated)
         program = folder / f"{source.stem}-{digest_of(how, inputs).hexdigest()[:16]}"
         if not program.is_file():
-            make(how, translated, program, begin=cuda_source.BEGIN, folder=source.parent)
+            warnings = make(how, translated, program.with_suffix(".made"), *UNSET, "-Wno-unknown-warning-option", begin=cuda_source.BEGIN,
+                            folder=source.parent)
+            found = [f"{file}:{line}: {text}\n" for file, line, text in WARNING.findall(warnings) if Path(file) in inputs]
+            program.with_suffix(".warnings").write_text("".join(dict.fromkeys(found)))
+            program.with_suffix(".made").replace(program)
     return program
 
 
@@ -179,6 +190,8 @@ def main():
     chosen = [f"schedule={options.schedule}", f"seed={options.seed}", f"threads={options.threads}"]
     if options.no_races:
         chosen.append("races=off")
+    sys.stderr.write(program.with_suffix(".warnings").read_text())
+    sys.stderr.flush()
     os.environ["FA_EMULATOR"] = " ".join(chosen)
     sys.stdout.flush()
     os.execv(program, [str(source), *options.arguments])

@@ -16,6 +16,7 @@
 #include "common/emulator/core/describe.h"
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
+#include "common/emulator/core/machine.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/vector_types.h"
 
@@ -171,6 +172,18 @@ int print(const char* format, ...) {
 }
 
 }  // namespace emu
+
+// What assert() calls. In a kernel it ends the launch; the frames between, which do not expect an
+// exception, are left as they are.
+extern "C" void __assert_fail(const char* assertion, const char* file, unsigned line,
+                              const char* function) noexcept {
+  if (emu::current_lane) {
+    emu::abandon_interrupted(emu::place({file, line}) + ": assertion `" + assertion + "` failed");
+  }
+  fflush(stdout);
+  fprintf(stderr, "%s:%u: %s: Assertion `%s' failed.\n", file, line, function, assertion);
+  abort();
+}
 
 cudaError_t cudaPeekAtLastError() { return emu::last_error; }
 cudaError_t cudaGetLastError() { return std::exchange(emu::last_error, cudaSuccess); }
