@@ -72,7 +72,7 @@ configure emulator ''
 [[ -z $target ]] || build emulator "$target"
 
 jobs=$(nproc 2>/dev/null || echo 2)
-run=(python3 -B "$ROOT/scripts/fa_tools/run_ctest.py")
+run=(python3 -B "$ROOT/scripts/lib/run_ctest.py")
 have python3 || run=() # then nothing says what was skipped but CTest itself
 exec "${run[@]}" ctest --test-dir "$ROOT/build/emulator" --output-on-failure --no-tests=error -j "$jobs" \
   "${selected[@]}" -E "$left_out" "${arguments[@]}"

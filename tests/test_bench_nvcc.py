@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tool_test import COMPILING, ROOT, fail, run, skip
 
-from fa_tools import sass
+from fa_tools.product import sass
 
 # Source: its matrix instruction, how many of it a warp (warpgroup) has for a slice of 64 columns; functions.
 PRODUCTS = {"mma_sync": ("HMMA.16816.F32", 128, 4), "wgmma_tma": ("HGMMA.64x256x16.F32", 4, 8)}

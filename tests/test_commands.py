@@ -28,7 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))  # where the package fa_tools is
-from fa_tools.outputs import NVCC, SETUP, compiler, normal
+from fa_tools.press.outputs import NVCC, SETUP, compiler, normal
 from fa_tools.tools import repository_files
 
 Command = namedtuple("Command", "line text shown needs")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tool_test import COMPILING, JOBS, ROOT, fail, need, run, skip
 
-from fa_tools import sass
+from fa_tools.product import sass
 
 KERNEL = "12_tma"  # with tensor maps, which the harness makes
 ELSEWHERE = re.compile(rf"kernels/CMakeFiles/(?!{KERNEL}_kernel)|bench/(gemm/)?CMakeFiles/\S+\.cu\.o$|examples/")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tool_test import ROOT, run, skip
 
-from fa_tools import cuda_source, sass, single
+from fa_tools.product import cuda_source, sass, single
 
 MODE = sys.argv[1]
 SUFFIX = sys.argv[2] if len(sys.argv) > 2 else ""

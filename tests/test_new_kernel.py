@@ -34,7 +34,7 @@ for dtype, head_dim in (("fp16", 64), ("bf16", 128)):
     said = run(program, "--heads", 1, "--seq-len", 256, "--dtype", dtype, "--head-dim", head_dim, "--inputs", "increasing_max")
     if not re.search(rf"^{NEW} +passed ", said, re.MULTILINE):
         fail(f"{NEW} does not pass:\n{said}")
-known = run(sys.executable, "-B", "-c", "from fa_tools import sass; print(sass.find_kernel('17'), *sass.needs_of('17_copy'))",
+known = run(sys.executable, "-B", "-c", "from fa_tools.product import sass; print(sass.find_kernel('17'), *sass.needs_of('17_copy'))",
             cwd=copy / "scripts")
 if known.split() != [NEW, "80", "False"]:
     fail(f"the scripts know of kernel 17: {known}")

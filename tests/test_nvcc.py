@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tool_test import COMPILING, ROOT, fail, run, skip
 
-from fa_tools import sass
+from fa_tools.product import sass
 
 # A twin has one register less. 16 has none to spare with head_dim 128 and tiles of 128 keys: two registers go to local
 # memory and back. The kernel itself spills nothing.

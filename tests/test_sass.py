@@ -11,10 +11,7 @@ from pathlib import Path
 
 from tool_test import COMPILING, ROOT, fail, run, skip
 
-from fa_tools import inspect_kernel
-from fa_tools import limits
-from fa_tools import sass
-from fa_tools import statements
+from fa_tools.product import inspect_kernel, limits, sass
 
 ARCHITECTURE = "90a"
 # Kind of instruction, or PTX instruction: the first and the last kernel whose main loop (whose PTX) must have it.
@@ -40,6 +37,22 @@ try:
     build = sass.compile_kernel(kernel, ARCHITECTURE, compiled=sys.argv[2])
 except sass.Missing as problem:
     fail(str(problem))
+
+
+
+def statements(source):
+    """Of each line of a source, the text of the statement in which it lies, without comments and line breaks, as
+    common/harness/statements.cpp has it."""
+    lines = [line.split("//")[0].strip() for line in (ROOT / source).read_text(encoding="utf-8").splitlines()]
+    result = []
+    while len(result) < len(lines):
+        text, first = "", len(result)
+        for end, code in enumerate(lines[first:], first + 1):
+            text += " " * bool(text and code and text[-1] != "(") + code
+            if not code or code.startswith("#") or code[-1] in ";{}:":
+                break
+        result += [text] * (end - first)
+    return result
 
 
 def check_turns(title, function, head_dim, keys):
@@ -118,7 +131,7 @@ for dtype in ("fp16", "bf16"):
 # be listed under its neighbour's.
 for dtype, mangled in (("fp16", "__half"), ("bf16", "__nv_bfloat16")) if build.nvcc.startswith("13.0") else ():
     merges = limits.merges_of(kernel, dtype)
-    texts = statements.statements(f"kernels/{kernel}.cu")
+    texts = statements(f"kernels/{kernel}.cu")
     lines = {i for i, text in enumerate(texts, 1) if any(text == statement for statement, _ in merges)}
     loads = {instruction.opcode for function in build.sass.values() if mangled in function.name
              for instruction in function.instructions

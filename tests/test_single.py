@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tool_test import COMPILING, ROOT, fail, run, skip
 
-from fa_tools import sass
+from fa_tools.product import sass
 
 
 def compile_by_nvcc(kernel):

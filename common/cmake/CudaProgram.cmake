@@ -1,12 +1,13 @@
 # fa_add_cuda_program(NAME FILE.cu): a program of plain CUDA, with its own main(). For a GPU nvcc compiles it as it is. For
-# the emulator scripts/fa_tools/cuda_source.py first rewrites what C++ does not know (docs/your_own_kernel.md), and
-# NAME_checked is the same program with every load and store watched: counts after its end, races, memory.
+# the emulator scripts/fa_tools/product/cuda_source.py first rewrites what C++ does not know
+# (docs/your_own_kernel.md), and NAME_checked is the same program with every load and store watched: counts after its
+# end, races, memory.
 find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
 
 # fa_translate_cuda(NAME FILE.cu VARIABLE): the C++ that FILE becomes for the emulator; the target NAME_source makes it.
 function(fa_translate_cuda name file variable)
   get_filename_component(source ${file} ABSOLUTE)
-  set(translate ${CMAKE_SOURCE_DIR}/scripts/fa_tools/cuda_source.py)
+  set(translate ${CMAKE_SOURCE_DIR}/scripts/fa_tools/product/cuda_source.py)
   set(translated ${CMAKE_CURRENT_BINARY_DIR}/cuda/${name}.cpp)
   add_custom_command(OUTPUT ${translated} VERBATIM COMMENT "Translating ${name}"
     COMMAND ${Python3_EXECUTABLE} -B ${translate} ${source} ${translated}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures the kernels beside other libraries on the GPU present: builds, then runs fa_tools/bench.py.
+# Measures the kernels beside other libraries on the GPU present: builds, then runs fa_tools/product/bench.py.
 set -euo pipefail
 # shellcheck source=scripts/lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/common.sh"
@@ -45,7 +45,7 @@ while (($#)); do
     -h | --help)
       usage
       say ''
-      python_part "${PYTHON:-python3}" bench --help
+      python_part "${PYTHON:-python3}" product.bench --help
       exit 0
       ;;
     --toolkit)
@@ -65,7 +65,7 @@ while (($#)); do
       typed+=("$1")
       ;;
     --library | --library=*) # built before
-      python_part "${PYTHON:-python3}" bench "${all[@]}"
+      python_part "${PYTHON:-python3}" product.bench "${all[@]}"
       exit
       ;;
     *) typed+=("$1") ;;
@@ -80,7 +80,7 @@ python=${PYTHON:-python3}
 have "$python" || die "$EXIT_SETUP" "there is no $python; PYTHON names the one to use"
 
 # Before minutes of building: is there a GPU, and are the arguments good?
-python_part "$python" bench --check --library none --typed "${typed[@]}"
+python_part "$python" product.bench --check --library none --typed "${typed[@]}"
 detect_gpu || die 3 "no NVIDIA GPU answers through nvidia-smi, and nothing else is worth measuring;" \
   "scripts/run.sh runs the kernels on the emulator"
 
@@ -94,4 +94,4 @@ if [[ -z $json ]]; then
   json=$(new_results_file "${RESULTS_DIR:-$ROOT/results}" bench)
   added=(--json "$json")
 fi
-python_part "$python" bench --library "$ROOT/build/cuda/lib/libfa_bench.so" "${added[@]}" --typed "${typed[@]}"
+python_part "$python" product.bench --library "$ROOT/build/cuda/lib/libfa_bench.so" "${added[@]}" --typed "${typed[@]}"

@@ -15,8 +15,8 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
-from fa_tools.single import included, parse, reachable, without_comments
-from fa_tools.solutions import changed, solutions
+from fa_tools.laboratory.solutions import changed, solutions
+from fa_tools.product.single import included, parse, reachable, without_comments
 from fa_tools.tools import ROOT, Refused, write_whole
 
 HOST = {f"common/launch/{name}.h" for name in ("device", "known_kernels", "launch", "problem", "registry")} | {"common/ptx/hook.h"}

@@ -10,7 +10,8 @@ import sys
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-from fa_tools import adopt, solutions, sync
+from fa_tools.laboratory import adopt, solutions
+from fa_tools.press import sync
 from fa_tools.tools import Refused, repository_files
 
 WHOLE = "--whole" in sys.argv
@@ -41,7 +42,7 @@ class Adopt(ScriptTest):
         root = self.copy()
         self.assertIn("No kernel has changed", self.run_script(root / "scripts" / "fa", "adopt").stdout)
         changes_of_05_and_15(root)
-        done = self.run_script("python3", "-c", "from fa_tools import adopt\nfor k in ('05_mma_split_kv', '06_mma_split_q', "
+        done = self.run_script("python3", "-c", "from fa_tools.laboratory import adopt\nfor k in ('05_mma_split_kv', '06_mma_split_q', "
                                "'15_persistent'): print(adopt.has_changed(k))", env={"PYTHONPATH": str(root / "scripts")})
         self.assertEqual(done.stdout.split(), ["True", "False", "True"], done.stderr)
 
@@ -49,7 +50,7 @@ class Adopt(ScriptTest):
         root = self.copy()
         path = root / "kernels" / "16_max_free.cu"
         path.write_text(path.read_text(encoding="utf-8").replace("kMaxTileSum", "kLimit"), encoding="utf-8")
-        done = self.run_script("python3", "-c", "from fa_tools import adopt\nwork = adopt.Work('/dev/null')\n"
+        done = self.run_script("python3", "-c", "from fa_tools.laboratory import adopt\nwork = adopt.Work('/dev/null')\n"
                                "adopt.names('16_max_free', work)\nprint(*work.left, sep='\\n')",
                                env={"PYTHONPATH": str(root / "scripts")})
         self.assertRegex(done.stdout, r"(?m)^docs/16_max_free.md:\d+: names kMaxTileSum, which kernels/16_max_free.cu no longer has$")

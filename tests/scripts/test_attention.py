@@ -11,9 +11,9 @@ from contextlib import redirect_stdout
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-from fa_tools.figures.first_pictures import FORMATS, STEPS, largest
-from fa_tools.intensity import attention_flops, intensity, roofs
-from fa_tools.online_softmax import NOTHING, SCORES, VALUES, add_tile, merge, three_passes, tiles_of
+from fa_tools.press.figures.first_pictures import FORMATS, STEPS, largest
+from fa_tools.product.intensity import attention_flops, intensity, roofs
+from fa_tools.product.online_softmax import NOTHING, SCORES, VALUES, add_tile, merge, three_passes, tiles_of
 
 PROGRAM = SCRIPTS / "fa", "softmax"
 CHAPTER = (ROOT / "docs" / "00_attention.md").read_text(encoding="utf-8")

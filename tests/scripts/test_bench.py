@@ -19,10 +19,7 @@ from unittest import mock
 
 from support import CUDA, ERROR, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, main, needs_venv
 
-from fa_tools import baselines
-from fa_tools import bench
-from fa_tools import harness
-from fa_tools import torch_attention
+from fa_tools.product import baselines, bench, harness, torch_attention
 from fa_tools.records import flops_of
 
 PROTOCOL = {"warmup": 4, "iterations": 8, "rounds": 3, "max_seconds": 10.0, "flush_l2": False, "rotating_inputs": 1,
@@ -571,7 +568,7 @@ class Command(ScriptTest):
 
     def arguments(self, *arguments, library=FAKE):
         # -S: no site-packages, so that no torch is found even where there is one.
-        return [sys.executable, "-S", "-m", "fa_tools.bench", "--library", library, *arguments]
+        return [sys.executable, "-S", "-m", "fa_tools.product.bench", "--library", library, *arguments]
 
     def call(self, *arguments, **options):
         return self.run_script(*self.arguments(*arguments, **options))

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from support import ERROR, ROOT, SCRIPTS, ScriptTest, beyond, cuda_results, statement_results, main
 
-from fa_tools import agreement, bounds, limits
-from fa_tools.intensity import intensity
+from fa_tools.laboratory import agreement
+from fa_tools.product import bounds, limits
+from fa_tools.product.intensity import intensity
 from fa_tools.records import Shape, shape_of
 from fa_tools.tools import read_json, relative, results_files
 

@@ -7,8 +7,8 @@ import shutil
 
 from support import ROOT, SCRIPTS, ScriptTest, main, seeded_bugs
 
-from fa_tools.doc_tables import SECTIONS
-from fa_tools.links import anchors
+from fa_tools.press.doc_tables import SECTIONS
+from fa_tools.press.links import anchors
 
 HERE = ROOT / "tests" / "broken"
 PAGE = (ROOT / "docs" / "bugs.md").read_text(encoding="utf-8")

@@ -5,8 +5,8 @@ import re
 from support import ROOT, ScriptTest, main, seeded_bugs
 
 from fa_tools import tools
-from fa_tools.figures import traces
-from fa_tools.solutions import SOLUTION
+from fa_tools.laboratory.solutions import SOLUTION
+from fa_tools.press.figures import traces
 
 KERNELS = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
 BUGS = {bug["name"]: bug["kernel"] for bug in seeded_bugs()}

@@ -6,10 +6,10 @@ from xml.etree import ElementTree
 
 from support import ROOT, SCRIPTS, ScriptTest, beyond, cuda_results, main, needs_venv, newest, peer_results, VENV_PYTHON
 
-from fa_tools import chart
-from fa_tools.charts.look import LIGHT
-from fa_tools.charts.roofline import load_profile
-from fa_tools.profile import METRICS
+from fa_tools.laboratory.profile import METRICS
+from fa_tools.press import chart
+from fa_tools.press.charts.look import LIGHT
+from fa_tools.press.charts.roofline import load_profile
 from fa_tools.tools import Refused
 
 CHART = SCRIPTS / "fa", "chart"
@@ -124,7 +124,7 @@ class Drawn(ScriptTest):
         """With two charts of its own, one of them of some kernels and peers alone."""
         self.write("mine.json", peer_results())
         self.write("charts/old.svg", "")
-        code = ("import pathlib, sys, vl_convert; from fa_tools import chart; here = pathlib.Path(sys.argv[1]); chart.ROOT, chart.DOCS = here, here / 'charts'; "
+        code = ("import pathlib, sys, vl_convert; from fa_tools.press import chart; here = pathlib.Path(sys.argv[1]); chart.ROOT, chart.DOCS = here, here / 'charts'; "
                 "chart.DOCS_CHARTS = [chart.Drawing('mine', ['mine.json'], None, only=('ladder', 'seq_len'), kernels=['08_*', 'peer/fa2'])]; "
                 "sys.exit(chart.docs_charts(vl_convert, sys.argv[2] == 'check'))")
         names = ["mine-ladder.svg", "mine-seq_len.svg", "old.svg"]

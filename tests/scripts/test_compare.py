@@ -5,7 +5,7 @@ import unittest
 
 from support import CUDA, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main, newest, not_passed, results
 
-from fa_tools import compare
+from fa_tools.product import compare
 
 COMPARE = SCRIPTS / "fa", "compare"
 

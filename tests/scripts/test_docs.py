@@ -10,8 +10,9 @@ from support import (CUDA, ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_
                      peer_results, results)
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
-from fa_tools import solutions, tools
-from fa_tools.doc_tables import ring_waits
+from fa_tools import tools
+from fa_tools.laboratory import solutions
+from fa_tools.press.doc_tables import ring_waits
 from book import expand
 
 KERNEL = """#include "x.h"
@@ -293,7 +294,7 @@ class Outputs(ScriptTest):
         return self.file.read_text().split("```")[1].removeprefix("text\n")
 
     def inspect(self, text):
-        (self.root / "scripts" / "fa_tools" / "inspect_kernel.py").write_text(
+        (self.root / "scripts" / "fa_tools" / "product" / "inspect_kernel.py").write_text(
             "import subprocess, sys\n"
             f"sys.exit(subprocess.call(['sh', '-c', {'echo run >>runs' + chr(10) + text!r}, 'inspect', *sys.argv[1:]]))\n")
 

@@ -10,10 +10,8 @@ from unittest import mock
 
 from support import ROOT, SCRIPTS, ScriptTest, main, seeded_bugs
 
-from fa_tools import inspect_kernel
-from fa_tools import ptxas
-from fa_tools import sass
-from fa_tools.solutions import solutions
+from fa_tools.laboratory.solutions import solutions
+from fa_tools.product import inspect_kernel, ptxas, sass
 
 HEAD = """	.target	sm_90a
 //--------------------- .text.kernel --------------------------

@@ -10,9 +10,9 @@ from html import unescape
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-from fa_tools.doc_tables import ring_waits
-from fa_tools.figures.drawing import real_constant
-from fa_tools.links import slug
+from fa_tools.press.doc_tables import ring_waits
+from fa_tools.press.figures.drawing import real_constant
+from fa_tools.press.links import slug
 from fa_tools.tools import read_set
 
 DOCUMENT, PAGES = ROOT / "docs" / "interactive.md", ROOT / "build" / "emulator" / "interactive"

@@ -13,7 +13,8 @@ from unittest import mock
 
 from support import ROOT, ScriptTest, main
 
-from fa_tools import bench, measure
+from fa_tools.laboratory import measure
+from fa_tools.product import bench
 from fa_tools.records import passed, scores_of, shape_of
 from fa_tools.tools import RESULTS, read_json, read_set, results_files
 

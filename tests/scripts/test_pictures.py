@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 from support import ROOT, main
 
-from fa_tools.figures import pictures
-from fa_tools.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT
-from fa_tools.figures.drawing import DARK, INK, LIGHT, real_constant
-from fa_tools.figures.first_pictures import speeds
+from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT
+from fa_tools.press.figures import pictures
+from fa_tools.press.figures.drawing import DARK, INK, LIGHT, real_constant
+from fa_tools.press.figures.first_pictures import speeds
 from fa_tools.tools import Refused
 
 

@@ -7,7 +7,7 @@ import unittest
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-from fa_tools import profile as profiler
+from fa_tools.laboratory import profile as profiler
 from fa_tools.tools import results_files
 
 PROFILE, COMMITTED = (SCRIPTS / "fa", "profile"), ROOT / "bench" / "results" / "h200_profile.json"

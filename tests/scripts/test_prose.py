@@ -11,7 +11,7 @@ from support import ROOT, ScriptTest, main
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 from book import glossary
-from fa_tools import prose
+from fa_tools.press import prose
 
 def found(text, name="docs/appendix/page.md"):
     return [problem for _, problem in prose.check(name, text)]

@@ -8,7 +8,8 @@ from collections import Counter
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-from fa_tools import links, quiz, tools
+from fa_tools import tools
+from fa_tools.press import links, quiz
 
 PAGE = ROOT / "docs" / "checkpoints.md"
 PAGES = {path.name[:2]: path for path in sorted((ROOT / "docs").glob("[0-9][0-9]_*.md"))}

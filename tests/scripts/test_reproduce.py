@@ -2,7 +2,7 @@
 
 from support import ROOT, SCRIPTS, ScriptTest, emulator_results, main
 
-from fa_tools import reproduce
+from fa_tools.laboratory import reproduce
 from fa_tools.tools import read_json
 
 SH = SCRIPTS / "fa", "reproduce"

@@ -1,5 +1,5 @@
 """What runs the tests, itself: the commands of a document (tests/test_commands.py), a tool that does not end
-(tests/tool_test.py), and CTest's skipped tests with their reasons (scripts/fa_tools/run_ctest.py)."""
+(tests/tool_test.py), and CTest's skipped tests with their reasons (scripts/lib/run_ctest.py)."""
 
 import sys
 
@@ -114,7 +114,7 @@ class Skipped(ScriptTest):
             if properties:
                 lines.append(f"set_tests_properties({name} PROPERTIES {properties})\n")
         self.write("CTestTestfile.cmake", "".join(lines))
-        return self.run_script(sys.executable, SCRIPTS / "fa_tools" / "run_ctest.py", "ctest", "--test-dir", self.folder,
+        return self.run_script(sys.executable, SCRIPTS / "lib" / "run_ctest.py", "ctest", "--test-dir", self.folder,
                                env={"CI": "true" if ci else "false"})
 
     def test_reasons_come_before_the_summary(self):

@@ -6,7 +6,7 @@ import subprocess
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-from fa_tools import sass, single
+from fa_tools.product import sass, single
 
 KERNELS = sass.kernel_names()
 # Lines beside the kernel's own: the program, the launch, and the instructions. Those of Hopper are more.

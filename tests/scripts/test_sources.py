@@ -9,10 +9,12 @@ from unittest import mock
 
 from support import ROOT, ScriptTest, main
 
-from fa_tools import chart, single, sources
-from fa_tools.charts.look import LIGHT
+from fa_tools import sources
+from fa_tools.laboratory.solutions import SOLUTION
+from fa_tools.press import chart
+from fa_tools.press.charts.look import LIGHT
+from fa_tools.product import single
 from fa_tools.records import Shape, kept_records
-from fa_tools.solutions import SOLUTION
 from fa_tools.tools import repository_files
 
 KERNELS = ("05_mma_split_kv", "08_swizzle", "16_max_free")

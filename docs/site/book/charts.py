@@ -2,7 +2,7 @@
 
 import json
 
-from fa_tools import chart
+from fa_tools.press import chart
 
 # What tooltips call the fields of the records; other fields are for the drawing only.
 NAMES = {

@@ -2,7 +2,7 @@
 
 import re
 
-from fa_tools.sync import difference, fenced
+from fa_tools.press.sync import difference, fenced
 
 DIFF = re.compile(r"^<!-- diff: (\S+) (\S+) -->\n.*?^<!-- /diff -->$", re.MULTILINE | re.DOTALL)
 

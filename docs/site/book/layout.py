@@ -5,7 +5,7 @@ import re
 from functools import lru_cache
 
 from book import ROOT
-from fa_tools.links import slug  # the anchors that code hosts make
+from fa_tools.press.links import slug  # the anchors that code hosts make
 
 DOCS = ROOT / "docs"
 LARGEST_SOURCE = 100_000  # bytes of a file that becomes a page

@@ -13,7 +13,7 @@ from pygments.util import ClassNotFound
 
 from book import ROOT, expand, highlight
 from book.layout import EXPLORERS, address, explorer_of, explorer_sections, is_image, relative_url, url_of
-from fa_tools.links import slug  # the anchors that code hosts make
+from fa_tools.press.links import slug  # the anchors that code hosts make
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -1,0 +1,1 @@
+"""What measures, and keeps true what was measured. Imports product."""

@@ -1,0 +1,284 @@
+"""The emulator's counts beside the profiler's, and which resource each calls the busiest."""
+
+from fa_tools.laboratory import profile as profiler
+from fa_tools.product import limits
+from fa_tools.product.limits import RESOURCES
+from fa_tools.records import SHAPE, Shape, is_stale, load, order
+from fa_tools.tools import Refused, named, read_json, relative, results_files
+
+CLOSE = (0.95, 1.05)  # a ratio outside needs an explanation
+LARGE = 2048  # from so many tokens on the busiest resource is compared
+
+LOADS = ("shared load", "ldmatrix", "wmma load")
+STORES = ("shared store", "stmatrix", "wmma store")
+STORE_INSTRUCTIONS = ("shared store", "wmma store")  # the profiler does not count stmatrix as one
+PRODUCTS = {"mma.m16n8k16": 1, "mma.m16n8k8": 1, "wmma.m16n16k16": 2}  # machine instructions for one
+
+
+def sum_of(count, *kinds):
+    return lambda lines, dtype: sum(line.get(count, 0) for line in lines if line["kind"] in kinds)
+
+
+def is_16_bit(line):
+    """Of a wmma load: 16 x 16 elements of 2 bytes for a request. On the GPU that is an LDSM (fp16) or four loads
+    through the generic address space (bf16), and the profiler counts neither as an instruction on shared memory."""
+    return line["bytes"] == 512 * line["requests"]
+
+
+def shared_loads(lines, dtype):
+    return sum(line["requests"] for line in lines
+               if line["kind"] == "shared load" or line["kind"] == "wmma load" and not is_16_bit(line))
+
+
+def ldmatrix(lines, dtype):
+    return sum(line["requests"] for line in lines
+               if line["kind"] == "ldmatrix" or dtype == "fp16" and line["kind"] == "wmma load" and is_16_bit(line))
+
+
+def conflicts(*kinds):
+    return lambda lines, dtype: sum(line["wavefronts"] - line["wavefronts_ideal"] for line in lines if line["kind"] in kinds)
+
+
+def products(lines, dtype):
+    return sum(line["requests"] * PRODUCTS[line["kind"]] for line in lines if line["kind"] in PRODUCTS)
+
+
+def metric(name):
+    return lambda metrics, sms: metrics.get(name)
+
+
+def l1_wavefronts(metrics, sms):
+    """Of all SMs; a profile without the count has how busy the path was, with its 100 % at one an SM and cycle."""
+    if "l1_wavefronts" in metrics:
+        return metrics["l1_wavefronts"]
+    return round(metrics["shared_wavefronts_percent"] / 100 * metrics["cycles"] * sms)
+
+
+def mma_instructions(metrics, sms):
+    """Those of mma.sync and wmma: the pipe's count holds wgmma's, too."""
+    both = [metrics.get(f"tensor_{name}_instructions") for name in ("mma", "wgmma")]
+    return None if None in both else both[0] - both[1]
+
+
+def l1_passes(lines, dtype):
+    return sum(line.get("wavefronts", 0) if line["kind"] in limits.SHARED else
+               line["cache_lines"] if line["kind"] in limits.GLOBAL else
+               limits.Fraction(line["bytes"], limits.WAVEFRONT) if line["kind"] == "wgmma" else
+               line["requests"] if line["kind"] == "shuffle" else 0 for line in lines)
+
+
+# Quantity: (heading, of the emulator's lines, of a launch's metrics).
+QUANTITIES = {
+    "global_load_requests": ("Global load requests", sum_of("requests", "global load", "cp.async"),
+                             metric("global_load_requests")),
+    "global_load_sectors": ("Global load sectors", sum_of("sectors", "global load", "cp.async"),
+                            metric("global_load_sectors")),
+    "global_store_requests": ("Global store requests", sum_of("requests", "global store"),
+                              metric("global_store_requests")),
+    "global_store_sectors": ("Global store sectors", sum_of("sectors", "global store"), metric("global_store_sectors")),
+    "shared_load_requests": ("Shared load requests", shared_loads, metric("shared_load_instructions")),
+    "shared_store_requests": ("Shared store requests", sum_of("requests", *STORE_INSTRUCTIONS),
+                              metric("shared_store_instructions")),
+    "shared_load_wavefronts": ("Shared load wavefronts", sum_of("wavefronts", *LOADS),
+                               metric("shared_load_wavefronts")),
+    "shared_store_wavefronts": ("Shared store wavefronts", sum_of("wavefronts", *STORES),
+                                metric("shared_store_wavefronts")),
+    "shared_load_conflicts": ("Bank conflicts, loads", conflicts(*LOADS), metric("shared_load_conflicts")),
+    "shared_store_conflicts": ("Bank conflicts, stores", conflicts(*STORES), metric("shared_store_conflicts")),
+    "l1_wavefronts": ("L1 data path", l1_passes, l1_wavefronts),
+    "ldmatrix": ("ldmatrix", ldmatrix, metric("ldmatrix_instructions")),
+    "cp_async": ("cp.async", sum_of("requests", "cp.async"), metric("cp_async_instructions")),
+    "matrix_products": ("mma.sync, wmma", products, mma_instructions),
+    "wgmma": ("wgmma", sum_of("requests", "wgmma"), metric("tensor_wgmma_instructions")),
+    "tma_load_bytes": ("TMA bytes loaded", sum_of("bytes", "tma load"), metric("tma_load_bytes")),
+    "tma_store_bytes": ("TMA bytes stored", sum_of("bytes", "tma store"), metric("tma_store_bytes")),
+}
+# Of two tables, the first: what goes through memory. The second: single instructions, and TMA.
+MEMORY = [quantity for quantity in QUANTITIES if quantity.startswith(("global", "shared", "l1"))]
+
+
+PLACE = ("file", "statement", "kind")  # of counts in a record
+
+
+def scaled_statements(kernel, shape, merged=True):
+    """The emulator's counts by statement of a Kernel for this problem: as counted, or scaled, with all heads."""
+    heads = shape.batch * shape.heads
+
+    def counts_of(record):
+        counted = limits.compiled_statements(record, shape.dtype) if merged else record["statements"]
+        share = limits.Fraction(heads, record["batch"] * record["heads"])
+        return {tuple(counts.get(key) for key in PLACE): {key: value if key in PLACE else value * share
+                                                          for key, value in counts.items()} for counts in counted}
+
+    if shape.seq_len in kernel.records:
+        return list(counts_of(kernel.records[shape.seq_len]).values())
+    if len(kernel.records) < 2:
+        raise Refused(f"has {kernel.name} at one length, not at {shape.seq_len} tokens")
+    n1, n2 = sorted(kernel.records)[-2:]
+    first, second = counts_of(kernel.records[n1]), counts_of(kernel.records[n2])
+    result = []
+    for key in {**first, **second}:
+        empty = dict(zip(PLACE, key))
+        a, b = first.get(key, empty), second.get(key, empty)
+        counts = dict(empty)
+        for count in {**a, **b}:
+            if count not in PLACE:
+                counts[count] = limits.scale(a.get(count, 0), n1, b.get(count, 0), n2, shape.seq_len)
+        result.append(counts)
+    return result
+
+
+def explanations(kernel, dtype, quantity):
+    """Sentences of bench/agreement.json for a ratio outside CLOSE that merged loads do not explain."""
+    return [entry["reason"] for entry in read_json(limits.DIFFERENCES)["differences"]
+            if kernel in entry["kernels"] and dtype in entry["dtypes"] and quantity in entry["quantities"]]
+
+
+def is_close(emulator, gpu):
+    return emulator == gpu or gpu > 0 and CLOSE[0] <= emulator / gpu <= CLOSE[1]
+
+
+def compare(kernel, profile):
+    """Entries of one kernel: what the emulator and the GPU counted on the profile's problem."""
+    shape = Shape(*(profile[field] for field in SHAPE))
+    launches = [launch["metrics"] for launch in profile["launches"] if launch["kernel"] == kernel.name]
+    sms = limits.machine_named(profile["gpu"])[1]["sm"]["count"]
+    source = scaled_statements(kernel, shape, merged=False)
+    compiled = scaled_statements(kernel, shape)
+    merges = [merge["reason"] for merge in limits.merges_of(kernel.name, shape.dtype).values()]
+    for quantity, (_, ours, theirs) in QUANTITIES.items():
+        figures = [theirs(metrics, sms) for metrics in launches]
+        if any(figure is None for figure in figures):
+            continue
+        gpu, emulator, merged = sum(figures), ours(source, shape.dtype), ours(compiled, shape.dtype)
+        if not gpu and not emulator:
+            continue
+        entry = {"kernel": kernel.name, "quantity": quantity, "emulator": whole(emulator), "gpu": gpu}
+        if merged != emulator:
+            entry["merged"] = whole(merged)
+        # The loads that nvcc merges may bring a ratio near to one, and may as well take it away from one.
+        if not is_close(emulator, gpu) or not is_close(merged, gpu):
+            why = explanations(kernel.name, shape.dtype, quantity)
+            if not is_close(emulator, gpu) and merged != emulator and (is_close(merged, gpu) or why):
+                why = merges + why
+            entry["reasons"] = why
+        yield entry
+
+
+def whole(value):
+    return int(value) if value == int(value) else float(value)
+
+
+def unexplained(entries):
+    return [entry for entry in entries if entry.get("reasons") == []]
+
+
+def heading(entry):
+    name = QUANTITIES[entry["quantity"]][0]
+    return name if name.startswith(("L1", "TMA")) else name[0].lower() + name[1:]
+
+
+def ratio(entry):
+    """Emulator over GPU: "=" where they are equal."""
+    if entry["emulator"] == entry["gpu"]:
+        return "="
+    if entry["emulator"] >= 10 * entry["gpu"]:
+        return ">10"
+    return f"{entry['emulator'] / entry['gpu']:.3f}"
+
+
+def reasons(entries):
+    """(kernels, headings of quantities, reason): a reason once for all kernels that have it in the same quantities."""
+    found, together = {}, {}
+    for entry in entries:
+        for reason in entry.get("reasons", []):
+            found.setdefault((entry["kernel"], reason), []).append(heading(entry))
+    for (kernel, reason), quantities in found.items():
+        together.setdefault((reason, tuple(quantities)), []).append(kernel)
+    return [(kernels, list(quantities), reason) for (reason, quantities), kernels in together.items()]
+
+
+def read(path, how):
+    with named(relative(path)):
+        return how(path)
+
+
+def comparison(profiles=None, counters=None):
+    """What the emulator counted beside what the profiler did, in these files or the committed: an entry for each profile."""
+    # Of head_dim 64 also 256 tokens themselves: kernel 15's tiles of 192 queries do not divide them, so that they cannot be
+    # had from other lengths.
+    counted = [read(path, load) for path in counters or results_files("emulator_counts.jsonl")]
+    parts = []
+    for file in profiles or results_files("h200_profile*"):
+        data = read(file, profiler.read_profile)
+        kernels = limits.kernels_of(counted, data["head_dim"])
+        changed = {launch["kernel"] for launch in data["launches"] if is_stale(launch)}
+        changed |= {name for name, _ in limits.kernels_of(counted, data["head_dim"], stale=True)}
+        names = list(dict.fromkeys(launch["kernel"] for launch in data["launches"] if launch["kernel"] not in changed))
+        missing = [name for name in names if (name, data["head_dim"]) not in kernels]
+        if missing:
+            raise Refused(f"{relative(file)} has {missing[0]} with head_dim {data['head_dim']}, "
+                          "the emulator's counts have not")
+        chosen = [kernels[name, data["head_dim"]] for name in sorted(names, key=order)]
+        part = {"file": relative(file), "gpu": data["gpu"], **{field: data[field] for field in SHAPE},
+                "counts": [entry for kernel in chosen for entry in compare(kernel, data)]}
+        if changed:
+            part["changed"] = sorted(changed)
+        if data["seq_len"] >= LARGE:
+            part["limiters"] = [limiters(kernel, data) for kernel in chosen]
+        parts.append(part)
+    return parts
+
+
+# --- Which resource is the busiest ------------------------------------------------------------------------------
+
+# Metrics in percent of the peak, in the order in which they are taken where a profile has them. Issue slots are no
+# resource of the bounds, since the emulator does not know the instructions, but the profiler's word counts.
+PERCENT = {
+    "issue": ("issue_percent", "issue_active_percent"),
+    "tensor": ("tensor_percent", "tensor_active_percent"),
+    "mufu": ("xu_elapsed_percent", "xu_percent"),
+    "fp32": ("fma_percent",),
+    "l1": ("shared_wavefronts_percent",),
+    "l2": ("l2_percent",),
+    "hbm": ("dram_percent",),
+}
+
+
+def busy(profile, kernel, bound):
+    """({resource: percent of its peak, by the profiler}, the resources that the profile does not have). Those are
+    calculated: from its counts where it has them, else from the emulator's. Over all launches, by their cycles."""
+    _, machine = limits.machine_named(profile["gpu"])
+    sm = machine["sm"]
+    launches = [launch["metrics"] for launch in profile["launches"] if launch["kernel"] == kernel]
+    cycles = sum(metrics["cycles"] for metrics in launches)
+    seconds = cycles / (sm["clock_mhz"] * 1e6)
+    from_counts = {
+        "fp32": sum(m["fma_instructions"] for m in launches) * 32 / (sm["fma"] * sm["count"] * cycles),
+        "l2": sum(m["l2_sectors"] for m in launches) * 32 / (machine["tb_per_s"]["l2"] * 1e12 * seconds),
+        "hbm": sum(m["dram_bytes"] for m in launches) / (machine["tb_per_s"]["hbm"] * 1e12 * seconds),
+    }
+    percents, calculated = {}, []
+    for resource, names in PERCENT.items():
+        name = next((name for name in names if all(name in metrics for metrics in launches)), None)
+        if name:
+            percents[resource] = sum(metrics[name] * metrics["cycles"] for metrics in launches) / cycles
+        else:
+            percents[resource] = 100 * from_counts.get(resource, bound.seconds[resource] / seconds)
+            calculated.append(resource)
+    return percents, calculated
+
+
+def limiters(kernel, profile):
+    """One entry: the busiest resource by the profiler, and the first limiter by the emulator's counts."""
+    shape = Shape(*(profile[field] for field in SHAPE))
+    bound = limits.bound_of(kernel, shape, limits.machine_named(profile["gpu"])[1])
+    percents, calculated = busy(profile, kernel.name, bound)
+    first = max(percents, key=percents.get)
+    return {"kernel": kernel.name, "emulator": limits.first_limiter(bound.seconds), "gpu": first,
+            "bound_us": {resource: round(seconds * 1e6, 3) for resource, seconds in bound.seconds.items()},
+            "percent": {resource: round(value, 1) for resource, value in percents.items()}, "calculated": calculated}
+
+
+def called(resource):
+    return {**RESOURCES, "issue": "issue"}[resource]

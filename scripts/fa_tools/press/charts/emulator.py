@@ -1,0 +1,179 @@
+"""What the emulator shows instead of time: counters by kernel on logarithmic axes, and by kind how far from ideal."""
+
+import math
+
+from fa_tools.press.charts.look import LIGHT, amount, base, kernel_axis, why_not
+from fa_tools.records import describe, passed
+
+# (counter, title, unit). The first two that exist are drawn.
+COUNTERS = [
+    ("global_sectors", "Global memory", "32-byte sectors moved"),
+    ("shared_wavefronts", "Shared memory", "wavefronts, conflicts included"),
+    ("barriers", "Barriers", "of a whole CTA"),
+    ("shuffles", "Warp shuffles", "one a warp"),
+    ("exp2", "Exponentials", "one a thread"),
+]
+
+
+# They use shared memory, but how often its banks is not documented.
+NO_WAVEFRONTS = ("wgmma", "tma load", "tma store")
+
+
+def power_of_ten(value, up):
+    return 10.0 ** (math.ceil if up else math.floor)(math.log10(max(value, 1)))
+
+
+def emulator_ladder(name, records, shape, theme):
+    names = [record["kernel"] for record in records]
+    present = [c for c in COUNTERS if any(c[0] in record.get("counters", {}) for record in records)][:2]
+    width = 250
+    panels = []
+    for i, (counter, title, unit) in enumerate(present):
+        values = [record["counters"][counter] for record in records if counter in record.get("counters", {})]
+        positive = [value for value in values if value > 0] or [1]
+        low, high = power_of_ten(min(positive) * 0.7, False), power_of_ten(max(positive) * 1.05, True)
+        rows = []
+        for record in records:
+            count = record.get("counters", {}).get(counter)
+            row = {"kernel": record["kernel"], "status": record["status"], "value": low, "state": "note"}
+            if count:
+                row.update(value=count, label=amount(count), state="ok" if passed(record) else "bad")
+            elif count == 0:
+                row["label"] = "none"
+            elif passed(record):
+                row["label"] = "not counted"
+            else:
+                # The reason is long; it is said once, in the first panel, and may run on into the next.
+                row["label"] = "" if i else why_not(record)
+                row["state"] = "skipped" if record["status"] == "skipped" else "bad-note"
+            rows.append(row)
+        x = {
+            "field": "value", "type": "quantitative", "title": None,
+            "scale": {"type": "log", "domain": [low, high], "nice": False},
+            "axis": {
+                "values": [10.0 ** e for e in range(round(math.log10(low)), round(math.log10(high)) + 1)],
+                "format": "~s", "labelColor": theme.muted, "orient": "bottom",
+            },
+        }
+
+        def text(states, fill, dx, **extra):
+            return {
+                "transform": [{"filter": {"field": "state", "oneOf": states}}],
+                "mark": {
+                    "type": "text", "align": "left", "baseline": "middle", "dx": dx, "fontSize": 12.5, "color": fill,
+                    **extra,
+                },
+                "encoding": {"text": {"field": "label"}},
+            }
+
+        y = kernel_axis(names)
+        if i:
+            y["axis"] = None
+        # A logarithmic axis has no zero, so a bar would lie about proportions: a dot on a stem does not claim any.
+        from_edge = {**{k: v for k, v in x.items() if k != "field"}, "datum": low}
+        dots = {"transform": [{"filter": {"field": "state", "oneOf": ["ok", "bad"]}}]}
+        color = {"condition": {"test": "datum.state === 'ok'", "value": theme.kernel}, "value": theme.wrong}
+        panels.append({
+            "width": width, "height": {"step": 34}, "data": {"values": rows},
+            "title": {
+                "text": title, "subtitle": unit, "anchor": "start", "frame": "group", "fontSize": 13,
+                "subtitleFontSize": 11.5, "color": theme.text, "subtitleColor": theme.muted, "offset": 8,
+                "subtitlePadding": 3,
+            },
+            "encoding": {"y": y, "x": x},
+            "layer": [
+                {
+                    **dots, "mark": {"type": "rule", "strokeWidth": 3},
+                    "encoding": {"x": from_edge, "x2": {"field": "value"}, "color": color},
+                },
+                {
+                    **dots, "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
+                    "encoding": {"color": color},
+                },
+                text(["ok", "bad"], theme.text, 11, fontWeight="bold"),
+                text(["note"], theme.muted, 6, fontStyle="italic"),
+                text(["skipped"], theme.muted, 6, fontStyle="italic"),
+                text(["bad-note"], theme.wrong, 6, fontWeight="bold"),
+            ],
+        })
+    notes = [f"{describe(shape)}; logarithmic scales, fewer is better"]
+    if any(line["kind"] in NO_WAVEFRONTS for record in records for line in record.get("statements", [])):
+        notes.append("wavefronts without those of wgmma and bulk copies (TMA), which are not known")
+    wrong = [record["kernel"] for record in records if record["status"] == "wrong"]
+    if wrong:
+        notes.append("wrong results: " + ", ".join(wrong))
+    traffic = any(counter == "global_sectors" for counter, _, _ in present)
+    title = f"{name}: {'memory traffic' if traffic else 'events'} of attention forward"
+    spec = base(theme, title, notes)
+    spec.update({"hconcat": panels, "spacing": 56, "bounds": "flush"})
+    return spec
+
+
+KIND_ORDER = ["global load", "global store", "shared load", "shared store", "wmma load", "wmma store", "ldmatrix",
+              "stmatrix", "cp.async", "tma load", "tma store"]
+
+# What is compared with its ideal: (field, title, unit).
+AGAINST_IDEAL = [
+    ("wavefronts", "Shared memory", "wavefronts for each ideal one; below, how many"),
+    ("sectors", "Global memory", "sectors for each ideal one; below, how many"),
+]
+CELL, ROW = 82, 40
+
+
+def ideal_rows(records, field):
+    """A cell for each kernel and kind of instruction that has the field, and the kinds in order."""
+    rows = []
+    for record in records:
+        for kind in dict.fromkeys(line["kind"] for line in record.get("statements", [])):
+            lines = [line for line in record["statements"] if line["kind"] == kind]
+            actual, ideal = (sum(line.get(name, 0) for line in lines) for name in (field, f"{field}_ideal"))
+            if not ideal:
+                continue
+            rows.append({"kernel": record["kernel"], "kind": kind, "ratio": actual / ideal,
+                         "label": f"{actual / ideal:.2f}", "count": amount(actual)})
+    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    return rows, sorted(kinds, key=lambda kind: KIND_ORDER.index(kind) if kind in KIND_ORDER else len(KIND_ORDER))
+
+
+def emulator_ideal(name, records, shape, theme):
+    """A table of cells: which kind of instruction of which kernel pays for bank conflicts or half-used sectors."""
+    names = [record["kernel"] for record in records if record.get("statements")]
+    panels = []
+    for field, title, unit in AGAINST_IDEAL:
+        rows, kinds = ideal_rows(records, field)
+        if not rows:
+            continue
+        y = kernel_axis(names)
+        y["scale"] = {"domain": names, "paddingInner": 0.1, "paddingOuter": 0.1}
+        if panels:
+            y["axis"] = None
+        x = {"field": "kind", "type": "nominal", "sort": kinds, "title": None, "scale": {"paddingInner": 0.06},
+             "axis": {"orient": "top", "labelAngle": 0, "grid": False, "labelColor": theme.text, "labelLimit": CELL}}
+        scale = {"type": "log", "domain": [1, 8], "clamp": True, "interpolate": "rgb",
+                 "range": [theme.grid, theme.wrong]}
+        color = {"field": "ratio", "type": "quantitative", "legend": None, "scale": scale}
+
+        def text(label, dy, size, **extra):
+            # Dark letters on a bright cell, in the dark theme, too.
+            fill = {"condition": {"test": "datum.ratio > 4", "value": LIGHT.text}, "value": theme.text}
+            return {"mark": {"type": "text", "baseline": "middle", "dy": dy, "fontSize": size, **extra},
+                    "encoding": {"text": {"field": label}, "color": fill}}
+
+        panels.append({
+            "width": {"step": CELL}, "height": {"step": ROW}, "data": {"values": rows},
+            "title": {
+                "text": title, "subtitle": unit, "anchor": "start", "frame": "group", "fontSize": 13,
+                "subtitleFontSize": 11.5, "color": theme.text, "subtitleColor": theme.muted, "offset": 8,
+                "subtitlePadding": 3,
+            },
+            "encoding": {"x": x, "y": y},
+            "layer": [
+                {"mark": {"type": "rect", "cornerRadius": 4}, "encoding": {"color": color}},
+                text("label", -6, 13, fontWeight="bold"),
+                text("count", 9, 11),
+            ],
+        })
+    notes = [f"{describe(shape)}; 1.00: no bank conflict, no sector moved for fewer than its 32 bytes"]
+    spec = base(theme, f"{name}: wavefronts and sectors beyond the ideal, by kind of instruction", notes)
+    spec.update({"hconcat": panels, "spacing": 40, "bounds": "flush"})
+    return spec

@@ -1,0 +1,579 @@
+"""The tables that scripts/fa sync writes into the Markdown, each from the words of its marker: the lines, or Refused."""
+
+import fnmatch
+import re
+from functools import lru_cache
+
+from fa_tools.laboratory import reproduce
+from fa_tools.laboratory.measurements import read_experiments, read_of, records_of, table_of
+from fa_tools.product.tasks import BEGIN, END, GROUPS, read_tasks
+from fa_tools.records import DAGGER, REST, SHAPE, is_plain, is_stale, kind, mark, waiting, with_solution
+from fa_tools.tools import ROOT, Refused, named, read_json, read_results, read_set
+
+PRODUCT = ("m", "n", "k", "epilogue")  # of a matrix product, in a file of the program gemm
+SELECTABLE = ("kernel", "status", "function", "instruction", "gpu", "score_std", "score_growth", *PRODUCT, *SHAPE, *REST)
+
+
+# --- Cells and rows --------------------------------------------------------------------------------------------------
+
+
+def rows_of(heading, rows, words=(0,)):
+    """A table whose columns `words` are text and whose others are numbers."""
+    yield f"| {' | '.join(heading)} |"
+    yield f"|{'|'.join('-' if i in words else '-:' for i in range(len(heading)))}|"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def short(value):
+    """Three significant digits: 652, 92.1, 7.90, 0.0123."""
+    return f"{value:#.3g}".rstrip(".") if abs(value) < 1000 else f"{value:.0f}"
+
+
+def scientific(value):
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def grouped(value):
+    return f"{value:,}"
+
+
+def figure(number):
+    return grouped(number) if isinstance(number, int) else f"{number:.1f}" if number >= 1 else f"{number:.2f}"
+
+
+def options_of(spec, allowed=None):
+    """The words of a marker: those that stand alone, and {key: value} of the others."""
+    names = [word for word in spec.split() if "=" not in word]
+    options = dict(word.split("=", 1) for word in spec.split() if "=" in word)
+    if allowed is not None and not set(options) <= set(allowed):
+        raise Refused(f"this takes a file and {', '.join(f'{key}=' for key in allowed)}")
+    return names, options
+
+
+def one_file(spec):
+    """The data of the one file that a marker names, its name, and the options."""
+    names, options = options_of(spec)
+    if len(names) != 1:
+        raise Refused(f"{' '.join(names) or 'no file'} is not one file; options are of the form key=value")
+    return read(names[0]), names[0], options
+
+
+def source_lines(name):
+    path = ROOT / name
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        raise Refused(f"there is no file {name}") from None
+
+
+# --- Results ---------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=None)
+def read(name):
+    """A results file. The launches of a profile, the instructions that the program rates measured, matrix products,
+    experiments and the limits of GPUs are records, too."""
+    with named(name):
+        data = read_json(ROOT / name)
+        kinds = data if isinstance(data, dict) else {}
+        if "rates_version" in kinds:
+            data = read_of("rates", ROOT / name)
+            data["records"] = [{"kernel": each["name"], "instruction": each["name"], **each} for each in data["instructions"]]
+        elif "machines" in kinds:
+            data["records"] = [{"kernel": gpu, "gpu": gpu, **limits} for gpu, limits in data["machines"].items()]
+        elif "gemm_version" in kinds:
+            data = read_of("gemm", ROOT / name)
+        elif "experiments_version" in kinds:
+            data = read_experiments(ROOT / name)
+            data["records"] = records_of(data)
+        elif "profile_version" in kinds:
+            shape = {field: data[field] for field in SHAPE}
+            data["records"] = [{**shape, **launch} for launch in data["launches"]]
+        else:
+            data = with_solution(name, read_results(ROOT / name))
+        return data
+
+
+def matching(data, filters):
+    for key in filters:
+        if key not in SELECTABLE:
+            raise Refused(f"'{key}' is no field to select by")
+    asked = any("/" in pattern for pattern in filters.get("kernel", "").split(","))
+    for record in data["records"]:
+        if kind(record["kernel"]) != "kernel" and not asked:  # peers and ceilings are not among the kernels
+            continue
+        if not is_plain(record) and not set(REST) & set(filters):  # nor is another problem meant, unless it is named
+            continue
+        if all(any(fnmatch.fnmatchcase(str(record.get(key)), pattern) for pattern in value.split(","))
+               for key, value in filters.items()):
+            yield record
+
+
+def pick(record, field):
+    """A field, or the counter or metric of this name."""
+    for prefix in ([], ["counters"], ["metrics"]):
+        value = record
+        for part in [*prefix, *field.split(".")]:
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is not None:
+            return value
+    return None
+
+
+# --- Results as tables -----------------------------------------------------------------------------------------
+
+# Column: (heading, field, how to print it)
+COLUMNS = {
+    "kernel": ("Kernel", "kernel", "`{}`".format),
+    "status": ("Status", "status", str),
+    "median": ("Median ms", "time_ms.median", short),
+    "tflops": ("TFLOP/s", "tflops", short),
+    "launches": ("Launches", "time_ms.launches", str),
+    "error": ("Relative error", "error.rel", scientific),
+    "registers": ("Registers", "registers", str),
+    "spill_bytes": ("Spilled bytes", "spill_bytes", grouped),
+    "shared_memory_bytes": ("Shared memory bytes", "shared_memory_bytes", grouped),
+    "workspace_bytes": ("Workspace bytes", "workspace_bytes", grouped),
+    "clock": ("SM clock, MHz", "clock_mhz", "{:.0f}".format),
+    "exp2": ("Exponentials", "counters.exp2", grouped),
+    "shared_wavefronts_ideal": ("Wavefronts without conflicts", "counters.shared_wavefronts_ideal", grouped),
+    **{field: (field, field, str) for field in (*SHAPE, *REST, *PRODUCT)},
+}
+WORDS = ("kernel", "status", "dtype", "mask", "epilogue")
+
+
+def column(name):
+    if name.startswith("ratio."):
+        return f"Ratio to `{name[6:]}`", name, short
+    return COLUMNS.get(name) or (name.replace("_", " ").capitalize(), f"counters.{name}", grouped)
+
+
+def cell(record, name):
+    _, field, show = column(name)
+    found = pick(record, field)
+    if field == "status" and found != "passed":
+        return f"{found}: " + record["reason"].replace("|", "\\|")
+    is_measured = name not in (*WORDS, *SHAPE, *REST, *PRODUCT) and is_stale(record)
+    return "–" if found is None else show(found) + DAGGER * is_measured
+
+
+def table(spec):
+    data, name, options = one_file(spec)
+    if "machine" not in data:
+        raise Refused(f"{name} is a profile, which a table cannot show")
+    columns, instead = options.pop("columns", "kernel,status").split(","), options.pop("instead", None)
+    records = list(matching(data, options))
+    if not records:
+        raise Refused(f"no record of {name} matches")
+    if instead:
+        def same(record):
+            return record["kernel"], *(str(record.get(field)) for field in (*SHAPE, *REST))
+        better = {same(record): record for record in matching(read(instead), options)}
+        if not any(same(record) in better for record in records):
+            raise Refused(f"{instead} has no record of a kernel and problem that match in {name}")
+        records = [better.get(same(record), record) for record in records]
+    return rows_of([column(each)[0] for each in columns], ([cell(record, each) for each in columns] for record in records),
+                   [i for i, each in enumerate(columns) if each in WORDS])
+
+
+def lengths(spec):
+    """One field of the records that match, over kernel and seq_len, or score_std; the rest of the problem must be one."""
+    data, name, options = one_file(spec)
+    field, by = options.pop("field", "tflops"), options.pop("by", "seq_len")
+    headings = {"seq_len": "N = {}", "score_std": "std = {:g}"}
+    if by not in headings:
+        raise Refused(f"a table is by={' or by='.join(headings)}, not by {by}")
+    records = [record for record in matching(data, options) if by in record]
+    cells = {(record["kernel"], record[by]): pick(record, field) for record in records}
+    of = {(record["kernel"], record[by]): record for record in records}
+    same = ["dtype", "heads", "head_dim", *REST, *({"seq_len", "score_std", "score_growth"} - {by})]
+    if not records or len(cells) < len(records) or len({tuple(str(r.get(f)) for f in same) for r in records}) > 1:
+        what = "lengths" if by == "seq_len" else "standard deviations"
+        raise Refused(f"{name}: the records that match are not of one problem at several {what}")
+    if all(value is None for value in cells.values()):
+        raise Refused(f"{name} has no {field} there")
+    columns = sorted({column for _, column in cells})
+
+    def shown(*place):
+        number = cells.get(place)
+        return "–" if number is None else mark(grouped(number) if isinstance(number, int) else short(number), of[place])
+
+    kernels = sorted({kernel for kernel, _ in cells}, key=lambda name: (kind(name) != "kernel", name))
+    return rows_of(["Kernel", *(headings[by].format(column) for column in columns)],
+                   ([f"`{kernel}`", *(shown(kernel, column) for column in columns)] for kernel in kernels))
+
+
+def solutions(spec):
+    """The kernel's committed results and those of solutions: counters of the emulator, TFLOP/s of the H200 if all have
+    been there."""
+    names, options = options_of(spec)
+    columns = [name for name in options.get("columns", "").split(",") if name]
+    file = "bench/results/solutions.jsonl"
+    timed = all(f"{name}-cuda" in read_set(ROOT / file) for name in names)
+
+    def row(name):
+        record = read(f"{file}#{name}")["records"][0]
+        cells = [cell(record, each) for each in columns]
+        if timed:
+            cells.append(cell(read(f"{file}#{name}-cuda")["records"][0], "tflops"))
+        return [f"`{name}`", *cells]
+
+    return rows_of(["", *(column(name)[0] for name in columns), *["H200, TFLOP/s"] * timed], map(row, names))
+
+
+# --- Tasks -----------------------------------------------------------------------------------------------------
+
+def tasks(spec):
+    """all: the tasks of scripts/fa try, a table per group. A kernel's number: those of its chapter, in a list."""
+    known = [task for task in read_tasks().values() if not task.bug]
+    if spec != "all":
+        own = [task for task in known if task.number == spec]
+        if not own:
+            raise Refused(f"there is no task of kernel {spec}")
+        yield "**Write it yourself**, judged by the emulator ([how it goes](tasks.md)). `scripts/fa try NAME` begins one of these:"
+        yield ""
+        yield from (f"- `{task.name}`: {task.title[0].lower() + task.title[1:]}, about {task.minutes} minutes." for task in own)
+        return
+    for group, title in GROUPS.items():
+        members = [task for task in known if task.group == group]
+        if members:
+            yield from ("", f"**{title}**", "")
+            yield from rows_of(["Task", "What you write", "Read first", "Minutes"], (
+                [f"`{task.name}`", task.title, f"[{task.number or 'here'}]({task.read})", str(task.minutes)] for task in members), (0, 1, 2))
+    yield ""
+
+
+def hole(spec):
+    """What the reader finds at the marked place of a task's file."""
+    known = read_tasks()
+    if spec not in known or known[spec].bug:
+        raise Refused(f"there is no task {spec}")
+    lines = known[spec].start().split("\n")
+    first, last = (next(i for i, line in enumerate(lines) if f"// {mark}" in line) for mark in (BEGIN, END))
+    indent = len(lines[first]) - len(lines[first].lstrip())
+    return ["```cuda", *(line[indent:] for line in lines[first : last + 1]), "```"]
+
+
+# --- Profiles --------------------------------------------------------------------------------------------------
+
+# Metric of the profiler that documents show: heading of its row.
+METRICS = {
+    "cycles": "Cycles",
+    "instructions": "Instructions of warps",
+    "fma_instructions": "of them, on the FMA pipe",
+    "issue_active_percent": "Cycles in which a scheduler issues, %",
+    "warps_active_percent": "Warps resident, % of the most possible",
+    "global_load_requests": "Global load requests",
+    "global_load_sectors": "Global load sectors",
+    "global_store_requests": "Global store requests",
+    "global_store_sectors": "Global store sectors",
+    "l2_sectors": "Sectors asked of L2",
+    "dram_bytes": "Bytes from and to DRAM",
+    "shared_load_instructions": "Shared load requests",
+    "shared_store_instructions": "Shared store requests",
+    "shared_load_wavefronts": "Shared load wavefronts",
+    "shared_store_wavefronts": "Shared store wavefronts",
+    "shared_wavefronts_percent": "L1/shared data pipe busy, %",
+    "tensor_active_percent": "Tensor pipe active, %",
+    "xu_percent": "XU pipe busy, %",
+    "dram_percent": "DRAM busy, %",
+}
+
+
+def metric_heading(metric):
+    if metric.startswith("stall_"):
+        return f"Stalled: {metric[6:].replace('_', ' ')}"
+    if metric not in METRICS:
+        raise Refused(f"there is no metric {metric}")
+    return METRICS[metric]
+
+
+def profile(spec):
+    data, name, options = one_file(spec)
+    if "launches" not in data:
+        raise Refused(f"{name} is not a profile")
+    metrics, rows = options.pop("metrics", "cycles").split(","), options.pop("rows", "metrics")
+    if rows not in ("metrics", "launches"):
+        raise Refused(f"rows are metrics or launches, not {rows}")
+    launches = list(matching(data, options))
+    if not launches:
+        raise Refused(f"no launch of {name} matches")
+    several = len({launch["kernel"] for launch in launches}) > 1
+    heading = [f"`{x['kernel']}`" + ("" if x["function"] == "attention_kernel" else f" `{x['function']}`")
+               if several else f"`{x['function']}`" for x in launches]
+    titles = [metric_heading(metric) for metric in metrics]
+    for launch in launches:
+        if missing := [metric for metric in metrics if metric not in launch["metrics"]]:
+            raise Refused(f"{name} has no {missing[0]} of {launch['kernel']}")
+    figures = [[mark(figure(launch["metrics"][metric]), launch) for launch in launches] for metric in metrics]
+    if rows == "launches":
+        return rows_of(["Launch", *titles], ([name, *row] for name, row in zip(heading, zip(*figures))))
+    return rows_of(["", *heading], ([title, *row] for title, row in zip(titles, figures)))
+
+
+# Counter of the emulator: the metrics whose sum over a kernel's launches is the same count on the GPU.
+COUNTED = {
+    "global_requests": ("Global requests", ("global_load_requests", "global_store_requests")),
+    "global_sectors": ("Global sectors", ("global_load_sectors", "global_store_sectors")),
+    "shared_requests": ("Shared requests", ("shared_load_instructions", "shared_store_instructions")),
+    "shared_wavefronts": ("Shared wavefronts", ("shared_load_wavefronts", "shared_store_wavefronts")),
+}
+
+
+def beside(spec):
+    names, options = options_of(spec)
+    if len(names) != 2:
+        raise Refused("beside takes a profile and a results file of the emulator")
+    data, emulator = map(read, names)
+    if "launches" not in data:
+        raise Refused(f"{names[0]} is not a profile")
+    rows = []
+    for kernel in dict.fromkeys(launch["kernel"] for launch in matching(data, options)):
+        launches = [launch for launch in data["records"] if launch["kernel"] == kernel]
+        found = list(matching(emulator, {"kernel": kernel, **{field: str(data[field]) for field in SHAPE}}))
+        if len(found) != 1 or "global_sectors" not in found[0].get("counters", {}):
+            raise Refused(f"{names[1]} has no counters of {kernel} on the profile's problem")
+        for counter, (heading, metrics) in COUNTED.items():
+            gpu = sum(launch["metrics"][metric] for launch in launches for metric in metrics)
+            ours = found[0]["counters"][counter]
+            if gpu or ours:
+                same = "equal" if gpu == ours else f"{100 * (ours / gpu - 1):+.1f} %" if gpu else "–"
+                rows.append([f"`{kernel}`", heading, mark(grouped(ours), *found), mark(grouped(gpu), *launches), same])
+    if not rows:
+        raise Refused(f"no launch of {names[0]} matches")
+    return rows_of(["Kernel", "", "Emulator", data["gpu"], "Difference"], rows, (0, 1))
+
+
+def parts_of_agreement(spec, *more):
+    """The module that knows their quantities, the committed profiles that match, other options."""
+    from fa_tools.laboratory import agreement  # needs nothing but this repository; not every call needs it
+
+    _, options = options_of(spec, (*SHAPE, *more))
+    others = {key: options.pop(key) for key in more if key in options}
+    return agreement, [part for part in agreement.comparison()
+                       if all(str(part[field]) == value for field, value in options.items())], others
+
+
+def agreement_of(spec):
+    """The emulator's count over the profiler's, a kernel a row, and below why some are not one."""
+    agreement, parts, options = parts_of_agreement(spec, "of", "reasons")
+    of = options.get("of", "")
+    if len(parts) != 1:
+        raise Refused(f"{len(parts)} profiles match instead of one")
+    if of not in ("", "memory", "instructions"):
+        raise Refused(f"an agreement is of=memory or of=instructions, not {of}")
+    by_kernel = {}
+    entries = [e for e in parts[0]["counts"] if not of or (e["quantity"] in agreement.MEMORY) == (of == "memory")]
+    for entry in entries:
+        text = agreement.ratio(entry)
+        text = "equal" if text == "=" else text + " \\*" * ("reasons" in entry)
+        by_kernel.setdefault(entry["kernel"], {})[entry["quantity"]] = text
+    columns = [q for q in agreement.QUANTITIES if any(entry["quantity"] == q for entry in entries)]
+    yield from rows_of(["Kernel", *(agreement.QUANTITIES[q][0] for q in columns)],
+                       ([f"`{kernel}`", *(cells.get(q, "–") for q in columns)] for kernel, cells in by_kernel.items()))
+    why = agreement.reasons(entries) if options.get("reasons") != "no" else []
+    if why:
+        yield ""
+    for kernels, quantities, reason in why:
+        yield f"- \\* **{', '.join(kernel[:2] for kernel in kernels)}**, {', '.join(quantities)}: {reason}."
+    yield from left_out(parts[0])
+
+
+def left_out(part):
+    for sentence in waiting(part.get("changed", [])):
+        yield from ("", f"{sentence}.")
+
+
+def limiters(spec):
+    agreement, parts, _ = parts_of_agreement(spec)
+    parts = [part for part in parts if "limiters" in part]
+    if len(parts) != 1:
+        raise Refused(f"{len(parts)} profiles with limiters match instead of one")
+    resources = list(agreement.PERCENT)
+    rows = []
+    for entry in parts[0]["limiters"]:
+        cells = [f"{entry['percent'][r]:.0f}" + "~" * (r in entry["calculated"]) for r in resources]
+        cells[resources.index(entry["gpu"])] = f"**{cells[resources.index(entry['gpu'])]}**"
+        rows.append([f"`{entry['kernel']}`", *(agreement.called(entry[who]) for who in ("emulator", "gpu")), *cells])
+    yield from rows_of(["Kernel", "First limiter, emulator", "Busiest, profiler",
+                        *(f"{agreement.called(r)}, %" for r in resources)], rows)
+    yield from left_out(parts[0])
+
+
+def reproduced(spec):
+    """What a write-up publishes beside what was measured, for one head_dim."""
+    name, _, head_dim = spec.partition(" head_dim=")
+    if name not in reproduce.NAMES or not head_dim.isdecimal():
+        raise Refused("published figures take one of " + ", ".join(reproduce.NAMES) + ", and head_dim=")
+    file = f"bench/results/h200_reproduced.jsonl#{name}"
+    with named(file):
+        heading, rows = reproduce.table(reproduce.read_published(name), reproduce.measured(ROOT / file, name), int(head_dim))
+    return rows_of(heading, rows, reproduce.words_of(heading))
+
+
+def experiments(spec):
+    """The figures of variants that were measured and not kept, one group."""
+    name, _, group = spec.partition(" ")
+    with named(name):
+        head, rows, how = table_of(read_experiments(ROOT / name), group)
+    return [*rows_of(head, rows), "", how]
+
+
+# --- Bugs ------------------------------------------------------------------------------------------------------
+
+CODE = re.compile(r"\b_*\w+\(\)|\b\w+_\w+\b|1/sqrt\(head_dim\)|log2\(e\)|\.trans\b|\bbar\.\w+|\bldmatrix\b")  # in a sentence
+BUG_COUNTERS = {"shared_wavefronts": "wavefronts of shared memory", "global_sectors": "sectors of global memory"}
+
+
+COPIES = "it-depends-on-when-copies-come"
+# Section of docs/bugs.md, by its anchor: the kinds of reports that lead there (kind_of() of common/emulator/core/describe.cpp).
+SECTIONS = {
+    "wrong-on-ordinary-inputs": [],
+    "wrong-on-hard-inputs": [],
+    "it-hangs": ["deadlock dump", "loop without end"],
+    "a-barrier-is-misused": ["one arrival too many", "arrival in a phase that may be over", "a phase that is two ahead",
+                             "barrier out of balance", "fewer bytes expected than come", "mbarrier before its initialisation",
+                             "mbarrier initialised twice"],
+    COPIES: ["race with a copy under way", "copies never waited for"],
+    "a-race-is-reported": ["race between warps", "race within a warp", "race between CTAs", "race with a running wgmma",
+                           "race with a store under way"],
+    "a-fence-is-missing": ["missing proxy fence", "missing wgmma_fence", "mbarrier not visible to copies"],
+    "registers-of-a-product": ["registers of a running wgmma", "registers that no wait has named", "more registers than a warp owns",
+                               "setmaxnreg in the wrong role"],
+    "an-address-is-wrong": ["outside shared memory", "outside global memory", "misaligned address", "read of unwritten memory"],
+    "lanes-part-ways": ["lanes in different instructions", "shuffle with a lane that has left"],
+    "right-but-slow": [],
+}
+
+
+def seen_first(bug):
+    """(section of the index, kind) of a row of tests/broken/NN.json: by how its launch ends, else by the report, the counter
+    or the numbers."""
+    normal = bug["numbers"]["normal"]
+    kind = bug["stops"] if normal == "stops" else bug.get("report", "")
+    if bug["early"] != normal:
+        return COPIES, kind
+    for section, kinds in SECTIONS.items():
+        if kind in kinds:
+            return section, kind
+    if kind:
+        raise Refused(f"{bug['name']} is reported as '{kind}', which is in no section")
+    if "counter" in bug:
+        return "right-but-slow", bug["counter"]
+    return f"wrong-on-{'hard' if normal == 'right' else 'ordinary'}-inputs", ""
+
+
+def found_by(bug):
+    """Of a row of tests/broken/NN.json: the first of these that shows it, in the order in which one looks."""
+    if bug["numbers"]["normal"] != "right":
+        return bug["numbers"]["normal"]
+    if set(bug["numbers"].values()) != {"right"}:
+        return "hard"
+    return "report" if "report" in bug else "counter"
+
+
+def numbers_of(bug):
+    """Cells for ordinary and for hard inputs."""
+    shown = {"right": "right", "wrong": "**wrong**", "stops": f"**stops**: {bug.get('stops')}"}
+    normal, *hard = bug["numbers"].items()
+    cell = shown[normal[1]]
+    if bug["early"] != normal[1]:
+        cell += f"; {bug['early']} if copies come early"
+    bad = [inputs for inputs, verdict in hard if verdict != "right"]
+    if not bad:
+        return cell, "right"
+    verb = "**wrong**" if bug["numbers"][bad[0]] == "wrong" else "**stops**"
+    if normal[1] != "right" and len(bad) < len(hard):
+        return cell, "right only: " + ", ".join(f"`{inputs}`" for inputs, verdict in hard if verdict == "right")
+    names = "all" if len(bad) == len(hard) else ", ".join(f"`{name}`" for name in bad)
+    return cell, f"{verb}: {names}"
+
+
+def bug_summary(rows):
+    def count(*what):
+        return sum(found_by(bug) in what for bug in rows)
+
+    right = [bug for bug in rows if bug["numbers"]["normal"] == "right"]
+    early = sum(bug["early"] == "right" and bug not in right for bug in rows)
+    reported = [bug for bug in rows if "report" in bug]
+    yield (f"**{len(right)} of {len(rows)} bugs give right numbers on ordinary inputs**, and {early} more do if asynchronous "
+           f"copies happen to come early. Hard inputs show {count('hard')} of the {len(right)}, the checked build's report "
+           f"shows {count('report')}, and its counters show {count('counter')}.")
+    yield ""
+    what = [("Numbers on ordinary inputs are wrong", count("wrong")),
+            ("The launch stops on ordinary inputs: deadlock, misuse of a barrier or a product, address outside memory or misaligned", count("stops")),
+            ("Only hard inputs show it", count("hard")), ("Only the checked build's report shows it", count("report")),
+            ("Only the checked build's counters show it", count("counter"))]
+    yield from rows_of(["What shows it first", "Bugs"], [[text, str(number)] for text, number in what])
+    yield ""
+    kinds = [bug["report"] for bug in reported]
+    races = sum(kind.startswith("race") for kind in kinds)
+    yield (f"The checked build reports {len(reported)} of them, {races} as races, with the two lines and what is missing "
+           f"between them; about the other {len(rows) - len(reported)} it must say nothing.")
+
+
+def bugs(spec):
+    name, _, which = spec.partition(" ")
+    try:
+        found = [bug for path in sorted((ROOT / name).glob("[0-9][0-9].json")) for bug in read_json(path)]
+        if which == "summary":
+            return list(bug_summary(found))
+        if which not in SECTIONS:
+            raise Refused(f"'{which}' is neither summary nor a section of the index: {', '.join(SECTIONS)}")
+        def alike(bug):  # those that one sees in the same way stand together
+            return seen_first(bug)[1], [inputs for inputs, verdict in bug["numbers"].items() if verdict == "right"], bug["name"]
+
+        rows = []
+        for bug in sorted((bug for bug in found if seen_first(bug)[0] == which), key=alike):
+            chapter = f"[{bug['kernel'][:2]}]({bug['kernel']}.md#break-it)"
+            counter = f"**{bug['ratio']:.2f}** times the {BUG_COUNTERS[bug['counter']]}" if "counter" in bug else "–"
+            report = f"**{bug['report']}**" if "report" in bug else "–"
+            rows.append([chapter, f"`{bug['name']}`", CODE.sub(r"`\g<0>`", bug["what"]), *numbers_of(bug), report, counter])
+    except Refused as problem:
+        raise Refused(f"{name}: {problem}") from None
+    except (KeyError, TypeError, AttributeError):
+        raise Refused(f"{name} is not what the program meet_checked writes") from None
+    heading = ["Kernel", "Bug", "What is wrong", "Ordinary inputs", "Hard inputs", "Checked build reports", "It counts"]
+    said = [i for i in range(len(heading)) if i < 5 or any(row[i] != "–" for row in rows)]
+    return rows_of([heading[i] for i in said], ([row[i] for i in said] for row in rows), range(len(said)))
+
+
+# --- The ring of kernel 12 -----------------------------------------------------------------------------------------
+
+
+def ring_waits(name, tiles):
+    """(tile, stage, phase, parity that its readers wait for at full, parity that its load waits for at empty) of the
+    first tiles, by the expressions of the kernel's source."""
+    text = "\n".join(source_lines(name))
+    patterns = (r"mbarrier_wait\(&full\[(.+?)\], .+\);", r"mbarrier_wait\(&full\[.+?\], (.+)\);", r"mbarrier_wait\(&empty\[.+?\], (.+)\);")
+    found = [re.search(pattern, text) for pattern in (r" kStages = (\d+);", *patterns)]
+    if not all(found):
+        raise Refused(f"{name} has no ring of full and empty barriers")
+    stages, *expressions = (match[1].replace("C::kStages", "stages").replace("/", "//") for match in found)
+    if not all(re.fullmatch(r"(?:stages|n|\d|[-+*/%() ])+", expression) for expression in expressions):
+        raise Refused(f"{name} computes a stage or a parity in a way that is not understood here")
+    for n in range(tiles):
+        names = {"n": n, "stages": int(stages)}
+        stage, full, empty = (eval(expression, names.copy()) for expression in expressions)
+        yield n, stage, n // int(stages), full, empty
+
+
+def phases(spec):
+    names, options = options_of(spec, ["tiles"])
+    if len(names) != 1 or not options.get("tiles", "").isdigit():
+        raise Refused("this takes a kernel's source and tiles=")
+    rows = []
+    for n, stage, phase, full, empty in ring_waits(names[0], int(options["tiles"])):
+        before = [m for m, other, *_ in ring_waits(names[0], n) if other == stage]
+        rows.append([str(n), str(stage), str(phase), str(full), str(empty),
+                     f"phase {phase - 1} of `empty[{stage}]` is over: tile {before[-1]} is released" if before else
+                     "no phase came before, so the wait returns at once"])
+    return rows_of(["Tile", "Stage", "Phase", "Warps wait at full for parity", "The load waits at empty for parity", "which means"],
+                   rows, [5])
+
+
+TABLES = {"table": table, "lengths": lengths, "profile": profile, "beside": beside, "agreement": agreement_of,
+          "limiters": limiters, "solutions": solutions, "tasks": tasks, "hole": hole, "reproduced": reproduced, "experiments": experiments,
+          "bugs": bugs, "phases": phases}

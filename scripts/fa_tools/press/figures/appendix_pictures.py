@@ -1,0 +1,108 @@
+"""The appendices' pictures, for scripts/fa pictures."""
+
+import re
+
+from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, constant, figure
+from fa_tools.tools import ROOT
+
+SCOPES = ("thread", "warp", "warpgroup", "CTA", "cluster", "grid")
+# What waits, up to which scope, and what it is called there.
+BARRIERS = (
+    ("cp.async.wait_group", "thread", "its own copies"),
+    ("cp.async.bulk.wait_group", "thread", "its own stores"),
+    ("__syncwarp, shuffles, votes", "warp", "the lanes of the mask"),
+    ("wgmma.wait_group", "warp", "its own products"),
+    ("setmaxnreg", "warpgroup", "registers of the CTA's pool"),
+    ("bar.sync, bar.arrive", "CTA", "as many threads as it says, whole warps"),
+    ("__syncthreads", "CTA", "all threads"),
+    ("mbarrier", "cluster", "so many arrivals and bytes; waiting is for the CTA"),
+    ("barrier.cluster", "cluster", "all threads of all its CTAs"),
+    ("the kernel's end", "grid", "all threads: what the next kernel waits for"),
+)
+
+
+@figure("synchronisation", 612, "Synchronisation: how far each kind reaches, and the two proxies", "How far it reaches")
+def synchronisation(p):
+    left, step, top = 230, 104, 66
+    for i, scope in enumerate(SCOPES):
+        x = left + i * step
+        p.text(x + step / 2, 56, scope, 13, INK.muted, weight="bold")
+        p.line(x, top, x, top + 30 * len(BARRIERS), INK.line, 0.8, "3 4")
+    for i, (name, scope, whom) in enumerate(BARRIERS):
+        y, reach = top + 4 + i * 30, SCOPES.index(scope) + 1
+        inside = reach >= 3
+        p.text(left - 12, y + 15, name, 12.5, anchor="end")
+        p.rect(left, y, reach * step - 4, 22, *(GREY, GREEN, GREEN, BLUE, ORANGE, ORANGE)[reach - 1], 4)
+        p.text(left + (8 if inside else reach * step + 4), y + 15, whom, 12, INK.text if inside else INK.muted, "start")
+    y = top + 30 * len(BARRIERS) + 48
+    p.heading("Two ways into shared memory", "A barrier of threads orders what threads do. It does not reach the other proxy.", y=y)
+    y += 44
+    p.box(40, y, 250, 128, ["threads: generic proxy", "ld, st, ldmatrix, stmatrix", "cp.async"], *BLUE, 14)
+    p.box(590, y, 250, 54, ["copy engine: async proxy", "cp.async.bulk, TMA"], *ORANGE, 14)
+    p.box(590, y + 74, 250, 54, ["Tensor Cores: async proxy", "wgmma's operands"], *ORANGE, 14)
+    p.arrows(INK.blue, 2.4, (292, y + 18, 588, y + 18), (292, y + 86, 588, y + 86))
+    p.arrows(INK.orange, 2.4, (588, y + 42, 292, y + 42), (588, y + 110, 292, y + 110))
+    written = "written: fence.proxy.async, barrier"
+    p.texts(12, INK.blue, "middle", (440, y + 11, written), (440, y + 79, written))
+    p.texts(12, INK.orange, "middle", (440, y + 57, "loaded: mbarrier; stored: bulk.wait_group"), (440, y + 126, "read: wgmma.wait_group"))
+
+
+def sizes():
+    """Tile sizes of bench/gemm/wgmma_tma.cu, from its Config: rows, columns, depth; stages."""
+    text = (ROOT / "bench" / "gemm" / "wgmma_tma.cu").read_text(encoding="utf-8")
+    groups, *others = (int(re.search(rf"\b{name} = (\d+)", text)[1]) for name in ("kWarpgroups", "kBlockN", "kBlockK", "kStages"))
+    return groups * 64, *others
+
+
+@figure("gemm_products", 452, "A tile of a matrix product beside a tile of attention", "Matrix product: C = E(A Bᵀ)",
+        "the sum runs over k; C's tile stays in registers until the end")
+def products(p):
+    block_m, block_n, block_k, stages = sizes()
+    unused = INK.cell, None
+    # A slices to the left, B slices above, C at the crossing.
+    x, y, high, wide = 150, 190, 100, 180
+    for i in range(5):
+        p.rect(x - 14 - 22 * (i + 1), y, 20, high, *(BLUE if i < stages else unused))
+        p.rect(x, y - 14 - 18 * (i + 1), wide, 16, *(BLUE if i < stages else unused))
+    p.box(x, y, wide, high, ["C: accumulators", f"{block_m} x {block_n} per CTA", f"{block_n // 2} registers per thread"], *ORANGE)
+    p.text(x - 70, y + high + 20, f"A: slices of {block_k} columns", 12, INK.muted)
+    p.lines(x + wide + 8, y - 60, 16, ("B: likewise,", f"{stages} slices", "in the ring"))
+    p.arrow(x + wide / 2, y + high + 4, x + wide / 2, y + high + 46, INK.green, 2.4)
+    p.box(x, y + high + 48, wide, 52, ["epilogue E, once", "bias, GELU, rounding"], *GREEN)
+    p.text(x + wide / 2, y + high + 122, f"2 · {block_m} · {block_n} · k FLOPs for each", 12, INK.muted)
+    p.line(440, 20, 440, 432, INK.line, 1, "3 4")
+    p.heading("Attention: O = softmax(Q Kᵀ) V", "two products; the sum of the second runs over the keys", 464)
+    x = 500
+    p.box(x - 36, y, 52, high, ["Q", "stays"], *BLUE)
+    for i in range(4):
+        p.rect(x + 26 + 46 * i, y - 50, 42, 40, *(BLUE if i < 2 else unused))
+    p.text(x + 26, y - 60, "K: tiles of keys", 12, INK.muted, "start")
+    p.box(x + 26, y, 92, high, ["S, then P", f"128 x {constant('13', 'kBlockN')}", "registers"], *ORANGE)
+    p.arrow(x + 120, y + high / 2, x + 196, y + high / 2, INK.green, 2.4)
+    p.lines(x + 158, y + high / 2 - 26, 15, ("softmax,", "each tile"), 12, INK.green, "middle")
+    p.box(x + 198, y, 112, high, ["O += P V", "128 x head_dim", "registers"], *ORANGE)
+    p.text(x + 340, y - 14, "V", 12, INK.muted)
+    for i in range(4):
+        p.rect(x + 318, y + 26 * i - 2, 42, 22, *(BLUE if i < 2 else unused))
+    p.arrow(x + 254, y + high + 4, x + 254, y + high + 46, INK.green, 2.4)
+    p.box(x + 174, y + high + 48, 160, 52, ["epilogue, once", "1 / row_sum, rounding"], *GREEN)
+    p.text(x + 160, y + high + 122, "E of the first product is the prologue of the second", 12, INK.muted)
+
+
+@figure("gemm_shares", 292, "Products and exponentials of a tile, in cycles of an SM",
+        "What an epilogue costs beside its products, in cycles of an SM",
+        "4,096 FLOPs and 16 exponentials (or reciprocals) a cycle; each pair of bars scaled to its products")
+def shares(p):
+    block_m, block_n, *_ = sizes()
+    keys, full = constant("13", "kBlockN"), 430
+    rows = [(f"C = GELU(A Bᵀ + bias), k = {k}", 2 * block_m * block_n * k // 4096, block_m * block_n * 2 // 16, "once")
+            for k in (8192, 1024)]
+    rows.append((f"attention, {keys} keys, head_dim 128", 2 * 2 * 128 * keys * 128 // 4096, 128 * keys // 16, "each tile"))
+    for i, (name, tensor, unit, when) in enumerate(rows):
+        y, width = 78 + i * 68, full * unit / tensor
+        p.text(290, y + 15, name, 12.5, anchor="end")
+        p.text(290, y + 34, when, 12, INK.muted, "end")
+        p.rect(304, y, full, 20, *ORANGE, 3)
+        p.text(312, y + 15, f"products: {tensor:,}", 12, INK.text, "start")
+        p.rect(304, y + 24, width, 20, *GREEN, 3)
+        p.text(304 + width + 8, y + 39, f"{unit:,} = {100 * unit / tensor:.0f} %", 12, INK.muted, "start")

@@ -1,0 +1,181 @@
+"""The map of the ladder, and the pictures of chapter 00: what is computed, the GPU that computes it, the formats of its
+numbers."""
+
+import math
+from itertools import groupby
+
+from fa_tools.press.charts.steps import factor
+from fa_tools.press.doc_tables import matching, read
+from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, figure
+from fa_tools.product.intensity import MACHINES
+from fa_tools.tools import ROOT, read_json
+
+GPU = "NVIDIA H200"
+
+# The idea of each step, 01 first, and what held up the kernel before it: something had to be moved (orange), a unit had
+# no cycle left (blue), or one piece of work waited for another (green). A kernel behind the last one is not on the map.
+MOVED, BUSY, WAITED = ORANGE, BLUE, GREEN
+SHARED = "shared memory,|above all its bank conflicts", MOVED
+STEPS = (
+    ("naive", None, None), ("online|softmax", "global|memory", MOVED), ("register|tiles", "shared|memory", MOVED),
+    ("Tensor|Cores", "CUDA|cores", BUSY), ("split|keys", *SHARED), ("split|queries", *SHARED), ("async|copies", *SHARED),
+    ("XOR|swizzle", *SHARED), ("reading|ahead", *SHARED), ("leaner|loop", "issue|slots", BUSY),
+    ("wgmma", "MMA|rate", BUSY), ("TMA", "warps that wait|for warps", WAITED),
+    ("producer|warps", "warps that wait|for warps", WAITED), ("softmax|overlap", "expo-|nentials", WAITED),
+    ("persistent", "ends of|tiles", WAITED), ("no row|maximum", "row|max", WAITED),
+)
+NEEDS = (("any GPU", 3), ("Tensor Cores: A100 and later", 7), ("Hopper: H100 and H200", 6))
+
+
+def speeds(*others):
+    """{kernel or library: TFLOP/s at 4096 tokens}; the later kernels' are of their run beside the libraries."""
+    found = {}
+    for name, kernels in ("h200_bf16_d128", "*"), ("h200_peers_bf16_d128", ",".join(("[01]*", *others))):
+        records = matching(read(f"bench/results/{name}.json"), {"seq_len": "4096", "kernel": kernels})
+        found.update((record["kernel"], record["tflops"]) for record in records)
+    return found
+
+
+@figure("map", 434, "A map of the ladder: for each of sixteen steps its idea, what held up the kernel before, and the factor gained",
+        "The ladder: sixteen steps, and how many times faster each one is than the step before",
+        "Height: speed on one H200, logarithmic (bf16, 4096 tokens, head_dim 128). Below: what held up the step before.")
+def ladder_map(p):
+    left, wide, base, decade, names, limits, needs = 16, 53, 280, 65, 318, 354, 402
+    libraries = {"FlashAttention-3": "peer/fa3", "FlashAttention-2": "peer/fa2"}
+    found, before = speeds(*libraries.values()), None
+    p.rules = ".here{display:none}:target>.here{display:inline}svg:has(:target)>g[id]:not(:target){opacity:.45}"
+
+    def top(tflops):
+        return base - decade * math.log10(tflops)
+
+    def words(x, y, text):
+        lines = text.split("|")
+        p.lines(x, y - 7 * (len(lines) - 1), 14, lines, 11, INK.text, "middle")
+
+    for library, record in libraries.items():
+        p.line(left, top(found[record]), left + 16 * wide, top(found[record]), INK.line, 1, "4 4")
+        p.text(left + 4, top(found[record]) - 5, f"{library}: {found[record]:.0f} TFLOP/s", 11, INK.muted, "start")
+    p.line(left, base, left + 16 * wide, base, INK.line)
+    kernels = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
+    for i, (kernel, (idea, _, look)) in enumerate(zip(kernels, STEPS)):
+        x, y, middle = left + i * wide, top(found[kernel]), left + (i + 0.5) * wide
+        with p.group(f'id="at-{kernel[:2]}"'):
+            with p.group('class="here"'):
+                p.rect(x - 1, y - 24, wide + 2, limits - y + 20, INK.background, INK.text, 6, 2.6)
+                p.path([(middle, y - 28), (middle - 9, y - 42), (middle + 9, y - 42)], True, INK.text, None)
+            p.rect(x + 2, y, wide - 4, base - y, *(look or GREY))
+            if before:
+                p.rect(x + 4, y - 18, wide - 8, 14, INK.background)  # the libraries' lines end at a number
+                slower = found[kernel] < before
+                p.text(middle, y - 7, factor(found[kernel] / before), 12, INK.orange if slower else INK.text, weight="bold")
+            else:
+                p.lines(middle, y - 21, 14, (f"{found[kernel]:.2f}", "TFLOP/s"), 11, INK.text, "middle")
+            p.text(middle, base + 19, kernel[:2], 15, weight="bold")
+            p.lines(middle, names, 14, idea.split("|"), 11, INK.text, "middle")
+        before = found[kernel]
+    p.lines(left, limits + 15, 14, ("held up", "by:"), 11)
+    x = left + wide
+    for (limit, look), steps in groupby(STEPS[1:], lambda step: step[1:]):
+        width = wide * len(list(steps))
+        p.rect(x + 1, limits, width - 2, 38, *look, 4)
+        words(x + width / 2, limits + 23, limit)
+        x += width
+    x = left
+    for what, steps in NEEDS:
+        p.rect(x + 1, needs, wide * steps - 2, 22, *GREY, 4)
+        words(x + wide * steps / 2, needs + 15, what)
+        x += wide * steps
+
+
+@figure("00_attention", 452, "Attention: the matrices of one head, and the part of them that one CTA works on",
+        "One head: S = scale · Q Kᵀ, P = softmax(S) row by row, O = P V",
+        "N tokens, D = head_dim. Framed: the tile of queries that a CTA owns, and the tile of keys that it is at.")
+def attention(p):
+    n, d, top, q, frame = 208, 58, 176, 130, INK.text
+    s, v, o = q + 84, q + 416, q + 560
+    row, key, tile = top + 66, 92, 34  # a CTA's queries, and the keys of one tile
+    for x, y, width, height, name, shape, look, at in (
+            (q, top, d, n, "Q", "N x D", BLUE, (q + d / 2, top + 134)),
+            (s, top - 84, n, d, "Kᵀ", "D x N", BLUE, (s + 46, top - 60)),
+            (s, top, n, n, "S, then P", "N x N: in memory in 01 only", GREEN, (s + 104, top + 140)),
+            (v, top, d, n, "V", "N x D", BLUE, (v + d / 2, top + 40)),
+            (o, top, d, n, "O", "N x D", ORANGE, (o + d / 2, top + 134))):
+        p.rect(x, y, width, height, *look)
+        p.text(*at, name, 17, look[1], weight="bold")
+        p.text(at[0], at[1] + 17, shape, 12, INK.muted)
+    p.lines(s + n + 46, top + 106, 18, ("softmax,", "times V"), 12.5, INK.muted, "middle")
+    p.arrow(s + n + 12, top + 86, v - 12, top + 86, INK.green, 2.4)
+    p.arrow(v + d + 12, top + 86, o - 12, top + 86, INK.orange, 2.4)
+    for x, y, width, height in ((q, row, d, tile), (o, row, d, tile), (s + key, top - 84, tile, d), (v, top + key, d, tile)):
+        p.rect(x, y, width, height, "none", frame, 0, 2.4)
+    p.rect(s + key, row, tile, tile, INK.orange_soft, frame, 0, 2.4)
+    p.line(s, row, s + n, row, frame, 1.2, "4 3")
+    p.line(s, row + tile, s + n, row + tile, frame, 1.2, "4 3")
+    p.text(q - 10, row + 14, "kBlockM", 11.5, anchor="end", mono=True)
+    p.text(q - 10, row + 29, "queries", 11.5, INK.muted, "end")
+    p.text(s + key + tile / 2, top - 92, "kBlockN keys", 11.5, mono=True)
+    p.arrow(s + key + tile + 8, top - 48, s + key + tile + 44, top - 48, frame, 1.6)
+    p.lines(o + d + 12, row + 14, 15, ("acc_o, row_max,", "row_sum"), 11.5, frame, mono=True)
+    p.note(410, "A CTA goes over the keys from left to right. Each tile of S is computed, turned into P, multiplied by its tile of V, "
+           "and dropped.",
+           "The CTA keeps acc_o from tile to tile and, for each query, the largest score and the sum of the weights so far.", step=20)
+
+
+@figure("00_gpu", 520, f"A GPU in one picture: {GPU}", f"From memory to the multipliers: {GPU}",
+        "Speeds are those of all SMs together, sizes those of one SM.")
+def gpu(p):
+    machine = read_json(MACHINES)["machines"][GPU]
+    sm, speed, peak = machine["sm"], machine["tb_per_s"], machine["tflops"]
+    for y, name, what in ((76, "HBM: global memory", speed["hbm"]), (170, f"L2, {machine['l2_mib']} MiB, for all SMs", speed["l2"])):
+        p.box(24, y, 330, 62, [name, f"{what:g} TB/s"], *BLUE, 15)
+        p.arrow(189, y + 62, 189, y + 92, INK.blue, 2.6)
+    columns, cell = 22, 14.2
+    for i in range(sm["count"]):
+        p.rect(26 + i % columns * (cell + 0.8), 266 + i // columns * (cell + 0.8), cell, cell,
+               *(ORANGE if i == columns - 1 else GREEN), 2)
+    below = 266 + -(-sm["count"] // columns) * (cell + 0.8)
+    p.caption(189, below + 22, f"{sm['count']} SMs (streaming multiprocessors)",
+              "A CTA runs on one SM from its first instruction to its last.", 14, 20)
+    x, y, width, height = 400, 76, 456, 392
+    p.line(26 + (columns - 1) * (cell + 0.8) + cell, 272, x, y + 40, INK.orange, 1.4, "4 3")
+    p.rect(x, y, width, height, "none", INK.orange, 8, 2)
+    p.text(x + 16, y + 24, f"One SM: up to {sm['warps']} warps of 32 threads", 15, anchor="start", weight="bold")
+    for i in range(4):
+        left, top = x + 14 + i % 2 * 217, y + 40 + i // 2 * 116
+        p.rect(left, top, 210, 108, *GREY, 5)
+        p.text(left + 10, top + 18, "one instruction per cycle", 12, anchor="start")
+        p.box(left + 10, top + 26, 190, 24, [f"{sm['registers'] // 4:,} registers of 32 bits"], *GREEN, 11.5)
+        p.box(left + 10, top + 55, 92, 44, [f"{sm['fma'] // 4} FMA", f"{sm['exp2'] // 4} exp2 per cycle"], *GREEN, 11.5)
+        p.box(left + 108, top + 55, 92, 44, ["Tensor Core", f"{sm['wgmma_flops'] // 4:,} FLOP"], *ORANGE, 11.5)
+    p.box(x + 14, y + 274, 428, 54, [f"Shared memory and L1: {sm['shared_kib']} KiB of shared memory at most",
+                                     f"32 banks of 4 bytes: {sm['l1_bytes']} bytes per cycle; {speed['shared']:g} TB/s, all SMs"], *BLUE, 13)
+    p.box(x + 14, y + 336, 428, 42, ["TMA: copies tiles to and from shared memory (chapter 12)"], *BLUE, 12.5)
+    p.note(496, f"Tensor Cores {peak['tensor']:,} TFLOP/s, CUDA cores {peak['fp32']} TFLOP/s in fp32. Memory nearer to the cores is "
+           "faster and smaller, so kernels work on tiles.")
+
+
+# Format: bits of exponent and of mantissa.
+FORMATS = {"fp32": (8, 23), "bf16": (8, 7), "fp16": (5, 10)}
+USES = {"fp32": "sums, S, row_max, row_sum, acc_o", "bf16": "Q, K, V, O, and P from 04 on", "fp16": "the same, instead of bf16"}
+
+
+def largest(exponent, mantissa):
+    return (2 - 2.0**-mantissa) * 2.0 ** (2 ** (exponent - 1) - 1)
+
+
+@figure("00_formats", 330, "Number formats: fp32, bf16, fp16", "Three formats: sign, exponent, mantissa",
+        "The exponent says how far a format reaches, the mantissa how finely it rounds. bf16 is the upper half of an fp32.")
+def formats(p):
+    for x, name, look in ((520, "sign", GREY), (600, "exponent", ORANGE), (710, "mantissa", BLUE)):
+        p.key(x, 68, name, look, 12, 13, 19, 11)
+    bit, left = 16.4, 90
+    for i, (name, (exponent, mantissa)) in enumerate(FORMATS.items()):
+        y = 98 + i * 66
+        p.text(left - 14, y + 18, name, 15, anchor="end", weight="bold")
+        for n in range(1 + exponent + mantissa):
+            p.rect(left + n * bit, y, bit - 2, 26, *(GREY if n == 0 else ORANGE if n <= exponent else BLUE))
+        p.text(left, y + 44, f"1 + {exponent} + {mantissa} bits; largest {largest(exponent, mantissa):.5g}; rounding changes a value by at most "
+               f"2^-{mantissa + 1} of it", 12.5, INK.muted, "start")
+        p.text(left + (1 + exponent + mantissa) * bit + 14, y + 18, USES[name], 13, anchor="start")
+    p.note(312, "Tensor Cores multiply 16-bit factors exactly and add in fp32. The exponentials and the rest of the softmax are "
+           "fp32, too.")

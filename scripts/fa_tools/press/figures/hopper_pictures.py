@@ -1,0 +1,488 @@
+"""The pictures of kernels 12 to 16: barriers, copies and schedules. What can be computed is: places by the layout's
+formulas, numbers by the kernels' own constants, schedules by following the kernels' waits step by step."""
+
+import math
+from collections import namedtuple
+
+from fa_tools.press.figures import layouts
+from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, constant, figure, places, real_constant, runs
+
+
+Tile = namedtuple("Tile", "number stage phase asked arrives read released")
+
+
+def follow_ring(stages, tiles, load=1.25, use=1.0, issue=0.22):
+    """When each tile is asked for, arrives, is read and released, with one thread that loads and one reader."""
+    ring, free, done = [], 0.0, 0.0
+    for n in range(tiles):
+        released = ring[n - stages].released if n >= stages else 0.0
+        asked = max(free, released)
+        free = asked + issue
+        read = max(done, asked + load)
+        done = read + use
+        ring.append(Tile(n, n % stages, n // stages, asked, asked + load, read, done))
+    return ring
+
+
+@figure("12_phases", None, "Kernel 12: phases of the full and empty barriers")
+def phases(p):
+    stages = constant("12", "kStages")
+    ring = follow_ring(stages, 3 * stages)
+    high, gap, left, right, top = 28, 26, 150, 862, 76
+    block = 3 * high + gap
+    p.height = top + stages * block + 92
+    p.heading(f"The barriers of K's {stages} stages: a phase ends, the next one begins, its parity is the other one",
+              "time runs to the right; number: the phase; colour: its parity")
+    parities = (BLUE, ORANGE)
+    for at, name, look in ((400, "parity 0", BLUE), (490, "parity 1", ORANGE)):
+        p.key(at, 39, name, look, 12, drop=11)
+    end = ring[2 * stages].released + 0.4
+
+    def x(time):
+        return left + min(time, end) * (right - left) / end
+
+    def band(y, begin, until, phase, what):
+        wide = x(until) - x(begin)
+        if begin < end:
+            p.block(x(begin), y + 2, wide - 2, high - 6, f"{phase}: {what}" if wide > 200 else str(phase), parities[phase % 2], 11.5,
+                    drop=3.5, radius=3)
+
+    for stage in range(stages):
+        y = top + stage * block
+        p.text(24, y + 1.5 * high + 4, f"stage {stage}", 14, anchor="start", weight="bold")
+        for row, name in enumerate(("full", "its tile", "empty")):
+            p.text(left - 10, y + row * high + high / 2 + 3.5, name, 12.5, INK.muted if row == 1 else INK.text, "end")
+        p.rect(left, y + high, right - left, high - 2, INK.cell)
+        full, empty = 0.0, 0.0
+        for tile in (tile for tile in ring if tile.stage == stage):
+            band(y, full, tile.arrives, tile.phase, "ends when the bytes have come")
+            band(y + 2 * high, empty, tile.released, tile.phase, "ends when all warps have arrived")
+            full, empty = tile.arrives, tile.released
+            for begin, until, what, look in ((tile.asked, tile.arrives, "comes", (INK.background, INK.muted)),
+                                             (tile.read, tile.released, "is read", GREEN)):
+                if begin < end:
+                    p.rect(x(begin) + 1, y + high + 3, x(until) - x(begin) - 3, high - 8, *look, 3)
+                    if x(until) - x(begin) > 54:
+                        p.text((x(begin) + x(until)) / 2, y + 1.5 * high + 3, f"{tile.number} {what}", 11)
+            if tile.arrives < end:  # who waits for the end of a phase
+                p.line(x(tile.arrives), y + 2, x(tile.arrives), y + 2 * high - 5, INK.text, 2)
+            if tile.released < end:
+                p.line(x(tile.released), y + high + 3, x(tile.released), y + 3 * high - 4, INK.text, 2)
+    y = top + stages * block
+    p.line(30, y - 12, 30, y + 6, INK.text, 2)
+    p.lines(42, y, 18, ("The end of a phase. Full: tile n is there, and warps that wait for parity n / kStages % 2 may read it.",
+                        "Empty: all warps have released the tile before, and the load of tile n, which waits for parity "
+                        "(n / kStages + 1) % 2, may begin."))
+    p.lines(42, y + 44, 18, (f"The first {stages} loads wait for parity 1 while phase 0 runs. \"Phase -1\" counts as over, so they "
+                             "begin at once.",
+                             "No thread falls two phases behind, because a stage is refilled only after all its readers have "
+                             "arrived at empty."))
+
+
+@figure("12_boxes", 476, "Kernel 12: the boxes of a tile, and the slabs that they become")
+def boxes(p):
+    rows, head_dim = constant("12", "kBlockN"), 128
+    slabs, colors = constant("12", "kSlabs", head_dim), (BLUE, ORANGE)
+    bytes_ = f"{layouts.slab_bytes(rows):,} bytes"
+    p.heading(f"A tile of K is {slabs} TMA boxes of 64 columns and {rows} rows; each arrives as a slab",
+              f"head_dim {head_dim}, 16-bit elements")
+    # Left: the matrix of all heads' rows.
+    x, y, wide, tall = 64, 96, 190, 250
+    p.text(x + wide / 2, 84, "global memory: the rows of all heads", 13, weight="bold")
+    p.rect(x, y, wide, tall, *GREY)
+    for head in range(3):
+        if head:
+            p.line(x, y + tall * head / 3, x + wide, y + tall * head / 3, INK.line, 1.2, "4 3")
+        p.text(x - 8, y + tall * (head + 0.5) / 3 + 4, f"head {head}", 11.5, INK.muted, "end")
+    at, high = y + tall / 3 + 26, 34
+    for slab in range(slabs):
+        p.rect(x + slab * wide / 2 + 1, at, wide / 2 - 2, high, *colors[slab])
+        p.text(x + (slab + 0.5) * wide / 2, at + 21, f"box {slab}", 12)
+    p.text(x, y + tall + 16, "0", 11, INK.muted, "start")
+    p.text(x + wide / 2, y + tall + 16, "column 64", 11, INK.muted)
+    p.text(x + wide, y + tall + 16, str(head_dim), 11, INK.muted, "end")
+    p.arrow(x + wide + 62, at, x + wide + 3, at, INK.muted, 1.2)
+    p.lines(x + wide + 8, at - 20, 14, ("row head · seq_len", f"+ n · {rows}"), 11.5)
+    # Below: what the tensor map says.
+    p.text(44, y + tall + 42, "tensor map of K:", 12, anchor="start", weight="bold")
+    p.lines(44, y + tall + 59, 17, ("sizes", "stride", "box", "swizzle"))
+    p.lines(120, y + tall + 59, 17, (f"{head_dim}, rows of all heads", f"{2 * head_dim} bytes per row", f"64 x {rows}", "128 bytes"),
+            12, INK.text, mono=True)
+    # Middle: the slabs.
+    sx, sy, sw, sh = 402, 96, 110, 108
+    p.text(sx + sw / 2, 84, "shared memory", 13, weight="bold")
+    for slab in range(slabs):
+        top = sy + slab * (sh + 4)
+        p.rect(sx, top, sw, sh, *colors[slab])
+        p.caption(sx + sw / 2, top + sh / 2 - 4, f"slab {slab}", bytes_)
+        p.arrow(x + wide + 90, at + high / 2 + 5, sx - 4, top + sh / 2, colors[slab][1])
+    p.lines(sx + sw / 2, sy + 2 * sh + 24, 16, ("128 bytes per row,", "128 rows each"), anchor="middle")
+    p.lines(sx + sw / 2, sy + 2 * sh + 66, 16, ("one mbarrier counts", f"{slabs} · {bytes_}"), anchor="middle")
+    # Right: an atom of a slab.
+    ax, ay, cell, line = 586, 116, 34, 22
+    p.caption(ax + 4 * cell, 84, "the first rows of slab 0", "number: the chunk of 8 columns in this place", 13, 20, 11.5)
+    for row in range(12):
+        yy = ay + row * line + (6 if row >= 8 else 0)
+        for chunk, place in enumerate(places(rows, row)):
+            p.chunk(ax + place * cell, yy, cell - 2, line - 2, chunk, chunk == 2, (INK.orange, INK.background),
+                    (INK.blue_soft, INK.text))
+        p.text(ax - 8, yy + 14.5, str(row), 11, INK.muted, "end")
+    p.line(sx + sw + 3, sy + 4, ax - 26, ay, INK.line, 1)
+    yy = ay + 12 * line + 32
+    p.text(ax + 4 * cell, yy, "chunk c of row r in place c ^ (r mod 8)", 13, INK.orange, weight="bold")
+    p.lines(ax + 4 * cell, yy + 20, 16, ("the XOR of kernel 08, now done by the engine:", "what threads of 11 computed for each address"),
+            anchor="middle")
+
+
+@figure("13_ring", 440, "Kernel 13: a producer, two consumers, and the barriers between them")
+def producer_consumers(p):
+    stages, warps = constant("13", "kStages"), 4 * constant("13", "kWarpgroups")
+    p.heading("Three roles, which meet only at the barriers of the stages",
+              f"K's {stages} stages; V has {stages} more, with barriers of their own")
+    left, wide, top, bottom = 318, 230, 78, 358
+    right, middle, high = left + wide + 4, (top + bottom) / 2, (bottom - top - 12 * (stages - 1)) / stages
+    p.box(24, 138, 150, 160, ["producer", "one thread:", "wait for empty", "announce the bytes", "start the copy"], *BLUE)
+    for stage in range(stages):
+        y, bar = top + stage * (high + 12), (high - 18) / 2
+        p.rect(left, y, wide, high, *GREY, 6)
+        p.text(left + 12, y + high / 2 + 5, f"stage {stage}", 13.5, anchor="start", weight="bold")
+        p.box(left + 100, y + 6, 118, bar, ["full"], *BLUE, size=12.5)
+        p.box(left + 100, y + 12 + bar, 118, bar, ["empty"], *ORANGE, size=12.5)
+    p.arrow(176, middle - 44, left - 4, middle - 44, INK.blue, 2.6)
+    p.arrow(left - 4, middle + 40, 176, middle + 40, INK.orange, 2.6)
+    p.text(247, middle - 70, "TMA brings tile n:", 12, INK.blue, weight="bold")
+    p.text(247, middle + 60, "waits for empty", 12, INK.orange, weight="bold")
+    p.texts(11.5, INK.muted, "middle", (247, middle - 55, "its bytes complete full"), (247, middle + 75, "of tile n - kStages"))
+    for consumer, y in enumerate((top, bottom - 120)):
+        p.box(700, y, 156, 120, [f"consumer {consumer}", "4 warps: wait for full", "multiply, wgmma_wait", "arrive at empty"], *GREEN)
+        p.arrow(right, y + 38, 697, y + 38, INK.blue, 2.6)
+        p.arrow(697, y + 76, right, y + 76, INK.orange, 2.6)
+        p.text(624, y + 28, "waits for full", 12, INK.blue, weight="bold")
+        p.text(624, y + 95, "4 arrivals at empty", 12, INK.orange, weight="bold")
+    p.text(440, 396, f"A phase of full: 1 arrival and a tile's bytes. A phase of empty: {warps} arrivals, one of each consumer "
+           "warp.", 13)
+    p.note(420, f"The producer is at most {stages} tiles ahead of the slower consumer. A role that is too early waits, "
+           "and delays no other one.")
+
+
+@figure("13_registers", 372, "Kernel 13: setmaxnreg, to scale")
+def registers(p):
+    threads, launch = constant("13", "kThreads"), constant("13", "kLaunchRegisters")
+    low, high = constant("13", "kProducerRegisters"), constant("13", "kConsumerRegisters")
+    consumers, all_of_them, group, left, full = constant("13", "kWarpgroups"), 65536, 128, 24, 832
+    p.heading(f"An SM's {all_of_them:,} registers of 32 bits: {threads} threads begin with {launch} each", "to scale")
+    before = [(group * launch, f"consumer {i}: {group} · {launch}", GREEN) for i in range(consumers)]
+    after = [(group * high, f"consumer {i}: {group} · {high}", GREEN) for i in range(consumers)]
+    given, small = group * (launch - low), (group * low, "", BLUE)
+    for y, title, parts in (
+            (86, "at the launch", [*before, (group * launch, f"producer: {group} · {launch}", BLUE)]),
+            (180, f"the producer has executed setmaxnreg.dec {low}",
+             [*before, (given, f"free: {group} · {launch - low}", GREY), small]),
+            (274, f"both consumers have executed setmaxnreg.inc {high}", [*after, small])):
+        p.text(left, y - 8, title, 13, anchor="start", weight="bold")
+        x = left
+        for size, name, look in parts:
+            wide = size * full / all_of_them
+            p.rect(x, y, wide - 2, 44, *look, 3)
+            if wide > 120:
+                p.caption(x + wide / 2, y + 19, name, f"{size:,}", 12.5, 17)
+            x += wide
+        if left + full - x > 2:
+            p.rect(x, y, left + full - x, 44, INK.cell)
+    wanted = consumers * group * (high - launch)
+    assert wanted <= given
+    p.text(440, 344, f"The consumers ask for {consumers} · {group} · {high - launch} = {wanted:,}; the producer has given back "
+           f"{given:,}" + (", exactly as much." if wanted == given else f", {given - wanted:,} more than that."), 13)
+    left_over = all_of_them - threads * launch
+    p.note(363, f"Blue, right: the producer, {group} · {low} = {group * low:,}. Grey, right: {left_over:,} too few for "
+           "another 8 per thread.", size=12)
+
+
+PRODUCT = 512  # cycles: QK^T or PV of a tile, eight wgmma of 64
+SOFTMAX = 1000  # about what an H200's recorded timeline shows: 512 of exponentials alone, and more instructions than these
+REST = 60  # assumed: what comes after the second wait
+ISSUE = 40  # from the beginning of a turn to its end: sixteen wgmma are started
+Turn = namedtuple("Turn", "warpgroup tile begin qk pv softmax last")
+
+
+def follow_turns(iterations, ping_pong, overlap, warpgroups=2):
+    """The main loop of kernel 14, turn by turn: the Tensor Cores take products in the order in which they were started."""
+    done, free, ended, made = [0.0] * warpgroups, 0.0, 0.0, []
+    for tile in range(1, iterations + 1):
+        for warpgroup in range(warpgroups) if ping_pong else sorted(range(warpgroups), key=lambda g: (done[g], g)):
+            begin = max(done[warpgroup], ended) if ping_pong else done[warpgroup]
+            ended = begin + ISSUE
+            qk = max(free, begin)
+            pv = qk + PRODUCT
+            free = pv + PRODUCT
+            softmax = pv if overlap else free
+            last = max(softmax + SOFTMAX, free)
+            done[warpgroup] = last + REST
+            made.append(Turn(warpgroup, tile, begin, qk, pv, softmax, last))
+    return made
+
+
+class Lanes:
+    """Rows of a schedule, to scale."""
+
+    def __init__(self, picture, left, right, cycles):
+        self.p, self.left, self.right, self.cycles = picture, left, right, cycles
+
+    def x(self, time):
+        return self.left + min(time, self.cycles) * (self.right - self.left) / self.cycles
+
+    def lane(self, y, name, high=30):
+        self.p.text(self.left - 12, y + high / 2 + 4, name, 12.5, anchor="end")
+        self.p.rect(self.left, y, self.right - self.left, high, INK.cell, None, 4)
+
+    def block(self, y, begin, end, text, look, high=30, size=12):
+        """Returns where it ends, for the next one."""
+        if begin < self.cycles:
+            wide = self.x(end) - self.x(begin)
+            self.p.rect(self.x(begin), y + 2, wide - 1.5, high - 4, *look, 3)
+            words = next((words for words in (text, *text.split()[:1]) if len(words) * size * 0.54 < wide - 4), "")
+            if words:
+                self.p.text(self.x(begin) + wide / 2, y + high / 2 + 4, words, size)
+        return end
+
+
+WARPGROUPS = (BLUE, ORANGE)
+
+
+@figure("14_two_stages", 358, "Kernel 14: a softmax under the PV of the tile before", "One warpgroup: without and with the overlap",
+        f"to scale: QK and PV take {PRODUCT} cycles each, a softmax about {SOFTMAX:,}; the other warpgroup is left out")
+def two_stages(p):
+    lanes = Lanes(p, 132, 862, 5100)
+    for y, overlap, title in ((84, False, "without: wait for S and O, then the softmax"),
+                              (206, True, "with: wait for S, the softmax, then wait for O")):
+        made = follow_turns(4, ping_pong=False, overlap=overlap, warpgroups=1)
+        p.text(24, y, title, 13.5, anchor="start", weight="bold")
+        p.text(862, y, f"an iteration: {made[2].begin - made[1].begin:,.0f} cycles", 13, INK.blue, "end", "bold")
+        lanes.lane(y + 12, "Tensor Cores", 34)
+        lanes.lane(y + 54, "threads", 34)
+        for turn in made:
+            lanes.block(y + 12, turn.qk, turn.pv, f"QK {turn.tile}", BLUE, 34)
+            lanes.block(y + 12, turn.pv, turn.pv + PRODUCT, f"PV {turn.tile - 1}", GREEN, 34)
+            lanes.block(y + 54, turn.softmax, turn.softmax + SOFTMAX, f"softmax {turn.tile}", ORANGE, 34)
+            lanes.block(y + 54, turn.last, turn.last + REST, "", GREEN, 34)
+            if turn.softmax < lanes.cycles:
+                p.arrow(lanes.x(turn.softmax), y + 42, lanes.x(turn.softmax), y + 59, INK.text, 1.4)
+    p.note(326, "The arrow is the wait after which a softmax begins. It needs S only, and QK was started before PV.",
+           "The small green block is what needs O: rescaling, in the few iterations that call for it.")
+
+
+@figure("14_schedule", 462, "Kernel 14: the schedule of two warpgroups", "The schedule that ships: two warpgroups, iteration by iteration",
+        f"to scale: QK and PV take {PRODUCT} cycles each, a softmax about {SOFTMAX:,}; the prologue (QK 0 and softmax 0) is left out")
+def schedule(p):
+    lanes, rows, products, whose = Lanes(p, 132, 862, 7000), (98, 208), 153, 254
+    made = follow_turns(5, ping_pong=True, overlap=True)
+    for y, name in ((rows[0], "warpgroup 0"), (rows[1], "warpgroup 1"), (whose, "whose turn")):
+        lanes.lane(y, name)
+    lanes.lane(products, "Tensor Cores", 34)
+    shown = [turn for turn in made if turn.begin < lanes.cycles]
+    for turn in shown:
+        look, y = WARPGROUPS[turn.warpgroup], rows[turn.warpgroup]
+        lanes.block(products, turn.qk, turn.pv, f"QK {turn.tile}", look, 34)
+        lanes.block(products, turn.pv, turn.pv + PRODUCT, f"PV {turn.tile - 1}", look, 34)
+        lanes.block(y, turn.softmax, turn.softmax + SOFTMAX, f"softmax {turn.tile}", look)
+        lanes.block(y, turn.last, turn.last + REST, "", GREEN)
+    ended = 0.0  # a turn lasts from the end of the one before to its own end
+    for turn in shown:
+        lanes.block(whose, ended, turn.begin + ISSUE, f"{turn.warpgroup}", WARPGROUPS[turn.warpgroup])
+        ended = turn.begin + ISSUE
+    for turn in shown:
+        x, y = lanes.x(turn.begin), rows[turn.warpgroup]
+        if turn.begin + PRODUCT < turn.softmax < lanes.cycles:  # there is room for words
+            p.text((x + lanes.x(turn.softmax)) / 2, y + 19, "waits for S", 11.5, INK.muted)
+        p.line(x, y - 3, x, y + 33, WARPGROUPS[turn.warpgroup][1], 3)
+    here = next(turn for turn in made if (turn.warpgroup, turn.tile) == (0, 2))
+    for number, time in ((1, here.begin), (2, here.softmax), (3, here.last)):
+        p.block(lanes.x(time) - 9, rows[0] - 23, 18, 17, str(number), (INK.text, None), 12, INK.background, 4, 8, weight="bold")
+    p.arrow(lanes.x(here.begin), rows[0] + 33, lanes.x(here.qk) + 3, products - 1, INK.text, 1.4)
+    p.arrow(lanes.x(here.pv), products - 1, lanes.x(here.softmax), rows[0] + 31, INK.text, 1.4)
+    for i, (what, why) in enumerate((
+            ("begin_turn, QK 2, PV 1, end_turn", "starts both products, which queue behind warpgroup 1's, and passes the turn on"),
+            ("wgmma_wait<1>, softmax 2", "S is complete; its softmax runs under its own PV 1, then under warpgroup 1's QK 2"),
+            ("wgmma_wait<0>, rescale O", "PV 1 is complete, too, so O may be rescaled; then the next turn begins"))):
+        y = 310 + 26 * i
+        p.rect(24, y, 832, 22, INK.cell, None, 3)
+        p.block(31, y + 3, 18, 16, str(i + 1), (INK.text, None), 12, INK.background, 4, 8, weight="bold")
+        p.text(58, y + 15, what, 12, anchor="start", mono=True)
+        p.text(318, y + 15, why, 12, INK.muted, "start")
+    p.note(408, "Blue: warpgroup 0; orange: warpgroup 1. At a thick line a warpgroup takes its turn; small green: what needs O.",
+           "A turn is the right to start products, not to run them: it is over as soon as both are in the queue.",
+           "Drawn like this, the Tensor Cores never wait for a softmax. On an H200 they sometimes do.")
+
+
+@figure("15_boundary", 526, "Kernel 15: the boundary between two query tiles",
+        "The iteration at the boundary: S of the next query tile, O of this one",
+        "one warpgroup; columns are iterations; the framed one is between two runs of the inner loop")
+def boundary(p):
+    """The iteration that ends one query tile and begins the next, that after it, which stores O, and the two places of Q."""
+    left, wide, top, high = 152, 178, 102, 40
+
+    def row_of(y, name, spans, size=13):
+        """spans: (begin, end, text, look), in iterations."""
+        p.text(left - 12, y + 24, name, size, anchor="end", weight="bold")
+        for begin, end, text, look in spans:
+            p.block(left + begin * wide + 3, y + 4, (end - begin) * wide - 6, high - 8, text, look)
+
+    p.rect(left + wide, top - 40, wide, 9 * high + 30, "none", INK.text, 6, 1.6)
+    for column, (name, what) in enumerate((
+            ("the last one of tile t", "inner loop, n + 1 == tiles"), ("the boundary", "outer loop"),
+            ("the first one of t + 1", "inner loop, n = 1"), ("the second one", "inner loop, n = 1, too"))):
+        p.caption(left + column * wide + wide / 2, top - 20, name, what, 13, 15, 11.5)
+    rescale = "rescale if the max grew"
+    # Cells of the columns `of_t` belong to tile t, the others to the next one.
+    for row, (name, cells, of_t) in enumerate((
+            ("S = QK of", ("t, the last keys", "t + 1, keys 0", "t + 1, keys 1", "t + 1, keys 2"), (0,)),
+            ("under it", ("", "", "store_o: O of t", ""), (2,)),
+            ("PV of", ("t, the keys before", "t, the last keys", "t + 1, keys 0: O = PV", "t + 1, keys 1"), (0, 1)),
+            ("softmax of", ("t, the last keys", "t + 1: max = -inf, sum = 0", "t + 1, keys 1", "t + 1, keys 2"), (0,)),
+            ("then, with O", (rescale, "O of t is complete", rescale, rescale), (0, 1)))):
+        row_of(top + row * high, name, [(column, column + 1, text, BLUE if column in of_t else ORANGE)
+                                        for column, text in enumerate(cells) if text])
+    # The two places of Q, and the warps that fill and empty them. Times in iterations.
+    y, stored, out = top + 5 * high + 26, 2.06, 2.56
+    row_of(y, "sQ[t % 2]", ((0, 1, "Q of t", BLUE), (1, 2, "no longer read", GREY), (2, out, "O of t", BLUE),
+                            (out, 4, "Q of t + 2 is loaded", GREY)), 12.5)
+    row_of(y + high, "sQ[(t + 1) % 2]", ((0, 1, "Q of t + 1 is here", ORANGE), (1, 4, "Q of t + 1 is read", ORANGE)), 12.5)
+    row_of(y + 2 * high, "store warp", ((0, stored + 0.04, "waits for o_full", GREY), (stored + 0.04, out, "O out", BLUE),
+                                        (out, 4, "Q in, then waits for o_full", GREY)), 12.5)
+    at, later = left + stored * wide, left + (stored + 0.1) * wide
+    p.arrows(INK.blue, 2.2, (at, top + 2 * high - 4, at, y + 6), (later, y + high - 6, later, y + 2 * high + 3))
+    p.text(at + 10, y - 6, "stmatrix, fence, arrive at o_full", 12, INK.blue, "start", "bold")
+    p.note(y + 3 * high + 30, "The Tensor Cores get one sequence of iterations: no product waits for a prologue or an epilogue, except at "
+           "the launch's",
+           "own beginning and end. O is packed while QK of the next iteration runs, and leaves while tile t + 1 is computed.",
+           "Then the same warp loads Q of t + 2 into the same rows.")
+
+
+@figure("15_tiles", 538, "Kernel 15: query tiles and CTAs")
+def assignment(p):
+    sms, batch, heads, seq_len = 132, 4, 16, 4096
+    a_head = seq_len // constant("15", "kBlockM")
+    q_tiles = batch * heads * a_head
+    rounds = -(-q_tiles // sms)
+    p.heading(f"{q_tiles:,} query tiles on {sms} SMs: CTA i has the tiles i, i + {sms}, i + {2 * sms}, ...",
+              f"batch {batch}, {heads} heads, {seq_len} tokens; a cell is a query tile; the colour changes with the head, every "
+              f"{a_head} tiles")
+    left, top, cell, high = 84, 84, 5.85, 14
+    head_of = [[tile // a_head if tile < q_tiles else None for tile in range(t * sms, (t + 1) * sms)] for t in range(rounds)]
+    for t, heads_of in enumerate(head_of):
+        for head, begin, end in runs(heads_of):
+            p.rect(left + begin * cell, top + t * high, (end - begin) * cell, high - 3,
+                   INK.cell if head is None else (INK.blue, INK.orange)[head % 2])
+        p.text(left - 8, top + t * high + 10, f"t = {t}", 10.5, INK.muted, "end")
+    for i in range(1, sms):  # the cells' edges
+        p.line(left + i * cell, top, left + i * cell, top + rounds * high - 3, INK.background, 1)
+    p.texts(10.5, INK.muted, "middle", *((left + (i + 0.5) * cell, top - 6, str(i) if i else "CTA 0") for i in (0, 32, 64, 96, 131)))
+    y = top + rounds * high + 18
+    last = q_tiles - (rounds - 1) * sms
+    at_once = max(len(set(heads_of) - {None}) for heads_of in head_of)
+    cells, mib = rounds * sms, 2 * seq_len * 128 * 2 // 2**20
+    p.text(left, y, f"the last round: {last} of {sms} SMs", 12.5, INK.text, "start", "bold")
+    p.text(left + sms * cell, y, f"{q_tiles:,} of {rounds} · {sms} = {cells:,} cells: {100 * q_tiles / cells:.0f} %", 12.5,
+           INK.text, "end", "bold")
+    p.text(left, y + 18, f"at most {at_once} heads at a time: their K and V, {at_once} · {mib} MiB, stay in L2", 12.5, INK.muted,
+           "start")
+    p.texts(13.5, None, "start", (24, y + 48, "An SM, kernel 14: one CTA per query tile"), (24, y + 106, "Kernel 15: one CTA"),
+            weight="bold")
+    lanes = Lanes(p, 24, 862, 1.0)
+    tile, start, end = 0.2, 0.032, 0.026  # not to scale: a tile's iterations; before and after them
+    x = 0.0
+    for n in range(int(1 / (start + tile + end))):
+        x = lanes.block(y + 58, x, x + start, "", GREY, 26)
+        x = lanes.block(y + 58, x, x + tile, f"iterations of tile {n}", WARPGROUPS[n % 2], 26)
+        x = lanes.block(y + 58, x, x + end, "", GREY, 26)
+    x = lanes.block(y + 116, 0, start, "", GREY, 26)
+    for n in range(4):
+        x = lanes.block(y + 116, x, x + tile, f"iterations of tile {n}", WARPGROUPS[n % 2], 26)
+    lanes.block(y + 116, x, x + end, "", GREY, 26)
+    p.note(y + 162, "Grey: barriers, Q and the first K from memory; the last PV, O to memory. The Tensor Cores have little to do then,",
+           "in every tile of 14 but only once in 15. Not to scale.")
+
+
+def bounds():
+    """kMaxTileSum, kShare and kNear of kernel 16."""
+    return [real_constant("16", name) for name in ("kMaxTileSum", "kShare", "kNear")]
+
+
+@figure("16_exponents", 470, "Kernel 16: what a reference may be",
+        "P = 2^(s - reference) on the line of exponents: the first score is as good as the maximum",
+        "to scale, in units of log2; s: scores of a row and a tile of K, scaled")
+def exponents(p):
+    left, right, low, high = 172, 862, -165, 165
+    most = math.log2(bounds()[0])
+
+    def x(exponent):
+        return left + (exponent - low) * (right - left) / (high - low)
+
+    def bar(y, begin, end, fill, stroke=None, tall=24):
+        p.rect(x(begin), y, x(end) - x(begin), tall, fill, stroke, 3)
+
+    def formats(y, name, zero, overflow):
+        near = overflow < most + 20
+        p.text(left - 14, y + 17, name, 13, anchor="end", weight="bold")
+        p.rect(left, y, right - left, 24, INK.cell, None, 3)
+        bar(y, zero, overflow, *BLUE)
+        bar(y, zero, most, *GREEN)
+        p.line(x(0), y - 5, x(0), y + 29, INK.text, 2)
+        p.texts(11.5, INK.muted, "middle", ((x(low) + x(zero)) / 2, y + 16, "P is 0"), ((x(high) + x(overflow)) / 2, y + 16, "infinite"),
+                *((x(at), y - 8, f"2^{at}") for at in ((zero,) if near else (zero, overflow))))
+        p.text(x(most) + 2, y - 8, f"kMaxTileSum 2^{most:.0f}", 11.5, INK.green, "start" if near else "middle")
+
+    formats(96, "bf16, fp32", -126, 128)
+    p.text(x(0), 140, "1 = 2^0", 11.5, INK.text)
+    spread = 13.0  # the largest of some hundred scores of N(0, 1) is about 4.5 nats above their mean: 6.5
+    examples = (
+        ("15: row maximum", -spread, 0.0, None, "at most 1; where the reference lags behind, 2^8"),
+        ("16: ordinary scores", -spread / 2, spread / 2, None, "the first score, which needs no search: its P is 1"),
+        ("100 nats higher", -spread / 2, spread / 2, None, "the same, because the first score is higher, too"),
+        ("the first is the lowest", 0.0, spread, None, "P of up to 2^13"),
+        ("one key 70 nats higher", -spread / 2, spread / 2, 70 / math.log(2), "a sum above kMaxTileSum: the maximum"),
+    )
+    top, step = 164, 34
+    p.line(x(most), 122, x(most), top + len(examples) * step - 8, INK.green, 1.2, "4 3")
+    for i, (name, begin, end, alone, why) in enumerate(examples):
+        y = top + i * step
+        p.text(left - 14, y + 15, name, 12.5, anchor="end")
+        bar(y, begin, end, INK.green, None, 20)
+        if alone:
+            bar(y, alone - 1.5, alone + 1.5, INK.orange, None, 20)
+        wide = 5.8 * len(why) + 6  # the background, so that no dashed line crosses the words
+        at = x(begin) - 5 - wide if alone else x(max(end, most)) + 6
+        p.rect(at, y + 2, wide, 16, INK.background)
+        p.text(at + wide - 3 if alone else at + 3, y + 15, why, 12, INK.muted, "end" if alone else "start")
+    y = top + len(examples) * step + 34
+    formats(y, "fp16", -25, 16)
+    p.text(x(0), y + 44, "ends at 65504: it is what sets kMaxTileSum, for both types", 12, INK.muted)
+    p.note(y + 78, "The kernel tests a lane's sums of the tile, not each P. A sum is at least as large as its largest term, and an "
+           "infinite sum fails, too.")
+
+
+@figure("16_exact", 404, "Kernel 16: a warp is fast, or in exact mode", "What a warp does with a tile of S, and when that changes",
+        "each of the eight consumer warps by itself")
+def exact_mode(p):
+    most, share, near = bounds()
+    p.box(60, 122, 250, 150, ["fast", "exponentials, with the reference", "as it is: the row's first score,", "or an earlier maximum",
+                              "look at the sums, vote"], *GREEN, size=14)
+    p.box(570, 122, 250, 150, ["exact mode", "maximum first: of a first tile,", "later of all so far, P at most 1", "exponentials,",
+                               "O rescaled where it has grown"], *ORANGE, size=14)
+    p.arrow(314, 164, 566, 164, INK.orange, 2.6)
+    p.arrow(566, 232, 314, 232, INK.green, 2.6)
+    p.lines(440, 117, 17, (f"a lane's sum is more than {share:.0f} times", f"all before, or more than 2^{math.log2(most):.0f}:"), 12.5,
+            INK.orange, "middle", weight="bold")
+    p.lines(440, 252, 17, ("a query tile's first tile, with maxima", "near those that the rows before"), 12.5, INK.green, "middle",
+            weight="bold")
+    p.note(151, "this tile again, in exact mode", size=12)
+    p.note(286, f"had in the end (by {near:.0f}, log2)", size=12)
+    for x, color, text in ((185, INK.green, "in range: all tiles, if scores are ordinary"),
+                           (695, INK.orange, "all other tiles until then")):
+        p.line(x - 46, 122, x - 46, 96, color, 2.6)
+        p.line(x - 46, 96, x + 46, 96, color, 2.6)
+        p.arrow(x + 46, 96, x + 46, 119, color, 2.6)
+        p.text(x, 88, text, 12, INK.muted)
+    p.note(326, "A tile that fails is computed twice. In exact mode each tile costs a maximum first, as in kernel 13, but no exponential twice.",
+           "A warp can leave exact mode once per query tile, where a new row begins.")
+    p.note(374, "Lanes vote because the four lanes of a row must have the same reference, and the exchange of maxima needs all 32.")

@@ -1,0 +1,366 @@
+"""Draws timelines that programs wrote with --trace, one below the other: some cycles of one CTA, as an SVG. With --docs
+the chapters' ones: docs/timelines/NAME.svg; where a GPU's trace is in bench/results/h200_timelines.jsonl, NAME-recorded.svg with the
+model's above it. The same traces give the same bytes."""
+
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict, namedtuple
+from pathlib import Path
+
+from fa_tools.press.figures.drawing import INK, Picture, keep, runs
+from fa_tools.press.figures.traces import NO_TRACE, compact, expand, load
+from fa_tools.records import is_stale
+from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, read_json, relative, results_files, run, write_json
+
+FOLDER = ROOT / "docs" / "timelines"
+BIN = ROOT / "build" / "emulator-checked" / "bin"
+# The chapters' timelines: program, cycles shown.
+DRAWN = {"06": ("06_mma_split_q", 256, 24000), "07": ("07_cp_async", 256, 24000), "08": ("08_swizzle", 256, 9000),
+         "10": ("10_instruction_tuning", 256, 9000), "11": ("11_wgmma", 512, 12000), "12": ("12_tma", 512, 12000),
+         "13": ("13_warp_specialization", 512, 12000), "14": ("14_softmax_overlap", 512, 12000),
+         "15": ("15_persistent", 512, 16000), "16": ("16_max_free", 512, 16000)}
+# The model's timeline is shown above the recorded one only.
+ABOVE_ONLY = {"11", "12", "13", "16"}
+# From which cycle on recordings are shown: a GPU's first loads take long.
+SINCE = {"15": 9000, "16": 9000}
+EXAMPLE = """examples:
+  scripts/fa timeline 07.json --cycles 12000 --out 07.svg
+                                        after build/emulator-checked/bin/07_cp_async --trace 07.json
+  scripts/fa timeline model.json h200.json --from 0,5000
+                                        the emulator's and a GPU's (build/cuda-timeline/bin/14_softmax_overlap
+                                        --trace h200.json), from cycles 0 and 5000
+  scripts/fa timeline bench/results/h200_timelines.jsonl#16 --convert 16.json
+                                        a kept recording as https://ui.perfetto.dev opens it
+  scripts/fa timeline --docs            draw the chapters' timelines again
+  scripts/fa timeline --docs --check    only say which are out of date; exit code 1 if any is"""
+
+# What a warp does or waits for, and in which colour: the units of the trace's slices.
+Kind = namedtuple("Kind", "name light dark")
+KINDS = {
+    "tensor": Kind("products", "#0072b2", "#58b4e8"),
+    "exponential": Kind("exponentials", "#00805f", "#3fc79f"),
+    "shared": Kind("shared memory", "#d55e00", "#ff9a5c"),
+    "global": Kind("global memory, copies", "#9a4f96", "#d89bd4"),
+    "barrier": Kind("barrier", "#a8b0b9", "#5b646e"),
+    "work": Kind("other instructions", "#c7a53a", "#8f7a35"),
+    "other": Kind("other", "#d5dae0", "#30373f"),
+}
+SAME = {"copies": "global", "exchange": "other", "issue": "other"}
+# The rows below the warps: how busy a unit is.
+UNITS = {"Tensor Cores": "tensor", "Exponentials": "exponential", "Shared memory": "shared", "L2 to SM": "global"}
+UNDER_WAY = {"Loads under way": "loads", "Copies under way": "copies"}
+
+
+def color_of(unit):
+    return KINDS.get(unit, KINDS["other"]).light
+
+
+Slice = namedtuple("Slice", "start end name unit")
+
+
+class Trace:
+    """The parsed file: rows of slices by group, in the file's order, and what waited for a copy until when."""
+
+    def __init__(self, path):
+        data = load(path)
+        try:
+            events, self.about = data["traceEvents"], data["otherData"]
+            self.cycles, self.kernel = self.about["cycles"], self.about["kernel"]
+            names = {}
+            for event in events:
+                if event["ph"] == "M" and event["name"] in ("process_name", "thread_name"):
+                    thread = event["tid"] if event["name"] == "thread_name" else None
+                    names[event["pid"], thread] = event["args"]["name"]
+            self.rows = defaultdict(lambda: defaultdict(list))
+            for event in events:
+                if event["ph"] == "X":
+                    row = self.rows[names[event["pid"], None]][names[event["pid"], event["tid"]]]
+                    unit = SAME.get(event["cat"], event["cat"])
+                    row.append(Slice(event["ts"], event["ts"] + event["dur"], event["name"], unit))
+            self.recorded = self.about.get("recorded")  # by a GPU
+            self.first = 0
+        except (KeyError, TypeError):
+            raise Refused(NO_TRACE) from None
+
+    def since(self, first):
+        """Forgets what was before this cycle."""
+        self.first = first
+        for rows in self.rows.values():
+            for row in rows.values():
+                row[:] = [each._replace(start=max(each.start - first, 0), end=each.end - first)
+                          for each in row if each.end > first]
+
+
+def share_of_kinds(slices, first, last):
+    """Cycles of [first, last) that each kind has."""
+    shares = defaultdict(int)
+    for each in slices:
+        shares[each.unit] += min(each.end, last) - max(each.start, first)
+    return shares
+
+
+def columns(slices, cycles, count):
+    """For each of `count` columns of the picture: its slices. A column has cycles/count cycles."""
+    result = [[] for _ in range(count)]
+    for each in slices:
+        if each.start >= cycles or each.end <= each.start:
+            continue
+        for column in range(each.start * count // cycles, min((each.end - 1) * count // cycles + 1, count)):
+            result[column].append(each)
+    return result
+
+
+class Panel:
+    """One trace's part of the picture, from `top` on."""
+    LEFT, WIDE, WIDTH = 128, 728, 880
+
+    def __init__(self, trace, cycles):
+        self.trace, self.cycles = trace, cycles
+        self.p = None
+        self.warps, self.spans_of = trace.rows["Warps"], [*self.products(), *self.under_way()]
+        self.units = [group for group in UNITS if trace.rows.get(group)]
+        self.warp_tall = 22 if len(self.warps) <= 4 else 14
+        self.tall = len(self.warps) * (self.warp_tall + 4) + 14 + len(self.units) * 32 + len(self.spans_of) * 18 + 44
+
+    def about(self):
+        first, recorded = self.trace.first, self.trace.recorded
+        last = min(first + self.cycles, self.trace.cycles)
+        text = f"Cycles {first:,} to {last:,}" if first else f"The first {last:,}"
+        text += f" of {self.trace.cycles:,}" + ("" if first else " cycles")
+        if not recorded:
+            return f"{text} on an SM that runs nothing else. A model of order and overlap, not a measurement."
+        text += f", recorded on {recorded['gpu'].split(' (')[0]}"
+        if recorded["ms"]:
+            text += f": {recorded['ms']:.4g} ms a launch, {recorded['recording_ms']:.4g} ms recording"
+        return text + "." + " The kernel has changed since." * is_stale({**recorded, "kernel": self.trace.kernel})
+
+    def draw(self, picture, y):
+        self.p = picture
+        for name, slices in self.warps.items():
+            self.warp(y, name, slices)
+            y += self.warp_tall + 4
+        y += 14
+        for group in self.units:
+            self.unit(y, group)
+            y += 32
+        for name, unit, slices in self.spans_of:
+            self.spans(y, name, unit, slices)
+            y += 18
+        self.axis(y + 6)
+
+    def x(self, cycle):
+        return self.LEFT + self.WIDE * cycle / self.cycles
+
+    def label(self, y, text):
+        self.p.text(self.LEFT - 10, y, text, 12, INK.text, "end")
+
+    def warp(self, y, name, slices):
+        """Each column in the colour of what most of it went to."""
+        self.label(y + self.warp_tall / 2 + 4, name)
+        self.p.rect(self.LEFT, y, self.WIDE, self.warp_tall, INK.cell)
+        start, now = 0, None
+        for column, found in enumerate([*columns(slices, self.cycles, self.WIDE), []]):
+            first, last = column * self.cycles / self.WIDE, (column + 1) * self.cycles / self.WIDE
+            shares = share_of_kinds(found, first, last)
+            most = max(shares, key=lambda unit: (shares[unit], unit)) if shares else None
+            if most != now or column == self.WIDE:
+                if now:
+                    self.p.rect(self.LEFT + start, y, column - start, self.warp_tall, color_of(now))
+                start, now = column, most
+
+    def unit(self, y, group):
+        """How busy, as a height: 24 pixels are all of it."""
+        rows, step, tall = self.trace.rows[group], 2, 24
+        self.label(y + 17, group)
+        self.p.rect(self.LEFT, y, self.WIDE, tall, INK.cell)
+        count = self.WIDE // step
+        # Of all schedulers, whether they had something to do or not.
+        of = 4 if group in ("Tensor Cores", "Exponentials") else 1
+        busy = [0.0] * count
+        for slices in rows.values():
+            for column, found in enumerate(columns(slices, self.cycles, count)):
+                first, last = column * self.cycles / count, (column + 1) * self.cycles / count
+                busy[column] += sum(share_of_kinds(found, first, last).values()) / (last - first) / of
+        outline = [(self.LEFT, y + tall)]
+        for height, begin, end in runs([round(share * tall) for share in busy]):
+            outline += [(self.LEFT + column * step, y + tall - height) for column in (begin, end)]
+        self.p.path([*outline, (self.LEFT + self.WIDE, y + tall)], True, color_of(UNITS[group]), None)
+
+    def products(self):
+        """Products under way, of the first warp of each warpgroup: (label, unit, slices) of each row."""
+        result = []
+        for name, slices in self.trace.rows.get("Products under way", {}).items():
+            number, is_first = int(name.split()[1]), "(" not in name
+            spans = [(each.start, each.end) for each in slices if each.start < self.cycles]
+            if number % 4 == 0 and spans:
+                result.append((f"products, {name}" if is_first else " ", "tensor", spans))
+        return result
+
+    def under_way(self):
+        """Loads and copies of all warps together: those of a group (group 3 of every warp is one tile's), bulk copies
+        that are issued one right behind the other, loads that overlap. (label, unit, spans) of each row."""
+        result = []
+        for group, name in UNDER_WAY.items():
+            if group not in self.trace.rows:
+                continue
+            spans, latest, issued = {}, None, 0
+            for each in sorted(each for slices in self.trace.rows[group].values() for each in slices):
+                if "group" in each.name:
+                    span = spans.setdefault(each.name, [each.start, each.end])
+                else:
+                    near = each.start <= (latest[1] if name == "loads" else issued + 16) if latest else False
+                    latest = span = latest if near else spans.setdefault(len(spans), [each.start, each.end])
+                    issued = each.start
+                span[1] = max(span[1], each.end)
+            ordered = sorted(tuple(span) for span in spans.values())
+            rows = []  # as many as overlap
+            for span in ordered:
+                if span[0] >= self.cycles:
+                    continue
+                free = next((row for row in rows if row[-1][1] <= span[0]), None)
+                if free is None:
+                    rows.append(free := [])
+                free.append(span)
+            for i, row in enumerate(rows):
+                result.append((f"{name} under way" if not i else " " * i, "global", row))
+        return result
+
+    def spans(self, y, name, unit, spans):
+        self.label(y + 11, name)
+        for start, end in spans:
+            x, right = self.x(start), self.x(min(end, self.cycles))
+            self.p.rect(x, y + 2, max(right - x, 1.5), 11, color_of(unit), None, 2)
+
+    def axis(self, y):
+        step = next(s for s in (100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, sys.maxsize)
+                    if self.cycles / s <= 8)
+        first = self.trace.first
+        for cycle in range(-(-first // step) * step - first, self.cycles + 1, step):
+            self.p.line(self.x(cycle), y, self.x(cycle), y + 5, INK.line, 1)
+            anchor = "end" if self.x(cycle) > self.LEFT + self.WIDE - 10 else "middle"
+            if first and self.x(cycle) < self.LEFT + 14:
+                anchor = "start"
+            self.p.text(self.x(cycle), y + 19, f"{cycle + first:,}", 11.5, INK.muted, anchor)
+        self.p.line(self.LEFT, y, self.LEFT + self.WIDE, y, INK.line, 1)
+        self.p.text(self.LEFT - 10, y + 19, "cycle", 11.5, INK.muted, "end")
+
+
+def draw(traces, cycles):
+    """The traces' panels below each other, in one scale; above them what the colours mean."""
+    cycles = min(cycles, max(trace.cycles - trace.first for trace in traces))
+    panels = [Panel(trace, cycles) for trace in traces]
+    titles = []
+    for trace in traces:
+        about = trace.about
+        titles.append(f"{trace.kernel}: CTA {about['cta']}, {about['dtype']}, seq_len {about['seq_len']}, "
+                      f"head_dim {about['head_dim']}")
+    top, between = 92, 70
+    tall = top + sum(panel.tall for panel in panels) + between * (len(panels) - 1)
+    p = Picture(Panel.WIDTH, tall, titles[0], [kind[1:] for kind in KINDS.values()])
+    x, drawn = 24, {each.unit for trace in traces for rows in trace.rows.values() for row in rows.values() for each in row}
+    y = top
+    for panel, title in zip(panels, titles):
+        above = 62 if y == top else 38  # the first has the legend below
+        p.text(24, y - above, title, 16, anchor="start", weight="bold")
+        p.text(24, y - above + 20, panel.about(), 12.5, INK.muted, "start")
+        if y == top:
+            for unit, kind in KINDS.items():
+                if unit == "other" or unit == "work" and unit not in drawn:
+                    continue
+                p.rect(x, 65, 11, 11, color_of(unit), None, 2)
+                p.text(x + 16, 75, kind.name, 12, INK.muted, "start")
+                x += 38 + 6.3 * len(kind.name)
+            if "work" not in drawn:
+                p.text(Panel.WIDTH - 24, 75, "what a warp does or waits for", 12, INK.muted, "end")
+        panel.draw(p, y)
+        y += panel.tall + between
+    return p.svg()
+
+
+def trace_of(program, seq_len):
+    """Runs the program with one head, head_dim 128. None if it has not been built."""
+    if not (BIN / program).exists():
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        done = subprocess.run([BIN / program, "--heads", "1", "--seq-len", str(seq_len), "--trace", path], cwd=ROOT, capture_output=True, text=True,
+                              check=False, timeout=300)
+        if done.returncode:
+            fail(f"{program} ended with exit code {done.returncode}: {done.stderr.strip()}", 3)
+        return Trace(path)
+
+
+def draw_docs(check):
+    missing, drawn = [], {}
+    recorded = {path.partition("#")[2]: path for path in results_files("*_timelines.jsonl")}
+    for name, (program, seq_len, cycles) in DRAWN.items():
+        trace = trace_of(program, seq_len)
+        if trace is None:
+            missing.append(program)
+        if name not in ABOVE_ONLY:
+            drawn[name] = trace and draw([trace], cycles)
+        if name in recorded:
+            on_gpu = Trace(recorded[name])
+            on_gpu.since(SINCE.get(name, 0))
+            drawn[f"{name}-recorded"] = trace and draw([trace, on_gpu], cycles)
+    code = keep(FOLDER, drawn, "scripts/fa timeline --docs", check)
+    if missing:
+        print(f"{len(missing)} left out: {relative(BIN)} has no {', '.join(missing)}")
+    return code
+
+
+def convert(path, out):
+    with or_fail(path):
+        Trace(path)
+        data = read_json(path)
+        write_json(out, expand(data) if "timeline_version" in data else compact(data))
+    print(f"wrote {out}")
+    return 0
+
+
+def main():
+    parser = Parser("timeline", __doc__, EXAMPLE)
+    parser.add_argument("trace", nargs="*", help="files that programs wrote with --trace")
+    parser.add_argument("--out", help="the SVG to write [the first trace's name with .svg]")
+    parser.add_argument("--from", dest="first", default="0", metavar="CYCLES",
+                        help="the first cycle to draw; of several traces one for each: 0,5000 [0]")
+    parser.add_argument("--cycles", type=int, default=10000, help="how many to draw [10000]")
+    parser.add_argument("--convert", metavar="OUT", help="write the trace in its other form and draw nothing: as "
+                        "bench/results/h200_timelines.jsonl keeps it, or for https://ui.perfetto.dev")
+    parser.add_argument("--docs", action="store_true", help="the chapters' timelines, from programs of the preset "
+                        "emulator-checked")
+    parser.add_argument("--check", action="store_true", help="with --docs: change nothing, name what is out of date")
+    args = parser.parse_args()
+    if args.docs:
+        return draw_docs(args.check)
+    if not args.trace:
+        parser.error("name a trace, or --docs")
+    if args.cycles < 1:
+        parser.error("--cycles must be at least 1")
+    if args.convert:
+        if len(args.trace) > 1:
+            parser.error("--convert takes one trace")
+        return convert(args.trace[0], args.convert)
+    firsts = args.first.split(",")
+    if not all(first.isdecimal() for first in firsts) or len(firsts) not in (1, len(args.trace)):
+        parser.error("--from takes a number, or one for each trace: 0,5000")
+    traces = []
+    for path, first in zip(args.trace, firsts * len(args.trace)):
+        with or_fail(path):
+            traces.append(Trace(path))
+        if int(first) >= traces[-1].cycles:
+            fail(f"{path} has only {traces[-1].cycles} cycles: nothing from {first} on")
+        traces[-1].since(int(first))
+    text = draw(traces, args.cycles)
+    out = Path(args.out or Path(args.trace[0]).with_suffix(".svg"))
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        fail(f"cannot write {out}: {problem.strerror}")
+    print(f"drew {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,193 @@
+"""Reads the book's prose, README and the kernels' comments for habits that make a reader decode instead of read.
+
+What is flagged: "rows a CTA" for "rows per CTA", threads and barriers that are called persons, "so that", a sentence
+that begins with "Of", some tics, sentences of more than 35 words and paragraphs of more than 90. A chapter also has a
+budget of words, tables and links to the glossary outside of what is folded away, and speaks to its reader."""
+
+import re
+from collections import namedtuple
+from pathlib import Path
+
+from fa_tools.press.links import outside_code
+from fa_tools.records import DAGGER
+from fa_tools.tools import ROOT, Parser, markdown_files, relative, run
+
+EXAMPLE = """examples:
+  scripts/fa prose
+  scripts/fa prose docs/12_tma.md kernels/12_tma.cu
+
+Exit code: 0 nothing was found, 1 something was."""
+
+UNITS = "CTA|tile|thread|warp|lane|row|column|element|SM|step|stage|head|key|cycle|iteration|instruction|byte|watt|block|pass"
+COUNTED = ("rows|columns|bytes|elements|registers|threads|warps|lanes|cycles|instructions|loads|stores|requests|sectors|"
+           "wavefronts|tiles|barriers|FLOPs|operations|multiply-adds|products|stages|KB|MB|GB|arrivals|launches|shuffles|"
+           "chunks|words|votes|copies|accesses|conflicts|keys|heads|exponentials|Rows|Columns|Bytes|Elements|Registers|Keys")
+HABITS = (
+    (re.compile(rf"\b(?:{COUNTED}|(?:[Oo]ne|[Aa] single) \w+) an? (?:{UNITS})\b"), 'write "per" where "a" means per'),
+    (re.compile(r"\b(?:nobody|somebody|everybody|everyone|anyone|anybody|someone|whoever)\b", re.IGNORECASE),
+     "hardware is not a person"),
+    (re.compile(r"(?<!reader )(?<!readers )(?<!people )(?<!person )(?<!those )(?<!author )(?<!authors )(?<!programmer )"
+                r"\bwho\b", re.IGNORECASE), "hardware is not a person"),
+    (re.compile(r"\bso that\b", re.IGNORECASE), 'write "so", "to" or "because"'),
+    (re.compile(r"\b(?:hardly|likewise|all the same|for ever|in turns|once more|an honest word|comes? to lie|"
+                r"half as much again)\b", re.IGNORECASE), "a tic"),
+    (re.compile(r"\b(?:makes|has) \d[\d.,]* TFLOP/s"), "a kernel reaches TFLOP/s"),
+)
+SENTENCE_WORDS, PARAGRAPH_WORDS = 35, 90
+
+CHAPTER = re.compile(r"(\d\d)_\w+\.md")
+Budget = namedtuple("Budget", "words tables links")
+BUDGETS = {"10": Budget(2500, 5, 10), "11": Budget(3000, 4, 10), "16": Budget(2500, 5, 10)}
+ANY_CHAPTER = Budget(2000, 4, 10)
+README = Budget(900, 2, 10)
+YOU_OR_WE = 10  # times in a chapter, at least
+
+Block = namedtuple("Block", "line kind text folded")  # kind: text, item, heading, table, alt, comment
+END_OF_SENTENCE = re.compile(r"(?<=[.!?])[\"”)*]*\s+(?=[\"“(*]*[A-Z0-9`“])")
+
+
+def plain(text):
+    """A paragraph as it is read: without comments, marks and addresses; a code span is one word."""
+    text = re.sub(r"<!--.*?-->", "", text)
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"`[^`]*`", "`x`", text)
+    text = re.sub(r"(?<![\\$\w])\$[^\s$](?:[^$]*[^\s\\$])?\$(?![\w$])", "`x`", text)
+    text = re.sub(r"</?[a-z]+[^>]*>", "", text)
+    return " ".join(text.replace("**", "").split())
+
+
+def blocks_of_markdown(text):
+    """The paragraphs, items, headings, tables and pictures' words of a page; code and generated lists are left out."""
+    text = re.sub(r"<!-- (entries|tasks): .*?<!-- /\1 -->", lambda found: "\n" * found[0].count("\n"), text, flags=re.DOTALL)
+    blocks, lines, folds, start, last, kind = [], [], 0, 0, 0, "text"
+
+    def flush():
+        if lines:
+            joined = "\n".join(lines)
+            blocks.append(Block(start, kind, joined if kind == "table" else plain(joined), folds > 0))
+            for words in re.findall(r"!\[([^\]]*)\]\(", joined):
+                blocks.append(Block(start, "alt", plain(words), folds > 0))
+        lines.clear()
+
+    for number, line in outside_code(text):
+        if number > last + 1:  # code or a comment is in between
+            flush()
+        last = number
+        if not lines and line.startswith("    "):
+            continue
+        if re.match(r"\s*</?details>", line):
+            flush()
+            folds += -1 if "</" in line else 1
+            continue
+        item = re.match(r"\s*(?:[-*+]|\d+\.) +(.*)", line)
+        heading = re.match(r"#{1,6} +(.*)", line)
+        table = line.lstrip().startswith("|")
+        if not line.strip() or item or heading or (table and kind != "table"):
+            flush()
+        if not line.strip():
+            continue
+        if not lines:
+            start = number
+            kind = "heading" if heading else "table" if table else "item" if item else "text"
+        lines.append(item[1] if item else heading[1] if heading else line)
+        if heading:
+            flush()
+    flush()
+    return [block for block in blocks if block.text]
+
+
+def blocks_of_source(text):
+    """Comments that fill lines of their own, joined to paragraphs; the diagrams in them, drawn with spaces, left out."""
+    blocks, lines, start = [], [], 0
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        words = re.match(r"\s*// ?(.*)", line)
+        drawing = words and re.search(r"\S {2,}\S|^ {2,}|^\[/?[a-z0-9-]+\]$|^-{4,}|\|.*\|", words[1])
+        if words and words[1].strip() and not drawing:
+            start = start if lines else number
+            lines.append(words[1])
+        elif lines:
+            blocks.append(Block(start, "comment", plain("\n".join(lines)), False))
+            lines = []
+    return blocks
+
+
+def sentences(block):
+    # In a comment a sentence may begin with an identifier.
+    end = re.compile(r"(?<=[.!?])\s+") if block.kind == "comment" else END_OF_SENTENCE
+    return [sentence for sentence in end.split(block.text) if sentence]
+
+
+def count(text):
+    return len(re.findall(r"[^\s–—·=+|-]\S*", text))
+
+
+def habits_of(blocks):
+    """(line, what is wrong) of single sentences and paragraphs."""
+    for block in blocks:
+        if block.kind == "table":
+            continue
+        for pattern, cure in HABITS:
+            for found in pattern.finditer(block.text):
+                yield block.line, f'"{found[0]}": {cure}'
+        if block.kind in ("heading", "alt"):
+            continue
+        for sentence in sentences(block):
+            if sentence.startswith("Of "):
+                yield block.line, f'"{sentence[:30]} ...": begin with the subject'
+            if count(sentence) > SENTENCE_WORDS:
+                yield block.line, f'"{sentence[:40]} ...": a sentence of {count(sentence)} words'
+        if count(block.text) > PARAGRAPH_WORDS:
+            yield block.line, f'"{block.text[:40]} ...": a paragraph of {count(block.text)} words'
+
+
+def budget_of(blocks, text, budget, speaks):
+    """(line, what is wrong) of a page as a whole."""
+    open_blocks = [block for block in blocks if not block.folded]
+    # What scripts/fa sync writes about figures that are out of date is no part of a chapter.
+    words = sum(count(block.text) for block in open_blocks if block.kind in ("text", "item") and not block.text.startswith(DAGGER))
+    tables = sum(block.kind == "table" for block in open_blocks)
+    links = len(re.findall(r"notation\.md#", text))
+    for what, got, most in (("words", words, budget.words), ("tables", tables, budget.tables),
+                            ("links to the glossary", links, budget.links)):
+        if got > most:
+            yield 1, f"{got} {what} outside of folds, at most {most}"
+    said = sum(len(re.findall(r"\b(?:you|your|we|us|our)\b", block.text, re.IGNORECASE)) for block in open_blocks)
+    if speaks and said < YOU_OR_WE:
+        yield 1, f'"you" and "we" {said} times, at least {YOU_OR_WE}'
+
+
+def check(name, text):
+    """[(line, what is wrong)] of a file of this repository."""
+    if name.endswith(".cu"):
+        return list(habits_of(blocks_of_source(text)))
+    blocks = blocks_of_markdown(text)
+    found = list(habits_of(blocks))
+    chapter = CHAPTER.fullmatch(Path(name).name)
+    if chapter or name == "README.md":
+        budget = BUDGETS.get(chapter[1], ANY_CHAPTER) if chapter else README
+        found += budget_of(blocks, text, budget, chapter is not None)
+    return sorted(found)
+
+
+def files():
+    pages = [path for path in markdown_files() if path.parts[len(ROOT.parts)] in ("docs", "README.md", "CONTRIBUTING.md")]
+    return [*pages, *sorted((ROOT / "kernels").glob("*.cu"))]
+
+
+def main():
+    parser = Parser("prose", __doc__, EXAMPLE)
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="pages and kernels; all if none is named")
+    options = parser.parse_args()
+    chosen = options.files or files()
+    bad = 0
+    for path in chosen:
+        name = relative(path.resolve())
+        for line, problem in check(name, path.read_text(encoding="utf-8")):
+            print(f"{name}:{line}: {problem}")
+            bad += 1
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,1 @@
+"""What a reader calls: kernels run, emulated, tried, inspected, bounded and compared. Imports no other room."""

@@ -1,0 +1,635 @@
+"""Measures kernels beside other libraries ("peers") on the GPU present: in one process, on the same tensors, by the same
+timer (bench/library.h).
+
+All are launched from CUDA graphs. In every round each kernel and each peer is timed once, one after another, each after
+a rest, so that no one meets the clock that the one before left behind; every second round goes backwards. With
+--load-seconds two more rounds follow in which each has run so long without a pause: then a GPU at its power limit has
+lowered its clock. A time is the median over the rounds of each round's median; a kernel's ratio to a peer (above 1: the
+kernel is faster) is formed within each round, and then the median taken. What gives a wrong result before, in or after
+the timed launches has no time. What is not here is left out with a sentence."""
+
+import argparse
+import datetime
+import re
+import signal
+import statistics
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+from fa_tools.product import baselines, torch_attention
+from fa_tools.records import (CONVENTION, GROWTHS, HALVED, REST, SCORES, SHAPE, attended_pairs, describe_rest, describe_scores,
+                              flops_of, is_plain, kind, scores_of, shape_of)
+from fa_tools.product.harness import Failed, Harness
+from fa_tools.product.torch_attention import PEERS
+from fa_tools.tools import ROOT, Parser, check_writable, fail, or_fail, read_json, relative, run, write_json
+
+EXAMPLE = """examples:
+  scripts/fa bench                                        builds, then the protocol quick
+  scripts/fa bench --protocol from-scratch --repeat 2     twice, and how far the ratios spread
+  scripts/fa bench 08 10 --seq-len 1024,4096 --load-seconds 2 --json mine.json
+  scripts/fa bench 16 16.next --seq-len 512,4096          a kernel beside the one of kernels/next that may replace it
+  scripts/fa bench plain --mask none,causal --kv-heads 4 --seq-len 4096 --peers fa3,cudnn
+  scripts/fa bench --peers fa2,cudnn,matmul --dtype fp16 --head-dim 64
+  scripts/fa bench --library build/cuda/lib/libfa_bench.so --protocol fa3-paper --dtype bf16 10
+
+Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 the GPU or a library failed."""
+
+SCHEMA_VERSION = 6
+SETTINGS = ("warmup", "iterations", "rounds", "max_seconds", "flush_l2", "rotating_inputs", "rest_ms",
+            "load_seconds")
+# Of problems given on the command line, without a protocol.
+DEFAULTS = {"warmup": 32, "iterations": 128, "rounds": 3, "max_seconds": 10.0, "flush_l2": False,
+            "rotating_inputs": 1, "rest_ms": 100, "load_seconds": 0}
+# Which changes leave a protocol what its name says.
+HARMLESS = ("rounds", "max_seconds")
+CLOCK_TOLERANCE = 0.03
+MASKS = ("none", "causal")
+IN_LIBRARY = ("peer/cudnn_frontend", "ceiling/matmul", "ceiling/copy")  # peers and ceilings that need no Python
+
+
+# --- What runs -------------------------------------------------------------------------------------------------
+
+
+def chosen(wanted, known, problems):
+    """The kernels wanted (names or numbers; none: all that may take a problem, but for those of kernels/next), each once, in
+    the order asked for."""
+    ours = [name for name in known if kind(name) == "kernel"]
+    for_numbered = [is_plain(problem) and problem["seq_len"] % 128 == 0 for problem in problems]
+    all_ours = [name for name in ours if not name.endswith(".next")
+                and (any(for_numbered) if name[0].isdigit() else not all(for_numbered))]
+    names = []
+    for word in wanted or all_ours:
+        # "16" for 16_max_free, "16.next" for 16_max_free.next, "plain" for beyond/plain
+        name = next((k for k in ours if word in (k, re.sub(r"^beyond/|^(\d\d)_\w+", r"\1", k))), None)
+        if name is None:
+            fail(f"there is no kernel {word}; there are {', '.join(ours)}")
+        names.append(name)
+    return unique(names)
+
+
+# --- Progress --------------------------------------------------------------------------------------------------
+
+
+class Progress:
+    """What is done now, and how long the rest will take if it goes on like this."""
+
+    def __init__(self, stream, problems, now=time.monotonic, stopped=lambda: False):
+        self.stopped = stopped  # whether to end here
+        self.stream, self.problems, self.now, self.live = stream, problems, now, stream.isatty()
+        self.begin, self.done, self.label, self.told = now(), 0, "", None
+
+    def next(self, problem):
+        self.label = f"{problem['dtype']}, head_dim {problem['head_dim']}, seq_len {problem['seq_len']}{more(problem)}"
+
+    def say(self, what, done=0, steps=1):
+        """On a terminal a line that the next one overwrites; else a line for each problem and round. Raises KeyboardInterrupt if that is
+        wanted: the handler of a signal cannot, where C would be above it."""
+        if self.stopped():
+            raise KeyboardInterrupt
+        share = (self.done + done / steps) / self.problems
+        left = (self.now() - self.begin) * (1 - share) / share if share > 0 else None
+        text = f"{self.label}: {what}" + (f", {duration(left)} left" if left is not None else "")
+        if self.live:
+            print(f"\r\033[K{text[:100]} ...", end="", file=self.stream, flush=True)
+        elif (part := (self.label, what.rpartition(", ")[2])) != self.told:
+            self.told = part
+            print(f"{text} ...", file=self.stream, flush=True)
+
+    def clear(self):
+        if self.live:
+            print("\r\033[K", end="", file=self.stream, flush=True)
+
+    def note(self, text):
+        self.clear()
+        print(text, file=self.stream, flush=True)
+
+
+def duration(seconds):
+    return f"about {max(1, round(seconds))} s" if seconds < 100 else f"about {round(seconds / 60)} min"
+
+
+def unique(things):
+    return list(dict.fromkeys(things))
+
+
+# --- Records ---------------------------------------------------------------------------------------------------
+
+
+def more(problem):
+    """What of a problem is more than dtype and shape, in words."""
+    return describe_rest(shape_of(problem)) + describe_scores(scores_of(problem))
+
+
+def describe(problem):
+    return (f"{problem['dtype']}, batch {problem['batch']}, heads {problem['heads']}, seq_len {problem['seq_len']}, "
+            f"head_dim {problem['head_dim']}{more(problem)}")
+
+
+def is_kernel(record):
+    return kind(record["kernel"]) == "kernel"
+
+
+def is_peer(record):
+    return kind(record["kernel"]) == "peer"
+
+
+def passed(records, which=lambda record: True):
+    return [record for record in records if record["status"] == "passed" and which(record)]
+
+
+def rounds_of(times):
+    return times.get("round_ms") or [times["time_ms"]["median"]]
+
+
+def add_ratios(records):
+    """To every kernel that passed its speed over that of every peer that passed, in bursts and under load: of each
+    round, then the median."""
+    def ratios(part):
+        return {peer["kernel"]: statistics.median(p / k for p, k in zip(rounds_of(part(peer)), rounds_of(part(kernel))))
+                for peer in passed(records, is_peer)}
+    for kernel in passed(records, is_kernel):
+        if found := ratios(lambda record: record):
+            kernel["ratio"] = found
+            if "under_load" in kernel:
+                kernel["under_load"]["ratio"] = ratios(lambda record: record["under_load"])
+
+
+def place(record):
+    """Kernels by number, then peers, then ceilings."""
+    return not is_kernel(record), not is_peer(record), record["kernel"]
+
+
+def measure_problem(harness, runners, missing, problem, protocol, progress):
+    """The records of one problem, those of what is missing too. `runners`: names, and the TorchPeer of those that have
+    one."""
+    for peer in filter(None, runners.values()):
+        peer.take(problem)
+    progress.next(problem)
+    records = harness.measure(list(runners), problem, protocol, progress.say)
+    progress.done += 1
+    rest = {} if is_plain(problem) else {"attended_pairs": attended_pairs(problem)}
+    records += [{"kernel": name, **problem, **rest, "status": "skipped", "reason": why} for name, why in missing.items()]
+    records.sort(key=place)
+    add_ratios(records)
+    return records
+
+
+def by_problem(records):
+    groups = {}
+    for record in records:
+        groups.setdefault((shape_of(record), scores_of(record)), []).append(record)
+    return groups.values()
+
+
+def percent(share, form=".2f"):
+    return f"{100 * share:{form}} %"
+
+
+def clock_notes(records):
+    """A sentence for every problem and peer beside which a kernel ran at another clock in the same round."""
+    notes = []
+    for here in by_problem(records):
+        for peer in passed(here, is_peer):
+            apart = []
+            for kernel in passed(here, is_kernel):
+                pairs = [pair for pair in zip(kernel.get("round_clock_mhz", []), peer.get("round_clock_mhz", []))
+                         if None not in pair]
+                worst = max(pairs, key=lambda pair: abs(pair[0] / pair[1] - 1), default=None)
+                if worst and abs(worst[0] / worst[1] - 1) > CLOCK_TOLERANCE:
+                    apart.append(f"{kernel['kernel']} ({worst[0]:.0f} against {worst[1]:.0f} MHz, "
+                                 f"{percent(worst[0] / worst[1] - 1, '+.1f')})")
+            if apart:
+                notes.append(f"{describe(peer)}: in a round the SM clock differed by more than "
+                             f"{percent(CLOCK_TOLERANCE, '.0f')} from that of {peer['kernel']} with "
+                             f"{', '.join(apart)}.")
+    return notes
+
+
+def spread_note(runs):
+    """How far the runs of one protocol lie apart: of every ratio and every time the largest over the smallest."""
+    ratios, times = {}, {}
+    for record in (record for records in runs for record in passed(records)):
+        kernel, problem = record["kernel"], describe(record)
+        times.setdefault((kernel, None, problem), []).append(record["time_ms"]["median"])
+        for peer, ratio in record.get("ratio", {}).items():
+            ratios.setdefault((kernel, peer, problem), []).append(ratio)
+
+    def widest(values, what):
+        apart = {key: max(each) / min(each) - 1 for key, each in values.items() if len(each) == len(runs)}
+        if not apart:
+            return None
+        kernel, peer, problem = key = max(apart, key=apart.get)
+        who = kernel + (f" to {peer}" if peer else "")
+        return (f"{what} at most {percent(apart[key])} ({who}, {problem}), "
+                f"in the median {percent(statistics.median(apart.values()))}")
+
+    parts = [part for part in (widest(ratios, "ratios spread by"), widest(times, "times by")) if part]
+    return f"{len(runs)} runs: {'; '.join(parts) or 'nothing passed in all of them'}."
+
+
+# --- Output ----------------------------------------------------------------------------------------------------
+
+WIDTH = 100
+
+
+def of_ceiling(record, records):
+    """The record's share of the matrix product's TFLOP/s: of each round, then the median; None without a ceiling."""
+    ceiling = next(iter(passed(records, lambda r: r["kernel"] == "ceiling/matmul")), None)
+    if ceiling is None or "flops" not in ceiling or record is ceiling or "tflops" not in record:
+        return None
+    share = flops_of(record) / ceiling["flops"]
+    return statistics.median(share * c / k for c, k in zip(rounds_of(ceiling), rounds_of(record)))
+
+
+def number(value, form):
+    return "" if value is None else format(value, form)
+
+
+def speed_of(part):
+    return f"{part['gbytes_per_s']:.0f} GB/s" if "gbytes_per_s" in part else number(part.get("tflops"), ".1f")
+
+
+def table(records, load_seconds=0):
+    """Lines of at most 100 columns: of each problem the peers and ceilings, then the kernels with their ratio to
+    each peer; then the same under load."""
+    peers = sorted({record["kernel"] for record in passed(records, is_peer)})
+    titles = [f"{peer[5:][:8]:>5}" for peer in peers]
+    width = max([len(record["kernel"]) for record in records] + [20])
+
+    def rows(here, columns, part_of):
+        for record in sorted(here, key=lambda r: (is_kernel(r), *place(r))):
+            line = f"{record['kernel']:<{width}} "
+            if record["status"] != "passed":
+                line += f"{record['status']}: {record['reason']}"
+                yield line if len(line) <= WIDTH else line[:WIDTH - 4] + " ..."
+                continue
+            part = part_of(record)
+            ratios = (number(part.get("ratio", {}).get(peer), ".3f") for peer in peers)
+            yield " ".join([line.rstrip().ljust(width), *columns(record, part), *(
+                f"{ratio:>{len(title)}}" for ratio, title in zip(ratios, titles))]).rstrip()[:WIDTH]
+
+    def burst(record, part):
+        ms = part["time_ms"]
+        return (f"{ms['median']:>9.4f}", f"{(ms['p90'] - ms['p10']) / ms['median']:>7.1%}", f"{speed_of(part):>7}",
+                f"{number(of_ceiling(record, records_of(record)), '.1%'):>7}", f"{number(part['clock_mhz'], '.0f'):>4}")
+
+    def loaded(_, part):
+        return (f"{part['time_ms']['median']:>9.4f}", f"{number(part['power_w'], '.0f'):>7}", f"{speed_of(part):>7}",
+                f"{number(part.get('joules_per_tflop'), '.2f'):>7}", f"{number(part['clock_mhz'], '.0f'):>4}")
+
+    def records_of(record):
+        return next(here for here in by_problem(records) if record in here)
+
+    def head(*names):
+        return " ".join([f"{'kernel':<{width}}", *(f"{name:>{size}}" for name, size in zip(names, (9, 7, 7, 7, 4))), *titles])
+
+    lines = [head("median ms", "p10-p90", "TFLOP/s", "ceiling", "MHz")[:WIDTH]]
+    for here in by_problem(records):
+        lines += ["", describe(here[0]), *rows(here, burst, lambda record: record)]
+    if any("under_load" in record for record in records):
+        lines += ["", f"After {load_seconds:g} s without a pause:", "",
+                  head("median ms", "W", "TFLOP/s", "J/TFLOP", "MHz")[:WIDTH]]
+        for here in by_problem(records):
+            lines += ["", describe(here[0]), *rows(here, loaded, lambda record: record["under_load"])]
+    return lines
+
+
+def legend(records):
+    """What stands for which library, and what the columns mean."""
+    libraries = {record["kernel"]: record["library"] for record in passed(records) if "library" in record}
+    lines = [f"{name}: {library['implementation']} of {library['name']} {library['version']}"
+             for name, library in sorted(libraries.items())]
+    if any(of_ceiling(record, here) for here in by_problem(records) for record in passed(here)):
+        lines.append("ceiling: share of the TFLOP/s of ceiling/matmul")
+    if any("ratio" in record for record in records):
+        lines.append("columns of peers: the kernel's speed over the peer's, above 1 the kernel is faster")
+    more_there = [flops_of(record, HALVED) / flops_of(record) - 1 for record in passed(records)
+                  if "mask" in record and flops_of(record)]
+    if more_there:
+        lines.append("TFLOP/s: of the pairs that the mask leaves; FlashAttention's own count is up to "
+                     f"{percent(max(more_there, key=abs), '+.2f')} off")
+    return lines
+
+
+def plainly(word):
+    """A word of the command line without folders of this machine outside of the checkout."""
+    option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    if value.startswith(("/", "~")):
+        path = Path(value)
+        value = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
+    return option + equals + value
+
+
+def results(created, command, machine, protocol, records, notes):
+    return {"schema_version": SCHEMA_VERSION, "created": created, "command": [plainly(word) for word in command],
+            "machine": machine, "protocol": protocol, "records": records, "notes": notes}
+
+
+# --- Command line ----------------------------------------------------------------------------------------------
+
+
+def whole(least, multiple=1, most=999_999_999):
+    """Of an option: a whole number from `least` to `most`, a multiple of `multiple`."""
+
+    def parse(text):
+        number = int(text) if re.fullmatch(r"\d{1,9}", text) else -1
+        if not least <= number <= most or number % multiple:
+            range_ = f"from {least} on" if most == 999_999_999 else f"from {least} to {most}"
+            what = f"a multiple of {multiple}" if multiple > 1 else f"a whole number {range_}"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return number
+
+    return parse
+
+
+def one_of(words):
+    def parse(text):
+        if text not in words:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {' or '.join(words)}")
+        return text
+
+    return parse
+
+
+def several(parse):
+    def parse_all(text):
+        found = [parse(part) for part in text.split(",") if part]
+        if not found:
+            raise argparse.ArgumentTypeError("at least one is needed")
+        return found
+
+    return parse_all
+
+
+def positive(text):
+    if re.fullmatch(r"\d{1,6}(\.\d+)?", text) and float(text) > 0:
+        return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+
+
+def read_protocols():
+    with or_fail("bench/protocols.json"):
+        return read_json(ROOT / "bench" / "protocols.json")["protocols"]
+
+
+def peer_names():
+    """What --peers knows: {short name: kernel of the records}."""
+    return {**{name: f"peer/{name}" for name in PEERS}, **{name.split("/")[1]: name for name in IN_LIBRARY}}
+
+
+def parse_arguments(argv):
+    protocols, known = read_protocols(), peer_names()
+    parser = Parser("bench", __doc__, "protocols (bench/protocols.json):\n" + "".join(
+        f"  {name:<13} {protocol['description']}\n" for name, protocol in protocols.items()) + "\n" + EXAMPLE)
+    add = parser.add_argument
+    add("kernels", nargs="*", metavar="KERNEL", help="names or numbers, e.g. 08_swizzle 10 (default: all)")
+    add("--library", type=Path, required=True, metavar="FILE",
+        help="the library fa_bench, built for the GPU present (by itself the command builds it)")
+    add("--protocol", choices=tuple(protocols), metavar="NAME",
+        help=f"{', '.join(protocols)} (default: quick, unless a problem is given)")
+    add("--peers", default=",".join(known), metavar="LIST", help=f"{','.join(known)} (default: all), or none")
+    problem = parser.add_argument_group("problems (with --protocol: which of its own; --dtype instead of its own)")
+    problem.add_argument("--dtype", choices=("fp16", "bf16"), help="default bf16")
+    problem.add_argument("--head-dim", type=int, choices=(64, 128), help="default 128")
+    problem.add_argument("--heads", type=whole(1), metavar="N", help="default 16")
+    problem.add_argument("--seq-len", type=several(whole(1)), metavar="LIST", help="512,1024 (default 4096)")
+    sequences = problem.add_mutually_exclusive_group()
+    sequences.add_argument("--batch", type=whole(1), metavar="N", help="default: 16384/seq_len")
+    sequences.add_argument("--tokens", type=whole(128), metavar="N",
+                           help="instead of --batch: as many sequences as have so many tokens (default 16384)")
+    problem.add_argument("--mask", type=several(one_of(MASKS)), metavar="LIST",
+                         help="none, causal (query i sees keys up to i + kv-len - q-len), or both (default none)")
+    problem.add_argument("--q-len", type=whole(1), metavar="N", help="queries of a sequence (default: --seq-len)")
+    problem.add_argument("--kv-len", type=whole(1), metavar="N", help="keys of a sequence (default: --seq-len)")
+    problem.add_argument("--kv-heads", type=whole(1), metavar="N", help="heads of K and V (default: --heads)")
+    problem.add_argument("--lengths", type=several(whole(0)), metavar="LIST",
+                         help="one packed batch of sequences of these lengths: 384,17")
+    problem.add_argument("--kv-lengths", type=several(whole(0)), metavar="LIST", help="of their keys (default: --lengths)")
+    problem.add_argument("--inputs", default="normal", metavar="NAME",
+                         help="what to run on, as the programs' --inputs (default normal)")
+    problem.add_argument("--score-std", type=several(positive), metavar="LIST",
+                         help="scale normal inputs so that scores have this standard deviation, in nats: 1,10,100")
+    problem.add_argument("--score-growth", type=several(one_of(GROWTHS)), metavar="LIST",
+                         help="the same for all keys, growing with the key's index, or both: flat,growing (default flat)")
+    how = parser.add_argument_group("protocol (default: that of --protocol, else as given here)")
+    d = DEFAULTS
+    how.add_argument("--rounds", type=whole(2), metavar="N", help=f"of bursts, at least 2 (default {d['rounds']})")
+    how.add_argument("--warmup", type=whole(0), metavar="N", help=f"untimed launches (default {d['warmup']})")
+    how.add_argument("--iters", type=whole(1), dest="iterations", metavar="N",
+                     help=f"timed launches (default {d['iterations']})")
+    how.add_argument("--max-seconds", type=positive, metavar="S",
+                     help=f"of timing a kernel in a round; slow ones get fewer launches (default {d['max_seconds']:g})")
+    cold = how.add_mutually_exclusive_group()
+    cold.add_argument("--flush-l2", action="store_true", default=None,
+                      help="empty the L2 cache before every timed launch")
+    cold.add_argument("--warm", action="store_false", dest="flush_l2", help="do not (default)")
+    how.add_argument("--rotate", type=whole(1, most=64), dest="rotating_inputs", metavar="N",
+                     help="sets of tensors that take turns (default 1)")
+    how.add_argument("--rest-ms", type=lambda text: 0 if text == "0" else positive(text), metavar="MS",
+                     help=f"let the GPU idle so long before a kernel's warm-up in each round (default {d['rest_ms']})")
+    how.add_argument("--load-seconds", type=lambda text: 0 if text == "0" else positive(text), metavar="S",
+                     help=f"two more rounds, after so long without a pause (default {d['load_seconds']}: none)")
+    how.add_argument("--seed", type=whole(0), default=1, metavar="N", help="of the inputs (default 1)")
+    add("--repeat", type=whole(1), default=1, metavar="N",
+        help="run everything N times and say how far the ratios spread (run 2 goes into FILE-2.json)")
+    add("--check", action="store_true", help="only check these arguments")
+    add("--json", type=Path, metavar="FILE", help=f"write the results (bench/schema.json, version {SCHEMA_VERSION})")
+    args = parser.parse_args(argv)
+    args.kernels = [word for words in args.kernels for word in words.split(",") if word]
+    args.peers = [] if args.peers == "none" else unique(word for word in args.peers.split(",") if word)
+    for peer in args.peers:
+        if peer not in known:
+            fail(f"there is no peer {peer}; known are {', '.join(known)}, or none")
+    if args.json:
+        check_writable(args.json)
+    if args.score_growth and not args.score_std:
+        fail("--score-growth belongs to --score-std: say how far scores spread")
+    if max(args.score_std or [0]) > 1000:
+        fail("--score-std must be above 0 and at most 1000")
+    check_lengths(args)
+    args.problems, args.settings = choose(args, protocols)
+    args.written = 0  # runs in files
+    return args
+
+
+def scores_wanted(args):
+    """The fields of problems that differ in nothing else."""
+    return [dict(zip(SCORES, (std, growth))) for growth in unique(args.score_growth or GROWTHS[:1])
+            for std in unique(args.score_std or [])] or [{}]
+
+
+def check_lengths(args):
+    """Lengths and heads are said in one way, and fit each other."""
+    if args.kv_heads and (args.heads or 16) % args.kv_heads:
+        fail(f"--kv-heads must divide --heads, which are {args.heads or 16}, not be {args.kv_heads}")
+    if args.kv_lengths and len(args.kv_lengths) != len(args.lengths or []):
+        fail(f"--kv-lengths needs as many numbers as --lengths, {len(args.lengths or [])}, not {len(args.kv_lengths)}")
+    if args.lengths and not (sum(args.lengths) and sum(args.kv_lengths or args.lengths)):
+        fail("--lengths must have a sum above 0")
+    for name in ("batch", "tokens", "seq_len", "q_len", "kv_len") if args.lengths else ():
+        if getattr(args, name) is not None:
+            fail(f"--{name.replace('_', '-')} does not go with --lengths, which has all sequences")
+
+
+def lengths_wanted(args):
+    """batch, seq_len and, where they are others, the keys of the problems asked for."""
+    if args.lengths:
+        of_keys = args.kv_lengths or args.lengths
+        rest = {"kv_len": max(of_keys)} if max(of_keys) != max(args.lengths) else {}
+        rest["lengths"] = args.lengths
+        return [{"batch": len(args.lengths), "seq_len": max(args.lengths), **rest,
+                 **({"kv_lengths": of_keys} if of_keys != args.lengths else {})}]
+    found = []
+    for seq_len in unique(args.seq_len or [4096]):
+        q_len, kv_len = args.q_len or seq_len, args.kv_len or seq_len
+        found.append({"batch": args.batch or max(1, (args.tokens or 16384) // max(q_len, kv_len)), "seq_len": q_len,
+                      **({"kv_len": kv_len} if kv_len != q_len else {})})
+    return found
+
+
+def choose(args, protocols):
+    """The problems, and the results' `protocol`."""
+    of_problems = ("heads", "batch", "tokens", "score_std", "mask", "q_len", "kv_len", "kv_heads", "lengths")
+    given = {name: getattr(args, name) for name in ("dtype", "head_dim", "seq_len", *of_problems)
+             if getattr(args, name) is not None}
+    if args.inputs != "normal" and args.score_std:
+        fail("--score-std is of normal inputs: it does not go with --inputs")
+    if args.protocol is None and not given:
+        args.protocol = "quick"
+    changed = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
+    if args.protocol is None:
+        heads, dtype, head_dim = given.get("heads", 16), given.get("dtype", "bf16"), given.get("head_dim", 128)
+        kv_heads = {"kv_heads": args.kv_heads} if args.kv_heads not in (None, heads) else {}
+        problems = [{"dtype": dtype, "heads": heads, "head_dim": head_dim, **lengths, **kv_heads,
+                     **({"mask": mask} if mask != "none" else {}), **scores}
+                    for mask in unique(args.mask or MASKS[:1]) for lengths in lengths_wanted(args)
+                    for scores in scores_wanted(args)]
+        name, settings = None, {**DEFAULTS, **changed}
+    else:
+        protocol = protocols[args.protocol]
+        for option in of_problems:
+            if option in given:
+                fail(f"--{option.replace('_', '-')} does not go with --protocol, whose problems have their own")
+        problems = [dict(problem) for problem in protocol["problems"]
+                    if problem["seq_len"] in given.get("seq_len", [problem["seq_len"]])
+                    and problem["head_dim"] == given.get("head_dim", problem["head_dim"])]
+        if not problems:
+            fail(f"the protocol {args.protocol} has no problem with this --seq-len and --head-dim")
+        own = {name: protocol[name] for name in SETTINGS}
+        settings = {**own, **changed}
+        same = all(settings[name] == own[name] for name in SETTINGS if name not in HARMLESS)
+        if "dtype" in given:
+            same = same and all(problem["dtype"] == given["dtype"] for problem in problems)
+            problems = [{**problem, "dtype": given["dtype"]} for problem in problems]
+        # What was changed goes without the name that stands for something else.
+        name = args.protocol if same and args.inputs == "normal" else None
+    return problems, {**({"name": name} if name else {}), **settings, "inputs": args.inputs, "seed": args.seed,
+                      "tflops_convention": CONVENTION}
+
+
+def one_run(harness, runners, missing, args, progress):
+    records = []
+    for problem in args.problems:
+        records += measure_problem(harness, runners, missing, problem, args.settings, progress)
+    return records
+
+
+def report(machine, args, records):
+    name, settings = args.settings.get("name"), args.settings
+    rounds = f"{settings['rounds']} round{'s' * (settings['rounds'] > 1)}"
+    print(f"{machine['gpu']}: {'protocol ' + name if name else 'no protocol by name'}, {rounds} of "
+          f"{settings['iterations']} launches, L2 {'cold' if settings['flush_l2'] else 'warm'}, "
+          f"after {settings['rest_ms']:g} ms of rest")
+    print("\n".join([*legend(records), "", *table(records, settings["load_seconds"])]))
+
+
+def say_wrapped(text):
+    print("\n" + "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False)))
+
+
+def file_of_run(path, run):
+    if run == 0:
+        return path
+    in_set = ".jsonl#" in path.name
+    return path.with_name(f"{path.name}-{run + 1}" if in_set else f"{path.stem}-{run + 1}{path.suffix}")
+
+
+def bench(args, command, stopped):
+    if any(name in PEERS for name in args.peers):
+        torch_attention.load()
+    try:
+        harness = Harness(args.library)
+    except Failed as problem:
+        fail(str(problem))
+    here = harness.describe()
+    machine = here["machine"]
+    if machine["backend"] != "cuda":
+        fail(f"{harness.name} runs on the emulator, which has no times; build one with the preset cuda")
+    progress = Progress(sys.stderr, args.repeat * len(args.problems), stopped=stopped)
+    kernels = chosen(args.kernels, here["kernels"], args.problems)
+    in_torch, missing = torch_attention.add(harness, [name for name in args.peers if name in PEERS])
+    in_library = [peer_names()[name] for name in args.peers if name not in PEERS]
+    runners = {**in_torch, **dict.fromkeys(kernels), **dict.fromkeys(name for name in in_library if name in here["kernels"])}
+    missing.update({name: f"{harness.name} does not have it" for name in in_library if name not in here["kernels"]})
+    for name, why in missing.items():
+        progress.note(f"{name} is left out: {why}")
+
+    runs, spread = [], []
+
+    def write_all():
+        for run, (created, records, notes) in enumerate(runs if args.json else []):
+            data = results(created, command, machine, args.settings, records, notes + spread)
+            write_json(file_of_run(args.json, run), data)
+            args.written = run + 1
+
+    for run in range(args.repeat):
+        created = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if args.repeat > 1:
+            progress.note(f"run {run + 1} of {args.repeat}")
+        records = one_run(harness, runners, missing, args, progress)
+        lines, apart = baselines.compare(machine, args.settings, records)
+        notes = clock_notes(records)
+        runs.append((created, records, notes + apart))
+        write_all()
+        progress.clear()
+        report(machine, args, records)
+        for text in [f"note: {note}" for note in notes] + lines:
+            say_wrapped(text)
+        if run + 1 < args.repeat:
+            print()
+    if args.repeat > 1:
+        spread.append(spread_note([records for _, records, _ in runs]))
+        say_wrapped(spread[0])
+        write_all()
+    for run in range(args.written):
+        print(f"\nresults: {relative(file_of_run(args.json, run))}")
+    statuses = {record["status"] for _, records, _ in runs for record in records}
+    return 3 if "error" in statuses else 1 if "wrong" in statuses else 0
+
+
+def main():
+    argv = sys.argv[1:]
+    command = ["bench.py", *argv]
+    if "--typed" in argv:  # scripts/fa bench puts what it adds before this word; what follows was typed
+        at = argv.index("--typed")
+        command = ["bench.sh", *argv[at + 1:]]
+        del argv[at]
+    args = parse_arguments(argv)
+    if args.check:
+        return 0
+    signals = []
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda number, _: signals.append(number))
+    try:
+        return bench(args, command, lambda: bool(signals))
+    except Failed as problem:
+        fail(str(problem), 3)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        fail(f"interrupted; {f'run {args.written}' if args.written else 'nothing'} was written", 130)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,201 @@
+"""Runs a CUDA file of the reader's own on the emulator: translates it, compiles it for the checked build, runs it."""
+
+import fcntl
+import hashlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from fa_tools.product import cuda_source
+from fa_tools.tools import ROOT, Parser, fail, run
+
+UNSET = ("-Wuninitialized", "-Wmaybe-uninitialized")  # of g++; clang++ has another name for the second
+EXAMPLE = "reduction"  # whose commands of the build are those of every file
+MESSAGE = re.compile(r"^(.*?):(\d+):\d+: (?:fatal )?error: (.*)$", re.MULTILINE)
+UNKNOWN = re.compile(r"[‘'](?:\w+::)*(\w+)[’'] (?:was not declared|has not been declared|does not name a type)|"
+                     r"use of undeclared identifier '(\w+)'|unknown type name '(\w+)'")
+NO_MEMBER = re.compile(r"[‘'](\w+)[’'] is not a member of [‘'](cooperative_groups|cuda)[’']|"
+                       r"no member named '(\w+)' in namespace '(cooperative_groups|cuda)'")
+ASSERTION = re.compile(r"static assertion failed[^:]*: \"?([^\"\n]+)")
+WARNING = re.compile(r"^(.*?):(\d+):\d+: (warning: .*uninitialized\])$", re.MULTILINE)
+CALLER = re.compile(r"^(\S+?):(\d+):\d+:\s+required from here", re.MULTILINE)
+
+
+class CompileError(Exception):
+    """What the compiler or the linker says."""
+
+
+def quiet(command, what, **more):
+    """Runs a step of the set-up; its output is shown if it fails, which ends the script with code 4."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **more)
+    if done.returncode:
+        sys.stderr.write(done.stdout[-4000:] + done.stderr[-4000:])
+        fail(f"{what} failed", 4)
+    return done.stdout
+
+
+@lru_cache
+def pattern(example, of_kernel=False, fast=False):
+    """How a program of the build is made, after which others are: (the build tree, the program's name, how it is compiled,
+    how it is linked). It is a program of examples/ or, `of_kernel`, of kernels/."""
+    builds = [ROOT / "build" / preset for preset in (["emulator"] if fast else ["emulator-checked", "emulator"])]
+    build = next((each for each in builds if (each / "build.ninja").is_file()), builds[0])
+    name = example if fast or build.name == "emulator-checked" else f"{example}_checked"
+    if not (build / "build.ninja").is_file():  # as scripts/run.sh does it
+        libraries = " && ".join(f'. "$ROOT/scripts/lib/{each}.sh"' for each in ("packages", "build"))
+        script = (f'set -euo pipefail; . "$0/scripts/lib/common.sh" && {libraries} && claim "$SETUP_LOG" && '
+                  f"ensure_packages run emulator && configure {build.name} ''")
+        if subprocess.run(["bash", "-c", script, str(ROOT)], stdout=sys.stderr).returncode:
+            sys.exit(4)
+    if not (build / "bin" / name).is_file():
+        print(f"building {name} and the emulator, once; that may take some minutes", file=sys.stderr, flush=True)
+    with open(build / "emulate.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Ninja does not ask whether another one builds in its folder
+        quiet(["cmake", "--build", str(build), "--target", name], "the build of the emulator")
+    lines = quiet(["ninja", "-C", str(build), "-t", "commands", name], "ninja").splitlines()
+    source = f"kernels/{example}.cu" if of_kernel else f"cuda/{example}.cpp"
+    compiled = next(line for line in lines if line.endswith(source) and " -c " in line)
+    linked = next(line for line in reversed(lines) if f"-o bin/{name} " in line)
+    return build, name, compiled, linked
+
+
+def digest_of(how, inputs):
+    """Of what a program is made of: the commands, the build's libraries and the sources."""
+    build, _, compiled, linked = how
+    digest = hashlib.sha256(compiled.encode() + linked.encode())
+    for path in [*inputs, *sorted((build / "common").glob("*.a"))]:
+        digest.update(f"{path} {path.stat().st_mtime_ns} ".encode())
+    return digest
+
+
+def step(command, build, **more):
+    """Runs the compiler or the linker. Returns what it says, or raises CompileError with it."""
+    done = subprocess.run(command, cwd=build, capture_output=True, text=True, errors="replace", **more)
+    if done.returncode:
+        raise CompileError(done.stderr)
+    return done.stderr
+
+
+def precompiled(how, flags, text):
+    """A header of this text, which the compiler has read before: of a small program, that takes longer than all the rest."""
+    build = how[0]
+    header = build / f"begin-{hashlib.sha256(shlex.join([*flags, text]).encode()).hexdigest()[:16]}.h"
+    ready, made = Path(f"{header}.gch"), Path(f"{header}.gch.tmp")
+    text = f"// {digest_of(how, sorted((ROOT / 'common').rglob('*.h'))).hexdigest()}\n{text}"
+    with open(build / "begin.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ready.is_file() or header.read_text(encoding="utf-8") != text:
+            ready.unlink(missing_ok=True)
+            header.write_text(text, encoding="utf-8")
+            step([*flags, "-x", "c++-header", "-c", str(header), "-o", str(made)], build)
+            made.replace(ready)
+    return str(header)
+
+
+def make(how, source, program, *options, begin="", folder=None):
+    """Compiles and links `source` as the pattern was, after a header with the text of `begin`; `folder` may have headers, too.
+    Returns the compiler's warnings. Raises CompileError."""
+    build, name, compiled, linked = how
+    words = [word for word in shlex.split(compiled) if word not in ("&&", ":", "-MD") and Path(word).name != "ccache"]
+    old = words[words.index("-o") + 1]
+    flags = [word for before, word in zip([""] + words, words) if not {before, word} & {"-o", "-MF", "-MT", "-c"}] + [*options]
+    if UNSET[0] in options:  # which -w would silence
+        flags = [word for word in flags if word in options or not word.startswith(("-w", "-W"))]
+    if begin:
+        flags += ["-include", precompiled(how, flags, begin)]
+    if folder:
+        flags += ["-I", str(folder)]
+    with tempfile.TemporaryDirectory(dir=program.parent) as temporary:
+        made = Path(temporary) / "program.o"
+        warnings = step([*flags, "-c", str(source), "-o", str(made)], build)
+        made = shlex.quote(str(made))
+        step(linked.replace(f" {old} ", f" {made} ").replace(f"-o bin/{name} ", f"-o {made}.out "), build, shell=True)
+        Path(temporary, "program.o.out").replace(program)
+    return warnings
+
+
+def compile_file(source, fast=False):
+    """The path of the program that the CUDA file becomes; made before if nothing has changed. Beside it is a file of warnings
+    about scalars that are not set: here they are folded to 0, on a GPU they are anything. Raises cuda_source.Refused or
+    CompileError."""
+    how = pattern(EXAMPLE, fast=fast)
+    folder = how[0] / "emulate"
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        translated = Path(temporary) / "program.cpp"
+        inputs = cuda_source.translate(source, translated)
+        program = folder / f"{source.stem}-{digest_of(how, inputs).hexdigest()[:16]}"
+        if not program.is_file():
+            warnings = make(how, translated, program.with_suffix(".made"), *UNSET, "-Wno-unknown-warning-option", begin=cuda_source.BEGIN,
+                            folder=source.parent)
+            found = [f"{file}:{line}: {text}\n" for file, line, text in WARNING.findall(warnings) if Path(file) in inputs]
+            program.with_suffix(".warnings").write_text("".join(dict.fromkeys(found)))
+            program.with_suffix(".made").replace(program)
+    return program
+
+
+def explain(messages):
+    """What the compiler says; of CUDA's names that the emulator lacks, a sentence instead."""
+    for file, line, text in MESSAGE.findall(messages):
+        if unknown := UNKNOWN.search(text):
+            name = next(filter(None, unknown.groups()))
+            if re.match(r"__|cuda|cg$|cooperative|atomic|cu[A-Z]|make_|h[a-z]+$", name):
+                fail(f"{file}:{line}: the emulator has no {name}; docs/your_own_kernel.md says what of CUDA is there")
+        if member := NO_MEMBER.search(text):
+            name, space = (group for group in member.groups() if group)
+            fail(f"{file}:{line}: the emulator has no {space}::{name}; docs/your_own_kernel.md says what of CUDA is there")
+        if assertion := ASSERTION.match(text):  # a sentence of the emulator's own headers, or of the file
+            where = CALLER.search(messages)
+            at = f"{where[1]}:{where[2]}" if where and "/common/emulator/" in file else f"{file}:{line}"
+            fail(f"{at}: {assertion[1]}")
+        if missing := re.match(r"([\w/.]+): No such file", text):
+            fail(f"{file}:{line}: there is no header {missing[1]}, neither here nor in the emulator; docs/your_own_kernel.md "
+                 "says what of CUDA is there")
+    sys.stderr.write(messages)
+    fail("the file does not compile")
+
+
+def main():
+    parser = Parser("emulate", "Runs a CUDA file on the emulator, without a GPU: the program's own output, then what each\n"
+                    "kernel's instructions did, and a report if threads race or leave their memory.",
+                    "The program's folder, arguments and exit code are its own; after a report the code is 1. A file that\n"
+                    "cannot be translated or compiled: 2; no emulator: 4. docs/your_own_kernel.md says what of CUDA is there.\n"
+                    "Example:\n  scripts/fa emulate examples/transpose.cu")
+    parser.add_argument("--fast", action="store_true", help="neither count nor look for races: ten times as fast")
+    parser.add_argument("--no-races", action="store_true", help="count, but look for no races")
+    parser.add_argument("--schedule", choices=("fixed", "random"), default="fixed",
+                        help="the order in which threads that can run do so (default: fixed)")
+    parser.add_argument("--seed", type=int, default=1, help="of the random order (default: 1)")
+    parser.add_argument("--threads", type=int, default=0, help="of the operating system (default: one per core)")
+    parser.add_argument("file", nargs="?", help="a CUDA source with a main()")
+    parser.add_argument("arguments", nargs="...", help="of the program")
+    options = parser.parse_args()
+    if not options.file:
+        fail("name a CUDA file; scripts/fa emulate --help shows an example")
+    source = Path(options.file)
+    if not source.is_file():
+        fail(f"there is no file {source}")
+    source = Path(os.path.abspath(source))
+    try:
+        program = compile_file(source, options.fast)
+    except cuda_source.Refused as problem:
+        fail(problem)
+    except CompileError as problem:
+        explain(str(problem))
+    chosen = [f"schedule={options.schedule}", f"seed={options.seed}", f"threads={options.threads}"]
+    if options.no_races:
+        chosen.append("races=off")
+    sys.stderr.write(program.with_suffix(".warnings").read_text())
+    sys.stderr.flush()
+    os.environ["FA_EMULATOR"] = " ".join(chosen)
+    sys.stdout.flush()
+    os.execv(program, [str(source), *options.arguments])
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,78 @@
+"""Prints what ptxas says of a CUDA file: registers, spills, shared memory of every kernel, and its remarks. Compiled with
+the build's flags; needs nvcc and c++filt, but no GPU."""
+
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+from fa_tools.product import sass
+from fa_tools.tools import ROOT, Parser, Refused, fail
+
+EXAMPLE = """examples:
+  scripts/fa ptxas kernels/08_swizzle.cu --only 'bfloat16, 128'
+  scripts/fa ptxas tests/examples/serialised.cu --remarks
+
+Exit code 4: nvcc is not here or does not compile the file."""
+
+
+def said(log):
+    """(mangled name or None, line) of what is worth showing, in ptxas's order."""
+    name = None
+    for line in log.splitlines():
+        line = line.rstrip()
+        if match := re.search(r"Compiling entry function '(\w+)'", line):
+            name = match[1]
+        elif re.search(r"Function properties for \w+", line):
+            continue
+        elif match := re.search(r"\((C\d+)\).*", line):
+            of = re.search(r"function '?(\w+?)'?$", line) or re.search(r"function (\w+)", line)
+            yield of and of[1], match[0]
+        elif re.search(r"Used \d+ registers|bytes stack frame", line):
+            yield name, re.sub(r"^ptxas info +: ", "", line.strip())
+
+
+def main(argv=None):
+    parser = Parser("ptxas", __doc__, EXAMPLE)
+    parser.add_argument("file", help="a .cu file of this repository")
+    parser.add_argument("--arch", default="90a", metavar="ARCH", help="the GPU's architecture (default 90a)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="kernels whose name has TEXT in it")
+    parser.add_argument("--remarks", action="store_true", help="only remarks (C7...), not registers")
+    args = parser.parse_args(argv)
+    if not (ROOT / args.file).is_file():
+        fail(f"there is no file {args.file}")
+    try:
+        architecture, _ = sass.check_architecture(args.arch)
+        nvcc, version = sass.find_nvcc()
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([nvcc, "-std=c++20", "-O3", *sass.build_flags(), f"-arch=sm_{architecture}", "-Xptxas", "-v",
+                                   "-DFA_WITH_CUDA", f"-I{ROOT}", "-cubin", args.file, "-o", f"{folder}/out.cubin"], cwd=ROOT,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode:
+            first = next((line for line in done.stdout.splitlines() if "error" in line or "fatal" in line), "it said nothing")
+            raise sass.Missing(f"nvcc {version} on {args.file} failed: {first.strip().replace(f'{ROOT}/', '')}")
+        lines = list(said(done.stdout))
+        mangled = {name for name, _ in lines if name}
+        names = {m: subprocess.run(["c++filt", m], capture_output=True, text=True, check=True).stdout.strip() for m in mangled}
+    except Refused as problem:
+        fail(str(problem))
+    except (sass.Missing, FileNotFoundError) as problem:
+        fail(str(problem), sass.SETUP)
+    print(f"{args.file}, sm_{architecture}, nvcc {version}")
+    shown = None
+    for name, line in lines:
+        readable = re.sub(r"^void ", "", names.get(name, "")).split("(")[0]
+        remark = line.startswith("(C")
+        if args.only not in readable or args.remarks and not remark:
+            continue
+        if readable != shown:
+            print(f"\n{readable or 'of the file'}")
+            shown = readable
+        line = re.sub(r" +in (the )?function '?\w+'?", "", re.sub(r" in around line \d+", "", line))
+        print(textwrap.fill(re.sub(r" +", " ", line), 98, initial_indent="  ", subsequent_indent="    "))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

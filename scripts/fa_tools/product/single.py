@@ -1,0 +1,498 @@
+"""Writes one kernel as one CUDA file that needs nothing of this repository: the kernel as it is, above it those instructions
+and layouts of common that it uses, below it a program that makes inputs, checks the result and measures the time."""
+
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+from fa_tools.product import sass
+from fa_tools.tools import ROOT, Parser, Refused, fail, run
+
+EXAMPLE = """example:
+  scripts/fa single 16 > attention16.cu
+  nvcc -O3 -arch=sm_90a attention16.cu -o attention16
+  ./attention16 8192 16 2      # seq_len, heads, batch; exit code 1 if the result is wrong
+
+The file's head says which architecture its kernel needs."""
+
+AROUND = Path(__file__).with_suffix(".cu")  # what stands around every kernel
+# What nvcc would know. Everything else in a condition is not defined: no recording.
+DEFINED = {"__CUDACC__", "FA_WITH_CUDA"}
+NAMESPACES = ("ptx", "layout", "fa")
+# In these headers' place, single.cu has what a single file needs.
+LEFT_OUT = {"common/ptx/hook.h", "common/ptx/wgmma_instructions.h"} | {
+    f"common/launch/{name}.h" for name in ("device", "known_kernels", "launch", "problem", "registry", "tensor_map")}
+# A header's head begins with a sentence that says what it is. These paragraphs are taken, too.
+MORE = {
+    "common/layout/swizzle.h": ("A row of a tile", "           place"),
+    "common/layout/wgmma.h": ("  K-major",),
+    "common/ptx/mbarrier.h": ("It counts", "  mbarrier_init", "Who waits"),
+    "common/ptx/wgmma.h": ("All 128 threads", "  wgmma_fence"),
+}
+# Of these nothing, because the declarations say what they are.
+WITHOUT_HEAD = {f"common/{name}.h" for name in ("launch/quad", "launch/slabs", "ptx/convert", "ptx/shared_address",
+                                                    "ptx/tensor_map")}
+ELEMENTS = {"bf16": ("__nv_bfloat16", "bf16"), "fp16": ("__half", "f16")}  # in C++ and in PTX
+
+# ---- declarations that are written anew, because the general ones of the headers are longer ------------------------------
+
+DESCRIPTOR = """// The 64 bits that describe an operand in shared memory. In units of 16 bytes: where it starts
+// (bits 0-13), LBO (16-29) and SBO (32-45), two strides. Bits 62-63 are 1: rows of 128 bytes,
+// swizzled.
+constexpr uint64_t descriptor(uint32_t start, uint32_t leading, uint32_t stride) {
+  return (start & 0x3ffff) >> 4 | uint64_t(leading >> 4) << 16 | uint64_t(stride >> 4) << 32 |
+         uint64_t(1) << 62;
+}"""
+# Without recording, which needs a place in the source, one function takes any number of arrays.
+FENCE = """// Orders this thread's accesses to registers before the wgmma that follow. Name the arrays that
+// they use.
+template <typename... Arrays>
+__device__ __forceinline__ void wgmma_fence(Arrays&... arrays) {
+  (keep_registers(arrays), ...);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}"""
+WAIT = """// Waits until at most the kGroups latest groups of the warp are under way. Name the arrays that are
+// now done.
+template <int kGroups, typename... Arrays>
+__device__ __forceinline__ void wgmma_wait(Arrays&... arrays) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+  (keep_registers(arrays), ...);
+}"""
+PACK = """// Rounds two values to nearest, ties to even. The first is the lower half of the 32 bits.
+template <typename T>
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  const auto pair = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const uint32_t&>(pair);
+}"""
+KEEP = """// Keeps the compiler from moving uses of these registers across this point: it does not know that
+// an instruction between commit and wait writes or reads them.
+__device__ inline void keep_registers(float& r) { asm volatile("" : "+f"(r)::"memory"); }
+__device__ inline void keep_registers(uint32_t& r) { asm volatile("" : "+r"(r)::"memory"); }
+template <typename T, int kCount>
+__device__ __forceinline__ void keep_registers(T (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; i++) keep_registers(registers[i]);
+}"""
+TRY_WAIT = "// Whether the phase of this parity has ended. Before a no the GPU may let the thread sleep.\n"
+INSTEAD = {
+    ("ptx", "keep_registers"): lambda text: KEEP,
+    ("ptx", "wgmma_fence"): lambda text: FENCE,
+    ("ptx", "wgmma_wait"): lambda text: WAIT,
+    ("ptx", "pack"): lambda text: PACK,
+    ("layout", "descriptor"): lambda text: DESCRIPTOR,
+    ("layout", "k_major_descriptor"): lambda text: text.replace(", SwizzleMode::k128Bytes", ""),
+    ("layout", "mn_major_descriptor"): lambda text: text.replace(", SwizzleMode::k128Bytes", ""),
+    ("layout", "advance"): lambda text: text.replace("(whole_16(bytes) >> 4)", "bytes / 16"),
+    ("ptx", "mbarrier_try_wait"): lambda text: TRY_WAIT + without_comments(text).lstrip(),
+    ("ptx", "TensorMap"): lambda text: "using TensorMap = CUtensorMap;  // what TMA needs to know of a tensor",
+}
+# wgmma for all N and element types; wgmma_functions() writes what stands in its place.
+OF_WGMMA = {("ptx", name) for name in ("WgmmaElement", "wgmma")}
+
+# nvcc 13's -arch=sm_90a also compiles for GPUs after Hopper.
+SM90A = """// For instructions of sm_90a alone. Where nvcc 13 compiles for other GPUs, too, they trap.
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define FA_SM90A(...) asm volatile(__VA_ARGS__)
+#else
+#define FA_SM90A(...) __trap()
+#endif
+
+"""
+# Inline PTX must name each register by itself, in its text and as an operand.
+NAMES = """// Inline PTX names each accumulator, here 32 at a time, and takes each as an operand.
+"""
+OPERANDS = """#define FA_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define FA_16(i) FA_4(i), FA_4(i + 4), FA_4(i + 8), FA_4(i + 12)
+#define FA_32(i) FA_16(i), FA_16(i + 16)
+"""
+
+
+def wgmma_columns(kernel, head_dim):
+    """[(N, is A in registers?)] of the kernel's wgmma: of QK^T, whose N is the keys per tile, and of PV, whose A is P."""
+    keys = re.search(r"int kBlockN = (\w+);", kernel)[1]
+    keys = {keys} if keys.isdigit() else set(re.findall(r"\brun_with<(\d+)>", kernel))
+    if not keys:
+        raise Refused("how many keys a tile of this kernel has is not found")
+    return sorted({(int(n), False) for n in keys} | {(head_dim, True)})
+
+
+def register_names(first):
+    """A macro with the names of 32 operands."""
+    lines = textwrap.wrap(", ".join(f"%{i}" for i in range(first, first + 32)), 90)
+    text = "".join(f'\n  "{line}{" " * (line is not lines[-1])}"' for line in lines).replace("\n", " \\\n")
+    return f"#define FA_NAMES_{first}{text}\n"
+
+
+def wgmma_functions(kernel, dtype, head_dim):
+    """ptx::wgmma for this kernel's N. The length of the array tells the functions apart."""
+    element = ELEMENTS[dtype][1]
+    columns = wgmma_columns(kernel, head_dim)
+    thirty_twos = range(0, max(n for n, _ in columns) // 2, 32)
+    functions = [NAMES, *map(register_names, thirty_twos), OPERANDS]
+    for n, in_registers in columns:
+        count = n // 2  # accumulators: operands 0 to count - 1. Then A, B, `accumulate` and kMajorB.
+        a = [f"%{count + i}" for i in range(4 if in_registers else 1)]
+        b, accumulate, major = (f"%{count + len(a) + i}" for i in range(3))
+        names = ' ", " '.join(f"FA_NAMES_{i}" for i in range(0, count, 32))
+        others = f"{{{', '.join(a)}}}, {b}, p, 1, 1, {major}" if in_registers else f"{a[0]}, {b}, p, 1, 1, 0, {major}"
+        operands = ", ".join(f"FA_32({i})" for i in range(0, count, 32))
+        a_inputs = '"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])' if in_registers else '"l"(a)'
+        gap = "\n             " if in_registers else " "
+        a_type = f"const uint32_t (&a)[4], uint64_t b,\n{'':38}" if in_registers else "uint64_t a, uint64_t b, "
+        functions.append(f"""
+// D = A B, plus D if `accumulate`. D: 64 x {n}, A from {"registers" if in_registers else "shared memory"}.
+template <typename T, int kN, layout::Major kMajorB>
+__device__ __forceinline__ void wgmma(float (&d)[{count}], {a_type}bool accumulate) {{
+  FA_SM90A("{{ .reg .pred p; setp.ne.b32 p, {accumulate}, 0;\\n"
+           "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{element}.{element} {{" {names}
+           "}}, {others}; }}"
+           : {operands} : {a_inputs}, "l"(b),{gap}"r"(+accumulate), "n"(int(kMajorB)));
+}}
+""")
+    return "".join(functions)
+
+
+# ---- reading C++, as far as the headers of common go ---------------------------------------------------------------------
+
+
+def without_comments(code):
+    return re.sub(r"//[^\n]*", "", code)
+
+
+def names_in(code, namespace):
+    """(namespace, name) of all that code without comments names; without a qualifier, `namespace`."""
+    names = set()
+    for qualifier, name in re.findall(r"(?:\b(\w+)::)?\b([A-Za-z_]\w*)", re.sub(r'"(?:[^"\\]|\\.)*"', "", code)):
+        names |= {(qualifier, name)} if qualifier in NAMESPACES else {(namespace, name), (namespace, qualifier)}
+    return names
+
+
+def arguments(code, at):
+    """The arguments of the call, or the parameters of the declaration, whose parenthesis opens before `at`."""
+    depth, begin, given = 0, at, []
+    for i in range(at, len(code)):
+        if depth == 0 and code[i] in ",)":
+            given.append(code[begin:i].strip())
+            begin = i + 1
+            if code[i] == ")":
+                break
+        depth += (code[i] in "([{") - (code[i] in ")]}")
+    return [each for each in given if each]
+
+
+def calls(name, code):
+    """The arguments of each call of a function, which may have template arguments."""
+    # Without \b, after which the search for a plain text would be slow.
+    found = re.finditer(rf"{name}\s*(?:<[^()]*?>)?\s*\(", code)
+    return [arguments(code, call.end()) for call in found if not re.match(r"\w", code[call.start() - 1:call.start()])]
+
+
+class Block:
+    """A declaration of a header, with the comment above it."""
+
+    def __init__(self, header, namespace, text, after_blank, instead):
+        self.header, self.after_blank = header, after_blank
+        code = without_comments(text).strip()
+        self.declared = re.sub(r"^template <(?:[^<>]|<[^<>]*>)*>\s*", "", code).split("{")[0]
+        name = re.search(r"^(?:struct(?: alignas\(\w+\))?|enum class|namespace|using) (\w+)|(\w+) =|(\w+)(?:<\w+>)?\(",
+                         self.declared)
+        self.key = (namespace, name[name.lastindex])
+        self.parameters = arguments(self.declared, name.end()) if name[3] else None
+        self.text = instead.get(self.key, str)(text)
+        self.names = names_in(without_comments(self.text), namespace)
+
+    def takes(self, count):
+        return sum("=" not in each for each in self.parameters) <= count <= len(self.parameters)
+
+
+def is_true(condition):
+    """Of what follows #if."""
+    python = re.sub(r"defined\((\w+)\)", lambda match: str(match[1] in DEFINED), condition.split("//")[0])
+    python = re.sub(r"\b(?!True|False)[A-Za-z_]\w*", "0", python).replace("||", " or ").replace("&&", " and ")
+    return bool(eval(re.sub(r"!(?!=)", " not ", python), {"__builtins__": {}}))
+
+
+def preprocessed(path):
+    """The text of a header that nvcc would compile, without the preprocessor's own lines."""
+    lines, branches = [], []  # branches: of every open #if, is this one compiled?
+    for line in (ROOT / path).read_text(encoding="utf-8").splitlines():
+        word, _, rest = line.partition(" ")
+        if word == "#if":
+            branches.append(is_true(rest))
+        elif word in ("#ifdef", "#ifndef"):
+            branches.append((rest.split()[0] in DEFINED) == (word == "#ifdef"))
+        elif word == "#else":
+            branches[-1] = not branches[-1]
+        elif word == "#endif":
+            branches.pop()
+        elif all(branches) and not re.match(r"#(include|pragma once|error)", line):
+            if re.match(r"#(?!pragma)", line):
+                raise Refused(f"{path}: {line}")
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def unrecorded(text):
+    """Without what the wrappers do for a recorder of timelines (common/ptx/hook.h)."""
+    text = re.sub(r"^ *(?:record(?:_products?)?|const Recorded recorded)\([^;]*\);\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"(?:,\s*)?\bWhere where = Where::current\(\)", "", text)
+    return re.sub(r"(?:, |(?<=\())where\)", ")", text)
+
+
+def unmarked(text):
+    """Without the lines that name excerpts for the book's pages."""
+    return re.sub(r"^ *// \[/?[\w-]+\]\n", "", text, flags=re.MULTILINE)
+
+
+def parse(header, instead=INSTEAD):
+    """(comment at the head, blocks) of a header; `instead`: declarations that are written anew."""
+    text = unmarked(unrecorded(preprocessed(header)))
+    lines = text.split("\n")
+    end = next(i for i, line in enumerate(lines) if not line.startswith("//"))
+    blocks, current, namespace, depth, blank = [], [], None, 0, True
+    for line in lines[end:]:
+        if depth == 0 and (opens := re.fullmatch(r"namespace (\w+) \{", line)):
+            namespace = opens[1]
+        elif depth == 0 and (not line or line.startswith("}")):
+            current, blank = [], True  # a comment above an empty line belongs to no declaration
+        else:
+            current.append(line)
+            code = re.sub(r'"(?:[^"\\]|\\.)*"|//.*', "", line)
+            depth += len(re.findall(r"[{(]", code)) - len(re.findall(r"[})]", code))
+            if depth == 0 and code.rstrip().endswith((";", "}")):
+                if not without_comments("\n".join(current)).lstrip().startswith("static_assert"):
+                    block = Block(header, namespace, "\n".join(current), blank, instead)
+                    # What is written anew stands for all overloads.
+                    if block.key not in instead or block.key not in (each.key for each in blocks):
+                        blocks.append(block)
+                current, blank = [], False
+    return "\n".join(lines[:end]), blocks
+
+
+def included(path, seen):
+    """The headers of this repository that a file includes, those that others need first."""
+    for header in re.findall(r'^#include "([^"]+)"', (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE):
+        if header not in seen and not re.match(r"common/(emulator|trace)/", header):
+            seen.add(header)
+            yield from included(header, seen)
+            yield header
+
+
+def reachable(blocks, kernel, instead=INSTEAD):
+    """Those blocks that the kernel needs, directly or not. Of functions that share a name: those that take as many arguments
+    as some call has."""
+    kernel = without_comments(kernel)
+    kept = []
+    while True:
+        names = names_in(kernel, "fa").union(*(block.names for block in kept))
+        code = "\n".join([kernel, *(without_comments(block.text) for block in kept)])
+        more = []
+        for block in blocks:
+            if block not in kept and block.key in names:
+                counts = [len(each) for each in calls(block.key[1], code)]
+                alone = block.key in instead or sum(each.key == block.key for each in blocks) == 1
+                if alone or block.parameters is None or not counts or any(map(block.takes, counts)):
+                    more.append(block)
+        if not more:
+            return [block for block in blocks if block in kept]
+        kept += more
+
+
+# ---- the parts of the file -----------------------------------------------------------------------------------------------
+
+
+def banner(title, mark="-"):
+    return f"// {mark * 4} {title} ".ljust(100, mark)
+
+
+def known(code, name, kernel, dtype):
+    """The function `name` with what is known of its template arguments: the type, the rank of tensors, the bytes of copies."""
+    kernel = without_comments(kernel)
+    code = re.sub(r"^  static_assert\(kRank.*\n", "", code, flags=re.MULTILINE)
+    facts = {"std::is_same_v<T, __half>": dtype == "fp16"}
+    if "kRank" in code:  # a call lists so many coordinates
+        rank, = {each.count(",") + 1 for given in calls(name, kernel) for each in given if each.startswith("{")}
+        facts |= {f"kRank == {i}": i == rank for i in range(1, 5)}
+        code = code.replace("template <int kRank>\n", "").replace("kRank]", f"{rank}]")
+    if "kBytes" in code:
+        size, = set(re.findall(rf"\b{name}<(\d+)>", kernel))
+        facts |= {"kBytes == 16": size == "16"}
+        code = re.sub(r"static_assert\(kBytes.*;", f"static_assert(kBytes == {size});", code)
+
+    def branch(match):
+        taken = match[2] if facts[match[1]] else match[3] or ""
+        return re.sub(r"^  ", "", taken, flags=re.MULTILINE)
+
+    body = r"\{\n((?:    .*\n)+)  \}"
+    for fact in facts:
+        code = re.sub(rf"^  if constexpr \(({re.escape(fact)})\) {body}(?: else {body})?\n", branch, code, flags=re.MULTILINE)
+    return code
+
+
+def compact(code):
+    """Inline PTX with as much per line as fits; statements of one text on one line."""
+
+    def filled(match):
+        begin, (texts, rest) = match[1], re.fullmatch(r'((?:"(?:[^"\\]|\\.)*"\s*)*)(.*)', match[2], re.DOTALL).groups()
+        margin = "\n" + " " * len(begin)
+        text = " ".join(re.sub(r"\\n", " ", "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', texts))).split())
+        lines = textwrap.wrap(text, 98 - len(begin), drop_whitespace=False, break_long_words=False)
+        lines = [begin + margin.join(f'"{line}"' for line in lines)]
+        # Operands and clobbers; a colon stays with what follows it.
+        for word in re.sub(r"\(\s+", "(", re.sub(r": +(?=\S)", ":\x00", " ".join(rest.split()))).split():
+            word = word.replace("\x00", " ")
+            if len(lines[-1].split("\n")[-1]) + 1 + len(word) < 98:
+                lines[-1] += " " + word
+            else:
+                lines.append(margin[1:] + word)
+        return "\n".join(lines) + ");"
+
+    return re.sub(r"^( +asm(?: volatile)?\()\s*((?:[^()]|\((?:[^()]|\([^()]*\))*\)|\"(?:[^\"\\]|\\.)*\")*)\);", filled, code,
+                  flags=re.MULTILINE)
+
+
+def head_of(header, comment, kernel):
+    """The paragraphs of a header's head that a reader of this file needs."""
+    if header in WITHOUT_HEAD:
+        return ""
+    paragraphs = comment.split("\n//\n")
+    more = [next(each for each in paragraphs if each.startswith(f"// {begin}")) for begin in MORE.get(header, ())]
+    if header == "common/layout/swizzle.h" and "layout::swizzle" not in kernel:
+        more = []
+    first = re.match(r"(?:.|\n)*?[\w)]\.(?=\s|\Z)", paragraphs[0])[0]
+    if header == "common/layout/swizzle.h" and more:  # which say what it is
+        return "\n//\n".join(more) + "\n"
+    return "\n//\n".join([first, *more]) + "\n"
+
+
+def sections(path, kernel, dtype, head_dim):
+    """What the kernel uses of the headers, a section per header."""
+    headers = [header for header in included(path, set()) if header not in LEFT_OUT]
+    # The order in which they include each other, but a namespace at a time: layout:: needs only addresses of ptx::.
+    headers.sort(key=lambda header: (not header.endswith("shared_address.h"), header.startswith("common/ptx")))
+    heads, blocks = {}, []
+    other = next(names[0] for key, names in ELEMENTS.items() if key != dtype)
+    for header in headers:
+        heads[header], of_header = parse(header)
+        blocks += [block for block in of_header if not re.search(rf"\b{other}\b", block.declared)]
+    kept = reachable(blocks, kernel)
+    text, namespace = "", None
+    for header in headers:
+        codes = []
+        for block in blocks:
+            if block.header != header:
+                continue
+            if block not in kept or block.key in OF_WGMMA:
+                continue
+            code = compact(known(block.text, block.key[1], kernel, dtype))
+            # The kernel's own calls pass what a wrapper asserts of its template arguments.
+            code = re.sub(r"^ +static_assert\([^;]*;\n", "", code, flags=re.MULTILINE)
+            code = re.sub(r"^// ---- .*\n", "", code, flags=re.MULTILINE)  # a section is too short for banners inside
+            code = re.sub(r'\basm volatile\((?=\s*"(?:wgmma|setmaxnreg)\.)', "FA_SM90A(", code)
+            if block.key[0] == "layout":  # nvcc lets kernels call only such constexpr functions as say so
+                code = re.sub(r"^constexpr (?=[\w ]+\()", "__device__ constexpr ", code, flags=re.MULTILINE)
+                code = code.replace("static_cast<uint32_t>(", "uint32_t(")
+            first = not codes and header in WITHOUT_HEAD  # whose comment, if any, is the section's
+            codes.append(("\n" if code.startswith("//") and not first else "") + code + "\n")
+        if header == "common/ptx/wgmma.h" and codes:
+            codes.append("\n" + wgmma_functions(kernel, dtype, head_dim))
+        if codes:
+            if namespace != (own := next(block.key[0] for block in kept if block.header == header)):
+                text += (f"\n}}  // namespace {namespace}\n\n" if namespace else "") + f"namespace {own} {{\n"
+                namespace = own
+            head = head_of(header, heads[header], kernel)
+            if len(codes) > 1:  # one declaration is no section
+                head = banner(header) + "\n" + head
+            text += f"\n{head}{''.join(codes).lstrip() if not head else ''.join(codes)}"
+    return text + (f"\n}}  // namespace {namespace}\n" if namespace else "")
+
+
+def around(kernel, values):
+    """The parts of single.cu, without what belongs to other kernels: what nvcc alone sees, the launch, the program."""
+    text = re.sub(r" *// \[(\w+)\]\n((?:.|\n)*?) *// \[/\1\]\n", lambda match: match[2] if match[1] in kernel else "",
+                  AROUND.read_text(encoding="utf-8"))
+    for name, value in values.items():
+        text = text.replace(name, value)
+    _, *parts = re.split(r"// the launch\n|// the kernel\n|// nvcc alone\n", text)
+    return parts
+
+
+def headers_of(text, names):
+    """#include lines for those headers of which the text uses something; what every file needs has no expression."""
+    return "".join(f"#include <{header}>\n" for header, uses in names.items() if re.search(uses, text))
+
+
+def single(name, dtype="bf16", head_dim=128):
+    """The file's text."""
+    path = f"kernels/{name}.cu"
+    head, includes, source = re.fullmatch(r"((?://.*\n)+)((?:#include .*\n)+)\n((?:.|\n)*)",
+                                          (ROOT / path).read_text(encoding="utf-8")).groups()
+    kernel = unmarked(re.sub(r"const Registration<Launcher> .*\n\n", "", source))
+    least, exactly = sass.needs_of(name)
+    number, architecture = name[:2], f"sm_{max(least, 80)}{'a' if exactly else ''}"
+    values = {"k00": f"k{number}", "00_name": name, "kHeadDim = 128": f"kHeadDim = {head_dim}"}
+    if dtype == "fp16":
+        values |= {"T = __nv_bfloat16": "T = __half", "TYPE_BFLOAT16": "TYPE_FLOAT16", " 4e-3;": " 5e-4;", "2.3e-3": "3e-4"}
+    for_nvcc, launching, below = around(kernel, values)
+    parts = sections(path, kernel, dtype, head_dim)
+    if dtype == "fp16":
+        parts = parts.replace("__floats2bfloat162_rn", "__floats2half2_rn")
+    gpus = "an H100 or H200" if exactly else "a GPU of compute capability 8.0 or later" if least >= 80 else "an NVIDIA GPU"
+    year = re.search(r"\(c\) (\d+)", (ROOT / "LICENSE").read_text(encoding="utf-8"))[1]
+    options = "".join(f" --{option} {value}" for option, value, usual in (("dtype", dtype, "bf16"), ("head-dim", head_dim, 128))
+                      if value != usual)
+    comment = re.sub(r"// Run  (?:.|\n)*", "", head) + f"""//
+// Build and run, with CUDA 12.8 or later, on {gpus}:
+//   nvcc -O3 -arch={architecture} attention{number}.cu -o attention{number} && ./attention{number}
+//
+"""
+    origin = (f'Written by `scripts/fa single {number}{options}` of the repository "Sixteen steps from naive attention to the '
+              'speed of light", whose headers give the sections their names. Licence: MIT (SPDX-License-Identifier: MIT), '
+              f"copyright (c) {year} the maintainers of that repository.")
+    comment += textwrap.fill(origin, 100, initial_indent="// ", subsequent_indent="// ", break_on_hyphens=False) + "\n"
+    if for_nvcc:
+        parts += f"\nnamespace fa {{\n{for_nvcc}\n}}  // namespace fa\n"
+    whole = parts + launching + kernel + below
+    cuda = headers_of(whole, {"cuda.h": "CUtensorMap", "cuda_bf16.h": "__nv_bfloat", "cuda_fp16.h": "__half",
+                              "cuda_runtime.h": "", "mma.h": "nvcuda::wmma"})
+    standard = headers_of(whole, {"cmath": "", "cstdint": "", "cstdio": "", "cstdlib": "",
+                                  "random": "", "type_traits": r"\bis_\w+_v|extent_v", "vector": ""})
+    emulator = "".join(f'#include "{header}"\n' for header in
+                       ["common/launch/single.h", *re.findall(r'#include "(kernels/.*)"', includes)])
+    return f"""{comment}
+{standard}
+#ifdef __CUDACC__
+{cuda}
+{SM90A if "FA_SM90A" in parts else ""}{parts}
+#else  // scripts/fa emulate: the repository's emulator takes the place of these instructions
+{emulator}#endif
+
+namespace fa {{
+
+{banner("launching")}
+{launching}
+}}  // namespace fa
+
+{banner("the kernel", "=")}
+
+{kernel}
+{banner("the program", "=")}
+{below}"""
+
+
+def main():
+    parser = Parser("single", __doc__, EXAMPLE)
+    parser.add_argument("kernel", help="its number, name or the beginning of its name")
+    parser.add_argument("--dtype", default="bf16", choices=ELEMENTS, help="default bf16")
+    parser.add_argument("--head-dim", type=int, default=128, choices=[64, 128], help="default 128")
+    args = parser.parse_args()
+    try:
+        sys.stdout.write(single(sass.find_kernel(args.kernel), args.dtype, args.head_dim))
+    except Refused as problem:
+        fail(str(problem))
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
