@@ -7,7 +7,7 @@ find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
 # fa_translate_cuda(NAME FILE.cu VARIABLE): the C++ that FILE becomes for the emulator; the target NAME_source makes it.
 function(fa_translate_cuda name file variable)
   get_filename_component(source ${file} ABSOLUTE)
-  set(translate ${CMAKE_SOURCE_DIR}/scripts/fa_tools/product/cuda_source.py)
+  set(translate ${PROJECT_SOURCE_DIR}/scripts/fa_tools/product/cuda_source.py)
   set(translated ${CMAKE_CURRENT_BINARY_DIR}/cuda/${name}.cpp)
   add_custom_command(OUTPUT ${translated} VERBATIM COMMENT "Translating ${name}"
     COMMAND ${Python3_EXECUTABLE} -B ${translate} ${source} ${translated}

@@ -1,6 +1,7 @@
 """libfa.so through ctypes: the functions of common/api/fa.h, and exceptions in place of their status."""
 
 import ctypes
+import importlib.resources
 import json
 import os
 from pathlib import Path
@@ -65,7 +66,8 @@ _ERRORS = {2: BadInput, 3: LaunchError, 4: Unsupported}
 
 
 def _load() -> ctypes.CDLL:
-    path = Path(os.environ.get("FA_LIBRARY") or Path(__file__).parent / "libfa.so").resolve()
+    # Of an editable installation the library lies elsewhere than this file.
+    path = Path(os.environ.get("FA_LIBRARY") or str(importlib.resources.files("fa") / "libfa.so")).resolve()
     if not path.is_file():
         raise ImportError(f"there is no {path}: install the package with pip, or name the library in FA_LIBRARY")
     library = ctypes.CDLL(str(path))

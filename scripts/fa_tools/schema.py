@@ -6,20 +6,24 @@ from functools import lru_cache
 
 from fa_tools.tools import ROOT, SCHEMA, Refused, read_json
 
-try:
-    import jsonschema
-except ImportError:
-    for packages in ROOT.glob(".venv/lib/python3*/site-packages"):
-        site.addsitedir(str(packages))
-    try:
-        import jsonschema
-    except ImportError:
-        jsonschema = None
+
+@lru_cache(maxsize=None)
+def _jsonschema():
+    """The package, or None. Loaded only here: most commands read no results, and it takes a tenth of a second."""
+    for where in (None, *ROOT.glob(".venv/lib/python3*/site-packages")):
+        if where:
+            site.addsitedir(str(where))
+        try:
+            import jsonschema
+            return jsonschema
+        except ImportError:
+            pass
+    return None
 
 
 @lru_cache(maxsize=None)
 def _validator(path):
-    return jsonschema.Draft202012Validator(read_json(path))
+    return _jsonschema().Draft202012Validator(read_json(path))
 
 
 def _cause(problem):
@@ -35,9 +39,9 @@ def _cause(problem):
 
 def check(data, path=SCHEMA):
     """Refused, with one sentence, unless the data are what the schema in this file describes."""
-    problems = list(_validator(path).iter_errors(data)) if jsonschema else []
+    problems = list(_validator(path).iter_errors(data)) if _jsonschema() else []
     if problems:
-        problem = _cause(max(problems, key=jsonschema.exceptions.relevance))
+        problem = _cause(max(problems, key=_jsonschema().exceptions.relevance))
         place = problem.json_path.removeprefix("$").removeprefix(".") or "the file"
         said = problem.message
         if problem.validator == "not":

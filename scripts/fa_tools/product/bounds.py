@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fa_tools.product import limits
 from fa_tools.records import SHAPE as FIELDS, Shape, describe, headline_shape, load, order, passed, waiting
-from fa_tools.tools import Parser, Refused, fail, named, or_fail, read_json, relative, results_files, run
+from fa_tools.tools import Parser, Refused, fail, named, or_fail, relative, results_files, run
 
 EXAMPLE = """examples:
   scripts/fa bounds                                              all kernels on an H200, from committed counts
@@ -40,17 +40,14 @@ def read(names):
 
 
 def committed_measurements():
-    """The committed results of GPUs; other JSON files there are none of our business, and neither are solutions of
-    exercises, whose records have their kernel's name."""
+    """The committed results of GPUs that a kernel's speed is taken from everywhere (docs/results.md): the runs beside the
+    libraries, then those of all kernels."""
+    runs = [path for path in results_files() if re.search(r"_(bf16|fp16)_d\d+\.json$", path)]
     files = []
-    for path in results_files():
-        if "/solutions.jsonl#" in path:
-            continue
+    for path in sorted(runs, key=lambda path: "_peers_" not in path):
         with named(relative(path)):
-            data = read_json(path)
-            if "records" in data and "gemm_version" not in data:  # matrix products are not attention
-                files.append(load(path))
-    return [data for data in files if data["machine"]["backend"] == "cuda"]
+            files.append(load(path))
+    return files
 
 
 def run_other_length(program, kernels, data):

@@ -221,15 +221,13 @@ def tflops_of(shape, seconds):
 
 
 def measured(files, gpu, stale=False):
-    """{(kernel, shape): fastest record} of this GPU in results files (data, as loaded); those of kernels that have changed
-    since are left out, or are all."""
-    best = {}
+    """{(kernel, shape): record of the first file that has one} of this GPU in results files (data, as loaded); those of
+    kernels that have changed since are left out, or are all."""
+    found = {}
     for data in files:
         if data["machine"].get("gpu") != gpu:
             continue
         for record in data["records"]:
             if passed(record) and is_plain(record) and kind(record["kernel"]) == "kernel" and is_stale(record) == stale:
-                key = record["kernel"], shape_of(record)
-                if key not in best or record["time_ms"]["median"] < best[key]["time_ms"]["median"]:
-                    best[key] = record
-    return best
+                found.setdefault((record["kernel"], shape_of(record)), record)
+    return found

@@ -1,0 +1,78 @@
+"""The library in other hands: as part of another CMake project, and as Python's package.
+
+Usage: test_package.py guest      configures a project that has this repository inside, with add_subdirectory and FetchContent
+       test_package.py wheel      builds it and runs its program; builds the wheel, which runs on another x86-64 than this one
+                                  (under qemu-x86_64, where that is), and an editable installation
+"""
+
+import os
+import re
+import shutil
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+from tool_test import COMPILING, JOBS, ROOT, fail, need, run, skip
+
+GUEST = """cmake_minimum_required(VERSION 3.25)
+project(guest LANGUAGES C CXX)
+{include}
+add_executable(guest guest.c)
+target_link_libraries(guest PRIVATE fa::fa)
+"""
+INCLUDES = {"add_subdirectory": f"add_subdirectory({ROOT} fast_attention)",
+            "FetchContent": f"include(FetchContent)\nFetchContent_Declare(fast_attention SOURCE_DIR {ROOT})\n"
+                            "FetchContent_MakeAvailable(fast_attention)"}
+# Keys are all alike, so every row of O is V's. Without NumPy, which needs more of a CPU than the library does.
+CALL = """
+import ctypes, fa
+n = 128 * 64
+buffers = [(ctypes.c_uint16 * (n + 8))(*[0x3c00] * (n + 8)) for _ in range(3)] + [(ctypes.c_uint16 * (n + 8))()]
+q, k, v, o = ((ctypes.addressof(buffer) + 15) // 16 * 16 for buffer in buffers)
+fa._library.run("16", (1, 1, 128, 64), "float16", (q, k, v, o), 0)
+print(fa.backend(), hex(ctypes.c_uint16.from_address(o).value))
+"""
+
+
+def guest(folder, how):
+    (folder / "CMakeLists.txt").write_text(GUEST.format(include=INCLUDES[how]), encoding="utf-8")
+    page = (ROOT / "docs/use.md").read_text(encoding="utf-8")
+    (folder / "guest.c").write_text(re.search(r"^```c\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1], encoding="utf-8")
+    said = run("cmake", "-S", folder, "-B", folder / how, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", timeout=COMPILING)
+    targets = run("ninja", "-C", folder / how, "-t", "targets", "all")
+    if "CTestTestfile" in said or re.search(r"^fa_tests:", targets, re.MULTILINE):
+        fail(f"{how}: another project gets the tests, too")
+    return folder / how
+
+
+def answers(python, how, *before):
+    if not (said := run(*before, python, "-c", CALL, cwd="/", timeout=COMPILING)).rstrip().endswith("emulator-checked 0x3c00"):
+        fail(f"{how}: {said}")
+
+
+need("ninja")
+with tempfile.TemporaryDirectory() as name:
+    folder = Path(name)
+    for how in INCLUDES:
+        build = guest(folder, how)
+    if sys.argv[1] == "guest":
+        sys.exit(print("configured with add_subdirectory and with FetchContent"))
+    run("cmake", "--build", build, "--target", "guest", "-j", JOBS, timeout=COMPILING)
+    if "2.0 in bf16" not in (said := run(build / "guest")):
+        fail(said)
+
+    os.environ |= {"FA_BACKEND": "emulator", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    run(sys.executable, "-m", "venv", folder / "venv", timeout=COMPILING)
+    python = folder / "venv/bin/python"
+    said = run(python, "-m", "pip", "wheel", ROOT, "--no-deps", "-w", folder, check=False, timeout=COMPILING)
+    wheel = next(folder.glob("*.whl"), None) or skip(f"pip cannot build: {said.strip().splitlines()[-1]}")
+    run(python, "-m", "pip", "install", "--no-deps", wheel, timeout=COMPILING)
+    answers(python, "the wheel")
+    if (qemu := shutil.which("qemu-x86_64")) and sysconfig.get_platform() == "linux-x86_64":
+        for processor in ("Haswell", "qemu64"):
+            answers(python, f"the wheel on {processor}", qemu, "-cpu", processor)
+    run(python, "-m", "pip", "uninstall", "-y", "fast-attention", timeout=COMPILING)
+    run(python, "-m", "pip", "install", "--no-deps", "-e", ROOT, timeout=COMPILING)
+    answers(python, "an editable installation")
+    print(f"guest, {wheel.name} and an editable installation")
