@@ -25,7 +25,7 @@ all   clang                  clang++
 all   clang-format           clang-format
 all   g++-aarch64-linux-gnu  aarch64-linux-gnu-g++ aarch64-linux-gnu-addr2line
 all   gdb                    gdb
-all   qemu-user              qemu-aarch64
+all   qemu-user              qemu-aarch64 qemu-x86_64
 all   shellcheck             shellcheck
 '
 

@@ -28,7 +28,7 @@ OPTIONAL = {
 }
 # What scripts/run.sh calls without a GPU, and what only scripts/test.sh --all does. All else belongs to the list `test`.
 OF_RUN = re.compile(r"scripts/(run\.|fa$|commands/chart|fa_tools/(press/chart|product/bounds|tools)\.)|scripts/lib/(common|packages|backend|build|broken)\.sh|common/|[^/]*$")
-OF_ALL = re.compile(r"tests/(browser/|gdb/|test_arm64|test_includes|test_notebook|test_compilers|test_cuda|test_nvcc|test_bench_nvcc)|"
+OF_ALL = re.compile(r"tests/(browser/|gdb/|test_arm64|test_package|test_includes|test_notebook|test_compilers|test_cuda|test_nvcc|test_bench_nvcc)|"
                     r"scripts/(fa_tools/(laboratory/solutions|press/outputs)|commands/(format|bundle|docs)|fresh_machine)\.")
 
 # Of --all, though a file of the default tests looks for them.
