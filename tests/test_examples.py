@@ -179,6 +179,15 @@ class Translator(unittest.TestCase):
         self.assertIn("f() { return 900; }", self.translate("__device__ int f() { return __CUDA_ARCH__; }\n"))
         self.assertIn("#if FAST && 900 > 1", self.translate("__device__ int f() {\n#if FAST && __CUDA_ARCH__ > 1\n#endif\n}\n"))
 
+    def test_calls_and_launches_that_are_right(self):
+        kernel = "__global__ void f(int a) { f2(a); }\n"
+        for text in (kernel + "void f(float* a) { f<<<1, 2>>>(3); }\nint main() { f(nullptr); }\n",
+                     "KERNEL void f() {}\nint main() { f<<<1, 2>>>(); }\n", "void h(void (*k)(int)) { k<<<1, 2>>>(1); }\n",
+                     kernel + "int main() { my::f(1); x.f(1); y->f(1); auto g = f; g<<<1, 2>>>(1); run(f, 1); }\n",
+                     "#define D __device__\n" + kernel + "struct A { A(int x) : x(x) {} int x; };\nvoid h() { int x; A f(1); }\n"):
+            with self.subTest(text):
+                self.assertIn("int main()" if "main" in text else "void h(", self.translate(text))
+
     def test_names_that_only_begin_like_what_is_not_there(self):
         text = "void f() { clock_gettime(0, &t); clockwise(); asmooth(); meshSurfaces_2D(); clock_t now = clock(); }\n"
         self.assertIn(text, self.translate(text))
@@ -194,7 +203,11 @@ class Translator(unittest.TestCase):
                 ("__global__ void f() { asm volatile(\"bar.sync 0;\"); }", "call the function that common/ptx"),
                 ("__global__ void g();\n__global__ void f() { g<<<1, 1>>>(); }", "my.cu:2: kernels cannot launch kernels"),
                 ("__global__ void f() { auto g = cooperative_groups::this_grid(); }", "in a second launch"),
-                ("__shared__ int x;\n", "move x into the kernel")):
+                ("__shared__ int x;\n", "move x into the kernel"),
+                ("__global__ void f(int);\nint main() {\n  f(1); }", "my.cu:3: f() is a kernel: launch it, as f<<<grid, block>>>(...)"),
+                ("template <int N> __global__ void f() {}\nint main() { f<2>(); }", "my.cu:2: f() is a kernel"),
+                ("__host__ __device__ void f() {}\nint main() { f<<<1, 2>>>(); }", "my.cu:2: f() is a function and no kernel"),
+                ("void f() {}\nint main() {\n  f<<<1, 2>>>(); }", "write __global__ before it, or call it without <<<>>>")):
             with self.subTest(text):
                 self.assertIn(words, self.refusal(text))
 
@@ -230,6 +243,35 @@ class Command(unittest.TestCase):
         self.assertIn("f, by kind of instruction", output)
         output = self.emulate(text % "  if (threadIdx.x + blockIdx.x) return;\n", code=-signal.SIGABRT)
         self.assertRegex(output, r"mine.cu:7: int main\(\): Assertion `1 > 2' failed.\n")
+
+    def test_memory_that_a_kernel_must_not_touch(self):
+        text = ("#include <cstdlib>\n#include <vector>\nstruct Big { int a[40]; };\n__global__ void f(int* x, Big big) {\n  %s\n}\n"
+                "int main() {\n  int *x, *y, sum = 0;\n  Big big = {};\n  cudaMalloc(&x, 64);\n  cudaMemset(x, 0, 64);\n%s}\n")
+        cure = ": cudaMalloc() memory for it and cudaMemcpy() it there\n"
+        store, launch, at = "x[threadIdx.x] = big.a[3];", "  f<<<1, 1>>>(x, big);\n", "error: f, CTA (0,0,0), thread 0 (warp 0 lane 0)"
+        for kernel, host, says in (
+                (store, "  x = (int*)malloc(64);\n", f": mine.cu:5: store of 4 bytes in memory of the host{cure}"),
+                ("big.a[0] = *x;\n  x[1] = big.a[0];", "  std::vector<int> v(9);\n  x = v.data();\n",
+                 f": mine.cu:5: load of 4 bytes in memory of the host{cure}"),
+                (store, "  x = &sum;\n", f": mine.cu:5: store of 4 bytes in a variable of the host{cure}"),
+                ("atomicAdd(x, 1);", "  x = &sum;\n", f"in a variable of the host{cure}"),
+                (store, "  cudaFree(x);\n", ": mine.cu:5: store of 4 bytes in the cudaMalloc at mine.cu:10 (64 bytes), which cudaFree at "
+                 "mine.cu:12 has freed\n"),
+                (store, "  x = nullptr;\n", ", mine.cu:5: accesses address 0, a null pointer or an index from one\n"),
+                ("x[-(1ll << 43)] = 1;", "", "where nothing is: a pointer or an index is wrong\n"),
+                ("x[1ll << 60] = 1;", "", "or one that no pointer has\n")):
+            with self.subTest(kernel + host):
+                output = self.emulate(text % (kernel, host + launch), code=1)
+                self.assertIn(at, output)
+                self.assertIn(says, output)
+        for kernel, host, last in (
+                (store, "  free(malloc(9));\n  delete new int;\n", launch), (store, "  y = x;\n  cudaMalloc(&x, 64);\n  cudaFree(y);\n", launch),
+                ("*x = 2;", "  x = nullptr;\n", "  if (x) f<<<1, 1>>>(x, big);\n"), (store, "  cudaMallocHost(&x, 64);\n", launch),
+                (store, "  auto k = f;\n", launch.replace("f<<<", "k<<<")), ("*x = big.a[39];", "  y = (int*)malloc(64);\n  free(y);\n", launch)):
+            with self.subTest(kernel + host):
+                self.emulate(text % (kernel, host + last))
+        output = self.emulate(text % (store, "  cudaFree(x);\n" + launch), before=("--fast",), code=1)
+        self.assertIn("accesses memory in the cudaMalloc at mine.cu:10 (64 bytes), which cudaFree at mine.cu:12 has freed\n", output)
 
     def test_what_is_not_set_is_warned_of(self):
         text = ("__global__ void f(int* x) {\n  int sum;\n  for (int i = 0; i < x[1]; i++) sum += i;\n  *x = sum;\n}\n"

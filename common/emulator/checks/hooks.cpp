@@ -50,6 +50,10 @@ void observe(const void* pointer, size_t bytes, bool write, void* return_address
     return;
   }
   const emu::Cta& cta = *lane->cta;
+  const auto of_emulator = [&](const auto& all) {
+    return address - uintptr_t(all.data()) < all.size() * sizeof all[0];
+  };
+  if (of_emulator(cta.cluster->lanes) || of_emulator(cta.cluster->ctas)) return;
   const uintptr_t shared = uintptr_t(cta.shared);
   const bool in_shared = address >= shared && address + bytes <= shared + cta.shared_bytes;
   const bool among_variables = in_shared && address - shared < cta.static_bytes;

@@ -1,5 +1,6 @@
 #include "common/emulator/core/memory.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -12,8 +13,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +38,7 @@ struct Region {
   bool poisoned = true;            // nothing but poison, or what kernels have written:
   std::vector<bool> written = {};  // by kernels, each byte; empty: none
   bool read_only = false;
+  const std::string* freed = nullptr;  // by whom; null: it can be used
 };
 
 // Read by every thread of a launch, changed only between launches.
@@ -113,6 +117,61 @@ ptrdiff_t GuardedMemory::overwritten() const {
   return 0;
 }
 
+void GuardedMemory::retire(std::string who) {
+  freed_ = std::move(who);
+  mprotect(mapping_, mapping_bytes_, PROT_NONE);
+  madvise(mapping_, mapping_bytes_, MADV_DONTNEED);
+  if (Region* const region = find_region(uintptr_t(data_))) region->freed = &freed_;
+}
+
+// ---- memory of the host -------------------------------------------------------------------------
+namespace {
+std::shared_mutex host_mutex;
+std::map<uintptr_t, uintptr_t>& host_memory() {  // from the begin to the end of each block
+  static auto* const blocks = new std::map<uintptr_t, uintptr_t>;
+  return *blocks;
+}
+uintptr_t host_stack_low = 0, host_stack_high = 0;
+
+std::string describe_host(uintptr_t address) {
+  const char* const cure = "cudaMalloc() memory for it and cudaMemcpy() it there";
+  if (address >= host_stack_low && address < host_stack_high) {
+    return std::string("in a variable of the host: ") + cure;
+  }
+  const std::shared_lock lock(host_mutex);
+  const auto next = host_memory().upper_bound(address);
+  if (next == host_memory().begin() || address >= std::prev(next)->second) return "";
+  return std::string("in memory of the host: ") + cure;
+}
+}  // namespace
+
+void note_host_memory(uintptr_t begin, size_t bytes) {
+  const std::lock_guard lock(host_mutex);
+  host_memory()[begin] = begin + bytes;
+}
+
+void forget_host_memory(uintptr_t begin) {
+  {
+    const std::shared_lock lock(host_mutex);
+    if (!host_memory().contains(begin)) return;
+  }
+  const std::lock_guard lock(host_mutex);
+  host_memory().erase(begin);
+}
+
+void set_host_stack(uintptr_t low) {
+  host_stack_low = low;
+  host_stack_high = 0;
+  pthread_attr_t attributes;
+  if (low == 0 || pthread_getattr_np(pthread_self(), &attributes) != 0) return;
+  void* begin = nullptr;
+  size_t bytes = 0;
+  if (pthread_attr_getstack(&attributes, &begin, &bytes) == 0) {
+    host_stack_high = uintptr_t(begin) + bytes;
+  }
+  pthread_attr_destroy(&attributes);
+}
+
 void watch_variable(std::string name, void* begin, size_t bytes, size_t red_zone, bool read_only) {
   const uintptr_t first = uintptr_t(begin), end = first + bytes;
   regions.push_back({.low = first,
@@ -147,6 +206,11 @@ size_t static_shared_bytes() {
 
 std::string describe_outside(uintptr_t address, size_t bytes) {
   const Region* region = find_region(address);
+  if (!region && current_lane) return describe_host(address);
+  if (region && region->freed) {
+    return "in " + *region->name + " (" + std::to_string(region->end - region->begin) +
+           " bytes), which " + *region->freed + " has freed";
+  }
   if (region && address >= region->begin && holds_variables(*region)) {
     const size_t offset = address - region->begin;
     const SharedVariable* const variable = variable_before(offset);
@@ -173,7 +237,7 @@ std::string describe_outside(uintptr_t address, size_t bytes) {
 
 bool inside_region(uintptr_t address, size_t bytes) {
   for (const Region& region : regions) {
-    if (address >= region.begin && address + bytes <= region.end) return true;
+    if (address >= region.begin && address + bytes <= region.end) return !region.freed;
   }
   return false;
 }
@@ -227,7 +291,7 @@ uint8_t* shared_pointer(uint32_t address, size_t bytes, const char* operation,
 
 void note_host_writes() {
   for (Region& region : regions) {
-    if (!region.poisoned || !region.written.empty()) continue;
+    if (region.freed || !region.poisoned || !region.written.empty()) continue;
     const auto* const begin = reinterpret_cast<const uint8_t*>(region.begin);
     const auto* const end = reinterpret_cast<const uint8_t*>(region.end);
     region.poisoned = std::all_of(begin, end, [](uint8_t byte) { return byte == kPoison; });
@@ -295,7 +359,8 @@ std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counter
       command.size() > empty ? popen((command + " 2>/dev/null").c_str(), "r") : nullptr;
   std::string* place = nullptr;  // of the address that is being described; null: it has been found
   for (char line[1024]; pipe && fgets(line, sizeof line, pipe);) {
-    std::string text(line, strcspn(line, " \n"));  // without "(discriminator 2)"
+    std::string text(line, strcspn(line, "\n"));
+    text.erase(std::min(text.find(" (discriminator "), text.size()));
     if (text.starts_with("0x")) {
       place = &known[strtoull(line, nullptr, 16) + code.moved];
     } else if (place && !text.starts_with("?")) {
@@ -340,6 +405,14 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     what = "the thread's stack (its local memory) is full";
   } else if (const std::string outside = describe_outside(address, 1); lane && !outside.empty()) {
     what = "accesses memory " + outside;
+  } else if (lane) {
+    // Where an address is none that a pointer can have, the system does not tell it.
+    char text[128];
+    snprintf(text, sizeof text, "accesses address %#zx, %s", size_t(address),
+             info->si_code == SI_KERNEL ? "or one that no pointer has"
+             : address < kGuard         ? "a null pointer or an index from one"
+                                        : "where nothing is: a pointer or an index is wrong");
+    what = text;
   }
   if (!lane || what.empty()) {  // not ours: the default, or whatever was installed before
     sigaction(signal, &previous_action, nullptr);
@@ -352,7 +425,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
       lane->cta->kernel, lane->cta->block_idx.x, lane->cta->block_idx.y, lane->cta->block_idx.z,
       lane->thread, lane->warp->index, lane->lane, at.c_str(), what.c_str());
   if (write(STDERR_FILENO, text, size_t(std::min<int>(length, sizeof text - 1))) < 0) _exit(4);
-  _exit(3);
+  _exit(exit_code_of_fault);
 }
 
 }  // namespace
@@ -372,6 +445,7 @@ void install_fault_handler() {
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigaction(SIGSEGV, &action, &previous_action);
+    sigaction(SIGBUS, &action, nullptr);
   });
 }
 

@@ -28,6 +28,9 @@ class GuardedMemory {
   const std::string& name() const { return name_; }
   void poison();
 
+  // From now on nobody may touch it; messages say that `who` has freed it.
+  void retire(std::string who);
+
   // Offset of the first byte outside the block that was overwritten, relative to data(); 0 if none.
   // (What lies beyond the pattern is protected and cannot be overwritten.)
   std::ptrdiff_t overwritten() const;
@@ -38,7 +41,14 @@ class GuardedMemory {
   uint8_t* mapping_;
   size_t mapping_bytes_;
   uint8_t* data_;
+  std::string freed_;
 };
+
+// ---- memory of the host, which a kernel must not touch: what the program allocates, and the stack
+// of the thread that launches, from `low` up to its end (0: unknown).
+void note_host_memory(uintptr_t begin, size_t bytes);
+void forget_host_memory(uintptr_t begin);
+void set_host_stack(uintptr_t low);
 
 // A variable of the program that kernels use as global memory, with `red_zone` bytes behind it that
 // nobody may touch. Lives until the program ends.
@@ -59,8 +69,9 @@ struct SharedVariable {
 const std::vector<SharedVariable>& shared_variables();
 size_t static_shared_bytes();  // of all of them
 
-// If `address` lies in a region or in the guards around it, describes the access in one sentence
-// ("16 bytes past the end of global buffer O (65536 bytes)"); empty if it is inside or elsewhere.
+// If `address` lies in a region or in the guards around it, or in a kernel in memory of the host,
+// describes the access in one sentence ("16 bytes past the end of global buffer O (65536 bytes)");
+// empty if it is inside or elsewhere.
 std::string describe_outside(uintptr_t address, size_t bytes);
 
 // Returns whether all of the access lies inside one region.
@@ -97,7 +108,9 @@ std::string relative_path(const std::string& path);  // from the repository's ro
 // The instruction at which a signal has interrupted the program: of a handler's third argument.
 uintptr_t program_counter_of(const void* context);
 
-// Makes an access to a guard page end the program with a sentence that names thread and region.
+// Makes an access of a kernel to a guard page, or to an address that has no memory, end the program
+// with a sentence that names thread and region, and with this code.
 void install_fault_handler();
+inline constinit int exit_code_of_fault = 3;
 
 }  // namespace emu

@@ -7,9 +7,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -28,6 +30,34 @@ namespace {
 
 cudaError_t last_error = cudaSuccess;
 size_t most_dynamic = 48 * 1024;  // without cudaFuncSetAttribute
+
+// What has been freed stays known for a while, so that its use can be told from other mistakes.
+constexpr size_t kMostFreed = 64;
+std::deque<std::unique_ptr<GuardedMemory>>& freed_ones() {
+  static std::deque<std::unique_ptr<GuardedMemory>> all;
+  return all;
+}
+
+constinit thread_local int own_memory = 0;
+constinit thread_local bool is_noting = false;  // which allocates, too
+
+void forget(void* memory) {
+  if (std::exchange(is_noting, true)) return;
+  forget_host_memory(uintptr_t(memory));
+  is_noting = false;
+}
+
+void* noted(void* memory, size_t bytes) {
+  if (!memory || is_noting) return memory;
+  if (own_memory > 0 || current_lane) {
+    forget(memory);  // if it was freed behind our back
+  } else {
+    is_noting = true;
+    note_host_memory(uintptr_t(memory), bytes);
+    is_noting = false;
+  }
+  return memory;
+}
 
 using Allocations = std::map<void*, std::unique_ptr<GuardedMemory>>;
 Allocations& allocations() {
@@ -95,6 +125,9 @@ cudaError_t release(void* memory, const char* function, SourceLocation where) {
                         "this is not what cudaMalloc() returned, or it has been freed before");
   }
   check_edges(*found->second);
+  found->second->retire(std::string(function) + " at " + place(where));
+  freed_ones().push_back(std::move(found->second));
+  if (freed_ones().size() > kMostFreed) freed_ones().pop_front();
   allocations().erase(found);
   return cudaSuccess;
 }
@@ -128,6 +161,26 @@ cudaError_t fill(void* to, int value, size_t bytes, SourceLocation where) {
   return cudaSuccess;
 }
 
+OwnMemory::OwnMemory(const void* frame) {
+  own_memory++;
+  set_host_stack(uintptr_t(frame));
+}
+OwnMemory::~OwnMemory() {
+  set_host_stack(0);
+  own_memory--;
+}
+
+void* host_malloc(size_t bytes) { return noted(malloc(bytes), bytes); }
+void* host_calloc(size_t count, size_t bytes) { return noted(calloc(count, bytes), count * bytes); }
+void* host_realloc(void* memory, size_t bytes) {
+  forget(memory);
+  return noted(realloc(memory, bytes), bytes);
+}
+void host_free(void* memory) {
+  forget(memory);
+  free(memory);
+}
+
 void allow_dynamic_shared(size_t bytes) { most_dynamic = std::max(most_dynamic, bytes); }
 
 void Launch::run(const std::function<void()>& body) const {
@@ -148,6 +201,7 @@ void Launch::run(const std::function<void()>& body) const {
                   "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) it is " +
                   std::to_string(most_dynamic) + " at most");
   }
+  exit_code_of_fault = 1;
   try {
     launch(kernel_.c_str(), grid_, block_, shared_bytes_, body);
   } catch (const LaunchError& error) {
@@ -184,6 +238,13 @@ extern "C" void __assert_fail(const char* assertion, const char* file, unsigned 
   fprintf(stderr, "%s:%u: %s: Assertion `%s' failed.\n", file, line, function, assertion);
   abort();
 }
+
+void* operator new(size_t bytes) {
+  if (void* const memory = emu::noted(malloc(std::max<size_t>(bytes, 1)), bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { emu::host_free(memory); }
+void operator delete(void* memory, size_t) noexcept { emu::host_free(memory); }
 
 cudaError_t cudaPeekAtLastError() { return emu::last_error; }
 cudaError_t cudaGetLastError() { return std::exchange(emu::last_error, cudaSuccess); }

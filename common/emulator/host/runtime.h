@@ -14,6 +14,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -78,6 +79,17 @@ struct cudaDeviceProp {
 // ---- for what cuda_source.py writes -------------------------------------------------------------
 namespace emu {
 
+// While it exists, what this thread allocates is the emulator's and not the program's.
+struct OwnMemory {
+  explicit OwnMemory(const void* frame);
+  ~OwnMemory();
+};
+// The C library's, remembered as memory of the host.
+void* host_malloc(size_t bytes);
+void* host_calloc(size_t count, size_t bytes);
+void* host_realloc(void* memory, size_t bytes);
+void host_free(void* memory);
+
 // kernel<<<grid, block, shared_bytes, stream>>>(arguments...)
 class Launch {
  public:
@@ -92,10 +104,18 @@ class Launch {
   }
   template <typename Call, typename... Arguments>
   void operator()(Call call, Arguments... arguments) const {
-    run([&] { call(arguments...); });
+    start(call, arguments...);
   }
 
  private:
+  // Its frame divides the stack: above are the caller's variables, which no kernel may touch but
+  // through `call`, where that is more than the name of a kernel.
+  template <typename Call, typename... Arguments>
+  __attribute__((noinline)) void start(const Call& call, const Arguments&... arguments) const {
+    const OwnMemory own(std::is_empty_v<Call> ? __builtin_frame_address(0) : nullptr);
+    std::tuple<Arguments...> copies{arguments...};
+    run([&copies, &call] { std::apply(call, copies); });
+  }
   void run(const std::function<void()>& body) const;
 
   std::string kernel_;

@@ -24,12 +24,13 @@ TOKEN = re.compile(r"""
 OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")": "(", "]": "[", "}": "{"}
 
 # Names that a function of the emulator takes the place of, where they are called: results that do not depend on the C
-# library, exponentials that are counted, what kernels print in the order of the CTAs.
+# library, exponentials that are counted, what kernels print in the order of the CTAs, memory that is known to be the host's.
 CALLS = {name: f"::emu::{name}" for name in """
     exp exp2 expf exp2f exp10f __expf log logf log2 log2f log10 log10f log1p log1pf expm1 expm1f sin sinf cos cosf tan tanf
     asin asinf acos acosf atan atanf atan2f sinh sinhf cosh coshf tanh tanhf erf erff erfc erfcf cbrt cbrtf pow powf __logf
     __log2f __log10f __sinf __cosf __tanf __powf""".split()}
 CALLS["printf"] = "::emu::print"
+CALLS.update({name: f"::emu::host_{name}" for name in ("malloc", "calloc", "realloc", "free")})
 
 # What is not there: a name, or the beginning of several, and the sentence's end.
 TIME = "the emulator has no clock, so {} is not there: count instead (the table after the run), and measure on a GPU"
@@ -244,6 +245,8 @@ class Source:
                 given = code[i + 1:self.angle(i + 1)]
                 self.kernels.update(name.text for auto, name in zip(given, given[1:]) if auto.text == "auto" and name.kind == "name")
         self.names()
+        if not in_macro:
+            self.calls()
         self.statements(in_macro)
         text = "".join(token.text for token in tokens)
         if not in_macro:
@@ -318,6 +321,35 @@ class Source:
                 elif before == "::":
                     code[i - 1].text = ""
                 token.text = CALLS[token.text]
+
+    def calls(self):
+        """A kernel that is called like a function, and a launch of a function: of names that this file makes clear."""
+        code, scopes, start, functions, kernels, uses = self.code, ["namespace"], 0, set(), set(), []
+        for i, token in enumerate(code):
+            text, before = token.text, [each.text for each in code[start:i]]
+            if scopes[-1] in ("namespace", "class"):
+                if text == "(" and start < i and code[i - 1].kind == "name" and "=" not in before:
+                    known = not any(re.fullmatch(r"[A-Z]\w*", word) for word in before[:-1]) and i - start > 1
+                    if "__global__" in before:
+                        kernels.add(code[i - 1].text)
+                    elif known or self.state.device_words & set(before):
+                        functions.add(code[i - 1].text)
+            elif token.kind == "name" and i + 1 < len(code) and (i < 1 or code[i - 1].text not in (".", "->", "::", "auto")):
+                after = self.angle(i + 1) if code[i + 1].text == "<" else i + 1
+                if after < len(code) and (code[after].text == "(" and code[i - 1].kind != "name" or code[after].text == "<<<"):
+                    uses.append((token, code[after].text))
+            if text == "{":
+                scopes.append(opened(scopes[-1], False, before)[0])
+            elif text == "}" and len(scopes) > 1:
+                scopes.pop()
+            if text in ("{", "}", ";"):
+                start = i + 1
+        others = {each.text for each, after in zip(code, code[1:]) if after.text in ("=", ",", ")") and each.kind == "name"}
+        for token, after in uses:
+            if after == "<<<" and token.text in functions - kernels - others:
+                self.refuse(token.line, f"{token.text}() is a function and no kernel: write __global__ before it, or call it without <<<>>>")
+            if after == "(" and token.text in kernels - functions - others:
+                self.refuse(token.line, f"{token.text}() is a kernel: launch it, as {token.text}<<<grid, block>>>(...)")
 
     # ---- statements, with the scopes they are in
     def statements(self, in_macro):
