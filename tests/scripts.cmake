@@ -2,7 +2,7 @@
 find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
 
 # Those that take long or need more than the packages of scripts/test.sh belong to scripts/test.sh --all.
-set(scripts_of_all bench format inspect interactive outputs reproduce
+set(scripts_of_all bench format inspect interactive outputs
   results shellcheck site tasks timelines)
 
 # Those that .ci/run runs before anything is built.

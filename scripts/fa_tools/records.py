@@ -1,12 +1,13 @@
 """What charts and comparisons read of results files: checked records, their problems, kinds and names."""
 
 import re
+import site
 from collections import Counter, namedtuple
+from functools import lru_cache
 from pathlib import Path
 
-from fa_tools.schema import check
 from fa_tools.sources import source_of
-from fa_tools.tools import RESULTS, named, read_json, read_results, read_set, relative
+from fa_tools.tools import RESULTS, ROOT, SCHEMA, Refused, named, read_json, read_results, read_set, relative
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
 REST = ("mask", "kv_heads", "kv_len", "lengths", "kv_lengths")  # of a problem that is more than a shape, else None
@@ -18,6 +19,51 @@ HALVED = "4*B*H*N^2*D/2 if causal"  # of FlashAttention's benchmarks: a causal m
 SCORES = ("score_std", "score_growth")  # of a record whose inputs were scaled, too
 GROWTHS = ("flat", "growing")
 DAGGER = "†"  # behind a figure in a document: its kernel has changed since it was measured
+
+
+@lru_cache(maxsize=None)
+def _jsonschema():
+    """The package, or None: readers of results do without it where .venv is not set up. Loaded only here, because most commands
+    read no results, and it takes a tenth of a second."""
+    for where in (None, *ROOT.glob(".venv/lib/python3*/site-packages")):
+        if where:
+            site.addsitedir(str(where))
+        try:
+            import jsonschema
+            return jsonschema
+        except ImportError:
+            pass
+    return None
+
+
+@lru_cache(maxsize=None)
+def _validator(path):
+    return _jsonschema().Draft202012Validator(read_json(path))
+
+
+def _cause(problem):
+    """Of a choice between forms, what is wrong with the form that the file names."""
+    while problem.context:
+        others = {each.schema_path[0] for each in problem.context if each.validator == "const"}
+        meant = [each for each in problem.context if each.schema_path[0] not in others]
+        if not meant:
+            break
+        problem = meant[0]
+    return problem
+
+
+def check(data, path=SCHEMA):
+    """Refused, with one sentence, unless the data are what the schema in this file describes."""
+    problems = list(_validator(path).iter_errors(data)) if _jsonschema() else []
+    if problems:
+        problem = _cause(max(problems, key=_jsonschema().exceptions.relevance))
+        place = problem.json_path.removeprefix("$").removeprefix(".") or "the file"
+        said = problem.message
+        if problem.validator == "not":
+            said = f"'{problem.validator_value.get('required', ['something'])[0]}' does not go with its status, back end or version"
+        elif problem.validator in ("anyOf", "oneOf"):
+            said = "this is none of what the schema describes"
+        raise Refused(f"is invalid: {place}: {said if len(said) < 200 else said[:90] + ' ... ' + said[-90:]}")
 
 
 def shape_of(record):

@@ -282,7 +282,7 @@ def write_set(path, files):
 
 
 def read_results(path):
-    """A results file of a version known here; what is in it is checked by schema.check()."""
+    """A results file of a version known here; what is in it is checked by records.check()."""
     data = read_json(path)
     if not isinstance(data, dict) or "schema_version" not in data:
         raise Refused("is not a results file (no schema_version)")

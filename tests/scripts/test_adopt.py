@@ -10,7 +10,8 @@ import sys
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-from fa_tools.laboratory import adopt, solutions
+from fa_tools import sources
+from fa_tools.laboratory import adopt
 from fa_tools.press import sync
 from fa_tools.tools import Refused, repository_files
 
@@ -64,11 +65,11 @@ class Adopt(ScriptTest):
 
     def test_a_place_that_the_kernel_has_already(self):
         places = [["-a", "+b"], [" c", "-d", "+e"]]
-        self.assertEqual(solutions.changed("a\nc\nd", places), "b\nc\ne")
-        self.assertEqual(solutions.changed("b\nc\nd", places), "b\nc\ne")
+        self.assertEqual(sources.changed("a\nc\nd", places), "b\nc\ne")
+        self.assertEqual(sources.changed("b\nc\nd", places), "b\nc\ne")
         for text, sentence in (("b\nc\ne", "has all of it already"), ("x\nc\nd", "begin with 'a' are there 0 times")):
             with self.assertRaisesRegex(Refused, sentence):
-                solutions.changed(text, places)
+                sources.changed(text, places)
 
     def test_a_line_of_a_diff_that_has_changed(self):
         changed = ["-constexpr float kMaxP = 512.0f;", "+constexpr float kMaxP = 256.0f;", "-int other;"]

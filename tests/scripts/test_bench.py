@@ -19,7 +19,7 @@ from unittest import mock
 
 from support import CUDA, ERROR, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, main, needs_venv
 
-from fa_tools.product import baselines, bench, harness, torch_attention
+from fa_tools.product import bench, harness, torch_attention
 from fa_tools.records import flops_of
 
 PROTOCOL = {"warmup": 4, "iterations": 8, "rounds": 3, "max_seconds": 10.0, "flush_l2": False, "rotating_inputs": 1,
@@ -197,7 +197,7 @@ class Baselines(unittest.TestCase):
                    self.record("peer/fa4", 700)]
         copy = self.record("ceiling/copy", 0, gbytes_per_s=4000.0)
         del copy["tflops"]
-        lines, apart = baselines.compare(CUDA, self.WARM, [*records, copy])
+        lines, apart = bench.beside_baselines(CUDA, self.WARM, [*records, copy])
         self.assertEqual(lines, [
             "ceiling/copy: not within 5 % of bench/baselines.json; furthest -7.0 % at seq_len 1024 (4000 GB/s, "
             "there 4300).",
@@ -210,9 +210,9 @@ class Baselines(unittest.TestCase):
 
     def test_other_conditions(self):
         fa2 = self.record("peer/fa2", 100.0)
-        self.assertEqual(len(baselines.compare(CUDA, self.WARM, [fa2])[1]), 1)
+        self.assertEqual(len(bench.beside_baselines(CUDA, self.WARM, [fa2])[1]), 1)
         scaled = {**fa2, "score_std": 20, "score_growth": "flat"}
-        self.assertEqual(baselines.compare(CUDA, self.WARM, [scaled]), ([], []), "the baselines are of N(0, 1)")
+        self.assertEqual(bench.beside_baselines(CUDA, self.WARM, [scaled]), ([], []), "the baselines are of N(0, 1)")
         for machine, settings, record in ((CUDA, {**self.WARM, "flush_l2": True}, fa2),
                                           ({**CUDA, "gpu": "NVIDIA A100"}, self.WARM, fa2),
                                           (CUDA, self.WARM, {**fa2, "batch": 8}),
@@ -221,7 +221,7 @@ class Baselines(unittest.TestCase):
                                           (CUDA, self.WARM, {**fa2, "heads": 8}),
                                           (CUDA, self.WARM, {**fa2, "head_dim": 64}),
                                           (CUDA, self.WARM, {**fa2, "status": "wrong"})):
-            self.assertEqual(baselines.compare(machine, settings, [record]), ([], []))
+            self.assertEqual(bench.beside_baselines(machine, settings, [record]), ([], []))
 
 
 class Choice(unittest.TestCase):

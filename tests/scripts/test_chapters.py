@@ -5,8 +5,8 @@ import re
 from support import ROOT, ScriptTest, main, seeded_bugs
 
 from fa_tools import tools
-from fa_tools.laboratory.solutions import SOLUTION
-from fa_tools.press.figures import traces
+from fa_tools.press.figures import timeline
+from fa_tools.sources import SOLUTION
 
 KERNELS = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
 BUGS = {bug["name"]: bug["kernel"] for bug in seeded_bugs()}
@@ -178,7 +178,7 @@ class Whole(ScriptTest):
     def test_pauses_of_recorded_products(self):
         """Chapters 11 to 13 say in how many of the cycles from the first product to the last one none is under way."""
         for kernel in ("11_wgmma", "12_tma", "13_warp_specialization"):
-            events = traces.load(ROOT / "bench" / "results" / f"h200_timelines.jsonl#{kernel[:2]}")["traceEvents"]
+            events = timeline.load(ROOT / "bench" / "results" / f"h200_timelines.jsonl#{kernel[:2]}")["traceEvents"]
             (row,) = [e["pid"] for e in events if e["ph"] == "M" and e["args"].get("name") == "Products under way"]
             products = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == row)
             first = over = products[0][0]
@@ -191,7 +191,7 @@ class Whole(ScriptTest):
 
     def test_the_boundary_of_a_recording(self):
         """Chapter 15 says how far apart warp 0 starts its QK, in an ordinary iteration, at the boundary and after it."""
-        events = traces.load(ROOT / "bench" / "results" / "h200_timelines.jsonl#15")["traceEvents"]
+        events = timeline.load(ROOT / "bench" / "results" / "h200_timelines.jsonl#15")["traceEvents"]
         rows = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
         events = [e for e in events if e["ph"] == "X"]
         (wait,) = [e["ts"] for e in events if rows[e["pid"], e["tid"]] == "warp 0" and e["name"].startswith("waits: ")

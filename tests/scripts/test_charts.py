@@ -10,7 +10,6 @@ from fa_tools.laboratory.profile import METRICS
 from fa_tools.press import chart
 from fa_tools.press.charts.look import LIGHT
 from fa_tools.press.charts.roofline import load_profile
-from fa_tools.tools import Refused
 
 CHART = SCRIPTS / "fa", "chart"
 ENDS = (".svg", ".png")

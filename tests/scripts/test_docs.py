@@ -10,8 +10,7 @@ from support import (CUDA, ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_
                      peer_results, results)
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
-from fa_tools import tools
-from fa_tools.laboratory import solutions
+from fa_tools import sources, tools
 from fa_tools.press.doc_tables import ring_waits
 from book import expand
 
@@ -422,15 +421,15 @@ class ThisCheckout(ScriptTest):
         self.assertGreaterEqual(found, 14)
 
     def test_solutions_fit_the_kernels(self):
-        known, measured = solutions.solutions(), tools.read_set(ROOT / "bench" / "results" / "solutions.jsonl")
+        known, measured = sources.solutions(), tools.read_set(ROOT / "bench" / "results" / "solutions.jsonl")
         self.assertGreaterEqual(len(known), 62)
         for name, places in known.items():
             with self.subTest(name):
                 (source,) = (ROOT / "kernels").glob(f"{name[:2]}_*.cu")
                 text = source.read_text(encoding="utf-8")
-                other = solutions.changed(text, places)
+                other = sources.changed(text, places)
                 self.assertNotEqual(other, text)
-                self.assertEqual(solutions.changed(other, places, undo=True), text)
+                self.assertEqual(sources.changed(other, places, undo=True), text)
                 self.assertIn(name, measured)
 
     def test_solutions_are_applied_and_taken_back(self):

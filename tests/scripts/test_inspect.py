@@ -10,8 +10,8 @@ from unittest import mock
 
 from support import ROOT, SCRIPTS, ScriptTest, main, seeded_bugs
 
-from fa_tools.laboratory.solutions import solutions
 from fa_tools.product import inspect_kernel, ptxas, sass
+from fa_tools.sources import solutions
 
 HEAD = """	.target	sm_90a
 //--------------------- .text.kernel --------------------------

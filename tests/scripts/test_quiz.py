@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from collections import Counter
 
-from support import ROOT, SCRIPTS, ScriptTest, main
+from support import ROOT, ScriptTest, main
 
 from fa_tools import tools
 from fa_tools.press import links, quiz

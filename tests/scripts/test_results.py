@@ -1,4 +1,5 @@
-"""The validator: accepts what the programs write, refuses everything else with one sentence."""
+"""The validator: accepts what the programs write, refuses everything else with one sentence. And scripts/fa reproduce without
+a GPU: what it prints of committed results, and what it refuses."""
 
 import copy
 import glob
@@ -9,9 +10,12 @@ from pathlib import Path
 
 from support import ROOT, SCRIPTS, ScriptTest, cuda_results, emulator_results, main, needs_venv, peer_results, statement_results
 
+from fa_tools.laboratory import reproduce
 from fa_tools.tools import Refused, lines_of, read_json, read_set, write_set
 
 VALIDATE = SCRIPTS / "fa", "validate"
+REPRODUCE = SCRIPTS / "fa", "reproduce"
+REPRODUCED = f"{ROOT}/bench/results/h200_reproduced.jsonl"
 
 
 def changed(data, path, value):
@@ -185,6 +189,36 @@ class Committed(ScriptTest):
         for name, data in read_set(results / "solutions.jsonl").items():
             with self.subTest(name):
                 self.assertLessEqual(counted(data), names)
+
+
+class Reproduce(ScriptTest):
+    def test_figures_are_those_of_the_columns(self):
+        for name in reproduce.NAMES:
+            published = reproduce.read_published(name)
+            columns = sum(len(column["seq_len"]) for column in published["columns"])
+            for row in published["rows"]:
+                self.assertEqual({columns}, {len(row[unit]) for unit in reproduce.UNITS if unit in row}, row["there"])
+
+    def test_committed(self):
+        done = self.run_script(REPRODUCE, "leetcuda", "--results", f"{REPRODUCED}#leetcuda")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+        self.assertIn("- Operations for each score: there 4*D + 5, here and below 4*D.", lines)
+        for line in ("split-q+share-kv+stage1 52.1 142.8 – – –",  # 53.15 as they count, over 37.22 of FlashAttention-2
+                     "split-q+share-qkv+stage2 53.4 146.2 `10_instruction_tuning` 336 112.5",
+                     "FlashAttention-2 36.5 100.0 FlashAttention-2 (PyTorch 2.11) 298 100.0"):
+            self.assertIn(line, lines)
+
+    def test_refused(self):
+        good = read_json(f"{REPRODUCED}#leetcuda")
+        for content, words in ((emulator_results(), "no times"), ({**good, "records": []}, "no kernel or library that was timed"),
+                               (read_json(f"{REPRODUCED}#fa3-paper"), "was not made by scripts/fa bench --protocol leetcuda")):
+            with self.subTest(words):
+                self.assert_one_sentence(self.run_script(REPRODUCE, "leetcuda", "--results", self.write("r.json", content)), words)
+        for words, text in (((), "PUBLICATION"), (("medium-post",), "'medium-post'"),
+                            (("leetcuda", "--json", "x"), "--json is for scripts/fa bench"),
+                            (("leetcuda", "10", "--results", "x"), "nothing is measured")):
+            self.assert_one_sentence(self.run_script(REPRODUCE, *words), text)
 
 
 if __name__ == "__main__":

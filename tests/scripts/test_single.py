@@ -6,6 +6,7 @@ import subprocess
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
+from fa_tools import sources
 from fa_tools.product import sass, single
 
 KERNELS = sass.kernel_names()
@@ -27,9 +28,9 @@ def statements(text):
     text = re.sub(r"FA_NAMES_(\d+)", lambda m: '"' + ", ".join(f"%{int(m[1]) + i}" for i in range(32)) + '"', text)
     text = re.sub(r"FA_32\((\d+)\)", lambda m: ", ".join(f'"+f"(d[{int(m[1]) + i}])' for i in range(32)), text)
     found = []
-    for match in re.finditer(r"(?:\basm(?: volatile)?|FA_SM90A)\(\s*(?=\")", single.without_comments(text)):
+    for match in re.finditer(r"(?:\basm(?: volatile)?|FA_SM90A)\(\s*(?=\")", sources.without_comments(text)):
         depth, end = 1, match.end()
-        code = single.without_comments(text)
+        code = sources.without_comments(text)
         while depth:
             quoted = re.match(r'"(?:[^"\\]|\\.)*"', code[end:])
             end += len(quoted[0]) if quoted else 1
@@ -50,7 +51,7 @@ def kernel_text(kernel):
     source = (ROOT / f"kernels/{kernel}.cu").read_text(encoding="utf-8")
     own = source[source.index(f"namespace fa::k{kernel[:2]} {{"):]
     before, after = re.split(r"const Registration.*\n\n", own)
-    return single.unmarked(before + after)
+    return sources.unmarked(before + after)
 
 
 @functools.cache
@@ -83,14 +84,14 @@ class Single(ScriptTest):
             with self.subTest(kernel):
                 text = text_of(kernel)
                 above = text[text.index("#ifdef __CUDACC__"):text.index("#else  // scripts/fa emulate")]
-                code = single.without_comments(above)
+                code = sources.without_comments(above)
                 self.assertEqual(re.findall(r"#include \"|\bemu::|FA_WITH_CUDA|FA_RECORDING|Where|record|kRank", code), [])
                 self.assertEqual(re.findall(r"// \[|k00|00_name|cmake", text.replace(kernel_text(kernel), "")), [])
 
     def test_every_declaration_is_used(self):
         for kernel in KERNELS:
             text = text_of(kernel)
-            code = single.without_comments(text)
+            code = sources.without_comments(text)
             for name in re.findall(r"^(?:__device__.*? |[\w ]*constexpr [\w ]+ )(\w+)(?:<\w+>)?\(", code, re.MULTILINE):
                 with self.subTest(kernel, name=name):
                     self.assertGreater(len(re.findall(rf"\b{name}\b", code)), 1)
@@ -113,7 +114,7 @@ class Single(ScriptTest):
             known = set()
             for header in (ROOT / "common/ptx").glob("*.h"):
                 if header.name != "wgmma_instructions.h":
-                    known.update(re.sub(r"<kBytes>", "16", each) for each in statements(single.unrecorded(header.read_text(encoding="utf-8"))))
+                    known.update(re.sub(r"<kBytes>", "16", each) for each in statements(sources.unrecorded(header.read_text(encoding="utf-8"))))
             element = single.ELEMENTS[dtype][1]
             for each in statements(wgmma_instructions()):
                 known.add(each.replace("<Element::kName>", element).replace("<kMajorA>", "0"))

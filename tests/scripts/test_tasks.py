@@ -12,7 +12,7 @@ from pathlib import Path
 
 from support import ROOT
 
-from fa_tools.product.tasks import BEGIN, END, GROUPS, read_tasks
+from fa_tools.product.tasks import BEGIN, END, read_tasks
 from fa_tools.tools import repository_files
 
 TASKS = read_tasks()

@@ -19,8 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from fa_tools.laboratory import measure
-from fa_tools.laboratory.solutions import changed, solutions
 from fa_tools.product.tasks import FOLDER as TASKS, read_tasks
+from fa_tools.sources import changed, solutions
 from fa_tools.sources import source_of
 from fa_tools.tools import ROOT, Parser, Refused, fail, markdown_files, or_fail, read_set, relative, run, write_json
 

@@ -24,12 +24,11 @@ from collections import namedtuple
 from functools import lru_cache
 from pathlib import Path
 
-from fa_tools.laboratory.solutions import solutions
-from fa_tools.records import is_stale, kept_records, kind, todays_source, with_solution
-from fa_tools.schema import check
+from fa_tools.laboratory.validate import check_sense, problem_of
+from fa_tools.records import check, is_stale, kept_records, kind, todays_source, with_solution
+from fa_tools.sources import solutions
 from fa_tools.tools import (RESULTS, ROOT, Parser, Refused, fail, or_fail, read_json, read_set, relative, run, write_json,
                             write_whole)
-from fa_tools.laboratory.validate import check_sense, problem_of
 
 EXAMPLE = """examples:
   scripts/fa measure --list                   the measurements, and which kernels are stale in each

@@ -22,9 +22,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, read_set, relative, repository_files, write_json
+from fa_tools.sources import changed, solutions
+from fa_tools.tools import ROOT, Parser, fail, or_fail, read_set, relative, repository_files, write_json
 
-SOLUTION = re.compile(r"^```diff\n@@ (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RESULTS = ROOT / "bench" / "results" / "solutions.jsonl"
 TREE = ROOT / "build" / "solutions"
 SOURCES = ("common", "kernels", "bench", "scripts", "CMakeLists.txt", "CMakePresets.json")
@@ -41,32 +41,6 @@ EXAMPLE = """examples:
   scripts/fa solutions --library build/overlap.so --preset cuda 14_neither 14_overlap -- -DCMAKE_CUDA_ARCHITECTURES=90a
                                            a library of all kernels and of these solutions under their own names:
                                            scripts/fa bench --library FILE measures one beside the other"""
-
-
-def solutions():
-    """The solutions that the chapters show: for each name its places, each a list of lines with ' ', '-' or '+' before."""
-    return {name: [place.split("\n") for place in diff.removesuffix("\n").split("\n@@\n")]
-            for chapter in sorted((ROOT / "docs").glob("[0-9][0-9]_*.md"))
-            for name, diff in SOLUTION.findall(chapter.read_text(encoding="utf-8"))}
-
-
-def changed(text, places, undo=False):
-    """The source with the places of a solution changed, or changed back. Refused if one is not there exactly once, or if the
-    source has them all already; one that it has is left as it is."""
-    lines, there = text.split("\n"), 0
-    for place in places:
-        old, new = ([line[1:] for line in place if line[:1] != left_out] for left_out in ("-+" if undo else "+-"))
-        at, already = ([i for i in range(len(lines)) if lines[i : i + len(part)] == part] for part in (old, new))
-        if len(at) != 1:
-            there += 1
-            if len(already) == 1 and there < len(places):
-                continue
-            if len(already) == 1:
-                raise Refused("the kernel has all of it already")
-            begin = next((line.strip() for line in old if line.strip()), "")
-            raise Refused(f"the lines that begin with '{begin}' are there {len(at)} times instead of once")
-        lines[at[0] : at[0] + len(old)] = new
-    return "\n".join(lines)
 
 
 def change(source, name, places, undo=False):

@@ -22,14 +22,11 @@ from pathlib import Path
 
 from fa_tools.press.charts.bounds import bounds_chart
 from fa_tools.press.charts.emulator import emulator_ideal, emulator_ladder
-from fa_tools.press.charts.ladder import cuda_ladder
-from fa_tools.press.charts.lengths import length_chart
-from fa_tools.press.charts.look import DARK, LIGHT
-from fa_tools.press.charts.peer import peer_length_chart, percents
+from fa_tools.press.charts.ladder import cuda_ladder, speedup_chart
+from fa_tools.press.charts.lengths import length_chart, peer_length_chart, percents
+from fa_tools.press.charts.look import DARK, LIGHT, marked
 from fa_tools.press.charts.roofline import load_profile, points_of, roofline_chart, same_problem
 from fa_tools.press.charts.scores import scores_chart
-from fa_tools.press.charts.stale import marked
-from fa_tools.press.charts.steps import speedup_chart
 from fa_tools.press.charts.themes import one_svg
 from fa_tools.product.intensity import MACHINES, roofs
 from fa_tools.product.limits import bound_of, kernels_of

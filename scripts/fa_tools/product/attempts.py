@@ -1,6 +1,5 @@
 """scripts/fa try: gives the reader a kernel with a hole, or with a bug, and says what the checks find in what became of it."""
 
-import contextlib
 import difflib
 import json
 import os

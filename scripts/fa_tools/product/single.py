@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 
 from fa_tools.product import sass
+from fa_tools.sources import calls, included, parse, reachable, unmarked, without_comments
 from fa_tools.tools import ROOT, Parser, Refused, fail, run
 
 EXAMPLE = """example:
@@ -17,9 +18,6 @@ EXAMPLE = """example:
 The file's head says which architecture its kernel needs."""
 
 AROUND = Path(__file__).with_suffix(".cu")  # what stands around every kernel
-# What nvcc would know. Everything else in a condition is not defined: no recording.
-DEFINED = {"__CUDACC__", "FA_WITH_CUDA"}
-NAMESPACES = ("ptx", "layout", "fa")
 # In these headers' place, single.cu has what a single file needs.
 LEFT_OUT = {"common/ptx/hook.h", "common/ptx/wgmma_instructions.h"} | {
     f"common/launch/{name}.h" for name in ("device", "known_kernels", "launch", "problem", "registry", "tensor_map")}
@@ -153,152 +151,6 @@ __device__ __forceinline__ void wgmma(float (&d)[{count}], {a_type}bool accumula
     return "".join(functions)
 
 
-# ---- reading C++, as far as the headers of common go ---------------------------------------------------------------------
-
-
-def without_comments(code):
-    return re.sub(r"//[^\n]*", "", code)
-
-
-def names_in(code, namespace):
-    """(namespace, name) of all that code without comments names; without a qualifier, `namespace`."""
-    names = set()
-    for qualifier, name in re.findall(r"(?:\b(\w+)::)?\b([A-Za-z_]\w*)", re.sub(r'"(?:[^"\\]|\\.)*"', "", code)):
-        names |= {(qualifier, name)} if qualifier in NAMESPACES else {(namespace, name), (namespace, qualifier)}
-    return names
-
-
-def arguments(code, at):
-    """The arguments of the call, or the parameters of the declaration, whose parenthesis opens before `at`."""
-    depth, begin, given = 0, at, []
-    for i in range(at, len(code)):
-        if depth == 0 and code[i] in ",)":
-            given.append(code[begin:i].strip())
-            begin = i + 1
-            if code[i] == ")":
-                break
-        depth += (code[i] in "([{") - (code[i] in ")]}")
-    return [each for each in given if each]
-
-
-def calls(name, code):
-    """The arguments of each call of a function, which may have template arguments."""
-    # Without \b, after which the search for a plain text would be slow.
-    found = re.finditer(rf"{name}\s*(?:<[^()]*?>)?\s*\(", code)
-    return [arguments(code, call.end()) for call in found if not re.match(r"\w", code[call.start() - 1:call.start()])]
-
-
-class Block:
-    """A declaration of a header, with the comment above it."""
-
-    def __init__(self, header, namespace, text, after_blank, instead):
-        self.header, self.after_blank = header, after_blank
-        code = without_comments(text).strip()
-        self.declared = re.sub(r"^template <(?:[^<>]|<[^<>]*>)*>\s*", "", code).split("{")[0]
-        name = re.search(r"^(?:struct(?: alignas\(\w+\))?|enum class|namespace|using) (\w+)|(\w+) =|(\w+)(?:<\w+>)?\(",
-                         self.declared)
-        self.key = (namespace, name[name.lastindex])
-        self.parameters = arguments(self.declared, name.end()) if name[3] else None
-        self.text = instead.get(self.key, str)(text)
-        self.names = names_in(without_comments(self.text), namespace)
-
-    def takes(self, count):
-        return sum("=" not in each for each in self.parameters) <= count <= len(self.parameters)
-
-
-def is_true(condition):
-    """Of what follows #if."""
-    python = re.sub(r"defined\((\w+)\)", lambda match: str(match[1] in DEFINED), condition.split("//")[0])
-    python = re.sub(r"\b(?!True|False)[A-Za-z_]\w*", "0", python).replace("||", " or ").replace("&&", " and ")
-    return bool(eval(re.sub(r"!(?!=)", " not ", python), {"__builtins__": {}}))
-
-
-def preprocessed(path):
-    """The text of a header that nvcc would compile, without the preprocessor's own lines."""
-    lines, branches = [], []  # branches: of every open #if, is this one compiled?
-    for line in (ROOT / path).read_text(encoding="utf-8").splitlines():
-        word, _, rest = line.partition(" ")
-        if word == "#if":
-            branches.append(is_true(rest))
-        elif word in ("#ifdef", "#ifndef"):
-            branches.append((rest.split()[0] in DEFINED) == (word == "#ifdef"))
-        elif word == "#else":
-            branches[-1] = not branches[-1]
-        elif word == "#endif":
-            branches.pop()
-        elif all(branches) and not re.match(r"#(include|pragma once|error)", line):
-            if re.match(r"#(?!pragma)", line):
-                raise Refused(f"{path}: {line}")
-            lines.append(line)
-    return "\n".join(lines)
-
-
-def unrecorded(text):
-    """Without what the wrappers do for a recorder of timelines (common/ptx/hook.h)."""
-    text = re.sub(r"^ *(?:record(?:_products?)?|const Recorded recorded)\([^;]*\);\n", "", text, flags=re.MULTILINE)
-    text = re.sub(r"(?:,\s*)?\bWhere where = Where::current\(\)", "", text)
-    return re.sub(r"(?:, |(?<=\())where\)", ")", text)
-
-
-def unmarked(text):
-    """Without the lines that name excerpts for the book's pages."""
-    return re.sub(r"^ *// \[/?[\w-]+\]\n", "", text, flags=re.MULTILINE)
-
-
-def parse(header, instead=INSTEAD):
-    """(comment at the head, blocks) of a header; `instead`: declarations that are written anew."""
-    text = unmarked(unrecorded(preprocessed(header)))
-    lines = text.split("\n")
-    end = next(i for i, line in enumerate(lines) if not line.startswith("//"))
-    blocks, current, namespace, depth, blank = [], [], None, 0, True
-    for line in lines[end:]:
-        if depth == 0 and (opens := re.fullmatch(r"namespace (\w+) \{", line)):
-            namespace = opens[1]
-        elif depth == 0 and (not line or line.startswith("}")):
-            current, blank = [], True  # a comment above an empty line belongs to no declaration
-        else:
-            current.append(line)
-            code = re.sub(r'"(?:[^"\\]|\\.)*"|//.*', "", line)
-            depth += len(re.findall(r"[{(]", code)) - len(re.findall(r"[})]", code))
-            if depth == 0 and code.rstrip().endswith((";", "}")):
-                if not without_comments("\n".join(current)).lstrip().startswith("static_assert"):
-                    block = Block(header, namespace, "\n".join(current), blank, instead)
-                    # What is written anew stands for all overloads.
-                    if block.key not in instead or block.key not in (each.key for each in blocks):
-                        blocks.append(block)
-                current, blank = [], False
-    return "\n".join(lines[:end]), blocks
-
-
-def included(path, seen):
-    """The headers of this repository that a file includes, those that others need first."""
-    for header in re.findall(r'^#include "([^"]+)"', (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE):
-        if header not in seen and not re.match(r"common/(emulator|trace)/", header):
-            seen.add(header)
-            yield from included(header, seen)
-            yield header
-
-
-def reachable(blocks, kernel, instead=INSTEAD):
-    """Those blocks that the kernel needs, directly or not. Of functions that share a name: those that take as many arguments
-    as some call has."""
-    kernel = without_comments(kernel)
-    kept = []
-    while True:
-        names = names_in(kernel, "fa").union(*(block.names for block in kept))
-        code = "\n".join([kernel, *(without_comments(block.text) for block in kept)])
-        more = []
-        for block in blocks:
-            if block not in kept and block.key in names:
-                counts = [len(each) for each in calls(block.key[1], code)]
-                alone = block.key in instead or sum(each.key == block.key for each in blocks) == 1
-                if alone or block.parameters is None or not counts or any(map(block.takes, counts)):
-                    more.append(block)
-        if not more:
-            return [block for block in blocks if block in kept]
-        kept += more
-
-
 # ---- the parts of the file -----------------------------------------------------------------------------------------------
 
 
@@ -374,9 +226,9 @@ def sections(path, kernel, dtype, head_dim):
     heads, blocks = {}, []
     other = next(names[0] for key, names in ELEMENTS.items() if key != dtype)
     for header in headers:
-        heads[header], of_header = parse(header)
+        heads[header], of_header = parse(header, INSTEAD)
         blocks += [block for block in of_header if not re.search(rf"\b{other}\b", block.declared)]
-    kept = reachable(blocks, kernel)
+    kept = reachable(blocks, kernel, INSTEAD)
     text, namespace = "", None
     for header in headers:
         codes = []

@@ -4,7 +4,6 @@ belongs into it and which wrong answers are known; the code comes from the sourc
 import re
 import runpy
 import textwrap
-from pathlib import Path
 
 from fa_tools.tools import ROOT, Refused, named
 

@@ -1,6 +1,9 @@
-"""The ladder: TFLOP/s of every kernel on one problem, peers as bars, the matrix product's ceiling as a line."""
+"""The ladder: TFLOP/s of every kernel on one problem, peers as bars, the matrix product's ceiling as a line; and step by step,
+how many times faster each kernel is than the one before."""
 
-from fa_tools.press.charts.look import base, kernel_axis, row_text, short, why_not, with_halo
+import math
+
+from fa_tools.press.charts.look import ORANGE, base, kernel_axis, row_text, short, why_not, with_halo
 from fa_tools.records import describe, display, kind, passed
 
 
@@ -78,4 +81,95 @@ def cuda_ladder(gpu, records, shape, theme):
                 "encoding": {"x": x, "y": {"value": -6}, "text": {"field": "label"}},
             },
         ]
+    return spec
+
+
+def factor(value):
+    """x 11.5, x 1.02, x 0.63: enough digits to see a step of a percent."""
+    return f"\u00d7 {value:.2f}" if value < 10 else f"\u00d7 {value:.1f}"
+
+
+def speedup_chart(gpu, records, shape, theme):
+    """A bar from the last measured kernel's speed to this one's, on a logarithmic axis: its length is the factor."""
+    good = [r for r in records if passed(r)]
+    low, high = min(r["tflops"] for r in good), max(r["tflops"] for r in good)
+    low, high = low / 1.8, high * 1.9
+    names, rows, links, before = [], [], [], None
+    for record in records:
+        row = {"kernel": display(record), "status": record["status"], "tflops": low, "from": low}
+        names.append(row["kernel"])
+        if not passed(record):
+            row.update(step="none", label=why_not(record))
+        elif before is None:
+            row.update(step="first", tflops=record["tflops"], label="", speed=short(record["tflops"]))
+            row["from"] = record["tflops"]
+        else:
+            row.update({
+                "step": "up" if record["tflops"] >= before["tflops"] else "down", "from": before["tflops"],
+                "tflops": record["tflops"], "speed": short(record["tflops"]),
+                "label": factor(record["tflops"] / before["tflops"]),
+            })
+        if passed(record):
+            if before is not None:
+                links.append({"kernel": display(before), "to": row["kernel"], "tflops": before["tflops"]})
+            before = record
+        rows.append(row)
+    x = {
+        "field": "tflops", "type": "quantitative", "title": "TFLOP/s, logarithmic",
+        "scale": {"type": "log", "domain": [low, high], "nice": False},
+        "axis": {
+            "values": [m * 10.0**e for e in range(-2, 5) for m in (1, 2, 5) if low <= m * 10.0**e <= high],
+            "format": "~g", "labelColor": theme.muted,
+        },
+    }
+    color = {
+        "field": "step", "type": "nominal", "legend": None,
+        "scale": {"domain": ["up", "down", "first"], "range": [theme.kernel, ORANGE, theme.kernel]},
+    }
+    moved = {"transform": [{"filter": "datum.step === 'up' || datum.step === 'down'"}]}
+    y = kernel_axis(names)
+    notes = [
+        describe(shape), "From the speed of the kernel before to this one's: the longer, the greater the factor",
+    ]
+    if len(good) > 1:
+        whole = good[-1]["tflops"] / good[0]["tflops"]
+        notes[1] += f"; in all \u00d7 {whole:.{max(0, 2 - int(math.log10(max(whole, 1))))}f}"
+    spec = base(theme, f"Speed-up step by step on {gpu}", notes)
+    width = 540
+    spec.update({
+        "width": width, "height": {"step": 29}, "data": {"values": rows}, "encoding": {"y": y, "x": x},
+        "layer": [
+            {
+                "data": {"values": links},
+                "mark": {"type": "rule", "strokeWidth": 1, "strokeDash": [2, 3], "color": theme.muted},
+                "encoding": {
+                    "x": x, "y": {**y, "bandPosition": 0.5}, "y2": {"field": "to", "bandPosition": 0.5},
+                },
+            },
+            {
+                **moved, "mark": {"type": "rule", "strokeWidth": 5},
+                "encoding": {"x": {**x, "field": "from"}, "x2": {"field": "tflops"}, "color": color},
+            },
+            {
+                "transform": [{"filter": "datum.step !== 'none'"}],
+                "mark": {"type": "point", "filled": True, "size": 120, "opacity": 1}, "encoding": {"color": color},
+            },
+            row_text([{"filter": "datum.step === 'up'"}], theme.text, weight="bold", dx=11),
+            row_text([{"filter": "datum.step === 'down'"}], theme.text, weight="bold", dx=-11, align="right"),
+            row_text([{"filter": "datum.status === 'wrong' || datum.status === 'error'"}], theme.wrong, weight="bold"),
+            row_text([{"filter": "datum.status === 'skipped'"}], theme.muted, fontStyle="italic"),
+            {
+                "transform": [{"filter": "datum.step !== 'none'"}],
+                "mark": {"type": "text", "align": "right", "baseline": "middle", "fontSize": 12.5,
+                         "color": theme.muted},
+                "encoding": {"x": {"value": width + 46}, "text": {"field": "speed"}},
+            },
+            {
+                "data": {"values": [{"label": "TFLOP/s"}]},
+                "mark": {"type": "text", "align": "right", "baseline": "bottom", "fontSize": 11.5,
+                         "color": theme.muted},
+                "encoding": {"x": {"value": width + 46}, "y": {"value": -3}, "text": {"field": "label"}},
+            },
+        ],
+    })
     return spec

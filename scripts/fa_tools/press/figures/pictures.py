@@ -5,9 +5,9 @@ import math
 import sys
 
 from fa_tools.press.figures import appendix_pictures, first_pictures, hopper_pictures, layouts  # noqa: F401: they fill DRAWN
+from fa_tools.press.figures.appendix_pictures import DATA
 from fa_tools.press.figures.drawing import (BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, constant, figure, keep, places,
                                             real_constant, runs)
-from fa_tools.press.figures.interactive_pictures import DATA
 from fa_tools.tools import ROOT, Parser, or_fail, read_json
 
 PICTURES = ROOT / "docs" / "pictures"
