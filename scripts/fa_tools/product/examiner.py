@@ -23,6 +23,7 @@ FLAGS = ("-w", "-O1", "-DFA_TWO_OF_FOUR")  # common/launch/registry.h
 PATIENCE = 3  # seconds of processor time without progress that end a launch
 MOST_SECONDS = 10  # of processor time, for a launch of one kernel
 SLOW = 12  # times as long may it take on a machine that has other things to do
+NO_END = "the launch did not end"
 TOO_MUCH = 1.02  # times the reference's counter
 LIKE = 0.03  # relative difference of errors and counters up to which two results are alike
 
@@ -58,7 +59,7 @@ def ended_by(code):
     if code >= 0:
         return ""
     if -code in (signal.SIGXCPU, signal.SIGKILL):
-        return f"the launch did not end within {MOST_SECONDS} s of processor time, or it sleeps: is there a loop without end?"
+        return f"{NO_END} within {MOST_SECONDS} s of processor time, or it sleeps: is there a loop without end?"
     return f"the program was ended by {signal.Signals(-code).name}"
 
 
@@ -190,7 +191,8 @@ class Examiner:
 
         if self.task.is_kernel:  # where the search for races lets a launch end, it gives the ordinary numbers and counters, too
             for name, found in self.launch(program, names, launches["races"]).items():
-                runs[name] = {"races": found} if found["verdict"] == "stops" else {"ordinary": found, "races": found}
+                reported = found["verdict"] == "stops" and not found["reason"].startswith(NO_END)
+                runs[name] = {"races": found} if reported else {"ordinary": found, "races": found}
         for launch, options in launches.items():
             going = [name for name in names if launch not in runs[name] and (
                 launch == "ordinary" or runs[name]["ordinary"]["verdict"] != "stops" and is_open(name))]
