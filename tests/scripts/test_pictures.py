@@ -9,7 +9,7 @@ from support import ROOT, main
 
 from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT
 from fa_tools.press.figures import pictures
-from fa_tools.press.figures.drawing import DARK, INK, LIGHT, real_constant
+from fa_tools.press.figures.drawing import DARK, INK, LIGHT, constant, real_constant
 from fa_tools.press.figures.first_pictures import speeds
 from fa_tools.tools import Refused
 
@@ -77,6 +77,8 @@ class Constants(unittest.TestCase):
     def test_a_name_that_is_gone(self):
         with self.assertRaisesRegex(Refused, r"^kernels/16_max_free\.cu has no line: constexpr float kGone = \.\.\.;$"):
             real_constant("16", "kGone")
+        with self.assertRaisesRegex(Refused, r"^kernels/13_warp_specialization\.cu has no kGone in its Config$"):
+            constant("13", "kGone")
 
 
 class Map(unittest.TestCase):

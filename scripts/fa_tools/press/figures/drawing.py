@@ -10,7 +10,7 @@ from collections import namedtuple
 from html import escape
 
 from fa_tools.press.figures import layouts
-from fa_tools.tools import ROOT, Refused, relative
+from fa_tools.tools import ROOT, Refused, named, relative
 
 # soft: fills of shapes that carry text; strong: what the eye should find first.
 Theme = namedtuple("Theme", "background text muted line cell blue blue_soft orange orange_soft green green_soft")
@@ -411,15 +411,16 @@ def runs(values):
 
 def constant(kernel, name, head_dim=128):
     """A whole number of the kernel's Config, by its own expression."""
-    text = next((ROOT / "kernels").glob(f"{kernel}_*.cu")).read_text(encoding="utf-8")
-    begin = text.index("struct Config {")
-    return constant_of(text[begin : text.index("\n};", begin)], name, head_dim)
+    path = next((ROOT / "kernels").glob(f"{kernel}_*.cu"))
+    config = path.read_text(encoding="utf-8").partition("struct Config {")[2].partition("\n};")[0]
+    with named(relative(path)):
+        return constant_of(config, name, head_dim)
 
 
 def constant_of(config, name, head_dim):
     found = re.search(rf"\b{name} = ([^,;]+)[,;]", config)
     if found is None:
-        raise ValueError(f"the Config has no {name}")
+        raise Refused(f"has no {name} in its Config")
     words = found[1].replace("/", "//").replace("&&", " and ").replace("||", " or ")
     words = re.sub(r"(.+?)\?(.+?):(.+)", r"(\2) if (\1) else (\3)", " ".join(words.split()))
     names = set(re.findall(r"\bk\w+", words)) - {"kHeadDim"}
