@@ -16,6 +16,7 @@ const bool without_cudnn = [] {
                    nullptr,
                    nullptr,
                    nullptr,
+                   Traits::kPlain,
                    kEverything});
   return true;
 }();
