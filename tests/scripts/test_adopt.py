@@ -3,7 +3,6 @@ what they say is theirs to test; with --whole (label long) as after a real chang
 
 Usage: test_adopt.py [--whole]"""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from support import ROOT, SCRIPTS, ScriptTest, main
 from fa_tools import sources
 from fa_tools.laboratory import adopt
 from fa_tools.press import sync
-from fa_tools.tools import Refused, repository_files
+from fa_tools.tools import Refused, read_json, repository_files
 
 WHOLE = "--whole" in sys.argv
 if WHOLE:
@@ -93,7 +92,7 @@ class Adopt(ScriptTest):
         expected = ("kernels/05_mma_split_kv.cu", "kernels/15_persistent.cu", "bench/results/emulator_", "bench/results/solutions.jsonl",
                     "docs/")
         self.assertEqual([name for name in differs if not name.startswith(expected)], [])
-        counts = json.loads((root / "bench" / "results" / "emulator_n256.json").read_text(encoding="utf-8"))
+        counts = read_json(f"{root}/bench/results/emulator_counts.jsonl#d128_n256")
         at = {r["kernel"][:2]: r["counters"] for r in counts["records"]}
         self.assertEqual(at["05"]["shared_wavefronts"], at["05"]["shared_wavefronts_ideal"], "padded rows have no conflicts")
 

@@ -142,7 +142,7 @@ class Merged(unittest.TestCase):
     def test_statements_are_counted(self):
         """Each merged load is a statement of the committed counts: none is left behind by a kernel that was changed."""
         counted = {(record["kernel"], counts["statement"], counts["kind"])
-                   for record in json.loads((RESULTS / "emulator_n256.json").read_text(encoding="utf-8"))["records"]
+                   for record in read_json(f"{RESULTS}/emulator_counts.jsonl#d128_n256")["records"]
                    for counts in record["statements"]}
         for entry in json.loads((ROOT / "bench" / "agreement.json").read_text(encoding="utf-8"))["merged"]:
             self.assertIn((entry["kernel"], entry["statement"], entry["kind"]), counted)
@@ -167,7 +167,7 @@ WAVEFRONT = 128  # bytes: 32 banks of 4
 
 def counted():
     """{kernel: its record} of the committed counters: bf16, batch 1, 2 heads, 256 tokens, head_dim 128."""
-    data = json.loads((ROOT / "bench" / "results" / "emulator_n256.json").read_text(encoding="utf-8"))
+    data = read_json(f"{RESULTS}/emulator_counts.jsonl#d128_n256")
     return {record["kernel"]: record for record in data["records"]}
 
 

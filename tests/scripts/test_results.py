@@ -184,7 +184,7 @@ class Committed(ScriptTest):
             return {tuple(record["counters"]) for record in data["records"] if "counters" in record}
 
         results = ROOT / "bench" / "results"
-        names = counted(read_json(results / "emulator_n256.json"))
+        names = counted(read_json(f"{results}/emulator_counts.jsonl#d128_n256"))
         self.assertEqual(len(names), 1)
         for name, data in read_set(results / "solutions.jsonl").items():
             with self.subTest(name):

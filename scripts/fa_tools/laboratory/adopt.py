@@ -22,7 +22,7 @@ from fa_tools.laboratory import measure
 from fa_tools.product.tasks import FOLDER as TASKS, read_tasks
 from fa_tools.sources import changed, solutions
 from fa_tools.sources import source_of
-from fa_tools.tools import ROOT, Parser, Refused, fail, markdown_files, or_fail, read_set, relative, run, write_json
+from fa_tools.tools import RESULTS, ROOT, Parser, Refused, fail, markdown_files, or_fail, read_set, relative, run, write_json
 
 EXAMPLE = """examples:
   scripts/fa adopt                      after a change: every kernel that has changed
@@ -34,7 +34,6 @@ Exit code: 0 nothing is left to do, 1 something is, 2 bad arguments, 4 the emula
 PRESET = "emulator"
 BIN = ROOT / "build" / PRESET / "bin"
 TARGETS = ("attention_checked", "attention", "fa_tests", "fa_checked_tests", "meet_checked", "broken")
-COUNTED = ("emulator_n256.json", "emulator_counts.jsonl", "emulator_16.jsonl")  # in bench/results
 ELSEWHERE = "*Full*:*Long*"  # the tests that scripts/test.sh leaves out by default
 BROKEN = ROOT / "tests" / "broken"
 WORD = re.compile(r"\b[A-Za-z_]\w{2,}\b")
@@ -69,13 +68,9 @@ def records(data):
 
 
 def committed_counts():
-    """(file or set of results, its contents) of all counters of the emulator that are kept."""
-    for name in COUNTED:
-        path = ROOT / "bench" / "results" / name
-        if name.endswith(".jsonl"):
-            yield from ((f"{path}#{part}", data) for part, data in read_set(path).items())
-        else:
-            yield str(path), json.loads(path.read_text(encoding="utf-8"))
+    """(file of results, its contents) of all counters of the emulator that are kept."""
+    path = RESULTS / "emulator_counts.jsonl"
+    return [(f"{path}#{name}", data) for name, data in read_set(path).items()]
 
 
 def has_changed(kernel):
