@@ -1,12 +1,11 @@
-"""Measures on the GPU present what a changed kernel asks for, and brings it into bench/results.
+"""Measures on the GPU present what a changed kernel asks for.
 
 bench/measurements.toml says which measurements there are. Without kernels those are measured that have changed since
 (stale), each beside its left neighbour in the ladder and the libraries whose ratio is published. The programs are those
 of the preset cuda. Checks come first; what was measured is written after every measurement, and one that fails does not
 stop the next. The folder then has a file for each of bench/results that is concerned, a log, and facts of the machine.
 
---from brings such a folder, or a tar of it, into bench/results, without a GPU: record by record, by kernel, problem and
-protocol. It refuses records of another source than today's and files of another machine."""
+`scripts/fa adopt --from` brings such a folder, or a tar of it, into bench/results, without a GPU."""
 
 import contextlib
 import fnmatch
@@ -36,9 +35,8 @@ EXAMPLE = """examples:
   scripts/fa measure                          on a GPU: what is stale; the files go to results/measured
   scripts/fa measure 16.next --only peers     a kernel of kernels/next beside the one that it may replace
   scripts/fa measure --only ladder --whole    all kernels, as after a change of the machine
-  scripts/fa measure --from measured.tar      into bench/results
 
-Exit code: 0 done, 1 a check found wrong results, or a record was refused, 2 bad arguments or files, 3 a measurement
+Exit code: 0 done, 1 a check found wrong results, 2 bad arguments or files, 3 a measurement
 failed, 4 nothing is built, 130 Ctrl-C."""
 
 MANIFEST = ROOT / "bench" / "measurements.toml"
@@ -479,17 +477,10 @@ def main(argv=None):
     add("--dry-run", action="store_true", help="print the commands, and run nothing")
     add("--to", type=Path, default=ROOT / "results/measured", metavar="FOLDER", help="where to write (default results/measured)")
     add("--build", type=Path, default=ROOT / "build" / "cuda", metavar="FOLDER", help="of the preset cuda (default build/cuda)")
-    add("--from", dest="source", metavar="FOLDER", help="bring a folder, or a tar of it, into bench/results")
     args = parser.parse_args(argv)
-    if len([which for which in (args.kernels, args.stale, args.whole, args.source) if which]) > 1:
-        fail("name kernels, or give one of --stale, --whole and --from")
+    if len([which for which in (args.kernels, args.stale, args.whole) if which]) > 1:
+        fail("name kernels, or give one of --stale and --whole")
     with or_fail():
-        if args.source:
-            refused = []
-            changed = merge(args.source, refused.append)
-            print("".join(f"changed: {file}\n" for file in changed) + "".join(f"not merged: {sentence}\n" for sentence in refused) +
-                  ("Draw and write again what shows them: scripts/fa chart --docs && scripts/fa sync" if changed else "Nothing changed."))
-            return 1 if refused else 0
         entries = manifest()
         if args.list:
             show_list(entries, stale_of(entries))
