@@ -273,12 +273,29 @@ class Command(unittest.TestCase):
         output = self.emulate(text % (store, "  cudaFree(x);\n" + launch), before=("--fast",), code=1)
         self.assertIn("accesses memory in the cudaMalloc at mine.cu:10 (64 bytes), which cudaFree at mine.cu:12 has freed\n", output)
 
+    def test_a_wait_for_what_never_comes_ends(self):
+        text = "__global__ void f(%s* x) { while (%s == 0); }\nint main() {\n  int* x; %s(&x, 4);\n  *x = 0;\n  f<<<1, 64>>>(x);\n  *x = 1;\n}\n"
+        for kind, question, allocate in (("int", "atomicAdd(x, 0)", "cudaMallocManaged"), ("volatile int", "*x", "cudaMallocHost")):
+            with self.subTest(question):
+                output = self.emulate(text % (kind, question, allocate), code=1)
+                self.assertIn("f, CTA (0,0,0): mine.cu:1: its threads have looked at memory 4194304 times in a row, and none has got anywhere\n"
+                              "  It waits for what never comes? The host goes on when the launch has ended, and a later CTA\n"
+                              "  begins when those before it have ended.\n", output)
+
     def test_what_is_not_set_is_warned_of(self):
         text = ("__global__ void f(int* x) {\n  int sum;\n  for (int i = 0; i < x[1]; i++) sum += i;\n  *x = sum;\n}\n"
                 "int main() { int* x; cudaMalloc(&x, 8); cudaMemset(x, 0, 8); f<<<1, 1>>>(x); }\n")
         for _ in range(2):  # the second time the program is there
             self.assertRegex(self.emulate(text), r"mine\.cu:\d: warning: .*\bsum\b.*uninitialized\]\n")
         self.assertNotIn("warning", self.emulate(text.replace("int sum", "int sum = 0").replace("= i;", "= i + 'abcd';")))
+
+    def test_sums_that_need_an_atomic(self):
+        text = self.KERNEL.replace("x[0] += 1", "x[threadIdx.x %% 4]++").replace("(&x, 4)", "(&x, 16)").replace("(x, 0, 4)", "(x, 0, 16)")
+        output = self.emulate(text % 64, code=1)
+        self.assertIn("Missing: a __syncthreads() between two turns of line 2, or of the loads and the stores in it; or, if threads add to "
+                      "one value, atomicAdd().\n", output)
+        output = self.emulate(text.replace("<<<1, %d>>>", "<<<2, 1>>>") % (), code=1)
+        self.assertIn("the grid is too large.\n  Or, if all add to one value: atomicAdd().\n", output)
 
     def test_a_kernel_of_the_book_as_one_file(self):
         output = self.emulate(single.single("16_max_free"), "256", "1")

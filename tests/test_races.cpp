@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/emulator/core/describe.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/vector_types.h"
 #include "common/harness/device.h"
@@ -54,6 +55,11 @@ std::string outcome(const RaceCase& test, bool right) {
 class RaceCases : public WithOptions, public testing::WithParamInterface<RaceCase> {};
 
 // In the fixed order and in random ones: the race is reported whichever side comes first.
+TEST(Reports, NamePhases) {
+  EXPECT_EQ(emu::phase_name(3), "phase 3");
+  EXPECT_EQ(emu::phase_name(uint64_t(-1)), "the phase before phase 0 (it counts as over)");
+}
+
 TEST_P(RaceCases, AreFoundInAnyOrder) {
   const RaceCase& test = GetParam();
   for (uint64_t seed = 0; seed <= 5; seed++) {

@@ -82,18 +82,15 @@ void observe(const void* pointer, size_t bytes, bool write, void* return_address
     emu::fail(
         "%s: access %zu to memory since the threads of its warp last met\n  A loop without end? A "
         "count or an index in its condition may be wrong, or it waits for memory\n  that another "
-        "%s",
-        emu::symbolise(uintptr_t(return_address) - 1).c_str(), kMostAccesses,
-        is_volatile && in_global
-            ? "CTA is to write: a later one begins when those before it have ended."
-            : "thread is to write: threads take turns where they meet, so none can.");
+        "thread is to write: threads take turns where they meet, so none can.",
+        emu::symbolise(uintptr_t(return_address) - 1).c_str(), kMostAccesses);
   }
   lane->accesses.push_back({uintptr_t(return_address), kind, uint32_t(bytes), address});
   // A volatile access of global memory may be that of a flag: it comes in the order of the CTAs, as
   // atomics do, and a thread that asks and asks lets others run.
   if (is_volatile && in_global) {
     emu::await_clusters_before(*cta.cluster);
-    if (!write) emu::yield();
+    if (!write) emu::yield_after_question();
     if (cta.detector) {
       cta.detector->volatile_access(*lane, address, bytes, write, uintptr_t(return_address));
     }

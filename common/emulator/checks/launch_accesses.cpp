@@ -87,6 +87,9 @@ void LaunchAccesses::report(const Culprit& one, bool one_writes, const Culprit& 
   text += one_writes && other_writes
               ? "Let each write its own part: an index lacks blockIdx, or the grid is too large."
               : "Do the two in separate launches.";
+  if (one_writes && other_writes && place_of(one.site) == place_of(other.site)) {
+    text += "\n  Or, if all add to one value: atomicAdd().";
+  }
   if (is_atomic(one.site) != is_atomic(other.site)) {
     text += " Or make both of them atomic.";
   } else if (one_writes && !other_writes) {

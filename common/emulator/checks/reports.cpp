@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "common/emulator/checks/races.h"
+#include "common/emulator/core/describe.h"
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/vector_types.h"
@@ -156,9 +157,8 @@ std::string Races::or_else(const Access& earlier, const Actor& now) const {
     const PhaseWait& wait = lane->last_wait;
     if (wait.where.line == 0 || (lane == sides[1] && lane == sides[0] && !waits.empty())) continue;
     waits += (waits.empty() ? "\n  The last waits: " : ";\n  ") +
-             ("thread " + std::to_string(lane->thread)) + " at " + place(wait.where) +
-             ", for phase " + std::to_string(wait.phase) + " of the mbarrier at " +
-             describe_place(wait.bar);
+             ("thread " + std::to_string(lane->thread)) + " at " + place(wait.where) + ", for " +
+             phase_name(wait.phase) + " of the mbarrier at " + describe_place(wait.bar);
   }
   return text + waits + (waits.empty() ? "" : ".");
 }
@@ -249,6 +249,10 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
                                        swapped ? place : other_place);
   if (is_atomic(earlier.site) != is_atomic(site)) {
     missing += "; or make both of them atomic";
+  } else if (place == other_place && earlier_writes != writes && !named(earlier.site) &&
+             !named(site)) {
+    missing +=
+        ", or of the loads and the stores in it; or, if threads add to one value, atomicAdd()";
   } else if (place == other_place && earlier_writes && writes) {
     missing += "; or both write the same bytes by mistake";
   }

@@ -85,6 +85,11 @@ std::string describe_all(const Cluster& cluster) {
   return text;
 }
 
+std::string phase_name(uint64_t phase) {
+  if (phase + 1 == 0) return "the phase before phase 0 (it counts as over)";
+  return "phase " + std::to_string(phase);
+}
+
 std::string cta_name(const Cta& cta) {
   char text[192];
   snprintf(text, sizeof text, "%s, CTA (%u,%u,%u)", cta.kernel, cta.block_idx.x, cta.block_idx.y,
@@ -153,6 +158,7 @@ ReportKind kind_of(const std::string& report) {
       {"no wait has named", "", "registers that no wait has named", kProduct},
       {"registers of a thread", "", "more registers than a warp owns", kProduct},
       {"lie wholly outside their tensors", "", "loop without end", kHangs},
+      {"and none has got anywhere", "", "loop without end", kHangs},
       {"one arrival too many", "", "one arrival too many", kBarrier},
       {"a parity says nothing", "", "a phase that is two ahead", kBarrier},
       {"out of balance", "", "barrier out of balance", kBarrier},

@@ -1,6 +1,7 @@
 // Sentences about the machine's state, for messages.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "common/emulator/core/lane.h"
@@ -10,6 +11,9 @@ namespace emu {
 // Tells for the dump of a deadlock which thread waits for what, and where: a line for each group of
 // warps that do the same.
 std::string describe_all(const Cluster& cluster);
+
+// "phase 3", or what a thread waits for whose parity is that of the phase before the first.
+std::string phase_name(uint64_t phase);
 
 // "02_online_softmax, CTA (3,0,0)"
 std::string cta_name(const Cta& cta);

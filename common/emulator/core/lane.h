@@ -138,12 +138,13 @@ struct Cluster {
   void make_units();  // once lanes, warps and CTAs are there
 
   std::vector<Cta> ctas;
-  std::vector<Lane> lanes;    // of all CTAs, in order
-  std::vector<Warp> warps;    // likewise
-  int live = 0;               // lanes that have not exited
-  int current_warp = 0;       // where the scheduler last found a runnable lane
-  uint64_t random_draws = 0;  // decisions taken so far by the random schedule
-  uint64_t index = 0;         // in the launch
+  std::vector<Lane> lanes;                      // of all CTAs, in order
+  std::vector<Warp> warps;                      // likewise
+  int live = 0;                                 // lanes that have not exited
+  int current_warp = 0;                         // where the scheduler last found a runnable lane
+  uint64_t questions = 0, progress_before = 0;  // in a row: yield_after_question()
+  uint64_t random_draws = 0;                    // decisions taken so far by the random schedule
+  uint64_t index = 0;                           // in the launch
   LaunchOrder* launch_order = nullptr;
   std::string printed;  // by its threads; shown when the clusters before it have ended
 
@@ -178,6 +179,10 @@ void wake(Lane& lane);
 
 // Lets others run first, if any can.
 void yield();
+
+// The same, after a look at memory that another thread or the host is to change. Ends the launch if
+// threads do nothing else for too long: what they do is remembered until they meet, and takes memory.
+void yield_after_question();
 
 // Waits until every cluster with a lower index has ended. What a cluster does to global memory by
 // atomics comes after this, so that its results do not depend on the number of OS threads.

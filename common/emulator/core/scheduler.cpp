@@ -402,6 +402,28 @@ void yield() {
   if (next != &me) switch_to_lane(*next, fiber_of(me));
 }
 
+void yield_after_question() {
+  constexpr uint64_t kMost = uint64_t(1) << 22;
+  Cluster& cluster = *current_lane->cta->cluster;
+  if (std::exchange(cluster.progress_before, machine->progress) != machine->progress) {
+    cluster.questions = 0;
+  }
+  if (++cluster.questions >= kMost) {
+    std::string at;
+    if (const auto& accesses = current_lane->accesses; !accesses.empty()) {  // checked build
+      const MemoryAccess& last = accesses.back();
+      at = (last.where.line ? place(last.where) : symbolise(last.program_counter - 1)) + ": ";
+    }
+    fail_cta(
+        at + "its threads have looked at memory " + std::to_string(kMost) +
+        " times in a row, and none has got anywhere\n  It waits for what never comes? The host "
+        "goes on when the launch has ended, and a later CTA\n  begins when those before it have "
+        "ended." +
+        describe_all(cluster));
+  }
+  yield();
+}
+
 namespace {
 [[noreturn]] void fail_here(const std::string& text) {
   Lane& me = *current_lane;

@@ -75,10 +75,17 @@ Allocations& allocations() {
   exit(1);
 }
 
+bool is_of_device(const void* memory) {
+  return inside_region(uintptr_t(memory), 1) &&
+         !region_name(uintptr_t(memory)).starts_with("the cudaMallocHost") &&
+         !region_name(uintptr_t(memory)).starts_with("the cudaHostAlloc");
+}
+
 void check_edges(const GuardedMemory& memory) {
   if (const ptrdiff_t at = memory.overwritten()) {
-    end_program("a kernel wrote outside " + memory.name() + ", at byte " + std::to_string(at) +
-                " of " + std::to_string(memory.size()));
+    end_program(
+        (is_of_device(memory.data()) ? "a kernel wrote outside " : "the program wrote outside ") +
+        memory.name() + ", at byte " + std::to_string(at) + " of " + std::to_string(memory.size()));
   }
 }
 
@@ -90,8 +97,6 @@ std::string beyond(const char* verb, const void* memory, size_t bytes) {
   return std::string(verb) + " " + std::to_string(bytes) + " bytes, the last of them " +
          (last.empty() ? outside : last);
 }
-
-bool is_of_device(const void* memory) { return inside_region(uintptr_t(memory), 1); }
 
 }  // namespace
 
@@ -138,8 +143,12 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
   const bool swapped = (kind == cudaMemcpyHostToDevice && !to_device && from_device) ||
                        (kind == cudaMemcpyDeviceToHost && to_device && !from_device);
   if (swapped) {
-    return report_error(cudaErrorInvalidValue, function, where,
-                        "the two pointers are the other way round: the target comes first");
+    return report_error(
+        cudaErrorInvalidValue, function, where,
+        to_device ? "the target is memory of the device: the kind would be "
+                    "cudaMemcpyHostToDevice, or the two pointers are the other way round"
+                  : "the target is memory of the host: the kind would be "
+                    "cudaMemcpyDeviceToHost, or the two pointers are the other way round");
   }
   for (const void* const side : {static_cast<const void*>(to), from}) {
     const std::string problem = beyond("copies", side, bytes);

@@ -185,18 +185,20 @@ inline cudaError_t cudaMallocAsync(T** memory, size_t bytes, cudaStream_t, FA_WH
   *memory = static_cast<T*>(emu::allocate(bytes, "cudaMallocAsync", where));
   return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
 }
+// Memory of the host that a kernel reaches, too.
 template <typename T>
-inline cudaError_t cudaMallocHost(T** memory, size_t bytes) {
-  *memory = static_cast<T*>(malloc(bytes));
+inline cudaError_t cudaMallocHost(T** memory, size_t bytes, FA_WHERE) {
+  *memory = static_cast<T*>(emu::allocate(bytes, "cudaMallocHost", where));
   return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 template <typename T>
-inline cudaError_t cudaHostAlloc(T** memory, size_t bytes, unsigned = cudaHostAllocDefault) {
-  return cudaMallocHost(memory, bytes);
+inline cudaError_t cudaHostAlloc(T** memory, size_t bytes, unsigned = cudaHostAllocDefault,
+                                 FA_WHERE) {
+  *memory = static_cast<T*>(emu::allocate(bytes, "cudaHostAlloc", where));
+  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
 }
-inline cudaError_t cudaFreeHost(void* memory) {
-  free(memory);
-  return cudaSuccess;
+inline cudaError_t cudaFreeHost(void* memory, FA_WHERE) {
+  return emu::release(memory, "cudaFreeHost", where);
 }
 inline cudaError_t cudaFree(void* memory, FA_WHERE) {
   return emu::release(memory, "cudaFree", where);

@@ -67,7 +67,7 @@ uint64_t begin_atomic(void* pointer, size_t bytes, const char* operation, Source
 
 void end_atomic(void* pointer, size_t bytes, uint64_t old_value, uint64_t new_value) {
   memcpy(pointer, &new_value, bytes);
-  if (old_value == new_value) yield();
+  if (old_value == new_value) yield_after_question();
 }
 
 }  // namespace emu

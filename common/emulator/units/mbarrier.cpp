@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/emulator/core/counters.h"
+#include "common/emulator/core/describe.h"
 #include "common/emulator/core/events.h"
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/memory.h"
@@ -418,8 +419,8 @@ std::string waited_for_another_phase(const Cluster& cluster, uintptr_t bar) {
   if (found == mbarriers(cluster).all.end()) return "";
   const Mbarrier& barrier = found->second;
   if (barrier.last_wait.where.line == 0) return "";
-  return "The last one, at " + place(barrier.last_wait.where) + ", was for phase " +
-         std::to_string(barrier.last_wait.phase) +
+  return "The last one, at " + place(barrier.last_wait.where) + ", was for " +
+         phase_name(barrier.last_wait.phase) +
          ", which ended without this copy's bytes; they belong to phase " +
          std::to_string(barrier.phase) +
          ". Its parity is wrong, or an arrival before the expect_tx has ended that phase too "

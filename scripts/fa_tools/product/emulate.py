@@ -131,7 +131,7 @@ def compile_file(source, fast=False):
         inputs = cuda_source.translate(source, translated)
         program = folder / f"{source.stem}-{digest_of(how, inputs).hexdigest()[:16]}"
         if not program.is_file():
-            warnings = make(how, translated, program.with_suffix(".made"), *UNSET, "-Wno-unknown-warning-option", begin=cuda_source.BEGIN,
+            warnings = make(how, translated, program.with_suffix(".made"), *UNSET, begin=cuda_source.BEGIN,
                             folder=source.parent)
             found = [f"{file}:{line}: {text}\n" for file, line, text in WARNING.findall(warnings) if Path(file) in inputs]
             program.with_suffix(".warnings").write_text("".join(dict.fromkeys(found)))
