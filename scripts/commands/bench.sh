@@ -23,6 +23,7 @@ Examples:
   scripts/fa bench --protocol from-scratch 08 10          two kernels by the protocol of a write-up
   scripts/fa bench --protocol fa3-paper --repeat 2        everything twice, and how far the ratios spread
   scripts/fa bench --peers none --seq-len 1024,2048       a problem of your own, without other libraries
+  scripts/fa bench --resume results/mine.json             the problems that an interrupted run has not measured
 
 Options:
   --toolkit auto|system|wheels   which nvcc: the machine's, or the one from NVIDIA's Python wheels in .toolkit
@@ -34,7 +35,7 @@ Everything else chooses what is measured, and is listed below.
 Environment: PYTHON (the one with PyTorch; python3), RESULTS_DIR (where results go; results/ of the checkout),
 CUDAARCHS (architectures to build for).
 Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 the GPU or a library failed, 4 set-up or build
-failed.
+failed, 130 interrupted.
 HELP
 }
 
@@ -64,9 +65,12 @@ while (($#)); do
       json=${1#*=}
       typed+=("$1")
       ;;
+    --resume | --resume=*) # has a file
+      json=resumed
+      typed+=("$1")
+      ;;
     --library | --library=*) # built before
-      python_part "${PYTHON:-python3}" product.bench "${all[@]}"
-      exit
+      become_python_part "${PYTHON:-python3}" product.bench "${all[@]}"
       ;;
     *) typed+=("$1") ;;
   esac
@@ -94,4 +98,4 @@ if [[ -z $json ]]; then
   json=$(new_results_file "${RESULTS_DIR:-$ROOT/results}" bench)
   added=(--json "$json")
 fi
-python_part "$python" product.bench --library "$ROOT/build/cuda/lib/libfa_bench.so" "${added[@]}" --typed "${typed[@]}"
+become_python_part "$python" product.bench --library "$ROOT/build/cuda/lib/libfa_bench.so" "${added[@]}" --typed "${typed[@]}"

@@ -2,6 +2,7 @@
 
 import re
 import site
+import sys
 from collections import Counter, namedtuple
 from functools import lru_cache
 from pathlib import Path
@@ -221,10 +222,14 @@ def headline_shape(records):
                                       s.dtype == "bf16", s.heads, s.batch))
 
 
-def load(path, anew=False):
+def load(path, anew=False, quiet=False):
     """A results file that is what bench/schema.json describes; otherwise Refused. validate.py checks more. The tests hold
-    the committed files to it, so that only validate.py does so `anew`."""
+    the committed files to it, so that only validate.py does so `anew`. Says so of a file that is not complete."""
     data = read_results(path)
     if anew or not Path(path).resolve().is_relative_to(RESULTS):
         check(data)
+    if not quiet and data.get("complete") is False:
+        count = len({shape_of(record) + (scores_of(record),) for record in data["records"]})
+        print(f"note: {relative(path)} is of a run that was interrupted after {count} problem{'s' * (count != 1)}; "
+              f"scripts/fa bench --resume {relative(path)} goes on", file=sys.stderr)
     return with_solution(path, data)

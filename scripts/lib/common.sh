@@ -31,9 +31,11 @@ pretty() {
 }
 
 # python_part PYTHON MODULE ARGUMENTS... : runs a module of fa_tools, where a command's script leaves the work to Python.
-python_part() {
-  PYTHONPATH=$ROOT/scripts${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 "$1" -m "fa_tools.$2" "${@:3}"
+# become_python_part takes the shell's place, so that signals arrive there.
+become_python_part() {
+  PYTHONPATH=$ROOT/scripts${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 exec "$1" -m "fa_tools.$2" "${@:3}"
 }
+python_part() (become_python_part "$@")
 
 have() { command -v "$1" >/dev/null 2>&1; }
 

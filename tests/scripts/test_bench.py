@@ -152,7 +152,7 @@ class Output(unittest.TestCase):
 
     def test_progress(self):
         clock = [0.0]
-        progress = bench.Progress(io.StringIO(), 2, lambda: clock[0])
+        progress = bench.Progress(io.StringIO(), [PROBLEM, {**PROBLEM, "seq_len": 2048}], lambda: clock[0])
         progress.next(PROBLEM)
         progress.say("verifying 02", 0, 4)
         clock[0] = 1.0
@@ -164,9 +164,9 @@ class Output(unittest.TestCase):
         progress.say("timing 03, round 1 of 3", 2, 4)
         self.assertEqual(progress.stream.getvalue().splitlines(), [
             "bf16, head_dim 128, seq_len 1024: verifying 02 ...",
-            "bf16, head_dim 128, seq_len 1024: timing 02, round 1 of 3, about 7 s left ...",
+            "bf16, head_dim 128, seq_len 1024: timing 02, round 1 of 3, about 7 s to 19 s left ...",
             "bf16, head_dim 128, seq_len 2048: timing 03, round 1 of 3, about 1 s left ..."])
-        self.assertEqual(bench.duration(240), "about 4 min")
+        self.assertEqual(bench.duration(240), "4 min")
 
     def test_words_of_the_command_name_no_folders(self):
         root = bench.ROOT
@@ -659,19 +659,66 @@ class Command(ScriptTest):
         self.assert_one_sentence(self.call(library=REAL), "runs on the emulator, which has no times")
         self.assert_one_sentence(self.call(library="nothing.so"), "nothing.so is not the library fa_bench")
 
-    def test_interrupted(self):
-        for how in (signal.SIGINT, signal.SIGTERM):
-            arguments = self.arguments("01", *self.SMALL, "--peers", "none", "--rest-ms", "300", "--json", self.json)
-            script = subprocess.Popen([str(a) for a in arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-                                      text=True, env={**os.environ, "PYTHONPATH": str(SCRIPTS)})
-            said = script.stderr.readline()  # it measures
+    def interrupted(self, how, problems, *command):
+        """What a run says last that this signal ends in the problem after so many."""
+        script = subprocess.Popen([str(a) for a in command], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                  env={**os.environ, "PYTHONPATH": str(SCRIPTS)})
+        with script:
+            for said in script.stderr:  # a line for each problem and round
+                if f"scores of std {problems + 1}, " in said:
+                    break
             time.sleep(0.05)
             script.send_signal(how)
             _, rest = script.communicate(timeout=30)
-            self.assertEqual(script.returncode, 130, said + rest)
-            self.assertEqual(rest.strip().splitlines()[-1], "error: interrupted; nothing was written")
-            self.assertNotIn("Traceback", rest)
+        self.assertEqual(script.returncode, 130, said + rest)
+        self.assertNotIn("Traceback", rest)
+        return rest.strip().splitlines()[-1]
+
+    LONG = ("--dtype", "fp16", "--heads", "1", "--batch", "1", "--seq-len", "128", "--head-dim", "64", "--score-std", "1,2,3",
+            "--rounds", "2", "--iters", "1", "--warmup", "0", "--rest-ms", "90", "--peers", "none")
+
+    def test_interrupted_before_anything_was_measured(self):
+        for how in (signal.SIGINT, signal.SIGTERM):
+            said = self.interrupted(how, 0, *self.arguments("01", *self.LONG, "--json", self.json))
+            self.assertEqual(said, "error: interrupted; nothing was written")
             self.assertFalse(self.json.exists())
+
+    @needs_venv("jsonschema")
+    def test_interrupted_and_resumed(self):
+        fa = SCRIPTS / "fa"
+        said = self.interrupted(signal.SIGTERM, 2, fa, "bench", "--library", FAKE, "01,02", *self.LONG, "--json", self.json)
+        self.assertEqual(said, f"error: interrupted; {self.json} has 2 of 3 problems, scripts/fa bench --resume {self.json} "
+                               "goes on")
+        begun = json.loads(self.json.read_text())
+        self.assertEqual((begun["complete"], [r["score_std"] for r in begun["records"]]), (False, [1, 1, 2, 2]))
+        self.assertEqual(list(self.folder.glob("out.json*")), [self.json])
+        for arguments in (("validate", self.json), ("compare", self.json, self.json)):
+            done = self.run_script(VENV_PYTHON, fa, *arguments)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"note: {self.json} is of a run that was interrupted after 2 problems", done.stderr)
+
+        for changes, words in (({"machine": {**begun["machine"], "driver": "1.2"}}, "it is of another machine"),
+                               ({"protocol": {**begun["protocol"], "warmup": 9}}, "it is of another protocol"),
+                               ({"records": begun["records"][1:]}, "it is of other kernels or libraries"),
+                               ({"records": [{**r, "source": "0" * 12} for r in begun["records"]]},
+                                "01_right has another source or version now")):
+            with self.subTest(words):
+                self.json.write_text(json.dumps({**begun, **changes}))
+                done = self.call("--resume", self.json)
+                self.assertEqual((done.returncode, done.stderr.splitlines()[-1]),
+                                 (2, f"error: {self.json} cannot be resumed: {words}"))
+        self.json.write_text(json.dumps(begun))
+        self.assert_one_sentence(self.call("--resume", self.json, "02"), "--resume takes everything from its file")
+        done = self.call("--resume", self.json)
+        data = self.data(done)
+        self.assertEqual([(r["kernel"], r["score_std"], "run" in r) for r in data["records"]],
+                         [(name, std, std == 3) for std in (1, 2, 3) for name in ("01_right", "02_warm")])
+        self.assertNotIn("scores of std 2", done.stderr)
+        self.assertEqual((data["records"][:4], data["created"], data["command"]),
+                         (begun["records"], begun["created"], begun["command"]))
+        done = self.run_script(VENV_PYTHON, fa, "validate", self.json)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assert_one_sentence(self.call("--resume", self.json), "is complete: there is nothing to resume")
 
     def test_other_inputs(self):
         settings = bench.parse_arguments(["--library", "x", "--protocol", "quick", "--inputs", "large"]).settings

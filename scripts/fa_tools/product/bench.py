@@ -6,7 +6,7 @@ a rest, so that no one meets the clock that the one before left behind; every se
 --load-seconds two more rounds follow in which each has run so long without a pause: then a GPU at its power limit has
 lowered its clock. A time is the median over the rounds of each round's median; a kernel's ratio to a peer (above 1: the
 kernel is faster) is formed within each round, and then the median taken. What gives a wrong result before, in or after
-the timed launches has no time. What is not here is left out with a sentence."""
+the timed launches has no time. What is not here is left out with a sentence. The file is written after every problem."""
 
 import argparse
 import datetime
@@ -22,8 +22,9 @@ from fa_tools.product import torch_attention
 from fa_tools.product.harness import Failed, Harness
 from fa_tools.product.torch_attention import PEERS
 from fa_tools.records import (CONVENTION, GROWTHS, HALVED, REST, SCORES, attended_pairs, describe_rest, describe_scores,
-                              flops_of, is_plain, kind, scores_of, shape_of)
-from fa_tools.tools import ROOT, Parser, check_writable, fail, or_fail, read_json, relative, run, write_json
+                              flops_of, is_plain, is_stale, kind, load, scores_of, shape_of)
+from fa_tools.tools import (ROOT, Parser, Refused, check_writable, fail, named, or_fail, read_json, relative, run,
+                            write_json)
 
 EXAMPLE = """examples:
   scripts/fa bench                                        builds, then the protocol quick
@@ -33,8 +34,9 @@ EXAMPLE = """examples:
   scripts/fa bench plain --mask none,causal --kv-heads 4 --seq-len 4096 --peers fa3,cudnn
   scripts/fa bench --peers fa2,cudnn,matmul --dtype fp16 --head-dim 64
   scripts/fa bench --library build/cuda/lib/libfa_bench.so --protocol fa3-paper --dtype bf16 10
+  scripts/fa bench --resume results/mine.json             the problems that an interrupted run has not measured
 
-Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 the GPU or a library failed."""
+Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 the GPU or a library failed, 130 interrupted."""
 
 SCHEMA_VERSION = 6
 SETTINGS = ("warmup", "iterations", "rounds", "max_seconds", "flush_l2", "rotating_inputs", "rest_ms",
@@ -77,8 +79,18 @@ class Progress:
 
     def __init__(self, stream, problems, now=time.monotonic, stopped=lambda: False):
         self.stopped = stopped  # whether to end here
-        self.stream, self.problems, self.now, self.live = stream, problems, now, stream.isatty()
+        self.stream, self.now, self.live = stream, now, stream.isatty()
+        self.flops = [flops_of(problem) for problem in problems]
         self.begin, self.done, self.label, self.told = now(), 0, "", None
+
+    def left(self, share):
+        """The seconds that the rest takes, or none before anything is done: at least and at most, because rests and checks
+        take the same time for each problem, but launches as much as there is to compute."""
+        done, size = self.done + share, sum(self.flops[:self.done]) + share * sum(self.flops[self.done:self.done + 1])
+        if done == 0 or size == 0:
+            return ()
+        took = self.now() - self.begin
+        return sorted((took * (len(self.flops) / done - 1), took * (sum(self.flops) / size - 1)))
 
     def next(self, problem):
         self.label = f"{problem['dtype']}, head_dim {problem['head_dim']}, seq_len {problem['seq_len']}{more(problem)}"
@@ -88,9 +100,8 @@ class Progress:
         wanted: the handler of a signal cannot, where C would be above it."""
         if self.stopped():
             raise KeyboardInterrupt
-        share = (self.done + done / steps) / self.problems
-        left = (self.now() - self.begin) * (1 - share) / share if share > 0 else None
-        text = f"{self.label}: {what}" + (f", {duration(left)} left" if left is not None else "")
+        left = unique(map(duration, self.left(done / steps)))
+        text = f"{self.label}: {what}" + (f", about {' to '.join(left)} left" if left else "")
         if self.live:
             print(f"\r\033[K{text[:100]} ...", end="", file=self.stream, flush=True)
         elif (part := (self.label, what.rpartition(", ")[2])) != self.told:
@@ -107,7 +118,7 @@ class Progress:
 
 
 def duration(seconds):
-    return f"about {max(1, round(seconds))} s" if seconds < 100 else f"about {round(seconds / 60)} min"
+    return f"{max(1, round(seconds))} s" if seconds < 100 else f"{round(seconds / 60)} min"
 
 
 def unique(things):
@@ -125,6 +136,10 @@ def more(problem):
 def describe(problem):
     return (f"{problem['dtype']}, batch {problem['batch']}, heads {problem['heads']}, seq_len {problem['seq_len']}, "
             f"head_dim {problem['head_dim']}{more(problem)}")
+
+
+def key(problem):
+    return shape_of(problem), scores_of(problem)
 
 
 def is_kernel(record):
@@ -179,7 +194,7 @@ def measure_problem(harness, runners, missing, problem, protocol, progress):
 def by_problem(records):
     groups = {}
     for record in records:
-        groups.setdefault((shape_of(record), scores_of(record)), []).append(record)
+        groups.setdefault(key(record), []).append(record)
     return groups.values()
 
 
@@ -362,9 +377,59 @@ def plainly(word):
     return option + equals + value
 
 
-def results(created, command, machine, protocol, records, notes):
+def results(created, command, machine, protocol, records, notes, complete=True):
     return {"schema_version": SCHEMA_VERSION, "created": created, "command": [plainly(word) for word in command],
-            "machine": machine, "protocol": protocol, "records": records, "notes": notes}
+            **({} if complete else {"complete": False}), "machine": machine, "protocol": protocol, "records": records,
+            "notes": notes}
+
+
+# --- What an interrupted run has measured --------------------------------------------------------------------------
+
+
+def without_files(words):
+    """Arguments without those that name files."""
+    words, kept = iter(words), []
+    for word in words:
+        if word in ("--json", "--library", "--resume"):
+            next(words, None)
+        elif not word.startswith(("--json=", "--library=", "--resume=")):
+            kept.append(word)
+    return kept
+
+
+def read_begun(file):
+    with named(relative(file)):
+        data = load(file, quiet=True)
+        if data.get("complete", True):
+            raise Refused("is complete: there is nothing to resume")
+        return data
+
+
+def check_begun(data, machine, args, names, missing):
+    """Refused if what was measured is not what would be measured now."""
+    here = [key(problem) for problem in args.problems]
+    of_problem = {}
+    for record in data["records"]:
+        of_problem.setdefault(key(record), set()).add(record["kernel"])
+    differences = {
+        "another machine": data["machine"] != machine,
+        "another protocol": data["protocol"] != args.settings or not set(of_problem) <= set(here),
+        "other kernels or libraries": any(there != names for there in of_problem.values())
+                                      or any(record["kernel"] in missing for record in passed(data["records"])),
+        "kernels that have changed since": any(map(is_stale, data["records"])),
+    }
+    for what, differs in differences.items():
+        if differs:
+            raise Refused(f"cannot be resumed: it is of {what}")
+
+
+def check_same(before, records):
+    """Refused if a kernel or library that passed is not the one of the problems before."""
+    known = {record["kernel"]: record for record in passed(before)}
+    for record in passed(records):
+        there = known.get(record["kernel"], record)
+        if any(record.get(field) != there.get(field) for field in ("source", "library")):
+            raise Refused(f"cannot be resumed: {record['kernel']} has another source or version now")
 
 
 # --- Command line ----------------------------------------------------------------------------------------------
@@ -476,7 +541,19 @@ def parse_arguments(argv):
         help="run everything N times and say how far the ratios spread (run 2 goes into FILE-2.json)")
     add("--check", action="store_true", help="only check these arguments")
     add("--json", type=Path, metavar="FILE", help=f"write the results (bench/schema.json, version {SCHEMA_VERSION})")
+    add("--resume", type=Path, metavar="FILE",
+        help="go on with the run of FILE, which was interrupted; nothing else goes with it but --library")
     args = parser.parse_args(argv)
+    args.begun = None
+    if resume := args.resume:
+        if set(without_files(argv)) - {"--check"} or args.json:
+            fail("--resume takes everything from its file: nothing else goes with it but --library")
+        with or_fail():
+            begun = read_begun(resume)
+        args = parse_arguments(["--library", str(args.library), "--json", str(resume), *without_files(begun["command"][1:]),
+                                *["--check"] * args.check])
+        args.repeat, args.begun = 1, begun
+        return args
     args.kernels = [word for words in args.kernels for word in words.split(",") if word]
     args.peers = [] if args.peers == "none" else unique(word for word in args.peers.split(",") if word)
     for peer in args.peers:
@@ -490,7 +567,7 @@ def parse_arguments(argv):
         fail("--score-std must be above 0 and at most 1000")
     check_lengths(args)
     args.problems, args.settings = choose(args, protocols)
-    args.written = 0  # runs in files
+    args.written = ""  # what is in the file that was written last
     return args
 
 
@@ -569,13 +646,6 @@ def choose(args, protocols):
                       "tflops_convention": CONVENTION}
 
 
-def one_run(harness, runners, missing, args, progress):
-    records = []
-    for problem in args.problems:
-        records += measure_problem(harness, runners, missing, problem, args.settings, progress)
-    return records
-
-
 def report(machine, args, records):
     name, settings = args.settings.get("name"), args.settings
     rounds = f"{settings['rounds']} round{'s' * (settings['rounds'] > 1)}"
@@ -607,45 +677,62 @@ def bench(args, command, stopped):
     machine = here["machine"]
     if machine["backend"] != "cuda":
         fail(f"{harness.name} runs on the emulator, which has no times; build one with the preset cuda")
-    progress = Progress(sys.stderr, args.repeat * len(args.problems), stopped=stopped)
     kernels = chosen(args.kernels, here["kernels"], args.problems)
     in_torch, missing = torch_attention.add(harness, [name for name in args.peers if name in PEERS])
     in_library = [peer_names()[name] for name in args.peers if name not in PEERS]
     runners = {**in_torch, **dict.fromkeys(kernels), **dict.fromkeys(name for name in in_library if name in here["kernels"])}
     missing.update({name: f"{harness.name} does not have it" for name in in_library if name not in here["kernels"]})
+    begun = args.begun["records"] if args.begun else []
+    with or_fail(relative(args.json) if begun else ""):
+        if begun:
+            check_begun(args.begun, machine, args, {*runners, *missing}, missing)
+    done = set(map(key, begun))
+    problems = [problem for problem in args.problems if key(problem) not in done]
+    progress = Progress(sys.stderr, problems * args.repeat, stopped=stopped)
     for name, why in missing.items():
         progress.note(f"{name} is left out: {why}")
 
-    runs, spread = [], []
+    runs, notes = [], []
 
-    def write_all():
-        for run, (created, records, notes) in enumerate(runs if args.json else []):
-            data = results(created, command, machine, args.settings, records, notes + spread)
-            write_json(file_of_run(args.json, run), data)
-            args.written = run + 1
+    def write(run, notes, complete=True):
+        created, records = runs[run]
+        if args.json:
+            write_json(file_of_run(args.json, run), results(created, command, machine, args.settings, records, notes, complete))
+            there = relative(file_of_run(args.json, run))
+            args.written = f"{there} has {len(set(map(key, records)))} of {len(args.problems)} problems" + \
+                           ("" if complete else f", scripts/fa bench --resume {there} goes on")
 
     for run in range(args.repeat):
-        created = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         if args.repeat > 1:
             progress.note(f"run {run + 1} of {args.repeat}")
-        records = one_run(harness, runners, missing, args, progress)
+        records = [*begun]
+        runs.append((args.begun["created"] if begun else now, records))
+        for problem in problems:
+            measured = measure_problem(harness, runners, missing, problem, args.settings, progress)
+            if begun:
+                with or_fail(relative(args.json)):
+                    check_same(begun, measured)
+                measured = [{**record, "run": now} for record in measured]
+            records += measured
+            write(run, clock_notes(records), complete=False)
         lines, apart = beside_baselines(machine, args.settings, records)
-        notes = clock_notes(records)
-        runs.append((created, records, notes + apart))
-        write_all()
+        notes.append([*clock_notes(records), *apart])
+        write(run, notes[run])
         progress.clear()
         report(machine, args, records)
-        for text in [f"note: {note}" for note in notes] + lines:
+        for text in [f"note: {note}" for note in clock_notes(records)] + lines:
             say_wrapped(text)
         if run + 1 < args.repeat:
             print()
     if args.repeat > 1:
-        spread.append(spread_note([records for _, records, _ in runs]))
-        say_wrapped(spread[0])
-        write_all()
-    for run in range(args.written):
+        spread = spread_note([records for _, records in runs])
+        say_wrapped(spread)
+        for run in range(args.repeat):
+            write(run, [*notes[run], spread])
+    for run in range(args.repeat if args.json else 0):
         print(f"\nresults: {relative(file_of_run(args.json, run))}")
-    statuses = {record["status"] for _, records, _ in runs for record in records}
+    statuses = {record["status"] for _, records in runs for record in records}
     return 3 if "error" in statuses else 1 if "wrong" in statuses else 0
 
 
@@ -663,12 +750,11 @@ def main():
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda number, _: signals.append(number))
     try:
-        return bench(args, command, lambda: bool(signals))
-    except Failed as problem:
-        fail(str(problem), 3)
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        fail(f"interrupted; {f'run {args.written}' if args.written else 'nothing'} was written", 130)
+        return bench(args, args.begun["command"] if args.begun else command, lambda: bool(signals))
+    except (Failed, KeyboardInterrupt) as problem:
+        interrupted = isinstance(problem, KeyboardInterrupt)
+        print(end="\n" * interrupted, file=sys.stderr)
+        fail(f"{'interrupted' if interrupted else problem}; {args.written or 'nothing was written'}", 130 if interrupted else 3)
 
 
 if __name__ == "__main__":
