@@ -6,10 +6,10 @@ set(scripts_of_all bench format inspect interactive outputs
   results shellcheck site tasks timelines)
 
 # Those that .ci/run runs before anything is built.
-set(scripts_of_quick broken chapters docs format pictures prose quiz)
+set(scripts_of_quick broken chapters charts docs format prose)
 
 # What a hosted CI run does as well, on each Debian: it installs what is pinned.
-set(scripts_of_long pins)
+set(scripts_of_long packages.index)
 
 # Exit code 77 means: the tool that the test is about is not here.
 function(fa_add_script_test name)
@@ -25,6 +25,7 @@ endfunction()
 if(Python3_Interpreter_FOUND)
   fa_add_script_test(adopt.whole ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/scripts/test_adopt.py --whole)
   set_tests_properties(scripts.adopt.whole PROPERTIES LABELS "scripts;long" TIMEOUT 3600)
+  fa_add_script_test(packages.index ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/scripts/test_packages.py --index Index)
   file(GLOB script_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/scripts/test_*.py)
   foreach(file IN LISTS script_tests)
     string(REGEX REPLACE ".*/test_([a-z_]+)\\.py$" "\\1" name ${file})

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/emulator/core/describe.h"
@@ -53,6 +54,17 @@ std::string statement_at(const std::vector<std::string>& lines, size_t number) {
 }
 
 }  // namespace
+
+std::vector<Bug>& bugs() {
+  static std::vector<Bug> list;
+  return list;
+}
+
+Declaration::Declaration(Bug bug) {
+  auto& list = bugs();
+  const auto after = [](const Bug& a, const Bug& b) { return a.name < b.name; };
+  list.insert(std::upper_bound(list.begin(), list.end(), bug, after), std::move(bug));
+}
 
 std::string facts_file(const std::string& kernel) {
   return std::string(FA_BUGS_FOLDER) + "/" + kernel.substr(0, 2) + ".json";

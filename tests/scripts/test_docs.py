@@ -9,10 +9,9 @@ from pathlib import Path
 from support import (CUDA, ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main, newest,
                      peer_results, results)
 
-sys.path.insert(0, str(ROOT / "docs" / "site"))
 from fa_tools import sources, tools
+from fa_tools.press import sync
 from fa_tools.press.doc_tables import ring_waits
-from book import expand
 
 KERNEL = """#include "x.h"
 namespace fa::k01 {
@@ -234,7 +233,7 @@ class Expanded(unittest.TestCase):
     def test_whole_diffs(self):
         text = (ROOT / "docs" / "08_swizzle.md").read_text(encoding="utf-8")
         added = int(re.search(r"^The step from 07_cp_async to 08_swizzle adds (\d+) lines", text, re.MULTILINE)[1])
-        whole = expand.with_whole_diffs(text)
+        whole = sync.with_whole_diffs(text)
         diff = whole.split("<summary>The whole diff</summary>\n\n```diff\n")[1].split("```")[0].splitlines()
         self.assertEqual(diff[:2], ["--- kernels/07_cp_async.cu", "+++ kernels/08_swizzle.cu"])
         self.assertEqual(sum(line.startswith("+") for line in diff[2:]), added)

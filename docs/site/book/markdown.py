@@ -6,14 +6,18 @@ import warnings
 from html import escape
 from urllib.parse import unquote
 
+import pygments
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from mdit_py_plugins.dollarmath import dollarmath_plugin
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
-from book import ROOT, expand, highlight
+from book import ROOT
 from book.layout import EXPLORERS, address, explorer_of, explorer_sections, is_image, relative_url, url_of
 from fa_tools.press.links import slug  # the anchors that code hosts make
+from fa_tools.press.sync import with_whole_diffs
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -24,7 +28,25 @@ NOTES = "<!-- notes -->"  # before a list whose items explain lines of the code 
 # In a table a long name may go on in the next line, after an underscore, but not after those at its start.
 CELL, NAME = re.compile(r"<td.*?</td>", re.DOTALL), re.compile(r"(?<=[A-Za-z0-9]{2})_(?=\w)(?![^<]*>)")
 PHONE = 620  # pixels: as wide as a picture may be made there (book.css)
+PLAIN = re.compile(r'<span class="(?:w|n|p|o|mi|mf|mh)">([^<]*)</span>')  # the text's colour: pages have half the size without
 ATTRIBUTE = re.compile(r"\b(href|src)\s*=\s*\"([^\"]*)\"")
+
+
+def lines_of(code, language):
+    """Each line of code as HTML, by Pygments; the theme's style sheet has the colours."""
+    lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    return PLAIN.sub(r"\1", pygments.highlight(code + "\n", lexer, HtmlFormatter(nowrap=True))).split("\n")[:-1]
+
+
+def fence(code, language, notes=None):
+    """notes: {line index: number of the remark}; the theme turns them into buttons that show list items."""
+    lines = lines_of(code.rstrip("\n"), {"": "text", "gdb": "text"}.get(language, language))
+    for index, number in (notes or {}).items():
+        lines[index] += f'  <span class="c1">// ({number})!</span>'
+    kind = " annotate" if notes else ""
+    skip = " data-search-exclude" if language in ("diff", "text") else ""
+    code = "\n".join(lines)
+    return f'<div class="language-{language or "text"} highlight{kind}"{skip}><pre><span></span><code>{code}\n</code></pre></div>\n'
 
 
 def plain_text(inline):
@@ -37,7 +59,7 @@ class Page:
 
     def __init__(self, path, warn, text=None):
         self.path, self.url = path, url_of(path)
-        self.text = expand.with_whole_diffs((ROOT / path).read_text(encoding="utf-8") if text is None else text)
+        self.text = with_whole_diffs((ROOT / path).read_text(encoding="utf-8") if text is None else text)
         self.warn = lambda sentence: warn(f"{path}: {sentence}")
         self.title, self.description = path, ""
         self.headings = []  # (level, anchor, HTML)
@@ -125,10 +147,10 @@ class Page:
         if language == "math":
             return f'<div class="math block">{self.maths(token.content, True)}</div>\n'
         try:
-            return highlight.fence(token.content, language, token.meta.get("notes"))
+            return fence(token.content, language, token.meta.get("notes"))
         except ClassNotFound:
             self.warn(f"no highlighting for `{language}`")
-            return highlight.fence(token.content, "")
+            return fence(token.content, "")
 
     def maths(self, latex, display):
         """LaTeX to MathML: browsers draw MathML by themselves, with no script and no font of ours."""

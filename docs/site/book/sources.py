@@ -7,8 +7,8 @@ from pygments.lexers import get_lexer_for_filename
 from pygments.util import ClassNotFound
 
 from book import ROOT
-from book.highlight import lines_of
 from book.layout import book_pages, relative_url, url_of
+from book.markdown import lines_of
 
 INCLUDE = re.compile(r'(?<=class="cpf">")common/[\w./]+(?=")')
 

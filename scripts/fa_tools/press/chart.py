@@ -51,7 +51,7 @@ DOCS_CHARTS = [
     Drawing("h200", LADDER, "bench/results/h200_profile.json", "bench/results/emulator_counts.jsonl#d128",
             only=("ladder", "speedup", "seq_len", "peer-seq_len", "roofline", "bounds")),
     Drawing("h200-14", ["bench/results/h200_solutions.jsonl#14_overlap"], None, only=("seq_len",)),
-    Drawing("h200", ["bench/results/h200_scores.jsonl#bf16"], None, only=("scores-4096",)),
+    Drawing("h200", ["bench/results/inputs.jsonl#scores"], None, only=("scores-4096",)),
     Drawing("emulator", ["bench/results/emulator_counts.jsonl#d128_n256"], None),
     Drawing("h200-15", LADDER, None, only=("seq_len",), kernels=["14_*", "15_*", "peer/fa3", "peer/cudnn"]),
 ]

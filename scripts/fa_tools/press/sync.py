@@ -5,7 +5,7 @@ A number in a sentence, with a comment behind it that says where it comes from:
   It reaches 37.9<!--= bf16_d128 03 @4096 --> TFLOP/s, 2.3<!--= bf16_d128 03/02 @4096 --> times kernel 02.
 
   bf16_d128              the file bench/results/h200_bf16_d128.json (h200_ may be left out; machines is bench/machines.json);
-                         SET/NAME: one of the files in a set, as scores/bf16 in h200_scores.jsonl
+                         SET/NAME: one of the files in a set, as solutions/16 in h200_solutions.jsonl
   03, peer/fa2, *H200    a kernel by its number, or the name of a record; 03/02, /peer/fa3: over the same figure of another
   cycles                 a field, TFLOP/s if none is named: time_ms.median, a counter, a metric, machine.max_sm_clock_mhz;
                          work/cycles: one field over another
@@ -18,7 +18,7 @@ figure of a kernel that has changed since it was measured stands a dagger, which
 
 Between a pair of comments, alone on their lines:
 
-  <!-- grid: scores/bf16 flat /peer/fa3 -->                      a table whose cells are such numbers: each takes the comment of
+  <!-- grid: inputs/scores flat /peer/fa3 -->                      a table whose cells are such numbers: each takes the comment of
   | | std = 5<!--= std=5 --> |                              its row's first cell, that of its column's heading and the
   |-|-:|                                                        grid's own together
   | `16_max_free`<!--= 16 @4096 --> | 0.00 |
@@ -79,6 +79,7 @@ EXAMPLE = """examples:
 FENCE = re.compile(r"^\s*(```+|~~~+)")
 NUMBER = r"[+-]?\d(?:[\d,]*\d)?(?:\.\d+)?(?:e[+-]?\d+)?"
 VALUE = re.compile(rf"(?:(?<![\w.])({NUMBER}{DAGGER}?))?<!--= (.+?) -->")
+DIFF = re.compile(r"^<!-- diff: (\S+) (\S+) -->\n.*?^<!-- /diff -->$", re.MULTILINE | re.DOTALL)
 NOTE = f"{DAGGER} The kernel has changed since this figure was measured."  # ends a document that has such figures
 MARKER = re.compile(r"^\s*(?://|#) \[(/?)([a-z0-9][a-z0-9-]*)\]\s*$")
 LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".cpp": "cpp", ".py": "python", ".sh": "bash",
@@ -117,6 +118,14 @@ def excerpt(spec):
 def difference(old, new):
     """The lines of the unified diff of two sources, without the marks of regions."""
     return list(difflib.unified_diff(*(without_markers(source_lines(name)) for name in (old, new)), old, new, lineterm=""))
+
+
+def with_whole_diffs(text):
+    """What the Markdown leaves to the site: whole diffs between neighbouring kernels, folded below their lines that matter."""
+    def whole(match):
+        lines = fenced("diff", difference(match[1], match[2]))
+        return "\n".join([match[0], "", "<details>", "<summary>The whole diff</summary>", "", *lines, "", "</details>"])
+    return DIFF.sub(whole, text)
 
 
 def normalised(line):

@@ -1,1 +1,0 @@
-"""What measures, and keeps true what was measured. Imports product."""

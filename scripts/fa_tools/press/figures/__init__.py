@@ -1,1 +1,0 @@
-"""What draws the figures: pictures, timelines, interactive pages."""
