@@ -15,7 +15,7 @@ Formats kernels, common, tests, bench and examples as .clang-format says, with c
 
 Examples:
   scripts/fa format           rewrite what is not formatted
-  scripts/fa format --check   only name it; exit code 1 if there is any, 77 if clang-format $VERSION is not here
+  scripts/fa format --check   only name it; exit code 1 if there is any, 77 without clang-format $VERSION
 HELP
 }
 

@@ -6,7 +6,9 @@ import fnmatch
 import json
 import os
 import re
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -19,12 +21,33 @@ class Refused(Exception):
     """One sentence that says what is wrong with a file."""
 
 
+class Help(argparse.RawDescriptionHelpFormatter):
+    """As wide as the terminal, and at most 100 columns. Paragraphs are wrapped; indented lines, such as examples, stay lines."""
+
+    def __init__(self, prog):
+        super().__init__(prog, width=min(shutil.get_terminal_size().columns, 100), max_help_position=32)
+
+    def _fill_text(self, text, width, indent):
+        groups = []  # what is wrapped together: a paragraph, or an entry whose text stands in a column
+        for line in text.splitlines():
+            begin = len(line) - len(line.lstrip())
+            column = re.match(r" +\S+(?: \S+)* {2,}(?=\S)", line)
+            goes_on = groups and groups[-1][0] and line and (
+                begin == groups[-1][1] if begin else groups[-1][1] == 0 and not re.match(r"[A-Z][\w ]*: ", line))
+            if goes_on:
+                groups[-1][0] += f" {line.strip()}"
+            else:
+                groups.append([line, column.end() if column else begin and begin + 2])
+        return "\n".join(wrapped for line, hanging in groups
+                         for wrapped in textwrap.wrap(line, width, subsequent_indent=" " * min(hanging, width // 2)) or [""])
+
+
 class Parser(argparse.ArgumentParser):
     """Of a subcommand of scripts/fa: its description, its examples, and one sentence for an argument that is wrong."""
 
     def __init__(self, name, description, epilog):
         super().__init__(prog=f"scripts/fa {name}", description=description, epilog=epilog,
-                         formatter_class=argparse.RawDescriptionHelpFormatter)
+                         formatter_class=Help)
 
     def error(self, message):
         fail(f"{message}; {self.prog} --help shows what there is")

@@ -160,6 +160,7 @@ class Help(ScriptTest):
             with self.subTest(script=script.name):
                 self.assertTrue(os.access(script, os.X_OK), "not executable")
                 done = self.run_script(script, "--help")
+                self.assertLessEqual(max(map(len, done.stdout.splitlines())), 100)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertRegex(done.stdout.lower(), r"examples?:\n\s+\S*(sudo )?scripts/" + script.stem)
                 self.assertEqual(done.stderr, "")
@@ -168,7 +169,8 @@ class Help(ScriptTest):
         self.assertGreater(len(COMMANDS), 20)
         for name in COMMANDS:
             with self.subTest(command=name):
-                done = self.run_script(SCRIPTS / "fa", name, "--help")
+                done = self.run_script(SCRIPTS / "fa", name, "--help", env={"COLUMNS": "200"})
+                self.assertLessEqual(max(map(len, done.stdout.splitlines())), 100)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 usages = re.findall(r"(?mi)^usage: .*", done.stdout)
                 self.assertEqual(len(usages), len(set(usages)), "the help is printed twice")

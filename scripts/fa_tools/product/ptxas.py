@@ -8,7 +8,7 @@ import tempfile
 import textwrap
 
 from fa_tools.product import sass
-from fa_tools.tools import ROOT, Parser, Refused, fail
+from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail
 
 EXAMPLE = """examples:
   scripts/fa ptxas kernels/08_swizzle.cu --only 'bfloat16, 128'
@@ -35,11 +35,14 @@ def said(log):
 
 def main(argv=None):
     parser = Parser("ptxas", __doc__, EXAMPLE)
-    parser.add_argument("file", help="a .cu file of this repository")
+    parser.add_argument("file", metavar="KERNEL|FILE", help="a kernel (08, 08_swizzle), or a .cu file of this repository")
     parser.add_argument("--arch", default="90a", metavar="ARCH", help="the GPU's architecture (default 90a)")
     parser.add_argument("--only", default="", metavar="TEXT", help="kernels whose name has TEXT in it")
     parser.add_argument("--remarks", action="store_true", help="only remarks (C7...), not registers")
     args = parser.parse_args(argv)
+    if re.fullmatch(r"\d+(_\w+)?", args.file):
+        with or_fail():
+            args.file = f"kernels/{sass.find_kernel(args.file)}.cu"
     if not (ROOT / args.file).is_file():
         fail(f"there is no file {args.file}")
     try:
