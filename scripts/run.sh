@@ -79,8 +79,8 @@ check_value() {
       IFS=, read -ra parts <<<"$value"
       for part in "${parts[@]}"; do
         # Seven digits hold every length that kernels take, and bash's arithmetic holds seven digits.
-        if ! [[ $part =~ ^[0-9]{1,7}$ ]] || ((10#$part == 0 || 10#$part % 128)); then
-          die "$EXIT_USAGE" "--seq-len must be a positive multiple of 128, not $part"
+        if ! [[ $part =~ ^[0-9]{1,7}$ ]] || ((10#$part == 0 || 10#$part % 128 || 10#$part > 4194304)); then
+          die "$EXIT_USAGE" "--seq-len must be a multiple of 128 from 128 to 4194304, not $part"
         fi
       done
       ;;

@@ -510,8 +510,9 @@ TEST(Run, RefusesMisalignedAndNullPointers) {
         char* pointers[4] = {memory, memory, memory, memory};
         pointers[which] = pointer;
         const Tensors tensors{pointers[0], pointers[1], pointers[2], pointers[3], nullptr, 0};
-        EXPECT_EQ(refusal(kernel, p, tensors), std::string("the pointer to ") + "QKVO"[which] +
-                                                   " is not a multiple of 16 bytes");
+        EXPECT_EQ(refusal(kernel, p, tensors),
+                  std::string("the pointer to ") + "QKVO"[which] +
+                      (pointer ? " is not a multiple of 16 bytes" : " is null"));
       }
     }
   }
@@ -656,7 +657,8 @@ TEST(Protocols, BadFilesAreRefused) {
       {changed("false", "1"), "p: 'flush_l2' must be true or false, not 1"},
       {changed("4*B", "5*B"), "p: 'tflops_convention' must be 4*B*H*N^2*D"},
       {changed("fp16", "fp8"), "p, problem 1: 'dtype' must be fp16 or bf16, not fp8"},
-      {changed("128", "100"), "p, problem 1: --seq-len must be a positive multiple of 128"},
+      {changed("128", "100"),
+       "p, problem 1: --seq-len must be a multiple of 128 from 128 to 4194304"},
       {changed("\"heads\": 1, ", ""), "p, problem 1 lacks 'heads'"},
       {changed("\"problems\": [{", "\"problems\": [7, {"), "p, problem 1 is not a JSON object"},
   };

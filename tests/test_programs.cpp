@@ -254,9 +254,9 @@ struct BadCommand {
 const BadCommand kBadCommands[] = {
     {"99", "unknown kernel '99', this program has: "},
     {"no_such_kernel", "unknown kernel 'no_such_kernel'"},
-    {"--seq-len 100", "--seq-len must be a positive multiple of 128, not 100"},
-    {"--seq-len 0", "--seq-len must be a positive multiple of 128"},
-    {"--seq-len -128", "--seq-len must be a positive multiple of 128, not -128"},
+    {"--seq-len 100", "--seq-len must be a multiple of 128 from 128 to 4194304, not 100"},
+    {"--seq-len 0", "--seq-len must be a multiple of 128 from 128 to 4194304"},
+    {"--seq-len -128", "--seq-len must be a multiple of 128 from 128 to 4194304, not -128"},
     {"--seq-len 8388608", "--seq-len must be at most 4194304"},
     {"--seq-len 99999999999", "--seq-len"},
     {"--seq-len many", "--seq-len"},

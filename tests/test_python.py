@@ -110,7 +110,7 @@ class Sentences(unittest.TestCase):
         self.sentence(fa.BadInput, r"^k has the shape \(1, 1, 128, 64\), but q has ", q, k[:1, :1, :128, :64], v)
         self.sentence(fa.BadInput, r"^q has the shape \(\d+, \d+, \d+\), but fa takes \(batch, heads, seq_len, head_dim\)$",
                       q[0], k[0], v[0])
-        self.sentence(fa.BadInput, "^seq_len must be a positive multiple of 128, not 64$",
+        self.sentence(fa.BadInput, r"^seq_len must be a multiple of 128 from 128 to 4194304, not 64; a tensor is \[batch, heads, seq_len, head_dim\]$",
                       *(contiguous(each[:, :, :64]) for each in (q, k, v)))
         self.sentence(fa.BadInput, "^head_dim must be 64 or 128, not 32$",
                       *(contiguous(each[..., :32]) for each in (q, k, v)))
@@ -236,6 +236,11 @@ class NumPy(Sentences):
         self.sentence(fa.BadInput, r"^q has the shape \(4, 57, 64\), but fa takes \(batch, heads", q, k, v, "plain")
         self.sentence(fa.BadInput, r"^q has the shape .*, but fa takes \(heads, rows, head_dim\) of packed sequences$",
                       *arrays(), "plain", **good)
+        rows = {"q": 57, "k": 60}
+        turned = [numpy.zeros((rows[name], 4, 64), "float16") for name in "qkk"]
+        for most in ({}, {"max_seqlen_q": 40, "max_seqlen_k": 30}):
+            self.sentence(fa.BadInput, r"^q has the shape \(57, 4, 64\), but fa takes \(heads, rows, head_dim\), and cu_seqlens_q ends with 57"
+                          ": pass q with its first two dimensions exchanged, and contiguous$", *turned, "plain", **good, **most)
         self.sentence(fa.BadInput, "^max_seqlen_q and max_seqlen_k belong to cu_seqlens", *arrays(), max_seqlen_q=3)
 
     def test_both_entries_in_c(self):
@@ -245,6 +250,17 @@ class NumPy(Sentences):
         problem = ctypes.byref(fa._library._Problem(1, 1, 128, 64, 0))
         self.assertEqual(library.fa_attention(b"8", problem, *pointers, None), 0)
         self.assertLess(relative(tensors[3], reference(*tensors[:3])), MOST["float16"])
+        q, k, v, _ = pointers
+        own = {"q": q, "k": k, "v": v}
+        for of_o, changed, words in ((q, {}, "O overlaps Q: give O memory of its own"),
+                                     (ctypes.c_void_p(v.value + 64), {}, "O overlaps V: give O memory of its own"),
+                                     (ctypes.c_void_p(k.value - 16), {}, "O overlaps K: give O memory of its own"),
+                                     (pointers[3], {"k": None}, "the pointer to K is null"), (None, {}, "the pointer to O is null")):
+            self.assertEqual(library.fa_attention(b"8", problem, *{**own, **changed}.values(), of_o, None), 2, words)
+            self.assertEqual(library.fa_error().decode(), words)
+        both = numpy.zeros((2, 1, 1, 128, 64), "float16")  # O begins where Q ends
+        in_one = [ctypes.c_void_p(each.ctypes.data) for each in both]
+        self.assertEqual(library.fa_attention(b"8", problem, in_one[0], k, v, in_one[1], None), 0)
         size = ctypes.sizeof(fa._library._Options)
         for fields, words in (((0,), f"size must be sizeof(fa_options), {size}, not 0"),
                               ((size, 2), "mask must be FA_MASK_NONE or FA_MASK_CAUSAL, not 2"),
@@ -267,10 +283,13 @@ class NumPy(Sentences):
         single = [each.astype("float32") for each in (q, k, v)]
         self.sentence(fa.BadInput, "^q is of float32, but fa takes float16 and bfloat16$", *single)
         self.sentence(fa.BadInput, "^v is of float32, but fa takes ", q, k, single[2])
+        masked = numpy.ma.masked_array(k, numpy.zeros_like(k, bool))
+        self.sentence(fa.BadInput, r"^k is of type MaskedArray, but q of type ndarray$", q, masked, v)
+        self.sentence(fa.BadInput, r"^q is a masked array, but fa takes no mask of elements: pass q\.filled\(\.\.\.\)$", masked, masked, masked)
         shifted = numpy.frombuffer(bytearray(q.nbytes + 64), dtype="uint8")
         at = next(i for i in range(16) if (shifted.ctypes.data + i) % 16 == 2)
         odd = shifted[at:at + q.nbytes].view("float16").reshape(q.shape)
-        self.sentence(fa.BadInput, "^the pointer to Q is not a multiple of 16 bytes$", odd, k, v)
+        self.sentence(fa.BadInput, "^q begins at an address that is not a multiple of 16 bytes: pass a copy of it$", odd, k, v)
 
     def test_counters(self):
         code = "import fa\ntry: fa.counters()\nexcept fa.Error as error: print(error)"
@@ -433,7 +452,7 @@ class Torch(Sentences):
             with self.assertRaisesRegex(fa.Unsupported, "^a GPU does not count"):
                 fa.counters()
         odd = torch.empty(q.numel() + 1, dtype=q.dtype, device=q.device)[1:].view(q.shape)
-        self.sentence(fa.BadInput, "^the pointer to Q is not a multiple of 16 bytes$", odd, k, v)
+        self.sentence(fa.BadInput, "^q begins at an address that is not a multiple of 16 bytes: pass a copy of it$", odd, k, v)
 
     def test_compile_keeps_it_whole(self):
         q, k, v = self.tensors((1, 2, 128, 64))

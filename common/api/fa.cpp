@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <new>
@@ -128,6 +129,19 @@ Problem problem_of(const fa_problem& given, const fa_options& options, bool any_
   }
   validate(problem, any_length);
   return problem;
+}
+
+// Kernels read their inputs while others of their CTAs write O already.
+void check_overlap(const Problem& problem, const Tensors& tensors) {
+  const auto check = [&](const void* input, size_t bytes, const char* tensor) {
+    const auto begin = uintptr_t(input), o = uintptr_t(tensors.o);
+    if (begin < o + problem.tensor_bytes() && o < begin + bytes) {
+      throw BadInput(std::string("O overlaps ") + tensor + ": give O memory of its own");
+    }
+  };
+  check(tensors.q, problem.tensor_bytes(), "Q");
+  check(tensors.k, problem.kv_tensor_bytes(), "K");
+  check(tensors.v, problem.kv_tensor_bytes(), "V");
 }
 
 size_t workspace_bytes(const Kernel& kernel, const Problem& problem) {
@@ -295,9 +309,13 @@ fa_status fa_attention_with(const char* kernel, const fa_problem* problem,
       const fa::Tensors tensors{
           q, k, v, o, nullptr, 0, stream, given.cu_seqlens_q, given.cu_seqlens_kv};
       fa::check_pointers(tensors);
+      fa::check_overlap(checked, tensors);
       fa::attention(chosen, checked, tensors);
     } catch (const fa::BadInput& error) {
-      throw fa::BadInput(fa::with_fields(error.what()));
+      const std::string text = fa::with_fields(error.what());
+      throw fa::BadInput(text.starts_with("seq_len must")
+                             ? text + "; a tensor is [batch, heads, seq_len, head_dim]"
+                             : text);
     } catch (const fa::Unsupported& error) {
       throw fa::Unsupported(fa::with_fields(chosen.name + " " + error.what()));
     }

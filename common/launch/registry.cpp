@@ -24,7 +24,8 @@ std::vector<Kernel>& twins() {
 }
 
 void check_alignment(const void* pointer, const char* tensor) {
-  if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0 || pointer == nullptr) {
+  if (!pointer) throw BadInput(std::string("the pointer to ") + tensor + " is null");
+  if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0) {
     throw BadInput(std::string("the pointer to ") + tensor + " is not a multiple of 16 bytes");
   }
 }
@@ -80,8 +81,8 @@ void validate(const Problem& problem, bool any_length) {
   }
   // Of a problem with kv_len, refusal() says what a kernel takes.
   if (problem.packed.empty() && !any_length && !problem.kv_len &&
-      (problem.seq_len < 1 || problem.seq_len % 128 != 0)) {
-    throw BadInput("--seq-len must be a positive multiple of 128, not " +
+      (problem.seq_len < 1 || problem.seq_len % 128 != 0 || problem.seq_len > kMostTokens)) {
+    throw BadInput("--seq-len must be a multiple of 128 from 128 to 4194304, not " +
                    std::to_string(problem.seq_len));
   }
   if (problem.head_dim != 64 && problem.head_dim != 128) {

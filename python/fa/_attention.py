@@ -17,9 +17,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, causal
               max_seqlen_q: int | None = None, max_seqlen_k: int | None = None) -> Tensor:
     """softmax(q k^T / sqrt(head_dim)) v, forward, without dropout.
 
-    q, k, v: tensors of one shape, (batch, heads, seq_len, head_dim), contiguous, of float16 or bfloat16: torch tensors,
+    q, k, v: tensors of one shape, (batch, heads, seq_len, head_dim), contiguous. Tensors of FlashAttention's order, (batch,
+    seq_len, heads, head_dim), are x.transpose(1, 2).contiguous() here; where both fit, nothing can tell them apart. They are of float16 or bfloat16: torch tensors,
     NumPy arrays (float16, since NumPy has no bfloat16), or arrays of a library with DLPack and an empty_like, such as
-    CuPy. seq_len is a multiple of 128, head_dim 64 or 128, batch * heads at most 65535. They are on one GPU if fa was
+    CuPy, without a mask of their own. seq_len is a multiple of 128, head_dim 64 or 128, batch * heads at most 65535. They are on one GPU if fa was
     built for CUDA, and on the CPU if it was built for the emulator (fa.backend()).
     kernel: a number or name out of fa.kernels().
 
@@ -28,7 +29,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, causal
     neighbouring heads of q.
     causal: query i sees key j if j <= i + kv_len - seq_len, so the last query sees all keys. The row of a query that sees
     none is zeros.
-    cu_seqlens_q, cu_seqlens_k: sequences of different lengths, one behind the other in tensors (heads, rows, head_dim).
+    cu_seqlens_q, cu_seqlens_k: sequences of different lengths, one behind the other in tensors (heads, rows, head_dim),
+    which FlashAttention has as (rows, heads, head_dim).
     Arrays of int32, on q's device: the first row of each sequence, and at the end the number of rows.
     max_seqlen_q, max_seqlen_k: the longest of them. On a GPU the call waits to find a length that is not given, and does
     not check what is in cu_seqlens where both are.
@@ -90,6 +92,8 @@ def check(views: dict[str, View], cure: str) -> None:
         for one, other in (("v", "k"), ("cu_seqlens_k", "cu_seqlens_q")):
             if name == one and view.shape != views[other].shape:
                 raise BadInput(f"{name} has the shape {view.shape}, but {other} has {views[other].shape}")
+        if not of_lengths and view.pointer % 16:
+            raise BadInput(f"{name} begins at an address that is not a multiple of 16 bytes: pass a copy of it")
         if not _is_contiguous(view):
             raise BadInput(f"{name} has the strides {view.strides} for the shape {view.shape}, but fa takes contiguous "
                            f"tensors: pass {cure.format(name=name)}")
@@ -111,12 +115,15 @@ def packed_of(views: dict[str, View], values: Callable[[str], Sequence[int]], lo
         return None
     most = []
     for name in ("q", "k"):
-        if (given := longest[name]) is None:
-            begins, rows = list(values(f"cu_seqlens_{name}")), views[name].shape[1]
+        if (given := longest[name]) is None or views[name].device == "cpu":
+            begins, (other, rows, _) = list(values(f"cu_seqlens_{name}")), views[name].shape
             lengths = [end - begin for begin, end in zip(begins, begins[1:])]
+            if begins[-1] == other != rows:
+                raise BadInput(f"{name} has the shape {views[name].shape}, but fa takes (heads, rows, head_dim), and cu_seqlens_{name} "
+                               f"ends with {other}: pass {name} with its first two dimensions exchanged, and contiguous")
             if begins[0] != 0 or begins[-1] != rows or min(lengths) < 0:
                 raise BadInput(f"cu_seqlens_{name} must begin with 0, grow, and end with {rows}, the rows of {name}")
-            given = max(lengths)
+            given = max(lengths) if given is None else given
         most.append(given)
     return Packed(views["cu_seqlens_q"].pointer, views["cu_seqlens_k"].pointer, views["cu_seqlens_q"].shape[0] - 1, *most)
 
@@ -151,6 +158,8 @@ def _view_of_dlpack(array: Any) -> tuple[View, object]:
 
 def _view(name: str, array: Any) -> tuple[View, object]:
     """The view, and what must live as long as it is used."""
+    if hasattr(array, "filled") and hasattr(array, "mask"):  # numpy.ma's
+        raise BadInput(f"{name} is a masked array, but fa takes no mask of elements: pass {name}.filled(...)")
     interface = getattr(array, "__array_interface__", None)  # NumPy's, also of arrays that must not be written to
     if interface is not None:
         size = array.dtype.itemsize

@@ -201,10 +201,12 @@ class Checkout(SetUp):
     def test_bad_arguments_are_refused_before_anything_is_built(self):
         os.mkfifo(self.folder / "pipe")
         for arguments, words in (
-            ("--seq-len 100", "--seq-len must be a positive multiple of 128, not 100"),
-            ("--seq-len=256,0", "--seq-len must be a positive multiple of 128, not 0"),
-            ("--seq-len -128", "--seq-len must be a positive multiple of 128, not -128"),
-            ("--seq-len 08", "--seq-len must be a positive multiple of 128, not 08"),
+            ("--seq-len 100", "--seq-len must be a multiple of 128 from 128 to 4194304, not 100"),
+            ("--seq-len=256,0", "--seq-len must be a multiple of 128 from 128 to 4194304, not 0"),
+            ("--seq-len -128", "--seq-len must be a multiple of 128 from 128 to 4194304, not -128"),
+            ("--seq-len 08", "--seq-len must be a multiple of 128 from 128 to 4194304, not 08"),
+            ("--seq-len 12345600", "--seq-len must be a multiple of 128 from 128 to 4194304, not 12345600"),
+            ("--seq-len 4194432", "--seq-len must be a multiple of 128 from 128 to 4194304, not 4194432"),
             ("--seq-len 128,", "--seq-len takes values with a comma between two, not '128,'"),
             ("--seq-len", "--seq-len needs a value"), ("--head-dim 80", "--head-dim must be 64 or 128, not 80"),
             ("--dtype fp32", "--dtype takes one of fp16, bf16"), ("--heads 0", "--heads must be a whole number from 1 on"),
