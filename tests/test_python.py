@@ -116,6 +116,10 @@ class Sentences(unittest.TestCase):
                       *(contiguous(each[..., :32]) for each in (q, k, v)))
         self.sentence(fa.BadInput, r"^v has the strides \(.*\) for the shape \(.*\), but fa takes contiguous tensors: pass ",
                       q, k, self.turned(v))
+        self.sentence(fa.BadInput, "but q has .*: head_dim must be the same$", q, contiguous(k[..., :32]), contiguous(v[..., :32]))
+        for kernel in ("08\0x", 8.0, None, True):
+            self.sentence(fa.BadInput, "^kernel is .*, but fa takes a number or a name", q, k, v, kernel=kernel)
+        self.sentence(fa.BadInput, "^causal is 'False', but fa takes True or False$", q, k, v, kernel="plain", causal="False")
         self.sentence(fa.BadInput, "^k is of type list, but q of type ", q, [1], v)
 
     @staticmethod
@@ -135,6 +139,8 @@ class Anywhere(Sentences):
 
     def test_a_library_that_is_not_there(self):
         code = "try: import fa\nexcept ImportError as error: print(error)"
+        for other in (sys.modules["_ctypes"].__file__, __file__):
+            self.assertRegex(in_fresh_process(self, code, other), "^/.* is no library of fa, or of an older one: ")
         self.assertRegex(in_fresh_process(self, code, "/nowhere/libfa.so"), "^there is no /nowhere/libfa.so: install")
 
     def test_example_in_c(self):

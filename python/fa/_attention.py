@@ -1,6 +1,7 @@
 """fa.attention, and how it sees the tensors of other libraries: torch's, NumPy's, and by DLPack anyone's."""
 
 import ctypes
+import numbers
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -54,6 +55,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, causal
         raise BadInput("cu_seqlens_q and cu_seqlens_k belong together: pass both or none")
     if cu_seqlens_q is None and (max_seqlen_q is not None or max_seqlen_k is not None):
         raise BadInput("max_seqlen_q and max_seqlen_k belong to cu_seqlens_q and cu_seqlens_k, which are not there")
+    if isinstance(kernel, bool) or not isinstance(kernel, (numbers.Integral, str)) or "\0" in str(kernel):
+        raise BadInput(f"kernel is {kernel!r}, but fa takes a number or a name out of fa.kernels()")
+    if causal not in (True, False):  # as a truth value every text is true
+        raise BadInput(f"causal is {causal!r}, but fa takes True or False")
     o: Tensor = of_kind(q, k, v, str(kernel), bool(causal), *lengths)
     return o
 
@@ -88,7 +93,8 @@ def check(views: dict[str, View], cure: str) -> None:
                 raise BadInput(f"{name} has the {what} {getattr(view, what)}, but q has {getattr(first, what)}")
         # Heads and lengths may be others than those of q, batch and head_dim not.
         if not of_lengths and (view.shape[-1] != first.shape[-1] or not packed and view.shape[0] != first.shape[0]):
-            raise BadInput(f"{name} has the shape {view.shape}, but q has {first.shape}")
+            which = "head_dim" if view.shape[-1] != first.shape[-1] else "batch"
+            raise BadInput(f"{name} has the shape {view.shape}, but q has {first.shape}: {which} must be the same")
         for one, other in (("v", "k"), ("cu_seqlens_k", "cu_seqlens_q")):
             if name == one and view.shape != views[other].shape:
                 raise BadInput(f"{name} has the shape {view.shape}, but {other} has {views[other].shape}")

@@ -70,7 +70,11 @@ def _load() -> ctypes.CDLL:
     path = Path(os.environ.get("FA_LIBRARY") or str(importlib.resources.files("fa") / "libfa.so")).resolve()
     if not path.is_file():
         raise ImportError(f"there is no {path}: install the package with pip, or name the library in FA_LIBRARY")
-    library = ctypes.CDLL(str(path))
+    try:
+        library = ctypes.CDLL(str(path))
+        library.fa_attention_with
+    except (OSError, AttributeError) as problem:
+        raise ImportError(f"{path} is no library of fa, or of an older one: {problem}") from None
     library.fa_attention_with.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Problem), ctypes.POINTER(_Options),
                                           *[ctypes.c_void_p] * 5]
     library.fa_kernels.argtypes = [ctypes.POINTER(_Kernel), ctypes.c_int]

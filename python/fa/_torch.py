@@ -41,6 +41,9 @@ def attention(q: Any, k: Any, v: Any, kernel: str, causal: bool, cu_seqlens_q: A
     for name, tensor in others.items():
         if not isinstance(tensor, torch.Tensor):
             raise _library.BadInput(f"{name} is of type {type(tensor).__name__}, but q of type {type(q).__name__}")
+    for name, tensor in {"q": q, **others}.items():
+        if tensor.is_meta:
+            raise _library.BadInput(f"{name} is on meta and has no data, which fa needs")
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         raise _library.BadInput("fa has no backward pass: call it under torch.no_grad(), or pass tensors without "
                                 "requires_grad")
