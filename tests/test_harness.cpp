@@ -529,7 +529,7 @@ TEST(Run, RefusesShapes) {
       {problem(0, 1, 128, 64, Dtype::kBf16), "--batch"},
       {problem(1, -1, 128, 64, Dtype::kBf16), "--heads"},
       {problem(65536, 65536, 128, 64, Dtype::kBf16), "at most 65535, not 4294967296"},
-      {problem(1, 1, 1 << 23, 64, Dtype::kBf16), "at most 4194304"},
+      {problem(1, 1, 1 << 23, 64, Dtype::kBf16), "from 128 to 4194304"},
       {problem(1, 60000, 1 << 22, 128, Dtype::kBf16), "GiB"},
   };
   for (const auto& [p, text] : cases) {

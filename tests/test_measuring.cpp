@@ -172,11 +172,11 @@ TEST_F(MeasuringTest, WhatTimedLaunchesLeaveIsCheckedToo) {
   EXPECT_FALSE(to_json(record).contains("time_ms"));
 }
 
-// Who computes nothing in the timed launches is found out: outputs are NaN before the last one, and
-// sets of inputs differ.
+// Who computes nothing in the timed launches is found out: outputs are NaN before the last one,
+// sets of inputs differ, and a launch that nobody times finds a wrong result in its output.
 TEST_F(MeasuringTest, LaunchesThatAreSkippedOrReusedAreWrong) {
   protocol.rotating_inputs = 2;
-  for (const char* name : {"04_right_once", "08_remembers", "09_skips"}) {
+  for (const char* name : {"04_right_once", "08_remembers", "09_skips", "10_needs_nan"}) {
     fake_gpu() = FakeGpu{};
     EXPECT_EQ(make_runner()->run(find_kernel(name)).status, Status::kWrong) << name;
   }
@@ -332,7 +332,8 @@ TEST_F(MeasuringTest, ALibraryIsMeasuredBesideTheKernels) {
   EXPECT_EQ(record["status"], "passed") << record;
   EXPECT_EQ(record["library"]["implementation"], "a function");
   EXPECT_EQ(record["round_ms"].size(), 2u);
-  EXPECT_EQ(peer_launches, 1 + 2 * (1 + 1 + 2)) << "in each round one to see, one warm-up, two";
+  EXPECT_EQ(peer_launches, 1 + 2 * (1 + 1 + 2) + 1)
+      << "in each round one to see, one warm-up, two; after the first one into an old output";
   peer_answer = 1;
   EXPECT_EQ(of_peer()["status"], "skipped");
   peer_answer = 2;

@@ -257,7 +257,7 @@ const BadCommand kBadCommands[] = {
     {"--seq-len 100", "--seq-len must be a multiple of 128 from 128 to 4194304, not 100"},
     {"--seq-len 0", "--seq-len must be a multiple of 128 from 128 to 4194304"},
     {"--seq-len -128", "--seq-len must be a multiple of 128 from 128 to 4194304, not -128"},
-    {"--seq-len 8388608", "--seq-len must be at most 4194304"},
+    {"--seq-len 8388608", "--seq-len must be a multiple of 128 from 128 to 4194304, not 8388608"},
     {"--seq-len 99999999999", "--seq-len"},
     {"--seq-len many", "--seq-len"},
     {"--head-dim 80", "--head-dim must be 64 or 128, not 80"},

@@ -193,6 +193,18 @@ void Runner::check(int count, Record& record) {
   }
 }
 
+// In most timed launches the output holds what the launch before has left. A kernel that then
+// computes nothing is seen by a launch into a result of another sign.
+void Runner::check_over_old_output(const Kernel& kernel, Record& record) {
+  if (kernel.ceiling) return;
+  sets_[0].o.upload(moved(record.output, 0, true).data());
+  synchronize();  // a copy may still be under way when the call returns
+  launch(kernel, 0);
+  if (kernel.deliver) kernel.deliver(tensors(kernel, 0));
+  synchronize();
+  check(1, record);
+}
+
 void Runner::launch(const Kernel& kernel, int set) {
   fa::run(kernel, problem_, tensors(kernel, set));
 }
@@ -301,6 +313,7 @@ void Runner::add_round(const Kernel& kernel, Record& record, bool under_load) {
   judge(record, [&] {
     rounds.push_back(time(kernel, timing));
     check(std::min(int(sets_.size()), rounds.back().launches), record);
+    if (record.comparison->passed && rounds.size() == 1) check_over_old_output(kernel, record);
   });
   if (record.status == Status::kPassed) {
     (under_load ? record.loaded : record.times) = merge(rounds);

@@ -121,6 +121,7 @@ class Runner {
   // hands over an earlier output is found to be wrong.
   std::vector<uint16_t> moved(const std::vector<uint16_t>& tensor, int by, bool negated) const;
   void check(int count, Record& record);
+  void check_over_old_output(const Kernel& kernel, Record& record);
 
   Problem problem_;
   Protocol protocol_;
