@@ -197,6 +197,12 @@ class BadArguments(ScriptTest):
     def test_unknown_command(self):
         self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "brench"), "'brench'", "scripts/fa --help")
 
+    def test_interrupted_while_a_module_is_loaded(self):
+        scripts = self.checkout() / "scripts"
+        (scripts / "fa_tools/press/links.py").write_text("import os\nos.kill(os.getpid(), 2)\nimport time\ntime.sleep(9)\n")
+        done = self.run_script(scripts / "fa", "links", env={"PYTHONPATH": ""})
+        self.assertEqual((done.returncode, done.stderr), (130, "\nstopped\n"))
+
     def test_unknown_back_end(self):
         done = self.run_script(SCRIPTS / "run.sh", "--backend", "tpu")
         self.assert_one_sentence(done, "--backend", "auto, cuda, emulator", "tpu")
