@@ -6,7 +6,7 @@
  * (b, h, n, d) is number ((b * heads + h) * seq_len + n) * head_dim + d. Tensors with other strides
  * must be copied first, since a kernel takes the rows of all heads as one matrix. batch and heads
  * are at least 1, their product is at most 65535; seq_len is a multiple of 128; head_dim is 64 or
- * 128. Each pointer is a multiple of 16 bytes. O overlaps none of the others, or it is FA_BAD_INPUT.
+ * 128. Pointers are multiples of 16 bytes. O overlaps none of the others, else it is FA_BAD_INPUT.
  *
  * That is all that the sixteen numbered kernels take. Kernels of beyond/ take more, which a program
  * says in fa_options: a causal mask, other lengths, fewer heads of K and V, packed sequences.

@@ -181,7 +181,8 @@ void wake(Lane& lane);
 void yield();
 
 // The same, after a look at memory that another thread or the host is to change. Ends the launch if
-// threads do nothing else for too long: what they do is remembered until they meet, and takes memory.
+// threads do nothing else for too long: what they do is remembered until they meet, which takes
+// memory.
 void yield_after_question();
 
 // Waits until every cluster with a lower index has ended. What a cluster does to global memory by
