@@ -139,7 +139,8 @@ TEST(Programs, TheListSaysWhatKernelsNeedAndTake) {
   const json list = json::parse(read_file(folder / "list.json"));
   ASSERT_EQ(list.size(), numbered_kernels().size());
   for (const json& row : list) {
-    const Kernel& kernel = find_kernel(row["kernel"]);
+    const std::string name = row["kernel"];
+    const Kernel& kernel = find_kernel(name);
     EXPECT_EQ(row["compute_capability"], kernel.needs.compute_capability);
     EXPECT_EQ(row["exactly"], kernel.needs.exactly);
     EXPECT_EQ(row["traits"] == "max_free", kernel.traits == Traits::kMaxFree);
