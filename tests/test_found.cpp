@@ -91,7 +91,7 @@ TEST_P(FullCheckedBug, IsReportedAndCountedAsCommitted) {
   // Where there is nothing to report, all of a small problem runs. (Not so small that no ring goes
   // round.)
   Problem small = problem;
-  if (!find_kernel(bug.kernel).needs.exactly) {
+  if (!find_kernel(bug.name).needs.exactly) {
     small.heads = 1;
     small.seq_len = 128;
   }
