@@ -232,6 +232,15 @@ def needs_venv(module):
     return unittest.skipUnless(have, f"no {module} in .venv (scripts/test.sh installs it if the network is there)")
 
 
+def given(option):
+    """Whether a test program was called with `option`, which is unittest's no longer. What takes long or needs the network is
+    defined only then: a test that is not asked for is no skip, which in CI would be a failure."""
+    if option not in sys.argv:
+        return False
+    sys.argv.remove(option)
+    return True
+
+
 def main():
     """Like unittest.main, but with exit code 77 (skipped, for CTest) if nothing ran."""
     program = unittest.main(module="__main__", exit=False, verbosity=2)

@@ -5,18 +5,13 @@ Usage: test_adopt.py [--whole]"""
 
 import shutil
 import subprocess
-import sys
 
-from support import ROOT, SCRIPTS, ScriptTest, main
+from support import ROOT, SCRIPTS, ScriptTest, given, main
 
 from fa_tools import sources
 from fa_tools.laboratory import adopt
 from fa_tools.press import sync
 from fa_tools.tools import Refused, read_json, repository_files
-
-WHOLE = "--whole" in sys.argv
-if WHOLE:
-    sys.argv.remove("--whole")
 
 
 def changes_of_05_and_15(root):
@@ -28,7 +23,7 @@ def changes_of_05_and_15(root):
         path.write_text(text.replace(old, new), encoding="utf-8")
 
 
-class Adopt(ScriptTest):
+class InACopy(ScriptTest):
     def copy(self):
         root = self.folder / "copy"
         for path in (file.relative_to(ROOT) for file in repository_files()):
@@ -38,6 +33,8 @@ class Adopt(ScriptTest):
             subprocess.run(["git", "-C", root, *command], check=True, timeout=60)
         return root
 
+
+class Adopt(InACopy):
     def test_what_has_changed(self):
         root = self.copy()
         self.assertIn("No kernel has changed", self.run_script(root / "scripts" / "fa", "adopt").stdout)
@@ -78,10 +75,10 @@ class Adopt(ScriptTest):
     def test_refused(self):
         self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "adopt", "19"), "there is no kernel 19; they are 01 to 16")
 
-    def test_a_real_change(self):
+
+class RealChange(InACopy):
+    def test_it(self):
         """At most these files differ, and what is left for a person is known."""
-        if not WHOLE:
-            self.skipTest("takes ten minutes; --whole runs it")
         root = self.copy()
         changes_of_05_and_15(root)
         done = subprocess.run([root / "scripts" / "fa", "adopt"], capture_output=True, text=True, timeout=3000, check=False)
@@ -95,6 +92,10 @@ class Adopt(ScriptTest):
         counts = read_json(f"{root}/bench/results/emulator_counts.jsonl#d128_n256")
         at = {r["kernel"][:2]: r["counters"] for r in counts["records"]}
         self.assertEqual(at["05"]["shared_wavefronts"], at["05"]["shared_wavefronts_ideal"], "padded rows have no conflicts")
+
+
+if not given("--whole"):
+    del RealChange
 
 
 if __name__ == "__main__":

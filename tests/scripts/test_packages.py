@@ -8,13 +8,10 @@ import subprocess
 import sys
 import unittest
 
-from support import PYTHONS, REQUIREMENTS, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, main, normal, pins
+from support import PYTHONS, REQUIREMENTS, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, given, main, normal, pins
 
 from fa_tools import tools
 from test_commands import commands_in, needed
-
-if INDEX := "--index" in sys.argv:
-    sys.argv.remove("--index")
 
 # Programs of packages that Debian calls essential, or that these and apt-get need.
 ESSENTIAL = set("""apt-config apt-get awk basename bash cat chmod chown chroot cmp cp cut date diff dirname dpkg dpkg-query du
@@ -387,11 +384,6 @@ UNREACHABLE = ("Retrying (", "Connection", "Temporary failure", "timed out", "Pr
 class Index(ScriptTest):
     """The Python index has what is pinned, for the oldest Python promised, too."""
 
-    def setUp(self):
-        if not INDEX:
-            self.skipTest("needs the network; --index runs it")
-        super().setUp()
-
     def resolve(self, requirements, python, *options):
         """What pip would install on another Python; a string that says why it could not."""
         report = self.folder / "report.json"
@@ -420,6 +412,10 @@ class Index(ScriptTest):
                       .replace("require a different", "requires a different"))
         none = self.write("none.txt", "jsonschema==4.25.99\n")
         self.assertIn("No matching distribution", self.resolve(none, PYTHONS["Debian 13"], "--no-deps"))
+
+
+if not given("--index"):
+    del Index
 
 
 if __name__ == "__main__":
