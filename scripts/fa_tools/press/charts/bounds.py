@@ -2,7 +2,7 @@
 
 import math
 
-from fa_tools.press.charts.look import BLUE, GREEN, ORANGE, RED, base, kernel_axis, short, with_halo
+from fa_tools.press.charts.look import BLUE, GREEN, ORANGE, RED, base, by, kernel_axis, layer, quantity, short, with_halo, words
 from fa_tools.product.limits import RESOURCES, first_limiter
 from fa_tools.records import describe
 
@@ -33,39 +33,25 @@ def bounds_chart(gpu, shape, rows, theme):
     low = 10 ** (math.floor(math.log10(min(point["seconds"] for point in points)) * 2) / 2)
     high = 10 ** (math.ceil(math.log10(max(line["measured"] for line in lines)) * 2) / 2)
     ticks = [10.0**e for e in range(-9, 4) if low <= 10.0**e <= high]
-    x = {"type": "quantitative", "title": "time, logarithmic",
-         "scale": {"type": "log", "domain": [low, high], "nice": False},
-         "axis": {"values": ticks, "labelColor": theme.muted,
-                  "labelExpr": "datum.value >= 1 ? datum.value + ' s' : datum.value >= 0.00099 ? "
-                               "round(datum.value * 1000) + ' ms' : round(datum.value * 1000000) + ' µs'"}}
+    x = quantity(None, "time, logarithmic", {"type": "log", "domain": [low, high]}, values=ticks, labelColor=theme.muted,
+                 labelExpr="datum.value >= 1 ? datum.value + ' s' : datum.value >= 0.00099 ? "
+                           "round(datum.value * 1000) + ' ms' : round(datum.value * 1000000) + ' µs'")
     width = 560
-    y = kernel_axis(names)
-    of = list(RESOURCES)
-    legend = {"orient": "top", "title": None, "labelColor": theme.text, "labelFontSize": 12.5, "symbolSize": 110,
-              "columnPadding": 18, "offset": 10, "symbolStrokeColor": "transparent"}
-    by_resource = {"field": "resource", "type": "nominal", "legend": legend}
-    domain = [RESOURCES[r] for r in of]
-    spec = base(theme, f"What bounds it on {gpu}", [
-        f"{describe(shape)}; points: the least time that a resource needs, calculated from the emulator's counts",
-        "bar: from the largest of them to the measured time"])
-    spec.update({
-        "width": width, "height": {"step": 34},
-        "encoding": {"y": y},
+
+    def by_resource(looks):
+        return by("resource", {RESOURCES[r]: looks[r] for r in RESOURCES}, orient="top", title=None, labelColor=theme.text,
+                  labelFontSize=12.5, symbolSize=110, columnPadding=18, offset=10, symbolStrokeColor="transparent")
+
+    return {
+        **base(theme, f"What bounds it on {gpu}", [
+            f"{describe(shape)}; points: the least time that a resource needs, calculated from the emulator's counts",
+            "bar: from the largest of them to the measured time"]),
+        "width": width, "height": {"step": 34}, "encoding": {"y": kernel_axis(names)},
         "layer": [
-            {"data": {"values": lines}, "mark": {"type": "rule", "strokeWidth": 9, "color": theme.grid},
-             "encoding": {"x": {**x, "field": "least"}, "x2": {"field": "measured"}}},
-            {"data": {"values": lines}, "mark": {"type": "tick", "thickness": 3, "size": 20, "color": theme.text},
-             "encoding": {"x": {**x, "field": "measured"}}},
-            {"data": {"values": points},
-             "mark": {"type": "point", "filled": True, "opacity": 1, "size": 95, "stroke": theme.background,
-                      "strokeWidth": 0.8},
-             "encoding": {"x": {**x, "field": "seconds"},
-                          "color": {**by_resource, "scale": {"domain": domain, "range": [COLOURS[r] for r in of]}},
-                          "shape": {**by_resource, "scale": {"domain": domain, "range": [SHAPES[r] for r in of]}}}},
-            *with_halo({
-                "data": {"values": lines},
-                "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": 10, "fontSize": 12.5,
-                         "color": theme.text},
-                "encoding": {"x": {"value": width}, "text": {"field": "label"}}}, theme)],
-    })
-    return spec
+            layer("rule", {"x": {**x, "field": "least"}, "x2": {"field": "measured"}}, lines, strokeWidth=9, color=theme.grid),
+            layer("tick", {"x": {**x, "field": "measured"}}, lines, thickness=3, size=20, color=theme.text),
+            layer("point", {"x": {**x, "field": "seconds"}, "color": by_resource(COLOURS), "shape": by_resource(SHAPES)}, points,
+                  filled=True, opacity=1, size=95, stroke=theme.background, strokeWidth=0.8),
+            *with_halo(words({"x": {"value": width}}, lines, dx=10, color=theme.text), theme),
+        ],
+    }

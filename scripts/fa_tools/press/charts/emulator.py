@@ -2,7 +2,7 @@
 
 import math
 
-from fa_tools.press.charts.look import LIGHT, amount, base, kernel_axis, why_not
+from fa_tools.press.charts.look import LIGHT, amount, base, kernel_axis, layer, quantity, why_not, words
 from fa_tools.records import describe, passed
 
 # (counter, title, unit). The first two that exist are drawn.
@@ -23,10 +23,16 @@ def power_of_ten(value, up):
     return 10.0 ** (math.ceil if up else math.floor)(math.log10(max(value, 1)))
 
 
+def panel(title, unit, rows, y, x, layers, theme, **size):
+    """One of the charts side by side; only the first has the kernels' names."""
+    head = {"text": title, "subtitle": unit, "anchor": "start", "frame": "group", "fontSize": 13, "subtitleFontSize": 11.5,
+            "color": theme.text, "subtitleColor": theme.muted, "offset": 8, "subtitlePadding": 3}
+    return {**size, "data": {"values": rows}, "title": head, "encoding": {"y": y, "x": x}, "layer": layers}
+
+
 def emulator_ladder(name, records, shape, theme):
     names = [record["kernel"] for record in records]
     present = [c for c in COUNTERS if any(c[0] in record.get("counters", {}) for record in records)][:2]
-    width = 250
     panels = []
     for i, (counter, title, unit) in enumerate(present):
         values = [record["counters"][counter] for record in records if counter in record.get("counters", {})]
@@ -47,55 +53,26 @@ def emulator_ladder(name, records, shape, theme):
                 row["label"] = "" if i else why_not(record)
                 row["state"] = "skipped" if record["status"] == "skipped" else "bad-note"
             rows.append(row)
-        x = {
-            "field": "value", "type": "quantitative", "title": None,
-            "scale": {"type": "log", "domain": [low, high], "nice": False},
-            "axis": {
-                "values": [10.0 ** e for e in range(round(math.log10(low)), round(math.log10(high)) + 1)],
-                "format": "~s", "labelColor": theme.muted, "orient": "bottom",
-            },
-        }
-
-        def text(states, fill, dx, **extra):
-            return {
-                "transform": [{"filter": {"field": "state", "oneOf": states}}],
-                "mark": {
-                    "type": "text", "align": "left", "baseline": "middle", "dx": dx, "fontSize": 12.5, "color": fill,
-                    **extra,
-                },
-                "encoding": {"text": {"field": "label"}},
-            }
-
+        axis = quantity("value", None, {"type": "log", "domain": [low, high]}, format="~s", labelColor=theme.muted,
+                        orient="bottom", values=[10.0 ** e for e in range(round(math.log10(low)), round(math.log10(high)) + 1)])
         y = kernel_axis(names)
         if i:
             y["axis"] = None
         # A logarithmic axis has no zero, so a bar would lie about proportions: a dot on a stem does not claim any.
-        from_edge = {**{k: v for k, v in x.items() if k != "field"}, "datum": low}
-        dots = {"transform": [{"filter": {"field": "state", "oneOf": ["ok", "bad"]}}]}
+        from_edge = {**{k: v for k, v in axis.items() if k != "field"}, "datum": low}
         color = {"condition": {"test": "datum.state === 'ok'", "value": theme.kernel}, "value": theme.wrong}
-        panels.append({
-            "width": width, "height": {"step": 34}, "data": {"values": rows},
-            "title": {
-                "text": title, "subtitle": unit, "anchor": "start", "frame": "group", "fontSize": 13,
-                "subtitleFontSize": 11.5, "color": theme.text, "subtitleColor": theme.muted, "offset": 8,
-                "subtitlePadding": 3,
-            },
-            "encoding": {"y": y, "x": x},
-            "layer": [
-                {
-                    **dots, "mark": {"type": "rule", "strokeWidth": 3},
-                    "encoding": {"x": from_edge, "x2": {"field": "value"}, "color": color},
-                },
-                {
-                    **dots, "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
-                    "encoding": {"color": color},
-                },
-                text(["ok", "bad"], theme.text, 11, fontWeight="bold"),
-                text(["note"], theme.muted, 6, fontStyle="italic"),
-                text(["skipped"], theme.muted, 6, fontStyle="italic"),
-                text(["bad-note"], theme.wrong, 6, fontWeight="bold"),
-            ],
-        })
+
+        def of(*states):
+            return {"field": "state", "oneOf": [*states]}
+
+        panels.append(panel(title, unit, rows, y, axis, [
+            layer("rule", {"x": from_edge, "x2": {"field": "value"}, "color": color}, where=of("ok", "bad"), strokeWidth=3),
+            layer("point", {"color": color}, where=of("ok", "bad"), filled=True, size=110, opacity=1),
+            words({}, where=of("ok", "bad"), color=theme.text, dx=11, fontWeight="bold"),
+            words({}, where=of("note"), color=theme.muted, dx=6, fontStyle="italic"),
+            words({}, where=of("skipped"), color=theme.muted, dx=6, fontStyle="italic"),
+            words({}, where=of("bad-note"), color=theme.wrong, dx=6, fontWeight="bold"),
+        ], theme, width=250, height={"step": 34}))
     notes = [f"{describe(shape)}; logarithmic scales, fewer is better"]
     if any(line["kind"] in NO_WAVEFRONTS for record in records for line in record.get("statements", [])):
         notes.append("wavefronts without those of wgmma and bulk copies (TMA), which are not known")
@@ -104,9 +81,7 @@ def emulator_ladder(name, records, shape, theme):
         notes.append("wrong results: " + ", ".join(wrong))
     traffic = any(counter == "global_sectors" for counter, _, _ in present)
     title = f"{name}: {'memory traffic' if traffic else 'events'} of attention forward"
-    spec = base(theme, title, notes)
-    spec.update({"hconcat": panels, "spacing": 56, "bounds": "flush"})
-    return spec
+    return {**base(theme, title, notes), "hconcat": panels, "spacing": 56, "bounds": "flush"}
 
 
 KIND_ORDER = ["global load", "global store", "shared load", "shared store", "wmma load", "wmma store", "ldmatrix",
@@ -153,27 +128,13 @@ def emulator_ideal(name, records, shape, theme):
                  "range": [theme.grid, theme.wrong]}
         color = {"field": "ratio", "type": "quantitative", "legend": None, "scale": scale}
 
-        def text(label, dy, size, **extra):
-            # Dark letters on a bright cell, in the dark theme, too.
-            fill = {"condition": {"test": "datum.ratio > 4", "value": LIGHT.text}, "value": theme.text}
-            return {"mark": {"type": "text", "baseline": "middle", "dy": dy, "fontSize": size, **extra},
-                    "encoding": {"text": {"field": label}, "color": fill}}
-
-        panels.append({
-            "width": {"step": CELL}, "height": {"step": ROW}, "data": {"values": rows},
-            "title": {
-                "text": title, "subtitle": unit, "anchor": "start", "frame": "group", "fontSize": 13,
-                "subtitleFontSize": 11.5, "color": theme.text, "subtitleColor": theme.muted, "offset": 8,
-                "subtitlePadding": 3,
-            },
-            "encoding": {"x": x, "y": y},
-            "layer": [
-                {"mark": {"type": "rect", "cornerRadius": 4}, "encoding": {"color": color}},
-                text("label", -6, 13, fontWeight="bold"),
-                text("count", 9, 11),
-            ],
-        })
+        # Dark letters on a bright cell, in the dark theme, too.
+        fill = {"condition": {"test": "datum.ratio > 4", "value": LIGHT.text}, "value": theme.text}
+        panels.append(panel(title, unit, rows, y, x, [
+            layer("rect", {"color": color}, cornerRadius=4),
+            *(layer("text", {"text": {"field": label}, "color": fill}, baseline="middle", dy=dy, fontSize=size, **extra)
+              for label, dy, size, extra in (("label", -6, 13, {"fontWeight": "bold"}), ("count", 9, 11, {}))),
+        ], theme, width={"step": CELL}, height={"step": ROW}))
     notes = [f"{describe(shape)}; 1.00: no bank conflict, no sector moved for fewer than its 32 bytes"]
-    spec = base(theme, f"{name}: wavefronts and sectors beyond the ideal, by kind of instruction", notes)
-    spec.update({"hconcat": panels, "spacing": 40, "bounds": "flush"})
-    return spec
+    return {**base(theme, f"{name}: wavefronts and sectors beyond the ideal, by kind of instruction", notes),
+            "hconcat": panels, "spacing": 40, "bounds": "flush"}

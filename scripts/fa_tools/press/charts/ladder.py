@@ -3,7 +3,8 @@ how many times faster each kernel is than the one before."""
 
 import math
 
-from fa_tools.press.charts.look import ORANGE, base, kernel_axis, row_text, short, why_not, with_halo
+from fa_tools.press.charts.look import (ORANGE, among, base, by, kernel_axis, layer, quantity, row_text, short, why_not,
+                                          with_halo, words)
 from fa_tools.records import describe, display, kind, passed
 
 
@@ -17,71 +18,39 @@ def cuda_ladder(gpu, records, shape, theme):
         row = {"kernel": display(record), "kind": kind(record["kernel"]) if passed(record) else record["status"]}
         if passed(record):
             work = record["tflops"] * record["time_ms"]["median"]
-            row.update(
-                tflops=record["tflops"], label=short(record["tflops"]),
-                low=work / record["time_ms"]["p90"], high=work / record["time_ms"]["p10"],
-            )
+            row.update(tflops=record["tflops"], label=short(record["tflops"]),
+                       low=work / record["time_ms"]["p90"], high=work / record["time_ms"]["p10"])
         else:
             row.update(tflops=0, label=why_not(record))
         rows.append(row)
-    x = {
-        "field": "tflops", "type": "quantitative", "title": "TFLOP/s (higher is better)",
-        "scale": {"domain": [0, top * 1.08], "nice": False}, "axis": {"tickCount": 6, "labelColor": theme.muted},
-    }
+    x = quantity("tflops", "TFLOP/s (higher is better)", {"domain": [0, top * 1.08]}, tickCount=6, labelColor=theme.muted)
     fills = {"kernel": theme.kernel, "peer": theme.peer, "ceiling": theme.ceiling}
-    color = {
-        "field": "kind", "type": "nominal", "legend": None,
-        "scale": {"domain": list(fills), "range": list(fills.values())},
-    }
-    good = [{"filter": "datum.kind === 'kernel' || datum.kind === 'peer' || datum.kind === 'ceiling'"}]
-    bad = [{"filter": "datum.kind === 'wrong' || datum.kind === 'error'"}]
-    skipped = [{"filter": "datum.kind === 'skipped'"}]
-
-    spec = base(theme, f"Attention forward on {gpu}", [
-        describe(shape), "Median of the timed launches; the thin line spans the 10th to the 90th percentile",
-    ])
-    spec.update({
-        "width": 560, "height": {"step": 27}, "data": {"values": rows},
-        "encoding": {"y": kernel_axis(names), "x": x},
-        "layer": [
-            {"transform": good, "mark": {"type": "bar", "cornerRadiusEnd": 3}, "encoding": {"color": color}},
-            {
-                "transform": good, "mark": {"type": "rule", "strokeWidth": 1.5, "color": theme.text, "opacity": 0.75},
-                "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}},
-            },
-            *with_halo({
-                **row_text(good, theme.text, weight="bold", dx=7),
-                "encoding": {"text": {"field": "label"}, "x": {**x, "field": "high"}},
-            }, theme),
-            row_text(bad, theme.wrong, weight="bold"),
-            row_text(skipped, theme.muted, fontStyle="italic"),
-        ],
-    })
+    good, to_the_end = among("kind", *fills), {"value": {"expr": "height"}}
+    layers = [
+        layer("bar", {"color": by("kind", fills)}, where=good, cornerRadiusEnd=3),
+        layer("rule", {"x": {**x, "field": "low"}, "x2": {"field": "high"}}, where=good, strokeWidth=1.5, color=theme.text,
+              opacity=0.75),
+        *with_halo({**row_text(good, theme.text, weight="bold", dx=7),
+                    "encoding": {"text": {"field": "label"}, "x": {**x, "field": "high"}}}, theme),
+        row_text(among("kind", "wrong", "error"), theme.wrong, weight="bold"),
+        row_text(among("kind", "skipped"), theme.muted, fontStyle="italic"),
+    ]
     peers = [row for row in rows if row["kind"] == "peer"]
     if len(peers) > 3:  # more lines than that cannot be told apart
         peers = [max(peers, key=lambda row: row["tflops"])]
     if peers:  # their bars go on as a dashed line past all kernels, under the labels
-        spec["layer"].insert(1, {
-            "data": {"values": peers},
-            "mark": {"type": "rule", "strokeWidth": 1.2, "strokeDash": [5, 4], "color": theme.muted, "opacity": 0.8},
-            "encoding": {"x": x, "y": {"value": 0}, "y2": {"value": {"expr": "height"}}},
-        })
+        layers.insert(1, layer("rule", {"x": x, "y": {"value": 0}, "y2": to_the_end}, peers, strokeWidth=1.2, strokeDash=[5, 4],
+                               color=theme.muted, opacity=0.8))
     for record in ceilings:
         label = f"{display(record)}, matrix product: {short(record['tflops'])}"
-        data = {"values": [{"tflops": record["tflops"], "label": label}]}
-        spec["layer"] += [
-            {
-                "data": data, "mark": {"type": "rule", "strokeWidth": 1.6, "color": theme.muted},
-                "encoding": {"x": x, "y": {"value": -4}, "y2": {"value": {"expr": "height"}}},
-            },
-            {
-                "data": data,
-                "mark": {"type": "text", "align": "right", "baseline": "bottom", "dx": 4, "fontSize": 11.5,
-                         "color": theme.muted},
-                "encoding": {"x": x, "y": {"value": -6}, "text": {"field": "label"}},
-            },
-        ]
-    return spec
+        data = [{"tflops": record["tflops"], "label": label}]
+        layers += [layer("rule", {"x": x, "y": {"value": -4}, "y2": to_the_end}, data, strokeWidth=1.6, color=theme.muted),
+                   words({"x": x, "y": {"value": -6}}, data, align="right", baseline="bottom", dx=4, fontSize=11.5,
+                         color=theme.muted)]
+    spec = base(theme, f"Attention forward on {gpu}", [
+        describe(shape), "Median of the timed launches; the thin line spans the 10th to the 90th percentile"])
+    return {**spec, "width": 560, "height": {"step": 27}, "data": {"values": rows}, "encoding": {"y": kernel_axis(names), "x": x},
+            "layer": layers}
 
 
 def factor(value):
@@ -104,72 +73,40 @@ def speedup_chart(gpu, records, shape, theme):
             row.update(step="first", tflops=record["tflops"], label="", speed=short(record["tflops"]))
             row["from"] = record["tflops"]
         else:
-            row.update({
-                "step": "up" if record["tflops"] >= before["tflops"] else "down", "from": before["tflops"],
-                "tflops": record["tflops"], "speed": short(record["tflops"]),
-                "label": factor(record["tflops"] / before["tflops"]),
-            })
+            row.update({"step": "up" if record["tflops"] >= before["tflops"] else "down", "from": before["tflops"],
+                        "tflops": record["tflops"], "speed": short(record["tflops"]),
+                        "label": factor(record["tflops"] / before["tflops"])})
         if passed(record):
             if before is not None:
                 links.append({"kernel": display(before), "to": row["kernel"], "tflops": before["tflops"]})
             before = record
         rows.append(row)
-    x = {
-        "field": "tflops", "type": "quantitative", "title": "TFLOP/s, logarithmic",
-        "scale": {"type": "log", "domain": [low, high], "nice": False},
-        "axis": {
-            "values": [m * 10.0**e for e in range(-2, 5) for m in (1, 2, 5) if low <= m * 10.0**e <= high],
-            "format": "~g", "labelColor": theme.muted,
-        },
-    }
-    color = {
-        "field": "step", "type": "nominal", "legend": None,
-        "scale": {"domain": ["up", "down", "first"], "range": [theme.kernel, ORANGE, theme.kernel]},
-    }
-    moved = {"transform": [{"filter": "datum.step === 'up' || datum.step === 'down'"}]}
+    ticks = [m * 10.0**e for e in range(-2, 5) for m in (1, 2, 5)]
+    x = quantity("tflops", "TFLOP/s, logarithmic", {"type": "log", "domain": [low, high]},
+                 values=[t for t in ticks if low <= t <= high], format="~g", labelColor=theme.muted)
+    color = by("step", {"up": theme.kernel, "down": ORANGE, "first": theme.kernel})
     y = kernel_axis(names)
-    notes = [
-        describe(shape), "From the speed of the kernel before to this one's: the longer, the greater the factor",
-    ]
+    notes = [describe(shape), "From the speed of the kernel before to this one's: the longer, the greater the factor"]
     if len(good) > 1:
         whole = good[-1]["tflops"] / good[0]["tflops"]
         notes[1] += f"; in all \u00d7 {whole:.{max(0, 2 - int(math.log10(max(whole, 1))))}f}"
-    spec = base(theme, f"Speed-up step by step on {gpu}", notes)
-    width = 540
-    spec.update({
+    width, measured = 540, "datum.step !== 'none'"
+    at_the_right = {"x": {"value": width + 46}}
+    return {
+        **base(theme, f"Speed-up step by step on {gpu}", notes),
         "width": width, "height": {"step": 29}, "data": {"values": rows}, "encoding": {"y": y, "x": x},
         "layer": [
-            {
-                "data": {"values": links},
-                "mark": {"type": "rule", "strokeWidth": 1, "strokeDash": [2, 3], "color": theme.muted},
-                "encoding": {
-                    "x": x, "y": {**y, "bandPosition": 0.5}, "y2": {"field": "to", "bandPosition": 0.5},
-                },
-            },
-            {
-                **moved, "mark": {"type": "rule", "strokeWidth": 5},
-                "encoding": {"x": {**x, "field": "from"}, "x2": {"field": "tflops"}, "color": color},
-            },
-            {
-                "transform": [{"filter": "datum.step !== 'none'"}],
-                "mark": {"type": "point", "filled": True, "size": 120, "opacity": 1}, "encoding": {"color": color},
-            },
-            row_text([{"filter": "datum.step === 'up'"}], theme.text, weight="bold", dx=11),
-            row_text([{"filter": "datum.step === 'down'"}], theme.text, weight="bold", dx=-11, align="right"),
-            row_text([{"filter": "datum.status === 'wrong' || datum.status === 'error'"}], theme.wrong, weight="bold"),
-            row_text([{"filter": "datum.status === 'skipped'"}], theme.muted, fontStyle="italic"),
-            {
-                "transform": [{"filter": "datum.step !== 'none'"}],
-                "mark": {"type": "text", "align": "right", "baseline": "middle", "fontSize": 12.5,
-                         "color": theme.muted},
-                "encoding": {"x": {"value": width + 46}, "text": {"field": "speed"}},
-            },
-            {
-                "data": {"values": [{"label": "TFLOP/s"}]},
-                "mark": {"type": "text", "align": "right", "baseline": "bottom", "fontSize": 11.5,
-                         "color": theme.muted},
-                "encoding": {"x": {"value": width + 46}, "y": {"value": -3}, "text": {"field": "label"}},
-            },
+            layer("rule", {"x": x, "y": {**y, "bandPosition": 0.5}, "y2": {"field": "to", "bandPosition": 0.5}}, links,
+                  strokeWidth=1, strokeDash=[2, 3], color=theme.muted),
+            layer("rule", {"x": {**x, "field": "from"}, "x2": {"field": "tflops"}, "color": color},
+                  where=among("step", "up", "down"), strokeWidth=5),
+            layer("point", {"color": color}, where=measured, filled=True, size=120, opacity=1),
+            row_text(among("step", "up"), theme.text, weight="bold", dx=11),
+            row_text(among("step", "down"), theme.text, weight="bold", dx=-11, align="right"),
+            row_text(among("status", "wrong", "error"), theme.wrong, weight="bold"),
+            row_text(among("status", "skipped"), theme.muted, fontStyle="italic"),
+            words(at_the_right, where=measured, field="speed", align="right", color=theme.muted),
+            words({**at_the_right, "y": {"value": -3}}, [{"label": "TFLOP/s"}], align="right", baseline="bottom", fontSize=11.5,
+                  color=theme.muted),
         ],
-    })
-    return spec
+    }

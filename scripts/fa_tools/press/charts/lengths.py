@@ -2,7 +2,8 @@
 
 import statistics
 
-from fa_tools.press.charts.look import OTHERS, base, mix, short, spread_within
+from fa_tools.press.charts.look import (DASHES, OTHERS, base, begin_of, by, colours_of, layer, quantity, short, spread_within,
+                                          words)
 from fa_tools.records import describe_rest, display, kind, order, passed, shape_of
 
 
@@ -24,19 +25,11 @@ def line_chart(records, theme, field, title, y_title, subtitle, rule=None, low=0
         shown[record["kernel"]] = display(record)
     names = sorted(by_name, key=order)
     steps = [name for name in names if kind(name) == "kernel"]
+    colors = colours_of(names, theme)
     if are_variants(names):
-        colors = dict(zip(steps, [*OTHERS[: len(steps) - 1], theme.kernel]))
-    else:
-        colors = {name: mix(*theme.ramp, i / max(1, len(steps) - 1)) for i, name in enumerate(steps)}
-        for i, name in enumerate(name for name in names if kind(name) == "peer"):
-            colors[name] = OTHERS[i % len(OTHERS)]
-    for name in names:
-        colors.setdefault(name, theme.muted)
-
-    rows = [
-        {"kernel": shown[name], "kind": kind(name), "seq_len": r["seq_len"], field: r[field]}
-        for name in names for r in sorted(by_name[name], key=lambda r: r["seq_len"])
-    ]
+        colors = {name: theme.muted for name in names} | dict(zip(steps, [*OTHERS[: len(steps) - 1], theme.kernel]))
+    rows = [{"kernel": shown[name], "kind": kind(name), "seq_len": r["seq_len"], field: r[field]}
+            for name in names for r in sorted(by_name[name], key=lambda r: r["seq_len"])]
     lengths = sorted({row["seq_len"] for row in rows})
     top = max(row[field] for row in rows) * 1.04
     height = max(340, 19 * len(names))
@@ -44,60 +37,24 @@ def line_chart(records, theme, field, title, y_title, subtitle, rule=None, low=0
     ends = sorted(names, key=lambda n: last(by_name[n])[field])
     tall = top - low
     placed = spread_within([(last(by_name[n])[field] - low) / tall * height for n in ends], 17, height)
-    labels = [
-        {
-            "kernel": shown[name], "seq_len": last(by_name[name])["seq_len"], field: last(by_name[name])[field],
-            "at": low + y / height * tall, "label": f"{shown[name]}  {short(last(by_name[name])[field])}",
-        }
-        for name, y in zip(ends, placed)
-    ]
-    x = {
-        "field": "seq_len", "type": "quantitative", "title": "Sequence length (tokens)",
-        "scale": {"type": "log", "base": 2, "domain": [lengths[0], lengths[-1]], "nice": False},
-        "axis": {"values": lengths, "format": "d", "grid": False, "labelColor": theme.muted},
-    }
-    y = {
-        "field": field, "type": "quantitative", "title": y_title,
-        "scale": {"domain": [low, top], "nice": False}, "axis": {"tickCount": 6, "labelColor": theme.muted},
-    }
-    color = {
-        "field": "kernel", "type": "nominal", "legend": None,
-        "scale": {"domain": [shown[name] for name in names], "range": [colors[name] for name in names]},
-    }
+    labels = [{"kernel": shown[name], "seq_len": last(by_name[name])["seq_len"], field: last(by_name[name])[field],
+               "at": low + y / height * tall, "label": f"{shown[name]}  {short(last(by_name[name])[field])}"}
+              for name, y in zip(ends, placed)]
+    x = quantity("seq_len", "Sequence length (tokens)", {"type": "log", "base": 2, "domain": [lengths[0], lengths[-1]]},
+                 values=lengths, format="d", grid=False, labelColor=theme.muted)
+    y = quantity(field, y_title, {"domain": [low, top]}, tickCount=6, labelColor=theme.muted)
+    color = by("kernel", {shown[name]: colors[name] for name in names})
     width = 520
-    end_x = {"value": width + 22}
-    spec = base(theme, title, subtitle)
-    spec.update({
-        "width": width, "height": height,
-        "layer": [
-            {
-                "data": {"values": rows}, "mark": {"type": "line", "strokeWidth": 2.2, "clip": False},
-                "encoding": {
-                    "x": x, "y": y, "color": color, "detail": {"field": "kernel"},
-                    "strokeDash": {"condition": {"test": "datum.kind === 'kernel'", "value": [1, 0]}, "value": [5, 4]},
-                },
-            },
-            {
-                "data": {"values": rows}, "mark": {"type": "point", "filled": True, "size": 26, "opacity": 1},
-                "encoding": {"x": x, "y": y, "color": color},
-            },
-            {
-                "data": {"values": labels}, "mark": {"type": "rule", "strokeWidth": 1, "opacity": 0.6},
-                "encoding": {"x": x, "x2": {"value": width + 18}, "y": y, "y2": {"field": "at"}, "color": color},
-            },
-            {
-                "data": {"values": labels},
-                "mark": {"type": "text", "align": "left", "baseline": "middle", "fontSize": 12, "color": theme.text},
-                "encoding": {"x": end_x, "y": {**y, "field": "at"}, "text": {"field": "label"}},
-            },
-        ],
-    })
-    if rule is not None:
-        spec["layer"].insert(0, {
-            "data": {"values": [{field: rule}]}, "mark": {"type": "rule", "strokeWidth": 1.4, "color": theme.text},
-            "encoding": {"y": y},
-        })
-    return spec
+    layers = [] if rule is None else [layer("rule", {"y": y}, [{field: rule}], strokeWidth=1.4, color=theme.text)]
+    layers += [
+        layer("line", {"x": x, "y": y, "color": color, "detail": {"field": "kernel"}, "strokeDash": DASHES}, rows,
+              strokeWidth=2.2, clip=False),
+        layer("point", {"x": x, "y": y, "color": color}, rows, filled=True, size=26, opacity=1),
+        layer("rule", {"x": x, "x2": {"value": width + 18}, "y": y, "y2": {"field": "at"}, "color": color}, labels,
+              strokeWidth=1, opacity=0.6),
+        words({"x": {"value": width + 22}, "y": {**y, "field": "at"}}, labels, fontSize=12, color=theme.text),
+    ]
+    return {**base(theme, title, subtitle), "width": width, "height": height, "layer": layers}
 
 
 def problem_of(records):
@@ -125,10 +82,8 @@ def how(records):
 
 def length_chart(gpu, records, theme):
     good = [r for r in records if passed(r) and "tflops" in r]
-    slowest, notes = min(r["tflops"] for r in good), [problem_of(records), how(good)]
-    low = 0
-    if slowest > 0.6 * max(r["tflops"] for r in good):  # lines that would all lie in the upper part
-        low = slowest * 0.95 // 10 * 10
+    notes, low = [problem_of(records), how(good)], begin_of([r["tflops"] for r in good])
+    if low:
         notes[1] += " The axis does not begin at 0."
     return line_chart(good, theme, "tflops", f"Attention forward on {gpu}", "TFLOP/s (higher is better)", notes, low=low)
 

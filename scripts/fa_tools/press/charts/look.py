@@ -3,6 +3,8 @@
 import json
 from collections import namedtuple
 
+from fa_tools.records import kind
+
 # Colours: Okabe and Ito's palette, made for every kind of colour vision. Theme decides only about neutral ones.
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 OTHERS = [ORANGE, GREEN, "#CC79A7", "#56B4E9", RED, "#A39A00"]
@@ -71,14 +73,51 @@ def kernel_axis(names):
     }
 
 
-def row_text(transform, fill, size=12.5, weight="normal", dx=6, **extra):
-    """A layer that writes the field `label` of the rows that pass a transform."""
-    return {
-        "transform": transform,
-        "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": dx, "fontSize": size,
-                 "fontWeight": weight, "color": fill, "limit": 560, **extra},
-        "encoding": {"text": {"field": "label"}},
-    }
+def quantity(field, title, scale, **axis):
+    """A position that shows a number."""
+    return {"field": field, "type": "quantitative", "title": title, "scale": {**scale, "nice": False}, "axis": axis}
+
+
+def by(field, looks, **legend):
+    """A colour or a shape for each value of the field; a legend if one says how."""
+    return {"field": field, "type": "nominal", "legend": legend or None,
+            "scale": {"domain": list(looks), "range": list(looks.values())}}
+
+
+def among(field, *values):
+    return " || ".join(f"datum.{field} === '{value}'" for value in values)
+
+
+def layer(mark, encoding, values=None, where=None, **look):
+    """Marks of rows of their own (values), or of the chart's rows of which an expression is true (where)."""
+    return {**({} if values is None else {"data": {"values": values}}), **({"transform": [{"filter": where}]} if where else {}),
+            "mark": {"type": mark, **look}, "encoding": encoding}
+
+
+def words(encoding, values=None, where=None, field="label", **look):
+    """A layer of texts."""
+    look = {"align": "left", "baseline": "middle", "fontSize": 12.5, **look}
+    return layer("text", {"text": {"field": field}, **encoding}, values, where, **look)
+
+
+def row_text(where, fill, weight="normal", dx=6, **extra):
+    return words({}, None, where, dx=dx, fontWeight=weight, color=fill, limit=560, **extra)
+
+
+# Kernels have whole lines.
+DASHES = {"condition": {"test": among("kind", "kernel"), "value": [1, 0]}, "value": [5, 4]}
+
+
+def colours_of(names, theme):
+    """{name: colour}: the later a kernel, the more it stands out."""
+    steps, peers = ([name for name in names if kind(name) == what] for what in ("kernel", "peer"))
+    return {**dict.fromkeys(names, theme.muted), **{name: OTHERS[i % len(OTHERS)] for i, name in enumerate(peers)},
+            **{name: mix(*theme.ramp, i / max(1, len(steps) - 1)) for i, name in enumerate(steps)}}
+
+
+def begin_of(speeds):
+    """Where an axis of TFLOP/s begins: not at 0, if all would be in its upper part."""
+    return min(speeds) * 0.95 // 10 * 10 if min(speeds) > 0.6 * max(speeds) else 0
 
 
 def with_halo(layer, theme):

@@ -4,7 +4,7 @@ import math
 from collections import namedtuple
 
 from fa_tools.laboratory.profile import read_profile
-from fa_tools.press.charts.look import GREEN, ORANGE, base, short, spread, with_halo
+from fa_tools.press.charts.look import GREEN, ORANGE, base, by, layer, quantity, short, spread, with_halo, words
 from fa_tools.product.intensity import LEVELS, attention_flops
 from fa_tools.records import display, is_plain, kind, order, passed
 from fa_tools.tools import Refused
@@ -84,8 +84,6 @@ def roofline_chart(gpu, machine, profile, records, theme):
     y1 = 10 ** (math.log10(peak) + 0.12)
     across = math.log10(x1 / x0)
     up = math.log10(y1 / y0)
-    colors = {"shared": ORANGE, "l2": GREEN, "hbm": theme.kernel}
-    shapes = {"shared": "square", "l2": "triangle-up", "hbm": "circle"}
 
     def pixel_y(tflops):  # from below
         return math.log10(tflops / y0) / up * height
@@ -93,18 +91,13 @@ def roofline_chart(gpu, machine, profile, records, theme):
     def tflops_at(pixel):
         return y0 * 10 ** (pixel / height * up)
 
-    def scale(title, low, high, axis):
-        return {"type": "quantitative", "title": title, "axis": axis,
-                "scale": {"type": "log", "domain": [low, high], "nice": False}}
-
     ticks = [10.0**e for e in range(-3, 6)]
-    x = scale("FLOPs a byte moved (arithmetic intensity), logarithmic", x0, x1, {
-        "values": [t for t in ticks if x0 <= t <= x1], "format": ",~g", "labelColor": theme.muted})
-    y = scale("TFLOP/s, logarithmic", y0, y1, {
-        "values": [t for t in ticks if y0 <= t <= y1], "format": ",~g", "labelColor": theme.muted})
-    by_level = {"field": "level", "type": "nominal", "legend": None,
-                "scale": {"domain": list(colors), "range": list(colors.values())}}
-    shape = {**by_level, "scale": {"domain": list(shapes), "range": list(shapes.values())}}
+    x = quantity("intensity", "FLOPs a byte moved (arithmetic intensity), logarithmic", {"type": "log", "domain": [x0, x1]},
+                 values=[t for t in ticks if x0 <= t <= x1], format=",~g", labelColor=theme.muted)
+    y = quantity("tflops", "TFLOP/s, logarithmic", {"type": "log", "domain": [y0, y1]},
+                 values=[t for t in ticks if y0 <= t <= y1], format=",~g", labelColor=theme.muted)
+    by_level = by("level", {"shared": ORANGE, "l2": GREEN, "hbm": theme.kernel})
+    shape = by("level", {"shared": "square", "l2": "triangle-up", "hbm": "circle"})
 
     # The roofs of the memories: lines of slope one up to the Tensor Cores'; each is named along its line.
     roofs, names = [], []
@@ -139,52 +132,22 @@ def roofline_chart(gpu, machine, profile, records, theme):
     if unseen:
         numbers = ", ".join(name[:2] for name in unseen)
         notes.append(f"Not shown at shared memory: {numbers} (the counters do not see what wgmma reads there)")
-    spec = base(theme, f"Roofline of {gpu}", notes)
-    xy = {"x": {**x, "field": "intensity"}, "y": {**y, "field": "tflops"}}
+    xy, left = {"x": x, "y": y}, {**x, "field": "from"}
+    marks = [{"label": f[0], "from": f[1] / bandwidth["shared"], "at": tflops_at(at)} for f, at in zip(flat, beside)]
     layers = [
-        {  # a kernel's row, from its first point to its name
-            "data": {"values": labels}, "mark": {"type": "rule", "strokeWidth": 1, "color": theme.grid},
-            "encoding": {"x": {**x, "field": "first"}, "x2": {"value": width}, "y": xy["y"]},
-        },
-        *(
-            {
-                "data": {"values": [{"from": tflops / bandwidth["shared"], "tflops": tflops}]},
-                "mark": {"type": "rule", "strokeWidth": thick, "strokeDash": dash, "color": theme.muted},
-                "encoding": {"x": {**x, "field": "from"}, "x2": {"value": width}, "y": xy["y"]},
-            } for _, tflops, thick, dash in flat
-        ),
-        *with_halo({
-            "data": {"values": [{"label": f[0], "from": f[1] / bandwidth["shared"], "at": tflops_at(at)}
-                                for f, at in zip(flat, beside)]},
-            "mark": {"type": "text", "align": "right", "baseline": "middle", "dx": -9, "fontSize": 11.5,
-                     "color": theme.muted},
-            "encoding": {"x": {**x, "field": "from"}, "y": {**y, "field": "at"}, "text": {"field": "label"}},
-        }, theme),
-        {
-            "data": {"values": roofs}, "mark": {"type": "line", "strokeWidth": 2},
-            "encoding": {**xy, "color": by_level, "detail": {"field": "level"}},
-        },
-        {
-            "data": {"values": names},
-            "mark": {"type": "text", "align": "left", "baseline": "bottom", "angle": slope, "dy": -12, "fontSize": 12,
-                     "fontWeight": "bold"},
-            "encoding": {**xy, "text": {"field": "label"}, "color": by_level},
-        },
-        {
-            "data": {"values": rows},
-            "mark": {"type": "point", "filled": True, "opacity": 1, "stroke": theme.background, "strokeWidth": 0.8},
-            "encoding": {**xy, "color": by_level, "shape": shape,
-                         "size": {"condition": {"test": "datum.level === 'l2'", "value": 90}, "value": 62}},
-        },
-        {
-            "data": {"values": labels}, "mark": {"type": "rule", "strokeWidth": 1, "color": theme.muted},
-            "encoding": {"x": {"value": width}, "x2": {"value": width + 18}, "y": xy["y"], "y2": {"field": "at"}},
-        },
-        {
-            "data": {"values": labels},
-            "mark": {"type": "text", "align": "left", "baseline": "middle", "fontSize": 12, "color": theme.text},
-            "encoding": {"x": {"value": width + 22}, "y": {**y, "field": "at"}, "text": {"field": "label"}},
-        },
+        # a kernel's row, from its first point to its name
+        layer("rule", {"x": {**x, "field": "first"}, "x2": {"value": width}, "y": y}, labels, strokeWidth=1, color=theme.grid),
+        *(layer("rule", {"x": left, "x2": {"value": width}, "y": y}, [{"from": tflops / bandwidth["shared"], "tflops": tflops}],
+                strokeWidth=thick, strokeDash=dash, color=theme.muted) for _, tflops, thick, dash in flat),
+        *with_halo(words({"x": left, "y": {**y, "field": "at"}}, marks, align="right", dx=-9, fontSize=11.5, color=theme.muted),
+                    theme),
+        layer("line", {**xy, "color": by_level, "detail": {"field": "level"}}, roofs, strokeWidth=2),
+        words({**xy, "color": by_level}, names, baseline="bottom", angle=slope, dy=-12, fontSize=12, fontWeight="bold"),
+        layer("point", {**xy, "color": by_level, "shape": shape,
+                        "size": {"condition": {"test": "datum.level === 'l2'", "value": 90}, "value": 62}}, rows,
+              filled=True, opacity=1, stroke=theme.background, strokeWidth=0.8),
+        layer("rule", {"x": {"value": width}, "x2": {"value": width + 18}, "y": y, "y2": {"field": "at"}}, labels,
+              strokeWidth=1, color=theme.muted),
+        words({"x": {"value": width + 22}, "y": {**y, "field": "at"}}, labels, fontSize=12, color=theme.text),
     ]
-    spec.update({"width": width, "height": height, "layer": layers})
-    return spec
+    return {**base(theme, f"Roofline of {gpu}", notes), "width": width, "height": height, "layer": layers}
