@@ -117,7 +117,7 @@ class Checkout:
         if shutil.which("git") and not (self.root / ".git").exists():
             # Below another repository git apply would leave these files alone.
             subprocess.run(["git", "init", "-q"], cwd=self.root, check=True, timeout=60)
-        self.environment = {**os.environ, "PIP_NO_INDEX": "1", "NO_COLOR": "1", "FA_COMMANDS_BUILD": str(build)}
+        self.environment = {**os.environ, "PIP_NO_INDEX": "1", "NO_COLOR": "1", "FA_BUSY_AFTER": "3000", "FA_COMMANDS_BUILD": str(build)}
         stands = str(ROOT / "tests" / "commands")
         if real:  # nothing but the GPU that is not there; ccache, if it is here, takes the paths for the same
             if shutil.which("ccache"):

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from tool_test import ROOT, run, skip
 
@@ -303,7 +304,9 @@ class Command(unittest.TestCase):
                                  r".*\nattention_kernel<__nv_bfloat16, 128, 128>, by kind of instruction\n.*\nwgmma  ")
 
     def test_what_cannot_be_compiled(self):
-        output = self.emulate("__global__ void f() { __vadd4(1, 2); }\nint main() {}\n", code=2)
+        with mock.patch.dict(os.environ, FA_BUSY_AFTER="0"):
+            output = self.emulate("__global__ void f() { __vadd4(1, 2); }\nint main() {}\n", code=2)
+        self.assertRegex(output, r"(?m)^building \w+ and the emulator, .* \.\.\.$\n(.|\n)*^compiling .*mine\.cu \.\.\.$")
         self.assertIn("mine.cu:1: the emulator has no __vadd4; docs/your_own_kernel.md says what of CUDA is there", output)
         output = self.emulate("struct Two { double a, b; };\n__global__ void f(Two* x) {\n  *x = __shfl_sync(~0u, *x, 0);\n}\n"
                               "int main() { f<<<1, 32>>>(nullptr); }\n", code=2)

@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -74,6 +75,19 @@ def or_fail(name="", code=2):
         yield
     except Refused as problem:
         fail(f"{name} {problem}".lstrip(), code)
+
+
+@contextlib.contextmanager
+def busy(what):
+    """Says on standard error what it is, if the work within takes longer than two seconds (or FA_BUSY_AFTER of them)."""
+    late = threading.Timer(float(os.environ.get("FA_BUSY_AFTER") or 2),
+                           lambda: print(f"{what} ...\n", end="", file=sys.stderr, flush=True))
+    late.daemon = True
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
 
 
 def run(main):

@@ -199,7 +199,7 @@ class ScriptTest(unittest.TestCase):
         path.chmod(0o755)
 
     def run_script(self, *command, **options):
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(SCRIPTS), **options.pop("env", {})}
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(SCRIPTS), "FA_BUSY_AFTER": "600", **options.pop("env", {})}
         return subprocess.run(
             [str(part) for each in command for part in (each if isinstance(each, tuple) else (each,))], capture_output=True, text=True, timeout=60, env=environment,
             stdin=subprocess.DEVNULL, check=False, **options,

@@ -193,6 +193,23 @@ class Help(ScriptTest):
         self.assertEqual(executable, {"fa", "run.sh", "test.sh", "fresh_machine.sh"})
 
 
+class Busy(ScriptTest):
+    def test_what_takes_long_says_so_once_and_not_in_its_output(self):
+        page = self.write("page.md", "```text\n$ scripts/fa softmax\n```\n" + "[a page](page.md)\n" * 2000)
+        for says, *words in (("checking links and formulas ...\n", "links", page), ("reading the prose ...\n", "prose", page),
+                             ("comparing the documents with their sources ...\n", "sync", "--check"),
+                             ("running the commands whose output is shown ...\n", "outputs", "--check", page)):
+            with self.subTest(words):
+                soon, late = (self.run_script(SCRIPTS / "fa", *words, env={"FA_BUSY_AFTER": after}) for after in ("0", "600"))
+                self.assertEqual((soon.stderr.count(says), late.stderr.count(says), soon.stdout), (1, 0, late.stdout), soon.stderr)
+
+    def test_not_before_two_seconds(self):
+        code = "import time\nfrom fa_tools.tools import busy\nwith busy('asleep'):\n  time.sleep({})"
+        for seconds, says in ((1, ""), (2.5, "asleep ...\n")):
+            done = self.run_script(sys.executable, "-c", code.format(seconds), env={"FA_BUSY_AFTER": ""})
+            self.assertEqual(done.stderr, says)
+
+
 class BadArguments(ScriptTest):
     def test_unknown_command(self):
         self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "brench"), "'brench'", "scripts/fa --help")

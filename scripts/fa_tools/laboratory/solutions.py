@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 
 from fa_tools.sources import changed, solutions
-from fa_tools.tools import ROOT, Parser, fail, or_fail, read_set, relative, repository_files, write_json
+from fa_tools.tools import ROOT, Parser, busy, fail, or_fail, read_set, relative, repository_files, write_json
 
 RESULTS = ROOT / "bench" / "results" / "solutions.jsonl"
 TREE = ROOT / "build" / "solutions"
@@ -50,7 +50,8 @@ def change(source, name, places, undo=False):
 
 
 def run(command, what, **options):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options)
+    with busy(what):
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options)
     if done.returncode:
         sys.stderr.write(done.stdout[-3000:])
         fail(f"{what} failed", 1)

@@ -32,7 +32,7 @@ from fa_tools.product.intensity import MACHINES, roofs
 from fa_tools.product.limits import bound_of, kernels_of
 from fa_tools.records import (REST, Shape, display, headline_shape, is_plain, is_stale, kind, load, order, passed, scores_of, shape_of,
                               tell_apart)
-from fa_tools.tools import ROOT, Parser, Refused, fail, named, need, or_fail, relative, run, write_whole
+from fa_tools.tools import ROOT, Parser, Refused, busy, fail, named, need, or_fail, relative, run, write_whole
 
 EXAMPLE = """examples:
   scripts/fa chart results/2026-11-21T10-00-00Z.json
@@ -327,6 +327,7 @@ def read_counters(path):
         return load(path)
 
 
+@busy("drawing charts")
 def main():
     parser = Parser("chart", __doc__, EXAMPLE)
     parser.error = fail  # one sentence, without the usage

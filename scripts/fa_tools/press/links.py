@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote
 
-from fa_tools.tools import ROOT, Parser, fail, markdown_files, relative
+from fa_tools.tools import ROOT, Parser, busy, fail, markdown_files, relative
 
 EXAMPLE = """examples:
   scripts/fa links
@@ -216,6 +216,7 @@ def formula_problem(formula):
     return None
 
 
+@busy("checking links and formulas")
 def main():
     parser = Parser("links", __doc__, EXAMPLE)
     parser.add_argument("files", nargs="*", metavar="FILE", help="Markdown files (default: all of the checkout)")

@@ -21,6 +21,7 @@ another version than the block names. Commands of scripts belong to the preset e
 
 import difflib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -28,7 +29,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fa_tools.tools import ROOT, Parser, fail, markdown_files, relative
+from fa_tools.tools import ROOT, Parser, busy, fail, markdown_files, relative
 
 NVCC = ("scripts/fa inspect", "scripts/fa ptxas")  # these need CUDA's tools
 SETUP = 4  # and their exit code if one is missing
@@ -52,7 +53,7 @@ def compiler(output):
 def printed(command):
     """What the command prints, or None if it lacks a tool."""
     done = subprocess.run(shlex.split(command), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          stdin=subprocess.DEVNULL, timeout=120, check=False)
+                          stdin=subprocess.DEVNULL, timeout=120, check=False, env={**os.environ, "FA_BUSY_AFTER": "600"})
     if command.startswith(NVCC) and done.returncode == SETUP:
         return None
     return normal(command, done.stdout, ROOT)
@@ -179,6 +180,7 @@ class Runner:
         return json.dumps(data, indent=1) + "\n"
 
 
+@busy("running the commands whose output is shown")
 def main():
     parser = Parser("outputs", __doc__, EXAMPLE)
     parser.add_argument("--check", action="store_true", help="change nothing, show what differs")

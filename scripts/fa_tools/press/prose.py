@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fa_tools.press.links import outside_code
 from fa_tools.records import DAGGER
-from fa_tools.tools import ROOT, Parser, markdown_files, relative, run
+from fa_tools.tools import ROOT, Parser, busy, markdown_files, relative, run
 
 EXAMPLE = """examples:
   scripts/fa prose
@@ -175,6 +175,7 @@ def files():
     return [*pages, *sorted((ROOT / "kernels").glob("*.cu"))]
 
 
+@busy("reading the prose")
 def main():
     parser = Parser("prose", __doc__, EXAMPLE)
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="pages and kernels; all if none is named")

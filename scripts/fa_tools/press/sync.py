@@ -70,7 +70,7 @@ from pathlib import Path
 from fa_tools.press.doc_tables import TABLES, matching, pick, read, source_lines
 from fa_tools.press.links import slug
 from fa_tools.records import DAGGER, mark
-from fa_tools.tools import ROOT, Parser, Refused, fail, markdown_files, relative
+from fa_tools.tools import ROOT, Parser, Refused, busy, fail, markdown_files, relative
 
 EXAMPLE = """examples:
   scripts/fa sync                      rewrite every Markdown file of the checkout
@@ -384,6 +384,7 @@ def synced(path, problems):
     return text, new
 
 
+@busy("comparing the documents with their sources")
 def main():
     parser = Parser("sync", __doc__, EXAMPLE)
     parser.add_argument("--check", action="store_true", help="change nothing, say what is out of date")

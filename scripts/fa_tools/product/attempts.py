@@ -13,7 +13,7 @@ from pathlib import Path
 from fa_tools.product import emulate
 from fa_tools.product.examiner import TOO_MUCH, Examiner, check, launches_of
 from fa_tools.product.tasks import GROUPS, MARK, WIDTH, read_tasks
-from fa_tools.tools import ROOT, Parser, fail, or_fail, relative, run, write_whole
+from fa_tools.tools import ROOT, Parser, busy, fail, or_fail, relative, run, write_whole
 
 DESCRIPTION = """Kernels with a hole, or with somebody else's bug, for you to complete. The first call writes the file into
 the folder try/ and says what to do. Every further call compiles your file for the emulator and tells you what
@@ -259,23 +259,16 @@ def solution(task, folder):
         print("\n".join(line for line in part if not MARK.match(line)))
 
 
-def busy(what):
-    """One line that the next one takes the place of."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{what}", end="", file=sys.stderr, flush=True)
-
-
 def verdict_on(task, folder):
     """What the checks find in the reader's file."""
     path = folder.source(task)
-    busy(f"compiling {relative(path)} and running it ...")
     examiner = Examiner(task)
     with or_fail(code=4):
-        result = examiner.judge(examiner.examine(path, relative(path), keep=True), recognise=False)
+        with busy(f"compiling {relative(path)} and running it"):
+            result = examiner.judge(examiner.examine(path, relative(path), keep=True), recognise=False)
         if not result["solved"]:
-            busy("comparing it with mistakes that are known ...")
-            result = examiner.judge(result)
-    busy("")
+            with busy("comparing it with mistakes that are known"):
+                result = examiner.judge(result)
     return result
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fa_tools.product import limits
 from fa_tools.records import SHAPE as FIELDS, Shape, describe, headline_shape, load, order, passed, waiting
-from fa_tools.tools import Parser, Refused, fail, named, or_fail, relative, results_files, run
+from fa_tools.tools import Parser, Refused, busy, fail, named, or_fail, relative, results_files, run
 
 EXAMPLE = """examples:
   scripts/fa bounds                                              all kernels on an H200, from committed counts
@@ -61,7 +61,8 @@ def run_other_length(program, kernels, data):
                    "--head-dim", kernels[0].head_dim, "--dtype", records[0]["dtype"], "--no-races", "--inputs", inputs,
                    "--json", file]
         try:
-            done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+            with busy(f"running {program} at seq_len {length}"):
+                done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
         except OSError as problem:
             fail(f"{program} cannot be run ({problem.strerror.lower()})", 3)
         if not file.exists():

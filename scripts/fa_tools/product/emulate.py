@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fa_tools.product import cuda_source
-from fa_tools.tools import ROOT, Parser, fail, run
+from fa_tools.tools import ROOT, Parser, busy, fail, relative, run
 
 UNSET = ("-Wuninitialized", "-Wmaybe-uninitialized")  # of g++; clang++ has another name for the second
 EXAMPLE = "reduction"  # whose commands of the build are those of every file
@@ -52,9 +52,8 @@ def pattern(example, of_kernel=False, fast=False):
                   f"ensure_packages run emulator && configure {build.name} ''")
         if subprocess.run(["bash", "-c", script, str(ROOT)], stdout=sys.stderr).returncode:
             sys.exit(4)
-    if not (build / "bin" / name).is_file():
-        print(f"building {name} and the emulator, once; that may take some minutes", file=sys.stderr, flush=True)
-    with open(build / "emulate.lock", "w", encoding="utf-8") as lock:
+    with open(build / "emulate.lock", "w", encoding="utf-8") as lock, \
+            busy(f"building {name} and the emulator, which may take minutes"):
         fcntl.flock(lock, fcntl.LOCK_EX)  # Ninja does not ask whether another one builds in its folder
         quiet(["cmake", "--build", str(build), "--target", name], "the build of the emulator")
     lines = quiet(["ninja", "-C", str(build), "-t", "commands", name], "ninja").splitlines()
@@ -131,8 +130,9 @@ def compile_file(source, fast=False):
         inputs = cuda_source.translate(source, translated)
         program = folder / f"{source.stem}-{digest_of(how, inputs).hexdigest()[:16]}"
         if not program.is_file():
-            warnings = make(how, translated, program.with_suffix(".made"), *UNSET, begin=cuda_source.BEGIN,
-                            folder=source.parent)
+            with busy(f"compiling {relative(source)}"):
+                warnings = make(how, translated, program.with_suffix(".made"), *UNSET, begin=cuda_source.BEGIN,
+                                folder=source.parent)
             found = [f"{file}:{line}: {text}\n" for file, line, text in WARNING.findall(warnings) if Path(file) in inputs]
             program.with_suffix(".warnings").write_text("".join(dict.fromkeys(found)))
             program.with_suffix(".made").replace(program)

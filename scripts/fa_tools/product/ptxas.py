@@ -8,7 +8,7 @@ import tempfile
 import textwrap
 
 from fa_tools.product import sass
-from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail
+from fa_tools.tools import ROOT, Parser, Refused, busy, fail, or_fail
 
 EXAMPLE = """examples:
   scripts/fa ptxas kernels/08_swizzle.cu --only 'bfloat16, 128'
@@ -48,7 +48,7 @@ def main(argv=None):
     try:
         architecture, _ = sass.check_architecture(args.arch)
         nvcc, version = sass.find_nvcc()
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, busy(f"compiling {args.file}"):
             done = subprocess.run([nvcc, "-std=c++20", "-O3", *sass.build_flags(), f"-arch=sm_{architecture}", "-Xptxas", "-v",
                                    "-DFA_WITH_CUDA", f"-I{ROOT}", "-cubin", args.file, "-o", f"{folder}/out.cubin"], cwd=ROOT,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)

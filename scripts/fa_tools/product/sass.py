@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fa_tools.tools import ROOT, Refused
+from fa_tools.tools import ROOT, Refused, busy
 
 SETUP = 4  # exit code of programs: a tool is missing or a build failed
 OLDEST_NVCC = (12, 8)
@@ -552,7 +552,7 @@ def compile_kernel(kernel, architecture, encodings=False, compiled=None):
         return subprocess.Popen([str(part) for part in command], cwd=ROOT, text=True, errors="replace",
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
-    with tempfile.TemporaryDirectory(prefix="inspect-") as folder:
+    with tempfile.TemporaryDirectory(prefix="inspect-") as folder, busy(f"compiling {source} and taking it apart"):
         made, program = Path(compiled or folder), f"{folder}/launches"
         cubin = made / f"{architecture}.cubin"
         device = start("cat", made / "log") if compiled else start(

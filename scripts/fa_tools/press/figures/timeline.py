@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fa_tools.press.figures.drawing import INK, Picture, keep, runs
 from fa_tools.records import is_stale
-from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, read_json, relative, results_files, run, write_json
+from fa_tools.tools import ROOT, Parser, Refused, busy, fail, or_fail, read_json, relative, results_files, run, write_json
 
 FOLDER = ROOT / "docs" / "timelines"
 BIN = ROOT / "build" / "emulator-checked" / "bin"
@@ -354,7 +354,7 @@ def trace_of(program, seq_len):
     """Runs the program with one head, head_dim 128. None if it has not been built."""
     if not (BIN / program).exists():
         return None
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, busy(f"running {program}"):
         path = Path(folder) / "trace.json"
         done = subprocess.run([BIN / program, "--heads", "1", "--seq-len", str(seq_len), "--trace", path], cwd=ROOT, capture_output=True, text=True,
                               check=False, timeout=300)
