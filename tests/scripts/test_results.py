@@ -140,7 +140,7 @@ class Committed(ScriptTest):
     def test_committed_results_are_valid(self):
         files = sorted(glob.glob(str(ROOT / "bench" / "results" / "**" / "*.json*"), recursive=True))
         # Figures of the profiler (scripts/fa profile), rates of instructions, matrix products and experiments
-        # (scripts/fa_tools/laboratory/measurements.py) and recorded timelines (--trace) have forms of their own.
+        # (scripts/fa_tools/press/doc_tables.py) and recorded timelines (--trace) have forms of their own.
         own = ("_profile", "_rates", "_gemm", "_experiments", "_timelines")
         files = [name for name in files if not any(part in Path(name).name for part in own)]
         if not files:

@@ -5,7 +5,6 @@ import re
 from functools import lru_cache
 
 from fa_tools.laboratory import reproduce
-from fa_tools.laboratory.measurements import read_experiments, read_of, records_of, table_of
 from fa_tools.product.tasks import BEGIN, END, GROUPS, read_tasks
 from fa_tools.records import DAGGER, REST, SHAPE, is_plain, is_stale, kind, mark, waiting, with_solution
 from fa_tools.tools import ROOT, Refused, named, read_json, read_results, read_set
@@ -79,19 +78,15 @@ def read(name):
         data = read_json(ROOT / name)
         kinds = data if isinstance(data, dict) else {}
         if "rates_version" in kinds:
-            data = read_of("rates", ROOT / name)
             data["records"] = [{"kernel": each["name"], "instruction": each["name"], **each} for each in data["instructions"]]
         elif "machines" in kinds:
             data["records"] = [{"kernel": gpu, "gpu": gpu, **limits} for gpu, limits in data["machines"].items()]
-        elif "gemm_version" in kinds:
-            data = read_of("gemm", ROOT / name)
         elif "experiments_version" in kinds:
-            data = read_experiments(ROOT / name)
-            data["records"] = records_of(data)
+            data["records"] = [{**entry, "kernel": entry["name"]} for entry in data["entries"]]
         elif "profile_version" in kinds:
             shape = {field: data[field] for field in SHAPE}
             data["records"] = [{**shape, **launch} for launch in data["launches"]]
-        else:
+        elif "gemm_version" not in kinds:
             data = with_solution(name, read_results(ROOT / name))
         return data
 
@@ -413,12 +408,37 @@ def reproduced(spec):
     return rows_of(heading, rows, reproduce.words_of(heading))
 
 
+# Field of a file of experiments: heading of its column. tflops_N and mhz_N are at that sequence length.
+EXPERIMENTS = {"cycles": "Cycles", "instructions": "Instructions of warps", "error": "Relative error", "l2_sectors": "Sectors read from L2",
+               "spread_median": "Spread between rounds, median, %", "spread_most": "most, %"}
+
+
+def experiment_heading(field):
+    name, _, seq_len = field.partition("_")
+    return f"{'TFLOP/s' if name == 'tflops' else 'MHz'}, N = {seq_len}" if seq_len.isdecimal() else EXPERIMENTS[field]
+
+
+def experiment_figure(field, value):
+    """1,103.6 k cycles, 180.2 M instructions, 651.5 TFLOP/s."""
+    if field == "error":
+        return f"{value:.1e}".replace("e-0", "e-")
+    if field == "cycles" and value >= 10000:
+        return f"{value / 1000:,.1f} k".replace(".0 k", " k")
+    return f"{value / 1e6:g} M" if field in ("instructions", "l2_sectors") else f"{value:,g}"
+
+
 def experiments(spec):
-    """The figures of variants that were measured and not kept, one group."""
+    """The figures of variants that were measured and not kept, one group, and how they were measured."""
     name, _, group = spec.partition(" ")
-    with named(name):
-        head, rows, how = table_of(read_experiments(ROOT / name), group)
-    return [*rows_of(head, rows), "", how]
+    data = read(name)
+    entries = [entry for entry in data["entries"] if entry["group"] == group]
+    if not entries:
+        raise Refused(f"{name} has no experiments {group}")
+    fields = list(dict.fromkeys(field for entry in entries for field in entry if field not in ("name", "what", "group")))
+    how = next(each["how"] for each in data["groups"] if each["name"] == group)
+    return [*rows_of(["", *map(experiment_heading, fields)],
+                     ([entry["what"], *(experiment_figure(f, entry[f]) if f in entry else "–" for f in fields)] for entry in entries)),
+            "", f"({data['gpu']}; {how}.)"]
 
 
 # --- Bugs ------------------------------------------------------------------------------------------------------
