@@ -55,10 +55,6 @@ def products(lines, dtype):
     return sum(line["requests"] * PRODUCTS[line["kind"]] for line in lines if line["kind"] in PRODUCTS)
 
 
-def metric(name):
-    return lambda metrics, sms: metrics.get(name)
-
-
 def l1_wavefronts(metrics, sms):
     """Of all SMs; a profile without the count has how busy the path was, with its 100 % at one an SM and cycle."""
     if "l1_wavefronts" in metrics:
@@ -79,31 +75,25 @@ def l1_passes(lines, dtype):
                line["requests"] if line["kind"] == "shuffle" else 0 for line in lines)
 
 
-# Quantity: (heading, of the emulator's lines, of a launch's metrics).
+# Quantity: (heading, of the emulator's lines, of a launch's metrics: the name of one, or a function).
 QUANTITIES = {
-    "global_load_requests": ("Global load requests", sum_of("requests", "global load", "cp.async"),
-                             metric("global_load_requests")),
-    "global_load_sectors": ("Global load sectors", sum_of("sectors", "global load", "cp.async"),
-                            metric("global_load_sectors")),
-    "global_store_requests": ("Global store requests", sum_of("requests", "global store"),
-                              metric("global_store_requests")),
-    "global_store_sectors": ("Global store sectors", sum_of("sectors", "global store"), metric("global_store_sectors")),
-    "shared_load_requests": ("Shared load requests", shared_loads, metric("shared_load_instructions")),
-    "shared_store_requests": ("Shared store requests", sum_of("requests", *STORE_INSTRUCTIONS),
-                              metric("shared_store_instructions")),
-    "shared_load_wavefronts": ("Shared load wavefronts", sum_of("wavefronts", *LOADS),
-                               metric("shared_load_wavefronts")),
-    "shared_store_wavefronts": ("Shared store wavefronts", sum_of("wavefronts", *STORES),
-                                metric("shared_store_wavefronts")),
-    "shared_load_conflicts": ("Bank conflicts, loads", conflicts(*LOADS), metric("shared_load_conflicts")),
-    "shared_store_conflicts": ("Bank conflicts, stores", conflicts(*STORES), metric("shared_store_conflicts")),
+    "global_load_requests": ("Global load requests", sum_of("requests", "global load", "cp.async"), "global_load_requests"),
+    "global_load_sectors": ("Global load sectors", sum_of("sectors", "global load", "cp.async"), "global_load_sectors"),
+    "global_store_requests": ("Global store requests", sum_of("requests", "global store"), "global_store_requests"),
+    "global_store_sectors": ("Global store sectors", sum_of("sectors", "global store"), "global_store_sectors"),
+    "shared_load_requests": ("Shared load requests", shared_loads, "shared_load_instructions"),
+    "shared_store_requests": ("Shared store requests", sum_of("requests", *STORE_INSTRUCTIONS), "shared_store_instructions"),
+    "shared_load_wavefronts": ("Shared load wavefronts", sum_of("wavefronts", *LOADS), "shared_load_wavefronts"),
+    "shared_store_wavefronts": ("Shared store wavefronts", sum_of("wavefronts", *STORES), "shared_store_wavefronts"),
+    "shared_load_conflicts": ("Bank conflicts, loads", conflicts(*LOADS), "shared_load_conflicts"),
+    "shared_store_conflicts": ("Bank conflicts, stores", conflicts(*STORES), "shared_store_conflicts"),
     "l1_wavefronts": ("L1 data path", l1_passes, l1_wavefronts),
-    "ldmatrix": ("ldmatrix", ldmatrix, metric("ldmatrix_instructions")),
-    "cp_async": ("cp.async", sum_of("requests", "cp.async"), metric("cp_async_instructions")),
+    "ldmatrix": ("ldmatrix", ldmatrix, "ldmatrix_instructions"),
+    "cp_async": ("cp.async", sum_of("requests", "cp.async"), "cp_async_instructions"),
     "matrix_products": ("mma.sync, wmma", products, mma_instructions),
-    "wgmma": ("wgmma", sum_of("requests", "wgmma"), metric("tensor_wgmma_instructions")),
-    "tma_load_bytes": ("TMA bytes loaded", sum_of("bytes", "tma load"), metric("tma_load_bytes")),
-    "tma_store_bytes": ("TMA bytes stored", sum_of("bytes", "tma store"), metric("tma_store_bytes")),
+    "wgmma": ("wgmma", sum_of("requests", "wgmma"), "tensor_wgmma_instructions"),
+    "tma_load_bytes": ("TMA bytes loaded", sum_of("bytes", "tma load"), "tma_load_bytes"),
+    "tma_store_bytes": ("TMA bytes stored", sum_of("bytes", "tma store"), "tma_store_bytes"),
 }
 # Of two tables, the first: what goes through memory. The second: single instructions, and TMA.
 MEMORY = [quantity for quantity in QUANTITIES if quantity.startswith(("global", "shared", "l1"))]
@@ -159,7 +149,7 @@ def compare(kernel, profile):
     compiled = scaled_statements(kernel, shape)
     merges = [merge["reason"] for merge in limits.merges_of(kernel.name, shape.dtype).values()]
     for quantity, (_, ours, theirs) in QUANTITIES.items():
-        figures = [theirs(metrics, sms) for metrics in launches]
+        figures = [theirs(metrics, sms) if callable(theirs) else metrics.get(theirs) for metrics in launches]
         if any(figure is None for figure in figures):
             continue
         gpu, emulator, merged = sum(figures), ours(source, shape.dtype), ours(compiled, shape.dtype)

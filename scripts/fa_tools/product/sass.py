@@ -260,6 +260,17 @@ def successors(function):
     return result
 
 
+def reachable(edges, start, without=None):
+    """The blocks to which a way leads that does not pass one."""
+    found, todo = set(), [start]
+    while todo:
+        block = todo.pop()
+        if block != without and block not in found:
+            found.add(block)
+            todo += edges[block]
+    return found
+
+
 def find_loops(function):
     """Sets of instructions (indices), one a loop: those that can be repeated from the loop's first one, which every
     way into the loop passes. Smallest first. Two branches back to the same instruction are one loop."""
@@ -272,42 +283,14 @@ def find_loops(function):
     starts = sorted(starts)
     blocks = {s: range(s, e) for s, e in zip(starts, [*starts[1:], len(after)])}
     edges = {s: after[block[-1]] for s, block in blocks.items()}
-    # In the order of a depth-first search, and from it who dominates whom.
-    order, seen, stack = [], {0}, [(0, iter(edges[0]))]
-    while stack:
-        block, rest = stack[-1]
-        step = next((t for t in rest if t not in seen), None)
-        if step is None:
-            order.append(block)
-            stack.pop()
-        else:
-            seen.add(step)
-            stack.append((step, iter(edges[step])))
-    order.reverse()
-    before = {block: [] for block in order}
-    for block in order:
-        for target in edges[block]:
-            before[target].append(block)
-    dominators = {block: set(order) for block in order}
-    dominators[0] = {0}
-    changed = True
-    while changed:
-        changed = False
-        for block in order[1:]:
-            new = set.intersection(*(dominators[p] for p in before[block])) | {block}
-            changed |= new != dominators[block]
-            dominators[block] = new
+    reached = reachable(edges, 0)
+    before = {block: [other for other in reached if block in edges[other]] for block in reached}
     loops = {}
-    for block in order:
-        for head in edges[block]:
-            if head not in dominators[block]:
-                continue
-            members, todo = loops.setdefault(head, {head}), [block]
-            while todo:
-                member = todo.pop()
-                if member not in members:
-                    members.add(member)
-                    todo += before[member]
+    for head in reached:
+        inside = reached - reachable(edges, 0, head)  # every way there passes the head
+        ends = [block for block in before[head] if block in inside]
+        if ends:
+            loops[head] = {head}.union(*(reachable(before, block, head) for block in ends))
     found = [{i for block in members for i in blocks[block]} for members in loops.values()]
     return sorted(found, key=lambda loop: (len(loop), min(loop)))
 
