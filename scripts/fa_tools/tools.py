@@ -155,6 +155,15 @@ def write_whole(path, content):
         fail(f"cannot write {path} ({(problem.strerror or str(problem)).lower()})")
 
 
+def make_folder(path):
+    """The folder, there from now on."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        fail(f"cannot make the folder {relative(path)} ({problem.strerror.lower()})")
+    return Path(path)
+
+
 def relative(path):
     """The path as seen from the checkout, if it lies in it."""
     path = Path(path).resolve()
@@ -236,7 +245,8 @@ def _refuse_odd(value, depth=0):
 _plain = set()  # texts that hold nothing odd
 
 
-def _text_of(path):
+def text_of(path):
+    """The text of a regular file, or Refused."""
     try:
         if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
             raise Refused("cannot be read (not a regular file)")  # a device or a pipe, which may have no end
@@ -277,13 +287,13 @@ def read_json(path):
         if name not in known:
             raise Refused(f"has no {name}")
         return known[name]
-    return _parsed(_text_of(path))
+    return _parsed(text_of(path))
 
 
 def read_set(path):
     """{name: parsed file} of a set of files kept as one, a file a line: {"name": ..., "results": ...}."""
     files = {}
-    for i, line in enumerate(_text_of(path).splitlines()):
+    for i, line in enumerate(text_of(path).splitlines()):
         entry = _parsed(line, i)
         if not isinstance(entry, dict) or set(entry) != {"name", "results"} or not isinstance(entry["name"], str):
             raise Refused(f"is not a set of results (line {i + 1})")

@@ -32,15 +32,11 @@ class Chapter:
         # Own sections may stand between those of the anatomy; they belong to the one before.
         first = min(self.text.index(f"\n## {heading}\n") for heading in self.headings)
         self.top, self.parts = self.text[:first], {}
-        own = [heading for heading in self.headings if self.part_of(heading)]
+        own = [heading for heading in self.headings if heading in PARTS]
         ends = [*own[1:], None]
         for heading, end in zip(own, ends):
             begin = self.text.index(f"\n## {heading}\n")
-            self.parts[self.part_of(heading)] = self.text[begin : end and self.text.index(f"\n## {end}\n")]
-
-    @staticmethod
-    def part_of(heading):
-        return heading if heading in PARTS else None
+            self.parts[heading] = self.text[begin : end and self.text.index(f"\n## {end}\n")]
 
     def pictures(self, part, folder):
         return [path for _, path in PICTURE.findall(self.parts[part]) if path.startswith(folder)]
@@ -80,8 +76,7 @@ class Whole(ScriptTest):
 
     @of_each_chapter
     def test_parts_in_order(self, chapter, _before, _after):
-        parts = [Chapter.part_of(heading) for heading in chapter.headings]
-        self.assertEqual([part for part in parts if part], list(PARTS))
+        self.assertEqual([heading for heading in chapter.headings if heading in PARTS], list(PARTS))
         self.assertRegex(chapter.text, rf"\A# {chapter.number}: \S")
 
     @of_each_chapter

@@ -18,6 +18,7 @@ import textwrap
 import time
 from pathlib import Path
 
+from fa_tools.records import amount
 from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, or_fail, read_json, run, write_json
 
 EXAMPLE = """examples:
@@ -278,15 +279,6 @@ def choose(wish, known, where):
 
 def grouped(value):
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def amount(value):
-    """8.91 M, 622 k, 64."""
-    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= limit:
-            part = value / limit
-            return f"{part:.{0 if part >= 100 else 1 if part >= 10 else 2}f} {letter}"
-    return grouped(value)
 
 
 def percent(value):

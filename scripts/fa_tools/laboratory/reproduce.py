@@ -10,10 +10,9 @@ import math
 import os
 import subprocess
 import textwrap
-from pathlib import Path
 
 from fa_tools.records import display, kind, load, mark, order, passed
-from fa_tools.tools import ROOT, Parser, Refused, fail, named, or_fail, read_json, run
+from fa_tools.tools import ROOT, Parser, Refused, fail, make_folder, named, or_fail, read_json, run
 
 EXAMPLE = """publications:
   from-scratch   Flash Attention from Scratch: its 16 kernels on A100 and RTX 3090
@@ -154,11 +153,7 @@ def report(published, data):
 
 def measure(name, arguments):
     """(results file, exit code) of scripts/fa bench; without a file there is nothing to print, and it has said why."""
-    folder = Path(os.environ.get("RESULTS_DIR", ROOT / "results"))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        fail(f"cannot create the results folder {folder} ({problem.strerror.lower()})")
+    folder = make_folder(os.environ.get("RESULTS_DIR", ROOT / "results"))
     file = folder / f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H-%M-%SZ}-{name}.json"
     code = subprocess.run([ROOT / "scripts" / "fa", "bench", "--protocol", name, "--json", file, *arguments], check=False).returncode
     if not file.exists():

@@ -32,7 +32,7 @@ from fa_tools.product.intensity import MACHINES, roofs
 from fa_tools.product.limits import bound_of, kernels_of
 from fa_tools.records import (REST, Shape, display, headline_shape, is_plain, is_stale, kind, load, order, passed, scores_of, shape_of,
                               tell_apart)
-from fa_tools.tools import ROOT, Parser, Refused, busy, fail, named, need, or_fail, relative, run, write_whole
+from fa_tools.tools import ROOT, Parser, Refused, busy, fail, make_folder, named, need, or_fail, relative, run, write_whole
 
 EXAMPLE = """examples:
   scripts/fa chart results/2026-11-21T10-00-00Z.json
@@ -287,7 +287,7 @@ def docs_specs():
         with or_fail():
             (group,) = group_files([ROOT / name for name in files])
             group.keep(kernels)
-            profile, counters = profile and read_profile(ROOT / profile), counters and read_counters(ROOT / counters)
+            profile, counters = profile and read(ROOT / profile, load_profile), counters and read(ROOT / counters, load)
             charts = list(specs_of(group, dict.fromkeys(Shape._fields), profile, counters=counters))
         for name, spec_of in charts:
             if only is not None and name not in only:
@@ -317,14 +317,9 @@ def docs_charts(vl, check):
     return 1 if stale and check else 0
 
 
-def read_profile(path):
+def read(path, how):
     with named(path):
-        return load_profile(path)
-
-
-def read_counters(path):
-    with named(path):
-        return load(path)
+        return how(path)
 
 
 @busy("drawing charts")
@@ -355,14 +350,10 @@ def main():
     wish = {field: getattr(args, field, None) for field in Shape._fields}
     with or_fail():
         groups = group_files(args.files)
-        profile = read_profile(args.profile) if args.profile else None
-        counters = read_counters(args.counters) if args.counters else None
+        profile = read(args.profile, load_profile) if args.profile else None
+        counters = read(args.counters, load) if args.counters else None
         charts = [(group, list(specs_of(group, wish, profile, args.peer, counters))) for group in groups]
-    folder = Path(args.output) if args.output else Path(args.files[0]).parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        fail(f"cannot create the folder {folder} ({problem.strerror.lower()})")
+    folder = make_folder(args.output or Path(args.files[0]).parent)
     drawn = 0
     for group, specs in charts:
         stem = group.stem

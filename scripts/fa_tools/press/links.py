@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote
 
-from fa_tools.tools import ROOT, Parser, busy, fail, markdown_files, relative
+from fa_tools.tools import ROOT, Parser, busy, markdown_files, or_fail, relative, text_of
 
 EXAMPLE = """examples:
   scripts/fa links
@@ -223,10 +223,8 @@ def main():
     args = parser.parse_args()
     bad = checked = converted = 0
     for path in [Path(name).resolve() for name in args.files] or markdown_files():
-        try:
-            lines = list(outside_code(path.read_text(encoding="utf-8")))
-        except OSError as problem:
-            fail(f"cannot read {relative(path)} ({problem.strerror.lower()})")
+        with or_fail(relative(path)):
+            lines = list(outside_code(text_of(path)))
         for number in taken_for_html(path):
             bad += 1
             print(f"{relative(path)}:{number}: begins with a comment: put a word before it", file=sys.stderr)

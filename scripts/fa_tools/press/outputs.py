@@ -29,7 +29,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fa_tools.tools import ROOT, Parser, busy, fail, markdown_files, relative
+from fa_tools.tools import ROOT, Parser, busy, fail, markdown_files, or_fail, relative, text_of
 
 NVCC = ("scripts/fa inspect", "scripts/fa ptxas")  # these need CUDA's tools
 SETUP = 4  # and their exit code if one is missing
@@ -190,10 +190,8 @@ def main():
     args = parser.parse_args()
     runner, bad = Runner(args.only, args.scripts), 0
     for path in [Path(name).resolve() for name in args.files] or [*markdown_files(), *filter(Path.exists, [LOOPS])]:
-        try:
-            old = path.read_text(encoding="utf-8")
-        except OSError as problem:
-            fail(f"cannot read {path} ({problem.strerror.lower()})")
+        with or_fail(path):
+            old = text_of(path)
 
         def replaced(shown, old=old, path=path):
             if NEEDS.search(old[max(0, shown.start() - 200) : shown.start()]):

@@ -10,7 +10,8 @@ import sys
 import textwrap
 from collections import namedtuple
 
-from fa_tools.tools import ROOT, Parser, Refused, fail, lines_of, named, or_fail, read_json, relative, run, write_whole
+from fa_tools.tools import (ROOT, Parser, Refused, fail, lines_of, make_folder, named, or_fail, read_json, relative, run, text_of,
+                            write_whole)
 
 EXAMPLE = """examples:
   scripts/fa quiz 05
@@ -76,10 +77,7 @@ def keep(number, score):
     scores = best_scores()
     if score <= scores.get(number, -1):
         return
-    try:
-        SCORES.parent.mkdir(exist_ok=True)
-    except OSError as problem:
-        fail(f"cannot make the folder {relative(SCORES.parent)} ({problem.strerror.lower()})")
+    make_folder(SCORES.parent)
     write_whole(SCORES, lines_of(dict(sorted({**scores, number: score}.items()))))
 
 
@@ -158,10 +156,7 @@ def main():
     parser.add_argument("--json", action="store_true", help="print the result as JSON (what is asked goes to standard error)")
     options = parser.parse_args()
     with or_fail(), named(relative(PAGE)):
-        try:
-            known = chapters(PAGE.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as problem:
-            raise Refused(f"cannot be read ({problem})") from None
+        known = chapters(text_of(PAGE))
     if options.list:
         if options.chapter or options.answers is not None:
             fail("--list shows all chapters, so it takes neither a chapter nor --answers")

@@ -70,7 +70,7 @@ from pathlib import Path
 from fa_tools.press.doc_tables import TABLES, matching, pick, read, source_lines
 from fa_tools.press.links import slug
 from fa_tools.records import DAGGER, mark
-from fa_tools.tools import ROOT, Parser, Refused, busy, fail, markdown_files, relative
+from fa_tools.tools import ROOT, Parser, Refused, busy, markdown_files, or_fail, relative, text_of
 
 EXAMPLE = """examples:
   scripts/fa sync                      rewrite every Markdown file of the checkout
@@ -348,7 +348,7 @@ def with_numbers(line, problem):
 def synced(path, problems):
     """The file's text, as it is and as it should be. `problems` gets (line number, sentence) of what differs or cannot be
     made."""
-    text = path.read_text(encoding="utf-8")
+    text = text_of(path)
     lines, result, i, fence = text.removesuffix(f"\n{NOTE}\n").split("\n"), [], 0, None
     while i < len(lines):
         line, number = lines[i], i + 1
@@ -393,10 +393,8 @@ def main():
     bad = 0
     for path in [Path(name) for name in args.files] or markdown_files():
         problems = []
-        try:
+        with or_fail(path):
             old, new = synced(path, problems)
-        except OSError as problem:
-            fail(f"cannot read {path} ({problem.strerror.lower()})")
         for number, sentence in problems:
             # Without --check, drift is what gets repaired; only what cannot be repaired is worth a word.
             if args.check or " out of date" not in sentence and " should be " not in sentence:

@@ -13,7 +13,7 @@ from pathlib import Path
 from fa_tools.product import emulate
 from fa_tools.product.examiner import TOO_MUCH, Examiner, check, launches_of
 from fa_tools.product.tasks import GROUPS, MARK, WIDTH, read_tasks
-from fa_tools.tools import ROOT, Parser, busy, fail, or_fail, relative, run, write_whole
+from fa_tools.tools import ROOT, Parser, busy, fail, make_folder, or_fail, relative, run, write_whole
 
 DESCRIPTION = """Kernels with a hole, or with somebody else's bug, for you to complete. The first call writes the file into
 the folder try/ and says what to do. Every further call compiles your file for the emulator and tells you what
@@ -173,10 +173,7 @@ class Folder:
         return self.progress.setdefault(task.name, {"attempts": 0, "hints": 0})
 
     def save(self):
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            fail(f"cannot make the folder {relative(self.path)} ({problem.strerror.lower()})")
+        make_folder(self.path)
         with or_fail():
             write_whole(self.file, json.dumps(self.progress, indent=1, sort_keys=True) + "\n")
 

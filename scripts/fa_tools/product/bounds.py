@@ -15,7 +15,7 @@ import textwrap
 from pathlib import Path
 
 from fa_tools.product import limits
-from fa_tools.records import SHAPE as FIELDS, Shape, describe, headline_shape, load, order, passed, waiting
+from fa_tools.records import SHAPE as FIELDS, Shape, describe, headline_shape, load, order, passed, short, waiting
 from fa_tools.tools import Parser, Refused, busy, fail, named, or_fail, relative, results_files, run
 
 EXAMPLE = """examples:
@@ -112,10 +112,6 @@ def table(name, machine, shape, rows):
 
 
 WIDTHS = (7, 6, 7, 10, 6, 6)
-
-
-def short(value):
-    return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
 
 
 def notes(name, machine, rows):

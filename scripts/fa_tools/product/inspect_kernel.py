@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fa_tools.product.sass import (KINDS, PTX_OF_INTEREST, SETUP, Missing, compile_kernel, find_kernel, kind_of, main_loop, mix,
                   occupancy, product_flops, ptx_family, ptx_opcodes)
-from fa_tools.tools import ROOT, Parser, Refused, fail, run
+from fa_tools.tools import ROOT, Parser, Refused, fail, run, write_whole
 
 EXAMPLE = """examples:
   scripts/fa inspect 08                                  bf16, head_dim 128, sm_90a
@@ -211,13 +211,6 @@ def show_control(build, report, places, count):
 # --- Command line ----------------------------------------------------------------------------------------------
 
 
-def save(path, text):
-    try:
-        Path(path).write_text(text.replace(f"{ROOT}/", ""), encoding="utf-8")
-    except OSError as problem:
-        fail(f"cannot write {path} ({problem.strerror.lower()})")
-
-
 def main(argv=None):
     parser = Parser("inspect", __doc__, EXAMPLE)
     parser.add_argument("kernel", help="its number, name or the beginning of its name")
@@ -244,9 +237,10 @@ def main(argv=None):
         fail(str(problem), SETUP)
     if args.sass:
         listings = [build.sass[report["symbol"]] for report in reports]
-        save(args.sass, "".join("\n".join([f"{x.name}:", *x.listing]).rstrip() + "\n\n" for x in listings))
+        text = "".join("\n".join([f"{x.name}:", *x.listing]).rstrip() + "\n\n" for x in listings)
+        write_whole(args.sass, text.replace(f"{ROOT}/", ""))
     if args.ptx:
-        save(args.ptx, "".join(f"{build.ptx[report['symbol']]}\n\n" for report in reports))
+        write_whole(args.ptx, "".join(f"{build.ptx[report['symbol']]}\n\n" for report in reports).replace(f"{ROOT}/", ""))
     if args.control:
         print("\n\n".join(control))
     elif args.loop:

@@ -2,9 +2,9 @@
 
 import math
 
-from fa_tools.press.charts.look import BLUE, GREEN, ORANGE, RED, base, by, kernel_axis, layer, quantity, short, with_halo, words
+from fa_tools.press.charts.look import BLUE, GREEN, ORANGE, RED, base, by, kernel_axis, layer, quantity, with_halo, words
 from fa_tools.product.limits import RESOURCES, first_limiter
-from fa_tools.records import describe
+from fa_tools.records import describe, short
 
 COLOURS = {"tensor": BLUE, "mufu": "#CC79A7", "fp32": "#A39A00", "l1": ORANGE, "l2": GREEN, "hbm": RED}
 SHAPES = {"tensor": "square", "mufu": "triangle-up", "fp32": "triangle-down", "l1": "diamond", "l2": "circle",

@@ -2,8 +2,8 @@
 
 import math
 
-from fa_tools.press.charts.look import LIGHT, amount, base, kernel_axis, layer, quantity, why_not, words
-from fa_tools.records import describe, passed
+from fa_tools.press.charts.look import LIGHT, base, kernel_axis, layer, quantity, why_not, words
+from fa_tools.records import amount, describe, passed
 
 # (counter, title, unit). The first two that exist are drawn.
 COUNTERS = [

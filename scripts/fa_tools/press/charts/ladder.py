@@ -3,9 +3,8 @@ how many times faster each kernel is than the one before."""
 
 import math
 
-from fa_tools.press.charts.look import (ORANGE, among, base, by, kernel_axis, layer, quantity, row_text, short, why_not,
-                                          with_halo, words)
-from fa_tools.records import describe, display, kind, passed
+from fa_tools.press.charts.look import ORANGE, among, base, by, kernel_axis, layer, quantity, row_text, why_not, with_halo, words
+from fa_tools.records import describe, display, kind, passed, short
 
 
 def cuda_ladder(gpu, records, shape, theme):

@@ -2,9 +2,8 @@
 
 import statistics
 
-from fa_tools.press.charts.look import (DASHES, OTHERS, base, begin_of, by, colours_of, layer, quantity, short, spread_within,
-                                          words)
-from fa_tools.records import describe_rest, display, kind, order, passed, shape_of
+from fa_tools.press.charts.look import DASHES, OTHERS, base, begin_of, by, colours_of, layer, quantity, spread_within, words
+from fa_tools.records import describe_rest, display, kind, order, passed, shape_of, short
 
 
 def last(records):

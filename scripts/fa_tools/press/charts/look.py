@@ -19,21 +19,6 @@ DARK = Theme(
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 
 
-def short(value):
-    """652, 92.1, 7.90, 0.45: three significant digits."""
-    if value >= 100:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def amount(value):
-    """8.91 M, 622 k, 64."""
-    for limit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= limit:
-            return f"{short(value / limit)} {letter}"
-    return str(value)
-
-
 def base(theme, title, subtitle):
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",

@@ -4,9 +4,9 @@ import math
 from collections import namedtuple
 
 from fa_tools.laboratory.profile import read_profile
-from fa_tools.press.charts.look import GREEN, ORANGE, base, by, layer, quantity, short, spread, with_halo, words
+from fa_tools.press.charts.look import GREEN, ORANGE, base, by, layer, quantity, spread, with_halo, words
 from fa_tools.product.intensity import LEVELS, attention_flops
-from fa_tools.records import display, is_plain, kind, order, passed
+from fa_tools.records import display, is_plain, kind, order, passed, short
 from fa_tools.tools import Refused
 
 SIZES = ("batch", "heads", "seq_len", "head_dim")

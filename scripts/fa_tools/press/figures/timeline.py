@@ -10,7 +10,8 @@ from pathlib import Path
 
 from fa_tools.press.figures.drawing import INK, Picture, keep, runs
 from fa_tools.records import is_stale
-from fa_tools.tools import ROOT, Parser, Refused, busy, fail, or_fail, read_json, relative, results_files, run, write_json
+from fa_tools.tools import (ROOT, Parser, Refused, busy, fail, or_fail, read_json, relative, results_files, run, write_json,
+                            write_whole)
 
 FOLDER = ROOT / "docs" / "timelines"
 BIN = ROOT / "build" / "emulator-checked" / "bin"
@@ -426,10 +427,7 @@ def main():
         traces[-1].since(int(first))
     text = draw(traces, args.cycles)
     out = Path(args.out or Path(args.trace[0]).with_suffix(".svg"))
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as problem:
-        fail(f"cannot write {out}: {problem.strerror}")
+    write_whole(out, text)
     print(f"drew {out}")
     return 0
 
