@@ -25,9 +25,9 @@ struct Config {
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kKeys = kBlockN / kWarps;      // columns of S per warp: 16, one ldmatrix.x4
   static constexpr int kColumns = kHeadDim / kWarps;  // columns of O per warp
-  // Each row of a tile is followed by kPad unused elements. With 0, the eight rows of a matrix that
-  // ldmatrix reads share four banks: an 8-way conflict. 8 (16 bytes) avoids it; 08 needs no kPad.
-  static constexpr int kPad = 0;
+  // Each row of a tile is followed by kPad unused elements, 16 bytes. With 0, the eight rows of a
+  // matrix that ldmatrix reads would share four banks: an 8-way conflict. 08 needs no kPad.
+  static constexpr int kPad = 8;
 };
 
 // Each warp w0..w3 computes one part of S and O. Lane l holds four elements of each 16 x 8 tile:

@@ -404,17 +404,17 @@ TEST_F(Traces, CopiesOf07OverlapProductsAndLoadsOf06DoNot) {
   const int64_t under_way = overlap(copies, "Copies under way", "Copies under way", first),
                 shared = overlap(copies, "Copies under way", "Shared memory", first);
   EXPECT_GT(under_way, 2000);
-  EXPECT_GT(overlap(copies, "Copies under way", "Tensor Cores", first), under_way / 10);
-  EXPECT_GT(shared, under_way * 9 / 10);  // products' fragments are read all the time
+  EXPECT_GT(overlap(copies, "Copies under way", "Tensor Cores", first), under_way / 3);
+  EXPECT_GT(shared, under_way / 2);  // products' fragments are read meanwhile
 }
 
 // What the pictures of chapters 07, 08 and 09 say.
-TEST_F(Traces, SwizzlingAndPipeliningShortenTheTimeline) {
+TEST_F(Traces, PipeliningShortensTheTimelineAndASwizzleCostsNothing) {
   const Problem p = problem(1, 1, 256, 128, Dtype::kBf16);
   std::map<std::string, int64_t> cycles;
   for (const char* name : {"07", "08", "09"})
     cycles[name] = emu::replay(record(find_kernel(name), p)).cycles;
-  EXPECT_GT(cycles["07"], 2 * cycles["08"]);
+  EXPECT_NEAR(double(cycles["07"]), double(cycles["08"]), 0.02 * double(cycles["08"]));
   EXPECT_GT(cycles["08"], cycles["09"] * 5 / 4);
 }
 

@@ -15,8 +15,8 @@ from fa_tools.tools import Refused, read_json, repository_files
 
 
 def changes_of_05_and_15(root):
-    """Padding in 05, and another bound in 15: the first changes counters and solutions, the second a line that chapter 16 shows."""
-    for name, old, new in (("05_mma_split_kv", "kPad = 0;", "kPad = 8;"), ("15_persistent", "kMaxP = 256.0f;", "kMaxP = 512.0f;")):
+    """No padding in 05, and another bound in 15: the first changes counters and solutions, the second a line that chapter 16 shows."""
+    for name, old, new in (("05_mma_split_kv", "kPad = 8;", "kPad = 0;"), ("15_persistent", "kMaxP = 256.0f;", "kMaxP = 512.0f;")):
         path = root / "kernels" / f"{name}.cu"
         text = path.read_text(encoding="utf-8")
         assert text.count(old) == 1, name
@@ -84,14 +84,14 @@ class RealChange(InACopy):
         done = subprocess.run([root / "scripts" / "fa", "adopt"], capture_output=True, text=True, timeout=3000, check=False)
         left = done.stdout.partition("Left for you")[2].splitlines()[1:]
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-        self.assertEqual([line.partition(": ")[2][:35] for line in left], ["the solution 05_padding does not fi"])
+        self.assertEqual([line.partition(": ")[2][:35] for line in left], ["the solution 05_no_padding does not"])
         differs = self.run_script("git", "-C", root, "diff", "--name-only").stdout.split()
         expected = ("kernels/05_mma_split_kv.cu", "kernels/15_persistent.cu", "bench/results/emulator_", "bench/results/solutions.jsonl",
                     "docs/")
         self.assertEqual([name for name in differs if not name.startswith(expected)], [])
         counts = read_json(f"{root}/bench/results/emulator_counts.jsonl#d128_n256")
         at = {r["kernel"][:2]: r["counters"] for r in counts["records"]}
-        self.assertEqual(at["05"]["shared_wavefronts"], at["05"]["shared_wavefronts_ideal"], "padded rows have no conflicts")
+        self.assertGreater(at["05"]["shared_wavefronts"], at["05"]["shared_wavefronts_ideal"], "without padding rows collide")
 
 
 if not given("--whole"):

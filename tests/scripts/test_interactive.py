@@ -152,7 +152,7 @@ class Banks(unittest.TestCase):
         self.cases = data("banks")["cases"]
 
     def test_kernels_and_solutions(self):
-        for name, pad, layout in (("07_cp_async", 0, "none"), ("07_padding", 8, "none"), ("08_swizzle", 0, "xor"),
+        for name, pad, layout in (("07_no_padding", 0, "none"), ("07_cp_async", 8, "none"), ("08_swizzle", 0, "xor"),
                                   ("08_rotation", 0, "rotation"), ("08_every_other_row", 0, "every_other_row"),
                                   ("08_64_byte_rows", 0, "mode_64")):
             counters = SOLUTIONS[name]["records"][0]["counters"]

@@ -64,7 +64,7 @@ class Hash(Copy):
 
     def test_what_it_is_of(self):
         for file, old, new, which in (
-                ("kernels/05_mma_split_kv.cu", "kPad = 0;", "kPad = 8;", "05"),
+                ("kernels/05_mma_split_kv.cu", "kPad = 8;", "kPad = 0;", "05"),
                 ("kernels/08_swizzle.cu", "#pragma unroll\n", "", "08"),
                 ("kernels/16_max_free.cu", "Needs{90, true}", "Needs{100, true}", "16"),
                 ("common/ptx/mma.h", "mma.sync.aligned.m16n8k16", "mma.sync.m16n8k16", "05 08"),
@@ -79,8 +79,8 @@ class Hash(Copy):
         """A kernel that waits in kernels/next has the hash that it will have in its place; a solution has one of its own."""
         (self.folder / "kernels" / "next").mkdir()
         shutil.copy(ROOT / "kernels" / "05_mma_split_kv.cu", self.folder / "kernels" / "next")
-        self.change("kernels/05_mma_split_kv.cu", ("kPad = 0;", "kPad = 8;"))
-        names = ("05_mma_split_kv.next", "05_mma_split_kv", "05_padding", "beyond/plain", "05_nothing", "16_max_free.next")
+        self.change("kernels/05_mma_split_kv.cu", ("kPad = 8;", "kPad = 0;"))
+        names = ("05_mma_split_kv.next", "05_mma_split_kv", "05_no_padding", "beyond/plain", "05_nothing", "16_max_free.next")
         here = [sources.source_of(name) for name in names]
         forget()
         with mock.patch.object(sources, "ROOT", self.folder):
@@ -88,6 +88,18 @@ class Hash(Copy):
         forget()
         self.assertEqual(there, [here[1], here[2], "misfit", here[3], None, None])
         self.assertEqual(here[0], None)
+
+
+def as_if_measured_today(folder):
+    """Gives each measured record in a copy of bench/results today's hash: a kernel that waits for a GPU is no error here."""
+    results = folder / "bench" / "results"
+    for file in (*results.glob("h200*.json*"), results / "solutions.jsonl"):
+        lines = []
+        for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
+            solution = json.loads(line)["name"].removesuffix("-cuda") if file.name == "solutions.jsonl" else None
+            lines.append(re.sub(r'("kernel": ?"([^"]+)", ?"source": ?)"\w+"',
+                                lambda match, of=solution: f'{match[1]}"{sources.source_of(of or match[2])}"', line))
+        file.write_text("".join(lines), encoding="utf-8")
 
 
 class Stale(Copy):
@@ -98,6 +110,7 @@ class Stale(Copy):
 
     def setUp(self):
         super().setUp()
+        as_if_measured_today(self.folder)
         (self.folder / "docs").mkdir()
         for path in (ROOT / "docs").glob("[01]*.md"):  # which have the solutions
             text = path.read_text(encoding="utf-8")
@@ -110,9 +123,9 @@ class Stale(Copy):
             "<!-- grid: bf16_d128 -->\n| | N = 512<!--= @512 --> |\n|-|-:|\n| `05`<!--= 05 --> | 0.0 |\n<!-- /grid -->\n\n"
             "<!-- limiters: bench/results -->\n<!-- /limiters -->\n", encoding="utf-8")
 
-    def fa(self, *words, code=0):
+    def fa(self, *words, code=(0,)):
         done = self.run_script(self.folder / "scripts" / "fa", *words, env={"PYTHONPATH": ""}, cwd=self.folder)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertIn(done.returncode, code, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
     def page(self):
@@ -127,8 +140,8 @@ class Stale(Copy):
         self.assertNotIn("†", fresh)
         self.change("kernels/05_mma_split_kv.cu", ("// query rows per CTA", "// rows"))  # a comment costs nothing
         self.assertEqual(self.fa("sync", "--check"), "")
-        self.set_pad(0, 16)
-        self.assertIn("should be", self.fa("sync", "--check", code=1))
+        self.set_pad(8, 16)
+        self.assertIn("should be", self.fa("sync", "--check", code=(1,)))
         self.fa("sync")
         page = self.page()
         self.assertRegex(page, r"reaches [\d.]+†<!--= bf16_d128 05 @4096 --> TFLOP/s, kernel 04 [\d.]+<!--=")
@@ -140,28 +153,28 @@ class Stale(Copy):
         self.assertIn("1 kernel waits for a GPU, changed since it was measured: 05_mma_split_kv.", page)
         self.assertTrue(page.endswith("\n\n† The kernel has changed since this figure was measured.\n"), page)
         self.assertEqual(self.fa("sync", "--check"), "")
-        self.set_pad(16, 0)
+        self.set_pad(16, 8)
         self.fa("sync")
         self.assertEqual(self.page(), fresh)
 
     def test_comparisons(self):
         sentence = "1 kernel waits for a GPU, changed since it was measured: 05_mma_split_kv."
-        self.set_pad(0, 16)
+        self.set_pad(8, 16)
         for command in ("agree", "bounds"):
             with self.subTest(command):
-                said = self.fa(command)
+                said = self.fa(command, code=(0, 1))  # 1: another kernel waits, and its counts agree no more
                 self.assertEqual(said.splitlines()[-1], sentence)
                 self.assertFalse([line for line in said.splitlines() if line.startswith("05")], said)
 
     def test_release(self):
         self.assertEqual(self.fa("release", "--check"), "Nothing is to be measured again.\n")
-        self.set_pad(0, 16)
+        self.set_pad(8, 16)
         (self.folder / "kernels" / "next").mkdir()
         (self.folder / "kernels" / "next" / "07_cp_async.cu").write_text("")
-        said = self.fa("release", "--check", code=1)
+        said = self.fa("release", "--check", code=(1,))
         self.assertIn("bench/results/h200_bf16_d128.json has kernels that have changed since: 05_mma_split_kv\n", said)
         self.assertIn("bench/results/h200_profile.json has kernels", said)
-        self.assertIn("bench/results/solutions.jsonl has kernels that have changed since: 05_mma_split_kv, 05_padding, 05_plain_loads, "
+        self.assertIn("bench/results/solutions.jsonl has kernels that have changed since: 05_mma_split_kv, 05_no_padding, 05_plain_loads, "
                       "05_transposed_maximum\n", said)
         self.assertIn("kernels/next/07_cp_async.cu has not replaced", said)
         self.assertNotIn("04_wmma", said)
@@ -170,7 +183,8 @@ class Charts(unittest.TestCase):
     def test_pale_kernels(self):
         """Only what the kernel has is marked, and a line below the title says what that means."""
         (group,) = chart.group_files([ROOT / "bench/results/h200_bf16_d128.json", ROOT / "bench/results/h200_peers_bf16_d128.json"])
-        with mock.patch("fa_tools.records.source_of", {**{name: sources.source_of(name) for name, *_ in group.records}, "10_instruction_tuning": "0"}.get):
+        measured = {name: record["source"] for (name, *_), record in group.records.items() if "source" in record}
+        with mock.patch("fa_tools.records.source_of", {**measured, "10_instruction_tuning": "0"}.get):
             marked = dict(chart.specs_of(group, dict.fromkeys(Shape._fields)))
             for name, mark in (("ladder", "fillOpacity"), ("speedup", "strokeDash"), ("seq_len", "strokeDash")):
                 with self.subTest(name):
@@ -178,7 +192,7 @@ class Charts(unittest.TestCase):
                     self.assertIn("Pale or dotted: the kernel has changed since it was measured", spec)
                     self.assertIn('"%s": {"condition": ' % mark, spec)
                     self.assertEqual(set(re.findall(r"indexof\((.*?), datum", spec)), {'[\\"10_instruction_tuning\\"]'})
-        with mock.patch("fa_tools.records.source_of", sources.source_of):
+        with mock.patch("fa_tools.records.source_of", measured.get):
             for name, spec_of in chart.specs_of(group, dict.fromkeys(Shape._fields)):
                 self.assertNotIn("Pale", json.dumps(spec_of(LIGHT)) if callable(spec_of) else "")
 

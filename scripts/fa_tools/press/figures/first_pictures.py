@@ -15,10 +15,10 @@ GPU = "NVIDIA H200"
 # The idea of each step, 01 first, and what held up the kernel before it: something had to be moved (orange), a unit had
 # no cycle left (blue), or one piece of work waited for another (green). A kernel behind the last one is not on the map.
 MOVED, BUSY, WAITED = ORANGE, BLUE, GREEN
-SHARED = "shared memory,|above all its bank conflicts", MOVED
+SHARED = "shared|memory", MOVED
 STEPS = (
     ("naive", None, None), ("online|softmax", "global|memory", MOVED), ("register|tiles", "shared|memory", MOVED),
-    ("Tensor|Cores", "CUDA|cores", BUSY), ("split|keys", *SHARED), ("split|queries", *SHARED), ("async|copies", *SHARED),
+    ("Tensor|Cores", "CUDA|cores", BUSY), ("split|keys", *SHARED), ("split|queries", *SHARED), ("async|copies", "waits for|tiles", WAITED),
     ("XOR|swizzle", *SHARED), ("reading|ahead", *SHARED), ("leaner|loop", "issue|slots", BUSY),
     ("wgmma", "MMA|rate", BUSY), ("TMA", "warps that wait|for warps", WAITED),
     ("producer|warps", "warps that wait|for warps", WAITED), ("softmax|overlap", "expo-|nentials", WAITED),
