@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <ios>
@@ -201,6 +202,57 @@ TEST_F(Patience, LastsWhileThreadsGetSomewhere) {
                       for (int i = 0; i < 30; i++) work();
                     }),
             "no error");
+}
+
+// ---- long launches ------------------------------------------------------------------------------
+class LongLaunch : public testing::Test {
+ protected:
+  void TearDown() override { emu::options() = {}; }
+  // 20 CTAs, one after the other, each of which meets others for 0.04 s.
+  static void run_long() {
+    emu::options().os_threads = 1;
+    run(dim3(20), dim3(64), 0, [] {
+      for (int i = 0; i < 20; i++) {
+        if (threadIdx.x == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        __syncthreads();
+      }
+    });
+  }
+};
+
+TEST_F(LongLaunch, SaysHowFarItIs) {
+  testing::internal::CaptureStderr();
+  run_long();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  emu::options().report_after = 0.2;
+  testing::internal::CaptureStderr();
+  run_long();
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_CONTAINS(text, "note: probe: ");
+  EXPECT_CONTAINS(text, " of 20 CTAs have ended after 0.2 s");
+  EXPECT_CONTAINS(text, " of 20 CTAs have ended after 0.8 s");
+  EXPECT_EQ(text.find("without checks") != std::string::npos, emu::is_checked());
+}
+
+// Between two turns of its threads, not only between two CTAs.
+TEST_F(LongLaunch, EndsWhenItsCallerWantsThat) {
+  for (const bool random : {false, true}) {
+    if (random) emu::options().schedule = emu::Schedule::kRandom;
+    const auto begin = std::chrono::steady_clock::now();
+    emu::options().wants_end = [] { return true; };
+    const std::string text = failure(64, [] {
+      while (true) __syncthreads();
+    });
+    EXPECT_EQ(text, "the launch was ended before it was done");
+    EXPECT_THROW(run(dim3(64), dim3(64), 0,
+                     [] {
+                       while (true) emu::yield();
+                     }),
+                 emu::LaunchError);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+    emu::options() = {};
+    EXPECT_EQ(failure(64, [] { __syncthreads(); }), "no error");  // the emulator goes on
+  }
 }
 
 // ---- barriers -----------------------------------------------------------------------------------

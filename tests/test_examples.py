@@ -303,6 +303,14 @@ class Command(unittest.TestCase):
         self.assertRegex(output, r"(?s)16_max_free, seq_len 256, heads 1, batch 1\nrelative error .*: passed\n"
                                  r".*\nattention_kernel<__nv_bfloat16, 128, 128>, by kind of instruction\n.*\nwgmma  ")
 
+    def test_a_launch_that_takes_long_says_how_far_it_is(self):
+        text = ("__global__ void slow() {\n  for (int i = 0; i < 2000; i++) __syncthreads();\n}\n"
+                "int main() {\n  slow<<<400, 128>>>();\n  cudaDeviceSynchronize();\n}\n")
+        says = r"(?m)^note: slow: \d+ of 400 CTAs have ended after 0\.1 s%s$"
+        with mock.patch.dict(os.environ, FA_BUSY_AFTER="0.1"):
+            self.assertRegex(self.emulate(text), says % "; scripts/fa emulate --fast is up to ten times as fast")
+            self.assertRegex(self.emulate(text, before=["--fast"]), says % "")
+
     def test_what_cannot_be_compiled(self):
         with mock.patch.dict(os.environ, FA_BUSY_AFTER="0"):
             output = self.emulate("__global__ void f() { __vadd4(1, 2); }\nint main() {}\n", code=2)

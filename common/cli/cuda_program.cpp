@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/cli/tables.h"
+#include "common/emulator/core/launch.h"
 #include "common/emulator/host/runtime.h"
 #include "common/harness/device.h"
 #include "common/harness/runner.h"
@@ -63,6 +64,7 @@ void read_options() {
 
 [[maybe_unused]] const bool registered = [] {
   read_options();
+  emu::options().faster = "scripts/fa emulate --fast";
   records();  // so that they are there when the program ends
   emu::after_launch = note_launch;
   atexit(print_counts);

@@ -55,7 +55,8 @@ def main(command):
         report = Path(folder, "report.xml")
         command = [*command, "--output-junit", str(report), "--test-output-size-passed", "1000000"]
         held = []
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace") as ctest:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace",
+                              env={"FA_BUSY_AFTER": "600", **os.environ}) as ctest:
             for line in ctest.stdout:
                 if held or SUMMARY.match(line):
                     held.append(line)

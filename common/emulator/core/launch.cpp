@@ -1,12 +1,16 @@
 // A launch: its clusters spread over OS threads, its counters, its first error.
 #include "common/emulator/core/launch.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <map>
@@ -32,7 +36,11 @@ constinit CheckedBuild checked_build;
 constinit MakeRecorder make_recorder = nullptr;
 
 Options& options() {
-  static Options instance;
+  static Options instance = [] {
+    const char* const seconds = getenv("FA_BUSY_AFTER");
+    const double chosen = seconds ? strtod(seconds, nullptr) : 0;
+    return chosen > 0 ? Options{.report_after = chosen} : Options{};
+  }();
   return instance;
 }
 
@@ -94,6 +102,15 @@ std::unique_ptr<Recorder> begin_recording(Cluster& cluster, uint64_t number) {
   return recorder;
 }
 
+// How far a launch is, in place of a program's own line of progress on a terminal.
+[[maybe_unused]] void report(const char* kernel, uint64_t ended, uint64_t ctas, double seconds) {
+  const std::string cure =
+      is_checked() ? std::string("; ") + options().faster + " is up to ten times as fast" : "";
+  fprintf(stderr, "%snote: %s: %llu of %llu CTAs have ended after %.3g s%s\n",
+          isatty(STDERR_FILENO) ? "\r\033[K" : "", kernel, (unsigned long long)ended,
+          (unsigned long long)ctas, seconds, cure.c_str());
+}
+
 }  // namespace
 
 void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
@@ -120,8 +137,12 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
   }
 
   LaunchOrder order;
-  for (const auto& machine : machines) machine->cluster.launch_order = &order;
-  std::atomic<uint64_t> next_cluster{0};
+  std::atomic<bool> ending{false};
+  for (const auto& machine : machines) {
+    machine->cluster.launch_order = &order;
+    machine->ending = &ending;
+  }
+  std::atomic<uint64_t> next_cluster{0}, ended_clusters{0};
   std::exception_ptr error;
   uint64_t error_cluster = clusters;  // the first that failed, whichever was noticed first
   auto run_clusters = [&](Machine& self) {
@@ -133,13 +154,14 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
     const auto end = [&] { order.ended(i, std::exchange(self.cluster.printed, {})); };
     bool ended = true;
     try {
-      while ((i = next_cluster++) < clusters) {
+      while (!ending && (i = next_cluster++) < clusters) {
         added = ended = false;
         set_block_indices(self.cluster, i);
         const std::unique_ptr<Recorder> recorder = begin_recording(self.cluster, i);
         run_cluster(self);
         if (recorder) recorder->finish();
         ended = true;
+        ended_clusters++;
         end();
         added = true;
         if (checks) checks->add(i, self.checks.get());
@@ -158,18 +180,42 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
       }
     }
   };
+#ifdef FA_EMULATOR_DEBUG
+  run_clusters(*machines[0]);
+#else
   {
-    std::vector<std::jthread> others;
-    others.reserve(workers);
+    std::mutex mutex;
+    std::condition_variable changed;
+    uint64_t running = 0;
+    std::vector<std::jthread> started;
+    started.reserve(workers);
+    std::unique_lock lock(mutex);
     try {
-      for (uint64_t i = 1; i < workers; i++) {
-        others.emplace_back(run_clusters, std::ref(*machines[i]));
+      for (const auto& machine : machines) {
+        started.emplace_back([&, self = machine.get()] {
+          run_clusters(*self);
+          const std::lock_guard ends(mutex);
+          running--;
+          changed.notify_one();
+        });
+        running++;
       }
     } catch (const std::system_error&) {
       // The system has no more threads to give: those that have started do all the work.
+      if (started.empty()) run_clusters(*machines[0]);
     }
-    run_clusters(*machines[0]);
+    // This thread runs no CTA. It looks after those that do.
+    const auto begin = std::chrono::steady_clock::now();
+    double next = options().report_after;
+    while (!changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return running == 0; })) {
+      if (options().wants_end && !ending) ending = options().wants_end();
+      if (std::chrono::steady_clock::now() - begin < std::chrono::duration<double>(next)) continue;
+      report(kernel, ended_clusters * uint64_t(cluster), ctas, next);
+      next += 3 * options().report_after;
+    }
   }
+#endif
+  if (ending) throw LaunchError("the launch was ended before it was done");
   if (error) std::rethrow_exception(error);
   if (checks) checks->finish();
 }

@@ -36,6 +36,13 @@ struct Options {
   // limit. Far more than any thread of a kernel here runs without meeting another.
   double patience = 30;
   bool races = true;  // checked build: look for races and for reads of what nothing has written
+  // Seconds after which a launch says on standard error how far it is; then three times as many
+  // between one line and the next. FA_BUSY_AFTER in the environment has others.
+  double report_after = 10;
+  // What the line of the checked build calls faster.
+  const char* faster = "the build without checks (preset emulator, no _checked in the name)";
+  // Asked again and again by the thread that launches: true ends the launch with a LaunchError.
+  std::function<bool()> wants_end = {};
   // Checked build: this CTA, x counted fastest, is recorded (common/trace/trace.h).
   std::optional<uint64_t> traced_cta = {};
 };

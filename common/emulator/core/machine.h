@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <boost/context/fiber.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -65,6 +66,7 @@ struct Machine {
   // has for too long (patience.h). A signal handler reads the one and sets the other.
   volatile uint64_t progress = 0;
   volatile bool overdue = false;
+  const std::atomic<bool>* ending = nullptr;  // whether the launch is to end as soon as it can
   const Lane* interrupted = nullptr;  // its fiber is in no state to go on, not even to be unwound
   const std::function<void()>& body;
 };

@@ -183,6 +183,10 @@ Lane* next_lane(Lane& me, bool waits) {
   Cta& cta = *me.cta;
   Cluster& cluster = *cta.cluster;
   step_units(me, waits);
+  if (*machine->ending) {
+    cta.failure = "ended";
+    return nullptr;
+  }
   do {
     if (Lane* next = pick(cluster, &me)) return next;
   } while (finish_awaited(cluster));
@@ -396,6 +400,7 @@ void yield() {
   Lane& me = *current_lane;
   Cluster& cluster = *me.cta->cluster;
   if (machine->overdue) end_of_patience();
+  if (*machine->ending) fail_cta("ended");
   step_units(me, false);
   cluster.current_warp = (cluster.current_warp + 1) % int(cluster.warps.size());
   Lane* const next = pick(cluster, nullptr);
