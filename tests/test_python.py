@@ -328,6 +328,43 @@ class NumPy(Sentences):
             self.assertEqual([each[1] for each in found[kernel]], [kernel] * 3)
             self.assertLess(max(each[0] for each in found[kernel]), MOST["float16"])
 
+    def test_mapped_files(self):
+        q, k, v = arrays()
+        with tempfile.NamedTemporaryFile() as file:
+            mapped = numpy.memmap(file, q.dtype, "w+", shape=q.shape)
+            mapped[:] = q
+            o = fa.attention(mapped, k, v)
+        self.assertIs(type(o), numpy.ndarray)  # which maps no file
+        self.assertLess(relative(o, reference(q, k, v)), MOST["float16"])
+
+    def test_a_signal_ends_the_call(self):
+        """Ctrl-C, and any handler that raises; the library is usable afterwards. One that does not raise ends nothing."""
+        code = """if True:
+            import fa, numpy, os, signal, threading, time
+            q = numpy.ones((1, 8, 1024, 64), "float16")
+            def after(seconds, number):
+                def kill():
+                    times.append(time.monotonic())
+                    os.kill(os.getpid(), number)
+                threading.Timer(seconds, kill).start()
+            def raises(*_):
+                raise TimeoutError
+            signal.signal(signal.SIGALRM, raises)
+            signal.signal(signal.SIGUSR1, lambda *_: times.append("called"))
+            for number in (signal.SIGINT, signal.SIGALRM):
+                times = []
+                after(0.5, signal.SIGUSR1)
+                after(1, number)
+                try:
+                    fa.attention(q, q, q, kernel="plain")
+                    print("not interrupted")
+                except (KeyboardInterrupt, TimeoutError) as problem:
+                    print(type(problem).__name__, times[1], time.monotonic() - times[-1] < 1)
+                small = q[:, :1, :128].copy()
+                print((fa.attention(small, small, small) == 1).all(), signal.getsignal(signal.SIGALRM) is raises)
+        """
+        self.assertEqual(in_fresh_process(self, code), "KeyboardInterrupt called True\nTrue True\nTimeoutError called True\nTrue True\n")
+
     def test_dlpack_of_others(self):
         class Array:  # what has DLPack and nothing else
             def __init__(self, data):

@@ -211,7 +211,7 @@ class LoadsWhileCapturing {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-void attention(const Kernel& kernel, const Problem& problem, Tensors tensors) {
+void attention(const Kernel& kernel, const Problem& problem, Tensors tensors, int (*)()) {
   const LoadsWhileCapturing loads;
   const CurrentDevice current(device_of(tensors));
   auto* const stream = static_cast<cudaStream_t>(tensors.stream);
@@ -240,9 +240,11 @@ thread_local std::optional<Counted> last_run;
 thread_local std::string counters_text;
 
 // The tensors are copied into memory whose edges are watched, as the programs' own tensors are.
-void attention(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
+void attention(const Kernel& kernel, const Problem& problem, const Tensors& tensors,
+               int (*wants_end)()) {
   static std::mutex mutex;  // the emulator's counters and its list of memory are everyone's
   const std::lock_guard lock(mutex);
+  end_launches_when(wants_end);
   last_run.reset();
   const size_t bytes = problem.tensor_bytes(), kv_bytes = problem.kv_tensor_bytes();
   Buffer q("Q", bytes), k("K", kv_bytes), v("V", kv_bytes), o("O", bytes);
@@ -310,7 +312,7 @@ fa_status fa_attention_with(const char* kernel, const fa_problem* problem,
           q, k, v, o, nullptr, 0, stream, given.cu_seqlens_q, given.cu_seqlens_kv};
       fa::check_pointers(tensors);
       fa::check_overlap(checked, tensors);
-      fa::attention(chosen, checked, tensors);
+      fa::attention(chosen, checked, tensors, given.wants_end);
     } catch (const fa::BadInput& error) {
       const std::string text = fa::with_fields(error.what());
       throw fa::BadInput(text.starts_with("seq_len must")

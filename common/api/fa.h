@@ -69,6 +69,9 @@ typedef struct fa_options {
    * behaviour of the kernel; the emulator checks them. */
   const int *cu_seqlens_q, *cu_seqlens_kv;
   int q_rows, kv_rows; /* rows of one head of Q, and of one of K */
+  /* On the emulator the calling thread asks this about 20 times a second while the kernel runs. Any
+   * answer but 0 ends the call with FA_FAILED, and the library can be used as before. */
+  int (*wants_end)(void);
 } fa_options;
 
 typedef struct fa_kernel {

@@ -70,6 +70,9 @@ struct LaunchCounts {
 };
 LaunchCounts take_counts();
 
+// Emulator: asked while a launch runs; any answer but 0 ends the launch with an error. Null: none.
+void end_launches_when(int (*wanted)());
+
 // At this moment, as NVML says, the library behind nvidia-smi; nothing where it does not tell.
 struct GpuState {
   std::optional<double> clock_mhz;  // of the SMs

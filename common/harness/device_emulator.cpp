@@ -89,6 +89,10 @@ LaunchCounts take_counts() {
   return counts;
 }
 
+void end_launches_when(int (*wanted)()) {
+  emu::options().wants_end = wanted ? [wanted] { return wanted() != 0; } : std::function<bool()>{};
+}
+
 GpuState sample_gpu() { return {}; }
 void* work_stream() { return nullptr; }
 std::string bugs_like(const std::string& report) { return emu::bugs_like(report); }

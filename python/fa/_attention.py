@@ -183,6 +183,9 @@ def _array_attention(q: Any, k: Any, v: Any, kernel: str, causal: bool, cu_seqle
     given = {"q": q, "k": k, "v": v}
     if cu_seqlens_q is not None:
         given.update(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
+    if numpy := sys.modules.get("numpy"):  # a memmap is an array like any other, and what is made like it would map no file
+        given = {name: array.view(numpy.ndarray) if isinstance(array, numpy.memmap) else array for name, array in given.items()}
+    q = given["q"]
     for name, array in given.items():
         if type(array) is not type(q):
             raise BadInput(f"{name} is of type {type(array).__name__}, but q of type {type(q).__name__}")

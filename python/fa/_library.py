@@ -4,7 +4,10 @@ import ctypes
 import importlib.resources
 import json
 import os
+import signal
+import threading
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 
@@ -45,10 +48,13 @@ class _Kernel(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("compute_capability", ctypes.c_int), ("exactly", ctypes.c_int)]
 
 
+_WantsEnd = ctypes.CFUNCTYPE(ctypes.c_int)
+
+
 class _Options(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("mask", ctypes.c_int), ("kv_len", ctypes.c_int), ("kv_heads", ctypes.c_int),
                 ("cu_seqlens_q", ctypes.c_void_p), ("cu_seqlens_kv", ctypes.c_void_p), ("q_rows", ctypes.c_int),
-                ("kv_rows", ctypes.c_int)]
+                ("kv_rows", ctypes.c_int), ("wants_end", _WantsEnd)]
 
 
 class Packed(NamedTuple):
@@ -135,6 +141,28 @@ def run(kernel: str, shape: tuple[int, ...], dtype: str, pointers: tuple[int, ..
     else:
         problem = _Problem(*shape, DTYPES[dtype])
         options = _Options(ctypes.sizeof(_Options), causal, kv_shape[2], kv_shape[1])
-    status = _library.fa_attention_with(kernel.encode(), problem, options, *pointers, stream)
+    # Handlers of signals run where Python does, which is where the emulator asks for the end. What they raise, as Ctrl-C's does,
+    # ends the call.
+    raised: list[BaseException] = []
+    before: dict[int, Any] = {}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        try:
+            before[number](number, frame)
+        except BaseException as problem:
+            raised.append(problem)
+
+    if backend() != "cuda" and threading.current_thread() is threading.main_thread():
+        before = {each: handler for each in signal.valid_signals() if callable(handler := signal.getsignal(each))}
+        options.wants_end = _WantsEnd(lambda: bool(raised))
+    try:
+        for each in before:
+            signal.signal(each, handle)
+        status = _library.fa_attention_with(kernel.encode(), problem, options, *pointers, stream)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if raised:
+        raise raised[0]
     if status:
         raise _ERRORS[status](_library.fa_error().decode(errors="replace"))
