@@ -148,6 +148,18 @@ class Merged(unittest.TestCase):
             self.assertIn((entry["kernel"], entry["statement"], entry["kind"]), counted)
 
 
+class Chosen(ScriptTest):
+    def test_kernels_by_number_or_name(self):
+        every, some, named = (self.run_script(BOUNDS, *words).stdout.splitlines()
+                              for words in ((), ("8", "16"), ("08_swizzle", "16")))
+        rows = [line for line in every if line.startswith(("08_", "16_"))]
+        self.assertEqual([line for line in some if line[:2].isdigit()], rows)
+        self.assertEqual((len(rows), some), (2, named))
+        done = self.run_script(BOUNDS, "16", "--machine", "A100")
+        self.assertEqual(done.stderr.splitlines()[1:], ["error: there is nothing to calculate of 16_max_free"])
+        self.assert_one_sentence(self.run_script(BOUNDS, "99"), "there is no kernel '99'; there are 01_naive, ")
+
+
 class Refusals(ScriptTest):
     def test_refusals(self):
         for words, text in (((self.folder / "none.json",), "no such file"),

@@ -1,4 +1,5 @@
-"""Reads the book's prose, README and the kernels' comments for habits that make a reader decode instead of read.
+"""Reads the book's prose, README and the kernels' comments for habits that make a reader decode instead of read. It only
+checks, and changes nothing.
 
 What is flagged: "rows a CTA" for "rows per CTA", threads and barriers that are called persons, "so that", a sentence
 that begins with "Of", some tics, sentences of more than 35 words and paragraphs of more than 90. A chapter also has a

@@ -14,12 +14,13 @@ import tempfile
 import textwrap
 from pathlib import Path
 
-from fa_tools.product import limits
+from fa_tools.product import limits, sass
 from fa_tools.records import SHAPE as FIELDS, Shape, describe, headline_shape, load, order, passed, short, waiting
 from fa_tools.tools import Parser, Refused, busy, fail, named, or_fail, relative, results_files, run
 
 EXAMPLE = """examples:
   scripts/fa bounds                                              all kernels on an H200, from committed counts
+  scripts/fa bounds 08 16                                        two of them
   scripts/fa bounds results/mine.json --machine A100             your own run, two lengths (--seq-len 256,512)
   scripts/fa bounds --seq-len 1024 --batch 16 --head-dim 64 --dtype fp16
 
@@ -138,8 +139,8 @@ def whole(text):
 def parse_arguments(argv):
     parser = Parser("bounds", __doc__, EXAMPLE)
     add = parser.add_argument
-    add("results", nargs="*", metavar="RESULTS",
-        help="results of the emulator's checked build (default: the committed)")
+    add("results", nargs="*", metavar="KERNEL|RESULTS",
+        help="a kernel's number or name (default: all); results of the emulator's checked build (default: the committed)")
     add("--machine", default="H200", metavar="NAME", help="of bench/machines.json: H200 (default), H100, A100")
     add("--program", metavar="PATH", help="the program that wrote RESULTS, to run a second length if one is missing")
     add("--dtype", choices=("fp16", "bf16"))
@@ -147,6 +148,9 @@ def parse_arguments(argv):
     for field in ("batch", "heads", "seq-len"):
         add(f"--{field}", type=whole, metavar="N")
     args = parser.parse_args(argv)
+    with or_fail():
+        args.kernels = {sass.find_kernel(word) for word in args.results if re.fullmatch(r"\d+(_\w+)?", word)}
+    args.results = [word for word in args.results if not re.fullmatch(r"\d+(_\w+)?", word)]
     if args.program and not os.access(args.program, os.X_OK):
         fail(f"{args.program} is not a program that can be run")
     return args
@@ -177,8 +181,11 @@ def main(argv=None):
                 for record in run_other_length(args.program, [*single.values()], files[0])["records"]:
                     if record["kernel"] in single and passed(record) and "statements" in record:
                         single[record["kernel"]].add(record)
+        changed = {each for each in changed if each in (args.kernels or {each})}
         rows, unknown = [], []
         for kernel in kernels:
+            if kernel.name not in (args.kernels or {kernel.name}):
+                continue
             if not limits.runs_on(kernel, machine):
                 print(f"note: {kernel.name} is left out, {name} has no wgmma", file=sys.stderr)
                 continue
@@ -191,6 +198,8 @@ def main(argv=None):
             if kernel.misfits(dtype):
                 print(f"note: counts of {kernel.name} do not grow like a seq_len^2 + b seq_len; its bound is no bound",
                       file=sys.stderr)
+        if args.kernels and not rows and not unknown:
+            raise Refused("; ".join([f"there is nothing to calculate of {', '.join(sorted(args.kernels))}", *waiting(changed)]))
     if rows:
         print("\n".join([*table(name, machine, shape, rows), *notes(name, machine, rows),
                          *(line for sentence in waiting(changed) for line in textwrap.wrap(f"{sentence}.", 100))]))
