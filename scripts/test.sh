@@ -26,6 +26,8 @@ Examples:
   scripts/test.sh --all -R commands  of these the commands of the chapters
   scripts/test.sh --long             what takes hours: all shapes and inputs, solutions of the
                                      exercises, clang, arm64
+  scripts/test.sh --long -R includes of these the search for headers that a file uses and does not
+                                     include
 
 Options:
   --setup   only install what the tests need (with --all: what all tests need)
