@@ -142,12 +142,13 @@ TEST(CheckedLines, EveryKindOfInstruction) {
        {{"requests", 1}, {"wavefronts", 32}, {"wavefronts_ideal", 1}, {"bytes", 128}}},
       {"+3 global store",
        {{"requests", 1}, {"sectors", 4}, {"sectors_ideal", 4}, {"cache_lines", 1}, {"bytes", 128}}},
-      // Eight lanes at a time write eight rows: 8 wavefronts for one. Reads are side by side.
+      // Eight lanes at a time write eight rows: 8 wavefronts for one. Reads are side by side, but the
+      // halves of each sector go to different lines of shared memory.
       {"+4 cp.async",
        {{"requests", 1},
         {"wavefronts", 32},
         {"wavefronts_ideal", 4},
-        {"sectors", 16},
+        {"sectors", 32},
         {"sectors_ideal", 16},
         {"bytes", 512}}},
       // The same, but only four bytes of 16 are read.
@@ -155,7 +156,7 @@ TEST(CheckedLines, EveryKindOfInstruction) {
        {{"requests", 1},
         {"wavefronts", 32},
         {"wavefronts_ideal", 4},
-        {"sectors", 16},
+        {"sectors", 32},
         {"sectors_ideal", 4},
         {"bytes", 128}}},
       {"+7 barrier", {{"requests", 1}}},
@@ -290,16 +291,18 @@ TEST_P(CheckedKernels, CopyAsynchronouslyIfTheyAreSaidTo) {
             GetParam().traits >= Traits::kAsync);
 }
 
-// What padding (07) and the swizzle (08) promise: not one conflict.
+// What padding (07) and the swizzle (08) promise: not one conflict. But every other padded row is
+// moved by half a sector, so that two of 16 sectors of a request lie across lines of shared memory.
 TEST(CheckedLines, PaddedAndSwizzledTilesAreFreeOfConflicts) {
   for (const int head_dim : {64, 128}) {
     const Problem p = problem(1, 1, 256, head_dim, Dtype::kFp16);
-    for (const char* name : {"07", "08"}) {
+    for (const auto& [name, sectors] : std::map<std::string, uint64_t>{{"07", 18}, {"08", 16}}) {
       const Record record = run_once(find_kernel(name), p, "normal", 1);
       std::map<std::string, Counts> kinds = by_kind(record);
       EXPECT_GT(kinds["ldmatrix"]["wavefronts"], 0u);
       EXPECT_EQ(kinds["ldmatrix"]["wavefronts"], kinds["ldmatrix"]["wavefronts_ideal"]);
       EXPECT_EQ(kinds["cp.async"]["wavefronts"], kinds["cp.async"]["wavefronts_ideal"]);
+      EXPECT_EQ(kinds["cp.async"]["sectors"], sectors * kinds["cp.async"]["requests"]);
       Counts totals(record.counts.counters.begin(), record.counts.counters.end());
       EXPECT_EQ(totals["shared_wavefronts"],
                 kinds["ldmatrix"]["wavefronts"] + kinds["cp.async"]["wavefronts"]);

@@ -27,7 +27,9 @@ if "fp16" in sys.argv:
     sys.exit(1)
 data = json.load(open("{root}/bench/results/h200_bf16_d" + ("64" if "64" in sys.argv else "128") + ".json"))
 data["records"] = [dict(r, source=todays_source(r), clock_mhz=1500) for r in data["records"] if r["kernel"] in sys.argv]
-del data["protocol"]["idle_ms"]
+for record in data["records"]:
+    record.pop("run", None)
+data["protocol"].pop("idle_ms", None)
 data.update(created="2026-12-01T10:00:00Z", schema_version=6)
 data["protocol"]["load_seconds"] = 0
 data["machine"]["driver"] = "580.1"
@@ -146,7 +148,14 @@ class Measure(ScriptTest):
         self.assertEqual([r["kernel"] for r in before], [r["kernel"] for r in after])
         for old, new in zip(before, after):
             again = old["kernel"][:2] in ("04", "05")
-            self.assertEqual((new.get("run"), new == old), ("2026-12-01T10:00:00Z", False) if again else (None, True))
+            self.assertEqual((new.get("run"), new == old), ("2026-12-01T10:00:00Z", False) if again else (old.get("run"), True))
+
+    def test_libraries_that_pythonpath_names(self):
+        (self.folder / "torch.py").write_text("")
+        (self.folder / "fa3_fwd_interface.py").write_text("def flash_attn_func(q, k, v):\n    return q\n")
+        for path, sentence in ((str(self.folder), None), ("", "this Python cannot import torch")):
+            with mock.patch.dict("os.environ", {"PYTHONPATH": path, "PYTHON": "/usr/bin/python3"}):
+                self.assertEqual(measure.missing_peer.__wrapped__(("fa3",)), sentence)
 
     def test_what_is_refused(self):
         name = "h200_peers_bf16_d128.json"

@@ -30,17 +30,21 @@ using Request = std::array<const MemoryAccess*, kWarpSize>;  // null: the lane t
 // however many lanes share it. The ideal is the number of sectors that the touched bytes would fill
 // side by side: 32 neighbouring floats touch 4 of 4, 32 floats 128 bytes apart touch 32 of 4, and
 // one float for all lanes touches 1 of 1.
+// A cp.async counts a sector once for each 128-byte line of shared memory that it goes to, because
+// an H200 fetches it for each. In rows with 16 bytes of padding such a sector ends each line of every
+// other row; rows with none or with 32 bytes have none (07_cp_async, kPad = 8, 0, 16).
 class Sectors {
  public:
-  void add(uintptr_t address, uint32_t bytes) {
+  void add(uintptr_t address, uint32_t bytes, uintptr_t line = 0) {
     for (const uintptr_t end = address + bytes; address < end;) {
       const uintptr_t number = address / 32, first = address % 32;
       const uintptr_t count = std::min<uintptr_t>(32 - first, end - address);
       size_t i = 0;
-      while (i < count_ && numbers_[i] != number) i++;
+      while (i < count_ && (numbers_[i] != number || lines_[i] != line)) i++;
       if (i == numbers_.size()) return;
       if (i == count_) {
         numbers_[count_] = number;
+        lines_[count_] = line;
         touched_[count_++] = 0;
       }
       touched_[i] |= uint32_t(((uint64_t(1) << count) - 1) << first);
@@ -63,6 +67,7 @@ class Sectors {
 
  private:
   std::array<uintptr_t, kWarpSize * 2> numbers_;  // 16 bytes lie in one or, misaligned, in two
+  std::array<uintptr_t, kWarpSize * 2> lines_;    // of shared memory, which each goes to
   std::array<uint32_t, kWarpSize * 2> touched_;   // bytes of each
   size_t count_ = 0;
 };
@@ -86,7 +91,11 @@ void record_request(Warp& warp, const Request& request) {
     for (const MemoryAccess* access : request) {
       if (!access) continue;
       const uint32_t bytes = copy ? access->source_bytes : access->bytes;
-      sectors.add(copy ? access->source : access->address, bytes);
+      if (copy)
+        sectors.add(access->source, bytes,
+                    (access->address - uintptr_t(warp.lanes->cta->shared)) / 128);
+      else
+        sectors.add(access->address, bytes);
       counts.bytes += bytes;
     }
     counts.sectors = sectors.actual();

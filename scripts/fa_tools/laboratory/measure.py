@@ -202,7 +202,7 @@ def missing_peer(peers):
             "try:\n  torch = names and __import__('torch')\n  for n in names: t.PEERS[n][1](t.PEERS[n][0], torch)\n"
             "except ImportError as p: print(f'this Python cannot import {p.name}')\nexcept t.Missing as p: print(p)\n")
     done = subprocess.run([os.environ.get("PYTHON", "python3"), "-c", code, *peers], capture_output=True, text=True, check=False,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "scripts")})
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "scripts"), os.environ.get("PYTHONPATH")]))})
     return done.stdout.strip() or (done.stderr.strip().split("\n")[-1] if done.returncode else None)
 
 
