@@ -42,7 +42,7 @@ if(Python3_Interpreter_FOUND)
     endif()
     fa_add_script_test(outputs ${Python3_EXECUTABLE} -B ${CMAKE_SOURCE_DIR}/scripts/fa outputs --check ${which})
     set_tests_properties(scripts.outputs PROPERTIES TIMEOUT 600)  # with nvcc it compiles most of the kernels
-    if(preset STREQUAL "emulator-checked")
+    if(preset STREQUAL "emulator")
       fa_add_script_test(timelines ${Python3_EXECUTABLE} -B ${CMAKE_SOURCE_DIR}/scripts/fa timeline --docs --check)
     endif()
   endif()

@@ -142,8 +142,8 @@ TEST(CheckedLines, EveryKindOfInstruction) {
        {{"requests", 1}, {"wavefronts", 32}, {"wavefronts_ideal", 1}, {"bytes", 128}}},
       {"+3 global store",
        {{"requests", 1}, {"sectors", 4}, {"sectors_ideal", 4}, {"cache_lines", 1}, {"bytes", 128}}},
-      // Eight lanes at a time write eight rows: 8 wavefronts for one. Reads are side by side, but the
-      // halves of each sector go to different lines of shared memory.
+      // Eight lanes at a time write eight rows: 8 wavefronts for one. Reads are side by side, but
+      // the halves of each sector go to different lines of shared memory.
       {"+4 cp.async",
        {{"requests", 1},
         {"wavefronts", 32},

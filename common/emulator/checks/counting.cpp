@@ -31,8 +31,8 @@ using Request = std::array<const MemoryAccess*, kWarpSize>;  // null: the lane t
 // side by side: 32 neighbouring floats touch 4 of 4, 32 floats 128 bytes apart touch 32 of 4, and
 // one float for all lanes touches 1 of 1.
 // A cp.async counts a sector once for each 128-byte line of shared memory that it goes to, because
-// an H200 fetches it for each. In rows with 16 bytes of padding such a sector ends each line of every
-// other row; rows with none or with 32 bytes have none (07_cp_async, kPad = 8, 0, 16).
+// an H200 fetches it for each. In rows with 16 bytes of padding such a sector ends each line of
+// every other row; rows with none or with 32 bytes have none (07_cp_async, kPad = 8, 0, 16).
 class Sectors {
  public:
   void add(uintptr_t address, uint32_t bytes, uintptr_t line = 0) {

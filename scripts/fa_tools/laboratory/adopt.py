@@ -1,8 +1,8 @@
 """Brings everything that depends on a kernel up to date after the kernel has changed; no GPU is needed.
 
 It builds the kernel and checks its numbers and races. Then it writes anew what programs know: the emulator's counters, what
-each check says of the seeded bugs, what the solutions of the exercises give, outputs, excerpts, values, tables, charts and
-pictures. It stops at no problem. What is left for you stands at the end, a line each, as FILE:LINE: what.
+each check says of the seeded bugs, what the solutions of the exercises give, outputs, excerpts, values, tables, charts,
+pictures and timelines. It stops at no problem. What is left for you stands at the end, a line each, as FILE:LINE: what.
 
 Without NN it takes every kernel whose committed counters belong to another source. What only a GPU can tell stays as it is,
 and is marked as stale; scripts/fa measure --stale measures it again."""
@@ -200,10 +200,10 @@ def show_updates(done):
 
 
 def written_documents(kernels, work):
-    """Outputs of commands, excerpts, values, tables, charts and pictures."""
+    """Outputs of commands, excerpts, values, tables, charts, pictures and timelines."""
     shown = re.compile(rf"^\$ .*\b({'|'.join(kernel[:2] for kernel in kernels)})(_\w+)?\b", re.MULTILINE)
     chapters = [path for path in markdown_files() if shown.search(path.read_text(encoding="utf-8"))]
-    for name in ("sync", "pictures", "outputs", "chart --docs", "sync"):
+    for name in ("sync", "pictures", "outputs", "chart --docs", "timeline --docs", "sync"):
         done = work.call(["scripts/fa", *name.split(), *(chapters if name == "outputs" else [])])
         show_updates(done)
         for line in done.stderr.splitlines():

@@ -14,9 +14,9 @@ from fa_tools.tools import (ROOT, Parser, Refused, busy, fail, or_fail, read_jso
                             write_whole)
 
 FOLDER = ROOT / "docs" / "timelines"
-BIN = ROOT / "build" / "emulator-checked" / "bin"
-# The chapters' timelines: program, cycles shown.
-DRAWN = {"06": ("06_mma_split_q", 256, 24000), "07": ("07_cp_async", 256, 24000), "08": ("08_swizzle", 256, 9000),
+PROGRAM = ROOT / "build" / "emulator" / "bin" / "attention_checked"
+# The chapters' timelines: kernel, tokens, cycles shown.
+DRAWN = {"06": ("06_mma_split_q", 256, 9000), "07": ("07_cp_async", 256, 9000), "08": ("08_swizzle", 256, 9000),
          "10": ("10_instruction_tuning", 256, 9000), "11": ("11_wgmma", 512, 12000), "12": ("12_tma", 512, 12000),
          "13": ("13_warp_specialization", 512, 12000), "14": ("14_softmax_overlap", 512, 12000),
          "15": ("15_persistent", 512, 16000), "16": ("16_max_free", 512, 16000)}
@@ -351,36 +351,32 @@ def draw(traces, cycles):
     return p.svg()
 
 
-def trace_of(program, seq_len):
-    """Runs the program with one head, head_dim 128. None if it has not been built."""
-    if not (BIN / program).exists():
-        return None
-    with tempfile.TemporaryDirectory() as folder, busy(f"running {program}"):
+def trace_of(kernel, seq_len):
+    """Runs the kernel with one head, head_dim 128."""
+    with tempfile.TemporaryDirectory() as folder, busy(f"running {kernel}"):
         path = Path(folder) / "trace.json"
-        done = subprocess.run([BIN / program, "--heads", "1", "--seq-len", str(seq_len), "--trace", path], cwd=ROOT, capture_output=True, text=True,
+        done = subprocess.run([PROGRAM, kernel, "--heads", "1", "--seq-len", str(seq_len), "--trace", path], cwd=ROOT, capture_output=True, text=True,
                               check=False, timeout=300)
         if done.returncode:
-            fail(f"{program} ended with exit code {done.returncode}: {done.stderr.strip()}", 3)
+            fail(f"{kernel} ended with exit code {done.returncode}: {done.stderr.strip()}", 3)
         return Trace(path)
 
 
 def draw_docs(check):
-    missing, drawn = [], {}
+    if not PROGRAM.exists():
+        fail(f"{relative(PROGRAM)} is not built; this builds it:\ncmake --preset emulator && cmake --build --preset emulator --target "
+             f"{PROGRAM.name}", 4)
+    drawn = {}
     recorded = {path.partition("#")[2]: path for path in results_files("*_timelines.jsonl")}
-    for name, (program, seq_len, cycles) in DRAWN.items():
-        trace = trace_of(program, seq_len)
-        if trace is None:
-            missing.append(program)
+    for name, (kernel, seq_len, cycles) in DRAWN.items():
+        trace = trace_of(kernel, seq_len)
         if name not in ABOVE_ONLY:
-            drawn[name] = trace and draw([trace], cycles)
+            drawn[name] = draw([trace], cycles)
         if name in recorded:
             on_gpu = Trace(recorded[name])
             on_gpu.since(SINCE.get(name, 0))
-            drawn[f"{name}-recorded"] = trace and draw([trace, on_gpu], cycles)
-    code = keep(FOLDER, drawn, "scripts/fa timeline --docs", check)
-    if missing:
-        print(f"{len(missing)} left out: {relative(BIN)} has no {', '.join(missing)}")
-    return code
+            drawn[f"{name}-recorded"] = draw([trace, on_gpu], cycles)
+    return keep(FOLDER, drawn, "scripts/fa timeline --docs", check)
 
 
 def convert(path, out):
@@ -401,8 +397,8 @@ def main():
     parser.add_argument("--cycles", type=int, default=10000, help="how many to draw [10000]")
     parser.add_argument("--convert", metavar="OUT", help="write the trace in its other form and draw nothing: as "
                         "bench/results/h200_timelines.jsonl keeps it, or for https://ui.perfetto.dev")
-    parser.add_argument("--docs", action="store_true", help="the chapters' timelines, from programs of the preset "
-                        "emulator-checked")
+    parser.add_argument("--docs", action="store_true", help="the chapters' timelines, from "
+                        "build/emulator/bin/attention_checked")
     parser.add_argument("--check", action="store_true", help="with --docs: change nothing, name what is out of date")
     args = parser.parse_args()
     if args.docs:
