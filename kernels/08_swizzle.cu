@@ -3,7 +3,7 @@
 // Idea         Each 16-byte chunk of a row is stored at another place in the same row, chosen by
 //              XOR with the row's number (common/layout/swizzle.h). Eight rows that are read at the
 //              same column are then in eight different groups of banks.
-// Bottleneck   Removed: padding against bank conflicts, 16 bytes of each row.
+// Bottleneck   Removed: padded rows, for which cp.async fetches an eighth of the sectors twice.
 // Changed      Every address in shared memory goes through chunk_address(); kPad is gone.
 // Run          cmake --build --preset emulator --target 08_swizzle && build/emulator/bin/08_swizzle
 #include "common/launch/launch.h"
