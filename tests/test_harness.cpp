@@ -129,6 +129,8 @@ constexpr Golden kGolden[] = {
     {"dominant_first", 0xd977e598ad0614fb, 0xafd57bc4dcb2c2cd},
     {"dominant_last", 0xdc611ebbaef95872, 0x76d3ae48277e3692},
     {"huge_scores", 0xc24649a0bae1859e, 0xa6fc70ffe16b014e},
+    {"hot_diagonal", 0xad016a205476780e, 0x9fed87135efcb9e8},
+    {"uneven_rows", 0x6f10ff85fd41db3b, 0x533a67dc897a72d0},
 };
 
 uint64_t hash(const Inputs& inputs) {
@@ -139,7 +141,7 @@ uint64_t hash(const Inputs& inputs) {
 }
 
 TEST(Inputs, AreTheSameEverywhere) {
-  ASSERT_EQ(std::size(kGolden), input_names().size());
+  ASSERT_EQ(std::size(kGolden), all_input_names().size());
   for (const Golden& golden : kGolden) {
     EXPECT_EQ(hash(make_inputs(problem(1, 2, 128, 64, Dtype::kFp16), golden.name, 1)), golden.fp16)
         << golden.name;
@@ -222,7 +224,7 @@ TEST(Inputs, HotOnesAreHotWhereTheyClaim) {
       EXPECT_GT(row[511], most(row, 0, 511) + 80);
 
     const auto hot_row = scores_of(p, "hot_row"), hot_tiles = scores_of(p, "hot_tiles"),
-               huge = scores_of(p, "huge_scores");
+               huge = scores_of(p, "huge_scores"), uneven = scores_of(p, "uneven_rows");
     const double high = std::ldexp(1 - 1e-4, 19) * double(p.scale());
     for (size_t group = 0; group < 8; group++) {
       int hot = 0;
@@ -233,6 +235,12 @@ TEST(Inputs, HotOnesAreHotWhereTheyClaim) {
           EXPECT_GT(least(hot_tiles[row], 0, 512), 80);
         } else {
           EXPECT_LT(most(hot_tiles[row], 0, 512), 12);
+        }
+        const bool bit = row & size_t(1) << row / 16 % 4;
+        if (bit == (group % 2 == 1)) {
+          EXPECT_GT(least(uneven[row], 0, 512), 90) << row;
+        } else {
+          EXPECT_LT(most(uneven[row], 0, 512), 12) << row;
         }
         const auto& all = huge[row];
         const double bottom = least(all, 0, 512), top = most(all, 0, 512);

@@ -172,6 +172,8 @@ std::vector<Case> hot_cases() {
              inputs, 1});
       }
     }
+    cases.push_back({&kernel, problem(1, 1, 128, 64, Dtype::kFp16), "uneven_rows", 1});
+    cases.push_back({&kernel, problem(1, 1, 128, 128, Dtype::kBf16), "uneven_rows", 1});
     // A row whose reference rises by 2^127: what it had before must not be lost. (With a limit of
     // 2^113 on P, 7 % of that row were.)
     if (kernel.traits == Traits::kMaxFree) {

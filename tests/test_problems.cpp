@@ -49,12 +49,6 @@ Problem make_problem(const More& shape, Mask mask, Dtype dtype, int head_dim) {
   return p;
 }
 
-std::vector<std::string> all_inputs() {
-  std::vector<std::string> names = input_names();
-  names.insert(names.end(), masked_input_names().begin(), masked_input_names().end());
-  return names;
-}
-
 // The whole output by the definition, in loops that know nothing of the harness.
 std::vector<double> by_loops(const Problem& p, const Inputs& inputs) {
   const int d = p.head_dim, group = p.heads / p.kv_heads.value_or(p.heads);
@@ -145,7 +139,7 @@ TEST_P(Beyond, AttendedPairsAreCounted) {
 TEST_P(Beyond, AllInputsAreFinite) {
   for (const Dtype dtype : {Dtype::kFp16, Dtype::kBf16}) {
     const Problem p = make_problem(GetParam(), Mask::kCausal, dtype, 64);
-    for (const std::string& name : all_inputs()) {
+    for (const std::string& name : all_input_names()) {
       const Inputs inputs = make_inputs(p, name, 1);
       EXPECT_EQ(inputs.q.size(), p.element_count());
       EXPECT_EQ(inputs.k.size(), p.kv_element_count());
@@ -315,8 +309,8 @@ TEST_P(Beyond, EveryKernelThatTakesItIsRight) {
   int runs = 0;
   for (const Kernel& kernel : kernels()) {
     if (!kernel.name.starts_with("beyond/")) continue;
-    for (size_t i = 0; i < all_inputs().size(); i++) {
-      const std::string inputs = all_inputs()[i];
+    for (size_t i = 0; i < all_input_names().size(); i++) {
+      const std::string inputs = all_input_names()[i];
       for (const Mask mask : {Mask::kNone, Mask::kCausal}) {
         const Problem p = make_problem(GetParam(), mask, i % 2 ? Dtype::kFp16 : Dtype::kBf16,
                                        i % 4 < 2 ? 64 : 128);

@@ -57,13 +57,6 @@ std::string in_lines(const std::vector<std::string>& names, size_t width) {
   return text;
 }
 
-// Of the option --inputs.
-std::vector<std::string> names_of_inputs() {
-  std::vector<std::string> names = input_names();
-  names.insert(names.end(), masked_input_names().begin(), masked_input_names().end());
-  return names;
-}
-
 void declare_for_emulator(CLI::App& app, Arguments& arguments) {
   app.add_option(
          "--completion", arguments.backend.completion,
@@ -146,8 +139,8 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::IsMember({"fp16", "bf16"}))
       ->capture_default_str();
   app.add_option("--inputs", arguments.protocol.inputs,
-                 "what to run on:\n" + in_lines(names_of_inputs(), 70))
-      ->check(CLI::IsMember(names_of_inputs()).description(""))
+                 "what to run on:\n" + in_lines(all_input_names(), 70))
+      ->check(CLI::IsMember(all_input_names()).description(""))
       ->capture_default_str();
   app.add_option("--score-std", arguments.score_stds,
                  "scale normal inputs so that scores have this standard\n"

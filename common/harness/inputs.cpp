@@ -70,8 +70,12 @@ const std::vector<std::string>& hot_input_names() {
   return names;
 }
 
-const std::vector<std::string>& masked_input_names() {
-  static const std::vector<std::string> names = {"hot_diagonal"};
+const std::vector<std::string>& all_input_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = input_names();
+    all.insert(all.end(), {"hot_diagonal", "uneven_rows"});
+    return all;
+  }();
   return names;
 }
 
@@ -102,8 +106,7 @@ std::vector<HeadRows> head_rows(const Problem& problem) {
 }
 
 Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t seed) {
-  std::vector<std::string> names = input_names();
-  names.insert(names.end(), masked_input_names().begin(), masked_input_names().end());
+  const std::vector<std::string>& names = all_input_names();
   if (std::find(names.begin(), names.end(), name) == names.end()) {
     std::string known;
     for (const std::string& each : names) known += (known.empty() ? "" : ", ") + each;
@@ -162,6 +165,9 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
         const uint64_t of_seven = tile % 7;
         if (of_seven == 0 || of_seven == 1 || of_seven == 3)
           q = 0.25f * q + 20.0f * root_nat * direction;
+      } else if (name == "uneven_rows") {
+        const bool high = ((position >> position / 16 % 4) + position / 64) % 2 == 0;
+        q = 0.25f * q + (high ? 22.0f : 0.0f) * root_nat * direction;
       } else if (name == "huge_scores" && c < 3) {
         // Three columns, in each of which a kind of query finds what it multiplies.
         const uint64_t kind = position % 5;
@@ -200,7 +206,7 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
         k = 0.25f * k + (position < 128 ? 10.0f : 0.0f) * root_nat * direction;
       } else if (name == "hotter_blocks") {
         k = 0.25f * k + 10.0f * float(position / 128 % 64) * root_nat * direction;
-      } else if (name == "hot_tiles") {
+      } else if (name == "hot_tiles" || name == "uneven_rows") {
         k = 0.25f * k + 5.0f * root_nat * direction;
       } else if (name == "dominant_first" || name == "dominant_last") {
         const bool dominant = position == (name == "dominant_first" ? 0 : n - 1);
