@@ -304,6 +304,51 @@ TEST(Takes, ShapesThatMakeNoSenseAreBadInput) {
   EXPECT_EQ(why(p), "--lengths must not be negative");
 }
 
+// ---- the ends of ranges --------------------------------------------------------------------------
+// fp16 rounds a P from 65520 on to infinity, so 2^16 is too high a limit on P or on a lane's sum of
+// P. Here every second group of 8 rows has a key whose P is between 2^15.99966 and 2^15.99994 if the
+// reference is a tile's first score (16, causal) or the maximum of the tile before (14, 15). All
+// other P of its lane are next to nothing, also those of the lane's other row.
+TEST(Range, NoPRoundsToInfinity) {
+  const Problem p = problem(1, 1, 256, 64, Dtype::kFp16);
+  const double scale_log2 = double(p.scale()) * std::log2(std::exp(1.0));
+  for (const size_t hot_key : {5, 133}) {
+    Inputs inputs = make_inputs(p, "normal", 1);
+    for (size_t row = 0; row < 256; row++) {
+      const double score = row % 16 < 8 ? (15.99966 + 4e-5 * double(row % 8)) / scale_log2 : -100;
+      const float high = to_float(from_float(float(score), p.dtype), p.dtype);
+      const float of_q[3] = {high, float(score - double(high)), 600};
+      const float of_k[3] = {row == hot_key ? 1.0f : 0.0f, row == hot_key ? 1.0f : 0.0f,
+                             row == hot_key || row % 128 == 0 ? 0.0f : -1.0f};
+      for (size_t c = 0; c < 64; c++) {
+        inputs.q[row * 64 + c] = from_float(c < 3 ? of_q[c] : 0, p.dtype);
+        inputs.k[row * 64 + c] = from_float(c < 3 ? of_k[c] : 0, p.dtype);
+      }
+    }
+    Protocol protocol;
+    Runner runner(p, inputs, protocol);
+    for (const Kernel& kernel : kernels()) {
+      if (kernel.traits < Traits::kLazy) continue;
+      const Record record = runner.verify(kernel);
+      EXPECT_TRUE(record.status == Status::kPassed || record.status == Status::kSkipped)
+          << kernel.name << ", key " << hot_key << ": " << record.reason;
+    }
+  }
+}
+
+// 257 heads have more rows than 16 bits with a sign count, in a grid with one CTA per query tile and
+// where CTAs take one query tile after another.
+TEST(Range, MoreRowsThanSixteenBitsCount) {
+  const Problem p = problem(1, 257, 128, 64, Dtype::kBf16);
+  Protocol protocol;
+  Runner runner(p, make_inputs(p, "normal", 1), protocol);
+  for (const char* const name : {"12_tma", "16_max_free"}) {
+    const Record record = runner.verify(find_kernel(name));
+    EXPECT_TRUE(record.status == Status::kPassed || record.status == Status::kSkipped)
+        << name << ": " << record.reason;
+  }
+}
+
 // ---- the kernels of kernels/beyond --------------------------------------------------------------
 TEST_P(Beyond, EveryKernelThatTakesItIsRight) {
   int runs = 0;
