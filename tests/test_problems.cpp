@@ -304,10 +304,10 @@ TEST(Takes, ShapesThatMakeNoSenseAreBadInput) {
   EXPECT_EQ(why(p), "--lengths must not be negative");
 }
 
-// ---- the ends of ranges --------------------------------------------------------------------------
+// ---- the ends of ranges -------------------------------------------------------------------------
 // fp16 rounds a P from 65520 on to infinity, so 2^16 is too high a limit on P or on a lane's sum of
-// P. Here every second group of 8 rows has a key whose P is between 2^15.99966 and 2^15.99994 if the
-// reference is a tile's first score (16, causal) or the maximum of the tile before (14, 15). All
+// P. Here every second group of 8 rows has a key whose P is between 2^15.99966 and 2^15.99994 if
+// the reference is a tile's first score (16, causal) or the maximum of the tile before (14, 15). All
 // other P of its lane are next to nothing, also those of the lane's other row.
 TEST(Range, NoPRoundsToInfinity) {
   const Problem p = problem(1, 1, 256, 64, Dtype::kFp16);
@@ -336,8 +336,8 @@ TEST(Range, NoPRoundsToInfinity) {
   }
 }
 
-// 257 heads have more rows than 16 bits with a sign count, in a grid with one CTA per query tile and
-// where CTAs take one query tile after another.
+// 257 heads have more rows than 16 bits with a sign count, in a grid with one CTA per query tile
+// and where CTAs take one query tile after another.
 TEST(Range, MoreRowsThanSixteenBitsCount) {
   const Problem p = problem(1, 257, 128, 64, Dtype::kBf16);
   Protocol protocol;

@@ -28,7 +28,6 @@ MOST_CHANGED_LINES = 130  # about 120; from split keys to split queries (06) nea
 # 128 or 192 query rows and of 64 or 128 keys.
 MOST_CHANGED_LINES_OF = {"10": 270, "15": 230}
 MOST_LINES_OF = {"10": 400}
-COLUMNS = 100  # clang-format holds code to them, but never breaks a comment
 MARKER = re.compile(r"\s*// \[/?[\w-]+\]")  # where a chapter's excerpt begins or ends: not for the reader
 # A kernel's own table of tile sizes (10_tuning.h) is all that it may have beside its file.
 INCLUDES = re.compile(r"kernels/\d\d_tuning\.h|common/(launch|layout|ptx)/\w+\.h")
@@ -79,14 +78,6 @@ class Kernels(unittest.TestCase):
             most = MOST_LINES_OF.get(path.name[:2], 450 if path.name[:2] >= "11" else 300)
             lines = [line for line in path.read_text().splitlines() if not MARKER.fullmatch(line)]
             self.assertLessEqual(len(lines), most, path.name)
-
-    def test_no_line_is_longer_than_100_columns(self):
-        sources = [path for folder in ("bench", "common", "kernels", "tests") for path in (ROOT / folder).rglob("*.*")
-                   if path.suffix in (".h", ".cpp", ".cu")]
-        self.assertGreater(len(sources), 200)
-        for path in sources:
-            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-                self.assertLessEqual(len(line), COLUMNS, f"{path.name}:{number}")
 
     def test_header_tells_how_to_build_it(self):
         for path in KERNELS + NEXT:

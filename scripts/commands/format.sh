@@ -30,6 +30,22 @@ case ${1:-} in
   *) die "$EXIT_USAGE" "unknown argument '$1'; scripts/fa format --help shows what there is" ;;
 esac
 
+cd "$ROOT"
+folders=()
+for folder in kernels common tests bench examples; do
+  if [[ -d $folder ]]; then folders+=("$folder"); fi
+done
+mapfile -t files < <(
+  find "${folders[@]}" -type f \( -name '*.cu' -o -name '*.cuh' -o -name '*.h' -o -name '*.cpp' \) | LC_ALL=C sort
+)
+((${#files[@]})) || exit 0
+
+# Comments and strings, which clang-format does not break.
+if ((check)) && LC_ALL=C.UTF-8 grep -nE '^.{101,}' "${files[@]}" >&2; then
+  printf 'these lines are longer than 100 columns\n' >&2
+  exit 1
+fi
+
 tool=''
 for candidate in "clang-format-$VERSION" clang-format; do
   have "$candidate" || continue
@@ -42,16 +58,6 @@ if [[ -z $tool ]]; then
   printf 'skipped: clang-format %s is not here, and other versions format differently\n' "$VERSION" >&2
   exit 77
 fi
-
-cd "$ROOT"
-folders=()
-for folder in kernels common tests bench examples; do
-  if [[ -d $folder ]]; then folders+=("$folder"); fi
-done
-mapfile -t files < <(
-  find "${folders[@]}" -type f \( -name '*.cu' -o -name '*.cuh' -o -name '*.h' -o -name '*.cpp' \) | LC_ALL=C sort
-)
-((${#files[@]})) || exit 0
 
 if ((!check)); then
   "$tool" -i "${files[@]}"
