@@ -307,8 +307,8 @@ TEST(Takes, ShapesThatMakeNoSenseAreBadInput) {
 // ---- the ends of ranges -------------------------------------------------------------------------
 // fp16 rounds a P from 65520 on to infinity, so 2^16 is too high a limit on P or on a lane's sum of
 // P. Here every second group of 8 rows has a key whose P is between 2^15.99966 and 2^15.99994 if
-// the reference is a tile's first score (16, causal) or the maximum of the tile before (14, 15). All
-// other P of its lane are next to nothing, also those of the lane's other row.
+// the reference is a tile's first score (16, causal) or the maximum of the tile before (14, 15).
+// All other P of its lane are next to nothing, also those of the lane's other row.
 TEST(Range, NoPRoundsToInfinity) {
   const Problem p = problem(1, 1, 256, 64, Dtype::kFp16);
   const double scale_log2 = double(p.scale()) * std::log2(std::exp(1.0));
