@@ -29,7 +29,7 @@ EXPECTED = {
     "broken": (r"-.*acc_o\[row\]\[c\] \*= rescale;[\s\S]*equal_keys +right", 0),
     "change": (r"02_online_softmax +passed [\s\S]*32\.00 per ideal one\n.*smem\.sK\[lane_idx\]\[d\]", 0),
     "race": (r"data race[\s\S]*Missing: a __syncthreads\(\)", 3),
-    "compare": (r"07_cp_async, by[\s\S]*\nldmatrix .* 8\.00 [\s\S]*08_swizzle, by[\s\S]*\nldmatrix .* 1\.00 [\s\S]*bounds",
+    "compare": (r"05_mma_split_kv, by[\s\S]*\nldmatrix +8,192 [\s\S]*06_mma_split_q, by[\s\S]*\nldmatrix +9,216 [\s\S]*bounds",
                 0),
     "gpu": (r"There is no GPU here|0[123]_\w+ +passed", 0),
 }

@@ -186,25 +186,24 @@ TEST(Programs, CountersOfFewKernelsInFullOfManyInALine) {
     }
     return result.out;
   };
-  // Row-major tiles of 128 columns: eight rows in the same four banks, in each line with an
-  // ldmatrix.
-  const std::string full = run("07 08 --heads 1 --seq-len 128");
+  // Kernel 04 rescales O with four wavefronts for each ideal one.
+  const std::string full = run("04 08 --heads 1 --seq-len 128");
   EXPECT_EQ(count_of(full, ", by kind of instruction\n"), 2u) << full;
-  EXPECT_TRUE(std::regex_search(full, std::regex("\nldmatrix +[0-9,]+ +[0-9,]+ +8\\.00 ")));
+  EXPECT_TRUE(std::regex_search(full, std::regex("\nshared load +[0-9,]+ +[0-9,]+ +2\\.[0-9]+ ")));
   EXPECT_TRUE(std::regex_search(full, std::regex("\nldmatrix +[0-9,]+ +[0-9,]+ +1\\.00 ")));
   EXPECT_TRUE(std::regex_search(
       full,
-      std::regex("  kernels/07_cp_async.cu:[0-9]+, ldmatrix: [0-9,]+ wavefronts, 8.00 per ideal "
-                 "one\n      ptx::ldmatrix_x4")))
+      std::regex("  kernels/04_wmma.cu:[0-9]+, shared load: [0-9,]+ wavefronts, 4.00 per ideal "
+                 "one\n      rO = make_float4")))
       << full;
   EXPECT_EQ(full.find("08_swizzle.cu:"), full.rfind("08_swizzle.cu:")) << "only the stores of O";
   // 10 stores O in whole sectors: nothing is left to say.
   EXPECT_NE(run("10" + kSmall).find("\nNo line takes more wavefronts or sectors than its ideal.\n"),
             std::string::npos);
 
-  const std::string summary = run("06 07 08" + kSmall);
+  const std::string summary = run("04 06 08" + kSmall);
   EXPECT_EQ(count_of(summary, ", by kind of instruction\n"), 0u) << summary;
-  EXPECT_EQ(count_of(summary, "ldmatrix: "), 2u) << summary;
+  EXPECT_EQ(count_of(summary, "shared load: 4.00 wavefronts"), 1u) << summary;
   EXPECT_EQ(run("07 --counters summary" + kSmall).find(", by kind"), std::string::npos);
   EXPECT_EQ(count_of(run("06 07 08 --counters full" + kSmall), ", by kind"), 3u);
   EXPECT_EQ(run("07 --counters none" + kSmall).find("deal"), std::string::npos);

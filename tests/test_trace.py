@@ -94,7 +94,7 @@ with tempfile.TemporaryDirectory() as work:
                 expect(0 <= x <= width and 0 <= y <= height, f"a shape at {x}, {y} is outside ({options})")
         return [text for texts in lines.values() for text, _, _ in texts]
 
-    for options in ((), ("--cycles", "300"), ("--cycles", "1000000"), ("--from", "5000")):
+    for options in ((), ("--cycles", "300"), ("--cycles", "1000000"), ("--from", "3000")):
         check_picture(file, *options)
 
     wrong = Path(work, "wrong.json")
