@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import unittest
 
 from support import PYTHONS, REQUIREMENTS, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, given, main, normal, pins
