@@ -1,10 +1,11 @@
 // 16_max_free: no row maximum.
 //
 // Idea         The quotient O does not depend on what is subtracted from a row's scores while the
-//              exponentials and their sum stay in range. So a reference replaces the maximum: the
-//              row's first score. The sums of P, needed anyway, tell whether it is good.
+//              exponentials, their sum and O stay in range. So a reference replaces the maximum: a
+//              little above the row's first scores, later above its sum, which is needed anyway.
 // Bottleneck   Removed: 15 took maxima of a query tile's first scores, and later of all P.
-// Changed      softmax() uses the reference, and the maximum while keys stand out (exact mode).
+// Changed      softmax() takes maxima only where P or O overflowed. Any turn may begin a query
+//              tile, so heads have any number of K tiles, all of 128 keys.
 // Run          cmake --build --preset emulator --target 16_max_free &&
 //              build/emulator/bin/16_max_free
 #include "common/launch/launch.h"
@@ -29,23 +30,28 @@ namespace fa::k16 {
 constexpr float kLog2e = 1.44269504f;
 
 // [range]
-// Upper bound for the sum of P that one lane computes for one K tile: no P exceeds fp16's 65504.
-constexpr float kMaxTileSum = 32768.0f;
-// A row's sum in a tile may be kShare times its sum so far: a heavier key needs an exact P.
-constexpr float kShare = 16.0f;
-// Exact mode ends at a query tile whose first maxima are this close (log2) to the last rows'.
-constexpr float kNear = 8.0f;
+// A reference is kMargin (log2) above a row's first scores. It rises to kMargin above the row's sum
+// when a lane's share exceeds kMaxSum, and above the maximum when a tile's exceeds kMaxTileSum.
+// A rise by more than 126 makes the factor of O and of the sums 0. What they had before is then
+// lost, so it must be small: at most 2^100 per row (four lanes' sums) before the rise, which is
+// less than 2^-14 of what the new maximum adds, 2^-kMargin.
+template <typename T>
+struct Range {  // fp16 ends at 2^16 and loses bits below 2^-14; bf16 has fp32's range
+  static constexpr bool kWide = !std::is_same_v<T, __half>;
+  static constexpr float kMargin = kWide ? 12.0f : -3.0f;
+  static constexpr float kMaxSum = kWide ? 0x1p60f : 0x1p14f;
+  static constexpr float kMaxTileSum = kWide ? 0x1p98f : 0x1p15f;
+};
 // [/range]
 
-// A tile of K or V has kKeys keys: 64 where 128 would make an odd number of tiles per head.
-template <int kHeadDim, int kKeys>
+template <int kHeadDim, int kConsumers>
 struct Config {
-  // Each consumer has 64 query rows. With head_dim 64 there are registers for a third consumer.
-  static constexpr int kWarpgroups = kHeadDim == 64 ? 3 : 2;
+  static constexpr int kWarpgroups = kConsumers;            // with 64 query rows each
   static constexpr int kBlockM = kWarpgroups * 64;          // query rows per CTA
-  static constexpr int kBlockN = kKeys;                     // keys per tile
+  static constexpr int kBlockN = 128;                       // keys per tile
   static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup is the producer
   static constexpr int kStages = 2;                         // tiles of K and of V in shared memory
+  static constexpr int kQTiles = 3;                         // tiles of Q, or of O, there
   static constexpr int kSlabs = kHeadDim / 64;              // slabs per tile
   // A launch gives all threads equally many registers; the producer returns what consumers need.
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
@@ -56,7 +62,7 @@ struct Config {
                 "otherwise a consumer would wait for registers without end");
   // A consumer's softmax runs under its own PV; three consumers run under each other's products.
   static constexpr bool kOverlap = kWarpgroups == 2;
-  static_assert(kBlockN == 64 || kBlockN == 128, "a head has an even number of tiles");
+  static constexpr bool kExact = false;  // true: takes all maxima first, as kernel 13 did
   // Warpgroup g has barriers kQRead + g (its warps have read Q) and kTurn + g. 0 is __syncthreads'.
   enum NamedBarrier : int { kQRead = 1, kTurn = kQRead + kWarpgroups };
 };
@@ -71,39 +77,41 @@ struct Config {
 //   rows 64g + 48..63   w3                                           | per row    |  | rows later |
 //                                                                    +------------+  +------------+
 // The four lanes of a quad (l/4) share two rows. The 16-byte chunks of a slab's row are swizzled.
-template <typename T, int kHeadDim, int kKeys>
+template <typename T, int kHeadDim, int kConsumers>
 struct SharedStorage {
-  using C = Config<kHeadDim, kKeys>;
+  using C = Config<kHeadDim, kConsumers>;
   // The swizzle depends on the address and repeats every 1024 bytes (8 rows), hence the alignment.
-  // sQ[t % 2] holds Q of query tile t and later its O; the other half belongs to the next tile.
-  alignas(1024) T sQ[2][C::kWarpgroups][C::kSlabs][64][64];
+  // sQ[t % kQTiles] holds Q of query tile t and later its O.
+  alignas(1024) T sQ[C::kQTiles][C::kWarpgroups][C::kSlabs][64][64];
   alignas(1024) T sK[C::kStages][C::kSlabs][C::kBlockN][64];
   alignas(1024) T sV[C::kStages][C::kSlabs][C::kBlockN][64];
   // full expects the producer's arrival and the tile's bytes; empty expects one per consumer warp.
   uint64_t k_full[C::kStages], k_empty[C::kStages], v_full[C::kStages], v_empty[C::kStages];
-  // [t % 2] belongs to query tile t. o_full expects one arrival per warp of the consumer.
-  uint64_t q_full[2][C::kWarpgroups], o_full[2][C::kWarpgroups];
+  // [t % kQTiles] belongs to query tile t. o_full expects one arrival per warp of the consumer.
+  uint64_t q_full[C::kQTiles][C::kWarpgroups], o_full[C::kQTiles][C::kWarpgroups];
+  uint64_t pass_end;  // expects one arrival per consumer warp, once
+  uint32_t again;     // then not 0 if an O is infinite or NaN: a second pass follows
 };
 
-template <typename T, int kHeadDim, int kKeys>
-__global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
+template <typename T, int kHeadDim, int kConsumers>
+__global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
                      const __grid_constant__ ptx::TensorMap map_k,
                      const __grid_constant__ ptx::TensorMap map_v,
                      const __grid_constant__ ptx::TensorMap map_o, uint32_t seq_len,
                      uint32_t q_tiles, float scale) {
-  using C = Config<kHeadDim, kKeys>;
+  using C = Config<kHeadDim, kConsumers>;
+  using R = Range<T>;
   constexpr int kQBytes = C::kBlockM * kHeadDim * sizeof(T);
   constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
-  static_assert(kTileBytes == C::kSlabs * C::kBlockN * 128, "what the boxes of a tile bring");
-  auto& smem = shared_storage<SharedStorage<T, kHeadDim, kKeys>>();
+  auto& smem = shared_storage<SharedStorage<T, kHeadDim, kConsumers>>();
 
   // ---- indices
   // The value is the same in all lanes, and the shuffle tells the compiler so.
   const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   const int warp_idx = threadIdx.x / 32 % 4;  // within the warpgroup
   const int lane_idx = threadIdx.x % 32;
-  const uint32_t tiles = seq_len / C::kBlockN;  // tiles of K per head: an even number
+  const uint32_t tiles = seq_len / C::kBlockN;  // tiles of K per head
   // This CTA has the query tiles blockIdx.x + t * gridDim.x of all heads, for t below its_tiles.
   const uint32_t its_tiles = (q_tiles - 1 - blockIdx.x) / gridDim.x + 1;
   const uint32_t m_blocks = (seq_len + C::kBlockM - 1) / C::kBlockM;  // query tiles per head
@@ -123,9 +131,9 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
 
   // ---- barriers
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 2 * C::kWarpgroups; i++) {
-      ptx::mbarrier_init(&smem.q_full[i % 2][i / 2], 1);
-      ptx::mbarrier_init(&smem.o_full[i % 2][i / 2], 4);
+    for (int i = 0; i < C::kQTiles * C::kWarpgroups; i++) {
+      ptx::mbarrier_init(&smem.q_full[0][i], 1);
+      ptx::mbarrier_init(&smem.o_full[0][i], 4);
     }
     for (int stage = 0; stage < C::kStages; stage++) {
       ptx::mbarrier_init(&smem.k_full[stage], 1);
@@ -133,9 +141,11 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
       ptx::mbarrier_init(&smem.k_empty[stage], C::kWarpgroups * 4);
       ptx::mbarrier_init(&smem.v_empty[stage], C::kWarpgroups * 4);
     }
+    ptx::mbarrier_init(&smem.pass_end, C::kWarpgroups * 4);
+    smem.again = 0;
     ptx::fence_mbarrier_init();
   }
-  __syncthreads();  // all threads wait until the barriers are initialised, so each may use them
+  __syncthreads();  // all threads wait until this is initialised, so each may use it
 
   // The producer loads tile n_block of K or V from `row` on, once all warps released the stage.
   const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
@@ -152,47 +162,53 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   // ---- producer
   if (warpgroup_idx == C::kWarpgroups) {
     ptx::setmaxnreg_dec<C::kProducerRegisters>();
-    // One thread loads group after group: tile n_block of K and tile n_block - 1 of V.
-    if (warp_idx == 0 && ptx::elect_sync()) {
-      uint32_t n_block = 0;
-      int v_row = 0;
-      for (uint32_t t = 0; t < its_tiles; t++) {
-        // head_row() divides, which is slow, so it runs once per query tile, not once per K tile.
-        const uint32_t first_row = head_row(t);
-        for (uint32_t n = 0; n < tiles; n++, n_block++) {
-          const int row = first_row + n * C::kBlockN;
-          load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n_block, row);
-          if (n_block > 0) load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_row);
-          v_row = row;
-        }
-      }
-      load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_row);
-    }
-    // One thread per consumer loads Q, later stores O, and then loads the next Q but one there.
-    if (warp_idx > 0 && warp_idx <= C::kWarpgroups && ptx::elect_sync()) {
-      const int consumer = warp_idx - 1;
-      for (uint32_t t = 0; t < its_tiles + 2; t++) {
-        T(*const sQ)[64][64] = smem.sQ[t % 2][consumer];  // [kSlabs][64][64]
-        if (t >= 2) {
-          ptx::mbarrier_wait(&smem.o_full[t % 2][consumer], t / 2 % 2 ^ 1);  // O of tile t - 2
-          const uint32_t row = q_row(t - 2, consumer);
-          for (int slab = 0; slab < C::kSlabs && row < seq_len; slab++) {
-            ptx::cp_async_bulk_tensor_store(&map_o, {slab * 64, int(head_row(t - 2) + row)},
-                                            sQ[slab]);
-          }
-          ptx::cp_async_bulk_commit();
-          ptx::cp_async_bulk_wait_read<0>();
-        }
-        if (t < its_tiles) {
-          uint64_t* const full = &smem.q_full[t % 2][consumer];
-          ptx::mbarrier_arrive_expect_tx(full, 64 * kHeadDim * sizeof(T));
-          const int row = head_row(t) + q_row(t, consumer);  // past its head: other rows, or zeros
-          for (int slab = 0; slab < C::kSlabs; slab++) {
-            ptx::cp_async_bulk_tensor_load(sQ[slab], &map_q, {slab * 64, row}, full);
+    for (int pass = 0; pass < 2; pass++) {
+      const uint32_t first_t = pass * its_tiles;  // a second pass goes on counting
+      // One thread loads group after group: tile i of K and tile i - 1 of V.
+      if (warp_idx == 0 && ptx::elect_sync()) {
+        uint32_t i = first_t * tiles;
+        int v_row = 0;
+        for (uint32_t t = 0; t < its_tiles; t++) {
+          // head_row() divides, which is slow, so it runs once per query tile, not per K tile.
+          const uint32_t first_row = head_row(t);
+          for (uint32_t n = 0; n < tiles; n++, i++) {
+            const int row = first_row + n * C::kBlockN;
+            load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, i, row);
+            if (t + n > 0) load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, i - 1, v_row);
+            v_row = row;
           }
         }
+        load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, i - 1, v_row);
       }
-      ptx::cp_async_bulk_wait<0>();  // waits until the last O is written
+      // One thread per consumer loads Q, later stores O, and then loads a later Q in its place.
+      if (warp_idx > 0 && warp_idx <= C::kWarpgroups && ptx::elect_sync()) {
+        const int consumer = warp_idx - 1;
+        for (uint32_t t = 0; t < its_tiles + C::kQTiles; t++) {
+          const uint32_t slot = (first_t + t) % C::kQTiles, uses = (first_t + t) / C::kQTiles;
+          T(*const sQ)[64][64] = smem.sQ[slot][consumer];  // [kSlabs][64][64]
+          if (t >= C::kQTiles) {
+            const uint32_t o = t - C::kQTiles, row = q_row(o, consumer);  // a former query tile's O
+            ptx::mbarrier_wait(&smem.o_full[slot][consumer], (uses + 1) % 2);
+            for (int slab = 0; slab < C::kSlabs && row < seq_len; slab++) {
+              ptx::cp_async_bulk_tensor_store(&map_o, {slab * 64, int(head_row(o) + row)},
+                                              sQ[slab]);
+            }
+            ptx::cp_async_bulk_commit();
+            ptx::cp_async_bulk_wait_read<0>();
+          }
+          if (t < its_tiles) {
+            uint64_t* const full = &smem.q_full[slot][consumer];
+            ptx::mbarrier_arrive_expect_tx(full, 64 * kHeadDim * sizeof(T));
+            const int row = head_row(t) + q_row(t, consumer);  // past its head: any rows
+            for (int slab = 0; slab < C::kSlabs; slab++) {
+              ptx::cp_async_bulk_tensor_load(sQ[slab], &map_q, {slab * 64, row}, full);
+            }
+          }
+        }
+        ptx::cp_async_bulk_wait<0>();  // waits until the last O is written
+      }
+      ptx::mbarrier_wait(&smem.pass_end, 0);  // the consumers have said what follows
+      if (!smem.again) return;
     }
     return;
   }
@@ -214,8 +230,10 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   uint32_t rP[C::kOverlap ? 2 : 1][C::kBlockN / 16][4];
   // Each lane keeps statistics for two rows of its warpgroup: 16 * warp_idx + lane_idx / 4, and
   // that row + 8. row_ref (in log2) is subtracted from scores; row_sum is the lane's share.
-  float row_ref[2] = {}, row_sum[2] = {}, rescale[2];
-  bool exact = false;  // exact mode: a reference of this warp has failed, so it takes maxima first
+  float row_ref[2] = {}, row_sum[2] = {}, rescale[2] = {1.0f, 1.0f};
+  bool exact = false;       // exact mode: maxima are taken first
+  bool failed = false;      // a P of this query tile has overflowed (fp16: as if one had)
+  bool not_finite = false;  // an O of this lane was infinite or NaN
   const float scale_log2 = scale * kLog2e;
   uint64_t desc_q_t = desc_q;  // Q of the query tile under way
 
@@ -243,37 +261,10 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     ptx::wgmma_commit();
   };
 
-  // [maximum]
-  // Makes the maximum so far (`first`: of this tile) the reference. True if O must be rescaled.
-  const auto take_maximum = [&](bool first) -> bool {
-    // Even and odd columns of both rows form four independent chains.
-    float score[4] = {acc_s[0], acc_s[1], acc_s[2], acc_s[3]};
-#pragma unroll
-    for (int i = 4; i < C::kBlockN / 2; i++) score[i % 4] = fmaxf(score[i % 4], acc_s[i]);
-    float lane_max[2];
-    bool grown = false, far = false;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      lane_max[h] = fmaxf(score[2 * h], score[2 * h + 1]) * scale_log2;
-      grown |= lane_max[h] > row_ref[h];
-      far |= fabsf(lane_max[h] - row_ref[h]) > kNear;
-    }
-    if (first) exact = __any_sync(0xffffffffu, far);
-    if (!first && !__any_sync(0xffffffffu, grown)) return false;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const float tile_max = layout::quad_max(lane_max[h]);
-      const float new_ref = first ? tile_max : fmaxf(row_ref[h], tile_max);
-      rescale[h] = ptx::exp2_approx(row_ref[h] - new_ref);
-      row_ref[h] = new_ref;
-      if (!first) row_sum[h] *= rescale[h];
-    }
-    return true;
-  };
-  // [/maximum]
   // [exponentials]
   // Computes P = 2^(S scale_log2 - row_ref) as A operand (8 + 8 columns per fragment) and its sums.
-  const auto exponentials = [&](auto& p, float(&sum)[2]) {
+  // Returns whether the sums of all lanes are small enough.
+  const auto exponentials = [&](auto& p, float(&sum)[2]) -> bool {
     float part[4] = {};  // sums of even and odd columns of both rows
 #pragma unroll
     for (int i = 0; i < C::kBlockN / 4; i++) {
@@ -287,167 +278,206 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     }
     sum[0] = part[0] + part[1];
     sum[1] = part[2] + part[3];
+    return __all_sync(0xffffffffu, sum[0] + sum[1] <= R::kMaxTileSum);
   };
   // [/exponentials]
-  // [softmax]
-  // Computes P and row_sum of a tile once S is complete. Returns whether O must be rescaled.
-  const auto softmax = [&](auto& p, bool first) -> bool {
-    float sum[2];
-    bool grown = false;
-    if (!exact) {
-      if (first) {  // the first lane of each quad has the row's first score
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-          row_ref[h] = __shfl_sync(0xffffffffu, acc_s[2 * h], 0, 4) * scale_log2;
-        }
-      }
-      exponentials(p, sum);
-      bool in_range = sum[0] + sum[1] <= kMaxTileSum;  // false if a sum is infinite
-      if (!first) {
-        in_range &=
-            fmaxf(fmaf(-kShare, row_sum[0], sum[0]), fmaf(-kShare, row_sum[1], sum[1])) <= 0.0f;
-      }
-      exact = !__all_sync(0xffffffffu, in_range);
+  // [raise]
+  // Raises references to kMargin above what is `above` them (log2). Then O must be rescaled, too.
+  const auto raise = [&](const float(&above)[2]) {
+    for (int h = 0; h < 2; h++) {
+      const float by = fmaxf(layout::quad_max(above[h]) + R::kMargin, 0.0f);
+      row_ref[h] += by;
+      row_sum[h] *= ptx::exp2_approx(-by);
+      rescale[h] *= ptx::exp2_approx(-by);
     }
-    if (exact) {
-      grown = take_maximum(first);
-      exponentials(p, sum);
-    }
-#pragma unroll
-    for (int h = 0; h < 2; h++) row_sum[h] += sum[h];
-    return grown;
   };
-  // [/softmax]
-  // Multiplies O by rescale. Every warp calls it when a maximum was raised and no PV is under way.
+  // [/raise]
+  // Multiplies O by rescale. Every warp calls it when a reference rose and no PV is under way.
   const auto rescale_o = [&] {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
+    rescale[0] = rescale[1] = 1.0f;
   };
-
   float inverse_sum[2];  // of the query tile that has just ended
   // Ends the row sums of a query tile and begins the next ones. Every consumer warp calls it.
   const auto end_sums = [&] {
-#pragma unroll
     for (int h = 0; h < 2; h++) {
       inverse_sum[h] = 1.0f / layout::quad_sum(row_sum[h]);
       row_sum[h] = 0.0f;
     }
   };
+  // [softmax]
+  // Computes P and row_sum of a tile once S is complete. Where P overflowed, or if this is done
+  // `again`, references rise above the maxima first.
+  const auto softmax = [&](auto& p, bool first, bool again) {
+    for (int h = 0; h < 2 && first; h++) {  // the quad's lanes have the row's first eight scores
+      const float most = layout::quad_max(fmaxf(acc_s[2 * h], acc_s[2 * h + 1]));
+      row_ref[h] = fmaf(most, scale_log2, R::kMargin);
+    }
+    float sum[2];
+    if (first) exact = C::kExact || again, failed = !R::kWide;
+    if (exact || !exponentials(p, sum)) {
+      exact |= failed;  // after a second failure: later tiles would probably fail, too
+      failed = true;
+      // Even and odd columns of both rows form four independent chains.
+      float score[4] = {acc_s[0], acc_s[1], acc_s[2], acc_s[3]};
+#pragma unroll
+      for (int i = 4; i < C::kBlockN / 2; i++) score[i % 4] = fmaxf(score[i % 4], acc_s[i]);
+      raise({fmaf(fmaxf(score[0], score[1]), scale_log2, -row_ref[0]),
+             fmaf(fmaxf(score[2], score[3]), scale_log2, -row_ref[1])});
+      exponentials(p, sum);
+      if (first) {
+        rescale[0] = rescale[1] = 1.0f;  // there is no O yet
+      } else if (__any_sync(0xffffffffu, rescale[0] * rescale[1] != 1.0f)) {
+        ptx::wgmma_wait<0>(acc_o);
+        rescale_o();
+      }
+    }
+    row_sum[0] += sum[0];
+    row_sum[1] += sum[1];
+  };
+  // [/softmax]
+
   // Stages O in this warp's rows of sQ, after a barrier: every warp of the warpgroup has read Q.
   const auto store_o = [&](uint32_t t) {
+    float zeros[4] = {};  // NaN where O is not finite
     ptx::barrier_sync(C::kQRead + warpgroup_idx, 128);
-    T(*const sO)[64][64] = smem.sQ[t % 2][warpgroup_idx];  // [kSlabs][64][64]
+    T(*const sO)[64][64] = smem.sQ[t % C::kQTiles][warpgroup_idx];  // [kSlabs][64][64]
 #pragma unroll
     for (int n = 0; n < kHeadDim / 16; n++) {  // 16 columns per step
       uint32_t rO[4];
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        rO[i] = ptx::pack<T>(acc_o[8 * n + 2 * i] * inverse_sum[i % 2],
-                             acc_o[8 * n + 2 * i + 1] * inverse_sum[i % 2]);
+        const float low = acc_o[8 * n + 2 * i], high = acc_o[8 * n + 2 * i + 1];
+        zeros[i] = fmaf(high, 0.0f, fmaf(low, 0.0f, zeros[i]));
+        rO[i] = ptx::pack<T>(low * inverse_sum[i % 2], high * inverse_sum[i % 2]);
       }
       ptx::stmatrix_x4(
           rO, layout::chunk_address(sO, warp_idx * 16 + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
     }
+    not_finite |= zeros[0] + zeros[1] + zeros[2] + zeros[3] != 0.0f;
     ptx::fence_proxy_async();  // makes O visible to TMA, which reads by another path
     __syncwarp();              // lane 0 waits until all lanes have stored and fenced O
-    if (lane_idx == 0) ptx::mbarrier_arrive(&smem.o_full[t % 2][warpgroup_idx]);
+    if (lane_idx == 0) ptx::mbarrier_arrive(&smem.o_full[t % C::kQTiles][warpgroup_idx]);
   };
 
   // Warpgroup g waits for its turn at barrier kTurn + g; the warpgroup before it arrives there when
   // its own turn ends. Its products then still run, but those started later queue behind them.
   const auto begin_turn = [&] { ptx::barrier_sync(C::kTurn + warpgroup_idx, 256); };
-  const auto end_turn = [&](bool last) {
+  const auto end_turn = [&](bool last) {  // no warpgroup waits after the very last turn
     const int next = warpgroup_idx + 1 < C::kWarpgroups ? warpgroup_idx + 1 : 0;
-    // No warpgroup waits after the very last turn.
     if (!last || next > 0) ptx::barrier_arrive(C::kTurn + next, 256);
   };
-  if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first turn
 
-  // A turn starts S of tile n_block and O += PV of the tile before, and waits for S, not for PV.
-  const auto start_qk = [&](uint32_t n_block) {
-    wait_full(smem.k_full, n_block);
-    begin_turn();
-    multiply_qk(n_block);
-  };
-  const auto start_pv = [&](uint32_t n_block, const auto& p_before, bool accumulate) {
-    wait_full(smem.v_full, n_block - 1);
-    multiply_pv(n_block - 1, p_before, accumulate);
-    end_turn(false);
-    ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);
-    release(smem.k_empty, n_block);
-  };
-  // Computes P of tile n_block under PV of the tile before, and waits for that PV.
-  const auto finish = [&](uint32_t n_block, auto& p_before, auto& p) {
-    const bool grown = softmax(p, false);
-    ptx::wgmma_wait<0>(acc_o, p_before);  // PV is complete, so O may be rescaled
-    release(smem.v_empty, n_block - 1);
-    if (grown) rescale_o();  // all lanes of the warp, or none
-  };
-
-  // ---- prologue
-  ptx::mbarrier_wait(&smem.q_full[0][warpgroup_idx], 0);
-  wait_full(smem.k_full, 0);
-  multiply_qk(0);
-  ptx::wgmma_wait<0>(acc_s);
-  release(smem.k_empty, 0);
   auto& even = rP[0];
   auto& odd = rP[C::kOverlap ? 1 : 0];
-  softmax(even, true);
+  // If an O is not finite, a second pass computes all of this CTA's O again, with maxima. Unrolled,
+  // it costs the first pass nothing.
+#pragma unroll
+  for (int pass = 0; pass < 2; pass++) {
+    // t counts this CTA's query tiles, n the K tiles of a head. A second pass goes on counting t
+    // and the tiles of K and V, so the barriers' phases follow those of the first one.
+    uint32_t t = pass * its_tiles, n = 0;
+    const uint32_t end_t = t + its_tiles, begin = t * tiles, last = end_t * tiles - 1;
+    const auto begin_query_tile = [&] {
+      ptx::mbarrier_wait(&smem.q_full[t % C::kQTiles][warpgroup_idx], t / C::kQTiles % 2);
+      desc_q_t = layout::advance(desc_q, t % C::kQTiles * kQBytes);
+    };
 
-  // ---- main loop
-  // Two iterations per pass: registers cannot be indexed, so each iteration names its P.
-  uint32_t t = 0;     // counts this CTA's query tiles
-  uint32_t pair = 0;  // counts pairs of K tiles over all its query tiles
-  while (true) {
-    for (uint32_t n = 1;; n += 2, pair++) {
-      start_qk(2 * pair + 1);
-      if (n == 1 && t > 0) store_o(t - 1);  // QK^T goes on
-      start_pv(2 * pair + 1, even, n > 1);
-      finish(2 * pair + 1, even, odd);
-      if (n + 1 == tiles) break;
-      start_qk(2 * pair + 2);
-      start_pv(2 * pair + 2, odd, true);
-      finish(2 * pair + 2, odd, even);
+    // ---- prologue
+    if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first turn
+    begin_query_tile();
+    wait_full(smem.k_full, begin);
+    multiply_qk(begin);
+    ptx::wgmma_wait<0>(acc_s);
+    release(smem.k_empty, begin);
+    softmax(even, true, pass > 0);
+    n++;
+
+    // ---- main loop
+    // A turn starts S of tile n_block and O += PV of the tile before. P of tile n_block is computed
+    // under that PV. The last PV of a query tile shares its turn with the first S of the next.
+    // [turn]
+    const auto turn = [&](uint32_t n_block, auto& p_before, auto& p, bool test_sums) {
+      wait_full(smem.k_full, n_block);
+      begin_turn();
+      multiply_qk(n_block);
+      // QK^T runs meanwhile, so here is time for what few turns need: those with the first S, or
+      // with the first PV, of a query tile. These are one turn where tiles is 1.
+      const bool first_qk = n == 0, first_pv = n == 1 % tiles;
+      if (first_pv && n_block > begin + 1) store_o(n > 0 ? t - 1 : t - 2);
+      if (first_qk) end_sums();
+      const bool high =
+          test_sums && !__all_sync(0xffffffffu, row_sum[0] + row_sum[1] <= R::kMaxSum);
+      if (high) raise({logbf(row_sum[0]), logbf(row_sum[1])});
+      n++;
+      wait_full(smem.v_full, n_block - 1);
+      multiply_pv(n_block - 1, p_before, !first_pv);
+      end_turn(false);
+      ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);  // for S, not for PV
+      release(smem.k_empty, n_block);
+      softmax(p, first_qk, pass > 0);
+      ptx::wgmma_wait<0>(acc_o, p_before);
+      release(smem.v_empty, n_block - 1);
+      if (high) rescale_o();  // all lanes of the warp, or none
+    };
+    // [/turn]
+    // Goes on to the next query tile after the last K tile of a head. False: there is none.
+    const auto more = [&]() -> bool {
+      if (n < tiles) return true;
+      n = 0;
+      if (++t == end_t) return false;
+      begin_query_tile();
+      return true;
+    };
+    // Two turns per iteration: registers cannot be indexed, so each turn names its P. One of them
+    // tests the sums, which is enough because two tiles add at most 2^99 to a lane's sums.
+    for (uint32_t pair = 0; more(); pair++) {
+      turn(begin + 2 * pair + 1, even, odd, true);
+      if (!more()) break;
+      turn(begin + 2 * pair + 2, odd, even, false);
     }
-    if (++t == its_tiles) break;
-    // The last PV of query tile t - 1 shares its turn with the first S of query tile t.
-    ptx::mbarrier_wait(&smem.q_full[t % 2][warpgroup_idx], t / 2 % 2);
-    desc_q_t = layout::advance(desc_q, t % 2 * kQBytes);
-    start_qk(2 * pair + 2);
-    start_pv(2 * pair + 2, odd, true);
-    end_sums();
-    softmax(even, true);
-    ptx::wgmma_wait<0>(acc_o, odd);
-    release(smem.v_empty, 2 * pair + 1);
-    pair++;
-  }
 
-  // ---- epilogue
-  wait_full(smem.v_full, 2 * pair + 1);
-  begin_turn();
-  multiply_pv(2 * pair + 1, odd, true);
-  end_turn(true);
-  end_sums();
-  ptx::wgmma_wait<0>(acc_o, odd);
-  store_o(t - 1);
+    // ---- epilogue
+    wait_full(smem.v_full, last);
+    begin_turn();
+    if (tiles == 1 && last > begin) store_o(t - 2);
+    (last - begin) % 2 == 0 ? multiply_pv(last, even, tiles > 1)
+                            : multiply_pv(last, odd, tiles > 1);
+    end_turn(true);
+    end_sums();
+    ptx::wgmma_wait<0>(acc_o, even, odd);
+    release(smem.v_empty, last);
+    store_o(t - 1);
+    if (pass > 0) return;
+    if (not_finite) atomicOr(&smem.again, 1u);
+    __syncwarp();  // lane 0 arrives for all of them
+    if (lane_idx == 0) ptx::mbarrier_arrive(&smem.pass_end);
+    ptx::mbarrier_wait(&smem.pass_end, 0);
+    if (!smem.again) return;
+  }
 }
 
 // ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
-    a.seq_len % 256 == 0 ? run_with<128>(a) : run_with<64>(a);
+    const auto tiles = [&](int rows) { return a.batch * a.heads * ((a.seq_len - 1) / rows + 1); };
+    const auto rounds = [&](int rows) { return (tiles(rows) - 1) / sm_count() + 1; };
+    // With head_dim 64, three consumers take 1.28 times as long for 192 rows as two for 128.
+    constexpr int kMost = kHeadDim == 64 ? 3 : 2;
+    const bool most = 1.28f * rounds(kMost * 64) <= rounds(128);
+    most ? run_with<kMost>(a, tiles(kMost * 64)) : run_with<2>(a, tiles(128));
   }
-  template <int kKeys>
-  static void run_with(const Attention<T>& a) {
-    using C = Config<kHeadDim, kKeys>;
+  template <int kConsumers>
+  static void run_with(const Attention<T>& a, int q_tiles) {
+    using C = Config<kHeadDim, kConsumers>;
     const auto map = [&](const T* tensor, uint32_t rows) {  // its boxes are `rows` rows of a slab
       return make_slab_map(tensor, kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len, rows);
     };
-    const int q_tiles = a.batch * a.heads * ((a.seq_len + C::kBlockM - 1) / C::kBlockM);
-    launch<attention_kernel<T, kHeadDim, kKeys>>(
+    launch<attention_kernel<T, kHeadDim, kConsumers>>(
         {dim3(q_tiles < sm_count() ? q_tiles : sm_count()), dim3(C::kThreads),
-         sizeof(SharedStorage<T, kHeadDim, kKeys>)},
+         sizeof(SharedStorage<T, kHeadDim, kConsumers>)},
         map(a.q, 64), map(a.k, C::kBlockN), map(a.v, C::kBlockN), map(a.o, 64), a.seq_len, q_tiles,
         a.scale);
   }

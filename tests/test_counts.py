@@ -68,9 +68,9 @@ def committed_kernels(name):
 
 
 EARLY, PERSISTENT = map(committed_kernels, ("d64", "d64_persistent"))
-# (name in the set, kernels, head_dim, lengths of the committed counts). Tiles of K of kernels 15 and 16 have 128 keys where 256 divides
-# the length; with head_dim 64 their CTAs have 192 query rows: the counts are of the form where both divide the length.
-LENGTHS = (("d128", [], 128, "256,512"), ("d64", EARLY, 64, "384,768"), ("d64_persistent", PERSISTENT, 64, "768,1536"))
+# (name in the set, kernels, heads, head_dim, lengths of the committed counts). With head_dim 64 CTAs of kernels 15 and 16 have 192
+# query rows, those of 16 only if there are enough of them: three heads. Tiles of K of kernel 15 have 128 keys where 256 divides the length.
+LENGTHS = (("d128", [], 1, 128, "256,512"), ("d64", EARLY, 1, 64, "384,768"), ("d64_persistent", PERSISTENT, 3, 64, "768,1536"))
 
 
 def compared(name, *options):
@@ -92,8 +92,8 @@ def compared(name, *options):
 
 
 committed, now = {}, {}
-for name, which, head_dim, lengths in LENGTHS:
-    old, new = compared(name, *which, "--heads", 1, "--seq-len", lengths, "--head-dim", head_dim)
+for name, which, heads, head_dim, lengths in LENGTHS:
+    old, new = compared(name, *which, "--heads", heads, "--seq-len", lengths, "--head-dim", head_dim)
     committed.update(old)
     now.update(new)
 compared("d64_n256", "--seq-len", 256, "--heads", 2, "--head-dim", 64)
@@ -101,31 +101,32 @@ for name in sorted({key[0] for key in now} - {key[0] for key in committed}):
     print(f"{name} is not among the committed counts: scripts/fa bounds does not show it")
 
 def once(kernel):
-    """Whether only wavefronts do not fit, by less than a thousandth: CTAs of a persistent kernel begin once, however long."""
+    """Whether only wavefronts do not fit, by less than a fiftieth: CTAs of a persistent kernel begin and end once, however
+    long they run, and 16's write and read a flag then."""
     least, *two = sorted(kernel.records)
     first, second = (kernel.work_of_rows(length, "bf16") for length in two)
     expected, found = limits.scaled(first, two[0], second, two[1], least), kernel.work_of_rows(least, "bf16")
     return expected._replace(wavefronts=0) == found._replace(wavefronts=0) and \
-        abs(expected.wavefronts / found.wavefronts - 1) < 0.001
+        abs(expected.wavefronts / found.wavefronts - 1) < 0.02
 
 
 # A third length, to test how the counts grow; several heads and the other type at the smallest that divides.
-for group, third, small in (EARLY, 128, 128), (PERSISTENT, 2304, 768):
+for group, few, third, small in (EARLY, 1, 128, 128), (PERSISTENT, 3, 2304, 768):
     known = {key: record for key, record in now.items() if key[0][:2] in group}
-    known.update(by_problem(counted(*group, "--heads", 1, "--head-dim", 64, "--seq-len", third)))
+    known.update(by_problem(counted(*group, "--heads", few, "--head-dim", 64, "--seq-len", third)))
     for kernel in kernels_of(known).values():
         if kernel.misfits("bf16") and not (group is PERSISTENT and once(kernel)):
             problems.append(f"{kernel.name}, head_dim {kernel.head_dim}: {', '.join(kernel.misfits('bf16'))} do not grow "
                             "with a seq_len^2 + b seq_len")
     options = *group, "--seq-len", small, "--head-dim", 64
     heads, fp16 = (by_problem(counted(*which, *options)) for which in
-                   (("--batch", 2, "--heads", 2), ("--heads", 1, "--dtype", "fp16")))
+                   (("--batch", 2, "--heads", 2), ("--heads", few, "--dtype", "fp16")))
     for key in heads.keys() & known.keys() & fp16.keys():
         record = heads[key]
         one, each = limits.work_of(known[key], "bf16"), limits.work_of(record, "bf16")
-        # A persistent CTA begins once for several heads: up to a hundredth of the wavefronts is saved.
+        # A persistent CTA begins and ends once for several heads: up to a twentieth of the wavefronts is saved.
         alike = each._replace(wavefronts=0) == one._replace(wavefronts=0) and \
-            0.99 * one.wavefronts <= each.wavefronts <= one.wavefronts
+            0.95 * one.wavefronts <= each.wavefronts <= one.wavefronts
         if each != one and not (group is PERSISTENT and alike):
             problems.append(f"{key[0]}: four heads are not four times one")
         if limits.work_of(fp16[key], "bf16") != limits.work_of(known[key], "bf16"):

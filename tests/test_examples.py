@@ -301,7 +301,7 @@ class Command(unittest.TestCase):
     def test_a_kernel_of_the_book_as_one_file(self):
         output = self.emulate(single.single("16_max_free"), "256", "1")
         self.assertRegex(output, r"(?s)16_max_free, seq_len 256, heads 1, batch 1\nrelative error .*: passed\n"
-                                 r".*\nattention_kernel<__nv_bfloat16, 128, 128>, by kind of instruction\n.*\nwgmma  ")
+                                 r".*\nattention_kernel<__nv_bfloat16, 128, 2>, by kind of instruction\n.*\nwgmma  ")
 
     def test_a_launch_that_takes_long_says_how_far_it_is(self):
         text = ("__global__ void slow() {\n  for (int i = 0; i < 2000; i++) __syncthreads();\n}\n"

@@ -131,6 +131,7 @@ constexpr Golden kGolden[] = {
     {"huge_scores", 0xc24649a0bae1859e, 0xa6fc70ffe16b014e},
     {"hot_diagonal", 0xad016a205476780e, 0x9fed87135efcb9e8},
     {"uneven_rows", 0x6f10ff85fd41db3b, 0x533a67dc897a72d0},
+    {"huge_v", 0x6ca2cc564dabacd, 0xd3a8c9e64f0c1a15},
 };
 
 uint64_t hash(const Inputs& inputs) {
@@ -222,6 +223,23 @@ TEST(Inputs, HotOnesAreHotWhereTheyClaim) {
       EXPECT_GT(row[0], most(row, 1, 512) + 80);
     for (const auto& row : scores_of(p, "dominant_last"))
       EXPECT_GT(row[511], most(row, 0, 511) + 80);
+
+    const auto huge_v = scores_of(p, "huge_v");
+    for (size_t row = 0; row < 512; row++) {
+      if (row % 8 >= 4 || row / 16 % 4 == 0) continue;
+      for (size_t block = 128; block < 512; block += 128) {
+        const double before = most(huge_v[row], block - 128, block);
+        const double step = block / 128 % 2 ? 60 : 90;
+        EXPECT_GT(least(huge_v[row], block, block + 128), before + step - 15) << row;
+        EXPECT_LT(least(huge_v[row], block, block + 128), before + step + 15) << row;
+      }
+    }
+    double squares = 0;
+    const Inputs with_huge_v = make_inputs(p, "huge_v", 1);
+    for (const uint16_t v : with_huge_v.v) squares += std::pow(double(to_float(v, p.dtype)), 2);
+    EXPECT_NEAR(std::sqrt(squares / double(with_huge_v.v.size())) /
+                    (p.dtype == Dtype::kFp16 ? 0x1p13 : 0x1p100),
+                1, 0.02);
 
     const auto hot_row = scores_of(p, "hot_row"), hot_tiles = scores_of(p, "hot_tiles"),
                huge = scores_of(p, "huge_scores"), uneven = scores_of(p, "uneven_rows");

@@ -174,10 +174,14 @@ std::vector<Case> hot_cases() {
     }
     cases.push_back({&kernel, problem(1, 1, 128, 64, Dtype::kFp16), "uneven_rows", 1});
     cases.push_back({&kernel, problem(1, 1, 128, 128, Dtype::kBf16), "uneven_rows", 1});
+    cases.push_back({&kernel, problem(1, 1, 256, 128, Dtype::kFp16), "huge_v", 1});
+    cases.push_back({&kernel, problem(1, 1, 256, 64, Dtype::kBf16), "huge_v", 1});
     // A row whose reference rises by 2^127: what it had before must not be lost. (With a limit of
     // 2^113 on P, 7 % of that row were.)
     if (kernel.traits == Traits::kMaxFree) {
       cases.push_back({&kernel, problem(1, 5, 384, 64, Dtype::kBf16), "hot_row", 1});
+      // A second pass over two query tiles per CTA, each with an odd number of K tiles.
+      cases.push_back({&kernel, problem(1, 2, 384, 128, Dtype::kBf16), "huge_v", 1});
     }
   }
   return cases;
@@ -243,8 +247,9 @@ TEST(Pairwise, TheDefaultLeavesOutShapesOnly) {
 // ---- accuracy -----------------------------------------------------------------------------------
 // Beside the bound of each element: the relative error of a head on scores that spread, and whose
 // maxima may grow from key to key.
-double relative_error(const Kernel& kernel, Dtype dtype, double std, Growth growth) {
-  Problem p = problem(1, 1, 256, 128, dtype);
+double relative_error(const Kernel& kernel, Dtype dtype, double std, Growth growth,
+                      int seq_len = 256) {
+  Problem p = problem(1, 1, seq_len, 128, dtype);
   p.scores = {std, growth};
   const Record record = run_once(kernel, p, "normal", 1);
   EXPECT_EQ(record.status, Status::kPassed) << kernel.name << ": " << record.reason;
@@ -262,19 +267,18 @@ TEST_P(Accuracy, IsThatOfTheOutputsTypeHoweverScoresSpread) {
 }
 INSTANTIATE_TEST_SUITE_P(Kernels, Accuracy, testing::ValuesIn(kernels()), kernel_name);
 
-// Kernel 16's reference is no maximum. Where a key stands out just too little to overflow, its P is
-// rounded, and that of a kernel with true maxima (09) is exactly 1. kShare is there for such keys:
-// without it 16's error is 1.14 to 1.38 times 09's on these inputs, with it at most 1.03 times.
-TEST(Reference, CostsNextToNoAccuracy) {
-  if (on_gpu()) GTEST_SKIP() << "the numbers are the emulator's";
-  for (const Dtype dtype : kDtypes) {
-    for (const double std : {1.5, 2.0}) {
-      const double maxima =
-          relative_error(find_kernel("09_fragment_pipelining"), dtype, std, Growth::kGrowing);
-      EXPECT_LE(relative_error(find_kernel("16_max_free"), dtype, std, Growth::kGrowing),
-                1.07 * maxima)
-          << name_of(dtype) << ", scores of std " << std;
-    }
+// Kernel 16's reference is no maximum, so its largest P is rounded where that of a kernel with
+// maxima is exactly 1. On more kinds of scores, and with more K tiles to raise the reference, the
+// error must stay within the same limits.
+TEST(Reference, NeedNotBeAMaximum) {
+  const Kernel& kernel = find_kernel("16_max_free");
+  for (const auto& [std, growth] : {std::pair{1.5, Growth::kGrowing},
+                                    {5.0, Growth::kFlat},
+                                    {20.0, Growth::kFlat},
+                                    {20.0, Growth::kGrowing},
+                                    {50.0, Growth::kGrowing}}) {
+    EXPECT_LE(relative_error(kernel, Dtype::kBf16, std, growth, 640), 3e-3) << std;
+    EXPECT_LE(relative_error(kernel, Dtype::kFp16, std, growth, 640), 4e-4) << std;
   }
 }
 

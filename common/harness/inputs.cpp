@@ -73,7 +73,7 @@ const std::vector<std::string>& hot_input_names() {
 const std::vector<std::string>& all_input_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all = input_names();
-    all.insert(all.end(), {"hot_diagonal", "uneven_rows"});
+    all.insert(all.end(), {"hot_diagonal", "uneven_rows", "huge_v"});
     return all;
   }();
   return names;
@@ -157,6 +157,9 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
         q = 0.25f * q + 10.0f * root_nat * direction;
       } else if (name == "hotter_blocks") {
         q = 0.25f * q + 4.0f * root_nat * direction;
+      } else if (name == "huge_v") {
+        const bool high = position % 8 < 4 && position / 16 % 4 > 0;
+        q = 0.25f * q + (high ? 4.0f : 0.0f) * root_nat * direction;
       } else if (name == "hot_row") {
         if (position % 64 == hash(direction_stream + tile) % 64) q *= 40.0f;
       } else if (name == "hot_tiles") {
@@ -206,6 +209,10 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
         k = 0.25f * k + (position < 128 ? 10.0f : 0.0f) * root_nat * direction;
       } else if (name == "hotter_blocks") {
         k = 0.25f * k + 10.0f * float(position / 128 % 64) * root_nat * direction;
+      } else if (name == "huge_v") {
+        const uint64_t block = position / 128 % 64;
+        k = 0.25f * k + (18.75f * float(block) - (block % 2 ? 3.75f : 0.0f)) * root_nat * direction;
+        v *= problem.dtype == Dtype::kFp16 ? 0x1p13f : 0x1p100f;
       } else if (name == "hot_tiles" || name == "uneven_rows") {
         k = 0.25f * k + 5.0f * root_nat * direction;
       } else if (name == "dominant_first" || name == "dominant_last") {

@@ -54,7 +54,7 @@ const std::vector<std::string>& input_names();
 //                   block, and ordinary ones
 const std::vector<std::string>& hot_input_names();
 
-// All of input_names and two more, which no table of bugs or speeds has:
+// All of input_names and three more, which no table of speeds has:
 //   hot_diagonal    the last key that a causal query sees and the first that it does not see are
 //                   as hot as each other and 8 nats hotter than the keys before them, in fifteen of
 //                   sixteen rounds of head_dim keys: a mask that is off by a key shows as a whole
@@ -63,6 +63,11 @@ const std::vector<std::string>& hot_input_names();
 //                   the even ones, in 16 to 31 pairs, then fours, then eights, and in rows 64 to
 //                   127 the other half. Where two rows share a reference, the lower one becomes
 //                   0 / 0, and no row of the warp overflows, which could start an exact mode.
+//   huge_v          V is of the order of 2^100 (fp16: 2^13). In every second group of four rows of
+//                   Q, but in none of the first 16 of 64 rows, the scores of a block of 128 keys
+//                   are 60 nats, then 90, then 60, ... above those of the block before, over 64
+//                   blocks; then again. Where a reference lags behind by 60 nats, P is about 2^87:
+//                   in bf16 that is in range, but P V is not.
 const std::vector<std::string>& all_input_names();
 
 // Throws BadInput for an unknown name, and for problem.scores of other inputs than normal.

@@ -18,7 +18,8 @@ namespace pages {
 namespace {
 
 using fa::k10::kMaxGrowthLog2;
-using fa::k16::kLog2e, fa::k16::kMaxTileSum, fa::k16::kNear, fa::k16::kShare;
+using fa::k16::kLog2e;
+using Range = fa::k16::Range<__nv_bfloat16>;
 
 constexpr int kColumns = 3;  // of V and O
 
@@ -42,20 +43,23 @@ struct Preset {
 
 std::vector<Preset> presets() {
   constexpr int kKeys = 16;
-  Row random(kKeys), increasing(kKeys), dominant(kKeys), equal(kKeys, 1.5f), high(kKeys);
+  Row random(kKeys), increasing(kKeys), steep(kKeys), dominant(kKeys), equal(kKeys, 1.5f),
+      high(kKeys);
   uint32_t state = 16;
   for (size_t j = 0; j < kKeys; j++) {
     float normal = 0.0f;  // nearly: the sum of twelve, of variance 1/3 each
     for (int i = 0; i < 12; i++) normal += next_uniform(state);
     random[j] = two_digits(normal);
     increasing[j] = two_digits(0.6f * float(j));
+    steep[j] = 6.0f * float(j);
     dominant[j] = two_digits(next_uniform(state));
     high[j] = two_digits(100.0f + normal);
   }
-  dominant[10] = 70.0f;  // beyond what kernel 16 allows
+  dominant[10] = 100.0f;  // beyond what kernel 16 allows
   return {{"chapter02", "as in chapter 02's picture", {1, 3, 2, 5, 4, 0}},
           {"random", "random, standard deviation 2", random},
           {"increasing", "increasing by 0.6", increasing},
+          {"steep", "increasing by 6", steep},
           {"dominant", "one dominant key", dominant},
           {"equal", "all equal", equal},
           {"high", "random, 100 higher", high}};
@@ -70,7 +74,7 @@ Output values(size_t j) { return {float(j), j % 2 ? -1.0f : 1.0f, j < 8 ? 0.0f :
 // `factor`: what sum and O of before were multiplied by, if `rescaled`.
 struct Step {
   float block_max, reference, factor, sum;
-  bool rescaled, exact;
+  bool rescaled, again;  // again: P overflowed, and was computed a second time
   Row p;
   Output acc_o;
 };
@@ -78,7 +82,6 @@ struct Step {
 struct State {
   float reference, sum = 0.0f;
   Output acc_o{};
-  bool exact = false;
 };
 
 void rescale_o(State& state, float factor) {
@@ -131,37 +134,37 @@ Step lazy(State& state, const Row& scores, float block_max) {
   return {scaled, state.reference, factor, state.sum, grown, false, p, {}};
 }
 
-// Kernel 16: the first score, as long as sums stay in range; after that the maximum, as 02 does.
-Step first_score(State& state, const Row& scores, float block_max, bool first) {
+// Kernel 16: a little above the first scores; later above the sum where that has grown too great,
+// or above the maximum where P overflowed.
+Step first_scores(State& state, const Row& scores, float block_max, bool first) {
   const float scaled = block_max * kLog2e;
-  Row p;
-  float factor = 1.0f, sum = 0.0f;
-  bool grown = false;
-  if (!state.exact) {
-    if (first) state.reference = scores[0] * kLog2e;
-    sum = exponentials(scores, state.reference, p);
-    state.exact =  // also if the sum is infinite
-        !(sum <= kMaxTileSum && (first || fmaf(-kShare, state.sum, sum) <= 0.0f));
+  float factor = 1.0f;
+  bool rescaled = false;
+  const auto raise = [&](float above) {
+    const float by = fmaxf(above + Range::kMargin, 0.0f), shrink = emu::exp2_approx(-by);
+    state.reference += by;
+    if (first) return;  // nothing has been summed up yet
+    state.sum *= shrink;
+    rescale_o(state, shrink);
+    factor *= shrink;
+    rescaled = true;
+  };
+  if (first) {
+    const float most = *std::max_element(
+        scores.begin(), scores.begin() + std::min<std::ptrdiff_t>(8, scores.size()));
+    state.reference = fmaf(most, kLog2e, Range::kMargin);
+  } else if (state.sum > Range::kMaxSum) {
+    raise(logbf(state.sum));
   }
-  const bool was_exact = state.exact;
-  if (state.exact) {
-    if (first) state.exact = fabsf(scaled - state.reference) > kNear;
-    if (first || scaled > state.reference) {
-      const float new_ref = first ? scaled : fmaxf(state.reference, scaled);
-      factor = emu::exp2_approx(state.reference - new_ref);
-      state.reference = new_ref;
-      grown = !first;  // of the first block there is nothing to rescale yet
-      if (grown) {
-        state.sum *= factor;
-        rescale_o(state, factor);
-      } else {
-        factor = 1.0f;
-      }
-    }
+  Row p;
+  float sum = exponentials(scores, state.reference, p);
+  const bool again = !(sum <= Range::kMaxTileSum);  // also if the sum is infinite
+  if (again) {
+    raise(fmaf(block_max, kLog2e, -state.reference));
     sum = exponentials(scores, state.reference, p);
   }
   state.sum += sum;
-  return {scaled, state.reference, factor, state.sum, grown, was_exact, p, {}};
+  return {scaled, state.reference, factor, state.sum, rescaled, again, p, {}};
 }
 
 std::vector<Step> steps(const Row& scores, size_t block, const std::string& mode) {
@@ -173,7 +176,7 @@ std::vector<Step> steps(const Row& scores, size_t block, const std::string& mode
     const float block_max = *std::max_element(part.begin(), part.end());
     Step step = mode == "classic" ? classic(state, part, block_max)
                 : mode == "lazy"  ? lazy(state, part, block_max)
-                                  : first_score(state, part, block_max, first == 0);
+                                  : first_scores(state, part, block_max, first == 0);
     add_products(state, step.p, first);
     step.acc_o = state.acc_o;
     result.push_back(step);
@@ -201,7 +204,7 @@ Json json_of(const Step& step) {
   const float inverse_sum = 1.0f / step.sum;
   for (size_t c = 0; c < kColumns; c++) o[c] = step.acc_o[c] * inverse_sum;
   return {{"max", step.block_max}, {"m", step.reference},       {"factor", step.factor},
-          {"l", step.sum},         {"rescaled", step.rescaled}, {"exact", step.exact},
+          {"l", step.sum},         {"rescaled", step.rescaled}, {"again", step.again},
           {"p", step.p},           {"acc_o", step.acc_o},       {"o", o}};
 }
 
@@ -210,9 +213,9 @@ Json json_of(const Step& step) {
 Json softmax() {
   Json result = {{"log2e", kLog2e},
                  {"growth", kMaxGrowthLog2},
-                 {"most", kMaxTileSum},
-                 {"share", kShare},
-                 {"near", kNear}};
+                 {"margin", Range::kMargin},
+                 {"sum", std::log2(Range::kMaxSum)},
+                 {"most", std::log2(Range::kMaxTileSum)}};
   for (size_t j = 0; j < 16; j++) result["values"].push_back(values(j));
   for (const Preset& preset : presets()) {
     Json runs = Json::object();

@@ -36,14 +36,12 @@ constexpr float kLog2e = 1.44269504f;
 // lost, so it must be small: at most 2^100 per row (four lanes' sums) before the rise, which is
 // less than 2^-14 of what the new maximum adds, 2^-kMargin.
 template <typename T>
-struct Range {  // bf16 has fp32's range
-  static constexpr float kMargin = 12.0f, kMaxSum = 0x1p60f, kMaxTileSum = 0x1p98f;
-  static constexpr bool kWide = true;
-};
-template <>
-struct Range<__half> {  // fp16 ends at 2^16 and loses bits below 2^-14
-  static constexpr float kMargin = -3.0f, kMaxSum = 0x1p14f, kMaxTileSum = 0x1p15f;
-  static constexpr bool kWide = false;
+struct Range {  // fp16 ends at 2^16 and loses bits below 2^-14; bf16 has fp32's range
+  static constexpr bool kWide = !std::is_same_v<T, __half>;
+  static constexpr float kMargin = kWide ? 12.0f : -3.0f;
+  static constexpr float kMaxSum = kWide ? 0x1p60f : 0x1p14f;
+  static constexpr float kMaxTileSum = kWide ? 0x1p98f : 0x1p15f;
+  static constexpr int kMaxFailures = kWide ? 4 : 0;  // more in a query tile lead to exact mode
 };
 // [/range]
 
@@ -65,6 +63,7 @@ struct Config {
                 "otherwise a consumer would wait for registers without end");
   // A consumer's softmax runs under its own PV; three consumers run under each other's products.
   static constexpr bool kOverlap = kWarpgroups == 2;
+  static constexpr bool kExact = false;  // true: takes all maxima first, as kernel 13 did
   // Warpgroup g has barriers kQRead + g (its warps have read Q) and kTurn + g. 0 is __syncthreads'.
   enum NamedBarrier : int { kQRead = 1, kTurn = kQRead + kWarpgroups };
 };
@@ -87,11 +86,12 @@ struct SharedStorage {
   alignas(1024) T sQ[C::kQTiles][C::kWarpgroups][C::kSlabs][64][64];
   alignas(1024) T sK[C::kStages][C::kSlabs][C::kBlockN][64];
   alignas(1024) T sV[C::kStages][C::kSlabs][C::kBlockN][64];
-  // [pass]: full expects the producer's arrival and the tile's bytes; empty one per consumer warp.
-  uint64_t k_full[2][C::kStages], k_empty[2][C::kStages];
-  uint64_t v_full[2][C::kStages], v_empty[2][C::kStages];
+  // full expects the producer's arrival and the tile's bytes; empty expects one per consumer warp.
+  uint64_t k_full[C::kStages], k_empty[C::kStages], v_full[C::kStages], v_empty[C::kStages];
   // [t % kQTiles] belongs to query tile t. o_full expects one arrival per warp of the consumer.
-  uint64_t q_full[2][C::kQTiles][C::kWarpgroups], o_full[2][C::kQTiles][C::kWarpgroups];
+  uint64_t q_full[C::kQTiles][C::kWarpgroups], o_full[C::kQTiles][C::kWarpgroups];
+  uint64_t pass_end;  // expects one arrival per consumer warp, once
+  uint32_t again;     // then not 0 if an O is infinite or NaN: a second pass follows
 };
 
 template <typename T, int kHeadDim, int kConsumers>
@@ -132,19 +132,21 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
 
   // ---- barriers
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 2 * C::kQTiles * C::kWarpgroups; i++) {
-      ptx::mbarrier_init(&smem.q_full[0][0][i], 1);
-      ptx::mbarrier_init(&smem.o_full[0][0][i], 4);
+    for (int i = 0; i < C::kQTiles * C::kWarpgroups; i++) {
+      ptx::mbarrier_init(&smem.q_full[0][i], 1);
+      ptx::mbarrier_init(&smem.o_full[0][i], 4);
     }
-    for (int i = 0; i < 2 * C::kStages; i++) {
-      ptx::mbarrier_init(&smem.k_full[0][i], 1);
-      ptx::mbarrier_init(&smem.v_full[0][i], 1);
-      ptx::mbarrier_init(&smem.k_empty[0][i], C::kWarpgroups * 4);
-      ptx::mbarrier_init(&smem.v_empty[0][i], C::kWarpgroups * 4);
+    for (int stage = 0; stage < C::kStages; stage++) {
+      ptx::mbarrier_init(&smem.k_full[stage], 1);
+      ptx::mbarrier_init(&smem.v_full[stage], 1);
+      ptx::mbarrier_init(&smem.k_empty[stage], C::kWarpgroups * 4);
+      ptx::mbarrier_init(&smem.v_empty[stage], C::kWarpgroups * 4);
     }
+    ptx::mbarrier_init(&smem.pass_end, C::kWarpgroups * 4);
+    smem.again = 0;
     ptx::fence_mbarrier_init();
   }
-  __syncthreads();  // all threads wait until the barriers are initialised, so each may use them
+  __syncthreads();  // all threads wait until this is initialised, so each may use it
 
   // The producer loads tile n_block of K or V from `row` on, once all warps released the stage.
   const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
@@ -162,32 +164,32 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   if (warpgroup_idx == C::kWarpgroups) {
     ptx::setmaxnreg_dec<C::kProducerRegisters>();
     for (int pass = 0; pass < 2; pass++) {
+      const uint32_t first_t = pass * its_tiles;  // a second pass goes on counting
       // One thread loads group after group: tile i of K and tile i - 1 of V.
       if (warp_idx == 0 && ptx::elect_sync()) {
-        uint32_t i = 0;
+        uint32_t i = first_t * tiles;
         int v_row = 0;
         for (uint32_t t = 0; t < its_tiles; t++) {
           // head_row() divides, which is slow, so it runs once per query tile, not per K tile.
           const uint32_t first_row = head_row(t);
           for (uint32_t n = 0; n < tiles; n++, i++) {
             const int row = first_row + n * C::kBlockN;
-            load_tile(map_k, smem.sK, smem.k_full[pass], smem.k_empty[pass], i, row);
-            if (i > 0)
-              load_tile(map_v, smem.sV, smem.v_full[pass], smem.v_empty[pass], i - 1, v_row);
+            load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, i, row);
+            if (t + n > 0) load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, i - 1, v_row);
             v_row = row;
           }
         }
-        load_tile(map_v, smem.sV, smem.v_full[pass], smem.v_empty[pass], i - 1, v_row);
+        load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, i - 1, v_row);
       }
       // One thread per consumer loads Q, later stores O, and then loads a later Q in its place.
       if (warp_idx > 0 && warp_idx <= C::kWarpgroups && ptx::elect_sync()) {
         const int consumer = warp_idx - 1;
         for (uint32_t t = 0; t < its_tiles + C::kQTiles; t++) {
-          const uint32_t slot = t % C::kQTiles;
+          const uint32_t slot = (first_t + t) % C::kQTiles, uses = (first_t + t) / C::kQTiles;
           T(*const sQ)[64][64] = smem.sQ[slot][consumer];  // [kSlabs][64][64]
           if (t >= C::kQTiles) {
             const uint32_t o = t - C::kQTiles, row = q_row(o, consumer);  // a former query tile's O
-            ptx::mbarrier_wait(&smem.o_full[pass][slot][consumer], o / C::kQTiles % 2);
+            ptx::mbarrier_wait(&smem.o_full[slot][consumer], (uses + 1) % 2);
             for (int slab = 0; slab < C::kSlabs && row < seq_len; slab++) {
               ptx::cp_async_bulk_tensor_store(&map_o, {slab * 64, int(head_row(o) + row)},
                                               sQ[slab]);
@@ -196,7 +198,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
             ptx::cp_async_bulk_wait_read<0>();
           }
           if (t < its_tiles) {
-            uint64_t* const full = &smem.q_full[pass][slot][consumer];
+            uint64_t* const full = &smem.q_full[slot][consumer];
             ptx::mbarrier_arrive_expect_tx(full, 64 * kHeadDim * sizeof(T));
             const int row = head_row(t) + q_row(t, consumer);  // past its head: any rows
             for (int slab = 0; slab < C::kSlabs; slab++) {
@@ -206,7 +208,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
         }
         ptx::cp_async_bulk_wait<0>();  // waits until the last O is written
       }
-      if (!__syncthreads_or(false)) return;  // the consumers say whether a second pass follows
+      ptx::mbarrier_wait(&smem.pass_end, 0);  // the consumers have said what follows
+      if (!smem.again) return;
     }
     return;
   }
@@ -230,6 +233,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   // that row + 8. row_ref (in log2) is subtracted from scores; row_sum is the lane's share.
   float row_ref[2] = {}, row_sum[2] = {}, rescale[2] = {1.0f, 1.0f};
   bool exact = false;       // exact mode: maxima are taken first
+  int failures = 0;         // tiles of this query tile whose P overflowed
   bool not_finite = false;  // an O of this lane was infinite or NaN
   const float scale_log2 = scale * kLog2e;
   uint64_t desc_q_t = desc_q;  // Q of the query tile under way
@@ -278,6 +282,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     return __all_sync(0xffffffffu, sum[0] + sum[1] <= R::kMaxTileSum);
   };
   // [/exponentials]
+  // [raise]
   // Raises references to kMargin above what is `above` them (log2). Then O must be rescaled, too.
   const auto raise = [&](const float(&above)[2]) {
     for (int h = 0; h < 2; h++) {
@@ -287,6 +292,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       rescale[h] *= ptx::exp2_approx(-by);
     }
   };
+  // [/raise]
   // Multiplies O by rescale. Every warp calls it when a reference rose and no PV is under way.
   const auto rescale_o = [&] {
 #pragma unroll
@@ -310,9 +316,12 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       row_ref[h] = fmaf(most, scale_log2, R::kMargin);
     }
     float sum[2];
-    if (first) exact = again;
+    if (first) {
+      exact = C::kExact || again;
+      failures = 0;
+    }
     if (exact || !exponentials(p, sum)) {
-      exact |= !R::kWide;  // else later tiles would overflow, too
+      exact |= ++failures > R::kMaxFailures;  // later tiles would probably fail, too
       // Even and odd columns of both rows form four independent chains.
       float score[4] = {acc_s[0], acc_s[1], acc_s[2], acc_s[3]};
 #pragma unroll
@@ -322,7 +331,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       exponentials(p, sum);
       if (first) {
         rescale[0] = rescale[1] = 1.0f;  // there is no O yet
-      } else {
+      } else if (__any_sync(0xffffffffu, rescale[0] * rescale[1] != 1.0f)) {
         ptx::wgmma_wait<0>(acc_o);
         rescale_o();
       }
@@ -333,7 +342,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   // [/softmax]
 
   // Stages O in this warp's rows of sQ, after a barrier: every warp of the warpgroup has read Q.
-  const auto store_o = [&](uint32_t t, int pass) {
+  const auto store_o = [&](uint32_t t) {
     float zeros[4] = {};  // NaN where O is not finite
     ptx::barrier_sync(C::kQRead + warpgroup_idx, 128);
     T(*const sO)[64][64] = smem.sQ[t % C::kQTiles][warpgroup_idx];  // [kSlabs][64][64]
@@ -352,7 +361,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     not_finite |= zeros[0] + zeros[1] + zeros[2] + zeros[3] != 0.0f;
     ptx::fence_proxy_async();  // makes O visible to TMA, which reads by another path
     __syncwarp();              // lane 0 waits until all lanes have stored and fenced O
-    if (lane_idx == 0) ptx::mbarrier_arrive(&smem.o_full[pass][t % C::kQTiles][warpgroup_idx]);
+    if (lane_idx == 0) ptx::mbarrier_arrive(&smem.o_full[t % C::kQTiles][warpgroup_idx]);
   };
 
   // Warpgroup g waits for its turn at barrier kTurn + g; the warpgroup before it arrives there when
@@ -369,74 +378,86 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   // it costs the first pass nothing.
 #pragma unroll
   for (int pass = 0; pass < 2; pass++) {
-    uint32_t t = 0, n = 0;  // count this CTA's query tiles, and the K tiles of a head
+    // t counts this CTA's query tiles, n the K tiles of a head. A second pass goes on counting t
+    // and the tiles of K and V, so the barriers' phases follow those of the first one.
+    uint32_t t = pass * its_tiles, n = 0;
+    const uint32_t end_t = t + its_tiles, begin = t * tiles, last = end_t * tiles - 1;
     const auto begin_query_tile = [&] {
-      ptx::mbarrier_wait(&smem.q_full[pass][t % C::kQTiles][warpgroup_idx], t / C::kQTiles % 2);
+      ptx::mbarrier_wait(&smem.q_full[t % C::kQTiles][warpgroup_idx], t / C::kQTiles % 2);
       desc_q_t = layout::advance(desc_q, t % C::kQTiles * kQBytes);
     };
 
     // ---- prologue
     if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first turn
     begin_query_tile();
-    wait_full(smem.k_full[pass], 0);
-    multiply_qk(0);
+    wait_full(smem.k_full, begin);
+    multiply_qk(begin);
     ptx::wgmma_wait<0>(acc_s);
-    release(smem.k_empty[pass], 0);
+    release(smem.k_empty, begin);
     softmax(even, true, pass > 0);
     n++;
 
     // ---- main loop
     // A turn starts S of tile n_block and O += PV of the tile before. P of tile n_block is computed
     // under that PV. The last PV of a query tile shares its turn with the first S of the next.
-    const auto turn = [&](uint32_t n_block, auto& p_before, auto& p, bool test) {
-      wait_full(smem.k_full[pass], n_block);
+    // [turn]
+    const auto turn = [&](uint32_t n_block, auto& p_before, auto& p, bool test_sums) {
+      wait_full(smem.k_full, n_block);
       begin_turn();
       multiply_qk(n_block);
       // QK^T runs meanwhile, so here is time for what few turns need: those with the first S, or
-      // with the first PV, of a query tile.
+      // with the first PV, of a query tile. These are one turn where tiles is 1.
       const bool first_qk = n == 0, first_pv = n == 1 % tiles;
-      if (first_pv && n_block > 1) store_o(n > 0 ? t - 1 : t - 2, pass);
+      if (first_pv && n_block > begin + 1) store_o(n > 0 ? t - 1 : t - 2);
       if (first_qk) end_sums();
-      const bool high = test && !__all_sync(0xffffffffu, row_sum[0] + row_sum[1] <= R::kMaxSum);
+      const bool high =
+          test_sums && !__all_sync(0xffffffffu, row_sum[0] + row_sum[1] <= R::kMaxSum);
       if (high) raise({logbf(row_sum[0]), logbf(row_sum[1])});
       n++;
-      wait_full(smem.v_full[pass], n_block - 1);
+      wait_full(smem.v_full, n_block - 1);
       multiply_pv(n_block - 1, p_before, !first_pv);
       end_turn(false);
       ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);  // for S, not for PV
-      release(smem.k_empty[pass], n_block);
+      release(smem.k_empty, n_block);
       softmax(p, first_qk, pass > 0);
       ptx::wgmma_wait<0>(acc_o, p_before);
-      release(smem.v_empty[pass], n_block - 1);
+      release(smem.v_empty, n_block - 1);
       if (high) rescale_o();  // all lanes of the warp, or none
     };
+    // [/turn]
     // Goes on to the next query tile after the last K tile of a head. False: there is none.
     const auto more = [&]() -> bool {
       if (n < tiles) return true;
       n = 0;
-      if (++t == its_tiles) return false;
+      if (++t == end_t) return false;
       begin_query_tile();
       return true;
     };
     // Two turns per iteration: registers cannot be indexed, so each turn names its P. One of them
-    // tests the sums, which is enough because two tiles add at most 2^114 to a lane's sums.
+    // tests the sums, which is enough because two tiles add at most 2^99 to a lane's sums.
     for (uint32_t pair = 0; more(); pair++) {
-      turn(2 * pair + 1, even, odd, true);
+      turn(begin + 2 * pair + 1, even, odd, true);
       if (!more()) break;
-      turn(2 * pair + 2, odd, even, false);
+      turn(begin + 2 * pair + 2, odd, even, false);
     }
 
     // ---- epilogue
-    const uint32_t last = its_tiles * tiles - 1;  // tile of K and V
-    wait_full(smem.v_full[pass], last);
+    wait_full(smem.v_full, last);
     begin_turn();
-    if (tiles == 1 && last > 0) store_o(t - 2, pass);
-    last % 2 == 0 ? multiply_pv(last, even, tiles > 1) : multiply_pv(last, odd, tiles > 1);
+    if (tiles == 1 && last > begin) store_o(t - 2);
+    (last - begin) % 2 == 0 ? multiply_pv(last, even, tiles > 1)
+                            : multiply_pv(last, odd, tiles > 1);
     end_turn(true);
     end_sums();
     ptx::wgmma_wait<0>(acc_o, even, odd);
-    store_o(t - 1, pass);
-    if (!__syncthreads_or(not_finite)) return;  // the same in all threads of the CTA
+    release(smem.v_empty, last);
+    store_o(t - 1);
+    if (pass > 0) return;
+    if (not_finite) atomicOr(&smem.again, 1u);
+    __syncwarp();  // lane 0 arrives for all of them
+    if (lane_idx == 0) ptx::mbarrier_arrive(&smem.pass_end);
+    ptx::mbarrier_wait(&smem.pass_end, 0);
+    if (!smem.again) return;
   }
 }
 

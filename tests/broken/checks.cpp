@@ -94,7 +94,7 @@ Problem problem_of(const Bug& bug) {
 const std::vector<std::string>& inputs_of(const Bug& bug) {
   static const std::vector<std::string> ordinary(
       input_names().begin(), input_names().end() - long(hot_input_names().size()));
-  return find_kernel(bug.name).traits == Traits::kMaxFree ? input_names() : ordinary;
+  return find_kernel(bug.name).traits == Traits::kMaxFree ? all_input_names() : ordinary;
 }
 
 Record run(const std::string& kernel, const Problem& problem, const std::string& inputs, bool races,

@@ -47,12 +47,12 @@ class Adopt(InACopy):
     def test_lines_that_name_what_is_gone(self):
         root = self.copy()
         path = root / "kernels" / "16_max_free.cu"
-        path.write_text(path.read_text(encoding="utf-8").replace("kMaxTileSum", "kLimit"), encoding="utf-8")
+        path.write_text(path.read_text(encoding="utf-8").replace("kWide", "kHas8ExponentBits"), encoding="utf-8")
         done = self.run_script("python3", "-c", "from fa_tools.laboratory import adopt\nwork = adopt.Work('/dev/null')\n"
                                "adopt.names('16_max_free', work)\nprint(*work.left, sep='\\n')",
                                env={"PYTHONPATH": str(root / "scripts")})
-        self.assertRegex(done.stdout, r"(?m)^docs/16_max_free.md:\d+: names kMaxTileSum, which kernels/16_max_free.cu no longer has$")
-        self.assertRegex(done.stdout, r"(?m)^tests/broken/bugs.toml:\d+: names kMaxTileSum")
+        self.assertRegex(done.stdout, r"(?m)^docs/16_max_free.md:\d+: names kWide, which kernels/16_max_free.cu no longer has$")
+        self.assertRegex(done.stdout, r"(?m)^tests/broken/bugs.toml:\d+: names kWide")
 
     def test_options_of_committed_counters(self):
         for file, data in adopt.committed_counts():

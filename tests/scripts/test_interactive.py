@@ -190,13 +190,14 @@ class Softmax(unittest.TestCase):
 
     def test_constants_are_the_kernels(self):
         """In the page's data, which the program takes from the kernels it includes, and in the words about the page."""
-        constants = {"growth": ("10", "kMaxGrowthLog2"), "most": ("16", "kMaxTileSum"), "share": ("16", "kShare"), "near": ("16", "kNear")}
+        constants = {"growth": ("10", "kMaxGrowthLog2"), "margin": ("16", "kMargin"), "sum": ("16", "kMaxSum"), "most": ("16", "kMaxTileSum")}
         values = {name: real_constant(*where) for name, where in constants.items()}
+        values.update({name: math.log2(values[name]) for name in ("sum", "most")})
         self.assertEqual({name: data("softmax")[name] for name in constants}, values)
         self.assertAlmostEqual(data("softmax")["log2e"], real_constant("16", "kLog2e"), 6)
         words = " ".join(SECTIONS["softmax"].split())
-        for each in ("larger than 2^{growth:.0f}", "more than {share:.0f} times", "more than 2^{most:.0f}"):
-            self.assertIn(each.format(**{**values, "most": math.log2(values["most"])}), words)
+        for each in ("larger than 2^{growth:.0f}", "a number {margin:.0f} above", "the sum exceeds 2^{sum:.0f}"):
+            self.assertIn(each.format(**values), words)
 
     def test_same_quotient(self):
         for preset in self.presets.values():
@@ -210,12 +211,13 @@ class Softmax(unittest.TestCase):
             steps = self.presets[preset]["steps"][f"{mode} {block}"]
             return sum(step["rescaled"] and step["factor"] != 1 for step in steps[1:])
         self.assertEqual([times("increasing", mode) for mode in ("classic", "lazy", "first")], [7, 1, 0])
-        self.assertEqual([times("random", mode) for mode in ("lazy", "first")], [0, 1])
+        self.assertEqual([times("steep", mode) for mode in ("classic", "lazy", "first")], [7, 7, 1])
+        self.assertEqual([times("random", mode) for mode in ("lazy", "first")], [0, 0])
         self.assertEqual([times("dominant", mode) for mode in ("lazy", "first")], [1, 1])
-        self.assertEqual(times("high", "first"), times("random", "first"))
-        exact = {name: [step["exact"] for step in preset["steps"]["first 2"]] for name, preset in self.presets.items()}
-        self.assertEqual(exact["dominant"], [False] * 5 + [True] * 3)
-        self.assertEqual({name for name, states in exact.items() if any(states)}, {"random", "dominant", "high"})
+        self.assertEqual(times("high", "first"), 0)
+        again = {name: [step["again"] for step in preset["steps"]["first 2"]] for name, preset in self.presets.items()}
+        self.assertEqual(again["dominant"], [False] * 5 + [True] + [False] * 2)
+        self.assertEqual({name for name, states in again.items() if any(states)}, {"dominant"})
         for preset in self.presets:
             for block in (1, 2, 4):
                 self.assertLessEqual(times(preset, "lazy", block), times(preset, "classic", block))
@@ -455,13 +457,13 @@ class Browser(ScriptTest):
                 self.assertEqual(len(mine[name]), len(steps))
                 for theirs, ours in zip(steps, mine[name]):
                     where = (preset["id"], name)
-                    self.assertEqual([theirs["rescaled"], theirs["exact"]], [ours["rescaled"], ours["exact"]], where)
+                    self.assertEqual([theirs["rescaled"], theirs["again"]], [ours["rescaled"], ours["again"]], where)
                     for field in ("max", "m", "factor", "l", "p", "acc_o", "o"):
                         least = {"acc_o": theirs["l"], "o": 1}.get(field, 1e-3)  # below that, terms have cancelled out
                         for a, b in zip(*(x if isinstance(x, list) else [x] for x in (theirs[field], ours[field]))):
                             self.assertLess(abs(a - b), 1e-6 * max(abs(a), least), (*where, field))
-        for words in (f"more than {real_constant('10', 'kMaxGrowthLog2'):.0f} in", f"more than {real_constant('16', 'kShare'):.0f} times",
-                      f"more than 2^{math.log2(real_constant('16', 'kMaxTileSum')):.0f};"):
+        for words in (f"more than {real_constant('10', 'kMaxGrowthLog2'):.0f} in", f"{real_constant('16', 'kMargin'):.0f} above",
+                      f"exceeds 2^{math.log2(real_constant('16', 'kMaxSum')):.0f},", f"exceeds 2^{math.log2(real_constant('16', 'kMaxTileSum')):.0f}"):
             self.assertIn(words, found["about"])
         self.assertEqual(found["second"], "Block 2 of 8. What was summed up before is multiplied: 02 by 0.3012.")
         self.assertEqual(found["end"], ["Rescaled 7 times.", "Rescaled once.", "Rescaled 0 times."])

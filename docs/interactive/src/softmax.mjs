@@ -6,7 +6,7 @@ export const title = "Online-softmax stepper";
 const MODES = [
   ["classic", "02: the maximum", "m", "the largest score so far is subtracted; at every block the sums are multiplied by e^(old m \u2212 new m)"],
   ["lazy", "10: a maximum that may lag", "m, log2", "m follows the largest score only when that has grown by more than {growth} in units of log2"],
-  ["first", "16: the first score", "r, log2", "the row's first score, until a block's sum is more than {share} times all before, or more than {most}; then the maximum"],
+  ["first", "16: the first scores", "r, log2", "{margin} above the first block's largest score; later {margin} above the sum, once it exceeds {sum}, or above the maximum, if a block's sum exceeds {most}"],
 ];
 const BLOCKS = [1, 2, 4, 8];
 
@@ -19,16 +19,16 @@ const fma = (a, b, c) => f32(a * b + c);
 
 // Steps as in data.presets[i].steps["mode block"].
 export function stepsOf(scores, block, mode, data) {
-  const {values, growth, most, share, near} = data, log2e = f32(data.log2e);
+  const {values, growth, margin, sum: most_sum, most} = data, log2e = f32(data.log2e);
   const columns = values[0].length;
-  let m = -Infinity, l = 0, exact = false;
+  let m = -Infinity, l = 0;
   let acc_o = Array(columns).fill(0);
   const steps = [];
   for (let first = 0; first < scores.length; first += block) {
     const part = scores.slice(first, first + block).map(f32);
     const largest = Math.max(...part);
     const max = mode === "classic" ? largest : f32(largest * log2e);
-    let p = [], factor = 1, rescaled = false, was_exact = false;
+    let p = [], factor = 1, rescaled = false, again = false;
     const exponentials = () => {
       p = part.map((score) => exp2(fma(score, log2e, -m)));
       return p.reduce((sum, each) => f32(sum + each), 0);
@@ -50,28 +50,28 @@ export function stepsOf(scores, block, mode, data) {
       }
       l = f32(l + exponentials());
     } else {
-      let sum = 0;
-      if (!exact) {
-        if (first === 0) m = f32(part[0] * log2e);
-        sum = exponentials();
-        exact = !(sum <= most && (first === 0 || fma(-share, l, sum) <= 0));
-      }
-      was_exact = exact;
-      if (exact) {
-        if (first === 0) {
-          exact = Math.abs(max - m) > near;
-          m = max;
-        } else if (max > m) {
-          rescale(max, exp2);
-          l = f32(l * factor);
-        }
+      const raise = (above) => {
+        const by = Math.max(f32(above + margin), 0), shrink = exp2(-by);
+        m = f32(m + by);
+        if (first === 0) return;
+        l = f32(l * shrink);
+        acc_o = acc_o.map((o) => f32(o * shrink));
+        factor = f32(factor * shrink);
+        rescaled = true;
+      };
+      if (first === 0) m = fma(Math.max(...part.slice(0, 8)), log2e, margin);
+      else if (l > 2 ** most_sum) raise(Math.floor(Math.log2(l)));
+      let sum = exponentials();
+      again = !(sum <= 2 ** most);
+      if (again) {
+        raise(fma(largest, log2e, -m));
         sum = exponentials();
       }
       l = f32(l + sum);
     }
     p.forEach((each, j) => { acc_o = acc_o.map((o, c) => fma(each, values[first + j][c], o)); });
     const inverse = f32(1 / l);
-    steps.push({max, m, factor, l, rescaled, exact: was_exact, p, acc_o, o: acc_o.map((o) => f32(o * inverse))});
+    steps.push({max, m, factor, l, rescaled, again, p, acc_o, o: acc_o.map((o) => f32(o * inverse))});
   }
   return steps;
 }
@@ -95,7 +95,6 @@ function text(x) {
   }
   return String(Number(x.toPrecision(4))).replace("-", "\u2212");
 }
-const power = (x) => (Number.isInteger(Math.log2(x)) ? `2^${Math.log2(x)}` : text(x));
 const tuple = (numbers) => `(${numbers.map(text).join(", ")})`;
 
 // "1, 2.5, -3" as numbers, or a sentence that says what is wrong.
@@ -174,10 +173,10 @@ export function start(root, data) {
     if (step === 0) return "Nothing is known yet. Next takes the first block; a click on a key goes to its block.";
     const rescaled = MODES.filter(([mode]) => runs[mode][step - 1].rescaled && runs[mode][step - 1].factor !== 1)
       .map(([mode, name]) => `${name.split(":")[0]} by ${text(runs[mode][step - 1].factor)}`);
-    const exact = runs.first[step - 1].exact ? " 16 is in exact mode: a key stood out." : "";
+    const again = runs.first[step - 1].again ? " 16 computes this block's P again: a P overflowed." : "";
     return `Block ${step} of ${runs.classic.length}. ` +
       (step === 1 ? "The first block: there is nothing to rescale." :
-       rescaled.length ? `What was summed up before is multiplied: ${rescaled.join(", ")}.` : "Nobody rescales.") + exact;
+       rescaled.length ? `What was summed up before is multiplied: ${rescaled.join(", ")}.` : "Nothing is rescaled.") + again;
   }
   function words(j) {
     const at = Math.floor(j / block), place = j % block;
@@ -216,7 +215,7 @@ export function start(root, data) {
   }
   // The words about a mode, with the kernel's numbers.
   function filled(about) {
-    return about.replace(/\{(\w+)\}/g, (_, name) => (name === "most" ? power(data.most) : text(data[name])));
+    return about.replace(/\{(\w+)\}/g, (_, name) => (["most", "sum"].includes(name) ? `2^${data[name]}` : text(data[name])));
   }
   function difference(mode) {
     return Math.max(...runs[mode].at(-1).o.map((o, c) => Math.abs(o - preset.plain[c])));

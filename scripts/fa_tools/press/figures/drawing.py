@@ -428,13 +428,15 @@ def constant_of(config, name, head_dim):
     return int(eval(words, {"kHeadDim": head_dim, **others}))  # arithmetic of the checkout's own source
 
 
-def real_constant(kernel, name):
-    """A constexpr float of the kernel's file."""
+def real_constant(kernel, name, otherwise=False):
+    """A constexpr float of the kernel's file, or of a struct in it. Of `condition ? a : b` it is a, or b if `otherwise`."""
     path = next((ROOT / "kernels").glob(f"{kernel}_*.cu"))
-    found = re.search(rf"^constexpr float {name} = ([\w.+-]+?)f?;", path.read_text(encoding="utf-8"), re.M)
+    number = r"([\w.+-]+?)f?"
+    found = re.search(rf"^ *(?:static )?constexpr float {name} = (?:\w+ \? {number} : )?{number};", path.read_text(encoding="utf-8"), re.M)
     if found is None:
         raise Refused(f"{relative(path)} has no line: constexpr float {name} = ...;")
-    return float.fromhex(found[1]) if found[1].startswith("0x") else float(found[1])
+    text = found[2] if otherwise or found[1] is None else found[1]
+    return float.fromhex(text) if text.startswith("0x") else float(text)
 
 
 def places(rows, row):

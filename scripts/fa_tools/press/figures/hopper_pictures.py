@@ -403,17 +403,14 @@ def assignment(p):
            "in every tile of 14 but only once in 15. Not to scale.")
 
 
-def bounds():
-    """kMaxTileSum, kShare and kNear of kernel 16."""
-    return [real_constant("16", name) for name in ("kMaxTileSum", "kShare", "kNear")]
-
-
-@figure("16_exponents", 470, "Kernel 16: what a reference may be",
-        "P = 2^(s - reference) on the line of exponents: the first score is as good as the maximum",
+@figure("16_exponents", 492, "Kernel 16: what a reference may be",
+        "P = 2^(s - reference): a number near the first scores is as good as the maximum",
         "to scale, in units of log2; s: scores of a row and a tile of K, scaled")
 def exponents(p):
     left, right, low, high = 172, 862, -165, 165
-    most = math.log2(bounds()[0])
+    margin, most = real_constant("16", "kMargin"), math.log2(real_constant("16", "kMaxTileSum"))
+    most_sum = math.log2(real_constant("16", "kMaxSum"))
+    narrow_margin, narrow_most = (real_constant("16", name, otherwise=True) for name in ("kMargin", "kMaxTileSum"))
 
     def x(exponent):
         return left + (exponent - low) * (right - left) / (high - low)
@@ -421,29 +418,33 @@ def exponents(p):
     def bar(y, begin, end, fill, stroke=None, tall=24):
         p.rect(x(begin), y, x(end) - x(begin), tall, fill, stroke, 3)
 
-    def formats(y, name, zero, overflow):
-        near = overflow < most + 20
+    def formats(y, name, zero, overflow, limit, begin):
         p.text(left - 14, y + 17, name, 13, anchor="end", weight="bold")
         p.rect(left, y, right - left, 24, INK.cell, None, 3)
         bar(y, zero, overflow, *BLUE)
-        bar(y, zero, most, *GREEN)
-        p.line(x(0), y - 5, x(0), y + 29, INK.text, 2)
+        bar(y, zero, limit, *GREEN)
+        p.line(x(begin), y - 5, x(begin), y + 29, INK.text, 2)
         p.texts(11.5, INK.muted, "middle", ((x(low) + x(zero)) / 2, y + 16, "P is 0"), ((x(high) + x(overflow)) / 2, y + 16, "infinite"),
-                *((x(at), y - 8, f"2^{at}") for at in ((zero,) if near else (zero, overflow))))
-        p.text(x(most) + 2, y - 8, f"kMaxTileSum 2^{most:.0f}", 11.5, INK.green, "start" if near else "middle")
+                (x(zero), y - 8, f"2^{zero}"))
 
-    formats(96, "bf16, fp32", -126, 128)
-    p.text(x(0), 140, "1 = 2^0", 11.5, INK.text)
+    formats(96, "bf16, fp32", -126, 128, most, -margin)
+    p.text(x(-margin), 140, f"2^{-margin:.0f}", 11.5, INK.text, "middle")
+    p.text(x(most), 88, f"kMaxTileSum 2^{most:.0f}", 11.5, INK.green, "middle")
     spread = 13.0  # the largest of some hundred scores of N(0, 1) is about 4.5 nats above their mean: 6.5
+    above = 2.0  # of the largest of eight scores above the mean: 1.4 nats
+    nat = 1 / math.log(2)
     examples = (
         ("15: row maximum", -spread, 0.0, None, "at most 1; where the reference lags behind, 2^8"),
-        ("16: ordinary scores", -spread / 2, spread / 2, None, "the first score, which needs no search: its P is 1"),
-        ("100 nats higher", -spread / 2, spread / 2, None, "the same, because the first score is higher, too"),
-        ("the first is the lowest", 0.0, spread, None, "P of up to 2^13"),
-        ("one key 70 nats higher", -spread / 2, spread / 2, 70 / math.log(2), "a sum above kMaxTileSum: the maximum"),
+        ("16: ordinary scores", -margin - above - spread / 2, -margin - above + spread / 2, None, f"the first eight scores end at 2^{-margin:.0f}"),
+        ("100 nats higher", -margin - above - spread / 2, -margin - above + spread / 2, None, "the same, because the reference is higher, too"),
+        ("rising by 40 nats", -margin - spread, -margin + 40 * nat, None, "in range, and no new reference"),
+        ("rising by 60 nats", -margin - spread, -margin + 60 * nat, None, "the sum is high: a new one"),
+        ("one key 90 nats higher", -margin - above - spread / 2, -margin - above + spread / 2, -margin + 90 * nat, "too high: the maximum"),
     )
     top, step = 164, 34
     p.line(x(most), 122, x(most), top + len(examples) * step - 8, INK.green, 1.2, "4 3")
+    p.line(x(most_sum), 122, x(most_sum), top + len(examples) * step - 8, INK.orange, 1.2, "4 3")
+    p.text(x(most_sum), 140, f"kMaxSum 2^{most_sum:.0f}", 11.5, INK.orange, "middle")
     for i, (name, begin, end, alone, why) in enumerate(examples):
         y = top + i * step
         p.text(left - 14, y + 15, name, 12.5, anchor="end")
@@ -451,38 +452,12 @@ def exponents(p):
         if alone:
             bar(y, alone - 1.5, alone + 1.5, INK.orange, None, 20)
         wide = 5.8 * len(why) + 6  # the background, so that no dashed line crosses the words
-        at = x(begin) - 5 - wide if alone else x(max(end, most)) + 6
+        at = x(alone) - 10 - wide if alone else x(end) + 6
         p.rect(at, y + 2, wide, 16, INK.background)
         p.text(at + wide - 3 if alone else at + 3, y + 15, why, 12, INK.muted, "end" if alone else "start")
     y = top + len(examples) * step + 34
-    formats(y, "fp16", -25, 16)
-    p.text(x(0), y + 44, "ends at 65504: it is what sets kMaxTileSum, for both types", 12, INK.muted)
-    p.note(y + 78, "The kernel tests a lane's sums of the tile, not each P. A sum is at least as large as its largest term, and an "
-           "infinite sum fails, too.")
+    formats(y, "fp16", -25, 16, math.log2(narrow_most), -narrow_margin)
+    p.text(x(0), y + 44, f"begins at 2^{-narrow_margin:.0f}, and its limits are 2^{math.log2(narrow_most):.0f} for a tile and 2^14 for a row", 12, INK.muted, "middle")
+    p.note(y + 78, "The kernel tests a lane's sums, not each P. A sum is at least as large as its largest term, and an infinite sum fails, too.")
 
 
-@figure("16_exact", 404, "Kernel 16: a warp is fast, or in exact mode", "What a warp does with a tile of S, and when that changes",
-        "each of the eight consumer warps by itself")
-def exact_mode(p):
-    most, share, near = bounds()
-    p.box(60, 122, 250, 150, ["fast", "exponentials, with the reference", "as it is: the row's first score,", "or an earlier maximum",
-                              "look at the sums, vote"], *GREEN, size=14)
-    p.box(570, 122, 250, 150, ["exact mode", "maximum first: of a first tile,", "later of all so far, P at most 1", "exponentials,",
-                               "O rescaled where it has grown"], *ORANGE, size=14)
-    p.arrow(314, 164, 566, 164, INK.orange, 2.6)
-    p.arrow(566, 232, 314, 232, INK.green, 2.6)
-    p.lines(440, 117, 17, (f"a lane's sum is more than {share:.0f} times", f"all before, or more than 2^{math.log2(most):.0f}:"), 12.5,
-            INK.orange, "middle", weight="bold")
-    p.lines(440, 252, 17, ("a query tile's first tile, with maxima", "near those that the rows before"), 12.5, INK.green, "middle",
-            weight="bold")
-    p.note(151, "this tile again, in exact mode", size=12)
-    p.note(286, f"had in the end (by {near:.0f}, log2)", size=12)
-    for x, color, text in ((185, INK.green, "in range: all tiles, if scores are ordinary"),
-                           (695, INK.orange, "all other tiles until then")):
-        p.line(x - 46, 122, x - 46, 96, color, 2.6)
-        p.line(x - 46, 96, x + 46, 96, color, 2.6)
-        p.arrow(x + 46, 96, x + 46, 119, color, 2.6)
-        p.text(x, 88, text, 12, INK.muted)
-    p.note(326, "A tile that fails is computed twice. In exact mode each tile costs a maximum first, as in kernel 13, but no exponential twice.",
-           "A warp can leave exact mode once per query tile, where a new row begins.")
-    p.note(374, "Lanes vote because the four lanes of a row must have the same reference, and the exchange of maxima needs all 32.")
