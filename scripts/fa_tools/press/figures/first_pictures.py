@@ -27,34 +27,56 @@ STEPS = (
 NEEDS = (("any GPU", 3), ("Tensor Cores: A100 and later", 7), ("Hopper: H100 and H200", 6))
 
 
-def speeds(*others):
-    """{kernel or library: TFLOP/s at 4096 tokens}; the later kernels' are of their run beside the libraries."""
+def speeds():
+    """{kernel: TFLOP/s at 4096 tokens}; the later kernels' are of their run beside the libraries."""
     found = {}
-    for name, kernels in ("h200_bf16_d128", "*"), ("h200_peers_bf16_d128", ",".join(("[01]*", *others))):
+    for name, kernels in ("h200_bf16_d128", "*"), ("h200_peers_bf16_d128", "[01]*"):
         records = matching(read(f"bench/results/{name}.json"), {"seq_len": "4096", "kernel": kernels})
         found.update((record["kernel"], record["tflops"]) for record in records)
     return found
 
 
+def shares():
+    """{kernel: FLOPs per cycle and SM, as a share of the data sheet's}, from the profiler's cycles: no clock is in it."""
+    profile, sm = read_json(ROOT / "bench/results/h200_profile.json"), read_json(MACHINES)["machines"][GPU]["sm"]
+    flops = 4 * profile["batch"] * profile["heads"] * profile["seq_len"] ** 2 * profile["head_dim"]
+    cycles = {}
+    for launch in profile["launches"]:
+        cycles[launch["kernel"]] = cycles.get(launch["kernel"], 0) + launch["metrics"]["cycles"]
+    return {kernel: flops / (each * sm["count"] * sm["wgmma_flops"]) for kernel, each in cycles.items()}
+
+
+def gains_elsewhere():
+    """{kernel: (where, factor)}: steps whose gain is not that of ordinary scores at 2048 tokens."""
+    def ratio(name, **wish):
+        two = matching(read(f"bench/results/{name}"), wish)
+        found = {record["kernel"][:2]: record["tflops"] for record in two}
+        return lambda kernel, before: found[kernel] / found[before]
+    short = ratio("h200_peers_bf16_d128.json", seq_len="512", kernel="1[45]_*")
+    spread = ratio("inputs.jsonl#scores", seq_len="4096", kernel="1[56]_*", score_std="5.0", score_growth="flat")
+    return {"15_persistent": ("512 tokens:", short("15", "14")), "16_max_free": ("spread|scores:", spread("16", "15"))}
+
+
+SPREAD = 0.025  # a smaller difference between two steps is none
+
+
 @figure("map", 434, "A map of the ladder: for each of sixteen steps its idea, what held up the kernel before, and the factor gained",
-        "The ladder: sixteen steps, and how many times faster each one is than the step before",
-        "Height: speed on one H200, logarithmic (bf16, 4096 tokens, head_dim 128). Below: what held up the step before.")
+        "The ladder: sixteen steps towards the full speed of the Tensor Cores",
+        "Height and %: FLOPs per cycle and SM of the 4,096 on the data sheet (H200, bf16, 2048 tokens). Foot: TFLOP/s, 4096 tokens.")
 def ladder_map(p):
-    left, wide, base, decade, names, limits, needs = 16, 53, 280, 65, 318, 354, 402
-    libraries = {"FlashAttention-3": "peer/fa3", "FlashAttention-2": "peer/fa2"}
-    found, before = speeds(*libraries.values()), None
+    left, wide, base, decade, names, limits, needs = 16, 53, 280, 58, 318, 354, 402
+    found, tflops, elsewhere, before = shares(), speeds(), gains_elsewhere(), None
     p.rules = ".here{display:none}:target>.here{display:inline}svg:has(:target)>g[id]:not(:target){opacity:.45}"
 
-    def top(tflops):
-        return base - decade * math.log10(tflops)
+    def top(share):
+        return base - decade * math.log10(share * 2000)
 
     def words(x, y, text):
         lines = text.split("|")
         p.lines(x, y - 7 * (len(lines) - 1), 14, lines, 11, INK.text, "middle")
 
-    for library, record in libraries.items():
-        p.line(left, top(found[record]), left + 16 * wide, top(found[record]), INK.line, 1, "4 4")
-        p.text(left + 4, top(found[record]) - 5, f"{library}: {found[record]:.0f} TFLOP/s", 11, INK.muted, "start")
+    p.line(left, top(1), left + 16 * wide, top(1), INK.line, 1, "4 4")
+    p.text(left + 4, top(1) - 5, "100 %: as many as the data sheet says", 11, INK.muted, "start")
     p.line(left, base, left + 16 * wide, base, INK.line)
     kernels = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
     for i, (kernel, (idea, _, look)) in enumerate(zip(kernels, STEPS)):
@@ -64,12 +86,19 @@ def ladder_map(p):
                 p.rect(x - 1, y - 24, wide + 2, limits - y + 20, INK.background, INK.text, 6, 2.6)
                 p.path([(middle, y - 28), (middle - 9, y - 42), (middle + 9, y - 42)], True, INK.text, None)
             p.rect(x + 2, y, wide - 4, base - y, *(look or GREY))
+            percent = f"{100 * found[kernel]:.{1 if found[kernel] < 0.1 else 0}f} %"
             if before:
-                p.rect(x + 4, y - 18, wide - 8, 14, INK.background)  # the libraries' lines end at a number
-                slower = found[kernel] < before
-                p.text(middle, y - 7, factor(found[kernel] / before), 12, INK.orange if slower else INK.text, weight="bold")
+                gained = found[kernel] / before
+                same = abs(gained - 1) < SPREAD
+                p.rect(x + 4, y - 18, wide - 8, 14, INK.background)  # the dashed line ends at a number
+                p.text(middle, y - 7, "=" if same else factor(gained), 12, INK.text if gained > 1 - SPREAD else INK.orange, weight="bold")
+                p.text(middle, y + 14, percent, 11, INK.text)
             else:
-                p.lines(middle, y - 21, 14, (f"{found[kernel]:.2f}", "TFLOP/s"), 11, INK.text, "middle")
+                p.text(middle, y - 7, percent, 11, INK.text)
+            if kernel in elsewhere:
+                where, gained = elsewhere[kernel]
+                p.lines(middle, y + 34, 13, (*where.replace(" ", "|", 1).split("|"), factor(gained)), 10.5, INK.muted, "middle")
+            p.text(middle, base - 4, f"{tflops[kernel]:.{1 if tflops[kernel] < 10 else 0}f}", 10.5, INK.muted)
             p.text(middle, base + 19, kernel[:2], 15, weight="bold")
             p.lines(middle, names, 14, idea.split("|"), 11, INK.text, "middle")
         before = found[kernel]
