@@ -316,6 +316,10 @@ class Command(unittest.TestCase):
             output = self.emulate("__global__ void f() { __vadd4(1, 2); }\nint main() {}\n", code=2)
         self.assertRegex(output, r"(?m)^building \w+ and the emulator, .* \.\.\.$\n(.|\n)*^compiling .*mine\.cu \.\.\.$")
         self.assertIn("mine.cu:1: the emulator has no __vadd4; docs/your_own_kernel.md says what of CUDA is there", output)
+        output = self.emulate("__global__ void f(half* x) { *x = 0; }\nint main() {}\n", code=2)
+        self.assertIn("mine.cu:1: half is in cuda_fp16.h, which the file does not include\n", output)
+        output = self.emulate("int main() { return heuristic(1); }\n__global__ void f() {}\n", code=2)
+        self.assertNotIn("the emulator has no heuristic", output)  # it is the file's own name, not CUDA's
         output = self.emulate("struct Two { double a, b; };\n__global__ void f(Two* x) {\n  *x = __shfl_sync(~0u, *x, 0);\n}\n"
                               "int main() { f<<<1, 32>>>(nullptr); }\n", code=2)
         self.assertIn("mine.cu:3: shuffles take numbers of up to 64 bits", output)

@@ -132,6 +132,8 @@ class Sentences(unittest.TestCase):
 
 class Anywhere(Sentences):
     def test_kernels_say_what_they_need(self):
+        said = subprocess.run([sys.executable, "-B", "-m", "fa"], cwd=ROOT / "python", capture_output=True, text=True, check=True, timeout=60).stdout
+        self.assertRegex(said, r"libfa\S*\.so, built for (CUDA|the emulator)[\s\S]*\n  16_max_free +a GPU of compute capability 9\.0\n")
         kernels = {each.name: each for each in fa.kernels()}
         self.assertEqual(len(NAMES), 16)
         self.assertEqual(kernels["08_swizzle"].needs, "a GPU of compute capability 8.0 or later")
@@ -490,7 +492,7 @@ class Torch(Sentences):
         with torch.no_grad():
             self.assert_right(fa.attention(q.clone().requires_grad_(), k, v, kernel=8), q, k, v)
         if ON_GPU:
-            self.sentence(fa.BadInput, "^q is on cpu, but this fa was built for CUDA and takes tensors of a GPU$",
+            self.sentence(fa.BadInput, "^q is on cpu, but this fa was built for CUDA and takes tensors of a GPU; FA_BACKEND=emulator pip install . builds the other one$",
                           q.cpu(), k, v)
             with self.assertRaisesRegex(fa.Unsupported, "^a GPU does not count"):
                 fa.counters()

@@ -87,7 +87,8 @@ def check(views: dict[str, View], cure: str) -> None:
             raise BadInput(f"{name} is of {view.dtype}, but fa takes {'int32' if of_lengths else 'float16 and bfloat16'}")
         if view.device.partition(":")[0] != on:
             built = "CUDA and takes tensors of a GPU" if on == "cuda" else "the emulator and takes tensors of the CPU"
-            raise BadInput(f"{name} is on {view.device}, but this fa was built for {built}")
+            other = "emulator" if on == "cuda" else "cuda"
+            raise BadInput(f"{name} is on {view.device}, but this fa was built for {built}; FA_BACKEND={other} pip install . builds the other one")
         for what in ("device",) if of_lengths else ("dtype", "device"):
             if getattr(view, what) != getattr(first, what):
                 raise BadInput(f"{name} has the {what} {getattr(view, what)}, but q has {getattr(first, what)}")

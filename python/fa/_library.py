@@ -71,9 +71,11 @@ DTYPES = {"float16": 0, "bfloat16": 1}
 _ERRORS = {2: BadInput, 3: LaunchError, 4: Unsupported}
 
 
-def _load() -> ctypes.CDLL:
-    # Of an editable installation the library lies elsewhere than this file.
-    path = Path(os.environ.get("FA_LIBRARY") or str(importlib.resources.files("fa") / "libfa.so")).resolve()
+# Of an editable installation the library lies elsewhere than this file.
+LIBRARY = Path(os.environ.get("FA_LIBRARY") or str(importlib.resources.files("fa") / "libfa.so")).resolve()
+
+
+def _load(path: Path) -> ctypes.CDLL:
     if not path.is_file():
         raise ImportError(f"there is no {path}: install the package with pip, or name the library in FA_LIBRARY")
     try:
@@ -89,7 +91,7 @@ def _load() -> ctypes.CDLL:
     return library
 
 
-_library = _load()
+_library = _load(LIBRARY)
 
 
 def backend() -> str:

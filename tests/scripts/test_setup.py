@@ -212,7 +212,7 @@ class Checkout(SetUp):
             ("--dtype fp32", "--dtype takes one of fp16, bf16"), ("--heads 0", "--heads must be a whole number from 1 on"),
             ("--batch x", "--batch must be"), ("--iters -1", "--iters must be"),
             ("--inputs nice", "there are no inputs 'nice'"), ("--protocol nice", "unknown protocol 'nice'"),
-            ("99", "unknown kernel '99', there are: 01_naive.cu 02_online_softmax.cu"), ("naive", "unknown kernel 'naive'"),
+            ("99", "unknown kernel '99', there are: 01_naive 02_online_softmax"), ("naive", "unknown kernel 'naive'"),
             ("--no-races 3", "unknown kernel '3'"), ("--warmpu 3", "there is no option --warmpu"),
             ("--json .", "cannot write .: Is a directory"),
             ("--json none/r.json", "cannot write none/r.json: No such file or directory"),

@@ -164,6 +164,7 @@ def measure(name, arguments):
 
 def main(argv=None):
     parser = Parser("reproduce", __doc__, EXAMPLE)
+    parser.usage = "scripts/fa reproduce [-h] [--results FILE] PUBLICATION [KERNEL ...]\n                           [options of scripts/fa bench]"
     parser.add_argument("publication", choices=NAMES, metavar="PUBLICATION", help=", ".join(NAMES))
     parser.add_argument("--results", metavar="FILE", help="what was measured (scripts/fa bench --protocol NAME --json FILE)")
     args, rest = parser.parse_known_args(argv)

@@ -139,12 +139,20 @@ def compile_file(source, fast=False):
     return program
 
 
+HALVES = {name: f"cuda_{kind}.h" for kind, names in
+          (("fp16", ("half", "half2", "__half", "__half2")), ("bf16", ("nv_bfloat16", "nv_bfloat162", "__nv_bfloat16", "__nv_bfloat162")))
+          for name in names}
+
+
 def explain(messages):
     """What the compiler says; of CUDA's names that the emulator lacks, a sentence instead."""
     for file, line, text in MESSAGE.findall(messages):
         if unknown := UNKNOWN.search(text):
             name = next(filter(None, unknown.groups()))
-            if re.match(r"__|cuda|cg$|cooperative|atomic|cu[A-Z]|make_|h[a-z]+$", name):
+            if header := HALVES.get(name):
+                fail(f"{file}:{line}: {name} is in {header}, which the file does not include")
+            if re.match(r"__|cuda[A-Z_]|cg$|cooperative|atomic|cu[A-Z]|make_|h2?(abs|add|sub|mul|div|fma|neg|min|max|exp|log|sqrt|rsqrt|"
+                        r"rcp|sin|cos|floor|ceil|rint|trunc|eq|ne|lt|le|gt|ge|is)[a-z0-9_]*$", name):
                 fail(f"{file}:{line}: the emulator has no {name}; docs/your_own_kernel.md says what of CUDA is there")
         if member := NO_MEMBER.search(text):
             name, space = (group for group in member.groups() if group)
