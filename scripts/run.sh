@@ -129,7 +129,7 @@ check_arguments() {
         number=$1
         [[ $1 =~ ^[0-9]$ ]] && number=0$1
         compgen -G "$ROOT/kernels/$number.cu" >/dev/null || compgen -G "$ROOT/kernels/${number}_*.cu" >/dev/null ||
-          die "$EXIT_USAGE" "unknown kernel '$1', there are: $(cd "$ROOT/kernels" && printf '%s\n' [0-9]*.cu | sed 's/\.cu$//' | paste -sd ' ')"
+          die "$EXIT_USAGE" "unknown kernel '$1', there are: $(cd "$ROOT/kernels" && printf '%s\n' [0-9]*.cu | sed 's/\.cu$//' | tr '\n' ' ')"
         ;;
     esac
     shift
