@@ -193,9 +193,9 @@ void host_free(void* memory) {
 void allow_dynamic_shared(size_t bytes) { most_dynamic = std::max(most_dynamic, bytes); }
 
 void Launch::run(const std::function<void()>& body) const {
-  const auto refuse = [&](const std::string& why) {
-    report_error(cudaErrorInvalidConfiguration, kernel_.c_str(), where_,
-                 ("the kernel was not launched: " + why).c_str());
+  const auto refuse = [&](const std::string& why,
+                          cudaError_t code = cudaErrorInvalidConfiguration) {
+    report_error(code, kernel_.c_str(), where_, ("the kernel was not launched: " + why).c_str());
   };
   const uint64_t threads = uint64_t(block_.x) * block_.y * block_.z;
   if (threads == 0 || threads > 1024) {
@@ -206,9 +206,10 @@ void Launch::run(const std::function<void()>& body) const {
   if (block_.z > 64) return refuse("a CTA's z ends at 64");
   if (shared_bytes_ > most_dynamic) {
     return refuse(std::to_string(shared_bytes_) +
-                  " bytes of dynamic shared memory, but without cudaFuncSetAttribute(kernel, "
-                  "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) it is " +
-                  std::to_string(most_dynamic) + " at most");
+                      " bytes of dynamic shared memory, but without cudaFuncSetAttribute(kernel, "
+                      "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) it is " +
+                      std::to_string(most_dynamic) + " at most",
+                  cudaErrorInvalidValue);
   }
   exit_code_of_fault = 1;
   try {
