@@ -127,7 +127,7 @@ def softmax_stepper(p):
         p.rect(x, 48, cell - 2 - 3 * (j % 2), 24, INK.blue_soft if j // 2 % 2 else INK.green_soft, None, 2)
         p.text(x + cell / 2 - 2, 64.5, f"{score:g}", 12)
     for x, mode, name, reference in ((32, "classic", "02: the maximum", "m"), (316, "lazy", "10: may lag", "m, log2"),
-                                     (600, "first", "16: the first score", "r, log2")):
+                                     (600, "first", "16: the first scores", "r, log2")):
         steps = preset["steps"][f"{mode} 2"]
         rescales = [n > 0 and step["rescaled"] and step["factor"] != 1 for n, step in enumerate(steps)]
         p.text(x, 104, name, 14, anchor="start", weight="bold")
