@@ -174,10 +174,15 @@ def reachable(blocks, kernel, instead={}):
 
 
 def solutions():
-    """The solutions that the chapters show: for each name its places, each a list of lines with ' ', '-' or '+' before."""
-    return {name: [place.split("\n") for place in diff.removesuffix("\n").split("\n@@\n")]
-            for chapter in sorted((ROOT / "docs").glob("[0-9][0-9]_*.md"))
-            for name, diff in SOLUTION.findall(chapter.read_text(encoding="utf-8"))}
+    """The solutions that the chapters show: for each name its places, each a list of lines with ' ', '-' or '+' before.
+    Lines "@@ NAME" instead stand for the places of solutions that are shown before."""
+    shown = {}
+    for chapter in sorted((ROOT / "docs").glob("[0-9][0-9]_*.md")):
+        for name, diff in SOLUTION.findall(chapter.read_text(encoding="utf-8")):
+            others = re.findall(r"^@@ (\w+)$", diff, re.MULTILINE)
+            places = [place.split("\n") for place in diff.removesuffix("\n").split("\n@@\n")]
+            shown[name] = [place for other in others for place in shown[other]] or places
+    return shown
 
 
 def changed(text, places, undo=False):

@@ -11,7 +11,8 @@ A solution stands in its chapter, as a diff below its name, which begins with th
   ```
 
 Its places have no line numbers: each is found by its lines, which must stand in the kernel exactly once. A line "@@"
-stands between two of them. Solutions are built in a copy of the sources: only --apply and --undo change the checkout."""
+stands between two of them. Lines "@@ NAME" in place of a diff are solutions that are shown before: they are applied one
+after the other. Solutions are built in a copy of the sources: only --apply and --undo change the checkout."""
 
 import json
 import os
