@@ -27,7 +27,7 @@ BUG = """["01_bug"]
 what = "It does not wait."
 text = "sum += 1;"
 replacement = "sum += 2;"
-shown_by = "report"
+shown_by = "counters"
 """
 RACE = {"name": "01_race", "kernel": "01_kernel", "what": "No __syncwarp().", "numbers": {"normal": "right"}, "early": "right",
         "report": "race within a warp"}
@@ -55,7 +55,7 @@ class Declarations(ScriptTest):
         self.assertIn('#include "tests/broken/bug.h"\nnamespace fa::broken_01_bug {', text)
         self.assertIn("  wait();\n  sum += 2;\n  store(\n      sum);\n  wait();\n", text)
         self.assertIn('Registration<broken::Only<Launcher, __half>::Of> registration{"01_bug"};', text)
-        self.assertIn('.name = "01_bug", .kernel = "01_kernel",\n    .what = R"(It does not wait.)", .shown_by = "report",\n'
+        self.assertIn('.name = "01_bug", .kernel = "01_kernel",\n    .what = R"(It does not wait.)", .shown_by = "counters",\n'
                       '    .fp16 = true, .heads = 0, .seq_len = 0}};', text)
         self.assertEqual(text.split("\n").index("  sum += 2;"), KERNEL.split("\n").index("  sum += 1;"), "it has moved")
 
@@ -71,9 +71,11 @@ class Declarations(ScriptTest):
     def test_the_kernel_with_nothing_but_the_bug(self):
         done = self.make(BUG, "--plain", self.source, "01_bug")
         self.assertEqual((done.returncode, self.source.read_text()), (0, KERNEL.replace("+= 1", "+= 2")))
-        self.make('["01_bug"]\nwhat = "x"\ntext = "wait();"\nreplacement = ""\nshown_by = "report"\nwhich = [2, 2]\n',
-                  "--plain", self.source, "01_bug")
+        left_out = '["01_bug"]\nwhat = "x"\ntext = "wait();"\nwhich = [2, 2]\n'
+        self.make(left_out, "--plain", self.source, "01_bug")
         self.assertEqual(self.source.read_text(), KERNEL.replace("      sum);\n  wait();\n", "      sum);\n"))
+        self.make(left_out)
+        self.assertIn('.shown_by = "report",', (self.source.parent / "01_bug.cu").read_text())
 
     def test_what_is_made_again_unchanged_is_not_written(self):
         self.make(BUG)
@@ -85,13 +87,13 @@ class Declarations(ScriptTest):
 
     def test_refused(self):
         def bug(text, replacement):
-            return f'["01_bug"]\nwhat = "x"\ntext = "{text}"\nreplacement = "{replacement}"\nshown_by = "report"\n'
+            return f'["01_bug"]\nwhat = "x"\ntext = "{text}"\nreplacement = "{replacement}"\n'
 
         cases = {
             bug("sum += 1;", "sum\\n+= 1;"): "replaces a text by one with another number of lines",
-            BUG.replace('"report"', '"reports"'): "shown by 'reports', which is none of ordinary inputs, hard inputs, report",
+            BUG.replace('"counters"', '"reports"'): "shown by 'reports', which is none of ordinary inputs, hard inputs, report",
             BUG + 'wrong = ["normal"]': "has wrong = ['normal'], which says nothing",
-            BUG.replace('shown_by = "report"', ""): "01_bug lacks 'shown_by'",
+            BUG.replace('what = "It does not wait."', ""): "01_bug lacks 'what'",
             BUG + 'dtypes = ["fp8"]': "has the type 'fp8', but there are bf16, fp16",
             BUG.replace("what", "who"): "has who = 'It does not wait.', which says nothing",
             BUG.replace("01_bug", "31_bug"): "there is no kernel 31 for 31_bug",
@@ -108,7 +110,7 @@ class Declarations(ScriptTest):
         other = BUG.replace("01_bug", "01_more")
 
         def bug(text):
-            return f'["01_bug"]\nwhat = "x"\ntext = "{text}"\nreplacement = ""\nshown_by = "report"\n\n'
+            return f'["01_bug"]\nwhat = "x"\ntext = "{text}"\n\n'
 
         cases = {
             bug("sum += 7;"): ":1: 01_bug expects 'sum += 7;' 1 times in kernels/01_kernel.cu, but it is there 0 times; "
