@@ -174,19 +174,15 @@ def table(spec):
 
 
 def lengths(spec):
-    """One field of the records that match, over kernel and seq_len, or score_std; the rest of the problem must be one."""
+    """One field of the records that match, over kernel and seq_len; the rest of the problem must be one."""
     data, name, options = one_file(spec)
-    field, by = options.pop("field", "tflops"), options.pop("by", "seq_len")
-    headings = {"seq_len": "N = {}", "score_std": "std = {:g}"}
-    if by not in headings:
-        raise Refused(f"a table is by={' or by='.join(headings)}, not by {by}")
-    records = [record for record in matching(data, options) if by in record]
-    cells = {(record["kernel"], record[by]): pick(record, field) for record in records}
-    of = {(record["kernel"], record[by]): record for record in records}
-    same = ["dtype", "heads", "head_dim", *REST, *({"seq_len", "score_std", "score_growth"} - {by})]
+    field = options.pop("field", "tflops")
+    records = list(matching(data, options))
+    cells = {(record["kernel"], record["seq_len"]): pick(record, field) for record in records}
+    of = {(record["kernel"], record["seq_len"]): record for record in records}
+    same = ["dtype", "heads", "head_dim", *REST, "score_std", "score_growth"]
     if not records or len(cells) < len(records) or len({tuple(str(r.get(f)) for f in same) for r in records}) > 1:
-        what = "lengths" if by == "seq_len" else "standard deviations"
-        raise Refused(f"{name}: the records that match are not of one problem at several {what}")
+        raise Refused(f"{name}: the records that match are not of one problem at several lengths")
     if all(value is None for value in cells.values()):
         raise Refused(f"{name} has no {field} there")
     columns = sorted({column for _, column in cells})
@@ -196,7 +192,7 @@ def lengths(spec):
         return "–" if number is None else mark(grouped(number) if isinstance(number, int) else short(number), of[place])
 
     kernels = sorted({kernel for kernel, _ in cells}, key=lambda name: (kind(name) != "kernel", name))
-    return rows_of(["Kernel", *(headings[by].format(column) for column in columns)],
+    return rows_of(["Kernel", *(f"N = {column}" for column in columns)],
                    ([f"`{kernel}`", *(shown(kernel, column) for column in columns)] for kernel in kernels))
 
 

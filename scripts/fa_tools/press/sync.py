@@ -35,7 +35,6 @@ Between a pair of comments, alone on their lines:
                                                                 file has one of the same kernel and problem, its record)
   <!-- lengths: bench/results/h200_bf16_d128.json kernel=1[0-5]_* field=tflops -->
   <!-- /lengths -->                                             one figure, a kernel a row, a sequence length a column
-                                                                (by=score_std: a standard deviation of the scores)
   <!-- profile: bench/results/h200_profile.json kernel=02_* metrics=cycles,dram_bytes -->
   <!-- /profile -->                                             the profiler's figures, one launch a column
                                                                 (rows=launches: one launch a row)
