@@ -1,5 +1,6 @@
-// Every wrapper of common/ptx against the PTX ISA, on the emulator and, built for a GPU, on the
-// GPU.
+// Layouts and wrappers of common/ptx against the PTX ISA, on the emulator and, built for a GPU, on
+// the GPU. What ldmatrix and mma.sync give is compared with an H200's answers
+// (golden/warp_matrix_probe.cu).
 //
 // Where an element lies is written here as the PTX ISA writes it, apart from
 // common/layout/fragments.h, which is held to it as well. Matrices hold distinct whole numbers: a
@@ -26,7 +27,6 @@
 #include "common/ptx/cp_async.h"
 #include "common/ptx/exp2.h"
 #include "common/ptx/ldmatrix.h"
-#include "common/ptx/mma.h"
 #include "common/ptx/wmma.h"
 #include "tests/golden/probe.h"
 #include "tests/support.h"
@@ -98,7 +98,7 @@ TEST(Layout, OfLdmatrixIsThePtxIsas) {
   }
 }
 
-// ---- ldmatrix, stmatrix -------------------------------------------------------------------------
+// ---- stmatrix -----------------------------------------------------------------------------------
 // Row r of matrix m, which lane 8m + r points to, lies in slot slot(8m + r): rows are scattered.
 constexpr int kElsewhere = 0xeeee;
 constexpr int slot(int row) { return (11 * row + 5) % 32; }
@@ -113,49 +113,6 @@ template <int kCount>
 __device__ uint32_t row_address(const RowStorage& smem, int lane) {
   return lane < 8 * kCount ? ptx::shared_address(smem.slots[slot(lane)]) : 0xffffffffu;
 }
-
-template <int kCount, bool kTranspose>
-__global__ void load_kernel(uint32_t* out) {
-  auto& smem = shared_storage<RowStorage>();
-  const int lane = threadIdx.x;
-  for (int column = 0; column < 8; column++) smem.slots[slot(lane)][column] = lane * 8 + column;
-  __syncwarp();
-  uint32_t r[kCount];
-  const uint32_t address = row_address<kCount>(smem, lane);
-  if constexpr (kCount == 1)
-    kTranspose ? ptx::ldmatrix_x1_trans(r, address) : ptx::ldmatrix_x1(r, address);
-  if constexpr (kCount == 2)
-    kTranspose ? ptx::ldmatrix_x2_trans(r, address) : ptx::ldmatrix_x2(r, address);
-  if constexpr (kCount == 4)
-    kTranspose ? ptx::ldmatrix_x4_trans(r, address) : ptx::ldmatrix_x4(r, address);
-  for (int i = 0; i < kCount; i++) out[lane * kCount + i] = r[i];
-}
-
-template <int kCount, bool kTranspose>
-void expect_loads() {
-  Buffer out("out", 32 * kCount * 4);
-  launch<load_kernel<kCount, kTranspose>>({dim3(1), dim3(32), sizeof(RowStorage)},
-                                          static_cast<uint32_t*>(out.data()));
-  synchronize();
-  const auto registers = download<uint32_t>(out);
-  for (int lane = 0; lane < 32; lane++) {
-    for (int matrix = 0; matrix < kCount; matrix++) {
-      for (int half = 0; half < 2; half++) {
-        const Place at = place_ldmatrix(lane, half, kTranspose);
-        EXPECT_EQ(registers[size_t(lane * kCount + matrix)] >> 16 * half & 0xffff,
-                  unsigned(64 * matrix + 8 * at.row + at.column))
-            << "lane " << lane << " register " << matrix << " half " << half;
-      }
-    }
-  }
-}
-
-TEST(Ldmatrix, X1) { expect_loads<1, false>(); }
-TEST(Ldmatrix, X2) { expect_loads<2, false>(); }
-TEST(Ldmatrix, X4) { expect_loads<4, false>(); }
-TEST(Ldmatrix, X1Trans) { expect_loads<1, true>(); }
-TEST(Ldmatrix, X2Trans) { expect_loads<2, true>(); }
-TEST(Ldmatrix, X4Trans) { expect_loads<4, true>(); }
 
 constexpr int register_value(int lane, int matrix, int half) {
   return lane * 8 + 2 * matrix + half;
@@ -210,78 +167,6 @@ TEST(Stmatrix, X4) { expect_stores<4, false>(); }
 TEST(Stmatrix, X1Trans) { expect_stores<1, true>(); }
 TEST(Stmatrix, X2Trans) { expect_stores<2, true>(); }
 TEST(Stmatrix, X4Trans) { expect_stores<4, true>(); }
-
-// ---- mma.sync -----------------------------------------------------------------------------------
-// Lane `lane` of a warp that computes D = A B + C. kA, kB: elements of its fragments of A and B.
-template <typename T, int kDepth>
-struct MmaLane {
-  static constexpr int kA = kDepth / 2, kB = kDepth / 4;
-  float a[kA], b[kB], c[4];
-
-  __device__ void multiply() {
-    uint32_t rA[kA / 2], rB[kB / 2];
-    for (int i = 0; i < kA / 2; i++) rA[i] = ptx::pack<T>(a[2 * i], a[2 * i + 1]);
-    for (int i = 0; i < kB / 2; i++) rB[i] = ptx::pack<T>(b[2 * i], b[2 * i + 1]);
-    if constexpr (kDepth == 16) ptx::mma_m16n8k16<T>(c, rA, rB);
-    if constexpr (kDepth == 8) ptx::mma_m16n8k8<T>(c, rA, rB);
-  }
-};
-
-// Full matrices of small whole numbers: every sum is exact, and every element counts.
-template <typename T, int kDepth>
-__global__ void product_kernel(const float* a, const float* b, float* c) {
-  using Lane = MmaLane<T, kDepth>;
-  const int lane = threadIdx.x;
-  Lane mine;
-  for (int i = 0; i < Lane::kA; i++) {
-    const Place at = place_a<kDepth>(lane, i);
-    mine.a[i] = a[at.row * kDepth + at.column];
-  }
-  for (int i = 0; i < Lane::kB; i++) {
-    const Place at = place_b<kDepth>(lane, i);
-    mine.b[i] = b[at.row * 8 + at.column];
-  }
-  for (int i = 0; i < 4; i++) mine.c[i] = c[place_c(lane, i).row * 8 + place_c(lane, i).column];
-  mine.multiply();
-  for (int i = 0; i < 4; i++) c[place_c(lane, i).row * 8 + place_c(lane, i).column] = mine.c[i];
-}
-
-template <typename T, int kDepth>
-void expect_products() {
-  Random random{3};
-  auto numbers = [&](int count) {
-    std::vector<float> values(static_cast<size_t>(count));
-    for (float& x : values) x = float(int(random.next() % 65) - 32);
-    return values;
-  };
-  for (int turn = 0; turn < 8; turn++) {
-    const auto a = numbers(16 * kDepth), b = numbers(kDepth * 8), c = numbers(16 * 8);
-    std::vector<float> expected = c;
-    for (int row = 0; row < 16; row++) {
-      for (int column = 0; column < 8; column++) {
-        for (int k = 0; k < kDepth; k++) {
-          expected[unsigned(row * 8 + column)] +=
-              a[unsigned(row * kDepth + k)] * b[unsigned(k * 8 + column)];
-        }
-      }
-    }
-    const Buffer in_a = upload("a", a), in_b = upload("b", b), out = upload("c", c);
-    launch<product_kernel<T, kDepth>>({dim3(1), dim3(32)}, static_cast<const float*>(in_a.data()),
-                                      static_cast<const float*>(in_b.data()),
-                                      static_cast<float*>(out.data()));
-    synchronize();
-    EXPECT_EQ(download<float>(out), expected);
-  }
-}
-
-TEST(MmaM16n8k16, WholeNumbersAreExact) {
-  expect_products<__half, 16>();
-  expect_products<__nv_bfloat16, 16>();
-}
-TEST(MmaM16n8k8, WholeNumbersAreExact) {
-  expect_products<__half, 8>();
-  expect_products<__nv_bfloat16, 8>();
-}
 
 // ---- wmma ---------------------------------------------------------------------------------------
 // Rows are further apart than they are long: the elements between them are not to be touched.

@@ -23,13 +23,20 @@ struct MatrixStorage {
   alignas(128) uint16_t elements[2048];
 };
 
+// The address of this lane's row; of a matrix that does not exist, none that could be read.
+template <int kCount>
+__device__ uint32_t row_address(const MatrixStorage& smem, const uint32_t* offsets) {
+  const bool exists = threadIdx.x < 8 * kCount;
+  return exists ? ptx::shared_address(smem.elements) + offsets[threadIdx.x] : 0xffffffffu;
+}
+
 template <int kCount, bool kTranspose>
 __global__ void ldmatrix_kernel(const uint32_t* offsets, uint32_t* out) {
   auto& smem = shared_storage<MatrixStorage>();
   for (int i = threadIdx.x; i < 2048; i += 32) smem.elements[i] = uint16_t(i);
   __syncwarp();
   uint32_t r[kCount];
-  const uint32_t address = ptx::shared_address(smem.elements) + offsets[threadIdx.x];
+  const uint32_t address = row_address<kCount>(smem, offsets);
   if constexpr (kCount == 1)
     kTranspose ? ptx::ldmatrix_x1_trans(r, address) : ptx::ldmatrix_x1(r, address);
   if constexpr (kCount == 2)
@@ -49,7 +56,7 @@ __global__ void stmatrix_kernel(const uint32_t* offsets, uint32_t* out) {
   for (int i = 0; i < kCount; i++) {
     r[i] = (uint32_t(threadIdx.x) * 8 + i * 2) | (uint32_t(threadIdx.x) * 8 + i * 2 + 1) << 16;
   }
-  const uint32_t address = ptx::shared_address(smem.elements) + offsets[threadIdx.x];
+  const uint32_t address = row_address<kCount>(smem, offsets);
   if constexpr (kCount == 1) ptx::stmatrix_x1(r, address);
   if constexpr (kCount == 2) ptx::stmatrix_x2(r, address);
   if constexpr (kCount == 4)
