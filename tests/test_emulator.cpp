@@ -309,23 +309,6 @@ TEST(Barriers, NamedBarriersAreIndependent) {
   EXPECT_EQ(counters.barriers, 2u * 6 + 2u * 10);
 }
 
-TEST(Barriers, ArriveDoesNotWait) {
-  // Warp 1 produces and goes on; warp 0 waits for it.
-  int value = 0, seen = 0, produced_after = 0;
-  run(dim3(1), dim3(64), 0, [&] {
-    if (threadIdx.x < 32) {
-      emu::barrier_sync(1, 64, "bar.sync", emu::SourceLocation::current());
-      seen += value == 32;
-    } else {
-      value++;
-      emu::barrier_arrive(1, 64, "bar.arrive", emu::SourceLocation::current());
-      produced_after++;
-    }
-  });
-  EXPECT_EQ(seen, 32);
-  EXPECT_EQ(produced_after, 32);
-}
-
 TEST(Barriers, ABarrierWithoutCountWaitsForAllLiveThreads) {
   int met = 0;
   run(dim3(1), dim3(96), 0, [&] {

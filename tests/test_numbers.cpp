@@ -15,7 +15,6 @@
 #include "common/emulator/core/float16.h"
 #include "common/emulator/core/wavefronts.h"
 #include "common/emulator/include/cuda_runtime.h"
-#include "common/ptx/convert.h"
 
 namespace {
 
@@ -80,13 +79,6 @@ TEST_P(FormatTest, NarrowsEverythingElse) {
   }
   std::mt19937 random(1);
   for (int i = 0; i < 500000; i++) expect_narrows(std::bit_cast<float>(uint32_t(random())));
-}
-
-TEST(Conversions, PackAndUnpackKeepTheOrder) {
-  EXPECT_EQ(ptx::pack<__half>(1.0f, -2.0f), 0xc0003c00u);
-  EXPECT_EQ(ptx::pack<__nv_bfloat16>(1.0f, -2.0f), 0xc0003f80u);
-  EXPECT_EQ(ptx::unpack<__half>(0xc0003c00u).x, 1.0f);
-  EXPECT_EQ(ptx::unpack<__nv_bfloat16>(0xc0003f80u).y, -2.0f);
 }
 
 // ---- exponentials -------------------------------------------------------------------------------

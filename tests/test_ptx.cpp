@@ -1,6 +1,6 @@
 // Layouts and wrappers of common/ptx against the PTX ISA, on the emulator and, built for a GPU, on
-// the GPU. What ldmatrix and mma.sync give is compared with an H200's answers
-// (golden/warp_matrix_probe.cu).
+// the GPU. What ldmatrix, mma.sync and ex2.approx give is compared with an H200's answers
+// (golden/warp_matrix_probe.cu, golden/ex2_probe.cu).
 //
 // Where an element lies is written here as the PTX ISA writes it, apart from
 // common/layout/fragments.h, which is held to it as well. Matrices hold distinct whole numbers: a
@@ -12,7 +12,6 @@
 #include <cmath>
 #include <cstring>
 #include <ios>
-#include <limits>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -25,7 +24,6 @@
 #include "common/ptx/barrier.h"
 #include "common/ptx/convert.h"
 #include "common/ptx/cp_async.h"
-#include "common/ptx/exp2.h"
 #include "common/ptx/ldmatrix.h"
 #include "common/ptx/wmma.h"
 #include "tests/golden/probe.h"
@@ -34,7 +32,6 @@
 namespace fa::ptx_test {
 
 using probe::download;
-using probe::Random;
 using probe::upload;
 
 // ---- the PTX ISA's tables -----------------------------------------------------------------------
@@ -533,55 +530,6 @@ void expect_max2(int digits) {
 
 TEST(Conversions, GreaterOfPairsFp16) { expect_max2<__half>(10); }
 TEST(Conversions, GreaterOfPairsBf16) { expect_max2<__nv_bfloat16>(7); }
-
-// ---- ex2.approx ---------------------------------------------------------------------------------
-__global__ void exp2_kernel(const float* in, float* out, int count) {
-  const int i = blockIdx.x * 256 + threadIdx.x;
-  if (i < count) out[i] = ptx::exp2_approx(in[i]);
-}
-
-std::vector<float> exp2_of(const std::vector<float>& inputs) {
-  const Buffer in = upload("in", inputs);
-  Buffer out("out", inputs.size() * 4);
-  launch<exp2_kernel>({dim3(unsigned(inputs.size() + 255) / 256), dim3(256)},
-                      static_cast<const float*>(in.data()), static_cast<float*>(out.data()),
-                      int(inputs.size()));
-  synchronize();
-  return download<float>(out);
-}
-
-TEST(Exp2Approx, IsAsExactAsThePtxIsaSays) {
-  std::vector<float> inputs;
-  inputs.reserve(254 * 64 + 20000);
-  for (int i = 0; i < 254 * 64; i++) inputs.push_back(-126.0f + float(i) / 64.0f);
-  Random random{4};
-  for (int i = 0; i < 20000; i++) {
-    inputs.push_back(-126.0f + 254.0f * std::ldexp(float(random.next() >> 7), -24));
-  }
-  const auto outputs = exp2_of(inputs);
-  for (size_t i = 0; i < inputs.size(); i++) {
-    const double exact = std::exp2(double(inputs[i]));
-    ASSERT_LE(std::fabs(double(outputs[i]) - exact), std::ldexp(exact, -22)) << inputs[i];
-  }
-}
-
-// PTX ISA, "Floating Point Instructions: ex2", the table of special inputs; subnormals are zeros
-// with .ftz.
-TEST(Exp2Approx, KnowsSpecialInputs) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const auto y = exp2_of({-kInfinity, -0x1p-140f, -0.0f, 0.0f, 0x1p-140f, kInfinity, NAN, 128.0f,
-                          -126.0f, -127.0f, -150.0f, 1e30f, -1e30f});
-  const float expected[] = {0.0f,      1.0f,      1.0f, 1.0f, 1.0f,      kInfinity, NAN,
-                            kInfinity, 0x1p-126f, 0.0f, 0.0f, kInfinity, 0.0f};
-  for (size_t i = 0; i < y.size(); i++) {
-    if (std::isnan(expected[i])) {
-      EXPECT_TRUE(std::isnan(y[i])) << i;
-    } else {
-      EXPECT_EQ(y[i], expected[i]) << i;
-      EXPECT_FALSE(std::signbit(y[i])) << i;
-    }
-  }
-}
 
 // ---- shared addresses ---------------------------------------------------------------------------
 __global__ void address_kernel(uint32_t* out) {

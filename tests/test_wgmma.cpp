@@ -113,13 +113,6 @@ void start(float (&acc)[kN / 2], const Ones& smem,
 
 // What a thread finds in its accumulators, for looking at after a launch; the last thread's remain.
 float seen[8];
-bool all_are(const float (&acc)[kN / 2], float value) {
-  for (const float x : acc) {
-    if (std::isnan(value) ? !std::isnan(x) : x != value) return false;
-  }
-  return true;
-}
-
 // What is not instrumented reads registers without being seen.
 __attribute__((no_sanitize("thread"), noinline)) float peek(const float* accumulator) {
   return *accumulator;
