@@ -29,10 +29,10 @@ nlohmann::json parsed(const char* text) {
   return request;
 }
 
-void call(FaBenchPeer peer, FaBenchTask task, const Tensors& tensors) {
+void call(FaBenchPeer peer, FaBenchTask task, const Tensors& tensors, void* o) {
   char sentence[512] = "";
-  const int code = peer(task, tensors.q, tensors.k, tensors.v, tensors.o, tensors.stream, sentence,
-                        sizeof sentence);
+  const int code =
+      peer(task, tensors.q, tensors.k, tensors.v, o, tensors.stream, sentence, sizeof sentence);
   if (code == 1) throw Unsupported(sentence);
   if (code != 0) throw BackendError(sentence);
 }
@@ -108,9 +108,15 @@ const char* fa_bench_add(const char* json, FaBenchPeer peer) {
     kernel.name = fields.text("kernel");
     kernel.takes = fa::kEverything;  // the library itself says what it does not take
     kernel.library = [=] { return library; };
-    kernel.run = [=](const fa::Problem&, const Tensors& t) { fa::call(peer, kFaBenchLaunch, t); };
-    kernel.deliver = [=](const Tensors& t) { fa::call(peer, kFaBenchDeliver, t); };
-    kernel.spoil = [=](const Tensors& t) { fa::call(peer, kFaBenchSpoil, t); };
+    kernel.run = [=](const fa::Problem&, const Tensors& t) {
+      fa::call(peer, kFaBenchLaunch, t, t.o);
+    };
+    kernel.output = [=](const Tensors& t) {
+      FaBenchOutput rows{};
+      fa::call(peer, kFaBenchOutput, t, &rows);
+      return fa::OutputRows{rows.data, size_t(rows.block_stride), size_t(rows.head_stride),
+                            size_t(rows.row_stride)};
+    };
     fa::register_kernel(kernel);
     return nullptr;
   } catch (const std::exception& error) {

@@ -10,9 +10,15 @@ extern "C" {
 // inputs q, k, v (device pointers to tensors as Problem of common/launch/problem.h says), on
 // `stream`, a cudaStream_t.
 enum FaBenchTask {
-  kFaBenchLaunch,   // compute it, wherever the output may be
-  kFaBenchDeliver,  // copy the output of the latest launch to o
-  kFaBenchSpoil,    // fill the memory of that output with NaN
+  kFaBenchLaunch,  // compute it, wherever the output may be; o is where it may be
+  kFaBenchOutput,  // write where the output of the latest launch is to *o, an FaBenchOutput
+};
+
+// Strides in elements, between sequences (0 if they are packed), heads and rows. The head_dim
+// elements of a row are neighbours.
+struct FaBenchOutput {
+  void* data;
+  long long block_stride, head_stride, row_stride;
 };
 
 // Returns 0, 1 if the library does not take the problem, or 2 if it failed, with one sentence in

@@ -96,7 +96,11 @@ void Buffer::poison() {
   if (state_->begin) memset(data(), 0xff, size());
 }
 
-void synchronize() { fake_gpu().add("waited"); }
+void synchronize() {
+  fake_gpu().add("waited");
+  for (const auto& work : fake_gpu().elsewhere) work();
+  fake_gpu().elsewhere.clear();
+}
 
 LaunchGraph::LaunchGraph(const std::function<void()>& body) {
   fake_gpu().add("graph of");

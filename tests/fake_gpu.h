@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@ struct FakeGpu {
   int polls_until_done = 0;                  // of an event after it
   size_t memory_bytes = size_t(64) << 20;    // more in one buffer is refused
   bool lost = false;
+  std::vector<std::function<void()>> elsewhere;  // done when the whole GPU is waited for
 
   void add(const std::string& what);
   std::vector<std::string> what() const;  // the log without times

@@ -2,6 +2,7 @@
 // ceilings; twins that record, if the environment has FAKE_GPU_RECORDS; a kernel that takes every
 // problem, if it has FAKE_GPU_BEYOND.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <optional>
 #include <vector>
@@ -129,6 +130,58 @@ void needs_nan(const Problem& problem, const Tensors& tensors) {
   if (*static_cast<const uint16_t*>(tensors.o) == 0xffff) attention(problem, tensors);
 }
 
+// Its work is not on the stream that is timed: it is done when somebody waits for the whole GPU.
+void other_stream(const Problem& problem, const Tensors& tensors) {
+  launched("other_stream", 0.001, 1980);
+  fake_gpu().elsewhere.push_back([=] { attention(problem, tensors); });
+}
+
+// The sum of each row's exponentials is the one of the first launch.
+void remembers_sums(const Problem& problem, const Tensors& tensors) {
+  static std::vector<double> first;
+  launched("remembers_sums", 1, 1980);
+  attention(problem, tensors);
+  const auto d = size_t(problem.head_dim), n = size_t(problem.seq_len);
+  const auto* const q = static_cast<const uint16_t*>(tensors.q);
+  const auto* const k = static_cast<const uint16_t*>(tensors.k);
+  auto* const o = static_cast<uint16_t*>(tensors.o);
+  const auto real = [&](uint16_t bits) { return double(to_float(bits, problem.dtype)); };
+  std::vector<double> sums(n);
+  for (size_t row = 0; row < n; row++) {
+    for (size_t key = 0; key < n; key++) {
+      double score = 0;
+      for (size_t i = 0; i < d; i++) score += real(q[row * d + i]) * real(k[key * d + i]);
+      sums[row] += std::exp(score * double(problem.scale()));
+    }
+  }
+  if (first.empty()) first = sums;
+  for (size_t i = 0; i < n * d; i++) {
+    o[i] = from_float(float(real(o[i]) * sums[i / d] / first[i / d]), problem.dtype);
+  }
+}
+
+// After the first launch it leaves out the second half of each row.
+void half(const Problem& problem, const Tensors& tensors) {
+  const auto names = fake_gpu().what();
+  launched("half", 1, 1980);
+  const bool again = std::count(names.begin(), names.end(), "half") > 0;
+  auto* const o = static_cast<uint16_t*>(tensors.o);
+  const std::vector<uint16_t> before(o, o + problem.element_count());
+  attention(problem, tensors);
+  const auto d = size_t(problem.head_dim);
+  for (size_t i = 0; again && i < before.size(); i++) {
+    if (i % d >= d / 2) o[i] = before[i];
+  }
+}
+
+// Right, but the last bit of an element is another one each time.
+void noisy(const Problem& problem, const Tensors& tensors) {
+  static int launches = 0;
+  launched("noisy", 1, 1980);
+  attention(problem, tensors);
+  static_cast<uint16_t*>(tensors.o)[launches++ % 64] ^= 1;
+}
+
 void unsupported(const Problem&, const Tensors&) { throw Unsupported("needs another GPU"); }
 
 void fatal(const Problem&, const Tensors&) {
@@ -155,6 +208,10 @@ const bool registered = [] {
   register_kernel({"08_remembers", {}, nullptr, &remembers});
   register_kernel({"09_skips", {}, nullptr, &skips});
   register_kernel({"10_needs_nan", {}, nullptr, &needs_nan});
+  register_kernel({"11_other_stream", {}, nullptr, &other_stream});
+  register_kernel({"12_remembers_sums", {}, nullptr, &remembers_sums});
+  register_kernel({"13_half", {}, nullptr, &half});
+  register_kernel({"14_noisy", {}, nullptr, &noisy});
   if (getenv("FAKE_GPU_BEYOND")) {
     Kernel beyond{"beyond/right", {}, nullptr, &right};
     beyond.takes = kEverything;
@@ -166,7 +223,9 @@ const bool registered = [] {
   const auto nothing = [](const Problem&, const Tensors&) { launched("ceiling", 2, 1980); };
   register_kernel({"ceiling/copy", {}, nullptr, nothing, library, &copy});
   register_kernel({"ceiling/matmul", {}, nullptr, nothing, library, &matmul});
-  register_kernel({"peer/fake", {}, nullptr, &right, library});
+  Kernel peer{"peer/fake", {}, nullptr, &right, library};
+  peer.takes = kEverything;
+  register_kernel(peer);
   return true;
 }();
 

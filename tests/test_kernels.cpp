@@ -16,11 +16,14 @@
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
 #include "common/harness/runner.h"
+#include "common/launch/launch.h"
 #include "common/launch/problem.h"
 #include "common/launch/registry.h"
 #include "tests/pairwise.h"
 #include "tests/support.h"
-#ifndef FA_WITH_CUDA
+#ifdef FA_WITH_CUDA
+#include <cuda_runtime_api.h>
+#else
 #include "common/emulator/core/launch.h"
 #endif
 
@@ -411,6 +414,35 @@ TEST_P(LongSameBits, LaunchAfterLaunch) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Kernels, LongSameBits, testing::ValuesIn(kernels()), kernel_name);
+
+#ifdef FA_WITH_CUDA
+// As in test_measuring.cpp, on a real GPU: what is launched on another stream while the graph is
+// captured is not in it.
+TEST(OnAGpu, LaunchesThatDoLessAreFound) {
+  const Problem p = problem(1, 4, 512, 64, Dtype::kFp16);
+  Runner runner(p, make_inputs(p, "normal", 1), Protocol{});
+  const Kernel& right = find_kernel("02");
+  ASSERT_EQ(runner.run(right).status, Status::kPassed);
+
+  cudaStream_t other = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+  int launches = 0;
+  Kernel elsewhere = right, skips = right;
+  elsewhere.run = [&](const Problem& of, const Tensors& tensors) {
+    launch_stream() = other;
+    right.run(of, tensors);
+  };
+  skips.run = [&](const Problem& of, const Tensors& tensors) {
+    if (launches++ % 8 != 7) right.run(of, tensors);
+  };
+  for (const Kernel* cheat : {&elsewhere, &skips}) {
+    const Record record = runner.run(*cheat);
+    EXPECT_EQ(record.status, Status::kWrong);
+    EXPECT_NE(record.reason.find("timed launch"), std::string::npos) << record.reason;
+  }
+  cudaStreamDestroy(other);
+}
+#endif
 
 }  // namespace
 }  // namespace fa::test

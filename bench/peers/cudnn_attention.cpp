@@ -158,7 +158,7 @@ void run_attention(const Problem& problem, const Tensors& tensors) {
 
 const bool registered = [] {
   register_kernel({"peer/cudnn_frontend", Needs{80}, &workspace_bytes, &run_attention, &library,
-                   nullptr, nullptr, nullptr, Traits::kPlain,
+                   nullptr, nullptr, Traits::kPlain,
                    Takes{.causal = true, .any_length = true, .kv_heads = true}});
   return true;
 }();

@@ -15,7 +15,6 @@ const bool without_cudnn = [] {
                    nullptr,
                    nullptr,
                    nullptr,
-                   nullptr,
                    Traits::kPlain,
                    kEverything});
   return true;

@@ -7,11 +7,13 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <random>
 #include <ratio>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/harness/changes.h"
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
@@ -65,7 +67,17 @@ void judge(Record& record, const Body& body) {
     failed(Status::kSkipped, error);
   } catch (const BackendError& error) {
     failed(Status::kError, error);
+  } catch (const WrongLaunch& error) {
+    // The comparison stays: that of the launch before, which was right.
+    record.status = Status::kWrong;
+    record.reason = error.what();
   }
+}
+
+// A number that no kernel can foresee.
+uint64_t unforeseen() {
+  std::random_device source;
+  return uint64_t(source()) << 32 | source();
 }
 
 }  // namespace
@@ -112,11 +124,14 @@ Runner::Runner(const Problem& problem, const Inputs& inputs, const Protocol& pro
     : problem_(problem), protocol_(protocol) {
   const size_t bytes = problem.tensor_bytes(), kv_bytes = problem.kv_tensor_bytes();
   for (int i = 0; i < std::max(1, protocol.rotating_inputs); i++) {
-    sets_.push_back(
-        {Buffer("Q", bytes), Buffer("K", kv_bytes), Buffer("V", kv_bytes), Buffer("O", bytes)});
-    sets_.back().q.upload(moved(inputs.q, i, false).data());
-    sets_.back().k.upload(moved(inputs.k, i, false).data());
-    sets_.back().v.upload(moved(inputs.v, i, i % 2 == 1).data());
+    const size_t state_bytes = ChangingTensors(problem).state_words() * sizeof(uint64_t);
+    sets_.push_back({Buffer("Q", bytes), Buffer("K", kv_bytes), Buffer("V", kv_bytes),
+                     Buffer("O", bytes), Buffer("changes", state_bytes)});
+    sets_.back().q.upload(inputs.q.data());
+    sets_.back().k.upload(inputs.k.data());
+    sets_.back().v.upload(inputs.v.data());
+    begin_changes(changing(i));
+    if (i > 0) change_inputs(changing(i), uint64_t(i));  // no set's output is right for another one
   }
   if (!problem.packed.empty()) {
     std::vector<int> q(1, 0), kv(1, 0);
@@ -154,55 +169,44 @@ Tensors Runner::tensors(const Kernel& kernel, int set) {
   return result;
 }
 
-void Runner::poison(const Kernel& kernel, int set) {
-  sets_[size_t(set)].o.poison();
-  if (kernel.spoil) kernel.spoil(tensors(kernel, set));
-}
-
-void Runner::poison(const Kernel& kernel) {
-  for (int set = 0; set < int(sets_.size()); set++) poison(kernel, set);
-}
-
-std::vector<uint16_t> Runner::moved(const std::vector<uint16_t>& tensor, int by,
-                                    bool negated) const {
-  const int groups = problem_.blocks() * problem_.key_heads();
-  const auto first = tensor.begin() + std::ptrdiff_t(size_t((by % groups + groups) % groups) *
-                                                     (tensor.size() / size_t(groups)));
-  std::vector<uint16_t> result(first, tensor.end());
-  result.insert(result.end(), tensor.begin(), first);
-  constexpr uint16_t kSign = 0x8000;  // of fp16 and bf16
-  if (negated) {
-    for (uint16_t& element : result) element ^= kSign;
-  }
+ChangingTensors Runner::changing(int set) const {
+  const Set& chosen = sets_[size_t(set)];
+  ChangingTensors result(problem_);
+  result.q = static_cast<uint64_t*>(chosen.q.data());
+  result.k = static_cast<uint64_t*>(chosen.k.data());
+  result.v = static_cast<uint64_t*>(chosen.v.data());
+  result.state = static_cast<uint64_t*>(chosen.state.data());
   return result;
 }
 
-// Compares the outputs of the first `count` sets, and keeps that of set 0. A ceiling has none: it
-// checks itself, by a launch.
-void Runner::check(int count, Record& record) {
+OutputRows Runner::output_rows(const Kernel& kernel, int set) {
+  if (kernel.output) return kernel.output(tensors(kernel, set));
+  const size_t row = size_t(problem_.head_dim), head = problem_.q_rows() * row;
+  return {sets_[size_t(set)].o.data(), size_t(problem_.heads) * head, head, row};
+}
+
+KnownOutput Runner::known_output() {
+  if (!known_rows_) {
+    known_rows_.emplace("the known output", problem_.tensor_bytes());
+    known_sums_.emplace("the known output's sums", problem_.row_count() * sizeof(uint64_t));
+  }
+  static const uint64_t key = unforeseen();
+  return {problem_.dtype, key, static_cast<uint64_t*>(known_rows_->data()),
+          static_cast<uint64_t*>(known_sums_->data())};
+}
+
+void Runner::check(const Kernel& kernel, int set, Record& record) {
   if (record.ceiling) {
     record.comparison = record.ceiling->verify(problem_);
     return;
   }
-  std::vector<uint16_t> output(problem_.element_count());
-  for (int set = count - 1; set >= 0; set--) {
-    sets_[size_t(set)].o.download(output.data());
-    record.output = moved(output, -set, set % 2 == 1);
-    record.comparison = compare(problem_, reference_, record.output);
-    if (!record.comparison->passed) return;
-  }
-}
-
-// In most timed launches the output holds what the launch before has left. A kernel that then
-// computes nothing is seen by a launch into a result of another sign.
-void Runner::check_over_old_output(const Kernel& kernel, Record& record) {
-  if (kernel.ceiling) return;
-  sets_[0].o.upload(moved(record.output, 0, true).data());
-  synchronize();  // a copy may still be under way when the call returns
-  launch(kernel, 0);
-  if (kernel.deliver) kernel.deliver(tensors(kernel, 0));
+  record.output.resize(problem_.element_count());
+  // The emulator sees here what was written beside it.
+  if (!kernel.output) sets_[size_t(set)].o.download(record.output.data());
+  keep_output(changing(set), output_rows(kernel, set), known_output());
   synchronize();
-  check(1, record);
+  known_rows_->download(record.output.data());
+  record.comparison = compare(problem_, reference_, record.output);
 }
 
 void Runner::launch(const Kernel& kernel, int set) {
@@ -212,6 +216,7 @@ void Runner::launch(const Kernel& kernel, int set) {
 Times Runner::time(const Kernel& kernel, const Timing& timing) {
   if (!on_gpu()) throw BackendError("the emulator does not measure time");
   const int set_count = int(sets_.size());
+  const bool checked = !kernel.ceiling;
   sample_gpu();  // the first sample takes long: NVML starts
   // How long does a launch take? Slow kernels get fewer.
   const double budget = timing.max_seconds * 1000;
@@ -223,6 +228,7 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
     launch(kernel, warmed % set_count);
     timer.stop();
     spent += timer.milliseconds();
+    if (warmed == 0 && checked) keep_output(changing(0), output_rows(kernel, 0), known_output());
   }
   const int planned = int(std::clamp(budget / (spent / warmed), 1.0, double(timing.iterations)));
 
@@ -230,17 +236,22 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
     for (int i = 0; i < warmed; i++) launch(kernel, i % set_count);
   });
   std::vector<EventTimer> timers{size_t(planned)};
+  const std::vector<unsigned long long> none(size_t(planned), 0);
+  Buffer differing("rows that differ", none.size() * sizeof none[0]);  // of each launch
+  differing.upload(none.data());
   LaunchGraph timed([&] {
-    poison(kernel);
+    const uint64_t nonce = unforeseen();
     for (int i = 0; i < planned; i++) {
       const int set = i % set_count;
-      const bool last = i + set_count >= planned;  // into this set's output
-      if (last) poison(kernel, set);
+      if (checked) change_inputs(changing(set), nonce + uint64_t(i));
+      if (i + set_count >= planned) poison(set);
       if (l2_) l2_->poison();
       timers[size_t(i)].start();
       launch(kernel, set);
       timers[size_t(i)].stop();
-      if (last && kernel.deliver) kernel.deliver(tensors(kernel, set));
+      if (!checked) continue;
+      compare_output(changing(set), output_rows(kernel, set), known_output(),
+                     static_cast<unsigned long long*>(differing.data()) + i);
     }
   });
   synchronize();
@@ -264,6 +275,15 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
   milliseconds.reserve(timers.size());
   for (EventTimer& each : timers) milliseconds.push_back(each.milliseconds());
   synchronize();
+  std::vector<unsigned long long> rows(none.size());
+  differing.download(rows.data());
+  const auto wrong = std::find_if(rows.begin(), rows.end(), [](auto count) { return count > 0; });
+  if (wrong != rows.end()) {
+    throw WrongLaunch("timed launch " + std::to_string(wrong - rows.begin() + 1) + " of " +
+                      std::to_string(planned) + ": " + std::to_string(*wrong) + " of " +
+                      std::to_string(problem_.row_count()) +
+                      " rows of O are not those that its inputs gave before");
+  }
   Times times = summarise(milliseconds);
   times.clock_mhz = median(samples, &GpuState::clock_mhz);
   times.power_w = median(samples, &GpuState::power_w);
@@ -277,25 +297,23 @@ Record Runner::verify(const Kernel& kernel) {
   record.ceiling = kernel.ceiling;
   judge(record, [&] {
     if (const std::string why = refusal(kernel, problem_); !why.empty()) throw Unsupported(why);
-    poison(kernel);
+    for (int set = 0; set < int(sets_.size()); set++) poison(set);
     launch_record() = LaunchRecord{};
     take_counts();  // of launches before
     if (kernel.library) record.library = kernel.library();
-    const auto launch_and_deliver = [&](int set) {
+    for (int set = 0; set < int(sets_.size()); set++) {
       launch(kernel, set);
-      if (kernel.deliver) kernel.deliver(tensors(kernel, set));
-    };
-    launch_and_deliver(0);
-    synchronize();
-    record.registers = launch_record().registers;
-    record.shared_bytes = launch_record().shared_bytes;
-    record.local_bytes = launch_record().local_bytes;
-    record.workspace_bytes = kernel.workspace_bytes ? workspace_->size() : 0;
-    record.counts = take_counts();
-    const int set_count = int(sets_.size());
-    for (int set = 1; set < set_count; set++) launch_and_deliver(set);
-    synchronize();
-    check(set_count, record);
+      synchronize();
+      if (set == 0) {
+        record.registers = launch_record().registers;
+        record.shared_bytes = launch_record().shared_bytes;
+        record.local_bytes = launch_record().local_bytes;
+        record.workspace_bytes = kernel.workspace_bytes ? workspace_->size() : 0;
+        record.counts = take_counts();
+      }
+      check(kernel, set, record);
+      if (!record.comparison->passed) return;
+    }
   });
   return record;
 }
@@ -312,8 +330,7 @@ void Runner::add_round(const Kernel& kernel, Record& record, bool under_load) {
   auto& rounds = under_load ? record.loaded_rounds : record.rounds;
   judge(record, [&] {
     rounds.push_back(time(kernel, timing));
-    check(std::min(int(sets_.size()), rounds.back().launches), record);
-    if (record.comparison->passed && rounds.size() == 1) check_over_old_output(kernel, record);
+    check(kernel, (rounds.back().launches - 1) % int(sets_.size()), record);
   });
   if (record.status == Status::kPassed) {
     (under_load ? record.loaded : record.times) = merge(rounds);

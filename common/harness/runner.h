@@ -1,13 +1,15 @@
-// Running one kernel: checked, timed or counted, checked again.
+// Running one kernel: checked, timed or counted, each timed launch checked.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "common/harness/changes.h"
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
@@ -34,7 +36,7 @@ struct Protocol : Timing {
   int rounds = 1;           // of bursts; in each, every kernel is timed once
   double load_seconds = 0;  // before the launches that are timed under load; 0: there are none
   bool flush_l2 = false;    // before every timed launch, outside the timed interval
-  int rotating_inputs = 1;  // sets of buffers that take turns, each with values of its own
+  int rotating_inputs = 1;  // sets of buffers that take turns
   size_t workspace_limit = size_t(1) << 30;  // bytes
   std::string inputs = "normal";
   uint64_t seed = 1;
@@ -80,6 +82,11 @@ struct Record {
   }
 };
 
+// A timed launch gave another output than the one that was checked: one sentence.
+struct WrongLaunch : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 // Runs kernels on one problem, whose tensors it uploads once.
 class Runner {
  public:
@@ -91,13 +98,14 @@ class Runner {
   // throws for what a kernel does: that is the record's status.
   Record verify(const Kernel& kernel);
 
-  // Warm-up and timed launches, all from a CUDA graph, without a check. The outputs are NaN after
-  // the warm-up, and again before the last timed launch into each. Only on a GPU. Throws
-  // BackendError or Unsupported.
+  // Warm-up and timed launches, all from a CUDA graph. Before each timed launch the inputs change,
+  // after it all of its output is compared with that of the first launch (changes.h), both outside
+  // the timed interval. Before the last launch into a set's output that is NaN. Only on a GPU.
+  // Throws BackendError, Unsupported or WrongLaunch.
   Times time(const Kernel& kernel, const Timing& timing);
 
-  // One round by the protocol for a kernel that passed so far: times, and compares what the timed
-  // launches left. A record that does not pass loses its times.
+  // One round by the protocol for a kernel that passed so far: times, and compares what the last
+  // timed launch left with the reference. A record that does not pass loses its times.
   void add_round(const Kernel& kernel, Record& record, bool under_load = false);
 
   // verify, then add_round where time is measured.
@@ -109,19 +117,17 @@ class Runner {
 
  private:
   struct Set {
-    Buffer q, k, v, o;
+    Buffer q, k, v, o, state;
   };
   Tensors tensors(const Kernel& kernel, int set);
-  // Every output, also where a peer has it in memory of its own, is NaN until it is written.
-  void poison(const Kernel& kernel);
-  void poison(const Kernel& kernel, int set);
-  // A set of inputs has the heads of the first set in another order, a head of K with the heads of
-  // Q that read it, and every other set has V with the other sign. So one reference is enough for
-  // all sets, yet no set's output is right for the next one: a kernel that computes nothing and
-  // hands over an earlier output is found to be wrong.
-  std::vector<uint16_t> moved(const std::vector<uint16_t>& tensor, int by, bool negated) const;
-  void check(int count, Record& record);
-  void check_over_old_output(const Kernel& kernel, Record& record);
+  ChangingTensors changing(int set) const;
+  OutputRows output_rows(const Kernel& kernel, int set);
+  KnownOutput known_output();
+  // The output is NaN until it is written, unless a peer has it in memory of its own.
+  void poison(int set) { sets_[size_t(set)].o.poison(); }
+  // Compares the output of the latest launch, which was with this set, with the reference. A
+  // ceiling has none: it checks itself, by a launch.
+  void check(const Kernel& kernel, int set, Record& record);
 
   Problem problem_;
   Protocol protocol_;
@@ -129,6 +135,7 @@ class Runner {
   std::optional<Buffer> cu_seqlens_q_, cu_seqlens_kv_;  // of packed sequences
   std::optional<Buffer> l2_;         // larger than the L2: writing it evicts everything else
   std::optional<Buffer> workspace_;  // grows with what kernels ask for
+  std::optional<Buffer> known_rows_, known_sums_;
   Reference reference_;
 };
 

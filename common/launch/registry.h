@@ -90,6 +90,13 @@ struct Library {
   std::string name, version, implementation;
 };
 
+// Where the rows of an output lie: strides in elements between sequences (one block if they are
+// packed), heads and rows. The head_dim elements of a row are neighbours.
+struct OutputRows {
+  const void* data = nullptr;
+  size_t block_stride = 0, head_stride = 0, row_stride = 0;
+};
+
 struct Comparison;  // oracle.h
 
 // A ceiling is no attention and takes nothing of the problem but the dtype: what a launch does, and
@@ -111,9 +118,8 @@ struct Kernel {
   // Of peers and ceilings; throws Unsupported if the library is not here.
   std::function<Library()> library = nullptr;
   const Ceiling* ceiling = nullptr;  // of ceilings
-  // Of peers whose output lies in memory of their own: one copies what their latest launch gave to
-  // tensors.o, the other makes it NaN, both on tensors.stream.
-  std::function<void(const Tensors&)> deliver = nullptr, spoil = nullptr;
+  // Of peers whose output lies in memory of their own: where their latest launch has put it.
+  std::function<OutputRows(const Tensors&)> output = nullptr;
   Traits traits = Traits::kPlain;
   Takes takes = {};
 };

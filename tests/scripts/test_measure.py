@@ -92,6 +92,11 @@ class Measure(ScriptTest):
         return text
 
     def test_what_is_run(self):
+        waiting = measure.ladder() | {"16.next": "16_max_free.next"}  # as if it were in kernels/next
+        with mock.patch.object(measure, "ladder", lambda: waiting):
+            self.look_at_commands()
+
+    def look_at_commands(self):
         text = self.commands("05", "16.next", "--only", "ladder,peers,tests,profile,timelines_persistent")
         self.assertIn("/attention 04_wmma 05_mma_split_kv 16_max_free --seq-len", text)
         self.assertIn("/next 16_max_free.next --seq-len", text)

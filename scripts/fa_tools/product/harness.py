@@ -5,11 +5,17 @@ import json
 import re
 from pathlib import Path
 
-LAUNCH, DELIVER, SPOIL = range(3)  # FaBenchTask
+LAUNCH, OUTPUT = range(2)  # FaBenchTask
 DONE, NOT_TAKEN, FAILED = range(3)  # what a peer returns
 
 Say = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_int)
 Peer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, *[ctypes.c_void_p] * 6, ctypes.c_int)
+
+
+class Output(ctypes.Structure):
+    """FaBenchOutput: where the output of the latest launch is. Strides in elements."""
+
+    _fields_ = [("data", ctypes.c_void_p), *((stride, ctypes.c_longlong) for stride in ("block_stride", "head_stride", "row_stride"))]
 
 
 class Failed(Exception):
