@@ -23,9 +23,10 @@ PROGRAM = """#!{python}
 import json, sys
 sys.path.insert(0, "{root}/scripts")
 from fa_tools.records import todays_source
-if "fp16" in sys.argv:
+dtype, head_dim = (next(word for word in sys.argv if word in words) for words in (("fp16", "bf16"), ("64", "128")))
+if dtype == "fp16" and head_dim == "64":
     sys.exit(1)
-data = json.load(open("{root}/bench/results/h200_bf16_d" + ("64" if "64" in sys.argv else "128") + ".json"))
+data = json.load(open("{root}/bench/results/h200_" + dtype + "_d" + head_dim + ".json"))
 data["records"] = [dict(r, source=todays_source(r), clock_mhz=1500) for r in data["records"] if r["kernel"] in sys.argv]
 for record in data["records"]:
     record.pop("run", None)
@@ -113,7 +114,7 @@ class Measure(ScriptTest):
     def test_what_is_stale(self):
         with mock.patch.object(measure, "is_stale", lambda record: record["kernel"] == "15_persistent"):
             text = self.commands()
-            self.assertRegex(self.measure("--list")[1], r"\nladder +ladders +01-16 +15 +260\n")
+            self.assertRegex(self.measure("--list")[1], r"\nladder +ladders +01-16 +15 +195\n")
         self.assertIn("/attention 14_softmax_overlap 15_persistent --seq-len", text)
         self.assertNotIn("16_max_free", text)
         self.assertEqual(text.count("--inputs"), 14)
@@ -127,13 +128,13 @@ class Measure(ScriptTest):
 
     def test_run_and_merge(self):
         code, text = self.run_fakes("--only", "tests,ladders,peers", "--limit", "99999")
-        self.assertEqual(code, 1, text)  # fp16 fails, and the rest goes on
+        self.assertEqual(code, 1, text)  # fp16 of head_dim 64 fails, and the rest goes on
         self.assertIn("bin/fa_tests is not built", text)
         self.assertIn("ladder fp16_d64: ended with 1", text)
         measured = self.folder / "measured"
         self.assertEqual(sorted(path.name for path in measured.iterdir()),
-                         ["h200_bf16_d128.json", "h200_bf16_d64.json", "log.txt", "machine.txt"])
-        self.assertIn("Left, about 124 s: ladder bf16_d128, ladder bf16_d64, ", self.run_fakes("--only", "ladder", "--limit", "1")[1])
+                         ["h200_bf16_d64.json", "h200_fp16_d128.json", "log.txt", "machine.txt"])
+        self.assertIn("Left, about 93 s: ladder bf16_d64, ", self.run_fakes("--only", "ladder", "--limit", "1")[1])
 
         results = self.folder / "results"
         shutil.copytree(RESULTS, results)
@@ -147,8 +148,8 @@ class Measure(ScriptTest):
             refused = []
             self.assertEqual(len(measure.merge(self.folder / "measured.tar", refused.append)), 1)
             self.assertIn("h200_bf16_d64.json has another machine (driver 580, now 999)", " ".join(refused))
-        self.assertEqual(read_json(results / "h200_bf16_d128.json")["notes"][-1], "run 2026-12-01T10:00:00Z: driver 580.1")
-        before, after = (read_json(folder / "h200_bf16_d128.json")["records"] for folder in (RESULTS, results))
+        self.assertEqual(read_json(results / "h200_fp16_d128.json")["notes"][-1], "run 2026-12-01T10:00:00Z: driver 580.1")
+        before, after = (read_json(folder / "h200_fp16_d128.json")["records"] for folder in (RESULTS, results))
         self.assertEqual([r["kernel"] for r in before], [r["kernel"] for r in after])
         for old, new in zip(before, after):
             again = old["kernel"][:2] in ("04", "05")
@@ -162,7 +163,7 @@ class Measure(ScriptTest):
                 self.assertEqual(measure.missing_peer.__wrapped__(("fa3",)), sentence)
 
     def test_what_is_refused(self):
-        name = "h200_peers_bf16_d128.json"
+        name = "h200_bf16_d128.json"
         old, new = read_json(RESULTS / name), read_json(RESULTS / name)
         new["schema_version"] = 6
         new["protocol"] = measure.protocol_of(new)

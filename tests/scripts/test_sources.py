@@ -189,7 +189,7 @@ class Stale(Copy):
 class Charts(unittest.TestCase):
     def test_pale_kernels(self):
         """Only what the kernel has is marked, and a line below the title says what that means."""
-        (group,) = chart.group_files([ROOT / "bench/results/h200_bf16_d128.json", ROOT / "bench/results/h200_peers_bf16_d128.json"])
+        (group,) = chart.group_files([ROOT / "bench/results/h200_bf16_d128.json", ROOT / "bench/results/h200_bf16_d128.json"])
         measured = {name: record["source"] for (name, *_), record in group.records.items() if "source" in record}
         with mock.patch("fa_tools.records.source_of", {**measured, "10_instruction_tuning": "0"}.get):
             marked = dict(chart.specs_of(group, dict.fromkeys(Shape._fields)))

@@ -5,6 +5,7 @@
   seq_len       TFLOP/s over the sequence length
   peer-seq_len  percent of another library's speed over the sequence length, of kernels that were measured in its run
   scores-LEN    TFLOP/s and relative error over how far the scores spread, at each length measured with --score-std
+  grid          the same over many lengths: how many times as fast as the fastest library the last kernel is
   roofline      speed against FLOPs a byte at three memory levels; needs --profile
 
 On the emulator's results: ladder, counters by kernel; ideal, by kind of instruction how far from it.
@@ -26,7 +27,7 @@ from fa_tools.press.charts.ladder import cuda_ladder, speedup_chart
 from fa_tools.press.charts.lengths import length_chart, peer_length_chart, percents
 from fa_tools.press.charts.look import DARK, LIGHT, marked
 from fa_tools.press.charts.roofline import load_profile, points_of, roofline_chart, same_problem
-from fa_tools.press.charts.scores import scores_chart
+from fa_tools.press.charts.scores import grid_chart, grid_rows, scores_chart
 from fa_tools.press.charts.themes import one_svg
 from fa_tools.product.intensity import MACHINES, roofs
 from fa_tools.product.limits import bound_of, kernels_of
@@ -46,12 +47,13 @@ EXAMPLE = """examples:
 # counters at two lengths or None, which charts of these (None: all), which kernels and peers (None: all).
 DOCS = ROOT / "docs" / "charts"
 Drawing = namedtuple("Drawing", "stem files profile counters only kernels", defaults=(None, None, None))
-LADDER = ["bench/results/h200_bf16_d128.json", "bench/results/h200_peers_bf16_d128.json"]
+LADDER = ["bench/results/h200_bf16_d128.json"]
 DOCS_CHARTS = [
     Drawing("h200", LADDER, "bench/results/h200_profile.json", "bench/results/emulator_counts.jsonl#d128",
             only=("ladder", "speedup", "seq_len", "peer-seq_len", "roofline", "bounds")),
     Drawing("h200-14", ["bench/results/h200_solutions.jsonl#14_overlap"], None, only=("seq_len",)),
     Drawing("h200", ["bench/results/inputs.jsonl#scores"], None, only=("scores-4096",)),
+    Drawing("h200", ["bench/results/inputs.jsonl#grid", "bench/results/inputs.jsonl#scores"], None, only=("grid",)),
     Drawing("emulator", ["bench/results/emulator_counts.jsonl#d128_n256"], None),
     Drawing("h200-15", LADDER, None, only=("seq_len",), kernels=["14_*", "15_*", "peer/fa3", "peer/cudnn"]),
 ]
@@ -216,6 +218,9 @@ def scores_charts(group, chosen):
         here = [r for r in here if shape_of(r) == shape]
         if len({r["score_std"] for r in here}) > 1:
             yield f"scores-{seq_len}", lambda theme, here=here: scores_chart(group.name(), here, theme)
+    last, rows = grid_rows([r for r in good if (r["dtype"], r["head_dim"], r["heads"]) == (first.dtype, first.head_dim, first.heads)])
+    if len({row["length"] for row in rows}) > 3:
+        yield "grid", lambda theme: grid_chart(group.name(), last, rows, first, theme)
 
 
 def specs_of(group, wish, *sources, **more):

@@ -132,6 +132,8 @@ COLUMNS = {
     "shared_memory_bytes": ("Shared memory bytes", "shared_memory_bytes", grouped),
     "workspace_bytes": ("Workspace bytes", "workspace_bytes", grouped),
     "clock": ("SM clock, MHz", "clock_mhz", "{:.0f}".format),
+    "power": ("Power, W", "power_w", "{:.0f}".format),
+    "joules": ("Joules per TFLOP", "joules_per_tflop", short),
     "exp2": ("Exponentials", "counters.exp2", grouped),
     "shared_wavefronts_ideal": ("Wavefronts without conflicts", "counters.shared_wavefronts_ideal", grouped),
     **{field: (field, field, str) for field in (*SHAPE, *REST, *PRODUCT)},
@@ -142,6 +144,9 @@ WORDS = ("kernel", "status", "dtype", "mask", "epilogue")
 def column(name):
     if name.startswith("ratio."):
         return f"Ratio to `{name[6:]}`", name, short
+    if name.startswith("load."):
+        title, field, show = column(name[5:])
+        return f"{title}, under load", f"under_load.{field}", show
     return COLUMNS.get(name) or (name.replace("_", " ").capitalize(), f"counters.{name}", grouped)
 
 
@@ -158,17 +163,10 @@ def table(spec):
     data, name, options = one_file(spec)
     if "machine" not in data:
         raise Refused(f"{name} is a profile, which a table cannot show")
-    columns, instead = options.pop("columns", "kernel,status").split(","), options.pop("instead", None)
+    columns = options.pop("columns", "kernel,status").split(",")
     records = list(matching(data, options))
     if not records:
         raise Refused(f"no record of {name} matches")
-    if instead:
-        def same(record):
-            return record["kernel"], *(str(record.get(field)) for field in (*SHAPE, *REST))
-        better = {same(record): record for record in matching(read(instead), options)}
-        if not any(same(record) in better for record in records):
-            raise Refused(f"{instead} has no record of a kernel and problem that match in {name}")
-        records = [better.get(same(record), record) for record in records]
     return rows_of([column(each)[0] for each in columns], ([cell(record, each) for each in columns] for record in records),
                    [i for i, each in enumerate(columns) if each in WORDS])
 

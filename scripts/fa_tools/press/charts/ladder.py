@@ -43,9 +43,9 @@ def cuda_ladder(gpu, records, shape, theme):
     for record in ceilings:
         label = f"{display(record)}, matrix product: {short(record['tflops'])}"
         data = [{"tflops": record["tflops"], "label": label}]
-        layers += [layer("rule", {"x": x, "y": {"value": -4}, "y2": to_the_end}, data, strokeWidth=1.6, color=theme.muted),
-                   words({"x": x, "y": {"value": -6}}, data, align="right", baseline="bottom", dx=4, fontSize=11.5,
-                         color=theme.muted)]
+        layers.insert(1, layer("rule", {"x": x, "y": {"value": -4}, "y2": to_the_end}, data, strokeWidth=1.6, color=theme.muted))
+        layers.append(words({"x": x, "y": {"value": -6}}, data, align="right", baseline="bottom", dx=4, fontSize=11.5,
+                            color=theme.muted))
     spec = base(theme, f"Attention forward on {gpu}", [
         describe(shape), "Median of the timed launches; the thin line spans the 10th to the 90th percentile"])
     return {**spec, "width": 560, "height": {"step": 27}, "data": {"values": rows}, "encoding": {"y": kernel_axis(names), "x": x},

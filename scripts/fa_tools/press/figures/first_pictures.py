@@ -28,12 +28,9 @@ NEEDS = (("any GPU", 3), ("Tensor Cores: A100 and later", 7), ("Hopper: H100 and
 
 
 def speeds():
-    """{kernel: TFLOP/s at 4096 tokens}; the later kernels' are of their run beside the libraries."""
-    found = {}
-    for name, kernels in ("h200_bf16_d128", "*"), ("h200_peers_bf16_d128", "[01]*"):
-        records = matching(read(f"bench/results/{name}.json"), {"seq_len": "4096", "kernel": kernels})
-        found.update((record["kernel"], record["tflops"]) for record in records)
-    return found
+    """{kernel: TFLOP/s at 4096 tokens}"""
+    records = matching(read("bench/results/h200_bf16_d128.json"), {"seq_len": "4096", "kernel": "[01]*"})
+    return {record["kernel"]: record["tflops"] for record in records}
 
 
 def shares():
@@ -52,7 +49,7 @@ def gains_elsewhere():
         two = matching(read(f"bench/results/{name}"), wish)
         found = {record["kernel"][:2]: record["tflops"] for record in two}
         return lambda kernel, before: found[kernel] / found[before]
-    short = ratio("h200_peers_bf16_d128.json", seq_len="512", kernel="1[45]_*")
+    short = ratio("h200_bf16_d128.json", seq_len="512", kernel="1[45]_*")
     spread = ratio("inputs.jsonl#scores", seq_len="4096", kernel="1[56]_*", score_std="5.0", score_growth="flat")
     return {"15_persistent": ("512 tokens:", short("15", "14")), "16_max_free": ("spread|scores:", spread("16", "15"))}
 
