@@ -214,13 +214,20 @@ class Translator(unittest.TestCase):
 
 
 class Command(unittest.TestCase):
-    def emulate(self, text, *arguments, before=(), code=0):
+    def runs(self, text, runs, before=(), code=0):
+        """The output of each run, by its arguments; the program is compiled for the first one alone."""
+        outputs = []
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "mine.cu").write_text(text)
-            done = subprocess.run([ROOT / "scripts/fa", "emulate", *before, "mine.cu", *arguments], capture_output=True, text=True,
-                                  cwd=folder, timeout=540)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        return done.stdout + done.stderr
+            for arguments in runs:
+                done = subprocess.run([ROOT / "scripts/fa", "emulate", *before, "mine.cu", *arguments], capture_output=True, text=True,
+                                      cwd=folder, timeout=540)
+                self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+                outputs.append(done.stdout + done.stderr)
+        return outputs
+
+    def emulate(self, text, *arguments, before=(), code=0):
+        return self.runs(text, [arguments], before, code)[0]
 
     KERNEL = ("#include <cstdio>\n__global__ void add(int* x) { x[0] += 1; }\nint main(int n, char** words) {\n  int* x;\n"
               "  cudaMalloc(&x, 4);\n  cudaMemset(x, 0, 4);\n  add<<<1, %d>>>(x);\n  printf(\"%%d words\\n\", n);\n}\n")
@@ -290,13 +297,26 @@ class Command(unittest.TestCase):
             self.assertRegex(self.emulate(text), r"mine\.cu:\d: warning: .*\bsum\b.*uninitialized\]\n")
         self.assertNotIn("warning", self.emulate(text.replace("int sum", "int sum = 0").replace("= i;", "= i + 'abcd';")))
 
-    def test_sums_that_need_an_atomic(self):
-        text = self.KERNEL.replace("x[0] += 1", "x[threadIdx.x %% 4]++").replace("(&x, 4)", "(&x, 16)").replace("(x, 0, 4)", "(x, 0, 16)")
-        output = self.emulate(text % 64, code=1)
-        self.assertIn("Missing: a __syncthreads() between two turns of line 2, or of the loads and the stores in it; or, if threads add to "
-                      "one value, atomicAdd().\n", output)
-        output = self.emulate(text.replace("<<<1, %d>>>", "<<<2, 1>>>") % (), code=1)
-        self.assertIn("the grid is too large.\n  Or, if all add to one value: atomicAdd().\n", output)
+    def test_what_is_missing_within_one_line(self):
+        between = "Missing: a %s between the loads and the stores of line %d, or, if it is in a loop, between two turns"
+        cases = (
+            ("x[threadIdx.x % 4]++", "1, 64", "Warps run in any order, and both threads change one value. Missing: an atomic in line 1, such as "
+             "atomicAdd();\n  a __syncthreads() is enough only if they meet in different turns of a loop.\n"),
+            ("x[0] += 1", "1, 32", "Missing: an atomic in line 2, such as atomicAdd();\n  a __syncwarp() is enough only"),
+            ("x[threadIdx.x + 1] = x[threadIdx.x]", "1, 64", f"{between % ('__syncthreads()', 3)}.\n"),
+            ("x[threadIdx.x + 1] = x[threadIdx.x]", "2, 32", f"{between % ('__syncwarp()', 4)}; but if CTAs meet there, too, a second launch.\n"),
+            ("for (int k = 64; k > 0; k /= 2) if (threadIdx.x < k) x[threadIdx.x] += x[threadIdx.x + k]", "1, 128",
+             f"{between % ('__syncthreads()', 5)}.\n"),
+            ("*x = threadIdx.x", "1, 64", "Missing: a __syncthreads() between two turns of line 6, if it is in a loop; or both write the same "
+             "bytes by mistake.\n"),
+            ("x[threadIdx.x]++", "2, 1", "the grid is too large.\n  Or, if all add to one value: atomicAdd().\n"))
+        text = "".join(f"__global__ void f{i}(int* x) {{ {kernel}; }}\n" for i, (kernel, *_) in enumerate(cases))
+        text += "int main(int, char** words) {\n  int *x, n = atoi(words[1]);\n  cudaMalloc(&x, 1024);\n  cudaMemset(x, 0, 1024);\n"
+        text += "".join(f"  if (n == {i}) f{i}<<<{launch}>>>(x);\n" for i, (_, launch, _) in enumerate(cases)) + "}\n"
+        outputs = self.runs(text, [[str(i)] for i in range(len(cases))], code=1)
+        for output, (kernel, launch, says) in zip(outputs, cases):
+            with self.subTest(kernel + launch):
+                self.assertIn(says, output)
 
     def test_a_kernel_of_the_book_as_one_file(self):
         output = self.emulate(single.single("16_max_free"), "256", "1")

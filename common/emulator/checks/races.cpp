@@ -67,6 +67,7 @@ void Races::begin() {
   free_read_ = 0;
   unwritten_shared_ = unwritten_global_ = {};
   within_warp_.clear();
+  for (Update& update : updates_) update = {};
 }
 
 // Room for more engines.
@@ -330,6 +331,12 @@ void Races::write(const Actor& actor, Access& piece, uintptr_t address, Site sit
   if ((!before(piece, actor.seen) && !(atomic && is_atomic(piece.site))) ||
       (actor.fenced && !is_engine(piece) && !before(piece, actor.fenced))) {
     report(piece, true, actor, true, site, address, was_written);
+  }
+  for (uint32_t at = piece.next; at; at = reads_[at].next) {
+    const Access& read = reads_[at];
+    if (read.warp == actor.warp && (read.lanes & actor.lanes)) {
+      update_of(site) = {site, read.site};
+    }
   }
   for (uint32_t at = piece.next; at; at = reads_[at].next) {
     if (!before(reads_[at], actor.seen) && !(atomic && is_atomic(reads_[at].site))) {

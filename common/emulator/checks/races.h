@@ -34,6 +34,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -164,6 +165,14 @@ class Races final : public Detector {
  private:
   friend class LaunchAccesses;
 
+  // What is missing between two threads, and why.
+  struct ThreadCure {
+    const char *why, *barrier;
+  };
+  // A load and a store by which some thread changed a value, as in x[i]++.
+  struct Update {
+    Site store = 0, load = 0;
+  };
   // The one that accesses. `seen` tells for each thread what has happened before.
   struct Actor {
     const uint32_t* seen;
@@ -210,6 +219,11 @@ class Races final : public Detector {
               uintptr_t address, bool was_written);
   std::string cure(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,
                    bool same_thread, bool swapped) const;
+  ThreadCure thread_cure(const Access& earlier, const Actor& now) const;
+  Update& update_of(Site store) { return updates_[store % std::size(updates_)]; }
+  bool is_update(Site store, Site load) {
+    return update_of(store).store == store && update_of(store).load == load;
+  }
   std::string phase_of_copy(const Access& copy, const Actor& other) const;
   std::string or_else(const Access& earlier, const Actor& now) const;
 
@@ -236,6 +250,7 @@ class Races final : public Detector {
   CachedPage cache_[64];
   std::vector<Access> reads_;  // lists; index 0 is none
   uint32_t free_read_ = 0;
+  Update updates_[64];  // by a hash of the store: the latest
 
   Unwritten unwritten_shared_, unwritten_global_;  // the first of each
   std::string within_warp_;

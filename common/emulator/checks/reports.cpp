@@ -45,15 +45,22 @@ std::string thread_name(int thread) {
   return text;
 }
 
-// "between line 1 and line 2" if both are in one file.
-std::string between_places(const std::string& first, const std::string& second) {
-  const size_t colon = first.rfind(':');
-  const bool one_file = first.substr(0, colon) == second.substr(0, second.rfind(':'));
-  const auto name = [&](const std::string& place) {
-    return one_file && colon != std::string::npos ? "line " + place.substr(colon + 1) : place;
-  };
-  if (first == second) return "between two turns of " + name(first);
-  return "between " + name(first) + " and " + name(second);
+// "line 1" if `other` is in the same file.
+std::string line_name(const std::string& place, const std::string& other) {
+  const size_t colon = place.rfind(':');
+  const bool one_file = place.substr(0, colon) == other.substr(0, other.rfind(':'));
+  return one_file && colon != std::string::npos ? "line " + place.substr(colon + 1) : place;
+}
+
+// `both_write`: so what is missing within one line has no place but between its turns.
+std::string between_places(const std::string& first, const std::string& second, bool both_write) {
+  if (first != second) {
+    return "between " + line_name(first, second) + " and " + line_name(second, first);
+  }
+  const std::string line = line_name(first, second);
+  return both_write ? "between two turns of " + line + ", if it is in a loop"
+                    : "between the loads and the stores of " + line +
+                          ", or, if it is in a loop, between two turns";
 }
 
 }  // namespace
@@ -213,14 +220,18 @@ std::string Races::cure(const Access& earlier, bool earlier_writes, const Actor&
     return "The copy may still be under way. Missing: cp_async_wait in the thread that copies, "
            "then a barrier, ";
   }
+  const ThreadCure between = thread_cure(earlier, now);
+  return std::string(between.why) + ". Missing: a " + between.barrier + " ";
+}
+
+Races::ThreadCure Races::thread_cure(const Access& earlier, const Actor& now) const {
   if (earlier.warp == now.warp) {
-    return "The lanes of a warp need not run in step. Missing: a __syncwarp() ";
+    return {"The lanes of a warp need not run in step", "__syncwarp()"};
   }
   if (cluster_.warps[earlier.warp].lanes->cta != cluster_.warps[now.warp].lanes->cta) {
-    return "CTAs run in any order. Missing: a barrier of the cluster (cluster_arrive, "
-           "cluster_wait) ";
+    return {"CTAs run in any order", "barrier of the cluster (cluster_arrive, cluster_wait)"};
   }
-  return "Warps run in any order. Missing: a __syncthreads() ";
+  return {"Warps run in any order", "__syncthreads()"};
 }
 
 void Races::report(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,
@@ -243,16 +254,26 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
   // The two are named in the order in which they should happen: a read that found nothing belongs
   // after the write.
   const bool swapped = !earlier_writes && !was_written;
-  std::string missing = cure(earlier, earlier_writes, now, writes,
-                             !other.warp && one.thread == other.thread, swapped) +
-                        between_places(swapped ? other_place : place,  //
-                                       swapped ? place : other_place);
-  if (is_atomic(earlier.site) != is_atomic(site)) {
+  const bool same_thread = !other.warp && one.thread == other.thread;
+  std::string missing = cure(earlier, earlier_writes, now, writes, same_thread, swapped) +
+                        between_places(swapped ? other_place : place, swapped ? place : other_place,
+                                       earlier_writes && writes);
+  const bool plain = !named(earlier.site) && !named(site) && !is_atomic(earlier.site) &&
+                     !is_atomic(site) && earlier.clock != kInFlight;
+  const dim3& grid = cluster_.ctas[0].grid_dim;
+  if (plain && earlier_writes != writes) {
+    if (place == other_place &&
+        is_update(writes ? site : earlier.site, writes ? earlier.site : site)) {
+      const ThreadCure between = thread_cure(earlier, now);
+      missing = std::string(between.why) +
+                ", and both threads change one value. Missing: an atomic in " +
+                line_name(place, place) + ", such as atomicAdd();\n  a " + between.barrier +
+                " is enough only if they meet in different turns of a loop";
+    } else if (!is_shared(address) && uint64_t(grid.x) * grid.y * grid.z > cluster_.ctas.size()) {
+      missing += "; but if CTAs meet there, too, a second launch";
+    }
+  } else if (is_atomic(earlier.site) != is_atomic(site)) {
     missing += "; or make both of them atomic";
-  } else if (place == other_place && earlier_writes != writes && !named(earlier.site) &&
-             !named(site)) {
-    missing +=
-        ", or of the loads and the stores in it; or, if threads add to one value, atomicAdd()";
   } else if (place == other_place && earlier_writes && writes) {
     missing += "; or both write the same bytes by mistake";
   }
