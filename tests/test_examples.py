@@ -214,12 +214,12 @@ class Translator(unittest.TestCase):
 
 
 class Command(unittest.TestCase):
-    def runs(self, text, runs, before=(), code=0):
-        """The output of each run, by its arguments; the program is compiled for the first one alone."""
+    def runs(self, text, runs, codes, before=()):
+        """The output of each run, by its arguments and exit code; the program is compiled for the first one alone."""
         outputs = []
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "mine.cu").write_text(text)
-            for arguments in runs:
+            for arguments, code in zip(runs, codes, strict=True):
                 done = subprocess.run([ROOT / "scripts/fa", "emulate", *before, "mine.cu", *arguments], capture_output=True, text=True,
                                       cwd=folder, timeout=540)
                 self.assertEqual(done.returncode, code, done.stdout + done.stderr)
@@ -227,7 +227,7 @@ class Command(unittest.TestCase):
         return outputs
 
     def emulate(self, text, *arguments, before=(), code=0):
-        return self.runs(text, [arguments], before, code)[0]
+        return self.runs(text, [arguments], [code], before)[0]
 
     KERNEL = ("#include <cstdio>\n__global__ void add(int* x) { x[0] += 1; }\nint main(int n, char** words) {\n  int* x;\n"
               "  cudaMalloc(&x, 4);\n  cudaMemset(x, 0, 4);\n  add<<<1, %d>>>(x);\n  printf(\"%%d words\\n\", n);\n}\n")
@@ -313,10 +313,17 @@ class Command(unittest.TestCase):
         text = "".join(f"__global__ void f{i}(int* x) {{ {kernel}; }}\n" for i, (kernel, *_) in enumerate(cases))
         text += "int main(int, char** words) {\n  int *x, n = atoi(words[1]);\n  cudaMalloc(&x, 1024);\n  cudaMemset(x, 0, 1024);\n"
         text += "".join(f"  if (n == {i}) f{i}<<<{launch}>>>(x);\n" for i, (_, launch, _) in enumerate(cases)) + "}\n"
-        outputs = self.runs(text, [[str(i)] for i in range(len(cases))], code=1)
+        outputs = self.runs(text, [[str(i)] for i in range(len(cases))], [1] * len(cases))
         for output, (kernel, launch, says) in zip(outputs, cases):
             with self.subTest(kernel + launch):
                 self.assertIn(says, output)
+
+    def test_a_kernel_that_was_not_launched_is_an_error_of_the_program(self):
+        text = ("__global__ void f() {}\nint main(int n, char**) {\n  atexit([] { puts(\"bye\"); });\n  f<<<1, 2000>>>();\n"
+                "  cudaDeviceSynchronize();\n  if (n == 2) puts(cudaGetErrorName(cudaGetLastError()));\n  return n > 2 ? 3 : 0;\n}\n")
+        refusal = "error: f at mine.cu:4: the kernel was not launched: 2000 threads per CTA, but 1 to 1024 are possible "
+        for output in self.runs(text, [[], ["asks"], ["does", "not"]], [1, 0, 3]):
+            self.assertTrue(refusal in output and "bye\n" in output, output)
 
     def test_a_kernel_of_the_book_as_one_file(self):
         output = self.emulate(single.single("16_max_free"), "256", "1")

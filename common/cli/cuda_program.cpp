@@ -1,5 +1,8 @@
 // What a reader's own CUDA program has beside its kernels and the emulator: options of the emulator
 // in the environment, and the counts of the checked build after its end.
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -43,7 +46,13 @@ void note_launch(const char* kernel) {
   add_lines(record.counts.lines, fa::take_counts().lines);
 }
 
-void print_counts() { fa::print_counters(records(), true, false); }
+// A program that does not notice a kernel that was not launched ends with an error, too.
+void at_end(int code, void*) {
+  fa::print_counters(records(), true, false);
+  if (code != 0 || !emu::has_unasked_refusal()) return;
+  fflush(nullptr);
+  _exit(1);
+}
 
 // FA_EMULATOR="schedule=random seed=7 races=off", as scripts/fa emulate sets it.
 void read_options() {
@@ -67,7 +76,7 @@ void read_options() {
   emu::options().faster = "scripts/fa emulate --fast";
   records();  // so that they are there when the program ends
   emu::after_launch = note_launch;
-  atexit(print_counts);
+  on_exit(at_end, nullptr);
   return true;
 }();
 

@@ -29,6 +29,7 @@ constinit AfterLaunch after_launch = nullptr;
 namespace {
 
 cudaError_t last_error = cudaSuccess;
+bool refused = false;             // a launch, of which the program has not asked since
 size_t most_dynamic = 48 * 1024;  // without cudaFuncSetAttribute
 
 // What has been freed stays known for a while, so that its use can be told from other mistakes.
@@ -192,9 +193,12 @@ void host_free(void* memory) {
 
 void allow_dynamic_shared(size_t bytes) { most_dynamic = std::max(most_dynamic, bytes); }
 
+bool has_unasked_refusal() { return refused; }
+
 void Launch::run(const std::function<void()>& body) const {
   const auto refuse = [&](const std::string& why,
                           cudaError_t code = cudaErrorInvalidConfiguration) {
+    refused = true;
     report_error(code, kernel_.c_str(), where_, ("the kernel was not launched: " + why).c_str());
   };
   const uint64_t threads = uint64_t(block_.x) * block_.y * block_.z;
@@ -257,7 +261,10 @@ void operator delete(void* memory) noexcept { emu::host_free(memory); }
 void operator delete(void* memory, size_t) noexcept { emu::host_free(memory); }
 
 cudaError_t cudaPeekAtLastError() { return emu::last_error; }
-cudaError_t cudaGetLastError() { return std::exchange(emu::last_error, cudaSuccess); }
+cudaError_t cudaGetLastError() {
+  emu::refused = false;
+  return std::exchange(emu::last_error, cudaSuccess);
+}
 
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {

@@ -148,6 +148,8 @@ int print(const char* format, ...) __attribute__((format(printf, 1, 2)));
 using AfterLaunch = void (*)(const char* kernel);
 extern constinit AfterLaunch after_launch;
 
+// Whether a launch was refused of which the program has not asked by cudaGetLastError().
+bool has_unasked_refusal();
 // Notes and returns an error, whose sentence it prints.
 cudaError_t report_error(cudaError_t code, const char* function, SourceLocation where,
                          const char* sentence);
