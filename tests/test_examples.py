@@ -205,6 +205,7 @@ class Translator(unittest.TestCase):
                 ("__global__ void g();\n__global__ void f() { g<<<1, 1>>>(); }", "my.cu:2: kernels cannot launch kernels"),
                 ("__global__ void f() { auto g = cooperative_groups::this_grid(); }", "in a second launch"),
                 ("__shared__ int x;\n", "move x into the kernel"),
+                ("extern __constant__ int x[2];\n", "define x here, or in a header"),
                 ("__global__ void f(int);\nint main() {\n  f(1); }", "my.cu:3: f() is a kernel: launch it, as f<<<grid, block>>>(...)"),
                 ("template <int N> __global__ void f() {}\nint main() { f<2>(); }", "my.cu:2: f() is a kernel"),
                 ("__host__ __device__ void f() {}\nint main() { f<<<1, 2>>>(); }", "my.cu:2: f() is a function and no kernel"),
@@ -214,10 +215,14 @@ class Translator(unittest.TestCase):
 
 
 class Command(unittest.TestCase):
-    def runs(self, text, runs, codes, before=()):
-        """The output of each run, by its arguments and exit code; the program is compiled for the first one alone."""
+    def runs(self, text, runs, codes, before=(), others=()):
+        """The output of each run, by its arguments and exit code; the program is compiled for the first one alone. `others`
+        are files by their paths."""
         outputs = []
         with tempfile.TemporaryDirectory() as folder:
+            for path, contents in dict(others).items():
+                (Path(folder) / path).parent.mkdir(exist_ok=True)
+                (Path(folder) / path).write_text(contents)
             (Path(folder) / "mine.cu").write_text(text)
             for arguments, code in zip(runs, codes, strict=True):
                 done = subprocess.run([ROOT / "scripts/fa", "emulate", *before, "mine.cu", *arguments], capture_output=True, text=True,
@@ -324,6 +329,20 @@ class Command(unittest.TestCase):
         refusal = "error: f at mine.cu:4: the kernel was not launched: 2000 threads per CTA, but 1 to 1024 are possible "
         for output in self.runs(text, [[], ["asks"], ["does", "not"]], [1, 0, 3]):
             self.assertTrue(refusal in output and "bye\n" in output, output)
+
+    def test_several_files(self):
+        main = "#include <kernels.h>\nint main(int n, char** words) {\n  add<<<1, n - 1>>>(Device<int>(64).data);\n  puts(words[n - 1]);\n}\n"
+        kernels = '#include "deeper/device.h"\n__device__ int one = 1;\n__global__ void add(int* x) { __shared__ int a; a = one; *x = a; }\n'
+        others = {"kernels.cu": kernels, "include/kernels.h": '#pragma once\n#include "device.h"\n__global__ void add(int* x);\n',
+                  "include/device.h": "template <class T> struct Device { Device(int n) { cudaMalloc(&data, n * sizeof(T)); } T* data; };\n",
+                  "deeper/device.h": "__device__ int two = 2;\n"}
+        fine, race, missing = self.runs(main, [words.split() for words in (
+            "kernels.cu -Iinclude -- kernels.cu", "kernels.cu -I include 1 2", "-Iinclude -I 8")], [0, 1, 2], others=others)
+        self.assertIn("kernels.cu\n", fine)
+        self.assertIn("data race on byte 0 of a (shared memory)\n  store at kernels.cu:3", race)
+        self.assertRegex(missing, r"^error: mine\.cu:3: add\(int\*\) is declared and not defined in mine\.cu: name the file that has it, too, as "
+                         r"in scripts/fa emulate mine.cu OTHER\.cu\n$")
+        self.assertIn("there is no main() in", self.emulate("", code=2))
 
     def test_a_kernel_of_the_book_as_one_file(self):
         output = self.emulate(single.single("16_max_free"), "256", "1")

@@ -4,7 +4,7 @@
 
 The text is read as tokens; what C++ does not know is replaced, everything else stays, on its line. So that a message of
 the compiler or the emulator names the reader's file, the output begins with a #line. Headers that the file includes by
-quotes and that lie beside it are translated, too, into OUTPUT's folder. What the emulator does not have is refused by a
+quotes and that are beside it are translated, too, into OUTPUT's folder. What the emulator does not have is refused by a
 sentence with file and line."""
 
 import os
@@ -277,10 +277,9 @@ class Source:
         for pattern, sentence in MISSING_HEADERS:
             if re.match(pattern, name):
                 self.refuse(line, sentence.format(name))
-        beside = self.path.parent / name
-        if quote == "<" or not beside.is_file():
-            return text
-        return f'#include "{self.state.translated(beside)}"'
+        folders = [self.path.parent] * (quote == '"') + self.state.folders
+        found = next((folder / name for folder in folders if (folder / name).is_file()), None)
+        return f'#include "{self.state.translated(found)}"' if found else text
 
     def pair(self):
         """Brackets know their partners."""
@@ -541,6 +540,8 @@ class Source:
     def device(self, body, declarators, words, line):
         text = self.text_of(body)
         name, sizes, missing, _ = declarators[0]
+        if "extern" in words:
+            self.refuse(line, f"each file has its own variables of the device in the emulator: define {name} here, or in a header")
         if "constexpr" in words or ("const" in words and "__constant__" not in words and not sizes) or "template" in words:
             return f"static {text};" if "template" not in words else f"{text};"
         if len(declarators) > 1:
@@ -622,8 +623,9 @@ class Source:
 class State:
     """What the files of one program share."""
 
-    def __init__(self, output):
+    def __init__(self, output, folders=()):
         self.folder, self.stem, self.numbers, self.headers, self.inputs = output.parent, output.stem, 0, {}, []
+        self.folders = [Path(folder) for folder in folders]  # of headers, besides that of the including file
         self.device_words = {"__global__", "__device__"}
 
     def next_number(self):
@@ -653,11 +655,13 @@ def translate_file(path, state):
     return Source(path, path, state.folder, state).translate(text.replace("\r\n", "\n"))
 
 
-def translate(source, output):
-    """Writes OUTPUT and the headers beside it. Returns all files that were read. Raises Refused."""
+def translate(source, output, others=(), folders=()):
+    """Writes OUTPUT and the headers beside it, some of which may be in `folders`; and what `others`, pairs of a source and an
+    output, become. Returns all files that were read. Raises Refused."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    state = State(output)
-    output.write_text(BEGIN + translate_file(source, state))
+    state = State(output, folders)
+    for each, made in [(source, output), *others]:
+        made.write_text(BEGIN + translate_file(each, state))
     return state.inputs
 
 

@@ -16,11 +16,14 @@ from fa_tools.tools import ROOT, Parser, busy, fail, relative, run
 
 UNSET = ("-Wuninitialized", "-Wmaybe-uninitialized")  # of g++; clang++ has another name for the second
 EXAMPLE = "reduction"  # whose commands of the build are those of every file
+SOURCES = (".cu", ".cpp", ".cc", ".cxx")
 MESSAGE = re.compile(r"^(.*?):(\d+):\d+: (?:fatal )?error: (.*)$", re.MULTILINE)
 UNKNOWN = re.compile(r"[‘'](?:\w+::)*(\w+)[’'] (?:was not declared|has not been declared|does not name a type)|"
                      r"use of undeclared identifier '(\w+)'|unknown type name '(\w+)'")
 NO_MEMBER = re.compile(r"[‘'](\w+)[’'] is not a member of [‘'](cooperative_groups|cuda)[’']|"
                        r"no member named '(\w+)' in namespace '(cooperative_groups|cuda)'")
+UNDEFINED = re.compile(r"^(?:(\S[^\n]*?):(\d+): )?[^\n]*?undefined reference to [`'](.*)'$", re.MULTILINE)
+TWICE = re.compile(r"multiple definition of [`'](.*?)'")
 ASSERTION = re.compile(r"static assertion failed[^:]*: \"?([^\"\n]+)")
 WARNING = re.compile(r"^(.*?):(\d+):\d+: (warning: .*uninitialized\])$", re.MULTILINE)
 CALLER = re.compile(r"^(\S+?):(\d+):\d+:\s+required from here", re.MULTILINE)
@@ -96,9 +99,9 @@ def precompiled(how, flags, text):
     return str(header)
 
 
-def make(how, source, program, *options, begin="", folder=None):
-    """Compiles and links `source` as the pattern was, after a header with the text of `begin`; `folder` may have headers, too.
-    Returns the compiler's warnings. Raises CompileError."""
+def make(how, source, program, *options, begin="", folders=(), others=()):
+    """Compiles `source` and `others` as the pattern was, each after a header with the text of `begin`, and links them; `folders`
+    may have headers, too. Returns the compiler's warnings. Raises CompileError."""
     build, name, compiled, linked = how
     words = [word for word in shlex.split(compiled) if word not in ("&&", ":", "-MD") and Path(word).name != "ccache"]
     old = words[words.index("-o") + 1]
@@ -107,32 +110,36 @@ def make(how, source, program, *options, begin="", folder=None):
         flags = [word for word in flags if word in options or not word.startswith(("-w", "-W"))]
     if begin:
         flags += ["-include", precompiled(how, flags, begin)]
-    if folder:
+    for folder in folders:
         flags += ["-I", str(folder)]
     with tempfile.TemporaryDirectory(dir=program.parent) as temporary:
-        made = Path(temporary) / "program.o"
-        warnings = step([*flags, "-c", str(source), "-o", str(made)], build)
-        made = shlex.quote(str(made))
-        step(linked.replace(f" {old} ", f" {made} ").replace(f"-o bin/{name} ", f"-o {made}.out "), build, shell=True)
-        Path(temporary, "program.o.out").replace(program)
+        made, warnings = [], ""
+        for number, each in enumerate([source, *others]):
+            made.append(f"{temporary}/{number}.o")
+            warnings += step([*flags, "-c", str(each), "-o", made[-1]], build)
+        done = f"{temporary}/program"
+        step(linked.replace(f" {old} ", f" {shlex.join(made)} ").replace(f"-o bin/{name} ", f"-o {shlex.quote(done)} "), build, shell=True)
+        Path(done).replace(program)
     return warnings
 
 
-def compile_file(source, fast=False):
-    """The path of the program that the CUDA file becomes; made before if nothing has changed. Beside it is a file of warnings
-    about scalars that are not set: here they are folded to 0, on a GPU they are anything. Raises cuda_source.Refused or
-    CompileError."""
+def compile_file(source, fast=False, others=(), folders=()):
+    """The path of the program that the CUDA file becomes, with `others` and with headers in `folders`; made before if nothing
+    has changed. Beside it is a file of warnings about scalars that are not set: here they are folded to 0, on a GPU they are
+    anything. Raises cuda_source.Refused or CompileError."""
     how = pattern(EXAMPLE, fast=fast)
     folder = how[0] / "emulate"
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         translated = Path(temporary) / "program.cpp"
-        inputs = cuda_source.translate(source, translated)
+        pairs = [(each, Path(temporary) / f"program{number}.cpp") for number, each in enumerate(others)]
+        inputs = cuda_source.translate(source, translated, pairs, folders)
         program = folder / f"{source.stem}-{digest_of(how, inputs).hexdigest()[:16]}"
         if not program.is_file():
             with busy(f"compiling {relative(source)}"):
                 warnings = make(how, translated, program.with_suffix(".made"), *UNSET, begin=cuda_source.BEGIN,
-                                folder=source.parent)
+                                folders=dict.fromkeys([each.parent for each in (source, *others)] + [*folders]),
+                                others=[made for _, made in pairs])
             found = [f"{file}:{line}: {text}\n" for file, line, text in WARNING.findall(warnings) if Path(file) in inputs]
             program.with_suffix(".warnings").write_text("".join(dict.fromkeys(found)))
             program.with_suffix(".made").replace(program)
@@ -144,8 +151,21 @@ HALVES = {name: f"cuda_{kind}.h" for kind, names in
           for name in names}
 
 
-def explain(messages):
-    """What the compiler says; of CUDA's names that the emulator lacks, a sentence instead."""
+def shown(path):
+    """The path as seen from here, if it is below."""
+    return str(Path(path).relative_to(Path.cwd()) if Path(path).is_relative_to(Path.cwd()) else path)
+
+
+def explain(messages, sources):
+    """What the compiler says; of CUDA's names that the emulator lacks, and of what the linker misses, a sentence instead."""
+    names = " ".join(shown(source) for source in sources)
+    if missing := UNDEFINED.search(messages):
+        file, line, name = missing.groups()
+        at = f"{shown(file)}:{line}: " if file and Path(file) in sources else ""
+        what = "there is no main()" if name == "main" else f"{at}{name} is declared and not defined"
+        fail(f"{what} in {names}: name the file that has it, too, as in scripts/fa emulate {names} OTHER.cu")
+    if twice := TWICE.search(messages):
+        fail(f"{twice[1]} is defined in more than one of {names}: make it static, or inline in a header")
     for file, line, text in MESSAGE.findall(messages):
         if unknown := UNKNOWN.search(text):
             name = next(filter(None, unknown.groups()))
@@ -168,33 +188,56 @@ def explain(messages):
     fail("the file does not compile")
 
 
+def named(files, arguments, folders):
+    """The sources that a command line begins with, and -I FOLDER among them; they leave `arguments`, which are the program's."""
+    while arguments:
+        if arguments[0].endswith(SOURCES) and Path(arguments[0]).is_file():
+            files.append(arguments.pop(0))
+        elif arguments[0] == "-I" and Path(*arguments[1:2]).is_dir() and arguments[1:]:
+            folders.append(arguments[1])
+            del arguments[:2]
+        elif arguments[0].startswith("-I") and Path(arguments[0][2:]).is_dir() and arguments[0][2:]:
+            folders.append(arguments.pop(0)[2:])
+        else:
+            if arguments[0] == "--":
+                arguments.pop(0)
+            break
+    for file in files:
+        if not Path(file).is_file():
+            fail(f"there is no file {file}")
+    return [Path(os.path.abspath(file)) for file in files]
+
+
 def main():
     parser = Parser("emulate", "Runs a CUDA file on the emulator, without a GPU: the program's own output, then what each\n"
                     "kernel's instructions did, and a report if threads race or leave their memory.",
                     "The program's folder, arguments and exit code are its own; after a report the code is 1. A file that\n"
                     "cannot be translated or compiled: 2; no emulator: 4. docs/your_own_kernel.md says what of CUDA is there.\n"
-                    "Example:\n  scripts/fa emulate examples/transpose.cu")
+                    "Further sources may follow the first; the program's arguments come after them, or after --.\n"
+                    "Examples:\n  scripts/fa emulate examples/transpose.cu\n  scripts/fa emulate main.cu kernels.cu -I include")
     parser.add_argument("--fast", action="store_true", help="neither count nor look for races: ten times as fast")
     parser.add_argument("--no-races", action="store_true", help="count, but look for no races")
     parser.add_argument("--schedule", choices=("fixed", "random"), default="fixed",
                         help="the order in which threads that can run do so (default: fixed)")
     parser.add_argument("--seed", type=int, default=1, help="of the random order (default: 1)")
     parser.add_argument("--threads", type=int, default=0, help="of the operating system (default: one per core)")
-    parser.add_argument("file", nargs="?", help="a CUDA source with a main()")
+    parser.add_argument("-I", dest="folders", metavar="FOLDER", action="append", default=[], help="a folder of headers; may be given several times")
+    parser.add_argument("file", nargs="?", help="a CUDA source with a main(), or several of which one has it")
     parser.add_argument("arguments", nargs="...", help="of the program")
     options = parser.parse_args()
     if not options.file:
         fail("name a CUDA file; scripts/fa emulate --help shows an example")
-    source = Path(options.file)
-    if not source.is_file():
-        fail(f"there is no file {source}")
-    source = Path(os.path.abspath(source))
+    source, *others = sources = named([options.file], options.arguments, options.folders)
+    folders = [Path(os.path.abspath(folder)) for folder in options.folders]
+    for folder in folders:
+        if not folder.is_dir():
+            fail(f"there is no folder {folder}")
     try:
-        program = compile_file(source, options.fast)
+        program = compile_file(source, options.fast, others, folders)
     except cuda_source.Refused as problem:
         fail(problem)
     except CompileError as problem:
-        explain(str(problem))
+        explain(str(problem), sources)
     chosen = [f"schedule={options.schedule}", f"seed={options.seed}", f"threads={options.threads}"]
     if options.no_races:
         chosen.append("races=off")
