@@ -24,6 +24,8 @@ enum class Kernel {
   kMisaligned4,   // reads 4 bytes at an odd address
   kMisaligned16,  // reads 16 bytes at a multiple of 4
   kStackOnly,     // works on its own stack alone
+  kLong,          // thread 0 loads 200,000 times
+  kWithoutEnd,    // each thread stores and loads for ever
   kEveryKind,     // every kind of instruction, each in a line of its own
 };
 

@@ -49,9 +49,9 @@ emu::Counters launch(Probe kernel, int ctas = 1, int threads = 32) {
   return emu::take_counters();
 }
 
-std::string failure(Probe kernel) {
+std::string failure(Probe kernel, int threads = 32) {
   try {
-    launch(kernel);
+    launch(kernel, 1, threads);
   } catch (const emu::LaunchError& error) {
     return error.what();
   }
@@ -237,6 +237,33 @@ INSTANTIATE_TEST_SUITE_P(
         std::pair{Probe::kMisaligned4, "load of 4 bytes at an address that is not a multiple of 4"},
         std::pair{Probe::kMisaligned16,
                   "load of 16 bytes at an address that is not a multiple of 16"}));
+
+class CheckedLoops : public testing::Test {
+ protected:
+  void SetUp() override { emu::options().most_accesses = size_t(1) << 17; }
+  void TearDown() override { emu::options() = {}; }
+};
+
+TEST_F(CheckedLoops, OfAThreadAloneMayBeLong) {
+  EXPECT_EQ(nonzero(launch(Probe::kLong, 1, 1)), global(200001, 200001, 200001, 4 * 200001));
+}
+
+TEST_F(CheckedLoops, OfAThreadBesideOthersHaveALimit) {
+  const std::string message = failure(Probe::kLong);
+  EXPECT_CONTAINS(message, "tests/checked_kernels.cpp:" + std::to_string(probe::fault_line) +
+                               ": access 131072 to memory since the threads of its warp last met, "
+                               "and no more are kept\n  A loop without end? ");
+  EXPECT_CONTAINS(message,
+                  "A long loop needs a\n  __syncwarp() where all threads of the warp pass");
+}
+
+TEST_F(CheckedLoops, WithoutEndAreEnded) {
+  emu::options().patience = 0.2;
+  const std::string message = failure(Probe::kWithoutEnd, 1);
+  EXPECT_CONTAINS(message, "tests/checked_kernels.cpp:" + std::to_string(probe::fault_line) +
+                               ": has run without a word to the other threads for 0.2 s of "
+                               "processor time (--patience)\n  A loop without end? ");
+}
 
 // ---- the real kernels ---------------------------------------------------------------------------
 class CheckedKernels : public testing::TestWithParam<Kernel> {};

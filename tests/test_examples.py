@@ -295,6 +295,10 @@ class Command(unittest.TestCase):
                               "  It waits for what never comes? The host goes on when the launch has ended, and a later CTA\n"
                               "  begins when those before it have ended.\n", output)
 
+    def test_the_limit_of_time_is_an_option(self):
+        text = "__global__ void f(int* x) { for (int i = 0; x[1] == 0; i++) x[0] = i; }\nint main() { int* x; cudaMalloc(&x, 8); cudaMemset(x, 0, 8); f<<<1, 1>>>(x); }\n"
+        self.assertIn("for 0.1 s of processor time (--patience)", self.emulate(text, before=["--patience", "0.1"], code=1))
+
     def test_what_is_not_set_is_warned_of(self):
         text = ("__global__ void f(int* x) {\n  int sum;\n  for (int i = 0; i < x[1]; i++) sum += i;\n  *x = sum;\n}\n"
                 "int main() { int* x; cudaMalloc(&x, 8); cudaMemset(x, 0, 8); f<<<1, 1>>>(x); }\n")

@@ -68,6 +68,9 @@ void read_options() {
   if (all.find(" races=off ") != std::string::npos) options.races = false;
   if (const uint64_t seed = number("seed")) options.seed = seed;
   if (const uint64_t threads = number("threads")) options.threads = int(threads);
+  if (const size_t at = all.find(" patience="); at != std::string::npos) {
+    options.patience = strtod(all.c_str() + at + sizeof " patience=" - 1, nullptr);
+  }
   fa::set_backend_options(options);
 }
 

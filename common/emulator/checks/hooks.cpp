@@ -11,6 +11,7 @@
 #include "common/emulator/checks/races.h"
 #include "common/emulator/core/counters.h"
 #include "common/emulator/core/lane.h"
+#include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/watch.h"
 
@@ -19,9 +20,24 @@ namespace {
 using emu::current_lane;
 using emu::Lane;
 
-// The accesses of a lane are kept until its warp meets, 56 bytes each. A lane that makes so many is
-// in a loop that never ends, and would soon take all memory.
-constexpr size_t kMostAccesses = size_t(1) << 24;
+// The accesses of a lane are kept until its warp meets, 56 bytes each. So now and then a lane looks
+// whether it is the last one of its warp, whose accesses can be counted at once; if not, and if it
+// has made too many, it ends the launch before they take all memory.
+constexpr size_t kPortion = size_t(1) << 16;
+
+void make_room(Lane& lane, uintptr_t return_address) {
+  emu::end_if_overdue(return_address - 1);
+  if (lane.warp->live == 1u << lane.lane) {
+    lane.cta->checks->meet(*lane.warp, emu::kFullMask);
+  } else if (lane.accesses.size() >= emu::options().most_accesses) {
+    emu::fail(
+        "%s: access %zu to memory since the threads of its warp last met, and no more are kept\n  "
+        "A loop without end? A count or an index in its condition may be wrong, or it waits for "
+        "memory\n  that another thread is to write: threads take turns where they meet, so none "
+        "can. A long loop needs a\n  __syncwarp() where all threads of the warp pass, or %s.",
+        emu::symbolise(return_address - 1).c_str(), lane.accesses.size(), emu::options().faster);
+  }
+}
 
 // Whether `address` lies in the shared memory of a CTA of the cluster. Ends the launch if that CTA
 // has ended.
@@ -78,12 +94,8 @@ void observe(const void* pointer, size_t bytes, bool write, void* return_address
   }
   const emu::Kind kind = in_shared ? (write ? emu::Kind::kSharedStore : emu::Kind::kSharedLoad)
                                    : (write ? emu::Kind::kGlobalStore : emu::Kind::kGlobalLoad);
-  if (lane->accesses.size() == kMostAccesses) {
-    emu::fail(
-        "%s: access %zu to memory since the threads of its warp last met\n  A loop without end? A "
-        "count or an index in its condition may be wrong, or it waits for memory\n  that another "
-        "thread is to write: threads take turns where they meet, so none can.",
-        emu::symbolise(uintptr_t(return_address) - 1).c_str(), kMostAccesses);
+  if (const size_t count = lane->accesses.size(); count % kPortion == 0 && count > 0) {
+    make_room(*lane, uintptr_t(return_address));
   }
   lane->accesses.push_back({uintptr_t(return_address), kind, uint32_t(bytes), address});
   // A volatile access of global memory may be that of a flag: it comes in the order of the CTAs, as

@@ -184,6 +184,8 @@ void yield();
 // threads do nothing else for too long: what they do is remembered until they meet, which takes
 // memory.
 void yield_after_question();
+// Ends the launch if the thread has run on for too long, or if the launch is to end anyway.
+void end_if_overdue(uintptr_t instruction);
 
 // Waits until every cluster with a lower index has ended. What a cluster does to global memory by
 // atomics comes after this, so that its results do not depend on the number of OS threads.

@@ -35,6 +35,9 @@ struct Options {
   // Seconds of processor time in which a CTA's threads must get somewhere (patience.h); 0: no
   // limit. Far more than any thread of a kernel here runs without meeting another.
   double patience = 30;
+  // Checked build: accesses of a thread that are kept, for want of others that could still join in
+  // the same requests.
+  size_t most_accesses = size_t(1) << 24;
   bool races = true;  // checked build: look for races and for reads of what nothing has written
   // Seconds after which a launch says on standard error how far it is; then three times as many
   // between one line and the next. FA_BUSY_AFTER in the environment has others.

@@ -38,13 +38,7 @@ std::string limit() {
 
 // Where an interrupted lane goes on. Its registers are lost, so it can only be abandoned; the
 // emulator, which it did not call, is in order.
-[[noreturn]] void interrupted() {
-  abandon_interrupted(symbolise(interrupted_at) +
-                      ": has run without a word to the other threads for " + limit() +
-                      "\n  A loop without end? A count or an index in its condition may be wrong. "
-                      "Or it waits for memory that another\n  thread is to write: threads take "
-                      "turns where they meet, so none can (nor need it on a GPU).");
-}
+[[noreturn]] void interrupted() { abandon_interrupted(without_a_word(interrupted_at)); }
 
 // Has the interrupted thread go on in interrupted(), on its own stack, as if that had been called.
 void redirect(void* context) {
@@ -112,6 +106,15 @@ void Patience::tick(void* context) {
   interrupted_at = program_counter_of(context);
   redirect(context);
   ticks_ = 0;
+}
+
+std::string without_a_word(uintptr_t instruction) {
+  return symbolise(instruction) + ": has run without a word to the other threads for " + limit() +
+         "\n  A loop without end? A count or an index in its condition may be wrong. Or it waits "
+         "for "
+         "memory that another\n  thread is to write: threads take turns where they meet, so none "
+         "can "
+         "(nor need it on a GPU).";
 }
 
 void end_of_patience() {

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <cstdint>
+#include <string>
 
 #include "common/emulator/core/machine.h"
 
@@ -39,5 +40,7 @@ class Patience {
 
 // Ends the launch: the current lane asks for others, and none has got anywhere for too long.
 [[noreturn]] void end_of_patience();
+// What to say of the thread that has run on, at this instruction.
+std::string without_a_word(uintptr_t instruction);
 
 }  // namespace emu

@@ -407,6 +407,11 @@ void yield() {
   if (next != &me) switch_to_lane(*next, fiber_of(me));
 }
 
+void end_if_overdue(uintptr_t instruction) {
+  if (machine->overdue) fail("%s", without_a_word(instruction).c_str());
+  if (*machine->ending) fail_cta("ended");
+}
+
 void yield_after_question() {
   constexpr uint64_t kMost = uint64_t(1) << 22;
   Cluster& cluster = *current_lane->cta->cluster;

@@ -221,6 +221,8 @@ def main():
                         help="the order in which threads that can run do so (default: fixed)")
     parser.add_argument("--seed", type=int, default=1, help="of the random order (default: 1)")
     parser.add_argument("--threads", type=int, default=0, help="of the operating system (default: one per core)")
+    parser.add_argument("--patience", type=float, default=30, metavar="SECONDS",
+                        help="of processor time in which a thread must get somewhere; 0: no limit (default: 30)")
     parser.add_argument("-I", dest="folders", metavar="FOLDER", action="append", default=[], help="a folder of headers; may be given several times")
     parser.add_argument("file", nargs="?", help="a CUDA source with a main(), or several of which one has it")
     parser.add_argument("arguments", nargs="...", help="of the program")
@@ -238,7 +240,7 @@ def main():
         fail(problem)
     except CompileError as problem:
         explain(str(problem), sources)
-    chosen = [f"schedule={options.schedule}", f"seed={options.seed}", f"threads={options.threads}"]
+    chosen = [f"schedule={options.schedule}", f"seed={options.seed}", f"threads={options.threads}", f"patience={options.patience}"]
     if options.no_races:
         chosen.append("races=off")
     sys.stderr.write(program.with_suffix(".warnings").read_text())
