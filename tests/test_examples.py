@@ -116,6 +116,25 @@ class Translator(unittest.TestCase):
         text = 'const char* a = "x<<<1, 2>>>(); __shared__ int b;";  // __shared__ int c; f<<<1, 2>>>();\nauto r = R"(asm)";\n'
         self.assertIn(text, self.translate(text))
 
+    def test_literals_are_within_the_call(self):
+        made = self.translate("void h() { k<<<1, 2>>>(NULL, f<0, 1>(x), {1, {2}}); k<<<1, 2>>>(0); }\n#define RUN(...) k<<<1, 2>>>(0, __VA_ARGS__)\n")
+        self.assertIn("([&]([[maybe_unused]] auto& fa_1) { k(NULL, fa_1, {1, {2}}); }, f<0, 1>(x))", made)
+        self.assertIn("([&]() { k(0); })", made)
+        self.assertIn("{ k(fa_arguments...); }, 0, __VA_ARGS__)", made)
+
+    def test_variables_of_the_host_named_like_coordinates(self):
+        device = "__global__ void f() { each([&](int i) { x[blockDim.x]; }); }\n"
+        for text, renamed in (
+                ("int main() { dim3 blockDim(16, 16), gridDim(n / blockDim.x); f<<<gridDim, blockDim>>>(); }", 5),
+                ("void h(dim3 blockDim, const dim3& gridDim) { f<<<gridDim, blockDim>>>(); }", 4),
+                ("struct Shape { dim3 blockDim; };\nvoid h(Shape s) { f<<<1, s.blockDim>>>(); }", 2),
+                ("__device__ void f() { use(1, blockDim.x); }\nvoid h() { auto threadIdx = 1; g([] __device__ () { threadIdx.x; }); }", 1),
+                ("#define KERNEL __global__\nKERNEL void g() { int x = blockDim.x, gridDim; }\nvoid h() { use(dim3(1, blockDim.x)); }", 0)):
+            with self.subTest(text):
+                made = self.translate(device + text + "\n")
+                self.assertIn(device, made)
+                self.assertEqual(len(re.findall(r"\bfa_(?:block|grid)Dim\b|\bfa_threadIdx\b", made)), renamed)
+
     def test_operators_in_a_launch_stay_whole(self):
         made = self.translate("void h(int n) { k<int, (2 > 1)><<<(n + 1) >> 1, n == 2 ? 1 : 2, n << 2>>>(n >= 1, p->q); }\n")
         self.assertIn('Launch("k<int, (2>1)>", (n + 1) >> 1, n == 2 ? 1 : 2, n << 2)', made)
@@ -298,6 +317,13 @@ class Command(unittest.TestCase):
     def test_the_limit_of_time_is_an_option(self):
         text = "__global__ void f(int* x) { for (int i = 0; x[1] == 0; i++) x[0] = i; }\nint main() { int* x; cudaMalloc(&x, 8); cudaMemset(x, 0, 8); f<<<1, 1>>>(x); }\n"
         self.assertIn("for 0.1 s of processor time (--patience)", self.emulate(text, before=["--patience", "0.1"], code=1))
+
+    def test_arguments_become_what_the_kernel_takes(self):
+        text = ("struct Three { int a, b, c; };\n__global__ void f(int* x, float* y, Three t, long n) { if (!y) x[threadIdx.x] = t.c + n; }\n"
+                "int main() {\n  dim3 blockDim(2, 1), gridDim(1);\n  int* x;\n  cudaMallocManaged(&x, 8);\n"
+                "  f<<<gridDim, blockDim>>>(x, NULL, {1, 2, 3}, 4);\n  printf(\"%d\\n\", x[1]);\n  f<<<1, 1>>>(x, 0, Three{1, 2, 5}, 0);\n"
+                "  printf(\"%d\\n\", x[0]);\n}\n")
+        self.assertTrue(self.emulate(text).startswith("7\n5\n"))
 
     def test_what_is_not_set_is_warned_of(self):
         text = ("__global__ void f(int* x) {\n  int sum;\n  for (int i = 0; i < x[1]; i++) sum += i;\n  *x = sum;\n}\n"

@@ -32,6 +32,9 @@ CALLS = {name: f"::emu::{name}" for name in """
 CALLS["printf"] = "::emu::print"
 CALLS.update({name: f"::emu::host_{name}" for name in ("malloc", "calloc", "realloc", "free")})
 
+COORDINATES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
+TYPES = ("dim3", "uint3", "int", "unsigned", "uint", "size_t", "auto")  # that variables of such a name have
+
 # What is not there: a name, or the beginning of several, and the sentence's end.
 TIME = "the emulator has no clock, so {} is not there: count instead (the table after the run), and measure on a GPU"
 TEXTURE = "the emulator has no textures and surfaces ({}): read the array itself, or through __ldg()"
@@ -244,6 +247,7 @@ class Source:
             if code[i].text == "template" and code[i + 1].text == "<":
                 given = code[i + 1:self.angle(i + 1)]
                 self.kernels.update(name.text for auto, name in zip(given, given[1:]) if auto.text == "auto" and name.kind == "name")
+        self.own_coordinates()
         self.names()
         if not in_macro:
             self.calls()
@@ -292,6 +296,31 @@ class Source:
             elif token.text in CLOSING and open_ones and open_ones[-1].text == CLOSING[token.text]:
                 token.partner = open_ones.pop()
                 token.partner.partner = token
+
+    def own_coordinates(self):
+        """Variables of the host that have a name like blockDim, which is a macro here, get another one."""
+        code, start = self.code, 0
+        for i, token in enumerate(code):
+            before = code[i - 1] if i else token
+            if token.text in COORDINATES and before.text in (".", "->"):
+                token.text = f"fa_{token.text}"
+            elif token.text in COORDINATES and not token.device:
+                begin = next((each for each in code[start:i] if each.text not in ("const", "static")), token)
+                listed = before.text == "," and begin.text in TYPES and not any(
+                    each.text in OPENING and each.partner and each.partner.mate > i for each in code[start:i])
+                if before.text in TYPES or listed or before.text == "&" and code[i - 2].text in TYPES:
+                    end, name = i, token.text
+                    while end < len(code) and code[end].text not in (")", "}"):
+                        end = self.skip(end)
+                    if end + 1 < len(code) and code[end].text == ")":  # a parameter: to the end of the function
+                        while end < len(code) and code[end].text not in ("{", ";"):
+                            end += 1
+                        end = self.skip(end) if end < len(code) else end
+                    for each, previous in zip(code[i:end], [before, *code[i:end]]):
+                        if each.text == name and not each.device and previous.text not in (".", "->"):
+                            each.text = f"fa_{name}"
+            if token.text in ("{", "}", ";"):
+                start = i + 1
 
     def names(self):
         """Single names: those that are refused, and functions that have another name here."""
@@ -590,8 +619,21 @@ class Source:
         shown = kernel.replace(" ", "").replace(",", ", ").replace("\\", "").replace('"', "'")
         shown = (f"#{kernel}" if kernel in self.parameters else f"::emu::kernel_name<{kernel}>()" if kernel in self.kernels else
                  f'"{shown}"')
+        # A literal is within the call, where it becomes what the kernel takes: a pointer of NULL, a struct of {1, 2}.
+        parts, begin, i = [], behind + 1, behind + 1
+        while i <= last:
+            if code[i].text == "," or i == last:
+                parts.append(self.text_of(code[begin:i]))
+                begin = i + 1
+            i = max(self.angle(i) if code[i].text == "<" else self.skip(i), i + 1)
+        literals = [part in ("NULL", "0") or part.startswith("{") for part in parts]
+        given, called = "auto&... fa_arguments", "fa_arguments..."
+        if any(literals) and "__VA_ARGS__" not in parts:
+            given = ", ".join(f"auto& fa_{i}" for i in range(len(parts)) if not literals[i]).replace(", ", ", [[maybe_unused]] ")
+            called = ", ".join(part if literals[i] else f"fa_{i}" for i, part in enumerate(parts))
+            arguments = ", ".join(part for part, literal in zip(parts, literals) if not literal)
         call = (f'::emu::Launch({shown}, {self.text_of(code[at + 1:close])})'
-                f"([&]([[maybe_unused]] auto&... fa_arguments) {{ {kernel}(fa_arguments...); }}"
+                f"([&]({'[[maybe_unused]] ' if given else ''}{given}) {{ {kernel}({called}); }}"
                 f"{', ' if arguments else ''}{arguments})")
         # On the line of the kernel's name, so that a message names it.
         self.blank(first, last, call)
