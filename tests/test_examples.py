@@ -208,6 +208,14 @@ class Translator(unittest.TestCase):
             with self.subTest(text):
                 self.assertIn("int main()" if "main" in text else "void h(", self.translate(text))
 
+    def test_macros_and_headers_that_are_not_used(self):
+        text = '#define A(x) asm volatile("nop;")\n#define B A(1)\nint a;\n'
+        self.assertIn(text, self.translate(text))
+        for header in ("cub/cub.cuh", "thrust/sort.h", "cublas_v2.h", "curand_kernel.h", "helper_cuda.h", "cuda_fp8.h"):
+            self.assertNotIn(header, self.translate(f"#include <{header}>\nint a;\n"))
+        for header in ("cuda.h", "cuda_runtime_api.h", "device_launch_parameters.h", "cuda_profiler_api.h"):
+            self.assertIn("#include <cuda_runtime.h>\nint a;", self.translate(f'#include "{header}"\nint a;\n'))
+
     def test_names_that_only_begin_like_what_is_not_there(self):
         text = "void f() { clock_gettime(0, &t); clockwise(); asmooth(); meshSurfaces_2D(); clock_t now = clock(); }\n"
         self.assertIn(text, self.translate(text))
@@ -217,8 +225,7 @@ class Translator(unittest.TestCase):
                 ("\n__global__ void f() { clock64(); }", "my.cu:2: the emulator has no clock"),
                 ("__device__ long f() { return clock(); }", "my.cu:1: the emulator has no clock, so clock() is not there"),
                 ("void f() { cudaCreateTextureObject(&t); }", "no textures and surfaces (cudaCreateTextureObject())"),
-                ("#include <cub/cub.cuh>\n", "my.cu:1: CUB (cub/cub.cuh) is not in the emulator: write"),
-                ("#include <thrust/device_vector.h>\n", "Thrust"),
+                ("#define A(x) asm volatile(\"nop;\")\n#define B A(1)\n__global__ void f() { B; }", "my.cu:1: the emulator cannot run PTX inside asm"),
                 ("__global__ void f() { float x = tex2D<float>(t, 1, 2); }", "no textures"),
                 ("__global__ void f() { asm volatile(\"bar.sync 0;\"); }", "call the function that common/ptx"),
                 ("__global__ void g();\n__global__ void f() { g<<<1, 1>>>(); }", "my.cu:2: kernels cannot launch kernels"),
@@ -386,6 +393,53 @@ class Command(unittest.TestCase):
         with mock.patch.dict(os.environ, FA_BUSY_AFTER="0.1"):
             self.assertRegex(self.emulate(text), says % "; scripts/fa emulate --fast is up to ten times as fast")
             self.assertRegex(self.emulate(text, before=["--fast"]), says % "")
+
+    def test_headers_of_cuda(self):
+        """Beside NVIDIA's own, if they are here, and without them."""
+        names = ("cublas_v2.h", "cuda.h", "math_constants.h", "cuComplex.h", "cuda_profiler_api.h", "nvtx3/nvToolsExt.h", "nvToolsExt.h", "cuda_fp8.h")
+        text = "".join(f"#include <{name}>\n" for name in names) + (
+            "__global__ void f(cuComplex* z) { *z = cuCmulf(make_cuComplex(3, 4), make_cuComplex(2, CUDART_ZERO_F)); }\n"
+            "int main() {\n  cudaProfilerStart();\n  nvtxRangePushA(\"all\");\n  cuComplex* z;\n  cudaMallocManaged(&z, 8);\n  f<<<1, 1>>>(z);\n"
+            "  cuDoubleComplex d = cuCdiv(make_cuDoubleComplex(1e200, 3e200), make_cuDoubleComplex(0, 2e200));\n"
+            "  printf(\"%g %g %g %g\\n\", cuCabsf(*z), d.x, d.y, CUDART_PI);\n  nvtxRangePop();\n}\n")
+        self.assertTrue(self.emulate(text).startswith("10 1.5 -0.5 3.14159\n"))
+        self.assertIn("mine.cu:2: cublasHandle_t belongs to a library that runs on GPUs alone", self.emulate(
+            "#include <cublas_v2.h>\ncublasHandle_t handle;\n", code=2))
+
+    def test_small_names_of_the_runtime(self):
+        text = """
+            __global__ void f(int* x, size_t pitch) { ((int*)((char*)x + threadIdx.x * pitch))[1] = threadIdx.x; }
+            int main() {
+              int *pitched, *managed, *mapped, *device, host[2][2] = {}, least, greatest, clock;
+              size_t pitch, heap;
+              cudaSetDeviceFlags(cudaDeviceMapHost);
+              cudaMallocPitch(&pitched, &pitch, 8, 2);
+              cudaMemset2D(pitched, pitch, 0, 8, 2);
+              f<<<1, 2>>>(pitched, pitch);
+              cudaMemcpy2DAsync(host, 8, pitched, pitch, 8, 2, cudaMemcpyDeviceToHost, 0);
+              printf("%zu %d%d%d%d\\n", pitch, host[0][0], host[0][1], host[1][0], host[1][1]);
+              cudaMallocManaged(&managed, 8);
+              printf("%d", cudaMemPrefetchAsync(managed, 8, cudaCpuDeviceId, 0));
+              printf(" %d", cudaMemAdvise(managed, 8, cudaMemAdviseSetReadMostly, 0));
+              printf(" %s\\n", cudaGetErrorString(cudaMemPrefetchAsync(pitched, 8, 0)));
+              cudaHostAlloc(&mapped, 1024, cudaHostAllocMapped);
+              cudaHostGetDevicePointer(&device, mapped, 0);
+              f<<<1, 1>>>(device, 0);
+              printf("%d %s\\n", mapped[1], cudaGetErrorName(cudaHostGetDevicePointer(&device, host, 0)));
+              cudaStream_t stream;
+              cudaDeviceGetStreamPriorityRange(&least, &greatest);
+              cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
+              cudaLaunchHostFunc(stream, [](void* n) { printf("%d ", *(int*)n); }, &greatest);
+              cudaDeviceSetLimit(cudaLimitMallocHeapSize, 99);
+              cudaDeviceGetLimit(&heap, cudaLimitMallocHeapSize);
+              cudaDeviceProp all;
+              cudaGetDeviceProperties(&all, 0);
+              cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, 0);
+              printf("%zu %d %s\\n", heap, all.clockRate - clock, cudaGetErrorName(cudaErrorAssert));
+              cudaGetLastError();
+            }"""
+        self.assertRegex(self.emulate(text), r"(?s)^512 0001\n0 0 invalid argument\n0 cudaErrorInvalidValue\n-5 99 0 cudaErrorAssert\n.*"
+                         r"error: cudaMemPrefetchAsync at mine\.cu:15: this is not memory of cudaMallocManaged\(\) ")
 
     def test_what_cannot_be_compiled(self):
         with mock.patch.dict(os.environ, FA_BUSY_AFTER="0"):

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <initializer_list>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <new>
@@ -162,6 +164,16 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
   return cudaSuccess;
 }
 
+cudaError_t check_kind(const void* memory, std::initializer_list<const char*> kinds,
+                       const char* function, SourceLocation where, const char* sentence) {
+  const std::string name =
+      inside_region(uintptr_t(memory), 1) ? region_name(uintptr_t(memory)) : "";
+  for (const char* const kind : kinds) {
+    if (name.starts_with(kind)) return cudaSuccess;
+  }
+  return report_error(cudaErrorInvalidValue, function, where, sentence);
+}
+
 cudaError_t fill(void* to, int value, size_t bytes, SourceLocation where) {
   const std::string problem = beyond("fills", to, bytes);
   if (!problem.empty()) {
@@ -266,74 +278,102 @@ cudaError_t cudaGetLastError() {
   return std::exchange(emu::last_error, cudaSuccess);
 }
 
-const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "cudaSuccess";
-    case cudaErrorInvalidValue:
-      return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation:
-      return "cudaErrorMemoryAllocation";
-    case cudaErrorInvalidConfiguration:
-      return "cudaErrorInvalidConfiguration";
-    case cudaErrorInvalidSymbol:
-      return "cudaErrorInvalidSymbol";
-    case cudaErrorInvalidDevice:
-      return "cudaErrorInvalidDevice";
-    case cudaErrorNotReady:
-      return "cudaErrorNotReady";
-    case cudaErrorLaunchFailure:
-      return "cudaErrorLaunchFailure";
+namespace {
+struct ErrorText {
+  cudaError_t code;
+  const char *name, *text;
+};
+#define FA_ERROR(name, text) \
+  { name, #name, text }
+constexpr ErrorText kErrors[] = {
+    FA_ERROR(cudaSuccess, "no error"),
+    FA_ERROR(cudaErrorInvalidValue, "invalid argument"),
+    FA_ERROR(cudaErrorMemoryAllocation, "out of memory"),
+    FA_ERROR(cudaErrorInitializationError, "initialization error"),
+    FA_ERROR(cudaErrorInvalidConfiguration, "invalid configuration argument"),
+    FA_ERROR(cudaErrorInvalidPitchValue, "invalid pitch argument"),
+    FA_ERROR(cudaErrorInvalidSymbol, "invalid device symbol"),
+    FA_ERROR(cudaErrorInvalidDevicePointer, "invalid device pointer"),
+    FA_ERROR(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy"),
+    FA_ERROR(cudaErrorInsufficientDriver,
+             "CUDA driver version is insufficient for CUDA runtime version"),
+    FA_ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
+    FA_ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
+    FA_ERROR(cudaErrorNotReady, "device not ready"),
+    FA_ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
+    FA_ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch"),
+    FA_ERROR(cudaErrorLaunchTimeout, "the launch timed out and was terminated"),
+    FA_ERROR(cudaErrorAssert, "device-side assert triggered"),
+    FA_ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
+    FA_ERROR(cudaErrorNotSupported, "operation not supported"),
+    FA_ERROR(cudaErrorUnknown, "unknown error")};
+#undef FA_ERROR
+
+ErrorText text_of(cudaError_t error) {
+  for (const ErrorText& each : kErrors) {
+    if (each.code == error) return each;
   }
-  return "unrecognized error code";
+  return {error, "unrecognized error code", "unrecognized error code"};
 }
 
-const char* cudaGetErrorString(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "no error";
-    case cudaErrorInvalidValue:
-      return "invalid argument";
-    case cudaErrorMemoryAllocation:
-      return "out of memory";
-    case cudaErrorInvalidConfiguration:
-      return "invalid configuration argument";
-    case cudaErrorInvalidSymbol:
-      return "invalid device symbol";
-    case cudaErrorInvalidDevice:
-      return "invalid device ordinal";
-    case cudaErrorNotReady:
-      return "device not ready";
-    case cudaErrorLaunchFailure:
-      return "unspecified launch failure";
-  }
-  return "unrecognized error code";
+size_t limits[] = {1024, size_t(1) << 20, size_t(8) << 20};  // of cudaLimit, CUDA's defaults
+}  // namespace
+
+const char* cudaGetErrorName(cudaError_t error) { return text_of(error).name; }
+const char* cudaGetErrorString(cudaError_t error) { return text_of(error).text; }
+
+cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value) {
+  if (size_t(limit) >= std::size(limits)) return emu::last_error = cudaErrorInvalidValue;
+  limits[limit] = value;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
+  if (size_t(limit) >= std::size(limits)) return emu::last_error = cudaErrorInvalidValue;
+  *value = limits[limit];
+  return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  const cudaDeviceProp properties;
-  switch (attribute) {
-    case cudaDevAttrMaxThreadsPerBlock:
-      *value = properties.maxThreadsPerBlock;
-      return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlock:
-      *value = int(properties.sharedMemPerBlock);
-      return cudaSuccess;
-    case cudaDevAttrWarpSize:
-      *value = properties.warpSize;
-      return cudaSuccess;
-    case cudaDevAttrMultiProcessorCount:
-      *value = properties.multiProcessorCount;
-      return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMajor:
-      *value = properties.major;
-      return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor:
-      *value = properties.minor;
-      return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = int(properties.sharedMemPerBlockOptin);
-      return cudaSuccess;
+  const cudaDeviceProp own;
+  const std::pair<cudaDeviceAttr, int> all[] = {
+      {cudaDevAttrMaxThreadsPerBlock, own.maxThreadsPerBlock},
+      {cudaDevAttrMaxBlockDimX, own.maxThreadsDim[0]},
+      {cudaDevAttrMaxBlockDimY, own.maxThreadsDim[1]},
+      {cudaDevAttrMaxBlockDimZ, own.maxThreadsDim[2]},
+      {cudaDevAttrMaxGridDimX, own.maxGridSize[0]},
+      {cudaDevAttrMaxGridDimY, own.maxGridSize[1]},
+      {cudaDevAttrMaxGridDimZ, own.maxGridSize[2]},
+      {cudaDevAttrMaxSharedMemoryPerBlock, int(own.sharedMemPerBlock)},
+      {cudaDevAttrTotalConstantMemory, int(own.totalConstMem)},
+      {cudaDevAttrWarpSize, own.warpSize},
+      {cudaDevAttrMaxRegistersPerBlock, own.regsPerBlock},
+      {cudaDevAttrClockRate, own.clockRate},
+      {cudaDevAttrMultiProcessorCount, own.multiProcessorCount},
+      {cudaDevAttrIntegrated, own.integrated},
+      {cudaDevAttrCanMapHostMemory, own.canMapHostMemory},
+      {cudaDevAttrComputeMode, own.computeMode},
+      {cudaDevAttrConcurrentKernels, own.concurrentKernels},
+      {cudaDevAttrMemoryClockRate, own.memoryClockRate},
+      {cudaDevAttrGlobalMemoryBusWidth, own.memoryBusWidth},
+      {cudaDevAttrL2CacheSize, own.l2CacheSize},
+      {cudaDevAttrMaxThreadsPerMultiProcessor, own.maxThreadsPerMultiProcessor},
+      {cudaDevAttrUnifiedAddressing, own.unifiedAddressing},
+      {cudaDevAttrComputeCapabilityMajor, own.major},
+      {cudaDevAttrComputeCapabilityMinor, own.minor},
+      {cudaDevAttrStreamPrioritiesSupported, own.streamPrioritiesSupported},
+      {cudaDevAttrMaxSharedMemoryPerMultiprocessor, int(own.sharedMemPerMultiprocessor)},
+      {cudaDevAttrMaxRegistersPerMultiprocessor, own.regsPerMultiprocessor},
+      {cudaDevAttrManagedMemory, own.managedMemory},
+      {cudaDevAttrPageableMemoryAccess, own.pageableMemoryAccess},
+      {cudaDevAttrConcurrentManagedAccess, own.concurrentManagedAccess},
+      {cudaDevAttrCooperativeLaunch, own.cooperativeLaunch},
+      {cudaDevAttrMaxSharedMemoryPerBlockOptin, int(own.sharedMemPerBlockOptin)},
+      {cudaDevAttrMaxBlocksPerMultiprocessor, own.maxBlocksPerMultiProcessor}};
+  for (const auto& [each, number] : all) {
+    if (each != attribute) continue;
+    *value = number;
+    return cudaSuccess;
   }
   return emu::last_error = cudaErrorInvalidValue;
 }

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -23,15 +24,33 @@
 #include "common/emulator/core/vector_types.h"
 #include "common/emulator/units/shared_variables.h"
 
+// A version of CUDA's that has all that is here; NVIDIA's helper headers ask for the others.
+#define CUDART_VERSION 12080
+#define CUDA_VERSION CUDART_VERSION
+#define __DRIVER_TYPES_H__
+#define __CUDA_RUNTIME_H__
+
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
+  cudaErrorInitializationError = 3,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidPitchValue = 12,
   cudaErrorInvalidSymbol = 13,
+  cudaErrorInvalidDevicePointer = 17,
+  cudaErrorInvalidMemcpyDirection = 21,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorNotReady = 600,
-  cudaErrorLaunchFailure = 719
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchOutOfResources = 701,
+  cudaErrorLaunchTimeout = 702,
+  cudaErrorAssert = 710,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorNotSupported = 801,
+  cudaErrorUnknown = 999
 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToHost,
@@ -45,18 +64,65 @@ enum cudaFuncAttribute {
   cudaFuncAttributePreferredSharedMemoryCarveout = 9
 };
 enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1 };
+enum cudaSharedMemConfig {
+  cudaSharedMemBankSizeDefault,
+  cudaSharedMemBankSizeFourByte,
+  cudaSharedMemBankSizeEightByte
+};
+enum cudaComputeMode { cudaComputeModeDefault, cudaComputeModeProhibited = 2 };
+enum cudaLimit { cudaLimitStackSize, cudaLimitPrintfFifoSize, cudaLimitMallocHeapSize };
+enum cudaMemoryAdvise {
+  cudaMemAdviseSetReadMostly = 1,
+  cudaMemAdviseUnsetReadMostly,
+  cudaMemAdviseSetPreferredLocation,
+  cudaMemAdviseUnsetPreferredLocation,
+  cudaMemAdviseSetAccessedBy,
+  cudaMemAdviseUnsetAccessedBy
+};
 enum cudaDeviceAttr {
   cudaDevAttrMaxThreadsPerBlock = 1,
+  cudaDevAttrMaxBlockDimX = 2,
+  cudaDevAttrMaxBlockDimY = 3,
+  cudaDevAttrMaxBlockDimZ = 4,
+  cudaDevAttrMaxGridDimX = 5,
+  cudaDevAttrMaxGridDimY = 6,
+  cudaDevAttrMaxGridDimZ = 7,
   cudaDevAttrMaxSharedMemoryPerBlock = 8,
+  cudaDevAttrTotalConstantMemory = 9,
   cudaDevAttrWarpSize = 10,
+  cudaDevAttrMaxRegistersPerBlock = 12,
+  cudaDevAttrClockRate = 13,
   cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrIntegrated = 18,
+  cudaDevAttrCanMapHostMemory = 19,
+  cudaDevAttrComputeMode = 20,
+  cudaDevAttrConcurrentKernels = 31,
+  cudaDevAttrMemoryClockRate = 36,
+  cudaDevAttrGlobalMemoryBusWidth = 37,
+  cudaDevAttrL2CacheSize = 38,
+  cudaDevAttrMaxThreadsPerMultiProcessor = 39,
+  cudaDevAttrUnifiedAddressing = 41,
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
-  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+  cudaDevAttrStreamPrioritiesSupported = 78,
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+  cudaDevAttrMaxRegistersPerMultiprocessor = 82,
+  cudaDevAttrManagedMemory = 83,
+  cudaDevAttrPageableMemoryAccess = 88,
+  cudaDevAttrConcurrentManagedAccess = 89,
+  cudaDevAttrCooperativeLaunch = 95,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+  cudaDevAttrMaxBlocksPerMultiprocessor = 106
 };
 inline constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0,
-                          cudaEventDisableTiming = 2, cudaHostAllocDefault = 0,
-                          cudaMemAttachGlobal = 1;
+                          cudaEventBlockingSync = 1, cudaEventDisableTiming = 2,
+                          cudaHostAllocDefault = 0, cudaHostAllocPortable = 1,
+                          cudaHostAllocMapped = 2, cudaHostAllocWriteCombined = 4,
+                          cudaMemAttachGlobal = 1, cudaMemAttachHost = 2,
+                          cudaDeviceScheduleAuto = 0, cudaDeviceScheduleSpin = 1,
+                          cudaDeviceScheduleYield = 2, cudaDeviceScheduleBlockingSync = 4,
+                          cudaDeviceMapHost = 8;
+inline constexpr int cudaCpuDeviceId = -1, cudaInvalidDeviceId = -2;
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
 
@@ -74,6 +140,13 @@ struct cudaDeviceProp {
   int multiProcessorCount = 3, major = 9, minor = 0;
   int l2CacheSize = 50 << 20, memoryBusWidth = 5120, concurrentKernels = 1, cooperativeLaunch = 0;
   int unifiedAddressing = 1, managedMemory = 1, integrated = 0, ECCEnabled = 0;
+  int clockRate = 1980000, memoryClockRate = 2619000;  // in kHz
+  int computeMode = cudaComputeModeDefault, canMapHostMemory = 1, deviceOverlap = 1;
+  int asyncEngineCount = 3, streamPrioritiesSupported = 1, concurrentManagedAccess = 1;
+  int pageableMemoryAccess = 0, kernelExecTimeoutEnabled = 0, globalL1CacheSupported = 1;
+  int localL1CacheSupported = 1, isMultiGpuBoard = 0, tccDriver = 0;
+  int pciDomainID = 0, pciBusID = 0, pciDeviceID = 0;
+  size_t memPitch = 2147483647, textureAlignment = 512, texturePitchAlignment = 32;
 };
 
 // ---- for what cuda_source.py writes -------------------------------------------------------------
@@ -159,6 +232,9 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                  const char* function, SourceLocation where);
 cudaError_t fill(void* to, int value, size_t bytes, SourceLocation where);
 void allow_dynamic_shared(size_t bytes);
+// An error with this sentence, unless the memory's name begins with one of `kinds`.
+cudaError_t check_kind(const void* memory, std::initializer_list<const char*> kinds,
+                       const char* function, SourceLocation where, const char* sentence);
 
 }  // namespace emu
 
@@ -199,6 +275,31 @@ inline cudaError_t cudaHostAlloc(T** memory, size_t bytes, unsigned = cudaHostAl
   *memory = static_cast<T*>(emu::allocate(bytes, "cudaHostAlloc", where));
   return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
 }
+// Such memory has one address for both sides.
+template <typename T>
+inline cudaError_t cudaHostGetDevicePointer(T** device, void* host, unsigned = 0, FA_WHERE) {
+  *device = static_cast<T*>(host);
+  return emu::check_kind(host, {"the cudaMallocHost", "the cudaHostAlloc"},
+                         "cudaHostGetDevicePointer", where,
+                         "this is not what cudaHostAlloc() or cudaMallocHost() returned");
+}
+// Rows of a multiple of 512 bytes, as on an H100.
+template <typename T>
+inline cudaError_t cudaMallocPitch(T** memory, size_t* pitch, size_t width, size_t height,
+                                   FA_WHERE) {
+  *pitch = (width + 511) / 512 * 512;
+  *memory = static_cast<T*>(emu::allocate(*pitch * height, "cudaMallocPitch", where));
+  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+inline cudaError_t cudaMemPrefetchAsync(const void* memory, size_t, int, cudaStream_t = nullptr,
+                                        FA_WHERE) {
+  return emu::check_kind(memory, {"the cudaMallocManaged"}, "cudaMemPrefetchAsync", where,
+                         "this is not memory of cudaMallocManaged()");
+}
+inline cudaError_t cudaMemAdvise(const void* memory, size_t, cudaMemoryAdvise, int, FA_WHERE) {
+  return emu::check_kind(memory, {"the cudaMallocManaged"}, "cudaMemAdvise", where,
+                         "this is not memory of cudaMallocManaged()");
+}
 inline cudaError_t cudaFreeHost(void* memory, FA_WHERE) {
   return emu::release(memory, "cudaFreeHost", where);
 }
@@ -223,6 +324,19 @@ inline cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, siz
     error = emu::copy(static_cast<char*>(to) + row * to_pitch,
                       static_cast<const char*>(from) + row * from_pitch, width, kind,
                       "cudaMemcpy2D", where);
+  }
+  return error;
+}
+inline cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                                     size_t width, size_t height, cudaMemcpyKind kind,
+                                     cudaStream_t = nullptr, FA_WHERE) {
+  return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind, where);
+}
+inline cudaError_t cudaMemset2D(void* to, size_t pitch, int value, size_t width, size_t height,
+                                FA_WHERE) {
+  cudaError_t error = cudaSuccess;
+  for (size_t row = 0; row < height && error == cudaSuccess; row++) {
+    error = emu::fill(static_cast<char*>(to) + row * pitch, value, width, where);
   }
   return error;
 }
@@ -251,6 +365,11 @@ inline cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size_t bytes,
                    cudaMemcpyDeviceToHost, "cudaMemcpyFromSymbol", where);
 }
 template <typename T>
+inline cudaError_t cudaGetSymbolSize(size_t* bytes, const T&) {
+  *bytes = sizeof(T);
+  return cudaSuccess;
+}
+template <typename T>
 inline cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {
   *address = const_cast<void*>(static_cast<const void*>(&symbol));
   return cudaSuccess;
@@ -276,7 +395,29 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
   return cudaSuccess;
 }
+inline cudaError_t cudaChooseDevice(int* device, const cudaDeviceProp*) {
+  return cudaGetDevice(device);
+}
+inline cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
+inline cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
+inline cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return cudaSuccess; }
+inline cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
+  *can = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
+// Limits are remembered; no kernel reaches them here.
+cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value);
+cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+
+// No profiler is there.
+inline cudaError_t cudaProfilerStart() { return cudaSuccess; }
+inline cudaError_t cudaProfilerStop() { return cudaSuccess; }
 
 // ---- kernels ------------------------------------------------------------------------------------
 template <typename Kernel>
@@ -291,6 +432,10 @@ inline cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute attribute, int
 }
 template <typename Kernel>
 inline cudaError_t cudaFuncSetCacheConfig(Kernel, cudaFuncCache) {
+  return cudaSuccess;
+}
+template <typename Kernel>
+inline cudaError_t cudaFuncSetSharedMemConfig(Kernel, cudaSharedMemConfig) {
   return cudaSuccess;
 }
 // By threads and dynamic shared memory alone: the emulator knows no registers.
@@ -318,6 +463,21 @@ inline cudaError_t cudaStreamCreate(cudaStream_t* stream) {
 }
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaStreamCreate(stream);
+}
+inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  return cudaStreamCreate(stream);
+}
+inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {  // an H100's
+  if (least) *least = 0;
+  if (greatest) *greatest = -5;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamAttachMemAsync(cudaStream_t, void*, size_t = 0, unsigned = 0) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaLaunchHostFunc(cudaStream_t, void (*function)(void*), void* data) {
+  function(data);
+  return cudaSuccess;
 }
 inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaPeekAtLastError(); }

@@ -54,16 +54,27 @@ MISSING = [
 ]
 MISSING = [(re.compile(rf"(?:{names})\Z"), sentence) for names, sentence in MISSING]
 MISSING_HEADERS = [
-    (r"cub/", "CUB ({}) is not in the emulator: write the reduction or scan by hand, as examples/ does"),
-    (r"thrust/", "Thrust ({}) is not in the emulator: use cudaMalloc() and a kernel of your own"),
-    (r"curand|cublas|cufft|cusparse|cusolver|cudnn|nccl|cutlass|cute/", "{} belongs to a library that runs on GPUs alone: the "
-     "emulator runs kernels whose source is there"),
-    (r"helper_\w+\.h", "{} belongs to NVIDIA's samples: check cudaGetLastError() instead"),
     (r"cooperative_groups/(memcpy_async|scan)\.h", "{} is not in the emulator: use cuda::pipeline for copies, and shuffles for a "
      "scan"),
     (r"cuda/(std/atomic|semaphore|latch|annotated_ptr|memcpy_async)$", "{} is not in the emulator: atomicAdd() and its "
      "kin, __syncthreads() or cuda::barrier take its place"),
 ]
+# Headers without which a file may do, as many include them for nothing: what a name of theirs is told that the compiler then
+# misses, by the header and by the name.
+LIBRARY = "{} belongs to a library that runs on GPUs alone: the emulator runs kernels whose source is there"
+ABSENT = [
+    (r"cub/", r"cub", "CUB ({}) is not in the emulator: write the reduction or scan by hand, as examples/ does"),
+    (r"thrust/", r"thrust", "Thrust ({}) is not in the emulator: use cudaMalloc() and a kernel of your own"),
+    (r"(?:curand|cublas|cufft|cusparse|cusolver|cudnn|nccl)\w*\.h|nvrtc\.h",
+     r"(?:curand|cublas|cufft|cusparse|cusolver|cudnn|nccl|CURAND|CUBLAS|CUFFT|CUSPARSE|CUSOLVER|CUDNN|NCCL)\w*", LIBRARY),
+    (r"cutlass/|cute/", r"cutlass|cute", LIBRARY),
+    (r"cuda_fp[468]\.h", r"__nv_fp[468]\w*", "the emulator has no {}: its 16-bit types are __half and __nv_bfloat16"),
+    (r"helper_\w+\.h|exception\.h", r"checkCudaErrors|getLastCudaError|findCudaDevice|gpuGetMax\w+|sdk[A-Z]\w+|checkCmdLineFlag|getCmdLineArgument\w*",
+     "{} belongs to NVIDIA's samples: name the folder of its header by -I, or check cudaGetLastError() instead"),
+]
+# Headers of CUDA's all of which the emulator has in one.
+FORWARDS = re.compile(r"cuda|cuda_runtime_api|cuda_profiler_api|device_launch_parameters|driver_types|vector_types|vector_functions|"
+                      r"builtin_types|host_defines|sm_\d\d_\w+|device_atomic_functions|cudaProfiler")
 
 # Macros of nvcc's, which are not defined here; but in a kernel __CUDA_ARCH__ is.
 OF_NVCC = r"\b(?:__CUDACC__|__NVCC__|__CUDACC_\w+|__CUDA_ARCH_[A-Z]\w+)"
@@ -268,22 +279,37 @@ class Source:
                 elif define := re.match(r"(#\s*define\s+\w+(?:\([^)]*\))?)(.*)\Z", text, re.DOTALL):
                     body = re.sub(r"\\\n", lambda _: "\x00", define[2])
                     parameters = set(re.findall(r"\w+", define[1].partition("(")[2]))
-                    if re.search(r"<<<|__shared__|\bprintf\b|\basm\b", body):
+                    name = re.search(r"\w+", define[1].split("define")[1])[0]
+                    if used := self.state.refused.keys() & set(re.findall(r"\w+", body)):
+                        self.state.refused[name] = self.state.refused[min(used)]
+                    elif re.search(r"<<<|__shared__|\bprintf\b|\basm\b|__asm", body):
                         lines = body.count("\x00")
                         inner = Source(self.path, self.shown, self.folder, self.state)
                         inner.parameters = parameters
-                        body = inner.rewrite(tokens_of(body.replace("\x00", " "), token.line), in_macro=True)
-                        text = define[1] + body.replace("\n", " ") + "\\\n" * lines
+                        try:
+                            body = inner.rewrite(tokens_of(body.replace("\x00", " "), token.line), in_macro=True)
+                            text = define[1] + body.replace("\n", " ") + "\\\n" * lines
+                        except Refused as problem:
+                            self.state.refused[name] = problem
             parts.append(text)
+        for token in self.code:
+            if token.kind == "name" and token.text in self.state.refused:
+                raise self.state.refused[token.text]
         return "".join(parts)
 
     def include(self, text, quote, name, line):
         for pattern, sentence in MISSING_HEADERS:
             if re.match(pattern, name):
                 self.refuse(line, sentence.format(name))
+        if FORWARDS.fullmatch(name.removesuffix(".h")):
+            return "#include <cuda_runtime.h>"
+        if name in ("nvToolsExt.h", "nvtx3/nvtx3.h"):
+            return "#include <nvtx3/nvToolsExt.h>"
         folders = [self.path.parent] * (quote == '"') + self.state.folders
         found = next((folder / name for folder in folders if (folder / name).is_file()), None)
-        return f'#include "{self.state.translated(found)}"' if found else text
+        if found:
+            return f'#include "{self.state.translated(found)}"'
+        return "" if any(re.match(header, name) for header, *_ in ABSENT) else text
 
     def pair(self):
         """Brackets know their partners."""
@@ -669,6 +695,7 @@ class State:
         self.folder, self.stem, self.numbers, self.headers, self.inputs = output.parent, output.stem, 0, {}, []
         self.folders = [Path(folder) for folder in folders]  # of headers, besides that of the including file
         self.device_words = {"__global__", "__device__"}
+        self.refused = {}  # macros that may not be used, and why
 
     def next_number(self):
         self.numbers += 1

@@ -18,7 +18,8 @@ UNSET = ("-Wuninitialized", "-Wmaybe-uninitialized")  # of g++; clang++ has anot
 EXAMPLE = "reduction"  # whose commands of the build are those of every file
 SOURCES = (".cu", ".cpp", ".cc", ".cxx")
 MESSAGE = re.compile(r"^(.*?):(\d+):\d+: (?:fatal )?error: (.*)$", re.MULTILINE)
-UNKNOWN = re.compile(r"[‘'](?:\w+::)*(\w+)[’'] (?:was not declared|has not been declared|does not name a type)|"
+UNKNOWN = re.compile(r"[‘'](?:\w+::)*(\w+)[’'] (?:was not declared|has not been declared|does not name a type|"
+                     r"is not a namespace-name)|"
                      r"use of undeclared identifier '(\w+)'|unknown type name '(\w+)'")
 NO_MEMBER = re.compile(r"[‘'](\w+)[’'] is not a member of [‘'](cooperative_groups|cuda)[’']|"
                        r"no member named '(\w+)' in namespace '(cooperative_groups|cuda)'")
@@ -171,6 +172,9 @@ def explain(messages, sources):
             name = next(filter(None, unknown.groups()))
             if header := HALVES.get(name):
                 fail(f"{file}:{line}: {name} is in {header}, which the file does not include")
+            for _, names, sentence in cuda_source.ABSENT:
+                if re.fullmatch(names, name):
+                    fail(f"{file}:{line}: {sentence.format(name)}")
             if re.match(r"__|cuda[A-Z_]|cg$|cooperative|atomic|cu[A-Z]|make_|h2?(abs|add|sub|mul|div|fma|neg|min|max|exp|log|sqrt|rsqrt|"
                         r"rcp|sin|cos|floor|ceil|rint|trunc|eq|ne|lt|le|gt|ge|is)[a-z0-9_]*$", name):
                 fail(f"{file}:{line}: the emulator has no {name}; docs/your_own_kernel.md says what of CUDA is there")
