@@ -8,31 +8,37 @@ usage() {
   cat <<'HELP'
 Usage: scripts/fresh_machine.sh [options] [-- options of scripts/test.sh]
 
-Makes a bare Debian tree, puts HEAD of this checkout into it, and types there the two commands that
-README.md marks with <!-- command:run --> and <!-- command:test -->, then both again without
-network. Needs root, mmdebstrap, and the network or a mirror (this machine's own apt and pip
-configuration is used). The output also goes to fresh_machine.log.
+Makes a bare Debian tree, puts HEAD of this checkout into it, and types there
+the two commands that README.md marks with <!-- command:run --> and <!--
+command:test -->, then both again without network. Needs root, mmdebstrap, and
+the network or a mirror (this machine's own apt and pip configuration is used).
+The output also goes to fresh_machine.log.
 
 Examples:
   sudo scripts/fresh_machine.sh
   sudo scripts/fresh_machine.sh --suite trixie --tarball --user sudo --limits
   sudo scripts/fresh_machine.sh --only test --keep -- -R setup
-                                                  a few tests; the tree stays for a look
+      a few tests; the tree stays for a look
 
 Options:
-  --suite bookworm|trixie|noble   which release of Debian or Ubuntu; bookworm
-  --tarball                       the files alone, as a downloaded archive has them: no .git
-  --user root|other|sudo|none     who types: root; root in a checkout that belongs to another user;
-                                  a user who may use sudo; or one who may not, for whom root
-                                  installs what the commands ask for
-  --only run|test                 one of the two commands
-  --limits                        fail if a command takes longer than README promises: 180 s for the
-                                  first, 600 s for the tests, 180 s for each without network
-  --keep                          do not delete the tree afterwards (its path is printed)
-  --help                          this text
+  --suite bookworm|trixie|noble  which release of Debian or Ubuntu; bookworm
+  --tarball                      the files alone, as a downloaded archive has
+                                 them: no .git
+  --user root|other|sudo|none    who types: root; root in a checkout that
+                                 belongs to another user; a user who may use
+                                 sudo; or one who may not, for whom root
+                                 installs what the commands ask for
+  --only run|test                one of the two commands
+  --limits                       fail if a command takes longer than README
+                                 promises: 180 s for the first, 600 s for the
+                                 tests, 180 s for each without network
+  --keep                         do not delete the tree afterwards (its path is
+                                 printed)
+  --help                         this text
 
-Exit code: 0 all commands succeeded, in time and without a skipped test that needs neither a GPU nor
-nvcc; 1 one did not; 2 bad arguments; 4 the tree could not be made.
+Exit code: 0 all commands succeeded, in time and without a skipped test that
+needs neither a GPU nor nvcc; 1 one did not; 2 bad arguments; 4 the tree could
+not be made.
 HELP
 }
 

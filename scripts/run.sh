@@ -16,37 +16,41 @@ usage() {
   cat <<'HELP'
 Usage: scripts/run.sh [KERNEL ...] [options]
 
-Builds the kernels for this machine (GPU, or an emulator on the CPU if there is none), checks and
-measures them, writes results/<time>.json and draws it. Without a GPU it then says what bounds each
-kernel on one (scripts/fa bounds). What is missing is installed first; when nothing is, no network
-is used.
+Builds the kernels for this machine (GPU, or an emulator on the CPU if there is
+none), checks and measures them, writes results/<time>.json and draws it.
+Without a GPU it then says what bounds each kernel on one (scripts/fa bounds).
+What is missing is installed first; when nothing is, no network is used.
 
 Examples:
-  scripts/run.sh                                  every kernel, on a problem that fits this machine
+  scripts/run.sh
+      every kernel, on a problem that fits this machine
   scripts/run.sh 02 03 --seq-len 1024 --head-dim 64 --dtype fp16
-                                                  two kernels side by side
-  scripts/run.sh --backend emulator               the emulator even if there is a GPU
-  scripts/run.sh --broken 02_no_rescale           meet a kernel with one bug: its diff, and which
-                                                  check finds it
+      two kernels side by side
+  scripts/run.sh --backend emulator
+      the emulator even if there is a GPU
+  scripts/run.sh --broken 02_no_rescale
+      meet a kernel with one bug: its diff, and which check finds it
 
 Options:
-  --backend auto|cuda|emulator   where the kernels run (auto: a GPU if it can be used, else the
-                                 emulator)
-  --toolkit auto|system|wheels   which nvcc: the machine's, or the one from NVIDIA's Python wheels
-                                 in .toolkit
-  --compile-only                 build, but do not run
-  --no-charts                    write results without drawing them
-  --broken NAME                  nothing of the above: shows one of the bugs in tests/broken, on the
-                                 emulator; --broken list shows their names (docs/bugs.md: all, and
-                                 what finds them)
-  --help                         this text
-Everything else goes to the program; `scripts/run.sh --program-help` shows what it understands.
+  --backend auto|cuda|emulator  where the kernels run (auto: a GPU if it can be
+                                used, else the emulator)
+  --toolkit auto|system|wheels  which nvcc: the machine's, or the one from
+                                NVIDIA's Python wheels in .toolkit
+  --compile-only                build, but do not run
+  --no-charts                   write results without drawing them
+  --broken NAME                 nothing of the above: shows one of the bugs in
+                                tests/broken, on the emulator; --broken list
+                                shows their names (docs/bugs.md: all, and what
+                                finds them)
+  --help                        this text
+Everything else goes to the program; `scripts/run.sh --program-help` shows what
+it understands.
 
-Environment: RESULTS_DIR (where results go; results/ of the checkout), CUDAARCHS (architectures to
-build for).
-Exit code: 0 all kernels passed or were skipped, 1 one was wrong, 2 bad arguments or files, 3 the
-GPU or emulator failed, 4 set-up or build failed. With --broken: 0 the checks say what they should,
-1 one does not.
+Environment: RESULTS_DIR (where results go; results/ of the checkout), CUDAARCHS
+(architectures to build for).
+Exit code: 0 all kernels passed or were skipped, 1 one was wrong, 2 bad
+arguments or files, 3 the GPU or emulator failed, 4 set-up or build failed. With
+--broken: 0 the checks say what they should, 1 one does not.
 HELP
 }
 

@@ -12,30 +12,34 @@ usage() {
   cat <<'HELP'
 Usage: scripts/test.sh [--quick | --all | --long] [--setup] [CTest options]
 
-Builds the emulator and runs its tests; no GPU is needed. What is missing is installed first; when
-nothing is, no network is used. Under ten minutes on two cores, most of it the first build.
+Builds the emulator and runs its tests; no GPU is needed. What is missing is
+installed first; when nothing is, no network is used. Under ten minutes on two
+cores, most of it the first build.
 
 Examples:
-  scripts/test.sh                    every kernel in both builds, races, seeded bugs, probes,
-                                     scripts, documents
-  scripts/test.sh -R 02_online       of these the tests whose name contains 02_online
-  scripts/test.sh --quick            documents, format, texts of the seeded bugs: a minute, because
-                                     nothing is built
-  scripts/test.sh --all              everything else: the site and a browser, nvcc, commands of the
-                                     chapters
+  scripts/test.sh                    every kernel in both builds, races, seeded
+                                     bugs, probes, scripts, documents
+  scripts/test.sh -R 02_online       of these the tests whose name contains
+                                     02_online
+  scripts/test.sh --quick            documents, format, texts of the seeded
+                                     bugs: a minute, because nothing is built
+  scripts/test.sh --all              everything else: the site and a browser,
+                                     nvcc, commands of the chapters
   scripts/test.sh --all -R commands  of these the commands of the chapters
-  scripts/test.sh --long             what takes hours: all shapes and inputs, solutions of the
-                                     exercises, clang, arm64
-  scripts/test.sh --long -R includes of these the search for headers that a file uses and does not
-                                     include
+  scripts/test.sh --long             what takes hours: all shapes and inputs,
+                                     solutions of the exercises, clang, arm64
+  scripts/test.sh --long -R includes
+                                     of these the search for headers that a file
+                                     uses and does not include
 
 Options:
-  --setup   only install what the tests need (with --all: what all tests need)
-  --help    this text
+  --setup  only install what the tests need (with --all: what all tests need)
+  --help   this text
 Every other argument goes to ctest.
 
-Exit code: 0 all tests passed, 4 set-up or build failed, otherwise CTest's. With CI=true a test that
-is skipped for want of a tool that can be installed is a failure.
+Exit code: 0 all tests passed, 4 set-up or build failed, otherwise CTest's. With
+CI=true a test that is skipped for want of a tool that can be installed is a
+failure.
 HELP
 }
 

@@ -367,6 +367,11 @@ class Command(unittest.TestCase):
         for output in self.runs(text, [[], ["asks"], ["does", "not"]], [1, 0, 3]):
             self.assertTrue(refusal in output and "bye\n" in output, output)
 
+    def test_what_is_no_source_is_refused(self):
+        done = subprocess.run([ROOT / "scripts/fa", "emulate", "README.md"], capture_output=True, text=True, cwd=ROOT, timeout=60)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (
+            2, "", "error: README.md is no CUDA source: name a file that ends in .cu, or one of C++ (.cpp, .cc, .cxx)\n"))
+
     def test_several_files(self):
         main = "#include <kernels.h>\nint main(int n, char** words) {\n  add<<<1, n - 1>>>(Device<int>(64).data);\n  puts(words[n - 1]);\n}\n"
         kernels = '#include "deeper/device.h"\n__device__ int one = 1;\n__global__ void add(int* x) { __shared__ int a; a = one; *x = a; }\n'

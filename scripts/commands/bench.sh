@@ -12,34 +12,39 @@ set -euo pipefail
 
 usage() {
   cat <<'HELP'
-Usage: scripts/fa bench [--protocol quick|from-scratch|fa3-paper|leetcuda] [KERNEL ...] [options]
+Usage: scripts/fa bench [--protocol quick|from-scratch|fa3-paper|leetcuda]
+                        [KERNEL ...] [options]
 
-Builds the kernels for the GPU present, then measures them in rounds beside PyTorch's
-FlashAttention-2 and cuDNN, FlashAttention-3 and -4, cuDNN from C++, and the ceilings of a matrix
-product and a copy: whichever are here. Writes results/<time>-bench.json and prints a table.
+Builds the kernels for the GPU present, then measures them in rounds beside
+PyTorch's FlashAttention-2 and cuDNN, FlashAttention-3 and -4, cuDNN from C++,
+and the ceilings of a matrix product and a copy: whichever are here. Writes
+results/<time>-bench.json and prints a table.
 
 Examples:
-  scripts/fa bench                                        every kernel, protocol quick
-  scripts/fa bench --protocol from-scratch 08 10          two kernels by the protocol of a write-up
-  scripts/fa bench --protocol fa3-paper --repeat 2        everything twice, and how far the ratios
-                                                  spread
-  scripts/fa bench --peers none --seq-len 1024,2048       a problem of your own, without other
-                                                  libraries
-  scripts/fa bench --resume results/mine.json             the problems that an interrupted run has
-                                                  not measured
+  scripts/fa bench
+      every kernel, protocol quick
+  scripts/fa bench --protocol from-scratch 08 10
+      two kernels by the protocol of a write-up
+  scripts/fa bench --protocol fa3-paper --repeat 2
+      everything twice, and how far the ratios spread
+  scripts/fa bench --peers none --seq-len 1024,2048
+      a problem of your own, without other libraries
+  scripts/fa bench --resume results/mine.json
+      the problems that an interrupted run has not measured
 
 Options:
-  --toolkit auto|system|wheels   which nvcc: the machine's, or the one from NVIDIA's Python wheels
-                                 in .toolkit
-  --json FILE                    where the results go
-  --library FILE                 a library fa_bench that was built before: nothing is built
-  --help                         this text
+  --toolkit auto|system|wheels  which nvcc: the machine's, or the one from
+                                NVIDIA's Python wheels in .toolkit
+  --json FILE                   where the results go
+  --library FILE                a library fa_bench that was built before:
+                                nothing is built
+  --help                        this text
 Everything else chooses what is measured, and is listed below.
 
-Environment: PYTHON (the one with PyTorch; python3), RESULTS_DIR (where results go; results/ of the
-checkout), CUDAARCHS (architectures to build for).
-Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 the GPU or a library
-failed, 4 set-up or build failed, 130 interrupted.
+Environment: PYTHON (the one with PyTorch; python3), RESULTS_DIR (where results
+go; results/ of the checkout), CUDAARCHS (architectures to build for).
+Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 the
+GPU or a library failed, 4 set-up or build failed, 130 interrupted.
 HELP
 }
 

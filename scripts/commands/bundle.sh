@@ -12,19 +12,19 @@ usage() {
   cat <<'HELP'
 Usage: scripts/fa bundle [options]
 
-Builds every kernel for the GPU with everything but the C library linked in, and packs the programs,
-the results schema and a run script into bundle/*.tar.gz. No GPU is needed here; on the machine with
-one, unpack and ./run.sh.
+Builds every kernel for the GPU with everything but the C library linked in, and
+packs the programs, the results schema and a run script into bundle/*.tar.gz. No
+GPU is needed here; on the machine with one, unpack and ./run.sh.
 
 Examples:
   scripts/fa bundle
   scripts/fa bundle --arch "90a" --toolkit wheels
 
 Options:
-  --arch LIST                    CUDA architectures (default "80;90a;120")
-  --toolkit auto|system|wheels   which nvcc: the machine's, or the one from NVIDIA's Python wheels
-                                 in .toolkit
-  --help                         this text
+  --arch LIST                   CUDA architectures (default "80;90a;120")
+  --toolkit auto|system|wheels  which nvcc: the machine's, or the one from
+                                NVIDIA's Python wheels in .toolkit
+  --help                        this text
 HELP
 }
 

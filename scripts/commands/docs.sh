@@ -12,22 +12,23 @@ usage() {
   cat <<'HELP'
 Usage: scripts/fa docs [build|serve|--check|interactive] [MkDocs options]
 
-Makes a site of README.md and docs/ in build/site. The emulator is built first, since programs of it
-write what the interactive pages show; MkDocs and its theme come into .venv-docs, if they are not
-there.
+Makes a site of README.md and docs/ in build/site. The emulator is built first,
+since programs of it write what the interactive pages show; MkDocs and its theme
+come into .venv-docs, if they are not there.
 
 Examples:
-  scripts/fa docs                              build it; open build/site/index.html, no server is
-                                               needed
-  scripts/fa docs serve                        http://127.0.0.1:8000, built anew when a file changes
+  scripts/fa docs              build it; open build/site/index.html, no server
+                               is needed
+  scripts/fa docs serve        http://127.0.0.1:8000, built anew when a file
+                               changes
   scripts/fa docs serve --dev-addr 0.0.0.0:8000
-  scripts/fa docs interactive                  only the interactive pages:
-                                               build/emulator/interactive/*.html
-  scripts/fa docs --check                      build it and check links, anchors, maths, sizes, and
-                                               that nothing comes from elsewhere
+  scripts/fa docs interactive  only the interactive pages:
+                               build/emulator/interactive/*.html
+  scripts/fa docs --check      build it and check links, anchors, maths, sizes,
+                               and that nothing comes from elsewhere
 
-Exit code: 0 built, 1 a warning or a failed check, 2 a bad argument, 4 the emulator could not be
-built or MkDocs not be installed.
+Exit code: 0 built, 1 a warning or a failed check, 2 a bad argument, 4 the
+emulator could not be built or MkDocs not be installed.
 HELP
 }
 

@@ -11,11 +11,13 @@ usage() {
   cat <<HELP
 Usage: scripts/fa format [--check]
 
-Formats kernels, common, tests, bench and examples as .clang-format says, with clang-format $VERSION.
+Formats kernels, common, tests, bench and examples as .clang-format says, with
+clang-format $VERSION.
 
 Examples:
-  scripts/fa format           rewrite what is not formatted
-  scripts/fa format --check   only name it; exit code 1 if there is any, 77 without clang-format $VERSION
+  scripts/fa format          rewrite what is not formatted
+  scripts/fa format --check  only name it; exit code 1 if there is any, 77
+                             without clang-format $VERSION
 HELP
 }
 

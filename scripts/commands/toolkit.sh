@@ -10,18 +10,18 @@ usage() {
   cat <<'HELP'
 Usage: scripts/fa toolkit [--remove]
 
-Installs CUDA 13.0's compiler (nvcc, ptxas, runtime, CCCL, cuobjdump, nvdisasm; about 280 MB) into
-.toolkit of this checkout, from the pinned Python wheels in scripts/toolkit-requirements.txt.
-scripts/run.sh calls it when a GPU's driver is new enough (580) but no recent nvcc is here. Nothing
-outside .toolkit changes.
+Installs CUDA 13.0's compiler (nvcc, ptxas, runtime, CCCL, cuobjdump, nvdisasm;
+about 280 MB) into .toolkit of this checkout, from the pinned Python wheels in
+scripts/toolkit-requirements.txt. scripts/run.sh calls it when a GPU's driver is
+new enough (580) but no recent nvcc is here. Nothing outside .toolkit changes.
 
 Examples:
   scripts/fa toolkit
   CUDACXX=.toolkit/bin/nvcc cmake --preset cuda
 
 Options:
-  --remove   delete .toolkit
-  --help     this text
+  --remove  delete .toolkit
+  --help    this text
 HELP
 }
 

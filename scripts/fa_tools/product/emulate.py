@@ -209,6 +209,8 @@ def named(files, arguments, folders):
     for file in files:
         if not Path(file).is_file():
             fail(f"there is no file {file}")
+        if not file.endswith(SOURCES):
+            fail(f"{file} is no CUDA source: name a file that ends in .cu, or one of C++ ({', '.join(SOURCES[1:])})")
     return [Path(os.path.abspath(file)) for file in files]
 
 
