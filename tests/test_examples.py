@@ -431,6 +431,12 @@ class Command(unittest.TestCase):
               cudaHostGetDevicePointer(&device, mapped, 0);
               f<<<1, 1>>>(device, 0);
               printf("%d %s\\n", mapped[1], cudaGetErrorName(cudaHostGetDevicePointer(&device, host, 0)));
+              int* own = (int*)malloc(8);
+              printf("%d ", cudaHostRegister(own, 8, cudaHostRegisterMapped));
+              f<<<1, 1>>>(own, 0);
+              printf("%d %d", own[1], cudaHostRegister(own, 8, 0));
+              printf(" %d", cudaHostUnregister(own));
+              printf(" %d\\n", cudaHostUnregister(own));
               cudaStream_t stream;
               cudaDeviceGetStreamPriorityRange(&least, &greatest);
               cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
@@ -443,7 +449,7 @@ class Command(unittest.TestCase):
               printf("%zu %d %s\\n", heap, all.clockRate - clock, cudaGetErrorName(cudaErrorAssert));
               cudaGetLastError();
             }"""
-        self.assertRegex(self.emulate(text), r"(?s)^512 0001\n0 0 invalid argument\n0 cudaErrorInvalidValue\n-5 99 0 cudaErrorAssert\n.*"
+        self.assertRegex(self.emulate(text), r"(?s)^512 0001\n0 0 invalid argument\n0 cudaErrorInvalidValue\n0 0 712 0 713\n-5 99 0 cudaErrorAssert\n.*"
                          r"error: cudaMemPrefetchAsync at mine\.cu:15: this is not memory of cudaMallocManaged\(\) ")
 
     def test_what_cannot_be_compiled(self):

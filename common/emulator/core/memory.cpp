@@ -184,6 +184,16 @@ void watch_variable(std::string name, void* begin, size_t bytes, size_t red_zone
   some_are_read_only |= read_only;
 }
 
+void watch_host_memory(std::string name, void* begin, size_t bytes) {
+  watch_variable(std::move(name), begin, bytes, 0, false);
+}
+
+bool unwatch_host_memory(void* begin) {
+  return std::erase_if(regions, [&](const Region& each) {
+           return each.begin == uintptr_t(begin) && each.name->starts_with("the cudaHostRegister");
+         }) > 0;
+}
+
 bool is_read_only(uintptr_t address) {
   const Region* const region = some_are_read_only ? find_region(address) : nullptr;
   return region && region->read_only;

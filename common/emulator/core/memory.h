@@ -54,6 +54,10 @@ void set_host_stack(uintptr_t low);
 // nobody may touch. Lives until the program ends.
 void watch_variable(std::string name, void* begin, size_t bytes, size_t red_zone, bool read_only);
 
+// The same until the second is called, for memory of the host that kernels may use.
+void watch_host_memory(std::string name, void* begin, size_t bytes);
+bool unwatch_host_memory(void* begin);  // whether it was watched
+
 // Returns whether a store to `address` would change a variable that kernels may only read.
 bool is_read_only(uintptr_t address);
 

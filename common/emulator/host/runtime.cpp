@@ -81,7 +81,7 @@ Allocations& allocations() {
 bool is_of_device(const void* memory) {
   return inside_region(uintptr_t(memory), 1) &&
          !region_name(uintptr_t(memory)).starts_with("the cudaMallocHost") &&
-         !region_name(uintptr_t(memory)).starts_with("the cudaHostAlloc");
+         !region_name(uintptr_t(memory)).starts_with("the cudaHost");
 }
 
 void check_edges(const GuardedMemory& memory) {
@@ -161,6 +161,12 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
   }
   for (const auto& [data, memory] : allocations()) check_edges(*memory);
   memmove(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t register_host(void* memory, size_t bytes, SourceLocation where) {
+  if (inside_region(uintptr_t(memory), 1)) return last_error = cudaErrorHostMemoryAlreadyRegistered;
+  watch_host_memory("the cudaHostRegister at " + place(where), memory, bytes);
   return cudaSuccess;
 }
 
@@ -304,6 +310,12 @@ constexpr ErrorText kErrors[] = {
     FA_ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch"),
     FA_ERROR(cudaErrorLaunchTimeout, "the launch timed out and was terminated"),
     FA_ERROR(cudaErrorAssert, "device-side assert triggered"),
+    FA_ERROR(cudaErrorHostMemoryAlreadyRegistered,
+             "part or all of the requested memory range is "
+             "already mapped"),
+    FA_ERROR(cudaErrorHostMemoryNotRegistered,
+             "pointer does not correspond to a registered memory "
+             "region"),
     FA_ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
     FA_ERROR(cudaErrorNotSupported, "operation not supported"),
     FA_ERROR(cudaErrorUnknown, "unknown error")};
@@ -321,6 +333,11 @@ size_t limits[] = {1024, size_t(1) << 20, size_t(8) << 20};  // of cudaLimit, CU
 
 const char* cudaGetErrorName(cudaError_t error) { return text_of(error).name; }
 const char* cudaGetErrorString(cudaError_t error) { return text_of(error).text; }
+
+cudaError_t cudaHostUnregister(void* memory) {
+  if (emu::unwatch_host_memory(memory)) return cudaSuccess;
+  return emu::last_error = cudaErrorHostMemoryNotRegistered;
+}
 
 cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value) {
   if (size_t(limit) >= std::size(limits)) return emu::last_error = cudaErrorInvalidValue;

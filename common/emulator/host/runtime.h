@@ -48,6 +48,8 @@ enum cudaError_t {
   cudaErrorLaunchOutOfResources = 701,
   cudaErrorLaunchTimeout = 702,
   cudaErrorAssert = 710,
+  cudaErrorHostMemoryAlreadyRegistered = 712,
+  cudaErrorHostMemoryNotRegistered = 713,
   cudaErrorLaunchFailure = 719,
   cudaErrorNotSupported = 801,
   cudaErrorUnknown = 999
@@ -118,10 +120,11 @@ inline constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cuda
                           cudaEventBlockingSync = 1, cudaEventDisableTiming = 2,
                           cudaHostAllocDefault = 0, cudaHostAllocPortable = 1,
                           cudaHostAllocMapped = 2, cudaHostAllocWriteCombined = 4,
-                          cudaMemAttachGlobal = 1, cudaMemAttachHost = 2,
-                          cudaDeviceScheduleAuto = 0, cudaDeviceScheduleSpin = 1,
-                          cudaDeviceScheduleYield = 2, cudaDeviceScheduleBlockingSync = 4,
-                          cudaDeviceMapHost = 8;
+                          cudaHostRegisterDefault = 0, cudaHostRegisterPortable = 1,
+                          cudaHostRegisterMapped = 2, cudaMemAttachGlobal = 1,
+                          cudaMemAttachHost = 2, cudaDeviceScheduleAuto = 0,
+                          cudaDeviceScheduleSpin = 1, cudaDeviceScheduleYield = 2,
+                          cudaDeviceScheduleBlockingSync = 4, cudaDeviceMapHost = 8;
 inline constexpr int cudaCpuDeviceId = -1, cudaInvalidDeviceId = -2;
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
@@ -231,6 +234,7 @@ cudaError_t release(void* memory, const char* function, SourceLocation where);
 cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                  const char* function, SourceLocation where);
 cudaError_t fill(void* to, int value, size_t bytes, SourceLocation where);
+cudaError_t register_host(void* memory, size_t bytes, SourceLocation where);
 void allow_dynamic_shared(size_t bytes);
 // An error with this sentence, unless the memory's name begins with one of `kinds`.
 cudaError_t check_kind(const void* memory, std::initializer_list<const char*> kinds,
@@ -275,13 +279,19 @@ inline cudaError_t cudaHostAlloc(T** memory, size_t bytes, unsigned = cudaHostAl
   *memory = static_cast<T*>(emu::allocate(bytes, "cudaHostAlloc", where));
   return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
 }
+// The same of memory that the program has.
+inline cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned, FA_WHERE) {
+  return emu::register_host(memory, bytes, where);
+}
+cudaError_t cudaHostUnregister(void* memory);
 // Such memory has one address for both sides.
 template <typename T>
 inline cudaError_t cudaHostGetDevicePointer(T** device, void* host, unsigned = 0, FA_WHERE) {
   *device = static_cast<T*>(host);
-  return emu::check_kind(host, {"the cudaMallocHost", "the cudaHostAlloc"},
+  return emu::check_kind(host, {"the cudaMallocHost", "the cudaHostAlloc", "the cudaHostRegister"},
                          "cudaHostGetDevicePointer", where,
-                         "this is not what cudaHostAlloc() or cudaMallocHost() returned");
+                         "this is memory of neither cudaHostAlloc(), cudaMallocHost() nor "
+                         "cudaHostRegister()");
 }
 // Rows of a multiple of 512 bytes, as on an H100.
 template <typename T>
