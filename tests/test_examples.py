@@ -224,6 +224,7 @@ class Translator(unittest.TestCase):
         for text, words in (
                 ("\n__global__ void f() { clock64(); }", "my.cu:2: the emulator has no clock"),
                 ("__device__ long f() { return clock(); }", "my.cu:1: the emulator has no clock, so clock() is not there"),
+                ("cudaGraphicsResource* r;", "the emulator draws nothing, so cudaGraphicsResource is not there"),
                 ("void f() { cudaCreateTextureObject(&t); }", "no textures and surfaces (cudaCreateTextureObject())"),
                 ("#define A(x) asm volatile(\"nop;\")\n#define B A(1)\n__global__ void f() { B; }", "my.cu:1: the emulator cannot run PTX inside asm"),
                 ("__global__ void f() { float x = tex2D<float>(t, 1, 2); }", "no textures"),
@@ -366,6 +367,37 @@ class Command(unittest.TestCase):
         refusal = "error: f at mine.cu:4: the kernel was not launched: 2000 threads per CTA, but 1 to 1024 are possible "
         for output in self.runs(text, [[], ["asks"], ["does", "not"]], [1, 0, 3]):
             self.assertTrue(refusal in output and "bye\n" in output, output)
+
+    def test_a_group_of_any_kind(self):
+        text = """
+            #include <cooperative_groups.h>
+            using namespace cooperative_groups;
+            __device__ int sum(thread_group g, int* x, int value) {
+              for (int i = g.size() / 2; i > 0; i /= 2) {
+                x[g.thread_rank()] = value;
+                g.sync();
+                if (g.thread_rank() < i) value += x[g.thread_rank() + i];
+                g.sync();
+              }
+              return value;
+            }
+            __global__ void f(int* y) {
+              __shared__ int x[64];
+              const thread_block all = this_thread_block();
+              const int whole = sum(all, x, threadIdx.x);
+              if (threadIdx.x == 0) y[0] = whole;
+              sync(all);
+              const thread_group part = tiled_partition(all, 16), tile = tiled_partition<8>(all);
+              const int sums = sum(part, x + threadIdx.x / 16 * 16, threadIdx.x) + 1000 * (tiled_partition(part, 4).size() + tile.size());
+              if (part.thread_rank() == 0) y[1 + threadIdx.x / 16] = sums;
+            }
+            int main() {
+              int* y;
+              cudaMallocManaged(&y, 20);
+              f<<<1, 64>>>(y);
+              printf("%d %d %d %d %d\\n", y[0], y[1], y[2], y[3], y[4]);
+            }"""
+        self.assertTrue(self.emulate(text).startswith("2016 12120 12376 12632 12888\n"))
 
     def test_what_is_no_source_is_refused(self):
         done = subprocess.run([ROOT / "scripts/fa", "emulate", "README.md"], capture_output=True, text=True, cwd=ROOT, timeout=60)

@@ -366,6 +366,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       {cudaDevAttrWarpSize, own.warpSize},
       {cudaDevAttrMaxRegistersPerBlock, own.regsPerBlock},
       {cudaDevAttrClockRate, own.clockRate},
+      {cudaDevAttrGpuOverlap, own.deviceOverlap},
+      {cudaDevAttrAsyncEngineCount, own.asyncEngineCount},
       {cudaDevAttrMultiProcessorCount, own.multiProcessorCount},
       {cudaDevAttrIntegrated, own.integrated},
       {cudaDevAttrCanMapHostMemory, own.canMapHostMemory},

@@ -27,6 +27,7 @@
 // A version of CUDA's that has all that is here; NVIDIA's helper headers ask for the others.
 #define CUDART_VERSION 12080
 #define CUDA_VERSION CUDART_VERSION
+#define CUDART_CB
 #define __DRIVER_TYPES_H__
 #define __CUDA_RUNTIME_H__
 
@@ -94,6 +95,7 @@ enum cudaDeviceAttr {
   cudaDevAttrWarpSize = 10,
   cudaDevAttrMaxRegistersPerBlock = 12,
   cudaDevAttrClockRate = 13,
+  cudaDevAttrGpuOverlap = 15,
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrIntegrated = 18,
   cudaDevAttrCanMapHostMemory = 19,
@@ -103,6 +105,7 @@ enum cudaDeviceAttr {
   cudaDevAttrGlobalMemoryBusWidth = 37,
   cudaDevAttrL2CacheSize = 38,
   cudaDevAttrMaxThreadsPerMultiProcessor = 39,
+  cudaDevAttrAsyncEngineCount = 40,
   cudaDevAttrUnifiedAddressing = 41,
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
@@ -124,7 +127,8 @@ inline constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cuda
                           cudaHostRegisterMapped = 2, cudaMemAttachGlobal = 1,
                           cudaMemAttachHost = 2, cudaDeviceScheduleAuto = 0,
                           cudaDeviceScheduleSpin = 1, cudaDeviceScheduleYield = 2,
-                          cudaDeviceScheduleBlockingSync = 4, cudaDeviceMapHost = 8;
+                          cudaDeviceScheduleBlockingSync = 4, cudaDeviceBlockingSync = 4,
+                          cudaDeviceMapHost = 8;
 inline constexpr int cudaCpuDeviceId = -1, cudaInvalidDeviceId = -2;
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
@@ -483,6 +487,12 @@ inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamAttachMemAsync(cudaStream_t, void*, size_t = 0, unsigned = 0) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamAddCallback(cudaStream_t stream,
+                                         void (*callback)(cudaStream_t, cudaError_t, void*),
+                                         void* data, unsigned) {
+  callback(stream, cudaPeekAtLastError(), data);
   return cudaSuccess;
 }
 inline cudaError_t cudaLaunchHostFunc(cudaStream_t, void (*function)(void*), void* data) {

@@ -71,6 +71,7 @@ class lanes_of_warp {
   }
 
  protected:
+  friend class thread_group;
   explicit lanes_of_warp(uint32_t mask) : mask_(mask) {}
   // Bit i of the result is the group's thread i.
   unsigned packed(uint32_t lanes) const {
@@ -114,6 +115,40 @@ inline thread_block_tile<kSize, Parent> tiled_partition(const Parent&) {
 }
 inline coalesced_group coalesced_threads(FA_WHERE) {
   return coalesced_group(emu::active_mask(where));
+}
+
+// Any of these, for functions that take them all.
+class thread_group {
+ public:
+  thread_group(const thread_block&) {}
+  thread_group(const lanes_of_warp& lanes) : mask_(lanes.mask_) {}
+  void sync(FA_WHERE) const {
+    if (mask_) return emu::sync_warp(mask_, where);
+    thread_block::sync(where);
+  }
+  unsigned thread_rank() const {
+    if (!mask_) return thread_block::thread_rank();
+    return unsigned(std::popcount(mask_ & ((1u << emu::current_lane->lane) - 1)));
+  }
+  unsigned size() const { return mask_ ? unsigned(std::popcount(mask_)) : thread_block::size(); }
+  unsigned num_threads() const { return size(); }
+
+ private:
+  friend thread_group tiled_partition(const thread_group& parent, unsigned size);
+  uint32_t mask_ = 0;  // 0: the whole CTA
+};
+inline thread_group tiled_partition(const thread_group& parent, unsigned size) {
+  thread_group tile = parent;
+  if (size == 0 || size > 32 || (size & (size - 1)) != 0) {
+    emu::fail("tiled_partition: the emulator has tiles of 1, 2, 4, 8, 16 and 32 threads, not %u",
+              size);
+  }
+  tile.mask_ = ((size == 32 ? 0u : 1u << size) - 1)
+               << (unsigned(emu::current_lane->lane) & ~(size - 1));
+  if (parent.mask_ && (tile.mask_ & ~parent.mask_)) {
+    emu::fail("tiled_partition: the emulator parts only groups of neighbouring threads");
+  }
+  return tile;
 }
 template <typename Group>
 inline void sync(const Group& group, FA_WHERE) {

@@ -47,7 +47,8 @@ MISSING = [
      "is not there: end the kernel, and do the rest in a second launch"),
     (r"this_cluster|cluster_group|__cluster_dims__|cudaLaunchKernelExC?", "clusters need common/launch/launch.h in the "
      "emulator, not {}: see docs/appendix/synchronisation.md"),
-    (r"cudaGraph\w*|cudaStream\w*Capture\w*", "the emulator has no graphs ({}): launch the kernels one by one"),
+    (r"cuda(?:Graphics|GL)\w*", "the emulator draws nothing, so {} is not there"),
+    (r"cudaGraph(?!ics)\w*|cudaStream\w*Capture\w*", "the emulator has no graphs ({}): launch the kernels one by one"),
     (r"cuda(Ipc|Peer|DeviceEnablePeer|MemcpyPeer)\w*", "the emulator is one device, so {} is not there"),
     (r"cuModule\w*|cuLaunchKernel|nvrtc\w*", "the emulator has the runtime's functions, not {}: launch by <<<grid, block>>>"),
     (r"__nv_fp8\w*|__nv_fp4\w*|__nv_fp6\w*", "the emulator has no {}: its 16-bit types are __half and __nv_bfloat16"),
