@@ -493,6 +493,10 @@ class Command(unittest.TestCase):
         self.assertIn("mine.cu:1: half is in cuda_fp16.h, which the file does not include\n", output)
         output = self.emulate("int main() { return heuristic(1); }\n__global__ void f() {}\n", code=2)
         self.assertNotIn("the emulator has no heuristic", output)  # it is the file's own name, not CUDA's
+        output = self.emulate("#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n__global__ void f(cg::memory x) {}\n", code=2)
+        self.assertIn("mine.cu:3: the emulator has no cg::memory; docs", output)
+        output = self.emulate('extern "C" int omp_get_num_procs();\nint main() { return omp_get_num_procs(); }\n', code=2)
+        self.assertIn("omp_get_num_procs() is OpenMP's: a program on the emulator has one thread of the host\n", output)
         output = self.emulate("struct Two { double a, b; };\n__global__ void f(Two* x) {\n  *x = __shfl_sync(~0u, *x, 0);\n}\n"
                               "int main() { f<<<1, 32>>>(nullptr); }\n", code=2)
         self.assertIn("mine.cu:3: shuffles take numbers of up to 64 bits", output)

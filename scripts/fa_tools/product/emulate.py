@@ -21,7 +21,8 @@ MESSAGE = re.compile(r"^(.*?):(\d+):\d+: (?:fatal )?error: (.*)$", re.MULTILINE)
 UNKNOWN = re.compile(r"[‘'](?:\w+::)*(\w+)[’'] (?:was not declared|has not been declared|does not name a type|"
                      r"is not a namespace-name)|"
                      r"use of undeclared identifier '(\w+)'|unknown type name '(\w+)'")
-NO_MEMBER = re.compile(r"[‘'](\w+)[’'] is not a member of [‘'](cooperative_groups|cuda)[’']|"
+NO_MEMBER = re.compile(r"[‘'](\w+)[’'] is not a member of [‘'](cooperative_groups|cg|cuda)[’']|"
+                       r"[‘'](\w+)[’'] in namespace [‘'](cooperative_groups|cg|cuda)[’'] does not name|"
                        r"no member named '(\w+)' in namespace '(cooperative_groups|cuda)'")
 UNDEFINED = re.compile(r"^(?:(\S[^\n]*?):(\d+): )?[^\n]*?undefined reference to [`'](.*)'$", re.MULTILINE)
 TWICE = re.compile(r"multiple definition of [`'](.*?)'")
@@ -163,6 +164,8 @@ def explain(messages, sources):
     if missing := UNDEFINED.search(messages):
         file, line, name = missing.groups()
         at = f"{shown(file)}:{line}: " if file and Path(file) in sources else ""
+        if name.startswith("omp_"):
+            fail(f"{at}{name}() is OpenMP's: a program on the emulator has one thread of the host")
         what = "there is no main()" if name == "main" else f"{at}{name} is declared and not defined"
         fail(f"{what} in {names}: name the file that has it, too, as in scripts/fa emulate {names} OTHER.cu")
     if twice := TWICE.search(messages):
