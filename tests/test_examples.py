@@ -127,7 +127,7 @@ class Translator(unittest.TestCase):
         for text, renamed in (
                 ("int main() { dim3 blockDim(16, 16), gridDim(n / blockDim.x); f<<<gridDim, blockDim>>>(); }", 5),
                 ("void h(dim3 blockDim, const dim3& gridDim) { f<<<gridDim, blockDim>>>(); }", 4),
-                ("struct Shape { dim3 blockDim; };\nvoid h(Shape s) { f<<<1, s.blockDim>>>(); }", 2),
+                ("struct Shape { uint3* blockDim; };\nvoid h(Shape s) { f<<<1, *s.blockDim>>>(); }", 2),
                 ("__device__ void f() { use(1, blockDim.x); }\nvoid h() { auto threadIdx = 1; g([] __device__ () { threadIdx.x; }); }", 1),
                 ("#define KERNEL __global__\nKERNEL void g() { int x = blockDim.x, gridDim; }\nvoid h() { use(dim3(1, blockDim.x)); }", 0)):
             with self.subTest(text):
@@ -405,16 +405,18 @@ class Command(unittest.TestCase):
             2, "", "error: README.md is no CUDA source: name a file that ends in .cu, or one of C++ (.cpp, .cc, .cxx)\n"))
 
     def test_several_files(self):
-        main = "#include <kernels.h>\nint main(int n, char** words) {\n  add<<<1, n - 1>>>(Device<int>(64).data);\n  puts(words[n - 1]);\n}\n"
+        main = ('#include <kernels.h>\n#include "vector_types.h"\nint main(int n, char** words) {\n'
+                "  add<<<1, LAST(n)>>>(Device<int>(64).data);\n  puts(words[LAST(n)]);\n}\n")
         kernels = '#include "deeper/device.h"\n__device__ int one = 1;\n__global__ void add(int* x) { __shared__ int a; a = one; *x = a; }\n'
         others = {"kernels.cu": kernels, "include/kernels.h": '#pragma once\n#include "device.h"\n__global__ void add(int* x);\n',
                   "include/device.h": "template <class T> struct Device { Device(int n) { cudaMalloc(&data, n * sizeof(T)); } T* data; };\n",
-                  "deeper/device.h": "__device__ int two = 2;\n"}
+                  "deeper/device.h": "__device__ int two = 2;\n", "vector_types.h": "#define LAST(n) (n - 1)\n",
+                  "cuda/cuda_runtime.h": "#error CUDA's\n"}
         fine, race, missing = self.runs(main, [words.split() for words in (
-            "kernels.cu -Iinclude -- kernels.cu", "kernels.cu -I include 1 2", "-Iinclude -I 8")], [0, 1, 2], others=others)
+            "kernels.cu -Iinclude -Icuda -- kernels.cu", "kernels.cu -I include 1 2", "-Iinclude -I 8")], [0, 1, 2], others=others)
         self.assertIn("kernels.cu\n", fine)
         self.assertIn("data race on byte 0 of a (shared memory)\n  store at kernels.cu:3", race)
-        self.assertRegex(missing, r"^error: mine\.cu:3: add\(int\*\) is declared and not defined in mine\.cu: name the file that has it, too, as "
+        self.assertRegex(missing, r"^error: mine\.cu:4: add\(int\*\) is declared and not defined in mine\.cu: name the file that has it, too, as "
                          r"in scripts/fa emulate mine.cu OTHER\.cu\n$")
         self.assertIn("there is no main() in", self.emulate("", code=2))
 

@@ -33,7 +33,7 @@ CALLS["printf"] = "::emu::print"
 CALLS.update({name: f"::emu::host_{name}" for name in ("malloc", "calloc", "realloc", "free")})
 
 COORDINATES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
-TYPES = ("dim3", "uint3", "int", "unsigned", "uint", "size_t", "auto")  # that variables of such a name have
+TYPES = {"dim3", "unsigned", "size_t", "auto", *(f"{kind}{size}" for kind in ("int", "uint") for size in ("", 2, 3, 4))}  # of such variables
 
 # What is not there: a name, or the beginning of several, and the sentence's end.
 TIME = "the emulator has no clock, so {} is not there: count instead (the table after the run), and measure on a GPU"
@@ -302,11 +302,12 @@ class Source:
         for pattern, sentence in MISSING_HEADERS:
             if re.match(pattern, name):
                 self.refuse(line, sentence.format(name))
-        if FORWARDS.fullmatch(name.removesuffix(".h")):
+        beside = [self.path.parent] * (quote == '"' and (self.path.parent / name).is_file())
+        if not beside and FORWARDS.fullmatch(name.removesuffix(".h")):
             return "#include <cuda_runtime.h>"
-        if name in ("nvToolsExt.h", "nvtx3/nvtx3.h"):
+        if not beside and name in ("nvToolsExt.h", "nvtx3/nvtx3.h"):
             return "#include <nvtx3/nvToolsExt.h>"
-        folders = [self.path.parent] * (quote == '"') + self.state.folders
+        folders = beside + self.state.folders
         found = next((folder / name for folder in folders if (folder / name).is_file()), None)
         if found:
             return f'#include "{self.state.translated(found)}"'
@@ -335,7 +336,7 @@ class Source:
                 begin = next((each for each in code[start:i] if each.text not in ("const", "static")), token)
                 listed = before.text == "," and begin.text in TYPES and not any(
                     each.text in OPENING and each.partner and each.partner.mate > i for each in code[start:i])
-                if before.text in TYPES or listed or before.text == "&" and code[i - 2].text in TYPES:
+                if before.text in TYPES or listed or before.text in "&*" and code[i - 2].text in TYPES:
                     end, name = i, token.text
                     while end < len(code) and code[end].text not in (")", "}"):
                         end = self.skip(end)

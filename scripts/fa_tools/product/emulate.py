@@ -243,6 +243,7 @@ def main():
     for folder in folders:
         if not folder.is_dir():
             fail(f"there is no folder {folder}")
+    folders = [folder for folder in folders if not (folder / "cuda_runtime.h").is_file()]  # CUDA's own: the emulator has others
     try:
         program = compile_file(source, options.fast, others, folders)
     except cuda_source.Refused as problem:
