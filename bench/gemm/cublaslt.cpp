@@ -20,6 +20,7 @@ void cublaslt(const Product&) { throw Unsupported(FA_WITHOUT_MATMUL); }
 
 #include "bench/peers/shared_library.h"
 #include "common/harness/device.h"
+#include "common/launch/launch.h"
 
 namespace fa::gemm {
 namespace {
@@ -93,7 +94,7 @@ void cublaslt(const Product& p) {
   const float one = 1, zero = 0;
   FA_CUBLASLT(cublasLtMatmul, plan->handle, plan->operation, &one, p.b, plan->layout_b, p.a,
               plan->layout_a, &zero, p.c, plan->layout_c, p.c, plan->layout_c, &plan->chosen.algo,
-              plan->workspace.data(), kWorkspaceBytes, nullptr);
+              plan->workspace.data(), kWorkspaceBytes, static_cast<cudaStream_t>(launch_stream()));
 }
 
 }  // namespace fa::gemm
