@@ -19,10 +19,11 @@ from tool_test import COMPILING, ROOT, fail, run, skip
 
 from fa_tools.product import sass
 
-# Source: its matrix instruction, how many of it a warp (warpgroup) has for a slice of 64 columns; functions.
-PRODUCTS = {"mma_sync": ("HMMA.16816.F32", 128, 4), "wgmma_tma": ("HGMMA.64x256x16.F32", 4, 8)}
+# Source: its matrix instruction, how many of it a warp (warpgroup) has for a slice of 64 columns, of the smallest tile if
+# there are several; functions.
+PRODUCTS = {"mma_sync": ("HMMA.16816.F32", 128, 4), "mma_sync_tma": ("HMMA.16816.F32", 96, 4), "wgmma_tma": ("HGMMA.64x256x16.F32", 4, 8)}
 # Most instructions of the main loop for each matrix instruction.
-MOST = {"mma_sync": 3, "wgmma_tma": 25}
+MOST = {"mma_sync": 3, "mma_sync_tma": 2, "wgmma_tma": 25}
 
 # The struct in rates.cu, as its mangled name begins: its machine instruction.
 WANTED = {"Fma": "FFMA", "Max": "FMNMX", "Exp2": "MUFU.EX2", "Pack": "F2FP.BF16", "Shuffle": "SHFL.BFLY",

@@ -31,6 +31,7 @@ struct Product {
 
 // The kernels. Asynchronous.
 void mma_sync(const Product& product);           // mma_sync.cu
+void mma_sync_tma(const Product& product);       // mma_sync_tma.cu
 void wgmma_tma(const Product& product);          // wgmma_tma.cu
 void wgmma_tma_cluster(const Product& product);  // the same, in clusters of two CTAs
 void cublaslt(const Product& product);           // cublaslt.cpp: the library's, to compare with

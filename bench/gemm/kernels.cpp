@@ -10,6 +10,7 @@ namespace fa::gemm {
 const std::vector<Kernel>& kernels() {
   static const std::vector<Kernel> all = {
       {"mma_sync", 80, 128, 128, 64, &mma_sync},
+      {"mma_sync_tma", 90, 64, 256, 64, &mma_sync_tma},
       {"wgmma_tma", 90, 128, 256, 64, &wgmma_tma},
       {"wgmma_tma_cluster", 90, 256, 256, 64, &wgmma_tma_cluster},
       {"cublaslt", 80, 8, 8, 8, &cublaslt}};

@@ -91,7 +91,7 @@ std::vector<fa::Kernel> harness_kernels(const std::set<std::string>& wanted) {
     for (Ceiling& each : ceilings) each.flops = current->product().flops();
     return all;
   };
-  std::vector<fa::Kernel> all = make(std::make_index_sequence<4>());
+  std::vector<fa::Kernel> all = make(std::make_index_sequence<5>());
   if (!wanted.empty()) {
     std::erase_if(all, [&](const fa::Kernel& kernel) { return !wanted.contains(kernel.name); });
   }

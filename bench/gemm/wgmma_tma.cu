@@ -8,6 +8,7 @@
 // TMA multicasts B to both CTAs.
 #include "bench/gemm/epilogue.h"
 #include "bench/gemm/gemm.h"
+#include "bench/gemm/tile_order.h"
 #include "common/launch/launch.h"
 #include "common/launch/tensor_map.h"
 #include "common/layout/swizzle.h"
@@ -57,17 +58,6 @@ struct SharedStorage {
   // warp of all CTAs of the cluster.
   uint64_t full[C::kStages], empty[C::kStages];
 };
-
-// [tile-of]
-// Returns tile `number` of m_tiles x n_tiles: kRows rows of tiles, column by column, then the next.
-template <int kRows>
-__device__ __forceinline__ int2 tile_of(int number, int m_tiles, int n_tiles) {
-  const int first = number / (kRows * n_tiles) * kRows;
-  const int rows = m_tiles - first < kRows ? m_tiles - first : kRows;
-  const int rest = number % (kRows * n_tiles);
-  return {first + rest % rows, rest / rows};
-}
-// [/tile-of]
 
 template <typename T, Epilogue kEpilogue, int kCluster>
 __global__ void __launch_bounds__(Config::kThreads, 1)
