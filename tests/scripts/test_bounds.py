@@ -9,6 +9,7 @@ import os
 import re
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from support import ERROR, ROOT, SCRIPTS, ScriptTest, beyond, cuda_results, main, statement_results
 
@@ -298,7 +299,7 @@ out = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL)
 print("==PROF== Connected to process 7")
 out.writerow(["ID", "Kernel Name", *given])
 out.writerow(["", "", *["inst"] * len(given)])
-for number, name in enumerate(["fill<float>(float *)", "void k::attention_kernel<a, (int)128>(a, b)",
+for number, name in enumerate(["fill<float>(float *)", "void fa::harness_rows<(bool)1>(fa::Rows)", "void k::attention_kernel<a, (int)128>(a, b)",
                                "void k::attention_kernel<a, (int)128>(a, b)"]):
     values = ["1,234,567" if "sum" in m else "n/a" if m.split(".")[0] in ask("nothing").split() else "12.3456"
               for m in given]
@@ -381,6 +382,19 @@ class WithNcu(ScriptTest):
         self.assertEqual((metrics["instructions"], metrics["tensor_active_percent"]), (1234567, 12.346))
         self.assertEqual(set(metrics), {*profiler.METRICS, *profiler.OPTIONAL})
         self.assertIn("Tensor pipe active", done.stdout)
+
+    def test_a_library(self):
+        """It is called by PyTorch, and only a second launch is profiled; it has no source of ours."""
+        self.write("bin/torch-python", "").chmod(0o755)
+        with mock.patch.dict("os.environ", {"PYTHON": str(self.folder / "bin" / "torch-python")}):
+            done = self.run_profile(PROFILE, "peer/fa3", "--json", self.out, "--heads", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        log = (self.folder / "ncu.log").read_text()
+        self.assertIn("--profile-from-start off", log)
+        self.assertIn(f"{self.folder}/bin/torch-python -c from fa_tools.product import torch_attention", log)
+        self.assertIn("launch_once('fa3', {'dtype': 'bf16', 'batch': 1, 'heads': 2, 'seq_len': 2048, 'head_dim': 128})", log)
+        self.assertEqual({(entry["kernel"], entry.get("source")) for entry in profiler.read_profile(self.out)["launches"]}, {("peer/fa3", None)})
+        self.assert_one_sentence(self.run_profile(PROFILE, "peer/x"), "there is no kernel peer/x", "peer/fa2")
 
     def test_metrics_that_ncu_does_not_know(self):
         (self.folder / "unknown").write_text("sm__pipe_tensor_cycles_active smsp__inst_executed_op_ldsm")

@@ -18,6 +18,7 @@ import textwrap
 import time
 from pathlib import Path
 
+from fa_tools.product.torch_attention import PEERS
 from fa_tools.records import amount
 from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, or_fail, read_json, run, write_json
 
@@ -26,6 +27,7 @@ EXAMPLE = """examples:
   scripts/fa profile 08 --seq-len 4096 --dtype fp16 --json swizzle.json
   scripts/fa profile 08 --from bench/results/h200_profile.json           without a GPU
   scripts/fa profile all --json bench/results/h200_profile.json
+  scripts/fa profile peer/fa3                   a library, called by PyTorch (PYTHON names the Python)
 
 Exit code: 0 done, 2 bad arguments or file, 3 no GPU, or ncu failed, 4 set-up or build failed."""
 
@@ -191,7 +193,8 @@ def number(text):
 
 
 def entries_of(page, kernel, optional):
-    """One entry for each CUDA kernel of ncu's raw page, in order; repeats of the same one are left out."""
+    """One entry for each CUDA kernel of ncu's raw page, in order; repeats of the same one are left out, and the harness's
+    own kernels (common/harness/changes.cu)."""
     rows = list(csv.reader(line for line in page.splitlines() if line.startswith('"')))
     header, launches, entries = rows[0] if rows else [], rows[2:], []  # rows[1] has the units
     missing = [theirs for theirs in ("Kernel Name", *METRICS.values()) if theirs not in header]
@@ -200,7 +203,7 @@ def entries_of(page, kernel, optional):
     for launch in launches:
         cell = dict(zip(header, launch))
         function = cell["Kernel Name"].split("<")[0].split("(")[0].split()[-1].split("::")[-1]
-        if any(entry["function"] == function for entry in entries):
+        if function.startswith("harness_") or any(entry["function"] == function for entry in entries):
             continue
         values = {ours: number(cell.get(theirs, "")) for ours, theirs in {**METRICS, **optional}.items()}
         for ours, theirs in METRICS.items():
@@ -208,20 +211,25 @@ def entries_of(page, kernel, optional):
                 fail(f"ncu could not profile {kernel}: it gave '{cell.get(theirs, '')}' for {theirs}", 3)
         entries.append({"kernel": kernel, "function": function,
                         "metrics": {ours: value for ours, value in values.items() if value is not None}})
-    return entries
+    return entries or fail(f"ncu could not profile {kernel}: it gave no launch", 3)
 
 
-def profile(program, kernel, shape, optional, report=None):
+def profile(program, kernel, problem, optional, report=None):
     """One entry for each CUDA kernel that `kernel` launches, in order; and the optional metrics that ncu knows."""
     page = ["--csv", "--page", "raw", "--print-units", "base"]
+    shape = [text for name, value in problem.items() for text in ("--" + name.replace("_", "-"), str(value))]
     with tempfile.TemporaryDirectory(prefix="profile-") as folder:
         results = Path(folder) / "results.json"
-        launch = [program, kernel, "--warmup", "0", "--iters", "1", *shape, "--json", str(results)]
+        how, launch = ["--clock-control", "none"], [program, kernel, "--warmup", "0", "--iters", "1", *shape, "--json", str(results)]
+        if kernel.startswith("peer/"):
+            how += ["--profile-from-start", "off"]
+            launch = [program, "-c", "from fa_tools.product import torch_attention\n"
+                      f"torch_attention.launch_once({kernel[5:]!r}, {problem!r})"]
         if not report:
-            text, optional = run_ncu(["--clock-control", "none", *page], launch, kernel, optional)
+            text, optional = run_ncu([*how, *page], launch, kernel, optional)
         else:
             sections = [word for section in SECTIONS for word in ("--section", section)]
-            _, optional = run_ncu(["--clock-control", "none", "-o", str(report), "-f", *sections], launch, kernel, optional)
+            _, optional = run_ncu([*how, "-o", str(report), "-f", *sections], launch, kernel, optional)
             done = call(["ncu", "--import", str(report), *page])
             text = done.stdout if done.returncode == 0 else ""
         # Which source was profiled, the program alone knows.
@@ -249,12 +257,11 @@ def built_program():
 
 def measure(program, kernels, shape, report=None):
     """A profile of these kernels on the GPU present."""
-    options = [text for name, value in shape.items() for text in ("--" + name.replace("_", "-"), str(value))]
     name, driver = gpu_present()
     entries, optional, began = [], OPTIONAL, time.monotonic()
     for i, kernel in enumerate(kernels):
         print(f"profiling {kernel} ({i + 1} of {len(kernels)}, {time.monotonic() - began:.0f} s) ...", file=sys.stderr)
-        new, optional = profile(program, kernel, options, optional, report)
+        new, optional = profile(program, kernel, shape, optional, report)
         entries += new
     return {"profile_version": VERSION, "gpu": name, "driver": driver, **shape, "launches": entries}
 
@@ -269,7 +276,7 @@ def kernels_of(program):
 
 
 def choose(wish, known, where):
-    """The kernel that is meant by 10, 10_instruction_tuning."""
+    """The kernel that is meant by 10, 10_instruction_tuning; or peer/fa3."""
     name = next((kernel for kernel in known if wish in (kernel, kernel[:2])), None)
     return name or fail(f"there is no kernel {wish} in {where}; it has {', '.join(dict.fromkeys(known))}")
 
@@ -398,7 +405,7 @@ def show(data, kernel):
 def main(argv=None):
     parser = Parser("profile", __doc__, EXAMPLE)
     add = parser.add_argument
-    add("kernel", metavar="NN", help="the kernel (08, 08_swizzle), or all")
+    add("kernel", metavar="NN", help="the kernel (08, 08_swizzle), a library (peer/fa3), or all kernels (all)")
     add("--from", dest="source", metavar="FILE", help="the figures of a profile made before; nothing is built or run")
     add("--program", metavar="PATH", help="a program built before, instead of building")
     add("--json", dest="output", metavar="FILE", help="write the figures to a file, too")
@@ -428,8 +435,12 @@ def main(argv=None):
         kernel = choose(args.kernel, [launch["kernel"] for launch in data["launches"]], args.source)
         data["launches"] = [launch for launch in data["launches"] if launch["kernel"] == kernel]
     else:
-        program = args.program or built_program()
-        known = kernels_of(program)
+        if args.kernel.startswith("peer/"):
+            program, known = os.environ.get("PYTHON", "python3"), [f"peer/{name}" for name in PEERS]
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT / "scripts"), os.environ.get("PYTHONPATH"))))
+        else:
+            program = args.program or built_program()
+            known = kernels_of(program)
         data = measure(program, known if args.kernel == "all" else [choose(args.kernel, known, program)], shape, args.report)
     if args.kernel != "all":
         show(data, data["launches"][0]["kernel"])

@@ -8,7 +8,7 @@ from fa_tools.press.charts.ladder import factor
 from fa_tools.press.doc_tables import matching, read
 from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, figure
 from fa_tools.product.intensity import MACHINES
-from fa_tools.tools import ROOT, read_json
+from fa_tools.tools import ROOT, read_json, results_files
 
 GPU = "NVIDIA H200"
 
@@ -34,12 +34,13 @@ def speeds():
 
 
 def shares():
-    """{kernel: FLOPs per cycle and SM, as a share of the data sheet's}, from the profiler's cycles: no clock is in it."""
-    profile, sm = read_json(ROOT / "bench/results/h200_profile.json"), read_json(MACHINES)["machines"][GPU]["sm"]
-    flops = 4 * profile["batch"] * profile["heads"] * profile["seq_len"] ** 2 * profile["head_dim"]
-    cycles = {}
-    for launch in profile["launches"]:
-        cycles[launch["kernel"]] = cycles.get(launch["kernel"], 0) + launch["metrics"]["cycles"]
+    """{kernel or library: FLOPs per cycle and SM, as a share of the data sheet's}, from the profiler's cycles: no clock is in
+    it."""
+    sm, cycles = read_json(MACHINES)["machines"][GPU]["sm"], {}
+    for profile in map(read_json, (ROOT / "bench/results/h200_profile.json", *results_files("h200_peers_profile.jsonl"))):
+        flops = 4 * profile["batch"] * profile["heads"] * profile["seq_len"] ** 2 * profile["head_dim"]
+        for launch in profile["launches"]:
+            cycles[launch["kernel"]] = cycles.get(launch["kernel"], 0) + launch["metrics"]["cycles"]
     return {kernel: flops / (each * sm["count"] * sm["wgmma_flops"]) for kernel, each in cycles.items()}
 
 
@@ -75,6 +76,11 @@ def ladder_map(p):
     p.line(left, top(1), left + 16 * wide, top(1), INK.line, 1, "4 4")
     p.text(left + 4, top(1) - 5, "100 %: as many as the data sheet says", 11, INK.muted, "start")
     p.line(left, base, left + 16 * wide, base, INK.line)
+    for libraries in ({"fa3": "FlashAttention-3", "cudnn": "cuDNN"}, {"fa2": "FlashAttention-2"}):
+        height = top(max(found[f"peer/{peer}"] for peer in libraries))
+        p.line(left, height, left + 3 * wide, height, INK.muted, 1.2)
+        shown = (f"{name} {100 * found[f'peer/{peer}']:.0f} %" for peer, name in libraries.items())
+        p.text(left + 4, height + 12, ", ".join(shown), 11, INK.muted, "start")
     kernels = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
     for i, (kernel, (idea, _, look)) in enumerate(zip(kernels, STEPS)):
         x, y, middle = left + i * wide, top(found[kernel]), left + (i + 0.5) * wide
