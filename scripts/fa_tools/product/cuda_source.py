@@ -708,9 +708,7 @@ class State:
         if header not in self.headers:
             target = self.folder / f"{self.stem}.{len(self.headers)}.{header.name}"
             self.headers[header] = target
-            text = translate_file(header, self)
-            guard = "" if "#pragma once" in text or re.search(r"#\s*ifndef", text) else "#pragma once\n"
-            target.write_text(guard + text)
+            target.write_text(translate_file(header, self))
         return self.headers[header]
 
 
@@ -718,7 +716,7 @@ def translate_file(path, state):
     path = Path(os.path.abspath(path))
     state.inputs.append(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as problem:
         raise Refused(f"cannot read {path} ({(problem.strerror or str(problem)).lower()})") from None
     except UnicodeDecodeError:

@@ -136,7 +136,7 @@ def compile_file(source, fast=False, others=(), folders=()):
         translated = Path(temporary) / "program.cpp"
         pairs = [(each, Path(temporary) / f"program{number}.cpp") for number, each in enumerate(others)]
         inputs = cuda_source.translate(source, translated, pairs, folders)
-        program = folder / f"{source.stem}-{digest_of(how, inputs).hexdigest()[:16]}"
+        program = folder / f"{source.stem}-{digest_of(how, [*inputs, Path(cuda_source.__file__)]).hexdigest()[:16]}"
         if not program.is_file():
             with busy(f"compiling {relative(source)}"):
                 warnings = make(how, translated, program.with_suffix(".made"), *UNSET, begin=cuda_source.BEGIN,
