@@ -373,9 +373,10 @@ class Command(unittest.TestCase):
 
     def test_a_kernel_that_was_not_launched_is_an_error_of_the_program(self):
         text = ("__global__ void f() {}\nint main(int n, char**) {\n  atexit([] { puts(\"bye\"); });\n  f<<<1, 2000>>>();\n"
-                "  cudaDeviceSynchronize();\n  if (n == 2) puts(cudaGetErrorName(cudaGetLastError()));\n  return n > 2 ? 3 : 0;\n}\n")
+                "  cudaDeviceSynchronize();\n  if (n == 2) puts(cudaGetErrorName(cudaGetLastError()));\n  if (n == 4) puts(cudaGetErrorName(cudaPeekAtLastError()));\n"
+                "  return n == 3 ? 3 : 0;\n}\n")
         refusal = "error: f at mine.cu:4: the kernel was not launched: 2000 threads per CTA, but 1 to 1024 are possible "
-        for output in self.runs(text, [[], ["asks"], ["does", "not"]], [1, 0, 3]):
+        for output in self.runs(text, [[], ["asks"], ["does", "not"], ["only", "looks", "on"]], [1, 0, 3, 0]):
             self.assertTrue(refusal in output and "bye\n" in output, output)
 
     def test_a_group_of_any_kind(self):
@@ -457,6 +458,7 @@ class Command(unittest.TestCase):
 
     def test_small_names_of_the_runtime(self):
         text = """
+            __managed__ int variable;
             __global__ void f(int* x, size_t pitch) { ((int*)((char*)x + threadIdx.x * pitch))[1] = threadIdx.x; }
             int main() {
               int *pitched, *managed, *mapped, *device, host[2][2] = {}, least, greatest, clock;
@@ -487,14 +489,16 @@ class Command(unittest.TestCase):
               cudaLaunchHostFunc(stream, [](void* n) { printf("%d ", *(int*)n); }, &greatest);
               cudaDeviceSetLimit(cudaLimitMallocHeapSize, 99);
               cudaDeviceGetLimit(&heap, cudaLimitMallocHeapSize);
+              enum cudaError advice = cudaMemAdvise(&variable, 4, cudaMemAdviseSetAccessedBy, 0);
+              printf("%d ", advice);
               cudaDeviceProp all;
               cudaGetDeviceProperties(&all, 0);
               cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, 0);
               printf("%zu %d %s\\n", heap, all.clockRate - clock, cudaGetErrorName(cudaErrorAssert));
               cudaGetLastError();
             }"""
-        self.assertRegex(self.emulate(text), r"(?s)^512 0001\n0 0 invalid argument\n0 cudaErrorInvalidValue\n0 0 712 0 713\n-5 99 0 cudaErrorAssert\n.*"
-                         r"error: cudaMemPrefetchAsync at mine\.cu:15: this is not memory of cudaMallocManaged\(\) ")
+        self.assertRegex(self.emulate(text), r"(?s)^512 0001\n0 0 invalid argument\n0 cudaErrorInvalidValue\n0 0 712 0 713\n-5 0 99 0 cudaErrorAssert\n.*"
+                         r"error: cudaMemPrefetchAsync at mine\.cu:16: this is not memory of cudaMallocManaged\(\) ")
 
     def test_what_cannot_be_compiled(self):
         with mock.patch.dict(os.environ, FA_BUSY_AFTER="0"):

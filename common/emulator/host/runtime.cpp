@@ -212,6 +212,7 @@ void host_free(void* memory) {
 void allow_dynamic_shared(size_t bytes) { most_dynamic = std::max(most_dynamic, bytes); }
 
 bool has_unasked_refusal() { return refused; }
+cudaError_t present_error() { return last_error; }
 
 void Launch::run(const std::function<void()>& body) const {
   const auto refuse = [&](const std::string& why,
@@ -278,7 +279,10 @@ void* operator new(size_t bytes) {
 void operator delete(void* memory) noexcept { emu::host_free(memory); }
 void operator delete(void* memory, size_t) noexcept { emu::host_free(memory); }
 
-cudaError_t cudaPeekAtLastError() { return emu::last_error; }
+cudaError_t cudaPeekAtLastError() {
+  emu::refused = false;
+  return emu::last_error;
+}
 cudaError_t cudaGetLastError() {
   emu::refused = false;
   return std::exchange(emu::last_error, cudaSuccess);

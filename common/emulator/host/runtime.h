@@ -31,7 +31,7 @@
 #define __DRIVER_TYPES_H__
 #define __CUDA_RUNTIME_H__
 
-enum cudaError_t {
+enum cudaError {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
@@ -55,6 +55,7 @@ enum cudaError_t {
   cudaErrorNotSupported = 801,
   cudaErrorUnknown = 999
 };
+using cudaError_t = cudaError;
 enum cudaMemcpyKind {
   cudaMemcpyHostToHost,
   cudaMemcpyHostToDevice,
@@ -228,8 +229,10 @@ int print(const char* format, ...) __attribute__((format(printf, 1, 2)));
 using AfterLaunch = void (*)(const char* kernel);
 extern constinit AfterLaunch after_launch;
 
-// Whether a launch was refused of which the program has not asked by cudaGetLastError().
+// Whether a launch was refused of which the program has not asked by cudaGetLastError() or
+// cudaPeekAtLastError().
 bool has_unasked_refusal();
+cudaError_t present_error();
 // Notes and returns an error, whose sentence it prints.
 cudaError_t report_error(cudaError_t code, const char* function, SourceLocation where,
                          const char* sentence);
@@ -307,11 +310,11 @@ inline cudaError_t cudaMallocPitch(T** memory, size_t* pitch, size_t width, size
 }
 inline cudaError_t cudaMemPrefetchAsync(const void* memory, size_t, int, cudaStream_t = nullptr,
                                         FA_WHERE) {
-  return emu::check_kind(memory, {"the cudaMallocManaged"}, "cudaMemPrefetchAsync", where,
-                         "this is not memory of cudaMallocManaged()");
+  return emu::check_kind(memory, {"the cudaMallocManaged", "__managed__"}, "cudaMemPrefetchAsync",
+                         where, "this is not memory of cudaMallocManaged()");
 }
 inline cudaError_t cudaMemAdvise(const void* memory, size_t, cudaMemoryAdvise, int, FA_WHERE) {
-  return emu::check_kind(memory, {"the cudaMallocManaged"}, "cudaMemAdvise", where,
+  return emu::check_kind(memory, {"the cudaMallocManaged", "__managed__"}, "cudaMemAdvise", where,
                          "this is not memory of cudaMallocManaged()");
 }
 inline cudaError_t cudaFreeHost(void* memory, FA_WHERE) {
@@ -390,7 +393,7 @@ inline cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {
 }
 
 // ---- the device ---------------------------------------------------------------------------------
-inline cudaError_t cudaDeviceSynchronize() { return cudaPeekAtLastError(); }
+inline cudaError_t cudaDeviceSynchronize() { return emu::present_error(); }
 inline cudaError_t cudaDeviceReset() { return cudaSuccess; }
 inline cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
@@ -492,7 +495,7 @@ inline cudaError_t cudaStreamAttachMemAsync(cudaStream_t, void*, size_t = 0, uns
 inline cudaError_t cudaStreamAddCallback(cudaStream_t stream,
                                          void (*callback)(cudaStream_t, cudaError_t, void*),
                                          void* data, unsigned) {
-  callback(stream, cudaPeekAtLastError(), data);
+  callback(stream, emu::present_error(), data);
   return cudaSuccess;
 }
 inline cudaError_t cudaLaunchHostFunc(cudaStream_t, void (*function)(void*), void* data) {
@@ -500,8 +503,8 @@ inline cudaError_t cudaLaunchHostFunc(cudaStream_t, void (*function)(void*), voi
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaPeekAtLastError(); }
-inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaPeekAtLastError(); }
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return emu::present_error(); }
+inline cudaError_t cudaStreamQuery(cudaStream_t) { return emu::present_error(); }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
   return cudaSuccess;
 }
@@ -514,8 +517,8 @@ inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 }
 inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t = nullptr) { return cudaSuccess; }
-inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaPeekAtLastError(); }
-inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaPeekAtLastError(); }
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return emu::present_error(); }
+inline cudaError_t cudaEventQuery(cudaEvent_t) { return emu::present_error(); }
 // 0, and a note once: the emulator measures no time.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
 

@@ -605,7 +605,7 @@ class Source:
             self.refuse(line, "the emulator takes one __device__ or __constant__ variable per declaration: write "
                         f"{', '.join(each for each, *_ in declarators)} apart")
         number = self.state.next_number()
-        kind = "__constant__" if "__constant__" in words else "__device__"
+        kind = next(word for word in ("__constant__", "__managed__", "__device__") if word in words)
         read_only = "true" if kind == "__constant__" else "false"
         if missing:  # int table[] = {...}: a member cannot leave its size open
             return (f'static {text}; static const ::emu::DeviceVariable fa_watch_{number}("{kind} {name}", '
