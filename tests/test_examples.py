@@ -117,10 +117,29 @@ class Translator(unittest.TestCase):
         self.assertIn(text, self.translate(text))
 
     def test_literals_are_within_the_call(self):
-        made = self.translate("void h() { k<<<1, 2>>>(NULL, f<0, 1>(x), {1, {2}}); k<<<1, 2>>>(0); }\n#define RUN(...) k<<<1, 2>>>(0, __VA_ARGS__)\n")
-        self.assertIn("([&]([[maybe_unused]] auto& fa_1) { k(NULL, fa_1, {1, {2}}); }, f<0, 1>(x))", made)
-        self.assertIn("([&]() { k(0); })", made)
-        self.assertIn("{ k(fa_arguments...); }, 0, __VA_ARGS__)", made)
+        unused = "[[maybe_unused]] auto&"
+        for call, made in (
+                ("k<<<1, 2>>>(NULL, f<0, 1>(x), {1, {2}})", f"([&]({unused} fa_0) {{ k(NULL, fa_0, {{1, {{2}}}}); }}, f<0, 1>(x))"),
+                ("k<<<1, 2>>>(0)", "([&]() { k(0); })"),
+                ("k<<<1, 2>>>({v[0], {.n = next(), .m = -1}, }, x)",
+                 f"([&]({unused} fa_0, {unused} fa_1, {unused} fa_2) {{ k({{fa_0, {{.n = fa_1, .m = -1}}, }}, fa_2); }}, v[0], next(), x)"),
+                ("k<<<1, 2>>>(a < 3, b > 4, NULL)", f"([&]({unused} fa_0, {unused} fa_1) {{ k(fa_0, fa_1, NULL); }}, a < 3, b > 4)"),
+                ("k<<<1, 2>>>(0, rest...)", f"([&]({unused}... fa_0) {{ k(0, fa_0...); }}, rest...)"),
+                ("k<<<1, 2>>>(0, ##__VA_ARGS__)", f"([&]({unused}... fa_0) {{ k(0, fa_0...); }}, ##__VA_ARGS__)"),
+                ("k<<<1, 2>>>(rest..., a, 0)", f"([&]({unused}... fa_arguments) {{ k(fa_arguments...); }}, rest..., a, 0)")):
+            with self.subTest(call):
+                self.assertIn(made, self.translate(f"void h() {{ {call}; }}\n"))
+                self.assertIn(made, self.translate(f"#define RUN(...) {call}\n"))
+
+    def test_kernels_that_are_values(self):
+        for kernel, name in (("table[i]", "table[i]"), ("(*all->at(2).k)", ""), ("p->list[2].k", "p->list[2].k"), ("pick<2>(1)", "pick<2>(1)"),
+                             ("a::b<int>", ""), ("return k", ""), ("return (k)", ""), ("x.y(1)[2]", "x.y(1)[2]")):
+            with self.subTest(kernel):
+                made = self.translate(f"void h() {{ {kernel}<<<1, 2>>>(); }}\n")
+                word, _, plain = kernel.rpartition("return ")
+                self.assertIn(f'{{ {word}{_}::emu::Launch("{name or plain}"', made)
+                self.assertIn(f"[&, fa_kernel = {name}]" if name else "[&](", made)
+                self.assertIn(f"{name and 'fa_kernel' or plain}(fa_arguments...)", made)
 
     def test_variables_of_the_host_named_like_coordinates(self):
         device = "__global__ void f() { each([&](int i) { x[blockDim.x]; }); }\n"
@@ -337,11 +356,11 @@ class Command(unittest.TestCase):
         self.assertIn("for 0.1 s of processor time (--patience)", self.emulate(text, before=["--patience", "0.1"], code=1))
 
     def test_arguments_become_what_the_kernel_takes(self):
-        text = ("struct Three { int a, b, c; };\n__global__ void f(int* x, float* y, Three t, long n) { if (!y) x[threadIdx.x] = t.c + n; }\n"
-                "int main() {\n  dim3 blockDim(2, 1), gridDim(1);\n  int* x;\n  cudaMallocManaged(&x, 8);\n"
-                "  f<<<gridDim, blockDim>>>(x, NULL, {1, 2, 3}, 4);\n  printf(\"%d\\n\", x[1]);\n  f<<<1, 1>>>(x, 0, Three{1, 2, 5}, 0);\n"
+        text = ("#include <vector>\nstruct Three { int a, b, c; };\n__global__ void f(int* x, float* y, Three t, long n) { if (!y) x[threadIdx.x] = t.c + n; }\n"
+                "int main() {\n  dim3 blockDim(2, 1), gridDim(1);\n  int* x;\n  cudaMallocManaged(&x, 8);\n  std::vector v{f};\n  std::vector n{3};\n"
+                "  v[0]<<<gridDim, blockDim>>>(x, NULL, {1, 2, n[0]++}, 4);\n  printf(\"%d %d\\n\", x[1], n[0]);\n  f<<<1, 1>>>(x, 0, Three{1, 2, 5}, 0);\n"
                 "  printf(\"%d\\n\", x[0]);\n}\n")
-        self.assertTrue(self.emulate(text).startswith("7\n5\n"))
+        self.assertTrue(self.emulate(text).startswith("7 4\n5\n"))
 
     def test_what_is_not_set_is_warned_of(self):
         text = ("__global__ void f(int* x) {\n  int sum;\n  for (int i = 0; i < x[1]; i++) sum += i;\n  *x = sum;\n}\n"

@@ -625,47 +625,93 @@ class Source:
         behind = close + 3
         if behind >= len(code) or code[behind].text != "(" or not code[behind].partner:
             self.refuse(line, "the emulator expects <<<grid, block, shared bytes, stream>>>(arguments)")
-        first = at - 1
-        if code[first].text == ">":
-            depth = 0
-            while first >= 0:
-                if code[first].partner and code[first].text in CLOSING:
-                    first = code[first].partner.mate
-                depth += (code[first].text == ">") - (code[first].text == "<")
-                if depth == 0:
-                    break
-                first -= 1
-            first -= 1
-        elif code[first].partner and code[first].text == ")":
-            first = code[first].partner.mate
-        while first >= 1 and code[first - 1].text in ("::", "template") or \
-                first >= 2 and code[first - 1].text == "::" and code[first - 2].kind == "name":
-            first -= 2 if code[first - 1].text == "::" and first >= 2 and code[first - 2].kind == "name" else 1
+        first, computed = self.callee(at)
         last = code[behind].partner.mate
         kernel = self.text_of(code[first:at])
         arguments = self.text_of(code[behind + 1:last])
         shown = kernel.replace(" ", "").replace(",", ", ").replace("\\", "").replace('"', "'")
         shown = (f"#{kernel}" if kernel in self.parameters else f"::emu::kernel_name<{kernel}>()" if kernel in self.kernels else
                  f'"{shown}"')
-        # A literal is within the call, where it becomes what the kernel takes: a pointer of NULL, a struct of {1, 2}.
-        parts, begin, i = [], behind + 1, behind + 1
-        while i <= last:
-            if code[i].text == "," or i == last:
-                parts.append(self.text_of(code[begin:i]))
-                begin = i + 1
-            i = max(self.angle(i) if code[i].text == "<" else self.skip(i), i + 1)
-        literals = [part in ("NULL", "0") or part.startswith("{") for part in parts]
-        given, called = "auto&... fa_arguments", "fa_arguments..."
-        if any(literals) and "__VA_ARGS__" not in parts:
-            given = ", ".join(f"auto& fa_{i}" for i in range(len(parts)) if not literals[i]).replace(", ", ", [[maybe_unused]] ")
-            called = ", ".join(part if literals[i] else f"fa_{i}" for i, part in enumerate(parts))
-            arguments = ", ".join(part for part, literal in zip(parts, literals) if not literal)
+        # A literal is within the call, where it becomes what the kernel takes: a pointer of NULL, a struct of {1, 2}. What else
+        # is between braces is an argument of its own, so that it is evaluated once, and by the host.
+        given, called = "[[maybe_unused]] auto&... fa_arguments", "fa_arguments..."
+        parts = self.parts(behind)
+        hoisted = []
+        literal = ", ".join(self.within(*part, hoisted) for part in parts)
+        if any(self.is_literal(*part) for part in parts) and not any(map(self.is_pack, hoisted[:-1])):
+            called = literal
+            given = ", ".join(f"[[maybe_unused]] auto&{'...' * self.is_pack(text)} fa_{i}" for i, text in enumerate(hoisted))
+            arguments = ", ".join(hoisted)
+        capture, callee = (f"&, fa_kernel = {kernel}", "fa_kernel") if computed else ("&", kernel)
         call = (f'::emu::Launch({shown}, {self.text_of(code[at + 1:close])})'
-                f"([&]({'[[maybe_unused]] ' if given else ''}{given}) {{ {kernel}({called}); }}"
+                f"([{capture}]({given}) {{ {callee}({called}); }}"
                 f"{', ' if arguments else ''}{arguments})")
         # On the line of the kernel's name, so that a message names it.
         self.blank(first, last, call)
         return last + 1
+
+    def callee(self, at):
+        """The index where the kernel's name begins that <<< follows, which is code[at]; and whether it is the value of an expression,
+        such as table[i], and no name."""
+        code, first, computed = self.code, at - 1, False
+        while first > 0:
+            if code[first].text == ">":
+                depth = 0
+                while first >= 0:
+                    if code[first].partner and code[first].text in CLOSING:
+                        first = code[first].partner.mate
+                    depth += (code[first].text == ">") - (code[first].text == "<")
+                    if depth == 0:
+                        break
+                    first -= 1
+                first -= 1
+            elif code[first].partner and code[first].text in (")", "]"):
+                bracket, first = code[first].text, code[first].partner.mate
+                before = code[first - 1]
+                if bracket == "]" or before.text == ">" or before.kind == "name" and before.text not in ("return", "else", "do"):
+                    first, computed = first - 1, True
+                    continue
+            while first >= 1 and code[first - 1].text in ("::", "template") or \
+                    first >= 2 and code[first - 1].text == "::" and code[first - 2].kind == "name":
+                first -= 2 if code[first - 1].text == "::" and first >= 2 and code[first - 2].kind == "name" else 1
+            if first < 2 or code[first - 1].text not in (".", "->"):
+                break
+            first, computed = first - 2, True
+        return first, computed
+
+    def parts(self, at):
+        """(first, behind) of the parts, with commas between them, that the bracket code[at] holds."""
+        code, last = self.code, self.code[at].partner.mate
+        found, begin, i = [], at + 1, at + 1
+        while i <= last:
+            if code[i].text == "," or i == last:
+                found.append((begin, i))
+                begin = i + 1
+            i = max(self.angle(i) if code[i].text == "<" and not code[i].apart else self.skip(i), i + 1)
+        return found if found != [(last, last)] else []
+
+    def is_literal(self, begin, end):
+        first = self.code[begin]
+        return end == begin + 1 and first.text in ("NULL", "0") or first.text == "{" and first.partner is self.code[end - 1]
+
+    @staticmethod
+    def is_pack(text):
+        return text.endswith("...") or "__VA_ARGS__" in text
+
+    def within(self, begin, end, hoisted):
+        """An argument as it is written in the call; what is no literal is added to `hoisted`."""
+        code = self.code
+        if self.is_literal(begin, end) and code[begin].text == "{":
+            parts = [self.within(*part, hoisted) for part in self.parts(begin)]
+            return "{" + ", ".join(parts) + "}"
+        if begin + 2 < end and code[begin].text == "." and code[begin + 2].text == "=":
+            return f".{code[begin + 1].text} = {self.within(begin + 3, end, hoisted)}"
+        text = self.text_of(code[begin:end])
+        words = [token for token in code[begin:end] if token.text not in "-+"]
+        if not text or len(words) == 1 and (words[0].kind in ("number", "string") or text in ("NULL", "nullptr", "true", "false")):
+            return text
+        hoisted.append(text)
+        return f"fa_{len(hoisted) - 1}{'...' * self.is_pack(text)}"
 
     def capture(self, at, shared):
         """A lambda in a kernel sees __shared__ variables without capturing them; here they are references."""
