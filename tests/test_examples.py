@@ -169,6 +169,17 @@ class Translator(unittest.TestCase):
         self.assertNotIn("#pragma once", made)  # a list of X(name) is included several times
         self.assertNotIn("\ufeff", self.translate("\ufeffint a;\n"))  # Windows begins a file with it
 
+    def test_what_a_header_defines_is_known_behind_it(self):
+        header = "#define HD __host__ __device__\nHD int pow(int a, V b) { return a; }\n#define log(...) note(__VA_ARGS__)\n"
+        text = ("HD int f() {\n#ifdef __CUDA_ARCH__\n  return pow(1, V());\n#else\n  return exp(2);\n#endif\n}\n"
+                'int main() { auto tan = [](int) {}; tan(1); log(1); printf("1"); }\n')
+        made = self.translate('#include "kernel.cuh"\n' + text, kernel=header)
+        self.assertIn("#if 1\n  return pow(1, V());", made)
+        self.assertIn('tan(1); log(1); (::emu::print)("1");', made)
+        with self.assertRaises(cuda_source.Refused):
+            self.translate('#include "kernel.cuh"\nHD int f() { return clock(); }\n', kernel=header)
+        self.translate('#if 0\n#include "kernel.cuh"\n#endif\n', kernel="texture<int> x;")
+
     def test_macros_that_launch(self):
         made = self.translate("#define RUN(g) \\\n  k<<<g, 32>>>()\n#define ANY(f, ...) f<<<1, 2>>>(__VA_ARGS__)\nvoid h() { RUN(2); }\n")
         self.assertIn('emu::Launch("k", g, 32)', made)

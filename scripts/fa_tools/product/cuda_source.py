@@ -29,7 +29,7 @@ CALLS = {name: f"::emu::{name}" for name in """
     exp exp2 expf exp2f exp10f __expf log logf log2 log2f log10 log10f log1p log1pf expm1 expm1f sin sinf cos cosf tan tanf
     asin asinf acos acosf atan atanf atan2f sinh sinhf cosh coshf tanh tanhf erf erff erfc erfcf cbrt cbrtf pow powf __logf
     __log2f __log10f __sinf __cosf __tanf __powf""".split()}
-CALLS["printf"] = "::emu::print"
+CALLS["printf"] = "(::emu::print)"  # in brackets, since a program may have a macro print()
 CALLS.update({name: f"::emu::host_{name}" for name in ("malloc", "calloc", "realloc", "free")})
 
 COORDINATES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
@@ -188,11 +188,12 @@ def reading(tokens, i):
     return "0" if has(host) and not theirs and not has(seen_by(tokens, i, DEVICE_ARCH)) else DEVICE_ARCH
 
 
-def without_nvcc(tokens, words):
+def without_nvcc(tokens, words, included=lambda token: None):
     """The tokens, but of those that nvcc alone compiles (#ifdef __CUDACC__) the line ends. In place of inline PTX such a
     file has a branch for other compilers. nvcc compiles a file twice, and __CUDA_ARCH__ is defined for the device alone; here
     one pass does both: __CUDA_ARCH__ is 900 in kernels and device functions, undefined in the host's, and elsewhere as reading()
-    says. `words`, see opened(), gets the macros that stand for them."""
+    says. `words`, see opened(), gets the macros that stand for them. `included` is called for each #include, as a header may have
+    such macros."""
     branches = []  # of every open #if: [was an earlier branch taken?, is this one left out?, __CUDA_ARCH__, the scopes there]
     scopes, before = [("namespace", False)], []
     for i, token in enumerate(tokens):
@@ -219,6 +220,8 @@ def without_nvcc(tokens, words):
         elif arch != "0" and "__CUDA_ARCH__" in token.text and (token.kind == "name" or word in ("if", "elif", "define")):
             old = f"#if{rest}" if word == "if" else token.text
             token.text = replaced(old, ARCH, DEVICE_ARCH)
+        if word == "include" and not outside:
+            included(token)
         if word == "define" and not outside and words & set(re.findall(r"\w+", rest)[1:]):
             words.add(re.search(r"\w+", rest)[0])
         if token.kind in ("space", "comment", "directive"):
@@ -245,7 +248,7 @@ class Source:
         raise Refused(f"{self.shown}:{line}: {sentence}")
 
     def translate(self, text):
-        return f'#line 1 "{self.shown}"\n' + self.rewrite(without_nvcc(tokens_of(text), self.state.device_words))
+        return f'#line 1 "{self.shown}"\n' + self.rewrite(without_nvcc(tokens_of(text), self.state.device_words, self.include))
 
     # ---- the whole, in the order of the tokens
     def rewrite(self, tokens, in_macro=False):
@@ -275,8 +278,8 @@ class Source:
         for token in tokens:
             text = token.text
             if token.kind == "directive":
-                if include := re.match(r'#\s*include\s*(["<])([^">]+)[">]', text):
-                    text = self.include(text, include[1], include[2], token.line)
+                if re.match(r"#\s*include\b", text):
+                    text = self.include(token)
                 elif define := re.match(r"(#\s*define\s+\w+(?:\([^)]*\))?)(.*)\Z", text, re.DOTALL):
                     body = re.sub(r"\\\n", lambda _: "\x00", define[2])
                     parameters = set(re.findall(r"\w+", define[1].partition("(")[2]))
@@ -298,7 +301,12 @@ class Source:
                 raise self.state.refused[token.text]
         return "".join(parts)
 
-    def include(self, text, quote, name, line):
+    def include(self, token):
+        """What becomes of an #include; a header of the program's is translated."""
+        text, line = token.text, token.line
+        if not (parts := re.match(r'#\s*include\s*(["<])([^">]+)[">]', text)):
+            return text
+        quote, name = parts.groups()
         for pattern, sentence in MISSING_HEADERS:
             if re.match(pattern, name):
                 self.refuse(line, sentence.format(name))
@@ -353,9 +361,13 @@ class Source:
     def names(self):
         """Single names: those that are refused, and functions that have another name here."""
         code = self.code
-        own = {code[i].text for i in range(1, len(code) - 1)
-               if code[i].kind == "name" and code[i + 1].text == "(" and code[i].text in CALLS and
-               code[i - 1].kind == "name" and code[i - 1].text not in ("return", "else", "do", "case", "and", "or", "not")}
+        own = self.state.own_calls
+        own.update(code[i].text for i in range(1, len(code) - 1)
+                   if code[i].text in CALLS and code[i - 1].kind == "name" and
+                   (code[i + 1].text == "(" and code[i - 1].text not in ("return", "else", "do", "case", "and", "or", "not") or
+                    code[i + 1].text == "=" and code[i - 1].text == "auto"))
+        own.update(set(re.findall(r"^#\s*define\s+(\w+)\(", "\n".join(
+            token.text for token in self.tokens if token.kind == "directive"), re.MULTILINE)) & CALLS.keys())
         for i, token in enumerate(code):
             if token.kind != "name":
                 continue
@@ -744,6 +756,7 @@ class State:
         self.folders = [Path(folder) for folder in folders]  # of headers, besides that of the including file
         self.device_words = {"__global__", "__device__"}
         self.refused = {}  # macros that may not be used, and why
+        self.own_calls = set()  # names of CALLS that the program gives to functions and macros of its own
 
     def next_number(self):
         self.numbers += 1
