@@ -204,7 +204,7 @@ class Translator(unittest.TestCase):
                 self.assertEqual(lines.index("int c;"), text.splitlines().index("int c;") + 1)
         for condition in ("#ifndef __CUDACC__", "#if FAST", "#if FAST || defined(__CUDACC__)", "#if !__CUDA_ARCH__"):
             with self.subTest(condition):
-                self.assertIn("my.cu:2: the emulator cannot run PTX", self.refusal(f'{condition}\nasm("bar.sync 0;");\n#endif\n'))
+                self.assertIn("my.cu:2: the emulator has no textures", self.refusal(f"{condition}\nsurface<void> s;\n#endif\n"))
 
     def test_the_architecture_is_defined_in_device_code_alone(self):
         """Of each text the numbers that the compiler sees, which a kernel's or the host's branches hold."""
@@ -240,7 +240,13 @@ class Translator(unittest.TestCase):
                 self.assertIn("int main()" if "main" in text else "void h(", self.translate(text))
 
     def test_macros_and_headers_that_are_not_used(self):
-        text = '#define A(x) asm volatile("nop;")\n#define B A(1)\nint a;\n'
+        made = self.translate('#define A(x) asm volatile("nop;")\n#define B A(1)\nint a;\n')
+        self.assertNotIn("nop", made)
+        self.assertIn('A(x) static_assert(false, "the emulator cannot run PTX inside asm: call the function that common/ptx has for the instruction")\n#define B A(1)\n', made)
+        one, other = '#define A(x) asm volatile("nop;")\n', "#define A(x) x\n"  # either of which may be left out
+        for first, second in ((one, other), (other, one)):
+            self.assertIn("#else\n", self.translate(f"#if PTX\n{first}#define B A(1)\n#else\n{second}#define B A(2)\n#endif\nvoid f() {{ A(1); B; }}\n"))
+        text = 'inline int f() { asm volatile("rdtsc"); }\n'
         self.assertIn(text, self.translate(text))
         for header in ("cub/cub.cuh", "thrust/sort.h", "cublas_v2.h", "curand_kernel.h", "helper_cuda.h", "cuda_fp8.h"):
             self.assertNotIn(header, self.translate(f"#include <{header}>\nint a;\n"))
@@ -537,6 +543,11 @@ class Command(unittest.TestCase):
         self.assertIn("mine.cu:1: the emulator has no __vadd4; docs/your_own_kernel.md says what of CUDA is there", output)
         output = self.emulate("__global__ void f(half* x) { *x = 0; }\nint main() {}\n", code=2)
         self.assertIn("mine.cu:1: half is in cuda_fp16.h, which the file does not include\n", output)
+        for text in ('#define PTX(x) asm("mov.u32 %0, %%laneid;" : "=r"(x))\n#ifdef NEVER\n#define PTX(x) x = 0\n#endif\n__global__ void f() { int x; PTX(x); }\n'
+                     "int main() {}\n", '#define F(name) name\nF(int f)() { asm("mov.u32 %%laneid;"); return 1; }\nint main() {}\n'):
+            output = self.emulate(text, code=2)
+            self.assertIn("the emulator cannot run PTX inside asm(): call the function that common/ptx has for the instruction\n", output)
+            self.assertNotIn("rror: ", output.replace("error: ", "", 1))
         output = self.emulate("int main() { return heuristic(1); }\n__global__ void f() {}\n", code=2)
         self.assertNotIn("the emulator has no heuristic", output)  # it is the file's own name, not CUDA's
         output = self.emulate("#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n__global__ void f(cg::memory x) {}\n", code=2)

@@ -38,11 +38,13 @@ TYPES = {"dim3", "unsigned", "size_t", "auto", *(f"{kind}{size}" for kind in ("i
 # What is not there: a name, or the beginning of several, and the sentence's end.
 TIME = "the emulator has no clock, so {} is not there: count instead (the table after the run), and measure on a GPU"
 TEXTURE = "the emulator has no textures and surfaces ({}): read the array itself, or through __ldg()"
+PTX = "the emulator cannot run PTX inside {}: call the function that common/ptx has for the instruction"
+ASM = ("asm", "__asm__", "__asm")
 MISSING = [
     (r"clock|clock64|globaltimer|wall_clock64", TIME),
     (r"tex[123]D\w*|texCubemap\w*|surf[123]D\w*|texture|surface|cuda\w*(?:Texture|Surface)\w*|cudaArray\w*|cudaMallocArray"
      r"|cudaMemcpy\w*Array\w*", TEXTURE),
-    (r"asm|__asm__|__asm", "the emulator cannot run PTX inside {}: call the function that common/ptx has for the instruction"),
+    ("|".join(ASM), PTX),
     (r"this_grid|grid_group|cudaLaunchCooperativeKernel", "CTAs of a launch cannot wait for each other in the emulator, so {} "
      "is not there: end the kernel, and do the rest in a second launch"),
     (r"this_cluster|cluster_group|__cluster_dims__|cudaLaunchKernelExC?", "clusters need common/launch/launch.h in the "
@@ -263,7 +265,7 @@ class Source:
                 given = code[i + 1:self.angle(i + 1)]
                 self.kernels.update(name.text for auto, name in zip(given, given[1:]) if auto.text == "auto" and name.kind == "name")
         self.own_coordinates()
-        self.names()
+        self.names(in_macro)
         if not in_macro:
             self.calls()
         self.statements(in_macro)
@@ -285,7 +287,7 @@ class Source:
                     parameters = set(re.findall(r"\w+", define[1].partition("(")[2]))
                     name = re.search(r"\w+", define[1].split("define")[1])[0]
                     if used := self.state.refused.keys() & set(re.findall(r"\w+", body)):
-                        self.state.refused[name] = self.state.refused[min(used)]
+                        self.state.refuse_macro(name, self.state.refused[min(used)])
                     elif re.search(r"<<<|__shared__|\bprintf\b|\basm\b|__asm", body):
                         lines = body.count("\x00")
                         inner = Source(self.path, self.shown, self.folder, self.state)
@@ -293,8 +295,13 @@ class Source:
                         try:
                             body = inner.rewrite(tokens_of(body.replace("\x00", " "), token.line), in_macro=True)
                             text = define[1] + body.replace("\n", " ") + "\\\n" * lines
-                        except Refused as problem:
-                            self.state.refused[name] = problem
+                            self.state.allow_macro(name)
+                        except Refused as problem:  # the compiler says so where only it knows which definition holds
+                            self.state.refuse_macro(name, problem)
+                            sentence = str(problem).partition(f":{token.line}: ")[2]
+                            text = f'{define[1]} static_assert(false, "{sentence}")' + "\\\n" * lines
+                    else:
+                        self.state.allow_macro(name)
             parts.append(text)
         for token in self.code:
             if token.kind == "name" and token.text in self.state.refused:
@@ -358,7 +365,7 @@ class Source:
             if token.text in ("{", "}", ";"):
                 start = i + 1
 
-    def names(self):
+    def names(self, in_macro):
         """Single names: those that are refused, and functions that have another name here."""
         code = self.code
         own = self.state.own_calls
@@ -377,7 +384,7 @@ class Source:
                 continue
             for pattern, sentence in MISSING:
                 if pattern.match(token.text) and (token.text not in ("clock", "texture", "surface") or after in ("(", "<")) and \
-                        (token.text != "clock" or token.device):
+                        (token.text != "clock" or token.device) and (token.text not in ASM or token.device or in_macro):
                     self.refuse(token.line, sentence.format(token.text + ("()" if after == "(" else "")))
             if token.text == "__noinline__":
                 token.text = "__attribute__((noinline))"
@@ -756,11 +763,20 @@ class State:
         self.folders = [Path(folder) for folder in folders]  # of headers, besides that of the including file
         self.device_words = {"__global__", "__device__"}
         self.refused = {}  # macros that may not be used, and why
+        self.allowed = set()  # macros that may be
         self.own_calls = set()  # names of CALLS that the program gives to functions and macros of its own
 
     def next_number(self):
         self.numbers += 1
         return self.numbers
+
+    def refuse_macro(self, name, problem):
+        if name not in self.allowed:
+            self.refused[name] = problem
+
+    def allow_macro(self, name):
+        self.allowed.add(name)
+        self.refused.pop(name, None)
 
     def translated(self, header):
         header = header.resolve()

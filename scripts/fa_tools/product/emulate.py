@@ -28,6 +28,7 @@ UNDEFINED = re.compile(r"^(?:(\S[^\n]*?):(\d+): )?[^\n]*?undefined reference to 
 TWICE = re.compile(r"multiple definition of [`'](.*?)'")
 ASSERTION = re.compile(r"static assertion failed[^:]*: \"?([^\"\n]+)")
 WARNING = re.compile(r"^(.*?):(\d+):\d+: (warning: .*uninitialized\])$", re.MULTILINE)
+ASSEMBLER = re.compile(r"^(.*?):(\d+):\d+: error: [^\n]*\b(?:constraint|[‘']asm)\b|Assembler messages:", re.MULTILINE)
 CALLER = re.compile(r"^(\S+?):(\d+):\d+:\s+required from here", re.MULTILINE)
 
 
@@ -170,6 +171,8 @@ def explain(messages, sources):
         fail(f"{what} in {names}: name the file that has it, too, as in scripts/fa emulate {names} OTHER.cu")
     if twice := TWICE.search(messages):
         fail(f"{twice[1]} is defined in more than one of {names}: make it static, or inline in a header")
+    if asm := ASSEMBLER.search(messages):
+        fail((f"{asm[1]}:{asm[2]}: " if asm[1] else f"{names}: ") + cuda_source.PTX.format("asm()"))
     for file, line, text in MESSAGE.findall(messages):
         if unknown := UNKNOWN.search(text):
             name = next(filter(None, unknown.groups()))
