@@ -148,7 +148,11 @@ class Translator(unittest.TestCase):
                 ("void h(dim3 blockDim, const dim3& gridDim) { f<<<gridDim, blockDim>>>(); }", 4),
                 ("struct Shape { uint3* blockDim; };\nvoid h(Shape s) { f<<<1, *s.blockDim>>>(); }", 2),
                 ("__device__ void f() { use(1, blockDim.x); }\nvoid h() { auto threadIdx = 1; g([] __device__ () { threadIdx.x; }); }", 1),
-                ("#define KERNEL __global__\nKERNEL void g() { int x = blockDim.x, gridDim; }\nvoid h() { use(dim3(1, blockDim.x)); }", 0)):
+                ("#define KERNEL __global__\nKERNEL void g() { int x = blockDim.x, gridDim; }\nvoid h() { use(dim3(1, blockDim.x)); }", 0),
+                ("class A {\n  void g() { f<<<gridDim, blockDim>>>(); }\n  void h();\n private: dim3 gridDim, blockDim;\n};\nvoid A::h() { f<<<gridDim, 1>>>(); }", 5),
+                ("void h() { auto [gridDim, blockDim] = shape(1); f<<<gridDim, blockDim>>>(); }", 4),
+                ("void h() {\n  for (int blockDim = 0; blockDim < 2; blockDim++) for (int gridDim = 0; gridDim < 2; gridDim++) use(blockDim, gridDim);\n  use();\n}", 8),
+                ("__device__ int g(int* x, int gridDim) { return x[gridDim + blockDim.x]; }", 2)):
             with self.subTest(text):
                 made = self.translate(device + text + "\n")
                 self.assertIn(device, made)

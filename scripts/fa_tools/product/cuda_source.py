@@ -33,7 +33,9 @@ CALLS["printf"] = "(::emu::print)"  # in brackets, since a program may have a ma
 CALLS.update({name: f"::emu::host_{name}" for name in ("malloc", "calloc", "realloc", "free")})
 
 COORDINATES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
-TYPES = {"dim3", "unsigned", "size_t", "auto", *(f"{kind}{size}" for kind in ("int", "uint") for size in ("", 2, 3, 4))}  # of such variables
+AROUND_TYPES = ("const", "static", "constexpr", "mutable", "public", "private", "protected", ":")
+TYPES = {"dim3", "unsigned", "long", "short", "size_t", "int32_t", "uint32_t", "int64_t", "uint64_t", "auto",  # of such variables
+         *(f"{kind}{size}" for kind in ("int", "uint") for size in ("", 2, 3, 4))}
 
 # What is not there: a name, or the beginning of several, and the sentence's end.
 TIME = "the emulator has no clock, so {} is not there: count instead (the table after the run), and measure on a GPU"
@@ -341,29 +343,52 @@ class Source:
                 token.partner.partner = token
 
     def own_coordinates(self):
-        """Variables of the host that have a name like blockDim, which is a macro here, get another one."""
-        code, start = self.code, 0
+        """Variables of the program that have a name like blockDim, which is a macro here, get another one."""
+        code, start, around = self.code, 0, []
         for i, token in enumerate(code):
             before = code[i - 1] if i else token
             if token.text in COORDINATES and before.text in (".", "->"):
                 token.text = f"fa_{token.text}"
             elif token.text in COORDINATES and not token.device:
-                begin = next((each for each in code[start:i] if each.text not in ("const", "static")), token)
+                begin = next((each for each in code[start:i] if each.text not in AROUND_TYPES), token)
                 listed = before.text == "," and begin.text in TYPES and not any(
                     each.text in OPENING and each.partner and each.partner.mate > i for each in code[start:i])
-                if before.text in TYPES or listed or before.text in "&*" and code[i - 2].text in TYPES:
-                    end, name = i, token.text
-                    while end < len(code) and code[end].text not in (")", "}"):
-                        end = self.skip(end)
-                    if end + 1 < len(code) and code[end].text == ")":  # a parameter: to the end of the function
-                        while end < len(code) and code[end].text not in ("{", ";"):
-                            end += 1
-                        end = self.skip(end) if end < len(code) else end
-                    for each, previous in zip(code[i:end], [before, *code[i:end]]):
-                        if each.text == name and not each.device and previous.text not in (".", "->"):
-                            each.text = f"fa_{name}"
+                bound = begin.text == "auto" and around and around[-1].text == "["
+                if before.text in TYPES or listed or bound or before.text in "&*" and code[i - 2].text in TYPES:
+                    self.rename_coordinate(i, around)
             if token.text in ("{", "}", ";"):
                 start = i + 1
+            if token.text in OPENING and token.partner:
+                around.append(token)
+            elif around and token.partner is around[-1]:
+                around.pop()
+
+    def rename_coordinate(self, i, around):
+        """That which code[i] declares, within the brackets `around`, in all that sees it."""
+        code, end, name, spans, in_device = self.code, i, self.code[i].text, [], False
+        brace = next((each.mate for each in reversed(around) if each.text == "{"), None)
+        head = next((j for j in range(brace or 0, 0, -1) if code[j - 1].text in ("{", "}", ";")), 0)
+        words = [each.text for each in code[head:brace]] if brace is not None and around[-1].text == "{" else []
+        if opened("class", False, words)[0] == "class":  # a member: in all methods
+            spans.append((brace, code[brace].partner.mate))
+            for j in range(len(code) - 1):
+                if code[j].text == words[1] and code[j + 1].text == "::":
+                    end = next((k for k in range(j, len(code)) if code[k].text in ("{", ";")), j)
+                    spans.append((j, self.skip(end)))
+        else:
+            while end < len(code) and code[end].text not in (")", "}"):
+                end = self.skip(end) if code[end].text != "]" or not around or code[end].partner is not around[-1] else end + 1
+            if end + 1 < len(code) and code[end].text == ")":  # a parameter: to the end of the function, or of the loop
+                end += 1
+                while end < len(code) and code[end].text not in ("{", ";"):
+                    end = self.skip(end)
+                in_device = end < len(code) and code[end].text == "{" and code[end].device
+                end = self.skip(end) if end < len(code) else end
+            spans.append((i, end))
+        for first, behind in spans:
+            for j in range(first, behind):
+                if code[j].text == name and (in_device or not code[j].device) and code[j - 1].text not in (".", "->"):
+                    code[j].text = f"fa_{name}"
 
     def names(self, in_macro):
         """Single names: those that are refused, and functions that have another name here."""
