@@ -377,9 +377,9 @@ class Command(unittest.TestCase):
         self.assertIn("for 0.1 s of processor time (--patience)", self.emulate(text, before=["--patience", "0.1"], code=1))
 
     def test_arguments_become_what_the_kernel_takes(self):
-        text = ("#include <vector>\nstruct Three { int a, b, c; };\n__global__ void f(int* x, float* y, Three t, long n) { if (!y) x[threadIdx.x] = t.c + n; }\n"
+        text = ("#include <vector>\n#define RUN(kernel, stream, ...) kernel<<<1, 1, 0, stream>>>(__VA_ARGS__)\nstruct Three { int a, b, c; };\n__global__ void f(int* x, float* y, Three t, long n) { if (!y) x[threadIdx.x] = t.c + n; }\n"
                 "int main() {\n  dim3 blockDim(2, 1), gridDim(1);\n  int* x;\n  cudaMallocManaged(&x, 8);\n  std::vector v{f};\n  std::vector n{3};\n"
-                "  v[0]<<<gridDim, blockDim>>>(x, NULL, {1, 2, n[0]++}, 4);\n  printf(\"%d %d\\n\", x[1], n[0]);\n  f<<<1, 1>>>(x, 0, Three{1, 2, 5}, 0);\n"
+                "  v[0]<<<gridDim, blockDim>>>(x, NULL, {1, 2, n[0]++}, 4);\n  printf(\"%d %d\\n\", x[1], n[0]);\n  RUN(f, NULL, x, NULL, (Three{1, 2, 5}), NULL);\n"
                 "  printf(\"%d\\n\", x[0]);\n}\n")
         self.assertTrue(self.emulate(text).startswith("7 4\n5\n"))
 

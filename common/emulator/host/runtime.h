@@ -205,6 +205,15 @@ class Launch {
   SourceLocation where_;
 };
 
+// NULL as an argument of a macro that launches a kernel.
+inline constexpr struct {
+  template <typename T>
+  constexpr operator T*() const {
+    return nullptr;
+  }
+  constexpr operator long() const { return 0; }
+} null;
+
 // The name of a kernel that is an argument of a template: attention<float, 64>.
 template <auto kKernel>
 std::string kernel_name() {

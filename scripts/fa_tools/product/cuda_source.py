@@ -267,6 +267,7 @@ class Source:
                 given = code[i + 1:self.angle(i + 1)]
                 self.kernels.update(name.text for auto, name in zip(given, given[1:]) if auto.text == "auto" and name.kind == "name")
         self.own_coordinates()
+        self.null_arguments()
         self.names(in_macro)
         if not in_macro:
             self.calls()
@@ -341,6 +342,18 @@ class Source:
             elif token.text in CLOSING and open_ones and open_ones[-1].text == CLOSING[token.text]:
                 token.partner = open_ones.pop()
                 token.partner.partner = token
+
+    def null_arguments(self):
+        """NULL where a macro that launches a kernel is used: its type would be a number's before the kernel is known."""
+        for token in self.tokens:
+            if define := token.kind == "directive" and re.match(r"#\s*define\s+(\w+)\(", token.text):
+                if "<<<" in token.text or self.state.launching & set(re.findall(r"\w+", token.text[define.end():])):
+                    self.state.launching.add(define[1])
+        for i, token in enumerate(self.code[:-1]):
+            if token.text in self.state.launching and self.code[i + 1].text == "(" and self.code[i + 1].partner:
+                for begin, end in self.parts(i + 1):
+                    if end == begin + 1 and self.code[begin].text == "NULL":
+                        self.code[begin].text = "::emu::null"
 
     def own_coordinates(self):
         """Variables of the program that have a name like blockDim, which is a macro here, get another one."""
@@ -789,6 +802,7 @@ class State:
         self.device_words = {"__global__", "__device__"}
         self.refused = {}  # macros that may not be used, and why
         self.allowed = set()  # macros that may be
+        self.launching = set()  # macros that launch kernels
         self.own_calls = set()  # names of CALLS that the program gives to functions and macros of its own
 
     def next_number(self):
