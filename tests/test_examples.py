@@ -133,9 +133,9 @@ class Translator(unittest.TestCase):
 
     def test_kernels_that_are_values(self):
         for kernel, name in (("table[i]", "table[i]"), ("(*all->at(2).k)", ""), ("p->list[2].k", "p->list[2].k"), ("pick<2>(1)", "pick<2>(1)"),
-                             ("a::b<int>", ""), ("return k", ""), ("return (k)", ""), ("x.y(1)[2]", "x.y(1)[2]")):
+                             ("a::b<int>", ""), ("return k", ""), ("return (k)", ""), ("x.y(1)[2]", "x.y(1)[2]"), ("own", "own")):
             with self.subTest(kernel):
-                made = self.translate(f"void h() {{ {kernel}<<<1, 2>>>(); }}\n")
+                made = self.translate(f"struct A {{ void (*own)(int); }};\nvoid h() {{ {kernel}<<<1, 2>>>(); }}\n")
                 word, _, plain = kernel.rpartition("return ")
                 self.assertIn(f'{{ {word}{_}::emu::Launch("{name or plain}"', made)
                 self.assertIn(f"[&, fa_kernel = {name}]" if name else "[&](", made)
@@ -276,6 +276,7 @@ class Translator(unittest.TestCase):
                 ("extern __constant__ int x[2];\n", "define x here, or in a header"),
                 ("__global__ void f(int);\nint main() {\n  f(1); }", "my.cu:3: f() is a kernel: launch it, as f<<<grid, block>>>(...)"),
                 ("template <int N> __global__ void f() {}\nint main() { f<2>(); }", "my.cu:2: f() is a kernel"),
+                ("int main() {\nf<<<1, 2>>>(\n#if A\n1\n#endif\n); }", "my.cu:3: the emulator cannot read #if within a launch or a declaration: put it before"),
                 ("__host__ __device__ void f() {}\nint main() { f<<<1, 2>>>(); }", "my.cu:2: f() is a function and no kernel"),
                 ("void f() {}\nint main() {\n  f<<<1, 2>>>(); }", "write __global__ before it, or call it without <<<>>>")):
             with self.subTest(text):

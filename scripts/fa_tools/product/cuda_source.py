@@ -266,6 +266,8 @@ class Source:
             if code[i].text == "template" and code[i + 1].text == "<":
                 given = code[i + 1:self.angle(i + 1)]
                 self.kernels.update(name.text for auto, name in zip(given, given[1:]) if auto.text == "auto" and name.kind == "name")
+        self.state.pointers.update(name.text for before, star, name, behind, after in zip(code, code[1:], code[2:], code[3:], code[4:])
+                                   if before.text + star.text + behind.text + after.text == "(*)(")
         self.own_coordinates()
         self.null_arguments()
         self.names(in_macro)
@@ -505,6 +507,9 @@ class Source:
     def blank(self, first, last, text):
         """The tokens from code[first] to code[last] become `text`, with as many lines as they had."""
         lo, hi = self.tokens.index(self.code[first]), self.tokens.index(self.code[last])
+        if directive := next((token for token in self.tokens[lo:hi] if token.kind == "directive"), None):
+            word = re.match(r"#\s*\w*", directive.text)[0]
+            self.refuse(directive.line, f"the emulator cannot read {word} within a launch or a declaration: put it before")
         lines = sum(token.text.count("\n") for token in self.tokens[lo:hi + 1])
         for token in self.tokens[lo:hi + 1]:
             token.text = ""
@@ -710,7 +715,7 @@ class Source:
     def callee(self, at):
         """The index where the kernel's name begins that <<< follows, which is code[at]; and whether it is the value of an expression,
         such as table[i], and no name."""
-        code, first, computed = self.code, at - 1, False
+        code, first, computed = self.code, at - 1, self.code[at - 1].text in self.state.pointers
         while first > 0:
             if code[first].text == ">":
                 depth = 0
@@ -803,6 +808,7 @@ class State:
         self.refused = {}  # macros that may not be used, and why
         self.allowed = set()  # macros that may be
         self.launching = set()  # macros that launch kernels
+        self.pointers = set()  # names of pointers to functions
         self.own_calls = set()  # names of CALLS that the program gives to functions and macros of its own
 
     def next_number(self):
