@@ -451,6 +451,12 @@ class Command(unittest.TestCase):
             }"""
         self.assertTrue(self.emulate(text).startswith("2016 12120 12376 12632 12888\n"))
 
+    def test_a_function_for_both_sides_that_only_kernels_may_call(self):
+        text = ("__host__ __device__ int rank() {\n#ifdef __CUDA_ARCH__\n  return threadIdx.x;\n#else\n  return -1;\n#endif\n}\n"
+                "__global__ void f(int* x) { *x = rank(); }\nint main() {\n  int* x;\n  cudaMalloc(&x, 4);\n  f<<<1, 1>>>(x);\n  return rank();\n}\n")
+        self.assertRegex(self.emulate(text, code=-11), r"error: mine\.cu:\d+: the host uses a null pointer, or threadIdx or the like, which only kernels have\n  "
+                         r"\(of a function for both sides the emulator compiles the branch for __CUDA_ARCH__ alone\)\n")
+
     def test_what_is_no_source_is_refused(self):
         done = subprocess.run([ROOT / "scripts/fa", "emulate", "README.md"], capture_output=True, text=True, cwd=ROOT, timeout=60)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (

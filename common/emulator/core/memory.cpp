@@ -424,6 +424,14 @@ void on_fault(int signal, siginfo_t* info, void* context) {
                                         : "where nothing is: a pointer or an index is wrong");
     what = text;
   }
+  if (!lane && address < kGuard && info->si_code != SI_KERNEL) {
+    const std::string text =
+        "error: " + symbolise(program_counter_of(context)) +
+        ": the host uses a null pointer, or threadIdx or the like, which only kernels have\n  (of "
+        "a "
+        "function for both sides the emulator compiles the branch for __CUDA_ARCH__ alone)\n";
+    if (write(STDERR_FILENO, text.c_str(), text.size()) < 0) _exit(4);
+  }
   if (!lane || what.empty()) {  // not ours: the default, or whatever was installed before
     sigaction(signal, &previous_action, nullptr);
     return;
