@@ -145,13 +145,13 @@ void run(Kernel kernel, const float* in, float* out, int count) {
     case Kernel::kLong: {
       float sum = 0.0f;
       fault_line = __LINE__ + 1;
-      for (int i = 0; i < 200000 && threadIdx.x == 0; i++) sum += in[i % count];
+      for (int k = 0; k < 200000 && threadIdx.x == 0; k++) sum += in[k % count];
       if (threadIdx.x == 0) out[0] = sum;
       break;
     }
     case Kernel::kWithoutEnd:
       fault_line = __LINE__ + 1;
-      for (int i = 0; in[i % count] == 1.0f; i = (i + 1) % count) out[i] = 2.0f;
+      for (int k = 0; in[k % count] == 1.0f; k = (k + 1) % count) out[k] = 2.0f;
       break;
     case Kernel::kStackOnly: {
       volatile float local[64];

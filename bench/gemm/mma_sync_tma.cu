@@ -155,9 +155,9 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     };
     // [/fragments]
     // Waits until a slice has arrived, so the warp may load it.
-    const auto wait = [&](uint32_t slice) {
-      read = slice % C::kStages * kSliceBytes;
-      ptx::mbarrier_wait(&smem.full[slice % C::kStages], slice / C::kStages % 2);
+    const auto wait = [&](uint32_t number) {
+      read = number % C::kStages * kSliceBytes;
+      ptx::mbarrier_wait(&smem.full[number % C::kStages], number / C::kStages % 2);
     };
 
     wait(slice);
