@@ -106,7 +106,7 @@ const char* fa_bench_add(const char* json, FaBenchPeer peer) {
     using fa::Tensors;
     fa::Kernel kernel;
     kernel.name = fields.text("kernel");
-    kernel.takes = fa::kEverything;  // the library itself says what it does not take
+    kernel.takes = fa::kEveryProblem;  // the library itself says what it does not take
     kernel.library = [=] { return library; };
     kernel.run = [=](const fa::Problem&, const Tensors& t) {
       fa::call(peer, kFaBenchLaunch, t, t.o);

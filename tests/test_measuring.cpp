@@ -177,7 +177,7 @@ TEST_F(MeasuringTest, WhatTimedLaunchesLeaveIsCheckedToo) {
 // its own, and all of its output is looked at before the next one.
 TEST_F(MeasuringTest, NoTimedLaunchMayDoLess) {
   for (const char* name : {"04_right_once", "08_remembers", "09_skips", "10_needs_nan",
-                           "11_other_stream", "12_remembers_sums", "13_half"}) {
+                           "11_other_stream", "12_remembers_sums", "13_half", "15_lse_once"}) {
     for (const int sets : {1, 3}) {
       protocol.rotating_inputs = sets;
       fake_gpu() = FakeGpu{};

@@ -36,8 +36,9 @@ const std::vector<More> kShapes = {
     {"few_queries", 2, 4, 2, 5, 131},
     {"one_query", 1, 4, 1, 1, 200},
     {"few_keys", 1, 2, 1, 131, 70},
+    {"blind_tiles", 1, 2, 1, 333, 70},
     {"packed", 3, 2, 2, 0, 0, {{70, 70}, {1, 1}, {65, 65}}},
-    {"packed_and_shared", 5, 4, 2, 0, 0, {{0, 9}, {33, 64}, {7, 0}, {0, 0}, {65, 3}}},
+    {"packed_and_shared", 5, 4, 2, 0, 0, {{0, 9}, {33, 64}, {7, 0}, {0, 0}, {265, 3}}},
     {"packed_and_mostly_empty", 4, 1, 1, 0, 0, {{0, 3}, {0, 0}, {0, 5}, {9, 9}}},
 };
 
@@ -50,8 +51,12 @@ Problem make_problem(const More& shape, Mask mask, Dtype dtype, int head_dim) {
   return p;
 }
 
-// The whole output by the definition, in loops that know nothing of the harness.
-std::vector<double> by_loops(const Problem& p, const Inputs& inputs) {
+struct Outputs {
+  std::vector<double> o, lse;
+};
+
+// Both outputs whole, by the definition, in loops that know nothing of the harness.
+Outputs by_loops(const Problem& p, const Inputs& inputs) {
   const int d = p.head_dim, group = p.heads / p.kv_heads.value_or(p.heads);
   const int kv_heads = p.heads / group;
   std::vector<Sequence> sequences = p.packed;
@@ -62,7 +67,7 @@ std::vector<double> by_loops(const Problem& p, const Inputs& inputs) {
     total_q += s.q_len;
     total_kv += s.kv_len;
   }
-  std::vector<double> output(inputs.q.size(), NAN);
+  std::vector<double> output(inputs.q.size(), NAN), lse(p.row_count(), NAN);
   int q_before = 0, kv_before = 0;  // of a head, in sequences before
   for (int b = 0; b < int(sequences.size()); b++) {
     const auto [q_len, kv_len] = sequences[size_t(b)];
@@ -85,11 +90,14 @@ std::vector<double> by_loops(const Problem& p, const Inputs& inputs) {
           weights.push_back(score / std::sqrt(double(d)));
           highest = std::max(highest, weights.back());
         }
+        double exponentials = 0;  // without the highest score: not for huge ones
         for (size_t j = 0; j < weights.size(); j++) {
+          exponentials += std::exp(weights[j]);
           const double weight = std::exp(weights[j] - highest);
           sum += weight;
           for (int c = 0; c < d; c++) sums[size_t(c)] += weight * at(inputs.v, kv_row + int(j), c);
         }
+        lse[size_t(q_row + i)] = std::log(exponentials);
         for (int c = 0; c < d; c++) {
           output[size_t(q_row + i) * size_t(d) + size_t(c)] =
               weights.empty() ? 0 : sums[size_t(c)] / sum;
@@ -99,7 +107,7 @@ std::vector<double> by_loops(const Problem& p, const Inputs& inputs) {
     q_before += q_len;
     kv_before += kv_len;
   }
-  return output;
+  return {output, lse};
 }
 
 class Beyond : public testing::TestWithParam<More> {};
@@ -111,11 +119,15 @@ TEST_P(Beyond, TheReferenceAgreesWithLoops) {
     for (const char* const inputs : {"normal", "hot_diagonal"}) {
       const Inputs made = make_inputs(p, inputs, 3);
       const Reference reference = make_reference(p, made);
-      const std::vector<double> expected = by_loops(p, made);
+      const auto [expected, lse] = by_loops(p, made);
       ASSERT_EQ(reference.values.size(), expected.size());
       for (size_t i = 0; i < expected.size(); i++) {
         ASSERT_NEAR(reference.values[i], expected[i], 1e-11) << name_of(mask) << " element " << i;
         ASSERT_TRUE(expected[i] != 0 || reference.allowed[i] == 0 || mask == Mask::kNone);
+      }
+      for (size_t i = 0; i < lse.size(); i++) {
+        ASSERT_TRUE(reference.lse[i] == lse[i] || std::fabs(reference.lse[i] - lse[i]) < 1e-11)
+            << name_of(mask) << " row " << i << ": " << reference.lse[i] << " and " << lse[i];
       }
     }
   }
@@ -200,6 +212,29 @@ TEST(BeyondPlain, RowsWithoutAKeyMustBeZeros) {
   EXPECT_NE(comparison.reason.find("row 4, column 7] is 5.96046e-08, should be 0 +- 0"),
             std::string::npos)
       << comparison.reason;
+}
+
+TEST(BeyondPlain, LogSumExpIsCompared) {
+  Problem p = problem(1, 2, 8, 64, Dtype::kFp16);
+  p.kv_len = 3;
+  p.mask = Mask::kCausal;
+  const Reference reference = make_reference(p, make_inputs(p, "normal", 1));
+  std::vector<uint16_t> output;
+  for (const double value : reference.values) output.push_back(from_float(float(value), p.dtype));
+  const std::vector<float> right(reference.lse.begin(), reference.lse.end());
+  EXPECT_TRUE(compare(p, reference, output, right).passed);
+  EXPECT_EQ(right[8 + 4], -INFINITY);
+  const auto reason = [&](size_t row, float value) {
+    std::vector<float> lse = right;
+    lse[row] = value;
+    return compare(p, reference, output, lse).reason;
+  };
+  EXPECT_NE(reason(8 + 4, 0).find("lse[batch 0, head 1, row 4] is 0, should be -inf +- 0"),
+            std::string::npos)
+      << reason(8 + 4, 0);
+  EXPECT_NE(reason(7, right[7] + 1e-5f).find("lse[batch 0, head 0, row 7] is "), std::string::npos);
+  EXPECT_EQ(reason(7, right[7] + 1e-7f), "");
+  EXPECT_EQ(reason(15, NAN), "lse[batch 0, head 1, row 7] was never written or is no number");
 }
 
 TEST(BeyondPlain, SamplesTheEdgesOfTheDiagonal) {

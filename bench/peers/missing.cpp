@@ -16,7 +16,7 @@ const bool without_cudnn = [] {
                    nullptr,
                    nullptr,
                    Traits::kPlain,
-                   kEverything});
+                   kEveryProblem});
   return true;
 }();
 #endif

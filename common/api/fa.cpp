@@ -131,17 +131,26 @@ Problem problem_of(const fa_problem& given, const fa_options& options, bool any_
   return problem;
 }
 
+size_t lse_bytes(const Problem& problem) { return problem.row_count() * sizeof(float); }
+
 // Kernels read their inputs while others of their CTAs write O already.
 void check_overlap(const Problem& problem, const Tensors& tensors) {
-  const auto check = [&](const void* input, size_t bytes, const char* tensor) {
-    const auto begin = uintptr_t(input), o = uintptr_t(tensors.o);
-    if (begin < o + problem.tensor_bytes() && o < begin + bytes) {
-      throw BadInput(std::string("O overlaps ") + tensor + ": give O memory of its own");
+  const auto check = [&](const void* output, size_t output_bytes, const std::string& name,
+                         const void* other, size_t bytes, const char* tensor) {
+    const auto begin = uintptr_t(other), out = uintptr_t(output);
+    if (begin < out + output_bytes && out < begin + bytes) {
+      throw BadInput(name + " overlaps " + tensor + ": give " + name + " memory of its own");
     }
   };
-  check(tensors.q, problem.tensor_bytes(), "Q");
-  check(tensors.k, problem.kv_tensor_bytes(), "K");
-  check(tensors.v, problem.kv_tensor_bytes(), "V");
+  const auto check_inputs = [&](const void* output, size_t bytes, const std::string& name) {
+    check(output, bytes, name, tensors.q, problem.tensor_bytes(), "Q");
+    check(output, bytes, name, tensors.k, problem.kv_tensor_bytes(), "K");
+    check(output, bytes, name, tensors.v, problem.kv_tensor_bytes(), "V");
+  };
+  check_inputs(tensors.o, problem.tensor_bytes(), "O");
+  if (!tensors.lse) return;
+  check_inputs(tensors.lse, lse_bytes(problem), "lse");
+  check(tensors.lse, lse_bytes(problem), "lse", tensors.o, problem.tensor_bytes(), "O");
 }
 
 size_t workspace_bytes(const Kernel& kernel, const Problem& problem) {
@@ -172,6 +181,7 @@ int device_of(const Tensors& tensors) {
   check(tensors.k, "K");
   check(tensors.v, "V");
   check(tensors.o, "O");
+  if (tensors.lse) check(tensors.lse, "lse");
   if (tensors.cu_seqlens_q) {
     check(tensors.cu_seqlens_q, "cu_seqlens_q");
     check(tensors.cu_seqlens_kv, "cu_seqlens_kv");
@@ -252,7 +262,7 @@ void attention(const Kernel& kernel, const Problem& problem, const Tensors& tens
   k.upload(tensors.k);
   v.upload(tensors.v);
   Tensors watched{q.data(), k.data(), v.data(), o.data()};
-  std::optional<Buffer> workspace, cu_seqlens_q, cu_seqlens_kv;
+  std::optional<Buffer> workspace, cu_seqlens_q, cu_seqlens_kv, lse;
   if (tensors.cu_seqlens_q) {
     const auto copy = [&](std::optional<Buffer>& buffer, const char* name, const int* begins) {
       buffer.emplace(name, (problem.packed.size() + 1) * sizeof(int)).upload(begins);
@@ -260,6 +270,10 @@ void attention(const Kernel& kernel, const Problem& problem, const Tensors& tens
     };
     watched.cu_seqlens_q = copy(cu_seqlens_q, "cu_seqlens_q", tensors.cu_seqlens_q);
     watched.cu_seqlens_kv = copy(cu_seqlens_kv, "cu_seqlens_kv", tensors.cu_seqlens_kv);
+  }
+  if (tensors.lse) {
+    lse.emplace("lse", lse_bytes(problem));
+    watched.lse = static_cast<float*>(lse->data());
   }
   if (const size_t needed = workspace_bytes(kernel, problem); needed > 0) {
     workspace.emplace("workspace", needed);
@@ -269,6 +283,7 @@ void attention(const Kernel& kernel, const Problem& problem, const Tensors& tens
   take_counts();  // of a launch that failed
   run(kernel, problem, watched);
   o.download(tensors.o);
+  if (lse) lse->download(tensors.lse);
   last_run = Counted{kernel.name, problem, take_counts()};
 }
 
@@ -309,8 +324,11 @@ fa_status fa_attention_with(const char* kernel, const fa_problem* problem,
     try {
       const fa::Problem checked = fa::problem_of(*problem, given, chosen.takes.any_length);
       const fa::Tensors tensors{
-          q, k, v, o, nullptr, 0, stream, given.cu_seqlens_q, given.cu_seqlens_kv};
+          q, k, v, o, nullptr, 0, stream, given.cu_seqlens_q, given.cu_seqlens_kv, given.lse};
       fa::check_pointers(tensors);
+      if (uintptr_t(given.lse) % alignof(float) != 0) {
+        throw fa::BadInput("the pointer to lse must be a multiple of 4 bytes");
+      }
       fa::check_overlap(checked, tensors);
       fa::attention(chosen, checked, tensors, given.wants_end);
     } catch (const fa::BadInput& error) {

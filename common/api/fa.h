@@ -9,7 +9,8 @@
  * 128. Pointers are multiples of 16 bytes. O overlaps none of the others, else it is FA_BAD_INPUT.
  *
  * That is all that the sixteen numbered kernels take. Kernels of beyond/ take more, which a program
- * says in fa_options: a causal mask, other lengths, fewer heads of K and V, packed sequences.
+ * says in fa_options: a causal mask, other lengths, fewer heads of K and V, packed sequences, and a
+ * second output.
  *
  * The library was built for one of two back ends (fa_backend). Built for CUDA, it takes pointers to
  * memory of one GPU. Built for the emulator, it takes pointers to host memory, runs the kernel on
@@ -72,6 +73,11 @@ typedef struct fa_options {
   /* On the emulator the calling thread asks this about 20 times a second while the kernel runs. Any
    * answer but 0 ends the call with FA_FAILED, and the library can be used as before. */
   int (*wants_end)(void);
+  /* A second output, fp32, [batch, heads, seq_len] or of packed sequences [heads, q_rows]: the
+   * natural logarithm of each row's sum of e^score over the keys that it sees, with score = q k /
+   * sqrt(head_dim); -inf if it sees none. From it and O the results of several parts of the keys
+   * are merged. It is in the memory that Q is in and overlaps no other tensor. Null: not wanted. */
+  float* lse;
 } fa_options;
 
 typedef struct fa_kernel {

@@ -120,19 +120,29 @@ struct Rows {
     const uint64_t block = t.state[t.words + head * t.moving + of_head / kBlock];
     return head * t.q_rows + size_t(block) * kBlock + of_head % kBlock;
   }
-  // A word's part of its row's sum: its product with an odd random number.
-  constexpr uint64_t part(size_t row, size_t index) const {
-    return word(row, index) * (mixed(known.key + index) | 1);
+  // A word's part of its row's sum: its product with an odd random number. The last word's has that
+  // of log-sum-exp, too.
+  __host__ __device__ uint64_t part(size_t row, size_t index) const {
+    uint64_t sum = word(row, index) * (mixed(known.key + index) | 1);
+    if (output.lse && index + 1 == t.words) {
+      sum += std::bit_cast<uint32_t>(output.lse[row]) * (mixed(known.key + t.words) | 1);
+    }
+    return sum;
   }
   constexpr void keep(size_t row, uint64_t sum) const {
     const size_t to = first_row(row);
     known.sums[to] = sum;
+    if (output.lse) known.lse[to] = output.lse[row];
     for (size_t i = 0; i < t.words; i++) known.rows[to * t.words + i] = word(row, i);
   }
   __host__ __device__ bool differs(size_t row) const {
     const uint64_t* const before = known.rows + first_row(row) * t.words;
     float largest = 0, most = 0;
     bool numbers = true;
+    if (output.lse) {
+      const float was = known.lse[first_row(row)], is = output.lse[row];
+      if (!(was == is || fabsf(was - is) <= 1.0f / 64)) return true;
+    }
     for (size_t i = 0; i < t.words * 4; i++) {
       const auto element = [&](uint64_t four) {
         return value(uint16_t(four >> (i % 4 * 16)), known.dtype);

@@ -46,10 +46,12 @@ struct KnownOutput {
   uint64_t key = 0;          // of the sums: not known to kernels
   uint64_t* rows = nullptr;  // [heads, q_rows, words]
   uint64_t* sums = nullptr;  // [heads, q_rows]
+  float* lse = nullptr;      // [heads, q_rows], of kernels that give it
 };
 void keep_output(const ChangingTensors& tensors, const OutputRows& output, const KnownOutput& kept);
 // Adds to *differing the number of rows that are not the known ones: whose sum is another, and of
-// which an element differs by more than 1/64 of the row's largest one, or is NaN.
+// which an element differs by more than 1/64 of the row's largest one, or log-sum-exp by more than
+// 1/64, or one of them is NaN.
 void compare_output(const ChangingTensors& tensors, const OutputRows& output,
                     const KnownOutput& known, unsigned long long* differing);
 

@@ -51,10 +51,12 @@ std::set<int> choose_rows(Mask mask, const Sequence& lengths, size_t head, int r
   return chosen;
 }
 
+std::string locate_row(const Problem& problem, const HeadRows& at, size_t row) {
+  return (problem.packed.empty() ? "[batch " : "[sequence ") + std::to_string(at.sequence) +
+         ", head " + std::to_string(at.head) + ", row " + std::to_string(row - at.q_row);
+}
 std::string locate(const Problem& problem, const HeadRows& at, size_t row, size_t column) {
-  return (problem.packed.empty() ? "O[batch " : "O[sequence ") + std::to_string(at.sequence) +
-         ", head " + std::to_string(at.head) + ", row " + std::to_string(row - at.q_row) +
-         ", column " + std::to_string(column) + "]";
+  return "O" + locate_row(problem, at, row) + ", column " + std::to_string(column) + "]";
 }
 
 }  // namespace
@@ -78,6 +80,8 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
   }
   for (auto* const values : {&reference.values, &reference.allowed, &reference.inexact})
     values->resize(reference.rows.size() * d);
+  for (auto* const values : {&reference.lse, &reference.lse_allowed})
+    values->resize(reference.rows.size());
 
   const double u = rounding_unit(problem.dtype), scale = 1.0 / std::sqrt(double(d));
   std::vector<double> table(1 << 16);  // of all 16-bit patterns
@@ -140,16 +144,25 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
         }
       }
     }
-    for (size_t i = 0; i < rows.size() * d; i++) {
-      const Row& row = rows[i / d];
+    const auto exponent_and_sum_error = [&](const Row& row) {
       const double score_error =
           (4.0 + std::sqrt(double(d))) * 0x1p-24 * row.largest_products * scale;
-      const double sum_error = double(row.keys) * 0x1p-24 / 8;
+      return score_error + double(row.keys) * 0x1p-24 / 8;
+    };
+    for (size_t i = 0; i < rows.size(); i++) {
+      const double lse = rows[i].highest + std::log(rows[i].weights);  // -inf of no key
+      reference.lse[first + i] = lse;
+      reference.lse_allowed[first + i] = rows[i].keys > 0 ? 2 * exponent_and_sum_error(rows[i]) +
+                                                                0x1p-21 + 0x1p-22 * std::fabs(lse)
+                                                          : 0;
+    }
+    for (size_t i = 0; i < rows.size() * d; i++) {
+      const Row& row = rows[i / d];
       const double weights = row.keys > 0 ? row.weights : 1;
       const double value = row.output[i % d] / weights;
       const double a = row.weight_of_abs[i % d] / weights;
       const double inexact =
-          2 * (score_error + sum_error) * a + smallest_subnormal(problem.dtype) / 2;
+          2 * exponent_and_sum_error(row) * a + smallest_subnormal(problem.dtype) / 2;
       reference.values[first * d + i] = value;
       reference.inexact[first * d + i] = inexact;
       reference.allowed[first * d + i] =
@@ -160,7 +173,7 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
 }
 
 Comparison compare(const Problem& problem, const Reference& reference,
-                   const std::vector<uint16_t>& output) {
+                   const std::vector<uint16_t>& output, const std::vector<float>& lse) {
   const size_t d = size_t(problem.head_dim);
   Comparison result;
   result.checked_rows = reference.rows.size();
@@ -188,6 +201,27 @@ Comparison compare(const Problem& problem, const Reference& reference,
   if (not_finite > 0) {
     result.reason +=
         " (" + std::to_string(not_finite) + " of " + std::to_string(output.size()) + " elements)";
+  }
+
+  // The same of log-sum-exp; then the checked rows of it.
+  for (size_t row = 0, head = 0; row < lse.size(); row++) {
+    while (row >= heads[head].q_row + size_t(heads[head].lengths.q_len)) head++;
+    if (lse[row] < std::numeric_limits<float>::infinity()) continue;
+    fail("lse" + locate_row(problem, heads[head], row) + "] was never written or is no number");
+    break;
+  }
+  for (size_t i = 0, head = 0; i < reference.rows.size() && !lse.empty(); i++) {
+    const size_t row = reference.rows[i];
+    while (row >= heads[head].q_row + size_t(heads[head].lengths.q_len)) head++;
+    const double actual = double(lse[row]), error = std::fabs(actual - reference.lse[i]);
+    if (actual == reference.lse[i]) continue;  // -inf, too
+    if (!(error <= reference.lse_allowed[i])) {
+      char text[128];
+      snprintf(text, sizeof text, "] is %.8g, should be %.8g +- %.2g", actual, reference.lse[i],
+               reference.lse_allowed[i]);
+      fail("lse" + locate_row(problem, heads[head], row) + text);
+    }
+    result.bound_ratio = std::max(result.bound_ratio, error / reference.lse_allowed[i]);
   }
 
   const double u = rounding_unit(problem.dtype);

@@ -20,6 +20,7 @@ struct Reference {
   std::vector<double> allowed;  // the same shape: largest error of a correct kernel
   std::vector<double>
       inexact;  // the part of `allowed` that is not the rounding of P and O to 16 bits
+  std::vector<double> lse, lse_allowed;  // [rows.size()]: log-sum-exp, -inf of no key
 };
 
 // All rows if a head has at most `rows_per_head`, else that many of every head: the edges of all
@@ -37,6 +38,9 @@ struct Reference {
 //                          fp32 sums over the weights of the N keys that the row sees, whose
 //                          errors mostly cancel
 //   half of the smallest subnormal of the dtype
+//
+// Log-sum-exp, in fp32, may be off by 2 (e + N 2^-24 / 8) + 2^-21 + 2^-22 |log-sum-exp|: the errors
+// of exponents and sums as above, and fp32's of the logarithm and of the result.
 Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_per_head = 512);
 
 struct Comparison {
@@ -49,12 +53,12 @@ struct Comparison {
   size_t checked_rows = 0;
 };
 
-// Compares an output (patterns in the shape of Q) element by element with the bounds, and head by
-// head of every sequence in norm: ||error|| <= 1.5 u ||reference|| + ||inexact||, because
-// rounding errors are independent and their norm is far below the sum of their bounds. Every
-// element of the whole output, not only of the checked rows, must be a finite number. Nothing is
-// averaged over heads.
+// Compares an output (patterns in the shape of Q), and log-sum-exp if the kernel gives it, element
+// by element with the bounds, and O head by head of every sequence in norm: ||error|| <= 1.5 u
+// ||reference|| + ||inexact||, because rounding errors are independent and their norm is far below
+// the sum of their bounds. Every element of both, not only of the checked rows, must have been
+// written: O with finite numbers. Nothing is averaged over heads.
 Comparison compare(const Problem& problem, const Reference& reference,
-                   const std::vector<uint16_t>& output);
+                   const std::vector<uint16_t>& output, const std::vector<float>& lse = {});
 
 }  // namespace fa

@@ -126,7 +126,8 @@ Runner::Runner(const Problem& problem, const Inputs& inputs, const Protocol& pro
   for (int i = 0; i < std::max(1, protocol.rotating_inputs); i++) {
     const size_t state_bytes = ChangingTensors(problem).state_words() * sizeof(uint64_t);
     sets_.push_back({Buffer("Q", bytes), Buffer("K", kv_bytes), Buffer("V", kv_bytes),
-                     Buffer("O", bytes), Buffer("changes", state_bytes)});
+                     Buffer("O", bytes), Buffer("lse", problem.row_count() * sizeof(float)),
+                     Buffer("changes", state_bytes)});
     sets_.back().q.upload(inputs.q.data());
     sets_.back().k.upload(inputs.k.data());
     sets_.back().v.upload(inputs.v.data());
@@ -150,6 +151,7 @@ Tensors Runner::tensors(const Kernel& kernel, int set) {
   const Set& chosen = sets_[size_t(set)];
   Tensors result{chosen.q.data(), chosen.k.data(), chosen.v.data(), chosen.o.data()};
   result.stream = work_stream();
+  if (kernel.takes.lse) result.lse = static_cast<float*>(chosen.lse.data());
   if (cu_seqlens_q_) {
     result.cu_seqlens_q = static_cast<const int*>(cu_seqlens_q_->data());
     result.cu_seqlens_kv = static_cast<const int*>(cu_seqlens_kv_->data());
@@ -182,17 +184,20 @@ ChangingTensors Runner::changing(int set) const {
 OutputRows Runner::output_rows(const Kernel& kernel, int set) {
   if (kernel.output) return kernel.output(tensors(kernel, set));
   const size_t row = size_t(problem_.head_dim), head = problem_.q_rows() * row;
-  return {sets_[size_t(set)].o.data(), size_t(problem_.heads) * head, head, row};
+  const void* const lse = kernel.takes.lse ? sets_[size_t(set)].lse.data() : nullptr;
+  return {sets_[size_t(set)].o.data(), size_t(problem_.heads) * head, head, row,
+          static_cast<const float*>(lse)};
 }
 
 KnownOutput Runner::known_output() {
   if (!known_rows_) {
     known_rows_.emplace("the known output", problem_.tensor_bytes());
     known_sums_.emplace("the known output's sums", problem_.row_count() * sizeof(uint64_t));
+    known_lse_.emplace("the known log-sum-exp", problem_.row_count() * sizeof(float));
   }
   static const uint64_t key = unforeseen();
   return {problem_.dtype, key, static_cast<uint64_t*>(known_rows_->data()),
-          static_cast<uint64_t*>(known_sums_->data())};
+          static_cast<uint64_t*>(known_sums_->data()), static_cast<float*>(known_lse_->data())};
 }
 
 void Runner::check(const Kernel& kernel, int set, Record& record) {
@@ -201,12 +206,15 @@ void Runner::check(const Kernel& kernel, int set, Record& record) {
     return;
   }
   record.output.resize(problem_.element_count());
-  // The emulator sees here what was written beside it.
+  std::vector<float> lse(kernel.takes.lse ? problem_.row_count() : 0);
+  // The emulator sees here what was written beside them.
   if (!kernel.output) sets_[size_t(set)].o.download(record.output.data());
+  if (!lse.empty()) sets_[size_t(set)].lse.download(lse.data());
   keep_output(changing(set), output_rows(kernel, set), known_output());
   synchronize();
   known_rows_->download(record.output.data());
-  record.comparison = compare(problem_, reference_, record.output);
+  if (!lse.empty()) known_lse_->download(lse.data());
+  record.comparison = compare(problem_, reference_, record.output, lse);
 }
 
 void Runner::launch(const Kernel& kernel, int set) {
@@ -244,7 +252,7 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
     for (int i = 0; i < planned; i++) {
       const int set = i % set_count;
       if (checked) change_inputs(changing(set), nonce + uint64_t(i));
-      if (i + set_count >= planned) poison(set);
+      if (i + set_count >= planned) poison(kernel, set);
       if (l2_) l2_->poison();
       timers[size_t(i)].start();
       launch(kernel, set);
@@ -297,7 +305,7 @@ Record Runner::verify(const Kernel& kernel) {
   record.ceiling = kernel.ceiling;
   judge(record, [&] {
     if (const std::string why = refusal(kernel, problem_); !why.empty()) throw Unsupported(why);
-    for (int set = 0; set < int(sets_.size()); set++) poison(set);
+    for (int set = 0; set < int(sets_.size()); set++) poison(kernel, set);
     launch_record() = LaunchRecord{};
     take_counts();  // of launches before
     if (kernel.library) record.library = kernel.library();

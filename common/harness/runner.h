@@ -94,7 +94,8 @@ class Runner {
   Runner(const Problem& problem, const Inputs& inputs, const Protocol& protocol,
          int reference_rows_per_head = 512);
 
-  // Poisons the outputs, launches with every set of buffers, compares with the reference. Never
+  // Poisons the outputs, launches with every set of buffers, compares with the reference: O, and
+  // log-sum-exp, which every kernel that can give it is asked for, also where it is timed. Never
   // throws for what a kernel does: that is the record's status.
   Record verify(const Kernel& kernel);
 
@@ -117,14 +118,17 @@ class Runner {
 
  private:
   struct Set {
-    Buffer q, k, v, o, state;
+    Buffer q, k, v, o, lse, state;
   };
   Tensors tensors(const Kernel& kernel, int set);
   ChangingTensors changing(int set) const;
   OutputRows output_rows(const Kernel& kernel, int set);
   KnownOutput known_output();
   // The output is NaN until it is written, unless a peer has it in memory of its own.
-  void poison(int set) { sets_[size_t(set)].o.poison(); }
+  void poison(const Kernel& kernel, int set) {
+    sets_[size_t(set)].o.poison();
+    if (kernel.takes.lse) sets_[size_t(set)].lse.poison();
+  }
   // Compares the output of the latest launch, which was with this set, with the reference. A
   // ceiling has none: it checks itself, by a launch.
   void check(const Kernel& kernel, int set, Record& record);
@@ -135,7 +139,7 @@ class Runner {
   std::optional<Buffer> cu_seqlens_q_, cu_seqlens_kv_;  // of packed sequences
   std::optional<Buffer> l2_;         // larger than the L2: writing it evicts everything else
   std::optional<Buffer> workspace_;  // grows with what kernels ask for
-  std::optional<Buffer> known_rows_, known_sums_;
+  std::optional<Buffer> known_rows_, known_sums_, known_lse_;
   Reference reference_;
 };
 

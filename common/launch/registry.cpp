@@ -155,6 +155,7 @@ void check_pointers(const Tensors& tensors) {
 void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
   validate(problem, kernel.takes.any_length || kernel.ceiling != nullptr);
   if (const std::string why = refusal(kernel, problem); !why.empty()) throw Unsupported(why);
+  if (tensors.lse && !kernel.takes.lse) throw Unsupported("has one output, without log-sum-exp");
   check_pointers(tensors);
   if (const int present = device_capability(); present > 0) {
     const Needs& needs = kernel.needs;

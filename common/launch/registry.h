@@ -33,6 +33,10 @@ struct Tensors {
   // O, and of K and V, and the number of rows at the end. Null: not packed.
   const int* cu_seqlens_q = nullptr;
   const int* cu_seqlens_kv = nullptr;
+  // A second output, [batch, heads, seq_len] or of packed sequences [heads, rows]: of each row the
+  // natural logarithm of the sum of e^score over the keys that it sees, -inf if there are none.
+  // Null: not wanted.
+  float* lse = nullptr;
 };
 
 // The same for a kernel's launcher: typed, with the shape. head_dim is a template argument there.
@@ -54,6 +58,7 @@ struct Attention {
   int q_rows, kv_rows;      // of one head: seq_len and kv_len, or the packed sequences together
   const int* cu_seqlens_q;  // [batch + 1], as in Tensors; null: not packed
   const int* cu_seqlens_kv;
+  float* lse;  // [batch, heads, q_rows], as in Tensors; null: not wanted
 };
 
 // Which GPUs a kernel runs on. The emulator runs them all.
@@ -80,10 +85,13 @@ struct Takes {
   bool any_length = false;  // of queries and of keys, also where these differ
   bool kv_heads = false;    // fewer heads of keys than of queries
   bool packed = false;      // sequences of different lengths; their lengths are any
+  bool lse = false;         // the wish for a second output, log-sum-exp
 };
 
-inline constexpr Takes kEverything{
+inline constexpr Takes kEveryProblem{
     .causal = true, .any_length = true, .kv_heads = true, .packed = true};
+inline constexpr Takes kEverything{
+    .causal = true, .any_length = true, .kv_heads = true, .packed = true, .lse = true};
 
 // What computes a peer or a ceiling (bench/peers) in place of code of this repository.
 struct Library {
@@ -95,6 +103,7 @@ struct Library {
 struct OutputRows {
   const void* data = nullptr;
   size_t block_stride = 0, head_stride = 0, row_stride = 0;
+  const float* lse = nullptr;  // of every row, contiguous as in Tensors; null: there is none
 };
 
 struct Comparison;  // oracle.h
@@ -197,7 +206,8 @@ class Registration {
                                  int(problem.q_rows()),
                                  int(problem.kv_rows()),
                                  tensors.cu_seqlens_q,
-                                 tensors.cu_seqlens_kv};
+                                 tensors.cu_seqlens_kv,
+                                 tensors.lse};
 #ifdef FA_TWO_OF_FOUR  // scripts/fa try: half of the work for the compiler
     constexpr int kHeadDim = std::is_same_v<T, __half> ? 64 : 128;
     if (problem.head_dim != kHeadDim) {

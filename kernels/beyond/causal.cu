@@ -7,6 +7,7 @@
 //              query tiles of different length would leave most SMs idle at the end.
 // Changed      From 16: step() goes from any key tile to the next one, also into the next query
 //              tile; query_tile() orders them, a third buffer of Q; tensor maps end with a head.
+//              A second output, log-sum-exp, for those who merge results of several parts of keys.
 // Run          cmake --build --preset emulator --target beyond &&
 //              build/emulator/bin/beyond causal --mask causal --lengths 300,0,17 --kv-heads 1
 #include <algorithm>
@@ -32,7 +33,7 @@
 
 namespace fa::causal {
 
-constexpr float kLog2e = 1.44269504f;
+constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 
 // [range]
 // Upper bound for the sum of P that one lane computes for one K tile. bf16 has fp32's range: half
@@ -91,15 +92,68 @@ struct Shape {
   uint32_t sequences, q_rows;
 };
 
-// A query tile without key tiles says that there is none left.
+// A query tile without rows says that there is none left.
 struct QueryTile {
   int head, row;  // its first row in its head of Q
   int rows;       // from there to the end of its sequence
   int key_row;    // the sequence's first key in its head of K
   int kv_len;
   int diagonal;   // row i of the tile sees the keys below min(kv_len, i + diagonal)
-  int key_tiles;  // at least one, even if no row sees a key
+  int key_tiles;  // none if it is blind: no row sees a key
 };
+
+// [order]
+// Numbers query tiles, blind ones and others apart. Section after section of heads, or packed
+// sequence after sequence: first the last query tiles of all heads, which see most keys, and the
+// first ones, the shortest, at the end.
+template <int kBlockM, int kBlockN>
+class QueryTiles {
+ public:
+  __device__ QueryTiles(const Shape& shape, bool blind) : shape_(shape), blind_(blind) {}
+
+  // The query tile of this number, which is larger than the one asked for before.
+  __device__ QueryTile operator[](uint32_t number) {
+    QueryTile tile{};
+    while (shape_.cu_seqlens_q ? sequence_ < shape_.sequences : first_head_ < shape_.heads) {
+      int q_begin = 0, q_len = shape_.q_len;
+      tile.kv_len = shape_.kv_len;
+      if (shape_.cu_seqlens_q) {
+        q_begin = shape_.cu_seqlens_q[sequence_];
+        q_len = shape_.cu_seqlens_q[sequence_ + 1] - q_begin;
+        tile.key_row = shape_.cu_seqlens_kv[sequence_];
+        tile.kv_len = shape_.cu_seqlens_kv[sequence_ + 1] - tile.key_row;
+      }
+      // Rows before the first one that sees a key. Blind query tiles have no others.
+      const int offset = shape_.causal ? tile.kv_len - q_len : 0;
+      const int blind_rows = tile.kv_len > 0 ? max(0, -offset) : q_len;
+      const uint32_t m_blocks = (q_len + kBlockM - 1) / kBlockM;
+      const uint32_t blind_blocks = blind_rows < q_len ? blind_rows / kBlockM : m_blocks;
+      const uint32_t heads = min(shape_.section, shape_.heads - first_head_);
+      const uint32_t tiles = heads * (blind_ ? blind_blocks : m_blocks - blind_blocks);
+      const uint32_t i = number - section_begin_;
+      if (i < tiles) {
+        const int row = ((blind_ ? blind_blocks : m_blocks) - 1 - i / heads) * kBlockM;
+        tile.head = first_head_ + i % heads;
+        tile.row = q_begin + row;
+        tile.rows = q_len - row;
+        tile.diagonal = shape_.causal ? row + 1 + offset : tile.kv_len;
+        const int keys = min(tile.kv_len, tile.diagonal + kBlockM - 1);
+        tile.key_tiles = blind_ ? 0 : (keys + kBlockN - 1) / kBlockN;
+        return tile;
+      }
+      section_begin_ += tiles;
+      shape_.cu_seqlens_q ? sequence_++ : first_head_ += heads;
+    }
+    return {};
+  }
+
+ private:
+  const Shape& shape_;
+  const bool blind_;
+  uint32_t section_begin_ = 0;  // the section's first number, its first head or its sequence
+  uint32_t first_head_ = 0, sequence_ = 0;
+};
+// [/order]
 
 // Warps w0..w3 of warpgroup g have 16 rows of S and O each. Lane l holds four elements of every 8
 // columns. Tiles of K and V, and the 64 rows of Q per warpgroup, are stored in slabs:
@@ -127,16 +181,21 @@ struct SharedStorage {
   uint64_t query_tile_full[C::kQueryTiles];
 };
 
+// How many query tiles have been taken, in workspace.
+struct Counters {
+  uint32_t taken, taken_blind;
+};
+
 // Every launch begins to count query tiles at 0.
-__global__ void reset_kernel(uint32_t* counter) { *counter = 0; }
+__global__ void reset_kernel(Counters* counters) { *counters = {}; }
 
 template <typename T, int kHeadDim, int kConsumers>
 __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
                      const __grid_constant__ ptx::TensorMap map_k,
                      const __grid_constant__ ptx::TensorMap map_v,
-                     const __grid_constant__ ptx::TensorMap map_o, const Shape shape, T* gO,
-                     uint32_t* counter) {
+                     const __grid_constant__ ptx::TensorMap map_o,
+                     const __grid_constant__ Shape shape, T* gO, float* gLse, Counters* counters) {
   using C = Config<kHeadDim, kConsumers>;
   constexpr int kQBytes = C::kBlockM * kHeadDim * sizeof(T);
   constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
@@ -198,52 +257,17 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       const auto load_v = [&] {
         load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_key, v_head);
       };
-      // [order]
-      // The query tile of this number, which is larger than the one before. Section after section
-      // of heads, or packed sequence after sequence: first the last query tiles of all heads,
-      // which see most keys, and the first ones, the shortest, at the end.
-      uint32_t section_begin = 0;  // the section's first number, its first head or its sequence
-      uint32_t first_head = 0, sequence = 0;
-      const auto query_tile = [&](uint32_t number) {
-        QueryTile tile{};
-        while (shape.cu_seqlens_q ? sequence < shape.sequences : first_head < shape.heads) {
-          int q_begin = 0, q_len = shape.q_len;
-          tile.kv_len = shape.kv_len;
-          if (shape.cu_seqlens_q) {
-            q_begin = shape.cu_seqlens_q[sequence];
-            q_len = shape.cu_seqlens_q[sequence + 1] - q_begin;
-            tile.key_row = shape.cu_seqlens_kv[sequence];
-            tile.kv_len = shape.cu_seqlens_kv[sequence + 1] - tile.key_row;
-          }
-          const uint32_t heads = min(shape.section, shape.heads - first_head);
-          const uint32_t m_blocks = (q_len + C::kBlockM - 1) / C::kBlockM;
-          const uint32_t i = number - section_begin;
-          if (i < heads * m_blocks) {
-            const int row = (m_blocks - 1 - i / heads) * C::kBlockM;
-            tile.head = first_head + i % heads;
-            tile.row = q_begin + row;
-            tile.rows = q_len - row;
-            tile.diagonal = shape.causal ? row + 1 + tile.kv_len - q_len : tile.kv_len;
-            const int keys = max(1, min(tile.kv_len, tile.diagonal + C::kBlockM - 1));
-            tile.key_tiles = (keys + C::kBlockN - 1) / C::kBlockN;
-            return tile;
-          }
-          section_begin += heads * m_blocks;
-          shape.cu_seqlens_q ? sequence++ : first_head += heads;
-        }
-        return tile;
-      };
-      // [/order]
+      QueryTiles<C::kBlockM, C::kBlockN> query_tiles(shape, false);
       const auto begin = [&](uint32_t t, uint32_t number) {
-        const QueryTile tile = query_tile(number);
+        const QueryTile tile = query_tiles[number];
         smem.query_tile[t % C::kQueryTiles] = tile;
         ptx::mbarrier_arrive(&smem.query_tile_full[t % C::kQueryTiles]);
         return tile;
       };
       QueryTile tile = begin(0, blockIdx.x);
-      for (uint32_t t = 0; tile.key_tiles > 0; t++) {
-        const uint32_t taken =
-            atomicAdd(counter, 1);  // answered while the first key tile is loaded
+      for (uint32_t t = 0; tile.rows > 0; t++) {
+        // Answered while the first key tile is loaded.
+        const uint32_t taken = atomicAdd(&counters->taken, 1);
         const int last = tile.key_tiles - 1, head = tile.head / shape.group;
         const int key_row = tile.key_row;
         for (int n = last; n >= 0; n--, n_block++) {
@@ -282,7 +306,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
           ptx::mbarrier_wait(&smem.query_tile_full[t % C::kQueryTiles], t / C::kQueryTiles % 2);
           const QueryTile tile = smem.query_tile[t % C::kQueryTiles];
           uint64_t* const full = &smem.q_full[buffer][consumer];
-          if (tile.key_tiles > 0) {
+          if (tile.rows > 0) {
             ptx::mbarrier_arrive_expect_tx(full, 64 * kHeadDim * sizeof(T));
             for (int slab = 0; slab < C::kSlabs; slab++) {
               ptx::cp_async_bulk_tensor_load(
@@ -296,7 +320,22 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       }
       ptx::cp_async_bulk_wait<0>();  // waits until the last O is written
     }
-    return;
+    __syncwarp();
+    // [blind]
+    // A warp with nothing else to do takes blind query tiles and writes their O, which is zeros.
+    // Two consumers leave a warp that does nothing else.
+    QueryTiles<C::kBlockM, C::kBlockN> blind_tiles(shape, true);
+    for (;;) {
+      const uint32_t taken = lane_idx == 0 ? atomicAdd(&counters->taken_blind, 1) : 0;
+      const QueryTile tile = blind_tiles[__shfl_sync(0xffffffffu, taken, 0)];
+      if (tile.rows == 0) return;
+      const int rows = min(tile.rows, C::kBlockM);
+      const size_t first_row = size_t(tile.head) * shape.q_rows + tile.row;
+      uint4* const gO_tile = reinterpret_cast<uint4*>(gO + first_row * kHeadDim);
+      for (int i = lane_idx; i < rows * kHeadDim / 8; i += 32) gO_tile[i] = uint4{};
+      for (int i = lane_idx; gLse && i < rows; i += 32) gLse[first_row + i] = -INFINITY;
+    }
+    // [/blind]
   }
   ptx::setmaxnreg_inc<C::kConsumerRegisters>();
 
@@ -455,21 +494,29 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     const uint32_t buffer = t % C::kBuffers;
     ptx::mbarrier_wait(&smem.q_full[buffer][warpgroup_idx], t / C::kBuffers % 2);
     const QueryTile& tile = smem.query_tile[t % C::kQueryTiles];
-    const int key_tiles = __shfl_sync(0xffffffffu, tile.key_tiles, 0);
-    key = (key_tiles - 1) * C::kBlockN;
+    const int rows = __shfl_sync(0xffffffffu, tile.rows, 0);
+    key = (__shfl_sync(0xffffffffu, tile.key_tiles, 0) - 1) * C::kBlockN;
     kv_len = __shfl_sync(0xffffffffu, tile.kv_len, 0);
     diagonal = __shfl_sync(0xffffffffu, tile.diagonal, 0);
     desc_q_t = layout::advance(desc_q, buffer * kQBytes);
-    return key_tiles > 0;
+    return rows > 0;
   };
-  // Ends the row sums of a query tile. Rows that see no key become zeros.
+  // [sums]
+  // Ends the row sums of query tile t - 1. Rows that see no key become zeros; their log-sum-exp is
+  // that of nothing, -inf.
   const auto end_sums = [&] {
+    const QueryTile& tile = smem.query_tile[(t - 1) % C::kQueryTiles];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       const float sum = layout::quad_sum(row_sum[h]);
       inverse_sum[h] = sum > 0.0f ? 1.0f / sum : 0.0f;
+      const int i = row + lane_idx / 4 + 8 * h;
+      if (gLse && lane_idx % 4 == 0 && i < tile.rows) {
+        gLse[size_t(tile.head) * shape.q_rows + tile.row + i] = (row_ref[h] + log2f(sum)) * kLn2;
+      }
     }
   };
+  // [/sums]
   // Stages O of query tile t - 1 in this warp's rows of sQ, after a barrier: every warp of the
   // warpgroup has read Q.
   const auto store_o = [&] {
@@ -598,11 +645,12 @@ struct Launcher {
     const uint64_t head_bytes = uint64_t(a.kv_len) * kHeadDim * 2 * sizeof(T);
     return a.heads / a.kv_heads * std::clamp<uint64_t>(kMostBytes / head_bytes, 1, kMostHeads);
   }
-  static size_t workspace_bytes(const Problem&, size_t) { return sizeof(uint32_t); }
+  static size_t workspace_bytes(const Problem&, size_t) { return sizeof(Counters); }
 
   static void run(const Attention<T>& a) {
     if constexpr (kHeadDim == 64) {  // there are registers for a third consumer
-      if (a.mask == Mask::kNone || a.seq_len >= 4096) return run_with<3>(a);
+      const bool blind_rows = a.mask == Mask::kCausal && a.seq_len > a.kv_len;
+      if (a.mask == Mask::kNone || (a.seq_len >= 4096 && !blind_rows)) return run_with<3>(a);
     }
     run_with<2>(a);
   }
@@ -631,14 +679,14 @@ struct Launcher {
                       .q_rows = uint32_t(a.q_rows)};
     const uint32_t m_blocks = (a.seq_len + C::kBlockM - 1) / C::kBlockM;  // of the longest sequence
     const uint32_t most_tiles = uint32_t(a.batch) * a.heads * m_blocks;
-    const auto counter = static_cast<uint32_t*>(a.workspace);
-    launch<reset_kernel>({dim3(1), dim3(1)}, counter);
+    const auto counters = static_cast<Counters*>(a.workspace);
+    launch<reset_kernel>({dim3(1), dim3(1)}, counters);
     launch<attention_kernel<T, kHeadDim, kConsumers>>(
         {dim3(std::min(most_tiles, uint32_t(sm_count()))), dim3(C::kThreads),
          sizeof(SharedStorage<T, C>)},
         map(a.q, a.heads, a.q_rows, 64), map(a.k, a.kv_heads, a.kv_rows, C::kBlockN),
         map(a.v, a.kv_heads, a.kv_rows, C::kBlockN), map(a.o, a.heads, a.q_rows, 64), shape, a.o,
-        counter);
+        a.lse, counters);
   }
 };
 

@@ -15,7 +15,8 @@ _LEGACY_STREAM = 1  # CUDA's default stream, as DLPack numbers streams
 
 def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, causal: bool = False,
               cu_seqlens_q: Tensor | None = None, cu_seqlens_k: Tensor | None = None,
-              max_seqlen_q: int | None = None, max_seqlen_k: int | None = None) -> Tensor:
+              max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
+              return_lse: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(q k^T / sqrt(head_dim)) v, forward, without dropout.
 
     q, k, v: tensors of one shape, (batch, heads, seq_len, head_dim), contiguous. Tensors of FlashAttention's order, (batch,
@@ -36,7 +37,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, causal
     max_seqlen_q, max_seqlen_k: the longest of them. On a GPU the call waits to find a length that is not given, and does
     not check what is in cu_seqlens where both are.
 
-    Returns a new tensor of q's kind, shape, dtype and device. Sums and softmax are in float32.
+    return_lse: a second result, log-sum-exp: of each row the natural logarithm of its sum of e^score over the keys that it
+    sees, -inf if there are none. It is of float32 and has q's shape without head_dim. With it the results of several parts
+    of the keys are merged: lse = logaddexp(lse1, lse2), o = o1 e^(lse1 - lse) + o2 e^(lse2 - lse).
+
+    Returns a new tensor of q's kind, shape, dtype and device, or with return_lse two tensors. Sums and softmax are in float32.
 
     On a GPU the kernel is launched into torch's current stream, and for other libraries into CUDA's default stream; the
     call does not wait. It may be captured in a CUDA graph and compiled with torch.compile(fullgraph=True). It has no
@@ -50,17 +55,18 @@ def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, causal
         from ._torch import attention as of_kind
     else:
         of_kind = _array_attention
-    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    rest = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     if (cu_seqlens_q is None) != (cu_seqlens_k is None):
         raise BadInput("cu_seqlens_q and cu_seqlens_k belong together: pass both or none")
     if cu_seqlens_q is None and (max_seqlen_q is not None or max_seqlen_k is not None):
         raise BadInput("max_seqlen_q and max_seqlen_k belong to cu_seqlens_q and cu_seqlens_k, which are not there")
     if isinstance(kernel, bool) or not isinstance(kernel, (numbers.Integral, str)) or "\0" in str(kernel):
         raise BadInput(f"kernel is {kernel!r}, but fa takes a number or a name out of fa.kernels()")
-    if causal not in (True, False):  # as a truth value every text is true
-        raise BadInput(f"causal is {causal!r}, but fa takes True or False")
-    o: Tensor = of_kind(q, k, v, str(kernel), bool(causal), *lengths)
-    return o
+    for name, value in (("causal", causal), ("return_lse", return_lse)):
+        if value not in (True, False):  # as a truth value every text is true
+            raise BadInput(f"{name} is {value!r}, but fa takes True or False")
+    result: Tensor | tuple[Tensor, Tensor] = of_kind(q, k, v, str(kernel), bool(causal), *rest, bool(return_lse))
+    return result
 
 
 class View(NamedTuple):
@@ -179,7 +185,7 @@ def _view(name: str, array: Any) -> tuple[View, object]:
 
 
 def _array_attention(q: Any, k: Any, v: Any, kernel: str, causal: bool, cu_seqlens_q: Any, cu_seqlens_k: Any,
-                     max_seqlen_q: int | None, max_seqlen_k: int | None) -> Any:
+                     max_seqlen_q: int | None, max_seqlen_k: int | None, return_lse: bool) -> Any:
     views, held = {}, []
     given = {"q": q, "k": k, "v": v}
     if cu_seqlens_q is not None:
@@ -199,8 +205,9 @@ def _array_attention(q: Any, k: Any, v: Any, kernel: str, causal: bool, cu_seqle
         raise BadInput(f"{library} has no empty_like, of which fa could make the output: pass torch.from_dlpack of each")
     packed = packed_of(views, lambda name: [int(each) for each in given[name]], {"q": max_seqlen_q, "k": max_seqlen_k})
     o = empty_like(q)
-    out, keep = _view("o", o)
-    held.append(keep)
+    lse = empty_like(q, dtype="float32", shape=views["q"].shape[:-1]) if return_lse else None
+    (out, keep), (second, keep_second) = _view("o", o), _view("lse", lse) if return_lse else (None, None)
+    held += [keep, keep_second]
     _library.run(kernel, views["q"].shape, views["q"].dtype, (*(views[name].pointer for name in "qkv"), out.pointer), 0,
-                 views["k"].shape, causal, packed)
-    return o
+                 views["k"].shape, causal, packed, second.pointer if second else 0)
+    return (o, lse) if return_lse else o

@@ -54,7 +54,7 @@ _WantsEnd = ctypes.CFUNCTYPE(ctypes.c_int)
 class _Options(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("mask", ctypes.c_int), ("kv_len", ctypes.c_int), ("kv_heads", ctypes.c_int),
                 ("cu_seqlens_q", ctypes.c_void_p), ("cu_seqlens_kv", ctypes.c_void_p), ("q_rows", ctypes.c_int),
-                ("kv_rows", ctypes.c_int), ("wants_end", _WantsEnd)]
+                ("kv_rows", ctypes.c_int), ("wants_end", _WantsEnd), ("lse", ctypes.c_void_p)]
 
 
 class Packed(NamedTuple):
@@ -128,9 +128,9 @@ def counters() -> dict[str, Any]:
 
 
 def run(kernel: str, shape: tuple[int, ...], dtype: str, pointers: tuple[int, ...], stream: int,
-        kv_shape: tuple[int, ...] | None = None, causal: bool = False, packed: Packed | None = None) -> None:
+        kv_shape: tuple[int, ...] | None = None, causal: bool = False, packed: Packed | None = None, lse: int = 0) -> None:
     """fa_attention_with: `pointers` to q, k, v, o, contiguous tensors of this dtype, q and o of `shape`, k and v of
-    `kv_shape` (None: the same); `stream` a cudaStream_t."""
+    `kv_shape` (None: the same); `stream` a cudaStream_t; `lse` a pointer to float32 for each row, or 0."""
     kv_shape = kv_shape or shape
     for each in (shape, kv_shape):
         if not 0 < min(each) <= max(each) < 1 << 31:
@@ -143,6 +143,7 @@ def run(kernel: str, shape: tuple[int, ...], dtype: str, pointers: tuple[int, ..
     else:
         problem = _Problem(*shape, DTYPES[dtype])
         options = _Options(ctypes.sizeof(_Options), causal, kv_shape[2], kv_shape[1])
+    options.lse = lse
     # Handlers of signals run where Python does, which is where the emulator asks for the end. What they raise, as Ctrl-C's does,
     # ends the call.
     raised: list[BaseException] = []
