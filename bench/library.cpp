@@ -1,5 +1,6 @@
 #include "bench/library.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>

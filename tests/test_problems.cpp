@@ -17,6 +17,9 @@
 #include "common/launch/problem.h"
 #include "common/launch/registry.h"
 #include "tests/support.h"
+#ifndef FA_WITH_CUDA
+#include "common/emulator/core/launch.h"
+#endif
 
 namespace fa::test {
 namespace {
@@ -449,6 +452,25 @@ TEST_P(Beyond, SetsOfBuffersTakeTurns) {
     EXPECT_EQ(record.status, Status::kPassed) << kernel.name << ": " << record.reason;
   }
 }
+
+#ifndef FA_WITH_CUDA
+// From one piece of the keys to more pieces than a thread that merges loads at a time, some of them
+// without a key.
+TEST(SplitKeys, AnyNumberOfPiecesIsMerged) {
+  for (const int sms : {1, 20, 132}) {
+    emu::options().sms = sms;
+    for (const int queries : {1, 3}) {
+      Problem p = problem(1, 8, queries, 64, Dtype::kBf16);
+      p.kv_len = 30'011;
+      p.kv_heads = 1;
+      p.mask = Mask::kCausal;
+      const Record record = run_once(find_kernel("split_keys"), p, "normal", 1);
+      EXPECT_EQ(record.status, Status::kPassed) << sms << " SMs: " << record.reason;
+    }
+  }
+  emu::options() = {};
+}
+#endif
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Beyond, testing::ValuesIn(kShapes),
                          [](const auto& test) { return std::string(test.param.name); });

@@ -42,7 +42,7 @@ int os_threads() {
 
 bool on_gpu() { return false; }
 int device_capability() { return 0; }
-int sm_count() { return 3; }
+int sm_count() { return emu::options().sms; }
 size_t device_shared_bytes() { return 227 * 1024; }  // the most of any GPU so far (9.0)
 
 nlohmann::json describe_machine() {

@@ -1,6 +1,8 @@
 // The running softmax of one row, block by block, as kernels 02, 10 and 16 compute it: in fp32, by
 // the emulator's exponentials, with the kernels' constants. One thread has the whole row here, so
 // sums are added up in the order of the keys; P is not rounded to 16 bits.
+#include <cuda_bf16.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -38,6 +38,7 @@ struct Options {
   // Checked build: accesses of a thread that are kept, for want of others that could still join in
   // the same requests.
   size_t most_accesses = size_t(1) << 24;
+  int sms = 3;        // that kernels are told of: few, so a persistent CTA has several tiles
   bool races = true;  // checked build: look for races and for reads of what nothing has written
   // Seconds after which a launch says on standard error how far it is; then three times as many
   // between one line and the next. FA_BUSY_AFTER in the environment has others.
@@ -56,9 +57,14 @@ bool is_checked();
 
 // Runs `body` once for every thread of the grid, with `shared_bytes` of shared memory a CTA
 // (poisoned with NaN). Returns when all CTAs have ended. Throws LaunchError; the other CTAs are
-// then abandoned. `cluster` CTAs that are neighbours in x run together.
+// then abandoned. `cluster` CTAs that are neighbours in x run together. An `early` launch, which a
+// GPU may begin before the one before has ended, must wait for that one before it touches global
+// memory: the checked build ends it otherwise.
 void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
-            const std::function<void()>& body, int cluster = 1);
+            const std::function<void()>& body, int cluster = 1, bool early = false);
+
+// By a thread of a kernel: the launch before has ended.
+void wait_for_launch_before();
 
 // Returns what the launches since the last call did.
 Counters take_counters();

@@ -1,0 +1,476 @@
+// beyond/split_keys: few query tiles and many keys, as in decoding; the CTAs split the keys.
+//
+// Idea         One query per head leaves one CTA per head, and most SMs idle. Here several CTAs
+//              share a query tile: each takes a part of its keys and stores a part result. A second
+//              launch merges the part results, as online softmax merges key tiles.
+// Bottleneck   Removed: SMs without work. What remains is the memory's bandwidth: K and V are read
+//              once, and each of their elements is worth two FLOP per query row.
+// Changed      From 10: a tile of 16 rows has all queries of all heads that share a head of keys.
+//              Each warp has keys and a ring of its own, so the main loop needs no CTA barrier.
+// Run          cmake --build --preset emulator --target beyond &&
+//              build/emulator/bin/beyond split_keys --q-len 1 --kv-len 4096 --kv-heads 1
+#include <algorithm>
+
+#include "common/launch/launch.h"
+#include "common/launch/quad.h"
+#include "common/launch/registry.h"
+#include "common/layout/swizzle.h"
+#include "common/ptx/barrier.h"
+#include "common/ptx/convert.h"
+#include "common/ptx/cp_async.h"
+#include "common/ptx/dependent_launch.h"
+#include "common/ptx/exp2.h"
+#include "common/ptx/ldmatrix.h"
+#include "common/ptx/mma.h"
+
+namespace fa::split_keys {
+
+constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
+constexpr float kMaxGrowthLog2 = 8.0f;  // a score may exceed row_max by this: P is at most 2^8
+constexpr float kLowest = -1e30f;  // row_max before the first key: finite, so that -inf can mask
+
+template <int kHeadDim, int kRowsOfTile>
+struct Config {
+  static constexpr int kRows = kRowsOfTile;      // query rows per CTA: 16 for decoding, or 64
+  static constexpr int kTeamWarps = kRows / 16;  // warps that share keys, with 16 rows each
+  static constexpr int kTeamThreads = kTeamWarps * 32;
+  static constexpr int kKeys = (kRows == 16 ? 16 : 32) * 128 / kHeadDim;  // of a team's tile
+  // Teams, which have keys of their own, and blocks of K and V in shared memory. One CTA per SM has
+  // most of the SM's shared memory: 227 KiB (sm_90 and sm_100), 163 KiB (sm_80), 99 KiB (others).
+  static constexpr bool has_227_kib(int architecture) {
+    return architecture == 90 || architecture == 100;
+  }
+  static constexpr int teams(int architecture) {
+    return kRows == 64 ? 2 : has_227_kib(architecture) ? 8 : 4;
+  }
+  static constexpr int stages(int architecture) {
+    if (has_227_kib(architecture)) return kRows == 64 ? 5 : 3;
+    return architecture == 80 ? 4 : 3;
+  }
+  static constexpr int threads(int architecture) { return teams(architecture) * kTeamThreads; }
+  static constexpr int block_n(int architecture) { return teams(architecture) * kKeys; }
+  static constexpr size_t shared_bytes(int architecture) {
+    return size_t(stages(architecture)) * block_n(architecture) * kHeadDim * 4 +  // ring
+           8 * teams(architecture) * kRows;                                       // sSums
+  }
+  static constexpr int kTeams = teams(FA_ARCHITECTURE);
+  static constexpr int kStages = stages(FA_ARCHITECTURE);
+  static constexpr int kThreads = threads(FA_ARCHITECTURE);
+  static constexpr int kBlockN = block_n(FA_ARCHITECTURE);       // keys per block, of all teams
+  static constexpr int kCopyRows = kTeamThreads * 8 / kHeadDim;  // rows per pass of a team
+  static_assert((8 % kCopyRows == 0 || kCopyRows % 8 == 0) && kKeys % kCopyRows == 0);
+  // The kernel that merges: a CTA has a row of O, and groups of threads take pieces in turn.
+  static constexpr int kMergeThreads = 256, kChunks = kHeadDim / 4;  // four columns a thread
+  static constexpr int kGroups = kMergeThreads / kChunks;
+  static constexpr int kBatch = 8;  // pieces a thread loads before it uses the first
+};
+
+// A block of keys is cut into tiles, one per team. With 16 rows a team is one warp, w0..w7. In the
+// end the teams add up their O, and then the CTAs of the query tile add up theirs:
+//
+//   CTA                        0                                     1
+//   block          0                       1             2                       3
+//   keys           0  16 ...  96 112     128 ... 240    256  ...  368     384  ...  496 (d 128)
+//   rows 0..15    w0  w1 ...  w6  w7      w0 ... w7      w0  ...   w7      w0  ...   w7
+//
+// With 64 rows a team is four warps with 16 rows each, and there are two teams with 32 keys each.
+template <typename T, int kHeadDim, int kRows>
+struct SharedStorage {
+  using C = Config<kHeadDim, kRows>;
+  union {
+    alignas(128) T ring[C::kTeams][C::kStages][2][C::kKeys][kHeadDim];  // K and V
+    // After the last key. 8 columns more, so the rows of a warp's stores differ in banks.
+    float sO[C::kTeams][kRows][kHeadDim + 8];
+  };
+  float2 sSums[C::kTeams][kRows];
+  static_assert(sizeof(sO) <= sizeof(ring));
+};
+
+// The query heads of a head of keys lie one behind the other, so their rows are one matrix: row r
+// is query r % q_len of head r / q_len.
+struct Shape {
+  int rows, q_len, kv_len, row_tiles, pieces;
+  bool causal;
+
+  // How many keys query i sees.
+  __host__ __device__ int visible(int i) const {
+    const int keys = causal ? i + 1 + kv_len - q_len : kv_len;
+    return keys < 0 ? 0 : keys < kv_len ? keys : kv_len;
+  }
+};
+
+// ---- part results
+// [part]
+// Of some of a row's keys: four columns of O, not yet divided by the sum, and the row's maximum (in
+// units of log2) and sum. Without keys the maximum is kLowest and the rest 0.
+struct Part {
+  float4 o{0.0f, 0.0f, 0.0f, 0.0f};
+  float2 sums{kLowest, 0.0f};
+};
+
+// A part with a maximum below the greatest one counts for less.
+template <int kParts>
+__device__ __forceinline__ Part merge(const Part (&parts)[kParts]) {
+  Part all;
+#pragma unroll
+  for (const Part& part : parts) all.sums.x = fmaxf(all.sums.x, part.sums.x);
+#pragma unroll
+  for (const Part& part : parts) {
+    const float weight = ptx::exp2_approx(part.sums.x - all.sums.x);
+    all.sums.y = fmaf(part.sums.y, weight, all.sums.y);
+    all.o.x = fmaf(part.o.x, weight, all.o.x);
+    all.o.y = fmaf(part.o.y, weight, all.o.y);
+    all.o.z = fmaf(part.o.z, weight, all.o.z);
+    all.o.w = fmaf(part.o.w, weight, all.o.w);
+  }
+  return all;
+}
+// [/part]
+
+// Stores chunk `chunk` (4 columns) of row `row`, counted over all heads, and with chunk 0 its
+// log-sum-exp. Rows that see no key become zeros, and -inf.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void store_row(T* o, float* lse, size_t row, int chunk,
+                                          const Part& part) {
+  const float inverse = part.sums.y > 0.0f ? 1.0f / part.sums.y : 0.0f;
+  *reinterpret_cast<uint2*>(o + row * kHeadDim + chunk * 4) =
+      uint2{ptx::pack<T>(part.o.x * inverse, part.o.y * inverse),
+            ptx::pack<T>(part.o.z * inverse, part.o.w * inverse)};
+  if (lse && chunk == 0) lse[row] = (part.sums.x + log2f(part.sums.y)) * kLn2;
+}
+
+// Returns the shared address of the 16-byte chunk that begins at `column`, a multiple of 8.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ uint32_t chunk_address(const T (*tile)[kHeadDim], int row, int column) {
+  return ptx::shared_address(&tile[row][layout::swizzle(row, column / 8) * 8]);
+}
+
+// Returns the address of the chunk that is `row` rows (a multiple of 8) and `column` columns (of
+// 16) after a lane's first chunk. row % 8 stays the lane's own, so the swizzle only flips bits.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ uint32_t step_address(uint32_t lane_address, int row, int column) {
+  constexpr int kElement = sizeof(T);
+  return (lane_address ^ (column % 64 * kElement)) + (row * kHeadDim + column / 64 * 64) * kElement;
+}
+
+template <typename T, int kHeadDim, int kRows>
+__global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
+    attention_kernel(const T* q, const T* k, const T* v, T* o, float* lse, Shape shape, float scale,
+                     float* partial_o, float2* partial_sums) {
+  using C = Config<kHeadDim, kRows>;
+  constexpr int kKeyTiles = C::kKeys / 8;
+  constexpr int kOutTiles = kHeadDim / 8;
+  constexpr uint32_t kTileBytes = C::kKeys * kHeadDim * sizeof(T);  // K's; as many of V follow
+  auto& smem = shared_storage<SharedStorage<T, kHeadDim, kRows>>();
+  ptx::launch_dependents();  // the CTAs that merge may come and wait
+
+  // ---- indices
+  const int row_tile = blockIdx.x;
+  const int piece = blockIdx.y;
+  const size_t kv_head = blockIdx.z;
+  const int warp_idx = threadIdx.x / 32;
+  const int lane_idx = threadIdx.x % 32;
+  const int team = warp_idx / C::kTeamWarps;
+  const int team_thread = threadIdx.x % C::kTeamThreads;
+  const int quad = lane_idx / 4;      // this lane has rows quad and quad + 8 of a 16 x 8 tile
+  const int pair = lane_idx % 4 * 2;  // this lane has columns pair and pair + 1 of it
+  const int warp_row = warp_idx % C::kTeamWarps * 16;
+
+  // ---- this CTA's part of the keys
+  // [pieces]
+  const int tile_row = row_tile * kRows;
+  const int rows = min(kRows, shape.rows - tile_row);           // rows behind them are not there
+  int most_visible = shape.kv_len, all_visible = shape.kv_len;  // to one of the rows; to all
+  if (shape.causal) {
+    const int first = tile_row % shape.q_len, last = first + rows - 1;
+    const bool one_head = last < shape.q_len;  // otherwise there are queries 0 and q_len - 1
+    most_visible = shape.visible(one_head ? last : shape.q_len - 1);
+    all_visible = shape.visible(one_head ? first : 0);
+  }
+  const int blocks = (most_visible + C::kBlockN - 1) / C::kBlockN;
+  const int begin = blocks * piece / shape.pieces, end = blocks * (piece + 1) / shape.pieces;
+  // [/pieces]
+
+  // ---- pointers
+  const int copy_row = team_thread / (kHeadDim / 8);  // this thread's first chunk of a tile
+  const int copy_column = team_thread % (kHeadDim / 8) * 8;
+  const size_t copy_first =
+      (kv_head * shape.kv_len + team * C::kKeys + copy_row) * kHeadDim + copy_column;
+  const uint32_t copy_to = chunk_address<T, kHeadDim>(smem.ring[team][0][0], copy_row, copy_column);
+  const uint32_t lane_k = chunk_address<T, kHeadDim>(
+      smem.ring[team][0][0], lane_idx % 8 + lane_idx / 16 * 8, lane_idx / 8 % 2 * 8);
+  const uint32_t lane_v =
+      chunk_address<T, kHeadDim>(smem.ring[team][0][1], lane_idx % 16, lane_idx / 16 * 8);
+  const size_t first_row = kv_head * shape.rows + tile_row;
+
+  // ---- prologue
+  // [copy]
+  // Starts to copy this team's tiles of K and V of a block. Waits count empty groups, too.
+  const auto copy_block = [&](int n_block, int stage) {
+    if (n_block < end) {
+      const size_t from = copy_first + size_t(n_block) * (C::kBlockN * kHeadDim);
+      const int missing = n_block * C::kBlockN + team * C::kKeys + C::kKeys - shape.kv_len;
+#pragma unroll
+      for (int i = 0; i < 2 * C::kKeys; i += C::kCopyRows) {
+        const int row = i % C::kKeys;
+        const T* const g = (i < C::kKeys ? k : v) + from + row * kHeadDim;
+        // A pass begins at a multiple of kCopyRows rows: the swizzle flips the same bits for all.
+        const uint32_t s = (copy_to ^ (row % 8 * 16)) + (stage * 2 * C::kKeys + i) * kHeadDim * 2;
+        if (missing <= 0) {
+          ptx::cp_async<16>(s, g);
+        } else {  // zeros behind the last key, because P is 0 there, and 0 times NaN is not
+          const bool there = copy_row + row < C::kKeys - missing;
+          ptx::cp_async_zero_fill<16>(s, there ? g : k, there ? 16 : 0);
+        }
+      }
+    }
+    ptx::cp_async_commit();
+  };
+  // [/copy]
+  for (int i = 0; i < C::kStages - 1; i++) copy_block(begin + i, i);
+
+  // Q goes from global memory to the registers, as A fragments. Rows that are not there are 0.
+  uint32_t rQ[kHeadDim / 16][4];
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const int row = warp_row + h * 8 + quad;
+    const T* gQ = q + (first_row + row) * kHeadDim + pair;
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 8; i++) {
+      rQ[i / 2][i % 2 * 2 + h] = row < rows ? *reinterpret_cast<const uint32_t*>(gQ + i * 8) : 0;
+    }
+  }
+  float acc_o[kOutTiles][4] = {};
+  // Each lane keeps statistics for rows quad and quad + 8 of its warp. row_max, in units of log2,
+  // may lag behind by kMaxGrowthLog2; row_sum is this lane's share.
+  float row_max[2] = {kLowest, kLowest}, row_sum[2] = {};
+  const float scale_log2 = scale * kLog2e;
+
+  // ---- main loop
+  int stage = 0;
+  for (int n_block = begin; n_block < end; n_block++) {
+    // This thread waits until its own copies of the block have arrived, then all of its team wait
+    // for each other: they have then read the block before, whose stage may be refilled.
+    ptx::cp_async_wait<C::kStages - 2>();
+    if constexpr (C::kTeamWarps == 1) {
+      __syncwarp();
+    } else {
+      ptx::barrier_sync(1 + team, C::kTeamThreads);
+    }
+    copy_block(n_block + C::kStages - 1, stage == 0 ? C::kStages - 1 : stage - 1);
+    const uint32_t offset = stage * 2 * kTileBytes;
+    stage = stage + 1 == C::kStages ? 0 : stage + 1;
+
+    // S = QK^T for the team's keys.
+    float acc_s[kKeyTiles][4] = {};
+#pragma unroll
+    for (int d = 0; d < kHeadDim; d += 16) {
+#pragma unroll
+      for (int n = 0; n < kKeyTiles; n += 2) {
+        uint32_t rK[4];
+        ptx::ldmatrix_x4(rK, step_address<T, kHeadDim>(lane_k, n * 8, d) + offset);
+        ptx::mma_m16n8k16<T>(acc_s[n], rQ[d / 16], {rK[0], rK[1]});
+        ptx::mma_m16n8k16<T>(acc_s[n + 1], rQ[d / 16], {rK[2], rK[3]});
+      }
+    }
+
+    // [mask]
+    const int key = n_block * C::kBlockN + team * C::kKeys;
+    if (key + C::kKeys > all_visible) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int keys = shape.visible((tile_row + warp_row + h * 8 + quad) % shape.q_len);
+#pragma unroll
+        for (int i = 0; i < kKeyTiles * 2; i++) {
+          if (key + i / 2 * 8 + pair + i % 2 >= keys) acc_s[i / 2][2 * h + i % 2] = -INFINITY;
+        }
+      }
+    }
+    // [/mask]
+
+    // Takes this lane's maxima; `grown` says whether one would let P exceed 2^kMaxGrowthLog2.
+    float lane_max[2];
+    bool grown = false;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      float score = fmaxf(acc_s[0][2 * h], acc_s[0][2 * h + 1]);
+#pragma unroll
+      for (int n = 1; n < kKeyTiles; n++) {
+        score = fmaxf(score, fmaxf(acc_s[n][2 * h], acc_s[n][2 * h + 1]));
+      }
+      lane_max[h] = score * scale_log2;
+      grown |= lane_max[h] > row_max[h] + kMaxGrowthLog2;
+    }
+    if (__any_sync(0xffffffffu, grown)) {  // all lanes of the warp, or none
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const float new_max = fmaxf(row_max[h], layout::quad_max(lane_max[h]));
+        const float rescale = ptx::exp2_approx(row_max[h] - new_max);
+        row_max[h] = new_max;
+        row_sum[h] *= rescale;
+#pragma unroll
+        for (int n = 0; n < kOutTiles; n++) {
+          acc_o[n][2 * h] *= rescale;
+          acc_o[n][2 * h + 1] *= rescale;
+        }
+      }
+    }
+
+    // O += PV, 16 keys at a time.
+#pragma unroll
+    for (int n16 = 0; n16 < C::kKeys / 16; n16++) {
+      uint32_t rP[4];
+#pragma unroll
+      for (int r = 0; r < 4; r++) {
+        float* const s = &acc_s[2 * n16 + r / 2][r % 2 * 2];
+        s[0] = ptx::exp2_approx(fmaf(s[0], scale_log2, -row_max[r % 2]));
+        s[1] = ptx::exp2_approx(fmaf(s[1], scale_log2, -row_max[r % 2]));
+        row_sum[r % 2] += s[0] + s[1];
+        rP[r] = ptx::pack<T>(s[0], s[1]);
+      }
+#pragma unroll
+      for (int n = 0; n < kOutTiles; n += 2) {
+        uint32_t rV[4];
+        ptx::ldmatrix_x4_trans(rV, step_address<T, kHeadDim>(lane_v, n16 * 16, n * 8) + offset);
+        ptx::mma_m16n8k16<T>(acc_o[n], rP, {rV[0], rV[1]});
+        ptx::mma_m16n8k16<T>(acc_o[n + 1], rP, {rV[2], rV[3]});
+      }
+    }
+  }
+
+  // ---- epilogue: the teams' O become one
+  // [teams]
+  ptx::cp_async_wait<0>();
+  __syncthreads();  // all warps have read K and V, whose place sO takes
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const float sum = layout::quad_sum(row_sum[h]);
+    const int row = warp_row + 8 * h + quad;
+    if (lane_idx % 4 == 0) smem.sSums[team][row] = float2{row_max[h], sum};
+    if (row < rows) {
+#pragma unroll
+      for (int n = 0; n < kOutTiles; n++) {
+        *reinterpret_cast<float2*>(&smem.sO[team][row][n * 8 + pair]) =
+            float2{acc_o[n][2 * h], acc_o[n][2 * h + 1]};
+      }
+    }
+  }
+  __syncthreads();  // all teams' O are there
+  // [/teams]
+
+  // A tile that is one piece is done; of others the part result goes to the piece's place.
+  for (int i = threadIdx.x; i < rows * C::kChunks; i += C::kThreads) {
+    const int row = i / C::kChunks, chunk = i % C::kChunks;
+    Part parts[C::kTeams];
+#pragma unroll
+    for (int t = 0; t < C::kTeams; t++) {
+      parts[t].o = *reinterpret_cast<const float4*>(&smem.sO[t][row][chunk * 4]);
+      parts[t].sums = smem.sSums[t][row];
+    }
+    const Part all = merge(parts);
+    if (shape.pieces == 1) {
+      store_row<T, kHeadDim>(o, lse, first_row + row, chunk, all);
+      continue;
+    }
+    const size_t at = ((kv_head * shape.row_tiles + row_tile) * shape.pieces + piece) * kRows + row;
+    *reinterpret_cast<float4*>(partial_o + at * kHeadDim + chunk * 4) = all.o;
+    if (chunk == 0) partial_sums[at] = all.sums;
+  }
+}
+
+// [merge]
+// Merges the pieces of one row, blockIdx.x, counted over all heads.
+template <typename T, int kHeadDim, int kRows>
+__global__ void __launch_bounds__(Config<kHeadDim, kRows>::kMergeThreads)
+    merge_kernel(const float* partial_o, const float2* partial_sums, T* o, float* lse,
+                 Shape shape) {
+  using C = Config<kHeadDim, kRows>;
+  auto& sParts = shared_storage<Part[C::kGroups][C::kChunks]>();
+  const size_t row = blockIdx.x;
+  const int of_head = int(row % shape.rows), tile = of_head / kRows;
+  const int group = threadIdx.x / C::kChunks, chunk = threadIdx.x % C::kChunks;
+  const size_t first_piece = (row / shape.rows * shape.row_tiles + tile) * shape.pieces;
+
+  ptx::wait_for_launch_before();  // all pieces are written
+  Part all;
+  for (int begin = group; begin < shape.pieces; begin += C::kGroups * C::kBatch) {
+    Part parts[C::kBatch + 1];
+    parts[C::kBatch] = all;
+#pragma unroll
+    for (int i = 0; i < C::kBatch; i++) {
+      const int piece = begin + i * C::kGroups;
+      if (piece >= shape.pieces) continue;
+      const size_t at = (first_piece + piece) * kRows + of_head % kRows;
+      parts[i].o = *reinterpret_cast<const float4*>(partial_o + at * kHeadDim + chunk * 4);
+      parts[i].sums = partial_sums[at];
+    }
+    all = merge(parts);
+  }
+  sParts[group][chunk] = all;
+  __syncthreads();  // all groups' parts are there
+  if (group > 0) return;
+  Part parts[C::kGroups];
+#pragma unroll
+  for (int i = 0; i < C::kGroups; i++) parts[i] = sParts[i][chunk];
+  store_row<T, kHeadDim>(o, lse, row, chunk, merge(parts));
+}
+// [/merge]
+
+// ---- host ---------------------------------------------------------------------------------------
+// [rule]
+// The rule: a tile is cut into as many pieces as give every SM one CTA, at least a block each. With
+// as many tiles as SMs, or more, a tile is one piece.
+inline int pieces_of(int64_t tiles, int blocks) {
+  return int(std::clamp<int64_t>(sm_count() / tiles, 1, blocks));
+}
+// [/rule]
+
+template <typename T, int kHeadDim>
+struct Launcher {
+  // A piece per SM, with O, a maximum and a sum per row.
+  static size_t workspace_bytes(const Problem& problem, size_t) {
+    const int rows = problem.heads / problem.key_heads() * problem.seq_len <= 16 ? 16 : 64;
+    return size_t(sm_count()) * rows * (problem.head_dim + 2) * sizeof(float);
+  }
+
+  template <int kRows>
+  static void run(const Attention<T>& a) {
+    constexpr auto kKernel = attention_kernel<T, kHeadDim, kRows>;
+    using C = Config<kHeadDim, kRows>;
+    const int architecture = compiled_architecture<kKernel>();
+    const int heads = a.batch * a.kv_heads, block_n = C::block_n(architecture);
+    Shape shape{};
+    shape.rows = a.heads / a.kv_heads * a.seq_len;
+    shape.q_len = a.seq_len;
+    shape.kv_len = a.kv_len;
+    shape.causal = a.mask == Mask::kCausal;
+    shape.row_tiles = (shape.rows + kRows - 1) / kRows;
+    shape.pieces = pieces_of(int64_t(heads) * shape.row_tiles, (a.kv_len + block_n - 1) / block_n);
+    auto* const partial_o = static_cast<float*>(a.workspace);
+    auto* const partial_sums =
+        reinterpret_cast<float2*>(partial_o + size_t(sm_count()) * kRows * kHeadDim);
+    launch<kKernel>({dim3(shape.row_tiles, shape.pieces, heads), dim3(C::threads(architecture)),
+                     C::shared_bytes(architecture)},
+                    a.q, a.k, a.v, a.o, a.lse, shape, a.scale, partial_o, partial_sums);
+    if (shape.pieces == 1) return;
+    launch<merge_kernel<T, kHeadDim, kRows>>({.grid = dim3(heads * shape.rows),
+                                              .block = dim3(C::kMergeThreads),
+                                              .shared_bytes = sizeof(Part[C::kGroups][C::kChunks]),
+                                              .early = true},
+                                             partial_o, partial_sums, a.o, a.lse, shape);
+  }
+
+  static void run(const Attention<T>& a) {
+    if (a.heads / a.kv_heads * a.seq_len <= 16) {
+      run<16>(a);
+    } else {
+      run<64>(a);
+    }
+  }
+};
+
+const Registration<Launcher> registration{
+    "beyond/split_keys", Needs{80}, Traits::kAsync,
+    Takes{.causal = true, .any_length = true, .kv_heads = true, .lse = true}};
+
+}  // namespace fa::split_keys
