@@ -61,6 +61,9 @@ struct Config {
   static_assert((8 % kCopyRows == 0 || kCopyRows % 8 == 0) && kKeys % kCopyRows == 0);
   // The kernel that merges: a CTA has a row of O, and groups of threads take pieces in turn.
   static constexpr int kMergeThreads = 256, kChunks = kHeadDim / 4;  // four columns a thread
+  // An SM must have room for so many, which leaves a thread 64 registers: then one can wait beside a
+  // CTA of the first launch.
+  static constexpr int kMergeCtas = 4;
   static constexpr int kGroups = kMergeThreads / kChunks;
   static constexpr int kBatch = 8;  // pieces a thread loads before it uses the first
 };
@@ -381,7 +384,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
 // [merge]
 // Merges the pieces of one row, blockIdx.x, counted over all heads.
 template <typename T, int kHeadDim, int kRows>
-__global__ void __launch_bounds__(Config<kHeadDim, kRows>::kMergeThreads)
+__global__ void __launch_bounds__(Config<kHeadDim, kRows>::kMergeThreads,
+                                  Config<kHeadDim, kRows>::kMergeCtas)
     merge_kernel(const float* partial_o, const float2* partial_sums, T* o, float* lse,
                  Shape shape) {
   using C = Config<kHeadDim, kRows>;
