@@ -671,7 +671,7 @@ for kernel in ("16", "15", "08", "01"):
         self.gpu()
         q, _, _ = self.tensors((1, 1, 128, 64), torch.float16, device="cpu")
         with self.assertRaisesRegex(fa.BadInput, "^the pointer to Q is not to memory of a GPU"):
-            fa._library.run("08", q.shape, "float16", (q.data_ptr(),) * 4, 0)
+            fa._library.run("08", q.shape, "float16", (q.data_ptr(),) * 3 + (torch.empty_like(q).data_ptr(),), 0)
 
 
 if __name__ == "__main__":

@@ -126,38 +126,6 @@ class Ladder : public WithOptions, public testing::WithParamInterface<Kernel> {}
 TEST_P(Ladder, HasNoRaces) { expect_clean(GetParam(), 1, 5); }
 INSTANTIATE_TEST_SUITE_P(Kernels, Ladder, testing::ValuesIn(kernels()), kernel_name);
 
-// An early launch may begin before the one before has ended, so its threads wait for that.
-TEST_F(WithOptions, AnEarlyLaunchWaitsBeforeItTouchesGlobalMemory) {
-  const RaceCase test = probe::race_cases().front();
-  Buffer in("in", probe::kRaceCount * 4);
-  const Buffer out("out", probe::kRaceCount * 4);
-  in.upload(std::vector<float>(probe::kRaceCount, 1.0f).data());
-  for (const bool early : {false, true}) {
-    for (const bool waits : {false, true}) {
-      std::string text;
-      try {
-        emu::launch(
-            "probe", dim3(unsigned(test.ctas)), dim3(unsigned(test.threads)),
-            probe::kRaceSharedBytes,
-            [&] {
-              if (waits) emu::wait_for_launch_before();
-              test.body(true, static_cast<const float*>(in.data()),
-                        static_cast<float*>(out.data()));
-            },
-            test.cluster, early);
-      } catch (const emu::LaunchError& error) {
-        text = error.what();
-      }
-      if (waits || !early) {
-        EXPECT_EQ(text, "");
-      } else {
-        EXPECT_CONTAINS(text, " of global memory before the launch before has ended");
-        EXPECT_CONTAINS(text, "Missing: ptx::wait_for_launch_before()");
-      }
-    }
-  }
-}
-
 class LongLadder : public WithOptions, public testing::WithParamInterface<Kernel> {};
 TEST_P(LongLadder, HasNoRacesAtTwoHundredSeeds) { expect_clean(GetParam(), 1, 200); }
 INSTANTIATE_TEST_SUITE_P(Kernels, LongLadder, testing::ValuesIn(kernels()), kernel_name);

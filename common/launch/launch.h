@@ -26,9 +26,6 @@ struct LaunchShape {
   dim3 block;
   size_t shared_bytes = 0;  // sizeof(SharedStorage)
   int cluster = 1;          // CTAs of a cluster, neighbours in x (common/ptx/cluster.h)
-  // May begin before the launch before it has ended, where the GPU can do that (9.0 and later). Its
-  // threads wait before they touch global memory (common/ptx/dependent_launch.h).
-  bool early = false;
 };
 
 // What the kernels launched since reset() use: the most of each, by any of them.
@@ -95,9 +92,10 @@ int compiled_architecture() {
 // with the checks that everyone forgets. Throws Unsupported or BackendError. Asynchronous.
 template <auto kKernel, typename... Arguments>
 void launch(const LaunchShape& shape, Arguments... arguments) {
-  const cudaFuncAttributes used =
+  const cudaFuncAttributes attributes =
       prepare_kernel(reinterpret_cast<const void*>(kKernel), shape.shared_bytes);
-  launch_record().add(used.numRegs, shape.shared_bytes + used.sharedSizeBytes, used.localSizeBytes);
+  launch_record().add(attributes.numRegs, shape.shared_bytes + attributes.sharedSizeBytes,
+                      attributes.localSizeBytes);
 #ifdef FA_RECORDING
   RecordedLaunch recorded(shape);
   if (!(ptx::known_record_target == recorded.target())) {
@@ -107,30 +105,22 @@ void launch(const LaunchShape& shape, Arguments... arguments) {
                "telling a kernel where to record");
   }
 #endif
-  const bool early = shape.early && device_capability() >= 90;
-  if (shape.cluster == 1 && !early) {
+  if (shape.cluster == 1) {
     const auto stream = static_cast<cudaStream_t>(launch_stream());
     kKernel<<<shape.grid, shape.block, shape.shared_bytes, stream>>>(arguments...);
     check_cuda(cudaGetLastError(), launch_record().kernel);
   } else {
     check_cluster(shape);
-    cudaLaunchAttribute attributes[2] = {};
-    unsigned count = 0;
-    if (shape.cluster > 1) {
-      attributes[count].id = cudaLaunchAttributeClusterDimension;
-      attributes[count++].val.clusterDim = {unsigned(shape.cluster), 1, 1};
-    }
-    if (early) {
-      attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-      attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-    }
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {unsigned(shape.cluster), 1, 1};
     cudaLaunchConfig_t configuration{};
     configuration.gridDim = shape.grid;
     configuration.blockDim = shape.block;
     configuration.dynamicSmemBytes = shape.shared_bytes;
     configuration.stream = static_cast<cudaStream_t>(launch_stream());
-    configuration.attrs = attributes;
-    configuration.numAttrs = count;
+    configuration.attrs = &attribute;
+    configuration.numAttrs = 1;
     check_cuda(cudaLaunchKernelEx(&configuration, kKernel, arguments...), launch_record().kernel);
   }
 #ifdef FA_RECORDING
@@ -172,7 +162,7 @@ void launch(const LaunchShape& shape, Arguments... arguments) {
   try {
     emu::launch(
         launch_record().kernel, shape.grid, shape.block, shape.shared_bytes,
-        [=] { kKernel(arguments...); }, shape.cluster, shape.early);
+        [=] { kKernel(arguments...); }, shape.cluster);
   } catch (const emu::LaunchError& error) {
     throw BackendError(error.what());
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -57,19 +58,20 @@ const Kernel* recording_twin(const Kernel& kernel) {
   return nullptr;
 }
 
-const Kernel& find_kernel(const std::string& name_or_number) {
+const Kernel& find_kernel(std::string_view name_or_number) {
   const bool next = name_or_number.ends_with(kNext);
-  std::string number = name_or_number.substr(0, name_or_number.size() - (next ? kNext.size() : 0));
+  const std::string name(name_or_number);
+  std::string number = name.substr(0, name.size() - (next ? kNext.size() : 0));
   if (number.size() == 1) number.insert(0, "0");
   for (const Kernel& kernel : kernels()) {
-    if (kernel.name == name_or_number || kernel.name == "beyond/" + name_or_number ||
+    if (kernel.name == name || kernel.name == "beyond/" + name ||
         (number.size() == 2 && kernel.name.starts_with(number + "_") && is_next(kernel) == next)) {
       return kernel;
     }
   }
   std::string names;
   for (const Kernel& kernel : kernels()) names += (names.empty() ? "" : ", ") + kernel.name;
-  throw BadInput("unknown kernel '" + name_or_number + "', this program has: " + names);
+  throw BadInput("unknown kernel '" + name + "', this program has: " + names);
 }
 
 void validate(const Problem& problem, bool any_length) {

@@ -138,7 +138,7 @@ const std::vector<Kernel>& kernels();
 
 // The kernel with this name or number ("02_online_softmax", "02", "2"; "causal" for
 // "beyond/causal"; "16.next" for "16_max_free.next", which "16" never is). Throws BadInput.
-const Kernel& find_kernel(const std::string& name_or_number);
+const Kernel& find_kernel(std::string_view name_or_number);
 
 // Why the kernel does not accept a valid problem: one sentence that says what it would accept, such
 // as "takes --mask none, not causal". Empty: it does.

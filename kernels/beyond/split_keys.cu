@@ -18,7 +18,6 @@
 #include "common/ptx/barrier.h"
 #include "common/ptx/convert.h"
 #include "common/ptx/cp_async.h"
-#include "common/ptx/dependent_launch.h"
 #include "common/ptx/exp2.h"
 #include "common/ptx/ldmatrix.h"
 #include "common/ptx/mma.h"
@@ -61,9 +60,6 @@ struct Config {
   static_assert((8 % kCopyRows == 0 || kCopyRows % 8 == 0) && kKeys % kCopyRows == 0);
   // The kernel that merges: a CTA has a row of O, and groups of threads take pieces in turn.
   static constexpr int kMergeThreads = 256, kChunks = kHeadDim / 4;  // four columns a thread
-  // An SM must have room for so many, which leaves a thread 64 registers: then one can wait beside a
-  // CTA of the first launch.
-  static constexpr int kMergeCtas = 4;
   static constexpr int kGroups = kMergeThreads / kChunks;
   static constexpr int kBatch = 8;  // pieces a thread loads before it uses the first
 };
@@ -165,7 +161,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
   constexpr int kOutTiles = kHeadDim / 8;
   constexpr uint32_t kTileBytes = C::kKeys * kHeadDim * sizeof(T);  // K's; as many of V follow
   auto& smem = shared_storage<SharedStorage<T, kHeadDim, kRows>>();
-  ptx::launch_dependents();  // the CTAs that merge may come and wait
 
   // ---- indices
   const int row_tile = blockIdx.x;
@@ -384,8 +379,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
 // [merge]
 // Merges the pieces of one row, blockIdx.x, counted over all heads.
 template <typename T, int kHeadDim, int kRows>
-__global__ void __launch_bounds__(Config<kHeadDim, kRows>::kMergeThreads,
-                                  Config<kHeadDim, kRows>::kMergeCtas)
+__global__ void __launch_bounds__(Config<kHeadDim, kRows>::kMergeThreads)
     merge_kernel(const float* partial_o, const float2* partial_sums, T* o, float* lse,
                  Shape shape) {
   using C = Config<kHeadDim, kRows>;
@@ -395,7 +389,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kMergeThreads,
   const int group = threadIdx.x / C::kChunks, chunk = threadIdx.x % C::kChunks;
   const size_t first_piece = (row / shape.rows * shape.row_tiles + tile) * shape.pieces;
 
-  ptx::wait_for_launch_before();  // all pieces are written
   Part all;
   for (int begin = group; begin < shape.pieces; begin += C::kGroups * C::kBatch) {
     Part parts[C::kBatch + 1];
@@ -457,11 +450,9 @@ struct Launcher {
                      C::shared_bytes(architecture)},
                     a.q, a.k, a.v, a.o, a.lse, shape, a.scale, partial_o, partial_sums);
     if (shape.pieces == 1) return;
-    launch<merge_kernel<T, kHeadDim, kRows>>({.grid = dim3(heads * shape.rows),
-                                              .block = dim3(C::kMergeThreads),
-                                              .shared_bytes = sizeof(Part[C::kGroups][C::kChunks]),
-                                              .early = true},
-                                             partial_o, partial_sums, a.o, a.lse, shape);
+    launch<merge_kernel<T, kHeadDim, kRows>>(
+        {dim3(heads * shape.rows), dim3(C::kMergeThreads), sizeof(Part[C::kGroups][C::kChunks])},
+        partial_o, partial_sums, a.o, a.lse, shape);
   }
 
   static void run(const Attention<T>& a) {

@@ -82,13 +82,6 @@ void observe(const void* pointer, size_t bytes, bool write, void* return_address
   }
   const bool in_global =
       !in_shared && !in_other_shared(*cta.cluster, address, uintptr_t(return_address));
-  if (in_global && cta.cluster->early && !lane->has_waited_for_launch) {
-    emu::fail(
-        "%s: %s of global memory before the launch before has ended\n  This launch may begin "
-        "early. "
-        "Missing: ptx::wait_for_launch_before() before the thread's first access.",
-        emu::symbolise(uintptr_t(return_address) - 1).c_str(), write ? "store" : "load");
-  }
   if (address % bytes != 0) {
     emu::fail("%s: %s of %zu bytes at an address that is not a multiple of %zu",
               emu::symbolise(uintptr_t(return_address) - 1).c_str(), write ? "store" : "load",

@@ -86,8 +86,6 @@ struct Lane {
   bool executes = false;     // woken to execute the collective for all
   std::string (*describe)(const Lane&) = nullptr;
 
-  bool has_waited_for_launch = false;  // of an early launch: for the one before
-
   PhaseWait last_wait;                 // for reports
   std::vector<MemoryAccess> accesses;  // checked build: since the warp last met
   StackWatch* stack_watch = nullptr;   // checked build: who sees the accesses to this lane's stack
@@ -148,7 +146,6 @@ struct Cluster {
   uint64_t random_draws = 0;                    // decisions taken so far by the random schedule
   uint64_t index = 0;                           // in the launch
   LaunchOrder* launch_order = nullptr;
-  bool early = false;   // its launch may begin before the one before has ended
   std::string printed;  // by its threads; shown when the clusters before it have ended
 
   std::vector<std::unique_ptr<Unit>> units;  // unit.h

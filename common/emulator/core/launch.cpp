@@ -113,10 +113,8 @@ std::unique_ptr<Recorder> begin_recording(Cluster& cluster, uint64_t number) {
 
 }  // namespace
 
-void wait_for_launch_before() { current_lane->has_waited_for_launch = true; }
-
 void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
-            const std::function<void()>& body, int cluster, bool early) {
+            const std::function<void()>& body, int cluster) {
   const uint64_t ctas = uint64_t(grid.x) * grid.y * grid.z;
   const uint64_t threads = uint64_t(block.x) * block.y * block.z;
   if (ctas == 0 || threads == 0 || threads > 1024) {
@@ -142,7 +140,6 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
   std::atomic<bool> ending{false};
   for (const auto& machine : machines) {
     machine->cluster.launch_order = &order;
-    machine->cluster.early = early;
     machine->ending = &ending;
   }
   std::atomic<uint64_t> next_cluster{0}, ended_clusters{0};

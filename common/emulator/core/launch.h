@@ -57,14 +57,9 @@ bool is_checked();
 
 // Runs `body` once for every thread of the grid, with `shared_bytes` of shared memory a CTA
 // (poisoned with NaN). Returns when all CTAs have ended. Throws LaunchError; the other CTAs are
-// then abandoned. `cluster` CTAs that are neighbours in x run together. An `early` launch, which a
-// GPU may begin before the one before has ended, must wait for that one before it touches global
-// memory: the checked build ends it otherwise.
+// then abandoned. `cluster` CTAs that are neighbours in x run together.
 void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
-            const std::function<void()>& body, int cluster = 1, bool early = false);
-
-// By a thread of a kernel: the launch before has ended.
-void wait_for_launch_before();
+            const std::function<void()>& body, int cluster = 1);
 
 // Returns what the launches since the last call did.
 Counters take_counters();

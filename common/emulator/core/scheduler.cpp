@@ -262,7 +262,6 @@ void begin_cta(Machine& self, Cta& cta) {
     lane.state = LaneState::kRunnable;
     lane.executes = false;
     lane.last_wait = {};
-    lane.has_waited_for_launch = false;
     lane.accesses.clear();
     lane.stack_watch = nullptr;
     const auto i = size_t(lane.number);
