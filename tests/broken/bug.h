@@ -18,7 +18,7 @@ struct Bug {
   std::string what;      // a sentence
   std::string shown_by;  // "ordinary inputs", "hard inputs", "report" or "counters"
   bool fp16;             // looked at in fp16 instead of bf16
-  int heads, seq_len;    // looked at with these; 0: as problem_of says
+  std::string problem;   // looked at on this, options of programs; empty: as problem_of says
 };
 
 // Without it GoogleTest prints the bytes of a bug instead of its name.

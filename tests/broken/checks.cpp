@@ -3,13 +3,16 @@
 #include <cmath>
 #include <cstddef>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/cli/options.h"
 #include "common/emulator/core/describe.h"
 #include "common/emulator/core/launch.h"
 #include "common/harness/device.h"
@@ -85,8 +88,14 @@ Problem problem_of(const Bug& bug) {
   Problem result;
   result.heads = rings && !persistent ? 1 : 2;
   result.seq_len = rings ? 512 : 256;
-  if (bug.heads) result.heads = bug.heads;
-  if (bug.seq_len) result.seq_len = bug.seq_len;
+  if (!bug.problem.empty()) {
+    std::istringstream options(bug.problem);
+    std::vector<std::string> words{"bugs", bug.name};
+    words.insert(words.end(), std::istream_iterator<std::string>(options), {});
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    result = read_command_line(int(argv.size()), argv.data())->problems.at(0);
+  }
   if (bug.fp16) result.dtype = Dtype::kFp16;
   return result;
 }

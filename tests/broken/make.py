@@ -20,8 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 CHECKS = "ordinary inputs, hard inputs, report, counters".split(", ")
 TYPES = {"bf16": "__nv_bfloat16", "fp16": "__half"}
-KEYS = {"what": str, "text": str, "replacement": str, "which": list, "shown_by": str, "dtypes": list, "heads": int,
-        "seq_len": int}
+KEYS = {"what": str, "text": str, "replacement": str, "which": list, "shown_by": str, "dtypes": list, "problem": str}
 
 
 class Misfit(Exception):
@@ -94,8 +93,7 @@ def declaration(name, bug):
     """What the tests must know of it travels with the bug: see bug.h."""
     return (f"const broken::Declaration bug{{{{.name = \"{name}\", .kernel = \"{bug['kernel']}\",\n"
             f"    .what = R\"({bug['what']})\", .shown_by = \"{bug['shown_by']}\",\n"
-            f"    .fp16 = {str(bug['dtypes'][0] == 'fp16').lower()}, .heads = {bug.get('heads', 0)}, "
-            f".seq_len = {bug.get('seq_len', 0)}}}}};\n")
+            f"    .fp16 = {str(bug['dtypes'][0] == 'fp16').lower()}, .problem = \"{bug.get('problem', '')}\"}}}};\n")
 
 
 def rename(name, bug, source, old, new):

@@ -16,6 +16,7 @@
 
 #include "common/cli/cli.h"
 #include "common/harness/files.h"
+#include "common/harness/results.h"
 #include "common/harness/runner.h"
 #include "common/launch/problem.h"
 #include "tests/broken/bug.h"
@@ -108,8 +109,8 @@ void print(const Bug& bug, const Findings& findings) {
     print_wrapped(message == shown ? "the same as above" : message);
     shown = message;
   };
-  printf("1. Numbers on ordinary inputs (%s, batch %d, heads %d, seq_len %d, head_dim %d)\n\n",
-         name_of(p.dtype), p.batch, p.heads, p.seq_len, p.head_dim);
+  printf("1. Numbers on ordinary inputs (%s, batch %d, heads %d, seq_len %d, head_dim %d%s)\n\n",
+         name_of(p.dtype), p.batch, p.heads, p.seq_len, p.head_dim, describe_rest(p).c_str());
   print_numbers("normal", normal);
   if (verdict_of(findings.early) != verdict_of(normal)) {
     print_numbers("--completion early", findings.early);
