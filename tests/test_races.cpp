@@ -1,5 +1,6 @@
 // The detector of the checked build: every kind of synchronisation, present and missing, and the
 // kernels of the ladder, in which there is nothing to find.
+#include <array>
 #include <cstdint>
 #include <iterator>
 #include <map>
@@ -138,6 +139,27 @@ TEST_F(WithOptions, ReportsAreTheSameWithAnyNumberOfThreads) {
     const std::string alone = outcome(test, false);
     emu::options().os_threads = 4;
     for (int turn = 0; turn < 20; turn++) EXPECT_EQ(outcome(test, false), alone);
+  }
+}
+
+// Nor on where the buffers lie in memory: the one that was made first is named.
+TEST_F(WithOptions, OfSeveralBuffersTheFirstIsNamed) {
+  for (const RaceCase& test : probe::race_cases()) {
+    if (test.name != "two_ctas_write") continue;
+    for (int turn = 0; turn < 2; turn++) {
+      const Buffer in("in", probe::kRaceCount * 4);
+      const Buffer a("out A", probe::kRaceCount * 4), b("out B", probe::kRaceCount * 4);
+      try {
+        emu::launch("probe", dim3(2), dim3(32), 0, [&] {
+          for (const Buffer* const out : turn ? std::array{&a, &b} : std::array{&b, &a})
+            test.body(false, static_cast<const float*>(in.data()),
+                      static_cast<float*>(out->data()));
+        });
+        ADD_FAILURE() << "no race is reported";
+      } catch (const emu::LaunchError& error) {
+        EXPECT_CONTAINS(error.what(), "global buffer out A");
+      }
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -175,7 +176,8 @@ void LaunchAccesses::add(uint64_t cluster, const Races* races) {
   next_++;
   turn_.notify_all();
   if (!races) return;
-  std::vector<const ShadowPage*> pages;
+  // By buffer, in the order in which these were made: addresses differ from run to run.
+  std::vector<std::tuple<size_t, uintptr_t, const ShadowPage*>> pages;
   for (const auto& [number, page] : races->pages_) {
     const uintptr_t first = number << kPageLog2;
     const auto overlaps = [&](const Cta& cta) {
@@ -183,10 +185,11 @@ void LaunchAccesses::add(uint64_t cluster, const Races* races) {
       return first < shared + cta.shared_bytes && first + kPageMask >= shared;
     };
     const auto& ctas = races->cluster_.ctas;
-    if (std::none_of(ctas.begin(), ctas.end(), overlaps)) pages.push_back(page.get());
+    if (std::none_of(ctas.begin(), ctas.end(), overlaps))
+      pages.emplace_back(region_index(first), number, page.get());
   }
-  std::sort(pages.begin(), pages.end(), [](auto* a, auto* b) { return a->number < b->number; });
-  for (const ShadowPage* page : pages) merge(cluster, *races, *page);
+  std::sort(pages.begin(), pages.end());
+  for (const auto& [buffer, number, page] : pages) merge(cluster, *races, *page);
   if (unwritten_.reader.thread < 0) unwritten_ = races->unwritten_global_;
 }
 

@@ -252,6 +252,11 @@ bool inside_region(uintptr_t address, size_t bytes) {
   return false;
 }
 
+size_t region_index(uintptr_t address) {
+  const Region* const found = find_region(address);
+  return found ? size_t(found - regions.data()) : regions.size();
+}
+
 std::string region_name(uintptr_t address) {
   const Region* const region = find_region(address);
   return region ? *region->name : "";

@@ -84,6 +84,9 @@ bool inside_region(uintptr_t address, size_t bytes);
 // The name of the region in which the byte lies; empty: in none.
 std::string region_name(uintptr_t address);
 
+// The number of regions that were made before the one in which, or in whose guards, the byte lies.
+size_t region_index(uintptr_t address);
+
 // "byte 1040 of shared memory"
 std::string describe_place(uintptr_t address);
 
