@@ -19,6 +19,12 @@ struct Bug {
   std::string shown_by;  // "ordinary inputs", "hard inputs", "report" or "counters"
   bool fp16;             // looked at in fp16 instead of bf16
   std::string problem;   // looked at on this, options of programs; empty: as problem_of says
+
+  // What the names of its kernel's bugs begin with, and that of the file of their facts: "02", or
+  // "causal" of beyond/causal.
+  std::string family() const {
+    return kernel.starts_with("beyond/") ? kernel.substr(7) : kernel.substr(0, 2);
+  }
 };
 
 // Without it GoogleTest prints the bytes of a bug instead of its name.

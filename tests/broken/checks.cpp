@@ -69,12 +69,12 @@ Declaration::Declaration(Bug bug) {
   list.insert(std::upper_bound(list.begin(), list.end(), bug, after), std::move(bug));
 }
 
-std::string facts_file(const std::string& kernel) {
-  return std::string(FA_BUGS_FOLDER) + "/" + kernel.substr(0, 2) + ".json";
+std::string facts_file(const Bug& bug) {
+  return std::string(FA_BUGS_FOLDER) + "/" + bug.family() + ".json";
 }
 
 Facts committed(const Bug& bug) {
-  std::ifstream file(facts_file(bug.kernel));
+  std::ifstream file(facts_file(bug));
   if (!file) return Facts::object();
   for (const Facts& row : Facts::parse(file)) {
     if (row.value("name", "") == bug.name) return row;

@@ -1,4 +1,5 @@
-// What each check says about a broken kernel: the facts of its row in tests/broken/NN.json.
+// What each check says about a broken kernel: the facts of its row in tests/broken/NN.json, or in
+// causal.json.
 #pragma once
 
 #include <map>
@@ -22,8 +23,8 @@ namespace fa::broken {
 //   counter, ratio   the counter that is at least half as large again as the real kernel's
 using Facts = nlohmann::ordered_json;
 
-// tests/broken/NN.json of a kernel's bugs: a row for each.
-std::string facts_file(const std::string& kernel);
+// The file of the bug's kernel, which has a row for each of its bugs.
+std::string facts_file(const Bug& bug);
 
 // The bug's committed row, {} if it has none.
 Facts committed(const Bug& bug);

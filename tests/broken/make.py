@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+KERNELS = HERE.parent.parent / "kernels"
 CHECKS = "ordinary inputs, hard inputs, report, counters".split(", ")
 TYPES = {"bf16": "__nv_bfloat16", "fp16": "__half"}
 KEYS = {"what": str, "text": str, "replacement": str, "which": list, "shown_by": str, "dtypes": list, "problem": str}
@@ -52,10 +53,11 @@ def check(name, bug):
     for key in ("what", "text"):
         if key not in bug:
             fail(f"tests/broken/bugs.toml: {name} lacks '{key}'")
-    kernels = sorted((HERE.parent.parent / "kernels").glob(f"{name[:2]}_*.cu"))
+    kernels = [*KERNELS.glob(f"{name[:2]}_*.cu"),
+               *(path for path in KERNELS.glob("beyond/*.cu") if name.startswith(f"{path.stem}_"))]
     if not kernels:
-        fail(f"tests/broken/bugs.toml: there is no kernel {name[:2]} for {name}")
-    bug["kernel"] = kernels[0].stem
+        fail(f"tests/broken/bugs.toml: there is no kernel for {name}")
+    bug["kernel"] = kernels[0].relative_to(KERNELS).with_suffix("").as_posix()
     bug.setdefault("replacement", "")
     if bug.setdefault("shown_by", "report") not in CHECKS:
         fail(f"tests/broken/bugs.toml: {name} is shown by '{bug['shown_by']}', which is none of {', '.join(CHECKS)}")
@@ -68,7 +70,7 @@ def check(name, bug):
 
 def broken(name, bug):
     """The kernel's source with the bug."""
-    source = (HERE.parent.parent / "kernels" / f"{bug['kernel']}.cu").read_text(encoding="utf-8")
+    source = (KERNELS / f"{bug['kernel']}.cu").read_text(encoding="utf-8")
     which, of = bug.get("which", [1, 1])
     parts = source.split(bug["text"])
     if len(parts) != of + 1:
@@ -109,7 +111,7 @@ def source_of(name, bug):
     types = ", ".join(TYPES[each] for each in bug["dtypes"])
     source = rename(name, bug, source, f'Registration<Launcher> registration{{"{bug["kernel"]}"',
                     f'Registration<broken::Only<Launcher, {types}>::Of> registration{{"{name}"')
-    source = re.sub(r"namespace fa::k\d+", f"namespace fa::broken_{name}", source)
+    source = re.sub(r"namespace fa::\w+", f"namespace fa::broken_{name}", source)
     end = f"}}  // namespace fa::broken_{name}"
     return rename(name, bug, source, end, declaration(name, bug) + end)
 

@@ -169,17 +169,16 @@ void print_summary(const Findings& findings) {
 
 // ---- for tests and documents --------------------------------------------------------------------
 
-// Puts the rows into the file of their kernel, in place of those of the same names; all others
-// stay.
-void write_facts(const std::string& kernel, const std::map<std::string, Facts>& rows) {
+// Puts the rows into the file, in place of those of the same names; all others stay.
+void write_facts(const std::string& path, const std::map<std::string, Facts>& rows) {
   std::map<std::string, Facts> all;
-  if (std::ifstream file(facts_file(kernel)); file) {
+  if (std::ifstream file(path); file) {
     for (const Facts& each : Facts::parse(file)) all[each["name"]] = each;
   }
   for (const auto& [name, row] : rows) all[name] = row;
   Facts list = Facts::array();
   for (const auto& [name, row] : all) list.push_back(row);
-  write_file_whole(facts_file(kernel), lines_of(list));
+  write_file_whole(path, lines_of(list));
 }
 
 int main(int argc, char** argv) {
@@ -187,20 +186,21 @@ int main(int argc, char** argv) {
   std::vector<std::string> names;
   bool write = false;
   app.add_option("BUG", names,
-                 "which, or the number of a kernel for all of its bugs; default: all");
+                 "which, or what the names of a kernel's bugs begin with for all of them: 02,\n"
+                 "causal; default: all");
   app.add_flag("--write", write, "write what was found to tests/broken/NN.json; other rows stay");
   app.footer("Example: " + command_of(argc, argv)[0] + " " + bugs().front().name +
              "\nExit code: 0 as tests/broken says, 1 something is not");
   CLI11_PARSE(app, argc, argv);
   const auto is_named = [](const Bug& bug, const std::string& name) {
-    return bug.name == name || bug.name.substr(0, 2) == name;
+    return bug.name == name || bug.family() == name;
   };
   for (const std::string& name : names) {
     if (std::none_of(bugs().begin(), bugs().end(),
                      [&](const Bug& bug) { return is_named(bug, name); }))
       throw BadInput("no bug " + name + " here");
   }
-  std::map<std::string, std::map<std::string, Facts>> found;  // by kernel and name
+  std::map<std::string, std::map<std::string, Facts>> found;  // by file and name
   int exit_code = 0;
   for (const Bug& bug : bugs()) {
     if (!names.empty() && std::none_of(names.begin(), names.end(), [&](const std::string& name) {
@@ -212,17 +212,16 @@ int main(int argc, char** argv) {
       print(bug, findings);
       print_summary(findings);
     }
-    found[bug.kernel][bug.name] = findings.facts;
+    found[facts_file(bug)][bug.name] = findings.facts;
     std::string surprise = not_shown(bug, findings.facts);
     if (surprise.empty() && !write && findings.facts != committed(bug))
-      surprise =
-          bug.name + " is not as " + facts_file(bug.kernel) + " says: " + findings.facts.dump();
+      surprise = bug.name + " is not as " + facts_file(bug) + " says: " + findings.facts.dump();
     if (surprise.empty()) continue;
     fprintf(stderr, "%s\n", surprise.c_str());
     exit_code = 1;
   }
   if (!write) return exit_code;
-  for (const auto& [kernel, rows] : found) write_facts(kernel, rows);
+  for (const auto& [path, rows] : found) write_facts(path, rows);
   return exit_code;
 }
 

@@ -46,13 +46,17 @@ class Adopt(InACopy):
 
     def test_lines_that_name_what_is_gone(self):
         root = self.copy()
-        path = root / "kernels" / "16_max_free.cu"
-        path.write_text(path.read_text(encoding="utf-8").replace("kWide", "kHas8ExponentBits"), encoding="utf-8")
+        for kernel, old in (("16_max_free", "kWide"), ("beyond/causal", "kQueryTiles")):
+            path = root / "kernels" / f"{kernel}.cu"
+            path.write_text(path.read_text(encoding="utf-8").replace(old, "kOther"), encoding="utf-8")
         done = self.run_script("python3", "-c", "from fa_tools.laboratory import adopt\nwork = adopt.Work('/dev/null')\n"
-                               "adopt.names('16_max_free', work)\nprint(*work.left, sep='\\n')",
+                               "for kernel in ('16_max_free', 'beyond/causal'): adopt.names(kernel, work)\nprint(*work.left, sep='\\n')",
                                env={"PYTHONPATH": str(root / "scripts")})
         self.assertRegex(done.stdout, r"(?m)^docs/16_max_free.md:\d+: names kWide, which kernels/16_max_free.cu no longer has$")
         self.assertRegex(done.stdout, r"(?m)^tests/broken/bugs.toml:\d+: names kWide")
+        of_causal = [line for line in done.stdout.splitlines() if "kernels/beyond/causal.cu" in line]
+        self.assertIn("tests/broken/bugs.toml", {line.partition(":")[0] for line in of_causal})
+        self.assertEqual([line for line in of_causal if ": names kQueryTiles," not in line], [])
 
     def test_options_of_committed_counters(self):
         for file, data in adopt.committed_counts():
@@ -74,7 +78,7 @@ class Adopt(InACopy):
         self.assertIsNone(sync.nearest("-float rescale;", changed))
 
     def test_refused(self):
-        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "adopt", "19"), "there is no kernel 19; they are 01 to 16")
+        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "adopt", "19"), "there is no kernel 19; they are 01, 02, ", ", 16, causal, ")
 
 
 class RealChange(InACopy):

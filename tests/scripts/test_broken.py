@@ -59,6 +59,20 @@ class Declarations(ScriptTest):
                       '    .fp16 = true, .problem = "--heads 3"}};', text)
         self.assertEqual(text.split("\n").index("  sum += 2;"), KERNEL.split("\n").index("  sum += 1;"), "it has moved")
 
+    def test_a_kernel_without_a_number(self):
+        folder = self.folder / "kernels" / "beyond"
+        folder.mkdir()
+        (folder / "far_off.cu").write_text(KERNEL.replace("fa::k01", "fa::far_off").replace("01_kernel", "beyond/far_off"))
+        options = "--mask causal --lengths 300,0,17"
+        bug = BUG.replace("01_bug", "far_off_bug") + f'problem = "{options}"\n'
+        done = self.make(bug, "--source", self.source, "far_off_bug")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = (self.source.parent / "far_off_bug.cu").read_text()
+        for part in ("\nnamespace fa::broken_far_off_bug {", 'registration{"far_off_bug"}', '.kernel = "beyond/far_off",', f'.problem = "{options}"}}}};'):
+            self.assertIn(part, text)
+        self.assertEqual(self.make(bug, "--list").stdout, "far_off_bug\tbeyond/far_off\tIt does not wait.\n")
+        self.assert_one_sentence(self.make(bug.replace("far_off_bug", "farther_bug")), "there is no kernel for farther_bug")
+
     def test_several_bugs_in_one_source(self):
         done = self.make(BUG + BUG.replace("01_bug", "01_more") + 'dtypes = ["bf16", "fp16"]\n',
                          "--source", self.source, "01_bug", "01_more")
@@ -96,7 +110,7 @@ class Declarations(ScriptTest):
             BUG.replace('what = "It does not wait."', ""): "01_bug lacks 'what'",
             BUG + 'dtypes = ["fp8"]': "has the type 'fp8', but there are bf16, fp16",
             BUG.replace("what", "who"): "has who = 'It does not wait.', which says nothing",
-            BUG.replace("01_bug", "31_bug"): "there is no kernel 31 for 31_bug",
+            BUG.replace("01_bug", "31_bug"): "there is no kernel for 31_bug",
             BUG + "which": "tests/broken/bugs.toml: ",
         }
         for bugs, sentence in cases.items():
@@ -148,20 +162,22 @@ class Page(ScriptTest):
         self.root = self.checkout()
 
     def refused(self, which, rows):
-        (self.root / "01.json").write_text(json.dumps(rows))
-        (self.root / "doc.md").write_text(f"<!-- bugs: . {which} -->\n<!-- /bugs -->\n")
+        (self.root / "rows").mkdir(exist_ok=True)
+        (self.root / "rows" / "01.json").write_text(json.dumps(rows))
+        (self.root / "doc.md").write_text(f"<!-- bugs: rows {which} -->\n<!-- /bugs -->\n")
         return self.run_script(self.root / "scripts" / "fa", "sync").stderr
 
     def test_refused(self):
         self.assertIn("'some' is neither summary nor a section of the index: wrong-on-", self.refused("some", [RACE]))
         self.assertIn("01_race is reported as 'dread', which is in no section", self.refused("it-hangs", [{**RACE, "report": "dread"}]))
         for rows in ([{}], [1], {"a": 1}):
-            self.assertIn(". is not what the program meet_checked writes", self.refused("it-hangs", rows))
+            self.assertIn("rows is not what the program meet_checked writes", self.refused("it-hangs", rows))
 
     def test_the_page_has_every_bug_once(self):
         for bug in seeded_bugs():
             self.assertEqual(PAGE.count(f"| `{bug['name']}` |"), 1, bug["name"])
-            self.assertTrue((ROOT / "docs" / f"{bug['kernel']}.md").exists())
+            place = f"kernels/{bug['kernel']}.cu" if "/" in bug["kernel"] else f"docs/{bug['kernel']}.md"
+            self.assertTrue((ROOT / place).exists(), place)
 
     def test_messages_name_sections(self):
         """The sections that the emulator names are on the page, and are those in whose table its kinds of reports are."""

@@ -33,7 +33,7 @@ EXAMPLE = """examples:
 Exit code: 0 nothing is left to do, 1 something is, 2 bad arguments, 4 the emulator could not be built."""
 PRESET = "emulator"
 BIN = ROOT / "build" / PRESET / "bin"
-TARGETS = ("attention_checked", "attention", "fa_tests", "fa_checked_tests", "meet_checked", "broken")
+TARGETS = ("attention_checked", "attention", "fa_tests", "fa_checked_tests", "fa_problem_tests", "meet_checked", "broken")
 ELSEWHERE = "*Full*:*Long*"  # the tests that scripts/test.sh leaves out by default
 BROKEN = ROOT / "tests" / "broken"
 WORD = re.compile(r"\b[A-Za-z_]\w{2,}\b")
@@ -79,6 +79,11 @@ def has_changed(kernel):
                for _, data in committed_counts() for record in data["records"])
 
 
+def family(kernel):
+    """What the names of the kernel's bugs begin with: 05 of 05_mma_split_kv, causal of beyond/causal."""
+    return kernel.removeprefix("beyond/") if "/" in kernel else kernel[:2]
+
+
 def lines_with(path, text):
     return [i for i, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1) if text in line]
 
@@ -86,8 +91,9 @@ def lines_with(path, text):
 # ---- the steps: each takes a kernel and the work -----------------------------------------------------------------------
 def numbers(kernel, work):
     """The tests of this kernel: its numbers on hard inputs and odd shapes, and the search for races."""
-    for program in ("fa_tests", "fa_checked_tests"):
-        done = work.call([BIN / program, f"--gtest_filter=*{kernel}*:-{ELSEWHERE}", "--gtest_brief=1"])
+    beyond = kernel.startswith("beyond/")  # its tests are those of all of that folder
+    for program in ("fa_problem_tests",) if beyond else ("fa_tests", "fa_checked_tests"):
+        done = work.call([BIN / program, f"--gtest_filter=*{'Beyond' if beyond else kernel}*:-{ELSEWHERE}", "--gtest_brief=1"])
         failed = re.findall(r"^\[  FAILED  \] (\S+?),? ", done.stdout, re.MULTILINE)
         for test in dict.fromkeys(failed):
             work.todo(f"kernels/{kernel}.cu", f"{program} fails: {test}")
@@ -115,7 +121,7 @@ def counters(kernel, work):
         program = BIN / ("attention_checked" if data["machine"]["checked"] else "attention")
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder, "counts.json")
-            done = work.call([program, kernel[:2], *options_of(data["command"]), "--json", out])
+            done = work.call([program, family(kernel), *options_of(data["command"]), "--json", out])
             new = records(json.loads(out.read_text(encoding="utf-8"))) if out.exists() else {}
         missing = [key for key in old if new.get(key, {}).get("status") != "passed"]
         if missing:
@@ -136,14 +142,14 @@ def make_bugs():
 def bugs(kernel, work):
     """Writes what each check says of each bug, and drops the rows of bugs that are gone."""
     for line in work.call([sys.executable, "-B", BROKEN / "make.py", "--check"]).stdout.splitlines():
-        if re.match(rf"tests/broken/bugs.toml:\d+: {kernel[:2]}_", line):
+        if re.match(rf"tests/broken/bugs.toml:\d+: {family(kernel)}_", line):
             work.todo(*line.split(": ", 1))
-    path = BROKEN / f"{kernel[:2]}.json"
+    path = BROKEN / f"{family(kernel)}.json"
     before = path.read_text(encoding="utf-8") if path.exists() else "[]"
-    done = work.call([BIN / "meet_checked", "--write", kernel[:2]])
+    done = work.call([BIN / "meet_checked", "--write", family(kernel)])
     for line in done.stderr.splitlines():
         name = line.split(" ")[0]
-        if name[:3] == f"{kernel[:2]}_":
+        if name.startswith(f"{family(kernel)}_"):
             at = lines_with(BROKEN / "bugs.toml", f'["{name}"]')
             work.todo(f"tests/broken/bugs.toml:{at[0] if at else 1}", line)
         elif line.startswith("error:") and "no bug" not in line:
@@ -179,7 +185,7 @@ def solution_runs(kernel, work):
     chapter = ROOT / "docs" / f"{kernel}.md"
     fitting = []
     for name, places in solutions().items():
-        if name[:2] != kernel[:2]:
+        if name[:2] != family(kernel):
             continue
         try:
             changed(source, places)
@@ -201,7 +207,7 @@ def show_updates(done):
 
 def written_documents(kernels, work):
     """Outputs of commands, excerpts, values, tables, charts, pictures and timelines."""
-    shown = re.compile(rf"^\$ .*\b({'|'.join(kernel[:2] for kernel in kernels)})(_\w+)?\b", re.MULTILINE)
+    shown = re.compile(rf"^\$ .*\b({'|'.join(map(family, kernels))})(_\w+)?\b", re.MULTILINE)
     chapters = [path for path in markdown_files() if shown.search(path.read_text(encoding="utf-8"))]
     for name in ("sync", "pictures", "outputs", "chart --docs", "timeline --docs", "sync"):
         done = work.call(["scripts/fa", *name.split(), *(chapters if name == "outputs" else [])])
@@ -240,7 +246,7 @@ def names(kernel, work):
     sources = [path for folder in ("kernels", "common/layout", "common/ptx", "common/launch") for path in (ROOT / folder).rglob("*")
                if path.suffix in (".cu", ".h", ".cpp") and path.parent.name not in ("next", "beyond")]
     there = set().union(*(set(WORD.findall(path.read_text(encoding="utf-8"))) for path in sources))
-    gone = words_of(old) - there
+    gone = words_of(old) - there - words_of((ROOT / "kernels" / f"{kernel}.cu").read_text(encoding="utf-8"))
     if not gone:
         return
     naming = re.compile(rf"\b({'|'.join(sorted(gone))})\b")
@@ -261,7 +267,7 @@ def compiler(kernel, work):
     """What nvcc says, where it is: that the kernel compiles for its architectures, and the facts of its machine code."""
     if not (shutil.which("nvcc") or (ROOT / ".toolkit").exists()):
         return
-    done = work.call(["ctest", "--test-dir", ROOT / "build" / PRESET, "--output-on-failure", "-R", rf"^(nvcc|sass)\.{kernel}$"])
+    done = work.call(["ctest", "--test-dir", ROOT / "build" / PRESET, "--output-on-failure", "-R", rf"^(nvcc|sass)\.{Path(kernel).name}$"])
     for name in re.findall(r"^\s+\d+ - (\S+) \(Failed\)", done.stdout, re.MULTILINE):
         work.todo(f"kernels/{kernel}.cu", f"the test {name} fails; build/{PRESET} has it")
 
@@ -299,14 +305,16 @@ def adopt(kernels, only, work):
 
 def main(argv=None):
     parser = Parser("adopt", __doc__, EXAMPLE)
-    parser.add_argument("kernels", nargs="*", metavar="NN", help="numbers of kernels (default: those that have changed)")
+    parser.add_argument("kernels", nargs="*", metavar="NN", help="numbers of kernels, or causal (default: those that have changed)")
     parser.add_argument("--only", action="append", choices=STEPS, metavar="STEP", help=f"only this step: {', '.join(STEPS)}")
     parser.add_argument("--from", dest="measured", metavar="FILE", help="a folder or archive that scripts/fa measure has written")
     args = parser.parse_args(argv)
-    known = {path.name[:2]: path.stem for path in sorted((ROOT / "kernels").glob("[0-9][0-9]_*.cu"))}
+    kernels = ROOT / "kernels"
+    known = {family(name): name for path in (*sorted(kernels.glob("[0-9][0-9]_*.cu")), *sorted(kernels.glob("beyond/*.cu")))
+             for name in [path.relative_to(kernels).with_suffix("").as_posix()]}
     for number in args.kernels:
         if number not in known:
-            fail(f"there is no kernel {number}; they are {min(known)} to {max(known)}")
+            fail(f"there is no kernel {number}; they are {', '.join(known)}")
     log = ROOT / "build" / "adopt.log"
     log.parent.mkdir(exist_ok=True)
     log.write_text("", encoding="utf-8")
