@@ -636,6 +636,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
 // ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
+  // [section]
   // The heads of a section, whose K and V stay in L2. Without a mask all query tiles of a head are
   // equally long, and they read the same tiles at about the same time. A section is then as small
   // as it can be: the heads that share K and V.
@@ -645,6 +646,7 @@ struct Launcher {
     const uint64_t head_bytes = uint64_t(a.kv_len) * kHeadDim * 2 * sizeof(T);
     return a.heads / a.kv_heads * std::clamp<uint64_t>(kMostBytes / head_bytes, 1, kMostHeads);
   }
+  // [/section]
   static size_t workspace_bytes(const Problem&, size_t) { return sizeof(Counters); }
 
   static void run(const Attention<T>& a) {

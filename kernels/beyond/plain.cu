@@ -81,8 +81,8 @@ __global__ void attention_kernel(Attention<T> a) {
   for (int i = 0; i < kColumns; i++) {
     a.o[q_row * kHeadDim + lane_idx + 32 * i] = ptx::from_float<T>(acc_o[i] * inverse_sum);
   }
-  // Results of several parts of the keys can be merged if each has its log-sum-exp. Of no key it is
-  // -inf.
+  // Results of several parts of the keys can be merged if each has its log-sum-exp, which is -inf
+  // without a key.
   if (a.lse && lane_idx == 0) a.lse[q_row] = row_max + logf(row_sum);
 }
 

@@ -100,8 +100,8 @@ struct Shape {
 
 // ---- part results
 // [part]
-// Of some of a row's keys: four columns of O, not yet divided by the sum, and the row's maximum (in
-// units of log2) and sum. Without keys the maximum is kLowest and the rest 0.
+// What some of a row's keys give: four columns of O, not yet divided by the sum, and the row's
+// maximum (in units of log2) and sum. Without keys the maximum is kLowest and the rest 0.
 struct Part {
   float4 o{0.0f, 0.0f, 0.0f, 0.0f};
   float2 sums{kLowest, 0.0f};

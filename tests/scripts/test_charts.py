@@ -14,6 +14,7 @@ from fa_tools.laboratory.profile import METRICS
 from fa_tools.press import chart
 from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT
 from fa_tools.press.charts.roofline import load_profile
+from fa_tools.press.figures import beyond_pictures as schedules
 from fa_tools.press.figures import pictures
 from fa_tools.press.figures.drawing import DARK, INK, LIGHT, constant, real_constant
 from fa_tools.press.figures.first_pictures import SPREAD, shares
@@ -355,6 +356,40 @@ class Constants(unittest.TestCase):
             real_constant("16", "kGone")
         with self.assertRaisesRegex(Refused, r"^kernels/13_warp_specialization\.cu has no kGone in its Config$"):
             constant("13", "kGone")
+
+
+class Schedules(unittest.TestCase):
+    """The simulation behind the picture causal_schedule, and what the chapter says of it beside the table."""
+
+    def test_every_query_tile_is_dealt_once_and_a_counter_leaves_no_gap(self):
+        for rule in schedules.rules(7, 5, 3):
+            pieces = schedules.dealt(rule.order, 4, rule.counter)
+            dealt = [(piece.head, piece.tiles) for mine in pieces for piece in mine]
+            self.assertEqual(sorted(dealt), [(head, tiles) for head in range(7) for tiles in range(1, 6)])
+            for mine in pieces:
+                self.assertEqual([piece.begin for piece in mine[1:]], [piece.begin + piece.tiles for piece in mine[:-1]])
+            if rule.counter:  # no SM ends before the last query tile is taken
+                last = max(piece.begin for mine in pieces for piece in mine)
+                self.assertGreaterEqual(min(schedules.ends(pieces)), last)
+
+    def test_heads_under_way(self):
+        piece = schedules.Piece
+        self.assertEqual(schedules.open_heads([[piece(0, 2, 0), piece(2, 1, 1)], [piece(0, 1, 1), piece(1, 1, 2)]]), 3)
+
+    def test_what_the_chapter_says(self):
+        text = " ".join((ROOT / "docs" / "beyond" / "causal.md").read_text(encoding="utf-8").split())
+        shares = {tokens: schedules.rules(2**18 // tokens, tokens // schedules.TILE, schedules.section_heads(tokens, 2**18 // tokens))
+                  for tokens in (512, 1024, 16384)}
+        (mine,) = schedules.dealt(shares[512][0].order, schedules.SMS, False)[3:4]
+        self.assertEqual({piece.tiles for piece in mine}, {4})
+        self.assertIn(f"So CTA 3 gets the longest tile of a head in every round: {len(mine)} rounds of 4 key tiles", text)
+        mine = schedules.dealt(shares[16384][0].order, schedules.SMS, False)[67]
+        self.assertEqual([piece.tiles - 1 for piece in mine], list(range(67, 128, 4)))
+        self.assertEqual(sum(piece.tiles for piece in mine), schedules.busiest(shares[16384][0]))
+        pairs = schedules.Rule("", [(0, 9)] * 1024, False)
+        self.assertIn(f"The busiest SM has {schedules.busiest(pairs) // 9} pairs, {schedules.busiest(pairs)} key tiles, and the rule with "
+                      f"sections {schedules.busiest(shares[1024][3])}.", text)
+        self.assertIn(f"So there are 2 + 3 + … + 9 = {sum(schedules.key_tiles(row, 1024, 1124) for row in range(0, 1024, 128))} tiles", text)
 
 
 class Map(unittest.TestCase):

@@ -68,6 +68,8 @@ class Budgets(unittest.TestCase):
         self.assertEqual(found(said + many, self.CHAPTER), ["2095 words outside of folds, at most 2000"])
         self.assertEqual(found(f"{said}<details>\n<summary>More</summary>\n\n{many}\n\n</details>\n", self.CHAPTER), [])
         self.assertEqual(found(said + many, "docs/11_wgmma.md"), [])
+        self.assertEqual(found(many + "\n\n" + many, "docs/beyond/causal.md"),
+                         ['"you" and "we" 0 times, at least 10', "4160 words outside of folds, at most 2500"])
         tables = "\n\n".join(["| a |\n|-|\n| b |"] * 5)
         self.assertEqual(found(said + tables, self.CHAPTER), ["5 tables outside of folds, at most 4"])
         links = "[a](appendix/notation.md#a) " * 11

@@ -32,6 +32,7 @@ def sections():
     groups = [
         ("", [ROOT / "README.md", DOCS / "README.md"]),
         ("Chapters", chapters),
+        ("Beyond the ladder", in_order(DOCS / "beyond", [])),
         ("Appendices", in_order(DOCS / "appendix", APPENDICES)),
         ("Interactive", [ROOT / EXPLORERS]),
         ("More", [ROOT / name for name in MORE if (ROOT / name).exists()]),

@@ -5,6 +5,7 @@ import re
 from functools import lru_cache
 
 from fa_tools.laboratory import reproduce
+from fa_tools.press.figures import beyond_pictures
 from fa_tools.product.tasks import BEGIN, END, GROUPS, read_tasks
 from fa_tools.records import DAGGER, REST, SHAPE, is_plain, is_stale, kind, mark, waiting, with_solution
 from fa_tools.tools import ROOT, Refused, named, read_json, read_results, read_set
@@ -221,7 +222,7 @@ def tasks(spec):
         own = [task for task in known if task.number == spec]
         if not own:
             raise Refused(f"there is no task of kernel {spec}")
-        yield "**Write it yourself**, judged by the emulator ([how it goes](tasks.md)). `scripts/fa try NAME` begins one of these:"
+        yield f"**Write it yourself**, judged by the emulator ([how it goes]({'../' * (spec == 'beyond')}tasks.md)). `scripts/fa try NAME` begins one of these:"
         yield ""
         yield from (f"- `{task.name}`: {task.title[0].lower() + task.title[1:]}, about {task.minutes} minutes." for task in own)
         return
@@ -232,6 +233,16 @@ def tasks(spec):
             yield from rows_of(["Task", "What you write", "Read first", "Minutes"], (
                 [f"`{task.name}`", task.title, f"[{task.number or 'here'}]({task.read})", str(task.minutes)] for task in members), (0, 1, 2))
     yield ""
+
+
+def schedules(spec):
+    """Key tiles of the busiest SM under each rule of the picture causal_schedule, in percent of those without a mask."""
+    lengths, rows = [int(word) for word in spec.split(",")], {}
+    for tokens in lengths:
+        heads, tiles = 16 * 16384 // tokens, tokens // beyond_pictures.TILE
+        for rule in beyond_pictures.rules(heads, tiles, beyond_pictures.section_heads(tokens, heads)):
+            rows.setdefault(rule.name, []).append(f"{100 * beyond_pictures.busiest(rule) / beyond_pictures.unmasked(heads, tiles):.0f} %")
+    yield from rows_of(["Rule", *(f"N = {tokens}" for tokens in lengths)], ([name, *cells] for name, cells in rows.items()))
 
 
 def hole(spec):
@@ -591,4 +602,4 @@ def phases(spec):
 
 TABLES = {"table": table, "lengths": lengths, "profile": profile, "beside": beside, "agreement": agreement_of,
           "limiters": limiters, "solutions": solutions, "tasks": tasks, "hole": hole, "reproduced": reproduced, "experiments": experiments,
-          "bugs": bugs, "phases": phases}
+          "bugs": bugs, "phases": phases, "schedules": schedules}

@@ -36,9 +36,9 @@ HABITS = (
 )
 SENTENCE_WORDS, PARAGRAPH_WORDS = 35, 90
 
-CHAPTER = re.compile(r"(\d\d)_\w+\.md")
+CHAPTER = re.compile(r"docs/(?:(\d\d)_|beyond/)\w+\.md")
 Budget = namedtuple("Budget", "words tables links")
-BUDGETS = {"10": Budget(2500, 5, 10), "11": Budget(3000, 4, 10), "16": Budget(2500, 5, 10)}
+BUDGETS = {"10": Budget(2500, 5, 10), "11": Budget(3000, 4, 10), "16": Budget(2500, 5, 10), None: Budget(2500, 4, 10)}
 ANY_CHAPTER = Budget(2000, 4, 10)
 README = Budget(900, 2, 10)
 YOU_OR_WE = 10  # times in a chapter, at least
@@ -164,7 +164,7 @@ def check(name, text):
         return list(habits_of(blocks_of_source(text)))
     blocks = blocks_of_markdown(text)
     found = list(habits_of(blocks))
-    chapter = CHAPTER.fullmatch(Path(name).name)
+    chapter = CHAPTER.fullmatch(name)
     if chapter or name == "README.md":
         budget = BUDGETS.get(chapter[1], ANY_CHAPTER) if chapter else README
         found += budget_of(blocks, text, budget, chapter is not None)
@@ -173,7 +173,7 @@ def check(name, text):
 
 def files():
     pages = [path for path in markdown_files() if path.parts[len(ROOT.parts)] in ("docs", "README.md", "CONTRIBUTING.md")]
-    return [*pages, *sorted((ROOT / "kernels").glob("*.cu"))]
+    return [*pages, *sorted((ROOT / "kernels").rglob("*.cu"))]
 
 
 @busy("reading the prose")

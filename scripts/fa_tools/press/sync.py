@@ -52,6 +52,8 @@ Between a pair of comments, alone on their lines:
   <!-- /experiments -->                                         variants that were measured and not kept: one group
   <!-- reproduced: fa3-paper head_dim=128 -->
   <!-- /reproduced -->                                          what a write-up publishes, beside what was measured here
+  <!-- schedules: 512,1024 -->
+  <!-- /schedules -->                                           rules that share out causal query tiles, at these lengths
   <!-- phases: kernels/12_tma.cu tiles=6 -->                    the first tiles of a ring: stage, phase, parities
   <!-- /phases -->
   <!-- bugs: tests/broken summary -->                           what finds the bugs of tests/broken: in short, or

@@ -135,7 +135,7 @@ def launches_of(task):
     slow, max_free, persistent = trait == "Slow", trait == "MaxFree", trait in ("Persistent", "MaxFree")
     tokens = 128 if slow else 512 if hopper else 256
     problem = task.problem or ["--heads", "1" if hopper and not persistent else "2", "--seq-len", str(tokens)]
-    small = task.problem or ["--heads", "1", "--seq-len", str(max(128, tokens // 2))] if int(task.number) < 14 else problem
+    small = task.problem or ["--heads", "1", "--seq-len", str(max(128, tokens // 2))] if task.number < "14" else problem
     hard = HARD + (HOT if max_free else ())
     return {"ordinary": [*problem, "--no-races"], **{inputs: [*small, "--inputs", inputs, "--no-races"] for inputs in hard},
             "other shape": [*OTHER, "256" if slow else "384"],
@@ -225,8 +225,8 @@ class Examiner:
         for label, text in missing.items():
             write_whole(self.sources / f"{label}.cu", text)
         if self.task.is_kernel and len(missing) > 1:
-            own = {label: re.sub(r"namespace fa::k\d+", f"namespace fa::{re.sub(r'^(?=[0-9])', 'k', label)}",
-                                 text.replace(f'registration{{"{self.task.source.stem}"', f'registration{{"{label}"'))
+            own = {label: re.sub(r"namespace fa::\w+", f"namespace fa::{re.sub(r'^(?=[0-9])', 'k', label)}",
+                                 re.sub(r'registration\{"[^"]+"', f'registration{{"{label}"', text))
                    for label, text in missing.items()}
             with tempfile.TemporaryDirectory(dir=self.folder) as temporary, contextlib.suppress(emulate.CompileError):
                 for label, text in own.items():

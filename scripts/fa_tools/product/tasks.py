@@ -9,7 +9,7 @@ from fa_tools.tools import ROOT, Refused, named
 
 FOLDER = ROOT / "tests" / "tasks"
 GROUPS = {"warm_up": "Warm-up: small kernels", "cuda_cores": "CUDA cores, 01 to 03", "tensor_cores": "Tensor Cores, 04 to 10",
-          "hopper": "Hopper, 11 to 16", "cases": "Cases: somebody else's bug"}
+          "hopper": "Hopper, 11 to 16", "beyond": "Beyond the ladder", "cases": "Cases: somebody else's bug"}
 KEYS = {"title": str, "task": str, "source": str, "read": str, "minutes": int, "holes": list, "hints": list, "wrong": list,
         "counters": list, "kernels": list, "problem": str, "bug": str, "symptom": str, "reveal": str}
 COUNTERS = ["shared_wavefronts", "global_sectors"]  # what may not be above the reference's, unless a task says otherwise
@@ -41,8 +41,8 @@ class Task:
         if len(sources) != 1 or not sources[0].is_file():
             raise Refused("is about a source that is not there")
         self.source = sources[0]
-        self.is_kernel = self.source.parent.name == "kernels"
-        self.number = number if self.is_kernel else None
+        self.number = {"kernels": number, "beyond": "beyond"}.get(self.source.parent.name)  # of the kernel
+        self.is_kernel = self.number is not None
         self.read = entry.get("read", f"{self.source.stem}.md")
 
     def lines(self):

@@ -1,0 +1,159 @@
+"""The pictures of kernels/beyond: which key tiles a mask leaves, and which SM computes which query tile, by a simulation of
+the shares that a kernel may deal out."""
+
+import heapq
+import re
+from collections import namedtuple
+
+from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, figure
+from fa_tools.tools import ROOT, Refused
+
+TILE = 128  # rows of a query tile and keys of a key tile
+SMS = 132
+SOURCE = ROOT / "kernels" / "beyond" / "causal.cu"
+
+
+def key_tiles(row, q_len, kv_len):
+    """Those of the query tile that begins at this row, as the kernel's producer counts them."""
+    return max(0, -(-min(kv_len, row + kv_len - q_len + TILE) // TILE))
+
+
+def section_heads(tokens, heads, head_dim=128):
+    """The heads of a section, by the kernel's own limits."""
+    found = re.search(r"kMostBytes = (\d+) << (\d+), kMostHeads = (\d+);", SOURCE.read_text(encoding="utf-8"))
+    if found is None:
+        raise Refused("kernels/beyond/causal.cu has no kMostBytes and kMostHeads")
+    number, shift, most = map(int, found.groups())
+    return min(heads, max(1, min(most, (number << shift) // (tokens * head_dim * 2 * 2))))
+
+
+# ---- which SM computes which query tile ---------------------------------------------------------------------------------
+
+Piece = namedtuple("Piece", "begin tiles head")
+
+
+def in_sections(heads, tiles, section, long_first=True):
+    """(head, key tiles) of all query tiles in the order in which they are taken."""
+    lengths = range(tiles, 0, -1) if long_first else range(1, tiles + 1)
+    return [(head, length) for first in range(0, heads, section) for length in lengths
+            for head in range(first, min(heads, first + section))]
+
+
+def dealt(order, sms, counter):
+    """The pieces of each SM. counter: the next query tile goes to the SM that is free first; otherwise round after round."""
+    pieces, free = [[] for _ in range(sms)], [(0, sm) for sm in range(sms)]
+    for number, (head, length) in enumerate(order):
+        sm = heapq.heappop(free)[1] if counter else number % sms
+        begin = pieces[sm][-1].begin + pieces[sm][-1].tiles if pieces[sm] else 0
+        pieces[sm].append(Piece(begin, length, head))
+        heapq.heappush(free, (begin + length, sm))
+    return pieces
+
+
+def ends(pieces):
+    return [mine[-1].begin + mine[-1].tiles for mine in pieces]
+
+
+def busiest(rule):
+    """The key tiles after which the last of all SMs ends."""
+    return max(ends(dealt(rule.order, SMS, rule.counter)))
+
+
+def unmasked(heads, tiles):
+    """The same without a mask."""
+    return -(-heads * tiles // SMS) * tiles
+
+
+def open_heads(pieces):
+    """How many heads have begun and not ended at the same time, at most: their K and V are still to be read."""
+    spans = {}
+    for piece in (piece for mine in pieces for piece in mine):
+        begin, end = spans.get(piece.head, (piece.begin, 0))
+        spans[piece.head] = min(begin, piece.begin), max(end, piece.begin + piece.tiles)
+    return max(sum(begin <= time < end for begin, end in spans.values()) for time in {begin for begin, _ in spans.values()})
+
+
+Rule = namedtuple("Rule", "name order counter")
+
+
+def rules(heads, tiles, section):
+    return (Rule("the shares of kernel 16", in_sections(heads, tiles, 1, False), False),
+            Rule("a counter, in the same order", in_sections(heads, tiles, 1, False), True),
+            Rule("a counter, the long ones of all heads first", in_sections(heads, tiles, heads), True),
+            Rule("a counter, the long ones of a section first", in_sections(heads, tiles, section), True))
+
+
+@figure("causal_schedule", 668, "beyond/causal: which SM computes which query tile, by a simulation")
+def schedule(p):
+    toy_sms, toy_heads, tokens, heads = 4, 4, 1024, 256
+    tiles, mib = tokens // TILE, tokens * 128 * 2 * 2 / 2**20
+    section = section_heads(tokens, heads)
+    full = unmasked(heads, tiles)
+    toy = rules(toy_heads, tiles, 2)
+    left, wide, right, high, step = 24, 470, 556, 18, 142
+    longest = max(ends(dealt(toy[0].order, toy_sms, False)))
+    p.heading(f"{toy_sms} SMs, {toy_heads} heads of {tiles} query tiles", "a number: key tiles; a colour: a head; a section: 2 heads")
+    p.heading(f"{SMS} SMs, {heads} heads of {tokens} tokens", f"a column: an SM's key tiles; without a mask {full}", right)
+    colours = (BLUE, ORANGE, GREEN, GREY)
+    for number, (small, real) in enumerate(zip(toy, rules(heads, tiles, section))):
+        top = 84 + number * step
+        p.text(left, top, small.name, 13, anchor="start", weight="bold")
+        pieces = dealt(small.order, toy_sms, small.counter)
+        for sm, mine in enumerate(pieces):
+            for piece in mine:
+                x, unit = left + piece.begin * wide / longest, wide / longest
+                p.block(x, top + 12 + sm * (high + 3), piece.tiles * unit - 1.5, high, str(piece.tiles), colours[piece.head], 10.5,
+                        radius=2)
+        mean = sum(ends(pieces)) / toy_sms
+        p.line(left + mean * wide / longest, top + 8, left + mean * wide / longest, top + 96, INK.text, 1.4, "4 3")
+        p.text(left, top + 112, f"the last SM ends after {max(ends(pieces))} key tiles, the mean is {mean:g}", 12, INK.muted, "start")
+        pieces = dealt(real.order, SMS, real.counter)
+        busy, unit = ends(pieces), 300 / SMS
+        mean = sum(busy) / SMS
+        for sm, end in enumerate(busy):
+            p.rect(right + sm * unit, top + 96 - end * 84 / full, unit, end * 84 / full, INK.blue)
+        p.line(right, top + 96 - mean * 84 / full, right + 300, top + 96 - mean * 84 / full, INK.text, 1.4, "4 3")
+        under_way = open_heads(pieces)
+        p.text(right, top, f"{max(busy)} key tiles, {100 * max(busy) / full:.0f} % of {full}", 13, anchor="start", weight="bold")
+        p.text(right, top + 112, f"up to {under_way} heads under way: {under_way * mib:g} MiB of K and V", 12, INK.muted, "start")
+    p.note(654, "Dashed: the mean of all SMs. Only key tiles are counted, not what a query tile costs besides.", size=12)
+
+
+# ---- which key tiles a mask leaves --------------------------------------------------------------------------------------
+
+def matrix(p, x, y, unit, q_len, kv_len, title, what):
+    """The tiles of a head's scores, `unit` per 128 rows or keys; numbers: the order in which a query tile takes its key tiles."""
+    rows, columns, offset = -(-q_len // TILE), -(-kv_len // TILE), kv_len - q_len
+
+    def at(keys, queries):
+        return x + keys * unit / TILE, y + queries * unit / TILE
+
+    p.text(x, y - 30, title, 14, anchor="start", weight="bold")
+    p.text(x, y - 12, what, 12, INK.muted, "start")
+    for m in range(rows):
+        taken = key_tiles(m * TILE, q_len, kv_len)
+        for n in range(columns):
+            whole = (n + 1) * TILE <= min(kv_len, m * TILE + 1 + offset)
+            look = (INK.cell, None) if n >= taken else (INK.blue_soft, None) if whole else (INK.orange_soft, None)
+            p.rect(x + n * unit, y + m * unit, unit - 2, unit - 2, *look)
+            if n < taken:
+                p.text(x + n * unit + (0.5 if whole else 0.14) * unit, y + m * unit + 0.66 * unit,
+                       str(taken - 1 - n), 12.5, weight=None if whole else "bold")
+    end = at(kv_len, q_len)
+    corner = at(kv_len, 0)
+    p.line(*at(offset, 0), *end, INK.text, 2)
+    p.line(corner[0], y, *end, INK.text, 1.6, "5 3")
+    p.line(x, end[1], *end, INK.text, 1.6, "5 3")
+
+
+@figure("causal_tiles", 482, "beyond/causal: the key tiles of each query tile, from the diagonal backwards")
+def masks(p):
+    unit = 58
+    p.heading("The key tiles of each query tile, and the order in which it takes them",
+              "a row: a query tile of 128 queries; a column: a key tile of 128 keys")
+    matrix(p, 24, 126, unit, 600, 600, "600 queries, 600 keys", "the diagonal and the end are in the first tile")
+    matrix(p, 440, 126, unit, 600, 700, "600 queries, 700 keys", "the diagonal crosses two tiles: two with a mask")
+    for i, (name, look) in enumerate((("with a mask", (INK.orange_soft, None)), ("without one: the hot path", (INK.blue_soft, None)),
+                                      ("not computed", (INK.cell, None)))):
+        p.key(24 + i * 220, 436, name, look, 12.5)
+    p.note(472, "The solid line is the diagonal: a query sees the keys left of it. Dashed: where queries and keys end.", size=12)
