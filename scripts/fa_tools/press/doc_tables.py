@@ -552,8 +552,8 @@ def bugs(spec):
 
         rows = []
         for bug in sorted((bug for bug in found if seen_first(bug)[0] == which), key=alike):
-            folder, _, kernel = bug["kernel"].rpartition("/")  # one of kernels/beyond has no chapter
-            chapter = f"[{kernel}](../kernels/{bug['kernel']}.cu)" if folder else f"[{kernel[:2]}]({kernel}.md#break-it)"
+            folder, _, kernel = bug["kernel"].rpartition("/")
+            chapter = f"[{kernel if folder else kernel[:2]}]({bug['kernel']}.md#break-it)"
             counter = f"**{bug['ratio']:.2f}** times the {BUG_COUNTERS[bug['counter']]}" if "counter" in bug else "–"
             report = f"**{bug['report']}**" if "report" in bug else "–"
             rows.append([chapter, f"`{bug['name']}`", CODE.sub(r"`\g<0>`", bug["what"]), *numbers_of(bug), report, counter])
