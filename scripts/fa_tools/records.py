@@ -161,6 +161,11 @@ def kind(name):
     return {"peer": "peer", "ceiling": "ceiling"}.get(name.split("/")[0], "kernel")
 
 
+def short_name(kernel):
+    """As a command line may call it: 16 for 16_max_free, 16.next for 16_max_free.next, causal for beyond/causal."""
+    return re.sub(r"^beyond/|^(\d\d)_\w+", r"\1", kernel)
+
+
 def order(name):
     """Kernels by number, then peers, then ceilings."""
     return ({"kernel": 0, "peer": 1, "ceiling": 2}[kind(name)], name)

@@ -256,10 +256,14 @@ def source_of(kernel):
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def kernel_names():
+    """As programs call them: 16_max_free, beyond/causal, and 16_max_free.next of kernels/next."""
+    files = sorted(path.relative_to(ROOT / "kernels").with_suffix("").as_posix() for path in (ROOT / "kernels").rglob("*.cu"))
+    return [f"{name.removeprefix('next/')}.next" if name.startswith("next/") else name for name in files]
+
+
 def main():
-    kernels = sorted(path.relative_to(ROOT / "kernels").with_suffix("").as_posix() for path in (ROOT / "kernels").rglob("*.cu"))
-    names = [f"{name.removeprefix('next/')}.next" if name.startswith("next/") else name for name in kernels]
-    write_whole(Path(sys.argv[1]), "".join(f'{{"{name}", "{source_of(name)}"}},\n' for name in names))
+    write_whole(Path(sys.argv[1]), "".join(f'{{"{name}", "{source_of(name)}"}},\n' for name in kernel_names()))
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ import tarfile
 from pathlib import Path
 from unittest import mock
 
-from support import ROOT, ScriptTest, main
+from support import ROOT, ScriptTest, beyond, cuda_record, cuda_results, main, newest
 
-from fa_tools.laboratory import measure
+from fa_tools.laboratory import measure, release
 from fa_tools.product import bench
-from fa_tools.records import passed, scores_of, shape_of
-from fa_tools.tools import RESULTS, read_json, read_set, results_files
+from fa_tools.records import passed, scores_of, shape_of, todays_source
+from fa_tools.tools import RESULTS, read_json, read_set, results_files, write_set
 
 # Writes the committed records of these kernels as if it had measured them: the real source, other times.
 PROGRAM = """#!{python}
@@ -93,8 +93,8 @@ class Measure(ScriptTest):
         return text
 
     def test_what_is_run(self):
-        waiting = measure.ladder() | {"16.next": "16_max_free.next"}  # as if it were in kernels/next
-        with mock.patch.object(measure, "ladder", lambda: waiting):
+        waiting = measure.known() | {"16.next": "16_max_free.next"}  # as if it were in kernels/next
+        with mock.patch.object(measure, "known", lambda: waiting):
             self.look_at_commands()
 
     def look_at_commands(self):
@@ -154,6 +154,37 @@ class Measure(ScriptTest):
         for old, new in zip(before, after):
             again = old["kernel"][:2] in ("04", "05")
             self.assertEqual((new.get("run"), new == old), ("2026-12-01T10:00:00Z", False) if again else (old.get("run"), True))
+
+    def test_kernels_without_a_number(self):
+        """One of kernels/beyond is named, found stale, and brought into a file that is not there yet."""
+        bench = "fa bench --library {library} {kernels} --peers {peers} {options} --json {json}"
+        entries = measure.manifest(self.write("own.toml", (
+            f'[own]\ngroup = "beyond"\ncommand = "{bench}"\nkernels = "causal"\npeers = ["fa2"]\nfile = "own.jsonl#{{each}}"\n'
+            'each.d128 = "--mask causal --seq-len 1024"\nseconds = 60\n')))
+        full = cuda_record("beyond/causal", source=todays_source({"kernel": "beyond/causal"}))
+        record, gone = beyond(full, mask="causal"), {"kernel": "beyond/gone", "source": "0"}
+        data = newest({**cuda_results(), "records": [record]})
+        results = self.folder / "results"
+        (self.folder / "measured").mkdir()
+        results.mkdir()
+        write_set(self.folder / "measured" / "own.jsonl", {"d128": data})
+        with mock.patch.object(measure, "manifest", lambda: entries):
+            for arguments in ((), ("causal",), ("beyond/causal", "15"), ("--whole",)):
+                self.assertIn("libfa_bench.so beyond/causal --peers fa2 --mask causal --seq-len 1024 --json", self.commands(*arguments))
+            self.assertIn("Nothing is to be measured", self.commands("split_keys"))
+            with mock.patch.object(measure, "RESULTS", results):
+                self.assertEqual(measure.merge(self.folder / "measured", self.fail), [str(results / "own.jsonl")])
+            self.assertEqual(read_set(results / "own.jsonl")["d128"]["records"], [record])
+            for source, said in ((record["source"], "Nothing"), ("0" * 12, "beyond/causal --peers")):
+                there = [(f"{RESULTS}/own.jsonl#d128", each) for each in ({**record, "source": source}, gone)]
+                with mock.patch.object(measure, "kept_records", lambda there=there: there[:1]):
+                    measure.records_by_file.cache_clear()
+                    self.assertIn(said, self.commands())
+            with mock.patch.object(release, "kept_records", lambda: there):
+                said = "bench/results/own.jsonl has kernels that "
+                self.assertEqual([s for s in release.obstacles() if said in s],
+                                 [f"{said}are not there any more: beyond/gone", f"{said}have changed since: beyond/causal"])
+        measure.records_by_file.cache_clear()
 
     def test_libraries_that_pythonpath_names(self):
         (self.folder / "torch.py").write_text("")

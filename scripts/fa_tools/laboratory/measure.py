@@ -24,8 +24,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from fa_tools.laboratory.validate import check_sense, problem_of
-from fa_tools.records import check, is_stale, kept_records, kind, todays_source, with_solution
-from fa_tools.sources import solutions
+from fa_tools.records import check, is_stale, kept_records, kind, short_name, todays_source, with_solution
+from fa_tools.sources import kernel_names, solutions
 from fa_tools.tools import (RESULTS, ROOT, Parser, Refused, fail, or_fail, read_json, read_set, relative, run, write_json,
                             write_whole)
 
@@ -52,16 +52,20 @@ Step = namedtuple("Step", "name entry file kernels commands seconds")
 
 
 @lru_cache(maxsize=None)
-def ladder():
-    """{number: name}, those of kernels/next as `16.next`."""
-    kernels = {path.stem[:2]: path.stem for path in sorted((ROOT / "kernels").glob("[0-9][0-9]_*.cu"))}
-    return kernels | {f"{path.stem[:2]}.next": f"{path.stem}.next" for path in sorted((ROOT / "kernels" / "next").glob("*.cu"))}
+def known():
+    """{number: name} of all kernels. Those of kernels/beyond have no number: their key is the name alone, such as `causal`."""
+    return {short_name(name): name for name in kernel_names()}
+
+
+def replaced(number):
+    """The kernel that one of kernels/next may replace, or the kernel itself: 16 for 16.next."""
+    return number.removesuffix(".next")
 
 
 def numbers(text):
-    """The numbers of "06 08-10 15-"."""
+    """The numbers of "06 08-10 15-", and the names."""
     parts = [part.partition("-") for part in text.split()]
-    return [n for n in ladder() if len(n) == 2 and any(a <= n <= (b or ("99" if dash else a)) for a, dash, b in parts)]
+    return [n for n in known() if n == replaced(n) and any(a <= n <= (b or ("99" if dash else a)) for a, dash, b in parts)]
 
 
 def manifest(path=MANIFEST):
@@ -103,7 +107,7 @@ def records_by_file():
     """{file within bench/results: {number: its records}}"""
     found = {}
     for file, record in kept_records():
-        found.setdefault(str(Path(file).relative_to(RESULTS)), {}).setdefault(record["kernel"][:2], []).append(record)
+        found.setdefault(str(Path(file).relative_to(RESULTS)), {}).setdefault(replaced(short_name(record["kernel"])), []).append(record)
     return found
 
 
@@ -143,8 +147,8 @@ def words(template, values):
 def beside(entry, chosen):
     """The chosen numbers of an entry; where times are compared with their left neighbours in the ladder, that of one of
     kernels/next being the kernel that it may replace."""
-    left = {n[:2] if ".next" in n else f"{int(n) - 1:02}" for n in chosen if entry.file and has(entry, "kernels")}
-    return [n for n in ladder() if n in chosen or n in left and n in entry.kernels]
+    left = {f"{int(n) - 1:02}" if n.isdecimal() else replaced(n) for n in chosen if entry.file and has(entry, "kernels")}
+    return [n for n in known() if n in chosen or n in left and n in entry.kernels]
 
 
 def steps_of(entry, chosen_in, folder, build):
@@ -153,9 +157,9 @@ def steps_of(entry, chosen_in, folder, build):
     values = {"bin": f"{build}/bin", "library": f"{build}/lib/libfa_bench.so", "timeline": f"{build}-timeline/bin", "part": str(part),
               "json": f"{part}/found.json", "set": f"{part}/found.jsonl", "peers": ",".join(entry.peers)}
     for each, options in entry.each.items() if entry.command else ():
-        for number in [n for n in ladder() if n[:2] in entry.kernels] if is_single(entry) else [""]:
-            asked = entry.file and entry.file.format(each=each, number=number[:2])
-            chosen = [n for n in chosen_in(asked) if n[:2] in entry.kernels and (not number or n == number)]
+        for number in [n for n in known() if replaced(n) in entry.kernels] if is_single(entry) else [""]:
+            asked = entry.file and entry.file.format(each=each, number=replaced(number))
+            chosen = [n for n in chosen_in(asked) if replaced(n) in entry.kernels and (not number or n == number)]
             if number.endswith(".next") and entry.group == "solutions" or not chosen and entry.kernels:
                 continue
             measured = beside(entry, chosen)
@@ -167,8 +171,8 @@ def steps_of(entry, chosen_in, folder, build):
             parts = [[n for n in measured if n not in of_next], of_next] if has(entry, "attention") else [measured]
             commands = []
             for some in list(filter(None, parts)) or [[]]:
-                names = [ladder()[n] for n in some]
-                values |= {"kernels": names, "kernel": ladder().get(number, ""), "number": number, "each": each,
+                names = [known()[n] for n in some]
+                values |= {"kernels": names, "kernel": known().get(number, ""), "number": number, "each": each,
                            "options": options.split(), "attention": f"{build}/bin/{'next' if some and some[0] in of_next else 'attention'}",
                            "filter": ":".join(f"*/{name.replace('.', '_')}*" for name in names) + ":-*Full*:*Long*",
                            "solutions": [name for name in sorted(solutions()) if number and name[:2] == number]}
@@ -403,7 +407,7 @@ def merged(old, new, file, adopt=False):
 
 def merge(folder, say=lambda sentence: print(f"not merged: {sentence}", file=sys.stderr)):
     """Brings what was measured, a folder or a tar of one, into bench/results. Returns the files that changed."""
-    folder = Path(folder)
+    folder, named = Path(folder), {file.partition("#")[0] for entry in manifest() for file in files_of(entry)}
     with tempfile.TemporaryDirectory() as unpacked:
         if not folder.is_dir():
             try:
@@ -415,12 +419,12 @@ def merge(folder, say=lambda sentence: print(f"not merged: {sentence}", file=sys
             folder = Path(unpacked)
         before = {path.name: path.read_bytes() for path in RESULTS.iterdir() if path.is_file()}
         for path in sorted(folder.iterdir()):
-            if path.name not in before:
+            if path.name not in named:
                 continue
             for name, data in read_set(path).items() if path.suffix == ".jsonl" else [("", read_json(path))]:
                 for sentence in put(RESULTS, f"{path.name}{'#' * bool(name)}{name.replace('.next', '')}", data, adopt=True):
                     say(sentence)
-    return [relative(RESULTS / name) for name, content in sorted(before.items()) if (RESULTS / name).read_bytes() != content]
+    return [relative(path) for path in sorted(RESULTS.iterdir()) if path.is_file() and path.read_bytes() != before.get(path.name)]
 
 
 # --- Command line ----------------------------------------------------------------------------------------------
@@ -449,10 +453,10 @@ def show_list(entries, stale):
 
 def chosen_steps(args, entries):
     """What is to be run, in order."""
-    asked = [n for word in args.kernels for n, name in ladder().items() if word in (n, name)]
+    asked = [n for word in args.kernels for n, name in known().items() if word in (n, name)]
     if len(asked) < len(args.kernels):
-        unknown = next(word for word in args.kernels if word not in {*ladder(), *ladder().values()})
-        fail(f"there is no kernel {unknown}; there are {', '.join(ladder())}")
+        unknown = next(word for word in args.kernels if word not in {*known(), *known().values()})
+        fail(f"there is no kernel {unknown}; there are {', '.join(known())}")
     only = args.only.split(",") if args.only else []
     for word in only:
         if word not in {part for entry in entries for part in (entry.name, entry.group)}:
@@ -468,7 +472,7 @@ def chosen_steps(args, entries):
 def main(argv=None):
     parser = Parser("measure", __doc__, EXAMPLE)
     add = parser.add_argument
-    add("kernels", nargs="*", metavar="NN", help="kernels (15, 15_persistent, 16.next); without: the stale ones")
+    add("kernels", nargs="*", metavar="NN", help="kernels (15, 15_persistent, 16.next, causal); without: the stale ones")
     add("--stale", action="store_true", help="those that changed since they were measured (default)")
     add("--whole", action="store_true", help="all kernels")
     add("--only", metavar="NAME", help="groups or measurements of --list, with commas between them")

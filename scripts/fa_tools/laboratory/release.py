@@ -4,7 +4,7 @@ since, or do not say what they measured. Nothing may wait in kernels/next either
 A file that has a kernel beside variants of it which were not kept cannot be measured again. It stays as it is, and documents
 mark its figures (†)."""
 
-from fa_tools.records import is_stale, kept_records, todays_source
+from fa_tools.records import is_stale, kept_records, short_name, todays_source
 from fa_tools.tools import ROOT, Parser, or_fail, relative, run
 
 EXAMPLE = """example:
@@ -19,9 +19,9 @@ def obstacles():
     for file, record in kept_records():
         runs.setdefault(file, []).append(record)
     for file, records in runs.items():
-        there = {record["kernel"][:2] for record in records if todays_source(record)}
+        there = {short_name(record["kernel"]) for record in records if todays_source(record)}
         gone = [record for record in records if not todays_source(record)]
-        if any(record["kernel"][:2] in there and not record["kernel"].endswith(".next") for record in gone):  # variants
+        if any(short_name(record["kernel"]) in there for record in gone):  # variants
             continue
         for which, some in (("that are not there any more", gone), ("that have changed since", filter(is_stale, records)),
                             ("without their source", (record for record in records if "source" not in record))):

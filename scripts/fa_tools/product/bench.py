@@ -22,7 +22,7 @@ from fa_tools.product import torch_attention
 from fa_tools.product.harness import Failed, Harness
 from fa_tools.product.torch_attention import PEERS
 from fa_tools.records import (CONVENTION, GROWTHS, HALVED, REST, SCORES, attended_pairs, describe_rest, describe_scores,
-                              flops_of, is_plain, is_stale, kind, load, scores_of, shape_of)
+                              flops_of, is_plain, is_stale, kind, load, scores_of, shape_of, short_name)
 from fa_tools.tools import (ROOT, Parser, Refused, check_writable, fail, named, or_fail, read_json, relative, run,
                             write_json)
 
@@ -63,8 +63,7 @@ def chosen(wanted, known, problems):
                 and (any(for_numbered) if name[0].isdigit() else not all(for_numbered))]
     names = []
     for word in wanted or all_ours:
-        # "16" for 16_max_free, "16.next" for 16_max_free.next, "plain" for beyond/plain
-        name = next((k for k in ours if word in (k, re.sub(r"^beyond/|^(\d\d)_\w+", r"\1", k))), None)
+        name = next((k for k in ours if word in (k, short_name(k))), None)
         if name is None:
             fail(f"there is no kernel {word}; there are {', '.join(ours)}")
         names.append(name)
