@@ -98,6 +98,13 @@ def flops_of(record, convention=CONVENTION):
     return 4 * attended_pairs(record, convention) * record["head_dim"]
 
 
+def bytes_of(record):
+    """Of Q, K, V and O, each once, in elements of two bytes."""
+    queries = sum(record.get("lengths") or [record["batch"] * record["seq_len"]])
+    keys = sum(record.get("kv_lengths") or record.get("lengths") or [record["batch"] * record.get("kv_len", record["seq_len"])])
+    return 4 * record["head_dim"] * (record["heads"] * queries + record.get("kv_heads", record["heads"]) * keys)
+
+
 def scores_of(record):
     """(standard deviation of the scores, flat or growing), or None of inputs as they are."""
     return tuple(record[field] for field in SCORES) if SCORES[0] in record else None

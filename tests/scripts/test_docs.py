@@ -99,6 +99,22 @@ class SyncDocs(ScriptTest):
             "1 and 0<!--= masks beyond/causal @1024 --> and 0<!--= masks causal beyond/causal kv_heads=8 -->\n"))
         self.assertIn("2 records match", self.sync("0<!--= masks beyond/causal causal @1024 -->\n").stderr)
 
+    def test_beside_the_best_library_and_a_copy(self):
+        """Records of several files. Of the copy's bandwidth: Q, K, V and O, each once."""
+        few = {**beyond(cuda_record("beyond/split_keys", seq_len=1, batch=1), kv_len=4096, kv_heads=4),
+               "time_ms": {"median": 0.0041984}, "ratio": {"peer/fa2": 1.25, "peer/cudnn": 0.9}}  # 512 B x (16 + 4 x 4096) rows
+        packed = {**beyond(cuda_record("beyond/causal"), lengths=[300, 17], kv_lengths=[200, 100]),
+                  "time_ms": {"median": 0.005054464}}  # 512 B x 16 x (317 + 300) rows
+        copies = [{**cuda_record("ceiling/copy", seq_len=n), "gbytes_per_s": speed} for n, speed in ((1024, 4500), (4096, 4000))]
+        for name, records in (("few", [few]), ("packed", [packed]), ("h200_bf16_d128", copies)):
+            (self.root / "bench" / "results" / f"{name}.json").write_text(json.dumps(newest(results(CUDA, records))))
+        table = ("<!-- table: bench/results/few.json bench/results/packed.json kernel=beyond/* kv_len=* "
+                 "columns=kernel,us,copy_percent,ratio.best,best -->\n{}<!-- /table -->\n")
+        self.assertEqual(self.synced(table.format("")), table.format(
+            "| Kernel | Median µs | Of the copy's bandwidth, % | Ratio to the best library | Best library |\n|-|-:|-:|-:|-|\n"
+            "| `beyond/split_keys` | 4.20 | 50 | 0.900 | `peer/cudnn` |\n| `beyond/causal` | 5.05 | 25 | – | – |\n"))
+        self.assertIn("0.90<", self.synced("1.00<!--= few beyond/split_keys kv_heads=4 ratio.best -->\n"))
+
     def test_grid(self):
         """Cells are of the row, of the column and of the grid; what has no number stays."""
         table = ("<!-- grid: gpu @1024 -->\n| | TFLOP/s<!--= tflops --> | GPU | over 01<!--= /01 --> |\n|-|-:|-|-:|\n"

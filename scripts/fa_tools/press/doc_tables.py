@@ -7,7 +7,7 @@ from functools import lru_cache
 from fa_tools.laboratory import reproduce
 from fa_tools.press.figures import beyond_pictures
 from fa_tools.product.tasks import BEGIN, END, GROUPS, read_tasks
-from fa_tools.records import DAGGER, REST, SHAPE, is_plain, is_stale, kind, mark, waiting, with_solution
+from fa_tools.records import DAGGER, REST, SHAPE, bytes_of, is_plain, is_stale, kind, mark, waiting, with_solution
 from fa_tools.tools import ROOT, Refused, named, read_json, read_results, read_set
 
 PRODUCT = ("m", "n", "k", "epilogue")  # of a matrix product, in a file of the program gemm
@@ -107,8 +107,31 @@ def matching(data, filters):
             yield record
 
 
+@lru_cache(maxsize=None)
+def copy_speed():
+    """GB/s of the copy kernel, read and written."""
+    (copy,) = matching(read("bench/results/h200_bf16_d128.json"), {"kernel": "ceiling/copy", "seq_len": "4096"})
+    return copy["gbytes_per_s"]
+
+
+def best_library(record):
+    """The one that was the fastest beside the kernel, or None."""
+    ratio = record.get("ratio", {})
+    return min(ratio, key=ratio.get, default=None)
+
+
+# Fields that no file has.
+DERIVED = {
+    "best": best_library,
+    "ratio.best": lambda record: record.get("ratio", {}).get(best_library(record)),
+    "copy_percent": lambda record: bytes_of(record) / copy_speed() / record["time_ms"]["median"] / 1e4 if "time_ms" in record else None,
+}
+
+
 def pick(record, field):
-    """A field, or the counter or metric of this name."""
+    """A field, or the counter or metric of this name, or what is derived."""
+    if field in DERIVED:
+        return DERIVED[field](record)
     for prefix in ([], ["counters"], ["metrics"]):
         value = record
         for part in [*prefix, *field.split(".")]:
@@ -125,7 +148,11 @@ COLUMNS = {
     "kernel": ("Kernel", "kernel", "`{}`".format),
     "status": ("Status", "status", str),
     "median": ("Median ms", "time_ms.median", short),
+    "us": ("Median µs", "time_ms.median", lambda ms: short(1000 * ms)),
     "tflops": ("TFLOP/s", "tflops", short),
+    "ratio.best": ("Ratio to the best library", "ratio.best", short),
+    "best": ("Best library", "best", "`{}`".format),
+    "copy_percent": ("Of the copy's bandwidth, %", "copy_percent", "{:.0f}".format),
     "launches": ("Launches", "time_ms.launches", str),
     "error": ("Relative error", "error.rel", scientific),
     "registers": ("Registers", "registers", str),
@@ -139,16 +166,18 @@ COLUMNS = {
     "shared_wavefronts_ideal": ("Wavefronts without conflicts", "counters.shared_wavefronts_ideal", grouped),
     **{field: (field, field, str) for field in (*SHAPE, *REST, *PRODUCT)},
 }
-WORDS = ("kernel", "status", "dtype", "mask", "epilogue")
+WORDS = ("kernel", "status", "dtype", "mask", "epilogue", "best")
 
 
 def column(name):
+    if name in COLUMNS:
+        return COLUMNS[name]
     if name.startswith("ratio."):
         return f"Ratio to `{name[6:]}`", name, short
     if name.startswith("load."):
         title, field, show = column(name[5:])
         return f"{title}, under load", f"under_load.{field}", show
-    return COLUMNS.get(name) or (name.replace("_", " ").capitalize(), f"counters.{name}", grouped)
+    return name.replace("_", " ").capitalize(), f"counters.{name}", grouped
 
 
 def cell(record, name):
@@ -161,13 +190,15 @@ def cell(record, name):
 
 
 def table(spec):
-    data, name, options = one_file(spec)
-    if "machine" not in data:
-        raise Refused(f"{name} is a profile, which a table cannot show")
-    columns = options.pop("columns", "kernel,status").split(",")
-    records = list(matching(data, options))
+    names, options = options_of(spec)
+    columns, records = options.pop("columns", "kernel,status").split(","), []
+    for name in names:
+        data = read(name)
+        if "machine" not in data:
+            raise Refused(f"{name} is a profile, which a table cannot show")
+        records += matching(data, options)
     if not records:
-        raise Refused(f"no record of {name} matches")
+        raise Refused(f"no record of {' and '.join(names) or 'no file'} matches")
     return rows_of([column(each)[0] for each in columns], ([cell(record, each) for each in columns] for record in records),
                    [i for i, each in enumerate(columns) if each in WORDS])
 

@@ -31,7 +31,9 @@ Between a pair of comments, alone on their lines:
   <!-- entries: docs/appendix/notation.md -->                   links to a glossary's entries (#### headings)
   <!-- /entries -->
   <!-- table: bench/results/h200.json head_dim=64,128 kernel=0[1-3]_* columns=kernel,median,ratio.peer/fa2 -->
-  <!-- /table -->                                               the records that match, one a row (load.tflops: under load)
+  <!-- /table -->                                               the records that match, of one file or several, one a row
+                                                                (load.tflops: under load; ratio.best: to the library that
+                                                                was the fastest; copy_percent: of a copy's bandwidth)
   <!-- lengths: bench/results/h200_bf16_d128.json kernel=1[0-5]_* field=tflops -->
   <!-- /lengths -->                                             one figure, a kernel a row, a sequence length a column
   <!-- profile: bench/results/h200_profile.json kernel=02_* metrics=cycles,dram_bytes -->
