@@ -495,6 +495,30 @@ TEST_P(CompareTest, LooksForNaNBeyondTheSampledRows) {
   expect_wrong("never written");
 }
 
+// fp16's numbers below 2^-14 have fewer bits. Here all of O comes from such P: key 0 has the highest
+// score and a V of zeros.
+TEST(Compare, AcceptsWeightsThatAreSubnormal) {
+  const Problem p = problem(1, 1, 128, 64, Dtype::kFp16);
+  const size_t n = 128, d = 64;
+  Inputs inputs{std::vector<uint16_t>(n * d), std::vector<uint16_t>(n * d),
+                std::vector<uint16_t>(n * d, from_float(1, p.dtype))};
+  for (size_t row = 0; row < n; row++) inputs.q[row * d] = from_float(8, p.dtype);
+  inputs.k[0] = from_float(13, p.dtype);  // a score of 13, all others are 0
+  std::fill_n(inputs.v.begin(), d, uint16_t(0));
+  const double weight = std::exp(-13.0);
+  const double rounded = double(to_float(from_float(float(weight), p.dtype), p.dtype));
+  const auto o_of = [&](double of_weight) {
+    const double o = 127 * of_weight / (1 + 127 * weight);
+    return std::vector<uint16_t>(n * d, from_float(float(o), p.dtype));
+  };
+  const Reference reference = make_reference(p, inputs);
+  const Comparison comparison = compare(p, reference, o_of(rounded));
+  EXPECT_TRUE(comparison.passed) << comparison.reason;
+  EXPECT_FALSE(compare(p, reference, o_of(weight + 0x1p-24)).passed) << "a unit more";
+  const Record record = Runner(p, inputs, Protocol{}).verify(find_kernel("06"));
+  EXPECT_NE(record.status, Status::kWrong) << record.reason;
+}
+
 TEST(Compare, RefusesAnOutputOfTheWrongSize) {
   const Problem p = problem(1, 1, 128, 64, Dtype::kBf16);
   const Reference reference = make_reference(p, make_inputs(p, "normal", 1));

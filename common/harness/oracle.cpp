@@ -17,6 +17,7 @@ namespace fa {
 namespace {
 
 double rounding_unit(Dtype dtype) { return dtype == Dtype::kFp16 ? 0x1p-11 : 0x1p-8; }
+double smallest_normal(Dtype dtype) { return dtype == Dtype::kFp16 ? 0x1p-14 : 0x1p-126; }
 double smallest_subnormal(Dtype dtype) { return dtype == Dtype::kFp16 ? 0x1p-24 : 0x1p-133; }
 
 // `head` is the number of the head of a sequence among all.
@@ -93,7 +94,7 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
 
   struct Row {
     size_t keys = 0;  // that it sees
-    std::vector<double> q, scores, output, weight_of_abs;
+    std::vector<double> q, scores, output, weight_of_abs, lost;
     double highest = -std::numeric_limits<double>::infinity();
     double largest_products = 0, weights = 0;
   };
@@ -103,7 +104,8 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
     std::vector<double> wide(d);
     std::vector<Row> rows(last - first);
     for (size_t i = 0; i < rows.size(); i++) {
-      for (auto* const values : {&rows[i].q, &rows[i].output, &rows[i].weight_of_abs})
+      for (auto* const values :
+           {&rows[i].q, &rows[i].output, &rows[i].weight_of_abs, &rows[i].lost})
         values->resize(d);
       const size_t position = reference.rows[first + i] - at.q_row;
       rows[i].keys = size_t(at.lengths.visible_keys(problem.mask, int(position)));
@@ -142,6 +144,9 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
           row.output[c] += term;
           row.weight_of_abs[c] += std::fabs(term);
         }
+        if (p >= smallest_normal(problem.dtype)) continue;
+        const double most_lost = std::min(p, smallest_subnormal(problem.dtype) / 2);
+        for (size_t c = 0; c < d; c++) row.lost[c] += most_lost * std::fabs(wide[c]);
       }
     }
     const auto exponent_and_sum_error = [&](const Row& row) {
@@ -161,8 +166,8 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
       const double weights = row.keys > 0 ? row.weights : 1;
       const double value = row.output[i % d] / weights;
       const double a = row.weight_of_abs[i % d] / weights;
-      const double inexact =
-          2 * exponent_and_sum_error(row) * a + smallest_subnormal(problem.dtype) / 2;
+      const double inexact = 2 * exponent_and_sum_error(row) * a + row.lost[i % d] / weights +
+                             smallest_subnormal(problem.dtype) / 2;
       reference.values[first * d + i] = value;
       reference.inexact[first * d + i] = inexact;
       reference.allowed[first * d + i] =

@@ -37,7 +37,10 @@ struct Reference {
 //                          (4 + sqrt(head_dim)) 2^-24 max_j scale sum_d |q_d k_jd|; the rest:
 //                          fp32 sums over the weights of the N keys that the row sees, whose
 //                          errors mostly cancel
-//   half of the smallest subnormal of the dtype
+//   sum_j min(p_j, t) |v_j| / sum_j p_j
+//                          over p_j, 1 for the highest score, below the smallest normal number: what
+//                          rounding such a P to a multiple of the smallest subnormal, 2 t, can lose
+//   t                      the same of O
 //
 // Log-sum-exp, in fp32, may be off by 2 (e + N 2^-24 / 8) + 2^-21 + 2^-22 |log-sum-exp|: the errors
 // of exponents and sums as above, and fp32's of the logarithm and of the result.
