@@ -495,8 +495,8 @@ TEST_P(CompareTest, LooksForNaNBeyondTheSampledRows) {
   expect_wrong("never written");
 }
 
-// fp16's numbers below 2^-14 have fewer bits. Here all of O comes from such P: key 0 has the highest
-// score and a V of zeros.
+// fp16's numbers below 2^-14 have fewer bits. Here all of O comes from such P: key 0 has the
+// highest score and a V of zeros.
 TEST(Compare, AcceptsWeightsThatAreSubnormal) {
   const Problem p = problem(1, 1, 128, 64, Dtype::kFp16);
   const size_t n = 128, d = 64;

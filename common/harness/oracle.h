@@ -38,8 +38,8 @@ struct Reference {
 //                          fp32 sums over the weights of the N keys that the row sees, whose
 //                          errors mostly cancel
 //   sum_j min(p_j, t) |v_j| / sum_j p_j
-//                          over p_j, 1 for the highest score, below the smallest normal number: what
-//                          rounding such a P to a multiple of the smallest subnormal, 2 t, can lose
+//                          over p_j (1 for the highest score) below the smallest normal number:
+//                          what rounding them to multiples of the smallest subnormal, 2 t, can lose
 //   t                      the same of O
 //
 // Log-sum-exp, in fp32, may be off by 2 (e + N 2^-24 / 8) + 2^-21 + 2^-22 |log-sum-exp|: the errors
