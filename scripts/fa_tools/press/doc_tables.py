@@ -444,14 +444,15 @@ def reproduced(spec):
     return rows_of(heading, rows, reproduce.words_of(heading))
 
 
-# Field of a file of experiments: heading of its column. tflops_N and mhz_N are at that sequence length.
+# Field of a file of experiments: heading of its column. tflops_N, mhz_N and us_N are at that length.
 EXPERIMENTS = {"cycles": "Cycles", "instructions": "Instructions of warps", "error": "Relative error", "l2_sectors": "Sectors read from L2",
-               "spread_median": "Spread between rounds, median, %", "spread_most": "most, %"}
+               "spread_median": "Spread between rounds, median, %", "spread_most": "most, %", "busy": "Busy"}
+AT_LENGTH = {"tflops": "TFLOP/s", "mhz": "MHz", "us": "µs"}
 
 
 def experiment_heading(field):
     name, _, seq_len = field.partition("_")
-    return f"{'TFLOP/s' if name == 'tflops' else 'MHz'}, N = {seq_len}" if seq_len.isdecimal() else EXPERIMENTS[field]
+    return f"{AT_LENGTH[name]}, N = {seq_len}" if seq_len.isdecimal() else EXPERIMENTS[field]
 
 
 def experiment_figure(field, value):
