@@ -419,6 +419,75 @@ class NumPy(Sentences):
         self.sentence(fa.BadInput, "^__main__ has no empty_like", *map(Array, (q, k, v)))
 
 
+RANK = """
+import os, sys, torch, torch.distributed as dist
+import fa
+rank, world = int(os.environ["RANK"]), 4
+dist.init_process_group("gloo", init_method="file://" + os.environ["STORE"], rank=rank, world_size=world)
+torch.manual_seed(0)
+for tokens, dtype, kernel in ((40, torch.bfloat16, "causal"), (33, torch.float16, "plain"), (1, torch.bfloat16, "plain")):
+    q = torch.randn(2, 4, tokens * world, 64).to(dtype)
+    k, v = torch.randn(2, 2, 2, tokens * world, 64).to(dtype)
+    for causal in (False, True):
+        o = fa.ring_attention(*(each[:, :, rank::world].contiguous() for each in (q, k, v)), causal=causal, kernel=kernel)
+        whole = [each.double().repeat_interleave(4 // each.shape[1], 1) for each in (q, k, v)]
+        right = torch.nn.functional.scaled_dot_product_attention(*whole, is_causal=causal)[:, :, rank::world]
+        assert (o.dtype, o.shape) == (dtype, right.shape)
+        print("error", dtype, (torch.linalg.norm(o.double() - right) / torch.linalg.norm(right)).item())
+part = torch.zeros(1, 2, 128, 64, dtype=torch.bfloat16)
+for arguments, options in (((part, part, part), {"kernel": "08"}), ((part[:, :, rank == 2:],) * 3, {}),
+                           ((part,) * 3, {"causal": rank == 1}), ((part, part[:, :1], part), {}),
+                           ((part, part[:, :, :64], part[:, :, :64]), {"causal": True}), ((part[0],) * 3, {})):
+    try:
+        fa.ring_attention(*(each.contiguous() for each in arguments), **options)
+    except fa.Error as error:
+        print("sentence", type(error).__name__, error)
+"""
+
+
+@unittest.skipUnless(torch and not ON_GPU, "needs torch, and a library for the CPU")
+class Ring(unittest.TestCase):
+    def test_four_processes_have_the_attention_of_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "FA_LIBRARY": str(LIBRARY), "PYTHONPATH": str(ROOT / "python"), "STORE": f"{folder}/store"}
+            ranks = [subprocess.Popen([sys.executable, "-B", "-c", RANK], env={**environment, "RANK": str(rank)}, text=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(4)]
+            for rank, (out, err) in enumerate([each.communicate(timeout=200) for each in ranks]):
+                self.assertEqual(ranks[rank].returncode, 0, err)
+                errors = re.findall(r"^error torch.(\w+) (\S+)$", out, re.MULTILINE)
+                self.assertEqual(len(errors), 6, out)
+                for dtype, error in errors:
+                    self.assertLess(float(error), MOST[dtype])
+                sentences = re.findall(r"^sentence (.*)$", out, re.MULTILINE)
+                for sentence, words in zip(sentences, (
+                        "^Unsupported 08_swizzle has one output, without log-sum-exp$",
+                        r"^BadInput q has the shape .* in process \d of the group: all parts must be equally long$",
+                        r"^BadInput process \d of the group has called fa.ring_attention with another dtype, mask or kernel$",
+                        r"^BadInput q, k and v have the shapes .*, k and v alike$",
+                        "^BadInput with a causal mask q and k have equally many tokens, not 128 and 64$",
+                        r"^BadInput q, k and v have the shapes .*\(batch, heads, tokens, head_dim\)"), strict=True):
+                    self.assertRegex(sentence, words)
+
+    def test_example_of_its_page(self):
+        text = re.search(r"```python\n(.*?)```", (ROOT / "docs/beyond/ring_attention.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "ring.py").write_text(text, encoding="utf-8")
+            done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "ring.py"],
+                                  cwd=folder, capture_output=True, text=True, timeout=200,
+                                  env={**os.environ, "FA_LIBRARY": str(LIBRARY), "PYTHONPATH": str(ROOT / "python")})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        differences = re.findall(r"process \d of 4: largest difference (\S+)", done.stdout)
+        self.assertEqual(len(differences), 4, done.stdout)
+        self.assertLess(max(map(float, differences)), 0.02)
+
+    def test_sentences(self):
+        part = torch.zeros(1, 1, 8, 64, dtype=torch.float16)
+        for arguments, words in (((part,) * 3, "^fa.ring_attention needs torch.distributed.init_process_group"),
+                                 ((part, part, [1]), "^v is of type list, but fa.ring_attention takes torch tensors$")):
+            with self.assertRaisesRegex(fa.BadInput, words):
+                fa.ring_attention(*arguments)
+
+
 @unittest.skipUnless(WITH_BUG and numpy, "needs the checked build with a bug in it")
 class Checked(unittest.TestCase):
     def test_counts_memory_and_names_statements(self):

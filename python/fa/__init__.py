@@ -9,7 +9,21 @@ Built for CUDA, the tensors are on a GPU. Built for the emulator, the same call 
 fa.counters() says what the kernel did. A wrong argument raises fa.BadInput with one sentence; all errors are fa.Error.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from ._attention import attention
 from ._library import BadInput, Error, Kernel, LaunchError, Unsupported, backend, counters, kernels
 
-__all__ = ["BadInput", "Error", "Kernel", "LaunchError", "Unsupported", "attention", "backend", "counters", "kernels"]
+if TYPE_CHECKING:
+    from ._ring import ring_attention
+
+__all__ = ["BadInput", "Error", "Kernel", "LaunchError", "Unsupported", "attention", "backend", "counters", "kernels",
+           "ring_attention"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "ring_attention":
+        raise AttributeError(f"module 'fa' has no attribute '{name}'")
+    from ._ring import ring_attention  # needs torch, which nothing else here does
+
+    return ring_attention
