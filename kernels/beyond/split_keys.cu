@@ -247,6 +247,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
   // ---- main loop
   int stage = 0;
   for (int n_block = begin; n_block < end; n_block++) {
+    // [wait]
     // This thread waits until its own copies of the block have arrived, then all of its team wait
     // for each other: they have then read the block before, whose stage may be refilled.
     ptx::cp_async_wait<C::kStages - 2>();
@@ -258,6 +259,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
     copy_block(n_block + C::kStages - 1, stage == 0 ? C::kStages - 1 : stage - 1);
     const uint32_t offset = stage * 2 * kTileBytes;
     stage = stage + 1 == C::kStages ? 0 : stage + 1;
+    // [/wait]
 
     // S = QK^T for the team's keys.
     float acc_s[kKeyTiles][4] = {};

@@ -9,6 +9,7 @@ from fa_tools.press.figures import timeline
 from fa_tools.sources import SOLUTION
 
 KERNELS = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
+BEYOND = sorted(f"beyond/{path.stem}" for path in (ROOT / "docs" / "beyond").glob("*.md"))
 BUGS = {bug["name"]: bug["kernel"] for bug in seeded_bugs()}
 SOLUTIONS = tools.read_set(ROOT / "bench" / "results" / "solutions.jsonl")
 PARTS = ("The question", "The picture", "In fifteen lines", "What should it give?", "The code", "What it gave",
@@ -56,13 +57,18 @@ class Plain(ScriptTest):
                 self.assertEqual(re.findall(r"^(?:!!!|\?\?\?|:::|=== ).*|\{ ?[:.#][^}]*\}", text, re.MULTILINE), [])
 
 
-def of_each_chapter(check):
+def of_each_chapter(check, others=()):
     """A test of one chapter, and the kernels before and after it, becomes one of all."""
     def test(self):
-        for before, kernel, after in zip([None, *KERNELS], KERNELS, [*KERNELS[1:], None]):
+        for before, kernel, after in [*zip([None, *KERNELS], KERNELS, [*KERNELS[1:], None]), *((None, other, None) for other in others)]:
             with self.subTest(kernel):
                 check(self, Chapter(kernel), before, after)
     return test
+
+
+def also_beyond(check):
+    """The same, of the chapters on kernels/beyond, too."""
+    return of_each_chapter(check, BEYOND)
 
 
 class First(ScriptTest):
@@ -107,12 +113,12 @@ class Whole(ScriptTest):
             measured = re.findall(r"<!--= (?:solutions/|\S+ )(\d\d)", chapter.parts["The question"])
             self.assertIn(before[:2], measured)
 
-    @of_each_chapter
+    @also_beyond
     def test_fifteen_lines(self, chapter, _before, _after):
         (code,) = re.findall(r"^```text\n(.*?)^```$", chapter.parts["In fifteen lines"], re.MULTILINE | re.DOTALL)
         self.assertLessEqual(len(code.splitlines()), 15)
 
-    @of_each_chapter
+    @also_beyond
     def test_guesses_before_the_numbers(self, chapter, _before, _after):
         before, _, _ = chapter.text.partition("\n## What it gave\n")
         self.assertGreaterEqual(len(GUESS.findall(chapter.parts["What should it give?"])), 1)
@@ -124,7 +130,7 @@ class Whole(ScriptTest):
         self.assertRegex(chapter.parts["What it gave"], r"<!-- (table|lengths): bench/results/h200\S+\.json")
         self.assertRegex(chapter.parts["The evidence"], rf"<!-- profile: bench/results/\S+ kernel=\S*{chapter.number}_")
 
-    @of_each_chapter
+    @also_beyond
     def test_walk_through(self, chapter, _before, _after):
         """Remarks on lines of the central excerpt, from above downwards."""
         walks = NOTES.findall(chapter.parts["The code"])
@@ -151,7 +157,7 @@ class Whole(ScriptTest):
         self.assertIn(met, own)
         self.assertIn("(bugs.md", text)
 
-    @of_each_chapter
+    @also_beyond
     def test_exercises_have_solutions(self, chapter, _before, _after):
         exercises = chapter.parts["Your turn"]
         numbers = [int(number) for number in EXERCISE.findall(without_code(exercises))]
@@ -200,6 +206,19 @@ class Whole(ScriptTest):
         ordinary, boundary, after = (f"{round(step, -2):,.0f}" for step in (sum(others) / len(others), *steps[at : at + 2]))
         self.assertTrue(f"Ordinary iterations are about {ordinary} cycles apart. The boundary's takes about {boundary} cycles" in text
                         and f"the next one, which stores O, about {after}." in text, (ordinary, boundary, after))
+
+
+class Beyond(ScriptTest):
+    def test_the_frame(self):
+        for kernel in BEYOND:
+            with self.subTest(kernel):
+                chapter, name = Chapter(kernel), kernel.removeprefix("beyond/")
+                # A kernel that has not been measured has no such part.
+                parts = [part for part in PARTS if part != "What it gave" or part in chapter.headings]
+                self.assertEqual([heading for heading in chapter.headings if heading in PARTS], parts)
+                self.assertIn(f"cmake --build --preset emulator --target {name}\nbuild/emulator/bin/{name} ", chapter.top)
+                self.assertIn(f"](../../kernels/{kernel}.cu)", chapter.top)
+                self.assertTrue(chapter.pictures("The picture", "../pictures/"))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ compared."""
 import json
 import re
 import unittest
+from unittest import mock
 from xml.etree import ElementTree
 
 from support import (CUDA, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main,
@@ -14,6 +15,7 @@ from fa_tools.laboratory.profile import METRICS
 from fa_tools.press import chart
 from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT
 from fa_tools.press.charts.roofline import load_profile
+from fa_tools.press.doc_tables import pieces
 from fa_tools.press.figures import beyond_pictures as schedules
 from fa_tools.press.figures import pictures
 from fa_tools.press.figures.drawing import DARK, INK, LIGHT, constant, real_constant
@@ -390,6 +392,43 @@ class Schedules(unittest.TestCase):
         self.assertIn(f"The busiest SM has {schedules.busiest(pairs) // 9} pairs, {schedules.busiest(pairs)} key tiles, and the rule with "
                       f"sections {schedules.busiest(shares[1024][3])}.", text)
         self.assertIn(f"So there are 2 + 3 + … + 9 = {sum(schedules.key_tiles(row, 1024, 1124) for row in range(0, 1024, 128))} tiles", text)
+
+
+class Pieces(unittest.TestCase):
+    """What the chapter on split_keys says beside its table of pieces."""
+
+    def test_a_rule_that_has_changed(self):
+        with mock.patch.object(schedules, "REPEATED", ("a rule that is gone",)):
+            with self.assertRaisesRegex(Refused, r"^kernels/beyond/split_keys\.cu has no line with a rule that is gone$"):
+                schedules.cut(16, 16, 1, 16384)
+        with self.assertRaisesRegex(Refused, "^32x1x16384 is no problem like 32/8x1x16384$"):
+            list(pieces("32x1x16384"))
+
+    def test_no_piece_is_empty_and_there_is_one_round_of_pieces(self):
+        for problem in ((1, 1, 1, 1), (16, 16, 1, 300), (8, 1, 1, 131072), (800, 200, 1, 4096), (32, 8, 16, 16384), (17, 1, 1, 100)):
+            cut = schedules.cut(*problem)
+            self.assertLessEqual(cut.pieces, cut.blocks)
+            self.assertGreaterEqual(cut.busiest * schedules.SMS, cut.tiles * cut.blocks)
+            self.assertTrue(cut.pieces == 1 or cut.tiles * cut.pieces <= schedules.SMS, problem)
+
+    def test_what_the_chapter_says(self):
+        text = " ".join((ROOT / "docs" / "beyond" / "split_keys.md").read_text(encoding="utf-8").split())
+        one, many = schedules.cut(16, 16, 1, 16384), schedules.cut(8, 1, 1, 131072)
+        self.assertIn(f"Piece 3 of {one.pieces} has the blocks from {one.blocks} · 3 / {one.pieces} = {one.blocks * 3 // one.pieces} to "
+                      f"{one.blocks * 4 // one.pieces - 1}.", text)
+        self.assertIn(f"One query tile with {many.blocks:,} blocks is cut into {many.pieces} pieces of seven or eight blocks", text)
+        self.assertEqual((many.blocks // many.pieces, many.busiest), (7, 8))
+        few, rounds = schedules.cut(16, 16, 1, 300), schedules.cut(800, 200, 1, 4096)
+        self.assertIn(f"In the first row {few.tiles * few.pieces} SMs have one block each", text)
+        self.assertIn(f"and {2 * schedules.SMS - rounds.tiles} SMs are idle in a second round", text)
+        own, shared = schedules.cut(64, 64, 1, 4096), schedules.cut(64, 4, 1, 4096)
+        self.assertIn(f"There are {own.tiles} tiles of {own.blocks} blocks, so 132 / {own.tiles} = {own.pieces} pieces, "
+                      f"{own.tiles * own.pieces} CTAs and {own.busiest} blocks each.", text)
+        self.assertIn(f"only {shared.blocks} blocks each, so {shared.pieces} pieces, {shared.tiles * shared.pieces} CTAs and one block each", text)
+        keys, row_bytes = 16384, 128 * 2
+        self.assertIn(f"K and V are {16 * keys * row_bytes * 2 >> 20} MiB", text)
+        self.assertIn(f"three stages of {128 * row_bytes * 2 >> 10} KiB, and two of them are under way: {2 * 128 * row_bytes * 2 >> 10} KiB", text)
+        self.assertIn(f"the bytes take {16 * keys * row_bytes * 2 / 4.8e6:.0f} µs", text)
 
 
 class Map(unittest.TestCase):

@@ -56,6 +56,8 @@ Between a pair of comments, alone on their lines:
   <!-- /reproduced -->                                          what a write-up publishes, beside what was measured here
   <!-- schedules: 512,1024 -->
   <!-- /schedules -->                                           rules that share out causal query tiles, at these lengths
+  <!-- pieces: 32/8x1x16384 -->
+  <!-- /pieces -->                                              what split_keys makes of these heads/heads of keys, queries, keys
   <!-- phases: kernels/12_tma.cu tiles=6 -->                    the first tiles of a ring: stage, phase, parities
   <!-- /phases -->
   <!-- bugs: tests/broken summary -->                           what finds the bugs of tests/broken: in short, or

@@ -1,5 +1,5 @@
 """The pictures of kernels/beyond: which key tiles a mask leaves, and which SM computes which query tile, by a simulation of
-the shares that a kernel may deal out."""
+the shares that a kernel may deal out; and into how many pieces the keys of a query tile are cut."""
 
 import heapq
 import re
@@ -157,3 +157,61 @@ def masks(p):
                                       ("not computed", (INK.cell, None)))):
         p.key(24 + i * 220, 436, name, look, 12.5)
     p.note(472, "The solid line is the diagonal: a query sees the keys left of it. Dashed: where queries and keys end.", size=12)
+
+
+# ---- how many pieces ----------------------------------------------------------------------------------------------------
+
+SPLIT = ROOT / "kernels" / "beyond" / "split_keys.cu"
+# The kernel's lines that cut() repeats: the rule, the keys of a team's tile, the teams of a CTA.
+REPEATED = ("std::clamp<int64_t>(sm_count() / tiles, 1, blocks)", "kKeys = (kRows == 16 ? 16 : 32) * 128 / kHeadDim;",
+            "return kRows == 64 ? 2 : has_227_kib(architecture) ? 8 : 4;")
+Cut = namedtuple("Cut", "tiles blocks pieces busiest")  # blocks: of a tile; busiest: the blocks of the SM with most of them
+
+
+def cut(heads, kv_heads, queries, keys, head_dim=128):
+    """What split_keys makes of a problem on an H200, heads counted over the batch."""
+    source = SPLIT.read_text(encoding="utf-8")
+    for line in REPEATED:
+        if line not in source:
+            raise Refused(f"kernels/beyond/split_keys.cu has no line with {line}")
+    rows = heads // kv_heads * queries
+    tile_rows, team_keys, teams = (16, 16, 8) if rows <= 16 else (64, 32, 2)
+    tiles = kv_heads * -(-rows // tile_rows)
+    blocks = -(-keys // (teams * team_keys * 128 // head_dim))
+    pieces = min(max(SMS // tiles, 1), blocks)
+    return Cut(tiles, blocks, pieces, -(-tiles * pieces // SMS) * -(-blocks // pieces))
+
+
+@figure("split_keys_pieces", 470, "beyond/split_keys: the pieces of a head's keys, and how they become one row")
+def pieces_of_keys(p):
+    heads, keys = 16, 16384
+    found = cut(heads, heads, 1, keys)
+    left, wide, colours = 24, 832, (BLUE, ORANGE, GREEN, GREY)
+    unit = wide / SMS
+    p.heading(f"{heads} heads with one query each, {keys:,} keys, {SMS} SMs", "a cell: an SM; a colour: a head; white: idle")
+    for top, pieces, what in ((86, 1, f"One CTA per head: {heads} SMs read K and V"),
+                              (142, found.pieces, f"{found.pieces} CTAs per head: {heads * found.pieces} SMs read K and V")):
+        p.text(left, top - 8, what, 13, anchor="start", weight="bold")
+        for sm in range(SMS):
+            busy = sm < heads * pieces
+            p.rect(left + sm * unit, top, unit - 1.2, 22, *(colours[sm // pieces % 4] if busy else ("none", INK.line)), line=0.8)
+    top, width = 216, wide / found.pieces
+    each = found.blocks // found.pieces
+    p.text(left, top - 8, f"The keys of one head: {found.pieces} pieces of {each} blocks", 13, anchor="start", weight="bold")
+    for piece in range(found.pieces):
+        p.block(left + piece * width, top, width - 3, 26, f"CTA {piece}", BLUE, 12)
+    top, width = 290, 500 / 8
+    p.line(left, 242, left, top, INK.line, 1.2, "4 3")
+    p.line(left + wide / found.pieces / each, 242, left + 500, top, INK.line, 1.2, "4 3")
+    for warp in range(8):
+        p.block(left + warp * width, top, width - 3, 26, f"w{warp}", ORANGE, 12)
+    p.text(left, top + 44, "One block of CTA 0: 128 keys, 16 per warp, each warp with a ring of its own", 12, INK.muted, "start")
+    top = 366
+    boxes = ((24, 190, ["in each warp", "O, maximum, sum", "of its 16 rows"], ORANGE), (284, 190, ["in each CTA", "the parts of 8 warps", "become one part"], BLUE),
+             (544, 312, ["in the second launch", f"the parts of {found.pieces} CTAs become one,", "divided by its sum: a row of O"], GREEN))
+    for x, breadth, words, look in boxes:
+        p.box(x, top, breadth, 66, words, *look)
+    p.arrows(INK.line, 1.8, (218, top + 33, 280, top + 33), (478, top + 33, 540, top + 33))
+    p.text(249, top + 22, "shared", 11.5, INK.muted)
+    p.text(509, top + 22, "global", 11.5, INK.muted)
+    p.note(458, "Every arrow is the same merge: the part with the smaller maximum is multiplied by 2 to the power of the difference.", size=12)
