@@ -428,6 +428,11 @@ class Pieces(unittest.TestCase):
         keys, row_bytes = 16384, 128 * 2
         self.assertIn(f"K and V are {16 * keys * row_bytes * 2 >> 20} MiB", text)
         self.assertIn(f"three stages of {128 * row_bytes * 2 >> 10} KiB, and two of them are under way: {2 * 128 * row_bytes * 2 >> 10} KiB", text)
+        # What the third exercise counts is what the emulator's output shows: merges of each row, the loops, their first rescaling.
+        merges = 3 * 32 * 8 + 3 * 32 * (8 + 1) + 32 * 8
+        self.assertIn(f"The sum is {merges:,}.", text)
+        for rows in (1, 16):
+            self.assertIn(f" - {(16 * 4096 + 24 * 64 + rows * merges) / 1000:.1f} k \u2588", text)
         self.assertIn(f"the bytes take {16 * keys * row_bytes * 2 / 4.8e6:.0f} µs", text)
 
 

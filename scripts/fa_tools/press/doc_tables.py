@@ -247,13 +247,13 @@ def solutions(spec):
 # --- Tasks -----------------------------------------------------------------------------------------------------
 
 def tasks(spec):
-    """all: the tasks of scripts/fa try, a table per group. A kernel's number: those of its chapter, in a list."""
+    """all: the tasks of scripts/fa try, a table per group. A kernel's number, or beyond/NAME: those of its chapter, in a list."""
     known = [task for task in read_tasks().values() if not task.bug]
     if spec != "all":
-        own = [task for task in known if task.number == spec]
+        own = [task for task in known if spec in (task.number, f"{task.number}/{task.source.stem}")]
         if not own:
             raise Refused(f"there is no task of kernel {spec}")
-        yield f"**Write it yourself**, judged by the emulator ([how it goes]({'../' * (spec == 'beyond')}tasks.md)). `scripts/fa try NAME` begins one of these:"
+        yield f"**Write it yourself**, judged by the emulator ([how it goes]({'../' * ('/' in spec)}tasks.md)). `scripts/fa try NAME` begins one of these:"
         yield ""
         yield from (f"- `{task.name}`: {task.title[0].lower() + task.title[1:]}, about {task.minutes} minutes." for task in own)
         return

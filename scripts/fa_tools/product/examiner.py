@@ -226,7 +226,7 @@ class Examiner:
             write_whole(self.sources / f"{label}.cu", text)
         if self.task.is_kernel and len(missing) > 1:
             own = {label: re.sub(r"namespace fa::\w+", f"namespace fa::{re.sub(r'^(?=[0-9])', 'k', label)}",
-                                 re.sub(r'registration\{"[^"]+"', f'registration{{"{label}"', text))
+                                 re.sub(r'registration\{\s*"[^"]+"', f'registration{{"{label}"', text))
                    for label, text in missing.items()}
             with tempfile.TemporaryDirectory(dir=self.folder) as temporary, contextlib.suppress(emulate.CompileError):
                 for label, text in own.items():
