@@ -469,7 +469,7 @@ class Ring(unittest.TestCase):
                     self.assertRegex(sentence, words)
 
     def test_example_of_its_page(self):
-        text = re.search(r"```python\n(.*?)```", (ROOT / "docs/beyond/ring_attention.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+        text = re.search(r"```python\n(.*?)```", (ROOT / "docs/ring_attention.md").read_text(encoding="utf-8"), re.DOTALL)[1]
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "ring.py").write_text(text, encoding="utf-8")
             done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "ring.py"],
