@@ -69,17 +69,20 @@ inline Record run_once(const Kernel& kernel, const Problem& problem, const std::
   return Runner(problem, make_inputs(problem, inputs, seed), protocol).run(kernel);
 }
 
-// A test's name has letters, digits and _ alone: "16_max_free_next".
+// A test's name has letters, digits and _ alone: "16_max_free_next", "beyond_plain".
 inline std::string test_name(std::string name) {
   std::replace(name.begin(), name.end(), '.', '_');
+  std::replace(name.begin(), name.end(), '/', '_');
   return name;
 }
 inline const auto kernel_name = [](const auto& test) { return test_name(test.param.name); };
 
-// The kernels of the program attention: not those of kernels/next.
+inline bool is_beyond(const Kernel& kernel) { return kernel.name.starts_with("beyond/"); }
+
+// The kernels of the program attention: not those of kernels/next and kernels/beyond.
 inline std::vector<Kernel> numbered_kernels() {
   std::vector<Kernel> list = kernels();
-  std::erase_if(list, is_next);
+  std::erase_if(list, [](const Kernel& kernel) { return is_next(kernel) || is_beyond(kernel); });
   return list;
 }
 

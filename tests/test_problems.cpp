@@ -31,13 +31,15 @@ struct More {
   std::vector<Sequence> packed = {};
 };
 
-// Lengths that divide nothing, more queries than keys and fewer, sequences without queries, without
-// keys and without both; and fewer tiles of queries than a persistent kernel has CTAs.
+// Lengths that divide nothing, more queries than keys and fewer, so many keys that split_keys has
+// several pieces, sequences without queries, without keys and without both; and fewer tiles of
+// queries than a persistent kernel has CTAs.
 const std::vector<More> kShapes = {
     {"square", 1, 2, 2, 128, 128},
     {"odd", 1, 2, 2, 77, 77},
     {"few_queries", 2, 4, 2, 5, 131},
     {"one_query", 1, 4, 1, 1, 200},
+    {"many_keys", 1, 4, 1, 3, 541},
     {"few_keys", 1, 2, 1, 131, 70},
     {"blind_tiles", 1, 2, 1, 333, 70},
     {"packed", 3, 2, 2, 0, 0, {{70, 70}, {1, 1}, {65, 65}}},
@@ -424,7 +426,7 @@ TEST(Range, MoreRowsThanSixteenBitsCount) {
 TEST_P(Beyond, EveryKernelThatTakesItIsRight) {
   int runs = 0;
   for (const Kernel& kernel : kernels()) {
-    if (!kernel.name.starts_with("beyond/")) continue;
+    if (!is_beyond(kernel)) continue;
     for (size_t i = 0; i < all_input_names().size(); i++) {
       const std::string inputs = all_input_names()[i];
       for (const Mask mask : {Mask::kNone, Mask::kCausal}) {
@@ -447,9 +449,29 @@ TEST_P(Beyond, SetsOfBuffersTakeTurns) {
   Protocol protocol;
   protocol.rotating_inputs = 3;
   for (const Kernel& kernel : kernels()) {
-    if (!kernel.name.starts_with("beyond/") || !refusal(kernel, p).empty()) continue;
+    if (!is_beyond(kernel) || !refusal(kernel, p).empty()) continue;
     const Record record = Runner(p, make_inputs(p, "normal", 1), protocol).verify(kernel);
     EXPECT_EQ(record.status, Status::kPassed) << kernel.name << ": " << record.reason;
+  }
+}
+
+TEST_P(Beyond, TheSameBitsWhateverTheRunAndTheNumberOfThreads) {
+  const Problem p = make_problem(GetParam(), Mask::kCausal, Dtype::kBf16, 64);
+  for (const Kernel& kernel : kernels()) {
+    if (!is_beyond(kernel) || !refusal(kernel, p).empty()) continue;
+    const Record first = run_once(kernel, p, "normal", 7);
+    for (const int threads : {1, 5}) {
+#ifndef FA_WITH_CUDA
+      emu::options().os_threads = threads;
+#endif
+      const Record again = run_once(kernel, p, "normal", 7);
+      EXPECT_EQ(again.output, first.output) << kernel.name << ", " << threads << " threads";
+      EXPECT_EQ(again.counts.counters, first.counts.counters)
+          << kernel.name << ", " << threads << " threads";
+    }
+#ifndef FA_WITH_CUDA
+    emu::options().os_threads = 0;
+#endif
   }
 }
 
