@@ -109,8 +109,8 @@ def source_of(name, bug):
     source = broken(name, bug)
     source = rename(name, bug, source, "common/launch/registry.h", "tests/broken/bug.h")
     types = ", ".join(TYPES[each] for each in bug["dtypes"])
-    source = rename(name, bug, source, f'Registration<Launcher> registration{{"{bug["kernel"]}"',
-                    f'Registration<broken::Only<Launcher, {types}>::Of> registration{{"{name}"')
+    source = rename(name, bug, source, "Registration<Launcher>", f"Registration<broken::Only<Launcher, {types}>::Of>")
+    source = rename(name, bug, source, f'"{bug["kernel"]}"', f'"{name}"')
     source = re.sub(r"namespace fa::\w+", f"namespace fa::broken_{name}", source)
     end = f"}}  // namespace fa::broken_{name}"
     return rename(name, bug, source, end, declaration(name, bug) + end)

@@ -62,13 +62,14 @@ class Declarations(ScriptTest):
     def test_a_kernel_without_a_number(self):
         folder = self.folder / "kernels" / "beyond"
         folder.mkdir()
-        (folder / "far_off.cu").write_text(KERNEL.replace("fa::k01", "fa::far_off").replace("01_kernel", "beyond/far_off"))
+        source = KERNEL.replace("fa::k01", "fa::far_off").replace('{"01_kernel"', '{\n    "beyond/far_off"')
+        (folder / "far_off.cu").write_text(source)
         options = "--mask causal --lengths 300,0,17"
         bug = BUG.replace("01_bug", "far_off_bug") + f'problem = "{options}"\n'
         done = self.make(bug, "--source", self.source, "far_off_bug")
         self.assertEqual(done.returncode, 0, done.stderr)
         text = (self.source.parent / "far_off_bug.cu").read_text()
-        for part in ("\nnamespace fa::broken_far_off_bug {", 'registration{"far_off_bug"}', '.kernel = "beyond/far_off",', f'.problem = "{options}"}}}};'):
+        for part in ("\nnamespace fa::broken_far_off_bug {", 'registration{\n    "far_off_bug"}', '.kernel = "beyond/far_off",', f'.problem = "{options}"}}}};'):
             self.assertIn(part, text)
         self.assertEqual(self.make(bug, "--list").stdout, "far_off_bug\tbeyond/far_off\tIt does not wait.\n")
         self.assert_one_sentence(self.make(bug.replace("far_off_bug", "farther_bug")), "there is no kernel for farther_bug")
