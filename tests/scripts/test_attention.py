@@ -1,4 +1,4 @@
-"""Chapter 00: the online softmax against three passes, its program, the solutions, and the arithmetic of the text."""
+"""Chapter 00, and the online softmax of 02: against three passes, its program, the solutions, and the arithmetic of the text."""
 
 import io
 import math
@@ -16,7 +16,7 @@ from fa_tools.product.intensity import attention_flops, intensity, roofs
 from fa_tools.product.online_softmax import NOTHING, SCORES, VALUES, add_tile, merge, three_passes, tiles_of
 
 PROGRAM = SCRIPTS / "fa", "softmax"
-CHAPTER = (ROOT / "docs" / "00_attention.md").read_text(encoding="utf-8")
+CHAPTER, ONLINE = ((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("00_attention", "02_online_softmax"))
 
 
 def rows(count=40):
@@ -96,11 +96,9 @@ class Chapter(unittest.TestCase):
         self.assertIn(f"that is {few:.1f} for 64 queries, which is too little, and {enough:.1f} for 128.", CHAPTER)
 
     def test_states_of_a_few_keys(self):
-        """The example of step 3, and exercise 2."""
-        state, _, _ = add_tile(NOTHING, SCORES[:2], VALUES[:2])
-        self.assertIn(f"the state $({state.m:g}, {state.l:.4f}, {state.o:.4f})$", CHAPTER)
+        """Exercise 5 of chapter 02."""
         parts = [add_tile(NOTHING, SCORES[keys], VALUES[keys])[0] for keys in (slice(3), slice(3, 6))]
-        words = " ".join(CHAPTER.split())
+        words = " ".join(ONLINE.split())
         for state in (*parts, merge(*parts)):
             self.assertIn(f"({state.m:g}, {state.l:.4f}, {state.o:.4f})", words)
 
@@ -126,19 +124,24 @@ class Chapter(unittest.TestCase):
         self.assertEqual(len(STEPS), len(list((ROOT / "kernels").glob("[0-9][0-9]_*.cu"))))
 
     def test_cycles_of_a_score(self):
-        """What a fold of "The roofline" says of exponentials and products."""
+        """What "What is not a product" says of exponentials and products."""
         sm = roofs("NVIDIA H200")["sm"]
         self.assertEqual(1 / sm["exp2"], 1 / 16)
         self.assertEqual(4 * 128 / sm["wgmma_flops"], 1 / 8)
         self.assertEqual(4 * 64 / sm["wgmma_flops"], 1 / sm["exp2"])
-        self.assertIn("At $D = 128$ that is 1/16 of a cycle for the exponential and 1/8 for\nthe products; at $D = 64$ both "
-                      "take the same time.", CHAPTER)
+        self.assertIn("At $D = 128$ that is 1/16 of a cycle for the exponential and 1/8 for the products; at $D = 64$ both take\n"
+                      "the same time:", CHAPTER)
 
-    def test_sources_of_the_limits(self):
-        def texts(sources):
-            return [text for part in sources.values() for text in (texts(part) if isinstance(part, dict) else [part])]
-        for text in texts(roofs("NVIDIA H200")["sources"]):
-            self.assertIn(f" {text} |\n", CHAPTER)
+    def test_attention_beside_the_rest_of_a_layer(self):
+        """What "Why attention" says of one layer, per token, and exercise 2."""
+        def share(tokens, width):
+            attention = attention_flops(1, width // 128, tokens, 128) / tokens
+            return attention / (attention + 24 * width**2)
+        self.assertEqual([share(tokens, 2048) for tokens in (12288, 4096, 49152)], [0.5, 0.25, 0.8])
+        self.assertIn("At\n$N = 6 d$ = 12,288 tokens both are equal. At 4096 tokens attention has a quarter of the FLOPs, and at 49,152 four fifths.",
+                      CHAPTER)
+        self.assertEqual(share(49152, 8192), 0.5)
+        self.assertIn("at $N = 6 d$ = 49,152 tokens.", CHAPTER)
 
     def test_formats(self):
         self.assertEqual([1 + sum(FORMATS[name]) for name in ("fp32", "bf16", "fp16")], [32, 16, 16])

@@ -1,4 +1,4 @@
-"""The online softmax on one row, tile by tile, beside the three passes of the formula: the example of docs/00_attention.md.
+"""The online softmax on one row, tile by tile, beside the three passes of the formula: the example of docs/02_online_softmax.md.
 
 A row's state is three things: m, the largest score so far; l, the sum of e^(s - m); o, the sum of e^(s - m) v. A tile of
 keys updates them (add_tile), two states of different keys make one (merge), and o / l is the output at any time."""
