@@ -77,6 +77,19 @@ class SyncDocs(ScriptTest):
             self.assertEqual(done.returncode, 1)
             self.assertIn(words, done.stderr)
 
+    def test_line(self):
+        step, alone = (f"<!-- line: {names} -->\n{{}}\n<!-- /line -->\n" for names in
+                       ("kernels/01_naive.cu kernels/02_next.cu", "kernels/01_naive.cu"))
+        self.assertIn(" -->\n```cuda\nsum -= i;\n```\n<!-- /line -->\n", self.synced(step.format("sum  -= i;")))
+        self.assertIn(" -->\n```cuda\nfor (int i = 0; i < n; i++) {\n```\n",
+                      self.synced(alone.format("```cuda\nfor (int i = 0; i <= n; i++) {\n```")))  # as it was before a change
+        for block, text, words in ((step, "sum += i;", "no line of kernels/02_next.cu that belongs here is like 'sum += i;'"),
+                                   (alone, "sum -= i;", "no line of kernels/01_naive.cu"), (alone, "sum += i;\n}", "the block needs one line"),
+                                   (step, "", "the block needs one line")):
+            done = self.sync(block.format(text), "--check")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(words, done.stderr)
+
     def test_a_table_says_why_a_kernel_failed(self):
         self.assertIn("| `03_register_tiling` | wrong: head 3, row 17: too large |\n", self.synced(
             "<!-- table: bench/results/gpu.json seq_len=1024 -->\n<!-- /table -->\n"))

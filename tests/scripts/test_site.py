@@ -87,7 +87,7 @@ class Built(unittest.TestCase):
 
     def test_no_marker_of_the_scripts_is_left(self):
         for page in check.own(self.site):
-            self.assertNotRegex(page.read_text(), r"<!--(= | /?(grid|table|excerpt|diff|lengths|profile|instructions))")
+            self.assertNotRegex(page.read_text(), r"<!--(= | /?(grid|table|excerpt|diff|line|lengths|profile|instructions))")
 
     def test_language_models_get_every_page(self):
         index, book = ((self.site / name).read_text() for name in ("llms.txt", "llms-full.txt"))

@@ -30,7 +30,7 @@ def sections():
     """(title, [paths from the root]): the book in the order in which it is read. Only what is there."""
     chapters = sorted(DOCS.glob("[0-9][0-9]_*.md"))
     groups = [
-        ("", [ROOT / "README.md", DOCS / "README.md"]),
+        ("", [ROOT / "README.md", DOCS / "README.md", DOCS / "in_thirty_minutes.md"]),
         ("Chapters", chapters),
         ("Beyond the ladder", in_order(DOCS / "beyond", [])),
         ("Appendices", in_order(DOCS / "appendix", APPENDICES)),

@@ -28,6 +28,8 @@ Between a pair of comments, alone on their lines:
   <!-- diff: kernels/01_naive.cu kernels/02_online_softmax.cu -->
   <!-- /diff -->                                                how many lines the second file adds and removes, above
                                                                 the one to ten changed lines that you put there
+  <!-- line: kernels/01_naive.cu kernels/02_online_softmax.cu --> the one line that you put there, as it is in the second file,
+  <!-- /line -->                                                which adds it to the first; of one file: any line of it
   <!-- entries: docs/appendix/notation.md -->                   links to a glossary's entries (#### headings)
   <!-- /entries -->
   <!-- table: bench/results/h200.json head_dim=64,128 kernel=0[1-3]_* columns=kernel,median,ratio.peer/fa2 -->
@@ -178,6 +180,20 @@ def diff(spec, old):
             *fenced("diff", [line[0] + line[1 + indent :] for line in shown])]
 
 
+def line(spec, old):
+    """The line that the author wrote into the block: one of those that a file adds to the one before, or of a file alone."""
+    *before, name = spec.split()
+    lines = [f"+{text}" for text in old if text.strip() and not FENCE.match(text)]
+    if len(before) > 1 or len(lines) != 1:
+        raise Refused("the block needs one line, of a file or of the step from one to the next")
+    there = difference(*before, name)[2:] if before else [f"+{text}" for text in without_markers(source_lines(name))]
+    alike = [text for text in there if normalised(text) == normalised(lines[0])]
+    found = alike[0] if alike else nearest(lines[0], there)
+    if not found:
+        raise Refused(f"no line of {name} that belongs here is like '{lines[0][1:].strip()}'")
+    return fenced("cuda", [found[1:].strip()])
+
+
 def entries(spec):
     """The entries of a glossary, which are headings of the fourth level, by the alphabet."""
     text, seen = "\n".join(source_lines(spec)), {}
@@ -315,8 +331,8 @@ def grid(spec, old):
     return result
 
 
-WRITERS = {"grid": grid, "excerpt": excerpt, "diff": diff, "entries": entries, **TABLES}
-FROM_OLD = (grid, diff)  # these need what stands there
+WRITERS = {"grid": grid, "excerpt": excerpt, "diff": diff, "line": line, "entries": entries, **TABLES}
+FROM_OLD = (grid, diff, line)  # these need what stands there
 BLOCK = re.compile(rf"^<!-- ({'|'.join(WRITERS)}): (.+?) -->\s*$")
 
 
