@@ -35,7 +35,8 @@ with tempfile.TemporaryDirectory() as folder:
         if record.get("source") != source_of(record["kernel"]):
             fail(f"{record['kernel']} was built from {record.get('source')}, its source is {source_of(record['kernel'])}")
     for options in ("--mask causal --seq-len 100", "--q-len 3 --kv-len 200 --heads 4 --kv-heads 2 --mask causal",
-                    "--lengths 30,0,7", "--lengths 30,2 --kv-lengths 0,70 --mask causal --inputs hot_diagonal"):
+                    "--lengths 30,0,7", "--lengths 30,2 --kv-lengths 0,70 --mask causal --inputs hot_diagonal",
+                    "--page-size 16 --q-len 2 --kv-lengths 30,0,17"):
         run(Path(program).with_name("beyond"), *options.split(), "--json", file)
         print(run(python, ROOT / "scripts/fa", "validate", file))
     for fake_gpu in fake:  # what is written of a GPU: times, clocks, rounds, peers, ceilings, what is wrong

@@ -29,6 +29,8 @@ struct More {
   int batch, heads, kv_heads;
   int q_len, kv_len;
   std::vector<Sequence> packed = {};
+  int page_size = 0;
+  std::vector<int> kv_lens = {};
 };
 
 // Lengths that divide nothing, more queries than keys and fewer, so many keys that split_keys has
@@ -45,6 +47,10 @@ const std::vector<More> kShapes = {
     {"packed", 3, 2, 2, 0, 0, {{70, 70}, {1, 1}, {65, 65}}},
     {"packed_and_shared", 5, 4, 2, 0, 0, {{0, 9}, {33, 64}, {7, 0}, {0, 0}, {265, 3}}},
     {"packed_and_mostly_empty", 4, 1, 1, 0, 0, {{0, 3}, {0, 0}, {0, 5}, {9, 9}}},
+    {"pages_of_16", 0, 4, 2, 3, 0, {}, 16, {541, 0, 1, 131}},
+    {"pages_of_32", 0, 2, 1, 1, 0, {}, 32, {7, 33}},
+    {"pages_of_64", 0, 2, 1, 20, 0, {}, 64, {64, 211, 0}},
+    {"pages_of_256", 0, 6, 3, 1, 0, {}, 256, {1, 257, 40}},
 };
 
 Problem make_problem(const More& shape, Mask mask, Dtype dtype, int head_dim) {
@@ -52,6 +58,7 @@ Problem make_problem(const More& shape, Mask mask, Dtype dtype, int head_dim) {
   if (shape.kv_len != shape.q_len) p.kv_len = shape.kv_len;
   if (shape.kv_heads != shape.heads) p.kv_heads = shape.kv_heads;
   if (!shape.packed.empty()) p.pack(shape.packed);
+  if (shape.page_size > 0) p.page(shape.page_size, shape.kv_lens);
   p.mask = mask;
   return p;
 }
@@ -67,6 +74,7 @@ Outputs by_loops(const Problem& p, const Inputs& inputs) {
   std::vector<Sequence> sequences = p.packed;
   if (p.packed.empty())
     sequences.assign(size_t(p.batch), {p.seq_len, p.kv_len.value_or(p.seq_len)});
+  for (size_t i = 0; i < p.kv_lens.size(); i++) sequences[i].kv_len = p.kv_lens[i];
   int total_q = 0, total_kv = 0;
   for (const Sequence& s : sequences) {
     total_q += s.q_len;
@@ -79,8 +87,8 @@ Outputs by_loops(const Problem& p, const Inputs& inputs) {
     for (int h = 0; h < p.heads; h++) {
       const bool packed = !p.packed.empty();
       const int q_row = packed ? h * total_q + q_before : (b * p.heads + h) * q_len;
-      const int kv_row =
-          packed ? h / group * total_kv + kv_before : (b * kv_heads + h / group) * kv_len;
+      const int kv_row = packed ? h / group * total_kv + kv_before
+                                : (b * kv_heads + h / group) * p.kv_len.value_or(p.seq_len);
       const auto at = [&](const std::vector<uint16_t>& tensor, int row, int c) {
         return double(to_float(tensor[size_t(row) * size_t(d) + size_t(c)], p.dtype));
       };
@@ -168,6 +176,49 @@ TEST_P(Beyond, AllInputsAreFinite) {
       }
     }
   }
+}
+
+// Keys are in the pages that the table names, in every head, and all else of the pool is NaN: the
+// rest of a last page, and pages that no sequence has, which the table names behind the last key.
+TEST(Pages, HaveTheKeysAndElseNaN) {
+  Problem p = problem(1, 4, 3, 64, Dtype::kFp16);
+  p.kv_heads = 2;
+  p.page(16, {541, 0, 1, 131});
+  const Inputs inputs = make_inputs(p, "normal", 1);
+  Pool pool = make_pool(p, inputs, 1);
+  ASSERT_EQ(pool.k.size(), size_t(p.pages) * 2 * 16 * 64);
+  ASSERT_EQ(pool.block_table.size(), size_t(4 * 34));
+  EXPECT_FALSE(std::is_sorted(pool.block_table.begin(), pool.block_table.begin() + 34));
+  EXPECT_NE(make_pool(p, inputs, 2).block_table, pool.block_table);
+  std::vector<int> used(size_t(p.pages), 0);
+  for (size_t i = 0; i < 4; i++) {
+    for (size_t j = 0; j < 34; j++) {
+      const size_t page = size_t(pool.block_table[i * 34 + j]);
+      ASSERT_LT(page, used.size());
+      if (j * 16 < size_t(p.kv_lens[i])) {
+        EXPECT_EQ(used[page]++, 0) << "page " << page << " has keys of two runs";
+      }
+    }
+    for (size_t row = 0; row < size_t(p.kv_lens[i]) * 2; row++) {
+      const size_t head = row % 2, key = row / 2;
+      const size_t page = size_t(pool.block_table[i * 34 + key / 16]);
+      for (size_t c = 0; c < 64; c++) {
+        const size_t from = ((i * 2 + head) * 541 + key) * 64 + c;
+        const size_t at = ((page * 2 + head) * 16 + key % 16) * 64 + c;
+        ASSERT_EQ(pool.k[at], inputs.k[from]) << i << ", key " << key;
+        ASSERT_EQ(pool.v[at], inputs.v[from]) << i << ", key " << key;
+        pool.k[at] = pool.v[at] = 0xffff;  // looked at
+      }
+    }
+  }
+  EXPECT_EQ(std::count(used.begin(), used.end(), 0), 4) << "a page more per sequence";
+  for (size_t i = 0; i < 4; i++) {
+    const size_t behind = i * 34 + size_t(p.kv_lens[i] + 15) / 16;
+    for (size_t j = behind; j < (i + 1) * 34; j++) EXPECT_EQ(used[size_t(pool.block_table[j])], 0);
+  }
+  const auto is_nan = [](uint16_t bits) { return bits == 0xffff; };
+  EXPECT_TRUE(std::all_of(pool.k.begin(), pool.k.end(), is_nan));
+  EXPECT_TRUE(std::all_of(pool.v.begin(), pool.v.end(), is_nan));
 }
 
 // What a kernel gives whose diagonal is one key too far, or one too short, is wrong in almost every
@@ -315,6 +366,9 @@ TEST(Takes, TheSentenceSaysWhatWouldBeAccepted) {
   EXPECT_EQ(refusal(kernel, p), "takes as many keys as queries (--kv-len 256), not 300");
   p.pack({{3, 3}});
   EXPECT_EQ(refusal(kernel, p), "takes sequences of one length (--seq-len), not --lengths");
+  p = problem(1, 8, 256, 64, Dtype::kFp16);
+  p.page(16, {256, 256});
+  EXPECT_EQ(refusal(kernel, p), "takes K and V in one piece, not in pages (--page-size)");
 }
 
 TEST(Takes, ShapesThatMakeNoSenseAreBadInput) {
@@ -343,6 +397,18 @@ TEST(Takes, ShapesThatMakeNoSenseAreBadInput) {
   EXPECT_EQ(why(p), "--lengths must have a sum from 1 to 1073741824");
   p.pack({{1, 5}, {-1, 2}});
   EXPECT_EQ(why(p), "--lengths must not be negative");
+  p.pack({{1, 5}, {1, 2}});
+  p.page(16, {5, 2});
+  EXPECT_EQ(why(p), "--page-size does not go with --lengths");
+  p = good;
+  for (const int size : {8, 24, 512}) {
+    p.page(size, {1, 2});
+    EXPECT_EQ(why(p), "--page-size must be 16, 32, 64, 128 or 256, not " + std::to_string(size));
+  }
+  p.page(16, {1, 2});
+  EXPECT_EQ(why(p), "");
+  p.kv_lens = {3, 0};
+  EXPECT_EQ(why(p), "--kv-lengths must be from 0 to 2, the longest, not 3");
 }
 
 // ---- the ends of ranges -------------------------------------------------------------------------
@@ -477,15 +543,16 @@ TEST_P(Beyond, TheSameBitsWhateverTheRunAndTheNumberOfThreads) {
 
 #ifndef FA_WITH_CUDA
 // From one piece of the keys to more pieces than a thread that merges loads at a time, some of them
-// without a key.
+// without a key, or none but empty ones.
 TEST(SplitKeys, AnyNumberOfPiecesIsMerged) {
   for (const int sms : {1, 20, 132}) {
     emu::options().sms = sms;
-    for (const int queries : {1, 3}) {
+    for (const auto& [queries, pages] : {std::pair{1, false}, {3, false}, {3, true}}) {
       Problem p = problem(1, 8, queries, 64, Dtype::kBf16);
       p.kv_len = 30'011;
       p.kv_heads = 1;
       p.mask = Mask::kCausal;
+      if (pages) p.page(64, {9'001, 0, 700});
       const Record record = run_once(find_kernel("split_keys"), p, "normal", 1);
       EXPECT_EQ(record.status, Status::kPassed) << sms << " SMs: " << record.reason;
     }

@@ -48,7 +48,8 @@ TEST(Programs, HelpHasAnExample) {
           "--flush-l2",  "--rotate",   "--workspace-mib", "--json",         "--threads",
           "--list",      "--protocol", "--rounds",        "--load-seconds", "--trace",
           "--trace-cta", "--rest-ms",  "--score-std",     "--score-growth", "--mask",
-          "--q-len",     "--kv-len",   "--kv-heads",      "--lengths",      "--kv-lengths"}) {
+          "--q-len",     "--kv-len",   "--kv-heads",      "--lengths",      "--kv-lengths",
+          "--page-size"}) {
       EXPECT_NE(result.out.find(std::string(option) + " "), std::string::npos) << option;
     }
     for (const std::string& inputs : input_names())
@@ -285,7 +286,12 @@ const BadCommand kBadCommands[] = {
     {"--lengths 0", "--lengths must have a sum from 1 to 1073741824"},
     {"--lengths 384 --batch 1", "--batch does not go with --lengths"},
     {"--lengths 384 --kv-lengths 1,2", "--kv-lengths needs as many numbers as --lengths, 1, not 2"},
-    {"--kv-lengths 384", "--kv-lengths belongs to --lengths"},
+    {"--kv-lengths 384", "--kv-lengths belongs to --lengths or --page-size"},
+    {"--page-size 16", "takes K and V in one piece, not in pages (--page-size)"},
+    {"--page-size 24", "--page-size must be 16, 32, 64, 128 or 256, not 24"},
+    {"--page-size 16 --lengths 384", "--page-size does not go with --lengths"},
+    {"--page-size 16 --kv-lengths 384,0 --batch 2", "--batch does not go with --kv-lengths"},
+    {"--page-size 16 --kv-lengths 0,0", "--kv-len must be from 1 to 4194304, not 0"},
     {"--mask causal --protocol quick", "--mask does not go with --protocol"},
     {"--score-std 0", "--score-std must be above 0 and at most 1000"},
     {"--score-std nan", "--score-std must be above 0 and at most 1000"},

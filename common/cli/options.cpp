@@ -32,7 +32,8 @@ struct Arguments {
   int head_dim = 128;
   std::string mask = "none";
   int q_len = 0, kv_len = 0, kv_heads = 0;  // 0: seq_len, seq_len, heads
-  std::vector<int> lengths, kv_lengths;     // of packed sequences
+  std::vector<int> lengths, kv_lengths;     // of packed sequences; kv_lengths also with pages
+  int page_size = 0;                        // 0: not in pages
   std::vector<double> score_stds;           // empty: Q and K as they are
   std::vector<std::string> score_growths = {"flat"};
   std::string dtype = "bf16", json, protocol_name, counters = "auto";
@@ -132,10 +133,14 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--kv-lengths", arguments.kv_lengths,
-                 "of their keys, where these are not as many [default: --lengths]")
+                 "of their keys, where these are not as many [default: --lengths];\n"
+                 "with --page-size of as many sequences, with --q-len queries each")
       ->check(CLI::Range(0, 1 << 22).description(""))
       ->delimiter(',')
       ->allow_extra_args(false);
+  app.add_option("--page-size", arguments.page_size,
+                 "keys of a page, 16 to 256: K and V in pages, in random order")
+      ->check(positive);
   app.add_option("--dtype", arguments.dtype, "fp16 or bf16")
       ->check(CLI::IsMember({"fp16", "bf16"}))
       ->capture_default_str();
@@ -275,6 +280,10 @@ Problem problem_of(const Arguments& arguments, int seq_len) {
       sequences.push_back({arguments.lengths[i], of_keys[i]});
     }
     problem.pack(sequences);
+  } else if (arguments.page_size > 0) {
+    const std::vector<int>& given = arguments.kv_lengths;
+    problem.page(arguments.page_size,
+                 given.empty() ? std::vector<int>(size_t(problem.batch), kv_len) : given);
   }
   return problem;
 }
@@ -297,17 +306,21 @@ std::vector<Problem> problems_of(const Arguments& arguments) {
 
 // Lengths are said in one way.
 void check_lengths(const CLI::App& app, const Arguments& arguments) {
+  const auto refuse = [&](const std::vector<std::string>& options, const std::string& list) {
+    for (const std::string& option : options) {
+      if (!app.count(option)) continue;
+      throw BadInput(option + " does not go with " + list + ", which has all sequences");
+    }
+  };
   if (arguments.lengths.empty()) {
-    if (app.count("--kv-lengths")) {
-      throw BadInput("--kv-lengths belongs to --lengths: say how many queries there are");
+    if (!app.count("--kv-lengths")) return;
+    if (!app.count("--page-size")) {
+      throw BadInput(
+          "--kv-lengths belongs to --lengths or --page-size: say how many queries there are");
     }
-    return;
+    return refuse({"--batch", "--kv-len"}, "--kv-lengths");
   }
-  for (const char* option : {"--batch", "--seq-len", "--q-len", "--kv-len"}) {
-    if (app.count(option)) {
-      throw BadInput(std::string(option) + " does not go with --lengths, which has all sequences");
-    }
-  }
+  refuse({"--batch", "--seq-len", "--q-len", "--kv-len", "--page-size"}, "--lengths");
   if (app.count("--kv-lengths") && arguments.kv_lengths.size() != arguments.lengths.size()) {
     throw BadInput("--kv-lengths needs as many numbers as --lengths, " +
                    std::to_string(arguments.lengths.size()) + ", not " +
@@ -414,7 +427,7 @@ std::optional<Request> read_command_line(int argc, char** argv) {
   }
   if (!arguments.protocol_name.empty()) {  // again, over the protocol's values
     for (const char* option : {"--score-std", "--mask", "--q-len", "--kv-len", "--kv-heads",
-                               "--lengths", "--kv-lengths"}) {
+                               "--lengths", "--kv-lengths", "--page-size"}) {
       if (app.count(option)) throw BadInput(std::string(option) + " does not go with --protocol");
     }
     const Arguments defaults = apply_protocol(app, arguments);

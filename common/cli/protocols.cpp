@@ -85,6 +85,8 @@ void make_small(NamedProtocol& protocol) {
     problem.kv_len.reset();
     problem.kv_heads.reset();
     problem.packed.clear();
+    problem.kv_lens.clear();
+    problem.page_size = problem.pages = 0;
     if (std::find(small.begin(), small.end(), problem) == small.end()) small.push_back(problem);
   }
   protocol.problems = small;

@@ -225,7 +225,7 @@ ChangingTensors::ChangingTensors(const Problem& problem)
       heads(size_t(problem.blocks()) * size_t(problem.heads)),
       block_heads(size_t(problem.heads)),
       q_rows(problem.q_rows()),
-      kv_rows(problem.kv_row_count()),
+      kv_rows(problem.kv_tensor_bytes() / 2 / size_t(problem.head_dim)),
       moving(problem.mask == Mask::kNone && problem.packed.empty() ? q_rows / kBlock : 0) {}
 
 void begin_changes(const ChangingTensors& tensors) {

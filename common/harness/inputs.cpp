@@ -87,7 +87,7 @@ std::vector<HeadRows> head_rows(const Problem& problem) {
       for (int head = 0; head < problem.heads; head++) {
         const size_t before = size_t(sequence) * size_t(problem.heads) + size_t(head);
         result.push_back({sequence, head, before * problem.q_rows(),
-                          before / size_t(group) * problem.kv_rows(), problem.sequence(0)});
+                          before / size_t(group) * problem.kv_rows(), problem.sequence(sequence)});
       }
     }
     return result;
@@ -103,6 +103,36 @@ std::vector<HeadRows> head_rows(const Problem& problem) {
     }
   }
   return result;
+}
+
+Pool make_pool(const Problem& problem, const Inputs& inputs, uint64_t seed) {
+  const size_t d = size_t(problem.head_dim), kv_heads = size_t(problem.key_heads());
+  const size_t size = size_t(problem.page_size), columns = size_t(problem.table_pages());
+  std::vector<int> order(size_t(problem.pages));
+  for (size_t i = 0; i < order.size(); i++) {  // Fisher and Yates' shuffle
+    const size_t other = hash(hash(seed) + i) % (i + 1);
+    order[i] = order[other];
+    order[other] = int(i);
+  }
+  Pool pool;
+  pool.k.assign(problem.kv_tensor_bytes() / 2, 0xffff);
+  pool.v = pool.k;
+  pool.block_table.assign(size_t(problem.batch) * columns, order.back());
+  auto next = order.begin();
+  for (size_t sequence = 0; sequence < problem.kv_lens.size(); sequence++) {
+    const size_t keys = size_t(problem.kv_lens[sequence]);
+    for (size_t key = 0; key < keys; key += size) {
+      const int page = pool.block_table[sequence * columns + key / size] = *next++;
+      for (size_t head = 0; head < kv_heads; head++) {
+        const size_t from = (sequence * kv_heads + head) * problem.kv_rows() + key;
+        const size_t to = (size_t(page) * kv_heads + head) * size;
+        const size_t count = std::min(size, keys - key) * d;
+        std::copy_n(&inputs.k[from * d], count, &pool.k[to * d]);
+        std::copy_n(&inputs.v[from * d], count, &pool.v[to * d]);
+      }
+    }
+  }
+  return pool;
 }
 
 Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t seed) {

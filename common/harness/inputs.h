@@ -10,7 +10,8 @@
 
 namespace fa {
 
-// fp16 or bf16 patterns, in the shapes that Problem gives.
+// fp16 or bf16 patterns, in the shapes that Problem gives. K and V are never in pages: [batch,
+// kv_heads, kv_len, head_dim], and of a sequence with fewer keys the rest is 0.
 struct Inputs {
   std::vector<uint16_t> q, k, v;
 };
@@ -21,6 +22,14 @@ struct HeadRows {
   size_t q_row, kv_row;
   Sequence lengths;
 };
+
+// K and V of a problem with pages as kernels find them. Pages are in random order; those that no
+// sequence has, and what is behind a sequence's last key, are NaN.
+struct Pool {
+  std::vector<uint16_t> k, v;    // [pages, kv_heads, page_size, head_dim]
+  std::vector<int> block_table;  // [batch, table_pages]; behind the last key a page without keys
+};
+Pool make_pool(const Problem& problem, const Inputs& inputs, uint64_t seed);
 
 // All heads of all sequences, in the order in which they lie in Q.
 std::vector<HeadRows> head_rows(const Problem& problem);

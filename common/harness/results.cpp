@@ -181,6 +181,10 @@ json rest_to_json(const Problem& problem) {
   for (const Sequence& each : problem.packed) {
     if (differ) result["kv_lengths"].push_back(each.kv_len);
   }
+  if (problem.page_size > 0) {
+    result["page_size"] = problem.page_size;
+    result["kv_lengths"] = problem.kv_lens;
+  }
   result["attended_pairs"] = uint64_t(problem.attended_pairs());
   return result;
 }

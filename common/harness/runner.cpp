@@ -123,14 +123,22 @@ Runner::Runner(const Problem& problem, const Inputs& inputs, const Protocol& pro
                int reference_rows_per_head)
     : problem_(problem), protocol_(protocol) {
   const size_t bytes = problem.tensor_bytes(), kv_bytes = problem.kv_tensor_bytes();
+  Pool pool;
+  if (problem.page_size > 0) {
+    pool = make_pool(problem, inputs, protocol.seed);
+    block_table_.emplace("block_table", pool.block_table.size() * sizeof(int))
+        .upload(pool.block_table.data());
+    kv_lens_.emplace("kv_lens", problem.kv_lens.size() * sizeof(int))
+        .upload(problem.kv_lens.data());
+  }
   for (int i = 0; i < std::max(1, protocol.rotating_inputs); i++) {
     const size_t state_bytes = ChangingTensors(problem).state_words() * sizeof(uint64_t);
     sets_.push_back({Buffer("Q", bytes), Buffer("K", kv_bytes), Buffer("V", kv_bytes),
                      Buffer("O", bytes), Buffer("lse", problem.row_count() * sizeof(float)),
                      Buffer("changes", state_bytes)});
     sets_.back().q.upload(inputs.q.data());
-    sets_.back().k.upload(inputs.k.data());
-    sets_.back().v.upload(inputs.v.data());
+    sets_.back().k.upload(block_table_ ? pool.k.data() : inputs.k.data());
+    sets_.back().v.upload(block_table_ ? pool.v.data() : inputs.v.data());
     begin_changes(changing(i));
     if (i > 0) change_inputs(changing(i), uint64_t(i));  // no set's output is right for another one
   }
@@ -155,6 +163,10 @@ Tensors Runner::tensors(const Kernel& kernel, int set) {
   if (cu_seqlens_q_) {
     result.cu_seqlens_q = static_cast<const int*>(cu_seqlens_q_->data());
     result.cu_seqlens_kv = static_cast<const int*>(cu_seqlens_kv_->data());
+  }
+  if (block_table_) {
+    result.block_table = static_cast<const int*>(block_table_->data());
+    result.kv_lens = static_cast<const int*>(kv_lens_->data());
   }
   if (!kernel.workspace_bytes) return result;
   const size_t needed = kernel.workspace_bytes(problem_, protocol_.workspace_limit);

@@ -137,6 +137,7 @@ class Runner {
   Protocol protocol_;
   std::vector<Set> sets_;
   std::optional<Buffer> cu_seqlens_q_, cu_seqlens_kv_;  // of packed sequences
+  std::optional<Buffer> block_table_, kv_lens_;         // of a problem with pages
   std::optional<Buffer> l2_;         // larger than the L2: writing it evicts everything else
   std::optional<Buffer> workspace_;  // grows with what kernels ask for
   std::optional<Buffer> known_rows_, known_sums_, known_lse_;

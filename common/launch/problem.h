@@ -69,6 +69,11 @@ struct Problem {
   // head_dim], K and V [kv_heads, total keys, head_dim]. Empty: `batch` sequences of one length,
   // Q and O [batch, heads, seq_len, head_dim], K and V [batch, kv_heads, kv_len, head_dim].
   std::vector<Sequence> packed;  // set by pack()
+  // K and V in pages of so many keys, 16 to 256, in a pool [pages, kv_heads, page_size, head_dim],
+  // where a table says which page has which keys of a sequence. 0: not in pages. Set by page().
+  int page_size = 0;
+  int pages = 0;
+  std::vector<int> kv_lens;  // with pages: the keys of each sequence, up to kv_len
 
   void pack(const std::vector<Sequence>& sequences) {
     packed = sequences;
@@ -81,13 +86,24 @@ struct Problem {
     }
     if (kv_len == seq_len) kv_len.reset();
   }
+  // The pool has more pages than are needed: one per sequence.
+  void page(int size, const std::vector<int>& lengths) {
+    page_size = size;
+    kv_lens = lengths;
+    batch = pages = int(lengths.size());
+    kv_len = *std::max_element(lengths.begin(), lengths.end());
+    for (const int length : lengths) pages += (length + size - 1) / size;
+    if (kv_len == seq_len) kv_len.reset();
+  }
 
   float scale() const { return 1.0f / std::sqrt(float(head_dim)); }
   int key_len() const { return kv_len.value_or(seq_len); }
   int key_heads() const { return kv_heads.value_or(heads); }
   Sequence sequence(int i) const {
-    return packed.empty() ? Sequence{seq_len, key_len()} : packed[size_t(i)];
+    if (!packed.empty()) return packed[size_t(i)];
+    return {seq_len, kv_lens.empty() ? key_len() : kv_lens[size_t(i)]};
   }
+  int table_pages() const { return (key_len() + page_size - 1) / page_size; }  // per sequence
 
   // The tensors are [blocks, heads, rows, head_dim]: the rows of one head of Q, and of one of K.
   int blocks() const { return packed.empty() ? batch : 1; }
@@ -109,17 +125,22 @@ struct Problem {
   size_t element_count() const { return row_count() * size_t(head_dim); }
   size_t kv_element_count() const { return kv_row_count() * size_t(head_dim); }
   size_t tensor_bytes() const { return element_count() * 2; }
-  size_t kv_tensor_bytes() const { return kv_element_count() * 2; }
+  // As kernels find them, which may be in pages.
+  size_t kv_tensor_bytes() const {
+    const size_t in_pages = size_t(pages) * size_t(key_heads()) * size_t(page_size);
+    return (page_size > 0 ? in_pages : kv_row_count()) * size_t(head_dim) * 2;
+  }
   bool operator==(const Problem&) const = default;
 
   // Whether nothing but the fields before `mask` is used.
   bool is_plain() const {
-    return mask == Mask::kNone && !kv_len && !kv_heads && packed.empty() && seq_len % 128 == 0;
+    return mask == Mask::kNone && !kv_len && !kv_heads && packed.empty() && page_size == 0 &&
+           seq_len % 128 == 0;
   }
   // Pairs of a query and a key that it sees, over all heads and sequences.
   double attended_pairs() const {
-    double sum = packed.empty() ? batch * sequence(0).attended_pairs(mask) : 0;
-    for (const Sequence& each : packed) sum += each.attended_pairs(mask);
+    double sum = 0;
+    for (int i = 0; i < batch; i++) sum += sequence(i).attended_pairs(mask);
     return sum * heads;
   }
   // Two matrix products, a multiplication and an addition each, on the attended pairs:

@@ -109,11 +109,25 @@ void validate(const Problem& problem, bool any_length) {
   for (const Sequence& each : problem.packed) {
     if (std::min(each.q_len, each.kv_len) < 0) throw BadInput("--lengths must not be negative");
   }
+  if (problem.page_size != 0) {
+    const int size = problem.page_size;
+    if (size < 16 || size > 256 || (size & (size - 1)) != 0) {
+      throw BadInput("--page-size must be 16, 32, 64, 128 or 256, not " + std::to_string(size));
+    }
+    if (!problem.packed.empty()) throw BadInput("--page-size does not go with --lengths");
+    for (const int length : problem.kv_lens) {
+      if (length < 0 || length > problem.key_len()) {
+        throw BadInput("--kv-lengths must be from 0 to " + std::to_string(problem.key_len()) +
+                       ", the longest, not " + std::to_string(length));
+      }
+    }
+  }
   const size_t rows = std::max(problem.q_rows(), problem.kv_rows());
   if (std::min(problem.q_rows(), problem.kv_rows()) == 0 || rows > (1u << 30)) {
     throw BadInput("--lengths must have a sum from 1 to 1073741824");
   }
-  const size_t elements = std::max(problem.element_count(), problem.kv_element_count());
+  const size_t elements = std::max(
+      {problem.element_count(), problem.kv_element_count(), problem.kv_tensor_bytes() / 2});
   if (elements > (size_t(1) << 36)) {
     throw BadInput("the tensors would have " + std::to_string(elements * 2 >> 30) +
                    " GiB each; at most 128 GiB are supported");
@@ -128,6 +142,8 @@ std::string refusal(const Kernel& kernel, const Problem& problem) {
     text += (text.empty() ? "takes " : "; ") + accepted;
   };
   if (problem.mask != Mask::kNone && !takes.causal) add("--mask none, not causal");
+  if (problem.page_size > 0 && !takes.paged)
+    add("K and V in one piece, not in pages (--page-size)");
   if (!problem.packed.empty()) {
     if (!takes.packed) add("sequences of one length (--seq-len), not --lengths");
   } else if (!takes.any_length) {

@@ -37,6 +37,10 @@ struct Tensors {
   // natural logarithm of the sum of e^score over the keys that it sees, -inf if there are none.
   // Null: not wanted.
   float* lse = nullptr;
+  // With pages: [batch, table_pages], the page of the pool that has keys j * page_size on of
+  // sequence i, as far as the sequence has keys; and [batch], the keys of each. Null: no pages.
+  const int* block_table = nullptr;
+  const int* kv_lens = nullptr;
 };
 
 // The same for a kernel's launcher: typed, with the shape. head_dim is a template argument there.
@@ -59,6 +63,10 @@ struct Attention {
   const int* cu_seqlens_q;  // [batch + 1], as in Tensors; null: not packed
   const int* cu_seqlens_kv;
   float* lse;  // [batch, heads, q_rows], as in Tensors; null: not wanted
+  // K and V are [pages, kv_heads, page_size, kHeadDim] if there is a table, and kv_len is the most.
+  const int* block_table;  // [batch, table_pages], as in Tensors; null: no pages
+  const int* kv_lens;      // [batch]
+  int page_size, table_pages;
 };
 
 // Which GPUs a kernel runs on. The emulator runs them all.
@@ -86,12 +94,17 @@ struct Takes {
   bool kv_heads = false;    // fewer heads of keys than of queries
   bool packed = false;      // sequences of different lengths; their lengths are any
   bool lse = false;         // the wish for a second output, log-sum-exp
+  bool paged = false;       // K and V in pages, and sequences with different numbers of keys
 };
 
 inline constexpr Takes kEveryProblem{
     .causal = true, .any_length = true, .kv_heads = true, .packed = true};
-inline constexpr Takes kEverything{
-    .causal = true, .any_length = true, .kv_heads = true, .packed = true, .lse = true};
+inline constexpr Takes kEverything{// but pages
+                                   .causal = true,
+                                   .any_length = true,
+                                   .kv_heads = true,
+                                   .packed = true,
+                                   .lse = true};
 
 // What computes a peer or a ceiling (bench/peers) in place of code of this repository.
 struct Library {
@@ -207,7 +220,11 @@ class Registration {
                                  int(problem.kv_rows()),
                                  tensors.cu_seqlens_q,
                                  tensors.cu_seqlens_kv,
-                                 tensors.lse};
+                                 tensors.lse,
+                                 tensors.block_table,
+                                 tensors.kv_lens,
+                                 problem.page_size,
+                                 problem.page_size > 0 ? problem.table_pages() : 0};
 #ifdef FA_TWO_OF_FOUR  // scripts/fa try: half of the work for the compiler
     constexpr int kHeadDim = std::is_same_v<T, __half> ? 64 : 128;
     if (problem.head_dim != kHeadDim) {

@@ -41,13 +41,18 @@ __global__ void attention_kernel(Attention<T> a) {
     kv_len = a.cu_seqlens_kv[sequence + 1] - kv_begin;
     block = 0;
   }
+  if (a.block_table) kv_len = a.kv_lens[sequence];
   if (query >= q_len) return;
   const int kv_head = head / (a.heads / a.kv_heads);
   const size_t q_row = (size_t(block) * a.heads + head) * a.q_rows + q_begin + query;
   const size_t kv_row = (size_t(block) * a.kv_heads + kv_head) * a.kv_rows + kv_begin;
-  const T* gQ = a.q + q_row * kHeadDim + lane_idx;   // [kHeadDim], from this lane's first column on
-  const T* gK = a.k + kv_row * kHeadDim + lane_idx;  // [kv_len][kHeadDim]
-  const T* gV = a.v + kv_row * kHeadDim + lane_idx;  // [kv_len][kHeadDim]
+  const T* gQ = a.q + q_row * kHeadDim + lane_idx;  // [kHeadDim], from this lane's first column on
+  // Returns the row of K and V that has a key. The sequence's row of the table names its page.
+  const auto row_of = [&](int key) -> size_t {
+    if (!a.block_table) return kv_row + key;
+    const int page = a.block_table[size_t(sequence) * a.table_pages + key / a.page_size];
+    return (size_t(page) * a.kv_heads + kv_head) * a.page_size + key % a.page_size;
+  };
 
   // The last query sees all keys, and each query before it sees one key fewer. The number of keys
   // is negative where a query comes before the first key.
@@ -61,9 +66,10 @@ __global__ void attention_kernel(Attention<T> a) {
   }
   float row_max = -INFINITY, row_sum = 0.0f;
   for (int key = 0; key < keys; key++) {
+    const size_t first = row_of(key) * kHeadDim + lane_idx;  // this lane's first column of it
     float acc_s = 0.0f;
     for (int i = 0; i < kColumns; i++) {
-      acc_s = fmaf(rQ[i], ptx::to_float(gK[size_t(key) * kHeadDim + 32 * i]), acc_s);
+      acc_s = fmaf(rQ[i], ptx::to_float(a.k[first + 32 * i]), acc_s);
     }
     acc_s = warp_sum(acc_s);
     const float new_max = fmaxf(row_max, acc_s);
@@ -71,7 +77,7 @@ __global__ void attention_kernel(Attention<T> a) {
     row_max = new_max;
     row_sum = row_sum * rescale + p;
     for (int i = 0; i < kColumns; i++) {
-      acc_o[i] = fmaf(p, ptx::to_float(gV[size_t(key) * kHeadDim + 32 * i]), acc_o[i] * rescale);
+      acc_o[i] = fmaf(p, ptx::to_float(a.v[first + 32 * i]), acc_o[i] * rescale);
     }
   }
 
@@ -96,6 +102,12 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"beyond/plain", Needs{}, Traits::kSlow, kEverything};
+const Registration<Launcher> registration{"beyond/plain", Needs{}, Traits::kSlow,
+                                          Takes{.causal = true,
+                                                .any_length = true,
+                                                .kv_heads = true,
+                                                .packed = true,
+                                                .lse = true,
+                                                .paged = true}};
 
 }  // namespace fa::plain

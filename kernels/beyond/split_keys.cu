@@ -10,6 +10,7 @@
 // Run          cmake --build --preset emulator --target beyond &&
 //              build/emulator/bin/beyond split_keys --q-len 1 --kv-len 4096 --kv-heads 1
 #include <algorithm>
+#include <bit>
 
 #include "common/launch/launch.h"
 #include "common/launch/quad.h"
@@ -90,6 +91,10 @@ struct SharedStorage {
 struct Shape {
   int rows, q_len, kv_len, row_tiles, pieces;
   bool causal;
+  // K and V are [pages, kv_heads, page_size, kHeadDim]. Without a table a sequence is one page, and
+  // key >> 31 is 0.
+  int kv_heads, page_size, page_shift, table_pages;
+  const int *block_table, *kv_lens;
 
   // How many keys query i sees.
   __host__ __device__ int visible(int i) const {
@@ -175,6 +180,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
   const int warp_row = warp_idx % C::kTeamWarps * 16;
 
   // ---- this CTA's part of the keys
+  const int sequence = int(kv_head) / shape.kv_heads, head = int(kv_head) % shape.kv_heads;
+  if (shape.kv_lens) shape.kv_len = shape.kv_lens[sequence];
   // [pieces]
   const int tile_row = row_tile * kRows;
   const int rows = min(kRows, shape.rows - tile_row);           // rows behind them are not there
@@ -192,8 +199,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
   // ---- pointers
   const int copy_row = team_thread / (kHeadDim / 8);  // this thread's first chunk of a tile
   const int copy_column = team_thread % (kHeadDim / 8) * 8;
-  const size_t copy_first =
-      (kv_head * shape.kv_len + team * C::kKeys + copy_row) * kHeadDim + copy_column;
   const uint32_t copy_to = chunk_address<T, kHeadDim>(smem.ring[team][0][0], copy_row, copy_column);
   const uint32_t lane_k = chunk_address<T, kHeadDim>(
       smem.ring[team][0][0], lane_idx % 8 + lane_idx / 16 * 8, lane_idx / 8 % 2 * 8);
@@ -202,16 +207,34 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
   const size_t first_row = kv_head * shape.rows + tile_row;
 
   // ---- prologue
+  // [pages]
+  // Looks up the pages of this team's keys of a block, one per 16 keys: a page has a multiple of
+  // 16. copy_block() uses them an iteration later, so its copies do not wait for the table.
+  int pages[C::kKeys / 16];
+  const auto find_pages = [&](int n_block) {
+    for (int i = 0; i < C::kKeys / 16; i++) {
+      const int key = n_block * C::kBlockN + team * C::kKeys + i * 16;
+      const size_t entry = size_t(sequence) * shape.table_pages + (key >> shape.page_shift);
+      const bool there = shape.block_table && key < shape.kv_len;  // no page is behind the last key
+      pages[i] = there ? shape.block_table[entry] : sequence;
+    }
+  };
+  find_pages(begin);
+  // [/pages]
+
   // [copy]
   // Starts to copy this team's tiles of K and V of a block. Waits count empty groups, too.
   const auto copy_block = [&](int n_block, int stage) {
     if (n_block < end) {
-      const size_t from = copy_first + size_t(n_block) * (C::kBlockN * kHeadDim);
-      const int missing = n_block * C::kBlockN + team * C::kKeys + C::kKeys - shape.kv_len;
+      const int key = n_block * C::kBlockN + team * C::kKeys;
+      const int missing = key + C::kKeys - shape.kv_len;
 #pragma unroll
       for (int i = 0; i < 2 * C::kKeys; i += C::kCopyRows) {
         const int row = i % C::kKeys;
-        const T* const g = (i < C::kKeys ? k : v) + from + row * kHeadDim;
+        const size_t page = size_t(pages[row / 16]) * shape.kv_heads + head;  // of this head
+        const int of_page = (key + row / 16 * 16) & ((1u << shape.page_shift) - 1);
+        const size_t from = page * shape.page_size + of_page + row % 16 + copy_row;
+        const T* const g = (i < C::kKeys ? k : v) + from * kHeadDim + copy_column;
         // A pass begins at a multiple of kCopyRows rows: the swizzle flips the same bits for all.
         const uint32_t s = (copy_to ^ (row % 8 * 16)) + (stage * 2 * C::kKeys + i) * kHeadDim * 2;
         if (missing <= 0) {
@@ -221,6 +244,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
           ptx::cp_async_zero_fill<16>(s, there ? g : k, there ? 16 : 0);
         }
       }
+      find_pages(n_block + 1);
     }
     ptx::cp_async_commit();
   };
@@ -443,6 +467,12 @@ struct Launcher {
     shape.q_len = a.seq_len;
     shape.kv_len = a.kv_len;
     shape.causal = a.mask == Mask::kCausal;
+    shape.kv_heads = a.kv_heads;
+    shape.page_size = a.block_table ? a.page_size : a.kv_len;
+    shape.page_shift = a.block_table ? std::countr_zero(unsigned(a.page_size)) : 31;
+    shape.table_pages = a.table_pages;
+    shape.block_table = a.block_table;
+    shape.kv_lens = a.kv_lens;
     shape.row_tiles = (shape.rows + kRows - 1) / kRows;
     shape.pieces = pieces_of(int64_t(heads) * shape.row_tiles, (a.kv_len + block_n - 1) / block_n);
     auto* const partial_o = static_cast<float*>(a.workspace);
@@ -468,6 +498,6 @@ struct Launcher {
 
 const Registration<Launcher> registration{
     "beyond/split_keys", Needs{80}, Traits::kAsync,
-    Takes{.causal = true, .any_length = true, .kv_heads = true, .lse = true}};
+    Takes{.causal = true, .any_length = true, .kv_heads = true, .lse = true, .paged = true}};
 
 }  // namespace fa::split_keys

@@ -11,7 +11,7 @@ from fa_tools.sources import source_of
 from fa_tools.tools import RESULTS, ROOT, SCHEMA, Refused, named, read_json, read_results, read_set, relative
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
-REST = ("mask", "kv_heads", "kv_len", "lengths", "kv_lengths")  # of a problem that is more than a shape, else None
+REST = ("mask", "kv_heads", "kv_len", "lengths", "kv_lengths", "page_size")  # of a problem that is more than a shape, else None
 Shape = namedtuple("Shape", (*SHAPE, *REST), defaults=(None,) * len(REST))
 
 CONVENTION = "4*B*H*N^2*D"  # of results files: 4*D operations for each pair of a query and a key that it sees
@@ -78,6 +78,14 @@ def is_plain(record):
     return not any(field in record for field in REST)
 
 
+def lengths_of(record):
+    """The number of queries of each sequence, and that of keys."""
+    queries = record.get("lengths") or [record["seq_len"]] * record["batch"]
+    if keys := record.get("kv_lengths") or record.get("lengths"):
+        return queries, keys
+    return queries, [record.get("kv_len", record["seq_len"])] * record["batch"]
+
+
 def attended_pairs(record, convention=CONVENTION):
     """Pairs of a query and a key that it sees, over all heads: all, or with a causal mask those up to the diagonal, which
     ends at the bottom right."""
@@ -88,9 +96,7 @@ def attended_pairs(record, convention=CONVENTION):
         # FlashAttention takes the mean of the first and the last row, and the first row to see k - q keys.
         return q * (max(0, k - q) + k) / 2 if convention == HALVED else low * (k - low) + low * (low + 1) // 2
 
-    if lengths := record.get("lengths"):
-        return record["heads"] * sum(map(of_sequence, lengths, record.get("kv_lengths") or lengths))
-    return record["heads"] * record["batch"] * of_sequence(record["seq_len"], record.get("kv_len", record["seq_len"]))
+    return record["heads"] * sum(map(of_sequence, *lengths_of(record)))
 
 
 def flops_of(record, convention=CONVENTION):
@@ -100,8 +106,7 @@ def flops_of(record, convention=CONVENTION):
 
 def bytes_of(record):
     """Of Q, K, V and O, each once, in elements of two bytes."""
-    queries = sum(record.get("lengths") or [record["batch"] * record["seq_len"]])
-    keys = sum(record.get("kv_lengths") or record.get("lengths") or [record["batch"] * record.get("kv_len", record["seq_len"])])
+    queries, keys = map(sum, lengths_of(record))
     return 4 * record["head_dim"] * (record["heads"] * queries + record.get("kv_heads", record["heads"]) * keys)
 
 
@@ -188,6 +193,8 @@ def describe_rest(shape):
         parts.append(f"{shape.kv_heads} key head" + "s" * (shape.kv_heads != 1))
     if shape.lengths:
         parts.append(f"packed {of(shape.lengths)}" + (f", keys {of(shape.kv_lengths)}" if shape.kv_lengths else ""))
+    elif shape.page_size:
+        parts.append(f"{of(shape.kv_lengths)} keys in pages of {shape.page_size}")
     elif shape.kv_len is not None:
         parts.append(f"{shape.kv_len} keys")
     return "".join(f", {part}" for part in parts)

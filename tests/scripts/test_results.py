@@ -85,7 +85,8 @@ class Validator(ScriptTest):
         few = with_problem(4 * (98 + 99 + 100), batch=1, seq_len=3, kv_len=100, kv_heads=2, mask="causal")
         packed = with_problem(4 * (15 + 5 * 2), batch=2, seq_len=5, lengths=[5, 5], kv_lengths=[3, 2])
         blind = with_problem(4 * (1 + 2), batch=1, seq_len=90, kv_len=2, mask="causal")
-        for good in (causal, few, packed, blind):
+        paged = with_problem(4 * 3 * (40 + 2), batch=2, seq_len=3, kv_len=40, kv_lengths=[40, 2], page_size=16)
+        for good in (causal, few, packed, blind, paged):
             done = self.run_script(VALIDATE, self.write("good.json", good))
             self.assertEqual(done.returncode, 0, done.stderr)
         for wrong, words in ((changed(causal, "schema_version", 5), "does not go with"),
@@ -93,7 +94,11 @@ class Validator(ScriptTest):
                              (changed(few, "records.0.attended_pairs", None), "'attended_pairs' is a dependency of 'mask'"),
                              (changed(few, "records.0.attended_pairs", 1200), "attended_pairs is 1200, the problem has 1188"),
                              (changed(few, "records.0.kv_heads", 3), "kv_heads does not divide heads"),
-                             (changed(packed, "records.0.lengths", None), "'lengths' is a dependency of 'kv_lengths'"),
+                             (changed(packed, "records.0.lengths", None), "'lengths' is a required property"),
+                             (changed(paged, "records.0.kv_lengths", None), "'kv_lengths' is a dependency of 'page_size'"),
+                             (changed(paged, "records.0.page_size", 24), "24 is not one of [16, 32, 64, 128, 256]"),
+                             (changed(paged, "records.0.kv_lengths", [40]), "kv_lengths are not those of batch"),
+                             (changed(paged, "records.0.kv_lengths", [40, 3]), "attended_pairs is 504, the problem has 516"),
                              (changed(packed, "records.0.lengths", [5, 6]), "lengths are not those of batch and seq_len"),
                              (changed(packed, "records.0.lengths", [5, -5]), "lengths")):
             with self.subTest(words):

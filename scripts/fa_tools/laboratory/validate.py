@@ -32,6 +32,8 @@ def check_problem(record, where):
     if lengths and (len(lengths) != record["batch"] or max(lengths) != record["seq_len"]
                     or len(record.get("kv_lengths", lengths)) != len(lengths)):
         raise Refused(f"is invalid: {where}.lengths are not those of batch and seq_len")
+    if "page_size" in record and len(record["kv_lengths"]) != record["batch"]:
+        raise Refused(f"is invalid: {where}.kv_lengths are not those of batch")
     if record["heads"] % record.get("kv_heads", 1):
         raise Refused(f"is invalid: {where}.kv_heads does not divide heads")
     if record.get("attended_pairs", attended_pairs(record)) != attended_pairs(record):
