@@ -82,6 +82,27 @@ OTHERS = [((2, 4, 77, 64), (2, 2, 100, 64)), ((1, 6, 100, 128), (1, 1, 30, 128))
 BEGINS = [0, 40, 40, 57], [0, 9, 30, 60]  # of packed sequences: more queries than keys, keys alone, fewer
 
 
+LENGTHS = [37, 0, 64]  # keys of the sequences whose k and v are in pages
+
+
+def in_pages(k, v, size):
+    """k and v, (batch, heads, rows, head_dim), with LENGTHS of their rows in pages, which are in reverse order and NaN where
+    there are no keys; the block table and the lengths."""
+    columns = -(-max(LENGTHS) // size)
+    table = numpy.arange(len(LENGTHS) * columns, dtype="int32")[::-1].reshape(len(LENGTHS), columns)
+    pools = [numpy.full((table.size, k.shape[1], size, k.shape[3]), numpy.nan, k.dtype) for _ in "kv"]
+    for pool, tensor in zip(pools, (k, v)):
+        for i, length in enumerate(LENGTHS):
+            for key in range(0, length, size):
+                pool[table[i, key // size], :, :min(size, length - key)] = tensor[i, :, key:min(key + size, length)]
+    return *pools, {"block_table": numpy.ascontiguousarray(table), "seqused_k": numpy.array(LENGTHS, "int32")}
+
+
+def paged_reference(q, k, v, causal):
+    """Of sequences with keys."""
+    return [reference(q[i], k[i, :, :length], v[i, :, :length], causal) for i, length in enumerate(LENGTHS) if length]
+
+
 def arrays(shape=SHAPE, seed=1, kv_shape=None):
     random = numpy.random.default_rng(seed)
     return [random.standard_normal(each).astype("float16") for each in (shape, kv_shape or shape, kv_shape or shape)]
@@ -221,6 +242,34 @@ class NumPy(Sentences):
             self.assertFalse(o[:, :31].any(), "40 queries and 9 keys: 31 rows without a key are zeros")
         self.assertEqual(fa.counters()["lengths"], [40, 0, 17])
 
+    def test_pages(self):
+        q, k, v = arrays((3, 4, 5, 64), kv_shape=(3, 2, 64, 64))
+        for size, kernel, causal in ((16, "split_keys", True), (64, "split_keys", False), (32, "plain", True)):
+            pool_k, pool_v, lists = in_pages(k, v, size)
+            o, lse = fa.attention(q, pool_k, pool_v, kernel, causal=causal, return_lse=True, **lists)
+            self.assertFalse(o[1].any(), "a sequence without keys")
+            self.assertTrue((lse[1] == -numpy.inf).all())
+            for mine, right in zip(o[[0, 2]], paged_reference(q, k, v, causal)):
+                self.assertLess(relative(mine, right), MOST["float16"], (size, kernel))
+        self.assertEqual([fa.counters()[name] for name in ("page_size", "kv_lengths")], [32, LENGTHS])
+
+        def refused(words, error=fa.BadInput, kernel="plain", tensors=(q, pool_k, pool_v), **changes):
+            self.sentence(error, words, *tensors, kernel, **{**lists, **changes})
+
+        refused("^08_swizzle takes K and V in one piece, not in pages \\(page_size\\); ", fa.Unsupported, 8)
+        refused("^block_table and seqused_k belong together", seqused_k=None)
+        refused("^block_table does not go with cu_seqlens_q: ", cu_seqlens_q=LENGTHS, cu_seqlens_k=LENGTHS)
+        refused("^seqused_k is of int64, but fa takes int32$", seqused_k=numpy.array(LENGTHS))
+        refused(r"^seqused_k has the shape \(2,\), but q has \(3, 4, 5, 64\): batch must be the same$",
+                seqused_k=lists["seqused_k"][:2])
+        refused(r"^block_table has the shape \(3, 0\), but fa takes \(batch, most pages of a sequence\)$",
+                block_table=lists["block_table"][:, :0])
+        refused(r"^k has the shape \(6, 2, 32\), but fa takes \(pages, heads, page_size, head_dim\)$",
+                tensors=(q, pool_k[..., 0], pool_v))
+        refused("^page_size must be 16, 32, 64, 128 or 256, not 24$", tensors=(q, *(each[:, :, :24].copy() for each in (pool_k, pool_v))))
+        refused("^kv_lens must be from 0 to 64, the longest, not 65$", seqused_k=lists["seqused_k"] + numpy.int32(1))
+        refused("^block_table has page 6 for sequence 0, but pages are 0 to 5$", block_table=lists["block_table"] + numpy.int32(1))
+
     def test_parts_of_the_keys_are_merged_by_log_sum_exp(self):
         q, k, v = arrays((1, 4, 77, 64), kv_shape=(1, 2, 100, 64))
         for kernel in ("plain", "causal"):
@@ -302,6 +351,10 @@ class NumPy(Sentences):
                                "packed sequences need q_rows and kv_rows, which must be at least 1")):
             self.assertEqual(library.fa_attention_with(b"plain", problem, fa._library._Options(*fields), *pointers, None), 2)
             self.assertEqual(library.fa_error().decode(), words)
+        for fields in ({"page_size": 16}, {"pages": 3, "page_size": 16, "block_table": pointers[0]}):
+            options = fa._library._Options(size, **fields)
+            self.assertEqual(library.fa_attention_with(b"plain", problem, options, *pointers, None), 2)
+            self.assertEqual(library.fa_error().decode(), "page_size, pages, block_table and kv_lens belong together: give all or none")
         for lse, words in ((v.value + 128 * 128 - 4, "lse overlaps V: give lse memory of its own"),
                            (pointers[3].value - 4, "lse overlaps O: give lse memory of its own"),
                            (tensors[3].ctypes.data + 2, "the pointer to lse must be a multiple of 4 bytes")):
@@ -572,6 +625,15 @@ class Torch(Sentences):
                       cu_seqlens_q=begins[0].long(), cu_seqlens_k=begins[1])
         self.sentence(fa.BadInput, "^cu_seqlens_k is of type list, but q of type Tensor$", q, k, v, "plain",
                       cu_seqlens_q=begins[0], cu_seqlens_k=BEGINS[1])
+        q, k, v = arrays((3, 4, 5, 64), kv_shape=(3, 2, 64, 64))
+        pool_k, pool_v, lists = in_pages(k, v, 16)
+        pools = [torch.from_numpy(each).to(self.DEVICE) for each in (q, pool_k, pool_v)]
+        lists = {name: torch.from_numpy(each).to(self.DEVICE) for name, each in lists.items()}
+        compiled = torch.compile(lambda *tensors: fa.attention(*tensors, "split_keys", causal=True, **lists), fullgraph=True,
+                                 backend="aot_eager")
+        for o in (fa.attention(*pools, "split_keys", causal=True, **lists), compiled(*pools)):
+            for mine, expected in zip(o[[0, 2]], paged_reference(q, k, v, True)):
+                self.assertLess(relative(mine.cpu().numpy(), expected), MOST["float16"])
 
     def attention(self, q, k, v, kernel):
         """None where this GPU cannot run the kernel."""

@@ -49,11 +49,12 @@ fa_status guarded(const Body& body) noexcept {
 }
 
 // Sentences for the command line name options. "--seq-len must be ..." is "seq_len must be ..."
-// here, and --lengths is cu_seqlens.
+// here, --lengths is cu_seqlens, and --kv-lengths is kv_lens.
 std::string with_fields(std::string text) {
   for (size_t at; (at = text.find("--")) != std::string::npos;) {
     text.erase(at, 2);
     if (text.compare(at, 7, "lengths") == 0) text.replace(at, 7, "cu_seqlens");
+    if (text.compare(at, 10, "kv-lengths") == 0) text.replace(at, 10, "kv-lens");
     for (; at < text.size() && (text[at] == '-' || isalpha(text[at])); at++) {
       if (text[at] == '-') text[at] = '_';
     }
@@ -78,6 +79,11 @@ fa_options read_options(const fa_options* given) {
   }
   if (options.cu_seqlens_q && std::min(options.q_rows, options.kv_rows) < 1) {
     throw BadInput("packed sequences need q_rows and kv_rows, which must be at least 1");
+  }
+  const int given_of_pages = (options.page_size != 0) + (options.pages > 0) +
+                             (options.block_table != nullptr) + (options.kv_lens != nullptr);
+  if (given_of_pages % 4 != 0) {
+    throw BadInput("page_size, pages, block_table and kv_lens belong together: give all or none");
   }
   return options;
 }
@@ -108,6 +114,19 @@ std::vector<Sequence> sequences_of(const fa_options& options, int batch, int q_l
   return result;
 }
 
+// The table of a valid problem, which a GPU has in its memory.
+void check_table(const Problem& problem, const fa_options& options) {
+  for (size_t i = 0; i < problem.kv_lens.size() && !on_gpu(); i++) {
+    for (int j = 0; j * problem.page_size < problem.kv_lens[i]; j++) {
+      const int page = options.block_table[i * size_t(problem.table_pages()) + size_t(j)];
+      if (page >= 0 && page < problem.pages) continue;
+      throw BadInput("block_table has page " + std::to_string(page) + " for sequence " +
+                     std::to_string(i) + ", but pages are 0 to " +
+                     std::to_string(problem.pages - 1));
+    }
+  }
+}
+
 Problem problem_of(const fa_problem& given, const fa_options& options, bool any_length) {
   if (given.dtype != FA_FP16 && given.dtype != FA_BF16) {
     throw BadInput("dtype must be FA_FP16 or FA_BF16, not " + std::to_string(int(given.dtype)));
@@ -127,7 +146,15 @@ Problem problem_of(const fa_problem& given, const fa_options& options, bool any_
     }
     problem.packed = sequences_of(options, given.batch, given.seq_len, problem.key_len());
   }
+  if (options.block_table && problem.batch > 0) {
+    problem.page_size = options.page_size;
+    problem.pages = options.pages;
+    // On a GPU kernels read the lengths alone, and here each may be the longest.
+    problem.kv_lens.assign(size_t(problem.batch), problem.key_len());
+    if (!on_gpu()) problem.kv_lens.assign(options.kv_lens, options.kv_lens + problem.batch);
+  }
   validate(problem, any_length);
+  check_table(problem, options);
   return problem;
 }
 
@@ -185,6 +212,10 @@ int device_of(const Tensors& tensors) {
   if (tensors.cu_seqlens_q) {
     check(tensors.cu_seqlens_q, "cu_seqlens_q");
     check(tensors.cu_seqlens_kv, "cu_seqlens_kv");
+  }
+  if (tensors.block_table) {
+    check(tensors.block_table, "block_table");
+    check(tensors.kv_lens, "kv_lens");
   }
   return chosen;
 }
@@ -262,14 +293,20 @@ void attention(const Kernel& kernel, const Problem& problem, const Tensors& tens
   k.upload(tensors.k);
   v.upload(tensors.v);
   Tensors watched{q.data(), k.data(), v.data(), o.data()};
-  std::optional<Buffer> workspace, cu_seqlens_q, cu_seqlens_kv, lse;
-  if (tensors.cu_seqlens_q) {
-    const auto copy = [&](std::optional<Buffer>& buffer, const char* name, const int* begins) {
-      buffer.emplace(name, (problem.packed.size() + 1) * sizeof(int)).upload(begins);
-      return static_cast<const int*>(buffer->data());
-    };
-    watched.cu_seqlens_q = copy(cu_seqlens_q, "cu_seqlens_q", tensors.cu_seqlens_q);
-    watched.cu_seqlens_kv = copy(cu_seqlens_kv, "cu_seqlens_kv", tensors.cu_seqlens_kv);
+  std::optional<Buffer> workspace, lse;
+  std::vector<Buffer> lists;
+  const auto copy = [&](const char* name, const int* from, size_t count) -> const int* {
+    if (!from) return nullptr;
+    lists.emplace_back(name, count * sizeof(int)).upload(from);
+    return static_cast<const int*>(lists.back().data());
+  };
+  const size_t batch = size_t(problem.batch);
+  watched.cu_seqlens_q = copy("cu_seqlens_q", tensors.cu_seqlens_q, batch + 1);
+  watched.cu_seqlens_kv = copy("cu_seqlens_kv", tensors.cu_seqlens_kv, batch + 1);
+  watched.kv_lens = copy("kv_lens", tensors.kv_lens, batch);
+  if (tensors.block_table) {
+    const size_t entries = batch * size_t(problem.table_pages());
+    watched.block_table = copy("block_table", tensors.block_table, entries);
   }
   if (tensors.lse) {
     lse.emplace("lse", lse_bytes(problem));
@@ -323,8 +360,18 @@ fa_status fa_attention_with(const char* kernel, const fa_problem* problem,
     const fa_options given = fa::read_options(options);
     try {
       const fa::Problem checked = fa::problem_of(*problem, given, chosen.takes.any_length);
-      const fa::Tensors tensors{
-          q, k, v, o, nullptr, 0, stream, given.cu_seqlens_q, given.cu_seqlens_kv, given.lse};
+      const fa::Tensors tensors{q,
+                                k,
+                                v,
+                                o,
+                                nullptr,
+                                0,
+                                stream,
+                                given.cu_seqlens_q,
+                                given.cu_seqlens_kv,
+                                given.lse,
+                                given.block_table,
+                                given.kv_lens};
       fa::check_pointers(tensors);
       if (uintptr_t(given.lse) % alignof(float) != 0) {
         throw fa::BadInput("the pointer to lse must be a multiple of 4 bytes");

@@ -9,8 +9,8 @@
  * 128. Pointers are multiples of 16 bytes. O overlaps none of the others, else it is FA_BAD_INPUT.
  *
  * That is all that the sixteen numbered kernels take. Kernels of beyond/ take more, which a program
- * says in fa_options: a causal mask, other lengths, fewer heads of K and V, packed sequences, and a
- * second output.
+ * says in fa_options: a causal mask, other lengths, fewer heads of K and V, packed sequences, K and
+ * V in pages, and a second output.
  *
  * The library was built for one of two back ends (fa_backend). Built for CUDA, it takes pointers to
  * memory of one GPU. Built for the emulator, it takes pointers to host memory, runs the kernel on
@@ -78,6 +78,14 @@ typedef struct fa_options {
    * sqrt(head_dim); -inf if it sees none. From it and O the results of several parts of the keys
    * are merged. It is in the memory that Q is in and overlaps no other tensor. Null: not wanted. */
   float* lse;
+  /* K and V in pages of 16, 32, 64, 128 or 256 keys: they are [pages, kv_heads, page_size,
+   * head_dim], and sequence i has the first kv_lens[i] keys of kv_len. Its keys from j * page_size
+   * on are in page block_table[i * columns + j], with columns = kv_len / page_size, rounded up;
+   * entries behind its last key may be any numbers. kv_lens, [batch], and block_table are in the
+   * memory that Q is in. On a GPU what is wrong in them is undefined behaviour of the kernel; the
+   * emulator checks them. Give all four, or leave all 0 and null: not in pages. */
+  int page_size, pages;
+  const int *block_table, *kv_lens;
 } fa_options;
 
 typedef struct fa_kernel {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from . import _library
-from ._library import BadInput, Packed
+from ._library import BadInput, Packed, Paged
 
 Tensor = TypeVar("Tensor")
 _LEGACY_STREAM = 1  # CUDA's default stream, as DLPack numbers streams
@@ -16,6 +16,7 @@ _LEGACY_STREAM = 1  # CUDA's default stream, as DLPack numbers streams
 def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, causal: bool = False,
               cu_seqlens_q: Tensor | None = None, cu_seqlens_k: Tensor | None = None,
               max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
+              block_table: Tensor | None = None, seqused_k: Tensor | None = None,
               return_lse: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(q k^T / sqrt(head_dim)) v, forward, without dropout.
 
@@ -36,6 +37,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, causal
     Arrays of int32, on q's device: the first row of each sequence, and at the end the number of rows.
     max_seqlen_q, max_seqlen_k: the longest of them. On a GPU the call waits to find a length that is not given, and does
     not check what is in cu_seqlens where both are.
+    block_table, seqused_k: k and v in pages, tensors (pages, heads, page_size, head_dim) with page_size 16, 32, 64, 128 or
+    256, which FlashAttention has as (pages, page_size, heads, head_dim). Arrays of int32, on q's device, (batch, most pages
+    of a sequence) and (batch,): the pages of each sequence in the order of its keys, and its number of keys, also 0. On a
+    GPU what is in them is not checked.
 
     return_lse: a second result, log-sum-exp: of each row the natural logarithm of its sum of e^score over the keys that it
     sees, -inf if there are none. It is of float32 and has q's shape without head_dim. With it the results of several parts
@@ -55,17 +60,22 @@ def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, causal
         from ._torch import attention as of_kind
     else:
         of_kind = _array_attention
-    rest = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    lists = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "block_table": block_table, "seqused_k": seqused_k}
     if (cu_seqlens_q is None) != (cu_seqlens_k is None):
         raise BadInput("cu_seqlens_q and cu_seqlens_k belong together: pass both or none")
     if cu_seqlens_q is None and (max_seqlen_q is not None or max_seqlen_k is not None):
         raise BadInput("max_seqlen_q and max_seqlen_k belong to cu_seqlens_q and cu_seqlens_k, which are not there")
+    if (block_table is None) != (seqused_k is None):
+        raise BadInput("block_table and seqused_k belong together: pass both or none")
+    if block_table is not None and cu_seqlens_q is not None:
+        raise BadInput("block_table does not go with cu_seqlens_q: packed sequences are not in pages")
     if isinstance(kernel, bool) or not isinstance(kernel, (numbers.Integral, str)) or "\0" in str(kernel):
         raise BadInput(f"kernel is {kernel!r}, but fa takes a number or a name out of fa.kernels()")
     for name, value in (("causal", causal), ("return_lse", return_lse)):
         if value not in (True, False):  # as a truth value every text is true
             raise BadInput(f"{name} is {value!r}, but fa takes True or False")
-    result: Tensor | tuple[Tensor, Tensor] = of_kind(q, k, v, str(kernel), bool(causal), *rest, bool(return_lse))
+    result: Tensor | tuple[Tensor, Tensor] = of_kind({"q": q, "k": k, "v": v, **{name: each for name, each in lists.items() if each is not None}},
+                                                   str(kernel), bool(causal), max_seqlen_q, max_seqlen_k, bool(return_lse))
     return result
 
 
@@ -80,14 +90,18 @@ class View(NamedTuple):
 
 
 def check(views: dict[str, View], cure: str) -> None:
-    """Raises BadInput unless the tensors q, k, v and, of packed sequences, cu_seqlens_q and cu_seqlens_k are as the kernels
-    take them, but for the sizes, which the library checks. `cure` makes {name} contiguous, for the message."""
-    first, packed = views["q"], "cu_seqlens_q" in views
+    """Raises BadInput unless the tensors q, k, v and the lists of packed sequences or pages are as the kernels take them, but
+    for the sizes, which the library checks. `cure` makes {name} contiguous, for the message."""
+    first, packed, paged = views["q"], "cu_seqlens_q" in views, "block_table" in views
+    shapes = {"block_table": "(batch, most pages of a sequence)", "seqused_k": "(batch,)"}
+    if paged:
+        shapes |= dict.fromkeys("kv", "(pages, heads, page_size, head_dim)")
     on = "cuda" if _library.backend() == "cuda" else "cpu"
     for name, view in views.items():
         of_lengths = name not in ("q", "k", "v")
-        shape = "(sequences + 1,)" if of_lengths else "(heads, rows, head_dim)" if packed else "(batch, heads, seq_len, head_dim)"
-        if len(view.shape) != shape.count(",") + (not of_lengths) or of_lengths and view.shape[0] < 2:
+        shape = shapes.get(name) or ("(sequences + 1,)" if of_lengths else "(heads, rows, head_dim)" if packed else
+                                     "(batch, heads, seq_len, head_dim)")
+        if len(view.shape) != shape.count(",") + (not shape.endswith(",)")) or of_lengths and min(view.shape) < 1 + packed:
             raise BadInput(f"{name} has the shape {view.shape}, but fa takes {shape}" + " of packed sequences" * packed)
         if view.dtype not in (("int32",) if of_lengths else _library.DTYPES):
             raise BadInput(f"{name} is of {view.dtype}, but fa takes {'int32' if of_lengths else 'float16 and bfloat16'}")
@@ -99,8 +113,9 @@ def check(views: dict[str, View], cure: str) -> None:
             if getattr(view, what) != getattr(first, what):
                 raise BadInput(f"{name} has the {what} {getattr(view, what)}, but q has {getattr(first, what)}")
         # Heads and lengths may be others than those of q, batch and head_dim not.
-        if not of_lengths and (view.shape[-1] != first.shape[-1] or not packed and view.shape[0] != first.shape[0]):
-            which = "head_dim" if view.shape[-1] != first.shape[-1] else "batch"
+        other_dim = not of_lengths and view.shape[-1] != first.shape[-1]
+        if other_dim or shape.startswith("(batch") and view.shape[0] != first.shape[0]:
+            which = "head_dim" if other_dim else "batch"
             raise BadInput(f"{name} has the shape {view.shape}, but q has {first.shape}: {which} must be the same")
         for one, other in (("v", "k"), ("cu_seqlens_k", "cu_seqlens_q")):
             if name == one and view.shape != views[other].shape:
@@ -139,6 +154,12 @@ def packed_of(views: dict[str, View], values: Callable[[str], Sequence[int]], lo
             given = max(lengths) if given is None else given
         most.append(given)
     return Packed(views["cu_seqlens_q"].pointer, views["cu_seqlens_k"].pointer, views["cu_seqlens_q"].shape[0] - 1, *most)
+
+
+def paged_of(views: dict[str, View]) -> Paged | None:
+    if "block_table" not in views:
+        return None
+    return Paged(views["block_table"].pointer, views["seqused_k"].pointer, views["block_table"].shape[1])
 
 
 # ---- arrays that are not torch's ---------------------------------------------------------------------------------------
@@ -184,12 +205,9 @@ def _view(name: str, array: Any) -> tuple[View, object]:
     raise BadInput(f"{name} is of type {type(array).__name__}, but fa takes torch tensors, NumPy arrays and what has DLPack")
 
 
-def _array_attention(q: Any, k: Any, v: Any, kernel: str, causal: bool, cu_seqlens_q: Any, cu_seqlens_k: Any,
-                     max_seqlen_q: int | None, max_seqlen_k: int | None, return_lse: bool) -> Any:
+def _array_attention(given: dict[str, Any], kernel: str, causal: bool, max_seqlen_q: int | None, max_seqlen_k: int | None,
+                     return_lse: bool) -> Any:
     views, held = {}, []
-    given = {"q": q, "k": k, "v": v}
-    if cu_seqlens_q is not None:
-        given.update(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
     if numpy := sys.modules.get("numpy"):  # a memmap is an array like any other, and what is made like it would map no file
         given = {name: array.view(numpy.ndarray) if isinstance(array, numpy.memmap) else array for name, array in given.items()}
     q = given["q"]
@@ -209,5 +227,5 @@ def _array_attention(q: Any, k: Any, v: Any, kernel: str, causal: bool, cu_seqle
     (out, keep), (second, keep_second) = _view("o", o), _view("lse", lse) if return_lse else (None, None)
     held += [keep, keep_second]
     _library.run(kernel, views["q"].shape, views["q"].dtype, (*(views[name].pointer for name in "qkv"), out.pointer), 0,
-                 views["k"].shape, causal, packed, second.pointer if second else 0)
+                 views["k"].shape, causal, packed or paged_of(views), second.pointer if second else 0)
     return (o, lse) if return_lse else o

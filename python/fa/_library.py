@@ -54,7 +54,8 @@ _WantsEnd = ctypes.CFUNCTYPE(ctypes.c_int)
 class _Options(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("mask", ctypes.c_int), ("kv_len", ctypes.c_int), ("kv_heads", ctypes.c_int),
                 ("cu_seqlens_q", ctypes.c_void_p), ("cu_seqlens_kv", ctypes.c_void_p), ("q_rows", ctypes.c_int),
-                ("kv_rows", ctypes.c_int), ("wants_end", _WantsEnd), ("lse", ctypes.c_void_p)]
+                ("kv_rows", ctypes.c_int), ("wants_end", _WantsEnd), ("lse", ctypes.c_void_p), ("page_size", ctypes.c_int),
+                ("pages", ctypes.c_int), ("block_table", ctypes.c_void_p), ("kv_lens", ctypes.c_void_p)]
 
 
 class Packed(NamedTuple):
@@ -65,6 +66,15 @@ class Packed(NamedTuple):
     sequences: int
     max_seqlen_q: int
     max_seqlen_k: int
+
+
+class Paged(NamedTuple):
+    """K and V in pages: the pointers to the block table and to the sequences' numbers of keys, and the table's pages per
+    sequence."""
+
+    block_table: int
+    seqused_k: int
+    table_pages: int
 
 
 DTYPES = {"float16": 0, "bfloat16": 1}
@@ -113,7 +123,7 @@ def counters() -> dict[str, Any]:
     """What this thread's last fa.attention did on the emulator.
 
     "kernel", "dtype", "batch", "heads", "seq_len", "head_dim" and, where there are any, "mask", "kv_heads", "kv_len",
-    "lengths" and "kv_lengths" say what ran. "counters" has totals by name:
+    "lengths", "kv_lengths" and "page_size" say what ran. "counters" has totals by name:
     instructions of warps ("barriers"), of threads ("exp2"), operations ("matrix_flops"), bytes ("global_bytes").
     "statements" has the same by statement of the kernel's source, in the checked build. The names are those of
     bench/schema.json.
@@ -128,21 +138,25 @@ def counters() -> dict[str, Any]:
 
 
 def run(kernel: str, shape: tuple[int, ...], dtype: str, pointers: tuple[int, ...], stream: int,
-        kv_shape: tuple[int, ...] | None = None, causal: bool = False, packed: Packed | None = None, lse: int = 0) -> None:
+        kv_shape: tuple[int, ...] | None = None, causal: bool = False, others: Packed | Paged | None = None, lse: int = 0) -> None:
     """fa_attention_with: `pointers` to q, k, v, o, contiguous tensors of this dtype, q and o of `shape`, k and v of
     `kv_shape` (None: the same); `stream` a cudaStream_t; `lse` a pointer to float32 for each row, or 0."""
     kv_shape = kv_shape or shape
     for each in (shape, kv_shape):
         if not 0 < min(each) <= max(each) < 1 << 31:
             raise BadInput(f"the shape {each} has a size " + ("of 2^31 or more" if min(each) > 0 else "below 1"))
-    if packed:
+    if isinstance(others, Packed):
         (heads, rows, head_dim), (kv_heads, kv_rows, _) = shape, kv_shape
-        problem = _Problem(packed.sequences, heads, packed.max_seqlen_q, head_dim, DTYPES[dtype])
-        options = _Options(ctypes.sizeof(_Options), causal, packed.max_seqlen_k, kv_heads, packed.cu_seqlens_q,
-                           packed.cu_seqlens_k, rows, kv_rows)
+        problem = _Problem(others.sequences, heads, others.max_seqlen_q, head_dim, DTYPES[dtype])
+        options = _Options(ctypes.sizeof(_Options), causal, others.max_seqlen_k, kv_heads, others.cu_seqlens_q,
+                           others.cu_seqlens_k, rows, kv_rows)
     else:
         problem = _Problem(*shape, DTYPES[dtype])
         options = _Options(ctypes.sizeof(_Options), causal, kv_shape[2], kv_shape[1])
+    if isinstance(others, Paged):
+        options.pages, _, options.page_size, _ = kv_shape
+        options.kv_len = min(others.table_pages * options.page_size, (1 << 31) - 1)
+        options.block_table, options.kv_lens = others.block_table, others.seqused_k
     options.lse = lse
     # Handlers of signals run where Python does, which is where the emulator asks for the end. What they raise, as Ctrl-C's does,
     # ends the call.
