@@ -237,7 +237,7 @@ class Translator(unittest.TestCase):
     def test_calls_and_launches_that_are_right(self):
         kernel = "__global__ void f(int a) { f2(a); }\n"
         for text in (kernel + "void f(float* a) { f<<<1, 2>>>(3); }\nint main() { f(nullptr); }\n",
-                     "KERNEL void f() {}\nint main() { f<<<1, 2>>>(); }\n", "void h(void (*k)(int)) { k<<<1, 2>>>(1); }\n",
+                     "KERNEL void f() {}\nint main() { f<<<1, 2>>>(); }\n", "template <class T> KERNEL void f(T) {}\nint main() { f<<<1, 2>>>(3); }\n", "void h(void (*k)(int)) { k<<<1, 2>>>(1); }\n",
                      kernel + "int main() { my::f(1); x.f(1); y->f(1); auto g = f; g<<<1, 2>>>(1); run(f, 1); }\n",
                      "#define D __device__\n" + kernel + "struct A { A(int x) : x(x) {} int x; };\nvoid h() { int x; A f(1); }\n"):
             with self.subTest(text):
@@ -278,6 +278,7 @@ class Translator(unittest.TestCase):
                 ("template <int N> __global__ void f() {}\nint main() { f<2>(); }", "my.cu:2: f() is a kernel"),
                 ("int main() {\nf<<<1, 2>>>(\n#if A\n1\n#endif\n); }", "my.cu:3: the emulator cannot read #if within a launch or a declaration: put it before"),
                 ("__host__ __device__ void f() {}\nint main() { f<<<1, 2>>>(); }", "my.cu:2: f() is a function and no kernel"),
+                ("template <class T> T f(T x) { return x; }\nint main() { f<int><<<1, 2>>>(3); }", "my.cu:2: f() is a function and no kernel"),
                 ("void f() {}\nint main() {\n  f<<<1, 2>>>(); }", "write __global__ before it, or call it without <<<>>>")):
             with self.subTest(text):
                 self.assertIn(words, self.refusal(text))
@@ -363,6 +364,10 @@ class Command(unittest.TestCase):
                 self.assertIn("f, CTA (0,0,0): mine.cu:1: its threads have looked at memory 4194304 times in a row, and none has got anywhere\n"
                               "  It waits for what never comes? The host goes on when the launch has ended, and a later CTA\n"
                               "  begins when those before it have ended.\n", output)
+
+    def test_a_wait_that_reads_once_ends_too(self):
+        text = "__global__ void f(int* x) { while (*x == 0); }\nint main() { int* x; cudaMallocManaged(&x, 4); *x = 0; f<<<1, 1>>>(x); }\n"
+        self.assertIn("mine.cu:1: has run without a word to the other threads for 0.2 s", self.emulate(text, before=["--patience", "0.2"], code=1))
 
     def test_another_translator_makes_another_program(self):
         with tempfile.TemporaryDirectory() as folder:

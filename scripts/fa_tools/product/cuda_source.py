@@ -444,7 +444,10 @@ class Source:
             text, before = token.text, [each.text for each in code[start:i]]
             if scopes[-1] in ("namespace", "class"):
                 if text == "(" and start < i and code[i - 1].kind == "name" and "=" not in before:
-                    known = not any(re.fullmatch(r"[A-Z]\w*", word) for word in before[:-1]) and i - start > 1
+                    behind = self.angle(start + 1) if before[0] == "template" else start
+                    types = {each.text for each in code[start:behind]}
+                    known = not any(re.fullmatch(r"[A-Z]\w*", each.text) and each.text not in types
+                                    for each in code[behind:i - 1]) and i - behind > 1
                     if "__global__" in before:
                         kernels.add(code[i - 1].text)
                     elif known or self.state.device_words & set(before):

@@ -15,6 +15,7 @@ from fa_tools.product import cuda_source
 from fa_tools.tools import ROOT, Parser, busy, fail, relative, run
 
 UNSET = ("-Wuninitialized", "-Wmaybe-uninitialized")  # of g++; clang++ has another name for the second
+ENDLESS = "-fno-finite-loops"  # C++ lets the compiler leave out a loop that only waits
 EXAMPLE = "reduction"  # whose commands of the build are those of every file
 SOURCES = (".cu", ".cpp", ".cc", ".cxx")
 MESSAGE = re.compile(r"^(.*?):(\d+):\d+: (?:fatal )?error: (.*)$", re.MULTILINE)
@@ -140,7 +141,7 @@ def compile_file(source, fast=False, others=(), folders=()):
         program = folder / f"{source.stem}-{digest_of(how, [*inputs, Path(cuda_source.__file__)]).hexdigest()[:16]}"
         if not program.is_file():
             with busy(f"compiling {relative(source)}"):
-                warnings = make(how, translated, program.with_suffix(".made"), *UNSET, begin=cuda_source.BEGIN,
+                warnings = make(how, translated, program.with_suffix(".made"), *UNSET, ENDLESS, begin=cuda_source.BEGIN,
                                 folders=dict.fromkeys([each.parent for each in (source, *others)] + [*folders]),
                                 others=[made for _, made in pairs])
             found = [f"{file}:{line}: {text}\n" for file, line, text in WARNING.findall(warnings) if Path(file) in inputs]
