@@ -31,6 +31,10 @@ arguments = ["-DCMAKE_CUDA_ARCHITECTURES=90a-real", f"-DCMAKE_CUDA_COMPILER={nvc
 if ccache := shutil.which("ccache"):
     arguments += [f"-DCMAKE_{language}_COMPILER_LAUNCHER={ccache}" for language in ("CXX", "CUDA")]
 run("cmake", "-S", ROOT, "--preset", "cuda", "-B", folder, *arguments, timeout=COMPILING)
+# Who names architectures wants the GPU's back end, also where no GPU is, as in an image for other machines.
+run("cmake", "-S", ROOT, "-G", "Ninja", "-B", folder / "auto", "-DFA_BACKEND=auto", "-DFA_TESTS=OFF", *arguments[:2], timeout=COMPILING)
+if "CUDA_COMPILER__fa" not in (folder / "auto" / "build.ninja").read_text():
+    fail("FA_BACKEND=auto with CMAKE_CUDA_ARCHITECTURES is not the back end of CUDA")
 
 linked = re.findall(r"^build (bin/\S+): \w+_EXECUTABLE_LINKER\S* ([^|\n]*)", (folder / "build.ninja").read_text(), re.MULTILINE)
 wanted = sorted(program for program, objects in linked if not any(ELSEWHERE.match(each) for each in objects.split()))

@@ -289,7 +289,7 @@ class Command(unittest.TestCase):
         """The output of each run, by its arguments and exit code; the program is compiled for the first one alone. `others`
         are files by their paths."""
         outputs = []
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(prefix="my files ") as folder:
             for path, contents in dict(others).items():
                 (Path(folder) / path).parent.mkdir(exist_ok=True)
                 (Path(folder) / path).write_text(contents)
@@ -388,6 +388,11 @@ class Command(unittest.TestCase):
                 "  v[0]<<<gridDim, blockDim>>>(x, NULL, {1, 2, n[0]++}, 4);\n  printf(\"%d %d\\n\", x[1], n[0]);\n  RUN(f, NULL, x, NULL, (Three{1, 2, 5}), NULL);\n"
                 "  printf(\"%d\\n\", x[0]);\n}\n")
         self.assertTrue(self.emulate(text).startswith("7 4\n5\n"))
+
+    def test_a_copy_in_the_other_direction(self):
+        output = self.emulate("int main() {\n  int h, *x;\n  cudaMalloc(&x, 4);\n  return cudaMemcpy(&h, x, 4, cudaMemcpyHostToDevice) == cudaErrorInvalidValue;\n}\n", code=1)
+        self.assertIn("error: cudaMemcpy at mine.cu:4: the target is memory of the host: the kind would be cudaMemcpyDeviceToHost, or the two pointers "
+                      "are the other way round (cudaErrorInvalidValue)\n", output)
 
     def test_what_is_not_set_is_warned_of(self):
         text = ("__global__ void f(int* x) {\n  int sum;\n  for (int i = 0; i < x[1]; i++) sum += i;\n  *x = sum;\n}\n"

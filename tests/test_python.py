@@ -657,6 +657,7 @@ class Torch(Sentences):
         self.check_sentences(q, k, v, torch.Tensor.contiguous)
         self.sentence(fa.BadInput, "^q is of float32, but fa takes float16 and bfloat16$", q.float(), k, v)
         self.sentence(fa.BadInput, "^k has the dtype float16, but q has bfloat16$", q, k.half(), v)
+        self.sentence(fa.BadInput, "^k is on meta and has no data, which fa needs$", q, k.to("meta"), v)
         self.sentence(fa.BadInput, "^fa has no backward pass: ", q.clone().requires_grad_(), k, v)
         with torch.no_grad():
             self.assert_right(fa.attention(q.clone().requires_grad_(), k, v, kernel=8), q, k, v)

@@ -156,6 +156,10 @@ class Chosen(ScriptTest):
         rows = [line for line in every if line.startswith(("08_", "16_"))]
         self.assertEqual([line for line in some if line[:2].isdigit()], rows)
         self.assertEqual((len(rows), some), (2, named))
+        for record in read_json(f"{RESULTS}/h200_bf16_d128.json")["records"]:  # one speed of a kernel, here as in the documents
+            if (record["kernel"], record["seq_len"]) in (("08_swizzle", 4096), ("16_max_free", 4096)):
+                self.assertRegex(next(row for row in rows if row.startswith(record["kernel"])),
+                                 rf" {bounds.microseconds(record['time_ms']['median'] * 1e-3)} +\d\.\d\d$")
         done = self.run_script(BOUNDS, "16", "--machine", "A100")
         self.assertEqual(done.stderr.splitlines()[1:], ["error: there is nothing to calculate of 16_max_free"])
         self.assert_one_sentence(self.run_script(BOUNDS, "99"), "there is no kernel '99'; there are 01_naive, ")

@@ -177,6 +177,7 @@ class Ptxas(ScriptTest):
 
     def test_refusals(self):
         self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "ptxas", "kernels/none.cu"), "no file kernels/none.cu")
+        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "ptxas", "99"), "there is no kernel '99'; there are 01_naive, ")
         self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "ptxas", "kernels/01_naive.cu", "--arch", "70"), "--arch", "'70'")
 
     @unittest.skipUnless(nvcc(), "no nvcc")

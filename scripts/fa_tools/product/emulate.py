@@ -30,7 +30,7 @@ TWICE = re.compile(r"multiple definition of [`'](.*?)'")
 ASSERTION = re.compile(r"static assertion failed[^:]*: \"?([^\"\n]+)")
 WARNING = re.compile(r"^(.*?):(\d+):\d+: (warning: .*uninitialized\])$", re.MULTILINE)
 ASSEMBLER = re.compile(r"^(.*?):(\d+):\d+: error: [^\n]*\b(?:constraint|[‘']asm)\b|Assembler messages:", re.MULTILINE)
-CALLER = re.compile(r"^(\S+?):(\d+):\d+:\s+required from here", re.MULTILINE)
+CALLER = re.compile(r"^(\S.*?):(\d+):\d+:\s+required from here", re.MULTILINE)
 
 
 class CompileError(Exception):
