@@ -394,6 +394,27 @@ class Command(unittest.TestCase):
         self.assertIn("error: cudaMemcpy at mine.cu:4: the target is memory of the host: the kind would be cudaMemcpyDeviceToHost, or the two pointers "
                       "are the other way round (cudaErrorInvalidValue)\n", output)
 
+    def test_what_the_host_writes_is_written(self):
+        """Also bytes that are like those of memory which nothing has written."""
+        text = ("__global__ void f(int* x, int* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x]; }\n"
+                "int main(int, char** words) {\n  int *x, *y, *z, h[64], n = atoi(words[1]);\n  for (int& each : h) each = -1;\n"
+                "  cudaMalloc(&x, 256);\n  cudaMalloc(&y, 256);\n  cudaMalloc(&z, 256);\n"
+                "  if (n == 0) cudaMemset(x, -1, 256);\n  if (n == 1) cudaMemcpy(x, h, 256, cudaMemcpyHostToDevice);\n"
+                "  if (n == 2) cudaMemset(z, -1, 256), cudaMemcpy(x, z, 256, cudaMemcpyDeviceToDevice);\n"
+                "  if (n == 3) cudaMemcpy(x, z, 256, cudaMemcpyDeviceToDevice);\n"
+                "  if (n == 4) cudaMemset(x, -1, 128), cudaMemset(x, 0, 4);\n"
+                "  if (n == 5) cudaMemset(x, 0, 4), f<<<1, 1>>>(x, y, 1), cudaMemset(x + 1, -1, 252);\n"
+                "  f<<<1, 64>>>(x, y, n == 6 ? 0 : 64);\n"
+                "  cudaMemset(x, -1, 128);\n  f<<<1, 64>>>(x, y, 32);\n  cudaMemcpy(h, y, 256, cudaMemcpyDeviceToHost);\n}\n")
+        outputs = self.runs(text, [[str(n)] for n in range(7)], [0, 0, 0, 1, 1, 0, 0])
+        for n, output in enumerate(outputs):
+            with self.subTest(n):
+                self.assertEqual("read of memory that nothing has written, byte 0 of the cudaMalloc at mine.cu:5\n" in output, n == 3)
+                self.assertEqual("read of memory that nothing has written, byte 128 of the cudaMalloc at mine.cu:5\n" in output, n == 4)
+                self.assertEqual("warning: cudaMemcpy at mine.cu:17 copies 128 bytes to the host that nothing has written, the first of them byte "
+                                 "128 of the cudaMalloc at mine.cu:6\n" in output, n == 6, output)
+                self.assertEqual("warning" in output, n == 6)
+
     def test_what_is_not_set_is_warned_of(self):
         text = ("__global__ void f(int* x) {\n  int sum;\n  for (int i = 0; i < x[1]; i++) sum += i;\n  *x = sum;\n}\n"
                 "int main() { int* x; cudaMalloc(&x, 8); cudaMemset(x, 0, 8); f<<<1, 1>>>(x); }\n")

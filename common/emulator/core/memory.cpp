@@ -316,6 +316,10 @@ void note_host_writes() {
 void mark_written(uintptr_t address, size_t bytes) {
   Region* const region = find_region(address);
   if (!region || !region->poisoned) return;
+  if (address <= region->begin && address + bytes >= region->end) {
+    region->poisoned = false;
+    return;
+  }
   region->written.resize(region->end - region->begin);
   for (uintptr_t at = address; at < std::min(address + bytes, region->end); at++) {
     if (at >= region->begin) region->written[at - region->begin] = true;
@@ -327,6 +331,18 @@ bool never_written(uintptr_t address) {
   const Region* const region = find_region(address);
   return region && region->poisoned &&
          (region->written.empty() || !region->written[address - region->begin]);
+}
+
+UnwrittenPart unwritten_part(uintptr_t address, size_t bytes) {
+  UnwrittenPart found;
+  const Region* const region = find_region(address);
+  if (!region || !region->poisoned) return found;
+  for (uintptr_t at = address; at < std::min(address + bytes, region->end); at++) {
+    if (*reinterpret_cast<const uint8_t*>(at) != kPoison) continue;
+    if (!region->written.empty() && region->written[at - region->begin]) continue;
+    if (found.bytes++ == 0) found.first = at;
+  }
+  return found;
 }
 
 std::string relative_path(const std::string& path) {

@@ -101,11 +101,18 @@ uint8_t* shared_pointer(uint32_t address, size_t bytes, const char* operation,
                         SourceLocation where);
 
 // Checked build: which bytes have been written since their region was poisoned. The host's writes
-// are not observed, but before a launch they show: a region that no kernel has written and that is
-// no longer poison.
+// by a pointer are not observed, but before a launch they show: a region that no kernel has written
+// and that is no longer poison.
 void note_host_writes();
-void mark_written(uintptr_t address, size_t bytes);  // by a kernel
+void mark_written(uintptr_t address, size_t bytes);  // by a kernel, or by the host's copy or fill
 bool never_written(uintptr_t address);
+
+// Of an access within one region: how many of its bytes nothing has written, and the first of them.
+struct UnwrittenPart {
+  size_t bytes = 0;
+  uintptr_t first = 0;
+};
+UnwrittenPart unwritten_part(uintptr_t address, size_t bytes);
 
 // "file:line" of an instruction, or "?". Of the wrappers of common, the line that calls them.
 std::string symbolise(uintptr_t program_counter);

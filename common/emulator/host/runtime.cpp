@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -101,6 +102,18 @@ std::string beyond(const char* verb, const void* memory, size_t bytes) {
          (last.empty() ? outside : last);
 }
 
+// Once per line of the program.
+void warn_of(const UnwrittenPart& unwritten, const char* function, SourceLocation where) {
+  static std::set<std::string> warned;
+  const std::string at = std::string(function) + " at " + place(where);
+  if (!warned.insert(at).second) return;
+  fflush(stdout);
+  fprintf(
+      stderr,
+      "warning: %s copies %zu bytes to the host that nothing has written, the first of them %s\n",
+      at.c_str(), unwritten.bytes, describe_place(unwritten.first).c_str());
+}
+
 }  // namespace
 
 cudaError_t report_error(cudaError_t code, const char* function, SourceLocation where,
@@ -160,7 +173,13 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
     }
   }
   for (const auto& [data, memory] : allocations()) check_edges(*memory);
+  const bool watched = is_checked() && options().races;
+  const UnwrittenPart unwritten =
+      watched && from_device ? unwritten_part(uintptr_t(from), bytes) : UnwrittenPart{};
+  if (unwritten.bytes > 0 && !to_device) warn_of(unwritten, function, where);
   memmove(to, from, bytes);
+  // What nothing has written stays that where it is copied to.
+  if (watched && to_device && unwritten.bytes == 0) mark_written(uintptr_t(to), bytes);
   return cudaSuccess;
 }
 
@@ -186,6 +205,7 @@ cudaError_t fill(void* to, int value, size_t bytes, SourceLocation where) {
     return report_error(cudaErrorInvalidValue, "cudaMemset", where, problem.c_str());
   }
   memset(to, value, bytes);
+  if (is_checked()) mark_written(uintptr_t(to), bytes);
   return cudaSuccess;
 }
 
