@@ -389,6 +389,43 @@ class Command(unittest.TestCase):
                 "  printf(\"%d\\n\", x[0]);\n}\n")
         self.assertTrue(self.emulate(text).startswith("7 4\n5\n"))
 
+    def test_tiles_of_wmma_in_global_memory(self):
+        text = """
+            #include <mma.h>
+            #include <cuda_fp16.h>
+            using namespace nvcuda;
+            __global__ void f(const half* a, const half* b, float* c) {
+              wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> left;
+              wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> right;
+              wmma::fragment<wmma::accumulator, 16, 16, 16, float> sums;
+              wmma::load_matrix_sync(left, a, 32);
+              wmma::load_matrix_sync(right, b, 16);
+              wmma::fill_fragment(sums, 0.5f);
+              wmma::mma_sync(sums, left, right, sums);
+              wmma::store_matrix_sync(c, sums, 16, wmma::mem_row_major);
+            }
+            int main(int, char** words) {
+              half a[512], b[256], *x, *y;
+              float c[256], *z;
+              for (int i = 0; i < 512; i++) a[i] = float(i);
+              for (int i = 0; i < 256; i++) b[i] = i / 16 == i % 16 ? 1.0f : 0.0f;
+              int n = atoi(words[1]);
+              cudaMalloc(&x, 1024), cudaMalloc(&y, 512), cudaMalloc(&z, n == 1 ? 960 : 1024);
+              cudaMemcpy(x, a, n == 2 ? 512 : 1024, cudaMemcpyHostToDevice);
+              cudaMemcpy(y, b, 512, cudaMemcpyHostToDevice);
+              f<<<1, n == 3 ? 64 : 32>>>(x, y, z);
+              cudaMemcpy(c, z, 1024, cudaMemcpyDeviceToHost);
+              printf("%g %g\\n", c[0], c[16 * 15 + 3]);
+            }"""
+        right, beyond, unwritten, race = self.runs(text, [[str(n)] for n in range(4)], [0, 1, 1, 1])
+        self.assertTrue(right.startswith("0.5 483.5\n"), right)
+        # Four requests of 4 or 8 bytes per lane: 8 rows of 16 or 32 bytes each.
+        self.assertRegex(right, r"\nwmma load +8 +64 +2\.00 +1024\n")
+        self.assertRegex(right, r"\nwmma store +4 +32 +1\.00 +1024\n")
+        self.assertIn("wmma::store_matrix_sync at mine.cu:13: a row of the 16 x 16 tile is 0 bytes past the end of the cudaMalloc at mine.cu:21 (960 bytes)", beyond)
+        self.assertIn("read of memory that nothing has written, byte 648 of the cudaMalloc at mine.cu:21\n  wmma::load_matrix_sync at mine.cu:9", unwritten)
+        self.assertIn("data race on byte 0 of the cudaMalloc at mine.cu:21\n  wmma::store_matrix_sync at mine.cu:13 by thread 0 ", race)
+
     def test_a_copy_in_the_other_direction(self):
         output = self.emulate("int main() {\n  int h, *x;\n  cudaMalloc(&x, 4);\n  return cudaMemcpy(&h, x, 4, cudaMemcpyHostToDevice) == cudaErrorInvalidValue;\n}\n", code=1)
         self.assertIn("error: cudaMemcpy at mine.cu:4: the target is memory of the host: the kind would be cudaMemcpyDeviceToHost, or the two pointers "

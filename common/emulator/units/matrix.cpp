@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "common/emulator/core/counters.h"
@@ -416,6 +418,8 @@ constexpr layout::Position opaque(int lane, int i) {
 static_assert(layout::is_bijective([](int lane, int i, int) { return opaque(lane, i); }, 8, 1, 16,
                                    16));
 
+constexpr uint64_t kSector = 32;  // bytes
+
 struct FragmentOperands {
   uint8_t* elements;
   uint8_t* memory;
@@ -428,46 +432,71 @@ uint8_t* element_at(uint8_t* memory, layout::Position at, size_t bytes, unsigned
   return memory + index * bytes;
 }
 
-void check_fragment(const void* memory, size_t bytes, unsigned pitch, const char* operation,
-                    SourceLocation where) {
+// Returns whether the tile is in shared memory; else it is in global memory.
+bool check_fragment(const void* memory, size_t bytes, unsigned pitch, bool write,
+                    const char* operation, SourceLocation where) {
   const Cta& cta = *current_lane->cta;
-  const auto first = uintptr_t(memory), last = first + (15 * size_t(pitch) + 16) * bytes;
-  if (first < uintptr_t(cta.shared) || last > uintptr_t(cta.shared) + cta.shared_bytes) {
-    fail("%s at %s:%u: the 16 x 16 tile does not lie in the SharedStorage of %zu bytes", operation,
-         where.file, where.line, cta.shared_bytes);
+  const auto first = uintptr_t(memory), begin = uintptr_t(cta.shared);
+  const uintptr_t last = first + (15 * size_t(pitch) + 16) * bytes;
+  const bool among_dynamic = first >= begin + cta.static_bytes && last <= begin + cta.shared_bytes;
+  for (size_t row = 0; row < 16 && !among_dynamic; row++) {
+    const std::string outside = describe_outside(first + row * pitch * bytes, 16 * bytes);
+    if (!outside.empty()) {
+      fail("%s at %s: a row of the 16 x 16 tile is %s", operation, place(where).c_str(),
+           outside.c_str());
+    }
+  }
+  if (!among_dynamic && !inside_region(first, 16 * bytes)) {
+    fail("%s at %s: the 16 x 16 tile is neither in shared nor in global memory", operation,
+         place(where).c_str());
+  }
+  if (!among_dynamic && write && is_read_only(first)) {
+    fail("%s at %s: store to %s, which kernels may only read: it is __constant__", operation,
+         place(where).c_str(), describe_place(first).c_str());
   }
   if (first % 32 != 0 || pitch * bytes % 16 != 0) {
     fail(
-        "%s at %s:%u: a tile starts at a multiple of 32 bytes and its rows are multiples of 16 "
+        "%s at %s: a tile starts at a multiple of 32 bytes and its rows are multiples of 16 "
         "bytes apart",
-        operation, where.file, where.line);
+        operation, place(where).c_str());
   }
+  return first - begin < cta.shared_bytes;
 }
 
-// wmma's loads and stores, as what nvcc makes of them from sm_80 on: 16-bit tiles one ldmatrix.x4;
-// fp32 tiles four requests of 8 bytes a lane, in the layout of mma's accumulator.
-void record_fragment(Kind kind, const uint8_t* memory, size_t bytes, unsigned pitch,
+// wmma's loads and stores, as what nvcc makes of them from sm_80 on: 16-bit tiles in shared memory
+// one ldmatrix.x4; others four requests of two elements per lane, in the layout of mma's
+// accumulator.
+void record_fragment(Kind kind, bool shared, const uint8_t* memory, size_t bytes, unsigned pitch,
                      SourceLocation where) {
   Event event{kind, kFullMask, where, {.requests = 1}};
   if (current_lane->cta->checks) {
-    const auto start = uint32_t(uintptr_t(memory) - uintptr_t(current_lane->cta->shared));
-    event.counts.requests = bytes == 2 ? 1 : 4;
+    const bool matrices = shared && bytes == 2;
+    event.counts.requests = matrices ? 1 : 4;
     event.counts.bytes = 16 * 16 * bytes;
     for (int quarter = 0; quarter < 4; quarter++) {
       std::array<uint32_t, kWarpSize> offsets{};
+      std::set<uintptr_t> sectors;
       for (int lane = 0; lane < kWarpSize; lane++) {
         const auto at = layout::mma_c(lane, 0);
-        const int row = (bytes == 2 ? lane % 8 : at.row) + 8 * (quarter % 2);
-        const int column = (bytes == 2 ? 0 : at.column) + 8 * (quarter / 2);
-        offsets[size_t(lane)] = start + uint32_t((size_t(row) * pitch + size_t(column)) * bytes);
+        const int row = (matrices ? lane % 8 : at.row) + 8 * (quarter % 2);
+        const int column = (matrices ? 0 : at.column) + 8 * (quarter / 2);
+        const uintptr_t address =
+            uintptr_t(memory) + (size_t(row) * pitch + size_t(column)) * bytes;
+        offsets[size_t(lane)] = uint32_t(address - uintptr_t(current_lane->cta->shared));
+        if (!shared) sectors.insert(address / kSector);
       }
-      const Wavefronts wavefronts = bytes == 2 ? shared_wavefronts(offsets, 0xff, 16)
-                                               : shared_wavefronts(offsets, kFullMask, 8);
+      if (!shared) {
+        event.counts.sectors += sectors.size();
+        event.counts.sectors_ideal += 2 * bytes * kWarpSize / kSector;
+        continue;
+      }
+      const Wavefronts wavefronts = matrices ? shared_wavefronts(offsets, 0xff, 16)
+                                             : shared_wavefronts(offsets, kFullMask, 8);
       event.counts.wavefronts += wavefronts.actual;
       event.counts.wavefronts_ideal += wavefronts.ideal;
     }
   }
-  if (Recorder* const recorder = current_lane->cta->recorder) {
+  if (Recorder* const recorder = current_lane->cta->recorder; recorder && shared) {
     std::vector<Recorder::Piece> pieces;
     for (int row = 0; row < 16; row++)
       pieces.push_back(
@@ -499,8 +528,9 @@ void load_fragment(void* elements, size_t element_bytes, const void* memory, uns
   FragmentOperands mine{static_cast<uint8_t*>(elements),
                         static_cast<uint8_t*>(const_cast<void*>(memory))};
   warp_collective(kFullMask, "wmma::load_matrix_sync", mine, where, [&](FragmentOperands** lanes) {
-    check_fragment(memory, element_bytes, pitch, "wmma::load_matrix_sync", where);
-    record_fragment(Kind::kWmmaLoad, mine.memory, element_bytes, pitch, where);
+    const bool shared =
+        check_fragment(memory, element_bytes, pitch, false, "wmma::load_matrix_sync", where);
+    record_fragment(Kind::kWmmaLoad, shared, mine.memory, element_bytes, pitch, where);
     note_fragment(lanes, element_bytes, pitch, column_major, false, "wmma::load_matrix_sync",
                   where);
     for (int lane = 0; lane < kWarpSize; lane++) {
@@ -524,8 +554,9 @@ void store_fragment(void* memory, size_t element_bytes, const void* elements, un
   FragmentOperands mine{static_cast<uint8_t*>(const_cast<void*>(elements)),
                         static_cast<uint8_t*>(memory)};
   warp_collective(kFullMask, "wmma::store_matrix_sync", mine, where, [&](FragmentOperands** lanes) {
-    check_fragment(memory, element_bytes, pitch, "wmma::store_matrix_sync", where);
-    record_fragment(Kind::kWmmaStore, mine.memory, element_bytes, pitch, where);
+    const bool shared =
+        check_fragment(memory, element_bytes, pitch, true, "wmma::store_matrix_sync", where);
+    record_fragment(Kind::kWmmaStore, shared, mine.memory, element_bytes, pitch, where);
     note_fragment(lanes, element_bytes, pitch, column_major, true, "wmma::store_matrix_sync",
                   where);
     for (int lane = 0; lane < kWarpSize; lane++) {
