@@ -65,4 +65,11 @@ inline void mma_sync(fragment<accumulator, 16, 16, 16, float>& d,
                           where);
 }
 
+template <typename D, typename A, typename B, typename C>
+inline void mma_sync(D&, const A&, const B&, const C&) {
+  static_assert(sizeof(D) == 0,
+                "of wmma's products the emulator has those of __half and __nv_bfloat16 with sums "
+                "of float");
+}
+
 }  // namespace nvcuda::wmma
