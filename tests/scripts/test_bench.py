@@ -783,7 +783,7 @@ class Shell(ScriptTest):
     def test_arguments_are_looked_at_first(self):
         for arguments, words in ((("--protocol", "none"), "'none'"), (("--toolkit", "x"), "--toolkit takes one of"),
                                  (("--json",), "--json needs a file name"), (("--library", "x"), "x is not the library fa_bench"),
-                                 (("--seq-len", "x"), "'x' is not a whole number from 1 on")):
+                                 (("--seq-len", "x"), "'x' is not a whole number from 1 on"), (("08", "99"), "there is no kernel 99; there are 01_naive, ")):
             with self.subTest(words):
                 self.assert_one_sentence(self.call(*arguments), words)
         done = self.call("--help")

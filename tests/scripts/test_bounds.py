@@ -415,6 +415,7 @@ class WithNcu(ScriptTest):
     def test_without_a_gpu(self):
         self.write("bin/nvidia-smi", "#!/bin/sh\nexit 9\n").chmod(0o755)
         self.assert_one_sentence(self.run_profile(PROFILE, "08"), "no NVIDIA GPU", "--from", code=3)
+        self.assert_one_sentence(self.run_profile(PROFILE, "99"), "there is no kernel 99 in kernels; it has 01_naive, ")
         self.write("bin/nvidia-smi", "#!/bin/sh\n").chmod(0o755)
         done = self.one()
         self.assert_one_sentence(done, "no NVIDIA GPU", "--from", code=3)

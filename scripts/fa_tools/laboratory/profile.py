@@ -20,6 +20,7 @@ from pathlib import Path
 
 from fa_tools.product.torch_attention import PEERS
 from fa_tools.records import amount
+from fa_tools.sources import kernel_names
 from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, or_fail, read_json, run, write_json
 
 EXAMPLE = """examples:
@@ -439,6 +440,8 @@ def main(argv=None):
             program, known = os.environ.get("PYTHON", "python3"), [f"peer/{name}" for name in PEERS]
             os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT / "scripts"), os.environ.get("PYTHONPATH"))))
         else:
+            if args.kernel != "all" and not args.program:
+                choose(args.kernel, kernel_names(), "kernels")
             program = args.program or built_program()
             known = kernels_of(program)
         data = measure(program, known if args.kernel == "all" else [choose(args.kernel, known, program)], shape, args.report)

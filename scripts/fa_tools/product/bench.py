@@ -23,6 +23,7 @@ from fa_tools.product.harness import Failed, Harness
 from fa_tools.product.torch_attention import PEERS
 from fa_tools.records import (CONVENTION, GROWTHS, HALVED, REST, SCORES, attended_pairs, describe_rest, describe_scores,
                               flops_of, is_plain, is_stale, kind, load, scores_of, shape_of, short_name)
+from fa_tools.sources import kernel_names
 from fa_tools.tools import (ROOT, Parser, Refused, check_writable, fail, named, or_fail, read_json, relative, run,
                             write_json)
 
@@ -743,7 +744,8 @@ def main():
         command = ["bench.sh", *argv[at + 1:]]
         del argv[at]
     args = parse_arguments(argv)
-    if args.check:
+    if args.check:  # before anything is built
+        chosen(args.kernels, kernel_names(), args.problems)
         return 0
     signals = []
     for each in (signal.SIGINT, signal.SIGTERM):
