@@ -15,5 +15,6 @@ for arg in "$@"; do
   esac
 done
 (($#)) || die "$EXIT_USAGE" "which results? e.g. scripts/fa chart results/2026-11-21T10-00-00Z.json"
+[[ -e $VENV/complete ]] || python_part python3 press.chart --only-read "$@"
 ensure_venv || exit "$EXIT_SETUP"
 python_part "$VENV/bin/python" press.chart "$@"

@@ -220,7 +220,10 @@ class Checkout(SetUp):
         ):
             with self.subTest(arguments):
                 self.assert_one_sentence(self.run_sh(*arguments.split()), words)
-        self.assertFalse((self.root / "build").exists())
+        for arguments, words in ((("--boggus", "r.json"), "unrecognized arguments: --boggus"), (("none.json",), "none.json cannot be read")):
+            with self.subTest(arguments):
+                self.assert_one_sentence(self.run_script(self.root / "scripts" / "fa", "chart", *arguments), words)
+        self.assertFalse((self.root / "build").exists() or (self.root / ".venv").exists())
 
     def test_good_arguments_go_on(self):
         for arguments in ("", "1 02 02_online_softmax", "--seq-len 128,0256 --head-dim=64 --dtype fp16",

@@ -13,6 +13,7 @@ On the emulator's results: ladder, counters by kernel; ideal, by kind of instruc
 Each chart is written as NAME.svg, in the colours of the page around it, light or dark, and as NAME.png. Nothing is fetched
 and no browser is needed; the same input gives the same bytes, on machines whose Liberation Sans is the same."""
 
+import argparse
 import hashlib
 import json
 import os
@@ -345,12 +346,12 @@ def main():
         parser.add_argument(f"--{field}", type=int, metavar="N", help=f"show this {field.replace('-', '_')}")
     parser.add_argument("--docs", action="store_true", help="draw docs/charts instead, from the committed results")
     parser.add_argument("--check", action="store_true", help="with --docs: change nothing, name what is out of date")
+    parser.add_argument("--only-read", action="store_true", help=argparse.SUPPRESS)  # before the tools are installed
     args = parser.parse_args()
     if args.docs == bool(args.files) or args.check and not args.docs:
         fail("name results files, or --docs (with --check, if nothing is to be written)")
-    vl = need("vl_convert")
     if args.docs:
-        return docs_charts(vl, args.check)
+        return 0 if args.only_read else docs_charts(need("vl_convert"), args.check)
 
     wish = {field: getattr(args, field, None) for field in Shape._fields}
     with or_fail():
@@ -358,6 +359,9 @@ def main():
         profile = read(args.profile, load_profile) if args.profile else None
         counters = read(args.counters, load) if args.counters else None
         charts = [(group, list(specs_of(group, wish, profile, args.peer, counters))) for group in groups]
+    if args.only_read:
+        return 0
+    vl = need("vl_convert")
     folder = make_folder(args.output or Path(args.files[0]).parent)
     drawn = 0
     for group, specs in charts:
