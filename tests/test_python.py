@@ -22,6 +22,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -323,6 +324,37 @@ class NumPy(Sentences):
             self.sentence(fa.BadInput, r"^q has the shape \(57, 4, 64\), but fa takes \(heads, rows, head_dim\), and cu_seqlens_q ends with 57"
                           ": pass q with its first two dimensions exchanged, and contiguous$", *turned, "plain", **good, **most)
         self.sentence(fa.BadInput, "^max_seqlen_q and max_seqlen_k belong to cu_seqlens", *arrays(), max_seqlen_q=3)
+
+    def test_the_order_of_flash_attention(self):
+        """Copies in the other order give the same; without `layout` a shape that looks like that order gets a warning."""
+        q, k, v = arrays((2, 4, 77, 64), kv_shape=(2, 2, 100, 64))
+        o, lse = fa.attention(q, k, v, "plain", causal=True, return_lse=True)
+        kinds = [lambda each: each] if ON_GPU or not torch else [lambda each: each, torch.from_numpy]
+        for kind in kinds:
+            turned = [kind(numpy.ascontiguousarray(each.swapaxes(1, 2))) for each in (q, k, v)]
+            o2, lse2 = fa.attention(*turned, "plain", layout="bnhd", causal=True, return_lse=True)
+            self.assertEqual(tuple(o2.shape), (2, 77, 4, 64))
+            self.assertTrue(type(o2) is type(turned[0]) and (numpy.asarray(o2).swapaxes(1, 2) == o).all())
+            self.assertTrue((numpy.asarray(lse2) == lse).all())
+        q, k, v = arrays((4, 57, 64), kv_shape=(2, 60, 64))
+        of_lengths = dict(zip(("cu_seqlens_q", "cu_seqlens_k"), (numpy.array(each, "int32") for each in BEGINS)))
+        turned = [numpy.ascontiguousarray(each.swapaxes(0, 1)) for each in (q, k, v)]
+        self.assertTrue((fa.attention(*turned, "plain", layout="bnhd", **of_lengths).swapaxes(0, 1) ==
+                         fa.attention(q, k, v, "plain", **of_lengths)).all())
+        self.sentence(fa.BadInput, "^layout is 'nbhd', but fa takes 'bhnd' or 'bnhd'$", q, k, v, layout="nbhd")
+        self.sentence(fa.BadInput, "^q is of type list, but fa takes torch tensors", [1], [1], [1], layout="bnhd")
+        masked = [numpy.ma.masked_array(each, numpy.zeros_like(each, bool)) for each in arrays()]
+        self.sentence(fa.BadInput, "^q is a masked array", *masked, layout="bnhd")
+
+        x = arrays((1, 20, 8, 64))
+        with self.assertWarnsRegex(UserWarning, r"^q has the shape \(1, 20, 8, 64\): 20 heads of 8 rows\? With tokens before heads, as "
+                                   r"FlashAttention has them, pass layout='bnhd', else layout='bhnd'$"):
+            fa.attention(*x, "plain")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fa.attention(*x, "plain", layout="bhnd")
+            fa.attention(*x, "plain", layout="bnhd")
+            fa.attention(*arrays((1, 8, 1, 64), kv_shape=(1, 2, 5, 64)), "plain")  # as in decoding
 
     def test_both_entries_in_c(self):
         """Programs built before fa_options call fa_attention, which is what it was; options of no known size are refused."""

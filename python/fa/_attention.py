@@ -3,6 +3,7 @@
 import ctypes
 import numbers
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,27 +14,29 @@ Tensor = TypeVar("Tensor")
 _LEGACY_STREAM = 1  # CUDA's default stream, as DLPack numbers streams
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, causal: bool = False,
+def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, layout: str | None = None, causal: bool = False,
               cu_seqlens_q: Tensor | None = None, cu_seqlens_k: Tensor | None = None,
               max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None,
               return_lse: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(q k^T / sqrt(head_dim)) v, forward, without dropout.
 
-    q, k, v: tensors of one shape, (batch, heads, seq_len, head_dim), contiguous. Tensors of FlashAttention's order, (batch,
-    seq_len, heads, head_dim), are x.transpose(1, 2).contiguous() here; where both fit, nothing can tell them apart. They are of float16 or bfloat16: torch tensors,
+    q, k, v: tensors of one shape, (batch, heads, seq_len, head_dim), contiguous. They are of float16 or bfloat16: torch tensors,
     NumPy arrays (float16, since NumPy has no bfloat16), or arrays of a library with DLPack and an empty_like, such as
     CuPy, without a mask of their own. seq_len is a multiple of 128, head_dim 64 or 128, batch * heads at most 65535. They are on one GPU if fa was
     built for CUDA, and on the CPU if it was built for the emulator (fa.backend()).
     kernel: a number or name out of fa.kernels().
+    layout: "bhnd" as above, or "bnhd" for tensors of FlashAttention's order, (batch, seq_len, heads, head_dim) and of packed
+    sequences (rows, heads, head_dim). The call copies these into the other order and the result back; sentences about shapes
+    are about the copies. None is "bhnd", and a shape that looks like the other order gets a UserWarning, because most shapes
+    fit both.
 
     The rest is for kernels of beyond/, such as "plain". They take any seq_len, and k and v of another shape than q: with
     other lengths, (batch, heads, kv_len, head_dim), and with fewer heads, of which each is for heads / kv_heads
     neighbouring heads of q.
     causal: query i sees key j if j <= i + kv_len - seq_len, so the last query sees all keys. The row of a query that sees
     none is zeros.
-    cu_seqlens_q, cu_seqlens_k: sequences of different lengths, one behind the other in tensors (heads, rows, head_dim),
-    which FlashAttention has as (rows, heads, head_dim).
+    cu_seqlens_q, cu_seqlens_k: sequences of different lengths, one behind the other in tensors (heads, rows, head_dim).
     Arrays of int32, on q's device: the first row of each sequence, and at the end the number of rows.
     max_seqlen_q, max_seqlen_k: the longest of them. On a GPU the call waits to find a length that is not given, and does
     not check what is in cu_seqlens where both are.
@@ -74,9 +77,34 @@ def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, causal
     for name, value in (("causal", causal), ("return_lse", return_lse)):
         if value not in (True, False):  # as a truth value every text is true
             raise BadInput(f"{name} is {value!r}, but fa takes True or False")
+    if layout not in (None, "bhnd", "bnhd"):
+        raise BadInput(f"layout is {layout!r}, but fa takes 'bhnd' or 'bnhd'")
+    compiling = torch is not None and torch.compiler.is_compiling()
+    if layout is None and cu_seqlens_q is None and block_table is None and not compiling:
+        _warn_of_order(q, k)
+    if layout == "bnhd":
+        q, k, v = map(_turned, (q, k, v))
     result: Tensor | tuple[Tensor, Tensor] = of_kind({"q": q, "k": k, "v": v, **{name: each for name, each in lists.items() if each is not None}},
                                                    str(kernel), bool(causal), max_seqlen_q, max_seqlen_k, bool(return_lse))
+    if layout == "bnhd":
+        return (_turned(result[0]), result[1]) if isinstance(result, tuple) else _turned(result)
     return result
+
+
+def _turned(tensor: Any) -> Any:
+    """A contiguous copy with heads and rows exchanged; what has no such dimensions is refused elsewhere."""
+    if getattr(tensor, "ndim", 0) < 3 or not hasattr(tensor, "swapaxes"):
+        return tensor
+    view = tensor.swapaxes(-3, -2)
+    return view.contiguous() if hasattr(view, "contiguous") else view.copy()
+
+
+def _warn_of_order(q: Any, k: Any) -> None:
+    """Warns of what is likely in FlashAttention's order: as many heads of q as of k, and more than either has rows."""
+    of_q, of_k = (tuple(getattr(each, "shape", ())) for each in (q, k))
+    if len(of_q) == len(of_k) == 4 and of_q[1] == of_k[1] > max(of_q[2], of_k[2]):
+        warnings.warn(f"q has the shape {of_q}: {of_q[1]} heads of {of_q[2]} rows? With tokens before heads, as FlashAttention has "
+                      "them, pass layout='bnhd', else layout='bhnd'", UserWarning, stacklevel=3)
 
 
 class View(NamedTuple):
