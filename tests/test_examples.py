@@ -316,6 +316,17 @@ class Command(unittest.TestCase):
         output = self.emulate(self.KERNEL % 64, code=1)
         self.assertIn("data race on byte 0 of the cudaMalloc at mine.cu:5\n  store at mine.cu:2", output)
 
+    def test_a_load_within_a_call_has_its_line(self):
+        output = self.emulate('#include <cstdio>\n__global__ void k(int* n) { atomicAdd(n, 1); if (threadIdx.x == 40) printf("%d\\n", *n); }\n'
+                              "int main() { int* x; cudaMalloc(&x, 4); cudaMemset(x, 0, 4); k<<<1, 64>>>(x); }\n", code=1)
+        self.assertIn("  load at mine.cu:2 by thread 40 (warp 1 lane 8)\n", output)
+
+    def test_a_kernel_in_a_folder_of_headers_has_its_line(self):
+        text = "#include <k.cuh>\nint main() { int* x; cudaMalloc(&x, 4); k<<<1, 64>>>(x); }\n"
+        for folder in ("include", "common"):  # the compiler's and the emulator's own are passed over
+            output, = self.runs(text, [[]], [1], ("-I", folder), {f"{folder}/k.cuh": "__global__ void k(int* n) {\n  *n = threadIdx.x;\n}\n"})
+            self.assertIn(f"  store at {folder}/k.cuh:2 by thread ", output)
+
     def test_an_assertion(self):
         text = ("__global__ void f(int* x) {\n  struct Leave { ~Leave() {} } leave;\n%s  assert(threadIdx.x < 5);\n  x[64 * blockIdx.x + threadIdx.x] = 1;\n}\n"
                 "int main() { int* x; cudaMalloc(&x, 512); f<<<2, 64>>>(x); assert(1 > 2); }\n")

@@ -364,12 +364,26 @@ std::string place(SourceLocation where) {
   return relative_path(where.file) + ":" + std::to_string(where.line);
 }
 
-std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counters) {
-  // binutils' addr2line: for each address, from the innermost inlined function outwards, a line of
-  // output. The wrappers of common are of no interest, the line of the kernel that calls them is.
-  static std::mutex mutex;
-  static std::map<uintptr_t, std::string> known;
-  const std::lock_guard lock(mutex);
+namespace {
+
+bool is_of_library(const std::string& place) {  // the compiler's
+  return place.starts_with("/usr/include/") || place.find("/include/c++/") != std::string::npos ||
+         place.find("/lib/gcc/") != std::string::npos;
+}
+
+// Of this repository's common, which a program may have a folder of that name beside.
+bool is_wrapper(const std::string& place) {
+  for (const char* const folder : {"emulator/", "launch/", "layout/", "ptx/"}) {
+    if (place.starts_with(std::string("common/") + folder)) return true;
+  }
+  return false;
+}
+
+// Asks binutils' addr2line for those that are not known yet: for each address, from the innermost
+// inlined function outwards, a line of output. The wrappers of common are of no interest, the line
+// of the kernel that calls them is.
+void look_up(const std::vector<uintptr_t>& program_counters,
+             std::map<uintptr_t, std::string>& known) {
   const Image& code = image();
   std::string command = "addr2line -a -i -e '";
   if (code.path.starts_with("/proc/")) {
@@ -396,13 +410,33 @@ std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counter
       place = &known[strtoull(line, nullptr, 16) + code.moved];
     } else if (place && !text.starts_with("?")) {
       *place = relative_path(text);
-      const bool library = text.find("/include/") != std::string::npos;  // the compiler's
-      if (!library && !place->starts_with("common/")) place = nullptr;
+      if (!is_of_library(*place) && !is_wrapper(*place)) place = nullptr;
     }
   }
   if (pipe) pclose(pipe);
+}
+
+}  // namespace
+
+std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counters) {
+  static std::mutex mutex;
+  static std::map<uintptr_t, std::string> known;
+  const std::lock_guard lock(mutex);
+  look_up(program_counters, known);
+  // g++ gives no line to the call of a hook for a load that goes straight into an argument: the
+  // load, which follows, has one.
+  std::vector<uintptr_t> behind;
+  for (const uintptr_t program_counter : program_counters) {
+    if (is_of_library(known[program_counter])) behind.push_back(program_counter + 1);
+  }
+  look_up(behind, known);
   std::vector<std::string> places;
-  for (const uintptr_t program_counter : program_counters) places.push_back(known[program_counter]);
+  for (const uintptr_t program_counter : program_counters) {
+    std::string& place = known[program_counter];
+    const auto next = known.find(program_counter + 1);
+    if (is_of_library(place) && next != known.end()) place = next->second;
+    places.push_back(place);
+  }
   return places;
 }
 
