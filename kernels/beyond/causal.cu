@@ -26,6 +26,7 @@
 #include "common/ptx/exp2.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/ldmatrix.h"
+#include "common/ptx/log2.h"
 #include "common/ptx/mbarrier.h"
 #include "common/ptx/setmaxnreg.h"
 #include "common/ptx/tma.h"
@@ -48,6 +49,11 @@ template <typename T>
 constexpr float kLift = 0.0f;
 template <>
 constexpr float kLift<__half> = 8.0f;
+// A reference that must rise by more than this (log2) was no guess worth trying.
+template <typename T>
+constexpr float kFar = 32.0f;
+template <>
+constexpr float kFar<__half> = 6.0f;
 // [/range]
 
 // Three consumers read K and V less often than two; two waste less where a query tile ends.
@@ -141,8 +147,15 @@ class QueryTiles {
         tile.key_tiles = blind_ ? 0 : (keys + kBlockN - 1) / kBlockN;
         return tile;
       }
-      section_begin_ += tiles;
-      shape_.cu_seqlens_q ? sequence_++ : first_head_ += heads;
+      if (shape_.cu_seqlens_q) {
+        section_begin_ += tiles;
+        sequence_++;
+      } else if (tiles == 0) {
+        break;  // in no section
+      } else {  // sections are equally large: one division, because the next load waits for it
+        section_begin_ += i / tiles * tiles;
+        first_head_ += i / tiles * heads;
+      }
     }
     return {};
   }
@@ -197,7 +210,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
                      const __grid_constant__ ptx::TensorMap map_o,
                      const __grid_constant__ Shape shape, T* gO, float* gLse, Counters* counters) {
   using C = Config<kHeadDim, kConsumers>;
-  constexpr int kQBytes = C::kBlockM * kHeadDim * sizeof(T);
   constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
   static_assert(kTileBytes == C::kSlabs * C::kBlockN * 128, "what the boxes of a tile bring");
   auto& smem = shared_storage<SharedStorage<T, C>>();
@@ -209,9 +221,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   const int lane_idx = threadIdx.x % 32;
 
   // ---- pointers
-  // The descriptors name Q's first 16 columns, those of tile 0 of K, and the first 16 keys of V.
-  const uint64_t desc_q =
-      layout::k_major_descriptor(ptx::shared_address(smem.sQ[0][warpgroup_idx]));
+  // The descriptors name the first 16 columns of tile 0 of K, and the first 16 keys of V.
   const uint64_t desc_k = layout::k_major_descriptor(ptx::shared_address(smem.sK));
   const uint64_t desc_v = layout::mn_major_descriptor(ptx::shared_address(smem.sV), C::kBlockN);
 
@@ -350,11 +360,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   const float scale_log2 = shape.scale * kLog2e;
   uint32_t t = 0;                                      // counts this CTA's query tiles
   uint32_t n_block = 0;                                // counts key tiles over all its query tiles
-  uint64_t desc_q_t;                                   // Q of the query tile under way
+  uint64_t desc_q;                                     // Q of the query tile under way
   const int row = warpgroup_idx * 64 + warp_idx * 16;  // the warp's first row in the query tile
   int kv_len, diagonal;                                // of the query tile under way
   int key;                                             // the first key of the key tile under way
   bool accumulate = false;                             // O of the query tile has begun
+  bool exact = false;     // the next tile's maxima are taken first, because a reference rose far
+  bool rose_far = false;  // one did so in this query tile: the next one begins like that
 
   // The number of keys that row i of the query tile sees. Negative: not even the first one.
   const auto visible_keys = [&](int i) { return min(kv_len, i + diagonal); };
@@ -374,7 +386,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
 #pragma unroll
     for (int d = 0; d < kHeadDim / 16; d++) {
       ptx::wgmma<T, C::kBlockN, layout::Major::kK>(
-          acc_s, layout::advance(desc_q_t, layout::k_major_step(64, d)),
+          acc_s, layout::advance(desc_q, layout::k_major_step(64, d)),
           layout::advance(desc, layout::k_major_step(C::kBlockN, d)), d > 0);
     }
     ptx::wgmma_commit();
@@ -423,18 +435,21 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   // [/mask]
   // [exact]
   // Computes P and row_sum of any tile. The reference becomes what each row's maximum so far needs.
-  const auto softmax_exact = [&](auto& p) {
-    const auto score = visible_scores();
+  const auto softmax_exact = [&](auto& p, const auto& score) {
     float most[4] = {score(0), score(1), score(2), score(3)};  // four independent chains
 #pragma unroll
     for (int i = 4; i < C::kBlockN / 2; i++) most[i % 4] = fmaxf(most[i % 4], score(i));
+    bool far = false;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       const float tile_max = layout::quad_max(fmaxf(most[2 * h], most[2 * h + 1])) * scale_log2;
       const float new_ref = fmaxf(row_ref[h], tile_max - kLift<T>);
+      far |= row_ref[h] > -FLT_MAX && new_ref - row_ref[h] > kFar<T>;
       rescale[h] = ptx::exp2_approx(row_ref[h] - new_ref);
       row_ref[h] = new_ref;
     }
+    exact = __any_sync(0xffffffffu, far);
+    rose_far |= exact;
     float sum[2];
     exponentials(p, sum, score);
 #pragma unroll
@@ -442,43 +457,56 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   };
   // [/exact]
   // [softmax]
-  // Does the same for a query tile's first key tile. The reference is the row's first score in this
-  // tile, or the maximum where a row does not see that key or a sum is too large.
+  // Does the same for a query tile's first key tile. The reference is a guess, the row's first
+  // score in this tile, unless a row does not see that key. If a sum is too large, or guesses were
+  // far off in the query tile before, the maximum follows.
   const auto softmax_first = [&](auto& p) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       row_ref[h] = __shfl_sync(0xffffffffu, acc_s[2 * h], 0, 4) * scale_log2;
     }
-    float sum[2];
-    exponentials(p, sum, visible_scores());
-    // The warp's first row sees the fewest keys. An infinite sum or NaN is not good, either.
-    const bool good = key < visible_keys(row) && sum[0] + sum[1] <= kMaxTileSum<T>;
-    if (__all_sync(0xffffffffu, good)) {
+    bool good = !rose_far;
+    if (good) {
+      float sum[2];
+      exponentials(p, sum, visible_scores());
+      // The warp's first row sees the fewest keys. An infinite sum or NaN is not good, either.
+      good = __all_sync(0xffffffffu, key < visible_keys(row) && sum[0] + sum[1] <= kMaxTileSum<T>);
       row_sum[0] = sum[0];
       row_sum[1] = sum[1];
-    } else {
+    }
+    if (!good) {
+      rose_far = false;
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        row_ref[h] = -FLT_MAX;  // finite, so a row that sees no key has P = 2^-inf = 0
+        // Finite, so a row that sees no key has P = 2^-inf = 0.
+        if (key >= visible_keys(row)) row_ref[h] = -FLT_MAX;
         row_sum[h] = 0.0f;
       }
-      softmax_exact(p);
+      softmax_exact(p, visible_scores());
     }
   };
   // Does the same for any other tile. Returns whether O must be rescaled.
   const auto softmax = [&](auto& p) -> bool {
+    const auto score = [&](int i) { return acc_s[i]; };
     // A row whose last key is in this tile or further left may have no reference yet.
-    bool good = __all_sync(0xffffffffu, key + C::kBlockN < visible_keys(row));
+    const bool all_seen = __all_sync(0xffffffffu, key + C::kBlockN < visible_keys(row));
+    bool good = all_seen && !exact;
     if (good) {
       float sum[2];
-      exponentials(p, sum, [&](int i) { return acc_s[i]; });
+      exponentials(p, sum, score);
       good = __all_sync(0xffffffffu, sum[0] + sum[1] <= kMaxTileSum<T>);
       if (good) {
         row_sum[0] += sum[0];
         row_sum[1] += sum[1];
       }
     }
-    if (!good) softmax_exact(p);
+    if (!good) {
+      if (all_seen) {
+        softmax_exact(p, score);
+      } else {
+        softmax_exact(p, visible_scores());
+      }
+    }
     return !good;
   };
   // [/softmax]
@@ -498,22 +526,25 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     key = (__shfl_sync(0xffffffffu, tile.key_tiles, 0) - 1) * C::kBlockN;
     kv_len = __shfl_sync(0xffffffffu, tile.kv_len, 0);
     diagonal = __shfl_sync(0xffffffffu, tile.diagonal, 0);
-    desc_q_t = layout::advance(desc_q, buffer * kQBytes);
+    desc_q = layout::k_major_descriptor(ptx::shared_address(smem.sQ[buffer][warpgroup_idx]));
     return rows > 0;
   };
   // [sums]
   // Ends the row sums of query tile t - 1. Rows that see no key become zeros; their log-sum-exp is
   // that of nothing, -inf.
   const auto end_sums = [&] {
-    const QueryTile& tile = smem.query_tile[(t - 1) % C::kQueryTiles];
+    float sum[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      const float sum = layout::quad_sum(row_sum[h]);
-      inverse_sum[h] = sum > 0.0f ? 1.0f / sum : 0.0f;
-      const int i = row + lane_idx / 4 + 8 * h;
-      if (gLse && lane_idx % 4 == 0 && i < tile.rows) {
-        gLse[size_t(tile.head) * shape.q_rows + tile.row + i] = (row_ref[h] + log2f(sum)) * kLn2;
-      }
+      sum[h] = layout::quad_sum(row_sum[h]);
+      inverse_sum[h] = sum[h] > 0.0f ? ptx::rcp_approx(sum[h]) : 0.0f;
+    }
+    if (gLse && lane_idx % 4 == 0) {
+      const QueryTile& tile = smem.query_tile[(t - 1) % C::kQueryTiles];
+      const int i = row + lane_idx / 4;
+      float* const gLse_lane = gLse + size_t(tile.head) * shape.q_rows + tile.row + i;
+      if (i < tile.rows) gLse_lane[0] = (row_ref[0] + ptx::log2_approx(sum[0])) * kLn2;
+      if (i + 8 < tile.rows) gLse_lane[8] = (row_ref[1] + ptx::log2_approx(sum[1])) * kLn2;
     }
   };
   // [/sums]
@@ -524,26 +555,34 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     ptx::barrier_sync(C::kQRead + warpgroup_idx, 128);
     T(*const sO)[64][64] = smem.sQ[buffer][warpgroup_idx];  // [kSlabs][64][64]
     const QueryTile& tile = smem.query_tile[(t - 1) % C::kQueryTiles];
-    const bool whole = !shape.cu_seqlens_q || tile.rows - warpgroup_idx * 64 >= 64;
-    const size_t first_row = size_t(tile.head) * shape.q_rows + tile.row + row + lane_idx / 4;
-    T* const gO_lane = gO + first_row * kHeadDim + lane_idx % 4 * 2;
-#pragma unroll
-    for (int n = 0; n < kHeadDim / 16; n++) {  // 16 columns per step
-      uint32_t rO[4];
+    const auto columns = [&](int n, uint32_t(&rO)[4]) {  // 16 columns of O, two rows
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         rO[i] = ptx::pack<T>(acc_o[8 * n + 2 * i] * inverse_sum[i % 2],
                              acc_o[8 * n + 2 * i + 1] * inverse_sum[i % 2]);
       }
-      if (whole) {
+    };
+    if (!shape.cu_seqlens_q || tile.rows - warpgroup_idx * 64 >= 64) {
+#pragma unroll
+      for (int n = 0; n < kHeadDim / 16; n++) {
+        uint32_t rO[4];
+        columns(n, rO);
         ptx::stmatrix_x4(rO, layout::chunk_address(sO, warp_idx * 16 + lane_idx % 16,
                                                    n * 16 + lane_idx / 16 * 8));
-        continue;
       }
+    } else {  // the sequence ends within these 64 rows
+      const size_t first_row = size_t(tile.head) * shape.q_rows + tile.row + row + lane_idx / 4;
+      T* const gO_lane = gO + first_row * kHeadDim + lane_idx % 4 * 2;
 #pragma unroll
-      for (int i = 0; i < 4; i++) {  // the sequence ends within these 64 rows
-        if (row + lane_idx / 4 + i % 2 * 8 < tile.rows) {
-          *reinterpret_cast<uint32_t*>(gO_lane + i % 2 * 8 * kHeadDim + n * 16 + i / 2 * 8) = rO[i];
+      for (int n = 0; n < kHeadDim / 16; n++) {
+        uint32_t rO[4];
+        columns(n, rO);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          if (row + lane_idx / 4 + i % 2 * 8 < tile.rows) {
+            *reinterpret_cast<uint32_t*>(gO_lane + i % 2 * 8 * kHeadDim + n * 16 + i / 2 * 8) =
+                rO[i];
+          }
         }
       }
     }
@@ -605,8 +644,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
         last_turn(stage, p);
         return false;
       }
-      turn(stage, p);
       end_sums();
+      turn(stage, p);
       softmax_first(p_next);
       finish_pv(stage, p);
       store_o();
