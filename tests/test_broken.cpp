@@ -23,7 +23,7 @@ TEST_P(FullBrokenKernel, HasTheNumbersThatAreCommitted) {
   ASSERT_TRUE(facts.contains("numbers")) << kRewrite;
   // In the emulator's own order, copies as late as they may come; the detector keeps quiet.
   for (const std::string& inputs : broken::inputs_of(bug)) {
-    const Record record = broken::run(bug.name, broken::problem_of(bug), inputs);
+    const Record record = broken::run(bug, bug.name, broken::problem_of(bug), inputs);
     EXPECT_EQ(facts["numbers"].value(inputs, ""), broken::verdict_of(record))
         << inputs << "; " << kRewrite;
     if (record.status == Status::kError) {
@@ -31,7 +31,7 @@ TEST_P(FullBrokenKernel, HasTheNumbersThatAreCommitted) {
     }
   }
   if (find_kernel(bug.name).traits < Traits::kAsync) return;
-  const Record early = broken::run(bug.name, broken::problem_of(bug), "normal", false, true);
+  const Record early = broken::run(bug, bug.name, broken::problem_of(bug), "normal", false, true);
   EXPECT_EQ(facts.value("early", ""), broken::verdict_of(early)) << kRewrite;
 }
 

@@ -52,13 +52,14 @@ class CheckedBug : public testing::TestWithParam<Bug> {
 
 TEST_P(CheckedBug, IsFound) {
   if (bug.shown_by == "report") {
-    expect_report(broken::run(bug.name, problem, broken::inputs_of_report(facts), true));
+    expect_report(broken::run(bug, bug.name, problem, broken::inputs_of_report(facts), true));
   } else if (bug.shown_by == "counters") {
-    expect_counters(broken::run(bug.name, problem, "normal"),
-                    broken::run(bug.kernel, problem, "normal"));
+    expect_counters(broken::run(bug, bug.name, problem, "normal"),
+                    broken::run(bug, bug.kernel, problem, "normal"));
   } else {
     const std::string inputs = broken::inputs_of_report(facts);  // the first with wrong numbers
-    EXPECT_EQ(facts["numbers"][inputs], broken::verdict_of(broken::run(bug.name, problem, inputs)));
+    EXPECT_EQ(facts["numbers"][inputs],
+              broken::verdict_of(broken::run(bug, bug.name, problem, inputs)));
   }
 }
 INSTANTIATE_TEST_SUITE_P(Bugs, CheckedBug, testing::ValuesIn(broken::bugs()),
@@ -73,7 +74,7 @@ void expect_found_in_any_order(const Bug& bug, const Facts& facts, uint64_t firs
   for (uint64_t seed = first_seed; seed <= last_seed; seed++) {
     emu::options().seed = seed;
     const Record record =
-        broken::run(bug.name, broken::problem_of(bug), broken::inputs_of_report(facts), true);
+        broken::run(bug, bug.name, broken::problem_of(bug), broken::inputs_of_report(facts), true);
     EXPECT_EQ(record.status, Status::kError) << "seed " << seed << ": no report";
     EXPECT_NE(broken::kind_of(record.reason), "") << "seed " << seed << ": " << record.reason;
   }
@@ -97,12 +98,12 @@ TEST_P(FullCheckedBug, IsReportedAndCountedAsCommitted) {
   }
   const bool quiet = !facts.contains("report");
   const std::string inputs = quiet ? "normal" : broken::inputs_of_report(facts);
-  const Record record = broken::run(bug.name, quiet ? small : problem, inputs, true);
+  const Record record = broken::run(bug, bug.name, quiet ? small : problem, inputs, true);
   expect_report(record);
 
   const Problem at = facts.contains("counter") ? problem : small;
-  const Record counted = quiet && at == small ? record : broken::run(bug.name, at, "normal");
-  expect_counters(counted, broken::run(bug.kernel, at, "normal"));
+  const Record counted = quiet && at == small ? record : broken::run(bug, bug.name, at, "normal");
+  expect_counters(counted, broken::run(bug, bug.kernel, at, "normal"));
 
   expect_found_in_any_order(bug, facts, 1, 1);
 }

@@ -542,8 +542,8 @@ TEST_P(Beyond, TheSameBitsWhateverTheRunAndTheNumberOfThreads) {
 }
 
 #ifndef FA_WITH_CUDA
-// From one piece of the keys to more pieces than a thread that merges loads at a time, some of them
-// without a key, or none but empty ones.
+// From one piece of the keys to more pieces than a CTA merges at a time, some of them without a
+// key, or none but empty ones.
 TEST(SplitKeys, AnyNumberOfPiecesIsMerged) {
   for (const int sms : {1, 20, 132}) {
     emu::options().sms = sms;
@@ -558,6 +558,34 @@ TEST(SplitKeys, AnyNumberOfPiecesIsMerged) {
     }
   }
   emu::options() = {};
+}
+// A kernel that counts in its workspace begins with zeros, also where another one has written into
+// a workspace of the same size, and then with what its own last launch has left.
+TEST(Workspace, BeginsAsZerosAndIsKept) {
+  const Problem p = problem(1, 1, 3, 64, Dtype::kBf16);
+  const Kernel& plain = find_kernel("plain");
+  std::vector<uint32_t> seen;
+  const auto counting = [&](const std::string& name, bool zeroed) {
+    Kernel kernel = plain;
+    kernel.name = name;
+    kernel.zeroed_workspace = zeroed;
+    kernel.workspace_bytes = [](const Problem&, size_t) { return sizeof(uint32_t); };
+    kernel.run = [&](const Problem& problem, const Tensors& tensors) {
+      uint32_t& count = *static_cast<uint32_t*>(tensors.workspace);
+      seen.push_back(count);
+      count++;
+      plain.run(problem, tensors);
+    };
+    return kernel;
+  };
+  const Kernel zeroed = counting("zeroed", true), other = counting("other", false);
+  Protocol protocol;
+  protocol.rotating_inputs = 2;
+  Runner runner(p, make_inputs(p, "normal", 1), protocol);
+  for (const Kernel& kernel : {zeroed, other, zeroed}) {
+    EXPECT_EQ(runner.verify(kernel).status, Status::kPassed);
+  }
+  EXPECT_EQ(seen, (std::vector<uint32_t>{0, 1, 2, 3, 0, 1}));
 }
 #endif
 

@@ -153,6 +153,21 @@ class LongEveryKernel : public WithOptions, public testing::WithParamInterface<K
 TEST_P(LongEveryKernel, HasNoRacesAtTwoHundredSeeds) { expect_clean(GetParam(), 200); }
 INSTANTIATE_TEST_SUITE_P(Kernels, LongEveryKernel, testing::ValuesIn(kernels()), kernel_name);
 
+// Three SMs need one round of merging. 20 pieces need two, and so do two tiles of 66 pieces, whose
+// last group is not full.
+TEST_F(WithOptions, SplitKeysHasNoRacesInTwoRounds) {
+  for (const auto& [sms, heads] : {std::pair{20, 1}, {132, 2}}) {
+    Problem p = problem(1, heads, 3, 64, Dtype::kBf16);
+    p.kv_len = 256 * sms / heads - 100;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+      random_order(seed);
+      emu::options().sms = sms;
+      const Record record = run_once(find_kernel("split_keys"), p, "normal", 1);
+      EXPECT_EQ(record.status, Status::kPassed) << "seed " << seed << ": " << record.reason;
+    }
+  }
+}
+
 // What is reported must not depend on which CTA an OS thread happens to finish first.
 TEST_F(WithOptions, ReportsAreTheSameWithAnyNumberOfThreads) {
   for (const RaceCase& test : probe::race_cases()) {

@@ -177,7 +177,12 @@ Tensors Runner::tensors(const Kernel& kernel, int set) {
   if (!workspace_ || workspace_->size() != needed) {
     workspace_.reset();  // first, so that both need not fit
     workspace_.emplace("workspace", needed);
+    workspace_of_.clear();
   }
+  if (kernel.zeroed_workspace && workspace_of_ != kernel.name) {
+    workspace_->upload(std::vector<char>(needed).data());
+  }
+  workspace_of_ = kernel.name;
   result.workspace = workspace_->data();
   result.workspace_bytes = needed;
   return result;

@@ -140,6 +140,7 @@ class Runner {
   std::optional<Buffer> block_table_, kv_lens_;         // of a problem with pages
   std::optional<Buffer> l2_;         // larger than the L2: writing it evicts everything else
   std::optional<Buffer> workspace_;  // grows with what kernels ask for
+  std::string workspace_of_;         // the kernel that used it last
   std::optional<Buffer> known_rows_, known_sums_, known_lse_;
   Reference reference_;
 };

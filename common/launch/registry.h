@@ -144,6 +144,8 @@ struct Kernel {
   std::function<OutputRows(const Tensors&)> output = nullptr;
   Traits traits = Traits::kPlain;
   Takes takes = {};
+  // The workspace holds zeros before the first launch, and then what the launch before left in it.
+  bool zeroed_workspace = false;
 };
 
 // All kernels of this program, by name.
@@ -177,7 +179,8 @@ bool has_recording_twins();
 void register_recording_twin(Kernel kernel);
 
 // Registers a kernel: Launcher<T, kHeadDim>::run(const Attention<T>&) launches it, and Launcher<T,
-// kHeadDim>::workspace_bytes(const Problem&, size_t limit), if there, sizes its workspace.
+// kHeadDim>::workspace_bytes(const Problem&, size_t limit), if there, sizes its workspace, and
+// kZeroedWorkspace says whether that begins as zeros.
 template <template <typename T, int kHeadDim> class Launcher>
 class Registration {
  public:
@@ -186,6 +189,7 @@ class Registration {
     Kernel kernel{name, needs, nullptr, &dispatch_dtype};
     if constexpr (requires { &Launcher<__half, 128>::workspace_bytes; }) {
       kernel.workspace_bytes = &Launcher<__half, 128>::workspace_bytes;
+      kernel.zeroed_workspace = requires { Launcher<__half, 128>::kZeroedWorkspace; };
     }
     kernel.traits = traits;
     kernel.takes = takes;

@@ -1,8 +1,8 @@
 // beyond/split_keys: few query tiles and many keys, as in decoding; the CTAs split the keys.
 //
 // Idea         One query per head leaves one CTA per head, and most SMs idle. Here several CTAs
-//              share a query tile: each takes a part of its keys and stores a part result. A second
-//              launch merges the part results, as online softmax merges key tiles.
+//              share a query tile: each takes a part of its keys and stores a part result. The CTA
+//              that comes last merges these, as online softmax merges key tiles.
 // Bottleneck   Removed: SMs without work. What remains is the memory's bandwidth: K and V are read
 //              once, and each of their elements is worth two FLOP per query row.
 // Changed      From 10: a tile of 16 rows has all queries of all heads that share a head of keys.
@@ -28,6 +28,7 @@ namespace fa::split_keys {
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 constexpr float kMaxGrowthLog2 = 8.0f;  // a score may exceed row_max by this: P is at most 2^8
 constexpr float kLowest = -1e30f;  // row_max before the first key: finite, so that -inf can mask
+constexpr int kFan = 16;           // parts that a CTA merges at a time
 
 template <int kHeadDim, int kRowsOfTile>
 struct Config {
@@ -59,10 +60,7 @@ struct Config {
   static constexpr int kBlockN = block_n(FA_ARCHITECTURE);       // keys per block, of all teams
   static constexpr int kCopyRows = kTeamThreads * 8 / kHeadDim;  // rows per pass of a team
   static_assert((8 % kCopyRows == 0 || kCopyRows % 8 == 0) && kKeys % kCopyRows == 0);
-  // The kernel that merges: a CTA has a row of O, and groups of threads take pieces in turn.
-  static constexpr int kMergeThreads = 256, kChunks = kHeadDim / 4;  // four columns a thread
-  static constexpr int kGroups = kMergeThreads / kChunks;
-  static constexpr int kBatch = 8;  // pieces a thread loads before it uses the first
+  static constexpr int kChunks = kHeadDim / 4;  // of a row of O: four columns each
 };
 
 // A block of keys is cut into tiles, one per team. With 16 rows a team is one warp, w0..w7. In the
@@ -101,6 +99,14 @@ struct Shape {
     const int keys = causal ? i + 1 + kv_len - q_len : kv_len;
     return keys < 0 ? 0 : keys < kv_len ? keys : kv_len;
   }
+};
+
+// Where part results are stored, in workspace. First come those of all pieces of all query tiles,
+// then what they were merged to.
+struct Places {
+  float* o;           // [places, kRows, kHeadDim]: rows of O, not divided by their sums
+  float2* sums;       // [places, kRows]: their maxima and sums
+  uint32_t* arrived;  // [places]: CTAs that have stored one of kFan parts; 0 between launches
 };
 
 // ---- part results
@@ -160,7 +166,7 @@ __device__ __forceinline__ uint32_t step_address(uint32_t lane_address, int row,
 template <typename T, int kHeadDim, int kRows>
 __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
     attention_kernel(const T* q, const T* k, const T* v, T* o, float* lse, Shape shape, float scale,
-                     float* partial_o, float2* partial_sums) {
+                     Places places) {
   using C = Config<kHeadDim, kRows>;
   constexpr int kKeyTiles = C::kKeys / 8;
   constexpr int kOutTiles = kHeadDim / 8;
@@ -382,62 +388,57 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
   __syncthreads();  // all teams' O are there
   // [/teams]
 
-  // A tile that is one piece is done; of others the part result goes to the piece's place.
-  for (int i = threadIdx.x; i < rows * C::kChunks; i += C::kThreads) {
-    const int row = i / C::kChunks, chunk = i % C::kChunks;
-    Part parts[C::kTeams];
+  // ---- merge: the pieces become one
+  // [merge]
+  // Each round merges kFan parts to one, until the tile is one part, which is divided and stored as
+  // O. Before the first round these are the parts of the teams.
+  const int tile = int(kv_head) * shape.row_tiles + row_tile;
+  int index = piece, parts_of_tile = shape.pieces;  // the part that this CTA makes, of how many
+  size_t round_begin = 0;                           // where the places of the round's parts begin
+  size_t from = 0;                                  // the first place of those that are merged
+  int members = 0;                                  // how many; 0: the teams' in shared memory
+  for (;;) {
+    const size_t first_place = round_begin + size_t(tile) * parts_of_tile;
+    for (int i = threadIdx.x; i < rows * C::kChunks; i += C::kThreads) {
+      const int row = i / C::kChunks, chunk = i % C::kChunks;
+      Part parts[kFan];
 #pragma unroll
-    for (int t = 0; t < C::kTeams; t++) {
-      parts[t].o = *reinterpret_cast<const float4*>(&smem.sO[t][row][chunk * 4]);
-      parts[t].sums = smem.sSums[t][row];
+      for (int j = 0; j < kFan; j++) {
+        if (members == 0 && j < C::kTeams) {
+          parts[j].o = *reinterpret_cast<const float4*>(&smem.sO[j][row][chunk * 4]);
+          parts[j].sums = smem.sSums[j][row];
+        } else if (j < members) {
+          const size_t at = (from + j) * kRows + row;
+          parts[j].o = *reinterpret_cast<const float4*>(places.o + at * kHeadDim + chunk * 4);
+          parts[j].sums = places.sums[at];
+        }
+      }
+      const Part all = merge(parts);
+      if (parts_of_tile == 1) {
+        store_row<T, kHeadDim>(o, lse, first_row + row, chunk, all);
+      } else {
+        const size_t at = (first_place + index) * kRows + row;
+        *reinterpret_cast<float4*>(places.o + at * kHeadDim + chunk * 4) = all.o;
+        if (chunk == 0) places.sums[at] = all.sums;
+      }
     }
-    const Part all = merge(parts);
-    if (shape.pieces == 1) {
-      store_row<T, kHeadDim>(o, lse, first_row + row, chunk, all);
-      continue;
-    }
-    const size_t at = ((kv_head * shape.row_tiles + row_tile) * shape.pieces + piece) * kRows + row;
-    *reinterpret_cast<float4*>(partial_o + at * kHeadDim + chunk * 4) = all.o;
-    if (chunk == 0) partial_sums[at] = all.sums;
+    if (parts_of_tile == 1) return;
+    // The CTA that comes last finds all parts. Its arrival counts back to 0, for the next launch.
+    __threadfence();  // what this thread has stored is there for all, before ...
+    __syncthreads();  // ... one thread of the CTA says so
+    const int begin_of_fan = index / kFan * kFan;
+    members = min(kFan, parts_of_tile - begin_of_fan);
+    from = first_place + begin_of_fan;
+    const uint32_t others = members - 1;
+    const bool last = threadIdx.x == 0 && atomicInc(&places.arrived[from], others) == others;
+    if (!__syncthreads_or(last)) return;
+    __threadfence();  // no load of a part is earlier than the count
+    round_begin += size_t(gridDim.x) * gridDim.z * parts_of_tile;
+    index /= kFan;
+    parts_of_tile = (parts_of_tile + kFan - 1) / kFan;
   }
+  // [/merge]
 }
-
-// [merge]
-// Merges the pieces of one row, blockIdx.x, counted over all heads.
-template <typename T, int kHeadDim, int kRows>
-__global__ void __launch_bounds__(Config<kHeadDim, kRows>::kMergeThreads)
-    merge_kernel(const float* partial_o, const float2* partial_sums, T* o, float* lse,
-                 Shape shape) {
-  using C = Config<kHeadDim, kRows>;
-  auto& sParts = shared_storage<Part[C::kGroups][C::kChunks]>();
-  const size_t row = blockIdx.x;
-  const int of_head = int(row % shape.rows), tile = of_head / kRows;
-  const int group = threadIdx.x / C::kChunks, chunk = threadIdx.x % C::kChunks;
-  const size_t first_piece = (row / shape.rows * shape.row_tiles + tile) * shape.pieces;
-
-  Part all;
-  for (int begin = group; begin < shape.pieces; begin += C::kGroups * C::kBatch) {
-    Part parts[C::kBatch + 1];
-    parts[C::kBatch] = all;
-#pragma unroll
-    for (int i = 0; i < C::kBatch; i++) {
-      const int piece = begin + i * C::kGroups;
-      if (piece >= shape.pieces) continue;
-      const size_t at = (first_piece + piece) * kRows + of_head % kRows;
-      parts[i].o = *reinterpret_cast<const float4*>(partial_o + at * kHeadDim + chunk * 4);
-      parts[i].sums = partial_sums[at];
-    }
-    all = merge(parts);
-  }
-  sParts[group][chunk] = all;
-  __syncthreads();  // all groups' parts are there
-  if (group > 0) return;
-  Part parts[C::kGroups];
-#pragma unroll
-  for (int i = 0; i < C::kGroups; i++) parts[i] = sParts[i][chunk];
-  store_row<T, kHeadDim>(o, lse, row, chunk, merge(parts));
-}
-// [/merge]
 
 // ---- host ---------------------------------------------------------------------------------------
 // [rule]
@@ -450,10 +451,13 @@ inline int pieces_of(int64_t tiles, int blocks) {
 
 template <typename T, int kHeadDim>
 struct Launcher {
-  // A piece per SM, with O, a maximum and a sum per row.
+  static constexpr bool kZeroedWorkspace = true;  // Places::arrived
+  // Where there are pieces, there are at most as many as SMs, and each round leaves half as many
+  // places or fewer.
+  static size_t most_places() { return size_t(sm_count()) * 2; }
   static size_t workspace_bytes(const Problem& problem, size_t) {
     const int rows = problem.heads / problem.key_heads() * problem.seq_len <= 16 ? 16 : 64;
-    return size_t(sm_count()) * rows * (problem.head_dim + 2) * sizeof(float);
+    return most_places() * (rows * (problem.head_dim + 2) + 1) * sizeof(float);
   }
 
   template <int kRows>
@@ -475,16 +479,13 @@ struct Launcher {
     shape.kv_lens = a.kv_lens;
     shape.row_tiles = (shape.rows + kRows - 1) / kRows;
     shape.pieces = pieces_of(int64_t(heads) * shape.row_tiles, (a.kv_len + block_n - 1) / block_n);
-    auto* const partial_o = static_cast<float*>(a.workspace);
-    auto* const partial_sums =
-        reinterpret_cast<float2*>(partial_o + size_t(sm_count()) * kRows * kHeadDim);
+    Places places{};
+    places.o = static_cast<float*>(a.workspace);
+    places.sums = reinterpret_cast<float2*>(places.o + most_places() * kRows * kHeadDim);
+    places.arrived = reinterpret_cast<uint32_t*>(places.sums + most_places() * kRows);
     launch<kKernel>({dim3(shape.row_tiles, shape.pieces, heads), dim3(C::threads(architecture)),
                      C::shared_bytes(architecture)},
-                    a.q, a.k, a.v, a.o, a.lse, shape, a.scale, partial_o, partial_sums);
-    if (shape.pieces == 1) return;
-    launch<merge_kernel<T, kHeadDim, kRows>>(
-        {dim3(heads * shape.rows), dim3(C::kMergeThreads), sizeof(Part[C::kGroups][C::kChunks])},
-        partial_o, partial_sums, a.o, a.lse, shape);
+                    a.q, a.k, a.v, a.o, a.lse, shape, a.scale, places);
   }
 
   static void run(const Attention<T>& a) {

@@ -19,6 +19,8 @@ struct Bug {
   std::string shown_by;  // "ordinary inputs", "hard inputs", "report" or "counters"
   bool fp16;             // looked at in fp16 instead of bf16
   std::string problem;   // looked at on this, options of programs; empty: as problem_of says
+  int sms;               // looked at on a GPU of so many SMs; 0: the emulator's own
+  int launches;          // looked at in so many, one after the other with the same workspace
 
   // What the names of its kernel's bugs begin with, and that of the file of their facts: "02", or
   // "causal" of beyond/causal.

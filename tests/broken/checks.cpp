@@ -106,15 +106,18 @@ const std::vector<std::string>& inputs_of(const Bug& bug) {
   return find_kernel(bug.name).traits == Traits::kMaxFree ? all_input_names() : ordinary;
 }
 
-Record run(const std::string& kernel, const Problem& problem, const std::string& inputs, bool races,
-           bool early) {
+Record run(const Bug& bug, const std::string& kernel, const Problem& problem,
+           const std::string& inputs, bool races, bool early) {
   Protocol protocol;
   protocol.inputs = inputs;
+  protocol.rotating_inputs = bug.launches;
   emu::options().races = races;
+  if (bug.sms > 0) emu::options().sms = bug.sms;
   if (early) emu::options().completion = emu::Completion::kEarly;
   const Record record = Runner(problem, make_inputs(problem, inputs, protocol.seed), protocol)
                             .verify(find_kernel(kernel));
   emu::options().races = emu::Options().races;
+  emu::options().sms = emu::Options().sms;
   if (early) emu::options().completion = emu::Options().completion;
   return record;
 }

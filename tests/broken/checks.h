@@ -42,9 +42,10 @@ const std::vector<std::string>& inputs_of(const Bug& bug);
 // else the first on which they are. `facts` has "numbers".
 std::string inputs_of_report(const Facts& facts);
 
-// One launch, with the detector of races or without. `early`: copies happen at once.
-Record run(const std::string& kernel, const Problem& problem, const std::string& inputs,
-           bool races = false, bool early = false);
+// The bug's launches, or those of another kernel in its place, with the detector of races or
+// without. `early`: copies happen at once.
+Record run(const Bug& bug, const std::string& kernel, const Problem& problem,
+           const std::string& inputs, bool races = false, bool early = false);
 
 // "right", "wrong", or "stops": the launch ended without a result.
 std::string verdict_of(const Record& record);

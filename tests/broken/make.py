@@ -21,7 +21,8 @@ HERE = Path(__file__).resolve().parent
 KERNELS = HERE.parent.parent / "kernels"
 CHECKS = "ordinary inputs, hard inputs, report, counters".split(", ")
 TYPES = {"bf16": "__nv_bfloat16", "fp16": "__half"}
-KEYS = {"what": str, "text": str, "replacement": str, "which": list, "shown_by": str, "dtypes": list, "problem": str}
+KEYS = {"what": str, "text": str, "replacement": str, "which": list, "shown_by": str, "dtypes": list, "problem": str,
+        "sms": int, "launches": int}
 
 
 class Misfit(Exception):
@@ -95,7 +96,8 @@ def declaration(name, bug):
     """What the tests must know of it travels with the bug: see bug.h."""
     return (f"const broken::Declaration bug{{{{.name = \"{name}\", .kernel = \"{bug['kernel']}\",\n"
             f"    .what = R\"({bug['what']})\", .shown_by = \"{bug['shown_by']}\",\n"
-            f"    .fp16 = {str(bug['dtypes'][0] == 'fp16').lower()}, .problem = \"{bug.get('problem', '')}\"}}}};\n")
+            f"    .fp16 = {str(bug['dtypes'][0] == 'fp16').lower()}, .problem = \"{bug.get('problem', '')}\",\n"
+            f"    .sms = {bug.get('sms', 0)}, .launches = {bug.get('launches', 1)}}}}};\n")
 
 
 def rename(name, bug, source, old, new):

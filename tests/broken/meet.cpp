@@ -72,18 +72,18 @@ Findings examine(const Bug& bug) {
   facts = {{"name", bug.name}, {"kernel", bug.kernel}, {"what", bug.what}};
   for (const std::string& inputs : inputs_of(bug)) {
     progress(bug.name + ": numbers on " + inputs + " ...");
-    const Record record = run(bug.name, problem_of(bug), inputs);
+    const Record record = run(bug, bug.name, problem_of(bug), inputs);
     facts["numbers"][inputs] = verdict_of(record);
     if (record.status == Status::kError && !facts.contains("stops"))
       facts["stops"] = kind_of(record.reason);
     findings.numbers.emplace_back(inputs, record);
   }
-  findings.early = run(bug.name, problem_of(bug), "normal", false, true);
+  findings.early = run(bug, bug.name, problem_of(bug), "normal", false, true);
   facts["early"] = verdict_of(findings.early);
   progress(bug.name + ": the checked build's report ...");
-  findings.report = run(bug.name, problem_of(bug), inputs_of_report(facts), true);
+  findings.report = run(bug, bug.name, problem_of(bug), inputs_of_report(facts), true);
   facts.update(facts_of_report(bug, findings.report));
-  findings.real = run(bug.kernel, problem_of(bug), "normal");
+  findings.real = run(bug, bug.kernel, problem_of(bug), "normal");
   facts.update(facts_of_counters(findings.normal(), findings.real));
   progress("");
   return findings;

@@ -48,7 +48,7 @@ class Declarations(ScriptTest):
         return self.run_script(self.broken / "make.py", *(arguments or ("--source", self.source, "01_bug")))
 
     def test_one_replacement_and_the_declaration(self):
-        done = self.make(BUG + 'dtypes = ["fp16"]\nproblem = "--heads 3"\n')
+        done = self.make(BUG + 'dtypes = ["fp16"]\nproblem = "--heads 3"\nsms = 20\n')
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.source.read_text(), '#include "01_bug.cu"\n')
         text = (self.source.parent / "01_bug.cu").read_text()
@@ -56,7 +56,7 @@ class Declarations(ScriptTest):
         self.assertIn("  wait();\n  sum += 2;\n  store(\n      sum);\n  wait();\n", text)
         self.assertIn('Registration<broken::Only<Launcher, __half>::Of> registration{"01_bug"};', text)
         self.assertIn('.name = "01_bug", .kernel = "01_kernel",\n    .what = R"(It does not wait.)", .shown_by = "counters",\n'
-                      '    .fp16 = true, .problem = "--heads 3"}};', text)
+                      '    .fp16 = true, .problem = "--heads 3",\n    .sms = 20, .launches = 1}};', text)
         self.assertEqual(text.split("\n").index("  sum += 2;"), KERNEL.split("\n").index("  sum += 1;"), "it has moved")
 
     def test_a_kernel_without_a_number(self):
@@ -69,7 +69,7 @@ class Declarations(ScriptTest):
         done = self.make(bug, "--source", self.source, "far_off_bug")
         self.assertEqual(done.returncode, 0, done.stderr)
         text = (self.source.parent / "far_off_bug.cu").read_text()
-        for part in ("\nnamespace fa::broken_far_off_bug {", 'registration{\n    "far_off_bug"}', '.kernel = "beyond/far_off",', f'.problem = "{options}"}}}};'):
+        for part in ("\nnamespace fa::broken_far_off_bug {", 'registration{\n    "far_off_bug"}', '.kernel = "beyond/far_off",', f'.problem = "{options}",\n'):
             self.assertIn(part, text)
         self.assertEqual(self.make(bug, "--list").stdout, "far_off_bug\tbeyond/far_off\tIt does not wait.\n")
         self.assert_one_sentence(self.make(bug.replace("far_off_bug", "farther_bug")), "there is no kernel for farther_bug")

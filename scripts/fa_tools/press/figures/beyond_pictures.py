@@ -208,7 +208,7 @@ def pieces_of_keys(p):
     p.text(left, top + 44, "One block of CTA 0: 128 keys, 16 per warp, each warp with a ring of its own", 12, INK.muted, "start")
     top = 366
     boxes = ((24, 190, ["in each warp", "O, maximum, sum", "of its 16 rows"], ORANGE), (284, 190, ["in each CTA", "the parts of 8 warps", "become one part"], BLUE),
-             (544, 312, ["in the second launch", f"the parts of {found.pieces} CTAs become one,", "divided by its sum: a row of O"], GREEN))
+             (544, 312, ["in the CTA that comes last", f"the parts of {found.pieces} CTAs become one,", "divided by its sum: a row of O"], GREEN))
     for x, breadth, words, look in boxes:
         p.box(x, top, breadth, 66, words, *look)
     p.arrows(INK.line, 1.8, (218, top + 33, 280, top + 33), (478, top + 33, 540, top + 33))
