@@ -93,7 +93,7 @@ TEST_P(FullCheckedBug, IsReportedAndCountedAsCommitted) {
   // round.)
   Problem small = problem;
   if (!find_kernel(bug.name).needs.exactly) {
-    small.heads = 1;
+    small.heads = small.kv_heads.value_or(1);
     small.seq_len = 128;
   }
   const bool quiet = !facts.contains("report");
