@@ -58,6 +58,32 @@ class Adopt(InACopy):
         self.assertIn("tests/broken/bugs.toml", {line.partition(":")[0] for line in of_causal})
         self.assertEqual([line for line in of_causal if ": names kQueryTiles," not in line], [])
 
+    def test_names_that_a_kernel_declares(self):
+        code = """
+            constexpr float kA01 = 1.0f, kA02 = log2f(2.0f);  // float kRemark = 1;
+            template <typename T, int kA03, int kA04>
+            __global__ void __launch_bounds__(Config<kA03, 64>::kThreads, 1)
+                a05(const T* a06, float a07[4], Shape a08) {
+              const int *a09, *a10;
+              for (int a11 = 0; a11 < rows; a11++) {
+                if (a11 == kOther) continue;
+                ptx::used(a11, more, *also);
+              }
+              const auto a12 = [&](int a13) -> float { return expf(a13); };
+              struct A14 { float4 a15[4]; uint32_t a16; };
+              else called(logf(a12 * sqrtf(3.0f)), 2.0f);
+            }"""
+        own = [f"a{i:02}" for i in (*range(5, 14), 15, 16)]
+        self.assertEqual(adopt.declared_names(code), {*own, "A14", "kA01", "kA02", "kA03", "kA04"})
+
+    def test_of_what_is_gone_only_what_was_declared_is_looked_for(self):
+        root = self.copy()
+        path = root / "kernels" / "beyond" / "split_keys.cu"
+        path.write_text(path.read_text(encoding="utf-8").replace("kFan", "kOther").replace("log2f", "ptx::log2_approx"), encoding="utf-8")
+        done = self.run_script("python3", "-c", "from fa_tools.laboratory import adopt\nwork = adopt.Work('/dev/null')\n"
+                               "adopt.names('beyond/split_keys', work)\nprint(*work.left, sep='\\n')", env={"PYTHONPATH": str(root / "scripts")})
+        self.assertEqual(set(re.findall(r": names (\w+),", done.stdout)), {"kFan"}, done.stderr)
+
     def test_options_of_committed_counters(self):
         for file, data in adopt.committed_counts():
             options = adopt.options_of(data["command"])
