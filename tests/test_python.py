@@ -243,6 +243,15 @@ class NumPy(Sentences):
             self.assertFalse(o[:, :31].any(), "40 queries and 9 keys: 31 rows without a key are zeros")
         self.assertEqual(fa.counters()["lengths"], [40, 0, 17])
 
+    def test_scores_of_minus_infinity(self):
+        """Row 128 sees one key of causal's first key tile, whose score is -inf; the keys before are in the next one."""
+        q, k, v = arrays((1, 2, 256, 64))
+        q = abs(q)
+        k[:, :, 128] = -numpy.inf
+        for kernel in ("plain", "causal", "split_keys"):
+            o = fa.attention(q, k, v, kernel, causal=True)
+            self.assertLess(relative(o[:, :, :129], reference(q, k, v, True)[:, :, :129]), MOST["float16"], kernel)
+
     def test_pages(self):
         q, k, v = arrays((3, 4, 5, 64), kv_shape=(3, 2, 64, 64))
         for size, kernel, causal in ((16, "split_keys", True), (64, "split_keys", False), (32, "plain", True)):

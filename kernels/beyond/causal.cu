@@ -49,7 +49,7 @@ template <typename T>
 constexpr float kLift = 0.0f;
 template <>
 constexpr float kLift<__half> = 8.0f;
-// A reference that must rise by more than this (log2) was no guess worth trying.
+// After a rise by more than this (log2) a guess in the next tile is not worth trying.
 template <typename T>
 constexpr float kFar = 32.0f;
 template <>
@@ -152,7 +152,7 @@ class QueryTiles {
         sequence_++;
       } else if (tiles == 0) {
         break;  // in no section
-      } else {  // sections are equally large: one division, because the next load waits for it
+      } else {  // all but the last are equal: one division, because the next load waits for it
         section_begin_ += i / tiles * tiles;
         first_head_ += i / tiles * heads;
       }
@@ -478,8 +478,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       rose_far = false;
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        // Finite, so a row that sees no key has P = 2^-inf = 0.
-        if (key >= visible_keys(row)) row_ref[h] = -FLT_MAX;
+        // Finite, so a row that sees no key, or scores of -inf alone, has P = 2^-inf = 0.
+        row_ref[h] = key < visible_keys(row) ? fmaxf(row_ref[h], -FLT_MAX) : -FLT_MAX;
         row_sum[h] = 0.0f;
       }
       softmax_exact(p, visible_scores());
@@ -656,7 +656,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   // [/step]
 
   // ---- prologue
-  if (!begin_query_tile()) return;  // packed sequences may have fewer query tiles than CTAs
+  if (!begin_query_tile()) return;  // there may be fewer query tiles than CTAs
   if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first turn
   wait_full(smem.k_full, 0, 0);
   multiply_qk(0);

@@ -390,8 +390,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
 
   // ---- merge: the pieces become one
   // [merge]
-  // Each round merges kFan parts to one, until the tile is one part, which is divided and stored as
-  // O. Before the first round these are the parts of the teams.
+  // Each round merges up to kFan parts to one, until the tile is one part, which is divided and
+  // stored as O. Before the first round these are the parts of the teams.
   const int tile = int(kv_head) * shape.row_tiles + row_tile;
   int index = piece, parts_of_tile = shape.pieces;  // the part that this CTA makes, of how many
   size_t round_begin = 0;                           // where the places of the round's parts begin
