@@ -26,10 +26,14 @@ def source_name(path):
 
 def on_config(config):
     config.nav = []
-    for title, paths in layout.sections():
+    groups = {"": config.nav}
+    for group, part, paths in layout.sections():
         names = [{layout.NAV_TITLES[path]: source_name(path)} if path in layout.NAV_TITLES else source_name(path)
                  for path in paths]
-        config.nav += [{title: names}] if title else names
+        if group not in groups:
+            groups[group] = []
+            config.nav.append({group: groups[group]})
+        groups[group] += [{part: names}] if part else names
     return config
 
 

@@ -217,6 +217,14 @@ class Pieces(unittest.TestCase):
             code = re.search(r"<code>(.*)</code>", sources.page(f"kernels/{path.name}"), re.DOTALL)[1]
             self.assertEqual(unescape(re.sub(r"<[^>]+>", "", code)), path.read_text(), path.name)
 
+    def test_the_contents_name_every_page_once_in_groups_and_parts(self):
+        found = layout.sections()
+        self.assertEqual(list(dict.fromkeys(group for group, *_ in found)), ["", "Learn", "Look up", "Prove", "Use"])
+        kernels = [path for group, part, paths in found if part.startswith("Part ") for path in paths]
+        self.assertEqual(kernels, [f"docs/{path.stem}.md" for path in sorted((ROOT / "kernels").glob("*.cu"))])
+        pages = [path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")]
+        self.assertEqual([path for path in sorted(layout.book_pages()) if path.startswith("docs/")], sorted(pages))
+
     def test_requirements_are_pinned_to_the_last(self):
         docs, charts = pins("scripts/docs-requirements.txt"), pins("scripts/requirements.txt")
         for both in ("vl-convert-python", "latex2mathml"):

@@ -33,8 +33,8 @@ def files(pages):
     by_path = {page.path: page for page in pages.values()}
     index = [f"# {TITLE}", "", f"> {SUMMARY}", "", "All pages as one Markdown file: [llms-full.txt](llms-full.txt)."]
     book = [f"<!-- {TITLE}: all pages as one Markdown file -->\n"]
-    for title, paths in sections():
-        index += ["", f"## {title or 'Start'}", ""]
+    for group, part, paths in sections():
+        index += ["", f"## {part or group or 'Start'}", ""]
         for path in paths:
             page = by_path[path]
             index.append(f"- [{page.title}]({page.url.removesuffix('.html')}.md.txt): {page.description}")

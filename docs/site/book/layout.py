@@ -7,44 +7,28 @@ from functools import lru_cache
 from book import ROOT
 from fa_tools.press.links import slug  # the anchors that code hosts make
 
-DOCS = ROOT / "docs"
 LARGEST_SOURCE = 100_000  # bytes of a file that becomes a page
 
-APPENDICES = ["notation", "layouts", "synchronisation", "compiling", "tuning", "benchmarking", "profiling",
-              "elsewhere", "gemm", "reading"]
 EXPLORERS = "docs/interactive.md"  # each of its sections shows a self-contained page, which is interactive/NAME.html on the site
-MORE = ["docs/checkpoints.md", "docs/tasks.md", "docs/course.md", "docs/results.md", "docs/reproduced.md", "docs/bugs.md",
-        "docs/emulator.md", "docs/your_own_kernel.md", "docs/use.md", "CONTRIBUTING.md", "docs/maintaining.md", "CHANGELOG.md",
-        "THIRD_PARTY.md"]
-NAV_TITLES = {"README.md": "Start", "docs/README.md": "Contents", "docs/results.md": "Results", "docs/reproduced.md": "Reproduced",
+CONTENTS = "docs/README.md"
+NAV_TITLES = {"README.md": "Start", CONTENTS: "Contents", "docs/results.md": "Results", "docs/reproduced.md": "Reproduced",
               "docs/bugs.md": "Bugs, and what finds them", EXPLORERS: "Explorers"}
 
 
-def in_order(folder, known):
-    """The Markdown files of a folder: the known ones first, in their order, then what has been added."""
-    there = {path.stem: path for path in sorted(folder.glob("*.md")) if path.stem != "README"}
-    return [there.pop(name) for name in known if name in there] + list(there.values())
-
-
 def sections():
-    """(title, [paths from the root]): the book in the order in which it is read. Only what is there."""
-    chapters = sorted(DOCS.glob("[0-9][0-9]_*.md"))
-    groups = [
-        ("", [ROOT / "README.md", DOCS / "README.md", DOCS / "in_thirty_minutes.md"]),
-        ("Chapters", chapters),
-        ("Beyond the ladder", in_order(DOCS / "beyond", [])),
-        ("Appendices", in_order(DOCS / "appendix", APPENDICES)),
-        ("Interactive", [ROOT / EXPLORERS]),
-        ("More", [ROOT / name for name in MORE if (ROOT / name).exists()]),
-    ]
-    listed = {path for _, paths in groups for path in paths}
-    groups[-1][1].extend(path for path in sorted(DOCS.glob("*.md")) if path not in listed)
-    return [(title, [path.relative_to(ROOT).as_posix() for path in paths]) for title, paths in groups if paths]
+    """(group, part, [paths from the root]): the book in the order of the contents. There a page is what the first cell of
+    a table's row links to, below the heading of a group (##) and of a part (###)."""
+    found = [("", "", ["README.md", CONTENTS])]
+    for mark, title, row in re.findall(r"^(?:(##|###) (.+)|\| (\[.+?) \|.*)$", (ROOT / CONTENTS).read_text(encoding="utf-8"), re.MULTILINE):
+        if mark:
+            found.append((title, "", []) if mark == "##" else (found[-1][0], title, []))
+        found[-1][2].extend(posixpath.normpath(f"docs/{link}") for link in re.findall(r"\]\(([^#)]+\.md)\)", row))
+    return [section for section in found if section[2]]
 
 
 @lru_cache(maxsize=None)
 def book_pages():
-    return [path for _, paths in sections() for path in paths]
+    return [path for *_, paths in sections() for path in paths]
 
 
 def page_of(path):
