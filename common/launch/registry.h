@@ -144,7 +144,8 @@ struct Kernel {
   std::function<OutputRows(const Tensors&)> output = nullptr;
   Traits traits = Traits::kPlain;
   Takes takes = {};
-  // The workspace holds zeros before the first launch, and then what the launch before left in it.
+  // The workspace holds zeros before the first launch on a problem, and then what the launch before
+  // left in it.
   bool zeroed_workspace = false;
 };
 
