@@ -1,4 +1,4 @@
-"""The debugger session of docs/emulator.md (session.gdb) does what it says: one thread, stepped through a kernel."""
+"""The debugger session of docs/emulator/mistakes.md (session.gdb) does what it says: one thread, stepped through a kernel."""
 
 import re
 import shutil

@@ -375,7 +375,7 @@ class ThisCheckout(ScriptTest):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_the_debugger_session_is_the_one_that_is_tested(self):
-        page = (ROOT / "docs" / "emulator.md").read_text(encoding="utf-8")
+        page = (ROOT / "docs" / "emulator" / "mistakes.md").read_text(encoding="utf-8")
         session = page.index("<!-- excerpt: tests/gdb/session.gdb -->")
         self.assertGreater(page.index("$ gdb -q -batch -x tests/gdb/session.gdb build/emulator-debug/bin/"), session)
 

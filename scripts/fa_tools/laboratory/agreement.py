@@ -95,8 +95,6 @@ QUANTITIES = {
     "tma_load_bytes": ("TMA bytes loaded", sum_of("bytes", "tma load"), "tma_load_bytes"),
     "tma_store_bytes": ("TMA bytes stored", sum_of("bytes", "tma store"), "tma_store_bytes"),
 }
-# Of two tables, the first: what goes through memory. The second: single instructions, and TMA.
-MEMORY = [quantity for quantity in QUANTITIES if quantity.startswith(("global", "shared", "l1"))]
 
 
 PLACE = ("file", "statement", "kind")  # of counts in a record

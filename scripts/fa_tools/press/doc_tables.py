@@ -403,23 +403,41 @@ def parts_of_agreement(spec, *more):
                        if all(str(part[field]) == value for field, value in options.items())], others
 
 
+def runs(numbers):
+    """01, 03–05: kernels by their numbers, neighbours together."""
+    found = []
+    for number in sorted(numbers):
+        if found and int(found[-1][-1]) + 1 == int(number):
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(run) for run in found)
+
+
 def agreement_of(spec):
-    """The emulator's count over the profiler's, a kernel a row, and below why some are not one."""
-    agreement, parts, options = parts_of_agreement(spec, "of", "reasons")
-    of = options.get("of", "")
+    """Of each quantity the kernels whose counts are equal, those whose are close, and the emulator's count over the
+    profiler's in the others; below why."""
+    agreement, parts, options = parts_of_agreement(spec, "reasons")
     if len(parts) != 1:
         raise Refused(f"{len(parts)} profiles match instead of one")
-    if of not in ("", "memory", "instructions"):
-        raise Refused(f"an agreement is of=memory or of=instructions, not {of}")
-    by_kernel = {}
-    entries = [e for e in parts[0]["counts"] if not of or (e["quantity"] in agreement.MEMORY) == (of == "memory")]
-    for entry in entries:
-        text = agreement.ratio(entry)
-        text = "equal" if text == "=" else text + " \\*" * ("reasons" in entry)
-        by_kernel.setdefault(entry["kernel"], {})[entry["quantity"]] = text
-    columns = [q for q in agreement.QUANTITIES if any(entry["quantity"] == q for entry in entries)]
-    yield from rows_of(["Kernel", *(agreement.QUANTITIES[q][0] for q in columns)],
-                       ([f"`{kernel}`", *(cells.get(q, "–") for q in columns)] for kernel, cells in by_kernel.items()))
+    entries, rows = parts[0]["counts"], {}
+    for quantity, (title, *_) in agreement.QUANTITIES.items():
+        equal, close, others = [], {}, {}
+        for entry in entries:
+            number, ratio, star = entry["kernel"][:2], agreement.ratio(entry), r" \*" * ("reasons" in entry)
+            if entry["quantity"] != quantity:
+                continue
+            if ratio == "=":
+                equal.append(number)
+            elif agreement.is_close(entry["emulator"], entry["gpu"]) and not star:
+                close[number] = ratio
+            else:
+                others.setdefault(ratio + star, []).append(number)
+        within = f"{runs(close)}: " + " to ".join(sorted({min(close.values()), max(close.values())})) if close else "–"
+        cells = runs(equal) or "–", within, ", ".join(f"{runs(numbers)}: {ratio}" for ratio, numbers in others.items()) or "–"
+        if cells != ("–", "–", "–"):
+            rows.setdefault(cells, []).append(title)
+    yield from rows_of(["Counts", "Equal in", "Within 5 % in", "Others"], ([", ".join(titles), *cells] for cells, titles in rows.items()), range(4))
     why = agreement.reasons(entries) if options.get("reasons") != "no" else []
     if why:
         yield ""
@@ -438,14 +456,12 @@ def limiters(spec):
     parts = [part for part in parts if "limiters" in part]
     if len(parts) != 1:
         raise Refused(f"{len(parts)} profiles with limiters match instead of one")
-    resources = list(agreement.PERCENT)
     rows = []
     for entry in parts[0]["limiters"]:
-        cells = [f"{entry['percent'][r]:.0f}" + "~" * (r in entry["calculated"]) for r in resources]
-        cells[resources.index(entry["gpu"])] = f"**{cells[resources.index(entry['gpu'])]}**"
-        rows.append([f"`{entry['kernel']}`", *(agreement.called(entry[who]) for who in ("emulator", "gpu")), *cells])
-    yield from rows_of(["Kernel", "First limiter, emulator", "Busiest, profiler",
-                        *(f"{agreement.called(r)}, %" for r in resources)], rows)
+        busiest = sorted(entry["percent"], key=entry["percent"].get, reverse=True)[:3]
+        rows.append([f"`{entry['kernel']}`", agreement.called(entry["emulator"]), ", ".join(
+            f"{agreement.called(r)} {entry['percent'][r]:.0f} %" + "~" * (r in entry["calculated"]) for r in busiest)])
+    yield from rows_of(["Kernel", "First limiter, emulator", "Busiest, profiler"], rows, (0, 1, 2))
     yield from left_out(parts[0])
 
 

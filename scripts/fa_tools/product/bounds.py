@@ -3,7 +3,7 @@
 RESULTS are files of the emulator's checked build (default: the committed ones), with every kernel at two lengths, so
 that its counts can be scaled to the problem asked for; with --program the second length is run if it is missing. The
 problem is the one that the committed results of the machine were measured on, unless options say otherwise. What is
-counted, and why no time can be less, is in docs/emulator.md, the limits and their sources in bench/machines.json."""
+counted, and why no time can be less, is in docs/emulator/counts.md, the limits and their sources in bench/machines.json."""
 
 import argparse
 import os
