@@ -563,21 +563,25 @@ def found_by(bug):
     return "report" if "report" in bug else "counter"
 
 
-def numbers_of(bug):
-    """Cells for ordinary and for hard inputs."""
-    shown = {"right": "right", "wrong": "**wrong**", "stops": f"**stops**: {bug.get('stops')}"}
+def behaviour_of(bug):
+    """What one sees of it, in words: bugs that behave alike have the same."""
     normal, *hard = bug["numbers"].items()
-    cell = shown[normal[1]]
+    good = ", ".join(f"`{inputs}`" for inputs, verdict in hard if verdict == "right")
+    bad = ", ".join(f"`{inputs}`" for inputs, verdict in hard if verdict != "right")
+    verb = "Stops" if "stops" in bug["numbers"].values() else "Wrong"
+    if not bad and normal[1] == "right":
+        words = "Right on all inputs"
+    elif normal[1] == "right":
+        words = f"{verb} on {bad if good else 'all hard inputs'}"
+    else:
+        words = f"{verb}, but right on {good}" if good else f"{verb} on all inputs"
     if bug["early"] != normal[1]:
-        cell += f"; {bug['early']} if copies come early"
-    bad = [inputs for inputs, verdict in hard if verdict != "right"]
-    if not bad:
-        return cell, "right"
-    verb = "**wrong**" if bug["numbers"][bad[0]] == "wrong" else "**stops**"
-    if normal[1] != "right" and len(bad) < len(hard):
-        return cell, "right only: " + ", ".join(f"`{inputs}`" for inputs, verdict in hard if verdict == "right")
-    names = "all" if len(bad) == len(hard) else ", ".join(f"`{name}`" for name in bad)
-    return cell, f"{verb}: {names}"
+        words += f"; {bug['early']} if copies come early"
+    if "stops" in bug:
+        words += f"; {bug['stops']}"
+    if bug.get("report", bug.get("stops")) != bug.get("stops"):
+        words += f"; the checked build reports: {bug['report']}"
+    return words + (f"; more {BUG_COUNTERS[bug['counter']]}" if "counter" in bug else "")
 
 
 def bug_summary(rows):
@@ -589,17 +593,12 @@ def bug_summary(rows):
     reported = [bug for bug in rows if "report" in bug]
     yield (f"**{len(right)} of {len(rows)} bugs give right numbers on ordinary inputs**, and {early} more do if asynchronous "
            f"copies happen to come early. Hard inputs show {count('hard')} of the {len(right)}, the checked build's report "
-           f"shows {count('report')}, and its counters show {count('counter')}.")
-    yield ""
-    what = [("Numbers on ordinary inputs are wrong", count("wrong")),
-            ("The launch stops on ordinary inputs: deadlock, misuse of a barrier or a product, address outside memory or misaligned", count("stops")),
-            ("Only hard inputs show it", count("hard")), ("Only the checked build's report shows it", count("report")),
-            ("Only the checked build's counters show it", count("counter"))]
-    yield from rows_of(["What shows it first", "Bugs"], [[text, str(number)] for text, number in what])
+           f"shows {count('report')}, and its counters show {count('counter')}. The others give wrong numbers on ordinary inputs "
+           f"({count('wrong')}) or stop the launch ({count('stops')}).")
     yield ""
     kinds = [bug["report"] for bug in reported]
     races = sum(kind.startswith("race") for kind in kinds)
-    yield (f"The checked build reports {len(reported)} of them, {races} as races, with the two lines and what is missing "
+    yield (f"The checked build reports {len(reported)} of all, {races} as races, with the two lines and what is missing "
            f"between them; about the other {len(rows) - len(reported)} it must say nothing.")
 
 
@@ -611,23 +610,18 @@ def bugs(spec):
             return list(bug_summary(found))
         if which not in SECTIONS:
             raise Refused(f"'{which}' is neither summary nor a section of the index: {', '.join(SECTIONS)}")
-        def alike(bug):  # those that one sees in the same way stand together
-            return seen_first(bug)[1], [inputs for inputs, verdict in bug["numbers"].items() if verdict == "right"], bug["name"]
-
-        rows = []
-        for bug in sorted((bug for bug in found if seen_first(bug)[0] == which), key=alike):
-            folder, _, kernel = bug["kernel"].rpartition("/")
-            chapter = f"[{kernel if folder else kernel[:2]}]({bug['kernel']}.md#break-it)"
-            counter = f"**{bug['ratio']:.2f}** times the {BUG_COUNTERS[bug['counter']]}" if "counter" in bug else "–"
-            report = f"**{bug['report']}**" if "report" in bug else "–"
-            rows.append([chapter, f"`{bug['name']}`", CODE.sub(r"`\g<0>`", bug["what"]), *numbers_of(bug), report, counter])
+        groups = {}
+        for bug in sorted((bug for bug in found if seen_first(bug)[0] == which), key=lambda bug: bug["name"]):
+            times = f" **{bug['ratio']:.2f}** times as many." if "counter" in bug else ""
+            groups.setdefault(behaviour_of(bug), []).append(
+                f"- [`{bug['name']}`]({bug['kernel']}.md#break-it): " + CODE.sub(r"`\g<0>`", bug["what"]) + times)
     except Refused as problem:
         raise Refused(f"{name}: {problem}") from None
     except (KeyError, TypeError, AttributeError):
         raise Refused(f"{name} is not what the program meet_checked writes") from None
-    heading = ["Kernel", "Bug", "What is wrong", "Ordinary inputs", "Hard inputs", "Checked build reports", "It counts"]
-    said = [i for i in range(len(heading)) if i < 5 or any(row[i] != "–" for row in rows)]
-    return rows_of([heading[i] for i in said], ([row[i] for i in said] for row in rows), range(len(said)))
+    # What most bugs do comes first.
+    return [line for words, items in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+            for line in ("", f"**{words}**", "", *items)] + [""]
 
 
 # --- The ring of kernel 12 -----------------------------------------------------------------------------------------
