@@ -108,26 +108,30 @@ def table(published, data, head_dim):
         is_kernel = kernel is not None and kind(kernel) == "kernel"
         name = f"`{kernel}`" if is_kernel else display(of[0]) if of else "–"
         cells = [name, *(mark(text(getattr(times, unit)(kernel, n), unit), *of) for unit in show for n in lengths)]
-        if ratio:
+        if ratio and row:
             ours = harmonic_mean([times.tflops(kernel, n) for n in lengths])
-            theirs = harmonic_mean([there(row, "tflops", i) for i, *_ in columns] if row else [])
+            theirs = harmonic_mean([there(row, "tflops", i) for i, *_ in columns])
             cells.append(text(ours and theirs and 100 * ours / theirs, "percent"))
-        return cells
+        return cells + [""] * (ratio and not row)
 
+    if ratio:  # the same columns there and here, so one table below the other
+        whose = {row.get("here"): row for row in published["rows"]}
+        rows = [[f"{row['there']}, published", *(text(there(row, "tflops", i), "tflops") for i, *_ in columns), ""] for row in published["rows"]]
+        return ["", *(heading(n, "tflops") for n in lengths), "Measured / published, %"], rows + [here(kernel, whose.get(kernel)) for kernel in times.kernels]
     rows, shown = [], set()
     for row in published["rows"]:
         kernel = row.get("here")
         cells = [row["there"], *(text(there(row, unit, i), unit) for unit in show for i, *_ in columns)]
-        rows.append(cells + ([""] * (1 + len(lengths) * len(show) + ratio) if kernel in shown else here(kernel, row)))
+        rows.append(cells + ([""] * (1 + len(lengths) * len(show)) if kernel in shown else here(kernel, row)))
         shown |= {kernel} - {None}
     rows += [[""] * (1 + len(columns) * len(show)) + here(kernel) for kernel in times.kernels if kernel not in shown]
     return ["Published", *(heading(n, unit, machine) for unit in show for _, machine, n in columns),
-            "Measured", *(heading(n, unit) for unit in show for n in lengths), *["Measured / published, %"] * ratio], rows
+            "Measured", *(heading(n, unit) for unit in show for n in lengths)], rows
 
 
 def words_of(heading):
     """The columns of a table that are text."""
-    return [i for i, cell in enumerate(heading) if cell in ("Published", "Measured")]
+    return [i for i, cell in enumerate(heading) if cell in ("Published", "Measured", "")]
 
 
 def aligned(heading, rows):
