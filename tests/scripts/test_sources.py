@@ -128,7 +128,7 @@ class Stale(Copy):
             "<!-- profile: bench/results/h200_profile.json kernel=05_* metrics=cycles -->\n<!-- /profile -->\n\n"
             "<!-- table: bench/results/h200_bf16_d64.json kernel=05_* seq_len=512 columns=kernel,seq_len,registers -->\n<!-- /table -->\n\n"
             "<!-- grid: bf16_d128 -->\n| | N = 512<!--= @512 --> |\n|-|-:|\n| `05`<!--= 05 --> | 0.0 |\n<!-- /grid -->\n\n"
-            "<!-- limiters: bench/results -->\n<!-- /limiters -->\n", encoding="utf-8")
+            "<!-- agreement: seq_len=2048 reasons=no -->\n<!-- /agreement -->\n", encoding="utf-8")
 
     def fa(self, *words, code=(0,)):
         done = self.run_script(self.folder / "scripts" / "fa", *words, env={"PYTHONPATH": ""}, cwd=self.folder)

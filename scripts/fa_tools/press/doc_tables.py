@@ -451,20 +451,6 @@ def left_out(part):
         yield from ("", f"{sentence}.")
 
 
-def limiters(spec):
-    agreement, parts, _ = parts_of_agreement(spec)
-    parts = [part for part in parts if "limiters" in part]
-    if len(parts) != 1:
-        raise Refused(f"{len(parts)} profiles with limiters match instead of one")
-    rows = []
-    for entry in parts[0]["limiters"]:
-        busiest = sorted(entry["percent"], key=entry["percent"].get, reverse=True)[:3]
-        rows.append([f"`{entry['kernel']}`", agreement.called(entry["emulator"]), ", ".join(
-            f"{agreement.called(r)} {entry['percent'][r]:.0f} %" + "~" * (r in entry["calculated"]) for r in busiest)])
-    yield from rows_of(["Kernel", "First limiter, emulator", "Busiest, profiler"], rows, (0, 1, 2))
-    yield from left_out(parts[0])
-
-
 def reproduced(spec):
     """What a write-up publishes beside what was measured, for one head_dim."""
     name, _, head_dim = spec.partition(" head_dim=")
@@ -659,5 +645,5 @@ def phases(spec):
 
 
 TABLES = {"table": table, "lengths": lengths, "profile": profile, "beside": beside, "agreement": agreement_of,
-          "limiters": limiters, "solutions": solutions, "tasks": tasks, "hole": hole, "reproduced": reproduced, "experiments": experiments,
+          "solutions": solutions, "tasks": tasks, "hole": hole, "reproduced": reproduced, "experiments": experiments,
           "bugs": bugs, "phases": phases, "schedules": schedules, "pieces": pieces}
