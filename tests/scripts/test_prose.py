@@ -88,8 +88,6 @@ GLOSSARY = """# Glossary
 #### bank
 Four bytes wide.
 
-<!-- forms: bank, banks -->
-
 #### bank conflict
 Two words of one bank. Or more.
 
@@ -154,7 +152,7 @@ class Entries(unittest.TestCase):
         self.assertGreaterEqual(len(entries), 90)
         for entry in entries:
             with self.subTest(entry.splitlines()[0]):
-                text = entry.split("<!-- forms: ")[0].strip()
+                text = re.split("<!-- forms: |\n### ", entry)[0].strip()
                 self.assertRegex(text, r" \*[^*]+\*\Z")
                 self.assertLessEqual(len(re.findall(r"[.:;] ", re.sub(r" \*[^*]+\*\Z", "", text))), 4, "one or two sentences")
 

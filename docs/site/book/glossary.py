@@ -1,7 +1,8 @@
 """The glossary on the site: the first use of a word on a page leads to its entry and shows the entry's first sentence as
 a tooltip, and each entry names the pages that use it.
 
-An entry is a heading of the fourth level in docs/appendix/notation.md, its text, and a comment with the forms of the word:
+An entry is a heading of the fourth level in docs/appendix/notation.md and its text. The forms of its word are the heading
+and the heading with an s, or what a comment lists:
 
   <!-- forms: commit group, commit groups, `cp.async.commit_group` -->
 
@@ -31,19 +32,19 @@ def read_forms(text):
     """{(form, whether it is code): Form}; ValueError says what is wrong with the glossary."""
     anchor, seen, forms = None, {}, {}
     anchors = {heading: slug(heading, seen) for heading in re.findall(r"^#{1,6} (.+)$", text, re.MULTILINE)}
-    for heading, listed in ENTRY.findall(text):
+    entries = ENTRY.findall(text)
+    for (heading, listed), (next_heading, next_listed) in zip(entries, [*entries[1:], ("", "")]):
         if heading:
-            if anchor:
-                raise ValueError(f"the entry #{anchor} has no forms")
             anchor = anchors[heading]
-            continue
+            if next_listed:
+                continue
+            listed = f"{heading}, {heading}s"
         for word in re.split(r", (?![^(]*\))", listed):  # a comma in brackets belongs to the form: N(0, 1)
             ticks, form, number, onwards = FORM.fullmatch(word).groups()
             chapters = range(int(number or 0), LAST if onwards or not number else int(number) + 1)
             found = forms.setdefault((form, bool(ticks)), Form(anchor, chapters if number else None))
             if found.anchor != anchor:
                 raise ValueError(f"the form {form} belongs to two entries")
-        anchor = None
     return forms
 
 
