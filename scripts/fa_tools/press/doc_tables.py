@@ -599,15 +599,15 @@ def bugs(spec):
         groups = {}
         for bug in sorted((bug for bug in found if seen_first(bug)[0] == which), key=lambda bug: bug["name"]):
             times = f" **{bug['ratio']:.2f}** times as many." if "counter" in bug else ""
-            groups.setdefault(behaviour_of(bug), []).append(
-                f"- [`{bug['name']}`]({bug['kernel']}.md#break-it): " + CODE.sub(r"`\g<0>`", bug["what"]) + times)
+            alike = groups.setdefault(behaviour_of(bug), {})
+            alike.setdefault(CODE.sub(r"`\g<0>`", bug["what"]) + times, []).append(f"[`{bug['name']}`]({bug['kernel']}.md#break-it)")
     except Refused as problem:
         raise Refused(f"{name}: {problem}") from None
     except (KeyError, TypeError, AttributeError):
         raise Refused(f"{name} is not what the program meet_checked writes") from None
     # What most bugs do comes first.
-    return [line for words, items in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
-            for line in ("", f"**{words}**", "", *items)] + [""]
+    return [line for words, alike in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+            for line in ("", f"**{words}**", "", *(f"- {', '.join(names)}: {what}" for what, names in alike.items()))] + [""]
 
 
 # --- The ring of kernel 12 -----------------------------------------------------------------------------------------
