@@ -261,8 +261,8 @@ def tasks(spec):
         members = [task for task in known if task.group == group]
         if members:
             yield from ("", f"**{title}**", "")
-            yield from rows_of(["Task", "What you write", "Read first", "Minutes"], (
-                [f"`{task.name}`", task.title, f"[{task.number or 'here'}]({task.read})", str(task.minutes)] for task in members), (0, 1, 2))
+            yield from rows_of(["Task", "What you write", "Minutes"], (
+                [f"[`{task.name}`]({task.read})", task.title, str(task.minutes)] for task in members), (0, 1))
     yield ""
 
 
