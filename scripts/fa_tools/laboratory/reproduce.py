@@ -81,11 +81,11 @@ class Times:
         return 100 * (ratio or mine / fa2) if mine and fa2 else None
 
 
-def table(published, data, head_dim):
-    """Heading and rows. Of a kernel that corresponds to several rows the figures are in the first one."""
+def table(published, data, head_dim, means=True):
+    """Heading and rows, with means over the lengths or without. Of a kernel that corresponds to several rows the figures are in the first one."""
     show, times = published["show"], Times(data, head_dim)
     every = [(column["machine"], column["head_dim"], n) for column in published["columns"] for n in column["seq_len"]]
-    columns = [(i, machine, n) for i, (machine, d, n) in enumerate(every) if d == head_dim]
+    columns = [(i, machine, n) for i, (machine, d, n) in enumerate(every) if d == head_dim and (means or n != MEAN)]
     lengths = list(dict.fromkeys(n for _, _, n in columns))
     count = 4 * head_dim / (4 * head_dim + published["extra_per_score"])  # our operations over theirs
     fa2 = next(row for row in published["rows"] if row.get("here") == FA2)

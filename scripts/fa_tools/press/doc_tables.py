@@ -453,12 +453,13 @@ def left_out(part):
 
 def reproduced(spec):
     """What a write-up publishes beside what was measured, for one head_dim."""
-    name, _, head_dim = spec.partition(" head_dim=")
-    if name not in reproduce.NAMES or not head_dim.isdecimal():
+    names, options = options_of(spec, ("head_dim", "means"))
+    if len(names) != 1 or names[0] not in reproduce.NAMES or not options.get("head_dim", "").isdecimal():
         raise Refused("published figures take one of " + ", ".join(reproduce.NAMES) + ", and head_dim=")
+    name, head_dim, means = names[0], int(options["head_dim"]), options.get("means") != "no"
     file = f"bench/results/h200_reproduced.jsonl#{name}"
     with named(file):
-        heading, rows = reproduce.table(reproduce.read_published(name), reproduce.measured(ROOT / file, name), int(head_dim))
+        heading, rows = reproduce.table(reproduce.read_published(name), reproduce.measured(ROOT / file, name), head_dim, means)
     return rows_of(heading, rows, reproduce.words_of(heading))
 
 

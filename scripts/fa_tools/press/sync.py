@@ -54,6 +54,7 @@ Between a pair of comments, alone on their lines:
   <!-- /experiments -->                                         variants that were measured and not kept: one group
   <!-- reproduced: fa3-paper head_dim=128 -->
   <!-- /reproduced -->                                          what a write-up publishes, beside what was measured here
+                                                                (means=no: without means over the lengths)
   <!-- schedules: 512,1024 -->
   <!-- /schedules -->                                           rules that share out causal query tiles, at these lengths
   <!-- pieces: 32/8x1x16384 -->
