@@ -91,6 +91,7 @@ void* Buffer::data() const { return state_->begin; }
 size_t Buffer::size() const { return state_->bytes; }
 void Buffer::upload(const void* from) { memcpy(data(), from, size()); }
 void Buffer::download(void* to) const { memcpy(to, data(), size()); }
+void Buffer::zero(size_t bytes) { memset(data(), 0, bytes); }
 void Buffer::poison() {
   fake_gpu().add(state_->name + " poisoned");
   if (state_->begin) memset(data(), 0xff, size());

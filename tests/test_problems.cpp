@@ -559,8 +559,9 @@ TEST(SplitKeys, AnyNumberOfPiecesIsMerged) {
   }
   emu::options() = {};
 }
-// A kernel that counts in its workspace begins with zeros, also where another one has written into
-// a workspace of the same size, and then with what its own last launch has left.
+// A kernel that counts at the beginning of its workspace begins with zeros there, also where
+// another one has written into a workspace of the same size, and then with what its own last launch
+// has left. The rest of the workspace stays as nobody has written it.
 TEST(Workspace, BeginsAsZerosAndIsKept) {
   const Problem p = problem(1, 1, 3, 64, Dtype::kBf16);
   const Kernel& plain = find_kernel("plain");
@@ -568,10 +569,11 @@ TEST(Workspace, BeginsAsZerosAndIsKept) {
   const auto counting = [&](const std::string& name, bool zeroed) {
     Kernel kernel = plain;
     kernel.name = name;
-    kernel.zeroed_workspace = zeroed;
-    kernel.workspace_bytes = [](const Problem&, size_t) { return sizeof(uint32_t); };
+    if (zeroed) kernel.zeroed_bytes = [] { return sizeof(uint32_t); };
+    kernel.workspace_bytes = [](const Problem&, size_t) { return 2 * sizeof(uint32_t); };
     kernel.run = [&](const Problem& problem, const Tensors& tensors) {
       uint32_t& count = *static_cast<uint32_t*>(tensors.workspace);
+      EXPECT_EQ((&count)[1], 0xffffffffu);
       seen.push_back(count);
       count++;
       plain.run(problem, tensors);

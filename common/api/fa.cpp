@@ -262,8 +262,8 @@ void attention(const Kernel& kernel, const Problem& problem, Tensors tensors, in
              "allocating the workspace");
   const auto free = [&] { return cudaFreeAsync(tensors.workspace, stream); };
   try {
-    if (kernel.zeroed_workspace) {
-      check_cuda(cudaMemsetAsync(tensors.workspace, 0, tensors.workspace_bytes, stream),
+    if (kernel.zeroed_bytes) {
+      check_cuda(cudaMemsetAsync(tensors.workspace, 0, kernel.zeroed_bytes(), stream),
                  "filling the workspace");
     }
     run(kernel, problem, tensors);
@@ -318,7 +318,7 @@ void attention(const Kernel& kernel, const Problem& problem, const Tensors& tens
   }
   if (const size_t needed = workspace_bytes(kernel, problem); needed > 0) {
     workspace.emplace("workspace", needed);
-    if (kernel.zeroed_workspace) workspace->upload(std::vector<char>(needed).data());
+    if (kernel.zeroed_bytes) workspace->zero(kernel.zeroed_bytes());
     watched.workspace = workspace->data();
     watched.workspace_bytes = workspace->size();
   }

@@ -101,7 +101,8 @@ class Buffer {
   size_t size() const;
   void upload(const void* from);
   void download(void* to) const;
-  void poison();  // every byte 0xff, a NaN in fp16, bf16 and fp32; asynchronous on a GPU
+  void zero(size_t bytes);  // the first ones; asynchronous on a GPU
+  void poison();            // every byte 0xff, a NaN in fp16, bf16 and fp32; asynchronous on a GPU
 
  private:
   struct State;

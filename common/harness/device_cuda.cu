@@ -218,6 +218,9 @@ void Buffer::upload(const void* from) {
 void Buffer::download(void* to) const {
   check_cuda(cudaMemcpy(to, data(), size(), cudaMemcpyDeviceToHost), "copying from the GPU");
 }
+void Buffer::zero(size_t bytes) {
+  check_cuda(cudaMemsetAsync(data(), 0, bytes, stream()), "filling a buffer");
+}
 void Buffer::poison() {
   check_cuda(cudaMemsetAsync(data(), 0xff, size(), stream()), "filling a buffer");
 }

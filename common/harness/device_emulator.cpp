@@ -120,6 +120,7 @@ void Buffer::download(void* to) const {
   }
   memcpy(to, data(), size());
 }
+void Buffer::zero(size_t bytes) { memset(data(), 0, bytes); }
 void Buffer::poison() { state_->memory.poison(); }
 
 void synchronize() {}

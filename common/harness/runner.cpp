@@ -179,8 +179,8 @@ Tensors Runner::tensors(const Kernel& kernel, int set) {
     workspace_.emplace("workspace", needed);
     workspace_of_.clear();
   }
-  if (kernel.zeroed_workspace && workspace_of_ != kernel.name) {
-    workspace_->upload(std::vector<char>(needed).data());
+  if (kernel.zeroed_bytes && workspace_of_ != kernel.name) {
+    workspace_->zero(kernel.zeroed_bytes());
   }
   workspace_of_ = kernel.name;
   result.workspace = workspace_->data();

@@ -144,9 +144,9 @@ struct Kernel {
   std::function<OutputRows(const Tensors&)> output = nullptr;
   Traits traits = Traits::kPlain;
   Takes takes = {};
-  // The workspace holds zeros before the first launch on a problem, and then what the launch before
-  // left in it.
-  bool zeroed_workspace = false;
+  // How many bytes at the beginning of the workspace hold zeros before the first launch on a
+  // problem, and then what the launch before left in them. Null: none.
+  size_t (*zeroed_bytes)() = nullptr;
 };
 
 // All kernels of this program, by name.
@@ -181,7 +181,7 @@ void register_recording_twin(Kernel kernel);
 
 // Registers a kernel: Launcher<T, kHeadDim>::run(const Attention<T>&) launches it, and Launcher<T,
 // kHeadDim>::workspace_bytes(const Problem&, size_t limit), if there, sizes its workspace, and
-// kZeroedWorkspace says whether that begins as zeros.
+// zeroed_bytes() how much of it begins as zeros.
 template <template <typename T, int kHeadDim> class Launcher>
 class Registration {
  public:
@@ -190,7 +190,9 @@ class Registration {
     Kernel kernel{name, needs, nullptr, &dispatch_dtype};
     if constexpr (requires { &Launcher<__half, 128>::workspace_bytes; }) {
       kernel.workspace_bytes = &Launcher<__half, 128>::workspace_bytes;
-      kernel.zeroed_workspace = requires { Launcher<__half, 128>::kZeroedWorkspace; };
+    }
+    if constexpr (requires { &Launcher<__half, 128>::zeroed_bytes; }) {
+      kernel.zeroed_bytes = &Launcher<__half, 128>::zeroed_bytes;
     }
     kernel.traits = traits;
     kernel.takes = takes;

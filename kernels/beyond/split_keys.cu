@@ -59,6 +59,7 @@ struct Config {
   static constexpr int kThreads = threads(FA_ARCHITECTURE);
   static constexpr int kBlockN = block_n(FA_ARCHITECTURE);       // keys per block, of all teams
   static constexpr int kCopyRows = kTeamThreads * 8 / kHeadDim;  // rows per pass of a team
+  static_assert(kTeams <= kFan, "the teams' parts are merged at once");
   static_assert((8 % kCopyRows == 0 || kCopyRows % 8 == 0) && kKeys % kCopyRows == 0);
   static constexpr int kChunks = kHeadDim / 4;  // of a row of O: four columns each
 };
@@ -101,12 +102,14 @@ struct Shape {
   }
 };
 
-// Where part results are stored, in workspace. First come those of all pieces of all query tiles,
-// then what they were merged to.
+// Where part results are stored, in workspace. The first places are those of all pieces of all
+// query tiles, the next ones those of what they were merged to.
 struct Places {
-  float* o;           // [places, kRows, kHeadDim]: rows of O, not divided by their sums
-  float2* sums;       // [places, kRows]: their maxima and sums
-  uint32_t* arrived;  // [places]: CTAs that have stored one of kFan parts; 0 between launches
+  float* o;      // [places, kRows, kHeadDim]: rows of O, not divided by their sums
+  float2* sums;  // [places, kRows]: their maxima and sums
+  // [places]: how many of the parts that are merged together, at most kFan, are stored. At the
+  // place of the first one; 0 between launches.
+  uint32_t* arrived;
 };
 
 // ---- part results
@@ -451,10 +454,10 @@ inline int pieces_of(int64_t tiles, int blocks) {
 
 template <typename T, int kHeadDim>
 struct Launcher {
-  static constexpr bool kZeroedWorkspace = true;  // Places::arrived
   // Where there are pieces, there are at most as many as SMs, and each round leaves half as many
-  // places or fewer.
-  static size_t most_places() { return size_t(sm_count()) * 2; }
+  // places or fewer. A multiple of four: what follows Places::arrived is aligned to 16 bytes.
+  static size_t most_places() { return (size_t(sm_count()) + 1) / 2 * 4; }
+  static size_t zeroed_bytes() { return most_places() * sizeof(uint32_t); }  // Places::arrived
   static size_t workspace_bytes(const Problem& problem, size_t) {
     const int rows = problem.heads / problem.key_heads() * problem.seq_len <= 16 ? 16 : 64;
     return most_places() * (rows * (problem.head_dim + 2) + 1) * sizeof(float);
@@ -480,9 +483,9 @@ struct Launcher {
     shape.row_tiles = (shape.rows + kRows - 1) / kRows;
     shape.pieces = pieces_of(int64_t(heads) * shape.row_tiles, (a.kv_len + block_n - 1) / block_n);
     Places places{};
-    places.o = static_cast<float*>(a.workspace);
+    places.arrived = static_cast<uint32_t*>(a.workspace);
+    places.o = reinterpret_cast<float*>(places.arrived + most_places());
     places.sums = reinterpret_cast<float2*>(places.o + most_places() * kRows * kHeadDim);
-    places.arrived = reinterpret_cast<uint32_t*>(places.sums + most_places() * kRows);
     launch<kKernel>({dim3(shape.row_tiles, shape.pieces, heads), dim3(C::threads(architecture)),
                      C::shared_bytes(architecture)},
                     a.q, a.k, a.v, a.o, a.lse, shape, a.scale, places);
