@@ -77,6 +77,7 @@ struct Buffer::State {
 };
 
 Buffer::Buffer(std::string name, size_t bytes) : state_(std::make_shared<State>()) {
+  fake_gpu().add(name + " made");
   state_->name = std::move(name);
   state_->bytes = bytes;
   const bool used = state_->name != "L2 flush";  // which is only poisoned, and large

@@ -15,8 +15,8 @@ namespace fa::test {
 
 struct FakeGpu {
   struct Event {
-    // "NAME poisoned", "start", "stop", "waited", "sampled", "graph of" and then what is recorded,
-    // "graph" when it is launched, or a kernel's name.
+    // "NAME made", "NAME poisoned", "start", "stop", "waited", "sampled", "graph of" and then what
+    // is recorded, "graph" when it is launched, or a kernel's name.
     std::string what;
     std::chrono::steady_clock::time_point when;
   };

@@ -54,7 +54,8 @@ class MeasuringTest : public testing::Test {
 // ---- times --------------------------------------------------------------------------------------
 TEST_F(MeasuringTest, LaunchesComeFromGraphs) {
   fake_gpu().polls_until_done = 2;
-  const auto log = timed(*make_runner(), "01", protocol);
+  auto log = timed(*make_runner(), "01", protocol);
+  std::erase_if(log, [](const std::string& what) { return what.ends_with(" made"); });
   // The first sample is there so that the driver's library is loaded when it counts. A launch tells
   // how long it takes; then the warm-up and the timed launches are recorded, and nothing but the
   // graphs' launches comes after the rest. Of the last samples each polls twice.
@@ -64,6 +65,20 @@ TEST_F(MeasuringTest, LaunchesComeFromGraphs) {
       "O poisoned", "start", "right", "stop",    "waited",   "start", "graph",    "stop",
       "graph",      "start", "stop",  "sampled", "sampled",  "waited"};
   EXPECT_EQ(log, expected);
+}
+
+// The first launch tells how many launches fit, so it must not be timed with an allocation.
+TEST_F(MeasuringTest, TheWorkspaceIsMadeBeforeTheFirstLaunchIsTimed) {
+  Kernel kernel = find_kernel("01");
+  kernel.workspace_bytes = [](const Problem&, size_t) { return size_t(64); };
+  const auto runner = make_runner();
+  fake_gpu().log.clear();
+  runner->time(kernel, protocol);
+  const auto log = fake_gpu().what();
+  const auto made = std::find(log.begin(), log.end(), "workspace made");
+  const auto start = std::find(log.begin(), log.end(), "start");
+  ASSERT_NE(made, log.end());
+  EXPECT_LT(made - log.begin(), start - log.begin());
 }
 
 TEST_F(MeasuringTest, TheGpuRestsBeforeTheWarmUp) {
