@@ -566,6 +566,7 @@ TEST(Workspace, BeginsAsZerosAndIsKept) {
   const Problem p = problem(1, 1, 3, 64, Dtype::kBf16);
   const Kernel& plain = find_kernel("plain");
   std::vector<uint32_t> seen;
+  bool fails = false;
   const auto counting = [&](const std::string& name, bool zeroed) {
     Kernel kernel = plain;
     kernel.name = name;
@@ -576,6 +577,7 @@ TEST(Workspace, BeginsAsZerosAndIsKept) {
       EXPECT_EQ((&count)[1], 0xffffffffu);
       seen.push_back(count);
       count++;
+      if (fails) throw BackendError("a launch that ended early");
       plain.run(problem, tensors);
     };
     return kernel;
@@ -588,6 +590,13 @@ TEST(Workspace, BeginsAsZerosAndIsKept) {
     EXPECT_EQ(runner.verify(kernel).status, Status::kPassed);
   }
   EXPECT_EQ(seen, (std::vector<uint32_t>{0, 1, 2, 3, 0, 1}));
+  // A launch that failed may have left anything.
+  seen.clear();
+  fails = true;
+  EXPECT_EQ(runner.verify(zeroed).status, Status::kError);
+  fails = false;
+  EXPECT_EQ(runner.verify(zeroed).status, Status::kPassed);
+  EXPECT_EQ(seen, (std::vector<uint32_t>{2, 0, 1}));
 }
 #endif
 

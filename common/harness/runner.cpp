@@ -235,7 +235,10 @@ void Runner::check(const Kernel& kernel, int set, Record& record) {
 }
 
 void Runner::launch(const Kernel& kernel, int set) {
-  fa::run(kernel, problem_, tensors(kernel, set));
+  const Tensors given = tensors(kernel, set);
+  workspace_of_.clear();  // after a launch that throws, the workspace may hold anything
+  fa::run(kernel, problem_, given);
+  workspace_of_ = kernel.name;
 }
 
 Times Runner::time(const Kernel& kernel, const Timing& timing) {
