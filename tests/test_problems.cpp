@@ -411,6 +411,18 @@ TEST(Takes, ShapesThatMakeNoSenseAreBadInput) {
   EXPECT_EQ(why(p), "--kv-lengths must be from 0 to 2, the longest, not 3");
 }
 
+// With pages the pool is the tensor, however long all sequences would be if each were as long as
+// the longest one.
+TEST(Takes, OnlyThePagesThatThereAreCount) {
+  Problem p = problem(1, 8, 1, 128, Dtype::kBf16);
+  std::vector<int> lengths(512, 16);
+  lengths[3] = 131'073;
+  p.page(256, lengths);
+  EXPECT_NO_THROW(validate(p, true));
+  p.page(256, std::vector<int>(512, 131'073));
+  EXPECT_THROW(validate(p, true), BadInput);
+}
+
 // ---- the ends of ranges -------------------------------------------------------------------------
 // fp16 rounds a P from 65520 on to infinity, so 2^16 is too high a limit on P or on a lane's sum of
 // P. Here every second group of 8 rows has a key whose P is between 2^15.99966 and 2^15.99994 if

@@ -126,8 +126,7 @@ void validate(const Problem& problem, bool any_length) {
   if (std::min(problem.q_rows(), problem.kv_rows()) == 0 || rows > (1u << 30)) {
     throw BadInput("--lengths must have a sum from 1 to 1073741824");
   }
-  const size_t elements = std::max(
-      {problem.element_count(), problem.kv_element_count(), problem.kv_tensor_bytes() / 2});
+  const size_t elements = std::max(problem.element_count(), problem.kv_tensor_bytes() / 2);
   if (elements > (size_t(1) << 36)) {
     throw BadInput("the tensors would have " + std::to_string(elements * 2 >> 30) +
                    " GiB each; at most 128 GiB are supported");
