@@ -379,42 +379,6 @@ TEST_P(SameBits, WhateverTheOtherHeads) {
 }
 INSTANTIATE_TEST_SUITE_P(Kernels, SameBits, testing::ValuesIn(kernels()), kernel_name);
 
-// Launch after launch: the same bits as the first (label long).
-class LongSameBits : public testing::TestWithParam<Kernel> {};
-
-TEST_P(LongSameBits, LaunchAfterLaunch) {
-  const int launches = on_gpu() ? 5000 : 2;  // of each problem
-  const int heads = on_gpu() ? 40 : 1;       // on a GPU more query tiles than CTAs at a time
-  for (const Problem& p :
-       {problem(1, heads, 512, 128, Dtype::kBf16), problem(1, heads, 384, 64, Dtype::kFp16)}) {
-    const Inputs inputs = make_inputs(p, "normal", 5);
-    const size_t bytes = p.element_count() * sizeof(uint16_t);
-    Buffer q("Q", bytes), k("K", bytes), v("V", bytes), o("O", bytes);
-    q.upload(inputs.q.data());
-    k.upload(inputs.k.data());
-    v.upload(inputs.v.data());
-    const size_t limit = size_t(64) << 20;
-    const size_t workspace_bytes =
-        GetParam().workspace_bytes == nullptr ? 0 : GetParam().workspace_bytes(p, limit);
-    Buffer workspace("workspace", std::max<size_t>(workspace_bytes, 16));
-    const Tensors tensors{q.data(), k.data(),         v.data(),
-                          o.data(), workspace.data(), workspace_bytes};
-    std::vector<uint16_t> first(p.element_count()), again(p.element_count());
-    for (int i = 0; i < launches; i++) {
-      o.poison();
-      try {
-        run(GetParam(), p, tensors);
-      } catch (const Unsupported& e) {
-        GTEST_SKIP() << e.what();
-      }
-      synchronize();
-      o.download((i == 0 ? first : again).data());
-      ASSERT_TRUE(i == 0 || again == first) << describe(p) << ", launch " << i;
-    }
-  }
-}
-INSTANTIATE_TEST_SUITE_P(Kernels, LongSameBits, testing::ValuesIn(kernels()), kernel_name);
-
 #ifdef FA_WITH_CUDA
 // As in test_measuring.cpp, on a real GPU: what is launched on another stream while the graph is
 // captured is not in it.

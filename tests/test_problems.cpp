@@ -612,6 +612,51 @@ TEST(Workspace, BeginsAsZerosAndIsKept) {
 }
 #endif
 
+// Launch after launch: the same bits as the first (label long).
+class LongSameBits : public testing::TestWithParam<Kernel> {};
+
+TEST_P(LongSameBits, LaunchAfterLaunch) {
+  const int launches = on_gpu() ? 5000 : 2;  // of each problem
+  const int heads = on_gpu() ? 40 : 1;       // more query tiles than CTAs at a time
+  // In the last problem there are fewer query tiles than SMs, so split_keys merges pieces.
+  for (const auto& [p, sms] : {std::pair{problem(1, heads, 512, 128, Dtype::kBf16), 3},
+                               {problem(1, heads, 384, 64, Dtype::kFp16), 3},
+                               {problem(1, 1, 512, 64, Dtype::kFp16), 20}}) {
+#ifndef FA_WITH_CUDA
+    emu::options().sms = sms;
+#endif
+    const Inputs inputs = make_inputs(p, "normal", 5);
+    const size_t bytes = p.element_count() * sizeof(uint16_t);
+    Buffer q("Q", bytes), k("K", bytes), v("V", bytes), o("O", bytes);
+    q.upload(inputs.q.data());
+    k.upload(inputs.k.data());
+    v.upload(inputs.v.data());
+    const size_t limit = size_t(64) << 20;
+    const size_t workspace_bytes =
+        GetParam().workspace_bytes == nullptr ? 0 : GetParam().workspace_bytes(p, limit);
+    Buffer workspace("workspace", std::max<size_t>(workspace_bytes, 16));
+    if (GetParam().zeroed_workspace) workspace.upload(std::vector<char>(workspace.size()).data());
+    const Tensors tensors{q.data(), k.data(),         v.data(),
+                          o.data(), workspace.data(), workspace_bytes};
+    std::vector<uint16_t> first(p.element_count()), again(p.element_count());
+    for (int i = 0; i < launches; i++) {
+      o.poison();
+      try {
+        run(GetParam(), p, tensors);
+      } catch (const Unsupported& e) {
+        GTEST_SKIP() << e.what();
+      }
+      synchronize();
+      o.download((i == 0 ? first : again).data());
+      ASSERT_TRUE(i == 0 || again == first) << describe(p) << ", launch " << i;
+    }
+  }
+#ifndef FA_WITH_CUDA
+  emu::options() = {};
+#endif
+}
+INSTANTIATE_TEST_SUITE_P(Kernels, LongSameBits, testing::ValuesIn(kernels()), kernel_name);
+
 INSTANTIATE_TEST_SUITE_P(Shapes, Beyond, testing::ValuesIn(kShapes),
                          [](const auto& test) { return std::string(test.param.name); });
 
