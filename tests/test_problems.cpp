@@ -487,6 +487,36 @@ TEST(Range, AnyV) {
   }
 }
 
+// A lane of causal adds less than 2^60 per key tile before its reference rises, so a row adds less
+// than 2^62, and V below 2^66 divided by the number of key tiles cannot overflow. Here 16 of 17 key
+// tiles come after the one that the reference is of, and each warp has its own size of P. Only one
+// of a lane's two rows has it, so the last warp that keeps its reference has lanes that add 2^59.8.
+TEST(Range, VOfCausal) {
+  Problem p = problem(1, 1, 256, 64, Dtype::kBf16);
+  p.kv_len = 17 * 128;
+  const double scale_log2 = double(p.scale()) * std::log2(std::exp(1.0));
+  Inputs inputs = make_inputs(p, "normal", 1);
+  std::fill(inputs.q.begin(), inputs.q.end(), 0);
+  std::fill(inputs.k.begin(), inputs.k.end(), 0);
+  for (size_t row = 0; row < 256; row++) {
+    const double p_log2 = row % 16 < 8 ? 48.8 + double(row / 16) : 0;
+    const float high = to_float(from_float(float(p_log2 / scale_log2), p.dtype), p.dtype);
+    inputs.q[row * 64] = from_float(high, p.dtype);
+    inputs.q[row * 64 + 1] = from_float(float(p_log2 / scale_log2 - double(high)), p.dtype);
+  }
+  for (size_t key = 0; key < 16 * 128; key++) {
+    for (size_t c = 0; c < 2; c++) inputs.k[key * 64 + c] = from_float(1, p.dtype);
+  }
+  for (const auto& [size, status] :
+       {std::pair{0x1p61f, Status::kPassed}, {0x1p63f, Status::kWrong}}) {
+    std::fill(inputs.v.begin(), inputs.v.end(), from_float(size, p.dtype));
+    Protocol protocol;
+    const Record record = Runner(p, inputs, protocol).verify(find_kernel("causal"));
+    if (record.status == Status::kSkipped) GTEST_SKIP() << record.reason;
+    EXPECT_EQ(record.status, status) << "V of " << size << ": " << record.reason;
+  }
+}
+
 // 257 heads have more rows than 16 bits with a sign count, in a grid with one CTA per query tile
 // and where CTAs take one query tile after another.
 TEST(Range, MoreRowsThanSixteenBitsCount) {
