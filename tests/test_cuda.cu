@@ -12,6 +12,7 @@
 #include <cuda/pipeline>
 #include <functional>
 #include <numeric>
+#include <string>
 #include <vector>
 
 namespace {
@@ -156,6 +157,72 @@ TEST(Shared, BankConflictsAreCounted) {
   EXPECT_EQ(counts_of(emu::Kind::kSharedLoad).wavefronts, 32u);
   conflicts<<<1, 32>>>(out.data, 33);
   EXPECT_EQ(counts_of(emu::Kind::kSharedLoad).wavefronts, 1u);
+}
+
+// ---- stores of the same value -------------------------------------------------------------------
+__global__ void store_one(int* found, int per_warp, int per_cta) {
+  found[0] = 1 + threadIdx.x / 32 * per_warp + blockIdx.x * per_cta;
+}
+__global__ void store_in_shared(int* out, int step) {
+  __shared__ int sum;
+  sum = 7 + threadIdx.x * step;
+  __syncthreads();
+  out[threadIdx.x] = sum;
+}
+__global__ void store_and_look(int* found, int* out) {
+  out[blockIdx.x] = found[0];
+  found[0] = 1;
+}
+__global__ void look_then_store(int* out) {
+  __shared__ int flag;
+  flag = 1;
+  __syncthreads();
+  out[threadIdx.x] = flag;
+  __syncthreads();
+  flag = 0;
+  __syncthreads();
+  out[threadIdx.x] += flag;
+}
+__global__ void store_four(int4* out, int last) { *out = make_int4(1, 2, 3, last * blockIdx.x); }
+
+// What a launch says on standard error.
+std::string said(const std::function<void()>& launch) {
+  testing::internal::CaptureStderr();
+  launch();
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(EqualStores, AreNotedOnce) {
+  Device<int> x(64);
+  const std::string note = said([&] { store_one<<<3, 64>>>(x.data, 0, 0); });
+  EXPECT_NE(note.find("note: store_one: several threads store the same value in any order, in byte "
+                      "0 of the cudaMalloc"),
+            std::string::npos)
+      << note;
+  EXPECT_NE(note.find("by thread 0 (warp 0 lane 0) of CTA (0,0,0)"), std::string::npos) << note;
+  EXPECT_EQ(x.host()[0], 1);
+  EXPECT_EQ(said([&] { store_one<<<3, 64>>>(x.data, 0, 0); }), "");
+  EXPECT_NE(said([&] { store_in_shared<<<1, 64>>>(x.data, 0); }).find("note: "), std::string::npos);
+  EXPECT_EQ(x.host()[63], 7);
+  EXPECT_NE(said([&] { look_then_store<<<1, 64>>>(x.data); }).find("note: "), std::string::npos);
+  Device<int4> four(1);
+  EXPECT_NE(said([&] { store_four<<<5, 1>>>(four.data, 0); }).find("note: "), std::string::npos);
+}
+
+TEST(EqualStores, OfOtherValuesAreRaces) {
+  Device<int> x(64);
+  expect_report([&] { store_one<<<1, 64>>>(x.data, 1, 0); }, "data race on byte 0");
+  expect_report([&] { store_one<<<8, 1>>>(x.data, 0, 1); }, "data race on byte 0");
+  expect_report([&] { store_in_shared<<<1, 64>>>(x.data, 1); }, "data race on byte 0 of sum");
+  expect_report([&] { store_in_shared<<<1, 32>>>(x.data, 1); }, "Missing: a __syncwarp");
+  Device<int4> four(1);
+  expect_report([&] { store_four<<<5, 1>>>(four.data, 1); }, "data race on byte 0");
+}
+
+TEST(EqualStores, AreRacesWhereSomebodyReads) {
+  Device<int> x(64), y(64);
+  expect_report([&] { store_and_look<<<2, 1>>>(x.data, y.data); }, "data race on byte 0");
+  expect_report([&] { store_and_look<<<1, 64>>>(x.data, y.data); }, "data race on byte 0");
 }
 
 // ---- variables of the device --------------------------------------------------------------------

@@ -544,7 +544,7 @@ class Command(unittest.TestCase):
     def test_several_files(self):
         main = ('#include <kernels.h>\n#include "vector_types.h"\nint main(int n, char** words) {\n'
                 "  add<<<1, LAST(n)>>>(Device<int>(64).data);\n  puts(words[LAST(n)]);\n}\n")
-        kernels = '#include "deeper/device.h"\n__device__ int one = 1;\n__global__ void add(int* x) { __shared__ int a; a = one; *x = a; }\n'
+        kernels = '#include "deeper/device.h"\n__device__ int one = 1;\n__global__ void add(int* x) { __shared__ int a; a = one + threadIdx.x; *x = a; }\n'
         others = {"kernels.cu": kernels, "include/kernels.h": '#pragma once\n#include "device.h"\n__global__ void add(int* x);\n',
                   "include/device.h": "template <class T> struct Device { Device(int n) { cudaMalloc(&data, n * sizeof(T)); } T* data; };\n",
                   "deeper/device.h": "__device__ int two = 2;\n", "vector_types.h": "#define LAST(n) (n - 1)\n",

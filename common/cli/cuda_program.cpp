@@ -77,6 +77,7 @@ void read_options() {
 [[maybe_unused]] const bool registered = [] {
   read_options();
   emu::options().faster = "scripts/fa emulate --fast";
+  emu::options().equal_stores = true;
   records();  // so that they are there when the program ends
   emu::after_launch = note_launch;
   on_exit(at_end, nullptr);

@@ -55,7 +55,7 @@ bool in_other_shared(const emu::Cluster& cluster, uintptr_t address, uintptr_t r
 }
 
 void observe(const void* pointer, size_t bytes, bool write, void* return_address,
-             bool is_volatile = false) {
+             bool is_volatile = false, bool part = false) {
   Lane* const lane = current_lane;
   if (!lane) return;
   const uintptr_t address = uintptr_t(pointer);
@@ -110,7 +110,7 @@ void observe(const void* pointer, size_t bytes, bool write, void* return_address
   }
   if (cta.detector) {
     cta.detector->access(*lane, address, bytes, write,
-                         emu::plain_site(uintptr_t(return_address), write));
+                         emu::plain_site(uintptr_t(return_address), write, part));
   }
 }
 
@@ -121,7 +121,7 @@ void observe_range(const void* pointer, size_t bytes, bool write, void* return_a
   while (bytes > 0) {
     size_t piece = 16;
     while (piece > bytes || uintptr_t(at) % piece != 0) piece /= 2;
-    observe(at, piece, write, return_address);
+    observe(at, piece, write, return_address, false, true);
     at += piece;
     bytes -= piece;
   }

@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <iterator>
 #include <mutex>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -119,14 +121,18 @@ void LaunchAccesses::merge(uint64_t cluster, const Races& races, const ShadowPag
     Piece& all = page.pieces[i];
     const uintptr_t address = (from.number << kPageLog2) + (i << page.log2);
     // An access and one of an earlier cluster.
+    const auto heard_of = [&](const Culprit& other, const Access& access) {
+      return access.lesson && races.lessons_[access.lesson - 1].contains(other.cta / ctas_);
+    };
+    const auto race = [&](const Culprit& other, const Access& access) {
+      return other.thread >= 0 && other.cta / ctas_ != cluster &&
+             !(is_atomic(other.site) && is_atomic(access.site)) &&
+             !(heard_of(other, access) && other.passed_on);
+    };
     const auto meet = [&](const Culprit& other, bool other_writes, const Access& access,
                           const Culprit& me, bool writes) {
-      if (other.thread < 0 || other.cta / ctas_ == cluster) return;
-      if (is_atomic(other.site) && is_atomic(me.site)) return;
-      const bool heard_of =
-          access.lesson && races.lessons_[access.lesson - 1].contains(other.cta / ctas_);
-      if (heard_of && other.passed_on) return;
-      report(other, other_writes, me, writes, address, heard_of);
+      if (!race(other, access)) return;
+      report(other, other_writes, me, writes, address, heard_of(other, access));
     };
     const auto culprit = [&](const Access& access, uint32_t lanes) {
       Culprit who = races.culprit(access.warp, lanes, access.site);
@@ -139,13 +145,6 @@ void LaunchAccesses::merge(uint64_t cluster, const Races& races, const ShadowPag
     const auto keep = [](Culprit& kept, const Culprit& other) {
       if (kept.thread < 0 || kept.passed_on) kept = other;
     };
-    if (mine.lanes) {
-      const Culprit writer = culprit(mine, mine.lanes);
-      meet(all.writer, true, mine, writer, true);
-      meet(all.reader, false, mine, writer, true);
-      meet(all.atomic, true, mine, writer, true);
-      keep(all.writer, writer);
-    }
     const Access *read = nullptr, *atomic = nullptr;
     for (uint32_t at = mine.next; at; at = races.reads_[at].next) {
       const Access& other = races.reads_[at];
@@ -154,6 +153,27 @@ void LaunchAccesses::merge(uint64_t cluster, const Races& races, const ShadowPag
                         std::pair(is_atomic(first->site), first->lesson)) {
         first = &other;
       }
+    }
+    if (mine.lanes) {
+      const Culprit writer = culprit(mine, mine.lanes);
+      const size_t at = i << page.log2, bytes = size_t(1) << page.log2;
+      // Who reads what two CTAs store may find either of them not yet done.
+      const bool equal = tag_of(mine.site) == kStoreTag && tag_of(all.writer.site) == kStoreTag &&
+                         !from.stored.empty() && !page.stored.empty() &&
+                         memcmp(&from.stored[at], &page.stored[at], bytes) == 0 &&
+                         !race(all.reader, mine) && !(read && race(all.writer, *read));
+      if (!equal) {
+        meet(all.writer, true, mine, writer, true);
+      } else if (equal_stores_.one.thread < 0 && race(all.writer, mine)) {
+        equal_stores_ = {address, all.writer, writer};
+      }
+      meet(all.reader, false, mine, writer, true);
+      meet(all.atomic, true, mine, writer, true);
+      if (all.writer.thread < 0 || all.writer.passed_on) {
+        page.stored.resize(from.stored.empty() ? page.stored.size() : size_t(1) << kPageLog2);
+        if (!from.stored.empty()) memcpy(&page.stored[at], &from.stored[at], bytes);
+      }
+      keep(all.writer, writer);
     }
     if (read) {
       const Culprit reader = culprit(*read, read->lanes & -read->lanes);
@@ -191,6 +211,22 @@ void LaunchAccesses::add(uint64_t cluster, const Races* races) {
   std::sort(pages.begin(), pages.end());
   for (const auto& [buffer, number, page] : pages) merge(cluster, *races, *page);
   if (unwritten_.reader.thread < 0) unwritten_ = races->unwritten_global_;
+  if (equal_stores_.one.thread < 0) equal_stores_ = races->equal_stores_;
+}
+
+// Once per two places of the program.
+void LaunchAccesses::note(const EqualStores& stores) const {
+  static std::set<std::string> noted;
+  const std::string one = place_of(stores.one.site), other = place_of(stores.other.site);
+  if (!noted.insert(kernel_ + one + other).second) return;
+  const std::string text =
+      "note: " + std::string(kernel_) + ": several threads store the same value in any order, in " +
+      describe_place(stores.address) + line_of("store", one, name(stores.one)) +
+      line_of("store", other, name(stores.other)) +
+      "\n  CUDA keeps one of the stores, so this is no race. Were the values "
+      "different, it would be one.\n";
+  fflush(stdout);
+  fputs(text.c_str(), stderr);
 }
 
 void LaunchAccesses::finish() {
@@ -207,6 +243,7 @@ void LaunchAccesses::finish() {
       }
     }
   }
+  if (equal_stores_.one.thread >= 0) note(equal_stores_);
 }
 
 }  // namespace emu

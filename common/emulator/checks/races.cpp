@@ -67,6 +67,9 @@ void Races::begin() {
   free_read_ = 0;
   unwritten_shared_ = unwritten_global_ = {};
   within_warp_.clear();
+  under_way_ = {};
+  unsettled_.clear();
+  equal_stores_ = {};
   for (Update& update : updates_) update = {};
 }
 
@@ -98,6 +101,7 @@ void Races::tick(const Lane& lane) {
 }
 
 void Races::release(const Lane& lane, Clocks& into) {
+  settle();
   into.seen.resize(stride_);
   raise_to(into.seen.data(), clocks(slot_of(lane)), stride_);
   for (const Fence kind : {Fence::kProxy, Fence::kCta, Fence::kGpu}) {
@@ -111,6 +115,7 @@ void Races::release(const Lane& lane, Clocks& into) {
 }
 
 void Races::acquire(const Lane& lane, const Clocks& from) {
+  settle();
   raise_to(clocks(slot_of(lane)), from.seen.data(), from.seen.size());
   for (const Fence kind : {Fence::kProxy, Fence::kCta, Fence::kGpu}) {
     const std::vector<uint32_t>& known = from.fenced[size_t(kind)];
@@ -141,6 +146,7 @@ bool Races::has_seen(const Lane& lane, const Clocks& them, int but_engine) const
 
 // ---- engines ------------------------------------------------------------------------------------
 int Races::new_engine(Engine kind) {
+  settle();
   if (threads_ + engines_.size() == stride_) resize(stride_ + kWarpSize);
   engines_.push_back({kind, nullptr});
   ticked_ = true;
@@ -163,6 +169,7 @@ void Races::learn(Clocks& to, int engine, uint32_t clock) {
 }
 
 void Races::learn(const Lane& lane, int engine, uint32_t clock) {
+  settle();
   uint32_t& known = clocks(slot_of(lane))[threads_ + size_t(engine)];
   known = std::max(known, clock);
   views_[size_t(lane.warp->slot)].valid = false;
@@ -183,6 +190,7 @@ std::vector<uint32_t> Races::known_ends(const Lane& starter) const {
 }
 
 void Races::note_fence(const Lane& lane, Fence kind) {
+  settle();
   raise_to(fenced(kind, slot_of(lane)), clocks(slot_of(lane)), stride_);
   if (kind == Fence::kGpu) {
     raise_to(fenced(Fence::kCta, slot_of(lane)), clocks(slot_of(lane)), stride_);
@@ -225,6 +233,7 @@ ShadowPage& Races::page_of(uintptr_t address) {
     page->number = number;
     page->log2 = 4;
     page->pieces.assign(size_t(1) << (kPageLog2 - page->log2), Access{});
+    page->stored.clear();
   }
   cached = {number, page.get()};
   return *page;
@@ -326,16 +335,26 @@ void Races::read(const Actor& actor, Access& piece, uintptr_t address, Site site
   piece.next = new_read({site, actor.clock, actor.lanes, piece.next, actor.warp, lesson_known});
 }
 
-void Races::write(const Actor& actor, Access& piece, uintptr_t address, Site site) {
+void Races::write(const Actor& actor, ShadowPage& page, uintptr_t address, Site site) {
+  Access& piece = page.pieces[(address & kPageMask) >> page.log2];
   const bool was_written = piece.lanes != 0, atomic = is_atomic(site);
   if ((!before(piece, actor.seen) && !(atomic && is_atomic(piece.site))) ||
       (actor.fenced && !is_engine(piece) && !before(piece, actor.fenced))) {
-    report(piece, true, actor, true, site, address, was_written);
+    if (options().equal_stores && tag_of(site) == kStoreTag && tag_of(piece.site) == kStoreTag) {
+      const uint8_t* const stored = &page.stored[address & kPageMask];
+      const Lane* const lane = lane_of(actor.warp, actor.lanes);
+      unsettled_.push_back(
+          {piece, {stored, stored + (size_t(1) << page.log2)}, lane, site, address});
+    } else {
+      report(piece, true, actor, true, site, address, was_written);
+    }
   }
+  const Site kept = store_site(actor, piece, address, site);
   for (uint32_t at = piece.next; at; at = reads_[at].next) {
     const Access& read = reads_[at];
     if (read.warp == actor.warp && (read.lanes & actor.lanes)) {
       update_of(site) = {site, read.site};
+      update_of(kept) = {kept, read.site};
     }
   }
   for (uint32_t at = piece.next; at; at = reads_[at].next) {
@@ -344,19 +363,65 @@ void Races::write(const Actor& actor, Access& piece, uintptr_t address, Site sit
     }
   }
   release_reads(piece.next);
-  piece = {site, actor.clock, actor.lanes, 0, actor.warp, lesson(actor.seen)};
+  piece = {kept, actor.clock, actor.lanes, 0, actor.warp, lesson(actor.seen)};
+}
+
+// A store hides the reads before it. Where one of them is in the way of others' stores, so is the
+// store, even of the same value: the read of its own thread since the thread last met others, and
+// every read of the CTA where other CTAs store.
+Site Races::store_site(const Actor& actor, const Access& piece, uintptr_t address,
+                       Site site) const {
+  if (!options().equal_stores || tag_of(site) != kStoreTag) return site;
+  const Site other = (site & ((Site(1) << kTagShift) - 1)) | Site(kOtherStoreTag) << kTagShift;
+  const dim3& grid = cluster_.ctas[0].grid_dim;
+  if (!is_shared(address) && uint64_t(grid.x) * grid.y * grid.z > cluster_.ctas.size()) {
+    return piece.next || tag_of(piece.site) == kOtherStoreTag ? other : site;
+  }
+  for (uint32_t at = piece.next; at; at = reads_[at].next) {
+    const Access& read = reads_[at];
+    if (read.warp == actor.warp && (read.lanes & actor.lanes) && read.clock == actor.clock) {
+      return other;
+    }
+  }
+  return site;
 }
 
 void Races::access(const Actor& actor, uintptr_t address, size_t bytes, bool writes, Site site) {
+  settle();
   ShadowPage& page = page_of(address);
   if (bytes < size_t(1) << page.log2) refine(page, std::countr_zero(bytes));
   const uintptr_t size = uintptr_t(1) << page.log2;
   for (uintptr_t at = address; at < address + bytes; at += size) {
-    Access& piece = page.pieces[(at & kPageMask) >> page.log2];
     if (writes) {
-      write(actor, piece, at, site);
+      write(actor, page, at, site);
     } else {
-      read(actor, piece, at, site);
+      read(actor, page.pieces[(at & kPageMask) >> page.log2], at, site);
+    }
+  }
+  if (writes && tag_of(site) == kStoreTag && options().equal_stores) {
+    if (!is_shared(address)) store_lock_ = launch_.lock_stores_to(page.number);
+    under_way_ = {address, bytes};
+  }
+}
+
+void Races::settle() {
+  if (under_way_.bytes == 0) return;
+  ShadowPage& page = page_of(under_way_.address);
+  page.stored.resize(size_t(1) << kPageLog2);
+  memcpy(&page.stored[under_way_.address & kPageMask],
+         reinterpret_cast<const void*>(under_way_.address), under_way_.bytes);
+  under_way_ = {};
+  if (store_lock_) store_lock_.unlock();
+  const std::vector<Unsettled> all = std::exchange(unsettled_, {});
+  for (const Unsettled& each : all) {
+    const Lane& lane = *each.lane;
+    const Actor now{clocks(slot_of(lane)), clock(lane), 1u << lane.lane, uint16_t(lane.warp->slot)};
+    if (memcmp(each.stored.data(), &page.stored[each.address & kPageMask], each.stored.size())) {
+      report(each.earlier, true, now, true, each.site, each.address, true);
+    } else if (equal_stores_.one.thread < 0) {
+      equal_stores_ = {each.address,
+                       culprit(each.earlier.warp, each.earlier.lanes, each.earlier.site),
+                       culprit(now.warp, now.lanes, each.site)};
     }
   }
 }
@@ -369,6 +434,7 @@ void Races::access(const Lane& lane, uintptr_t address, size_t bytes, bool write
 // What is remembered of an atomic is what is remembered of a read; its site tells the difference.
 void Races::atomic(const Lane& lane, uintptr_t address, size_t bytes, bool reads, bool writes,
                    Site site) {
+  settle();
   if (reads) pass_on(lane, address, true, false);
   access(lane, address, bytes, !reads, site);
   if (writes) pass_on(lane, address, false, true);
@@ -445,6 +511,7 @@ const Races::WarpView& Races::view(const Warp& warp) {
 }
 
 void Races::access(const Warp& warp, uintptr_t address, size_t bytes, bool write, Site site) {
+  settle();
   const WarpView& all = view(warp);
   access({all.seen.data(), all.clock, all.lanes, uint16_t(warp.slot)}, address, bytes, write, site);
 }
@@ -455,6 +522,7 @@ void Races::begin_copy(const Lane& lane, uintptr_t to, size_t bytes, Site site) 
 }
 
 void Races::end_copy(const Lane& lane, uintptr_t to, size_t bytes) {
+  settle();
   ShadowPage& page = page_of(to);
   for (uintptr_t at = to; at < to + bytes; at += uintptr_t(1) << page.log2) {
     Access& piece = page.pieces[(at & kPageMask) >> page.log2];
@@ -464,6 +532,7 @@ void Races::end_copy(const Lane& lane, uintptr_t to, size_t bytes) {
 
 // ---- the end ------------------------------------------------------------------------------------
 void Races::end_of_cta(const Cta& cta) {
+  settle();
   if (cluster_.ctas.size() == 1) return;
   std::vector<uint32_t> all(stride_);  // what its threads have seen
   for (const Lane& lane : cta.lanes) raise_to(all.data(), clocks(slot_of(lane)), stride_);

@@ -50,12 +50,14 @@ namespace emu {
 
 // A plain access by its program counter. Other sites are an interned name and place
 // (Detector::site).
-Site plain_site(uintptr_t program_counter, bool write);
+// `part`: of a larger copy or fill, all of which is watched before any of it is done.
+Site plain_site(uintptr_t program_counter, bool write, bool part = false);
 // An atomic has its tag in the top byte, and so have volatile accesses of global memory.
 inline constexpr int kTagShift = 56;
 enum Tag : uint64_t {
   kLoadTag = 1,
   kStoreTag,
+  kOtherStoreTag,  // one that must be ordered whatever it stores
   kAtomicTag,
   kAtomicLoadTag,
   kVolatileLoadTag,
@@ -87,6 +89,7 @@ struct ShadowPage {
   uintptr_t number = 0;  // address / 4096
   int log2 = 4;          // of the bytes of a piece
   std::vector<Access> pieces;
+  std::vector<uint8_t> stored;  // by plain stores, if Options::equal_stores; empty: nothing yet
 };
 inline constexpr int kPageLog2 = 12;
 inline constexpr uintptr_t kPageMask = (uintptr_t(1) << kPageLog2) - 1;
@@ -101,6 +104,12 @@ struct Culprit {
   int thread = -1;         // none: there was no access
   bool warp = false;       // all lanes of the thread's warp together
   bool passed_on = false;  // it comes before a fence, and that before an atomic
+};
+
+// Two stores of the same value that nothing orders.
+struct EqualStores {
+  uintptr_t address = 0;
+  Culprit one, other;  // no thread: there were none
 };
 
 // Some of a launch's clusters, as sorted ranges [first, second).
@@ -158,6 +167,7 @@ class Races final : public Detector {
   void begin_copy(const Lane& lane, uintptr_t to, size_t bytes, Site site) override;
   void end_copy(const Lane& lane, uintptr_t to, size_t bytes) override;
 
+  void settle() override;
   void end_of_cta(const Cta& cta) override;
   const std::string& race_within_warp() const override { return within_warp_; }
   std::string unwritten_read() const override;
@@ -209,7 +219,7 @@ class Races final : public Detector {
   void refine(ShadowPage& page, int log2);
   void access(const Actor& actor, uintptr_t address, size_t bytes, bool write, Site site);
   void read(const Actor& actor, Access& piece, uintptr_t address, Site site);
-  void write(const Actor& actor, Access& piece, uintptr_t address, Site site);
+  void write(const Actor& actor, ShadowPage& page, uintptr_t address, Site site);
   static bool before(const Access& access, const uint32_t* seen);
   uint32_t new_read(const Access& read);
   void release_reads(uint32_t first);
@@ -224,6 +234,7 @@ class Races final : public Detector {
   bool is_update(Site store, Site load) {
     return update_of(store).store == store && update_of(store).load == load;
   }
+  Site store_site(const Actor& actor, const Access& piece, uintptr_t address, Site site) const;
   std::string phase_of_copy(const Access& copy, const Actor& other) const;
   std::string or_else(const Access& earlier, const Actor& now) const;
 
@@ -251,6 +262,22 @@ class Races final : public Detector {
   std::vector<Access> reads_;  // lists; index 0 is none
   uint32_t free_read_ = 0;
   Update updates_[64];  // by a hash of the store: the latest
+
+  // The store under way, and the unordered stores that it is no race with if it stores the same.
+  struct {
+    uintptr_t address = 0;
+    size_t bytes = 0;  // 0: none
+  } under_way_;
+  struct Unsettled {
+    Access earlier;
+    std::vector<uint8_t> stored;  // by it
+    const Lane* lane;             // which stores now
+    Site site;
+    uintptr_t address;
+  };
+  std::vector<Unsettled> unsettled_;
+  std::unique_lock<std::mutex> store_lock_;
+  EqualStores equal_stores_;  // the first
 
   Unwritten unwritten_shared_, unwritten_global_;  // the first of each
   std::string within_warp_;
@@ -290,6 +317,12 @@ class LaunchAccesses {
   ClusterSet heard_of_at(uintptr_t address);
   void pass_on_at(uintptr_t address, uint64_t cluster, const ClusterSet* known);
 
+  // Held from before a plain store to global memory until its cluster has seen what it stored, so
+  // that no other cluster stores there meanwhile.
+  std::unique_lock<std::mutex> lock_stores_to(uintptr_t page_number) {
+    return std::unique_lock(store_mutexes_[page_number % std::size(store_mutexes_)]);
+  }
+
  private:
   struct Piece {
     Culprit writer, reader, atomic;
@@ -297,11 +330,13 @@ class LaunchAccesses {
   struct Page {
     int log2 = 4;
     std::vector<Piece> pieces;
+    std::vector<uint8_t> stored;  // by the writers; empty: by none in plain stores
   };
   void merge(uint64_t cluster, const Races& races, const ShadowPage& page);
   [[noreturn]] void report(const Culprit& one, bool one_writes, const Culprit& other,
                            bool other_writes, uintptr_t address, bool heard_of) const;
   std::string name(const Culprit& culprit) const;
+  void note(const EqualStores& stores) const;
 
   const char* kernel_;
   dim3 grid_;
@@ -311,6 +346,8 @@ class LaunchAccesses {
   uint64_t next_ = 0;  // the cluster whose turn it is
   std::unordered_map<uintptr_t, Page> pages_;
   Races::Unwritten unwritten_;
+  EqualStores equal_stores_;  // the first
+  std::mutex store_mutexes_[64];
   std::mutex heard_mutex_;
   std::unordered_map<uintptr_t, ClusterSet> heard_of_;
 };

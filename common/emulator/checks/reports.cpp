@@ -65,8 +65,11 @@ std::string between_places(const std::string& first, const std::string& second, 
 
 }  // namespace
 
-Site plain_site(uintptr_t program_counter, bool write) {
-  return program_counter | uint64_t(write ? kStoreTag : kLoadTag) << kTagShift;
+Site plain_site(uintptr_t program_counter, bool write, bool part) {
+  return program_counter | uint64_t(!write ? kLoadTag
+                                    : part ? kOtherStoreTag
+                                           : kStoreTag)
+                               << kTagShift;
 }
 
 Site Races::atomic_site(const char* operation, bool writes, SourceLocation where) {
@@ -84,6 +87,7 @@ std::string operation_of(Site site) {
   if (const NamedSite* const it = named(site)) return it->operation;
   switch (tag_of(site)) {
     case kStoreTag:
+    case kOtherStoreTag:
       return "store";
     case kVolatileLoadTag:
       return "volatile load";
@@ -292,7 +296,7 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
   const std::string text = "data race on " + describe_place(address) +
                            line_of(operation_of(one.site), place, name(one)) +
                            line_of(operation_of(site), other_place, name(other)) + "\n  " + missing;
-  if (within_warp) {
+  if (within_warp || !current_lane) {  // at the end of the cluster there is no lane to end
     within_warp_ = text;
   } else {
     within_warp_.clear();

@@ -70,6 +70,7 @@ class LaunchOrder {
 };
 
 void await_clusters_before(const Cluster& cluster) {
+  if (Detector* const detector = cluster.ctas[0].detector) detector->settle();
   if (cluster.launch_order) cluster.launch_order->await(cluster.index);
 }
 

@@ -40,6 +40,8 @@ struct Options {
   size_t most_accesses = size_t(1) << 24;
   int sms = 3;        // that kernels are told of: few, so a persistent CTA has several tiles
   bool races = true;  // checked build: look for races and for reads of what nothing has written
+  // Checked build: stores of the same value by several threads are a note and no race.
+  bool equal_stores = false;
   // Seconds after which a launch says on standard error how far it is; then three times as many
   // between one line and the next. FA_BUSY_AFTER in the environment has others.
   double report_after = 10;

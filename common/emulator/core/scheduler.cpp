@@ -312,6 +312,7 @@ void run_cluster(Machine& self) {
   current_lane = nullptr;
   // What went wrong after a race is its consequence.
   Detector* const detector = first.detector;
+  if (detector) detector->settle();
   if (detector && !detector->race_within_warp().empty()) {
     first.failure = cta_name(first) + ": " + detector->race_within_warp();
   }

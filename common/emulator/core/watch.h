@@ -97,6 +97,10 @@ class Detector {
   virtual void begin_copy(const Lane& lane, uintptr_t to, size_t bytes, Site site) = 0;
   virtual void end_copy(const Lane& lane, uintptr_t to, size_t bytes) = 0;
 
+  // A store is watched before it is done: what it has stored can be seen from the next access on,
+  // and must be seen before the OS thread waits for other clusters.
+  virtual void settle() = 0;
+
   // ---- the end
   // The CTA ends: accesses to its shared memory from other CTAs must have come before.
   virtual void end_of_cta(const Cta& cta) = 0;
