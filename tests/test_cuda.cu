@@ -225,6 +225,35 @@ TEST(EqualStores, AreRacesWhereSomebodyReads) {
   expect_report([&] { store_and_look<<<1, 64>>>(x.data, y.data); }, "data race on byte 0");
 }
 
+// ---- a guess, and the comparison that tests it --------------------------------------------------
+// As in the CUDA C++ Programming Guide, "Atomic Functions".
+__device__ double add_to(double* address, double value) {
+  auto* const bits = reinterpret_cast<unsigned long long*>(address);
+  unsigned long long old = *bits, assumed;
+  do {
+    assumed = old;
+    old = atomicCAS(bits, assumed, __double_as_longlong(value + __longlong_as_double(assumed)));
+  } while (assumed != old);
+  return __longlong_as_double(old);
+}
+__global__ void add_from(double* sum, const double* from) { add_to(sum, from[threadIdx.x]); }
+__global__ void keep_the_guess(int* x, int* out) {
+  const int old = *x;
+  out[threadIdx.x] = old;
+  atomicCAS(x, old, old + 1);
+}
+
+TEST(Guesses, OfComparisonsAreNoRaces) {
+  Device<double> sum(1), from(numbers<double>(64));
+  add_from<<<3, 64>>>(sum.data, from.data);
+  EXPECT_EQ(sum.host()[0], 3 * 63 * 32);
+}
+
+TEST(Guesses, ThatAreUsedOtherwiseAreRaces) {
+  Device<int> x(1), out(64);
+  expect_report([&] { keep_the_guess<<<1, 64>>>(x.data, out.data); }, "data race on byte 0");
+}
+
 // ---- variables of the device --------------------------------------------------------------------
 __device__ int counter;
 __device__ float table[4] = {1, 2, 3, 4};

@@ -69,6 +69,7 @@ void Races::begin() {
   within_warp_.clear();
   under_way_ = {};
   unsettled_.clear();
+  guesses_.clear();
   equal_stores_ = {};
   for (Update& update : updates_) update = {};
 }
@@ -101,7 +102,7 @@ void Races::tick(const Lane& lane) {
 }
 
 void Races::release(const Lane& lane, Clocks& into) {
-  settle();
+  settle_all();
   into.seen.resize(stride_);
   raise_to(into.seen.data(), clocks(slot_of(lane)), stride_);
   for (const Fence kind : {Fence::kProxy, Fence::kCta, Fence::kGpu}) {
@@ -115,7 +116,7 @@ void Races::release(const Lane& lane, Clocks& into) {
 }
 
 void Races::acquire(const Lane& lane, const Clocks& from) {
-  settle();
+  settle_all();
   raise_to(clocks(slot_of(lane)), from.seen.data(), from.seen.size());
   for (const Fence kind : {Fence::kProxy, Fence::kCta, Fence::kGpu}) {
     const std::vector<uint32_t>& known = from.fenced[size_t(kind)];
@@ -146,7 +147,7 @@ bool Races::has_seen(const Lane& lane, const Clocks& them, int but_engine) const
 
 // ---- engines ------------------------------------------------------------------------------------
 int Races::new_engine(Engine kind) {
-  settle();
+  settle_all();
   if (threads_ + engines_.size() == stride_) resize(stride_ + kWarpSize);
   engines_.push_back({kind, nullptr});
   ticked_ = true;
@@ -169,7 +170,7 @@ void Races::learn(Clocks& to, int engine, uint32_t clock) {
 }
 
 void Races::learn(const Lane& lane, int engine, uint32_t clock) {
-  settle();
+  settle_all();
   uint32_t& known = clocks(slot_of(lane))[threads_ + size_t(engine)];
   known = std::max(known, clock);
   views_[size_t(lane.warp->slot)].valid = false;
@@ -190,7 +191,7 @@ std::vector<uint32_t> Races::known_ends(const Lane& starter) const {
 }
 
 void Races::note_fence(const Lane& lane, Fence kind) {
-  settle();
+  settle_all();
   raise_to(fenced(kind, slot_of(lane)), clocks(slot_of(lane)), stride_);
   if (kind == Fence::kGpu) {
     raise_to(fenced(Fence::kCta, slot_of(lane)), clocks(slot_of(lane)), stride_);
@@ -298,7 +299,11 @@ void Races::read(const Actor& actor, Access& piece, uintptr_t address, Site site
     Access& other = reads_[at];
     if (is_atomic(other.site) != atomic) {
       if ((modifies(other.site) || modifies(site)) && !before(other, actor.seen)) {
-        report(other, modifies(other.site), actor, modifies(site), site, address, true);
+        if (tag_of(site) == kLoadTag) {
+          guesses_.push_back({other, lane_of(actor.warp, actor.lanes), site, address});
+        } else {
+          report(other, modifies(other.site), actor, modifies(site), site, address, true);
+        }
       }
       continue;
     }
@@ -387,7 +392,13 @@ Site Races::store_site(const Actor& actor, const Access& piece, uintptr_t addres
 }
 
 void Races::access(const Actor& actor, uintptr_t address, size_t bytes, bool writes, Site site) {
-  settle();
+  // A thread may load other things between its guess and the comparison.
+  const bool goes_on = tag_of(site) == kLoadTag && !guesses_.empty() &&
+                       lane_of(actor.warp, actor.lanes) == guesses_[0].lane &&
+                       std::none_of(guesses_.begin(), guesses_.end(), [&](const Guess& guess) {
+                         return guess.address - address < bytes;
+                       });
+  goes_on ? settle() : settle_all();
   ShadowPage& page = page_of(address);
   if (bytes < size_t(1) << page.log2) refine(page, std::countr_zero(bytes));
   const uintptr_t size = uintptr_t(1) << page.log2;
@@ -401,6 +412,41 @@ void Races::access(const Actor& actor, uintptr_t address, size_t bytes, bool wri
   if (writes && tag_of(site) == kStoreTag && options().equal_stores) {
     if (!is_shared(address)) store_lock_ = launch_.lock_stores_to(page.number);
     under_way_ = {address, bytes};
+  }
+}
+
+void Races::settle_all() {
+  settle();
+  for (const Guess& each : std::exchange(guesses_, {})) {
+    const Lane& lane = *each.lane;
+    const Actor now{clocks(slot_of(lane)), clock(lane), 1u << lane.lane, uint16_t(lane.warp->slot)};
+    report(each.atomic, true, now, false, each.site, each.address, true);
+  }
+}
+
+void Races::compare(const Lane& lane, uintptr_t address, size_t bytes) {
+  std::erase_if(guesses_, [&](const Guess& guess) {
+    return guess.lane == &lane && guess.address - address < bytes;
+  });
+  settle_all();
+  ShadowPage& page = page_of(address);
+  const size_t first = (address & kPageMask) >> page.log2;
+  for (size_t i = 0; i << page.log2 < bytes; i++) {
+    for (uint32_t* link = &page.pieces[first + i].next; *link;) {
+      Access& read = reads_[*link];
+      if (tag_of(read.site) == kLoadTag && read.warp == lane.warp->slot &&
+          read.clock == clock(lane)) {
+        read.lanes &= ~(1u << lane.lane);
+      }
+      if (read.lanes != 0) {
+        link = &read.next;
+        continue;
+      }
+      const uint32_t gone = *link;
+      *link = read.next;
+      read.next = free_read_;
+      free_read_ = gone;
+    }
   }
 }
 
@@ -434,7 +480,7 @@ void Races::access(const Lane& lane, uintptr_t address, size_t bytes, bool write
 // What is remembered of an atomic is what is remembered of a read; its site tells the difference.
 void Races::atomic(const Lane& lane, uintptr_t address, size_t bytes, bool reads, bool writes,
                    Site site) {
-  settle();
+  settle_all();
   if (reads) pass_on(lane, address, true, false);
   access(lane, address, bytes, !reads, site);
   if (writes) pass_on(lane, address, false, true);
@@ -511,7 +557,7 @@ const Races::WarpView& Races::view(const Warp& warp) {
 }
 
 void Races::access(const Warp& warp, uintptr_t address, size_t bytes, bool write, Site site) {
-  settle();
+  settle_all();
   const WarpView& all = view(warp);
   access({all.seen.data(), all.clock, all.lanes, uint16_t(warp.slot)}, address, bytes, write, site);
 }
@@ -522,7 +568,7 @@ void Races::begin_copy(const Lane& lane, uintptr_t to, size_t bytes, Site site) 
 }
 
 void Races::end_copy(const Lane& lane, uintptr_t to, size_t bytes) {
-  settle();
+  settle_all();
   ShadowPage& page = page_of(to);
   for (uintptr_t at = to; at < to + bytes; at += uintptr_t(1) << page.log2) {
     Access& piece = page.pieces[(at & kPageMask) >> page.log2];
@@ -532,7 +578,7 @@ void Races::end_copy(const Lane& lane, uintptr_t to, size_t bytes) {
 
 // ---- the end ------------------------------------------------------------------------------------
 void Races::end_of_cta(const Cta& cta) {
-  settle();
+  settle_all();
   if (cluster_.ctas.size() == 1) return;
   std::vector<uint32_t> all(stride_);  // what its threads have seen
   for (const Lane& lane : cta.lanes) raise_to(all.data(), clocks(slot_of(lane)), stride_);

@@ -162,6 +162,7 @@ class Races final : public Detector {
   void access(const Warp& warp, uintptr_t address, size_t bytes, bool write, Site site) override;
   void atomic(const Lane& lane, uintptr_t address, size_t bytes, bool reads, bool writes,
               Site site) override;
+  void compare(const Lane& lane, uintptr_t address, size_t bytes) override;
   void volatile_access(const Lane& lane, uintptr_t address, size_t bytes, bool write,
                        uintptr_t program_counter) override;
   void begin_copy(const Lane& lane, uintptr_t to, size_t bytes, Site site) override;
@@ -277,6 +278,15 @@ class Races final : public Detector {
   };
   std::vector<Unsettled> unsettled_;
   std::unique_lock<std::mutex> store_lock_;
+  // Loads of a thread beside atomics, which are races unless it compares there next.
+  struct Guess {
+    Access atomic;
+    const Lane* lane;
+    Site site;
+    uintptr_t address;
+  };
+  std::vector<Guess> guesses_;
+  void settle_all();
   EqualStores equal_stores_;  // the first
 
   Unwritten unwritten_shared_, unwritten_global_;  // the first of each

@@ -91,6 +91,9 @@ class Detector {
   // learns what others have passed on at this address. (PTX wants a fence there, too.)
   virtual void atomic(const Lane& lane, uintptr_t address, size_t bytes, bool reads, bool writes,
                       Site site) = 0;
+  // An atomic that compares is next: what its thread has loaded there since it last met others was
+  // a guess, which the comparison tests, and in no one's way.
+  virtual void compare(const Lane& lane, uintptr_t address, size_t bytes) = 0;
   // A volatile access of global memory is atomic, too, by its program counter.
   virtual void volatile_access(const Lane& lane, uintptr_t address, size_t bytes, bool write,
                                uintptr_t program_counter) = 0;

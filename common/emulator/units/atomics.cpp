@@ -56,6 +56,7 @@ uint64_t begin_atomic(void* pointer, size_t bytes, const char* operation, Source
            {in_shared ? Kind::kSharedAtomic : Kind::kGlobalAtomic, 1u << lane->lane, where, {}});
   }
   if (Detector* const detector = cta.detector) {
+    if (order == AtomicOrder::kCompare) detector->compare(*lane, address, bytes);
     const bool reads = order != AtomicOrder::kStore, writes = order != AtomicOrder::kLoad;
     detector->atomic(*lane, address, bytes, reads, writes,
                      detector->atomic_site(operation, writes, where));

@@ -18,7 +18,8 @@ namespace emu {
 
 // Returns the bytes that are there. Ends the launch if the access is outside memory, not aligned or
 // a race.
-enum class AtomicOrder : uint8_t { kBoth, kLoad, kStore };  // reads and writes, or one of them
+// Reads and writes, or one of them; both after a comparison.
+enum class AtomicOrder : uint8_t { kBoth, kLoad, kStore, kCompare };
 uint64_t begin_atomic(void* address, size_t bytes, const char* operation, SourceLocation where,
                       AtomicOrder order = AtomicOrder::kBoth);
 
@@ -52,11 +53,12 @@ inline T change_atomically(T* address, const char* operation, SourceLocation whe
   FA_ATOMIC_IN(, NAME, T, NEW_VALUE)       \
   FA_ATOMIC_IN(_block, NAME, T, NEW_VALUE) \
   FA_ATOMIC_IN(_system, NAME, T, NEW_VALUE)
-#define FA_ATOMIC_CAS(SUFFIX, T)                                                             \
-  inline T atomicCAS##SUFFIX(T* address, T compare, T value,                                 \
-                             emu::SourceLocation where = emu::SourceLocation::current()) {   \
-    return emu::change_atomically(address, "atomicCAS" #SUFFIX "()", where,                  \
-                                  [=](T old) -> T { return old == compare ? value : old; }); \
+#define FA_ATOMIC_CAS(SUFFIX, T)                                                               \
+  inline T atomicCAS##SUFFIX(T* address, T compare, T value,                                   \
+                             emu::SourceLocation where = emu::SourceLocation::current()) {     \
+    return emu::change_atomically(                                                             \
+        address, "atomicCAS" #SUFFIX "()", where,                                              \
+        [=](T old) -> T { return old == compare ? value : old; }, emu::AtomicOrder::kCompare); \
   }
 
 using fa_ull = unsigned long long;
