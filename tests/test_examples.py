@@ -316,6 +316,15 @@ class Command(unittest.TestCase):
         output = self.emulate(self.KERNEL % 64, code=1)
         self.assertIn("data race on byte 0 of the cudaMalloc at mine.cu:5\n  store at mine.cu:2", output)
 
+    def test_a_function_named_like_one_of_a_later_standard(self):
+        text = ("#include <cmath>\n#include <cstdio>\n#define HALF(x) lerp(0.0f, x, 0.5f)\n"
+                "template <typename T> __device__ T lerp(T from, T to, T weight) { return from + weight * (to - from) + 1; }\n"
+                "__global__ void k(float* x) { *x = lerp(1.0f, 3.0f, 0.5f) + HALF(4.0f); }\nint main() {\n  float* x, y;\n"
+                "  cudaMalloc(&x, 4);\n  k<<<1, 1>>>(x);\n  cudaMemcpy(&y, x, 4, cudaMemcpyDeviceToHost);\n"
+                '  printf("%g and %g\\n", y, std::lerp(1.0f, 3.0f, 0.5f));\n}\n')
+        self.assertIn("6 and 2\n", self.emulate(text))
+        self.assertIn("6 and 2\n", self.emulate(text.replace("template <typename T> ", "").replace("T ", "float ")))
+
     def test_a_load_within_a_call_has_its_line(self):
         output = self.emulate('#include <cstdio>\n__global__ void k(int* n) { atomicAdd(n, 1); if (threadIdx.x == 40) printf("%d\\n", *n); }\n'
                               "int main() { int* x; cudaMalloc(&x, 4); cudaMemset(x, 0, 4); k<<<1, 64>>>(x); }\n", code=1)

@@ -31,6 +31,8 @@ CALLS = {name: f"::emu::{name}" for name in """
     __log2f __log10f __sinf __cosf __tanf __powf""".split()}
 CALLS["printf"] = "(::emu::print)"  # in brackets, since a program may have a macro print()
 CALLS.update({name: f"::emu::host_{name}" for name in ("malloc", "calloc", "realloc", "free")})
+# Functions of C++20 that are outside of namespace std, too. nvcc compiles C++17, where a program may have its own.
+LATER = ("lerp",)
 
 COORDINATES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 AROUND_TYPES = ("const", "static", "constexpr", "mutable", "public", "private", "protected", ":")
@@ -293,7 +295,7 @@ class Source:
                     name = re.search(r"\w+", define[1].split("define")[1])[0]
                     if used := self.state.refused.keys() & set(re.findall(r"\w+", body)):
                         self.state.refuse_macro(name, self.state.refused[min(used)])
-                    elif re.search(r"<<<|__shared__|\bprintf\b|\basm\b|__asm", body):
+                    elif re.search(rf"<<<|__shared__|\b(?:printf|asm|{'|'.join(LATER)})\b|__asm", body):
                         lines = body.count("\x00")
                         inner = Source(self.path, self.shown, self.folder, self.state)
                         inner.parameters = parameters
@@ -410,7 +412,7 @@ class Source:
         code = self.code
         own = self.state.own_calls
         own.update(code[i].text for i in range(1, len(code) - 1)
-                   if code[i].text in CALLS and code[i - 1].kind == "name" and
+                   if (code[i].text in CALLS or code[i].text in LATER) and code[i - 1].kind == "name" and
                    (code[i + 1].text == "(" and code[i - 1].text not in ("return", "else", "do", "case", "and", "or", "not") or
                     code[i + 1].text == "=" and code[i - 1].text == "auto"))
         own.update(set(re.findall(r"^#\s*define\s+(\w+)\(", "\n".join(
@@ -420,6 +422,8 @@ class Source:
                 continue
             before = code[i - 1].text if i else ""
             after = code[i + 1].text if i + 1 < len(code) else ""
+            if token.text in LATER and token.text in own and [each.text for each in code[max(i - 2, 0):i]] != ["std", "::"]:
+                token.text = f"fa_{token.text}"
             if before in (".", "->") and token.text != "this_grid":
                 continue
             for pattern, sentence in MISSING:
