@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cuda/atomic>
 #include <cuda/barrier>
@@ -252,6 +253,74 @@ TEST(Guesses, OfComparisonsAreNoRaces) {
 TEST(Guesses, ThatAreUsedOtherwiseAreRaces) {
   Device<int> x(1), out(64);
   expect_report([&] { keep_the_guess<<<1, 64>>>(x.data, out.data); }, "data race on byte 0");
+}
+
+// ---- numbers ------------------------------------------------------------------------------------
+struct Directions {
+  float down, up, zero;
+};
+__global__ void round_all(const float* from, Directions* to) {
+  const float x = from[threadIdx.x], y = from[(threadIdx.x + 1) % blockDim.x];
+  Directions* const mine = to + 5 * threadIdx.x;
+  mine[0] = {__fmul_rd(x, y), __fmul_ru(x, y), __fmul_rz(x, y)};
+  mine[1] = {__fsub_rd(x, y), __fsub_ru(x, y), __fsub_rz(x, y)};
+  mine[2] = {__fdiv_rd(x, y), __fdiv_ru(x, y), __fdiv_rz(x, y)};
+  mine[3] = {__fsqrt_rd(x), __fsqrt_ru(x), __fsqrt_rz(x)};
+  mine[4] = {__double2float_rd(x + 1e-9), __double2float_ru(x + 1e-9),
+             __double2float_rz(-x - 1e-9)};
+}
+
+TEST(Numbers, AreRoundedInEveryDirection) {
+  std::vector<float> from(64);
+  for (int i = 0; i < 64; i++) from[i] = 1.0f + float(i * 7919 % 64) / 3.0f;
+  Device<float> numbers(from);
+  Device<Directions> rounded(5 * 64);
+  round_all<<<1, 64>>>(numbers.data, rounded.data);
+  const auto all = rounded.host();
+  for (int i = 0; i < 64; i++) {
+    const double x = from[i], y = from[(i + 1) % 64];
+    const Directions* const each = &all[5 * i];
+    for (int op = 0; op < 5; op++) {
+      EXPECT_LE(each[op].up, std::nextafter(each[op].down, INFINITY)) << op;
+    }
+    // In float64 these are exact, but for the last one.
+    EXPECT_TRUE(each[0].down <= x * y && x * y <= each[0].up && each[0].zero == each[0].down);
+    EXPECT_TRUE(each[1].down <= x - y && x - y <= each[1].up);
+    EXPECT_EQ(each[1].zero, x < y ? each[1].up : each[1].down);
+    EXPECT_TRUE(each[2].down * y <= x && x <= each[2].up * y && each[2].zero == each[2].down);
+    EXPECT_TRUE(double(each[3].down) * each[3].down <= x && x <= double(each[3].up) * each[3].up);
+    EXPECT_TRUE(each[4].down == from[i] && each[4].up > from[i] && each[4].zero == -from[i]);
+  }
+}
+
+__global__ void side_by_side(unsigned* to) {
+  const unsigned results[] = {__vadd2(0x7fff0001, 0x0001ffff),
+                              __vaddss2(0x7fff0001, 0x0001ffff),
+                              __vaddus4(0xff01ff80, 0x01010180),
+                              __vsubss4(0x80007f01, 0x0101ff02),
+                              __vabsdiffu4(0x0a0b0c0d, 0x0c0b0a0f),
+                              __vabs4(0x80ff7f01),
+                              __vabsss4(0x80ff7f01),
+                              __vnegss2(0x80000001),
+                              __vcmpgts2(0x00018000, 0x00007fff),
+                              __vsetgtu2(0x00018000, 0x00007fff),
+                              __vavgs2(0xffff0001, 0xfffe0002),
+                              __vavgu4(0xff000102, 0xfe010102),
+                              __vhaddu4(0xff000102, 0xfe010103),
+                              __vmins4(0x80017f02, 0x7f02ff01),
+                              __vmaxu4(0x80017f02, 0x7f02ff01),
+                              __vsads2(0xffff0001, 0xfffe0002),
+                              __vsadu4(0xff000102, 0x00010201)};
+  for (int i = 0; i < 17; i++) to[i] = results[i];
+}
+
+TEST(Numbers, StandSideBySideInAWord) {
+  Device<unsigned> to(17);
+  side_by_side<<<1, 1>>>(to.data);
+  EXPECT_EQ(to.host(), (std::vector<unsigned>{
+                           0x80000000, 0x7fff0000, 0xff02ffff, 0x80ff7fff, 0x02000202, 0x80017f01,
+                           0x7f017f01, 0x7fffffff, 0xffff0000, 0x00010001, 0xfffe0002, 0xff010102,
+                           0xfe000102, 0x8001ff01, 0x8002ff02, 2, 0xff + 1 + 1 + 1}));
 }
 
 // ---- variables of the device --------------------------------------------------------------------

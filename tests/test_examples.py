@@ -637,9 +637,9 @@ class Command(unittest.TestCase):
 
     def test_what_cannot_be_compiled(self):
         with mock.patch.dict(os.environ, FA_BUSY_AFTER="0"):
-            output = self.emulate("__global__ void f() { __vadd4(1, 2); }\nint main() {}\n", code=2)
+            output = self.emulate("__global__ void f() { __nanosleepy(1); }\nint main() {}\n", code=2)
         self.assertRegex(output, r"(?m)^building \w+ and the emulator, .* \.\.\.$\n(.|\n)*^compiling .*mine\.cu \.\.\.$")
-        self.assertIn("mine.cu:1: the emulator has no __vadd4; docs/your_own_kernel.md says what of CUDA is there", output)
+        self.assertIn("mine.cu:1: the emulator has no __nanosleepy; docs/your_own_kernel.md says what of CUDA is there", output)
         output = self.emulate("__global__ void f(half* x) { *x = 0; }\nint main() {}\n", code=2)
         self.assertIn("mine.cu:1: half is in cuda_fp16.h, which the file does not include\n", output)
         for text in ('#define PTX(x) asm("mov.u32 %0, %%laneid;" : "=r"(x))\n#ifdef NEVER\n#define PTX(x) x = 0\n#endif\n__global__ void f() { int x; PTX(x); }\n'

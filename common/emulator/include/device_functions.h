@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include <bit>
+#include <cfenv>
 #include <climits>
 #include <cmath>
 #include <cstdint>
@@ -14,6 +15,7 @@
 
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/vector_types.h"
+#include "common/emulator/include/simd_functions.h"  // IWYU pragma: export
 #include "common/emulator/units/warp.h"
 
 // ---- loads and stores with a hint ---------------------------------------------------------------
@@ -151,26 +153,54 @@ FA_TO_WHOLE(double, uint, unsigned)
 FA_TO_WHOLE(double, ll, long long)
 FA_TO_WHOLE(double, ull, unsigned long long)
 #undef FA_TO_WHOLE
-inline float __int2float_rn(int x) { return float(x); }
-inline float __uint2float_rn(unsigned x) { return float(x); }
-inline float __ll2float_rn(long long x) { return float(x); }
-inline float __ull2float_rn(unsigned long long x) { return float(x); }
-inline double __int2double_rn(int x) { return x; }
-inline double __ll2double_rn(long long x) { return double(x); }
-inline float __double2float_rn(double x) { return float(x); }
-
 // ---- floating point -----------------------------------------------------------------------------
-inline float __fadd_rn(float x, float y) { return x + y; }
-inline float __fsub_rn(float x, float y) { return x - y; }
-inline float __fmul_rn(float x, float y) { return x * y; }
-inline float __fmaf_rn(float x, float y, float z) { return std::fmaf(x, y, z); }
-inline float __fdiv_rn(float x, float y) { return x / y; }
-inline float __frcp_rn(float x) { return 1.0f / x; }
-inline float __fsqrt_rn(float x) { return std::sqrt(x); }
+// f in a direction of fenv.h. What is volatile is read and written between the two changes of
+// direction, so the computation stays there, too.
+namespace emu {
+template <typename R, typename T, typename F>
+inline auto in_direction(int direction, F f) {
+  return [=](T x, T y = 0, T z = 0) {
+    volatile T a = x, b = y, c = z;
+    std::fesetround(direction);
+    volatile R result = f(a, b, c);
+    std::fesetround(FE_TONEAREST);
+    return R(result);
+  };
+}
+}  // namespace emu
+#define FA_DIRECTED(DIRECTION, NAME, R, T, VALUE, ARGUMENTS, ...)                            \
+  inline R NAME(__VA_ARGS__) {                                                               \
+    const auto f = [](T x, [[maybe_unused]] T y, [[maybe_unused]] T z) { return R(VALUE); }; \
+    return emu::in_direction<R, T>(DIRECTION, f) ARGUMENTS;                                  \
+  }
+#define FA_ROUNDED(NAME, R, T, VALUE, ARGUMENTS, ...)                      \
+  inline R NAME##_rn(__VA_ARGS__) { return R(VALUE); }                     \
+  FA_DIRECTED(FE_DOWNWARD, NAME##_rd, R, T, VALUE, ARGUMENTS, __VA_ARGS__) \
+  FA_DIRECTED(FE_UPWARD, NAME##_ru, R, T, VALUE, ARGUMENTS, __VA_ARGS__)   \
+  FA_DIRECTED(FE_TOWARDZERO, NAME##_rz, R, T, VALUE, ARGUMENTS, __VA_ARGS__)
+#define FA_ROUNDED_ALL(LETTER, FMA, T)                       \
+  FA_ROUNDED(__##LETTER##add, T, T, x + y, (x, y), T x, T y) \
+  FA_ROUNDED(__##LETTER##sub, T, T, x - y, (x, y), T x, T y) \
+  FA_ROUNDED(__##LETTER##mul, T, T, x* y, (x, y), T x, T y)  \
+  FA_ROUNDED(__##LETTER##div, T, T, x / y, (x, y), T x, T y) \
+  FA_ROUNDED(__##LETTER##rcp, T, T, 1 / x, (x), T x)         \
+  FA_ROUNDED(__##LETTER##sqrt, T, T, std::sqrt(x), (x), T x) \
+  FA_ROUNDED(FMA, T, T, std::fma(x, y, z), (x, y, z), T x, T y, T z)
+FA_ROUNDED_ALL(f, __fmaf, float)
+FA_ROUNDED_ALL(d, __fma, double)
+FA_ROUNDED(__double2float, float, double, x, (x), double x)
+FA_ROUNDED(__int2float, float, int, x, (x), int x)
+FA_ROUNDED(__uint2float, float, unsigned, x, (x), unsigned x)
+FA_ROUNDED(__ll2float, float, long long, x, (x), long long x)
+FA_ROUNDED(__ull2float, float, unsigned long long, x, (x), unsigned long long x)
+FA_ROUNDED(__ll2double, double, long long, x, (x), long long x)
+FA_ROUNDED(__ull2double, double, unsigned long long, x, (x), unsigned long long x)
+#undef FA_ROUNDED_ALL
+#undef FA_ROUNDED
+#undef FA_DIRECTED
+inline double __int2double_rn(int x) { return x; }
+inline double __uint2double_rn(unsigned x) { return x; }
 inline float __frsqrt_rn(float x) { return float(1.0 / std::sqrt(double(x))); }
-inline double __dadd_rn(double x, double y) { return x + y; }
-inline double __dmul_rn(double x, double y) { return x * y; }
-inline double __fma_rn(double x, double y, double z) { return std::fma(x, y, z); }
 inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }
 inline float __fdividef(float x, float y) { return x / y; }
 inline float rsqrtf(float x) { return float(1.0 / std::sqrt(double(x))); }
