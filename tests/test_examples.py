@@ -325,6 +325,17 @@ class Command(unittest.TestCase):
         self.assertIn("6 and 2\n", self.emulate(text))
         self.assertIn("6 and 2\n", self.emulate(text.replace("template <typename T> ", "").replace("T ", "float ")))
 
+    def test_it_goes_on_after_a_report(self):
+        text = ("#include <cstdio>\n__global__ void add(int* x) {\n  x[0] += threadIdx.x;\n}\n__global__ void copy(int* x, int* y) {\n"
+                "  __shared__ int a[64], b[64];\n  a[threadIdx.x] = x[threadIdx.x];\n  y[threadIdx.x] = a[63 - threadIdx.x] + b[0];\n}\n"
+                "int main() {\n  int *x, *y, z;\n  cudaMalloc(&x, 256);\n  cudaMalloc(&y, 256);\n  cudaMemset(x, 0, 4);\n"
+                '  add<<<4, 1>>>(x);\n  copy<<<2, 64>>>(x, y);\n  cudaMemcpy(&z, x, 4, cudaMemcpyDeviceToHost);\n  printf("x is %d\\n", z);\n}\n')
+        output = self.emulate(text, before=["--keep-going"], code=1)
+        self.assertIn("x is 0\n", output)
+        self.assertEqual(re.findall(r"^error: (\w+)\b.*?: (data race|read of memory) ", output, re.MULTILINE),
+                         [("add", "data race"), ("copy", "data race"), ("copy", "read of memory"), ("copy", "read of memory")])
+        self.assertNotIn("x is", self.emulate(text, code=1))
+
     def test_a_load_within_a_call_has_its_line(self):
         output = self.emulate('#include <cstdio>\n__global__ void k(int* n) { atomicAdd(n, 1); if (threadIdx.x == 40) printf("%d\\n", *n); }\n'
                               "int main() { int* x; cudaMalloc(&x, 4); cudaMemset(x, 0, 4); k<<<1, 64>>>(x); }\n", code=1)

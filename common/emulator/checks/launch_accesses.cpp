@@ -76,7 +76,7 @@ std::string LaunchAccesses::name(const Culprit& culprit) const {
 }
 
 void LaunchAccesses::report(const Culprit& one, bool one_writes, const Culprit& other,
-                            bool other_writes, uintptr_t address, bool heard_of) const {
+                            bool other_writes, uintptr_t address, bool heard_of) {
   std::string text = std::string(kernel_) + ": data race on " + describe_place(address) +
                      line_of(operation_of(one.site), place_of(one.site), name(one)) +
                      line_of(operation_of(other.site), place_of(other.site), name(other));
@@ -84,7 +84,7 @@ void LaunchAccesses::report(const Culprit& one, bool one_writes, const Culprit& 
     text +=
         "\n  Before the second, its CTA met an atomic that the first one's CTA had executed."
         "\n  Missing: a __threadfence() between the first and that atomic.";
-    throw LaunchError(text + how_to_repeat());
+    return end_with({one.site, other.site, text});
   }
   text += "\n  CTAs of a launch run in any order and cannot wait for each other. ";
   text += one_writes && other_writes
@@ -100,7 +100,18 @@ void LaunchAccesses::report(const Culprit& one, bool one_writes, const Culprit& 
         "\n  Or pass the first on: __threadfence() after it, then an atomic, whose address the "
         "other's CTA meets by an\n  atomic before it reads.";
   }
-  throw LaunchError(text + how_to_repeat());
+  end_with({one.site, other.site, text});
+}
+
+void LaunchAccesses::end_with(const Report& report) {
+  if (!options().keep_going) throw LaunchError(report.text + how_to_repeat());
+  const auto same = [&](const Report& each) { return each.is_of(report.one, report.other); };
+  if (std::none_of(reports_.begin(), reports_.end(), same)) reports_.push_back(report);
+}
+
+// Also if the launch has ended for another reason, which may be the consequence.
+LaunchAccesses::~LaunchAccesses() {
+  for (const Report& each : reports_) options().keep_going(each.text + how_to_repeat());
 }
 
 void LaunchAccesses::merge(uint64_t cluster, const Races& races, const ShadowPage& from) {
@@ -209,6 +220,8 @@ void LaunchAccesses::add(uint64_t cluster, const Races* races) {
       pages.emplace_back(region_index(first), number, page.get());
   }
   std::sort(pages.begin(), pages.end());
+  for (const Report& each : races->reports_) end_with(each);
+  if (options().keep_going) report_unwritten(races->unwritten_shared_);
   for (const auto& [buffer, number, page] : pages) merge(cluster, *races, *page);
   if (unwritten_.reader.thread < 0) unwritten_ = races->unwritten_global_;
   if (equal_stores_.one.thread < 0) equal_stores_ = races->equal_stores_;
@@ -229,13 +242,15 @@ void LaunchAccesses::note(const EqualStores& stores) const {
   fputs(text.c_str(), stderr);
 }
 
+void LaunchAccesses::report_unwritten(const Races::Unwritten& read) {
+  if (read.reader.thread < 0) return;
+  end_with({0, read.reader.site,
+            std::string(kernel_) + ": " +
+                unwritten_text(read.reader.site, name(read.reader), read.address)});
+}
+
 void LaunchAccesses::finish() {
-  if (unwritten_.reader.thread >= 0) {
-    throw LaunchError(
-        std::string(kernel_) + ": " +
-        unwritten_text(unwritten_.reader.site, name(unwritten_.reader), unwritten_.address) +
-        how_to_repeat());
-  }
+  report_unwritten(unwritten_);
   for (const auto& [number, page] : pages_) {
     for (size_t i = 0; i < page.pieces.size(); i++) {
       if (page.pieces[i].writer.thread >= 0) {

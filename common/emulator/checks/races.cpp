@@ -67,6 +67,7 @@ void Races::begin() {
   free_read_ = 0;
   unwritten_shared_ = unwritten_global_ = {};
   within_warp_.clear();
+  reports_.clear();
   under_way_ = {};
   unsettled_.clear();
   guesses_.clear();

@@ -106,6 +106,13 @@ struct Culprit {
   bool passed_on = false;  // it comes before a fence, and that before an atomic
 };
 
+// What a launch that goes on is told of at its end.
+struct Report {
+  Site one, other;  // 0: of a read of what nothing has written
+  std::string text;
+  bool is_of(Site a, Site b) const { return (one == a && other == b) || (one == b && other == a); }
+};
+
 // Two stores of the same value that nothing orders.
 struct EqualStores {
   uintptr_t address = 0;
@@ -291,6 +298,7 @@ class Races final : public Detector {
 
   Unwritten unwritten_shared_, unwritten_global_;  // the first of each
   std::string within_warp_;
+  std::vector<Report> reports_;  // if Options::keep_going, each pair of sites once
 
   // What atomics pass on, by address; between clusters: which lesson it teaches (0: none yet
   // asked for, or none), and up to which lesson this cluster has passed on its own there.
@@ -311,6 +319,7 @@ class Races final : public Detector {
 class LaunchAccesses {
  public:
   LaunchAccesses(const char* kernel, dim3 grid, int cluster);
+  ~LaunchAccesses();
 
   // Adds a cluster's accesses; null: it failed. Clusters are added in their order, so that what is
   // found does not depend on the number of OS threads: waits until those before have been added.
@@ -343,10 +352,12 @@ class LaunchAccesses {
     std::vector<uint8_t> stored;  // by the writers; empty: by none in plain stores
   };
   void merge(uint64_t cluster, const Races& races, const ShadowPage& page);
-  [[noreturn]] void report(const Culprit& one, bool one_writes, const Culprit& other,
-                           bool other_writes, uintptr_t address, bool heard_of) const;
+  void report(const Culprit& one, bool one_writes, const Culprit& other, bool other_writes,
+              uintptr_t address, bool heard_of);
   std::string name(const Culprit& culprit) const;
   void note(const EqualStores& stores) const;
+  void report_unwritten(const Races::Unwritten& read);
+  void end_with(const Report& report);  // or goes on
 
   const char* kernel_;
   dim3 grid_;
@@ -357,6 +368,7 @@ class LaunchAccesses {
   std::unordered_map<uintptr_t, Page> pages_;
   Races::Unwritten unwritten_;
   EqualStores equal_stores_;  // the first
+  std::vector<Report> reports_;
   std::mutex store_mutexes_[64];
   std::mutex heard_mutex_;
   std::unordered_map<uintptr_t, ClusterSet> heard_of_;

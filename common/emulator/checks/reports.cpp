@@ -1,5 +1,6 @@
 #include "common/emulator/checks/reports.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "common/emulator/checks/races.h"
 #include "common/emulator/core/describe.h"
 #include "common/emulator/core/lane.h"
+#include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/vector_types.h"
 #include "common/emulator/core/watch.h"
@@ -141,7 +143,7 @@ Culprit Races::culprit(int warp, uint32_t lanes, Site site) const {
 }
 
 std::string Races::unwritten_read() const {
-  if (unwritten_shared_.reader.thread < 0) return "";
+  if (unwritten_shared_.reader.thread < 0 || options().keep_going) return "";
   return unwritten_text(unwritten_shared_.reader.site, culprit_name(unwritten_shared_.reader),
                         unwritten_shared_.address);
 }
@@ -243,6 +245,10 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
   const bool within_warp =
       earlier.warp == now.warp && earlier.clock != kInFlight && !is_engine(earlier);
   if (within_warp && !within_warp_.empty()) return;
+  if (std::any_of(reports_.begin(), reports_.end(),
+                  [&](const Report& each) { return each.is_of(earlier.site, site); })) {
+    return;
+  }
 
   // A plain access by several lanes is told by its first lane that is not ordered.
   uint32_t lanes = earlier.lanes;
@@ -296,7 +302,9 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
   const std::string text = "data race on " + describe_place(address) +
                            line_of(operation_of(one.site), place, name(one)) +
                            line_of(operation_of(site), other_place, name(other)) + "\n  " + missing;
-  if (within_warp || !current_lane) {  // at the end of the cluster there is no lane to end
+  if (options().keep_going) {
+    reports_.push_back({earlier.site, site, cta_name(cluster_.ctas[0]) + ": " + text});
+  } else if (within_warp || !current_lane) {  // at the end of the cluster there is no lane to end
     within_warp_ = text;
   } else {
     within_warp_.clear();

@@ -42,6 +42,9 @@ struct Options {
   bool races = true;  // checked build: look for races and for reads of what nothing has written
   // Checked build: stores of the same value by several threads are a note and no race.
   bool equal_stores = false;
+  // Checked build: is told of each race and each read of what nothing has written, once per place
+  // in the kernel, and launches go on. Empty: the first of them ends the launch.
+  std::function<void(const std::string&)> keep_going = {};
   // Seconds after which a launch says on standard error how far it is; then three times as many
   // between one line and the next. FA_BUSY_AFTER in the environment has others.
   double report_after = 10;

@@ -32,6 +32,7 @@ constinit AfterLaunch after_launch = nullptr;
 namespace {
 
 cudaError_t last_error = cudaSuccess;
+bool gone_on = false;             // a launch, after a report
 bool refused = false;             // a launch, of which the program has not asked since
 size_t most_dynamic = 48 * 1024;  // without cudaFuncSetAttribute
 
@@ -70,12 +71,16 @@ Allocations& allocations() {
 }
 
 // Ends the program with a sentence about what a kernel did.
-[[noreturn]] void end_program(const std::string& text) {
+void print_report(const std::string& text) {
   fflush(stdout);
   fprintf(stderr, "error: %s\n", text.c_str());
   if (const std::string like = bugs_like(text); !like.empty()) {
     fprintf(stderr, "%s\n", like.c_str());
   }
+}
+
+[[noreturn]] void end_program(const std::string& text) {
+  print_report(text);
   exit(1);
 }
 
@@ -232,6 +237,13 @@ void host_free(void* memory) {
 void allow_dynamic_shared(size_t bytes) { most_dynamic = std::max(most_dynamic, bytes); }
 
 bool has_unasked_refusal() { return refused; }
+bool has_gone_on() { return gone_on; }
+void keep_going() {
+  options().keep_going = [](const std::string& text) {
+    gone_on = true;
+    print_report(text);
+  };
+}
 cudaError_t present_error() { return last_error; }
 
 void Launch::run(const std::function<void()>& body) const {

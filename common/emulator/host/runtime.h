@@ -241,6 +241,10 @@ extern constinit AfterLaunch after_launch;
 // Whether a launch was refused of which the program has not asked by cudaGetLastError() or
 // cudaPeekAtLastError().
 bool has_unasked_refusal();
+
+// From now on launches go on after reports of the checked build that allow it, which are printed.
+void keep_going();
+bool has_gone_on();
 cudaError_t present_error();
 // Notes and returns an error, whose sentence it prints.
 cudaError_t report_error(cudaError_t code, const char* function, SourceLocation where,

@@ -230,6 +230,8 @@ def main():
                     "Examples:\n  scripts/fa emulate examples/transpose.cu\n  scripts/fa emulate main.cu kernels.cu -I include")
     parser.add_argument("--fast", action="store_true", help="neither count nor look for races: ten times as fast")
     parser.add_argument("--no-races", action="store_true", help="count, but look for no races")
+    parser.add_argument("--keep-going", action="store_true",
+                        help="go on after a race or a read of what nothing has written; each place is told once")
     parser.add_argument("--schedule", choices=("fixed", "random"), default="fixed",
                         help="the order in which threads that can run do so (default: fixed)")
     parser.add_argument("--seed", type=int, default=1, help="of the random order (default: 1)")
@@ -257,6 +259,8 @@ def main():
     chosen = [f"schedule={options.schedule}", f"seed={options.seed}", f"threads={options.threads}", f"patience={options.patience}"]
     if options.no_races:
         chosen.append("races=off")
+    if options.keep_going:
+        chosen.append("reports=all")
     sys.stderr.write(program.with_suffix(".warnings").read_text())
     sys.stderr.flush()
     os.environ["FA_EMULATOR"] = " ".join(chosen)
