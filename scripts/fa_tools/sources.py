@@ -174,15 +174,27 @@ def reachable(blocks, kernel, instead={}):
 
 
 def solutions():
-    """The solutions that the chapters show: for each name its places, each a list of lines with ' ', '-' or '+' before.
-    Lines "@@ NAME" instead stand for the places of solutions that are shown before."""
-    shown = {}
-    for chapter in sorted((ROOT / "docs").glob("[0-9][0-9]_*.md")):
-        for name, diff in SOLUTION.findall(chapter.read_text(encoding="utf-8")):
-            others = re.findall(r"^@@ (\w+)$", diff, re.MULTILINE)
-            places = [place.split("\n") for place in diff.removesuffix("\n").split("\n@@\n")]
-            shown[name] = [place for other in others for place in shown[other]] or places
-    return shown
+    """The solutions that the chapters show, and the long ones of docs/solutions: for each name its places, each a list of
+    lines with ' ', '-' or '+' before. Lines "@@ NAME" instead stand for the places of other solutions."""
+    texts = [chapter.read_text(encoding="utf-8") for chapter in sorted((ROOT / "docs").glob("[0-9][0-9]_*.md"))]
+    diffs = dict(found for text in texts for found in SOLUTION.findall(text))
+    diffs |= {file.stem: file.read_text(encoding="utf-8") for file in sorted((ROOT / "docs" / "solutions").glob("*.diff"))}
+
+    def places(diff):
+        others = re.findall(r"^@@ (\w+)$", diff, re.MULTILINE)
+        return [place for other in others for place in places(diffs[other])] or [
+            place.split("\n") for place in diff.removesuffix("\n").split("\n@@\n")]
+
+    return {name: places(diff) for name, diff in diffs.items()}
+
+
+def written_in(name):
+    """Where a solution is, and from which line on."""
+    file = ROOT / "docs" / "solutions" / f"{name}.diff"
+    if file.exists():
+        return file, 1
+    file = next((ROOT / "docs").glob(f"{name[:2]}_*.md"))
+    return file, file.read_text(encoding="utf-8").split("\n").index(f"@@ {name}") + 1
 
 
 def changed(text, places, undo=False):

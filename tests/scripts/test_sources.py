@@ -123,6 +123,7 @@ class Stale(Copy):
             text = path.read_text(encoding="utf-8")
             solutions = "".join(match[0] + "\n" for match in SOLUTION.finditer(text))
             (self.folder / "docs" / path.name).write_text(solutions, encoding="utf-8")
+        shutil.copytree(ROOT / "docs" / "solutions", self.folder / "docs" / "solutions")
         (self.folder / "docs" / "page.md").write_text(
             self.TEXT + "\n<!-- lengths: bench/results/h200_bf16_d128.json kernel=0[45]_* -->\n<!-- /lengths -->\n\n"
             "<!-- profile: bench/results/h200_profile.json kernel=05_* metrics=cycles -->\n<!-- /profile -->\n\n"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from fa_tools.laboratory import measure
 from fa_tools.product.tasks import FOLDER as TASKS, read_tasks
-from fa_tools.sources import changed, solutions
+from fa_tools.sources import changed, solutions, written_in
 from fa_tools.sources import source_of
 from fa_tools.tools import RESULTS, ROOT, Parser, Refused, fail, markdown_files, or_fail, read_set, relative, run, write_json
 
@@ -187,7 +187,6 @@ def tasks(kernel, work):
 def solution_runs(kernel, work):
     """Builds and runs the solutions of the chapter's exercises."""
     source = (ROOT / "kernels" / f"{kernel}.cu").read_text(encoding="utf-8")
-    chapter = ROOT / "docs" / f"{kernel}.md"
     fitting = []
     for name, places in solutions().items():
         if name[:2] != family(kernel):
@@ -196,12 +195,13 @@ def solution_runs(kernel, work):
             changed(source, places)
             fitting.append(name)
         except Refused as problem:
-            work.todo(f"{relative(chapter)}:{(lines_with(chapter, f'@@ {name}') or [1])[0]}", f"the solution {name} does not fit: {problem}")
+            file, line = written_in(name)
+            work.todo(f"{relative(file)}:{line}", f"the solution {name} does not fit: {problem}")
     for name in [*([kernel] if fitting else []), *fitting]:
         done = work.call(["scripts/fa", "solutions", name])
         if done.returncode:
-            at = lines_with(chapter, f"@@ {name}") or [1]
-            work.todo(f"{relative(chapter)}:{at[0]}", f"the solution {name} fails: {last_line(done)}")
+            file, line = written_in(name) if name in fitting else (ROOT / "docs" / f"{kernel}.md", 1)
+            work.todo(f"{relative(file)}:{line}", f"the solution {name} fails: {last_line(done)}")
 
 
 def show_updates(done):

@@ -11,8 +11,8 @@ A solution stands in its chapter, as a diff below its name, which begins with th
   ```
 
 Its places have no line numbers: each is found by its lines, which must stand in the kernel exactly once. A line "@@"
-stands between two of them. Lines "@@ NAME" in place of a diff are solutions that are shown before: they are applied one
-after the other. Solutions are built in a copy of the sources: only --apply and --undo change the checkout."""
+stands between two of them. Lines "@@ NAME" in place of a diff are other solutions: they are applied one after the other. A
+long diff is a file of its own, docs/solutions/NAME.diff, to which the exercise links. Solutions are built in a copy of the sources: only --apply and --undo change the checkout."""
 
 import json
 import os
@@ -128,7 +128,7 @@ def main():
     names = [each for name in names for each in (sorted(k for k in known if k[:2] == name) or [name])] or sorted(known)
     for name in [args.apply or args.undo] if args.apply or args.undo else names:
         if name not in known:
-            fail(f"there is no solution {name}; the exercises of the chapters show them all, each with its name")
+            fail(f"there is no solution {name}; the exercises of the chapters name them all")
     if args.apply or args.undo:
         name = args.apply or args.undo
         if name not in diffs:
