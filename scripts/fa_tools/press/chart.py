@@ -52,7 +52,6 @@ LADDER = ["bench/results/h200_bf16_d128.json"]
 DOCS_CHARTS = [
     Drawing("h200", LADDER, "bench/results/h200_profile.json", "bench/results/emulator_counts.jsonl#d128",
             only=("ladder", "speedup", "seq_len", "peer-seq_len", "roofline", "bounds")),
-    Drawing("h200-14", ["bench/results/h200_solutions.jsonl#14_overlap"], None, only=("seq_len",)),
     Drawing("h200", ["bench/results/inputs.jsonl#scores"], None, only=("scores-4096",)),
     Drawing("h200", ["bench/results/inputs.jsonl#grid", "bench/results/inputs.jsonl#scores"], None, only=("grid",)),
     Drawing("emulator", ["bench/results/emulator_counts.jsonl#d128_n256"], None),

@@ -20,8 +20,6 @@ DRAWN = {"06": ("06_mma_split_q", 256, 9000), "07": ("07_cp_async", 256, 9000), 
          "10": ("10_instruction_tuning", 256, 9000), "11": ("11_wgmma", 512, 12000), "12": ("12_tma", 512, 12000),
          "13": ("13_warp_specialization", 512, 12000), "14": ("14_softmax_overlap", 512, 12000),
          "15": ("15_persistent", 512, 16000), "16": ("16_max_free", 512, 16000)}
-# The model's timeline is shown above the recorded one only.
-ABOVE_ONLY = {"11", "12", "13", "16"}
 # From which cycle on recordings are shown: a GPU's first loads take long.
 SINCE = {"15": 9000, "16": 9000}
 EXAMPLE = """examples:
@@ -370,12 +368,12 @@ def draw_docs(check):
     recorded = {path.partition("#")[2]: path for path in results_files("*_timelines.jsonl")}
     for name, (kernel, seq_len, cycles) in DRAWN.items():
         trace = trace_of(kernel, seq_len)
-        if name not in ABOVE_ONLY:
-            drawn[name] = draw([trace], cycles)
-        if name in recorded:
+        if name in recorded:  # the model's timeline is shown above it
             on_gpu = Trace(recorded[name])
             on_gpu.since(SINCE.get(name, 0))
             drawn[f"{name}-recorded"] = draw([trace, on_gpu], cycles)
+        else:
+            drawn[name] = draw([trace], cycles)
     return keep(FOLDER, drawn, "scripts/fa timeline --docs", check)
 
 
