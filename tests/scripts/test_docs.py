@@ -237,7 +237,6 @@ class Profiles(ScriptTest):
                             ("profile: bench/results/profile.json metrics=cycles,xu_percent",
                              "no xu_percent of 02_online_softmax"),
                             ("table: bench/results/profile.json", "a profile"),
-                            ("beside: bench/results/profile.json", "takes a profile and"),
                             ("solutions: 02_none", "has no 02_none")):
             kind = spec.split(":")[0]
             done = self.synced(f"<!-- {spec} -->\n<!-- /{kind} -->\n")

@@ -360,39 +360,6 @@ def profile(spec):
     return rows_of(["", *heading], ([title, *row] for title, row in zip(titles, figures)))
 
 
-# Counter of the emulator: the metrics whose sum over a kernel's launches is the same count on the GPU.
-COUNTED = {
-    "global_requests": ("Global requests", ("global_load_requests", "global_store_requests")),
-    "global_sectors": ("Global sectors", ("global_load_sectors", "global_store_sectors")),
-    "shared_requests": ("Shared requests", ("shared_load_instructions", "shared_store_instructions")),
-    "shared_wavefronts": ("Shared wavefronts", ("shared_load_wavefronts", "shared_store_wavefronts")),
-}
-
-
-def beside(spec):
-    names, options = options_of(spec)
-    if len(names) != 2:
-        raise Refused("beside takes a profile and a results file of the emulator")
-    data, emulator = map(read, names)
-    if "launches" not in data:
-        raise Refused(f"{names[0]} is not a profile")
-    rows = []
-    for kernel in dict.fromkeys(launch["kernel"] for launch in matching(data, options)):
-        launches = [launch for launch in data["records"] if launch["kernel"] == kernel]
-        found = list(matching(emulator, {"kernel": kernel, **{field: str(data[field]) for field in SHAPE}}))
-        if len(found) != 1 or "global_sectors" not in found[0].get("counters", {}):
-            raise Refused(f"{names[1]} has no counters of {kernel} on the profile's problem")
-        for counter, (heading, metrics) in COUNTED.items():
-            gpu = sum(launch["metrics"][metric] for launch in launches for metric in metrics)
-            ours = found[0]["counters"][counter]
-            if gpu or ours:
-                same = "equal" if gpu == ours else f"{100 * (ours / gpu - 1):+.1f} %" if gpu else "–"
-                rows.append([f"`{kernel}`", heading, mark(grouped(ours), *found), mark(grouped(gpu), *launches), same])
-    if not rows:
-        raise Refused(f"no launch of {names[0]} matches")
-    return rows_of(["Kernel", "", "Emulator", data["gpu"], "Difference"], rows, (0, 1))
-
-
 def parts_of_agreement(spec, *more):
     """The module that knows their quantities, the committed profiles that match, other options."""
     from fa_tools.laboratory import agreement  # needs nothing but this repository; not every call needs it
@@ -645,6 +612,6 @@ def phases(spec):
                    rows, [5])
 
 
-TABLES = {"table": table, "lengths": lengths, "profile": profile, "beside": beside, "agreement": agreement_of,
-          "solutions": solutions, "tasks": tasks, "hole": hole, "reproduced": reproduced, "experiments": experiments,
+TABLES = {"table": table, "lengths": lengths, "profile": profile, "agreement": agreement_of,
+          "limiters": limiters, "solutions": solutions, "tasks": tasks, "hole": hole, "reproduced": reproduced, "experiments": experiments,
           "bugs": bugs, "phases": phases, "schedules": schedules, "pieces": pieces}

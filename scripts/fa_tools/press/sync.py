@@ -41,11 +41,11 @@ Between a pair of comments, alone on their lines:
   <!-- profile: bench/results/h200_profile.json kernel=02_* metrics=cycles,dram_bytes -->
   <!-- /profile -->                                             the profiler's figures, one launch a column
                                                                 (rows=launches: one launch a row)
-  <!-- beside: bench/results/h200_profile_n256.jsonl#bf16_d128 bench/results/emulator_counts.jsonl#d128_n256 kernel=02_* -->
-  <!-- /beside -->                                              the emulator's counters beside the profiler's
-  <!-- agreement: seq_len=256 head_dim=128 dtype=bf16 -->
-  <!-- /agreement -->                                           the emulator's counts over the profiler's, with reasons
-                                                                (reasons=no: without)
+  <!-- agreement: seq_len=256 head_dim=128 of=memory -->
+  <!-- /agreement -->                                           the emulator's counts over the profiler's (of=memory or
+                                                                instructions), with reasons (reasons=no: without)
+  <!-- limiters: seq_len=2048 -->                               the busiest resource, by the emulator and the profiler
+  <!-- /limiters -->
   <!-- solutions: 02_online_softmax 02_no_padding columns=shared_wavefronts -->
   <!-- /solutions -->                                           a kernel and solutions of its exercises
   <!-- tasks: 02 -->                                            the tasks of a chapter; all: of all
