@@ -206,7 +206,7 @@ class Expanded(unittest.TestCase):
 
     def test_whole_diffs(self):
         text = (ROOT / "docs" / "08_swizzle.md").read_text(encoding="utf-8")
-        added = int(re.search(r"^The step from 07_cp_async to 08_swizzle adds (\d+) lines", text, re.MULTILINE)[1])
+        added = int(re.search(r"^This step adds (\d+) lines", text, re.MULTILINE)[1])
         whole = sync.with_whole_diffs(text)
         diff = whole.split("<summary>The whole diff</summary>\n\n```diff\n")[1].split("```")[0].splitlines()
         self.assertEqual(diff[:2], ["--- kernels/07_cp_async.cu", "+++ kernels/08_swizzle.cu"])

@@ -174,8 +174,7 @@ def diff(spec, old):
     shown = [changed[i] for i in sorted(places)]
     indent = min(len(line[1:]) - len(line[1:].lstrip()) for line in shown)
     added = sum(line.startswith("+") for line in changed)
-    return [f"The step from {Path(names[0]).stem} to {Path(names[1]).stem} adds {added} lines and removes "
-            f"{len(changed) - added}; `diff -u {' '.join(names)}` shows them all. The lines that matter:", "",
+    return [f"This step adds {added} lines and removes {len(changed) - added}. Those that matter:", "",
             *fenced("diff", [line[0] + line[1 + indent :] for line in shown])]
 
 
