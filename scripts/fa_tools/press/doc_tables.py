@@ -613,5 +613,5 @@ def phases(spec):
 
 
 TABLES = {"table": table, "lengths": lengths, "profile": profile, "agreement": agreement_of,
-          "limiters": limiters, "solutions": solutions, "tasks": tasks, "hole": hole, "reproduced": reproduced, "experiments": experiments,
+          "solutions": solutions, "tasks": tasks, "hole": hole, "reproduced": reproduced, "experiments": experiments,
           "bugs": bugs, "phases": phases, "schedules": schedules, "pieces": pieces}

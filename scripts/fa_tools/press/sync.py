@@ -41,11 +41,9 @@ Between a pair of comments, alone on their lines:
   <!-- profile: bench/results/h200_profile.json kernel=02_* metrics=cycles,dram_bytes -->
   <!-- /profile -->                                             the profiler's figures, one launch a column
                                                                 (rows=launches: one launch a row)
-  <!-- agreement: seq_len=256 head_dim=128 of=memory -->
-  <!-- /agreement -->                                           the emulator's counts over the profiler's (of=memory or
-                                                                instructions), with reasons (reasons=no: without)
-  <!-- limiters: seq_len=2048 -->                               the busiest resource, by the emulator and the profiler
-  <!-- /limiters -->
+  <!-- agreement: seq_len=256 head_dim=128 dtype=bf16 -->
+  <!-- /agreement -->                                           the emulator's counts over the profiler's, with reasons
+                                                                (reasons=no: without)
   <!-- solutions: 02_online_softmax 02_no_padding columns=shared_wavefronts -->
   <!-- /solutions -->                                           a kernel and solutions of its exercises
   <!-- tasks: 02 -->                                            the tasks of a chapter; all: of all
