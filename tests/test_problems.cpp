@@ -665,7 +665,7 @@ TEST_P(LongSameBits, LaunchAfterLaunch) {
     const size_t workspace_bytes =
         GetParam().workspace_bytes == nullptr ? 0 : GetParam().workspace_bytes(p, limit);
     Buffer workspace("workspace", std::max<size_t>(workspace_bytes, 16));
-    if (GetParam().zeroed_workspace) workspace.upload(std::vector<char>(workspace.size()).data());
+    if (GetParam().zeroed_bytes) workspace.zero(GetParam().zeroed_bytes());
     const Tensors tensors{q.data(), k.data(),         v.data(),
                           o.data(), workspace.data(), workspace_bytes};
     std::vector<uint16_t> first(p.element_count()), again(p.element_count());

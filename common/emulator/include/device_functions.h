@@ -174,27 +174,31 @@ inline auto in_direction(int direction, F f) {
     return emu::in_direction<R, T>(DIRECTION, f) ARGUMENTS;                                  \
   }
 #define FA_ROUNDED(NAME, R, T, VALUE, ARGUMENTS, ...)                      \
-  inline R NAME##_rn(__VA_ARGS__) { return R(VALUE); }                     \
+  inline R NAME##_rn(__VA_ARGS__) {                                        \
+    return [](T x, [[maybe_unused]] T y = 0, [[maybe_unused]] T z = 0) {   \
+      return R(VALUE);                                                     \
+    } ARGUMENTS;                                                           \
+  }                                                                        \
   FA_DIRECTED(FE_DOWNWARD, NAME##_rd, R, T, VALUE, ARGUMENTS, __VA_ARGS__) \
   FA_DIRECTED(FE_UPWARD, NAME##_ru, R, T, VALUE, ARGUMENTS, __VA_ARGS__)   \
   FA_DIRECTED(FE_TOWARDZERO, NAME##_rz, R, T, VALUE, ARGUMENTS, __VA_ARGS__)
 #define FA_ROUNDED_ALL(LETTER, FMA, T)                       \
-  FA_ROUNDED(__##LETTER##add, T, T, x + y, (x, y), T x, T y) \
-  FA_ROUNDED(__##LETTER##sub, T, T, x - y, (x, y), T x, T y) \
-  FA_ROUNDED(__##LETTER##mul, T, T, x* y, (x, y), T x, T y)  \
-  FA_ROUNDED(__##LETTER##div, T, T, x / y, (x, y), T x, T y) \
-  FA_ROUNDED(__##LETTER##rcp, T, T, 1 / x, (x), T x)         \
-  FA_ROUNDED(__##LETTER##sqrt, T, T, std::sqrt(x), (x), T x) \
-  FA_ROUNDED(FMA, T, T, std::fma(x, y, z), (x, y, z), T x, T y, T z)
+  FA_ROUNDED(__##LETTER##add, T, T, x + y, (a, b), T a, T b) \
+  FA_ROUNDED(__##LETTER##sub, T, T, x - y, (a, b), T a, T b) \
+  FA_ROUNDED(__##LETTER##mul, T, T, x* y, (a, b), T a, T b)  \
+  FA_ROUNDED(__##LETTER##div, T, T, x / y, (a, b), T a, T b) \
+  FA_ROUNDED(__##LETTER##rcp, T, T, 1 / x, (a), T a)         \
+  FA_ROUNDED(__##LETTER##sqrt, T, T, std::sqrt(x), (a), T a) \
+  FA_ROUNDED(FMA, T, T, std::fma(x, y, z), (a, b, c), T a, T b, T c)
 FA_ROUNDED_ALL(f, __fmaf, float)
 FA_ROUNDED_ALL(d, __fma, double)
-FA_ROUNDED(__double2float, float, double, x, (x), double x)
-FA_ROUNDED(__int2float, float, int, x, (x), int x)
-FA_ROUNDED(__uint2float, float, unsigned, x, (x), unsigned x)
-FA_ROUNDED(__ll2float, float, long long, x, (x), long long x)
-FA_ROUNDED(__ull2float, float, unsigned long long, x, (x), unsigned long long x)
-FA_ROUNDED(__ll2double, double, long long, x, (x), long long x)
-FA_ROUNDED(__ull2double, double, unsigned long long, x, (x), unsigned long long x)
+FA_ROUNDED(__double2float, float, double, x, (a), double a)
+FA_ROUNDED(__int2float, float, int, x, (a), int a)
+FA_ROUNDED(__uint2float, float, unsigned, x, (a), unsigned a)
+FA_ROUNDED(__ll2float, float, long long, x, (a), long long a)
+FA_ROUNDED(__ull2float, float, unsigned long long, x, (a), unsigned long long a)
+FA_ROUNDED(__ll2double, double, long long, x, (a), long long a)
+FA_ROUNDED(__ull2double, double, unsigned long long, x, (a), unsigned long long a)
 #undef FA_ROUNDED_ALL
 #undef FA_ROUNDED
 #undef FA_DIRECTED
