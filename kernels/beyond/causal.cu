@@ -43,13 +43,14 @@ template <typename T>
 constexpr float kMaxTileSum = 0x1p60f;
 template <>
 constexpr float kMaxTileSum<__half> = 32768.0f;
-// Where the reference is a row's maximum, the maximum's P is 2^kLift. fp16's numbers below 2^-14
-// have fewer bits, so a row's small P would otherwise lose theirs.
+// A reference that follows a row's maximum stays kLift (log2) below it: the maximum's P is 2^kLift.
+// fp16's numbers below 2^-14 have fewer bits, and small P would otherwise lose theirs.
 template <typename T>
 constexpr float kLift = 0.0f;
 template <>
 constexpr float kLift<__half> = 8.0f;
-// After a rise by more than this (log2) a guess in the next tile is not worth trying.
+// A tile's scores may exceed their references by 60 (log2) in bf16, and by 7 in fp16 above kLift.
+// After a rise by more than this the next tile is likely to exceed them, too.
 template <typename T>
 constexpr float kFar = 32.0f;
 template <>
@@ -194,13 +195,11 @@ struct SharedStorage {
   uint64_t query_tile_full[C::kQueryTiles];
 };
 
-// How many query tiles have been taken, in workspace.
+// In workspace, and 0 between launches.
 struct Counters {
-  uint32_t taken, taken_blind;
+  uint32_t taken, taken_blind;  // query tiles
+  uint32_t done;                // warps that will take none any more
 };
-
-// Every launch begins to count query tiles at 0.
-__global__ void reset_kernel(Counters* counters) { *counters = {}; }
 
 template <typename T, int kHeadDim, int kConsumers>
 __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
@@ -226,6 +225,11 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   const uint64_t desc_v = layout::mn_major_descriptor(ptx::shared_address(smem.sV), C::kBlockN);
 
   // ---- barriers
+  if (threadIdx.x == C::kWarpgroups * 128) {  // the first loads shall not wait for these
+    ptx::prefetch_tensormap(&map_q);
+    ptx::prefetch_tensormap(&map_k);
+    ptx::prefetch_tensormap(&map_v);
+  }
   if (threadIdx.x == 0) {
     for (int i = 0; i < C::kBuffers * C::kWarpgroups; i++) {
       ptx::mbarrier_init(&smem.q_full[i % C::kBuffers][i / C::kBuffers], 1);
@@ -310,7 +314,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
                 &map_o, {slab * 64, tile.row + consumer * 64, tile.head}, sQ[slab]);
           }
           ptx::cp_async_bulk_commit();
-          ptx::cp_async_bulk_wait_read<0>();
+          ptx::cp_async_bulk_wait_read<0>();  // only then the next Q may come, or the CTA end
         }
         if (t < its_tiles) {
           ptx::mbarrier_wait(&smem.query_tile_full[t % C::kQueryTiles], t / C::kQueryTiles % 2);
@@ -328,17 +332,17 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
           }
         }
       }
-      ptx::cp_async_bulk_wait<0>();  // waits until the last O is written
     }
     __syncwarp();
+    if (warp_idx > 0 && warp_idx <= C::kWarpgroups) return;
     // [blind]
-    // A warp with nothing else to do takes blind query tiles and writes their O, which is zeros.
-    // Two consumers leave a warp that does nothing else.
+    // The other warps take blind query tiles and write their O, which is zeros: warp 0 after its
+    // last load, and with two consumers warp 3, which does nothing else.
     QueryTiles<C::kBlockM, C::kBlockN> blind_tiles(shape, true);
     for (;;) {
       const uint32_t taken = lane_idx == 0 ? atomicAdd(&counters->taken_blind, 1) : 0;
       const QueryTile tile = blind_tiles[__shfl_sync(0xffffffffu, taken, 0)];
-      if (tile.rows == 0) return;
+      if (tile.rows == 0) break;
       const int rows = min(tile.rows, C::kBlockM);
       const size_t first_row = size_t(tile.head) * shape.q_rows + tile.row;
       uint4* const gO_tile = reinterpret_cast<uint4*>(gO + first_row * kHeadDim);
@@ -346,6 +350,17 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       for (int i = lane_idx; gLse && i < rows; i += 32) gLse[first_row + i] = -INFINITY;
     }
     // [/blind]
+    // [last]
+    // The last of these warps of all CTAs sets the counters back, for the next launch.
+    __threadfence();  // this warp takes nothing after ...
+    const uint32_t others = (4 - C::kWarpgroups) * gridDim.x - 1;
+    if (lane_idx == 0 && atomicInc(&counters->done, others) == others) {  // ... it has said so
+      __threadfence();
+      counters->taken = 0;
+      counters->taken_blind = 0;
+    }
+    return;
+    // [/last]
   }
   ptx::setmaxnreg_inc<C::kConsumerRegisters>();
 
@@ -365,8 +380,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   int kv_len, diagonal;                                // of the query tile under way
   int key;                                             // the first key of the key tile under way
   bool accumulate = false;                             // O of the query tile has begun
-  bool exact = false;     // the next tile's maxima are taken first, because a reference rose far
-  bool rose_far = false;  // one did so in this query tile: the next one begins like that
+  bool exact = false;  // the next tile's maxima are taken first, because a reference rose far
 
   // The number of keys that row i of the query tile sees. Negative: not even the first one.
   const auto visible_keys = [&](int i) { return min(kv_len, i + diagonal); };
@@ -449,7 +463,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       row_ref[h] = new_ref;
     }
     exact = __any_sync(0xffffffffu, far);
-    rose_far |= exact;
     float sum[2];
     exponentials(p, sum, score);
 #pragma unroll
@@ -457,33 +470,17 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   };
   // [/exact]
   // [softmax]
-  // Does the same for a query tile's first key tile. The reference is a guess, the row's first
-  // score in this tile, unless a row does not see that key. If a sum is too large, or guesses were
-  // far off in the query tile before, the maximum follows.
+  // Does the same for a query tile's first key tile. References rise from the row's first score: by
+  // how much says how far scores spread, and so whether the next tile's maxima are taken first.
   const auto softmax_first = [&](auto& p) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      row_ref[h] = __shfl_sync(0xffffffffu, acc_s[2 * h], 0, 4) * scale_log2;
+      const float first = __shfl_sync(0xffffffffu, acc_s[2 * h], 0, 4) * scale_log2;
+      // Finite, so a row that sees no key, or scores of -inf alone, has P = 2^-inf = 0.
+      row_ref[h] = key < visible_keys(row) ? fmaxf(first, -FLT_MAX) : -FLT_MAX;
+      row_sum[h] = 0.0f;
     }
-    bool good = !rose_far;
-    if (good) {
-      float sum[2];
-      exponentials(p, sum, visible_scores());
-      // The warp's first row sees the fewest keys. An infinite sum or NaN is not good, either.
-      good = __all_sync(0xffffffffu, key < visible_keys(row) && sum[0] + sum[1] <= kMaxTileSum<T>);
-      row_sum[0] = sum[0];
-      row_sum[1] = sum[1];
-    }
-    if (!good) {
-      rose_far = false;
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-        // Finite, so a row that sees no key, or scores of -inf alone, has P = 2^-inf = 0.
-        row_ref[h] = key < visible_keys(row) ? fmaxf(row_ref[h], -FLT_MAX) : -FLT_MAX;
-        row_sum[h] = 0.0f;
-      }
-      softmax_exact(p, visible_scores());
-    }
+    softmax_exact(p, visible_scores());
   };
   // Does the same for any other tile. Returns whether O must be rescaled.
   const auto softmax = [&](auto& p) -> bool {
@@ -687,6 +684,7 @@ struct Launcher {
   }
   // [/section]
   static size_t workspace_bytes(const Problem&, size_t) { return sizeof(Counters); }
+  static size_t zeroed_bytes() { return sizeof(Counters); }
 
   static void run(const Attention<T>& a) {
     if constexpr (kHeadDim == 64) {  // there are registers for a third consumer
@@ -721,7 +719,6 @@ struct Launcher {
     const uint32_t m_blocks = (a.seq_len + C::kBlockM - 1) / C::kBlockM;  // of the longest sequence
     const uint32_t most_tiles = uint32_t(a.batch) * a.heads * m_blocks;
     const auto counters = static_cast<Counters*>(a.workspace);
-    launch<reset_kernel>({dim3(1), dim3(1)}, counters);
     launch<attention_kernel<T, kHeadDim, kConsumers>>(
         {dim3(std::min(most_tiles, uint32_t(sm_count()))), dim3(C::kThreads),
          sizeof(SharedStorage<T, C>)},
