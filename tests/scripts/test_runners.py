@@ -200,7 +200,7 @@ class Busy(ScriptTest):
     def test_what_takes_long_says_so_once_and_not_in_its_output(self):
         page = self.write("page.md", "```text\n$ scripts/fa softmax\n```\n" + "[a page](page.md)\n" * 2000)
         for says, *words in (("checking links and formulas ...\n", "links", page), ("reading the prose ...\n", "prose", page),
-                             ("comparing the documents with their sources ...\n", "sync", "--check"),
+                             ("comparing the documents with their sources ...\n", "sync", "--check", page),
                              ("running the commands whose output is shown ...\n", "outputs", "--check", page)):
             with self.subTest(words):
                 soon, late = (self.run_script(SCRIPTS / "fa", *words, env={"FA_BUSY_AFTER": after}) for after in ("0", "600"))
