@@ -75,16 +75,14 @@ with tempfile.TemporaryDirectory() as work:
         looks = {}
         for group in picture.iter():  # each before those within it
             looks.update((child, {**looks.get(group, {}), **classes.get(child.get("class"), {}), **child.attrib}) for child in group)
-        for text in (text for text in looks if text.text and text.tag.endswith(("text", "tspan"))):
-            y, size = (float(looks[text][name].removesuffix("px")) for name in ("y", "font-size"))
-            places = looks[text]["x"].split()
-            for x, said in zip(map(float, places), text.text if len(places) > 1 else [text.text]):
-                wide = len(said) * size * 0.56
-                left = x - {None: 0, "middle": wide / 2, "end": wide}[looks[text].get("text-anchor")]
-                expect(0 <= left and left + wide <= width and size < y < height, f"'{said}' is outside ({options})")
-                for other, begin, end in lines.setdefault(y, []):
-                    expect(left >= end or left + wide <= begin, f"'{said}' lies on '{other}' ({options})")
-                lines[y].append((said, left, left + wide))
+        for text in (text for text in looks if text.tag.endswith("text")):
+            said, x, y, size = text.text, *(float(looks[text][name].removesuffix("px")) for name in ("x", "y", "font-size"))
+            wide = len(said) * size * 0.56
+            left = x - {None: 0, "middle": wide / 2, "end": wide}[looks[text].get("text-anchor")]
+            expect(0 <= left and left + wide <= width and size < y < height, f"'{said}' is outside ({options})")
+            for other, begin, end in lines.setdefault(y, []):
+                expect(left >= end or left + wide <= begin, f"'{said}' lies on '{other}' ({options})")
+            lines[y].append((said, left, left + wide))
         # A path with a marker has the marker's shape at each of its corners.
         forms = {f"marker:url(#{marker.get('id')})": list(corners(marker[0].get("d")))
                  for marker in picture.iter("{http://www.w3.org/2000/svg}marker")}

@@ -147,22 +147,11 @@ def bars(shapes, upright):
     return filled([f'<path{attributes(look)} d="', *strokes(parts), '"/>'])
 
 
-def rows(group, classes):
-    """The words of texts that look alike: texts in one row share an element. classes: {look: name}."""
-    name, together = classes.setdefault(group[0].look, f"t{len(classes)}"), {}
-    for shape in group:
-        together.setdefault(shape.at[1], []).append((shape.at[0], escape(shape.what, quote=False), len(shape.what)))
-    for y, texts in together.items():
-        if len(texts) > 1 and all(length == 1 for _, _, length in texts):  # a place for each letter
-            yield f'<text class="{name}" x="{texts[0][0]}'
-            yield from (f" {x}" for x, _, _ in texts[1:])
-            yield f'" y="{y}">{"".join(text for _, text, _ in texts)}</text>'
-        elif len(texts) > 2:  # lines end within tags, since a space between two would be drawn
-            yield f'<text class="{name}" y="{y}"><tspan'
-            yield from (f' x="{x}">{text}</tspan><tspan' for x, text, _ in texts[:-1])
-            yield f' x="{texts[-1][0]}">{texts[-1][1]}</tspan></text>'
-        else:
-            yield from (f'<text class="{name}" x="{x}" y="{y}">{text}</text>' for x, text, _ in texts)
+def labels(group, classes):
+    """The words of texts that look alike, an element each: not every program can place several texts of one element. classes:
+    {look: name}."""
+    name = classes.setdefault(group[0].look, f"t{len(classes)}")
+    return [f'<text class="{name}" x="{x}" y="{y}">{escape(text, quote=False)}</text>' for (x, y), text in (shape[3:5] for shape in group)]
 
 
 def each(group):
@@ -228,7 +217,7 @@ def grouped(shapes, markers, classes, depth=0):
             continue
         for is_text, groups in itertools.groupby(alike(list(part)), lambda same: same[0].kind == "text"):
             if is_text:
-                yield from filled(word for same in groups for word in rows(same, classes))
+                yield from filled(word for same in groups for word in labels(same, classes))
             else:
                 yield from (line for same in groups for line in written(same, markers))
 
