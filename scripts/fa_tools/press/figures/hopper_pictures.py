@@ -5,7 +5,7 @@ import math
 from collections import namedtuple
 
 from fa_tools.press.figures import layouts
-from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, constant, figure, places, real_constant, runs
+from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, constant, figure, places, real_constant
 
 
 Tile = namedtuple("Tile", "number stage phase asked arrives read released")
@@ -87,13 +87,13 @@ def boxes(p):
     p.heading(f"A tile of K is {slabs} TMA boxes of 64 columns and {rows} rows; each arrives as a slab",
               f"head_dim {head_dim}, 16-bit elements")
     # Left: the matrix of all heads' rows.
-    x, y, wide, tall = 64, 96, 190, 250
-    p.text(x + wide / 2, 84, "global memory: the rows of all heads", 13, weight="bold")
+    x, y, wide, tall = 160, 96, 172, 250
+    p.text(x + wide / 2, 84, "global memory, all heads", 13, weight="bold")
     p.rect(x, y, wide, tall, *GREY)
     for head in range(3):
         if head:
             p.line(x, y + tall * head / 3, x + wide, y + tall * head / 3, INK.line, 1.2, "4 3")
-        p.text(x - 8, y + tall * (head + 0.5) / 3 + 4, f"head {head}", 11.5, INK.muted, "end")
+        p.text(x + 8, y + tall * head / 3 + 18, f"head {head}", 11.5, INK.muted, "start")
     at, high = y + tall / 3 + 26, 34
     for slab in range(slabs):
         p.rect(x + slab * wide / 2 + 1, at, wide / 2 - 2, high, *colors[slab])
@@ -101,8 +101,8 @@ def boxes(p):
     p.text(x, y + tall + 16, "0", 11, INK.muted, "start")
     p.text(x + wide / 2, y + tall + 16, "column 64", 11, INK.muted)
     p.text(x + wide, y + tall + 16, str(head_dim), 11, INK.muted, "end")
-    p.arrow(x + wide + 62, at, x + wide + 3, at, INK.muted, 1.2)
-    p.lines(x + wide + 8, at - 20, 14, ("row head · seq_len", f"+ n · {rows}"), 11.5)
+    p.arrow(x - 22, at, x - 2, at, INK.muted, 1.2)
+    p.lines(x - 26, at - 4, 15, ("row head · seq_len", f"+ n · {rows}"), 11.5, anchor="end")
     # Below: what the tensor map says.
     p.text(44, y + tall + 42, "tensor map of K:", 12, anchor="start", weight="bold")
     p.lines(44, y + tall + 59, 17, ("sizes", "stride", "box", "swizzle"))
@@ -115,7 +115,8 @@ def boxes(p):
         top = sy + slab * (sh + 4)
         p.rect(sx, top, sw, sh, *colors[slab])
         p.caption(sx + sw / 2, top + sh / 2 - 4, f"slab {slab}", bytes_)
-        p.arrow(x + wide + 90, at + high / 2 + 5, sx - 4, top + sh / 2, colors[slab][1])
+    p.arrow(x + wide / 4, at, sx - 3, sy + sh / 2, INK.blue)
+    p.arrow(x + wide, at + high / 2, sx - 3, sy + 1.5 * sh + 4, INK.orange)
     p.lines(sx + sw / 2, sy + 2 * sh + 24, 16, ("128 bytes per row,", "128 rows each"), anchor="middle")
     p.lines(sx + sw / 2, sy + 2 * sh + 66, 16, ("one mbarrier counts", f"{slabs} · {bytes_}"), anchor="middle")
     # Right: an atom of a slab.
@@ -138,27 +139,53 @@ def boxes(p):
 def producer_consumers(p):
     stages, warps = constant("13", "kStages"), 4 * constant("13", "kWarpgroups")
     p.heading("Three roles, which meet only at the barriers of the stages",
-              f"K's {stages} stages; V has {stages} more, with barriers of their own")
-    left, wide, top, bottom = 318, 230, 78, 358
-    right, middle, high = left + wide + 4, (top + bottom) / 2, (bottom - top - 12 * (stages - 1)) / stages
-    p.box(24, 138, 150, 160, ["producer", "one thread:", "wait for empty", "announce the bytes", "start the copy"], *BLUE)
+              f"K's {stages} stages, which both consumers read; V has {stages} more, with barriers of their own")
+    left, wide, top, bottom = 330, 218, 78, 358
+    right, middle, high = left + wide, (top + bottom) / 2, (bottom - top - 12 * (stages - 1)) / stages
+    bar, pen = (high - 18) / 2, 2.4
+    full, empty = ([top + stage * (high + 12) + place for stage in range(stages)] for place in (6 + bar / 2, 12 + 1.5 * bar))
+
+    def dots(x, ys, color):
+        for y in ys:
+            p.rect(x - 4, y - 4, 8, 8, color, None, 4)
+
+    def wire(x, ys, color):
+        """A line down, which all stages and roles at these heights share."""
+        p.line(x, min(ys), x, max(ys), color, pen)
+        dots(x, sorted(ys)[1:-1], color)
+
     for stage in range(stages):
-        y, bar = top + stage * (high + 12), (high - 18) / 2
+        y = top + stage * (high + 12)
         p.rect(left, y, wide, high, *GREY, 6)
-        p.text(left + 12, y + high / 2 + 5, f"stage {stage}", 13.5, anchor="start", weight="bold")
-        p.box(left + 100, y + 6, 118, bar, ["full"], *BLUE, size=12.5)
-        p.box(left + 100, y + 12 + bar, 118, bar, ["empty"], *ORANGE, size=12.5)
-    p.arrow(176, middle - 44, left - 4, middle - 44, INK.blue, 2.6)
-    p.arrow(left - 4, middle + 40, 176, middle + 40, INK.orange, 2.6)
-    p.text(247, middle - 70, "TMA brings tile n:", 12, INK.blue, weight="bold")
-    p.text(247, middle + 60, "waits for empty", 12, INK.orange, weight="bold")
-    p.texts(11.5, INK.muted, "middle", (247, middle - 55, "its bytes complete full"), (247, middle + 75, "of tile n - kStages"))
-    for consumer, y in enumerate((top, bottom - 120)):
+        p.text(left + 14, y + high / 2 + 5, f"stage {stage}", 13.5, anchor="start", weight="bold")
+        p.box(left + 92, y + 6, 116, bar, ["full"], *BLUE, size=12.5)
+        p.box(left + 92, y + 12 + bar, 116, bar, ["empty"], *ORANGE, size=12.5)
+    # Left: each tile goes to one of the stages, and the producer waits for that stage's barrier.
+    p.box(24, middle - 80, 136, 160, ["producer", "one thread:", "wait for empty", "announce the bytes", "start the copy"], *BLUE)
+    loads, waits, brought, awaited = left - 20, left - 36, middle - 50, middle + 44
+    wire(loads, [*full, brought], INK.blue)
+    wire(waits, [*empty, awaited], INK.orange)
+    p.line(162, brought, loads, brought, INK.blue, pen)
+    p.arrow(waits, awaited, 162, awaited, INK.orange, pen)
+    for above, below in zip(full, empty):
+        p.arrow(loads, above, left - 2, above, INK.blue, pen)
+        p.line(left, below, waits, below, INK.orange, pen)
+    p.texts(12, INK.blue, "middle", (226, brought - 24, "TMA brings tile n"), (226, brought - 8, "to stage n % " + str(stages)), weight="bold")
+    p.texts(12, INK.orange, "middle", (226, awaited + 18, "waits for empty"), (226, awaited + 34, f"of tile n - {stages}"), weight="bold")
+    # Right: both consumers use all stages.
+    wakes, frees = right + 22, right + 40
+    boxes = (top, bottom - 120)
+    wire(wakes, [*full, *(y + 38 for y in boxes)], INK.blue)
+    wire(frees, [*empty, *(y + 80 for y in boxes)], INK.orange)
+    for above, below in zip(full, empty):
+        p.line(right, above, wakes, above, INK.blue, pen)
+        p.arrow(frees, below, right + 2, below, INK.orange, pen)
+    for consumer, y in enumerate(boxes):
         p.box(700, y, 156, 120, [f"consumer {consumer}", "4 warps: wait for full", "multiply, wgmma_wait", "arrive at empty"], *GREEN)
-        p.arrow(right, y + 38, 697, y + 38, INK.blue, 2.6)
-        p.arrow(697, y + 76, right, y + 76, INK.orange, 2.6)
-        p.text(624, y + 28, "waits for full", 12, INK.blue, weight="bold")
-        p.text(624, y + 95, "4 arrivals at empty", 12, INK.orange, weight="bold")
+        p.arrow(wakes, y + 38, 698, y + 38, INK.blue, pen)
+        p.line(700, y + 80, frees, y + 80, INK.orange, pen)
+        p.text(645, y + 30, "waits for full", 12, INK.blue, weight="bold")
+        p.text(645, y + 97, "4 arrivals", 12, INK.orange, weight="bold")
     p.text(440, 396, f"A phase of full: 1 arrival and a tile's bytes. A phase of empty: {warps} arrivals, one of each consumer "
            "warp.", 13)
     p.note(420, f"The producer is at most {stages} tiles ahead of the slower consumer. A role that is too early waits, "
@@ -365,26 +392,29 @@ def assignment(p):
     q_tiles = batch * heads * a_head
     rounds = -(-q_tiles // sms)
     p.heading(f"{q_tiles:,} query tiles on {sms} SMs: CTA i has the tiles i, i + {sms}, i + {2 * sms}, ...",
-              f"batch {batch}, {heads} heads, {seq_len} tokens; a cell is a query tile; the colour changes with the head, every "
-              f"{a_head} tiles")
-    left, top, cell, high = 84, 84, 5.85, 14
-    head_of = [[tile // a_head if tile < q_tiles else None for tile in range(t * sms, (t + 1) * sms)] for t in range(rounds)]
-    for t, heads_of in enumerate(head_of):
-        for head, begin, end in runs(heads_of):
-            p.rect(left + begin * cell, top + t * high, (end - begin) * cell, high - 3,
-                   INK.cell if head is None else (INK.blue, INK.orange)[head % 2])
+              f"batch {batch}, {heads} heads, {seq_len} tokens; a cell is a query tile, a row is a round, a column is a CTA")
+    left, top, cell, high, shown = 84, 84, 5.85, 14, 33
+    last = q_tiles - (rounds - 1) * sms
+    for t in range(rounds):
+        p.rect(left, top + t * high, (last if t == rounds - 1 else sms) * cell, high - 3, INK.blue_soft)
+        p.rect(left + shown * cell, top + t * high, cell, high - 3, INK.orange)
         p.text(left - 8, top + t * high + 10, f"t = {t}", 10.5, INK.muted, "end")
     for i in range(1, sms):  # the cells' edges
         p.line(left + i * cell, top, left + i * cell, top + rounds * high - 3, INK.background, 1)
-    p.texts(10.5, INK.muted, "middle", *((left + (i + 0.5) * cell, top - 6, str(i) if i else "CTA 0") for i in (0, 32, 64, 96, 131)))
+    y = top + (rounds - 1) * high
+    p.rect(left - 1, y - 1.5, last * cell + 1, high, "none", INK.blue, 0, 1.6)
+    p.path([(left + last * cell, y - 1.5), (left + sms * cell, y - 1.5), (left + sms * cell, y + high - 1.5),
+            (left + last * cell, y + high - 1.5)], False, "none", INK.line, 1.2, "4 3")
+    p.texts(10.5, INK.muted, "middle", *((left + (i + 0.5) * cell, top - 6, str(i) if i else "CTA 0") for i in (0, 64, 96, 131)))
+    p.text(left + (shown + 0.5) * cell, top - 6, f"CTA {shown}: tiles {shown}, {shown + sms}, ..., {shown + (rounds - 1) * sms:,}", 11,
+           INK.orange, weight="bold")
     y = top + rounds * high + 18
-    last = q_tiles - (rounds - 1) * sms
-    at_once = max(len(set(heads_of) - {None}) for heads_of in head_of)
+    at_once = max(len({tile // a_head for tile in range(t * sms, min((t + 1) * sms, q_tiles))}) for t in range(rounds))
     cells, mib = rounds * sms, 2 * seq_len * 128 * 2 // 2**20
-    p.text(left, y, f"the last round: {last} of {sms} SMs", 12.5, INK.text, "start", "bold")
+    p.text(left, y, f"the last round: {last} of {sms} SMs", 12.5, INK.blue, "start", "bold")
     p.text(left + sms * cell, y, f"{q_tiles:,} of {rounds} · {sms} = {cells:,} cells: {100 * q_tiles / cells:.0f} %", 12.5,
            INK.text, "end", "bold")
-    p.text(left, y + 18, f"at most {at_once} heads at a time: their K and V, {at_once} · {mib} MiB, stay in L2", 12.5, INK.muted,
+    p.text(left, y + 18, f"a round has tiles of at most {at_once} heads: their K and V, {at_once} · {mib} MiB, stay in L2", 12.5, INK.muted,
            "start")
     p.texts(13.5, None, "start", (24, y + 48, "An SM, kernel 14: one CTA per query tile"), (24, y + 106, "Kernel 15: one CTA"),
             weight="bold")
@@ -403,7 +433,7 @@ def assignment(p):
            "in every tile of 14 but only once in 15. Not to scale.")
 
 
-@figure("16_exponents", 492, "Kernel 16: what a reference may be",
+@figure("16_exponents", 526, "Kernel 16: what a reference may be",
         "P = 2^(s - reference): a number near the first scores is as good as the maximum",
         "to scale, in units of log2; s: scores of a row and a tile of K, scaled")
 def exponents(p):
@@ -439,22 +469,25 @@ def exponents(p):
         ("100 nats higher", -margin - above - spread / 2, -margin - above + spread / 2, None, "the same, because the reference is higher, too"),
         ("rising by 40 nats", -margin - spread, -margin + 40 * nat, None, "in range, and no new reference"),
         ("rising by 60 nats", -margin - spread, -margin + 60 * nat, None, "the sum is high: a new one"),
-        ("one key 90 nats higher", -margin - above - spread / 2, -margin - above + spread / 2, -margin + 90 * nat, "too high: the maximum"),
+        ("one key 90 nats higher", -margin - above - spread / 2, -margin - above + spread / 2, -margin + 90 * nat, "above the limit"),
+        ("then computed again", -margin - above - spread / 2 - 90 * nat, -margin - above + spread / 2 - 90 * nat, -margin,
+         "the reference is 90 nats higher"),
     )
     top, step = 164, 34
     p.line(x(most), 122, x(most), top + len(examples) * step - 8, INK.green, 1.2, "4 3")
-    p.line(x(most_sum), 122, x(most_sum), top + len(examples) * step - 8, INK.orange, 1.2, "4 3")
+    p.line(x(most_sum), 145, x(most_sum), top + len(examples) * step - 8, INK.orange, 1.2, "4 3")
     p.text(x(most_sum), 140, f"kMaxSum 2^{most_sum:.0f}", 11.5, INK.orange, "middle")
     for i, (name, begin, end, alone, why) in enumerate(examples):
         y = top + i * step
         p.text(left - 14, y + 15, name, 12.5, anchor="end")
         bar(y, begin, end, INK.green, None, 20)
-        if alone:
+        if alone is not None:
             bar(y, alone - 1.5, alone + 1.5, INK.orange, None, 20)
         wide = 5.8 * len(why) + 6  # the background, so that no dashed line crosses the words
-        at = x(alone) - 10 - wide if alone else x(end) + 6
+        left_of = alone is not None and alone > 0
+        at = x(alone) - 10 - wide if left_of else x(end if alone is None else alone) + 6
         p.rect(at, y + 2, wide, 16, INK.background)
-        p.text(at + wide - 3 if alone else at + 3, y + 15, why, 12, INK.muted, "end" if alone else "start")
+        p.text(at + wide - 3 if left_of else at + 3, y + 15, why, 12, INK.muted, "end" if left_of else "start")
     y = top + len(examples) * step + 34
     formats(y, "fp16", -25, 16, math.log2(narrow_most), -narrow_margin)
     p.text(x(0), y + 44, f"begins at 2^{-narrow_margin:.0f}, and its limits are 2^{math.log2(narrow_most):.0f} for a tile and 2^14 for a row", 12, INK.muted, "middle")
