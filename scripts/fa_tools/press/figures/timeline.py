@@ -127,7 +127,7 @@ def color_of(unit):
     return KINDS.get(unit, KINDS["other"]).light
 
 
-Slice = namedtuple("Slice", "start end name unit")
+Slice = namedtuple("Slice", "start end name unit statement")
 
 
 class Trace:
@@ -148,11 +148,23 @@ class Trace:
                 if event["ph"] == "X":
                     row = self.rows[names[event["pid"], None]][names[event["pid"], event["tid"]]]
                     unit = SAME.get(event["cat"], event["cat"])
-                    row.append(Slice(event["ts"], event["ts"] + event["dur"], event["name"], unit))
+                    row.append(Slice(event["ts"], event["ts"] + event["dur"], event["name"], unit, event["args"].get("statement", "")))
             self.recorded = self.about.get("recorded")  # by a GPU
             self.first = 0
+            if self.recorded:
+                self.name_softmax()
         except (KeyError, TypeError):
             raise Refused(NO_TRACE) from None
+
+    def name_softmax(self):
+        """A recording knows what lies between two events as "other instructions" only. The longest such stretch of a warp
+        between two waits for S is the softmax."""
+        for row in self.rows["Warps"].values():
+            ends = [i for i, each in enumerate(row) if each.unit == "tensor" and "(acc_s" in each.statement and "wait" in each.name]
+            for begin, end in zip(ends, [*ends[1:], len(row)]):
+                longest = max((i for i in range(begin, end) if row[i].unit == "work"), key=lambda i: row[i].end - row[i].start, default=None)
+                if longest is not None:
+                    row[longest] = row[longest]._replace(unit="exponential")
 
     def since(self, first):
         """Forgets what was before this cycle."""
@@ -189,10 +201,24 @@ class Panel:
     def __init__(self, trace, cycles):
         self.trace, self.cycles = trace, cycles
         self.p = None
-        self.warps, self.spans_of = trace.rows["Warps"], [*self.products(), *self.under_way()]
+        self.warps, self.spans_of = self.some_warps(), [*self.products(), *self.under_way()]
         self.units = [group for group in UNITS if trace.rows.get(group)]
+        self.any_product = None if not trace.recorded else [span for _, unit, spans in self.spans_of if unit == "tensor" for span in spans]
         self.warp_tall = 22 if len(self.warps) <= 4 else 14
-        self.tall = len(self.warps) * (self.warp_tall + 4) + 14 + len(self.units) * 32 + len(self.spans_of) * 18 + 44
+        bands = len(self.units) + bool(self.any_product)
+        self.tall = len(self.warps) * (self.warp_tall + 4) + 14 + bands * 32 + len(self.spans_of) * 18 + 44
+
+    def some_warps(self):
+        """The first warp of each warpgroup, and those with copies that the first one has not. The others do what the first one
+        does, at nearly the same time. Of at most four warps all."""
+        warps, shown = self.trace.rows["Warps"], {}
+        for name, slices in warps.items():
+            copies = {each.name for each in slices if each.unit == "global"}
+            if int(name.split()[1]) % 4 == 0:
+                first = copies
+            if len(warps) <= 4 or first is copies or copies - first:
+                shown[name] = slices
+        return shown
 
     def about(self):
         first, recorded = self.trace.first, self.trace.recorded
@@ -203,7 +229,7 @@ class Panel:
             return f"{text} on an SM that runs nothing else. A model of order and overlap, not a measurement."
         text += f", recorded on {recorded['gpu'].split(' (')[0]}"
         if recorded["ms"]:
-            text += f": {recorded['ms']:.4g} ms a launch, {recorded['recording_ms']:.4g} ms recording"
+            text += f": {recorded['ms']:.4g} ms per launch, {recorded['recording_ms']:.4g} ms recording"
         return text + "." + " The kernel has changed since." * is_stale({**recorded, "kernel": self.trace.kernel})
 
     def draw(self, picture, y):
@@ -212,6 +238,9 @@ class Panel:
             self.warp(y, name, slices)
             y += self.warp_tall + 4
         y += 14
+        if self.any_product:
+            self.band(y, "product under way", "tensor", self.any_product)
+            y += 32
         for group in self.units:
             self.unit(y, group)
             y += 32
@@ -257,6 +286,16 @@ class Panel:
         for height, begin, end in runs([round(share * tall) for share in busy]):
             outline += [(self.LEFT + column * step, y + tall - height) for column in (begin, end)]
         self.p.path([*outline, (self.LEFT + self.WIDE, y + tall)], True, color_of(UNITS[group]), None)
+
+    def band(self, y, name, unit, spans):
+        """When at least one of these is: as high as a unit that is busy."""
+        self.label(y + 17, name)
+        self.p.rect(self.LEFT, y, self.WIDE, 24, INK.cell)
+        ends = 0
+        for start, end in sorted(spans):
+            begin, ends = max(start, ends), max(min(end, self.cycles), ends)
+            if begin < ends:
+                self.p.rect(self.x(begin), y, self.x(ends) - self.x(begin), 24, color_of(unit))
 
     def products(self):
         """Products under way, of the first warp of each warpgroup: (label, unit, slices) of each row."""
@@ -324,7 +363,11 @@ def draw(traces, cycles):
     titles = []
     for trace in traces:
         about = trace.about
-        titles.append(f"{trace.kernel}: CTA {about['cta']}, {about['dtype']}, seq_len {about['seq_len']}, "
+        who = "What the model says"
+        if trace.recorded:
+            gpu = trace.recorded["gpu"].split(" (")[0].removeprefix("NVIDIA ")
+            who = f"What {'an' if gpu[0] in 'AHLR' else 'a'} {gpu} did"
+        titles.append(f"{who}: {trace.kernel}, CTA {about['cta']}, {about['dtype']}, seq_len {about['seq_len']}, "
                       f"head_dim {about['head_dim']}")
     top, between = 92, 70
     tall = top + sum(panel.tall for panel in panels) + between * (len(panels) - 1)
@@ -340,8 +383,9 @@ def draw(traces, cycles):
                 if unit == "other" or unit == "work" and unit not in drawn:
                     continue
                 p.rect(x, 65, 11, 11, color_of(unit), None, 2)
-                p.text(x + 16, 75, kind.name, 12, INK.muted, "start")
-                x += 38 + 6.3 * len(kind.name)
+                name = kind.name + ", softmax" * (unit == "exponential" and "work" in drawn)
+                p.text(x + 16, 75, name, 12, INK.muted, "start")
+                x += 40 + 6.4 * len(name)
             if "work" not in drawn:
                 p.text(Panel.WIDTH - 24, 75, "what a warp does or waits for", 12, INK.muted, "end")
         panel.draw(p, y)
