@@ -29,6 +29,8 @@ NOTES = "<!-- notes -->"  # before a list whose items explain lines of the code 
 CELL, NAME = re.compile(r"<td.*?</td>", re.DOTALL), re.compile(r"(?<=[A-Za-z0-9]{2})_(?=\w)(?![^<]*>)")
 PHONE = 620  # pixels: as wide as a picture may be made there (book.css)
 PLAIN = re.compile(r'<span class="(?:w|n|p|o|mi|mf|mh)">([^<]*)</span>')  # the text's colour: pages have half the size without
+# A picture that has a form for phones, as README has it for a site that adds none.
+TWO_FORMS = re.compile(r'<picture><source [^>]*>\s*<img src="([^"]*)" alt="([^"]*)"></picture>')
 ATTRIBUTE = re.compile(r"\b(href|src)\s*=\s*\"([^\"]*)\"")
 
 
@@ -59,7 +61,8 @@ class Page:
 
     def __init__(self, path, warn, text=None):
         self.path, self.url = path, url_of(path)
-        self.text = with_whole_diffs((ROOT / path).read_text(encoding="utf-8") if text is None else text)
+        text = (ROOT / path).read_text(encoding="utf-8") if text is None else text
+        self.text = with_whole_diffs(TWO_FORMS.sub(r"![\2](\1)", text))
         self.warn = lambda sentence: warn(f"{path}: {sentence}")
         self.title, self.description = path, ""
         self.headings = []  # (level, anchor, HTML)
@@ -100,11 +103,18 @@ class Page:
         if self.path == EXPLORERS:
             data = next((f' data-interactive="{page}"' for _, picture, page in explorer_sections() if picture == link), data)
         width = re.search(r' width="(\d+)"', self.size_of(link))
-        wide = " wide" if width and int(width[1]) > PHONE else ""
+        wide = " wide" if width and int(width[1]) > PHONE and not self.phone_form(link) else ""
         return f'<span class="picture{wide}"{data}>{image}</span>'
 
     def image(self, link, alt):
-        return f'<img src="{escape(self.target(link))}" alt="{alt}"{self.size_of(link)} loading="lazy">'
+        image, phone = f'<img src="{escape(self.target(link))}" alt="{alt}"{self.size_of(link)} loading="lazy">', self.phone_form(link)
+        source = f'<source media="(max-width: 40em)" srcset="{escape(self.target(phone))}"{self.size_of(phone)}>' if phone else ""
+        return f"<picture>{source}{image}</picture>" if phone else image
+
+    def phone_form(self, link):
+        """NAME_phone.svg beside NAME.svg, if there is one. Not of a place in the picture, which heads a page and has to be small."""
+        other = re.sub(r"\.svg$", "_phone.svg", link)
+        return other if other != link and ((ROOT / self.path).parent / other).is_file() else None
 
     def size_of(self, link):
         """Width and height, so that the text does not jump when pictures come."""

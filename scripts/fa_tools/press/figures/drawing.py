@@ -373,11 +373,11 @@ def keep(folder, drawn, command, check):
 DRAWN = {}  # NAME of docs/pictures/NAME.svg: what returns its Picture
 
 
-def figure(name, height, title, *heading):
+def figure(name, height, title, *heading, width=880):
     """Makes a function that draws into a Picture one of DRAWN."""
     def register(draw):
         def drawn():
-            picture = Picture(880, height, title)
+            picture = Picture(width, height, title)
             if heading:
                 picture.heading(*heading)
             draw(picture)

@@ -2,7 +2,7 @@
 numbers."""
 
 import math
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from fa_tools.press.charts.ladder import factor
 from fa_tools.press.doc_tables import matching, read
@@ -58,6 +58,23 @@ def gains_elsewhere():
 SPREAD = 0.025  # a smaller difference between two steps is none
 
 
+def kernels():
+    return sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
+
+
+def percent(share):
+    return f"{100 * share:.{1 if share < 0.1 else 0}f} %"
+
+
+def rounded(tflops):
+    return f"{tflops:.{1 if tflops < 10 else 0}f}"
+
+
+def gained(share, before):
+    """The factor of a step over the one before, and its colour."""
+    return "=" if abs(share / before - 1) < SPREAD else factor(share / before), INK.text if share / before > 1 - SPREAD else INK.orange
+
+
 @figure("map", 434, "A map of the ladder: for each of sixteen steps its idea, what held up the kernel before, and the factor gained",
         "The ladder: sixteen steps towards the full speed of the Tensor Cores",
         "Height and %: FLOPs per cycle and SM of the 4,096 on the data sheet (H200, bf16, 2048 tokens). Foot: TFLOP/s, 4096 tokens.")
@@ -79,29 +96,24 @@ def ladder_map(p):
     for libraries in ({"fa3": "FlashAttention-3", "cudnn": "cuDNN"}, {"fa2": "FlashAttention-2"}):
         height = top(max(found[f"peer/{peer}"] for peer in libraries))
         p.line(left, height, left + 3 * wide, height, INK.muted, 1.2)
-        shown = (f"{name} {100 * found[f'peer/{peer}']:.0f} %" for peer, name in libraries.items())
+        shown = (f"{name} {percent(found[f'peer/{peer}'])}" for peer, name in libraries.items())
         p.text(left + 4, height + 12, ", ".join(shown), 11, INK.muted, "start")
-    kernels = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
-    for i, (kernel, (idea, _, look)) in enumerate(zip(kernels, STEPS)):
+    for i, (kernel, (idea, _, look)) in enumerate(zip(kernels(), STEPS)):
         x, y, middle = left + i * wide, top(found[kernel]), left + (i + 0.5) * wide
         with p.group(f'id="at-{kernel[:2]}"'):
             with p.group('class="here"'):
                 p.rect(x - 1, y - 24, wide + 2, limits - y + 20, INK.background, INK.text, 6, 2.6)
                 p.path([(middle, y - 28), (middle - 9, y - 42), (middle + 9, y - 42)], True, INK.text, None)
             p.rect(x + 2, y, wide - 4, base - y, *(look or GREY))
-            percent = f"{100 * found[kernel]:.{1 if found[kernel] < 0.1 else 0}f} %"
             if before:
-                gained = found[kernel] / before
-                same = abs(gained - 1) < SPREAD
+                times, color = gained(found[kernel], before)
                 p.rect(x + 4, y - 18, wide - 8, 14, INK.background)  # the dashed line ends at a number
-                p.text(middle, y - 7, "=" if same else factor(gained), 12, INK.text if gained > 1 - SPREAD else INK.orange, weight="bold")
-                p.text(middle, y + 14, percent, 11, INK.text)
-            else:
-                p.text(middle, y - 7, percent, 11, INK.text)
+                p.text(middle, y - 7, times, 12, color, weight="bold")
+            p.text(middle, y + (14 if before else -7), percent(found[kernel]), 11, INK.text)
             if kernel in elsewhere:
-                where, gained = elsewhere[kernel]
-                p.lines(middle, y + 34, 13, (*where.replace(" ", "|", 1).split("|"), factor(gained)), 10.5, INK.muted, "middle")
-            p.text(middle, base - 4, f"{tflops[kernel]:.{1 if tflops[kernel] < 10 else 0}f}", 10.5, INK.muted)
+                where, there = elsewhere[kernel]
+                p.lines(middle, y + 34, 13, (*where.replace(" ", "|", 1).split("|"), factor(there)), 10.5, INK.muted, "middle")
+            p.text(middle, base - 4, rounded(tflops[kernel]), 10.5, INK.muted)
             p.text(middle, base + 19, kernel[:2], 15, weight="bold")
             p.lines(middle, names, 14, idea.split("|"), 11, INK.text, "middle")
         before = found[kernel]
@@ -117,6 +129,45 @@ def ladder_map(p):
         p.rect(x + 1, needs, wide * steps - 2, 22, *GREY, 4)
         words(x + wide * steps / 2, needs + 15, what)
         x += wide * steps
+
+
+@figure("map_phone", None, "A map of the ladder for narrow screens: for each of sixteen steps its idea, what held up the kernel before, and the factor gained",
+        width=400)
+def ladder_map_for_phones(p):
+    """The same as a list, with linear bars to the right."""
+    p.heading("The ladder: sixteen steps", x=14, y=28)
+    p.lines(14, 48, 16, ("Bar and %: FLOPs per cycle and SM of the 4,096 on the", "data sheet (H200, bf16, 2048 tokens). Right: the factor,",
+                         "and TFLOP/s at 4096 tokens. Grey: what held up the", "step before."))
+    found, tflops, elsewhere, before = shares(), speeds(), gains_elsewhere(), None
+    left, full, high, y = 152, 200, 40, 108
+    needs = dict(zip((0, *accumulate(steps for _, steps in NEEDS)), (what for what, _ in NEEDS)))
+
+    def wide(share):
+        return max(full * share, 2)
+
+    at, end = left + wide(found["peer/fa3"]), y + high * len(STEPS) + 26 * len(NEEDS)
+    p.line(at, y, at, end + 4, INK.text, 1, "3 3")
+    p.text(at + 4, end + 18, f"FlashAttention-3: {percent(found['peer/fa3'])}", 11.5, INK.text, "end")
+    p.height = end + 30
+    for i, (kernel, (idea, limit, look)) in enumerate(zip(kernels(), STEPS)):
+        if i in needs:
+            p.rect(8, y + 2, 384, 20, *GREY, 4)
+            p.text(200, y + 16, needs[i], 11.5)
+            y += 26
+        p.text(14, y + 17, kernel[:2], 14, anchor="start", weight="bold")
+        p.text(38, y + 16, idea.replace("|", " "), 12, anchor="start")
+        limit = (limit or "").replace("-|", "").split("|")
+        p.text(38, y + 31, " ".join(limit if len(limit[0]) < 12 else limit[:1]), 11, INK.muted, "start")
+        p.rect(left, y + 4, wide(found[kernel]), high - 8, *(look or GREY))
+        p.text(left + 6 if wide(found[kernel]) > 40 else left + wide(found[kernel]) + 5, y + (18 if kernel in elsewhere else 24),
+               percent(found[kernel]), 11.5, anchor="start")
+        if kernel in elsewhere:
+            where, there = elsewhere[kernel]
+            p.text(left + 6, y + 32, f"{where.replace('|', ' ')} {factor(there)}", 10.5, INK.muted, "start")
+        if before:
+            p.text(388, y + 17, *gained(found[kernel], before)[:1], 12.5, gained(found[kernel], before)[1], "end", weight="bold")
+        p.text(388, y + 31, rounded(tflops[kernel]), 11, INK.muted, "end")
+        before, y = found[kernel], y + high
 
 
 @figure("00_attention", 452, "Attention: the matrices of one head, and the part of them that one CTA works on",
