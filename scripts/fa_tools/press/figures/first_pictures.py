@@ -205,7 +205,7 @@ def attention(p):
 
 
 @figure("00_gpu", 520, f"A GPU in one picture: {GPU}", f"From memory to the multipliers: {GPU}",
-        "Speeds are those of all SMs together, sizes those of one SM.")
+        "TB/s and TFLOP/s are those of all SMs together; all else in the frame belongs to one SM.")
 def gpu(p):
     machine = read_json(MACHINES)["machines"][GPU]
     sm, speed, peak = machine["sm"], machine["tb_per_s"], machine["tflops"]
@@ -229,8 +229,8 @@ def gpu(p):
         p.text(left + 10, top + 18, "one instruction per cycle", 12, anchor="start")
         p.box(left + 10, top + 26, 190, 24, [f"{sm['registers'] // 4:,} registers of 32 bits"], *GREEN, 11.5)
         p.box(left + 10, top + 55, 92, 44, [f"{sm['fma'] // 4} FMA", f"{sm['exp2'] // 4} exp2 per cycle"], *GREEN, 11.5)
-        p.box(left + 108, top + 55, 92, 44, ["Tensor Core", f"{sm['wgmma_flops'] // 4:,} FLOP"], *ORANGE, 11.5)
-    p.box(x + 14, y + 274, 428, 54, [f"Shared memory and L1: {sm['shared_kib']} KiB of shared memory at most",
+        p.box(left + 108, top + 55, 92, 44, ["Tensor Core", f"{sm['wgmma_flops'] // 4:,} FLOP/cycle"], *ORANGE, 11.5)
+    p.box(x + 14, y + 274, 428, 54, [f"Shared memory, at most {sm['shared_kib']} KiB, and L1",
                                      f"32 banks of 4 bytes: {sm['l1_bytes']} bytes per cycle; {speed['shared']:g} TB/s, all SMs"], *BLUE, 13)
     p.box(x + 14, y + 336, 428, 42, ["TMA: copies tiles to and from shared memory (chapter 12)"], *BLUE, 12.5)
     p.note(496, f"Tensor Cores {peak['tensor']:,} TFLOP/s, CUDA cores {peak['fp32']} TFLOP/s in fp32. Memory nearer to the cores is "
