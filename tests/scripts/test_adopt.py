@@ -103,6 +103,13 @@ class Adopt(InACopy):
         self.assertEqual(sync.nearest("-constexpr float kMaxP = 256.0f;  // most", changed), changed[0])
         self.assertIsNone(sync.nearest("-float rescale;", changed))
 
+    def test_programs_whose_output_chapters_show_are_built(self):
+        called = []
+        work = adopt.Work(self.folder / "log")
+        work.call = lambda command: called.append(command) or subprocess.CompletedProcess(command, 0, "", "")
+        adopt.built(["05_mma_split_kv", "beyond/causal"], work)
+        self.assertLessEqual({"05_mma_split_kv", "causal", "broken"}, set(called[-1]))
+
     def test_refused(self):
         self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "adopt", "19"), "there is no kernel 19; they are 01, 02, ", ", 16, causal, ")
 

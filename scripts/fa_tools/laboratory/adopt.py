@@ -288,15 +288,15 @@ STEPS = {"numbers": numbers, "counters": counters, "bugs": bugs, "tasks": tasks,
          "documents": None, "names": names, "compiler": compiler}
 
 
-def built(work):
-    """Whether the programs could be built."""
+def built(kernels, work):
+    """Whether the programs could be built, with those of the kernels, whose output their chapters show."""
     print("building ...", flush=True)
     began = time.monotonic()
     if not (ROOT / "build" / PRESET / "CMakeCache.txt").exists():
         done = work.call(["cmake", "--preset", PRESET])
         if done.returncode:
             return done
-    done = work.call(["cmake", "--build", "--preset", PRESET, "--target", *TARGETS])
+    done = work.call(["cmake", "--build", "--preset", PRESET, "--target", *TARGETS, *(Path(kernel).name for kernel in kernels)])
     print(f"building: {time.monotonic() - began:.0f} s", flush=True)
     return done
 
@@ -342,7 +342,7 @@ def main(argv=None):
             print("No kernel has changed since its counters were written.")
             return 0
         print(f"kernels: {', '.join(kernels)}", flush=True)
-        done = built(work)
+        done = built(kernels, work)
         if done.returncode:
             print(done.stdout[-3000:] + done.stderr[-1000:], file=sys.stderr)
             fail(f"the emulator could not be built; all of its output is in {relative(log)}", 4)
