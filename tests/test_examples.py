@@ -252,7 +252,7 @@ class Translator(unittest.TestCase):
             self.assertIn("#else\n", self.translate(f"#if PTX\n{first}#define B A(1)\n#else\n{second}#define B A(2)\n#endif\nvoid f() {{ A(1); B; }}\n"))
         text = 'inline int f() { asm volatile("rdtsc"); }\n'
         self.assertIn(text, self.translate(text))
-        for header in ("cub/cub.cuh", "thrust/sort.h", "cublas_v2.h", "curand_kernel.h", "helper_cuda.h", "cuda_fp8.h"):
+        for header in ("cub/cub.cuh", "thrust/sort.h", "cublas_v2.h", "curand_kernel.h", "helper_math.h", "cuda_fp8.h"):
             self.assertNotIn(header, self.translate(f"#include <{header}>\nint a;\n"))
         for header in ("cuda.h", "cuda_runtime_api.h", "device_launch_parameters.h", "cuda_profiler_api.h"):
             self.assertIn("#include <cuda_runtime.h>\nint a;", self.translate(f'#include "{header}"\nint a;\n'))
@@ -601,6 +601,45 @@ class Command(unittest.TestCase):
         self.assertTrue(self.emulate(text).startswith("10 1.5 -0.5 3.14159\n"))
         self.assertIn("mine.cu:2: cublasHandle_t belongs to a library that runs on GPUs alone", self.emulate(
             "#include <cublas_v2.h>\ncublasHandle_t handle;\n", code=2))
+
+    def test_helpers_of_nvidias_samples(self):
+        text = """
+            #include <helper_functions.h>
+            #include "helper_cuda.h"
+            __global__ void f(float* x) { x[threadIdx.x] = threadIdx.x; }
+            int main(int n, char** words) {
+              const char** options = (const char**)words;
+              findCudaDevice(n, options);
+              StopWatchInterface* timer = nullptr;
+              sdkCreateTimer(&timer);
+              sdkStartTimer(&timer);
+              float *x, host[4], want[4] = {0, 1, 2, 3}, *read = nullptr;
+              char* text = nullptr;
+              checkCudaErrors(cudaMalloc((void**)&x, 16));
+              f<<<1, 4>>>(x);
+              getLastCudaError("f");
+              checkCudaErrors(cudaMemcpy(host, x, 16, cudaMemcpyDeviceToHost));
+              sdkStopTimer(&timer);
+              printf("%d%d", sdkGetTimerValue(&timer) > 0, sdkGetTimerValue(&timer) == sdkGetAverageTimerValue(&timer));
+              sdkResetTimer(&timer);
+              printf("%d", sdkGetTimerValue(&timer) == 0);
+              printf("%d ", sdkDeleteTimer(&timer));
+              printf("%d%d %d%d %g ", checkCmdLineFlag(n, options, "quiet"), checkCmdLineFlag(n, options, "n"), getCmdLineArgumentInt(n, options, "n"),
+                     getCmdLineArgumentInt(n, options, "none"), getCmdLineArgumentFloat(n, options, "x"));
+              printf("%d", getCmdLineArgumentString(n, options, "name", &text));
+              printf("%s\\n", text);
+              printf("%d%d", sdkCompareL2fe(want, host, 4, 1e-6f), sdkCompareL2fe(want, host + 1, 3, 1e-6f));
+              printf("%d%d ", compareData(want, host, 4, 0.1f, 0.0f), compareData(want, host + 1, 3, 0.1f));
+              unsigned count = 0;
+              printf("%d %d", sdkFindFilePath("numbers.txt", words[0]) != nullptr, sdkFindFilePath("none.txt", words[0]) != nullptr);
+              printf(" %d", sdkReadFile(sdkFindFilePath("numbers.txt", words[0]), &read, &count, false));
+              printf(" %u %g %d\\n", count, read[1], MAX(ftoi(1.7f), 1));
+              checkCudaErrors(cudaMemcpy(x, host, 32, cudaMemcpyHostToDevice));
+              return 0;
+            }"""
+        output, = self.runs(text, [["-quiet", "--n=7", "-x=2.5", "name=none", "-Name=of"]], [1], others={"data/numbers.txt": "3 4.5\n"})
+        self.assertTrue(output.startswith('GPU Device 0: "emulator" with compute capability 9.0\n\n1111 11 70 2.5 1of\n1010 1 0 1 2 4.5 2\n'), output)
+        self.assertIn('/mine.cu:32 code=1(cudaErrorInvalidValue) "cudaMemcpy(x, host, 32, cudaMemcpyHostToDevice)"\n', output)
 
     def test_small_names_of_the_runtime(self):
         text = """

@@ -76,12 +76,14 @@ ABSENT = [
      r"(?:curand|cublas|cufft|cusparse|cusolver|cudnn|nccl|CURAND|CUBLAS|CUFFT|CUSPARSE|CUSOLVER|CUDNN|NCCL)\w*", LIBRARY),
     (r"cutlass/|cute/", r"cutlass|cute", LIBRARY),
     (r"cuda_fp[468]\.h", r"__nv_fp[468]\w*", "the emulator has no {}: its 16-bit types are __half and __nv_bfloat16"),
-    (r"helper_\w+\.h|exception\.h", r"checkCudaErrors|getLastCudaError|findCudaDevice|gpuGetMax\w+|sdk[A-Z]\w+|checkCmdLineFlag|getCmdLineArgument\w*",
-     "{} belongs to NVIDIA's samples: name the folder of its header by -I, or check cudaGetLastError() instead"),
+    (r"helper_\w+\.h", r"checkCudaErrors|getLastCudaError|findCudaDevice|sdk[A-Z]\w+", "{} belongs to NVIDIA's samples: name the folder of "
+     "its header by -I"),
 ]
 # Headers of CUDA's all of which the emulator has in one.
 FORWARDS = re.compile(r"cuda|cuda_runtime_api|cuda_profiler_api|device_launch_parameters|driver_types|vector_types|vector_functions|"
                       r"builtin_types|host_defines|sm_\d\d_\w+|device_atomic_functions|cudaProfiler")
+# Headers of NVIDIA's samples that the emulator has in one.
+OF_SAMPLES = re.compile(r"helper_(?:cuda|functions|timer|string|image)|exception")
 
 # Macros of nvcc's, which are not defined here; but in a kernel __CUDA_ARCH__ is.
 OF_NVCC = r"\b(?:__CUDACC__|__NVCC__|__CUDACC_\w+|__CUDA_ARCH_[A-Z]\w+)"
@@ -333,6 +335,8 @@ class Source:
         found = next((folder / name for folder in folders if (folder / name).is_file()), None)
         if found:
             return f'#include "{self.state.translated(found)}"'
+        if OF_SAMPLES.fullmatch(name.removesuffix(".h")):
+            return '#include "common/emulator/host/nvidia_samples.h"'
         return "" if any(re.match(header, name) for header, *_ in ABSENT) else text
 
     def pair(self):
