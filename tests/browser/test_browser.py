@@ -9,6 +9,7 @@ import asyncio
 import functools
 import http.server
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -41,7 +42,7 @@ if LACKING is None:
 
     AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 
-WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 380, "height": 800}
+WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 800}
 AT_ONCE = 4  # pages
 # Pages that axe looks at with all that is around the text: what takes long and is the same everywhere. Of the others,
 # the text and not the code.
@@ -422,27 +423,46 @@ class Pages(unittest.TestCase):
 
         self.keyboard(look, "checkpoints.html")
 
-    def test_explorers_in_folds_come_when_they_are_opened_by_keyboard(self):
-        async def look(visit):
-            page = visit.page
-            fold = page.locator("details:has([data-interactive$='phases.html#kernel'])")
-            self.assertEqual(await page.locator("iframe.interactive").count(), 0)
-            await fold.locator("summary").focus()
-            await page.keyboard.press("Enter")
-            await fold.frame_locator("iframe").locator("body[data-ready=true]").wait_for(state="attached")
-            await page.wait_for_function("""() => {
-              const frame = document.querySelector("iframe.interactive");
-              return Math.abs(frame.clientHeight - frame.contentDocument.documentElement.offsetHeight) <= 4;
-            }""")
-            await page.keyboard.press("Tab")
-            self.assertEqual(await page.evaluate("document.activeElement.title"), await fold.locator("summary").inner_text())
-            self.assertEqual(await page.locator("iframe.interactive").count(), 1)
-            self.assertRegex(await page.locator("iframe.interactive").get_attribute("src"), r"phases\.html\?theme=light#kernel$")
-            for size in (PHONE, WIDE):
-                await page.set_viewport_size(size)
-                self.assertEqual(await page.evaluate(TOO_WIDE), [])
+    def test_explorers_in_chapters_come_when_scrolled_to_and_react(self):
+        chapters = {page.name: re.findall('data-interactive="([^"]+)"', page.read_text())
+                    for page in check.own(self.site.folder) if re.match(r"\d\d_", page.name)}
+        explorers = {path.stem for path in (self.site.folder / "interactive").glob("*.html")}
+        self.assertEqual({Path(state.partition("#")[0]).stem for states in chapters.values() for state in states}, explorers)
 
-        self.keyboard(look)
+        async def look(visit):
+            page, frames = visit.page, visit.page.locator("iframe.interactive")
+            self.assertEqual(await frames.count(), 0)
+            for i, state in enumerate(chapters[visit.name]):
+                place = page.locator(f".explorer [data-interactive='{state}']")
+                await place.evaluate("element => element.scrollIntoView({behavior: 'instant'})")
+                inside = place.frame_locator("iframe")
+                await inside.locator("body[data-ready=true]").wait_for(state="attached")
+                self.assertIn(await frames.count(), range(i + 1, i + 3))  # one more if it is nearly in sight
+                for scheme, size in (("dark", PHONE), ("light", WIDE)):
+                    await visit.colours(scheme)
+                    await page.set_viewport_size(size)
+                    await inside.locator(f"html[data-theme={scheme}]").wait_for(state="attached")
+                    await page.wait_for_function("""(place) => {
+                      const frame = place.querySelector("iframe"), {scrollWidth, clientWidth, offsetHeight} = frame.contentDocument.documentElement;
+                      return scrollWidth <= clientWidth && Math.abs(frame.clientHeight - offsetHeight) <= 4;
+                    }""", arg=await place.element_handle())
+                    self.assertEqual(await page.evaluate(TOO_WIDE), [], state)
+                await page.mouse.move(1, 1)
+                await place.evaluate("(element) => element.closest('.explorer').querySelector('a').focus()")
+                await page.keyboard.press("Tab")
+                self.assertEqual(await page.evaluate("document.activeElement.title"), await page.locator(".explorer > p:first-child").nth(i).inner_text())
+                before, key = await inside.locator("[data-status]").inner_text(), inside.locator("[data-keyboard]").first
+                for _ in range(12):  # a grid comes soon
+                    await page.keyboard.press("Tab")
+                    if await key.evaluate("(element) => element.contains(element.ownerDocument.activeElement)"):
+                        break
+                await page.keyboard.press("ArrowRight")
+                self.assertNotEqual(await inside.locator("[data-status]").inner_text(), before, state)
+
+        for name in chapters:
+            if chapters[name]:
+                with self.subTest(name):
+                    self.keyboard(look, name)
 
     def test_from_the_file_system(self):
         async def look(browser):
@@ -488,8 +508,8 @@ class Finds(unittest.TestCase):
         self.assertRegex("\n".join(problems["requests"]), r"gone\.png answered 404")
         self.assertEqual(problems["foreign"][0], "https://example.org/x.png")
         self.assertRegex(problems["pictures"][0], "gone.png did not come")
-        self.assertRegex(problems["width"][0], "light, 380 pixels: 9.. pixels; <p style=\"width:900px\"")
-        self.assertEqual(problems["remarks"][0], "light, 380 pixels: Remark 1 is out of sight")
+        self.assertRegex(problems["width"][0], "light, 360 pixels: 9.. pixels; <p style=\"width:900px\"")
+        self.assertEqual(problems["remarks"][0], "light, 360 pixels: Remark 1 is out of sight")
         self.assertRegex("\n".join(problems["axe"]), "light: color-contrast")
         for rule in ("color-contrast", "image-alt"):
             self.assertRegex("\n".join(problems["axe"]), f"dark: {rule}")

@@ -169,18 +169,19 @@ class Markdown(unittest.TestCase):
         self.page("[a](nowhere.md)")
         self.assertRegex(self.warnings[0], "the link to nowhere.md leads nowhere")
 
-    def test_a_paragraph_that_leads_to_an_explorer_holds_it_in_a_fold(self):
+    def test_a_paragraph_that_leads_to_an_explorer_holds_it(self):
         page = self.page("[Try it: `a` & *b*.](interactive.md?no_wait#phase-explorer)")
-        self.assertRegex(page.html, "<summary>Try it: <code>a</code> &amp; <em>b</em>.</summary>")
+        self.assertRegex(page.html, '^<div class="explorer"><p><a href="[^"]+">Try it: <code>a</code> &amp; <em>b</em>.</a></p><div data')
         self.assertEqual(re.findall(r'(data-\w+|href)="([^"]+)"', page.html), [
-            ("data-interactive", "interactive/phases.html#no_wait"), ("href", "interactive.html#phase-explorer")])
-        self.assertEqual(page.html.count("<details"), page.html.count("</details>"))
+            ("href", "interactive/phases.html#no_wait"), ("data-interactive", "interactive/phases.html#no_wait"),
+            ("href", "interactive.html#phase-explorer")])
+        self.assertEqual(page.html.count("<div"), page.html.count("</div>"))
         self.assertIn("[Try it: `a` & *b*.](interactive/phases.html#no_wait)", export.plain(page))
         phases = "[a](interactive.md#phase-explorer)"
         self.assertIn('data-interactive="interactive/phases.html"', self.page(phases).html)
         for other in (f"In {phases}.", f"{phases} [b](interactive.md?v128#phase-explorer)", "[a](interactive.md)", "[a](11_wgmma.md)", "[a](#b)",
                       f"| {phases} |\n|-|", "a"):
-            self.assertNotIn("<details", self.page(other).html, other)
+            self.assertNotIn("data-interactive", self.page(other).html, other)
         html = self.page("In [one](interactive.md?no_wait#phase-explorer) or [more](interactive.md#phase-explorer).").html
         self.assertEqual(re.findall('href="([^"]+)"', html), ["interactive/phases.html#no_wait", "interactive.html#phase-explorer"])
         self.assertFalse(self.warnings)

@@ -185,7 +185,8 @@ export function start(root, data) {
       h("label", {for: id}, h("span", {class: `key colour-${COLOURS[field.id]}`}), field.name),
       h("div", {class: "field-value"}, input,
         h("span", {class: "note"}, `${range(field)}${field.unit > 1 ? `, in units of ${field.unit} bytes` : ""}`)),
-      h("p", {class: "note", id: `${id}-about`}, `${EXPLAINED[field.id]} (PTX ISA, "${SECTION[field.id]}")`));
+      h("details", {}, h("summary", {class: "note"}, "What it says"),
+        h("p", {class: "note", id: `${id}-about`}, `${EXPLAINED[field.id]} (PTX ISA, "${SECTION[field.id]}")`)));
   });
   function edit(field, value) {
     if (value !== null) {
@@ -206,10 +207,11 @@ export function start(root, data) {
 
   // ---- what a wgmma reads
   const mapTitle = h("h2", {}), mapNote = h("p", {class: "note"}), mapPlace = h("div", {}), table = h("div", {class: "narrow"});
-  const mapPanel = h("section", {class: "panel map"}, mapTitle, mapPlace, mapNote, h("h2", {}, "What advancing adds"), table);
+  const mapPanel = h("section", {class: "panel map"}, mapTitle, mapPlace, mapNote);
+  const advancing = h("section", {}, h("h2", {}, "What advancing adds"), table);
 
   function showMap() {
-    mapPanel.hidden = !preset;
+    mapPanel.hidden = advancing.hidden = !preset;
     if (!preset) return;
     const {reads, slab, first_row: first, what} = preset.steps[step];
     const read = new Set(reads.map(([line, place]) => line * 8 + place));
@@ -287,7 +289,7 @@ export function start(root, data) {
       h("li", {}, h("span", {class: `key colour-${COLOURS[field.id]}`}), `${field.short}: ${range(field)}`))),
     h("div", {class: "controls"}, h("label", {class: "choice", for: "hex"}, h("span", {}, "The 64 bits, hexadecimal"), hexInput)),
     h("p", {}, call), warningList,
-    h("div", {class: "panels"}, h("section", {class: "panel"}, h("h2", {}, "Fields"), rows), mapPanel),
+    h("div", {class: "panels"}, h("section", {class: "panel"}, h("h2", {}, "Fields"), rows, advancing), mapPanel),
     h("p", {class: "note"}, `Data: ${list(data.source)}. Shared memory of a CTA begins at byte 1,024; CUDA keeps what is before.`));
   const wanted = location.hash.slice(1);
   const first = data.presets.find((one) => one.id === wanted) ?? data.presets.find((one) => one.id === "k128") ?? data.presets[0];

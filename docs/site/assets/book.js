@@ -73,8 +73,8 @@
   new MutationObserver(() => seen.forEach((figure) => draw(figure).catch(console.error)))
     .observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
 
-  // An explorer takes the place of its picture when that is nearly in sight, or is in a fold, which loads it when it is first
-  // opened. It tells its height, and takes the colours that it is told.
+  // An explorer comes when its place is nearly in sight: below the words that lead to it, or instead of its picture. It tells
+  // its height, and takes the colours that it is told.
   const embed = (figure, title) => {
     const [page, ...state] = figure.dataset.interactive.split("#");
     const frame = document.createElement("iframe");
@@ -89,15 +89,9 @@
     figure.classList.add("drawn");
     figure.append(frame);
   };
-  for (const figure of document.querySelectorAll("details > [data-interactive]")) {
-    const fold = figure.parentElement;
-    const show = () => embed(figure, fold.querySelector("summary"));
-    if (fold.open) show();
-    else fold.addEventListener("toggle", show, { once: true });
-  }
   const headings = [...document.querySelectorAll("h2")].reverse();
-  whenSeen(document.querySelectorAll(".picture[data-interactive]"), (figure) =>
-    embed(figure, headings.find((h2) => h2.compareDocumentPosition(figure) & Node.DOCUMENT_POSITION_FOLLOWING).firstChild));
+  const before = (figure) => headings.find((h2) => h2.compareDocumentPosition(figure) & Node.DOCUMENT_POSITION_FOLLOWING).firstChild;
+  whenSeen(document.querySelectorAll("[data-interactive]"), (figure) => embed(figure, figure.previousElementSibling ?? before(figure)));
 
   // The letters before a checkpoint's answers become buttons, which say what the fold says of this answer alone.
   for (const fold of document.querySelectorAll("details")) {

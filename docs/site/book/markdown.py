@@ -140,7 +140,7 @@ class Page:
         tokens = md.parse(self.text)
         self.name_headings(tokens, md.options)
         self.mark_notes(tokens)
-        self.fold_explorers(tokens)
+        self.place_explorers(tokens)
         first = (token for before, token in zip(tokens, tokens[1:])
                  if before.type == "paragraph_open" and before.level == 0 and plain_text(token).strip())
         self.description = re.sub(r"\s+", " ", plain_text(next(first, Token("inline", "", 0)))).strip()
@@ -197,25 +197,24 @@ class Page:
             inline.children.append(Token("html_inline", "", 0, content=(
                 f'<a class="headerlink" href="#{escape(anchor)}" title="Link to this heading">¶</a>')))
 
-    def fold_explorers(self, tokens):
-        """A paragraph that is one link to an interactive page becomes a fold with that page in it, in the state that the
-        link names. book.js loads it when the fold is opened."""
+    def place_explorers(self, tokens):
+        """A paragraph that is one link to an interactive page holds that page, in the state that the link names. book.js
+        loads it when it is nearly in sight."""
         for paragraph, inline, end in zip(tokens, tokens[1:], tokens[2:]):
             kinds = [child.type for child in inline.children or []]
             if paragraph.type != "paragraph_open" or kinds.count("link_open") != 1 or (kinds[0], kinds[-1]) != ("link_open", "link_close"):
                 continue
-            link, *words, close = inline.children
-            name, state, anchor = re.fullmatch(r"([^?#]*)\??([^#]*)#?(.*)", link.attrGet("href")).groups()
+            link = inline.children[0].attrGet("href")
+            name, state, anchor = re.fullmatch(r"([^?#]*)\??([^#]*)#?(.*)", link).groups()
             explorer = explorer_of(posixpath.normpath(posixpath.join(posixpath.dirname(self.path), name)), anchor)
             if not explorer:
                 continue
             html = lambda content: Token("html_inline", "", 0, content=content)
             frame = f'<div data-interactive="{escape(relative_url(explorer, self.url) + ("#" + state if state else ""))}"></div>'
-            link.attrSet("href", f"{name}#{anchor}")
-            paragraph.tag = end.tag = "details"
-            paragraph.attrSet("class", "example")
-            inline.children = [html("<summary>"), *words, html(f"</summary>{frame}<p>"), link,
-                               html("Open it beside the others, with three things to find."), close, html("</p>")]
+            paragraph.tag = end.tag = "div"
+            paragraph.attrSet("class", "explorer")
+            more = f'<p><a href="{escape(f"{name}#{anchor}")}">Three things to find with it</a></p>'
+            inline.children = [html("<p>"), *inline.children, html(f"</p>{frame}{more}")]
 
     def mark_notes(self, tokens):
         """A numbered list after NOTES explains lines of the code above: each item begins with text of its line."""
