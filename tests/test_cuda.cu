@@ -326,7 +326,7 @@ TEST(Numbers, StandSideBySideInAWord) {
 // ---- variables of the device --------------------------------------------------------------------
 __device__ int counter;
 __device__ float table[4] = {1, 2, 3, 4};
-__constant__ float weights[32];
+__constant__ float weights[32], half_of = 0.5f, *no_one = nullptr, pair[2] = {5, 6};
 
 __global__ void use_variables(float* out) {
   out[threadIdx.x] = table[threadIdx.x % 4] * weights[threadIdx.x];
@@ -335,6 +335,7 @@ __global__ void use_variables(float* out) {
 __global__ void race_on_variable() { counter = counter + 1; }
 __global__ void write_constant() { weights[threadIdx.x] = 1; }
 __global__ void past_table(float* out) { out[threadIdx.x] = table[threadIdx.x]; }
+__global__ void use_neighbours(float* out) { out[threadIdx.x] = pair[threadIdx.x] * half_of; }
 
 TEST(Variables, AreCopiedAndCounted) {
   const auto from = numbers<float>(32);
@@ -360,6 +361,9 @@ TEST(Variables, MistakesAreReported) {
                 "__constant__ weights, which kernels may only");
   expect_report([&] { past_table<<<1, 32>>>(out.data); },
                 "load of 4 bytes 0 bytes past the end of __device__ table .16 bytes.");
+  use_neighbours<<<1, 2>>>(out.data);
+  EXPECT_EQ(out.host()[1], 3);
+  expect_report([&] { use_neighbours<<<1, 3>>>(out.data); }, "__constant__ pair .8 bytes.");
 }
 
 // ---- atomics ------------------------------------------------------------------------------------
@@ -790,6 +794,65 @@ __global__ void copy_small(const uchar4* from, uchar4* to) { to[threadIdx.x] = f
 
 __global__ void add_pairs(__half2* p) { p[threadIdx.x] = __hadd2(p[threadIdx.x], p[threadIdx.x]); }
 __global__ void copy_threes(const float3* from, float3* to) { to[threadIdx.x] = from[threadIdx.x]; }
+
+template <typename T>
+int bits_of(T value) {
+  return value.bits;
+}
+
+TEST(Numbers, HalvesInEveryDirection) {
+  // Between the halves 1 and 1 + 2^-10; past the largest; between the two smallest.
+  EXPECT_EQ(bits_of(__float2half_rz(1.0005f)) << 16 | bits_of(__float2half_ru(1.0005f)),
+            0x3c003c01);
+  EXPECT_EQ(bits_of(__float2half_rd(-1.0005f)) << 16 | bits_of(__float2half_ru(-1.0005f)),
+            0xbc01bc00);
+  EXPECT_EQ(bits_of(__float2half_rz(1e6f)) << 16 | bits_of(__float2half_ru(1e6f)), 0x7bff7c00);
+  EXPECT_EQ(bits_of(__float2half_rd(1e-9f)) << 16 | bits_of(__float2half_ru(1e-9f)), 0x00000001);
+  EXPECT_EQ(bits_of(__float2half_rd(-1e-9f)) << 16 | bits_of(__float2half_ru(-1e-9f)), 0x80018000);
+  EXPECT_EQ(bits_of(__float2bfloat16_rz(1.007f)) << 16 | bits_of(__float2bfloat16_ru(1.007f)),
+            0x3f803f81);
+  // 2^62 + 2^54 is half a step of bfloat16 above 2^62, and one more makes it more than half.
+  EXPECT_EQ(bits_of(__ll2bfloat16_rn((1ll << 62) + (1ll << 54))), 0x5e80);
+  EXPECT_EQ(bits_of(__ll2bfloat16_rn((1ll << 62) + (1ll << 54) + 1)), 0x5e81);
+  EXPECT_EQ(bits_of(__ull2half_rd(~0ull)) << 16 | bits_of(__ull2half_rn(~0ull)), 0x7bff7c00);
+  EXPECT_EQ(__half2int_rn(2.5f) + 10 * __half2int_ru(2.5f) + 100 * __half2int_rd(-2.5f), -268);
+  EXPECT_EQ(__half2short_rz(60000.0f), 32767);
+  EXPECT_EQ(__half2ushort_rz(-1.0f) + __half2int_rz(NAN), 0);
+  EXPECT_EQ(__half2ll_rz(NAN), INT64_MIN);
+  EXPECT_EQ(__half2uchar_rz(300.0f) - __half2char_rz(-300.0f), 255 + 128);
+
+  const __half2 a = __floats2half2_rn(0.75f, NAN), b = __floats2half2_rn(0.5f, 1);
+  EXPECT_EQ(float(__hadd2_sat(a, b).x), 1);
+  EXPECT_EQ(float(__hsub2_sat(b, a).x) + float(__hadd2_sat(a, b).y), 0);
+  EXPECT_EQ(bits_of(__hfma2_relu(a, b, __float2half2_rn(-2)).x), 0);
+  EXPECT_EQ(bits_of(__hfma_relu(a.y, b.x, b.x)), 0x7fff);
+  EXPECT_EQ(__hgt2_mask(a, b), 0xffffu);
+  EXPECT_EQ(__hltu2_mask(a, b), 0xffff0000u);
+  EXPECT_TRUE(__hbgeu2(a, b) && !__hbge2(a, b));
+  EXPECT_EQ(bits_of(__hmax(__half(-0.0f), __half(0.0f))), 0);
+  EXPECT_EQ(bits_of(__hmin(__half(0.0f), __half(-0.0f))), 0x8000);
+  EXPECT_EQ(bits_of(__hmax_nan(a.y, b.y)), 0x7fff);
+  EXPECT_EQ(float(__hmax(a.y, b.y)), 1);
+  const __half2 turned = __hcmadd(__floats2half2_rn(1, 2), __floats2half2_rn(3, 4), b);
+  EXPECT_EQ(float(turned.x), -4.5f);
+  EXPECT_EQ(float(turned.y), 11);
+  EXPECT_EQ(float(hrint(__half(2.5f))) + float(hceil(__half(0.1f))), 3);
+  EXPECT_EQ(__hisinf(__half(-1e9f)), -1);
+}
+
+TEST(Numbers, FunctionsOfProbability) {
+  for (const double x : {-5.5, -1.0, -1e-5, 0.0, 0.3, 0.9, 4.0}) {
+    EXPECT_NEAR(erfinv(erf(x)) - x, 0, x < -5 ? 1 : 1e-8) << x;
+    EXPECT_NEAR(erfcinv(erfc(x)) - x, 0, x < -5 ? 1 : 1e-8) << x;
+    EXPECT_NEAR(normcdfinv(normcdf(x)) - x, 0, 1e-8) << x;
+  }
+  EXPECT_DOUBLE_EQ(erfcinv(1e-300), 26.209469960516124);
+  EXPECT_EQ(erfinvf(1.0f), INFINITY);
+  EXPECT_TRUE(std::isnan(erfinv(1.5)));
+  EXPECT_EQ(sinpi(1e15) + cospi(3), -1);
+  EXPECT_EQ(norm3df(2, 3, 6) + rhypotf(3, 4), 7.2f);
+  EXPECT_EQ(max(-1ll, 3ull) + min(5l, 7ul), ~0ull + 5);
+}
 
 TEST(Numbers, VectorTypes) {
   static_assert(sizeof(float3) == 12 && alignof(float3) == 4);

@@ -602,6 +602,40 @@ class Command(unittest.TestCase):
         self.assertIn("mine.cu:2: cublasHandle_t belongs to a library that runs on GPUs alone", self.emulate(
             "#include <cublas_v2.h>\ncublasHandle_t handle;\n", code=2))
 
+    def test_names_of_the_runtime_that_only_hint(self):
+        text = """
+            __constant__ int variable;
+            __global__ void f(int* x) { *x = variable; }
+            int main() {
+              int *managed, *device, one = 1, zero = 7, value, priority;
+              cudaMallocManaged(&managed, 8);
+              const cudaMemLocation there = {cudaMemLocationTypeDevice, 0};
+              printf("%d%d", cudaMemPrefetchAsync(managed, 8, there, 0, 0), cudaMemAdvise(managed, 8, cudaMemAdviseSetReadMostly, there));
+              cudaMemPool_t pool;
+              cudaDeviceGetDefaultMemPool(&pool, 0);
+              size_t threshold = ~0ull;
+              cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold);
+              cudaMallocFromPoolAsync(&device, 4, pool, 0);
+              cudaStreamAttrValue hint = {};
+              hint.accessPolicyWindow.hitRatio = 1;
+              cudaStreamSetAttribute(0, cudaStreamAttributeAccessPolicyWindow, &hint);
+              cudaMemcpyToSymbolAsync(variable, &one, 4, 0, cudaMemcpyHostToDevice, 0);
+              f<<<1, 1>>>(device);
+              cudaMemcpyFromSymbolAsync(&zero, variable, 4, 0, cudaMemcpyDeviceToHost);
+              cudaMemcpy(&value, device, 4, cudaMemcpyDeviceToHost);
+              printf("%d%d ", value, zero);
+              cudaStreamGetPriority(0, &priority);
+              for (const void* each : {(void*)managed, (void*)device, (void*)&one}) {
+                cudaPointerAttributes all;
+                cudaPointerGetAttributes(&all, each);
+                printf("%d%d%d", all.type, all.device, all.hostPointer == each);
+              }
+              cudaDeviceGetAttribute(&value, cudaDevAttrMemoryPoolsSupported, 0);
+              printf(" %d %d\\n", value, priority);
+              cudaFreeAsync(device, 0);
+            }"""
+        self.assertTrue(self.emulate(text).startswith("0011 3012000-21 1 0\n"))
+
     def test_helpers_of_nvidias_samples(self):
         text = """
             #include <helper_functions.h>

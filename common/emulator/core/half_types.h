@@ -127,8 +127,15 @@ inline double wide(const T& value) {
   FA_HALF_COMPARE(T, T2, <=, __hle)                                                              \
   FA_HALF_COMPARE(T, T2, >, __hgt)                                                               \
   FA_HALF_COMPARE(T, T2, >=, __hge)                                                              \
-  inline T __hmax(T a, T b) { return __hisnan(a) ? b : __hisnan(b) || a > b ? a : b; }           \
-  inline T __hmin(T a, T b) { return __hisnan(a) ? b : __hisnan(b) || a < b ? a : b; }           \
+  /* Zeros that differ in their signs alone: the larger one is +0. */                            \
+  inline T __hmax(T a, T b) {                                                                    \
+    if (a == b) a.bits &= b.bits;                                                                \
+    return __hisnan(a) ? b : __hisnan(b) || a >= b ? a : b;                                      \
+  }                                                                                              \
+  inline T __hmin(T a, T b) {                                                                    \
+    if (a == b) a.bits |= b.bits;                                                                \
+    return __hisnan(a) ? b : __hisnan(b) || a <= b ? a : b;                                      \
+  }                                                                                              \
   inline T2 __hmax2(T2 a, T2 b) { return {__hmax(a.x, b.x), __hmax(a.y, b.y)}; }                 \
   inline T2 __hmin2(T2 a, T2 b) { return {__hmin(a.x, b.x), __hmin(a.y, b.y)}; }                 \
   FA_HALF_UNARY(T, T2, sqrt, std::sqrt(emu::wide(a)))                                            \
@@ -161,18 +168,12 @@ inline __half2 __high2half2(__half2 pair) { return {pair.y, pair.y}; }
 inline __half2 __lowhigh2highlow(__half2 pair) { return {pair.y, pair.x}; }
 inline float __low2float(__half2 pair) { return float(pair.x); }
 inline float __high2float(__half2 pair) { return float(pair.y); }
-inline __half __int2half_rn(int value) { return emu::narrow(double(value), __half()); }
-inline __half __uint2half_rn(unsigned value) { return emu::narrow(double(value), __half()); }
-inline int __half2int_rn(__half value) { return int(std::nearbyint(float(value))); }
-inline int __half2int_rz(__half value) { return int(float(value)); }
 inline unsigned short __half_as_ushort(__half value) { return value.bits; }
-inline short __half_as_short(__half value) { return short(value.bits); }
 inline __half __ushort_as_half(unsigned short bits) {
   __half value;
   value.bits = bits;
   return value;
 }
-inline __half __short_as_half(short bits) { return __ushort_as_half(uint16_t(bits)); }
 
 inline float __bfloat162float(const __nv_bfloat16& value) { return float(value); }
 inline __nv_bfloat16 __float2bfloat16_rn(float value) { return __nv_bfloat16(value); }

@@ -364,7 +364,8 @@ ErrorText text_of(cudaError_t error) {
   return {error, "unrecognized error code", "unrecognized error code"};
 }
 
-size_t limits[] = {1024, size_t(1) << 20, size_t(8) << 20};  // of cudaLimit, CUDA's defaults
+size_t limits[] = {1024, size_t(1) << 20, size_t(8) << 20, 2, 2048, 64,
+                   0};  // of cudaLimit, CUDA's defaults
 }  // namespace
 
 const char* cudaGetErrorName(cudaError_t error) { return text_of(error).name; }
@@ -373,6 +374,21 @@ const char* cudaGetErrorString(cudaError_t error) { return text_of(error).text; 
 cudaError_t cudaHostUnregister(void* memory) {
   if (emu::unwatch_host_memory(memory)) return cudaSuccess;
   return emu::last_error = cudaErrorHostMemoryNotRegistered;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
+  const bool known = emu::inside_region(uintptr_t(memory), 1);
+  const std::string name = known ? emu::region_name(uintptr_t(memory)) : "";
+  void* const address = const_cast<void*>(memory);
+  const bool managed = name.starts_with("the cudaMallocManaged") || name.starts_with("__managed__");
+  attributes->type = !known                      ? cudaMemoryTypeUnregistered
+                     : managed                   ? cudaMemoryTypeManaged
+                     : emu::is_of_device(memory) ? cudaMemoryTypeDevice
+                                                 : cudaMemoryTypeHost;
+  attributes->device = known ? 0 : -2;
+  attributes->devicePointer = known ? address : nullptr;
+  attributes->hostPointer = attributes->type == cudaMemoryTypeDevice ? nullptr : address;
+  return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value) {
@@ -424,7 +440,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       {cudaDevAttrConcurrentManagedAccess, own.concurrentManagedAccess},
       {cudaDevAttrCooperativeLaunch, own.cooperativeLaunch},
       {cudaDevAttrMaxSharedMemoryPerBlockOptin, int(own.sharedMemPerBlockOptin)},
-      {cudaDevAttrMaxBlocksPerMultiprocessor, own.maxBlocksPerMultiProcessor}};
+      {cudaDevAttrMaxBlocksPerMultiprocessor, own.maxBlocksPerMultiProcessor},
+      {cudaDevAttrMemoryPoolsSupported, own.memoryPoolsSupported}};
   for (const auto& [each, number] : all) {
     if (each != attribute) continue;
     *value = number;

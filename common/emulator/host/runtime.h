@@ -74,7 +74,37 @@ enum cudaSharedMemConfig {
   cudaSharedMemBankSizeEightByte
 };
 enum cudaComputeMode { cudaComputeModeDefault, cudaComputeModeProhibited = 2 };
-enum cudaLimit { cudaLimitStackSize, cudaLimitPrintfFifoSize, cudaLimitMallocHeapSize };
+enum cudaLimit {
+  cudaLimitStackSize,
+  cudaLimitPrintfFifoSize,
+  cudaLimitMallocHeapSize,
+  cudaLimitDevRuntimeSyncDepth,
+  cudaLimitDevRuntimePendingLaunchCount,
+  cudaLimitMaxL2FetchGranularity,
+  cudaLimitPersistingL2CacheSize
+};
+enum cudaMemoryType {
+  cudaMemoryTypeUnregistered,
+  cudaMemoryTypeHost,
+  cudaMemoryTypeDevice,
+  cudaMemoryTypeManaged
+};
+struct cudaPointerAttributes {
+  cudaMemoryType type;
+  int device;
+  void *devicePointer, *hostPointer;
+};
+enum cudaMemLocationType {
+  cudaMemLocationTypeInvalid,
+  cudaMemLocationTypeDevice,
+  cudaMemLocationTypeHost,
+  cudaMemLocationTypeHostNuma,
+  cudaMemLocationTypeHostNumaCurrent
+};
+struct cudaMemLocation {
+  cudaMemLocationType type;
+  int id;
+};
 enum cudaMemoryAdvise {
   cudaMemAdviseSetReadMostly = 1,
   cudaMemAdviseUnsetReadMostly,
@@ -118,7 +148,26 @@ enum cudaDeviceAttr {
   cudaDevAttrConcurrentManagedAccess = 89,
   cudaDevAttrCooperativeLaunch = 95,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
-  cudaDevAttrMaxBlocksPerMultiprocessor = 106
+  cudaDevAttrMaxBlocksPerMultiprocessor = 106,
+  cudaDevAttrMemoryPoolsSupported = 115
+};
+enum cudaDeviceP2PAttr {
+  cudaDevP2PAttrPerformanceRank = 1,
+  cudaDevP2PAttrAccessSupported,
+  cudaDevP2PAttrNativeAtomicSupported,
+  cudaDevP2PAttrCudaArrayAccessSupported
+};
+// Hints about caches, which are taken and forgotten.
+enum cudaAccessProperty {
+  cudaAccessPropertyNormal,
+  cudaAccessPropertyStreaming,
+  cudaAccessPropertyPersisting
+};
+struct cudaAccessPolicyWindow {
+  void* base_ptr;
+  size_t num_bytes;
+  float hitRatio;
+  cudaAccessProperty hitProp, missProp;
 };
 inline constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0,
                           cudaEventBlockingSync = 1, cudaEventDisableTiming = 2,
@@ -133,6 +182,22 @@ inline constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cuda
 inline constexpr int cudaCpuDeviceId = -1, cudaInvalidDeviceId = -2;
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
+using cudaMemPool_t = struct CUmemPoolHandle_st*;
+enum cudaMemPoolAttr {
+  cudaMemPoolReuseFollowEventDependencies = 1,
+  cudaMemPoolReuseAllowOpportunistic,
+  cudaMemPoolReuseAllowInternalDependencies,
+  cudaMemPoolAttrReleaseThreshold
+};
+enum cudaStreamAttrID {
+  cudaStreamAttributeAccessPolicyWindow = 1,
+  cudaStreamAttributeSynchronizationPolicy = 3,
+  cudaStreamAttributePriority = 8
+};
+union cudaStreamAttrValue {
+  cudaAccessPolicyWindow accessPolicyWindow;
+  int priority;
+};
 
 // The shape of an H100, but 3 SMs, so that a loop over a grid of all SMs has several turns.
 struct cudaDeviceProp {
@@ -152,7 +217,10 @@ struct cudaDeviceProp {
   int computeMode = cudaComputeModeDefault, canMapHostMemory = 1, deviceOverlap = 1;
   int asyncEngineCount = 3, streamPrioritiesSupported = 1, concurrentManagedAccess = 1;
   int pageableMemoryAccess = 0, kernelExecTimeoutEnabled = 0, globalL1CacheSupported = 1;
-  int localL1CacheSupported = 1, isMultiGpuBoard = 0, tccDriver = 0;
+  int localL1CacheSupported = 1, isMultiGpuBoard = 0, tccDriver = 0, memoryPoolsSupported = 1;
+  int pageableMemoryAccessUsesHostPageTables = 0, hostNativeAtomicSupported = 0;
+  int directManagedMemAccessFromHost = 0, computePreemptionSupported = 1;
+  int persistingL2CacheMaxSize = 30 << 20, accessPolicyMaxWindowSize = 128 << 20;
   int pciDomainID = 0, pciBusID = 0, pciDeviceID = 0;
   size_t memPitch = 2147483647, textureAlignment = 512, texturePitchAlignment = 32;
 };
@@ -330,6 +398,15 @@ inline cudaError_t cudaMemAdvise(const void* memory, size_t, cudaMemoryAdvise, i
   return emu::check_kind(memory, {"the cudaMallocManaged", "__managed__"}, "cudaMemAdvise", where,
                          "this is not memory of cudaMallocManaged()");
 }
+inline cudaError_t cudaMemPrefetchAsync(const void* memory, size_t bytes, cudaMemLocation, unsigned,
+                                        cudaStream_t stream = nullptr, FA_WHERE) {
+  return cudaMemPrefetchAsync(memory, bytes, 0, stream, where);
+}
+inline cudaError_t cudaMemAdvise(const void* memory, size_t bytes, cudaMemoryAdvise advice,
+                                 cudaMemLocation, FA_WHERE) {
+  return cudaMemAdvise(memory, bytes, advice, 0, where);
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory);
 inline cudaError_t cudaFreeHost(void* memory, FA_WHERE) {
   return emu::release(memory, "cudaFreeHost", where);
 }
@@ -370,6 +447,10 @@ inline cudaError_t cudaMemset2D(void* to, size_t pitch, int value, size_t width,
   }
   return error;
 }
+inline cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height,
+                                     cudaStream_t = nullptr, FA_WHERE) {
+  return cudaMemset2D(to, pitch, value, width, height, where);
+}
 inline cudaError_t cudaMemset(void* to, int value, size_t bytes, FA_WHERE) {
   return emu::fill(to, value, bytes, where);
 }
@@ -393,6 +474,18 @@ inline cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size_t bytes,
                                         cudaMemcpyKind = cudaMemcpyDeviceToHost, FA_WHERE) {
   return emu::copy(to, reinterpret_cast<const char*>(&symbol) + offset, bytes,
                    cudaMemcpyDeviceToHost, "cudaMemcpyFromSymbol", where);
+}
+template <typename T>
+inline cudaError_t cudaMemcpyToSymbolAsync(const T& symbol, const void* from, size_t bytes,
+                                           size_t offset, cudaMemcpyKind kind,
+                                           cudaStream_t = nullptr, FA_WHERE) {
+  return cudaMemcpyToSymbol(symbol, from, bytes, offset, kind, where);
+}
+template <typename T>
+inline cudaError_t cudaMemcpyFromSymbolAsync(void* to, const T& symbol, size_t bytes, size_t offset,
+                                             cudaMemcpyKind kind, cudaStream_t = nullptr,
+                                             FA_WHERE) {
+  return cudaMemcpyFromSymbol(to, symbol, bytes, offset, kind, where);
 }
 template <typename T>
 inline cudaError_t cudaGetSymbolSize(size_t* bytes, const T&) {
@@ -440,6 +533,15 @@ inline cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 inline cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
+inline cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr, int, int) {
+  *value = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int) {
+  snprintf(text, size_t(length), "0000:00:00.0");
+  return cudaSuccess;
+}
+inline cudaError_t cudaCtxResetPersistingL2Cache() { return cudaSuccess; }
 // Limits are remembered; no kernel reaches them here.
 cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value);
 cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit);
@@ -479,11 +581,43 @@ inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Ke
   return cudaSuccess;
 }
 template <typename Kernel>
+inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    int* blocks, Kernel kernel, int threads, size_t shared_bytes, unsigned) {
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, threads, shared_bytes);
+}
+template <typename Kernel>
 inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, Kernel, size_t = 0,
                                                       int limit = 0) {
   *block = limit > 0 && limit < 1024 ? limit : 1024;
   *grid = 3 * (2048 / *block);
   return cudaSuccess;
+}
+
+template <typename Kernel, typename SharedBytes>
+inline cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int* grid, int* block,
+                                                                  Kernel kernel, SharedBytes,
+                                                                  int limit = 0) {
+  return cudaOccupancyMaxPotentialBlockSize(grid, block, kernel, 0, limit);
+}
+
+// ---- pools: all memory is of one, which keeps nothing -------------------------------------------
+inline cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
+  *pool = nullptr;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
+  return cudaDeviceGetDefaultMemPool(pool, device);
+}
+inline cudaError_t cudaDeviceSetMemPool(int, cudaMemPool_t) { return cudaSuccess; }
+inline cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess; }
+template <typename T>
+inline cudaError_t cudaMallocFromPoolAsync(T** memory, size_t bytes, cudaMemPool_t, cudaStream_t,
+                                           FA_WHERE) {
+  *memory = static_cast<T*>(emu::allocate(bytes, "cudaMallocFromPoolAsync", where));
+  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
 // ---- streams and events: work is done when its call returns -------------------------------------
@@ -500,6 +634,18 @@ inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, 
 inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {  // an H100's
   if (least) *least = 0;
   if (greatest) *greatest = -5;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaStreamAttrID,
+                                          const cudaStreamAttrValue*) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) {
+  *priority = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamGetFlags(cudaStream_t, unsigned* flags) {
+  *flags = 0;
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamAttachMemAsync(cudaStream_t, void*, size_t = 0, unsigned = 0) {
@@ -530,6 +676,9 @@ inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 }
 inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t = nullptr) { return cudaSuccess; }
+inline cudaError_t cudaEventRecordWithFlags(cudaEvent_t, cudaStream_t = nullptr, unsigned = 0) {
+  return cudaSuccess;
+}
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return emu::present_error(); }
 inline cudaError_t cudaEventQuery(cudaEvent_t) { return emu::present_error(); }
 // 0, and a note once: the emulator measures no time.

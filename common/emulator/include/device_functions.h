@@ -210,9 +210,56 @@ inline float __fdividef(float x, float y) { return x / y; }
 inline float rsqrtf(float x) { return float(1.0 / std::sqrt(double(x))); }
 inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 inline float rcbrtf(float x) { return float(1.0 / std::cbrt(double(x))); }
-inline float sinpif(float x) { return float(std::sin(M_PI * double(x))); }
-inline float cospif(float x) { return float(std::cos(M_PI * double(x))); }
-inline float normcdff(float x) { return float(0.5 * std::erfc(-double(x) * M_SQRT1_2)); }
+inline double sinpi(double x) { return std::sin(M_PI * std::remainder(x, 2)); }
+inline double cospi(double x) { return std::cos(M_PI * std::remainder(x, 2)); }
+inline float sinpif(float x) { return float(sinpi(x)); }
+inline float cospif(float x) { return float(cospi(x)); }
+inline void sincospi(double x, double* sine, double* cosine) {
+  *sine = sinpi(x);
+  *cosine = cospi(x);
+}
+inline void sincospif(float x, float* sine, float* cosine) {
+  *sine = sinpif(x);
+  *cosine = cospif(x);
+}
+inline double rcbrt(double x) { return 1 / std::cbrt(x); }
+inline double rhypot(double x, double y) { return 1 / std::hypot(x, y); }
+inline double norm3d(double x, double y, double z) { return std::hypot(x, y, z); }
+inline double norm4d(double x, double y, double z, double w) {
+  return std::hypot(std::hypot(x, y), z, w);
+}
+inline double rnorm3d(double x, double y, double z) { return 1 / norm3d(x, y, z); }
+inline double rnorm4d(double x, double y, double z, double w) { return 1 / norm4d(x, y, z, w); }
+inline float rhypotf(float x, float y) { return float(rhypot(x, y)); }
+inline float norm3df(float x, float y, float z) { return float(norm3d(x, y, z)); }
+inline float norm4df(float x, float y, float z, float w) { return float(norm4d(x, y, z, w)); }
+inline float rnorm3df(float x, float y, float z) { return float(rnorm3d(x, y, z)); }
+inline float rnorm4df(float x, float y, float z, float w) { return float(rnorm4d(x, y, z, w)); }
+inline double normcdf(double x) { return 0.5 * std::erfc(-x * M_SQRT1_2); }
+inline float normcdff(float x) { return float(normcdf(x)); }
+// Newton's steps from either side of the curve, where they cannot leave it.
+inline double erfcinv(double y) {
+  if (!(y > 0 && y < 2)) return y == 0 ? HUGE_VAL : y == 2 ? -HUGE_VAL : NAN;
+  if (y > 1) return -erfcinv(2 - y);
+  double x = 0;
+  for (int i = 0; i < 1000; i++) {
+    const double next = x + (std::erfc(x) - y) * std::exp(x * x) * std::sqrt(M_PI) / 2;
+    if (!(next > x)) break;
+    x = next;
+  }
+  return x;
+}
+inline double erfinv(double y) {
+  double x = 0;  // small results have bits that 1 - y would lose
+  if (std::fabs(y) > 0.5) return y > 0 ? erfcinv(1 - y) : -erfcinv(1 + y);
+  for (int i = 0; i < 60; i++) x -= (std::erf(x) - y) * std::exp(x * x) * std::sqrt(M_PI) / 2;
+  return x;
+}
+inline double normcdfinv(double p) { return -M_SQRT2 * erfcinv(2 * p); }
+inline float erfcinvf(float y) { return float(erfcinv(y)); }
+inline float erfinvf(float y) { return float(erfinv(y)); }
+inline float normcdfinvf(float p) { return float(normcdfinv(p)); }
+inline float fdividef(float x, float y) { return x / y; }
 inline void __sincosf(float x, float* sine, float* cosine) {
   *sine = float(std::sin(double(x)));
   *cosine = float(std::cos(double(x)));
@@ -300,10 +347,15 @@ FA_MIN_MAX(unsigned long)
 FA_MIN_MAX(long long)
 FA_MIN_MAX(unsigned long long)
 #undef FA_MIN_MAX
-inline unsigned min(int x, unsigned y) { return min(unsigned(x), y); }
-inline unsigned min(unsigned x, int y) { return min(x, unsigned(y)); }
-inline unsigned max(int x, unsigned y) { return max(unsigned(x), y); }
-inline unsigned max(unsigned x, int y) { return max(x, unsigned(y)); }
+#define FA_MIN_MAX(T, U)                                       \
+  inline U min(T x, U y) { return min(static_cast<U>(x), y); } \
+  inline U min(U x, T y) { return min(x, static_cast<U>(y)); } \
+  inline U max(T x, U y) { return max(static_cast<U>(x), y); } \
+  inline U max(U x, T y) { return max(x, static_cast<U>(y)); }
+FA_MIN_MAX(int, unsigned)
+FA_MIN_MAX(long, unsigned long)
+FA_MIN_MAX(long long, unsigned long long)
+#undef FA_MIN_MAX
 inline float min(float x, float y) { return std::fmin(x, y); }
 inline float max(float x, float y) { return std::fmax(x, y); }
 inline double min(double x, double y) { return std::fmin(x, y); }

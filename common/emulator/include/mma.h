@@ -6,9 +6,11 @@
 // relies on the element it finds in x[i] gets wrong numbers.
 #pragma once
 
+#include <cuda_bf16.h>  // IWYU pragma: export
+#include <cuda_fp16.h>  // IWYU pragma: export
+
 #include <type_traits>
 
-#include "common/emulator/core/half_types.h"
 #include "common/emulator/core/lane.h"
 #include "common/emulator/units/matrix.h"
 

@@ -675,8 +675,13 @@ class Source:
         if "constexpr" in words or ("const" in words and "__constant__" not in words and not sizes) or "template" in words:
             return f"static {text};" if "template" not in words else f"{text};"
         if len(declarators) > 1:
-            self.refuse(line, "the emulator takes one __device__ or __constant__ variable per declaration: write "
-                        f"{', '.join(each for each, *_ in declarators)} apart")
+            first = next(i for i, token in enumerate(body) if token.text == name)
+            while body[first - 1].text == "*":
+                first -= 1
+            commas = [i for i, token in enumerate(body) if token.text == "," and not self.is_inside(body, i)]
+            spans = zip([first] + [i + 1 for i in commas], commas + [len(body)])
+            return " ".join(self.device(body[:first] + body[begin:end], [each], words, line)
+                            for (begin, end), each in zip(spans, declarators))
         number = self.state.next_number()
         kind = next(word for word in ("__constant__", "__managed__", "__device__") if word in words)
         read_only = "true" if kind == "__constant__" else "false"
