@@ -24,8 +24,10 @@ import check
 if HERE:
     from book import INTERACTIVE, export, layout, sources
     from book.markdown import Page
+    from fa_tools.press.links import SITE
 
 MOST_SECONDS = 60
+ADDRESS = "https://example.org/book"
 
 
 @needs_docs
@@ -39,7 +41,7 @@ class Built(unittest.TestCase):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         cls.build = subprocess.run(
             [sys.executable, "-B", "-m", "mkdocs", "build", "--strict", "--site-dir", str(cls.site)],
-            cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=False,
+            cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "SITE_URL": ADDRESS}, check=False,
             timeout=110)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         # Of one processor: other tests run at the same time.
@@ -84,6 +86,11 @@ class Built(unittest.TestCase):
             self.assertIn(f'"location":"{layout.url_of(path)}', index)
         self.assertNotIn('"location":"source/', index)
         self.assertIn(index, (self.site / "search" / "search_index.js").read_text())
+
+    def test_pages_name_their_own_address(self):
+        for page in check.own(self.site):
+            name = page.relative_to(self.site).as_posix()
+            self.assertIn(f'<link rel="canonical" href="{ADDRESS}/{name}">', page.read_text())
 
     def test_no_marker_of_the_scripts_is_left(self):
         for page in check.own(self.site):
@@ -168,6 +175,13 @@ class Markdown(unittest.TestCase):
             "source/bench/schema.json"])
         self.page("[a](nowhere.md)")
         self.assertRegex(self.warnings[0], "the link to nowhere.md leads nowhere")
+
+    def test_the_readmes_link_to_the_site_leads_to_its_start(self):
+        page = Page("README.md", self.fail, f"[a]({SITE})")
+        self.assertIn('href="index.html"', page.html)
+        self.assertEqual(export.plain(page), "[a](index.html)\n")
+        self.page(f"[a]({SITE})")
+        self.assertRegex(self.warnings[0], "leads nowhere")
 
     def test_a_paragraph_that_leads_to_an_explorer_holds_it(self):
         page = self.page("[Try it: `a` & *b*.](interactive.md?no_wait#phase-explorer)")

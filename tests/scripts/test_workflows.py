@@ -8,6 +8,8 @@ import unittest
 
 from support import ROOT, ScriptTest, main
 
+from fa_tools.press.links import SITE
+
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 CONTAINER = ROOT / ".devcontainer"
 
@@ -82,6 +84,12 @@ class Workflows(unittest.TestCase):
             text = read(path)
             self.assertIn("\npermissions:\n  contents: read\n\n", text, path.name)
             self.assertEqual(re.findall(r"(\S+): write", text), ["pages", "id-token"] if path.name == "site.yml" else [])
+
+    def test_the_site_learns_its_address_from_the_host(self):
+        step = re.search(r"id: (\w+)\n +uses: actions/configure-pages@", read(ROOT / ".github" / "workflows" / "site.yml"))[1]
+        self.assertIn(f"SITE_URL: ${{{{ steps.{step}.outputs.base_url }}}}", read(ROOT / ".github" / "workflows" / "site.yml"))
+        self.assertIn('\nsite_url: !ENV [SITE_URL, ""]', read(ROOT / "mkdocs.yml"))
+        self.assertIn(f"]({SITE})", read(ROOT / "README.md").split("\n\n")[1].splitlines()[0])
 
     def test_no_job_runs_for_hours(self):
         for path in WORKFLOWS:
