@@ -254,7 +254,10 @@ ALLOWED = {
     "core": ("common/emulator/core/",),
     "units": ("common/emulator/core/", "common/emulator/units/", "common/layout/", "common/ptx/tensor_map.h"),
     "checks": ("common/emulator/core/", "common/emulator/checks/"),
-    "host": ("common/emulator/core/", "common/emulator/units/", "common/emulator/host/"),
+    "host": ("common/emulator/core/", "common/emulator/units/", "common/emulator/host/", "common/launch/problem.h",
+             "common/launch/tensor_map.h", "common/layout/", "common/ptx/tensor_map.h"),
+    "inline_ptx": ("common/emulator/core/", "common/emulator/units/", "common/emulator/inline_ptx/", "common/layout/",
+                   "common/ptx/tensor_map.h"),
     "include": ("common/emulator/core/", "common/emulator/units/", "common/emulator/include/"),
 }
 

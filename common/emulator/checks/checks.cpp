@@ -102,7 +102,7 @@ std::vector<LineCounts> take() {
 }
 
 [[maybe_unused]] const bool registered = [] {
-  checked_build = {begin_launch, take};
+  checked_build = {begin_launch, take, observe_access};
   return true;
 }();
 

@@ -16,6 +16,10 @@ namespace emu {
 // Hands the accesses that the lanes in `mask` have logged to the counters, and forgets them.
 void count_accesses(Warp& warp, uint32_t mask);
 
+// A plain access of the current thread, told by its return address: what the compiler's hooks see.
+void observe_access(const void* pointer, size_t bytes, bool write, bool is_volatile,
+                    uintptr_t return_address);
+
 // The counts of each place and kind, for the CTAs that an OS thread runs.
 class LineTable {
  public:

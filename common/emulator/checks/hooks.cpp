@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "common/emulator/checks/counting.h"
 #include "common/emulator/checks/races.h"
 #include "common/emulator/core/counters.h"
 #include "common/emulator/core/lane.h"
@@ -128,6 +129,11 @@ void observe_range(const void* pointer, size_t bytes, bool write, void* return_a
 }
 
 }  // namespace
+
+void emu::observe_access(const void* pointer, size_t bytes, bool write, bool is_volatile,
+                         uintptr_t return_address) {
+  observe(pointer, bytes, write, reinterpret_cast<void*>(return_address), is_volatile);
+}
 
 #define FA_HOOKS(bytes)                                                                       \
   void __tsan_read##bytes(void* p) { observe(p, bytes, false, __builtin_return_address(0)); } \

@@ -293,13 +293,13 @@ uint8_t* shared_pointer(uint32_t address, size_t bytes, const char* operation,
                         SourceLocation where) {
   const Cta& cta = *current_lane->cta;
   if (address < kFirstAddress || address - kFirstAddress + bytes > cta.shared_bytes) {
-    fail("%s at %s:%u: byte %lld of shared memory is outside the SharedStorage of %zu bytes",
-         operation, where.file, where.line, (long long)(address) - (long long)(kFirstAddress),
+    fail("%s at %s: byte %lld of shared memory is outside the SharedStorage of %zu bytes",
+         operation, place(where).c_str(), (long long)(address) - (long long)(kFirstAddress),
          cta.shared_bytes);
   }
   if (address % bytes != 0) {
-    fail("%s at %s:%u: the shared address is not a multiple of %zu bytes", operation, where.file,
-         where.line, bytes);
+    fail("%s at %s: the shared address is not a multiple of %zu bytes", operation,
+         place(where).c_str(), bytes);
   }
   return cta.shared + (address - kFirstAddress);
 }

@@ -147,6 +147,9 @@ struct CheckedBuild {
   std::unique_ptr<LaunchChecks> (*begin_launch)(const char* kernel, dim3 grid,
                                                 int cluster) = nullptr;
   std::vector<LineCounts> (*take_lines)() = nullptr;
+  // A plain access of the current thread that the compiler has not shown: one of inline PTX.
+  void (*access)(const void* pointer, size_t bytes, bool write, bool is_volatile,
+                 uintptr_t return_address) = nullptr;
 };
 extern constinit CheckedBuild checked_build;  // set before main() by checks/, or left empty
 

@@ -656,6 +656,12 @@ void expect_done(const void* registers, size_t bytes, int groups, SourceLocation
   });
 }
 
+void name_done_registers() {
+  const Lane& me = *current_lane;
+  WgmmaState& state = state_of(*me.cta);
+  if (!state.watches.empty()) state.watches[size_t(me.thread)].name(0, ~uintptr_t{0});
+}
+
 // ---- the unit -----------------------------------------------------------------------------------
 namespace {
 

@@ -37,5 +37,8 @@ void wgmma_wait(int groups, SourceLocation where);
 
 // After wgmma_wait<groups>: ends the launch if a wgmma under way still uses these registers.
 void expect_done(const void* registers, size_t bytes, int groups, SourceLocation where);
+// Instead: the thread may use the registers of all wgmma that have ended. (asm() that waits cannot
+// name them; ptxas knows them.)
+void name_done_registers();
 
 }  // namespace emu

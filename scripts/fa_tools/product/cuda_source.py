@@ -12,7 +12,9 @@ import re
 import sys
 from pathlib import Path
 
-BEGIN = '#define FA_CUDA_PROGRAM\n#include <assert.h>\n#include <cuda_runtime.h>\n#include "common/emulator/host/runtime.h"\n'  # of every output
+BEGIN = '#define FA_CUDA_PROGRAM\n#include <assert.h>\n#include <cuda_runtime.h>\n#include "common/emulator/host/runtime.h"\n' \
+        '#include "common/emulator/host/driver.h"\n' \
+        '#include "common/emulator/inline_ptx/inline_ptx.h"\n'  # of every output
 TOKEN = re.compile(r"""
     (?P<space>(?:\s|\\\n)+)
   | (?P<comment>//(?:[^\\\n]|\\\n|\\.)*|/\*.*?\*/)
@@ -42,13 +44,13 @@ TYPES = {"dim3", "unsigned", "long", "short", "size_t", "int32_t", "uint32_t", "
 # What is not there: a name, or the beginning of several, and the sentence's end.
 TIME = "the emulator has no clock, so {} is not there: count instead (the table after the run), and measure on a GPU"
 TEXTURE = "the emulator has no textures and surfaces ({}): read the array itself, or through __ldg()"
-PTX = "the emulator cannot run PTX inside {}: call the function that common/ptx has for the instruction"
+PTX = "the emulator takes the text of asm() for PTX where it stands in a kernel or device function, and cannot see that here"
 ASM = ("asm", "__asm__", "__asm")
+OPERAND = re.compile(r'"[=+&]*[hrlfdnC]"')  # a constraint of asm()
 MISSING = [
     (r"clock|clock64|globaltimer|wall_clock64", TIME),
     (r"tex[123]D\w*|texCubemap\w*|surf[123]D\w*|texture|surface|cuda\w*(?:Texture|Surface)\w*|cudaArray\w*|cudaMallocArray"
      r"|cudaMemcpy\w*Array\w*", TEXTURE),
-    ("|".join(ASM), PTX),
     (r"this_grid|grid_group|cudaLaunchCooperativeKernel", "CTAs of a launch cannot wait for each other in the emulator, so {} "
      "is not there: end the kernel, and do the rest in a second launch"),
     (r"this_cluster|cluster_group|__cluster_dims__|cudaLaunchKernelExC?", "clusters need common/launch/launch.h in the "
@@ -81,13 +83,13 @@ ABSENT = [
 ]
 # Headers of CUDA's all of which the emulator has in one.
 FORWARDS = re.compile(r"cuda|cuda_runtime_api|cuda_profiler_api|device_launch_parameters|driver_types|vector_types|vector_functions|"
-                      r"builtin_types|host_defines|sm_\d\d_\w+|device_atomic_functions|cudaProfiler")
+                      r"builtin_types|host_defines|sm_\d\d_\w+|device_atomic_functions|cudaProfiler|cudaTypedefs")
 # Headers of NVIDIA's samples that the emulator has in one.
 OF_SAMPLES = re.compile(r"helper_(?:cuda|functions|timer|string|image)|exception")
 
 # Macros of nvcc's, which are not defined here; but in a kernel __CUDA_ARCH__ is.
-OF_NVCC = r"\b(?:__CUDACC__|__NVCC__|__CUDACC_\w+|__CUDA_ARCH_[A-Z]\w+)"
-ARCH, DEVICE_ARCH = r"\b__CUDA_ARCH__\b", "900"
+OF_NVCC = r"\b(?:__CUDACC__|__NVCC__|__CUDACC_\w+|__CUDA_ARCH_(?!FEAT_SM90_ALL\b)[A-Z]\w+)"
+ARCH, DEVICE_ARCH = r"\b__CUDA_ARCH_(?:_|FEAT_SM90_ALL)\b", "900"
 
 
 class Refused(Exception):
@@ -274,7 +276,8 @@ class Source:
                                    if before.text + star.text + behind.text + after.text == "(*)(")
         self.own_coordinates()
         self.null_arguments()
-        self.names(in_macro)
+        self.inline_ptx(in_macro)
+        self.names()
         if not in_macro:
             self.calls()
         self.statements(in_macro)
@@ -297,7 +300,7 @@ class Source:
                     name = re.search(r"\w+", define[1].split("define")[1])[0]
                     if used := self.state.refused.keys() & set(re.findall(r"\w+", body)):
                         self.state.refuse_macro(name, self.state.refused[min(used)])
-                    elif re.search(rf"<<<|__shared__|\b(?:printf|asm|{'|'.join(LATER)})\b|__asm", body):
+                    elif re.search(rf"<<<|__shared__|\b(?:printf|asm|{'|'.join(LATER)})\b|__asm|{OPERAND.pattern}\s*\(", body):
                         lines = body.count("\x00")
                         inner = Source(self.path, self.shown, self.folder, self.state)
                         inner.parameters = parameters
@@ -411,7 +414,45 @@ class Source:
                 if code[j].text == name and (in_device or not code[j].device) and code[j - 1].text not in (".", "->"):
                     code[j].text = f"fa_{name}"
 
-    def names(self, in_macro):
+    def inline_ptx(self, in_macro):
+        """asm() of the device becomes a call of the emulator's, on its line. A macro may have parts of one, or hand them on."""
+        code = self.code
+        self.state.asm_macros.update(name for token in self.tokens if token.kind == "directive" for name in re.findall(
+            rf"^#\s*define\s+(\w+)\([^)]*\.\.\.\).*\b(?:{'|'.join(ASM)})\b", token.text, re.DOTALL))
+        for i, token in enumerate(code[:-2]):
+            if token.kind == "string" and OPERAND.fullmatch(token.text) and code[i + 1].text == "(" and code[i + 1].partner:
+                if token.device or in_macro:
+                    token.text = f"::emu::asm_{'output' if token.text[1] in '=+' else 'input'}({token.text}, "
+                    code[i + 1].partner.text = "))"
+        for i, token in enumerate(code[:-2]):
+            if token.text not in ASM and token.text not in self.state.asm_macros or not (token.device or in_macro):
+                continue
+            at = i + 1
+            while code[at].text in ("volatile", "__volatile__", "inline", "__inline__"):
+                at += 1
+            if code[at].text != "(" or not code[at].partner:
+                continue
+            last = code[at].partner.mate
+            if any(each.kind == "string" and behind.text == "(" and not each.text.startswith("::emu")
+                   for each, behind in zip(code[at:last], code[at + 1:last])):  # constraints of a CPU
+                continue
+            colons, j = [], at + 1
+            while j < last:
+                if code[j].text in (":", "::"):
+                    colons.append(j)
+                j = self.skip(j)
+            for j in colons:  # operands and clobbers become one list
+                behind = j + 1 < last and j + 1 not in colons
+                before = any(k not in colons for k in range(colons[0], j))
+                code[j].text = ", {" if j == colons[0] else ", " if before and behind else ""
+            code[last].text = "})" if colons else ")"
+            if token.text in ASM:
+                token.text = "do { static ::emu::InlinePtx fa_ptx; fa_ptx.run(::emu::SourceLocation::current(), "
+                for each in code[i + 1:at + 1]:
+                    each.text = ""
+                code[last].text += "; } while (0)"
+
+    def names(self):
         """Single names: those that are refused, and functions that have another name here."""
         code = self.code
         own = self.state.own_calls
@@ -432,7 +473,7 @@ class Source:
                 continue
             for pattern, sentence in MISSING:
                 if pattern.match(token.text) and (token.text not in ("clock", "texture", "surface") or after in ("(", "<")) and \
-                        (token.text != "clock" or token.device) and (token.text not in ASM or token.device or in_macro):
+                        (token.text != "clock" or token.device):
                     self.refuse(token.line, sentence.format(token.text + ("()" if after == "(" else "")))
             if token.text == "__noinline__":
                 token.text = "__attribute__((noinline))"
@@ -825,6 +866,7 @@ class State:
         self.allowed = set()  # macros that may be
         self.launching = set()  # macros that launch kernels
         self.pointers = set()  # names of pointers to functions
+        self.asm_macros = set()  # macros that hand their arguments to asm()
         self.own_calls = set()  # names of CALLS that the program gives to functions and macros of its own
 
     def next_number(self):

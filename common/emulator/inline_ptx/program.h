@@ -1,0 +1,177 @@
+// A text of PTX as a list of steps, and how an instruction becomes one of them. PTX ISA, "Syntax",
+// "Instruction Set".
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "common/emulator/core/lane.h"
+#include "common/emulator/inline_ptx/inline_ptx.h"
+
+namespace emu::inline_ptx {
+
+// The text has what the emulator does not know. what(): a sentence without its subject, which is
+// the instruction.
+struct Unknown : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// %tid.x and others, whose value a function gives.
+using Special = uint64_t (*)(const Lane&);
+
+// An operand of an instruction.
+struct Arg {
+  enum class Kind : uint8_t {
+    kSink,       // _
+    kOperand,    // %0: place `index` in asm()
+    kRegister,   // .reg: number `index`
+    kImmediate,  // 16, 0f3F800000: `bits`
+    kDecimal,    // 0.5: `decimal`
+    kSpecial,    // %laneid
+    kLabel,      // of a branch
+    kList,       // {a, b}; [a, {b, c}]; p|q
+    kAddress,    // [a + 16]: `parts[0]`, `bits`
+  };
+  Kind kind = Kind::kSink;
+  int index = 0;
+  bool negated = false;  // !p
+  uint64_t bits = 0;
+  double decimal = 0;
+  Special special = nullptr;
+  std::string name;  // of a label
+  std::vector<Arg> parts;
+};
+
+// One thread that executes a program.
+struct Frame {
+  static constexpr int kRegisters = 128;
+
+  const AsmOperand* operands;
+  SourceLocation where;
+  uintptr_t program_counter;  // behind the call, in the kernel
+  int next = 0;               // step
+  uint64_t registers[kRegisters];
+
+  uint64_t get(const Arg& arg) const;  // as many bits as the operand has, zeros or its sign above
+  void set(const Arg& arg, uint64_t bits);
+  bool predicate(const Arg& arg) const { return (get(arg) != 0) != arg.negated; }
+
+  template <typename T>
+  T get(const Arg& arg) const {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (arg.kind == Arg::Kind::kDecimal) return T(arg.decimal);
+    }
+    const uint64_t bits = get(arg);
+    T value;
+    memcpy(&value, &bits, sizeof(T));
+    return value;
+  }
+  template <typename T>
+  void set(const Arg& arg, T value) {
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof(T));
+    set(arg, bits);
+  }
+  // The value of an address, a pointer or a shared address.
+  uint64_t address(const Arg& arg) const { return get(arg.parts[0]) + arg.bits; }
+};
+
+using Step = std::function<void(Frame&)>;
+
+// A type of PTX: kind b, u, s, f, and x for bf16; `lanes` 2 for f16x2.
+struct Type {
+  char kind = 'b';
+  int bits = 32, lanes = 1;
+  bool operator==(const Type&) const = default;
+};
+
+// An instruction while it becomes a step. Modifiers are taken one by one, in any order; what is
+// left at the end the emulator does not know.
+class Instruction {
+ public:
+  Instruction(std::string name, std::vector<Arg> args);
+
+  const std::string& name() const { return name_; }  // "ld.global.f32"
+  const std::string& word() const { return words_[0]; }
+  bool take(std::string_view modifier);
+  // One of these, or "".
+  std::string take_any(std::initializer_list<std::string_view> modifiers);
+  void expect(std::string_view modifier);
+  void take_beginning_with(std::string_view beginning);  // all of them: hints
+  Type type();                                           // the last modifier that is a type
+  bool has_type() const;
+  Type first_type();  // the first one, of those with several
+
+  size_t size() const { return args_.size(); }
+  const Arg& arg(size_t i) const;
+  // Ends the reading: so many operands.
+  void expect_args(size_t least, size_t most) const;
+  void expect_args(size_t count) const { expect_args(count, count); }
+  void expect_end() const;
+  [[noreturn]] void unknown(const std::string& sentence = "") const;
+
+  // Elements of a list, or the operand alone.
+  std::vector<Arg> list(size_t i) const;
+  const char* operation() const;  // the name, for as long as the program runs
+
+ private:
+  std::string name_;
+  std::vector<std::string> words_;
+  std::vector<Arg> args_;
+};
+
+using Make = std::function<Step(Instruction&)>;
+// By the instruction's first word. Each file adds its own.
+void add_numbers(std::map<std::string, Make>& table);
+void add_memory(std::map<std::string, Make>& table);
+void add_warps(std::map<std::string, Make>& table);
+
+// Of these bits the value of a T, and the way back.
+template <typename T>
+T as(uint64_t bits) {
+  T value;
+  memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+
+// ---- addresses of shared memory -----------------------------------------------------------------
+// .shared::cluster: the address in the CTA's own memory, or one of another CTA that mapa has made.
+struct ClusterAddress {
+  int cta;  // -1: this one
+  uint32_t address;
+};
+uint64_t cluster_address(int cta, uint32_t address);
+ClusterAddress from_cluster_address(uint64_t bits);
+
+// A pointer of `bytes` bytes; in what memory the address is, modifiers say.
+enum class Space : uint8_t { kGeneric, kShared, kCluster };
+Space take_space(Instruction& instruction);
+uint8_t* pointer(Space space, uint64_t address, size_t bytes, const char* operation,
+                 SourceLocation where);
+
+// A text with its steps.
+class Program {
+ public:
+  Program(const char* text, std::initializer_list<AsmOperand> operands);
+  void run(Frame& frame) const;
+
+ private:
+  struct Guarded {
+    Step step;
+    Arg predicate;  // kSink: none
+  };
+  friend class Reader;
+  std::vector<Guarded> steps_;
+  int registers_ = 0;
+  std::string refused_, refused_name_;
+};
+
+}  // namespace emu::inline_ptx
