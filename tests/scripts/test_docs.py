@@ -304,6 +304,20 @@ class Outputs(ScriptTest):
         self.assertEqual(self.shown(), "$ scripts/fa inspect 09 --control\naddr stall   instruction\n"
                          "26d0   1     LDSM R156, [R187+0x10]\n")
 
+    def test_of_a_bug_only_its_message(self):
+        """What the program broken prints above its message, the message says again; a bug without one shows its table."""
+        program = self.root / "build" / "emulator" / "bin" / "broken"
+        program.parent.mkdir(parents=True)
+        table = ("emulator, fast build, 7 threads\nbf16, batch 1\n\nkernel  status  error\n01_x    {}\n")
+        for verdict, message, shown in (("wrong   nan", "\n01_x: O[row 0] is not a finite number\n", "...\n01_x: O[row 0] is not a finite number\n"),
+                                        ("passed  1e-3", "", table.replace("7", "2").format("passed  1e-3"))):
+            with self.subTest(verdict):
+                program.write_text(f"#!/bin/sh\ncat <<'END'\n{table.format(verdict)}{message}END\n")
+                program.chmod(0o755)
+                self.show("$ build/emulator/bin/broken 01_x")
+                self.assertEqual(self.outputs().returncode, 0)
+                self.assertEqual(self.shown(), f"$ build/emulator/bin/broken 01_x\n{shown}")
+
     def test_another_compiler_and_none(self):
         self.outputs()
         old = self.file.read_text()

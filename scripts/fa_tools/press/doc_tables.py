@@ -123,6 +123,7 @@ def best_library(record):
 # Fields that no file has.
 DERIVED = {
     "best": best_library,
+    "flops": lambda record: 4 * record["batch"] * record["heads"] * record["seq_len"] ** 2 * record["head_dim"],
     "ratio.best": lambda record: record.get("ratio", {}).get(best_library(record)),
     "copy_percent": lambda record: bytes_of(record) / copy_speed() / record["time_ms"]["median"] / 1e4 if "time_ms" in record else None,
 }
@@ -247,15 +248,15 @@ def solutions(spec):
 # --- Tasks -----------------------------------------------------------------------------------------------------
 
 def tasks(spec):
-    """all: the tasks of scripts/fa try, a table per group. A kernel's number, or beyond/NAME: those of its chapter, in a list."""
+    """all: the tasks of scripts/fa try, a table per group. A kernel's number, or beyond/NAME: those of its chapter, in a sentence."""
     known = [task for task in read_tasks().values() if not task.bug]
     if spec != "all":
         own = [task for task in known if spec in (task.number, f"{task.number}/{task.source.stem}")]
         if not own:
             raise Refused(f"there is no task of kernel {spec}")
-        yield f"**Write it yourself**, judged by the emulator ([how it goes]({'../' * ('/' in spec)}tasks.md)). `scripts/fa try NAME` begins one of these:"
-        yield ""
-        yield from (f"- `{task.name}`: {task.title[0].lower() + task.title[1:]}, about {task.minutes} minutes." for task in own)
+        names = [f"`{task.name}` ({task.minutes}{' minutes' * (not i)})" for i, task in enumerate(own)]
+        yield (f"**Write it yourself.** `scripts/fa try NAME` begins a [task]({'../' * ('/' in spec)}tasks.md) that the emulator judges: "
+               f"{' or '.join(filter(None, (', '.join(names[:-1]), names[-1])))}.")
         return
     for group, title in GROUPS.items():
         members = [task for task in known if task.group == group]
@@ -408,8 +409,11 @@ def agreement_of(spec):
     why = agreement.reasons(entries) if options.get("reasons") != "no" else []
     if why:
         yield ""
+    of_reason = {}
     for kernels, quantities, reason in why:
-        yield f"- \\* **{', '.join(kernel[:2] for kernel in kernels)}**, {', '.join(quantities)}: {reason}."
+        of_reason.setdefault(reason, []).append(f"**{', '.join(kernel[:2] for kernel in kernels)}**, {', '.join(quantities)}")
+    for reason, whose in of_reason.items():
+        yield f"- \\* {'; '.join(whose)}: {reason}."
     yield from left_out(parts[0])
 
 
@@ -427,7 +431,8 @@ def reproduced(spec):
     file = f"bench/results/h200_reproduced.jsonl#{name}"
     with named(file):
         heading, rows = reproduce.table(reproduce.read_published(name), reproduce.measured(ROOT / file, name), head_dim, means)
-    return rows_of(heading, rows, reproduce.words_of(heading))
+    # scripts/fa reproduce also prints what corresponds to nothing that was published.
+    return rows_of(heading, [row for row in rows if row[0]], reproduce.words_of(heading))
 
 
 # Field of a file of experiments: heading of its column. tflops_N, mhz_N and us_N are at that length.
@@ -534,7 +539,7 @@ def behaviour_of(bug):
     if "stops" in bug:
         words += f"; {bug['stops']}"
     if bug.get("report", bug.get("stops")) != bug.get("stops"):
-        words += f"; the checked build reports: {bug['report']}"
+        words += f"; reported: {bug['report']}"
     return words + (f"; more {BUG_COUNTERS[bug['counter']]}" if "counter" in bug else "")
 
 

@@ -15,9 +15,10 @@ Between two comments, a table compares what scripts/fa inspect counts in the mai
 bench/main_loops.json has what the instructions of two main loops are, from which a picture is drawn.
 
 A new block needs its first line only. What differs between machines, or with every line of comment in a source, is
-not shown: addresses, numbers of lines (kernels/08_swizzle.cu:…), threads. A block after <!-- needs: ... --> is left
-alone. Commands whose program is not here are left out. So are those of scripts that ask nvcc, where it is missing or
-another version than the block names. Commands of scripts belong to the preset emulator."""
+not shown: addresses, numbers of lines (kernels/08_swizzle.cu:…), threads. Neither is the table that the program broken
+prints above its message. A block after <!-- needs: ... --> is left alone. Commands whose program is not here are left
+out. So are those of scripts that ask nvcc, where it is missing or another version than the block names. Commands of
+scripts belong to the preset emulator."""
 
 import difflib
 import json
@@ -78,6 +79,9 @@ def normal(command, text, root):
     lines = [line.rstrip() for line in text.splitlines() if not line.startswith(noise)]
     while lines and not lines[0]:
         lines.pop(0)
+    if words[0].endswith("bin/broken"):  # its table says what the message below says again
+        message = next((i for i, line in enumerate(lines) if line.startswith(f"{words[1]}: ")), 0)
+        lines[:message] = ["..."] * bool(message)
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -172,7 +172,7 @@ def diff(spec, old):
     shown = [changed[i] for i in sorted(places)]
     indent = min(len(line[1:]) - len(line[1:].lstrip()) for line in shown)
     added = sum(line.startswith("+") for line in changed)
-    return [f"This step adds {added} lines and removes {len(changed) - added}. Those that matter:", "",
+    return [f"This step adds {added} lines and removes {len(changed) - added}. Some of them:", "",
             *fenced("diff", [line[0] + line[1 + indent :] for line in shown])]
 
 
