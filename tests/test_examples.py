@@ -725,16 +725,6 @@ class Command(unittest.TestCase):
                 "cp.async.cg.shared.global at mine.cu:12: .cg copies 16 bytes", "asm() at mine.cu:13: there is no operand %2"), strict=True):
             self.assertIn(says, output)
 
-    def test_the_books_instructions_as_inline_ptx(self):
-        """The branch that nvcc compiles, of a kernel with wgmma, TMA and mbarriers: the same numbers and counts as by the emulator's functions."""
-        for kernel, fewer in (("08_swizzle", r"$^"), ("16_max_free", r"(?m)^(mbarrier|barrier) .*\n")):  # a loop that asks counts each question
-            text = single.single(kernel)
-            outputs = []
-            for change in (lambda x: x, lambda x: re.sub(r"(?m)^#ifdef __CUDACC__$", "#if 1", x)):
-                output = self.emulate(change(text), "256", "1")
-                outputs.append(re.sub(fewer, "", output.partition("compiling ")[0]))
-            self.assertEqual(*outputs)
-
     def test_a_kernel_of_the_book_as_one_file(self):
         output = self.emulate(single.single("16_max_free"), "256", "1")
         self.assertRegex(output, r"(?s)16_max_free, seq_len 256, heads 1, batch 1\nrelative error .*: passed\n"

@@ -1,10 +1,12 @@
 """What scripts/fa single writes, compiled.
 
 Usage: test_single.py nvcc KERNEL          by the command in the file's head, without a GPU; no warning, no spilled register
-       test_single.py run PROGRAM          made for the emulator: right for two shapes
+       test_single.py run PROGRAM KERNEL   made for the emulator: right for two shapes, and by inline PTX as many instructions,
+                                           wavefronts and sectors as the kernel has by the functions of common/ptx
        test_single.py refuse PROGRAM WRONG bad arguments, and the exit code of a program whose kernel is wrong
 """
 
+import collections
 import re
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from tool_test import COMPILING, ROOT, fail, run, skip
 
+from fa_tools import records
 from fa_tools.product import sass
 
 
@@ -45,6 +48,28 @@ def ends(program, arguments, code, said):
     return done
 
 
+def column(output, name):
+    """The sums of this column of the tables, by kind of instruction."""
+    sums = collections.Counter()
+    for head, lines in re.findall(r"^(kind .*)\n((?:\w.*\d.*\n)+)", output, re.MULTILINE):
+        end = head.index(name) + len(name)
+        for line in lines.splitlines():
+            if len(line) >= end and line[end - 1].isdigit():
+                sums[line[:17].strip()] += int(line[17:end].split()[-1].replace(",", ""))
+    return sums
+
+
+def compare_counts(output, kernel):
+    """With those of the kernel's own program, which are recorded."""
+    requests = column(output, "requests")
+    found = {"shared_wavefronts": column(output, "wavefronts").total(), "global_sectors": column(output, "sectors").total(),
+             "ldmatrix": requests["ldmatrix"], "stmatrix": requests["stmatrix"],
+             "matrix_products": requests["mma.m16n8k16"] + requests["mma.m16n8k8"] + requests["wgmma"] + 2 * requests["wmma.m16n16k16"]}
+    record = next(each for each in records.load(f"{records.RESULTS}/emulator_counts.jsonl#d128_n256")["records"] if each["kernel"] == kernel)
+    if wrong := {name: (count, record["counters"][name]) for name, count in found.items() if count != record["counters"][name]}:
+        fail(f"as one file, and as a kernel of the book: {wrong}")
+
+
 what, *arguments = sys.argv[1:]
 if what == "nvcc":
     compile_by_nvcc(*arguments)
@@ -54,6 +79,7 @@ elif what == "run":
         if not re.search(r"^\w+_kernel<__nv_bfloat16, 128.*>, by kind of instruction\nkind ", done.stdout, re.MULTILINE):
             fail(f"the counts of the kernel are missing:\n{done.stdout}")
         print(done.stdout)
+    compare_counts(ends(arguments[0], ["256", "2", "1"], 0, "passed").stdout, arguments[1])
 else:
     program, wrong = arguments
     for bad in (["100"], ["0"], ["-128"], ["x"], [""], ["128", "0"], ["128", "65536"], ["128", "2", "32768"], ["128"] * 4):

@@ -562,6 +562,17 @@ inline cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute attribute, int
   emu::allow_dynamic_shared(size_t(value));
   return cudaSuccess;
 }
+// The emulator does not know how many registers a kernel takes, and says 0.
+struct cudaFuncAttributes {
+  size_t sharedSizeBytes = emu::static_shared_bytes(), constSizeBytes = 0, localSizeBytes = 0;
+  int maxThreadsPerBlock = 1024, numRegs = 0, ptxVersion = 90, binaryVersion = 90;
+  int maxDynamicSharedSizeBytes = 227 * 1024, preferredShmemCarveout = -1;
+};
+template <typename Kernel>
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel) {
+  *attributes = {};
+  return cudaSuccess;
+}
 template <typename Kernel>
 inline cudaError_t cudaFuncSetCacheConfig(Kernel, cudaFuncCache) {
   return cudaSuccess;

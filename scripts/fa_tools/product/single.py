@@ -310,16 +310,10 @@ def single(name, dtype="bf16", head_dim=128):
                               "cuda_runtime.h": "", "mma.h": "nvcuda::wmma"})
     standard = headers_of(whole, {"cmath": "", "cstdint": "", "cstdio": "", "cstdlib": "",
                                   "random": "", "type_traits": r"\bis_\w+_v|extent_v", "vector": ""})
-    emulator = "".join(f'#include "{header}"\n' for header in
-                       ["common/launch/single.h", *re.findall(r'#include "(kernels/.*)"', includes)])
     return f"""{comment}
 {standard}
-#ifdef __CUDACC__
 {cuda}
 {SM90A if "FA_SM90A" in parts else ""}{parts}
-#else  // scripts/fa emulate: the repository's emulator takes the place of these instructions
-{emulator}#endif
-
 namespace fa {{
 
 {banner("launching")}
