@@ -71,8 +71,8 @@ def foreign(site):
 
 
 def weight(page):
-    """Bytes of a page without its charts: HTML and what it names."""
-    files = {page.parent / name for name in map(unquote, resources(page)) if "charts/" not in name}
+    """Bytes of a page without its charts and without what phones get instead: HTML and what it names."""
+    files = {page.parent / name for name in map(unquote, resources(page)) if "charts/" not in name and not name.endswith("_phone.svg")}
     return page.stat().st_size + sum(file.stat().st_size for file in files if file.is_file())
 
 

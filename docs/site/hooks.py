@@ -59,7 +59,10 @@ def on_files(files, config):
     for name in [*PAGES, *SOURCES]:
         result.append(File.generated(config, name, content=""))
     for path in sorted(set().union(*(page.images for page in PAGES.values()))):
-        add(layout.url_of(path), ROOT / path)
+        if path in layout.narrow_forms():
+            result.append(File.generated(config, layout.url_of(path), content=layout.narrow_forms()[path]))
+        else:
+            add(layout.url_of(path), ROOT / path)
     for explorer in layout.explorers().values():
         if not (INTERACTIVE / Path(explorer).name).is_file():
             log.warning(f"{explorer} is not built; scripts/fa docs builds it")

@@ -17,8 +17,8 @@ from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGH
 from fa_tools.press.charts.roofline import load_profile
 from fa_tools.press.doc_tables import pieces
 from fa_tools.press.figures import beyond_pictures as schedules
-from fa_tools.press.figures import pictures
-from fa_tools.press.figures.drawing import DARK, INK, LIGHT, constant, real_constant
+from fa_tools.press.figures import narrow, pictures
+from fa_tools.press.figures.drawing import DARK, INK, LIGHT, PARTS, constant, real_constant
 from fa_tools.press.figures.first_pictures import SPREAD, shares
 from fa_tools.product import compare
 from fa_tools.tools import Refused
@@ -313,6 +313,28 @@ def behind(shapes, x, y):
 
 
 class Figures(unittest.TestCase):
+    def test_small_letters_of_pictures_can_be_read_on_a_phone(self):
+        """A phone is 360 pixels wide, 328 without its edges; what has no narrow form is 620 wide there and scrolls."""
+        for name, draw in pictures.DRAWN.items():
+            drawn = narrow.narrow(draw(), *PARTS[name]) if name in PARTS else draw()
+            scale = (328 if name in PARTS or drawn.width < 620 else 620) / drawn.width
+            size = min(float(dict(shape.look)["font-size"][:-2]) for shape in drawn.shapes if shape.kind == "text")
+            self.assertGreaterEqual(size * scale, 7, f"{name}: in a picture {drawn.width} wide")
+
+    def test_narrow_forms_say_the_same(self):
+        def words(picture):
+            return sorted(" ".join(shape.what for shape in picture.shapes if shape.kind == "text").split())
+
+        for name, (parts, below) in PARTS.items():
+            wide = pictures.DRAWN[name]()
+            form = narrow.narrow(wide, parts, below)
+            self.assertEqual(words(form), words(wide), name)
+            left = len([shape for shape in wide.shapes if shape.kind != "text"]) - len([shape for shape in form.shapes if shape.kind != "text"])
+            self.assertIn(left, (0, 1), f"{name}: one line between the parts may be left out")
+            for shape in form.shapes:
+                x, y, right, bottom = narrow.extent(shape)
+                self.assertTrue(0 <= x and right <= form.width and 0 <= y and bottom <= form.height, (name, shape))
+
     def test_texts_can_be_read_in_both_themes(self):
         drawn = {}
         for name, draw in pictures.DRAWN.items():

@@ -112,6 +112,13 @@ class Built(unittest.TestCase):
             self.assertTrue((self.site / "charts" / f"{name}.js").is_file(), name)
         self.assertTrue((self.site / "assets" / "vega.js").is_file())
 
+    def test_phones_get_the_narrow_forms(self):
+        for name, svg in layout.narrow_forms().items():
+            url = layout.url_of(name)
+            self.assertEqual((self.site / url).read_text(), svg, name)
+            shown = [page.name for page in check.own(self.site) if re.search(f'<source media="[^"]*" srcset="(../)*{url}" width', page.read_text())]
+            self.assertTrue(shown, f"no page shows {name}")
+
     def test_explorers_are_there_in_the_states_of_their_texts(self):
         html, explorers = (self.site / "interactive.html").read_text(), layout.explorers()
         self.assertEqual({f"interactive/{page.name}" for page in INTERACTIVE.glob("*.html")}, set(explorers.values()))

@@ -5,6 +5,7 @@ import re
 from functools import lru_cache
 
 from book import ROOT
+from fa_tools.press.figures import narrow, pictures  # noqa: F401: pictures fills what narrow takes apart
 from fa_tools.press.links import SITE, slug  # slug: the anchors that code hosts make
 
 LARGEST_SOURCE = 100_000  # bytes of a file that becomes a page
@@ -24,6 +25,12 @@ def sections():
             found.append((title, "", []) if mark == "##" else (found[-1][0], title, []))
         found[-1][2].extend(posixpath.normpath(f"docs/{link}") for link in re.findall(r"\]\(([^#)]+\.md)\)", row))
     return [section for section in found if section[2]]
+
+
+@lru_cache(maxsize=None)
+def narrow_forms():
+    """{path: SVG} of the pictures that the site shows on phones and no file has."""
+    return {f"docs/pictures/{name}_phone.svg": svg for name, svg in narrow.forms().items()}
 
 
 @lru_cache(maxsize=None)

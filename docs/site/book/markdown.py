@@ -15,7 +15,7 @@ from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
 from book import ROOT
-from book.layout import EXPLORERS, address, explorer_of, explorer_sections, is_image, relative_url, url_of
+from book.layout import EXPLORERS, address, explorer_of, explorer_sections, is_image, narrow_forms, relative_url, url_of
 from fa_tools.press.links import SITE, slug  # slug: the anchors that code hosts make
 from fa_tools.press.sync import with_whole_diffs
 
@@ -85,10 +85,10 @@ class Page:
         name = re.split("[?#]", link)[0]
         file = (ROOT / self.path).parent / name
         file = (ROOT / name[1:] if name.startswith("/") else file).resolve()
-        if not file.exists() or not file.is_relative_to(ROOT):
+        path = file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else ""
+        if not path or not file.exists() and path not in narrow_forms():
             self.warn(f"the link to {link} leads nowhere")
             return link
-        path = file.relative_to(ROOT).as_posix()
         (self.images if is_image(path) else self.links).add(path)
         return relative_url(address(path, re.sub(r"#(L\d+)-L?\d+$", r"#\1", link)), self.url)
 
@@ -116,14 +116,16 @@ class Page:
     def phone_form(self, link):
         """NAME_phone.svg beside NAME.svg, if there is one. Not of a place in the picture, which heads a page and has to be small."""
         other = re.sub(r"\.svg$", "_phone.svg", link)
-        return other if other != link and ((ROOT / self.path).parent / other).is_file() else None
+        return other if other != link and self.svg(other) else None
+
+    def svg(self, link):
+        file = ((ROOT / self.path).parent / link.partition("#")[0]).resolve()
+        return file.read_text(encoding="utf-8") if file.suffix == ".svg" and file.is_file() else (
+            narrow_forms().get(file.relative_to(ROOT).as_posix()) if file.is_relative_to(ROOT) else None)
 
     def size_of(self, link):
         """Width and height, so that the text does not jump when pictures come."""
-        file = ((ROOT / self.path).parent / link.partition("#")[0]).resolve()
-        if file.suffix != ".svg" or not file.is_file():
-            return ""
-        head = file.read_text(encoding="utf-8")[:1000]
+        head = (self.svg(link) or "")[:1000]
         sizes = [re.search(rf"<svg[^>]*\s{name}=\"([\d.]+)(?:px)?\"", head) for name in ("width", "height")]
         return "".join(f' {name}="{round(float(s[1]))}"' for name, s in zip(("width", "height"), sizes) if s)
 

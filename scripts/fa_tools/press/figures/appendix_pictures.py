@@ -56,7 +56,8 @@ def sizes():
 
 
 @figure("gemm_products", 452, "A tile of a matrix product beside a tile of attention", "Matrix product: C = E(A Bᵀ)",
-        "the sum runs over k; C's tile stays in registers until the end")
+        "the sum runs over k; C's tile stays in registers until the end",
+        parts=((0, 438), (442, 880)))
 def products(p):
     block_m, block_n, block_k, stages = sizes()
     unused = INK.cell, None

@@ -228,6 +228,7 @@ class Picture:
         self.width, self.height, self.title = width, height, title
         self.shapes, self.dark = [], dict([*zip(LIGHT, DARK), *dark])
         self.rules = ""  # of the style sheet, in both themes
+        self.heads, self.feet = 0, []  # which shapes are the heading and the notes: the first ones, and these
 
     @contextlib.contextmanager
     def group(self, attribute):
@@ -290,6 +291,7 @@ class Picture:
         self.text(x, y + below, what, small, INK.muted)
 
     def note(self, y, *texts, size=12.5, step=18):
+        self.feet += range(len(self.shapes), len(self.shapes) + len(texts))
         self.lines(self.width / 2, y, step, texts, size, INK.muted, "middle")
 
     def line(self, x1, y1, x2, y2, color=INK.line, width=1.4, dash=None):
@@ -371,19 +373,23 @@ def keep(folder, drawn, command, check):
 
 
 DRAWN = {}  # NAME of docs/pictures/NAME.svg: what returns its Picture
+PARTS = {}  # NAME: what narrow.py takes apart
 
 
-def figure(name, height, title, *heading, width=880):
-    """Makes a function that draws into a Picture one of DRAWN."""
+def figure(name, height, title, *heading, width=880, parts=None, below=None):
+    """Makes a function that draws into a Picture one of DRAWN. parts, below: for narrow screens (narrow.py)."""
     def register(draw):
         def drawn():
             picture = Picture(width, height, title)
             if heading:
                 picture.heading(*heading)
+                picture.heads = len(picture.shapes)
             draw(picture)
             return picture
 
         DRAWN[name] = drawn
+        if parts:
+            PARTS[name] = parts, below
         return draw
 
     return register

@@ -205,7 +205,8 @@ def attention(p):
 
 
 @figure("00_gpu", 520, f"A GPU in one picture: {GPU}", f"From memory to the multipliers: {GPU}",
-        "TB/s and TFLOP/s are those of all SMs together; all else in the frame belongs to one SM.")
+        "TB/s and TFLOP/s are those of all SMs together; all else in the frame belongs to one SM.",
+        parts=((0, 380), (398, 880)))
 def gpu(p):
     machine = read_json(MACHINES)["machines"][GPU]
     sm, speed, peak = machine["sm"], machine["tb_per_s"], machine["tflops"]

@@ -35,7 +35,8 @@ def passes(p):
     p.note(320, "Each thread computes one element of S or O; in the softmax, one row.", size=12)
 
 
-@figure("01_sectors", 372, "Kernel 01: 32-byte sectors that one load of a warp touches")
+@figure("01_sectors", 372, "Kernel 01: 32-byte sectors that one load of a warp touches",
+        parts=((0, 470), (470, 880)))
 def sectors(p):
     cell = 38
     for x, title, what, rows, moved, average in (
@@ -50,7 +51,7 @@ def sectors(p):
             for sector in range(8):
                 touched = sector == 0 and row < rows
                 p.rect(x + sector * cell, 70 + row * 14, cell - 2, 11, INK.orange if touched else INK.cell)
-        p.lines(x - 6, 79.5, 14, [f"key {row}" for row in range(16)], 9.5, INK.muted, "end")
+        p.lines(x - 6, 79.5, 14, [f"key {row}" for row in range(16)], 10, INK.muted, "end")
         p.text(x + 4 * cell, 318, moved, 13, INK.orange, weight="bold")
         p.text(x + 4 * cell, 338, average, 12, INK.muted)
     p.note(362, "Each load is one instruction of the warp. The two differ only in what neighbouring lanes read.", size=12)
@@ -97,7 +98,8 @@ def bank_panel(p, x, pad, words, name, what):
     return max(sum(bank in banks_of for banks_of in met) for bank in range(32))
 
 
-@figure("02_banks", 292, "Kernel 02: banks that lanes 0 to 7 meet, without and with padding")
+@figure("02_banks", 292, "Kernel 02: banks that lanes 0 to 7 meet, without and with padding",
+        parts=((0, 450), (450, 880)))
 def banks(p):
     for x, pad in ((56, 0), (490, 2)):
         worst = 4 * bank_panel(p, x, pad, 1, "lane", "bank of element d = 0 of each row, 32 banks")  # of 32 lanes
@@ -140,7 +142,8 @@ def owners_of_tiles(p):
 
 
 @figure("03_register_tile", 474, "Kernel 03: what one thread of 128 computes", "What lane 5 of warp 1 owns: thread (ty, tx) = (2, 5)",
-        "orange: its sums; each of them takes one value of its row and one value of its column")
+        "orange: its sums; each of them takes one value of its row and one value of its column",
+        parts=((0, 430), (430, 880)))
 def register_tile(p):
     ty, tx, cell, y = 2, 5, 4, 138
     rows = range(ty, 64, 8)
@@ -210,7 +213,8 @@ def register_key(p, y):
 
 
 @figure("05_fragments", 452, "Kernel 05: the fragments of mma.sync.m16n8k16", "mma.sync.m16n8k16: which lane holds which element",
-        "each square is an element, the number its lane, the colour its register; framed: lane 5")
+        "each square is an element, the number its lane, the colour its register; framed: lane 5",
+        parts=((0, 362), (362, 388), (388, 590), (590, 615), (615, 880)), below=420)
 def fragments(p):
     lane, cell, y = 5, 18, 128
     for left, columns, held, name, what, row_name, column_name in (
@@ -237,7 +241,8 @@ def fragments(p):
 
 @figure("05_ldmatrix", 446, "Kernel 05: ldmatrix.x4 for Q, K and V", "ldmatrix.x4: four 8 x 8 matrices of 16-bit elements",
         "the number: the lane that gives the address of these 8 elements; the colour: the register they go to; framed: what lane 5 "
-        "gets")
+        "gets",
+        parts=((0, 305), (305, 590), (590, 880)), below=400)
 def ldmatrix_tiles(p):
     lane, cell, top = 5, 14, 126
 
@@ -295,7 +300,8 @@ def split_keys(p):
            size=13, step=24)
 
 
-@figure("05_banks", 292, "Kernel 05: banks of the eight rows of one ldmatrix matrix")
+@figure("05_banks", 292, "Kernel 05: banks of the eight rows of one ldmatrix matrix",
+        parts=((0, 450), (450, 880)))
 def matrix_banks(p):
     for x, pad in ((56, 0), (490, 8)):
         worst = bank_panel(p, x, pad, 4, "row", "16 bytes of each of eight rows, 32 banks")
@@ -305,15 +311,16 @@ def matrix_banks(p):
            size=12)
 
 
-@figure("06_c_is_a", 452, "Kernel 06: C of the first product is A of the second one", "What lane 5 holds",
-        "each square is an element; the number says which lane has it")
+@figure("06_c_is_a", 464, "Kernel 06: C of the first product is A of the second one", "What lane 5 holds",
+        "each square is an element; the number says which lane has it",
+        parts=((0, 345), (345, 508, "arrow"), (508, 880)))
 def c_is_a(p):
     lane, cell, c_left, a_left, top = 5, 17, 52, 540, 112
     of_c = owners(lambda l: [(tile, (layouts.mma_c(l, i)[0], layouts.mma_c(l, i)[1] + 8 * tile))
                              for tile in range(2) for i in range(4)])
     of_a = owners(lambda l: [(i // 2, layouts.mma_a(l, i, half)) for i in range(4) for half in range(2)])
-    p.texts(13.5, None, "middle", (c_left + 8 * cell + 3, 84, "S: two C fragments, 16 rows x 8 keys each, fp32"),
-            (a_left + 8 * cell, 84, "P: one A fragment, 16 rows x 16 keys, 16-bit"), weight="bold")
+    p.texts(13.5, None, "middle", (c_left + 8 * cell + 3, 84, "S: two C fragments of 16 x 8, fp32"),
+            (a_left + 8 * cell, 84, "P: one A fragment of 16 x 16, 16-bit"), weight="bold")
     p.text(c_left + 4 * cell, 103, "acc_s[n]", 12, INK.blue, mono=True)
     p.text(c_left + 12 * cell + 6, 103, "acc_s[n + 1]", 12, INK.orange, mono=True)
     p.text(a_left + 8 * cell, 103, "rP[0..3]", 12, mono=True)
@@ -328,8 +335,8 @@ def c_is_a(p):
     p.text(432, top + 8 * cell + 22, "no shuffle", 12, INK.green, weight="bold")
     for i, color in enumerate((INK.blue, INK.blue, INK.orange, INK.orange)):
         what = f"rP[{i}] = acc_s[n{' + 1' if i > 1 else ''}]"
-        p.text(130 + 206 * i, 408, f"{what} {2 * (i % 2)}, {2 * (i % 2) + 1}", 11.5, color, mono=True)
-    p.note(438, "The two grids are equal, number by number: " + ("in all 32 lanes." if of_c == of_a else "NOT"))
+        p.text((c_left, a_left)[i // 2] + 8 * cell, 406 + 17 * (i % 2), f"{what} {2 * (i % 2)}, {2 * (i % 2) + 1}", 11.5, color, mono=True)
+    p.note(450, "The two grids are equal, number by number: " + ("in all 32 lanes." if of_c == of_a else "NOT"))
 
 
 @figure("07_ring", 380, "Kernel 07: a ring of two stages", "kStages = 2: tile n + 1 arrives while tile n is computed on",
@@ -354,7 +361,8 @@ def ring(p):
            "the stage that is filled next.")
 
 
-@figure("08_swizzle", 356, "Kernel 08: chunks of 16 bytes in the banks, without and with swizzle")
+@figure("08_swizzle", 356, "Kernel 08: chunks of 16 bytes in the banks, without and with swizzle",
+        parts=((0, 450), (450, 880)))
 def swizzle(p):
     wanted, cell = 2, 46
     for x, title, where in ((56, "Row by row", lambda row, chunk: chunk), (490, "XOR with the row's number", layouts.swizzle)):
@@ -677,7 +685,8 @@ def descriptor(p):
 
 @figure("11_core_matrices", 496, "Kernel 11: core matrices of a tile without swizzle",
         "Without swizzle: core matrices of 8 rows of 16 bytes, one after the other",
-        "64 x 64 elements; each number is a core matrix's place in memory, in units of 128 bytes; the frame: what the first wgmma reads")
+        "64 x 64 elements; each number is a core matrix's place in memory, in units of 128 bytes; the frame: what the first wgmma reads",
+        parts=((0, 440), (440, 880)))
 def core_matrices(p):
     cell, top = 38, 118
     for x, name, what, down, right, address, (rows, columns), strides in (  # rows, columns: of what the first wgmma reads
@@ -704,7 +713,8 @@ def core_matrices(p):
 
 @figure("11_atoms", 560, "Kernel 11: a tile with 128-byte swizzle, K-major and MN-major",
         "With 128-byte swizzle: the same bytes, read as Q and K or as V",
-        "the first 16 rows of a 64 x 64 tile, 128 bytes each; each number says which chunk of 8 elements of its row is stored there")
+        "the first 16 rows of a 64 x 64 tile, 128 bytes each; each number says which chunk of 8 elements of its row is stored there",
+        parts=((0, 450), (450, 880)))
 def atoms(p):
     cell, high, top = 40, 20, 116
     row8 = layouts.slab_offset(64, 8, 0)
@@ -736,7 +746,8 @@ def atoms(p):
 
 @figure("11_accumulators", 500, "Kernel 11: the accumulators of wgmma.m64nN",
         "D of wgmma, 64 x N: 16 rows per warp, and among its lanes the layout of mma.sync",
-        "each square is an element, the number its lane, the colour its register modulo 4; framed: thread 37 (warp 1, lane 5)")
+        "each square is an element, the number its lane, the colour its register modulo 4; framed: thread 37 (warp 1, lane 5)",
+        parts=((0, 390), (390, 792), (792, 880)))
 def accumulators(p):
     cell, top, thread, x, left = 22, 122, 37, 92, 424
     held = {layouts.wgmma_d(t, i): (t, i) for t in range(128) for i in range(8)}
