@@ -341,8 +341,6 @@ class Translator(unittest.TestCase):
 
     def test_what_is_not_there_says_so_with_its_line(self):
         for text, words in (
-                ("\n__global__ void f() { clock64(); }", "my.cu:2: the emulator has no clock"),
-                ("__device__ long f() { return clock(); }", "my.cu:1: the emulator has no clock, so clock() is not there"),
                 ("cudaGraphicsResource* r;", "the emulator draws nothing, so cudaGraphicsResource is not there"),
                 ("void f() { cudaCreateTextureObject(&t); }", "no textures and surfaces (cudaCreateTextureObject())"),
                 ("__global__ void f() { float x = tex2D<float>(t, 1, 2); }", "no textures"),
@@ -699,6 +697,87 @@ class Command(unittest.TestCase):
         self.assertIn("data race on byte 128 of s (shared memory)\n  load at mine.cu:11 by thread 31 (warp 0 lane 31)\n  store at mine.cu:9 by thread 32", race)
         self.assertIn("thread 0 (warp 0 lane 0): mine.cu:11: load of 4 bytes 0 bytes past the end of s", outside)
 
+    def test_time_is_a_count_of_questions(self):
+        output = self.emulate("""
+            __global__ void wait(long long* x, int n) {
+              const clock_t start = clock();
+              while (clock() - start < n) ;
+              const long long before = clock64();
+              unsigned now;
+              asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
+              x[threadIdx.x] = now - before;
+            }
+            int main() {
+              long long h[64], *x;
+              cudaMalloc(&x, sizeof h);
+              wait<<<1, 64>>>(x, 1000000);
+              cudaMemcpy(h, x, sizeof h, cudaMemcpyDeviceToHost);
+              printf("%lld %lld %d\\n", h[0], h[63], clock() < 60 * CLOCKS_PER_SEC);
+            }""")
+        self.assertTrue(output.startswith("1000 1000 1\n"), output)
+        self.assertEqual(output.count("note: the emulator measures no time: clock() counts how often it is asked\n"), 1)
+
+    def test_bulk_copies_by_libcuxx(self):
+        """A box of four dimensions and its way back, by cuda::barrier and cuda::device; without its fence a store reads too early."""
+        text = """
+            #include <cuda.h>
+            #include <cudaTypedefs.h>
+            #include <cuda/barrier>
+            #include <utility>
+            namespace cde = cuda::device::experimental;
+            using barrier = cuda::barrier<cuda::thread_scope_block>;
+            template <int N> struct Tile { alignas(128) float x[N]; };
+            __global__ void add(const __grid_constant__ CUtensorMap map, float* more, int fences) {
+              extern __shared__ Tile<64> tile;
+              __shared__ barrier bar;
+              if (threadIdx.x == 0) {
+                init(&bar, blockDim.x);
+                cde::fence_proxy_async_shared_cta();
+              }
+              __syncthreads();
+              barrier::arrival_token token;
+              if (threadIdx.x == 0) {
+                cde::cp_async_bulk_tensor_4d_global_to_shared(tile.x, &map, 0, 2, blockIdx.x, 0, bar);
+                token = cuda::device::barrier_arrive_tx(bar, 1, sizeof tile);
+              } else {
+                token = bar.arrive();
+              }
+              bar.wait(std::move(token));
+              tile.x[threadIdx.x] += more[threadIdx.x];
+              if (fences) cde::fence_proxy_async_shared_cta();
+              __syncthreads();
+              if (threadIdx.x == 0) {
+                cde::cp_async_bulk_tensor_4d_shared_to_global(&map, 0, 2, blockIdx.x, 0, tile.x);
+                cde::cp_async_bulk_commit_group();
+                cde::cp_async_bulk_wait_group_read<0>();
+              }
+            }
+            int main(int, char** words) {
+              float h[8 * 4 * 2 * 4], m[64], *x, *more;
+              for (int i = 0; i < 256; i++) h[i] = i;
+              for (int i = 0; i < 64; i++) m[i] = 1000 * i;
+              cudaMalloc(&x, sizeof h); cudaMalloc(&more, sizeof m);
+              cudaMemcpy(x, h, sizeof h, cudaMemcpyHostToDevice); cudaMemcpy(more, m, sizeof m, cudaMemcpyHostToDevice);
+              void* encode;
+              cudaDriverEntryPointQueryResult found;
+              cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &encode, cudaEnableDefault, &found);
+              const cuuint64_t sizes[] = {8, 4, 2, 4}, strides[] = {32, 128, 256};
+              const cuuint32_t box[] = {8, 2, 1, 4}, every[] = {1, 1, 1, 1};
+              CUtensorMap map;
+              if (((PFN_cuTensorMapEncodeTiled_v12000)encode)(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, x, sizes, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                    CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS) return 2;
+              add<<<2, 64, sizeof(Tile<64>)>>>(map, more, atoi(words[1]));
+              cudaMemcpy(h, x, sizeof h, cudaMemcpyDeviceToHost);
+              printf("%g %g %g %g\\n", h[15], h[16], h[17], h[255]);  // rows 2 and 3 of each plane; the last is its box's last
+              if (words[1][0] == '1') ((PFN_cuTensorMapEncodeTiled_v12000)encode)(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 6, x, sizes, strides, box, every,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+            }"""
+        right, early = self.runs(text, [["1"], ["0"]], [0, 1])
+        self.assertTrue(right.startswith("15 16 1017 63255\n"), right)
+        self.assertIn("error: cuTensorMapEncodeTiled: a tensor has one to five dimensions\n", right)
+        self.assertRegex(right, r"\ntma load  +2 .*\ntma store  +2 ")
+        self.assertIn("Missing: fence_proxy_async() in the thread that stores", early)
+
     def test_inline_ptx_that_is_not_there(self):
         text = """
             __global__ void f(float* x, int how) {
@@ -706,7 +785,7 @@ class Command(unittest.TestCase):
               float d[9] = {};
               if (how == 1) asm("mul24.lo.s32 %0, %0, 2;" : "+r"(y));
               if (how == 2) asm("{ .reg .pred p;\\n mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0}, {%1}, {%1}, {%0}; }" : "+r"(y) : "r"(y));
-              if (how == 3) asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(x));
+              if (how == 3) asm volatile("mov.u64 %0, %%pm0_64;" : "=l"(x));
               if (how == 4) asm volatile("ld.shared.f32 %0, [%1];" : "=f"(d[0]) : "l"(x));
               if (how == 5) asm("add.u32 %0, %1;" : "=r"(y) : "r"(y));
               if (how == 6) asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %4, 1, 1, 1, 0, 0;"
@@ -719,7 +798,7 @@ class Command(unittest.TestCase):
         for output, says in zip(outputs, (
                 "mul24.lo.s32 at mine.cu:5: the emulator does not have this instruction; docs/your_own_kernel.md says which there are",
                 "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 at mine.cu:6: of mma the emulator knows m16n8k8 and m16n8k16",
-                "mov.u64 at mine.cu:7: the emulator has no clock, so %globaltimer is not there",
+                "mov.u64 at mine.cu:7: the emulator has no register %pm0_64",
                 "ld.shared.f32 at mine.cu:8: byte -1024 of shared memory is outside", "add.u32 at mine.cu:9: it has 2 operands, and needs 3",
                 "wgmma.mma_async at mine.cu:10: the emulator needs its accumulators as the elements of one array",
                 "cp.async.cg.shared.global at mine.cu:12: .cg copies 16 bytes", "asm() at mine.cu:13: there is no operand %2"), strict=True):

@@ -258,7 +258,7 @@ ALLOWED = {
              "common/launch/tensor_map.h", "common/layout/", "common/ptx/tensor_map.h"),
     "inline_ptx": ("common/emulator/core/", "common/emulator/units/", "common/emulator/inline_ptx/", "common/layout/",
                    "common/ptx/tensor_map.h"),
-    "include": ("common/emulator/core/", "common/emulator/units/", "common/emulator/include/"),
+    "include": ("common/emulator/core/", "common/emulator/units/", "common/emulator/include/", "common/ptx/tensor_map.h"),
 }
 
 

@@ -362,8 +362,8 @@ TEST(TensorMaps, SayWhichArgumentIsWrong) {
   expect_accepted({data, TensorType::kUint16, {1000}, {}, {128}, SwizzleMode::kNone});
   expect_accepted({nullptr, TensorType::kUint16, {128, 64}, {256}, {64, 16}, SwizzleMode::kNone});
   expect_accepted({data, TensorType::kUint16, {128, 64}, {256}, {256, 256}, SwizzleMode::kNone});
-  EXPECT_EQ(error([](A& a) { a.sizes.clear(); }), "a tensor has 1 to 4 dimensions, not 0");
-  EXPECT_EQ(error([](A& a) { a.sizes.resize(5, 1); }), "a tensor has 1 to 4 dimensions, not 5");
+  EXPECT_EQ(error([](A& a) { a.sizes.clear(); }), "a tensor has 1 to 5 dimensions, not 0");
+  EXPECT_EQ(error([](A& a) { a.sizes.resize(6, 1); }), "a tensor has 1 to 5 dimensions, not 6");
   EXPECT_EQ(error([](A& a) { a.strides.clear(); }),
             "a tensor of 2 dimensions has 1 strides (the innermost has none), not 0");
   EXPECT_EQ(error([](A& a) {

@@ -12,7 +12,7 @@
 
 namespace ptx {
 
-inline constexpr int kMaxTensorRank = 4;
+inline constexpr int kMaxTensorRank = 5;
 
 #ifdef FA_WITH_CUDA
 

@@ -55,7 +55,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
     return refuse("the emulator has elements of 8, 16 and 32 bits, not this type");
   }
   if (rank < 1 || rank > ptx::kMaxTensorRank) {
-    return refuse("the emulator has tensors of one to four dimensions");
+    return refuse("a tensor has one to five dimensions");
   }
   if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) {
     return refuse("the emulator has neither interleaved layouts nor boxes filled with NaN");

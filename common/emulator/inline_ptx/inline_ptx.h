@@ -15,12 +15,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <initializer_list>
 #include <memory>
 #include <type_traits>
 
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/memory.h"
+#include "common/emulator/units/clock.h"
 
 namespace emu {
 
@@ -64,6 +66,10 @@ class InlinePtx {
  private:
   std::atomic<const inline_ptx::Program*> program_ = nullptr;  // once a thread has come here
 };
+
+// clock() and clock64() in a kernel.
+inline clock_t device_clock() { return clock_t(asked_time("clock()")); }
+inline long long device_clock64() { return asked_time("clock64()"); }
 
 // A shared address as a pointer; and whether a pointer leads into shared, into local memory.
 void* shared_as_pointer(uint64_t address, SourceLocation where);

@@ -327,7 +327,6 @@ Step copy_bulk(Instruction& instruction) {
     const Arg groups = instruction.arg(0);
     return [=](Frame& frame) { wait_bulk(int(frame.get(groups)), read, frame.where); };
   }
-  if (rank == "5d") instruction.unknown("the emulator copies boxes of up to four dimensions");
   const bool stores = instruction.take("bulk_group");
   const bool multicast = instruction.take("multicast::cluster");
   if (!stores) instruction.expect("mbarrier::complete_tx::bytes");
@@ -370,7 +369,7 @@ Step copy_bulk(Instruction& instruction) {
             ctas = multicast ? instruction.arg(3) : Arg{};
   return [=](Frame& frame) {
     const auto& of = *reinterpret_cast<const ptx::TensorMap*>(frame.get(map));
-    int at[4] = {};
+    int at[ptx::kMaxTensorRank] = {};
     for (size_t i = 0; i < dimensions; i++) at[i] = frame.get<int32_t>(coordinates[i]);
     void* const place = shared_at(frame, shared, operation);
     if (stores) {

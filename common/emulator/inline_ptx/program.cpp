@@ -10,6 +10,7 @@
 
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/vector_types.h"
+#include "common/emulator/units/clock.h"
 #include "common/emulator/units/cluster.h"
 
 namespace emu {
@@ -49,6 +50,9 @@ const std::map<std::string, Special>& special_registers() {
       {"cluster_nctarank", [](L) -> uint64_t { return uint64_t(cluster_size()); }},
       {"cluster_ctaid.x", [](L) -> uint64_t { return uint64_t(cluster_rank()); }},
       {"cluster_nctaid.x", [](L) -> uint64_t { return uint64_t(cluster_size()); }},
+      {"clock", [](L) -> uint64_t { return uint32_t(asked_time("%clock")); }},
+      {"clock64", [](L) -> uint64_t { return uint64_t(asked_time("%clock64")); }},
+      {"globaltimer", [](L) -> uint64_t { return uint64_t(asked_time("%globaltimer")); }},
       {"dynamic_smem_size",
        [](L l) -> uint64_t { return l.cta->shared_bytes - l.cta->static_bytes; }},
   };
@@ -278,10 +282,7 @@ class Reader {
       return arg;
     }
     if (percent || instruction_.substr(0, 3) != "bra") {
-      const bool time = name.substr(0, 5) == "clock" || name.substr(0, 11) == "globaltimer";
-      throw Unknown(time ? "the emulator has no clock, so %" + name +
-                               " is not there: measure on a GPU"
-                         : "the emulator has no register " + (percent ? "%" + name : name));
+      throw Unknown("the emulator has no register " + (percent ? "%" + name : name));
     }
     arg.kind = Arg::Kind::kLabel;
     arg.name = name;

@@ -33,6 +33,7 @@ CALLS = {name: f"::emu::{name}" for name in """
     __log2f __log10f __sinf __cosf __tanf __powf""".split()}
 CALLS["printf"] = "(::emu::print)"  # in brackets, since a program may have a macro print()
 CALLS.update({name: f"::emu::host_{name}" for name in ("malloc", "calloc", "realloc", "free")})
+TIME = ("clock", "clock64")  # of the device; the host has a clock() of its own
 # Functions of C++20 that are outside of namespace std, too. nvcc compiles C++17, where a program may have its own.
 LATER = ("lerp",)
 
@@ -42,13 +43,11 @@ TYPES = {"dim3", "unsigned", "long", "short", "size_t", "int32_t", "uint32_t", "
          *(f"{kind}{size}" for kind in ("int", "uint") for size in ("", 2, 3, 4))}
 
 # What is not there: a name, or the beginning of several, and the sentence's end.
-TIME = "the emulator has no clock, so {} is not there: count instead (the table after the run), and measure on a GPU"
 TEXTURE = "the emulator has no textures and surfaces ({}): read the array itself, or through __ldg()"
 PTX = "the emulator takes the text of asm() for PTX where it stands in a kernel or device function, and cannot see that here"
 ASM = ("asm", "__asm__", "__asm")
 OPERAND = re.compile(r'"[=+&]*[hrlfdnC]"')  # a constraint of asm()
 MISSING = [
-    (r"clock|clock64|globaltimer|wall_clock64", TIME),
     (r"tex[123]D\w*|texCubemap\w*|surf[123]D\w*|texture|surface|cuda\w*(?:Texture|Surface)\w*|cudaArray\w*|cudaMallocArray"
      r"|cudaMemcpy\w*Array\w*", TEXTURE),
     (r"this_grid|grid_group|cudaLaunchCooperativeKernel", "CTAs of a launch cannot wait for each other in the emulator, so {} "
@@ -472,10 +471,11 @@ class Source:
             if before in (".", "->") and token.text != "this_grid":
                 continue
             for pattern, sentence in MISSING:
-                if pattern.match(token.text) and (token.text not in ("clock", "texture", "surface") or after in ("(", "<")) and \
-                        (token.text != "clock" or token.device):
+                if pattern.match(token.text) and (token.text not in ("texture", "surface") or after in ("(", "<")):
                     self.refuse(token.line, sentence.format(token.text + ("()" if after == "(" else "")))
-            if token.text == "__noinline__":
+            if token.text in TIME and token.device and after == "(":
+                token.text = f"::emu::device_{token.text}"
+            elif token.text == "__noinline__":
                 token.text = "__attribute__((noinline))"
             elif token.text in CALLS and after == "(" and token.text not in own:
                 if before == "::" and i >= 2 and code[i - 2].kind == "name":
@@ -677,7 +677,10 @@ class Source:
         if extern:
             position = max(i for i, token in enumerate(body) if token.text == names[0])
             kind = re.sub(r"(__align__|alignas) *\([^)]*\)", "", self.text_of(body[:position]))
-            sizes = re.sub(r"^\[ *\]", "", self.text_of(body[position + 1:]))
+            sizes = self.text_of(body[position + 1:])
+            if not sizes:  # one struct
+                return f"[[maybe_unused]] auto& {names[0]} = *::emu::dynamic_shared<{kind}>();"
+            sizes = re.sub(r"^\[ *\]", "", sizes)
             if scope == "namespace":
                 return f"static ::emu::DynamicShared<{kind}{sizes}> {names[0]};"
             return f"[[maybe_unused]] auto* const {names[0]} = ::emu::dynamic_shared<{kind}{sizes}>();"
