@@ -20,7 +20,7 @@ class Questions : public Unit {
   std::vector<int64_t> of_lane_;
 };
 
-const UnitOf<Questions> questions{80};
+const UnitOf<Questions> questions{100};
 std::atomic<bool> told = false;
 
 }  // namespace
