@@ -33,6 +33,8 @@ COUNTS = {
     "tiled_gemm": [("gemm_tile", "shared load", 0, 131072), ("gemm_register", "shared load", 0, 81920)],
     "histogram": [("histogram_shared", "shared atomic", 1, 33735), ("histogram_copies", "shared atomic", 1, 12567)],
     "one_wgmma": [("one_wgmma", "wgmma", 0, 8)],
+    "mma_sync": [("product_fma", "shared load", 0, 128), ("product_mma", "ldmatrix", 0, 2)],
+    "bulk_copy": [("doubled_by_threads", "global load", 0, 256), ("doubled_by_tma", "tma store", 0, 2)],
 }
 
 
@@ -150,6 +152,9 @@ class Examples(unittest.TestCase):
         self.assertIn("outside the SharedStorage", self.output("one_wgmma", "swizzled", "16", "2048", code=1))
         for words in ("swizzled", "swizzled 16 1000", "twisted 16 1024", "plain 128 -256", "plain 128 262144"):
             self.assertIn("usage: one_wgmma", self.output("one_wgmma", *words.split(), code=2))
+
+    def test_the_copy_without_a_fence_is_reported(self):
+        self.assertIn("Missing: fence_proxy_async() in the thread that stores", self.output("bulk_copy", "unfenced", code=1))
 
     def test_the_scan_by_flags_without_a_fence_is_reported(self):
         output = self.output("scan", "unfenced", code=1)
