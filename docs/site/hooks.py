@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from html import escape
 from pathlib import Path
 
 # MkDocs runs this file by itself: here are the package book and, in scripts, fa_tools.
@@ -11,11 +12,13 @@ sys.dont_write_bytecode = True
 from markdown.extensions.toc import nest_toc_tokens
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.toc import get_toc
+from vl_convert import svg_to_png
 
-from book import INTERACTIVE, ROOT, charts, export, glossary, layout, sources
+from book import INTERACTIVE, ROOT, api, charts, export, glossary, layout, sources
 from book.markdown import Page
 
 log = logging.getLogger("mkdocs.hooks.book")  # a warning ends a strict build
+CARD = "assets/card.png"  # what a link to a page of the site shows elsewhere: the map of the ladder
 PAGES = {}  # by the page's name in MkDocs: the Markdown pages
 SOURCES = {}  # likewise: the files that are pages of sources
 
@@ -47,7 +50,7 @@ def on_files(files, config):
         result.append(File.generated(config, name, abs_src_path=str(path)))
 
     for path in layout.book_pages():
-        PAGES[source_name(path)] = Page(path, log.warning)
+        PAGES[source_name(path)] = Page(path, log.warning, api.text() if path == api.API else None)
     glossary.link(PAGES.values(), log.warning)
     linked = set().union(*(page.links for page in PAGES.values()))
     kernels = {path.relative_to(ROOT).as_posix() for path in (ROOT / "kernels").glob("*.cu")}
@@ -70,6 +73,8 @@ def on_files(files, config):
         add(explorer, INTERACTIVE / Path(explorer).name)
     for path in sorted((ROOT / "docs" / "site" / "assets").iterdir()):
         add(f"assets/{path.name}", path)
+    map_of_steps = (ROOT / "docs" / "pictures" / "map.svg").read_text(encoding="utf-8")
+    result.append(File.generated(config, CARD, content=svg_to_png(map_of_steps, scale=1200 / 880)))
     drawn = {chart for page in PAGES.values() for chart in page.charts}
     for name, content in charts.files(drawn, log.warning):
         result.append(File.generated(config, name, content=content))
@@ -83,6 +88,8 @@ def on_page_markdown(markdown, page, config, files):
     if name in PAGES:
         page.meta["title"] = PAGES[name].title
         page.meta["description"] = PAGES[name].description
+        if PAGES[name].path == api.API:
+            page.meta["search"] = {"boost": 1.5}  # else pages that say "attention" often come before fa.attention
     else:
         page.meta["title"] = SOURCES[name]
         page.meta["description"] = f"The source {SOURCES[name]}"
@@ -101,4 +108,9 @@ def on_page_content(html, page, config, files):
 
 
 def on_post_page(output, page, config):
+    said = {"type": "website", "site_name": config.site_name, "title": page.meta["title"], "description": page.meta["description"]}
+    if config.site_url:  # both have to be whole addresses
+        said |= {"url": page.canonical_url, "image": f"{config.site_url}{CARD}"}
+    tags = "".join(f'<meta property="og:{name}" content="{escape(value)}">\n' for name, value in said.items())
+    output = output.replace("</head>", f'{tags}<meta name="twitter:card" content="summary_large_image">\n</head>', 1)
     return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')  # the theme has no name for it

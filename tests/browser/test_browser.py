@@ -348,6 +348,18 @@ class Pages(unittest.TestCase):
 
         self.keyboard(look)
 
+    def test_search_finds_names_where_they_are_explained(self):
+        async def look(visit):
+            for words, place in (("fa.attention", "faattention"), ("cu_seqlens", "cu_seqlens_q-cu_seqlens_k"), ("fa_options", "fa_options")):
+                await visit.page.reload()
+                await visit.page.keyboard.press("/")
+                await visit.page.wait_for_function("document.activeElement.matches('[data-md-component=search-query]')")
+                await visit.page.keyboard.type(words)
+                section = visit.page.locator(".md-search-result__item").first.locator(f".md-search-result__link[href*='api.html'][href$='#{place}']")
+                await section.wait_for(state="attached")
+
+        self.keyboard(look)
+
     def test_index_of_the_search_comes_only_when_it_is_wanted(self):
         async def look(visit):
             asked = []

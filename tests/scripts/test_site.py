@@ -1,8 +1,10 @@
 """The site of the book: it builds in time and without a warning, and what was built is whole. docs/site/check.py checks."""
 
+import ast
 import os
 import re
 import resource
+import struct
 import subprocess
 import sys
 import tempfile
@@ -91,6 +93,28 @@ class Built(unittest.TestCase):
         for page in check.own(self.site):
             name = page.relative_to(self.site).as_posix()
             self.assertIn(f'<link rel="canonical" href="{ADDRESS}/{name}">', page.read_text())
+
+    def test_pages_say_what_a_link_to_them_shows(self):
+        for page in check.own(self.site):
+            said = dict(re.findall(r'<meta property="og:(\w+)" content="([^"]*)">', page.read_text()))
+            self.assertEqual(said["url"], f"{ADDRESS}/{page.relative_to(self.site).as_posix()}")
+            self.assertEqual((said["type"], said["site_name"], said["image"]), ("website", "Sixteen steps", f"{ADDRESS}/assets/card.png"))
+            self.assertGreater(min(len(said["title"]), len(said["description"])), 5, page)
+        width, height = struct.unpack(">8x4x4xII", (self.site / "assets" / "card.png").read_bytes()[:24])
+        self.assertTrue(width == 1200 and 500 < height < 640, (width, height))
+
+    def test_the_interfaces_have_a_heading_for_each_name(self):
+        html = (self.site / "api.html").read_text()
+        headings = set(re.findall(r'<h[34] id="([^"]+)"', html))
+        package, header = ((ROOT / name).read_text() for name in ("python/fa/__init__.py", "common/api/fa.h"))
+        names = ast.literal_eval(re.search(r"__all__ = (\[.*?\])", package, re.DOTALL)[1])
+        declared = re.findall(r"^FA_API .*?\b(\w+)\(|^typedef \w+ (\w+)", header, re.MULTILINE)
+        self.assertGreater(len(declared), 10)
+        self.assertLessEqual({f"fa{name}".lower() for name in names} | {a or b for a, b in declared}, headings)
+        for name in (argument.arg for node in ast.parse((ROOT / "python/fa/_attention.py").read_text()).body
+                     if getattr(node, "name", "") == "attention" for argument in [*node.args.args, *node.args.kwonlyargs]):
+            self.assertTrue(any(name in heading.split("-") for heading in headings), name)
+        self.assertNotRegex(html, r"<pre><code>|\\[*_<]")  # what is code has a language, and nothing is escaped twice
 
     def test_no_marker_of_the_scripts_is_left(self):
         for page in check.own(self.site):
@@ -245,7 +269,7 @@ class Pieces(unittest.TestCase):
         kernels = [path for group, part, paths in found if part.startswith("Part ") for path in paths]
         self.assertEqual(kernels, [f"docs/{path.stem}.md" for path in sorted((ROOT / "kernels").glob("*.cu"))])
         pages = [path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")]
-        self.assertEqual([path for path in sorted(layout.book_pages()) if path.startswith("docs/")], sorted(pages))
+        self.assertEqual([path for path in sorted(layout.book_pages()) if path.startswith("docs/")], sorted([*pages, layout.API]))
 
     def test_requirements_are_pinned_to_the_last(self):
         docs, charts = pins("scripts/docs-requirements.txt"), pins("scripts/requirements.txt")

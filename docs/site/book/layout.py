@@ -5,6 +5,7 @@ import re
 from functools import lru_cache
 
 from book import ROOT
+from book.api import API
 from fa_tools.press.figures import narrow, pictures  # noqa: F401: pictures fills what narrow takes apart
 from fa_tools.press.links import SITE, slug  # slug: the anchors that code hosts make
 
@@ -13,17 +14,18 @@ LARGEST_SOURCE = 100_000  # bytes of a file that becomes a page
 EXPLORERS = "docs/interactive.md"  # each of its sections shows a self-contained page, which is interactive/NAME.html on the site
 CONTENTS = "docs/README.md"
 NAV_TITLES = {"README.md": "Start", CONTENTS: "Contents", "docs/results.md": "Results", "docs/reproduced.md": "Reproduced",
-              "docs/bugs.md": "Bugs, and what finds them", EXPLORERS: "Explorers"}
+              "docs/bugs.md": "Bugs, and what finds them", EXPLORERS: "Explorers", API: "Python and C, name by name"}
 
 
 def sections():
     """(group, part, [paths from the root]): the book in the order of the contents. There a page is what the first cell of
-    a table's row links to, below the heading of a group (##) and of a part (###)."""
+    a table's row links to, below the heading of a group (##) and of a part (###); behind Using the kernels is the page that api.py makes."""
     found = [("", "", ["README.md", CONTENTS])]
     for mark, title, row in re.findall(r"^(?:(##|###) (.+)|\| (\[.+?) \|.*)$", (ROOT / CONTENTS).read_text(encoding="utf-8"), re.MULTILINE):
         if mark:
             found.append((title, "", []) if mark == "##" else (found[-1][0], title, []))
-        found[-1][2].extend(posixpath.normpath(f"docs/{link}") for link in re.findall(r"\]\(([^#)]+\.md)\)", row))
+        for link in re.findall(r"\]\(([^#)]+\.md)\)", row):
+            found[-1][2].extend([posixpath.normpath(f"docs/{link}"), *([API] if link == "use.md" else [])])
     return [section for section in found if section[2]]
 
 
