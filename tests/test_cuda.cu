@@ -2,10 +2,10 @@
 // your_own_kernel.md), in the checked build: what it computes, what is counted, what is reported.
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <gtest/gtest.h>
+#include <mma.h>
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cuda/atomic>
@@ -921,6 +921,121 @@ TEST(Host, PrintsInTheOrderOfTheCtas) {
   for (int i = 0; i < 12; i++) expected += "CTA " + std::to_string(i) + "\n";
   fflush(stdout);
   EXPECT_EQ(testing::internal::GetCapturedStdout(), expected);
+}
+
+// ---- wmma: the bits that an H100 has ------------------------------------------------------------
+using namespace nvcuda;
+
+template <int kM, int kN, int kK, typename T, typename D, typename A, typename C>
+__global__ void multiply(const A* a, const A* b, const C* c, D* d, bool saturate) {
+  const int tile = blockIdx.x;
+  wmma::fragment<wmma::matrix_a, kM, kN, kK, T, wmma::row_major> fa;
+  wmma::fragment<wmma::matrix_b, kM, kN, kK, T, wmma::col_major> fb;
+  wmma::fragment<wmma::accumulator, kM, kN, kK, C> fc;
+  wmma::fragment<wmma::accumulator, kM, kN, kK, D> fd;
+  wmma::load_matrix_sync(fa, a + tile * kM * kK, kK);
+  wmma::load_matrix_sync(fb, b + tile * kK * kN, kK);
+  wmma::load_matrix_sync(fc, c + tile * kM * kN, kN, wmma::mem_row_major);
+  if constexpr (std::is_same_v<D, int>) {
+    wmma::mma_sync(fd, fa, fb, fc, saturate);
+  } else {
+    wmma::mma_sync(fd, fa, fb, fc);
+  }
+  wmma::store_matrix_sync(d + tile * kM * kN, fd, kN, wmma::mem_row_major);
+}
+
+struct Bits {
+  uint64_t state;
+  uint32_t next() {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return uint32_t(state >> 33) ^ uint32_t(state >> 17);
+  }
+  // A number of `digits` bits of mantissa, whose exponent is one of `count` from `first` on.
+  uint64_t number(int digits, int sign, int first, int count) {
+    const uint64_t x = uint64_t(next()) << 32 | next();
+    const uint64_t exponent = uint64_t(first + int(next() % uint32_t(count)));
+    return x >> 63 << sign | exponent << digits | (x & ((uint64_t(1) << digits) - 1));
+  }
+};
+
+template <typename T>
+T random_number(Bits& bits, int tile) {
+  if constexpr (sizeof(T) == 1) return T(bits.next());
+  // Similar exponents, or all of a half's range with subnormals, infinities and NaNs.
+  const bool wide = tile % 2 == 1;
+  if constexpr (std::is_same_v<T, __half>) {
+    return __ushort_as_half(uint16_t(bits.number(10, 15, wide ? 0 : 11, wide ? 32 : 8)));
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    return __ushort_as_bfloat16(uint16_t(bits.number(7, 15, wide ? 90 : 123, wide ? 80 : 8)));
+  } else if constexpr (std::is_same_v<T, float>) {
+    return std::bit_cast<float>(uint32_t(bits.number(23, 31, wide ? 90 : 123, wide ? 80 : 8)));
+  } else if constexpr (std::is_same_v<T, double>) {
+    return std::bit_cast<double>(uint64_t(bits.number(52, 63, wide ? 900 : 1020, wide ? 200 : 6)));
+  } else {
+    return T(wide ? 0x7fffffff - int(bits.next() % 100000) : int(bits.next()));
+  }
+}
+
+// A hash of 8 products' results.
+template <int kM, int kN, int kK, typename T, typename D, typename A, typename C>
+uint64_t products(bool saturate = false) {
+  constexpr int kTiles = 8;
+  Bits bits{kM + 2 * kN + 3 * kK + 100 * sizeof(A) + sizeof(D)};
+  const auto fill = [&]<typename X>(std::vector<X>& numbers, int elements) {
+    for (int i = 0; i < kTiles * elements; i++) {
+      numbers.push_back(random_number<X>(bits, i / elements));
+    }
+  };
+  std::vector<A> a, b;
+  std::vector<C> c;
+  fill(a, kM * kK);
+  fill(b, kK * kN);
+  fill(c, kM * kN);
+  Device<A> device_a(a), device_b(b);
+  Device<C> device_c(c);
+  Device<D> d(kTiles * kM * kN);
+  multiply<kM, kN, kK, T>
+      <<<kTiles, 32>>>(device_a.data, device_b.data, device_c.data, d.data, saturate);
+  const std::vector<D> result = d.host();
+  uint64_t hash = 14695981039346656037u;
+  for (size_t i = 0; i < result.size() * sizeof(D); i++) {
+    hash = (hash ^ reinterpret_cast<const uint8_t*>(result.data())[i]) * 1099511628211u;
+  }
+  return hash;
+}
+
+TEST(Wmma, HasTheBitsOfAnH100) {
+  const std::vector<uint64_t> emulator = {
+      products<16, 16, 16, __half, __half, __half, __half>(),
+      products<32, 8, 16, __half, __half, __half, __half>(),
+      products<8, 32, 16, __half, __half, __half, float>(),
+      products<8, 32, 16, __half, float, __half, __half>(),
+      products<32, 8, 16, __half, float, __half, float>(),
+      products<8, 32, 16, __nv_bfloat16, float, __nv_bfloat16, float>(),
+      products<16, 16, 8, wmma::precision::tf32, float, float, float>(),
+      products<8, 8, 4, double, double, double, double>(),
+      products<16, 16, 16, signed char, int, signed char, int>(),
+      products<32, 8, 16, unsigned char, int, unsigned char, int>(),
+      products<8, 32, 16, signed char, int, signed char, int>(true)};
+  const std::vector<uint64_t> h100 = {0x475c641fe3d3c94c, 0x6659a5586d167f6f, 0x94a045382c4c6615,
+                                      0x42b283e6992cd233, 0x90d6269148c7e092, 0x8dce94f912b46b61,
+                                      0xb07ddf46332dcb88, 0xcb5155fc9dc45136, 0x6d3cf3d4a30769e9,
+                                      0x1d87a46bb71a2148, 0x2e7a4ed194e39f28};
+  EXPECT_EQ(emulator, h100);
+}
+
+TEST(Wmma, ChecksTilesOfEveryShape) {
+  Device<__half> a(512), b(512), c(256), d(256);
+  expect_report(
+      [&] { multiply<32, 8, 16, __half><<<1, 32>>>(a.data, b.data, c.data + 128, d.data, false); },
+      "a row of the 32 x 8 tile is .*past the end");
+  emu::take_lines();
+  multiply<32, 8, 16, __half><<<1, 32>>>(a.data, b.data, c.data, d.data, false);
+  const auto lines = emu::take_lines();
+  uint64_t sectors = 0;
+  for (const emu::LineCounts& line : lines) sectors += line.counts.sectors;
+  EXPECT_EQ(sectors, 32u + 8 + 16 + 16);
+  EXPECT_EQ(__half_as_ushort(d.host()[0]), 0);
 }
 
 // ---- cooperative groups, cuda::barrier, cuda::pipeline ------------------------------------------

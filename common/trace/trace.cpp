@@ -63,6 +63,7 @@ Step step_of(const Event& event) {
     case Kind::kMma16816:
     case Kind::kMma1688:
     case Kind::kWmma:
+    case Kind::kWmmaOther:
       step.work = Work::kProduct;
       break;
     case Kind::kWgmma:  // a warp's quarter; its N says what it is

@@ -20,6 +20,7 @@ enum class Kind : uint8_t {
   kMma16816,
   kMma1688,
   kWmma,
+  kWmmaOther,  // of any other shape or type
   kWmmaLoad,
   kWmmaStore,
   kExp2,
@@ -35,10 +36,11 @@ enum class Kind : uint8_t {
   kSharedAtomic,
 };
 inline constexpr const char* kKindNames[] = {
-    "global load", "global store", "shared load", "shared store",   "ldmatrix",     "stmatrix",
-    "cp.async",    "mma.m16n8k16", "mma.m16n8k8", "wmma.m16n16k16", "wmma load",    "wmma store",
-    "exp2",        "barrier",      "shuffle",     "vote",           "syncwarp",     "wgmma",
-    "tma load",    "tma store",    "mbarrier",    "global atomic",  "shared atomic"};
+    "global load", "global store", "shared load",   "shared store", "ldmatrix",
+    "stmatrix",    "cp.async",     "mma.m16n8k16",  "mma.m16n8k8",  "wmma.m16n16k16",
+    "wmma other",  "wmma load",    "wmma store",    "exp2",         "barrier",
+    "shuffle",     "vote",         "syncwarp",      "wgmma",        "tma load",
+    "tma store",   "mbarrier",     "global atomic", "shared atomic"};
 static_assert(std::size(kKindNames) == size_t(Kind::kSharedAtomic) + 1);
 inline const char* name_of(Kind kind) { return kKindNames[size_t(kind)]; }
 

@@ -61,6 +61,7 @@ inline void add_event(Counters& totals, const Event& event) {
       totals.matrix_products += counts.requests;
       break;
     case Kind::kWmma:
+    case Kind::kWmmaOther:
       totals.matrix_products += 2 * counts.requests;
       break;
     case Kind::kExp2:

@@ -25,14 +25,4 @@ void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int dep
 void multiply_strip(const uint16_t (&a)[16][16], const uint16_t (*b)[16], int columns,
                     Element element, float* sums, int pitch);
 
-// wmma: 16 x 16 fragments, eight elements a lane. `memory` is the tile's first element in shared
-// memory, its rows (columns, if `column_major`) are `pitch` elements apart.
-void load_fragment(void* elements, size_t element_bytes, const void* memory, unsigned pitch,
-                   bool column_major, SourceLocation where);
-void store_fragment(void* memory, size_t element_bytes, const void* elements, unsigned pitch,
-                    bool column_major, SourceLocation where);
-// d = a * b + c; a, b: 16-bit elements, c, d: floats.
-void multiply_fragments(float* d, const void* a, const void* b, const float* c, Element element,
-                        SourceLocation where);
-
 }  // namespace emu
