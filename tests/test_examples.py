@@ -868,6 +868,38 @@ class Command(unittest.TestCase):
             }"""
         self.assertTrue(self.emulate(text).startswith("0011 3012000-21 1 0\n"))
 
+    def test_parameters_by_reference_and_with_destructors(self):
+        text = """
+            struct Shared {
+              Shared() { cudaMallocManaged(&data, 4); }
+              Shared(const Shared& other) : Shared() { *data = *other.data; }
+              ~Shared() { cudaFree(data); }
+              int* data;
+            };
+            struct Pair { int a, b; };
+            __global__ void by_reference(int n, Pair& pair, const Shared& own) { pair.b += n + pair.a + *own.data; }
+            template <typename T> __global__ void deduced(T& pair) { pair.b++; }
+            __global__ void by_value(Shared own) {}
+            template <typename T> T* managed() {
+              void* memory;
+              cudaMallocManaged(&memory, sizeof(T));
+              return new (memory) T;
+            }
+            int main() {
+              Shared& own = *managed<Shared>();
+              Pair* pair = managed<Pair>();
+              *pair = {2, 3};
+              *own.data = 4;
+              by_reference<<<1, 1>>>(0, *pair, own);
+              printf("%d %d\\n", pair->a, pair->b);
+              by_value<<<1, 1>>>(own);
+            }"""
+        output = self.emulate(text, code=1)
+        self.assertTrue(output.startswith("2 9\n"), output)
+        self.assertRegex(output, r"error: by_value, .*cudaMallocManaged\(\) at mine\.cu:3 is called in a kernel, as the constructor or destructor of a parameter does")
+        output = self.emulate("#include <cstdio>\n__global__ void f(int* x) { x[1ll << 43] = 1; }\nint main() { puts(\"before\"); f<<<1, 1>>>(nullptr); }\n", code=1)
+        self.assertTrue(output.startswith("before\n"), output)
+
     def test_helpers_of_nvidias_samples(self):
         text = """
             #include <helper_functions.h>

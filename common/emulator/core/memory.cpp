@@ -492,6 +492,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     return;
   }
   const std::string at = symbolise(program_counter_of(context));
+  if (ftrylockfile(stdout) == 0) fflush(stdout);  // what the host has printed before
   char text[1024];
   const int length = snprintf(
       text, sizeof text, "error: %s, CTA (%u,%u,%u), thread %d (warp %d lane %d), %s: %s\n",

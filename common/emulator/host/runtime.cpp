@@ -130,7 +130,19 @@ cudaError_t report_error(cudaError_t code, const char* function, SourceLocation 
   return code;
 }
 
+namespace {
+void refuse_in_kernels(const char* function, SourceLocation where) {
+  if (!current_lane) return;
+  fail(
+      "%s() at %s is called in a kernel, as the constructor or destructor of a parameter does: on "
+      "a "
+      "GPU the host runs these, and here each thread does\n  Pass a pointer or a reference.",
+      function, place(where).c_str());
+}
+}  // namespace
+
 void* allocate(size_t bytes, const char* function, SourceLocation where) {
+  refuse_in_kernels(function, where);
   try {
     const std::string name = std::string("the ") + function + " at " + place(where);
     auto memory = std::make_unique<GuardedMemory>(name, std::max<size_t>(bytes, 1), 256);
@@ -145,6 +157,7 @@ void* allocate(size_t bytes, const char* function, SourceLocation where) {
 
 cudaError_t release(void* memory, const char* function, SourceLocation where) {
   if (!memory) return cudaSuccess;
+  refuse_in_kernels(function, where);
   const auto found = allocations().find(memory);
   if (found == allocations().end()) {
     return report_error(cudaErrorInvalidValue, function, where,

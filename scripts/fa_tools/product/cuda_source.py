@@ -275,6 +275,7 @@ class Source:
                                    if before.text + star.text + behind.text + after.text == "(*)(")
         self.own_coordinates()
         self.null_arguments()
+        self.references()
         self.inline_ptx(in_macro)
         self.names()
         if not in_macro:
@@ -749,6 +750,12 @@ class Source:
             self.refuse(line, "the emulator expects <<<grid, block, shared bytes, stream>>>(arguments)")
         first, computed = self.callee(at)
         last = code[behind].partner.mate
+        parts = self.parts(behind)
+        for i in self.state.references.get(code[at - 1].text, ()):
+            if i < len(parts):
+                begin, end = parts[i]
+                code[begin].text = f"std::ref({code[begin].text}"
+                code[end - 1].text += ")"
         kernel = self.text_of(code[first:at])
         arguments = self.text_of(code[behind + 1:last])
         shown = kernel.replace(" ", "").replace(",", ", ").replace("\\", "").replace('"', "'")
@@ -757,7 +764,6 @@ class Source:
         # A literal is within the call, where it becomes what the kernel takes: a pointer of NULL, a struct of {1, 2}. What else
         # is between braces is an argument of its own, so that it is evaluated once, and by the host.
         given, called = "[[maybe_unused]] auto&... fa_arguments", "fa_arguments..."
-        parts = self.parts(behind)
         hoisted = []
         literal = ", ".join(self.within(*part, hoisted) for part in parts)
         if any(self.is_literal(*part) for part in parts) and not any(map(self.is_pack, hoisted[:-1])):
@@ -771,6 +777,16 @@ class Source:
         # On the line of the kernel's name, so that a message names it.
         self.blank(first, last, call)
         return last + 1
+
+    def references(self):
+        """Kernels, not templates, that take parameters by reference: where these are in the list."""
+        for i, token in enumerate(self.code):
+            if token.text == "__global__" and self.code[i - 1].text != ">":
+                open_ = next((j for j in range(i, len(self.code)) if self.code[j].text in ("(", ";") and
+                              self.code[j - 1].text not in ("__launch_bounds__", "__cluster_dims__")), i)
+                if self.code[open_].text == "(" and self.code[open_].partner:
+                    found = [k for k, part in enumerate(self.parts(open_)) if "&" in [each.text for each in self.code[slice(*part)]]]
+                    self.state.references.setdefault(self.code[open_ - 1].text, found)
 
     def callee(self, at):
         """The index where the kernel's name begins that <<< follows, which is code[at]; and whether it is the value of an expression,
@@ -869,6 +885,7 @@ class State:
         self.allowed = set()  # macros that may be
         self.launching = set()  # macros that launch kernels
         self.pointers = set()  # names of pointers to functions
+        self.references = {}  # of kernels' names, which parameters are references
         self.asm_macros = set()  # macros that hand their arguments to asm()
         self.own_calls = set()  # names of CALLS that the program gives to functions and macros of its own
 
