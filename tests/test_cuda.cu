@@ -923,6 +923,76 @@ TEST(Host, PrintsInTheOrderOfTheCtas) {
   EXPECT_EQ(testing::internal::GetCapturedStdout(), expected);
 }
 
+// ---- clusters and grids whose CTAs wait for each other ------------------------------------------
+__device__ void exchange_in_cluster(int* out) {
+  namespace cg = cooperative_groups;
+  __shared__ int mine;
+  const cg::cluster_group cluster = cg::this_cluster();
+  if (threadIdx.x == 0) mine = 10 * blockIdx.x + int(cluster.block_rank());
+  cluster.sync();
+  if (threadIdx.x == 0) {
+    out[blockIdx.x] = *cluster.map_shared_rank(&mine, cluster.block_rank() ^ 1) +
+                      1000 * int(cluster.num_threads());
+  }
+  cluster.sync();
+}
+__global__ void __cluster_dims__(2, 1, 1) exchange(int* out) { exchange_in_cluster(out); }
+__global__ void exchange_any(int* out) { exchange_in_cluster(out); }
+template <bool kSync>
+__global__ void rotate(int* x, int* y, int steps) {
+  const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
+  const auto i = unsigned(grid.thread_rank()), count = unsigned(grid.size());
+  for (int step = 0; step < steps; step++) {
+    y[i] = x[(i + 1) % count];
+    if (kSync) grid.sync();
+    x[i] = y[i] + 1;
+    if (kSync) grid.sync();
+  }
+}
+__global__ void whole_number(int* out, int number, float more) { *out = number + int(more); }
+
+TEST(Together, ClustersReachTheMemoryOfTheirCtas) {
+  Device<int> out(4);
+  exchange<<<4, 32>>>(out.data);
+  EXPECT_EQ(out.host(), (std::vector<int>{64011, 64000, 64031, 64020}));
+  cudaLaunchAttribute attribute = {cudaLaunchAttributeClusterDimension, {}};
+  attribute.val.clusterDim = {4, 1, 1};
+  cudaLaunchConfig_t config = {4, 64, 0, nullptr, &attribute, 1};
+  EXPECT_EQ(cudaLaunchKernelEx(&config, exchange_any, out.data), cudaSuccess);
+  EXPECT_EQ(out.host(), (std::vector<int>{256011, 256000, 256033, 256022}));
+  exchange<<<3, 32>>>(out.data);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidConfiguration);
+}
+
+TEST(Together, AGridWaits) {
+  Device<int> x(numbers<int>(96)), y(96);
+  int steps = 3;
+  void* arguments[] = {&x.data, &y.data, &steps};
+  EXPECT_EQ(cudaLaunchCooperativeKernel((void*)rotate<true>, dim3(3), 32, arguments), cudaSuccess);
+  EXPECT_EQ(x.host()[0], 3 + 3);
+  EXPECT_EQ(x.host()[95], 2 + 3);
+  expect_report([&] { cudaLaunchCooperativeKernel((const void*)rotate<false>, 3, 32, arguments); },
+                "rotate<false>.*data race");
+  expect_report([&] { rotate<true><<<3, 32>>>(x.data, y.data, 1); },
+                "Missing: cudaLaunchCooperativeKernel.. in place of <<<>>>");
+  EXPECT_EQ(cudaLaunchCooperativeKernel(rotate<true>, 1024, 1024, arguments),
+            cudaErrorCooperativeLaunchTooLarge);
+  cudaGetLastError();
+}
+
+TEST(Together, KernelsByFunctions) {
+  Device<int> out(1);
+  int number = 5;
+  float more = 2;
+  void* arguments[] = {&out.data, &number, &more};
+  EXPECT_EQ(cudaLaunchKernel(reinterpret_cast<const void*>(whole_number), 1, 1, arguments, 0, 0),
+            cudaSuccess);
+  EXPECT_EQ(out.host()[0], 7);
+  EXPECT_EQ(cudaLaunchKernel((void*)&whole_number, 1, 1025, arguments),
+            cudaErrorInvalidConfiguration);
+  cudaGetLastError();
+}
+
 // ---- wmma: the bits that an H100 has ------------------------------------------------------------
 using namespace nvcuda;
 

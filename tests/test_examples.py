@@ -350,7 +350,6 @@ class Translator(unittest.TestCase):
                 ("void f() { cudaCreateTextureObject(&t); }", "no textures and surfaces (cudaCreateTextureObject())"),
                 ("__global__ void f() { float x = tex2D<float>(t, 1, 2); }", "no textures"),
                 ("__global__ void g();\n__global__ void f() { g<<<1, 1>>>(); }", "my.cu:2: kernels cannot launch kernels"),
-                ("__global__ void f() { auto g = cooperative_groups::this_grid(); }", "in a second launch"),
                 ("__shared__ int x;\n", "move x into the kernel"),
                 ("extern __constant__ int x[2];\n", "define x here, or in a header"),
                 ("__global__ void f(int);\nint main() {\n  f(1); }", "my.cu:3: f() is a kernel: launch it, as f<<<grid, block>>>(...)"),

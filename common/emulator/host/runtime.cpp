@@ -24,10 +24,13 @@
 #include "common/emulator/core/machine.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/vector_types.h"
+#include "common/emulator/units/cluster.h"
 
 namespace emu {
 
 constinit AfterLaunch after_launch = nullptr;
+
+constexpr uint64_t kMostTogether = 1 << 14;  // threads of a cooperative launch
 
 namespace {
 
@@ -263,6 +266,7 @@ void Launch::run(const std::function<void()>& body) const {
   const auto refuse = [&](const std::string& why,
                           cudaError_t code = cudaErrorInvalidConfiguration) {
     refused = true;
+    result_ = code;
     report_error(code, kernel_.c_str(), where_, ("the kernel was not launched: " + why).c_str());
   };
   const uint64_t threads = uint64_t(block_.x) * block_.y * block_.z;
@@ -279,9 +283,22 @@ void Launch::run(const std::function<void()>& body) const {
                       std::to_string(most_dynamic) + " at most",
                   cudaErrorInvalidValue);
   }
+  const uint64_t ctas = uint64_t(grid_.x) * grid_.y * grid_.z;
+  if (cluster_.y * cluster_.z != 1) return refuse("the emulator has clusters along x alone");
+  if (cluster_.x == 0 || grid_.x % cluster_.x != 0 || cluster_.x > 16) {
+    return refuse("clusters of " + std::to_string(cluster_.x) +
+                  " CTAs, but they have 1 to 16, and the " + "grid's x is a multiple of that");
+  }
+  if (all_ && cluster_.x > 1) return refuse("a cooperative launch has no clusters in the emulator");
+  if (all_ && ctas * threads > kMostTogether) {
+    return refuse(std::to_string(ctas * threads) + " threads together, but the emulator can run " +
+                      std::to_string(kMostTogether),
+                  cudaErrorCooperativeLaunchTooLarge);
+  }
   exit_code_of_fault = 1;
+  all_together = all_;
   try {
-    launch(kernel_.c_str(), grid_, block_, shared_bytes_, body);
+    launch(kernel_.c_str(), grid_, block_, shared_bytes_, body, all_ ? int(ctas) : int(cluster_.x));
   } catch (const LaunchError& error) {
     end_program(error.what());
   }
@@ -366,6 +383,7 @@ constexpr ErrorText kErrors[] = {
              "pointer does not correspond to a registered memory "
              "region"),
     FA_ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
+    FA_ERROR(cudaErrorCooperativeLaunchTooLarge, "too many blocks in cooperative launch"),
     FA_ERROR(cudaErrorNotSupported, "operation not supported"),
     FA_ERROR(cudaErrorUnknown, "unknown error")};
 #undef FA_ERROR

@@ -52,6 +52,7 @@ enum cudaError {
   cudaErrorHostMemoryAlreadyRegistered = 712,
   cudaErrorHostMemoryNotRegistered = 713,
   cudaErrorLaunchFailure = 719,
+  cudaErrorCooperativeLaunchTooLarge = 720,
   cudaErrorNotSupported = 801,
   cudaErrorUnknown = 999
 };
@@ -211,7 +212,7 @@ struct cudaDeviceProp {
   int maxGridSize[3] = {2147483647, 65535, 65535};
   int maxThreadsPerMultiProcessor = 2048, maxBlocksPerMultiProcessor = 32;
   int multiProcessorCount = 3, major = 9, minor = 0;
-  int l2CacheSize = 50 << 20, memoryBusWidth = 5120, concurrentKernels = 1, cooperativeLaunch = 0;
+  int l2CacheSize = 50 << 20, memoryBusWidth = 5120, concurrentKernels = 1, cooperativeLaunch = 1;
   int unifiedAddressing = 1, managedMemory = 1, integrated = 0, ECCEnabled = 0;
   int clockRate = 1980000, memoryClockRate = 2619000;  // in kHz
   int computeMode = cudaComputeModeDefault, canMapHostMemory = 1, deviceOverlap = 1;
@@ -251,10 +252,17 @@ class Launch {
         where_(where) {
     (void)stream;
   }
+  // Of how many CTAs a cluster is; `all`: the CTAs of the grid run together.
+  Launch& cluster(dim3 ctas, bool all = false) {
+    cluster_ = ctas;
+    all_ = all;
+    return *this;
+  }
   template <typename Call, typename... Arguments>
   void operator()(Call call, Arguments... arguments) const {
     start(call, arguments...);
   }
+  cudaError_t result() const { return result_; }
 
  private:
   // Its frame divides the stack: above are the caller's variables, which no kernel may touch but
@@ -268,9 +276,11 @@ class Launch {
   void run(const std::function<void()>& body) const;
 
   std::string kernel_;
-  dim3 grid_, block_;
+  dim3 grid_, block_, cluster_;
+  bool all_ = false;
   size_t shared_bytes_;
   SourceLocation where_;
+  mutable cudaError_t result_ = cudaSuccess;
 };
 
 // NULL as an argument of a macro that launches a kernel.
@@ -694,5 +704,86 @@ inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return emu::present_error
 inline cudaError_t cudaEventQuery(cudaEvent_t) { return emu::present_error(); }
 // 0, and a note once: the emulator measures no time.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
+
+// ---- launches by functions, as cuda_source.py writes their calls --------------------------------
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeIgnore,
+  cudaLaunchAttributeAccessPolicyWindow,
+  cudaLaunchAttributeCooperative,
+  cudaLaunchAttributeSynchronizationPolicy,
+  cudaLaunchAttributeClusterDimension,
+  cudaLaunchAttributeClusterSchedulingPolicyPreference,
+  cudaLaunchAttributeProgrammaticStreamSerialization,
+  cudaLaunchAttributePriority = 8
+};
+union cudaLaunchAttributeValue {
+  char pad[64];
+  cudaAccessPolicyWindow accessPolicyWindow;
+  int cooperative, priority, programmaticStreamSerializationAllowed;
+  struct {
+    unsigned x, y, z;
+  } clusterDim;
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  cudaLaunchAttributeValue val;
+};
+struct cudaLaunchConfig_t {
+  dim3 fa_gridDim, fa_blockDim;  // for cuda_source.py they are no coordinates
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
+};
+
+namespace emu {
+
+// cudaLaunchKernel(kernel, ...) and, if `together`, cudaLaunchCooperativeKernel(kernel, ...)
+template <typename... P>
+inline cudaError_t launch_kernel(const char* name, bool together, void (*kernel)(P...), dim3 grid,
+                                 dim3 block, void** arguments, size_t shared_bytes = 0,
+                                 cudaStream_t stream = nullptr, FA_WHERE) {
+  Launch launch(name, grid, block, shared_bytes, stream, where);
+  if (together) launch.cluster(1, true);
+  [&]<size_t... kIndex>(std::index_sequence<kIndex...>) {
+    launch([kernel](auto&... each) { kernel(each...); },
+           *static_cast<std::remove_reference_t<P>*>(arguments[kIndex])...);
+  }
+  (std::index_sequence_for<P...>());
+  return launch.result();
+}
+inline cudaError_t launch_kernel(const char* name, bool, const void*, dim3, dim3, void**,
+                                 size_t = 0, cudaStream_t = nullptr, FA_WHERE) {
+  return report_error(cudaErrorNotSupported, name, where,
+                      "the emulator must see which kernel it is: name the kernel in the call");
+}
+
+// cudaLaunchKernelEx(config, kernel, arguments...)
+class LaunchWith {
+ public:
+  LaunchWith(const char* name, const cudaLaunchConfig_t* config, FA_WHERE)
+      : launch_(name, config->fa_gridDim, config->fa_blockDim, config->dynamicSmemBytes,
+                config->stream, where) {
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+      const cudaLaunchAttribute& each = config->attrs[i];
+      if (each.id == cudaLaunchAttributeCooperative && each.val.cooperative)
+        launch_.cluster(1, true);
+      if (each.id == cudaLaunchAttributeClusterDimension) {
+        const auto& size = each.val.clusterDim;
+        launch_.cluster({size.x, size.y, size.z});
+      }
+    }
+  }
+  template <typename... P>
+  cudaError_t operator()(void (*kernel)(P...), std::type_identity_t<P>... arguments) {
+    launch_([kernel](auto&... each) { kernel(each...); }, arguments...);
+    return launch_.result();
+  }
+
+ private:
+  Launch launch_;
+};
+
+}  // namespace emu
 
 #undef FA_WHERE

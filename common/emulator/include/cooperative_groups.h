@@ -1,6 +1,5 @@
 // Stands in for CUDA's header of this name when there is no CUDA: groups of a CTA's threads (CUDA
-// C++ Programming Guide, "Cooperative Groups"). A group of a whole grid is refused by
-// cuda_source.py.
+// C++ Programming Guide, "Cooperative Groups"), of clusters and of grids.
 #pragma once
 
 #include <bit>
@@ -9,6 +8,7 @@
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/vector_types.h"
 #include "common/emulator/units/barrier.h"
+#include "common/emulator/units/cluster.h"
 #include "common/emulator/units/warp.h"
 
 #define FA_WHERE emu::SourceLocation where = emu::SourceLocation::current()
@@ -154,6 +154,77 @@ template <typename Group>
 inline void sync(const Group& group, FA_WHERE) {
   group.sync(where);
 }
+
+// ---- clusters and grids -------------------------------------------------------------------------
+class cluster_group {
+ public:
+  struct arrival_token {};
+  static arrival_token barrier_arrive(FA_WHERE) {
+    if (num_blocks() > 1) {
+      emu::cluster_arrive(where);
+    } else {
+      thread_block::sync(where);
+    }
+    return {};
+  }
+  static void barrier_wait(FA_WHERE) {
+    if (num_blocks() > 1) emu::cluster_wait(where);
+  }
+  static void barrier_wait(arrival_token, FA_WHERE) { barrier_wait(where); }
+  static void sync(FA_WHERE) {
+    barrier_arrive(where);
+    barrier_wait(where);
+  }
+  static unsigned num_blocks() { return emu::all_together ? 1 : unsigned(emu::cluster_size()); }
+  static unsigned block_rank() { return emu::all_together ? 0 : unsigned(emu::cluster_rank()); }
+  static dim3 dim_blocks() { return {num_blocks()}; }
+  static dim3 block_index() { return {block_rank(), 0, 0}; }
+  static unsigned num_threads() { return num_blocks() * thread_block::size(); }
+  static unsigned size() { return num_threads(); }
+  static unsigned thread_rank() {
+    return block_rank() * thread_block::size() + thread_block::thread_rank();
+  }
+  // Where another CTA of the cluster has what this one has at `address`.
+  template <typename T>
+  static T* map_shared_rank(T* address, int rank, FA_WHERE) {
+    if (num_blocks() == 1 && rank == 0) return address;
+    return reinterpret_cast<T*>(emu::map_to_cta(uintptr_t(address), rank, where));
+  }
+};
+inline cluster_group this_cluster() { return {}; }
+
+class grid_group {
+ public:
+  static bool is_valid() { return emu::all_together || num_blocks() == 1; }
+  static void sync(FA_WHERE) {
+    if (!is_valid()) {
+      emu::fail(
+          "this_grid().sync() at %s: the CTAs of this launch need not run together\n  Missing: "
+          "cudaLaunchCooperativeKernel() in place of <<<>>>.",
+          emu::place(where).c_str());
+    }
+    emu::cluster_arrive(where);
+    emu::cluster_wait(where);
+  }
+  static unsigned long long num_blocks() {
+    const dim3& grid = emu::current_lane->cta->grid_dim;
+    return 1ull * grid.x * grid.y * grid.z;
+  }
+  static unsigned long long block_rank() {
+    const emu::Cta& cta = *emu::current_lane->cta;
+    return (1ull * cta.block_idx.z * cta.grid_dim.y + cta.block_idx.y) * cta.grid_dim.x +
+           cta.block_idx.x;
+  }
+  static dim3 dim_blocks() { return emu::current_lane->cta->grid_dim; }
+  static dim3 group_dim() { return dim_blocks(); }
+  static dim3 block_index() { return thread_block::group_index(); }
+  static unsigned long long num_threads() { return num_blocks() * thread_block::size(); }
+  static unsigned long long size() { return num_threads(); }
+  static unsigned long long thread_rank() {
+    return block_rank() * thread_block::size() + thread_block::thread_rank();
+  }
+};
+inline grid_group this_grid() { return {}; }
 
 // ---- reduce: every thread of the group gets the result ------------------------------------------
 #define FA_OPERATION(NAME, RESULT)               \

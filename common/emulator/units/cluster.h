@@ -7,6 +7,10 @@
 
 namespace emu {
 
+// All CTAs of the launch run together, by cudaLaunchCooperativeKernel(). Here they are a cluster,
+// of which the kernel does not know.
+inline constinit bool all_together = false;
+
 void cluster_arrive(SourceLocation where);
 void cluster_wait(SourceLocation where);
 int cluster_rank();

@@ -37,6 +37,9 @@ TIME = ("clock", "clock64")  # of the device; the host has a clock() of its own
 # Functions of C++20 that are outside of namespace std, too. nvcc compiles C++17, where a program may have its own.
 LATER = ("lerp",)
 
+# Functions that launch a kernel; whether all its CTAs run together.
+LAUNCHERS = {"cudaLaunchKernel": "false", "cudaLaunchCooperativeKernel": "true", "cudaLaunchKernelEx": ""}
+CAST = {"(", ")", "void", "const", "*"}
 COORDINATES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 AROUND_TYPES = ("const", "static", "constexpr", "mutable", "public", "private", "protected", ":")
 TYPES = {"dim3", "unsigned", "long", "short", "size_t", "int32_t", "uint32_t", "int64_t", "uint64_t", "auto",  # of such variables
@@ -50,10 +53,6 @@ OPERAND = re.compile(r'"[=+&]*[hrlfdnC]"')  # a constraint of asm()
 MISSING = [
     (r"tex[123]D\w*|texCubemap\w*|surf[123]D\w*|texture|surface|cuda\w*(?:Texture|Surface)\w*|cudaArray\w*|cudaMallocArray"
      r"|cudaMemcpy\w*Array\w*", TEXTURE),
-    (r"this_grid|grid_group|cudaLaunchCooperativeKernel", "CTAs of a launch cannot wait for each other in the emulator, so {} "
-     "is not there: end the kernel, and do the rest in a second launch"),
-    (r"this_cluster|cluster_group|__cluster_dims__|cudaLaunchKernelExC?", "clusters need common/launch/launch.h in the "
-     "emulator, not {}: see docs/appendix/synchronisation.md"),
     (r"cuda(?:Graphics|GL)\w*", "the emulator draws nothing, so {} is not there"),
     (r"cudaGraph(?!ics)\w*|cudaStream\w*Capture\w*", "the emulator has no graphs ({}): launch the kernels one by one"),
     (r"cuda(Ipc|Peer|DeviceEnablePeer|MemcpyPeer)\w*", "the emulator is one device, so {} is not there"),
@@ -275,6 +274,7 @@ class Source:
                                    if before.text + star.text + behind.text + after.text == "(*)(")
         self.own_coordinates()
         self.null_arguments()
+        self.clusters()
         self.references()
         self.inline_ptx(in_macro)
         self.names()
@@ -469,7 +469,7 @@ class Source:
             after = code[i + 1].text if i + 1 < len(code) else ""
             if token.text in LATER and token.text in own and [each.text for each in code[max(i - 2, 0):i]] != ["std", "::"]:
                 token.text = f"fa_{token.text}"
-            if before in (".", "->") and token.text != "this_grid":
+            if before in (".", "->"):
                 continue
             for pattern, sentence in MISSING:
                 if pattern.match(token.text) and (token.text not in ("texture", "surface") or after in ("(", "<")):
@@ -751,7 +751,7 @@ class Source:
         first, computed = self.callee(at)
         last = code[behind].partner.mate
         parts = self.parts(behind)
-        for i in self.state.references.get(code[at - 1].text, ()):
+        for i in self.state.references.get(self.name_before(at), ()):
             if i < len(parts):
                 begin, end = parts[i]
                 code[begin].text = f"std::ref({code[begin].text}"
@@ -771,12 +771,45 @@ class Source:
             given = ", ".join(f"[[maybe_unused]] auto&{'...' * self.is_pack(text)} fa_{i}" for i, text in enumerate(hoisted))
             arguments = ", ".join(hoisted)
         capture, callee = (f"&, fa_kernel = {kernel}", "fa_kernel") if computed else ("&", kernel)
+        cluster = self.state.clusters.get(self.name_before(at), "")
         call = (f'::emu::Launch({shown}, {self.text_of(code[at + 1:close])})'
+                f"{cluster and f'.cluster({{{cluster[1:-1]}}})'}"
                 f"([{capture}]({given}) {{ {callee}({called}); }}"
                 f"{', ' if arguments else ''}{arguments})")
         # On the line of the kernel's name, so that a message names it.
         self.blank(first, last, call)
         return last + 1
+
+    def clusters(self):
+        """Takes __cluster_dims__ from kernels, whose launches then say it, and the kernel's name and type into functions that launch."""
+        code = self.code
+        for i, token in enumerate(code[:-1]):
+            after = code[i + 1]
+            if after.text != "(" or not after.partner:
+                continue
+            if token.text == "__cluster_dims__":
+                name = next((code[j - 1].text for j in range(after.partner.mate, len(code)) if code[j].text == "(" and
+                             code[j - 1].text != "__launch_bounds__"), "")
+                self.state.clusters[name] = self.text_of(code[i + 1:after.partner.mate + 1])
+                self.blank(i, after.partner.mate, "")
+            elif token.text in LAUNCHERS:
+                parts = self.parts(i + 1)
+                ex = token.text == "cudaLaunchKernelEx"
+                if len(parts) < 2:
+                    continue
+                (first, behind), last = parts[ex], parts[ex][1] - 1
+                while code[first].text == "(" and {each.text for each in code[first:code[first].partner.mate + 1]} <= CAST:
+                    first = code[first].partner.mate + 1
+                if code[first].text == "reinterpret_cast":
+                    first, behind = self.angle(first + 1) + 1, behind - 1
+                first += code[first].text == "&"
+                kernel = self.text_of(code[first:behind])
+                shown = kernel.replace('"', "'")
+                if ex:
+                    config = self.text_of(code[slice(*parts[0])])
+                    self.blank(i, last, f'::emu::LaunchWith("{shown}", {config})({kernel}')
+                else:
+                    self.blank(i, last, f'::emu::launch_kernel("{shown}", {LAUNCHERS[token.text]}, {kernel}')
 
     def references(self):
         """Kernels, not templates, that take parameters by reference: where these are in the list."""
@@ -787,6 +820,15 @@ class Source:
                 if self.code[open_].text == "(" and self.code[open_].partner:
                     found = [k for k, part in enumerate(self.parts(open_)) if "&" in [each.text for each in self.code[slice(*part)]]]
                     self.state.references.setdefault(self.code[open_ - 1].text, found)
+
+    def name_before(self, at):
+        """The kernel's name before <<<, which is code[at], without the arguments of a template."""
+        depth = 0
+        for token in reversed(self.code[:at]):
+            depth += (token.text == ">") - (token.text == "<")
+            if depth == 0 and token.text != "<":
+                return token.text
+        return ""
 
     def callee(self, at):
         """The index where the kernel's name begins that <<< follows, which is code[at]; and whether it is the value of an expression,
@@ -885,6 +927,7 @@ class State:
         self.allowed = set()  # macros that may be
         self.launching = set()  # macros that launch kernels
         self.pointers = set()  # names of pointers to functions
+        self.clusters = {}  # of kernels' names, the sizes of their clusters
         self.references = {}  # of kernels' names, which parameters are references
         self.asm_macros = set()  # macros that hand their arguments to asm()
         self.own_calls = set()  # names of CALLS that the program gives to functions and macros of its own
