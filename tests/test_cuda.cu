@@ -1,7 +1,10 @@
 // CUDA as people write it, translated for the emulator as scripts/fa emulate does (docs/
 // your_own_kernel.md), in the checked build: what it computes, what is counted, what is reported.
 #include <cooperative_groups.h>
+#include <cooperative_groups/memcpy_async.h>
 #include <cooperative_groups/reduce.h>
+#include <cooperative_groups/scan.h>
+#include <cuda_fp8.h>
 #include <gtest/gtest.h>
 #include <mma.h>
 
@@ -840,6 +843,32 @@ TEST(Numbers, HalvesInEveryDirection) {
   EXPECT_EQ(__hisinf(__half(-1e9f)), -1);
 }
 
+TEST(Numbers, OfEightBits) {
+  const auto e4m3 = [](double x) { return int(__nv_fp8_e4m3(x).__x); };
+  const auto e5m2 = [](double x) { return int(__nv_fp8_e5m2(x).__x); };
+  // Ties go to even, also between the smallest; 464 is half a step above the largest e4m3.
+  EXPECT_EQ(std::vector<int>({e4m3(1.0625), e4m3(-1.1875), e4m3(0x1p-10), e4m3(0x1.8p-9)}),
+            std::vector<int>({0x38, 0xba, 0, 2}));
+  EXPECT_EQ(std::vector<int>({e4m3(464), e4m3(465), e4m3(-INFINITY), e4m3(NAN)}),
+            std::vector<int>({0x7e, 0x7e, 0xfe, 0x7f}));
+  EXPECT_EQ(std::vector<int>({e5m2(1.125), e5m2(61439), e5m2(61440), e5m2(0x1p-17)}),
+            std::vector<int>({0x3c, 0x7b, 0x7b, 0}));
+  EXPECT_EQ(__nv_cvt_float_to_fp8(465, __NV_NOSAT, __NV_E4M3), 0x7f);
+  EXPECT_EQ(__nv_cvt_float_to_fp8(-1e9f, __NV_NOSAT, __NV_E5M2), 0xfc);
+  for (int bits = 0; bits < 256; bits++) {
+    __nv_fp8_e4m3 x;
+    x.__x = uint8_t(bits);
+    if (bits % 128 < 127) EXPECT_EQ(e4m3(float(x)), bits);
+    __nv_fp8_e5m2 y;
+    y.__x = uint8_t(bits);
+    if (bits % 128 < 124) EXPECT_EQ(e5m2(double(y)), bits);
+  }
+  const float4 four = float4(__nv_fp8x4_e4m3(make_float4(1, -2, 1000, 0.0625f)));
+  EXPECT_EQ(four.x + four.y + four.z + four.w, 1 - 2 + 448 + 0.0625f);
+  EXPECT_EQ(int(__nv_fp8_e5m2(-3.6f)) + int(bool(__nv_fp8_e5m2(0.5f))), -2);
+  EXPECT_EQ(float(__half(__nv_cvt_fp8_to_halfraw(0x39, __NV_E4M3))), 1.125f);
+}
+
 TEST(Numbers, FunctionsOfProbability) {
   for (const double x : {-5.5, -1.0, -1e-5, 0.0, 0.3, 0.9, 4.0}) {
     EXPECT_NEAR(erfinv(erf(x)) - x, 0, x < -5 ? 1 : 1e-8) << x;
@@ -921,6 +950,67 @@ TEST(Host, PrintsInTheOrderOfTheCtas) {
   for (int i = 0; i < 12; i++) expected += "CTA " + std::to_string(i) + "\n";
   fflush(stdout);
   EXPECT_EQ(testing::internal::GetCapturedStdout(), expected);
+}
+
+struct Extreme {
+  float value;
+  int index;
+  double weight;
+};
+__global__ void parts_of_groups(const int* from, int* out, Extreme* extreme) {
+  namespace cg = cooperative_groups;
+  __shared__ int tile[64], late[64];
+  const cg::thread_block block = cg::this_thread_block();
+  cg::memcpy_async(block, tile, from, sizeof(int) * 32);
+  cg::memcpy_async(block, tile + 32, 32, from + 32, 40);
+  cg::wait_prior<1>(block);
+  cg::wait(block);
+  __shared__ cuda::barrier<cuda::thread_scope_block> bar;
+  if (threadIdx.x == 0) init(&bar, 64);
+  block.sync();
+  cuda::memcpy_async(block, late, from, sizeof late, bar);
+  bar.arrive_and_wait();
+  const auto warp = cg::tiled_partition<32>(block);
+  const int mine = tile[63 - threadIdx.x];
+  const auto odd = cg::binary_partition(warp, mine % 2);
+  const auto same = cg::labeled_partition(odd, mine % 3);
+  int* const to = out + 8 * threadIdx.x;
+  to[0] = cg::inclusive_scan(warp, mine);
+  to[1] = cg::exclusive_scan(odd, mine);
+  to[2] = cg::inclusive_scan(warp, mine ^ 5, cg::greater<int>());
+  to[3] = int(odd.size() + 100 * same.size());
+  to[4] = cg::reduce(same, mine, cg::plus<int>());
+  to[5] = cg::invoke_one_broadcast(warp, [&] { return mine; });
+  to[6] = late[threadIdx.x ^ 1];
+  const Extreme largest =
+      cg::reduce(warp, Extreme{float(mine * 37 % 101), mine, 0.5 * mine},
+                 [](const Extreme& a, const Extreme& b) { return a.value > b.value ? a : b; });
+  if (warp.thread_rank() == 3) extreme[threadIdx.x / 32] = largest;
+}
+
+TEST(Groups, PartsScansCopiesAndStructs) {
+  Device<int> from(numbers<int>(72)), out(8 * 64);
+  Device<Extreme> extreme(2);
+  parts_of_groups<<<1, 64>>>(from.data, out.data, extreme.data);
+  const std::vector<int> all = out.host();
+  for (int t = 0; t < 64; t++) {
+    const auto value = [](int thread) { return 63 - thread; };
+    int sum = 0, odd_before = 0, largest = 0, odds = 0, sames = 0, same_sum = 0;
+    for (int i = t / 32 * 32; i < t / 32 * 32 + 32; i++) {
+      const bool is_odd = value(i) % 2 == value(t) % 2,
+                 is_same = is_odd && value(i) % 3 == value(t) % 3;
+      odds += is_odd;
+      sames += is_same;
+      same_sum += is_same ? value(i) : 0;
+      if (i <= t) sum += value(i), largest = std::max(largest, value(i) ^ 5);
+      if (i < t && is_odd) odd_before += value(i);
+    }
+    const std::vector<int> want = {sum,      odd_before,         largest, odds + 100 * sames,
+                                   same_sum, value(t / 32 * 32), t ^ 1};
+    EXPECT_EQ(std::vector<int>(&all[8 * t], &all[8 * t + 7]), want) << t;
+  }
+  EXPECT_EQ(extreme.host()[1].weight, 0.5 * extreme.host()[1].index);
+  EXPECT_EQ(extreme.host()[1].value, 100);
 }
 
 // ---- clusters and grids whose CTAs wait for each other ------------------------------------------

@@ -6,9 +6,11 @@
 #include <cstdint>
 
 #include "common/emulator/core/lane.h"
+#include "common/emulator/core/memory.h"
 #include "common/emulator/core/vector_types.h"
 #include "common/emulator/units/barrier.h"
 #include "common/emulator/units/cluster.h"
+#include "common/emulator/units/cp_async.h"
 #include "common/emulator/units/warp.h"
 
 #define FA_WHERE emu::SourceLocation where = emu::SourceLocation::current()
@@ -39,7 +41,8 @@ class lanes_of_warp {
   unsigned num_threads() const { return size(); }
   template <typename T>
   T shfl(T value, unsigned rank, FA_WHERE) const {
-    return emu::shuffle_value(emu::ShuffleMode::kIndex, mask_, value, lane_of(rank), 32, where);
+    static_assert(sizeof(T) <= 32, "shuffles of a group take up to 32 bytes");
+    return emu::shuffle_words(emu::ShuffleMode::kIndex, mask_, value, lane_of(rank), 32, where);
   }
   template <typename T>
   T shfl_up(T value, unsigned delta, FA_WHERE) const {
@@ -64,6 +67,10 @@ class lanes_of_warp {
   }
   unsigned ballot(int predicate, FA_WHERE) const {
     return packed(emu::ballot(mask_, predicate, "ballot()", where));
+  }
+  template <typename T>
+  uint32_t lanes_with(T value, FA_WHERE) const {
+    return __match_any_sync(mask_, value, where);
   }
   template <typename T>
   unsigned match_any(T value, FA_WHERE) const {
@@ -115,6 +122,15 @@ inline thread_block_tile<kSize, Parent> tiled_partition(const Parent&) {
 }
 inline coalesced_group coalesced_threads(FA_WHERE) {
   return coalesced_group(emu::active_mask(where));
+}
+// The threads of the group whose value is this thread's.
+template <typename Group, typename T>
+inline coalesced_group labeled_partition(const Group& group, T label, FA_WHERE) {
+  return coalesced_group(group.lanes_with(label, where));
+}
+template <typename Group>
+inline coalesced_group binary_partition(const Group& group, bool predicate, FA_WHERE) {
+  return coalesced_group(group.lanes_with(int(predicate), where));
 }
 
 // Any of these, for functions that take them all.
@@ -256,6 +272,76 @@ inline T reduce(const Group& group, T value, Operation operation, FA_WHERE) {
     result = operation(result, group.shfl(value, rank, where));
   }
   return result;
+}
+
+// ---- scan: a thread gets the result of those up to it, or of those before it --------------------
+template <typename Group, typename T, typename Operation>
+inline T inclusive_scan(const Group& group, T value, Operation operation, FA_WHERE) {
+  for (unsigned step = 1; step < group.size(); step *= 2) {
+    const T before = group.shfl_up(value, step, where);
+    if (group.thread_rank() >= step) value = operation(before, value);
+  }
+  return value;
+}
+template <typename Group, typename T>
+inline T inclusive_scan(const Group& group, T value, FA_WHERE) {
+  return inclusive_scan(group, value, plus<T>(), where);
+}
+template <typename Group, typename T, typename Operation>
+inline T exclusive_scan(const Group& group, T value, Operation operation, FA_WHERE) {
+  const T before = group.shfl_up(inclusive_scan(group, value, operation, where), 1, where);
+  return group.thread_rank() == 0 ? T() : before;
+}
+template <typename Group, typename T>
+inline T exclusive_scan(const Group& group, T value, FA_WHERE) {
+  return exclusive_scan(group, value, plus<T>(), where);
+}
+
+// ---- one thread of a group ----------------------------------------------------------------------
+template <typename Group, typename Function, typename... Arguments>
+inline void invoke_one(const Group& group, Function function, Arguments&&... arguments) {
+  if (group.thread_rank() == 0) function(arguments...);
+}
+template <typename Group, typename Function, typename... Arguments>
+inline auto invoke_one_broadcast(const Group& group, Function function, Arguments&&... arguments) {
+  decltype(function(arguments...)) result{};
+  if (group.thread_rank() == 0) result = function(arguments...);
+  return group.shfl(result, 0);
+}
+
+// ---- copies by all threads of a group: to shared memory by cp.async, else by plain accesses -----
+template <typename Group, typename T>
+inline void memcpy_async(const Group& group, T* to, const T* from, size_t bytes, FA_WHERE) {
+  const bool whole = (uintptr_t(to) | uintptr_t(from) | bytes) % 4 == 0;
+  const emu::Cta& cta = *emu::current_lane->cta;
+  const bool to_shared = uintptr_t(to) - uintptr_t(cta.shared) < cta.shared_bytes;
+  const bool from_shared = uintptr_t(from) - uintptr_t(cta.shared) < cta.shared_bytes;
+  if (!whole || !to_shared || from_shared) {
+    for (size_t i = group.thread_rank(); i < bytes / sizeof(T); i += group.size()) to[i] = from[i];
+    return;
+  }
+  auto* const target = reinterpret_cast<char*>(to);
+  auto* const source = reinterpret_cast<const char*>(from);
+  const size_t bits = uintptr_t(to) | uintptr_t(from) | bytes;
+  const size_t piece = bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : 4;
+  for (size_t at = group.thread_rank() * piece; at < bytes; at += group.size() * piece) {
+    emu::copy_async(emu::shared_address(target + at), source + at, int(piece), int(piece), where);
+  }
+  emu::commit_copies(where);
+}
+template <typename Group, typename T>
+inline void memcpy_async(const Group& group, T* to, size_t to_count, const T* from,
+                         size_t from_count, FA_WHERE) {
+  memcpy_async(group, to, from, (to_count < from_count ? to_count : from_count) * sizeof(T), where);
+}
+template <unsigned kGroups, typename Group>
+inline void wait_prior(const Group& group, FA_WHERE) {
+  emu::wait_copies(int(kGroups), where);
+  group.sync(where);
+}
+template <typename Group>
+inline void wait(const Group& group, FA_WHERE) {
+  wait_prior<0>(group, where);
 }
 
 }  // namespace cooperative_groups

@@ -59,16 +59,21 @@ uint32_t ballot(uint32_t mask, int predicate, const char* operation, SourceLocat
 
 // As many 32-bit shuffles as the value has words; two 16-bit numbers need one, and so does one.
 template <typename T>
+inline T shuffle_words(ShuffleMode mode, uint32_t mask, T value, int selector, int width,
+                       SourceLocation where) {
+  uint32_t words[(sizeof(T) + 3) / 4] = {};
+  memcpy(words, &value, sizeof(T));
+  for (uint32_t& word : words) word = shuffle(mode, mask, word, selector, width, where);
+  memcpy(static_cast<void*>(&value), words, sizeof(T));
+  return value;
+}
+template <typename T>
 inline T shuffle_value(ShuffleMode mode, uint32_t mask, T value, int selector, int width,
                        SourceLocation where) {
   static_assert(
       std::is_arithmetic_v<T> || sizeof(T) <= 4,
       "shuffles take numbers of up to 64 bits; shuffle the members of a struct one by one");
-  uint32_t words[(sizeof(T) + 3) / 4] = {};
-  memcpy(words, &value, sizeof(T));
-  for (uint32_t& word : words) word = shuffle(mode, mask, word, selector, width, where);
-  memcpy(&value, words, sizeof(T));
-  return value;
+  return shuffle_words(mode, mask, value, selector, width, where);
 }
 
 // Runs in every lane of `mask`: the values of all, and the lanes that gave one.

@@ -57,12 +57,10 @@ MISSING = [
     (r"cudaGraph(?!ics)\w*|cudaStream\w*Capture\w*", "the emulator has no graphs ({}): launch the kernels one by one"),
     (r"cuda(Ipc|Peer|DeviceEnablePeer|MemcpyPeer)\w*", "the emulator is one device, so {} is not there"),
     (r"cuModule\w*|cuLaunchKernel|nvrtc\w*", "the emulator has the runtime's functions, not {}: launch by <<<grid, block>>>"),
-    (r"__nv_fp8\w*|__nv_fp4\w*|__nv_fp6\w*", "the emulator has no {}: its 16-bit types are __half and __nv_bfloat16"),
+    (r"__nv_fp4\w*|__nv_fp6\w*", "the emulator has no {}: its small types are __nv_fp8_e4m3 and __nv_fp8_e5m2"),
 ]
 MISSING = [(re.compile(rf"(?:{names})\Z"), sentence) for names, sentence in MISSING]
 MISSING_HEADERS = [
-    (r"cooperative_groups/(memcpy_async|scan)\.h", "{} is not in the emulator: use cuda::pipeline for copies, and shuffles for a "
-     "scan"),
     (r"cuda/(std/atomic|semaphore|latch|annotated_ptr|memcpy_async)$", "{} is not in the emulator: atomicAdd() and its "
      "kin, __syncthreads() or cuda::barrier take its place"),
 ]
@@ -75,7 +73,7 @@ ABSENT = [
     (r"(?:curand|cublas|cufft|cusparse|cusolver|cudnn|nccl)\w*\.h|nvrtc\.h",
      r"(?:curand|cublas|cufft|cusparse|cusolver|cudnn|nccl|CURAND|CUBLAS|CUFFT|CUSPARSE|CUSOLVER|CUDNN|NCCL)\w*", LIBRARY),
     (r"cutlass/|cute/", r"cutlass|cute", LIBRARY),
-    (r"cuda_fp[468]\.h", r"__nv_fp[468]\w*", "the emulator has no {}: its 16-bit types are __half and __nv_bfloat16"),
+    (r"cuda_fp[46]\.h", r"__nv_fp[46]\w*", "the emulator has no {}: its small types are __nv_fp8_e4m3 and __nv_fp8_e5m2"),
     (r"helper_\w+\.h", r"checkCudaErrors|getLastCudaError|findCudaDevice|sdk[A-Z]\w+", "{} belongs to NVIDIA's samples: name the folder of "
      "its header by -I"),
 ]

@@ -1,0 +1,3 @@
+// Stands in for CUDA's header of this name when there is no CUDA: the emulator.
+#pragma once
+#include <cooperative_groups.h>  // IWYU pragma: export
