@@ -1196,6 +1196,16 @@ TEST(Wmma, ChecksTilesOfEveryShape) {
   for (const emu::LineCounts& line : lines) sectors += line.counts.sectors;
   EXPECT_EQ(sectors, 32u + 8 + 16 + 16);
   EXPECT_EQ(__half_as_ushort(d.host()[0]), 0);
+  const Device<signed char> bytes(528);  // a row of 16 bytes may start at any multiple of 16
+  Device<int> sums(256);
+  multiply<16, 16, 16, signed char>
+      <<<1, 32>>>(bytes.data + 16, bytes.data + 272, sums.data, sums.data, false);
+  expect_report(
+      [&] {
+        multiply<16, 16, 16, signed char>
+            <<<1, 32>>>(bytes.data + 8, bytes.data, sums.data, sums.data, false);
+      },
+      "starts at a multiple of 16 bytes");
 }
 
 // ---- cooperative groups, cuda::barrier, cuda::pipeline ------------------------------------------

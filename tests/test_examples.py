@@ -234,6 +234,7 @@ class Translator(unittest.TestCase):
     def test_operators_in_a_launch_stay_whole(self):
         made = self.translate("void h(int n) { k<int, (2 > 1)><<<(n + 1) >> 1, n == 2 ? 1 : 2, n << 2>>>(n >= 1, p->q); }\n")
         self.assertIn('Launch("k<int, (2>1)>", (n + 1) >> 1, n == 2 ? 1 : 2, n << 2)', made)
+        self.assertIn('Launch("k<signed char, 2>", ', self.translate("void h() { k<signed char , 2><<<1, 2>>>(); }\n"))
         self.assertIn("n >= 1, p->q)", made)
 
     def test_functions_are_no_variables(self):
@@ -994,6 +995,8 @@ class Command(unittest.TestCase):
         self.assertNotIn("the emulator has no heuristic", output)  # it is the file's own name, not CUDA's
         output = self.emulate("#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n__global__ void f(cg::memory x) {}\n", code=2)
         self.assertIn("mine.cu:3: the emulator has no cg::memory; docs", output)
+        output = self.emulate("#include <cuda/pipeline>\n__global__ void f() { int role = threadIdx.x ? cuda::pipeline_role::consumer : 1; }\n", code=2)
+        self.assertIn("mine.cu:2: the emulator has no cuda::pipeline_role; docs", output)
         output = self.emulate('extern "C" int omp_get_num_procs();\nint main() { return omp_get_num_procs(); }\n', code=2)
         self.assertIn("omp_get_num_procs() is OpenMP's: a program on the emulator has one thread of the host\n", output)
         output = self.emulate("struct Two { double a, b; };\n__global__ void f(Two* x) {\n  *x = __shfl_sync(~0u, *x, 0);\n}\n"

@@ -81,11 +81,12 @@ bool check_fragment(const void* memory, FragmentShape shape, unsigned pitch, boo
     fail("%s at %s: store to %s, which kernels may only read: it is __constant__", operation,
          place(where).c_str(), describe_place(first).c_str());
   }
-  if (first % 32 != 0 || step % 16 != 0) {
+  const size_t aligned = std::min<size_t>(lines.bytes, 32);  // PTX ISA, "wmma.load"
+  if (first % aligned != 0 || step % 16 != 0) {
     fail(
-        "%s at %s: a tile starts at a multiple of 32 bytes and its rows are multiples of 16 "
+        "%s at %s: a tile starts at a multiple of %zu bytes and its rows are multiples of 16 "
         "bytes apart",
-        operation, place(where).c_str());
+        operation, place(where).c_str(), aligned);
   }
   return first - begin < cta.shared_bytes;
 }

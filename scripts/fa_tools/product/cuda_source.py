@@ -756,7 +756,7 @@ class Source:
                 code[end - 1].text += ")"
         kernel = self.text_of(code[first:at])
         arguments = self.text_of(code[behind + 1:last])
-        shown = kernel.replace(" ", "").replace(",", ", ").replace("\\", "").replace('"', "'")
+        shown = re.sub(r"(?<!\w) +| +(?!\w)", "", kernel).replace(",", ", ").replace("\\", "").replace('"', "'")
         shown = (f"#{kernel}" if kernel in self.parameters else f"::emu::kernel_name<{kernel}>()" if kernel in self.kernels else
                  f'"{shown}"')
         # A literal is within the call, where it becomes what the kernel takes: a pointer of NULL, a struct of {1, 2}. What else
