@@ -822,7 +822,7 @@ class Command(unittest.TestCase):
 
     def test_headers_of_cuda(self):
         """Beside NVIDIA's own, if they are here, and without them."""
-        names = ("cublas_v2.h", "cuda.h", "math_constants.h", "cuComplex.h", "cuda_profiler_api.h", "nvtx3/nvToolsExt.h", "nvToolsExt.h", "cuda_fp8.h")
+        names = ("cublas_v2.h", "cuda.h", "math_constants.h", "cuComplex.h", "cuda_profiler_api.h", "nvtx3/nvToolsExt.h", "nvToolsExt.h", "nvtx3/nvToolsExtCudaRt.h", "cuda_fp8.h")
         text = "".join(f"#include <{name}>\n" for name in names) + (
             "__global__ void f(cuComplex* z) { *z = cuCmulf(make_cuComplex(3, 4), make_cuComplex(2, CUDART_ZERO_F)); }\n"
             "int main() {\n  cudaProfilerStart();\n  nvtxRangePushA(\"all\");\n  cuComplex* z;\n  cudaMallocManaged(&z, 8);\n  f<<<1, 1>>>(z);\n"
