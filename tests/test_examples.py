@@ -995,6 +995,8 @@ class Command(unittest.TestCase):
         self.assertNotIn("the emulator has no heuristic", output)  # it is the file's own name, not CUDA's
         output = self.emulate("#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n__global__ void f(cg::memory x) {}\n", code=2)
         self.assertIn("mine.cu:3: the emulator has no cg::memory; docs", output)
+        output = self.emulate("__global__ void f(int* x, const int& n) { *x = n; }\nint main(int n, char**) {\n  f<<<1, 1>>>(nullptr, n + 1);\n}\n", code=2)
+        self.assertIn("mine.cu:3: a kernel's parameter by reference takes memory that the GPU reaches, and a value that the host computes has none\n", output)
         output = self.emulate("#include <cuda/pipeline>\n__global__ void f() { int role = threadIdx.x ? cuda::pipeline_role::consumer : 1; }\n", code=2)
         self.assertIn("mine.cu:2: the emulator has no cuda::pipeline_role; docs", output)
         output = self.emulate('extern "C" int omp_get_num_procs();\nint main() { return omp_get_num_procs(); }\n', code=2)

@@ -283,6 +283,19 @@ class Launch {
   mutable cudaError_t result_ = cudaSuccess;
 };
 
+// An argument whose parameter is a reference.
+template <typename T>
+std::reference_wrapper<T> by_reference(T& argument) {
+  return argument;
+}
+template <typename T>
+std::reference_wrapper<const T> by_reference(const T&& argument) {
+  static_assert(sizeof(T) == 0,
+                "a kernel's parameter by reference takes memory that the GPU "
+                "reaches, and a value that the host computes has none");
+  return argument;
+}
+
 // NULL as an argument of a macro that launches a kernel.
 inline constexpr struct {
   template <typename T>

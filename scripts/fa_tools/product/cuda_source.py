@@ -752,7 +752,7 @@ class Source:
         for i in self.state.references.get(self.name_before(at), ()):
             if i < len(parts):
                 begin, end = parts[i]
-                code[begin].text = f"std::ref({code[begin].text}"
+                code[begin].text = f"::emu::by_reference({code[begin].text}"
                 code[end - 1].text += ")"
         kernel = self.text_of(code[first:at])
         arguments = self.text_of(code[behind + 1:last])
