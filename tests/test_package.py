@@ -1,12 +1,15 @@
 """The library in other hands: as part of another CMake project, and as Python's package.
 
-Usage: test_package.py guest      configures a project that has this repository inside, with add_subdirectory and FetchContent
+Usage: test_package.py installed BUILD   installs the library of this build into a prefix, and builds a program with
+                                         find_package and with pkg-config
+       test_package.py guest      configures a project that has this repository inside, with add_subdirectory and FetchContent
        test_package.py wheel      builds it and runs its program; builds the wheel, which runs on another x86-64 than this one
                                   (under qemu-x86_64, where that is), and an editable installation
 """
 
 import os
 import re
+import shlex
 import shutil
 import sys
 import sysconfig
@@ -24,6 +27,7 @@ target_link_libraries(guest PRIVATE fa::fa)
 INCLUDES = {"add_subdirectory": f"add_subdirectory({ROOT} fast_attention)",
             "FetchContent": f"include(FetchContent)\nFetchContent_Declare(fast_attention SOURCE_DIR {ROOT})\n"
                             "FetchContent_MakeAvailable(fast_attention)"}
+FOUND = "find_package(fa {version} REQUIRED)"
 # Keys are all alike, so every row of O is V's. Without NumPy, which needs more of a CPU than the library does.
 CALL = """
 import ctypes, fa
@@ -35,11 +39,46 @@ print(fa.backend(), hex(ctypes.c_uint16.from_address(o).value))
 """
 
 
-def guest(folder, how):
-    (folder / "CMakeLists.txt").write_text(GUEST.format(include=INCLUDES[how]), encoding="utf-8")
+def configure(folder, how, include, *arguments, check=True):
+    (folder / "CMakeLists.txt").write_text(GUEST.format(include=include), encoding="utf-8")
     page = (ROOT / "docs/use.md").read_text(encoding="utf-8")
     (folder / "guest.c").write_text(re.search(r"^```c\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1], encoding="utf-8")
-    said = run("cmake", "-S", folder, "-B", folder / how, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", timeout=COMPILING)
+    return run("cmake", "-S", folder, "-B", folder / how, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *arguments,
+               check=check, timeout=COMPILING)
+
+
+def computes(program):
+    if "2.0 in bf16" not in (said := run(program)):
+        fail(said)
+
+
+def installed(folder, build):
+    """The prefix has another name than the one that was configured: what is installed may be moved."""
+    run("cmake", "--install", build, "--component", "fa", "--prefix", folder / "first")
+    prefix = (folder / "first").rename(folder / "prefix")
+    header = next(prefix.rglob("fa.h"))
+    version = re.search(r'FA_VERSION "(.*)"', header.read_text(encoding="utf-8"))[1]
+    configure(folder, "find_package", FOUND.format(version=version), f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", folder / "find_package", timeout=COMPILING)
+    computes(folder / "find_package/guest")
+    if "compatible" not in configure(folder, "later", FOUND.format(version=99), f"-DCMAKE_PREFIX_PATH={prefix}", check=False):
+        fail("find_package takes it for version 99")
+
+    need("pkg-config")
+    os.environ["PKG_CONFIG_PATH"] = str(next(prefix.rglob("fa.pc")).parent)
+    if run("pkg-config", "--modversion", "fa").strip() != version:
+        fail(f"pkg-config does not say {version}")
+    flags = shlex.split(run("pkg-config", "--cflags", "--libs", "fa"))
+    run("cc", folder / "guest.c", "-o", folder / "guest", *flags, timeout=COMPILING)
+    library = next(prefix.rglob("libfa.so")).parent
+    os.environ["LD_LIBRARY_PATH"] = str(library)
+    computes(folder / "guest")
+    (library / "libfa.so").unlink()  # a program needs the name with the first number alone
+    computes(folder / "guest")
+
+
+def guest(folder, how):
+    said = configure(folder, how, INCLUDES[how])
     targets = run("ninja", "-C", folder / how, "-t", "targets", "all")
     if "CTestTestfile" in said or re.search(r"^fa_tests:", targets, re.MULTILINE):
         fail(f"{how}: another project gets the tests, too")
@@ -54,13 +93,15 @@ def answers(python, how, *before):
 need("ninja")
 with tempfile.TemporaryDirectory() as name:
     folder = Path(name)
+    if sys.argv[1] == "installed":
+        installed(folder, sys.argv[2])
+        sys.exit(print("installed, found by find_package and by pkg-config"))
     for how in INCLUDES:
         build = guest(folder, how)
     if sys.argv[1] == "guest":
         sys.exit(print("configured with add_subdirectory and with FetchContent"))
     run("cmake", "--build", build, "--target", "guest", "-j", JOBS, timeout=COMPILING)
-    if "2.0 in bf16" not in (said := run(build / "guest")):
-        fail(said)
+    computes(build / "guest")
 
     os.environ |= {"FA_BACKEND": "emulator", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     run(sys.executable, "-m", "venv", folder / "venv", timeout=COMPILING)
@@ -69,6 +110,9 @@ with tempfile.TemporaryDirectory() as name:
     wheel = next(folder.glob("*.whl"), None) or skip(f"pip cannot build: {said.strip().splitlines()[-1]}")
     run(python, "-m", "pip", "install", "--no-deps", wheel, timeout=COMPILING)
     answers(python, "the wheel")
+    version = wheel.name.split("-")[1]
+    if not (said := run(python, "-m", "fa", cwd="/")).startswith(f"fa {version}, "):
+        fail(f"of the wheel {version} python -m fa says {said.splitlines()[0]}")
     if (qemu := shutil.which("qemu-x86_64")) and sysconfig.get_platform() == "linux-x86_64":
         for processor in ("Haswell", "qemu64"):
             answers(python, f"the wheel on {processor}", qemu, "-cpu", processor)

@@ -155,7 +155,10 @@ class Sentences(unittest.TestCase):
 class Anywhere(Sentences):
     def test_kernels_say_what_they_need(self):
         said = subprocess.run([sys.executable, "-B", "-m", "fa"], cwd=ROOT / "python", capture_output=True, text=True, check=True, timeout=60).stdout
-        self.assertRegex(said, r"libfa\S*\.so, built for (CUDA|the emulator)[\s\S]*\n  16_max_free +a GPU of compute capability 9\.0\n")
+        version = re.search(r'FA_VERSION "(.*)"', (ROOT / "common/api/fa.h").read_text(encoding="utf-8"))[1]
+        self.assertEqual(fa.__version__, version)
+        self.assertRegex(said, rf"^fa {version}, built for (CUDA|the emulator(-checked)?) on \w[^\n]*\n/\S*libfa\S*\n"
+                               r"[\s\S]*\n  16_max_free +a GPU of compute capability 9\.0\n")
         kernels = {each.name: each for each in fa.kernels()}
         self.assertEqual(len(NAMES), 16)
         self.assertEqual(kernels["08_swizzle"].needs, "a GPU of compute capability 8.0 or later")

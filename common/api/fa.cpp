@@ -336,6 +336,10 @@ void attention(const Kernel& kernel, const Problem& problem, const Tensors& tens
 
 extern "C" {
 
+const char* fa_version(void) { return FA_VERSION; }
+
+const char* fa_architectures(void) { return FA_ARCHITECTURES; }
+
 const char* fa_backend(void) {
   if (fa::on_gpu()) return "cuda";
   return fa::sees_accesses() ? "emulator-checked" : "emulator";

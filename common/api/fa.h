@@ -29,6 +29,8 @@
 extern "C" {
 #endif
 
+#define FA_VERSION "1.0.0" /* of this header; fa_version() is the library's */
+
 #define FA_API __attribute__((visibility("default")))
 
 /* How a call ended. After any but FA_OK, fa_error() has a sentence. */
@@ -94,9 +96,17 @@ typedef struct fa_kernel {
   int exactly;            /* 1: GPUs of a later one do not run it either */
 } fa_kernel;
 
+/* The library's version. Libraries of one first number take programs that were built with an older
+ * header of that number. */
+FA_API const char* fa_version(void);
+
 /* Returns "cuda", "emulator" or "emulator-checked", which sees every load and store and finds
  * races. */
 FA_API const char* fa_backend(void);
+
+/* What the library was built for: the GPUs as nvcc names them ("80, 90a"), or the processor that
+ * the emulator runs on ("x86_64", and whether it must be like the one that compiled it). */
+FA_API const char* fa_architectures(void);
 
 /* Writes the first `capacity` kernels, in order, to `kernels`, which may be null if capacity is 0.
  * Returns how many there are. The emulator runs all of them. */

@@ -12,13 +12,15 @@ fa.counters() says what the kernel did. A wrong argument raises fa.BadInput with
 from typing import TYPE_CHECKING, Any
 
 from ._attention import attention
-from ._library import BadInput, Error, Kernel, LaunchError, Unsupported, backend, counters, kernels
+from ._library import BadInput, Error, Kernel, LaunchError, Unsupported, backend, counters, kernels, version
 
 if TYPE_CHECKING:
     from ._ring import ring_attention
 
 __all__ = ["BadInput", "Error", "Kernel", "LaunchError", "Unsupported", "attention", "backend", "counters", "kernels",
            "ring_attention"]
+
+__version__ = version()
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,6 @@
 
 from . import _library
 
-print(f"{_library.LIBRARY}, built for {'CUDA' if _library.backend() == 'cuda' else 'the ' + _library.backend()}")
-for kernel in _library.kernels():
-    print(f"  {kernel.name:24} {kernel.needs}")
+where = "CUDA" if _library.backend() == "cuda" else f"the {_library.backend()}"
+print(f"fa {_library.version()}, built for {where} on {_library.architectures()}", _library.LIBRARY,
+      *(f"  {kernel.name:24} {kernel.needs}" for kernel in _library.kernels()), sep="\n")

@@ -90,13 +90,13 @@ def _load(path: Path) -> ctypes.CDLL:
         raise ImportError(f"there is no {path}: install the package with pip, or name the library in FA_LIBRARY")
     try:
         library = ctypes.CDLL(str(path))
-        library.fa_attention_with
+        library.fa_version
     except (OSError, AttributeError) as problem:
         raise ImportError(f"{path} is no library of fa, or of an older one: {problem}") from None
     library.fa_attention_with.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Problem), ctypes.POINTER(_Options),
                                           *[ctypes.c_void_p] * 5]
     library.fa_kernels.argtypes = [ctypes.POINTER(_Kernel), ctypes.c_int]
-    for function in (library.fa_backend, library.fa_error, library.fa_counters):
+    for function in (library.fa_architectures, library.fa_backend, library.fa_counters, library.fa_error, library.fa_version):
         function.argtypes, function.restype = [], ctypes.c_char_p
     return library
 
@@ -107,6 +107,17 @@ _library = _load(LIBRARY)
 def backend() -> str:
     """What the library was built for: "cuda", "emulator", or "emulator-checked", which also finds races."""
     name: bytes = _library.fa_backend()
+    return name.decode()
+
+
+def version() -> str:
+    name: bytes = _library.fa_version()
+    return name.decode()
+
+
+def architectures() -> str:
+    """The GPUs that the library was built for, or the processor that its emulator runs on."""
+    name: bytes = _library.fa_architectures()
     return name.decode()
 
 

@@ -124,5 +124,24 @@ class Citation(unittest.TestCase):
         self.assertIn(f"\ntitle: {title}\n", read(ROOT / "CITATION.cff"))
 
 
+class Version(unittest.TestCase):
+    """CMakeLists.txt says it. What a compiler or a reader must be able to read without CMake repeats it."""
+
+    def test_is_one(self):
+        cmake = read(ROOT / "CMakeLists.txt")
+        version = re.search(r"^project\(fast_attention VERSION ([\d.]+)", cmake, re.MULTILINE)[1]
+        said = re.search(r'^\[tool\.scikit-build\.metadata\.version\]\n.*\ninput = "CMakeLists.txt"\nregex = \'(.*)\'$',
+                         read(ROOT / "pyproject.toml"), re.MULTILINE)[1]
+        self.assertEqual(re.search(said, cmake, re.MULTILINE)["value"], version)
+        for name, pattern in (("common/api/fa.h", r'^#define FA_VERSION "([^"]*)"'), ("CITATION.cff", "^version: (.*)$")):
+            self.assertEqual(re.findall(pattern, read(ROOT / name), re.MULTILINE), [version], name)
+
+    def test_its_date_is_the_changelogs(self):
+        version, date = re.search(r"^## (\d\S*), (\S+)$", read(ROOT / "CHANGELOG.md"), re.MULTILINE).groups()
+        citation = read(ROOT / "CITATION.cff")
+        self.assertIn(f"\nversion: {version}\n", citation)
+        self.assertIn(f"\ndate-released: {date}\n", citation)
+
+
 if __name__ == "__main__":
     main()
