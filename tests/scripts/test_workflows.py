@@ -118,6 +118,15 @@ class Container(ScriptTest):
         self.assertRegex(read(CONTAINER / "Dockerfile"), rf"\nRUN useradd .* {user}\b")
 
 
+class Dependabot(unittest.TestCase):
+    def test_looks_where_something_is_pinned(self):
+        text = read(ROOT / ".github/dependabot.yml")
+        self.assertIn("package-ecosystem: github-actions\n    directory: /\n", text)
+        folders = re.search(r"package-ecosystem: pip\n    directories: \[(.*)\]", text)[1].split(", ")
+        pinned = {f"/{path.parent.relative_to(ROOT)}" for path in ROOT.glob("*/*requirements.txt")}
+        self.assertEqual(set(folders), pinned)
+
+
 class Citation(unittest.TestCase):
     def test_title_is_the_readmes(self):
         title = re.search(r"^# (.*)", read(ROOT / "README.md"))[1]
