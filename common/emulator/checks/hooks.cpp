@@ -58,7 +58,7 @@ bool in_other_shared(const emu::Cluster& cluster, uintptr_t address, uintptr_t r
 void observe(const void* pointer, size_t bytes, bool write, void* return_address,
              bool is_volatile = false, bool part = false) {
   Lane* const lane = current_lane;
-  if (!lane) return;
+  if (!lane || pointer == &current_lane) return;  // threadIdx and its kin read it
   const uintptr_t address = uintptr_t(pointer);
   if (address >= lane->stack_low && address < lane->stack_high) {  // registers, local memory
     if (lane->stack_watch) {

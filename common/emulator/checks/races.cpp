@@ -223,7 +223,7 @@ bool Races::is_shared(uintptr_t address) const {
   return false;
 }
 
-ShadowPage& Races::page_of(uintptr_t address) {
+ShadowPage& Races::page_of(uintptr_t address, size_t bytes) {
   const uintptr_t number = address >> kPageLog2;
   CachedPage& cached = cache_[number % std::size(cache_)];
   if (cached.number == number) return *cached.page;
@@ -233,7 +233,7 @@ ShadowPage& Races::page_of(uintptr_t address) {
     page = std::move(free_pages_.back());
     free_pages_.pop_back();
     page->number = number;
-    page->log2 = 4;
+    page->log2 = std::min(4, std::countr_zero(bytes));  // no coarser than its first access
     page->pieces.assign(size_t(1) << (kPageLog2 - page->log2), Access{});
     page->stored.clear();
   }
@@ -400,7 +400,7 @@ void Races::access(const Actor& actor, uintptr_t address, size_t bytes, bool wri
                          return guess.address - address < bytes;
                        });
   goes_on ? settle() : settle_all();
-  ShadowPage& page = page_of(address);
+  ShadowPage& page = page_of(address, bytes);
   if (bytes < size_t(1) << page.log2) refine(page, std::countr_zero(bytes));
   const uintptr_t size = uintptr_t(1) << page.log2;
   for (uintptr_t at = address; at < address + bytes; at += size) {
@@ -418,6 +418,7 @@ void Races::access(const Actor& actor, uintptr_t address, size_t bytes, bool wri
 
 void Races::settle_all() {
   settle();
+  if (guesses_.empty()) return;
   for (const Guess& each : std::exchange(guesses_, {})) {
     const Lane& lane = *each.lane;
     const Actor now{clocks(slot_of(lane)), clock(lane), 1u << lane.lane, uint16_t(lane.warp->slot)};
@@ -430,7 +431,7 @@ void Races::compare(const Lane& lane, uintptr_t address, size_t bytes) {
     return guess.lane == &lane && guess.address - address < bytes;
   });
   settle_all();
-  ShadowPage& page = page_of(address);
+  ShadowPage& page = page_of(address, bytes);
   const size_t first = (address & kPageMask) >> page.log2;
   for (size_t i = 0; i << page.log2 < bytes; i++) {
     for (uint32_t* link = &page.pieces[first + i].next; *link;) {
@@ -453,7 +454,7 @@ void Races::compare(const Lane& lane, uintptr_t address, size_t bytes) {
 
 void Races::settle() {
   if (under_way_.bytes == 0) return;
-  ShadowPage& page = page_of(under_way_.address);
+  ShadowPage& page = page_of(under_way_.address, under_way_.bytes);
   page.stored.resize(size_t(1) << kPageLog2);
   memcpy(&page.stored[under_way_.address & kPageMask],
          reinterpret_cast<const void*>(under_way_.address), under_way_.bytes);
@@ -570,7 +571,7 @@ void Races::begin_copy(const Lane& lane, uintptr_t to, size_t bytes, Site site) 
 
 void Races::end_copy(const Lane& lane, uintptr_t to, size_t bytes) {
   settle_all();
-  ShadowPage& page = page_of(to);
+  ShadowPage& page = page_of(to, 16);
   for (uintptr_t at = to; at < to + bytes; at += uintptr_t(1) << page.log2) {
     Access& piece = page.pieces[(at & kPageMask) >> page.log2];
     piece.clock = clock(lane);

@@ -83,15 +83,15 @@ struct Access {
   uint16_t lesson = 0;  // the latest that its thread knew of other clusters; 0: none
 };
 
-// The shadow of 4096 bytes. Its pieces are as small as the smallest access so far: nothing is
+// The shadow of 1024 bytes. Its pieces are as small as the smallest access so far: nothing is
 // rounded.
 struct ShadowPage {
-  uintptr_t number = 0;  // address / 4096
+  uintptr_t number = 0;  // address / 1024
   int log2 = 4;          // of the bytes of a piece
   std::vector<Access> pieces;
   std::vector<uint8_t> stored;  // by plain stores, if Options::equal_stores; empty: nothing yet
 };
-inline constexpr int kPageLog2 = 12;
+inline constexpr int kPageLog2 = 10;
 inline constexpr uintptr_t kPageMask = (uintptr_t(1) << kPageLog2) - 1;
 
 // The clock of a copy under way: no thread is past it.
@@ -223,7 +223,7 @@ class Races final : public Detector {
   bool has_fenced(const Access& access) const;  // of threads: each has executed a fence after it
   const WarpView& view(const Warp& warp);
   bool is_shared(uintptr_t address) const;
-  ShadowPage& page_of(uintptr_t address);
+  ShadowPage& page_of(uintptr_t address, size_t bytes);
   void refine(ShadowPage& page, int log2);
   void access(const Actor& actor, uintptr_t address, size_t bytes, bool write, Site site);
   void read(const Actor& actor, Access& piece, uintptr_t address, Site site);

@@ -42,6 +42,7 @@ struct Access {
   Type type;
   int elements;
   bool is_volatile, atomic, ordered;  // ordered: acquires or releases
+  bool wide;                          // 128 bits
   Fence scope;
 };
 
@@ -57,6 +58,12 @@ Access take_access(Instruction& instruction, const char* order) {
   const std::string vector = instruction.take_any({"v2", "v4", "v8"});
   access.elements = vector.empty() ? 1 : vector[1] - '0';
   access.type = instruction.type();
+  access.wide = access.type.bits == 128;
+  if (access.wide) {  // as two of 64 bits
+    if (access.atomic || access.elements != 1) instruction.unknown();
+    access.type.bits = 64;
+    access.elements = 2;
+  }
   return access;
 }
 
@@ -79,7 +86,7 @@ Step load(Instruction& instruction) {
   const Access access = take_access(instruction, "acquire");
   const char* const operation = instruction.operation();
   instruction.expect_args(2, 3);  // the third: a cache policy
-  const std::vector<Arg> to = instruction.list(0);
+  const std::vector<Arg> to = access.wide ? instruction.halves(0) : instruction.list(0);
   const Arg from = instruction.arg(1);
   const size_t each = size_t(access.type.bits) / 8, bytes = each * to.size();
   if (int(to.size()) != access.elements || bytes > 32) instruction.unknown();
@@ -118,7 +125,7 @@ Step store(Instruction& instruction) {
   const char* const operation = instruction.operation();
   instruction.expect_args(2, 3);
   const Arg to = instruction.arg(0);
-  const std::vector<Arg> from = instruction.list(1);
+  const std::vector<Arg> from = access.wide ? instruction.halves(1) : instruction.list(1);
   const size_t each = size_t(access.type.bits) / 8, bytes = each * from.size();
   if (int(from.size()) != access.elements || bytes > 32) instruction.unknown();
   const bool is_float = access.type.kind == 'f' && access.type.bits == 32;
@@ -195,7 +202,7 @@ Step atomic(Instruction& instruction, bool returns) {
       instruction.take_any({"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"});
   instruction.take("noftz");
   const Type type = instruction.type();
-  if (what.empty() || instruction.has_type()) instruction.unknown();
+  if (what.empty() || instruction.has_type() || type.bits > 64) instruction.unknown();
   const bool floats = type.kind == 'f' || type.kind == 'x';
   if (floats && what != "add")
     instruction.unknown("of floating-point atomics the emulator has .add alone");

@@ -294,6 +294,14 @@ Step set_predicate(Instruction& instruction, bool as_number) {
 Step move(Instruction& instruction) {
   const Type type = instruction.type();
   instruction.expect_args(2);
+  if (type.bits == 128) {  // two registers of 64 bits
+    const std::vector<Arg> d = instruction.halves(0), a = instruction.halves(1);
+    return [=](Frame& frame) {
+      const uint64_t low = frame.get(a[0]), high = frame.get(a[1]);
+      frame.set(d[0], low);
+      frame.set(d[1], high);
+    };
+  }
   const Arg to = instruction.arg(0), from = instruction.arg(1);
   if (to.kind == Arg::Kind::kList) {  // the first element is the lowest
     const int bits = type.bits / int(to.parts.size());
@@ -363,6 +371,11 @@ Step convert(Instruction& instruction) {
     };
   }
   if (ties_away || finite) instruction.unknown();
+  // A signed result fills its register with its sign.
+  const auto set_result = [](Frame& frame, const Arg& arg, Type type, uint64_t value) {
+    frame.set(arg,
+              type.kind == 's' ? uint64_t(extended(value, type.bits)) : low_bits(value, type.bits));
+  };
   if (halves == 2) {  // the second operand becomes the lower half
     if (from.bits != 32 || rounding.mode != FE_TONEAREST) instruction.unknown();
     const Arg low = instruction.arg(2);
@@ -393,15 +406,15 @@ Step convert(Instruction& instruction) {
         const __int128 exact = from.kind == 's' ? __int128(value) : __int128(uint64_t(value));
         const __int128 least = is_signed ? -(__int128(1) << (to.bits - 1)) : 0;
         const __int128 most = (__int128(1) << (is_signed ? to.bits - 1 : to.bits)) - 1;
-        set_integer(frame, d, to, uint64_t(std::clamp(exact, least, most)));
+        set_result(frame, d, to, uint64_t(std::clamp(exact, least, most)));
       } else {
-        set_integer(frame, d, to, uint64_t(value));
+        set_result(frame, d, to, uint64_t(value));
       }
       return;
     }
     double value = floating(frame, a, from, 0, rounding.flush);
     if (!is_float(to)) {
-      frame.set(d, to_integer(to_whole(value, whole), to));
+      set_result(frame, d, to, to_integer(to_whole(value, whole), to));
       return;
     }
     if (!whole.empty()) value = to_whole(value, whole);

@@ -203,7 +203,7 @@ class Reader {
     if (instruction_ == ".pragma") {
       while (peek() != ';' && peek() != '\0') at_++;
     } else if (instruction_ == ".reg") {
-      word();  // the type
+      const bool wide = word() == ".b128";
       do {
         take('%');  // which a name may begin with
         const std::string name = word();
@@ -215,9 +215,10 @@ class Reader {
           expect('>');
         }
         for (int i = 0; i < count; i++) {
-          if (program_.registers_ == Frame::kRegisters)
+          if (program_.registers_ + 2 > Frame::kRegisters)
             throw Unknown("the emulator has 128 registers for one asm()");
-          scopes_.back()[many ? name + std::to_string(i) : name] = program_.registers_++;
+          scopes_.back()[many ? name + std::to_string(i) : name] = {program_.registers_++, wide};
+          if (wide) program_.registers_++;
         }
       } while (take(','));
     } else {
@@ -267,7 +268,8 @@ class Reader {
     for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
       if (const auto found = scope->find(name); found != scope->end()) {
         arg.kind = Arg::Kind::kRegister;
-        arg.index = found->second;
+        arg.index = found->second.number;
+        arg.wide = found->second.wide;
         return arg;
       }
     }
@@ -339,7 +341,11 @@ class Reader {
   std::vector<int> places_;  // of %0, %1 ... among the operands
   std::string text_;
   size_t at_ = 0;
-  std::vector<std::map<std::string, int>> scopes_;
+  struct Register {
+    int number;
+    bool wide;
+  };
+  std::vector<std::map<std::string, Register>> scopes_;
   std::map<std::string, int> labels_;
   std::vector<std::pair<std::shared_ptr<int>, std::string>> branches_;
 };
@@ -511,6 +517,16 @@ void Instruction::unknown(const std::string& sentence) const {
 std::vector<Arg> Instruction::list(size_t i) const {
   const Arg& all = arg(i);
   return all.kind == Arg::Kind::kList ? all.parts : std::vector<Arg>{all};
+}
+
+std::vector<Arg> Instruction::halves(size_t i) const {
+  const Arg& whole = arg(i);
+  if (whole.kind == Arg::Kind::kList && whole.parts.size() == 2) return whole.parts;
+  if (!whole.wide)
+    unknown("the emulator has 128 bits in a register of .b128 or in a list of two alone");
+  std::vector<Arg> both{whole, whole};
+  both[1].index++;
+  return both;
 }
 
 const char* Instruction::operation() const {

@@ -42,6 +42,7 @@ struct Arg {
   };
   Kind kind = Kind::kSink;
   int index = 0;
+  bool wide = false;     // a register of 128 bits: number `index` and the next one
   bool negated = false;  // !p
   uint64_t bits = 0;
   double decimal = 0;
@@ -120,6 +121,8 @@ class Instruction {
 
   // Elements of a list, or the operand alone.
   std::vector<Arg> list(size_t i) const;
+  // Of an operand of 128 bits the lower and the upper half: of a list, or of a register.
+  std::vector<Arg> halves(size_t i) const;
   const char* operation() const;  // the name, for as long as the program runs
 
  private:
