@@ -156,7 +156,7 @@ class Examples(unittest.TestCase):
             self.assertIn("usage: one_wgmma", self.output("one_wgmma", *words.split(), code=2))
 
     def test_the_copy_without_a_fence_is_reported(self):
-        self.assertIn("Missing: fence_proxy_async() in the thread that stores", self.output("bulk_copy", "unfenced", code=1))
+        self.assertIn("Missing: fence.proxy.async in the thread that stores", self.output("bulk_copy", "unfenced", code=1))
 
     def test_the_scan_by_flags_without_a_fence_is_reported(self):
         output = self.output("scan", "unfenced", code=1)
@@ -657,7 +657,7 @@ class Command(unittest.TestCase):
         self.assertIn("there is no main() in", self.emulate("", code=2))
 
     def test_inline_ptx_computes(self):
-        """The program is right on an H100, too."""
+        """The program is right on an H200, too."""
         lines = []
         for number, (text, constraints, values, result) in enumerate(PTX):
             kind, _, inputs = constraints.partition("=") if "=" in constraints else (constraints[0], "", constraints)
@@ -788,6 +788,46 @@ class Command(unittest.TestCase):
         self.assertIn("error: cuTensorMapEncodeTiled: a tensor has one to five dimensions\n", right)
         self.assertRegex(right, r"\ntma load  +2 .*\ntma store  +2 ")
         self.assertIn("Missing: fence_proxy_async() in the thread that stores", early)
+
+    def test_reports_of_inline_ptx_name_the_warp_and_the_instruction(self):
+        """A product that runs before the copy of its operands; one warp's wait that speaks for four."""
+        text = """
+            #include <cstdint>
+            __device__ uint64_t describe(uint32_t a) { return (a & 0x3FFFF) >> 4 | uint64_t(1) << 16 | uint64_t(64) << 32 | uint64_t(1) << 62; }
+            __global__ void f(float* out, const unsigned short* in, int how) {
+              __shared__ alignas(1024) unsigned short s[72 * 64];
+              __shared__ uint64_t bars[2];
+              const auto bar = uint32_t(__cvta_generic_to_shared(bars)), at = uint32_t(__cvta_generic_to_shared(s));
+              const int t = threadIdx.x;
+              for (int i = t; i < 72 * 64; i += 160) s[i] = 0;
+              asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+              if (t == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1; mbarrier.init.shared::cta.b64 [%0 + 8], 1; fence.mbarrier_init.release.cluster;" :: "r"(bar) : "memory");
+              __syncthreads();
+              if (t == 128 && how == 0) {
+                asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 9216;" :: "r"(bar) : "memory");
+                asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 9216, [%2];" :: "r"(at), "l"(in), "r"(bar) : "memory");
+              }
+              if (t < 128) {
+                float d[4] = {};
+                asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+                asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3}, %4, %5, 1, 1, 1, 0, 0;"
+                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(describe(at)), "l"(describe(at + 64 * 128)));
+                asm volatile("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;" ::: "memory");
+                if (t == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar + 8) : "memory");
+                out[t] = d[0] + d[3];
+              } else if (t == 128 && how == 1) {
+                asm volatile("{ .reg .pred p; MORE: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], 0; @!p bra MORE; }" :: "r"(bar + 8) : "memory");
+                s[0] = 1;
+              }
+            }
+            int main(int, char** words) {
+              float* out; unsigned short* in;
+              cudaMalloc(&out, 512); cudaMalloc(&in, 9216); cudaMemset(in, 0, 9216);
+              f<<<1, 160>>>(out, in, atoi(words[1]));
+            }"""
+        early, alone = self.runs(text, [["0"], ["1"]], [1, 1])
+        self.assertIn("The copy may still be under way. Missing: an mbarrier.try_wait for the phase that the copy belongs to, ", early)
+        self.assertRegex(alone, r"\n  wgmma\.mma_async at mine\.cu:\d+ by thread 32 \(warp 1 lane 0\)\n(.|\n)*Missing: wgmma\.wait_group in its warps")
 
     def test_inline_ptx_that_is_not_there(self):
         text = """

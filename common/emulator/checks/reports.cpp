@@ -185,7 +185,7 @@ std::string Races::cure(const Access& earlier, bool earlier_writes, const Actor&
     return "Stores of threads do not show to the asynchronous engines by themselves. Missing: "
            "fence_proxy_async() in the thread that stores, before the barrier, ";
   }
-  if (!engine && swapped) engine = later;
+  if (swapped && later) engine = later;  // what came first should have waited for it
   if (engine) {
     switch (*engine) {
       case Engine::kLoad:
@@ -252,7 +252,8 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
 
   // A plain access by several lanes is told by its first lane that is not ordered.
   uint32_t lanes = earlier.lanes;
-  const bool whole_warp = named(earlier.site) && !is_atomic(earlier.site) && (lanes & (lanes - 1));
+  const bool whole_warp = named(earlier.site) && !is_atomic(earlier.site) && !is_engine(earlier) &&
+                          (lanes & (lanes - 1));
   if (!whole_warp && !before(earlier, now.seen)) {
     const uint32_t* const seen = now.seen + earlier.warp * kWarpSize;
     while (seen[std::countr_zero(lanes)] >= earlier.clock) lanes &= lanes - 1;

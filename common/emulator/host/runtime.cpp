@@ -24,6 +24,7 @@
 #include "common/emulator/core/machine.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/vector_types.h"
+#include "common/emulator/inline_ptx/inline_ptx.h"
 #include "common/emulator/units/cluster.h"
 
 namespace emu {
@@ -76,7 +77,7 @@ Allocations& allocations() {
 // Ends the program with a sentence about what a kernel did.
 void print_report(const std::string& text) {
   fflush(stdout);
-  fprintf(stderr, "error: %s\n", text.c_str());
+  fprintf(stderr, "error: %s\n", in_words_of_ptx(text).c_str());
   if (const std::string like = bugs_like(text); !like.empty()) {
     fprintf(stderr, "%s\n", like.c_str());
   }

@@ -18,6 +18,7 @@
 #include <ctime>
 #include <initializer_list>
 #include <memory>
+#include <string>
 #include <type_traits>
 
 #include "common/emulator/core/lane.h"
@@ -70,6 +71,10 @@ class InlinePtx {
 // clock() and clock64() in a kernel.
 inline clock_t device_clock() { return clock_t(asked_time("clock()")); }
 inline long long device_clock64() { return asked_time("clock64()"); }
+
+// A report, whose cures are functions of common/ptx: if the program has inline PTX, by the names of
+// the instructions.
+std::string in_words_of_ptx(std::string report);
 
 // A shared address as a pointer; and whether a pointer leads into shared, into local memory.
 void* shared_as_pointer(uint64_t address, SourceLocation where);

@@ -350,7 +350,12 @@ class Reader {
   std::vector<std::pair<std::shared_ptr<int>, std::string>> branches_;
 };
 
+namespace {
+std::atomic<bool> any_program = false;
+}
+
 Program::Program(const char* text, std::initializer_list<AsmOperand> operands) {
+  any_program = true;
   refused_name_ = "asm()";
   try {
     Reader reader(*this, text, operands);
@@ -593,6 +598,36 @@ __attribute__((noinline)) void InlinePtx::run(SourceLocation where, const char* 
   frame.where = where;
   frame.program_counter = uintptr_t(__builtin_return_address(0));
   program->run(frame);
+}
+
+std::string in_words_of_ptx(std::string report) {
+  if (!inline_ptx::any_program) return report;
+  constexpr const char* kNames[][2] = {
+      {"fence_proxy_async()", "fence.proxy.async"},
+      {"fence_mbarrier_init()", "fence.mbarrier_init"},
+      {"cp_async_bulk_wait_read", "cp.async.bulk.wait_group.read"},
+      {"cp_async_bulk_wait", "cp.async.bulk.wait_group"},
+      {"cp_async_bulk_commit", "cp.async.bulk.commit_group"},
+      {"cp_async_wait", "cp.async.wait_group"},
+      {"cp_async_commit", "cp.async.commit_group"},
+      {"mbarrier_wait", "mbarrier.try_wait"},
+      {"mbarrier_arrive", "mbarrier.arrive"},
+      {"mbarrier_init", "mbarrier.init"},
+      {"wgmma_commit()", "wgmma.commit_group"},
+      {"wgmma_fence()", "wgmma.fence"},
+      {"wgmma_fence", "wgmma.fence"},
+      {"wgmma_wait", "wgmma.wait_group"},
+      {"cluster_arrive", "barrier.cluster.arrive"},
+      {"cluster_wait", "barrier.cluster.wait"},
+      {"the SharedStorage of", "the CTA's"},
+  };
+  for (const auto& [name, instruction] : kNames) {
+    for (size_t at = 0; (at = report.find(name, at)) != std::string::npos;) {
+      report.replace(at, std::string_view(name).size(), instruction);
+      at += std::string_view(instruction).size();
+    }
+  }
+  return report;
 }
 
 void* shared_as_pointer(uint64_t address, SourceLocation where) {
