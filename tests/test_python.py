@@ -64,12 +64,13 @@ MOST = {"float16": 6e-4, "bfloat16": 4e-3}  # relative errors: twice what roundi
 SHAPE = (2, 4, 1024, 128) if ON_GPU else (1, 2, 128, 64)
 
 
-def reference(q, k, v, causal=False):
+def reference(q, k, v, causal=False, scale=None):
     """In float64, of NumPy arrays (..., heads, rows, head_dim)."""
     q, k, v = (each.astype("float64") for each in (q, k, v))
     k, v = (each.repeat(q.shape[-3] // each.shape[-3], -3) for each in (k, v))
-    scores = q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5
+    scores = q @ k.swapaxes(-1, -2) * (scale or q.shape[-1] ** -0.5)
     visible = numpy.tri(*scores.shape[-2:], scores.shape[-1] - scores.shape[-2]) if causal else numpy.ones(scores.shape[-2:])
+    scores = numpy.where(visible, scores, -1e300)
     weights = numpy.exp(scores - scores.max(-1, keepdims=True)) * visible
     return weights / numpy.maximum(weights.sum(-1, keepdims=True), 1e-300) @ v
 
@@ -141,6 +142,8 @@ class Sentences(unittest.TestCase):
         self.sentence(fa.BadInput, "but q has .*: head_dim must be the same$", q, contiguous(k[..., :32]), contiguous(v[..., :32]))
         for kernel in ("08\0x", 8.0, None, True):
             self.sentence(fa.BadInput, "^kernel is .*, but fa takes a number or a name", q, k, v, kernel=kernel)
+        with self.assertRaises(TypeError):  # FlashAttention has dropout_p there
+            fa.attention(q, k, v, 8)
         self.sentence(fa.BadInput, "^causal is 'False', but fa takes True or False$", q, k, v, kernel="plain", causal="False")
         self.sentence(fa.BadInput, "^k is of type list, but q of type ", q, [1], v)
 
@@ -214,12 +217,12 @@ class Anywhere(Sentences):
 @unittest.skipUnless(numpy, "numpy is not installed")
 class NumPy(Sentences):
     def test_every_kernel(self):
-        for head_dim in (64, 128):
+        for head_dim, scale in ((64, None), (128, None), (64, 0.3)):
             q, k, v = arrays((1, 2, 128, head_dim))
-            right = reference(q, k, v)
+            right = reference(q, k, v, scale=scale)
             for name in NAMES:
-                with self.subTest(kernel=name, head_dim=head_dim):
-                    o = fa.attention(q, k, v, kernel=name)
+                with self.subTest(kernel=name, head_dim=head_dim, scale=scale):
+                    o = fa.attention(q, k, v, kernel=name, scale=scale)
                     self.assertEqual((type(o), o.dtype, o.shape), (numpy.ndarray, q.dtype, q.shape))
                     self.assertLess(relative(o, right), MOST["float16"])
 
@@ -235,13 +238,13 @@ class NumPy(Sentences):
         for shape, kv_shape in OTHERS:
             for causal in (False, True):
                 q, k, v = arrays(shape, kv_shape=kv_shape)
-                o = fa.attention(q, k, v, "plain", causal=causal)
+                o = fa.attention(q, k, v, kernel="plain", causal=causal)
                 self.assertLess(relative(o, reference(q, k, v, causal)), MOST["float16"], (shape, causal))
         self.assertEqual([fa.counters()[name] for name in ("kernel", "mask", "kv_len")], ["beyond/plain", "causal", 129])
         q, k, v = arrays((4, 57, 64), kv_shape=(2, 60, 64))
         begins = [numpy.array(each, "int32") for each in BEGINS]
         for most in ({}, {"max_seqlen_q": 40, "max_seqlen_k": 128}):
-            o = fa.attention(q, k, v, "plain", causal=True, cu_seqlens_q=begins[0], cu_seqlens_k=begins[1], **most)
+            o = fa.attention(q, k, v, kernel="plain", causal=True, cu_seqlens_q=begins[0], cu_seqlens_k=begins[1], **most)
             self.assertLess(relative(o, packed_reference(q, k, v, *BEGINS, True)), MOST["float16"])
             self.assertFalse(o[:, :31].any(), "40 queries and 9 keys: 31 rows without a key are zeros")
         self.assertEqual(fa.counters()["lengths"], [40, 0, 17])
@@ -252,14 +255,14 @@ class NumPy(Sentences):
         q = abs(q)
         k[:, :, 128] = -numpy.inf
         for kernel in ("plain", "causal", "split_keys"):
-            o = fa.attention(q, k, v, kernel, causal=True)
+            o = fa.attention(q, k, v, kernel=kernel, causal=True)
             self.assertLess(relative(o[:, :, :129], reference(q, k, v, True)[:, :, :129]), MOST["float16"], kernel)
 
     def test_pages(self):
         q, k, v = arrays((3, 4, 5, 64), kv_shape=(3, 2, 64, 64))
         for size, kernel, causal in ((16, "split_keys", True), (64, "split_keys", False), (32, "plain", True)):
             pool_k, pool_v, lists = in_pages(k, v, size)
-            o, lse = fa.attention(q, pool_k, pool_v, kernel, causal=causal, return_lse=True, **lists)
+            o, lse = fa.attention(q, pool_k, pool_v, kernel=kernel, causal=causal, return_lse=True, **lists)
             self.assertFalse(o[1].any(), "a sequence without keys")
             self.assertTrue((lse[1] == -numpy.inf).all())
             for mine, right in zip(o[[0, 2]], paged_reference(q, k, v, causal)):
@@ -267,7 +270,7 @@ class NumPy(Sentences):
         self.assertEqual([fa.counters()[name] for name in ("page_size", "kv_lengths")], [32, LENGTHS])
 
         def refused(words, error=fa.BadInput, kernel="plain", tensors=(q, pool_k, pool_v), **changes):
-            self.sentence(error, words, *tensors, kernel, **{**lists, **changes})
+            self.sentence(error, words, *tensors, kernel=kernel, **{**lists, **changes})
 
         refused("^08_swizzle takes K and V in one piece, not in pages \\(page_size\\); ", fa.Unsupported, 8)
         refused("^block_table and seqused_k belong together", seqused_k=None)
@@ -286,37 +289,51 @@ class NumPy(Sentences):
     def test_parts_of_the_keys_are_merged_by_log_sum_exp(self):
         q, k, v = arrays((1, 4, 77, 64), kv_shape=(1, 2, 100, 64))
         for kernel in ("plain", "causal"):
-            parts = [fa.attention(q, *(numpy.ascontiguousarray(each[:, :, keys]) for each in (k, v)), kernel, return_lse=True)
+            parts = [fa.attention(q, *(numpy.ascontiguousarray(each[:, :, keys]) for each in (k, v)), kernel=kernel, return_lse=True)
                      for keys in (slice(30), slice(30, 100))]
             for o, lse in parts:
                 self.assertEqual((type(lse), lse.dtype, lse.shape), (numpy.ndarray, numpy.dtype("float32"), q.shape[:-1]))
             lse = numpy.logaddexp(*(lse for _, lse in parts))
             o = sum(o * numpy.exp(part - lse)[..., None] for o, part in parts)
             self.assertLess(relative(o, reference(q, k, v)), MOST["float16"])
-            whole, of_whole = fa.attention(q, k, v, kernel, return_lse=True)
+            whole, of_whole = fa.attention(q, k, v, kernel=kernel, return_lse=True)
             numpy.testing.assert_allclose(of_whole, lse, atol=1e-5)
-            numpy.testing.assert_array_equal(whole, fa.attention(q, k, v, kernel))
+            numpy.testing.assert_array_equal(whole, fa.attention(q, k, v, kernel=kernel))
             begins = [numpy.array(each, "int32") for each in BEGINS]
             packed = [numpy.ascontiguousarray(each[0, :, :rows]) for each, rows in ((q, 57), (k, 60), (v, 60))]
-            o, lse = fa.attention(*packed, kernel, causal=True, cu_seqlens_q=begins[0], cu_seqlens_k=begins[1], return_lse=True)
+            o, lse = fa.attention(*packed, kernel=kernel, causal=True, cu_seqlens_q=begins[0], cu_seqlens_k=begins[1], return_lse=True)
             self.assertEqual(lse.shape, (4, 57))
             self.assertTrue((lse[:, :31] == -numpy.inf).all() and numpy.isfinite(lse[:, 31:]).all())
-        self.sentence(fa.Unsupported, "^08_swizzle has one output, without log-sum-exp$", *arrays(), 8, return_lse=True)
-        self.sentence(fa.BadInput, "^return_lse is 2, but fa takes True or False$", q, k, v, "plain", return_lse=2)
+        self.sentence(fa.Unsupported, "^08_swizzle has one output, without log-sum-exp$", *arrays(), kernel=8, return_lse=True)
+        self.sentence(fa.BadInput, "^return_lse is 2, but fa takes True or False$", q, k, v, kernel="plain", return_lse=2)
+
+    def test_scale(self):
+        q, k, v = arrays((1, 4, 77, 64), kv_shape=(1, 2, 100, 64))
+        for kernel in ("plain", "causal", "split_keys"):
+            for scale in (1e-30, numpy.float32(0.5), 1000):
+                o, lse = fa.attention(q, k, v, kernel=kernel, causal=True, scale=scale, return_lse=True)
+                self.assertLess(relative(o, reference(q, k, v, True, scale)), MOST["float16"], (kernel, scale))
+                scores = q[0, 3, -1].astype("float64") @ k[0, 1].astype("float64").T * scale
+                right = scores.max() + numpy.log(numpy.exp(scores - scores.max()).sum())
+                numpy.testing.assert_allclose(lse[0, 3, -1], right, rtol=1e-6, atol=1e-5)
+        self.assertEqual(fa.counters()["scale"], 1000)
+        for scale in (0, -1, 1e-31, 1001, numpy.inf, numpy.nan, True, "1"):
+            self.sentence(fa.BadInput, "^scale is .*, but fa takes a number from 1e-30 to 1000, or None for 1 / sqrt\\(head_dim\\)$",
+                          q, k, v, kernel="plain", scale=scale)
 
     def test_sentences_of_other_problems(self):
         q, k, v = arrays((1, 4, 128, 64), kv_shape=(1, 2, 128, 64))
         self.sentence(fa.Unsupported, r"^16_max_free takes as many heads of keys as of queries \(kv_heads 4\), not 2$", q, k, v)
-        self.sentence(fa.Unsupported, "^08_swizzle takes mask none, not causal$", q, q, q, 8, causal=True)
+        self.sentence(fa.Unsupported, "^08_swizzle takes mask none, not causal$", q, q, q, kernel=8, causal=True)
         self.sentence(fa.BadInput, "^kv_heads must divide heads, which are 4, not be 3$", q,
-                      *arrays((1, 3, 128, 64))[:2], "plain")
-        self.sentence(fa.BadInput, r"^v has the shape \(1, 4, 128, 64\), but k has ", q, k, q, "plain")
-        self.sentence(fa.BadInput, r"^the shape \(1, 2, 0, 64\) has a size below 1$", q, k[:, :, :0], v[:, :, :0], "plain")
+                      *arrays((1, 3, 128, 64))[:2], kernel="plain")
+        self.sentence(fa.BadInput, r"^v has the shape \(1, 4, 128, 64\), but k has ", q, k, q, kernel="plain")
+        self.sentence(fa.BadInput, r"^the shape \(1, 2, 0, 64\) has a size below 1$", q, k[:, :, :0], v[:, :, :0], kernel="plain")
         q, k, v = arrays((4, 57, 64), kv_shape=(2, 60, 64))
         good = dict(zip(("cu_seqlens_q", "cu_seqlens_k"), (numpy.array(each, "int32") for each in BEGINS)))
 
         def refused(words, error=fa.BadInput, kernel="plain", **changes):
-            self.sentence(error, words, q, k, v, kernel, **{**good, **changes})
+            self.sentence(error, words, q, k, v, kernel=kernel, **{**good, **changes})
 
         refused(r"^16_max_free takes sequences of one length \(seq_len\), not cu_seqlens; as many heads", fa.Unsupported, 16)
         refused("^cu_seqlens_q and cu_seqlens_k belong together", cu_seqlens_k=None)
@@ -327,32 +344,32 @@ class NumPy(Sentences):
                 refused("^cu_seqlens_q must begin with 0, grow, and end with 57", cu_seqlens_q=numpy.array(bad, "int32"), **most)
         refused("^packed sequences need seq_len and kv_len, the longest, of at least 1$", max_seqlen_q=0)
         refused("^cu_seqlens_q has a sequence of 40, but the longest is said to have 39$", max_seqlen_q=39)
-        self.sentence(fa.BadInput, r"^q has the shape \(4, 57, 64\), but fa takes \(batch, heads", q, k, v, "plain")
+        self.sentence(fa.BadInput, r"^q has the shape \(4, 57, 64\), but fa takes \(batch, heads", q, k, v, kernel="plain")
         self.sentence(fa.BadInput, r"^q has the shape .*, but fa takes \(heads, rows, head_dim\) of packed sequences$",
-                      *arrays(), "plain", **good)
+                      *arrays(), kernel="plain", **good)
         rows = {"q": 57, "k": 60}
         turned = [numpy.zeros((rows[name], 4, 64), "float16") for name in "qkk"]
         for most in ({}, {"max_seqlen_q": 40, "max_seqlen_k": 30}):
             self.sentence(fa.BadInput, r"^q has the shape \(57, 4, 64\), but fa takes \(heads, rows, head_dim\), and cu_seqlens_q ends with 57"
-                          ": pass q with its first two dimensions exchanged, and contiguous$", *turned, "plain", **good, **most)
+                          ": pass q with its first two dimensions exchanged, and contiguous$", *turned, kernel="plain", **good, **most)
         self.sentence(fa.BadInput, "^max_seqlen_q and max_seqlen_k belong to cu_seqlens", *arrays(), max_seqlen_q=3)
 
     def test_the_order_of_flash_attention(self):
         """Copies in the other order give the same; without `layout` a shape that looks like that order gets a warning."""
         q, k, v = arrays((2, 4, 77, 64), kv_shape=(2, 2, 100, 64))
-        o, lse = fa.attention(q, k, v, "plain", causal=True, return_lse=True)
+        o, lse = fa.attention(q, k, v, kernel="plain", causal=True, return_lse=True)
         kinds = [lambda each: each] if ON_GPU or not torch else [lambda each: each, torch.from_numpy]
         for kind in kinds:
             turned = [kind(numpy.ascontiguousarray(each.swapaxes(1, 2))) for each in (q, k, v)]
-            o2, lse2 = fa.attention(*turned, "plain", layout="bnhd", causal=True, return_lse=True)
+            o2, lse2 = fa.attention(*turned, kernel="plain", layout="bnhd", causal=True, return_lse=True)
             self.assertEqual(tuple(o2.shape), (2, 77, 4, 64))
             self.assertTrue(type(o2) is type(turned[0]) and (numpy.asarray(o2).swapaxes(1, 2) == o).all())
             self.assertTrue((numpy.asarray(lse2) == lse).all())
         q, k, v = arrays((4, 57, 64), kv_shape=(2, 60, 64))
         of_lengths = dict(zip(("cu_seqlens_q", "cu_seqlens_k"), (numpy.array(each, "int32") for each in BEGINS)))
         turned = [numpy.ascontiguousarray(each.swapaxes(0, 1)) for each in (q, k, v)]
-        self.assertTrue((fa.attention(*turned, "plain", layout="bnhd", **of_lengths).swapaxes(0, 1) ==
-                         fa.attention(q, k, v, "plain", **of_lengths)).all())
+        self.assertTrue((fa.attention(*turned, kernel="plain", layout="bnhd", **of_lengths).swapaxes(0, 1) ==
+                         fa.attention(q, k, v, kernel="plain", **of_lengths)).all())
         self.sentence(fa.BadInput, "^layout is 'nbhd', but fa takes 'bhnd' or 'bnhd'$", q, k, v, layout="nbhd")
         self.sentence(fa.BadInput, "^q is of type list, but fa takes torch tensors", [1], [1], [1], layout="bnhd")
         masked = [numpy.ma.masked_array(each, numpy.zeros_like(each, bool)) for each in arrays()]
@@ -361,12 +378,12 @@ class NumPy(Sentences):
         x = arrays((1, 20, 8, 64))
         with self.assertWarnsRegex(UserWarning, r"^q has the shape \(1, 20, 8, 64\): 20 heads of 8 rows\? With tokens before heads, as "
                                    r"FlashAttention has them, pass layout='bnhd', else layout='bhnd'$"):
-            fa.attention(*x, "plain")
+            fa.attention(*x, kernel="plain")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            fa.attention(*x, "plain", layout="bhnd")
-            fa.attention(*x, "plain", layout="bnhd")
-            fa.attention(*arrays((1, 8, 1, 64), kv_shape=(1, 2, 5, 64)), "plain")  # as in decoding
+            fa.attention(*x, kernel="plain", layout="bhnd")
+            fa.attention(*x, kernel="plain", layout="bnhd")
+            fa.attention(*arrays((1, 8, 1, 64), kv_shape=(1, 2, 5, 64)), kernel="plain")  # as in decoding
 
     def test_both_entries_in_c(self):
         """Programs built before fa_options call fa_attention, which is what it was; options of no known size are refused."""
@@ -399,6 +416,10 @@ class NumPy(Sentences):
             options = fa._library._Options(size, **fields)
             self.assertEqual(library.fa_attention_with(b"plain", problem, options, *pointers, None), 2)
             self.assertEqual(library.fa_error().decode(), "page_size, pages, block_table and kv_lens belong together: give all or none")
+        for scale in (-1, 1e-31, 1001, numpy.inf, numpy.nan):
+            options = fa._library._Options(size, scale=scale)
+            self.assertEqual(library.fa_attention_with(b"plain", problem, options, *pointers, None), 2)
+            self.assertEqual(library.fa_error().decode(), "scale must be from 1e-30 to 1000, or 0 for 1/sqrt(head_dim)")
         for lse, words in ((v.value + 128 * 128 - 4, "lse overlaps V: give lse memory of its own"),
                            (pointers[3].value - 4, "lse overlaps O: give lse memory of its own"),
                            (tensors[3].ctypes.data + 2, "the pointer to lse must be a multiple of 4 bytes")):
@@ -645,9 +666,9 @@ class Torch(Sentences):
         for shape, kv_shape in OTHERS:
             for causal in (False, True):
                 q, k, v = self.tensors(shape)[0], *self.tensors(kv_shape)[1:]
-                assert_near(fa.attention(q, k, v, "plain", causal=causal), right(q, k, v, causal))
+                assert_near(fa.attention(q, k, v, kernel="plain", causal=causal), right(q, k, v, causal))
         q, k, v = self.tensors((1, 4, 77, 64))[0], *self.tensors((1, 2, 100, 64))[1:]
-        with_lse = torch.compile(lambda *tensors: fa.attention(*tensors, "plain", return_lse=True), fullgraph=True,
+        with_lse = torch.compile(lambda *tensors: fa.attention(*tensors, kernel="plain", return_lse=True), fullgraph=True,
                                  backend="aot_eager")
         outputs, lse = zip(*(with_lse(q, *(each[:, :, keys].contiguous() for each in (k, v))) for keys in (slice(30), slice(30, 100))))
         whole = torch.logaddexp(*lse)
@@ -659,23 +680,23 @@ class Torch(Sentences):
         expected = torch.cat([right(q[:, a:b], k[:, c:d], v[:, c:d], True) for a, b, c, d in parts if b > a], -2)
         for most in ({}, {"max_seqlen_q": 40, "max_seqlen_k": 30}):
             of_lengths = {"cu_seqlens_q": begins[0], "cu_seqlens_k": begins[1], **most}
-            assert_near(fa.attention(q, k, v, "plain", causal=True, **of_lengths), expected)
-            compiled = torch.compile(lambda *tensors: fa.attention(*tensors, "plain", causal=True, **of_lengths),  # noqa: B023
+            assert_near(fa.attention(q, k, v, kernel="plain", causal=True, **of_lengths), expected)
+            compiled = torch.compile(lambda *tensors: fa.attention(*tensors, kernel="plain", causal=True, **of_lengths),  # noqa: B023
                                      fullgraph=True, backend="aot_eager")
             assert_near(compiled(q, k, v), expected)
         for return_lse in (False, True):
             torch.library.opcheck(torch.ops.fa.attention.default, (q, k, v, "plain", True, *begins, 40, 30, return_lse))
-        self.sentence(fa.BadInput, "^cu_seqlens_q is of int64, but fa takes int32$", q, k, v, "plain",
+        self.sentence(fa.BadInput, "^cu_seqlens_q is of int64, but fa takes int32$", q, k, v, kernel="plain",
                       cu_seqlens_q=begins[0].long(), cu_seqlens_k=begins[1])
-        self.sentence(fa.BadInput, "^cu_seqlens_k is of type list, but q of type Tensor$", q, k, v, "plain",
+        self.sentence(fa.BadInput, "^cu_seqlens_k is of type list, but q of type Tensor$", q, k, v, kernel="plain",
                       cu_seqlens_q=begins[0], cu_seqlens_k=BEGINS[1])
         q, k, v = arrays((3, 4, 5, 64), kv_shape=(3, 2, 64, 64))
         pool_k, pool_v, lists = in_pages(k, v, 16)
         pools = [torch.from_numpy(each).to(self.DEVICE) for each in (q, pool_k, pool_v)]
         lists = {name: torch.from_numpy(each).to(self.DEVICE) for name, each in lists.items()}
-        compiled = torch.compile(lambda *tensors: fa.attention(*tensors, "split_keys", causal=True, **lists), fullgraph=True,
+        compiled = torch.compile(lambda *tensors: fa.attention(*tensors, kernel="split_keys", causal=True, **lists), fullgraph=True,
                                  backend="aot_eager")
-        for o in (fa.attention(*pools, "split_keys", causal=True, **lists), compiled(*pools)):
+        for o in (fa.attention(*pools, kernel="split_keys", causal=True, **lists), compiled(*pools)):
             for mine, expected in zip(o[[0, 2]], paged_reference(q, k, v, True)):
                 self.assertLess(relative(mine.cpu().numpy(), expected), MOST["float16"])
 

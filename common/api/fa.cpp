@@ -85,6 +85,9 @@ fa_options read_options(const fa_options* given) {
   if (given_of_pages % 4 != 0) {
     throw BadInput("page_size, pages, block_table and kv_lens belong together: give all or none");
   }
+  if (options.scale != 0 && !(options.scale >= 1e-30f && options.scale <= 1000)) {  // NaN is not
+    throw BadInput("scale must be from 1e-30 to 1000, or 0 for 1/sqrt(head_dim)");
+  }
   return options;
 }
 
@@ -138,6 +141,7 @@ Problem problem_of(const fa_problem& given, const fa_options& options, bool any_
   problem.head_dim = given.head_dim;
   problem.dtype = given.dtype == FA_FP16 ? Dtype::kFp16 : Dtype::kBf16;
   if (options.mask == FA_MASK_CAUSAL) problem.mask = Mask::kCausal;
+  if (options.scale != 0) problem.own_scale = options.scale;
   if (options.kv_len != 0 && options.kv_len != given.seq_len) problem.kv_len = options.kv_len;
   if (options.kv_heads != 0 && options.kv_heads != given.heads) problem.kv_heads = options.kv_heads;
   if (options.cu_seqlens_q) {
@@ -417,6 +421,7 @@ const char* fa_counters(void) {
                                    {"seq_len", problem.seq_len},
                                    {"head_dim", problem.head_dim}};
     json.update(fa::rest_to_json(problem));
+    if (problem.own_scale) json["scale"] = *problem.own_scale;
     json.update(fa::counts_to_json(name, counts));
     fa::counters_text = json.dump();
     result = fa::counters_text.c_str();

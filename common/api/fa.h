@@ -10,7 +10,7 @@
  *
  * That is all that the sixteen numbered kernels take. Kernels of beyond/ take more, which a program
  * says in fa_options: a causal mask, other lengths, fewer heads of K and V, packed sequences, K and
- * V in pages, and a second output.
+ * V in pages, and a second output. All kernels take another scale than 1 / sqrt(head_dim).
  *
  * The library was built for one of two back ends (fa_backend). Built for CUDA, it takes pointers to
  * memory of one GPU. Built for the emulator, it takes pointers to host memory, runs the kernel on
@@ -76,9 +76,9 @@ typedef struct fa_options {
    * answer but 0 ends the call with FA_FAILED, and the library can be used as before. */
   int (*wants_end)(void);
   /* A second output, fp32, [batch, heads, seq_len] or of packed sequences [heads, q_rows]: the
-   * natural logarithm of each row's sum of e^score over the keys that it sees, with score = q k /
-   * sqrt(head_dim); -inf if it sees none. From it and O the results of several parts of the keys
-   * are merged. It is in the memory that Q is in and overlaps no other tensor. Null: not wanted. */
+   * natural logarithm of each row's sum of e^score over the keys that it sees, with score = scale *
+   * q k; -inf if it sees none. From it and O the results of several parts of the keys are merged.
+   * It is in the memory that Q is in and overlaps no other tensor. Null: not wanted. */
   float* lse;
   /* K and V in pages of 16, 32, 64, 128 or 256 keys: they are [pages, kv_heads, page_size,
    * head_dim], and sequence i has the first kv_lens[i] keys of kv_len. Its keys from j * page_size
@@ -88,6 +88,10 @@ typedef struct fa_options {
    * emulator checks them. Give all four, or leave all 0 and null: not in pages. */
   int page_size, pages;
   const int *block_table, *kv_lens;
+  /* Of the scores, from 1e-30 to 1000; 0: 1/sqrt(head_dim). Every kernel takes it. It is positive
+   * because kernels take a row's maximum before they multiply, and limited because the exponents of
+   * much larger scores overflow in fp32. */
+  float scale;
 } fa_options;
 
 typedef struct fa_kernel {

@@ -84,7 +84,8 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
   for (auto* const values : {&reference.lse, &reference.lse_allowed})
     values->resize(reference.rows.size());
 
-  const double u = rounding_unit(problem.dtype), scale = 1.0 / std::sqrt(double(d));
+  const double u = rounding_unit(problem.dtype);
+  const double scale = problem.own_scale ? double(*problem.own_scale) : 1 / std::sqrt(double(d));
   std::vector<double> table(1 << 16);  // of all 16-bit patterns
   for (size_t bits = 0; bits < table.size(); bits++)
     table[bits] = double(to_float(uint16_t(bits), problem.dtype));

@@ -73,7 +73,8 @@ struct Problem {
   // where a table says which page has which keys of a sequence. 0: not in pages. Set by page().
   int page_size = 0;
   int pages = 0;
-  std::vector<int> kv_lens;  // with pages: the keys of each sequence, up to kv_len
+  std::vector<int> kv_lens;        // with pages: the keys of each sequence, up to kv_len
+  std::optional<float> own_scale;  // of the scores, above 0; without: 1/sqrt(head_dim)
 
   void pack(const std::vector<Sequence>& sequences) {
     packed = sequences;
@@ -96,7 +97,7 @@ struct Problem {
     if (kv_len == seq_len) kv_len.reset();
   }
 
-  float scale() const { return 1.0f / std::sqrt(float(head_dim)); }
+  float scale() const { return own_scale.value_or(1.0f / std::sqrt(float(head_dim))); }
   int key_len() const { return kv_len.value_or(seq_len); }
   int key_heads() const { return kv_heads.value_or(heads); }
   Sequence sequence(int i) const {

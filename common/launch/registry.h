@@ -51,7 +51,7 @@ struct Attention {
   const T* v;
   T* o;
   int batch, heads, seq_len;
-  float scale;  // of the scores, 1/sqrt(head_dim)
+  float scale;  // of the scores, above 0
   void* workspace;
   size_t workspace_bytes;
   // For kernels that take more (Takes below). Problem says how the tensors lie then: Q and O are

@@ -1,4 +1,4 @@
-"""Sixteen attention kernels, called from Python: O = softmax(Q K^T / sqrt(head_dim)) V.
+"""Sixteen attention kernels, called from Python: O = softmax(scale Q K^T) V.
 
     import fa, torch
     q, k, v = torch.randn(3, 2, 8, 1024, 128, dtype=torch.bfloat16, device="cuda")

@@ -14,12 +14,11 @@ Tensor = TypeVar("Tensor")
 _LEGACY_STREAM = 1  # CUDA's default stream, as DLPack numbers streams
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, layout: str | None = None, causal: bool = False,
-              cu_seqlens_q: Tensor | None = None, cu_seqlens_k: Tensor | None = None,
-              max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
-              block_table: Tensor | None = None, seqused_k: Tensor | None = None,
-              return_lse: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-    """softmax(q k^T / sqrt(head_dim)) v, forward, without dropout.
+def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout: str | None = None,
+              scale: float | None = None, causal: bool = False, cu_seqlens_q: Tensor | None = None,
+              cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
+              block_table: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+    """softmax(scale q k^T) v, forward, without dropout.
 
     q, k, v: tensors of one shape, (batch, heads, seq_len, head_dim), contiguous. They are of float16 or bfloat16: torch tensors,
     NumPy arrays (float16, since NumPy has no bfloat16), or arrays of a library with DLPack and an empty_like, such as
@@ -30,6 +29,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, layout
     sequences (rows, heads, head_dim). The call copies these into the other order and the result back; sentences about shapes
     are about the copies. None is "bhnd", and a shape that looks like the other order gets a UserWarning, because most shapes
     fit both.
+    scale: of the scores, from 1e-30 to 1000. None is 1 / sqrt(head_dim).
 
     The rest is for kernels of beyond/, such as "plain". They take any seq_len, and k and v of another shape than q: with
     other lengths, (batch, heads, kv_len, head_dim), and with fewer heads, of which each is for heads / kv_heads
@@ -77,6 +77,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, layout
     for name, value in (("causal", causal), ("return_lse", return_lse)):
         if value not in (True, False):  # as a truth value every text is true
             raise BadInput(f"{name} is {value!r}, but fa takes True or False")
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, numbers.Real) or not 1e-30 <= scale <= 1000):
+        raise BadInput(f"scale is {scale!r}, but fa takes a number from 1e-30 to 1000, or None for 1 / sqrt(head_dim)")
     if layout not in (None, "bhnd", "bnhd"):
         raise BadInput(f"layout is {layout!r}, but fa takes 'bhnd' or 'bnhd'")
     compiling = torch is not None and torch.compiler.is_compiling()
@@ -84,8 +86,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, kernel: int | str = 16, *, layout
         _warn_of_order(q, k)
     if layout == "bnhd":
         q, k, v = map(_turned, (q, k, v))
-    result: Tensor | tuple[Tensor, Tensor] = of_kind({"q": q, "k": k, "v": v, **{name: each for name, each in lists.items() if each is not None}},
-                                                   str(kernel), bool(causal), max_seqlen_q, max_seqlen_k, bool(return_lse))
+    given = {"q": q, "k": k, "v": v, **{name: each for name, each in lists.items() if each is not None}}
+    result: Tensor | tuple[Tensor, Tensor] = of_kind(given, str(kernel), bool(causal), max_seqlen_q, max_seqlen_k,
+                                                   bool(return_lse), None if scale is None else float(scale))
     if layout == "bnhd":
         return (_turned(result[0]), result[1]) if isinstance(result, tuple) else _turned(result)
     return result
@@ -234,7 +237,7 @@ def _view(name: str, array: Any) -> tuple[View, object]:
 
 
 def _array_attention(given: dict[str, Any], kernel: str, causal: bool, max_seqlen_q: int | None, max_seqlen_k: int | None,
-                     return_lse: bool) -> Any:
+                     return_lse: bool, scale: float | None) -> Any:
     views, held = {}, []
     if numpy := sys.modules.get("numpy"):  # a memmap is an array like any other, and what is made like it would map no file
         given = {name: array.view(numpy.ndarray) if isinstance(array, numpy.memmap) else array for name, array in given.items()}
@@ -255,5 +258,5 @@ def _array_attention(given: dict[str, Any], kernel: str, causal: bool, max_seqle
     (out, keep), (second, keep_second) = _view("o", o), _view("lse", lse) if return_lse else (None, None)
     held += [keep, keep_second]
     _library.run(kernel, views["q"].shape, views["q"].dtype, (*(views[name].pointer for name in "qkv"), out.pointer), 0,
-                 views["k"].shape, causal, packed or paged_of(views), second.pointer if second else 0)
+                 views["k"].shape, causal, packed or paged_of(views), second.pointer if second else 0, scale)
     return (o, lse) if return_lse else o

@@ -55,7 +55,7 @@ class _Options(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("mask", ctypes.c_int), ("kv_len", ctypes.c_int), ("kv_heads", ctypes.c_int),
                 ("cu_seqlens_q", ctypes.c_void_p), ("cu_seqlens_kv", ctypes.c_void_p), ("q_rows", ctypes.c_int),
                 ("kv_rows", ctypes.c_int), ("wants_end", _WantsEnd), ("lse", ctypes.c_void_p), ("page_size", ctypes.c_int),
-                ("pages", ctypes.c_int), ("block_table", ctypes.c_void_p), ("kv_lens", ctypes.c_void_p)]
+                ("pages", ctypes.c_int), ("block_table", ctypes.c_void_p), ("kv_lens", ctypes.c_void_p), ("scale", ctypes.c_float)]
 
 
 class Packed(NamedTuple):
@@ -134,7 +134,7 @@ def counters() -> dict[str, Any]:
     """What this thread's last fa.attention did on the emulator.
 
     "kernel", "dtype", "batch", "heads", "seq_len", "head_dim" and, where there are any, "mask", "kv_heads", "kv_len",
-    "lengths", "kv_lengths" and "page_size" say what ran. "counters" has totals by name:
+    "lengths", "kv_lengths", "page_size" and "scale" say what ran. "counters" has totals by name:
     instructions of warps ("barriers"), of threads ("exp2"), operations ("matrix_flops"), bytes ("global_bytes").
     "statements" has the same by statement of the kernel's source, in the checked build. The names are those of
     bench/schema.json.
@@ -149,9 +149,10 @@ def counters() -> dict[str, Any]:
 
 
 def run(kernel: str, shape: tuple[int, ...], dtype: str, pointers: tuple[int, ...], stream: int,
-        kv_shape: tuple[int, ...] | None = None, causal: bool = False, others: Packed | Paged | None = None, lse: int = 0) -> None:
+        kv_shape: tuple[int, ...] | None = None, causal: bool = False, others: Packed | Paged | None = None, lse: int = 0,
+        scale: float | None = None) -> None:
     """fa_attention_with: `pointers` to q, k, v, o, contiguous tensors of this dtype, q and o of `shape`, k and v of
-    `kv_shape` (None: the same); `stream` a cudaStream_t; `lse` a pointer to float32 for each row, or 0."""
+    `kv_shape` (None: the same); `stream` a cudaStream_t; `lse` a pointer to float32 for each row, or 0; `scale` None: 1 / sqrt(head_dim)."""
     kv_shape = kv_shape or shape
     for each in (shape, kv_shape):
         if not 0 < min(each) <= max(each) < 1 << 31:
@@ -168,7 +169,7 @@ def run(kernel: str, shape: tuple[int, ...], dtype: str, pointers: tuple[int, ..
         options.pages, _, options.page_size, _ = kv_shape
         options.kv_len = min(others.table_pages * options.page_size, (1 << 31) - 1)
         options.block_table, options.kv_lens = others.block_table, others.seqused_k
-    options.lse = lse
+    options.lse, options.scale = lse, scale or 0.0
     # Handlers of signals run where Python does, which is where the emulator asks for the end. What they raise, as Ctrl-C's does,
     # ends the call.
     raised: list[BaseException] = []

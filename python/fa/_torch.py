@@ -18,7 +18,8 @@ def _like(q: torch.Tensor, return_lse: bool) -> tuple[torch.Tensor, torch.Tensor
 def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal: bool = False,
               cu_seqlens_q: Optional[torch.Tensor] = None, cu_seqlens_k: Optional[torch.Tensor] = None,
               max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None, return_lse: bool = False,
-              block_table: Optional[torch.Tensor] = None, seqused_k: Optional[torch.Tensor] = None) -> tuple[torch.Tensor, torch.Tensor]:
+              block_table: Optional[torch.Tensor] = None, seqused_k: Optional[torch.Tensor] = None,
+              scale: Optional[float] = None) -> tuple[torch.Tensor, torch.Tensor]:
     lists = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "block_table": block_table, "seqused_k": seqused_k}
     given = {"q": q, "k": k, "v": v, **{name: each for name, each in lists.items() if each is not None}}
     views = {name: View(tensor.data_ptr(), tuple(tensor.shape), tensor.stride(),
@@ -30,7 +31,7 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, ca
     stream = torch.cuda.current_stream(q.device).cuda_stream if q.is_cuda else 0
     pointers = (*(views[name].pointer for name in "qkv"), o.data_ptr())
     _library.run(kernel, views["q"].shape, views["q"].dtype, pointers, stream, views["k"].shape, causal,
-                 packed or paged_of(views), lse.data_ptr() if return_lse else 0)
+                 packed or paged_of(views), lse.data_ptr() if return_lse else 0, scale)
     return o, lse
 
 
@@ -38,12 +39,13 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, ca
 def _(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal: bool = False,
       cu_seqlens_q: Optional[torch.Tensor] = None, cu_seqlens_k: Optional[torch.Tensor] = None,
       max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None, return_lse: bool = False,
-      block_table: Optional[torch.Tensor] = None, seqused_k: Optional[torch.Tensor] = None) -> tuple[torch.Tensor, torch.Tensor]:
+      block_table: Optional[torch.Tensor] = None, seqused_k: Optional[torch.Tensor] = None,
+      scale: Optional[float] = None) -> tuple[torch.Tensor, torch.Tensor]:
     return _like(q, return_lse)
 
 
 def attention(given: dict[str, Any], kernel: str, causal: bool, max_seqlen_q: Optional[int], max_seqlen_k: Optional[int],
-              return_lse: bool) -> Any:
+              return_lse: bool, scale: Optional[float]) -> Any:
     """The operator, after what must not be left to it: kinds, and gradients."""
     q = given["q"]
     for name, tensor in given.items():
@@ -56,5 +58,5 @@ def attention(given: dict[str, Any], kernel: str, causal: bool, max_seqlen_q: Op
         raise _library.BadInput("fa has no backward pass: call it under torch.no_grad(), or pass tensors without "
                                 "requires_grad")
     o, lse = _operator(**given, kernel=kernel, causal=causal, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
-                       return_lse=return_lse)
+                       return_lse=return_lse, scale=scale)
     return (o, lse) if return_lse else o
