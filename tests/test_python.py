@@ -21,7 +21,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import types
 import unittest
+import unittest.mock
 import warnings
 from pathlib import Path
 
@@ -635,6 +637,49 @@ except fa.LaunchError as error:
         self.assertRegex(text, r"store at tests/broken/02_no_syncwarp\.cu:\d+")
 
 
+GPT = """
+import torch
+from torch import nn
+from flash_attn import flash_attn_func
+
+
+class Block(nn.Module):
+    def __init__(self, heads, kv_heads, head_dim):
+        super().__init__()
+        width, self.head_dim, self.heads = heads * head_dim, head_dim, [heads, kv_heads, kv_heads]
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, sum(self.heads) * head_dim)
+        self.out = nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.first(x)).unflatten(-1, (-1, self.head_dim)).split(self.heads, dim=-2)
+        x = x + self.out(flash_attn_func(q, k, v, 0.0, softmax_scale=0.5, causal=True).flatten(-2))
+        return x + self.mlp(self.second(x))
+
+
+class GPT(nn.Module):
+    def __init__(self, vocabulary, most_tokens, heads, kv_heads, head_dim, blocks):
+        super().__init__()
+        width = heads * head_dim
+        self.of_tokens, self.of_positions = nn.Embedding(vocabulary, width), nn.Embedding(most_tokens, width)
+        self.blocks = nn.Sequential(*(Block(heads, kv_heads, head_dim) for _ in range(blocks)))
+        self.last, self.logits = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, tokens):
+        x = self.of_tokens(tokens) + self.of_positions.weight[: tokens.shape[1]]
+        return self.logits(self.last(self.blocks(x)))
+"""
+
+
+def flash_by_torch(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False):
+    """In the types of its tensors, (batch, seq_len, heads, head_dim)."""
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(k.shape[2] - q.shape[2]) if causal else None
+    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, dropout_p, scale=softmax_scale, enable_gqa=True)
+    return o.nan_to_num().transpose(1, 2)  # of no key torch gives NaN in some versions and zeros in others
+
+
 @unittest.skipUnless(torch, "torch is not installed")
 class Torch(Sentences):
     DEVICE = "cuda" if ON_GPU else "cpu"
@@ -699,6 +744,72 @@ class Torch(Sentences):
         for o in (fa.attention(*pools, kernel="split_keys", causal=True, **lists), compiled(*pools)):
             for mine, expected in zip(o[[0, 2]], paged_reference(q, k, v, True)):
                 self.assertLess(relative(mine.cpu().numpy(), expected), MOST["float16"])
+
+    def near(self, o, right, most=None):
+        error = torch.linalg.norm(o.double() - right) / torch.linalg.norm(right)
+        self.assertLess(error.item(), most or MOST[str(o.dtype).removeprefix("torch.")])
+
+    # On a GPU that has no "causal", the same with plain.
+    FLASH = {"kernel": "plain"} if ON_GPU and torch and torch.cuda.get_device_capability() != (9, 0) else {}
+
+    def test_flash_attention_functions(self):
+        for (batch, heads, rows, head_dim), (_, kv_heads, keys, _) in OTHERS:
+            packed = self.tensors((batch, rows, heads + 2, head_dim), seed=3)[0]  # q is a view of it
+            q, (_, k, v) = packed[:, :, :heads], self.tensors((batch, keys, kv_heads, head_dim))
+            for causal, scale in ((False, None), (True, 0.3)):
+                o, lse, p = fa.flash_attn_func(q, k, v, 0.0, scale, causal, (-1, -1), 0.0, None, True, True, **self.FLASH)
+                self.assertEqual((o.dtype, o.shape, o.is_contiguous(), p), (q.dtype, q.shape, True, None))
+                self.near(o, flash_by_torch(*(each.double() for each in (q, k, v)), 0.0, scale, causal))
+                self.assertEqual((lse.dtype, lse.shape), (torch.float32, (batch, heads, rows)))
+                last = q[:, -1].double().unflatten(1, (kv_heads, -1)) @ k.double().permute(0, 2, 3, 1) * (scale or head_dim ** -0.5)
+                torch.testing.assert_close(lse[:, :, -1].double(), last.logsumexp(-1).flatten(1), rtol=0, atol=1e-5)
+                blind = max(rows - keys, 0) if causal else 0  # aligned at the bottom right
+                self.assertFalse(o[:, :blind].any())
+                self.assertTrue((lse[:, :, :blind] == -torch.inf).all() and lse[:, :, blind:].isfinite().all())
+        q, (_, k, v) = self.tensors((57, 4, 64))[0], self.tensors((60, 2, 64))
+        begins = [torch.tensor(each, dtype=torch.int32, device=self.DEVICE) for each in BEGINS]
+        o, lse, _ = fa.flash_attn_varlen_func(q, k, v, *begins, 40, 30, 0.0, 0.3, True, return_attn_probs=True, **self.FLASH)
+        parts = [(slice(a, b), slice(c, d)) for a, b, c, d in zip(BEGINS[0], BEGINS[0][1:], BEGINS[1], BEGINS[1][1:]) if b > a]
+        self.near(o, torch.cat([flash_by_torch(*(each.double()[None] for each in (q[a], k[b], v[b])), 0.0, 0.3, True)[0] for a, b in parts]))
+        self.assertEqual((lse.dtype, lse.shape), (torch.float32, (4, 57)))
+        self.assertTrue(torch.equal(fa.flash_attn_varlen_func(q, k, v, *begins, 40, 30, 0.0, 0.3, True, **self.FLASH), o))
+
+        def refused(words, **options):
+            for call in (lambda: fa.flash_attn_func(q[None], k[None], v[None], **options),
+                         lambda: fa.flash_attn_varlen_func(q, k, v, *begins, 40, 30, **options)):
+                with self.assertRaisesRegex(fa.BadInput, words):
+                    call()
+
+        refused(r"^dropout_p is 0\.1, but fa has no dropout: pass 0\.0$", dropout_p=0.1)
+        refused(r"^window_size is \(128, 0\), but fa has no sliding window: pass \(-1, -1\)$", window_size=(128, 0))
+        refused(r"^softcap is 30\.0, but fa has no cap of scores: pass 0\.0$", softcap=30.0)
+        refused("^alibi_slopes are given, but fa has no bias of scores: pass None$", alibi_slopes=torch.zeros(4))
+        refused("^scale is nan, but fa takes ", softmax_scale=float("nan"))
+        with self.assertRaisesRegex(fa.BadInput, "^block_table goes with fa.attention"):
+            fa.flash_attn_varlen_func(q, k, v, *begins, 40, 30, block_table=begins[0][None])
+
+    def test_a_model_that_calls_flash_attention(self):
+        """One import changed, the model computes what it does with torch's attention; on a GPU also out of a graph."""
+        if self.FLASH:
+            self.skipTest("needs a GPU of compute capability 9.0")
+        models = []
+        with unittest.mock.patch.dict(sys.modules, flash_attn=types.SimpleNamespace(flash_attn_func=flash_by_torch)):
+            for name in ("fa", "flash_attn"):
+                exec(GPT.replace("from flash_attn import", f"from {name} import"), names := {})
+                torch.manual_seed(1)
+                models.append(names["GPT"](100, 64, 4, 2, 64, 2).requires_grad_(False).to(self.DEVICE))
+        model, right = models[0].half(), models[1].double()
+        tokens, others = torch.randint(100, (2, 2, 50), generator=torch.Generator().manual_seed(2)).to(self.DEVICE)
+        self.near(model(tokens), right(tokens), 2e-3)
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        self.near(compiled(others), right(others), 2e-3)
+        if ON_GPU:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                logits = model(tokens)
+            tokens.copy_(others)
+            graph.replay()
+            self.near(logits, right(others), 2e-3)
 
     def attention(self, q, k, v, kernel):
         """None where this GPU cannot run the kernel."""

@@ -12,13 +12,14 @@ fa.counters() says what the kernel did. A wrong argument raises fa.BadInput with
 from typing import TYPE_CHECKING, Any
 
 from ._attention import attention
+from ._flash import flash_attn_func, flash_attn_varlen_func
 from ._library import BadInput, Error, Kernel, LaunchError, Unsupported, backend, counters, kernels, version
 
 if TYPE_CHECKING:
     from ._ring import ring_attention
 
-__all__ = ["BadInput", "Error", "Kernel", "LaunchError", "Unsupported", "attention", "backend", "counters", "kernels",
-           "ring_attention"]
+__all__ = ["BadInput", "Error", "Kernel", "LaunchError", "Unsupported", "attention", "backend", "counters",
+           "flash_attn_func", "flash_attn_varlen_func", "kernels", "ring_attention"]
 
 __version__ = version()
 

@@ -47,7 +47,7 @@ def python():
     yield "## Python"
     yield from told(ast.get_docstring(package))
     functions, classes = [], []
-    for module in ("_attention", "_ring", "_library"):
+    for module in ("_attention", "_flash", "_ring", "_library"):
         source = (folder / f"{module}.py").read_text(encoding="utf-8")
         for node in ast.parse(source).body:
             if getattr(node, "name", None) not in names:
