@@ -113,6 +113,12 @@ class Chapter(unittest.TestCase):
         self.assertEqual(names["fp16"](65504.0), 65504)
         self.assertRaises(OverflowError, struct.pack, "<e", 65520.0)
 
+    def test_intensity_with_the_softmax(self):
+        """As Flash Attention from Scratch counts a tile of queries against all keys."""
+        tile = 2 * 64 * 32 * 128 + 64 * (5 * 32 + 128 + 4)
+        self.assertAlmostEqual(intensity("l2", 64, 32, 128, 4096, softmax=True).intensity,
+                               tile * (4096 // 32) / (128 * 2 * (64 + 4096) * 2))
+
     def test_intensity_of_one_head(self):
         self.assertEqual(f"{attention_flops(1, 1, 4096, 128) / 1e9:.1f}", "8.6")
         hbm, shared = (intensity(level, 64, 64, 128, 4096) for level in ("hbm", "shared"))

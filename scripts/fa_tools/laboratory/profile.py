@@ -118,7 +118,7 @@ STALLS = {  # what a warp waited for
     "wait": "the fixed latency of an instruction before",
     "not_selected": "nothing: ready, but another warp was taken",
     "math_pipe_throttle": "a busy pipe: FMA, XU, Tensor Cores",
-    "wgmma": "the warps of its group, at wgmma's fence",
+    "wgmma": "perhaps the warps of its group, at a wgmma",
     "no_instruction": "its next instruction, to be fetched",
 }
 

@@ -122,7 +122,7 @@ def notes(name, machine, rows):
     else:
         waiting = [bound.kernel[:2] for bound, record in beside
                    if record["time_ms"]["median"] * 1e-3 > ALONE * max(bound.seconds.values())]
-        yield "measured: µs, the median of committed results; /bound: it would be 1 if nothing ever waited."
+        yield "measured: µs, the median of the first committed result that has the kernel; /bound: it would be 1 if nothing ever waited."
         if waiting:
             yield f"* more than twice the bound ({', '.join(waiting)}): there no resource decides, but how much of"
             yield "  the work overlaps and how long warps wait."

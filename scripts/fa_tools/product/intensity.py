@@ -32,7 +32,7 @@ def attention_flops(batch, heads, seq_len, head_dim):
     return flops_of({"batch": batch, "heads": heads, "seq_len": seq_len, "head_dim": head_dim})
 
 
-def intensity(level, block_m, block_n, head_dim, seq_len, warp_rows=16, q_once=False, o_staged=False, element_bytes=2):
+def intensity(level, block_m, block_n, head_dim, seq_len, warp_rows=16, q_once=False, o_staged=False, element_bytes=2, softmax=False):
     """FLOPs, bytes and FLOPs per byte of one head at a memory level (the module says what is counted)."""
     if level not in LEVELS:
         raise ValueError(f"{level} is no memory level")
@@ -49,6 +49,8 @@ def intensity(level, block_m, block_n, head_dim, seq_len, warp_rows=16, q_once=F
         queries = own_rows * (1 + (1 if q_once else tiles)) + 2 * own_rows * bool(o_staged)
         elements = ctas * (keys + queries)
     flops = attention_flops(1, 1, seq_len, head_dim)
+    if softmax:  # a multiply-add is one, and a row of a tile takes 5 per key, 1 per element of O and 4
+        flops = flops // 2 + ctas * tiles * block_m * (5 * block_n + head_dim + 4)
     moved = elements * element_bytes
     return Work(flops, moved, flops / moved)
 
@@ -68,6 +70,9 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: {default})")
     parser.add_argument("--q-once", action="store_true", help="Q is read from shared memory once, not for every tile")
     parser.add_argument("--o-staged", action="store_true", help="O goes through shared memory on its way out")
+    parser.add_argument("--softmax", action="store_true",
+                        help="count as the series Flash Attention from Scratch does: a multiply-add is one operation, and the "
+                             "softmax counts, too")
     parser.add_argument("--gpu", default="NVIDIA H200", metavar="NAME",
                         help=f"whose roofs, of {relative(MACHINES)} (default: NVIDIA H200)")
     args = parser.parse_args()
@@ -81,7 +86,7 @@ def main():
             known = ", ".join(read_json(MACHINES)["machines"])
             fail(f"{relative(MACHINES)} has no GPU {args.gpu}; it knows {known}")
     try:
-        works = {level: intensity(level, **sizes, q_once=args.q_once, o_staged=args.o_staged) for level in LEVELS}
+        works = {level: intensity(level, **sizes, q_once=args.q_once, o_staged=args.o_staged, softmax=args.softmax) for level in LEVELS}
     except ValueError as problem:
         fail(str(problem))
     peak = machine["tflops"]["tensor"]
