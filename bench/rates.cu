@@ -563,7 +563,7 @@ int measure_all(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& problem) {
-    throw BadInput(problem.what());
+    throw BadInput(std::string(problem.what()) + " (see --help)");
   }
   std::vector<Entry> chosen;
   const auto begins_with = [](const Entry& entry) {

@@ -68,6 +68,15 @@ while (($#)); do
   shift
 done
 
+# CTest passes over an option that it does not know, and would run everything.
+if have ctest; then
+  known=$(ctest --help)
+  for each in "${arguments[@]}"; do
+    [[ $each != -* || $each =~ ^-j[0-9]+$ || $known =~ [[:space:],]"${each%%=*}"[[:space:],=] ]] ||
+      die "$EXIT_USAGE" "neither scripts/test.sh nor ctest has an option $each; scripts/test.sh --help shows what there is"
+  done
+fi
+
 claim "$SETUP_LOG"
 ensure_packages "$kind" emulator
 ensure_venv || true

@@ -149,6 +149,28 @@ class Targets(unittest.TestCase):
             self.assertFalse([line for line in commands if "/tests/" in line or "/bench/" in line])
 
 
+class Programs(unittest.TestCase):
+    """All that this build tree has by now, but for test programs, probes, and those of CUDA files, which have their own main()."""
+
+    def ask(self, path, *arguments):
+        return subprocess.run([path, *arguments], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+
+    def test_explain_themselves_and_refuse_what_they_do_not_know(self):
+        own = {each.stem for each in (ROOT / "examples").glob("*.cu")}
+        paths = [path for path in sorted((BUILD / "bin").iterdir())
+                 if not re.search(r"_(tests|probe)$", path.name) and path.name.removesuffix("_checked") not in own]
+        self.assertLess({"attention", KERNELS[0].stem}, {path.name for path in paths})
+        for path in paths:
+            with self.subTest(path.name):
+                done = self.ask(path, "--help")
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertLessEqual(max(map(len, done.stdout.splitlines())), 100)
+                self.assertRegex(done.stdout, rf"Examples?:\s+\S*{path.name.removesuffix('_checked')}")
+                done = self.ask(path, "--nonsense")
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertRegex(done.stderr, r"\Aerror: .*--help.*\n\Z")
+
+
 class Configuration(unittest.TestCase):
     def command(self, *arguments, **environment):
         """How cli.cpp is compiled in a fresh build tree."""

@@ -141,7 +141,7 @@ int run_all(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& problem) {
-    throw BadInput(problem.what());
+    throw BadInput(std::string(problem.what()) + " (see --help)");
   }
   for (const std::string& name : names) {
     if (std::none_of(kernels().begin(), kernels().end(),

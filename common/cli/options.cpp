@@ -62,7 +62,7 @@ std::string in_lines(const std::vector<std::string>& names, size_t width) {
 void declare_for_emulator(CLI::App& app, Arguments& arguments) {
   app.add_option(
          "--completion", arguments.backend.completion,
-         "when the emulator's asynchronous copies happen: late, early or random (by --seed)")
+         "when the emulator's asynchronous copies happen: late, early or\nrandom (by --seed)")
       ->check(CLI::IsMember({"late", "early", "random"}))
       ->capture_default_str();
   app.add_option("--schedule", arguments.backend.schedule,
@@ -171,7 +171,7 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
   app.add_option("--protocol", arguments.protocol_name,
-                 "one of those below; options given choose among its problems or change it");
+                 "one of those below; options given choose among its problems or\nchange it");
   app.add_option("--warmup", arguments.protocol.warmup, "untimed launches")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
@@ -186,10 +186,10 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--rest-ms", arguments.protocol.rest_ms,
-                 "the GPU idles before a kernel's warm-up in every round [0: it does not]")
+                 "the GPU idles before a kernel's warm-up in every round\n[0: it does not]")
       ->check(CLI::Validator(milliseconds, ""));
   app.add_option("--load-seconds", arguments.protocol.load_seconds,
-                 "times the kernels under load, too: after so long without a pause [0: not]")
+                 "times the kernels under load, too: after so long without a\npause [0: not]")
       ->check(CLI::Validator(seconds, ""));
   app.add_flag("--flush-l2", arguments.protocol.flush_l2,
                "empty the L2 cache before every timed launch");

@@ -443,11 +443,12 @@ int main(int count, char** arguments) {
     std::fprintf(stderr, "error: the layout is not the sum of what its bits add\n");
     return 1;
   }
-  if (count == 1) {
+  if (count == 1 || name == "--help") {
     std::puts("usage: layouts TABLE\n");
     for (const Table& table : tables) std::printf("  %-17s%s\n", table.name, table.what);
+    std::puts("\nExample: layouts ldmatrix");
     return 0;
   }
-  std::fprintf(stderr, "error: layouts takes one table; without arguments it lists them\n");
+  std::fprintf(stderr, "error: layouts takes one table; layouts --help lists them\n");
   return 2;
 }

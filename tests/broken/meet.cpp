@@ -186,12 +186,18 @@ int main(int argc, char** argv) {
   std::vector<std::string> names;
   bool write = false;
   app.add_option("BUG", names,
-                 "which, or what the names of a kernel's bugs begin with for all of them: 02,\n"
-                 "causal; default: all");
+                 "which, or what the names of a kernel's bugs begin with for all of\n"
+                 "them: 02, causal; default: all");
   app.add_flag("--write", write, "write what was found to tests/broken/NN.json; other rows stay");
   app.footer("Example: " + command_of(argc, argv)[0] + " " + bugs().front().name +
              "\nExit code: 0 as tests/broken says, 1 something is not");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    throw BadInput(std::string(error.what()) + " (see --help)");
+  }
   const auto is_named = [](const Bug& bug, const std::string& name) {
     return bug.name == name || bug.family() == name;
   };

@@ -69,7 +69,15 @@ void print(const std::string& text) {
 
 }  // namespace
 
-int main() {
+int main(int count, char** arguments) {
+  if (count > 1) {
+    const bool help = std::string(arguments[1]) == "--help";
+    if (help)
+      std::puts("Runs all examples, with and without their lines.\nExample: examples");
+    else
+      std::fputs("error: examples takes no argument but --help\n", stderr);
+    return help ? 0 : 2;
+  }
   const auto as_it_is = fa::as_it_is::examples(), left_out = fa::left_out::examples();
   int bad = 0;
   for (size_t i = 0; i < as_it_is.size(); i++) {

@@ -235,7 +235,8 @@ class BadArguments(ScriptTest):
             self.assert_one_sentence(self.run_script(SCRIPTS / "run.sh", option), option)
 
     def test_unknown_arguments(self):
-        self.assert_one_sentence(self.run_script(SCRIPTS / "fresh_machine.sh", "--nonsense"), "--nonsense", "--help")
+        for script in ALL:
+            self.assert_one_sentence(self.run_script(script, "--nonsense"), "--nonsense", "--help")
         for command in COMMANDS:
             with self.subTest(command=command):
                 self.assert_one_sentence(self.run_script(SCRIPTS / "fa", command, "--nonsense"))
