@@ -69,7 +69,7 @@ def installed(folder, build):
     if run("pkg-config", "--modversion", "fa").strip() != version:
         fail(f"pkg-config does not say {version}")
     flags = shlex.split(run("pkg-config", "--cflags", "--libs", "fa"))
-    run("cc", folder / "guest.c", "-o", folder / "guest", *flags, timeout=COMPILING)
+    run("g++", "-xc", folder / "guest.c", "-xnone", "-o", folder / "guest", *flags, timeout=COMPILING)
     library = next(prefix.rglob("libfa.so")).parent
     os.environ["LD_LIBRARY_PATH"] = str(library)
     computes(folder / "guest")

@@ -25,6 +25,7 @@ all   clang                  clang++
 all   clang-format           clang-format
 all   g++-aarch64-linux-gnu  aarch64-linux-gnu-g++ aarch64-linux-gnu-addr2line
 all   gdb                    gdb
+all   pkgconf                pkg-config
 all   qemu-user              qemu-aarch64 qemu-x86_64
 all   shellcheck             shellcheck
 '
@@ -231,9 +232,9 @@ ensure_browser() {
   ensure_venv 'installing Playwright into .venv-browser' 'no tests in a browser'
 }
 
-# And what other tests of --all need: clang-tidy, of which releases differ too much for the system's, and NumPy.
+# And what other tests of --all need: clang-tidy, of which releases differ too much for the system's, NumPy and ruff.
 TESTS_VENV=$ROOT/.venv-tests
 ensure_tests_venv() {
   local VENV=$TESTS_VENV REQUIREMENTS=$ROOT/tests/requirements.txt
-  ensure_venv 'installing clang-tidy and NumPy into .venv-tests' 'no look at the includes'
+  ensure_venv 'installing clang-tidy, NumPy and ruff into .venv-tests' 'no look at the includes'
 }
