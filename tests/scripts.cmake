@@ -3,7 +3,7 @@ find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
 
 # Those that take long or need more than the packages of scripts/test.sh belong to scripts/test.sh --all.
 set(scripts_of_all bench format inspect interactive outputs
-  results shellcheck site tasks timelines)
+  results ruff shellcheck site tasks timelines)
 
 # Those that .ci/run runs before anything is built.
 set(scripts_of_quick broken chapters charts docs format prose)
@@ -58,4 +58,9 @@ if(FA_SHELLCHECK)
   file(GLOB shell_scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/scripts/*.sh ${CMAKE_SOURCE_DIR}/scripts/lib/*.sh
     ${CMAKE_SOURCE_DIR}/scripts/commands/*.sh)
   fa_add_script_test(shellcheck ${FA_SHELLCHECK} ${shell_scripts} ${CMAKE_SOURCE_DIR}/.ci/run)
+endif()
+
+find_program(FA_RUFF ruff HINTS ${CMAKE_SOURCE_DIR}/.venv-tests/bin)
+if(FA_RUFF)  # what it looks for is in pyproject.toml
+  fa_add_script_test(ruff ${FA_RUFF} check --no-cache ${CMAKE_SOURCE_DIR})
 endif()

@@ -58,7 +58,7 @@ if not numpy and not torch:
 
 os.environ["FA_LIBRARY"] = str(LIBRARY)
 sys.path.insert(0, str(ROOT / "python"))
-import fa  # noqa: E402: the library must be named first
+import fa  # noqa: E402 - the library must be named first
 
 ON_GPU = fa.backend() == "cuda"
 NAMES = [kernel.name for kernel in fa.kernels() if re.match(r"\d\d_[a-z_]+$", kernel.name)][:16]

@@ -90,7 +90,7 @@ def _load(path: Path) -> ctypes.CDLL:
         raise ImportError(f"there is no {path}: install the package with pip, or name the library in FA_LIBRARY")
     try:
         library = ctypes.CDLL(str(path))
-        library.fa_version
+        library.fa_version  # noqa: B018 - whether it has one
     except (OSError, AttributeError) as problem:
         raise ImportError(f"{path} is no library of fa, or of an older one: {problem}") from None
     library.fa_attention_with.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Problem), ctypes.POINTER(_Options),

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from book import ROOT
 from book.api import API
-from fa_tools.press.figures import narrow, pictures  # noqa: F401: pictures fills what narrow takes apart
+from fa_tools.press.figures import narrow, pictures  # noqa: F401 - pictures fills what narrow takes apart
 from fa_tools.press.links import SITE, slug  # slug: the anchors that code hosts make
 
 LARGEST_SOURCE = 100_000  # bytes of a file that becomes a page

@@ -101,12 +101,12 @@ def of_option(record, field):
 def group_files(names):
     """The files' groups. Refused names the file."""
     groups = {}
-    for run, name in enumerate(names):
+    for number, name in enumerate(names):
         with named(name):
             data = load(name)
         machine = data["machine"]
         key = (machine["backend"], machine.get("gpu"), machine.get("checked"))
-        groups.setdefault(key, Group(machine, Path(name).stem)).add(data, run)
+        groups.setdefault(key, Group(machine, Path(name).stem)).add(data, number)
     stems = Counter(group.stem for group in groups.values())
     for group in groups.values():
         tell_apart(list(group.records.values()))

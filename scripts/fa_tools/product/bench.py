@@ -702,10 +702,10 @@ def bench(args, command, stopped):
             args.written = f"{there} has {len(set(map(key, records)))} of {len(args.problems)} problems" + \
                            ("" if complete else f", scripts/fa bench --resume {there} goes on")
 
-    for run in range(args.repeat):
+    for nth in range(args.repeat):
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         if args.repeat > 1:
-            progress.note(f"run {run + 1} of {args.repeat}")
+            progress.note(f"run {nth + 1} of {args.repeat}")
         records = [*begun]
         runs.append((args.begun["created"] if begun else now, records))
         for problem in problems:
@@ -715,23 +715,23 @@ def bench(args, command, stopped):
                     check_same(begun, measured)
                 measured = [{**record, "run": now} for record in measured]
             records += measured
-            write(run, clock_notes(records), complete=False)
+            write(nth, clock_notes(records), complete=False)
         lines, apart = beside_baselines(machine, args.settings, records)
         notes.append([*clock_notes(records), *apart])
-        write(run, notes[run])
+        write(nth, notes[nth])
         progress.clear()
         report(machine, args, records)
         for text in [f"note: {note}" for note in clock_notes(records)] + lines:
             say_wrapped(text)
-        if run + 1 < args.repeat:
+        if nth + 1 < args.repeat:
             print()
     if args.repeat > 1:
         spread = spread_note([records for _, records in runs])
         say_wrapped(spread)
-        for run in range(args.repeat):
-            write(run, [*notes[run], spread])
-    for run in range(args.repeat if args.json else 0):
-        print(f"\nresults: {relative(file_of_run(args.json, run))}")
+        for nth in range(args.repeat):
+            write(nth, [*notes[nth], spread])
+    for nth in range(args.repeat if args.json else 0):
+        print(f"\nresults: {relative(file_of_run(args.json, nth))}")
     statuses = {record["status"] for _, records in runs for record in records}
     return 3 if "error" in statuses else 1 if "wrong" in statuses else 0
 

@@ -4,7 +4,7 @@ same bytes."""
 import math
 import sys
 
-from fa_tools.press.figures import (appendix_pictures, beyond_pictures, first_pictures, hopper_pictures,  # noqa: F401: they fill DRAWN
+from fa_tools.press.figures import (appendix_pictures, beyond_pictures, first_pictures, hopper_pictures,  # noqa: F401 - they fill DRAWN
                                     layouts)
 from fa_tools.press.figures.appendix_pictures import DATA
 from fa_tools.press.figures.drawing import (BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, constant, figure, keep, places,
