@@ -688,8 +688,8 @@ class Torch(Sentences):
         generator = torch.Generator().manual_seed(seed)
         return [torch.randn(shape, generator=generator).to(dtype or torch.bfloat16).to(device or self.DEVICE) for _ in range(3)]
 
-    def assert_right(self, o, q, k, v):
-        right = torch.nn.functional.scaled_dot_product_attention(*(each.cpu().double() for each in (q, k, v)))
+    def assert_right(self, o, q, k, v, scale=None):
+        right = torch.nn.functional.scaled_dot_product_attention(*(each.cpu().double() for each in (q, k, v)), scale=scale)
         self.assertEqual((o.dtype, o.shape, o.device), (q.dtype, q.shape, q.device))
         self.assertTrue(o.is_contiguous())
         error = (torch.linalg.norm(o.cpu().double() - right) / torch.linalg.norm(right)).item()
@@ -785,6 +785,11 @@ class Torch(Sentences):
         refused(r"^softcap is 30\.0, but fa has no cap of scores: pass 0\.0$", softcap=30.0)
         refused("^alibi_slopes are given, but fa has no bias of scores: pass None$", alibi_slopes=torch.zeros(4))
         refused("^scale is nan, but fa takes ", softmax_scale=float("nan"))
+        for call, words in ((lambda: fa.flash_attn_func(q, k, v), r"\(57, 4, 64\), but fa takes \(batch, seq_len, heads, head_dim\)$"),
+                            (lambda: fa.flash_attn_varlen_func(q[None], k, v, *begins, 40, 30),
+                             r"\(1, 57, 4, 64\), but fa takes \(rows, heads, head_dim\) of packed sequences$")):
+            with self.assertRaisesRegex(fa.BadInput, "^q has the shape " + words):
+                call()
         with self.assertRaisesRegex(fa.BadInput, "^block_table goes with fa.attention"):
             fa.flash_attn_varlen_func(q, k, v, *begins, 40, 30, block_table=begins[0][None])
 
@@ -811,22 +816,22 @@ class Torch(Sentences):
             graph.replay()
             self.near(logits, right(others), 2e-3)
 
-    def attention(self, q, k, v, kernel):
+    def attention(self, q, k, v, kernel, scale=None):
         """None where this GPU cannot run the kernel."""
         try:
-            return fa.attention(q, k, v, kernel=kernel)
+            return fa.attention(q, k, v, kernel=kernel, scale=scale)
         except fa.Unsupported as error:
             self.assertRegex(str(error), rf"^{kernel} needs a GPU of compute capability ")
             return None
 
     def test_every_kernel(self):
         for dtype in (torch.bfloat16, torch.float16):
-            for head_dim in (64, 128):
+            for head_dim, scale in ((64, None), (128, None), (128, 0.3)):
                 q, k, v = self.tensors((*SHAPE[:3], head_dim), dtype)
                 for name in NAMES if ON_GPU else ("01", "08", "16"):
-                    with self.subTest(kernel=name, dtype=dtype, head_dim=head_dim):
-                        if (o := self.attention(q, k, v, name)) is not None:
-                            self.assert_right(o, q, k, v)
+                    with self.subTest(kernel=name, dtype=dtype, head_dim=head_dim, scale=scale):
+                        if (o := self.attention(q, k, v, name, scale)) is not None:
+                            self.assert_right(o, q, k, v, scale)
 
     def test_sentences(self):
         q, k, v = self.tensors((1, 2, 128, 128))

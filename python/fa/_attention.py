@@ -85,6 +85,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
     if layout is None and cu_seqlens_q is None and block_table is None and not compiling:
         _warn_of_order(q, k)
     if layout == "bnhd":
+        order = "(batch, seq_len, heads, head_dim)" if cu_seqlens_q is None else "(rows, heads, head_dim) of packed sequences"
+        for name, tensor in (("q", q), ("k", k), ("v", v)):
+            shape = getattr(tensor, "shape", None)
+            if shape is not None and len(shape) != order.count(",") + 1:
+                raise BadInput(f"{name} has the shape {tuple(shape)}, but fa takes {order}")
         q, k, v = map(_turned, (q, k, v))
     given = {"q": q, "k": k, "v": v, **{name: each for name, each in lists.items() if each is not None}}
     result: Tensor | tuple[Tensor, Tensor] = of_kind(given, str(kernel), bool(causal), max_seqlen_q, max_seqlen_k,
@@ -95,8 +100,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
 
 
 def _turned(tensor: Any) -> Any:
-    """A contiguous copy with heads and rows exchanged; what has no such dimensions is refused elsewhere."""
-    if getattr(tensor, "ndim", 0) < 3 or not hasattr(tensor, "swapaxes"):
+    """A contiguous copy with heads and rows exchanged; what is no tensor is refused elsewhere."""
+    if not hasattr(tensor, "swapaxes"):
         return tensor
     view = tensor.swapaxes(-3, -2)
     return view.contiguous() if hasattr(view, "contiguous") else view.copy()
