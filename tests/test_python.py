@@ -528,11 +528,17 @@ class NumPy(Sentences):
             def __dlpack_device__(self):
                 return self.data.__dlpack_device__()
 
+            @property
+            def shape(self):
+                return self.data.shape
+
         q, k, v = arrays()
         here = sys.modules[__name__]
         here.empty_like = lambda array: Array(numpy.empty_like(array.data))
         try:
             o = fa.attention(*map(Array, (q, k, v)), kernel=8)
+            self.sentence(fa.BadInput, "^q is of type Array, which has no swapaxes, but layout='bnhd' needs it: pass torch.from_dlpack of each$",
+                          *map(Array, (q, k, v)), kernel="plain", layout="bnhd")
         finally:
             del here.empty_like
         self.assertLess(relative(o.data, reference(q, k, v)), MOST["float16"])

@@ -90,6 +90,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
             shape = getattr(tensor, "shape", None)
             if shape is not None and len(shape) != order.count(",") + 1:
                 raise BadInput(f"{name} has the shape {tuple(shape)}, but fa takes {order}")
+            if hasattr(tensor, "__dlpack__") and not hasattr(tensor, "swapaxes"):
+                raise BadInput(f"{name} is of type {type(tensor).__name__}, which has no swapaxes, but layout='bnhd' needs it: "
+                               "pass torch.from_dlpack of each")
         q, k, v = map(_turned, (q, k, v))
     given = {"q": q, "k": k, "v": v, **{name: each for name, each in lists.items() if each is not None}}
     result: Tensor | tuple[Tensor, Tensor] = of_kind(given, str(kernel), bool(causal), max_seqlen_q, max_seqlen_k,
