@@ -96,6 +96,9 @@ PTX = [
     ("cvt.rzi.s32.f32 %0, %1;", "r=f", "-2.9f", "0xfffffffe"),
     ("cvt.rni.u8.f32 %0, %1;", "r=f", "300.0f", "255"),
     ("cvt.rni.s32.f32 %0, %1;", "r=f", "2.5f", "2"),
+    ("cvt.rn.ftz.f32.f64 %0, %1;", "f=d", "1e-5", "1e-5f"),
+    ("cvt.rzi.s32.f64 %0, %1;", "r=d", "(double)NAN", "0x80000000"),
+    ("mov.f32 %0, 0d3FF8000000000000;", "f=r", "0", "1.5f"),
     ("cvt.sat.s8.s32 %0, %1;", "r", "-300", "0xffffff80"),
     ("cvt.u8.u32 %0, %1;", "r", "300", "44"),
     ("{ .reg .b128 w; .reg .b64 h; mov.b128 w, {%1, %2}; mov.b128 {_, h}, w; mov.b64 %0, h; }", "ll", "5ll 6ll", "6"),
@@ -680,6 +683,10 @@ class Command(unittest.TestCase):
               asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(y), "=r"(z) : "l"(x + 2 * threadIdx.x));
               if (how != 1) asm volatile("st.shared.u32 [%0 + 4], %1;" :: "r"(at(s) + 4 * threadIdx.x - 4), "r"(y + z) : "memory");
               if (how != 2) asm volatile("bar.sync 0;" ::: "memory");
+              asm volatile("ld.shared.u32 %0, [%1 + %2];" : "=r"(z) : "r"(at(s)), "n"(252));
+              asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; cp.async.cg.shared.global [%0], [%1], 16, p; }" :: "r"(at(wide + 4 * threadIdx.x)), "l"(x + 64 + 4 * (threadIdx.x & 1)), "r"(threadIdx.x & 2));
+              asm volatile("cp.async.wait_all;" ::: "memory");
+              z = z * 100 + wide[4 * threadIdx.x + 1];
               asm volatile("{ .reg .pred p; ld.shared.u32 %0, [%1];\n  setp.gt.u32 p, %0, 64;\n  @p add.u32 %0, %0, 1000; }"
                            : "=r"(w) : "r"(at(s + (63 - threadIdx.x) + (how == 3))));
               asm volatile("shfl.sync.bfly.b32 %0, %0, 1, 0x1f, 0xffffffff;" : "+r"(w));
@@ -690,7 +697,8 @@ class Command(unittest.TestCase):
               asm volatile("{ .reg .pred p; setp.lt.u32 p, %1, 5; vote.sync.ballot.b32 %0, p, 0xffffffff; }" : "=r"(votes) : "r"(lane));
               asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(chosen));
               if (chosen) asm volatile("red.global.add.s32 [%0], %1;" :: "l"(count), "r"(votes) : "memory");
-              x[threadIdx.x] = w;
+              __syncwarp();
+              x[threadIdx.x] = threadIdx.x < 60 ? w : z;
             }
             int main(int, char** words) {
               uint32_t h[128], *x; int n = 0, *count;
@@ -699,14 +707,14 @@ class Command(unittest.TestCase):
               cudaMemcpy(x, h, sizeof h, cudaMemcpyHostToDevice); cudaMemcpy(count, &n, 4, cudaMemcpyHostToDevice);
               f<<<1, 64>>>(x, count, atoi(words[1]));
               cudaMemcpy(h, x, sizeof h, cudaMemcpyDeviceToHost); cudaMemcpy(&n, count, 4, cudaMemcpyDeviceToHost);
-              printf("%u %u %u %d\n", h[0], h[1], h[63], n);
+              printf("%u %u %u %u %d\n", h[0], h[1], h[61], h[63], n);
             }"""
         right, unset, race, outside = self.runs(text, [["0"], ["1"], ["2"], ["3"]], [0, 1, 1, 1])
-        self.assertTrue(right.startswith("1124 1126 2 62\n"), right)
-        self.assertRegex(right, r"\nglobal load  +2 .* 512\n(.|\n)*\nshared load  +4 .* 1280\nshared store  +4 .*\n(.|\n)*\nshuffle  +2\n")
+        self.assertTrue(right.startswith("1124 1126 12634 12600 62\n"), right)
+        self.assertRegex(right, r"\nglobal load  +2 .* 512\n(.|\n)*\nshared load  +8 .* 1792\nshared store  +4 .*\n(.|\n)*\nshuffle  +2\n")
         self.assertIn("nothing has written", unset)
-        self.assertIn("data race on byte 128 of s (shared memory)\n  load at mine.cu:11 by thread 31 (warp 0 lane 31)\n  store at mine.cu:9 by thread 32", race)
-        self.assertIn("thread 0 (warp 0 lane 0): mine.cu:11: load of 4 bytes 0 bytes past the end of s", outside)
+        self.assertIn("data race on byte 128 of s (shared memory)\n  load at mine.cu:15 by thread 31 (warp 0 lane 31)\n  store at mine.cu:9 by thread 32", race)
+        self.assertIn("thread 0 (warp 0 lane 0): mine.cu:15: load of 4 bytes 0 bytes past the end of s", outside)
 
     def test_time_is_a_count_of_questions(self):
         output = self.emulate("""

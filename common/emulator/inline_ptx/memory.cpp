@@ -420,7 +420,6 @@ Step copy(Instruction& instruction) {  // cp.async
   const Arg to = instruction.arg(0), from = instruction.arg(1), size = instruction.arg(2);
   const bool has_source_size = instruction.size() > (hint ? 4u : 3u);
   const Arg source_size = has_source_size ? instruction.arg(3) : size;
-  if (has_source_size && source_size.negated) instruction.unknown();
   return [=](Frame& frame) {
     const int bytes = int(frame.get(size));
     if (!(bytes == 16 || (!around_l1 && (bytes == 4 || bytes == 8)))) {
@@ -430,7 +429,10 @@ Step copy(Instruction& instruction) {  // cp.async
     const uint64_t address = frame.address(to);
     if (address >> 32) pointer(Space::kShared, address, 1, operation, frame.where);
     copy_async(uint32_t(address), reinterpret_cast<const void*>(frame.address(from)), bytes,
-               int(frame.get<uint32_t>(source_size)), frame.where);
+               // A predicate says whether the source is ignored.
+               source_size.is_predicate ? (frame.predicate(source_size) ? 0 : bytes)
+                                        : int(frame.get<uint32_t>(source_size)),
+               frame.where);
   };
 }
 

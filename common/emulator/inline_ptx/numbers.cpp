@@ -335,9 +335,11 @@ Step move(Instruction& instruction) {
 }
 
 // ---- conversions --------------------------------------------------------------------------------
-uint64_t to_integer(double value, Type type) {
+uint64_t to_integer(double value, Type type, Type from) {
   const bool is_signed = type.kind == 's';
-  if (std::isnan(value)) return type.bits == 64 ? uint64_t(1) << 63 : 0;
+  if (std::isnan(value)) {
+    return type.bits == 64 || from.bits == 64 ? uint64_t(1) << (type.bits - 1) : 0;
+  }
   const double least = is_signed ? -std::ldexp(1.0, type.bits - 1) : 0.0;
   const double limit = std::ldexp(1.0, is_signed ? type.bits - 1 : type.bits);
   if (value <= least) return low_bits(uint64_t(int64_t(least)), type.bits);
@@ -357,9 +359,11 @@ double to_whole(double value, const std::string& mode) {
 Step convert(Instruction& instruction) {
   const std::string whole = instruction.take_any({"rni", "rzi", "rmi", "rpi"});
   const bool ties_away = instruction.take("rna");
-  const Rounding rounding = take_rounding(instruction);
+  Rounding rounding = take_rounding(instruction);
   const bool finite = instruction.take("satfinite");
   const Type to = instruction.first_type(), from = instruction.first_type();
+  const bool flush = rounding.flush && from == Type{'f', 32};  // .ftz is for .f32 alone
+  rounding.flush = rounding.flush && to == Type{'f', 32};
   const size_t halves = size_t(to.lanes);
   instruction.expect_args(halves + 1);
   const Arg d = instruction.arg(0), a = instruction.arg(1);
@@ -382,9 +386,8 @@ Step convert(Instruction& instruction) {
     return [=](Frame& frame) {
       Type half = to;
       half.lanes = 1;
-      const uint64_t upper = finished(floating(frame, a, from, 0, rounding.flush), half, rounding);
-      frame.set(
-          d, upper << 16 | finished(floating(frame, low, from, 0, rounding.flush), half, rounding));
+      const uint64_t upper = finished(floating(frame, a, from, 0, flush), half, rounding);
+      frame.set(d, upper << 16 | finished(floating(frame, low, from, 0, flush), half, rounding));
     };
   }
   if (rounding.mode != FE_TONEAREST && to.bits < 32 && is_float(to)) {
@@ -412,9 +415,9 @@ Step convert(Instruction& instruction) {
       }
       return;
     }
-    double value = floating(frame, a, from, 0, rounding.flush);
+    double value = floating(frame, a, from, 0, flush);
     if (!is_float(to)) {
-      set_result(frame, d, to, to_integer(to_whole(value, whole), to));
+      set_result(frame, d, to, to_integer(to_whole(value, whole), to, from));
       return;
     }
     if (!whole.empty()) value = to_whole(value, whole);

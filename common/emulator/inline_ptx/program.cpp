@@ -80,7 +80,19 @@ class Reader {
   Reader(Program& program, const char* text, std::initializer_list<AsmOperand> operands)
       : program_(program), instruction_(program.refused_name_), operands_(operands) {
     for (size_t i = 0; i < operands.size(); i++) {
-      if (operands.begin()[i].place) places_.push_back(int(i));
+      const AsmOperand& operand = operands.begin()[i];
+      if (!operand.place) continue;
+      const char kind = operand.constraint[std::string_view(operand.constraint).size() - 1];
+      const int bytes = operand.bytes == 0 ? 8 : operand.bytes;
+      if (kind == 'f'                  ? bytes != 4
+          : kind == 'd' || kind == 'l' ? bytes != 8
+          : kind == 'r'                ? bytes > 4
+                                       : kind == 'h' && bytes > 2) {
+        throw Unknown("operand %" + std::to_string(places_.size()) + " has " +
+                      std::to_string(bytes) + " bytes, which its constraint \"" +
+                      operand.constraint + "\" is not for");
+      }
+      places_.push_back(int(i));
     }
     text_ = expanded(text);
   }
@@ -174,7 +186,9 @@ class Reader {
     if (take('@')) predicate = operand();
     instruction_ = word();
     if (predicate.kind == Arg::Kind::kSink && take(':')) {
-      labels_[instruction_] = int(program_.steps_.size());
+      if (!labels_.emplace(instruction_, int(program_.steps_.size())).second) {
+        throw Unknown("the label " + instruction_ + " is there twice");
+      }
       return;
     }
     if (instruction_.empty()) {
@@ -203,7 +217,8 @@ class Reader {
     if (instruction_ == ".pragma") {
       while (peek() != ';' && peek() != '\0') at_++;
     } else if (instruction_ == ".reg") {
-      const bool wide = word() == ".b128";
+      const std::string type = word();
+      const bool wide = type == ".b128", predicate = type == ".pred";
       do {
         take('%');  // which a name may begin with
         const std::string name = word();
@@ -217,7 +232,8 @@ class Reader {
         for (int i = 0; i < count; i++) {
           if (program_.registers_ + 2 > Frame::kRegisters)
             throw Unknown("the emulator has 128 registers for one asm()");
-          scopes_.back()[many ? name + std::to_string(i) : name] = {program_.registers_++, wide};
+          scopes_.back()[many ? name + std::to_string(i) : name] = {program_.registers_++, wide,
+                                                                    predicate};
           if (wide) program_.registers_++;
         }
       } while (take(','));
@@ -237,9 +253,18 @@ class Reader {
     if (take('[')) {
       arg.parts.push_back(operand());
       arg.kind = Arg::Kind::kAddress;
-      if (take('+')) arg.bits = operand().bits;
-      if (peek() == '-') arg.bits = operand().bits;
+      const bool plus = take('+');
+      if (plus || peek() == '-') {
+        Arg more = operand();
+        const bool constant =
+            more.kind == Arg::Kind::kOperand && operands_.begin()[more.index].constraint[0] == 'n';
+        if (more.kind != Arg::Kind::kImmediate && !constant) {
+          throw Unknown("an address is a register, and perhaps a constant");
+        }
+        arg.parts.push_back(std::move(more));
+      }
       if (take(',')) {  // a tensor map, and coordinates
+        if (arg.parts.size() > 1) throw Unknown("the address of a tensor map is a register");
         arg.kind = Arg::Kind::kList;
         do arg.parts.push_back(operand());
         while (take(','));
@@ -270,6 +295,7 @@ class Reader {
         arg.kind = Arg::Kind::kRegister;
         arg.index = found->second.number;
         arg.wide = found->second.wide;
+        arg.is_predicate = found->second.predicate;
         return arg;
       }
     }
@@ -300,8 +326,12 @@ class Reader {
     if (begin[0] == '0' &&
         (begin[1] == 'f' || begin[1] == 'F' || begin[1] == 'd' || begin[1] == 'D')) {
       arg.bits = std::strtoull(begin + 2, &end, 16);
-      const bool is_float = std::tolower(begin[1]) == 'f';
-      if (minus) arg.bits ^= uint64_t(1) << (is_float ? 31 : 63);
+      if (std::tolower(begin[1]) == 'd') {
+        arg.kind = Arg::Kind::kDecimal;
+        arg.decimal = std::bit_cast<double>(arg.bits) * (minus ? -1 : 1);
+      } else if (minus) {
+        arg.bits ^= uint64_t(1) << 31;
+      }
     } else {
       arg.bits = std::strtoull(begin, &end, 0);
       if (*end == '.' || ((*end == 'e' || *end == 'E') && end != begin)) {
@@ -343,7 +373,7 @@ class Reader {
   size_t at_ = 0;
   struct Register {
     int number;
-    bool wide;
+    bool wide, predicate;
   };
   std::vector<std::map<std::string, Register>> scopes_;
   std::map<std::string, int> labels_;
@@ -601,6 +631,9 @@ __attribute__((noinline)) void InlinePtx::run(SourceLocation where, const char* 
 }
 
 std::string in_words_of_ptx(std::string report) {
+  const auto is_name = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+  };
   if (!inline_ptx::any_program) return report;
   constexpr const char* kNames[][2] = {
       {"fence_proxy_async()", "fence.proxy.async"},
@@ -623,7 +656,16 @@ std::string in_words_of_ptx(std::string report) {
   };
   for (const auto& [name, instruction] : kNames) {
     for (size_t at = 0; (at = report.find(name, at)) != std::string::npos;) {
-      report.replace(at, std::string_view(name).size(), instruction);
+      const size_t end = at + std::string_view(name).size();
+      const auto own = [&](size_t i) {
+        return i < report.size() && (is_name(report[i]) || report[i] == '/');
+      };
+      const bool file = report.compare(end, 3, ".cu") == 0 || report.compare(end, 2, ".h") == 0;
+      if (file || own(at - 1) || own(end)) {  // a part of a name of the program's
+        at = end;
+        continue;
+      }
+      report.replace(at, end - at, instruction);
       at += std::string_view(instruction).size();
     }
   }

@@ -38,12 +38,13 @@ struct Arg {
     kSpecial,    // %laneid
     kLabel,      // of a branch
     kList,       // {a, b}; [a, {b, c}]; p|q
-    kAddress,    // [a + 16]: `parts[0]`, `bits`
+    kAddress,    // [a + 16]: `parts`
   };
   Kind kind = Kind::kSink;
   int index = 0;
-  bool wide = false;     // a register of 128 bits: number `index` and the next one
-  bool negated = false;  // !p
+  bool wide = false;          // a register of 128 bits: number `index` and the next one
+  bool is_predicate = false;  // a register of predicates
+  bool negated = false;       // !p
   uint64_t bits = 0;
   double decimal = 0;
   Special special = nullptr;
@@ -51,7 +52,7 @@ struct Arg {
   std::vector<Arg> parts;
 };
 
-// One thread that executes a program.
+// One execution of a program, by one thread.
 struct Frame {
   static constexpr int kRegisters = 128;
 
@@ -82,7 +83,9 @@ struct Frame {
     set(arg, bits);
   }
   // The value of an address, a pointer or a shared address.
-  uint64_t address(const Arg& arg) const { return get(arg.parts[0]) + arg.bits; }
+  uint64_t address(const Arg& arg) const {
+    return get(arg.parts[0]) + (arg.parts.size() > 1 ? get(arg.parts[1]) : 0);
+  }
 };
 
 using Step = std::function<void(Frame&)>;

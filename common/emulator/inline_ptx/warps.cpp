@@ -178,6 +178,7 @@ Step multiply_warpgroup(Instruction& instruction) {  // wgmma
 
 // ---- shuffles and votes -------------------------------------------------------------------------
 Step exchange(Instruction& instruction) {  // shfl.sync
+  const char* const operation = instruction.operation();
   instruction.expect("sync");
   const std::string mode = instruction.take_any({"up", "down", "bfly", "idx"});
   instruction.expect("b32");
@@ -192,7 +193,11 @@ Step exchange(Instruction& instruction) {  // shfl.sync
                                            : ShuffleMode::kIndex;
   return [=](Frame& frame) {
     const int selector = int(frame.get(b) & 31);
-    const int width = 32 - int(frame.get(c) >> 8 & 31);
+    const uint32_t segment = frame.get<uint32_t>(c) >> 8 & 31, clamp = frame.get<uint32_t>(c) & 31;
+    if (mode == "up" ? (clamp & ~segment) != 0 : (clamp | segment) != 31) {
+      misuse(operation, frame.where, "the emulator has the clamp 0 with .up, and 31 otherwise");
+    }
+    const int width = 32 - int(segment);
     const int lane = current_lane->lane, begin = lane / width * width;
     const int from = mode == "up"     ? lane - selector
                      : mode == "down" ? lane + selector
@@ -201,7 +206,8 @@ Step exchange(Instruction& instruction) {  // shfl.sync
     const uint32_t value = shuffle(how, frame.get<uint32_t>(mask), frame.get<uint32_t>(a), selector,
                                    width, frame.where);
     frame.set(to[0], uint64_t(value));
-    if (to.size() > 1) frame.set(to[1], uint64_t(from >= begin && from < begin + width));
+    if (to.size() > 1)
+      frame.set(to[1], uint64_t((mode == "bfly" || from >= begin) && from < begin + width));
   };
 }
 
@@ -328,7 +334,7 @@ Step mbarrier(Instruction& instruction) {
   const Arg to = has_result ? instruction.arg(0) : Arg{}, at = instruction.arg(place),
             value = instruction.size() > place + 1 ? instruction.arg(place + 1) : Arg{};
   const bool has_value = instruction.size() > place + 1;
-  (void)parity;  // a state is, here, the parity of the phase
+  // A state is, here, the parity of the phase.
   return [=](Frame& frame) {
     const uint64_t address = frame.address(at);
     if (space == Space::kCluster && what == "arrive") {
@@ -360,9 +366,11 @@ Step mbarrier(Instruction& instruction) {
         frame.set(to, uint64_t(mbarrier_parity(bar, operation, frame.where)));
       if (expects) mbarrier_expect_tx(bar, number, operation, frame.where);
       const int count = expects || !has_value ? 1 : number;
+      if (count < 1) misuse(operation, frame.where, "a thread arrives at least once");
       for (int i = 0; i < count; i++) mbarrier_arrive(bar, operation, frame.where);
     } else {
-      frame.set(to, uint64_t(mbarrier_test_wait(bar, number & 1, operation, frame.where)));
+      frame.set(to, uint64_t(mbarrier_test_wait(bar, parity ? number : number & 1, operation,
+                                                frame.where)));
     }
   };
 }
@@ -377,6 +385,7 @@ Step order(Instruction& instruction) {  // fence, membar
     if (!instruction.take("async")) {
       instruction.unknown("of the fences between proxies the emulator has that of async alone");
     }
+    if (instruction.take("global")) return [](Frame&) {};  // nothing of shared memory
     take_space(instruction);
     return [](Frame&) { fence_proxy_async(); };
   }
