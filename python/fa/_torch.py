@@ -38,7 +38,8 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal:
         if dense and len(_checked) < 10_000:
             _checked.add(layout)
     o, lse = _like(q, return_lse)
-    stream = torch.cuda.current_stream(q.device).cuda_stream if q.is_cuda else 0
+    # What torch.cuda.current_stream(q.device).cuda_stream says, in a tenth of the time.
+    stream = torch._C._cuda_getCurrentRawStream(q.get_device()) if q.is_cuda else 0
     _library.run(kernel, tuple(q.shape), dtype, (*pointers, o.data_ptr()), stream, tuple(k.shape), causal, others,
                  lse.data_ptr() if return_lse else 0, scale)
     return o, lse
