@@ -691,7 +691,7 @@ class Command(unittest.TestCase):
                            : "=r"(w) : "r"(at(s + (63 - threadIdx.x) + (how == 3))));
               asm volatile("shfl.sync.bfly.b32 %0, %0, 1, 0x1f, 0xffffffff;" : "+r"(w));
               unsigned long long low = w, high = lane;
-              asm volatile("{ .reg .b128 q; mov.b128 q, {%0, %1}; st.shared.b128 [%2], q; ld.shared.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
+              asm volatile("{ .reg .b128 q; mov.b128 q, {%0, %1}; st.relaxed.cta.shared.b128 [%2], q; ld.shared.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
                            : "+l"(low), "+l"(high) : "r"(at(wide) + 16 * threadIdx.x) : "memory");
               w = low + (high - lane);
               asm volatile("{ .reg .pred p; setp.lt.u32 p, %1, 5; vote.sync.ballot.b32 %0, p, 0xffffffff; }" : "=r"(votes) : "r"(lane));

@@ -60,7 +60,7 @@ Access take_access(Instruction& instruction, const char* order) {
   access.type = instruction.type();
   access.wide = access.type.bits == 128;
   if (access.wide) {  // as two of 64 bits
-    if (access.atomic || access.elements != 1) instruction.unknown();
+    if (access.ordered || access.elements != 1) instruction.unknown();
     access.type.bits = 64;
     access.elements = 2;
   }
