@@ -150,15 +150,18 @@ class Targets(unittest.TestCase):
 
 
 class Programs(unittest.TestCase):
-    """All that this build tree has by now, but for test programs, probes, and those of CUDA files, which have their own main()."""
+    """All that this build tree has by now, but for test programs, probes, those of Google Benchmark, those of CUDA files, which
+    have their own main(), and those that an earlier build has left: the harness that they link is newer."""
 
     def ask(self, path, *arguments):
         return subprocess.run([path, *arguments], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
 
     def test_explain_themselves_and_refuse_what_they_do_not_know(self):
-        own = {each.stem for each in (ROOT / "examples").glob("*.cu")}
+        own = {each.stem for folder in ("examples", "tests/examples") for each in (ROOT / folder).glob("*.cu")}
+        linked = (BUILD / "common/libfa_harness.a").stat().st_mtime
         paths = [path for path in sorted((BUILD / "bin").iterdir())
-                 if not re.search(r"_(tests|probe)$", path.name) and path.name.removesuffix("_checked") not in own]
+                 if not re.search(r"^single_|_(tests|probe|bench)$", path.name) and path.name.removesuffix("_checked") not in own
+                 and path.stat().st_mtime >= linked]
         self.assertLess({"attention", KERNELS[0].stem}, {path.name for path in paths})
         for path in paths:
             with self.subTest(path.name):
