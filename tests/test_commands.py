@@ -197,7 +197,8 @@ class Checkout:
             if program.startswith("scripts/") and not os.access(self.root / program, os.X_OK):
                 return f"{program} is not a program"
             if program == "cmake":
-                preset = words[words.index("--preset") + 1]
+                by = "--preset" if "--preset" in words else "--install"  # the latter by its folder, build/PRESET
+                preset = words[words.index(by) + 1].removeprefix("build/")
                 if preset not in presets:
                     return f"there is no preset {preset}"
                 unknown = set(words[words.index("--target") + 1 :] if "--target" in words else ()) - programs
