@@ -183,10 +183,9 @@ Step multiply(Instruction& instruction, bool adds) {
 }
 
 Step quotient(Instruction& instruction, bool remainder) {
-  const bool approximate = !instruction.take_any({"approx", "full"}).empty();
+  instruction.take_any({"approx", "full"});
   const Type type = instruction.type();
   if (is_float(type)) {
-    (void)approximate;
     return floats(instruction, type, 2, [](auto a, auto b, auto) { return a / b; });
   }
   return integers(instruction, type, 2, [=](int64_t a, int64_t b, int64_t) -> int64_t {

@@ -173,7 +173,7 @@ def explain(messages, sources):
     if twice := TWICE.search(messages):
         fail(f"{twice[1]} is defined in more than one of {names}: make it static, or inline in a header")
     if asm := ASSEMBLER.search(messages):
-        fail((f"{asm[1]}:{asm[2]}: " if asm[1] else f"{names}: ") + cuda_source.PTX.format("asm()"))
+        fail((f"{asm[1]}:{asm[2]}: " if asm[1] else f"{names}: ") + cuda_source.PTX)
     for file, line, text in MESSAGE.findall(messages):
         if unknown := UNKNOWN.search(text):
             name = next(filter(None, unknown.groups()))
