@@ -312,14 +312,24 @@ def behind(shapes, x, y):
     return ([INK.background] + [color for color in covers if color not in (None, "none")])[-1]
 
 
+def drawn():
+    """Each picture by its name, but those of the interactive pages where their data are not built."""
+    for name, draw in pictures.DRAWN.items():
+        try:
+            yield name, draw()
+        except Refused:
+            if name not in pictures.INTERACTIVE:
+                raise
+
+
 class Figures(unittest.TestCase):
     def test_small_letters_of_pictures_can_be_read_on_a_phone(self):
         """A phone is 360 pixels wide, 328 without its edges; what has no narrow form is 620 wide there and scrolls."""
-        for name, draw in pictures.DRAWN.items():
-            drawn = narrow.narrow(draw(), *PARTS[name]) if name in PARTS else draw()
-            scale = (328 if name in PARTS or drawn.width < 620 else 620) / drawn.width
-            size = min(float(dict(shape.look)["font-size"][:-2]) for shape in drawn.shapes if shape.kind == "text")
-            self.assertGreaterEqual(size * scale, 7, f"{name}: in a picture {drawn.width} wide")
+        for name, wide in drawn():
+            picture = narrow.narrow(wide, *PARTS[name]) if name in PARTS else wide
+            scale = (328 if name in PARTS or picture.width < 620 else 620) / picture.width
+            size = min(float(dict(shape.look)["font-size"][:-2]) for shape in picture.shapes if shape.kind == "text")
+            self.assertGreaterEqual(size * scale, 7, f"{name}: in a picture {picture.width} wide")
 
     def test_narrow_forms_say_the_same(self):
         def words(picture):
@@ -336,14 +346,7 @@ class Figures(unittest.TestCase):
                 self.assertTrue(0 <= x and right <= form.width and 0 <= y and bottom <= form.height, (name, shape))
 
     def test_texts_can_be_read_in_both_themes(self):
-        drawn = {}
-        for name, draw in pictures.DRAWN.items():
-            try:
-                drawn[name] = draw()
-            except Refused:
-                if name not in pictures.INTERACTIVE:  # whose data may not be built
-                    raise
-        for name, picture in drawn.items():
+        for name, picture in drawn():
             for i, shape in enumerate(picture.shapes):
                 if shape.kind == "text":
                     left, top, right, bottom = shape.box
