@@ -231,6 +231,20 @@ class Markdown(unittest.TestCase):
         self.assertEqual(re.findall('href="([^"]+)"', html), ["interactive/phases.html#no_wait", "interactive.html#phase-explorer"])
         self.assertFalse(self.warnings)
 
+    def test_a_checkpoint_holds_its_questions(self):
+        page = self.page("**Checkpoint:** [five questions](checkpoints.md#11-wgmma).")
+        questions = (ROOT / "docs" / "checkpoints.md").read_text(encoding="utf-8").split("\n## 11: ")[1].split("\n## ")[0]
+        self.assertEqual(len(re.findall(r"^\*\*\d\. ", questions, re.MULTILINE)), 5)
+        self.assertEqual(page.html.count("<p><strong>"), 1 + 2 * 5)  # the link, questions and answers
+        self.assertEqual(page.html.count("<summary>Answer</summary>"), 5)
+        self.assertTrue(re.search(r'</p>\n<details data-search-exclude>\n<summary>Answer them here</summary>\n<p><strong>1\. ', page.html))
+        self.assertEqual(page.html.count("<details"), page.html.count("</details>"))
+        self.assertNotIn("Answer", export.plain(page))
+        self.assertNotIn("<details", self.page("See [five questions](checkpoints.md#11-wgmma).").html)
+        self.assertFalse(self.warnings)
+        self.page("**Checkpoint:** [five questions](checkpoints.md#17-none).")
+        self.assertIn("checkpoints.md has no section #17-none", self.warnings[0])
+
     def test_notes_on_lines_of_code(self):
         code = "```cuda\nint a;\nint b;\n```\n\n<!-- notes -->\n1. `int b` is two.\n2. `int a` is one.\n"
         html = self.page(code).html

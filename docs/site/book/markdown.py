@@ -24,6 +24,8 @@ with warnings.catch_warnings():
     from latex2mathml.converter import convert
 
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)  # for the scripts that write between them
+CHECKPOINTS = ROOT / "docs" / "checkpoints.md"
+CHECKPOINT = re.compile(r"^\*\*Checkpoint:\*\* \[[^\]]+\]\(checkpoints\.md#([\w-]+)\)\.$", re.MULTILINE)  # the last line of a chapter's "Your turn"
 NOTES = "<!-- notes -->"  # before a list whose items explain lines of the code above
 # In a table a long name may go on in the next line, after an underscore, but not after those at its start.
 CELL, NAME = re.compile(r"<td.*?</td>", re.DOTALL), re.compile(r"(?<=[A-Za-z0-9]{2})_(?=\w)(?![^<]*>)")
@@ -131,6 +133,22 @@ class Page:
 
     # --- HTML ----------------------------------------------------------------------------------------------------
 
+    def with_questions(self, text):
+        """The text with the questions of its checkpoint, folded, behind the link to them. What the book offers as Markdown, and
+        what the search finds, has them once, in their own file."""
+        def found(link):
+            seen = {}
+            for section in re.split(r"^## ", CHECKPOINTS.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+                heading, _, questions = section.partition("\n")
+                if slug(heading, seen) == link[1]:
+                    _, _, questions = questions.strip().partition("\n\n")  # without the link back to the chapter
+                    return (f"{link[0]}\n\n<details data-search-exclude>\n<summary>Answer them here</summary>\n\n{questions}\n\n"
+                            "</details>")
+            self.warn(f"{CHECKPOINTS.name} has no section #{link[1]}")
+            return link[0]
+
+        return CHECKPOINT.sub(found, text)
+
     def render(self):
         md = MarkdownIt("gfm-like2")
         md.linkify.set({"fuzzy_link": False, "fuzzy_email": False, "fuzzy_ip": False})
@@ -141,7 +159,7 @@ class Page:
         for name, rule in rules.items():
             md.add_render_rule(name, lambda _, tokens, i, options, env, rule=rule: rule(tokens, i, options, env))
         self.renderer = md.renderer
-        tokens = md.parse(self.text)
+        tokens = md.parse(self.with_questions(self.text))
         self.name_headings(tokens, md.options)
         self.mark_notes(tokens)
         self.place_explorers(tokens)
