@@ -132,6 +132,7 @@ constexpr Golden kGolden[] = {
     {"hot_diagonal", 0xad016a205476780e, 0x9fed87135efcb9e8},
     {"uneven_rows", 0x6f10ff85fd41db3b, 0x533a67dc897a72d0},
     {"huge_v", 0x6ca2cc564dabacd, 0xd3a8c9e64f0c1a15},
+    {"mixed_heads", 0x40b8a4b45c5024d1, 0x8b152aea64b7218f},
 };
 
 uint64_t hash(const Inputs& inputs) {
@@ -148,6 +149,21 @@ TEST(Inputs, AreTheSameEverywhere) {
         << golden.name;
     EXPECT_EQ(hash(make_inputs(problem(1, 2, 128, 64, Dtype::kBf16), golden.name, 1)), golden.bf16)
         << golden.name;
+  }
+}
+
+TEST(Inputs, MixedHeadsAreOfTheirKinds) {
+  const Problem p = problem(1, 8, 128, 64, Dtype::kBf16);
+  const Inputs mixed = make_inputs(p, "mixed_heads", 1);
+  size_t head = 0;
+  for (const char* kind : {"normal", "equal_keys", "hot_row", "large", "tiny", "increasing_max",
+                           "huge_scores", "normal"}) {
+    const Inputs whole = make_inputs(p, kind, 1);
+    const size_t size = 128 * 64, first = head++ * size;
+    for (const auto tensor : {&Inputs::q, &Inputs::k, &Inputs::v}) {
+      const uint16_t* const mine = &(mixed.*tensor)[first];
+      EXPECT_TRUE(std::equal(mine, mine + size, &(whole.*tensor)[first])) << kind;
+    }
   }
 }
 

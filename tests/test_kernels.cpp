@@ -179,6 +179,10 @@ std::vector<Case> hot_cases() {
     cases.push_back({&kernel, problem(1, 1, 128, 128, Dtype::kBf16), "uneven_rows", 1});
     cases.push_back({&kernel, problem(1, 1, 256, 128, Dtype::kFp16), "huge_v", 1});
     cases.push_back({&kernel, problem(1, 1, 256, 64, Dtype::kBf16), "huge_v", 1});
+    // Heads of several kinds: all seven, and as many as slow kernels have time for.
+    const int heads = kernel.traits == Traits::kSlow ? 3 : 7;
+    cases.push_back({&kernel, problem(1, heads, 128, 64, Dtype::kFp16), "mixed_heads", 1});
+    cases.push_back({&kernel, problem(1, heads, 128, 128, Dtype::kBf16), "mixed_heads", 1});
     // A row whose reference rises by 2^127: what it had before must not be lost. (With a limit of
     // 2^113 on P, 7 % of that row were.)
     if (kernel.traits == Traits::kMaxFree) {

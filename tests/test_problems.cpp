@@ -535,9 +535,11 @@ TEST_P(Beyond, EveryKernelThatTakesItIsRight) {
   int runs = 0;
   for (const Kernel& kernel : kernels()) {
     if (!is_beyond(kernel)) continue;
-    // plain takes ten times as long as the others, and treats all scores alike: half of the inputs.
-    const size_t most = kernel.name == "beyond/plain" ? 8 : all_input_names().size();
-    for (size_t i = 0; i < most; i++) {
+    const size_t all = all_input_names().size();
+    for (size_t i = 0; i < all; i++) {
+      // plain takes ten times as long as the others, and treats all scores alike: half of the
+      // inputs, and the last one, whose heads differ.
+      if (kernel.name == "beyond/plain" && i >= 8 && i + 1 < all) continue;
       const std::string inputs = all_input_names()[i];
       for (const Mask mask : {Mask::kNone, Mask::kCausal}) {
         const Problem p = make_problem(GetParam(), mask, i % 2 ? Dtype::kFp16 : Dtype::kBf16,

@@ -73,7 +73,7 @@ const std::vector<std::string>& hot_input_names() {
 const std::vector<std::string>& all_input_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all = input_names();
-    all.insert(all.end(), {"hot_diagonal", "uneven_rows", "huge_v"});
+    all.insert(all.end(), {"hot_diagonal", "uneven_rows", "huge_v", "mixed_heads"});
     return all;
   }();
   return names;
@@ -169,45 +169,53 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
   const auto direction_of = [&](const HeadRows& at) {
     return uint64_t(at.sequence) * uint64_t(problem.key_heads()) + uint64_t(at.head) / group;
   };
+  // The kind of a head of K and of the heads of Q that read it. However many heads lie between two
+  // tiles of a CTA (not a multiple of seven), their kinds differ.
+  static const std::vector<std::string> mixed = {"normal", "equal_keys",     "hot_row",    "large",
+                                                 "tiny",   "increasing_max", "huge_scores"};
+  const auto kind_of = [&](const HeadRows& at) -> const std::string& {
+    return name == "mixed_heads" ? mixed[direction_of(at) % mixed.size()] : name;
+  };
   // Writes one row of Q, query `position` of its sequence.
   const auto make_q = [&](const HeadRows& at, uint64_t position) {
+    const std::string& kind = kind_of(at);
     const uint64_t row = at.q_row + position, tile = at.q_row / 64 + position / 64;
     for (uint64_t c = 0; c < d; c++) {
       float q = normal(q_stream, row * d + c);
       const float direction = sign(direction_stream, direction_of(at) * d + c);
       if (problem.scores) {
         q *= root_std;
-      } else if (name == "large") {
+      } else if (kind == "large") {
         q *= 12.0f;
-      } else if (name == "dominant_key") {
+      } else if (kind == "dominant_key") {
         q = 0.25f * q + 2.0f * direction;
-      } else if (name == "increasing_max") {
+      } else if (kind == "increasing_max") {
         q = 0.25f * q + direction;
-      } else if (name == "hot_first_block" || name == "dominant_first" || name == "dominant_last") {
+      } else if (kind == "hot_first_block" || kind == "dominant_first" || kind == "dominant_last") {
         q = 0.25f * q + 10.0f * root_nat * direction;
-      } else if (name == "hotter_blocks") {
+      } else if (kind == "hotter_blocks") {
         q = 0.25f * q + 4.0f * root_nat * direction;
-      } else if (name == "huge_v") {
+      } else if (kind == "huge_v") {
         const bool high = position % 8 < 4 && position / 16 % 4 > 0;
         q = 0.25f * q + (high ? 4.0f : 0.0f) * root_nat * direction;
-      } else if (name == "hot_row") {
+      } else if (kind == "hot_row") {
         if (position % 64 == hash(direction_stream + tile) % 64) q *= 40.0f;
-      } else if (name == "hot_tiles") {
+      } else if (kind == "hot_tiles") {
         // Seven groups of 64 rows, of which 0, 1 and 3 are hot: however many lie between two tiles
         // of a CTA (not a multiple of seven), one that is not hot comes after one that is.
         const uint64_t of_seven = tile % 7;
         if (of_seven == 0 || of_seven == 1 || of_seven == 3)
           q = 0.25f * q + 20.0f * root_nat * direction;
-      } else if (name == "uneven_rows") {
+      } else if (kind == "uneven_rows") {
         const bool high = ((position >> position / 16 % 4) + position / 64) % 2 == 0;
         q = 0.25f * q + (high ? 22.0f : 0.0f) * root_nat * direction;
-      } else if (name == "huge_scores" && c < 3) {
+      } else if (kind == "huge_scores" && c < 3) {
         // Three columns, in each of which a kind of query finds what it multiplies.
-        const uint64_t kind = position % 5;
-        q = c != (kind < 2 ? 0 : kind - 1) ? 0.0f : kind == 1 ? -1024.0f : 1024.0f;
-      } else if (name == "tiny") {
+        const uint64_t of_five = position % 5;
+        q = c != (of_five < 2 ? 0 : of_five - 1) ? 0.0f : of_five == 1 ? -1024.0f : 1024.0f;
+      } else if (kind == "tiny") {
         q *= 0x1p-14f;
-      } else if (name == "hot_diagonal") {
+      } else if (kind == "hot_diagonal") {
         // The column of the last key that this query sees under a causal mask.
         const int64_t last = int64_t(position) + at.lengths.kv_len - at.lengths.q_len;
         const bool hot = last >= -1 && uint64_t(last + int64_t(d)) % d == c;
@@ -218,6 +226,7 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
   };
   // Writes one row of K and V, key `position` of its sequence.
   const auto make_kv = [&](const HeadRows& at, uint64_t position) {
+    const std::string& kind = kind_of(at);
     const uint64_t row = at.kv_row + position, n = uint64_t(at.lengths.kv_len);
     for (uint64_t c = 0; c < d; c++) {
       const uint64_t index = row * d + c;
@@ -226,38 +235,38 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
       if (problem.scores) {
         k *= root_std;
         if (growing) k *= float(std::sqrt(3.0) * double(position + 1) / double(n));
-      } else if (name == "large") {
+      } else if (kind == "large") {
         k *= 12.0f;
-      } else if (name == "dominant_key") {
+      } else if (kind == "dominant_key") {
         const bool dominant = position == hash(direction_stream + direction_of(at)) % n;
         k = dominant ? 3.0f * direction : 0.25f * k;
-      } else if (name == "equal_keys") {
+      } else if (kind == "equal_keys") {
         k = normal(k_stream, direction_of(at) * d + c);
-      } else if (name == "increasing_max") {
+      } else if (kind == "increasing_max") {
         k = 0.25f * k + direction * 6.0f * (float(position) / float(n));
-      } else if (name == "hot_first_block") {
+      } else if (kind == "hot_first_block") {
         k = 0.25f * k + (position < 128 ? 10.0f : 0.0f) * root_nat * direction;
-      } else if (name == "hotter_blocks") {
+      } else if (kind == "hotter_blocks") {
         k = 0.25f * k + 10.0f * float(position / 128 % 64) * root_nat * direction;
-      } else if (name == "huge_v") {
+      } else if (kind == "huge_v") {
         const uint64_t block = position / 128 % 64;
         k = 0.25f * k + (18.75f * float(block) - (block % 2 ? 3.75f : 0.0f)) * root_nat * direction;
         v *= problem.dtype == Dtype::kFp16 ? 0x1p13f : 0x1p100f;
-      } else if (name == "hot_tiles" || name == "uneven_rows") {
+      } else if (kind == "hot_tiles" || kind == "uneven_rows") {
         k = 0.25f * k + 5.0f * root_nat * direction;
-      } else if (name == "dominant_first" || name == "dominant_last") {
-        const bool dominant = position == (name == "dominant_first" ? 0 : n - 1);
+      } else if (kind == "dominant_first" || kind == "dominant_last") {
+        const bool dominant = position == (kind == "dominant_first" ? 0 : n - 1);
         k = dominant ? 10.0f * root_nat * direction : 0.25f * k;
-      } else if (name == "huge_scores" && c < 3) {
+      } else if (kind == "huge_scores" && c < 3) {
         const float of_key[3] = {1.0f, sign(direction_stream, row),
                                  position / 128 % 2 ? 1.0f : -1.0f};
         k = 512.0f * of_key[c];
-      } else if (name == "tiny") {
+      } else if (kind == "tiny") {
         k *= 0x1p-14f;
         v *= 0x1p-14f;
-      } else if (name == "one_hot_v") {
+      } else if (kind == "one_hot_v") {
         v = position % d == c ? 1.0f : 0.0f;
-      } else if (name == "hot_diagonal") {
+      } else if (kind == "hot_diagonal") {
         // Hot for the query whose last key this is, and for the query before that. Each round of
         // head_dim keys is 8 nats hotter than the round before, over sixteen rounds; then again.
         const bool hot = position % d == c || (position + d - 1) % d == c;
