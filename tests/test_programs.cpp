@@ -198,12 +198,17 @@ TEST(Programs, CountersOfFewKernelsInFullOfManyInALine) {
                  "one\n      rO = make_float4")))
       << full;
   EXPECT_EQ(full.find("08_swizzle.cu:"), full.rfind("08_swizzle.cu:")) << "only the stores of O";
-  // 10 stores O in whole sectors: nothing is left to say.
-  EXPECT_NE(run("10" + kSmall).find("\nNo line takes more wavefronts or sectors than its ideal.\n"),
+  EXPECT_EQ(full.find("wgmma"), std::string::npos) << "neither kernel has any";
+  // 10 stores O in whole sectors: nothing is left to say. A bar compares it with nothing.
+  const std::string alone = run("10" + kSmall);
+  EXPECT_NE(alone.find("\nNo line takes more wavefronts or sectors than its ideal.\n"),
             std::string::npos);
+  EXPECT_EQ(alone.find("\u2588"), std::string::npos) << alone;
+  EXPECT_NE(full.find("  \u2588"), std::string::npos) << full;
 
   const std::string summary = run("04 06 08" + kSmall);
   EXPECT_EQ(count_of(summary, ", by kind of instruction\n"), 0u) << summary;
+  EXPECT_EQ(count_of(run("10 12" + kSmall), "\nWavefronts leave out what wgmma reads"), 1u);
   EXPECT_EQ(count_of(summary, "shared load: 4.00 wavefronts"), 1u) << summary;
   EXPECT_EQ(run("07 --counters summary" + kSmall).find(", by kind"), std::string::npos);
   EXPECT_EQ(count_of(run("06 07 08 --counters full" + kSmall), ", by kind"), 3u);

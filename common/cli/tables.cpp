@@ -174,7 +174,8 @@ void print_table(const Problem& problem, const std::vector<Record>& records, boo
          name_of(problem.dtype), problem.batch, problem.heads, problem.seq_len, problem.head_dim,
          describe_rest(problem).c_str());
   const bool gpu = on_gpu();
-  // What the bar shows: speed on a GPU, memory traffic on the emulator where it is counted.
+  // Bars compare kernels, so a single one has none. What they show: speed on a GPU, memory traffic
+  // on the emulator where it is counted.
   const bool counted =
       !gpu && std::any_of(records.begin(), records.end(), [](const Record& record) {
         return count_of(record.counts.counters, "global_sectors") > 0;
@@ -184,13 +185,14 @@ void print_table(const Problem& problem, const std::vector<Record>& records, boo
                : double(count_of(record.counts.counters, counted ? "global_sectors" : "exp2"));
   };
   double longest = 0;
-  for (const Record& record : records) longest = std::max(longest, bar_value(record));
-  printf("%-24s %-8s %9s %12s %14s  %s\n", "kernel", "status", "error",
+  if (records.size() > 1) {
+    for (const Record& record : records) longest = std::max(longest, bar_value(record));
+  }
+  printf("%-24s %-8s %9s %12s %14s\n", "kernel", "status", "error",
          gpu ? "median ms" : "wavefronts",
          gpu       ? "TFLOP/s"
          : counted ? "sectors"
-                   : "exp2",
-         "");
+                   : "exp2");
   for (const Record& record : records) {
     const char* const tint = !color                              ? ""
                              : record.status == Status::kPassed  ? "\033[32m"
@@ -205,20 +207,20 @@ void print_table(const Problem& problem, const std::vector<Record>& records, boo
     }
     printf("%9.2e ", record.comparison->rel);
     if (record.gbytes_per_s(record.times) > 0) {
-      printf("%12.4f %9.0f GB/s  ", record.times->median, record.gbytes_per_s(record.times));
+      printf("%12.4f %9.0f GB/s", record.times->median, record.gbytes_per_s(record.times));
     } else if (record.times) {
-      printf("%12.4f %14.2f  ", record.times->median, record.tflops(record.times));
+      printf("%12.4f %14.2f", record.times->median, record.tflops(record.times));
     } else if (!gpu) {
-      printf("%12s %14s  ",
+      printf("%12s %14s",
              counted
                  ? with_unit(double(count_of(record.counts.counters, "shared_wavefronts"))).c_str()
                  : "-",
              with_unit(bar_value(record)).c_str());
     } else {
-      printf("%12s %14s  ", "-", "-");
+      printf("%12s %14s", "-", "-");
     }
     const int length = longest > 0 ? int(std::lround(kBarWidth * bar_value(record) / longest)) : 0;
-    for (int i = 0; i < length; i++) printf("\u2588");
+    for (int i = 0; i < length; i++) printf("%s\u2588", i ? "" : "  ");
     printf("\n");
   }
   std::set<std::string> like;  // of several kernels with one kind of bug a single sentence
@@ -257,6 +259,13 @@ void print_counters(const std::vector<Record>& records, bool full, bool file) {
   }
   printf(
       "Ideal: no two lanes collide in a bank; no sector is moved for fewer than its 32 bytes.\n");
+  const auto uses_wgmma = [](const Record* record) {
+    return std::any_of(record->counts.lines.begin(), record->counts.lines.end(),
+                       [](const LineCounts& line) { return line.kind == "wgmma"; });
+  };
+  if (std::any_of(counted.begin(), counted.end(), uses_wgmma)) {
+    printf("Wavefronts leave out what wgmma reads, and what TMA writes, in shared memory.\n");
+  }
   if (!full)
     printf("--counters full shows each kernel by kind of instruction, with its worst lines.\n");
 }

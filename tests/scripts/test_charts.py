@@ -456,7 +456,7 @@ class Pieces(unittest.TestCase):
         merges = (3 + 1) * 32 * 16  # in three CTAs the warps' parts, in the last of them the CTAs'
         self.assertIn(f"The sum is {merges:,}.", text)
         for rows in (1, 16):
-            self.assertIn(f" - {(16 * 4096 + 24 * 64 + rows * merges) / 1000:.1f} k \u2588", text)
+            self.assertIn(f" - {(16 * 4096 + 24 * 64 + rows * merges) / 1000:.1f} k ```", text)
         self.assertIn(f"the bytes take {16 * keys * row_bytes * 2 / 4.8e6:.0f} µs", text)
 
 
