@@ -1,4 +1,4 @@
-// One wgmma, alone: S = Q K^T from shared memory, through descriptors that are made by hand.
+// One wgmma, alone: S = Q K^T, or O = P V, from shared memory through descriptors made by hand.
 //
 //   scripts/fa emulate examples/one_wgmma.cu    without a GPU: runs, counts, checks
 //   nvcc -std=c++20 -gencode arch=compute_90a,code=sm_90a -I. examples/one_wgmma.cu && ./a.out
@@ -6,16 +6,18 @@
 //
 // Q has 64 rows of 16 numbers: row r, column d holds 16 r + d. K is the 16 x 16 unit matrix, so S
 // must be Q again. If Q's descriptor is wrong, each element of S says which one of Q was read.
+// V has 16 rows of 128 numbers, MN-major: row r, column c holds 128 r + c. P is a unit matrix.
 //
-// The number to look at is how many of the 1,024 elements of S are wrong. Tiles are stored plain or
-// swizzled, and the two strides of Q's descriptor are arguments, for you to play with:
+// The number to look at is how many elements of S (1,024) or of O (2,048) are wrong. Tiles are
+// stored plain or swizzled, and the strides of the descriptor are arguments, for you to play with:
 //
-//   one_wgmma                    both layouts with their own strides: S = Q
-//   one_wgmma plain 256 128      LBO and SBO exchanged: 896 elements are wrong
-//   one_wgmma swizzled 16 128    SBO leads to the next row, not over eight: again 896
+//   one_wgmma                            each layout with its own strides: S = Q, and O = V
+//   one_wgmma plain 256 128              LBO and SBO exchanged: 896 elements of S are wrong
+//   one_wgmma swizzled 16 128            SBO leads to the next row, not over eight: again 896
+//   one_wgmma mn-swizzled 1024 2048      LBO and SBO exchanged: 1,024 elements of O are wrong
 //
 // Chapter 11 (docs/11_wgmma.md) walks through this program. The table after the run counts one
-// request of wgmma per warp: 8 in the two launches without arguments.
+// request of wgmma per warp: 8 in the two launches of one_wgmma without arguments.
 #include <cuda_fp16.h>
 
 #include <cstdint>
@@ -53,6 +55,22 @@ struct Tiles {
 };
 
 // [product]
+// Starts one wgmma of 64 x kN x 16, waits for it, and stores its result.
+template <int kN, layout::Major kMajorB = layout::Major::kK>
+__device__ void multiply(float* s, uint64_t a, uint64_t b) {
+  float acc[kN / 2];                                  // 64 x kN sums among 128 threads
+  ptx::wgmma_fence(acc);                              // acc now belongs to the Tensor Cores
+  ptx::wgmma<__half, kN, kMajorB>(acc, a, b, false);  // S = A B; true would mean S += A B
+  ptx::wgmma_commit();
+  ptx::wgmma_wait<0>(acc);  // no group is under way, so acc belongs to this thread again
+
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (int i = 0; i < kN / 2; i++) {
+    const int row = warp * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    s[row * kN + column] = acc[i];
+  }
+}
+
 __global__ void one_wgmma(float* s, uint64_t* used, bool swizzled, uint32_t lbo, uint32_t sbo) {
   __shared__ alignas(1024) Tiles tiles;
   for (int i = threadIdx.x; i < 64 * 16; i += 128) {
@@ -64,50 +82,86 @@ __global__ void one_wgmma(float* s, uint64_t* used, bool swizzled, uint32_t lbo,
   __syncthreads();           // ... and after the barrier what the other threads have stored, too
 
   const uint64_t desc_q = descriptor(ptx::shared_address(tiles.q), lbo, sbo, swizzled);
-  const uint64_t desc_k =
-      descriptor(ptx::shared_address(tiles.k), 128, swizzled ? 1024 : 256, swizzled);
-  float acc[8];                                        // 64 x 16 sums among 128 threads
-  ptx::wgmma_fence(acc);                               // acc now belongs to the Tensor Cores
-  ptx::wgmma<__half, 16>(acc, desc_q, desc_k, false);  // S = Q K^T; true would mean S += Q K^T
-  ptx::wgmma_commit();
-  ptx::wgmma_wait<0>(acc);  // no group is under way, so acc belongs to this thread again
-
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  for (int i = 0; i < 8; i++) {
-    const int row = warp * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-    s[row * 16 + column] = acc[i];
-  }
+  const uint32_t k = ptx::shared_address(tiles.k);
+  multiply<16>(s, desc_q, descriptor(k, 128, swizzled ? 1024 : 256, swizzled));
   if (threadIdx.x == 0) *used = desc_q;
 }
 // [/product]
 
-// Prints which element of Q an element of S is.
-void print_source(int row, int column, float value) {
-  printf("  S[%d][%d] is ", row, column);
-  if (value >= 0 && value < 1024) printf("Q[%d][%d]", int(value) / 16, int(value) % 16);
-  if (!(value >= 0 && value < 1024)) printf("no number of Q");
+struct TilesOfPV {
+  __half p[64 * 64], v[32 * 64];
+};
+
+// O = P V for V of 16 keys x 128 columns. A core matrix of V has 8 keys, as rows of 8 columns.
+// Swizzled, V is two slabs of 64 columns. Plain, its core matrices are where Q's are: those of the
+// same 8 columns side by side.
+__global__ void one_wgmma_pv(float* o, uint64_t* used, bool swizzled, uint32_t lbo, uint32_t sbo) {
+  __shared__ alignas(1024) TilesOfPV tiles;
+  for (int i = threadIdx.x; i < 64 * 16; i += 128) {
+    tiles.p[place(swizzled, i / 16, i % 16) / 2] = __float2half(i / 16 == i % 16);
+  }
+  for (int i = threadIdx.x; i < 16 * 128; i += 128) {
+    const int key = i / 128, c = i % 128;
+    const int at = swizzled ? place(true, c / 64 * 16 + key, c % 64)
+                            : place(false, c / 8 * 8 + key % 8, key / 8 * 8 + c % 8);
+    tiles.v[at / 2] = __float2half(i);
+  }
+  ptx::fence_proxy_async();
+  __syncthreads();
+
+  const uint64_t desc_v = descriptor(ptx::shared_address(tiles.v), lbo, sbo, swizzled);
+  const uint32_t p = ptx::shared_address(tiles.p);
+  multiply<128, layout::Major::kMN>(o, descriptor(p, 128, swizzled ? 1024 : 256, swizzled), desc_v);
+  if (threadIdx.x == 0) *used = desc_v;
 }
 
-bool run(bool swizzled, uint32_t lbo, uint32_t sbo) {
+// What a word on the command line stands for, and the strides that are right for it.
+struct Mode {
+  const char* word;
+  bool mn_major, swizzled;
+  uint32_t lbo, sbo;
+};
+const Mode kModes[] = {{"plain", false, false, 128, 256},
+                       {"swizzled", false, true, 16, 1024},
+                       {"mn-plain", true, false, 128, 256},
+                       {"mn-swizzled", true, true, 2048, 1024}};
+
+// Multiplies, and prints what is wrong: which element of Q or V some elements of S or O are.
+bool run(const Mode& mode, uint32_t lbo, uint32_t sbo) {
   struct {
-    float s[64 * 16];
-    uint64_t desc_q;
+    float result[64 * 128];
+    uint64_t descriptor;
   } host, *device;
   cudaMalloc(&device, sizeof host);
-  one_wgmma<<<1, 128>>>(device->s, &device->desc_q, swizzled, lbo, sbo);
+  cudaMemset(device, 0, sizeof host);
+  if (mode.mn_major) {
+    one_wgmma_pv<<<1, 128>>>(device->result, &device->descriptor, mode.swizzled, lbo, sbo);
+  } else {
+    one_wgmma<<<1, 128>>>(device->result, &device->descriptor, mode.swizzled, lbo, sbo);
+  }
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
     printf("no wgmma here: %s\n", cudaGetErrorString(error));
     exit(2);
   }
   cudaMemcpy(&host, device, sizeof host, cudaMemcpyDeviceToHost);
   cudaFree(device);
+  const char made = mode.mn_major ? 'O' : 'S', read = mode.mn_major ? 'V' : 'Q';
+  const int rows = mode.mn_major ? 16 : 64, columns = mode.mn_major ? 128 : 16;
+  const int all = rows * columns;
   int wrong = 0;
-  for (int i = 0; i < 64 * 16; i++) wrong += host.s[i] != float(i);
-  printf("%s, LBO %u, SBO %u, descriptor 0x%016llx: %d of 1024 elements are wrong\n",
-         swizzled ? "swizzled" : "plain", lbo, sbo, (unsigned long long)host.desc_q, wrong);
-  for (int row = 0; row < 64 && wrong > 0; row += 8) {
-    print_source(row, 0, host.s[row * 16]);
-    print_source(row, 8, host.s[row * 16 + 8]);
+  for (int i = 0; i < all; i++) wrong += host.result[i] != float(i);
+  printf("%s, LBO %u, SBO %u, descriptor 0x%016llx: %d of %d elements are wrong\n", mode.word, lbo,
+         sbo, (unsigned long long)host.descriptor, wrong, all);
+  for (int row = 0; row < rows && wrong > 0; row += 8) {
+    for (int column = 0; column < columns; column += columns / 2) {
+      const float value = host.result[row * columns + column];
+      printf("  %c[%d][%d] is ", made, row, column);
+      if (value >= 0 && value < all) {
+        printf("%c[%d][%d]", read, int(value) / columns, int(value) % columns);
+      } else {
+        printf("no number of %c", read);
+      }
+    }
     printf("\n");
   }
   return wrong == 0;
@@ -115,16 +169,19 @@ bool run(bool swizzled, uint32_t lbo, uint32_t sbo) {
 
 int main(int count, char** words) {
   if (count == 1) {
-    const bool plain = run(false, 128, 256), swizzled = run(true, 16, 1024);
-    printf(plain && swizzled ? "right\n" : "wrong\n");
-    return plain && swizzled ? 0 : 1;
+    bool right = true;
+    for (const Mode& mode : kModes) right &= run(mode, mode.lbo, mode.sbo);
+    printf(right ? "right\n" : "wrong\n");
+    return right ? 0 : 1;
   }
-  const bool swizzled = strcmp(words[1], "swizzled") == 0;
   const int lbo = count == 4 ? atoi(words[2]) : -1, sbo = count == 4 ? atoi(words[3]) : -1;
   const auto fits = [](int stride) { return stride >= 0 && stride % 16 == 0 && stride < 1 << 18; };
-  if ((!swizzled && strcmp(words[1], "plain") != 0) || !fits(lbo) || !fits(sbo)) {
-    printf("usage: one_wgmma [plain|swizzled LBO SBO], bytes, multiples of 16 below 262144\n");
-    return 2;
+  for (const Mode& mode : kModes) {
+    if (strcmp(words[1], mode.word) != 0 || !fits(lbo) || !fits(sbo)) continue;
+    return run(mode, uint32_t(lbo), uint32_t(sbo)) ? 0 : 1;
   }
-  return run(swizzled, uint32_t(lbo), uint32_t(sbo)) ? 0 : 1;
+  printf(
+      "usage: one_wgmma [MODE LBO SBO], MODE one of plain, swizzled, mn-plain, mn-swizzled;\n"
+      "       strides in bytes, multiples of 16 below 262144\n");
+  return 2;
 }

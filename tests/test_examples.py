@@ -147,14 +147,21 @@ class Examples(unittest.TestCase):
         for words, sources in (
                 ("plain 128 256", []), ("swizzled 16 1024", []), ("swizzled 4096 1024", []),  # the last: LBO is not looked at
                 ("swizzled 16 128", [f"S[{8 * i}][{d}] is Q[{i}][{d}]" for i in range(8) for d in (0, 8)]),
-                ("plain 256 128", ["S[0][0] is Q[0][0]", "S[0][8] is Q[8][0]", "S[8][0] is Q[0][8]", "S[56][8] is Q[32][8]"])):
+                ("plain 256 128", ["S[0][0] is Q[0][0]", "S[0][8] is Q[8][0]", "S[8][0] is Q[0][8]", "S[56][8] is Q[32][8]"]),
+                # V: LBO leads along the depth, too, but not where there is a swizzle.
+                ("mn-plain 128 256", []), ("mn-swizzled 2048 1024", []),
+                ("mn-plain 256 128", ["O[0][64] is V[0][32]", "O[8][0] is V[0][8]", "O[8][64] is V[0][40]"]),
+                ("mn-swizzled 1024 2048", ["O[0][64] is V[8][0]", "O[8][0] is V[0][64]", "O[8][64] is V[8][64]"]),
+                ("mn-swizzled 16 1024", ["O[0][64] is V[0][8]", "O[8][0] is V[8][0]"])):  # LBO is looked at
             with self.subTest(words):
                 output = self.output("one_wgmma", *words.split(), code=1 if sources else 0)
-                self.assertIn(f"{896 if sources else 0} of 1024 elements are wrong\n", output)
-                self.assertEqual(output.count("] is "), 16 if sources else 0)
+                of_v = words.startswith("mn")
+                wrong = 0 if not sources else 896 if not of_v else 1920 if "plain" in words else 1024
+                self.assertIn(f"{wrong} of {2048 if of_v else 1024} elements are wrong\n", output)
+                self.assertEqual(output.count("] is "), (4 if of_v else 16) if sources else 0)
                 for source in sources:
                     self.assertIn(source, output)
-        self.assertIn("outside the SharedStorage", self.output("one_wgmma", "swizzled", "16", "2048", code=1))
+        self.assertIn("outside the SharedStorage", self.output("one_wgmma", "mn-swizzled", "2048", "4096", code=1))
         for words in ("swizzled", "swizzled 16 1000", "twisted 16 1024", "plain 128 -256", "plain 128 262144"):
             self.assertIn("usage: one_wgmma", self.output("one_wgmma", *words.split(), code=2))
 
