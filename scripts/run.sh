@@ -26,6 +26,8 @@ Examples:
       every kernel, on a problem that fits this machine
   scripts/run.sh 02 03 --seq-len 1024 --head-dim 64 --dtype fp16
       two kernels side by side
+  scripts/run.sh causal --mask causal --seq-len 300
+      a kernel of kernels/beyond
   scripts/run.sh --backend emulator
       the emulator even if there is a GPU
   scripts/run.sh --broken 02_no_rescale
@@ -72,22 +74,25 @@ check_output() {
   [[ -e $2 || -d $(dirname -- "$2") ]] || die "$EXIT_USAGE" "cannot write $2: No such file or directory"
 }
 
+# check_lengths VALUE, of --seq-len
+check_lengths() {
+  local part
+  local -a parts
+  [[ ",$1," != *,,* ]] || die "$EXIT_USAGE" "--seq-len takes values with a comma between two, not '$1'"
+  IFS=, read -ra parts <<<"$1"
+  for part in "${parts[@]}"; do
+    # Seven digits hold every length that kernels take, and bash's arithmetic holds seven digits.
+    if ! [[ $part =~ ^[0-9]{1,7}$ ]] || ((10#$part == 0 || 10#$part % 128 || 10#$part > 4194304)); then
+      die "$EXIT_USAGE" "--seq-len must be a multiple of 128 from 128 to 4194304, not $part"
+    fi
+  done
+}
+
 # check_value OPTION VALUE
 check_value() {
-  local option=$1 value=$2 part
-  local -a parts
+  local option=$1 value=$2
   case $option in
-    --seq-len)
-      [[ ",$value," != *,,* ]] ||
-        die "$EXIT_USAGE" "--seq-len takes values with a comma between two, not '$value'"
-      IFS=, read -ra parts <<<"$value"
-      for part in "${parts[@]}"; do
-        # Seven digits hold every length that kernels take, and bash's arithmetic holds seven digits.
-        if ! [[ $part =~ ^[0-9]{1,7}$ ]] || ((10#$part == 0 || 10#$part % 128 || 10#$part > 4194304)); then
-          die "$EXIT_USAGE" "--seq-len must be a multiple of 128 from 128 to 4194304, not $part"
-        fi
-      done
-      ;;
+    --seq-len) lengths=$value ;;
     --head-dim) [[ $value == 64 || $value == 128 ]] || die "$EXIT_USAGE" "--head-dim must be 64 or 128, not $value" ;;
     --dtype) one_of --dtype "$value" fp16 bf16 ;;
     --batch | --heads | --iters | --rounds | --rotate | --threads)
@@ -132,14 +137,25 @@ check_arguments() {
       *)
         number=$1
         [[ $1 =~ ^[0-9]$ ]] && number=0$1
+        if [[ -f $ROOT/kernels/beyond/${1#beyond/}.cu ]]; then
+          beyond=$1
+          shift
+          continue
+        fi
         compgen -G "$ROOT/kernels/$number.cu" >/dev/null || compgen -G "$ROOT/kernels/${number}_*.cu" >/dev/null ||
-          die "$EXIT_USAGE" "unknown kernel '$1', there are: $(cd "$ROOT/kernels" && printf '%s\n' [0-9]*.cu | sed 's/\.cu$//' | tr '\n' ' ')"
+          die "$EXIT_USAGE" "unknown kernel '$1', there are: $(cd "$ROOT/kernels" && printf '%s\n' [0-9]*.cu beyond/*.cu | sed 's/\.cu$//' | tr '\n' ' ')"
+        numbered=$1
         ;;
     esac
     shift
   done
+  # Lengths last, because kernels of beyond/ take any.
+  [[ -n $beyond || -z $lengths ]] || check_lengths "$lengths"
+  [[ -z $beyond || -z $numbered ]] ||
+    die "$EXIT_USAGE" "$beyond and $numbered are in different programs: give kernels of beyond/, or numbered ones"
 }
 
+beyond='' numbered='' lengths='' # what check_arguments finds: a kernel of each kind, and --seq-len
 backend=auto toolkit=auto compile_only=0 charts=1 json='' broken=''
 program_args=()
 while (($#)); do
@@ -201,9 +217,11 @@ else
   preset=cuda
   configure_cuda
 fi
-build "$preset" attention
+name=attention
+[[ -z $beyond ]] || name=beyond
+build "$preset" "$name"
 
-program=$ROOT/build/$preset/bin/attention
+program=$ROOT/build/$preset/bin/$name
 if ((compile_only)); then
   say "Built $(pretty "$program") (${BACKEND}${TOOLCHAIN:+, $TOOLCHAIN nvcc}); not run."
   exit 0
@@ -228,8 +246,8 @@ if [[ $(stamp) != "$before" ]]; then
   if ((charts)); then
     "$ROOT/scripts/fa" chart "$json" || note "the charts could not be drawn; the results above are complete"
   fi
-  # Without a GPU: what the counts say of the time on one.
-  if [[ $BACKEND == emulator ]]; then
+  # Without a GPU: what the counts say of the time on one. Counts of a causal mask or of other lengths do not scale.
+  if [[ $BACKEND == emulator && -z $beyond ]]; then
     say ""
     "$ROOT/scripts/fa" bounds "$json" --program "$program" || note "no bounds; the results above are complete"
   fi

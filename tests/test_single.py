@@ -1,17 +1,25 @@
 """What scripts/fa single writes, compiled.
 
-Usage: test_single.py nvcc KERNEL          by the command in the file's head, without a GPU; no warning, no spilled register
+Usage: test_single.py nvcc KERNEL          by the command in the file's head, without a GPU; no warning, no spilled register;
+                          [--library]      or as a library that Python loads
        test_single.py run PROGRAM KERNEL   made for the emulator: right for two shapes, and by inline PTX as many instructions,
                                            wavefronts and sectors as the kernel has by the functions of common/ptx
+       test_single.py beyond PROGRAM       made for the emulator, a kernel of beyond/: right for lengths of every kind
+       test_single.py library FILE KERNEL  a library made for the emulator: right for both types and head sizes; what it refuses
        test_single.py refuse PROGRAM WRONG bad arguments, and the exit code of a program whose kernel is wrong
 """
 
 import collections
+import ctypes
+import math
+import operator
 import re
+import struct
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from random import Random
 
 from tool_test import COMPILING, ROOT, fail, run, skip
 
@@ -19,17 +27,20 @@ from fa_tools import records
 from fa_tools.product import sass
 
 
-def compile_by_nvcc(kernel):
+def compile_by_nvcc(kernel, *library):
     try:
         nvcc, version = sass.find_nvcc()
     except sass.Missing as problem:
         skip(str(problem))
-    text = run(sys.executable, "-B", ROOT / "scripts/fa", "single", kernel)
-    command = re.search(r"^//   nvcc (.*) (attention\d\d\.cu) -o (\S+) && \./\3$", text, re.MULTILINE)
+    text = run(sys.executable, "-B", ROOT / "scripts/fa", "single", kernel, *library)
+    end = "" if library else r" && \./\3"
+    command = re.search(rf"^//   nvcc (.*) (\w+\.cu) -o (\S+){end}$", text, re.MULTILINE)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / command[2]).write_text(text)
         log = run(nvcc, *command[1].split(), "-Xcompiler=-Wall", "-Werror=all-warnings", "-Xptxas=-v", command[2], "-o", command[3],
                   cwd=folder, timeout=COMPILING)
+        if library:
+            getattr(ctypes.CDLL(f"{folder}/{command[3]}"), re.search(r'^extern "C".* (\w+)\($', text, re.MULTILINE)[1])
     if serialised := re.search(r"\(C75\d\d\)[^\n]*", log):
         fail(serialised[0])
     functions = sass.parse_resources(log)
@@ -70,9 +81,95 @@ def compare_counts(output, kernel):
         fail(f"as one file, and as a kernel of the book: {wrong}")
 
 
+def wide(bits, dtype):
+    """The numbers of 16-bit patterns."""
+    if dtype == "fp16":
+        return struct.unpack(f"{len(bits)}e", struct.pack(f"{len(bits)}H", *bits))
+    return struct.unpack(f"{len(bits)}f", b"".join(struct.pack("2H", 0, each) for each in bits))
+
+
+class Tensor:
+    """16-bit numbers from -1 to 1, or NaN, at a multiple of 16 bytes."""
+
+    def __init__(self, rows, head_dim, dtype, random=None):
+        count = rows * head_dim
+        self.memory = ctypes.create_string_buffer(2 * count + 16)
+        self.address = (ctypes.addressof(self.memory) + 15) // 16 * 16
+        self.bits = (ctypes.c_uint16 * count).from_address(self.address)
+        self.head_dim, self.dtype = head_dim, dtype
+        for i in range(count):
+            value = random.uniform(-1, 1) if random else float("nan")
+            self.bits[i] = (struct.unpack("H", struct.pack("e", value))[0] if dtype == "fp16" else
+                            struct.unpack("2H", struct.pack("f", value))[1])
+
+    def row(self, i):
+        return wide(self.bits[i * self.head_dim:(i + 1) * self.head_dim], self.dtype)
+
+
+def use_library(path, kernel):
+    """By Python's ctypes, as docs/use.md does it on a GPU. Beyond the ladder causal, with two heads per head of keys: split_keys
+    with keys in pages, plain on two packed sequences."""
+    function = getattr(ctypes.CDLL(path), "attention16" if kernel == "16" else f"attention_{kernel}")
+    random, keep = Random(1), []
+    heads, kv_heads, q_rows, kv_rows = (2, 2, 128, 128) if kernel == "16" else (4, 2, 3, 70)
+    # First row and length, of queries and of keys.
+    sequences = [((0, 1), (0, 30)), ((1, 2), (30, 40))] if kernel == "plain" else [((0, q_rows), (0, kv_rows))]
+    table = [4, 2, 0, 1, 3] if kernel == "split_keys" else []  # the page of every 16 keys
+
+    def integers(*numbers):
+        keep.append((ctypes.c_int * len(numbers))(*numbers))
+        return ctypes.c_void_p(ctypes.addressof(keep[-1]))
+
+    def key_row(head, key):
+        return (table[key // 16] * kv_heads + head) * 16 + key % 16 if table else head * kv_rows + key
+
+    def call(tensors, head_dim, dtype, scale=0.125, lse=None, q_len=max(length for (_, length), _ in sequences), page_size=16, **others):
+        kv_len = max(length for _, (_, length) in sequences)
+        pointers = [ctypes.c_void_p(others.get(name, tensor.address)) for name, tensor in zip("qkvo", tensors)]
+        scale = ctypes.c_float(scale)
+        if kernel == "16":
+            return function(*pointers, 1, heads, q_len, head_dim, dtype, scale, None)
+        more = [integers(*table), integers(kv_len), page_size] if table else [integers(0, 1, 3), integers(0, 30, 70), 3, 70, None, None, 0]
+        return function(*pointers, ctypes.c_void_p(lse), len(sequences), heads, kv_heads, q_len, kv_len, head_dim, dtype, scale, 1,
+                        *more, None)
+
+    for dtype, name, most in ((0, "fp16", 1e-3), (1, "bf16", 8e-3)):
+        for head_dim in (64, 128):
+            q, o = (Tensor(heads * q_rows, head_dim, name, each) for each in (random, None))
+            k, v = (Tensor(kv_heads * max(kv_rows, 16 * len(table)), head_dim, name, random) for _ in range(2))
+            lse = (ctypes.c_float * (heads * q_rows))()
+            if code := call((q, k, v, o), head_dim, dtype, lse=ctypes.addressof(lse)):
+                fail(f"{name}, head_dim {head_dim}: error {code}")
+            for row in range(0, heads * q_rows, 17 if kernel == "16" else 1):
+                head, query = divmod(row, q_rows)
+                (first, queries), (key, keys) = [each for each in sequences if each[0][0] <= query][-1]
+                keys -= 0 if kernel == "16" else first + queries - 1 - query
+                rows = [key_row(head * kv_heads // heads, i) for i in range(key, key + keys)]
+                p = [math.exp(0.125 * sum(map(operator.mul, q.row(row), k.row(i)))) for i in rows]
+                right = [sum(map(operator.mul, p, column)) / sum(p) for column in zip(*map(v.row, rows))]
+                error = math.dist(o.row(row), right) / math.hypot(*right)
+                if not error < most:  # NaN is not
+                    fail(f"{name}, head_dim {head_dim}, row {row}: the relative error is {error:.2g}")
+                if kernel != "16" and abs(lse[row] - math.log(sum(p))) > 1e-3:
+                    fail(f"{name}, head_dim {head_dim}, row {row}: lse is {lse[row]} instead of {math.log(sum(p))}")
+    before = bytes(o.memory)
+    wrong = [{"q": None}, {"o": o.address + 2}, {"head_dim": 96}, {"dtype": 2}, {"scale": 0.0}, {"scale": float("nan")}, {"q_len": 0},
+             {"q_len": -128}, {"page_size": 24} if table else {"v": k.address + 8}, {"q_len": 100 if kernel == "16" else 1 << 23}]
+    for change in wrong:
+        if (code := call((q, k, v, o), **({"head_dim": 128, "dtype": 1} | change))) != 1 or bytes(o.memory) != before:
+            fail(f"{change} ended with {code} instead of cudaErrorInvalidValue")
+
+
 what, *arguments = sys.argv[1:]
 if what == "nvcc":
     compile_by_nvcc(*arguments)
+elif what == "library":
+    use_library(*arguments)
+elif what == "beyond":
+    for shape in ([], ["1", "4", "2", "129", "2"], ["130", "2", "1", "7", "1"]):  # few keys: queries that see none
+        ends(arguments[0], shape, 0, r"relative error \S+ \(at most \S+\): passed\n")
+    for bad in (["0"], ["1", "3", "1", "8", "2"], ["1"] * 6):
+        ends(arguments[0], bad, 2, r"\Aerror: [^\n]*\n\Z")
 elif what == "run":
     for shape in ([], ["384", "1", "2"]):
         done = ends(arguments[0], shape, 0, r"relative error \S+ \(at most \S+\): passed\n")

@@ -135,6 +135,16 @@ class Refusals(ScriptTest):
             self.assertEqual([sass.find_kernel(name) for name in ("6", "06", "06_mma_split_q", "06_m")],
                              4 * ["06_mma_split_q"])
 
+    def test_kernels_beyond_the_ladder(self):
+        for name in ("causal", "beyond/causal", "beyond/c"):
+            self.assertEqual(sass.find_kernel(name), "beyond/causal")
+        self.assertEqual([sass.needs_of(f"beyond/{name}") for name in ("causal", "plain", "split_keys")],
+                         [(90, True), (75, False), (80, False)])
+        said = io.StringIO()
+        with mock.patch.object(sass, "find_nvcc", side_effect=sass.Missing("no nvcc")), redirect_stderr(said), self.assertRaises(SystemExit):
+            ptxas.main(["causal"])
+        self.assertEqual(said.getvalue(), "error: no nvcc\n")
+
     def test_unknown_architecture(self):
         for name in ("hopper", "99", "80a", "90f", ""):
             self.assert_one_sentence(self.inspect("08", "--arch", name), "--arch", "90a", f"'{name}'")

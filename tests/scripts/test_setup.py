@@ -189,7 +189,7 @@ class Checkout(SetUp):
         self.root = self.checkout()
         for name in ("common/cli/options.cpp", "common/harness/inputs.cpp", "bench/protocols.json"):
             self.write(f"checkout/{name}", (ROOT / name).read_text(encoding="utf-8"))
-        for name in ("01_naive", "02_online_softmax"):
+        for name in ("01_naive", "02_online_softmax", "beyond/causal"):
             self.write(f"checkout/kernels/{name}.cu", "")
         for name in ("apt-get", "cmake", "nvidia-smi", "sudo"):
             self.program(name, "exit 1\n")
@@ -208,6 +208,8 @@ class Checkout(SetUp):
             ("--seq-len 12345600", "--seq-len must be a multiple of 128 from 128 to 4194304, not 12345600"),
             ("--seq-len 4194432", "--seq-len must be a multiple of 128 from 128 to 4194304, not 4194432"),
             ("--seq-len 128,", "--seq-len takes values with a comma between two, not '128,'"),
+            ("--seq-len 100 --mask causal 1", "--seq-len must be a multiple"),
+            ("causal 1", "causal and 1 are in different programs: give kernels of beyond/, or numbered ones"),
             ("--seq-len", "--seq-len needs a value"), ("--head-dim 80", "--head-dim must be 64 or 128, not 80"),
             ("--dtype fp32", "--dtype takes one of fp16, bf16"), ("--heads 0", "--heads must be a whole number from 1 on"),
             ("--batch x", "--batch must be"), ("--iters -1", "--iters must be"),
@@ -227,6 +229,7 @@ class Checkout(SetUp):
 
     def test_good_arguments_go_on(self):
         for arguments in ("", "1 02 02_online_softmax", "--seq-len 128,0256 --head-dim=64 --dtype fp16",
+                          "causal --seq-len 100 --mask causal", "beyond/causal --lengths 300,0,17 --kv-heads 1",
                           "--no-races 01 --flush-l2 --inputs hot_row --protocol quick --seed 0 --warmup 0",
                           f"--trace=/dev/null --json {self.folder}/r.json",
                           "--program-help --seq-len 5", "--list --heads 0"):

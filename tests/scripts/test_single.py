@@ -11,7 +11,7 @@ from fa_tools.product import sass, single
 
 KERNELS = sass.kernel_names()
 # Lines beside the kernel's own: the program, the launch, and the instructions. Those of Hopper are more.
-MOST_BESIDE = {"10": 290, "11": 380, "12": 450, "13": 465, "14": 490, "15": 525, "16": 500}
+MOST_BESIDE = {"10": 290, "11": 380, "12": 460, "13": 465, "14": 495, "15": 525, "16": 500, "beyond/causal": 555, "beyond/split_keys": 310}
 USUAL = 220
 MOST = {"08": 440, "16": 990}  # in all
 
@@ -49,14 +49,18 @@ def statements(text):
 def kernel_text(kernel):
     """A kernel's source below its includes, without its registration."""
     source = (ROOT / f"kernels/{kernel}.cu").read_text(encoding="utf-8")
-    own = source[source.index(f"namespace fa::k{kernel[:2]} {{"):]
-    before, after = re.split(r"const Registration.*\n\n", own)
+    own = source[source.index("namespace fa::"):]
+    before, after = re.split(r"const Registration[^;]*;\n\n", own)
     return sources.unmarked(before + after)
 
 
 @functools.cache
 def text_of(kernel, *choices):
     return single.single(kernel, *choices)
+
+
+def library_of(kernel):
+    return text_of(kernel, "bf16", 128, True)
 
 
 class Single(ScriptTest):
@@ -68,28 +72,30 @@ class Single(ScriptTest):
         for kernel in KERNELS:
             with self.subTest(kernel):
                 self.assertIn(kernel_text(kernel), text_of(kernel))
+                self.assertIn(kernel_text(kernel), library_of(kernel))
 
     def test_lines(self):
         for kernel in KERNELS:
-            with self.subTest(kernel):
-                lines = text_of(kernel).splitlines()
-                own = len((ROOT / f"kernels/{kernel}.cu").read_text(encoding="utf-8").splitlines())
-                self.assertLessEqual(len(lines) - own, MOST_BESIDE.get(kernel[:2], USUAL))
-                self.assertLessEqual(len(lines), MOST.get(kernel[:2], len(lines)))
-                self.assertLessEqual(max(map(len, lines)), 100)
-                self.assertNotIn(["", ""], [lines[i:i + 2] for i in range(len(lines))])
+            short = kernel[:2] if kernel[0].isdigit() else kernel
+            for text in (text_of(kernel), library_of(kernel)):
+                with self.subTest(kernel):
+                    lines = text.splitlines()
+                    own = len((ROOT / f"kernels/{kernel}.cu").read_text(encoding="utf-8").splitlines())
+                    self.assertLessEqual(len(lines) - own, MOST_BESIDE.get(short, USUAL))
+                    self.assertLessEqual(len(lines), MOST.get(short, len(lines)))
+                    self.assertLessEqual(max(map(len, lines)), 100)
+                    self.assertNotIn(["", ""], [lines[i:i + 2] for i in range(len(lines))])
 
     def test_nothing_of_the_repository_is_left(self):
         for kernel in KERNELS:
-            with self.subTest(kernel):
-                text = text_of(kernel)
-                code = sources.without_comments(text)
-                self.assertEqual(re.findall(r"#include \"|\bemu::|FA_WITH_CUDA|FA_RECORDING|Where|record|kRank", code), [])
-                self.assertEqual(re.findall(r"// \[|k00|00_name|cmake", text.replace(kernel_text(kernel), "")), [])
+            for text in (text_of(kernel), library_of(kernel)):
+                with self.subTest(kernel):
+                    code = sources.without_comments(text)
+                    self.assertEqual(re.findall(r"#include \"|\bemu::|FA_WITH_CUDA|FA_RECORDING|Where|record|kRank", code), [])
+                    self.assertEqual(re.findall(r"// \[|k00|00_name|attention00|kMapType,.*BFLOAT|cmake", text.replace(kernel_text(kernel), "")), [])
 
     def test_every_declaration_is_used(self):
-        for kernel in KERNELS:
-            text = text_of(kernel)
+        for kernel, text in ((kernel, each) for kernel in KERNELS for each in (text_of(kernel), library_of(kernel))):
             code = sources.without_comments(text)
             for name in re.findall(r"^(?:__device__.*? |[\w ]*constexpr [\w ]+ )(\w+)(?:<\w+>)?\(", code, re.MULTILINE):
                 with self.subTest(kernel, name=name):
@@ -122,6 +128,9 @@ class Single(ScriptTest):
                     found = statements(text_of(kernel, dtype).split("#else  // scripts/fa emulate")[0])
                     self.assertEqual([each for each in found if each not in known], [])
                     self.assertGreaterEqual(len(found), {"wg": 12, "mm": 3}.get(kernel[3:5], 0))
+                    general = known | {each.replace("<Element::kName>", "<WgmmaElement<T>::kName>").replace("<kMajorA>", "0")
+                                       for each in statements(wgmma_instructions())}
+                    self.assertEqual([each for each in statements(library_of(kernel)) if each not in general], [])
 
     def test_descriptors_are_those_of_the_header(self):
         text = text_of("16_max_free")
@@ -159,10 +168,24 @@ static_assert(equal());
         self.assertNotRegex(text.split("// ==== the kernel")[0], r"bfloat|bf16")
         self.assertNotIn("A from registers", text.split("D: 64 x 128")[-1])
 
+    def test_a_library_ends_with_its_function(self):
+        done = self.run_script(SCRIPTS / "fa", "single", "causal", "--library")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, library_of("beyond/causal"), ""))
+        for kernel in KERNELS:
+            text = library_of(kernel)
+            comment, function = re.search(r"\n\n((?://.*\n)+)(extern \"C\"(?:.|\n)*)\Z", text).groups()
+            with self.subTest(kernel):
+                self.assertEqual(re.findall(r"\bmain\(|\bexit\(|printf|<cstdio>|<vector>", text), [])
+                parameters = re.findall(r"(\w+)[,)]", re.search(r"\(\n(.*?) \{\n", function, re.DOTALL)[1])
+                for name in parameters:
+                    self.assertRegex(comment, rf"\n//   (\w+, )*{name}\b")
+                self.assertEqual(parameters[:4] + parameters[-1:], ["q", "k", "v", "o", "stream"])
+
     def test_bad_arguments(self):
         self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "single", "17"), "there is no kernel '17'")
         self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "single"), "scripts/fa single --help")
         self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "single", "16", "--dtype", "fp8"), "fp8")
+        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "single", "16", "--library", "--head-dim", "64"), "leave --dtype and --head-dim out")
 
 
 if __name__ == "__main__":

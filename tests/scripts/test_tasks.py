@@ -37,6 +37,11 @@ class Said(unittest.TestCase):
         self.assertEqual(chapters, {*(f"{number:02}" for number in range(1, 17)), "beyond"})
         self.assertGreaterEqual(sum(not task.is_kernel for task in KERNELS), 5)
 
+    def test_a_kernel_names_its_tasks(self):
+        for kernel, names in (("5", ["05_ldmatrix", "05_row_max"]), ("causal", ["beyond_mask", "beyond_step"]),
+                              ("beyond/split_keys", ["beyond_pieces", "beyond_parts"]), ("swizzle", []), ("one_wgmma", [])):
+            self.assertEqual([task.name for task in TASKS.values() if task.is_of(kernel)], names)
+
     def test_each_says_what_it_needs_to(self):
         for task in TASKS.values():
             with self.subTest(task.name):

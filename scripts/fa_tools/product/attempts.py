@@ -18,8 +18,8 @@ from fa_tools.tools import ROOT, Parser, busy, fail, make_folder, or_fail, relat
 DESCRIPTION = """Kernels with a hole, or with somebody else's bug, for you to complete. The first call writes the file into
 the folder try/ and says what to do. Every further call compiles your file for the emulator and tells you what
 the checks find: numbers on ordinary and on hard inputs, races, deadlocks, bank conflicts."""
-EXAMPLE = """A number stands for the kernel's first task that you have not solved. Everything behind -- is for the
-kernel's own program, which then runs with your file: --inputs, --seq-len, --completion early ...
+EXAMPLE = """A kernel's number, or causal or split_keys, stands for the kernel's first task that you have not solved. Everything
+behind -- is for the kernel's own program, which then runs with your file: --inputs, --seq-len, --completion early ...
 
 examples:
   scripts/fa try --list                            all tasks, and which you have solved
@@ -338,7 +338,7 @@ def main():
     if "--" in arguments:
         arguments, own = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
     parser = Parser("try", DESCRIPTION, EXAMPLE)
-    parser.add_argument("names", nargs="*", metavar="TASK", help="a task, or a kernel's number")
+    parser.add_argument("names", nargs="*", metavar="TASK", help="a task, or a kernel's number or, of beyond/, its name")
     parser.add_argument("--list", action="store_true", help="all tasks, and your progress")
     parser.add_argument("--hint", action="store_true", help="the next of three hints")
     parser.add_argument("--solution", action="store_true", help="the real code of the hole; of a case, what was wrong")
@@ -353,7 +353,7 @@ def main():
         tasks = read_tasks()
     options.names = [name.lower() for name in options.names]
     for name in options.names:
-        if name not in tasks and not any(task.number and task.number == name.zfill(2) for task in tasks.values() if not task.bug):
+        if name not in tasks and not any(task.is_of(name) for task in tasks.values()):
             begun = [each for each in tasks if name and each.startswith(name)]
             near_by = begun[:3] or difflib.get_close_matches(name, tasks, 3, 0.4)
             fail(f"there is no task '{name}'{'; the nearest are ' + ', '.join(near_by) if near_by else ''}; "
@@ -363,7 +363,7 @@ def main():
     folder = Folder(options.folder)
     if options.grade:
         chosen = [task for task in tasks.values() if not options.names or task.name in options.names or
-                  task.number and not task.bug and task.number in [name.zfill(2) for name in options.names]]
+                  any(map(task.is_of, options.names))]
         return grade(chosen, tasks, folder, options.json)
     if options.list or not options.names:
         show_list(tasks, folder)
@@ -374,7 +374,7 @@ def main():
     if name in tasks:
         task = tasks[name]
     else:
-        own_tasks = [task for task in tasks.values() if task.number == name.zfill(2) and not task.bug]
+        own_tasks = [task for task in tasks.values() if task.is_of(name)]
         task = next((each for each in own_tasks if not folder.progress.get(each.name, {}).get("solved")), own_tasks[-1])
     path = folder.source(task)
     if options.hint:

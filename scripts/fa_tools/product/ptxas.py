@@ -35,12 +35,12 @@ def said(log):
 
 def main(argv=None):
     parser = Parser("ptxas", __doc__, EXAMPLE)
-    parser.add_argument("file", metavar="KERNEL|FILE", help="a kernel (08, 08_swizzle), or a .cu file of this repository")
+    parser.add_argument("file", metavar="KERNEL|FILE", help="a kernel (08, causal), or a .cu file of this repository")
     parser.add_argument("--arch", default="90a", metavar="ARCH", help="the GPU's architecture (default 90a)")
     parser.add_argument("--only", default="", metavar="TEXT", help="kernels whose name has TEXT in it")
     parser.add_argument("--remarks", action="store_true", help="only remarks (C7...), not registers")
     args = parser.parse_args(argv)
-    if re.fullmatch(r"\d+(_\w+)?", args.file):
+    if re.fullmatch(r"[\w/]+", args.file):
         with or_fail():
             args.file = f"kernels/{sass.find_kernel(args.file)}.cu"
     if not (ROOT / args.file).is_file():

@@ -381,15 +381,18 @@ def ptx_family(opcode):
 
 
 def kernel_names():
-    return sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
+    """The numbered ones, then beyond/causal and so on."""
+    return [*sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu")),
+            *sorted(f"beyond/{path.stem}" for path in (ROOT / "kernels" / "beyond").glob("*.cu"))]
 
 
 def find_kernel(wish):
+    """The name of the kernel with this number, name or beginning of a name; "causal" is beyond/causal."""
     names = kernel_names()
     if wish in names:
         return wish
     number = f"{int(wish):02}_" if wish.isascii() and wish.isdigit() else None
-    fits = [name for name in names if name.startswith(number or wish)] if wish else []
+    fits = [name for name in names if name.removeprefix("beyond/").startswith(number or wish.removeprefix("beyond/"))] if wish else []
     if len(fits) == 1:
         return fits[0]
     if fits:
@@ -400,7 +403,7 @@ def find_kernel(wish):
 def needs_of(kernel):
     """(compute capability, only that one?) from the registration in the kernel's last line."""
     text = (ROOT / "kernels" / f"{kernel}.cu").read_text(encoding="utf-8")
-    match = re.search(r"registration\{\"\w+\", (?:Needs)?\{(\d+)(, true)?\}", text)
+    match = re.search(r"registration\{\s*\"[\w/]+\", (?:Needs)?\{(\d+)(, true)?\}", text)
     return (int(match[1]), bool(match[2])) if match else (75, False)
 
 

@@ -1,5 +1,6 @@
 // What scripts/fa single puts around a kernel: what nvcc alone sees, then the launch, then the
-// program. Lines from `// [name]` to `// [/name]` are for kernels that use the name.
+// program or the library's function. Lines from `// [name]` to `// [/name]` are for kernels that use
+// the name, and from `// [!name]` to `// [/!name]` for the others; as_library is for libraries.
 // nvcc alone
 // [compiled_architecture]
 
@@ -17,38 +18,85 @@ int compiled_architecture() {
   return attributes.ptxVersion;
 }
 // [/compiled_architecture]
-// [make_slab_map]
+// [TensorMap]
+// [make_tensor_map]
+
+// A map for TMA: boxes of a tensor, whose innermost dimension comes first. Boxes have 64 columns:
+// 128 bytes, swizzled. The driver makes the map; asked for its function at run time, it need not be
+// linked.
+template <typename T>
+ptx::TensorMap make_tensor_map(const T* tensor, std::initializer_list<uint64_t> sizes,
+                               std::initializer_list<uint64_t> strides,
+                               std::initializer_list<uint32_t> box, layout::SwizzleMode) {
+  const uint32_t every_element[] = {1, 1, 1};
+  // [/make_tensor_map]
+  // [make_slab_map]
 
 // A map for TMA: boxes of box_rows rows and 64 columns (128 bytes, swizzled) of a row-major matrix.
 // The driver makes it; asked for its function at run time, it need not be linked.
 template <typename T>
 ptx::TensorMap make_slab_map(const T* matrix, uint64_t columns, uint64_t rows, uint32_t box_rows) {
+  const uint64_t sizes[] = {columns, rows}, row_bytes[] = {columns * sizeof(T)};
+  const uint32_t box[] = {64, box_rows}, every_element[] = {1, 1};
+  // [/make_slab_map]
+  // [as_library]
+  constexpr auto kMapType = std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                      : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  // [/as_library]
   void* encode = nullptr;
   cudaDriverEntryPointQueryResult found{};
   cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault,
                                    &found);
-  const uint64_t sizes[] = {columns, rows}, row_bytes[] = {columns * sizeof(T)};
-  const uint32_t box[] = {64, box_rows}, every_element[] = {1, 1};
   ptx::TensorMap map;
   if (!encode ||
       reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode)(
-          &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<T*>(matrix), sizes, row_bytes, box,
+          // [make_tensor_map]
+          &map, kMapType, uint32_t(sizes.size()), const_cast<T*>(tensor),
+          sizes.begin(), strides.begin(), box.begin(), every_element,
+          CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+          // [/make_tensor_map]
+          // [make_slab_map]
+          &map, kMapType, 2, const_cast<T*>(matrix), sizes, row_bytes, box,
           every_element, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+          // [/make_slab_map]
           CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS) {
+    // [!as_library]
     std::fprintf(stderr, "error: the driver makes no tensor map; TMA needs that of CUDA 12\n");
     std::exit(3);
+    // [/!as_library]
+    // [as_library]
+    throw cudaErrorNotSupported;
+    // [/as_library]
   }
   return map;
 }
-// [/make_slab_map]
+// [/TensorMap]
 // the launch
+// [as_library]
+// What a call of CUDA says, thrown to the function at the end of this file.
+inline void check(cudaError_t error) {
+  if (error != cudaSuccess) throw error;
+}
+
+inline thread_local cudaStream_t launch_stream = nullptr;  // of this thread's call
+// [/as_library]
+// [!as_library]
 inline void check(cudaError_t error, int line = __builtin_LINE()) {
   if (error == cudaSuccess) return;
   std::fprintf(stderr, "error: line %d: %s\n", line, cudaGetErrorString(error));
   std::exit(3);
 }
+// [/!as_library]
 
+// [!kv_heads]
 // What a launcher gets: tensors in the GPU's memory, [batch, heads, seq_len, head_dim] each.
+// [/!kv_heads]
+// [kv_heads]
+enum class Mask { kNone, kCausal };  // causal: the last query sees all keys
+
+// What a launcher gets: tensors in the GPU's memory. Q and O are [batch, heads, seq_len, head_dim],
+// and K and V are [batch, kv_heads, kv_len, head_dim].
+// [/kv_heads]
 template <typename T>
 struct Attention {
   const T *q, *k, *v;
@@ -59,12 +107,35 @@ struct Attention {
   void* workspace = nullptr;
   size_t workspace_bytes = 0;
   // [/workspace_bytes]
+  // [kv_heads]
+  Mask mask = Mask::kCausal;
+  int kv_len = 0, kv_heads = 0;
+  int q_rows = 0, kv_rows = 0;  // of one head: seq_len and kv_len, or of all packed sequences
+  float* lse = nullptr;         // the logarithm of the sum of each row of Q; null: not wanted
+  // [/kv_heads]
+  // [cu_seqlens_q]
+  // Of packed sequences, batch + 1 numbers: the first row of each in a head, and the end; or null.
+  // Then Q and O are [heads, q_rows, head_dim], and K and V [kv_heads, kv_rows, head_dim].
+  const int *cu_seqlens_q = nullptr, *cu_seqlens_kv = nullptr;
+  // [/cu_seqlens_q]
+  // [block_table]
+  // Of K and V in pages, [pages, kv_heads, page_size, head_dim]: the pages of each sequence and how
+  // many keys it has, of sizes [batch, table_pages] and [batch]; or null.
+  const int *block_table = nullptr, *kv_lens = nullptr;
+  int page_size = 0, table_pages = 0;
+  // [/block_table]
 };
 // [Problem]
 
 struct Problem {
   int batch, heads, seq_len, head_dim;
+  // [!kv_heads]
   size_t head_count() const { return size_t(batch) * heads; }
+  // [/!kv_heads]
+  // [kv_heads]
+  int kv_heads;
+  int key_heads() const { return kv_heads; }
+  // [/kv_heads]
 };
 // [/Problem]
 // [shared_storage]
@@ -94,7 +165,12 @@ template <auto kKernel, typename... Arguments>
 void launch(const LaunchShape& shape, Arguments... arguments) {
   check(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              int(shape.shared_bytes)));
+  // [!as_library]
   kKernel<<<shape.grid, shape.block, shape.shared_bytes>>>(arguments...);
+  // [/!as_library]
+  // [as_library]
+  kKernel<<<shape.grid, shape.block, shape.shared_bytes, launch_stream>>>(arguments...);
+  // [/as_library]
   check(cudaGetLastError());
 }
 // the kernel
@@ -105,15 +181,28 @@ constexpr int kHeadDim = 128;
 // The most that ||error|| / ||O|| of a row may be. Rounding to 16 bits makes it 2.3e-3 on average.
 constexpr double kTolerance = 4e-3;
 int seq_len = 4096, heads = 16, batch = 4;  // unless the command line says otherwise
+// [kv_heads]
+int kv_len = 4096, kv_heads = 4;
+
+// The mask is causal: the last query sees all keys, and each query before it one key fewer.
+int visible_keys(size_t query) { return std::max(0, int(query) + 1 + kv_len - seq_len); }
+// [/kv_heads]
 
 // Compares about 16 rows per head with attention in float64, where e^score needs no maximum.
 bool is_correct(const T* q, const T* k, const T* v, const T* o) {
   double worst = 0;
   bool passed = true;
   for (size_t row = 0; row < size_t(batch) * heads * seq_len; row += seq_len / 16 + 1) {
+    // [!kv_heads]
     const size_t head = row / seq_len * seq_len;  // its first row
+    const size_t end = head + seq_len;
+    // [/!kv_heads]
+    // [kv_heads]
+    const size_t head = row / seq_len * kv_heads / heads * kv_len;  // its first key
+    const size_t end = head + visible_keys(row % seq_len);
+    // [/kv_heads]
     double value[kHeadDim] = {}, row_sum = 0, error = 0, norm = 0;
-    for (size_t key = head; key < head + seq_len; key++) {
+    for (size_t key = head; key < end; key++) {
       double score = 0;
       for (int d = 0; d < kHeadDim; d++) {
         score += float(q[row * kHeadDim + d]) * float(k[key * kHeadDim + d]);
@@ -122,6 +211,9 @@ bool is_correct(const T* q, const T* k, const T* v, const T* o) {
       row_sum += p;
       for (int d = 0; d < kHeadDim; d++) value[d] += p * float(v[key * kHeadDim + d]);
     }
+    // [kv_heads]
+    if (end == head) row_sum = norm = 1;  // the row of a query without keys is zeros
+    // [/kv_heads]
     for (int d = 0; d < kHeadDim; d++) {
       error += std::pow(float(o[row * kHeadDim + d]) - value[d] / row_sum, 2);
       norm += std::pow(value[d] / row_sum, 2);
@@ -136,8 +228,14 @@ bool is_correct(const T* q, const T* k, const T* v, const T* o) {
 
 int main(int argc, char** argv) {
 #ifndef __CUDACC__  // the emulator is slow
+  // [!kv_heads]
   seq_len = 256, heads = 2, batch = 1;
+  // [/!kv_heads]
+  // [kv_heads]
+  seq_len = 200, heads = 2, batch = 1, kv_len = 300, kv_heads = 1;
+  // [/kv_heads]
 #endif
+  // [!kv_heads]
   int* const sizes[] = {&seq_len, &heads, &batch};
   for (int i = 1; i < argc && i < 4; i++) *sizes[i - 1] = std::atoi(argv[i]);
   if (argc > 4 || seq_len <= 0 || seq_len % 128 || heads <= 0 || batch <= 0 ||
@@ -148,21 +246,52 @@ int main(int argc, char** argv) {
   std::printf("00_name, seq_len %d, heads %d, batch %d\n", seq_len, heads, batch);
 
   const size_t count = size_t(batch) * heads * seq_len * kHeadDim, bytes = count * sizeof(T);
+  // [/!kv_heads]
+  // [kv_heads]
+  int* const sizes[] = {&seq_len, &heads, &batch, &kv_len, &kv_heads};
+  for (int i = 1; i < argc && i < 6; i++) *sizes[i - 1] = std::atoi(argv[i]);
+  if (argc > 6 || seq_len <= 0 || heads <= 0 || batch <= 0 || kv_len <= 0 || kv_heads <= 0 ||
+      heads % kv_heads || int64_t(batch) * heads > 65535) {
+    std::fprintf(stderr,
+                 "error: give [seq_len [heads [batch [kv_len [kv_heads]]]]], kv_heads a divisor\n");
+    return 2;
+  }
+  std::printf("00_name, causal, seq_len %d, heads %d, batch %d", seq_len, heads, batch);
+  std::printf(", kv_len %d, kv_heads %d\n", kv_len, kv_heads);
+
+  const size_t q_count = size_t(batch) * heads * seq_len * kHeadDim;
+  const size_t kv_count = size_t(batch) * kv_heads * kv_len * kHeadDim;
+  // [/kv_heads]
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
   std::vector<T> host[4];  // Q, K, V and O
   T* gpu[4];
   for (int i = 0; i < 4; i++) {
+    // [kv_heads]
+    const size_t count = i == 1 || i == 2 ? kv_count : q_count, bytes = count * sizeof(T);
+    // [/kv_heads]
     for (size_t n = 0; n < count; n++) host[i].push_back(T(i < 3 ? normal(random) : 0.0f));
     check(cudaMalloc(&gpu[i], bytes));
     check(cudaMemcpy(gpu[i], host[i].data(), bytes, cudaMemcpyHostToDevice));
   }
   Attention<T> a{gpu[0], gpu[1], gpu[2], gpu[3], batch, heads, seq_len, 1 / sqrtf(kHeadDim)};
+  // [kv_heads]
+  a.kv_len = a.kv_rows = kv_len, a.kv_heads = kv_heads, a.q_rows = seq_len;
+  // [/kv_heads]
   // [workspace_bytes]
+  // [!kv_heads]
   a.workspace_bytes =
       Launcher<T, kHeadDim>::workspace_bytes({batch, heads, seq_len, kHeadDim}, size_t(8) << 30);
+  // [/!kv_heads]
+  // [kv_heads]
+  a.workspace_bytes =
+      Launcher<T, kHeadDim>::workspace_bytes({batch, heads, seq_len, kHeadDim, kv_heads}, 0);
+  // [/kv_heads]
   check(cudaMalloc(&a.workspace, a.workspace_bytes));
   // [/workspace_bytes]
+  // [zeroed_bytes]
+  check(cudaMemset(a.workspace, 0, Launcher<T, kHeadDim>::zeroed_bytes()));
+  // [/zeroed_bytes]
 
 #ifdef __CUDACC__  // the emulator does not measure time
   const int launches = 128;
@@ -177,12 +306,187 @@ int main(int argc, char** argv) {
   check(cudaEventSynchronize(end));
   float ms = 0;
   check(cudaEventElapsedTime(&ms, begin, end));
+  // [!kv_heads]
   std::printf("%.4f ms per launch, %.1f TFLOP/s\n", ms / launches,
               4e-9 * double(count) * seq_len * launches / ms);
+  // [/!kv_heads]
+  // [kv_heads]
+  double pairs = 0;  // of a query and a key that it sees, in one head
+  for (int i = 0; i < seq_len; i++) pairs += visible_keys(i);
+  std::printf("%.4f ms per launch, %.1f TFLOP/s\n", ms / launches,
+              4e-9 * pairs * kHeadDim * batch * heads * launches / ms);
+  // [/kv_heads]
 #endif
   // O becomes NaN, which shows if this launch does not write all of it.
+  // [!kv_heads]
   check(cudaMemset(gpu[3], 0xff, bytes));
+  // [/!kv_heads]
+  // [kv_heads]
+  const size_t bytes = q_count * sizeof(T);
+  check(cudaMemset(gpu[3], 0xff, bytes));
+  // [/kv_heads]
   Launcher<T, kHeadDim>::run(a);
   check(cudaMemcpy(host[3].data(), gpu[3], bytes, cudaMemcpyDeviceToHost));
   return is_correct(host[0].data(), host[1].data(), host[2].data(), host[3].data()) ? 0 : 1;
+}
+// the library
+using namespace fa;
+using k00::Launcher;
+
+// O = softmax(scale QK^T) V, forward, on the current GPU.
+//
+// [!kv_heads]
+//   q, k, v, o    contiguous tensors [batch, heads, seq_len, head_dim] in the GPU's memory, each at
+//                 a multiple of 16 bytes; o overlaps none of the others
+//   batch, heads  from 1 on; batch * heads is at most 65535
+//   seq_len       a multiple of 128, at most 4194304
+// [/!kv_heads]
+// [kv_heads]
+//   q, o          contiguous tensors [batch, heads, seq_len, head_dim] in the GPU's memory, each at
+//                 a multiple of 16 bytes; o overlaps no other tensor
+//   k, v          such tensors [batch, kv_heads, kv_len, head_dim]
+//   lse           [batch, heads, seq_len] fp32: becomes the natural logarithm of each row's sum of
+//                 e^score, -inf for a query that sees no key. Null: not wanted
+//   batch, heads  from 1 on; batch * heads is at most 65535
+//   kv_heads      a divisor of heads: head h reads head h / (heads / kv_heads) of k and v
+//   seq_len       queries of a sequence, from 1 to 4194304
+//   kv_len        keys of a sequence, in the same range
+// [/kv_heads]
+//   head_dim      64 or 128
+//   dtype         of q, k, v and o: 0 for fp16, 1 for bf16
+//   scale         of the scores, usually 1 / sqrt(head_dim); from 1e-30 to 1000
+// [kv_heads]
+//   causal        1: the last query sees all keys, and each query before it one key fewer. 0: each
+//                 query sees all keys
+// [/kv_heads]
+// [cu_seqlens_q]
+//   cu_seqlens_q, cu_seqlens_kv, q_rows, kv_rows
+//                 of packed sequences: batch + 1 numbers in the GPU's memory, the first row of each
+//                 sequence in its head, and at the end the rows of a head, which q_rows and kv_rows
+//                 are. Then q and o are [heads, q_rows, head_dim], k and v [kv_heads, kv_rows,
+//                 head_dim], lse is [heads, q_rows], and seq_len and kv_len are the longest. Null
+//                 and 0: not packed
+// [/cu_seqlens_q]
+// [block_table]
+//   block_table, kv_lens, page_size
+//                 of k and v in pages, [pages, kv_heads, page_size, head_dim]: kv_lens[i] of kv_len
+//                 keys belong to sequence i, and those from j * page_size on are in page
+//                 block_table[i * columns + j], with columns = kv_len / page_size, rounded up. Both
+//                 arrays are in the GPU's memory, and page_size is 16, 32, 64, 128 or 256. Null and
+//                 0: not in pages
+// [/block_table]
+//   stream        takes the launch, and the call does not wait; null is the default stream
+// [workspace_bytes]
+//                 The kernel's workspace comes from its memory pool (cudaMallocAsync)
+// [/workspace_bytes]
+//
+// Returns cudaSuccess, cudaErrorInvalidValue for an argument that is none of these, before anything
+// is launched, or the error with which CUDA refuses the launch, for example on another GPU.
+extern "C" __attribute__((visibility("default"))) cudaError_t attention00(
+    // [!kv_heads]
+    const void* q, const void* k, const void* v, void* o, int batch, int heads, int seq_len,
+    int head_dim, int dtype, float scale, cudaStream_t stream) {
+    // [/!kv_heads]
+    // [kv_heads]
+    const void* q, const void* k, const void* v, void* o, float* lse, int batch, int heads,
+    int kv_heads, int seq_len, int kv_len, int head_dim, int dtype, float scale, int causal,
+    // [cu_seqlens_q]
+    const int* cu_seqlens_q, const int* cu_seqlens_kv, int q_rows, int kv_rows,
+    // [/cu_seqlens_q]
+    // [block_table]
+    const int* block_table, const int* kv_lens, int page_size,
+    // [/block_table]
+    cudaStream_t stream) {
+    // [/kv_heads]
+  for (const void* tensor : {q, k, v, static_cast<const void*>(o)}) {
+    if (!tensor || reinterpret_cast<uintptr_t>(tensor) % 16 != 0) return cudaErrorInvalidValue;
+  }
+  constexpr int kMost = 1 << 22;
+  // [!kv_heads]
+  if (batch < 1 || heads < 1 || int64_t(batch) * heads > 65535 || seq_len < 1 || seq_len > kMost ||
+      seq_len % 128 != 0 || (head_dim != 64 && head_dim != 128) || (dtype != 0 && dtype != 1) ||
+      !(scale >= 1e-30f && scale <= 1000)) {
+    return cudaErrorInvalidValue;
+  }
+  // [/!kv_heads]
+  // [kv_heads]
+  if (batch < 1 || heads < 1 || int64_t(batch) * heads > 65535 || kv_heads < 1 ||
+      heads % kv_heads != 0 || seq_len < 1 || seq_len > kMost || kv_len < 1 || kv_len > kMost ||
+      (head_dim != 64 && head_dim != 128) || (dtype != 0 && dtype != 1) ||
+      (causal != 0 && causal != 1) || !(scale >= 1e-30f && scale <= 1000)) {
+    return cudaErrorInvalidValue;
+  }
+  // [/kv_heads]
+  // [cu_seqlens_q]
+  const bool packed = cu_seqlens_q;
+  if (packed != bool(cu_seqlens_kv) || packed != (q_rows != 0) || packed != (kv_rows != 0) ||
+      q_rows < 0 || kv_rows < 0) {
+    return cudaErrorInvalidValue;
+  }
+  // [/cu_seqlens_q]
+  // [block_table]
+  const bool paged = block_table;
+  if (paged != bool(kv_lens) || paged != (page_size != 0) ||
+      (paged && (page_size < 16 || page_size > 256 || (page_size & (page_size - 1)) != 0))) {
+    return cudaErrorInvalidValue;
+  }
+  // [cu_seqlens_q]
+  if (packed && paged) return cudaErrorInvalidValue;
+  // [/cu_seqlens_q]
+  // [/block_table]
+  // For one element type and head_dim.
+  const auto run = [&](auto element, auto columns) {
+    using T = decltype(element);
+    using Kernel = Launcher<T, decltype(columns)::value>;
+    Attention<T> a{static_cast<const T*>(q), static_cast<const T*>(k), static_cast<const T*>(v),
+                   static_cast<T*>(o), batch, heads, seq_len, scale};
+    // [kv_heads]
+    a.mask = causal ? Mask::kCausal : Mask::kNone;
+    a.kv_len = a.kv_rows = kv_len, a.kv_heads = kv_heads, a.q_rows = seq_len, a.lse = lse;
+    // [/kv_heads]
+    // [cu_seqlens_q]
+    if (packed) a.q_rows = q_rows, a.kv_rows = kv_rows;
+    a.cu_seqlens_q = cu_seqlens_q, a.cu_seqlens_kv = cu_seqlens_kv;
+    // [/cu_seqlens_q]
+    // [block_table]
+    a.block_table = block_table, a.kv_lens = kv_lens, a.page_size = page_size;
+    a.table_pages = paged ? (kv_len + page_size - 1) / page_size : 0;
+    // [/block_table]
+    // [!workspace_bytes]
+    Kernel::run(a);
+    // [/!workspace_bytes]
+    // [workspace_bytes]
+    // [!kv_heads]
+    a.workspace_bytes =
+        Kernel::workspace_bytes({batch, heads, seq_len, head_dim}, size_t(1) << 30);
+    // [/!kv_heads]
+    // [kv_heads]
+    a.workspace_bytes = Kernel::workspace_bytes({batch, heads, seq_len, head_dim, kv_heads}, 0);
+    // [/kv_heads]
+    check(cudaMallocAsync(&a.workspace, a.workspace_bytes, stream));
+    try {
+      // [zeroed_bytes]
+      check(cudaMemsetAsync(a.workspace, 0, Kernel::zeroed_bytes(), stream));
+      // [/zeroed_bytes]
+      Kernel::run(a);
+    } catch (cudaError_t) {
+      cudaFreeAsync(a.workspace, stream);
+      throw;
+    }
+    check(cudaFreeAsync(a.workspace, stream));
+    // [/workspace_bytes]
+  };
+  constexpr std::integral_constant<int, 64> k64;
+  constexpr std::integral_constant<int, 128> k128;
+  launch_stream = stream;
+  try {
+    if (dtype == 0) {
+      head_dim == 64 ? run(__half(), k64) : run(__half(), k128);
+    } else {
+      head_dim == 64 ? run(__nv_bfloat16(), k64) : run(__nv_bfloat16(), k128);
+    }
+  } catch (cudaError_t error) {
+    return error;
+  }
+  return cudaSuccess;
 }

@@ -1,5 +1,6 @@
 """Writes one kernel as one CUDA file that needs nothing of this repository: the kernel as it is, above it those instructions
-and layouts of common that it uses, below it a program that makes inputs, checks the result and measures the time."""
+and layouts of common that it uses, below it a program that makes inputs, checks the result and measures the time, or with
+--library one function for programs of your own."""
 
 import re
 import sys
@@ -15,7 +16,10 @@ EXAMPLE = """example:
   nvcc -O3 -arch=sm_90a attention16.cu -o attention16
   ./attention16 8192 16 2      # seq_len, heads, batch; exit code 1 if the result is wrong
 
-The file's head says which architecture its kernel needs."""
+  scripts/fa single 16 --library > attention16.cu
+  nvcc -O3 -arch=sm_90a -shared -Xcompiler -fPIC attention16.cu -o libattention16.so
+
+The file's head says which architecture its kernel needs; a library's function, the last of the file, what it takes."""
 
 AROUND = Path(__file__).with_suffix(".cu")  # what stands around every kernel
 # In these headers' place, single.cu has what a single file needs.
@@ -57,6 +61,7 @@ __device__ __forceinline__ void wgmma_wait(Arrays&... arrays) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
   (keep_registers(arrays), ...);
 }"""
+# Of a library, whose functions are for both element types, the general one stays.
 PACK = """// Rounds two values to nearest, ties to even. The first is the lower half of the 32 bits.
 template <typename T>
 __device__ __forceinline__ uint32_t pack(float low, float high) {
@@ -106,13 +111,13 @@ OPERANDS = """#define FA_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d
 """
 
 
-def wgmma_columns(kernel, head_dim):
+def wgmma_columns(kernel, head_dims):
     """[(N, is A in registers?)] of the kernel's wgmma: of QK^T, whose N is the keys per tile, and of PV, whose A is P."""
     keys = re.search(r"int kBlockN = (\w+);", kernel)[1]
     keys = {keys} if keys.isdigit() else set(re.findall(r"\brun_with<(\d+)>", kernel))
     if not keys:
         raise Refused("how many keys a tile of this kernel has is not found")
-    return sorted({(int(n), False) for n in keys} | {(head_dim, True)})
+    return sorted({(int(n), False) for n in keys} | {(n, True) for n in head_dims})
 
 
 def register_names(first):
@@ -122,19 +127,21 @@ def register_names(first):
     return f"#define FA_NAMES_{first}{text}\n"
 
 
-def wgmma_functions(kernel, dtype, head_dim):
+def wgmma_functions(kernel, dtype, head_dims):
     """ptx::wgmma for this kernel's N. The length of the array tells the functions apart."""
-    element = ELEMENTS[dtype][1]
-    columns = wgmma_columns(kernel, head_dim)
+    columns = wgmma_columns(kernel, head_dims)
     thirty_twos = range(0, max(n for n, _ in columns) // 2, 32)
     functions = [NAMES, *map(register_names, thirty_twos), OPERANDS]
     for n, in_registers in columns:
         count = n // 2  # accumulators: operands 0 to count - 1. Then A, B, `accumulate` and kMajorB.
         a = [f"%{count + i}" for i in range(4 if in_registers else 1)]
-        b, accumulate, major = (f"%{count + len(a) + i}" for i in range(3))
+        b, accumulate, major, element = (f"%{count + len(a) + i}" for i in range(4))
+        name = "" if dtype else ', "C"(WgmmaElement<T>::kName)'
+        element = ELEMENTS[dtype][1] if dtype else element
         names = ' ", " '.join(f"FA_NAMES_{i}" for i in range(0, count, 32))
         others = f"{{{', '.join(a)}}}, {b}, p, 1, 1, {major}" if in_registers else f"{a[0]}, {b}, p, 1, 1, 0, {major}"
         operands = ", ".join(f"FA_32({i})" for i in range(0, count, 32))
+        last = "\n             " if name and not in_registers else ""
         a_inputs = '"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])' if in_registers else '"l"(a)'
         gap = "\n             " if in_registers else " "
         a_type = f"const uint32_t (&a)[4], uint64_t b,\n{'':38}" if in_registers else "uint64_t a, uint64_t b, "
@@ -145,7 +152,7 @@ __device__ __forceinline__ void wgmma(float (&d)[{count}], {a_type}bool accumula
   FA_SM90A("{{ .reg .pred p; setp.ne.b32 p, {accumulate}, 0;\\n"
            "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{element}.{element} {{" {names}
            "}}, {others}; }}"
-           : {operands} : {a_inputs}, "l"(b),{gap}"r"(+accumulate), "n"(int(kMajorB)));
+           : {operands} : {a_inputs}, "l"(b),{gap}"r"(+accumulate), "n"(int(kMajorB)){name.replace(" ", last or " ", 1)});
 }}
 """)
     return "".join(functions)
@@ -159,10 +166,11 @@ def banner(title, mark="-"):
 
 
 def known(code, name, kernel, dtype):
-    """The function `name` with what is known of its template arguments: the type, the rank of tensors, the bytes of copies."""
+    """The function `name` with what is known of its template arguments: the type, if there is one, the rank of tensors, the
+    bytes of copies."""
     kernel = without_comments(kernel)
     code = re.sub(r"^  static_assert\(kRank.*\n", "", code, flags=re.MULTILINE)
-    facts = {"std::is_same_v<T, __half>": dtype == "fp16"}
+    facts = {"std::is_same_v<T, __half>": dtype == "fp16"} if dtype else {}
     if "kRank" in code:  # a call lists so many coordinates
         rank, = {each.count(",") + 1 for given in calls(name, kernel) for each in given if each.startswith("{")}
         facts |= {f"kRank == {i}": i == rank for i in range(1, 5)}
@@ -218,24 +226,26 @@ def head_of(header, comment, kernel):
     return "\n//\n".join([first, *more]) + "\n"
 
 
-def sections(path, kernel, dtype, head_dim):
-    """What the kernel uses of the headers, a section per header."""
+def sections(path, kernel, dtype, head_dims):
+    """What the kernel uses of the headers, a section per header. Without dtype, for both."""
+    instead = INSTEAD if dtype else {key: text for key, text in INSTEAD.items() if key != ("ptx", "pack")}
+    of_wgmma = OF_WGMMA if dtype else OF_WGMMA - {("ptx", "WgmmaElement")}
     headers = [header for header in included(path, set()) if header not in LEFT_OUT]
     # The order in which they include each other, but a namespace at a time: layout:: needs only addresses of ptx::.
     headers.sort(key=lambda header: (not header.endswith("shared_address.h"), header.startswith("common/ptx")))
     heads, blocks = {}, []
-    other = next(names[0] for key, names in ELEMENTS.items() if key != dtype)
+    other = next(names[0] for key, names in ELEMENTS.items() if key != dtype) if dtype else "none"
     for header in headers:
-        heads[header], of_header = parse(header, INSTEAD)
+        heads[header], of_header = parse(header, instead)
         blocks += [block for block in of_header if not re.search(rf"\b{other}\b", block.declared)]
-    kept = reachable(blocks, kernel, INSTEAD)
+    kept = reachable(blocks, kernel, instead)
     text, namespace = "", None
     for header in headers:
         codes = []
         for block in blocks:
             if block.header != header:
                 continue
-            if block not in kept or block.key in OF_WGMMA:
+            if block not in kept or block.key in of_wgmma:
                 continue
             code = compact(known(block.text, block.key[1], kernel, dtype))
             # The kernel's own calls pass what a wrapper asserts of its template arguments.
@@ -248,7 +258,7 @@ def sections(path, kernel, dtype, head_dim):
             first = not codes and header in WITHOUT_HEAD  # whose comment, if any, is the section's
             codes.append(("\n" if code.startswith("//") and not first else "") + code + "\n")
         if header == "common/ptx/wgmma.h" and codes:
-            codes.append("\n" + wgmma_functions(kernel, dtype, head_dim))
+            codes.append("\n" + wgmma_functions(kernel, dtype, head_dims))
         if codes:
             if namespace != (own := next(block.key[0] for block in kept if block.header == header)):
                 text += (f"\n}}  // namespace {namespace}\n\n" if namespace else "") + f"namespace {own} {{\n"
@@ -260,14 +270,20 @@ def sections(path, kernel, dtype, head_dim):
     return text + (f"\n}}  // namespace {namespace}\n" if namespace else "")
 
 
-def around(kernel, values):
-    """The parts of single.cu, without what belongs to other kernels: what nvcc alone sees, the launch, the program."""
-    text = re.sub(r" *// \[(\w+)\]\n((?:.|\n)*?) *// \[/\1\]\n", lambda match: match[2] if match[1] in kernel else "",
-                  AROUND.read_text(encoding="utf-8"))
+def around(kernel, values, library):
+    """The parts of single.cu, without what belongs to other kernels: what nvcc alone sees, the launch, and the program or the
+    library's function."""
+
+    def chosen(match):
+        uses = match[2] == "as_library" and library or re.search(rf"\b{match[2]}\b", kernel)
+        return mark.sub(chosen, match[3]) if bool(uses) != bool(match[1]) else ""
+
+    mark = re.compile(r" *// \[(!?)(\w+)\]\n((?:.|\n)*?) *// \[/\1\2\]\n")
+    text = mark.sub(chosen, AROUND.read_text(encoding="utf-8"))
     for name, value in values.items():
         text = text.replace(name, value)
-    _, *parts = re.split(r"// the launch\n|// the kernel\n|// nvcc alone\n", text)
-    return parts
+    _, for_nvcc, launching, *below = re.split(r"// the launch\n|// the kernel\n|// the library\n|// nvcc alone\n", text)
+    return for_nvcc, launching, below[library]
 
 
 def headers_of(text, names):
@@ -275,31 +291,42 @@ def headers_of(text, names):
     return "".join(f"#include <{header}>\n" for header, uses in names.items() if re.search(uses, text))
 
 
-def single(name, dtype="bf16", head_dim=128):
-    """The file's text."""
+def single(name, dtype="bf16", head_dim=128, library=False):
+    """The file's text. A library is for both types and head sizes."""
     path = f"kernels/{name}.cu"
-    head, includes, source = re.fullmatch(r"((?://.*\n)+)((?:#include .*\n)+)\n((?:.|\n)*)",
-                                          (ROOT / path).read_text(encoding="utf-8")).groups()
-    kernel = unmarked(re.sub(r"const Registration<Launcher> .*\n\n", "", source))
+    head, source = re.fullmatch(r"((?://.*\n)+)(?:#include .*\n|\n)+((?:.|\n)*)", (ROOT / path).read_text(encoding="utf-8")).groups()
+    kernel = unmarked(re.sub(r"const Registration<Launcher> [^;]*;\n\n", "", source))
     least, exactly = sass.needs_of(name)
-    number, architecture = name[:2], f"sm_{max(least, 80)}{'a' if exactly else ''}"
-    values = {"k00": f"k{number}", "00_name": name, "kHeadDim = 128": f"kHeadDim = {head_dim}"}
+    numbered = name[0].isdigit()
+    short = name[:2] if numbered else name.removeprefix("beyond/")
+    file, function = (f"attention{short}",) * 2 if numbered else (short, f"attention_{short}")
+    values = {"attention00": function, "k00": f"k{short}" if numbered else short, "00_name": name, "kHeadDim = 128": f"kHeadDim = {head_dim}"}
+    if not library:
+        values["kMapType"] = "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16"
+    if short == "split_keys":  # what it is for: one query on many keys
+        values["seq_len = 4096"] = "seq_len = 1"
     if dtype == "fp16":
         values |= {"T = __nv_bfloat16": "T = __half", "TYPE_BFLOAT16": "TYPE_FLOAT16", " 4e-3;": " 5e-4;", "2.3e-3": "3e-4"}
-    for_nvcc, launching, below = around(kernel, values)
-    parts = sections(path, kernel, dtype, head_dim)
+    for_nvcc, launching, below = around(kernel, values, library)
+    parts = sections(path, kernel, None if library else dtype, [64, 128] if library else [head_dim])
     if dtype == "fp16":
         parts = parts.replace("__floats2bfloat162_rn", "__floats2half2_rn")
     gpus = "an H100 or H200" if exactly else "a GPU of compute capability 8.0 or later" if least >= 80 else "an NVIDIA GPU"
     year = re.search(r"\(c\) (\d+)", (ROOT / "LICENSE").read_text(encoding="utf-8"))[1]
-    options = "".join(f" --{option} {value}" for option, value, usual in (("dtype", dtype, "bf16"), ("head-dim", head_dim, 128))
-                      if value != usual)
-    comment = re.sub(r"// Run  (?:.|\n)*", "", head) + f"""//
-// Build and run, with CUDA 12.8 or later, on {gpus}:
-//   nvcc -O3 -arch={architecture} attention{number}.cu -o attention{number} && ./attention{number}
+    options = " --library" if library else "".join(
+        f" --{option} {value}" for option, value, usual in (("dtype", dtype, "bf16"), ("head-dim", head_dim, 128)) if value != usual)
+    newer = "-std=c++20 " if re.search(r"std::countr_zero|[{ ]\.\w+ = ", kernel) else ""
+    nvcc = f"nvcc -O3 {newer}-arch=sm_{max(least, 80)}{'a' if exactly else ''}"
+    comment = re.sub(r"// Run  (?:.|\n)*", "", head) + (f"""//
+// Build with CUDA 12.8 or later, for {gpus}:
+//   {nvcc} -shared -Xcompiler -fPIC {file}.cu -o lib{file}.so
 //
-"""
-    origin = (f'Written by `scripts/fa single {number}{options}` of the repository "Sixteen steps from naive attention to the '
+""" if library else f"""//
+// Build and run, with CUDA 12.8 or later, on {gpus}:
+//   {nvcc} {file}.cu -o {file} && ./{file}
+//
+""")
+    origin = (f'Written by `scripts/fa single {short}{options}` of the repository "Sixteen steps from naive attention to the '
               'speed of light", whose headers give the sections their names. Licence: MIT (SPDX-License-Identifier: MIT), '
               f"copyright (c) {year} the maintainers of that repository.")
     comment += textwrap.fill(origin, 100, initial_indent="// ", subsequent_indent="// ", break_on_hyphens=False) + "\n"
@@ -308,8 +335,10 @@ def single(name, dtype="bf16", head_dim=128):
     whole = parts + launching + kernel + below
     cuda = headers_of(whole, {"cuda.h": "CUtensorMap", "cuda_bf16.h": "__nv_bfloat", "cuda_fp16.h": "__half",
                               "cuda_runtime.h": "", "mma.h": "nvcuda::wmma"})
-    standard = headers_of(whole, {"cmath": "", "cstdint": "", "cstdio": "", "cstdlib": "",
-                                  "random": "", "type_traits": r"\bis_\w+_v|extent_v", "vector": ""})
+    standard = headers_of(whole, {"algorithm": r"std::(min|max|clamp)\b", "bit": "std::countr_zero", "cfloat": "FLT_MAX", "cmath": "",
+                                  "cstdint": "", "cstdio": "std::f?printf", "cstdlib": "std::(exit|atoi)", "cstring": r"\bmemcpy\b",
+                                  "initializer_list": "std::initializer_list", "random": "std::mt19937",
+                                  "type_traits": r"\bis_\w+_v|extent_v|integral_constant", "vector": "std::vector"})
     return f"""{comment}
 {standard}
 {cuda}
@@ -323,18 +352,21 @@ namespace fa {{
 {banner("the kernel", "=")}
 
 {kernel}
-{banner("the program", "=")}
+{banner("the function" if library else "the program", "=")}
 {below}"""
 
 
 def main():
     parser = Parser("single", __doc__, EXAMPLE)
     parser.add_argument("kernel", help="its number, name or the beginning of its name")
-    parser.add_argument("--dtype", default="bf16", choices=ELEMENTS, help="default bf16")
-    parser.add_argument("--head-dim", type=int, default=128, choices=[64, 128], help="default 128")
+    parser.add_argument("--dtype", choices=ELEMENTS, help="default bf16")
+    parser.add_argument("--head-dim", type=int, choices=[64, 128], help="default 128")
+    parser.add_argument("--library", action="store_true", help="a function instead of the program, for every dtype and head_dim")
     args = parser.parse_args()
+    if args.library and (args.dtype or args.head_dim):
+        fail("a library takes every dtype and head_dim: leave --dtype and --head-dim out")
     try:
-        sys.stdout.write(single(sass.find_kernel(args.kernel), args.dtype, args.head_dim))
+        sys.stdout.write(single(sass.find_kernel(args.kernel), args.dtype or "bf16", args.head_dim or 128, args.library))
     except Refused as problem:
         fail(str(problem))
     return 0

@@ -45,6 +45,11 @@ class Task:
         self.is_kernel = self.number is not None
         self.read = entry.get("read", f"{self.source.stem}.md")
 
+    def is_of(self, kernel):
+        """Whether it is a task of this kernel, which a reader calls 5, 05, causal or beyond/causal; cases belong to none."""
+        own = {self.number, *([self.source.stem, f"beyond/{self.source.stem}"] if self.number == "beyond" else [])}
+        return self.is_kernel and not self.bug and kernel.zfill(2) in own
+
     def lines(self):
         return self.source.read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
