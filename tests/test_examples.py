@@ -805,7 +805,7 @@ class Command(unittest.TestCase):
         self.assertIn("Missing: fence_proxy_async() in the thread that stores", early)
 
     def test_reports_of_inline_ptx_name_the_warp_and_the_instruction(self):
-        """A product that runs before the copy of its operands; one warp's wait that speaks for four."""
+        """A product that runs before the copy of its operands; a stage that is released before the wait, and after it."""
         text = """
             #include <cstdint>
             __device__ uint64_t describe(uint32_t a) { return (a & 0x3FFFF) >> 4 | uint64_t(1) << 16 | uint64_t(64) << 32 | uint64_t(1) << 62; }
@@ -827,10 +827,11 @@ class Command(unittest.TestCase):
                 asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
                 asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3}, %4, %5, 1, 1, 1, 0, 0;"
                   : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(describe(at)), "l"(describe(at + 64 * 128)));
+                if (t == 0 && how == 1) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar + 8) : "memory");
                 asm volatile("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;" ::: "memory");
-                if (t == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar + 8) : "memory");
+                if (t == 0 && how == 2) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar + 8) : "memory");
                 out[t] = d[0] + d[3];
-              } else if (t == 128 && how == 1) {
+              } else if (t == 128 && how > 0) {
                 asm volatile("{ .reg .pred p; MORE: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], 0; @!p bra MORE; }" :: "r"(bar + 8) : "memory");
                 s[0] = 1;
               }
@@ -840,9 +841,9 @@ class Command(unittest.TestCase):
               cudaMalloc(&out, 512); cudaMalloc(&in, 9216); cudaMemset(in, 0, 9216);
               f<<<1, 160>>>(out, in, atoi(words[1]));
             }"""
-        early, alone = self.runs(text, [["0"], ["1"]], [1, 1])
+        early, released, _ = self.runs(text, [["0"], ["1"], ["2"]], [1, 1, 0])
         self.assertIn("The copy may still be under way. Missing: an mbarrier.try_wait for the phase that the copy belongs to, ", early)
-        self.assertRegex(alone, r"\n  wgmma\.mma_async at mine\.cu:\d+ by thread 32 \(warp 1 lane 0\)\n(.|\n)*Missing: wgmma\.wait_group in its warps")
+        self.assertRegex(released, r"\n  wgmma\.mma_async at mine\.cu:\d+ by thread 0 \(warp 0 lane 0\)\n(.|\n)*Missing: wgmma\.wait_group in its warps")
 
     def test_inline_ptx_that_is_not_there(self):
         text = """

@@ -667,9 +667,9 @@ TEST_F(Emulated, StoresNeedAProxyFence) {
   }
 }
 
-// The second warpgroup overwrites A once one lane of each of `warps` warps has said that its
-// product is done.
-std::string released_by(int warps, int& store) {
+// The second warpgroup overwrites A once one lane of each of `warps` warps has said that the
+// product is done; `early`: before its wait.
+std::string released_by(int warps, bool early, int& store) {
   struct Released : Ones {
     uint64_t empty_bar;
   };
@@ -683,10 +683,13 @@ std::string released_by(int warps, int& store) {
       ptx::fence_proxy_async();
       __syncthreads();
       if (thread < 128) {
+        const bool arrives = thread % 32 == 0 && thread / 32 < warps;
         float acc[kN / 2] = {};
         start(acc, smem);
+        if (early && arrives) ptx::mbarrier_arrive(&smem.empty_bar);
         ptx::wgmma_wait<0>(acc);
-        if (thread % 32 == 0 && thread / 32 < warps) ptx::mbarrier_arrive(&smem.empty_bar);
+        if (!early && arrives) ptx::mbarrier_arrive(&smem.empty_bar);
+        EXPECT_EQ(acc[0], 16) << "thread " << thread;
       } else {
         ptx::mbarrier_wait(&smem.empty_bar, 0);
         store = __LINE__ + 1;
@@ -699,34 +702,61 @@ std::string released_by(int warps, int& store) {
   return "no error";
 }
 
-// One lane speaks for its warp, but not for the other warps of the warpgroup.
-TEST_F(Emulated, EachWarpReleasesItsOperands) {
+// After its wait, one warp speaks for the reads of its warpgroup.
+TEST_F(Emulated, OneWarpReleasesTheOperandsOfAllFour) {
+  int store = 0;
+  for (const auto completion : {emu::Completion::kLate, emu::Completion::kRandom}) {
+    for (const auto schedule : {emu::Schedule::kFixed, emu::Schedule::kRandom}) {
+      emu::options().completion = completion;
+      emu::options().schedule = schedule;
+      for (const int warps : {1, 3, 4}) EXPECT_EQ(released_by(warps, false, store), "no error");
+    }
+  }
+}
+
+TEST_F(Emulated, ReleasedBeforeTheWait) {
   if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
   int store = 0;
-  EXPECT_EQ(released_by(4, store), "no error");
-  for (const int warps : {1, 3}) {
-    const std::string text = released_by(warps, store);
+  for (const int warps : {1, 4}) {
+    const std::string text = released_by(warps, true, store);
     EXPECT_CONTAINS(text, "data race on byte ");
     EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
     EXPECT_CONTAINS(text, "store at " + line(store));
   }
 }
 
-// It is not documented which rows of A each of the four warps reads.
-TEST_F(Emulated, ARowOfAIsReadByAllWarps) {
+// A warp's wait ends only when all four have issued the product: here one comes after the wait.
+TEST_F(Emulated, AWaitIsForAllFourWarps) {
+  int wait = 0;
+  const std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    if (threadIdx.x / 32 == 2) ptx::barrier_sync(1, 64);
+    start(acc, smem);
+    wait = __LINE__ + 1;
+    ptx::wgmma_wait<0>(acc);
+    if (threadIdx.x / 32 == 0) ptx::barrier_sync(1, 64);
+  });
+  EXPECT_CONTAINS(text, "deadlock");
+  EXPECT_CONTAINS(text, "wgmma.wait_group at " + line(wait));
+  EXPECT_CONTAINS(text, "a wgmma at " + line(issue) +
+                            " that only 3 of the 4 warps of warpgroup 0 have executed");
+}
+
+// Its wait orders what all four warps read, so each warp may overwrite its rows of A.
+TEST_F(Emulated, RowsOfAAreOverwrittenAfterTheWait) {
   if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
   int store = 0;
-  const auto texts = [&](bool barrier) {
+  const auto texts = [&](bool waits) {
     return outcomes([=, &store](Ones& smem) {
       float acc[kN / 2] = {};
       start(acc, smem);
-      ptx::wgmma_wait<0>(acc);
-      if (barrier) ptx::barrier_sync(1, 128);
+      if (waits) ptx::wgmma_wait<0>(acc);
       const int first_row = int(threadIdx.x) / 32 * 16;  // of this warp
       for (int i = 0; i < 16; i++) {
         store = __LINE__ + 1;
         smem.a.elements[(first_row + i) * 64 + int(threadIdx.x) % 32] = kTwo;
       }
+      if (!waits) ptx::wgmma_wait<0>(acc);
     });
   };
   for (const std::string& text : texts(true)) EXPECT_EQ(text, "no error");

@@ -137,6 +137,7 @@ ReportKind kind_of(const std::string& report) {
     const char *text, *more, *name, *section;
   } kinds[] = {
       {"deadlock", "", "deadlock dump", kHangs},
+      {"All four warps must execute it", "", "warps missing in a wgmma", kHangs},
       {"do not show to the asynchronous engines", "", "missing proxy fence", kFence},
       {kDataRace, "may still be running", "race with a running wgmma", kRace},
       {kDataRace, "may not have read yet", "race with a store under way", kRace},

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -45,7 +46,7 @@ struct Accumulators {
   int columns;
   SourceLocation where;       // the wgmma that used them last
   int unexecuted = 0;         // wgmma that have yet to happen
-  int unwaited = 0;           // wgmma that nobody has waited for
+  int unwaited = 0;           // wgmma that their warp has not waited for
   std::vector<float> values;  // [16][columns]
 
   uintptr_t begin(int lane) const { return uintptr_t(registers[lane]); }
@@ -71,6 +72,11 @@ struct Accumulators {
   }
 };
 
+// What a warp's part of a wgmma multiplies.
+struct Operands {
+  uint16_t a[16][16], b[256][16];
+};
+
 // A wgmma as one warp takes part in it.
 struct Product {
   WgmmaKind kind;
@@ -80,7 +86,9 @@ struct Product {
   bool a_in_registers;
   const uint32_t* rows[kWarpSize];  // A's registers
   std::shared_ptr<Accumulators> sums;
-  uint32_t first_address;  // of the CTA's shared memory
+  uint32_t first_address;                // of the CTA's shared memory
+  uint64_t number;                       // from 1, the same in all four warps
+  std::shared_ptr<Operands> taken = {};  // of shared memory, for the wait of another warp
   bool done = false;
   bool committed = false;
   WgmmaWait left_by = {};  // the last wait that has left it under way, if one has
@@ -91,7 +99,6 @@ struct WarpProducts {
   uint64_t issued = 0;
   std::vector<Product> open;                // since the last commit
   std::deque<std::vector<Product>> groups;  // committed, oldest first
-  uint32_t committed = 0;                   // groups, ever
   int engine = -1;                          // in the detector
   std::vector<std::shared_ptr<Accumulators>> sums;
   // Lane 0's registers that wgmma have named so far: from, to.
@@ -106,19 +113,19 @@ struct WarpProducts {
   }
 };
 
-// A wgmma that some of the four warps have yet to execute.
+// A wgmma that some of the four warps have yet to issue.
 struct Expected {
   WgmmaKind kind;
   SourceLocation where;
   uint64_t a, b;
   bool accumulate, a_in_registers;
   int first_warp;
-  int warps = 0;  // that have executed it
+  int warps = 0;  // that have issued it
 };
 
 struct Warpgroup {
   std::deque<Expected> expected;
-  uint64_t complete = 0;  // wgmma that all four warps have executed
+  uint64_t complete = 0;  // wgmma that all four warps have issued
 };
 
 // The state of a CTA's wgmma. Kept from CTA to CTA.
@@ -157,6 +164,7 @@ class Products : public Unit {
   void begin() override;
   void step(Lane& me, bool waits) override;
   void thread_ends(Lane& me) override;
+  void thread_has_ended(Lane& me) override;
   std::string complaint(const Cta& cta) override;
 
   // Made once the CTA uses wgmma, and kept.
@@ -248,9 +256,8 @@ void check_descriptor(const Cta& cta, uint32_t first_address, uint64_t descripto
   });
 }
 
-// Tells the detector what the product reads. The warp's engine does so when its clock, which counts
-// the warp's groups, stands at the group that the product will belong to. Whether a warp's part
-// reads only its own rows of A is not documented: all 64.
+// Tells the detector what the product reads. The clock of the warp's engine counts products.
+// Whether a warp's part reads only its own rows of A is not documented: all 64.
 void note_reads(const Product& product, const Warp& warp) {
   const Cta& cta = *warp.lanes->cta;
   if (!cta.detector) return;
@@ -258,33 +265,40 @@ void note_reads(const Product& product, const Warp& warp) {
   if (products.engine < 0) products.engine = cta.detector->new_engine(Engine::kProduct);
   const Site site = cta.detector->site(kName, product.where);
   for_each_operand_chunk(product, [&](uint32_t address, int, int) {
-    cta.detector->access(products.engine, products.committed + 1, warp.lanes[0],
+    cta.detector->access(products.engine, uint32_t(product.number), warp.lanes[0],
                          uintptr_t(memory_at(cta, product, address)), 16, false, site);
   });
 }
 
 // ---- execution ----------------------------------------------------------------------------------
 
+void read_shared(const Product& product, const Warp& warp, Operands& operands) {
+  const Cta& cta = *warp.lanes->cta;
+  const int first_row = 16 * (warp.index % kWarpgroup);
+  if (!product.a_in_registers) {
+    read_operand(cta, product, product.a, product.kind.major_a, first_row, 16, operands.a);
+  }
+  read_operand(cta, product, product.b, product.kind.major_b, 0, product.kind.columns, operands.b);
+}
+
 void execute(Product& product, const Warp& warp) {
   if (product.done) return;
   product.done = true;
-  const Cta& cta = *warp.lanes->cta;
-  const int first_row = 16 * (warp.index % kWarpgroup), columns = product.kind.columns;
-  uint16_t a[16][16], b[256][16];
-  if (product.a_in_registers) {
-    for (int lane = 0; lane < kWarpSize; lane++) {
-      for (int i = 0; i < 8; i++) {
-        const layout::Position at = layout::wgmma_a(lane, i / 2, i % 2);
-        a[at.row][at.column] = uint16_t(product.rows[lane][i / 2] >> 16 * (i % 2));
-      }
+  const int columns = product.kind.columns;
+  Operands now;
+  Operands& operands = product.taken ? *product.taken : now;
+  if (!product.taken) read_shared(product, warp, operands);
+  for (int lane = 0; product.a_in_registers && lane < kWarpSize; lane++) {
+    for (int i = 0; i < 8; i++) {
+      const layout::Position at = layout::wgmma_a(lane, i / 2, i % 2);
+      operands.a[at.row][at.column] = uint16_t(product.rows[lane][i / 2] >> 16 * (i % 2));
     }
-  } else {
-    read_operand(cta, product, product.a, product.kind.major_a, first_row, 16, a);
   }
-  read_operand(cta, product, product.b, product.kind.major_b, 0, columns, b);
   Accumulators& sums = *product.sums;
   if (!product.accumulate) std::fill(sums.values.begin(), sums.values.end(), 0.0f);
-  multiply_strip(a, b, columns, product.kind.element, sums.values.data(), columns);
+  multiply_strip(operands.a, operands.b, columns, product.kind.element, sums.values.data(),
+                 columns);
+  product.taken.reset();
   if (--sums.unexecuted == 0) sums.store();
 }
 
@@ -429,6 +443,27 @@ std::shared_ptr<Accumulators> accumulators(WgmmaOperands** lanes, const WgmmaKin
 
 // ---- four warps, one instruction ----------------------------------------------------------------
 
+Warpgroup& warpgroup_of(const Warp& warp) {
+  return state_of(*warp.lanes->cta).warpgroups[size_t(warp.index / kWarpgroup)];
+}
+
+std::string describe_missing(const Warpgroup& group, int index) {
+  const Expected& first = group.expected.front();
+  return "a wgmma at " + place(first.where) + " that only " + std::to_string(first.warps) +
+         " of the 4 warps of warpgroup " + std::to_string(index) + " have executed";
+}
+
+std::string describe_wait(const Lane& lane) {
+  return " (for " + describe_missing(warpgroup_of(*lane.warp), lane.warp->index / kWarpgroup) + ")";
+}
+
+void wake_waiting(const Warp& warp) {
+  for (Lane& lane : warp.lanes->cta->lanes) {
+    if (lane.state != LaneState::kParked || lane.describe != describe_wait) continue;
+    if (lane.warp->index / kWarpgroup == warp.index / kWarpgroup) wake(lane);
+  }
+}
+
 void check_warpgroup(const Warp& warp, SourceLocation where) {
   const Cta& cta = *warp.lanes->cta;
   const size_t needed = size_t(warp.index / kWarpgroup + 1) * kWarpgroup * kWarpSize;
@@ -461,7 +496,7 @@ void check_lanes(WgmmaOperands** lanes, SourceLocation where) {
 
 // The warp's next wgmma must be the one that the other warps of its warpgroup execute in this turn.
 void meet_warpgroup(const Warp& warp, const Expected& mine) {
-  Warpgroup& group = state_of(*warp.lanes->cta).warpgroups[size_t(warp.index / kWarpgroup)];
+  Warpgroup& group = warpgroup_of(warp);
   WarpProducts& products = products_of(warp);
   const size_t turn = size_t(products.issued++ - group.complete);
   if (turn == group.expected.size()) group.expected.push_back(mine);
@@ -488,6 +523,7 @@ void meet_warpgroup(const Warp& warp, const Expected& mine) {
     group.expected.pop_front();
     group.complete++;
   }
+  wake_waiting(warp);
 }
 
 // A warp's share: 16 rows; of shared memory its rows of A and a quarter of B, as if each element
@@ -546,7 +582,8 @@ void issue(WgmmaOperands** lanes, const WgmmaKind& kind, SourceLocation where) {
   check_descriptor(cta, first_address, any.b, kind.major_b, kind.columns, "B", where);
 
   WarpProducts& products = products_of(warp);
-  Product product{kind, where, any.a, any.b, any.accumulate, from_registers, {}, {}, first_address};
+  Product product{kind,           where, any.a, any.b,         any.accumulate,
+                  from_registers, {},    {},    first_address, products.issued};
   for (int lane = 0; lane < kWarpSize; lane++) product.rows[lane] = lanes[lane]->rows;
   product.sums = accumulators(lanes, kind, products);
   product.sums->where = where;
@@ -559,6 +596,45 @@ void issue(WgmmaOperands** lanes, const WgmmaKind& kind, SourceLocation where) {
   if (options().completion == Completion::kEarly) execute(products.open.back(), warp);
   if (options().completion == Completion::kRandom) advance(warp, 4);
   watch_registers(warp);
+}
+
+// Returns the number of the last product that wait_group ends; 0: there is none.
+uint64_t last_awaited(const WarpProducts& products, size_t groups) {
+  for (size_t i = products.groups.size(); i > groups; i--) {
+    const std::vector<Product>& group = products.groups[i - 1 - groups];
+    if (!group.empty()) return group.back().number;
+  }
+  return 0;
+}
+
+// A wgmma is an operation of its warpgroup: a warp's wait ends when all four warps have issued what
+// it waits for, and then none of them reads shared memory for it any more. The other warps'
+// registers are read and written at their own waits.
+void wait_for_warpgroup(const Warp& warp, uint64_t number, SourceLocation where) {
+  const Warpgroup& group = warpgroup_of(warp);
+  const std::span<Warp> warps =
+      warp.lanes->cta->warps.subspan(size_t(warp.index / kWarpgroup * kWarpgroup), kWarpgroup);
+  while (group.complete < number) {
+    for (const Warp& other : warps) {
+      if (other.live || products_of(other).issued >= number) continue;
+      fail_cta("ends with " + describe_missing(group, warp.index / kWarpgroup) +
+               "\n  All four warps must execute it.");
+    }
+    park("wgmma.wait_group", where, describe_wait);
+  }
+  Detector* const detector = warp.lanes->cta->detector;
+  for (const Warp& other : warps) {
+    WarpProducts& products = products_of(other);
+    products.for_each([&](Product& product) {
+      if (&other == &warp || product.done || product.taken || product.number > number) return;
+      product.taken = std::make_shared<Operands>();
+      read_shared(product, other, *product.taken);
+    });
+    if (!detector || products.engine < 0) continue;
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      detector->learn(warp.lanes[lane], products.engine, uint32_t(number));
+    }
+  }
 }
 
 // The warp has waited for its oldest group.
@@ -576,12 +652,6 @@ void retire_group(const Warp& warp, const WgmmaWait& wait) {
     }
   }
   products.groups.pop_front();
-  Detector* const detector = warp.lanes->cta->detector;
-  if (!detector || products.engine < 0) return;
-  const auto ended = products.committed - uint32_t(products.groups.size());
-  for (int lane = 0; lane < kWarpSize; lane++) {
-    detector->learn(warp.lanes[lane], products.engine, ended);
-  }
 }
 
 }  // namespace
@@ -618,7 +688,6 @@ void wgmma_commit(SourceLocation where) {
     for (Product& product : products.open) product.committed = true;
     products.groups.push_back(std::move(products.open));
     products.open.clear();
-    products.committed++;
     watch_registers(*current_lane->warp);  // a report says whether there was a commit
   });
 }
@@ -630,6 +699,9 @@ void wgmma_wait(int groups, SourceLocation where) {
     const Warp& warp = *current_lane->warp;
     WarpProducts& products = products_of(warp);
     const WgmmaWait wait{groups, where};
+    if (const uint64_t number = last_awaited(products, size_t(groups))) {
+      wait_for_warpgroup(warp, number, where);
+    }
     while (products.groups.size() > size_t(groups)) retire_group(warp, wait);
     products.for_each([&](Product& product) { product.left_by = wait; });
     std::erase_if(products.sums, [](const auto& sums) { return sums->unwaited == 0; });
@@ -694,16 +766,18 @@ void Products::thread_ends(Lane& me) {
   });
 }
 
+// Warps that wait for this one shall say so.
+void Products::thread_has_ended(Lane& me) {
+  if (!me.warp->live && if_used(*me.cta)) wake_waiting(*me.warp);
+}
+
 std::string Products::complaint(const Cta& cta) {
   const WgmmaState* const state = if_used(cta);
   if (!state) return "";
   for (size_t i = 0; i < state->warpgroups.size(); i++) {
     const Warpgroup& group = state->warpgroups[i];
     if (group.expected.empty()) continue;
-    const Expected& first = group.expected.front();
-    return "ends with a wgmma at " + place(first.where) + " that only " +
-           std::to_string(first.warps) + " of the 4 warps of warpgroup " + std::to_string(i) +
-           " have executed\n  All four warps must execute it.";
+    return "ends with " + describe_missing(group, int(i)) + "\n  All four warps must execute it.";
   }
   return "";
 }

@@ -480,7 +480,7 @@ COPIES = "it-depends-on-when-copies-come"
 SECTIONS = {
     "wrong-on-ordinary-inputs": [],
     "wrong-on-hard-inputs": [],
-    "it-hangs": ["deadlock dump", "loop without end"],
+    "it-hangs": ["deadlock dump", "warps missing in a wgmma", "loop without end"],
     "a-barrier-is-misused": ["one arrival too many", "arrival in a phase that may be over", "a phase that is two ahead",
                              "barrier out of balance", "fewer bytes expected than come", "mbarrier before its initialisation",
                              "mbarrier initialised twice"],

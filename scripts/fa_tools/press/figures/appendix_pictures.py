@@ -12,7 +12,7 @@ BARRIERS = (
     ("cp.async.wait_group", "thread", "its own copies"),
     ("cp.async.bulk.wait_group", "thread", "its own stores"),
     ("__syncwarp, shuffles, votes", "warp", "the lanes of the mask"),
-    ("wgmma.wait_group", "warp", "its own products"),
+    ("wgmma.wait_group", "warpgroup", "the products of its four warps"),
     ("setmaxnreg", "warpgroup", "registers of the CTA's pool"),
     ("bar.sync, bar.arrive", "CTA", "as many threads as it says, whole warps"),
     ("__syncthreads", "CTA", "all threads"),
