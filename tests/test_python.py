@@ -17,6 +17,7 @@ import os
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -388,7 +389,7 @@ class NumPy(Sentences):
             fa.attention(*arrays((1, 8, 1, 64), kv_shape=(1, 2, 5, 64)), kernel="plain")  # as in decoding
 
     def test_both_entries_in_c(self):
-        """Programs built before fa_options call fa_attention, which is what it was; options of no known size are refused."""
+        """Programs built before fa_options call fa_attention, which is what it was."""
         library, tensors = fa._library._library, [*arrays((1, 1, 128, 64)), numpy.zeros((1, 1, 128, 64), "float16")]
         pointers = [ctypes.c_void_p(each.ctypes.data) for each in tensors]
         problem = ctypes.byref(fa._library._Problem(1, 1, 128, 64, 0))
@@ -406,8 +407,7 @@ class NumPy(Sentences):
         in_one = [ctypes.c_void_p(each.ctypes.data) for each in both]
         self.assertEqual(library.fa_attention(b"8", problem, in_one[0], k, v, in_one[1], None), 0)
         size = ctypes.sizeof(fa._library._Options)
-        for fields, words in (((0,), f"size must be sizeof(fa_options), {size}, not 0"),
-                              ((size, 2), "mask must be FA_MASK_NONE or FA_MASK_CAUSAL, not 2"),
+        for fields, words in (((size, 2), "mask must be FA_MASK_NONE or FA_MASK_CAUSAL, not 2"),
                               ((size, 0, 0, 0, pointers[0]), "cu_seqlens_q and cu_seqlens_kv belong together: give both or none"),
                               ((size, 0, -1), "kv_len must be from 1 to 4194304, not -1"),
                               ((size, 0, 0, 0, pointers[0], pointers[1], 0, 7),
@@ -428,6 +428,26 @@ class NumPy(Sentences):
             options = fa._library._Options(size, lse=lse)
             self.assertEqual(library.fa_attention_with(b"plain", problem, options, *pointers, None), 2)
             self.assertEqual(library.fa_error().decode(), words)
+
+    def test_options_of_other_versions_in_c(self):
+        """A program keeps the size of fa_options that it was built with."""
+        library, (q, k, v) = fa._library._library, arrays((1, 1, 128, 64))
+        o = numpy.zeros_like(q)
+
+        def attention(options):
+            options = ctypes.cast(ctypes.create_string_buffer(options), ctypes.POINTER(fa._library._Options))
+            return library.fa_attention_with(b"plain", ctypes.byref(fa._library._Problem(1, 1, 128, 64, 0)), options,
+                                             *(ctypes.c_void_p(each.ctypes.data) for each in (q, k, v, o)), None)
+
+        # fa.h 1.0.0: 96 bytes, `mask` at 8 and `scale` at 88. Behind `scale` is whatever was in that memory.
+        of_1_0_0 = struct.pack("NiiiiPPiiPPiiPPf", 96, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.3) + b"\xff" * 68
+        self.assertEqual(attention(of_1_0_0), 0)
+        self.assertLess(relative(o, reference(q, k, v, causal=True, scale=0.3)), MOST["float16"])
+        size = ctypes.sizeof(fa._library._Options)
+        for wrong in (0, 8, 88, 95, 97, size - 1, size + 8, 1 << 40):
+            self.assertEqual(attention(struct.pack("N", wrong) + bytes(size)), 2)
+            self.assertEqual(library.fa_error().decode(), f"size must be sizeof(fa_options), at most {size} in this library's version, "
+                                                          f"{fa.__version__}, not {wrong}")
 
     def test_inputs_that_must_not_be_written(self):
         q, k, v = arrays()

@@ -5,7 +5,9 @@
 #include <cctype>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -62,14 +64,23 @@ std::string with_fields(std::string text) {
   return text;
 }
 
+// sizeof(fa_options) in the headers of all releases. A version that adds fields adds its size here.
+// They begin at or behind the size before: the four bytes behind `scale` may hold anything in a
+// program of 1.0.0.
+constexpr size_t kOptionsSizes[] = {96 /* 1.0.0 */};
+static_assert(*std::rbegin(kOptionsSizes) == sizeof(fa_options));
+
+// What an older header does not have is 0, which says nothing.
 fa_options read_options(const fa_options* given) {
   fa_options options{};
   if (!given) return options;
-  if (given->size != sizeof options) {
-    throw BadInput("size must be sizeof(fa_options), " + std::to_string(sizeof options) + ", not " +
-                   std::to_string(given->size));
+  const size_t size = given->size;
+  if (std::find(std::begin(kOptionsSizes), std::end(kOptionsSizes), size) ==
+      std::end(kOptionsSizes)) {
+    throw BadInput("size must be sizeof(fa_options), at most " + std::to_string(sizeof options) +
+                   " in this library's version, " FA_VERSION ", not " + std::to_string(size));
   }
-  options = *given;
+  std::memcpy(&options, given, size);
   if (options.mask != FA_MASK_NONE && options.mask != FA_MASK_CAUSAL) {
     throw BadInput("mask must be FA_MASK_NONE or FA_MASK_CAUSAL, not " +
                    std::to_string(int(options.mask)));
