@@ -435,6 +435,23 @@ class Pages(unittest.TestCase):
 
         self.keyboard(look, "checkpoints.html")
 
+    def test_questions_are_answered_at_the_end_of_their_chapter(self):
+        async def look(visit):
+            page = visit.page
+            fold = page.locator("details:has(> summary:text-is('Answer them here'))")
+            await fold.locator("> summary").focus()
+            await page.keyboard.press("Enter")
+            self.assertEqual(await fold.locator(".answers").count(), 5)
+            answer = fold.locator(".answers > li").first
+            await answer.locator("button").click()
+            self.assertRegex(await answer.locator("[role=status]").text_content(), r"^(Right\.|No: a) \w+ ")
+            for scheme in ("light", "dark"):
+                await visit.axe(scheme)
+            await page.set_viewport_size(PHONE)
+            self.assertEqual(await page.evaluate(TOO_WIDE), [])
+
+        self.keyboard(look, "07_cp_async.html")
+
     def test_explorers_in_chapters_come_when_scrolled_to_and_react(self):
         chapters = {page.name: re.findall('data-interactive="([^"]+)"', page.read_text())
                     for page in check.own(self.site.folder) if re.match(r"\d\d_", page.name)}

@@ -1,6 +1,7 @@
 """The site of the book: it builds in time and without a warning, and what was built is whole. docs/site/check.py checks."""
 
 import ast
+import json
 import os
 import re
 import resource
@@ -88,6 +89,16 @@ class Built(unittest.TestCase):
             self.assertIn(f'"location":"{layout.url_of(path)}', index)
         self.assertNotIn('"location":"source/', index)
         self.assertIn(index, (self.site / "search" / "search_index.js").read_text())
+
+    def test_questions_are_in_their_chapters_and_found_once(self):
+        for chapter in (ROOT / "docs").glob("[0-9][0-9]_*.md"):
+            self.assertEqual((self.site / f"{chapter.stem}.html").read_text().count("<summary>Answer</summary>"), 5, chapter.stem)
+        found = json.loads((self.site / "search" / "search_index.json").read_text())["docs"]
+        questions = re.findall(r"^\*\*\d\. ([\w ,]{40,})", (ROOT / "docs" / "checkpoints.md").read_text(), re.MULTILINE)
+        self.assertGreater(len(questions), 30)
+        for question in questions:
+            places = {part["location"].partition("#")[0] for part in found if question in part["text"]}
+            self.assertEqual(places, {"checkpoints.html"}, question)
 
     def test_pages_name_their_own_address(self):
         for page in check.own(self.site):
@@ -237,7 +248,7 @@ class Markdown(unittest.TestCase):
         self.assertEqual(len(re.findall(r"^\*\*\d\. ", questions, re.MULTILINE)), 5)
         self.assertEqual(page.html.count("<p><strong>"), 1 + 2 * 5)  # the link, questions and answers
         self.assertEqual(page.html.count("<summary>Answer</summary>"), 5)
-        self.assertTrue(re.search(r'</p>\n<details data-search-exclude>\n<summary>Answer them here</summary>\n<p><strong>1\. ', page.html))
+        self.assertRegex(page.html, r'</p>\n<details>\n<summary>Answer them here</summary>\n<section data-search-exclude>\n<p><strong>1\. ')
         self.assertEqual(page.html.count("<details"), page.html.count("</details>"))
         self.assertNotIn("Answer", export.plain(page))
         self.assertNotIn("<details", self.page("See [five questions](checkpoints.md#11-wgmma).").html)

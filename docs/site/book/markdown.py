@@ -142,8 +142,9 @@ class Page:
                 heading, _, questions = section.partition("\n")
                 if slug(heading, seen) == link[1]:
                     _, _, questions = questions.strip().partition("\n\n")  # without the link back to the chapter
-                    return (f"{link[0]}\n\n<details data-search-exclude>\n<summary>Answer them here</summary>\n\n{questions}\n\n"
-                            "</details>")
+                    # Not details: MkDocs' search would take the end of the first answer for the end of what it leaves out.
+                    return (f"{link[0]}\n\n<details>\n<summary>Answer them here</summary>\n<section data-search-exclude>\n\n"
+                            f"{questions}\n\n</section>\n</details>")
             self.warn(f"{CHECKPOINTS.name} has no section #{link[1]}")
             return link[0]
 
