@@ -2,6 +2,7 @@
 and what they are computed from. And two results files side by side: what is faster, slower, the same, and what cannot be
 compared."""
 
+import itertools
 import json
 import re
 import unittest
@@ -344,6 +345,10 @@ class Figures(unittest.TestCase):
             for shape in form.shapes:
                 x, y, right, bottom = narrow.extent(shape)
                 self.assertTrue(0 <= x and right <= form.width and 0 <= y and bottom <= form.height, (name, shape))
+            texts = [(shape.what, narrow.extent(shape)) for shape in form.shapes if shape.kind == "text"]
+            for (one, (left, top, right, bottom)), (other, (x, y, end, low)) in itertools.combinations(texts, 2):
+                over = min(right, end) - max(left, x), min(bottom, low) - max(top, y)
+                self.assertFalse(over[0] > 4 and over[1] > 2, f"{name}: '{one}' is over '{other}'")
 
     def test_texts_can_be_read_in_both_themes(self):
         for name, picture in drawn():

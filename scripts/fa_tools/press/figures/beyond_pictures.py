@@ -146,11 +146,11 @@ def matrix(p, x, y, unit, q_len, kv_len, title, what):
     p.line(x, end[1], *end, INK.text, 1.6, "5 3")
 
 
-@figure("causal_tiles", 482, "beyond/causal: the key tiles of each query tile, from the diagonal backwards")
+@figure("causal_tiles", 482, "beyond/causal: the key tiles of each query tile, from the diagonal backwards",
+        "The key tiles of each query tile, and the order in which it takes them",
+        "a row: a query tile of 128 queries; a column: a key tile of 128 keys", parts=((0, 430), (430, 880)))
 def masks(p):
     unit = 58
-    p.heading("The key tiles of each query tile, and the order in which it takes them",
-              "a row: a query tile of 128 queries; a column: a key tile of 128 keys")
     matrix(p, 24, 126, unit, 600, 600, "600 queries, 600 keys", "the diagonal and the end are in the first tile")
     matrix(p, 440, 126, unit, 600, 700, "600 queries, 700 keys", "the diagonal crosses two tiles: two with a mask")
     for i, (name, look) in enumerate((("with a mask", (INK.orange_soft, None)), ("without one: the hot path", (INK.blue_soft, None)),

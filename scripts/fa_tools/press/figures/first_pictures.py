@@ -172,7 +172,8 @@ def ladder_map_for_phones(p):
 
 @figure("00_attention", 452, "Attention: the matrices of one head, and the part of them that one CTA works on",
         "One head: S = scale · Q Kᵀ, P = softmax(S) row by row, O = P V",
-        "N tokens, D = head_dim. Framed: the tile of queries that a CTA owns, and the tile of keys that it is at.")
+        "N tokens, D = head_dim. Framed: the tile of queries that a CTA owns, and the tile of keys that it is at.",
+        parts=((0, 430), (430, 530, "arrow"), (530, 880)))
 def attention(p):
     n, d, top, q, frame = 208, 58, 176, 130, INK.text
     s, v, o = q + 84, q + 416, q + 560

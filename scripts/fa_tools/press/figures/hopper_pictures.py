@@ -79,13 +79,14 @@ def phases(p):
                              "arrived at empty."))
 
 
-@figure("12_boxes", 476, "Kernel 12: the boxes of a tile, and the slabs that they become")
+@figure("12_boxes", 476, "Kernel 12: the boxes of a tile, and the slabs that they become", parts=((0, 530), (530, 880)))
 def boxes(p):
     rows, head_dim = constant("12", "kBlockN"), 128
     slabs, colors = constant("12", "kSlabs", head_dim), (BLUE, ORANGE)
     bytes_ = f"{layouts.slab_bytes(rows):,} bytes"
     p.heading(f"A tile of K is {slabs} TMA boxes of 64 columns and {rows} rows; each arrives as a slab",
               f"head_dim {head_dim}, 16-bit elements")
+    p.heads = len(p.shapes)
     # Left: the matrix of all heads' rows.
     x, y, wide, tall = 160, 96, 172, 250
     p.text(x + wide / 2, 84, "global memory, all heads", 13, weight="bold")
@@ -109,7 +110,7 @@ def boxes(p):
     p.lines(120, y + tall + 59, 17, (f"{head_dim}, rows of all heads", f"{2 * head_dim} bytes per row", f"64 x {rows}", "128 bytes"),
             12, INK.text, mono=True)
     # Middle: the slabs.
-    sx, sy, sw, sh = 402, 96, 110, 108
+    sx, sy, sw, sh = 384, 96, 110, 108
     p.text(sx + sw / 2, 84, "shared memory", 13, weight="bold")
     for slab in range(slabs):
         top = sy + slab * (sh + 4)

@@ -75,10 +75,11 @@ def narrow(picture, parts, below=None):
         y += GAP if result.shapes else 0
         if arrow:
             look = next(dict(shape.look) for shape in stack if shape.kind == "path")
-            result.arrow(result.width / 2, y, result.width / 2, y + 3 * GAP, look["stroke"], look["stroke-width"])
             words = [shape for shape in stack if shape.kind == "text"]
+            tall = GAP * max(3, len(words) + 0.5)
+            result.arrow(result.width / 2, y, result.width / 2, y + tall, look["stroke"], look["stroke-width"])
             result.lines(result.width / 2 + GAP, y + GAP, GAP, [shape.what for shape in words], color=words[-1].look[2][1])
-            y += 3 * GAP
+            y += tall
             continue
         dx, dy = (result.width - left - right) / 2, y - top
         result.shapes += [moved(shape, dx, dy) for shape in stack]

@@ -111,7 +111,8 @@ def banks(p):
 
 @figure("02_owners", 462, "Kernel 02: which warp and which lane own which part of S and O",
         "Which lane computes what: 8 warps, 4 query rows per warp",
-        "one tile of 32 queries and 32 keys, head_dim 128; blue: the rows of warp 2; orange: what its lane 5 computes")
+        "one tile of 32 queries and 32 keys, head_dim 128; blue: the rows of warp 2; orange: what its lane 5 computes",
+        parts=((0, 390), (390, 510, "arrow"), (510, 880)))
 def owners_of_tiles(p):
     warps, rows, warp, lane, height, top = constant("02", "kWarps"), constant("02", "kRows"), 2, 5, 256, 134
     band, columns = height / warps, list(range(lane, 128, 32))
