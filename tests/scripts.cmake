@@ -2,7 +2,7 @@
 find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
 
 # Those that take long or need more than the packages of scripts/test.sh belong to scripts/test.sh --all.
-set(scripts_of_all bench format inspect interactive outputs
+set(scripts_of_all bench format inspect interactive mypy outputs
   results ruff shellcheck site tasks timelines)
 
 # Those that .ci/run runs before anything is built.
@@ -63,4 +63,9 @@ endif()
 find_program(FA_RUFF ruff HINTS ${CMAKE_SOURCE_DIR}/.venv-tests/bin)
 if(FA_RUFF)  # what it looks for is in pyproject.toml
   fa_add_script_test(ruff ${FA_RUFF} check --no-cache ${CMAKE_SOURCE_DIR})
+endif()
+
+find_program(FA_MYPY mypy HINTS ${CMAKE_SOURCE_DIR}/.venv-tests/bin)
+if(FA_MYPY)  # how strictly it looks at what is in pyproject.toml, too
+  fa_add_script_test(mypy ${FA_MYPY} --config-file ${CMAKE_SOURCE_DIR}/pyproject.toml --cache-dir /dev/null ${CMAKE_SOURCE_DIR}/python/fa)
 endif()

@@ -112,7 +112,8 @@ def _turned(tensor: Any) -> Any:
 
 def _warn_of_order(q: Any, k: Any) -> None:
     """Warns of what is likely in FlashAttention's order: as many heads of q as of k, and more than either has rows."""
-    of_q, of_k = getattr(q, "shape", ()), getattr(k, "shape", ())
+    of_q: Any = getattr(q, "shape", ())
+    of_k: Any = getattr(k, "shape", ())
     if len(of_q) == len(of_k) == 4 and of_q[1] == of_k[1] > max(of_q[2], of_k[2]):
         warnings.warn(f"q has the shape {tuple(of_q)}: {of_q[1]} heads of {of_q[2]} rows? With tokens before heads, as FlashAttention has "
                       "them, pass layout='bnhd', else layout='bhnd'", UserWarning, stacklevel=3)

@@ -185,12 +185,12 @@ def run(kernel: str, shape: tuple[int, ...], dtype: str, pointers: tuple[int, ..
         before = {each: handler for each in signal.valid_signals() if callable(handler := signal.getsignal(each))}
         options.wants_end = _WantsEnd(lambda: bool(raised))
     try:
-        for each in before:
-            signal.signal(each, handle)
+        for number in before:
+            signal.signal(number, handle)
         status = _library.fa_attention_with(kernel.encode(), problem, options, *pointers, stream)
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if raised:
         raise raised[0]
     if status:

@@ -23,7 +23,7 @@ OPTIONAL = {
     "ccache": "builds are faster with it",
     "clang-format-14": "another name of clang-format",
     **dict.fromkeys("chromium chromium-browser google-chrome".split(), "ensure_browser installs it: its name differs"),
-    "ruff": "ensure_tests_venv installs it",
+    **dict.fromkeys("mypy ruff".split(), "ensure_tests_venv installs it"),
     "sudo": "asked for before it is used",
     "mmdebstrap": "scripts/fresh_machine.sh is for those who make releases, and says what it lacks",
     "ip": "scripts/fresh_machine.sh does without",

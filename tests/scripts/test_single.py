@@ -95,7 +95,7 @@ class Single(ScriptTest):
                     self.assertEqual(re.findall(r"// \[|k00|00_name|attention00|kMapType,.*BFLOAT|cmake", text.replace(kernel_text(kernel), "")), [])
 
     def test_every_declaration_is_used(self):
-        for kernel, text in ((kernel, each) for kernel in KERNELS for each in (text_of(kernel), library_of(kernel))):
+        for kernel, text in ((name, each) for name in KERNELS for each in (text_of(name), library_of(name))):
             code = sources.without_comments(text)
             for name in re.findall(r"^(?:__device__.*? |[\w ]*constexpr [\w ]+ )(\w+)(?:<\w+>)?\(", code, re.MULTILINE):
                 with self.subTest(kernel, name=name):
