@@ -11,6 +11,9 @@ takes long, says what it needs in a comment before its fence or its backticks:
 Such a command is looked at: its script or program, options, presets, targets and files must be there. Presets for a
 GPU or a debugger need no comment, and neither does what calls nvcc.
 
+A link to a section that says how a program is built, #the-program-NAME, stands for the commands there: the reader follows
+it first.
+
 Programs are those of the build that the test belongs to (tests/commands/cmake); with --real everything is built, and
 what needs only time is run as well, and so is what calls nvcc, if it and nvdisasm are here."""
 
@@ -28,6 +31,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))  # where the package fa_tools is
+from fa_tools.press.links import slug
 from fa_tools.press.outputs import NVCC, SETUP, compiler, normal
 from fa_tools.tools import repository_files
 
@@ -38,6 +42,7 @@ NEEDS = re.compile(r"<!-- needs: ([^>]+) -->\s*(?:<!-- [^>]* -->\s*)?\Z")
 SPAN = re.compile(r"(?<![`\\])`([^`]+)`(?!`)")
 PROGRAM = re.compile(r"(scripts/|build/\S+/bin/)\S+|python3|cmake|ctest|git|gdb|cuobjdump|nvdisasm|ncu")
 PLACEHOLDER = re.compile(r" [A-Z]{2,}\b")  # scripts/run.sh --broken NAME is a pattern, no command
+BUILT_THERE = re.compile(r"\[[^\]]+\]\(([\w./]+\.md)#(the-program-[\w-]+)\)")
 SEPARATORS = ("&&", "||", ";", "|")
 
 
@@ -68,6 +73,18 @@ def commands_in(text):
         if "\n\n" not in span[1] and PROGRAM.match(words) and not named and not PLACEHOLDER.search(words):
             add(span.start(), words, None, prose[max(0, span.start() - 200) : span.start()])
     return [command for _, command in sorted(found, key=lambda each: each[0])]
+
+
+def with_linked(text, folder):
+    """The text of a document in this folder, with the commands of a section behind each link that stands for them."""
+    def commands(link):
+        seen = {}
+        for part in re.split(r"^#+ ", (folder / link[1]).read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+            if slug(part.partition("\n")[0], seen) == link[2]:
+                return link[0] + "".join(f" `{command.text}`" for command in commands_in(part))
+        return link[0]
+
+    return BUILT_THERE.sub(commands, text)
 
 
 def words_of(command):
@@ -232,7 +249,7 @@ def main():
     args = parser.parse_args()
     document = args.document.resolve()
     text = document.read_text(encoding="utf-8")
-    commands = commands_in(text)
+    commands = commands_in(with_linked(text, document.parent))
     if not commands and "```bash" in text:
         sys.exit(f"no command was found in {document.name}")
     build = args.build.resolve()

@@ -9,7 +9,7 @@ import sys
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-from test_commands import commands_in, needed
+from test_commands import commands_in, needed, with_linked
 
 DOCUMENT = """# Title
 ```bash
@@ -49,6 +49,13 @@ class Found(ScriptTest):
             (14, "scripts/fa compare a.json b.json", None, "your own files"),
             (17, "scripts/fa inspect 08", "8 instructions\n", "nvcc"),
         ])
+
+    def test_a_link_to_how_a_program_is_built_stands_for_its_commands(self):
+        (self.folder / "bugs.md").write_text("# Bugs\n```bash\ncmake --preset cuda\n```\n## The program `a`\n```bash\n"
+                                             "cmake --preset emulator\ncmake --build b --target a\n```\n## More\n`ctest -R a`\n")
+        text = with_linked("Text.\n\nOf [`a`](bugs.md#the-program-a), [b](bugs.md#more).\n\n```text\n$ build/emulator/bin/a 1\n```\n", self.folder)
+        self.assertEqual([(command.line, command.text) for command in commands_in(text)],
+                         [(3, "cmake --preset emulator"), (3, "cmake --build b --target a"), (5, "build/emulator/bin/a 1")])
 
 
 class Followed(ScriptTest):
