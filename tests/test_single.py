@@ -40,7 +40,9 @@ def compile_by_nvcc(kernel, *library):
         log = run(nvcc, *command[1].split(), "-Xcompiler=-Wall", "-Werror=all-warnings", "-Xptxas=-v", command[2], "-o", command[3],
                   cwd=folder, timeout=COMPILING)
         if library:
-            getattr(ctypes.CDLL(f"{folder}/{command[3]}"), re.search(r'^extern "C".* (\w+)\($', text, re.MULTILINE)[1])
+            name = re.search(r'^extern "C".* (\w+)\($', text, re.MULTILINE)[1]
+            if (code := ctypes.CDLL(f"{folder}/{command[3]}")[name](*[None] * 24)) != 1:  # without a GPU, too
+                fail(f"null pointers end with {code} instead of cudaErrorInvalidValue")
     if serialised := re.search(r"\(C75\d\d\)[^\n]*", log):
         fail(serialised[0])
     functions = sass.parse_resources(log)

@@ -376,10 +376,10 @@ using k00::Launcher;
 //                 0: not in pages
 // [/block_table]
 //   stream        takes the launch, and the call does not wait; null is the default stream
-// [workspace_bytes]
-//                 The kernel's workspace comes from its memory pool (cudaMallocAsync)
-// [/workspace_bytes]
 //
+// [workspace_bytes]
+// The kernel's workspace comes from the stream's memory pool (cudaMallocAsync).
+// [/workspace_bytes]
 // Returns cudaSuccess, cudaErrorInvalidValue for an argument that is none of these, before anything
 // is launched, or the error with which CUDA refuses the launch, for example on another GPU.
 extern "C" __attribute__((visibility("default"))) cudaError_t attention00(
@@ -486,6 +486,7 @@ extern "C" __attribute__((visibility("default"))) cudaError_t attention00(
       head_dim == 64 ? run(__nv_bfloat16(), k64) : run(__nv_bfloat16(), k128);
     }
   } catch (cudaError_t error) {
+    cudaGetLastError();  // forgets it, so that no later question of the program gives it again
     return error;
   }
   return cudaSuccess;
