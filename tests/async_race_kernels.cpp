@@ -236,6 +236,22 @@ void buffer_reused_before_it_is_read(bool right, const float*, float* out) {
   if (first_thread()) ptx::cp_async_bulk_wait_read<0>();
 }
 
+void store_not_committed(bool right, const float*, float* out) {
+  tile()[thread()] = 1.0f;
+  ptx::fence_proxy_async();
+  __syncthreads();
+  if (first_thread()) {
+    const ptx::TensorMap map = rows_of(out);
+    FIRST;
+    ptx::cp_async_bulk_tensor_store(&map, {0, 0}, smem().tile[0]);
+    if (right) ptx::cp_async_bulk_commit();
+    ptx::cp_async_bulk_wait_read<0>();
+  }
+  __syncthreads();
+  SECOND;
+  tile()[thread()] = 2.0f;
+}
+
 // What has been read need not have been written.
 void result_before_it_is_written(bool right, const float*, float* out) {
   tile()[thread()] = 1.0f;
@@ -447,6 +463,7 @@ std::vector<RaceCase> async_race_cases() {
       RACE(1, 64, store_fenced_by_the_copying_thread, shared, fence),
       RACE(1, 64, store_without_barrier, shared, "Missing: "),
       RACE(1, 64, buffer_reused_before_it_is_read, shared, "Missing: cp_async_bulk_wait_read"),
+      RACE(1, 64, store_not_committed, shared, "Missing: cp_async_bulk_commit before the wait"),
       RACE(1, 64, result_before_it_is_written, shared, "Missing: cp_async_bulk_wait in"),
       RACE(1, 64, store_not_waited_for, "may not have read its shared memory yet",
            "cp_async_bulk_wait_read<0>"),

@@ -48,6 +48,29 @@ void write_after_read(bool right, const float*, float* out) {
   words()[thread()] = 2.0f;
 }
 
+// What is missing is missing at the turn's end, whichever of the two comes first.
+void next_turn(bool right, const float*, float* out) {
+  for (int turn = 0; turn < 3; turn++) {
+    SECOND;
+    words()[thread()] = float(turn);
+    __syncthreads();
+    FIRST;
+    out[thread()] = words()[(thread() + 32) % 64];
+    if (right) __syncthreads();
+  }
+}
+
+// The store has been there before, but no barrier was in between: it is missing behind the loop.
+void after_a_loop(bool right, const float*, float* out) {
+  for (int turn = 0; turn < 3; turn++) {
+    FIRST;
+    words()[thread()] = float(turn);
+  }
+  if (right) __syncthreads();
+  SECOND;
+  out[thread()] = words()[(thread() + 32) % 64];
+}
+
 void write_after_write(bool right, const float*, float*) {
   if (thread() == 0) {
     FIRST;
@@ -238,6 +261,17 @@ void latest_group(bool right, const float* in, float* out) {
   ptx::cp_async_wait<0>();
 }
 
+void copy_not_committed(bool right, const float* in, float* out) {
+  copy(0, in);
+  if (right) ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();
+  __syncthreads();
+  SECOND;
+  out[thread()] = words()[(thread() ^ 32) * 4];
+  ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();
+}
+
 void copy_of_another_warp(bool right, const float* in, float* out) {
   copy(0, in);
   ptx::cp_async_commit();
@@ -423,6 +457,8 @@ std::vector<RaceCase> race_cases() {
   return {
       RACE(1, 64, read_after_write, shared, syncthreads),
       RACE(1, 64, write_after_read, shared, syncthreads),
+      RACE(1, 64, next_turn, shared, "and the next time that line "),
+      RACE(1, 64, after_a_loop, shared, syncthreads + " line "),
       RACE(1, 64, write_after_write, shared, syncthreads),
       RACE(1, 64, halves_of_a_word, shared, syncthreads),
       RACE(1, 32, between_lanes, shared, syncwarp),
@@ -439,6 +475,7 @@ std::vector<RaceCase> race_cases() {
       RACE(1, 32, stores_then_wmma, shared, syncwarp),
       RACE(1, 64, own_copy, shared, wait + "between"),
       RACE(1, 64, latest_group, shared, wait + "between"),
+      RACE(1, 64, copy_not_committed, shared, "Missing: cp_async_commit before the wait, between"),
       RACE(1, 64, copy_of_another_warp, shared, syncthreads),
       RACE(1, 64, wait_after_the_barrier, shared, wait + "in the thread that copies"),
       RACE(1, 64, copy_over_what_is_read, shared, syncthreads),

@@ -845,6 +845,35 @@ class Command(unittest.TestCase):
         self.assertIn("The copy may still be under way. Missing: an mbarrier.try_wait for the phase that the copy belongs to, ", early)
         self.assertRegex(released, r"\n  wgmma\.mma_async at mine\.cu:\d+ by thread 0 \(warp 0 lane 0\)\n(.|\n)*Missing: wgmma\.wait_group in its warps")
 
+    def test_reports_name_the_line_of_the_kernel(self):
+        """A race within helpers, of which one is not inlined; a kernel that is launched through a pointer."""
+        text = """
+            __noinline__ __device__ void put(float* s, float x) {
+              s[threadIdx.x] = x;
+            }
+            __device__ float get(const float* s) {
+              return s[threadIdx.x ^ 32];
+            }
+            __global__ void f(float* out) {
+              __shared__ float s[64];
+              put(s, 1);
+              out[threadIdx.x] = get(s);
+            }
+            __global__ void other(float* out) {
+              out[threadIdx.x / 2] = threadIdx.x;
+            }
+            int main(int n, char**) {
+              float* out;
+              cudaMalloc(&out, 256);
+              auto* kernel = n > 1 ? other : f;
+              kernel<<<1, 64>>>(out);
+            }"""
+        helpers, pointer = self.runs(text, [[], ["1"]], [1, 1])
+        self.assertIn("\n  load at mine.cu:6 by thread 0 (warp 0 lane 0), called at line 11\n", helpers)
+        self.assertRegex(helpers, r"\n  store at mine\.cu:3 by thread 32 \(warp 1 lane 0\), called at line 10\n")
+        self.assertIn("Missing: a __syncthreads() between line 10 and line 11.\n", helpers)
+        self.assertIn("\n  store at mine.cu:14 by thread 1 (warp 0 lane 1)\n", pointer)
+
     def test_inline_ptx_that_is_not_there(self):
         text = """
             __global__ void f(float* x, int how) {

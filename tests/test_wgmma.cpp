@@ -657,6 +657,28 @@ TEST_F(Emulated, OverwrittenWhileUnderWay) {
   }
 }
 
+TEST_F(Emulated, AWaitCoversWhatIsCommitted) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  for (const bool commits : {true, false}) {
+    const auto texts = outcomes([=](Ones& smem) {
+      float acc[kN / 2] = {};
+      ptx::wgmma_fence(acc);
+      multiply(acc, smem);
+      if (commits) ptx::wgmma_commit();
+      ptx::wgmma_wait<0>();
+      __syncthreads();
+      smem.a.elements[threadIdx.x] = kTwo;
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>(acc);
+    });
+    for (const std::string& text : texts) {
+      EXPECT_CONTAINS(text, commits ? "no error"
+                                    : "The product may still be running, because a wait covers "
+                                      "what has been committed. Missing: wgmma_commit() before");
+    }
+  }
+}
+
 TEST_F(Emulated, StoresNeedAProxyFence) {
   if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
   int store = 0;

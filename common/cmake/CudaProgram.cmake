@@ -33,6 +33,7 @@ function(fa_add_cuda_program name file)
   endif()
   foreach(program ${programs})
     add_executable(${program} ${translated})
+    set_target_properties(${program} PROPERTIES FA_CALLS ON)
     add_dependencies(${program} ${name}_source)
     target_link_libraries(${program} PRIVATE fa_cuda_program fa_harness fa_kernel_options)
     # The reader's own warnings are nvcc's to give, and assert() checks, as with nvcc.

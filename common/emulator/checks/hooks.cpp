@@ -111,7 +111,7 @@ void observe(const void* pointer, size_t bytes, bool write, void* return_address
   }
   if (cta.detector) {
     cta.detector->access(*lane, address, bytes, write,
-                         emu::plain_site(uintptr_t(return_address), write, part));
+                         emu::plain_site(uintptr_t(return_address), write, part, lane->calls));
   }
 }
 
@@ -213,8 +213,15 @@ FA_ATOMICS(32)
 FA_ATOMICS(64)
 void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 void __tsan_atomic_signal_fence(int) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
-void __tsan_func_entry(void*) {}
-void __tsan_func_exit() {}
+void __tsan_func_entry(void* return_address) {
+  Lane* const lane = current_lane;
+  if (lane && emu::options().calls) {
+    lane->calls = emu::enter_call(lane->calls, uintptr_t(return_address));
+  }
+}
+void __tsan_func_exit() {
+  if (Lane* const lane = current_lane) lane->calls = emu::leave_call(lane->calls);
+}
 void __tsan_init() {}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}

@@ -236,6 +236,7 @@ ShadowPage& Races::page_of(uintptr_t address, size_t bytes) {
     page->log2 = std::min(4, std::countr_zero(bytes));  // no coarser than its first access
     page->pieces.assign(size_t(1) << (kPageLog2 - page->log2), Access{});
     page->stored.clear();
+    page->former.clear();
   }
   cached = {number, page.get()};
   return *page;
@@ -254,6 +255,11 @@ void Races::refine(ShadowPage& page, int log2) {
       copy.next = pieces[i].next;
       pieces[i].next = new_read(copy);
     }
+  }
+  if (!page.former.empty()) {
+    std::vector<uint32_t> former(pieces.size());
+    for (size_t i = 0; i < former.size(); i++) former[i] = page.former[i / parts];
+    page.former = std::move(former);
   }
   page.pieces = std::move(pieces);
   page.log2 = log2;
@@ -288,12 +294,15 @@ bool Races::before(const Access& access, const uint32_t* seen) {
   return true;
 }
 
-void Races::read(const Actor& actor, Access& piece, uintptr_t address, Site site) {
+void Races::read(const Actor& actor, ShadowPage& page, uintptr_t address, Site site) {
+  const size_t index = (address & kPageMask) >> page.log2;
+  Access& piece = page.pieces[index];
   const bool atomic = is_atomic(site);
   const bool both_atomic = atomic && is_atomic(piece.site);
   if ((!before(piece, actor.seen) && !both_atomic) ||
       (actor.fenced && !is_engine(piece) && !before(piece, actor.fenced))) {
-    report(piece, true, actor, modifies(site), site, address, true);
+    report(piece, true, actor, modifies(site), site, address, true,
+           page.former.empty() ? 0 : page.former[index]);
   }
   const uint16_t lesson_known = lesson(actor.seen);
   for (uint32_t at = piece.next; at; at = reads_[at].next) {
@@ -342,7 +351,8 @@ void Races::read(const Actor& actor, Access& piece, uintptr_t address, Site site
 }
 
 void Races::write(const Actor& actor, ShadowPage& page, uintptr_t address, Site site) {
-  Access& piece = page.pieces[(address & kPageMask) >> page.log2];
+  const size_t index = (address & kPageMask) >> page.log2;
+  Access& piece = page.pieces[index];
   const bool was_written = piece.lanes != 0, atomic = is_atomic(site);
   if ((!before(piece, actor.seen) && !(atomic && is_atomic(piece.site))) ||
       (actor.fenced && !is_engine(piece) && !before(piece, actor.fenced))) {
@@ -363,11 +373,22 @@ void Races::write(const Actor& actor, ShadowPage& page, uintptr_t address, Site 
       update_of(kept) = {kept, read.site};
     }
   }
+  // The same store has been there before, and what came between was passed on.
+  const bool again = was_written && ((piece.site ^ site) << (64 - kTagShift)) == 0 &&
+                     before(piece, actor.seen) &&
+                     (piece.warp != actor.warp || piece.clock != actor.clock);
+  uint32_t former = again ? kAgain : 0;
   for (uint32_t at = piece.next; at; at = reads_[at].next) {
     if (!before(reads_[at], actor.seen) && !(atomic && is_atomic(reads_[at].site))) {
-      report(reads_[at], modifies(reads_[at].site), actor, true, site, address, was_written);
+      report(reads_[at], modifies(reads_[at].site), actor, true, site, address, was_written,
+             former);
     }
   }
+  if (former) {
+    for (uint32_t at = piece.next; at; at = reads_[at].next) former |= 1u << reads_[at].warp % 31;
+    page.former.resize(page.pieces.size());
+  }
+  if (!page.former.empty()) page.former[index] = former;
   release_reads(piece.next);
   piece = {kept, actor.clock, actor.lanes, 0, actor.warp, lesson(actor.seen)};
 }
@@ -407,7 +428,7 @@ void Races::access(const Actor& actor, uintptr_t address, size_t bytes, bool wri
     if (writes) {
       write(actor, page, at, site);
     } else {
-      read(actor, page.pieces[(at & kPageMask) >> page.log2], at, site);
+      read(actor, page, at, site);
     }
   }
   if (writes && tag_of(site) == kStoreTag && options().equal_stores) {

@@ -48,10 +48,22 @@
 
 namespace emu {
 
+// The calls that have led a thread to a place, by the number of the innermost one; 0: none, or they
+// are not known. Functions of a program of the reader's own tell when they begin and end
+// (Options::calls).
+uint32_t enter_call(uint32_t calls, uintptr_t return_address);
+uint32_t leave_call(uint32_t calls);
+// ", called at line 12, called at line 30"; and the last of these places, "" if there is none.
+struct Callers {
+  std::string text, last;
+};
+Callers callers_of(Site site, const std::string& place);
+Site without_calls(Site site);
+
 // A plain access by its program counter. Other sites are an interned name and place
 // (Detector::site).
 // `part`: of a larger copy or fill, all of which is watched before any of it is done.
-Site plain_site(uintptr_t program_counter, bool write, bool part = false);
+Site plain_site(uintptr_t program_counter, bool write, bool part = false, uint32_t calls = 0);
 // An atomic has its tag in the top byte, and so have volatile accesses of global memory.
 inline constexpr int kTagShift = 56;
 enum Tag : uint64_t {
@@ -89,8 +101,12 @@ struct ShadowPage {
   uintptr_t number = 0;  // address / 1024
   int log2 = 4;          // of the bytes of a piece
   std::vector<Access> pieces;
+  // Of each piece whose write has overwritten one by the same instruction: kAgain and the warps
+  // that had read that one, by their numbers modulo 31. Empty: there is none.
+  std::vector<uint32_t> former;
   std::vector<uint8_t> stored;  // by plain stores, if Options::equal_stores; empty: nothing yet
 };
+inline constexpr uint32_t kAgain = 1u << 31;
 inline constexpr int kPageLog2 = 10;
 inline constexpr uintptr_t kPageMask = (uintptr_t(1) << kPageLog2) - 1;
 
@@ -226,7 +242,7 @@ class Races final : public Detector {
   ShadowPage& page_of(uintptr_t address, size_t bytes);
   void refine(ShadowPage& page, int log2);
   void access(const Actor& actor, uintptr_t address, size_t bytes, bool write, Site site);
-  void read(const Actor& actor, Access& piece, uintptr_t address, Site site);
+  void read(const Actor& actor, ShadowPage& page, uintptr_t address, Site site);
   void write(const Actor& actor, ShadowPage& page, uintptr_t address, Site site);
   static bool before(const Access& access, const uint32_t* seen);
   uint32_t new_read(const Access& read);
@@ -234,7 +250,8 @@ class Races final : public Detector {
   const Lane* lane_of(int warp, uint32_t lanes) const;  // the first; of an engine: its starter
   Culprit culprit(int warp, uint32_t lanes, Site site) const;
   void report(const Access& earlier, bool earlier_writes, const Actor& now, bool writes, Site site,
-              uintptr_t address, bool was_written);
+              uintptr_t address, bool was_written, uint32_t former = 0);
+  std::string commit_cure(const Access& earlier, uintptr_t address) const;
   std::string cure(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,
                    bool same_thread, bool swapped) const;
   ThreadCure thread_cure(const Access& earlier, const Actor& now) const;

@@ -5,16 +5,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "common/emulator/checks/races.h"
 #include "common/emulator/core/describe.h"
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
+#include "common/emulator/core/unit.h"
 #include "common/emulator/core/vector_types.h"
 #include "common/emulator/core/watch.h"
 
@@ -54,8 +57,14 @@ std::string line_name(const std::string& place, const std::string& other) {
   return one_file && colon != std::string::npos ? "line " + place.substr(colon + 1) : place;
 }
 
-// `both_write`: so what is missing within one line has no place but between its turns.
-std::string between_places(const std::string& first, const std::string& second, bool both_write) {
+// `both_write`: so what is missing within one line has no place but between its turns. `again`: the
+// second is a store that has been there before.
+std::string between_places(const std::string& first, const std::string& second, bool both_write,
+                           bool again) {
+  if (again && first != second) {
+    return "between " + line_name(first, second) + " and the next time that " +
+           line_name(second, first) + " is reached";
+  }
   if (first != second) {
     return "between " + line_name(first, second) + " and " + line_name(second, first);
   }
@@ -67,11 +76,13 @@ std::string between_places(const std::string& first, const std::string& second, 
 
 }  // namespace
 
-Site plain_site(uintptr_t program_counter, bool write, bool part) {
-  return program_counter | uint64_t(!write ? kLoadTag
-                                    : part ? kOtherStoreTag
-                                           : kStoreTag)
-                               << kTagShift;
+// A program of the reader's own is linked below 4 GB, and the number of its calls fits behind that.
+Site plain_site(uintptr_t program_counter, bool write, bool part, uint32_t calls) {
+  return program_counter | uint64_t(calls) << 32 |
+         uint64_t(!write ? kLoadTag
+                  : part ? kOtherStoreTag
+                         : kStoreTag)
+             << kTagShift;
 }
 
 Site Races::atomic_site(const char* operation, bool writes, SourceLocation where) {
@@ -104,7 +115,7 @@ std::string place_of(Site site) {
   if (const NamedSite* const it = named(site)) {
     return relative_path(it->file) + ":" + std::to_string(it->line);
   }
-  return symbolise(uintptr_t(site & kContents) - 1);
+  return symbolise(uintptr_t(without_calls(site) & kContents) - 1);
 }
 
 std::string culprit_name(const Culprit& culprit) {
@@ -120,6 +131,68 @@ std::string unwritten_text(Site site, const std::string& who, uintptr_t address)
   return "read of memory that nothing has written, " + describe_place(address) +
          line_of(operation_of(site), place_of(site), who) +
          "\n  Write it first: a tile's tail, a row or a copy is missing, or an index is wrong.";
+}
+
+// ---- calls --------------------------------------------------------------------------------------
+namespace {
+
+// Written before their numbers are known. The first one is none.
+constexpr size_t kMostCalls = size_t(1) << 16;
+struct Call {
+  uint32_t before, return_address;
+};
+Call all_calls[kMostCalls];
+
+}  // namespace
+
+uint32_t enter_call(uint32_t calls, uintptr_t return_address) {
+  struct Known {
+    uint64_t call = 0;
+    uint32_t number = 0;
+  };
+  thread_local Known recent[256];
+  const uint64_t call = uint64_t(calls) << 32 | return_address;
+  Known& known = recent[(call * 0x9e3779b97f4a7c15u) >> 56];
+  if (known.call == call) return known.number;
+  static std::mutex mutex;
+  static std::map<uint64_t, uint32_t> numbers;
+  const std::lock_guard lock(mutex);
+  const auto number = uint32_t(numbers.size() + 1);
+  if (number >= kMostCalls || return_address >> 32) return 0;  // then what it calls has no callers
+  const auto [place, is_new] = numbers.try_emplace(call, number);
+  if (is_new) all_calls[number] = {calls, uint32_t(return_address)};
+  known = {call, place->second};
+  return place->second;
+}
+
+uint32_t leave_call(uint32_t calls) { return all_calls[calls].before; }
+
+Site without_calls(Site site) {
+  if (!options().calls || named(site)) return site;
+  return (site & ~kContents) | (site & 0xffffffffu);
+}
+
+Callers callers_of(Site site, const std::string& place) {
+  if (!options().calls || named(site)) return {};
+  std::vector<uintptr_t> program_counters{uintptr_t(site & 0xffffffffu) - 1};
+  for (uint32_t call = uint32_t(site >> 32) & 0xffff; call; call = leave_call(call)) {
+    program_counters.push_back(uintptr_t(all_calls[call].return_address) - 1);
+  }
+  std::vector<CodePlace> places = all_places(program_counters);
+  // The outermost one is the launch, as <<<>>> is translated.
+  const std::string outermost = places.empty() ? "" : places.back().function;
+  const auto has = [&](const char* text) { return outermost.find(text) != std::string::npos; };
+  if (has("operator()") || (has("emu::Launch::start") && !has("emu::launch_kernel"))) {
+    const std::string launch = places.back().place;
+    while (!places.empty() && places.back().place == launch) places.pop_back();
+  }
+  Callers callers;
+  for (size_t i = 1; i < places.size(); i++) {
+    if (places[i].place == places[i - 1].place) continue;  // a function that calls itself
+    callers.text += ", called at " + line_name(places[i].place, place);
+    callers.last = places[i].place;
+  }
+  return callers;
 }
 
 // ---- reports ------------------------------------------------------------------------------------
@@ -230,6 +303,19 @@ std::string Races::cure(const Access& earlier, bool earlier_writes, const Actor&
   return std::string(between.why) + ". Missing: a " + between.barrier + " ";
 }
 
+// The same where the work has been waited for in vain, as it was not committed; "" where it was.
+std::string Races::commit_cure(const Access& earlier, uintptr_t address) const {
+  if (!is_engine(earlier) && earlier.clock != kInFlight) return "";
+  for (Unit* const unit : cluster_.units_in_order) {
+    const Uncommitted found = unit->uncommitted(*lane_of(earlier.warp, earlier.lanes), address);
+    if (!found.missing) continue;
+    return std::string(found.why) +
+           ", because a wait covers what has been committed. Missing: " + found.missing +
+           " before the wait, ";
+  }
+  return "";
+}
+
 Races::ThreadCure Races::thread_cure(const Access& earlier, const Actor& now) const {
   if (earlier.warp == now.warp) {
     return {"The lanes of a warp need not run in step", "__syncwarp()"};
@@ -241,12 +327,13 @@ Races::ThreadCure Races::thread_cure(const Access& earlier, const Actor& now) co
 }
 
 void Races::report(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,
-                   Site site, uintptr_t address, bool was_written) {
+                   Site site, uintptr_t address, bool was_written, uint32_t former) {
   const bool within_warp =
       earlier.warp == now.warp && earlier.clock != kInFlight && !is_engine(earlier);
   if (within_warp && !within_warp_.empty()) return;
-  if (std::any_of(reports_.begin(), reports_.end(),
-                  [&](const Report& each) { return each.is_of(earlier.site, site); })) {
+  if (std::any_of(reports_.begin(), reports_.end(), [&](const Report& each) {
+        return each.is_of(without_calls(earlier.site), without_calls(site));
+      })) {
     return;
   }
 
@@ -264,11 +351,28 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
 
   // The two are named in the order in which they should happen: a read that found nothing belongs
   // after the write.
-  const bool swapped = !earlier_writes && !was_written;
+  const bool between_threads = !is_engine(earlier) && earlier.clock != kInFlight &&
+                               !engine_of(now.warp, now.lanes) && earlier_writes != writes;
+  // A store has come too early if the reader has not yet read what the same store left before.
+  const bool too_early =
+      between_threads && earlier_writes && (former & kAgain) && !(former >> now.warp % 31 & 1);
+  const bool again = too_early || (between_threads && writes && (former & kAgain));
+  const bool swapped = (!earlier_writes && !was_written) || too_early;
   const bool same_thread = !other.warp && one.thread == other.thread;
-  std::string missing = cure(earlier, earlier_writes, now, writes, same_thread, swapped) +
-                        between_places(swapped ? other_place : place, swapped ? place : other_place,
-                                       earlier_writes && writes);
+  const Callers callers = callers_of(one.site, place),
+                other_callers = callers_of(site, other_place);
+  // Between the kernel's own lines, if these differ.
+  std::string from = callers.last.empty() ? place : callers.last,
+              to = other_callers.last.empty() ? other_place : other_callers.last;
+  const bool own_lines = from == to || (from == place && to == other_place);
+  if (own_lines) {
+    from = place;
+    to = other_place;
+  }
+  std::string missing = commit_cure(earlier, address);
+  if (missing.empty()) missing = cure(earlier, earlier_writes, now, writes, same_thread, swapped);
+  missing += between_places(swapped ? to : from, swapped ? from : to, earlier_writes && writes,
+                            again && own_lines);
   const bool plain = !named(earlier.site) && !named(site) && !is_atomic(earlier.site) &&
                      !is_atomic(site) && earlier.clock != kInFlight;
   const dim3& grid = cluster_.ctas[0].grid_dim;
@@ -300,11 +404,13 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
     return culprit_name(who) +
            (clusters ? " of CTA " + std::to_string(who.cta % cluster_.ctas.size()) : "");
   };
-  const std::string text = "data race on " + describe_place(address) +
-                           line_of(operation_of(one.site), place, name(one)) +
-                           line_of(operation_of(site), other_place, name(other)) + "\n  " + missing;
+  const std::string text =
+      "data race on " + describe_place(address) +
+      line_of(operation_of(one.site), place, name(one) + callers.text) +
+      line_of(operation_of(site), other_place, name(other) + other_callers.text) + "\n  " + missing;
   if (options().keep_going) {
-    reports_.push_back({earlier.site, site, cta_name(cluster_.ctas[0]) + ": " + text});
+    reports_.push_back({without_calls(earlier.site), without_calls(site),
+                        cta_name(cluster_.ctas[0]) + ": " + text});
   } else if (within_warp || !current_lane) {  // at the end of the cluster there is no lane to end
     within_warp_ = text;
   } else {

@@ -88,6 +88,7 @@ struct Lane {
 
   PhaseWait last_wait;                 // for reports
   std::vector<MemoryAccess> accesses;  // checked build: since the warp last met
+  uint32_t calls = 0;                  // checked build: which have led here (checks/races.h)
   StackWatch* stack_watch = nullptr;   // checked build: who sees the accesses to this lane's stack
   uintptr_t stack_low = 0, stack_high = 0;
 };

@@ -379,13 +379,12 @@ bool is_wrapper(const std::string& place) {
   return false;
 }
 
-// Asks binutils' addr2line for those that are not known yet: for each address, from the innermost
-// inlined function outwards, a line of output. The wrappers of common are of no interest, the line
-// of the kernel that calls them is.
-void look_up(const std::vector<uintptr_t>& program_counters,
-             std::map<uintptr_t, std::string>& known) {
+// Asks binutils' addr2line, with these options, and calls f for each line of its answer.
+template <typename F>
+void ask_addr2line(const char* options, const std::vector<uintptr_t>& program_counters, F f) {
+  if (program_counters.empty()) return;
   const Image& code = image();
-  std::string command = "addr2line -a -i -e '";
+  std::string command = std::string("addr2line ") + options + " -e '";
   if (code.path.starts_with("/proc/")) {
     command += "/proc/" + std::to_string(getpid()) + "/exe";  // the shell has a self of its own
   } else {
@@ -393,30 +392,61 @@ void look_up(const std::vector<uintptr_t>& program_counters,
       command += letter == '\'' ? "'\\''" : std::string(1, letter);
   }
   command += "'";
-  const size_t empty = command.size();
   for (const uintptr_t program_counter : program_counters) {
-    if (!known.try_emplace(program_counter, "?").second) continue;
     char address[32];
     snprintf(address, sizeof address, " 0x%zx", size_t(program_counter - code.moved));
     command += address;
   }
-  FILE* const pipe =
-      command.size() > empty ? popen((command + " 2>/dev/null").c_str(), "r") : nullptr;
-  std::string* place = nullptr;  // of the address that is being described; null: it has been found
-  for (char line[1024]; pipe && fgets(line, sizeof line, pipe);) {
+  FILE* const pipe = popen((command + " 2>/dev/null").c_str(), "r");
+  char* line = nullptr;
+  for (size_t size = 0; pipe && getline(&line, &size, pipe) > 0;) {
     std::string text(line, strcspn(line, "\n"));
     text.erase(std::min(text.find(" (discriminator "), text.size()));
+    f(text);
+  }
+  free(line);
+  if (pipe) pclose(pipe);
+}
+
+// Looks up those that are not known yet: for each address, from the innermost inlined function
+// outwards, a line of output. The wrappers of common are of no interest, the line of the kernel
+// that calls them is.
+void look_up(const std::vector<uintptr_t>& program_counters,
+             std::map<uintptr_t, std::string>& known) {
+  std::vector<uintptr_t> unknown;
+  for (const uintptr_t program_counter : program_counters) {
+    if (known.try_emplace(program_counter, "?").second) unknown.push_back(program_counter);
+  }
+  std::string* place = nullptr;  // of the address that is being described; null: it has been found
+  ask_addr2line("-a -i", unknown, [&](const std::string& text) {
     if (text.starts_with("0x")) {
-      place = &known[strtoull(line, nullptr, 16) + code.moved];
+      place = &known[strtoull(text.c_str(), nullptr, 16) + image().moved];
     } else if (place && !text.starts_with("?")) {
       *place = relative_path(text);
       if (!is_of_library(*place) && !is_wrapper(*place)) place = nullptr;
     }
-  }
-  if (pipe) pclose(pipe);
+  });
 }
 
 }  // namespace
+
+std::vector<CodePlace> all_places(const std::vector<uintptr_t>& program_counters) {
+  std::vector<CodePlace> places;
+  std::string function;
+  bool is_place = false;  // functions and places come in turn
+  ask_addr2line("-f -C -i", program_counters, [&](const std::string& text) {
+    if (is_place) {
+      const std::string place = relative_path(text);
+      if (!place.starts_with("?") && !is_of_library(place) && !is_wrapper(place)) {
+        places.push_back({place, function});
+      }
+    } else {
+      function = text;
+    }
+    is_place = !is_place;
+  });
+  return places;
+}
 
 std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counters) {
   static std::mutex mutex;

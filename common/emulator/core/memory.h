@@ -117,6 +117,12 @@ UnwrittenPart unwritten_part(uintptr_t address, size_t bytes);
 // "file:line" of an instruction, or "?". Of the wrappers of common, the line that calls them.
 std::string symbolise(uintptr_t program_counter);
 std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counters);  // much faster
+// The places of functions that are inlined there, from the innermost one outwards, without
+// libraries' and common's; of several program counters one after the other.
+struct CodePlace {
+  std::string place, function;
+};
+std::vector<CodePlace> all_places(const std::vector<uintptr_t>& program_counters);
 std::string relative_path(const std::string& path);  // from the repository's root
 
 // The instruction at which a signal has interrupted the program: of a handler's third argument.

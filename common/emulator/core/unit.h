@@ -20,6 +20,11 @@
 
 namespace emu {
 
+// Why work goes on, and what would have committed it; null: no work does.
+struct Uncommitted {
+  const char *why = nullptr, *missing = nullptr;
+};
+
 // There is one object of each unit for each cluster that runs at the same time; an OS thread uses
 // it again for the next cluster.
 class Unit {
@@ -42,6 +47,12 @@ class Unit {
   // A lane has asked in vain for what is at `address`: the unit may end one piece of work that
   // reports there.
   virtual void polled([[maybe_unused]] uintptr_t address) {}
+
+  // Work of `lane` that reaches `address` and goes on behind a wait, as it has not been committed.
+  virtual Uncommitted uncommitted([[maybe_unused]] const Lane& lane,
+                                  [[maybe_unused]] uintptr_t address) {
+    return {};
+  }
 
   // The kernel's body has ended for `me`, which still counts among the live lanes.
   virtual void thread_ends([[maybe_unused]] Lane& me) {}

@@ -33,10 +33,12 @@ struct AsyncCopy {
 
 struct LaneCopies {
   std::vector<AsyncCopy> open;                // since the last commit
+  size_t waited_for = 0;                      // of these the first ones, in vain
   std::deque<std::vector<AsyncCopy>> groups;  // committed, oldest first
   uint64_t random_draws = 0;                  // decisions taken so far under random completion
   void clear() {
     open.clear();
+    waited_for = 0;
     groups.clear();
     random_draws = 0;
   }
@@ -49,6 +51,7 @@ class Copies : public Unit {
     for (LaneCopies& lane : lanes_) lane.clear();
   }
   void thread_ends(Lane& me) override;
+  Uncommitted uncommitted(const Lane& lane, uintptr_t address) override;
   LaneCopies& of(const Lane& lane) { return lanes_[size_t(lane.number)]; }
 
  private:
@@ -124,6 +127,7 @@ void commit_copies(SourceLocation where) {
   LaneCopies& mine = copies().of(me);
   mine.groups.push_back(std::move(mine.open));
   mine.open.clear();
+  mine.waited_for = 0;
 }
 
 void wait_copies(int groups, SourceLocation where) {
@@ -136,6 +140,7 @@ void wait_copies(int groups, SourceLocation where) {
                             .pending = groups});
   }
   LaneCopies& mine = copies().of(me);
+  mine.waited_for = mine.open.size();
   while (mine.groups.size() > size_t(groups)) {
     for (const AsyncCopy& copy : mine.groups.front()) {
       complete(copy);
@@ -147,6 +152,15 @@ void wait_copies(int groups, SourceLocation where) {
     }
     mine.groups.pop_front();
   }
+}
+
+Uncommitted Copies::uncommitted(const Lane& lane, uintptr_t address) {
+  const LaneCopies& mine = of(lane);
+  for (size_t i = 0; i < mine.waited_for; i++) {
+    if (address - uintptr_t(mine.open[i].to) >= uintptr_t(mine.open[i].bytes)) continue;
+    return {"The copy may still be under way", "cp_async_commit"};
+  }
+  return {};
 }
 
 // Copies that a thread has not waited for are done at its end; on a GPU they end some time.

@@ -63,6 +63,7 @@ struct BulkStore {
 // The stores of a thread.
 struct BulkGroups {
   std::vector<BulkStore> open;  // since the last commit
+  size_t waited_for = 0;        // of these the first ones, in vain
   // Committed and not waited for to their end, oldest first.
   std::deque<std::vector<BulkStore>> groups;
   uint64_t committed = 0;                   // groups so far
@@ -82,6 +83,7 @@ struct BulkCopies final : Unit {
   bool finish_awaited() override;
   void polled(uintptr_t bar) override;
   void thread_ends(Lane& me) override;
+  Uncommitted uncommitted(const Lane& lane, uintptr_t address) override;
   void thread_has_ended(Lane& me) override;
 
   Cluster& cluster;
@@ -460,6 +462,7 @@ void commit_bulk(SourceLocation where) {
   BulkGroups& mine = copies().stores[current_lane];
   mine.groups.push_back(std::move(mine.open));
   mine.open.clear();
+  mine.waited_for = 0;
   mine.committed++;
 }
 
@@ -470,6 +473,7 @@ void wait_bulk(int groups, bool read, SourceLocation where) {
                where);
   const Lane& me = *current_lane;
   BulkGroups& mine = copies().stores[&me];
+  mine.waited_for = mine.open.size();
   if (mine.committed < uint64_t(groups)) return;
   const uint64_t last = mine.committed - uint64_t(groups);  // that must be over
   const uint64_t first = mine.committed - mine.groups.size() + 1;
@@ -520,6 +524,21 @@ void BulkCopies::polled(uintptr_t bar) {
     finish_load(cluster, i);
     return;
   }
+}
+
+Uncommitted BulkCopies::uncommitted(const Lane& lane, uintptr_t address) {
+  const auto found = stores.find(&lane);
+  if (found == stores.end()) return {};
+  for (size_t i = 0; i < found->second.waited_for; i++) {
+    for (const Chunk& chunk : found->second.open[i].chunks) {
+      const bool reads = address - uintptr_t(chunk.shared) < size_t(kChunk),
+                 writes = address - uintptr_t(chunk.global) < size_t(chunk.inside);
+      if (!reads && !writes) continue;
+      return {reads ? "The copy may not have read yet" : "The copy may still be under way",
+              "cp_async_bulk_commit"};
+    }
+  }
+  return {};
 }
 
 void BulkCopies::thread_ends(Lane& me) {

@@ -165,6 +165,7 @@ class Products : public Unit {
   void step(Lane& me, bool waits) override;
   void thread_ends(Lane& me) override;
   void thread_has_ended(Lane& me) override;
+  Uncommitted uncommitted(const Lane& lane, uintptr_t address) override;
   std::string complaint(const Cta& cta) override;
 
   // Made once the CTA uses wgmma, and kept.
@@ -764,6 +765,19 @@ void Products::thread_ends(Lane& me) {
         "wgmma_wait<0>() after it.",
         place(product.where).c_str());
   });
+}
+
+Uncommitted Products::uncommitted(const Lane& lane, uintptr_t address) {
+  const WgmmaState* const state = if_used(*lane.cta);
+  if (!state) return {};
+  bool found = false;
+  for (const Product& product : state->warps[size_t(lane.warp->index)].open) {
+    if (product.left_by.where.line == 0) continue;  // no wait yet
+    for_each_operand_chunk(product, [&](uint32_t at, int, int) {
+      found |= address - uintptr_t(memory_at(*lane.cta, product, at)) < 16;
+    });
+  }
+  return found ? Uncommitted{"The product may still be running", "wgmma_commit()"} : Uncommitted{};
 }
 
 // Warps that wait for this one shall say so.
