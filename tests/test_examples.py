@@ -175,6 +175,13 @@ class Examples(unittest.TestCase):
 
 
 class Translator(unittest.TestCase):
+    def test_operands_of_asm_that_are_not_there(self):
+        kernel = '__global__ void f(int* x) {\n  asm("mov.b32 %%0, 1;" : %s(x[0]));\n}\n'
+        self.assertEqual(self.refusal(kernel % '"=q"'),
+                         'my.cu:2: the emulator has no operands of 128 bits ("q") in asm(): give it two of 64 bits ("l")')
+        self.assertEqual(self.refusal(kernel % '[d] "=r"'),
+                         "my.cu:2: operands of inline PTX have no names: the text calls them %0, %1 and so on")
+
     def translate(self, text, **headers):
         with tempfile.TemporaryDirectory() as folder:
             for name, contents in headers.items():
@@ -844,6 +851,82 @@ class Command(unittest.TestCase):
         early, released, _ = self.runs(text, [["0"], ["1"], ["2"]], [1, 1, 0])
         self.assertIn("The copy may still be under way. Missing: an mbarrier.try_wait for the phase that the copy belongs to, ", early)
         self.assertRegex(released, r"\n  wgmma\.mma_async at mine\.cu:\d+ by thread 0 \(warp 0 lane 0\)\n(.|\n)*Missing: wgmma\.wait_group in its warps")
+
+    def test_what_inline_ptx_reads_and_reaches(self):
+        """What has no meaning is named; what has one works: elect.sync's mask, fma of bf16 rounded once, asm() in constructors and
+        constexpr functions."""
+        text = """
+            #include <cstdio>
+            #include <cstdint>
+            #include <cuda_bf16.h>
+            __device__ constexpr unsigned next(unsigned x) {
+              unsigned y = 0;
+              asm("add.u32 %0, %1, 1;" : "=r"(y) : "r"(x));
+              return y;
+            }
+            struct Pair {
+              unsigned a, b;
+              __device__ Pair(unsigned x) : a{x}, b(2) { asm("add.u32 %0, %0, 5;" : "+r"(a)); }
+            };
+            __device__ unsigned both(float x) { return unsigned(x); }
+            __global__ void f(unsigned* x, int how) {
+              __shared__ unsigned s[64];
+              unsigned y = 0;
+              float d[4] = {};
+              if (how == 0) {
+                unsigned p = 0, lane = 0;
+                if (threadIdx.x >= 8) {
+                  asm volatile("{ .reg .pred p; elect.sync %0|p, 0xffffff00; selp.u32 %1, 1, 0, p; }" : "=r"(lane), "=r"(p));
+                  if (p) x[0] = threadIdx.x * 100 + lane;
+                }
+                if (threadIdx.x == 0) {
+                  unsigned short z;
+                  asm("fma.rn.bf16 %0, %1, %2, %3;" : "=h"(z) : "h"((unsigned short)0x3f81), "h"((unsigned short)0x3fc0),
+                      "h"((unsigned short)0x8001));
+                  x[1] = z;
+                  asm("fma.rn.bf16 %0, %1, %2, %3;" : "=h"(z) : "h"((unsigned short)0x3f83), "h"((unsigned short)0x3fc0),
+                      "h"((unsigned short)0x0001));
+                  x[2] = z;
+                  x[3] = Pair(next(1)).a;
+                }
+                __syncwarp();  // the lanes that elect.sync does not name wait here
+              }
+              if (how == 1) asm volatile("add.u32 %0, %0, 1;" : "=r"(y));
+              if (how == 2) asm volatile("ld.global.u32 %0, [%1];" : "=r"(y) : "l"(s));
+              if (how == 3) asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, 1, 1, 1, 0;"
+                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(both(1)), "r"(both(2)), "r"(both(3)), "r"(both(4)), "l"(0ll));
+              if (how == 4) asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(y) : "l"(&y));
+            }
+            __global__ void __cluster_dims__(2) of_cluster(unsigned* x) {
+              __shared__ unsigned s;
+              unsigned y;
+              asm volatile("{ .reg .pred p, q; .reg .b32 r; .reg .b64 o; mov.u32 r, %%cluster_ctarank; xor.b32 r, r, 1; mapa.u64 o, %1, r;"
+                "isspacep.shared::cta p, o; isspacep.shared::cluster q, o; selp.u32 %0, 1, 0, p; @q add.u32 %0, %0, 2; }" : "=r"(y) : "l"(&s));
+              x[blockIdx.x] = y;
+              asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory");
+            }
+            int main(int, char** words) {
+              unsigned *x, h[4];
+              cudaMalloc(&x, 16);
+              cudaMemset(x, 0, 16);
+              const int how = atoi(words[1]);
+              if (how == 5) {
+                of_cluster<<<2, 1>>>(x);
+              } else {
+                f<<<1, 32>>>(x, how);
+              }
+              cudaMemcpy(h, x, 16, cudaMemcpyDeviceToHost);
+              printf("%u %x %x %u\\n", h[0], h[1], h[2], h[3]);
+            }"""
+        right, *wrong, cluster = self.runs(text, [[str(how)] for how in range(6)], [0, 1, 1, 1, 1, 0])
+        self.assertIn("\n808 3fc1 3fc5 7\n", "\n" + right)
+        self.assertIn("\n2 2 0 0\n", "\n" + cluster)
+        for output, says in zip(wrong, (
+                'asm() at mine.cu:37: reads %0 before it has written it: an output "=r" begins as anything',
+                "ld.global.u32 at mine.cu:38: the pointer leads into shared memory, where .global finds nothing",
+                "wgmma.mma_async at mine.cu:39: the emulator needs its registers of A as the elements of one array",
+                "atom.global.add.u32 at mine.cu:41: the pointer leads into local memory"), strict=True):
+            self.assertIn(says, output)
 
     def test_reports_name_the_line_of_the_kernel(self):
         """A race within helpers, of which one is not inlined; a kernel that is launched through a pointer."""

@@ -35,7 +35,7 @@ __device__ __forceinline__ bool elect_sync() {
 #else  // the emulator: common/emulator/units/warp.cpp
 
 inline bool elect_sync(emu::SourceLocation where = emu::SourceLocation::current()) {
-  return emu::elect(where);
+  return emu::elect(emu::kFullMask, where) == emu::current_lane->lane;
 }
 
 #endif

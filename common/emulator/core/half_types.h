@@ -19,6 +19,16 @@ inline float round_to_odd(double value) {
   const bool away = std::fabs(value) > std::fabs(double(nearest));
   return std::bit_cast<float>(away ? bits + 1 : bits - 1);
 }
+// a * b + c of numbers of up to 24 bits, rounded to odd: the product is exact, and what the sum
+// loses shows in its last bit.
+inline double fma_to_odd(double a, double b, double c) {
+  const double product = a * b, sum = product + c;
+  const double back = sum - product, lost = (product - (sum - back)) + (c - back);
+  if (lost == 0 || lost != lost) return sum;
+  const auto bits = std::bit_cast<uint64_t>(sum);
+  if (bits & 1) return sum;
+  return std::bit_cast<double>((lost > 0) == (sum > 0) ? bits + 1 : bits - 1);
+}
 }  // namespace emu
 
 struct __half {
@@ -106,7 +116,7 @@ inline double wide(const T& value) {
   inline T2 __h2div(T2 a, T2 b) { return {__hdiv(a.x, b.x), __hdiv(a.y, b.y)}; }                 \
   inline T2 operator/(const T2& a, const T2& b) { return __h2div(a, b); }                        \
   inline T __hfma(T a, T b, T c) {                                                               \
-    return emu::narrow(emu::wide(a) * emu::wide(b) + emu::wide(c), a);                           \
+    return emu::narrow(emu::fma_to_odd(emu::wide(a), emu::wide(b), emu::wide(c)), a);            \
   }                                                                                              \
   inline T2 __hfma2(T2 a, T2 b, T2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; } \
   inline T __hneg(T a) {                                                                         \

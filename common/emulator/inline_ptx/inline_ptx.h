@@ -42,11 +42,18 @@ struct AsmOperand {
   const void* place = nullptr;  // where the value is
   uint8_t bytes = 0;            // 0: an array, whose address is the value
   bool is_signed = false;
+  bool temporary = false;  // the value is gone after the asm()
 };
 
 template <typename T>
 inline AsmOperand asm_input(const char* constraint, const T& value) {
   return {constraint, std::addressof(value)};
+}
+template <typename T>
+inline AsmOperand asm_input(const char* constraint, const T&& value) {
+  AsmOperand operand{constraint, std::addressof(value)};
+  operand.temporary = true;
+  return operand;
 }
 template <typename T>
 inline AsmOperand asm_output(const char* constraint, T& value) {
@@ -76,9 +83,11 @@ inline long long device_clock64() { return asked_time("clock64()"); }
 // the instructions.
 std::string in_words_of_ptx(std::string report);
 
-// A shared address as a pointer; and whether a pointer leads into shared, into local memory.
+// A shared address as a pointer; and whether a pointer leads into shared memory of the cluster, of
+// the CTA, or into local memory.
 void* shared_as_pointer(uint64_t address, SourceLocation where);
 bool is_shared(const void* pointer);
+bool is_shared_of_cta(const void* pointer);
 bool is_local(const void* pointer);
 
 }  // namespace emu

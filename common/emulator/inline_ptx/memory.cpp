@@ -43,11 +43,17 @@ struct Access {
   int elements;
   bool is_volatile, atomic, ordered;  // ordered: acquires or releases
   bool wide;                          // 128 bits
+  bool global;                        // says .global
   Fence scope;
 };
 
+bool says_global(const Instruction& instruction) {
+  return (instruction.name() + ".").find(".global.") != std::string::npos;
+}
+
 Access take_access(Instruction& instruction, const char* order) {
   Access access{};
+  access.global = says_global(instruction);
   access.space = take_space(instruction);
   access.is_volatile = instruction.take("volatile");
   instruction.take("weak");
@@ -93,6 +99,7 @@ Step load(Instruction& instruction) {
   return [=](Frame& frame) {
     uint8_t* const place =
         pointer(access.space, frame.address(from), bytes, operation, frame.where);
+    if (access.global) expect_global(place, operation, frame.where);
     uint64_t values[8] = {};
     if (access.atomic && bytes <= 8) {
       values[0] = with_size(access.type.bits * access.elements, [&](auto size) -> uint64_t {
@@ -131,6 +138,7 @@ Step store(Instruction& instruction) {
   const bool is_float = access.type.kind == 'f' && access.type.bits == 32;
   return [=](Frame& frame) {
     uint8_t* const place = pointer(access.space, frame.address(to), bytes, operation, frame.where);
+    if (access.global) expect_global(place, operation, frame.where);
     const auto value = [&](size_t i) -> uint64_t {
       return is_float ? std::bit_cast<uint32_t>(frame.get<float>(from[i])) : frame.get(from[i]);
     };
@@ -194,6 +202,7 @@ void add_pair(Frame& frame, const Arg& to, uint8_t* place, const char* operation
 }
 
 Step atomic(Instruction& instruction, bool returns) {
+  const bool global = says_global(instruction);
   const Space space = take_space(instruction);
   const std::string order = instruction.take_any({"relaxed", "acquire", "release", "acq_rel"});
   const Fence scope = take_scope(instruction);
@@ -214,6 +223,7 @@ Step atomic(Instruction& instruction, bool returns) {
   const size_t bytes = size_t(type.bits * type.lanes) / 8;
   return [=](Frame& frame) {
     uint8_t* const place = pointer(space, frame.address(at), bytes, operation, frame.where);
+    if (global) expect_global(place, operation, frame.where);
     if (order == "release" || order == "acq_rel") fence(scope);
     if (type.kind == 'x') {
       type.lanes == 2 ? add_pair<__nv_bfloat16>(frame, to, place, operation, x)
@@ -265,10 +275,11 @@ Step is_space(Instruction& instruction) {
   return [=](Frame& frame) {
     const auto* const address = reinterpret_cast<const void*>(frame.get(a));
     const bool local = is_local(address), shared = is_shared(address);
-    frame.set(d, uint64_t(space == "local"    ? local
-                          : space == "global" ? !local && !shared
-                          : space == "const"  ? false
-                                              : shared));
+    frame.set(d, uint64_t(space == "local"             ? local
+                          : space == "global"          ? !local && !shared
+                          : space == "const"           ? false
+                          : space == "shared::cluster" ? shared
+                                                       : is_shared_of_cta(address)));
   };
 }
 

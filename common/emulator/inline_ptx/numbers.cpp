@@ -157,6 +157,10 @@ Make both(size_t operands, I of_integers, F of_floats) {
 Step multiply(Instruction& instruction, bool adds) {
   const Type type = instruction.type();
   if (is_float(type)) {
+    if (adds && type.bits == 16) {
+      return floats(instruction, type, 3,
+                    [](auto a, auto b, auto c) { return decltype(a)(fma_to_odd(a, b, c)); });
+    }
     if (adds) {
       return floats(instruction, type, 3, [](auto a, auto b, auto c) { return std::fma(a, b, c); });
     }

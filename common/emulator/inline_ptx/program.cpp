@@ -411,6 +411,12 @@ uint64_t Frame::get(const Arg& arg) const {
   switch (arg.kind) {
     case Arg::Kind::kOperand: {
       const AsmOperand& operand = operands[arg.index];
+      if (operand.constraint[0] == '=' && arg.index < 256 &&
+          !(written[arg.index / 64] >> arg.index % 64 & 1)) {
+        misuse("asm()", where,
+               "reads %" + std::to_string(arg.index) + " before it has written it: an output \"" +
+                   operand.constraint + "\" begins as anything, one with '+' as its variable");
+      }
       if (operand.bytes == 0) return uintptr_t(operand.place);
       uint64_t bits = 0;
       memcpy(&bits, operand.place, operand.bytes);
@@ -436,6 +442,7 @@ void Frame::set(const Arg& arg, uint64_t bits) {
     registers[arg.index] = bits;
   } else if (arg.kind == Arg::Kind::kOperand) {
     const AsmOperand& operand = operands[arg.index];
+    if (arg.index < 256) written[arg.index / 64] |= uint64_t(1) << arg.index % 64;
     memcpy(const_cast<void*>(operand.place), &bits, operand.bytes);
   }
 }
@@ -586,6 +593,13 @@ Space take_space(Instruction& instruction) {
   return Space::kGeneric;
 }
 
+void expect_global(const void* place, const char* operation, SourceLocation where) {
+  if (!is_shared(place) && !is_local(place)) return;
+  misuse(operation, where,
+         std::string("the pointer leads into ") + (is_shared(place) ? "shared" : "local") +
+             " memory, where .global finds nothing: leave .global out, or say which memory it is");
+}
+
 uint8_t* pointer(Space space, uint64_t address, size_t bytes, const char* operation,
                  SourceLocation where) {
   if (space == Space::kGeneric) {
@@ -681,6 +695,10 @@ bool is_shared(const void* pointer) {
     if (uintptr_t(pointer) - uintptr_t(cta.shared) < cta.shared_bytes) return true;
   }
   return false;
+}
+bool is_shared_of_cta(const void* pointer) {
+  const Cta& cta = *current_lane->cta;
+  return uintptr_t(pointer) - uintptr_t(cta.shared) < cta.shared_bytes;
 }
 bool is_local(const void* pointer) {
   return uintptr_t(pointer) >= current_lane->stack_low &&

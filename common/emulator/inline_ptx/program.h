@@ -60,6 +60,7 @@ struct Frame {
   SourceLocation where;
   uintptr_t program_counter;  // behind the call, in the kernel
   int next = 0;               // step
+  uint64_t written[4] = {};   // outputs by their places: what a step may read of them
   uint64_t registers[kRegisters];
 
   uint64_t get(const Arg& arg) const;  // as many bits as the operand has, zeros or its sign above
@@ -160,6 +161,8 @@ ClusterAddress from_cluster_address(uint64_t bits);
 // A pointer of `bytes` bytes; in what memory the address is, modifiers say.
 enum class Space : uint8_t { kGeneric, kShared, kCluster };
 Space take_space(Instruction& instruction);
+// Ends the launch if a pointer that .global names leads into other memory.
+void expect_global(const void* place, const char* operation, SourceLocation where);
 uint8_t* pointer(Space space, uint64_t address, size_t bytes, const char* operation,
                  SourceLocation where);
 

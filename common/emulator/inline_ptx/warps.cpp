@@ -110,7 +110,9 @@ void* neighbours(const Frame& frame, const std::vector<Arg>& registers, const ch
                : nullptr;
   };
   for (size_t i = 0; i < registers.size(); i++) {
-    if (!place(i) || place(i) != place(0) + 4 * i) {
+    const Arg& arg = registers[i];
+    const bool gone = arg.kind == Arg::Kind::kOperand && frame.operands[arg.index].temporary;
+    if (gone || !place(i) || place(i) != place(0) + 4 * i) {
       misuse("wgmma.mma_async", frame.where,
              std::string("the emulator needs its ") + what +
                  " as the elements of one array, in their order");
@@ -422,12 +424,9 @@ void add_warps(std::map<std::string, Make>& table) {
     if (to.size() != 2) instruction.unknown("it needs a lane and a predicate");
     const Arg lane = to[0], chosen = to[1], mask = instruction.arg(1);
     return [=](Frame& frame) {
-      const bool elected = elect(frame.where);
-      if (lane.kind != Arg::Kind::kSink) {
-        const uint32_t who = ballot(frame.get<uint32_t>(mask), elected, "elect.sync", frame.where);
-        frame.set(lane, uint64_t(std::countr_zero(who)));
-      }
-      frame.set(chosen, uint64_t(elected));
+      const int who = elect(frame.get<uint32_t>(mask), frame.where);
+      frame.set(lane, uint64_t(who));
+      frame.set(chosen, uint64_t(who == current_lane->lane));
     };
   };
   table["setmaxnreg"] = [](Instruction& instruction) -> Step {

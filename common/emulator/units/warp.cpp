@@ -192,10 +192,14 @@ BarrierVotes vote_at_barrier(int predicate, const char* operation, SourceLocatio
 
 void let_others_run() { yield(); }
 
-bool elect(SourceLocation where) {
-  bool elected = false;  // this lane
-  warp_collective(kFullMask, "elect.sync", elected, where,
-                  [](bool** lanes) { *lanes[std::countr_zero(current_lane->warp->live)] = true; });
+int elect(uint32_t mask, SourceLocation where) {
+  int elected = 0;
+  warp_collective(mask, "elect.sync", elected, where, [=](int** lanes) {
+    const uint32_t live = mask & current_lane->warp->live;
+    for (uint32_t rest = live; rest; rest &= rest - 1) {
+      *lanes[std::countr_zero(rest)] = std::countr_zero(live);
+    }
+  });
   return elected;
 }
 

@@ -36,8 +36,8 @@ namespace emu {
 // Waits like a collective, and orders memory among the lanes of `mask`.
 void sync_warp(uint32_t mask, SourceLocation where);
 
-// elect.sync: true in one lane of the warp.
-bool elect(SourceLocation where);
+// elect.sync: one lane of the mask, the same for all of them.
+int elect(uint32_t mask, SourceLocation where);
 }  // namespace emu
 
 inline void __syncwarp(uint32_t mask = emu::kFullMask,

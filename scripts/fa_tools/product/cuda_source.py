@@ -164,6 +164,15 @@ def opened(scope, device, before, words=("__global__", "__device__")):
     return kind, device or marked and scope in ("function", "block")  # a lambda of the device
 
 
+def initialises(before):
+    """Whether a brace behind `before` begins a member's value, as in S(int x) : a{x} {}."""
+    depth, listed = 0, False
+    for i, text in enumerate(before):
+        depth += (text in ("(", "[")) - (text in (")", "]"))
+        listed = listed or text == ":" and depth == 0 and before[i - 1] in (")", "noexcept")
+    return listed and (before[-1] == ">" or before[-1].isidentifier())
+
+
 def seen_by(tokens, i, arch):
     """The tokens that #if, which is tokens[i], leaves with this __CUDA_ARCH__; none if other macros decide."""
     depth, taken, begin = 0, False, None
@@ -201,7 +210,7 @@ def without_nvcc(tokens, words, included=lambda token: None):
     says. `words`, see opened(), gets the macros that stand for them. `included` is called for each #include, as a header may have
     such macros."""
     branches = []  # of every open #if: [was an earlier branch taken?, is this one left out?, __CUDA_ARCH__, the scopes there]
-    scopes, before = [("namespace", False)], []
+    scopes, before, values = [("namespace", False)], [], []  # values: what was before those of members
     for i, token in enumerate(tokens):
         word, rest = directive_of(token)
         arch = DEVICE_ARCH if scopes[-1][1] else "0" if any(kind == "function" for kind, _ in scopes) else ""
@@ -233,6 +242,8 @@ def without_nvcc(tokens, words, included=lambda token: None):
         if token.kind in ("space", "comment", "directive"):
             continue
         if token.text == "{":
+            if scopes[-1][0] in ("namespace", "class") and initialises(before):
+                values.append((len(scopes), before))
             scopes.append(opened(*scopes[-1], before, words))
         elif token.text == "}" and len(scopes) > 1:
             scopes.pop()
@@ -240,6 +251,8 @@ def without_nvcc(tokens, words, included=lambda token: None):
         before.append(token.text)
         if token.text in ("{", "}", ";"):
             before = []
+        if token.text == "}" and values and values[-1][0] == len(scopes):
+            before = [*values.pop()[1], "{}"]
     return tokens
 
 
@@ -418,6 +431,11 @@ class Source:
         self.state.asm_macros.update(name for token in self.tokens if token.kind == "directive" for name in re.findall(
             rf"^#\s*define\s+(\w+)\([^)]*\.\.\.\).*\b(?:{'|'.join(ASM)})\b", token.text, re.DOTALL))
         for i, token in enumerate(code[:-2]):
+            if token.kind == "string" and (token.device or in_macro) and code[i + 1].text == "(":
+                if re.fullmatch(r'"[=+&]*q"', token.text):
+                    self.refuse(token.line, 'the emulator has no operands of 128 bits ("q") in asm(): give it two of 64 bits ("l")')
+                if [each.text for each in code[i - 1:i]] == ["]"] and OPERAND.fullmatch(token.text):
+                    self.refuse(token.line, "operands of inline PTX have no names: the text calls them %0, %1 and so on")
             if token.kind == "string" and OPERAND.fullmatch(token.text) and code[i + 1].text == "(" and code[i + 1].partner:
                 if token.device or in_macro:
                     token.text = f"::emu::asm_{'output' if token.text[1] in '=+' else 'input'}({token.text}, "
@@ -445,10 +463,25 @@ class Source:
                 code[j].text = ", {" if j == colons[0] else ", " if before and behind else ""
             code[last].text = "})" if colons else ")"
             if token.text in ASM:
+                self.no_constant(i)
                 token.text = "do { static ::emu::InlinePtx fa_ptx; fa_ptx.run(::emu::SourceLocation::current(), "
                 for each in code[i + 1:at + 1]:
                     each.text = ""
                 code[last].text += "; } while (0)"
+
+    def no_constant(self, at):
+        """A function with asm(), which is code[at], is called by the emulator's threads alone: it is no constexpr one here."""
+        code = self.code
+        while at > 0 and code[at].device:
+            at -= 1
+        first = at
+        while first > 0 and code[first - 1].text not in ("{", "}", ";"):
+            first -= 1
+        head = code[first:at + 1]
+        inline = any(each.text in ("inline", "__inline__", "__forceinline__") for each in head)
+        for each in head:
+            if each.text == "constexpr":
+                each.text = "" if inline else "inline"
 
     def names(self):
         """Single names: those that are refused, and functions that have another name here."""
