@@ -115,8 +115,7 @@ const char* fa_bench_add(const char* json, FaBenchPeer peer) {
     kernel.output = [=](const Tensors& t) {
       FaBenchOutput rows{};
       fa::call(peer, kFaBenchOutput, t, &rows);
-      return fa::OutputRows{rows.data, size_t(rows.block_stride), size_t(rows.head_stride),
-                            size_t(rows.row_stride)};
+      return fa::OutputRows{rows.data, {rows.block_stride, rows.head_stride, rows.row_stride}};
     };
     fa::register_kernel(kernel);
     return nullptr;

@@ -1,9 +1,11 @@
 // Problems beyond the plain one: masks, lengths, heads of keys, packed sequences. The reference is
 // judged against plain loops, the kernels of kernels/beyond against the reference.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -45,7 +47,7 @@ const std::vector<More> kShapes = {
     {"few_keys", 1, 2, 1, 131, 70},
     {"blind_tiles", 1, 2, 1, 333, 70},
     {"packed", 3, 2, 2, 0, 0, {{70, 70}, {1, 1}, {65, 65}}},
-    {"packed_and_shared", 5, 4, 2, 0, 0, {{0, 9}, {33, 64}, {7, 0}, {0, 0}, {265, 3}}},
+    {"packed_and_shared", 5, 4, 2, 0, 0, {{0, 9}, {7, 0}, {33, 64}, {0, 0}, {265, 3}}},
     {"packed_and_mostly_empty", 4, 1, 1, 0, 0, {{0, 3}, {0, 0}, {0, 5}, {9, 9}}},
     {"pages_of_16", 0, 4, 2, 3, 0, {}, 16, {541, 0, 1, 131}},
     {"pages_of_32", 0, 2, 1, 1, 0, {}, 32, {7, 33}},
@@ -588,6 +590,133 @@ TEST_P(Beyond, TheSameBitsWhateverTheRunAndTheNumberOfThreads) {
 }
 
 #ifndef FA_WITH_CUDA
+// A tensor in memory of its own, with gaps between its rows. On a GPU test_python.py has such ones.
+class Apart {
+ public:
+  Apart(const std::string& name, size_t blocks, size_t heads, size_t rows, int head_dim,
+        const Strides& strides)
+      : sizes_{blocks, heads, rows},
+        head_dim_(size_t(head_dim)),
+        strides_(strides),
+        memory_(strides.at(blocks, heads, rows), kGap),
+        buffer_(name, memory_.size() * 2) {
+    buffer_.upload(memory_.data());
+  }
+  void* data() const { return buffer_.data(); }
+  void take(const void* contiguous) {
+    each_row([&](size_t at, size_t i) {
+      std::memcpy(&memory_[at], static_cast<const uint16_t*>(contiguous) + i, head_dim_ * 2);
+    });
+    buffer_.upload(memory_.data());
+  }
+  // Also looks at the gaps, in which nothing may have been written.
+  void give(void* contiguous) {
+    buffer_.download(memory_.data());
+    each_row([&](size_t at, size_t i) {
+      std::memcpy(static_cast<uint16_t*>(contiguous) + i, &memory_[at], head_dim_ * 2);
+      std::fill_n(&memory_[at], head_dim_, kGap);
+    });
+    EXPECT_EQ(std::count(memory_.begin(), memory_.end(), kGap), std::ptrdiff_t(memory_.size()));
+  }
+
+ private:
+  static constexpr uint16_t kGap = 0x7fe1;  // NaN
+  template <typename Body>
+  void each_row(const Body& body) const {
+    for (size_t i = 0; i < sizes_[0] * sizes_[1] * sizes_[2]; i++) {
+      const size_t head = i / sizes_[2];
+      body(strides_.at(head / sizes_[1], head % sizes_[1], i % sizes_[2]), i * head_dim_);
+    }
+  }
+  std::array<size_t, 3> sizes_;
+  size_t head_dim_;
+  Strides strides_;
+  std::vector<uint16_t> memory_;
+  Buffer buffer_;
+};
+
+TEST_P(Beyond, RowsLieAnywhere) {
+  int runs = 0;
+  for (const Kernel& kernel : kernels()) {
+    const Problem p = make_problem(GetParam(), Mask::kCausal, Dtype::kBf16, 64);
+    if (!kernel.takes.strides || !refusal(kernel, p).empty()) continue;
+    const long long d = p.head_dim;
+    const size_t blocks = size_t(p.blocks()), heads = size_t(p.heads);
+    const bool pages = p.page_size > 0;
+    const size_t k_blocks = pages ? size_t(p.pages) : blocks, k_heads = size_t(p.key_heads());
+    const size_t k_rows = pages ? size_t(p.page_size) : p.kv_rows();
+    Kernel apart = kernel;
+    apart.run = [&](const Problem& same, const Tensors& t) {
+      Tensors other = t;
+      // Rows before heads, as FlashAttention has them, and gaps of several lengths; of K a head of
+      // all blocks before the next head; V as a slice of [blocks, rows, 3, heads, columns].
+      other.q_strides.head = d + 8;
+      other.q_strides.row = (long long)(heads) * (d + 8) + 16;
+      other.q_strides.block = (long long)(p.q_rows()) * other.q_strides.row + 24;
+      other.o_strides.row = other.q_strides.row + 8;
+      other.o_strides.head = d;
+      other.o_strides.block = (long long)(p.q_rows()) * other.o_strides.row + 8;
+      other.k_strides = {(long long)(k_rows)*d, (long long)(k_blocks * k_rows) * d, d};
+      other.v_strides = {(long long)(k_rows * 3 * k_heads) * d, d, (long long)(3 * k_heads) * d};
+      Apart q("Q", blocks, heads, p.q_rows(), p.head_dim, other.q_strides);
+      Apart o("O", blocks, heads, p.q_rows(), p.head_dim, other.o_strides);
+      Apart k("K", k_blocks, k_heads, k_rows, p.head_dim, other.k_strides);
+      Apart v("V", k_blocks, k_heads, k_rows, p.head_dim, other.v_strides);
+      q.take(t.q);
+      k.take(t.k);
+      v.take(t.v);
+      other.q = q.data();
+      other.k = k.data();
+      other.v = v.data();
+      other.o = o.data();
+      kernel.run(same, with_strides(same, other));
+      synchronize();
+      o.give(t.o);
+    };
+    const Record together = run_once(kernel, p, "normal", 1);
+    const Record record = run_once(apart, p, "normal", 1);
+    EXPECT_EQ(record.status, Status::kPassed) << kernel.name << ": " << record.reason;
+    EXPECT_EQ(record.output, together.output) << kernel.name;
+    runs++;
+  }
+  EXPECT_GT(runs, 0);
+}
+
+TEST(Strides, ThatNoKernelTakesAreBadInput) {
+  const Problem p = problem(2, 2, 128, 64, Dtype::kBf16);
+  alignas(16) static uint16_t memory[8];
+  Tensors t{memory, memory, memory, memory};
+  const auto said = [&](const Strides& q, const Strides& o) -> std::string {
+    t.q_strides = q;
+    t.o_strides = o;
+    try {
+      with_strides(p, t);
+    } catch (const BadInput& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(said({}, {}), "");
+  EXPECT_EQ(said({0, 0, 0}, {128 * 128, 64, 128}), "");
+  EXPECT_EQ(said({128 * 128, 0, 64}, {}), "") << "one head for all";
+  EXPECT_EQ(said({128 * 128, 60, 64}, {}),
+            "q_strides.head must be a multiple of 8 from 0 to 2^39 - 8, not 60");
+  EXPECT_EQ(said({-8, 64, 64}, {}),
+            "q_strides.block must be a multiple of 8 from 0 to 2^39 - 8, not -8");
+  const std::string overlap =
+      "o_strides let rows of O overlap: each must have 64 elements of its own";
+  EXPECT_EQ(said({}, {128 * 128, 64, 120}), overlap);
+  EXPECT_EQ(said({}, {128 * 128, 0, 64}), overlap);
+  EXPECT_EQ(said({}, {128 * 128 - 8, 64, 128}), overlap);
+  t.o_strides = {128 * 128, 64, 128};
+  try {
+    run(find_kernel("16"), p, t);
+    ADD_FAILURE() << "16 takes no strides";
+  } catch (const Unsupported& error) {
+    EXPECT_STREQ(error.what(), "takes contiguous tensors alone");
+  }
+}
+
 // From one piece of the keys to more pieces than a CTA merges at a time, some of them without a
 // key, or none but empty ones.
 TEST(SplitKeys, AnyNumberOfPiecesIsMerged) {

@@ -140,7 +140,7 @@ class Sentences(unittest.TestCase):
                       *(contiguous(each[:, :, :64]) for each in (q, k, v)))
         self.sentence(fa.BadInput, "^head_dim must be 64 or 128, not 32$",
                       *(contiguous(each[..., :32]) for each in (q, k, v)))
-        self.sentence(fa.BadInput, r"^v has the strides \(.*\) for the shape \(.*\), but fa takes contiguous tensors: pass ",
+        self.sentence(fa.BadInput, r"^v has the strides \(.*\) for the shape \(.*\), but kernel 16 takes contiguous tensors: pass ",
                       q, k, self.turned(v))
         self.sentence(fa.BadInput, "but q has .*: head_dim must be the same$", q, contiguous(k[..., :32]), contiguous(v[..., :32]))
         for kernel in ("08\0x", 8.0, None, True):
@@ -557,8 +557,8 @@ class NumPy(Sentences):
         here.empty_like = lambda array: Array(numpy.empty_like(array.data))
         try:
             o = fa.attention(*map(Array, (q, k, v)), kernel=8)
-            self.sentence(fa.BadInput, "^q is of type Array, which has no swapaxes, but layout='bnhd' needs it: pass torch.from_dlpack of each$",
-                          *map(Array, (q, k, v)), kernel="plain", layout="bnhd")
+            self.sentence(fa.BadInput, "^q is of type Array, which has no swapaxes, but layout='bnhd' needs it for a numbered kernel: "
+                          "pass torch.from_dlpack of each$", *map(Array, (q, k, v)), kernel=8, layout="bnhd")
         finally:
             del here.empty_like
         self.assertLess(relative(o.data, reference(q, k, v)), MOST["float16"])
@@ -818,6 +818,40 @@ class Torch(Sentences):
                 call()
         with self.assertRaisesRegex(fa.BadInput, "^block_table goes with fa.attention"):
             fa.flash_attn_varlen_func(q, k, v, *begins, 40, 30, block_table=begins[0][None])
+
+    def test_rows_lie_anywhere(self):
+        """Slices, exchanged and expanded dimensions give the same bits as copies, and nothing is copied."""
+        def same(wanted, given, like, **options):
+            with unittest.mock.patch.object(torch.Tensor, "contiguous", side_effect=AssertionError("a copy")):
+                o = fa.attention(*given, **wanted, **options)
+            torch.compiler.reset()
+            compiled = torch.compile(lambda *tensors: fa.attention(*tensors, **wanted, **options), fullgraph=True, backend="aot_eager")
+            for o in (o, compiled(*given)):
+                self.assertTrue(o.is_contiguous() and torch.equal(o, fa.attention(*like, **wanted, **options)))
+
+        for kernel in ("plain", "split_keys", *["causal"] * (not self.FLASH)):
+            wanted = {"kernel": kernel, "causal": True}
+            qkv = self.tensors((2, 33, 3, 4, 64))[0]
+            given = qkv.unbind(2)
+            same(wanted, given, [each.contiguous() for each in given], layout="bnhd")
+            turned = [each.transpose(1, 2) for each in given]
+            same(wanted, turned, [each.contiguous() for each in turned])
+            o = fa.attention(*turned, **wanted, layout="bhnd")
+            self.assertTrue(torch.equal(o, fa.attention(*given, **wanted, layout="bnhd").transpose(1, 2)))
+            # One head of K and V for all, of the whole batch, as expand() has it.
+            k, v = (each[:1, :1, 3:].expand(2, 4, -1, -1) for each in self.tensors((1, 2, 43, 64))[1:])
+            same(wanted, (turned[0], k, v), [each.contiguous() for each in (turned[0], k, v)])
+            for bad, words in ((turned[0].transpose(2, 3).contiguous().transpose(2, 3), "^q has the strides .*, but the elements of a row must be "
+                                r"neighbours, with the stride 1: pass q\.contiguous\(\)$"),
+                               (torch.nn.functional.pad(turned[0], (0, 4))[..., :64], "^q_strides.head must be a multiple of 8 from 0 to .*, not 2244$")):
+                self.sentence(fa.BadInput, words, bad, k, v, **wanted)
+        q, k, v = arrays((3, 4, 5, 64), kv_shape=(3, 2, 64, 64))
+        pool_k, pool_v, lists = in_pages(k, v, 16)
+        lists = {name: torch.from_numpy(each).to(self.DEVICE) for name, each in lists.items()}
+        given = [torch.from_numpy(each).to(self.DEVICE) for each in (q, pool_k, pool_v)]
+        right = fa.attention(*given, kernel="split_keys", causal=True, **lists)
+        o = fa.attention(*(each.transpose(1, 2).contiguous() for each in given), kernel="split_keys", causal=True, layout="bnhd", **lists)
+        self.assertTrue(torch.equal(o.transpose(1, 2)[[0, 2]], right[[0, 2]]))
 
     def test_a_model_that_calls_flash_attention(self):
         """One import changed, the model computes what it does with torch's attention; on a GPU also out of a graph."""

@@ -110,7 +110,7 @@ class Tensor:
 
 def use_library(path, kernel):
     """By Python's ctypes, as docs/use.md does it on a GPU. Beyond the ladder causal, with two heads per head of keys: split_keys
-    with keys in pages, plain on two packed sequences."""
+    with keys in pages, plain on two packed sequences with rows before heads."""
     function = getattr(ctypes.CDLL(path), "attention16" if kernel == "16" else f"attention_{kernel}")
     random, keep = Random(1), []
     heads, kv_heads, q_rows, kv_rows = (2, 2, 128, 128) if kernel == "16" else (4, 2, 3, 70)
@@ -123,6 +123,8 @@ def use_library(path, kernel):
         return ctypes.c_void_p(ctypes.addressof(keep[-1]))
 
     def key_row(head, key):
+        if kernel == "plain":
+            return key * kv_heads + head
         return (table[key // 16] * kv_heads + head) * 16 + key % 16 if table else head * kv_rows + key
 
     def call(tensors, head_dim, dtype, scale=0.125, lse=None, q_len=max(length for (_, length), _ in sequences), page_size=16, **others):
@@ -132,8 +134,10 @@ def use_library(path, kernel):
         if kernel == "16":
             return function(*pointers, 1, heads, q_len, head_dim, dtype, scale, None)
         more = [integers(*table), integers(kv_len), page_size] if table else [integers(0, 1, 3), integers(0, 30, 70), 3, 70, None, None, 0]
+        of_q, of_k = (0, q_rows * head_dim, head_dim), (0, head_dim, kv_heads * head_dim)
+        strides = (ctypes.c_longlong * 12)(*of_q, *of_k, *of_k, *of_q) if kernel == "plain" else None
         return function(*pointers, ctypes.c_void_p(lse), len(sequences), heads, kv_heads, q_len, kv_len, head_dim, dtype, scale, 1,
-                        *more, None)
+                        *more, strides, None)
 
     for dtype, name, most in ((0, "fp16", 1e-3), (1, "bf16", 8e-3)):
         for head_dim in (64, 128):

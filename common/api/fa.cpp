@@ -65,9 +65,9 @@ std::string with_fields(std::string text) {
 }
 
 // sizeof(fa_options) in the headers of all releases. A version that adds fields adds its size here.
-// They begin at or behind the size before: the four bytes behind `scale` may hold anything in a
-// program of 1.0.0.
-constexpr size_t kOptionsSizes[] = {96 /* 1.0.0 */};
+// They begin at or behind the size before, whose last bytes may hold anything: the four behind
+// `scale` in a program of 1.0.0.
+constexpr size_t kOptionsSizes[] = {96 /* 1.0.0 */, 192 /* 1.1.0 */};
 static_assert(*std::rbegin(kOptionsSizes) == sizeof(fa_options));
 
 // What an older header does not have is 0, which says nothing.
@@ -177,6 +177,7 @@ size_t lse_bytes(const Problem& problem) { return problem.row_count() * sizeof(f
 
 // Kernels read their inputs while others of their CTAs write O already.
 void check_overlap(const Problem& problem, const Tensors& tensors) {
+  const size_t o_bytes = span_bytes(problem, tensors.o_strides, false);
   const auto check = [&](const void* output, size_t output_bytes, const std::string& name,
                          const void* other, size_t bytes, const char* tensor) {
     const auto begin = uintptr_t(other), out = uintptr_t(output);
@@ -185,14 +186,14 @@ void check_overlap(const Problem& problem, const Tensors& tensors) {
     }
   };
   const auto check_inputs = [&](const void* output, size_t bytes, const std::string& name) {
-    check(output, bytes, name, tensors.q, problem.tensor_bytes(), "Q");
-    check(output, bytes, name, tensors.k, problem.kv_tensor_bytes(), "K");
-    check(output, bytes, name, tensors.v, problem.kv_tensor_bytes(), "V");
+    check(output, bytes, name, tensors.q, span_bytes(problem, tensors.q_strides, false), "Q");
+    check(output, bytes, name, tensors.k, span_bytes(problem, tensors.k_strides, true), "K");
+    check(output, bytes, name, tensors.v, span_bytes(problem, tensors.v_strides, true), "V");
   };
-  check_inputs(tensors.o, problem.tensor_bytes(), "O");
+  check_inputs(tensors.o, o_bytes, "O");
   if (!tensors.lse) return;
   check_inputs(tensors.lse, lse_bytes(problem), "lse");
-  check(tensors.lse, lse_bytes(problem), "lse", tensors.o, problem.tensor_bytes(), "O");
+  check(tensors.lse, lse_bytes(problem), "lse", tensors.o, o_bytes, "O");
 }
 
 size_t workspace_bytes(const Kernel& kernel, const Problem& problem) {
@@ -299,6 +300,19 @@ struct Counted {
 thread_local std::optional<Counted> last_run;
 thread_local std::string counters_text;
 
+// Copies O to where the caller wants it, and nothing of what is between its rows.
+void copy_rows(const Problem& problem, const Tensors& tensors, const Buffer& o) {
+  const Strides& strides = tensors.o_strides;
+  if (strides == problem.strides()) return o.download(tensors.o);
+  std::vector<uint16_t> all(o.size() / 2);
+  o.download(all.data());
+  for (size_t row = 0; row < problem.row_count(); row++) {
+    const size_t head = row / problem.q_rows(), heads = size_t(problem.heads);
+    const size_t at = strides.at(head / heads, head % heads, row % problem.q_rows());
+    std::copy_n(&all[at], problem.head_dim, static_cast<uint16_t*>(tensors.o) + at);
+  }
+}
+
 // The tensors are copied into memory whose edges are watched, as the programs' own tensors are.
 void attention(const Kernel& kernel, const Problem& problem, const Tensors& tensors,
                int (*wants_end)()) {
@@ -306,12 +320,19 @@ void attention(const Kernel& kernel, const Problem& problem, const Tensors& tens
   const std::lock_guard lock(mutex);
   end_launches_when(wants_end);
   last_run.reset();
-  const size_t bytes = problem.tensor_bytes(), kv_bytes = problem.kv_tensor_bytes();
-  Buffer q("Q", bytes), k("K", kv_bytes), v("V", kv_bytes), o("O", bytes);
+  // From the first element to the last one. What is between the rows of O is the caller's.
+  Buffer q("Q", span_bytes(problem, tensors.q_strides, false));
+  Buffer k("K", span_bytes(problem, tensors.k_strides, true));
+  Buffer v("V", span_bytes(problem, tensors.v_strides, true));
+  Buffer o("O", span_bytes(problem, tensors.o_strides, false));
   q.upload(tensors.q);
   k.upload(tensors.k);
   v.upload(tensors.v);
-  Tensors watched{q.data(), k.data(), v.data(), o.data()};
+  Tensors watched = tensors;
+  watched.q = q.data();
+  watched.k = k.data();
+  watched.v = v.data();
+  watched.o = o.data();
   std::optional<Buffer> workspace, lse;
   std::vector<Buffer> lists;
   const auto copy = [&](const char* name, const int* from, size_t count) -> const int* {
@@ -339,7 +360,7 @@ void attention(const Kernel& kernel, const Problem& problem, const Tensors& tens
   }
   take_counts();  // of a launch that failed
   run(kernel, problem, watched);
-  o.download(tensors.o);
+  copy_rows(problem, tensors, o);
   if (lse) lse->download(tensors.lse);
   last_run = Counted{kernel.name, problem, take_counts()};
 }
@@ -384,18 +405,11 @@ fa_status fa_attention_with(const char* kernel, const fa_problem* problem,
     const fa_options given = fa::read_options(options);
     try {
       const fa::Problem checked = fa::problem_of(*problem, given, chosen.takes.any_length);
-      const fa::Tensors tensors{q,
-                                k,
-                                v,
-                                o,
-                                nullptr,
-                                0,
-                                stream,
-                                given.cu_seqlens_q,
-                                given.cu_seqlens_kv,
-                                given.lse,
-                                given.block_table,
-                                given.kv_lens};
+      const auto strides = [](const fa_strides& s) { return fa::Strides{s.block, s.head, s.row}; };
+      const fa::Tensors tensors = fa::with_strides(
+          checked, {q, k, v, o, nullptr, 0, stream, given.cu_seqlens_q, given.cu_seqlens_kv,
+                    given.lse, given.block_table, given.kv_lens, strides(given.q_strides),
+                    strides(given.k_strides), strides(given.v_strides), strides(given.o_strides)});
       fa::check_pointers(tensors);
       if (uintptr_t(given.lse) % alignof(float) != 0) {
         throw fa::BadInput("the pointer to lse must be a multiple of 4 bytes");

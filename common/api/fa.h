@@ -10,7 +10,8 @@
  *
  * That is all that the sixteen numbered kernels take. Kernels of beyond/ take more, which a program
  * says in fa_options: a causal mask, other lengths, fewer heads of K and V, packed sequences, K and
- * V in pages, and a second output. All kernels take another scale than 1 / sqrt(head_dim).
+ * V in pages, other strides, and a second output. All kernels take another scale than
+ * 1 / sqrt(head_dim).
  *
  * The library was built for one of two back ends (fa_backend). Built for CUDA, it takes pointers to
  * memory of one GPU. Built for the emulator, it takes pointers to host memory, runs the kernel on
@@ -53,6 +54,14 @@ typedef struct fa_problem {
  * none is zeros. */
 typedef enum fa_mask { FA_MASK_NONE = 0, FA_MASK_CAUSAL = 1 } fa_mask;
 
+/* Where the rows of a tensor lie, as a number of elements from one block, head or row to the next.
+ * Blocks are what stands first in the tensor's shape: of the batch, or pages. Each is a multiple of
+ * 8 from 0 to 2^39 - 8; where there is one block or head or row, the number does not matter. The
+ * head_dim elements of a row are neighbours. All 0: contiguous in the order of the shape. */
+typedef struct fa_strides {
+  long long block, head, row;
+} fa_strides;
+
 /* What a problem has besides fa_problem. A field that is 0 or null says nothing else than
  * fa_problem: begin with {.size = sizeof(fa_options)}, by which the library knows later versions of
  * this struct from earlier ones.
@@ -92,6 +101,11 @@ typedef struct fa_options {
    * because kernels take a row's maximum before they multiply, and limited because the exponents of
    * much larger scores overflow in fp32. */
   float scale;
+  /* Where rows lie, for kernels of beyond/. Rows of [batch, seq_len, heads, head_dim] have
+   * {seq_len * heads * head_dim, head_dim, heads * head_dim}; those of packed sequences, [rows,
+   * heads, head_dim], {0, head_dim, heads * head_dim}. No two rows of O have an element in common;
+   * elements between them stay as they are. */
+  fa_strides q_strides, k_strides, v_strides, o_strides;
 } fa_options;
 
 typedef struct fa_kernel {

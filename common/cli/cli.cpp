@@ -95,7 +95,7 @@ void list_kernels(const std::string& file) {
   std::string lines;
   for (const Kernel& kernel : kernels()) {
     if (file.empty()) printf("%s\n", kernel.name.c_str());
-    const auto& [causal, any_length, kv_heads, packed, lse, paged] = kernel.takes;
+    const auto& [causal, any_length, kv_heads, packed, lse, paged, strides] = kernel.takes;
     const nlohmann::ordered_json about = {{"kernel", kernel.name},
                                           {"source", source_of(kernel.name)},
                                           {"compute_capability", kernel.needs.compute_capability},
@@ -107,7 +107,8 @@ void list_kernels(const std::string& file) {
                                             {"kv_heads", kv_heads},
                                             {"packed", packed},
                                             {"lse", lse},
-                                            {"paged", paged}}}};
+                                            {"paged", paged},
+                                            {"strides", strides}}}};
     lines += (lines.empty() ? "[" : ",\n ") + about.dump();
   }
   if (!file.empty()) write_file_whole(file, lines + "]\n");

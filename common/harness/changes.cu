@@ -107,9 +107,7 @@ struct Rows {
   // The word as the first inputs would have given it. A zero has no sign.
   constexpr uint64_t word(size_t row, size_t index) const {
     const size_t head = row / t.q_rows;
-    const size_t at = head / t.block_heads * output.block_stride +
-                      head % t.block_heads * output.head_stride +
-                      row % t.q_rows * output.row_stride;
+    const size_t at = output.strides.at(head / t.block_heads, head % t.block_heads, row % t.q_rows);
     const uint64_t now = static_cast<const uint64_t*>(output.data)[at / 4 + index] ^ t.state[index];
     const uint64_t not_zero = (now & ~kSigns) + ~kSigns;  // the sign bits of what is not zero
     return now & (~kSigns | not_zero);

@@ -200,10 +200,8 @@ ChangingTensors Runner::changing(int set) const {
 
 OutputRows Runner::output_rows(const Kernel& kernel, int set) {
   if (kernel.output) return kernel.output(tensors(kernel, set));
-  const size_t row = size_t(problem_.head_dim), head = problem_.q_rows() * row;
   const void* const lse = kernel.takes.lse ? sets_[size_t(set)].lse.data() : nullptr;
-  return {sets_[size_t(set)].o.data(), size_t(problem_.heads) * head, head, row,
-          static_cast<const float*>(lse)};
+  return {sets_[size_t(set)].o.data(), problem_.strides(), static_cast<const float*>(lse)};
 }
 
 KnownOutput Runner::known_output() {

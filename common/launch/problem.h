@@ -54,6 +54,18 @@ struct Sequence {
   }
 };
 
+// Where the rows of a tensor lie: how many elements apart neighbouring blocks (or pages), heads and
+// rows are. The head_dim elements of a row are neighbours.
+struct Strides {
+  long long block = 0, head = 0, row = 0;
+  bool operator==(const Strides&) const = default;
+
+  // The element that a row begins with.
+  constexpr size_t at(size_t of_block, size_t of_head, size_t of_row) const {
+    return of_block * size_t(block) + of_head * size_t(head) + of_row * size_t(row);
+  }
+};
+
 struct Problem {
   int batch = 1;      // sequences
   int heads = 1;      // of Q and O
@@ -130,6 +142,15 @@ struct Problem {
   size_t kv_tensor_bytes() const {
     const size_t in_pages = size_t(pages) * size_t(key_heads()) * size_t(page_size);
     return (page_size > 0 ? in_pages : kv_row_count()) * size_t(head_dim) * 2;
+  }
+  // Of contiguous tensors: of Q and O; of K and V.
+  Strides strides() const { return contiguous(heads, q_rows()); }
+  Strides kv_strides() const {
+    return contiguous(key_heads(), page_size > 0 ? size_t(page_size) : kv_rows());
+  }
+  Strides contiguous(int of_heads, size_t rows) const {
+    const long long head = (long long)(rows)*head_dim;
+    return {of_heads * head, head, head_dim};
   }
   bool operator==(const Problem&) const = default;
 

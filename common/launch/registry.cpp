@@ -1,6 +1,7 @@
 #include "common/launch/registry.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -162,6 +163,78 @@ std::string refusal(const Kernel& kernel, const Problem& problem) {
   return text;
 }
 
+namespace {
+
+// How many blocks, heads and rows a tensor has.
+struct Extents {
+  std::array<size_t, 3> sizes;
+  Extents(const Problem& problem, bool of_keys)
+      : sizes{size_t(problem.blocks()), size_t(problem.heads), problem.q_rows()} {
+    if (of_keys) sizes = {sizes[0], size_t(problem.key_heads()), problem.kv_rows()};
+    if (of_keys && problem.page_size > 0) {
+      sizes[0] = size_t(problem.pages);
+      sizes[2] = size_t(problem.page_size);
+    }
+  }
+};
+
+// The strides of `name`, or the contiguous ones where there are none and for a dimension of size 1,
+// whose stride may be anything.
+Strides checked(const std::string& name, const Strides& given, const Strides& contiguous,
+                const Extents& extents, int head_dim) {
+  if (given == Strides{}) return contiguous;
+  Strides result = contiguous;
+  std::vector<std::pair<long long, size_t>> dimensions;  // strides, and how many neighbours
+  const auto take = [&](const char* dimension, long long stride, size_t size, long long& to) {
+    if (size <= 1) return;
+    // A tensor map's strides are multiples of 16 bytes below 2^40.
+    if (stride < 0 || stride % 8 != 0 || stride >= 1LL << 39) {
+      throw BadInput(name + "_strides." + dimension +
+                     " must be a multiple of 8 from 0 to 2^39 - 8, not " + std::to_string(stride));
+    }
+    to = stride;
+    dimensions.emplace_back(stride, size);
+  };
+  take("block", given.block, extents.sizes[0], result.block);
+  take("head", given.head, extents.sizes[1], result.head);
+  take("row", given.row, extents.sizes[2], result.row);
+  if (name != "o") return result;
+  std::sort(dimensions.begin(), dimensions.end());
+  long long inside = head_dim;  // elements of what this dimension has many of
+  for (const auto& [stride, size] : dimensions) {
+    if (stride < inside) {
+      throw BadInput("o_strides let rows of O overlap: each must have " + std::to_string(head_dim) +
+                     " elements of its own");
+    }
+    inside = stride * (long long)(size);
+  }
+  return result;
+}
+
+}  // namespace
+
+Tensors with_strides(const Problem& problem, const Tensors& tensors) {
+  const Extents of_q(problem, false), of_k(problem, true);
+  const Strides q = problem.strides(), k = problem.kv_strides();
+  Tensors result = tensors;
+  result.q_strides = checked("q", tensors.q_strides, q, of_q, problem.head_dim);
+  result.k_strides = checked("k", tensors.k_strides, k, of_k, problem.head_dim);
+  result.v_strides = checked("v", tensors.v_strides, k, of_k, problem.head_dim);
+  result.o_strides = checked("o", tensors.o_strides, q, of_q, problem.head_dim);
+  return result;
+}
+
+bool is_contiguous(const Problem& problem, const Tensors& t) {
+  return t.q_strides == problem.strides() && t.o_strides == problem.strides() &&
+         t.k_strides == problem.kv_strides() && t.v_strides == problem.kv_strides();
+}
+
+size_t span_bytes(const Problem& problem, const Strides& strides, bool of_keys) {
+  const auto& sizes = Extents(problem, of_keys).sizes;
+  if (std::min({sizes[0], sizes[1], sizes[2]}) == 0) return 0;
+  return (strides.at(sizes[0] - 1, sizes[1] - 1, sizes[2] - 1) + size_t(problem.head_dim)) * 2;
+}
+
 void check_pointers(const Tensors& tensors) {
   check_alignment(tensors.q, "Q");
   check_alignment(tensors.k, "K");
@@ -174,6 +247,9 @@ void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
   if (const std::string why = refusal(kernel, problem); !why.empty()) throw Unsupported(why);
   if (tensors.lse && !kernel.takes.lse) throw Unsupported("has one output, without log-sum-exp");
   check_pointers(tensors);
+  const Tensors all = with_strides(problem, tensors);
+  if (!is_contiguous(problem, all) && !kernel.takes.strides)
+    throw Unsupported("takes contiguous tensors alone");
   if (const int present = device_capability(); present > 0) {
     const Needs& needs = kernel.needs;
     if (needs.exactly ? present != needs.compute_capability : present < needs.compute_capability) {
@@ -195,7 +271,7 @@ void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
     explicit ForOneKernel(void* stream) { launch_stream() = stream; }
     ~ForOneKernel() { launch_stream() = nullptr; }
   } const with_stream(tensors.stream);
-  kernel.run(problem, tensors);
+  kernel.run(problem, all);
 }
 
 LaunchRecord& launch_record() {

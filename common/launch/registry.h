@@ -41,6 +41,8 @@ struct Tensors {
   // sequence i, as far as the sequence has keys; and [batch], the keys of each. Null: no pages.
   const int* block_table = nullptr;
   const int* kv_lens = nullptr;
+  // Where the rows lie if the tensors are not contiguous. All 0: contiguous.
+  Strides q_strides = {}, k_strides = {}, v_strides = {}, o_strides = {};
 };
 
 // The same for a kernel's launcher: typed, with the shape. head_dim is a template argument there.
@@ -67,6 +69,8 @@ struct Attention {
   const int* block_table;  // [batch, table_pages], as in Tensors; null: no pages
   const int* kv_lens;      // [batch]
   int page_size, table_pages;
+  Strides q_strides, k_strides, v_strides, o_strides;
+  bool contiguous;  // all four, and the strides say so
 };
 
 // Which GPUs a kernel runs on. The emulator runs them all.
@@ -95,27 +99,24 @@ struct Takes {
   bool packed = false;      // sequences of different lengths; their lengths are any
   bool lse = false;         // the wish for a second output, log-sum-exp
   bool paged = false;       // K and V in pages, and sequences with different numbers of keys
+  bool strides = false;  // tensors whose rows lie anywhere, such as [batch, rows, heads, columns]
 };
 
 inline constexpr Takes kEveryProblem{
     .causal = true, .any_length = true, .kv_heads = true, .packed = true};
 inline constexpr Takes kEverything{// but pages
-                                   .causal = true,
-                                   .any_length = true,
-                                   .kv_heads = true,
-                                   .packed = true,
-                                   .lse = true};
+                                   .causal = true, .any_length = true, .kv_heads = true,
+                                   .packed = true, .lse = true,        .strides = true};
 
 // What computes a peer or a ceiling (bench/peers) in place of code of this repository.
 struct Library {
   std::string name, version, implementation;
 };
 
-// Where the rows of an output lie: strides in elements between sequences (one block if they are
-// packed), heads and rows. The head_dim elements of a row are neighbours.
+// Where an output is. Packed sequences are one block.
 struct OutputRows {
   const void* data = nullptr;
-  size_t block_stride = 0, head_stride = 0, row_stride = 0;
+  Strides strides;
   const float* lse = nullptr;  // of every row, contiguous as in Tensors; null: there is none
 };
 
@@ -163,6 +164,16 @@ std::string refusal(const Kernel& kernel, const Problem& problem);
 // The names of kernels in kernels/next end in it.
 inline constexpr std::string_view kNext = ".next";
 inline bool is_next(const Kernel& kernel) { return kernel.name.ends_with(kNext); }
+
+// The tensors with all their strides: those of a contiguous tensor where there are none. Throws
+// BadInput for strides that no kernel takes.
+Tensors with_strides(const Problem& problem, const Tensors& tensors);
+
+// Whether all have the strides of contiguous ones.
+bool is_contiguous(const Problem& problem, const Tensors& with_strides);
+
+// How many bytes a tensor has from its first element to its last one.
+size_t span_bytes(const Problem& problem, const Strides& strides, bool of_keys);
 
 // Throws BadInput unless Q, K, V and O are there and multiples of 16 bytes.
 void check_pointers(const Tensors& tensors);
@@ -231,7 +242,12 @@ class Registration {
                                  tensors.block_table,
                                  tensors.kv_lens,
                                  problem.page_size,
-                                 problem.page_size > 0 ? problem.table_pages() : 0};
+                                 problem.page_size > 0 ? problem.table_pages() : 0,
+                                 tensors.q_strides,
+                                 tensors.k_strides,
+                                 tensors.v_strides,
+                                 tensors.o_strides,
+                                 is_contiguous(problem, tensors)};
 #ifdef FA_TWO_OF_FOUR  // scripts/fa try: half of the work for the compiler
     constexpr int kHeadDim = std::is_same_v<T, __half> ? 64 : 128;
     if (problem.head_dim != kHeadDim) {

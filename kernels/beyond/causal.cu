@@ -85,7 +85,8 @@ struct Config {
   enum NamedBarrier : int { kQRead = 1, kTurn = kQRead + kWarpgroups };
 };
 
-// What a launch computes. Heads of Q are counted over the whole batch.
+// What a launch computes. Heads of Q are counted over the whole batch, unless the tensors have
+// strides: then they are those of one sequence.
 struct Shape {
   int q_len, kv_len;
   bool causal;
@@ -93,14 +94,17 @@ struct Shape {
   uint32_t group;    // neighbouring heads that share one head of K and V
   uint32_t section;  // neighbouring heads whose query tiles are ordered together, by length
   float scale;
-  // Packed sequences: the row at which each one begins, and the rows per head of O.
+  // Packed sequences: the row at which each one begins.
   const int* cu_seqlens_q;
   const int* cu_seqlens_kv;
-  uint32_t sequences, q_rows;
+  uint32_t sequences;  // that are numbered one after the other: 1, unless packed or with strides
+  uint32_t q_rows;     // of a head of Q and O
+  Strides o_strides;
 };
 
 // A query tile without rows says that there is none left.
 struct QueryTile {
+  int block;      // where tensors have strides: its sequence, 0 if they are packed
   int head, row;  // its first row in its head of Q
   int rows;       // from there to the end of its sequence
   int key_row;    // the sequence's first key in its head of K
@@ -110,9 +114,9 @@ struct QueryTile {
 };
 
 // [order]
-// Numbers query tiles, blind ones and others apart. Section after section of heads, or packed
-// sequence after sequence: first the last query tiles of all heads, which see most keys, and the
-// first ones, the shortest, at the end.
+// Numbers query tiles, blind ones and others apart. Section after section of heads, of packed
+// sequences one after the other: first the last query tiles of all heads, which see most keys, and
+// the first ones, the shortest, at the end.
 template <int kBlockM, int kBlockN>
 class QueryTiles {
  public:
@@ -121,7 +125,7 @@ class QueryTiles {
   // The query tile of this number, which is larger than the one asked for before.
   __device__ QueryTile operator[](uint32_t number) {
     QueryTile tile{};
-    while (shape_.cu_seqlens_q ? sequence_ < shape_.sequences : first_head_ < shape_.heads) {
+    while (sequence_ < shape_.sequences && first_head_ < shape_.heads) {
       int q_begin = 0, q_len = shape_.q_len;
       tile.kv_len = shape_.kv_len;
       if (shape_.cu_seqlens_q) {
@@ -140,6 +144,7 @@ class QueryTiles {
       const uint32_t i = number - section_begin_;
       if (i < tiles) {
         const int row = ((blind_ ? blind_blocks : m_blocks) - 1 - i / heads) * kBlockM;
+        tile.block = shape_.cu_seqlens_q ? 0 : sequence_;
         tile.head = first_head_ + i % heads;
         tile.row = q_begin + row;
         tile.rows = q_len - row;
@@ -148,9 +153,13 @@ class QueryTiles {
         tile.key_tiles = blind_ ? 0 : (keys + kBlockN - 1) / kBlockN;
         return tile;
       }
-      if (shape_.cu_seqlens_q) {
+      if (shape_.sequences > 1) {
         section_begin_ += tiles;
-        sequence_++;
+        first_head_ += heads;
+        if (first_head_ == shape_.heads) {
+          first_head_ = 0;
+          sequence_++;
+        }
       } else if (tiles == 0) {
         break;  // in no section
       } else {  // all but the last are equal: one division, because the next load waits for it
@@ -201,7 +210,8 @@ struct Counters {
   uint32_t done;                // warps that will take none any more
 };
 
-template <typename T, int kHeadDim, int kConsumers>
+// kStrided: the rows of the tensors lie anywhere. Tensor maps then have a fourth dimension, blocks.
+template <typename T, int kHeadDim, int kConsumers, bool kStrided>
 __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
                      const __grid_constant__ ptx::TensorMap map_k,
@@ -246,17 +256,40 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   }
   __syncthreads();  // all threads wait until the barriers are initialised, so each may use them
 
+  // Returns which row of O, counted as in a contiguous one, is the first of a query tile, and where
+  // row i of the tile begins in O.
+  const auto first_row = [&](const QueryTile& tile) {
+    const size_t head = kStrided ? size_t(tile.block) * shape.heads + tile.head : tile.head;
+    return head * shape.q_rows + tile.row;
+  };
+  const auto gO_row = [&](const QueryTile& tile, int i) {
+    if constexpr (kStrided) {
+      return gO + shape.o_strides.at(tile.block, tile.head, tile.row + i);
+    } else {
+      return gO + (first_row(tile) + i) * kHeadDim;
+    }
+  };
+  const long long row_stride = kStrided ? shape.o_strides.row : kHeadDim;
+  // Loads a box of 64 columns from one of the tensor maps.
+  const auto load_box = [&](void* to, const ptx::TensorMap& map, int column, int row, int head,
+                            int block, uint64_t* full) {
+    if constexpr (kStrided) {
+      ptx::cp_async_bulk_tensor_load(to, &map, {column, row, head, block}, full);
+    } else {
+      ptx::cp_async_bulk_tensor_load(to, &map, {column, row, head}, full);
+    }
+  };
   // The producer loads tile n_block of K or V, the keys from `key` on, once all warps released the
   // stage. Keys past the end of their head are read as zeros.
   const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
-                             uint64_t* full, uint64_t* empty, uint32_t n_block, int key, int head) {
+                             uint64_t* full, uint64_t* empty, uint32_t n_block, int key, int head,
+                             int block) {
     const uint32_t stage = n_block % C::kStages;
     ptx::mbarrier_wait(&empty[stage], (n_block / C::kStages + 1) % 2);
     ptx::mbarrier_arrive_expect_tx(&full[stage], kTileBytes);
 #pragma unroll
     for (int slab = 0; slab < C::kSlabs; slab++) {
-      ptx::cp_async_bulk_tensor_load(tiles_of[stage][slab], &map, {slab * 64, key, head},
-                                     &full[stage]);
+      load_box(tiles_of[stage][slab], map, slab * 64, key, head, block, &full[stage]);
     }
   };
 
@@ -267,9 +300,9 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     // n_block - 1 of V.
     if (warp_idx == 0 && ptx::elect_sync()) {
       uint32_t n_block = 0;
-      int v_key = 0, v_head = 0;
+      int v_key = 0, v_head = 0, v_block = 0;
       const auto load_v = [&] {
-        load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_key, v_head);
+        load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_key, v_head, v_block);
       };
       QueryTiles<C::kBlockM, C::kBlockN> query_tiles(shape, false);
       const auto begin = [&](uint32_t t, uint32_t number) {
@@ -284,15 +317,19 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
         const uint32_t taken = atomicAdd(&counters->taken, 1);
         const int last = tile.key_tiles - 1, head = tile.head / shape.group;
         const int key_row = tile.key_row;
-        for (int n = last; n >= 0; n--, n_block++) {
+        const int block = tile.block;
+        const auto load_group = [&](int n) {
           const int key = key_row + n * C::kBlockN;
-          load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n_block, key, head);
+          load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n_block, key, head, block);
           if (n_block > 0) load_v();
           v_key = key;
           v_head = head;
-          if (n == last)
-            tile = begin(t + 1, gridDim.x + taken);  // so early that its Q is loaded in time
-        }
+          v_block = block;
+          n_block++;
+        };
+        load_group(last);
+        tile = begin(t + 1, gridDim.x + taken);  // so early that its Q is loaded in time
+        for (int n = last - 1; n >= 0; n--) load_group(n);
       }
       if (n_block > 0) load_v();
     }
@@ -310,8 +347,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
           // has written O itself.
           const bool whole = !shape.cu_seqlens_q || tile.rows - consumer * 64 >= 64;
           for (int slab = 0; slab < C::kSlabs && whole; slab++) {
-            ptx::cp_async_bulk_tensor_store(
-                &map_o, {slab * 64, tile.row + consumer * 64, tile.head}, sQ[slab]);
+            const int row = tile.row + consumer * 64;
+            if constexpr (kStrided) {
+              ptx::cp_async_bulk_tensor_store(&map_o, {slab * 64, row, tile.head, tile.block},
+                                              sQ[slab]);
+            } else {
+              ptx::cp_async_bulk_tensor_store(&map_o, {slab * 64, row, tile.head}, sQ[slab]);
+            }
           }
           ptx::cp_async_bulk_commit();
           ptx::cp_async_bulk_wait_read<0>();  // only then the next Q may come, or the CTA end
@@ -323,8 +365,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
           if (tile.rows > 0) {
             ptx::mbarrier_arrive_expect_tx(full, 64 * kHeadDim * sizeof(T));
             for (int slab = 0; slab < C::kSlabs; slab++) {
-              ptx::cp_async_bulk_tensor_load(
-                  sQ[slab], &map_q, {slab * 64, tile.row + consumer * 64, tile.head}, full);
+              load_box(sQ[slab], map_q, slab * 64, tile.row + consumer * 64, tile.head, tile.block,
+                       full);
             }
           } else {  // there is no Q, but the consumer, too, must see that no tile is left
             its_tiles = t;
@@ -344,10 +386,12 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       const QueryTile tile = blind_tiles[__shfl_sync(0xffffffffu, taken, 0)];
       if (tile.rows == 0) break;
       const int rows = min(tile.rows, C::kBlockM);
-      const size_t first_row = size_t(tile.head) * shape.q_rows + tile.row;
-      uint4* const gO_tile = reinterpret_cast<uint4*>(gO + first_row * kHeadDim);
-      for (int i = lane_idx; i < rows * kHeadDim / 8; i += 32) gO_tile[i] = uint4{};
-      for (int i = lane_idx; gLse && i < rows; i += 32) gLse[first_row + i] = -INFINITY;
+      constexpr int kChunks = kHeadDim / 8;  // 16-byte chunks per row
+      T* const gO_lane = gO_row(tile, lane_idx / kChunks) + lane_idx % kChunks * 8;
+      for (int row = 0; row < rows - lane_idx / kChunks; row += 32 / kChunks) {
+        *reinterpret_cast<uint4*>(gO_lane + row * row_stride) = uint4{};
+      }
+      for (int i = lane_idx; gLse && i < rows; i += 32) gLse[first_row(tile) + i] = -INFINITY;
     }
     // [/blind]
     // [last]
@@ -539,7 +583,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     if (gLse && lane_idx % 4 == 0) {
       const QueryTile& tile = smem.query_tile[(t - 1) % C::kQueryTiles];
       const int i = row + lane_idx / 4;
-      float* const gLse_lane = gLse + size_t(tile.head) * shape.q_rows + tile.row + i;
+      float* const gLse_lane = gLse + first_row(tile) + i;
       if (i < tile.rows) gLse_lane[0] = (row_ref[0] + ptx::log2_approx(sum[0])) * kLn2;
       if (i + 8 < tile.rows) gLse_lane[8] = (row_ref[1] + ptx::log2_approx(sum[1])) * kLn2;
     }
@@ -568,8 +612,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
                                                    n * 16 + lane_idx / 16 * 8));
       }
     } else {  // the sequence ends within these 64 rows
-      const size_t first_row = size_t(tile.head) * shape.q_rows + tile.row + row + lane_idx / 4;
-      T* const gO_lane = gO + first_row * kHeadDim + lane_idx % 4 * 2;
+      T* const gO_lane = gO_row(tile, row + lane_idx / 4) + lane_idx % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kHeadDim / 16; n++) {
         uint32_t rO[4];
@@ -577,7 +620,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
           if (row + lane_idx / 4 + i % 2 * 8 < tile.rows) {
-            *reinterpret_cast<uint32_t*>(gO_lane + i % 2 * 8 * kHeadDim + n * 16 + i / 2 * 8) =
+            *reinterpret_cast<uint32_t*>(gO_lane + i % 2 * 8 * row_stride + n * 16 + i / 2 * 8) =
                 rO[i];
           }
         }
@@ -686,45 +729,59 @@ struct Launcher {
   static size_t workspace_bytes(const Problem&, size_t) { return sizeof(Counters); }
   static size_t zeroed_bytes() { return sizeof(Counters); }
 
-  static void run(const Attention<T>& a) {
+  static void run(const Attention<T>& a) { a.contiguous ? run_with<false>(a) : run_with<true>(a); }
+  template <bool kStrided>
+  static void run_with(const Attention<T>& a) {
     if constexpr (kHeadDim == 64) {  // there are registers for a third consumer
       const bool blind_rows = a.mask == Mask::kCausal && a.seq_len > a.kv_len;
-      if (a.mask == Mask::kNone || (a.seq_len >= 4096 && !blind_rows)) return run_with<3>(a);
+      if (a.mask == Mask::kNone || (a.seq_len >= 4096 && !blind_rows)) {
+        return run_with<kStrided, 3>(a);
+      }
     }
-    run_with<2>(a);
+    run_with<kStrided, 2>(a);
   }
-  template <int kConsumers>
+  template <bool kStrided, int kConsumers>
   static void run_with(const Attention<T>& a) {
     using C = Config<kHeadDim, kConsumers>;
     // Packed sequences are one behind the other in a head, others have heads of their own.
-    const uint32_t blocks = a.cu_seqlens_q ? 1 : a.batch;
+    const bool packed = a.cu_seqlens_q != nullptr;
+    const uint32_t blocks = packed ? 1 : a.batch;
     // Boxes of 64 columns of `rows` rows of one head, which has `length` rows.
-    const auto map = [&](const T* tensor, int heads, uint64_t length, uint32_t rows) {
-      constexpr uint64_t kRowBytes = kHeadDim * sizeof(T);
-      return make_tensor_map(tensor, {kHeadDim, length, uint64_t(blocks) * heads},
-                             {kRowBytes, length * kRowBytes}, {64, rows, 1},
-                             layout::SwizzleMode::k128Bytes);
+    const auto map = [&](const T* tensor, const Strides& strides, int heads, uint64_t length,
+                         uint32_t rows) {
+      const auto bytes = [](long long elements) { return uint64_t(elements) * sizeof(T); };
+      if constexpr (kStrided) {
+        return make_tensor_map(tensor, {kHeadDim, length, uint64_t(heads), blocks},
+                               {bytes(strides.row), bytes(strides.head), bytes(strides.block)},
+                               {64, rows, 1, 1}, layout::SwizzleMode::k128Bytes);
+      } else {
+        return make_tensor_map(tensor, {kHeadDim, length, uint64_t(blocks) * heads},
+                               {bytes(strides.row), bytes(strides.head)}, {64, rows, 1},
+                               layout::SwizzleMode::k128Bytes);
+      }
     };
     const Shape shape{.q_len = a.seq_len,
                       .kv_len = a.kv_len,
                       .causal = a.mask == Mask::kCausal,
-                      .heads = blocks * a.heads,
+                      .heads = (kStrided ? 1 : blocks) * a.heads,
                       .group = uint32_t(a.heads / a.kv_heads),
-                      .section = a.cu_seqlens_q ? uint32_t(a.heads) : section(a),
+                      .section = packed ? uint32_t(a.heads) : section(a),
                       .scale = a.scale,
                       .cu_seqlens_q = a.cu_seqlens_q,
                       .cu_seqlens_kv = a.cu_seqlens_kv,
-                      .sequences = uint32_t(a.batch),
-                      .q_rows = uint32_t(a.q_rows)};
+                      .sequences = uint32_t(packed || kStrided ? a.batch : 1),
+                      .q_rows = uint32_t(a.q_rows),
+                      .o_strides = a.o_strides};
     const uint32_t m_blocks = (a.seq_len + C::kBlockM - 1) / C::kBlockM;  // of the longest sequence
     const uint32_t most_tiles = uint32_t(a.batch) * a.heads * m_blocks;
     const auto counters = static_cast<Counters*>(a.workspace);
-    launch<attention_kernel<T, kHeadDim, kConsumers>>(
+    launch<attention_kernel<T, kHeadDim, kConsumers, kStrided>>(
         {dim3(std::min(most_tiles, uint32_t(sm_count()))), dim3(C::kThreads),
          sizeof(SharedStorage<T, C>)},
-        map(a.q, a.heads, a.q_rows, 64), map(a.k, a.kv_heads, a.kv_rows, C::kBlockN),
-        map(a.v, a.kv_heads, a.kv_rows, C::kBlockN), map(a.o, a.heads, a.q_rows, 64), shape, a.o,
-        a.lse, counters);
+        map(a.q, a.q_strides, a.heads, a.q_rows, 64),
+        map(a.k, a.k_strides, a.kv_heads, a.kv_rows, C::kBlockN),
+        map(a.v, a.v_strides, a.kv_heads, a.kv_rows, C::kBlockN),
+        map(a.o, a.o_strides, a.heads, a.q_rows, 64), shape, a.o, a.lse, counters);
   }
 };
 

@@ -44,14 +44,14 @@ __global__ void attention_kernel(Attention<T> a) {
   if (a.block_table) kv_len = a.kv_lens[sequence];
   if (query >= q_len) return;
   const int kv_head = head / (a.heads / a.kv_heads);
-  const size_t q_row = (size_t(block) * a.heads + head) * a.q_rows + q_begin + query;
-  const size_t kv_row = (size_t(block) * a.kv_heads + kv_head) * a.kv_rows + kv_begin;
-  const T* gQ = a.q + q_row * kHeadDim + lane_idx;  // [kHeadDim], from this lane's first column on
-  // Returns the row of K and V that has a key. The sequence's row of the table names its page.
-  const auto row_of = [&](int key) -> size_t {
-    if (!a.block_table) return kv_row + key;
+  // From this lane's first column on, [kHeadDim].
+  const T* gQ = a.q + a.q_strides.at(block, head, q_begin + query) + lane_idx;
+  T* gO = a.o + a.o_strides.at(block, head, q_begin + query) + lane_idx;
+  // Returns where a key's row begins in K or V. The sequence's row of the table names its page.
+  const auto key_row = [&](const Strides& strides, int key) -> size_t {
+    if (!a.block_table) return strides.at(block, kv_head, kv_begin + key);
     const int page = a.block_table[size_t(sequence) * a.table_pages + key / a.page_size];
-    return (size_t(page) * a.kv_heads + kv_head) * a.page_size + key % a.page_size;
+    return strides.at(page, kv_head, key % a.page_size);
   };
 
   // The last query sees all keys, and each query before it sees one key fewer. The number of keys
@@ -66,10 +66,11 @@ __global__ void attention_kernel(Attention<T> a) {
   }
   float row_max = -INFINITY, row_sum = 0.0f;
   for (int key = 0; key < keys; key++) {
-    const size_t first = row_of(key) * kHeadDim + lane_idx;  // this lane's first column of it
+    const T* gK = a.k + key_row(a.k_strides, key) + lane_idx;
+    const T* gV = a.v + key_row(a.v_strides, key) + lane_idx;
     float acc_s = 0.0f;
     for (int i = 0; i < kColumns; i++) {
-      acc_s = fmaf(rQ[i], ptx::to_float(a.k[first + 32 * i]), acc_s);
+      acc_s = fmaf(rQ[i], ptx::to_float(gK[32 * i]), acc_s);
     }
     acc_s = warp_sum(acc_s);
     const float new_max = fmaxf(row_max, acc_s);
@@ -77,7 +78,7 @@ __global__ void attention_kernel(Attention<T> a) {
     row_max = new_max;
     row_sum = row_sum * rescale + p;
     for (int i = 0; i < kColumns; i++) {
-      acc_o[i] = fmaf(p, ptx::to_float(a.v[first + 32 * i]), acc_o[i] * rescale);
+      acc_o[i] = fmaf(p, ptx::to_float(gV[32 * i]), acc_o[i] * rescale);
     }
   }
 
@@ -85,10 +86,11 @@ __global__ void attention_kernel(Attention<T> a) {
   // A row that sees no key is zeros: its sum is 0, and 0 / 0 would be NaN.
   const float inverse_sum = row_sum > 0.0f ? 1.0f / row_sum : 0.0f;
   for (int i = 0; i < kColumns; i++) {
-    a.o[q_row * kHeadDim + lane_idx + 32 * i] = ptx::from_float<T>(acc_o[i] * inverse_sum);
+    gO[32 * i] = ptx::from_float<T>(acc_o[i] * inverse_sum);
   }
   // Results of several parts of the keys can be merged if each has its log-sum-exp, which is -inf
   // without a key.
+  const size_t q_row = (size_t(block) * a.heads + head) * a.q_rows + q_begin + query;
   if (a.lse && lane_idx == 0) a.lse[q_row] = row_max + logf(row_sum);
 }
 
@@ -108,6 +110,7 @@ const Registration<Launcher> registration{"beyond/plain", Needs{}, Traits::kSlow
                                                 .kv_heads = true,
                                                 .packed = true,
                                                 .lse = true,
-                                                .paged = true}};
+                                                .paged = true,
+                                                .strides = true}};
 
 }  // namespace fa::plain

@@ -85,8 +85,8 @@ struct SharedStorage {
   static_assert(sizeof(sO) <= sizeof(ring));
 };
 
-// The query heads of a head of keys lie one behind the other, so their rows are one matrix: row r
-// is query r % q_len of head r / q_len.
+// The rows of the query heads that share a head of keys are one matrix: row r is query r % q_len of
+// head r / q_len.
 struct Shape {
   int rows, q_len, kv_len, row_tiles, pieces;
   bool causal;
@@ -94,6 +94,8 @@ struct Shape {
   // key >> 31 is 0.
   int kv_heads, page_size, page_shift, table_pages;
   const int *block_table, *kv_lens;
+  int group;                                           // heads of Q that share one of K
+  Strides q_strides, k_strides, v_strides, o_strides;  // K's and V's blocks are pages
 
   // How many keys query i sees.
   __host__ __device__ int visible(int i) const {
@@ -140,13 +142,13 @@ __device__ __forceinline__ Part merge(const Part (&parts)[kParts]) {
 }
 // [/part]
 
-// Stores chunk `chunk` (4 columns) of row `row`, counted over all heads, and with chunk 0 its
-// log-sum-exp. Rows that see no key become zeros, and -inf.
-template <typename T, int kHeadDim>
-__device__ __forceinline__ void store_row(T* o, float* lse, size_t row, int chunk,
+// Stores chunk `chunk` (4 columns) of a row of O, and with chunk 0 its log-sum-exp, where `row`
+// counts over all heads. Rows that see no key become zeros, and -inf.
+template <typename T>
+__device__ __forceinline__ void store_row(T* gO_row, float* lse, size_t row, int chunk,
                                           const Part& part) {
   const float inverse = part.sums.y > 0.0f ? 1.0f / part.sums.y : 0.0f;
-  *reinterpret_cast<uint2*>(o + row * kHeadDim + chunk * 4) =
+  *reinterpret_cast<uint2*>(gO_row + chunk * 4) =
       uint2{ptx::pack<T>(part.o.x * inverse, part.o.y * inverse),
             ptx::pack<T>(part.o.z * inverse, part.o.w * inverse)};
   if (lse && chunk == 0) lse[row] = (part.sums.x + log2f(part.sums.y)) * kLn2;
@@ -166,7 +168,8 @@ __device__ __forceinline__ uint32_t step_address(uint32_t lane_address, int row,
   return (lane_address ^ (column % 64 * kElement)) + (row * kHeadDim + column / 64 * 64) * kElement;
 }
 
-template <typename T, int kHeadDim, int kRows>
+// kStrided: the rows of the tensors lie anywhere. Otherwise the compiler knows most distances.
+template <typename T, int kHeadDim, int kRows, bool kStrided>
 __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
     attention_kernel(const T* q, const T* k, const T* v, T* o, float* lse, Shape shape, float scale,
                      Places places) {
@@ -214,6 +217,12 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
   const uint32_t lane_v =
       chunk_address<T, kHeadDim>(smem.ring[team][0][1], lane_idx % 16, lane_idx / 16 * 8);
   const size_t first_row = kv_head * shape.rows + tile_row;
+  // Returns where a row of this tile begins in Q or O.
+  const auto row_begin = [&](const Strides& strides, int row) -> size_t {
+    if constexpr (!kStrided) return (first_row + row) * kHeadDim;
+    const int r = tile_row + row;
+    return strides.at(sequence, head * shape.group + r / shape.q_len, r % shape.q_len);
+  };
 
   // ---- prologue
   // [pages]
@@ -240,10 +249,15 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
 #pragma unroll
       for (int i = 0; i < 2 * C::kKeys; i += C::kCopyRows) {
         const int row = i % C::kKeys;
-        const size_t page = size_t(pages[row / 16]) * shape.kv_heads + head;  // of this head
         const int of_page = (key + row / 16 * 16) & ((1u << shape.page_shift) - 1);
-        const size_t from = page * shape.page_size + of_page + row % 16 + copy_row;
-        const T* const g = (i < C::kKeys ? k : v) + from * kHeadDim + copy_column;
+        size_t from = of_page + row % 16 + copy_row;
+        if constexpr (kStrided) {
+          from = (i < C::kKeys ? shape.k_strides : shape.v_strides).at(pages[row / 16], head, from);
+        } else {
+          const size_t page = size_t(pages[row / 16]) * shape.kv_heads + head;  // of this head
+          from = (page * shape.page_size + of_page + row % 16 + copy_row) * kHeadDim;
+        }
+        const T* const g = (i < C::kKeys ? k : v) + from + copy_column;
         // A pass begins at a multiple of kCopyRows rows: the swizzle flips the same bits for all.
         const uint32_t s = (copy_to ^ (row % 8 * 16)) + (stage * 2 * C::kKeys + i) * kHeadDim * 2;
         if (missing <= 0) {
@@ -265,7 +279,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     const int row = warp_row + h * 8 + quad;
-    const T* gQ = q + (first_row + row) * kHeadDim + pair;
+    const T* gQ = q + row_begin(shape.q_strides, row) + pair;
 #pragma unroll
     for (int i = 0; i < kHeadDim / 8; i++) {
       rQ[i / 2][i % 2 * 2 + h] = row < rows ? *reinterpret_cast<const uint32_t*>(gQ + i * 8) : 0;
@@ -418,7 +432,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
       }
       const Part all = merge(parts);
       if (parts_of_tile == 1) {
-        store_row<T, kHeadDim>(o, lse, first_row + row, chunk, all);
+        store_row(o + row_begin(shape.o_strides, row), lse, first_row + row, chunk, all);
       } else {
         const size_t at = (first_place + index) * kRows + row;
         *reinterpret_cast<float4*>(places.o + at * kHeadDim + chunk * 4) = all.o;
@@ -463,14 +477,15 @@ struct Launcher {
     return most_places() * (rows * (problem.head_dim + 2) + 1) * sizeof(float);
   }
 
-  template <int kRows>
+  template <int kRows, bool kStrided>
   static void run(const Attention<T>& a) {
-    constexpr auto kKernel = attention_kernel<T, kHeadDim, kRows>;
+    constexpr auto kKernel = attention_kernel<T, kHeadDim, kRows, kStrided>;
     using C = Config<kHeadDim, kRows>;
     const int architecture = compiled_architecture<kKernel>();
     const int heads = a.batch * a.kv_heads, block_n = C::block_n(architecture);
     Shape shape{};
-    shape.rows = a.heads / a.kv_heads * a.seq_len;
+    shape.group = a.heads / a.kv_heads;
+    shape.rows = shape.group * a.seq_len;
     shape.q_len = a.seq_len;
     shape.kv_len = a.kv_len;
     shape.causal = a.mask == Mask::kCausal;
@@ -480,6 +495,10 @@ struct Launcher {
     shape.table_pages = a.table_pages;
     shape.block_table = a.block_table;
     shape.kv_lens = a.kv_lens;
+    shape.q_strides = a.q_strides;
+    shape.k_strides = a.k_strides;
+    shape.v_strides = a.v_strides;
+    shape.o_strides = a.o_strides;
     shape.row_tiles = (shape.rows + kRows - 1) / kRows;
     shape.pieces = pieces_of(int64_t(heads) * shape.row_tiles, (a.kv_len + block_n - 1) / block_n);
     Places places{};
@@ -493,15 +512,19 @@ struct Launcher {
 
   static void run(const Attention<T>& a) {
     if (a.heads / a.kv_heads * a.seq_len <= 16) {
-      run<16>(a);
+      a.contiguous ? run<16, false>(a) : run<16, true>(a);
     } else {
-      run<64>(a);
+      a.contiguous ? run<64, false>(a) : run<64, true>(a);
     }
   }
 };
 
-const Registration<Launcher> registration{
-    "beyond/split_keys", Needs{80}, Traits::kAsync,
-    Takes{.causal = true, .any_length = true, .kv_heads = true, .lse = true, .paged = true}};
+const Registration<Launcher> registration{"beyond/split_keys", Needs{80}, Traits::kAsync,
+                                          Takes{.causal = true,
+                                                .any_length = true,
+                                                .kv_heads = true,
+                                                .lse = true,
+                                                .paged = true,
+                                                .strides = true}};
 
 }  // namespace fa::split_keys

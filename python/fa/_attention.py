@@ -1,6 +1,7 @@
 """fa.attention, and how it sees the tensors of other libraries: torch's, NumPy's, and by DLPack anyone's."""
 
 import ctypes
+import math
 import numbers
 import sys
 import warnings
@@ -20,19 +21,20 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
               block_table: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(scale q k^T) v, forward, without dropout.
 
-    q, k, v: tensors of one shape, (batch, heads, seq_len, head_dim), contiguous. They are of float16 or bfloat16: torch tensors,
+    q, k, v: tensors of one shape, (batch, heads, seq_len, head_dim), contiguous for the numbered kernels. They are of float16 or bfloat16: torch tensors,
     NumPy arrays (float16, since NumPy has no bfloat16), or arrays of a library with DLPack and an empty_like, such as
     CuPy, without a mask of their own. seq_len is a multiple of 128, head_dim 64 or 128, batch * heads at most 65535. They are on one GPU if fa was
     built for CUDA, and on the CPU if it was built for the emulator (fa.backend()).
     kernel: a number or name out of fa.kernels().
-    layout: "bhnd" as above, or "bnhd" for tensors of FlashAttention's order, (batch, seq_len, heads, head_dim) and of packed
-    sequences (rows, heads, head_dim). The call copies these into the other order and the result back; sentences about shapes
-    are about the copies. None is "bhnd", and a shape that looks like the other order gets a UserWarning, because most shapes
+    layout: "bhnd" as above, or "bnhd" for tensors of FlashAttention's order, (batch, seq_len, heads, head_dim), of packed
+    sequences (rows, heads, head_dim), and of pages (pages, page_size, heads, head_dim). The result has the order of q. With a
+    numbered kernel the call copies q, k, v and the result, since those take one order. None is "bhnd", and a shape that looks like the other order gets a UserWarning, because most shapes
     fit both.
     scale: of the scores, from 1e-30 to 1000. None is 1 / sqrt(head_dim).
 
-    The rest is for kernels of beyond/, such as "plain". They take any seq_len, and k and v of another shape than q: with
-    other lengths, (batch, heads, kv_len, head_dim), and with fewer heads, of which each is for heads / kv_heads
+    The rest is for kernels of beyond/, such as "plain". They take tensors with any strides that are multiples of 8 elements,
+    such as slices of one tensor with q, k and v, if the elements of a row are neighbours. They take any seq_len, and k and v of
+    another shape than q: with other lengths, (batch, heads, kv_len, head_dim), and with fewer heads, of which each is for heads / kv_heads
     neighbouring heads of q.
     causal: query i sees key j if j <= i + kv_len - seq_len, so the last query sees all keys. The row of a query that sees
     none is zeros.
@@ -41,7 +43,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
     max_seqlen_q, max_seqlen_k: the longest of them. On a GPU the call waits to find a length that is not given, and does
     not check what is in cu_seqlens where both are.
     block_table, seqused_k: k and v in pages, tensors (pages, heads, page_size, head_dim) with page_size 16, 32, 64, 128 or
-    256, which FlashAttention has as (pages, page_size, heads, head_dim). Arrays of int32, on q's device, (batch, most pages
+    256. Arrays of int32, on q's device, (batch, most pages
     of a sequence) and (batch,): the pages of each sequence in the order of its keys, and its number of keys, also 0. On a
     GPU what is in them is not checked.
 
@@ -84,30 +86,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
     compiling = torch is not None and torch.compiler.is_compiling()
     if layout is None and cu_seqlens_q is None and block_table is None and not compiling:
         _warn_of_order(q, k)
-    if layout == "bnhd":
-        order = "(batch, seq_len, heads, head_dim)" if cu_seqlens_q is None else "(rows, heads, head_dim) of packed sequences"
-        for name, tensor in (("q", q), ("k", k), ("v", v)):
-            shape = getattr(tensor, "shape", None)
-            if shape is not None and len(shape) != order.count(",") + 1:
-                raise BadInput(f"{name} has the shape {tuple(shape)}, but fa takes {order}")
-            if hasattr(tensor, "__dlpack__") and not hasattr(tensor, "swapaxes"):
-                raise BadInput(f"{name} is of type {type(tensor).__name__}, which has no swapaxes, but layout='bnhd' needs it: "
-                               "pass torch.from_dlpack of each")
-        q, k, v = map(_turned, (q, k, v))
     given = {"q": q, "k": k, "v": v, **{name: each for name, each in lists.items() if each is not None}}
-    result: Tensor | tuple[Tensor, Tensor] = of_kind(given, str(kernel), bool(causal), max_seqlen_q, max_seqlen_k,
+    result: Tensor | tuple[Tensor, Tensor] = of_kind(given, str(kernel), layout == "bnhd", bool(causal), max_seqlen_q, max_seqlen_k,
                                                    bool(return_lse), None if scale is None else float(scale))
-    if layout == "bnhd":
-        return (_turned(result[0]), result[1]) if isinstance(result, tuple) else _turned(result)
     return result
-
-
-def _turned(tensor: Any) -> Any:
-    """A contiguous copy with heads and rows exchanged; what is no tensor is refused elsewhere."""
-    if not hasattr(tensor, "swapaxes"):
-        return tensor
-    view = tensor.swapaxes(-3, -2)
-    return view.contiguous() if hasattr(view, "contiguous") else view.copy()
 
 
 def _warn_of_order(q: Any, k: Any) -> None:
@@ -129,18 +111,26 @@ class View(NamedTuple):
     device: str  # "cpu", "cuda:0"
 
 
-def check(views: dict[str, View], cure: str) -> None:
-    """Raises BadInput unless the tensors q, k, v and the lists of packed sequences or pages are as the kernels take them, but
-    for the sizes, which the library checks. `cure` makes {name} contiguous, for the message."""
+def is_numbered(kernel: str) -> bool:
+    """Whether it is one of the sixteen, which take contiguous tensors (batch, heads, seq_len, head_dim) alone."""
+    return kernel[:1].isdigit()
+
+
+def check(views: dict[str, View], kernel: str, bnhd: bool, cure: str) -> dict[str, View]:
+    """Raises BadInput unless the tensors q, k, v and the lists of packed sequences or pages are as the kernel takes them, but
+    for the sizes, which the library checks. `cure` makes {name} contiguous, for the message.
+
+    Returns the views with heads before rows, as (batch, heads, seq_len, head_dim)."""
     first, packed, paged = views["q"], "cu_seqlens_q" in views, "block_table" in views
     shapes = {"block_table": "(batch, most pages of a sequence)", "seqused_k": "(batch,)"}
     if paged:
-        shapes |= dict.fromkeys("kv", "(pages, heads, page_size, head_dim)")
+        shapes |= dict.fromkeys("kv", "(pages, page_size, heads, head_dim)" if bnhd else "(pages, heads, page_size, head_dim)")
     on = "cuda" if _library.backend() == "cuda" else "cpu"
     for name, view in views.items():
         of_lengths = name not in ("q", "k", "v")
-        shape = shapes.get(name) or ("(sequences + 1,)" if of_lengths else "(heads, rows, head_dim)" if packed else
-                                     "(batch, heads, seq_len, head_dim)")
+        of_tensor = (("(rows, heads, head_dim)" if packed else "(batch, seq_len, heads, head_dim)") if bnhd else
+                     "(heads, rows, head_dim)" if packed else "(batch, heads, seq_len, head_dim)")
+        shape = shapes.get(name) or ("(sequences + 1,)" if of_lengths else of_tensor)
         if len(view.shape) != shape.count(",") + (not shape.endswith(",)")) or of_lengths and min(view.shape) < 1 + packed:
             raise BadInput(f"{name} has the shape {view.shape}, but fa takes {shape}" + " of packed sequences" * packed)
         if view.dtype not in (("int32",) if of_lengths else _library.DTYPES):
@@ -162,12 +152,37 @@ def check(views: dict[str, View], cure: str) -> None:
                 raise BadInput(f"{name} has the shape {view.shape}, but {other} has {views[other].shape}")
         if not of_lengths and view.pointer % 16:
             raise BadInput(f"{name} begins at an address that is not a multiple of 16 bytes: pass a copy of it")
-        if not _is_contiguous(view):
-            raise BadInput(f"{name} has the strides {view.strides} for the shape {view.shape}, but fa takes contiguous "
+        contiguous = is_contiguous(view)
+        if not contiguous and not of_lengths and view.strides and view.strides[-1] != 1:
+            raise BadInput(f"{name} has the strides {view.strides}, but the elements of a row must be neighbours, with the "
+                           f"stride 1: pass {cure.format(name=name)}")
+        if not contiguous and (of_lengths or is_numbered(kernel) and not bnhd):
+            which = "fa" if of_lengths else f"kernel {kernel}"
+            raise BadInput(f"{name} has the strides {view.strides} for the shape {view.shape}, but {which} takes contiguous "
                            f"tensors: pass {cure.format(name=name)}")
+    return {name: turned(view) if bnhd and name in ("q", "k", "v") else view for name, view in views.items()}
 
 
-def _is_contiguous(view: View) -> bool:
+def turned(view: View) -> View:
+    """The same with heads and rows exchanged."""
+    def exchanged(each: tuple[int, ...]) -> tuple[int, ...]:
+        return (*each[:-3], each[-2], each[-3], each[-1])
+
+    return view._replace(shape=exchanged(view.shape), strides=exchanged(view.strides or contiguous_strides(view.shape)))
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[i + 1:]) for i in range(len(shape)))
+
+
+def strides_of(views: Sequence[View]) -> list[tuple[int, ...]]:
+    """For _library.run: of q, k, v and o, where not all are contiguous."""
+    if all(map(is_contiguous, views)):
+        return []
+    return [view.strides or contiguous_strides(view.shape) for view in views]
+
+
+def is_contiguous(view: View) -> bool:
     expected = 1
     for size, stride in zip(reversed(view.shape), reversed(view.strides or ())):
         if size > 1 and stride != expected:
@@ -245,27 +260,35 @@ def _view(name: str, array: Any) -> tuple[View, object]:
     raise BadInput(f"{name} is of type {type(array).__name__}, but fa takes torch tensors, NumPy arrays and what has DLPack")
 
 
-def _array_attention(given: dict[str, Any], kernel: str, causal: bool, max_seqlen_q: int | None, max_seqlen_k: int | None,
-                     return_lse: bool, scale: float | None) -> Any:
-    views, held = {}, []
+def _array_attention(given: dict[str, Any], kernel: str, bnhd: bool, causal: bool, max_seqlen_q: int | None,
+                     max_seqlen_k: int | None, return_lse: bool, scale: float | None) -> Any:
     if numpy := sys.modules.get("numpy"):  # a memmap is an array like any other, and what is made like it would map no file
         given = {name: array.view(numpy.ndarray) if isinstance(array, numpy.memmap) else array for name, array in given.items()}
     q = given["q"]
     for name, array in given.items():
         if type(array) is not type(q):
             raise BadInput(f"{name} is of type {type(array).__name__}, but q of type {type(q).__name__}")
-        views[name], keep = _view(name, array)
-        held.append(keep)
+    held = {name: _view(name, array) for name, array in given.items()}
     library = type(q).__module__.partition(".")[0]
-    check(views, "cupy.ascontiguousarray({name})" if library == "cupy" else "numpy.ascontiguousarray({name})")
+    cure = "cupy.ascontiguousarray({name})" if library == "cupy" else "numpy.ascontiguousarray({name})"
+    views = check({name: view for name, (view, _) in held.items()}, kernel, bnhd, cure)
+    if bnhd and is_numbered(kernel):
+        if not hasattr(q, "swapaxes"):
+            raise BadInput(f"q is of type {type(q).__name__}, which has no swapaxes, but layout='bnhd' needs it for a numbered kernel: "
+                           "pass torch.from_dlpack of each")
+        copies = {name: given[name].swapaxes(-3, -2).copy() for name in "qkv"}
+        result = _array_attention({**given, **copies}, kernel, False, causal, max_seqlen_q, max_seqlen_k, return_lse, scale)
+        return (result[0].swapaxes(-3, -2).copy(), result[1]) if return_lse else result.swapaxes(-3, -2).copy()
     empty_like = getattr(sys.modules[library], "empty_like", None)
     if empty_like is None:
         raise BadInput(f"{library} has no empty_like, of which fa could make the output: pass torch.from_dlpack of each")
     packed = packed_of(views, lambda name: [int(each) for each in given[name]], {"q": max_seqlen_q, "k": max_seqlen_k})
     o = empty_like(q)
     lse = empty_like(q, dtype="float32", shape=views["q"].shape[:-1]) if return_lse else None
-    (out, keep), (second, keep_second) = _view("o", o), _view("lse", lse) if return_lse else (None, None)
-    held += [keep, keep_second]
-    _library.run(kernel, views["q"].shape, views["q"].dtype, (*(views[name].pointer for name in "qkv"), out.pointer), 0,
-                 views["k"].shape, causal, packed or paged_of(views), second.pointer if second else 0, scale)
+    out, keep = _view("o", o)
+    second, keep_second = _view("lse", lse) if return_lse else (None, None)
+    tensors = [*(views[name] for name in "qkv"), turned(out) if bnhd else out]
+    _library.run(kernel, views["q"].shape, views["q"].dtype, tuple(view.pointer for view in tensors), 0, views["k"].shape, causal,
+                 packed or paged_of(views), second.pointer if second else 0, scale, strides_of(tensors))
+    del held, keep, keep_second
     return (o, lse) if return_lse else o

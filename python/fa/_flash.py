@@ -11,8 +11,8 @@ def flash_attn_func(q: Any, k: Any, v: Any, dropout_p: float = 0.0, softmax_scal
                     deterministic: bool = False, return_attn_probs: bool = False, *, kernel: int | str = "causal") -> Any:
     """What flash_attn.flash_attn_func computes, forward: softmax(softmax_scale q k^T) v.
 
-    q: (batch, seq_len, heads, head_dim). k, v: (batch, kv_len, kv_heads, head_dim), with kv_heads a divisor of heads. The
-    call copies the three, and the result, as fa.attention does with layout="bnhd".
+    q: (batch, seq_len, heads, head_dim). k, v: (batch, kv_len, kv_heads, head_dim), with kv_heads a divisor of heads. Only
+    the elements of a row need be neighbours: no tensor is copied.
     causal: aligned at the bottom right, as FlashAttention's is from 2.1 on. The row of a query without keys is zeros.
     dropout_p, window_size, softcap, alibi_slopes: refused, unless they are as by default.
     deterministic: without effect, since it is about the backward pass, which is not here.

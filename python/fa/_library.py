@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -51,11 +52,16 @@ class _Kernel(ctypes.Structure):
 _WantsEnd = ctypes.CFUNCTYPE(ctypes.c_int)
 
 
+class _Strides(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_longlong) for name in ("block", "head", "row")]
+
+
 class _Options(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("mask", ctypes.c_int), ("kv_len", ctypes.c_int), ("kv_heads", ctypes.c_int),
                 ("cu_seqlens_q", ctypes.c_void_p), ("cu_seqlens_kv", ctypes.c_void_p), ("q_rows", ctypes.c_int),
                 ("kv_rows", ctypes.c_int), ("wants_end", _WantsEnd), ("lse", ctypes.c_void_p), ("page_size", ctypes.c_int),
-                ("pages", ctypes.c_int), ("block_table", ctypes.c_void_p), ("kv_lens", ctypes.c_void_p), ("scale", ctypes.c_float)]
+                ("pages", ctypes.c_int), ("block_table", ctypes.c_void_p), ("kv_lens", ctypes.c_void_p), ("scale", ctypes.c_float),
+                *((f"{name}_strides", _Strides) for name in "qkvo")]
 
 
 class Packed(NamedTuple):
@@ -150,9 +156,10 @@ def counters() -> dict[str, Any]:
 
 def run(kernel: str, shape: tuple[int, ...], dtype: str, pointers: tuple[int, ...], stream: int,
         kv_shape: tuple[int, ...] | None = None, causal: bool = False, others: Packed | Paged | None = None, lse: int = 0,
-        scale: float | None = None) -> None:
-    """fa_attention_with: `pointers` to q, k, v, o, contiguous tensors of this dtype, q and o of `shape`, k and v of
-    `kv_shape` (None: the same); `stream` a cudaStream_t; `lse` a pointer to float32 for each row, or 0; `scale` None: 1 / sqrt(head_dim)."""
+        scale: float | None = None, strides: Sequence[tuple[int, ...]] = ()) -> None:
+    """fa_attention_with: `pointers` to q, k, v, o, tensors of this dtype, q and o of `shape`, k and v of `kv_shape` (None:
+    the same); `stream` a cudaStream_t; `lse` a pointer to float32 for each row, or 0; `scale` None: 1 / sqrt(head_dim);
+    `strides` of q, k, v, o (none: contiguous)."""
     kv_shape = kv_shape or shape
     for each in (shape, kv_shape):
         if not 0 < min(each) <= max(each) < 1 << 31:
@@ -170,6 +177,8 @@ def run(kernel: str, shape: tuple[int, ...], dtype: str, pointers: tuple[int, ..
         options.kv_len = min(others.table_pages * options.page_size, (1 << 31) - 1)
         options.block_table, options.kv_lens = others.block_table, others.seqused_k
     options.lse, options.scale = lse, scale or 0.0
+    for name, each in zip("qkvo", strides):  # of packed sequences there are but two, and one block
+        setattr(options, f"{name}_strides", _Strides(*(0,) * (4 - len(each)), *each[:-1]))
     # Handlers of signals run where Python does, which is where the emulator asks for the end. What they raise, as Ctrl-C's does,
     # ends the call.
     raised: list[BaseException] = []

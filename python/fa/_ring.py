@@ -55,7 +55,7 @@ def ring_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal:
             # owner comes later, if j < i. The mask is aligned at the last key, so one key less says that.
             keys = k.shape[-2] - (causal and owner > rank)
             if keys > 0:
-                part, part_lse = attention(q, *(each[:, :, :keys].contiguous() for each in here), kernel=kernel, layout="bhnd",
+                part, part_lse = attention(q, *(each[:, :, :keys] for each in here), kernel=kernel, layout="bhnd",
                                            causal=causal, return_lse=True)
                 output, lse = (part.float(), part_lse) if step == 0 else _merge(output, lse, part, part_lse)
         finally:  # also after an error: the neighbours count on it

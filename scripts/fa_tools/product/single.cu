@@ -94,6 +94,16 @@ inline void check(cudaError_t error, int line = __builtin_LINE()) {
 // [kv_heads]
 enum class Mask { kNone, kCausal };  // causal: the last query sees all keys
 
+// Where the rows of a tensor lie: how many elements apart neighbouring blocks (of the batch, or
+// pages), heads and rows are.
+struct Strides {
+  long long block = 0, head = 0, row = 0;
+  // The element that a row begins with.
+  __host__ __device__ size_t at(size_t of_block, size_t of_head, size_t of_row) const {
+    return of_block * size_t(block) + of_head * size_t(head) + of_row * size_t(row);
+  }
+};
+
 // What a launcher gets: tensors in the GPU's memory. Q and O are [batch, heads, seq_len, head_dim],
 // and K and V are [batch, kv_heads, kv_len, head_dim].
 // [/kv_heads]
@@ -124,6 +134,20 @@ struct Attention {
   const int *block_table = nullptr, *kv_lens = nullptr;
   int page_size = 0, table_pages = 0;
   // [/block_table]
+  // [kv_heads]
+  Strides q_strides, k_strides, v_strides, o_strides;
+  bool contiguous = true;
+  void be_contiguous(long long head_dim) {
+    const auto strides = [=](long long of_heads, long long rows) {
+      return Strides{of_heads * rows * head_dim, rows * head_dim, head_dim};
+    };
+    q_strides = o_strides = strides(heads, q_rows);
+    k_strides = v_strides = strides(kv_heads, kv_rows);
+    // [block_table]
+    if (block_table) k_strides = v_strides = strides(kv_heads, page_size);
+    // [/block_table]
+  }
+  // [/kv_heads]
 };
 // [Problem]
 
@@ -277,6 +301,7 @@ int main(int argc, char** argv) {
   Attention<T> a{gpu[0], gpu[1], gpu[2], gpu[3], batch, heads, seq_len, 1 / sqrtf(kHeadDim)};
   // [kv_heads]
   a.kv_len = a.kv_rows = kv_len, a.kv_heads = kv_heads, a.q_rows = seq_len;
+  a.be_contiguous(kHeadDim);
   // [/kv_heads]
   // [workspace_bytes]
   // [!kv_heads]
@@ -342,8 +367,8 @@ using k00::Launcher;
 //   seq_len       a multiple of 128, at most 4194304
 // [/!kv_heads]
 // [kv_heads]
-//   q, o          contiguous tensors [batch, heads, seq_len, head_dim] in the GPU's memory, each at
-//                 a multiple of 16 bytes; o overlaps no other tensor
+//   q, o          tensors [batch, heads, seq_len, head_dim] in the GPU's memory, each at a multiple
+//                 of 16 bytes; o overlaps no other tensor
 //   k, v          such tensors [batch, kv_heads, kv_len, head_dim]
 //   lse           [batch, heads, seq_len] fp32: becomes the natural logarithm of each row's sum of
 //                 e^score, -inf for a query that sees no key. Null: not wanted
@@ -375,6 +400,11 @@ using k00::Launcher;
 //                 arrays are in the GPU's memory, and page_size is 16, 32, 64, 128 or 256. Null and
 //                 0: not in pages
 // [/block_table]
+// [kv_heads]
+//   strides       twelve numbers, in host memory: how many elements apart neighbouring blocks (of
+//                 the batch, or pages), heads and rows are, of q, then k, v and o. Each is a
+//                 multiple of 8 from 0 to 2^39 - 8. Null: contiguous
+// [/kv_heads]
 //   stream        takes the launch, and the call does not wait; null is the default stream
 //
 // [workspace_bytes]
@@ -396,7 +426,7 @@ extern "C" __attribute__((visibility("default"))) cudaError_t attention00(
     // [block_table]
     const int* block_table, const int* kv_lens, int page_size,
     // [/block_table]
-    cudaStream_t stream) {
+    const long long* strides, cudaStream_t stream) {
     // [/kv_heads]
   for (const void* tensor : {q, k, v, static_cast<const void*>(o)}) {
     if (!tensor || reinterpret_cast<uintptr_t>(tensor) % 16 != 0) return cudaErrorInvalidValue;
@@ -415,6 +445,11 @@ extern "C" __attribute__((visibility("default"))) cudaError_t attention00(
       (head_dim != 64 && head_dim != 128) || (dtype != 0 && dtype != 1) ||
       (causal != 0 && causal != 1) || !(scale >= 1e-30f && scale <= 1000)) {
     return cudaErrorInvalidValue;
+  }
+  // [/kv_heads]
+  // [kv_heads]
+  for (int i = 0; strides && i < 12; i++) {
+    if (strides[i] < 0 || strides[i] % 8 != 0 || strides[i] >= 1LL << 39) return cudaErrorInvalidValue;
   }
   // [/kv_heads]
   // [cu_seqlens_q]
@@ -452,6 +487,14 @@ extern "C" __attribute__((visibility("default"))) cudaError_t attention00(
     a.block_table = block_table, a.kv_lens = kv_lens, a.page_size = page_size;
     a.table_pages = paged ? (kv_len + page_size - 1) / page_size : 0;
     // [/block_table]
+    // [kv_heads]
+    a.be_contiguous(head_dim);
+    if (strides) {
+      a.contiguous = false;
+      Strides* const all[4] = {&a.q_strides, &a.k_strides, &a.v_strides, &a.o_strides};
+      for (int i = 0; i < 4; i++) *all[i] = {strides[3 * i], strides[3 * i + 1], strides[3 * i + 2]};
+    }
+    // [/kv_heads]
     // [!workspace_bytes]
     Kernel::run(a);
     // [/!workspace_bytes]

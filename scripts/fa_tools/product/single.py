@@ -172,9 +172,11 @@ def known(code, name, kernel, dtype):
     code = re.sub(r"^  static_assert\(kRank.*\n", "", code, flags=re.MULTILINE)
     facts = {"std::is_same_v<T, __half>": dtype == "fp16"} if dtype else {}
     if "kRank" in code:  # a call lists so many coordinates
-        rank, = {each.count(",") + 1 for given in calls(name, kernel) for each in given if each.startswith("{")}
-        facts |= {f"kRank == {i}": i == rank for i in range(1, 5)}
-        code = code.replace("template <int kRank>\n", "").replace("kRank]", f"{rank}]")
+        ranks = {each.count(",") + 1 for given in calls(name, kernel) for each in given if each.startswith("{")}
+        facts |= {f"kRank == {i}": False for i in range(1, 5) if i not in ranks}
+        if len(ranks) == 1:
+            facts |= {f"kRank == {min(ranks)}": True}
+            code = code.replace("template <int kRank>\n", "").replace("kRank]", f"{min(ranks)}]")
     if "kBytes" in code:
         size, = set(re.findall(rf"\b{name}<(\d+)>", kernel))
         facts |= {"kBytes == 16": size == "16"}
