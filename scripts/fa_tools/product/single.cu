@@ -449,7 +449,9 @@ extern "C" __attribute__((visibility("default"))) cudaError_t attention00(
   // [/kv_heads]
   // [kv_heads]
   for (int i = 0; strides && i < 12; i++) {
-    if (strides[i] < 0 || strides[i] % 8 != 0 || strides[i] >= 1LL << 39) return cudaErrorInvalidValue;
+    if (strides[i] < 0 || strides[i] % 8 != 0 || strides[i] >= 1LL << 39) {
+      return cudaErrorInvalidValue;
+    }
   }
   // [/kv_heads]
   // [cu_seqlens_q]
@@ -491,8 +493,8 @@ extern "C" __attribute__((visibility("default"))) cudaError_t attention00(
     a.be_contiguous(head_dim);
     if (strides) {
       a.contiguous = false;
-      Strides* const all[4] = {&a.q_strides, &a.k_strides, &a.v_strides, &a.o_strides};
-      for (int i = 0; i < 4; i++) *all[i] = {strides[3 * i], strides[3 * i + 1], strides[3 * i + 2]};
+      const auto of = [&](int i) { return Strides{strides[i], strides[i + 1], strides[i + 2]}; };
+      a.q_strides = of(0), a.k_strides = of(3), a.v_strides = of(6), a.o_strides = of(9);
     }
     // [/kv_heads]
     // [!workspace_bytes]

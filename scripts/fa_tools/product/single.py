@@ -165,18 +165,19 @@ def banner(title, mark="-"):
     return f"// {mark * 4} {title} ".ljust(100, mark)
 
 
-def known(code, name, kernel, dtype):
-    """The function `name` with what is known of its template arguments: the type, if there is one, the rank of tensors, the
-    bytes of copies."""
+def known(code, name, kernel, dtype, rank=None):
+    """The function `name` with what is known of its template arguments: the type, if there is one, the rank of tensors (as it is
+    called, or `rank`), the bytes of copies."""
     kernel = without_comments(kernel)
     code = re.sub(r"^  static_assert\(kRank.*\n", "", code, flags=re.MULTILINE)
     facts = {"std::is_same_v<T, __half>": dtype == "fp16"} if dtype else {}
     if "kRank" in code:  # a call lists so many coordinates
         ranks = {each.count(",") + 1 for given in calls(name, kernel) for each in given if each.startswith("{")}
-        facts |= {f"kRank == {i}": False for i in range(1, 5) if i not in ranks}
-        if len(ranks) == 1:
-            facts |= {f"kRank == {min(ranks)}": True}
-            code = code.replace("template <int kRank>\n", "").replace("kRank]", f"{min(ranks)}]")
+        if rank is None and len(ranks) > 1:  # a function for each
+            return "\n".join(known(code, name, kernel, dtype, each) for each in sorted(ranks))
+        rank = rank or min(ranks)
+        facts |= {f"kRank == {i}": i == rank for i in range(1, 5)}
+        code = code.replace("template <int kRank>\n", "").replace("kRank]", f"{rank}]")
     if "kBytes" in code:
         size, = set(re.findall(rf"\b{name}<(\d+)>", kernel))
         facts |= {"kBytes == 16": size == "16"}
