@@ -111,7 +111,8 @@ class Tensor:
 def use_library(path, kernel):
     """By Python's ctypes, as docs/use.md does it on a GPU. Beyond the ladder causal, with two heads per head of keys: split_keys
     with keys in pages, plain on two packed sequences with rows before heads."""
-    function = getattr(ctypes.CDLL(path), "attention16" if kernel == "16" else f"attention_{kernel}")
+    library = ctypes.CDLL(path)
+    function = library["attention16" if kernel == "16" else f"attention_{kernel}"]
     random, keep = Random(1), []
     heads, kv_heads, q_rows, kv_rows = (2, 2, 128, 128) if kernel == "16" else (4, 2, 3, 70)
     # First row and length, of queries and of keys.
@@ -127,29 +128,41 @@ def use_library(path, kernel):
             return key * kv_heads + head
         return (table[key // 16] * kv_heads + head) * 16 + key % 16 if table else head * kv_rows + key
 
-    def call(tensors, head_dim, dtype, scale=0.125, lse=None, q_len=max(length for (_, length), _ in sequences), page_size=16, **others):
-        kv_len = max(length for _, (_, length) in sequences)
-        pointers = [ctypes.c_void_p(others.get(name, tensor.address)) for name, tensor in zip("qkvo", tensors)]
-        scale = ctypes.c_float(scale)
-        if kernel == "16":
-            return function(*pointers, 1, heads, q_len, head_dim, dtype, scale, None)
-        more = [integers(*table), integers(kv_len), page_size] if table else [integers(0, 1, 3), integers(0, 30, 70), 3, 70, None, None, 0]
+    def strides(head_dim, step=None):
         of_q, of_k = (0, q_rows * head_dim, head_dim), (0, head_dim, kv_heads * head_dim)
-        strides = (ctypes.c_longlong * 12)(*of_q, *of_k, *of_k, *of_q) if kernel == "plain" else None
-        return function(*pointers, ctypes.c_void_p(lse), len(sequences), heads, kv_heads, q_len, kv_len, head_dim, dtype, scale, 1,
-                        *more, strides, None)
+        return (ctypes.c_longlong * 12)(*of_q, *of_k, *of_k, *of_q[:2], step or head_dim)
+
+    def call(tensors, head_dim, dtype, **others):
+        """With `others` in place of right arguments."""
+        q_len, kv_len = (max(length for _, length in of_each) for of_each in zip(*sequences))
+        beyond, packed = kernel != "16", kernel == "plain"
+        given = {name: ctypes.c_void_p(tensor.address) for name, tensor in zip("qkvo", tensors)}
+        given |= {"lse": None} if beyond else {}
+        given |= {"batch": len(sequences), "heads": heads} | ({"kv_heads": kv_heads} if beyond else {})
+        given |= {"seq_len": q_len} | ({"kv_len": kv_len} if beyond else {})
+        given |= {"head_dim": head_dim, "dtype": dtype, "scale": ctypes.c_float(0.125)} | ({"causal": 1} if beyond else {})
+        if packed:
+            given |= {"cu_seqlens_q": integers(0, 1, 3), "cu_seqlens_kv": integers(0, 30, 70), "q_rows": 3, "kv_rows": 70}
+        if beyond:
+            given |= {"block_table": integers(*table) if table else None, "kv_lens": integers(kv_len) if table else None}
+            given |= {"page_size": 16 if table else 0, "strides": strides(head_dim) if packed else None}
+        if set(others) - set(given):
+            fail(f"{kernel} has no {others}")
+        return function(*(given | others).values(), None)
 
     for dtype, name, most in ((0, "fp16", 1e-3), (1, "bf16", 8e-3)):
         for head_dim in (64, 128):
             q, o = (Tensor(heads * q_rows, head_dim, name, each) for each in (random, None))
             k, v = (Tensor(kv_heads * max(kv_rows, 16 * len(table)), head_dim, name, random) for _ in range(2))
             lse = (ctypes.c_float * (heads * q_rows))()
-            if code := call((q, k, v, o), head_dim, dtype, lse=ctypes.addressof(lse)):
+            # Once without the causal mask.
+            with_lse = {} if kernel == "16" else {"lse": ctypes.c_void_p(ctypes.addressof(lse)), "causal": dtype}
+            if code := call((q, k, v, o), head_dim, dtype, **with_lse):
                 fail(f"{name}, head_dim {head_dim}: error {code}")
             for row in range(0, heads * q_rows, 17 if kernel == "16" else 1):
                 head, query = divmod(row, q_rows)
                 (first, queries), (key, keys) = [each for each in sequences if each[0][0] <= query][-1]
-                keys -= 0 if kernel == "16" else first + queries - 1 - query
+                keys -= first + queries - 1 - query if with_lse and dtype else 0
                 rows = [key_row(head * kv_heads // heads, i) for i in range(key, key + keys)]
                 p = [math.exp(0.125 * sum(map(operator.mul, q.row(row), k.row(i)))) for i in rows]
                 right = [sum(map(operator.mul, p, column)) / sum(p) for column in zip(*map(v.row, rows))]
@@ -158,9 +171,23 @@ def use_library(path, kernel):
                     fail(f"{name}, head_dim {head_dim}, row {row}: the relative error is {error:.2g}")
                 if kernel != "16" and abs(lse[row] - math.log(sum(p))) > 1e-3:
                     fail(f"{name}, head_dim {head_dim}, row {row}: lse is {lse[row]} instead of {math.log(sum(p))}")
+    library.leave_error()  # which the program has handled, without asking for it
+    if (code := call((q, k, v, o), 128, 1)) != 0:
+        fail(f"an error of the program's own has ended a call with {code}")
     before = bytes(o.memory)
-    wrong = [{"q": None}, {"o": o.address + 2}, {"head_dim": 96}, {"dtype": 2}, {"scale": 0.0}, {"scale": float("nan")}, {"q_len": 0},
-             {"q_len": -128}, {"page_size": 24} if table else {"v": k.address + 8}, {"q_len": 100 if kernel == "16" else 1 << 23}]
+    some, odd = integers(0, 0, 0), ctypes.c_void_p(o.address + 2)
+    wrong = [{"q": None}, {"k": None}, {"o": odd}, {"v": ctypes.c_void_p(k.address + 8)}, {"head_dim": 96}, {"dtype": 2},
+             {"scale": ctypes.c_float(0)}, {"scale": ctypes.c_float(float("nan"))}, {"batch": 0}, {"batch": 32768, "heads": 2},
+             {"seq_len": 0}, {"seq_len": -128}, {"seq_len": 100 if kernel == "16" else 1 << 23}]
+    if kernel != "16":
+        wrong += [{"kv_heads": 0}, {"kv_heads": 3}, {"kv_len": 0}, {"causal": 2}, {"lse": odd}, {"strides": strides(128, 4)},
+                  {"strides": strides(128, -8)}, {"block_table": some, "kv_lens": None, "page_size": 16},
+                  {"block_table": None, "kv_lens": some, "page_size": 16}]
+    if kernel == "plain":
+        wrong += [{"cu_seqlens_q": None}, {"cu_seqlens_kv": None}, {"cu_seqlens_q": odd}, {"q_rows": 0}, {"q_rows": -1}, {"kv_rows": 0},
+                  {"block_table": some, "kv_lens": some, "page_size": 16}]
+    if kernel == "split_keys":
+        wrong += [{"page_size": 0}, {"page_size": 8}, {"page_size": 24}, {"block_table": odd}, {"kv_lens": odd}]
     for change in wrong:
         if (code := call((q, k, v, o), **({"head_dim": 128, "dtype": 1} | change))) != 1 or bytes(o.memory) != before:
             fail(f"{change} ended with {code} instead of cudaErrorInvalidValue")

@@ -174,8 +174,9 @@ __device__ __forceinline__ SharedStorage& shared_storage() {
 // [sm_count]
 
 inline int sm_count() {
-  int count = 0;
-  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0));
+  int device = 0, count = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
   return count;
 }
 // [/sm_count]
@@ -191,11 +192,17 @@ void launch(const LaunchShape& shape, Arguments... arguments) {
                              int(shape.shared_bytes)));
   // [!as_library]
   kKernel<<<shape.grid, shape.block, shape.shared_bytes>>>(arguments...);
+  check(cudaGetLastError());
   // [/!as_library]
   // [as_library]
-  kKernel<<<shape.grid, shape.block, shape.shared_bytes, launch_stream>>>(arguments...);
+  // Returns the error of this launch; cudaGetLastError() may have one that the program left before.
+  cudaLaunchConfig_t how{};
+  how.gridDim = shape.grid;
+  how.blockDim = shape.block;
+  how.dynamicSmemBytes = shape.shared_bytes;
+  how.stream = launch_stream;
+  check(cudaLaunchKernelEx(&how, kKernel, arguments...));
   // [/as_library]
-  check(cudaGetLastError());
 }
 // the kernel
 using namespace fa;
@@ -389,8 +396,8 @@ using k00::Launcher;
 //                 of packed sequences: batch + 1 numbers in the GPU's memory, the first row of each
 //                 sequence in its head, and at the end the rows of a head, which q_rows and kv_rows
 //                 are. Then q and o are [heads, q_rows, head_dim], k and v [kv_heads, kv_rows,
-//                 head_dim], lse is [heads, q_rows], and seq_len and kv_len are the longest. Null
-//                 and 0: not packed
+//                 head_dim], lse is [heads, q_rows], and seq_len and kv_len are at least the
+//                 longest. Both begin with 0 and never fall. Null and 0: not packed
 // [/cu_seqlens_q]
 // [block_table]
 //   block_table, kv_lens, page_size
@@ -399,6 +406,9 @@ using k00::Launcher;
 //                 block_table[i * columns + j], with columns = kv_len / page_size, rounded up. Both
 //                 arrays are in the GPU's memory, and page_size is 16, 32, 64, 128 or 256. Null and
 //                 0: not in pages
+// [cu_seqlens_q]
+//                 Packed sequences are not in pages.
+// [/cu_seqlens_q]
 // [/block_table]
 // [kv_heads]
 //   strides       twelve numbers, in host memory: how many elements apart neighbouring blocks (of
@@ -408,10 +418,14 @@ using k00::Launcher;
 //   stream        takes the launch, and the call does not wait; null is the default stream
 //
 // [workspace_bytes]
-// The kernel's workspace comes from the stream's memory pool (cudaMallocAsync).
+// The kernel's workspace comes from the stream's memory pool (cudaMallocAsync), which may be out of
+// memory.
+//
 // [/workspace_bytes]
 // Returns cudaSuccess, cudaErrorInvalidValue for an argument that is none of these, before anything
-// is launched, or the error with which CUDA refuses the launch, for example on another GPU.
+// is launched, or the error with which CUDA refuses the launch, for example on another GPU. Whether
+// tensors overlap is not checked, nor is what is in the GPU's memory: what is wrong there is
+// undefined behaviour.
 extern "C" __attribute__((visibility("default"))) cudaError_t attention00(
     // [!kv_heads]
     const void* q, const void* k, const void* v, void* o, int batch, int heads, int seq_len,
@@ -431,6 +445,20 @@ extern "C" __attribute__((visibility("default"))) cudaError_t attention00(
   for (const void* tensor : {q, k, v, static_cast<const void*>(o)}) {
     if (!tensor || reinterpret_cast<uintptr_t>(tensor) % 16 != 0) return cudaErrorInvalidValue;
   }
+  // [kv_heads]
+  const void* const lists[] = {
+      lse,
+      // [cu_seqlens_q]
+      cu_seqlens_q, cu_seqlens_kv,
+      // [/cu_seqlens_q]
+      // [block_table]
+      block_table, kv_lens,
+      // [/block_table]
+  };
+  for (const void* list : lists) {
+    if (reinterpret_cast<uintptr_t>(list) % 4 != 0) return cudaErrorInvalidValue;
+  }
+  // [/kv_heads]
   constexpr int kMost = 1 << 22;
   // [!kv_heads]
   if (batch < 1 || heads < 1 || int64_t(batch) * heads > 65535 || seq_len < 1 || seq_len > kMost ||
