@@ -48,11 +48,11 @@ void write_after_read(bool right, const float*, float* out) {
   words()[thread()] = 2.0f;
 }
 
-// What is missing is missing at the turn's end, whichever of the two comes first.
-void next_turn(bool right, const float*, float* out) {
-  for (int turn = 0; turn < 3; turn++) {
+// What is missing is missing at the iteration's end, whichever of the two comes first.
+void next_iteration(bool right, const float*, float* out) {
+  for (int i = 0; i < 3; i++) {
     SECOND;
-    words()[thread()] = float(turn);
+    words()[thread()] = float(i);
     __syncthreads();
     FIRST;
     out[thread()] = words()[(thread() + 32) % 64];
@@ -62,9 +62,9 @@ void next_turn(bool right, const float*, float* out) {
 
 // The store has been there before, but no barrier was in between: it is missing behind the loop.
 void after_a_loop(bool right, const float*, float* out) {
-  for (int turn = 0; turn < 3; turn++) {
+  for (int i = 0; i < 3; i++) {
     FIRST;
-    words()[thread()] = float(turn);
+    words()[thread()] = float(i);
   }
   if (right) __syncthreads();
   SECOND;
@@ -353,7 +353,7 @@ void barrier_of_two_groups(bool right, const float*, float*) {
 
 // Warp 0 arrives a second time and has not heard that warp 1 came.
 void arrives_again(bool right, const float*, float*) {
-  for (int turn = 0; turn < 2; turn++) {
+  for (int i = 0; i < 2; i++) {
     if (thread() < 32) {
       ptx::barrier_arrive(1, 64);
       if (right) ptx::barrier_sync(2, 64);
@@ -457,7 +457,7 @@ std::vector<RaceCase> race_cases() {
   return {
       RACE(1, 64, read_after_write, shared, syncthreads),
       RACE(1, 64, write_after_read, shared, syncthreads),
-      RACE(1, 64, next_turn, shared, "and the next time that line "),
+      RACE(1, 64, next_iteration, shared, "and the next time that line "),
       RACE(1, 64, after_a_loop, shared, syncthreads + " line "),
       RACE(1, 64, write_after_write, shared, syncthreads),
       RACE(1, 64, halves_of_a_word, shared, syncthreads),

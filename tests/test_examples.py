@@ -587,16 +587,16 @@ class Command(unittest.TestCase):
         self.assertNotIn("warning", self.emulate(text.replace("int sum", "int sum = 0").replace("= i;", "= i + 'abcd';")))
 
     def test_what_is_missing_within_one_line(self):
-        between = "Missing: a %s between the loads and the stores of line %d, or, if it is in a loop, between two turns"
+        between = "Missing: a %s between the loads and the stores of line %d, or, if it is in a loop, between two iterations"
         cases = (
             ("x[threadIdx.x % 4]++", "1, 64", "Warps run in any order, and both threads change one value. Missing: an atomic in line 1, such as "
-             "atomicAdd();\n  a __syncthreads() is enough only if they meet in different turns of a loop.\n"),
+             "atomicAdd();\n  a __syncthreads() is enough only if they meet in different iterations of a loop.\n"),
             ("x[0] += 1", "1, 32", "Missing: an atomic in line 2, such as atomicAdd();\n  a __syncwarp() is enough only"),
             ("x[threadIdx.x + 1] = x[threadIdx.x]", "1, 64", f"{between % ('__syncthreads()', 3)}.\n"),
             ("x[threadIdx.x + 1] = x[threadIdx.x]", "2, 32", f"{between % ('__syncwarp()', 4)}; but if CTAs meet there, too, a second launch.\n"),
             ("for (int k = 64; k > 0; k /= 2) if (threadIdx.x < k) x[threadIdx.x] += x[threadIdx.x + k]", "1, 128",
              f"{between % ('__syncthreads()', 5)}.\n"),
-            ("*x = threadIdx.x", "1, 64", "Missing: a __syncthreads() between two turns of line 6, if it is in a loop; or both write the same "
+            ("*x = threadIdx.x", "1, 64", "Missing: a __syncthreads() between two iterations of line 6, if it is in a loop; or both write the same "
              "bytes by mistake.\n"),
             ("x[threadIdx.x]++", "2, 1", "the grid is too large.\n  Or, if all add to one value: atomicAdd().\n"))
         text = "".join(f"__global__ void f{i}(int* x) {{ {kernel}; }}\n" for i, (kernel, *_) in enumerate(cases))
@@ -850,7 +850,7 @@ class Command(unittest.TestCase):
             }"""
         early, released, _ = self.runs(text, [["0"], ["1"], ["2"]], [1, 1, 0])
         self.assertIn("The copy may still be under way. Missing: an mbarrier.try_wait for the phase that the copy belongs to, ", early)
-        self.assertRegex(released, r"\n  wgmma\.mma_async at mine\.cu:\d+ by thread 0 \(warp 0 lane 0\)\n(.|\n)*Missing: wgmma\.wait_group in its warps")
+        self.assertRegex(released, r"\n  wgmma\.mma_async at mine\.cu:\d+ by thread 0 \(warp 0 lane 0\)\n(.|\n)*Missing: a wgmma\.wait_group in the warp that releases the operands, before its arrival or barrier, ")
 
     def test_what_inline_ptx_reads_and_reaches(self):
         """What has no meaning is named; what has one works: elect.sync's mask, fma of bf16 rounded once, asm() in constructors and

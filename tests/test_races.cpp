@@ -72,6 +72,8 @@ TEST_P(RaceCases, AreFoundInAnyOrder) {
     EXPECT_CONTAINS(text, "probe");
     EXPECT_CONTAINS(text, test.problem);
     EXPECT_CONTAINS(text, test.cure);
+    const std::string again = "the next time";
+    EXPECT_EQ(text.find(again) == text.npos, test.cure.find(again) == test.cure.npos) << text;
     for (const int line : {probe::first_line, probe::second_line}) {
       EXPECT_CONTAINS(text, line ? test.file + ":" + std::to_string(line) : "");
     }

@@ -219,7 +219,7 @@ TEST_F(Emulated, AChainIsDoneWithItsLastGroup) {
 }
 
 // Each warp waits for its own quarter: the others' accumulators stay as they are.
-TEST_F(Emulated, WaitIsNoBarrierOfTheWarpgroup) {
+TEST_F(Emulated, AWaitReturnsItsOwnAccumulators) {
   static float of_warp[4];
   EXPECT_EQ(outcome([](Ones& smem) {
               float acc[kN / 2] = {};
@@ -653,7 +653,9 @@ TEST_F(Emulated, OverwrittenWhileUnderWay) {
     EXPECT_CONTAINS(text, "data race on byte ");
     EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
     EXPECT_CONTAINS(text, "store at " + line(store));
-    EXPECT_CONTAINS(text, "The product may still be running. Missing: wgmma_wait in its warps");
+    EXPECT_CONTAINS(text,
+                    "The product may still be running. Missing: a wgmma_wait in the warp that "
+                    "releases the operands, before its arrival or barrier, between line ");
   }
 }
 
@@ -687,6 +689,26 @@ TEST_F(Emulated, StoresNeedAProxyFence) {
     EXPECT_CONTAINS(text, "store at " + line(store));
     EXPECT_CONTAINS(text, "Missing: fence_proxy_async() in the thread that stores");
   }
+}
+
+// So the others' shares of the product, though they come later, are of what A was before.
+TEST_F(Emulated, OperandsAreOverwrittenAfterTheFirstWait) {
+  static float of_warp[4];
+  EXPECT_EQ(outcome([](Ones& smem) {
+              float acc[kN / 2] = {};
+              start(acc, smem);
+              const int warp = int(threadIdx.x) / 32;
+              if (warp == 0) ptx::wgmma_wait<0>(acc);
+              __syncthreads();
+              if (threadIdx.x == 0) {
+                for (uint16_t& element : smem.a.elements) element = kTwo;
+              }
+              __syncthreads();
+              if (warp != 0) ptx::wgmma_wait<0>(acc);
+              of_warp[warp] = acc[0];
+            }),
+            "no error");
+  for (const float sum : of_warp) EXPECT_EQ(sum, 16);
 }
 
 // The second warpgroup overwrites A once one lane of each of `warps` warps has said that the
@@ -764,7 +786,7 @@ TEST_F(Emulated, AWaitIsForAllFourWarps) {
                             " that only 3 of the 4 warps of warpgroup 0 have executed");
 }
 
-// Its wait orders what all four warps read, so each warp may overwrite its rows of A.
+// A warp's wait orders what all four warps read, so each warp may overwrite its rows of A.
 TEST_F(Emulated, RowsOfAAreOverwrittenAfterTheWait) {
   if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
   int store = 0;
@@ -786,6 +808,32 @@ TEST_F(Emulated, RowsOfAAreOverwrittenAfterTheWait) {
     EXPECT_CONTAINS(text, "data race on byte ");
     EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
     EXPECT_CONTAINS(text, "store at " + line(store));
+  }
+}
+
+// Without the wait a warp must not overwrite its own rows: warp 0's product may read all 64.
+TEST_F(Emulated, AnyWarpMayReadAnyRowOfA) {
+  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  int store = 0;
+  const auto texts = outcomes([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    const int warp = int(threadIdx.x) / 32;
+    if (warp == 0) start(acc, smem);
+    __syncthreads();
+    if (warp == 1) {
+      store = __LINE__ + 1;
+      smem.a.elements[16 * 64 + threadIdx.x % 32] = kTwo;
+      ptx::fence_proxy_async();
+    }
+    __syncthreads();
+    if (warp != 0) start(acc, smem);
+    ptx::wgmma_wait<0>(acc);
+  });
+  for (const std::string& text : texts) {
+    EXPECT_CONTAINS(text, "data race on byte ");
+    EXPECT_CONTAINS(text, "wgmma.mma_async at ");
+    EXPECT_CONTAINS(text, " by thread 0 (warp 0 lane 0)");
+    EXPECT_CONTAINS(text, "store at " + line(store) + " by thread ");
   }
 }
 

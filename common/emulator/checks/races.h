@@ -19,10 +19,11 @@
 // Bulk copies and wgmma run beside the threads and have clocks of their own: each mbarrier one,
 // which counts its phases, for the copies that report to it; each thread that stores two, which
 // count its groups (one for what they have read, one for what they have written); each warp one
-// that counts its groups of wgmma. An access of theirs comes after what the thread that started it
-// has seen; a thread has seen it once it has waited for that phase or group. They reach memory by
-// the async proxy: what threads wrote must also lie before a fence_proxy_async, of a thread that
-// had seen the write and that the starting thread has heard of since.
+// that counts its wgmma, which a wait of any warp of the warpgroup passes on. An access of theirs
+// comes after what the thread that started it has seen; a thread has seen it once it has waited for
+// that phase or group. They reach memory by the async proxy: what threads wrote must also lie
+// before a fence_proxy_async, of a thread that had seen the write and that the starting thread has
+// heard of since.
 //
 // An atomic (or a volatile access of global memory) passes on what its thread had seen at its last
 // fence, or had heard to lie before a fence of another. Who next meets the same address by an

@@ -57,8 +57,8 @@ std::string line_name(const std::string& place, const std::string& other) {
   return one_file && colon != std::string::npos ? "line " + place.substr(colon + 1) : place;
 }
 
-// `both_write`: so what is missing within one line has no place but between its turns. `again`: the
-// second is a store that has been there before.
+// `both_write`: so what is missing within one line has no place but between iterations. `again`:
+// the second is a store that has been there before.
 std::string between_places(const std::string& first, const std::string& second, bool both_write,
                            bool again) {
   if (again && first != second) {
@@ -69,9 +69,9 @@ std::string between_places(const std::string& first, const std::string& second, 
     return "between " + line_name(first, second) + " and " + line_name(second, first);
   }
   const std::string line = line_name(first, second);
-  return both_write ? "between two turns of " + line + ", if it is in a loop"
+  return both_write ? "between two iterations of " + line + ", if it is in a loop"
                     : "between the loads and the stores of " + line +
-                          ", or, if it is in a loop, between two turns";
+                          ", or, if it is in a loop, between two iterations";
 }
 
 }  // namespace
@@ -271,8 +271,8 @@ std::string Races::cure(const Access& earlier, bool earlier_writes, const Actor&
         return "The copy may still be under way. Missing: cp_async_bulk_wait in the thread that "
                "started it, then a barrier, ";
       case Engine::kProduct:
-        return "The product may still be running. Missing: wgmma_wait in its warps, then a "
-               "barrier, ";
+        return "The product may still be running. Missing: a wgmma_wait in the warp that releases "
+               "the operands, before its arrival or barrier, ";
       case Engine::kLesson:
         break;
     }
@@ -364,15 +364,15 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
   // Between the kernel's own lines, if these differ.
   std::string from = callers.last.empty() ? place : callers.last,
               to = other_callers.last.empty() ? other_place : other_callers.last;
-  const bool own_lines = from == to || (from == place && to == other_place);
-  if (own_lines) {
+  const bool same_caller = from == to || (from == place && to == other_place);
+  if (same_caller) {
     from = place;
     to = other_place;
   }
   std::string missing = commit_cure(earlier, address);
   if (missing.empty()) missing = cure(earlier, earlier_writes, now, writes, same_thread, swapped);
   missing += between_places(swapped ? to : from, swapped ? from : to, earlier_writes && writes,
-                            again && own_lines);
+                            again && same_caller);
   const bool plain = !named(earlier.site) && !named(site) && !is_atomic(earlier.site) &&
                      !is_atomic(site) && earlier.clock != kInFlight;
   const dim3& grid = cluster_.ctas[0].grid_dim;
@@ -383,7 +383,7 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
       missing = std::string(between.why) +
                 ", and both threads change one value. Missing: an atomic in " +
                 line_name(place, place) + ", such as atomicAdd();\n  a " + between.barrier +
-                " is enough only if they meet in different turns of a loop";
+                " is enough only if they meet in different iterations of a loop";
     } else if (!is_shared(address) && uint64_t(grid.x) * grid.y * grid.z > cluster_.ctas.size()) {
       missing += "; but if CTAs meet there, too, a second launch";
     }

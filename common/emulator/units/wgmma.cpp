@@ -495,13 +495,13 @@ void check_lanes(WgmmaOperands** lanes, SourceLocation where) {
   }
 }
 
-// The warp's next wgmma must be the one that the other warps of its warpgroup execute in this turn.
+// All four warps of a warpgroup must execute the same wgmma, in the same order.
 void meet_warpgroup(const Warp& warp, const Expected& mine) {
   Warpgroup& group = warpgroup_of(warp);
   WarpProducts& products = products_of(warp);
-  const size_t turn = size_t(products.issued++ - group.complete);
-  if (turn == group.expected.size()) group.expected.push_back(mine);
-  Expected& other = group.expected[turn];
+  const size_t place_in_order = size_t(products.issued++ - group.complete);
+  if (place_in_order == group.expected.size()) group.expected.push_back(mine);
+  Expected& other = group.expected[place_in_order];
   const bool same_place =
       other.where.line == mine.where.line && strcmp(other.where.file, mine.where.file) == 0;
   if (!same_place || !(other.kind == mine.kind) || other.a_in_registers != mine.a_in_registers) {
@@ -609,8 +609,8 @@ uint64_t last_awaited(const WarpProducts& products, size_t groups) {
 }
 
 // A wgmma is an operation of its warpgroup: a warp's wait ends when all four warps have issued what
-// it waits for, and then none of them reads shared memory for it any more. The other warps'
-// registers are read and written at their own waits.
+// it waits for and it is over, and then none of them reads shared memory for it any more. The other
+// warps' registers are read and written at their own waits.
 void wait_for_warpgroup(const Warp& warp, uint64_t number, SourceLocation where) {
   const Warpgroup& group = warpgroup_of(warp);
   const std::span<Warp> warps =

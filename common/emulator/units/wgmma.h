@@ -1,11 +1,12 @@
 // wgmma: asynchronous matrix products of a warpgroup. Each of its four warps computes 16 of the 64
 // rows and keeps its own commit groups. A warp's wait ends when all four warps have issued what it
-// waits for, and orders what all four have read from shared memory. (Measured on an H200, 26
-// November 2026: with one warp late by a million cycles, the wait of another took 1,000,140.)
-// Registers are each warp's own.
+// waits for and it is over, and orders what all four have read from shared memory. (Measured on an
+// H200, 26 November 2026: with one warp late by a million cycles, the wait of another took
+// 1,000,140.) Registers are each warp's own.
 //
 // A wgmma is executed late, when its warp waits for it, or early or at random moments in between
-// (Options::completion). Operands in shared memory, and A's registers, are read at that moment.
+// (Options::completion). A's registers are read at that moment, and operands in shared memory then
+// or at the first wait of another warp for the same wgmma.
 // From the issue to the result the accumulators hold NaN.
 #pragma once
 
