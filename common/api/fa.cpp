@@ -65,8 +65,8 @@ std::string with_fields(std::string text) {
 }
 
 // sizeof(fa_options) in the headers of all releases. A version that adds fields adds its size here.
-// They begin at or behind the size before, whose last bytes may hold anything: the four behind
-// `scale` in a program of 1.0.0.
+// New fields begin at or behind the size before, whose last bytes may hold anything: the four
+// behind `scale` in a program of 1.0.0.
 constexpr size_t kOptionsSizes[] = {96 /* 1.0.0 */, 192 /* 1.1.0 */};
 static_assert(*std::rbegin(kOptionsSizes) == sizeof(fa_options));
 

@@ -138,6 +138,9 @@ class Refusals(ScriptTest):
     def test_kernels_beyond_the_ladder(self):
         for name in ("causal", "beyond/causal", "beyond/c"):
             self.assertEqual(sass.find_kernel(name), "beyond/causal")
+        for name in ("beyond/08", "beyond/1"):
+            with self.assertRaisesRegex(sass.Refused, "there is no kernel"):
+                sass.find_kernel(name)
         self.assertEqual([sass.needs_of(f"beyond/{name}") for name in ("causal", "plain", "split_keys")],
                          [(90, True), (75, False), (80, False)])
         said = io.StringIO()

@@ -392,7 +392,7 @@ def find_kernel(wish):
     if wish in names:
         return wish
     number = f"{int(wish):02}_" if wish.isascii() and wish.isdigit() else None
-    fits = [name for name in names if name.removeprefix("beyond/").startswith(number or wish.removeprefix("beyond/"))] if wish else []
+    fits = [name for name in names if (name if "/" in wish else name.removeprefix("beyond/")).startswith(number or wish)] if wish else []
     if len(fits) == 1:
         return fits[0]
     if fits:
