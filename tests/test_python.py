@@ -826,8 +826,8 @@ class Torch(Sentences):
                 o = fa.attention(*given, **wanted, **options)
             torch.compiler.reset()
             compiled = torch.compile(lambda *tensors: fa.attention(*tensors, **wanted, **options), fullgraph=True, backend="aot_eager")
-            for o in (o, compiled(*given)):
-                self.assertTrue(o.is_contiguous() and torch.equal(o, fa.attention(*like, **wanted, **options)))
+            for each in (o, compiled(*given)):
+                self.assertTrue(each.is_contiguous() and torch.equal(each, fa.attention(*like, **wanted, **options)))
 
         for kernel in ("plain", "split_keys", *["causal"] * (not self.FLASH)):
             wanted = {"kernel": kernel, "causal": True}

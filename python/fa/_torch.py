@@ -25,8 +25,8 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal:
          block_table: Optional[torch.Tensor] = None, seqused_k: Optional[torch.Tensor] = None,
          scale: Optional[float] = None, bnhd: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     if bnhd and is_numbered(kernel):
-        copies = (each.transpose(-3, -2).contiguous() for each in (q, k, v))
-        o, lse = _run(*copies, kernel, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, return_lse, block_table,
+        q, k, v = (each.transpose(-3, -2).contiguous() for each in (q, k, v))
+        o, lse = _run(q, k, v, kernel, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, return_lse, block_table,
                       seqused_k, scale)
         return o.transpose(-3, -2).contiguous(), lse
     others: Any = None
