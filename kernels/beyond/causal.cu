@@ -6,8 +6,8 @@
 // Bottleneck   Removed: 16 computes both halves of a causal score matrix, and a fixed share of
 //              query tiles of different length would leave most SMs idle at the end.
 // Changed      From 16: step() goes from any key tile to the next one, also into the next query
-//              tile; QueryTiles orders them; tensor maps end with a head. A second output,
-//              log-sum-exp, with which results of several parts of the keys are merged.
+//              tile; QueryTiles orders them; tensor maps end with a head, or with a sequence where
+//              rows lie anywhere (kStrided). A second output, log-sum-exp, to merge parts of keys.
 // Run          cmake --build --preset emulator --target beyond &&
 //              build/emulator/bin/beyond causal --mask causal --lengths 300,0,17 --kv-heads 1
 #include <algorithm>
@@ -85,8 +85,8 @@ struct Config {
   enum NamedBarrier : int { kQRead = 1, kTurn = kQRead + kWarpgroups };
 };
 
-// What a launch computes. Heads of Q are counted over the whole batch, unless the tensors have
-// strides: then they are those of one sequence.
+// What a launch computes. Heads of Q are counted over the whole batch, or with kStrided in each
+// sequence.
 struct Shape {
   int q_len, kv_len;
   bool causal;
@@ -97,14 +97,14 @@ struct Shape {
   // Packed sequences: the row at which each one begins.
   const int* cu_seqlens_q;
   const int* cu_seqlens_kv;
-  uint32_t sequences;  // that are numbered one after the other: 1, unless packed or with strides
+  uint32_t sequences;  // packed ones or with kStrided all; else 1, since heads count them all
   uint32_t q_rows;     // of a head of Q and O
   Strides o_strides;
 };
 
 // A query tile without rows says that there is none left.
 struct QueryTile {
-  int block;      // where tensors have strides: its sequence, 0 if they are packed
+  int block;      // with kStrided the sequence of its head; 0 for packed ones
   int head, row;  // its first row in its head of Q
   int rows;       // from there to the end of its sequence
   int key_row;    // the sequence's first key in its head of K
