@@ -8,7 +8,7 @@ REQUIREMENTS=$ROOT/scripts/requirements.txt
 
 # One line per package of Debian and Ubuntu: the first list that has it (test has what run has, all has everything), the
 # package's name, and the programs and headers for which it is installed. It is all that a machine needs beside Debian's
-# essential packages: tests/scripts/test_packages.py holds scripts and tests to it.
+# essential packages. CI's containers have nothing else, so a test fails there that calls a program of another package.
 readonly PACKAGES='
 run   g++                    g++
 run   binutils               addr2line c++filt readelf strip

@@ -105,6 +105,19 @@ class Packages(SetUp):
             ensure_packages {kind} emulator
         """)
 
+    def test_a_package_is_here_if_all_that_it_brings_is(self):
+        def found(package):
+            script = f'. "{SCRIPTS}/lib/common.sh"; . "{SCRIPTS}/lib/packages.sh"; found {package}'
+            return self.run_script("/bin/bash", "-c", script, env={"PATH": f"{self.folder}/bin", "CPATH": str(self.folder)})
+
+        self.program("dirname", "exec /usr/bin/dirname \"$@\"\n")
+        for name in ("addr2line", "c++filt", "readelf"):
+            self.program(name, "")
+        self.assertEqual(found("binutils").returncode, 1)
+        self.program("strip", "")
+        self.assertEqual(found("binutils").returncode, 0)
+        self.assertEqual(found("no-such-package").returncode, 4)
+
     def test_nothing_missing_is_silent(self):
         done = self.ensure(["nothing"], apt=f"touch {self.folder}/called")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
