@@ -155,6 +155,20 @@ check_arguments() {
     die "$EXIT_USAGE" "$beyond and $numbered are in different programs: give kernels of beyond/, or numbered ones"
 }
 
+# new_results_file FOLDER: prints FOLDER/TIME.json, which nobody has yet; makes the folder. The time is UTC, sortable, and
+# without colons so that it is a file name everywhere.
+new_results_file() {
+  local stem i file
+  mkdir -p "$1" 2>/dev/null || die "$EXIT_USAGE" "cannot create the results folder $1"
+  stem=$1/$(date -u +%Y-%m-%dT%H-%M-%SZ)
+  file=$stem.json
+  for ((i = 2; ; i++)); do
+    [[ -e $file ]] || break
+    file=$stem-run$i.json
+  done
+  printf '%s' "$file"
+}
+
 beyond='' numbered='' lengths='' # what check_arguments finds: a kernel of each kind, and --seq-len
 backend=auto toolkit=auto compile_only=0 charts=1 json='' broken=''
 program_args=()

@@ -2,11 +2,13 @@
 
 import argparse
 import contextlib
+import datetime
 import fnmatch
 import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import textwrap
 import threading
@@ -109,6 +111,21 @@ def run(main):
             sys.exit(0)
         fail(f"cannot write to standard output ({problem.strerror.lower()})")
     sys.exit(code)
+
+
+def set_up(script, *arguments):
+    """Runs text in bash that has the functions of scripts/lib, and the arguments as $1, $2 ...; what it prints is progress. If it
+    fails, the program ends with its exit code."""
+    libraries = "".join(f'. "$0/scripts/lib/{name}.sh"; ' for name in ("common", "packages", "backend", "build"))
+    done = subprocess.run(["bash", "-c", libraries + script, ROOT, *arguments], stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+
+
+def new_results_file(name):
+    """A path in the folder of results that says when, in UTC, and what."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return make_folder(os.environ.get("RESULTS_DIR") or ROOT / "results") / f"{now:%Y-%m-%dT%H-%M-%SZ}-{name}.json"
 
 
 def check_writable(path):

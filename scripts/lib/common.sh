@@ -30,13 +30,6 @@ pretty() {
   esac
 }
 
-# python_part PYTHON MODULE ARGUMENTS... : runs a module of fa_tools, where a command's script leaves the work to Python.
-# become_python_part takes the shell's place, so that signals arrive there.
-become_python_part() {
-  PYTHONPATH=$ROOT/scripts${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 exec "$1" -m "fa_tools.$2" "${@:3}"
-}
-python_part() (become_python_part "$@")
-
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # version_at_least 13.0 12.8 → true. Pure bash: it runs on the silent path.
@@ -102,18 +95,4 @@ step() {
     printf '%s: done in %d s\n' "$label" "$((SECONDS - start))" >&2
   fi
   return "$rc"
-}
-
-# new_results_file FOLDER [NAME]: prints FOLDER/TIME[-NAME].json, which nobody has yet; makes the folder. The time is
-# UTC, sortable, and without colons so that it is a file name everywhere.
-new_results_file() {
-  local stem i file
-  mkdir -p "$1" 2>/dev/null || die "$EXIT_USAGE" "cannot create the results folder $1"
-  stem=$1/$(date -u +%Y-%m-%dT%H-%M-%SZ)${2:+-$2}
-  file=$stem.json
-  for ((i = 2; ; i++)); do
-    [[ -e $file ]] || break
-    file=$stem-run$i.json
-  done
-  printf '%s' "$file"
 }

@@ -613,7 +613,7 @@ class Command(ScriptTest):
                    good("peer/fa2", **under_load((2.0, 2.1))), {"kernel": "peer/cudnn", **PROBLEM, **WRONG},
                    {"kernel": "peer/fa4", **PROBLEM, "status": "skipped", "reason": "not here"}]
         bench.add_ratios(records)
-        data = bench.results("2026-11-21T10:00:00Z", ["bench.sh", "--json", "/tmp/x.json"], CUDA,
+        data = bench.results("2026-11-21T10:00:00Z", ["bench.py", "--json", "/tmp/x.json"], CUDA,
                              {"name": "quick", **PROTOCOL}, records, ["Clocks moved."])
         done = self.run_script(VENV_PYTHON, SCRIPTS / "fa", "validate", self.write("made.json", data))
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -644,10 +644,8 @@ class Command(ScriptTest):
             done = self.run_script(VENV_PYTHON, SCRIPTS / "fa", "validate", self.json)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
 
-    def test_as_called_by_the_shell_script(self):
-        done = self.call("--json", self.json, "--typed", "02,01", *self.SMALL, "--peers", "none")
-        data = self.data(done)
-        self.assertEqual(data["command"][:2], ["bench.sh", "02,01"])
+    def test_kernels_in_the_order_asked_for(self):
+        data = self.data(self.call("02,01", *self.SMALL, "--peers", "none", "--json", self.json))
         self.assertEqual([record["kernel"] for record in data["records"]], ["01_right", "02_warm"])
         note, = data["notes"] or [None]
         self.assertIsNone(note, "no peer to compare clocks with")
@@ -781,8 +779,8 @@ class Shell(ScriptTest):
         self.assert_one_sentence(self.call("--protocol", "quick", "08"), "no NVIDIA GPU answers", code=3)
 
     def test_arguments_are_looked_at_first(self):
-        for arguments, words in ((("--protocol", "none"), "'none'"), (("--toolkit", "x"), "--toolkit takes one of"),
-                                 (("--json",), "--json needs a file name"), (("--library", "x"), "x is not the library fa_bench"),
+        for arguments, words in ((("--protocol", "none"), "'none'"), (("--toolkit", "x"), "--toolkit: invalid choice: 'x'"),
+                                 (("--json",), "--json: expected one argument"), (("--library", "x"), "x is not the library fa_bench"),
                                  (("--seq-len", "x"), "'x' is not a whole number from 1 on"), (("08", "99"), "there is no kernel 99; there are 01_naive, ")):
             with self.subTest(words):
                 self.assert_one_sentence(self.call(*arguments), words)

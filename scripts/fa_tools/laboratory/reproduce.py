@@ -5,14 +5,12 @@ Without --results it measures first: scripts/fa bench runs the write-up's protoc
 that are named. The published figures are in bench/published.json, each with its source. Operations are counted as
 everywhere here, 4*B*H*N^2*D; published TFLOP/s of another count are converted."""
 
-import datetime
 import math
-import os
 import subprocess
 import textwrap
 
 from fa_tools.records import display, kind, load, mark, order, passed
-from fa_tools.tools import ROOT, Parser, Refused, fail, make_folder, named, or_fail, read_json, run
+from fa_tools.tools import ROOT, Parser, Refused, fail, named, new_results_file, or_fail, read_json, run
 
 EXAMPLE = """publications:
   from-scratch   Flash Attention from Scratch: its 16 kernels on A100 and RTX 3090
@@ -157,8 +155,7 @@ def report(published, data):
 
 def measure(name, arguments):
     """(results file, exit code) of scripts/fa bench; without a file there is nothing to print, and it has said why."""
-    folder = make_folder(os.environ.get("RESULTS_DIR", ROOT / "results"))
-    file = folder / f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H-%M-%SZ}-{name}.json"
+    file = new_results_file(name)
     code = subprocess.run([ROOT / "scripts" / "fa", "bench", "--protocol", name, "--json", file, *arguments], check=False).returncode
     if not file.exists():
         raise SystemExit(code)

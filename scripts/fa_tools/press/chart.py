@@ -13,7 +13,6 @@ On the emulator's results: ladder, counters by kernel; ideal, by kind of instruc
 Each chart is written as NAME.svg, in the colours of the page around it, light or dark, and as NAME.png. Nothing is fetched
 and no browser is needed; the same input gives the same bytes, on machines whose Liberation Sans is the same."""
 
-import argparse
 import hashlib
 import json
 import os
@@ -34,7 +33,7 @@ from fa_tools.product.intensity import MACHINES, roofs
 from fa_tools.product.limits import bound_of, kernels_of
 from fa_tools.records import (REST, Shape, display, headline_shape, is_plain, is_stale, kind, load, order, passed, scores_of, shape_of,
                               tell_apart)
-from fa_tools.tools import ROOT, Parser, Refused, busy, fail, make_folder, named, need, or_fail, relative, run, write_whole
+from fa_tools.tools import ROOT, Parser, Refused, busy, fail, make_folder, named, need, or_fail, relative, run, set_up, write_whole
 
 EXAMPLE = """examples:
   scripts/fa chart results/2026-11-21T10-00-00Z.json
@@ -327,6 +326,12 @@ def read(path, how):
         return how(path)
 
 
+def drawing_tool():
+    """The package vl_convert, which is installed into .venv first if it is not there."""
+    set_up("ensure_venv || exit \"$EXIT_SETUP\"")
+    return need("vl_convert")
+
+
 @busy("drawing charts")
 def main():
     parser = Parser("chart", __doc__, EXAMPLE)
@@ -345,12 +350,11 @@ def main():
         parser.add_argument(f"--{field}", type=int, metavar="N", help=f"show this {field.replace('-', '_')}")
     parser.add_argument("--docs", action="store_true", help="draw docs/charts instead, from the committed results")
     parser.add_argument("--check", action="store_true", help="with --docs: change nothing, name what is out of date")
-    parser.add_argument("--only-read", action="store_true", help=argparse.SUPPRESS)  # before the tools are installed
     args = parser.parse_args()
     if args.docs == bool(args.files) or args.check and not args.docs:
-        fail("name results files, or --docs (with --check, if nothing is to be written)")
+        fail("name results files, as in scripts/fa chart results/mine.json, or --docs (with --check, if nothing is to be written)")
     if args.docs:
-        return 0 if args.only_read else docs_charts(need("vl_convert"), args.check)
+        return docs_charts(drawing_tool(), args.check)
 
     wish = {field: getattr(args, field, None) for field in Shape._fields}
     with or_fail():
@@ -358,9 +362,7 @@ def main():
         profile = read(args.profile, load_profile) if args.profile else None
         counters = read(args.counters, load) if args.counters else None
         charts = [(group, list(specs_of(group, wish, profile, args.peer, counters))) for group in groups]
-    if args.only_read:
-        return 0
-    vl = need("vl_convert")
+    vl = drawing_tool()
     folder = make_folder(args.output or Path(args.files[0]).parent)
     drawn = 0
     for group, specs in charts:

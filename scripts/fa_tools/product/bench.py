@@ -6,11 +6,15 @@ a rest, so that no one meets the clock that the one before left behind; every se
 --load-seconds two more rounds follow in which each has run so long without a pause: then a GPU at its power limit has
 lowered its clock. A time is the median over the rounds of each round's median; a kernel's ratio to a peer (above 1: the
 kernel is faster) is formed within each round, and then the median taken. What gives a wrong result before, in or after
-the timed launches has no time. What is not here is left out with a sentence. The file is written after every problem."""
+the timed launches has no time. What is not here is left out with a sentence. The file is written after every problem.
+
+The kernels are built for the GPU present first. Without --json the results are results/<time>-bench.json."""
 
 import argparse
 import datetime
+import os
 import re
+import shutil
 import signal
 import statistics
 import sys
@@ -24,8 +28,8 @@ from fa_tools.product.torch_attention import PEERS
 from fa_tools.records import (CONVENTION, GROWTHS, HALVED, REST, SCORES, attended_pairs, describe_rest, describe_scores,
                               flops_of, is_plain, is_stale, kind, load, scores_of, shape_of, short_name)
 from fa_tools.sources import kernel_names
-from fa_tools.tools import (ROOT, Parser, Refused, check_writable, fail, named, or_fail, read_json, relative, run,
-                            write_json)
+from fa_tools.tools import (ROOT, Parser, Refused, check_writable, fail, named, new_results_file, or_fail, read_json, relative, run,
+                            set_up, write_json)
 
 EXAMPLE = """examples:
   scripts/fa bench                                        builds, then the protocol quick
@@ -37,7 +41,10 @@ EXAMPLE = """examples:
   scripts/fa bench --library build/cuda/lib/libfa_bench.so --protocol fa3-paper --dtype bf16 10
   scripts/fa bench --resume results/mine.json             the problems that an interrupted run has not measured
 
-Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 the GPU or a library failed, 130 interrupted."""
+Environment: PYTHON (the one with PyTorch; python3), RESULTS_DIR (where results go; results/ of the checkout), CUDAARCHS
+(architectures to build for).
+Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 the GPU or a library failed, 4 set-up or build
+failed, 130 interrupted."""
 
 SCHEMA_VERSION = 6
 SETTINGS = ("warmup", "iterations", "rounds", "max_seconds", "flush_l2", "rotating_inputs", "rest_ms",
@@ -387,12 +394,12 @@ def results(created, command, machine, protocol, records, notes, complete=True):
 
 
 def without_files(words):
-    """Arguments without those that name files."""
-    words, kept = iter(words), []
+    """Arguments without those that name files and what builds them."""
+    words, kept, left_out = iter(words), [], ("--json", "--library", "--resume", "--toolkit")
     for word in words:
-        if word in ("--json", "--library", "--resume"):
+        if word in left_out:
             next(words, None)
-        elif not word.startswith(("--json=", "--library=", "--resume=")):
+        elif word.partition("=")[0] not in left_out:
             kept.append(word)
     return kept
 
@@ -490,8 +497,9 @@ def parse_arguments(argv):
         f"  {name:<13} {protocol['description']}\n" for name, protocol in protocols.items()) + "\n" + EXAMPLE)
     add = parser.add_argument
     add("kernels", nargs="*", metavar="KERNEL", help="names or numbers, e.g. 08_swizzle 10 (default: all)")
-    add("--library", type=Path, required=True, metavar="FILE",
-        help="the library fa_bench, built for the GPU present (by itself the command builds it)")
+    add("--library", type=Path, metavar="FILE", help="a library fa_bench that was built before: nothing is built")
+    add("--toolkit", choices=("auto", "system", "wheels"), default="auto",
+        help="which nvcc: the machine's, or the one from NVIDIA's Python wheels in .toolkit")
     add("--protocol", choices=tuple(protocols), metavar="NAME",
         help=f"{', '.join(protocols)} (default: quick, unless a problem is given)")
     add("--peers", default=",".join(known), metavar="LIST", help=f"{','.join(known)} (default: all), or none")
@@ -539,21 +547,19 @@ def parse_arguments(argv):
     how.add_argument("--seed", type=whole(0), default=1, metavar="N", help="of the inputs (default 1)")
     add("--repeat", type=whole(1), default=1, metavar="N",
         help="run everything N times and say how far the ratios spread (run 2 goes into FILE-2.json)")
-    add("--check", action="store_true", help="only check these arguments")
     add("--json", type=Path, metavar="FILE", help=f"write the results (bench/schema.json, version {SCHEMA_VERSION})")
     add("--resume", type=Path, metavar="FILE",
-        help="go on with the run of FILE, which was interrupted; nothing else goes with it but --library")
+        help="go on with the run of FILE, which was interrupted; nothing else goes with it but --library and --toolkit")
     args = parser.parse_args(argv)
     args.begun = None
     if resume := args.resume:
-        if set(without_files(argv)) - {"--check"} or args.json:
-            fail("--resume takes everything from its file: nothing else goes with it but --library")
+        if without_files(argv) or args.json:
+            fail("--resume takes everything from its file: nothing else goes with it but --library and --toolkit")
         with or_fail():
             begun = read_begun(resume)
-        args = parse_arguments(["--library", str(args.library), "--json", str(resume), *without_files(begun["command"][1:]),
-                                *["--check"] * args.check])
-        args.repeat, args.begun = 1, begun
-        return args
+        resumed = parse_arguments(["--json", str(resume), *without_files(begun["command"][1:])])
+        resumed.library, resumed.toolkit, resumed.repeat, resumed.begun = args.library, args.toolkit, 1, begun
+        return resumed
     args.kernels = [word for words in args.kernels for word in words.split(",") if word]
     args.peers = [] if args.peers == "none" else unique(word for word in args.peers.split(",") if word)
     for peer in args.peers:
@@ -736,17 +742,30 @@ def bench(args, command, stopped):
     return 3 if "error" in statuses else 1 if "wrong" in statuses else 0
 
 
+def build(args):
+    """The library for the GPU present, which --library would name, and a file for the results."""
+    chosen(args.kernels, kernel_names(), args.problems)  # before anything is built
+    set_up("""
+        detect_gpu || die 3 "no NVIDIA GPU answers through nvidia-smi, and nothing else is worth measuring;" \\
+          "scripts/run.sh runs the kernels on the emulator"
+        choose_backend cuda "$1" 0
+        ensure_packages run "$BACKEND"
+        configure_cuda
+        build cuda fa_bench""", args.toolkit)
+    args.library = ROOT / "build" / "cuda" / "lib" / "libfa_bench.so"
+    args.json = args.json or new_results_file("bench")
+
+
 def main():
+    if python := os.environ.pop("PYTHON", None):
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "scripts"), os.environ.get("PYTHONPATH")]))
+        path = shutil.which(python) or fail(f"there is no {python}; PYTHON names the one to use", 4)
+        os.execv(path, [path, "-B", "-m", "fa_tools.product.bench", *sys.argv[1:]])
     argv = sys.argv[1:]
     command = ["bench.py", *argv]
-    if "--typed" in argv:  # scripts/fa bench puts what it adds before this word; what follows was typed
-        at = argv.index("--typed")
-        command = ["bench.sh", *argv[at + 1:]]
-        del argv[at]
     args = parse_arguments(argv)
-    if args.check:  # before anything is built
-        chosen(args.kernels, kernel_names(), args.problems)
-        return 0
+    if not args.library:
+        build(args)
     signals = []
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda number, _: signals.append(number))

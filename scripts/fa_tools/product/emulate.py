@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fa_tools.product import cuda_source
-from fa_tools.tools import ROOT, Parser, busy, fail, relative, run
+from fa_tools.tools import ROOT, Parser, busy, fail, relative, run, set_up
 
 UNSET = ("-Wuninitialized", "-Wmaybe-uninitialized")  # of g++; clang++ has another name for the second
 ENDLESS = "-fno-finite-loops"  # C++ lets the compiler leave out a loop that only waits
@@ -54,11 +54,7 @@ def pattern(example, of_kernel=False, fast=False):
     build = next((each for each in builds if (each / "build.ninja").is_file()), builds[0])
     name = example if fast or build.name == "emulator-checked" else f"{example}_checked"
     if not (build / "build.ninja").is_file():  # as scripts/run.sh does it
-        libraries = " && ".join(f'. "$ROOT/scripts/lib/{each}.sh"' for each in ("packages", "build"))
-        script = (f'set -euo pipefail; . "$0/scripts/lib/common.sh" && {libraries} && claim "$SETUP_LOG" && '
-                  f"ensure_packages run emulator && configure {build.name} ''")
-        if subprocess.run(["bash", "-c", script, str(ROOT)], stdout=sys.stderr).returncode:
-            sys.exit(4)
+        set_up("claim \"$SETUP_LOG\"; ensure_packages run emulator; configure \"$1\" ''", build.name)
     with open(build / "emulate.lock", "w", encoding="utf-8") as lock, \
             busy(f"building {name} and the emulator, which may take minutes"):
         fcntl.flock(lock, fcntl.LOCK_EX)  # Ninja does not ask whether another one builds in its folder
