@@ -5,7 +5,8 @@ Usage: test_single.py nvcc KERNEL          by the command in the file's head, wi
        test_single.py run PROGRAM KERNEL   made for the emulator: right for two shapes, and by inline PTX as many instructions,
                                            wavefronts and sectors as the kernel has by the functions of common/ptx
        test_single.py beyond PROGRAM       made for the emulator, a kernel of beyond/: right for lengths of every kind
-       test_single.py library FILE KERNEL  a library made for the emulator: right for both types and head sizes; what it refuses
+       test_single.py library FILE KERNEL  a library made for the emulator: right for both types and head sizes; what it refuses;
+                                           the lines of a race in it
        test_single.py refuse PROGRAM WRONG bad arguments, and the exit code of a program whose kernel is wrong
 """
 
@@ -191,6 +192,12 @@ def use_library(path, kernel):
     for change in wrong:
         if (code := call((q, k, v, o), **({"head_dim": 128, "dtype": 1} | change))) != 1 or bytes(o.memory) != before:
             fail(f"{change} ended with {code} instead of cudaErrorInvalidValue")
+    # A library is linked at no fixed place, and a report names its lines as a program's.
+    report = run(sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]).race()", path, check=False)
+    if not re.search(r"\n  load at (tests/single/library_\w+\.cu:)(\d+) by thread 0 .*\n"
+                     r"  store at \1\d+ by thread 32 .*, called at line (\d+)\n.*Missing: a __syncthreads\(\) between line \3 and line \2\.\n",
+                     report):
+        fail(f"a race in the library is told by this:\n{report}")
 
 
 what, *arguments = sys.argv[1:]

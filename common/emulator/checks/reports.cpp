@@ -14,6 +14,7 @@
 
 #include "common/emulator/checks/races.h"
 #include "common/emulator/core/describe.h"
+#include "common/emulator/core/image.h"
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
@@ -76,13 +77,11 @@ std::string between_places(const std::string& first, const std::string& second, 
 
 }  // namespace
 
-// A program of the reader's own is linked below 4 GB, and the number of its calls fits behind that.
+// The lower 32 bits lead back to the program counter (address_in_image), so the number of the calls
+// may change the others.
 Site plain_site(uintptr_t program_counter, bool write, bool part, uint32_t calls) {
-  return program_counter | uint64_t(calls) << 32 |
-         uint64_t(!write ? kLoadTag
-                  : part ? kOtherStoreTag
-                         : kStoreTag)
-             << kTagShift;
+  const Tag tag = !write ? kLoadTag : part ? kOtherStoreTag : kStoreTag;
+  return (program_counter ^ uint64_t(calls) << 32) | uint64_t(tag) << kTagShift;
 }
 
 Site Races::atomic_site(const char* operation, bool writes, SourceLocation where) {
@@ -151,14 +150,15 @@ uint32_t enter_call(uint32_t calls, uintptr_t return_address) {
     uint32_t number = 0;
   };
   thread_local Known recent[256];
-  const uint64_t call = uint64_t(calls) << 32 | return_address;
+  const uint64_t call = uint64_t(calls) << 32 ^ return_address;
   Known& known = recent[(call * 0x9e3779b97f4a7c15u) >> 56];
   if (known.call == call) return known.number;
   static std::mutex mutex;
   static std::map<uint64_t, uint32_t> numbers;
   const std::lock_guard lock(mutex);
   const auto number = uint32_t(numbers.size() + 1);
-  if (number >= kMostCalls || return_address >> 32) return 0;  // then what it calls has no callers
+  // What is called from another image has no callers.
+  if (number >= kMostCalls || (return_address - image().moved) >> 32) return 0;
   const auto [place, is_new] = numbers.try_emplace(call, number);
   if (is_new) all_calls[number] = {calls, uint32_t(return_address)};
   known = {call, place->second};
@@ -169,14 +169,16 @@ uint32_t leave_call(uint32_t calls) { return all_calls[calls].before; }
 
 Site without_calls(Site site) {
   if (!options().calls || named(site)) return site;
-  return (site & ~kContents) | (site & 0xffffffffu);
+  return (site & ~kContents) | address_in_image(uint32_t(site));
 }
 
 Callers callers_of(Site site, const std::string& place) {
   if (!options().calls || named(site)) return {};
-  std::vector<uintptr_t> program_counters{uintptr_t(site & 0xffffffffu) - 1};
-  for (uint32_t call = uint32_t(site >> 32) & 0xffff; call; call = leave_call(call)) {
-    program_counters.push_back(uintptr_t(all_calls[call].return_address) - 1);
+  const uintptr_t program_counter = address_in_image(uint32_t(site));
+  std::vector<uintptr_t> program_counters{program_counter - 1};
+  for (auto call = uint32_t(((site & kContents) ^ program_counter) >> 32); call;
+       call = leave_call(call)) {
+    program_counters.push_back(address_in_image(all_calls[call].return_address) - 1);
   }
   std::vector<CodePlace> places = all_places(program_counters);
   // The outermost one is the launch, as <<<>>> is translated.

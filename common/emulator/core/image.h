@@ -28,4 +28,10 @@ inline const Image& image() {
   return found;
 }
 
+// The address in the image with these lower 32 bits: an image has less than 4 GB.
+inline uintptr_t address_in_image(uint32_t lower) {
+  const uintptr_t begin = image().moved;
+  return begin + uint32_t(lower - uint32_t(begin));
+}
+
 }  // namespace emu

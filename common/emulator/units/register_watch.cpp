@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/emulator/core/image.h"
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/memory.h"
 
@@ -68,7 +69,9 @@ std::string RegisterWatch::touched_since_fence(const Lane& lane, uintptr_t begin
   if (begin < lane.stack_low || begin >= lane.stack_high) return "";
   const size_t first = (begin - lane.stack_low) / 4;
   for (size_t i = first; i < first + bytes / 4; i++) {
-    if (stamps_[i].fences == fences_) return symbolise(stamps_[i].program_counter - 1);
+    if (stamps_[i].fences == fences_) {
+      return symbolise(address_in_image(stamps_[i].program_counter) - 1);
+    }
   }
   return "";
 }

@@ -33,7 +33,7 @@ class RegisterWatch final : public StackWatch {
   // Of each 4 bytes of the thread's stack, the last access.
   struct Stamp {
     uint32_t fences;           // that the thread had executed
-    uint32_t program_counter;  // the program is linked below 4 GB (-no-pie)
+    uint32_t program_counter;  // its lower bits (address_in_image)
   };
 
   explicit RegisterWatch(Stamp* stamps);
