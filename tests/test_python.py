@@ -446,8 +446,8 @@ class NumPy(Sentences):
         size = ctypes.sizeof(fa._library._Options)
         for wrong in (0, 8, 88, 95, 97, size - 1, size + 8, 1 << 40):
             self.assertEqual(attention(struct.pack("N", wrong) + bytes(size)), 2)
-            self.assertEqual(library.fa_error().decode(), f"size must be sizeof(fa_options), at most {size} in this library's version, "
-                                                          f"{fa.__version__}, not {wrong}")
+            self.assertEqual(library.fa_error().decode(), f"size is {wrong}, but must be sizeof(fa_options), which tells the library the fa.h of its "
+                             f"caller: version {fa.__version__} knows 96 and {size}, and a larger one is a later header's, which needs a later library")
 
     def test_inputs_that_must_not_be_written(self):
         q, k, v = arrays()

@@ -77,8 +77,14 @@ fa_options read_options(const fa_options* given) {
   const size_t size = given->size;
   if (std::find(std::begin(kOptionsSizes), std::end(kOptionsSizes), size) ==
       std::end(kOptionsSizes)) {
-    throw BadInput("size must be sizeof(fa_options), at most " + std::to_string(sizeof options) +
-                   " in this library's version, " FA_VERSION ", not " + std::to_string(size));
+    std::string known;
+    for (const size_t each : kOptionsSizes) {
+      known += (known.empty() ? "" : " and ") + std::to_string(each);
+    }
+    throw BadInput("size is " + std::to_string(size) +
+                   ", but must be sizeof(fa_options), which tells the library the fa.h of its "
+                   "caller: version " FA_VERSION " knows " +
+                   known + ", and a larger one is a later header's, which needs a later library");
   }
   std::memcpy(&options, given, size);
   if (options.mask != FA_MASK_NONE && options.mask != FA_MASK_CAUSAL) {
