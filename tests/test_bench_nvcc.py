@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tool_test import COMPILING, ROOT, fail, run, skip
+from tool_test import COMPILING, ROOT, check_asynchronous, fail, find_nvcc, run, skip
 
 from fa_tools.product import sass
 
@@ -39,9 +39,7 @@ BESIDE = {"Load": 2, "Ldmatrix": 2, "Mma": 1, "Wgmma": 2}
 
 
 def check_spills(name, log, count):
-    # C75..: "wgmma.mma_async instructions are serialized", and what leads to it.
-    if serialized := re.search(r"\(C75\d\d\)[^\n]*", log):
-        fail(f"{name}: {serialized[0]}")
+    check_asynchronous(log, name)
     spills = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
     if len(spills) != count:
         fail(f"{name}: {len(spills)} kernel functions instead of {count}:\n{log}")
@@ -105,8 +103,8 @@ def compile_by_nvcc(source, cubin, *options):
 
 what, of, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 flags = [flag for flags in sys.argv[4:] for flag in flags.split(";") if flag]
+nvcc, version = find_nvcc()
 try:
-    nvcc, version = sass.find_nvcc()
     nvdisasm = sass.find_nvdisasm(nvcc) if what == "sass" else None
 except sass.Missing as problem:
     skip(str(problem))

@@ -8,13 +8,12 @@ Example: tests/test_counts.py build/emulator/bin/attention_checked
 Exit code: 0 the counts are as they should be, 1 they are not.
 """
 
-import functools
 import json
 import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import COMPILING, ROOT, run
+from tool_test import COMPILING, ROOT, run, statements
 
 from fa_tools.product import limits
 from fa_tools.tools import read_json, relative
@@ -37,19 +36,6 @@ def counted(*options):
 
 def by_problem(results):
     return {(r["kernel"], r["seq_len"], r["head_dim"]): r for r in results["records"] if r["status"] == "passed"}
-
-
-@functools.lru_cache
-def statements(source):
-    """The texts of a source's statements without comments and line breaks, as common/harness/statements.cpp has them."""
-    texts, text = set(), ""
-    for line in (ROOT / source).read_text(encoding="utf-8").splitlines():
-        code = line.split("//")[0].strip()
-        text += " " * bool(text and code and text[-1] != "(") + code
-        if not code or code.startswith("#") or code[-1] in ";{}:":
-            texts.add(text)
-            text = ""
-    return texts
 
 
 def differences(old, new):
@@ -85,8 +71,9 @@ def compared(name, *options):
         elif any(record.get(part) != now[key].get(part) for part in ("counters", "statements")):
             problems.append(f"{where}: {differences(record, now[key])} (committed in {kept})")
         source = f"kernels/{key[0]}.cu"
+        there = set(statements(source))
         for counts in now.get(key, record)["statements"]:
-            if counts["statement"] not in statements(source):
+            if counts["statement"] not in there:
                 problems.append(f"{source} has no statement {counts['statement']}, which {kept} names")
     return committed, now
 

@@ -12,19 +12,14 @@ import shutil
 import sys
 from pathlib import Path
 
-from tool_test import COMPILING, JOBS, ROOT, fail, need, run, skip
-
-from fa_tools.product import sass
+from tool_test import COMPILING, JOBS, ROOT, fail, find_nvcc, need, run
 
 KERNEL = "12_tma"  # with tensor maps, which the harness makes
 ELSEWHERE = re.compile(rf"kernels/CMakeFiles/(?!{KERNEL}_kernel)|bench/(gemm/)?CMakeFiles/\S+\.cu\.o$|examples/")
 
 folder = Path(sys.argv[1]).resolve()
 ninja = need("ninja")
-try:
-    nvcc, version = sass.find_nvcc()
-except sass.Missing as problem:
-    skip(str(problem))
+nvcc, version = find_nvcc()
 # For one architecture, and without optimisation on the host, which takes less time.
 arguments = ["-DCMAKE_CUDA_ARCHITECTURES=90a-real", f"-DCMAKE_CUDA_COMPILER={nvcc}", "-DCMAKE_CUDA_FLAGS_RELEASE=-O0",
              "-DCMAKE_CXX_FLAGS_RELEASE=-O0"]

@@ -16,9 +16,9 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from tool_test import ROOT, run, skip
+from tool_test import ROOT, find_nvcc, run
 
-from fa_tools.product import cuda_source, emulate, sass, single
+from fa_tools.product import cuda_source, emulate, single
 
 MODE = sys.argv[1]
 SUFFIX = sys.argv[2] if len(sys.argv) > 2 else ""
@@ -1190,10 +1190,7 @@ class Command(unittest.TestCase):
 
 
 def compile_all():
-    try:
-        nvcc, _ = sass.find_nvcc()
-    except sass.Missing as problem:
-        skip(str(problem))
+    nvcc, _ = find_nvcc()
     with tempfile.TemporaryDirectory() as folder:
         for example in EXAMPLES:
             (command,) = re.findall(r"^//   nvcc (.+?) && ./a.out", example.read_text(), re.MULTILINE)

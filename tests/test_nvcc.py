@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import COMPILING, ROOT, fail, run, skip
+from tool_test import COMPILING, ROOT, check_asynchronous, fail, find_nvcc, run, skip
 
 from fa_tools.product import sass
 
@@ -29,25 +29,12 @@ source = ROOT / f"kernels/{kernel}.cu"
 text = source.read_text()
 
 
-def find_nvcc():
-    try:
-        return sass.find_nvcc()[0]
-    except sass.Missing as problem:
-        skip(str(problem))
-
-
 def common(nvcc):  # without -O3, which is for the host's half alone
     return nvcc, "-std=c++20", *flags, "-DFA_WITH_CUDA", f"-I{ROOT}", source.relative_to(ROOT)
 
 
-def check_asynchronous(log, name):
-    """C75..: "wgmma.mma_async instructions are serialized", and what leads to it."""
-    if serialized := re.search(r"\(C75\d\d\)[^\n]*", log):
-        fail(f"{name}: {serialized[0]}")
-
-
 def check_kernel(architectures):
-    nvcc = find_nvcc()
+    nvcc, _ = find_nvcc()
     least, exactly = sass.needs_of(kernel)  # a kernel for Hopper alone is compiled for nothing else
     numbers = {a: int(a.rstrip("a")) for a in architectures}
     architectures = [a for a in architectures if (numbers[a] == least if exactly else numbers[a] >= least)] or \
@@ -86,7 +73,7 @@ def check_kernel(architectures):
 def check_twin():
     if "shared_storage<" not in text:
         skip(f"{kernel} has nothing to record")
-    nvcc = find_nvcc()
+    nvcc, _ = find_nvcc()
     ptx = (folder / "90a.ptx").read_text()
     for word in ("%clock", "%globaltimer", "fa_record", "record_target"):
         if word in ptx:

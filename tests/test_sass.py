@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import COMPILING, ROOT, fail, run, skip
+from tool_test import COMPILING, ROOT, fail, find_nvcc, run, skip, statements
 
 from fa_tools.product import inspect_kernel, limits, sass
 
@@ -29,7 +29,7 @@ least, exactly = sass.needs_of(kernel)
 if least != 90 if exactly else least > 90:
     skip(f"{kernel} does not run on sm_{ARCHITECTURE}")
 try:
-    sass.find_nvdisasm(sass.find_nvcc()[0])
+    sass.find_nvdisasm(find_nvcc()[0])
     sass.find_compiler()
 except sass.Missing as problem:
     skip(str(problem))
@@ -37,22 +37,6 @@ try:
     build = sass.compile_kernel(kernel, ARCHITECTURE, compiled=sys.argv[2])
 except sass.Missing as problem:
     fail(str(problem))
-
-
-
-def statements(source):
-    """Of each line of a source, the text of the statement in which it lies, without comments and line breaks, as
-    common/harness/statements.cpp has it."""
-    lines = [line.split("//")[0].strip() for line in (ROOT / source).read_text(encoding="utf-8").splitlines()]
-    result = []
-    while len(result) < len(lines):
-        text, first = "", len(result)
-        for end, code in enumerate(lines[first:], first + 1):
-            text += " " * bool(text and code and text[-1] != "(") + code
-            if not code or code.startswith("#") or code[-1] in ";{}:":
-                break
-        result += [text] * (end - first)
-    return result
 
 
 def check_turns(title, function, head_dim, keys):

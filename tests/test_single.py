@@ -22,17 +22,14 @@ import tempfile
 from pathlib import Path
 from random import Random
 
-from tool_test import COMPILING, ROOT, fail, run, skip
+from tool_test import COMPILING, ROOT, check_asynchronous, fail, find_nvcc, run
 
 from fa_tools import records
 from fa_tools.product import sass
 
 
 def compile_by_nvcc(kernel, *library):
-    try:
-        nvcc, version = sass.find_nvcc()
-    except sass.Missing as problem:
-        skip(str(problem))
+    nvcc, version = find_nvcc()
     text = run(sys.executable, "-B", ROOT / "scripts/fa", "single", kernel, *library)
     end = "" if library else r" && \./\3"
     command = re.search(rf"^//   nvcc (.*) (\w+\.cu) -o (\S+){end}$", text, re.MULTILINE)
@@ -44,8 +41,7 @@ def compile_by_nvcc(kernel, *library):
             name = re.search(r'^extern "C".* (\w+)\($', text, re.MULTILINE)[1]
             if (code := ctypes.CDLL(f"{folder}/{command[3]}")[name](*[None] * 24)) != 1:  # without a GPU, too
                 fail(f"null pointers end with {code} instead of cudaErrorInvalidValue")
-    if serialised := re.search(r"\(C75\d\d\)[^\n]*", log):
-        fail(serialised[0])
+    check_asynchronous(log, kernel)
     functions = sass.parse_resources(log)
     if not functions:
         fail(f"ptxas reports no kernel function:\n{log}")

@@ -1,6 +1,7 @@
 """Shared by the tests that drive other tools: the arguments, running a command, skipping with a reason."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,37 @@ def skip(reason):
 
 def need(tool):
     return shutil.which(tool) or skip(f"{tool} is not installed")
+
+
+def find_nvcc():
+    """(path, version) of nvcc; without one the test is skipped."""
+    from fa_tools.product import sass
+
+    try:
+        return sass.find_nvcc()
+    except sass.Missing as problem:
+        skip(str(problem))
+
+
+def check_asynchronous(log, name):
+    """Of what ptxas said. C75..: "wgmma.mma_async instructions are serialized", and what leads to it."""
+    if serialised := re.search(r"\(C75\d\d\)[^\n]*", log):
+        fail(f"{name}: {serialised[0]}")
+
+
+def statements(source):
+    """Of each line of a source, the text of the statement in which it lies, without comments and line breaks, as
+    common/harness/statements.cpp has it."""
+    lines = [line.split("//")[0].strip() for line in (ROOT / source).read_text(encoding="utf-8").splitlines()]
+    result = []
+    while len(result) < len(lines):
+        text, first = "", len(result)
+        for end, code in enumerate(lines[first:], first + 1):
+            text += " " * bool(text and code and text[-1] != "(") + code
+            if not code or code.startswith("#") or code[-1] in ";{}:":
+                break
+        result += [text] * (end - first)
+    return result
 
 
 def fail(message):
