@@ -2,6 +2,7 @@
 
 Usage: test_single.py nvcc KERNEL          by the command in the file's head, without a GPU; no warning, no spilled register;
                           [--library]      or as a library that Python loads
+       test_single.py torch                the extension of PyTorch in docs/use.md, on a GPU: right on each, and what it refuses
        test_single.py run PROGRAM KERNEL   made for the emulator: right for two shapes, and by inline PTX as many instructions,
                                            wavefronts and sectors as the kernel has by the functions of common/ptx
        test_single.py beyond PROGRAM       made for the emulator, a kernel of beyond/: right for lengths of every kind
@@ -14,6 +15,7 @@ import collections
 import ctypes
 import math
 import operator
+import os
 import re
 import struct
 import subprocess
@@ -196,9 +198,48 @@ def use_library(path, kernel):
         fail(f"a race in the library is told by this:\n{report}")
 
 
+def use_extension():
+    try:
+        import torch
+        from torch.utils import cpp_extension  # noqa: F401 - without a compiler of CUDA it may be missing
+    except ImportError:
+        skip("this Python has no torch")
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+        skip("torch sees no GPU of compute capability 9.0")
+    page, found = (ROOT / "docs/use.md").read_text(encoding="utf-8"), {}
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        os.environ["TORCH_EXTENSIONS_DIR"] = folder
+        Path("attention16.cu").write_text(run(sys.executable, "-B", ROOT / "scripts/fa", "single", "16", "--library"))
+        Path("binding.cpp").write_text(re.search(r"```cpp\n(.*?)```", page, re.DOTALL)[1])
+        exec(re.search(r"```python\n(from torch.utils.cpp_extension .*?)```", page, re.DOTALL)[1], found)
+    attention = found["attention"]
+    for number in range(torch.cuda.device_count()):  # the current GPU is the first one
+        for dtype in (torch.float16, torch.bfloat16):
+            q, k, v = torch.randn(3, 2, 3, 128, 128, dtype=dtype, device=f"cuda:{number}")
+            right = torch.nn.functional.scaled_dot_product_attention(*(each.double() for each in (q, k, v)))
+            if (error := (torch.linalg.norm(attention(q, k, v) - right) / torch.linalg.norm(right)).item()) > 8e-3:
+                fail(f"{dtype} on GPU {number}: the relative error is {error:.2g}")
+    wrong = [((q, k, v.float()), "fp16 or bf16"), ((q.float(), k.float(), v.float()), "fp16 or bf16"), ((q, k.half(), v), "fp16 or bf16"),
+             ((q, k[:, :2].contiguous(), v), "one shape"), ((q[0], k[0], v[0]), "one shape"), ((q, k.mT, v), "contiguous"),
+             ((q[..., :96].contiguous(),) * 3, "invalid argument"), ((q, k, v.cpu()), "one GPU"), ((q.cpu(), k, v), "one GPU")]
+    if torch.cuda.device_count() > 1:
+        wrong.append(((q, k.to("cuda:0"), v), "one GPU"))
+    for tensors, words in wrong:
+        try:
+            attention(*tensors)
+        except RuntimeError as error:
+            if words not in str(error):
+                fail(f"refused without the words {words!r}: {error}")
+        else:
+            fail(f"taken, although it should not be {words!r}: {[(each.shape, each.stride(), each.dtype, each.device) for each in tensors]}")
+
+
 what, *arguments = sys.argv[1:]
 if what == "nvcc":
     compile_by_nvcc(*arguments)
+elif what == "torch":
+    use_extension()
 elif what == "library":
     use_library(*arguments)
 elif what == "beyond":
