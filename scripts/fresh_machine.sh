@@ -44,11 +44,6 @@ HELP
 
 keep=0 suite=bookworm tarball=0 user=root only='run test' limits=0
 test_options=()
-one_of() { # one_of OPTION VALUE ALLOWED...
-  local option=$1 value=$2
-  shift 2
-  [[ " $* " == *" $value "* ]] || die "$EXIT_USAGE" "$option takes one of: $*; not '$value'"
-}
 while (($#)); do
   case $1 in
     -h | --help)

@@ -5,8 +5,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 # shellcheck source=scripts/lib/packages.sh
 . "$ROOT/scripts/lib/packages.sh"
-# shellcheck source=scripts/lib/build.sh
-. "$ROOT/scripts/lib/build.sh"
+# shellcheck source=scripts/lib/backend.sh
+. "$ROOT/scripts/lib/backend.sh"
 
 usage() {
   cat <<'HELP'

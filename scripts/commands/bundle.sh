@@ -46,10 +46,7 @@ while (($#)); do
   esac
   shift
 done
-case $toolkit in
-  auto | system | wheels) ;;
-  *) die "$EXIT_USAGE" "--toolkit takes one of auto, system, wheels, not '$toolkit'" ;;
-esac
+one_of --toolkit "$toolkit" auto system wheels
 [[ $arch =~ ^[0-9]+[af]?(-real|-virtual)?(;[0-9]+[af]?(-real|-virtual)?)*$ ]] ||
   die "$EXIT_USAGE" "--arch takes architectures such as '80;90a', not '$arch'"
 

@@ -32,6 +32,16 @@ pretty() {
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
+one_of() { # one_of OPTION VALUE ALLOWED...
+  local option=$1 value=$2 allowed list
+  shift 2
+  for allowed in "$@"; do
+    [[ $value == "$allowed" ]] && return 0
+  done
+  list=$(printf ', %s' "$@")
+  die "$EXIT_USAGE" "$option takes one of ${list:2}, not '$value'"
+}
+
 # version_at_least 13.0 12.8 → true. Pure bash: it runs on the silent path.
 version_at_least() {
   local -a have want

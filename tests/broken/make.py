@@ -3,18 +3,21 @@
 
 Usage: make.py --list                       prints all bugs, a line each, parts divided by tabs: name, kernel, sentence
        make.py --source UNIT NAME...        writes a source of each bug, NAME.cu, beside UNIT, which includes them all
-       make.py --plain OUTPUT NAME          writes the kernel with nothing but the bug, for a diff
+       make.py --meet NAME                  prints the bug's sentence and what it changes in the kernel; of `list`, all names
        make.py --check                      prints every bug that its kernel no longer has room for
 
 A kernel changes, and a bug's text is no longer in it: --source then writes an empty NAME.cu, so that everything else is
 built and tested, and --check, which is the test bugs.fit, says what to mend.
 
-Example: tests/broken/make.py --plain broken.cu 02_no_rescale && diff kernels/02_online_softmax.cu broken.cu
+Example: tests/broken/make.py --meet 02_no_rescale      as scripts/run.sh --broken does
 Exit code: 0 done, 1 --check has found a bug that does not fit, 2 bugs.toml or the arguments say something that is not so."""
 
 import difflib
+import os
 import re
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -137,6 +140,30 @@ def misfits(bugs):
             yield f"tests/broken/bugs.toml:{line}: {problem}"
 
 
+def meet(wish, bugs):
+    if wish == "list":
+        for name, bug in bugs.items():
+            print(textwrap.fill(f"{name:<26}  {bug['what']}", 100, subsequent_indent=" " * 28, break_on_hyphens=False))
+        return
+    if wish not in bugs:
+        near = difflib.get_close_matches(wish, bugs, 3, 0.4)
+        near += [name for name in bugs if wish in name and name not in near]
+        names = f"; the nearest names: {', '.join(near[:3])}" if near else ""
+        fail(f"there is no bug '{wish}'{names}; scripts/run.sh --broken list shows all")
+    bug = bugs[wish]
+    kernel = f"kernels/{bug['kernel']}.cu"
+    try:
+        # A line of which nothing is left is no line of the diff.
+        source = re.sub(r"\n +\n", "\n", broken(wish, bug))
+    except Misfit as problem:
+        fail(problem)
+    print(f"{wish}: {bug['kernel']} with one bug. {bug['what']}\n", flush=True)
+    colour = "never" if os.environ.get("NO_COLOR") else "auto"
+    subprocess.run(["diff", "-u", f"--color={colour}", "--label", kernel, "--label", wish, KERNELS.parent / kernel, "-"], input=source,
+                   text=True, check=False)
+    print()
+
+
 def write(path, text):
     path = Path(path)
     if not path.exists() or path.read_text(encoding="utf-8") != text:  # else nothing need be compiled again
@@ -157,6 +184,9 @@ def main(arguments):
         found = list(misfits(bugs))
         print(*found, f"{len(bugs) - len(found)} of {len(bugs)} bugs fit their kernels", sep="\n")
         return bool(found)
+    if arguments[0] == "--meet" and len(arguments) == 2:
+        meet(arguments[1], bugs)
+        return
     names = arguments[2:]
     for name in names:
         if name not in bugs:
@@ -166,15 +196,8 @@ def main(arguments):
         for name, source in sources.items():
             write(Path(arguments[1]).parent / f"{name}.cu", source)
         write(arguments[1], "".join(f'#include "{name}.cu"\n' for name in names))
-    elif arguments[0] == "--plain" and len(names) == 1:
-        try:
-            source = broken(names[0], bugs[names[0]])
-        except Misfit as problem:
-            fail(problem)
-        # A line of which nothing is left is no line of the diff.
-        write(arguments[1], re.sub(r"\n +\n", "\n", source))
     else:
-        fail("the arguments are --list, --check, --source UNIT NAME... or --plain OUTPUT NAME; --help shows an example")
+        fail("the arguments are --list, --check, --source UNIT NAME... or --meet NAME; --help shows an example")
 
 
 if __name__ == "__main__":

@@ -259,7 +259,7 @@ class BadArguments(ScriptTest):
             self.assert_one_sentence(self.run_script(SCRIPTS / "fa", command, self.folder / "none.md"), "none.md")
 
     def test_fresh_machine_knows_its_users_and_suites(self):
-        for option, value, known in ("--user", "guest", "sudo none"), ("--suite", "potato", "bookworm trixie"), ("--only", "x", "run test"):
+        for option, value, known in ("--user", "guest", "sudo, none"), ("--suite", "potato", "bookworm, trixie"), ("--only", "x", "run, test"):
             self.assert_one_sentence(self.run_script(SCRIPTS / "fresh_machine.sh", option, value), f"{option} takes", value, known)
 
     def test_fresh_machine_wants_the_readmes_commands(self):

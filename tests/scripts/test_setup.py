@@ -8,7 +8,7 @@ import unittest
 
 from support import ROOT, SCRIPTS, ScriptTest, main
 
-LIBRARIES = "common packages backend build".split()
+LIBRARIES = "common packages backend".split()
 
 
 class SetUp(ScriptTest):
