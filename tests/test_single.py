@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 from random import Random
 
-from tool_test import COMPILING, ROOT, check_asynchronous, fail, find_nvcc, run
+from tool_test import COMPILING, ROOT, check_asynchronous, fail, find_nvcc, run, skip
 
 from fa_tools import records
 from fa_tools.product import sass
