@@ -56,6 +56,20 @@ class Parser(argparse.ArgumentParser):
         fail(f"{message}; {self.prog} --help shows what there is")
 
 
+def whole(least, multiple=1, most=999_999_999):
+    """Of an option: a whole number from `least` to `most`, a multiple of `multiple`."""
+
+    def parse(text):
+        number = int(text) if re.fullmatch(r"\d{1,9}", text) else -1
+        if not least <= number <= most or number % multiple:
+            range_ = f"from {least} on" if most == 999_999_999 else f"from {least} to {most}"
+            what = f"a multiple of {multiple}" if multiple > 1 else f"a whole number {range_}"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return number
+
+    return parse
+
+
 def fail(sentence, code=2):
     print(f"error: {sentence}", file=sys.stderr)
     raise SystemExit(code)

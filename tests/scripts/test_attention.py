@@ -12,7 +12,8 @@ from contextlib import redirect_stdout
 from support import ROOT, SCRIPTS, ScriptTest, main
 
 from fa_tools.press.figures.first_pictures import FORMATS, STEPS, largest
-from fa_tools.product.intensity import attention_flops, intensity, roofs
+from fa_tools.product.intensity import intensity
+from fa_tools.product.limits import attention_flops, machine_named
 from fa_tools.product.online_softmax import NOTHING, SCORES, VALUES, add_tile, merge, three_passes, tiles_of
 
 PROGRAM = SCRIPTS / "fa", "softmax"
@@ -86,7 +87,7 @@ class Chapter(unittest.TestCase):
 
     def test_balance(self):
         """Exercise 1."""
-        machine = roofs("NVIDIA H200")
+        _, machine = machine_named("H200")
         tokens = math.ceil(2 * machine["tflops"]["tensor"] / machine["tb_per_s"]["hbm"])
         self.assertIn(f"so it needs {tokens} tokens", CHAPTER)
         needed = machine["tflops"]["tensor"] / machine["tb_per_s"]["l2"]
@@ -131,7 +132,7 @@ class Chapter(unittest.TestCase):
 
     def test_cycles_of_a_score(self):
         """What "What is not a product" says of exponentials and products."""
-        sm = roofs("NVIDIA H200")["sm"]
+        sm = machine_named("H200")[1]["sm"]
         self.assertEqual(1 / sm["exp2"], 1 / 16)
         self.assertEqual(4 * 128 / sm["wgmma_flops"], 1 / 8)
         self.assertEqual(4 * 64 / sm["wgmma_flops"], 1 / sm["exp2"])

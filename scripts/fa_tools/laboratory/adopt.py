@@ -20,8 +20,8 @@ from pathlib import Path
 
 from fa_tools.laboratory import measure
 from fa_tools.product.tasks import FOLDER as TASKS, read_tasks
-from fa_tools.sources import changed, solutions, written_in
-from fa_tools.sources import source_of
+from fa_tools.records import short_name
+from fa_tools.sources import changed, kernel_names, solutions, source_of, written_in
 from fa_tools.tools import RESULTS, ROOT, Parser, Refused, fail, markdown_files, or_fail, read_set, relative, run, write_json
 
 EXAMPLE = """examples:
@@ -84,11 +84,6 @@ def has_changed(kernel):
                for _, data in committed_counts() for record in data["records"])
 
 
-def family(kernel):
-    """What the names of the kernel's bugs begin with: 05 of 05_mma_split_kv, causal of beyond/causal."""
-    return kernel.removeprefix("beyond/") if "/" in kernel else kernel[:2]
-
-
 def lines_with(path, text):
     return [i for i, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1) if text in line]
 
@@ -126,7 +121,7 @@ def counters(kernel, work):
         program = BIN / ("attention_checked" if data["machine"]["checked"] else "attention")
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder, "counts.json")
-            done = work.call([program, family(kernel), *options_of(data["command"]), "--json", out])
+            done = work.call([program, short_name(kernel), *options_of(data["command"]), "--json", out])
             new = records(json.loads(out.read_text(encoding="utf-8"))) if out.exists() else {}
         missing = [key for key in old if new.get(key, {}).get("status") != "passed"]
         if missing:
@@ -147,14 +142,14 @@ def make_bugs():
 def bugs(kernel, work):
     """Writes what each check says of each bug, and drops the rows of bugs that are gone."""
     for line in work.call([sys.executable, "-B", BROKEN / "make.py", "--check"]).stdout.splitlines():
-        if re.match(rf"tests/broken/bugs.toml:\d+: {family(kernel)}_", line):
+        if re.match(rf"tests/broken/bugs.toml:\d+: {short_name(kernel)}_", line):
             work.todo(*line.split(": ", 1))
-    path = BROKEN / f"{family(kernel)}.json"
+    path = BROKEN / f"{short_name(kernel)}.json"
     before = path.read_text(encoding="utf-8") if path.exists() else "[]"
-    done = work.call([BIN / "meet_checked", "--write", family(kernel)])
+    done = work.call([BIN / "meet_checked", "--write", short_name(kernel)])
     for line in done.stderr.splitlines():
         name = line.split(" ")[0]
-        if name.startswith(f"{family(kernel)}_"):
+        if name.startswith(f"{short_name(kernel)}_"):
             at = lines_with(BROKEN / "bugs.toml", f'["{name}"]')
             work.todo(f"tests/broken/bugs.toml:{at[0] if at else 1}", line)
         elif line.startswith("error:") and "no bug" not in line:
@@ -189,7 +184,7 @@ def solution_runs(kernel, work):
     source = (ROOT / "kernels" / f"{kernel}.cu").read_text(encoding="utf-8")
     fitting = []
     for name, places in solutions().items():
-        if name[:2] != family(kernel):
+        if name[:2] != short_name(kernel):
             continue
         try:
             changed(source, places)
@@ -212,7 +207,7 @@ def show_updates(done):
 
 def written_documents(kernels, work):
     """Outputs of commands, excerpts, values, tables, charts, pictures and timelines."""
-    shown = re.compile(rf"^\$ .*\b({'|'.join(map(family, kernels))})(_\w+)?\b", re.MULTILINE)
+    shown = re.compile(rf"^\$ .*\b({'|'.join(map(short_name, kernels))})(_\w+)?\b", re.MULTILINE)
     chapters = [path for path in markdown_files() if shown.search(path.read_text(encoding="utf-8"))]
     for name in ("sync", "pictures", "outputs", "chart --docs", "timeline --docs", "sync"):
         done = work.call(["scripts/fa", *name.split(), *(chapters if name == "outputs" else [])])
@@ -321,9 +316,7 @@ def main(argv=None):
     parser.add_argument("--only", action="append", choices=STEPS, metavar="STEP", help=f"only this step: {', '.join(STEPS)}")
     parser.add_argument("--from", dest="measured", metavar="FILE", help="a folder or archive that scripts/fa measure has written")
     args = parser.parse_args(argv)
-    kernels = ROOT / "kernels"
-    known = {family(name): name for path in (*sorted(kernels.glob("[0-9][0-9]_*.cu")), *sorted(kernels.glob("beyond/*.cu")))
-             for name in [path.relative_to(kernels).with_suffix("").as_posix()]}
+    known = {short_name(name): name for name in kernel_names() if not name.endswith(".next")}
     for number in args.kernels:
         if number not in known:
             fail(f"there is no kernel {number}; they are {', '.join(known)}")

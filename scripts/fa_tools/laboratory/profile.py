@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from fa_tools.product.torch_attention import PEERS
-from fa_tools.records import amount
+from fa_tools.records import amount, short_name
 from fa_tools.sources import kernel_names
 from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, or_fail, read_json, run, write_json
 
@@ -278,7 +278,7 @@ def kernels_of(program):
 
 def choose(wish, known, where):
     """The kernel that is meant by 10, 10_instruction_tuning; or peer/fa3."""
-    name = next((kernel for kernel in known if wish in (kernel, kernel[:2])), None)
+    name = next((kernel for kernel in known if wish in (kernel, short_name(kernel))), None)
     return name or fail(f"there is no kernel {wish} in {where}; it has {', '.join(dict.fromkeys(known))}")
 
 

@@ -29,11 +29,10 @@ from fa_tools.press.charts.look import DARK, LIGHT, marked
 from fa_tools.press.charts.roofline import load_profile, points_of, roofline_chart, same_problem
 from fa_tools.press.charts.scores import grid_chart, grid_rows, scores_chart
 from fa_tools.press.charts.themes import one_svg
-from fa_tools.product.intensity import MACHINES, roofs
-from fa_tools.product.limits import bound_of, kernels_of
+from fa_tools.product.limits import MACHINES, bound_of, kernels_of
 from fa_tools.records import (REST, Shape, display, headline_shape, is_plain, is_stale, kind, load, order, passed, scores_of, shape_of,
                               tell_apart)
-from fa_tools.tools import ROOT, Parser, Refused, busy, fail, make_folder, named, need, or_fail, relative, run, set_up, write_whole
+from fa_tools.tools import ROOT, Parser, Refused, busy, fail, make_folder, named, need, or_fail, read_json, relative, run, set_up, write_whole
 
 EXAMPLE = """examples:
   scripts/fa chart results/2026-11-21T10-00-00Z.json
@@ -155,7 +154,7 @@ def roofline_charts(group, chosen, profile):
     if profile is None:
         yield "roofline", "it needs the profiler's counters (--profile FILE, which scripts/fa profile writes)"
         return
-    machine = roofs(group.name())
+    machine = read_json(MACHINES)["machines"].get(group.name())
     records = same_problem(profile, chosen)
     if profile.gpu != group.name():
         yield "roofline", f"the profile is of {profile.gpu}, the results of {group.name()}"
@@ -172,7 +171,7 @@ def bounds_charts(group, ladder, shape, counters):
     """What bounds the kernels of a ladder, or a sentence why not; nothing without the emulator's counters."""
     if counters is None:
         return
-    machine, known = roofs(group.name()), kernels_of([counters], shape.head_dim)
+    machine, known = read_json(MACHINES)["machines"].get(group.name()), kernels_of([counters], shape.head_dim)
     rows = []
     for record in ladder:
         kernel = known.get((record["kernel"], shape.head_dim))
@@ -335,7 +334,6 @@ def drawing_tool():
 @busy("drawing charts")
 def main():
     parser = Parser("chart", __doc__, EXAMPLE)
-    parser.error = fail  # one sentence, without the usage
     parser.add_argument("files", nargs="*", metavar="FILE", help="results file (JSON); those of one machine are merged")
     parser.add_argument("-o", "--output", metavar="DIR", help="folder for the charts (default: beside the first file)")
     parser.add_argument("--name", help="first part of the charts' names (default: the results file's)")

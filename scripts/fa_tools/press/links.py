@@ -33,16 +33,21 @@ FORMULA = re.compile(r"(?<![\\$\w])\$(?=[^\s$])([^$]*?)(?<=[^\s\\$])\$(?![\w$])"
 HEADING = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
 
 
+def with_fences(lines):
+    """(line number, line, whether it belongs to fenced code)"""
+    fence = None
+    for number, line in enumerate(lines, 1):
+        inside = fence
+        if (mark := FENCE.match(line)) and (fence is None or line.strip().startswith(fence)):
+            fence = None if fence else mark[1]
+        yield number, line, bool(inside or fence)
+
+
 def outside_code(text):
     """(line number, line) outside fenced code and HTML comments."""
-    fence = None
     comment = False
-    for number, line in enumerate(text.splitlines(), 1):
-        mark = FENCE.match(line)
-        if mark and (fence is None or line.strip().startswith(fence)):
-            fence = None if fence else mark[1]
-            continue
-        if fence:
+    for number, line, in_code in with_fences(text.splitlines()):
+        if in_code:
             continue
         if comment:
             comment = "-->" not in line
@@ -55,12 +60,8 @@ def outside_code(text):
 
 def taken_for_html(path):
     """Numbers of lines that begin with a comment and go on with text."""
-    fence = None
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        mark = FENCE.match(line)
-        if mark and (fence is None or line.strip().startswith(fence)):
-            fence = None if fence else mark[1]
-        elif fence is None and re.match(r"\s*(?:[-*+] +)?<!--.*-->\s*[^\s<]", line):
+    for number, line, in_code in with_fences(path.read_text(encoding="utf-8").splitlines()):
+        if not in_code and re.match(r"\s*(?:[-*+] +)?<!--.*-->\s*[^\s<]", line):
             yield number
 
 

@@ -71,7 +71,7 @@ import sys
 from pathlib import Path
 
 from fa_tools.press.doc_tables import TABLES, matching, pick, read, source_lines
-from fa_tools.press.links import slug
+from fa_tools.press.links import FENCE, slug, with_fences
 from fa_tools.records import DAGGER, mark
 from fa_tools.tools import ROOT, Parser, Refused, busy, markdown_files, or_fail, relative, text_of
 
@@ -79,7 +79,6 @@ EXAMPLE = """examples:
   scripts/fa sync                      rewrite every Markdown file of the checkout
   scripts/fa sync --check README.md    only say what is out of date; exit code 1 if anything is"""
 
-FENCE = re.compile(r"^\s*(```+|~~~+)")
 NUMBER = r"[+-]?\d(?:[\d,]*\d)?(?:\.\d+)?(?:e[+-]?\d+)?"
 VALUE = re.compile(rf"(?:(?<![\w.])({NUMBER}{DAGGER}?))?<!--= (.+?) -->")
 DIFF = re.compile(r"^<!-- diff: (\S+) (\S+) -->\n.*?^<!-- /diff -->$", re.MULTILINE | re.DOTALL)
@@ -365,22 +364,18 @@ def synced(path, problems):
     """The file's text, as it is and as it should be. `problems` gets (line number, sentence) of what differs or cannot be
     made."""
     text = text_of(path)
-    lines, result, i, fence = text.removesuffix(f"\n{NOTE}\n").split("\n"), [], 0, None
-    while i < len(lines):
-        line, number = lines[i], i + 1
-        i += 1
-        mark = FENCE.match(line)
-        if mark and (fence is None or line.strip().startswith(fence)):
-            fence = None if fence else mark[1]
-        block = None if fence or mark else BLOCK.match(line)
-        if block:
+    lines, result, behind = text.removesuffix(f"\n{NOTE}\n").split("\n"), [], 0  # behind the last block
+    for number, line, in_code in with_fences(lines):
+        if number <= behind:
+            continue
+        if block := None if in_code else BLOCK.match(line):
             kind, spec = block.groups()
             result.append(line)
-            if (closing := f"<!-- /{kind} -->") not in lines[i:]:
+            if (closing := f"<!-- /{kind} -->") not in lines[number:]:
                 problems.append((number, f"this {kind} is never closed by {closing}"))
                 continue
-            old = new = lines[i : lines.index(closing, i)]
-            i += len(old)
+            old = new = lines[number : lines.index(closing, number)]
+            behind = number + len(old)
             try:
                 new = written(kind, spec, old)
                 if new != old:
@@ -388,7 +383,7 @@ def synced(path, problems):
             except (Refused, ValueError) as refused:
                 problems.append((number, str(refused)))
             result += new
-        elif fence or mark or "<!--= " not in line:
+        elif in_code or "<!--= " not in line:
             result.append(line)
         else:
             result.append(with_numbers(line, lambda sentence, number=number: problems.append((number, sentence))))

@@ -29,7 +29,7 @@ from fa_tools.records import (CONVENTION, GROWTHS, HALVED, REST, SCORES, attende
                               flops_of, is_plain, is_stale, kind, load, scores_of, shape_of, short_name)
 from fa_tools.sources import kernel_names
 from fa_tools.tools import (ROOT, Parser, Refused, check_writable, fail, named, new_results_file, or_fail, read_json, relative, run,
-                            set_up, write_json)
+                            set_up, whole, write_json)
 
 EXAMPLE = """examples:
   scripts/fa bench                                        builds, then the protocol quick
@@ -440,20 +440,6 @@ def check_same(before, records):
 
 
 # --- Command line ----------------------------------------------------------------------------------------------
-
-
-def whole(least, multiple=1, most=999_999_999):
-    """Of an option: a whole number from `least` to `most`, a multiple of `multiple`."""
-
-    def parse(text):
-        number = int(text) if re.fullmatch(r"\d{1,9}", text) else -1
-        if not least <= number <= most or number % multiple:
-            range_ = f"from {least} on" if most == 999_999_999 else f"from {least} to {most}"
-            what = f"a multiple of {multiple}" if multiple > 1 else f"a whole number {range_}"
-            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
-        return number
-
-    return parse
 
 
 def one_of(words):

@@ -5,7 +5,6 @@ that its counts can be scaled to the problem asked for; with --program the secon
 problem is the one that the committed results of the machine were measured on, unless options say otherwise. What is
 counted, and why no time can be less, is in docs/emulator/counts.md, the limits and their sources in bench/machines.json."""
 
-import argparse
 import os
 import re
 import subprocess
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from fa_tools.product import limits, sass
 from fa_tools.records import SHAPE as FIELDS, Shape, describe, headline_shape, load, order, passed, short, waiting
-from fa_tools.tools import Parser, Refused, busy, fail, named, or_fail, relative, results_files, run
+from fa_tools.tools import Parser, Refused, busy, fail, named, or_fail, relative, results_files, run, whole
 
 EXAMPLE = """examples:
   scripts/fa bounds                                              all kernels on an H200, from committed counts
@@ -130,12 +129,6 @@ def notes(name, machine, rows):
         yield "Counted with the tile sizes of compute capability 9.0 (10_instruction_tuning has others here)."
 
 
-def whole(text):
-    if not re.fullmatch(r"[1-9]\d{0,8}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
-
-
 def parse_arguments(argv):
     parser = Parser("bounds", __doc__, EXAMPLE)
     add = parser.add_argument
@@ -146,7 +139,7 @@ def parse_arguments(argv):
     add("--dtype", choices=("fp16", "bf16"))
     add("--head-dim", type=int, choices=(64, 128))
     for field in ("batch", "heads", "seq-len"):
-        add(f"--{field}", type=whole, metavar="N")
+        add(f"--{field}", type=whole(1), metavar="N")
     args = parser.parse_args(argv)
     with or_fail():
         args.kernels = {sass.find_kernel(word) for word in args.results if re.fullmatch(r"\d+(_\w+)?", word)}

@@ -218,7 +218,6 @@ def percent(text):
 
 def main(argv=None):
     parser = Parser("compare", __doc__, EXAMPLE)
-    parser.error = fail  # one sentence, without the usage
     parser.add_argument("a", metavar="A.json", help="results file to compare with")
     parser.add_argument("b", metavar="B.json", help="results file that is judged")
     parser.add_argument("--threshold", type=percent, default=2.0, metavar="PERCENT",

@@ -92,17 +92,13 @@ def describe(build, dtype, head_dim):
     return reports
 
 
-def grouped(number):
-    return f"{number:,}"
-
-
 def percent(part, whole):
     return f"{100 * part / whole:.1f} %"
 
 
 def opcode_list(opcodes, width):
     """'FFMA 96, FMUL 32, ...' in `width` columns."""
-    parts = [f"{opcode} {grouped(count)}" for opcode, count in opcodes.items()]
+    parts = [f"{opcode} {count:,}" for opcode, count in opcodes.items()]
     for shown in range(len(parts), 0, -1):
         text = ", ".join(parts[:shown] + ["..."] * (shown < len(parts)))
         if len(text) <= width:
@@ -119,22 +115,22 @@ def show(report):
     warps = -(-report["threads"] // 32)
     several = "s" * (report["occupancy"]["ctas"] != 1)
     shared = report["dynamic_shared_bytes"] + report["static_shared_bytes"]
-    static = f", {grouped(report['static_shared_bytes'])} of them static" if report["static_shared_bytes"] else ""
+    static = f", {report['static_shared_bytes']:,} of them static" if report["static_shared_bytes"] else ""
     fits = report["occupancy"]
     lines = [
         report["function"],
         "",
         row("registers per thread", report["registers"]),
-        row("spilled", f"{grouped(report['spill_store_bytes'])} bytes stored, {grouped(report['spill_load_bytes'])} "
+        row("spilled", f"{report['spill_store_bytes']:,} bytes stored, {report['spill_load_bytes']:,} "
             "bytes loaded"),
-        row("stack", f"{grouped(report['stack_bytes'])} bytes"),
-        row("shared memory a CTA", f"{grouped(shared)} bytes{static}"),
+        row("stack", f"{report['stack_bytes']:,} bytes"),
+        row("shared memory a CTA", f"{shared:,} bytes{static}"),
         row("threads a CTA", f"{report['threads']} ({warps} warp{'s' * (warps != 1)})"),
         row("occupancy", f"{fits['ctas']} CTA{several} an SM: {fits['warps']} of {fits['most_warps']} "
             f"warps, {percent(fits['warps'], fits['most_warps'])}"),
         row("limited by", " and ".join(fits["limited_by"])),
         row("CTAs that would fit by", ", ".join(f"{name} {count}" for name, count in fits["ctas_by_resource"].items())),
-        row("instructions", f"{grouped(report['instructions'])} SASS, {grouped(report['ptx']['instructions'])} PTX"),
+        row("instructions", f"{report['instructions']:,} SASS, {report['ptx']['instructions']:,} PTX"),
         "",
     ]
     loop = report["main_loop"]
@@ -145,20 +141,20 @@ def show(report):
                   row("addresses", f"{loop['first_address']:#06x} to {loop['last_address']:#06x}")]
         if loop["source_lines"]:
             lines.append(row("source", "kernels/{}.cu, lines {} to {}".format(report["kernel"], *loop["source_lines"])))
-        lines.append(row("instructions", grouped(loop["instructions"])))
+        lines.append(row("instructions", f"{loop['instructions']:,}"))
         if loop["inner_loops"]:
             lines.append(row("inner loops", f"{loop['inner_loops']}, whose instructions count once here"))
         if loop["flops_per_warp"]:
             flops = loop["flops_per_warp"]
-            each = f" of {grouped(flops // loop['hmma'])} FLOPs" if flops % loop["hmma"] == 0 else ""
-            lines.append(row("matrix products", f"{grouped(loop['hmma'])} HMMA{each}: {grouped(flops)} FLOPs a warp"))
+            each = f" of {flops // loop['hmma']:,} FLOPs" if flops % loop["hmma"] == 0 else ""
+            lines.append(row("matrix products", f"{loop['hmma']:,} HMMA{each}: {flops:,} FLOPs a warp"))
         if "keys" in loop:
             lines.append(row("one iteration", f"{loop['keys']} keys for the {loop['query_rows']} query rows of a "
                              f"{loop['rows_of']}"))
         lines += ["", f"  {'Kind':<16}{'For':<26}{'Count':>7}{'Share':>9}  Opcodes"]
         for kind, entry in loop["mix"].items():
             share = percent(entry["count"], loop["instructions"])
-            text = f"  {kind:<16}{KINDS[kind][0]:<26}{grouped(entry['count']):>7}{share:>9}  "
+            text = f"  {kind:<16}{KINDS[kind][0]:<26}{entry['count']:>7,}{share:>9}  "
             lines.append((text + opcode_list(entry["opcodes"], 100 - len(text))).rstrip())
     ptx = report["ptx"]
     lines += ["", f"  {'PTX':<66}{'Count':>7}{'Share':>9}"]
@@ -167,9 +163,9 @@ def show(report):
         forms = {o: c for o, c in ptx["of_interest"].items() if ptx_family(o) == family}
         if i >= 10 and not forms:
             continue
-        lines.append(f"  {family:<66}{grouped(count):>7}{percent(count, ptx['instructions']):>9}")
+        lines.append(f"  {family:<66}{count:>7,}{percent(count, ptx['instructions']):>9}")
         if list(forms) != [family]:
-            lines += [f"    {opcode:<64}{grouped(number):>7}" for opcode, number in forms.items()]
+            lines += [f"    {opcode:<64}{number:>7,}" for opcode, number in forms.items()]
     return "\n".join(lines)
 
 

@@ -13,10 +13,8 @@ These are the fewest bytes: no bank conflict, no sector fetched in vain, no stat
 import sys
 from collections import namedtuple
 
-from fa_tools.records import flops_of
-from fa_tools.tools import ROOT, Parser, fail, or_fail, read_json, relative
-
-MACHINES = ROOT / "bench" / "machines.json"
+from fa_tools.product.limits import attention_flops, machine_named
+from fa_tools.tools import Parser, fail, or_fail
 
 EXAMPLE = """examples:
   scripts/fa intensity --block-m 64 --block-n 64 --head-dim 128 --seq-len 4096
@@ -25,11 +23,6 @@ EXAMPLE = """examples:
 LEVELS = ("shared", "l2", "hbm")  # from the cores outwards
 
 Work = namedtuple("Work", "flops bytes intensity")
-
-
-def attention_flops(batch, heads, seq_len, head_dim):
-    """Both matrix products of the forward pass; the softmax is not counted."""
-    return flops_of({"batch": batch, "heads": heads, "seq_len": seq_len, "head_dim": head_dim})
 
 
 def intensity(level, block_m, block_n, head_dim, seq_len, warp_rows=16, q_once=False, o_staged=False, element_bytes=2, softmax=False):
@@ -55,14 +48,8 @@ def intensity(level, block_m, block_n, head_dim, seq_len, warp_rows=16, q_once=F
     return Work(flops, moved, flops / moved)
 
 
-def roofs(gpu):
-    """Of bench/machines.json: TFLOP/s of the cores and TB/s of the memory levels, or None for another GPU."""
-    return read_json(MACHINES)["machines"].get(gpu)
-
-
 def main():
     parser = Parser("intensity", __doc__, EXAMPLE)
-    parser.error = fail  # one sentence, without the usage
     for name, default, text in (
         ("block-m", 64, "query rows per CTA"), ("block-n", 64, "keys per tile"), ("head-dim", 128, "elements of a query"),
         ("seq-len", 4096, "tokens"), ("warp-rows", 16, "query rows for which a warp reads K and V once"),
@@ -73,18 +60,14 @@ def main():
     parser.add_argument("--softmax", action="store_true",
                         help="count as the series Flash Attention from Scratch does: a multiply-add is one operation, and the "
                              "softmax counts, too")
-    parser.add_argument("--gpu", default="NVIDIA H200", metavar="NAME",
-                        help=f"whose roofs, of {relative(MACHINES)} (default: NVIDIA H200)")
+    parser.add_argument("--gpu", default="H200", metavar="NAME", help="whose roofs, of bench/machines.json (default: H200)")
     args = parser.parse_args()
     sizes = {name: getattr(args, name) for name in ("block_m", "block_n", "head_dim", "seq_len", "warp_rows")}
     for name, value in sizes.items():
         if value < 1:
             fail(f"--{name.replace('_', '-')} must be at least 1, not {value}")
-    with or_fail(relative(MACHINES)):
-        machine = roofs(args.gpu)
-        if machine is None:
-            known = ", ".join(read_json(MACHINES)["machines"])
-            fail(f"{relative(MACHINES)} has no GPU {args.gpu}; it knows {known}")
+    with or_fail():
+        gpu, machine = machine_named(args.gpu)
     try:
         works = {level: intensity(level, **sizes, q_once=args.q_once, o_staged=args.o_staged, softmax=args.softmax) for level in LEVELS}
     except ValueError as problem:
@@ -92,7 +75,7 @@ def main():
     peak = machine["tflops"]["tensor"]
     print(f"One head, {args.seq_len} tokens, head_dim {args.head_dim}; tiles of {args.block_m} queries and "
           f"{args.block_n} keys, {args.warp_rows} queries per warp")
-    print(f"\n{'level':<8}{'MFLOP':>14}{'MB moved':>14}{'FLOP/byte':>12}   {'roof of an ' + args.gpu}")
+    print(f"\n{'level':<8}{'MFLOP':>14}{'MB moved':>14}{'FLOP/byte':>12}   {'roof of an ' + gpu}")
     for level, work in works.items():
         speed = machine["tb_per_s"][level]
         bound = min(peak, work.intensity * speed)

@@ -21,8 +21,7 @@ multiple of 128 (15 and 16), the lengths are multiples of 256."""
 from collections import namedtuple
 from fractions import Fraction
 
-from fa_tools.product.intensity import attention_flops
-from fa_tools.records import is_plain, is_stale, kind, passed, shape_of
+from fa_tools.records import flops_of, is_plain, is_stale, kind, passed, shape_of
 from fa_tools.tools import ROOT, Refused, read_json
 
 MACHINES = ROOT / "bench" / "machines.json"
@@ -43,6 +42,11 @@ MOST_CTAS = 32  # on an SM
 # stored, past_l1: bytes. workspace: bytes.
 Work = namedtuple("Work", "mma wgmma exp2 wavefronts stored past_l1 workspace")
 Bound = namedtuple("Bound", "kernel shape seconds shared_bytes")  # seconds: {resource: s}
+
+
+def attention_flops(batch, heads, seq_len, head_dim):
+    """Both matrix products of the forward pass; the softmax is not counted."""
+    return flops_of({"batch": batch, "heads": heads, "seq_len": seq_len, "head_dim": head_dim})
 
 
 def machine_named(wish):

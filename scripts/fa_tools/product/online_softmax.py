@@ -70,7 +70,6 @@ def listed(values, form):
 
 def main():
     parser = Parser("softmax", __doc__, EXAMPLE)
-    parser.error = fail  # one sentence, without the usage
     parser.add_argument("--scores", default=listed(SCORES, "g").replace(" ", ""), metavar="S,S,...",
                         help="the row's scores, one per key (default: %(default)s)")
     parser.add_argument("--values", default=listed(VALUES, "g").replace(" ", ""), metavar="V,V,...",

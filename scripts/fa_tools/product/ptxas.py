@@ -2,7 +2,6 @@
 the build's flags; needs nvcc and c++filt, but no GPU."""
 
 import re
-import subprocess
 import sys
 import tempfile
 import textwrap
@@ -49,15 +48,9 @@ def main(argv=None):
         architecture, _ = sass.check_architecture(args.arch)
         nvcc, version = sass.find_nvcc()
         with tempfile.TemporaryDirectory() as folder, busy(f"compiling {args.file}"):
-            done = subprocess.run([nvcc, "-std=c++20", "-O3", *sass.build_flags(), f"-arch=sm_{architecture}", "-Xptxas", "-v",
-                                   "-DFA_WITH_CUDA", f"-I{ROOT}", "-cubin", args.file, "-o", f"{folder}/out.cubin"], cwd=ROOT,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        if done.returncode:
-            first = next((line for line in done.stdout.splitlines() if "error" in line or "fatal" in line), "it said nothing")
-            raise sass.Missing(f"nvcc {version} on {args.file} failed: {first.strip().replace(f'{ROOT}/', '')}")
-        lines = list(said(done.stdout))
-        mangled = {name for name, _ in lines if name}
-        names = {m: subprocess.run(["c++filt", m], capture_output=True, text=True, check=True).stdout.strip() for m in mangled}
+            command = sass.compile_command(nvcc, architecture, args.file, f"{folder}/out.cubin")
+            lines = list(said(sass.finish(sass.start(*command), f"nvcc {version} on {args.file}")))
+        names = sass.readable(list(dict.fromkeys(name for name, _ in lines if name)))
     except Refused as problem:
         fail(str(problem))
     except (sass.Missing, FileNotFoundError) as problem:
@@ -65,7 +58,7 @@ def main(argv=None):
     print(f"{args.file}, sm_{architecture}, nvcc {version}")
     shown = None
     for name, line in lines:
-        readable = re.sub(r"^void ", "", names.get(name, "")).split("(")[0]
+        readable = names.get(name, "")
         remark = line.startswith("(C")
         if args.only not in readable or args.remarks and not remark:
             continue

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fa_tools.sources import kernel_names
 from fa_tools.tools import ROOT, Refused, busy
 
 SETUP = 4  # exit code of programs: a tool is missing or a build failed
@@ -380,15 +381,9 @@ def ptx_family(opcode):
 # --- Compiling -------------------------------------------------------------------------------------------------
 
 
-def kernel_names():
-    """The numbered ones, then beyond/causal and so on."""
-    return [*sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu")),
-            *sorted(f"beyond/{path.stem}" for path in (ROOT / "kernels" / "beyond").glob("*.cu"))]
-
-
 def find_kernel(wish):
     """The name of the kernel with this number, name or beginning of a name; "causal" is beyond/causal."""
-    names = kernel_names()
+    names = [name for name in kernel_names() if not name.endswith(".next")]
     if wish in names:
         return wish
     number = f"{int(wish):02}_" if wish.isascii() and wish.isdigit() else None
@@ -463,6 +458,16 @@ def find_compiler():
     raise Missing("there is no g++ here, which is asked for the sizes of a launch")
 
 
+def compile_command(nvcc, architecture, source, cubin):
+    return [nvcc, "-std=c++20", "-O3", *build_flags(), f"-arch=sm_{architecture}", "-Xptxas", "-v", "-DFA_WITH_CUDA", f"-I{ROOT}", "-cubin",
+            source, "-o", cubin]
+
+
+def start(*command):
+    return subprocess.Popen([str(part) for part in command], cwd=ROOT, text=True, errors="replace", stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+
 def build_flags():
     """nvcc's flags in the build, from common/CMakeLists.txt."""
     text = (ROOT / "common" / "CMakeLists.txt").read_text(encoding="utf-8")
@@ -491,6 +496,12 @@ def finish(process, what):
         first = next((line for line in lines if "error" in line), lines[-1] if lines else "it said nothing")
         raise Missing(f"{what} failed: {first.replace(f'{ROOT}/', '')}")
     return output
+
+
+def readable(mangled):
+    """{mangled name: attention_kernel<__half, 64>, with its namespace}"""
+    names = finish(start("c++filt", *mangled), "c++filt").splitlines() if mangled else []
+    return {each: re.sub(r"^void ", "", name).split("(")[0] for each, name in zip(mangled, names)}
 
 
 def parse_resources(log, architecture=None):
@@ -534,16 +545,11 @@ def compile_kernel(kernel, architecture, encodings=False, compiled=None):
     nvdisasm, compiler = find_nvdisasm(nvcc), find_compiler()
     source = f"kernels/{kernel}.cu"
 
-    def start(*command):
-        return subprocess.Popen([str(part) for part in command], cwd=ROOT, text=True, errors="replace",
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-
     with tempfile.TemporaryDirectory(prefix="inspect-") as folder, busy(f"compiling {source} and taking it apart"):
         made, program = Path(compiled or folder), f"{folder}/launches"
         cubin = made / f"{architecture}.cubin"
         device = start("cat", made / "log") if compiled else start(
-            nvcc, "-std=c++20", "-O3", *build_flags(), f"-arch=sm_{architecture}", "-Xptxas", "-v", "-DFA_WITH_CUDA",
-            f"-I{ROOT}", "-cubin", "--keep", "--keep-dir", folder, source, "-o", cubin)
+            *compile_command(nvcc, architecture, source, cubin), "--keep", "--keep-dir", folder)
         # The kernels themselves are never called, so that the emulator need not be linked.
         host = start(compiler, "-std=c++20", "-w", "-fno-strict-aliasing", "-no-pie",
                      "-Wl,--unresolved-symbols=ignore-all", "-I.", "-Icommon/emulator/include",
@@ -563,6 +569,4 @@ def compile_kernel(kernel, architecture, encodings=False, compiled=None):
         ptx = {}
         for path in made.glob(f"{architecture}.ptx" if compiled else "*.ptx"):
             ptx.update(parse_ptx(path.read_text(encoding="utf-8")))
-    demangled = finish(start("c++filt", *sass), "c++filt").splitlines()
-    names = {mangled: re.sub(r"^void ", "", name).split("(")[0] for mangled, name in zip(sass, demangled)}
-    return Build(kernel, architecture, capability, version, sass, ptx, parse_resources(log, architecture), launches, names)
+    return Build(kernel, architecture, capability, version, sass, ptx, parse_resources(log, architecture), launches, readable(sass))

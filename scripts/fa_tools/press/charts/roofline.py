@@ -5,7 +5,8 @@ from collections import namedtuple
 
 from fa_tools.laboratory.profile import read_profile
 from fa_tools.press.charts.look import GREEN, ORANGE, base, by, layer, quantity, spread, with_halo, words
-from fa_tools.product.intensity import LEVELS, attention_flops
+from fa_tools.product.intensity import LEVELS
+from fa_tools.product.limits import attention_flops
 from fa_tools.records import display, is_plain, kind, order, passed, short
 from fa_tools.tools import Refused
 

@@ -7,7 +7,7 @@ from itertools import accumulate, groupby
 from fa_tools.press.charts.ladder import factor
 from fa_tools.press.doc_tables import matching, read
 from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, figure
-from fa_tools.product.intensity import MACHINES
+from fa_tools.product.limits import MACHINES
 from fa_tools.tools import ROOT, read_json, results_files
 
 GPU = "NVIDIA H200"
