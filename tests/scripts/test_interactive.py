@@ -8,7 +8,7 @@ import subprocess
 import unittest
 from html import unescape
 
-from support import ROOT, SCRIPTS, ScriptTest, main
+from support import ROOT, ScriptTest, main
 
 from fa_tools.press.doc_tables import ring_waits
 from fa_tools.press.figures.drawing import real_constant
@@ -98,10 +98,6 @@ class Pages(unittest.TestCase):
             self.assertEqual(set(of_its_own), {anchor})
             for state in (state for state, section in links if section == anchor):
                 self.assertTrue(f'"{state}"' in page or f'"{state.replace("-", " ")}"' in page, f"a text leads to the {anchor} in the state {state}")
-
-    def test_pictures_are_current(self):
-        done = subprocess.run([SCRIPTS / "fa", "pictures", "--check"], capture_output=True, text=True, timeout=120, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
 
 
 def data(name):
@@ -256,16 +252,6 @@ class Browser(ScriptTest):
                 self.assertTrue(found["keyboards"] and all(found["keyboards"]), found)
                 self.assertTrue(found["hover"] and all(found["hover"]), found)
                 self.assertEqual(found["wide"], 0)
-
-    def test_frame(self):
-        """On the phone's width a page in a frame says how high it is; the page around makes the frame so."""
-        frame = self.write("frame.html", f"""<!doctype html><iframe width="380" src="{(PAGES / 'descriptor.html').as_uri()}"></iframe>
-          <script>addEventListener("message", ({{data}}) => {{
-            if (data.interactive === "height") document.body.dataset.height = data.height;
-          }});</script>""")
-        height = re.search(r'data-height="(\d+)"', self.browse(frame.as_uri()).stdout)
-        self.assertTrue(height)
-        self.assertGreater(int(height[1]), 1000)
 
     def test_theme(self):
         """From the address, or from the page around by a message."""

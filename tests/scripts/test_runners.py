@@ -221,60 +221,32 @@ class Busy(ScriptTest):
 
 
 class BadArguments(ScriptTest):
-    def test_unknown_command(self):
-        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "brench"), "'brench'", "scripts/fa --help")
-
     def test_interrupted_while_a_module_is_loaded(self):
         scripts = self.checkout() / "scripts"
         (scripts / "fa_tools/press/links.py").write_text("import os\nos.kill(os.getpid(), 2)\nimport time\ntime.sleep(9)\n")
         done = self.run_script(scripts / "fa", "links", env={"PYTHONPATH": ""})
         self.assertEqual((done.returncode, done.stderr), (130, "\nstopped\n"))
 
-    def test_unknown_back_end(self):
-        done = self.run_script(SCRIPTS / "run.sh", "--backend", "tpu")
-        self.assert_one_sentence(done, "--backend", "auto, cuda, emulator", "tpu")
-
-    def test_unknown_toolkit(self):
-        self.assert_one_sentence(self.run_script(SCRIPTS / "run.sh", "--toolkit=mine"), "--toolkit", "wheels", "mine")
-
-    def test_option_without_value(self):
-        for option in ("--backend", "--toolkit", "--json"):
-            self.assert_one_sentence(self.run_script(SCRIPTS / "run.sh", option), option)
-
-    def test_unknown_arguments(self):
-        for script in ALL:
-            self.assert_one_sentence(self.run_script(script, "--nonsense"), "--nonsense", "--help")
-        for command in COMMANDS:
-            with self.subTest(command=command):
-                self.assert_one_sentence(self.run_script(SCRIPTS / "fa", command, "--nonsense"))
-
-    def test_bad_architecture(self):
-        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "bundle", "--arch", "hopper"), "hopper", "90a")
-
-    def test_chart_without_file(self):
-        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "chart"), "scripts/fa chart results/")
-
-    def test_missing_markdown(self):
-        for command in ("sync", "links"):
-            self.assert_one_sentence(self.run_script(SCRIPTS / "fa", command, self.folder / "none.md"), "none.md")
-
-    def test_fresh_machine_knows_its_users_and_suites(self):
-        for option, value, known in ("--user", "guest", "sudo, none"), ("--suite", "potato", "bookworm, trixie"), ("--only", "x", "run, test"):
-            self.assert_one_sentence(self.run_script(SCRIPTS / "fresh_machine.sh", option, value), f"{option} takes", value, known)
+    def test_one_sentence(self):
+        for words, *said in (
+                ("fa brench", "'brench'", "scripts/fa --help"), ("run.sh --backend tpu", "--backend", "auto, cuda, emulator", "tpu"),
+                ("run.sh --toolkit=mine", "--toolkit", "wheels", "mine"),
+                *((f"run.sh {option}", option) for option in ("--backend", "--toolkit", "--json")),
+                *((f"{script.name} --nonsense", "--nonsense", "--help") for script in ALL),
+                *((f"fa {command} --nonsense", "") for command in COMMANDS),
+                ("fa bundle --arch hopper", "hopper", "90a"), ("fa chart", "scripts/fa chart results/"),
+                ("fa sync none.md", "none.md"), ("fa links none.md", "none.md"),
+                ("fresh_machine.sh --user guest", "--user takes", "guest", "sudo, none"),
+                ("fresh_machine.sh --suite potato", "--suite takes", "potato", "bookworm, trixie"),
+                ("fresh_machine.sh --only x", "--only takes", "x", "run, test")):
+            with self.subTest(words):
+                script, *arguments = words.split()
+                self.assert_one_sentence(self.run_script(SCRIPTS / script, *arguments), *said)
 
     def test_fresh_machine_wants_the_readmes_commands(self):
         checkout = self.checkout()
         (checkout / "README.md").write_text("no commands here\n")
         self.assert_one_sentence(self.run_script(checkout / "scripts" / "fresh_machine.sh"), "command:run")
-
-
-class ReadmeCommands(ScriptTest):
-    def test_the_two_commands_are_marked(self):
-        text = (ROOT / "README.md").read_text(encoding="utf-8")
-        for name, command in (("run", "scripts/run.sh"), ("test", "scripts/test.sh")):
-            marker = f"<!-- command:{name} -->"
-            self.assertEqual(text.count(marker), 1, f"README.md needs {marker} once")
-            self.assertRegex(text.split(marker)[1], r"^\s*```\w*\n" + command + r"\n```")
 
 
 if __name__ == "__main__":

@@ -18,78 +18,43 @@ class SetUp(ScriptTest):
         environment = {"PATH": path, "CUDACXX": "", "CUDA_HOME": str(self.folder), "CXX": "", "CMAKE_PREFIX_PATH": ""}
         return self.run_script("bash", "-c", sources + text, env=environment, **options)
 
-    def gpu(self, driver, capability="9.0"):
-        self.program("nvidia-smi", f'echo "NVIDIA Test, {driver}, {capability}"\n')
-
-    def nvcc(self, version):
-        self.program("nvcc", f'echo "Cuda compilation tools, release {version}, V{version}.88"\n')
-
-    def choose(self, backend="auto", toolkit="auto", compile_only=0):
-        return self.bash(f'choose_backend {backend} {toolkit} {compile_only}; echo "$BACKEND $TOOLCHAIN"')
-
-    def assert_choice(self, done, choice, *said):
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(done.stdout.strip(), choice)
-        self.assertLessEqual(len(done.stderr.strip().splitlines()), 1)
-        for part in said:
-            self.assertIn(part, done.stderr)
-        if not said:
-            self.assertEqual(done.stderr, "")
-
 
 class BackEnd(SetUp):
-    def setUp(self):
-        super().setUp()
-        # Hides a real driver of the machine the tests run on; gpu() puts one there.
-        self.program("nvidia-smi", "exit 9\n")
+    # The first GPU's driver and nvcc's version, if they are there; choose_backend's arguments; (back end, compiler) or an exit
+    # code; and what is said of it.
+    CASES = (
+        (None, None, "auto auto 0", "emulator"),
+        ("580.65.06", "13.0", "auto auto 0", "cuda system"),
+        ("580.65.06", "13.0", "emulator auto 0", "emulator"),
+        ("580.65.06", "13.0", "cuda wheels 0", "cuda wheels"),
+        ("570.10", "12.8", "auto auto 0", "cuda system"),
+        ("580.65.06", "12.4", "auto auto 0", "cuda wheels"),
+        ("580.65.06", "12.4", "auto system 0", "emulator", "12.4", "--toolkit wheels"),
+        ("580.65.06", "12.4", "cuda system 0", 3, "12.4", "12.8"),
+        ("590.1", None, "auto auto 0", "cuda wheels"),
+        ("535.104.05", "12.4", "auto auto 0", "emulator", "535.104.05", "580", "emulator"),
+        ("535.104.05", "12.4", "cuda auto 0", 3, "535.104.05"),
+        ("570.10", "13.0", "auto auto 0", "emulator", "570.10", "13.0"),
+        (None, "13.0", "cuda auto 0", 3, "nvidia-smi", "--compile-only"),
+        (None, "13.0", "cuda auto 1", "cuda system"),
+        (None, "13.0", "cuda wheels 1", "cuda wheels"),
+    )
 
-    def hide_nvcc(self):
-        # A real nvcc in /usr/local/cuda or /opt/cuda would be found behind the stand-in.
-        return "detect_nvcc() { return 1; }\n"
-
-    def test_no_gpu(self):
-        self.assert_choice(self.choose(), "emulator")
-
-    def test_gpu_and_nvcc(self):
-        self.gpu("580.65.06")
-        self.nvcc("13.0")
-        self.assert_choice(self.choose(), "cuda system")
-        self.assert_choice(self.choose("emulator"), "emulator")
-        self.assert_choice(self.choose("cuda", "wheels"), "cuda wheels")
-
-    def test_oldest_nvcc_that_will_do(self):
-        self.gpu("570.10")
-        self.nvcc("12.8")
-        self.assert_choice(self.choose(), "cuda system")
-
-    def test_gpu_with_an_older_nvcc(self):
-        self.gpu("580.65.06")
-        self.nvcc("12.4")
-        self.assert_choice(self.choose(), "cuda wheels")
-        self.assert_choice(self.choose("auto", "system"), "emulator", "12.4", "--toolkit wheels")
-        self.assert_one_sentence(self.choose("cuda", "system"), "12.4", "12.8", code=3)
-
-    def test_gpu_without_nvcc(self):
-        self.gpu("590.1")
-        done = self.bash(self.hide_nvcc() + 'choose_backend auto auto 0; echo "$BACKEND $TOOLCHAIN"')
-        self.assert_choice(done, "cuda wheels")
-
-    def test_old_driver(self):
-        self.gpu("535.104.05")
-        self.nvcc("12.4")
-        self.assert_choice(self.choose(), "emulator", "535.104.05", "580", "emulator")
-        self.assert_one_sentence(self.choose("cuda"), "535.104.05", code=3)
-
-    def test_driver_older_than_nvcc(self):
-        self.gpu("570.10")
-        self.nvcc("13.0")
-        self.assert_choice(self.choose(), "emulator", "570.10", "13.0")
-
-    def test_cuda_without_gpu(self):
-        self.nvcc("13.0")
-        self.assert_one_sentence(self.choose("cuda"), "nvidia-smi", "--compile-only", code=3)
-        self.assert_choice(self.choose("cuda", "auto", 1), "cuda system")
-        self.assert_choice(self.choose("cuda", "wheels", 1), "cuda wheels")
+    def test_choice(self):
+        for driver, version, arguments, choice, *said in self.CASES:
+            with self.subTest(driver=driver, nvcc=version, arguments=arguments):
+                self.program("nvidia-smi", f'echo "NVIDIA Test, {driver}, 9.0"\n' if driver else "exit 9\n")
+                self.program("nvcc", f'echo "Cuda compilation tools, release {version}, V{version}.88"\n')
+                # A real nvcc in /usr/local/cuda or /opt/cuda would be found behind the stand-in.
+                hidden = "" if version else "detect_nvcc() { return 1; }\n"
+                done = self.bash(f'{hidden}choose_backend {arguments}; echo $BACKEND $TOOLCHAIN')
+                if choice == 3:
+                    self.assert_one_sentence(done, *said, code=3)
+                    continue
+                self.assertEqual((done.returncode, done.stdout), (0, f"{choice}\n"), done.stderr)
+                self.assertEqual(len(done.stderr.splitlines()), bool(said))
+                for part in said:
+                    self.assertIn(part, done.stderr)
 
 
 class Packages(SetUp):
