@@ -55,8 +55,11 @@ bool in_other_shared(const emu::Cluster& cluster, uintptr_t address, uintptr_t r
   return false;
 }
 
-void observe(const void* pointer, size_t bytes, bool write, void* return_address,
-             bool is_volatile = false, bool part = false) {
+void observe_memory(Lane* lane, uintptr_t address, size_t bytes, bool write,
+                    uintptr_t return_address, bool is_volatile, bool part);
+
+inline void observe(const void* pointer, size_t bytes, bool write, void* return_address,
+                    bool is_volatile = false, bool part = false) {
   Lane* const lane = current_lane;
   if (!lane || pointer == &current_lane) return;  // threadIdx and its kin read it
   const uintptr_t address = uintptr_t(pointer);
@@ -66,52 +69,56 @@ void observe(const void* pointer, size_t bytes, bool write, void* return_address
     }
     return;
   }
-  const emu::Cta& cta = *lane->cta;
   const auto of_emulator = [&](const auto& all) {
     return address - uintptr_t(all.data()) < all.size() * sizeof all[0];
   };
-  if (of_emulator(cta.cluster->lanes) || of_emulator(cta.cluster->ctas)) return;
+  const emu::Cluster& cluster = *lane->cta->cluster;
+  if (of_emulator(cluster.lanes) || of_emulator(cluster.ctas)) return;
+  observe_memory(lane, address, bytes, write, uintptr_t(return_address), is_volatile, part);
+}
+
+__attribute__((noinline)) void observe_memory(Lane* lane, uintptr_t address, size_t bytes,
+                                              bool write, uintptr_t return_address,
+                                              bool is_volatile, bool part) {
+  const emu::Cta& cta = *lane->cta;
   const uintptr_t shared = uintptr_t(cta.shared);
   const bool in_shared = address >= shared && address + bytes <= shared + cta.shared_bytes;
   const bool among_variables = in_shared && address - shared < cta.static_bytes;
   if (among_variables || (!in_shared && !emu::inside_region(address, bytes))) {
     if (const std::string outside = emu::describe_outside(address, bytes); !outside.empty()) {
-      emu::fail("%s: %s of %zu bytes %s", emu::symbolise(uintptr_t(return_address) - 1).c_str(),
+      emu::fail("%s: %s of %zu bytes %s", emu::symbolise(return_address - 1).c_str(),
                 write ? "store" : "load", bytes, outside.c_str());
     }
     if (!among_variables) return;  // the emulator's own state
   }
-  const bool in_global =
-      !in_shared && !in_other_shared(*cta.cluster, address, uintptr_t(return_address));
+  const bool in_global = !in_shared && !in_other_shared(*cta.cluster, address, return_address);
   if (address % bytes != 0) {
     emu::fail("%s: %s of %zu bytes at an address that is not a multiple of %zu",
-              emu::symbolise(uintptr_t(return_address) - 1).c_str(), write ? "store" : "load",
-              bytes, bytes);
+              emu::symbolise(return_address - 1).c_str(), write ? "store" : "load", bytes, bytes);
   }
   if (write && !in_shared && emu::is_read_only(address)) {
     emu::fail("%s: store to %s, which kernels may only read: it is __constant__",
-              emu::symbolise(uintptr_t(return_address) - 1).c_str(),
-              emu::describe_place(address).c_str());
+              emu::symbolise(return_address - 1).c_str(), emu::describe_place(address).c_str());
   }
   const emu::Kind kind = in_shared ? (write ? emu::Kind::kSharedStore : emu::Kind::kSharedLoad)
                                    : (write ? emu::Kind::kGlobalStore : emu::Kind::kGlobalLoad);
   if (const size_t count = lane->accesses.size(); count % kPortion == 0 && count > 0) {
-    make_room(*lane, uintptr_t(return_address));
+    make_room(*lane, return_address);
   }
-  lane->accesses.push_back({uintptr_t(return_address), kind, uint32_t(bytes), address});
+  lane->accesses.push_back({return_address, kind, uint32_t(bytes), address});
   // A volatile access of global memory may be that of a flag: it comes in the order of the CTAs, as
   // atomics do, and a thread that asks and asks lets others run.
   if (is_volatile && in_global) {
     emu::await_clusters_before(*cta.cluster);
     if (!write) emu::yield_after_question();
     if (cta.detector) {
-      cta.detector->volatile_access(*lane, address, bytes, write, uintptr_t(return_address));
+      cta.detector->volatile_access(*lane, address, bytes, write, return_address);
     }
     return;
   }
   if (cta.detector) {
     cta.detector->access(*lane, address, bytes, write,
-                         emu::plain_site(uintptr_t(return_address), write, part, lane->calls));
+                         emu::plain_site(return_address, write, part, lane->calls));
   }
 }
 

@@ -115,21 +115,26 @@ LaunchAccesses::~LaunchAccesses() {
 }
 
 void LaunchAccesses::merge(uint64_t cluster, const Races& races, const ShadowPage& from) {
-  Page& page = pages_[from.number];
-  if (page.pieces.empty()) {
+  Page& page = pages_.try_emplace(from.number, &memory_).first->second;
+  const auto is_none = [](const Culprits& all) { return all.empty(); };
+  const bool is_new = std::all_of(std::begin(page.by), std::end(page.by), is_none);
+  if (is_new) {
     page.log2 = from.log2;
-    page.pieces.resize(from.pieces.size());
+    page.stored.assign(from.stored.begin(), from.stored.end());
   } else if (from.log2 < page.log2) {
-    std::vector<Piece> pieces(from.pieces.size());
-    for (size_t i = 0; i < pieces.size(); i++) {
-      pieces[i] = page.pieces[i >> (page.log2 - from.log2)];
+    const int parts_log2 = page.log2 - from.log2;
+    for (Culprits& all : page.by) {
+      Culprits finer(all.size() << parts_log2, &memory_);
+      for (size_t i = 0; i < finer.size(); i++) finer[i] = all[i >> parts_log2];
+      all = std::move(finer);
     }
-    page.pieces = std::move(pieces);
     page.log2 = from.log2;
   }
-  for (size_t i = 0; i < page.pieces.size(); i++) {
+  const size_t pieces = size_t(1) << (kPageLog2 - page.log2);
+  for (size_t i = 0; i < pieces; i++) {
     const Access& mine = from.pieces[i >> (from.log2 - page.log2)];
-    Piece& all = page.pieces[i];
+    if (!mine.lanes && !mine.next) continue;
+    const auto kept = [&](Who who) { return page.by[who].empty() ? Culprit() : page.by[who][i]; };
     const uintptr_t address = (from.number << kPageLog2) + (i << page.log2);
     // An access and one of an earlier cluster.
     const auto heard_of = [&](const Culprit& other, const Access& access) {
@@ -153,8 +158,10 @@ void LaunchAccesses::merge(uint64_t cluster, const Races& races, const ShadowPag
       return who;
     };
     // Of several accesses of one kind that which is hardest to order stands for all.
-    const auto keep = [](Culprit& kept, const Culprit& other) {
-      if (kept.thread < 0 || kept.passed_on) kept = other;
+    const auto keep = [&](Who who, const Culprit& other) {
+      page.by[who].resize(pieces);
+      Culprit& known = page.by[who][i];
+      if (known.thread < 0 || known.passed_on) known = other;
     };
     const Access *read = nullptr, *atomic = nullptr;
     for (uint32_t at = mine.next; at; at = races.reads_[at].next) {
@@ -169,34 +176,36 @@ void LaunchAccesses::merge(uint64_t cluster, const Races& races, const ShadowPag
       const Culprit writer = culprit(mine, mine.lanes);
       const size_t at = i << page.log2, bytes = size_t(1) << page.log2;
       // Who reads what two CTAs store may find either of them not yet done.
-      const bool equal = tag_of(mine.site) == kStoreTag && tag_of(all.writer.site) == kStoreTag &&
-                         !from.stored.empty() && !page.stored.empty() &&
+      const bool equal = tag_of(mine.site) == kStoreTag &&
+                         tag_of(kept(kWriter).site) == kStoreTag && !from.stored.empty() &&
+                         !page.stored.empty() &&
                          memcmp(&from.stored[at], &page.stored[at], bytes) == 0 &&
-                         !race(all.reader, mine) && !(read && race(all.writer, *read));
+                         !race(kept(kReader), mine) && !(read && race(kept(kWriter), *read));
       if (!equal) {
-        meet(all.writer, true, mine, writer, true);
-      } else if (equal_stores_.one.thread < 0 && race(all.writer, mine)) {
-        equal_stores_ = {address, all.writer, writer};
+        meet(kept(kWriter), true, mine, writer, true);
+      } else if (equal_stores_.one.thread < 0 && race(kept(kWriter), mine)) {
+        equal_stores_ = {address, kept(kWriter), writer};
       }
-      meet(all.reader, false, mine, writer, true);
-      meet(all.atomic, true, mine, writer, true);
-      if (all.writer.thread < 0 || all.writer.passed_on) {
+      meet(kept(kReader), false, mine, writer, true);
+      meet(kept(kAtomic), true, mine, writer, true);
+      const Culprit before = kept(kWriter);
+      if (!is_new && (before.thread < 0 || before.passed_on)) {
         page.stored.resize(from.stored.empty() ? page.stored.size() : size_t(1) << kPageLog2);
         if (!from.stored.empty()) memcpy(&page.stored[at], &from.stored[at], bytes);
       }
-      keep(all.writer, writer);
+      keep(kWriter, writer);
     }
     if (read) {
       const Culprit reader = culprit(*read, read->lanes & -read->lanes);
-      meet(all.writer, true, *read, reader, false);
-      meet(all.atomic, true, *read, reader, false);
-      keep(all.reader, reader);
+      meet(kept(kWriter), true, *read, reader, false);
+      meet(kept(kAtomic), true, *read, reader, false);
+      keep(kReader, reader);
     }
     if (atomic) {
       const Culprit changer = culprit(*atomic, atomic->lanes & -atomic->lanes);
-      meet(all.writer, true, *atomic, changer, true);
-      meet(all.reader, false, *atomic, changer, true);
-      keep(all.atomic, changer);
+      meet(kept(kWriter), true, *atomic, changer, true);
+      meet(kept(kReader), false, *atomic, changer, true);
+      keep(kAtomic, changer);
     }
   }
 }
@@ -252,10 +261,12 @@ void LaunchAccesses::report_unwritten(const Races::Unwritten& read) {
 void LaunchAccesses::finish() {
   report_unwritten(unwritten_);
   for (const auto& [number, page] : pages_) {
-    for (size_t i = 0; i < page.pieces.size(); i++) {
-      if (page.pieces[i].writer.thread >= 0) {
-        mark_written((number << kPageLog2) + (i << page.log2), size_t(1) << page.log2);
-      }
+    const Culprits& writers = page.by[kWriter];
+    for (size_t i = 0, first = 0; i <= writers.size(); i++) {
+      if (i < writers.size() && writers[i].thread >= 0) continue;
+      const uintptr_t address = (number << kPageLog2) + (first << page.log2);
+      if (i > first) mark_written(address, (i - first) << page.log2);
+      first = i + 1;
     }
   }
   if (equal_stores_.one.thread >= 0) note(equal_stores_);

@@ -225,7 +225,7 @@ bool Races::is_shared(uintptr_t address) const {
 
 ShadowPage& Races::page_of(uintptr_t address, size_t bytes) {
   const uintptr_t number = address >> kPageLog2;
-  CachedPage& cached = cache_[number % std::size(cache_)];
+  CachedPage& cached = cache_[spread(number) % std::size(cache_)];
   if (cached.number == number) return *cached.page;
   std::unique_ptr<ShadowPage>& page = pages_[number];
   if (!page) {
@@ -423,6 +423,9 @@ void Races::access(const Actor& actor, uintptr_t address, size_t bytes, bool wri
   goes_on ? settle() : settle_all();
   ShadowPage& page = page_of(address, bytes);
   if (bytes < size_t(1) << page.log2) refine(page, std::countr_zero(bytes));
+  // The next threads will most likely want what comes next.
+  __builtin_prefetch(&page.pieces[(address & kPageMask) >> page.log2] + 3, 1);
+  __builtin_prefetch(reinterpret_cast<const void*>(address + 64));
   const uintptr_t size = uintptr_t(1) << page.log2;
   for (uintptr_t at = address; at < address + bytes; at += size) {
     if (writes) {
@@ -433,7 +436,7 @@ void Races::access(const Actor& actor, uintptr_t address, size_t bytes, bool wri
   }
   if (writes && tag_of(site) == kStoreTag && options().equal_stores) {
     if (!is_shared(address)) store_lock_ = launch_.lock_stores_to(page.number);
-    under_way_ = {address, bytes};
+    under_way_ = {&page, address, bytes};
   }
 }
 
@@ -474,8 +477,8 @@ void Races::compare(const Lane& lane, uintptr_t address, size_t bytes) {
 }
 
 void Races::settle() {
-  if (under_way_.bytes == 0) return;
-  ShadowPage& page = page_of(under_way_.address, under_way_.bytes);
+  if (!under_way_.page) return;
+  ShadowPage& page = *under_way_.page;
   page.stored.resize(size_t(1) << kPageLog2);
   memcpy(&page.stored[under_way_.address & kPageMask],
          reinterpret_cast<const void*>(under_way_.address), under_way_.bytes);

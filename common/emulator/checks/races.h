@@ -32,13 +32,16 @@
 // the clock of one more engine, and an access remembers the latest that its thread knew.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -110,18 +113,21 @@ struct ShadowPage {
 inline constexpr uint32_t kAgain = 1u << 31;
 inline constexpr int kPageLog2 = 10;
 inline constexpr uintptr_t kPageMask = (uintptr_t(1) << kPageLog2) - 1;
+// For tables of 2^n entries: pages that a grid's width lies between come into different ones.
+inline uintptr_t spread(uintptr_t page_number) { return page_number * 0x9e3779b97f4a7c15u >> 40; }
 
 // The clock of a copy under way: no thread is past it.
 inline constexpr uint32_t kInFlight = 0xffffffffu;
 
-// Somebody's access, for a report.
+// Somebody's access, for a report. (Between CTAs there is one for each piece of memory.)
 struct Culprit {
   Site site = 0;
-  uint64_t cta = 0;        // linear
-  int thread = -1;         // none: there was no access
-  bool warp = false;       // all lanes of the thread's warp together
-  bool passed_on = false;  // it comes before a fence, and that before an atomic
+  uint64_t cta : 48 = 0;       // linear
+  int64_t thread : 12 = -1;    // none: there was no access
+  bool warp : 1 = false;       // all lanes of the thread's warp together
+  bool passed_on : 1 = false;  // it comes before a fence, and that before an atomic
 };
+static_assert(sizeof(Culprit) == 16);
 
 // What a launch that goes on is told of at its end.
 struct Report {
@@ -134,6 +140,18 @@ struct Report {
 struct EqualStores {
   uintptr_t address = 0;
   Culprit one, other;  // no thread: there were none
+};
+
+// A mutex for what is done within nanoseconds. It is in the caches of few: none shares a cache line.
+class alignas(64) SpinLock {
+ public:
+  void lock() {
+    while (locked_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+  }
+  void unlock() { locked_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool> locked_ = false;
 };
 
 // Some of a launch's clusters, as sorted ranges [first, second).
@@ -284,15 +302,16 @@ class Races final : public Detector {
     uintptr_t number = 0;
     ShadowPage* page = nullptr;
   };
-  CachedPage cache_[64];
+  CachedPage cache_[1024];
   std::vector<Access> reads_;  // lists; index 0 is none
   uint32_t free_read_ = 0;
   Update updates_[64];  // by a hash of the store: the latest
 
   // The store under way, and the unordered stores that it is no race with if it stores the same.
   struct {
+    ShadowPage* page = nullptr;  // null: none
     uintptr_t address = 0;
-    size_t bytes = 0;  // 0: none
+    size_t bytes = 0;
   } under_way_;
   struct Unsettled {
     Access earlier;
@@ -302,7 +321,7 @@ class Races final : public Detector {
     uintptr_t address;
   };
   std::vector<Unsettled> unsettled_;
-  std::unique_lock<std::mutex> store_lock_;
+  std::unique_lock<SpinLock> store_lock_;
   // Loads of a thread beside atomics, which are races unless it compares there next.
   struct Guess {
     Access atomic;
@@ -356,18 +375,19 @@ class LaunchAccesses {
 
   // Held from before a plain store to global memory until its cluster has seen what it stored, so
   // that no other cluster stores there meanwhile.
-  std::unique_lock<std::mutex> lock_stores_to(uintptr_t page_number) {
-    return std::unique_lock(store_mutexes_[page_number % std::size(store_mutexes_)]);
+  std::unique_lock<SpinLock> lock_stores_to(uintptr_t page_number) {
+    return std::unique_lock(store_locks_[spread(page_number) % std::size(store_locks_)]);
   }
 
  private:
-  struct Piece {
-    Culprit writer, reader, atomic;
-  };
+  enum Who { kWriter, kReader, kAtomic };
+  using Culprits = std::pmr::vector<Culprit>;
   struct Page {
+    explicit Page(std::pmr::memory_resource* memory)
+        : by{Culprits(memory), Culprits(memory), Culprits(memory)}, stored(memory) {}
     int log2 = 4;
-    std::vector<Piece> pieces;
-    std::vector<uint8_t> stored;  // by the writers; empty: by none in plain stores
+    Culprits by[3];                    // who, of each piece; empty: nobody
+    std::pmr::vector<uint8_t> stored;  // by the writers; empty: by none in plain stores
   };
   void merge(uint64_t cluster, const Races& races, const ShadowPage& page);
   void report(const Culprit& one, bool one_writes, const Culprit& other, bool other_writes,
@@ -382,12 +402,13 @@ class LaunchAccesses {
   uint64_t ctas_;  // of a cluster
   std::mutex mutex_;
   std::condition_variable turn_;
-  uint64_t next_ = 0;  // the cluster whose turn it is
-  std::unordered_map<uintptr_t, Page> pages_;
+  uint64_t next_ = 0;                                            // the cluster whose turn it is
+  std::pmr::monotonic_buffer_resource memory_{size_t(1) << 20};  // of the pages, until the end
+  std::pmr::unordered_map<uintptr_t, Page> pages_{&memory_};
   Races::Unwritten unwritten_;
   EqualStores equal_stores_;  // the first
   std::vector<Report> reports_;
-  std::mutex store_mutexes_[64];
+  SpinLock store_locks_[256];
   std::mutex heard_mutex_;
   std::unordered_map<uintptr_t, ClusterSet> heard_of_;
 };

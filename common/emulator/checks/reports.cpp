@@ -207,7 +207,8 @@ const Lane* Races::lane_of(int warp, uint32_t lanes) const {
 Culprit Races::culprit(int warp, uint32_t lanes, Site site) const {
   const size_t at = size_t(warp) * kWarpSize + size_t(std::countr_zero(lanes));
   const bool engine = at >= threads_;
-  const Warp& starter = *lane_of(warp, lanes)->warp;
+  const Warp& starter =
+      engine ? *engines_[at - threads_].starter->warp : cluster_.warps[size_t(warp)];
   const Cta& cta = *starter.lanes->cta;
   const uint3& block = cta.block_idx;
   const uint64_t index =
