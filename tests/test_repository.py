@@ -311,7 +311,7 @@ def declared(path):
     """Functions and types that a header declares outside of all types."""
     text, depth = "", 0
     for part in re.split(r"([{}])", re.sub(r"namespace \w+ \{|\}(?=\s*$)", "", without_quotes(path))):
-        if part in "{}":
+        if part in ("{", "}"):
             depth += 1 if part == "{" else -1
         elif depth <= 0:
             text += part

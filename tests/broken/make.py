@@ -160,7 +160,7 @@ def meet(wish, bugs):
     print(f"{wish}: {bug['kernel']} with one bug. {bug['what']}\n", flush=True)
     colour = "never" if os.environ.get("NO_COLOR") else "auto"
     subprocess.run(["diff", "-u", f"--color={colour}", "--label", kernel, "--label", wish, KERNELS.parent / kernel, "-"], input=source,
-                   text=True, check=False)
+                   text=True, check=False, timeout=60)
     print()
 
 

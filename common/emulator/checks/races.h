@@ -142,7 +142,7 @@ struct EqualStores {
   Culprit one, other;  // no thread: there were none
 };
 
-// A mutex for what is done within nanoseconds. It is in the caches of few: none shares a cache line.
+// A mutex for what takes nanoseconds. None shares a cache line with another one.
 class alignas(64) SpinLock {
  public:
   void lock() {
