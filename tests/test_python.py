@@ -697,12 +697,23 @@ class GPT(nn.Module):
 """
 
 
+def by_torch(q, k, v, causal=False, scale=None):
+    """In the types of its tensors, (..., heads, rows, head_dim)."""
+    k, v = (each.repeat_interleave(q.shape[-3] // each.shape[-3], -3) for each in (k, v))
+    mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril(k.shape[-2] - q.shape[-2]) if causal else None
+    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, scale=scale)
+    return o.nan_to_num()  # of no key torch gives NaN in some versions and zeros in others
+
+
+def packed_by_torch(q, k, v, scale=None):
+    """Of the sequences of BEGINS, with a causal mask."""
+    parts = zip(BEGINS[0], BEGINS[0][1:], BEGINS[1], BEGINS[1][1:])
+    return torch.cat([by_torch(q[:, a:b], k[:, c:d], v[:, c:d], True, scale) for a, b, c, d in parts if b > a], -2)
+
+
 def flash_by_torch(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False):
-    """In the types of its tensors, (batch, seq_len, heads, head_dim)."""
-    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
-    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(k.shape[2] - q.shape[2]) if causal else None
-    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, dropout_p, scale=softmax_scale, enable_gqa=True)
-    return o.nan_to_num().transpose(1, 2)  # of no key torch gives NaN in some versions and zeros in others
+    """The same of (batch, seq_len, heads, head_dim), with the parameters of flash_attn_func."""
+    return by_torch(*(each.transpose(1, 2) for each in (q, k, v)), causal, softmax_scale).transpose(1, 2)
 
 
 @unittest.skipUnless(torch, "torch is not installed")
@@ -714,46 +725,36 @@ class Torch(Sentences):
         return [torch.randn(shape, generator=generator).to(dtype or torch.bfloat16).to(device or self.DEVICE) for _ in range(3)]
 
     def assert_right(self, o, q, k, v, scale=None):
-        right = torch.nn.functional.scaled_dot_product_attention(*(each.cpu().double() for each in (q, k, v)), scale=scale)
         self.assertEqual((o.dtype, o.shape, o.device), (q.dtype, q.shape, q.device))
         self.assertTrue(o.is_contiguous())
-        error = (torch.linalg.norm(o.cpu().double() - right) / torch.linalg.norm(right)).item()
-        self.assertLess(error, MOST[str(o.dtype).removeprefix("torch.")])
+        self.near(o.cpu(), by_torch(*(each.cpu().double() for each in (q, k, v)), scale=scale))
+
+    def near(self, o, right, most=None):
+        error = torch.linalg.norm(o.double() - right) / torch.linalg.norm(right)
+        self.assertLess(error.item(), most or MOST[str(o.dtype).removeprefix("torch.")])
 
     def test_masks_heads_of_keys_and_lengths(self):
-        attend = torch.nn.functional.scaled_dot_product_attention
-
-        def right(q, k, v, causal):
-            mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril(k.shape[-2] - q.shape[-2]) if causal else None
-            k, v = (each.repeat_interleave(q.shape[-3] // each.shape[-3], -3) for each in (k, v))
-            # Where no key is visible, torch gives NaN in some versions and zeros in others.
-            return attend(*(each.cpu().double() for each in (q, k, v)), attn_mask=mask).nan_to_num()
-
-        def assert_near(o, expected):
-            error = torch.linalg.norm(o.cpu().double() - expected) / torch.linalg.norm(expected)
-            self.assertLess(error.item(), MOST["bfloat16"])
-
         for shape, kv_shape in OTHERS:
             for causal in (False, True):
                 q, k, v = self.tensors(shape)[0], *self.tensors(kv_shape)[1:]
-                assert_near(fa.attention(q, k, v, kernel="plain", causal=causal), right(q, k, v, causal))
+                self.near(fa.attention(q, k, v, kernel="plain", causal=causal), by_torch(*(each.double() for each in (q, k, v)), causal))
         q, k, v = self.tensors((1, 4, 77, 64))[0], *self.tensors((1, 2, 100, 64))[1:]
         with_lse = torch.compile(lambda *tensors: fa.attention(*tensors, kernel="plain", return_lse=True), fullgraph=True,
                                  backend="aot_eager")
         outputs, lse = zip(*(with_lse(q, *(each[:, :, keys].contiguous() for each in (k, v))) for keys in (slice(30), slice(30, 100))))
         whole = torch.logaddexp(*lse)
         self.assertEqual((whole.dtype, whole.shape, whole.device), (torch.float32, q.shape[:-1], q.device))
-        assert_near(sum(o * (part - whole).exp()[..., None] for o, part in zip(outputs, lse)), right(q, k, v, False))
+        self.near(sum(o * (part - whole).exp()[..., None] for o, part in zip(outputs, lse)),
+                  by_torch(*(each.double() for each in (q, k, v))), MOST["bfloat16"])
         q, k, v = self.tensors((4, 57, 64))[0], *self.tensors((2, 60, 64))[1:]
         begins = [torch.tensor(each, dtype=torch.int32, device=self.DEVICE) for each in BEGINS]
-        parts = zip(BEGINS[0], BEGINS[0][1:], BEGINS[1], BEGINS[1][1:])
-        expected = torch.cat([right(q[:, a:b], k[:, c:d], v[:, c:d], True) for a, b, c, d in parts if b > a], -2)
+        expected = packed_by_torch(*(each.double() for each in (q, k, v)))
         for most in ({}, {"max_seqlen_q": 40, "max_seqlen_k": 30}):
             of_lengths = {"cu_seqlens_q": begins[0], "cu_seqlens_k": begins[1], **most}
-            assert_near(fa.attention(q, k, v, kernel="plain", causal=True, **of_lengths), expected)
+            self.near(fa.attention(q, k, v, kernel="plain", causal=True, **of_lengths), expected)
             compiled = torch.compile(lambda *tensors: fa.attention(*tensors, kernel="plain", causal=True, **of_lengths),  # noqa: B023
                                      fullgraph=True, backend="aot_eager")
-            assert_near(compiled(q, k, v), expected)
+            self.near(compiled(q, k, v), expected)
         for return_lse in (False, True):
             torch.library.opcheck(torch.ops.fa.attention.default, (q, k, v, "plain", True, *begins, 40, 30, return_lse))
         self.sentence(fa.BadInput, "^cu_seqlens_q is of int64, but fa takes int32$", q, k, v, kernel="plain",
@@ -769,10 +770,6 @@ class Torch(Sentences):
         for o in (fa.attention(*pools, kernel="split_keys", causal=True, **lists), compiled(*pools)):
             for mine, expected in zip(o[[0, 2]], paged_reference(q, k, v, True)):
                 self.assertLess(relative(mine.cpu().numpy(), expected), MOST["float16"])
-
-    def near(self, o, right, most=None):
-        error = torch.linalg.norm(o.double() - right) / torch.linalg.norm(right)
-        self.assertLess(error.item(), most or MOST[str(o.dtype).removeprefix("torch.")])
 
     # On a GPU that has no "causal", the same with plain.
     FLASH = {"kernel": "plain"} if ON_GPU and torch and torch.cuda.get_device_capability() != (9, 0) else {}
@@ -794,8 +791,7 @@ class Torch(Sentences):
         q, (_, k, v) = self.tensors((57, 4, 64))[0], self.tensors((60, 2, 64))
         begins = [torch.tensor(each, dtype=torch.int32, device=self.DEVICE) for each in BEGINS]
         o, lse, _ = fa.flash_attn_varlen_func(q, k, v, *begins, 40, 30, 0.0, 0.3, True, return_attn_probs=True, **self.FLASH)
-        parts = [(slice(a, b), slice(c, d)) for a, b, c, d in zip(BEGINS[0], BEGINS[0][1:], BEGINS[1], BEGINS[1][1:]) if b > a]
-        self.near(o, torch.cat([flash_by_torch(*(each.double()[None] for each in (q[a], k[b], v[b])), 0.0, 0.3, True)[0] for a, b in parts]))
+        self.near(o, packed_by_torch(*(each.double().transpose(0, 1) for each in (q, k, v)), 0.3).transpose(0, 1))
         self.assertEqual((lse.dtype, lse.shape), (torch.float32, (4, 57)))
         self.assertTrue(torch.equal(fa.flash_attn_varlen_func(q, k, v, *begins, 40, 30, 0.0, 0.3, True, **self.FLASH), o))
 
