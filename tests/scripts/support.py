@@ -18,11 +18,6 @@ sys.path[:0] = [str(SCRIPTS), str(ROOT / "tests")]  # the package fa_tools; test
 from fa_tools.records import attended_pairs, flops_of
 VENV_PYTHON = ROOT / ".venv" / "bin" / "python"
 
-# What README promises has these; the pins of these files must suit them.
-PYTHONS = {"Debian 12": "3.11.2", "Ubuntu 24.04": "3.12.3", "Debian 13": "3.13.5"}
-REQUIREMENTS = {"scripts/requirements.txt": ".venv", "scripts/docs-requirements.txt": ".venv-docs",
-                "tests/browser/requirements.txt": ".venv-browser", "tests/requirements.txt": ".venv-tests"}
-
 
 def seeded_bugs():
     """The rows of tests/broken/*.json: what each check says of each bug."""

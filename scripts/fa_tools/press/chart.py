@@ -21,8 +21,7 @@ from collections import Counter, namedtuple
 from fnmatch import fnmatch
 from pathlib import Path
 
-from fa_tools.press.charts.bounds import bounds_chart
-from fa_tools.press.charts.emulator import emulator_ideal, emulator_ladder
+from fa_tools.press.charts.emulator import bounds_chart, emulator_ideal, emulator_ladder
 from fa_tools.press.charts.ladder import cuda_ladder, speedup_chart
 from fa_tools.press.charts.lengths import length_chart, peer_length_chart, percents
 from fa_tools.press.charts.look import DARK, LIGHT, marked
