@@ -146,6 +146,21 @@ TEST_F(MeasuringTest, SlowKernelsObeyMaxSeconds) {
   EXPECT_EQ(std::count(log.begin(), log.end(), "slow"), 3) << "one to see, one to warm up";
 }
 
+TEST_F(MeasuringTest, AKernelSaysWhichGpuItNeeds) {
+  alignas(16) static uint16_t memory[8];
+  const Tensors tensors{memory, memory, memory, memory};
+  for (const auto& [needs, words] :
+       {std::pair<Needs, const char*>{{100}, "10.0 or later, this one has 9.0"},
+        {{80, true}, "8.0, this one has 9.0"}}) {
+    try {
+      run({"kernel", needs}, kSmall, tensors);
+      ADD_FAILURE() << words;
+    } catch (const Unsupported& error) {
+      EXPECT_EQ(error.what(), std::string("needs a GPU of compute capability ") + words);
+    }
+  }
+}
+
 TEST(Rounds, AreMerged) {
   std::vector<Times> rounds(3);
   const double medians[] = {3, 1, 2};

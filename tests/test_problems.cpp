@@ -395,8 +395,20 @@ TEST(Takes, ShapesThatMakeNoSenseAreBadInput) {
   p.kv_len = 0;
   EXPECT_EQ(why(p), "--kv-len must be from 1 to 4194304, not 0");
   p = good;
-  p.pack({{0, 5}, {0, 0}});
-  EXPECT_EQ(why(p), "--lengths must have a sum from 1 to 1073741824");
+  p = good;
+  p.seq_len = 1 << 23;
+  EXPECT_EQ(why(p), "--seq-len must be at most 4194304");
+  p = good;
+  p.batch = 0;
+  EXPECT_EQ(why(p), "--batch must be at least 1");
+  p = good;
+  p.heads = 0;
+  EXPECT_EQ(why(p), "--heads must be at least 1");
+  for (const auto& lengths : {std::vector<Sequence>{{0, 5}, {0, 0}}, {257, {1 << 22, 1}}}) {
+    p = good;
+    p.pack(lengths);
+    EXPECT_EQ(why(p), "--lengths must have a sum from 1 to 1073741824");
+  }
   p.pack({{1, 5}, {-1, 2}});
   EXPECT_EQ(why(p), "--lengths must not be negative");
   p.pack({{1, 5}, {1, 2}});
@@ -686,8 +698,11 @@ TEST(Strides, ThatNoKernelTakesAreBadInput) {
   const Problem p = problem(2, 2, 128, 64, Dtype::kBf16);
   alignas(16) static uint16_t memory[8];
   Tensors t{memory, memory, memory, memory};
-  const auto said = [&](const Strides& q, const Strides& o) -> std::string {
+  const auto said = [&](const Strides& q, const Strides& o, const Strides& k = {},
+                        const Strides& v = {}) -> std::string {
     t.q_strides = q;
+    t.k_strides = k;
+    t.v_strides = v;
     t.o_strides = o;
     try {
       with_strides(p, t);
@@ -699,10 +714,21 @@ TEST(Strides, ThatNoKernelTakesAreBadInput) {
   EXPECT_EQ(said({}, {}), "");
   EXPECT_EQ(said({0, 0, 0}, {128 * 128, 64, 128}), "");
   EXPECT_EQ(said({128 * 128, 0, 64}, {}), "") << "one head for all";
-  EXPECT_EQ(said({128 * 128, 60, 64}, {}),
-            "q_strides.head must be a multiple of 8 from 0 to 2^39 - 8, not 60");
-  EXPECT_EQ(said({-8, 64, 64}, {}),
-            "q_strides.block must be a multiple of 8 from 0 to 2^39 - 8, not -8");
+  const std::pair<const char*, long long Strides::*> dimensions[] = {
+      {"block", &Strides::block}, {"head", &Strides::head}, {"row", &Strides::row}};
+  for (const auto& [name, dimension] : dimensions) {
+    for (const long long wrong : {60LL, -8LL, 1LL << 39}) {
+      Strides s{128 * 128, 128 * 64, 64};
+      s.*dimension = wrong;
+      const std::string rest = std::string("_strides.") + name +
+                               " must be a multiple of 8 from 0 to 2^39 - 8, not " +
+                               std::to_string(wrong);
+      EXPECT_EQ(said(s, {}), "q" + rest);
+      EXPECT_EQ(said({}, {}, s), "k" + rest);
+      EXPECT_EQ(said({}, {}, {}, s), "v" + rest);
+      EXPECT_EQ(said({}, s), "o" + rest);
+    }
+  }
   const std::string overlap =
       "o_strides let rows of O overlap: each must have 64 elements of its own";
   EXPECT_EQ(said({}, {128 * 128, 64, 120}), overlap);

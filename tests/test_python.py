@@ -406,7 +406,21 @@ class NumPy(Sentences):
         both = numpy.zeros((2, 1, 1, 128, 64), "float16")  # O begins where Q ends
         in_one = [ctypes.c_void_p(each.ctypes.data) for each in both]
         self.assertEqual(library.fa_attention(b"8", problem, in_one[0], k, v, in_one[1], None), 0)
+        for name, sizes, words in ((None, (1, 1, 128, 64, 0), "the pointer to the kernel's name is null"),
+                                   (b"8", None, "the pointer to the problem is null"),
+                                   (b"8", (1, 1, 128, 64, 2), "dtype must be FA_FP16 or FA_BF16, not 2"),
+                                   (b"8", (0, 1, 128, 64, 0), "batch must be at least 1"), (b"8", (1, 0, 128, 64, 0), "heads must be at least 1")):
+            of = sizes and ctypes.byref(fa._library._Problem(*sizes))
+            self.assertEqual(library.fa_attention(name, of, *pointers, None), 2, words)
+            self.assertEqual(library.fa_error().decode(), words)
         size = ctypes.sizeof(fa._library._Options)
+        for kernel, which, strides, status, words in (
+                *((b"plain", each, (0, 0, 60), 2, f"{each}_strides.row must be a multiple of 8 from 0 to 2^39 - 8, not 60") for each in "qkvo"),
+                (b"plain", "o", (0, 0, 56), 2, "o_strides let rows of O overlap: each must have 64 elements of its own"),
+                (b"8", "k", (0, 8, 0), 4, "08_swizzle takes contiguous tensors alone")):
+            options = fa._library._Options(size, **{f"{which}_strides": fa._library._Strides(*strides)})
+            self.assertEqual(library.fa_attention_with(kernel, problem, options, *pointers, None), status)
+            self.assertEqual(library.fa_error().decode(), words)
         for fields, words in (((size, 2), "mask must be FA_MASK_NONE or FA_MASK_CAUSAL, not 2"),
                               ((size, 0, 0, 0, pointers[0]), "cu_seqlens_q and cu_seqlens_kv belong together: give both or none"),
                               ((size, 0, -1), "kv_len must be from 1 to 4194304, not -1"),
@@ -458,6 +472,8 @@ class NumPy(Sentences):
     def test_sentences(self):
         q, k, v = arrays((1, 2, 128, 128))
         self.check_sentences(q, k, v, numpy.ascontiguousarray)
+        self.sentence(fa.BadInput, r"^k has the strides \(.*, 2\), but the elements of a row must be neighbours, with the stride 1: pass "
+                      r"numpy\.ascontiguousarray\(k\)$", q, k.repeat(2, -1)[..., ::2], v, kernel="plain")
         single = [each.astype("float32") for each in (q, k, v)]
         self.sentence(fa.BadInput, "^q is of float32, but fa takes float16 and bfloat16$", *single)
         self.sentence(fa.BadInput, "^v is of float32, but fa takes ", q, k, single[2])
@@ -552,7 +568,16 @@ class NumPy(Sentences):
             def shape(self):
                 return self.data.shape
 
+        class OnGpu(Array):
+            def __dlpack__(self, stream):
+                return super().__dlpack__()
+
+            def __dlpack_device__(self):
+                return 2, 0
+
         q, k, v = arrays()
+        self.sentence(fa.BadInput, "^q is on cuda:0, but this fa was built for the emulator and takes tensors of the CPU; "
+                      "FA_BACKEND=cuda pip install . builds the other one$", *map(OnGpu, (q, k, v)))
         here = sys.modules[__name__]
         here.empty_like = lambda array: Array(numpy.empty_like(array.data))
         try:
@@ -581,9 +606,11 @@ for tokens, dtype, kernel in ((40, torch.bfloat16, "causal"), (33, torch.float16
         assert (o.dtype, o.shape) == (dtype, right.shape)
         print("error", dtype, (torch.linalg.norm(o.double() - right) / torch.linalg.norm(right)).item())
 part = torch.zeros(1, 2, 128, 64, dtype=torch.bfloat16)
+alone = [dist.new_group([each]) for each in range(world)]
 for arguments, options in (((part, part, part), {"kernel": "08"}), ((part[:, :, rank == 2:],) * 3, {}),
                            ((part,) * 3, {"causal": rank == 1}), ((part, part[:, :1], part), {}),
-                           ((part, part[:, :, :64], part[:, :, :64]), {"causal": True}), ((part[0],) * 3, {})):
+                           ((part, part[:, :, :64], part[:, :, :64]), {"causal": True}), ((part[0],) * 3, {}),
+                           ((part,) * 3, {"group": alone[rank - 1]})):
     try:
         fa.ring_attention(*(each.contiguous() for each in arguments), **options)
     except fa.Error as error:
@@ -611,7 +638,8 @@ class Ring(unittest.TestCase):
                         r"^BadInput process \d of the group has called fa.ring_attention with another dtype, mask or kernel$",
                         r"^BadInput q, k and v have the shapes .*, k and v alike$",
                         "^BadInput with a causal mask q and k have equally many tokens, not 128 and 64$",
-                        r"^BadInput q, k and v have the shapes .*\(batch, heads, tokens, head_dim\)"), strict=True):
+                        r"^BadInput q, k and v have the shapes .*\(batch, heads, tokens, head_dim\)",
+                        "^BadInput this process is not in the group that fa.ring_attention is called with$"), strict=True):
                     self.assertRegex(sentence, words)
 
     def test_example_of_its_page(self):

@@ -277,7 +277,6 @@ TEST(Clusters, AreWholePartsOfTheGrid) {
     }
     return "";
   };
-  FA_NEEDS_HOPPER;
   EXPECT_EQ(refusal(6, 2), "");
   EXPECT_EQ(refusal(8, 8), "");
   EXPECT_EQ(refusal(5, 2),

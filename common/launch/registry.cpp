@@ -306,10 +306,6 @@ void check_cluster(const LaunchShape& shape) {
                        " CTAs, and the grid's x a multiple of them: not " +
                        std::to_string(shape.cluster) + " in " + std::to_string(shape.grid.x));
   }
-  if (shape.cluster > 1 && on_gpu() && device_capability() < 90) {
-    throw Unsupported("clusters need sm_90 or later, this GPU is sm_" +
-                      std::to_string(device_capability()));
-  }
 }
 
 }  // namespace fa
