@@ -78,7 +78,8 @@ def narrow(picture, parts, below=None):
             words = [shape for shape in stack if shape.kind == "text"]
             tall = GAP * max(3, len(words) + 0.5)
             result.arrow(result.width / 2, y, result.width / 2, y + tall, look["stroke"], look["stroke-width"])
-            result.lines(result.width / 2 + GAP, y + GAP, GAP, [shape.what for shape in words], color=words[-1].look[2][1])
+            if words:
+                result.lines(result.width / 2 + GAP, y + GAP, GAP, [shape.what for shape in words], color=words[-1].look[2][1])
             y += tall
             continue
         dx, dy = (result.width - left - right) / 2, y - top

@@ -58,7 +58,8 @@ def sectors(p):
 
 
 @figure("02_online", 420, "Kernel 02: the running softmax over three tiles of two keys", "One query row, six keys, tiles of two",
-        "Only row_max, row_sum and acc_o survive a tile; S and P exist for one tile at a time.")
+        "Only row_max, row_sum and acc_o survive a tile; S and P exist for one tile at a time.",
+        parts=((0, 295), (292, 320, "arrow"), (319, 571), (568, 596, "arrow"), (595, 880)))
 def online(p):
     scores = [[1, 3], [2, 5], [4, 0]]
     row_max, row_sum = -math.inf, 0.0
@@ -286,7 +287,8 @@ def ldmatrix_tiles(p):
 
 
 @figure("05_split", 350, "Kernel 05: the warps split the keys", "Four warps, one tile of 64 queries x 64 keys",
-        "no warp has a whole row of S: maximum, sum and P cross through shared memory")
+        "no warp has a whole row of S: maximum, sum and P cross through shared memory",
+        parts=((0, 235), (235, 313, "arrow"), (313, 529), (529, 606, "arrow"), (606, 880)))
 def split_keys(p):
     for x, wide, name, what in ((40, 48, "S", "16 keys per warp"), (610, 58, "O", "head_dim / 4 columns per warp")):
         p.caption(x + 2 * wide, 92, name, what, 14, 17)
