@@ -9,18 +9,14 @@ import shutil
 import sys
 from pathlib import Path
 
-from tool_test import COMPILING, JOBS, ROOT, fail, run
-
-from fa_tools.tools import repository_files
+from tool_test import COMPILING, JOBS, copy_repository, fail, run
 
 OLD, NEW = "10_instruction_tuning", "17_copy"
 
 copy = Path(sys.argv[1])
 build = copy / "build/emulator-debug"
 shutil.rmtree(copy, ignore_errors=True)
-for path in repository_files():
-    (copy / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(path, copy / path.relative_to(ROOT))
+copy_repository(copy)
 text = (copy / "kernels" / f"{OLD}.cu").read_text(encoding="utf-8")
 text = text.replace(OLD, NEW).replace("k10", "k17")
 (copy / "kernels" / f"{NEW}.cu").write_text(text, encoding="utf-8")

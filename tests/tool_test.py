@@ -75,6 +75,16 @@ def run(*command, check=True, timeout=60, **options):
     return output
 
 
+def copy_repository(folder):
+    """All that git would list of the checkout, into another folder."""
+    from fa_tools.tools import repository_files
+
+    for path in repository_files():
+        copy = Path(folder) / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copy)
+
+
 def build(folder, target, preset, *arguments):
     """Configures another build tree and builds one target of it; quick when nothing has changed."""
     run("cmake", "-S", ROOT, "--preset", preset, "-B", folder, *arguments, timeout=COMPILING)

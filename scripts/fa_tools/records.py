@@ -178,6 +178,17 @@ def short_name(kernel):
     return re.sub(r"^beyond/|^(\d\d)_\w+", r"\1", kernel)
 
 
+def neighbours(numbers):
+    """[["01"], ["03", "04"]] of 01, 03, 04: numbers of kernels in their order, those that follow one another together."""
+    runs = []
+    for number in numbers:
+        if runs and runs[-1][-1].isdecimal() and number == f"{int(runs[-1][-1]) + 1:02}":
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return runs
+
+
 def order(name):
     """Kernels by number, then peers, then ceilings."""
     return ({"kernel": 0, "peer": 1, "ceiling": 2}[kind(name)], name)

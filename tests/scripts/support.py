@@ -197,7 +197,7 @@ class ScriptTest(unittest.TestCase):
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(SCRIPTS), "FA_BUSY_AFTER": "600", **options.pop("env", {})}
         return subprocess.run(
             [str(part) for each in command for part in (each if isinstance(each, tuple) else (each,))], capture_output=True, text=True, timeout=60, env=environment,
-            stdin=subprocess.DEVNULL, check=False, **options,
+            check=False, **({} if "input" in options else {"stdin": subprocess.DEVNULL}), **options,
         )
 
     def assert_one_sentence(self, done, *parts, code=2):

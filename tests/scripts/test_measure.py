@@ -17,12 +17,14 @@ from unittest import mock
 
 from support import ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, given, main, newest
 
+from tool_test import copy_repository
+
 from fa_tools import sources
 from fa_tools.laboratory import adopt, measure, release
 from fa_tools.press import sync
 from fa_tools.product import bench
 from fa_tools.records import passed, scores_of, shape_of, todays_source
-from fa_tools.tools import RESULTS, Refused, read_json, read_set, repository_files, results_files, write_set
+from fa_tools.tools import RESULTS, Refused, read_json, read_set, results_files, write_set
 
 # Writes the committed records of these kernels as if it had measured them: the real source, other times.
 PROGRAM = """#!{python}
@@ -241,9 +243,7 @@ def changes_of_05_and_15(root):
 class InACopy(ScriptTest):
     def copy(self):
         root = self.folder / "copy"
-        for path in (file.relative_to(ROOT) for file in repository_files()):
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / path, root / path)
+        copy_repository(root)
         for command in (["init", "-q"], ["add", "-A"], ["-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", "before"]):
             subprocess.run(["git", "-C", root, *command], check=True, timeout=60)
         return root

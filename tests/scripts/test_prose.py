@@ -5,7 +5,6 @@ tool that asks and grades them."""
 import json
 import re
 import shutil
-import subprocess
 import sys
 import unittest
 from collections import Counter
@@ -240,13 +239,12 @@ class Tool(ScriptTest):
         self.right = "".join(question.right for question in KNOWN["05"].questions)
         self.wrong = "".join(next(iter(question.others)) for question in KNOWN["05"].questions)
 
-    def quiz(self, *arguments):
-        return self.run_script(self.root / "scripts" / "fa", "quiz", *arguments)
+    def quiz(self, *arguments, **options):
+        return self.run_script(self.root / "scripts" / "fa", "quiz", *arguments, **options)
 
     def answer(self, typed, *arguments):
         """The quiz with what a reader types."""
-        return subprocess.run([str(self.root / "scripts" / "fa"), "quiz", *arguments], input=typed, capture_output=True,
-                              text=True, timeout=60, check=False)
+        return self.quiz(*arguments, input=typed)
 
     def test_grades_letters(self):
         done = self.quiz("05", "--answers", self.right)

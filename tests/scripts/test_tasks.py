@@ -13,8 +13,9 @@ from pathlib import Path
 
 from support import ROOT
 
+from tool_test import copy_repository
+
 from fa_tools.product.tasks import BEGIN, END, read_tasks
-from fa_tools.tools import repository_files
 
 TASKS = read_tasks()
 KERNELS = [task for task in TASKS.values() if not task.bug]
@@ -102,10 +103,7 @@ STEP = re.compile(r"^<!-- fills: (\w+) -->\n```cuda\n(.*?)^```$|^```text\n\$ (sc
 
 def replayed(text, copy):
     """docs/tasks.md done to the letter in a checkout of its own, whose build is this one's: with what the commands print."""
-    for source in repository_files():
-        target = copy / source.relative_to(ROOT)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, target)
+    copy_repository(copy)
     (copy / "build").symlink_to(ROOT / "build")
 
     def step(match):

@@ -24,7 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fa_tools.laboratory.validate import check_sense, problem_of
-from fa_tools.records import check, is_stale, kept_records, kind, short_name, todays_source, with_solution
+from fa_tools.records import check, is_stale, kept_records, kind, neighbours, short_name, todays_source, with_solution
 from fa_tools.sources import kernel_names, solutions
 from fa_tools.tools import (RESULTS, ROOT, Parser, Refused, fail, or_fail, read_json, read_set, relative, run, write_json,
                             write_whole)
@@ -432,13 +432,7 @@ def merge(folder, say=lambda sentence: print(f"not merged: {sentence}", file=sys
 
 def ranges(some):
     """06 08-10 of numbers."""
-    runs = []
-    for n in some:
-        if runs and runs[-1][-1].isdecimal() and n == f"{int(runs[-1][-1]) + 1:02}":
-            runs[-1].append(n)
-        else:
-            runs.append([n])
-    return " ".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return " ".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in neighbours(some))
 
 
 def show_list(entries, stale):

@@ -22,11 +22,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from fa_tools.press.charts.emulator import bounds_chart, emulator_ideal, emulator_ladder
-from fa_tools.press.charts.ladder import cuda_ladder, speedup_chart
-from fa_tools.press.charts.lengths import length_chart, peer_length_chart, percents
 from fa_tools.press.charts.look import DARK, LIGHT, marked
 from fa_tools.press.charts.roofline import load_profile, points_of, roofline_chart, same_problem
-from fa_tools.press.charts.scores import grid_chart, grid_rows, scores_chart
+from fa_tools.press.charts.speeds import (cuda_ladder, grid_chart, grid_rows, length_chart, peer_length_chart, percents, scores_chart,
+                                          speedup_chart)
 from fa_tools.press.charts.themes import one_svg
 from fa_tools.product.limits import MACHINES, bound_of, kernels_of
 from fa_tools.records import (REST, Shape, display, headline_shape, is_plain, is_stale, kind, load, order, passed, scores_of, shape_of,

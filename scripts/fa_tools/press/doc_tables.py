@@ -7,7 +7,7 @@ from functools import lru_cache
 from fa_tools.laboratory import reproduce
 from fa_tools.press.figures import beyond_pictures
 from fa_tools.product.tasks import BEGIN, END, GROUPS, read_tasks
-from fa_tools.records import DAGGER, REST, SHAPE, bytes_of, is_plain, is_stale, kind, mark, waiting, with_solution
+from fa_tools.records import DAGGER, REST, SHAPE, bytes_of, is_plain, is_stale, kind, mark, neighbours, waiting, with_solution
 from fa_tools.tools import ROOT, Refused, named, read_json, read_results, read_set
 
 PRODUCT = ("m", "n", "k", "epilogue")  # of a matrix product, in a file of the program gemm
@@ -373,13 +373,7 @@ def parts_of_agreement(spec, *more):
 
 def runs(numbers):
     """01, 03–05: kernels by their numbers, neighbours together."""
-    found = []
-    for number in sorted(numbers):
-        if found and int(found[-1][-1]) + 1 == int(number):
-            found[-1].append(number)
-        else:
-            found.append([number])
-    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(run) for run in found)
+    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(run) for run in neighbours(sorted(numbers)))
 
 
 def agreement_of(spec):

@@ -4,7 +4,7 @@ numbers."""
 import math
 from itertools import accumulate, groupby
 
-from fa_tools.press.charts.ladder import factor
+from fa_tools.press.charts.speeds import factor
 from fa_tools.press.doc_tables import matching, read
 from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, figure
 from fa_tools.product.limits import MACHINES
