@@ -573,7 +573,7 @@ class Command(ScriptTest):
 
     def arguments(self, *arguments, library=FAKE):
         # -S: no site-packages, so that no torch is found even where there is one.
-        return [sys.executable, "-S", "-m", "fa_tools.product.bench", "--library", library, *arguments]
+        return [sys.executable, "-S", SCRIPTS / "fa", "bench", "--library", library, *arguments]
 
     def call(self, *arguments, **options):
         return self.run_script(*self.arguments(*arguments, **options))

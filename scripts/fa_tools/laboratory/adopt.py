@@ -22,7 +22,7 @@ from fa_tools.laboratory import measure
 from fa_tools.product.tasks import FOLDER as TASKS, read_tasks
 from fa_tools.records import short_name
 from fa_tools.sources import changed, kernel_names, solutions, source_of, written_in
-from fa_tools.tools import RESULTS, ROOT, Parser, Refused, fail, markdown_files, or_fail, read_set, relative, run, write_json
+from fa_tools.tools import RESULTS, ROOT, Parser, Refused, fail, markdown_files, or_fail, read_set, relative, write_json
 
 EXAMPLE = """examples:
   scripts/fa adopt                      after a change: every kernel that has changed
@@ -345,7 +345,3 @@ def main(argv=None):
         return 1
     print("\nNothing is left to do here." + " On a machine with a GPU: scripts/fa measure --stale" * (not args.measured))
     return 0
-
-
-if __name__ == "__main__":
-    run(main)

@@ -10,7 +10,7 @@ from fa_tools.laboratory import profile as profiler
 from fa_tools.product import limits
 from fa_tools.product.limits import RESOURCES
 from fa_tools.records import SHAPE, Shape, describe, is_stale, load, order, waiting
-from fa_tools.tools import Parser, Refused, named, or_fail, read_json, relative, results_files, run
+from fa_tools.tools import Parser, Refused, named, or_fail, read_json, relative, results_files
 
 EXAMPLE = """examples:
   scripts/fa agree                                              committed profiles against committed counts
@@ -339,7 +339,3 @@ def main(argv=None):
     for sentence in waiting(kernel for part in parts for kernel in part.get("changed", [])):
         print("", *textwrap.wrap(f"{sentence}.", 100), sep="\n")
     return 1 if any(unexplained(part["counts"]) for part in parts) else 0
-
-
-if __name__ == "__main__":
-    run(main)

@@ -26,7 +26,7 @@ from pathlib import Path
 from fa_tools.laboratory.validate import check_sense, problem_of
 from fa_tools.records import check, is_stale, kept_records, kind, neighbours, short_name, todays_source, with_solution
 from fa_tools.sources import kernel_names, solutions
-from fa_tools.tools import (RESULTS, ROOT, Parser, Refused, fail, or_fail, read_json, read_set, relative, run, write_json,
+from fa_tools.tools import (RESULTS, ROOT, Parser, Refused, fail, or_fail, read_json, read_set, relative, write_json,
                             write_whole)
 
 EXAMPLE = """examples:
@@ -500,7 +500,3 @@ def main(argv=None):
     write_machine(args.to)
     with (args.to / "log.txt").open("a", encoding="utf-8") as log:
         return measure(steps, args.to, args.build, args.limit, log)
-
-
-if __name__ == "__main__":
-    run(main)

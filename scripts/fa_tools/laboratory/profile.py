@@ -21,7 +21,7 @@ from pathlib import Path
 from fa_tools.product.torch_attention import PEERS
 from fa_tools.records import amount, short_name
 from fa_tools.sources import kernel_names
-from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, or_fail, read_json, run, write_json
+from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, or_fail, read_json, write_json
 
 EXAMPLE = """examples:
   scripts/fa profile 10                         one kernel, each figure with what it tells
@@ -450,7 +450,3 @@ def main(argv=None):
     if args.output:
         write_json(args.output, data)
     return 0
-
-
-if __name__ == "__main__":
-    run(main)

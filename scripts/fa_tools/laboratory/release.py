@@ -5,7 +5,7 @@ A file that has a kernel beside variants of it which were not kept cannot be mea
 mark its figures (†)."""
 
 from fa_tools.records import is_stale, kept_records, short_name, todays_source
-from fa_tools.tools import ROOT, Parser, or_fail, relative, run
+from fa_tools.tools import ROOT, Parser, or_fail, relative
 
 EXAMPLE = """example:
   scripts/fa release --check      before a release; CI does not ask for it
@@ -41,7 +41,3 @@ def main(argv=None):
         found = list(obstacles())
     print("\n".join(found) or "Nothing is to be measured again.")
     return 1 if found and args.check else 0
-
-
-if __name__ == "__main__":
-    run(main)

@@ -10,7 +10,7 @@ import subprocess
 import textwrap
 
 from fa_tools.records import display, kind, load, mark, order, passed
-from fa_tools.tools import ROOT, Parser, Refused, fail, named, new_results_file, or_fail, read_json, run
+from fa_tools.tools import ROOT, Parser, Refused, fail, named, new_results_file, or_fail, read_json
 
 EXAMPLE = """publications:
   from-scratch   Flash Attention from Scratch: its 16 kernels on A100 and RTX 3090
@@ -178,7 +178,3 @@ def main(argv=None):
         data = measured(file, args.publication)
     print("\n".join(report(read_published(args.publication), data)))
     return code
-
-
-if __name__ == "__main__":
-    run(main)

@@ -171,7 +171,3 @@ def main():
         stale += not same
         print(f"{name}: passed" + ("" if same else f", but {relative(args.into)}#{entry} is out of date"))
     return 1 if stale else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,7 +6,7 @@ import statistics
 import sys
 
 from fa_tools.records import SCORES, attended_pairs, flops_of, load, shape_of
-from fa_tools.tools import Parser, Refused, check_writable, fail, need, or_fail, read_json, read_set, run, write_json
+from fa_tools.tools import Parser, Refused, check_writable, fail, need, or_fail, read_json, read_set, write_json
 
 # Totals that are sums over the statements: of which field, and of which kind if not of all.
 SUMS = {
@@ -155,7 +155,3 @@ def main():
             write_json(args.keep, read_json(files[0]))
         print(f"kept as {args.keep}")
     return 1 if bad else 0
-
-
-if __name__ == "__main__":
-    run(main)

@@ -30,7 +30,7 @@ from fa_tools.press.charts.themes import one_svg
 from fa_tools.product.limits import MACHINES, bound_of, kernels_of
 from fa_tools.records import (REST, Shape, display, headline_shape, is_plain, is_stale, kind, load, order, passed, scores_of, shape_of,
                               tell_apart)
-from fa_tools.tools import ROOT, Parser, Refused, busy, fail, make_folder, named, need, or_fail, read_json, relative, run, set_up, write_whole
+from fa_tools.tools import ROOT, Parser, Refused, busy, fail, make_folder, named, need, or_fail, read_json, relative, set_up, write_whole
 
 EXAMPLE = """examples:
   scripts/fa chart results/2026-11-21T10-00-00Z.json
@@ -380,7 +380,3 @@ def main():
     if not drawn:
         fail("there is nothing to draw: no record with times or counters matches", 1)
     return 0
-
-
-if __name__ == "__main__":
-    run(main)

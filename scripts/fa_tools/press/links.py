@@ -252,7 +252,3 @@ def main():
         print(f"{checked} links lead somewhere, {converted} formulas are closed"
               + (" and convertible" if converter() else " (not converted: latex2mathml is not here)") * bool(converted))
     return 1 if bad else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -215,7 +215,3 @@ def main():
     if runner.skipped:
         print(f"{len(runner.skipped)} left out: their programs, or the compiler that they name, are not here")
     return 1 if bad and args.check else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fa_tools.press.links import outside_code
 from fa_tools.records import DAGGER
-from fa_tools.tools import ROOT, Parser, busy, markdown_files, or_fail, relative, run, text_of
+from fa_tools.tools import ROOT, Parser, busy, markdown_files, or_fail, relative, text_of
 
 EXAMPLE = """examples:
   scripts/fa prose
@@ -191,7 +191,3 @@ def main():
             print(f"{name}:{line}: {problem}")
             bad += 1
     return 1 if bad else 0
-
-
-if __name__ == "__main__":
-    run(main)

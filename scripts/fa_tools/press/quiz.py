@@ -10,7 +10,7 @@ import sys
 import textwrap
 from collections import namedtuple
 
-from fa_tools.tools import (ROOT, Parser, Refused, fail, lines_of, make_folder, named, or_fail, read_json, relative, run, text_of,
+from fa_tools.tools import (ROOT, Parser, Refused, fail, lines_of, make_folder, named, or_fail, read_json, relative, text_of,
                             write_whole)
 
 EXAMPLE = """examples:
@@ -191,7 +191,3 @@ def main():
         again = f" Look again at question{'s' if len(wrong) > 1 else ''} {', '.join(wrong)}." if wrong else ""
         say(("\n" if options.answers is None else "") + f"{chapter.number}: {score} of {len(rights)} right.{again}")
     return 0 if score == len(rights) else 1
-
-
-if __name__ == "__main__":
-    run(main)

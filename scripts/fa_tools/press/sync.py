@@ -417,7 +417,3 @@ def main():
     if bad and args.check:
         print("scripts/fa sync rewrites what is out of date", file=sys.stderr)
     return 1 if bad else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

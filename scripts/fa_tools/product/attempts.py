@@ -13,7 +13,7 @@ from pathlib import Path
 from fa_tools.product import emulate
 from fa_tools.product.examiner import TOO_MUCH, Examiner, check, launches_of
 from fa_tools.product.tasks import GROUPS, MARK, WIDTH, read_tasks
-from fa_tools.tools import ROOT, Parser, busy, fail, make_folder, or_fail, relative, run, write_whole
+from fa_tools.tools import ROOT, Parser, busy, fail, make_folder, or_fail, relative, write_whole
 
 DESCRIPTION = """Kernels with a hole, or with somebody else's bug, for you to complete. The first call writes the file into
 the folder try/ and says what to do. Every further call compiles your file for the emulator and tells you what
@@ -403,7 +403,3 @@ def main():
             fail(f"{relative(path)} does not compile")
         return subprocess.run([program, *own], check=False).returncode
     return attempt(task, folder, options.json)
-
-
-if __name__ == "__main__":
-    run(main)

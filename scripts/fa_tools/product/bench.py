@@ -28,8 +28,8 @@ from fa_tools.product.torch_attention import PEERS
 from fa_tools.records import (CONVENTION, GROWTHS, HALVED, REST, SCORES, attended_pairs, describe_rest, describe_scores,
                               flops_of, is_plain, is_stale, kind, load, scores_of, shape_of, short_name)
 from fa_tools.sources import kernel_names
-from fa_tools.tools import (ROOT, Parser, Refused, check_writable, fail, named, new_results_file, or_fail, read_json, relative, run,
-                            set_up, whole, write_json)
+from fa_tools.tools import (ROOT, Parser, Refused, check_writable, fail, named, new_results_file, or_fail, read_json, relative, set_up,
+                            whole, write_json)
 
 EXAMPLE = """examples:
   scripts/fa bench                                        builds, then the protocol quick
@@ -744,9 +744,8 @@ def build(args):
 
 def main():
     if python := os.environ.pop("PYTHON", None):
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "scripts"), os.environ.get("PYTHONPATH")]))
         path = shutil.which(python) or fail(f"there is no {python}; PYTHON names the one to use", 4)
-        os.execv(path, [path, "-B", "-m", "fa_tools.product.bench", *sys.argv[1:]])
+        os.execv(path, [path, "-B", str(ROOT / "scripts" / "fa"), "bench", *sys.argv[1:]])
     argv = sys.argv[1:]
     command = ["bench.py", *argv]
     args = parse_arguments(argv)
@@ -761,7 +760,3 @@ def main():
         interrupted = isinstance(problem, KeyboardInterrupt)
         print(end="\n" * interrupted, file=sys.stderr)
         fail(f"{'interrupted' if interrupted else problem}; {args.written or 'nothing was written'}", 130 if interrupted else 3)
-
-
-if __name__ == "__main__":
-    run(main)

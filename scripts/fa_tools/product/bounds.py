@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fa_tools.product import limits, sass
 from fa_tools.records import SHAPE as FIELDS, Shape, describe, headline_shape, load, order, passed, short, waiting
-from fa_tools.tools import Parser, Refused, busy, fail, named, or_fail, relative, results_files, run, whole
+from fa_tools.tools import Parser, Refused, busy, fail, named, or_fail, relative, results_files, whole
 
 EXAMPLE = """examples:
   scripts/fa bounds                                              all kernels on an H200, from committed counts
@@ -205,7 +205,3 @@ def main(argv=None):
             fail(text, 1)
         print(f"note: {text}", file=sys.stderr)
     return 0
-
-
-if __name__ == "__main__":
-    run(main)

@@ -21,7 +21,7 @@ import textwrap
 from collections import Counter
 
 from fa_tools.records import SCORES, describe, describe_scores, in_order, load, order, passed, scores_of, shape_of
-from fa_tools.tools import Parser, fail, or_fail, run
+from fa_tools.tools import Parser, fail, or_fail
 
 EXAMPLE = """examples:
   scripts/fa compare bench/results/h200_bf16_d128.json results/mine.json
@@ -243,7 +243,3 @@ def main(argv=None):
         fail(f"{names[0]} and {names[1]} have {what} in common")
     report(names, files, pairs, only)
     return 0
-
-
-if __name__ == "__main__":
-    run(main)

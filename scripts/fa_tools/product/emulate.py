@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fa_tools.product import cuda_source
-from fa_tools.tools import ROOT, Parser, busy, fail, relative, run, set_up
+from fa_tools.tools import ROOT, Parser, busy, fail, relative, set_up
 
 UNSET = ("-Wuninitialized", "-Wmaybe-uninitialized")  # of g++; clang++ has another name for the second
 ENDLESS = "-fno-finite-loops"  # C++ lets the compiler leave out a loop that only waits
@@ -265,7 +265,3 @@ def main():
     os.environ["FA_EMULATOR"] = " ".join(chosen)
     sys.stdout.flush()
     os.execv(program, [str(source), *options.arguments])
-
-
-if __name__ == "__main__":
-    run(main)

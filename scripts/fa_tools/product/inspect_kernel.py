@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fa_tools.product.sass import (KINDS, PTX_OF_INTEREST, SETUP, Missing, compile_kernel, find_kernel, kind_of, main_loop, mix,
                   occupancy, product_flops, ptx_family, ptx_opcodes)
-from fa_tools.tools import ROOT, Parser, Refused, fail, run, write_whole
+from fa_tools.tools import ROOT, Parser, Refused, fail, write_whole
 
 EXAMPLE = """examples:
   scripts/fa inspect 08                                  bf16, head_dim 128, sm_90a
@@ -245,7 +245,3 @@ def main(argv=None):
         print(f"{kernel}, {args.dtype}, head_dim {args.head_dim}, sm_{build.architecture}, nvcc {build.nvcc}\n")
         print("\n\n".join(show(report) for report in reports))
     return 0
-
-
-if __name__ == "__main__":
-    run(main)

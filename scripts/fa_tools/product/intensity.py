@@ -10,7 +10,6 @@ A CTA owns block_m queries of one head and goes over all keys in tiles of block_
 
 These are the fewest bytes: no bank conflict, no sector fetched in vain, no statistics or scores through memory."""
 
-import sys
 from collections import namedtuple
 
 from fa_tools.product.limits import attention_flops, machine_named
@@ -83,7 +82,3 @@ def main():
         print(f"{level:<8}{work.flops / 1e6:>14,.1f}{work.bytes / 1e6:>14,.2f}{work.intensity:>12,.1f}"
               f"   {bound:,.0f} TFLOP/s ({limit})")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

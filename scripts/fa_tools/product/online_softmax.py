@@ -4,7 +4,6 @@ A row's state is three things: m, the largest score so far; l, the sum of e^(s -
 keys updates them (add_tile), two states of different keys make one (merge), and o / l is the output at any time."""
 
 import math
-import sys
 from collections import namedtuple
 
 from fa_tools.tools import Parser, fail
@@ -93,7 +92,3 @@ def main():
     exact = three_passes(scores, values)
     print(f"\nThree passes over the row: m = {exact.m:g}, l = {exact.l:.4f}, o = {exact.o:.4f}, O = {exact.o / exact.l:.4f}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

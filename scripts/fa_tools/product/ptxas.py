@@ -2,7 +2,6 @@
 the build's flags; needs nvcc and c++filt, but no GPU."""
 
 import re
-import sys
 import tempfile
 import textwrap
 
@@ -68,7 +67,3 @@ def main(argv=None):
         line = re.sub(r" +in (the )?function '?\w+'?", "", re.sub(r" in around line \d+", "", line))
         print(textwrap.fill(re.sub(r" +", " ", line), 98, initial_indent="  ", subsequent_indent="    "))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

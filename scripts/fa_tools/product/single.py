@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fa_tools.product import sass
 from fa_tools.sources import calls, included, parse, reachable, unmarked, without_comments
-from fa_tools.tools import ROOT, Parser, Refused, fail, run
+from fa_tools.tools import ROOT, Parser, Refused, fail
 
 EXAMPLE = """example:
   scripts/fa single 16 > attention16.cu
@@ -373,7 +373,3 @@ def main():
     except Refused as problem:
         fail(str(problem))
     return 0
-
-
-if __name__ == "__main__":
-    run(main)

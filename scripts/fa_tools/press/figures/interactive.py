@@ -143,7 +143,3 @@ def main():
         path = args.output / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

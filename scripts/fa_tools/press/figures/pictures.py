@@ -2,7 +2,6 @@
 same bytes."""
 
 import math
-import sys
 
 from fa_tools.press.figures import (appendix_pictures, beyond_pictures, first_pictures, hopper_pictures,  # noqa: F401 - they fill DRAWN
                                     layouts)
@@ -803,7 +802,3 @@ def main():
     with or_fail():
         drawn = {name: None if name in left else draw().svg() for name, draw in DRAWN.items()}
     return keep(PICTURES, drawn, "scripts/fa pictures", args.check)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

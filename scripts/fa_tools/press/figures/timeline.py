@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fa_tools.press.figures.drawing import INK, Picture, keep, runs
 from fa_tools.records import is_stale
-from fa_tools.tools import (ROOT, Parser, Refused, busy, fail, or_fail, read_json, relative, results_files, run, write_json,
+from fa_tools.tools import (ROOT, Parser, Refused, busy, fail, or_fail, read_json, relative, results_files, write_json,
                             write_whole)
 
 FOLDER = ROOT / "docs" / "timelines"
@@ -468,7 +468,3 @@ def main():
     write_whole(out, text)
     print(f"drew {out}")
     return 0
-
-
-if __name__ == "__main__":
-    run(main)
