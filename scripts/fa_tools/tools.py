@@ -21,7 +21,9 @@ SCHEMA_VERSIONS = (1, 2, 3, 4, 5, 6)
 
 
 class Refused(Exception):
-    """One sentence that says what is wrong with a file."""
+    """One sentence that says what is wrong with a file. A command that it leaves ends with it, and with this code."""
+
+    code = 2
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -81,12 +83,12 @@ def named(name):
     try:
         yield
     except Refused as problem:
-        raise Refused(f"{name} {problem}") from None
+        raise Refused(f"{name} {problem}".lstrip()) from None
 
 
 @contextlib.contextmanager
-def or_fail(name="", code=2):
-    """A Refused from within ends the program with its sentence, which the name begins."""
+def or_fail(name="", *, code):
+    """A Refused from within ends the program with its sentence, which the name begins, and this code."""
     try:
         yield
     except Refused as problem:
@@ -107,12 +109,15 @@ def busy(what):
 
 
 def run(main):
-    """Ends the script with main's exit code, or with one sentence if standard output cannot be written."""
+    """Ends the script with main's exit code, or with one sentence if something is refused, or standard output cannot be written."""
     try:
         try:
             code = main()
         except SystemExit as end:
             code = end.code
+        except Refused as problem:
+            print(f"error: {problem}", file=sys.stderr)
+            code = problem.code
         except KeyboardInterrupt:
             print("\nstopped", file=sys.stderr)
             code = 130  # as a shell says it

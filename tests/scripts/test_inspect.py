@@ -10,6 +10,7 @@ from unittest import mock
 
 from support import ROOT, SCRIPTS, ScriptTest, main, seeded_bugs
 
+from fa_tools import tools
 from fa_tools.product import inspect_kernel, ptxas, sass
 from fa_tools.sources import solutions
 
@@ -145,7 +146,7 @@ class Refusals(ScriptTest):
                          [(90, True), (75, False), (80, False)])
         said = io.StringIO()
         with mock.patch.object(sass, "find_nvcc", side_effect=sass.Missing("no nvcc")), redirect_stderr(said), self.assertRaises(SystemExit):
-            ptxas.main(["causal"])
+            tools.run(lambda: ptxas.main(["causal"]))
         self.assertEqual(said.getvalue(), "error: no nvcc\n")
 
     def test_unknown_architecture(self):
@@ -158,7 +159,7 @@ class Refusals(ScriptTest):
     def test_without_nvcc(self):
         said = io.StringIO()
         with mock.patch.object(sass.shutil, "which", lambda name: None), redirect_stderr(said), self.assertRaises(SystemExit) as ended:
-            inspect_kernel.main(["08"])
+            tools.run(lambda: inspect_kernel.main(["08"]))
         self.assertEqual((ended.exception.code, said.getvalue()), (4, "error: there is no nvcc here; scripts/fa toolkit brings one\n"))
 
 

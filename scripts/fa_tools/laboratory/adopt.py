@@ -22,7 +22,7 @@ from fa_tools.laboratory import measure
 from fa_tools.product.tasks import FOLDER as TASKS, read_tasks
 from fa_tools.records import short_name
 from fa_tools.sources import changed, kernel_names, solutions, source_of, written_in
-from fa_tools.tools import RESULTS, ROOT, Parser, Refused, fail, markdown_files, or_fail, read_set, relative, write_json
+from fa_tools.tools import RESULTS, ROOT, Parser, Refused, fail, markdown_files, read_set, relative, write_json
 
 EXAMPLE = """examples:
   scripts/fa adopt                      after a change: every kernel that has changed
@@ -325,8 +325,7 @@ def main(argv=None):
     log.write_text("", encoding="utf-8")
     work = Work(log)
     if args.measured:
-        with or_fail():
-            files = measure.merge(args.measured, say=lambda sentence: work.todo("not merged", sentence))
+        files = measure.merge(args.measured, say=lambda sentence: work.todo("not merged", sentence))
         print(*(f"updated {name}" for name in files), sep="\n")
         adopt(list(known.values()), ["documents"], work)
     else:

@@ -10,7 +10,7 @@ from fa_tools.laboratory import profile as profiler
 from fa_tools.product import limits
 from fa_tools.product.limits import RESOURCES
 from fa_tools.records import SHAPE, Shape, describe, is_stale, load, order, waiting
-from fa_tools.tools import Parser, Refused, named, or_fail, read_json, relative, results_files
+from fa_tools.tools import Parser, Refused, named, read_json, relative, results_files
 
 EXAMPLE = """examples:
   scripts/fa agree                                              committed profiles against committed counts
@@ -332,8 +332,7 @@ def main(argv=None):
     add("--counters", nargs="+", metavar="RESULTS",
         help="results of the emulator's checked build (default: the committed)")
     args = parser.parse_args(argv)
-    with or_fail():
-        parts = comparison(args.sources, args.counters)
+    parts = comparison(args.sources, args.counters)
     for i, part in enumerate(parts):
         print("\n" * (i > 0) + "\n".join([*show(part), *show_limiters(part)]))
     for sentence in waiting(kernel for part in parts for kernel in part.get("changed", [])):

@@ -26,7 +26,7 @@ from pathlib import Path
 from fa_tools.laboratory.validate import check_sense, problem_of
 from fa_tools.records import check, is_stale, kept_records, kind, neighbours, short_name, todays_source, with_solution
 from fa_tools.sources import kernel_names, solutions
-from fa_tools.tools import (RESULTS, ROOT, Parser, Refused, fail, or_fail, read_json, read_set, relative, write_json,
+from fa_tools.tools import (RESULTS, ROOT, Parser, Refused, fail, read_json, read_set, relative, write_json,
                             write_whole)
 
 EXAMPLE = """examples:
@@ -478,13 +478,12 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if len([which for which in (args.kernels, args.stale, args.whole) if which]) > 1:
         fail("name kernels, or give one of --stale and --whole")
-    with or_fail():
-        entries = manifest()
-        if args.list:
-            show_list(entries, stale_of(entries))
-            return 0
-        args.to, args.build = args.to.resolve(), args.build.resolve()
-        steps = chosen_steps(args, entries)
+    entries = manifest()
+    if args.list:
+        show_list(entries, stale_of(entries))
+        return 0
+    args.to, args.build = args.to.resolve(), args.build.resolve()
+    steps = chosen_steps(args, entries)
     if not steps:
         print("Nothing is to be measured.")
         return 0

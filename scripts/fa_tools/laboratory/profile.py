@@ -21,7 +21,7 @@ from pathlib import Path
 from fa_tools.product.torch_attention import PEERS
 from fa_tools.records import amount, short_name
 from fa_tools.sources import kernel_names
-from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, or_fail, read_json, write_json
+from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, named, read_json, write_json
 
 EXAMPLE = """examples:
   scripts/fa profile 10                         one kernel, each figure with what it tells
@@ -431,7 +431,7 @@ def main(argv=None):
     if args.report and args.report.suffix != ".ncu-rep":
         args.report = args.report.with_name(args.report.name + ".ncu-rep")  # as ncu does
     if args.source:
-        with or_fail(args.source):
+        with named(args.source):
             data = read_profile(args.source)
         kernel = choose(args.kernel, [launch["kernel"] for launch in data["launches"]], args.source)
         data["launches"] = [launch for launch in data["launches"] if launch["kernel"] == kernel]

@@ -10,7 +10,7 @@ import subprocess
 import textwrap
 
 from fa_tools.records import display, kind, load, mark, order, passed
-from fa_tools.tools import ROOT, Parser, Refused, fail, named, new_results_file, or_fail, read_json
+from fa_tools.tools import ROOT, Parser, Refused, fail, named, new_results_file, read_json
 
 EXAMPLE = """publications:
   from-scratch   Flash Attention from Scratch: its 16 kernels on A100 and RTX 3090
@@ -174,7 +174,7 @@ def main(argv=None):
     if given := {"--json", "--protocol"} & {argument.split("=")[0] for argument in rest}:
         fail(f"{given.pop()} is for scripts/fa bench")
     file, code = (args.results, 0) if args.results else measure(args.publication, rest)
-    with or_fail(file):
+    with named(file):
         data = measured(file, args.publication)
     print("\n".join(report(read_published(args.publication), data)))
     return code

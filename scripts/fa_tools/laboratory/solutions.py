@@ -45,7 +45,7 @@ EXAMPLE = """examples:
 
 
 def change(source, name, places, undo=False):
-    with or_fail(f"{name} does not fit {source.name}{' (was it applied?)' if undo else ''}:", 1):
+    with or_fail(f"{name} does not fit {source.name}{' (was it applied?)' if undo else ''}:", code=1):
         text = changed(source.read_text(encoding="utf-8"), places, undo)
     source.write_text(text, encoding="utf-8")
 

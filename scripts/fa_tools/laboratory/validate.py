@@ -6,7 +6,7 @@ import statistics
 import sys
 
 from fa_tools.records import SCORES, attended_pairs, flops_of, load, shape_of
-from fa_tools.tools import Parser, Refused, check_writable, fail, need, or_fail, read_json, read_set, write_json
+from fa_tools.tools import Parser, Refused, check_writable, fail, need, read_json, read_set, write_json
 
 # Totals that are sums over the statements: of which field, and of which kind if not of all.
 SUMS = {
@@ -151,7 +151,6 @@ def main():
             bad += not valid
             print(sentence if valid else f"error: {sentence}", file=sys.stdout if valid else sys.stderr)
     if args.keep and not bad:
-        with or_fail():
-            write_json(args.keep, read_json(files[0]))
+        write_json(args.keep, read_json(files[0]))
         print(f"kept as {args.keep}")
     return 1 if bad else 0

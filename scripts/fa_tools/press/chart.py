@@ -30,7 +30,7 @@ from fa_tools.press.charts.themes import one_svg
 from fa_tools.product.limits import MACHINES, bound_of, kernels_of
 from fa_tools.records import (REST, Shape, display, headline_shape, is_plain, is_stale, kind, load, order, passed, scores_of, shape_of,
                               tell_apart)
-from fa_tools.tools import ROOT, Parser, Refused, busy, fail, make_folder, named, need, or_fail, read_json, relative, set_up, write_whole
+from fa_tools.tools import ROOT, Parser, Refused, busy, fail, make_folder, named, need, read_json, relative, set_up, write_whole
 
 EXAMPLE = """examples:
   scripts/fa chart results/2026-11-21T10-00-00Z.json
@@ -285,11 +285,10 @@ def is_fresh(path, spec_of):
 def docs_specs():
     """(name, spec function of a theme) of every chart in docs/charts."""
     for stem, files, profile, counters, only, kernels in DOCS_CHARTS:
-        with or_fail():
-            (group,) = group_files([ROOT / name for name in files])
-            group.keep(kernels)
-            profile, counters = profile and read(ROOT / profile, load_profile), counters and read(ROOT / counters, load)
-            charts = list(specs_of(group, dict.fromkeys(Shape._fields), profile, counters=counters))
+        (group,) = group_files([ROOT / name for name in files])
+        group.keep(kernels)
+        profile, counters = profile and read(ROOT / profile, load_profile), counters and read(ROOT / counters, load)
+        charts = list(specs_of(group, dict.fromkeys(Shape._fields), profile, counters=counters))
         for name, spec_of in charts:
             if only is not None and name not in only:
                 continue
@@ -353,11 +352,10 @@ def main():
         return docs_charts(drawing_tool(), args.check)
 
     wish = {field: getattr(args, field, None) for field in Shape._fields}
-    with or_fail():
-        groups = group_files(args.files)
-        profile = read(args.profile, load_profile) if args.profile else None
-        counters = read(args.counters, load) if args.counters else None
-        charts = [(group, list(specs_of(group, wish, profile, args.peer, counters))) for group in groups]
+    groups = group_files(args.files)
+    profile = read(args.profile, load_profile) if args.profile else None
+    counters = read(args.counters, load) if args.counters else None
+    charts = [(group, list(specs_of(group, wish, profile, args.peer, counters))) for group in groups]
     vl = drawing_tool()
     folder = make_folder(args.output or Path(args.files[0]).parent)
     drawn = 0

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote
 
-from fa_tools.tools import ROOT, Parser, busy, markdown_files, or_fail, relative, text_of
+from fa_tools.tools import ROOT, Parser, busy, markdown_files, named, relative, text_of
 
 EXAMPLE = """examples:
   scripts/fa links
@@ -227,7 +227,7 @@ def main():
     args = parser.parse_args()
     bad = checked = converted = 0
     for path in [Path(name).resolve() for name in args.files] or markdown_files():
-        with or_fail(relative(path)):
+        with named(relative(path)):
             lines = list(outside_code(text_of(path)))
         for number in taken_for_html(path):
             bad += 1

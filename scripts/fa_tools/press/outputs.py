@@ -30,7 +30,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fa_tools.tools import ROOT, Parser, busy, fail, markdown_files, or_fail, relative, text_of
+from fa_tools.tools import ROOT, Parser, busy, fail, markdown_files, named, relative, text_of
 
 NVCC = ("scripts/fa inspect", "scripts/fa ptxas")  # these need CUDA's tools
 SETUP = 4  # and their exit code if one is missing
@@ -194,7 +194,7 @@ def main():
     args = parser.parse_args()
     runner, bad = Runner(args.only, args.scripts), 0
     for path in [Path(name).resolve() for name in args.files] or [*markdown_files(), *filter(Path.exists, [LOOPS])]:
-        with or_fail(path):
+        with named(path):
             old = text_of(path)
 
         def replaced(shown, old=old, path=path):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fa_tools.press.links import outside_code
 from fa_tools.records import DAGGER
-from fa_tools.tools import ROOT, Parser, busy, markdown_files, or_fail, relative, text_of
+from fa_tools.tools import ROOT, Parser, busy, markdown_files, named, relative, text_of
 
 EXAMPLE = """examples:
   scripts/fa prose
@@ -185,7 +185,7 @@ def main():
     bad = 0
     for path in chosen:
         name = relative(path.resolve())
-        with or_fail(name):
+        with named(name):
             text = text_of(path)
         for line, problem in check(name, text):
             print(f"{name}:{line}: {problem}")

@@ -10,7 +10,7 @@ import sys
 import textwrap
 from collections import namedtuple
 
-from fa_tools.tools import (ROOT, Parser, Refused, fail, lines_of, make_folder, named, or_fail, read_json, relative, text_of,
+from fa_tools.tools import (ROOT, Parser, Refused, fail, lines_of, make_folder, named, read_json, relative, text_of,
                             write_whole)
 
 EXAMPLE = """examples:
@@ -66,7 +66,7 @@ def best_scores():
     """{chapter: right answers} of what has been kept."""
     if not SCORES.exists():
         return {}
-    with or_fail(), named(relative(SCORES)):
+    with named(relative(SCORES)):
         scores = read_json(SCORES)
         if not isinstance(scores, dict) or not all(type(score) is int and score >= 0 for score in scores.values()):
             raise Refused("is not what the quiz keeps; without this file it begins anew")
@@ -155,7 +155,7 @@ def main():
     parser.add_argument("--answers", metavar="LETTERS", help="grade these letters, one per question, and ask nothing")
     parser.add_argument("--json", action="store_true", help="print the result as JSON (what is asked goes to standard error)")
     options = parser.parse_args()
-    with or_fail(), named(relative(PAGE)):
+    with named(relative(PAGE)):
         known = chapters(text_of(PAGE))
     if options.list:
         if options.chapter or options.answers is not None:

@@ -73,7 +73,7 @@ from pathlib import Path
 from fa_tools.press.doc_tables import TABLES, matching, pick, read, source_lines
 from fa_tools.press.links import FENCE, slug, with_fences
 from fa_tools.records import DAGGER, mark
-from fa_tools.tools import ROOT, Parser, Refused, busy, markdown_files, or_fail, relative, text_of
+from fa_tools.tools import ROOT, Parser, Refused, busy, markdown_files, named, relative, text_of
 
 EXAMPLE = """examples:
   scripts/fa sync                      rewrite every Markdown file of the checkout
@@ -404,7 +404,7 @@ def main():
     bad = 0
     for path in [Path(name) for name in args.files] or markdown_files():
         problems = []
-        with or_fail(path):
+        with named(path):
             old, new = synced(path, problems)
         for number, sentence in problems:
             # Without --check, drift is what gets repaired; only what cannot be repaired is worth a word.

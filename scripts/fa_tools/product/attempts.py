@@ -174,8 +174,7 @@ class Folder:
 
     def save(self):
         make_folder(self.path)
-        with or_fail():
-            write_whole(self.file, json.dumps(self.progress, indent=1, sort_keys=True) + "\n")
+        write_whole(self.file, json.dumps(self.progress, indent=1, sort_keys=True) + "\n")
 
     def command(self, task):
         return f"scripts/fa try {task.name}{self.option}"
@@ -349,8 +348,7 @@ def main():
     parser.add_argument("--folder", default=ROOT / "try", help="where your files are (default: try/ in the checkout)")
     parser.add_argument("--check", action="store_true", help="hold the tasks to what they promise (for those who write them)")
     options = parser.parse_args(arguments)
-    with or_fail():
-        tasks = read_tasks()
+    tasks = read_tasks()
     options.names = [name.lower() for name in options.names]
     for name in options.names:
         if name not in tasks and not any(task.is_of(name) for task in tasks.values()):
@@ -390,8 +388,7 @@ def main():
         seen = folder.progress.pop(task.name, {}).get("revealed", False)
         folder.of(task).update({"revealed": True} if seen else {})
     if not path.is_file():
-        with or_fail():
-            begin(task, folder)
+        begin(task, folder)
         return 0
     if own:
         if not task.is_kernel:

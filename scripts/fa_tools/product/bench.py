@@ -28,7 +28,7 @@ from fa_tools.product.torch_attention import PEERS
 from fa_tools.records import (CONVENTION, GROWTHS, HALVED, REST, SCORES, attended_pairs, describe_rest, describe_scores,
                               flops_of, is_plain, is_stale, kind, load, scores_of, shape_of, short_name)
 from fa_tools.sources import kernel_names
-from fa_tools.tools import (ROOT, Parser, Refused, check_writable, fail, named, new_results_file, or_fail, read_json, relative, set_up,
+from fa_tools.tools import (ROOT, Parser, Refused, check_writable, fail, named, new_results_file, read_json, relative, set_up,
                             whole, write_json)
 
 EXAMPLE = """examples:
@@ -229,7 +229,7 @@ def beside_baselines(machine, settings, records):
     """(a line for every library with a baseline on this GPU, those of them that are further off than they may)."""
     if settings["flush_l2"]:
         return [], []  # the baselines are of other conditions
-    with or_fail("bench/baselines.json"):
+    with named("bench/baselines.json"):
         data = read_json(ROOT / "bench" / "baselines.json")
     found = {}  # kernel: [(deviation, record, baseline, measured)]
     for record in records:
@@ -468,7 +468,7 @@ def positive(text):
 
 
 def read_protocols():
-    with or_fail("bench/protocols.json"):
+    with named("bench/protocols.json"):
         return read_json(ROOT / "bench" / "protocols.json")["protocols"]
 
 
@@ -541,8 +541,7 @@ def parse_arguments(argv):
     if resume := args.resume:
         if without_files(argv) or args.json:
             fail("--resume takes everything from its file: nothing else goes with it but --library and --toolkit")
-        with or_fail():
-            begun = read_begun(resume)
+        begun = read_begun(resume)
         resumed = parse_arguments(["--json", str(resume), *without_files(begun["command"][1:])])
         resumed.library, resumed.toolkit, resumed.repeat, resumed.begun = args.library, args.toolkit, 1, begun
         return resumed
@@ -675,7 +674,7 @@ def bench(args, command, stopped):
     runners = {**in_torch, **dict.fromkeys(kernels), **dict.fromkeys(name for name in in_library if name in here["kernels"])}
     missing.update({name: f"{harness.name} does not have it" for name in in_library if name not in here["kernels"]})
     begun = args.begun["records"] if args.begun else []
-    with or_fail(relative(args.json) if begun else ""):
+    with named(relative(args.json) if begun else ""):
         if begun:
             check_begun(args.begun, machine, args, {*runners, *missing}, missing)
     done = set(map(key, begun))
@@ -703,7 +702,7 @@ def bench(args, command, stopped):
         for problem in problems:
             measured = measure_problem(harness, runners, missing, problem, args.settings, progress)
             if begun:
-                with or_fail(relative(args.json)):
+                with named(relative(args.json)):
                     check_same(begun, measured)
                 measured = [{**record, "run": now} for record in measured]
             records += measured

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fa_tools.product import limits, sass
 from fa_tools.records import SHAPE as FIELDS, Shape, describe, headline_shape, load, order, passed, short, waiting
-from fa_tools.tools import Parser, Refused, busy, fail, named, or_fail, relative, results_files, whole
+from fa_tools.tools import Parser, Refused, busy, fail, named, relative, results_files, whole
 
 EXAMPLE = """examples:
   scripts/fa bounds                                              all kernels on an H200, from committed counts
@@ -141,8 +141,7 @@ def parse_arguments(argv):
     for field in ("batch", "heads", "seq-len"):
         add(f"--{field}", type=whole(1), metavar="N")
     args = parser.parse_args(argv)
-    with or_fail():
-        args.kernels = {sass.find_kernel(word) for word in args.results if re.fullmatch(r"\d+(_\w+)?", word)}
+    args.kernels = {sass.find_kernel(word) for word in args.results if re.fullmatch(r"\d+(_\w+)?", word)}
     args.results = [word for word in args.results if not re.fullmatch(r"\d+(_\w+)?", word)]
     if args.program and not os.access(args.program, os.X_OK):
         fail(f"{args.program} is not a program that can be run")
@@ -151,48 +150,47 @@ def parse_arguments(argv):
 
 def main(argv=None):
     args = parse_arguments(argv)
-    with or_fail():
-        name, machine = limits.machine_named(args.machine)
-        files = read(args.results or COMMITTED)
-        every = [record for data in files for record in data["records"] if passed(record) and "statements" in record]
-        if not every:
-            raise Refused("there are no counts by line in the results; scripts/run.sh --backend emulator writes them")
-        head_dim = args.head_dim or max(record["head_dim"] for record in every)
-        kernels = sorted(limits.kernels_of(files, head_dim).values(), key=lambda kernel: order(kernel.name))
-        changed = {name for name, _ in limits.kernels_of(files, head_dim, stale=True)}
-        if not kernels:
-            raise Refused("; ".join([f"no kernel of the results ran with head_dim {head_dim}", *waiting(changed)]))
-        dtype = args.dtype or headline_shape(every).dtype
-        counted = {kernel.name for kernel in kernels}  # results also have variants of kernels, and libraries
-        committed = committed_measurements()
-        measured = {key: record for key, record in limits.measured(committed, name).items() if key[0] in counted}
-        shape = choose_shape(args, head_dim, dtype, measured)
-        changed |= {each for each, at in limits.measured(committed, name, stale=True) if at == shape and (each, at) not in measured}
-        if args.program:
-            single = {k.name: k for k in kernels if len(k.records) == 1 and shape.seq_len not in k.records}
-            if single:
-                for record in run_other_length(args.program, [*single.values()], files[0])["records"]:
-                    if record["kernel"] in single and passed(record) and "statements" in record:
-                        single[record["kernel"]].add(record)
-        changed = {each for each in changed if each in (args.kernels or {each})}
-        rows, unknown = [], []
-        for kernel in kernels:
-            if kernel.name not in (args.kernels or {kernel.name}):
-                continue
-            if not limits.runs_on(kernel, machine):
-                print(f"note: {kernel.name} is left out, {name} has no wgmma", file=sys.stderr)
-                continue
-            record = measured.get((kernel.name, shape))
-            bound = limits.bound_of(kernel, shape, machine, record and record["workspace_bytes"])
-            if bound:
-                rows.append((bound, record))
-            else:
-                unknown.append(kernel.name)
-            if kernel.misfits(dtype):
-                print(f"note: counts of {kernel.name} do not grow like a seq_len^2 + b seq_len; its bound is no bound",
-                      file=sys.stderr)
-        if args.kernels and not rows and not unknown:
-            raise Refused("; ".join([f"there is nothing to calculate of {', '.join(sorted(args.kernels))}", *waiting(changed)]))
+    name, machine = limits.machine_named(args.machine)
+    files = read(args.results or COMMITTED)
+    every = [record for data in files for record in data["records"] if passed(record) and "statements" in record]
+    if not every:
+        raise Refused("there are no counts by line in the results; scripts/run.sh --backend emulator writes them")
+    head_dim = args.head_dim or max(record["head_dim"] for record in every)
+    kernels = sorted(limits.kernels_of(files, head_dim).values(), key=lambda kernel: order(kernel.name))
+    changed = {name for name, _ in limits.kernels_of(files, head_dim, stale=True)}
+    if not kernels:
+        raise Refused("; ".join([f"no kernel of the results ran with head_dim {head_dim}", *waiting(changed)]))
+    dtype = args.dtype or headline_shape(every).dtype
+    counted = {kernel.name for kernel in kernels}  # results also have variants of kernels, and libraries
+    committed = committed_measurements()
+    measured = {key: record for key, record in limits.measured(committed, name).items() if key[0] in counted}
+    shape = choose_shape(args, head_dim, dtype, measured)
+    changed |= {each for each, at in limits.measured(committed, name, stale=True) if at == shape and (each, at) not in measured}
+    if args.program:
+        single = {k.name: k for k in kernels if len(k.records) == 1 and shape.seq_len not in k.records}
+        if single:
+            for record in run_other_length(args.program, [*single.values()], files[0])["records"]:
+                if record["kernel"] in single and passed(record) and "statements" in record:
+                    single[record["kernel"]].add(record)
+    changed = {each for each in changed if each in (args.kernels or {each})}
+    rows, unknown = [], []
+    for kernel in kernels:
+        if kernel.name not in (args.kernels or {kernel.name}):
+            continue
+        if not limits.runs_on(kernel, machine):
+            print(f"note: {kernel.name} is left out, {name} has no wgmma", file=sys.stderr)
+            continue
+        record = measured.get((kernel.name, shape))
+        bound = limits.bound_of(kernel, shape, machine, record and record["workspace_bytes"])
+        if bound:
+            rows.append((bound, record))
+        else:
+            unknown.append(kernel.name)
+        if kernel.misfits(dtype):
+            print(f"note: counts of {kernel.name} do not grow like a seq_len^2 + b seq_len; its bound is no bound",
+                  file=sys.stderr)
+    if args.kernels and not rows and not unknown:
+        raise Refused("; ".join([f"there is nothing to calculate of {', '.join(sorted(args.kernels))}", *waiting(changed)]))
     if rows:
         print("\n".join([*table(name, machine, shape, rows), *notes(name, machine, rows),
                          *(line for sentence in waiting(changed) for line in textwrap.wrap(f"{sentence}.", 100))]))

@@ -21,7 +21,7 @@ import textwrap
 from collections import Counter
 
 from fa_tools.records import SCORES, describe, describe_scores, in_order, load, order, passed, scores_of, shape_of
-from fa_tools.tools import Parser, fail, or_fail
+from fa_tools.tools import Parser, fail, named
 
 EXAMPLE = """examples:
   scripts/fa compare bench/results/h200_bf16_d128.json results/mine.json
@@ -226,7 +226,7 @@ def main(argv=None):
     args = parser.parse_args(argv)
     names, files = [args.a, args.b], []
     for name in names:
-        with or_fail(name):
+        with named(name):
             files.append(load(name))
     backends = [data["machine"]["backend"] for data in files]
     if backends[0] != backends[1]:

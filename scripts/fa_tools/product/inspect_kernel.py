@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from fa_tools.product.sass import (KINDS, PTX_OF_INTEREST, SETUP, Missing, compile_kernel, find_kernel, kind_of, main_loop, mix,
+from fa_tools.product.sass import (KINDS, PTX_OF_INTEREST, Missing, compile_kernel, find_kernel, kind_of, main_loop, mix,
                   occupancy, product_flops, ptx_family, ptx_opcodes)
-from fa_tools.tools import ROOT, Parser, Refused, fail, write_whole
+from fa_tools.tools import ROOT, Parser, Refused, write_whole
 
 EXAMPLE = """examples:
   scripts/fa inspect 08                                  bf16, head_dim 128, sm_90a
@@ -222,15 +222,10 @@ def main(argv=None):
     parser.add_argument("--ptx", metavar="FILE", help="save the kernel's PTX")
 
     args = parser.parse_args(argv)
-    try:
-        kernel = find_kernel(args.kernel)
-        build = compile_kernel(kernel, args.arch, encodings=args.control)
-        reports = describe(build, args.dtype, args.head_dim)
-        control = [show_control(build, report, args.places.split(","), args.lines) for report in reports] if args.control else []
-    except Refused as problem:
-        fail(str(problem))
-    except Missing as problem:
-        fail(str(problem), SETUP)
+    kernel = find_kernel(args.kernel)
+    build = compile_kernel(kernel, args.arch, encodings=args.control)
+    reports = describe(build, args.dtype, args.head_dim)
+    control = [show_control(build, report, args.places.split(","), args.lines) for report in reports] if args.control else []
     if args.sass:
         listings = [build.sass[report["symbol"]] for report in reports]
         text = "".join("\n".join([f"{x.name}:", *x.listing]).rstrip() + "\n\n" for x in listings)

@@ -13,7 +13,7 @@ These are the fewest bytes: no bank conflict, no sector fetched in vain, no stat
 from collections import namedtuple
 
 from fa_tools.product.limits import attention_flops, machine_named
-from fa_tools.tools import Parser, fail, or_fail
+from fa_tools.tools import Parser, fail
 
 EXAMPLE = """examples:
   scripts/fa intensity --block-m 64 --block-n 64 --head-dim 128 --seq-len 4096
@@ -65,8 +65,7 @@ def main():
     for name, value in sizes.items():
         if value < 1:
             fail(f"--{name.replace('_', '-')} must be at least 1, not {value}")
-    with or_fail():
-        gpu, machine = machine_named(args.gpu)
+    gpu, machine = machine_named(args.gpu)
     try:
         works = {level: intensity(level, **sizes, q_once=args.q_once, o_staged=args.o_staged, softmax=args.softmax) for level in LEVELS}
     except ValueError as problem:

@@ -6,7 +6,7 @@ import tempfile
 import textwrap
 
 from fa_tools.product import sass
-from fa_tools.tools import ROOT, Parser, Refused, busy, fail, or_fail
+from fa_tools.tools import ROOT, Parser, busy, fail
 
 EXAMPLE = """examples:
   scripts/fa ptxas kernels/08_swizzle.cu --only 'bfloat16, 128'
@@ -39,21 +39,15 @@ def main(argv=None):
     parser.add_argument("--remarks", action="store_true", help="only remarks (C7...), not registers")
     args = parser.parse_args(argv)
     if re.fullmatch(r"[\w/]+", args.file):
-        with or_fail():
-            args.file = f"kernels/{sass.find_kernel(args.file)}.cu"
+        args.file = f"kernels/{sass.find_kernel(args.file)}.cu"
     if not (ROOT / args.file).is_file():
         fail(f"there is no file {args.file}")
-    try:
-        architecture, _ = sass.check_architecture(args.arch)
-        nvcc, version = sass.find_nvcc()
-        with tempfile.TemporaryDirectory() as folder, busy(f"compiling {args.file}"):
-            command = sass.compile_command(nvcc, architecture, args.file, f"{folder}/out.cubin")
-            lines = list(said(sass.finish(sass.start(*command), f"nvcc {version} on {args.file}")))
-        names = sass.readable(list(dict.fromkeys(name for name, _ in lines if name)))
-    except Refused as problem:
-        fail(str(problem))
-    except (sass.Missing, FileNotFoundError) as problem:
-        fail(str(problem), sass.SETUP)
+    architecture, _ = sass.check_architecture(args.arch)
+    nvcc, version = sass.find_nvcc()
+    with tempfile.TemporaryDirectory() as folder, busy(f"compiling {args.file}"):
+        command = sass.compile_command(nvcc, architecture, args.file, f"{folder}/out.cubin")
+        lines = list(said(sass.finish(sass.start(*command), f"nvcc {version} on {args.file}")))
+    names = sass.readable(list(dict.fromkeys(name for name, _ in lines if name)))
     print(f"{args.file}, sm_{architecture}, nvcc {version}")
     shown = None
     for name, line in lines:

@@ -419,8 +419,10 @@ def check_needs(kernel, architecture, number):
         raise Refused(f"{kernel} needs compute capability {wanted}, which sm_{architecture} is not")
 
 
-class Missing(Exception):
+class Missing(Refused):
     """One sentence: a tool is not here, or a build failed."""
+
+    code = SETUP
 
 
 def find_nvcc():
@@ -464,8 +466,11 @@ def compile_command(nvcc, architecture, source, cubin):
 
 
 def start(*command):
-    return subprocess.Popen([str(part) for part in command], cwd=ROOT, text=True, errors="replace", stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+    try:
+        return subprocess.Popen([str(part) for part in command], cwd=ROOT, text=True, errors="replace", stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+    except FileNotFoundError:
+        raise Missing(f"there is no {command[0]} here") from None
 
 
 def build_flags():

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from fa_tools.press.figures.drawing import DARK, LIGHT, constant
-from fa_tools.tools import ROOT, Parser, Refused, fail, or_fail, relative
+from fa_tools.tools import ROOT, Parser, Refused, fail, relative
 
 SOURCES = ROOT / "docs" / "interactive" / "src"
 BUILD = ROOT / "build" / "emulator"
@@ -135,10 +135,9 @@ def main():
     parser.add_argument("--output", metavar="FOLDER", type=Path, default=BUILD / "interactive",
                         help="where the pages go (default: build/emulator/interactive)")
     args = parser.parse_args()
-    with or_fail():
-        texts = {}
-        for name in names():
-            texts[f"data/{name}.json"], texts[f"{name}.html"] = page(name, data_of(name, args.programs))
+    texts = {}
+    for name in names():
+        texts[f"data/{name}.json"], texts[f"{name}.html"] = page(name, data_of(name, args.programs))
     for name, text in texts.items():
         path = args.output / name
         path.parent.mkdir(parents=True, exist_ok=True)

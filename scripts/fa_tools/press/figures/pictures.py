@@ -8,7 +8,7 @@ from fa_tools.press.figures import (appendix_pictures, beyond_pictures, first_pi
 from fa_tools.press.figures.appendix_pictures import DATA
 from fa_tools.press.figures.drawing import (BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, constant, figure, keep, places,
                                             real_constant, runs)
-from fa_tools.tools import ROOT, Parser, or_fail, read_json
+from fa_tools.tools import ROOT, Parser, read_json
 
 PICTURES = ROOT / "docs" / "pictures"
 EXAMPLE = """examples:
@@ -799,6 +799,5 @@ def main():
     args = parser.parse_args()
     # The interactive pages' pictures are left as they are where the data are not built.
     left = set() if DATA.is_dir() else INTERACTIVE
-    with or_fail():
-        drawn = {name: None if name in left else draw().svg() for name, draw in DRAWN.items()}
+    drawn = {name: None if name in left else draw().svg() for name, draw in DRAWN.items()}
     return keep(PICTURES, drawn, "scripts/fa pictures", args.check)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fa_tools.press.figures.drawing import INK, Picture, keep, runs
 from fa_tools.records import is_stale
-from fa_tools.tools import (ROOT, Parser, Refused, busy, fail, or_fail, read_json, relative, results_files, write_json,
+from fa_tools.tools import (ROOT, Parser, Refused, busy, fail, named, read_json, relative, results_files, write_json,
                             write_whole)
 
 FOLDER = ROOT / "docs" / "timelines"
@@ -422,7 +422,7 @@ def draw_docs(check):
 
 
 def convert(path, out):
-    with or_fail(path):
+    with named(path):
         Trace(path)
         data = read_json(path)
         write_json(out, expand(data) if "timeline_version" in data else compact(data))
@@ -458,7 +458,7 @@ def main():
         parser.error("--from takes a number, or one for each trace: 0,5000")
     traces = []
     for path, first in zip(args.trace, firsts * len(args.trace)):
-        with or_fail(path):
+        with named(path):
             traces.append(Trace(path))
         if int(first) >= traces[-1].cycles:
             fail(f"{path} has only {traces[-1].cycles} cycles: nothing from {first} on")
