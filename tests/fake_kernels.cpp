@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/harness/inputs.h"
@@ -39,16 +40,19 @@ void attention(const Problem& problem, const Tensors& tensors) {
   if (tensors.lse) std::copy(reference.lse.begin(), reference.lse.end(), tensors.lse);
 }
 
-void launched(const char* name, double milliseconds, std::optional<double> clock_mhz) {
+// A launch that takes so long. Returns how many of this name there were before.
+long launched(const char* name, double milliseconds = 1, std::optional<double> clock_mhz = 1980) {
+  const std::vector<std::string> before = fake_gpu().what();
   fake_gpu().add(name);
   fake_gpu().launch_ms = milliseconds;
   fake_gpu().clock_mhz = clock_mhz;
   fake_gpu().power_w = clock_mhz ? std::optional<double>(500) : std::nullopt;
   launch_record().add(64, 1024, 0);
+  return std::count(before.begin(), before.end(), name);
 }
 
 void right(const Problem& problem, const Tensors& tensors) {
-  launched("right", 1, 1980);
+  launched("right");
   attention(problem, tensors);
 }
 
@@ -56,7 +60,7 @@ void right(const Problem& problem, const Tensors& tensors) {
 void recording(const Problem& problem, const Tensors& tensors) {
   using ptx::Event;
   RecordedLaunch recorded({dim3(2), dim3(288)});
-  launched("recording", 1.25, 1980);
+  launched("recording", 1.25);
   attention(problem, tensors);
   ptx::Record* const records = recorded.target().records;
   if (!records || recorded.target().cta > 1) return recorded.finish();
@@ -90,15 +94,13 @@ void slow(const Problem& problem, const Tensors& tensors) {
 
 // Right once, then it writes nothing.
 void right_once(const Problem& problem, const Tensors& tensors) {
-  const auto names = fake_gpu().what();
-  launched("right_once", 1, 1980);
-  if (std::count(names.begin(), names.end(), "right_once") == 0) attention(problem, tensors);
+  if (launched("right_once") == 0) attention(problem, tensors);
 }
 
 // Right into the buffers that it was given first.
 void first_buffers(const Problem& problem, const Tensors& tensors) {
   static const void* first = nullptr;
-  launched("first_buffers", 1, 1980);
+  launched("first_buffers");
   if (!first) first = tensors.o;
   if (first == tensors.o) attention(problem, tensors);
 }
@@ -106,10 +108,8 @@ void first_buffers(const Problem& problem, const Tensors& tensors) {
 // Right once; then it hands over what it computed first.
 void remembers(const Problem& problem, const Tensors& tensors) {
   static std::vector<uint16_t> first;
-  const auto names = fake_gpu().what();
   auto* const output = static_cast<uint16_t*>(tensors.o);
-  const bool again = std::count(names.begin(), names.end(), "remembers") > 0;
-  launched("remembers", 1, 1980);
+  const bool again = launched("remembers") > 0;
   if (again) {
     std::copy(first.begin(), first.end(), output);
   } else {
@@ -120,27 +120,25 @@ void remembers(const Problem& problem, const Tensors& tensors) {
 
 // Every other launch does nothing.
 void skips(const Problem& problem, const Tensors& tensors) {
-  const auto names = fake_gpu().what();
-  launched("skips", 1, 1980);
-  if (std::count(names.begin(), names.end(), "skips") % 2 == 0) attention(problem, tensors);
+  if (launched("skips") % 2 == 0) attention(problem, tensors);
 }
 
 // Computes only what nobody has computed before it.
 void needs_nan(const Problem& problem, const Tensors& tensors) {
-  launched("needs_nan", 1, 1980);
+  launched("needs_nan");
   if (*static_cast<const uint16_t*>(tensors.o) == 0xffff) attention(problem, tensors);
 }
 
 // Its work is not on the stream that is timed: it is done when somebody waits for the whole GPU.
 void other_stream(const Problem& problem, const Tensors& tensors) {
-  launched("other_stream", 0.001, 1980);
+  launched("other_stream", 0.001);
   fake_gpu().elsewhere.push_back([=] { attention(problem, tensors); });
 }
 
 // The sum of each row's exponentials is the one of the first launch.
 void remembers_sums(const Problem& problem, const Tensors& tensors) {
   static std::vector<double> first;
-  launched("remembers_sums", 1, 1980);
+  launched("remembers_sums");
   attention(problem, tensors);
   const auto d = size_t(problem.head_dim), n = size_t(problem.seq_len);
   const auto* const q = static_cast<const uint16_t*>(tensors.q);
@@ -163,9 +161,7 @@ void remembers_sums(const Problem& problem, const Tensors& tensors) {
 
 // After the first launch it leaves out the second half of each row.
 void half(const Problem& problem, const Tensors& tensors) {
-  const auto names = fake_gpu().what();
-  launched("half", 1, 1980);
-  const bool again = std::count(names.begin(), names.end(), "half") > 0;
+  const bool again = launched("half") > 0;
   auto* const o = static_cast<uint16_t*>(tensors.o);
   const std::vector<uint16_t> before(o, o + problem.element_count());
   attention(problem, tensors);
@@ -177,16 +173,14 @@ void half(const Problem& problem, const Tensors& tensors) {
 
 // The first launch's log-sum-exp stays.
 void lse_once(const Problem& problem, Tensors tensors) {
-  const auto names = fake_gpu().what();
-  launched("lse_once", 1, 1980);
-  if (std::count(names.begin(), names.end(), "lse_once") > 0) tensors.lse = nullptr;
+  if (launched("lse_once") > 0) tensors.lse = nullptr;
   attention(problem, tensors);
 }
 
 // Right, but the last bit of an element is another one each time.
 void noisy(const Problem& problem, const Tensors& tensors) {
   static int launches = 0;
-  launched("noisy", 1, 1980);
+  launched("noisy");
   attention(problem, tensors);
   static_cast<uint16_t*>(tensors.o)[launches++ % 64] ^= 1;
 }
@@ -232,7 +226,7 @@ const bool registered = [] {
   if (getenv("FAKE_GPU_RECORDS")) register_recording_twin({"01_right", {}, nullptr, &recording});
   static const auto library = [] { return Library{"Fake", "1.0", "none"}; };
   static const Ceiling matmul{1e9, 0, &compare_nothing}, copy{0, 2e6, &compare_nothing};
-  const auto nothing = [](const Problem&, const Tensors&) { launched("ceiling", 2, 1980); };
+  const auto nothing = [](const Problem&, const Tensors&) { launched("ceiling", 2); };
   register_kernel({"ceiling/copy", {}, nullptr, nothing, library, &copy});
   register_kernel({"ceiling/matmul", {}, nullptr, nothing, library, &matmul});
   Kernel peer{"peer/fake", {}, nullptr, &right, library};

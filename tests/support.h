@@ -11,11 +11,14 @@
 #include <fstream>
 #include <ios>
 #include <iterator>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "common/harness/device.h"
 #include "common/harness/inputs.h"
+#include "common/harness/oracle.h"
 #include "common/harness/runner.h"
 #include "common/launch/problem.h"
 #include "common/launch/registry.h"
@@ -28,6 +31,17 @@
   } while (false)
 
 namespace fa::test {
+
+// What the error says that `body` throws.
+template <typename Error, typename Body>
+std::string error_of(const Body& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
 
 // FNV-1a: short, and the same everywhere.
 inline uint64_t hash(const void* data, size_t bytes) {
@@ -67,6 +81,29 @@ inline Record run_once(const Kernel& kernel, const Problem& problem, const std::
   protocol.inputs = inputs;
   protocol.seed = seed;
   return Runner(problem, make_inputs(problem, inputs, seed), protocol).run(kernel);
+}
+
+// The same output and counters again, with one thread of the operating system and with five.
+inline void expect_same_bits(const Kernel& kernel, const Problem& p) {
+  const Record first = run_once(kernel, p, "normal", 7);
+  if (first.status == Status::kSkipped) GTEST_SKIP() << first.reason;
+  for (const int threads : {1, 5}) {
+    BackendOptions options;
+    options.threads = threads;
+    set_backend_options(options);
+    const Record again = run_once(kernel, p, "normal", 7);
+    const std::string what = kernel.name + ", " + describe(p) + ", " + std::to_string(threads);
+    EXPECT_EQ(again.output, first.output) << what << " threads";
+    EXPECT_EQ(again.counts.counters, first.counts.counters) << what << " threads";
+  }
+  set_backend_options({});
+}
+
+// The reference in the output's type: the best that a kernel can do.
+inline std::vector<uint16_t> rounded(const Reference& reference, Dtype dtype) {
+  std::vector<uint16_t> result;
+  for (const double value : reference.values) result.push_back(from_float(float(value), dtype));
+  return result;
 }
 
 // A test's name has letters, digits and _ alone: "16_max_free_next", "beyond_plain".
@@ -111,6 +148,16 @@ class TemporaryFolder {
  private:
   std::filesystem::path path_;
 };
+
+// Of what a program prints: no line is too long for a page.
+inline void expect_100_columns(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; }),
+              100)
+        << line;
+  }
+}
 
 inline std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

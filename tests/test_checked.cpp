@@ -50,12 +50,7 @@ emu::Counters launch(Probe kernel, int ctas = 1, int threads = 32) {
 }
 
 std::string failure(Probe kernel, int threads = 32) {
-  try {
-    launch(kernel, 1, threads);
-  } catch (const emu::LaunchError& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_of<emu::LaunchError>([&] { launch(kernel, 1, threads); });
 }
 
 TEST(Checked, IsTheCheckedBuild) { EXPECT_TRUE(emu::is_checked()); }
@@ -218,9 +213,8 @@ class CheckedErrors : public testing::TestWithParam<std::pair<Probe, std::string
 TEST_P(CheckedErrors, AreNamedWithTheirPlace) {
   const auto& [kernel, text] = GetParam();
   const std::string message = failure(kernel);
-  const std::string place = "tests/checked_kernels.cpp:" + std::to_string(probe::fault_line) + ": ";
-  EXPECT_NE(message.find(place + text), std::string::npos)
-      << message << " instead of " << place << text;
+  EXPECT_CONTAINS(message,
+                  "tests/checked_kernels.cpp:" + std::to_string(probe::fault_line) + ": " + text);
   EXPECT_EQ(message.rfind("probe, CTA (0,0,0), thread ", 0), 0u) << message;
 }
 INSTANTIATE_TEST_SUITE_P(

@@ -7,7 +7,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,7 +40,7 @@ TEST(Programs, HelpHasAnExample) {
     const ProgramResult result = shell("$BIN/" + program + " --help");
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_EQ(result.err, "");
-    EXPECT_NE(result.out.find("Example: " + program), std::string::npos);
+    EXPECT_CONTAINS(result.out, "Example: " + program);
     for (const char* option :
          {"--batch",     "--heads",    "--seq-len",       "--head-dim",     "--dtype",
           "--seed",      "--inputs",   "--warmup",        "--iters",        "--max-seconds",
@@ -50,10 +49,9 @@ TEST(Programs, HelpHasAnExample) {
           "--trace-cta", "--rest-ms",  "--score-std",     "--score-growth", "--mask",
           "--q-len",     "--kv-len",   "--kv-heads",      "--lengths",      "--kv-lengths",
           "--page-size"}) {
-      EXPECT_NE(result.out.find(std::string(option) + " "), std::string::npos) << option;
+      EXPECT_CONTAINS(result.out, std::string(option) + " ");
     }
-    for (const std::string& inputs : input_names())
-      EXPECT_NE(result.out.find(inputs), std::string::npos) << inputs;
+    for (const std::string& inputs : input_names()) EXPECT_CONTAINS(result.out, inputs);
   }
 }
 
@@ -72,14 +70,8 @@ TEST(Programs, TableFitsAndIsPlain) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out.find('\033'), std::string::npos) << "no colours in a file";
   EXPECT_EQ(result.err.find('\r'), std::string::npos) << "no progress in a file";
-  std::istringstream lines(result.out);
-  for (std::string line; std::getline(lines, line);) {
-    const auto columns =
-        std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
-    EXPECT_LE(columns, 100) << line;
-  }
-  for (const Kernel& kernel : numbered_kernels())
-    EXPECT_NE(result.out.find(kernel.name), std::string::npos);
+  expect_100_columns(result.out);
+  for (const Kernel& kernel : numbered_kernels()) EXPECT_CONTAINS(result.out, kernel.name);
 }
 
 TEST(Programs, JsonHasTheContractsFields) {
@@ -179,12 +171,7 @@ TEST(Programs, CountersOfFewKernelsInFullOfManyInALine) {
   const auto run = [](const std::string& arguments) {
     const ProgramResult result = shell("$BIN/attention_checked --no-races " + arguments);
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    std::istringstream lines(result.out);
-    for (std::string line; std::getline(lines, line);) {
-      const auto columns =
-          std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
-      EXPECT_LE(columns, 100) << line;
-    }
+    expect_100_columns(result.out);
     return result.out;
   };
   // Kernel 04 rescales O with four wavefronts for each ideal one.
@@ -201,10 +188,9 @@ TEST(Programs, CountersOfFewKernelsInFullOfManyInALine) {
   EXPECT_EQ(full.find("wgmma"), std::string::npos) << "neither kernel has any";
   // 10 stores O in whole sectors: nothing is left to say. A bar compares it with nothing.
   const std::string alone = run("10" + kSmall);
-  EXPECT_NE(alone.find("\nNo line takes more wavefronts or sectors than its ideal.\n"),
-            std::string::npos);
+  EXPECT_CONTAINS(alone, "\nNo line takes more wavefronts or sectors than its ideal.\n");
   EXPECT_EQ(alone.find("\u2588"), std::string::npos) << alone;
-  EXPECT_NE(full.find("  \u2588"), std::string::npos) << full;
+  EXPECT_CONTAINS(full, "  \u2588");
 
   const std::string summary = run("04 06 08" + kSmall);
   EXPECT_EQ(count_of(summary, ", by kind of instruction\n"), 0u) << summary;
@@ -217,7 +203,7 @@ TEST(Programs, CountersOfFewKernelsInFullOfManyInALine) {
   if (shell("$BIN/attention 07" + kSmall).out.starts_with("emulator, fast build")) {
     const ProgramResult fast = shell("$BIN/attention 07 --counters full" + kSmall);
     EXPECT_EQ(fast.exit_code, 2);
-    EXPECT_NE(fast.err.find("needs the checked build"), std::string::npos) << fast.err;
+    EXPECT_CONTAINS(fast.err, "needs the checked build");
   }
 }
 
@@ -242,7 +228,7 @@ TEST(Programs, ScoresAreScaledAndRecorded) {
   const ProgramResult result = shell(
       "$BIN/attention 2 --score-std 1,30 --score-growth flat,growing" + kSmall + "--json " + path);
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_NE(result.out.find("head_dim 64, scores of std 30, growing\n"), std::string::npos);
+  EXPECT_CONTAINS(result.out, "head_dim 64, scores of std 30, growing\n");
   const json records = json::parse(read_file(path))["records"];
   ASSERT_EQ(records.size(), 4u);
   std::vector<std::string> seen;
@@ -348,7 +334,7 @@ TEST_P(BadCommands, GetOneSentence) {
                                      (shaped ? "" : "--seq-len 128 ") + arguments);
   EXPECT_EQ(result.exit_code, 2) << result.out;
   EXPECT_EQ(result.err.rfind("error: ", 0), 0u) << result.err;
-  EXPECT_NE(result.err.find(sentence), std::string::npos) << result.err;
+  EXPECT_CONTAINS(result.err, sentence);
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
   // A disk may fill up while a program runs; everything else is refused before.
   EXPECT_TRUE(result.out.empty() || sentence.find("No space") != std::string::npos) << result.out;
@@ -370,7 +356,7 @@ TEST(Programs, AFullDiskLeavesNoPartialFile) {
       shell("cd " + (folder / ".") +
             " && trap '' XFSZ && ulimit -f 1 && $BIN/attention --json r.json" + kSmall);
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_NE(result.err.find("error: cannot write "), std::string::npos) << result.err;
+  EXPECT_CONTAINS(result.err, "error: cannot write ");
   EXPECT_EQ(read_file(folder / "r.json").substr(0, 3) == "old" ||
                 json::accept(read_file(folder / "r.json")),
             true);
@@ -390,7 +376,7 @@ TEST(Programs, AStandardOutputThatCannotBeWrittenIsSaid) {
 TEST(Programs, DevicesAreWrittenTo) {
   const ProgramResult result =
       shell("$BIN/attention --json /dev/stderr" + kSmall + "2>&1 >/dev/null | cat");
-  EXPECT_NE(result.out.find("\"schema_version\": 6"), std::string::npos) << result.out;
+  EXPECT_CONTAINS(result.out, "\"schema_version\": 6");
   EXPECT_TRUE(std::filesystem::is_symlink("/dev/stderr"));
 }
 

@@ -1,6 +1,6 @@
 // Layouts and wrappers of common/ptx against the PTX ISA, on the emulator and, built for a GPU, on
-// the GPU. What ldmatrix, mma.sync and ex2.approx give is compared with an H200's answers
-// (golden/warp_matrix_probe.cu, golden/ex2_probe.cu).
+// the GPU. What ldmatrix, stmatrix, mma.sync, cp.async and ex2.approx give is compared with an
+// H200's answers (golden/warp_matrix_probe.cu, golden/ex2_probe.cu).
 //
 // Where an element lies is written here as the PTX ISA writes it, apart from
 // common/layout/fragments.h, which is held to it as well. Matrices hold distinct whole numbers: a
@@ -14,7 +14,6 @@
 #include <ios>
 #include <set>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "common/harness/device.h"
@@ -95,113 +94,39 @@ TEST(Layout, OfLdmatrixIsThePtxIsas) {
   }
 }
 
-// ---- stmatrix -----------------------------------------------------------------------------------
-// Row r of matrix m, which lane 8m + r points to, lies in slot slot(8m + r): rows are scattered.
-constexpr int kElsewhere = 0xeeee;
-constexpr int slot(int row) { return (11 * row + 5) % 32; }
-
-struct RowStorage {
-  alignas(128) uint16_t slots[32][8];
-};
-
-// What lane `lane` gives as its row's address; if its matrix does not exist, none that could be
-// read.
-template <int kCount>
-__device__ uint32_t row_address(const RowStorage& smem, int lane) {
-  return lane < 8 * kCount ? ptx::shared_address(smem.slots[slot(lane)]) : 0xffffffffu;
-}
-
-constexpr int register_value(int lane, int matrix, int half) {
-  return lane * 8 + 2 * matrix + half;
-}
-
-template <int kCount, bool kTranspose>
-__global__ void store_kernel(uint16_t* out) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  auto& smem = shared_storage<RowStorage>();
-  const int lane = threadIdx.x;
-  for (int column = 0; column < 8; column++) smem.slots[lane][column] = kElsewhere;
-  __syncwarp();
-  uint32_t r[kCount];
-  for (int i = 0; i < kCount; i++) {
-    r[i] = uint32_t(register_value(lane, i, 0)) | uint32_t(register_value(lane, i, 1)) << 16;
-  }
-  const uint32_t address = row_address<kCount>(smem, lane);
-  if constexpr (kCount == 1)
-    kTranspose ? ptx::stmatrix_x1_trans(r, address) : ptx::stmatrix_x1(r, address);
-  if constexpr (kCount == 2)
-    kTranspose ? ptx::stmatrix_x2_trans(r, address) : ptx::stmatrix_x2(r, address);
-  if constexpr (kCount == 4)
-    kTranspose ? ptx::stmatrix_x4_trans(r, address) : ptx::stmatrix_x4(r, address);
-  __syncwarp();
-  for (int column = 0; column < 8; column++) out[lane * 8 + column] = smem.slots[lane][column];
-#endif
-}
-
-template <int kCount, bool kTranspose>
-void expect_stores() {
-  if (on_gpu() && device_capability() < 90) GTEST_SKIP() << "stmatrix came with sm_90";
-  Buffer out("out", 32 * 8 * 2);
-  launch<store_kernel<kCount, kTranspose>>({dim3(1), dim3(32), sizeof(RowStorage)},
-                                           static_cast<uint16_t*>(out.data()));
-  synchronize();
-  std::vector<uint16_t> expected(32 * 8, kElsewhere);
-  for (int lane = 0; lane < 32; lane++) {
-    for (int matrix = 0; matrix < kCount; matrix++) {
-      for (int half = 0; half < 2; half++) {
-        const Place at = place_ldmatrix(lane, half, kTranspose);
-        expected[unsigned(slot(8 * matrix + at.row) * 8 + at.column)] =
-            uint16_t(register_value(lane, matrix, half));
-      }
-    }
-  }
-  EXPECT_EQ(download<uint16_t>(out), expected);
-}
-
-TEST(Stmatrix, X1) { expect_stores<1, false>(); }
-TEST(Stmatrix, X2) { expect_stores<2, false>(); }
-TEST(Stmatrix, X4) { expect_stores<4, false>(); }
-TEST(Stmatrix, X1Trans) { expect_stores<1, true>(); }
-TEST(Stmatrix, X2Trans) { expect_stores<2, true>(); }
-TEST(Stmatrix, X4Trans) { expect_stores<4, true>(); }
-
 // ---- wmma ---------------------------------------------------------------------------------------
+// What every type and layout of A and B gives: golden/warp_matrix_probe.cu. Here C is column-major.
 // Rows are further apart than they are long: the elements between them are not to be touched.
 constexpr int kPitch = 24;
-template <typename T>
 struct WmmaStorage {
-  alignas(32) T a[16 * kPitch];
-  alignas(32) T b[16 * kPitch];
+  alignas(32) __half a[16 * kPitch];
+  alignas(32) __half b[16 * kPitch];
   alignas(32) float c[16 * kPitch];
 };
 
-// c = a b + c, by tiles of 16 x kPitch; c is column-major if kColumnMajor.
-template <typename T, typename FragmentB, bool kColumnMajor>
+// c = a b + c, by tiles of 16 x kPitch.
 __global__ void wmma_kernel(const float* a, const float* b, float* c) {
   namespace wmma = ptx::wmma;
-  auto& smem = shared_storage<WmmaStorage<T>>();
+  auto& smem = shared_storage<WmmaStorage>();
   for (int i = threadIdx.x; i < 16 * kPitch; i += 32) {
-    smem.a[i] = ptx::from_float<T>(a[i]);
-    smem.b[i] = ptx::from_float<T>(b[i]);
+    smem.a[i] = ptx::from_float<__half>(a[i]);
+    smem.b[i] = ptx::from_float<__half>(b[i]);
     smem.c[i] = c[i];
   }
   __syncwarp();
-  constexpr auto kLayout = kColumnMajor ? wmma::mem_col_major : wmma::mem_row_major;
-  ptx::FragmentA<T> rA;
-  FragmentB rB;
+  ptx::FragmentA<__half> rA;
+  ptx::FragmentB<__half> rB;
   ptx::FragmentC rC;
   wmma::load_matrix_sync(rA, smem.a, kPitch);
   wmma::load_matrix_sync(rB, smem.b, kPitch);
-  wmma::load_matrix_sync(rC, smem.c, kPitch, kLayout);
+  wmma::load_matrix_sync(rC, smem.c, kPitch, wmma::mem_col_major);
   wmma::mma_sync(rC, rA, rB, rC);
-  wmma::store_matrix_sync(smem.c, rC, kPitch, kLayout);
+  wmma::store_matrix_sync(smem.c, rC, kPitch, wmma::mem_col_major);
   __syncwarp();
   for (int i = threadIdx.x; i < 16 * kPitch; i += 32) c[i] = smem.c[i];
 }
 
-template <typename T, bool kTransposeB, bool kColumnMajor>
-void expect_wmma() {
-  using FragmentB = std::conditional_t<kTransposeB, ptx::FragmentBTransposed<T>, ptx::FragmentB<T>>;
+TEST(Wmma, RowsApartAndColumnMajorSums) {
   // One matrix is the unit matrix, then the other: the product is the one with distinct numbers.
   for (const bool unit_a : {true, false}) {
     auto unit = [](int row, int column) { return row == column ? 1.0f : 0.0f; };
@@ -211,81 +136,19 @@ void expect_wmma() {
       for (int column = 0; column < 16; column++) {
         const auto at = unsigned(row * kPitch + column), across = unsigned(column * kPitch + row);
         a[at] = unit_a ? unit(row, column) : number(row, column);
-        b[kTransposeB ? across : at] = unit_a ? number(row, column) : unit(row, column);
-        c[kColumnMajor ? across : at] = 1000.0f * float(row) + float(column);
-        expected[kColumnMajor ? across : at] =
-            1000.0f * float(row) + float(column) + number(row, column);
+        b[at] = unit_a ? number(row, column) : unit(row, column);
+        c[across] = 1000.0f * float(row) + float(column);
+        expected[across] = 1000.0f * float(row) + float(column) + number(row, column);
       }
     }
     const Buffer in_a = upload("a", a), in_b = upload("b", b), out = upload("c", c);
-    launch<wmma_kernel<T, FragmentB, kColumnMajor>>(
-        {dim3(1), dim3(32), sizeof(WmmaStorage<T>)}, static_cast<const float*>(in_a.data()),
-        static_cast<const float*>(in_b.data()), static_cast<float*>(out.data()));
+    launch<wmma_kernel>({dim3(1), dim3(32), sizeof(WmmaStorage)},
+                        static_cast<const float*>(in_a.data()),
+                        static_cast<const float*>(in_b.data()), static_cast<float*>(out.data()));
     synchronize();
     EXPECT_EQ(download<float>(out), expected) << (unit_a ? "A" : "B") << " is the unit matrix";
   }
 }
-
-TEST(Wmma, Fp16) { expect_wmma<__half, false, false>(); }
-TEST(Wmma, Bf16) { expect_wmma<__nv_bfloat16, false, false>(); }
-TEST(Wmma, ColumnMajorBFp16) { expect_wmma<__half, true, false>(); }
-TEST(Wmma, ColumnMajorBBf16) { expect_wmma<__nv_bfloat16, true, false>(); }
-TEST(Wmma, ColumnMajorC) { expect_wmma<__half, false, true>(); }
-
-// ---- cp.async -----------------------------------------------------------------------------------
-enum class How { kPlain, kZeroFill };
-
-struct CopyStorage {
-  alignas(16) uint8_t bytes[32][16];
-};
-
-// Every thread copies kBytes bytes to the end of its sixteen, which are 0xee before.
-template <int kBytes, How kHow>
-__global__ void copy_kernel(const uint8_t* in, uint8_t* out, int source_bytes) {
-  auto& smem = shared_storage<CopyStorage>();
-  const int thread = threadIdx.x;
-  for (int i = 0; i < 16; i++) smem.bytes[thread][i] = 0xee;
-  const uint32_t to = ptx::shared_address(&smem.bytes[thread][16 - kBytes]);
-  const uint8_t* const from = in + thread * 16;
-  if constexpr (kHow == How::kPlain) ptx::cp_async<kBytes>(to, from);
-  if constexpr (kHow == How::kZeroFill) ptx::cp_async_zero_fill<kBytes>(to, from, source_bytes);
-  ptx::cp_async_commit();
-  ptx::cp_async_wait<0>();
-  for (int i = 0; i < 16; i++) out[thread * 16 + i] = smem.bytes[thread][i];
-}
-
-template <int kBytes, How kHow>
-void expect_copies() {
-  std::vector<uint8_t> bytes(32 * 16);
-  for (size_t i = 0; i < bytes.size(); i++) bytes[i] = uint8_t(1 + i % 200);
-  const Buffer in = upload("in", bytes);
-  for (int source_bytes = kHow == How::kPlain ? kBytes : 0; source_bytes <= kBytes;
-       source_bytes++) {
-    Buffer out("out", bytes.size());
-    launch<copy_kernel<kBytes, kHow>>({dim3(1), dim3(32), sizeof(CopyStorage)},
-                                      static_cast<const uint8_t*>(in.data()),
-                                      static_cast<uint8_t*>(out.data()), source_bytes);
-    synchronize();
-    std::vector<uint8_t> expected(bytes.size(), 0xee);
-    for (size_t thread = 0; thread < 32; thread++) {
-      for (int i = 0; i < kBytes; i++) {
-        expected[thread * 16 + size_t(16 - kBytes + i)] =
-            i < source_bytes ? bytes[thread * 16 + size_t(i)] : 0;
-      }
-    }
-    EXPECT_EQ(download<uint8_t>(out), expected) << source_bytes << " of " << kBytes << " bytes";
-  }
-}
-
-template <How kHow>
-void expect_copies_of_all_sizes() {
-  expect_copies<4, kHow>();
-  expect_copies<8, kHow>();
-  expect_copies<16, kHow>();
-}
-
-TEST(CpAsync, CopiesWhole) { expect_copies_of_all_sizes<How::kPlain>(); }
-TEST(CpAsync, FillsWithZeros) { expect_copies_of_all_sizes<How::kZeroFill>(); }
 
 // ---- commit and wait groups ---------------------------------------------------------------------
 constexpr uint32_t kAbsent = 0xeeeeeeeeu;
@@ -531,22 +394,6 @@ void expect_max2(int digits) {
 TEST(Conversions, GreaterOfPairsFp16) { expect_max2<__half>(10); }
 TEST(Conversions, GreaterOfPairsBf16) { expect_max2<__nv_bfloat16>(7); }
 
-// ---- shared addresses ---------------------------------------------------------------------------
-__global__ void address_kernel(uint32_t* out) {
-  auto& smem = shared_storage<CopyStorage>();
-  out[threadIdx.x] =
-      ptx::shared_address(smem.bytes[threadIdx.x]) - ptx::shared_address(smem.bytes[0]);
-}
-
-TEST(SharedAddress, CountsBytes) {
-  Buffer out("out", 32 * 4);
-  launch<address_kernel>({dim3(1), dim3(32), sizeof(CopyStorage)},
-                         static_cast<uint32_t*>(out.data()));
-  synchronize();
-  const auto addresses = download<uint32_t>(out);
-  for (uint32_t i = 0; i < 32; i++) EXPECT_EQ(addresses[i], 16 * i);
-}
-
 #ifndef __CUDACC__
 
 // ---- the emulator alone: when copies happen, and what it refuses --------------------------------
@@ -611,17 +458,18 @@ TEST_F(Completions, AWaitIsForTheThreadsOwnCopies) {
     EXPECT_EQ(there[thread], thread % 2 == 0) << thread;
 }
 
+struct CopyStorage {
+  alignas(16) uint8_t bytes[32][16];
+};
+
 // The error that a launch of one CTA of 64 threads ends with.
 template <typename Body>
 std::string failure(Body body) {
   const MayRace may_race;  // it is about what an instruction refuses by itself
-  try {
-    emu::launch("probe", dim3(1), dim3(64), sizeof(CopyStorage), body);
-  } catch (const emu::LaunchError& error) {
-    EXPECT_CONTAINS(error.what(), "tests/test_ptx.cpp:");
-    return error.what();
-  }
-  return "no error";
+  const std::string text = test::error_of<emu::LaunchError>(
+      [&] { emu::launch("probe", dim3(1), dim3(64), sizeof(CopyStorage), body); });
+  if (text != "no error") EXPECT_CONTAINS(text, "tests/test_ptx.cpp:");
+  return text;
 }
 
 TEST(Refusals, CpAsync) {

@@ -42,17 +42,14 @@ std::string outcome(const RaceCase& test, bool right) {
   const Buffer out("out", probe::kRaceCount * 4);
   in.upload(std::vector<float>(probe::kRaceCount, 1.0f).data());
   probe::first_line = probe::second_line = 0;
-  try {
+  return error_of<emu::LaunchError>([&] {
     emu::launch(
         "probe", dim3(unsigned(test.ctas)), dim3(unsigned(test.threads)), probe::kRaceSharedBytes,
         [&] {
           test.body(right, static_cast<const float*>(in.data()), static_cast<float*>(out.data()));
         },
         test.cluster);
-  } catch (const emu::LaunchError& error) {
-    return error.what();
-  }
-  return "no error";
+  });
 }
 
 class RaceCases : public WithOptions, public testing::WithParamInterface<RaceCase> {};
@@ -192,16 +189,14 @@ TEST_F(WithOptions, OfSeveralBuffersTheFirstIsNamed) {
     for (int turn = 0; turn < 2; turn++) {
       const Buffer in("in", probe::kRaceCount * 4);
       const Buffer a("out A", probe::kRaceCount * 4), b("out B", probe::kRaceCount * 4);
-      try {
+      const std::string text = error_of<emu::LaunchError>([&] {
         emu::launch("probe", dim3(2), dim3(32), 0, [&] {
           for (const Buffer* const out : turn ? std::array{&a, &b} : std::array{&b, &a})
             test.body(false, static_cast<const float*>(in.data()),
                       static_cast<float*>(out->data()));
         });
-        ADD_FAILURE() << "no race is reported";
-      } catch (const emu::LaunchError& error) {
-        EXPECT_CONTAINS(error.what(), "global buffer out A");
-      }
+      });
+      EXPECT_CONTAINS(text, "global buffer out A");
     }
   }
 }

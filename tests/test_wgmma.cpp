@@ -34,10 +34,7 @@ constexpr int d_row(int thread, int i) {
 }
 constexpr int d_column(int thread, int i) { return 8 * (i / 4) + thread % 4 * 2 + (i & 1); }
 
-// "... for matrix A", 16-bit: register i / 2 of four, i < 8.
-constexpr int a_row(int thread, int i) {
-  return thread / 32 * 16 + thread % 32 / 4 + ((i & 2) ? 8 : 0);
-}
+// "... for matrix A", 16-bit: register i / 2 of four, i < 8. Its rows are those of D.
 constexpr int a_column(int thread, int i) { return thread % 4 * 2 + (i & 1) + (i < 4 ? 0 : 8); }
 
 TEST(Layout, OfRegistersIsThePtxIsas) {
@@ -48,7 +45,7 @@ TEST(Layout, OfRegistersIsThePtxIsas) {
     }
     for (int i = 0; i < 8; i++) {
       EXPECT_EQ(layout::wgmma_a(thread, i / 2, i % 2),
-                (layout::Position{a_row(thread, i), a_column(thread, i)}));
+                (layout::Position{d_row(thread, i), a_column(thread, i)}));
     }
   }
 }
@@ -76,7 +73,7 @@ std::string line(int number) { return "tests/test_wgmma.cpp:" + std::to_string(n
 
 // Runs `body` in `threads` threads, with A and B filled with ones; "no error", or the error's text.
 std::string outcome(const std::function<void(Ones&)>& body, int threads = 128) {
-  try {
+  return test::error_of<emu::LaunchError>([&] {
     emu::launch("probe", dim3(1), dim3(unsigned(threads)), sizeof(Ones), [&] {
       auto& smem = shared_storage<Ones>();
       for (int i = int(threadIdx.x); i < 64 * 64; i += int(blockDim.x)) {
@@ -86,10 +83,7 @@ std::string outcome(const std::function<void(Ones&)>& body, int threads = 128) {
       __syncthreads();
       body(smem);
     });
-  } catch (const emu::LaunchError& error) {
-    return error.what();
-  }
-  return "no error";
+  });
 }
 
 uint64_t of_a(const Ones& smem) { return layout::k_major_descriptor(ptx::shared_address(&smem.a)); }
@@ -119,33 +113,31 @@ __attribute__((no_sanitize("thread"), noinline)) float peek(const float* accumul
 }
 
 // ---- when it happens ----------------------------------------------------------------------------
-TEST_F(Emulated, AccumulatorsAreNaNUntilWaitedFor) {
+// What an accumulator of thread 0 is after the issue of a product and after its commit.
+void look_at_a_product() {
   EXPECT_EQ(outcome([](Ones& smem) {
               float acc[kN / 2] = {};
               ptx::wgmma_fence(acc);
               multiply(acc, smem);
-              seen[0] = peek(&acc[5]);
+              if (threadIdx.x == 0) seen[0] = peek(&acc[5]);
               ptx::wgmma_commit();
-              seen[1] = peek(&acc[5]);
+              __syncthreads();
+              if (threadIdx.x == 0) seen[1] = peek(&acc[5]);
               ptx::wgmma_wait<0>(acc);
               seen[2] = acc[5];
             }),
             "no error");
-  EXPECT_TRUE(std::isnan(seen[0]) && std::isnan(seen[1])) << seen[0] << " " << seen[1];
   EXPECT_EQ(seen[2], 16);
+}
+
+TEST_F(Emulated, AccumulatorsAreNaNUntilWaitedFor) {
+  look_at_a_product();
+  EXPECT_TRUE(std::isnan(seen[0]) && std::isnan(seen[1])) << seen[0] << " " << seen[1];
 }
 
 TEST_F(Emulated, EarlyCompletionGivesTheResultAtOnce) {
   emu::options().completion = emu::Completion::kEarly;
-  EXPECT_EQ(outcome([](Ones& smem) {
-              float acc[kN / 2] = {};
-              ptx::wgmma_fence(acc);
-              multiply(acc, smem);
-              seen[0] = peek(&acc[5]);
-              ptx::wgmma_commit();
-              ptx::wgmma_wait<0>(acc);
-            }),
-            "no error");
+  look_at_a_product();
   EXPECT_EQ(seen[0], 16);
 }
 
@@ -156,19 +148,7 @@ TEST_F(Emulated, RandomCompletionIsInBetween) {
   constexpr int kSeeds = 40;
   for (uint64_t seed = 1; seed <= kSeeds; seed++) {
     emu::options().seed = seed;
-    EXPECT_EQ(outcome([](Ones& smem) {
-                float acc[kN / 2] = {};
-                ptx::wgmma_fence(acc);
-                multiply(acc, smem);
-                if (threadIdx.x == 0) seen[0] = peek(&acc[5]);
-                ptx::wgmma_commit();
-                __syncthreads();
-                if (threadIdx.x == 0) seen[1] = peek(&acc[5]);
-                ptx::wgmma_wait<0>(acc);
-                seen[2] = acc[5];
-              }),
-              "no error");
-    EXPECT_EQ(seen[2], 16);
+    look_at_a_product();
     after_issue += seen[0] == 16;
     after_commit += seen[1] == 16;
   }
@@ -218,22 +198,29 @@ TEST_F(Emulated, AChainIsDoneWithItsLastGroup) {
   EXPECT_EQ(seen[1], 32);
 }
 
-// Each warp waits for its own quarter: the others' accumulators stay as they are.
+// Each warp waits for its own quarter: the others' accumulators stay as they are. But A may be
+// overwritten after the first wait: the others' shares of the product, though they come later, are
+// of what A was before.
 TEST_F(Emulated, AWaitReturnsItsOwnAccumulators) {
-  static float of_warp[4];
+  static float after_first[4], sums[4];
   EXPECT_EQ(outcome([](Ones& smem) {
               float acc[kN / 2] = {};
               start(acc, smem);
               const int warp = int(threadIdx.x) / 32;
               if (warp == 0) ptx::wgmma_wait<0>(acc);
               __syncthreads();
-              of_warp[warp] = peek(&acc[0]);
+              after_first[warp] = peek(&acc[0]);
+              if (threadIdx.x == 0) {
+                for (uint16_t& element : smem.a.elements) element = kTwo;
+              }
               __syncthreads();
               if (warp != 0) ptx::wgmma_wait<0>(acc);
+              sums[warp] = acc[0];
             }),
             "no error");
-  EXPECT_EQ(of_warp[0], 16);
-  for (int warp = 1; warp < 4; warp++) EXPECT_TRUE(std::isnan(of_warp[warp]));
+  EXPECT_EQ(after_first[0], 16);
+  for (int warp = 1; warp < 4; warp++) EXPECT_TRUE(std::isnan(after_first[warp]));
+  for (const float sum : sums) EXPECT_EQ(sum, 16);
 }
 
 // Late means that operands are read late too.
@@ -418,23 +405,17 @@ TEST_F(Emulated, AWaitThatNamesNoRegisters) {
 
 // What wgmma name of a thread's registers is less than what it needs.
 TEST_F(Emulated, MoreRegistersThanAWarpOwns) {
-  for (const bool gives : {false, true}) {
-    int set = 0;
-    const std::string text = outcome([&](Ones& smem) {
-      float acc[kN / 2] = {};
-      set = __LINE__ + 1;
-      if (gives) ptx::setmaxnreg_dec<24>();
-      start(acc, smem);
-      ptx::wgmma_wait<0>(acc);
-    });
-    if (!gives) {
-      EXPECT_EQ(text, "no error");
-      continue;
-    }
-    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue) + ": with it the wgmma of warp ");
-    EXPECT_CONTAINS(text, " have named " + std::to_string(kN / 2) + " registers of a thread");
-    EXPECT_CONTAINS(text, "but it owns 24, since setmaxnreg at " + line(set));
-  }
+  int set = 0;
+  const std::string text = outcome([&](Ones& smem) {
+    float acc[kN / 2] = {};
+    set = __LINE__ + 1;
+    ptx::setmaxnreg_dec<24>();
+    start(acc, smem);
+    ptx::wgmma_wait<0>(acc);
+  });
+  EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue) + ": with it the wgmma of warp ");
+  EXPECT_CONTAINS(text, " have named " + std::to_string(kN / 2) + " registers of a thread");
+  EXPECT_CONTAINS(text, "but it owns 24, since setmaxnreg at " + line(set));
 }
 
 TEST_F(Emulated, WaitWithoutCommit) {
@@ -575,12 +556,8 @@ TEST_F(Emulated, DescriptorsOffTheAtom) {
 }
 
 TEST_F(Emulated, DescriptorsCountSixteenBytes) {
-  int at = 0;
   const std::string text = with_descriptors(
-      [&](const Ones& smem) {
-        at = __LINE__ + 1;
-        return layout::k_major_descriptor(ptx::shared_address(&smem.a) + 8);
-      },
+      [](const Ones& smem) { return layout::k_major_descriptor(ptx::shared_address(&smem.a) + 8); },
       of_b);
   EXPECT_CONTAINS(text, "1032 is not a multiple of 16 bytes");
 }
@@ -646,13 +623,18 @@ TEST_F(Emulated, ProductsOfARing) {
   }
 }
 
+// A report of a race of the latest wgmma with the store in this line.
+void expect_race(const std::string& text, int store) {
+  EXPECT_CONTAINS(text, "data race on byte ");
+  EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
+  EXPECT_CONTAINS(text, "store at " + line(store));
+}
+
 TEST_F(Emulated, OverwrittenWhileUnderWay) {
   if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
   int store = 0;
   for (const std::string& text : ring({.wait = true, .barrier = true}, store)) {
-    EXPECT_CONTAINS(text, "data race on byte ");
-    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
-    EXPECT_CONTAINS(text, "store at " + line(store));
+    expect_race(text, store);
     EXPECT_CONTAINS(text,
                     "The product may still be running. Missing: a wgmma_wait in the warp that "
                     "releases the operands, before its arrival or barrier, between line ");
@@ -685,30 +667,9 @@ TEST_F(Emulated, StoresNeedAProxyFence) {
   if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
   int store = 0;
   for (const std::string& text : ring({.fence = true}, store)) {
-    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
-    EXPECT_CONTAINS(text, "store at " + line(store));
+    expect_race(text, store);
     EXPECT_CONTAINS(text, "Missing: fence_proxy_async() in the thread that stores");
   }
-}
-
-// So the others' shares of the product, though they come later, are of what A was before.
-TEST_F(Emulated, OperandsAreOverwrittenAfterTheFirstWait) {
-  static float of_warp[4];
-  EXPECT_EQ(outcome([](Ones& smem) {
-              float acc[kN / 2] = {};
-              start(acc, smem);
-              const int warp = int(threadIdx.x) / 32;
-              if (warp == 0) ptx::wgmma_wait<0>(acc);
-              __syncthreads();
-              if (threadIdx.x == 0) {
-                for (uint16_t& element : smem.a.elements) element = kTwo;
-              }
-              __syncthreads();
-              if (warp != 0) ptx::wgmma_wait<0>(acc);
-              of_warp[warp] = acc[0];
-            }),
-            "no error");
-  for (const float sum : of_warp) EXPECT_EQ(sum, 16);
 }
 
 // The second warpgroup overwrites A once one lane of each of `warps` warps has said that the
@@ -717,7 +678,7 @@ std::string released_by(int warps, bool early, int& store) {
   struct Released : Ones {
     uint64_t empty_bar;
   };
-  try {
+  return test::error_of<emu::LaunchError>([&] {
     emu::launch("probe", dim3(1), dim3(256), sizeof(Released), [&] {
       auto& smem = shared_storage<Released>();
       const int thread = int(threadIdx.x);
@@ -740,10 +701,7 @@ std::string released_by(int warps, bool early, int& store) {
         for (int i = thread - 128; i < 64 * 64; i += 128) smem.a.elements[i] = kTwo;
       }
     });
-  } catch (const emu::LaunchError& error) {
-    return error.what();
-  }
-  return "no error";
+  });
 }
 
 // After its wait, one warp speaks for the reads of its warpgroup.
@@ -763,9 +721,7 @@ TEST_F(Emulated, ReleasedBeforeTheWait) {
   int store = 0;
   for (const int warps : {1, 4}) {
     const std::string text = released_by(warps, true, store);
-    EXPECT_CONTAINS(text, "data race on byte ");
-    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
-    EXPECT_CONTAINS(text, "store at " + line(store));
+    expect_race(text, store);
   }
 }
 
@@ -804,11 +760,7 @@ TEST_F(Emulated, RowsOfAAreOverwrittenAfterTheWait) {
     });
   };
   for (const std::string& text : texts(true)) EXPECT_EQ(text, "no error");
-  for (const std::string& text : texts(false)) {
-    EXPECT_CONTAINS(text, "data race on byte ");
-    EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(issue));
-    EXPECT_CONTAINS(text, "store at " + line(store));
-  }
+  for (const std::string& text : texts(false)) expect_race(text, store);
 }
 
 // Without the wait a warp must not overwrite its own rows: warp 0's product may read all 64.
@@ -839,8 +791,7 @@ TEST_F(Emulated, AnyWarpMayReadAnyRowOfA) {
 
 TEST_F(Emulated, ReadOfWhatNobodyWrote) {
   if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
-  std::string text;
-  try {
+  const std::string text = test::error_of<emu::LaunchError>([] {
     emu::launch("probe", dim3(1), dim3(128), sizeof(Ones), [] {
       auto& smem = shared_storage<Ones>();
       for (int i = int(threadIdx.x); i < 64 * 64 - 64; i += 128) smem.a.elements[i] = kOne;
@@ -852,9 +803,7 @@ TEST_F(Emulated, ReadOfWhatNobodyWrote) {
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>(acc);
     });
-  } catch (const emu::LaunchError& error) {
-    text = error.what();
-  }
+  });
   EXPECT_CONTAINS(text, "read of memory that nothing has written, byte 8176 of shared memory");
 }
 
