@@ -14,9 +14,9 @@
 // `all` with FA_PROBE_DUMP=folder: the differences for all floats in [1, 2) go to folder/ex2_1_2, a
 // signed byte each. The emulator's model was fitted to an H200's.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <mutex>
@@ -54,19 +54,13 @@ void probe_group(const char* name, std::vector<float> inputs) {
   }
 }
 
-float from_bits(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, 4);
-  return value;
-}
-
 void probe_samples() {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
   // Zeros, infinities, NaNs, subnormals; results that are too large or too small.
   std::vector<float> special{0.0f, -0.0f, kInfinity, -kInfinity};
   for (const uint32_t bits : {0x7fc00000u, 0xffc00000u, 0x7f800001u, 0xff800001u, 0x7fffffffu})
-    special.push_back(from_bits(bits));
+    special.push_back(std::bit_cast<float>(bits));
   for (const float x : {0x1p-149f, 0x1p-140f, 0x1.fffffcp-127f, 0x1p-126f, 0x1p-60f}) {
     special.insert(special.end(), {x, -x});
   }
@@ -102,7 +96,7 @@ void probe_samples() {
   for (const uint32_t fraction :
        {0x0104a2u, 0x10f8c0u, 0x24e49fu, 0x35d704u, 0x45018bu, 0x5508f4u, 0x657285u, 0x75d916u,
         0x01a20bu, 0x1b593fu, 0x2ec5c7u, 0x40da6du, 0x51e278u, 0x61a0c5u, 0x75c0beu}) {
-    steps.push_back(from_bits(0x3f800000u | fraction));
+    steps.push_back(std::bit_cast<float>(0x3f800000u | fraction));
   }
   probe_group("steps", steps);
 
@@ -225,16 +219,14 @@ Sweep sweep_all(std::vector<signed char>& dump) {
 #endif
 
 void probe_all() {
-  std::vector<signed char> dump(1 << 23);
-  const Sweep sweep = sweep_all(dump);
+  std::vector<signed char> differences(1 << 23);
+  const Sweep sweep = sweep_all(differences);
   const auto& count = sweep.count;
-  double largest_error;
-  memcpy(&largest_error, &sweep.largest_error, sizeof largest_error);
   printf("nan: %llu inputs, %llu results not 7fffffff\n", count[kNan], count[kOtherNan]);
   printf("from 128: %llu inputs, %llu results not +inf\n", count[kOverflow], count[kNotInfinite]);
   printf("below -126: %llu inputs, %llu results not +0\n", count[kUnderflow], count[kNotZero]);
   printf("others: %llu inputs, largest relative error 2^%.3f\n", count[kOrdinary],
-         std::log2(largest_error));
+         std::log2(std::bit_cast<double>(sweep.largest_error)));
   printf("whole, of the others: %llu inputs, %llu results not exact\n", count[kWhole],
          count[kWholeDiffer]);
   for (int i = -kMost; i <= kMost; i++) {
@@ -242,16 +234,10 @@ void probe_all() {
     if (results) printf("%+d ulp from correctly rounded: %llu results\n", i, results);
   }
   printf("further: %llu results\n", count[kFurther]);
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (const signed char byte : dump) hash = (hash ^ uint8_t(byte)) * 0x100000001b3u;
-  printf("hash of the differences in [1, 2): %016llx\n", static_cast<unsigned long long>(hash));
+  printf("hash of the differences in [1, 2): %016llx\n",
+         hash(differences.data(), differences.size()));
   fprintf(stderr, "%llu inputs too near to a tie to tell\n", count[kDoubtful]);
-  if (const char* folder = getenv("FA_PROBE_DUMP")) {
-    if (FILE* file = fopen((std::string(folder) + "/ex2_1_2").c_str(), "wb")) {
-      fwrite(dump.data(), 1, dump.size(), file);
-      fclose(file);
-    }
-  }
+  dump("ex2_1_2", differences);
 }
 
 }  // namespace fa::probe

@@ -5,7 +5,7 @@
 //   widen:  all 65,536 patterns of fp16 and bf16
 //   narrow: for every pattern, the float in the middle between it and the next one (a tie), the
 //           floats right below and above that, and the value itself
-#include <cstring>
+#include <bit>
 #include <vector>
 
 #include "common/harness/device.h"
@@ -48,12 +48,9 @@ void probe(const char* widen_name, const char* narrow_name) {
     // of the bit patterns is the middle of the values (from subnormals of fp16 on, which are normal
     // floats).
     const uint32_t next = wide[(i + 1) % kPatterns];
-    float a, b;
-    memcpy(&a, &wide[i], 4);
-    memcpy(&b, &next, 4);
+    const auto a = std::bit_cast<float>(wide[i]), b = std::bit_cast<float>(next);
     const float middle_value = a + (b - a) * 0.5f;
-    uint32_t middle;
-    memcpy(&middle, &middle_value, 4);
+    auto middle = std::bit_cast<uint32_t>(middle_value);
     if (middle_value != middle_value)
       middle = 0x7fc00000u;  // which NaN arithmetic makes differs by CPU
     cases.insert(cases.end(), {wide[i], middle, middle - 1, middle + 1});

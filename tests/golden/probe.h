@@ -2,9 +2,12 @@
 // file.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <ios>
 #include <string>
 #include <vector>
 
@@ -35,23 +38,31 @@ std::vector<T> download(const Buffer& buffer) {
   return values;
 }
 
-// Prints one line a block of `block` elements: name, first element, FNV-1a hash of the bytes. With
-// FA_PROBE_DUMP=folder the bytes go to folder/name as well, for looking at a difference.
+// FNV-1a.
+inline unsigned long long hash(const void* data, size_t bytes) {
+  uint64_t result = 0xcbf29ce484222325u;
+  for (size_t i = 0; i < bytes; i++)
+    result = (result ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3u;
+  return result;
+}
+
+// With FA_PROBE_DUMP=folder the bytes go to folder/name, for looking at a difference.
+template <typename T>
+void dump(const std::string& name, const std::vector<T>& values) {
+  const char* const folder = getenv("FA_PROBE_DUMP");
+  if (folder == nullptr) return;
+  std::ofstream(std::string(folder) + "/" + name, std::ios::binary)
+      .write(reinterpret_cast<const char*>(values.data()),
+             std::streamsize(values.size() * sizeof(T)));
+}
+
+// Prints one line a block of `block` elements: name, first element, hash of the bytes.
 template <typename T>
 void print_hashes(const std::string& name, const std::vector<T>& values, size_t block) {
-  if (const char* folder = getenv("FA_PROBE_DUMP")) {
-    if (FILE* file = fopen((std::string(folder) + "/" + name).c_str(), "wb")) {
-      fwrite(values.data(), sizeof(T), values.size(), file);
-      fclose(file);
-    }
-  }
+  dump(name, values);
   for (size_t first = 0; first < values.size(); first += block) {
-    const size_t last = std::min(values.size(), first + block);
-    const auto* const bytes = reinterpret_cast<const unsigned char*>(values.data());
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = first * sizeof(T); i < last * sizeof(T); i++)
-      hash = (hash ^ bytes[i]) * 0x100000001b3u;
-    printf("%s %06zx %016llx\n", name.c_str(), first, static_cast<unsigned long long>(hash));
+    const size_t count = std::min(block, values.size() - first);
+    printf("%s %06zx %016llx\n", name.c_str(), first, hash(&values[first], count * sizeof(T)));
   }
 }
 

@@ -293,13 +293,17 @@ void probe_plain_boxes() {
   probe_load<2>({"oob_right_none", 2, {250, 120}, {64, 16}, {{208, 0}}});
 }
 
-template <int kRank>
+// By rank - 1.
+constexpr void (*kLoads[])(const Case&) = {probe_load<1>, probe_load<2>, probe_load<3>,
+                                           probe_load<4>},
+                                 (*kStores[])(const Case&) = {probe_store<1>, probe_store<2>,
+                                                              probe_store<3>, probe_store<4>};
+
 void probe_load_alone(const Case& c) {
-  probe_alone(std::string("tma_") + c.name, [&] { probe_load<kRank>(c); });
+  probe_alone(std::string("tma_") + c.name, [&] { kLoads[c.sizes.size() - 1](c); });
 }
-template <int kRank>
 void probe_store_alone(const Case& c) {
-  probe_alone(std::string("tma_store_") + c.name, [&] { probe_store<kRank>(c); });
+  probe_alone(std::string("tma_store_") + c.name, [&] { kStores[c.sizes.size() - 1](c); });
 }
 
 void probe_boxes() {
@@ -355,30 +359,22 @@ void probe_boxes() {
                         {"column_4", 2, {256, 128}, {64, 32}, {{4, 3}}, kNone},
                         {"column_5_sw128", 2, {256, 128}, {64, 32}, {{5, 3}}, k128},
                         {"column_minus_4", 2, {256, 128}, {64, 32}, {{-4, 3}}, kNone}};
-  for (const Case& c : cases) probe_load_alone<2>(c);
+  for (const Case& c : cases) probe_load_alone(c);
   for (const Case& c : cases) {
-    if (c.offset == 0) probe_store_alone<2>(c);
+    if (c.offset == 0) probe_store_alone(c);
   }
-  const Case row = {"1d", 2, {1000}, {256}, {{800}}},
-             row_left = {"1d_left", 2, {1000}, {256}, {{-16}}},
-             row_right = {"1d_right", 2, {1000}, {256}, {{912}}},
-             slab = {"3d", 2, {64, 40, 6}, {64, 12, 3}, {{0, 32, 4}}, k128},
-             slab_above = {"3d_above", 2, {64, 10, 4}, {64, 8, 3}, {{0, -2, 2}}, k128},
-             slab_below = {"3d_below", 2, {64, 10, 4}, {64, 8, 3}, {{0, 6, 2}}, k128},
-             four = {"4d", 2, {64, 9, 5, 4}, {32, 4, 2, 3}, {{16, 3, 1, 1}}},
-             four_above = {"4d_above", 2, {64, 4, 3, 3}, {64, 2, 2, 2}, {{0, 3, -1, 2}}, k128},
-             four_below = {"4d_below", 2, {64, 4, 3, 3}, {64, 2, 2, 2}, {{0, 3, 2, 2}}, k128};
-  for (const Case& c : {row, row_left, row_right}) {
-    probe_load_alone<1>(c);
-    probe_store_alone<1>(c);
-  }
-  for (const Case& c : {slab, slab_above, slab_below}) {
-    probe_load_alone<3>(c);
-    probe_store_alone<3>(c);
-  }
-  for (const Case& c : {four, four_above, four_below}) {
-    probe_load_alone<4>(c);
-    probe_store_alone<4>(c);
+  const Case other_ranks[] = {{"1d", 2, {1000}, {256}, {{800}}},
+                              {"1d_left", 2, {1000}, {256}, {{-16}}},
+                              {"1d_right", 2, {1000}, {256}, {{912}}},
+                              {"3d", 2, {64, 40, 6}, {64, 12, 3}, {{0, 32, 4}}, k128},
+                              {"3d_above", 2, {64, 10, 4}, {64, 8, 3}, {{0, -2, 2}}, k128},
+                              {"3d_below", 2, {64, 10, 4}, {64, 8, 3}, {{0, 6, 2}}, k128},
+                              {"4d", 2, {64, 9, 5, 4}, {32, 4, 2, 3}, {{16, 3, 1, 1}}},
+                              {"4d_above", 2, {64, 4, 3, 3}, {64, 2, 2, 2}, {{0, 3, -1, 2}}, k128},
+                              {"4d_below", 2, {64, 4, 3, 3}, {64, 2, 2, 2}, {{0, 3, 2, 2}}, k128}};
+  for (const Case& c : other_ranks) {
+    probe_load_alone(c);
+    probe_store_alone(c);
   }
 }
 

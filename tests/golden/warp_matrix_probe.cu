@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -162,15 +163,9 @@ __global__ void wmma_kernel(const T* a, const T* b, float* c) {
     ptx::FragmentC rC;
     wmma::load_matrix_sync(rA, &smem.a[0][0], 16);
     wmma::load_matrix_sync(rC, &smem.c[0][0], 16, wmma::mem_row_major);
-    if constexpr (kTransposed) {
-      ptx::FragmentBTransposed<T> rB;
-      wmma::load_matrix_sync(rB, &smem.b[0][0], 16);
-      wmma::mma_sync(rC, rA, rB, rC);
-    } else {
-      ptx::FragmentB<T> rB;
-      wmma::load_matrix_sync(rB, &smem.b[0][0], 16);
-      wmma::mma_sync(rC, rA, rB, rC);
-    }
+    std::conditional_t<kTransposed, ptx::FragmentBTransposed<T>, ptx::FragmentB<T>> rB;
+    wmma::load_matrix_sync(rB, &smem.b[0][0], 16);
+    wmma::mma_sync(rC, rA, rB, rC);
     __syncwarp();
     wmma::store_matrix_sync(&smem.c[0][0], rC, 16, wmma::mem_row_major);
     __syncwarp();

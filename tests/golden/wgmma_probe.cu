@@ -34,10 +34,12 @@ struct ImageStorage {
   alignas(1024) uint16_t image[kImageBytes / 2];
 };
 
-// Start addresses in the descriptors are relative to the image. d: [128 threads][N / 2].
-template <typename T, int kN, Major kMajorA, Major kMajorB>
+// Start addresses in the descriptors are relative to the image; A is in the image, or it is
+// registers, [128 threads][4]. d: [128 threads][N / 2].
+template <typename T, int kN, Major kMajorA, Major kMajorB, bool kRegisters>
 __global__ void __launch_bounds__(128)
-    image_kernel(const uint16_t* image, uint64_t a, uint64_t b, bool accumulate, float* d) {
+    image_kernel(const uint16_t* image, uint64_t a, const uint32_t* registers, uint64_t b,
+                 bool accumulate, float* d) {
 #if FA_ARCHITECTURE == 90
   auto& smem = shared_storage<ImageStorage>();
   for (int i = threadIdx.x; i < kImageBytes / 2; i += 128) smem.image[i] = image[i];
@@ -47,23 +49,33 @@ __global__ void __launch_bounds__(128)
   float acc[kN / 2];
 #pragma unroll
   for (int i = 0; i < kN / 2; i++) acc[i] = d[threadIdx.x * (kN / 2) + i];
-  ptx::wgmma_fence(acc);
-  ptx::wgmma<T, kN, kMajorB, kMajorA>(acc, layout::advance(a, base), layout::advance(b, base),
-                                      accumulate);
-  ptx::wgmma_commit();
-  ptx::wgmma_wait<0>(acc);
+  if constexpr (kRegisters) {
+    uint32_t rA[4];
+    for (int i = 0; i < 4; i++) rA[i] = registers[threadIdx.x * 4 + i];
+    ptx::wgmma_fence(acc, rA);
+    ptx::wgmma<T, kN, kMajorB>(acc, rA, layout::advance(b, base), accumulate);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(acc, rA);
+  } else {
+    ptx::wgmma_fence(acc);
+    ptx::wgmma<T, kN, kMajorB, kMajorA>(acc, layout::advance(a, base), layout::advance(b, base),
+                                        accumulate);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(acc);
+  }
 #pragma unroll
   for (int i = 0; i < kN / 2; i++) d[threadIdx.x * (kN / 2) + i] = acc[i];
 #endif
 }
 
-template <typename T, int kN, Major kMajorA, Major kMajorB>
+template <typename T, int kN, Major kMajorA, Major kMajorB, bool kRegisters = false>
 std::vector<float> multiply(const Image& image, uint64_t a, uint64_t b, bool accumulate,
-                            const std::vector<float>& start) {
-  const Buffer in = upload("image", image), d = upload("d", start);
-  launch<image_kernel<T, kN, kMajorA, kMajorB>>({dim3(1), dim3(128), sizeof(ImageStorage)},
-                                                static_cast<const uint16_t*>(in.data()), a, b,
-                                                accumulate, static_cast<float*>(d.data()));
+                            const std::vector<float>& start,
+                            const std::vector<uint32_t>& registers = {0}) {
+  const Buffer in = upload("image", image), rA = upload("a", registers), d = upload("d", start);
+  launch<image_kernel<T, kN, kMajorA, kMajorB, kRegisters>>(
+      {dim3(1), dim3(128), sizeof(ImageStorage)}, static_cast<const uint16_t*>(in.data()), a,
+      static_cast<const uint32_t*>(rA.data()), b, accumulate, static_cast<float*>(d.data()));
   synchronize();
   return download<float>(d);
 }
@@ -115,15 +127,15 @@ void probe_layout(const std::string& type) {
     element(image, kSecond, row, 1) = encode<T>(float(64 * row));
   }
   std::vector<float> start(4096, 12345.0f);
-  print_hashes(
-      "wg_fragment_" + type,
-      multiply<T, 64, Major::kK, Major::kK>(image, tile_at(0), tile_at(kSecond), false, start),
-      4096);
+  const auto probe = [&](const std::string& what, const Image& operands, bool accumulate) {
+    print_hashes(what + type,
+                 multiply<T, 64, Major::kK, Major::kK>(operands, tile_at(0), tile_at(kSecond),
+                                                       accumulate, start),
+                 4096);
+  };
+  probe("wg_fragment_", image, false);
   for (int i = 0; i < 4096; i++) start[size_t(i)] = float(i * 1024);
-  print_hashes(
-      "wg_scale_d1_" + type,
-      multiply<T, 64, Major::kK, Major::kK>(image, tile_at(0), tile_at(kSecond), true, start),
-      4096);
+  probe("wg_scale_d1_", image, true);
   Image numbers(kImageBytes / 2);
   Random random{9};
   for (int row = 0; row < 64; row++) {
@@ -133,10 +145,7 @@ void probe_layout(const std::string& type) {
     }
   }
   for (float& x : start) x = normal(random);
-  print_hashes(
-      "wg_rnd_" + type,
-      multiply<T, 64, Major::kK, Major::kK>(numbers, tile_at(0), tile_at(kSecond), true, start),
-      4096);
+  probe("wg_rnd_", numbers, true);
 }
 
 // A has one 1, B numbers.
@@ -313,29 +322,7 @@ void probe_chain(int depth, bool whole_numbers) {
 }
 
 // ---- every N, type and source of A ---------------------------------------------------------
-// One step; A at the image's start, B behind it.
-template <typename T, int kN, Major kMajorB>
-__global__ void __launch_bounds__(128)
-    registers_kernel(const uint16_t* image, const uint32_t* a, uint64_t b, float* d) {
-#if FA_ARCHITECTURE == 90
-  auto& smem = shared_storage<ImageStorage>();
-  for (int i = threadIdx.x; i < kImageBytes / 2; i += 128) smem.image[i] = image[i];
-  uint32_t rA[4];
-  for (int i = 0; i < 4; i++) rA[i] = a[threadIdx.x * 4 + i];
-  float acc[kN / 2];
-#pragma unroll
-  for (int i = 0; i < kN / 2; i++) acc[i] = d[threadIdx.x * (kN / 2) + i];
-  ptx::fence_proxy_async();
-  __syncthreads();
-  ptx::wgmma_fence(acc, rA);
-  ptx::wgmma<T, kN, kMajorB>(acc, rA, layout::advance(b, ptx::shared_address(smem.image)), true);
-  ptx::wgmma_commit();
-  ptx::wgmma_wait<0>(acc, rA);
-#pragma unroll
-  for (int i = 0; i < kN / 2; i++) d[threadIdx.x * (kN / 2) + i] = acc[i];
-#endif
-}
-
+// One step; A at the image's start, or registers, B behind it.
 template <typename T, int kN>
 void probe_shape(const std::string& type, bool half) {
   constexpr int kRows = 256;                          // of a slab: room for every N
@@ -359,16 +346,8 @@ void probe_shape(const std::string& type, bool half) {
     keep("shared_mn", multiply<T, kN, kK, kMN>(image, a, b_mn, true, start));
     keep("both_mn",
          multiply<T, kN, kMN, kMN>(image, layout::mn_major_descriptor(0, 16), b_mn, false, start));
-    const auto from_registers = [&]<Major kMajorB>(const char* what, uint64_t b) {
-      const Buffer in = upload("image", image), in_a = upload("a", rA), d = upload("d", start);
-      launch<registers_kernel<T, kN, kMajorB>>(
-          {dim3(1), dim3(128), sizeof(ImageStorage)}, static_cast<const uint16_t*>(in.data()),
-          static_cast<const uint32_t*>(in_a.data()), b, static_cast<float*>(d.data()));
-      synchronize();
-      keep(what, download<float>(d));
-    };
-    from_registers.template operator()<kK>("registers_k", b_k);
-    from_registers.template operator()<kMN>("registers_mn", b_mn);
+    keep("registers_k", multiply<T, kN, kK, kK, true>(image, 0, b_k, true, start, rA));
+    keep("registers_mn", multiply<T, kN, kK, kMN, true>(image, 0, b_mn, true, start, rA));
   }
   for (const auto& [what, d] : results) {
     print_hashes(what + "_n" + std::to_string(kN) + "_" + type, d, d.size());
