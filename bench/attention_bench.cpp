@@ -206,11 +206,7 @@ int run_suite(int argc, char** argv) {
   std::string protocol, json;
   app.add_option("--protocol", protocol);
   app.add_option("--json", json);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    throw BadInput(std::string(error.what()) + " (see --help)");
-  }
+  if (!parse_arguments(app, argc, argv)) return 0;
   if (!json.empty() && protocol.empty()) throw BadInput("--json needs --protocol (see --help)");
   if (!json.empty()) check_writable(json);
 

@@ -558,13 +558,7 @@ int measure_all(int argc, char** argv) {
   app.add_option("--json", file, "write the results to a file");
   bool list = false;
   app.add_flag("--list", list, "only list the instructions");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& problem) {
-    throw BadInput(std::string(problem.what()) + " (see --help)");
-  }
+  if (!parse_arguments(app, argc, argv)) return 0;
   std::vector<Entry> chosen;
   const auto begins_with = [](const Entry& entry) {
     return [&entry](const std::string& name) { return std::string(entry.name).starts_with(name); };

@@ -136,13 +136,7 @@ int run_all(int argc, char** argv) {
   app.add_option("--rounds", protocol.rounds, "in each, every kernel is timed once")
       ->check(CLI::Range(1, 100));
   app.add_option("--json", file, "write the results to a file");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& problem) {
-    throw BadInput(std::string(problem.what()) + " (see --help)");
-  }
+  if (!parse_arguments(app, argc, argv)) return 0;
   for (const std::string& name : names) {
     if (std::none_of(kernels().begin(), kernels().end(),
                      [&](const Kernel& kernel) { return kernel.name == name; })) {

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
@@ -154,6 +155,18 @@ int run_kernels(Request& request, const std::vector<std::string>& command) {
 }
 
 }  // namespace
+
+bool parse_arguments(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    app.exit(help);
+    return false;
+  } catch (const CLI::ParseError& error) {
+    throw BadInput(std::string(error.what()) + " (see --help)");
+  }
+  return true;
+}
 
 std::vector<std::string> command_of(int argc, char** argv) {
   std::vector<std::string> command;

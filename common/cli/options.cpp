@@ -97,13 +97,13 @@ void declare(CLI::App& app, Arguments& arguments) {
     return value > 0 && value < 1e9 ? ""
                                     : "Value " + text + " is not a positive number";  // NaN is not
   };
-  const auto milliseconds = [](const std::string& text) -> std::string {
-    const double value = atof(text.c_str());
-    return value >= 0 && value <= 60000 ? "" : "Value " + text + " is not from 0 to 60000";
-  };
-  const auto seconds = [](const std::string& text) -> std::string {
-    const double value = atof(text.c_str());
-    return value >= 0 && value <= 60 ? "" : "Value " + text + " is not from 0 to 60";
+  const auto from_0_to = [](int most) {
+    const auto check = [most](const std::string& text) -> std::string {
+      const double value = atof(text.c_str());
+      const bool fits = value >= 0 && value <= most;  // NaN does not
+      return fits ? "" : "Value " + text + " is not from 0 to " + std::to_string(most);
+    };
+    return CLI::Validator(check, "");
   };
   app.add_option("--batch", arguments.batch, "sequences [default: GPU 16384/seq_len, emulator 1]")
       ->check(positive);
@@ -187,10 +187,10 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->capture_default_str();
   app.add_option("--rest-ms", arguments.protocol.rest_ms,
                  "the GPU idles before a kernel's warm-up in every round\n[0: it does not]")
-      ->check(CLI::Validator(milliseconds, ""));
+      ->check(from_0_to(60000));
   app.add_option("--load-seconds", arguments.protocol.load_seconds,
                  "times the kernels under load, too: after so long without a\npause [0: not]")
-      ->check(CLI::Validator(seconds, ""));
+      ->check(from_0_to(60));
   app.add_flag("--flush-l2", arguments.protocol.flush_l2,
                "empty the L2 cache before every timed launch");
   app.add_option("--rotate", arguments.protocol.rotating_inputs, "sets of buffers that take turns")
@@ -224,16 +224,10 @@ void refuse_empty_parts(int argc, char** argv) {
   }
 }
 
-void parse(CLI::App& app, Arguments& arguments, int argc, char** argv) {
+bool parse(CLI::App& app, Arguments& arguments, int argc, char** argv) {
   declare(app, arguments);
   refuse_empty_parts(argc, argv);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    throw;
-  } catch (const CLI::ParseError& error) {
-    throw BadInput(std::string(error.what()) + " (see --help)");
-  }
+  return parse_arguments(app, argc, argv);
 }
 
 // The defaults as a protocol wants them, and its problems as far as the options given choose them.
@@ -413,12 +407,7 @@ std::optional<Request> read_command_line(int argc, char** argv) {
   app.footer("Protocols:\n" + describe_protocols() + "\nExample: " + name + some +
              " --seq-len 1024 --head-dim 64 --dtype fp16 --json results.json");
   Arguments arguments;
-  try {
-    parse(app, arguments, argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    app.exit(help);
-    return std::nullopt;
-  }
+  if (!parse(app, arguments, argc, argv)) return std::nullopt;
   if (arguments.list) {
     Request request;
     request.list = true;

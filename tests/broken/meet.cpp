@@ -191,13 +191,7 @@ int main(int argc, char** argv) {
   app.add_flag("--write", write, "write what was found to tests/broken/NN.json; other rows stay");
   app.footer("Example: " + command_of(argc, argv)[0] + " " + bugs().front().name +
              "\nExit code: 0 as tests/broken says, 1 something is not");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    throw BadInput(std::string(error.what()) + " (see --help)");
-  }
+  if (!parse_arguments(app, argc, argv)) return 0;
   const auto is_named = [](const Bug& bug, const std::string& name) {
     return bug.name == name || bug.family() == name;
   };
