@@ -3,10 +3,6 @@
 set -euo pipefail
 # shellcheck source=scripts/lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
-# shellcheck source=scripts/lib/packages.sh
-. "$ROOT/scripts/lib/packages.sh"
-# shellcheck source=scripts/lib/backend.sh
-. "$ROOT/scripts/lib/backend.sh"
 
 usage() {
   cat <<'HELP'

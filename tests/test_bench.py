@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import fail, run
+from tool_test import fail, refused, run
 
 
 def bench(program, name_filter):
@@ -40,16 +40,9 @@ if sys.argv[2:] and sys.argv[2]:
     if not wrong.get("error_occurred") or "never written" not in wrong["error_message"]:
         fail(f"a wrong kernel was timed: {wrong}")
 
-
-def refused(sentence, *arguments):
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
-    if done.returncode != 2 or sentence not in done.stderr or len(done.stderr.splitlines()) != 1:
-        fail(f"{arguments}: exit code {done.returncode}: {done.stderr}")
-
-
-refused("unknown protocol 'nice', there are: fa3-paper", "--protocol", "nice")
-refused("--json needs --protocol", "--json", "r.json")
-refused("cannot write none/r.json", "--protocol", "quick", "--json", "none/r.json")
+refused((program, "--protocol", "nice"), "unknown protocol 'nice', there are: fa3-paper")
+refused((program, "--json", "r.json"), "--json needs --protocol")
+refused((program, "--protocol", "quick", "--json", "none/r.json"), "cannot write none/r.json")
 if "Example: attention_bench --protocol=quick" not in run(program, "--help"):
     fail("--help shows no example")
 

@@ -12,14 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import COMPILING, ROOT, fail, run, skip
+from tool_test import COMPILING, ROOT, expect, run, skip
 
 NAMES = ["ceiling/copy", "ceiling/matmul", "peer/cudnn_frontend"]
-
-
-def expect(condition, message):
-    if not condition:
-        fail(message)
 
 
 def has_gpu():

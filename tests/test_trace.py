@@ -6,30 +6,16 @@ Usage: test_trace.py CHECKED_ATTENTION THIS_BUILD'S_ATTENTION PROGRAM_ON_A_FAKE_
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
-from tool_test import ROOT, fail, run
+from tool_test import ROOT, expect, refused, run
 
 checked, program, on_a_gpu = sys.argv[1:]
 SMALL = ("--batch", "1", "--heads", "1", "--seq-len", "128", "--head-dim", "64")
 TIMELINE = ROOT / "scripts" / "fa", "timeline"
-
-
-def expect(condition, message):
-    if not condition:
-        fail(message)
-
-
-def refused(command, sentence, code=2):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60)
-    expect(done.returncode == code, f"{command} ended with {done.returncode}, not {code}: {done.stdout}{done.stderr}")
-    lines = done.stderr.splitlines()
-    expect(len(lines) == 1 and lines[0].startswith("error: ") and sentence in lines[0],
-           f"{command} should say '{sentence}' in one line, not:\n{done.stderr}")
 
 
 def corners(path):

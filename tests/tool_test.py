@@ -59,6 +59,20 @@ def fail(message):
     sys.exit(1)
 
 
+def expect(condition, message):
+    if not condition:
+        fail(message)
+
+
+def refused(command, sentence, code=2):
+    """The command ends with this code, and with one line that says so."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60)
+    expect(done.returncode == code, f"{command} ended with {done.returncode}, not {code}: {done.stdout}{done.stderr}")
+    lines = done.stderr.splitlines()
+    expect(len(lines) == 1 and lines[0].startswith("error: ") and sentence in lines[0],
+           f"{command} should say '{sentence}' in one line, not:\n{done.stderr}")
+
+
 def run(*command, check=True, timeout=60, **options):
     """The command's output, stdout and stderr together. One that has not ended after `timeout` seconds is killed with all
     that it has started, and the test fails; with check=False its output so far is returned."""

@@ -135,8 +135,7 @@ def run(main):
 def set_up(script, *arguments):
     """Runs text in bash that has the functions of scripts/lib, and the arguments as $1, $2 ...; what it prints is progress. If it
     fails, the program ends with its exit code."""
-    libraries = "".join(f'. "$0/scripts/lib/{name}.sh"; ' for name in ("common", "packages", "backend"))
-    done = subprocess.run(["bash", "-c", libraries + script, ROOT, *arguments], stdout=sys.stderr, check=False)
+    done = subprocess.run(["bash", "-c", '. "$0/scripts/lib/common.sh"; ' + script, ROOT, *arguments], stdout=sys.stderr, check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
 

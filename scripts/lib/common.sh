@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# What every script here shares: where the checkout is, how to speak to the reader, how to show progress.
+# What every script here shares: where the checkout is, how to speak to the reader, how to show progress; what is missing
+# (packages.sh), and where the kernels run (backend.sh).
 # Sourced, never run. Nothing in this file touches the network.
 # shellcheck disable=SC2034  # ROOT and the exit codes are read by the scripts that source this
 
@@ -106,3 +107,8 @@ step() {
   fi
   return "$rc"
 }
+
+# shellcheck source=scripts/lib/packages.sh
+. "$ROOT/scripts/lib/packages.sh"
+# shellcheck source=scripts/lib/backend.sh
+. "$ROOT/scripts/lib/backend.sh"

@@ -12,15 +12,13 @@ from support import ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, given, main, normal,
 
 from fa_tools import tools
 
-LIBRARIES = "common packages backend".split()
 
 
 class SetUp(ScriptTest):
     def bash(self, text, **options):
-        sources = "".join(f'. "{SCRIPTS}/lib/{name}.sh"\n' for name in LIBRARIES)
         path = f"{self.folder}/bin:/usr/bin:/bin"
         environment = {"PATH": path, "CUDACXX": "", "CUDA_HOME": str(self.folder), "CXX": "", "CMAKE_PREFIX_PATH": ""}
-        return self.run_script("bash", "-c", sources + text, env=environment, **options)
+        return self.run_script("bash", "-c", f'. "{SCRIPTS}/lib/common.sh"\n{text}', env=environment, **options)
 
 
 class BackEnd(SetUp):
@@ -76,7 +74,7 @@ class Packages(SetUp):
 
     def test_a_package_is_here_if_all_that_it_brings_is(self):
         def found(package):
-            script = f'. "{SCRIPTS}/lib/common.sh"; . "{SCRIPTS}/lib/packages.sh"; found {package}'
+            script = f'. "{SCRIPTS}/lib/common.sh"; found {package}'
             return self.run_script("/bin/bash", "-c", script, env={"PATH": f"{self.folder}/bin", "CPATH": str(self.folder)})
 
         self.program("dirname", "exec /usr/bin/dirname \"$@\"\n")
