@@ -193,12 +193,16 @@ class ScriptTest(unittest.TestCase):
         path = self.write(f"bin/{name}", "#!/bin/sh\n" + text)
         path.chmod(0o755)
 
-    def run_script(self, *command, **options):
+    def run_script(self, *command, code=None, **options):
+        """The finished script, which ends with this code if one is given."""
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(SCRIPTS), "FA_BUSY_AFTER": "600", **options.pop("env", {})}
-        return subprocess.run(
+        done = subprocess.run(
             [str(part) for each in command for part in (each if isinstance(each, tuple) else (each,))], capture_output=True, text=True, timeout=60, env=environment,
             check=False, **({} if "input" in options else {"stdin": subprocess.DEVNULL}), **options,
         )
+        if code is not None:
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
 
     def assert_one_sentence(self, done, *parts, code=2):
         """The script failed with this exit code and said why on one line."""

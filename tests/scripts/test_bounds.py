@@ -267,8 +267,7 @@ class Agreement(ScriptTest):
     def test_unexplained(self):
         profile = read_json(f"{RESULTS / 'h200_profile_n256.jsonl'}#bf16_d128")
         profile["launches"][0]["metrics"]["global_load_sectors"] *= 2
-        done = self.run_script(SCRIPTS / "fa", "agree", "--from", self.write("p.json", profile))
-        self.assertEqual(done.returncode, 1, done.stderr)
+        done = self.run_script(SCRIPTS / "fa", "agree", "--from", self.write("p.json", profile), code=1)
         self.assertIn("! 01, global load sectors: ", done.stdout)
 
 

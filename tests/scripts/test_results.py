@@ -87,8 +87,7 @@ class Validator(ScriptTest):
         blind = with_problem(4 * (1 + 2), batch=1, seq_len=90, kv_len=2, mask="causal")
         paged = with_problem(4 * 3 * (40 + 2), batch=2, seq_len=3, kv_len=40, kv_lengths=[40, 2], page_size=16)
         for good in (causal, few, packed, blind, paged):
-            done = self.run_script(VALIDATE, self.write("good.json", good))
-            self.assertEqual(done.returncode, 0, done.stderr)
+            self.run_script(VALIDATE, self.write("good.json", good), code=0)
         for wrong, words in ((changed(causal, "schema_version", 5), "does not go with"),
                              (changed(causal, "records.0.kernel", "01_naive"), "records[0]: "),
                              (changed(few, "records.0.attended_pairs", None), "'attended_pairs' is a dependency of 'mask'"),
@@ -149,8 +148,7 @@ class Committed(ScriptTest):
         own = ("_profile", "_rates", "_gemm", "_experiments", "_timelines")
         files = [name for name in files if not any(part in Path(name).name for part in own)]
         self.assertTrue(files)
-        done = self.run_script(VALIDATE, *files)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.run_script(VALIDATE, *files, code=0)
 
     def test_one_record_a_line(self):
         """The form in which programs and scripts write what is kept; C++ has written some of these files, Python others."""
