@@ -256,6 +256,14 @@ class Translator(unittest.TestCase):
         self.assertIn('Launch("k<signed char, 2>", ', self.translate("void h() { k<signed char , 2><<<1, 2>>>(); }\n"))
         self.assertIn("n >= 1, p->q)", made)
 
+    def test_formatters_put_spaces_into_a_launch(self):
+        def made(text):
+            return re.sub(r"\s", "", self.translate(text))
+
+        self.assertEqual(made("void h() { k << <1, 2 >> > (x); }\n"), made("void h() { k <<<1, 2>>> (x); }\n"))
+        for text in ("void h() { operator<< <int>(out, x); }\n", "void h() { operator << <int>(out, x); }\n"):
+            self.assertIn(text, self.translate(text))
+
     def test_functions_are_no_variables(self):
         text = "__device__ int f(int x);\ntemplate <int N> __device__ __forceinline__ float g() { return N < 3; }\n"
         self.assertIn(text, self.translate(text))

@@ -21,7 +21,7 @@ TOKEN = re.compile(r"""
   | (?P<string>(?:u8|[uUL])?R"(?P<d>[^ ()\\\t\n]*)\(.*?\)(?P=d)"|(?:u8|[uUL])?"(?:\\.|[^"\\\n])*"|(?:u8|[uUL])?'(?:\\.|[^'\\\n])+')
   | (?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)
   | (?P<name>[A-Za-z_$]\w*)
-  | (?P<mark><<<|::|->|.)
+  | (?P<mark><<<|(?<!operator)(?<!operator\s)<<[ \t]+<(?!<)|::|->|.)
 """, re.VERBOSE | re.DOTALL)
 OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")": "(", "]": "[", "}": "{"}
 
@@ -113,7 +113,8 @@ def tokens_of(text, line=1):
             kind = match.lastgroup if match.lastgroup != "d" else "string"
         fresh = kind in ("space", "comment") and (fresh or "\n" in match[0])
         apart = bool(found) and found[-1].kind in ("space", "comment", "directive")
-        found.append(Token(kind, match[0], line, apart))
+        launch = kind == "mark" and match[0].startswith("<<")  # nvcc takes << < for it, too
+        found.append(Token(kind, "<<<" if launch else match[0], line, apart))
         line += match[0].count("\n")
         at = match.end()
     return found
