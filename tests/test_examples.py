@@ -257,10 +257,7 @@ class Translator(unittest.TestCase):
         self.assertIn("n >= 1, p->q)", made)
 
     def test_formatters_put_spaces_into_a_launch(self):
-        def made(text):
-            return re.sub(r"\s", "", self.translate(text))
-
-        self.assertEqual(made("void h() { k << <1, 2 >> > (x); }\n"), made("void h() { k <<<1, 2>>> (x); }\n"))
+        self.assertIn('Launch("k", 1, 2', self.translate("void h() { k << <1, 2 >> > (x); }\n"))
         for text in ("void h() { operator<< <int>(out, x); }\n", "void h() { operator << <int>(out, x); }\n"):
             self.assertIn(text, self.translate(text))
 
