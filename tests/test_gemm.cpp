@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "bench/gemm/check.h"
+#include "bench/checks.h"
 #include "bench/gemm/gemm.h"
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
 #include "common/launch/problem.h"
+#include "tests/support.h"
 #ifndef FA_WITH_CUDA
 #include "common/emulator/core/launch.h"
 #endif
@@ -93,10 +94,33 @@ TEST(Check, FindsOneWrongElement) {
   c[1234] = uint16_t(c[1234] + 3);  // three units in the last place
   const Comparison wrong = compare_product(size, which.dtype, expected, c);
   EXPECT_FALSE(wrong.passed);
-  EXPECT_NE(wrong.reason.find("C[4][210]"), std::string::npos) << wrong.reason;
+  EXPECT_CONTAINS(wrong.reason, "C[4][210]");
   c[1234] = 0xffff;
-  EXPECT_NE(compare_product(size, which.dtype, expected, c).reason.find("not a finite number"),
-            std::string::npos);
+  EXPECT_CONTAINS(compare_product(size, which.dtype, expected, c).reason, "not a finite number");
+}
+
+// Of a large product, such as the ceiling's, not all rows are looked at, but some of every block.
+TEST(Check, FindsAWrongBlockOfALargeProduct) {
+  const Size size{1024, 1024, 64};
+  const Operands operands = make_operands(size, Dtype::kBf16, 7);
+  const Expected expected = make_expected(size, Dtype::kBf16, Epilogue::kNone, operands);
+  ASSERT_EQ(expected.rows.size(), 8u);
+  std::vector<uint16_t> right(1024 * 1024);
+  for (size_t row = 0; row < 8; row++) {
+    for (size_t column = 0; column < 1024; column++) {
+      right[expected.rows[row] * 1024 + column] =
+          from_float(float(expected.values[row * 1024 + column]), Dtype::kBf16);
+    }
+  }
+  EXPECT_TRUE(compare_product(size, Dtype::kBf16, expected, right).passed);
+  for (size_t block = 0; block < 64; block++) {  // left at its neighbour's values
+    std::vector<uint16_t> c = right;
+    for (size_t i = 0; i < 128 * 128; i++) {
+      const size_t at = (block / 8 * 128 + i / 128) * 1024 + block % 8 * 128 + i % 128;
+      c[at] = right[at ^ 128];
+    }
+    EXPECT_FALSE(compare_product(size, Dtype::kBf16, expected, c).passed) << block;
+  }
 }
 
 TEST(Run, RefusesSizesThatNoTileFits) {
@@ -104,13 +128,9 @@ TEST(Run, RefusesSizesThatNoTileFits) {
                         nullptr, nullptr, nullptr, nullptr};
   for (const Kernel& kernel : kernels()) {
     if (product.n % kernel.tile_n == 0) continue;
-    try {
-      run(kernel, product);
-      ADD_FAILURE() << kernel.name;
-    } catch (const Unsupported& reason) {
-      EXPECT_EQ(reason.what(), std::string(kernel.name) + " takes n that is a multiple of " +
-                                   std::to_string(kernel.tile_n) + ", not 192");
-    }
+    EXPECT_EQ(test::error_of<Unsupported>([&] { run(kernel, product); }),
+              std::string(kernel.name) + " takes n that is a multiple of " +
+                  std::to_string(kernel.tile_n) + ", not 192");
   }
 }
 

@@ -19,7 +19,7 @@ from tool_test import COMPILING, JOBS, ROOT, fail, skip
 
 # Versions differ in what they find, so one decides: that of tests/requirements.txt.
 TIDY = ROOT / ".venv-tests/bin/clang-tidy"
-ONLY_NVCC = {"bench/peers/copy.cu", "bench/peers/cudnn_attention.cpp", "bench/peers/matmul.cpp", "bench/rates.cu",
+ONLY_NVCC = {"bench/peers/copy.cu", "bench/peers/cudnn_attention.cpp", "bench/peers/cublaslt.cpp", "bench/rates.cu",
              "common/harness/device_cuda.cu", "common/launch/tensor_map_cuda.cu", "common/ptx/wgmma_instructions.h"}
 NOT_BUILT = {"tests/examples/serialised.cu", "tests/test_cuda.cu"}  # the second is translated first
 # These libraries have one header for their users, and the names are in others. C's own headers: <cstdio> will do.

@@ -1,95 +1,21 @@
-// What bench/peers does on the CPU: finding libraries, checking products and copies.
+// What bench/peers does on the CPU: finding libraries, checking copies.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <vector>
 
-#include "bench/peers/checks.h"
+#include "bench/checks.h"
 #include "bench/peers/shared_library.h"
-#include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
 #include "common/launch/problem.h"
 #include "tests/support.h"
 
 namespace fa::test {
 namespace {
-
-// ---- products -----------------------------------------------------------------------------------
-constexpr int kSize = 256;
-
-std::vector<uint16_t> product(const Factors& factors, Dtype dtype, int summands = kSize) {
-  std::vector<uint16_t> c(kSize * kSize);
-  for (int i = 0; i < kSize; i++) {
-    for (int j = 0; j < kSize; j++) {
-      float sum = 0;
-      for (int k = 0; k < summands; k++) {
-        sum += to_float(factors.a[size_t(i * kSize + k)], dtype) *
-               to_float(factors.b[size_t(k * kSize + j)], dtype);
-      }
-      c[size_t(i * kSize + j)] = from_float(sum, dtype);
-    }
-  }
-  return c;
-}
-
-TEST(Products, RightOnesPass) {
-  for (const Dtype dtype : {Dtype::kFp16, Dtype::kBf16}) {
-    const Factors factors = make_factors(kSize, dtype, 1);
-    ASSERT_EQ(factors.a.size(), size_t(kSize * kSize));
-    EXPECT_NE(factors.a, factors.b);
-    const Comparison result = compare_product(kSize, dtype, factors, product(factors, dtype));
-    EXPECT_TRUE(result.passed) << result.reason;
-    EXPECT_GT(result.rel, 0);
-    EXPECT_LE(result.rel, result.tolerance);
-    EXPECT_LE(result.bound_ratio, 1);
-    EXPECT_EQ(result.checked_rows, 2u);
-  }
-}
-
-TEST(Products, WrongOnesFail) {
-  const Dtype dtype = Dtype::kBf16;
-  const Factors factors = make_factors(kSize, dtype, 1);
-  const std::vector<uint16_t> right = product(factors, dtype);
-  auto reason = [&](const std::vector<uint16_t>& c) {
-    const Comparison result = compare_product(kSize, dtype, factors, c);
-    EXPECT_EQ(result.passed, result.reason.empty());
-    return result.reason;
-  };
-  EXPECT_NE(reason(product(factors, dtype, kSize - 16)), "") << "some summands are left out";
-
-  std::vector<uint16_t> transposed = right;
-  for (int i = 0; i < kSize; i++) {
-    for (int j = 0; j < i; j++) {
-      std::swap(transposed[size_t(i * kSize + j)], transposed[size_t(j * kSize + i)]);
-    }
-  }
-  EXPECT_NE(reason(transposed), "");
-
-  for (int block = 0; block < 4;
-       block++) {  // each of the 128 x 128 blocks, left at another's values
-    std::vector<uint16_t> c = right;
-    for (int i = 0; i < 128; i++) {
-      for (int j = 0; j < 128; j++) {
-        const int row = block / 2 * 128 + i, column = block % 2 * 128 + j;
-        c[size_t(row * kSize + column)] =
-            right[size_t((row + 128) % kSize * kSize + (column + 128) % kSize)];
-      }
-    }
-    EXPECT_NE(reason(c), "") << block;
-  }
-
-  for (const size_t at : {size_t(0), size_t(kSize * 77 + 3), right.size() - 1}) {
-    std::vector<uint16_t> c = right;
-    c[at] = 0xffff;
-    EXPECT_NE(reason(c).find("not a finite number"), std::string::npos) << at;
-    EXPECT_TRUE(std::isnan(compare_product(kSize, dtype, factors, c).rel));
-  }
-}
 
 // ---- copies -------------------------------------------------------------------------------------
 TEST(Copies, AreComparedWordByWord) {
@@ -139,12 +65,7 @@ class Packages {
 };
 
 std::string refusal(const std::string& file) {
-  try {
-    open_library(file);
-  } catch (const Unsupported& error) {
-    return error.what();
-  }
-  return "opened";
+  return error_of<Unsupported>([&] { open_library(file); });
 }
 
 TEST(Libraries, AreFoundInPythonsPackages) {
@@ -152,12 +73,8 @@ TEST(Libraries, AreFoundInPythonsPackages) {
   void* const library = open_library("libfa_probe.so.1");
   EXPECT_EQ(find_function<int(int)>(library, "fa_probe_twice")(21), 42);
   EXPECT_EQ(open_library("libfa_probe.so.1"), library);
-  try {
-    find_symbol(library, "fa_probe_thrice");
-    FAIL();
-  } catch (const Unsupported& error) {
-    EXPECT_STREQ(error.what(), "the library found has no function fa_probe_thrice");
-  }
+  EXPECT_EQ(error_of<Unsupported>([&] { find_symbol(library, "fa_probe_thrice"); }),
+            "the library found has no function fa_probe_thrice");
 }
 
 TEST(Libraries, WhatIsMissingIsNamed) {

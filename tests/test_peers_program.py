@@ -116,7 +116,7 @@ def test_compile(includes, folder):
                       'fa_find_peer_headers()\nmessage(NOTICE "${FA_CUDNN_INCLUDES}\\n${FA_CUBLASLT_INCLUDES}")\n')
     settings = [f"-D{name}={os.environ[name]}" for name in ("CUDNN_FRONTEND_DIR", "CUDNN_DIR") if name in os.environ]
     cudnn, cublas = (line.split(";") if line else [] for line in run("cmake", *settings, "-P", script).split("\n")[:2])
-    sources = {"matmul": cublas, "cudnn_attention": cudnn}
+    sources = {"cublaslt": cublas, "cudnn_attention": cudnn}
     compiler = os.environ.get("CXX") or shutil.which("g++") or skip("g++ is not installed")
     for name, needed in sources.items():
         if not needed:

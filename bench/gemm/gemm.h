@@ -13,6 +13,10 @@
 
 #include "common/launch/problem.h"
 
+namespace fa {
+struct Library;  // registry.h
+}  // namespace fa
+
 namespace fa::gemm {
 
 enum class Epilogue { kNone, kBiasGelu };
@@ -34,7 +38,10 @@ void mma_sync(const Product& product);           // mma_sync.cu
 void mma_sync_tma(const Product& product);       // mma_sync_tma.cu
 void wgmma_tma(const Product& product);          // wgmma_tma.cu
 void wgmma_tma_cluster(const Product& product);  // the same, in clusters of two CTAs
-void cublaslt(const Product& product);           // cublaslt.cpp: the library's, to compare with
+// peers/cublaslt.cpp: the library's, to compare with; and of a B that is [k][n], for a ceiling.
+void cublaslt(const Product& product);
+void cublaslt_of_rows(const Product& product);
+Library cublaslt_library();
 
 struct Kernel {
   const char* name;

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/gemm/check.h"
+#include "bench/checks.h"
 #include "bench/gemm/gemm.h"
 #include "common/cli/cli.h"
 #include "common/harness/device.h"

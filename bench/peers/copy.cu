@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "bench/peers/checks.h"
+#include "bench/checks.h"
 #include "common/harness/device.h"
 #include "common/launch/launch.h"
 #include "common/launch/registry.h"

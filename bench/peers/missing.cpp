@@ -21,15 +21,6 @@ const bool without_cudnn = [] {
 }();
 #endif
 
-#ifdef FA_WITHOUT_MATMUL
-const bool without_matmul = [] {
-  register_kernel({"ceiling/matmul", {}, nullptr, [](const Problem&, const Tensors&) {
-                     throw Unsupported(FA_WITHOUT_MATMUL);
-                   }});
-  return true;
-}();
-#endif
-
 #ifdef FA_WITHOUT_COPY
 const bool without_copy = [] {
   register_kernel({"ceiling/copy", {}, nullptr, [](const Problem&, const Tensors&) {

@@ -1,11 +1,14 @@
-#include "bench/gemm/check.h"
+#include "bench/checks.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <limits>
+#include <numeric>
+#include <string>
 #include <vector>
 
 #include "bench/gemm/gemm.h"
@@ -25,13 +28,14 @@ double uniform(uint64_t index, uint64_t seed) {
   return double(int64_t(x ^ (x >> 31))) * 0x1p-63;
 }
 
-std::vector<uint16_t> fill(size_t count, Dtype dtype, double deviation, uint64_t seed) {
+// Element i is value(i).
+template <typename T, typename Value>
+std::vector<T> fill(size_t count, const Value& value) {
   constexpr size_t kChunk = 1 << 16;
-  const double scale = std::sqrt(3.0) * deviation;
-  std::vector<uint16_t> values(count);
+  std::vector<T> values(count);
   parallel_for((count + kChunk - 1) / kChunk, [&](size_t chunk) {
     for (size_t i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); i++) {
-      values[i] = from_float(float(scale * uniform(i, seed)), dtype);
+      values[i] = value(i);
     }
   });
   return values;
@@ -45,10 +49,14 @@ double gelu(double x) {
 }  // namespace
 
 Operands make_operands(const Size& size, Dtype dtype, uint64_t seed) {
-  const auto [m, n, k] = size;
-  return {fill(size_t(m) * size_t(k), dtype, 1, 3 * seed),
-          fill(size_t(n) * size_t(k), dtype, 1 / std::sqrt(double(k)), 3 * seed + 1),
-          fill(size_t(n), dtype, 1, 3 * seed + 2)};
+  const size_t m = size_t(size.m), n = size_t(size.n), k = size_t(size.k);
+  const auto numbers = [=](size_t count, double deviation, uint64_t stream) {
+    const double scale = std::sqrt(3.0) * deviation;
+    return fill<uint16_t>(count, [=](size_t i) {
+      return from_float(float(scale * uniform(i, 3 * seed + stream)), dtype);
+    });
+  };
+  return {numbers(m * k, 1, 0), numbers(n * k, 1 / std::sqrt(double(k)), 1), numbers(n, 1, 2)};
 }
 
 Expected make_expected(const Size& size, Dtype dtype, Epilogue epilogue, const Operands& operands) {
@@ -141,3 +149,33 @@ Comparison compare_product(const Size& size, Dtype dtype, const Expected& expect
 }
 
 }  // namespace fa::gemm
+
+namespace fa {
+
+// An odd multiplier and a shift are one-to-one on 64 bits: different words for different indices.
+std::vector<uint64_t> make_words(size_t count) {
+  return gemm::fill<uint64_t>(count, [](size_t index) {
+    const uint64_t x = (index + 1) * 0x9e3779b97f4a7c15u;
+    return x ^ (x >> 32);
+  });
+}
+
+Comparison compare_words(const std::vector<uint64_t>& words) {
+  const std::vector<uint64_t> right = make_words(words.size());
+  const size_t wrong = std::inner_product(words.begin(), words.end(), right.begin(), size_t(0),
+                                          std::plus<>(), std::not_equal_to<>());
+  Comparison result;
+  result.passed = wrong == 0;
+  // The share of the words that are wrong: less than a single one's.
+  result.rel = double(wrong) / double(words.size());
+  result.tolerance = 0.5 / double(words.size());
+  result.bound_ratio = result.rel / result.tolerance;
+  result.checked_rows = words.size();
+  if (!result.passed) {
+    result.reason = std::to_string(wrong) + " of " + std::to_string(words.size()) +
+                    " words of the copy are not those of the original";
+  }
+  return result;
+}
+
+}  // namespace fa

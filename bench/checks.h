@@ -1,4 +1,5 @@
-// What products are made of, and what they must be: float64 on the CPU.
+// What the products and copies of bench/ are made of, and what they must be, by the CPU; of sums in
+// float64.
 #pragma once
 
 #include <cstddef>
@@ -37,3 +38,11 @@ Comparison compare_product(const Size& size, Dtype dtype, const Expected& expect
                            const std::vector<uint16_t>& c);
 
 }  // namespace fa::gemm
+
+namespace fa {
+
+// The words to copy, and whether these are they: a word counts as a row. No two words are equal.
+std::vector<uint64_t> make_words(size_t count);
+Comparison compare_words(const std::vector<uint64_t>& words);
+
+}  // namespace fa

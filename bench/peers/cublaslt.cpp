@@ -1,12 +1,14 @@
-// The library's product, with the same epilogues, by the algorithm that it proposes first.
+// Products by cuBLASLt, with the epilogues of bench/gemm, by the algorithm that it proposes first.
 #include "bench/gemm/gemm.h"
-
 #include "common/launch/problem.h"
+#include "common/launch/registry.h"
 #ifdef FA_WITHOUT_MATMUL
 
 namespace fa::gemm {
 
 void cublaslt(const Product&) { throw Unsupported(FA_WITHOUT_MATMUL); }
+void cublaslt_of_rows(const Product&) { throw Unsupported(FA_WITHOUT_MATMUL); }
+Library cublaslt_library() { throw Unsupported(FA_WITHOUT_MATMUL); }
 
 }  // namespace fa::gemm
 
@@ -16,6 +18,7 @@ void cublaslt(const Product&) { throw Unsupported(FA_WITHOUT_MATMUL); }
 
 #include <map>
 #include <memory>
+#include <string>
 #include <tuple>
 
 #include "bench/peers/shared_library.h"
@@ -40,8 +43,9 @@ void check(cublasStatus_t status, const char* function) {
 #define FA_CUBLASLT(function, ...) \
   check(find_function<decltype(function)>(library(), #function)(__VA_ARGS__), #function)
 
-// cuBLAS's matrices are column-major: our C is its C^T = B A^T, n x m, in which a bias of our
-// columns is one of its rows.
+// cuBLAS's matrices are column-major: what is row-major to us is transposed to it. So our C is its
+// C^T, n x m, in which a bias of our columns is one of its rows. It is the product of B, transposed
+// if its rows are [n][k], and A^T.
 struct Plan {
   cublasLtHandle_t handle = nullptr;
   cublasLtMatmulDesc_t operation = nullptr;
@@ -49,20 +53,21 @@ struct Plan {
   cublasLtMatmulHeuristicResult_t chosen{};
   Buffer workspace{"cuBLASLt's workspace", kWorkspaceBytes};
 
-  explicit Plan(const Product& p) {
+  Plan(const Product& p, bool rows_of_b) {
     const cudaDataType_t type = p.dtype == Dtype::kFp16 ? CUDA_R_16F : CUDA_R_16BF;
     const uint64_t m = uint64_t(p.m), n = uint64_t(p.n), k = uint64_t(p.k);
     FA_CUBLASLT(cublasLtCreate, &handle);
     FA_CUBLASLT(cublasLtMatmulDescCreate, &operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
+    const cublasOperation_t of_b = rows_of_b ? CUBLAS_OP_N : CUBLAS_OP_T;
+    set(CUBLASLT_MATMUL_DESC_TRANSA, of_b);
     if (p.epilogue == Epilogue::kBiasGelu) {
       const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_GELU_BIAS;
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
     }
-    FA_CUBLASLT(cublasLtMatrixLayoutCreate, &layout_b, type, k, n, int64_t(k));  // our B
+    FA_CUBLASLT(cublasLtMatrixLayoutCreate, &layout_b, type, rows_of_b ? n : k, rows_of_b ? k : n,
+                int64_t(rows_of_b ? n : k));
     FA_CUBLASLT(cublasLtMatrixLayoutCreate, &layout_a, type, k, m, int64_t(k));
     FA_CUBLASLT(cublasLtMatrixLayoutCreate, &layout_c, type, n, m, int64_t(n));
     cublasLtMatmulPreference_t preference = nullptr;
@@ -82,19 +87,32 @@ struct Plan {
   }
 };
 
-}  // namespace
-
-void cublaslt(const Product& p) {
+void multiply(const Product& p, bool rows_of_b) {
   // Plans are left to the end of the process, as CUDA itself ends before the destructors of
   // statics.
   static auto* const plans =
-      new std::map<std::tuple<int, int, int, Dtype, Epilogue, const void*>, std::unique_ptr<Plan>>;
-  auto& plan = (*plans)[{p.m, p.n, p.k, p.dtype, p.epilogue, p.bias}];
-  if (!plan) plan = std::make_unique<Plan>(p);
+      new std::map<std::tuple<int, int, int, Dtype, Epilogue, const void*, bool>,
+                   std::unique_ptr<Plan>>;
+  auto& plan = (*plans)[{p.m, p.n, p.k, p.dtype, p.epilogue, p.bias, rows_of_b}];
+  if (!plan) plan = std::make_unique<Plan>(p, rows_of_b);
   const float one = 1, zero = 0;
   FA_CUBLASLT(cublasLtMatmul, plan->handle, plan->operation, &one, p.b, plan->layout_b, p.a,
               plan->layout_a, &zero, p.c, plan->layout_c, p.c, plan->layout_c, &plan->chosen.algo,
               plan->workspace.data(), kWorkspaceBytes, static_cast<cudaStream_t>(launch_stream()));
+}
+
+}  // namespace
+
+void cublaslt(const Product& product) { multiply(product, false); }
+void cublaslt_of_rows(const Product& product) { multiply(product, true); }
+
+Library cublaslt_library() {
+  const size_t version =
+      find_function<decltype(cublasLtGetVersion)>(library(), "cublasLtGetVersion")();
+  return {"cuBLASLt",
+          std::to_string(version / 10000) + "." + std::to_string(version % 10000 / 100) + "." +
+              std::to_string(version % 100),
+          "cublasLtMatmul 8192x8192x8192"};
 }
 
 }  // namespace fa::gemm
