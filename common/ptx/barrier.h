@@ -4,9 +4,9 @@
 #pragma once
 
 #include <cuda_runtime.h>
-#ifdef __CUDACC__
+
 #include "common/ptx/hook.h"
-#else
+#ifndef __CUDACC__
 #include "common/emulator/units/barrier.h"
 #endif
 
@@ -31,12 +31,10 @@ __device__ __forceinline__ void barrier_arrive(int barrier, int threads,
 
 #else
 
-inline void barrier_sync(int barrier, int threads,
-                         emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void barrier_sync(int barrier, int threads, Where where = Where::current()) {
   emu::barrier_sync(barrier, threads, "bar.sync", where);
 }
-inline void barrier_arrive(int barrier, int threads,
-                           emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void barrier_arrive(int barrier, int threads, Where where = Where::current()) {
   emu::barrier_arrive(barrier, threads, "bar.arrive", where);
 }
 

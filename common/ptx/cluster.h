@@ -10,9 +10,9 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#ifdef __CUDACC__
+
 #include "common/ptx/hook.h"
-#else
+#ifndef __CUDACC__
 #include "common/emulator/units/cluster.h"
 #endif
 
@@ -55,17 +55,13 @@ __device__ __forceinline__ T* mapa(T* pointer, int cta) {
 
 #else  // the emulator: common/emulator/units/cluster.cpp
 
-inline void cluster_arrive(emu::SourceLocation where = emu::SourceLocation::current()) {
-  emu::cluster_arrive(where);
-}
-inline void cluster_wait(emu::SourceLocation where = emu::SourceLocation::current()) {
-  emu::cluster_wait(where);
-}
+inline void cluster_arrive(Where where = Where::current()) { emu::cluster_arrive(where); }
+inline void cluster_wait(Where where = Where::current()) { emu::cluster_wait(where); }
 inline int cluster_ctarank() { return emu::cluster_rank(); }
 inline int cluster_nctarank() { return emu::cluster_size(); }
 
 template <typename T>
-inline T* mapa(T* pointer, int cta, emu::SourceLocation where = emu::SourceLocation::current()) {
+inline T* mapa(T* pointer, int cta, Where where = Where::current()) {
   return reinterpret_cast<T*>(emu::map_to_cta(uintptr_t(pointer), cta, where));
 }
 

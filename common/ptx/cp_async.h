@@ -11,10 +11,9 @@
 
 #include <cstdint>
 
-#include "common/ptx/shared_address.h"  // IWYU pragma: export
-#ifdef __CUDACC__
 #include "common/ptx/hook.h"
-#else
+#include "common/ptx/shared_address.h"  // IWYU pragma: export
+#ifndef __CUDACC__
 #include "common/emulator/units/cp_async.h"
 #endif
 
@@ -64,25 +63,22 @@ __device__ __forceinline__ void cp_async_wait(Where where = Where::current()) {
 #else  // the emulator: common/emulator/units/cp_async.cpp
 
 template <int kBytes>
-inline void cp_async(uint32_t shared, const void* global,
-                     emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void cp_async(uint32_t shared, const void* global, Where where = Where::current()) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "cp.async copies 4, 8 or 16 bytes");
   emu::copy_async(shared, global, kBytes, kBytes, where);
 }
 
 template <int kBytes>
 inline void cp_async_zero_fill(uint32_t shared, const void* global, int source_bytes,
-                               emu::SourceLocation where = emu::SourceLocation::current()) {
+                               Where where = Where::current()) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "cp.async copies 4, 8 or 16 bytes");
   emu::copy_async(shared, global, kBytes, source_bytes, where);
 }
 
-inline void cp_async_commit(emu::SourceLocation where = emu::SourceLocation::current()) {
-  emu::commit_copies(where);
-}
+inline void cp_async_commit(Where where = Where::current()) { emu::commit_copies(where); }
 
 template <int kGroups>
-inline void cp_async_wait(emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void cp_async_wait(Where where = Where::current()) {
   emu::wait_copies(kGroups, where);
 }
 

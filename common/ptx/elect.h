@@ -8,6 +8,8 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+
+#include "common/ptx/hook.h"
 #ifndef __CUDACC__
 #include "common/emulator/units/warp.h"
 #endif
@@ -34,7 +36,7 @@ __device__ __forceinline__ bool elect_sync() {
 
 #else  // the emulator: common/emulator/units/warp.cpp
 
-inline bool elect_sync(emu::SourceLocation where = emu::SourceLocation::current()) {
+inline bool elect_sync(Where where = Where::current()) {
   return emu::elect(emu::kFullMask, where) == emu::current_lane->lane;
 }
 

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cuda_runtime.h>
+
+#include "common/ptx/hook.h"
 #ifndef __CUDACC__
 #include "common/emulator/units/warp.h"
 #endif
@@ -22,7 +24,7 @@ __device__ __forceinline__ float exp2_approx(float x) {
 
 #else
 
-inline float exp2_approx(float x, emu::SourceLocation where = emu::SourceLocation::current()) {
+inline float exp2_approx(float x, Where where = Where::current()) {
   return emu::exp2_approx(x, where);
 }
 

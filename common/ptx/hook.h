@@ -6,6 +6,9 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#if !defined(__CUDACC__) && !defined(FA_WITH_CUDA)
+#include "common/emulator/core/lane.h"
+#endif
 
 namespace ptx {
 
@@ -36,9 +39,13 @@ enum class Event : uint32_t {
   kCount
 };
 
+// Where: the place where a wrapper is called, its last parameter.
+#if !defined(__CUDACC__) && !defined(FA_WITH_CUDA)
+using Where = emu::SourceLocation;
+#endif
+
 #if defined(__CUDACC__) && !defined(FA_RECORDING)
 
-// The place where a wrapper is called: its last parameter.
 struct Where {
   static constexpr __device__ Where current() { return {}; }
 };

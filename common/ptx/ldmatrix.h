@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "common/ptx/hook.h"
 #include "common/ptx/shared_address.h"  // IWYU pragma: export
 #ifndef __CUDACC__
 #include "common/emulator/units/matrix.h"
@@ -79,18 +80,6 @@ __device__ __forceinline__ void stmatrix_x4(const uint32_t (&r)[4], uint32_t add
                : "memory");
 }
 
-__device__ __forceinline__ void stmatrix_x1_trans(const uint32_t (&r)[1], uint32_t address) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(address),
-               "r"(r[0])
-               : "memory");
-}
-
-__device__ __forceinline__ void stmatrix_x2_trans(const uint32_t (&r)[2], uint32_t address) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address),
-               "r"(r[0]), "r"(r[1])
-               : "memory");
-}
-
 __device__ __forceinline__ void stmatrix_x4_trans(const uint32_t (&r)[4], uint32_t address) {
   asm volatile(
       "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
@@ -101,12 +90,9 @@ __device__ __forceinline__ void stmatrix_x4_trans(const uint32_t (&r)[4], uint32
 
 #else  // the emulator: common/emulator/units/matrix.cpp
 
-using emu::SourceLocation;
-
-#define FA_EMULATED(name, emulated, Register, count, transpose)        \
-  inline void name(Register(&r)[count], uint32_t address,              \
-                   SourceLocation where = SourceLocation::current()) { \
-    emulated(r, count, transpose, address, where);                     \
+#define FA_EMULATED(name, emulated, Register, count, transpose)                             \
+  inline void name(Register(&r)[count], uint32_t address, Where where = Where::current()) { \
+    emulated(r, count, transpose, address, where);                                          \
   }
 FA_EMULATED(ldmatrix_x1, emu::load_matrices, uint32_t, 1, false)
 FA_EMULATED(ldmatrix_x2, emu::load_matrices, uint32_t, 2, false)
@@ -117,8 +103,6 @@ FA_EMULATED(ldmatrix_x4_trans, emu::load_matrices, uint32_t, 4, true)
 FA_EMULATED(stmatrix_x1, emu::store_matrices, const uint32_t, 1, false)
 FA_EMULATED(stmatrix_x2, emu::store_matrices, const uint32_t, 2, false)
 FA_EMULATED(stmatrix_x4, emu::store_matrices, const uint32_t, 4, false)
-FA_EMULATED(stmatrix_x1_trans, emu::store_matrices, const uint32_t, 1, true)
-FA_EMULATED(stmatrix_x2_trans, emu::store_matrices, const uint32_t, 2, true)
 FA_EMULATED(stmatrix_x4_trans, emu::store_matrices, const uint32_t, 4, true)
 #undef FA_EMULATED
 

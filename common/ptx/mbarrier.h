@@ -25,10 +25,9 @@
 
 #include <cstdint>
 
-#include "common/ptx/shared_address.h"  // IWYU pragma: export
-#ifdef __CUDACC__
 #include "common/ptx/hook.h"
-#else
+#include "common/ptx/shared_address.h"  // IWYU pragma: export
+#ifndef __CUDACC__
 #include "common/emulator/units/mbarrier.h"
 #endif
 
@@ -143,46 +142,36 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t* bar, int cta,
 
 #else  // the emulator: common/emulator/units/mbarrier.cpp
 
-inline void mbarrier_init(uint64_t* bar, int count,
-                          emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void mbarrier_init(uint64_t* bar, int count, Where where = Where::current()) {
   emu::mbarrier_init(bar, count, where);
 }
-inline void mbarrier_inval(uint64_t* bar,
-                           emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void mbarrier_inval(uint64_t* bar, Where where = Where::current()) {
   emu::mbarrier_inval(bar, where);
 }
 inline void fence_mbarrier_init() { emu::fence_mbarrier_init(); }
-inline void mbarrier_arrive(uint64_t* bar,
-                            emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void mbarrier_arrive(uint64_t* bar, Where where = Where::current()) {
   emu::mbarrier_arrive(bar, "mbarrier.arrive", where);
 }
-inline void mbarrier_arrive_expect_tx(uint64_t* bar, int bytes,
-                                      emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void mbarrier_arrive_expect_tx(uint64_t* bar, int bytes, Where where = Where::current()) {
   emu::mbarrier_expect_tx(bar, bytes, "mbarrier.arrive.expect_tx", where);
   emu::mbarrier_arrive(bar, "mbarrier.arrive.expect_tx", where);
 }
-inline void mbarrier_expect_tx(uint64_t* bar, int bytes,
-                               emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void mbarrier_expect_tx(uint64_t* bar, int bytes, Where where = Where::current()) {
   emu::mbarrier_expect_tx(bar, bytes, "mbarrier.expect_tx", where);
 }
-inline void mbarrier_complete_tx(uint64_t* bar, int bytes,
-                                 emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void mbarrier_complete_tx(uint64_t* bar, int bytes, Where where = Where::current()) {
   emu::mbarrier_complete_tx(bar, bytes, where);
 }
-inline bool mbarrier_test_wait(uint64_t* bar, int parity,
-                               emu::SourceLocation where = emu::SourceLocation::current()) {
+inline bool mbarrier_test_wait(uint64_t* bar, int parity, Where where = Where::current()) {
   return emu::mbarrier_test_wait(bar, parity, "mbarrier.test_wait", where);
 }
-inline bool mbarrier_try_wait(uint64_t* bar, int parity,
-                              emu::SourceLocation where = emu::SourceLocation::current()) {
+inline bool mbarrier_try_wait(uint64_t* bar, int parity, Where where = Where::current()) {
   return emu::mbarrier_test_wait(bar, parity, "mbarrier.try_wait", where);
 }
-inline void mbarrier_wait(uint64_t* bar, int parity,
-                          emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void mbarrier_wait(uint64_t* bar, int parity, Where where = Where::current()) {
   emu::mbarrier_wait(bar, parity, where);
 }
-inline void mbarrier_arrive_cluster(uint64_t* bar, int cta,
-                                    emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void mbarrier_arrive_cluster(uint64_t* bar, int cta, Where where = Where::current()) {
   emu::mbarrier_arrive_cluster(bar, cta, where);
 }
 

@@ -14,6 +14,8 @@
 
 #include <cstdint>
 #include <type_traits>
+
+#include "common/ptx/hook.h"
 #ifndef __CUDACC__
 #include "common/emulator/units/matrix.h"
 #endif
@@ -65,14 +67,14 @@ __device__ __forceinline__ void mma_m16n8k8(float (&d)[4], const uint32_t (&a)[2
 
 template <typename T>
 inline void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                         emu::SourceLocation where = emu::SourceLocation::current()) {
+                         Where where = Where::current()) {
   emu::multiply_accumulate(
       d, a, b, 16, std::is_same_v<T, __half> ? emu::Element::kFp16 : emu::Element::kBf16, where);
 }
 
 template <typename T>
 inline void mma_m16n8k8(float (&d)[4], const uint32_t (&a)[2], const uint32_t (&b)[1],
-                        emu::SourceLocation where = emu::SourceLocation::current()) {
+                        Where where = Where::current()) {
   emu::multiply_accumulate(
       d, a, b, 8, std::is_same_v<T, __half> ? emu::Element::kFp16 : emu::Element::kBf16, where);
 }

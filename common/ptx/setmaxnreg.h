@@ -12,6 +12,8 @@
 #pragma once
 
 #include <cuda_runtime.h>
+
+#include "common/ptx/hook.h"
 #ifndef __CUDACC__
 #include "common/emulator/units/setmaxnreg.h"
 #endif
@@ -37,13 +39,13 @@ __device__ __forceinline__ void setmaxnreg_dec() {
 #else  // the emulator: common/emulator/units/setmaxnreg.cpp
 
 template <int kRegisters>
-inline void setmaxnreg_inc(emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void setmaxnreg_inc(Where where = Where::current()) {
   static_assert(kRegisters % 8 == 0 && kRegisters >= 24 && kRegisters <= 256);
   emu::set_max_registers(kRegisters, true, where);
 }
 
 template <int kRegisters>
-inline void setmaxnreg_dec(emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void setmaxnreg_dec(Where where = Where::current()) {
   static_assert(kRegisters % 8 == 0 && kRegisters >= 24 && kRegisters <= 256);
   emu::set_max_registers(kRegisters, false, where);
 }

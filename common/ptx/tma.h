@@ -31,11 +31,10 @@
 
 #include <cstdint>
 
+#include "common/ptx/hook.h"
 #include "common/ptx/shared_address.h"  // IWYU pragma: export
 #include "common/ptx/tensor_map.h"      // IWYU pragma: export
-#ifdef __CUDACC__
-#include "common/ptx/hook.h"
-#else
+#ifndef __CUDACC__
 #include "common/emulator/units/tma.h"
 #endif
 
@@ -179,48 +178,41 @@ __device__ __forceinline__ void cp_async_bulk_wait_read(Where where = Where::cur
 
 #else  // the emulator: common/emulator/units/tma.cpp
 
-using emu::SourceLocation;
-
-inline void prefetch_tensormap(const TensorMap* map,
-                               SourceLocation where = SourceLocation::current()) {
+inline void prefetch_tensormap(const TensorMap* map, Where where = Where::current()) {
   emu::prefetch_tensor_map(*map, where);
 }
 
 template <int kRank>
 inline void cp_async_bulk_tensor_load(void* shared, const TensorMap* map,
                                       const int (&coords)[kRank], uint64_t* bar,
-                                      SourceLocation where = SourceLocation::current()) {
+                                      Where where = Where::current()) {
   emu::load_box(shared, *map, coords, kRank, bar, where);
 }
 inline void cp_async_bulk_tensor_load_multicast(void* shared, const TensorMap* map,
                                                 const int (&coords)[2], uint64_t* bar,
-                                                uint16_t ctas,
-                                                SourceLocation where = SourceLocation::current()) {
+                                                uint16_t ctas, Where where = Where::current()) {
   emu::load_box_multicast(shared, *map, coords, 2, bar, ctas, where);
 }
 template <int kRank>
 inline void cp_async_bulk_tensor_store(const TensorMap* map, const int (&coords)[kRank],
-                                       const void* shared,
-                                       SourceLocation where = SourceLocation::current()) {
+                                       const void* shared, Where where = Where::current()) {
   emu::store_box(*map, coords, kRank, shared, where);
 }
 inline void cp_async_bulk_load(void* shared, const void* global, int bytes, uint64_t* bar,
-                               SourceLocation where = SourceLocation::current()) {
+                               Where where = Where::current()) {
   emu::load_bulk(shared, global, bytes, bar, where);
 }
 inline void cp_async_bulk_store(void* global, const void* shared, int bytes,
-                                SourceLocation where = SourceLocation::current()) {
+                                Where where = Where::current()) {
   emu::store_bulk(global, shared, bytes, where);
 }
-inline void cp_async_bulk_commit(SourceLocation where = SourceLocation::current()) {
-  emu::commit_bulk(where);
-}
+inline void cp_async_bulk_commit(Where where = Where::current()) { emu::commit_bulk(where); }
 template <int kGroups>
-inline void cp_async_bulk_wait(SourceLocation where = SourceLocation::current()) {
+inline void cp_async_bulk_wait(Where where = Where::current()) {
   emu::wait_bulk(kGroups, false, where);
 }
 template <int kGroups>
-inline void cp_async_bulk_wait_read(SourceLocation where = SourceLocation::current()) {
+inline void cp_async_bulk_wait_read(Where where = Where::current()) {
   emu::wait_bulk(kGroups, true, where);
 }
 

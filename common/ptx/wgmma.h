@@ -36,10 +36,10 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "common/layout/wgmma.h"        // IWYU pragma: export
+#include "common/layout/wgmma.h"  // IWYU pragma: export
+#include "common/ptx/hook.h"
 #include "common/ptx/shared_address.h"  // IWYU pragma: export
 #ifdef __CUDACC__
-#include "common/ptx/hook.h"
 #include "common/ptx/wgmma_instructions.h"
 #else
 #include "common/emulator/units/matrix.h"
@@ -156,56 +156,51 @@ constexpr emu::WgmmaKind wgmma_kind() {
 template <typename T, int kN, layout::Major kMajorB = layout::Major::kK,
           layout::Major kMajorA = layout::Major::kK>
 inline void wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b, bool accumulate,
-                  emu::SourceLocation where = emu::SourceLocation::current()) {
+                  Where where = Where::current()) {
   emu::wgmma_issue(wgmma_kind<T, kN, kMajorB, kMajorA>(), {d, nullptr, a, b, accumulate}, where);
 }
 
 template <typename T, int kN, layout::Major kMajorB = layout::Major::kK>
 inline void wgmma(float (&d)[kN / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate,
-                  emu::SourceLocation where = emu::SourceLocation::current()) {
+                  Where where = Where::current()) {
   emu::wgmma_issue(wgmma_kind<T, kN, kMajorB, layout::Major::kK>(), {d, a, 0, b, accumulate},
                    where);
 }
 
-inline void wgmma_commit(emu::SourceLocation where = emu::SourceLocation::current()) {
-  emu::wgmma_commit(where);
-}
+inline void wgmma_commit(Where where = Where::current()) { emu::wgmma_commit(where); }
 
 // One overload for each number of arrays: a place in the source cannot follow a list without end.
-inline void wgmma_fence(emu::SourceLocation where = emu::SourceLocation::current()) {
-  emu::wgmma_fence(where);
-}
+inline void wgmma_fence(Where where = Where::current()) { emu::wgmma_fence(where); }
 template <typename A>
-inline void wgmma_fence(A&, emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void wgmma_fence(A&, Where where = Where::current()) {
   emu::wgmma_fence(where);
 }
 template <typename A, typename B>
-inline void wgmma_fence(A&, B&, emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void wgmma_fence(A&, B&, Where where = Where::current()) {
   emu::wgmma_fence(where);
 }
 template <typename A, typename B, typename C>
-inline void wgmma_fence(A&, B&, C&, emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void wgmma_fence(A&, B&, C&, Where where = Where::current()) {
   emu::wgmma_fence(where);
 }
 
 template <int kGroups>
-inline void wgmma_wait(emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void wgmma_wait(Where where = Where::current()) {
   emu::wgmma_wait(kGroups, where);
 }
 template <int kGroups, typename A>
-inline void wgmma_wait(A& a, emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void wgmma_wait(A& a, Where where = Where::current()) {
   emu::wgmma_wait(kGroups, where);
   emu::expect_done(&a, sizeof a, kGroups, where);
 }
 template <int kGroups, typename A, typename B>
-inline void wgmma_wait(A& a, B& b, emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void wgmma_wait(A& a, B& b, Where where = Where::current()) {
   emu::wgmma_wait(kGroups, where);
   emu::expect_done(&a, sizeof a, kGroups, where);
   emu::expect_done(&b, sizeof b, kGroups, where);
 }
 template <int kGroups, typename A, typename B, typename C>
-inline void wgmma_wait(A& a, B& b, C& c,
-                       emu::SourceLocation where = emu::SourceLocation::current()) {
+inline void wgmma_wait(A& a, B& b, C& c, Where where = Where::current()) {
   emu::wgmma_wait(kGroups, where);
   emu::expect_done(&a, sizeof a, kGroups, where);
   emu::expect_done(&b, sizeof b, kGroups, where);

@@ -197,13 +197,6 @@ class Decoder {
   }
 
   // ---- rows and slices
-  int track(const std::string& group, const std::string& name) {
-    for (size_t i = 0; i < timeline_.tracks.size(); i++) {
-      if (timeline_.tracks[i].group == group && timeline_.tracks[i].name == name) return int(i);
-    }
-    timeline_.tracks.push_back({group, name});
-    return int(timeline_.tracks.size()) - 1;
-  }
   size_t slice(emu::Slice slice) {
     timeline_.cycles = std::max(timeline_.cycles, slice.end);
     timeline_.slices.push_back(std::move(slice));
@@ -221,7 +214,7 @@ class Decoder {
   };
 
   void show_warp(size_t w) {
-    const int row = track(kWarps, "warp " + std::to_string(w));
+    const int row = track_of(timeline_, kWarps, "warp " + std::to_string(w));
     int64_t now = begin_[w];
     Groups products, stores, copies;
     std::optional<UnderWay> store;  // of the group that no commit has closed
@@ -330,17 +323,10 @@ class Decoder {
   void show_under_way() {
     std::stable_sort(under_way_.begin(), under_way_.end(),
                      [](const UnderWay& a, const UnderWay& b) { return a.start < b.start; });
-    std::map<std::pair<std::string, size_t>, std::vector<int64_t>> rows;  // when each is free
+    emu::OverlappingRows rows;
     for (UnderWay& each : under_way_) {
       if (!each.end || each.name.empty()) continue;  // nobody has waited, or nothing to wait for
-      auto& free = rows[{each.group, each.warp}];
-      size_t row = 0;
-      while (row < free.size() && free[row] > each.start) row++;
-      if (row == free.size()) free.push_back(0);
-      free[row] = *each.end;
-      const std::string name = "warp " + std::to_string(each.warp) +
-                               (row > 0 ? " (" + std::to_string(row + 1) + ")" : "");
-      emu::Slice shown{track(each.group, name),
+      emu::Slice shown{rows.place(timeline_, each.group, each.warp, each.start, *each.end),
                        each.start,
                        *each.end,
                        each.group == kProducts ? each.name : times(each.name, each.count),

@@ -8,6 +8,26 @@
 
 namespace emu {
 
+int track_of(Timeline& timeline, const std::string& group, const std::string& name) {
+  for (size_t i = 0; i < timeline.tracks.size(); i++) {
+    if (timeline.tracks[i].group == group && timeline.tracks[i].name == name) return int(i);
+  }
+  timeline.tracks.push_back({group, name});
+  return int(timeline.tracks.size()) - 1;
+}
+
+int OverlappingRows::place(Timeline& timeline, const std::string& group, size_t warp, int64_t start,
+                           int64_t end) {
+  std::vector<int64_t>& free = free_[{group, warp}];
+  size_t row = 0;
+  while (row < free.size() && free[row] > start) row++;
+  if (row == free.size()) free.push_back(0);
+  free[row] = end;
+  return track_of(
+      timeline, group,
+      "warp " + std::to_string(warp) + (row > 0 ? " (" + std::to_string(row + 1) + ")" : ""));
+}
+
 Timeline in_order(Timeline timeline) {
   const std::vector<std::string> groups = {
       "Warps",    "Tensor Cores",       "Exponentials",    "Shared memory",

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace emu {
@@ -39,6 +41,18 @@ struct Timeline {
   std::vector<Slice> slices;  // by track, then by start
   std::vector<Flow> flows;
   int64_t cycles = 0;
+};
+
+// The row of this name, which is added if it is not there.
+int track_of(Timeline& timeline, const std::string& group, const std::string& name);
+
+// Rows of work that overlaps: as many a warp as are needed, each free again when its last ends.
+class OverlappingRows {
+ public:
+  int place(Timeline& timeline, const std::string& group, size_t warp, int64_t start, int64_t end);
+
+ private:
+  std::map<std::pair<std::string, size_t>, std::vector<int64_t>> free_;  // from when on
 };
 
 // Rows by group and number, slices by row and time.

@@ -139,11 +139,7 @@ class Replay {
  private:
   // ---- rows and slices
   int track(const std::string& group, const std::string& name) {
-    for (size_t i = 0; i < timeline_.tracks.size(); i++) {
-      if (timeline_.tracks[i].group == group && timeline_.tracks[i].name == name) return int(i);
-    }
-    timeline_.tracks.push_back({group, name});
-    return int(timeline_.tracks.size()) - 1;
+    return track_of(timeline_, group, name);
   }
   int warp_track(size_t w) { return track("Warps", "warp " + std::to_string(w)); }
   int scheduler_track(const char* group, size_t w) {
@@ -455,19 +451,13 @@ class Replay {
 
   // Loads and copies overlap: as many rows a warp as are needed.
   void place_under_way() {
-    std::map<std::pair<std::string, size_t>, std::vector<int64_t>> rows;  // when each is free
+    OverlappingRows rows;
     std::stable_sort(under_way_.begin(), under_way_.end(), [&](const auto& a, const auto& b) {
       return timeline_.slices[a.slice].start < timeline_.slices[b.slice].start;
     });
     for (const UnderWay& each : under_way_) {
       Slice& shown = timeline_.slices[each.slice];
-      auto& free = rows[{each.group, each.warp}];
-      size_t row = 0;
-      while (row < free.size() && free[row] > shown.start) row++;
-      if (row == free.size()) free.push_back(0);
-      free[row] = shown.end;
-      shown.track = track(each.group, "warp " + std::to_string(each.warp) +
-                                          (row > 0 ? " (" + std::to_string(row + 1) + ")" : ""));
+      shown.track = rows.place(timeline_, each.group, each.warp, shown.start, shown.end);
     }
   }
 

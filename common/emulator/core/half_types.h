@@ -161,55 +161,31 @@ FA_HALF(__nv_bfloat16, __nv_bfloat162)
 #undef FA_HALF_COMPARE
 #undef FA_HALF_UNARY
 
-inline float __half2float(const __half& value) { return float(value); }
-inline __half __float2half_rn(float value) { return __half(value); }
-inline __half __float2half(float value) { return __half(value); }
-inline float2 __half22float2(const __half2& pair) { return {float(pair.x), float(pair.y)}; }
-inline __half2 __floats2half2_rn(float x, float y) { return {__half(x), __half(y)}; }
-inline __half2 __float22half2_rn(float2 pair) { return {__half(pair.x), __half(pair.y)}; }
-inline __half2 __float2half2_rn(float value) { return {__half(value), __half(value)}; }
-inline __half2 __half2half2(__half value) { return {value, value}; }
-inline __half2 __halves2half2(__half x, __half y) { return {x, y}; }
-inline __half2 make_half2(__half x, __half y) { return {x, y}; }
-inline __half __low2half(__half2 pair) { return pair.x; }
-inline __half __high2half(__half2 pair) { return pair.y; }
-inline __half2 __low2half2(__half2 pair) { return {pair.x, pair.x}; }
-inline __half2 __high2half2(__half2 pair) { return {pair.y, pair.y}; }
-inline __half2 __lowhigh2highlow(__half2 pair) { return {pair.y, pair.x}; }
-inline float __low2float(__half2 pair) { return float(pair.x); }
-inline float __high2float(__half2 pair) { return float(pair.y); }
-inline unsigned short __half_as_ushort(__half value) { return value.bits; }
-inline __half __ushort_as_half(unsigned short bits) {
-  __half value;
-  value.bits = bits;
-  return value;
-}
-
-inline float __bfloat162float(const __nv_bfloat16& value) { return float(value); }
-inline __nv_bfloat16 __float2bfloat16_rn(float value) { return __nv_bfloat16(value); }
-inline __nv_bfloat16 __float2bfloat16(float value) { return __nv_bfloat16(value); }
-inline float2 __bfloat1622float2(const __nv_bfloat162& pair) {
-  return {float(pair.x), float(pair.y)};
-}
-inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
-  return {__nv_bfloat16(x), __nv_bfloat16(y)};
-}
-inline __nv_bfloat162 __float22bfloat162_rn(float2 pair) {
-  return {__nv_bfloat16(pair.x), __nv_bfloat16(pair.y)};
-}
-inline __nv_bfloat162 __float2bfloat162_rn(float value) {
-  return {__nv_bfloat16(value), __nv_bfloat16(value)};
-}
-inline __nv_bfloat162 __bfloat162bfloat162(__nv_bfloat16 value) { return {value, value}; }
-inline __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return {x, y}; }
-inline __nv_bfloat162 make_bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return {x, y}; }
-inline __nv_bfloat16 __low2bfloat16(__nv_bfloat162 pair) { return pair.x; }
-inline __nv_bfloat16 __high2bfloat16(__nv_bfloat162 pair) { return pair.y; }
-inline float __low2float(__nv_bfloat162 pair) { return float(pair.x); }
-inline float __high2float(__nv_bfloat162 pair) { return float(pair.y); }
-inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 value) { return value.bits; }
-inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) {
-  __nv_bfloat16 value;
-  value.bits = bits;
-  return value;
-}
+// Conversions and the making of pairs.
+#define FA_HALF_NAMED(T, T2, NAME)                                                            \
+  inline float __##NAME##2float(const T& value) { return float(value); }                      \
+  inline T __float2##NAME##_rn(float value) { return T(value); }                              \
+  inline T __float2##NAME(float value) { return T(value); }                                   \
+  inline float2 __##NAME##22float2(const T2& pair) { return {float(pair.x), float(pair.y)}; } \
+  inline T2 __floats2##NAME##2_rn(float x, float y) { return {T(x), T(y)}; }                  \
+  inline T2 __float22##NAME##2_rn(float2 pair) { return {T(pair.x), T(pair.y)}; }             \
+  inline T2 __float2##NAME##2_rn(float value) { return {T(value), T(value)}; }                \
+  inline T2 __##NAME##2##NAME##2(T value) { return {value, value}; }                          \
+  inline T2 __halves2##NAME##2(T x, T y) { return {x, y}; }                                   \
+  inline T2 make_##NAME##2(T x, T y) { return {x, y}; }                                       \
+  inline T __low2##NAME(T2 pair) { return pair.x; }                                           \
+  inline T __high2##NAME(T2 pair) { return pair.y; }                                          \
+  inline T2 __low2##NAME##2(T2 pair) { return {pair.x, pair.x}; }                             \
+  inline T2 __high2##NAME##2(T2 pair) { return {pair.y, pair.y}; }                            \
+  inline T2 __lowhigh2highlow(T2 pair) { return {pair.y, pair.x}; }                           \
+  inline float __low2float(T2 pair) { return float(pair.x); }                                 \
+  inline float __high2float(T2 pair) { return float(pair.y); }                                \
+  inline unsigned short __##NAME##_as_ushort(T value) { return value.bits; }                  \
+  inline T __ushort_as_##NAME(unsigned short bits) {                                          \
+    T value;                                                                                  \
+    value.bits = bits;                                                                        \
+    return value;                                                                             \
+  }
+FA_HALF_NAMED(__half, __half2, half)
+FA_HALF_NAMED(__nv_bfloat16, __nv_bfloat162, bfloat16)
+#undef FA_HALF_NAMED

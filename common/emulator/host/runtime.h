@@ -341,12 +341,22 @@ cudaError_t present_error();
 cudaError_t report_error(cudaError_t code, const char* function, SourceLocation where,
                          const char* sentence);
 void* allocate(size_t bytes, const char* function, SourceLocation where);
+template <typename T>
+cudaError_t allocate_at(T** memory, size_t bytes, const char* function, SourceLocation where) {
+  *memory = static_cast<T*>(allocate(bytes, function, where));
+  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+}
 cudaError_t release(void* memory, const char* function, SourceLocation where);
 cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                  const char* function, SourceLocation where);
 cudaError_t fill(void* to, int value, size_t bytes, SourceLocation where);
 cudaError_t register_host(void* memory, size_t bytes, SourceLocation where);
 void allow_dynamic_shared(size_t bytes);
+template <typename T>
+cudaError_t give(T* to, const std::type_identity_t<T>& value) {
+  *to = value;
+  return cudaSuccess;
+}
 // An error with this sentence, unless the memory's name begins with one of `kinds`.
 cudaError_t check_kind(const void* memory, std::initializer_list<const char*> kinds,
                        const char* function, SourceLocation where, const char* sentence);
@@ -364,31 +374,26 @@ const char* cudaGetErrorString(cudaError_t error);
 // ---- memory -------------------------------------------------------------------------------------
 template <typename T>
 inline cudaError_t cudaMalloc(T** memory, size_t bytes, FA_WHERE) {
-  *memory = static_cast<T*>(emu::allocate(bytes, "cudaMalloc", where));
-  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+  return emu::allocate_at(memory, bytes, "cudaMalloc", where);
 }
 template <typename T>
 inline cudaError_t cudaMallocManaged(T** memory, size_t bytes, unsigned = cudaMemAttachGlobal,
                                      FA_WHERE) {
-  *memory = static_cast<T*>(emu::allocate(bytes, "cudaMallocManaged", where));
-  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+  return emu::allocate_at(memory, bytes, "cudaMallocManaged", where);
 }
 template <typename T>
 inline cudaError_t cudaMallocAsync(T** memory, size_t bytes, cudaStream_t, FA_WHERE) {
-  *memory = static_cast<T*>(emu::allocate(bytes, "cudaMallocAsync", where));
-  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+  return emu::allocate_at(memory, bytes, "cudaMallocAsync", where);
 }
 // Memory of the host that a kernel reaches, too.
 template <typename T>
 inline cudaError_t cudaMallocHost(T** memory, size_t bytes, FA_WHERE) {
-  *memory = static_cast<T*>(emu::allocate(bytes, "cudaMallocHost", where));
-  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+  return emu::allocate_at(memory, bytes, "cudaMallocHost", where);
 }
 template <typename T>
 inline cudaError_t cudaHostAlloc(T** memory, size_t bytes, unsigned = cudaHostAllocDefault,
                                  FA_WHERE) {
-  *memory = static_cast<T*>(emu::allocate(bytes, "cudaHostAlloc", where));
-  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+  return emu::allocate_at(memory, bytes, "cudaHostAlloc", where);
 }
 // The same of memory that the program has.
 inline cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned, FA_WHERE) {
@@ -409,8 +414,7 @@ template <typename T>
 inline cudaError_t cudaMallocPitch(T** memory, size_t* pitch, size_t width, size_t height,
                                    FA_WHERE) {
   *pitch = (width + 511) / 512 * 512;
-  *memory = static_cast<T*>(emu::allocate(*pitch * height, "cudaMallocPitch", where));
-  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+  return emu::allocate_at(memory, *pitch * height, "cudaMallocPitch", where);
 }
 inline cudaError_t cudaMemPrefetchAsync(const void* memory, size_t, int, cudaStream_t = nullptr,
                                         FA_WHERE) {
@@ -512,34 +516,25 @@ inline cudaError_t cudaMemcpyFromSymbolAsync(void* to, const T& symbol, size_t b
 }
 template <typename T>
 inline cudaError_t cudaGetSymbolSize(size_t* bytes, const T&) {
-  *bytes = sizeof(T);
-  return cudaSuccess;
+  return emu::give(bytes, sizeof(T));
 }
 template <typename T>
 inline cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {
-  *address = const_cast<void*>(static_cast<const void*>(&symbol));
-  return cudaSuccess;
+  return emu::give(address, const_cast<void*>(static_cast<const void*>(&symbol)));
 }
 
 // ---- the device ---------------------------------------------------------------------------------
 inline cudaError_t cudaDeviceSynchronize() { return emu::present_error(); }
 inline cudaError_t cudaDeviceReset() { return cudaSuccess; }
-inline cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
-}
-inline cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
-}
+inline cudaError_t cudaGetDeviceCount(int* count) { return emu::give(count, 1); }
+inline cudaError_t cudaGetDevice(int* device) { return emu::give(device, 0); }
 inline cudaError_t cudaSetDevice(int device, FA_WHERE) {
   if (device == 0) return cudaSuccess;
   return emu::report_error(cudaErrorInvalidDevice, "cudaSetDevice", where,
                            "the emulator is one device, number 0");
 }
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {};
-  return cudaSuccess;
+  return emu::give(properties, {});
 }
 inline cudaError_t cudaChooseDevice(int* device, const cudaDeviceProp*) {
   return cudaGetDevice(device);
@@ -547,18 +542,13 @@ inline cudaError_t cudaChooseDevice(int* device, const cudaDeviceProp*) {
 inline cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return cudaSuccess; }
-inline cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
-  *can = 0;
-  return cudaSuccess;
-}
+inline cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return emu::give(can, 0); }
 inline cudaError_t cudaRuntimeGetVersion(int* version) {
-  *version = CUDART_VERSION;
-  return cudaSuccess;
+  return emu::give(version, CUDART_VERSION);
 }
 inline cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
 inline cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr, int, int) {
-  *value = 0;
-  return cudaSuccess;
+  return emu::give(value, 0);
 }
 inline cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int) {
   snprintf(text, size_t(length), "0000:00:00.0");
@@ -593,8 +583,7 @@ struct cudaFuncAttributes {
 };
 template <typename Kernel>
 inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel) {
-  *attributes = {};
-  return cudaSuccess;
+  return emu::give(attributes, {});
 }
 template <typename Kernel>
 inline cudaError_t cudaFuncSetCacheConfig(Kernel, cudaFuncCache) {
@@ -636,8 +625,7 @@ inline cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int* grid, int
 
 // ---- pools: all memory is of one, which keeps nothing -------------------------------------------
 inline cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
-  *pool = nullptr;
-  return cudaSuccess;
+  return emu::give(pool, nullptr);
 }
 inline cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
   return cudaDeviceGetDefaultMemPool(pool, device);
@@ -650,15 +638,11 @@ inline cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess
 template <typename T>
 inline cudaError_t cudaMallocFromPoolAsync(T** memory, size_t bytes, cudaMemPool_t, cudaStream_t,
                                            FA_WHERE) {
-  *memory = static_cast<T*>(emu::allocate(bytes, "cudaMallocFromPoolAsync", where));
-  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+  return emu::allocate_at(memory, bytes, "cudaMallocFromPoolAsync", where);
 }
 
 // ---- streams and events: work is done when its call returns -------------------------------------
-inline cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  *stream = nullptr;
-  return cudaSuccess;
-}
+inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return emu::give(stream, nullptr); }
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaStreamCreate(stream);
 }
@@ -675,13 +659,9 @@ inline cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaStreamAttrID,
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) {
-  *priority = 0;
-  return cudaSuccess;
+  return emu::give(priority, 0);
 }
-inline cudaError_t cudaStreamGetFlags(cudaStream_t, unsigned* flags) {
-  *flags = 0;
-  return cudaSuccess;
-}
+inline cudaError_t cudaStreamGetFlags(cudaStream_t, unsigned* flags) { return emu::give(flags, 0); }
 inline cudaError_t cudaStreamAttachMemAsync(cudaStream_t, void*, size_t = 0, unsigned = 0) {
   return cudaSuccess;
 }
@@ -701,10 +681,7 @@ inline cudaError_t cudaStreamQuery(cudaStream_t) { return emu::present_error(); 
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
   return cudaSuccess;
 }
-inline cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  *event = nullptr;
-  return cudaSuccess;
-}
+inline cudaError_t cudaEventCreate(cudaEvent_t* event) { return emu::give(event, nullptr); }
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return cudaEventCreate(event);
 }

@@ -30,9 +30,11 @@ int64_t extended(uint64_t bits, int count) {
 bool is_float(Type type) { return type.kind == 'f' || type.kind == 'x'; }
 
 // ---- integers: 64 bits, with the type's sign above ----------------------------------------------
-int64_t integer(const Frame& frame, const Arg& arg, Type type) {
-  const uint64_t bits = frame.get(arg);
+int64_t integer(uint64_t bits, Type type) {
   return type.kind == 's' ? extended(bits, type.bits) : int64_t(low_bits(bits, type.bits));
+}
+int64_t integer(const Frame& frame, const Arg& arg, Type type) {
+  return integer(frame.get(arg), type);
 }
 void set_integer(Frame& frame, const Arg& arg, Type type, uint64_t value) {
   frame.set(arg, low_bits(value, type.bits));
@@ -108,9 +110,7 @@ Step floats(Instruction& instruction, Type type, size_t operands, F f) {
   if (rounding.mode != FE_TONEAREST && type.bits < 32) {
     instruction.unknown("of 16-bit types the emulator rounds to nearest alone");
   }
-  instruction.expect_args(operands + 1);
-  std::vector<Arg> args;
-  for (size_t i = 0; i <= operands; i++) args.push_back(instruction.arg(i));
+  const std::vector<Arg> args = instruction.args(operands + 1);
   return [=](Frame& frame) {
     uint64_t result = 0;
     for (int element = 0; element < type.lanes; element++) {
@@ -132,9 +132,7 @@ Step floats(Instruction& instruction, Type type, size_t operands, F f) {
 
 template <typename F>
 Step integers(Instruction& instruction, Type type, size_t operands, F f) {
-  instruction.expect_args(operands + 1);
-  std::vector<Arg> args;
-  for (size_t i = 0; i <= operands; i++) args.push_back(instruction.arg(i));
+  const std::vector<Arg> args = instruction.args(operands + 1);
   return [=](Frame& frame) {
     int64_t x[3] = {};
     for (size_t i = 0; i < operands; i++) x[i] = integer(frame, args[i + 1], type);
@@ -466,7 +464,47 @@ Step exponential(Instruction& instruction) {
 }
 
 // ---- bits ---------------------------------------------------------------------------------------
-uint64_t permuted(uint64_t a, uint64_t b, uint64_t selector) {
+// f(values, type), of as many values as there are operands behind the result.
+template <typename F>
+Make bits(size_t operands, F f) {
+  return [=](Instruction& instruction) -> Step {
+    const Type type = instruction.type();
+    const std::vector<Arg> args = instruction.args(operands + 1);
+    return [=](Frame& frame) {
+      uint64_t x[4] = {};
+      for (size_t i = 0; i < operands; i++) {
+        const Arg& arg = args[i + 1];
+        x[i] = type.kind == 'p' ? frame.predicate(arg) : frame.get(arg);
+      }
+      set_integer(frame, args[0], type, uint64_t(f(x, type)));
+    };
+  };
+}
+
+uint64_t shifted(uint64_t value, uint64_t by, Type type, bool left) {
+  const auto count = std::min(uint32_t(by), uint32_t(type.bits));  // more than all bits: all bits
+  const int64_t whole = integer(value, type);
+  if (type.kind == 's' && !left) return uint64_t(whole >> std::min(count, 63u));
+  if (count == 64) return 0;
+  return left ? uint64_t(whole) << count : uint64_t(whole) >> count;
+}
+
+uint64_t reversed(uint64_t x, int count) {
+  uint64_t result = 0;
+  for (int i = 0; i < count; i++) result |= (x >> i & 1) << (count - 1 - i);
+  return result;
+}
+
+uint64_t looked_up(const uint64_t* x, uint64_t table) {  // lop3
+  uint64_t result = 0;
+  for (int i = 0; i < 32; i++) {
+    const uint64_t row = (x[0] >> i & 1) << 2 | (x[1] >> i & 1) << 1 | (x[2] >> i & 1);
+    result |= (table >> row & 1) << i;
+  }
+  return result;
+}
+
+uint64_t permuted(uint64_t a, uint64_t b, uint64_t selector) {  // prmt
   const uint64_t both = (b & 0xffffffff) << 32 | (a & 0xffffffff);
   uint64_t result = 0;
   for (int i = 0; i < 4; i++) {
@@ -478,36 +516,43 @@ uint64_t permuted(uint64_t a, uint64_t b, uint64_t selector) {
   return result;
 }
 
+uint64_t extracted(uint64_t value, uint32_t from, uint32_t count, Type type) {  // bfe
+  if (count == 0) return 0;
+  const int64_t whole = integer(value, type);
+  const int kept = int(std::min(count, 64u));
+  if (type.kind == 's') return uint64_t(extended(uint64_t(whole >> std::min(from, 63u)), kept));
+  return low_bits(from > 63 ? 0 : uint64_t(whole) >> from, kept);
+}
+
+uint64_t inserted(uint64_t a, uint64_t b, uint32_t to, uint32_t count) {  // bfi
+  if (to > 63) return b;
+  const uint64_t mask = low_bits(~uint64_t(0), int(count)) << to;
+  return (b & ~mask) | (a << to & mask);
+}
+
 Step funnel_shift(Instruction& instruction) {
   const bool left = instruction.take("l");
   if (!left) instruction.expect("r");
   const bool clamp = instruction.take("clamp");
   if (!clamp) instruction.expect("wrap");
-  instruction.expect("b32");
-  instruction.expect_args(4);
-  const Arg d = instruction.arg(0), a = instruction.arg(1), b = instruction.arg(2),
-            c = instruction.arg(3);
-  return [=](Frame& frame) {
-    const uint64_t both = (frame.get(b) & 0xffffffff) << 32 | (frame.get(a) & 0xffffffff);
-    const uint32_t asked = uint32_t(frame.get(c));
-    const uint32_t count = clamp ? std::min(asked, 32u) : asked & 31;
-    frame.set(d, low_bits(left ? both << count >> 32 : both >> count, 32));
-  };
+  return bits(3, [=](const uint64_t* x, Type) {
+    const uint64_t both = (x[1] & 0xffffffff) << 32 | (x[0] & 0xffffffff);
+    const uint32_t asked = uint32_t(x[2]), count = clamp ? std::min(asked, 32u) : asked & 31;
+    return left ? both << count >> 32 : both >> count;
+  })(instruction);
 }
 
 Step byte_products(Instruction& instruction) {  // dp4a
   const Type first = instruction.first_type(), second = instruction.first_type();
-  instruction.expect_args(4);
-  const Arg d = instruction.arg(0), a = instruction.arg(1), b = instruction.arg(2),
-            c = instruction.arg(3);
+  const std::vector<Arg> args = instruction.args(4);
   return [=](Frame& frame) {
-    const auto element = [](uint64_t bits, Type type, int i) {
-      return type.kind == 's' ? extended(bits >> (8 * i), 8) : int64_t(bits >> (8 * i) & 0xff);
-    };
-    const uint64_t x = frame.get(a), y = frame.get(b);
-    uint64_t sum = frame.get(c);
-    for (int i = 0; i < 4; i++) sum += uint64_t(element(x, first, i) * element(y, second, i));
-    frame.set(d, low_bits(sum, 32));
+    const uint64_t x = frame.get(args[1]), y = frame.get(args[2]);
+    uint64_t sum = frame.get(args[3]);
+    for (int i = 0; i < 4; i++) {
+      sum += uint64_t(integer(x >> (8 * i), {first.kind, 8}) *
+                      integer(y >> (8 * i), {second.kind, 8}));
+    }
+    frame.set(args[0], low_bits(sum, 32));
   };
 }
 
@@ -547,119 +592,25 @@ void add_numbers(std::map<std::string, Make>& table) {
                                                       : low_bits(frame.get(chosen), type.bits));
     };
   };
-  for (const char* const name : {"and", "or", "xor", "not", "cnot"}) {
-    const std::string operation = name;
-    table[name] = [operation](Instruction& instruction) -> Step {
-      const Type type = instruction.type();
-      const bool alone = operation == "not" || operation == "cnot";
-      instruction.expect_args(alone ? 2 : 3);
-      const Arg d = instruction.arg(0), a = instruction.arg(1), b = alone ? a : instruction.arg(2);
-      return [=](Frame& frame) {
-        const bool is_predicate = type.kind == 'p';
-        const uint64_t x = is_predicate ? frame.predicate(a) : frame.get(a);
-        const uint64_t y = is_predicate ? frame.predicate(b) : frame.get(b);
-        const uint64_t value = operation == "and"   ? x & y
-                               : operation == "or"  ? x | y
-                               : operation == "xor" ? x ^ y
-                               : operation == "not" ? ~x
-                                                    : uint64_t(low_bits(x, type.bits) == 0);
-        set_integer(frame, d, type, value);
-      };
-    };
-  }
-  for (const bool left : {true, false}) {
-    table[left ? "shl" : "shr"] = [left](Instruction& instruction) -> Step {
-      const Type type = instruction.type();
-      instruction.expect_args(3);
-      const Arg d = instruction.arg(0), a = instruction.arg(1), b = instruction.arg(2);
-      return [=](Frame& frame) {  // more than all bits: all bits
-        const int64_t value = integer(frame, a, type);
-        const auto count = std::min(uint32_t(frame.get(b)), uint32_t(type.bits));
-        uint64_t result;
-        if (left) {
-          result = count == 64 ? 0 : uint64_t(value) << count;
-        } else if (type.kind == 's') {
-          result = uint64_t(value >> std::min(count, 63u));
-        } else {
-          result = count == 64 ? 0 : uint64_t(value) >> count;
-        }
-        set_integer(frame, d, type, result);
-      };
-    };
-  }
+  using X = const uint64_t*;
+  table["and"] = bits(2, [](X x, Type) { return x[0] & x[1]; });
+  table["or"] = bits(2, [](X x, Type) { return x[0] | x[1]; });
+  table["xor"] = bits(2, [](X x, Type) { return x[0] ^ x[1]; });
+  table["not"] = bits(1, [](X x, Type) { return ~x[0]; });
+  table["cnot"] = bits(1, [](X x, Type t) { return uint64_t(low_bits(x[0], t.bits) == 0); });
+  table["shl"] = bits(2, [](X x, Type t) { return shifted(x[0], x[1], t, true); });
+  table["shr"] = bits(2, [](X x, Type t) { return shifted(x[0], x[1], t, false); });
   table["shf"] = funnel_shift;
-  table["lop3"] = [](Instruction& instruction) -> Step {
-    instruction.expect("b32");
-    instruction.expect_args(5);
-    const Arg d = instruction.arg(0), a = instruction.arg(1), b = instruction.arg(2),
-              c = instruction.arg(3), function = instruction.arg(4);
-    return [=](Frame& frame) {
-      const uint64_t x = frame.get(a), y = frame.get(b), z = frame.get(c), f = frame.get(function);
-      uint64_t result = 0;
-      for (int i = 0; i < 32; i++) {
-        const uint64_t row = (x >> i & 1) << 2 | (y >> i & 1) << 1 | (z >> i & 1);
-        result |= (f >> row & 1) << i;
-      }
-      frame.set(d, result);
-    };
-  };
-  table["prmt"] = [](Instruction& instruction) -> Step {
-    instruction.expect("b32");
-    instruction.expect_args(4);
-    const Arg d = instruction.arg(0), a = instruction.arg(1), b = instruction.arg(2),
-              c = instruction.arg(3);
-    return [=](Frame& frame) { frame.set(d, permuted(frame.get(a), frame.get(b), frame.get(c))); };
-  };
-  for (const char* const name : {"popc", "clz", "brev"}) {
-    const std::string operation = name;
-    table[name] = [operation](Instruction& instruction) -> Step {
-      const Type type = instruction.type();
-      instruction.expect_args(2);
-      const Arg d = instruction.arg(0), a = instruction.arg(1);
-      return [=](Frame& frame) {
-        const uint64_t x = low_bits(frame.get(a), type.bits);
-        uint64_t result = 0;
-        if (operation == "popc") {
-          result = uint64_t(std::popcount(x));
-        } else if (operation == "clz") {
-          result = uint64_t(std::countl_zero(x) - (64 - type.bits));
-        } else {
-          for (int i = 0; i < type.bits; i++) result |= (x >> i & 1) << (type.bits - 1 - i);
-        }
-        frame.set(d, result);
-      };
-    };
-  }
-  table["bfe"] = [](Instruction& instruction) -> Step {
-    const Type type = instruction.type();
-    instruction.expect_args(4);
-    const Arg d = instruction.arg(0), a = instruction.arg(1), b = instruction.arg(2),
-              c = instruction.arg(3);
-    return [=](Frame& frame) {
-      const int64_t value = integer(frame, a, type);
-      const uint32_t from = uint32_t(frame.get(b) & 0xff), count = uint32_t(frame.get(c) & 0xff);
-      if (count == 0) return frame.set(d, uint64_t(0));
-      const uint64_t shifted = type.kind == 's' ? uint64_t(value >> std::min(from, 63u))
-                               : from > 63      ? 0
-                                                : uint64_t(value) >> from;
-      const int kept = int(std::min(count, 64u));
-      set_integer(frame, d, type,
-                  type.kind == 's' ? uint64_t(extended(shifted, kept)) : low_bits(shifted, kept));
-    };
-  };
-  table["bfi"] = [](Instruction& instruction) -> Step {
-    const Type type = instruction.type();
-    instruction.expect_args(5);
-    std::vector<Arg> args;
-    for (size_t i = 0; i < 5; i++) args.push_back(instruction.arg(i));
-    return [=](Frame& frame) {
-      const uint64_t a = frame.get(args[1]), b = frame.get(args[2]);
-      const uint32_t to = uint32_t(frame.get(args[3]) & 0xff),
-                     count = uint32_t(frame.get(args[4]) & 0xff);
-      const uint64_t mask = to > 63 ? 0 : low_bits(~uint64_t(0), int(count)) << to;
-      set_integer(frame, args[0], type, (b & ~mask) | (to > 63 ? 0 : a << to & mask));
-    };
-  };
+  table["lop3"] = bits(4, [](X x, Type) { return looked_up(x, x[3]); });
+  table["prmt"] = bits(3, [](X x, Type) { return permuted(x[0], x[1], x[2]); });
+  table["popc"] = bits(1, [](X x, Type t) { return std::popcount(low_bits(x[0], t.bits)); });
+  table["clz"] =
+      bits(1, [](X x, Type t) { return std::countl_zero(low_bits(x[0], t.bits)) - (64 - t.bits); });
+  table["brev"] = bits(1, [](X x, Type t) { return reversed(x[0], t.bits); });
+  table["bfe"] =
+      bits(3, [](X x, Type t) { return extracted(x[0], uint8_t(x[1]), uint8_t(x[2]), t); });
+  table["bfi"] =
+      bits(4, [](X x, Type) { return inserted(x[0], x[1], uint8_t(x[2]), uint8_t(x[3])); });
   table["dp4a"] = byte_products;
   table["ex2"] = exponential;
   table["lg2"] = function([](double x) { return std::log2(x); });

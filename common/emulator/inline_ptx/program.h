@@ -120,6 +120,10 @@ class Instruction {
   // Ends the reading: so many operands.
   void expect_args(size_t least, size_t most) const;
   void expect_args(size_t count) const { expect_args(count, count); }
+  std::vector<Arg> args(size_t count) const {  // all of them
+    expect_args(count);
+    return args_;
+  }
   void expect_end() const;
   [[noreturn]] void unknown(const std::string& sentence = "") const;
 

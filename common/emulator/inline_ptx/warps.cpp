@@ -244,10 +244,7 @@ Step match(Instruction& instruction) {
   return [=](Frame& frame) {
     const uint64_t mine = type.bits == 32 ? frame.get<uint32_t>(a) : frame.get(a);
     const Gathered all = gather(frame.get<uint32_t>(mask), mine, operation, frame.where);
-    uint32_t same = 0;
-    for (int lane = 0; lane < kWarpSize; lane++) {
-      if ((all.lanes >> lane & 1) && all.values[lane] == mine) same |= 1u << lane;
-    }
+    const uint32_t same = all.equal_to(mine);
     const bool whole = same == all.lanes;
     frame.set(to[0], uint64_t(any || whole ? same : 0));
     if (to.size() > 1) frame.set(to[1], uint64_t(whole));

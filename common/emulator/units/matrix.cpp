@@ -73,14 +73,6 @@ layout::Position element_of(int lane, int half, bool transpose) {
   return transpose ? layout::ldmatrix_trans(lane, half) : layout::ldmatrix(lane, half);
 }
 
-// Returns a register of the warp for a timeline: each lane has 32 bits, from `pointer_of(lane)` on.
-template <typename PointerOf>
-Recorder::Register register_at(const PointerOf& pointer_of) {
-  Recorder::Register contents;
-  for (int lane = 0; lane < kWarpSize; lane++) memcpy(&contents[size_t(lane)], pointer_of(lane), 4);
-  return contents;
-}
-
 }  // namespace
 
 void load_matrices(uint32_t* registers, int count, bool transpose, uint32_t address,
@@ -142,32 +134,7 @@ void store_matrices(const uint32_t* registers, int count, bool transpose, uint32
 // Nothing is rounded to nearest.
 namespace {
 
-// A number as sign, exponent and whole mantissa: value = (-1)^negative * mantissa * 2^(exponent -
-// digits), with `digits` mantissa bits after the leading one. A zero's exponent is far below any
-// other.
-struct Parts {
-  int32_t mantissa;  // with its sign
-  int32_t exponent;
-};
-constexpr int32_t kZeroExponent = -100000;
-
-template <int kDigits, int kExponentBits>
-Parts take_apart(uint32_t bits) {
-  constexpr int32_t kBias = (1 << (kExponentBits - 1)) - 1;
-  const int32_t field = int32_t(bits >> kDigits) & ((1 << kExponentBits) - 1);
-  int32_t mantissa = int32_t(bits & ((1u << kDigits) - 1));
-  int32_t exponent = field - kBias;
-  if (field > 0) {
-    mantissa |= 1 << kDigits;
-  } else if (mantissa == 0) {
-    exponent = kZeroExponent;
-  } else {
-    exponent = 1 - kBias;  // subnormal: the leading bit is missing
-  }
-  return {bits >> (kDigits + kExponentBits) ? -mantissa : mantissa, exponent};
-}
-
-Parts take_apart(uint16_t bits, Element element) {
+Parts parts_of(uint16_t bits, Element element) {
   return element == Element::kFp16 ? take_apart<10, 5>(bits) : take_apart<7, 8>(bits);
 }
 
@@ -274,9 +241,9 @@ float add_one(const uint16_t* a, const uint16_t* b, int depth, Element element, 
   Eight b_mantissa[16], b_exponent[16];
   for (int k = 0; k < depth; k++) {
     finite = finite && is_finite(a[k], element) && is_finite(b[k], element);
-    a_parts[k] = take_apart(a[k], element);
-    set_all(b_mantissa[k], take_apart(b[k], element).mantissa);
-    set_all(b_exponent[k], take_apart(b[k], element).exponent);
+    a_parts[k] = parts_of(a[k], element);
+    set_all(b_mantissa[k], parts_of(b[k], element).mantissa);
+    set_all(b_exponent[k], parts_of(b[k], element).exponent);
   }
   if (!finite) return special_sum(a, b, depth, element, accumulator);
   float sums[kColumns];
@@ -309,7 +276,7 @@ struct Rows {
     for (int row = 0; row < 16; row++) {
       finite[row] = true;
       for (int k = 0; k < depth; k++) {
-        parts[row][k] = take_apart(a[row][k], element);
+        parts[row][k] = parts_of(a[row][k], element);
         finite[row] = finite[row] && is_finite(a[row][k], element);
       }
     }
@@ -324,7 +291,7 @@ void multiply_tile(const Rows& rows, const uint16_t (&b)[kColumns][16],
   bool b_finite = true;
   for (int k = 0; k < depth; k++) {
     for (int column = 0; column < kColumns; column++) {
-      const Parts parts = take_apart(b[column][k], element);
+      const Parts parts = parts_of(b[column][k], element);
       b_mantissa[k][column] = parts.mantissa;
       b_exponent[k][column] = parts.exponent;
       b_finite = b_finite && is_finite(b[column][k], element);
@@ -394,14 +361,11 @@ void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int dep
         record(*current_lane->warp, {kind, kFullMask, where, {.requests = 1, .flops = flops}});
         if (Recorder* const recorder = current_lane->cta->recorder) {
           const Warp& warp = *current_lane->warp;
-          bool known = true;
-          for (int i = 0; i < depth / 4; i++)
-            known &=
-                recorder->uses(warp, register_at([&](int lane) { return &lanes[lane]->a[i]; }));
-          for (int i = 0; i < depth / 8; i++)
-            known &=
-                recorder->uses(warp, register_at([&](int lane) { return &lanes[lane]->b[i]; }));
-          if (!known) recorder->uses_computed(warp);
+          const bool known_a = use_registers(*recorder, warp, size_t(depth) / 4,
+                                             [&](int lane) { return lanes[lane]->a; });
+          const bool known_b = use_registers(*recorder, warp, size_t(depth) / 8,
+                                             [&](int lane) { return lanes[lane]->b; });
+          if (!known_a || !known_b) recorder->uses_computed(warp);
           recorder->accumulates(warp, lanes[0]->d);
         }
         multiply_warp(lanes, depth, element);

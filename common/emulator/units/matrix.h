@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "common/emulator/core/lane.h"
+#include "common/emulator/core/watch.h"
 
 namespace emu {
 
@@ -24,5 +26,49 @@ void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int dep
 // `columns` sums, `pitch` floats a row. `columns` is a multiple of 8.
 void multiply_strip(const uint16_t (&a)[16][16], const uint16_t (*b)[16], int columns,
                     Element element, float* sums, int pitch);
+
+// ---- for wmma and wgmma too ---------------------------------------------------------------------
+// A finite number is mantissa * 2^(exponent - digits), with `digits` mantissa bits after the
+// leading one. A zero's exponent is far below any other.
+struct Parts {
+  int32_t mantissa;  // with its sign
+  int32_t exponent;
+};
+constexpr int32_t kZeroExponent = -100000;
+
+template <int kDigits, int kExponentBits>
+Parts take_apart(uint32_t bits) {
+  constexpr int32_t kBias = (1 << (kExponentBits - 1)) - 1;
+  const int32_t field = int32_t(bits >> kDigits) & ((1 << kExponentBits) - 1);
+  int32_t mantissa = int32_t(bits & ((1u << kDigits) - 1));
+  int32_t exponent = field - kBias;
+  if (field > 0) {
+    mantissa |= 1 << kDigits;
+  } else if (mantissa == 0) {
+    exponent = kZeroExponent;
+  } else {
+    exponent = 1 - kBias;  // subnormal: the leading bit is missing
+  }
+  return {bits >> (kDigits + kExponentBits) ? -mantissa : mantissa, exponent};
+}
+
+// A register of the warp for a timeline: each lane has 32 bits, from `pointer_of(lane)` on.
+template <typename PointerOf>
+Recorder::Register register_at(const PointerOf& pointer_of) {
+  Recorder::Register contents;
+  for (int lane = 0; lane < kWarpSize; lane++) memcpy(&contents[size_t(lane)], pointer_of(lane), 4);
+  return contents;
+}
+
+// Tells a timeline that the warp uses `count` registers, of which a lane's are `of(lane)` and those
+// behind it. Returns whether it is known of all what they hold.
+template <typename Of>
+bool use_registers(Recorder& recorder, const Warp& warp, size_t count, const Of& of) {
+  bool known = true;
+  for (size_t i = 0; i < count; i++) {
+    known &= recorder.uses(warp, register_at([&](int lane) { return of(lane) + i; }));
+  }
+  return known;
+}
 
 }  // namespace emu

@@ -68,22 +68,8 @@ uint32_t shuffle(ShuffleMode mode, uint32_t mask, uint32_t value, int selector, 
 }
 
 uint32_t ballot(uint32_t mask, int predicate, const char* operation, SourceLocation where) {
-  struct Operands {
-    int predicate;
-    uint32_t result;
-  } mine{predicate, 0};
-  warp_collective(mask, operation, mine, where, [&](Operands** lanes) {
-    record(*current_lane->warp,
-           {Kind::kVote, mask & current_lane->warp->live, where, {.requests = 1}});
-    uint32_t votes = 0;
-    for (int lane = 0; lane < kWarpSize; lane++) {
-      if (lanes[lane] && lanes[lane]->predicate) votes |= 1u << lane;
-    }
-    for (int lane = 0; lane < kWarpSize; lane++) {
-      if (lanes[lane]) lanes[lane]->result = votes;
-    }
-  });
-  return mine.result;
+  const Gathered all = gather(mask, predicate != 0, operation, where);
+  return all.equal_to(1);
 }
 
 Gathered gather(uint32_t mask, uint64_t value, const char* operation, SourceLocation where) {

@@ -80,6 +80,14 @@ inline T shuffle_value(ShuffleMode mode, uint32_t mask, T value, int selector, i
 struct Gathered {
   uint64_t values[kWarpSize];
   uint32_t lanes;
+
+  uint32_t equal_to(uint64_t value) const {  // the lanes that gave it
+    uint32_t same = 0;
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      if ((lanes >> lane & 1) && values[lane] == value) same |= 1u << lane;
+    }
+    return same;
+  }
 };
 Gathered gather(uint32_t mask, uint64_t value, const char* operation, SourceLocation where);
 
@@ -142,12 +150,7 @@ inline uint32_t __match_any_sync(uint32_t mask, T value,
                                  emu::SourceLocation where = emu::SourceLocation::current()) {
   uint64_t mine = 0;
   memcpy(&mine, &value, sizeof(T));
-  const emu::Gathered all = emu::gather(mask, mine, "__match_any_sync()", where);
-  uint32_t same = 0;
-  for (int lane = 0; lane < emu::kWarpSize; lane++) {
-    if ((all.lanes >> lane & 1) && all.values[lane] == mine) same |= 1u << lane;
-  }
-  return same;
+  return emu::gather(mask, mine, "__match_any_sync()", where).equal_to(mine);
 }
 template <typename T>
 inline uint32_t __match_all_sync(uint32_t mask, T value, int* all_same,
@@ -155,10 +158,7 @@ inline uint32_t __match_all_sync(uint32_t mask, T value, int* all_same,
   uint64_t mine = 0;
   memcpy(&mine, &value, sizeof(T));
   const emu::Gathered all = emu::gather(mask, mine, "__match_all_sync()", where);
-  *all_same = 1;
-  for (int lane = 0; lane < emu::kWarpSize; lane++) {
-    if ((all.lanes >> lane & 1) && all.values[lane] != mine) *all_same = 0;
-  }
+  *all_same = all.equal_to(mine) == all.lanes;
   return *all_same ? all.lanes : 0;
 }
 

@@ -476,17 +476,21 @@ void check_warpgroup(const Warp& warp, SourceLocation where) {
   }
 }
 
+// What two lanes or warps give that must be the same; null: all is.
+template <typename Given>
+const char* difference(const Given& one, const Given& other) {
+  if (one.a != other.a) return "descriptor of A";
+  if (one.b != other.b) return "descriptor of B";
+  return one.accumulate != other.accumulate ? "scale-d" : nullptr;
+}
+
 void check_lanes(WgmmaOperands** lanes, SourceLocation where) {
   for (int lane = 0; lane < kWarpSize; lane++) {
     if (!lanes[lane]) {
       fail("%s at %s: lane %d of the warp has exited, all 32 must take part", kName,
            place(where).c_str(), lane);
     }
-    const char* const what = lanes[lane]->a != lanes[0]->a                     ? "descriptor of A"
-                             : lanes[lane]->b != lanes[0]->b                   ? "descriptor of B"
-                             : lanes[lane]->accumulate != lanes[0]->accumulate ? "scale-d"
-                                                                               : nullptr;
-    if (what) {
+    if (const char* const what = difference(*lanes[lane], *lanes[0])) {
       fail(
           "%s at %s: lane %d gives another %s than lane 0; all threads of a warpgroup give the "
           "same",
@@ -510,11 +514,7 @@ void meet_warpgroup(const Warp& warp, const Expected& mine) {
         "warps must execute the same wgmma in the same order",
         kName, place(mine.where).c_str(), other.first_warp, place(other.where).c_str());
   }
-  const char* const what = other.a != mine.a                     ? "descriptor of A"
-                           : other.b != mine.b                   ? "descriptor of B"
-                           : other.accumulate != mine.accumulate ? "scale-d"
-                                                                 : nullptr;
-  if (what) {
+  if (const char* const what = difference(other, mine)) {
     fail(
         "%s at %s: warp %d gives another %s than warp %d; all threads of a warpgroup give the same",
         kName, place(mine.where).c_str(), warp.index, what, other.first_warp);
@@ -549,12 +549,8 @@ void count(const Product& product, Warp& warp) {
                 {.requests = 1, .bytes = bytes, .flops = 2 * 16 * columns * 16}});
   Recorder* const recorder = warp.lanes->cta->recorder;
   if (!recorder || !product.a_in_registers) return;
-  bool known = true;
-  for (int i = 0; i < 4; i++) {
-    Recorder::Register contents;
-    for (int lane = 0; lane < kWarpSize; lane++) contents[size_t(lane)] = product.rows[lane][i];
-    known &= recorder->uses(warp, contents);
-  }
+  const bool known =
+      use_registers(*recorder, warp, 4, [&](int lane) { return product.rows[lane]; });
   if (!known) recorder->uses_computed(warp);
 }
 

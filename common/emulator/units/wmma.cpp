@@ -43,6 +43,17 @@ struct FragmentOperands {
   uint8_t* memory;
 };
 
+// Most elements have 2 or 4 bytes, which a compiler copies without a call.
+void copy_element(uint8_t* to, const uint8_t* from, size_t bytes) {
+  if (bytes == 2) {
+    memcpy(to, from, 2);
+  } else if (bytes == 4) {
+    memcpy(to, from, 4);
+  } else {
+    memcpy(to, from, bytes);
+  }
+}
+
 uint8_t* element_at(uint8_t* memory, layout::Position at, size_t bytes, unsigned pitch,
                     bool column_major) {
   const size_t index = column_major ? size_t(at.column) * pitch + size_t(at.row)
@@ -181,67 +192,46 @@ void note_fragment(FragmentOperands** lanes, FragmentShape shape, unsigned pitch
   }
 }
 
-// Returns a register of the warp for a timeline: each lane has 32 bits, from `pointer_of(lane)` on.
-template <typename PointerOf>
-Recorder::Register register_at(const PointerOf& pointer_of) {
-  Recorder::Register contents;
-  for (int lane = 0; lane < kWarpSize; lane++) memcpy(&contents[size_t(lane)], pointer_of(lane), 4);
-  return contents;
-}
-
-// Whether a lane's part are whole registers.
-bool fills_registers(FragmentShape shape) {
-  return size_t(shape.elements()) * shape.bytes % 4 == 0;
+// Between a warp's part of a tile and memory.
+void move_fragment(FragmentOperands mine, FragmentShape shape, unsigned pitch, bool column_major,
+                   bool write, SourceLocation where) {
+  const char* const name = write ? "wmma::store_matrix_sync" : "wmma::load_matrix_sync";
+  warp_collective(kFullMask, name, mine, where, [&](FragmentOperands** lanes) {
+    const bool shared = check_fragment(mine.memory, shape, pitch, column_major, write, name, where);
+    record_fragment(write ? Kind::kWmmaStore : Kind::kWmmaLoad, shared, mine.memory, shape, pitch,
+                    column_major, where);
+    note_fragment(lanes, shape, pitch, column_major, write, name, where);
+    const size_t bytes = shape.bytes;
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      for (int i = 0; i < shape.elements(); i++) {
+        uint8_t* const element = lanes[lane]->elements + size_t(i) * bytes;
+        uint8_t* const in_memory = element_at(lanes[lane]->memory, opaque(lane, i, shape.rows),
+                                              bytes, pitch, column_major);
+        copy_element(write ? in_memory : element, write ? element : in_memory, bytes);
+      }
+    }
+    Recorder* const recorder = current_lane->cta->recorder;
+    const size_t part = size_t(shape.elements()) * bytes;  // of a lane
+    if (write || !recorder || part % 4 != 0) return;
+    for (size_t i = 0; i < part; i += 4) {
+      recorder->loads(*current_lane->warp,
+                      register_at([&](int lane) { return lanes[lane]->elements + i; }));
+    }
+  });
 }
 
 }  // namespace
 
 void load_fragment(void* elements, FragmentShape shape, const void* memory, unsigned pitch,
                    bool column_major, SourceLocation where) {
-  constexpr const char* kName = "wmma::load_matrix_sync";
-  FragmentOperands mine{static_cast<uint8_t*>(elements),
-                        static_cast<uint8_t*>(const_cast<void*>(memory))};
-  warp_collective(kFullMask, kName, mine, where, [&](FragmentOperands** lanes) {
-    const bool shared = check_fragment(memory, shape, pitch, column_major, false, kName, where);
-    record_fragment(Kind::kWmmaLoad, shared, mine.memory, shape, pitch, column_major, where);
-    note_fragment(lanes, shape, pitch, column_major, false, kName, where);
-    const size_t bytes = shape.bytes;
-    for (int lane = 0; lane < kWarpSize; lane++) {
-      for (int i = 0; i < shape.elements(); i++) {
-        memcpy(lanes[lane]->elements + size_t(i) * bytes,
-               element_at(lanes[lane]->memory, opaque(lane, i, shape.rows), bytes, pitch,
-                          column_major),
-               bytes);
-      }
-    }
-    if (Recorder* const recorder = current_lane->cta->recorder;
-        recorder && fills_registers(shape)) {
-      for (size_t i = 0; i < size_t(shape.elements()) * bytes; i += 4) {
-        recorder->loads(*current_lane->warp,
-                        register_at([&](int lane) { return lanes[lane]->elements + i; }));
-      }
-    }
-  });
+  auto* const from = static_cast<uint8_t*>(const_cast<void*>(memory));
+  move_fragment({static_cast<uint8_t*>(elements), from}, shape, pitch, column_major, false, where);
 }
 
 void store_fragment(void* memory, FragmentShape shape, const void* elements, unsigned pitch,
                     bool column_major, SourceLocation where) {
-  constexpr const char* kName = "wmma::store_matrix_sync";
-  FragmentOperands mine{static_cast<uint8_t*>(const_cast<void*>(elements)),
-                        static_cast<uint8_t*>(memory)};
-  warp_collective(kFullMask, kName, mine, where, [&](FragmentOperands** lanes) {
-    const bool shared = check_fragment(memory, shape, pitch, column_major, true, kName, where);
-    record_fragment(Kind::kWmmaStore, shared, mine.memory, shape, pitch, column_major, where);
-    note_fragment(lanes, shape, pitch, column_major, true, kName, where);
-    const size_t bytes = shape.bytes;
-    for (int lane = 0; lane < kWarpSize; lane++) {
-      for (int i = 0; i < shape.elements(); i++) {
-        memcpy(element_at(lanes[lane]->memory, opaque(lane, i, shape.rows), bytes, pitch,
-                          column_major),
-               lanes[lane]->elements + size_t(i) * bytes, bytes);
-      }
-    }
-  });
+  auto* const from = static_cast<uint8_t*>(const_cast<void*>(elements));
+  move_fragment({from, static_cast<uint8_t*>(memory)}, shape, pitch, column_major, true, where);
 }
 
 // ---- products -----------------------------------------------------------------------------------
@@ -265,24 +255,16 @@ struct Matrices {
   }
 };
 
-void copy_element(uint8_t* to, const uint8_t* from, size_t bytes) {
-  if (bytes == 2) {
-    memcpy(to, from, 2);
-  } else if (bytes == 4) {
-    memcpy(to, from, 4);
-  } else {
-    memcpy(to, from, bytes);
-  }
-}
-
-// Calls move(byte of the lane's part, byte of the matrix) for each element of a lane's part.
-template <typename Move>
-void move_part(int lane, FragmentShape shape, bool by_columns, const Move& move) {
+// Copies between a lane's part of a matrix and the whole.
+void copy_part(int lane, FragmentShape shape, bool by_columns, uint8_t* part, uint8_t* matrix,
+               bool to_matrix) {
   for (int i = 0; i < shape.elements(); i++) {
     const auto at = opaque(lane, i, shape.rows);
     const int index =
         by_columns ? at.column * shape.rows + at.row : at.row * shape.columns + at.column;
-    move(size_t(i) * shape.bytes, size_t(index) * shape.bytes);
+    uint8_t* const element = part + size_t(i) * shape.bytes;
+    uint8_t* const in_matrix = matrix + size_t(index) * shape.bytes;
+    copy_element(to_matrix ? in_matrix : element, to_matrix ? element : in_matrix, shape.bytes);
   }
 }
 
@@ -301,37 +283,28 @@ size_t bytes_of(Number number) {
   }
 }
 
-// A finite number is mantissa * 2^(exponent - digits).
+// A finite number, or the product of two: mantissa * 2^(exponent - digits).
 struct Term {
   int64_t mantissa;
   int exponent, digits;
 };
-constexpr int kNoExponent = -100000;  // of a zero, far below any other
 
 template <int kDigits, int kExponentBits>
-Term take_apart(uint32_t bits) {
-  constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
-  const int field = int(bits >> kDigits) & ((1 << kExponentBits) - 1);
-  int64_t mantissa = bits & ((1u << kDigits) - 1);
-  int exponent = field - kBias;
-  if (field > 0) {
-    mantissa |= 1 << kDigits;
-  } else {
-    exponent = mantissa == 0 ? kNoExponent : 1 - kBias;
-  }
-  return {bits >> (kDigits + kExponentBits) ? -mantissa : mantissa, exponent, kDigits};
+Term term(uint32_t bits) {
+  const Parts parts = take_apart<kDigits, kExponentBits>(bits);
+  return {parts.mantissa, parts.exponent, kDigits};
 }
 
 // The terms' sum as a Tensor Core adds (matrix.cpp): each is cut to whole multiples of 2^-25 of the
 // largest exponent, and their sum is exact.
 double aligned_sum(const Term* terms, int count) {
   constexpr int kKeptBits = 25;
-  int largest = kNoExponent;
+  int largest = kZeroExponent;
   for (int i = 0; i < count; i++) largest = std::max(largest, terms[i].exponent);
   int64_t sum = 0;
   for (int i = 0; i < count; i++) {
     const Term& term = terms[i];
-    if (term.exponent == kNoExponent) continue;
+    if (term.exponent == kZeroExponent) continue;
     const int shift = kKeptBits - term.digits - (largest - term.exponent);
     const int64_t size = std::abs(term.mantissa);
     const int64_t kept = shift >= 0 ? size << shift : size >> std::min(-shift, 63);
@@ -341,7 +314,7 @@ double aligned_sum(const Term* terms, int count) {
 }
 
 Term times(const Term& x, const Term& y) {
-  if (x.mantissa == 0 || y.mantissa == 0) return {0, kNoExponent, 0};
+  if (x.mantissa == 0 || y.mantissa == 0) return {0, kZeroExponent, 0};
   return {x.mantissa * y.mantissa, x.exponent + y.exponent, x.digits + y.digits};
 }
 
@@ -378,9 +351,9 @@ void add_halves(Matrices& all, int row, int column) {
   for (int k = 0; k < 16; k++) {
     const uint16_t x = bits(all.a, row, k), y = bits(all.b, column, k);
     finite = finite && (x & 0x7c00) != 0x7c00 && (y & 0x7c00) != 0x7c00;
-    terms[k] = times(take_apart<10, 5>(x), take_apart<10, 5>(y));
+    terms[k] = times(term<10, 5>(x), term<10, 5>(y));
   }
-  terms[16] = take_apart<23, 8>(std::bit_cast<uint32_t>(before));
+  terms[16] = term<23, 8>(std::bit_cast<uint32_t>(before));
   const auto factors = [&](int k) {
     return std::pair(fp16_to_float(bits(all.a, row, k)), fp16_to_float(bits(all.b, column, k)));
   };
@@ -404,10 +377,10 @@ void add_tf32(Matrices& all, int row, int column) {
     for (int k = 0; k < 4; k++) {
       const auto [x, y] = factors(k);
       finite = finite && std::isfinite(x) && std::isfinite(y);
-      terms[k] = times(take_apart<10, 8>(std::bit_cast<uint32_t>(x) >> 13),
-                       take_apart<10, 8>(std::bit_cast<uint32_t>(y) >> 13));
+      terms[k] = times(term<10, 8>(std::bit_cast<uint32_t>(x) >> 13),
+                       term<10, 8>(std::bit_cast<uint32_t>(y) >> 13));
     }
-    terms[4] = take_apart<23, 8>(std::bit_cast<uint32_t>(sum));
+    terms[4] = term<23, 8>(std::bit_cast<uint32_t>(sum));
     sum = finite ? cut(aligned_sum(terms, 5)) : special_sum(factors, 4, sum);
   }
   all.set(row, column, sum);
@@ -473,11 +446,12 @@ void multiply(Matrices& all) {
 
 void multiply_fragments(void* d, const void* a, const void* b, const void* c,
                         FragmentProduct product, SourceLocation where) {
+  const auto bytes = [](const void* fragment) {
+    return static_cast<uint8_t*>(const_cast<void*>(fragment));
+  };
   struct Fragments {
-    uint8_t* d;
-    const uint8_t *a, *b, *c;
-  } mine{static_cast<uint8_t*>(d), static_cast<const uint8_t*>(a), static_cast<const uint8_t*>(b),
-         static_cast<const uint8_t*>(c)};
+    uint8_t *d, *a, *b, *c;
+  } mine{bytes(d), bytes(a), bytes(b), bytes(c)};
   warp_collective(kFullMask, "wmma::mma_sync", mine, where, [&](Fragments** lanes) {
     const uint64_t flops = 2ull * uint64_t(product.m) * uint64_t(product.n) * uint64_t(product.k);
     const bool usual = product.m == 16 && product.k == 16 && bytes_of(product.factor) == 2 &&
@@ -492,31 +466,26 @@ void multiply_fragments(void* d, const void* a, const void* b, const void* c,
         of_d{product.m, product.n, bytes_of(product.after)};
     if (Recorder* const recorder = current_lane->cta->recorder; recorder && of_d.bytes == 4) {
       const Warp& warp = *current_lane->warp;
-      bool known = true;
-      for (size_t i = 0; i + 4 <= size_t(of_a.elements()) * of_a.bytes; i += 4)
-        known &= recorder->uses(warp, register_at([&](int lane) { return lanes[lane]->a + i; }));
-      for (size_t i = 0; i + 4 <= size_t(of_b.elements()) * of_b.bytes; i += 4)
-        known &= recorder->uses(warp, register_at([&](int lane) { return lanes[lane]->b + i; }));
-      if (!known) recorder->uses_computed(warp);
-      for (size_t i = 0; i + 4 <= size_t(of_c.elements()) * of_c.bytes; i += 4)
-        recorder->uses(warp, register_at([&](int lane) { return lanes[lane]->c + i; }));
+      const auto use = [&](FragmentShape shape, uint8_t* Fragments::*fragment) {
+        return use_registers(
+            *recorder, warp, size_t(shape.elements()) * shape.bytes / 4,
+            [&](int lane) { return reinterpret_cast<uint32_t*>(lanes[lane]->*fragment); });
+      };
+      const bool known_a = use(of_a, &Fragments::a), known_b = use(of_b, &Fragments::b);
+      if (!known_a || !known_b) recorder->uses_computed(warp);
+      use(of_c, &Fragments::c);
       recorder->accumulates(warp, reinterpret_cast<const float*>(lanes[0]->d));
     }
     Matrices all{product, {}, {}, {}, {}};
     for (int lane = 0; lane < kWarpSize; lane++) {
       const Fragments& its = *lanes[lane];
-      move_part(lane, of_a, false,
-                [&](size_t i, size_t at) { copy_element(all.a + at, its.a + i, of_a.bytes); });
-      move_part(lane, of_b, true,
-                [&](size_t i, size_t at) { copy_element(all.b + at, its.b + i, of_b.bytes); });
-      move_part(lane, of_c, false,
-                [&](size_t i, size_t at) { copy_element(all.c + at, its.c + i, of_c.bytes); });
+      copy_part(lane, of_a, false, its.a, all.a, true);
+      copy_part(lane, of_b, true, its.b, all.b, true);
+      copy_part(lane, of_c, false, its.c, all.c, true);
     }
     multiply(all);
     for (int lane = 0; lane < kWarpSize; lane++) {
-      move_part(lane, of_d, false, [&](size_t i, size_t at) {
-        copy_element(lanes[lane]->d + i, all.d + at, of_d.bytes);
-      });
+      copy_part(lane, of_d, false, lanes[lane]->d, all.d, false);
     }
   });
 }
