@@ -21,6 +21,11 @@ import textwrap
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(HERE.parent.parent / "scripts"))  # where the package fa_tools is
+
+from fa_tools.tools import fail, run
+
 KERNELS = HERE.parent.parent / "kernels"
 CHECKS = "ordinary inputs, hard inputs, report, counters".split(", ")
 TYPES = {"bf16": "__nv_bfloat16", "fp16": "__half"}
@@ -30,10 +35,6 @@ KEYS = {"what": str, "text": str, "replacement": str, "which": list, "shown_by":
 
 class Misfit(Exception):
     """A bug does not fit its kernel; str() is a sentence that names both."""
-
-
-def fail(sentence):
-    sys.exit(print(f"error: {sentence}", file=sys.stderr) or 2)
 
 
 def read_bugs():
@@ -201,4 +202,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(lambda: main(sys.argv[1:]))

@@ -131,7 +131,8 @@ class Validator(ScriptTest):
 
     def test_standard_output_that_cannot_be_written(self):
         file = self.write("r.json", emulator_results())
-        for script, arguments in (("compare", (file, file)), ("bounds", ()), ("validate", (file,)), ("agree", ())):
+        for script, arguments in (("compare", (file, file)), ("bounds", ()), ("validate", (file,)), ("agree", ()), ("bug", ("list",)),
+                                  ("--help", ())):
             with self.subTest(script), open("/dev/full", "w", encoding="utf-8") as full:
                 done = subprocess.run([SCRIPTS / "fa", script, *arguments], stdout=full, stderr=subprocess.PIPE, text=True,
                                       timeout=60, check=False)
