@@ -484,8 +484,8 @@ def parse_arguments(argv):
     add = parser.add_argument
     add("kernels", nargs="*", metavar="KERNEL", help="names or numbers, e.g. 08_swizzle 10 (default: all)")
     add("--library", type=Path, metavar="FILE", help="a library fa_bench that was built before: nothing is built")
-    add("--toolkit", choices=("auto", "system", "wheels"), default="auto",
-        help="which nvcc: the machine's, or the one from NVIDIA's Python wheels in .toolkit")
+    add("--toolkit", choices=("auto", "system", "wheels"), default="auto", metavar="NAME",
+        help="which nvcc: auto, system (the machine's), or wheels (from NVIDIA's Python wheels, in .toolkit)")
     add("--protocol", choices=tuple(protocols), metavar="NAME",
         help=f"{', '.join(protocols)} (default: quick, unless a problem is given)")
     add("--peers", default=",".join(known), metavar="LIST", help=f"{','.join(known)} (default: all), or none")
