@@ -110,6 +110,8 @@ def busy(what):
 
 def run(main):
     """Ends the script with main's exit code, or with one sentence if something is refused, or standard output cannot be written."""
+    if sys.stdout is None:
+        fail("cannot write to standard output (it is closed)")
     try:
         try:
             code = main()

@@ -138,6 +138,8 @@ class Validator(ScriptTest):
                                       timeout=60, check=False)
                 self.assertEqual((done.returncode, done.stderr),
                                  (2, "error: cannot write to standard output (no space left on device)\n"))
+        done = self.run_script("sh", "-c", f"{SCRIPTS}/fa softmax >&-")
+        self.assert_one_sentence(done, "cannot write to standard output (it is closed)")
 
 
 @needs_venv("jsonschema")
