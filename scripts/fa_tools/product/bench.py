@@ -8,7 +8,8 @@ lowered its clock. A time is the median over the rounds of each round's median; 
 kernel is faster) is formed within each round, and then the median taken. What gives a wrong result before, in or after
 the timed launches has no time. What is not here is left out with a sentence. The file is written after every problem.
 
-The kernels are built for the GPU present first. Without --json the results are results/<time>-bench.json."""
+The kernels are built for the GPU present first, and without --json the results are results/<time>-bench.json; with --library
+neither is so."""
 
 import argparse
 import datetime
