@@ -226,7 +226,11 @@ bool Races::is_shared(uintptr_t address) const {
 ShadowPage& Races::page_of(uintptr_t address, size_t bytes) {
   const uintptr_t number = address >> kPageLog2;
   CachedPage& cached = cache_[spread(number) % std::size(cache_)];
-  if (cached.number == number) return *cached.page;
+  if (cached.number != number) cached = {number, &find_page(number, bytes)};
+  return *cached.page;
+}
+
+ShadowPage& Races::find_page(uintptr_t number, size_t bytes) {
   std::unique_ptr<ShadowPage>& page = pages_[number];
   if (!page) {
     if (free_pages_.empty()) free_pages_.push_back(std::make_unique<ShadowPage>());
@@ -238,7 +242,6 @@ ShadowPage& Races::page_of(uintptr_t address, size_t bytes) {
     page->stored.clear();
     page->former.clear();
   }
-  cached = {number, page.get()};
   return *page;
 }
 
@@ -414,13 +417,14 @@ Site Races::store_site(const Actor& actor, const Access& piece, uintptr_t addres
 }
 
 void Races::access(const Actor& actor, uintptr_t address, size_t bytes, bool writes, Site site) {
+  settle();
   // A thread may load other things between its guess and the comparison.
-  const bool goes_on = tag_of(site) == kLoadTag && !guesses_.empty() &&
-                       lane_of(actor.warp, actor.lanes) == guesses_[0].lane &&
-                       std::none_of(guesses_.begin(), guesses_.end(), [&](const Guess& guess) {
-                         return guess.address - address < bytes;
-                       });
-  goes_on ? settle() : settle_all();
+  if (!guesses_.empty() &&
+      !(tag_of(site) == kLoadTag && lane_of(actor.warp, actor.lanes) == guesses_[0].lane &&
+        std::none_of(guesses_.begin(), guesses_.end(),
+                     [&](const Guess& guess) { return guess.address - address < bytes; }))) {
+    end_guesses();
+  }
   ShadowPage& page = page_of(address, bytes);
   if (bytes < size_t(1) << page.log2) refine(page, std::countr_zero(bytes));
   // The next threads will most likely want what comes next.
@@ -442,7 +446,10 @@ void Races::access(const Actor& actor, uintptr_t address, size_t bytes, bool wri
 
 void Races::settle_all() {
   settle();
-  if (guesses_.empty()) return;
+  if (!guesses_.empty()) end_guesses();
+}
+
+void Races::end_guesses() {
   for (const Guess& each : std::exchange(guesses_, {})) {
     const Lane& lane = *each.lane;
     const Actor now{clocks(slot_of(lane)), clock(lane), 1u << lane.lane, uint16_t(lane.warp->slot)};
@@ -477,8 +484,10 @@ void Races::compare(const Lane& lane, uintptr_t address, size_t bytes) {
 }
 
 void Races::settle() {
-  if (!under_way_.page) return;
-  ShadowPage& page = *under_way_.page;
+  if (under_way_.page) settle(*under_way_.page);
+}
+
+void Races::settle(ShadowPage& page) {
   page.stored.resize(size_t(1) << kPageLog2);
   memcpy(&page.stored[under_way_.address & kPageMask],
          reinterpret_cast<const void*>(under_way_.address), under_way_.bytes);

@@ -259,6 +259,7 @@ class Races final : public Detector {
   const WarpView& view(const Warp& warp);
   bool is_shared(uintptr_t address) const;
   ShadowPage& page_of(uintptr_t address, size_t bytes);
+  ShadowPage& find_page(uintptr_t number, size_t bytes);
   void refine(ShadowPage& page, int log2);
   void access(const Actor& actor, uintptr_t address, size_t bytes, bool write, Site site);
   void read(const Actor& actor, ShadowPage& page, uintptr_t address, Site site);
@@ -331,6 +332,8 @@ class Races final : public Detector {
   };
   std::vector<Guess> guesses_;
   void settle_all();
+  void settle(ShadowPage& page);
+  void end_guesses();
   EqualStores equal_stores_;  // the first
 
   Unwritten unwritten_shared_, unwritten_global_;  // the first of each
