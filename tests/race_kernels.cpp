@@ -48,6 +48,23 @@ void write_after_read(bool right, const float*, float* out) {
   words()[thread()] = 2.0f;
 }
 
+// The report leaves a function that is to end an object of its own.
+struct Noted {
+  volatile int* place;
+  ~Noted() { *place = 1; }
+};
+
+void beside_an_object(bool right, const float*, float* out) {
+  int place = 0;
+  const Noted noted{&place};
+  FIRST;
+  words()[thread()] = 1.0f;
+  __syncwarp();
+  if (right) __syncthreads();
+  SECOND;
+  out[thread()] = words()[(thread() + 32) % 64];
+}
+
 // What is missing is missing at the iteration's end, whichever of the two comes first.
 void next_iteration(bool right, const float*, float* out) {
   for (int i = 0; i < 3; i++) {
@@ -457,6 +474,7 @@ std::vector<RaceCase> race_cases() {
   return {
       RACE(1, 64, read_after_write, shared, syncthreads),
       RACE(1, 64, write_after_read, shared, syncthreads),
+      RACE(1, 64, beside_an_object, shared, syncthreads),
       RACE(1, 64, next_iteration, shared, "and the next time that line "),
       RACE(1, 64, after_a_loop, shared, syncthreads + " line "),
       RACE(1, 64, write_after_write, shared, syncthreads),

@@ -110,7 +110,11 @@ __attribute__((noinline)) void observe_memory(Lane* lane, uintptr_t address, siz
   // atomics do, and a thread that asks and asks lets others run.
   if (is_volatile && in_global) {
     emu::await_clusters_before(*cta.cluster);
-    if (!write) emu::yield_after_question();
+    if (!write) {
+      lane->not_unwound = true;
+      emu::yield_after_question();
+      lane->not_unwound = false;
+    }
     if (cta.detector) {
       cta.detector->volatile_access(*lane, address, bytes, write, return_address);
     }

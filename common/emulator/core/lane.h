@@ -90,6 +90,9 @@ struct Lane {
   std::vector<MemoryAccess> accesses;  // checked build: since the warp last met
   uint32_t calls = 0;                  // checked build: which have led here (checks/races.h)
   StackWatch* stack_watch = nullptr;   // checked build: who sees the accesses to this lane's stack
+  // If the launch fails: it stands between any two instructions of its kernel, or in a hook of the
+  // checked build, which the compiler takes for a call that throws nothing.
+  bool not_unwound = false;
   uintptr_t stack_low = 0, stack_high = 0;
 };
 

@@ -67,7 +67,6 @@ struct Machine {
   volatile uint64_t progress = 0;
   volatile bool overdue = false;
   const std::atomic<bool>* ending = nullptr;  // whether the launch is to end as soon as it can
-  const Lane* interrupted = nullptr;  // its fiber is in no state to go on, not even to be unwound
   const std::function<void()>& body;
 };
 

@@ -265,6 +265,7 @@ void begin_cta(Machine& self, Cta& cta) {
     lane.accesses.clear();
     lane.stack_watch = nullptr;
     lane.calls = 0;
+    lane.not_unwound = false;
     const auto i = size_t(lane.number);
     boost::context::stack_context stack;
     stack.sp = self.stacks.high(i);
@@ -319,14 +320,11 @@ void run_cluster(Machine& self) {
   }
   for (const Cta& cta : cluster.ctas) {
     if (cta.failure.empty()) continue;
-    if (self.interrupted) {  // nothing in it is to be freed
-      std::construct_at(&fiber_of(*std::exchange(self.interrupted, nullptr)));
-    }
-    for (fiber& each : self.fibers) {
+    for (const Lane& lane : cluster.lanes) {
       // The lanes that still wait are unwound, but none through a function that observes its end:
       // there the compiler takes the checks' hooks for calls that throw nothing.
-      if (options().calls) std::construct_at(&each);
-      each = fiber{};
+      if (options().calls || lane.not_unwound) std::construct_at(&fiber_of(lane));
+      fiber_of(lane) = fiber{};
     }
     throw LaunchError(cta.failure + how_to_repeat());
   }
@@ -448,6 +446,7 @@ namespace {
   snprintf(thread, sizeof thread, ", thread %d (warp %d lane %d): ", me.thread, me.warp->index,
            me.lane);
   me.cta->failure = cta_name(*me.cta) + thread + text;
+  me.not_unwound = true;
   abandon(me);
 }
 }  // namespace
@@ -461,13 +460,11 @@ void fail(const char* format, ...) {
   fail_here(text);
 }
 
-void abandon_interrupted(const std::string& text) {
-  machine->interrupted = current_lane;
-  fail_here(text);
-}
+void abandon_interrupted(const std::string& text) { fail_here(text); }
 
 void fail_cta(const std::string& text) {
   current_lane->cta->failure = cta_name(*current_lane->cta) + ": " + text;
+  current_lane->not_unwound = true;
   abandon(*current_lane);
 }
 
