@@ -976,16 +976,22 @@ class Command(unittest.TestCase):
                 : "+f"(d[0]), "+f"(d[2]), "+f"(d[4]), "+f"(d[6]) : "l"(0ll));
               if (how == 7) asm volatile("cp.async.cg.shared.global [%0], [%1], 8;" :: "r"((unsigned)__cvta_generic_to_shared(x)), "l"(x));
               if (how == 8) asm("add.u32 %0, %2, 1;" : "=r"(y) : "r"(y));
+              long long z = 5;
+              if (how == 9) asm("lop3.b64 %0, %0, %0, %0, 0x96;" : "+l"(z));
+              if (how == 10) asm("prmt.b64 %0, %0, %0, 0x3210;" : "+l"(z));
+              if (how == 11) asm("shf.l.wrap.b64 %0, %0, %0, 1;" : "+l"(z));
             }
             int main(int, char** words) { f<<<1, 128>>>(0, atoi(words[1])); }"""
-        outputs = self.runs(text, [[str(how)] for how in range(1, 9)], [1] * 8)
+        outputs = self.runs(text, [[str(how)] for how in range(1, 12)], [1] * 11)
         for output, says in zip(outputs, (
                 "mul24.lo.s32 at mine.cu:5: the emulator does not have this instruction; docs/your_own_kernel.md says which there are",
                 "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 at mine.cu:6: of mma the emulator knows m16n8k8 and m16n8k16",
                 "mov.u64 at mine.cu:7: the emulator has no register %pm0_64",
                 "ld.shared.f32 at mine.cu:8: byte -1024 of shared memory is outside", "add.u32 at mine.cu:9: it has 2 operands, and needs 3",
                 "wgmma.mma_async at mine.cu:10: the emulator needs its accumulators as the elements of one array",
-                "cp.async.cg.shared.global at mine.cu:12: .cg copies 16 bytes", "asm() at mine.cu:13: there is no operand %2"), strict=True):
+                "cp.async.cg.shared.global at mine.cu:12: .cg copies 16 bytes", "asm() at mine.cu:13: there is no operand %2",
+                *(f"{name} at mine.cu:{line}: the emulator knows it with .b32 alone"
+                  for line, name in enumerate(("lop3.b64", "prmt.b64", "shf.l.wrap.b64"), 15))), strict=True):
             self.assertIn(says, output)
 
     def test_a_kernel_of_the_book_as_one_file(self):

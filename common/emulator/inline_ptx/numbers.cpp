@@ -464,11 +464,13 @@ Step exponential(Instruction& instruction) {
 }
 
 // ---- bits ---------------------------------------------------------------------------------------
-// f(values, type), of as many values as there are operands behind the result.
+// f(values, type), of as many values as there are operands behind the result. With `b32` the
+// instruction has no other type.
 template <typename F>
-Make bits(size_t operands, F f) {
+Make bits(size_t operands, F f, bool b32 = false) {
   return [=](Instruction& instruction) -> Step {
-    const Type type = instruction.type();
+    if (b32) instruction.expect("b32");
+    const Type type = b32 ? Type{'b', 32} : instruction.type();
     const std::vector<Arg> args = instruction.args(operands + 1);
     return [=](Frame& frame) {
       uint64_t x[4] = {};
@@ -535,11 +537,12 @@ Step funnel_shift(Instruction& instruction) {
   if (!left) instruction.expect("r");
   const bool clamp = instruction.take("clamp");
   if (!clamp) instruction.expect("wrap");
-  return bits(3, [=](const uint64_t* x, Type) {
+  const auto shift = [=](const uint64_t* x, Type) {
     const uint64_t both = (x[1] & 0xffffffff) << 32 | (x[0] & 0xffffffff);
     const uint32_t asked = uint32_t(x[2]), count = clamp ? std::min(asked, 32u) : asked & 31;
     return left ? both << count >> 32 : both >> count;
-  })(instruction);
+  };
+  return bits(3, shift, true)(instruction);
 }
 
 Step byte_products(Instruction& instruction) {  // dp4a
@@ -601,8 +604,10 @@ void add_numbers(std::map<std::string, Make>& table) {
   table["shl"] = bits(2, [](X x, Type t) { return shifted(x[0], x[1], t, true); });
   table["shr"] = bits(2, [](X x, Type t) { return shifted(x[0], x[1], t, false); });
   table["shf"] = funnel_shift;
-  table["lop3"] = bits(4, [](X x, Type) { return looked_up(x, x[3]); });
-  table["prmt"] = bits(3, [](X x, Type) { return permuted(x[0], x[1], x[2]); });
+  table["lop3"] = bits(
+      4, [](X x, Type) { return looked_up(x, x[3]); }, true);
+  table["prmt"] = bits(
+      3, [](X x, Type) { return permuted(x[0], x[1], x[2]); }, true);
   table["popc"] = bits(1, [](X x, Type t) { return std::popcount(low_bits(x[0], t.bits)); });
   table["clz"] =
       bits(1, [](X x, Type t) { return std::countl_zero(low_bits(x[0], t.bits)) - (64 - t.bits); });
