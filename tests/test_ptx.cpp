@@ -150,12 +150,49 @@ TEST(Wmma, RowsApartAndColumnMajorSums) {
   }
 }
 
-// ---- commit and wait groups ---------------------------------------------------------------------
+// ---- cp.async: copies, groups and waits ---------------------------------------------------------
 constexpr uint32_t kAbsent = 0xeeeeeeeeu;
 
 struct GroupStorage {
   alignas(16) uint4 copies[4][32];
 };
+
+// Each thread copies the last kBytes of its sixteen bytes, whose address is a multiple of kBytes
+// alone, into copies[0]; and into copies[1] by a zero-fill to which no zeros are left.
+template <int kBytes>
+__global__ void tail_kernel(const uint4* in, uint4* out) {
+  auto& smem = shared_storage<GroupStorage>();
+  const int thread = threadIdx.x, first = 16 - kBytes;
+  const auto* const from = reinterpret_cast<const char*>(in + thread) + first;
+  for (int i = 0; i < 2; i++)
+    smem.copies[i][thread] = make_uint4(kAbsent, kAbsent, kAbsent, kAbsent);
+  ptx::cp_async<kBytes>(ptx::shared_address(&smem.copies[0][thread]) + first, from);
+  ptx::cp_async_zero_fill<kBytes>(ptx::shared_address(&smem.copies[1][thread]) + first, from,
+                                  kBytes);
+  ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();
+  for (int i = 0; i < 2; i++) out[i * 32 + thread] = smem.copies[i][thread];
+}
+
+template <int kBytes>
+void expect_tails() {
+  std::vector<uint32_t> data(32 * 4), expected(2 * data.size());
+  for (uint32_t i = 0; i < 128; i++) data[i] = i;
+  for (uint32_t i = 0; i < 256; i++) expected[i] = i % 4 * 4 + kBytes >= 16 ? i % 128 : kAbsent;
+  const Buffer in = upload("in", data);
+  Buffer out("out", expected.size() * 4);
+  launch<tail_kernel<kBytes>>({dim3(1), dim3(32), sizeof(GroupStorage)},
+                              static_cast<const uint4*>(in.data()),
+                              static_cast<uint4*>(out.data()));
+  synchronize();
+  EXPECT_EQ(download<uint32_t>(out), expected) << kBytes << " bytes";
+}
+
+TEST(CpAsync, CopiesToMultiplesOfItsSize) {
+  expect_tails<4>();
+  expect_tails<8>();
+  expect_tails<16>();
+}
 
 // While it lives, the emulator's checked build lets a kernel look at copies under way, which is a
 // race.
