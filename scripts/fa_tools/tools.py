@@ -143,9 +143,14 @@ def set_up(script, *arguments):
 
 
 def new_results_file(name):
-    """A path in the folder of results that says when, in UTC, and what."""
-    now = datetime.datetime.now(datetime.timezone.utc)
-    return make_folder(os.environ.get("RESULTS_DIR") or ROOT / "results") / f"{now:%Y-%m-%dT%H-%M-%SZ}-{name}.json"
+    """A path in the folder of results that says when, in UTC, and what; no file is there yet."""
+    folder, now = make_folder(os.environ.get("RESULTS_DIR") or ROOT / "results"), datetime.datetime.now(datetime.timezone.utc)
+    stem, run = f"{now:%Y-%m-%dT%H-%M-%SZ}-{name}", 1
+    path = folder / f"{stem}.json"
+    while path.exists():
+        run += 1
+        path = folder / f"{stem}-run{run}.json"
+    return path
 
 
 def check_writable(path):

@@ -2,16 +2,18 @@
 a GPU: what it prints of committed results, and what it refuses."""
 
 import copy
+import datetime
 import glob
 import json
 import os
 import subprocess
 from pathlib import Path
+from unittest import mock
 
 from support import ROOT, SCRIPTS, ScriptTest, cuda_results, emulator_results, main, needs_venv, peer_results, statement_results
 
 from fa_tools.laboratory import reproduce
-from fa_tools.tools import Refused, lines_of, read_json, read_set, write_set
+from fa_tools.tools import Refused, lines_of, new_results_file, read_json, read_set, write_set
 
 VALIDATE = SCRIPTS / "fa", "validate"
 REPRODUCE = SCRIPTS / "fa", "reproduce"
@@ -194,6 +196,16 @@ class Committed(ScriptTest):
         for name, data in read_set(results / "solutions.jsonl").items():
             with self.subTest(name):
                 self.assertLessEqual(counted(data), names)
+
+
+class NewFiles(ScriptTest):
+    def test_runs_within_one_second_have_names_of_their_own(self):
+        moment = datetime.datetime(2026, 11, 26, 20, 35, 34)
+        with mock.patch("fa_tools.tools.datetime.datetime", now=lambda zone: moment), mock.patch.dict(os.environ, RESULTS_DIR=str(self.folder)):
+            for name in ("bench", "bench-run2", "bench-run3"):
+                path = new_results_file("bench")
+                self.assertEqual(path.name, f"2026-11-26T20-35-34Z-{name}.json")
+                path.touch()
 
 
 class Reproduce(ScriptTest):
