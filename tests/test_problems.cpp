@@ -583,10 +583,15 @@ TEST_P(Beyond, SetsOfBuffersTakeTurns) {
 
 TEST_P(Beyond, TheSameBitsWhateverTheRunAndTheNumberOfThreads) {
   const Problem p = make_problem(GetParam(), Mask::kCausal, Dtype::kBf16, 64);
+  int runs = 0;
+  std::string skipped;
   for (const Kernel& kernel : kernels()) {
     if (!is_beyond(kernel) || !refusal(kernel, p).empty()) continue;
-    expect_same_bits(kernel, p);
+    const std::string reason = expect_same_bits(kernel, p);
+    runs += reason.empty();
+    if (!reason.empty()) skipped = reason;
   }
+  if (runs == 0) GTEST_SKIP() << skipped;
 }
 
 #ifndef FA_WITH_CUDA
