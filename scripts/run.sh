@@ -180,11 +180,14 @@ while (($#)); do
       check_output --json "$json"
       ;;
     --broken)
-      (($# >= 2)) || die "$EXIT_USAGE" "--broken needs the name of a bug, or list for all of them"
-      broken=$2
+      broken=${2:-}
+      [[ -n $broken ]] || die "$EXIT_USAGE" "--broken needs the name of a bug, or list for all of them"
       shift
       ;;
-    --broken=*) broken=${1#*=} ;;
+    --broken=*)
+      set -- --broken "${1#*=}" "${@:2}"
+      continue
+      ;;
     *) program_args+=("$1") ;;
   esac
   shift

@@ -231,6 +231,7 @@ class BadArguments(ScriptTest):
                 ("fa brench", "'brench'", "scripts/fa --help"), ("run.sh --backend tpu", "--backend", "auto, cuda, emulator", "tpu"),
                 ("run.sh --toolkit=mine", "--toolkit", "wheels", "mine"),
                 *((f"run.sh {option}", option) for option in ("--backend", "--toolkit", "--json")),
+                *((f"run.sh {option}", "--broken needs the name of a bug") for option in ("--broken", "--broken= 99")),
                 *((f"{script.name} --nonsense", "--nonsense", "--help") for script in ALL),
                 *((f"fa {command} --nonsense", "") for command in COMMANDS),
                 ("fa bundle --arch hopper", "hopper", "90a"), ("fa chart", "scripts/fa chart results/"),
