@@ -21,6 +21,10 @@ Options:
   --toolkit auto|system|wheels  which nvcc: the machine's, or the one from
                                 NVIDIA's Python wheels in .toolkit
   --help                        this text
+
+Exit code: 0 packed, 1 a program would need more than the C library, 2 bad
+arguments, 3 no nvcc is new enough or the GPU's driver is too old, 4 set-up or
+build failed.
 HELP
 }
 

@@ -20,6 +20,8 @@ Examples:
 Options:
   --remove  delete .toolkit
   --help    this text
+
+Exit code: 0 done, 2 bad arguments, 4 the compiler could not be fetched.
 HELP
 }
 

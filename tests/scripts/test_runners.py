@@ -181,6 +181,7 @@ class Help(ScriptTest):
                 self.assertEqual(len(usages), len(set(usages)), "the help is printed twice")
                 asked = {"run": "run.sh", "bug": "run.sh"}.get(name, f"fa {name}")
                 self.assertRegex(done.stdout.lower(), r"examples?:\n\s+(\S+=\S+ )*scripts/" + asked)
+                self.assertRegex(done.stdout.lower(), r"exit\s+code")
 
     def test_help_is_no_wider_than_100_columns(self):
         done = self.run_script(SCRIPTS / "fa", "emulate", "--help", env={"COLUMNS": "200"})
@@ -232,6 +233,7 @@ class BadArguments(ScriptTest):
                 ("run.sh --toolkit=mine", "--toolkit", "wheels", "mine"),
                 *((f"run.sh {option}", option) for option in ("--backend", "--toolkit", "--json")),
                 *((f"run.sh {option}", "--broken needs the name of a bug") for option in ("--broken", "--broken= 99")),
+                ("fa interactive --output /dev/null/x", "cannot make the folder /dev/null/x"),
                 *((f"{script.name} --nonsense", "--nonsense", "--help") for script in ALL),
                 *((f"fa {command} --nonsense", "") for command in COMMANDS),
                 ("fa bundle --arch hopper", "hopper", "90a"), ("fa chart", "scripts/fa chart results/"),

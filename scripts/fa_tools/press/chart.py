@@ -38,7 +38,9 @@ EXAMPLE = """examples:
   scripts/fa chart results/mine.json --counters bench/results/emulator_counts.jsonl#d128    with what bounds each kernel
   scripts/fa chart bench/results/h200_fp16_d64.json -o charts --dtype fp16 --head-dim 64 --spec
   scripts/fa chart --docs                   draw the documentation's charts again from the committed results
-  scripts/fa chart --docs --check           only say which are out of date; exit code 1 if any is"""
+  scripts/fa chart --docs --check           only say which are out of date
+
+Exit code: 0 done, 1 nothing to draw or, with --check, something is out of date, 2 bad arguments or file, 4 set-up failed."""
 
 # The documentation's charts: first part of the name, committed results, the profiler's counters or None, the emulator's
 # counters at two lengths or None, which charts of these (None: all), which kernels and peers (None: all).

@@ -14,7 +14,9 @@ EXAMPLE = """examples:
   scripts/fa inspect 08                                  bf16, head_dim 128, sm_90a
   scripts/fa inspect 04_wmma --arch 80 --dtype fp16 --head-dim 64
   scripts/fa inspect 07 --loop                           the main loop's SASS beside its source lines
-  scripts/fa inspect 15 --control --from HGMMA           stall counts and scoreboards, from the first product on"""
+  scripts/fa inspect 15 --control --from HGMMA           stall counts and scoreboards, from the first product on
+
+Exit code: 0 done, 2 bad arguments or file, 4 a tool is missing or does not compile the kernel."""
 
 
 # --- Report ----------------------------------------------------------------------------------------------------

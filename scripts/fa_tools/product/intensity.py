@@ -17,7 +17,9 @@ from fa_tools.tools import Parser, fail
 
 EXAMPLE = """examples:
   scripts/fa intensity --block-m 64 --block-n 64 --head-dim 128 --seq-len 4096
-  scripts/fa intensity --block-m 128 --block-n 64 --warp-rows 32 --o-staged --head-dim 128 --seq-len 4096"""
+  scripts/fa intensity --block-m 128 --block-n 64 --warp-rows 32 --o-staged --head-dim 128 --seq-len 4096
+
+Exit code: 0 done, 2 bad arguments."""
 
 LEVELS = ("shared", "l2", "hbm")  # from the cores outwards
 

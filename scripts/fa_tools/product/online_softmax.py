@@ -10,7 +10,9 @@ from fa_tools.tools import Parser, fail
 
 EXAMPLE = """examples:
   scripts/fa softmax
-  scripts/fa softmax --scores 5,1,1,1 --values 1,0,0,0 --tile 1"""
+  scripts/fa softmax --scores 5,1,1,1 --values 1,0,0,0 --tile 1
+
+Exit code: 0 done, 2 bad arguments."""
 
 SCORES, VALUES, TILE = (1, 3, 2, 5, 4, 0), (10, 20, 30, 40, 50, 60), 2  # the scores of picture 02_online
 

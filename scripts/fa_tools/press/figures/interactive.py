@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from fa_tools.press.figures.drawing import DARK, LIGHT, constant
-from fa_tools.tools import ROOT, Parser, Refused, fail, relative
+from fa_tools.tools import ROOT, Parser, Refused, fail, make_folder, relative, write_whole
 
 SOURCES = ROOT / "docs" / "interactive" / "src"
 BUILD = ROOT / "build" / "emulator"
@@ -22,7 +22,9 @@ GENERATORS = {
 }
 TILES = 6  # of the ring that a reader steps through
 EXAMPLE = """example:
-  scripts/fa interactive --output /tmp/pages    with the programs of build/emulator"""
+  scripts/fa interactive --output /tmp/pages    with the programs of build/emulator
+
+Exit code: 0 done, 2 bad arguments or a file that is missing, 3 the program failed."""
 
 TEMPLATE = """<!doctype html>
 <html lang="en">
@@ -135,10 +137,9 @@ def main():
     parser.add_argument("--output", metavar="FOLDER", type=Path, default=BUILD / "interactive",
                         help="where the pages go (default: build/emulator/interactive)")
     args = parser.parse_args()
+    make_folder(args.output / "data")
     texts = {}
     for name in names():
         texts[f"data/{name}.json"], texts[f"{name}.html"] = page(name, data_of(name, args.programs))
     for name, text in texts.items():
-        path = args.output / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_whole(args.output / name, text)

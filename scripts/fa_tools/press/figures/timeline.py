@@ -31,7 +31,9 @@ EXAMPLE = """examples:
   scripts/fa timeline bench/results/h200_timelines.jsonl#16 --convert 16.json
                                         a kept recording as https://ui.perfetto.dev opens it
   scripts/fa timeline --docs            draw the chapters' timelines again
-  scripts/fa timeline --docs --check    only say which are out of date; exit code 1 if any is"""
+  scripts/fa timeline --docs --check    only say which are out of date
+
+Exit code: 0 done, 1 with --check something is out of date, 2 bad arguments or file, 3 the program failed, 4 the program is not built."""
 
 # What a warp does or waits for, and in which colour: the units of the trace's slices.
 Kind = namedtuple("Kind", "name light dark")
