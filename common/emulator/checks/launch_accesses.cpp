@@ -159,8 +159,7 @@ void LaunchAccesses::merge(uint64_t cluster, const Races& races, const ShadowPag
     };
     // Of several accesses of one kind that which is hardest to order stands for all.
     const auto keep = [&](Who who, const Culprit& other) {
-      // Copies: to set the bits of new ones, compilers first read memory, which then faults twice.
-      page.by[who].resize(pieces, Culprit());
+      page.by[who].resize(pieces);
       Culprit& known = page.by[who][i];
       if (known.thread < 0 || known.passed_on) known = other;
     };

@@ -122,7 +122,8 @@ inline constexpr uint32_t kInFlight = 0xffffffffu;
 // Somebody's access, for a report. (Between CTAs there is one for each piece of memory.)
 struct Culprit {
   Site site = 0;
-  uint64_t cta : 48 = 0;       // linear
+  // All 64 bits: to set some alone, compilers first read the memory, which then faults twice.
+  uint64_t cta : 50 = 0;       // linear
   int64_t thread : 12 = -1;    // none: there was no access
   bool warp : 1 = false;       // all lanes of the thread's warp together
   bool passed_on : 1 = false;  // it comes before a fence, and that before an atomic
