@@ -8,6 +8,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -389,21 +390,18 @@ TEST(Takes, ShapesThatMakeNoSenseAreBadInput) {
   p.kv_heads = 4;
   EXPECT_EQ(why(p), "--kv-heads must divide --heads, which are 6, not be 4");
   p = good;
-  p.seq_len = 0;
-  EXPECT_EQ(why(p), "--seq-len must be at least 1, not 0");
-  p = good;
   p.kv_len = 0;
   EXPECT_EQ(why(p), "--kv-len must be from 1 to 4194304, not 0");
-  p = good;
-  p = good;
-  p.seq_len = 1 << 23;
-  EXPECT_EQ(why(p), "--seq-len must be at most 4194304");
-  p = good;
-  p.batch = 0;
-  EXPECT_EQ(why(p), "--batch must be at least 1");
-  p = good;
-  p.heads = 0;
-  EXPECT_EQ(why(p), "--heads must be at least 1");
+  const std::tuple<int Problem::*, int, const char*> rows[] = {
+      {&Problem::batch, 0, "--batch must be at least 1"},
+      {&Problem::heads, 0, "--heads must be at least 1"},
+      {&Problem::seq_len, 0, "--seq-len must be at least 1, not 0"},
+      {&Problem::seq_len, 1 << 23, "--seq-len must be at most 4194304"}};
+  for (const auto& [field, value, sentence] : rows) {
+    p = good;
+    p.*field = value;
+    EXPECT_EQ(why(p), sentence);
+  }
   for (const auto& lengths : {std::vector<Sequence>{{0, 5}, {0, 0}}, {257, {1 << 22, 1}}}) {
     p = good;
     p.pack(lengths);
