@@ -34,7 +34,7 @@ import ctypes, fa
 n = 128 * 64
 buffers = [(ctypes.c_uint16 * (n + 8))(*[0x3c00] * (n + 8)) for _ in range(3)] + [(ctypes.c_uint16 * (n + 8))()]
 q, k, v, o = ((ctypes.addressof(buffer) + 15) // 16 * 16 for buffer in buffers)
-fa._library.run("16", (1, 1, 128, 64), "float16", (q, k, v, o), 0)
+fa._library.run(fa._library.prepare("16", (1, 1, 128, 64), "float16"), (q, k, v, o), 0)
 print(fa.backend(), hex(ctypes.c_uint16.from_address(o).value))
 """
 

@@ -43,6 +43,8 @@ if not LIBRARY:
     sys.exit(__doc__)
 try:
     import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.utils._python_dispatch import TorchDispatchMode
 except ImportError:
     torch = None
 try:
@@ -683,7 +685,7 @@ print(json.dumps(fa.counters()))
 import fa, numpy
 tensors = numpy.full((4, 1, 1, 128, 128), 0x3f80, "uint16")  # 1 in bf16, for which bugs are compiled
 try:
-    fa._library.run("{bug}", tensors[0].shape, "bfloat16", tuple(each.ctypes.data for each in tensors), 0)
+    fa._library.run(fa._library.prepare("{bug}", tensors[0].shape, "bfloat16"), tuple(each.ctypes.data for each in tensors), 0)
 except fa.LaunchError as error:
     print(error)
 """
@@ -950,6 +952,34 @@ class Torch(Sentences):
         fa.attention(q, k, v, kernel=8)  # registers it
         torch.library.opcheck(torch.ops.fa.attention.default, (q, k, v, "08"))
 
+    def test_whoever_watches_sees_the_operator(self):
+        q, k, v = self.tensors((1, 2, 128, 64))
+
+        def call(q):
+            return fa.attention(q, k, v, kernel=8)
+
+        class Mode(TorchDispatchMode):
+            names = []
+
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                self.names.append(str(function))
+                return function(*args, **(kwargs or {}))
+
+        with Mode():
+            call(q)
+        self.assertIn("fa.attention.default", Mode.names)
+        self.assertIn("torch.ops.fa.attention.default", make_fx(call)(q).code)
+        with warnings.catch_warnings():  # of values that are constants in a trace, and of a transform without a rule of its own
+            warnings.simplefilter("ignore")
+            self.assertIn("fa::attention", str(torch.jit.trace(call, (q,), check_trace=False).graph))
+            for query, o in zip((q, k), torch.vmap(call)(torch.stack([q, k]))):
+                self.assert_right(o, query, k, v)
+        with torch.profiler.profile() as profile:
+            call(q)
+        self.assertIn("fa::attention", [each.key for each in profile.key_averages()])
+        with unittest.mock.patch("fa._torch._operator", None):
+            self.assert_right(call(q), q, k, v)  # and where nobody does, torch is not asked
+
     # ---- on a GPU
     def gpu(self, count=1):
         if not ON_GPU or torch.cuda.device_count() < count:
@@ -1067,7 +1097,8 @@ for kernel in ("16", "15", "08", "01"):
         self.gpu()
         q, _, _ = self.tensors((1, 1, 128, 64), torch.float16, device="cpu")
         with self.assertRaisesRegex(fa.BadInput, "^the pointer to Q is not to memory of a GPU"):
-            fa._library.run("08", q.shape, "float16", (q.data_ptr(),) * 3 + (torch.empty_like(q).data_ptr(),), 0)
+            call = fa._library.prepare("08", q.shape, "float16")
+            fa._library.run(call, (q.data_ptr(),) * 3 + (torch.empty_like(q).data_ptr(),), 0)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,6 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
         from ._torch import attention as of_kind
     else:
         of_kind = _array_attention
-    lists = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "block_table": block_table, "seqused_k": seqused_k}
     if (cu_seqlens_q is None) != (cu_seqlens_k is None):
         raise BadInput("cu_seqlens_q and cu_seqlens_k belong together: pass both or none")
     if cu_seqlens_q is None and (max_seqlen_q is not None or max_seqlen_k is not None):
@@ -74,19 +73,23 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
         raise BadInput("block_table and seqused_k belong together: pass both or none")
     if block_table is not None and cu_seqlens_q is not None:
         raise BadInput("block_table does not go with cu_seqlens_q: packed sequences are not in pages")
-    if isinstance(kernel, bool) or not isinstance(kernel, (numbers.Integral, str)) or "\0" in str(kernel):
+    if isinstance(kernel, bool) or not isinstance(kernel, (str, int, numbers.Integral)) or "\0" in str(kernel):
         raise BadInput(f"kernel is {kernel!r}, but fa takes a number or a name out of fa.kernels()")
-    for name, value in (("causal", causal), ("return_lse", return_lse)):
-        if value not in (True, False):  # as a truth value every text is true
-            raise BadInput(f"{name} is {value!r}, but fa takes True or False")
-    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, numbers.Real) or not 1e-30 <= scale <= 1000):
+    if causal not in (True, False) or return_lse not in (True, False):  # as a truth value every text is true
+        name, value = ("return_lse", return_lse) if causal in (True, False) else ("causal", causal)
+        raise BadInput(f"{name} is {value!r}, but fa takes True or False")
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (float, numbers.Real)) or not 1e-30 <= scale <= 1000):
         raise BadInput(f"scale is {scale!r}, but fa takes a number from 1e-30 to 1000, or None for 1 / sqrt(head_dim)")
     if layout not in (None, "bhnd", "bnhd"):
         raise BadInput(f"layout is {layout!r}, but fa takes 'bhnd' or 'bnhd'")
     compiling = torch is not None and torch.compiler.is_compiling()
     if layout is None and cu_seqlens_q is None and block_table is None and not compiling:
         _warn_of_order(q, k)
-    given = {"q": q, "k": k, "v": v, **{name: each for name, each in lists.items() if each is not None}}
+    given = {"q": q, "k": k, "v": v}
+    if cu_seqlens_q is not None and cu_seqlens_k is not None:
+        given.update(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
+    if block_table is not None and seqused_k is not None:
+        given.update(block_table=block_table, seqused_k=seqused_k)
     result: Tensor | tuple[Tensor, Tensor] = of_kind(given, str(kernel), layout == "bnhd", bool(causal), max_seqlen_q, max_seqlen_k,
                                                    bool(return_lse), None if scale is None else float(scale))
     return result
@@ -176,7 +179,7 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def strides_of(views: Sequence[View]) -> list[tuple[int, ...]]:
-    """For _library.run: of q, k, v and o, where not all are contiguous."""
+    """For _library.prepare: of q, k, v and o, where not all are contiguous."""
     if all(map(is_contiguous, views)):
         return []
     return [view.strides or contiguous_strides(view.shape) for view in views]
@@ -288,7 +291,8 @@ def _array_attention(given: dict[str, Any], kernel: str, bnhd: bool, causal: boo
     out, keep = _view("o", o)
     second, keep_second = _view("lse", lse) if return_lse else (None, None)
     tensors = [*(views[name] for name in "qkv"), turned(out) if bnhd else out]
-    _library.run(kernel, views["q"].shape, views["q"].dtype, tuple(view.pointer for view in tensors), 0, views["k"].shape, causal,
-                 packed or paged_of(views), second.pointer if second else 0, scale, strides_of(tensors))
+    call = _library.prepare(kernel, views["q"].shape, views["q"].dtype, views["k"].shape, causal, packed or paged_of(views), scale,
+                            strides_of(tensors))
+    _library.run(call, tuple(view.pointer for view in tensors), 0, second.pointer if second else 0)
     del held, keep, keep_second
     return (o, lse) if return_lse else o

@@ -116,6 +116,9 @@ def backend() -> str:
     return name.decode()
 
 
+_ON_GPU = backend() == "cuda"
+
+
 def version() -> str:
     name: bytes = _library.fa_version()
     return name.decode()
@@ -154,11 +157,17 @@ def counters() -> dict[str, Any]:
     return found
 
 
-def run(kernel: str, shape: tuple[int, ...], dtype: str, pointers: tuple[int, ...], stream: int,
-        kv_shape: tuple[int, ...] | None = None, causal: bool = False, others: Packed | Paged | None = None, lse: int = 0,
-        scale: float | None = None, strides: Sequence[tuple[int, ...]] = ()) -> None:
-    """fa_attention_with: `pointers` to q, k, v, o, tensors of this dtype, q and o of `shape`, k and v of `kv_shape` (None:
-    the same); `stream` a cudaStream_t; `lse` a pointer to float32 for each row, or 0; `scale` None: 1 / sqrt(head_dim);
+class Call(NamedTuple):
+    """What fa_attention_with is told of a kernel and a problem: everything but pointers, a stream, and where lse goes."""
+
+    kernel: bytes
+    problem: _Problem
+    options: _Options
+
+
+def prepare(kernel: str, shape: tuple[int, ...], dtype: str, kv_shape: tuple[int, ...] | None = None, causal: bool = False,
+            others: Packed | Paged | None = None, scale: float | None = None, strides: Sequence[tuple[int, ...]] = ()) -> Call:
+    """Tensors of this dtype, q and o of `shape`, k and v of `kv_shape` (None: the same); `scale` None: 1 / sqrt(head_dim);
     `strides` of q, k, v, o (none: contiguous)."""
     kv_shape = kv_shape or shape
     for each in (shape, kv_shape):
@@ -176,13 +185,30 @@ def run(kernel: str, shape: tuple[int, ...], dtype: str, pointers: tuple[int, ..
         options.pages, _, options.page_size, _ = kv_shape
         options.kv_len = min(others.table_pages * options.page_size, (1 << 31) - 1)
         options.block_table, options.kv_lens = others.block_table, others.seqused_k
-    options.lse, options.scale = lse, scale or 0.0
+    options.scale = scale or 0.0
     for name, each in zip("qkvo", strides):  # of packed sequences there are but two, and one block
         setattr(options, f"{name}_strides", _Strides(*(0,) * (4 - len(each)), *each[:-1]))
-    # Handlers of signals run where Python does, which is where the emulator asks for the end. What they raise, as Ctrl-C's does,
-    # ends the call.
+    return Call(kernel.encode(), problem, options)
+
+
+def run(call: Call, pointers: tuple[int, ...], stream: int, lse: int = 0) -> None:
+    """fa_attention_with: `pointers` to q, k, v, o; `stream` a cudaStream_t; `lse` a pointer to float32 for each row, or 0."""
+    kernel, problem, options = call
+    if lse:  # other threads may have the same call
+        options = _Options.from_buffer_copy(options)
+        options.lse = lse
+    if _ON_GPU or threading.current_thread() is not threading.main_thread():
+        status = _library.fa_attention_with(kernel, problem, options, *pointers, stream)
+    else:
+        status = _run_until_signal(kernel, problem, options, pointers)
+    if status:
+        raise _ERRORS[status](_library.fa_error().decode(errors="replace"))
+
+
+def _run_until_signal(kernel: bytes, problem: _Problem, options: _Options, pointers: tuple[int, ...]) -> int:
+    """Handlers of signals run where Python does, which is where the emulator asks for the end. What they raise, as Ctrl-C's
+    does, ends the call."""
     raised: list[BaseException] = []
-    before: dict[int, Any] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:
         try:
@@ -190,17 +216,16 @@ def run(kernel: str, shape: tuple[int, ...], dtype: str, pointers: tuple[int, ..
         except BaseException as problem:
             raised.append(problem)
 
-    if backend() != "cuda" and threading.current_thread() is threading.main_thread():
-        before = {each: handler for each in signal.valid_signals() if callable(handler := signal.getsignal(each))}
-        options.wants_end = _WantsEnd(lambda: bool(raised))
+    before: dict[int, Any] = {each: handler for each in signal.valid_signals() if callable(handler := signal.getsignal(each))}
+    options = _Options.from_buffer_copy(options)
+    options.wants_end = _WantsEnd(lambda: bool(raised))
     try:
         for number in before:
             signal.signal(number, handle)
-        status = _library.fa_attention_with(kernel.encode(), problem, options, *pointers, stream)
+        status: int = _library.fa_attention_with(kernel, problem, options, *pointers, None)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     if raised:
         raise raised[0]
-    if status:
-        raise _ERRORS[status](_library.fa_error().decode(errors="replace"))
+    return status
