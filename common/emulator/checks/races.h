@@ -378,9 +378,12 @@ class LaunchAccesses {
   void pass_on_at(uintptr_t address, uint64_t cluster, const ClusterSet* known);
 
   // Held from before a plain store to global memory until its cluster has seen what it stored, so
-  // that no other cluster stores there meanwhile.
-  std::unique_lock<SpinLock> lock_stores_to(uintptr_t page_number) {
-    return std::unique_lock(store_locks_[spread(page_number) % std::size(store_locks_)]);
+  // that no other cluster stores there meanwhile. So many locks that OS threads whose clusters store
+  // to different pages hardly ever want the same one: to fetch it from another core's cache takes
+  // longer than the rest of an access.
+  static std::unique_lock<SpinLock> lock_stores_to(uintptr_t page_number) {
+    static SpinLock locks[1 << 14];
+    return std::unique_lock(locks[spread(page_number) % std::size(locks)]);
   }
 
  private:
@@ -412,7 +415,6 @@ class LaunchAccesses {
   Races::Unwritten unwritten_;
   EqualStores equal_stores_;  // the first
   std::vector<Report> reports_;
-  SpinLock store_locks_[256];
   std::mutex heard_mutex_;
   std::unordered_map<uintptr_t, ClusterSet> heard_of_;
 };
