@@ -378,8 +378,8 @@ class LaunchAccesses {
   void pass_on_at(uintptr_t address, uint64_t cluster, const ClusterSet* known);
 
   // Held from before a plain store to global memory until its cluster has seen what it stored, so
-  // that no other cluster stores there meanwhile. So many locks that OS threads whose clusters store
-  // to different pages hardly ever want the same one: to fetch it from another core's cache takes
+  // that no other cluster stores there meanwhile. So many locks that OS threads with stores to
+  // different pages hardly ever want the same one: to fetch it from another core's cache takes
   // longer than the rest of an access.
   static std::unique_lock<SpinLock> lock_stores_to(uintptr_t page_number) {
     static SpinLock locks[1 << 14];
