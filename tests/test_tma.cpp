@@ -269,9 +269,9 @@ TEST(Clusters, MulticastAndDistributedSharedMemory) {
 }
 
 TEST(Clusters, AreWholePartsOfTheGrid) {
-  const auto refusal = [](unsigned grid, int cluster) {
+  const auto refusal = [](unsigned grid, int cluster, int capability = 90) {
     return test::error_of<std::runtime_error>([=] {
-      check_cluster({dim3(grid), dim3(32), 0, cluster});
+      check_cluster({dim3(grid), dim3(32), 0, cluster}, capability);
     });
   };
   EXPECT_EQ(refusal(6, 2), "no error");
@@ -280,6 +280,9 @@ TEST(Clusters, AreWholePartsOfTheGrid) {
             "a cluster has 1 to 8 CTAs, and the grid's x a multiple of them: not 2 in 5");
   EXPECT_NE(refusal(32, 16), "no error");
   EXPECT_NE(refusal(32, 0), "no error");
+  EXPECT_EQ(refusal(6, 1, 80), "no error");
+  EXPECT_EQ(refusal(6, 2, 80),
+            "needs clusters, which a GPU has from compute capability 9.0 on, this one has 8.0");
 }
 
 // ---- elect.sync, setmaxnreg ---------------------------------------------------------------------

@@ -45,8 +45,8 @@ void*& launch_stream();
 // Throws Unsupported if a CTA cannot have this much shared memory on the GPU present.
 void check_shared_bytes(size_t shared_bytes);
 
-// Throws BackendError if the grid cannot be cut in clusters.
-void check_cluster(const LaunchShape& shape);
+// Throws BackendError if the grid cannot be cut in clusters, and Unsupported if the GPU has none.
+void check_cluster(const LaunchShape& shape, int capability = device_capability());
 
 }  // namespace fa
 

@@ -298,13 +298,17 @@ void check_shared_bytes(size_t shared_bytes) {
   }
 }
 
-void check_cluster(const LaunchShape& shape) {
+void check_cluster(const LaunchShape& shape, int present) {
   constexpr int kMost =
       8;  // that every GPU with clusters has (CUDA C++ Programming Guide, "Thread Block Clusters")
   if (shape.cluster < 1 || shape.cluster > kMost || shape.grid.x % unsigned(shape.cluster) != 0) {
     throw BackendError("a cluster has 1 to " + std::to_string(kMost) +
                        " CTAs, and the grid's x a multiple of them: not " +
                        std::to_string(shape.cluster) + " in " + std::to_string(shape.grid.x));
+  }
+  if (shape.cluster > 1 && present > 0 && present < 90) {
+    throw Unsupported("needs clusters, which a GPU has from compute capability 9.0 on, this one " +
+                      ("has " + capability(present)));
   }
 }
 
