@@ -15,6 +15,7 @@ from pathlib import Path
 BEGIN = '#define FA_CUDA_PROGRAM\n#include <assert.h>\n#include <cuda_runtime.h>\n#include "common/emulator/host/runtime.h"\n' \
         '#include "common/emulator/host/driver.h"\n' \
         '#include "common/emulator/inline_ptx/inline_ptx.h"\n'  # of every output
+BYTES = {"encoding": "utf-8", "errors": "surrogateescape"}  # bytes of other encodings, as in comments, stay as they are
 TOKEN = re.compile(r"""
     (?P<space>(?:\s|\\\n)+)
   | (?P<comment>//(?:[^\\\n]|\\\n|\\.)*|/\*.*?\*/)
@@ -981,7 +982,7 @@ class State:
         if header not in self.headers:
             target = self.folder / f"{self.stem}.{len(self.headers)}.{header.name}"
             self.headers[header] = target
-            target.write_text(translate_file(header, self))
+            target.write_text(translate_file(header, self), **BYTES)
         return self.headers[header]
 
 
@@ -989,11 +990,11 @@ def translate_file(path, state):
     path = Path(os.path.abspath(path))
     state.inputs.append(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_text(**BYTES).removeprefix("\ufeff")
     except OSError as problem:
         raise Refused(f"cannot read {path} ({(problem.strerror or str(problem)).lower()})") from None
-    except UnicodeDecodeError:
-        raise Refused(f"cannot read {path} (it is not UTF-8 text)") from None
+    if "\0" in text:
+        raise Refused(f"cannot read {path} (it is UTF-16 or no text)")
     return Source(path, path, state.folder, state).translate(text.replace("\r\n", "\n"))
 
 
@@ -1003,7 +1004,7 @@ def translate(source, output, others=(), folders=()):
     output.parent.mkdir(parents=True, exist_ok=True)
     state = State(output, folders)
     for each, made in [(source, output), *others]:
-        made.write_text(BEGIN + translate_file(each, state))
+        made.write_text(BEGIN + translate_file(each, state), **BYTES)
     return state.inputs
 
 
