@@ -185,12 +185,12 @@ class Translator(unittest.TestCase):
     def translate(self, text, **headers):
         with tempfile.TemporaryDirectory() as folder:
             for name, contents in headers.items():
-                (Path(folder) / f"{name}.cuh").write_text(contents)
+                (Path(folder) / f"{name}.cuh").write_text(contents, **cuda_source.BYTES)
             source = Path(folder) / "my.cu"
-            source.write_text(text)
+            source.write_text(text, **cuda_source.BYTES)
             cuda_source.translate(source, Path(folder) / "out" / "my.cpp")
             made = sorted((Path(folder) / "out").iterdir())
-            return "".join(path.read_text() for path in made)
+            return "".join(path.read_text(**cuda_source.BYTES) for path in made)
 
     def refusal(self, text):
         with self.assertRaises(cuda_source.Refused) as caught:
@@ -207,6 +207,12 @@ class Translator(unittest.TestCase):
     def test_comments_and_strings_are_left_alone(self):
         text = 'const char* a = "x<<<1, 2>>>(); __shared__ int b;";  // __shared__ int c; f<<<1, 2>>>();\nauto r = R"(asm)";\n'
         self.assertIn(text, self.translate(text))
+
+    def test_bytes_of_other_encodings_stay(self):
+        latin = b'// Grazer Universit\xe4t\n#define D "40\xb0"\nconst char* a = "\xfc";\n'.decode(**cuda_source.BYTES)
+        made = self.translate('#include "kernel.cuh"\n' + latin, kernel=latin)
+        self.assertEqual(made.count(latin), 2)
+        self.assertRegex(self.refusal("\0i\0n\0t"), r"^cannot read .*my.cu \(it is UTF-16 or no text\)$")
 
     def test_literals_are_within_the_call(self):
         unused = "[[maybe_unused]] auto&"
@@ -1147,7 +1153,7 @@ class Command(unittest.TestCase):
               printf("%d %s\\n", mapped[1], cudaGetErrorName(cudaHostGetDevicePointer(&device, host, 0)));
               int* own = (int*)malloc(8);
               printf("%d ", cudaHostRegister(own, 8, cudaHostRegisterMapped));
-              f<<<1, 1>>>(own, 0);
+              f<<<1, 1, 0, cudaStreamPerThread>>>(own, 0);
               printf("%d %d", own[1], cudaHostRegister(own, 8, 0));
               printf(" %d", cudaHostUnregister(own));
               printf(" %d\\n", cudaHostUnregister(own));
@@ -1162,10 +1168,10 @@ class Command(unittest.TestCase):
               cudaDeviceProp all;
               cudaGetDeviceProperties(&all, 0);
               cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, 0);
-              printf("%zu %d %s\\n", heap, all.clockRate - clock, cudaGetErrorName(cudaErrorAssert));
+              printf("%zu %d %s\\n", heap, all.clockRate - clock, cudaGetErrorString(cudaErrorInvalidPc));
               cudaGetLastError();
             }"""
-        self.assertRegex(self.emulate(text), r"(?s)^512 0001\n0 0 invalid argument\n0 cudaErrorInvalidValue\n0 0 712 0 713\n-5 0 99 0 cudaErrorAssert\n.*"
+        self.assertRegex(self.emulate(text), r"(?s)^512 0001\n0 0 invalid argument\n0 cudaErrorInvalidValue\n0 0 712 0 713\n-5 0 99 0 invalid program counter\n.*"
                          r"error: cudaMemPrefetchAsync at mine\.cu:16: this is not memory of cudaMallocManaged\(\) ")
 
     def test_what_cannot_be_compiled(self):

@@ -356,37 +356,8 @@ struct ErrorText {
   cudaError_t code;
   const char *name, *text;
 };
-#define FA_ERROR(name, text) \
-  { name, #name, text }
-constexpr ErrorText kErrors[] = {
-    FA_ERROR(cudaSuccess, "no error"),
-    FA_ERROR(cudaErrorInvalidValue, "invalid argument"),
-    FA_ERROR(cudaErrorMemoryAllocation, "out of memory"),
-    FA_ERROR(cudaErrorInitializationError, "initialization error"),
-    FA_ERROR(cudaErrorInvalidConfiguration, "invalid configuration argument"),
-    FA_ERROR(cudaErrorInvalidPitchValue, "invalid pitch argument"),
-    FA_ERROR(cudaErrorInvalidSymbol, "invalid device symbol"),
-    FA_ERROR(cudaErrorInvalidDevicePointer, "invalid device pointer"),
-    FA_ERROR(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy"),
-    FA_ERROR(cudaErrorInsufficientDriver,
-             "CUDA driver version is insufficient for CUDA runtime version"),
-    FA_ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
-    FA_ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
-    FA_ERROR(cudaErrorNotReady, "device not ready"),
-    FA_ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
-    FA_ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch"),
-    FA_ERROR(cudaErrorLaunchTimeout, "the launch timed out and was terminated"),
-    FA_ERROR(cudaErrorAssert, "device-side assert triggered"),
-    FA_ERROR(cudaErrorHostMemoryAlreadyRegistered,
-             "part or all of the requested memory range is "
-             "already mapped"),
-    FA_ERROR(cudaErrorHostMemoryNotRegistered,
-             "pointer does not correspond to a registered memory "
-             "region"),
-    FA_ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
-    FA_ERROR(cudaErrorCooperativeLaunchTooLarge, "too many blocks in cooperative launch"),
-    FA_ERROR(cudaErrorNotSupported, "operation not supported"),
-    FA_ERROR(cudaErrorUnknown, "unknown error")};
+#define FA_ERROR(name, value, text) {name, #name, text},
+constexpr ErrorText kErrors[] = {FA_CUDA_ERRORS};
 #undef FA_ERROR
 
 ErrorText text_of(cudaError_t error) {

@@ -31,31 +31,65 @@
 #define __DRIVER_TYPES_H__
 #define __CUDA_RUNTIME_H__
 
-enum cudaError {
-  cudaSuccess = 0,
-  cudaErrorInvalidValue = 1,
-  cudaErrorMemoryAllocation = 2,
-  cudaErrorInitializationError = 3,
-  cudaErrorInvalidConfiguration = 9,
-  cudaErrorInvalidPitchValue = 12,
-  cudaErrorInvalidSymbol = 13,
-  cudaErrorInvalidDevicePointer = 17,
-  cudaErrorInvalidMemcpyDirection = 21,
-  cudaErrorInsufficientDriver = 35,
-  cudaErrorNoDevice = 100,
-  cudaErrorInvalidDevice = 101,
-  cudaErrorNotReady = 600,
-  cudaErrorIllegalAddress = 700,
-  cudaErrorLaunchOutOfResources = 701,
-  cudaErrorLaunchTimeout = 702,
-  cudaErrorAssert = 710,
-  cudaErrorHostMemoryAlreadyRegistered = 712,
-  cudaErrorHostMemoryNotRegistered = 713,
-  cudaErrorLaunchFailure = 719,
-  cudaErrorCooperativeLaunchTooLarge = 720,
-  cudaErrorNotSupported = 801,
-  cudaErrorUnknown = 999
-};
+// Name, value and text of each error.
+#define FA_CUDA_ERRORS                                                                           \
+  FA_ERROR(cudaSuccess, 0, "no error")                                                           \
+  FA_ERROR(cudaErrorInvalidValue, 1, "invalid argument")                                         \
+  FA_ERROR(cudaErrorMemoryAllocation, 2, "out of memory")                                        \
+  FA_ERROR(cudaErrorInitializationError, 3, "initialization error")                              \
+  FA_ERROR(cudaErrorCudartUnloading, 4, "driver shutting down")                                  \
+  FA_ERROR(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                   \
+  FA_ERROR(cudaErrorInvalidPitchValue, 12, "invalid pitch argument")                             \
+  FA_ERROR(cudaErrorInvalidSymbol, 13, "invalid device symbol")                                  \
+  FA_ERROR(cudaErrorInvalidDevicePointer, 17, "invalid device pointer")                          \
+  FA_ERROR(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")             \
+  FA_ERROR(cudaErrorInsufficientDriver, 35,                                                      \
+           "CUDA driver version is insufficient for CUDA runtime version")                       \
+  FA_ERROR(cudaErrorDevicesUnavailable, 46, "CUDA-capable device(s) is/are busy or unavailable") \
+  FA_ERROR(cudaErrorMissingConfiguration, 52, "__global__ function call is not configured")      \
+  FA_ERROR(cudaErrorInvalidDeviceFunction, 98, "invalid device function")                        \
+  FA_ERROR(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                         \
+  FA_ERROR(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                \
+  FA_ERROR(cudaErrorNoKernelImageForDevice, 209,                                                 \
+           "no kernel image is available for execution on the device")                           \
+  FA_ERROR(cudaErrorECCUncorrectable, 214, "uncorrectable ECC error encountered")                \
+  FA_ERROR(cudaErrorPeerAccessUnsupported, 217,                                                  \
+           "peer access is not supported between these two devices")                             \
+  FA_ERROR(cudaErrorInvalidPtx, 218, "a PTX JIT compilation failed")                             \
+  FA_ERROR(cudaErrorUnsupportedPtxVersion, 222,                                                  \
+           "the provided PTX was compiled with an unsupported toolchain.")                       \
+  FA_ERROR(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                       \
+  FA_ERROR(cudaErrorIllegalState, 401, "the operation cannot be performed in the present state") \
+  FA_ERROR(cudaErrorNotReady, 600, "device not ready")                                           \
+  FA_ERROR(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")             \
+  FA_ERROR(cudaErrorLaunchOutOfResources, 701, "too many resources requested for launch")        \
+  FA_ERROR(cudaErrorLaunchTimeout, 702, "the launch timed out and was terminated")               \
+  FA_ERROR(cudaErrorPeerAccessAlreadyEnabled, 704, "peer access is already enabled")             \
+  FA_ERROR(cudaErrorPeerAccessNotEnabled, 705, "peer access has not been enabled")               \
+  FA_ERROR(cudaErrorAssert, 710, "device-side assert triggered")                                 \
+  FA_ERROR(cudaErrorHostMemoryAlreadyRegistered, 712,                                            \
+           "part or all of the requested memory range is already mapped")                        \
+  FA_ERROR(cudaErrorHostMemoryNotRegistered, 713,                                                \
+           "pointer does not correspond to a registered memory region")                          \
+  FA_ERROR(cudaErrorHardwareStackError, 714, "hardware stack error")                             \
+  FA_ERROR(cudaErrorIllegalInstruction, 715, "an illegal instruction was encountered")           \
+  FA_ERROR(cudaErrorMisalignedAddress, 716, "misaligned address")                                \
+  FA_ERROR(cudaErrorInvalidAddressSpace, 717,                                                    \
+           "operation not supported on global/shared address space")                             \
+  FA_ERROR(cudaErrorInvalidPc, 718, "invalid program counter")                                   \
+  FA_ERROR(cudaErrorLaunchFailure, 719, "unspecified launch failure")                            \
+  FA_ERROR(cudaErrorCooperativeLaunchTooLarge, 720, "too many blocks in cooperative launch")     \
+  FA_ERROR(cudaErrorNotSupported, 801, "operation not supported")                                \
+  FA_ERROR(cudaErrorSystemDriverMismatch, 803,                                                   \
+           "system has unsupported display driver / cuda driver combination")                    \
+  FA_ERROR(cudaErrorStreamCaptureUnsupported, 900,                                               \
+           "operation not permitted when stream is capturing")                                   \
+  FA_ERROR(cudaErrorInvalidClusterSize, 912,                                                     \
+           "a kernel launch error has occurred due to cluster misconfiguration")                 \
+  FA_ERROR(cudaErrorUnknown, 999, "unknown error")
+#define FA_ERROR(name, value, text) name = value,
+enum cudaError { FA_CUDA_ERRORS };
+#undef FA_ERROR
 using cudaError_t = cudaError;
 enum cudaMemcpyKind {
   cudaMemcpyHostToHost,
@@ -182,6 +216,7 @@ inline constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cuda
                           cudaDeviceMapHost = 8;
 inline constexpr int cudaCpuDeviceId = -1, cudaInvalidDeviceId = -2;
 using cudaStream_t = struct CUstream_st*;
+inline const cudaStream_t cudaStreamLegacy = nullptr, cudaStreamPerThread = nullptr;
 using cudaEvent_t = struct CUevent_st*;
 using cudaMemPool_t = struct CUmemPoolHandle_st*;
 enum cudaMemPoolAttr {
