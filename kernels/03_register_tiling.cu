@@ -2,7 +2,7 @@
 //
 // Idea         A value that is in a register costs nothing to read again. Each thread computes a
 //              tile of S (8 x 4) and one of O (8 x 8), so 12 (16) values from shared memory feed 32
-//              (64) multiplications instead of one or two. Each load takes 16 bytes.
+//              (64) multiplications, where 02 loads 40 (32). Each load takes 16 bytes.
 // Bottleneck   Removed: 02 read about as many values from shared memory as it multiplied.
 // Changed      Tiles are 64 x 64 and fp32: they are converted once, when they are stored, instead
 //              of at every use. K and V share one buffer. All loads and stores take 16 bytes.

@@ -1,8 +1,8 @@
 // 04_wmma: Tensor Cores, the easy way.
 //
-// Idea         A Tensor Core multiplies two 16 x 16 tiles in one instruction. nvcuda::wmma gives
-//              C++ access to it: a warp loads two fragments, multiplies them and stores the result.
-//              Each warp owns 16 query rows.
+// Idea         A Tensor Core multiplies whole matrices. nvcuda::wmma gives C++ access to it: a warp
+//              loads two fragments of 16 x 16 elements, multiplies them and stores the result. Each
+//              warp owns 16 query rows.
 // Bottleneck   Removed: 03 already reached more than half of the CUDA cores' rate of multiply-adds.
 // Changed      Tiles stay fp16 or bf16 in shared memory. A fragment's layout is unspecified, so the
 //              softmax and the rescaling, which need single elements, go through shared memory: S,

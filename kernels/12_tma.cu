@@ -4,7 +4,7 @@
 //              the tensor memory accelerator (TMA) copies the tile, swizzles it and counts its
 //              bytes at an mbarrier. A warp waits for that barrier (full) before it reads the tile,
 //              and arrives at another barrier (empty) after that.
-// Bottleneck   Removed: every thread issued 16 cp.async per tile and computed their addresses, and
+// Bottleneck   Removed: every thread issued 16 cp.async per iteration, with their addresses, and
 //              both warpgroups waited for the slower one at the CTA's barrier in every iteration.
 // Changed      One thread calls load_group(), which replaces copy_group(). Full and empty barriers
 //              replace __syncthreads(). No fence is needed: TMA writes by wgmma's own path.

@@ -1,4 +1,4 @@
-// 15_persistent: the boundary between two tiles of queries costs nothing.
+// 15_persistent: the boundary between two query tiles is an iteration like any other.
 //
 // Idea         One CTA per SM computes one query tile after the other. Its main loop runs on over
 //              their boundaries: the last O += PV of a tile and the first S = QK^T of the next

@@ -1,5 +1,5 @@
 // The XOR swizzle of a tile in shared memory: the same for ldmatrix (kernels 08 on) as for TMA and
-// wgmma's 128-byte mode (kernels 12 on).
+// wgmma's 128-byte mode (kernels 11 on).
 //
 // A row of a tile is cut in chunks of 16 bytes, what one lane of ldmatrix reads. Eight lanes read
 // the same chunk of eight rows; if rows are 128 bytes (or a multiple) apart, all eight chunks lie

@@ -77,7 +77,7 @@ def gained(share, before):
 
 @figure("map", 434, "A map of the ladder: for each of sixteen steps its idea, what held up the kernel before, and the factor gained",
         "The ladder: sixteen steps towards the full speed of the Tensor Cores",
-        "Height and %: FLOPs per cycle and SM of the 4,096 on the data sheet (H200, bf16, 2048 tokens). Foot: TFLOP/s, 4096 tokens.")
+        "Height (log) and %: FLOPs per cycle and SM of the 4,096 on the data sheet (H200, bf16, 2048 tokens). Foot: TFLOP/s, 4096 tokens.")
 def ladder_map(p):
     left, wide, base, decade, names, limits, needs = 16, 53, 280, 58, 318, 354, 402
     found, tflops, elsewhere, before = shares(), speeds(), gains_elsewhere(), None
