@@ -1168,7 +1168,7 @@ class Command(unittest.TestCase):
               cudaDeviceProp all;
               cudaGetDeviceProperties(&all, 0);
               cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, 0);
-              printf("%zu %d %s\\n", heap, all.clockRate - clock, cudaGetErrorString(cudaErrorInvalidPc));
+              printf("%zu %d %s\\n", heap, all.clockRate - clock + !all.maxTexture2DLayered[2], cudaGetErrorString(cudaErrorInvalidPc));
               cudaGetLastError();
             }"""
         self.assertRegex(self.emulate(text), r"(?s)^512 0001\n0 0 invalid argument\n0 cudaErrorInvalidValue\n0 0 712 0 713\n-5 0 99 0 invalid program counter\n.*"

@@ -258,7 +258,13 @@ struct cudaDeviceProp {
   int directManagedMemAccessFromHost = 0, computePreemptionSupported = 1;
   int persistingL2CacheMaxSize = 30 << 20, accessPolicyMaxWindowSize = 128 << 20;
   int pciDomainID = 0, pciBusID = 0, pciDeviceID = 0;
+  int hostRegisterSupported = 1, clusterLaunch = 1, cooperativeMultiDeviceLaunch = 0;
+  int canUseHostPointerForRegisteredMem = 1, singleToDoublePrecisionPerfRatio = 2;
+  int multiGpuBoardGroupID = 0, maxTexture1D = 131072, maxTexture2D[2] = {131072, 65536};
+  int maxTexture3D[3] = {16384, 16384, 16384}, maxTexture1DLayered[2] = {32768, 2048};
+  int maxTexture2DLayered[3] = {32768, 32768, 2048};
   size_t memPitch = 2147483647, textureAlignment = 512, texturePitchAlignment = 32;
+  size_t surfaceAlignment = 512;
 };
 
 // ---- for what cuda_source.py writes -------------------------------------------------------------
