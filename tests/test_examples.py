@@ -1184,6 +1184,8 @@ class Command(unittest.TestCase):
         output = self.emulate('#define F(name) name\nF(int f)() { asm("mov.u32 %%laneid;"); return 1; }\nint main() {}\n', code=2)
         self.assertIn("the emulator takes the text of asm() for PTX where it stands in a kernel or device function, and cannot see that here\n", output)
         self.assertNotIn("rror: ", output.replace("error: ", "", 1))
+        output = self.emulate("__global__ void f(int* x) {\n  *x = __shfl_down(*x, 1);\n}\nint main() {}\n", code=2)
+        self.assertIn("mine.cu:2: CUDA has no __shfl_down() from compute capability 7.0 on: write __shfl_down_sync(), whose first argument is the mask", output)
         output = self.emulate("int main() { return heuristic(1); }\n__global__ void f() {}\n", code=2)
         self.assertNotIn("the emulator has no heuristic", output)  # it is the file's own name, not CUDA's
         output = self.emulate("#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n__global__ void f(cg::memory x) {}\n", code=2)

@@ -175,6 +175,9 @@ def explain(messages, sources):
             name = next(filter(None, unknown.groups()))
             if header := HALVES.get(name):
                 fail(f"{file}:{line}: {name} is in {header}, which the file does not include")
+            if re.fullmatch(r"__(shfl(_up|_down|_xor)?|any|all|ballot)", name):
+                fail(f"{file}:{line}: CUDA has no {name}() from compute capability 7.0 on: write {name}_sync(), whose first argument is the "
+                     "mask of the lanes, such as 0xffffffff")
             for _, names, sentence in cuda_source.ABSENT:
                 if re.fullmatch(names, name):
                     fail(f"{file}:{line}: {sentence.format(name)}")
