@@ -1136,14 +1136,17 @@ class Command(unittest.TestCase):
             __global__ void f(int* x, size_t pitch) { ((int*)((char*)x + threadIdx.x * pitch))[1] = threadIdx.x; }
             int main() {
               int *pitched, *managed, *mapped, *device, host[2][2] = {}, least, greatest, clock;
+              cudaSharedMemConfig banks;
               size_t pitch, heap;
               cudaSetDeviceFlags(cudaDeviceMapHost);
               cudaMallocPitch(&pitched, &pitch, 8, 2);
               cudaMemset2D(pitched, pitch, 0, 8, 2);
               f<<<1, 2>>>(pitched, pitch);
               cudaMemcpy2DAsync(host, 8, pitched, pitch, 8, 2, cudaMemcpyDeviceToHost, 0);
+              cudaDeviceGetSharedMemConfig(&banks);
+              printf("%d%d ", banks, cudaFuncSetAttribute(f, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
               printf("%zu %d%d%d%d\\n", pitch, host[0][0], host[0][1], host[1][0], host[1][1]);
-              cudaMallocManaged(&managed, 8);
+              cudaMallocManaged(&managed, 8, cudaMemAttachSingle);
               printf("%d", cudaMemPrefetchAsync(managed, 8, cudaCpuDeviceId, 0));
               printf(" %d", cudaMemAdvise(managed, 8, cudaMemAdviseSetReadMostly, 0));
               printf(" %s\\n", cudaGetErrorString(cudaMemPrefetchAsync(pitched, 8, 0)));
@@ -1171,8 +1174,8 @@ class Command(unittest.TestCase):
               printf("%zu %d %s\\n", heap, all.clockRate - clock + !all.maxTexture2DLayered[2], cudaGetErrorString(cudaErrorInvalidPc));
               cudaGetLastError();
             }"""
-        self.assertRegex(self.emulate(text), r"(?s)^512 0001\n0 0 invalid argument\n0 cudaErrorInvalidValue\n0 0 712 0 713\n-5 0 99 0 invalid program counter\n.*"
-                         r"error: cudaMemPrefetchAsync at mine\.cu:16: this is not memory of cudaMallocManaged\(\) ")
+        self.assertRegex(self.emulate(text), r"(?s)^10 512 0001\n0 0 invalid argument\n0 cudaErrorInvalidValue\n0 0 712 0 713\n-5 0 99 0 invalid program counter\n.*"
+                         r"error: cudaMemPrefetchAsync at mine\.cu:19: this is not memory of cudaMallocManaged\(\) ")
 
     def test_what_cannot_be_compiled(self):
         with mock.patch.dict(os.environ, FA_BUSY_AFTER="0"):

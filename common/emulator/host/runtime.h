@@ -103,6 +103,11 @@ enum cudaFuncAttribute {
   cudaFuncAttributePreferredSharedMemoryCarveout = 9
 };
 enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1 };
+enum cudaSharedCarveout {
+  cudaSharedmemCarveoutDefault = -1,
+  cudaSharedmemCarveoutMaxL1 = 0,
+  cudaSharedmemCarveoutMaxShared = 100
+};
 enum cudaSharedMemConfig {
   cudaSharedMemBankSizeDefault,
   cudaSharedMemBankSizeFourByte,
@@ -210,10 +215,10 @@ inline constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cuda
                           cudaHostAllocMapped = 2, cudaHostAllocWriteCombined = 4,
                           cudaHostRegisterDefault = 0, cudaHostRegisterPortable = 1,
                           cudaHostRegisterMapped = 2, cudaMemAttachGlobal = 1,
-                          cudaMemAttachHost = 2, cudaDeviceScheduleAuto = 0,
-                          cudaDeviceScheduleSpin = 1, cudaDeviceScheduleYield = 2,
-                          cudaDeviceScheduleBlockingSync = 4, cudaDeviceBlockingSync = 4,
-                          cudaDeviceMapHost = 8;
+                          cudaMemAttachHost = 2, cudaMemAttachSingle = 4,
+                          cudaDeviceScheduleAuto = 0, cudaDeviceScheduleSpin = 1,
+                          cudaDeviceScheduleYield = 2, cudaDeviceScheduleBlockingSync = 4,
+                          cudaDeviceBlockingSync = 4, cudaDeviceMapHost = 8;
 inline constexpr int cudaCpuDeviceId = -1, cudaInvalidDeviceId = -2;
 using cudaStream_t = struct CUstream_st*;
 inline const cudaStream_t cudaStreamLegacy = nullptr, cudaStreamPerThread = nullptr;
@@ -583,6 +588,9 @@ inline cudaError_t cudaChooseDevice(int* device, const cudaDeviceProp*) {
 inline cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return cudaSuccess; }
+inline cudaError_t cudaDeviceGetSharedMemConfig(cudaSharedMemConfig* config) {
+  return emu::give(config, cudaSharedMemBankSizeFourByte);
+}
 inline cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return emu::give(can, 0); }
 inline cudaError_t cudaRuntimeGetVersion(int* version) {
   return emu::give(version, CUDART_VERSION);
