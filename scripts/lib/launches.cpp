@@ -20,6 +20,7 @@ const Problem* current_problem = nullptr;
 std::vector<Kernel> registered;
 
 void register_kernel(Kernel kernel) { registered.push_back(kernel); }
+bool is_contiguous(const Problem&, const Tensors&) { return true; }
 
 template <auto kFunction, typename... Arguments>
 void print_launch(const LaunchShape& shape, Arguments...) {

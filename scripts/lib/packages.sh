@@ -232,9 +232,10 @@ ensure_browser() {
   ensure_venv 'installing Playwright into .venv-browser' 'no tests in a browser'
 }
 
-# And what other tests of --all need: clang-tidy, of which releases differ too much for the system's, NumPy, ruff and mypy.
+# And what other tests of --all need: clang-tidy, of which releases differ too much for the system's, nvdisasm, NumPy,
+# ruff and mypy.
 TESTS_VENV=$ROOT/.venv-tests
 ensure_tests_venv() {
   local VENV=$TESTS_VENV REQUIREMENTS=$ROOT/tests/requirements.txt
-  ensure_venv 'installing clang-tidy, NumPy, ruff and mypy into .venv-tests' 'no look at the includes'
+  ensure_venv 'installing clang-tidy, nvdisasm, NumPy, ruff and mypy into .venv-tests' 'no look at the includes'
 }
