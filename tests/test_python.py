@@ -347,7 +347,9 @@ class NumPy(Sentences):
         for bad in ([0, 40, 39, 57], [1, 40, 40, 57], [0, 40, 40, 58]):
             for most in ({}, {"max_seqlen_q": 58, "max_seqlen_k": 58}):
                 refused("^cu_seqlens_q must begin with 0, grow, and end with 57", cu_seqlens_q=numpy.array(bad, "int32"), **most)
-        refused("^packed sequences need seq_len and kv_len, the longest, of at least 1$", max_seqlen_q=0)
+        for name in ("max_seqlen_q", "max_seqlen_k"):
+            for most in (0, -1, 40.0, "40", numpy.array([40, 40]), 1 << 32 | 40):
+                refused(f"^{name} is .*, but fa takes a number from 1 to 2147483647, or None$", **{name: most})
         refused("^cu_seqlens_q has a sequence of 40, but the longest is said to have 39$", max_seqlen_q=39)
         self.sentence(fa.BadInput, r"^q has the shape \(4, 57, 64\), but fa takes \(batch, heads", q, k, v, kernel="plain")
         self.sentence(fa.BadInput, r"^q has the shape .*, but fa takes \(heads, rows, head_dim\) of packed sequences$",
@@ -426,6 +428,7 @@ class NumPy(Sentences):
         for fields, words in (((size, 2), "mask must be FA_MASK_NONE or FA_MASK_CAUSAL, not 2"),
                               ((size, 0, 0, 0, pointers[0]), "cu_seqlens_q and cu_seqlens_kv belong together: give both or none"),
                               ((size, 0, -1), "kv_len must be from 1 to 4194304, not -1"),
+                              ((size, 0, -1, 0, q, k, 7, 7), "packed sequences need seq_len and kv_len, the longest, of at least 1"),
                               ((size, 0, 0, 0, pointers[0], pointers[1], 0, 7),
                                "packed sequences need q_rows and kv_rows, which must be at least 1")):
             self.assertEqual(library.fa_attention_with(b"plain", problem, fa._library._Options(*fields), *pointers, None), 2)
@@ -925,6 +928,8 @@ class Torch(Sentences):
         self.sentence(fa.BadInput, "^k has the dtype float16, but q has bfloat16$", q, k.half(), v)
         self.sentence(fa.BadInput, "^k is on meta and has no data, which fa needs$", q, k.to("meta"), v)
         self.sentence(fa.BadInput, "^fa has no backward pass: ", q.clone().requires_grad_(), k, v)
+        with self.assertRaisesRegex(fa.BadInput, "^fa has no forward-mode derivatives: pass tensors without tangents$"):
+            torch.func.jvp(lambda v: fa.attention(q, k, v, kernel=8), (v,), (v,))
         with torch.no_grad():
             self.assert_right(fa.attention(q.clone().requires_grad_(), k, v, kernel=8), q, k, v)
         if ON_GPU:
@@ -974,9 +979,12 @@ class Torch(Sentences):
             self.assertIn("fa::attention", str(torch.jit.trace(call, (q,), check_trace=False).graph))
             for query, o in zip((q, k), torch.vmap(call)(torch.stack([q, k]))):
                 self.assert_right(o, query, k, v)
-        with torch.profiler.profile() as profile:
-            call(q)
-        self.assertIn("fa::attention", [each.key for each in profile.key_averages()])
+        of_all = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+        for options, run in (({}, lambda work: work.run()), ({"experimental_config": of_all}, lambda work: (work.start(), work.join()))):
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], **options) as profile:
+                run(threading.Thread(target=call, args=(q,)))
+            self.assertIn("fa::attention", [each.key for each in profile.key_averages()])
+        self.assertTrue(torch.equal(call(torch._neg_view(q)), call(-q)))  # of which torch makes the numbers for an operator
         with unittest.mock.patch("fa._torch._operator", None):
             self.assert_right(call(q), q, k, v)  # and where nobody does, torch is not asked
 

@@ -3,6 +3,7 @@
 import ctypes
 import math
 import numbers
+import operator
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -69,6 +70,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
         raise BadInput("cu_seqlens_q and cu_seqlens_k belong together: pass both or none")
     if cu_seqlens_q is None and (max_seqlen_q is not None or max_seqlen_k is not None):
         raise BadInput("max_seqlen_q and max_seqlen_k belong to cu_seqlens_q and cu_seqlens_k, which are not there")
+    if not (_is_length(max_seqlen_q) and _is_length(max_seqlen_k)):
+        name, value = ("max_seqlen_k", max_seqlen_k) if _is_length(max_seqlen_q) else ("max_seqlen_q", max_seqlen_q)
+        raise BadInput(f"{name} is {value!r}, but fa takes a number from 1 to 2147483647, or None")
     if (block_table is None) != (seqused_k is None):
         raise BadInput("block_table and seqused_k belong together: pass both or none")
     if block_table is not None and cu_seqlens_q is not None:
@@ -93,6 +97,13 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
     result: Tensor | tuple[Tensor, Tensor] = of_kind(given, str(kernel), layout == "bnhd", bool(causal), max_seqlen_q, max_seqlen_k,
                                                    bool(return_lse), None if scale is None else float(scale))
     return result
+
+
+def _is_length(most: Any) -> bool:
+    try:
+        return most is None or 0 < operator.index(most) < 1 << 31
+    except TypeError:  # it is no integer
+        return False
 
 
 def _warn_of_order(q: Any, k: Any) -> None:

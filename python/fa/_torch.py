@@ -4,6 +4,7 @@ import inspect
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from . import _library
 from ._attention import View, check, is_numbered, packed_of, paged_of, strides_of, turned
@@ -89,7 +90,7 @@ def _is_watched() -> bool:
     """Whether something of torch has to see the operator: a compiler, a trace, a mode, a transform, a profiler."""
     return (torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack() > 0 or
             torch._C._len_torch_function_stack() > 0 or torch._C._functorch.peek_interpreter_stack() is not None or
-            torch.autograd._profiler_enabled())
+            torch.autograd.profiler._is_profiler_enabled)  # in any thread, since it may watch all of them
 
 
 def attention(given: dict[str, Any], kernel: str, bnhd: bool, causal: bool, max_seqlen_q: int | None, max_seqlen_k: int | None,
@@ -106,7 +107,11 @@ def attention(given: dict[str, Any], kernel: str, bnhd: bool, causal: bool, max_
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         raise _library.BadInput("fa has no backward pass: call it under torch.no_grad(), or pass tensors without "
                                 "requires_grad")
-    run = _run if ordinary and not _is_watched() else _operator
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(each).tangent is not None for each in (q, k, v)):
+        raise _library.BadInput("fa has no forward-mode derivatives: pass tensors without tangents")
+    # A tensor with the negative bit is not what its memory says, until torch has called an operator with it.
+    ordinary = ordinary and not (_is_watched() or q.is_neg() or k.is_neg() or v.is_neg())
+    run = _run if ordinary else _operator
     o, lse = run(q, k, v, kernel, causal, given.get("cu_seqlens_q"), given.get("cu_seqlens_k"), max_seqlen_q, max_seqlen_k, return_lse,
                  given.get("block_table"), given.get("seqused_k"), scale, bnhd)
     return (o, lse) if return_lse else o
