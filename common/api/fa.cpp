@@ -322,6 +322,16 @@ void copy_rows(const Problem& problem, const Tensors& tensors, const Buffer& o) 
 // The tensors are copied into memory whose edges are watched, as the programs' own tensors are.
 void attention(const Kernel& kernel, const Problem& problem, const Tensors& tensors,
                int (*wants_end)()) {
+  thread_local bool runs = false;  // a second call would wait for the mutex that its thread has
+  if (runs) {
+    throw std::runtime_error(
+        "this thread runs a kernel already: a handler of a signal, and wants_end, cannot run "
+        "another one");
+  }
+  struct Running {
+    Running() { runs = true; }
+    ~Running() { runs = false; }
+  } const running;
   static std::mutex mutex;  // the emulator's counters and its list of memory are everyone's
   const std::lock_guard lock(mutex);
   end_launches_when(wants_end);

@@ -82,7 +82,8 @@ typedef struct fa_options {
   const int *cu_seqlens_q, *cu_seqlens_kv;
   int q_rows, kv_rows; /* rows of one head of Q, and of one of K */
   /* On the emulator the calling thread asks this about 20 times a second while the kernel runs. Any
-   * answer but 0 ends the call with FA_FAILED, and the library can be used as before. */
+   * answer but 0 ends the call with FA_FAILED, and the library can be used as before. A kernel that
+   * it runs itself is refused with FA_FAILED. */
   int (*wants_end)(void);
   /* A second output, fp32, [batch, heads, seq_len] or of packed sequences [heads, q_rows]: the
    * natural logarithm of each row's sum of e^score over the keys that it sees, with score = scale *

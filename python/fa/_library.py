@@ -225,7 +225,8 @@ def _run_until_signal(kernel: bytes, problem: _Problem, options: _Options, point
         status: int = _library.fa_attention_with(kernel, problem, options, *pointers, None)
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is handle:  # else a handler has set another one
+                signal.signal(number, handler)
     if raised:
         raise raised[0]
     return status
