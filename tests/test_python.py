@@ -626,7 +626,7 @@ alone = [dist.new_group([each]) for each in range(world)]
 for arguments, options in (((part, part, part), {"kernel": "08"}), ((part[:, :, rank == 2:],) * 3, {}),
                            ((part,) * 3, {"causal": rank == 1}), ((part, part[:, :1], part), {}),
                            ((part, part[:, :, :64], part[:, :, :64]), {"causal": True}), ((part[0],) * 3, {}),
-                           ((part,) * 3, {"group": alone[rank - 1]})):
+                           ((part[:, :, :0],) * 3, {}), ((part,) * 3, {"group": alone[rank - 1]})):
     try:
         fa.ring_attention(*(each.contiguous() for each in arguments), **options)
     except fa.Error as error:
@@ -656,6 +656,7 @@ class Ring(unittest.TestCase):
                         r"^BadInput q, k and v have the shapes .*, k and v alike$",
                         "^BadInput with a causal mask q and k have equally many tokens, not 128 and 64$",
                         r"^BadInput q, k and v have the shapes .*\(batch, heads, tokens, head_dim\)",
+                        r"^BadInput the shape \(1, 2, 0, 64\) has a size below 1$",
                         "^BadInput this process is not in the group that fa.ring_attention is called with$"), strict=True):
                     self.assertRegex(sentence, words)
 
@@ -999,6 +1000,9 @@ class Torch(Sentences):
         self.assertTrue(torch.equal(call(torch._neg_view(q)), call(-q)))  # of which torch makes the numbers for an operator
         with unittest.mock.patch("fa._torch._operator", None):
             self.assert_right(call(q), q, k, v)  # and where nobody does, torch is not asked
+        with unittest.mock.patch.dict(fa._torch._calls, dict.fromkeys(range(10_000)), clear=True):  # as after a long decoding
+            call(q)
+            self.assertEqual(len(fa._torch._calls), 1)
 
     # ---- on a GPU
     def gpu(self, count=1):

@@ -54,7 +54,7 @@ def ring_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal:
             # Query i is token i w + rank of the sequence, and key j is token j w + owner: it is seen if j <= i, or, where the
             # owner comes later, if j < i. The mask is aligned at the last key, so one key less says that.
             keys = k.shape[-2] - (causal and owner > rank)
-            if keys > 0:
+            if keys > 0 or step == 0:
                 part, part_lse = attention(q, *(each[:, :, :keys] for each in here), kernel=kernel, layout="bhnd",
                                            causal=causal, return_lse=True)
                 output, lse = (part.float(), part_lse) if step == 0 else _merge(output, lse, part, part_lse)

@@ -47,7 +47,9 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal:
         out = views["q"]._replace(shape=tuple(q.shape), strides=None)  # contiguous in q's order
         strides = strides_of([*(views[name] for name in "qkv"), turned(out) if bnhd else out])
         call = _library.prepare(kernel, views["q"].shape, views["q"].dtype, views["k"].shape, causal, others, scale, strides)
-        if dense and len(_calls) < 10_000:
+        if dense:
+            if len(_calls) >= 10_000:  # each key that decoding adds makes another layout
+                _calls.clear()
             _calls[key] = call
     o, lse = _outputs(q, bnhd, return_lse)
     # What torch.cuda.current_stream(q.device).cuda_stream says, in a tenth of the time.
