@@ -70,7 +70,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
         raise BadInput("cu_seqlens_q and cu_seqlens_k belong together: pass both or none")
     if cu_seqlens_q is None and (max_seqlen_q is not None or max_seqlen_k is not None):
         raise BadInput("max_seqlen_q and max_seqlen_k belong to cu_seqlens_q and cu_seqlens_k, which are not there")
-    if not (_is_length(max_seqlen_q) and _is_length(max_seqlen_k)):
+    if cu_seqlens_q is not None and not (_is_length(max_seqlen_q) and _is_length(max_seqlen_k)):
         name, value = ("max_seqlen_k", max_seqlen_k) if _is_length(max_seqlen_q) else ("max_seqlen_q", max_seqlen_q)
         raise BadInput(f"{name} is {value!r}, but fa takes a number from 1 to 2147483647, or None")
     if (block_table is None) != (seqused_k is None):
