@@ -1173,6 +1173,7 @@ class Command(unittest.TestCase):
               cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, 0);
               printf("%zu %d %s\\n", heap, all.clockRate - clock + !all.maxTexture2DLayered[2], cudaGetErrorString(cudaErrorInvalidPc));
               cudaGetLastError();
+              return cudaThreadSynchronize() + cudaThreadExit();
             }"""
         self.assertRegex(self.emulate(text), r"(?s)^10 512 0001\n0 0 invalid argument\n0 cudaErrorInvalidValue\n0 0 712 0 713\n-5 0 99 0 invalid program counter\n.*"
                          r"error: cudaMemPrefetchAsync at mine\.cu:19: this is not memory of cudaMallocManaged\(\) ")
@@ -1199,6 +1200,8 @@ class Command(unittest.TestCase):
         self.assertIn("mine.cu:2: the emulator has no cuda::pipeline_role; docs", output)
         output = self.emulate('extern "C" int omp_get_num_procs();\nint main() { return omp_get_num_procs(); }\n', code=2)
         self.assertIn("omp_get_num_procs() is OpenMP's: a program on the emulator has one thread of the host\n", output)
+        output = self.emulate('extern "C" void glClearColor(int);\nint main() { glClearColor(1); }\n', code=2)
+        self.assertIn("the emulator draws nothing, so glClearColor() is not there\n", output)
         output = self.emulate("struct Two { double a, b; };\n__global__ void f(Two* x) {\n  *x = __shfl_sync(~0u, *x, 0);\n}\n"
                               "int main() { f<<<1, 32>>>(nullptr); }\n", code=2)
         self.assertIn("mine.cu:3: shuffles take numbers of up to 64 bits", output)

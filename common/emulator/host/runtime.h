@@ -572,6 +572,8 @@ inline cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {
 // ---- the device ---------------------------------------------------------------------------------
 inline cudaError_t cudaDeviceSynchronize() { return emu::present_error(); }
 inline cudaError_t cudaDeviceReset() { return cudaSuccess; }
+inline cudaError_t cudaThreadSynchronize() { return emu::present_error(); }  // up to CUDA 12
+inline cudaError_t cudaThreadExit() { return cudaSuccess; }
 inline cudaError_t cudaGetDeviceCount(int* count) { return emu::give(count, 1); }
 inline cudaError_t cudaGetDevice(int* device) { return emu::give(device, 0); }
 inline cudaError_t cudaSetDevice(int device, FA_WHERE) {

@@ -164,6 +164,8 @@ def explain(messages, sources):
         at = f"{shown(file)}:{line}: " if file and Path(file) in sources else ""
         if name.startswith("omp_"):
             fail(f"{at}{name}() is OpenMP's: a program on the emulator has one thread of the host")
+        if re.match(r"glu?t?[A-Z]", name):
+            fail(f"{at}the emulator draws nothing, so {name}() is not there")
         what = "there is no main()" if name == "main" else f"{at}{name} is declared and not defined"
         fail(f"{what} in {names}: name the file that has it, too, as in scripts/fa emulate {names} OTHER.cu")
     if twice := TWICE.search(messages):
