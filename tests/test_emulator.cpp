@@ -700,6 +700,10 @@ TEST_F(GuardPageDeathTest, PastAGlobalBuffer) {
       "thread 0 .*accesses memory 700 bytes past the end of global buffer K \\(4096 bytes\\)");
   EXPECT_EXIT(run(dim3(1), dim3(32), 0, [&] { (void)bytes[-5000]; }), testing::ExitedWithCode(3),
               "accesses memory 5000 bytes before the start of global buffer K");
+  const fa::Buffer below("V", 4096);  // the system gives addresses downwards
+  const volatile uint8_t* const far = static_cast<const uint8_t*>(below.data()) + 100000;
+  EXPECT_EXIT(run(dim3(1), dim3(32), 0, [&] { (void)far[4096]; }), testing::ExitedWithCode(3),
+              "accesses memory 100000 bytes past the end of global buffer V");
 }
 
 int use_much_stack(int depth) {

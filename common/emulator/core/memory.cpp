@@ -29,7 +29,10 @@ namespace emu {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kGuard = 64 * 1024;  // untouchable bytes on either side: catches far misses too
+// Untouchable bytes on either side, which cost addresses alone: many rows or strides past the end
+// there is still none of another buffer's.
+constexpr size_t kGuard = 16 << 20;
+constexpr size_t kNull = 64 * 1024;  // what is below is reached from a null pointer
 
 struct Region {
   uintptr_t low, high;   // with the guards
@@ -505,11 +508,11 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     char text[128];
     snprintf(text, sizeof text, "accesses address %#zx, %s", size_t(address),
              info->si_code == SI_KERNEL ? "or one that no pointer has"
-             : address < kGuard         ? "a null pointer or an index from one"
+             : address < kNull          ? "a null pointer or an index from one"
                                         : "where nothing is: a pointer or an index is wrong");
     what = text;
   }
-  if (!lane && address < kGuard && info->si_code != SI_KERNEL) {
+  if (!lane && address < kNull && info->si_code != SI_KERNEL) {
     const std::string text =
         "error: " + symbolise(program_counter_of(context)) +
         ": the host uses a null pointer, or threadIdx or the like, which only kernels have\n  (of "
