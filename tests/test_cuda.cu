@@ -746,6 +746,12 @@ TEST(Numbers, IntegerIntrinsics) {
   EXPECT_EQ(__funnelshift_rc(2u, 9u, 40), 9u);
   EXPECT_EQ(__dp4a(int(0xff010203), 0x01010101, 10), 15);
   EXPECT_EQ(__dp4a(0xff010203u, 0x01010101u, 10u), 271u);
+  EXPECT_EQ(__dp4a(make_char4(-1, 2, 3, 4), make_char4(5, 6, 7, -8), 10), 6);
+  EXPECT_EQ(__dp4a(make_uchar4(255, 2, 3, 4), make_uchar4(5, 6, 7, 8), 10u), 1350u);
+  EXPECT_EQ(__dp2a_lo(make_short2(-300, 2), make_char4(5, 6, -7, 8), 10), -1478);
+  EXPECT_EQ(__dp2a_hi(make_short2(-300, 2), make_char4(5, 6, -7, 8), 10), 2126);
+  EXPECT_EQ(__dp2a_lo(make_ushort2(65535, 2), make_uchar4(255, 6, 7, 8), 10u), 16711447u);
+  EXPECT_EQ(__dp2a_hi(make_ushort2(65535, 2), make_uchar4(255, 6, 7, 8), 10u), 458771u);
   EXPECT_EQ(__sad(-3, 4, 5u), 12u);
   EXPECT_EQ(__hadd(3, 4), 3);
   EXPECT_EQ(__rhadd(3, 4), 4);

@@ -111,6 +111,20 @@ inline int __dp2a_lo(int a, int b, int c) {
   return c + int16_t(a) * int8_t(b) + int16_t(a >> 16) * int8_t(b >> 8);
 }
 inline int __dp2a_hi(int a, int b, int c) { return __dp2a_lo(a, b >> 16, c); }
+inline unsigned __dp2a_lo(unsigned a, unsigned b, unsigned c) {
+  return c + uint16_t(a) * unsigned(uint8_t(b)) + (a >> 16) * uint8_t(b >> 8);
+}
+inline unsigned __dp2a_hi(unsigned a, unsigned b, unsigned c) { return __dp2a_lo(a, b >> 16, c); }
+inline int __dp4a(char4 a, char4 b, int c) {
+  return int(unsigned(c) + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w);
+}
+inline int __dp2a_lo(short2 a, char4 b, int c) { return int(unsigned(c) + a.x * b.x + a.y * b.y); }
+inline int __dp2a_hi(short2 a, char4 b, int c) { return int(unsigned(c) + a.x * b.z + a.y * b.w); }
+inline unsigned __dp4a(uchar4 a, uchar4 b, unsigned c) {
+  return c + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+}
+inline unsigned __dp2a_lo(ushort2 a, uchar4 b, unsigned c) { return c + a.x * b.x + a.y * b.y; }
+inline unsigned __dp2a_hi(ushort2 a, uchar4 b, unsigned c) { return c + a.x * b.z + a.y * b.w; }
 
 // ---- the same bits as another type --------------------------------------------------------------
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
