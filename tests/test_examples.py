@@ -1068,6 +1068,8 @@ class Command(unittest.TestCase):
               int* data;
             };
             struct Pair { int a, b; };
+            struct Owner { ~Owner() { cudaFree(data); } int* data; };
+            __global__ void owned(Owner own, int* x) { *x = *own.data + 3; }
             __global__ void by_reference(int n, Pair& pair, const Shared& own) { pair.b += n + pair.a + *own.data; }
             template <typename T> __global__ void deduced(T& pair) { pair.b++; }
             __global__ void by_value(Shared own) {}
@@ -1082,11 +1084,15 @@ class Command(unittest.TestCase):
               *pair = {2, 3};
               *own.data = 4;
               by_reference<<<1, 1>>>(0, *pair, own);
+              Owner& owner = *managed<Owner>();
+              cudaMallocManaged(&owner.data, 4);
+              *owner.data = 1;
+              owned<<<1, 1>>>(owner, &pair->a);
               printf("%d %d\\n", pair->a, pair->b);
               by_value<<<1, 1>>>(own);
             }"""
         output = self.emulate(text, code=1)
-        self.assertTrue(output.startswith("2 9\n"), output)
+        self.assertTrue(output.startswith("4 9\n"), output)
         self.assertRegex(output, r"error: by_value, .*cudaMallocManaged\(\) at mine\.cu:3 is called in a kernel, as the constructor or destructor of a parameter does")
         output = self.emulate("#include <cstdio>\n__global__ void f(int* x) { x[1ll << 43] = 1; }\nint main() { puts(\"before\"); f<<<1, 1>>>(nullptr); }\n", code=1)
         self.assertTrue(output.startswith("before\n"), output)

@@ -160,8 +160,8 @@ void* allocate(size_t bytes, const char* function, SourceLocation where) {
 }
 
 cudaError_t release(void* memory, const char* function, SourceLocation where) {
-  if (!memory) return cudaSuccess;
-  refuse_in_kernels(function, where);
+  // In a kernel a parameter's destructor calls it, for each thread's copy. The host's frees.
+  if (!memory || current_lane) return cudaSuccess;
   const auto found = allocations().find(memory);
   if (found == allocations().end()) {
     return report_error(cudaErrorInvalidValue, function, where,
