@@ -1097,6 +1097,33 @@ class Command(unittest.TestCase):
         output = self.emulate("#include <cstdio>\n__global__ void f(int* x) { x[1ll << 43] = 1; }\nint main() { puts(\"before\"); f<<<1, 1>>>(nullptr); }\n", code=1)
         self.assertTrue(output.startswith("before\n"), output)
 
+    def test_threads_of_the_host(self):
+        text = """
+            #include <thread>
+            __global__ void twice(int* x) { x[threadIdx.x] *= 2; }
+            void run(int first, int* wrong) {
+              for (int i = 0; i < 50; i++) {
+                int host[32], *x;
+                for (int k = 0; k < 32; k++) host[k] = first + k;
+                cudaMalloc(&x, 128);
+                cudaMemcpy(x, host, 128, cudaMemcpyHostToDevice);
+                twice<<<1, 32, 0, cudaStreamPerThread>>>(x);
+                cudaMemcpy(host, x, 128, cudaMemcpyDeviceToHost);
+                for (int k = 0; k < 32; k++) *wrong += host[k] != 2 * (first + k);
+                cudaFree(x);
+              }
+            }
+            int main() {
+              int wrong[4] = {};
+              std::thread a(run, 1, wrong), b(run, 20, wrong + 1), c(run, 300, wrong + 2);
+              run(4000, wrong + 3);
+              a.join(), b.join(), c.join();
+              printf("%d wrong\\n", wrong[0] + wrong[1] + wrong[2] + wrong[3]);
+            }"""
+        output = self.emulate(text)
+        self.assertTrue(output.startswith("0 wrong\n"), output)
+        self.assertEqual(counts(output, "twice", "global load")[0], 200)
+
     def test_helpers_of_nvidias_samples(self):
         text = """
             #include <helper_functions.h>

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <set>
 #include <string>
@@ -45,6 +46,13 @@ constexpr size_t kMostFreed = 64;
 std::deque<std::unique_ptr<GuardedMemory>>& freed_ones() {
   static std::deque<std::unique_ptr<GuardedMemory>> all;
   return all;
+}
+
+// Threads of the host are in the runtime one at a time. A thread that runs a kernel is within its
+// launch, which holds the lock.
+std::recursive_mutex runtime_mutex;
+std::unique_lock<std::recursive_mutex> lock_runtime() {
+  return current_lane ? std::unique_lock<std::recursive_mutex>() : std::unique_lock(runtime_mutex);
 }
 
 constinit thread_local int own_memory = 0;
@@ -147,6 +155,7 @@ void refuse_in_kernels(const char* function, SourceLocation where) {
 
 void* allocate(size_t bytes, const char* function, SourceLocation where) {
   refuse_in_kernels(function, where);
+  const auto lock = lock_runtime();
   try {
     const std::string name = std::string("the ") + function + " at " + place(where);
     auto memory = std::make_unique<GuardedMemory>(name, std::max<size_t>(bytes, 1), 256);
@@ -162,6 +171,7 @@ void* allocate(size_t bytes, const char* function, SourceLocation where) {
 cudaError_t release(void* memory, const char* function, SourceLocation where) {
   // In a kernel a parameter's destructor calls it, for each thread's copy. The host's frees.
   if (!memory || current_lane) return cudaSuccess;
+  const auto lock = lock_runtime();
   const auto found = allocations().find(memory);
   if (found == allocations().end()) {
     return report_error(cudaErrorInvalidValue, function, where,
@@ -177,6 +187,7 @@ cudaError_t release(void* memory, const char* function, SourceLocation where) {
 
 cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                  const char* function, SourceLocation where) {
+  const auto lock = lock_runtime();
   const bool to_device = is_of_device(to), from_device = is_of_device(from);
   const bool swapped = (kind == cudaMemcpyHostToDevice && !to_device && from_device) ||
                        (kind == cudaMemcpyDeviceToHost && to_device && !from_device);
@@ -206,6 +217,7 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
 }
 
 cudaError_t register_host(void* memory, size_t bytes, SourceLocation where) {
+  const auto lock = lock_runtime();
   if (inside_region(uintptr_t(memory), 1)) return last_error = cudaErrorHostMemoryAlreadyRegistered;
   watch_host_memory("the cudaHostRegister at " + place(where), memory, bytes);
   return cudaSuccess;
@@ -213,6 +225,7 @@ cudaError_t register_host(void* memory, size_t bytes, SourceLocation where) {
 
 cudaError_t check_kind(const void* memory, std::initializer_list<const char*> kinds,
                        const char* function, SourceLocation where, const char* sentence) {
+  const auto lock = lock_runtime();
   const std::string name =
       inside_region(uintptr_t(memory), 1) ? region_name(uintptr_t(memory)) : "";
   for (const char* const kind : kinds) {
@@ -222,6 +235,7 @@ cudaError_t check_kind(const void* memory, std::initializer_list<const char*> ki
 }
 
 cudaError_t fill(void* to, int value, size_t bytes, SourceLocation where) {
+  const auto lock = lock_runtime();
   const std::string problem = beyond("fills", to, bytes);
   if (!problem.empty()) {
     return report_error(cudaErrorInvalidValue, "cudaMemset", where, problem.c_str());
@@ -232,12 +246,14 @@ cudaError_t fill(void* to, int value, size_t bytes, SourceLocation where) {
 }
 
 OwnMemory::OwnMemory(const void* frame) {
+  runtime_mutex.lock();
   own_memory++;
   set_host_stack(uintptr_t(frame));
 }
 OwnMemory::~OwnMemory() {
   set_host_stack(0);
   own_memory--;
+  runtime_mutex.unlock();
 }
 
 void* host_malloc(size_t bytes) { return noted(malloc(bytes), bytes); }
@@ -375,11 +391,13 @@ const char* cudaGetErrorName(cudaError_t error) { return text_of(error).name; }
 const char* cudaGetErrorString(cudaError_t error) { return text_of(error).text; }
 
 cudaError_t cudaHostUnregister(void* memory) {
+  const auto lock = emu::lock_runtime();
   if (emu::unwatch_host_memory(memory)) return cudaSuccess;
   return emu::last_error = cudaErrorHostMemoryNotRegistered;
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
+  const auto lock = emu::lock_runtime();
   const bool known = emu::inside_region(uintptr_t(memory), 1);
   const std::string name = known ? emu::region_name(uintptr_t(memory)) : "";
   void* const address = const_cast<void*>(memory);

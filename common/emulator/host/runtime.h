@@ -275,7 +275,8 @@ struct cudaDeviceProp {
 // ---- for what cuda_source.py writes -------------------------------------------------------------
 namespace emu {
 
-// While it exists, what this thread allocates is the emulator's and not the program's.
+// While it exists, what this thread allocates is the emulator's and not the program's, and no other
+// thread of the host is in the runtime.
 struct OwnMemory {
   explicit OwnMemory(const void* frame);
   ~OwnMemory();
