@@ -515,6 +515,11 @@ class Command(unittest.TestCase):
             self.assertEqual(program, emulate.compile_file(source))
             with mock.patch.object(cuda_source, "__file__", str(source)):
                 self.assertNotEqual(program, emulate.compile_file(source))
+            how = (Path(folder), "", "", "g++ mine.o")
+            (made := Path(folder) / "mine.o").write_text("")
+            before = emulate.digest_of(how, []).digest()
+            os.utime(made, (1, 1))
+            self.assertNotEqual(before, emulate.digest_of(how, []).digest())
 
     def test_the_limit_of_time_is_an_option(self):
         text = "__global__ void f(int* x) { for (int i = 0; x[1] == 0; i++) x[0] = i; }\nint main() { int* x; cudaMalloc(&x, 8); cudaMemset(x, 0, 8); f<<<1, 1>>>(x); }\n"

@@ -67,10 +67,11 @@ def pattern(example, of_kernel=False, fast=False):
 
 
 def digest_of(how, inputs):
-    """Of what a program is made of: the commands, the build's libraries and the sources."""
+    """Of what a program is made of: the commands, the build's libraries and object files, and the sources."""
     build, _, compiled, linked = how
     digest = hashlib.sha256(compiled.encode() + linked.encode())
-    for path in [*inputs, *sorted((build / "common").glob("*.a"))]:
+    made = [build / word for word in shlex.split(linked) if word.endswith((".a", ".o"))]
+    for path in [*inputs, *filter(Path.is_file, made)]:
         digest.update(f"{path} {path.stat().st_mtime_ns} ".encode())
     return digest
 
