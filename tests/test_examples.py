@@ -1237,7 +1237,7 @@ class Command(unittest.TestCase):
         output = self.emulate("#include <cuda/pipeline>\n__global__ void f() { int role = threadIdx.x ? cuda::pipeline_role::consumer : 1; }\n", code=2)
         self.assertIn("mine.cu:2: the emulator has no cuda::pipeline_role; docs", output)
         output = self.emulate('extern "C" int omp_get_num_procs();\nint main() { return omp_get_num_procs(); }\n', code=2)
-        self.assertIn("omp_get_num_procs() is OpenMP's: a program on the emulator has one thread of the host\n", output)
+        self.assertIn("omp_get_num_procs() is OpenMP's, which is not there: go on with one thread, or with std::thread\n", output)
         output = self.emulate('extern "C" void glClearColor(int);\nint main() { glClearColor(1); }\n', code=2)
         self.assertIn("the emulator draws nothing, so glClearColor() is not there\n", output)
         output = self.emulate("struct Two { double a, b; };\n__global__ void f(Two* x) {\n  *x = __shfl_sync(~0u, *x, 0);\n}\n"

@@ -164,7 +164,7 @@ def explain(messages, sources):
         file, line, name = missing.groups()
         at = f"{shown(file)}:{line}: " if file and Path(file) in sources else ""
         if name.startswith("omp_"):
-            fail(f"{at}{name}() is OpenMP's: a program on the emulator has one thread of the host")
+            fail(f"{at}{name}() is OpenMP's, which is not there: go on with one thread, or with std::thread")
         if re.match(r"glu?t?[A-Z]", name):
             fail(f"{at}the emulator draws nothing, so {name}() is not there")
         what = "there is no main()" if name == "main" else f"{at}{name} is declared and not defined"
