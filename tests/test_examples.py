@@ -212,7 +212,7 @@ class Translator(unittest.TestCase):
         latin = b'// Grazer Universit\xe4t\n#define D "40\xb0"\nconst char* a = "\xfc";\n'.decode(**cuda_source.BYTES)
         made = self.translate('#include "kernel.cuh"\n' + latin, kernel=latin)
         self.assertEqual(made.count(latin), 2)
-        self.assertRegex(self.refusal("\0i\0n\0t"), r"^cannot read .*my.cu \(it is UTF-16 or no text\)$")
+        self.assertEqual(self.refusal("\0i\0n\0t"), "my.cu (it is UTF-16 or no text)")
 
     def test_literals_are_within_the_call(self):
         unused = "[[maybe_unused]] auto&"
