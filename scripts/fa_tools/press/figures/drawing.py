@@ -228,7 +228,7 @@ class Picture:
         self.width, self.height, self.title = width, height, title
         self.shapes, self.dark = [], dict([*zip(LIGHT, DARK), *dark])
         self.rules = ""  # of the style sheet, in both themes
-        self.heads, self.feet = 0, []  # which shapes are the heading and the notes: the first ones, and these
+        self.heads, self.feet = range(0), []  # which shapes are the heading and the notes
 
     @contextlib.contextmanager
     def group(self, attribute):
@@ -372,24 +372,30 @@ def keep(folder, drawn, command, check):
     return 1 if stale and check else 0
 
 
-DRAWN = {}  # NAME of docs/pictures/NAME.svg: what returns its Picture
-PARTS = {}  # NAME: what narrow.py takes apart
+DRAWN = {}  # NAME of docs/pictures/NAME.svg: what returns its Picture, as wide as it is told
+NARROW = {}  # NAME: how wide its narrow form is drawn, and the bands that narrow.py divides
+
+# top: where the band begins; parts: stretches of x that go below each other; beside: where its labels end, which each part has;
+# title: whether bold lines at its left edge go above the parts.
+Band = namedtuple("Band", "top parts beside title", defaults=(((0, math.inf),), None, True))
 
 
-def figure(name, height, title, *heading, width=880, parts=None, below=None):
-    """Makes a function that draws into a Picture one of DRAWN. parts, below: for narrow screens (narrow.py)."""
+def figure(name, height, title, *heading, width=880, parts=None, below=None, bands=(), narrow=None):
+    """Makes a function that draws into a Picture one of DRAWN. parts, below, bands, narrow: for narrow screens (narrow.py)."""
     def register(draw):
-        def drawn():
+        def drawn(width=width):
             picture = Picture(width, height, title)
             if heading:
                 picture.heading(*heading)
-                picture.heads = len(picture.shapes)
+                picture.heads = range(len(picture.shapes))
             draw(picture)
             return picture
 
         DRAWN[name] = drawn
         if parts:
-            PARTS[name] = parts, below
+            NARROW[name] = width, [Band(0, parts, title=False), *([Band(below, title=False)] if below else [])]
+        elif bands or narrow:
+            NARROW[name] = narrow or width, bands or [Band(0, title=False)]
         return draw
 
     return register

@@ -86,7 +86,7 @@ def boxes(p):
     bytes_ = f"{layouts.slab_bytes(rows):,} bytes"
     p.heading(f"A tile of K is {slabs} TMA boxes of 64 columns and {rows} rows; each arrives as a slab",
               f"head_dim {head_dim}, 16-bit elements")
-    p.heads = len(p.shapes)
+    p.heads = range(len(p.shapes))
     # Left: the matrix of all heads' rows.
     x, y, wide, tall = 160, 96, 172, 250
     p.text(x + wide / 2, 84, "global memory, all heads", 13, weight="bold")
