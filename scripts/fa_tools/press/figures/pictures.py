@@ -6,7 +6,7 @@ import math
 from fa_tools.press.figures import (appendix_pictures, beyond_pictures, first_pictures, hopper_pictures,  # noqa: F401 - they fill DRAWN
                                     layouts)
 from fa_tools.press.figures.appendix_pictures import DATA
-from fa_tools.press.figures.drawing import (BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, constant, figure, keep, places,
+from fa_tools.press.figures.drawing import (BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, Band, constant, figure, keep, places,
                                             real_constant, runs)
 from fa_tools.tools import ROOT, Parser, read_json
 
@@ -15,10 +15,13 @@ EXAMPLE = """examples:
   scripts/fa pictures            write all of them
   scripts/fa pictures --check    only say which are out of date; exit code 1 if any is"""
 
-@figure("01_passes", 330, "Kernel 01: three passes through global memory")
+@figure("01_passes", 330, "Kernel 01: three passes through global memory",
+        bands=[Band(0, ((0, 250), (200, 320, "arrow"), (255, 605), (540, 670, "arrow"), (630, 880)))])
 def passes(p):
     p.rect(20, 40, 840, 118, INK.cell, None, 8)
+    p.text(440, 26, "Seven trips over S", 16, weight="bold")
     p.text(34, 61, "global memory, one head: 4096 tokens, head_dim 128, 16-bit Q, K, V, O and fp32 S", 12, INK.muted, "start")
+    p.heads = range(1, len(p.shapes))
     for x, name in ((40, "Q"), (120, "K"), (668, "V"), (762, "O")):
         p.box(x, 86, 66, 54, [name, f"{4096 * 128 * 2 / 2**20:.0f} MiB"], *BLUE)
     p.box(270, 76, 330, 70, ["S, overwritten by P", f"4096 x 4096 x 4 bytes = {4096 * 4096 * 4 / 2**20:.0f} MiB"], *ORANGE, 14)
@@ -30,7 +33,6 @@ def passes(p):
     p.arrows(INK.orange, 2.6, (215, y, 300, 148), (405, 146, 405, y), (465, y, 465, 148), (570, 146, 664, y))
     p.texts(12, INK.muted, "start", (283, 198, "write"), (474, 198, "2 writes"))
     p.texts(12, INK.muted, "end", (397, 198, "3 reads"), (606, 198, "read"))
-    p.text(440, 26, "Seven trips over S", 16, weight="bold")
     p.note(320, "Each thread computes one element of S or O; in the softmax, one row.", size=12)
 
 
@@ -177,7 +179,8 @@ def register_tile(p):
 
 
 @figure("04_trips", 388, "Kernel 04: what crosses between fragments and shared memory for one tile of keys",
-        "One warp, 16 rows, one tile of 64 keys", "Where an element is in a fragment is a secret, so what needs to know its row goes through shared memory.")
+        "One warp, 16 rows, one tile of 64 keys", "Where an element is in a fragment is a secret, so what needs to know its row goes through shared memory.",
+        bands=[Band(0, ((112, 500), (500, 880)), 112)])
 def trips(p):
     for y, height, words in ((70, 74, ["fragments"]), (198, 56, ["shared", "memory"]), (306, 56, ["registers"])):
         p.rect(112, y, 752, height, INK.cell, None, 6)
@@ -342,7 +345,7 @@ def c_is_a(p):
 
 
 @figure("07_ring", 380, "Kernel 07: a ring of two stages", "kStages = 2: tile n + 1 arrives while tile n is computed on",
-        "four tiles; time runs to the right, lengths are not to scale")
+        "four tiles; time runs to the right, lengths are not to scale", bands=[Band(0, ((88, 496), (496, 880)), 88)])
 def ring(p):
     tiles, left, wide, head = 4, 150, 170, 66
     for y, name in ((98, "compute"), (168, "stage 0"), (228, "stage 1")):
@@ -383,9 +386,11 @@ def swizzle(p):
 
 
 @figure("08_bits", 470, "Kernel 08: the bits of a chunk's address", "The address of byte b of chunk c of row r",
-        "its bits, from 13 down to 0; each example is chunk 2 of row 5")
+        "its bits, from 13 down to 0; each example is chunk 2 of row 5",
+        narrow=430, bands=[Band(top) for top in (0, 238, 272, 442)])
 def swizzled_bits(p):
-    left, wide, row, chunk = 196, 46, 5, 2
+    left, row, chunk = 196 if p.width > 600 else 90, 5, 2
+    wide = (p.width - left - 40) // 14
     for top, size, words in ((130, 128, "Rows of 128 bytes: head_dim 64, and what TMA and wgmma do in hardware"),
                              (334, 256, "Rows of 256 bytes: head_dim 128")):
         def plain(r, c):
@@ -451,7 +456,7 @@ def read_and_multiply(warps, ahead, read, multiply, steps=24):
 
 
 @figure("09_steps", 464, "Kernel 09: reading fragments ahead", "A read takes 30 cycles, the two mma of a step 12",
-        "numbers: steps; to scale")
+        "numbers: steps; to scale", bands=[Band(top, ((132, 495), (495, 880)), 132) for top in (60, 140, 220, 335)])
 def steps(p):
     """When fragments are read and multiplied, for the chapter's two numbers: reading ahead, and a second warp."""
     read, multiply = 30.0, 2 * 6.0  # cycles: one ldmatrix; the two mma that its fragments are for
@@ -484,7 +489,8 @@ def steps(p):
 
 
 @figure("09_address", 470, "Kernel 09: the address of a chunk, bit by bit",
-        "The address of a 16-byte chunk in a tile of 64 rows and 128 columns", "r: row, c: chunk (8 columns); small: bits of the address")
+        "The address of a 16-byte chunk in a tile of 64 rows and 128 columns", "r: row, c: chunk (8 columns); small: bits of the address",
+        bands=[Band(0, ((196, 517), (517, 880)), 196), Band(190, ((125, 480), (480, 880)), 125)])
 def step_bits(p):
     """The bits of a chunk's place in a tile of 128 columns, and what a step does to them."""
     def address(row, chunk):  # of 256 bytes a row
@@ -521,7 +527,7 @@ def step_bits(p):
         place, sum_of = layouts.swizzle(row, chunk), own + k
         if place != own ^ k:
             raise ValueError("a step is no longer an XOR")
-        p.rect(24, y - 23, 832, 36, INK.cell, None, 4)
+        p.rect(24, y - 23, 816, 36, INK.cell, None, 4)
         p.texts(13, None, "middle", (90, y, f"k = {k}"), (220, y, f"{first} + {k} = {chunk}"))
         p.text(370, y, f"{chunk:03b} ^ {row:03b} = {place:03b}", 13.5, mono=True)
         p.text(560, y, f"{own:03b} ^ {k:03b} = {own ^ k:03b}", 13.5, INK.orange, mono=True, weight="bold")
@@ -530,10 +536,12 @@ def step_bits(p):
            "chunks.", size=12)
 
 
-@figure("09_order", 424, "Kernels 08 and 09: the main loop, instruction by instruction")
+@figure("09_order", 424, "Kernels 08 and 09: the main loop, instruction by instruction",
+        bands=[Band(top, ((118, 478), (478, 880)), 118) for top in (0, 210)])
 def order(p):
     """The main loops of 08 and 09 in the order of issue, from the listings of scripts/fa inspect."""
     p.heading("One tile of 64 keys, one warp: instructions from left to right in the order in which they are issued", size=15)
+    p.heads = range(len(p.shapes))
     left, wide, y = 118, 742, 62
     for kernel in ("08", "09"):
         names = read_json(ROOT / "bench" / "main_loops.json")["kernels"][kernel].split()
@@ -567,7 +575,8 @@ def order(p):
            "issued, not how long they take.", size=12)
 
 
-@figure("10_turn", 446, "Kernel 10: an iteration of the main loop begins with the softmax", "Kernel 09: products, softmax, products")
+@figure("10_turn", 446, "Kernel 10: an iteration of the main loop begins with the softmax",
+        bands=[Band(top, ((132, 480), (480, 880)), 132) for top in (0, 180)])
 def turn(p):
     left, right = 132, 864
 
@@ -585,6 +594,7 @@ def turn(p):
             p.line(x, top, x, bottom, INK.orange, 2)
             p.text(x, bottom + 14, "wait, barrier", 11, INK.orange, weight="bold")
 
+    p.heading("Kernel 09: products, softmax, products")
     products, waited, first = 168, 236, 84  # widths: Q K or P V, 09's softmax, 10's part of it before P V
     groups = 4  # of 16 keys in a tile of 64
     p.text(24, 49, "one warp; time runs to the right, lengths are not to scale", 12.5, INK.muted, "start")
@@ -614,10 +624,11 @@ def turn(p):
            "From its first part of P V to the end of the iteration the warp always has products to issue.")
 
 
-@figure("10_lazy", 404, "Kernel 10: the reference lags behind the running maximum by at most 8")
+@figure("10_lazy", 404, "Kernel 10: the reference lags behind the running maximum by at most 8", narrow=430)
 def lazy(p):
     """A row's largest score tile by tile, and the reference that is subtracted, by the kernel's rule."""
-    growth, left, top, wide, tall, high = real_constant("10", "kMaxGrowthLog2"), 76, 72, 38, 244, 28.0
+    growth, left, top, tall, high = real_constant("10", "kMaxGrowthLog2"), 76 if p.width > 600 else 44, 72, 244, 28.0
+    wide = (p.width - left) // 21
     tiles = [2.6, 3.4, 2.1, 5.2, 4.4, 6.9, 9.1, 7.0, 13.8, 12.0, 15.4, 14.1, 16.9, 16.0, 20.6, 25.3, 22.8, 24.0, 26.2, 25.1]
     running, reference = [-math.inf], [-math.inf]
     for score in tiles:
@@ -629,6 +640,7 @@ def lazy(p):
         return top + tall * (1 - value / high)
 
     p.heading(f"The maximum grows in {always} of {len(tiles)} tiles, O is rescaled in {lazily}", "one row; scores in units of log2")
+    p.heads = range(len(p.shapes))
     for value in range(0, 29, 4):
         p.line(left, y(value), left + wide * len(tiles), y(value), INK.cell, 1.2)
         p.text(left - 10, y(value) + 4, str(value), 11.5, INK.muted, "end")
@@ -644,15 +656,16 @@ def lazy(p):
         if reference[i + 1] > reference[i]:
             p.arrow(x + wide / 2, top + tall + 34, x + wide / 2, top + tall + 8, INK.blue)
             p.text(x + wide / 2, top + tall + 48, "rescale", 11.5, INK.blue, weight="bold")
-    p.text(left + 5.6 * wide, y(10.8), "running maximum", 12.5, INK.orange, "end", "bold")
-    p.text(left + 14.2 * wide, y(11.6), "reference that is subtracted", 12.5, INK.blue, "start", "bold")
-    p.text(left + 16.6 * wide, y(20.4), "a tile's largest score", 12.5, INK.text, "start")
+    p.text(left + 7.5 * wide, y(10.8), "running maximum", 12.5, INK.orange, "end", "bold")
+    p.text(left + 20 * wide, y(9.6), "reference that is subtracted", 12.5, INK.blue, "end", "bold")
+    p.lines(left + 15.4 * wide, y(19.4), 16, ("a tile's", "largest score"), 12.5, INK.text)
     p.note(392, f"The gap is at most {growth:.0f}: P = 2^(score - reference) is at most 2^{growth:.0f} = {2**growth:.0f}.")
 
 
 @figure("11_descriptor", 400, "Kernel 11: the fields of a matrix descriptor",
         "A matrix descriptor: where wgmma finds an operand in shared memory",
-        "example: a tile of K, 128-byte swizzle, at byte 0x8400 of shared memory; the first 16 columns")
+        "example: a tile of K, 128-byte swizzle, at byte 0x8400 of shared memory; the first 16 columns",
+        bands=[Band(0, ((24, 440.7), (440.7, 880)), 24, title=False), Band(190), Band(225, ((24, 440), (440, 880)), 24)])
 def descriptor(p):
     start, stride, left, top, wide = 0x8400, 1024, 24, 92, 13
     fields = (("mode", 1 << 62, 63, 62, GREEN, "1: 128 bytes"),
@@ -671,7 +684,7 @@ def descriptor(p):
         at, anchor = (x + width / 2, "middle") if high < 63 else (x, "start")
         p.text(at, top + 66, name, 13, anchor=anchor, weight="bold")
         p.text(at, top + 84, says, 11.5, INK.muted, anchor)
-        p.texts(10, INK.muted, "middle", (x + 4, top - 6, str(high)), (x + width - 6, top - 6, str(low)))
+        p.texts(10.5, INK.muted, "middle", (x + 4, top - 6, str(high)), (x + width - 6, top - 6, str(low)))
     p.text(24, top + 116, f"= 0x{sum(field[1] for field in fields):016x}", 14, anchor="start", mono=True, weight="bold")
     p.heading("The next 16 columns: 32 bytes further, so the start grows by 2", y=250, size=15)
     for step in range(4):
