@@ -5,7 +5,7 @@ import math
 from collections import namedtuple
 
 from fa_tools.press.figures import layouts
-from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, constant, figure, places, real_constant
+from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Band, constant, figure, places, real_constant
 
 
 Tile = namedtuple("Tile", "number stage phase asked arrives read released")
@@ -24,18 +24,22 @@ def follow_ring(stages, tiles, load=1.25, use=1.0, issue=0.22):
     return ring
 
 
-@figure("12_phases", None, "Kernel 12: phases of the full and empty barriers")
+@figure("12_phases", None, "Kernel 12: phases of the full and empty barriers",
+        bands=[Band(0), *(Band(top, ((150, 499.7), (499.7, 880)), 150) for top in (70, 180))])
 def phases(p):
     stages = constant("12", "kStages")
     ring = follow_ring(stages, 3 * stages)
     high, gap, left, right, top = 28, 26, 150, 862, 76
     block = 3 * high + gap
-    p.height = top + stages * block + 92
+    p.height = top + stages * block + 78
     p.heading(f"The barriers of K's {stages} stages: a phase ends, the next one begins, its parity is the other one",
               "time runs to the right; number: the phase; colour: its parity")
+    p.heads = range(len(p.shapes))
     parities = (BLUE, ORANGE)
     for at, name, look in ((400, "parity 0", BLUE), (490, "parity 1", ORANGE)):
         p.key(at, 39, name, look, 12, drop=11)
+    p.line(590, 38, 590, 54, INK.text, 2)
+    p.text(600, 50, "the end of a phase", 12, anchor="start")
     end = ring[2 * stages].released + 0.4
 
     def x(time):
@@ -68,15 +72,11 @@ def phases(p):
                 p.line(x(tile.arrives), y + 2, x(tile.arrives), y + 2 * high - 5, INK.text, 2)
             if tile.released < end:
                 p.line(x(tile.released), y + high + 3, x(tile.released), y + 3 * high - 4, INK.text, 2)
-    y = top + stages * block
-    p.line(30, y - 12, 30, y + 6, INK.text, 2)
-    p.lines(42, y, 18, ("The end of a phase. Full: tile n is there, and warps that wait for parity n / kStages % 2 may read it.",
-                        "Empty: all warps have released the tile before, and the load of tile n, which waits for parity "
-                        "(n / kStages + 1) % 2, may begin."))
-    p.lines(42, y + 44, 18, (f"The first {stages} loads wait for parity 1 while phase 0 runs. \"Phase -1\" counts as over, so they "
-                             "begin at once.",
-                             "No thread falls two phases behind, because a stage is refilled only after all its readers have "
-                             "arrived at empty."))
+    p.note(top + stages * block + 6, "When a phase of full ends, tile n is there, and warps that wait for parity n / kStages % 2 may read it.",
+           "When a phase of empty ends, all warps have released the tile before, and the next load may begin: that of tile n waits for parity",
+           f"(n / kStages + 1) % 2. The first {stages} loads wait for parity 1 while phase 0 runs. \"Phase -1\" counts as over, so these loads",
+           "begin at once. No thread falls two phases behind, because a stage is refilled only after all its readers have arrived at empty.",
+           size=12)
 
 
 @figure("12_boxes", 476, "Kernel 12: the boxes of a tile, and the slabs that they become", parts=((0, 530), (530, 880)))
@@ -136,11 +136,13 @@ def boxes(p):
             anchor="middle")
 
 
-@figure("13_ring", 440, "Kernel 13: a producer, two consumers, and the barriers between them")
+@figure("13_ring", 440, "Kernel 13: a producer, two consumers, and the barriers between them",
+        bands=[Band(0, ((0, 160.7), (160.7, 329.3, "arrow"), (329.3, 548.7), (548.7, 699.3, "arrow"), (699.3, 880)))])
 def producer_consumers(p):
     stages, warps = constant("13", "kStages"), 4 * constant("13", "kWarpgroups")
     p.heading("Three roles, which meet only at the barriers of the stages",
               f"K's {stages} stages, which both consumers read; V has {stages} more, with barriers of their own")
+    p.heads = range(len(p.shapes))
     left, wide, top, bottom = 330, 218, 78, 358
     right, middle, high = left + wide, (top + bottom) / 2, (bottom - top - 12 * (stages - 1)) / stages
     bar, pen = (high - 18) / 2, 2.4
@@ -170,7 +172,7 @@ def producer_consumers(p):
     p.arrow(waits, awaited, 162, awaited, INK.orange, pen)
     for above, below in zip(full, empty):
         p.arrow(loads, above, left - 2, above, INK.blue, pen)
-        p.line(left, below, waits, below, INK.orange, pen)
+        p.line(left - 2, below, waits, below, INK.orange, pen)
     p.texts(12, INK.blue, "middle", (226, brought - 24, "TMA brings tile n"), (226, brought - 8, "to stage n % " + str(stages)), weight="bold")
     p.texts(12, INK.orange, "middle", (226, awaited + 18, "waits for empty"), (226, awaited + 34, f"of tile n - {stages}"), weight="bold")
     # Right: both consumers use all stages.
@@ -179,50 +181,52 @@ def producer_consumers(p):
     wire(wakes, [*full, *(y + 38 for y in boxes)], INK.blue)
     wire(frees, [*empty, *(y + 80 for y in boxes)], INK.orange)
     for above, below in zip(full, empty):
-        p.line(right, above, wakes, above, INK.blue, pen)
+        p.line(right + 2, above, wakes, above, INK.blue, pen)
         p.arrow(frees, below, right + 2, below, INK.orange, pen)
     for consumer, y in enumerate(boxes):
         p.box(700, y, 156, 120, [f"consumer {consumer}", "4 warps: wait for full", "multiply, wgmma_wait", "arrive at empty"], *GREEN)
         p.arrow(wakes, y + 38, 698, y + 38, INK.blue, pen)
-        p.line(700, y + 80, frees, y + 80, INK.orange, pen)
+        p.line(698, y + 80, frees, y + 80, INK.orange, pen)
         p.text(645, y + 30, "waits for full", 12, INK.blue, weight="bold")
         p.text(645, y + 97, "4 arrivals", 12, INK.orange, weight="bold")
-    p.text(440, 396, f"A phase of full: 1 arrival and a tile's bytes. A phase of empty: {warps} arrivals, one of each consumer "
-           "warp.", 13)
-    p.note(420, f"The producer is at most {stages} tiles ahead of the slower consumer. A role that is too early waits, "
-           "and delays no other one.")
+    p.note(396, f"A phase of full: 1 arrival and a tile's bytes. A phase of empty: {warps} arrivals, one of each consumer warp.",
+           f"The producer is at most {stages} tiles ahead of the slower consumer. A role that is too early waits, "
+           "and delays no other one.", step=24)
 
 
-@figure("13_registers", 372, "Kernel 13: setmaxnreg, to scale")
+@figure("13_registers", 412, "Kernel 13: setmaxnreg, to scale", narrow=430)
 def registers(p):
     threads, launch = constant("13", "kThreads"), constant("13", "kLaunchRegisters")
     low, high = constant("13", "kProducerRegisters"), constant("13", "kConsumerRegisters")
-    consumers, all_of_them, group, left, full = constant("13", "kWarpgroups"), 65536, 128, 24, 832
+    consumers, all_of_them, group, left, full = constant("13", "kWarpgroups"), 65536, 128, 24, p.width - 48
     p.heading(f"An SM's {all_of_them:,} registers of 32 bits: {threads} threads begin with {launch} each", "to scale")
+    p.heads = range(len(p.shapes))
     before = [(group * launch, f"consumer {i}: {group} · {launch}", GREEN) for i in range(consumers)]
     after = [(group * high, f"consumer {i}: {group} · {high}", GREEN) for i in range(consumers)]
     given, small = group * (launch - low), (group * low, "", BLUE)
     for y, title, parts in (
             (86, "at the launch", [*before, (group * launch, f"producer: {group} · {launch}", BLUE)]),
-            (180, f"the producer has executed setmaxnreg.dec {low}",
+            (190, f"the producer has executed setmaxnreg.dec {low}",
              [*before, (given, f"free: {group} · {launch - low}", GREY), small]),
-            (274, f"both consumers have executed setmaxnreg.inc {high}", [*after, small])):
+            (294, f"both consumers have executed setmaxnreg.inc {high}", [*after, small])):
         p.text(left, y - 8, title, 13, anchor="start", weight="bold")
         x = left
         for size, name, look in parts:
             wide = size * full / all_of_them
-            p.rect(x, y, wide - 2, 44, *look, 3)
-            if wide > 120:
-                p.caption(x + wide / 2, y + 19, name, f"{size:,}", 12.5, 17)
+            p.rect(x, y, wide - 2, 58, *look, 3)
+            if name:
+                whose, product = name.split(": ")
+                p.caption(x + wide / 2, y + 18, whose, product, 12.5, 16)
+                p.text(x + wide / 2, y + 50, f"{size:,}", 12, INK.muted)
             x += wide
         if left + full - x > 2:
-            p.rect(x, y, left + full - x, 44, INK.cell)
+            p.rect(x, y, left + full - x, 58, INK.cell)
     wanted = consumers * group * (high - launch)
     assert wanted <= given
-    p.text(440, 344, f"The consumers ask for {consumers} · {group} · {high - launch} = {wanted:,}; the producer has given back "
-           f"{given:,}" + (", exactly as much." if wanted == given else f", {given - wanted:,} more than that."), 13)
     left_over = all_of_them - threads * launch
-    p.note(363, f"Blue, right: the producer, {group} · {low} = {group * low:,}. Grey, right: {left_over:,} too few for "
+    p.note(380, f"The consumers ask for {consumers} · {group} · {high - launch} = {wanted:,}; the producer has given back "
+           f"{given:,}" + (", exactly as much." if wanted == given else f", {given - wanted:,} more than that."),
+           f"Blue, right: the producer, {group} · {low} = {group * low:,}. Grey, right: {left_over:,} too few for "
            "another 8 per thread.", size=12)
 
 
@@ -278,7 +282,8 @@ WARPGROUPS = (BLUE, ORANGE)
 
 
 @figure("14_two_stages", 358, "Kernel 14: a softmax under the PV of the tile before", "One warpgroup: without and with the overlap",
-        f"to scale: QK and PV take {PRODUCT} cycles each, a softmax about {SOFTMAX:,}; the other warpgroup is left out")
+        f"to scale: QK and PV take {PRODUCT} cycles each, a softmax about {SOFTMAX:,}; the other warpgroup is left out",
+        bands=[Band(top, ((132, 496), (496, 880)), 132) for top in (60, 190)])
 def two_stages(p):
     lanes = Lanes(p, 132, 862, 5100)
     for y, overlap, title in ((84, False, "without: wait for S and O, then the softmax"),
@@ -299,8 +304,9 @@ def two_stages(p):
            "The small green block is what needs O: rescaling, in the few iterations that call for it.")
 
 
-@figure("14_schedule", 462, "Kernel 14: the schedule of two warpgroups", "The schedule that ships: two warpgroups, iteration by iteration",
-        f"to scale: QK and PV take {PRODUCT} cycles each, a softmax about {SOFTMAX:,}; the prologue (QK 0 and softmax 0) is left out")
+@figure("14_schedule", 476, "Kernel 14: the schedule of two warpgroups", "The schedule that ships: two warpgroups, iteration by iteration",
+        f"to scale: QK and PV take {PRODUCT} cycles each, a softmax about {SOFTMAX:,}; the prologue (QK 0 and softmax 0) is left out",
+        bands=[Band(0, ((132, 519), (519, 880)), 132), Band(305, ((0, 300), (300, 580), (580, 880)))])
 def schedule(p):
     lanes, rows, products, whose = Lanes(p, 132, 862, 7000), (98, 208), 153, 254
     made = follow_turns(5, ping_pong=True, overlap=True)
@@ -329,22 +335,23 @@ def schedule(p):
     p.arrow(lanes.x(here.begin), rows[0] + 33, lanes.x(here.qk) + 3, products - 1, INK.text, 1.4)
     p.arrow(lanes.x(here.pv), products - 1, lanes.x(here.softmax), rows[0] + 31, INK.text, 1.4)
     for i, (what, why) in enumerate((
-            ("begin_turn, QK 2, PV 1, end_turn", "starts both products, which queue behind warpgroup 1's, and passes the turn on"),
-            ("wgmma_wait<1>, softmax 2", "S is complete; its softmax runs under its own PV 1, then under warpgroup 1's QK 2"),
-            ("wgmma_wait<0>, rescale O", "PV 1 is complete, too, so O may be rescaled; then the next turn begins"))):
-        y = 310 + 26 * i
-        p.rect(24, y, 832, 22, INK.cell, None, 3)
-        p.block(31, y + 3, 18, 16, str(i + 1), (INK.text, None), 12, INK.background, 4, 8, weight="bold")
-        p.text(58, y + 15, what, 12, anchor="start", mono=True)
-        p.text(318, y + 15, why, 12, INK.muted, "start")
-    p.note(408, "Blue: warpgroup 0; orange: warpgroup 1. At a thick line a warpgroup takes its turn; small green: what needs O.",
+            ("begin_turn, QK 2, PV 1, end_turn", ("starts both products, which queue", "behind warpgroup 1's, and passes", "the turn on")),
+            ("wgmma_wait<1>, softmax 2", ("S is complete; its softmax runs", "under its own PV 1, then under", "warpgroup 1's QK 2")),
+            ("wgmma_wait<0>, rescale O", ("PV 1 is complete, too, so O may be", "rescaled; then the next turn begins")))):
+        x = 24 + 280 * i
+        p.rect(x, 310, 272, 84, INK.cell, None, 3)
+        p.block(x + 7, 318, 18, 16, str(i + 1), (INK.text, None), 12, INK.background, 4, 8, weight="bold")
+        p.text(x + 31, 330, what, 11.5, anchor="start", mono=True)
+        p.lines(x + 31, 351, 16, why)
+    p.note(422, "Blue: warpgroup 0; orange: warpgroup 1. At a thick line a warpgroup takes its turn; small green: what needs O.",
            "A turn is the right to start products, not to run them: it is over as soon as both are in the queue.",
            "Drawn like this, the Tensor Cores never wait for a softmax. On an H200 they sometimes do.")
 
 
 @figure("15_boundary", 526, "Kernel 15: the boundary between two query tiles",
         "The iteration at the boundary: S of the next query tile, O of this one",
-        "one warpgroup; columns are iterations; the framed one is between two runs of the inner loop")
+        "one warpgroup; columns are iterations; the framed one is between two runs of the inner loop",
+        bands=[Band(0, ((152, 509), (509, 880)), 152)])
 def boundary(p):
     """The iteration that ends one query tile and begins the next, that after it, which stores O, and the two places of Q."""
     left, wide, top, high = 152, 178, 102, 40
@@ -386,7 +393,8 @@ def boundary(p):
            "Then the same warp loads Q of t + 2 into the same rows.")
 
 
-@figure("15_tiles", 538, "Kernel 15: query tiles and CTAs")
+@figure("15_tiles", 556, "Kernel 15: query tiles and CTAs",
+        narrow=450, bands=[Band(0, title=False), Band(318), Band(365, ((24, 456), (456, 880)), 24), Band(423, ((24, 386), (386, 880)), 24)])
 def assignment(p):
     sms, batch, heads, seq_len = 132, 4, 16, 4096
     a_head = seq_len // constant("15", "kBlockM")
@@ -394,7 +402,9 @@ def assignment(p):
     rounds = -(-q_tiles // sms)
     p.heading(f"{q_tiles:,} query tiles on {sms} SMs: CTA i has the tiles i, i + {sms}, i + {2 * sms}, ...",
               f"batch {batch}, {heads} heads, {seq_len} tokens; a cell is a query tile, a row is a round, a column is a CTA")
-    left, top, cell, high, shown = 84, 84, 5.85, 14, 33
+    p.heads = range(len(p.shapes))
+    left, top, high, shown = 84, 92, 14, 33
+    cell = (p.width - left - 24) / sms
     last = q_tiles - (rounds - 1) * sms
     for t in range(rounds):
         p.rect(left, top + t * high, (last if t == rounds - 1 else sms) * cell, high - 3, INK.blue_soft)
@@ -407,15 +417,15 @@ def assignment(p):
     p.path([(left + last * cell, y - 1.5), (left + sms * cell, y - 1.5), (left + sms * cell, y + high - 1.5),
             (left + last * cell, y + high - 1.5)], False, "none", INK.line, 1.2, "4 3")
     p.texts(10.5, INK.muted, "middle", *((left + (i + 0.5) * cell, top - 6, str(i) if i else "CTA 0") for i in (0, 64, 96, 131)))
-    p.text(left + (shown + 0.5) * cell, top - 6, f"CTA {shown}: tiles {shown}, {shown + sms}, ..., {shown + (rounds - 1) * sms:,}", 11,
+    p.text(left + (shown + 0.5) * cell, top - 22, f"CTA {shown}: tiles {shown}, {shown + sms}, ..., {shown + (rounds - 1) * sms:,}", 11,
            INK.orange, weight="bold")
     y = top + rounds * high + 18
     at_once = max(len({tile // a_head for tile in range(t * sms, min((t + 1) * sms, q_tiles))}) for t in range(rounds))
     cells, mib = rounds * sms, 2 * seq_len * 128 * 2 // 2**20
-    p.text(left, y, f"the last round: {last} of {sms} SMs", 12.5, INK.blue, "start", "bold")
+    p.text(24, y, f"the last round: {last} of {sms} SMs", 12.5, INK.blue, "start", "bold")
     p.text(left + sms * cell, y, f"{q_tiles:,} of {rounds} · {sms} = {cells:,} cells: {100 * q_tiles / cells:.0f} %", 12.5,
            INK.text, "end", "bold")
-    p.text(left, y + 18, f"a round has tiles of at most {at_once} heads: their K and V, {at_once} · {mib} MiB, stay in L2", 12.5, INK.muted,
+    p.text(24, y + 18, f"a round has tiles of at most {at_once} heads: their K and V, {at_once} · {mib} MiB, stay in L2", 12.5, INK.muted,
            "start")
     p.texts(13.5, None, "start", (24, y + 48, "An SM, kernel 14: one CTA per query tile"), (24, y + 106, "Kernel 15: one CTA"),
             weight="bold")
@@ -430,15 +440,18 @@ def assignment(p):
     for n in range(4):
         x = lanes.block(y + 116, x, x + tile, f"iterations of tile {n}", WARPGROUPS[n % 2], 26)
     lanes.block(y + 116, x, x + end, "", GREY, 26)
-    p.note(y + 162, "Grey: barriers, Q and the first K from memory; the last PV, O to memory. The Tensor Cores have little to do then,",
+    p.note(y + 172, "Grey: barriers, Q and the first K from memory; the last PV, O to memory. The Tensor Cores have little to do then,",
            "in every tile of 14 but only once in 15. Not to scale.")
 
 
-@figure("16_exponents", 526, "Kernel 16: what a reference may be",
+@figure("16_exponents", 534, "Kernel 16: what a reference may be",
         "P = 2^(s - reference): a number near the first scores is as good as the maximum",
-        "to scale, in units of log2; s: scores of a row and a tile of K, scaled")
+        "to scale, in units of log2; s: scores of a row and a tile of K, scaled",
+        narrow=430)
 def exponents(p):
-    left, right, low, high = 172, 862, -165, 165
+    wide = p.width > 600
+    left, right, low, high = 172 if wide else 20, p.width - 18, -165, 165
+    below, step = (0, 34) if wide else (34, 64)  # a row's words are above its bar, or beside it
     margin, most = real_constant("16", "kMargin"), math.log2(real_constant("16", "kMaxTileSum"))
     most_sum = math.log2(real_constant("16", "kMaxSum"))
     narrow_margin, narrow_most = (real_constant("16", name, otherwise=True) for name in ("kMargin", "kMaxTileSum"))
@@ -450,7 +463,7 @@ def exponents(p):
         p.rect(x(begin), y, x(end) - x(begin), tall, fill, stroke, 3)
 
     def formats(y, name, zero, overflow, limit, begin):
-        p.text(left - 14, y + 17, name, 13, anchor="end", weight="bold")
+        p.text(*(left - 14, y + 17) if wide else (left, y - 28), name, 13, anchor="end" if wide else "start", weight="bold")
         p.rect(left, y, right - left, 24, INK.cell, None, 3)
         bar(y, zero, overflow, *BLUE)
         bar(y, zero, limit, *GREEN)
@@ -458,9 +471,10 @@ def exponents(p):
         p.texts(11.5, INK.muted, "middle", ((x(low) + x(zero)) / 2, y + 16, "P is 0"), ((x(high) + x(overflow)) / 2, y + 16, "infinite"),
                 (x(zero), y - 8, f"2^{zero}"))
 
-    formats(96, "bf16, fp32", -126, 128, most, -margin)
-    p.text(x(-margin), 140, f"2^{-margin:.0f}", 11.5, INK.text, "middle")
-    p.text(x(most), 88, f"kMaxTileSum 2^{most:.0f}", 11.5, INK.green, "middle")
+    y = 96 + 24 * (not wide)
+    formats(y, "bf16, fp32", -126, 128, most, -margin)
+    p.text(x(-margin), y + 44, f"2^{-margin:.0f}", 11.5, INK.text, "middle")
+    p.text(x(most), y - 8, f"kMaxTileSum 2^{most:.0f}", 11.5, INK.green, "middle")
     spread = 13.0  # the largest of some hundred scores of N(0, 1) is about 4.5 nats above their mean: 6.5
     above = 2.0  # of the largest of eight scores above the mean: 1.4 nats
     nat = 1 / math.log(2)
@@ -474,24 +488,25 @@ def exponents(p):
         ("then computed again", -margin - above - spread / 2 - 90 * nat, -margin - above + spread / 2 - 90 * nat, -margin,
          "the reference is 90 nats higher"),
     )
-    top, step = 164, 34
-    p.line(x(most), 122, x(most), top + len(examples) * step - 8, INK.green, 1.2, "4 3")
-    p.line(x(most_sum), 145, x(most_sum), top + len(examples) * step - 8, INK.orange, 1.2, "4 3")
-    p.text(x(most_sum), 140, f"kMaxSum 2^{most_sum:.0f}", 11.5, INK.orange, "middle")
+    top = y + 68
+    p.line(x(most), y + 26, x(most), top + len(examples) * step - 8, INK.green, 1.2, "4 3")
+    p.line(x(most_sum), y + 49, x(most_sum), top + len(examples) * step - 8, INK.orange, 1.2, "4 3")
+    p.text(x(most_sum) + 20, y + 44, f"kMaxSum 2^{most_sum:.0f}", 11.5, INK.orange, "end")
     for i, (name, begin, end, alone, why) in enumerate(examples):
         y = top + i * step
-        p.text(left - 14, y + 15, name, 12.5, anchor="end")
-        bar(y, begin, end, INK.green, None, 20)
+        p.text(left - 14 if wide else left, y + 15, name, 12.5, anchor="end" if wide else "start")
+        bar(y + below, begin, end, INK.green, None, 20)
         if alone is not None:
-            bar(y, alone - 1.5, alone + 1.5, INK.orange, None, 20)
-        wide = 5.8 * len(why) + 6  # the background, so that no dashed line crosses the words
-        left_of = alone is not None and alone > 0
-        at = x(alone) - 10 - wide if left_of else x(end if alone is None else alone) + 6
-        p.rect(at, y + 2, wide, 16, INK.background)
-        p.text(at + wide - 3 if left_of else at + 3, y + 15, why, 12, INK.muted, "end" if left_of else "start")
-    y = top + len(examples) * step + 34
+            bar(y + below, alone - 1.5, alone + 1.5, INK.orange, None, 20)
+        broad = 5.8 * len(why) + 6  # the background, so that no dashed line crosses the words
+        left_of = wide and alone is not None and alone > 0
+        at = left - 3 if not wide else x(alone) - 10 - broad if left_of else x(end if alone is None else alone) + 6
+        y += below and 16
+        p.rect(at, y + 2, broad, 16, INK.background)
+        p.text(at + broad - 3 if left_of else at + 3, y + 15, why, 12, INK.muted, "end" if left_of else "start")
+    y = top + len(examples) * step + 34 + 24 * (not wide)
     formats(y, "fp16", -25, 16, math.log2(narrow_most), -narrow_margin)
-    p.text(x(0), y + 44, f"begins at 2^{-narrow_margin:.0f}, and its limits are 2^{math.log2(narrow_most):.0f} for a tile and 2^14 for a row", 12, INK.muted, "middle")
-    p.note(y + 78, "The kernel tests a lane's sums, not each P. A sum is at least as large as its largest term, and an infinite sum fails, too.")
+    p.lines(x(0), y + 44, 16, (f"begins at 2^{-narrow_margin:.0f}, and its limits are", f"2^{math.log2(narrow_most):.0f} for a tile and 2^14 for a row"), 12, INK.muted, "middle")
+    p.note(y + 88, "The kernel tests a lane's sums, not each P. A sum is at least as large as its largest term, and an infinite sum fails, too.")
 
 
