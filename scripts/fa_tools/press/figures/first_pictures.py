@@ -249,18 +249,20 @@ def largest(exponent, mantissa):
 
 
 @figure("00_formats", 330, "Number formats: fp32, bf16, fp16", "Three formats: sign, exponent, mantissa",
-        "The exponent says how far a format reaches, the mantissa how finely it rounds. bf16 is the upper half of an fp32.")
+        "The exponent says how far a format reaches, the mantissa how finely it rounds. bf16 is the upper half of an fp32.",
+        narrow=420)
 def formats(p):
-    for x, name, look in ((520, "sign", GREY), (600, "exponent", ORANGE), (710, "mantissa", BLUE)):
-        p.key(x, 68, name, look, 12, 13, 19, 11)
-    bit, left = 16.4, 90
+    wide = p.width > 600
+    bit, left, apart = (16.4, 90, 66) if wide else (10.4, 64, 104)
+    for x, name, look in ((430, "sign", GREY), (510, "exponent", ORANGE), (620, "mantissa", BLUE)):
+        p.key(left + x if wide else left + x - 430, 68, name, look, 12, 13, 19, 11)
     for i, (name, (exponent, mantissa)) in enumerate(FORMATS.items()):
-        y = 98 + i * 66
+        y = 98 + i * apart
         p.text(left - 14, y + 18, name, 15, anchor="end", weight="bold")
         for n in range(1 + exponent + mantissa):
             p.rect(left + n * bit, y, bit - 2, 26, *(GREY if n == 0 else ORANGE if n <= exponent else BLUE))
-        p.text(left, y + 44, f"1 + {exponent} + {mantissa} bits; largest {largest(exponent, mantissa):.5g}; rounding changes a value by at most "
-               f"2^-{mantissa + 1} of it", 12.5, INK.muted, "start")
-        p.text(left + (1 + exponent + mantissa) * bit + 14, y + 18, USES[name], 13, anchor="start")
+        said = (f"1 + {exponent} + {mantissa} bits; largest {largest(exponent, mantissa):.5g};", f"rounding changes a value by at most 2^-{mantissa + 1} of it")
+        p.lines(left, y + 44, 17, [" ".join(said)] if wide else said, 12.5)
+        p.text(*(left + (1 + exponent + mantissa) * bit + 14, y + 18) if wide else (left, y + 78), USES[name], 13, anchor="start")
     p.note(312, "Tensor Cores multiply 16-bit factors exactly and add in fp32. The exponentials and the rest of the softmax are "
            "fp32, too.")
