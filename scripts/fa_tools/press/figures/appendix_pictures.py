@@ -2,7 +2,7 @@
 
 import re
 
-from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, constant, figure
+from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Band, constant, figure
 from fa_tools.tools import ROOT, read_json
 
 DATA = ROOT / "build" / "emulator" / "interactive" / "data"
@@ -14,38 +14,40 @@ BARRIERS = (
     ("__syncwarp, shuffles, votes", "warp", "the lanes of the mask"),
     ("wgmma.wait_group", "warpgroup", "the products of its four warps"),
     ("setmaxnreg", "warpgroup", "registers of the CTA's pool"),
-    ("bar.sync, bar.arrive", "CTA", "as many threads as it says, whole warps"),
+    ("bar.sync, bar.arrive", "CTA", "so many threads, in whole warps"),
     ("__syncthreads", "CTA", "all threads"),
-    ("mbarrier", "cluster", "so many arrivals and bytes; waiting is for the CTA"),
+    ("mbarrier", "cluster", "arrivals and bytes; waiting is for the CTA"),
     ("barrier.cluster", "cluster", "all threads of all its CTAs"),
     ("the kernel's end", "grid", "all threads: what the next kernel waits for"),
 )
 
 
-@figure("synchronisation", 612, "Synchronisation: how far each kind reaches, and the two proxies", "How far it reaches")
+@figure("synchronisation", 618, "Synchronisation: how far each kind reaches, and the two proxies", "How far it reaches", narrow=430,
+        bands=[Band(0, title=False), *(Band(top, ((0, 290.7), (290.7, 589.3, "arrow"), (589.3, 880))) for top in (540, 680))])
 def synchronisation(p):
-    left, step, top = 230, 104, 66
+    wide = p.width > 600
+    left, high, above, top = (230, 30, 0, 66) if wide else (24, 46, 18, 66)  # above: a name is above its bar
+    step = (p.width - left - 24) / len(SCOPES)
     for i, scope in enumerate(SCOPES):
         x = left + i * step
         p.text(x + step / 2, 56, scope, 13, INK.muted, weight="bold")
-        p.line(x, top, x, top + 30 * len(BARRIERS), INK.line, 0.8, "3 4")
+        p.line(x, top, x, top + high * len(BARRIERS), INK.line, 0.8, "3 4")
     for i, (name, scope, whom) in enumerate(BARRIERS):
-        y, reach = top + 4 + i * 30, SCOPES.index(scope) + 1
-        inside = reach >= 3
-        p.text(left - 12, y + 15, name, 12.5, anchor="end")
+        y, reach = top + 4 + above + i * high, SCOPES.index(scope) + 1
+        inside = reach >= 3 and 6.7 * len(whom) + 16 < reach * step
+        p.text(left - 12 if wide else left + 2, y + 15 if wide else y - 5, name, 12.5, anchor="end" if wide else "start")
         p.rect(left, y, reach * step - 4, 22, *(GREY, GREEN, GREEN, BLUE, ORANGE, ORANGE)[reach - 1], 4)
         p.text(left + (8 if inside else reach * step + 4), y + 15, whom, 12, INK.text if inside else INK.muted, "start")
-    y = top + 30 * len(BARRIERS) + 48
+    y = top + high * len(BARRIERS) + 48
     p.heading("Two ways into shared memory", "A barrier of threads orders what threads do. It does not reach the other proxy.", y=y)
-    y += 44
-    p.box(40, y, 250, 128, ["threads: generic proxy", "ld, st, ldmatrix, stmatrix", "cp.async"], *BLUE, 14)
-    p.box(590, y, 250, 54, ["copy engine: async proxy", "cp.async.bulk, TMA"], *ORANGE, 14)
-    p.box(590, y + 74, 250, 54, ["Tensor Cores: async proxy", "wgmma's operands"], *ORANGE, 14)
-    p.arrows(INK.blue, 2.4, (292, y + 18, 588, y + 18), (292, y + 86, 588, y + 86))
-    p.arrows(INK.orange, 2.4, (588, y + 42, 292, y + 42), (588, y + 110, 292, y + 110))
-    written = "written: fence.proxy.async, barrier"
-    p.texts(12, INK.blue, "middle", (440, y + 11, written), (440, y + 79, written))
-    p.texts(12, INK.orange, "middle", (440, y + 57, "loaded: mbarrier; stored: bulk.wait_group"), (440, y + 126, "read: wgmma.wait_group"))
+    for at, other, done in ((y + 44, ["copy engine: async proxy", "cp.async.bulk, TMA"], ("loaded: mbarrier;", "stored: bulk.wait_group")),
+                            (y + 124, ["Tensor Cores: async proxy", "wgmma's operands"], ("read:", "wgmma.wait_group"))):
+        p.box(40, at, 250, 68, ["threads: generic proxy", "ld, st, ldmatrix, stmatrix", "cp.async"], *BLUE, 14)
+        p.box(590, at, 250, 68, other, *ORANGE, 14)
+        p.arrow(292, at + 22, 588, at + 22, INK.blue, 2.4)
+        p.arrow(588, at + 44, 292, at + 44, INK.orange, 2.4)
+        for foot, color, words in ((at + 15, INK.blue, ("written:", "fence.proxy.async, barrier")), (at + 60, INK.orange, done)):
+            p.texts(12, color, "middle", *((440, foot, " ".join(words)),) if wide else ((440, foot + i, word) for i, word in enumerate(words)))
 
 
 def sizes():
@@ -93,21 +95,23 @@ def products(p):
 
 @figure("gemm_shares", 292, "Products and exponentials of a tile, in cycles of an SM",
         "What an epilogue costs beside its products, in cycles of an SM",
-        "4,096 FLOPs and 16 exponentials (or reciprocals) a cycle; each pair of bars scaled to its products")
+        "4,096 FLOPs and 16 exponentials (or reciprocals) a cycle; each pair of bars scaled to its products",
+        narrow=430)
 def shares(p):
     block_m, block_n, *_ = sizes()
-    keys, full = constant("13", "kBlockN"), 430
+    keys, wide = constant("13", "kBlockN"), p.width > 600
+    left, full, apart = (304, 430, 68) if wide else (24, p.width - 48, 84)
     rows = [(f"C = GELU(A Bᵀ + bias), k = {k}", 2 * block_m * block_n * k // 4096, block_m * block_n * 2 // 16, "once")
             for k in (8192, 1024)]
     rows.append((f"attention, {keys} keys, head_dim 128", 2 * 2 * 128 * keys * 128 // 4096, 128 * keys // 16, "each tile"))
     for i, (name, tensor, unit, when) in enumerate(rows):
-        y, width = 78 + i * 68, full * unit / tensor
-        p.text(290, y + 15, name, 12.5, anchor="end")
-        p.text(290, y + 34, when, 12, INK.muted, "end")
-        p.rect(304, y, full, 20, *ORANGE, 3)
-        p.text(312, y + 15, f"products: {tensor:,}", 12, INK.text, "start")
-        p.rect(304, y + 24, width, 20, *GREEN, 3)
-        p.text(304 + width + 8, y + 39, f"{unit:,} = {100 * unit / tensor:.0f} %", 12, INK.muted, "start")
+        y, width = 78 + i * apart, full * unit / tensor
+        p.text(*(left - 14, y + 15) if wide else (24, y - 8), name, 12.5, anchor="end" if wide else "start")
+        p.text(*(left - 14, y + 34) if wide else (24 + full, y - 8), when, 12, INK.muted, "end")
+        p.rect(left, y, full, 20, *ORANGE, 3)
+        p.text(left + 8, y + 15, f"products: {tensor:,}", 12, INK.text, "start")
+        p.rect(left, y + 24, width, 20, *GREEN, 3)
+        p.text(left + width + 8, y + 39, f"{unit:,} = {100 * unit / tensor:.0f} %", 12, INK.muted, "start")
 
 
 # ---- what an interactive page shows when nothing is interactive, from the page's data (scripts/fa docs interactive) ------
