@@ -5,7 +5,7 @@ import heapq
 import re
 from collections import namedtuple
 
-from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, figure
+from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Band, figure
 from fa_tools.tools import ROOT, Refused
 
 TILE = 128  # rows of a query tile and keys of a key tile
@@ -83,14 +83,15 @@ def rules(heads, tiles, section):
             Rule("a counter, the long ones of a section first", in_sections(heads, tiles, section), True))
 
 
-@figure("causal_schedule", 668, "beyond/causal: which SM computes which query tile, by a simulation")
+@figure("causal_schedule", 668, "beyond/causal: which SM computes which query tile, by a simulation", narrow=430,
+        bands=[Band(0), *(Band(70 + 142 * i, ((24, 550), (556, 880)), 24, title=False) for i in range(4))])
 def schedule(p):
     toy_sms, toy_heads, tokens, heads = 4, 4, 1024, 256
     tiles, mib = tokens // TILE, tokens * 128 * 2 * 2 / 2**20
     section = section_heads(tokens, heads)
     full = unmasked(heads, tiles)
     toy = rules(toy_heads, tiles, 2)
-    left, wide, right, high, step = 24, 470, 556, 18, 142
+    left, wide, right, high, step = 24, min(470, p.width - 30), 556, 18, 142
     longest = max(ends(dealt(toy[0].order, toy_sms, False)))
     p.heading(f"{toy_sms} SMs, {toy_heads} heads of {tiles} query tiles", "a number: key tiles; a colour: a head; a section: 2 heads")
     p.heading(f"{SMS} SMs, {heads} heads of {tokens} tokens", f"a column: an SM's key tiles; without a mask {full}", right)
@@ -182,13 +183,15 @@ def cut(heads, kv_heads, queries, keys, head_dim=128):
     return Cut(tiles, blocks, pieces, -(-tiles * pieces // SMS) * -(-blocks // pieces))
 
 
-@figure("split_keys_pieces", 470, "beyond/split_keys: the pieces of a head's keys, and how they become one row")
+@figure("split_keys_pieces", 470, "beyond/split_keys: the pieces of a head's keys, and how they become one row", narrow=430,
+        bands=[Band(0, title=False), Band(322), Band(355, ((0, 215), (215, 283, "arrow"), (283, 476), (476, 543, "arrow"), (543, 880)))])
 def pieces_of_keys(p):
     heads, keys = 16, 16384
     found = cut(heads, heads, 1, keys)
-    left, wide, colours = 24, 832, (BLUE, ORANGE, GREEN, GREY)
+    left, wide, colours = 24, p.width - 48, (BLUE, ORANGE, GREEN, GREY)
     unit = wide / SMS
     p.heading(f"{heads} heads with one query each, {keys:,} keys, {SMS} SMs", "a cell: an SM; a colour: a head; white: idle")
+    p.heads = range(len(p.shapes))
     for top, pieces, what in ((86, 1, f"One CTA per head: {heads} SMs read K and V"),
                               (142, found.pieces, f"{found.pieces} CTAs per head: {heads * found.pieces} SMs read K and V")):
         p.text(left, top - 8, what, 13, anchor="start", weight="bold")
@@ -200,9 +203,9 @@ def pieces_of_keys(p):
     p.text(left, top - 8, f"The keys of one head: {found.pieces} pieces of {each} blocks", 13, anchor="start", weight="bold")
     for piece in range(found.pieces):
         p.block(left + piece * width, top, width - 3, 26, f"CTA {piece}", BLUE, 12)
-    top, width = 290, 500 / 8
+    top, width = 290, 0.6 * wide / 8
     p.line(left, 242, left, top, INK.line, 1.2, "4 3")
-    p.line(left + wide / found.pieces / each, 242, left + 500, top, INK.line, 1.2, "4 3")
+    p.line(left + wide / found.pieces / each, 242, left + 8 * width, top, INK.line, 1.2, "4 3")
     for warp in range(8):
         p.block(left + warp * width, top, width - 3, 26, f"w{warp}", ORANGE, 12)
     p.text(left, top + 44, "One block of CTA 0: 128 keys, 16 per warp, each warp with a ring of its own", 12, INK.muted, "start")
