@@ -1,14 +1,16 @@
 """Draws timelines that programs wrote with --trace, one below the other: some cycles of one CTA, as an SVG. With --docs
 the chapters' ones: docs/timelines/NAME.svg; where a GPU's trace is in bench/results/h200_timelines.jsonl, NAME-recorded.svg with the
-model's above it. The same traces give the same bytes."""
+model's above it. NAME_phone.svg shows the same cycles in two halves, one below the other. The same traces give the same bytes."""
 
+import copy
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict, namedtuple
 from pathlib import Path
 
-from fa_tools.press.figures.drawing import INK, Picture, keep, runs
+from fa_tools.press.figures.drawing import INK, Band, Picture, keep, runs
+from fa_tools.press.figures.narrow import narrow
 from fa_tools.records import is_stale
 from fa_tools.tools import (ROOT, Parser, Refused, busy, fail, named, read_json, relative, results_files, write_json,
                             write_whole)
@@ -169,8 +171,8 @@ class Trace:
                     row[longest] = row[longest]._replace(unit="exponential")
 
     def since(self, first):
-        """Forgets what was before this cycle."""
-        self.first = first
+        """Forgets what was before this cycle, counted from the first one that is left."""
+        self.first += first
         for rows in self.rows.values():
             for row in rows.values():
                 row[:] = [each._replace(start=max(each.start - first, 0), end=each.end - first)
@@ -198,12 +200,12 @@ def columns(slices, cycles, count):
 
 class Panel:
     """One trace's part of the picture, from `top` on."""
-    LEFT, WIDE, WIDTH = 128, 728, 880
+    LEFT, WIDE, NARROW = 128, 728, 300  # NARROW: instead of WIDE, for a phone
 
-    def __init__(self, trace, cycles):
-        self.trace, self.cycles = trace, cycles
+    def __init__(self, trace, cycles, wide=WIDE, warps=None):
+        self.trace, self.cycles, self.wide = trace, cycles, wide
         self.p = None
-        self.warps, self.spans_of = self.some_warps(), [*self.products(), *self.under_way()]
+        self.warps, self.spans_of = {name: trace.rows["Warps"][name] for name in warps or self.some_warps()}, [*self.products(), *self.under_way()]
         self.units = [group for group in UNITS if trace.rows.get(group)]
         self.any_product = None if not trace.recorded else [span for _, unit, spans in self.spans_of if unit == "tensor" for span in spans]
         self.warp_tall = 22 if len(self.warps) <= 4 else 14
@@ -252,7 +254,7 @@ class Panel:
         self.axis(y + 6)
 
     def x(self, cycle):
-        return self.LEFT + self.WIDE * cycle / self.cycles
+        return self.LEFT + self.wide * cycle / self.cycles
 
     def label(self, y, text):
         self.p.text(self.LEFT - 10, y, text, 12, INK.text, "end")
@@ -260,13 +262,13 @@ class Panel:
     def warp(self, y, name, slices):
         """Each column in the colour of what most of it went to."""
         self.label(y + self.warp_tall / 2 + 4, name)
-        self.p.rect(self.LEFT, y, self.WIDE, self.warp_tall, INK.cell)
+        self.p.rect(self.LEFT, y, self.wide, self.warp_tall, INK.cell)
         start, now = 0, None
-        for column, found in enumerate([*columns(slices, self.cycles, self.WIDE), []]):
-            first, last = column * self.cycles / self.WIDE, (column + 1) * self.cycles / self.WIDE
+        for column, found in enumerate([*columns(slices, self.cycles, self.wide), []]):
+            first, last = column * self.cycles / self.wide, (column + 1) * self.cycles / self.wide
             shares = share_of_kinds(found, first, last)
             most = max(shares, key=lambda unit: (shares[unit], unit)) if shares else None
-            if most != now or column == self.WIDE:
+            if most != now or column == self.wide:
                 if now:
                     self.p.rect(self.LEFT + start, y, column - start, self.warp_tall, color_of(now))
                 start, now = column, most
@@ -275,8 +277,8 @@ class Panel:
         """How busy, as a height: 24 pixels are all of it."""
         rows, step, tall = self.trace.rows[group], 2, 24
         self.label(y + 17, group)
-        self.p.rect(self.LEFT, y, self.WIDE, tall, INK.cell)
-        count = self.WIDE // step
+        self.p.rect(self.LEFT, y, self.wide, tall, INK.cell)
+        count = self.wide // step
         # Of all schedulers, whether they had something to do or not.
         of = 4 if group in ("Tensor Cores", "Exponentials") else 1
         busy = [0.0] * count
@@ -287,12 +289,12 @@ class Panel:
         outline = [(self.LEFT, y + tall)]
         for height, begin, end in runs([round(share * tall) for share in busy]):
             outline += [(self.LEFT + column * step, y + tall - height) for column in (begin, end)]
-        self.p.path([*outline, (self.LEFT + self.WIDE, y + tall)], True, color_of(UNITS[group]), None)
+        self.p.path([*outline, (self.LEFT + self.wide, y + tall)], True, color_of(UNITS[group]), None)
 
     def band(self, y, name, unit, spans):
         """When at least one of these is: as high as a unit that is busy."""
         self.label(y + 17, name)
-        self.p.rect(self.LEFT, y, self.WIDE, 24, INK.cell)
+        self.p.rect(self.LEFT, y, self.wide, 24, INK.cell)
         ends = 0
         for start, end in sorted(spans):
             begin, ends = max(start, ends), max(min(end, self.cycles), ends)
@@ -346,53 +348,69 @@ class Panel:
 
     def axis(self, y):
         step = next(s for s in (100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, sys.maxsize)
-                    if self.cycles / s <= 8)
+                    if self.cycles / s <= min(8, self.wide // 60))
         first = self.trace.first
         for cycle in range(-(-first // step) * step - first, self.cycles + 1, step):
             self.p.line(self.x(cycle), y, self.x(cycle), y + 5, INK.line, 1)
-            anchor = "end" if self.x(cycle) > self.LEFT + self.WIDE - 10 else "middle"
+            anchor = "end" if self.x(cycle) > self.LEFT + self.wide - 10 else "middle"
             if first and self.x(cycle) < self.LEFT + 14:
                 anchor = "start"
             self.p.text(self.x(cycle), y + 19, f"{cycle + first:,}", 11.5, INK.muted, anchor)
-        self.p.line(self.LEFT, y, self.LEFT + self.WIDE, y, INK.line, 1)
+        self.p.line(self.LEFT, y, self.LEFT + self.wide, y, INK.line, 1)
         self.p.text(self.LEFT - 10, y + 19, "cycle", 11.5, INK.muted, "end")
 
 
-def draw(traces, cycles):
-    """The traces' panels below each other, in one scale; above them what the colours mean."""
-    cycles = min(cycles, max(trace.cycles - trace.first for trace in traces))
-    panels = [Panel(trace, cycles) for trace in traces]
-    titles = []
+def panels_of(traces, cycles, halves):
+    """[(title, what is below it, Panel)]: of each trace one, or two of half the cycles for a phone."""
     for trace in traces:
-        about = trace.about
-        who = "What the model says"
+        about, who = trace.about, "What the model says"
         if trace.recorded:
             gpu = trace.recorded["gpu"].split(" (")[0].removeprefix("NVIDIA ")
             who = f"What {'an' if gpu[0] in 'AHLR' else 'a'} {gpu} did"
-        titles.append(f"{who}: {trace.kernel}, CTA {about['cta']}, {about['dtype']}, seq_len {about['seq_len']}, "
-                      f"head_dim {about['head_dim']}")
-    top, between = 92, 70
-    tall = top + sum(panel.tall for panel in panels) + between * (len(panels) - 1)
-    p = Picture(Panel.WIDTH, tall, titles[0], [kind[1:] for kind in KINDS.values()])
-    x, drawn = 24, {each.unit for trace in traces for rows in trace.rows.values() for row in rows.values() for each in row}
-    y = top
-    for panel, title in zip(panels, titles):
-        above = 62 if y == top else 38  # the first has the legend below
-        p.text(24, y - above, title, 16, anchor="start", weight="bold")
-        p.text(24, y - above + 20, panel.about(), 12.5, INK.muted, "start")
-        if y == top:
-            for unit, kind in KINDS.items():
-                if unit == "other" or unit == "work" and unit not in drawn:
-                    continue
-                p.rect(x, 65, 11, 11, color_of(unit), None, 2)
-                name = kind.name + ", softmax" * (unit == "exponential" and "work" in drawn)
-                p.text(x + 16, 75, name, 12, INK.muted, "start")
-                x += 40 + 6.4 * len(name)
-            if "work" not in drawn:
-                p.text(Panel.WIDTH - 24, 75, "what a warp does or waits for", 12, INK.muted, "end")
+        title = f"{who}: {trace.kernel}, CTA {about['cta']}, {about['dtype']}, seq_len {about['seq_len']}, head_dim {about['head_dim']}"
+        whole = Panel(trace, cycles)
+        if not halves:
+            yield title, whole.about(), whole
+            continue
+        for first, last in ((0, cycles // 2), (cycles // 2, cycles)):
+            part = copy.deepcopy(trace)
+            part.since(first)
+            begin, end = trace.first + first, min(trace.first + last, trace.cycles)
+            yield title if not first else "", f"Cycles {begin:,} to {end:,}" if first else whole.about(), Panel(part, last - first, Panel.NARROW, whole.warps)
+
+
+def draw(traces, cycles, halves=False):
+    """The traces' panels below each other, in one scale; above them what the colours mean."""
+    cycles = min(cycles, max(trace.cycles - trace.first for trace in traces))
+    panels = list(panels_of(traces, cycles, halves))
+    right = Panel.LEFT + panels[0][2].wide
+    p = Picture(right + 24, 0, panels[0][0], [kind[1:] for kind in KINDS.values()])
+    keys, bands, x, y = [], [], 24, 75
+    drawn = {each.unit for trace in traces for rows in trace.rows.values() for row in rows.values() for each in row}
+    for unit, kind in KINDS.items():
+        if unit == "other" or unit == "work" and unit not in drawn:
+            continue
+        name = kind.name + ", softmax" * (unit == "exponential" and "work" in drawn)
+        if x + 16 + 6.4 * len(name) > right:
+            x, y = 24, y + 18
+        keys.append((x, y, unit, name))
+        x += 40 + 6.4 * len(name)
+    y += 17
+    for i, (title, about, panel) in enumerate(panels):
+        above = y - 30 if not i else 38 if title else 18  # the first has the legend below
+        bands.append(Band(y - above - 17))
+        if title:
+            p.text(24, y - above, title, 16, anchor="start", weight="bold")
+        p.text(24, y - above + 20 * bool(title), about, 12.5, INK.muted, "start")
+        for x, at, unit, name in keys if not i else ():
+            p.rect(x, at - 10, 11, 11, color_of(unit), None, 2)
+            p.text(x + 16, at, name, 12, INK.muted, "start")
+        if not i and "work" not in drawn:
+            p.text(*(24, 68) if halves else (right, 75), "what a warp does or waits for", 12, INK.muted, "start" if halves else "end")
         panel.draw(p, y)
-        y += panel.tall + between
-    return p.svg()
+        y += panel.tall + 70
+    p.height = y - 70
+    return (narrow(p, bands) if halves else p).svg()
 
 
 def trace_of(kernel, seq_len):
@@ -417,9 +435,10 @@ def draw_docs(check):
         if name in recorded:  # the model's timeline is shown above it
             on_gpu = Trace(recorded[name])
             on_gpu.since(SINCE.get(name, 0))
-            drawn[f"{name}-recorded"] = draw([trace, on_gpu], cycles)
+            name, traces = f"{name}-recorded", [trace, on_gpu]
         else:
-            drawn[name] = draw([trace], cycles)
+            traces = [trace]
+        drawn[name], drawn[f"{name}_phone"] = (draw(traces, cycles, halves) for halves in (False, True))
     return keep(FOLDER, drawn, "scripts/fa timeline --docs", check)
 
 
