@@ -122,7 +122,8 @@ def data(name):
 
 
 @figure("interactive_softmax", 396, "Online-softmax stepper: increasing scores in blocks of two, as kernels 02, 10 and 16 take them",
-        "The online-softmax stepper: sixteen increasing scores, blocks of two")
+        "The online-softmax stepper: sixteen increasing scores, blocks of two",
+        bands=[Band(0, ((32, 440), (440, 880)), 32, title=False), Band(85, ((0, 300), (300, 590), (590, 880)))] if DATA.is_dir() else ())
 def softmax_stepper(p):
     """Increasing scores in blocks of two, in the three ways."""
     preset = next(one for one in data("softmax")["presets"] if one["id"] == "increasing")

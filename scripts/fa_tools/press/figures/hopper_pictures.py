@@ -506,7 +506,8 @@ def exponents(p):
         p.text(at + broad - 3 if left_of else at + 3, y + 15, why, 12, INK.muted, "end" if left_of else "start")
     y = top + len(examples) * step + 34 + 24 * (not wide)
     formats(y, "fp16", -25, 16, math.log2(narrow_most), -narrow_margin)
-    p.lines(x(0), y + 44, 16, (f"begins at 2^{-narrow_margin:.0f}, and its limits are", f"2^{math.log2(narrow_most):.0f} for a tile and 2^14 for a row"), 12, INK.muted, "middle")
+    p.lines(x(0), y + 44, 16, (f"begins at 2^{-narrow_margin:.0f}, and its limits are",
+                               f"2^{math.log2(narrow_most):.0f} for a tile and 2^14 for a row"), 12, INK.muted, "middle")
     p.note(y + 88, "The kernel tests a lane's sums, not each P. A sum is at least as large as its largest term, and an infinite sum fails, too.")
 
 
