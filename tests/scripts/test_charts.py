@@ -20,7 +20,7 @@ from fa_tools.press.charts.roofline import load_profile
 from fa_tools.press.doc_tables import pieces
 from fa_tools.press.figures import beyond_pictures as schedules
 from fa_tools.press.figures import narrow, pictures
-from fa_tools.press.figures.drawing import DARK, INK, LIGHT, NARROW, constant, real_constant
+from fa_tools.press.figures.drawing import DARK, HALVES, INK, LIGHT, NARROW, constant, real_constant
 from fa_tools.press.figures.first_pictures import SPREAD, shares
 from fa_tools.product import compare
 from fa_tools.tools import Refused
@@ -352,6 +352,18 @@ class Figures(unittest.TestCase):
             for (one, (left, top, right, bottom)), (other, (x, y, end, low)) in itertools.combinations(texts, 2):
                 over = min(right, end) - max(left, x), min(bottom, low) - max(top, y)
                 self.assertFalse(over[0] > 4 and over[1] > 2, f"{name}: '{one}' is over '{other}'")
+
+    def test_halves_of_the_map_have_all_steps(self):
+        def words(shapes):
+            return set(" ".join(shape.what for shape in shapes if shape.kind == "text").split())
+
+        whole, form = pictures.DRAWN["map"](), narrow.half("map")
+        self.assertLessEqual(words(shape for shape in whole.shapes if shape.what not in HALVES["map"].labels), words(form.shapes))
+        self.assertLess(max(narrow.extent(shape)[2] for shape in form.shapes), form.width)
+        sides = {side: {group for shape in form.shapes if side in shape.groups for group in shape.groups if group.startswith("id=")}
+                 for side in ('class="first"', 'class="second"')}
+        self.assertEqual(*map(len, sides.values()))
+        self.assertEqual(set.union(*sides.values()), {f'id="at-{step:02}"' for step in range(1, 17)})
 
     def test_texts_can_be_read_in_both_themes(self):
         for name, picture in drawn():

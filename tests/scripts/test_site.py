@@ -147,8 +147,13 @@ class Built(unittest.TestCase):
         for name, svg in layout.narrow_forms().items():
             url = layout.url_of(name)
             self.assertEqual((self.site / url).read_text(), svg, name)
-            shown = [page.name for page in check.own(self.site) if re.search(f'<source media="[^"]*" srcset="(../)*{url}" width', page.read_text())]
+            shown = [page.name for page in check.own(self.site) if re.search(f'<source media="[^"]*" srcset="(../)*{url}(#[^"]*)?" width', page.read_text())]
             self.assertTrue(shown, f"no page shows {name}")
+
+    def test_only_charts_have_no_narrow_form(self):
+        for page in check.own(self.site):
+            wide = re.findall(r'<span class="picture wide"[^>]*><img src="([^"]+)"', page.read_text())
+            self.assertEqual([name for name in wide if "charts/" not in name], [], page.name)
 
     def test_explorers_are_there_in_the_states_of_their_texts(self):
         html, explorers = (self.site / "interactive.html").read_text(), layout.explorers()

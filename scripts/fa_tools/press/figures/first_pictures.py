@@ -6,7 +6,7 @@ from itertools import accumulate, groupby
 
 from fa_tools.press.charts.speeds import factor
 from fa_tools.press.doc_tables import matching, read
-from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, figure
+from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Halves, figure
 from fa_tools.product.limits import MACHINES
 from fa_tools.tools import ROOT, read_json, results_files
 
@@ -77,11 +77,12 @@ def gained(share, before):
 
 @figure("map", 434, "A map of the ladder: for each of sixteen steps its idea, what held up the kernel before, and the factor gained",
         "The ladder: sixteen steps towards the full speed of the Tensor Cores",
-        "Height (log) and %: FLOPs per cycle and SM of the 4,096 on the data sheet (H200, bf16, 2048 tokens). Foot: TFLOP/s, 4096 tokens.")
+        "Height (log) and %: FLOPs per cycle and SM of the 4,096 on the data sheet (H200, bf16, 2048 tokens). Foot: TFLOP/s, 4096 tokens.",
+        halves=Halves(440, ("held up", "by:"), "Below a step: what held up the one before, and the GPUs that it needs."))
 def ladder_map(p):
     left, wide, base, decade, names, limits, needs = 16, 53, 280, 58, 318, 354, 402
     found, tflops, elsewhere, before = shares(), speeds(), gains_elsewhere(), None
-    p.rules = ".here{display:none}:target>.here{display:inline}svg:has(:target)>g[id]:not(:target){opacity:.45}"
+    p.rules = ".here{display:none}:target>.here{display:inline}svg:has(:target) g[id]:not(:target){opacity:.45}"
 
     def top(share):
         return base - decade * math.log10(share * 2000)
