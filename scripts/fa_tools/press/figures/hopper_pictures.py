@@ -491,7 +491,7 @@ def exponents(p):
     top = y + 68
     p.line(x(most), y + 26, x(most), top + len(examples) * step - 8, INK.green, 1.2, "4 3")
     p.line(x(most_sum), y + 49, x(most_sum), top + len(examples) * step - 8, INK.orange, 1.2, "4 3")
-    p.text(x(most_sum) + 20, y + 44, f"kMaxSum 2^{most_sum:.0f}", 11.5, INK.orange, "end")
+    p.text(x(most_sum) + 38, y + 44, f"kMaxSum 2^{most_sum:.0f}", 11.5, INK.orange, "end")
     for i, (name, begin, end, alone, why) in enumerate(examples):
         y = top + i * step
         p.text(left - 14 if wide else left, y + 15, name, 12.5, anchor="end" if wide else "start")
