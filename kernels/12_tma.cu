@@ -70,7 +70,8 @@ template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
                      const __grid_constant__ ptx::TensorMap map_k,
-                     const __grid_constant__ ptx::TensorMap map_v, T* o, int seq_len, float scale) {
+                     const __grid_constant__ ptx::TensorMap map_v, T* o, Strides o_strides,
+                     int seq_len, float scale) {
   using C = Config<kHeadDim>;
   constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
   static_assert(kTileBytes == C::kSlabs * C::kBlockN * 128, "what the boxes of a tile bring");
@@ -78,7 +79,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 
   // ---- indices
   const int m_block = blockIdx.x;
-  const size_t head = blockIdx.y;
+  const int head = blockIdx.y, sequence = blockIdx.z;
   // The value is the same in all lanes, and the shuffle tells the compiler so.
   const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   const int warp_idx = threadIdx.x / 32 % 4;  // within the warpgroup
@@ -117,8 +118,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 #pragma unroll
     for (int slab = 0; slab < C::kSlabs; slab++) {
       ptx::cp_async_bulk_tensor_load(tiles_of[stage][slab], &map,
-                                     {slab * 64, int(head) * seq_len + n * C::kBlockN},
-                                     &full[stage]);
+                                     {slab * 64, n * C::kBlockN, head, sequence}, &full[stage]);
     }
   };
   // Loads group n: tile n of K and tile n - 1 of V. One thread calls it and waits in load_tile.
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
       const int warpgroup = i / C::kSlabs, slab = i % C::kSlabs;
       ptx::cp_async_bulk_tensor_load(
           smem.sQ[warpgroup][slab], &map_q,
-          {slab * 64, int(head) * seq_len + m_block * C::kBlockM + warpgroup * 64}, &smem.q_full);
+          {slab * 64, m_block * C::kBlockM + warpgroup * 64, head, sequence}, &smem.q_full);
     }
     for (int n_block = 0; n_block < C::kStages; n_block++) load_group(n_block);
   }
@@ -279,15 +279,16 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   }
   // The lanes of the warp wait until all of them have stored O, so each may read the warp's rows.
   __syncwarp();
-  // gO has the shape [16][kHeadDim]: this warp's rows.
+  // gO points to this warp's 16 rows, which are o_strides.row elements apart.
   T* gO =
-      o + (head * seq_len + m_block * C::kBlockM + warpgroup_idx * 64 + warp_idx * 16) * kHeadDim;
+      o + o_strides.at(sequence, head, m_block * C::kBlockM + warpgroup_idx * 64 + warp_idx * 16);
   constexpr int kChunks = kHeadDim / 8;  // 16-byte chunks per row
 #pragma unroll
   for (int i = 0; i < 16 * kChunks / 32; i++) {
     const int row = (i * 32 + lane_idx) / kChunks, chunk = lane_idx % kChunks;
-    *reinterpret_cast<uint4*>(gO + row * kHeadDim + chunk * 8) = *reinterpret_cast<const uint4*>(
-        &sO[chunk / 8][warp_idx * 16 + row][layout::swizzle(row, chunk % 8) * 8]);
+    *reinterpret_cast<uint4*>(gO + row * o_strides.row + chunk * 8) =
+        *reinterpret_cast<const uint4*>(
+            &sO[chunk / 8][warp_idx * 16 + row][layout::swizzle(row, chunk % 8) * 8]);
   }
 }
 
@@ -296,16 +297,18 @@ template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
     using C = Config<kHeadDim>;
-    const auto map = [&](const T* tensor, uint32_t rows) {  // its boxes are `rows` rows of a slab
-      return make_slab_map(tensor, kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len, rows);
+    const auto map = [&](const T* tensor, const Strides& strides, uint32_t rows) {
+      return make_slab_map(tensor, kHeadDim, a.seq_len, a.heads, a.batch, strides, rows);
     };
-    launch<attention_kernel<T, kHeadDim>>({dim3(a.seq_len / C::kBlockM, a.batch * a.heads),
-                                           dim3(C::kThreads), sizeof(SharedStorage<T, kHeadDim>)},
-                                          map(a.q, 64), map(a.k, C::kBlockN), map(a.v, C::kBlockN),
-                                          a.o, a.seq_len, a.scale);
+    launch<attention_kernel<T, kHeadDim>>(
+        {dim3(a.seq_len / C::kBlockM, a.heads, a.batch), dim3(C::kThreads),
+         sizeof(SharedStorage<T, kHeadDim>)},
+        map(a.q, a.q_strides, 64), map(a.k, a.k_strides, C::kBlockN),
+        map(a.v, a.v_strides, C::kBlockN), a.o, a.o_strides, a.seq_len, a.scale);
   }
 };
 
-const Registration<Launcher> registration{"12_tma", Needs{90, true}, Traits::kLazy};
+const Registration<Launcher> registration{"12_tma", Needs{90, true}, Traits::kLazy,
+                                          Takes{.strides = true}};
 
 }  // namespace fa::k12

@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
                      const __grid_constant__ ptx::TensorMap map_k,
                      const __grid_constant__ ptx::TensorMap map_v,
-                     const __grid_constant__ ptx::TensorMap map_o, uint32_t seq_len,
+                     const __grid_constant__ ptx::TensorMap map_o, uint32_t seq_len, uint32_t heads,
                      uint32_t q_tiles, float scale) {
   using C = Config<kHeadDim, kKeys>;
   constexpr int kQBytes = C::kBlockM * kHeadDim * sizeof(T);
@@ -103,11 +103,23 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   const uint32_t its_tiles = (q_tiles - 1 - blockIdx.x) / gridDim.x + 1;
   const uint32_t m_blocks = (seq_len + C::kBlockM - 1) / C::kBlockM;  // query tiles per head
   const auto tile = [&](uint32_t t) { return blockIdx.x + t * gridDim.x; };
-  const auto head_row = [&](uint32_t t) { return tile(t) / m_blocks * seq_len; };
-  // A consumer's rows begin here in their head, in a head's last tile perhaps past its end.
-  const auto q_row = [&](uint32_t t, int consumer) {
-    return tile(t) % m_blocks * C::kBlockM + consumer * 64;
+  // Where a box begins in a tensor: the last three coordinates of its map.
+  struct Place {
+    int row, head, sequence;
   };
+  // [places]
+  // The first key of query tile t's head. It divides, which is slow: not once per K tile.
+  const auto first_key = [&](uint32_t t) {
+    const uint32_t head = tile(t) / m_blocks;  // of all sequences
+    return Place{0, int(head % heads), int(head / heads)};
+  };
+  // A consumer's rows of query tile t, in a head's last tile perhaps past its end.
+  const auto queries = [&](uint32_t t, int consumer) {
+    Place place = first_key(t);
+    place.row = tile(t) % m_blocks * C::kBlockM + consumer * 64;
+    return place;
+  };
+  // [/places]
 
   // ---- pointers
   // The descriptors name Q's first 16 columns, those of tile 0 of K, and the first 16 keys of V.
@@ -132,15 +144,16 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   }
   __syncthreads();  // all threads wait until the barriers are initialised, so each may use them
 
-  // The producer loads tile n_block of K or V from `row` on, once all warps released the stage.
+  // The producer loads tile n_block of K or V from `key` on, once all warps released the stage.
   const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
-                             uint64_t* full, uint64_t* empty, uint32_t n_block, int row) {
+                             uint64_t* full, uint64_t* empty, uint32_t n_block, Place key) {
     const uint32_t stage = n_block % C::kStages;
     ptx::mbarrier_wait(&empty[stage], (n_block / C::kStages + 1) % 2);
     ptx::mbarrier_arrive_expect_tx(&full[stage], kTileBytes);
 #pragma unroll
     for (int slab = 0; slab < C::kSlabs; slab++) {
-      ptx::cp_async_bulk_tensor_load(tiles_of[stage][slab], &map, {slab * 64, row}, &full[stage]);
+      ptx::cp_async_bulk_tensor_load(tiles_of[stage][slab], &map,
+                                     {slab * 64, key.row, key.head, key.sequence}, &full[stage]);
     }
   };
 
@@ -151,18 +164,17 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     // One thread loads group after group: tile n_block of K and tile n_block - 1 of V.
     if (warp_idx == 0 && ptx::elect_sync()) {
       uint32_t n_block = 0;
-      int v_row = 0;
+      Place of_v = {};
       for (uint32_t t = 0; t < its_tiles; t++) {
-        // head_row() divides, which is slow, so it runs once per query tile, not once per K tile.
-        const uint32_t first_row = head_row(t);
+        Place of_k = first_key(t);
         for (uint32_t n = 0; n < tiles; n++, n_block++) {
-          const int row = first_row + n * C::kBlockN;
-          load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n_block, row);
-          if (n_block > 0) load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_row);
-          v_row = row;
+          of_k.row = n * C::kBlockN;
+          load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, n_block, of_k);
+          if (n_block > 0) load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, of_v);
+          of_v = of_k;
         }
       }
-      load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_row);
+      load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, of_v);
     }
     // [/groups]
     // [store-warps]
@@ -173,9 +185,9 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
         T(*const sQ)[64][64] = smem.sQ[t % 2][consumer];  // [kSlabs][64][64]
         if (t >= 2) {
           ptx::mbarrier_wait(&smem.o_full[t % 2][consumer], t / 2 % 2 ^ 1);  // O of tile t - 2
-          const uint32_t row = q_row(t - 2, consumer);
-          for (int slab = 0; slab < C::kSlabs && row < seq_len; slab++) {
-            ptx::cp_async_bulk_tensor_store(&map_o, {slab * 64, int(head_row(t - 2) + row)},
+          const Place o = queries(t - 2, consumer);
+          for (int slab = 0; slab < C::kSlabs; slab++) {  // rows past the head are not written
+            ptx::cp_async_bulk_tensor_store(&map_o, {slab * 64, o.row, o.head, o.sequence},
                                             sQ[slab]);
           }
           ptx::cp_async_bulk_commit();
@@ -184,9 +196,10 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
         if (t < its_tiles) {
           uint64_t* const full = &smem.q_full[t % 2][consumer];
           ptx::mbarrier_arrive_expect_tx(full, 64 * kHeadDim * sizeof(T));
-          const int row = head_row(t) + q_row(t, consumer);  // past its head: other rows, or zeros
+          const Place q = queries(t, consumer);  // past its head: zeros
           for (int slab = 0; slab < C::kSlabs; slab++) {
-            ptx::cp_async_bulk_tensor_load(sQ[slab], &map_q, {slab * 64, row}, full);
+            ptx::cp_async_bulk_tensor_load(sQ[slab], &map_q, {slab * 64, q.row, q.head, q.sequence},
+                                           full);
           }
         }
       }
@@ -429,18 +442,20 @@ struct Launcher {
   template <int kKeys>
   static void run_with(const Attention<T>& a) {
     using C = Config<kHeadDim, kKeys>;
-    const auto map = [&](const T* tensor, uint32_t rows) {  // its boxes are `rows` rows of a slab
-      return make_slab_map(tensor, kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len, rows);
+    const auto map = [&](const T* tensor, const Strides& strides, uint32_t rows) {
+      return make_slab_map(tensor, kHeadDim, a.seq_len, a.heads, a.batch, strides, rows);
     };
     const int q_tiles = a.batch * a.heads * ((a.seq_len + C::kBlockM - 1) / C::kBlockM);
     launch<attention_kernel<T, kHeadDim, kKeys>>(
         {dim3(q_tiles < sm_count() ? q_tiles : sm_count()), dim3(C::kThreads),
          sizeof(SharedStorage<T, kHeadDim, kKeys>)},
-        map(a.q, 64), map(a.k, C::kBlockN), map(a.v, C::kBlockN), map(a.o, 64), a.seq_len, q_tiles,
+        map(a.q, a.q_strides, 64), map(a.k, a.k_strides, C::kBlockN),
+        map(a.v, a.v_strides, C::kBlockN), map(a.o, a.o_strides, 64), a.seq_len, a.heads, q_tiles,
         a.scale);
   }
 };
 
-const Registration<Launcher> registration{"15_persistent", Needs{90, true}, Traits::kPersistent};
+const Registration<Launcher> registration{"15_persistent", Needs{90, true}, Traits::kPersistent,
+                                          Takes{.strides = true}};
 
 }  // namespace fa::k15

@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
                      const __grid_constant__ ptx::TensorMap map_k,
                      const __grid_constant__ ptx::TensorMap map_v,
-                     const __grid_constant__ ptx::TensorMap map_o, uint32_t seq_len,
+                     const __grid_constant__ ptx::TensorMap map_o, uint32_t seq_len, uint32_t heads,
                      uint32_t q_tiles, float scale) {
   using C = Config<kHeadDim, kConsumers>;
   using R = Range<T>;
@@ -116,10 +116,20 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   const uint32_t its_tiles = (q_tiles - 1 - blockIdx.x) / gridDim.x + 1;
   const uint32_t m_blocks = (seq_len + C::kBlockM - 1) / C::kBlockM;  // query tiles per head
   const auto tile = [&](uint32_t t) { return blockIdx.x + t * gridDim.x; };
-  const auto head_row = [&](uint32_t t) { return tile(t) / m_blocks * seq_len; };
-  // A consumer's rows begin here in their head, in a head's last tile perhaps past its end.
-  const auto q_row = [&](uint32_t t, int consumer) {
-    return tile(t) % m_blocks * C::kBlockM + consumer * 64;
+  // Where a box begins in a tensor: the last three coordinates of its map.
+  struct Place {
+    int row, head, sequence;
+  };
+  // The first key of query tile t's head. It divides, which is slow: not once per K tile.
+  const auto first_key = [&](uint32_t t) {
+    const uint32_t head = tile(t) / m_blocks;  // of all sequences
+    return Place{0, int(head % heads), int(head / heads)};
+  };
+  // A consumer's rows of query tile t, in a head's last tile perhaps past its end.
+  const auto queries = [&](uint32_t t, int consumer) {
+    Place place = first_key(t);
+    place.row = tile(t) % m_blocks * C::kBlockM + consumer * 64;
+    return place;
   };
 
   // ---- pointers
@@ -147,15 +157,16 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   }
   __syncthreads();  // all threads wait until this is initialised, so each may use it
 
-  // The producer loads tile n_block of K or V from `row` on, once all warps released the stage.
+  // The producer loads tile n_block of K or V from `key` on, once all warps released the stage.
   const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][C::kBlockN][64],
-                             uint64_t* full, uint64_t* empty, uint32_t n_block, int row) {
+                             uint64_t* full, uint64_t* empty, uint32_t n_block, Place key) {
     const uint32_t stage = n_block % C::kStages;
     ptx::mbarrier_wait(&empty[stage], (n_block / C::kStages + 1) % 2);
     ptx::mbarrier_arrive_expect_tx(&full[stage], kTileBytes);
 #pragma unroll
     for (int slab = 0; slab < C::kSlabs; slab++) {
-      ptx::cp_async_bulk_tensor_load(tiles_of[stage][slab], &map, {slab * 64, row}, &full[stage]);
+      ptx::cp_async_bulk_tensor_load(tiles_of[stage][slab], &map,
+                                     {slab * 64, key.row, key.head, key.sequence}, &full[stage]);
     }
   };
 
@@ -167,18 +178,17 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       // One thread loads group after group: tile i of K and tile i - 1 of V.
       if (warp_idx == 0 && ptx::elect_sync()) {
         uint32_t i = first_t * tiles;
-        int v_row = 0;
+        Place of_v = {};
         for (uint32_t t = 0; t < its_tiles; t++) {
-          // head_row() divides, which is slow, so it runs once per query tile, not per K tile.
-          const uint32_t first_row = head_row(t);
+          Place of_k = first_key(t);
           for (uint32_t n = 0; n < tiles; n++, i++) {
-            const int row = first_row + n * C::kBlockN;
-            load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, i, row);
-            if (t + n > 0) load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, i - 1, v_row);
-            v_row = row;
+            of_k.row = n * C::kBlockN;
+            load_tile(map_k, smem.sK, smem.k_full, smem.k_empty, i, of_k);
+            if (t + n > 0) load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, i - 1, of_v);
+            of_v = of_k;
           }
         }
-        load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, i - 1, v_row);
+        load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, i - 1, of_v);
       }
       // One thread per consumer loads Q, later stores O, and then loads a later Q in its place.
       if (warp_idx > 0 && warp_idx <= C::kWarpgroups && ptx::elect_sync()) {
@@ -187,10 +197,10 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
           const uint32_t slot = (first_t + t) % C::kQTiles, uses = (first_t + t) / C::kQTiles;
           T(*const sQ)[64][64] = smem.sQ[slot][consumer];  // [kSlabs][64][64]
           if (t >= C::kQTiles) {
-            const uint32_t o = t - C::kQTiles, row = q_row(o, consumer);  // a former query tile's O
+            const Place o = queries(t - C::kQTiles, consumer);  // of a former query tile
             ptx::mbarrier_wait(&smem.o_full[slot][consumer], (uses + 1) % 2);
-            for (int slab = 0; slab < C::kSlabs && row < seq_len; slab++) {
-              ptx::cp_async_bulk_tensor_store(&map_o, {slab * 64, int(head_row(o) + row)},
+            for (int slab = 0; slab < C::kSlabs; slab++) {  // rows past the head are not written
+              ptx::cp_async_bulk_tensor_store(&map_o, {slab * 64, o.row, o.head, o.sequence},
                                               sQ[slab]);
             }
             ptx::cp_async_bulk_commit();
@@ -199,9 +209,10 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
           if (t < its_tiles) {
             uint64_t* const full = &smem.q_full[slot][consumer];
             ptx::mbarrier_arrive_expect_tx(full, 64 * kHeadDim * sizeof(T));
-            const int row = head_row(t) + q_row(t, consumer);  // past its head: any rows
+            const Place q = queries(t, consumer);  // past its head: zeros
             for (int slab = 0; slab < C::kSlabs; slab++) {
-              ptx::cp_async_bulk_tensor_load(sQ[slab], &map_q, {slab * 64, row}, full);
+              ptx::cp_async_bulk_tensor_load(sQ[slab], &map_q,
+                                             {slab * 64, q.row, q.head, q.sequence}, full);
             }
           }
         }
@@ -472,17 +483,19 @@ struct Launcher {
   template <int kConsumers>
   static void run_with(const Attention<T>& a, int q_tiles) {
     using C = Config<kHeadDim, kConsumers>;
-    const auto map = [&](const T* tensor, uint32_t rows) {  // its boxes are `rows` rows of a slab
-      return make_slab_map(tensor, kHeadDim, uint64_t(a.batch) * a.heads * a.seq_len, rows);
+    const auto map = [&](const T* tensor, const Strides& strides, uint32_t rows) {
+      return make_slab_map(tensor, kHeadDim, a.seq_len, a.heads, a.batch, strides, rows);
     };
     launch<attention_kernel<T, kHeadDim, kConsumers>>(
         {dim3(q_tiles < sm_count() ? q_tiles : sm_count()), dim3(C::kThreads),
          sizeof(SharedStorage<T, kHeadDim, kConsumers>)},
-        map(a.q, 64), map(a.k, C::kBlockN), map(a.v, C::kBlockN), map(a.o, 64), a.seq_len, q_tiles,
+        map(a.q, a.q_strides, 64), map(a.k, a.k_strides, C::kBlockN),
+        map(a.v, a.v_strides, C::kBlockN), map(a.o, a.o_strides, 64), a.seq_len, a.heads, q_tiles,
         a.scale);
   }
 };
 
-const Registration<Launcher> registration{"16_max_free", Needs{90, true}, Traits::kMaxFree};
+const Registration<Launcher> registration{"16_max_free", Needs{90, true}, Traits::kMaxFree,
+                                          Takes{.strides = true}};
 
 }  // namespace fa::k16

@@ -142,8 +142,8 @@ class Sentences(unittest.TestCase):
                       *(contiguous(each[:, :, :64]) for each in (q, k, v)))
         self.sentence(fa.BadInput, "^head_dim must be 64 or 128, not 32$",
                       *(contiguous(each[..., :32]) for each in (q, k, v)))
-        self.sentence(fa.BadInput, r"^v has the strides \(.*\) for the shape \(.*\), but kernel 16 takes contiguous tensors: pass ",
-                      q, k, self.turned(v))
+        self.sentence(fa.BadInput, r"^v has the strides \(.*\) for the shape \(.*\), but kernel 11 takes contiguous tensors: pass ",
+                      q, k, self.turned(v), kernel=11)
         self.sentence(fa.BadInput, "but q has .*: head_dim must be the same$", q, contiguous(k[..., :32]), contiguous(v[..., :32]))
         for kernel in ("08\0x", 8.0, None, True):
             self.sentence(fa.BadInput, "^kernel is .*, but fa takes a number or a name", q, k, v, kernel=kernel)
@@ -598,7 +598,7 @@ class NumPy(Sentences):
         here.empty_like = lambda array: Array(numpy.empty_like(array.data))
         try:
             o = fa.attention(*map(Array, (q, k, v)), kernel=8)
-            self.sentence(fa.BadInput, "^q is of type Array, which has no swapaxes, but layout='bnhd' needs it for a numbered kernel: "
+            self.sentence(fa.BadInput, "^q is of type Array, which has no swapaxes, but layout='bnhd' needs it for kernel 8: "
                           "pass torch.from_dlpack of each$", *map(Array, (q, k, v)), kernel=8, layout="bnhd")
         finally:
             del here.empty_like
@@ -886,6 +886,13 @@ class Torch(Sentences):
                                 r"neighbours, with the stride 1: pass q\.contiguous\(\)$"),
                                (torch.nn.functional.pad(turned[0], (0, 4))[..., :64], "^q_strides.head must be a multiple of 8 from 0 to .*, not 2244$")):
                 self.sentence(fa.BadInput, words, bad, k, v, **wanted)
+        for kernel in () if self.FLASH else NAMES[11:] if ON_GPU else ("12", "16"):
+            given = self.tensors((2, 256, 3, 4, 64))[0].unbind(2)
+            same({"kernel": kernel}, given, [each.contiguous() for each in given], layout="bnhd")
+            turned = [each.transpose(1, 2) for each in given]
+            same({"kernel": kernel}, turned, [each.contiguous() for each in turned])
+            o = fa.attention(*turned, kernel=kernel)
+            self.assertTrue(torch.equal(fa.flash_attn_func(*given, kernel=kernel), o.transpose(1, 2)))
         q, k, v = arrays((3, 4, 5, 64), kv_shape=(3, 2, 64, 64))
         pool_k, pool_v, lists = in_pages(k, v, 16)
         lists = {name: torch.from_numpy(each).to(self.DEVICE) for name, each in lists.items()}

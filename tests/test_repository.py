@@ -27,8 +27,8 @@ MOST_CHANGED_LINES = 130  # about 120; from split keys to split queries (06) nea
 # 15 has loops over query tiles, pairs of tiles of K and their boundary, moves Q and O in the producer, too, and has tiles of
 # 128 or 192 query rows and of 64 or 128 keys.
 # 16 begins a query tile in any turn, so its main loop is another one, and may compute everything twice.
-MOST_CHANGED_LINES_OF = {"10": 270, "15": 230, "16": 270}
-MOST_LINES_OF = {"10": 400, "16": 480}
+MOST_CHANGED_LINES_OF = {"10": 270, "15": 240, "16": 270}
+MOST_LINES_OF = {"10": 400, "16": 495}
 MARKER = re.compile(r"\s*// \[/?[\w-]+\]")  # where a chapter's excerpt begins or ends: not for the reader
 # A kernel's own table of tile sizes (10_tuning.h) is all that it may have beside its file.
 INCLUDES = re.compile(r"kernels/\d\d_tuning\.h|common/(launch|layout|ptx)/\w+\.h")
@@ -262,11 +262,12 @@ class Tests(unittest.TestCase):
 class Pictures(unittest.TestCase):
     def test_every_picture_is_shown_on_a_page(self):
         pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-        shown = set(re.findall(r"[\w./-]+\.svg", "\n".join(page.read_text(encoding="utf-8") for page in pages)))
-        names = {name.rsplit("/", 1)[-1] for name in shown}
+        found = set(re.findall(r"[\w./-]+\.svg", "\n".join(page.read_text(encoding="utf-8") for page in pages)))
+        names = {name.rsplit("/", 1)[-1] for name in found}
         for folder in ("charts", "pictures", "timelines"):
             for path in sorted((ROOT / "docs" / folder).glob("*.svg")):
-                self.assertTrue(path.name in names, f"{path.relative_to(ROOT)}: no page shows it")
+                shown = path.name.replace("_phone.svg", ".svg")  # the site puts it in the other's place on a phone
+                self.assertTrue(shown in names, f"{path.relative_to(ROOT)}: no page shows it")
 
 
 # ---- the emulator's floors: its core knows no instruction and no check, its units know no check. Held over the sources, by

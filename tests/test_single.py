@@ -109,13 +109,14 @@ class Tensor:
 
 def use_library(path, kernel):
     """By Python's ctypes, as docs/use.md does it on a GPU. Beyond the ladder causal, with two heads per head of keys: split_keys
-    with keys in pages, plain on two packed sequences with rows before heads."""
+    with keys in pages, plain on two packed sequences. plain and 16 with rows before heads."""
     library = ctypes.CDLL(path)
     function = library["attention16" if kernel == "16" else f"attention_{kernel}"]
     random, keep = Random(1), []
     heads, kv_heads, q_rows, kv_rows = (2, 2, 128, 128) if kernel == "16" else (4, 2, 3, 70)
     # First row and length, of queries and of keys.
     sequences = [((0, 1), (0, 30)), ((1, 2), (30, 40))] if kernel == "plain" else [((0, q_rows), (0, kv_rows))]
+    strided = kernel in ("16", "plain")
     table = [4, 2, 0, 1, 3] if kernel == "split_keys" else []  # the page of every 16 keys
 
     def integers(*numbers):
@@ -123,7 +124,7 @@ def use_library(path, kernel):
         return ctypes.c_void_p(ctypes.addressof(keep[-1]))
 
     def key_row(head, key):
-        if kernel == "plain":
+        if strided:
             return key * kv_heads + head
         return (table[key // 16] * kv_heads + head) * 16 + key % 16 if table else head * kv_rows + key
 
@@ -144,7 +145,8 @@ def use_library(path, kernel):
             given |= {"cu_seqlens_q": integers(0, 1, 3), "cu_seqlens_kv": integers(0, 30, 70), "q_rows": 3, "kv_rows": 70}
         if beyond:
             given |= {"block_table": integers(*table) if table else None, "kv_lens": integers(kv_len) if table else None}
-            given |= {"page_size": 16 if table else 0, "strides": strides(head_dim) if packed else None}
+            given |= {"page_size": 16 if table else 0}
+        given |= {"strides": strides(head_dim) if strided else None}
         if set(others) - set(given):
             fail(f"{kernel} has no {others}")
         return function(*(given | others).values(), None)
@@ -177,11 +179,11 @@ def use_library(path, kernel):
     some, odd = integers(0, 0, 0), ctypes.c_void_p(o.address + 2)
     wrong = [{"q": None}, {"k": None}, {"o": odd}, {"v": ctypes.c_void_p(k.address + 8)}, {"head_dim": 96}, {"dtype": 2},
              {"scale": ctypes.c_float(0)}, {"scale": ctypes.c_float(float("nan"))}, {"batch": 0}, {"batch": 32768, "heads": 2},
-             {"seq_len": 0}, {"seq_len": -128}, {"seq_len": 100 if kernel == "16" else 1 << 23}]
+             {"seq_len": 0}, {"seq_len": -128}, {"seq_len": 100 if kernel == "16" else 1 << 23}, {"strides": strides(128, 4)},
+             {"strides": strides(128, -8)}]
     if kernel != "16":
-        wrong += [{"kv_heads": 0}, {"kv_heads": 3}, {"kv_len": 0}, {"causal": 2}, {"lse": odd}, {"strides": strides(128, 4)},
-                  {"strides": strides(128, -8)}, {"block_table": some, "kv_lens": None, "page_size": 16},
-                  {"block_table": None, "kv_lens": some, "page_size": 16}]
+        wrong += [{"kv_heads": 0}, {"kv_heads": 3}, {"kv_len": 0}, {"causal": 2}, {"lse": odd},
+                  {"block_table": some, "kv_lens": None, "page_size": 16}, {"block_table": None, "kv_lens": some, "page_size": 16}]
     if kernel == "plain":
         wrong += [{"cu_seqlens_q": None}, {"cu_seqlens_kv": None}, {"cu_seqlens_q": odd}, {"q_rows": 0}, {"q_rows": -1}, {"kv_rows": 0},
                   {"block_table": some, "kv_lens": some, "page_size": 16}]
@@ -217,11 +219,12 @@ def use_extension():
     for number in range(torch.cuda.device_count()):  # the current GPU is the first one
         for dtype in (torch.float16, torch.bfloat16):
             q, k, v = torch.randn(3, 2, 3, 128, 128, dtype=dtype, device=f"cuda:{number}")
+            k = k.transpose(1, 2).contiguous().transpose(1, 2)  # rows before heads
             right = torch.nn.functional.scaled_dot_product_attention(*(each.double() for each in (q, k, v)))
             if (error := (torch.linalg.norm(attention(q, k, v) - right) / torch.linalg.norm(right)).item()) > 8e-3:
                 fail(f"{dtype} on GPU {number}: the relative error is {error:.2g}")
     wrong = [((q, k, v.float()), "fp16 or bf16"), ((q.float(), k.float(), v.float()), "fp16 or bf16"), ((q, k.half(), v), "fp16 or bf16"),
-             ((q, k[:, :2].contiguous(), v), "one shape"), ((q[0], k[0], v[0]), "one shape"), ((q, k.mT, v), "contiguous"),
+             ((q, k[:, :2].contiguous(), v), "one shape"), ((q[0], k[0], v[0]), "one shape"), ((q, k.mT, v), "neighbours"),
              ((q[..., :96].contiguous(),) * 3, "invalid argument"), ((q, k, v.cpu()), "one GPU"), ((q.cpu(), k, v), "one GPU")]
     if torch.cuda.device_count() > 1:
         wrong.append(((q, k.to("cuda:0"), v), "one GPU"))

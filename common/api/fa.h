@@ -3,15 +3,13 @@
  *   O = softmax(Q K^T / sqrt(head_dim)) V, forward, without dropout.
  *
  * Q, K, V and O are tensors of fp16 or bf16, contiguous [batch, heads, seq_len, head_dim]: element
- * (b, h, n, d) is number ((b * heads + h) * seq_len + n) * head_dim + d. Tensors with other strides
- * must be copied first, since a kernel takes the rows of all heads as one matrix. batch and heads
- * are at least 1, their product is at most 65535; seq_len is a multiple of 128; head_dim is 64 or
- * 128. Pointers are multiples of 16 bytes. O overlaps none of the others, else it is FA_BAD_INPUT.
+ * (b, h, n, d) is number ((b * heads + h) * seq_len + n) * head_dim + d. batch and heads are at
+ * least 1, their product is at most 65535; seq_len is a multiple of 128; head_dim is 64 or 128.
+ * Pointers are multiples of 16 bytes. O overlaps none of the others, else it is FA_BAD_INPUT.
  *
- * That is all that the sixteen numbered kernels take. Kernels of beyond/ take more, which a program
- * says in fa_options: a causal mask, other lengths, fewer heads of K and V, packed sequences, K and
- * V in pages, other strides, and a second output. All kernels take another scale than
- * 1 / sqrt(head_dim).
+ * A program says in fa_options what it wants besides. All kernels take another scale than
+ * 1 / sqrt(head_dim). Kernels from 12 on take other strides; those of beyond/ take a causal mask,
+ * other lengths, fewer heads of K and V, packed sequences, K and V in pages, and a second output.
  *
  * The library was built for one of two back ends (fa_backend). Built for CUDA, it takes pointers to
  * memory of one GPU. Built for the emulator, it takes pointers to host memory, runs the kernel on
@@ -102,7 +100,7 @@ typedef struct fa_options {
    * because kernels take a row's maximum before they multiply, and limited because the exponents of
    * much larger scores overflow in fp32. */
   float scale;
-  /* Where rows lie, for kernels of beyond/. Rows of [batch, seq_len, heads, head_dim] have
+  /* Where rows lie, for kernels from 12 on. Rows of [batch, seq_len, heads, head_dim] have
    * {seq_len * heads * head_dim, head_dim, heads * head_dim}; those of packed sequences, [rows,
    * heads, head_dim], {0, head_dim, heads * head_dim}. No two rows of O have an element in common;
    * elements between them stay as they are. */

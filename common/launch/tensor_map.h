@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "common/launch/problem.h"
 #include "common/layout/swizzle.h"
 #include "common/ptx/tensor_map.h"
 
@@ -68,13 +69,27 @@ ptx::TensorMap make_tensor_map(const T* pointer, std::initializer_list<uint64_t>
 }
 
 // For tiles in slabs (common/launch/slabs.h): boxes of box_rows rows and 64 columns of a row-major
-// matrix of rows x columns elements of 16 bits, such as [heads * seq_len, head_dim].
-// [slab-map]
+// matrix of rows x columns elements of 16 bits. A copy names {column, row}.
 template <typename T>
 ptx::TensorMap make_slab_map(const T* matrix, uint64_t columns, uint64_t rows, uint32_t box_rows) {
   static_assert(sizeof(T) == 2, "64 columns are the 128 bytes of the swizzle");
   return make_tensor_map(matrix, {columns, rows}, {columns * sizeof(T)}, {64, box_rows},
                          layout::SwizzleMode::k128Bytes);
+}
+
+// The same for Q, K, V or O, whose rows lie where the strides say. A box has rows of one head of
+// one sequence, and a copy names {column, row, head, sequence}. Rows past the head's end are read
+// as zeros and not written.
+// [slab-map]
+template <typename T>
+ptx::TensorMap make_slab_map(const T* tensor, int head_dim, int seq_len, int heads, int batch,
+                             const Strides& strides, uint32_t box_rows) {
+  static_assert(sizeof(T) == 2, "64 columns are the 128 bytes of the swizzle");
+  const auto bytes = [](long long elements) { return uint64_t(elements) * sizeof(T); };
+  return make_tensor_map(tensor,
+                         {uint64_t(head_dim), uint64_t(seq_len), uint64_t(heads), uint64_t(batch)},
+                         {bytes(strides.row), bytes(strides.head), bytes(strides.block)},
+                         {64, box_rows, 1, 1}, layout::SwizzleMode::k128Bytes);
 }
 // [/slab-map]
 

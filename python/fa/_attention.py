@@ -4,6 +4,7 @@ import ctypes
 import math
 import numbers
 import operator
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -22,20 +23,21 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
               block_table: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(scale q k^T) v, forward, without dropout.
 
-    q, k, v: tensors of one shape, (batch, heads, seq_len, head_dim), contiguous for the numbered kernels. They are of float16 or bfloat16: torch tensors,
+    q, k, v: tensors of one shape, (batch, heads, seq_len, head_dim). They are of float16 or bfloat16: torch tensors,
     NumPy arrays (float16, since NumPy has no bfloat16), or arrays of a library with DLPack and an empty_like, such as
-    CuPy, without a mask of their own. seq_len is a multiple of 128, head_dim 64 or 128, batch * heads at most 65535. They are on one GPU if fa was
+    CuPy, without a mask of their own. Kernels 01 to 11 take contiguous tensors. The others take any strides that are
+    multiples of 8 elements, such as slices of one tensor with q, k and v, if the elements of a row are neighbours.
+    seq_len is a multiple of 128, head_dim 64 or 128, batch * heads at most 65535. They are on one GPU if fa was
     built for CUDA, and on the CPU if it was built for the emulator (fa.backend()).
     kernel: a number or name out of fa.kernels().
     layout: "bhnd" as above, or "bnhd" for tensors of FlashAttention's order, (batch, seq_len, heads, head_dim), of packed
-    sequences (rows, heads, head_dim), and of pages (pages, page_size, heads, head_dim). The result has the order of q. With a
-    numbered kernel the call copies q, k, v and the result, since those take one order. None is "bhnd", and a shape that looks like the other order gets a UserWarning, because most shapes
-    fit both.
+    sequences (rows, heads, head_dim), and of pages (pages, page_size, heads, head_dim). The result has the order of q.
+    With kernels 01 to 11, which take one order, the call copies q, k, v and the result. None is "bhnd", and a shape that looks like the other order gets a UserWarning,
+    because most shapes fit both.
     scale: of the scores, from 1e-30 to 1000. None is 1 / sqrt(head_dim).
 
-    The rest is for kernels of beyond/, such as "plain". They take tensors with any strides that are multiples of 8 elements,
-    such as slices of one tensor with q, k and v, if the elements of a row are neighbours. They take any seq_len, and k and v of
-    another shape than q: with other lengths, (batch, heads, kv_len, head_dim), and with fewer heads, of which each is for heads / kv_heads
+    The rest is for kernels of beyond/, such as "plain". They take any seq_len, and k and v of another shape than q: with
+    other lengths, (batch, heads, kv_len, head_dim), and with fewer heads, of which each is for heads / kv_heads
     neighbouring heads of q.
     causal: query i sees key j if j <= i + kv_len - seq_len, so the last query sees all keys. The row of a query that sees
     none is zeros.
@@ -125,9 +127,10 @@ class View(NamedTuple):
     device: str  # "cpu", "cuda:0"
 
 
-def is_numbered(kernel: str) -> bool:
-    """Whether it is one of the sixteen, which take contiguous tensors (batch, heads, seq_len, head_dim) alone."""
-    return kernel[:1].isdigit()
+def is_of_one_order(kernel: str) -> bool:
+    """Whether it is one of 01 to 11, which take contiguous tensors (batch, heads, seq_len, head_dim) alone."""
+    number = re.match(r"\d+", kernel)
+    return number is not None and int(number[0]) < 12
 
 
 def check(views: dict[str, View], kernel: str, bnhd: bool, cure: str) -> dict[str, View]:
@@ -170,7 +173,7 @@ def check(views: dict[str, View], kernel: str, bnhd: bool, cure: str) -> dict[st
         if not contiguous and not of_lengths and view.strides and view.strides[-1] != 1:
             raise BadInput(f"{name} has the strides {view.strides}, but the elements of a row must be neighbours, with the "
                            f"stride 1: pass {cure.format(name=name)}")
-        if not contiguous and (of_lengths or is_numbered(kernel) and not bnhd):
+        if not contiguous and (of_lengths or is_of_one_order(kernel) and not bnhd):
             which = "fa" if of_lengths else f"kernel {kernel}"
             raise BadInput(f"{name} has the strides {view.strides} for the shape {view.shape}, but {which} takes contiguous "
                            f"tensors: pass {cure.format(name=name)}")
@@ -286,9 +289,9 @@ def _array_attention(given: dict[str, Any], kernel: str, bnhd: bool, causal: boo
     library = type(q).__module__.partition(".")[0]
     cure = "cupy.ascontiguousarray({name})" if library == "cupy" else "numpy.ascontiguousarray({name})"
     views = check({name: view for name, (view, _) in held.items()}, kernel, bnhd, cure)
-    if bnhd and is_numbered(kernel):
+    if bnhd and is_of_one_order(kernel):
         if not hasattr(q, "swapaxes"):
-            raise BadInput(f"q is of type {type(q).__name__}, which has no swapaxes, but layout='bnhd' needs it for a numbered kernel: "
+            raise BadInput(f"q is of type {type(q).__name__}, which has no swapaxes, but layout='bnhd' needs it for kernel {kernel}: "
                            "pass torch.from_dlpack of each")
         copies = {name: given[name].swapaxes(-3, -2).copy() for name in "qkv"}
         result = _array_attention({**given, **copies}, kernel, False, causal, max_seqlen_q, max_seqlen_k, return_lse, scale)

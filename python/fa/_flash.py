@@ -19,7 +19,8 @@ def flash_attn_func(q: Any, k: Any, v: Any, dropout_p: float = 0.0, softmax_scal
     return_attn_probs: a tuple of three, (out, softmax_lse, None). softmax_lse is (batch, heads, seq_len), of float32, in
     natural logarithms; of a row without keys it is -inf, where FlashAttention has inf. The third would be the probabilities
     with their dropout, which FlashAttention does not give without dropout either.
-    kernel: any of kernels/beyond. "causal" needs a GPU of compute capability 9.0 or the emulator, "plain" runs everywhere.
+    kernel: any of kernels/beyond, or one from 12 on for what it takes: no mask, a multiple of 128 as seq_len and kv_len, as
+    many kv_heads as heads. "causal" and those need a GPU of compute capability 9.0 or the emulator, "plain" runs everywhere.
 
     Returns a new tensor of q's shape, dtype and device. Streams, graphs and errors are those of fa.attention.
     """

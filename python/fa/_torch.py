@@ -7,7 +7,7 @@ import torch
 from torch.autograd import forward_ad
 
 from . import _library
-from ._attention import View, check, is_numbered, packed_of, paged_of, strides_of, turned
+from ._attention import View, check, is_of_one_order, packed_of, paged_of, strides_of, turned
 
 
 def _outputs(q: torch.Tensor, bnhd: bool, return_lse: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -27,7 +27,7 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal:
          max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False,
          block_table: torch.Tensor | None = None, seqused_k: torch.Tensor | None = None,
          scale: float | None = None, bnhd: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
-    if bnhd and is_numbered(kernel):
+    if bnhd and is_of_one_order(kernel):
         q, k, v = (each.transpose(-3, -2).contiguous() for each in (q, k, v))
         o, lse = _run(q, k, v, kernel, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, return_lse, block_table,
                       seqused_k, scale)

@@ -42,8 +42,7 @@ ptx::TensorMap no_tensor_map(const T*, std::initializer_list<uint64_t>,
                              layout::SwizzleMode) {
   return {};
 }
-template <typename T>
-ptx::TensorMap no_slab_map(const T*, uint64_t, uint64_t, uint32_t) {
+ptx::TensorMap no_slab_map(const void*, int, int, int, int, const Strides&, uint32_t) {
   return {};
 }
 

@@ -18,6 +18,18 @@ int compiled_architecture() {
   return attributes.ptxVersion;
 }
 // [/compiled_architecture]
+// [o_strides]
+
+// Where the rows of a tensor lie: how many elements apart neighbouring blocks (of the batch, or
+// pages), heads and rows are.
+struct Strides {
+  long long block = 0, head = 0, row = 0;
+  // The element that a row begins with.
+  __host__ __device__ size_t at(size_t of_block, size_t of_head, size_t of_row) const {
+    return of_block * size_t(block) + of_head * size_t(head) + of_row * size_t(row);
+  }
+};
+// [/o_strides]
 // [TensorMap]
 // [make_tensor_map]
 
@@ -32,12 +44,17 @@ ptx::TensorMap make_tensor_map(const T* tensor, std::initializer_list<uint64_t> 
   // [/make_tensor_map]
   // [make_slab_map]
 
-// A map for TMA: boxes of box_rows rows and 64 columns (128 bytes, swizzled) of a row-major matrix.
-// The driver makes it; asked for its function at run time, it need not be linked.
+// A map for TMA: boxes of box_rows rows and 64 columns (128 bytes, swizzled) of one head. A copy
+// names {column, row, head, sequence}. The driver makes the map; asked for its function at run
+// time, it need not be linked.
 template <typename T>
-ptx::TensorMap make_slab_map(const T* matrix, uint64_t columns, uint64_t rows, uint32_t box_rows) {
-  const uint64_t sizes[] = {columns, rows}, row_bytes[] = {columns * sizeof(T)};
-  const uint32_t box[] = {64, box_rows}, every_element[] = {1, 1};
+ptx::TensorMap make_slab_map(const T* tensor, int head_dim, int seq_len, int heads, int batch,
+                             const Strides& strides, uint32_t box_rows) {
+  const auto bytes = [](long long elements) { return uint64_t(elements) * sizeof(T); };
+  const uint64_t sizes[] = {uint64_t(head_dim), uint64_t(seq_len), uint64_t(heads),
+                            uint64_t(batch)};
+  const uint64_t apart[] = {bytes(strides.row), bytes(strides.head), bytes(strides.block)};
+  const uint32_t box[] = {64, box_rows, 1, 1}, every_element[] = {1, 1, 1, 1};
   // [/make_slab_map]
   // [as_library]
   constexpr auto kMapType = std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
@@ -56,7 +73,7 @@ ptx::TensorMap make_slab_map(const T* matrix, uint64_t columns, uint64_t rows, u
           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
           // [/make_tensor_map]
           // [make_slab_map]
-          &map, kMapType, 2, const_cast<T*>(matrix), sizes, row_bytes, box,
+          &map, kMapType, 4, const_cast<T*>(tensor), sizes, apart, box,
           every_element, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
           // [/make_slab_map]
           CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS) {
@@ -88,22 +105,14 @@ inline void check(cudaError_t error, int line = __builtin_LINE()) {
 }
 // [/!as_library]
 
+// [kv_heads]
+enum class Mask { kNone, kCausal };  // causal: the last query sees all keys
+
+// [/kv_heads]
 // [!kv_heads]
 // What a launcher gets: tensors in the GPU's memory, [batch, heads, seq_len, head_dim] each.
 // [/!kv_heads]
 // [kv_heads]
-enum class Mask { kNone, kCausal };  // causal: the last query sees all keys
-
-// Where the rows of a tensor lie: how many elements apart neighbouring blocks (of the batch, or
-// pages), heads and rows are.
-struct Strides {
-  long long block = 0, head = 0, row = 0;
-  // The element that a row begins with.
-  __host__ __device__ size_t at(size_t of_block, size_t of_head, size_t of_row) const {
-    return of_block * size_t(block) + of_head * size_t(head) + of_row * size_t(row);
-  }
-};
-
 // What a launcher gets: tensors in the GPU's memory. Q and O are [batch, heads, seq_len, head_dim],
 // and K and V are [batch, kv_heads, kv_len, head_dim].
 // [/kv_heads]
@@ -134,10 +143,17 @@ struct Attention {
   const int *block_table = nullptr, *kv_lens = nullptr;
   int page_size = 0, table_pages = 0;
   // [/block_table]
-  // [kv_heads]
+  // [o_strides]
   Strides q_strides, k_strides, v_strides, o_strides;
+  // [kv_heads]
   bool contiguous = true;
+  // [/kv_heads]
   void be_contiguous(long long head_dim) {
+    // [!kv_heads]
+    const long long head = seq_len * head_dim;
+    q_strides = k_strides = v_strides = o_strides = {heads * head, head, head_dim};
+    // [/!kv_heads]
+    // [kv_heads]
     const auto strides = [=](long long of_heads, long long rows) {
       return Strides{of_heads * rows * head_dim, rows * head_dim, head_dim};
     };
@@ -146,8 +162,9 @@ struct Attention {
     // [block_table]
     if (block_table) k_strides = v_strides = strides(kv_heads, page_size);
     // [/block_table]
+    // [/kv_heads]
   }
-  // [/kv_heads]
+  // [/o_strides]
 };
 // [Problem]
 
@@ -308,8 +325,10 @@ int main(int argc, char** argv) {
   Attention<T> a{gpu[0], gpu[1], gpu[2], gpu[3], batch, heads, seq_len, 1 / sqrtf(kHeadDim)};
   // [kv_heads]
   a.kv_len = a.kv_rows = kv_len, a.kv_heads = kv_heads, a.q_rows = seq_len;
-  a.be_contiguous(kHeadDim);
   // [/kv_heads]
+  // [o_strides]
+  a.be_contiguous(kHeadDim);
+  // [/o_strides]
   // [workspace_bytes]
   // [!kv_heads]
   a.workspace_bytes =
@@ -368,8 +387,11 @@ using k00::Launcher;
 // O = softmax(scale QK^T) V, forward, on the current GPU.
 //
 // [!kv_heads]
-//   q, k, v, o    contiguous tensors [batch, heads, seq_len, head_dim] in the GPU's memory, each at
-//                 a multiple of 16 bytes; o overlaps none of the others
+//   q, k, v, o    tensors [batch, heads, seq_len, head_dim] in the GPU's memory, each at a multiple
+//                 of 16 bytes; o overlaps none of the others
+// [!o_strides]
+//                 All are contiguous.
+// [/!o_strides]
 //   batch, heads  from 1 on; batch * heads is at most 65535
 //   seq_len       a multiple of 128, at most 4194304
 // [/!kv_heads]
@@ -410,11 +432,11 @@ using k00::Launcher;
 //                 Packed sequences are not in pages.
 // [/cu_seqlens_q]
 // [/block_table]
-// [kv_heads]
+// [o_strides]
 //   strides       twelve numbers, in host memory: how many elements apart neighbouring blocks (of
 //                 the batch, or pages), heads and rows are, of q, then k, v and o. Each is a
 //                 multiple of 8 from 0 to 2^39 - 8. Null: contiguous
-// [/kv_heads]
+// [/o_strides]
 //   stream        takes the launch, and the call does not wait; null is the default stream
 //
 // [workspace_bytes]
@@ -429,7 +451,7 @@ using k00::Launcher;
 extern "C" __attribute__((visibility("default"))) cudaError_t attention00(
     // [!kv_heads]
     const void* q, const void* k, const void* v, void* o, int batch, int heads, int seq_len,
-    int head_dim, int dtype, float scale, cudaStream_t stream) {
+    int head_dim, int dtype, float scale,
     // [/!kv_heads]
     // [kv_heads]
     const void* q, const void* k, const void* v, void* o, float* lse, int batch, int heads,
@@ -440,8 +462,11 @@ extern "C" __attribute__((visibility("default"))) cudaError_t attention00(
     // [block_table]
     const int* block_table, const int* kv_lens, int page_size,
     // [/block_table]
-    const long long* strides, cudaStream_t stream) {
     // [/kv_heads]
+    // [o_strides]
+    const long long* strides,
+    // [/o_strides]
+    cudaStream_t stream) {
   for (const void* tensor : {q, k, v, static_cast<const void*>(o)}) {
     if (!tensor || reinterpret_cast<uintptr_t>(tensor) % 16 != 0) return cudaErrorInvalidValue;
   }
@@ -475,13 +500,13 @@ extern "C" __attribute__((visibility("default"))) cudaError_t attention00(
     return cudaErrorInvalidValue;
   }
   // [/kv_heads]
-  // [kv_heads]
+  // [o_strides]
   for (int i = 0; strides && i < 12; i++) {
     if (strides[i] < 0 || strides[i] % 8 != 0 || strides[i] >= 1LL << 39) {
       return cudaErrorInvalidValue;
     }
   }
-  // [/kv_heads]
+  // [/o_strides]
   // [cu_seqlens_q]
   const bool packed = cu_seqlens_q;
   if (packed != bool(cu_seqlens_kv) || packed != (q_rows != 0) || packed != (kv_rows != 0) ||
@@ -517,14 +542,16 @@ extern "C" __attribute__((visibility("default"))) cudaError_t attention00(
     a.block_table = block_table, a.kv_lens = kv_lens, a.page_size = page_size;
     a.table_pages = paged ? (kv_len + page_size - 1) / page_size : 0;
     // [/block_table]
-    // [kv_heads]
+    // [o_strides]
     a.be_contiguous(head_dim);
     if (strides) {
+      // [kv_heads]
       a.contiguous = false;
+      // [/kv_heads]
       const auto of = [&](int i) { return Strides{strides[i], strides[i + 1], strides[i + 2]}; };
       a.q_strides = of(0), a.k_strides = of(3), a.v_strides = of(6), a.o_strides = of(9);
     }
-    // [/kv_heads]
+    // [/o_strides]
     // [!workspace_bytes]
     Kernel::run(a);
     // [/!workspace_bytes]
