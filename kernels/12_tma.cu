@@ -7,7 +7,8 @@
 // Bottleneck   Removed: every thread issued 16 cp.async per iteration, with their addresses, and
 //              both warpgroups waited for the slower one at the CTA's barrier in every iteration.
 // Changed      One thread calls load_group(), which replaces copy_group(). Full and empty barriers
-//              replace __syncthreads(). No fence is needed: TMA writes by wgmma's own path.
+//              replace __syncthreads(). No fence is needed: TMA writes by wgmma's own path. Only
+//              maps and o_strides know where rows lie, so tensors may have any strides.
 // Run          cmake --build --preset emulator --target 12_tma && build/emulator/bin/12_tma
 #include "common/launch/launch.h"
 #include "common/launch/quad.h"
@@ -297,6 +298,7 @@ template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
     using C = Config<kHeadDim>;
+    // Makes the map of a tensor, whose boxes are `rows` rows of a slab.
     const auto map = [&](const T* tensor, const Strides& strides, uint32_t rows) {
       return make_slab_map(tensor, kHeadDim, a.seq_len, a.heads, a.batch, strides, rows);
     };

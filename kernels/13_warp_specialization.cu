@@ -310,6 +310,7 @@ template <typename T, int kHeadDim>
 struct Launcher {
   static void run(const Attention<T>& a) {
     using C = Config<kHeadDim>;
+    // Makes the map of a tensor, whose boxes are `rows` rows of a slab.
     const auto map = [&](const T* tensor, const Strides& strides, uint32_t rows) {
       return make_slab_map(tensor, kHeadDim, a.seq_len, a.heads, a.batch, strides, rows);
     };

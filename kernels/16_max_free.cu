@@ -120,12 +120,14 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   struct Place {
     int row, head, sequence;
   };
-  // The first key of query tile t's head. It divides, which is slow: not once per K tile.
+  // Returns the place of row 0 of query tile t's head. Divisions are slow, so the producer calls it
+  // once per query tile, not once per K tile.
   const auto first_key = [&](uint32_t t) {
-    const uint32_t head = tile(t) / m_blocks;  // of all sequences
+    const uint32_t head = tile(t) / m_blocks;  // counted over all sequences
     return Place{0, int(head % heads), int(head / heads)};
   };
-  // A consumer's rows of query tile t, in a head's last tile perhaps past its end.
+  // Returns where a consumer's rows of query tile t begin, in a head's last tile perhaps past the
+  // head's end.
   const auto queries = [&](uint32_t t, int consumer) {
     Place place = first_key(t);
     place.row = tile(t) % m_blocks * C::kBlockM + consumer * 64;
@@ -178,7 +180,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       // One thread loads group after group: tile i of K and tile i - 1 of V.
       if (warp_idx == 0 && ptx::elect_sync()) {
         uint32_t i = first_t * tiles;
-        Place of_v = {};
+        Place of_v = {};  // of the K tile before, whose V comes next
         for (uint32_t t = 0; t < its_tiles; t++) {
           Place of_k = first_key(t);
           for (uint32_t n = 0; n < tiles; n++, i++) {
@@ -197,7 +199,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
           const uint32_t slot = (first_t + t) % C::kQTiles, uses = (first_t + t) / C::kQTiles;
           T(*const sQ)[64][64] = smem.sQ[slot][consumer];  // [kSlabs][64][64]
           if (t >= C::kQTiles) {
-            const Place o = queries(t - C::kQTiles, consumer);  // of a former query tile
+            const Place o =
+                queries(t - C::kQTiles, consumer);  // where a former query tile's O belongs
             ptx::mbarrier_wait(&smem.o_full[slot][consumer], (uses + 1) % 2);
             for (int slab = 0; slab < C::kSlabs; slab++) {  // rows past the head are not written
               ptx::cp_async_bulk_tensor_store(&map_o, {slab * 64, o.row, o.head, o.sequence},
@@ -209,7 +212,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
           if (t < its_tiles) {
             uint64_t* const full = &smem.q_full[slot][consumer];
             ptx::mbarrier_arrive_expect_tx(full, 64 * kHeadDim * sizeof(T));
-            const Place q = queries(t, consumer);  // past its head: zeros
+            const Place q = queries(t, consumer);  // rows past the head's end are zeros
             for (int slab = 0; slab < C::kSlabs; slab++) {
               ptx::cp_async_bulk_tensor_load(sQ[slab], &map_q,
                                              {slab * 64, q.row, q.head, q.sequence}, full);
@@ -483,6 +486,7 @@ struct Launcher {
   template <int kConsumers>
   static void run_with(const Attention<T>& a, int q_tiles) {
     using C = Config<kHeadDim, kConsumers>;
+    // Makes the map of a tensor, whose boxes are `rows` rows of a slab.
     const auto map = [&](const T* tensor, const Strides& strides, uint32_t rows) {
       return make_slab_map(tensor, kHeadDim, a.seq_len, a.heads, a.batch, strides, rows);
     };

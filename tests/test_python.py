@@ -145,11 +145,12 @@ class Sentences(unittest.TestCase):
         self.sentence(fa.BadInput, r"^v has the strides \(.*\) for the shape \(.*\), but kernel 11 takes contiguous tensors: pass ",
                       q, k, self.turned(v), kernel=11)
         self.sentence(fa.BadInput, "but q has .*: head_dim must be the same$", q, contiguous(k[..., :32]), contiguous(v[..., :32]))
-        for kernel in ("08\0x", 8.0, None, True):
+        for kernel in ("08\0x", "\ud800", 8.0, None, True):
             self.sentence(fa.BadInput, "^kernel is .*, but fa takes a number or a name", q, k, v, kernel=kernel)
         with self.assertRaises(TypeError):  # FlashAttention has dropout_p there
             fa.attention(q, k, v, 8)
         self.sentence(fa.BadInput, "^causal is 'False', but fa takes True or False$", q, k, v, kernel="plain", causal="False")
+        self.sentence(fa.BadInput, r"^causal is a mask of the shape \(1, 2, 128, 128\), but fa takes True or False$", q, k, v, kernel="plain", causal=q > k)
         self.sentence(fa.BadInput, "^k is of type list, but q of type ", q, [1], v)
 
     @staticmethod
@@ -849,6 +850,7 @@ class Torch(Sentences):
 
         refused(r"^dropout_p is 0\.1, but fa has no dropout: pass 0\.0$", dropout_p=0.1)
         refused(r"^window_size is \(128, 0\), but fa has no sliding window: pass \(-1, -1\)$", window_size=(128, 0))
+        refused(r"^window_size is None, but fa has no sliding window: pass \(-1, -1\)$", window_size=None)
         refused(r"^softcap is 30\.0, but fa has no cap of scores: pass 0\.0$", softcap=30.0)
         refused("^alibi_slopes are given, but fa has no bias of scores: pass None$", alibi_slopes=torch.zeros(4))
         refused("^scale is nan, but fa takes ", softmax_scale=float("nan"))

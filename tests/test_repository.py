@@ -28,7 +28,7 @@ MOST_CHANGED_LINES = 130  # about 120; from split keys to split queries (06) nea
 # 128 or 192 query rows and of 64 or 128 keys.
 # 16 begins a query tile in any turn, so its main loop is another one, and may compute everything twice.
 MOST_CHANGED_LINES_OF = {"10": 270, "15": 240, "16": 270}
-MOST_LINES_OF = {"10": 400, "16": 495}
+MOST_LINES_OF = {"10": 400, "16": 500}
 MARKER = re.compile(r"\s*// \[/?[\w-]+\]")  # where a chapter's excerpt begins or ends: not for the reader
 # A kernel's own table of tile sizes (10_tuning.h) is all that it may have beside its file.
 INCLUDES = re.compile(r"kernels/\d\d_tuning\.h|common/(launch|layout|ptx)/\w+\.h")

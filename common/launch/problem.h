@@ -1,7 +1,8 @@
 // One attention problem: O = softmax(Q K^T * scale) V, forward, without dropout.
-// Q, K, V and O are [batch, heads, seq_len, head_dim] tensors of fp16 or bf16. That is all that the
-// sixteen numbered kernels take; what a model needs besides is below the first fields of Problem,
-// and each kernel's Takes (registry.h) says which of it the kernel accepts.
+// Q, K, V and O are [batch, heads, seq_len, head_dim] tensors of fp16 or bf16. The sixteen
+// numbered kernels take that alone, those from 12 on with any strides; what a model needs besides
+// is below the first fields of Problem, and each kernel's Takes (registry.h) says which of it the
+// kernel accepts.
 #pragma once
 
 #include <algorithm>

@@ -6,8 +6,8 @@
 // Bottleneck   Removed: 16 computes both halves of a causal score matrix, and a fixed share of
 //              query tiles of different length would leave most SMs idle at the end.
 // Changed      From 16: step() goes from any key tile to the next one, also into the next query
-//              tile; QueryTiles orders them; tensor maps end with a head, or with a sequence where
-//              rows lie anywhere (kStrided). A second output, log-sum-exp, to merge parts of keys.
+//              tile; QueryTiles orders them; a store ends with its sequence also where sequences
+//              are packed. A second output, log-sum-exp, to merge parts of keys.
 // Run          cmake --build --preset emulator --target beyond &&
 //              build/emulator/bin/beyond causal --mask causal --lengths 300,0,17 --kv-heads 1
 #include <algorithm>

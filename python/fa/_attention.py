@@ -79,11 +79,13 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
         raise BadInput("block_table and seqused_k belong together: pass both or none")
     if block_table is not None and cu_seqlens_q is not None:
         raise BadInput("block_table does not go with cu_seqlens_q: packed sequences are not in pages")
-    if isinstance(kernel, bool) or not isinstance(kernel, (str, int, numbers.Integral)) or "\0" in str(kernel):
+    if isinstance(kernel, bool) or not isinstance(kernel, (str, int, numbers.Integral)) or not str(kernel).isprintable():
         raise BadInput(f"kernel is {kernel!r}, but fa takes a number or a name out of fa.kernels()")
-    if causal not in (True, False) or return_lse not in (True, False):  # as a truth value every text is true
-        name, value = ("return_lse", return_lse) if causal in (True, False) else ("causal", causal)
-        raise BadInput(f"{name} is {value!r}, but fa takes True or False")
+    for name, value in (("causal", causal), ("return_lse", return_lse)):
+        if shape := getattr(value, "shape", ()):
+            raise BadInput(f"{name} is a mask of the shape {tuple(shape)}, but fa takes True or False")
+        if value not in (True, False):  # as a truth value every text is true
+            raise BadInput(f"{name} is {value!r}, but fa takes True or False")
     if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (float, numbers.Real)) or not 1e-30 <= scale <= 1000):
         raise BadInput(f"scale is {scale!r}, but fa takes a number from 1e-30 to 1000, or None for 1 / sqrt(head_dim)")
     if layout not in (None, "bhnd", "bnhd"):

@@ -49,7 +49,7 @@ def flash_attn_varlen_func(q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens
 def _attention(q: Any, k: Any, v: Any, dropout_p: float, softmax_scale: float | None, causal: bool, window_size: tuple[int, int],
                softcap: float, alibi_slopes: Any, return_attn_probs: bool, kernel: int | str, **packed: Any) -> Any:
     for name, value, default, what in (("dropout_p", dropout_p, 0.0, "dropout"),
-                                       ("window_size", tuple(window_size), (-1, -1), "sliding window"),
+                                       ("window_size", tuple(window_size) if isinstance(window_size, list) else window_size, (-1, -1), "sliding window"),
                                        ("softcap", softcap, 0.0, "cap of scores")):
         if value != default:
             raise BadInput(f"{name} is {value!r}, but fa has no {what}: pass {default!r}")

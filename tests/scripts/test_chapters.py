@@ -5,6 +5,7 @@ import io
 import math
 import random
 import re
+import statistics
 import struct
 import unittest
 from contextlib import redirect_stdout
@@ -214,7 +215,7 @@ class Whole(ScriptTest):
         at = next(i for i, start in enumerate(starts) if start > wait)
         others = [*steps[:at], *steps[at + 2 :]]
         text = " ".join((ROOT / "docs" / "15_persistent.md").read_text(encoding="utf-8").split())
-        ordinary, boundary, after = (f"{round(step, -2):,.0f}" for step in (sum(others) / len(others), *steps[at : at + 2]))
+        ordinary, boundary, after = (f"{round(step, -2):,.0f}" for step in (statistics.median(others), *steps[at : at + 2]))
         self.assertTrue(f"Ordinary iterations are about {ordinary} cycles apart. The boundary's takes about {boundary} cycles" in text
                         and f"the next one, which stores O, about {after}." in text, (ordinary, boundary, after))
 

@@ -13,7 +13,7 @@ KERNELS = sass.kernel_names()
 # Lines beside the kernel's own: the program, the launch, and the instructions. Those of Hopper are more.
 MOST_BESIDE = {"10": 300, "11": 390, "12": 500, "13": 505, "14": 535, "15": 560, "16": 530, "beyond/causal": 620, "beyond/split_keys": 355, "beyond/plain": 280}
 USUAL = 220
-MOST = {"08": 440, "16": 1035}  # in all
+MOST = {"08": 440, "16": 1045}  # in all
 
 
 def wgmma_instructions():

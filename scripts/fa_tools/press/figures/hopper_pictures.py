@@ -87,9 +87,9 @@ def boxes(p):
     p.heading(f"A tile of K is {slabs} TMA boxes of 64 columns and {rows} rows; each arrives as a slab",
               f"head_dim {head_dim}, 16-bit elements")
     p.heads = range(len(p.shapes))
-    # Left: the matrix of all heads' rows.
+    # Left: the heads of one sequence.
     x, y, wide, tall = 160, 96, 172, 250
-    p.text(x + wide / 2, 84, "global memory, all heads", 13, weight="bold")
+    p.text(x + wide / 2, 84, "global memory, one sequence", 13, weight="bold")
     p.rect(x, y, wide, tall, *GREY)
     for head in range(3):
         if head:
@@ -103,11 +103,11 @@ def boxes(p):
     p.text(x + wide / 2, y + tall + 16, "column 64", 11, INK.muted)
     p.text(x + wide, y + tall + 16, str(head_dim), 11, INK.muted, "end")
     p.arrow(x - 22, at, x - 2, at, INK.muted, 1.2)
-    p.lines(x - 26, at - 4, 15, ("row head · seq_len", f"+ n · {rows}"), 11.5, anchor="end")
+    p.lines(x - 26, at - 4, 15, ("head 1,", f"row n · {rows}"), 11.5, anchor="end")
     # Below: what the tensor map says.
     p.text(44, y + tall + 42, "tensor map of K:", 12, anchor="start", weight="bold")
-    p.lines(44, y + tall + 59, 17, ("sizes", "stride", "box", "swizzle"))
-    p.lines(120, y + tall + 59, 17, (f"{head_dim}, rows of all heads", f"{2 * head_dim} bytes per row", f"64 x {rows}", "128 bytes"),
+    p.lines(44, y + tall + 59, 17, ("sizes", "strides", "box", "swizzle"))
+    p.lines(120, y + tall + 59, 17, (f"{head_dim}, seq_len, heads, batch", "of row, head, sequence", f"64 x {rows} x 1 x 1", "128 bytes"),
             12, INK.text, mono=True)
     # Middle: the slabs.
     sx, sy, sw, sh = 384, 96, 110, 108
