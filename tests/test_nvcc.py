@@ -19,7 +19,7 @@ from tool_test import COMPILING, ROOT, check_asynchronous, fail, find_nvcc, run,
 
 from fa_tools.product import sass
 
-# A twin has one register less. 16 has none to spare with head_dim 128 or three consumers: up to four registers go to
+# A twin has one register less. 16 has none to spare with two consumers: up to four registers go to
 # local memory and back. The kernel itself spills nothing.
 MOST_SPILLED_BYTES = {"16_max_free": 24}  # of stores or loads
 RECORDING = ("-DFA_RECORDING", "-include", ROOT / "common/trace/record.h")
