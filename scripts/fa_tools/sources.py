@@ -23,6 +23,7 @@ HOST = {f"common/launch/{name}.h" for name in ("device", "known_kernels", "launc
 DEFINED = {"__CUDACC__", "FA_WITH_CUDA"}
 NAMESPACES = ("ptx", "layout", "fa")
 SOLUTION = re.compile(r"^```diff\n@@ (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PATCH = re.compile(r"^=== (\w+)\n(.*?)(?=^=== |\Z)", re.MULTILINE | re.DOTALL)
 
 # ---- reading C++, as far as the headers of common go ---------------------------------------------------------------------
 
@@ -176,9 +177,9 @@ def reachable(blocks, kernel, instead={}):
 def solutions():
     """The solutions that the chapters show, and the long ones of docs/solutions: for each name its places, each a list of
     lines with ' ', '-' or '+' before. Lines "@@ NAME" instead stand for the places of other solutions."""
-    texts = [chapter.read_text(encoding="utf-8") for chapter in sorted((ROOT / "docs").glob("[0-9][0-9]_*.md"))]
-    diffs = dict(found for text in texts for found in SOLUTION.findall(text))
-    diffs |= {file.stem: file.read_text(encoding="utf-8") for file in sorted((ROOT / "docs" / "solutions").glob("*.diff"))}
+    places_of = (SOLUTION, "[0-9][0-9]_*.md"), (PATCH, "solutions/*.diff")
+    diffs = dict(found for form, files in places_of for file in sorted((ROOT / "docs").glob(files))
+                 for found in form.findall(file.read_text(encoding="utf-8")))
 
     def places(diff):
         others = re.findall(r"^@@ (\w+)$", diff, re.MULTILINE)
@@ -190,11 +191,11 @@ def solutions():
 
 def written_in(name):
     """Where a solution is, and from which line on."""
-    file = ROOT / "docs" / "solutions" / f"{name}.diff"
-    if file.exists():
-        return file, 1
-    file = next((ROOT / "docs").glob(f"{name[:2]}_*.md"))
-    return file, file.read_text(encoding="utf-8").split("\n").index(f"@@ {name}") + 1
+    for file in (*(ROOT / "docs").glob(f"{name[:2]}_*.md"), ROOT / "docs" / "solutions" / f"{name[:2]}.diff"):
+        for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
+            if line in (f"@@ {name}", f"=== {name}"):
+                return file, number
+    raise KeyError(name)
 
 
 def changed(text, places, undo=False):

@@ -181,7 +181,7 @@ class Whole(ScriptTest):
     @of_each_chapter
     def test_solutions_that_compile_and_pass(self, chapter, _before, _after):
         text = chapter.parts["Your turn"]
-        patches = [*(name for name, _ in SOLUTION.findall(text)), *re.findall(r"\(solutions/(\w+)\.diff\)", text)]
+        patches = [*(name for name, _ in SOLUTION.findall(text)), *re.findall(r"\(solutions/\d\d\.diff#(\w+)\)", text)]
         self.assertGreaterEqual(len(set(patches)), 3)
         for name in patches:
             (record,) = SOLUTIONS[name]["records"]

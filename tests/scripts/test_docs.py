@@ -420,14 +420,15 @@ class Links(ScriptTest):
         self.root = self.checkout()
         (self.root / "docs").mkdir()
         (self.root / "kernels" / "01_naive.cu").write_text(KERNEL)
+        (self.root / "docs" / "01.diff").write_text("=== 01_a\n-x\n")
         (self.root / "docs" / "a.md").write_text("# One `thing`, twice!\n## Same\n## Same\n<a id='own'></a>\n")
 
     def check(self, text):
         (self.root / "README.md").write_text(text)
         return self.run_script(self.root / "scripts" / "fa", "links")
 
-    def test_a_state_of_an_explorer_is_no_heading(self):
-        for link, code in (("docs/a.md?k128#own", 0), ("docs/a.md?k128#k128", 1), ("docs/none.md?k128", 1)):
+    def test_anchors_and_states_of_an_explorer(self):
+        for link, code in (("docs/01.diff#01_a", 0), ("docs/a.md?k128#own", 0), ("docs/a.md?k128#k128", 1), ("docs/none.md?k128", 1)):
             self.assertEqual(self.check(f"[x]({link})\n").returncode, code, link)
 
     def test_the_site_is_a_link_of_the_readme_alone(self):
@@ -450,6 +451,7 @@ class Links(ScriptTest):
             "[r]: gone.md": "gone.md leads nowhere",
             "[x](../outside.md)": "leaves the repository",
             "[x](kernels/01_naive.cu#L99)": "has only 10 lines",
+            "[x](docs/01.diff#01_b)": "docs/01.diff has no line === 01_b",
         }
         for text, expected in cases.items():
             with self.subTest(text):

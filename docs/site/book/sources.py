@@ -42,5 +42,7 @@ def page(path):
     rows = []
     for number, line in enumerate(lines, 1):
         line = INCLUDE.sub(lambda match: link(match[0], match[0], url) if (ROOT / match[0]).is_file() else match[0], line)
-        rows.append(f'<span id="L{number}">{line}\n</span>')  # the style sheet counts the lines
+        place = re.match(r"(?:<[^>]*>)*=== (\w+)", line)  # a solution in a file of several
+        anchor = f'<a id="{place[1]}"></a>' if place and path.endswith(".diff") else ""
+        rows.append(f'<span id="L{number}">{anchor}{line}\n</span>')  # the style sheet counts the lines
     return f'{title}<div class="highlight source"><pre><span></span><code>{"".join(rows)}</code></pre></div>\n'

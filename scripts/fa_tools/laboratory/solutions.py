@@ -11,8 +11,9 @@ A solution stands in its chapter, as a diff below its name, which begins with th
   ```
 
 Its places have no line numbers: each is found by its lines, which must stand in the kernel exactly once. A line "@@"
-stands between two of them. Lines "@@ NAME" in place of a diff are other solutions: they are applied one after the other. A
-long diff is a file of its own, docs/solutions/NAME.diff, to which the exercise links. Solutions are built in a copy of the sources: only --apply and --undo change the checkout."""
+stands between two of them. Lines "@@ NAME" in place of a diff are other solutions: they are applied one after the other. The
+long diffs of a chapter are in docs/solutions/NN.diff, each below a line "=== NAME", to which the exercise links. Solutions are
+built in a copy of the sources: only --apply and --undo change the checkout."""
 
 import json
 import os

@@ -121,6 +121,9 @@ def problem_with(path, target):
         return None
     if file.suffix == ".md":
         return None if anchor in anchors(file) else f"{relative(file)} has no heading for the anchor #{anchor}"
+    if file.suffix == ".diff":
+        there = f"\n=== {anchor}\n" in "\n" + file.read_text(encoding="utf-8")
+        return None if there else f"{relative(file)} has no line === {anchor}"
     if file.suffix == ".svg":
         return None if anchor in anchors_of_picture(file) else f"{relative(file)} has nothing with the id {anchor}"
     lines = re.fullmatch(r"L(\d+)(?:-L(\d+))?", anchor)
