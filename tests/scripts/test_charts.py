@@ -19,7 +19,7 @@ from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGH
 from fa_tools.press.charts.roofline import load_profile
 from fa_tools.press.doc_tables import pieces
 from fa_tools.press.figures import beyond_pictures as schedules
-from fa_tools.press.figures import narrow, pictures
+from fa_tools.press.figures import narrow, pictures, timeline
 from fa_tools.press.figures.drawing import DARK, HALVES, INK, LIGHT, NARROW, constant, real_constant
 from fa_tools.press.figures.first_pictures import SPREAD, shares
 from fa_tools.product import compare
@@ -364,6 +364,22 @@ class Figures(unittest.TestCase):
                  for side in ('class="first"', 'class="second"')}
         self.assertEqual(*map(len, sides.values()))
         self.assertEqual(set.union(*sides.values()), {f'id="at-{step:02}"' for step in range(1, 17)})
+
+    def test_a_phone_shows_all_of_a_timeline(self):
+        """In windows onto it: none shows what is outside, and every place is in one, but what is beside the titles."""
+        for name, svg in timeline.phones().items():
+            picture = ElementTree.fromstring(svg)
+            whole = ElementTree.parse(timeline.FOLDER / f"{name}.svg").getroot()
+            views = [tuple(map(float, each.get("viewBox").split())) for each in picture.findall("{*}svg")]
+            edges = sorted({edge for _, top, _, tall in views for edge in (top, top + tall)})
+            self.assertLess(float(whole.get("height")) - edges[-1], 20, name)
+            for begin, end in zip(edges, edges[1:]):
+                right = 0
+                for left, top, wide, tall in sorted(views):
+                    if top <= begin and end <= top + tall:
+                        self.assertLessEqual(left, right, name)
+                        right = max(right, left + wide)
+                self.assertIn(right, (timeline.PHONE, float(whole.get("width"))), name)
 
     def test_texts_can_be_read_in_both_themes(self):
         for name, picture in drawn():

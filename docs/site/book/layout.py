@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from book import ROOT
 from book.api import API
-from fa_tools.press.figures import narrow, pictures  # noqa: F401 - pictures fills what narrow takes apart
+from fa_tools.press.figures import narrow, pictures, timeline  # noqa: F401 - pictures fills what narrow takes apart
 from fa_tools.press.links import SITE, slug  # slug: the anchors that code hosts make
 
 LARGEST_SOURCE = 100_000  # bytes of a file that becomes a page
@@ -32,7 +32,8 @@ def sections():
 @lru_cache(maxsize=None)
 def narrow_forms():
     """{path: SVG} of the pictures that the site shows on phones and no file has."""
-    return {f"docs/pictures/{name}_phone.svg": svg for name, svg in narrow.forms().items()}
+    return {f"docs/{folder}/{name}_phone.svg": svg for folder, forms in (("pictures", narrow.forms()), ("timelines", timeline.phones()))
+            for name, svg in forms.items()}
 
 
 @lru_cache(maxsize=None)

@@ -228,6 +228,7 @@ class Picture:
         self.width, self.height, self.title = width, height, title
         self.shapes, self.dark = [], dict([*zip(LIGHT, DARK), *dark])
         self.rules = ""  # of the style sheet, in both themes
+        self.attributes = ()  # more of them, of the picture as a whole
         self.heads, self.feet = range(0), []  # which shapes are the heading and the notes
 
     @contextlib.contextmanager
@@ -344,7 +345,7 @@ class Picture:
         rules = "".join(f"{name}{{{';'.join(f'{key}:{value}' for key, value in look.items() if value)}}}" for name, look in looks.items())
         return "\n".join([
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
-            f'viewBox="0 0 {self.width} {self.height}" font-family="{FONT}" role="img">',
+            f'viewBox="0 0 {self.width} {self.height}" font-family="{FONT}" role="img"{attributes(self.attributes)}>',
             f"<title>{escape(self.title, quote=False)}</title>",
             dark_style({pair: self.dark[pair[1]] for pair in used},
                        {name: ("fill", self.dark[look["fill"]]) for name, look in looks.items()}, self.rules + rules),

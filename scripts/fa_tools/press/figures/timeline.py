@@ -1,16 +1,16 @@
 """Draws timelines that programs wrote with --trace, one below the other: some cycles of one CTA, as an SVG. With --docs
 the chapters' ones: docs/timelines/NAME.svg; where a GPU's trace is in bench/results/h200_timelines.jsonl, NAME-recorded.svg with the
-model's above it. NAME_phone.svg shows the same cycles in two halves, one below the other. The same traces give the same bytes."""
+model's above it. The same traces give the same bytes. On phones the site shows the same cycles in two halves, one below the other."""
 
-import copy
+import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections import defaultdict, namedtuple
 from pathlib import Path
 
-from fa_tools.press.figures.drawing import INK, Band, Picture, keep, runs
-from fa_tools.press.figures.narrow import narrow
+from fa_tools.press.figures.drawing import INK, Picture, keep, number, runs
 from fa_tools.records import is_stale
 from fa_tools.tools import (ROOT, Parser, Refused, busy, fail, named, read_json, relative, results_files, write_json,
                             write_whole)
@@ -200,12 +200,12 @@ def columns(slices, cycles, count):
 
 class Panel:
     """One trace's part of the picture, from `top` on."""
-    LEFT, WIDE, NARROW = 128, 728, 300  # NARROW: instead of WIDE, for a phone
+    LEFT, WIDE = 128, 728
 
-    def __init__(self, trace, cycles, wide=WIDE, warps=None):
-        self.trace, self.cycles, self.wide = trace, cycles, wide
+    def __init__(self, trace, cycles):
+        self.trace, self.cycles = trace, cycles
         self.p = None
-        self.warps, self.spans_of = {name: trace.rows["Warps"][name] for name in warps or self.some_warps()}, [*self.products(), *self.under_way()]
+        self.warps, self.spans_of = self.some_warps(), [*self.products(), *self.under_way()]
         self.units = [group for group in UNITS if trace.rows.get(group)]
         self.any_product = None if not trace.recorded else [span for _, unit, spans in self.spans_of if unit == "tensor" for span in spans]
         self.warp_tall = 22 if len(self.warps) <= 4 else 14
@@ -225,10 +225,10 @@ class Panel:
         return shown
 
     def about(self):
-        first, recorded = self.trace.first, self.trace.recorded
+        first, recorded, about = self.trace.first, self.trace.recorded, self.trace.about
         last = min(first + self.cycles, self.trace.cycles)
-        text = f"Cycles {first:,} to {last:,}" if first else f"The first {last:,}"
-        text += f" of {self.trace.cycles:,}" + ("" if first else " cycles")
+        text = f"{about['dtype']}, seq_len {about['seq_len']}, head_dim {about['head_dim']}: "
+        text += f"cycles {first:,} to {last:,} of {self.trace.cycles:,}" if first else f"the first {last:,} of {self.trace.cycles:,} cycles"
         if not recorded:
             return f"{text} on an SM that runs nothing else. A model of order and overlap, not a measurement."
         text += f", recorded on {recorded['gpu'].split(' (')[0]}"
@@ -254,7 +254,7 @@ class Panel:
         self.axis(y + 6)
 
     def x(self, cycle):
-        return self.LEFT + self.wide * cycle / self.cycles
+        return self.LEFT + self.WIDE * cycle / self.cycles
 
     def label(self, y, text):
         self.p.text(self.LEFT - 10, y, text, 12, INK.text, "end")
@@ -262,13 +262,13 @@ class Panel:
     def warp(self, y, name, slices):
         """Each column in the colour of what most of it went to."""
         self.label(y + self.warp_tall / 2 + 4, name)
-        self.p.rect(self.LEFT, y, self.wide, self.warp_tall, INK.cell)
+        self.p.rect(self.LEFT, y, self.WIDE, self.warp_tall, INK.cell)
         start, now = 0, None
-        for column, found in enumerate([*columns(slices, self.cycles, self.wide), []]):
-            first, last = column * self.cycles / self.wide, (column + 1) * self.cycles / self.wide
+        for column, found in enumerate([*columns(slices, self.cycles, self.WIDE), []]):
+            first, last = column * self.cycles / self.WIDE, (column + 1) * self.cycles / self.WIDE
             shares = share_of_kinds(found, first, last)
             most = max(shares, key=lambda unit: (shares[unit], unit)) if shares else None
-            if most != now or column == self.wide:
+            if most != now or column == self.WIDE:
                 if now:
                     self.p.rect(self.LEFT + start, y, column - start, self.warp_tall, color_of(now))
                 start, now = column, most
@@ -277,8 +277,8 @@ class Panel:
         """How busy, as a height: 24 pixels are all of it."""
         rows, step, tall = self.trace.rows[group], 2, 24
         self.label(y + 17, group)
-        self.p.rect(self.LEFT, y, self.wide, tall, INK.cell)
-        count = self.wide // step
+        self.p.rect(self.LEFT, y, self.WIDE, tall, INK.cell)
+        count = self.WIDE // step
         # Of all schedulers, whether they had something to do or not.
         of = 4 if group in ("Tensor Cores", "Exponentials") else 1
         busy = [0.0] * count
@@ -289,12 +289,12 @@ class Panel:
         outline = [(self.LEFT, y + tall)]
         for height, begin, end in runs([round(share * tall) for share in busy]):
             outline += [(self.LEFT + column * step, y + tall - height) for column in (begin, end)]
-        self.p.path([*outline, (self.LEFT + self.wide, y + tall)], True, color_of(UNITS[group]), None)
+        self.p.path([*outline, (self.LEFT + self.WIDE, y + tall)], True, color_of(UNITS[group]), None)
 
     def band(self, y, name, unit, spans):
         """When at least one of these is: as high as a unit that is busy."""
         self.label(y + 17, name)
-        self.p.rect(self.LEFT, y, self.wide, 24, INK.cell)
+        self.p.rect(self.LEFT, y, self.WIDE, 24, INK.cell)
         ends = 0
         for start, end in sorted(spans):
             begin, ends = max(start, ends), max(min(end, self.cycles), ends)
@@ -348,69 +348,93 @@ class Panel:
 
     def axis(self, y):
         step = next(s for s in (100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, sys.maxsize)
-                    if self.cycles / s <= min(8, self.wide // 60))
+                    if self.cycles / s <= min(8, self.WIDE // 60))
         first = self.trace.first
         for cycle in range(-(-first // step) * step - first, self.cycles + 1, step):
             self.p.line(self.x(cycle), y, self.x(cycle), y + 5, INK.line, 1)
-            anchor = "end" if self.x(cycle) > self.LEFT + self.wide - 10 else "middle"
+            anchor = "end" if self.x(cycle) > self.LEFT + self.WIDE - 10 else "middle"
             if first and self.x(cycle) < self.LEFT + 14:
                 anchor = "start"
             self.p.text(self.x(cycle), y + 19, f"{cycle + first:,}", 11.5, INK.muted, anchor)
-        self.p.line(self.LEFT, y, self.LEFT + self.wide, y, INK.line, 1)
+        self.p.line(self.LEFT, y, self.LEFT + self.WIDE, y, INK.line, 1)
         self.p.text(self.LEFT - 10, y + 19, "cycle", 11.5, INK.muted, "end")
 
 
-def panels_of(traces, cycles, halves):
-    """[(title, what is below it, Panel)]: of each trace one, or two of half the cycles for a phone."""
-    for trace in traces:
-        about, who = trace.about, "What the model says"
-        if trace.recorded:
-            gpu = trace.recorded["gpu"].split(" (")[0].removeprefix("NVIDIA ")
-            who = f"What {'an' if gpu[0] in 'AHLR' else 'a'} {gpu} did"
-        title = f"{who}: {trace.kernel}, CTA {about['cta']}, {about['dtype']}, seq_len {about['seq_len']}, head_dim {about['head_dim']}"
-        whole = Panel(trace, cycles)
-        if not halves:
-            yield title, whole.about(), whole
-            continue
-        for first, last in ((0, cycles // 2), (cycles // 2, cycles)):
-            part = copy.deepcopy(trace)
-            part.since(first)
-            begin, end = trace.first + first, min(trace.first + last, trace.cycles)
-            yield title if not first else "", f"Cycles {begin:,} to {end:,}" if first else whole.about(), Panel(part, last - first, Panel.NARROW, whole.warps)
+def title_of(trace):
+    who = "What the model says"
+    if trace.recorded:
+        gpu = trace.recorded["gpu"].split(" (")[0].removeprefix("NVIDIA ")
+        who = f"What {'an' if gpu[0] in 'AHLR' else 'a'} {gpu} did"
+    return f"{who}: {trace.kernel}, CTA {trace.about['cta']}"
 
 
-def draw(traces, cycles, halves=False):
-    """The traces' panels below each other, in one scale; above them what the colours mean."""
+def draw(traces, cycles):
+    """The traces' panels below each other, in one scale; above them what the colours mean, in lines that a phone has room for."""
     cycles = min(cycles, max(trace.cycles - trace.first for trace in traces))
-    panels = list(panels_of(traces, cycles, halves))
-    right = Panel.LEFT + panels[0][2].wide
-    p = Picture(right + 24, 0, panels[0][0], [kind[1:] for kind in KINDS.values()])
-    keys, bands, x, y = [], [], 24, 75
+    p = Picture(Panel.LEFT + Panel.WIDE + 24, 0, ", ".join(map(title_of, traces)), [kind[1:] for kind in KINDS.values()])
     drawn = {each.unit for trace in traces for rows in trace.rows.values() for row in rows.values() for each in row}
+    y, plots = 30, []
+    for trace in traces:
+        panel = Panel(trace, cycles)
+        p.text(24, y, title_of(trace), 16, anchor="start", weight="bold")
+        about = textwrap.wrap(panel.about(), 76)
+        p.lines(24, y + 20, 16, about, 12.5)
+        y += 25 + 16 * len(about)
+        if not plots:
+            y = legend(p, y, drawn) + 17
+        panel.draw(p, y)
+        plots += y - 8, y + panel.tall - 10
+        y += panel.tall + 32
+    p.height = y - 32
+    p.attributes = (("data-plots", " ".join(map(number, plots))),)
+    return p.svg()
+
+
+def legend(p, y, drawn):
+    """What the colours mean; returns where its last line is."""
+    if "work" not in drawn:
+        p.text(24, y, "what a warp does or waits for", 12, INK.muted, "start")
+        y += 18
+    x = 24
     for unit, kind in KINDS.items():
         if unit == "other" or unit == "work" and unit not in drawn:
             continue
         name = kind.name + ", softmax" * (unit == "exponential" and "work" in drawn)
-        if x + 16 + 6.4 * len(name) > right:
+        if x + 16 + 6.4 * len(name) > PHONE:
             x, y = 24, y + 18
-        keys.append((x, y, unit, name))
+        p.rect(x, y - 10, 11, 11, color_of(unit), None, 2)
+        p.text(x + 16, y, name, 12, INK.muted, "start")
         x += 40 + 6.4 * len(name)
-    y += 17
-    for i, (title, about, panel) in enumerate(panels):
-        above = y - 30 if not i else 38 if title else 18  # the first has the legend below
-        bands.append(Band(y - above - 17))
-        if title:
-            p.text(24, y - above, title, 16, anchor="start", weight="bold")
-        p.text(24, y - above + 20 * bool(title), about, 12.5, INK.muted, "start")
-        for x, at, unit, name in keys if not i else ():
-            p.rect(x, at - 10, 11, 11, color_of(unit), None, 2)
-            p.text(x + 16, at, name, 12, INK.muted, "start")
-        if not i and "work" not in drawn:
-            p.text(*(24, 68) if halves else (right, 75), "what a warp does or waits for", 12, INK.muted, "start" if halves else "end")
-        panel.draw(p, y)
-        y += panel.tall + 70
-    p.height = y - 70
-    return (narrow(p, bands) if halves else p).svg()
+    return y
+
+
+# How wide the form for phones is; from where on it shows the second half; how far the halves overlap, so that a number is whole.
+PHONE, BESIDE, OVERLAP = 530, 124, 18
+
+
+def phone(svg):
+    """The form for phones of what draw() made: windows onto it, which show its titles once, and of each plot the second half, with
+    the labels, below the first one."""
+    plots = [float(y) for y in re.search(r' data-plots="([\d. ]+)"', svg)[1].split()]
+    middle, wide = Panel.LEFT + Panel.WIDE // 2, Panel.LEFT + Panel.WIDE + 24
+    windows, below, ends = [], 0, 0
+    for top, bottom in zip(plots[::2], plots[1::2]):
+        for x, left, right, begin, end in ((0, 0, PHONE, ends, top), (0, 0, middle + OVERLAP, top, bottom), (0, 0, BESIDE, top, bottom),
+                                           (BESIDE, middle - OVERLAP, wide, top, bottom)):
+            windows.append(f'<svg x="{x}" y="{number(below)}" width="{right - left}" height="{number(end - begin)}" '
+                           f'viewBox="{left} {number(begin)} {right - left} {number(end - begin)}"><use href="#whole"/></svg>')
+            below += (end - begin + 10 * (begin == top)) * ((left, right) != (0, BESIDE))
+        ends = bottom
+    root, inner = re.match(r"<svg [^>]*>\n(.*</style>\n)", svg, re.DOTALL), svg.removesuffix("</svg>\n")
+    size = f'width="{PHONE}" height="{number(below)}"'
+    head = re.sub(r'width=.* viewBox="[^"]*"', f'{size} viewBox="0 0 {PHONE} {number(below)}"', svg[:root.start(1)], count=1)
+    return "\n".join([head + root[1] + f'<rect {size} rx="6" fill="{INK.background}"/>',
+                      f'<defs><g id="whole">\n{inner[root.end():]}</g></defs>', *windows, "</svg>", ""])
+
+
+def phones():
+    """{NAME of docs/timelines/NAME.svg: its form for phones}, which no file has."""
+    return {path.stem: phone(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.svg"))}
 
 
 def trace_of(kernel, seq_len):
@@ -438,7 +462,7 @@ def draw_docs(check):
             name, traces = f"{name}-recorded", [trace, on_gpu]
         else:
             traces = [trace]
-        drawn[name], drawn[f"{name}_phone"] = (draw(traces, cycles, halves) for halves in (False, True))
+        drawn[name] = draw(traces, cycles)
     return keep(FOLDER, drawn, "scripts/fa timeline --docs", check)
 
 
