@@ -151,7 +151,9 @@ def labels(group, classes):
     """The words of texts that look alike, an element each: not every program can place several texts of one element. classes:
     {look: name}."""
     name = classes.setdefault(group[0].look, f"t{len(classes)}")
-    return [f'<text class="{name}" x="{x}" y="{y}">{escape(text, quote=False)}</text>' for (x, y), text in (shape[3:5] for shape in group)]
+    look = f' class="{name}"'
+    own = [f'<text{look * (len(group) == 1)} x="{x}" y="{y}">{escape(text, quote=False)}</text>' for (x, y), text in (shape[3:5] for shape in group)]
+    return own if len(group) == 1 else [f"<g{look}>", *own, "</g>"]
 
 
 def each(group):
