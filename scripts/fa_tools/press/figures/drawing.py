@@ -122,10 +122,10 @@ def form(shape):
 
 
 def marked(shapes, markers):
-    """The lines of shapes of one form: a path with a marker at the place of each. The marker is written elsewhere."""
+    """The words of shapes of one form: a path with a marker at the place of each. The marker is written elsewhere."""
     name = markers.setdefault(form(shapes[0]), f"m{len(markers)}")
     places = [shape.at if shape.kind == "path" else hundredths(*map(float, shape.at[:2])) for shape in shapes]
-    return filled([f'<path fill="none" style="marker:url(#{name})" d="', *points(places), '"/>'])
+    return [f'<path fill="none" style="marker:url(#{name})" d="', *points(places), '"/>']
 
 
 def sides(shape):
@@ -135,7 +135,7 @@ def sides(shape):
 
 
 def bars(shapes, upright):
-    """The lines of rectangles of one height (upright: of one width): each is a broad stroke."""
+    """The words of rectangles of one height (upright: of one width): each is a broad stroke."""
     parts = []
     for shape in shapes:
         (x, y), (width, height) = shape.at, sides(shape)
@@ -144,7 +144,7 @@ def bars(shapes, upright):
         else:
             parts.append(((x, y + height // 2), "h" + step(width), (x + width, y + height // 2)))
     look = ("stroke", shapes[0].look[0][1]), ("stroke-width", step(sides(shapes[0])[not upright]))
-    return filled([f'<path{attributes(look)} d="', *strokes(parts), '"/>'])
+    return [f'<path{attributes(look)} d="', *strokes(parts), '"/>']
 
 
 def labels(group, classes):
@@ -157,37 +157,37 @@ def labels(group, classes):
 
 
 def each(group):
-    """The lines that draw these shapes, which look alike, one by one."""
+    """The words that draw these shapes, which look alike, one by one."""
     kind, look = group[0][:2]
     if kind == "path":
-        return filled([f'<path{attributes(look)} d="', *strokes((shape.at, *reversed(shape.what)) for shape in group), '"/>'])
+        return [f'<path{attributes(look)} d="', *strokes((shape.at, *reversed(shape.what)) for shape in group), '"/>']
     own = [f"<rect{attributes(zip(('x', 'y', 'width', 'height', 'rx'), shape.at))}/>" for shape in group]
     if len(own) == 1:
         return [own[0].replace("<rect", f"<rect{attributes(look)}", 1)]
-    return filled([f"<g{attributes(look)}>", *own, "</g>"])
+    return [f"<g{attributes(look)}>", *own, "</g>"]
 
 
-def letters(lines):
-    return sum(map(len, lines))
+def letters(words):
+    return sum(map(len, words))
 
 
 def in_parts(shapes, key, draw, others=each, more=lambda value: 0):
-    """The lines that draw these shapes: those with the same key together, where that is shorter, and the others. more: letters
+    """The words that draw these shapes: those with the same key together, where that is shorter, and the others. more: letters
     that drawing them together costs elsewhere."""
-    parts, lines, left = {}, [], []
+    parts, words, left = {}, [], []
     for shape in shapes:
         parts.setdefault(key(shape), []).append(shape)
     for value, part in parts.items():
         short = draw(part) if value else None
         if short and letters(short) + more(value) < letters(others(part)):
-            lines += short
+            words += short
         else:
             left += part
-    return lines + others(left) if left else lines
+    return words + others(left) if left else words
 
 
 def written(group, markers):
-    """The lines of an SVG that draw these shapes, which look alike, in as few letters as there are ways to write them.
+    """The words of an SVG that draw these shapes, which look alike, in as few letters as there are ways to write them.
     markers: {form: name}."""
     def side(shape, upright):
         length = sides(shape)[not upright]
@@ -210,18 +210,15 @@ def written(group, markers):
 
 
 def grouped(shapes, markers, classes, depth=0):
-    """The lines that draw these shapes, each in the elements <g> that it is in below this depth."""
+    """The words that draw these shapes, each in the elements <g> that it is in below this depth."""
     for group, part in itertools.groupby(shapes, lambda shape: shape.groups[depth : depth + 1]):
         if group:
             yield f"<g {group[0]}>"
             yield from grouped(list(part), markers, classes, depth + 1)
             yield "</g>"
             continue
-        for is_text, groups in itertools.groupby(alike(list(part)), lambda same: same[0].kind == "text"):
-            if is_text:
-                yield from filled(word for same in groups for word in labels(same, classes))
-            else:
-                yield from (line for same in groups for line in written(same, markers))
+        for same in alike(list(part)):
+            yield from labels(same, classes) if same[0].kind == "text" else written(same, markers)
 
 
 class Picture:
@@ -338,11 +335,11 @@ class Picture:
     def svg(self):
         markers, classes = {}, {}
         background = f'<rect width="{self.width}" height="{self.height}" rx="6" fill="{INK.background}"/>'
-        lines = [background, *grouped(self.shapes, markers, classes)]
-        drawn = "\n".join(lines)
+        words = [background, *grouped(self.shapes, markers, classes)]
+        drawn = "".join(words)
         forms = [f'<marker id="{name}" overflow="visible">{form}</marker>' for form, name in markers.items() if f"#{name})" in drawn]
-        lines += filled(["<defs>", *forms, "</defs>"]) if forms else []
-        used = set(re.findall(r'(fill|stroke)="(#\w+)"', "\n".join(lines)))
+        words += ["<defs>", *forms, "</defs>"] if forms else []
+        used = set(re.findall(r'(fill|stroke)="(#\w+)"', "".join(words)))
         looks = {f".{name}": dict(look) for look, name in classes.items()}
         rules = "".join(f"{name}{{{';'.join(f'{key}:{value}' for key, value in look.items() if value)}}}" for name, look in looks.items())
         return "\n".join([
@@ -351,7 +348,7 @@ class Picture:
             f"<title>{escape(self.title, quote=False)}</title>",
             dark_style({pair: self.dark[pair[1]] for pair in used},
                        {name: ("fill", self.dark[look["fill"]]) for name, look in looks.items()}, self.rules + rules),
-            *lines, "</svg>", "",
+            *filled(words), "</svg>", "",
         ])
 
 
