@@ -8,14 +8,11 @@ set(scripts_of_all bench format inspect interactive mypy outputs
 # Those that .ci/run runs before anything is built.
 set(scripts_of_quick broken chapters charts docs format prose)
 
-# What a hosted CI run does as well, on each Debian: it installs what is pinned.
-set(scripts_of_long packages.index)
-
 # Exit code 77 means: the tool that the test is about is not here.
 function(fa_add_script_test name)
   add_test(NAME scripts.${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(scripts.${name} PROPERTIES LABELS scripts SKIP_RETURN_CODE 77 TIMEOUT 300)
-  foreach(label all quick long)
+  foreach(label all quick)
     if(name IN_LIST scripts_of_${label})
       set_property(TEST scripts.${name} APPEND PROPERTY LABELS ${label})
     endif()
@@ -25,7 +22,6 @@ endfunction()
 if(Python3_Interpreter_FOUND)
   fa_add_script_test(adopt.whole ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/scripts/test_measure.py --whole)
   set_tests_properties(scripts.adopt.whole PROPERTIES LABELS "scripts;long" TIMEOUT 3600)
-  fa_add_script_test(packages.index ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/scripts/test_setup.py --index Index)
   file(GLOB script_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/scripts/test_*.py)
   foreach(file IN LISTS script_tests)
     string(REGEX REPLACE ".*/test_([a-z_]+)\\.py$" "\\1" name ${file})

@@ -18,7 +18,7 @@ from pathlib import Path
 KNOWN = re.compile(r"nvcc|nvdisasm|cuobjdump|CUDA|cuda_|GPU|torch|runs no libraries|has no speed|needs the checked build"
                    r"|are counted in the checked build|has nothing to record|runs? on none of|does not run on sm_"
                    r"|debugging is not permitted|cannot write the registers|arm64 machine|only root|format differently"
-                   r"|cannot be reached|does not answer|could not be downloaded")
+                   r"|does not answer|could not be downloaded")
 REASONS = (
     re.compile(r"^skipped: (.*)$", re.MULTILINE),               # exit code 77
     re.compile(r"\.\.\. skipped (['\"])(.*)\1$", re.MULTILINE),  # a part of a Python test

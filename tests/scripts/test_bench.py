@@ -175,14 +175,6 @@ class Output(unittest.TestCase):
                            "--rounds", "3")],
                          ["build/cuda/lib/libfa_bench.so", "x.json", "--json=y.json", "z", "a/b", "--rounds", "3"])
 
-    def test_no_half_file(self):
-        with contextlib.ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            stack.enter_context(mock.patch.object(Path, "replace", side_effect=KeyboardInterrupt))
-            with self.assertRaises(KeyboardInterrupt):
-                bench.write_json(folder / "x.json", {})
-            self.assertEqual(list(folder.iterdir()), [])
-
 
 class Baselines(unittest.TestCase):
     WARM = {"flush_l2": False}
@@ -605,25 +597,6 @@ class Command(ScriptTest):
         self.assertEqual(data["command"][:4], ["bench.py", "--library", FAKE.relative_to(ROOT).as_posix(), "--dtype"])
         done = self.run_script(VENV_PYTHON, SCRIPTS / "fa", "validate", self.json)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-
-    @needs_venv("jsonschema")
-    def test_a_file_with_peers_is_valid(self):
-        records = [good("08_swizzle", (1.25, 2.5, 1.1), None, **under_load((2.0, 2.0))),
-                   {"kernel": "09_other", **PROBLEM, "status": "error", "reason": "no luck"},
-                   good("peer/fa2", **under_load((2.0, 2.1))), {"kernel": "peer/cudnn", **PROBLEM, **WRONG},
-                   {"kernel": "peer/fa4", **PROBLEM, "status": "skipped", "reason": "not here"}]
-        bench.add_ratios(records)
-        data = bench.results("2026-11-21T10:00:00Z", ["bench.py", "--json", "/tmp/x.json"], CUDA,
-                             {"name": "quick", **PROTOCOL}, records, ["Clocks moved."])
-        done = self.run_script(VENV_PYTHON, SCRIPTS / "fa", "validate", self.write("made.json", data))
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-
-    def test_scores(self):
-        done = self.call("01", *self.SMALL, "--score-std", "1,20", "--score-growth", "growing", "--rounds", "2", "--peers",
-                         "none", "--json", self.json)
-        self.assertEqual([(r["kernel"], r["score_std"], r["score_growth"]) for r in self.data(done)["records"]],
-                         [("01_right", std, "growing") for std in (1, 20)])
-        self.assertIn("seq_len 128, head_dim 64, scores of std 20, growing\n", done.stdout)
 
     @needs_venv("jsonschema")
     def test_masks_heads_of_keys_and_lengths(self):

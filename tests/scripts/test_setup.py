@@ -1,17 +1,15 @@
 """The choice of the back end and the set-up, with stand-ins for nvidia-smi, nvcc and apt-get; what is pinned of Python's packages,
 and the files that belong to the sources."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 import unittest
 
-from support import ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, given, main, normal, pins
+from support import ROOT, SCRIPTS, ScriptTest, main, normal, pins
 
 from fa_tools import tools
-
 
 
 class SetUp(ScriptTest):
@@ -324,47 +322,6 @@ class Pins(ScriptTest):
                 looked_at += 1
         if not looked_at:
             self.skipTest("no Python environment")
-
-
-UNREACHABLE = ("Retrying (", "Connection", "Temporary failure", "timed out", "ProxyError")
-
-
-@unittest.skipUnless(VENV_PYTHON.exists(), "no .venv (scripts/test.sh installs it if the network is there)")
-class Index(ScriptTest):
-    """The Python index has what is pinned, for the oldest Python promised, too."""
-
-    def resolve(self, requirements, python, *options):
-        """What pip would install on another Python; a string that says why it could not."""
-        report = self.folder / "report.json"
-        done = self.run_script(VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--dry-run",
-                               "--ignore-installed", "--only-binary=:all:", "--retries", "1", "--timeout", "20",
-                               "--python-version", python, "--target", self.folder / "none", "--report", report, *options,
-                               "--requirement", requirements)
-        if done.returncode and any(words in done.stderr for words in UNREACHABLE):
-            self.skipTest("the Python package index cannot be reached")
-        if done.returncode:
-            return done.stderr
-        found = (each["metadata"] for each in json.loads(report.read_text())["install"])
-        return {normal(each["name"]): each["version"] for each in found}
-
-    def test_each_file_can_be_installed(self):
-        for requirements in REQUIREMENTS:
-            for i, python in enumerate(PYTHONS.values()):
-                with self.subTest(requirements=requirements, python=python):
-                    # Of the oldest Python with what packages need, which must be pinned, too.
-                    found = self.resolve(ROOT / requirements, python, *(["--no-deps"] if i else []))
-                    self.assertEqual(found, pins(requirements))
-
-    def test_what_is_not_there_is_seen(self):
-        newer = self.write("newer.txt", "pymdown-extensions==13.1\n")  # needs Python 3.11.5
-        self.assertIn("requires a different python version", self.resolve(newer, PYTHONS["Debian 12"], "--no-deps").lower()
-                      .replace("require a different", "requires a different"))
-        none = self.write("none.txt", "jsonschema==4.25.99\n")
-        self.assertIn("No matching distribution", self.resolve(none, PYTHONS["Debian 13"], "--no-deps"))
-
-
-if not given("--index"):
-    del Index
 
 
 if __name__ == "__main__":
