@@ -51,7 +51,7 @@ class Said(unittest.TestCase):
                 self.assertLessEqual(len(task.title), 54)
                 self.assertTrue(all(len(hint) > 30 for hint in task.hints))
                 for wrong in task.wrong:
-                    self.assertEqual(set(wrong), {"what", "text", "replacement"})
+                    self.assertEqual({*wrong, "replacement"}, {"what", "text", "replacement"})  # without: text is left out
                     self.assertRegex(wrong["what"], r"^\w.*\.\)?$")
                 self.assertEqual(len({wrong["what"] for wrong in task.wrong}), len(task.wrong))
                 page, _, anchor = task.read.partition("#")

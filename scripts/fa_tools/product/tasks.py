@@ -128,7 +128,7 @@ class Task:
         parts = ["\n".join(part) for part in self.answer()]
         if sum(part.count(wrong["text"]) for part in parts) != 1:
             raise Refused(f"has a wrong answer with '{wrong['text']}', which is not once in the hole")
-        return self.filled([part.replace(wrong["text"], wrong["replacement"]).split("\n") for part in parts])
+        return self.filled([part.replace(wrong["text"], wrong.get("replacement", "")).split("\n") for part in parts])
 
 
 def in_columns(line):
