@@ -1,5 +1,5 @@
 // The tests are tested: kernels with one seeded bug each must give right and wrong numbers on the
-// inputs that tests/broken/NN.json says, from which the documentation's table is made, too. (Label
+// inputs that tests/broken/facts.json says, from which the documentation's table is made, too. (Label
 // all.) That each is found at all, and reports and counters: test_found.cpp.
 #include <string>
 
@@ -13,7 +13,7 @@ namespace {
 
 using broken::Bug;
 
-constexpr const char* kRewrite = "scripts/fa adopt writes tests/broken/NN.json";
+constexpr const char* kRewrite = "scripts/fa adopt writes tests/broken/facts.json";
 
 class FullBrokenKernel : public testing::TestWithParam<Bug> {};
 

@@ -18,7 +18,7 @@ namespace {
 using broken::Bug;
 using broken::Facts;
 
-constexpr const char* kRewrite = "scripts/fa adopt writes tests/broken/NN.json";
+constexpr const char* kRewrite = "scripts/fa adopt writes tests/broken/facts.json";
 
 class CheckedBug : public testing::TestWithParam<Bug> {
  protected:

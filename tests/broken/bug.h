@@ -22,8 +22,7 @@ struct Bug {
   int sms;               // looked at on a GPU of so many SMs; 0: the emulator's own
   int launches;          // looked at in so many, one after the other with the same workspace
 
-  // What the names of its kernel's bugs begin with, and that of the file of their facts: "02", or
-  // "causal" of beyond/causal.
+  // What the names of its kernel's bugs begin with: "02", or "causal" of beyond/causal.
   std::string family() const {
     return kernel.starts_with("beyond/") ? kernel.substr(7) : kernel.substr(0, 2);
   }

@@ -69,12 +69,10 @@ Declaration::Declaration(Bug bug) {
   list.insert(std::upper_bound(list.begin(), list.end(), bug, after), std::move(bug));
 }
 
-std::string facts_file(const Bug& bug) {
-  return std::string(FA_BUGS_FOLDER) + "/" + bug.family() + ".json";
-}
+std::string facts_file() { return std::string(FA_BUGS_FOLDER) + "/facts.json"; }
 
 Facts committed(const Bug& bug) {
-  std::ifstream file(facts_file(bug));
+  std::ifstream file(facts_file());
   if (!file) return Facts::object();
   for (const Facts& row : Facts::parse(file)) {
     if (row.value("name", "") == bug.name) return row;

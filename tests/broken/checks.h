@@ -1,5 +1,4 @@
-// What each check says about a broken kernel: the facts of its row in tests/broken/NN.json, or in
-// causal.json.
+// What each check says about a broken kernel: the facts of its row in tests/broken/facts.json.
 #pragma once
 
 #include <map>
@@ -13,7 +12,7 @@
 
 namespace fa::broken {
 
-// A row of tests/broken/NN.json, or some keys of one:
+// A row of tests/broken/facts.json, or some keys of one:
 //   numbers          "right", "wrong" or "stops" by inputs, in the emulator's own order of threads,
 //                    copies as late as they may come
 //   stops            the kind of report with which the first launch of those ended that did
@@ -23,8 +22,8 @@ namespace fa::broken {
 //   counter, ratio   the counter that is at least half as large again as the real kernel's
 using Facts = nlohmann::ordered_json;
 
-// The file of the bug's kernel, which has a row for each of its bugs.
-std::string facts_file(const Bug& bug);
+// The path of facts.json, which has a row for each bug.
+std::string facts_file();
 
 // The bug's committed row, {} if it has none.
 Facts committed(const Bug& bug);

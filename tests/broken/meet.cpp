@@ -170,15 +170,15 @@ void print_summary(const Findings& findings) {
 // ---- for tests and documents --------------------------------------------------------------------
 
 // Puts the rows into the file, in place of those of the same names; all others stay.
-void write_facts(const std::string& path, const std::map<std::string, Facts>& rows) {
+void write_facts(const std::map<std::string, Facts>& rows) {
   std::map<std::string, Facts> all;
-  if (std::ifstream file(path); file) {
+  if (std::ifstream file(facts_file()); file) {
     for (const Facts& each : Facts::parse(file)) all[each["name"]] = each;
   }
   for (const auto& [name, row] : rows) all[name] = row;
   Facts list = Facts::array();
   for (const auto& [name, row] : all) list.push_back(row);
-  write_file_whole(path, lines_of(list));
+  write_file_whole(facts_file(), lines_of(list));
 }
 
 int main(int argc, char** argv) {
@@ -188,7 +188,8 @@ int main(int argc, char** argv) {
   app.add_option("BUG", names,
                  "which, or what the names of a kernel's bugs begin with for all of\n"
                  "them: 02, causal; default: all");
-  app.add_flag("--write", write, "write what was found to tests/broken/NN.json; other rows stay");
+  app.add_flag("--write", write,
+               "write what was found to tests/broken/facts.json; other rows stay");
   app.footer("Example: " + command_of(argc, argv)[0] + " " + bugs().front().name +
              "\nExit code: 0 as tests/broken says, 1 something is not");
   if (!parse_arguments(app, argc, argv)) return 0;
@@ -200,7 +201,7 @@ int main(int argc, char** argv) {
                      [&](const Bug& bug) { return is_named(bug, name); }))
       throw BadInput("no bug " + name + " here");
   }
-  std::map<std::string, std::map<std::string, Facts>> found;  // by file and name
+  std::map<std::string, Facts> found;  // by name
   int exit_code = 0;
   for (const Bug& bug : bugs()) {
     if (!names.empty() && std::none_of(names.begin(), names.end(), [&](const std::string& name) {
@@ -212,16 +213,15 @@ int main(int argc, char** argv) {
       print(bug, findings);
       print_summary(findings);
     }
-    found[facts_file(bug)][bug.name] = findings.facts;
+    found[bug.name] = findings.facts;
     std::string surprise = not_shown(bug, findings.facts);
     if (surprise.empty() && !write && findings.facts != committed(bug))
-      surprise = bug.name + " is not as " + facts_file(bug) + " says: " + findings.facts.dump();
+      surprise = bug.name + " is not as " + facts_file() + " says: " + findings.facts.dump();
     if (surprise.empty()) continue;
     fprintf(stderr, "%s\n", surprise.c_str());
     exit_code = 1;
   }
-  if (!write) return exit_code;
-  for (const auto& [path, rows] : found) write_facts(path, rows);
+  if (write) write_facts(found);
   return exit_code;
 }
 

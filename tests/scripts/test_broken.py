@@ -151,7 +151,7 @@ class Declarations(ScriptTest):
         """A bug that does not fit its kernel is missing in the programs; it keeps its row until its text is mended."""
         listed = [line.split("\t") for line in self.run_script(HERE / "make.py", "--list").stdout.splitlines()]
         rows = [[bug["name"], bug["kernel"], bug["what"]] for bug in seeded_bugs()]
-        self.assertEqual(sorted(listed), sorted(rows), "tests/broken/NN.json is out of date: scripts/fa adopt writes it")
+        self.assertEqual(sorted(listed), sorted(rows), "tests/broken/facts.json is out of date: scripts/fa adopt writes it")
 
     def test_list(self):
         self.assertEqual(self.make(BUG, "--list").stdout, "01_bug\t01_kernel\tIt does not wait.\n")
@@ -164,7 +164,7 @@ class Page(ScriptTest):
 
     def refused(self, which, rows):
         (self.root / "rows").mkdir(exist_ok=True)
-        (self.root / "rows" / "01.json").write_text(json.dumps(rows))
+        (self.root / "rows" / "facts.json").write_text(json.dumps(rows))
         (self.root / "doc.md").write_text(f"<!-- bugs: rows {which} -->\n<!-- /bugs -->\n")
         return self.run_script(self.root / "scripts" / "fa", "sync").stderr
 

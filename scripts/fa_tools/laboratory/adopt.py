@@ -144,8 +144,8 @@ def bugs(kernel, work):
     for line in work.call([sys.executable, "-B", BROKEN / "make.py", "--check"]).stdout.splitlines():
         if re.match(rf"tests/broken/bugs.toml:\d+: {short_name(kernel)}_", line):
             work.todo(*line.split(": ", 1))
-    path = BROKEN / f"{short_name(kernel)}.json"
-    before = path.read_text(encoding="utf-8") if path.exists() else "[]"
+    path = BROKEN / "facts.json"
+    before = path.read_text(encoding="utf-8")
     done = work.call([BIN / "meet_checked", "--write", short_name(kernel)])
     for line in done.stderr.splitlines():
         name = line.split(" ")[0]
@@ -154,13 +154,12 @@ def bugs(kernel, work):
             work.todo(f"tests/broken/bugs.toml:{at[0] if at else 1}", line)
         elif line.startswith("error:") and "no bug" not in line:
             work.todo(relative(path), line)
-    if path.exists():
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        kept = [row for row in rows if row["name"] in make_bugs()["read_bugs"]()]
-        if len(kept) < len(rows):
-            write_json(path, kept)
-        if path.read_text(encoding="utf-8") != before:
-            print(f"  updated {relative(path)}")
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    kept = [row for row in rows if row["name"] in make_bugs()["read_bugs"]()]
+    if len(kept) < len(rows):
+        write_json(path, kept)
+    if path.read_text(encoding="utf-8") != before:
+        print(f"  updated {relative(path)}")
 
 
 def tasks(kernel, work):

@@ -491,7 +491,7 @@ SECTIONS = {
 
 
 def seen_first(bug):
-    """(section of the index, kind) of a row of tests/broken/NN.json: by how its launch ends, else by the report, the counter
+    """(section of the index, kind) of a row of tests/broken/facts.json: by how its launch ends, else by the report, the counter
     or the numbers."""
     normal = bug["numbers"]["normal"]
     kind = bug["stops"] if normal == "stops" else bug.get("report", "")
@@ -508,7 +508,7 @@ def seen_first(bug):
 
 
 def found_by(bug):
-    """Of a row of tests/broken/NN.json: the first of these that shows it, in the order in which one looks."""
+    """Of a row of tests/broken/facts.json: the first of these that shows it, in the order in which one looks."""
     if bug["numbers"]["normal"] != "right":
         return bug["numbers"]["normal"]
     if set(bug["numbers"].values()) != {"right"}:
@@ -558,7 +558,7 @@ def bug_summary(rows):
 def bugs(spec):
     name, _, which = spec.partition(" ")
     try:
-        found = [bug for path in sorted((ROOT / name).glob("*.json")) for bug in read_json(path)]
+        found = read_json(ROOT / name / "facts.json")
         if which == "summary":
             return list(bug_summary(found))
         if which not in SECTIONS:
