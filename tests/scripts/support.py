@@ -10,6 +10,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPTS = ROOT / "scripts"
@@ -220,6 +221,32 @@ class ScriptTest(unittest.TestCase):
         shutil.copy(ROOT / "bench" / "schema.json", root / "bench")
         (root / "kernels").mkdir()
         return root
+
+
+def overlaps(svg):
+    """Pairs of horizontal texts whose boxes meet; a letter is taken as half as wide as high (Arial's mean)."""
+    boxes = []
+
+    def walk(node, x, y, look):
+        look = {**look, **node.attrib}  # what a group says holds for all that is in it
+        move = re.match(r"translate\(([-0-9.]+),([-0-9.]+)\)", node.get("transform", ""))
+        if move:
+            x, y = x + float(move[1]), y + float(move[2])
+        if node.tag.endswith("}text") and node.text and "rotate" not in node.get("transform", ""):
+            if look.get("stroke", "none") == "none":  # otherwise it is the rim of the same text
+                x, y = x + float(node.get("x", 0)), y + float(node.get("y", 0))
+                size = float(look.get("font-size", "12px").rstrip("px"))
+                width = 0.5 * size * len(node.text)
+                left = x - {"end": width, "middle": width / 2}.get(look.get("text-anchor"), 0)
+                boxes.append((left, y - 0.7 * size, left + width, y, node.text))
+        for child in node:
+            walk(child, x, y, look)
+
+    walk(ElementTree.fromstring(svg), 0, 0, {})
+    if len(boxes) < 10:
+        return ["hardly any text found"]
+    return [(a[4], b[4]) for i, a in enumerate(boxes) for b in boxes[:i]
+            if a[4] != b[4] and a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]]
 
 
 def needs_venv(module):

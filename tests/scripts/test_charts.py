@@ -11,7 +11,7 @@ from unittest import mock
 from xml.etree import ElementTree
 
 from support import (CUDA, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main,
-                     needs_venv, newest, not_passed, peer_results, results)
+                     needs_venv, newest, not_passed, overlaps, peer_results, results)
 
 from fa_tools.laboratory.profile import METRICS
 from fa_tools.press import chart
@@ -169,32 +169,6 @@ class Committed(ScriptTest):
         for path in sorted((ROOT / "docs" / "charts").glob("*.svg")):
             with self.subTest(path.name):
                 self.assertEqual(overlaps(path.read_text(encoding="utf-8")), [])
-
-
-def overlaps(svg):
-    """Pairs of horizontal texts whose boxes meet; a letter is taken as half as wide as high (Arial's mean)."""
-    boxes = []
-
-    def walk(node, x, y, look):
-        look = {**look, **node.attrib}  # what a group says holds for all that is in it
-        move = re.match(r"translate\(([-0-9.]+),([-0-9.]+)\)", node.get("transform", ""))
-        if move:
-            x, y = x + float(move[1]), y + float(move[2])
-        if node.tag.endswith("}text") and node.text and "rotate" not in node.get("transform", ""):
-            if look.get("stroke", "none") == "none":  # otherwise it is the rim of the same text
-                x, y = x + float(node.get("x", 0)), y + float(node.get("y", 0))
-                size = float(look.get("font-size", "12px").rstrip("px"))
-                width = 0.5 * size * len(node.text)
-                left = x - {"end": width, "middle": width / 2}.get(look.get("text-anchor"), 0)
-                boxes.append((left, y - 0.7 * size, left + width, y, node.text))
-        for child in node:
-            walk(child, x, y, look)
-
-    walk(ElementTree.fromstring(svg), 0, 0, {})
-    if len(boxes) < 10:
-        return ["hardly any text found"]
-    return [(a[4], b[4]) for i, a in enumerate(boxes) for b in boxes[:i]
-            if a[4] != b[4] and a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]]
 
 
 # ---- scripts/fa compare -------------------------------------------------------------------------------------------------

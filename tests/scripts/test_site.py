@@ -13,7 +13,7 @@ import unittest
 from html import unescape
 from pathlib import Path
 
-from support import ROOT, ScriptTest, main, normal, pins
+from support import ROOT, ScriptTest, main, normal, overlaps, pins
 
 VENV = ROOT / ".venv-docs"
 if (VENV / "complete").exists() and Path(sys.prefix) != VENV:
@@ -27,6 +27,7 @@ import check
 if HERE:
     from book import INTERACTIVE, export, layout, sources
     from book.markdown import Page
+    from fa_tools.press.charts.look import PHONE
     from fa_tools.press.links import SITE
 
 MOST_SECONDS = 60
@@ -150,10 +151,17 @@ class Built(unittest.TestCase):
             shown = [page.name for page in check.own(self.site) if re.search(f'<source media="[^"]*" srcset="(../)*{url}(#[^"]*)?" width', page.read_text())]
             self.assertTrue(shown, f"no page shows {name}")
 
-    def test_only_charts_have_no_narrow_form(self):
+    def test_charts_can_be_read_on_a_phone(self):
+        for path, svg in layout.narrow_forms().items():
+            if "/charts/" in path:
+                self.assertLessEqual(float(re.search(r'<svg [^>]*\bwidth="([\d.]+)"', svg)[1]), PHONE, path)
+                self.assertGreaterEqual(min(map(float, re.findall(r'font-size="([\d.]+)px"', svg))), 10.5, path)
+                self.assertEqual(overlaps(svg), [], path)
+
+    def test_nothing_is_wider_than_a_phone(self):
         for page in check.own(self.site):
-            wide = re.findall(r'<span class="picture wide"[^>]*><img src="([^"]+)"', page.read_text())
-            self.assertEqual([name for name in wide if "charts/" not in name], [], page.name)
+            alone = re.findall(r'<span class="picture"[^>]*><img src="([^"]+)"[^>]* width="(\d+)"', page.read_text())
+            self.assertEqual([name for name, width in alone if int(width) > 620], [], page.name)
 
     def test_explorers_are_there_in_the_states_of_their_texts(self):
         html, explorers = (self.site / "interactive.html").read_text(), layout.explorers()

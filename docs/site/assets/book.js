@@ -29,11 +29,12 @@
   };
 
   const theme = () => (document.body.dataset.mdColorScheme === "slate" ? "dark" : "light");
+  const phone = matchMedia("(max-width: 40em)"); // as markdown.py chooses a picture's form
 
   // Puts the chart in the place of its picture; the picture stays if that fails.
   const draw = async (figure) => {
     const name = figure.dataset.chart;
-    const wanted = theme();
+    const wanted = theme() + (phone.matches ? "-phone" : "");
     if (figure.dataset.drawn === wanted) return;
     figure.dataset.drawn = wanted;
     await load("assets/vega.js");
@@ -70,8 +71,9 @@
     seen.add(figure);
     draw(figure).catch(console.error);
   });
-  new MutationObserver(() => seen.forEach((figure) => draw(figure).catch(console.error)))
-    .observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
+  const drawAnew = () => seen.forEach((figure) => draw(figure).catch(console.error));
+  new MutationObserver(drawAnew).observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
+  phone.addEventListener("change", drawAnew);
 
   // An explorer comes when its place is nearly in sight: below the words that lead to it, or instead of its picture. It tells
   // its height, and takes the colours that it is told.
@@ -131,7 +133,7 @@
 
   // What scrolls sideways can be reached by the keyboard.
   const reach = () => {
-    for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .math.block, .picture")) {
+    for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .math.block")) {
       box.toggleAttribute("tabindex", false);
       if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
     }

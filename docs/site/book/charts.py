@@ -3,6 +3,7 @@
 import json
 
 from fa_tools.press import chart
+from fa_tools.press.charts.themes import on_phones, one_svg
 
 # What tooltips call the fields of the records; other fields are for the drawing only.
 NAMES = {
@@ -16,7 +17,16 @@ TIPS = {"bar", "point", "circle", "square", "rect", "tick", "line"}  # marks tha
 
 
 def specs():
-    return {name: {"light": spec_of(chart.LIGHT), "dark": spec_of(chart.DARK)} for name, spec_of in chart.docs_specs()}
+    """{chart: {theme, or theme and "-phone": spec}}"""
+    return {name: {f"{theme}{form}": spec(colours) for theme, colours in (("light", chart.LIGHT), ("dark", chart.DARK))
+                   for form, spec in (("", spec_of), ("-phone", on_phones(spec_of)))} for name, spec_of in chart.docs_specs()}
+
+
+def phones():
+    """{chart: its form for phones, an SVG}"""
+    import vl_convert
+
+    return {name: one_svg(vl_convert, on_phones(spec_of)).decode() for name, spec_of in chart.docs_specs()}
 
 
 def with_tips(part):

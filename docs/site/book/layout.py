@@ -4,7 +4,7 @@ import posixpath
 import re
 from functools import lru_cache
 
-from book import ROOT
+from book import ROOT, charts
 from book.api import API
 from fa_tools.press.figures import narrow, pictures, timeline  # noqa: F401 - pictures fills what narrow takes apart
 from fa_tools.press.links import SITE, slug  # slug: the anchors that code hosts make
@@ -32,8 +32,8 @@ def sections():
 @lru_cache(maxsize=None)
 def narrow_forms():
     """{path: SVG} of the pictures that the site shows on phones and no file has."""
-    return {f"docs/{folder}/{name}_phone.svg": svg for folder, forms in (("pictures", narrow.forms()), ("timelines", timeline.phones()))
-            for name, svg in forms.items()}
+    return {f"docs/{folder}/{name}_phone.svg": svg for folder, forms in 
+            (("charts", charts.phones()), ("pictures", narrow.forms()), ("timelines", timeline.phones())) for name, svg in forms.items()}
 
 
 @lru_cache(maxsize=None)

@@ -29,7 +29,6 @@ CHECKPOINT = re.compile(r"^\*\*Checkpoint:\*\* \[[^\]]+\]\(checkpoints\.md#([\w-
 NOTES = "<!-- notes -->"  # before a list whose items explain lines of the code above
 # In a table a long name may go on in the next line, after an underscore, but not after those at its start.
 CELL, NAME = re.compile(r"<td.*?</td>", re.DOTALL), re.compile(r"(?<=[A-Za-z0-9]{2})_(?=\w)(?![^<]*>)")
-PHONE = 620  # pixels: as wide as a picture may be made there (book.css)
 PLAIN = re.compile(r'<span class="(?:w|n|p|o|mi|mf|mh)">([^<]*)</span>')  # the text's colour: pages have half the size without
 # A picture that has a form for phones, as README has it for a site that adds none.
 TWO_FORMS = re.compile(r'<picture><source [^>]*>\s*<img src="([^"]*)" alt="([^"]*)"></picture>')
@@ -99,16 +98,14 @@ class Page:
         return ATTRIBUTE.sub(lambda match: f'{match[1]}="{escape(self.target(match[2]))}"', COMMENT.sub("", html))
 
     def figure(self, link, image):
-        """What stands around an SVG: whether it is a chart, an interactive page, too wide for a phone."""
+        """What stands around an SVG: whether it is a chart or an interactive page."""
         chart = re.fullmatch(r"(?:.*/)?charts/([\w.-]+)\.svg", link)
         if chart:
             self.charts.append(chart[1])
         data = f' data-chart="{chart[1]}"' if chart else ""
         if self.path == EXPLORERS:
             data = next((f' data-interactive="{page}"' for _, picture, page in explorer_sections() if picture == link), data)
-        width = re.search(r' width="(\d+)"', self.size_of(link))
-        wide = " wide" if width and int(width[1]) > PHONE and not self.phone_form(link) else ""
-        return f'<span class="picture{wide}"{data}>{image}</span>'
+        return f'<span class="picture"{data}>{image}</span>'
 
     def image(self, link, alt):
         image, phone = f'<img src="{escape(self.target(link))}" alt="{alt}"{self.size_of(link)} loading="lazy">', self.phone_form(link)

@@ -3,7 +3,7 @@ bounds each kernel by its counts: the least time that every resource needs, on a
 
 import math
 
-from fa_tools.press.charts.look import (BLUE, GREEN, LIGHT, ORANGE, RED, base, by, kernel_axis, layer, quantity, why_not, with_halo,
+from fa_tools.press.charts.look import (BLUE, GREEN, LIGHT, ORANGE, RED, base, beside, by, kernel_axis, layer, quantity, why_not, with_halo,
                                         words)
 from fa_tools.product.limits import RESOURCES, first_limiter
 from fa_tools.records import amount, describe, passed, short
@@ -58,8 +58,8 @@ def emulator_ladder(name, records, shape, theme):
             rows.append(row)
         axis = quantity("value", None, {"type": "log", "domain": [low, high]}, format="~s", labelColor=theme.muted,
                         orient="bottom", values=[10.0 ** e for e in range(round(math.log10(low)), round(math.log10(high)) + 1)])
-        y = kernel_axis(names)
-        if i:
+        y = kernel_axis(names, theme)
+        if i and not theme.phone:
             y["axis"] = None
         # A logarithmic axis has no zero, so a bar would lie about proportions: a dot on a stem does not claim any.
         from_edge = {**{k: v for k, v in axis.items() if k != "field"}, "datum": low}
@@ -75,7 +75,7 @@ def emulator_ladder(name, records, shape, theme):
             words({}, where=of("note"), color=theme.muted, dx=6, fontStyle="italic"),
             words({}, where=of("skipped"), color=theme.muted, dx=6, fontStyle="italic"),
             words({}, where=of("bad-note"), color=theme.wrong, dx=6, fontWeight="bold"),
-        ], theme, width=250, height={"step": 34}))
+        ], theme, width=180 if theme.phone else 250, height={"step": 22 if theme.phone else 34}))
     notes = [f"{describe(shape)}; logarithmic scales, fewer is better"]
     if any(line["kind"] in NO_WAVEFRONTS for record in records for line in record.get("statements", [])):
         notes.append("wavefronts without those of wgmma and bulk copies (TMA), which are not known")
@@ -84,7 +84,7 @@ def emulator_ladder(name, records, shape, theme):
         notes.append("wrong results: " + ", ".join(wrong))
     traffic = any(counter == "global_sectors" for counter, _, _ in present)
     title = f"{name}: {'memory traffic' if traffic else 'events'} of attention forward"
-    return {**base(theme, title, notes), "hconcat": panels, "spacing": 56, "bounds": "flush"}
+    return {**base(theme, title, notes), **beside(panels, theme, spacing=56, bounds="flush")}
 
 
 KIND_ORDER = ["global load", "global store", "shared load", "shared store", "wmma load", "wmma store", "ldmatrix",
@@ -116,17 +116,19 @@ def ideal_rows(records, field):
 def emulator_ideal(name, records, shape, theme):
     """A table of cells: which kind of instruction of which kernel pays for bank conflicts or half-used sectors."""
     names = [record["kernel"] for record in records if record.get("statements")]
-    panels = []
+    panels, cell = [], 43 if theme.phone else CELL
     for field, title, unit in AGAINST_IDEAL:
         rows, kinds = ideal_rows(records, field)
         if not rows:
             continue
-        y = kernel_axis(names)
+        y = kernel_axis(names, theme)
         y["scale"] = {"domain": names, "paddingInner": 0.1, "paddingOuter": 0.1}
-        if panels:
+        if theme.phone:
+            y["axis"]["labelExpr"] = "substring(datum.label, 0, 2)"
+        elif panels:
             y["axis"] = None
         x = {"field": "kind", "type": "nominal", "sort": kinds, "title": None, "scale": {"paddingInner": 0.06},
-             "axis": {"orient": "top", "labelAngle": 0, "grid": False, "labelColor": theme.text, "labelLimit": CELL}}
+             "axis": {"orient": "top", "labelAngle": -90 * theme.phone, "grid": False, "labelColor": theme.text, "labelLimit": CELL}}
         scale = {"type": "log", "domain": [1, 8], "clamp": True, "interpolate": "rgb",
                  "range": [theme.grid, theme.wrong]}
         color = {"field": "ratio", "type": "quantitative", "legend": None, "scale": scale}
@@ -136,11 +138,12 @@ def emulator_ideal(name, records, shape, theme):
         panels.append(panel(title, unit, rows, y, x, [
             layer("rect", {"color": color}, cornerRadius=4),
             *(layer("text", {"text": {"field": label}, "color": fill}, baseline="middle", dy=dy, fontSize=size, **extra)
-              for label, dy, size, extra in (("label", -6, 13, {"fontWeight": "bold"}), ("count", 9, 11, {}))),
-        ], theme, width={"step": CELL}, height={"step": ROW}))
-    notes = [f"{describe(shape)}; 1.00: no bank conflict, no sector moved for fewer than its 32 bytes"]
+              for label, dy, size, extra in (("label", -6, 13 - theme.phone, {"fontWeight": "bold"}), ("count", 9, 10.5 if theme.phone else 11, {}))),
+        ], theme, width={"step": cell}, height={"step": ROW - 4 * theme.phone}))
+    notes = [f"{describe(shape)}; 1.00: no bank conflict, no sector moved for fewer than its 32 bytes",
+             *["a row is a kernel, by its number"] * theme.phone]
     return {**base(theme, f"{name}: wavefronts and sectors beyond the ideal, by kind of instruction", notes),
-            "hconcat": panels, "spacing": 40, "bounds": "flush"}
+            **beside(panels, theme, spacing=40, bounds="flush")}
 
 
 # ---- what bounds a kernel -------------------------------------------------------------------------------------------------
@@ -175,22 +178,27 @@ def bounds_chart(gpu, shape, rows, theme):
     x = quantity(None, "time, logarithmic", {"type": "log", "domain": [low, high]}, values=ticks, labelColor=theme.muted,
                  labelExpr="datum.value >= 1 ? datum.value + ' s' : datum.value >= 0.00099 ? "
                            "round(datum.value * 1000) + ' ms' : round(datum.value * 1000000) + ' µs'")
-    width = 560
+    width = 300 if theme.phone else 560
+    y, place = kernel_axis(names, theme), {"x": {"value": width}}
+    if theme.phone:  # the name and what is at the right are above the row
+        y["axis"], place = None, {"x": {"value": 0}}
+        for line in lines:
+            line["label"] = f"{line['kernel']}: {line['label']}"
 
     def by_resource(looks):
         return by("resource", {RESOURCES[r]: looks[r] for r in RESOURCES}, orient="top", title=None, labelColor=theme.text,
-                  labelFontSize=12.5, symbolSize=110, columnPadding=18, offset=10, symbolStrokeColor="transparent")
+                  labelFontSize=12.5, symbolSize=110, columnPadding=18, symbolStrokeColor="transparent", **({"columns": 4, "offset": 24} if theme.phone else {"offset": 10}))
 
     return {
         **base(theme, f"What bounds it on {gpu}", [
             f"{describe(shape)}; points: the least time that a resource needs, calculated from the emulator's counts",
             "bar: from the largest of them to the measured time"]),
-        "width": width, "height": {"step": 34}, "encoding": {"y": kernel_axis(names)},
+        "width": width, "height": {"step": 40 if theme.phone else 34}, "encoding": {"y": y},
         "layer": [
             layer("rule", {"x": {**x, "field": "least"}, "x2": {"field": "measured"}}, lines, strokeWidth=9, color=theme.grid),
             layer("tick", {"x": {**x, "field": "measured"}}, lines, thickness=3, size=20, color=theme.text),
             layer("point", {"x": {**x, "field": "seconds"}, "color": by_resource(COLOURS), "shape": by_resource(SHAPES)}, points,
                   filled=True, opacity=1, size=95, stroke=theme.background, strokeWidth=0.8),
-            *with_halo(words({"x": {"value": width}}, lines, dx=10, color=theme.text), theme),
+            *with_halo(words(place, lines, **({"dy": -17, "fontSize": 11.5} if theme.phone else {"dx": 10}), color=theme.text), theme),
         ],
     }

@@ -1,6 +1,7 @@
 """What all charts share: colours, fonts, the frame, how numbers are written, keeping labels apart."""
 
 import json
+import textwrap
 from collections import namedtuple
 
 from fa_tools.records import kind
@@ -8,11 +9,14 @@ from fa_tools.records import kind
 # Colours: Okabe and Ito's palette, made for every kind of colour vision. Theme decides only about neutral ones.
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 OTHERS = [ORANGE, GREEN, "#CC79A7", "#56B4E9", RED, "#A39A00"]
-Theme = namedtuple("Theme", "background text muted grid kernel peer ceiling wrong ramp")
+# What the page says of itself: its colours, and whether it is a phone, where each chart is at most PHONE wide.
+Theme = namedtuple("Theme", "background text muted grid kernel peer ceiling wrong ramp phone", defaults=(False,))
 LIGHT = Theme("#ffffff", "#1f2328", "#656d76", "#e4e7eb", BLUE, "#9aa4af", "#cfd5db", RED, ("#b9d9ee", "#003f66"))
 DARK = Theme(
     "#0d1117", "#e6edf3", "#9198a1", "#2a313a", "#4aa8e0", "#7d8792", "#444c56", "#ff8a4c", ("#1d5c86", "#c9e8fb")
 )
+
+PHONE = 328  # pixels: what a phone that is 360 wide leaves for text
 
 # Liberation Sans comes with vl-convert, so every machine measures and draws the same letters; a browser without it
 # takes Arial, which has the same widths.
@@ -20,6 +24,8 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 
 
 def base(theme, title, subtitle):
+    if theme.phone:
+        return phone_base(theme, title, subtitle)
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "background": theme.background,
@@ -43,6 +49,21 @@ def base(theme, title, subtitle):
     }
 
 
+def phone_base(theme, title, subtitle):
+    """The same for a phone: lines are short, letters smaller, and an upright axis has its title above it."""
+    spec = base(theme._replace(phone=False), textwrap.wrap(title, 38), [line for text in subtitle for line in textwrap.wrap(text, 58)])
+    spec["padding"] = {"left": 2, "top": 4, "right": 2, "bottom": 4}
+    spec["title"].update(fontSize=15, subtitleFontSize=11, subtitleLineHeight=14)
+    spec["config"]["axis"].update(labelFontSize=11, titleFontSize=11, labelPadding=4, titlePadding=6)
+    spec["config"]["axisY"] = {"titleAngle": 0, "titleAlign": "left", "titleX": -30, "titleY": -12}
+    return spec
+
+
+def beside(panels, theme, **look):
+    """Panels in a row, on a phone in a column."""
+    return {"vconcat": panels, "spacing": 20} if theme.phone else {"hconcat": panels, **look}
+
+
 def why_not(record):
     """A short reason beside a kernel without a bar."""
     reason = record["reason"]
@@ -50,7 +71,9 @@ def why_not(record):
     return text if len(text) <= 66 else text[:63].rstrip(" ,.:;") + " ..."
 
 
-def kernel_axis(names):
+def kernel_axis(names, theme):
+    if theme.phone:  # of a library the name without its version
+        return {**kernel_axis(names, theme._replace(phone=False)), "axis": {"labelExpr": "split(datum.label, ' ')[0]", "grid": False}}
     return {
         "field": "kernel", "type": "nominal", "sort": names, "title": None,
         "axis": {"labelLimit": 260, "grid": False, "labelFontSize": 13},

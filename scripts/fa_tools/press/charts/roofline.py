@@ -77,7 +77,7 @@ def roofline_chart(gpu, machine, profile, records, theme):
     rows, unseen = points_of(profile, records)
     speeds = {row["kernel"]: row["tflops"] for row in rows}
     peak, cores, bandwidth = machine["tflops"]["tensor"], machine["tflops"]["fp32"], machine["tb_per_s"]
-    width, height = 660, 430
+    width, height = (228, 380) if theme.phone else (660, 430)
     # From 0.1 FLOPs a byte and 1 TFLOP/s or less, so that there is room for the names of the limits.
     x0 = 10 ** min(math.floor(math.log10(min(row["intensity"] for row in rows)) * 2) / 2, -1)
     x1 = 10 ** (math.ceil(math.log10(max(row["intensity"] for row in rows) * 1.15) * 2) / 2)
@@ -100,6 +100,7 @@ def roofline_chart(gpu, machine, profile, records, theme):
     by_level = by("level", {"shared": ORANGE, "l2": GREEN, "hbm": theme.kernel})
     shape = by("level", {"shared": "square", "l2": "triangle-up", "hbm": "circle"})
 
+    xy = {"x": x, "y": y}
     # The roofs of the memories: lines of slope one up to the Tensor Cores'; each is named along its line.
     roofs, names = [], []
     for level, speed in bandwidth.items():
@@ -110,19 +111,24 @@ def roofline_chart(gpu, machine, profile, records, theme):
                       "label": f"{TRAFFIC[level][0]}, {speed:g} TB/s"})
         names[-1]["tflops"] = names[-1]["intensity"] * speed
     slope = -math.degrees(math.atan2(height / up, width / across))
-    # Other limits: lines named left of the first roof, where no point can be. (label, TFLOP/s, width, dashes)
-    flat = [(f"CUDA cores, fp32: {cores:g} TFLOP/s", cores, 1.4, [6, 4])]
+    roof_names = [words({**xy, "color": by_level}, names, baseline="bottom", angle=slope, dy=-12, fontSize=12, fontWeight="bold")]
+    if theme.phone:  # lines are close together there: their names are a list where no point is
+        roof_names = [words({"x": {"value": width - 6}, "y": {"value": height - 80 + 16 * i}, "color": by_level}, [name], align="right",
+                            fontSize=12, fontWeight="bold") for i, name in enumerate(names)]
+    # Other limits: lines named left of the first roof, where no point can be. (label, on a phone, TFLOP/s, width, dashes)
+    flat = [(f"CUDA cores, fp32: {cores:g} TFLOP/s", f"fp32: {cores:g}", cores, 1.4, [6, 4]),
+            (f"Tensor Cores, {profile.dtype}: {peak:g} TFLOP/s", f"Tensor Cores: {peak:g}", peak, 2, [1, 0])]
     for record in records:
         if record["kernel"] == "ceiling/matmul" and passed(record):
-            speed = record["tflops"]
-            flat.append((f"{display(record)}, matrix product: {short(speed)}", speed, 1.4, [2, 3]))
-    flat = sorted([*flat, (f"Tensor Cores, {profile.dtype}: {peak:g} TFLOP/s", peak, 2, [1, 0])], key=lambda f: f[1])
+            name, speed = display(record), short(record["tflops"])
+            flat.append((f"{name}, matrix product: {speed}", f"{name.split()[0]}: {speed}", record["tflops"], 1.4, [2, 3]))
+    flat = sorted(((phone if theme.phone else wide, *rest) for wide, phone, *rest in flat), key=lambda f: f[1])
     beside = spread([pixel_y(f[1]) for f in flat], 15)
 
     # Kernels are named at the right; names that would overlap are moved apart.
     ends = sorted(speeds, key=speeds.get)
     placed = spread([pixel_y(speeds[name]) for name in ends], 16)
-    labels = [{"kernel": name, "tflops": speeds[name], "at": tflops_at(at), "label": f"{name}  {short(speeds[name])}",
+    labels = [{"kernel": name, "tflops": speeds[name], "at": tflops_at(at), "label": f"{name[:2] if theme.phone else name}  {short(speeds[name])}",
                "first": min(row["intensity"] for row in rows if row["kernel"] == name)}
               for name, at in zip(ends, placed)]
 
@@ -133,7 +139,7 @@ def roofline_chart(gpu, machine, profile, records, theme):
     if unseen:
         numbers = ", ".join(name[:2] for name in unseen)
         notes.append(f"Not shown at shared memory: {numbers} (the counters do not see what wgmma reads there)")
-    xy, left = {"x": x, "y": y}, {**x, "field": "from"}
+    left = {**x, "field": "from"}
     marks = [{"label": f[0], "from": f[1] / bandwidth["shared"], "at": tflops_at(at)} for f, at in zip(flat, beside)]
     layers = [
         # a kernel's row, from its first point to its name
@@ -143,7 +149,7 @@ def roofline_chart(gpu, machine, profile, records, theme):
         *with_halo(words({"x": left, "y": {**y, "field": "at"}}, marks, align="right", dx=-9, fontSize=11.5, color=theme.muted),
                     theme),
         layer("line", {**xy, "color": by_level, "detail": {"field": "level"}}, roofs, strokeWidth=2),
-        words({**xy, "color": by_level}, names, baseline="bottom", angle=slope, dy=-12, fontSize=12, fontWeight="bold"),
+        *roof_names,
         layer("point", {**xy, "color": by_level, "shape": shape,
                         "size": {"condition": {"test": "datum.level === 'l2'", "value": 90}, "value": 62}}, rows,
               filled=True, opacity=1, stroke=theme.background, strokeWidth=0.8),

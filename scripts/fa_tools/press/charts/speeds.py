@@ -6,8 +6,8 @@ beside the fastest library as a grid of lengths and spreads."""
 import math
 import statistics
 
-from fa_tools.press.charts.look import (BLUE, DASHES, ORANGE, OTHERS, RED, among, base, begin_of, by, colours_of, kernel_axis, layer,
-                                        quantity, row_text, spread_within, why_not, with_halo, words)
+from fa_tools.press.charts.look import (BLUE, DASHES, ORANGE, OTHERS, RED, among, base, begin_of, beside, by, colours_of, kernel_axis,
+                                        layer, quantity, row_text, spread_within, why_not, with_halo, words)
 from fa_tools.records import GROWTHS, describe, describe_rest, display, kind, order, passed, shape_of, short
 
 # ---- the ladder ----------------------------------------------------------------------------------------------------------
@@ -27,7 +27,8 @@ def cuda_ladder(gpu, records, shape, theme):
         else:
             row.update(tflops=0, label=why_not(record))
         rows.append(row)
-    x = quantity("tflops", "TFLOP/s (higher is better)", {"domain": [0, top * 1.08]}, tickCount=6, labelColor=theme.muted)
+    x = quantity("tflops", "TFLOP/s (higher is better)", {"domain": [0, top * (1.2 if theme.phone else 1.08)]},
+                 tickCount=4 if theme.phone else 6, labelColor=theme.muted)
     fills = {"kernel": theme.kernel, "peer": theme.peer, "ceiling": theme.ceiling}
     good, to_the_end = among("kind", *fills), {"value": {"expr": "height"}}
     layers = [
@@ -46,14 +47,16 @@ def cuda_ladder(gpu, records, shape, theme):
         layers.insert(1, layer("rule", {"x": x, "y": {"value": 0}, "y2": to_the_end}, peers, strokeWidth=1.2, strokeDash=[5, 4],
                                color=theme.muted, opacity=0.8))
     for record in ceilings:
-        label = f"{display(record)}, matrix product: {short(record['tflops'])}"
+        name = display(record).split()[0] if theme.phone else display(record)
+        label = f"{name}, matrix product: {short(record['tflops'])}"
         data = [{"tflops": record["tflops"], "label": label}]
         layers.insert(1, layer("rule", {"x": x, "y": {"value": -4}, "y2": to_the_end}, data, strokeWidth=1.6, color=theme.muted))
         layers.append(words({"x": x, "y": {"value": -6}}, data, align="right", baseline="bottom", dx=4, fontSize=11.5,
                             color=theme.muted))
     spec = base(theme, f"Attention forward on {gpu}", [
         describe(shape), "Median of the timed launches; the thin line spans the 10th to the 90th percentile"])
-    return {**spec, "width": 560, "height": {"step": 27}, "data": {"values": rows}, "encoding": {"y": kernel_axis(names), "x": x},
+    return {**spec, "width": 196 if theme.phone else 560, "height": {"step": 27}, "data": {"values": rows},
+            "encoding": {"y": kernel_axis(names, theme), "x": x},
             "layer": layers}
 
 
@@ -66,7 +69,7 @@ def speedup_chart(gpu, records, shape, theme):
     """A bar from the last measured kernel's speed to this one's, on a logarithmic axis: its length is the factor."""
     good = [r for r in records if passed(r)]
     low, high = min(r["tflops"] for r in good), max(r["tflops"] for r in good)
-    low, high = low / 1.8, high * 1.9
+    low, high = low / 1.8, high * (9 if theme.phone else 1.9)
     names, rows, links, before = [], [], [], None
     for record in records:
         row = {"kernel": display(record), "status": record["status"], "tflops": low, "from": low}
@@ -85,17 +88,18 @@ def speedup_chart(gpu, records, shape, theme):
                 links.append({"kernel": display(before), "to": row["kernel"], "tflops": before["tflops"]})
             before = record
         rows.append(row)
-    ticks = [m * 10.0**e for e in range(-2, 5) for m in (1, 2, 5)]
+    ticks = [m * 10.0**e for e in range(-2, 5) for m in ((1,) if theme.phone else (1, 2, 5))]
     x = quantity("tflops", "TFLOP/s, logarithmic", {"type": "log", "domain": [low, high]},
                  values=[t for t in ticks if low <= t <= high], format="~g", labelColor=theme.muted)
     color = by("step", {"up": theme.kernel, "down": ORANGE, "first": theme.kernel})
-    y = kernel_axis(names)
+    y = kernel_axis(names, theme)
     notes = [describe(shape), "From the speed of the kernel before to this one's: the longer, the greater the factor"]
     if len(good) > 1:
         whole = good[-1]["tflops"] / good[0]["tflops"]
         notes[1] += f"; in all \u00d7 {whole:.{max(0, 2 - int(math.log10(max(whole, 1))))}f}"
-    width, measured = 540, "datum.step !== 'none'"
-    at_the_right = {"x": {"value": width + 46}}
+    width, column = (162, 36) if theme.phone else (540, 46)
+    measured = "datum.step !== 'none'"
+    at_the_right = {"x": {"value": width + column}}
     return {
         **base(theme, f"Speed-up step by step on {gpu}", notes),
         "width": width, "height": {"step": 29}, "data": {"values": rows}, "encoding": {"y": y, "x": x},
@@ -149,13 +153,13 @@ def line_chart(records, theme, field, title, y_title, subtitle, rule=None, low=0
     tall = top - low
     placed = spread_within([(last(by_name[n])[field] - low) / tall * height for n in ends], 17, height)
     labels = [{"kernel": shown[name], "seq_len": last(by_name[name])["seq_len"], field: last(by_name[name])[field],
-               "at": low + y / height * tall, "label": f"{shown[name]}  {short(last(by_name[name])[field])}"}
+               "at": low + y / height * tall, "label": f"{shown[name].split()[0] if theme.phone else shown[name]}  {short(last(by_name[name])[field])}"}
               for name, y in zip(ends, placed)]
     x = quantity("seq_len", "Sequence length (tokens)", {"type": "log", "base": 2, "domain": [lengths[0], lengths[-1]]},
-                 values=lengths, format="d", grid=False, labelColor=theme.muted)
+                 values=lengths[::-1][::2] if theme.phone else lengths, format="d", grid=False, labelColor=theme.muted)
     y = quantity(field, y_title, {"domain": [low, top]}, tickCount=6, labelColor=theme.muted)
     color = by("kernel", {shown[name]: colors[name] for name in names})
-    width = 520
+    width = 120 if theme.phone else 520
     layers = [] if rule is None else [layer("rule", {"y": y}, [{field: rule}], strokeWidth=1.4, color=theme.text)]
     layers += [
         layer("line", {"x": x, "y": y, "color": color, "detail": {"field": "kernel"}, "strokeDash": DASHES}, rows,
@@ -258,23 +262,25 @@ def scores_chart(gpu, records, theme):
     x = quantity("std", "Standard deviation of the scores (nats)", {"type": "log", "domain": [deviations[0], deviations[-1]]},
                  values=deviations, format="~g", grid=False, labelColor=theme.muted)
     colour = by("kernel", {shown[name]: colours[name] for name in names}, title=None, orient="bottom", direction="vertical",
-                columns=3, labelLimit=260, labelColor=theme.text, labelFontSize=12, symbolType="circle", symbolOpacity=1)
+                columns=2 if theme.phone else 3, labelLimit=260, labelColor=theme.text, labelFontSize=12, symbolType="circle", symbolOpacity=1)
 
     def panel(field, growth):
         here = [row for row in rows if row["growth"] == growth]
-        y = quantity(field, titles[field] if growth == growths[0] else None, scales[field], **axes[field], minExtent=44,
+        y = quantity(field, titles[field] if growth == growths[0] and not theme.phone else None, scales[field], **axes[field], minExtent=44,
                      labelColor=theme.muted)
         line = layer("line", {"x": x, "y": y, "color": colour, "detail": {"field": "kernel"}, "strokeDash": DASHES},
                      strokeWidth=2.2)
         point = layer("point", {"x": x, "y": y, "color": colour}, filled=True, size=26, opacity=1)
         head = {"title": {"text": HEADS[growth], "anchor": "start", "color": theme.text, "fontSize": 13}}
-        return {"width": WIDTH, "height": HEIGHT, "data": {"values": here}, "layer": [line, point],
-                **(head if field == "tflops" else {})}
+        if theme.phone:
+            head["title"].update(text=titles[field], subtitle=HEADS[growth], subtitleColor=theme.muted)
+        return {"width": WIDTH - 30 * theme.phone, "height": HEIGHT - 60 * theme.phone, "data": {"values": here}, "layer": [line, point],
+                **(head if field == "tflops" or theme.phone else {})}
 
     spec = base(theme, f"Speed and error against the scores' spread on {gpu}",
                 [describe(shape_of(records[0])), "Normal Q and K, scaled. Dashed: other libraries."
                  + " The axis of TFLOP/s does not begin at 0." * bool(low)])
-    spec.update({"spacing": 28, "vconcat": [{"spacing": 28, "hconcat": [panel(field, growth) for growth in growths]}
+    spec.update({"spacing": 28, "vconcat": [beside([panel(field, growth) for growth in growths], theme, spacing=28)
                                             for field in titles]})
     return spec
 
@@ -312,7 +318,7 @@ def grid_chart(gpu, last, rows, shape, theme):
         here = [{**row, "label": f"{row['ratio']:.2f}{signs[row['library']]}"} for row in rows if row["growth"] == growth]
         cell = layer("rect", {"x": x, "y": y, "color": colour}, stroke=theme.grid)
         text = words({"x": x, "y": y}, align="center", color=theme.text, fontSize=12)
-        return {"width": 48 * len({row["std"] for row in here}), "height": 21 * len({row["length"] for row in here}),
+        return {"width": (46 if theme.phone else 48) * len({row["std"] for row in here}), "height": 21 * len({row["length"] for row in here}),
                 "data": {"values": here}, "layer": [cell, text],
                 "title": {"text": HEADS[growth], "anchor": "start", "color": theme.text, "fontSize": 13}}
 
@@ -320,5 +326,5 @@ def grid_chart(gpu, last, rows, shape, theme):
     spec = base(theme, f"{last} beside the fastest library: times as fast, on {gpu}",
                 [f"{shape.dtype}, {shape.heads} heads, head_dim {shape.head_dim}. A row is a number of tokens.",
                  f"The fastest library is {libraries[0]}{''.join(f'; {each}' for each in told)}."])
-    spec.update({"spacing": 28, "hconcat": [panel(growth) for growth in GROWTHS if any(r["growth"] == growth for r in rows)]})
+    spec.update(beside([panel(growth) for growth in GROWTHS if any(r["growth"] == growth for r in rows)], theme, spacing=28))
     return spec

@@ -84,6 +84,10 @@ def shorten(node):
                     del child.attrib[name]
 
 
+def on_phones(spec_of):
+    return lambda theme: spec_of(theme._replace(phone=True))
+
+
 def one_svg(vl, spec_of):
     """The chart as bytes. spec_of: the Vega-Lite spec by theme."""
     light, dark = (read(vl.vegalite_to_svg(spec_of(theme), vl_version="5.20")) for theme in (LIGHT, DARK))
