@@ -3,8 +3,9 @@
 Usage: test_package.py installed BUILD   installs the library of this build into a prefix, and builds a program with
                                          find_package and with pkg-config
        test_package.py guest      configures a project that has this repository inside, with add_subdirectory and FetchContent
-       test_package.py wheel      builds it and runs its program; builds the wheel, which runs on another x86-64 than this one
-                                  (under qemu-x86_64, where that is), and an editable installation
+       test_package.py wheel      builds it and runs its program; builds the source archive and from it the wheel, which runs
+                                  on another x86-64 than this one (under qemu-x86_64, where that is), and an editable
+                                  installation
 """
 
 import os
@@ -14,6 +15,7 @@ import shutil
 import sys
 import sysconfig
 import tempfile
+import tomllib
 from pathlib import Path
 
 from tool_test import COMPILING, JOBS, ROOT, fail, need, run, skip
@@ -106,7 +108,12 @@ with tempfile.TemporaryDirectory() as name:
     os.environ |= {"FA_BACKEND": "emulator", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     run(sys.executable, "-m", "venv", folder / "venv", timeout=COMPILING)
     python = folder / "venv/bin/python"
-    said = run(python, "-m", "pip", "wheel", ROOT, "--no-deps", "-w", folder, check=False, timeout=COMPILING)
+    # The wheel is made from the source archive, so what that lacks is found.
+    back_end = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]
+    said = run(python, "-m", "pip", "install", *back_end["requires"], check=False, timeout=COMPILING)
+    run(python, "-c", f"import {back_end['build-backend']} as made; made.build_sdist({str(folder)!r})", cwd=ROOT, check=False)
+    sdist = next(folder.glob("*.tar.gz"), None) or skip(f"pip has no back end: {said.strip().splitlines()[-1]}")
+    said = run(python, "-m", "pip", "wheel", sdist, "--no-deps", "-w", folder, check=False, timeout=COMPILING)
     wheel = next(folder.glob("*.whl"), None) or skip(f"pip cannot build: {said.strip().splitlines()[-1]}")
     run(python, "-m", "pip", "install", "--no-deps", wheel, timeout=COMPILING)
     answers(python, "the wheel")
@@ -119,4 +126,4 @@ with tempfile.TemporaryDirectory() as name:
     run(python, "-m", "pip", "uninstall", "-y", "fast-attention", timeout=COMPILING)
     run(python, "-m", "pip", "install", "--no-deps", "-e", ROOT, timeout=COMPILING)
     answers(python, "an editable installation")
-    print(f"guest, {wheel.name} and an editable installation")
+    print(f"guest, {wheel.name} made from {sdist.name}, and an editable installation")

@@ -62,6 +62,8 @@ if(FA_BACKEND STREQUAL "emulator")
   endif()
 endif()
 
+# The versions are those of Debian 13, with CLI11 a patch later, and GoogleTest's is Debian 12's: all of our bare
+# machines are tested with packages of about these, and with none that is newer than Debian 13's.
 fa_fetch(json nlohmann_json::nlohmann_json
   https://github.com/nlohmann/json/archive/refs/tags/v3.11.3.tar.gz
   0d8ef5af7f9794e3263480193c491549b2ba6cc74bb018906202ada498a79406 JSON_BuildTests=OFF)

@@ -168,6 +168,7 @@ class Help(ScriptTest):
                 self.assertLessEqual(max(map(len, done.stdout.splitlines())), 80)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertRegex(done.stdout.lower(), r"examples?:\n\s+\S*(sudo )?scripts/" + script.stem)
+                self.assertRegex(done.stdout.lower(), r"exit\s+code")
                 self.assertEqual(done.stderr, "")
 
     def test_every_command_has_help_with_an_example(self):
