@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "common/cli/json_fields.h"
 #include "common/cli/protocols.h"
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"

@@ -41,7 +41,7 @@ def check_asynchronous(log, name):
 
 def statements(source):
     """Of each line of a source, the text of the statement in which it lies, without comments and line breaks, as
-    common/harness/statements.cpp has it."""
+    common/harness/sources.cpp has it."""
     lines = [line.split("//")[0].strip() for line in (ROOT / source).read_text(encoding="utf-8").splitlines()]
     result = []
     while len(result) < len(lines):

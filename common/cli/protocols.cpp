@@ -1,15 +1,130 @@
 #include "common/cli/protocols.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "common/cli/json_fields.h"
 #include "common/harness/runner.h"
 #include "common/launch/problem.h"
 
 namespace fa {
+
+Fields::Fields(const nlohmann::json& object, std::string where)
+    : object_(object), where_(std::move(where)) {
+  if (!object.is_object()) throw BadInput(where_ + " is not a JSON object");
+}
+
+const nlohmann::json& Fields::at(const std::string& name) const {
+  if (!has(name)) throw BadInput(where_ + " lacks '" + name + "'");
+  return object_[name];
+}
+
+int64_t Fields::whole(const std::string& name, int64_t least, int64_t most) const {
+  const nlohmann::json& value = at(name);
+  // A number beyond int64 is unsigned for the library.
+  if (!value.is_number_integer() || (value.is_number_unsigned() && value > INT64_MAX) ||
+      value.get<int64_t>() < least || value.get<int64_t>() > most) {
+    refuse(name, "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+  }
+  return value.get<int64_t>();
+}
+
+double Fields::number(const std::string& name, double least) const {
+  const nlohmann::json& value = at(name);
+  if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < least) {
+    refuse(name, least > 0 ? "a number above 0" : "a number from 0 on");
+  }
+  return value.get<double>();
+}
+
+bool Fields::flag(const std::string& name) const {
+  const nlohmann::json& value = at(name);
+  if (!value.is_boolean()) refuse(name, "true or false");
+  return value.get<bool>();
+}
+
+std::string Fields::text(const std::string& name) const {
+  const nlohmann::json& value = at(name);
+  if (!value.is_string()) refuse(name, "a text");
+  return value.get<std::string>();
+}
+
+std::vector<int> Fields::lengths(const std::string& name) const {
+  std::vector<int> result;
+  const nlohmann::json& value = at(name);
+  if (!value.is_array() || value.empty()) refuse(name, "a list of lengths");
+  for (size_t i = 0; i < value.size(); i++) {
+    const nlohmann::json each = {{"length", value[i]}};
+    result.push_back(int(Fields(each, where_ + ": '" + name + "'").whole("length", 0)));
+  }
+  return result;
+}
+
+void Fields::refuse(const std::string& name, const std::string& should_be) const {
+  throw BadInput(where_ + ": '" + name + "' must be " + should_be + ", not " +
+                 object_[name].dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+}
+
+Problem read_problem(const Fields& fields, bool any_length) {
+  Problem problem;
+  const std::string dtype = fields.text("dtype");
+  if (dtype != "fp16" && dtype != "bf16") {
+    throw BadInput(fields.where() + ": 'dtype' must be fp16 or bf16, not " + dtype);
+  }
+  problem.dtype = dtype == "fp16" ? Dtype::kFp16 : Dtype::kBf16;
+  const bool packed = fields.has("lengths");
+  problem.batch = int(fields.whole("batch", 1));
+  problem.heads = int(fields.whole("heads", 1));
+  problem.seq_len = int(fields.whole("seq_len", packed ? 0 : 1));
+  problem.head_dim = int(fields.whole("head_dim", 1));
+  if (fields.has("score_std") || fields.has("score_growth")) {
+    const std::string growth = fields.text("score_growth");
+    if (growth != "flat" && growth != "growing") {
+      throw BadInput(fields.where() + ": 'score_growth' must be flat or growing, not " + growth);
+    }
+    problem.scores = {fields.number("score_std", 0),
+                      growth == "flat" ? Growth::kFlat : Growth::kGrowing};
+  }
+  if (fields.has("mask")) {
+    const std::string mask = fields.text("mask");
+    if (mask != "none" && mask != "causal") {
+      throw BadInput(fields.where() + ": 'mask' must be none or causal, not " + mask);
+    }
+    problem.mask = mask == "causal" ? Mask::kCausal : Mask::kNone;
+  }
+  if (fields.has("kv_len")) problem.kv_len = int(fields.whole("kv_len", packed ? 0 : 1));
+  if (fields.has("kv_heads")) problem.kv_heads = int(fields.whole("kv_heads", 1));
+  if (packed) {
+    const std::vector<int> of_queries = fields.lengths("lengths");
+    const std::vector<int> of_keys =
+        fields.has("kv_lengths") ? fields.lengths("kv_lengths") : of_queries;
+    std::vector<Sequence> sequences;
+    for (size_t i = 0; i < std::min(of_queries.size(), of_keys.size()); i++) {
+      sequences.push_back({of_queries[i], of_keys[i]});
+    }
+    Problem same = problem;
+    same.pack(sequences);
+    if (of_keys.size() != of_queries.size() || same.batch != problem.batch ||
+        same.seq_len != problem.seq_len || same.kv_len != problem.kv_len) {
+      throw BadInput(fields.where() +
+                     ": 'lengths' and 'kv_lengths' must have 'batch' numbers, and 'seq_len' and "
+                     "'kv_len' must be the most of each");
+    }
+    problem = same;
+  }
+  try {
+    validate(problem, any_length);
+  } catch (const BadInput& error) {
+    throw BadInput(fields.where() + ": " + error.what());
+  }
+  return problem;
+}
+
 namespace {
 
 constexpr char kFile[] = "bench/protocols.json";

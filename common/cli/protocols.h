@@ -1,15 +1,45 @@
 // Named protocols: on which problems, with how many launches, kernels are measured. They are data,
 // bench/protocols.json, which Python reads too; programs carry a copy and work from any folder.
+// bench/library.cpp reads requests of the same fields.
 #pragma once
 
+#include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "common/cli/json_fields.h"
 #include "common/harness/runner.h"
 #include "common/launch/problem.h"
 
 namespace fa {
+
+// Fields of a JSON object from outside: of the type and in the range asked for, or BadInput with
+// one sentence that names the field.
+class Fields {
+ public:
+  // `where` begins every sentence: "bench/protocols.json: quick".
+  Fields(const nlohmann::json& object, std::string where);
+
+  bool has(const std::string& name) const { return object_.contains(name); }
+  const nlohmann::json& at(const std::string& name) const;  // whatever it is
+  int64_t whole(const std::string& name, int64_t least, int64_t most = 1 << 30) const;
+  double number(const std::string& name, double least) const;  // least included; finite
+  bool flag(const std::string& name) const;
+  std::string text(const std::string& name) const;
+  std::vector<int> lengths(const std::string& name) const;  // whole numbers from 0 on
+  const std::string& where() const { return where_; }
+
+ private:
+  [[noreturn]] void refuse(const std::string& name, const std::string& should_be) const;
+
+  const nlohmann::json& object_;
+  std::string where_;
+};
+
+// dtype, batch, heads, seq_len and head_dim; score_std and score_growth, both or neither; mask,
+// kv_len, kv_heads, lengths and kv_lengths, where there are any. Throws BadInput, also for a shape
+// that makes no sense and, without any_length, for a seq_len that is no multiple of 128.
+Problem read_problem(const Fields& fields, bool any_length = false);
 
 struct NamedProtocol {
   std::string description;

@@ -14,7 +14,7 @@
 #include "common/harness/oracle.h"
 #include "common/harness/results.h"
 #include "common/harness/runner.h"
-#include "common/harness/statements.h"
+#include "common/harness/sources.h"
 #include "common/launch/problem.h"
 
 namespace fa {

@@ -17,7 +17,6 @@
 #include "common/harness/oracle.h"
 #include "common/harness/runner.h"
 #include "common/harness/sources.h"
-#include "common/harness/statements.h"
 #include "common/launch/problem.h"
 #include "common/launch/registry.h"
 

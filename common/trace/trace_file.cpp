@@ -1,6 +1,5 @@
 #include "common/trace/trace_file.h"
 #include "common/harness/sources.h"
-#include "common/harness/statements.h"
 
 #include <algorithm>
 #include <cstddef>
