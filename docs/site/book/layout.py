@@ -32,7 +32,7 @@ def sections():
 @lru_cache(maxsize=None)
 def narrow_forms():
     """{path: SVG} of the pictures that the site shows on phones and no file has."""
-    return {f"docs/{folder}/{name}_phone.svg": svg for folder, forms in 
+    return {f"docs/{folder}/{name}_phone.svg": svg for folder, forms in
             (("charts", charts.phones()), ("pictures", narrow.forms()), ("timelines", timeline.phones())) for name, svg in forms.items()}
 
 
