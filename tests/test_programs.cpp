@@ -191,6 +191,15 @@ TEST(Programs, CountersOfFewKernelsInFullOfManyInALine) {
   EXPECT_CONTAINS(alone, "\nNo line takes more wavefronts or sectors than its ideal.\n");
   EXPECT_EQ(alone.find("\u2588"), std::string::npos) << alone;
   EXPECT_CONTAINS(full, "  \u2588");
+  // 01 moves 285 times the sectors of 04, and 7 log10(285) is 17.2.
+  const std::string far = run("01 04 --heads 2 --seq-len 256");
+  const auto bar_of = [&](const std::string& kernel) {
+    const size_t line = far.find("\n" + kernel + ' ') + 1;
+    return count_of(far.substr(line, far.find('\n', line) - line), "\u2588");
+  };
+  EXPECT_EQ(bar_of("01_naive"), 22u) << far;
+  EXPECT_EQ(bar_of("04_wmma"), 5u) << far;
+  EXPECT_CONTAINS(far, "\nBars: sectors, logarithmic; 7 blocks are a factor of ten.\nSector: 32 ");
 
   const std::string summary = run("04 06 08" + kSmall);
   EXPECT_EQ(count_of(summary, ", by kind of instruction\n"), 0u) << summary;

@@ -169,7 +169,8 @@ void print_summary(const Record& record) {
 }  // namespace
 
 void print_table(const Problem& problem, const std::vector<Record>& records, bool color) {
-  constexpr int kBarWidth = 22;
+  constexpr int kBarWidth = 22;  // of the longest bar
+  constexpr int kPerDecade = 7;  // a fixed scale: kernels that are nearly alike look alike
   printf("%s\n%s, batch %d, heads %d, seq_len %d, head_dim %d%s\n\n", machine_title().c_str(),
          name_of(problem.dtype), problem.batch, problem.heads, problem.seq_len, problem.head_dim,
          describe_rest(problem).c_str());
@@ -180,6 +181,7 @@ void print_table(const Problem& problem, const std::vector<Record>& records, boo
       !gpu && std::any_of(records.begin(), records.end(), [](const Record& record) {
         return count_of(record.counts.counters, "global_sectors") > 0;
       });
+  const char* const shown = gpu ? "TFLOP/s" : counted ? "sectors" : "exp2";
   auto bar_value = [&](const Record& record) {
     return gpu ? record.tflops(record.times)
                : double(count_of(record.counts.counters, counted ? "global_sectors" : "exp2"));
@@ -189,10 +191,7 @@ void print_table(const Problem& problem, const std::vector<Record>& records, boo
     for (const Record& record : records) longest = std::max(longest, bar_value(record));
   }
   printf("%-24s %-8s %9s %12s %14s\n", "kernel", "status", "error",
-         gpu ? "median ms" : "wavefronts",
-         gpu       ? "TFLOP/s"
-         : counted ? "sectors"
-                   : "exp2");
+         gpu ? "median ms" : "wavefronts", shown);
   for (const Record& record : records) {
     const char* const tint = !color                              ? ""
                              : record.status == Status::kPassed  ? "\033[32m"
@@ -219,9 +218,21 @@ void print_table(const Problem& problem, const std::vector<Record>& records, boo
     } else {
       printf("%12s %14s", "-", "-");
     }
-    const int length = longest > 0 ? int(std::lround(kBarWidth * bar_value(record) / longest)) : 0;
+    int length = 0;
+    if (longest > 0 && bar_value(record) > 0) {
+      const double below = kPerDecade * std::log10(longest / bar_value(record));
+      length = std::max(1, kBarWidth - int(std::lround(below)));
+    }
     for (int i = 0; i < length; i++) printf("%s\u2588", i ? "" : "  ");
     printf("\n");
+  }
+  if (longest > 0) {
+    printf("\nBars: %s, logarithmic; %d blocks are a factor of ten.\n", shown, kPerDecade);
+  }
+  if (longest > 0 && counted) {
+    printf(
+        "Sector: 32 aligned bytes of memory. Wavefront: what shared memory passes in one cycle,\n"
+        "128 bytes at most.\n");
   }
   std::set<std::string> like;  // of several kernels with one kind of bug a single sentence
   for (const Record& record : records) {
