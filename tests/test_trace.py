@@ -52,7 +52,7 @@ with tempfile.TemporaryDirectory() as work:
 
     def check_picture(*options):
         """Well-formed, nothing beyond its edges, no two texts of a line on top of each other. Returns the texts."""
-        run(sys.executable, "-B", TIMELINE, "--out", svg, *options)
+        run(sys.executable, "-B", TIMELINE, "-o", svg, *options)
         picture = xml.fromstring(svg.read_text())
         width, height = float(picture.get("width")), float(picture.get("height"))
         lines = {}
@@ -123,5 +123,5 @@ with tempfile.TemporaryDirectory() as work:
     refused((*python, Path(work, "none.json")), "no such file")
     Path(work, "bad.json").write_text("{}")
     refused((*python, Path(work, "bad.json")), "is not a trace")
-    refused((*python, file, "--out", Path(work, "none", "t.svg")), "cannot write")
+    refused((*python, file, "-o", Path(work, "none", "t.svg")), "cannot write")
 print("trace and timeline are as they should be")

@@ -54,6 +54,10 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=f"scripts/fa {name}", description=description, epilog=epilog,
                          formatter_class=Help)
 
+    def earlier(self, name, dest, **options):
+        """An option of 1.0.0 that has another name today: it is still taken, and --help is silent about it."""
+        self.add_argument(name, dest=dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **options)
+
     def error(self, message):
         fail(f"{message}; {self.prog} --help shows what there is")
 

@@ -133,7 +133,7 @@ class Measure(ScriptTest):
         program = self.folder / "cuda" / "bin" / "attention"
         program.write_text(PROGRAM.format(python=sys.executable, root=ROOT), encoding="utf-8")
         program.chmod(0o755)
-        return self.measure("--build", str(self.folder / "cuda"), "--to", str(self.folder / "measured"), "05", *arguments)
+        return self.measure("--build", str(self.folder / "cuda"), "--output", str(self.folder / "measured"), "05", *arguments)
 
     def test_run_and_merge(self):
         code, text = self.run_fakes("--only", "tests,ladders,peers", "--limit", "99999")

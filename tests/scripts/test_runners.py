@@ -182,7 +182,15 @@ class Help(ScriptTest):
                 self.assertEqual(len(usages), len(set(usages)), "the help is printed twice")
                 asked = {"run": "run.sh", "bug": "run.sh"}.get(name, f"fa {name}")
                 self.assertRegex(done.stdout.lower(), r"examples?:\n\s+(\S+=\S+ )*scripts/" + asked)
+                self.assertNotRegex(done.stdout, r"(?<!\S)--(to|into|out|gpu|kernels)\b")  # one name: -o, --output, --machine
+                self.assertEqual("--output" in done.stdout, bool(re.search(r"-o \w+, --output \w+", done.stdout)))
                 self.assertRegex(done.stdout.lower(), r"exit\s+code")
+
+    def test_options_of_1_0_0_are_still_taken(self):
+        for name, earlier, today in (("intensity", ("--gpu", "A100"), ("--machine", "A100")), ("measure", ("--list", "--to", "x"), ("--list", "-o", "x"))):
+            old, new = (self.run_script(SCRIPTS / "fa", name, *options) for options in (earlier, today))
+            self.assertEqual((old.returncode, old.stdout, old.stderr), (0, new.stdout, ""))
+        self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "timeline", self.folder / "none.json", "--out", "x"), "none.json")
 
     def test_help_is_no_wider_than_100_columns(self):
         done = self.run_script(SCRIPTS / "fa", "emulate", "--help", env={"COLUMNS": "200"})

@@ -459,7 +459,7 @@ def chosen_steps(args, entries):
     for entry in entries:
         named = entry.name in only or entry.group in only
         if not entry.kept and (named or entry.kernels and not only):
-            steps += steps_of(entry, lambda file: asked or (entry.kernels if args.whole else stale[entry.name, file]), args.to, args.build)
+            steps += steps_of(entry, lambda file: asked or (entry.kernels if args.whole else stale[entry.name, file]), args.output, args.build)
     return steps
 
 
@@ -473,7 +473,8 @@ def main(argv=None):
     add("--limit", type=float, metavar="SECONDS", help="begin nothing that would not end by then, and say what is left")
     add("--list", action="store_true", help="print the measurements, and measure nothing")
     add("--dry-run", action="store_true", help="print the commands, and run nothing")
-    add("--to", type=Path, default=ROOT / "results/measured", metavar="FOLDER", help="where to write (default results/measured)")
+    add("-o", "--output", type=Path, default=ROOT / "results/measured", metavar="DIR", help="where to write (default results/measured)")
+    parser.earlier("--to", "output", type=Path)
     add("--build", type=Path, default=ROOT / "build" / "cuda", metavar="FOLDER", help="of the preset cuda (default build/cuda)")
     args = parser.parse_args(argv)
     if len([which for which in (args.kernels, args.stale, args.whole) if which]) > 1:
@@ -482,7 +483,7 @@ def main(argv=None):
     if args.list:
         show_list(entries, stale_of(entries))
         return 0
-    args.to, args.build = args.to.resolve(), args.build.resolve()
+    args.output, args.build = args.output.resolve(), args.build.resolve()
     steps = chosen_steps(args, entries)
     if not steps:
         print("Nothing is to be measured.")
@@ -495,7 +496,7 @@ def main(argv=None):
         return 0
     if not (args.build / "bin" / "attention").exists():
         fail(f"{relative(args.build)}/bin/attention is not built: cmake --preset cuda && cmake --build --preset cuda", 4)
-    args.to.mkdir(parents=True, exist_ok=True)
-    write_machine(args.to)
-    with (args.to / "log.txt").open("a", encoding="utf-8") as log:
-        return measure(steps, args.to, args.build, args.limit, log)
+    args.output.mkdir(parents=True, exist_ok=True)
+    write_machine(args.output)
+    with (args.output / "log.txt").open("a", encoding="utf-8") as log:
+        return measure(steps, args.output, args.build, args.limit, log)

@@ -113,7 +113,8 @@ def main():
     parser.add_argument("--undo", metavar="NAME", help="take that back")
     parser.add_argument("--preset", default="emulator-checked", help="how to build (default: %(default)s)")
     parser.add_argument("--check", action="store_true", help="write nothing, name results that are out of date")
-    parser.add_argument("--into", type=Path, default=RESULTS, metavar="FILE", help="the set of results (default bench/results/solutions.jsonl)")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE", help="the set of results (default bench/results/solutions.jsonl)")
+    parser.earlier("--into", "output", type=Path)
     parser.add_argument("--library", metavar="FILE", help="build the library fa_bench with the solutions, and run nothing")
     arguments, cmake = sys.argv[1:], []
     if "--" in arguments:
@@ -163,12 +164,12 @@ def main():
             for shape in (["--dtype", "fp16", "--head-dim", "64"], ["--seq-len", "640", "--heads", "1", "--batch", "2", *races]):
                 run([program, "--inputs", inputs, "--iters", "1", "--warmup", "0", *shape], f"{name} on {inputs}")
         entry = f"{name}{'-cuda' if args.preset.startswith('cuda') else ''}"
-        new, kept = results_of(program, entry), read_set(args.into) if args.into.exists() else {}
+        new, kept = results_of(program, entry), read_set(args.output) if args.output.exists() else {}
         if not args.check:
-            write_json(f"{args.into}#{entry}", new)
-            print(f"{name}: passed, {relative(args.into)}#{entry}")
+            write_json(f"{args.output}#{entry}", new)
+            print(f"{name}: passed, {relative(args.output)}#{entry}")
             continue
         same = entry in kept and new["records"] == kept[entry]["records"]
         stale += not same
-        print(f"{name}: passed" + ("" if same else f", but {relative(args.into)}#{entry} is out of date"))
+        print(f"{name}: passed" + ("" if same else f", but {relative(args.output)}#{entry} is out of date"))
     return 1 if stale else 0

@@ -25,7 +25,7 @@ from fa_tools.tools import Parser, fail, named
 
 EXAMPLE = """examples:
   scripts/fa compare bench/results/h200_bf16_d128.json results/mine.json
-  scripts/fa compare before.json after.json --kernels 08,10 --threshold 2
+  scripts/fa compare before.json after.json 08 10 --threshold 2
 
 Exit code: 0 compared, 2 bad arguments or files, or nothing in common."""
 
@@ -222,8 +222,9 @@ def main(argv=None):
     parser.add_argument("b", metavar="B.json", help="results file that is judged")
     parser.add_argument("--threshold", type=percent, default=2.0, metavar="PERCENT",
                         help="medians no further apart than this are the same (default: 2)")
-    parser.add_argument("--kernels", metavar="LIST", help="only these: numbers or names, e.g. 08,10,peer/fa2")
-    args = parser.parse_args(argv)
+    parser.add_argument("kernels", nargs="*", metavar="NN", help="only these: numbers or names, such as 08 10 peer/fa2")
+    parser.earlier("--kernels", "list")
+    args = parser.parse_intermixed_args(argv)  # kernels also behind options
     names, files = [args.a, args.b], []
     for name in names:
         with named(name):
@@ -232,14 +233,14 @@ def main(argv=None):
     if backends[0] != backends[1]:
         whose = " and ".join(f"{name} is of {name_of(data)}" for name, data in zip(names, files))
         fail(f"{whose}: times and counters cannot be compared")
-    wanted = args.kernels.split(",") if args.kernels else None
+    wanted = args.kernels or (args.list.split(",") if "list" in args else None)
 
     def chosen(kernel):
         return wanted is None or kernel in wanted or kernel.split("_")[0] in wanted
 
     pairs, only = compare(files, chosen, args.threshold)
     if not pairs:
-        what = "no kernel on the same problem" if wanted is None else f"nothing of {args.kernels} on the same problem"
+        what = "no kernel on the same problem" if wanted is None else f"nothing of {', '.join(wanted)} on the same problem"
         fail(f"{names[0]} and {names[1]} have {what} in common")
     report(names, files, pairs, only)
     return 0

@@ -61,13 +61,14 @@ def main():
     parser.add_argument("--softmax", action="store_true",
                         help="count as the series Flash Attention from Scratch does: a multiply-add is one operation, and the "
                              "softmax counts, too")
-    parser.add_argument("--gpu", default="H200", metavar="NAME", help="whose roofs, of bench/machines.json (default: H200)")
+    parser.add_argument("--machine", default="H200", metavar="NAME", help="whose roofs, of bench/machines.json (default: H200)")
+    parser.earlier("--gpu", "machine")
     args = parser.parse_args()
     sizes = {name: getattr(args, name) for name in ("block_m", "block_n", "head_dim", "seq_len", "warp_rows")}
     for name, value in sizes.items():
         if value < 1:
             fail(f"--{name.replace('_', '-')} must be at least 1, not {value}")
-    gpu, machine = machine_named(args.gpu)
+    gpu, machine = machine_named(args.machine)
     try:
         works = {level: intensity(level, **sizes, q_once=args.q_once, o_staged=args.o_staged, softmax=args.softmax) for level in LEVELS}
     except ValueError as problem:

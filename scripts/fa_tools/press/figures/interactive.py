@@ -134,7 +134,7 @@ def main():
     parser = Parser("interactive", __doc__, EXAMPLE)
     parser.add_argument("--programs", metavar="FOLDER", type=Path, default=BUILD / "bin",
                         help="where the programs are (default: build/emulator/bin)")
-    parser.add_argument("--output", metavar="FOLDER", type=Path, default=BUILD / "interactive",
+    parser.add_argument("-o", "--output", metavar="DIR", type=Path, default=BUILD / "interactive",
                         help="where the pages go (default: build/emulator/interactive)")
     args = parser.parse_args()
     make_folder(args.output / "data")

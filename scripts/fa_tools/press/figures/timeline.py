@@ -25,7 +25,7 @@ DRAWN = {"06": ("06_mma_split_q", 256, 9000), "07": ("07_cp_async", 256, 9000), 
 # From which cycle on recordings are shown: a GPU's first loads take long.
 SINCE = {"15": 9000, "16": 9000}
 EXAMPLE = """examples:
-  scripts/fa timeline 07.json --cycles 12000 --out 07.svg
+  scripts/fa timeline 07.json --cycles 12000 -o 07.svg
                                         after build/emulator-checked/bin/07_cp_async --trace 07.json
   scripts/fa timeline model.json h200.json --from 0,5000
                                         the emulator's and a GPU's (build/cuda-timeline/bin/14_softmax_overlap
@@ -478,7 +478,8 @@ def convert(path, out):
 def main():
     parser = Parser("timeline", __doc__, EXAMPLE)
     parser.add_argument("trace", nargs="*", help="files that programs wrote with --trace")
-    parser.add_argument("--out", help="the SVG to write [the first trace's name with .svg]")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the SVG to write [the first trace's name with .svg]")
+    parser.earlier("--out", "output")
     parser.add_argument("--from", dest="first", default="0", metavar="CYCLES",
                         help="the first cycle to draw; of several traces one for each: 0,5000 [0]")
     parser.add_argument("--cycles", type=int, default=10000, help="how many to draw [10000]")
@@ -509,7 +510,7 @@ def main():
             fail(f"{path} has only {traces[-1].cycles} cycles: nothing from {first} on")
         traces[-1].since(int(first))
     text = draw(traces, args.cycles)
-    out = Path(args.out or Path(args.trace[0]).with_suffix(".svg"))
+    out = Path(args.output or Path(args.trace[0]).with_suffix(".svg"))
     write_whole(out, text)
     print(f"drew {out}")
     return 0
