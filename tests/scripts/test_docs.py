@@ -111,6 +111,10 @@ class SyncDocs(ScriptTest):
         self.assertEqual(self.synced(text), "<!-- excerpt: kernels/01_naive.cu#main-loop -->\n```cuda\nfor (int i = 0; i < n; i++) {\n  sum += i;\n"
                          "}\n```\n<!-- /excerpt -->\nx 2.50<!--= gpu 01 -->\n")
 
+    def test_one_field_over_another_beside_that_of_another_kernel(self):
+        """Kernel 02 has four times the TFLOP/s of kernel 01 in a quarter of the time."""
+        self.assertIn("16.0<!--", self.synced("0.0<!--= gpu 02/01 tflops/time_ms.median @1024 -->\n"))
+
     def test_what_cannot_be_made(self):
         cases = {
             "<!-- excerpt: kernels/01_naive.cu#nope -->\n<!-- /excerpt -->": "exactly one pair",

@@ -283,13 +283,15 @@ def value(spec, shown):
     if field.split(".")[0] in ("machine", "protocol"):
         result = numeric(pick(data, field), field)
     else:
-        result = the_one(data, filters, field, used)
+        def figure(of):
+            whole = the_one(data, of, field, used)
+            return whole / (the_one(data, of, per, used) or float("nan")) if per else whole
+
+        result = figure(filters)
         if over:
             key, colon, other = over.partition(":")
             replaced = {key: other} if colon else {"kernel": kernel_named(over, data) or over}
-            result /= the_one(data, {**filters, **replaced}, field, used) or float("nan")
-        if per:
-            result /= the_one(data, filters, per, used) or float("nan")
+            result /= figure({**filters, **replaced}) or float("nan")
     for step in calculate:
         result = step(result)
     return mark(like(result, shown), *used)

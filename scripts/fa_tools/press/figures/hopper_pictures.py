@@ -161,8 +161,8 @@ def producer_consumers(p):
         y = top + stage * (high + 12)
         p.rect(left, y, wide, high, *GREY, 6)
         p.text(left + 14, y + high / 2 + 5, f"stage {stage}", 13.5, anchor="start", weight="bold")
-        p.box(left + 92, y + 6, 116, bar, ["full"], *BLUE, size=12.5)
-        p.box(left + 92, y + 12 + bar, 116, bar, ["empty"], *ORANGE, size=12.5)
+        p.box(left + 92, y + 6, wide - 92, bar, ["full"], *BLUE, size=12.5)
+        p.box(left + 92, y + 12 + bar, wide - 92, bar, ["empty"], *ORANGE, size=12.5)
     # Left: each tile goes to one of the stages, and the producer waits for that stage's barrier.
     p.box(24, middle - 80, 136, 160, ["producer", "one thread:", "wait for empty", "announce the bytes", "start the copy"], *BLUE)
     loads, waits, brought, awaited = left - 20, left - 36, middle - 50, middle + 44
@@ -172,6 +172,7 @@ def producer_consumers(p):
     p.arrow(waits, awaited, 162, awaited, INK.orange, pen)
     for above, below in zip(full, empty):
         p.arrow(loads, above, left - 2, above, INK.blue, pen)
+        p.line(left + 90, below, left + 0.5, below, INK.orange, pen)  # in two pieces, because a band ends between
         p.line(left - 2, below, waits, below, INK.orange, pen)
     p.texts(12, INK.blue, "middle", (226, brought - 24, "TMA brings tile n"), (226, brought - 8, "to stage n % " + str(stages)), weight="bold")
     p.texts(12, INK.orange, "middle", (226, awaited + 18, "waits for empty"), (226, awaited + 34, f"of tile n - {stages}"), weight="bold")
@@ -226,7 +227,7 @@ def registers(p):
     left_over = all_of_them - threads * launch
     p.note(380, f"The consumers ask for {consumers} · {group} · {high - launch} = {wanted:,}; the producer has given back "
            f"{given:,}" + (", exactly as much." if wanted == given else f", {given - wanted:,} more than that."),
-           f"Blue, right: the producer, {group} · {low} = {group * low:,}. Grey, right: {left_over:,} too few for "
+           f"Blue, right: the producer, {group} · {low} = {group * low:,}. Grey, right: {left_over:,}, too few for "
            "another 8 per thread.", size=12)
 
 
@@ -475,7 +476,7 @@ def exponents(p):
     formats(y, "bf16, fp32", -126, 128, most, -margin)
     p.text(x(-margin), y + 44, f"2^{-margin:.0f}", 11.5, INK.text, "middle")
     p.text(x(most), y - 8, f"kMaxTileSum 2^{most:.0f}", 11.5, INK.green, "middle")
-    spread = 13.0  # the largest of some hundred scores of N(0, 1) is about 4.5 nats above their mean: 6.5
+    spread = 10.0  # the largest of 4,096 scores of N(0, 1) is about 3.5 nats above their mean: 5
     above = 2.0  # of the largest of eight scores above the mean: 1.4 nats
     nat = 1 / math.log(2)
     examples = (

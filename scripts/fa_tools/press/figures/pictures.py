@@ -734,7 +734,7 @@ def atoms(p):
     cell, high, top = 40, 20, 116
     row8 = layouts.slab_offset(64, 8, 0)
     for x, name, what, marked, steps_ in (
-            (84, "K-major: the depth runs along a row (Q, K)", "marked: columns 16 to 31 of the rows, the second step", (2, 3),
+            (84, "K-major: the depth runs along a row (Q, K)", "marked: columns 0 to 15 of the rows, the first step", (0, 1),
              (("8 rows on", f"SBO = {row8} bytes"),
               ("16 of depth on", f"start + {layouts.k_major_step(64, 1)} bytes"),
               ("64 of depth on", "start + 128 x the tile's rows"))),
