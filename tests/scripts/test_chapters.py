@@ -322,7 +322,7 @@ class Chapter00(unittest.TestCase):
             self.assertIn("<details>\n<summary>Solution</summary>\n\n", text)
 
     def test_guesses(self):
-        self.assertGreaterEqual(len(GUESS.findall(CHAPTER)), 3)
+        self.assertGreaterEqual(len(GUESS.findall(CHAPTER)), 1)
 
     def test_balance(self):
         """Exercise 1."""
@@ -330,10 +330,10 @@ class Chapter00(unittest.TestCase):
         tokens = math.ceil(2 * machine["tflops"]["tensor"] / machine["tb_per_s"]["hbm"])
         self.assertIn(f"so it needs {tokens} tokens", CHAPTER)
         needed = machine["tflops"]["tensor"] / machine["tb_per_s"]["l2"]
-        few, enough = (intensity("l2", m, 64, 128, 4096).intensity for m in (64, 128))
-        self.assertLess(few, needed)
-        self.assertGreater(enough, needed)
-        self.assertIn(f"that is {few:.1f} for 64 queries, which is too little, and {enough:.1f} for 128.", CHAPTER)
+        enough = next(m for m in range(64, 129) if m * 4096 / (m + 4096) >= needed)
+        few, many = (intensity("l2", m, 64, 128, 4096).intensity for m in (64, 128))
+        self.assertEqual((few, many), tuple(m * 4096 / (m + 4096) for m in (64, 128)))
+        self.assertIn(f"At 4096 tokens {enough} queries are enough; 64 have {few:.1f}, and 128 have {many:.1f}.", CHAPTER)
 
     def test_states_of_a_few_keys(self):
         """Exercise 5 of chapter 02."""

@@ -51,8 +51,8 @@ def gains_elsewhere():
         found = {record["kernel"][:2]: record["tflops"] for record in two}
         return lambda kernel, before: found[kernel] / found[before]
     short = ratio("h200_bf16_d128.json", seq_len="512", kernel="1[45]_*")
-    spread = ratio("inputs.jsonl#scores", seq_len="4096", kernel="1[56]_*", score_std="5.0", score_growth="flat")
-    return {"15_persistent": ("512 tokens:", short("15", "14")), "16_max_free": ("spread|scores:", spread("16", "15"))}
+    spread = ratio("inputs.jsonl#scores", seq_len="4096", kernel="1[56]_*", score_std="20.0", score_growth="flat")
+    return {"15_persistent": ("512 tokens:", short("15", "14")), "16_max_free": ("20 nats:", spread("16", "15"))}
 
 
 SPREAD = 0.025  # a smaller difference between two steps is none
@@ -77,7 +77,7 @@ def gained(share, before):
 
 @figure("map", 434, "A map of the ladder: for each of sixteen steps its idea, what held up the kernel before, and the factor gained",
         "The ladder: sixteen steps towards the full speed of the Tensor Cores",
-        "Height (log) and %: FLOPs per cycle and SM of the 4,096 on the data sheet (H200, bf16, 2048 tokens). Foot: TFLOP/s, 4096 tokens.",
+        "Height (log), % and ×: FLOPs per cycle and SM, of 4,096 on the data sheet (H200, bf16, 2048 tokens). Foot: TFLOP/s at 4096.",
         halves=Halves(440, ("held up", "by:"), "Below a step: what held up the one before, and the GPUs that it needs."))
 def ladder_map(p):
     left, wide, base, decade, names, limits, needs = 16, 53, 280, 58, 318, 354, 402
@@ -96,9 +96,9 @@ def ladder_map(p):
     p.line(left, base, left + 16 * wide, base, INK.line)
     for libraries in ({"fa3": "FlashAttention-3", "cudnn": "cuDNN"}, {"fa2": "FlashAttention-2"}):
         height = top(max(found[f"peer/{peer}"] for peer in libraries))
-        p.line(left, height, left + 3 * wide, height, INK.muted, 1.2)
-        shown = (f"{name} {percent(found[f'peer/{peer}'])}" for peer, name in libraries.items())
-        p.text(left + 4, height + 12, ", ".join(shown), 11, INK.muted, "start")
+        shown = ", ".join(f"{name} {percent(found[f'peer/{peer}'])}" for peer, name in libraries.items())
+        p.line(left + 12 + 5.4 * len(shown), height, left + 16 * wide, height, INK.muted, 1, "2 3")
+        p.text(left + 4, height + 4, shown, 11, INK.muted, "start")
     for i, (kernel, (idea, _, look)) in enumerate(zip(kernels(), STEPS)):
         x, y, middle = left + i * wide, top(found[kernel]), left + (i + 0.5) * wide
         with p.group(f'id="at-{kernel[:2]}"'):
@@ -137,8 +137,8 @@ def ladder_map(p):
 def ladder_map_for_phones(p):
     """The same as a list, with linear bars to the right."""
     p.heading("The ladder: sixteen steps", x=14, y=28)
-    p.lines(14, 48, 16, ("Bar and %: FLOPs per cycle and SM of the 4,096 on the", "data sheet (H200, bf16, 2048 tokens). Right: the factor,",
-                         "and TFLOP/s at 4096 tokens. Grey: what held up the", "step before."))
+    p.lines(14, 48, 16, ("Bar, % and ×: FLOPs per cycle and SM, of 4,096 on the", "data sheet (H200, bf16, 2048 tokens). Right, below ×:",
+                         "TFLOP/s at 4096. Grey: what held up the step before."))
     found, tflops, elsewhere, before = shares(), speeds(), gains_elsewhere(), None
     left, full, high, y = 152, 200, 40, 108
     needs = dict(zip((0, *accumulate(steps for _, steps in NEEDS)), (what for what, _ in NEEDS)))
@@ -173,7 +173,7 @@ def ladder_map_for_phones(p):
 
 @figure("00_attention", 452, "Attention: the matrices of one head, and the part of them that one CTA works on",
         "One head: S = scale · Q Kᵀ, P = softmax(S) row by row, O = P V",
-        "N tokens, D = head_dim. Framed: the tile of queries that a CTA owns, and the tile of keys that it is at.",
+        "N tokens, D = head_dim. Framed, as from 02 on: the queries of one CTA (thread block), and the tile of keys that it is at.",
         parts=((0, 430), (430, 530, "arrow"), (530, 880)))
 def attention(p):
     n, d, top, q, frame = 208, 58, 176, 130, INK.text
@@ -203,7 +203,7 @@ def attention(p):
     p.lines(o + d + 12, row + 14, 15, ("acc_o, row_max,", "row_sum"), 11.5, frame, mono=True)
     p.note(410, "A CTA goes over the keys from left to right. Each tile of S is computed, turned into P, multiplied by its tile of V, "
            "and dropped.",
-           "The CTA keeps acc_o from tile to tile and, for each query, the largest score and the sum of the weights so far.", step=20)
+           "From tile to tile the CTA keeps acc_o, and two numbers per query.", step=20)
 
 
 @figure("00_gpu", 520, f"A GPU in one picture: {GPU}", f"From memory to the multipliers: {GPU}",
@@ -231,7 +231,7 @@ def gpu(p):
         p.rect(left, top, 210, 108, *GREY, 5)
         p.text(left + 10, top + 18, "one instruction per cycle", 12, anchor="start")
         p.box(left + 10, top + 26, 190, 24, [f"{sm['registers'] // 4:,} registers of 32 bits"], *GREEN, 11.5)
-        p.box(left + 10, top + 55, 92, 44, [f"{sm['fma'] // 4} FMA", f"{sm['exp2'] // 4} exp2 per cycle"], *GREEN, 11.5)
+        p.box(left + 10, top + 55, 92, 44, [f"{sm['fma'] // 4} CUDA cores", f"{sm['exp2'] // 4} exp2 per cycle"], *GREEN, 11.5)
         p.box(left + 108, top + 55, 92, 44, ["Tensor Core", f"{sm['wgmma_flops'] // 4:,} FLOP/cycle"], *ORANGE, 11.5)
     p.box(x + 14, y + 274, 428, 54, [f"Shared memory, at most {sm['shared_kib']} KiB, and L1",
                                      f"32 banks of 4 bytes: {sm['l1_bytes']} bytes per cycle; {speed['shared']:g} TB/s, all SMs"], *BLUE, 13)

@@ -366,7 +366,7 @@ def boundary(p):
     p.rect(left + wide, top - 40, wide, 9 * high + 30, "none", INK.text, 6, 1.6)
     for column, (name, what) in enumerate((
             ("the last one of tile t", "inner loop, n + 1 == tiles"), ("the boundary", "outer loop"),
-            ("the first one of t + 1", "inner loop, n = 1"), ("the second one", "inner loop, n = 1, too"))):
+            ("the first one of t + 1", "inner loop, first half"), ("the second one", "inner loop, second half"))):
         p.caption(left + column * wide + wide / 2, top - 20, name, what, 13, 15, 11.5)
     rescale = "rescale if the max grew"
     # Cells of the columns `of_t` belong to tile t, the others to the next one.

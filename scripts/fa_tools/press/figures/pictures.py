@@ -83,8 +83,8 @@ def online(p):
         if j:
             p.arrow(x - 26, 341, x - 1, 341, INK.orange, 2.6)
     exact = sum(math.exp(s - 5) for tile in scores for s in tile)
-    p.note(405, f"After the last tile: O = acc_o / row_sum, and row_sum = {row_sum:.3f} is what one pass over the six "
-           f"scores gives ({exact:.3f}).")
+    p.note(405, f"After the last tile: O = acc_o / row_sum, and row_sum = {row_sum:.3f}. Three passes over the row "
+           f"give {exact:.3f}, too.")
 
 
 def bank_panel(p, x, pad, words, name, what):
