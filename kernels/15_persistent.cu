@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     }
   };
   // Computes P = 2^(S scale_log2 - row_max) as A operand (8 + 8 columns per fragment), its sums in
-  // this lane, and each row's greatest pair. softmax calls it.
+  // this lane, and each row's largest P of the even and of the odd columns. softmax calls it.
   const auto exponentials = [&](auto& p, float(&sum)[2], uint32_t(&most)[2]) {
     float part[4] = {};  // sums of even and odd columns of both rows
 #pragma unroll

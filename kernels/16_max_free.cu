@@ -62,7 +62,7 @@ struct Config {
                 "otherwise a consumer would wait for registers without end");
   // A consumer's softmax runs under its own PV; three consumers run under each other's products.
   static constexpr bool kOverlap = kWarpgroups == 2;
-  static constexpr bool kExact = false;  // true: takes all maxima first, as kernel 13 did
+  static constexpr bool kExact = false;  // true: takes all maxima first, as kernel 09 did
   // Warpgroup g has barriers kQRead + g (its warps have read Q) and kTurn + g. 0 is __syncthreads'.
   enum NamedBarrier : int { kQRead = 1, kTurn = kQRead + kWarpgroups };
 };
