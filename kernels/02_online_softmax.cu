@@ -3,7 +3,7 @@
 // Idea         A CTA owns a tile of query rows and walks over the keys in tiles. The softmax is
 //              computed on the way: the largest score so far and the sum of e^(score - largest) are
 //              kept. When a tile raises the largest, all sums are scaled by e^(old - new).
-// Bottleneck   Removed: N x N scores crossed global memory seven times.
+// Bottleneck   Removed: every multiply-add fetched its operands from global memory.
 // Changed      One kernel replaces three. Tiles of K and V are in shared memory for the whole CTA.
 // Run          cmake --build --preset emulator --target 02_online_softmax &&
 //              build/emulator/bin/02_online_softmax
@@ -62,7 +62,7 @@ __device__ __forceinline__ float warp_sum(float value) {
 }
 // [/reductions]
 
-// spills: Li128E 32 on sm_120 alone, where ptxas keeps to 64 registers so four CTAs fit on an SM
+// spills: Li128E 32 bytes (head_dim 128) on sm_120: with 64 registers, so four CTAs fit on an SM
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
     attention_kernel(const T* q, const T* k, const T* v, T* o, int seq_len, float scale) {
