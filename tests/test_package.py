@@ -6,6 +6,7 @@ Usage: test_package.py installed BUILD   installs the library of this build into
        test_package.py wheel      builds it and runs its program; builds the source archive and from it the wheel, which runs
                                   on another x86-64 than this one (under qemu-x86_64, where that is), and an editable
                                   installation
+       test_package.py both       builds Python's package with both libraries, CUDA's and the emulator's, which runs
 """
 
 import os
@@ -18,7 +19,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from tool_test import COMPILING, JOBS, ROOT, fail, need, run, skip
+from tool_test import COMPILING, JOBS, ROOT, fail, find_nvcc, need, run, skip
 
 GUEST = """cmake_minimum_required(VERSION 3.25)
 project(guest LANGUAGES C CXX)
@@ -36,8 +37,8 @@ import ctypes, fa
 n = 128 * 64
 buffers = [(ctypes.c_uint16 * (n + 8))(*[0x3c00] * (n + 8)) for _ in range(3)] + [(ctypes.c_uint16 * (n + 8))()]
 q, k, v, o = ((ctypes.addressof(buffer) + 15) // 16 * 16 for buffer in buffers)
-fa._library.run(fa._library.prepare("16", (1, 1, 128, 64), "float16"), (q, k, v, o), 0)
-print(fa.backend(), hex(ctypes.c_uint16.from_address(o).value))
+fa._library.run(fa._library.prepare("16", (1, 1, 128, 64), "float16", device="cpu"), (q, k, v, o), 0)
+print(*(backend for backend, *_ in fa._library.built()), hex(ctypes.c_uint16.from_address(o).value))
 """
 
 
@@ -87,8 +88,9 @@ def guest(folder, how):
     return folder / how
 
 
-def answers(python, how, *before):
-    if not (said := run(*before, python, "-c", CALL, cwd="/", timeout=COMPILING)).rstrip().endswith("emulator-checked 0x3c00"):
+def answers(python, how, *before, says="emulator-checked"):
+    said = run(*before, python, "-c", CALL, cwd="/", timeout=COMPILING).rstrip()
+    if said.splitlines()[-1] != f"{says} 0x3c00":
         fail(f"{how}: {said}")
 
 
@@ -98,12 +100,15 @@ with tempfile.TemporaryDirectory() as name:
     if sys.argv[1] == "installed":
         installed(folder, sys.argv[2])
         sys.exit(print("installed, found by find_package and by pkg-config"))
-    for how in INCLUDES:
-        build = guest(folder, how)
-    if sys.argv[1] == "guest":
-        sys.exit(print("configured with add_subdirectory and with FetchContent"))
-    run("cmake", "--build", build, "--target", "guest", "-j", JOBS, timeout=COMPILING)
-    computes(build / "guest")
+    if sys.argv[1] == "both":
+        nvcc, _ = find_nvcc()
+    else:
+        for how in INCLUDES:
+            build = guest(folder, how)
+        if sys.argv[1] == "guest":
+            sys.exit(print("configured with add_subdirectory and with FetchContent"))
+        run("cmake", "--build", build, "--target", "guest", "-j", JOBS, timeout=COMPILING)
+        computes(build / "guest")
 
     os.environ |= {"FA_BACKEND": "emulator", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     run(sys.executable, "-m", "venv", folder / "venv", timeout=COMPILING)
@@ -113,6 +118,11 @@ with tempfile.TemporaryDirectory() as name:
     said = run(python, "-m", "pip", "install", *back_end["requires"], check=False, timeout=COMPILING)
     run(python, "-c", f"import {back_end['build-backend']} as made; made.build_sdist({str(folder)!r})", cwd=ROOT, check=False)
     sdist = next(folder.glob("*.tar.gz"), None) or skip(f"pip has no back end: {said.strip().splitlines()[-1]}")
+    if sys.argv[1] == "both":
+        os.environ |= {"FA_BACKEND": "cuda", "CUDACXX": nvcc}
+        run(python, "-m", "pip", "install", "--no-deps", sdist, "-C", "cmake.define.CMAKE_CUDA_ARCHITECTURES=90a", timeout=3 * COMPILING)
+        answers(python, "both", says="cuda emulator-checked")
+        sys.exit(print("CUDA's library and the emulator's in one package"))
     said = run(python, "-m", "pip", "wheel", sdist, "--no-deps", "-w", folder, check=False, timeout=COMPILING)
     wheel = next(folder.glob("*.whl"), None) or skip(f"pip cannot build: {said.strip().splitlines()[-1]}")
     run(python, "-m", "pip", "install", "--no-deps", wheel, timeout=COMPILING)

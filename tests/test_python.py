@@ -126,6 +126,61 @@ def in_fresh_process(test, code, library=LIBRARY):
     return done.stdout
 
 
+OTHER = """
+#include <string.h>
+#include "fa.h"
+const char* fa_version(void) { return VERSION; }
+const char* fa_backend(void) { return BACKEND; }
+const char* fa_architectures(void) { return "none"; }
+const char* fa_error(void) { return "no such kernel here"; }
+const char* fa_counters(void) { return 0; }
+int fa_kernels(fa_kernel* kernels, int capacity) { return 0; }
+fa_status fa_attention_with(const char* kernel, const fa_problem* p, const fa_options* options, const void* q, const void* k,
+                            const void* v, void* o, void* stream) {
+  if (!strcmp(kernel, "17")) return FA_BAD_INPUT;
+  memset(o, 0x3c, (size_t)p->batch * p->heads * p->seq_len * p->head_dim * 2);
+  return FA_OK;
+}
+"""
+TWO = """
+import subprocess, sys
+import numpy, fa
+
+class OnGpu:
+    device = 2, 0
+    def __init__(self, data): self.data = data
+    def __dlpack__(self, stream=None): return self.data.__dlpack__()
+    def __dlpack_device__(self): return self.device
+    @property
+    def shape(self): return self.data.shape
+
+def empty_like(array): return OnGpu(numpy.empty_like(array.data))
+
+def attention(*given, **options):
+    try:
+        return fa.attention(*given, **options)
+    except fa.BadInput as error:
+        print(error)
+
+q, k, v = (numpy.random.default_rng(each).standard_normal((1, 1, 128, 64)).astype("float16") for each in range(3))
+print(fa.backend())
+right = fa.attention(q, k, v)
+print("right" if abs(right).max() > 0.1 and (right != right[0, 0, 0, 0]).any() else right)
+print(attention(*map(OnGpu, (q, k, v))).data.max())
+print("right" if (fa.attention(q, k, v) == right).all() else "wrong")
+print(fa.counters()["kernel"])  # of the last run on the emulator
+OnGpu.device = 10, 0
+attention(*map(OnGpu, (q, k, v)))
+OnGpu.device = 2, 0
+mixed = [OnGpu(each) for each in (q, k, v)]
+mixed[0].device = 1, 0
+attention(*mixed)
+attention(*map(OnGpu, (q, k, v)), kernel="17")
+said = subprocess.run([sys.executable, "-m", "fa"], capture_output=True, text=True, check=True).stdout
+print(said.count(", built for ") + said.count("\\nand for "))
+"""
+
+
 class Sentences(unittest.TestCase):
     def sentence(self, error, pattern, *arguments, **options):
         with self.assertRaisesRegex(error, pattern) as caught:
@@ -205,6 +260,34 @@ class Anywhere(Sentences):
             for difference in re.findall(r"largest difference: (\S+)", printed):
                 self.assertLess(float(difference), 0.02)
             self.assertIn("difference", printed)
+
+    def test_two_libraries_and_each_tensor_goes_to_its_own(self):
+        """The other of the two is a stand-in: it says what it was built for, and writes one value."""
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "other.c").write_text(OTHER, encoding="utf-8")
+            compiler = shlex.split(os.environ.get("CC", "cc"))
+            if not shutil.which(compiler[0]):
+                self.skipTest("cc is not installed")
+            built_for = {"other": "emulator" if ON_GPU else "cuda", "cuda": "cuda", "old": "cuda"}
+            made = {}
+            for name, backend in built_for.items():
+                made[name] = Path(folder, f"lib{name}.so")
+                subprocess.run([*compiler, "-shared", "-fPIC", "-I", ROOT / "common/api", f'-DBACKEND="{backend}"',
+                                f'-DVERSION={"FA_VERSION" if name != "old" else chr(34) + "0.9.0" + chr(34)}', "other.c", "-o", made[name]],
+                               cwd=folder, check=True, timeout=60)
+            takes = {LIBRARY: "the emulator and takes tensors of the CPU", made["other"]: "CUDA and takes tensors of a GPU"}
+            for first, second in () if ON_GPU else (list(takes), reversed(takes)):
+                lines = in_fresh_process(self, TWO, f"{first}:{second}").splitlines()
+                self.assertEqual(lines, [
+                    fa.backend() if first == LIBRARY else "cuda", "right", "1.059", "right", "16_max_free",
+                    f"q is on DLPack's device type 10, but this fa was built for {takes[first]} or for {takes[second]}",
+                    "k has the device cuda:0, but q has cpu", "no such kernel here", "2"])
+            code = "try: import fa\nexcept ImportError as error: print(error)"
+            said = in_fresh_process(self, code, f"{made['cuda']}:{made['old']}")
+            self.assertRegex(said, "^/.*/libold.so takes tensors of the same device as /.*/libcuda.so: FA_LIBRARY names one library for each\n$")
+            if not ON_GPU:
+                said = in_fresh_process(self, code, f"{LIBRARY}:{made['old']}")
+                self.assertRegex(said, r"^/\S* and /\S*/libold.so are of different versions: install the package again\n$")
 
     def test_header_is_c_plus_plus_too(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -594,7 +677,7 @@ class NumPy(Sentences):
 
         q, k, v = arrays()
         self.sentence(fa.BadInput, "^q is on cuda:0, but this fa was built for the emulator and takes tensors of the CPU; "
-                      "FA_BACKEND=cuda pip install . builds the other one$", *map(OnGpu, (q, k, v)))
+                      "with libboost-context-dev, FA_BACKEND=cuda pip install . builds both$", *map(OnGpu, (q, k, v)))
         here = sys.modules[__name__]
         here.empty_like = lambda array: Array(numpy.empty_like(array.data))
         try:
@@ -955,7 +1038,7 @@ class Torch(Sentences):
         with torch.no_grad():
             self.assert_right(fa.attention(q.clone().requires_grad_(), k, v, kernel=8), q, k, v)
         if ON_GPU:
-            self.sentence(fa.BadInput, "^q is on cpu, but this fa was built for CUDA and takes tensors of a GPU; FA_BACKEND=emulator pip install . builds the other one$",
+            self.sentence(fa.BadInput, "^q is on cpu, but this fa was built for CUDA and takes tensors of a GPU; with libboost-context-dev, FA_BACKEND=cuda pip install . builds both$",
                           q.cpu(), k, v)
             with self.assertRaisesRegex(fa.Unsupported, "^a GPU does not count"):
                 fa.counters()

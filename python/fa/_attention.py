@@ -28,7 +28,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
     CuPy, without a mask of their own. Kernels 01 to 11 take contiguous tensors. The others take any strides that are
     multiples of 8 elements, such as slices of one tensor with q, k and v, if the elements of a row are neighbours.
     seq_len is a multiple of 128, head_dim 64 or 128, batch * heads at most 65535. They are on one GPU if fa was
-    built for CUDA, and on the CPU if it was built for the emulator (fa.backend()).
+    built for CUDA, and on the CPU if it was built for the emulator; `pip install .` with CUDA builds both.
     kernel: a number or name out of fa.kernels().
     layout: "bhnd" as above, or "bnhd" for tensors of FlashAttention's order, (batch, seq_len, heads, head_dim), of packed
     sequences (rows, heads, head_dim), and of pages (pages, page_size, heads, head_dim). The result has the order of q.
@@ -144,7 +144,6 @@ def check(views: dict[str, View], kernel: str, bnhd: bool, cure: str) -> dict[st
     shapes = {"block_table": "(batch, most pages of a sequence)", "seqused_k": "(batch,)"}
     if paged:
         shapes |= dict.fromkeys("kv", "(pages, page_size, heads, head_dim)" if bnhd else "(pages, heads, page_size, head_dim)")
-    on = "cuda" if _library.backend() == "cuda" else "cpu"
     for name, view in views.items():
         of_lengths = name not in ("q", "k", "v")
         of_tensor = (("(rows, heads, head_dim)" if packed else "(batch, seq_len, heads, head_dim)") if bnhd else
@@ -154,10 +153,11 @@ def check(views: dict[str, View], kernel: str, bnhd: bool, cure: str) -> dict[st
             raise BadInput(f"{name} has the shape {view.shape}, but fa takes {shape}" + " of packed sequences" * packed)
         if view.dtype not in (("int32",) if of_lengths else _library.DTYPES):
             raise BadInput(f"{name} is of {view.dtype}, but fa takes {'int32' if of_lengths else 'float16 and bfloat16'}")
-        if view.device.partition(":")[0] != on:
-            built = "CUDA and takes tensors of a GPU" if on == "cuda" else "the emulator and takes tensors of the CPU"
-            other = "emulator" if on == "cuda" else "cuda"
-            raise BadInput(f"{name} is on {view.device}, but this fa was built for {built}; FA_BACKEND={other} pip install . builds the other one")
+        if (device := view.device.partition(":")[0]) not in _library.DEVICES:
+            takes = {"cuda": "CUDA and takes tensors of a GPU", "cpu": "the emulator and takes tensors of the CPU"}
+            built = " or for ".join(takes[each] for each in _library.DEVICES)
+            remedy = "; with libboost-context-dev, FA_BACKEND=cuda pip install . builds both" if device in takes else ""
+            raise BadInput(f"{name} is on {view.device}, but this fa was built for {built}{remedy}")
         for what in ("device",) if of_lengths else ("dtype", "device"):
             if getattr(view, what) != getattr(first, what):
                 raise BadInput(f"{name} has the {what} {getattr(view, what)}, but q has {getattr(first, what)}")
@@ -308,7 +308,7 @@ def _array_attention(given: dict[str, Any], kernel: str, bnhd: bool, causal: boo
     second, keep_second = _view("lse", lse) if return_lse else (None, None)
     tensors = [*(views[name] for name in "qkv"), turned(out) if bnhd else out]
     call = _library.prepare(kernel, views["q"].shape, views["q"].dtype, views["k"].shape, causal, packed or paged_of(views), scale,
-                            strides_of(tensors))
+                            strides_of(tensors), views["q"].device.partition(":")[0])
     _library.run(call, tuple(view.pointer for view in tensors), 0, second.pointer if second else 0)
     del held, keep, keep_second
     return (o, lse) if return_lse else o

@@ -87,8 +87,12 @@ DTYPES = {"float16": 0, "bfloat16": 1}
 _ERRORS = {2: BadInput, 3: LaunchError, 4: Unsupported}
 
 
-# Of an editable installation the library lies elsewhere than this file.
-LIBRARY = Path(os.environ.get("FA_LIBRARY") or str(importlib.resources.files("fa") / "libfa.so")).resolve()
+# What FA_LIBRARY names, or what was installed: built for CUDA, the package has the emulator's library, too. Of an editable
+# installation they lie elsewhere than this file.
+LIBRARIES = [Path(each).resolve() for each in os.environ.get("FA_LIBRARY", "").split(os.pathsep) if each]
+if not LIBRARIES:
+    _first, _second = (Path(str(importlib.resources.files("fa") / name)).resolve() for name in ("libfa.so", "libfa_emulator.so"))
+    LIBRARIES = [_first, _second] if _second.is_file() else [_first]
 
 
 def _load(path: Path) -> ctypes.CDLL:
@@ -107,27 +111,42 @@ def _load(path: Path) -> ctypes.CDLL:
     return library
 
 
-_library = _load(LIBRARY)
+def _text(text: bytes) -> str:
+    return text.decode()
+
+
+def _by_device(paths: list[Path]) -> dict[str, ctypes.CDLL]:
+    """The libraries by the device of the tensors that they take, "cuda" and "cpu"; the first is the first named."""
+    found: dict[str, ctypes.CDLL] = {}
+    for path in paths:
+        library = _load(path)
+        device = "cuda" if _text(library.fa_backend()) == "cuda" else "cpu"
+        if device in found:
+            raise ImportError(f"{path} takes tensors of the same device as {paths[0]}: FA_LIBRARY names one library for each")
+        found[device] = library
+    if len({_text(each.fa_version()) for each in found.values()}) > 1:
+        raise ImportError(f"{' and '.join(map(str, paths))} are of different versions: install the package again")
+    return found
+
+
+_libraries = _by_device(LIBRARIES)
+_library = next(iter(_libraries.values()))
+DEVICES = tuple(_libraries)
 
 
 def backend() -> str:
-    """What the library was built for: "cuda", "emulator", or "emulator-checked", which also finds races."""
-    name: bytes = _library.fa_backend()
-    return name.decode()
-
-
-_ON_GPU = backend() == "cuda"
+    """What fa was built for: "cuda", "emulator", or "emulator-checked", which also finds races. Built for CUDA, it may have
+    the emulator, too, for tensors of the CPU."""
+    return _text(_library.fa_backend())
 
 
 def version() -> str:
-    name: bytes = _library.fa_version()
-    return name.decode()
+    return _text(_library.fa_version())
 
 
-def architectures() -> str:
-    """The GPUs that the library was built for, or the processor that its emulator runs on."""
-    name: bytes = _library.fa_architectures()
-    return name.decode()
+def built() -> list[tuple[str, str, Path]]:
+    """Of each library what it was built for, its GPUs or the processor that its emulator runs on, and where it is."""
+    return [(_text(each.fa_backend()), _text(each.fa_architectures()), path) for each, path in zip(_libraries.values(), LIBRARIES)]
 
 
 def kernels() -> list[Kernel]:
@@ -148,27 +167,31 @@ def counters() -> dict[str, Any]:
     "statements" has the same by statement of the kernel's source, in the checked build. The names are those of
     bench/schema.json.
 
-    Raises Unsupported on a GPU, which does not count, and BadInput if nothing ran or it failed.
+    Raises Unsupported where fa has no emulator, since a GPU does not count, and BadInput if nothing ran or it failed.
     """
-    text = _library.fa_counters()
+    library = _libraries.get("cpu", _library)
+    text = library.fa_counters()
     if text is None:
-        raise (Unsupported if backend() == "cuda" else BadInput)(_library.fa_error().decode())
+        raise (BadInput if "cpu" in _libraries else Unsupported)(library.fa_error().decode())
     found: dict[str, Any] = json.loads(text)
     return found
 
 
 class Call(NamedTuple):
-    """What fa_attention_with is told of a kernel and a problem: everything but pointers, a stream, and where lse goes."""
+    """What fa_attention_with is told of a kernel and a problem: everything but pointers, a stream, and where lse goes. And
+    the library that is told, by the device of its tensors."""
 
+    device: str
     kernel: bytes
     problem: _Problem
     options: _Options
 
 
 def prepare(kernel: str, shape: tuple[int, ...], dtype: str, kv_shape: tuple[int, ...] | None = None, causal: bool = False,
-            others: Packed | Paged | None = None, scale: float | None = None, strides: Sequence[tuple[int, ...]] = ()) -> Call:
+            others: Packed | Paged | None = None, scale: float | None = None, strides: Sequence[tuple[int, ...]] = (),
+            device: str = DEVICES[0]) -> Call:
     """Tensors of this dtype, q and o of `shape`, k and v of `kv_shape` (None: the same); `scale` None: 1 / sqrt(head_dim);
-    `strides` of q, k, v, o (none: contiguous)."""
+    `strides` of q, k, v, o (none: contiguous); `device` "cuda" or "cpu"."""
     kv_shape = kv_shape or shape
     for each in (shape, kv_shape):
         if not 0 < min(each) <= max(each) < 1 << 31:
@@ -188,24 +211,25 @@ def prepare(kernel: str, shape: tuple[int, ...], dtype: str, kv_shape: tuple[int
     options.scale = scale or 0.0
     for name, each in zip("qkvo", strides):  # of packed sequences there are but two, and one block
         setattr(options, f"{name}_strides", _Strides(*(0,) * (4 - len(each)), *each[:-1]))
-    return Call(kernel.encode(), problem, options)
+    return Call(device, kernel.encode(), problem, options)
 
 
 def run(call: Call, pointers: tuple[int, ...], stream: int, lse: int = 0) -> None:
     """fa_attention_with: `pointers` to q, k, v, o; `stream` a cudaStream_t; `lse` a pointer to float32 for each row, or 0."""
-    kernel, problem, options = call
+    device, kernel, problem, options = call
+    library = _libraries[device]
     if lse:  # other threads may have the same call
         options = _Options.from_buffer_copy(options)
         options.lse = lse
-    if _ON_GPU or threading.current_thread() is not threading.main_thread():
-        status = _library.fa_attention_with(kernel, problem, options, *pointers, stream)
+    if device == "cuda" or threading.current_thread() is not threading.main_thread():
+        status = library.fa_attention_with(kernel, problem, options, *pointers, stream)
     else:
-        status = _run_until_signal(kernel, problem, options, pointers)
+        status = _run_until_signal(library, kernel, problem, options, pointers)
     if status:
-        raise _ERRORS[status](_library.fa_error().decode(errors="replace"))
+        raise _ERRORS[status](library.fa_error().decode(errors="replace"))
 
 
-def _run_until_signal(kernel: bytes, problem: _Problem, options: _Options, pointers: tuple[int, ...]) -> int:
+def _run_until_signal(library: ctypes.CDLL, kernel: bytes, problem: _Problem, options: _Options, pointers: tuple[int, ...]) -> int:
     """Handlers of signals run where Python does, which is where the emulator asks for the end. What they raise, as Ctrl-C's
     does, ends the call."""
     raised: list[BaseException] = []
@@ -222,7 +246,7 @@ def _run_until_signal(kernel: bytes, problem: _Problem, options: _Options, point
     try:
         for number in before:
             signal.signal(number, handle)
-        status: int = _library.fa_attention_with(kernel, problem, options, *pointers, None)
+        status: int = library.fa_attention_with(kernel, problem, options, *pointers, None)
     finally:
         for number, handler in before.items():
             if signal.getsignal(number) is handle:  # else a handler has set another one

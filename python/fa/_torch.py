@@ -46,7 +46,8 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal:
         others = packed_of(views, lambda name: given[name].tolist(), {"q": max_seqlen_q, "k": max_seqlen_k}) or paged_of(views)
         out = views["q"]._replace(shape=tuple(q.shape), strides=None)  # contiguous in q's order
         strides = strides_of([*(views[name] for name in "qkv"), turned(out) if bnhd else out])
-        call = _library.prepare(kernel, views["q"].shape, views["q"].dtype, views["k"].shape, causal, others, scale, strides)
+        call = _library.prepare(kernel, views["q"].shape, views["q"].dtype, views["k"].shape, causal, others, scale, strides,
+                                q.device.type)
         if dense:
             if len(_calls) >= 10_000:  # each key that decoding adds makes another layout
                 _calls.clear()
