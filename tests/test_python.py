@@ -470,8 +470,12 @@ class NumPy(Sentences):
         with self.assertWarnsRegex(UserWarning, r"^q has the shape \(1, 20, 8, 64\): 20 heads of 8 rows\? With tokens before heads, as "
                                    r"FlashAttention has them, pass layout='bnhd', else layout='bhnd'$"):
             fa.attention(*x, kernel="plain")
+        bnhd = arrays((1, 128, 2, 64))
+        with self.assertWarnsRegex(UserWarning, r"^kernel 8 takes \(batch, heads, seq_len, head_dim\) alone: q, k, v and the result are copied$"):
+            fa.attention(*bnhd, kernel=8, layout="bnhd")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            fa.attention(*bnhd, layout="bnhd", kernel=12)
             fa.attention(*x, kernel="plain", layout="bhnd")
             fa.attention(*x, kernel="plain", layout="bnhd")
             fa.attention(*arrays((1, 8, 1, 64), kv_shape=(1, 2, 5, 64)), kernel="plain")  # as in decoding

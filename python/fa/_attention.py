@@ -32,8 +32,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
     kernel: a number or name out of fa.kernels().
     layout: "bhnd" as above, or "bnhd" for tensors of FlashAttention's order, (batch, seq_len, heads, head_dim), of packed
     sequences (rows, heads, head_dim), and of pages (pages, page_size, heads, head_dim). The result has the order of q.
-    With kernels 01 to 11, which take one order, the call copies q, k, v and the result. None is "bhnd", and a shape that looks like the other order gets a UserWarning,
-    because most shapes fit both.
+    With kernels 01 to 11, which take one order, the call copies q, k, v and the result, and a UserWarning says so. None is
+    "bhnd", and a shape that looks like the other order gets a UserWarning, because most shapes fit both.
     scale: of the scores, from 1e-30 to 1000. None is 1 / sqrt(head_dim).
 
     The rest is for kernels of beyond/, such as "plain". They take any seq_len, and k and v of another shape than q: with
@@ -93,6 +93,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
     compiling = torch is not None and torch.compiler.is_compiling()
     if layout is None and cu_seqlens_q is None and block_table is None and not compiling:
         _warn_of_order(q, k)
+    if layout == "bnhd" and not compiling and is_of_one_order(str(kernel)):
+        warnings.warn(f"kernel {kernel} takes (batch, heads, seq_len, head_dim) alone: q, k, v and the result are copied", UserWarning,
+                      stacklevel=2)
     given = {"q": q, "k": k, "v": v}
     if cu_seqlens_q is not None and cu_seqlens_k is not None:
         given.update(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
