@@ -110,13 +110,15 @@ with tempfile.TemporaryDirectory() as name:
         run("cmake", "--build", build, "--target", "guest", "-j", JOBS, timeout=COMPILING)
         computes(build / "guest")
 
+    os.environ.pop("GITHUB_REPOSITORY", None)
     os.environ |= {"FA_BACKEND": "emulator", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     run(sys.executable, "-m", "venv", folder / "venv", timeout=COMPILING)
     python = folder / "venv/bin/python"
-    # The wheel is made from the source archive, so what that lacks is found.
+    # The wheel is made from the source archive, so what that lacks is found. Where it is from the archive alone is told.
     back_end = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]
     said = run(python, "-m", "pip", "install", *back_end["requires"], check=False, timeout=COMPILING)
-    run(python, "-c", f"import {back_end['build-backend']} as made; made.build_sdist({str(folder)!r})", cwd=ROOT, check=False)
+    run(python, "-c", f"import {back_end['build-backend']} as made; made.build_sdist({str(folder)!r})", cwd=ROOT, check=False,
+        env={**os.environ, "GITHUB_REPOSITORY": "somebody/kernels"})
     sdist = next(folder.glob("*.tar.gz"), None) or skip(f"pip has no back end: {said.strip().splitlines()[-1]}")
     if sys.argv[1] == "both":
         os.environ |= {"FA_BACKEND": "cuda", "CUDACXX": nvcc}
@@ -127,6 +129,8 @@ with tempfile.TemporaryDirectory() as name:
     wheel = next(folder.glob("*.whl"), None) or skip(f"pip cannot build: {said.strip().splitlines()[-1]}")
     run(python, "-m", "pip", "install", "--no-deps", wheel, timeout=COMPILING)
     answers(python, "the wheel")
+    if "Source, https://github.com/somebody/kernels" not in (said := run(python, "-m", "pip", "show", "-v", "fast-attention")):
+        fail(f"the wheel does not know where its source is: {said}")
     version = wheel.name.split("-")[1]
     if not (said := run(python, "-m", "fa", cwd="/")).startswith(f"fa {version}, "):
         fail(f"of the wheel {version} python -m fa says {said.splitlines()[0]}")

@@ -261,6 +261,14 @@ class Anywhere(Sentences):
                 self.assertLess(float(difference), 0.02)
             self.assertIn("difference", printed)
 
+    def test_addresses_of_the_package_have_no_secret(self):
+        import project_urls
+
+        for remote, wanted in (("https://github.com/a/b.git", "https://github.com/a/b"), ("git@h.org:a/b.git", "https://h.org/a/b"),
+                               ("https://user:secret@h.org:8443/a/b/", "https://h.org:8443/a/b"), ("ssh://git@h.org:22/a/b", "https://h.org/a/b"),
+                               ("/folder/b", ""), ("file:///folder/b", ""), ("../b", ""), ("", "")):
+            self.assertEqual(project_urls.public(remote), wanted)
+
     def test_two_libraries_and_each_tensor_goes_to_its_own(self):
         """The other of the two is a stand-in: it says what it was built for, and writes one value."""
         with tempfile.TemporaryDirectory() as folder:
