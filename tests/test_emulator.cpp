@@ -641,6 +641,28 @@ TEST(SharedMemory, IsPoisonedAtTheStartOfEveryCta) {
   EXPECT_TRUE(std::isnan(poison));
 }
 
+// An element of an array that nothing has set, deep in the stack; then all of it is set.
+[[gnu::noinline]] float unset_element() {
+  float array[1024];
+  asm volatile("" : "=m"(array[0]) : "r"(array) : "memory");
+  const float unset = array[700];
+  for (float& each : array) each = 1.0f;
+  asm volatile("" : : "r"(array) : "memory");
+  return unset;
+}
+
+// Also of CTAs that come after many whose threads need little of their stacks.
+TEST(Registers, ThatAreNotSetAreNoNumbers) {
+  int numbers = 0;
+  emu::options().os_threads = 1;
+  run(dim3(60), dim3(32), 0, [&] {
+    const bool deep = blockIdx.x < 3 || blockIdx.x > 25;
+    if (deep && !std::isnan(unset_element())) numbers++;
+  });
+  emu::options().os_threads = 0;
+  EXPECT_EQ(numbers, 0);
+}
+
 TEST(SharedMemory, StorageLargerThanTheLaunchIsAnError) {
   EXPECT_CONTAINS(failure(
                       dim3(32), [] { fa::shared_storage<Storage>(); }, 99),

@@ -62,6 +62,8 @@ struct Machine {
   // One a lane; empty for the lane that runs and for those that have ended.
   std::vector<boost::context::fiber> fibers;
   boost::context::fiber host;  // the OS thread, while lanes run
+  size_t written_stack = 0;    // bytes of each stack, from the top, that CTAs write; 0: not known
+  int ctas_before = 0;         // that have run, as long as it is not known
   // How often a lane has come to wait, has been woken, has met others or has ended; whether none
   // has for too long (patience.h). A signal handler reads the one and sets the other.
   volatile uint64_t progress = 0;

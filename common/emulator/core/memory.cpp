@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -134,6 +135,13 @@ std::map<uintptr_t, uintptr_t>& host_memory() {  // from the begin to the end of
   static auto* const blocks = new std::map<uintptr_t, uintptr_t>;
   return *blocks;
 }
+std::atomic<uint64_t> host_changes = 0;  // of host_memory()
+// The last address that was asked for and is in no block, with all around it up to the next blocks.
+struct BetweenBlocks {
+  uintptr_t begin = 0, end = 0;
+  uint64_t change = 0;
+};
+constinit thread_local BetweenBlocks between_blocks;
 uintptr_t host_stack_low = 0, host_stack_high = 0;
 
 std::string describe_host(uintptr_t address) {
@@ -141,9 +149,15 @@ std::string describe_host(uintptr_t address) {
   if (address >= host_stack_low && address < host_stack_high) {
     return std::string("in a variable of the host: ") + cure;
   }
+  BetweenBlocks& last = between_blocks;
+  if (address >= last.begin && address < last.end && last.change == host_changes) return "";
   const std::shared_lock lock(host_mutex);
   const auto next = host_memory().upper_bound(address);
-  if (next == host_memory().begin() || address >= std::prev(next)->second) return "";
+  const uintptr_t end = next == host_memory().begin() ? 0 : std::prev(next)->second;
+  if (address >= end) {
+    last = {end, next == host_memory().end() ? UINTPTR_MAX : next->first, host_changes};
+    return "";
+  }
   return std::string("in memory of the host: ") + cure;
 }
 }  // namespace
@@ -151,6 +165,7 @@ std::string describe_host(uintptr_t address) {
 void note_host_memory(uintptr_t begin, size_t bytes) {
   const std::lock_guard lock(host_mutex);
   host_memory()[begin] = begin + bytes;
+  host_changes++;
 }
 
 void forget_host_memory(uintptr_t begin) {
@@ -160,6 +175,7 @@ void forget_host_memory(uintptr_t begin) {
   }
   const std::lock_guard lock(host_mutex);
   host_memory().erase(begin);
+  host_changes++;
 }
 
 void set_host_stack(uintptr_t low) {

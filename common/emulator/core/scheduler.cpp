@@ -254,8 +254,43 @@ fiber lane_main(Lane& me, fiber&& from) {
 // That much of a lane's stack, from the top, begins as NaN for each CTA: a register that the kernel
 // has not set is no zero on a GPU either. The frames of the kernels here need less.
 constexpr size_t kPoisonedStack = 16 * 1024;
+// What the CTAs before have left as it was need not become NaN again. After some of them it is
+// known how far down the lanes write, in bands. From then on a lane that writes further is noticed
+// by the band below, if it writes any of that, and all begins again.
+constexpr size_t kBand = 512;
+constexpr int kCtasBefore = 8;  // since looking takes as long as some CTAs of few instructions
 
-void begin_cta(Machine& self, Cta& cta) {
+bool is_poison(const uint8_t* band) {
+  static const std::vector<uint8_t> poison(kBand, kPoison);
+  return memcmp(band, poison.data(), kBand) == 0;
+}
+
+// How many bytes of each lane's stack, from the top, become NaN for the next cluster.
+size_t stack_to_poison(Machine& self) {
+  const size_t lanes = self.fibers.size();
+  size_t& written = self.written_stack;
+  if (written != 0) {
+    for (size_t i = 0; i < lanes; i++) {
+      if (is_poison(self.stacks.high(i) - written - kBand)) continue;
+      written = 0;
+      self.ctas_before = 0;
+      return kPoisonedStack;
+    }
+    return written;
+  }
+  if (self.ctas_before++ != kCtasBefore) return kPoisonedStack;
+  for (size_t i = 0; i < lanes; i++) {
+    for (size_t n = kPoisonedStack; n > written; n -= kBand) {
+      if (is_poison(self.stacks.high(i) - n)) continue;
+      written = n;
+      break;
+    }
+  }
+  if (written == kPoisonedStack) written = 0;
+  return written == 0 ? kPoisonedStack : written;
+}
+
+void begin_cta(Machine& self, Cta& cta, size_t poisoned_stack) {
   self.shared[size_t(cta.rank)]->poison();
   cta.live = int(cta.lanes.size());
   for (Lane& lane : cta.lanes) {
@@ -270,7 +305,7 @@ void begin_cta(Machine& self, Cta& cta) {
     boost::context::stack_context stack;
     stack.sp = self.stacks.high(i);
     stack.size = size_t(self.stacks.high(i) - self.stacks.low(i));
-    memset(static_cast<uint8_t*>(stack.sp) - kPoisonedStack, kPoison, kPoisonedStack);
+    memset(static_cast<uint8_t*>(stack.sp) - poisoned_stack, kPoison, poisoned_stack);
     self.fibers[i] =
         fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack),
               KeepStack{}, [&lane](fiber&& from) { return lane_main(lane, std::move(from)); });
@@ -309,7 +344,8 @@ void run_cluster(Machine& self) {
   cluster.live = int(cluster.lanes.size());
   for (Unit* const unit : cluster.units_in_order) unit->begin();
   if (self.checks) self.checks->begin();
-  for (Cta& cta : cluster.ctas) begin_cta(self, cta);
+  const size_t poisoned_stack = stack_to_poison(self);
+  for (Cta& cta : cluster.ctas) begin_cta(self, cta, poisoned_stack);
   switch_to_lane(*pick(cluster, nullptr), self.host);
   current_lane = nullptr;
   // What went wrong after a race is its consequence.

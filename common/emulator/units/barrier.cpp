@@ -1,5 +1,6 @@
 #include "common/emulator/units/barrier.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -39,9 +40,12 @@ bool is_at_barrier(const Lane& lane) {
 class Barriers : public Unit {
  public:
   explicit Barriers(const Cluster& cluster)
-      : barriers_(cluster.ctas.size() * kNamedBarriers), waits_at_(cluster.lanes.size()) {}
+      : barriers_(cluster.ctas.size() * kNamedBarriers),
+        open_(cluster.ctas.size()),
+        waits_at_(cluster.lanes.size()) {}
 
   void begin() override {
+    std::fill(open_.begin(), open_.end(), 0);
     for (NamedBarrier& barrier : barriers_) {
       barrier.arrived = barrier.expected = barrier.ended_expected = 0;
       barrier.arriving.clear();
@@ -54,6 +58,7 @@ class Barriers : public Unit {
   NamedBarrier& of(const Cta& cta, int index) {
     return barriers_[size_t(cta.rank * kNamedBarriers + index)];
   }
+  uint32_t& open(const Cta& cta) { return open_[size_t(cta.rank)]; }
   int& waits_at(const Lane& lane) { return waits_at_[size_t(lane.number)]; }
   static int expected(const Cta& cta, const NamedBarrier& barrier) {
     return barrier.expected ? barrier.expected : cta.live;
@@ -62,6 +67,8 @@ class Barriers : public Unit {
 
  private:
   std::vector<NamedBarrier> barriers_;  // [CTAs][kNamedBarriers]
+  std::vector<uint32_t>
+      open_;  // [CTAs]: bit i says that some have arrived at barrier i, and not all
   std::vector<int> waits_at_;  // [lanes]: the barrier at which each of those that wait does so
 };
 
@@ -92,6 +99,7 @@ void Barriers::complete_if_all_arrived(Cta& cta, int index) {
   barrier.ended_where = barrier.where;
   barrier.ended_expected = barrier.expected;
   barrier.arrived = barrier.expected = 0;
+  open(cta) &= ~(1u << index);
   for (Lane& lane : cta.lanes) {
     if (!is_at_barrier(lane) || waits_at(lane) != index) continue;
     if (cta.detector) cta.detector->acquire(lane, barrier.arriving);
@@ -116,7 +124,8 @@ void Barriers::thread_has_ended(Lane& me) {
   const Lane* rest_of_warp = nullptr;  // lanes at a barrier that this one will not come to
   if (warp.live && !warp.runnable) rest_of_warp = &warp.lanes[std::countr_zero(warp.live)];
   if (rest_of_warp && !is_at_barrier(*rest_of_warp)) rest_of_warp = nullptr;
-  for (int i = 0; i < kNamedBarriers; i++) {
+  for (uint32_t rest = open(cta); rest; rest &= rest - 1) {
+    const int i = std::countr_zero(rest);
     if (of(cta, i).expected == 0) complete_if_all_arrived(cta, i);
   }
   if (rest_of_warp) report(*rest_of_warp);
@@ -170,6 +179,7 @@ void arrive(int index, int expected, bool waits, const char* operation, SourceLo
   }
   barrier.expected = expected;
   barrier.arrived++;
+  barriers().open(*me.cta) |= 1u << index;
   if (detector) detector->release(me, barrier.arriving);
   if (Recorder* const recorder = me.cta->recorder) {
     Step step{.name = operation};
