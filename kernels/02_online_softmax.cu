@@ -62,7 +62,7 @@ __device__ __forceinline__ float warp_sum(float value) {
 }
 // [/reductions]
 
-// spills: Li128E 32 bytes (head_dim 128) on sm_120: with 64 registers, so four CTAs fit on an SM
+// spills: Li128E 32 bytes on sm_120 (for a test; head_dim 128), so four CTAs fit on an SM
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(Config<kHeadDim>::kThreads)
     attention_kernel(const T* q, const T* k, const T* v, T* o, int seq_len, float scale) {

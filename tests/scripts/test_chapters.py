@@ -334,6 +334,7 @@ class Chapter00(unittest.TestCase):
         few, many = (intensity("l2", m, 64, 128, 4096).intensity for m in (64, 128))
         self.assertEqual((few, many), tuple(m * 4096 / (m + 4096) for m in (64, 128)))
         self.assertIn(f"At 4096 tokens {enough} queries are enough; 64 have {few:.1f}, and 128 have {many:.1f}.", CHAPTER)
+        self.assertLess(machine["sm"]["wgmma_flops"] / 37, many)  # "enough even for the 37 bytes per cycle and SM"
 
     def test_states_of_a_few_keys(self):
         """Exercise 5 of chapter 02."""

@@ -15,9 +15,10 @@ GPU = "NVIDIA H200"
 # The idea of each step, 01 first, and what held up the kernel before it: something had to be moved (orange), a unit had
 # no cycle left (blue), or one piece of work waited for another (green). A kernel behind the last one is not on the map.
 MOVED, BUSY, WAITED = ORANGE, BLUE, GREEN
+LOOKS = (MOVED, "data to move"), (BUSY, "a busy unit"), (WAITED, "waiting")
 SHARED = "shared|memory", MOVED
 STEPS = (
-    ("naive", None, None), ("online|softmax", "global|memory", MOVED), ("register|tiles", "shared|memory", MOVED),
+    ("naive", None, None), ("online|softmax", "L1|cache", MOVED), ("register|tiles", "shared|memory", MOVED),
     ("Tensor|Cores", "CUDA|cores", BUSY), ("split|keys", *SHARED), ("split|queries", *SHARED), ("async|copies", "waits for|tiles", WAITED),
     ("XOR|swizzle", *SHARED), ("reading|ahead", *SHARED), ("leaner|loop", "issue|slots", BUSY),
     ("wgmma", "MMA|rate", BUSY), ("TMA", "warps that wait|for warps", WAITED),
@@ -75,12 +76,12 @@ def gained(share, before):
     return "=" if abs(share / before - 1) < SPREAD else factor(share / before), INK.text if share / before > 1 - SPREAD else INK.orange
 
 
-@figure("map", 434, "A map of the ladder: for each of sixteen steps its idea, what held up the kernel before, and the factor gained",
+@figure("map", 448, "A map of the ladder: for each of sixteen steps its idea, what held up the kernel before, and the factor gained",
         "The ladder: sixteen steps towards the full speed of the Tensor Cores",
-        "Height (log), % and ×: FLOPs per cycle and SM, of 4,096 on the data sheet (H200, bf16, 2048 tokens). Foot: TFLOP/s at 4096.",
+        "Height (log), % and ×: FLOPs per cycle and SM, of 4,096 on the data sheet (H200, bf16, 2048 tokens). Foot: TFLOP/s at 4096 tokens.",
         halves=Halves(440, ("held up", "by:"), "Below a step: what held up the one before, and the GPUs that it needs."))
 def ladder_map(p):
-    left, wide, base, decade, names, limits, needs = 16, 53, 280, 58, 318, 354, 402
+    left, wide, base, decade, names, limits, needs = 16, 53, 280, 58, 318, 354, 416
     found, tflops, elsewhere, before = shares(), speeds(), gains_elsewhere(), None
     p.rules = ".here{display:none}:target>.here{display:inline}svg:has(:target) g[id]:not(:target){opacity:.45}"
 
@@ -130,6 +131,10 @@ def ladder_map(p):
         p.rect(x + 1, needs, wide * steps - 2, 22, *GREY, 4)
         words(x + wide * steps / 2, needs + 15, what)
         x += wide * steps
+    for i, (look, meaning) in enumerate(LOOKS):
+        x = left + wide + 112 * i
+        p.rect(x + 1, limits + 43, 18, 9, *look, 2)
+        p.text(x + 25, limits + 51, meaning, 11, INK.muted, "start")
 
 
 @figure("map_phone", None, "A map of the ladder for narrow screens: for each of sixteen steps its idea, what held up the kernel before, and the factor gained",
@@ -138,7 +143,8 @@ def ladder_map_for_phones(p):
     """The same as a list, with linear bars to the right."""
     p.heading("The ladder: sixteen steps", x=14, y=28)
     p.lines(14, 48, 16, ("Bar, % and ×: FLOPs per cycle and SM, of 4,096 on the", "data sheet (H200, bf16, 2048 tokens). Right, below ×:",
-                         "TFLOP/s at 4096. Grey: what held up the step before."))
+                         "TFLOP/s at 4096 tokens. Grey: what held up the step before,",
+                         "orange: data to move, blue: a busy unit, green: waiting."))
     found, tflops, elsewhere, before = shares(), speeds(), gains_elsewhere(), None
     left, full, high, y = 152, 200, 40, 108
     needs = dict(zip((0, *accumulate(steps for _, steps in NEEDS)), (what for what, _ in NEEDS)))
