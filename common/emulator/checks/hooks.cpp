@@ -85,6 +85,7 @@ __attribute__((noinline)) void observe_memory(Lane* lane, uintptr_t address, siz
   const bool in_shared = address >= shared && address + bytes <= shared + cta.shared_bytes;
   const bool among_variables = in_shared && address - shared < cta.static_bytes;
   if (among_variables || (!in_shared && !emu::inside_region(address, bytes))) {
+    if (!among_variables && emu::is_between_blocks(address)) return;
     if (const std::string outside = emu::describe_outside(address, bytes); !outside.empty()) {
       emu::fail("%s: %s of %zu bytes %s", emu::symbolise(return_address - 1).c_str(),
                 write ? "store" : "load", bytes, outside.c_str());

@@ -93,6 +93,8 @@ struct Lane {
   // If the launch fails: it stands between any two instructions of its kernel, or in a hook of the
   // checked build, which the compiler takes for a call that throws nothing.
   bool not_unwound = false;
+  bool begun = false;  // it has, or had, a stack
+  int stack = 0;       // the number of the lane to which that belongs
   uintptr_t stack_low = 0, stack_high = 0;
 };
 

@@ -59,11 +59,12 @@ struct Machine {
   Stacks stacks;
   Cluster cluster;
   std::unique_ptr<Checks> checks;  // in the checked build
-  // One a lane; empty for the lane that runs and for those that have ended.
+  // One a lane; empty for the lane that runs, for those that have ended and those that begin later.
   std::vector<boost::context::fiber> fibers;
   boost::context::fiber host;  // the OS thread, while lanes run
-  size_t written_stack = 0;    // bytes of each stack, from the top, that CTAs write; 0: not known
-  int ctas_before = 0;         // that have run, as long as it is not known
+  size_t written_stack = 0;    // bytes of each stack, from the top, that lanes write; 0: not known
+  int clusters_before = 0;     // that have run, as long as it is not known
+  std::vector<bool> used_stacks;  // [lanes]: by a lane since then, so below what it wrote is NaN
   // How often a lane has come to wait, has been woken, has met others or has ended; whether none
   // has for too long (patience.h). A signal handler reads the one and sets the other.
   volatile uint64_t progress = 0;

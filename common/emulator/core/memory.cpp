@@ -136,7 +136,7 @@ std::map<uintptr_t, uintptr_t>& host_memory() {  // from the begin to the end of
   return *blocks;
 }
 std::atomic<uint64_t> host_changes = 0;  // of host_memory()
-// The last address that was asked for and is in no block, with all around it up to the next blocks.
+// What a kernel read last of what is nobody's, with all around it up to the next blocks.
 struct BetweenBlocks {
   uintptr_t begin = 0, end = 0;
   uint64_t change = 0;
@@ -149,18 +149,22 @@ std::string describe_host(uintptr_t address) {
   if (address >= host_stack_low && address < host_stack_high) {
     return std::string("in a variable of the host: ") + cure;
   }
-  BetweenBlocks& last = between_blocks;
-  if (address >= last.begin && address < last.end && last.change == host_changes) return "";
   const std::shared_lock lock(host_mutex);
   const auto next = host_memory().upper_bound(address);
   const uintptr_t end = next == host_memory().begin() ? 0 : std::prev(next)->second;
   if (address >= end) {
-    last = {end, next == host_memory().end() ? UINTPTR_MAX : next->first, host_changes};
+    between_blocks = {end, next == host_memory().end() ? UINTPTR_MAX : next->first, host_changes};
     return "";
   }
   return std::string("in memory of the host: ") + cure;
 }
 }  // namespace
+
+bool is_between_blocks(uintptr_t address) {
+  const BetweenBlocks& last = between_blocks;
+  if (address < last.begin || address >= last.end || last.change != host_changes) return false;
+  return (address < host_stack_low || address >= host_stack_high) && !find_region(address);
+}
 
 void note_host_memory(uintptr_t begin, size_t bytes) {
   const std::lock_guard lock(host_mutex);

@@ -47,6 +47,8 @@ class GuardedMemory {
 // ---- memory of the host, which a kernel must not touch: what the program allocates, and the stack
 // of the thread that launches, from `low` up to its end (0: unknown).
 void note_host_memory(uintptr_t begin, size_t bytes);
+// A quick answer for what describe_outside() has lately found to be no buffer and not the host's.
+bool is_between_blocks(uintptr_t address);
 void forget_host_memory(uintptr_t begin);
 void set_host_stack(uintptr_t low);
 

@@ -1,5 +1,6 @@
 // Fibers, and which of them runs: warp collectives, waits, one cluster from its begin to its end.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <boost/context/fiber.hpp>
 #include <boost/context/preallocated.hpp>
@@ -42,6 +43,7 @@ Machine::Machine(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
                  const std::function<void()>& kernel_body, LaunchChecks* checks_of_launch)
     : stacks(size_t(ctas) * block.x * block.y * block.z),
       fibers(size_t(ctas) * block.x * block.y * block.z),
+      used_stacks(fibers.size()),
       body(kernel_body) {
   const size_t threads = fibers.size() / size_t(ctas);
   const size_t warps = (threads + kWarpSize - 1) / kWarpSize;
@@ -76,8 +78,6 @@ Machine::Machine(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
       lane.lane = int(i % kWarpSize);
       lane.number = int(&lane - cluster.lanes.data());
       lane.thread_idx = {i % block.x, i / block.x % block.y, i / block.x / block.y};
-      lane.stack_low = uintptr_t(stacks.low(rank * threads + i));
-      lane.stack_high = lane.stack_low + kStackBytes;
     }
   }
   if (checks_of_launch) checks = checks_of_launch->watch(cluster);
@@ -102,6 +102,107 @@ FA_PER_OS_THREAD fiber* left_behind = nullptr;
 
 fiber& fiber_of(const Lane& lane) { return machine->fibers[size_t(lane.number)]; }
 
+// ---- stacks -------------------------------------------------------------------------------------
+// That much of a lane's stack, from the top, begins as NaN: a register that the kernel has not set
+// is no zero on a GPU either. The frames of the kernels here need less.
+constexpr size_t kPoisonedStack = 16 * 1024;
+// What the lanes before have left as it was need not become NaN again. After some clusters it is
+// known how far down they write, in bands. From then on a lane that writes further is noticed by
+// the band below, if it writes any of that, and all begins again.
+constexpr size_t kBand = 512;
+constexpr int kClustersBefore = 8;  // since looking takes as long as some of few instructions
+
+bool is_poison(const uint8_t* band) {
+  static constexpr auto kPoisoned = [] {
+    std::array<uint8_t, kBand> all{};
+    all.fill(kPoison);
+    return all;
+  }();
+  return memcmp(band, kPoisoned.data(), kBand) == 0;
+}
+
+// Before each cluster: how many bytes of each used stack, from the top, its lanes write.
+void measure_stacks(Machine& self) {
+  const size_t lanes = self.fibers.size();
+  size_t& written = self.written_stack;
+  if (written != 0) {
+    for (size_t i = 0; i < lanes; i++) {
+      if (!self.used_stacks[i] || is_poison(self.stacks.high(i) - written - kBand)) continue;
+      written = 0;
+      self.clusters_before = 0;
+      self.used_stacks.assign(lanes, false);
+    }
+    return;
+  }
+  if (self.clusters_before++ != kClustersBefore) return;
+  for (size_t i = 0; i < lanes; i++) {
+    for (size_t n = self.used_stacks[i] ? kPoisonedStack : 0; n > written; n -= kBand) {
+      if (is_poison(self.stacks.high(i) - n)) continue;
+      written = n;
+      break;
+    }
+  }
+  if (written == kPoisonedStack) written = 0;
+}
+
+void give_stack(Lane& lane, int stack) {
+  lane.begun = true;
+  lane.stack = stack;
+  lane.stack_low = uintptr_t(machine->stacks.low(size_t(stack)));
+  lane.stack_high = lane.stack_low + kStackBytes;
+}
+
+fiber lane_main(Lane& first, fiber&& from);
+
+// A lane begins on its own stack.
+void begin_lane(Lane& lane) {
+  const auto i = size_t(lane.number);
+  uint8_t* const top = machine->stacks.high(i);
+  const bool used = machine->used_stacks[i] && machine->written_stack != 0;
+  const size_t bytes = used ? machine->written_stack : kPoisonedStack;
+  memset(top - bytes, kPoison, bytes);
+  machine->used_stacks[i] = true;
+  give_stack(lane, lane.number);
+  boost::context::stack_context stack;
+  stack.sp = top;
+  stack.size = size_t(top - machine->stacks.low(i));
+  fiber_of(lane) =
+      fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack),
+            KeepStack{}, [&lane](fiber&& from) { return lane_main(lane, std::move(from)); });
+}
+
+#if defined(FA_EMULATOR_DEBUG) || !defined(__OPTIMIZE__)
+constexpr bool kTakesOver = false;  // the debugger finds every lane on its own stack
+#else
+constexpr bool kTakesOver = true;
+#endif
+
+// What is below the caller's frame becomes NaN, from `low` up. This function keeps no variable in
+// memory, so of its own frame there is little. What memset() returns to is not what it overwrites.
+[[gnu::noinline]] void poison_below_caller(uint8_t* low) {
+  constexpr ptrdiff_t kOwnFrame = 64, kFrameOfMemset = 192;
+  constexpr uint64_t kWord = kPoison * 0x0101010101010101u;
+  auto* const end = static_cast<uint8_t*>(__builtin_frame_address(0)) - kOwnFrame;
+  if (end - low > kFrameOfMemset) {
+    memset(low, kPoison, size_t(end - low - kFrameOfMemset));
+    low = end - kFrameOfMemset;
+  }
+  for (; low < end; low += sizeof kWord) *reinterpret_cast<volatile uint64_t*>(low) = kWord;
+}
+
+// A lane that has not begun can go on where another has ended, on its stack and without a switch
+// of fibers. That is most of what a short thread costs.
+[[gnu::always_inline]] inline bool takes_over(Lane& next, const Lane& ended) {
+  const size_t written = machine->written_stack;
+  if (!kTakesOver || written == 0) return false;
+  uint8_t* const top = machine->stacks.high(size_t(ended.stack));
+  if (!is_poison(top - written - kBand)) return false;
+  poison_below_caller(top - written);
+  give_stack(next, ended.stack);
+  return true;
+}
+
+// ---- switching ----------------------------------------------------------------------------------
 // Continues in `target` and comes back when another fiber switches to the caller, whose own
 // continuation is kept in `here`. Switching hands the caller's continuation to the fiber that runs
 // next, which puts it there.
@@ -112,6 +213,7 @@ void switch_to(fiber& target, fiber& here) {
 }
 
 void switch_to_lane(Lane& next, fiber& here) {
+  if (!next.begun) begin_lane(next);
   current_lane = &next;
   switch_to(fiber_of(next), here);
 }
@@ -239,58 +341,27 @@ void lane_exit(Lane& me) {
   }
 }
 
-fiber lane_main(Lane& me, fiber&& from) {
+// Lanes run one after another in a fiber, the next from where the one before has ended.
+fiber lane_main(Lane& first, fiber&& from) {
   *left_behind = std::move(from);
-  machine->body();
-  for (Unit* const unit : me.cta->cluster->units_in_order) unit->thread_ends(me);
-  lane_exit(me);
-  Lane* next = next_lane(me, false);
-  left_behind = &fiber_of(me);  // receives an empty continuation: this fiber is over
-  current_lane = next;
-  return next ? std::move(fiber_of(*next)) : std::move(machine->host);
+  for (Lane* me = &first;;) {
+    machine->body();
+    for (Unit* const unit : me->cta->cluster->units_in_order) unit->thread_ends(*me);
+    lane_exit(*me);
+    Lane* const next = next_lane(*me, false);
+    current_lane = next;
+    if (next && !next->begun && takes_over(*next, *me)) {
+      me = next;
+      continue;
+    }
+    if (next && !next->begun) begin_lane(*next);
+    left_behind = &fiber_of(*me);  // receives an empty continuation: this fiber is over
+    return next ? std::move(fiber_of(*next)) : std::move(machine->host);
+  }
 }
 
 // ---- one CTA, or a cluster of them --------------------------------------------------------------
-// That much of a lane's stack, from the top, begins as NaN for each CTA: a register that the kernel
-// has not set is no zero on a GPU either. The frames of the kernels here need less.
-constexpr size_t kPoisonedStack = 16 * 1024;
-// What the CTAs before have left as it was need not become NaN again. After some of them it is
-// known how far down the lanes write, in bands. From then on a lane that writes further is noticed
-// by the band below, if it writes any of that, and all begins again.
-constexpr size_t kBand = 512;
-constexpr int kCtasBefore = 8;  // since looking takes as long as some CTAs of few instructions
-
-bool is_poison(const uint8_t* band) {
-  static const std::vector<uint8_t> poison(kBand, kPoison);
-  return memcmp(band, poison.data(), kBand) == 0;
-}
-
-// How many bytes of each lane's stack, from the top, become NaN for the next cluster.
-size_t stack_to_poison(Machine& self) {
-  const size_t lanes = self.fibers.size();
-  size_t& written = self.written_stack;
-  if (written != 0) {
-    for (size_t i = 0; i < lanes; i++) {
-      if (is_poison(self.stacks.high(i) - written - kBand)) continue;
-      written = 0;
-      self.ctas_before = 0;
-      return kPoisonedStack;
-    }
-    return written;
-  }
-  if (self.ctas_before++ != kCtasBefore) return kPoisonedStack;
-  for (size_t i = 0; i < lanes; i++) {
-    for (size_t n = kPoisonedStack; n > written; n -= kBand) {
-      if (is_poison(self.stacks.high(i) - n)) continue;
-      written = n;
-      break;
-    }
-  }
-  if (written == kPoisonedStack) written = 0;
-  return written == 0 ? kPoisonedStack : written;
-}
-
-void begin_cta(Machine& self, Cta& cta, size_t poisoned_stack) {
+void begin_cta(Machine& self, Cta& cta) {
   self.shared[size_t(cta.rank)]->poison();
   cta.live = int(cta.lanes.size());
   for (Lane& lane : cta.lanes) {
@@ -301,14 +372,8 @@ void begin_cta(Machine& self, Cta& cta, size_t poisoned_stack) {
     lane.stack_watch = nullptr;
     lane.calls = 0;
     lane.not_unwound = false;
-    const auto i = size_t(lane.number);
-    boost::context::stack_context stack;
-    stack.sp = self.stacks.high(i);
-    stack.size = size_t(self.stacks.high(i) - self.stacks.low(i));
-    memset(static_cast<uint8_t*>(stack.sp) - poisoned_stack, kPoison, poisoned_stack);
-    self.fibers[i] =
-        fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack),
-              KeepStack{}, [&lane](fiber&& from) { return lane_main(lane, std::move(from)); });
+    lane.begun = false;
+    if (!kTakesOver) begin_lane(lane);
   }
   for (Warp& warp : cta.warps) {
     const int count = std::min(kWarpSize, int(cta.lanes.size()) - warp.index * kWarpSize);
@@ -344,8 +409,8 @@ void run_cluster(Machine& self) {
   cluster.live = int(cluster.lanes.size());
   for (Unit* const unit : cluster.units_in_order) unit->begin();
   if (self.checks) self.checks->begin();
-  const size_t poisoned_stack = stack_to_poison(self);
-  for (Cta& cta : cluster.ctas) begin_cta(self, cta, poisoned_stack);
+  measure_stacks(self);
+  for (Cta& cta : cluster.ctas) begin_cta(self, cta);
   switch_to_lane(*pick(cluster, nullptr), self.host);
   current_lane = nullptr;
   // What went wrong after a race is its consequence.
