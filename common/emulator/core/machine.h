@@ -59,7 +59,7 @@ struct Machine {
   Stacks stacks;
   Cluster cluster;
   std::unique_ptr<Checks> checks;  // in the checked build
-  // One a lane; empty for the lane that runs, for those that have ended and those that begin later.
+  // One per lane; empty for the lane that runs and for those that have ended or begin later.
   std::vector<boost::context::fiber> fibers;
   boost::context::fiber host;  // the OS thread, while lanes run
   size_t written_stack = 0;    // bytes of each stack, from the top, that lanes write; 0: not known
