@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <limits>
 #include <set>
 #include <string>
@@ -51,6 +52,10 @@ std::set<int> choose_rows(Mask mask, const Sequence& lengths, size_t head, int r
   }
   return chosen;
 }
+
+// Side by side in vector registers of the CPU. head_dim is a multiple.
+constexpr size_t kLanes = 8;
+typedef double Lanes __attribute__((vector_size(kLanes * sizeof(double))));
 
 std::string locate_row(const Problem& problem, const HeadRows& at, size_t row) {
   return (problem.packed.empty() ? "[batch " : "[sequence ") + std::to_string(at.sequence) +
@@ -118,19 +123,23 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
       widen(inputs.k, at.kv_row + j, wide);
       for (Row& row : rows) {
         if (j >= row.keys) continue;
-        // Four independent sums, so that the compiler can use the CPU's vectors.
-        double sum[4] = {}, products[4] = {};
-        for (size_t c = 0; c < d; c += 4) {
-          for (size_t lane = 0; lane < 4; lane++) {
-            const double product = row.q[c + lane] * wide[c + lane];
-            sum[lane] += product;
-            products[lane] += std::fabs(product);
-          }
+        Lanes sum = {}, products = {};
+        for (size_t c = 0; c < d; c += kLanes) {
+          Lanes q, k;
+          memcpy(&q, &row.q[c], sizeof q);
+          memcpy(&k, &wide[c], sizeof k);
+          const Lanes product = q * k;
+          sum += product;
+          products += product < 0 ? -product : product;
         }
-        row.scores[j] = (sum[0] + sum[1] + sum[2] + sum[3]) * scale;
+        double score = 0, all_products = 0;
+        for (size_t lane = 0; lane < kLanes; lane++) {
+          score += sum[lane];
+          all_products += products[lane];
+        }
+        row.scores[j] = score * scale;
         row.highest = std::max(row.highest, row.scores[j]);
-        row.largest_products =
-            std::max(row.largest_products, products[0] + products[1] + products[2] + products[3]);
+        row.largest_products = std::max(row.largest_products, all_products);
       }
     }
     for (size_t j = 0; j < most_keys; j++) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -134,10 +135,6 @@ void store_matrices(const uint32_t* registers, int count, bool transpose, uint32
 // Nothing is rounded to nearest.
 namespace {
 
-Parts parts_of(uint16_t bits, Element element) {
-  return element == Element::kFp16 ? take_apart<10, 5>(bits) : take_apart<7, 8>(bits);
-}
-
 bool is_finite(uint16_t bits, Element element) {
   const uint16_t exponent = element == Element::kFp16 ? 0x7c00 : 0x7f80;
   return (bits & exponent) != exponent;
@@ -149,71 +146,78 @@ float widen(uint16_t bits, Element element) {
 
 constexpr int kKeptBits = 25;  // below the largest exponent
 
-// sum * 2^unit, cut to a float: toward zero, infinity if too large.
-float cut_to_float(int64_t sum, int unit) {
-  if (sum == 0) return 0.0f;
-  const uint32_t sign = sum < 0 ? 0x80000000u : 0u;
-  const uint64_t magnitude = uint64_t(sum < 0 ? -sum : sum);
-  const int exponent = 63 - std::countl_zero(magnitude) + unit;
-  if (exponent > 127) return std::bit_cast<float>(sign | 0x7f800000u);
-  const int lowest = std::max(exponent, -126) - 23;  // exponent of the last bit that a float keeps
-  const int shift = lowest - unit;
-  const uint64_t mantissa = shift >= 64 ? 0 : shift >= 0 ? magnitude >> shift : magnitude << -shift;
-  if (exponent < -126) return std::bit_cast<float>(sign | uint32_t(mantissa));
-  return std::bit_cast<float>(sign |
-                              (uint32_t(exponent + 127) << 23 | (uint32_t(mantissa) & 0x7fffffu)));
-}
-
-// Eight columns are added side by side, in one vector register of the CPU.
+// Eight columns are added side by side, in vector registers of the CPU.
 constexpr int kColumns = 8;
 typedef int32_t Eight __attribute__((vector_size(32)));
+typedef int64_t EightWide __attribute__((vector_size(64)));
+typedef double EightDoubles __attribute__((vector_size(64)));
+
+typedef float EightFloats __attribute__((vector_size(32)));
 
 // Vectors are passed by reference, because how they are passed by value depends on the CPU.
-void set_all(Eight& x, int32_t value) { x = Eight{} + value; }
-void raise_to(Eight& x, const Eight& y) { x = x > y ? x : y; }
-
-// Cuts signed mantissas of `bits` bits after the leading one to whole multiples of 2^(largest -
-// kKeptBits).
-void align(Eight& mantissa, const Eight& exponent, int bits, const Eight& largest) {
-  const Eight negative = mantissa >> 31;  // -1 or 0
-  const Eight magnitude = ((mantissa ^ negative) - negative) << (kKeptBits - bits);
-  Eight distance = largest - exponent;
-  distance = distance < 31 ? distance : 31;
-  const Eight kept = magnitude >> distance;
-  mantissa = (kept ^ negative) - negative;
+bool any(const EightWide& x) {
+  int64_t bits = 0;
+  for (int i = 0; i < kColumns; i++) bits |= x[i];
+  return bits != 0;
 }
 
-// c[column] += sum over k of a[k] * b[k][column], for finite numbers whose mantissas have `digits`
-// bits after the leading one.
-void add_products(const Parts* a, const Eight* b_mantissa, const Eight* b_exponent, int depth,
-                  int digits, float* const (&c)[kColumns]) {
-  Eight c_mantissa, c_exponent;
-  for (int column = 0; column < kColumns; column++) {
-    const Parts parts = take_apart<23, 8>(std::bit_cast<uint32_t>(*c[column]));
-    c_mantissa[column] = parts.mantissa;
-    c_exponent[column] = parts.exponent;
-  }
-  Eight largest = c_exponent;
-  for (int k = 0; k < depth; k++) raise_to(largest, b_exponent[k] + a[k].exponent);
+// Numbers with their exponents as a Tensor Core counts them: a subnormal's is that of the smallest
+// normal number, a zero's is far below any other. Doubles hold them and their products exactly.
+struct Factors {
+  EightDoubles values;
+  Eight exponents, special;  // special: not 0 where infinite or not a number
 
-  // A term has up to 28 bits: sums of upper and lower halves do not overflow.
-  align(c_mantissa, c_exponent, 23, largest);
-  Eight upper = c_mantissa >> 16, lower = c_mantissa & 0xffff;
+  Factors() = default;
+  Factors(const Eight& bits, int digits, int exponent_bits) {
+    const int32_t bias = (1 << (exponent_bits - 1)) - 1, most = (1 << exponent_bits) - 1;
+    const Eight field = (bits >> digits) & most, one = Eight{} + 1;
+    const Eight magnitude = (bits & ((1 << digits) - 1)) | ((field > 0) & (1 << digits));
+    const Eight sign = -((bits >> (digits + exponent_bits)) & 1);  // -1 or 0
+    const Eight exponent = (field > 0 ? field : one) - bias;
+    const EightWide power = __builtin_convertvector(exponent - digits, EightWide);
+    values = __builtin_convertvector((magnitude ^ sign) - sign, EightDoubles);
+    values *= EightDoubles((1023 + power) << 52);  // * 2^power
+    exponents = magnitude == 0 ? Eight{} + kZeroExponent : exponent;
+    special = field == most;
+  }
+};
+
+void take_apart(const Eight& bits, Element element, Factors& factors) {
+  factors = element == Element::kFp16 ? Factors(bits, 10, 5) : Factors(bits, 7, 8);
+}
+
+// c[column] += sum over k of a[k] * b[k].values[column], where all are finite. A scaled term keeps
+// kKeptBits bits below the largest exponent and is below 2^27: eight of them, and c, do not
+// overflow 32 bits.
+void add_products(const double* a, const int32_t* a_exponents, const Factors* b, int depth,
+                  const Factors& c, float* sums) {
+  Eight largest = c.exponents;
   for (int k = 0; k < depth; k++) {
-    Eight term = b_mantissa[k] * a[k].mantissa;
-    align(term, b_exponent[k] + a[k].exponent, 2 * digits, largest);
-    upper += term >> 16;
-    lower += term & 0xffff;
+    const Eight sum = b[k].exponents + a_exponents[k];
+    largest = largest > sum ? largest : sum;
   }
-  for (int column = 0; column < kColumns; column++) {
-    const bool zeros_only = largest[column] <= kZeroExponent / 2;
-    const int64_t sum = int64_t(upper[column]) * 65536 + lower[column];
-    *c[column] = zeros_only ? *c[column] + 0.0f : cut_to_float(sum, largest[column] - kKeptBits);
-  }
-}
+  const Eight lowest = Eight{} - 400;  // below it are zeros only
+  largest = largest > lowest ? largest : lowest;
 
-bool is_finite(float value) {
-  return (std::bit_cast<uint32_t>(value) & 0x7f800000u) != 0x7f800000u;
+  const EightWide exponent = __builtin_convertvector(largest, EightWide) - kKeptBits;
+  const EightDoubles unit = EightDoubles((1023 + exponent) << 52);          // 2^exponent
+  const EightDoubles scale = EightDoubles((1023 - exponent) << 52);         // 2^-exponent
+  Eight even = __builtin_convertvector(c.values * scale, Eight), odd = {};  // cut toward zero
+  for (int k = 0; k < depth; k += 2) {
+    even += __builtin_convertvector(b[k].values * a[k] * scale, Eight);
+    odd += __builtin_convertvector(b[k + 1].values * a[k + 1] * scale, Eight);
+  }
+  const EightDoubles sum =
+      __builtin_convertvector(even, EightDoubles) + __builtin_convertvector(odd, EightDoubles);
+  constexpr int64_t kFloatBits = ~((int64_t{1} << 29) - 1);  // of a double: as many as a float has
+  const EightDoubles cut = EightDoubles(EightWide(sum) & kFloatBits) * unit;
+  const EightFloats result = __builtin_convertvector(cut, EightFloats);  // infinity if too large
+  memcpy(sums, &result, sizeof result);
+  const EightWide subnormal = (cut < 0x1p-126) & (cut > -0x1p-126) & (cut != 0);
+  if (!any(subnormal)) return;
+  for (int column = 0; column < kColumns; column++) {  // these have fewer bits
+    if (subnormal[column]) sums[column] = float(std::trunc(cut[column] * 0x1p149) * 0x1p-149);
+  }
 }
 
 // The sum if an operand is infinite or not a number: float arithmetic decides which of the two it
@@ -234,29 +238,6 @@ float special_sum(const uint16_t* a, const uint16_t* b, int count, Element eleme
   return not_a_number ? std::bit_cast<float>(0x7fffffffu) : sum;
 }
 
-// One element of a row or column that is not all finite numbers.
-float add_one(const uint16_t* a, const uint16_t* b, int depth, Element element, float accumulator) {
-  bool finite = is_finite(accumulator);
-  Parts a_parts[16];
-  Eight b_mantissa[16], b_exponent[16];
-  for (int k = 0; k < depth; k++) {
-    finite = finite && is_finite(a[k], element) && is_finite(b[k], element);
-    a_parts[k] = parts_of(a[k], element);
-    set_all(b_mantissa[k], parts_of(b[k], element).mantissa);
-    set_all(b_exponent[k], parts_of(b[k], element).exponent);
-  }
-  if (!finite) return special_sum(a, b, depth, element, accumulator);
-  float sums[kColumns];
-  float* pointers[kColumns];
-  for (int column = 0; column < kColumns; column++) {
-    sums[column] = accumulator;
-    pointers[column] = &sums[column];
-  }
-  add_products(a_parts, b_mantissa, b_exponent, depth, element == Element::kFp16 ? 10 : 7,
-               pointers);
-  return sums[0];
-}
-
 struct ProductOperands {
   float* d;
   const uint32_t* a;
@@ -268,45 +249,49 @@ struct Rows {
   const uint16_t (&a)[16][16];
   int depth;
   Element element;
-  Parts parts[16][16];
-  bool finite[16];
+  double values[16][16];
+  int32_t exponents[16][16];
+  bool special[16] = {};
 
   Rows(const uint16_t (&rows)[16][16], int k_count, Element type)
       : a(rows), depth(k_count), element(type) {
     for (int row = 0; row < 16; row++) {
-      finite[row] = true;
-      for (int k = 0; k < depth; k++) {
-        parts[row][k] = parts_of(a[row][k], element);
-        finite[row] = finite[row] && is_finite(a[row][k], element);
+      for (int first = 0; first < depth; first += 8) {
+        Eight bits;
+        for (int i = 0; i < 8; i++) bits[i] = a[row][first + i];
+        Factors factors;
+        take_apart(bits, element, factors);
+        memcpy(&values[row][first], &factors.values, sizeof factors.values);
+        memcpy(&exponents[row][first], &factors.exponents, sizeof factors.exponents);
+        for (int i = 0; i < 8; i++) special[row] |= factors.special[i] != 0;
       }
     }
   }
 };
 
-// *c[row][column] += sum over k of a[row][k] * b[column][k]: one m16n8k<depth> product.
-void multiply_tile(const Rows& rows, const uint16_t (&b)[kColumns][16],
-                   float* const (&c)[16][kColumns]) {
-  const auto& [a, depth, element, parts_of_a, a_finite] = rows;
-  Eight b_mantissa[16], b_exponent[16];
-  bool b_finite = true;
-  for (int k = 0; k < depth; k++) {
-    for (int column = 0; column < kColumns; column++) {
-      const Parts parts = parts_of(b[column][k], element);
-      b_mantissa[k][column] = parts.mantissa;
-      b_exponent[k][column] = parts.exponent;
-      b_finite = b_finite && is_finite(b[column][k], element);
-    }
+// c[row][column] += sum over k of a[row][k] * b[column][k], `pitch` floats a row of c: one
+// m16n8k<depth> product.
+void multiply_tile(const Rows& rows, const uint16_t (*b)[16], float* c, int pitch) {
+  Factors columns[16];
+  Eight special = {};
+  for (int k = 0; k < rows.depth; k++) {
+    Eight bits;
+    for (int column = 0; column < kColumns; column++) bits[column] = b[column][k];
+    take_apart(bits, rows.element, columns[k]);
+    special |= columns[k].special;
   }
   for (int row = 0; row < 16; row++) {
-    bool finite = b_finite && a_finite[row];
-    for (int column = 0; column < kColumns; column++) finite = finite && is_finite(*c[row][column]);
-    if (finite) {
-      add_products(parts_of_a[row], b_mantissa, b_exponent, depth,
-                   element == Element::kFp16 ? 10 : 7, c[row]);
-      continue;
-    }
+    float* const sums = c + row * pitch;
+    float before[kColumns];
+    Eight bits;
+    memcpy(before, sums, sizeof before);
+    memcpy(&bits, sums, sizeof bits);
+    const Factors accumulators(bits, 23, 8);
+    add_products(rows.values[row], rows.exponents[row], columns, rows.depth, accumulators, sums);
+    const Eight special_here = special | accumulators.special;
     for (int column = 0; column < kColumns; column++) {
-      *c[row][column] = add_one(a[row], b[column], depth, element, *c[row][column]);
+      if (!rows.special[row] && special_here[column] == 0) continue;
+      sums[column] = special_sum(rows.a[row], b[column], rows.depth, rows.element, before[column]);
     }
   }
 }
@@ -314,7 +299,15 @@ void multiply_tile(const Rows& rows, const uint16_t (&b)[kColumns][16],
 void multiply_warp(ProductOperands** lanes, int depth, Element element) {
   // Gather the fragments: A by rows, B by columns.
   uint16_t a[16][16], b[kColumns][16];
-  float* c[16][kColumns];
+  float c[16][kColumns];
+  const auto for_each_sum = [&](const auto& action) {
+    for (int lane = 0; lane < kWarpSize; lane++) {
+      for (int i = 0; i < 4; i++) {
+        const auto at = layout::mma_c(lane, i);
+        action(c[at.row][at.column], lanes[lane]->d[i]);
+      }
+    }
+  };
   for (int lane = 0; lane < kWarpSize; lane++) {
     for (int half = 0; half < 2; half++) {
       for (int i = 0; i < depth / 4; i++) {
@@ -326,12 +319,10 @@ void multiply_warp(ProductOperands** lanes, int depth, Element element) {
         b[at.column][at.row] = uint16_t(lanes[lane]->b[i] >> 16 * half);
       }
     }
-    for (int i = 0; i < 4; i++) {
-      const auto at = layout::mma_c(lane, i);
-      c[at.row][at.column] = &lanes[lane]->d[i];
-    }
   }
-  multiply_tile(Rows(a, depth, element), b, c);
+  for_each_sum([](float& sum, const float& d) { sum = d; });
+  multiply_tile(Rows(a, depth, element), b, c[0], kColumns);
+  for_each_sum([](const float& sum, float& d) { d = sum; });
 }
 
 }  // namespace
@@ -340,13 +331,7 @@ void multiply_strip(const uint16_t (&a)[16][16], const uint16_t (*b)[16], int co
                     Element element, float* sums, int pitch) {
   const Rows rows(a, 16, element);
   for (int first = 0; first < columns; first += kColumns) {
-    uint16_t tile[kColumns][16];
-    memcpy(tile, b[first], sizeof tile);
-    float* c[16][kColumns];
-    for (int row = 0; row < 16; row++) {
-      for (int i = 0; i < kColumns; i++) c[row][i] = sums + row * pitch + first + i;
-    }
-    multiply_tile(rows, tile, c);
+    multiply_tile(rows, b + first, sums + first, pitch);
   }
 }
 
