@@ -38,14 +38,15 @@ struct Declaration {
   explicit Declaration(Bug bug);
 };
 
-// A broken kernel is compiled for one head_dim and mostly for one type: a quarter of the work for
-// the compiler.
+// A broken kernel is compiled for one head_dim, contiguous tensors, and mostly for one type: an
+// eighth of the work for the compiler.
 template <template <typename T, int kHeadDim> class Launcher, typename... Types>
 struct Only {
   template <typename T, int kHeadDim>
   struct Of : Launcher<T, 128> {
     static void run(const Attention<T>& a) {
       if constexpr (kHeadDim == 128 && (std::is_same_v<T, Types> || ...)) {
+        if (!a.contiguous) throw Unsupported("a broken kernel takes contiguous tensors only");
         Launcher<T, 128>::run(a);
       } else {
         throw Unsupported(kHeadDim == 128 ? "this broken kernel is compiled for the other type only"

@@ -117,6 +117,7 @@ def source_of(name, bug):
     types = ", ".join(TYPES[each] for each in bug["dtypes"])
     source = rename(name, bug, source, "Registration<Launcher>", f"Registration<broken::Only<Launcher, {types}>::Of>")
     source = rename(name, bug, source, f'"{bug["kernel"]}"', f'"{name}"')
+    source = re.sub(r"a\.contiguous \? (run\w*<.*?>\(a\)) : run\w*<.*?>\(a\);", r"\1;", source)  # see Only in bug.h
     source = re.sub(r"namespace fa::\w+", f"namespace fa::broken_{name}", source)
     end = f"}}  // namespace fa::broken_{name}"
     return rename(name, bug, source, end, declaration(name, bug) + end)

@@ -247,7 +247,8 @@ Lane* pick(Cluster& cluster, const Lane* last) {
   if (options().schedule == Schedule::kRandom) return pick_random(cluster);
   const int warp_count = int(cluster.warps.size());
   for (int i = 0; i < warp_count; i++) {
-    Warp& warp = cluster.warps[size_t((cluster.current_warp + i) % warp_count)];
+    const int behind = cluster.current_warp + i;
+    Warp& warp = cluster.warps[size_t(behind < warp_count ? behind : behind - warp_count)];
     if (!warp.runnable) continue;
     cluster.current_warp = warp.slot;
     const uint32_t after = last && last->warp == &warp && last->lane < 31
@@ -307,7 +308,7 @@ void make_runnable(Lane& lane) {
 // Returns whether `other` waits in this very collective.
 bool waits_in(const Lane& other, const char* operation, uint32_t mask) {
   return other.state == LaneState::kAtCollective && other.mask == mask &&
-         strcmp(other.operation, operation) == 0;
+         (other.operation == operation || strcmp(other.operation, operation) == 0);
 }
 
 // A collective is complete when every lane of its mask that still lives has arrived.
@@ -579,7 +580,9 @@ bool is_aligned(const char* operation) { return operation[0] != '_'; }
 }  // namespace
 
 void expect_same_instruction(const Lane& other, const char* operation, SourceLocation where) {
-  if (other.where.line == where.line && strcmp(other.where.file, where.file) == 0) return;
+  const bool same_file =
+      other.where.file == where.file || strcmp(other.where.file, where.file) == 0;
+  if (other.where.line == where.line && same_file) return;
   fail(
       "%s at %s:%u, but lane %d of the same warp is in %s at %s:%u: all lanes of a warp must "
       "execute "
