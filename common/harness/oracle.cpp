@@ -194,8 +194,8 @@ Comparison compare(const Problem& problem, const Reference& reference,
   result.checked_rows = reference.rows.size();
   if (output.size() != problem.element_count()) throw BadInput("the output has the wrong size");
   result.passed = true;
-  auto fail = [&](const std::string& reason) {
-    if (result.passed) result.reason = reason;
+  auto fail = [&](const auto& reason) {  // a function: of millions of errors the first is told
+    if (result.passed) result.reason = reason();
     result.passed = false;
   };
 
@@ -209,8 +209,10 @@ Comparison compare(const Problem& problem, const Reference& reference,
       const HeadRows& at = *std::find_if(heads.begin(), heads.end(), [&](const HeadRows& each) {
         return i / d < each.q_row + size_t(each.lengths.q_len);
       });
-      fail(locate(problem, at, i / d, i % d) +
-           (output[i] == 0xffff ? " was never written or is NaN" : " is not a finite number"));
+      fail([&] {
+        return locate(problem, at, i / d, i % d) +
+               (output[i] == 0xffff ? " was never written or is NaN" : " is not a finite number");
+      });
     }
   }
   if (not_finite > 0) {
@@ -222,7 +224,9 @@ Comparison compare(const Problem& problem, const Reference& reference,
   for (size_t row = 0, head = 0; row < lse.size(); row++) {
     while (row >= heads[head].q_row + size_t(heads[head].lengths.q_len)) head++;
     if (lse[row] < std::numeric_limits<float>::infinity()) continue;
-    fail("lse" + locate_row(problem, heads[head], row) + "] was never written or is no number");
+    fail([&] {
+      return "lse" + locate_row(problem, heads[head], row) + "] was never written or is no number";
+    });
     break;
   }
   for (size_t i = 0, head = 0; i < reference.rows.size() && !lse.empty(); i++) {
@@ -231,10 +235,12 @@ Comparison compare(const Problem& problem, const Reference& reference,
     const double actual = double(lse[row]), error = std::fabs(actual - reference.lse[i]);
     if (actual == reference.lse[i]) continue;  // -inf, too
     if (!(error <= reference.lse_allowed[i])) {
-      char text[128];
-      snprintf(text, sizeof text, "] is %.8g, should be %.8g +- %.2g", actual, reference.lse[i],
-               reference.lse_allowed[i]);
-      fail("lse" + locate_row(problem, heads[head], row) + text);
+      fail([&] {
+        char text[128];
+        snprintf(text, sizeof text, "] is %.8g, should be %.8g +- %.2g", actual, reference.lse[i],
+                 reference.lse_allowed[i]);
+        return "lse" + locate_row(problem, heads[head], row) + text;
+      });
     }
     result.bound_ratio = std::max(result.bound_ratio, error / reference.lse_allowed[i]);
   }
@@ -251,10 +257,12 @@ Comparison compare(const Problem& problem, const Reference& reference,
             double(to_float(output[reference.rows[first] * d + c], problem.dtype));
         const double error = std::fabs(actual - reference.values[at]);
         if (!(error <= reference.allowed[at])) {
-          char text[128];
-          snprintf(text, sizeof text, " is %.6g, should be %.6g +- %.2g", actual,
-                   reference.values[at], reference.allowed[at]);
-          fail(locate(problem, heads[head], reference.rows[first], c) + text);
+          fail([&] {
+            char text[128];
+            snprintf(text, sizeof text, " is %.6g, should be %.6g +- %.2g", actual,
+                     reference.values[at], reference.allowed[at]);
+            return locate(problem, heads[head], reference.rows[first], c) + text;
+          });
         }
         result.max_abs = std::max(result.max_abs, error);
         if (error > 0)
@@ -268,10 +276,12 @@ Comparison compare(const Problem& problem, const Reference& reference,
     const double rel = std::sqrt(error_squared) / norm;
     const double tolerance = 1.5 * u + std::sqrt(inexact_squared) / norm;
     if (!(rel <= tolerance)) {
-      char text[128];
-      snprintf(text, sizeof text, "head %zu is off by %.3g of its norm, allowed are %.3g", head,
-               rel, tolerance);
-      fail(text);
+      fail([&] {
+        char text[128];
+        snprintf(text, sizeof text, "head %zu is off by %.3g of its norm, allowed are %.3g", head,
+                 rel, tolerance);
+        return std::string(text);
+      });
     }
     if (result.tolerance == 0 || rel * result.tolerance > result.rel * tolerance) {
       result.rel = rel;
