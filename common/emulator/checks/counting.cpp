@@ -25,6 +25,11 @@ namespace emu {
 namespace {
 
 using Request = std::array<const MemoryAccess*, kWarpSize>;  // null: the lane takes no part
+uint32_t lanes_of(const Request& request) {
+  uint32_t lanes = 0;
+  for (size_t i = 0; i < request.size(); i++) lanes |= uint32_t(request[i] != nullptr) << i;
+  return lanes;
+}
 
 // A sector is a 32-byte piece of global memory. A request counts every sector that it touches once,
 // however many lanes share it. The ideal is the number of sectors that the touched bytes would fill
@@ -72,31 +77,49 @@ class Sectors {
   size_t count_ = 0;
 };
 
-void record_request(Warp& warp, const Request& request) {
-  const MemoryAccess& any =
-      **std::find_if(request.begin(), request.end(), [](auto* a) { return a; });
+// The usual case, quickly: the lanes access bytes that lie side by side. False: they do not.
+bool count_side_by_side(const Request& request, uint32_t mask, Counts& counts) {
+  const MemoryAccess& first = *request[size_t(std::countr_zero(mask))];
+  uintptr_t end = first.address;
+  for (uint32_t rest = mask; rest; rest &= rest - 1) {
+    const MemoryAccess& access = *request[size_t(std::countr_zero(rest))];
+    if (access.address != end || access.bytes != first.bytes) return false;
+    end += first.bytes;
+  }
+  counts.bytes = end - first.address;
+  counts.sectors = (end - 1) / 32 - first.address / 32 + 1;
+  counts.sectors_ideal = (counts.bytes + 31) / 32;
+  counts.cache_lines = (end - 1) / 128 - first.address / 128 + 1;
+  return true;
+}
+
+void record_request(Warp& warp, const Request& request, uint32_t mask) {
+  const auto first = size_t(std::countr_zero(mask));
+  const MemoryAccess& any = *request[first];
   const bool copy = any.kind == Kind::kCpAsync;
   const bool in_shared = any.kind == Kind::kSharedLoad || any.kind == Kind::kSharedStore ||
                          any.kind == Kind::kSharedAtomic;
   const bool in_global = any.kind == Kind::kGlobalLoad || any.kind == Kind::kGlobalStore ||
                          any.kind == Kind::kGlobalAtomic;
-  Event event{any.kind, 0, Place(any.program_counter), {.requests = 1}};
-  if (any.where.line > 0) event.place = any.where;
+  Event event{any.kind, mask, Place(any.program_counter), {.requests = 1}};
+  const AccessDetails* const details = warp.lanes[first].details_of(any);
+  if (details && details->where.line > 0) event.place = details->where;
   Counts& counts = event.counts;
-  for (int lane = 0; lane < kWarpSize; lane++)
-    event.mask |= uint32_t(request[size_t(lane)] != nullptr) << lane;
 
-  if (!in_shared) {
+  if (!in_shared && (copy || !count_side_by_side(request, mask, counts))) {
     Sectors sectors;
-    for (const MemoryAccess* access : request) {
-      if (!access) continue;
-      const uint32_t bytes = copy ? access->source_bytes : access->bytes;
-      if (copy)
-        sectors.add(access->source, bytes,
-                    (access->address - uintptr_t(warp.lanes->cta->shared)) / 128);
-      else
-        sectors.add(access->address, bytes);
-      counts.bytes += bytes;
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+      const int lane = std::countr_zero(rest);
+      const MemoryAccess& access = *request[size_t(lane)];
+      if (copy) {
+        const AccessDetails& of_copy = *warp.lanes[lane].details_of(access);
+        sectors.add(of_copy.source, of_copy.source_bytes,
+                    (access.address - uintptr_t(warp.lanes->cta->shared)) / 128);
+        counts.bytes += of_copy.source_bytes;
+      } else {
+        sectors.add(access.address, access.bytes);
+        counts.bytes += access.bytes;
+      }
     }
     counts.sectors = sectors.actual();
     counts.sectors_ideal = sectors.ideal();
@@ -121,7 +144,7 @@ void record_request(Warp& warp, const Request& request) {
     for (int lane = 0; lane < kWarpSize; lane++) {
       const MemoryAccess* const access = request[size_t(lane)];
       if (!access) continue;
-      pieces.push_back({copy        ? access->source
+      pieces.push_back({copy        ? warp.lanes[lane].details_of(*access)->source
                         : in_global ? access->address
                                     : 0,
                         in_global ? 0 : access->address, access->bytes, lane});
@@ -154,12 +177,14 @@ void count_accesses(Warp& warp, uint32_t mask) {
   }
   if (!first) return;
   if (same) {
+    Request request{};
+    for (int lane = 0; lane < lanes; lane++) {
+      if (mask >> lane & 1) request[size_t(lane)] = warp.lanes[lane].accesses.data();
+    }
+    const uint32_t present = lanes_of(request);
     for (size_t i = 0; i < first->size(); i++) {
-      Request request{};
-      for (int lane = 0; lane < lanes; lane++) {
-        if (mask >> lane & 1) request[size_t(lane)] = &warp.lanes[lane].accesses[i];
-      }
-      record_request(warp, request);
+      record_request(warp, request, present);
+      for (const MemoryAccess*& access : request) access += access ? 1 : 0;
     }
   } else {
     // Diverged: the n-th execution of an instruction by each lane is one request.
@@ -172,11 +197,13 @@ void count_accesses(Warp& warp, uint32_t mask) {
             &access;
       }
     }
-    for (const auto& entry : requests) record_request(warp, entry.second);
+    for (const auto& [execution, request] : requests) {
+      record_request(warp, request, lanes_of(request));
+    }
   }
   if (cta.recorder) cta.recorder->meet(warp, mask);
   for (int lane = 0; lane < lanes; lane++) {
-    if (mask >> lane & 1) warp.lanes[lane].accesses.clear();
+    if (mask >> lane & 1) warp.lanes[lane].forget_accesses();
   }
 }
 

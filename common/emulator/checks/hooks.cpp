@@ -21,7 +21,7 @@ namespace {
 using emu::current_lane;
 using emu::Lane;
 
-// The accesses of a lane are kept until its warp meets, 56 bytes each. So now and then a lane looks
+// The accesses of a lane are kept until its warp meets, 24 bytes each. So now and then a lane looks
 // whether it is the last one of its warp, whose accesses can be counted at once; if not, and if it
 // has made too many, it ends the launch before they take all memory.
 constexpr size_t kPortion = size_t(1) << 16;
@@ -106,7 +106,7 @@ __attribute__((noinline)) void observe_memory(Lane* lane, uintptr_t address, siz
   if (const size_t count = lane->accesses.size(); count % kPortion == 0 && count > 0) {
     make_room(*lane, return_address);
   }
-  lane->accesses.push_back({return_address, kind, uint32_t(bytes), address});
+  lane->accesses.push_back({return_address, address, kind, uint16_t(bytes)});
   // A volatile access of global memory may be that of a flag: it comes in the order of the CTAs, as
   // atomics do, and a thread that asks and asks lets others run.
   if (is_volatile && in_global) {

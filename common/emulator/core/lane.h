@@ -46,17 +46,20 @@ struct Cluster;
 struct Cta;
 struct Warp;
 
-// An access to memory by one lane, remembered until its warp next meets (checked build).
+// An access to memory by one lane, remembered until its warp next meets (checked build). There are
+// many, so it is small: what only copies and atomics have is in Lane::access_details.
 struct MemoryAccess {
   uintptr_t program_counter;
-  Kind kind;
-  uint32_t bytes;
   uintptr_t address;
-  // A copy, whose `address` is in shared memory, also says what it reads of global memory, and its
-  // line.
+  Kind kind;
+  uint16_t bytes;
+  uint32_t details = 0;  // their number, from 1; 0: there are none
+};
+struct AccessDetails {
+  SourceLocation where;
+  // What a copy, whose `address` is in shared memory, reads of global memory.
   uintptr_t source = 0;
   uint32_t source_bytes = 0;
-  SourceLocation where = {};
 };
 
 // A wait for a phase of an mbarrier.
@@ -88,14 +91,28 @@ struct Lane {
 
   PhaseWait last_wait;                 // for reports
   std::vector<MemoryAccess> accesses;  // checked build: since the warp last met
-  uint32_t calls = 0;                  // checked build: which have led here (checks/races.h)
-  StackWatch* stack_watch = nullptr;   // checked build: who sees the accesses to this lane's stack
+  std::vector<AccessDetails> access_details;
+  uint32_t calls = 0;                 // checked build: which have led here (checks/races.h)
+  StackWatch* stack_watch = nullptr;  // checked build: who sees the accesses to this lane's stack
   // If the launch fails: it stands between any two instructions of its kernel, or in a hook of the
   // checked build, which the compiler takes for a call that throws nothing.
   bool not_unwound = false;
   bool begun = false;  // it has, or had, a stack
   int stack = 0;       // the number of the lane to which that belongs
   uintptr_t stack_low = 0, stack_high = 0;
+
+  void add_access(MemoryAccess access, const AccessDetails& details) {
+    access_details.push_back(details);
+    access.details = uint32_t(access_details.size());
+    accesses.push_back(access);
+  }
+  const AccessDetails* details_of(const MemoryAccess& access) const {
+    return access.details ? &access_details[access.details - 1] : nullptr;
+  }
+  void forget_accesses() {
+    accesses.clear();
+    access_details.clear();
+  }
 };
 
 struct Warp {

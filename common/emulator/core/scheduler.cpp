@@ -369,7 +369,7 @@ void begin_cta(Machine& self, Cta& cta) {
     lane.state = LaneState::kRunnable;
     lane.executes = false;
     lane.last_wait = {};
-    lane.accesses.clear();
+    lane.forget_accesses();
     lane.stack_watch = nullptr;
     lane.calls = 0;
     lane.not_unwound = false;
@@ -529,7 +529,9 @@ void yield_after_question() {
     std::string at;
     if (const auto& accesses = current_lane->accesses; !accesses.empty()) {  // checked build
       const MemoryAccess& last = accesses.back();
-      at = (last.where.line ? place(last.where) : symbolise(last.program_counter - 1)) + ": ";
+      const AccessDetails* const details = current_lane->details_of(last);
+      const bool named = details && details->where.line > 0;
+      at = (named ? place(details->where) : symbolise(last.program_counter - 1)) + ": ";
     }
     fail_cta(
         at + "its threads have looked at memory " + std::to_string(kMost) +

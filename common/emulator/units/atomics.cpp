@@ -46,11 +46,11 @@ uint64_t begin_atomic(void* pointer, size_t bytes, const char* operation, Source
   if (cta.checks) {
     // Lanes' accesses are one request if they come from one instruction: here, from one line.
     const uintptr_t site = uintptr_t(where.file) * 4096 + where.line;
-    lane->accesses.push_back({.program_counter = site,
-                              .kind = in_shared ? Kind::kSharedAtomic : Kind::kGlobalAtomic,
-                              .bytes = uint32_t(bytes),
-                              .address = address,
-                              .where = where});
+    lane->add_access({.program_counter = site,
+                      .address = address,
+                      .kind = in_shared ? Kind::kSharedAtomic : Kind::kGlobalAtomic,
+                      .bytes = uint16_t(bytes)},
+                     {.where = where});
   } else {
     record(*lane->warp,
            {in_shared ? Kind::kSharedAtomic : Kind::kGlobalAtomic, 1u << lane->lane, where, {}});

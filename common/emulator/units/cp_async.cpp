@@ -99,8 +99,9 @@ void copy_async(uint32_t shared, const void* global, int bytes, int source_bytes
     fail("cp.async at %s:%u reads %s", where.file, where.line, outside.c_str());
   }
   if (me.cta->checks) {
-    me.accesses.push_back({uintptr_t(__builtin_return_address(0)), Kind::kCpAsync, uint32_t(bytes),
-                           uintptr_t(to), uintptr_t(global), uint32_t(source_bytes), where});
+    me.add_access(
+        {uintptr_t(__builtin_return_address(0)), uintptr_t(to), Kind::kCpAsync, uint16_t(bytes)},
+        {where, uintptr_t(global), uint32_t(source_bytes)});
   } else {
     record(*me.warp, {Kind::kCpAsync, 1u << me.lane, where, {}});
   }
