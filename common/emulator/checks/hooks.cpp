@@ -55,11 +55,31 @@ bool in_other_shared(const emu::Cluster& cluster, uintptr_t address, uintptr_t r
   return false;
 }
 
+emu::Kind kind_of(bool in_shared, bool write) {
+  if (in_shared) return write ? emu::Kind::kSharedStore : emu::Kind::kSharedLoad;
+  return write ? emu::Kind::kGlobalStore : emu::Kind::kGlobalLoad;
+}
+
 void observe_memory(Lane* lane, uintptr_t address, size_t bytes, bool write,
                     uintptr_t return_address, bool is_volatile, bool part);
 
-inline void observe(const void* pointer, size_t bytes, bool write, void* return_address,
-                    bool is_volatile = false, bool part = false) {
+// The short cut for most accesses. False: nothing has been done.
+[[gnu::always_inline]] inline bool observe_quickly(Lane& lane, uintptr_t address, size_t bytes,
+                                                   bool write, uintptr_t return_address) {
+  auto* const races = static_cast<emu::Races*>(lane.cta->detector);
+  const size_t count = lane.accesses.size();
+  if (!races || (count % kPortion == 0 && count > 0)) return false;
+  const emu::Site site = emu::plain_site(return_address, write, false, lane.calls);
+  const emu::ShadowPage* const page = write ? races->quick_store(lane, address, bytes, site)
+                                            : races->quick_load(lane, address, bytes, site);
+  if (!page) return false;
+  lane.accesses.push_back({return_address, address, kind_of(page->shared, write), uint16_t(bytes)});
+  return true;
+}
+
+[[gnu::always_inline]] inline void observe(const void* pointer, size_t bytes, bool write,
+                                           void* return_address, bool is_volatile = false,
+                                           bool part = false) {
   Lane* const lane = current_lane;
   if (!lane || pointer == &current_lane) return;  // threadIdx and its kin read it
   const uintptr_t address = uintptr_t(pointer);
@@ -67,6 +87,10 @@ inline void observe(const void* pointer, size_t bytes, bool write, void* return_
     if (lane->stack_watch) {
       lane->stack_watch->access(*lane, address, bytes, uintptr_t(return_address));
     }
+    return;
+  }
+  if (!is_volatile && !part &&
+      observe_quickly(*lane, address, bytes, write, uintptr_t(return_address))) {
     return;
   }
   const auto of_emulator = [&](const auto& all) {
@@ -101,12 +125,10 @@ __attribute__((noinline)) void observe_memory(Lane* lane, uintptr_t address, siz
     emu::fail("%s: store to %s, which kernels may only read: it is __constant__",
               emu::symbolise(return_address - 1).c_str(), emu::describe_place(address).c_str());
   }
-  const emu::Kind kind = in_shared ? (write ? emu::Kind::kSharedStore : emu::Kind::kSharedLoad)
-                                   : (write ? emu::Kind::kGlobalStore : emu::Kind::kGlobalLoad);
   if (const size_t count = lane->accesses.size(); count % kPortion == 0 && count > 0) {
     make_room(*lane, return_address);
   }
-  lane->accesses.push_back({return_address, address, kind, uint16_t(bytes)});
+  lane->accesses.push_back({return_address, address, kind_of(in_shared, write), uint16_t(bytes)});
   // A volatile access of global memory may be that of a flag: it comes in the order of the CTAs, as
   // atomics do, and a thread that asks and asks lets others run.
   if (is_volatile && in_global) {
@@ -151,16 +173,16 @@ void emu::observe_access(const void* pointer, size_t bytes, bool write, bool is_
   void __tsan_read##bytes(void* p) { observe(p, bytes, false, __builtin_return_address(0)); } \
   void __tsan_write##bytes(void* p) { observe(p, bytes, true, __builtin_return_address(0)); } \
   void __tsan_unaligned_read##bytes(void* p) {                                                \
-    observe(p, bytes, false, __builtin_return_address(0));                                    \
+    emu::observe_access(p, bytes, false, false, uintptr_t(__builtin_return_address(0)));      \
   }                                                                                           \
   void __tsan_unaligned_write##bytes(void* p) {                                               \
-    observe(p, bytes, true, __builtin_return_address(0));                                     \
+    emu::observe_access(p, bytes, true, false, uintptr_t(__builtin_return_address(0)));       \
   }                                                                                           \
   void __tsan_volatile_read##bytes(void* p) {                                                 \
-    observe(p, bytes, false, __builtin_return_address(0), true);                              \
+    emu::observe_access(p, bytes, false, true, uintptr_t(__builtin_return_address(0)));       \
   }                                                                                           \
   void __tsan_volatile_write##bytes(void* p) {                                                \
-    observe(p, bytes, true, __builtin_return_address(0), true);                               \
+    emu::observe_access(p, bytes, true, true, uintptr_t(__builtin_return_address(0)));        \
   }
 
 extern "C" {

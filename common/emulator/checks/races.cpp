@@ -24,6 +24,8 @@
 namespace emu {
 namespace {
 
+uint64_t count(const dim3& grid) { return uint64_t(grid.x) * grid.y * grid.z; }
+
 void raise_to(uint32_t* to, const uint32_t* from, size_t count) {
   for (size_t i = 0; i < count; i++) to[i] = std::max(to[i], from[i]);
 }
@@ -38,6 +40,8 @@ void raise_to(std::vector<uint32_t>& to, const std::vector<uint32_t>& from) {
 // ---- clocks -------------------------------------------------------------------------------------
 Races::Races(Cluster& cluster, LaunchAccesses& launch)
     : cluster_(cluster),
+      allows_equal_stores_(options().equal_stores),
+      is_alone_(count(cluster.ctas[0].grid_dim) == cluster.ctas.size()),
       threads_(cluster.warps.size() * kWarpSize),
       stride_(threads_),
       clocks_(threads_ * stride_),
@@ -226,11 +230,12 @@ bool Races::is_shared(uintptr_t address) const {
 ShadowPage& Races::page_of(uintptr_t address, size_t bytes) {
   const uintptr_t number = address >> kPageLog2;
   CachedPage& cached = cache_[spread(number) % std::size(cache_)];
-  if (cached.number != number) cached = {number, &find_page(number, bytes)};
+  if (cached.number != number) cached = {number, &find_page(address, bytes)};
   return *cached.page;
 }
 
-ShadowPage& Races::find_page(uintptr_t number, size_t bytes) {
+ShadowPage& Races::find_page(uintptr_t address, size_t bytes) {
+  const uintptr_t number = address >> kPageLog2;
   std::unique_ptr<ShadowPage>& page = pages_[number];
   if (!page) {
     if (free_pages_.empty()) free_pages_.push_back(std::make_unique<ShadowPage>());
@@ -241,6 +246,10 @@ ShadowPage& Races::find_page(uintptr_t number, size_t bytes) {
     page->pieces.assign(size_t(1) << (kPageLog2 - page->log2), Access{});
     page->stored.clear();
     page->former.clear();
+    page->shared = is_shared(address);
+    // The shared memory of another CTA is not for the taking: that may have ended.
+    const bool is_plain = !page->shared || cluster_.ctas.size() == 1;
+    page->plain = is_plain ? plain_bytes_around(address) : ByteRange{};
   }
   return *page;
 }
@@ -268,17 +277,6 @@ void Races::refine(ShadowPage& page, int log2) {
   page.log2 = log2;
 }
 
-uint32_t Races::new_read(const Access& read) {
-  if (!free_read_) {
-    reads_.push_back(read);
-    return uint32_t(reads_.size() - 1);
-  }
-  const uint32_t index = free_read_;
-  free_read_ = reads_[index].next;
-  reads_[index] = read;
-  return index;
-}
-
 void Races::release_reads(uint32_t first) {
   while (first) {
     const uint32_t next = reads_[first].next;
@@ -289,14 +287,6 @@ void Races::release_reads(uint32_t first) {
 }
 
 // ---- accesses -----------------------------------------------------------------------------------
-bool Races::before(const Access& access, const uint32_t* seen) {
-  const uint32_t* const of_warp = seen + access.warp * kWarpSize;
-  for (uint32_t rest = access.lanes; rest; rest &= rest - 1) {
-    if (of_warp[std::countr_zero(rest)] < access.clock) return false;
-  }
-  return true;
-}
-
 void Races::read(const Actor& actor, ShadowPage& page, uintptr_t address, Site site) {
   const size_t index = (address & kPageMask) >> page.log2;
   Access& piece = page.pieces[index];
@@ -330,7 +320,7 @@ void Races::read(const Actor& actor, ShadowPage& page, uintptr_t address, Site s
     }
   }
   if (piece.lanes == 0) {  // perhaps only not yet: then whoever writes it finds this read
-    const bool shared = is_shared(address);
+    const bool shared = page.shared;
     Unwritten& first = shared ? unwritten_shared_ : unwritten_global_;
     if (first.reader.thread < 0 && (shared || never_written(address))) {
       first = {address, culprit(actor.warp, actor.lanes, site)};
@@ -359,7 +349,7 @@ void Races::write(const Actor& actor, ShadowPage& page, uintptr_t address, Site 
   const bool was_written = piece.lanes != 0, atomic = is_atomic(site);
   if ((!before(piece, actor.seen) && !(atomic && is_atomic(piece.site))) ||
       (actor.fenced && !is_engine(piece) && !before(piece, actor.fenced))) {
-    if (options().equal_stores && tag_of(site) == kStoreTag && tag_of(piece.site) == kStoreTag) {
+    if (allows_equal_stores_ && tag_of(site) == kStoreTag && tag_of(piece.site) == kStoreTag) {
       const uint8_t* const stored = &page.stored[address & kPageMask];
       const Lane* const lane = lane_of(actor.warp, actor.lanes);
       unsettled_.push_back(
@@ -368,7 +358,7 @@ void Races::write(const Actor& actor, ShadowPage& page, uintptr_t address, Site 
       report(piece, true, actor, true, site, address, was_written);
     }
   }
-  const Site kept = store_site(actor, piece, address, site);
+  const Site kept = store_site(actor, page, piece, site);
   for (uint32_t at = piece.next; at; at = reads_[at].next) {
     const Access& read = reads_[at];
     if (read.warp == actor.warp && (read.lanes & actor.lanes)) {
@@ -399,12 +389,11 @@ void Races::write(const Actor& actor, ShadowPage& page, uintptr_t address, Site 
 // A store hides the reads before it. Where one of them is in the way of others' stores, so is the
 // store, even of the same value: the read of its own thread since the thread last met others, and
 // every read of the CTA where other CTAs store.
-Site Races::store_site(const Actor& actor, const Access& piece, uintptr_t address,
+Site Races::store_site(const Actor& actor, const ShadowPage& page, const Access& piece,
                        Site site) const {
-  if (!options().equal_stores || tag_of(site) != kStoreTag) return site;
-  const Site other = (site & ((Site(1) << kTagShift) - 1)) | Site(kOtherStoreTag) << kTagShift;
-  const dim3& grid = cluster_.ctas[0].grid_dim;
-  if (!is_shared(address) && uint64_t(grid.x) * grid.y * grid.z > cluster_.ctas.size()) {
+  if (!allows_equal_stores_ || tag_of(site) != kStoreTag) return site;
+  const Site other = other_store(site);
+  if (between_clusters(page)) {
     return piece.next || tag_of(piece.site) == kOtherStoreTag ? other : site;
   }
   for (uint32_t at = piece.next; at; at = reads_[at].next) {
@@ -438,10 +427,13 @@ void Races::access(const Actor& actor, uintptr_t address, size_t bytes, bool wri
       read(actor, page, at, site);
     }
   }
-  if (writes && tag_of(site) == kStoreTag && options().equal_stores) {
-    if (!is_shared(address)) store_lock_ = launch_.lock_stores_to(page.number);
-    under_way_ = {&page, address, bytes};
-  }
+  if (writes && tag_of(site) == kStoreTag && allows_equal_stores_)
+    begin_store(page, address, bytes);
+}
+
+void Races::begin_store(ShadowPage& page, uintptr_t address, size_t bytes) {
+  if (!page.shared) store_lock_ = launch_.lock_stores_to(page.number);
+  under_way_ = {&page, address, bytes};
 }
 
 void Races::settle_all() {

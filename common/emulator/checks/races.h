@@ -33,6 +33,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -47,6 +48,7 @@
 #include <vector>
 
 #include "common/emulator/core/lane.h"
+#include "common/emulator/core/memory.h"
 #include "common/emulator/core/vector_types.h"
 #include "common/emulator/core/watch.h"
 
@@ -64,10 +66,6 @@ struct Callers {
 Callers callers_of(Site site, const std::string& place);
 Site without_calls(Site site);
 
-// A plain access by its program counter. Other sites are an interned name and place
-// (Detector::site).
-// `part`: of a larger copy or fill, all of which is watched before any of it is done.
-Site plain_site(uintptr_t program_counter, bool write, bool part = false, uint32_t calls = 0);
 // An atomic has its tag in the top byte, and so have volatile accesses of global memory.
 inline constexpr int kTagShift = 56;
 enum Tag : uint64_t {
@@ -79,7 +77,20 @@ enum Tag : uint64_t {
   kVolatileLoadTag,
   kVolatileStoreTag
 };
+// A plain access by its program counter. Other sites are an interned name and place
+// (Detector::site).
+// `part`: of a larger copy or fill, all of which is watched before any of it is done.
+// The lower 32 bits lead back to the program counter (address_in_image), so the number of the calls
+// may change the others.
+inline Site plain_site(uintptr_t program_counter, bool write, bool part = false,
+                       uint32_t calls = 0) {
+  const Tag tag = !write ? kLoadTag : part ? kOtherStoreTag : kStoreTag;
+  return (program_counter ^ uint64_t(calls) << 32) | uint64_t(tag) << kTagShift;
+}
 inline Tag tag_of(Site site) { return Tag(site >> kTagShift); }
+inline Site other_store(Site store) {
+  return (store & ((Site(1) << kTagShift) - 1)) | Site(kOtherStoreTag) << kTagShift;
+}
 inline bool is_atomic(Site site) { return tag_of(site) >= kAtomicTag; }
 inline bool is_named(Site site) {  // otherwise the rest is a program counter
   return tag_of(site) == 0 || tag_of(site) == kAtomicTag || tag_of(site) == kAtomicLoadTag;
@@ -97,6 +108,9 @@ struct Access {
   uint32_t next = 0;
   uint16_t warp = 0;
   uint16_t lesson = 0;  // the latest that its thread knew of other clusters; 0: none
+  bool same_moment(const Access& other) const {
+    return warp == other.warp && lanes == other.lanes && clock == other.clock;
+  }
 };
 
 // The shadow of 1024 bytes. Its pieces are as small as the smallest access so far: nothing is
@@ -109,6 +123,8 @@ struct ShadowPage {
   // that had read that one, by their numbers modulo 31. Empty: there is none.
   std::vector<uint32_t> former;
   std::vector<uint8_t> stored;  // by plain stores, if Options::equal_stores; empty: nothing yet
+  bool shared = false;          // of the shared memory of a CTA of the cluster
+  ByteRange plain;              // for Races::quick_page()
 };
 inline constexpr uint32_t kAgain = 1u << 31;
 inline constexpr int kPageLog2 = 10;
@@ -200,6 +216,14 @@ class Races final : public Detector {
   bool knows_end(const Lane& lane, int engine, uint32_t phase) const override;
   std::vector<uint32_t> known_ends(const Lane& starter) const override;
 
+  // The short cut of access() for most plain accesses, such as another one of the same thread since
+  // it last met others. Returns the page, which says what memory it is of; null: nothing has been
+  // done, and access() must look.
+  [[gnu::always_inline]] const ShadowPage* quick_load(const Lane& lane, uintptr_t address,
+                                                      size_t bytes, Site site);
+  [[gnu::always_inline]] const ShadowPage* quick_store(const Lane& lane, uintptr_t address,
+                                                       size_t bytes, Site site);
+
   // Each ends the launch if it finds a race between warps.
   void access(const Lane& lane, uintptr_t address, size_t bytes, bool write, Site site) override;
   void access(const Warp& warp, uintptr_t address, size_t bytes, bool write, Site site) override;
@@ -260,13 +284,36 @@ class Races final : public Detector {
   const WarpView& view(const Warp& warp);
   bool is_shared(uintptr_t address) const;
   ShadowPage& page_of(uintptr_t address, size_t bytes);
-  ShadowPage& find_page(uintptr_t number, size_t bytes);
+  ShadowPage& find_page(uintptr_t address, size_t bytes);
   void refine(ShadowPage& page, int log2);
   void access(const Actor& actor, uintptr_t address, size_t bytes, bool write, Site site);
   void read(const Actor& actor, ShadowPage& page, uintptr_t address, Site site);
   void write(const Actor& actor, ShadowPage& page, uintptr_t address, Site site);
-  static bool before(const Access& access, const uint32_t* seen);
-  uint32_t new_read(const Access& read);
+  static bool before(const Access& access, const uint32_t* seen) {
+    const uint32_t* const of_warp = seen + access.warp * kWarpSize;
+    for (uint32_t rest = access.lanes; rest; rest &= rest - 1) {
+      if (of_warp[std::countr_zero(rest)] < access.clock) return false;
+    }
+    return true;
+  }
+  [[gnu::always_inline]] ShadowPage* quick_page(uintptr_t address, size_t bytes);
+  Access access_of(const Lane& lane, Site site) const {
+    const uint32_t* const seen = clocks(slot_of(lane));
+    return {site, seen[slot_of(lane)], 1u << lane.lane, 0, uint16_t(lane.warp->slot), lesson(seen)};
+  }
+  // Other clusters of the launch store to such a page, too.
+  bool between_clusters(const ShadowPage& page) const { return !page.shared && !is_alone_; }
+  void begin_store(ShadowPage& page, uintptr_t address, size_t bytes);
+  uint32_t new_read(const Access& read) {
+    if (!free_read_) {
+      reads_.push_back(read);
+      return uint32_t(reads_.size() - 1);
+    }
+    const uint32_t index = free_read_;
+    free_read_ = reads_[index].next;
+    reads_[index] = read;
+    return index;
+  }
   void release_reads(uint32_t first);
   const Lane* lane_of(int warp, uint32_t lanes) const;  // the first; of an engine: its starter
   Culprit culprit(int warp, uint32_t lanes, Site site) const;
@@ -280,11 +327,13 @@ class Races final : public Detector {
   bool is_update(Site store, Site load) {
     return update_of(store).store == store && update_of(store).load == load;
   }
-  Site store_site(const Actor& actor, const Access& piece, uintptr_t address, Site site) const;
+  Site store_site(const Actor& actor, const ShadowPage& page, const Access& piece, Site site) const;
   std::string phase_of_copy(const Access& copy, const Actor& other) const;
   std::string or_else(const Access& earlier, const Actor& now) const;
 
   Cluster& cluster_;
+  const bool allows_equal_stores_;           // Options::equal_stores
+  const bool is_alone_;                      // the launch has no other cluster
   size_t threads_;                           // slots of threads: 32 a warp
   size_t stride_;                            // of threads and engines
   std::vector<uint32_t> clocks_;             // [threads_][stride_]
@@ -301,7 +350,7 @@ class Races final : public Detector {
   std::unordered_map<uintptr_t, std::unique_ptr<ShadowPage>> pages_;
   std::vector<std::unique_ptr<ShadowPage>> free_pages_;
   struct CachedPage {
-    uintptr_t number = 0;
+    uintptr_t number = UINTPTR_MAX;  // none has it
     ShadowPage* page = nullptr;
   };
   CachedPage cache_[1024];
@@ -354,6 +403,68 @@ class Races final : public Detector {
   int lesson_engine_ = -1;
   std::vector<uint32_t> passed_on_;  // [stride_]: what this cluster has passed on to others
 };
+
+// ---- the usual accesses -------------------------------------------------------------------------
+// These do what access() does, in the cases where that is little.
+inline ShadowPage* Races::quick_page(uintptr_t address, size_t bytes) {
+  if (under_way_.page) settle();
+  const uintptr_t number = address >> kPageLog2;
+  const CachedPage& cached = cache_[spread(number) % std::size(cache_)];
+  if (cached.number != number || !guesses_.empty()) return nullptr;
+  ShadowPage& page = *cached.page;
+  const bool is_piece = bytes == size_t(1) << page.log2 && address % bytes == 0;
+  const bool is_plain = address >= page.plain.begin && address + bytes <= page.plain.end;
+  return is_piece && is_plain ? &page : nullptr;
+}
+
+inline const ShadowPage* Races::quick_load(const Lane& lane, uintptr_t address, size_t bytes,
+                                           Site site) {
+  ShadowPage* const page = quick_page(address, bytes);
+  if (!page) return nullptr;
+  Access& piece = page->pieces[(address & kPageMask) >> page->log2];
+  if (!before(piece, clocks(slot_of(lane)))) return nullptr;
+  const Access mine = access_of(lane, site);
+  if (piece.next) {
+    Access& latest = reads_[piece.next];
+    if (latest.warp != mine.warp || latest.clock != mine.clock || latest.lesson != mine.lesson ||
+        is_atomic(latest.site) || (latest.site != site && !(latest.lanes & mine.lanes))) {
+      return nullptr;
+    }
+    latest.lanes |= mine.lanes;
+    return page;
+  }
+  // What is no longer poison has been written before the launch.
+  if (piece.lanes == 0 && (page->shared || *reinterpret_cast<const uint8_t*>(address) == kPoison)) {
+    return nullptr;
+  }
+  piece.next = new_read(mine);
+  return page;
+}
+
+inline const ShadowPage* Races::quick_store(const Lane& lane, uintptr_t address, size_t bytes,
+                                            Site site) {
+  ShadowPage* const page = quick_page(address, bytes);
+  if (!page || !page->former.empty()) return nullptr;
+  Access& piece = page->pieces[(address & kPageMask) >> page->log2];
+  Access mine = access_of(lane, site);
+  if (piece.lanes != 0 && !piece.same_moment(mine)) return nullptr;
+  if (piece.next) {
+    Access& load = reads_[piece.next];
+    if (load.next || !load.same_moment(mine) || is_atomic(load.site)) return nullptr;
+    if (allows_equal_stores_) mine.site = other_store(site);
+    update_of(site) = {site, load.site};
+    update_of(mine.site) = {mine.site, load.site};
+    load.next = free_read_;
+    free_read_ = piece.next;
+  } else if (allows_equal_stores_ && tag_of(piece.site) == kOtherStoreTag &&
+             between_clusters(*page)) {
+    mine.site = other_store(site);
+  }
+  piece = mine;
+  // Nothing compares what another store has stored.
+  if (allows_equal_stores_ && tag_of(mine.site) == kStoreTag) begin_store(*page, address, bytes);
+  return page;
+}
 
 // Remembers what the CTAs of a launch did to global memory. CTAs of different clusters are ordered
 // by what atomics pass on, and by nothing else.

@@ -77,13 +77,6 @@ std::string between_places(const std::string& first, const std::string& second, 
 
 }  // namespace
 
-// The lower 32 bits lead back to the program counter (address_in_image), so the number of the calls
-// may change the others.
-Site plain_site(uintptr_t program_counter, bool write, bool part, uint32_t calls) {
-  const Tag tag = !write ? kLoadTag : part ? kOtherStoreTag : kStoreTag;
-  return (program_counter ^ uint64_t(calls) << 32) | uint64_t(tag) << kTagShift;
-}
-
 Site Races::atomic_site(const char* operation, bool writes, SourceLocation where) {
   return this->site(operation, where) | uint64_t(writes ? kAtomicTag : kAtomicLoadTag) << kTagShift;
 }

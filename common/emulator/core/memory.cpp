@@ -280,6 +280,18 @@ size_t region_index(uintptr_t address) {
   return found ? size_t(found - regions.data()) : regions.size();
 }
 
+ByteRange plain_bytes_around(uintptr_t address) {
+  const Region* const region = find_region(address);
+  if (!region || region->freed || region->read_only || address < region->begin) return {};
+  if (!holds_variables(*region)) return {region->begin, region->end};
+  const uintptr_t variables_end = region->begin + static_shared_bytes();
+  if (address >= variables_end) return {variables_end, region->end};
+  const SharedVariable* const variable = variable_before(address - region->begin);
+  if (!variable) return {};
+  const uintptr_t begin = region->begin + variable->offset;
+  return {begin, begin + variable->bytes};
+}
+
 std::string region_name(uintptr_t address) {
   const Region* const region = find_region(address);
   return region ? *region->name : "";

@@ -83,6 +83,13 @@ std::string describe_outside(uintptr_t address, size_t bytes);
 // Returns whether all of the access lies inside one region.
 bool inside_region(uintptr_t address, size_t bytes);
 
+// The bytes around `address` that kernels may load and store: of its region, in shared memory of
+// its variable. Empty: it is in none, or in one that is freed or read-only.
+struct ByteRange {
+  uintptr_t begin = 0, end = 0;
+};
+ByteRange plain_bytes_around(uintptr_t address);
+
 // The name of the region in which the byte lies; empty: in none.
 std::string region_name(uintptr_t address);
 
