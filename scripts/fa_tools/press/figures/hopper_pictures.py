@@ -383,7 +383,7 @@ def boundary(p):
     row_of(y, "sQ[t % 2]", ((0, 1, "Q of t", BLUE), (1, 2, "no longer read", GREY), (2, out, "O of t", BLUE),
                             (out, 4, "Q of t + 2 is loaded", GREY)), 12.5)
     row_of(y + high, "sQ[(t + 1) % 2]", ((0, 1, "Q of t + 1 is here", ORANGE), (1, 4, "Q of t + 1 is read", ORANGE)), 12.5)
-    row_of(y + 2 * high, "store warp", ((0, stored + 0.04, "waits for o_full", GREY), (stored + 0.04, out, "O out", BLUE),
+    row_of(y + 2 * high, "store thread", ((0, stored + 0.04, "waits for o_full", GREY), (stored + 0.04, out, "O out", BLUE),
                                         (out, 4, "Q in, then waits for o_full", GREY)), 12.5)
     at, later = left + stored * wide, left + (stored + 0.1) * wide
     p.arrows(INK.blue, 2.2, (at, top + 2 * high - 4, at, y + 6), (later, y + high - 6, later, y + 2 * high + 3))
@@ -391,7 +391,7 @@ def boundary(p):
     p.note(y + 3 * high + 30, "The Tensor Cores get one sequence of iterations: no product waits for a prologue or an epilogue, except at "
            "the launch's",
            "own beginning and end. O is packed while QK of the next iteration runs, and leaves while tile t + 1 is computed.",
-           "Then the same warp loads Q of t + 2 into the same rows.")
+           "Then the same thread loads Q of t + 2 into the same rows.")
 
 
 @figure("15_tiles", 556, "Kernel 15: query tiles and CTAs",
