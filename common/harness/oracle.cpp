@@ -53,7 +53,7 @@ std::set<int> choose_rows(Mask mask, const Sequence& lengths, size_t head, int r
   return chosen;
 }
 
-// Side by side in vector registers of the CPU. head_dim is a multiple.
+// Eight products at a time; head_dim is a multiple of 8.
 constexpr size_t kLanes = 8;
 typedef double Lanes __attribute__((vector_size(kLanes * sizeof(double))));
 
@@ -194,7 +194,8 @@ Comparison compare(const Problem& problem, const Reference& reference,
   result.checked_rows = reference.rows.size();
   if (output.size() != problem.element_count()) throw BadInput("the output has the wrong size");
   result.passed = true;
-  auto fail = [&](const auto& reason) {  // a function: of millions of errors the first is told
+  // A function, because only the first of perhaps millions of errors is worded.
+  auto fail = [&](const auto& reason) {
     if (result.passed) result.reason = reason();
     result.passed = false;
   };

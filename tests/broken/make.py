@@ -118,6 +118,8 @@ def source_of(name, bug):
     source = rename(name, bug, source, "Registration<Launcher>", f"Registration<broken::Only<Launcher, {types}>::Of>")
     source = rename(name, bug, source, f'"{bug["kernel"]}"', f'"{name}"')
     source = re.sub(r"a\.contiguous \? (run\w*<.*?>\(a\)) : run\w*<.*?>\(a\);", r"\1;", source)  # see Only in bug.h
+    if re.search(r"a\.contiguous\s*\?", source):
+        raise Misfit(f"{name} needs 'a.contiguous ?' and both calls behind it in one line of kernels/{bug['kernel']}.cu")
     source = re.sub(r"namespace fa::\w+", f"namespace fa::broken_{name}", source)
     end = f"}}  // namespace fa::broken_{name}"
     return rename(name, bug, source, end, declaration(name, bug) + end)

@@ -25,6 +25,7 @@ namespace emu {
 namespace {
 
 using Request = std::array<const MemoryAccess*, kWarpSize>;  // null: the lane takes no part
+
 uint32_t lanes_of(const Request& request) {
   uint32_t lanes = 0;
   for (size_t i = 0; i < request.size(); i++) lanes |= uint32_t(request[i] != nullptr) << i;

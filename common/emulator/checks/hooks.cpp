@@ -63,7 +63,8 @@ emu::Kind kind_of(bool in_shared, bool write) {
 void observe_memory(Lane* lane, uintptr_t address, size_t bytes, bool write,
                     uintptr_t return_address, bool is_volatile, bool part);
 
-// The short cut for most accesses. False: nothing has been done.
+// The short cut for most accesses. False: this access is not recorded yet, and observe_memory()
+// must do it.
 [[gnu::always_inline]] inline bool observe_quickly(Lane& lane, uintptr_t address, size_t bytes,
                                                    bool write, uintptr_t return_address) {
   auto* const races = static_cast<emu::Races*>(lane.cta->detector);

@@ -247,7 +247,7 @@ ShadowPage& Races::find_page(uintptr_t address, size_t bytes) {
     page->stored.clear();
     page->former.clear();
     page->shared = is_shared(address);
-    // The shared memory of another CTA is not for the taking: that may have ended.
+    // In a cluster every access to shared memory is checked, because its CTA may have ended.
     const bool is_plain = !page->shared || cluster_.ctas.size() == 1;
     page->plain = is_plain ? plain_bytes_around(address) : ByteRange{};
   }

@@ -124,7 +124,7 @@ struct ShadowPage {
   std::vector<uint32_t> former;
   std::vector<uint8_t> stored;  // by plain stores, if Options::equal_stores; empty: nothing yet
   bool shared = false;          // of the shared memory of a CTA of the cluster
-  ByteRange plain;              // for Races::quick_page()
+  ByteRange plain;              // where the short cut of access() may be taken
 };
 inline constexpr uint32_t kAgain = 1u << 31;
 inline constexpr int kPageLog2 = 10;
@@ -217,8 +217,8 @@ class Races final : public Detector {
   std::vector<uint32_t> known_ends(const Lane& starter) const override;
 
   // The short cut of access() for most plain accesses, such as another one of the same thread since
-  // it last met others. Returns the page, which says what memory it is of; null: nothing has been
-  // done, and access() must look.
+  // it last met others. Returns the page, which says what memory it is of. Null: this access is not
+  // recorded yet, and access() must do it.
   [[gnu::always_inline]] const ShadowPage* quick_load(const Lane& lane, uintptr_t address,
                                                       size_t bytes, Site site);
   [[gnu::always_inline]] const ShadowPage* quick_store(const Lane& lane, uintptr_t address,
@@ -405,7 +405,7 @@ class Races final : public Detector {
 };
 
 // ---- the usual accesses -------------------------------------------------------------------------
-// These do what access() does, in the cases where that is little.
+// These do the simple cases of access().
 inline ShadowPage* Races::quick_page(uintptr_t address, size_t bytes) {
   if (under_way_.page) settle();
   const uintptr_t number = address >> kPageLog2;
@@ -433,7 +433,7 @@ inline const ShadowPage* Races::quick_load(const Lane& lane, uintptr_t address, 
     latest.lanes |= mine.lanes;
     return page;
   }
-  // What is no longer poison has been written before the launch.
+  // A byte that is no longer poison has been written, by the host or by a CTA.
   if (piece.lanes == 0 && (page->shared || *reinterpret_cast<const uint8_t*>(address) == kPoison)) {
     return nullptr;
   }
@@ -461,7 +461,7 @@ inline const ShadowPage* Races::quick_store(const Lane& lane, uintptr_t address,
     mine.site = other_store(site);
   }
   piece = mine;
-  // Nothing compares what another store has stored.
+  // Only stores with kStoreTag are compared by value.
   if (allows_equal_stores_ && tag_of(mine.site) == kStoreTag) begin_store(*page, address, bytes);
   return page;
 }
@@ -489,9 +489,11 @@ class LaunchAccesses {
   void pass_on_at(uintptr_t address, uint64_t cluster, const ClusterSet* known);
 
   // Held from before a plain store to global memory until its cluster has seen what it stored, so
-  // that no other cluster stores there meanwhile. So many locks that OS threads with stores to
-  // different pages hardly ever want the same one: to fetch it from another core's cache takes
-  // longer than the rest of an access.
+  // that no other store that takes the lock comes in between. The short cut leaves the lock out for
+  // a store behind a load of the same thread, because a loop of these would take 20 % longer. If
+  // another cluster stores there too, that is a race; but the report may name another pair of them.
+  // So many locks that OS threads with stores to different pages hardly ever want the same one: to
+  // fetch it from another core's cache takes longer than the rest of an access.
   static std::unique_lock<SpinLock> lock_stores_to(uintptr_t page_number) {
     static SpinLock locks[1 << 14];
     return std::unique_lock(locks[spread(page_number) % std::size(locks)]);

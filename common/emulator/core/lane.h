@@ -53,8 +53,10 @@ struct MemoryAccess {
   uintptr_t address;
   Kind kind;
   uint16_t bytes;
-  uint32_t details = 0;  // their number, from 1; 0: there are none
+  uint32_t details = 0;  // 1 + the index in Lane::access_details; 0: none
 };
+static_assert(sizeof(MemoryAccess) == 24);
+
 struct AccessDetails {
   SourceLocation where;
   // What a copy, whose `address` is in shared memory, reads of global memory.
@@ -89,10 +91,10 @@ struct Lane {
   bool executes = false;     // woken to execute the collective for all
   std::string (*describe)(const Lane&) = nullptr;
 
-  PhaseWait last_wait;                 // for reports
-  std::vector<MemoryAccess> accesses;  // checked build: since the warp last met
-  std::vector<AccessDetails> access_details;
-  uint32_t calls = 0;                 // checked build: which have led here (checks/races.h)
+  PhaseWait last_wait;                        // for reports
+  std::vector<MemoryAccess> accesses;         // checked build: since the warp last met
+  std::vector<AccessDetails> access_details;  // what its copies and atomics have besides
+  uint32_t calls = 0;                         // checked build: which have led here (checks/races.h)
   StackWatch* stack_watch = nullptr;  // checked build: who sees the accesses to this lane's stack
   // If the launch fails: it stands between any two instructions of its kernel, or in a hook of the
   // checked build, which the compiler takes for a call that throws nothing.

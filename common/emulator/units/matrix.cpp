@@ -1,7 +1,6 @@
 // ldmatrix, stmatrix and mma.sync, as the PTX ISA describes them and as an H200 computes them.
 #include "common/emulator/units/matrix.h"
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -151,7 +150,6 @@ constexpr int kColumns = 8;
 typedef int32_t Eight __attribute__((vector_size(32)));
 typedef int64_t EightWide __attribute__((vector_size(64)));
 typedef double EightDoubles __attribute__((vector_size(64)));
-
 typedef float EightFloats __attribute__((vector_size(32)));
 
 // Vectors are passed by reference, because how they are passed by value depends on the CPU.
@@ -163,12 +161,12 @@ bool any(const EightWide& x) {
 
 // Numbers with their exponents as a Tensor Core counts them: a subnormal's is that of the smallest
 // normal number, a zero's is far below any other. Doubles hold them and their products exactly.
-struct Factors {
+struct Numbers {
   EightDoubles values;
   Eight exponents, special;  // special: not 0 where infinite or not a number
 
-  Factors() = default;
-  Factors(const Eight& bits, int digits, int exponent_bits) {
+  Numbers() = default;
+  Numbers(const Eight& bits, int digits, int exponent_bits) {
     const int32_t bias = (1 << (exponent_bits - 1)) - 1, most = (1 << exponent_bits) - 1;
     const Eight field = (bits >> digits) & most, one = Eight{} + 1;
     const Eight magnitude = (bits & ((1 << digits) - 1)) | ((field > 0) & (1 << digits));
@@ -182,21 +180,23 @@ struct Factors {
   }
 };
 
-void take_apart(const Eight& bits, Element element, Factors& factors) {
-  factors = element == Element::kFp16 ? Factors(bits, 10, 5) : Factors(bits, 7, 8);
+void take_apart(const Eight& bits, Element element, Numbers& numbers) {
+  numbers = element == Element::kFp16 ? Numbers(bits, 10, 5) : Numbers(bits, 7, 8);
 }
 
-// c[column] += sum over k of a[k] * b[k].values[column], where all are finite. A scaled term keeps
-// kKeptBits bits below the largest exponent and is below 2^27: eight of them, and c, do not
-// overflow 32 bits.
-void add_products(const double* a, const int32_t* a_exponents, const Factors* b, int depth,
-                  const Factors& c, float* sums) {
+// sums[column] = c + the sum over k of a[k] * b[k], for one row. Infinities and NaNs count as large
+// numbers here; multiply_tile replaces those sums. A scaled term keeps kKeptBits bits below the
+// largest exponent and is below 2^27: eight of them, and c, do not overflow 32 bits.
+void add_products(const double* a, const int32_t* a_exponents, const Numbers* b, int depth,
+                  const Numbers& c, float* sums) {
   Eight largest = c.exponents;
   for (int k = 0; k < depth; k++) {
     const Eight sum = b[k].exponents + a_exponents[k];
     largest = largest > sum ? largest : sum;
   }
-  const Eight lowest = Eight{} - 400;  // below it are zeros only
+  // The smallest product has the exponent -252. At -400 all terms are zero, and the scale, 2^425,
+  // is still a double.
+  const Eight lowest = Eight{} - 400;
   largest = largest > lowest ? largest : lowest;
 
   const EightWide exponent = __builtin_convertvector(largest, EightWide) - kKeptBits;
@@ -215,7 +215,7 @@ void add_products(const double* a, const int32_t* a_exponents, const Factors* b,
   memcpy(sums, &result, sizeof result);
   const EightWide subnormal = (cut < 0x1p-126) & (cut > -0x1p-126) & (cut != 0);
   if (!any(subnormal)) return;
-  for (int column = 0; column < kColumns; column++) {  // these have fewer bits
+  for (int column = 0; column < kColumns; column++) {  // a float below 2^-126 has fewer bits
     if (subnormal[column]) sums[column] = float(std::trunc(cut[column] * 0x1p149) * 0x1p-149);
   }
 }
@@ -259,20 +259,20 @@ struct Rows {
       for (int first = 0; first < depth; first += 8) {
         Eight bits;
         for (int i = 0; i < 8; i++) bits[i] = a[row][first + i];
-        Factors factors;
-        take_apart(bits, element, factors);
-        memcpy(&values[row][first], &factors.values, sizeof factors.values);
-        memcpy(&exponents[row][first], &factors.exponents, sizeof factors.exponents);
-        for (int i = 0; i < 8; i++) special[row] |= factors.special[i] != 0;
+        Numbers numbers;
+        take_apart(bits, element, numbers);
+        memcpy(&values[row][first], &numbers.values, sizeof numbers.values);
+        memcpy(&exponents[row][first], &numbers.exponents, sizeof numbers.exponents);
+        for (int i = 0; i < 8; i++) special[row] |= numbers.special[i] != 0;
       }
     }
   }
 };
 
-// c[row][column] += sum over k of a[row][k] * b[column][k], `pitch` floats a row of c: one
+// c[row][column] += sum over k of a[row][k] * b[column][k], `pitch` floats per row of c: one
 // m16n8k<depth> product.
 void multiply_tile(const Rows& rows, const uint16_t (*b)[16], float* c, int pitch) {
-  Factors columns[16];
+  Numbers columns[16];
   Eight special = {};
   for (int k = 0; k < rows.depth; k++) {
     Eight bits;
@@ -286,7 +286,7 @@ void multiply_tile(const Rows& rows, const uint16_t (*b)[16], float* c, int pitc
     Eight bits;
     memcpy(before, sums, sizeof before);
     memcpy(&bits, sums, sizeof bits);
-    const Factors accumulators(bits, 23, 8);
+    const Numbers accumulators(bits, 23, 8);
     add_products(rows.values[row], rows.exponents[row], columns, rows.depth, accumulators, sums);
     const Eight special_here = special | accumulators.special;
     for (int column = 0; column < kColumns; column++) {

@@ -23,34 +23,12 @@ void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int dep
                          SourceLocation where);
 
 // sums[row][column] += sum over k of a[row][k] * b[column][k], as a Tensor Core adds: 16 x
-// `columns` sums, `pitch` floats a row. `columns` is a multiple of 8.
+// `columns` sums, `pitch` floats per row. `columns` is a multiple of 8.
 void multiply_strip(const uint16_t (&a)[16][16], const uint16_t (*b)[16], int columns,
                     Element element, float* sums, int pitch);
 
 // ---- for wmma and wgmma too ---------------------------------------------------------------------
-// A finite number is mantissa * 2^(exponent - digits), with `digits` mantissa bits after the
-// leading one. A zero's exponent is far below any other.
-struct Parts {
-  int32_t mantissa;  // with its sign
-  int32_t exponent;
-};
-constexpr int32_t kZeroExponent = -100000;
-
-template <int kDigits, int kExponentBits>
-Parts take_apart(uint32_t bits) {
-  constexpr int32_t kBias = (1 << (kExponentBits - 1)) - 1;
-  const int32_t field = int32_t(bits >> kDigits) & ((1 << kExponentBits) - 1);
-  int32_t mantissa = int32_t(bits & ((1u << kDigits) - 1));
-  int32_t exponent = field - kBias;
-  if (field > 0) {
-    mantissa |= 1 << kDigits;
-  } else if (mantissa == 0) {
-    exponent = kZeroExponent;
-  } else {
-    exponent = 1 - kBias;  // subnormal: the leading bit is missing
-  }
-  return {bits >> (kDigits + kExponentBits) ? -mantissa : mantissa, exponent};
-}
+constexpr int32_t kZeroExponent = -100000;  // of a zero: far below any other
 
 // A register of the warp for a timeline: each lane has 32 bits, from `pointer_of(lane)` on.
 template <typename PointerOf>

@@ -291,8 +291,18 @@ struct Term {
 
 template <int kDigits, int kExponentBits>
 Term term(uint32_t bits) {
-  const Parts parts = take_apart<kDigits, kExponentBits>(bits);
-  return {parts.mantissa, parts.exponent, kDigits};
+  constexpr int32_t kBias = (1 << (kExponentBits - 1)) - 1;
+  const int32_t field = int32_t(bits >> kDigits) & ((1 << kExponentBits) - 1);
+  int32_t mantissa = int32_t(bits & ((1u << kDigits) - 1));
+  int32_t exponent = field - kBias;
+  if (field > 0) {
+    mantissa |= 1 << kDigits;
+  } else if (mantissa == 0) {
+    exponent = kZeroExponent;
+  } else {
+    exponent = 1 - kBias;  // subnormal: the leading bit is missing
+  }
+  return {bits >> (kDigits + kExponentBits) ? -mantissa : mantissa, exponent, kDigits};
 }
 
 // The terms' sum as a Tensor Core adds (matrix.cpp): each is cut to whole multiples of 2^-25 of the
