@@ -21,7 +21,10 @@ struct Storage {
 static_assert(sizeof(Storage) <= kRaceSharedBytes);
 
 Storage& smem() { return fa::shared_storage<Storage>(); }
-volatile float* tile(int stage = 0) { return smem().tile[stage]; }
+float* tile(int stage = 0) {  // what is done with it is done after all that comes before
+  asm volatile("" ::: "memory");
+  return smem().tile[stage];
+}
 int thread() { return int(threadIdx.x); }
 int lane() { return thread() % 32; }
 bool first_thread() { return thread() == 0; }
@@ -268,7 +271,7 @@ void result_before_it_is_written(bool right, const float*, float* out) {
     ptx::cp_async_bulk_wait_read<0>();
   }
   SECOND;
-  out[64] = static_cast<volatile float*>(out)[0];
+  out[64] = out[0];
 }
 
 void store_not_waited_for(bool right, const float*, float* out) {
@@ -387,7 +390,7 @@ void read_of_the_other_cta(bool right, const float*, float* out) {
   FIRST;
   tile()[thread()] = 1.0f;
   if (right) sync_cluster();
-  const volatile float* const other = ptx::mapa(tile(), ptx::cluster_ctarank() ^ 1);
+  const float* const other = ptx::mapa(tile(), ptx::cluster_ctarank() ^ 1);
   SECOND;
   out[blockIdx.x * 64 + thread()] = other[thread()];
   sync_cluster();
@@ -404,7 +407,19 @@ void end_while_the_other_reads(bool right, const float*, float* out) {
   if (ptx::cluster_ctarank() == 0) {
     dawdle();
   } else {
-    const volatile float* const other = ptx::mapa(tile(), 0);
+    const float* const other = ptx::mapa(tile(), 0);
+    out[thread()] = other[thread()];
+  }
+  if (right) sync_cluster();
+}
+
+// The other way round: CTA 0 ends first, mostly.
+void end_before_the_other_reads(bool right, const float*, float* out) {
+  tile()[thread()] = 1.0f;
+  sync_cluster();
+  if (ptx::cluster_ctarank() == 1) {
+    const float* const other = ptx::mapa(tile(), 0);
+    dawdle();
     out[thread()] = other[thread()];
   }
   if (right) sync_cluster();
@@ -482,6 +497,7 @@ std::vector<RaceCase> async_race_cases() {
       RACE(1, 64, bytes_expected_too_early, " phase 0 of the mbarrier at byte ", "expect_tx"),
       RACE(2, 64, read_of_the_other_cta, shared, sync),
       RACE(2, 64, end_while_the_other_reads, "of the cluster ", sync),
+      RACE(2, 64, end_before_the_other_reads, "of the cluster ", sync),
       RACE(2, 64, end_while_the_other_arrives, "of the cluster ", sync),
       RACE(2, 64, multicast_not_waited_for, shared, wait),
   };

@@ -32,9 +32,16 @@ void shared_tile(float* out, bool by_column) {
 }
 
 void past_shared() {
-  volatile float* const words = &fa::shared_storage<Tile<32>>().row[0][0];
+  float* const words = &fa::shared_storage<Tile<33>>().row[0][0];
   fault_line = __LINE__ + 1;
-  words[32 * 32 + threadIdx.x] = 1.0f;
+  words[32 * 33 - 31 + threadIdx.x] = 1.0f;
+}
+
+// Inlined, its load would be one with another case's.
+[[gnu::noinline]] void misaligned(const float* in, float* out) {
+  const int lane = int(threadIdx.x);
+  fault_line = __LINE__ + 1;
+  out[lane] = *reinterpret_cast<const float*>(reinterpret_cast<const char*>(in) + lane / 31);
 }
 
 struct Rows {
@@ -89,6 +96,9 @@ void run(Kernel kernel, const float* in, float* out, int count) {
     case Kernel::kCopy4:
       out[i] = in[i];
       break;
+    case Kernel::kCopyTo1:
+      out[i + 1] = in[i];
+      break;
     case Kernel::kCopy16:
       reinterpret_cast<float4*>(out)[i] = reinterpret_cast<const float4*>(in)[i];
       break;
@@ -118,11 +128,11 @@ void run(Kernel kernel, const float* in, float* out, int count) {
       break;
     case Kernel::kPastGlobal:
       fault_line = __LINE__ + 1;
-      if (lane == 7) (void)vin[count];
+      out[lane] = in[count - 31 + lane];
       break;
     case Kernel::kBeforeGlobal:
       fault_line = __LINE__ + 1;
-      if (lane == 7) vout[-1] = 1.0f;
+      out[30 - lane] = 1.0f;
       break;
     case Kernel::kAcrossGlobal:
       fault_line = __LINE__ + 1;
@@ -132,8 +142,7 @@ void run(Kernel kernel, const float* in, float* out, int count) {
       past_shared();
       break;
     case Kernel::kMisaligned4:
-      fault_line = __LINE__ + 1;
-      vout[0] = *reinterpret_cast<volatile const float*>(reinterpret_cast<const char*>(in) + 1);
+      misaligned(in, out);
       break;
     case Kernel::kMisaligned16:
       fault_line = __LINE__ + 1;
@@ -172,9 +181,9 @@ int shared_bytes(Kernel kernel) {
   switch (kernel) {
     case Kernel::kSharedRow:
     case Kernel::kSharedColumn:
-    case Kernel::kPastShared:
       return int(sizeof(Tile<32>));
     case Kernel::kSharedPadded:
+    case Kernel::kPastShared:
       return int(sizeof(Tile<33>));
     case Kernel::kEveryKind:
       return int(sizeof(Rows));

@@ -8,7 +8,8 @@ namespace probe {
 
 enum class Kernel {
   kCopy4,         // out[i] = in[i], 4 bytes a lane
-  kCopy16,        // the same, 16 bytes a lane
+  kCopyTo1,       // out[i + 1] = in[i]
+  kCopy16,        // the first, 16 bytes a lane
   kCopy16ByRow,   // 16 bytes a lane as four 4-byte accesses
   kStrided,       // out[i] = in[32 * i]
   kBroadcast,     // out[i] = in[0]
@@ -17,11 +18,11 @@ enum class Kernel {
   kSharedRow,     // writes a row of 32 floats and reads it
   kSharedColumn,  // the same with a column of a 32 x 32 tile
   kSharedPadded,  // the same with a column of a 32 x 33 tile
-  kPastGlobal,    // reads one element past the end
-  kBeforeGlobal,  // writes one element before the start
+  kPastGlobal,    // lane 31 reads one element past the end, the others those before it
+  kBeforeGlobal,  // lane 31 writes one element before the start, the others those behind it
   kAcrossGlobal,  // reads 16 bytes whose second half is outside
-  kPastShared,    // writes one element past the end of SharedStorage
-  kMisaligned4,   // reads 4 bytes at an odd address
+  kPastShared,    // lane 31 writes one element past the end of SharedStorage, the others before it
+  kMisaligned4,   // lane 31 reads 4 bytes at an odd address
   kMisaligned16,  // reads 16 bytes at a multiple of 4
   kStackOnly,     // works on its own stack alone
   kLong,          // thread 0 loads 200,000 times

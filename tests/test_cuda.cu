@@ -136,6 +136,15 @@ __global__ void never_written(int* out) {
   __shared__ int words[32];
   out[threadIdx.x] = words[threadIdx.x];
 }
+__global__ void written_beside(int* out) {
+  __shared__ int words[32];
+  words[0] = 1;
+  out[0] = words[1];
+}
+__global__ void written_beside_in_global(int* x) {
+  x[0] = 1;
+  x[1] = x[2];
+}
 
 TEST(Shared, MistakesAreReported) {
   Device<int> out(64);
@@ -145,6 +154,13 @@ TEST(Shared, MistakesAreReported) {
                 "store of 4 bytes 0 bytes past the end of first .128 bytes of shared memory.");
   expect_report([&] { never_written<<<1, 32>>>(out.data); },
                 "read of memory that nothing has written, byte 0 of words");
+  expect_report([&] { written_beside<<<1, 1>>>(out.data); },
+                "read of memory that nothing has written, byte 4 of words");
+  int* fresh = nullptr;
+  cudaMalloc(&fresh, 4 * sizeof(int));
+  expect_report([&] { written_beside_in_global<<<1, 1>>>(fresh); },
+                "read of memory that nothing has written, byte 8 of ");
+  cudaFree(fresh);
 }
 
 __global__ void conflicts(float* out, int pitch) {
@@ -167,6 +183,11 @@ TEST(Shared, BankConflictsAreCounted) {
 __global__ void store_one(int* found, int per_warp, int per_cta) {
   found[0] = 1 + threadIdx.x / 32 * per_warp + blockIdx.x * per_cta;
 }
+// On a page that the CTA has stored to before.
+__global__ void store_one_late(int* found, int per_cta) {
+  found[1 + blockIdx.x] = 0;
+  found[0] = 1 + blockIdx.x * per_cta;
+}
 __global__ void store_in_shared(int* out, int step) {
   __shared__ int sum;
   sum = 7 + threadIdx.x * step;
@@ -175,6 +196,13 @@ __global__ void store_in_shared(int* out, int step) {
 }
 __global__ void store_and_look(int* found, int* out) {
   out[blockIdx.x] = found[0];
+  found[0] = 1;
+}
+// The second store hides the first one, and that the load.
+__global__ void look_and_store_twice(int* found, int* out) {
+  out[blockIdx.x] = found[0];
+  found[0] = 1;
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
   found[0] = 1;
 }
 __global__ void look_then_store(int* out) {
@@ -206,6 +234,7 @@ TEST(EqualStores, AreNotedOnce) {
   EXPECT_NE(note.find("by thread 0 (warp 0 lane 0) of CTA (0,0,0)"), std::string::npos) << note;
   EXPECT_EQ(x.host()[0], 1);
   EXPECT_EQ(said([&] { store_one<<<3, 64>>>(x.data, 0, 0); }), "");
+  EXPECT_NE(said([&] { store_one_late<<<2, 1>>>(x.data, 0); }).find("note: "), std::string::npos);
   EXPECT_NE(said([&] { store_in_shared<<<1, 64>>>(x.data, 0); }).find("note: "), std::string::npos);
   EXPECT_EQ(x.host()[63], 7);
   EXPECT_NE(said([&] { look_then_store<<<1, 64>>>(x.data); }).find("note: "), std::string::npos);
@@ -217,6 +246,7 @@ TEST(EqualStores, OfOtherValuesAreRaces) {
   Device<int> x(64);
   expect_report([&] { store_one<<<1, 64>>>(x.data, 1, 0); }, "data race on byte 0");
   expect_report([&] { store_one<<<8, 1>>>(x.data, 0, 1); }, "data race on byte 0");
+  expect_report([&] { store_one_late<<<2, 1>>>(x.data, 1); }, "data race on byte 0");
   expect_report([&] { store_in_shared<<<1, 64>>>(x.data, 1); }, "data race on byte 0 of sum");
   expect_report([&] { store_in_shared<<<1, 32>>>(x.data, 1); }, "Missing: a __syncwarp");
   Device<int4> four(1);
@@ -227,6 +257,7 @@ TEST(EqualStores, AreRacesWhereSomebodyReads) {
   Device<int> x(64), y(64);
   expect_report([&] { store_and_look<<<2, 1>>>(x.data, y.data); }, "data race on byte 0");
   expect_report([&] { store_and_look<<<1, 64>>>(x.data, y.data); }, "data race on byte 0");
+  expect_report([&] { look_and_store_twice<<<2, 1>>>(x.data, y.data); }, "data race on byte 0");
 }
 
 // ---- a guess, and the comparison that tests it --------------------------------------------------
@@ -337,6 +368,7 @@ __global__ void use_variables(float* out) {
 }
 __global__ void race_on_variable() { counter = counter + 1; }
 __global__ void write_constant() { weights[threadIdx.x] = 1; }
+__global__ void add_to_constant() { weights[threadIdx.x] += 1; }
 __global__ void past_table(float* out) { out[threadIdx.x] = table[threadIdx.x]; }
 __global__ void use_neighbours(float* out) { out[threadIdx.x] = pair[threadIdx.x] * half_of; }
 
@@ -361,6 +393,8 @@ TEST(Variables, MistakesAreReported) {
   expect_report([] { race_on_variable<<<1, 64>>>(); }, "data race on byte 0 of __device__ counter");
   expect_report([] { race_on_variable<<<2, 1>>>(); }, "CTAs of a launch run in any order");
   expect_report([] { write_constant<<<1, 32>>>(); },
+                "__constant__ weights, which kernels may only");
+  expect_report([] { add_to_constant<<<1, 1>>>(); },
                 "__constant__ weights, which kernels may only");
   expect_report([&] { past_table<<<1, 32>>>(out.data); },
                 "load of 4 bytes 0 bytes past the end of __device__ table .16 bytes.");

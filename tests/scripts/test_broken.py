@@ -20,6 +20,7 @@ namespace fa::k01 {
   store(
       sum);
   wait();
+  a.contiguous ? run_with<4, false>(a) : run_with<4, true>(a);
 const Registration<Launcher> registration{"01_kernel"};
 
 }  // namespace fa::k01
@@ -58,6 +59,7 @@ class Declarations(ScriptTest):
         self.assertIn('Registration<broken::Only<Launcher, __half>::Of> registration{"01_bug"};', text)
         self.assertIn('.name = "01_bug", .kernel = "01_kernel",\n    .what = R"(It does not wait.)", .shown_by = "counters",\n'
                       '    .fp16 = true, .problem = "--heads 3",\n    .sms = 20, .launches = 1}};', text)
+        self.assertIn("  run_with<4, false>(a);\n", text)
         self.assertEqual(text.split("\n").index("  sum += 2;"), KERNEL.split("\n").index("  sum += 1;"), "it has moved")
 
     def test_a_kernel_without_a_number(self):
@@ -74,6 +76,15 @@ class Declarations(ScriptTest):
             self.assertIn(part, text)
         self.assertEqual(self.make(bug, "--list").stdout, "far_off_bug\tbeyond/far_off\tIt does not wait.\n")
         self.assert_one_sentence(self.make(bug.replace("far_off_bug", "farther_bug")), "there is no kernel for farther_bug")
+
+    def test_a_choice_in_two_lines(self):
+        """It cannot be taken out of the kernel, because every line keeps its number."""
+        for line_end in ("\n      ? ", " ? "):
+            source = KERNEL.replace(" ? ", line_end).replace(" : ", "\n      : ")
+            (self.folder / "kernels" / "01_kernel.cu").write_text(source)
+            done = self.make(BUG, "--check")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("01_bug needs 'a.contiguous ?' and both calls behind it in one line of kernels/01_kernel.cu", done.stdout)
 
     def test_several_bugs_in_one_source(self):
         done = self.make(BUG + BUG.replace("01_bug", "01_more") + 'dtypes = ["bf16", "fp16"]\n',
