@@ -5,7 +5,7 @@
 //              (64) multiplications, where 02 loads 40 (32). Each load takes 16 bytes.
 // Bottleneck   Removed: 02 read about as many values from shared memory as it multiplied.
 // Changed      Tiles are 64 x 64 and fp32: they are converted once, when they are stored, instead
-//              of at every use. K and V share one buffer. All loads and stores take 16 bytes.
+//              of at every load. K and V share one buffer. All loads take 16 bytes.
 // Run          cmake --build --preset emulator --target 03_register_tiling &&
 //              build/emulator/bin/03_register_tiling
 #include "common/launch/launch.h"
