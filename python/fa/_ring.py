@@ -25,8 +25,8 @@ def ring_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal:
     the default group. All its processes call, with the same arguments but for the values.
 
     Returns this process's part of the output, of q's shape, dtype and device. Keys and values go around the ring while the
-    process computes with those that it has; the results are merged by log-sum-exp in float32. A process holds
-    two parts of K and V at a time, and a copy of one where the mask leaves a key out.
+    process computes with those that it has; the results are merged by log-sum-exp in float32. Beside its own
+    part of K and V a process holds two at a time, and a copy of one where the mask leaves a key out.
 
     Raises what fa.attention raises, and BadInput in all processes where their parts do not fit each other.
     """
