@@ -3,7 +3,8 @@
 // Idea         Fragments are read one step before they are multiplied: while the Tensor Cores work
 //              on this step, ldmatrix fills other registers for the next step. Q is read once and
 //              stays in registers. A lane computes its addresses once; a step adds a constant.
-// Bottleneck   Eased: an mma waited for the ldmatrix before it, and the ldmatrix for its address.
+// Bottleneck   Eased: Q was read in every tile, and parts of addresses took registers. nvcc reads
+//              fragments ahead by itself, so that part of the idea changes no instruction.
 // Changed      A lane holds two fragments of K (of V). It reads V's first fragment before the
 //              softmax and rQ before the main loop, where step_address() replaces chunk_address().
 // Run          cmake --build --preset emulator --target 09_fragment_pipelining &&
