@@ -705,21 +705,24 @@ class NumPy(Sentences):
 RANK = """
 import os, sys, torch, torch.distributed as dist
 import fa
-rank, world = int(os.environ["RANK"]), 4
-dist.init_process_group("gloo", init_method="file://" + os.environ["STORE"], rank=rank, world_size=world)
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD"])
+device = f"cuda:{rank}" if fa.backend() == "cuda" else "cpu"
+if device != "cpu":
+    torch.cuda.set_device(rank)
+dist.init_process_group("gloo" if device == "cpu" else "nccl", init_method="file://" + os.environ["STORE"], rank=rank, world_size=world)
 torch.manual_seed(0)
 for tokens, dtype, kernel in ((40, torch.bfloat16, "causal"), (33, torch.float16, "plain"), (1, torch.bfloat16, "plain")):
-    q = torch.randn(2, 4, tokens * world, 64).to(dtype)
-    k, v = torch.randn(2, 2, 2, tokens * world, 64).to(dtype)
+    q = torch.randn(2, 4, tokens * world, 64).to(device, dtype)
+    k, v = torch.randn(2, 2, 2, tokens * world, 64).to(device, dtype)
     for causal in (False, True):
         o = fa.ring_attention(*(each[:, :, rank::world].contiguous() for each in (q, k, v)), causal=causal, kernel=kernel)
         whole = [each.double().repeat_interleave(4 // each.shape[1], 1) for each in (q, k, v)]
         right = torch.nn.functional.scaled_dot_product_attention(*whole, is_causal=causal)[:, :, rank::world]
         assert (o.dtype, o.shape) == (dtype, right.shape)
         print("error", dtype, (torch.linalg.norm(o.double() - right) / torch.linalg.norm(right)).item())
-part = torch.zeros(1, 2, 128, 64, dtype=torch.bfloat16)
+part = torch.zeros(1, 2, 128, 64, dtype=torch.bfloat16, device=device)
 alone = [dist.new_group([each]) for each in range(world)]
-for arguments, options in (((part, part, part), {"kernel": "08"}), ((part[:, :, rank == 2:],) * 3, {}),
+for arguments, options in (((part, part, part), {"kernel": "08"}), ((part[:, :, rank == world - 1:],) * 3, {}),
                            ((part,) * 3, {"causal": rank == 1}), ((part, part[:, :1], part), {}),
                            ((part, part[:, :, :64], part[:, :, :64]), {"causal": True}), ((part[0],) * 3, {}),
                            ((part[:, :, :0],) * 3, {}), ((part,) * 3, {"group": alone[rank - 1]})):
@@ -731,13 +734,17 @@ dist.destroy_process_group()
 """
 
 
-@unittest.skipUnless(torch and not ON_GPU, "needs torch, and a library for the CPU")
+RANKS = min(torch.cuda.device_count(), 4) if ON_GPU and torch else 4
+
+
+@unittest.skipUnless(torch and RANKS > 1, "needs torch, and two GPUs or a library for the CPU")
 class Ring(unittest.TestCase):
-    def test_four_processes_have_the_attention_of_one(self):
+    def test_several_processes_have_the_attention_of_one(self):
         with tempfile.TemporaryDirectory() as folder:
-            environment = {**os.environ, "FA_LIBRARY": str(LIBRARY), "PYTHONPATH": str(ROOT / "python"), "STORE": f"{folder}/store"}
+            environment = {**os.environ, "FA_LIBRARY": str(LIBRARY), "PYTHONPATH": str(ROOT / "python"), "STORE": f"{folder}/store",
+                           "WORLD": str(RANKS)}
             ranks = [subprocess.Popen([sys.executable, "-B", "-c", RANK], env={**environment, "RANK": str(rank)}, text=True,
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(4)]
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(RANKS)]
             for rank, (out, err) in enumerate([each.communicate(timeout=200) for each in ranks]):
                 self.assertEqual(ranks[rank].returncode, 0, err)
                 errors = re.findall(r"^error torch.(\w+) (\S+)$", out, re.MULTILINE)
@@ -760,12 +767,12 @@ class Ring(unittest.TestCase):
         text = re.search(r"```python\n(.*?)```", (ROOT / "docs/ring_attention.md").read_text(encoding="utf-8"), re.DOTALL)[1]
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "ring.py").write_text(text, encoding="utf-8")
-            done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "ring.py"],
+            done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), "ring.py"],
                                   cwd=folder, capture_output=True, text=True, timeout=200,
                                   env={**os.environ, "FA_LIBRARY": str(LIBRARY), "PYTHONPATH": str(ROOT / "python")})
         self.assertEqual(done.returncode, 0, done.stderr)
-        differences = re.findall(r"process \d of 4: largest difference ([\d.e-]+)", done.stdout)  # their lines may run into each other
-        self.assertEqual(len(differences), 4, done.stdout)
+        differences = re.findall(rf"process \d of {RANKS}: largest difference ([\d.e-]+)", done.stdout)  # their lines may run into each other
+        self.assertEqual(len(differences), RANKS, done.stdout)
         self.assertLess(max(map(float, differences)), 0.02)
 
     def test_sentences(self):

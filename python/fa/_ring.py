@@ -57,7 +57,10 @@ def ring_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal:
             if keys > 0 or step == 0:
                 part, part_lse = attention(q, *(each[:, :, :keys] for each in here), kernel=kernel, layout="bhnd",
                                            causal=causal, return_lse=True)
-                output, lse = (part.float(), part_lse) if step == 0 else _merge(output, lse, part, part_lse)
+                if step == 0:
+                    output, lse = part.float(), part_lse
+                else:
+                    lse = _merge(output, lse, part, part_lse)
         finally:  # also after an error: the neighbours count on it
             for each in waiting:
                 each.wait()
@@ -87,8 +90,9 @@ def _check_parts(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool
         raise BadInput(f"with a causal mask q and k have equally many tokens, not {q.shape[-2]} and {k.shape[-2]}")
 
 
-def _merge(output: torch.Tensor, lse: torch.Tensor, part: torch.Tensor,
-           part_lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The result of two parts of the keys. A row of the second may have none; then its lse is -inf."""
+def _merge(output: torch.Tensor, lse: torch.Tensor, part: torch.Tensor, part_lse: torch.Tensor) -> torch.Tensor:
+    """Adds the result of a second part of the keys to `output`, in place, and returns the lse of both. A row of the second may
+    have no keys; then its lse is -inf."""
     both = torch.logaddexp(lse, part_lse)
-    return output * (lse - both).exp()[..., None] + part * (part_lse - both).exp()[..., None], both
+    output.mul_((lse - both).exp_()[..., None]).addcmul_(part, (part_lse - both).exp_()[..., None])
+    return both
