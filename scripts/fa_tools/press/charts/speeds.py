@@ -54,7 +54,8 @@ def cuda_ladder(gpu, records, shape, theme):
         layers.append(words({"x": x, "y": {"value": -6}}, data, align="right", baseline="bottom", dx=4, fontSize=11.5,
                             color=theme.muted))
     spec = base(theme, f"Attention forward on {gpu}", [
-        describe(shape), "Median of the timed launches; the thin line spans the 10th to the 90th percentile"])
+        describe(shape), "Median of the timed launches; the thin line spans the 10th to the 90th percentile",
+        *(["Dashed: the fastest library" if len(peers) == 1 else "Dashed: libraries"] if peers else [])])
     return {**spec, "width": 196 if theme.phone else 560, "height": {"step": 27}, "data": {"values": rows},
             "encoding": {"y": kernel_axis(names, theme), "x": x},
             "layer": layers}
