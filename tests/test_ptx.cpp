@@ -550,6 +550,22 @@ TEST(Refusals, Ldmatrix) {
   EXPECT_EQ(load(0), "no error");
   EXPECT_CONTAINS(load(8), "the shared address is not a multiple of 16 bytes");
   EXPECT_CONTAINS(load(16), "byte 512 of shared memory is outside the SharedStorage");
+
+  // It names the lane that gave the address. Of two matrices the addresses are those of 16 lanes.
+  const auto one_wrong = [](bool loads, unsigned wrong) {
+    return failure([=] {
+      auto& smem = shared_storage<CopyStorage>();
+      uint32_t r[2] = {};
+      const uint32_t at = ptx::shared_address(smem.bytes[threadIdx.x % 32]);
+      const uint32_t address = threadIdx.x == wrong ? at + 512 : at;
+      loads ? ptx::ldmatrix_x2(r, address) : ptx::stmatrix_x2(r, address);
+    });
+  };
+  for (const bool loads : {true, false}) {
+    EXPECT_CONTAINS(one_wrong(loads, 9), "thread 9 (warp 0 lane 9): ");
+    EXPECT_CONTAINS(one_wrong(loads, 47), "thread 47 (warp 1 lane 15): ");
+    EXPECT_EQ(one_wrong(loads, 16), "no error");
+  }
 }
 
 // ---- the emulator alone: wmma's layout is nobody's business -------------------------------------

@@ -43,9 +43,10 @@ Step move_matrices(Instruction& instruction, bool loads) {
   return [=](Frame& frame) {
     uint32_t values[4] = {};
     const uint64_t address = frame.address(at);
-    const uint32_t shared = space == Space::kGeneric
-                                ? shared_address(reinterpret_cast<const void*>(address))
-                                : uint32_t(address);
+    // Lanes that give no row may have any address.
+    const bool is_generic = space == Space::kGeneric && current_lane->lane < 8 * count;
+    const uint32_t shared =
+        is_generic ? shared_address(reinterpret_cast<const void*>(address)) : uint32_t(address);
     if (loads) {
       load_matrices(values, count, transpose, shared, frame.where);
       for (size_t i = 0; i < registers.size(); i++) frame.set(registers[i], uint64_t(values[i]));

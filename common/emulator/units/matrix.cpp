@@ -29,7 +29,15 @@ namespace {
 struct MatrixOperands {
   uint32_t* registers;
   uint32_t address;
+  uint8_t* row;  // of the first 8 * count lanes; the addresses of the others are ignored
 };
+
+// The operands of the current lane. A wrong address is reported here, so the report names its lane.
+MatrixOperands operands(uint32_t* registers, int count, uint32_t address, const char* operation,
+                        SourceLocation where) {
+  const bool has_row = current_lane->lane < 8 * count;
+  return {registers, address, has_row ? shared_pointer(address, 16, operation, where) : nullptr};
+}
 
 void record_matrices(Kind kind, MatrixOperands** lanes, int count, SourceLocation where) {
   Event event{kind, kFullMask, where, {.requests = 1}};
@@ -44,17 +52,11 @@ void record_matrices(Kind kind, MatrixOperands** lanes, int count, SourceLocatio
   if (Recorder* const recorder = current_lane->cta->recorder) {
     std::vector<Recorder::Piece> pieces;
     for (int row = 0; row < 8 * count; row++) {
-      const uint8_t* const at = shared_pointer(lanes[row]->address, 16, name_of(kind), where);
-      pieces.push_back({0, uintptr_t(at), 16, row});
+      pieces.push_back({0, uintptr_t(lanes[row]->row), 16, row});
     }
     recorder->moves(*current_lane->warp, kind, pieces);
   }
   record(*current_lane->warp, event);
-}
-
-uint8_t* row_of(MatrixOperands** lanes, int matrix, int row, const char* operation,
-                SourceLocation where) {
-  return shared_pointer(lanes[8 * matrix + row]->address, 16, operation, where);
 }
 
 // The rows that the warp reads or writes, for the detector.
@@ -64,8 +66,7 @@ void note_rows(MatrixOperands** lanes, int count, bool write, const char* operat
   if (!detector) return;
   const Site site = detector->site(operation, where);
   for (int row = 0; row < 8 * count; row++) {
-    const uint8_t* const at = row_of(lanes, row / 8, row % 8, operation, where);
-    detector->access(*current_lane->warp, uintptr_t(at), 16, write, site);
+    detector->access(*current_lane->warp, uintptr_t(lanes[row]->row), 16, write, site);
   }
 }
 
@@ -77,7 +78,7 @@ layout::Position element_of(int lane, int half, bool transpose) {
 
 void load_matrices(uint32_t* registers, int count, bool transpose, uint32_t address,
                    SourceLocation where) {
-  MatrixOperands mine{registers, address};
+  MatrixOperands mine = operands(registers, count, address, "ldmatrix", where);
   warp_collective(
       kFullMask, transpose ? "ldmatrix.trans" : "ldmatrix", mine, where,
       [&](MatrixOperands** lanes) {
@@ -86,7 +87,7 @@ void load_matrices(uint32_t* registers, int count, bool transpose, uint32_t addr
         for (int matrix = 0; matrix < count; matrix++) {
           uint16_t elements[8][8];
           for (int row = 0; row < 8; row++) {
-            memcpy(elements[row], row_of(lanes, matrix, row, "ldmatrix", where), 16);
+            memcpy(elements[row], lanes[8 * matrix + row]->row, 16);
           }
           for (int lane = 0; lane < kWarpSize; lane++) {
             const auto low = element_of(lane, 0, transpose), high = element_of(lane, 1, transpose);
@@ -105,7 +106,8 @@ void load_matrices(uint32_t* registers, int count, bool transpose, uint32_t addr
 
 void store_matrices(const uint32_t* registers, int count, bool transpose, uint32_t address,
                     SourceLocation where) {
-  MatrixOperands mine{const_cast<uint32_t*>(registers), address};
+  MatrixOperands mine =
+      operands(const_cast<uint32_t*>(registers), count, address, "stmatrix", where);
   warp_collective(kFullMask, transpose ? "stmatrix.trans" : "stmatrix", mine, where,
                   [&](MatrixOperands** lanes) {
                     record_matrices(Kind::kStmatrix, lanes, count, where);
@@ -120,7 +122,7 @@ void store_matrices(const uint32_t* registers, int count, bool transpose, uint32
                         }
                       }
                       for (int row = 0; row < 8; row++) {
-                        memcpy(row_of(lanes, matrix, row, "stmatrix", where), elements[row], 16);
+                        memcpy(lanes[8 * matrix + row]->row, elements[row], 16);
                       }
                     }
                   });
