@@ -376,6 +376,7 @@ class Translator(unittest.TestCase):
     def test_what_is_not_there_says_so_with_its_line(self):
         for text, words in (
                 ("cudaGraphicsResource* r;", "the emulator draws nothing, so cudaGraphicsResource is not there"),
+                ("cudaIpcMemHandle_t h;", "the emulator's memory is that of one process, so cudaIpcMemHandle_t is not there"),
                 ("void f() { cudaCreateTextureObject(&t); }", "no textures and surfaces (cudaCreateTextureObject())"),
                 ("__global__ void f() { float x = tex2D<float>(t, 1, 2); }", "no textures"),
                 ("__global__ void g();\n__global__ void f() { g<<<1, 1>>>(); }", "my.cu:2: kernels cannot launch kernels"),
@@ -661,6 +662,29 @@ class Command(unittest.TestCase):
               printf("%d %d %d %d %d\\n", y[0], y[1], y[2], y[3], y[4]);
             }"""
         self.assertTrue(self.emulate(text).startswith("2016 12120 12376 12632 12888\n"))
+
+    def test_a_program_for_several_devices_finds_one(self):
+        text = """
+            __global__ void f(int* x) { *x = 7; }
+            int main() {
+              int can = 1, host = 0, value, *x, *y;
+              cudaMalloc(&x, 4);
+              cudaMalloc(&y, 4);
+              f<<<1, 1>>>(x);
+              printf("%d", cudaMemcpyPeer(y, 0, x, 0, 4));
+              cudaMemcpyPeerAsync(x, 0, y, 0, 4, 0);
+              cudaMemcpy(&host, x, 4, cudaMemcpyDeviceToHost);
+              printf(" %d", host);
+              printf(" %d", cudaDeviceCanAccessPeer(&can, 0, 0));
+              printf(" %d %d", can, cudaDeviceCanAccessPeer(&can, 0, 1));
+              printf(" %d %d", cudaDeviceEnablePeerAccess(1, 0), cudaDeviceEnablePeerAccess(1, 1));
+              printf(" %d %d", cudaDeviceDisablePeerAccess(0), cudaDeviceDisablePeerAccess(1));
+              printf(" %d", cudaDeviceGetP2PAttribute(&value, cudaDevP2PAttrAccessSupported, 0, 1));
+              printf(" %d\\n", cudaMemcpyPeer(y, 1, x, 0, 4));
+            }"""
+        output = self.emulate(text)
+        self.assertRegex(output, r"(?m)^0 7 0 0 101 101 1 705 101 101 101$")
+        self.assertIn("error: cudaDeviceEnablePeerAccess at mine.cu:14: the emulator is one device, which has no peer", output)
 
     def test_a_function_for_both_sides_that_only_kernels_may_call(self):
         text = ("__host__ __device__ int rank() {\n#ifdef __CUDA_ARCH__\n  return threadIdx.x;\n#else\n  return -1;\n#endif\n}\n"

@@ -404,6 +404,12 @@ cudaError_t give(T* to, const std::type_identity_t<T>& value) {
   *to = value;
   return cudaSuccess;
 }
+// An error for any other device than the one that is there.
+inline cudaError_t check_device(int device, const char* function, SourceLocation where) {
+  if (device == 0) return cudaSuccess;
+  return report_error(cudaErrorInvalidDevice, function, where,
+                      "the emulator is one device, number 0");
+}
 // An error with this sentence, unless the memory's name begins with one of `kinds`.
 cudaError_t check_kind(const void* memory, std::initializer_list<const char*> kinds,
                        const char* function, SourceLocation where, const char* sentence);
@@ -498,6 +504,16 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cud
                                    cudaStream_t = nullptr, FA_WHERE) {
   return emu::copy(to, from, bytes, kind, "cudaMemcpyAsync", where);
 }
+inline cudaError_t cudaMemcpyPeer(void* to, int to_device, const void* from, int from_device,
+                                  size_t bytes, FA_WHERE) {
+  const auto error =
+      emu::check_device(to_device ? to_device : from_device, "cudaMemcpyPeer", where);
+  return error ? error : cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice, where);
+}
+inline cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
+                                       size_t bytes, cudaStream_t = nullptr, FA_WHERE) {
+  return cudaMemcpyPeer(to, to_device, from, from_device, bytes, where);
+}
 inline cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                                 size_t width, size_t height, cudaMemcpyKind kind, FA_WHERE) {
   cudaError_t error = cudaSuccess;
@@ -578,9 +594,7 @@ inline cudaError_t cudaThreadExit() { return cudaSuccess; }
 inline cudaError_t cudaGetDeviceCount(int* count) { return emu::give(count, 1); }
 inline cudaError_t cudaGetDevice(int* device) { return emu::give(device, 0); }
 inline cudaError_t cudaSetDevice(int device, FA_WHERE) {
-  if (device == 0) return cudaSuccess;
-  return emu::report_error(cudaErrorInvalidDevice, "cudaSetDevice", where,
-                           "the emulator is one device, number 0");
+  return emu::check_device(device, "cudaSetDevice", where);
 }
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   return emu::give(properties, {});
@@ -594,14 +608,10 @@ inline cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return cu
 inline cudaError_t cudaDeviceGetSharedMemConfig(cudaSharedMemConfig* config) {
   return emu::give(config, cudaSharedMemBankSizeFourByte);
 }
-inline cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return emu::give(can, 0); }
 inline cudaError_t cudaRuntimeGetVersion(int* version) {
   return emu::give(version, CUDART_VERSION);
 }
 inline cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
-inline cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr, int, int) {
-  return emu::give(value, 0);
-}
 inline cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int) {
   snprintf(text, size_t(length), "0000:00:00.0");
   return cudaSuccess;
@@ -611,6 +621,27 @@ inline cudaError_t cudaCtxResetPersistingL2Cache() { return cudaSuccess; }
 cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value);
 cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+
+// The one device has no peer, and errors are those of a machine with one GPU (CUDA Runtime API,
+// "Peer Device Memory Access").
+inline cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer, FA_WHERE) {
+  *can = 0;
+  return emu::check_device(device ? device : peer, "cudaDeviceCanAccessPeer", where);
+}
+inline cudaError_t cudaDeviceEnablePeerAccess(int, unsigned flags, FA_WHERE) {
+  return emu::report_error(
+      flags ? cudaErrorInvalidValue : cudaErrorInvalidDevice, "cudaDeviceEnablePeerAccess", where,
+      flags ? "its flags must be 0" : "the emulator is one device, which has no peer");
+}
+inline cudaError_t cudaDeviceDisablePeerAccess(int peer, FA_WHERE) {
+  return emu::report_error(peer ? cudaErrorInvalidDevice : cudaErrorPeerAccessNotEnabled,
+                           "cudaDeviceDisablePeerAccess", where,
+                           "the emulator is one device, which has no peer");
+}
+inline cudaError_t cudaDeviceGetP2PAttribute(int*, cudaDeviceP2PAttr, int, int, FA_WHERE) {
+  return emu::report_error(cudaErrorInvalidDevice, "cudaDeviceGetP2PAttribute", where,
+                           "the emulator is one device, which has no peer");
+}
 
 // No profiler is there.
 inline cudaError_t cudaProfilerStart() { return cudaSuccess; }

@@ -56,7 +56,7 @@ MISSING = [
      r"|cudaMemcpy\w*Array\w*", TEXTURE),
     (r"cuda(?:Graphics|GL)\w*", "the emulator draws nothing, so {} is not there"),
     (r"cudaGraph(?!ics)\w*|cudaStream\w*Capture\w*", "the emulator has no graphs ({}): launch the kernels one by one"),
-    (r"cuda(Ipc|Peer|DeviceEnablePeer|MemcpyPeer)\w*", "the emulator is one device, so {} is not there"),
+    (r"cudaIpc\w*", "the emulator's memory is that of one process, so {} is not there"),
     (r"cuModule\w*|cuLaunchKernel|nvrtc\w*", "the emulator has the runtime's functions, not {}: launch by <<<grid, block>>>"),
     (r"__nv_fp4\w*|__nv_fp6\w*", "the emulator has no {}: its small types are __nv_fp8_e4m3 and __nv_fp8_e5m2"),
 ]
