@@ -947,6 +947,27 @@ TEST(Numbers, VectorTypes) {
 
 // ---- the host -----------------------------------------------------------------------------------
 __global__ void past_buffer(int* x) { x[threadIdx.x] = 1; }
+// The first eight lanes add up what they have; lanes 4 to 7 read lanes without a part in it.
+__global__ void sum_of_eight(int* x) {
+  int value = threadIdx.x;
+  if (threadIdx.x < 8) {
+    for (int step = 4; step > 0; step /= 2) value += __shfl_down_sync(0xff, value, step);
+  }
+  if (threadIdx.x < 5) x[threadIdx.x] = value;
+}
+
+TEST(Warp, AnAbsentLaneIsNotedOnceAndGivesPoison) {
+  Device<int> x(32);
+  const std::string note = said([&] { sum_of_eight<<<1, 32>>>(x.data); });
+  EXPECT_NE(note.find("note: __shfl_down_sync() at tests/test_cuda.cu:"), std::string::npos)
+      << note;
+  EXPECT_NE(note.find(": lane 4 reads lane 8, which does not take part"), std::string::npos)
+      << note;
+  EXPECT_EQ(x.host()[0], 28);
+  EXPECT_NE(x.host()[4], 4);  // it has added what lane 8 would have given
+  EXPECT_EQ(said([&] { sum_of_eight<<<1, 32>>>(x.data); }), "");
+}
+
 __global__ void read_buffer(const int* x, int* y) { y[threadIdx.x] = x[threadIdx.x]; }
 __global__ void print_ctas() {
   if (threadIdx.x == 0) printf("CTA %d\n", blockIdx.x);
@@ -968,6 +989,39 @@ TEST(Host, MemoryHasEdges) {
         read_buffer<<<1, 32>>>(x, y);
       },
       "read of memory that nothing has written, byte 0 of the cudaMalloc");
+}
+
+// What the host writes into memory that kernels reach may have any value, -1, too.
+template <typename T>
+void expect_that_the_host_may_write(cudaError_t (*allocate)(T**, size_t), T value) {
+  T* x;
+  int* y;
+  const size_t bytes = 32 * sizeof(T), threads = bytes / sizeof(int);
+  EXPECT_EQ(allocate(&x, bytes), cudaSuccess);
+  cudaMalloc(&y, bytes);
+  expect_report([&] { read_buffer<<<1, threads>>>((int*)x, y); },
+                "read of memory that nothing has written, byte 0 of the cuda");
+  for (int i = 0; i < 32; i++) x[i] = value;
+  read_buffer<<<1, threads>>>((int*)x, y);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+}
+
+TEST(Host, MayWriteMinusOne) {
+  const auto managed = [](auto** x, size_t bytes) { return cudaMallocManaged(x, bytes); };
+  const auto pinned = [](auto** x, size_t bytes) { return cudaMallocHost(x, bytes); };
+  expect_that_the_host_may_write<int>(managed, -1);
+  expect_that_the_host_may_write<int>(pinned, -1);
+  expect_that_the_host_may_write<signed char>(managed, -1);
+  expect_that_the_host_may_write<short>(managed, -1);
+  // Some of it by a kernel, the rest by the host afterwards.
+  int *x, *y;
+  cudaMallocManaged(&x, 128);
+  cudaMalloc(&y, 128);
+  store_one<<<1, 1>>>(x, 0, 0);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  for (int i = 1; i < 32; i++) x[i] = -1;
+  read_buffer<<<1, 32>>>(x, y);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
 TEST(Host, WrongCallsAreErrors) {

@@ -80,6 +80,7 @@ void read_options() {
   read_options();
   emu::options().faster = "scripts/fa emulate --fast";
   emu::options().equal_stores = true;
+  emu::options().absent_lanes = true;
   emu::options().calls = true;
   records();  // so that they are there when the program ends
   emu::after_launch = note_launch;

@@ -434,7 +434,8 @@ inline const ShadowPage* Races::quick_load(const Lane& lane, uintptr_t address, 
     return page;
   }
   // A byte that is no longer poison has been written, by the host or by a CTA.
-  if (piece.lanes == 0 && (page->shared || *reinterpret_cast<const uint8_t*>(address) == kPoison)) {
+  if (piece.lanes == 0 &&
+      (page->shared || like_poison(*reinterpret_cast<const uint8_t*>(address)))) {
     return nullptr;
   }
   piece.next = new_read(mine);

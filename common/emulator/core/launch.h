@@ -42,6 +42,9 @@ struct Options {
   bool races = true;  // checked build: look for races and for reads of what nothing has written
   // Checked build: stores of the same value by several threads are a note and no race.
   bool equal_stores = false;
+  // Shuffles: a lane that reads one which takes no part gets poison, with a note. Otherwise the
+  // launch ends.
+  bool absent_lanes = false;
   bool calls = false;  // checked build: reports name the calls that have led to a function's line
   // Checked build: is told of each race and each read of what nothing has written, once per place
   // in the kernel, and launches go on. Empty: the first of them ends the launch.

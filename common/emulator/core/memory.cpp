@@ -39,6 +39,7 @@ struct Region {
   uintptr_t low, high;   // with the guards
   uintptr_t begin, end;  // the block itself
   const std::string* name;
+  bool of_host = false;
   bool poisoned = true;            // nothing but poison, or what kernels have written:
   std::vector<bool> written = {};  // by kernels, each byte; empty: none
   bool read_only = false;
@@ -75,10 +76,17 @@ Region* find_region(uintptr_t address) {
   return nullptr;
 }
 
+bool is_poison(const Region& region, uintptr_t address) {
+  if (!region.of_host) return *reinterpret_cast<const uint8_t*>(address) == kPoison;
+  const uintptr_t word = address - (address - region.begin) % sizeof kHostPoison;
+  return memcmp(reinterpret_cast<const void*>(word), kHostPoison,
+                std::min(sizeof kHostPoison, region.end - word)) == 0;
+}
+
 }  // namespace
 
-GuardedMemory::GuardedMemory(std::string name, size_t bytes, size_t alignment)
-    : name_(std::move(name)), bytes_(bytes) {
+GuardedMemory::GuardedMemory(std::string name, size_t bytes, size_t alignment, bool of_host)
+    : name_(std::move(name)), bytes_(bytes), of_host_(of_host) {
   const size_t pages = (bytes + alignment + kPage - 1) / kPage * kPage;
   mapping_bytes_ = pages + 2 * kGuard;
   mapping_ = static_cast<uint8_t*>(mmap(nullptr, mapping_bytes_, PROT_READ | PROT_WRITE,
@@ -93,7 +101,7 @@ GuardedMemory::GuardedMemory(std::string name, size_t bytes, size_t alignment)
   data_ = mapping_ + kGuard + (pages - bytes) / alignment * alignment;
   poison();
   regions.push_back({uintptr_t(mapping_), uintptr_t(mapping_) + mapping_bytes_, uintptr_t(data_),
-                     uintptr_t(data_) + bytes_, &name_});
+                     uintptr_t(data_) + bytes_, &name_, of_host});
 }
 
 GuardedMemory::~GuardedMemory() {
@@ -103,6 +111,9 @@ GuardedMemory::~GuardedMemory() {
 
 void GuardedMemory::poison() {
   memset(mapping_ + kGuard, kPoison, mapping_bytes_ - 2 * kGuard);
+  if (of_host_) {
+    for (size_t i = 0; i < bytes_; i++) data_[i] = kHostPoison[i % sizeof kHostPoison];
+  }
   if (Region* const region = find_region(uintptr_t(data_))) {
     region->poisoned = true;
     region->written.clear();
@@ -342,9 +353,11 @@ uint8_t* shared_pointer(uint32_t address, size_t bytes, const char* operation,
 void note_host_writes() {
   for (Region& region : regions) {
     if (region.freed || !region.poisoned || !region.written.empty()) continue;
+    const size_t bytes = region.end - region.begin;
+    const size_t period = std::min(region.of_host ? sizeof kHostPoison : 1, bytes);
     const auto* const begin = reinterpret_cast<const uint8_t*>(region.begin);
-    const auto* const end = reinterpret_cast<const uint8_t*>(region.end);
-    region.poisoned = std::all_of(begin, end, [](uint8_t byte) { return byte == kPoison; });
+    region.poisoned =
+        is_poison(region, region.begin) && memcmp(begin, begin + period, bytes - period) == 0;
   }
 }
 
@@ -362,9 +375,9 @@ void mark_written(uintptr_t address, size_t bytes) {
 }
 
 bool never_written(uintptr_t address) {
-  if (*reinterpret_cast<const uint8_t*>(address) != kPoison) return false;
+  if (!like_poison(*reinterpret_cast<const uint8_t*>(address))) return false;
   const Region* const region = find_region(address);
-  return region && region->poisoned &&
+  return region && region->poisoned && is_poison(*region, address) &&
          (region->written.empty() || !region->written[address - region->begin]);
 }
 
@@ -373,7 +386,7 @@ UnwrittenPart unwritten_part(uintptr_t address, size_t bytes) {
   const Region* const region = find_region(address);
   if (!region || !region->poisoned) return found;
   for (uintptr_t at = address; at < std::min(address + bytes, region->end); at++) {
-    if (*reinterpret_cast<const uint8_t*>(at) != kPoison) continue;
+    if (!is_poison(*region, at)) continue;
     if (!region->written.empty() && region->written[at - region->begin]) continue;
     if (found.bytes++ == 0) found.first = at;
   }

@@ -14,11 +14,18 @@
 namespace emu {
 
 inline constexpr uint8_t kPoison = 0xff;  // a NaN in fp16, bf16 and fp32, whatever the alignment
+// Of memory that the host writes, too, which we do not see: there -1 has to be a value. In an
+// aligned word of two, a NaN in fp16, bf16, fp32 and fp64.
+inline constexpr uint8_t kHostPoison[4] = {0xff, 0x7f, 0xff, 0x7f};
+
+// Whether a byte may be poison.
+constexpr bool like_poison(uint8_t byte) { return byte == kPoison || byte == kHostPoison[1]; }
 
 // A watched block of `bytes` bytes, poisoned. `alignment` is a power of two, at most a page.
+// `of_host`: the host writes it, too.
 class GuardedMemory {
  public:
-  GuardedMemory(std::string name, size_t bytes, size_t alignment);
+  GuardedMemory(std::string name, size_t bytes, size_t alignment, bool of_host = false);
   ~GuardedMemory();
   GuardedMemory(const GuardedMemory&) = delete;
   GuardedMemory& operator=(const GuardedMemory&) = delete;
@@ -38,6 +45,7 @@ class GuardedMemory {
  private:
   std::string name_;
   size_t bytes_;
+  bool of_host_;
   uint8_t* mapping_;
   size_t mapping_bytes_;
   uint8_t* data_;

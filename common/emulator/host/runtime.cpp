@@ -17,6 +17,7 @@
 #include <new>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "common/emulator/core/describe.h"
@@ -158,7 +159,10 @@ void* allocate(size_t bytes, const char* function, SourceLocation where) {
   const auto lock = lock_runtime();
   try {
     const std::string name = std::string("the ") + function + " at " + place(where);
-    auto memory = std::make_unique<GuardedMemory>(name, std::max<size_t>(bytes, 1), 256);
+    const std::string_view by = function;
+    const bool of_host =
+        by == "cudaMallocManaged" || by == "cudaMallocHost" || by == "cudaHostAlloc";
+    auto memory = std::make_unique<GuardedMemory>(name, std::max<size_t>(bytes, 1), 256, of_host);
     void* const data = memory->data();
     allocations().emplace(data, std::move(memory));
     return data;

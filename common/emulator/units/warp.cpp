@@ -7,17 +7,41 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "common/emulator/core/counters.h"
 #include "common/emulator/core/events.h"
 #include "common/emulator/core/lane.h"
+#include "common/emulator/core/launch.h"
+#include "common/emulator/core/memory.h"
 #include "common/emulator/core/unit.h"
 #include "common/emulator/core/watch.h"
 #include "common/emulator/units/barrier.h"
 
 namespace emu {
+namespace {
+
+// Once per place. CUDA C++ Programming Guide, "Warp Shuffle Functions": what a lane reads from one
+// that is not active is undefined; that is no mistake where nobody uses it.
+void note_absent_lane(const char* operation, int lane, int source, SourceLocation where) {
+  static std::mutex mutex;
+  static std::set<std::string> noted;
+  const std::string at = place(where);
+  const std::scoped_lock lock(mutex);
+  if (!noted.insert(at).second) return;
+  fflush(stdout);
+  fprintf(stderr,
+          "note: %s at %s: lane %d reads lane %d, which does not take part\n"
+          "  What it gets is undefined. Here it is a NaN, or -1, so that a result made of it is "
+          "wrong.\n",
+          operation, at.c_str(), lane, source);
+}
+
+}  // namespace
 
 uint32_t shuffle(ShuffleMode mode, uint32_t mask, uint32_t value, int selector, int width,
                  SourceLocation where) {
@@ -58,10 +82,15 @@ uint32_t shuffle(ShuffleMode mode, uint32_t mask, uint32_t value, int selector, 
       // Beyond the segment a lane reads itself (for xor: only beyond the segment's end).
       if (source >= end || (source < first && mode == ShuffleMode::kUp)) source = lane;
       if (source < 0 || source >= kWarpSize || !lanes[source]) {
-        fail("%s at %s:%u: lane %d reads lane %d, which does not take part", names[int(mode)],
-             where.file, where.line, lane, source);
+        if (!options().absent_lanes) {
+          fail("%s at %s:%u: lane %d reads lane %d, which does not take part", names[int(mode)],
+               where.file, where.line, lane, source);
+        }
+        note_absent_lane(names[int(mode)], lane, source, where);
+        reader.result = ~0u;
+      } else {
+        reader.result = lanes[source]->value;
       }
-      reader.result = lanes[source]->value;
     }
   });
   return mine.result;
