@@ -182,13 +182,13 @@ class Translator(unittest.TestCase):
         self.assertEqual(self.refusal(kernel % '[d] "=r"'),
                          "my.cu:2: operands of inline PTX have no names: the text calls them %0, %1 and so on")
 
-    def translate(self, text, **headers):
+    def translate(self, text, defines=(), **headers):
         with tempfile.TemporaryDirectory() as folder:
             for name, contents in headers.items():
                 (Path(folder) / f"{name}.cuh").write_text(contents, **cuda_source.BYTES)
             source = Path(folder) / "my.cu"
             source.write_text(text, **cuda_source.BYTES)
-            cuda_source.translate(source, Path(folder) / "out" / "my.cpp")
+            cuda_source.translate(source, Path(folder) / "out" / "my.cpp", defines=defines)
             made = sorted((Path(folder) / "out").iterdir())
             return "".join(path.read_text(**cuda_source.BYTES) for path in made)
 
@@ -213,6 +213,18 @@ class Translator(unittest.TestCase):
         made = self.translate('#include "kernel.cuh"\n' + latin, kernel=latin)
         self.assertEqual(made.count(latin), 2)
         self.assertEqual(self.refusal("\0i\0n\0t"), "my.cu (it is UTF-16 or no text)")
+
+    def test_macros_of_the_command_line(self):
+        """Branches that they leave out are not read, until the program defines them otherwise; other macros the compiler knows."""
+        text = ("#if defined(SMALL) && N == 64\nint yes;\n#else\ncudaGraph_t no;\n#endif\n#include \"a.cuh\"\n#undef N\n#define N 1\n#include \"a.cuh\"\n"
+                "#if N == 64\nint open;\n#endif\n#ifdef N2\nint other;\n#endif\nKERNEL void f() { SAY(\"\"); __syncthreads(); }\nvoid g() { LAUNCH(NULL); }\n")
+        made = self.translate(text, ["SMALL", "N=64", "KERNEL=__global__", "SAY(x)=printf(x)", "LAUNCH(x)=f<<<1, 2>>>(x)"],
+                              a="#if N == 64\nint first;\n#else\nint second;\n#endif\n")
+        for part in ("#define SMALL 1\n#define N 64\n", "#define SAY(x) (::emu::print)(x)\n", "#define LAUNCH(x) ::emu::Launch(", "LAUNCH(::emu::null)",
+                     "#if N == 64\nint open;", "#ifdef N2\nint other;", "#if N == 64\nint first;\n#else\nint second;", "#if N == 64\nint first;\n#else\n\n"):
+            self.assertIn(part, made)
+        with self.assertRaisesRegex(cuda_source.Refused, r"my\.cu:4: the emulator has no graphs"):
+            self.translate(text, ["SMALL"], a="")
 
     def test_literals_are_within_the_call(self):
         unused = "[[maybe_unused]] auto&"
@@ -712,6 +724,15 @@ class Command(unittest.TestCase):
         self.assertRegex(missing, r"^error: mine\.cu:4: add\(int\*\) is declared and not defined in mine\.cu: name the file that has it, too, as "
                          r"in scripts/fa emulate mine.cu OTHER\.cu\n$")
         self.assertIn("there is no main() in", self.emulate("", code=2))
+
+    def test_macros(self):
+        text = ('#include <cstdio>\n__global__ void f(int* x) { __shared__ int s[N]; s[threadIdx.x] = threadIdx.x; __syncthreads(); *x = s[N - 1]; }\n'
+                'int main(int n, char** words) {\n  int* x;\n  cudaMallocManaged(&x, 4);\n  f<<<1, 1>>>(x);\n  printf("%d %d %s\\n", *x, LAST, words[n - 1]);\n}\n')
+        runs = ["-D LAST=2 -- -DX", "-D LAST=3,MORE -- -DX", "-- -DLAST"]
+        first, second, third = self.runs(text, map(str.split, runs), [0, 0, 2], before=["-DN=1"])
+        self.assertTrue(first.startswith("0 2 -DX\n") and second.startswith("0 3 -DX\n"), first + second)
+        self.assertIn("mine.cu:7:36: error:", third)
+        self.assertEqual(self.emulate(text, before=["-D", "3"], code=2), "error: -D 3 is no macro: write -D NAME or -D NAME=VALUE\n")
 
     def test_inline_ptx_computes(self):
         """The program is right on an H200, too."""

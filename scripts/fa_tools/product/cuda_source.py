@@ -121,16 +121,19 @@ def tokens_of(text, line=1):
     return found
 
 
-def replaced(text, names, value):
-    """The text with these macros' value; "0": they are not defined."""
+def replaced(text, names, value, is_defined):
+    """The text with these macros' value."""
     defined = rf"\bdefined\s*(?:\(\s*(?:{names})\s*\)|\s(?:{names}))"
-    return re.sub(names, value, re.sub(defined, "0" if value == "0" else "1", text))
+    return re.sub(names, lambda _: value, re.sub(defined, str(int(is_defined)), text))
 
 
-def holds(condition, arch="0"):
-    """Whether what follows #if or #elif holds without nvcc; None: it names other macros, which the compiler knows."""
+def holds(condition, arch="0", known=()):
+    """Whether what follows #if or #elif holds without nvcc and with the macros `known`, (name, value) of each; None: it names
+    other macros, which the compiler knows."""
     text = re.sub(r"//.*|/\*.*?\*/", "", condition, flags=re.DOTALL)
-    text = replaced(replaced(text, ARCH, arch), OF_NVCC, "0")
+    for name, value in known:
+        text = replaced(text, rf"\b{name}\b", value, True)
+    text = replaced(replaced(text, ARCH, arch, arch != "0"), OF_NVCC, "0", False)
     if re.search(r"[A-Za-z_]", text):
         for operator, other, decides in (("&&", "||", False), ("||", "&&", True)):
             if operator in text and other not in text and any(holds(part) is decides for part in text.split(operator)):
@@ -175,15 +178,15 @@ def initialises(before):
     return listed and (before[-1] == ">" or before[-1].isidentifier())
 
 
-def seen_by(tokens, i, arch):
-    """The tokens that #if, which is tokens[i], leaves with this __CUDA_ARCH__; none if other macros decide."""
+def seen_by(tokens, i, arch, known):
+    """The tokens that #if, which is tokens[i], leaves with this __CUDA_ARCH__ and the macros `known`; none if others decide."""
     depth, taken, begin = 0, False, None
     for j in range(i, len(tokens)):
         word, rest = directive_of(tokens[j])
         if word in ("elif", "else", "endif") and depth == 1 or j == i:
             if begin is not None:
                 return tokens[begin:j]
-            taken = word != "endif" and (word == "else" or holds(rest, arch))
+            taken = word != "endif" and (word == "else" or holds(rest, arch, known))
             if taken is None:
                 return []
             begin = j + 1 if taken else None
@@ -193,24 +196,25 @@ def seen_by(tokens, i, arch):
     return []
 
 
-def reading(tokens, i):
+def reading(tokens, i, known):
     """As what the branches of tokens[i], an #if outside of functions, are read, where nvcc would compile the file twice: by
     __CUDA_ARCH__ of the device, or as the host's if the device sees nothing there and the host what is not the device's."""
     def has(part, kinds=("space", "comment", "directive")):
         return any(token.kind not in kinds or directive_of(token)[0] in ("define", "include", "undef", "pragma") for token in part)
 
-    host = seen_by(tokens, i, "0")
+    host = seen_by(tokens, i, "0", known)
     texts = {token.text for token in host}
     theirs = "__global__" in texts or "__device__" in texts and "__host__" not in texts
-    return "0" if has(host) and not theirs and not has(seen_by(tokens, i, DEVICE_ARCH)) else DEVICE_ARCH
+    return "0" if has(host) and not theirs and not has(seen_by(tokens, i, DEVICE_ARCH, known)) else DEVICE_ARCH
 
 
-def without_nvcc(tokens, words, included=lambda token: None):
+def without_nvcc(tokens, words, known, included=lambda token: None):
     """The tokens, but of those that nvcc alone compiles (#ifdef __CUDACC__) the line ends. In place of inline PTX such a
     file has a branch for other compilers. nvcc compiles a file twice, and __CUDA_ARCH__ is defined for the device alone; here
     one pass does both: __CUDA_ARCH__ is 900 in kernels and device functions, undefined in the host's, and elsewhere as reading()
-    says. `words`, see opened(), gets the macros that stand for them. `included` is called for each #include, as a header may have
-    such macros."""
+    says. `words`, see opened(), gets the macros that stand for them, and `known` those of -D, which are in front of the first
+    line, with their values, until the program defines them otherwise. `included` is called for each #include, as a header may
+    have such macros."""
     branches = []  # of every open #if: [was an earlier branch taken?, is this one left out?, __CUDA_ARCH__, the scopes there]
     scopes, before, values = [("namespace", False)], [], []  # values: what was before those of members
     for i, token in enumerate(tokens):
@@ -219,12 +223,12 @@ def without_nvcc(tokens, words, included=lambda token: None):
         outside = any(branch[1] for branch in branches[:-1])
         if word == "if":
             outside = any(branch[1] for branch in branches)
-            arch = arch or reading(tokens, i)
-            result = holds(rest, arch)
+            arch = arch or reading(tokens, i, known.items())
+            result = holds(rest, arch, known.items())
             branches.append([result is True, result is False, arch, (scopes[:], before[:])])
         elif word in ("elif", "else") and branches:
             arch = branches[-1][2]
-            result = holds(rest, arch) if word == "elif" else True
+            result = holds(rest, arch, known.items()) if word == "elif" else True
             branches[-1][:2] = [branches[-1][0] or result is True, branches[-1][0] or result is False]
             if not branches[-1][1]:
                 scopes, before = branches[-1][3][0][:], branches[-1][3][1][:]
@@ -236,9 +240,13 @@ def without_nvcc(tokens, words, included=lambda token: None):
             token.kind, token.text = "space", "\n" * token.text.count("\n")
         elif arch != "0" and "__CUDA_ARCH__" in token.text and (token.kind == "name" or word in ("if", "elif", "define")):
             old = f"#if{rest}" if word == "if" else token.text
-            token.text = replaced(old, ARCH, DEVICE_ARCH)
+            token.text = replaced(old, ARCH, DEVICE_ARCH, True)
         if word == "include" and not outside:
             included(token)
+        if word in ("define", "undef") and not outside and (macro := re.match(r"\s*(\w+)(.*)", rest, re.DOTALL)):
+            known.pop(macro[1], None)
+            if token.line < 1 and not macro[2].startswith("("):
+                known[macro[1]] = macro[2].strip()
         if word == "define" and not outside and words & set(re.findall(r"\w+", rest)[1:]):
             words.add(re.search(r"\w+", rest)[0])
         if token.kind in ("space", "comment", "directive"):
@@ -268,8 +276,11 @@ class Source:
     def refuse(self, line, sentence):
         raise Refused(f"{self.shown}:{line}: {sentence}")
 
-    def translate(self, text):
-        return f'#line 1 "{self.shown}"\n' + self.rewrite(without_nvcc(tokens_of(text), self.state.device_words, self.include))
+    def translate(self, text, defines=""):
+        """The file's text as C++, behind the lines `defines` of a source."""
+        first = Token("directive", f'#line 1 "{self.shown}"\n', 0, True)
+        tokens = [*tokens_of(defines, -defines.count("\n")), first, *tokens_of(text)]
+        return self.rewrite(without_nvcc(tokens, self.state.device_words, self.state.known, self.include))
 
     # ---- the whole, in the order of the tokens
     def rewrite(self, tokens, in_macro=False):
@@ -956,6 +967,7 @@ class State:
         self.folder, self.stem, self.numbers, self.headers, self.inputs = output.parent, output.stem, 0, {}, []
         self.folders = [Path(folder) for folder in folders]  # of headers, besides that of the including file
         self.device_words = {"__global__", "__device__"}
+        self.known = {}  # macros of -D, and their values
         self.refused = {}  # macros that may not be used, and why
         self.allowed = set()  # macros that may be
         self.launching = set()  # macros that launch kernels
@@ -979,14 +991,15 @@ class State:
 
     def translated(self, header):
         header = header.resolve()
-        if header not in self.headers:
+        key = header, *self.known.items()
+        if key not in self.headers:
             target = self.folder / f"{self.stem}.{len(self.headers)}.{header.name}"
-            self.headers[header] = target
+            self.headers[key] = target
             target.write_text(translate_file(header, self), **BYTES)
-        return self.headers[header]
+        return self.headers[key]
 
 
-def translate_file(path, state):
+def translate_file(path, state, defines=""):
     path = Path(os.path.abspath(path))
     state.inputs.append(path)
     try:
@@ -995,16 +1008,19 @@ def translate_file(path, state):
         raise Refused(f"cannot read {path} ({(problem.strerror or str(problem)).lower()})") from None
     if "\0" in text:
         raise Refused(f"cannot read {path} (it is UTF-16 or no text)")
-    return Source(path, path, state.folder, state).translate(text.replace("\r\n", "\n"))
+    return Source(path, path, state.folder, state).translate(text.replace("\r\n", "\n"), defines)
 
 
-def translate(source, output, others=(), folders=()):
+def translate(source, output, others=(), folders=(), defines=()):
     """Writes OUTPUT and the headers beside it, some of which may be in `folders`; and what `others`, pairs of a source and an
-    output, become. Returns all files that were read. Raises Refused."""
+    output, become. `defines` are macros of every source, as NAME or NAME=VALUE: the emulator's headers, which come before, are
+    to know nothing of an N. Returns all files that were read. Raises Refused."""
     output.parent.mkdir(parents=True, exist_ok=True)
     state = State(output, folders)
+    parts = (each.partition("=") for each in defines)
+    lines = "".join(f"#define {name} {value if equals else 1}\n" for name, equals, value in parts)
     for each, made in [(source, output), *others]:
-        made.write_text(BEGIN + translate_file(each, state), **BYTES)
+        made.write_text(BEGIN + translate_file(each, state, lines), **BYTES)
     return state.inputs
 
 

@@ -17,6 +17,8 @@ from fa_tools.tools import ROOT, Parser, busy, fail, relative, set_up
 UNSET = ("-Wuninitialized", "-Wmaybe-uninitialized")  # of g++; clang++ has another name for the second
 ENDLESS = "-fno-finite-loops"  # C++ lets the compiler leave out a loop that only waits
 EXAMPLE = "reduction"  # whose commands of the build are those of every file
+DEFINE = re.compile(r"[A-Za-z_]\w*(\([\w, .]*\))?(=.*)?")  # NAME=VALUE of -D
+DEFINES = re.compile(r'(?:\\.|"[^"]*"|[^,\\])+')  # each of -D A=1,B=2, which nvcc takes for two
 SOURCES = (".cu", ".cpp", ".cc", ".cxx")
 MESSAGE = re.compile(r"^(.*?):(\d+):\d+: (?:fatal )?error: (.*)$", re.MULTILINE)
 UNKNOWN = re.compile(r"[‘'](?:\w+::)*(\w+)[’'] (?:was not declared|has not been declared|does not name a type|"
@@ -124,9 +126,9 @@ def make(how, source, program, *options, begin="", folders=(), others=()):
     return warnings
 
 
-def compile_file(source, fast=False, others=(), folders=()):
-    """The path of the program that the CUDA file becomes, with `others` and with headers in `folders`; made before if nothing
-    has changed. Beside it is a file of warnings about scalars that are not set: here they are folded to 0, on a GPU they are
+def compile_file(source, fast=False, others=(), folders=(), defines=()):
+    """The path of the program that the CUDA file becomes, with `others`, headers in `folders` and macros `defines`; made before
+    if nothing has changed. Beside it is a file of warnings about scalars that are not set: here they are folded to 0, on a GPU they are
     anything. Raises cuda_source.Refused or CompileError."""
     how = pattern(EXAMPLE, fast=fast)
     folder = how[0] / "emulate"
@@ -134,8 +136,10 @@ def compile_file(source, fast=False, others=(), folders=()):
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         translated = Path(temporary) / "program.cpp"
         pairs = [(each, Path(temporary) / f"program{number}.cpp") for number, each in enumerate(others)]
-        inputs = cuda_source.translate(source, translated, pairs, folders)
-        program = folder / f"{source.stem}-{digest_of(how, [*inputs, Path(cuda_source.__file__)]).hexdigest()[:16]}"
+        inputs = cuda_source.translate(source, translated, pairs, folders, defines)
+        digest = digest_of(how, [*inputs, Path(cuda_source.__file__)])
+        digest.update("\n".join(defines).encode())
+        program = folder / f"{source.stem}-{digest.hexdigest()[:16]}"
         if not program.is_file():
             with busy(f"compiling {relative(source)}"):
                 warnings = make(how, translated, program.with_suffix(".made"), *UNSET, ENDLESS, begin=cuda_source.BEGIN,
@@ -204,8 +208,9 @@ def explain(messages, sources):
     fail("the file does not compile")
 
 
-def named(files, arguments, folders):
-    """The sources that a command line begins with, and -I FOLDER among them; they leave `arguments`, which are the program's."""
+def named(files, arguments, folders, defines):
+    """The sources that a command line begins with, and -I FOLDER and -D NAME among them; they leave `arguments`, which are the
+    program's."""
     while arguments:
         if arguments[0].endswith(SOURCES) and Path(arguments[0]).is_file():
             files.append(arguments.pop(0))
@@ -214,6 +219,11 @@ def named(files, arguments, folders):
             del arguments[:2]
         elif arguments[0].startswith("-I") and Path(arguments[0][2:]).is_dir() and arguments[0][2:]:
             folders.append(arguments.pop(0)[2:])
+        elif arguments[0] == "-D" and re.match("[A-Za-z_]", "".join(arguments[1:2])):
+            defines.append(arguments[1])
+            del arguments[:2]
+        elif re.match("-D[A-Za-z_]", arguments[0]):
+            defines.append(arguments.pop(0)[2:])
         else:
             if arguments[0] == "--":
                 arguments.pop(0)
@@ -244,19 +254,27 @@ def main():
     parser.add_argument("--patience", type=float, default=30, metavar="SECONDS",
                         help="of processor time in which a thread must get somewhere; 0: no limit (default: 30)")
     parser.add_argument("-I", dest="folders", metavar="FOLDER", action="append", default=[], help="a folder of headers; may be given several times")
+    parser.add_argument("-D", dest="defines", metavar="NAME[=VALUE]", action="append", default=[],
+                        help="a macro of all sources (1 if no value is given); may be given several times")
     parser.add_argument("file", nargs="?", help="a CUDA source with a main(), or several of which one has it")
     parser.add_argument("arguments", nargs="...", help="of the program")
     options = parser.parse_args()
     if not options.file:
         fail("name a CUDA file; scripts/fa emulate --help shows an example")
-    source, *others = sources = named([options.file], options.arguments, options.folders)
+    if sys.argv[-len(options.arguments) - 1] == "--":  # which argparse takes for the file's end
+        options.arguments.insert(0, "--")
+    source, *others = sources = named([options.file], options.arguments, options.folders, options.defines)
+    defines = [each.replace("\\,", ",") for given in options.defines for each in DEFINES.findall(given)]
+    for define in defines:
+        if not DEFINE.fullmatch(define):
+            fail(f"-D {define} is no macro: write -D NAME or -D NAME=VALUE")
     folders = [Path(os.path.abspath(folder)) for folder in options.folders]
     for folder in folders:
         if not folder.is_dir():
             fail(f"there is no folder {folder}")
     folders = [folder for folder in folders if not (folder / "cuda_runtime.h").is_file()]  # CUDA's own: the emulator has others
     try:
-        program = compile_file(source, options.fast, others, folders)
+        program = compile_file(source, options.fast, others, folders, defines)
     except cuda_source.Refused as problem:
         fail(problem)
     except CompileError as problem:
