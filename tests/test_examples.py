@@ -689,13 +689,14 @@ class Command(unittest.TestCase):
               printf(" %d", host);
               printf(" %d", cudaDeviceCanAccessPeer(&can, 0, 0));
               printf(" %d %d", can, cudaDeviceCanAccessPeer(&can, 0, 1));
-              printf(" %d %d", cudaDeviceEnablePeerAccess(1, 0), cudaDeviceEnablePeerAccess(1, 1));
+              printf(" %d %d", cudaDeviceEnablePeerAccess(1, 1), cudaDeviceEnablePeerAccess(0, 1));
+              printf(" %d", cudaDeviceEnablePeerAccess(0, 0));
               printf(" %d %d", cudaDeviceDisablePeerAccess(0), cudaDeviceDisablePeerAccess(1));
               printf(" %d", cudaDeviceGetP2PAttribute(&value, cudaDevP2PAttrAccessSupported, 0, 1));
               printf(" %d\\n", cudaMemcpyPeer(y, 1, x, 0, 4));
             }"""
         output = self.emulate(text)
-        self.assertRegex(output, r"(?m)^0 7 0 0 101 101 1 705 101 101 101$")
+        self.assertRegex(output, r"(?m)^0 7 0 0 101 101 1 217 705 101 101 101$")
         self.assertIn("error: cudaDeviceEnablePeerAccess at mine.cu:14: the emulator is one device, which has no peer", output)
 
     def test_a_function_for_both_sides_that_only_kernels_may_call(self):
@@ -1255,10 +1256,16 @@ class Command(unittest.TestCase):
               cudaGetDeviceProperties(&all, 0);
               cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, 0);
               printf("%zu %d %s\\n", heap, all.clockRate - clock + !all.maxTexture2DLayered[2], cudaGetErrorString(cudaErrorInvalidPc));
+              const cudaUUID_t& uuid = all.uuid;
+              printf("%d %d %d ", uuid.bytes[15], all.luid[7], all.luidDeviceNodeMask);
+              printf("%d %d %d ", all.maxSurface1D, all.maxSurface2D[1], all.maxSurface3D[2]);
+              printf("%d %d ", all.maxSurface1DLayered[1], all.maxSurface2DLayered[2]);
+              printf("%d %d\\n", all.maxSurfaceCubemap, all.maxSurfaceCubemapLayered[1]);
               cudaGetLastError();
               return cudaThreadSynchronize() + cudaThreadExit();
             }"""
-        self.assertRegex(self.emulate(text), r"(?s)^10 512 0001\n0 0 invalid argument\n0 cudaErrorInvalidValue\n0 0 712 0 713\n-5 0 99 0 invalid program counter\n.*"
+        self.assertRegex(self.emulate(text), r"(?s)^10 512 0001\n0 0 invalid argument\n0 cudaErrorInvalidValue\n0 0 712 0 713\n-5 0 99 0 invalid program counter\n"
+                         r"0 0 0 32768 65536 16384 2048 2048 32768 2046\n.*"
                          r"error: cudaMemPrefetchAsync at mine\.cu:19: this is not memory of cudaMallocManaged\(\) ")
 
     def test_what_cannot_be_compiled(self):

@@ -240,9 +240,18 @@ union cudaStreamAttrValue {
   int priority;
 };
 
+struct CUuuid_st {
+  char bytes[16];
+};
+using CUuuid = CUuuid_st;
+using cudaUUID_t = CUuuid_st;
+
 // The shape of an H100, but 3 SMs, so that a loop over a grid of all SMs has several turns.
 struct cudaDeviceProp {
   char name[256] = "emulator";
+  cudaUUID_t uuid = {};
+  char luid[8] = {};  // of Windows
+  unsigned luidDeviceNodeMask = 0;
   size_t totalGlobalMem = size_t(1) << 34;
   size_t sharedMemPerBlock = 48 * 1024, sharedMemPerBlockOptin = 227 * 1024;
   size_t sharedMemPerMultiprocessor = 228 * 1024, reservedSharedMemPerBlock = 1024;
@@ -267,7 +276,10 @@ struct cudaDeviceProp {
   int canUseHostPointerForRegisteredMem = 1, singleToDoublePrecisionPerfRatio = 2;
   int multiGpuBoardGroupID = 0, maxTexture1D = 131072, maxTexture2D[2] = {131072, 65536};
   int maxTexture3D[3] = {16384, 16384, 16384}, maxTexture1DLayered[2] = {32768, 2048};
-  int maxTexture2DLayered[3] = {32768, 32768, 2048};
+  int maxTexture2DLayered[3] = {32768, 32768, 2048}, maxSurface1D = 32768;
+  int maxSurface2D[2] = {131072, 65536}, maxSurface3D[3] = {16384, 16384, 16384};
+  int maxSurface1DLayered[2] = {32768, 2048}, maxSurface2DLayered[3] = {32768, 32768, 2048};
+  int maxSurfaceCubemap = 32768, maxSurfaceCubemapLayered[2] = {32768, 2046};
   size_t memPitch = 2147483647, textureAlignment = 512, texturePitchAlignment = 32;
   size_t surfaceAlignment = 512;
 };
@@ -622,16 +634,19 @@ cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value);
 cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 
-// The one device has no peer, and errors are those of a machine with one GPU (CUDA Runtime API,
-// "Peer Device Memory Access").
+// The one device has no peer (CUDA Runtime API, "Peer Device Memory Access"). The errors are those
+// that an H100 alone gave.
 inline cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer, FA_WHERE) {
   *can = 0;
   return emu::check_device(device ? device : peer, "cudaDeviceCanAccessPeer", where);
 }
-inline cudaError_t cudaDeviceEnablePeerAccess(int, unsigned flags, FA_WHERE) {
+inline cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags, FA_WHERE) {
+  const auto error = peer    ? cudaErrorInvalidDevice
+                     : flags ? cudaErrorInvalidValue
+                             : cudaErrorPeerAccessUnsupported;
   return emu::report_error(
-      flags ? cudaErrorInvalidValue : cudaErrorInvalidDevice, "cudaDeviceEnablePeerAccess", where,
-      flags ? "its flags must be 0" : "the emulator is one device, which has no peer");
+      error, "cudaDeviceEnablePeerAccess", where,
+      flags && !peer ? "its flags must be 0" : "the emulator is one device, which has no peer");
 }
 inline cudaError_t cudaDeviceDisablePeerAccess(int peer, FA_WHERE) {
   return emu::report_error(peer ? cudaErrorInvalidDevice : cudaErrorPeerAccessNotEnabled,
