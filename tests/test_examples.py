@@ -726,6 +726,12 @@ class Command(unittest.TestCase):
                          r"in scripts/fa emulate mine.cu OTHER\.cu\n$")
         self.assertIn("there is no main() in", self.emulate("", code=2))
 
+    def test_headers_named_from_the_top(self):
+        """nvcc takes this with -I ., and a header that is not translated has no __shared__."""
+        main = '#include "deeper/first.cuh"\n__global__ void k(int* x) { *x = turned(); }\nint main() {}\n'
+        self.runs(main, [[]], [0], others={"deeper/first.cuh": '#include "deeper/second.cuh"\n', "deeper/second.cuh":
+                  '#include <cuda.h>\n__device__ inline int turned() { __shared__ int s; s = threadIdx.x; return s; }\n'})
+
     def test_macros(self):
         text = ('#include <cstdio>\n__global__ void f(int* x) { __shared__ int s[N]; s[threadIdx.x] = threadIdx.x; __syncthreads(); *x = s[N - 1]; }\n'
                 'int main(int n, char** words) {\n  int* x;\n  cudaMallocManaged(&x, 4);\n  f<<<1, 1>>>(x);\n  printf("%d %d %s\\n", *x, LAST, words[n - 1]);\n}\n')

@@ -133,6 +133,8 @@ def compile_file(source, fast=False, others=(), folders=(), defines=()):
     how = pattern(EXAMPLE, fast=fast)
     folder = how[0] / "emulate"
     folder.mkdir(parents=True, exist_ok=True)
+    # The compiler finds a header beside a source from every folder, so the translator looks there, too.
+    folders = list(dict.fromkeys([each.parent for each in (source, *others)] + [*folders]))
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         translated = Path(temporary) / "program.cpp"
         pairs = [(each, Path(temporary) / f"program{number}.cpp") for number, each in enumerate(others)]
@@ -143,8 +145,7 @@ def compile_file(source, fast=False, others=(), folders=(), defines=()):
         if not program.is_file():
             with busy(f"compiling {relative(source)}"):
                 warnings = make(how, translated, program.with_suffix(".made"), *UNSET, ENDLESS, begin=cuda_source.BEGIN,
-                                folders=dict.fromkeys([each.parent for each in (source, *others)] + [*folders]),
-                                others=[made for _, made in pairs])
+                                folders=folders, others=[made for _, made in pairs])
             found = [f"{file}:{line}: {text}\n" for file, line, text in WARNING.findall(warnings) if Path(file) in inputs]
             program.with_suffix(".warnings").write_text("".join(dict.fromkeys(found)))
             program.with_suffix(".made").replace(program)
