@@ -662,7 +662,7 @@ class Command(unittest.TestCase):
               const thread_block all = this_thread_block();
               const int whole = sum(all, x, threadIdx.x);
               if (threadIdx.x == 0) y[0] = whole;
-              sync(all);
+              all.barrier_wait(all.barrier_arrive());
               const thread_group part = tiled_partition(all, 16), tile = tiled_partition<8>(all);
               const int sums = sum(part, x + threadIdx.x / 16 * 16, threadIdx.x) + 1000 * (tiled_partition(part, 4).size() + tile.size());
               if (part.thread_rank() == 0) y[1 + threadIdx.x / 16] = sums;

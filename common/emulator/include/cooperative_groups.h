@@ -20,6 +20,12 @@ namespace cooperative_groups {
 class thread_block {
  public:
   static void sync(FA_WHERE) { emu::barrier_sync(0, 0, "thread_block.sync()", where); }
+  // As in CUDA's header: the threads meet at the wait alone.
+  struct arrival_token {};
+  static arrival_token barrier_arrive() { return {}; }
+  static void barrier_wait(arrival_token&&, FA_WHERE) {
+    emu::barrier_sync(0, 0, "thread_block.barrier_wait()", where);
+  }
   static unsigned thread_rank() { return unsigned(emu::current_lane->thread); }
   static unsigned size() { return unsigned(emu::current_lane->cta->lanes.size()); }
   static unsigned num_threads() { return size(); }
