@@ -388,6 +388,7 @@ class Translator(unittest.TestCase):
     def test_what_is_not_there_says_so_with_its_line(self):
         for text, words in (
                 ("cudaGraphicsResource* r;", "the emulator draws nothing, so cudaGraphicsResource is not there"),
+                ("#include <cuda/std/cmath>", "my.cu:1: cuda/std/cmath is not in the emulator: <cmath> has its functions, without cuda::std::"),
                 ("cudaIpcMemHandle_t h;", "the emulator's memory is that of one process, so cudaIpcMemHandle_t is not there"),
                 ("void f() { cudaCreateTextureObject(&t); }", "no textures and surfaces (cudaCreateTextureObject())"),
                 ("__global__ void f() { float x = tex2D<float>(t, 1, 2); }", "no textures"),
@@ -674,6 +675,42 @@ class Command(unittest.TestCase):
               printf("%d %d %d %d %d\\n", y[0], y[1], y[2], y[3], y[4]);
             }"""
         self.assertTrue(self.emulate(text).startswith("2016 12120 12376 12632 12888\n"))
+
+    def test_the_standard_library_by_the_name_of_cuda(self):
+        text = """
+            #include <cuda/atomic>
+            #include <cuda/barrier>
+            #include <cuda/std/array>
+            #include <cuda/std/complex>
+            #include <cuda/std/cstddef>
+            #include <cuda/std/cstdint>
+            #include <cuda/std/limits>
+            #include <cuda/std/tuple>
+            #include <cuda/std/type_traits>
+            #include <cuda/std/utility>
+            namespace s = cuda::std;
+            template <typename T>
+            __device__ cuda::std::enable_if_t<cuda::std::is_integral_v<T>, T> twice(T x) { return 2 * x; }
+            __global__ void kernel(float* x, cuda::std::tuple<int, float> pair, s::complex<float> z) {
+              cuda::std::array<float, 2> a{1, 2};
+              __shared__ s::array<int, 64> b;
+              b[threadIdx.x] = threadIdx.x;
+              __syncthreads();
+              cuda::std::complex<float> y = z * z + s::conj(z);
+              s::uint32_t n = cuda::std::get<0>(pair);
+              x[threadIdx.x] = a[0] + a[1] + (cuda::std::numeric_limits<int>::max() > 0) + twice(n) + s::get<1>(pair) + y.imag() + y.real() + s::move(b[63 - threadIdx.x]);
+            }
+            int main() {
+              float *x, host = 0;
+              cudaMalloc(&x, 256);
+              kernel<<<1, 64>>>(x, cuda::std::make_tuple(2, 0.5f), {1, 2});
+              cudaMemcpy(&host, x, 4, cudaMemcpyDeviceToHost);
+              printf("%g\\n", host);
+            }"""
+        self.assertTrue(self.emulate(text).startswith("71.5\n"))
+        output = self.emulate("#include <cuda/std/array>\n#include <cuda/atomic>\n__global__ void f(cuda::std::atomic<int>* x) {\n  x->store(1);\n}\n"
+                              "int main() {}\n", code=2)
+        self.assertIn("mine.cu:4: the emulator has no cuda::std::atomic: use cuda::atomic\n", output)
 
     def test_a_program_for_several_devices_finds_one(self):
         text = """

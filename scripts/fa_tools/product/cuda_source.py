@@ -64,6 +64,7 @@ MISSING = [(re.compile(rf"(?:{names})\Z"), sentence) for names, sentence in MISS
 MISSING_HEADERS = [
     (r"cuda/(std/atomic|semaphore|latch|annotated_ptr|memcpy_async)$", "{} is not in the emulator: atomicAdd() and its "
      "kin, __syncthreads() or cuda::barrier take its place"),
+    (r"cuda/std/cmath$", "{} is not in the emulator: <cmath> has its functions, without cuda::std::"),
 ]
 # Headers without which a file may do, as many include them for nothing: what a name of theirs is told that the compiler then
 # misses, by the header and by the name.
