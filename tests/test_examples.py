@@ -769,6 +769,45 @@ class Command(unittest.TestCase):
         self.runs(main, [[]], [0], others={"deeper/first.cuh": '#include "deeper/second.cuh"\n', "deeper/second.cuh":
                   '#include <cuda.h>\n__device__ inline int turned() { __shared__ int s; s = threadIdx.x; return s; }\n'})
 
+    def test_dynamic_memory_of_the_whole_file(self):
+        """An extern __shared__ variable at file scope is used as nvcc takes it; other things may have its name."""
+        text = """#include <cstdio>
+            extern __shared__ unsigned char raw[];
+            struct Pair { float a; int b; };
+            namespace two { extern __shared__ Pair pair; extern __shared__ float rows[][2]; }
+            #define AT(i) (((float*)raw)[i])
+            struct Own { int* raw; __device__ int first() const { return *raw + raw[0]; } };
+            template <class T> __device__ T* second(T* p, int n) { return p + n; }
+            template <class T> __device__ T* of(unsigned char* x) { return reinterpret_cast<T*>(x); }
+            __device__ int other(int* raw, int n) { int x = n * raw[1]; for (int* raw = &x; *raw > 100; --*raw) {} return x + *raw; }
+            __device__ float sum() { using namespace two; return two::rows[0][0] + rows[0][1] * pair.a; }
+            template <class T> __global__ void f(T* x) {
+              T* s = reinterpret_cast<T*>(raw);
+              s[threadIdx.x] = x[threadIdx.x];
+              __syncthreads();
+              auto* third = (float*)&raw[8];
+              auto last = [=](int n) { return (int)*second((T*)raw, n); };
+              int numbers[2] = {5, 7};
+              Own own{numbers};
+              if (threadIdx.x == 0) {
+                printf("%g %g %d %g ", AT(1), *third, last(3), *(float*)second(raw, 4));
+                printf("%d %d %d\\n", int(sizeof(*raw)), other(numbers, 2), own.first());
+              }
+              if (threadIdx.x == 1) { const auto& view = two::pair; printf("%g\\n", view.a + sum() + ::two::rows[0][1]); }
+              x[threadIdx.x] = of<T>(raw)[63 - threadIdx.x];
+            }
+            int main() {
+              float host[64], *x;
+              for (int i = 0; i < 64; i++) host[i] = i + 1;
+              cudaMalloc(&x, sizeof host);
+              cudaMemcpy(x, host, sizeof host, cudaMemcpyHostToDevice);
+              f<<<1, 64, sizeof host>>>(x);
+              cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost);
+              printf("%g\\n", host[0]);
+            }"""
+        output = self.emulate(text)
+        self.assertTrue(output.startswith("2 3 4 2 1 19 10\n6\n64\n"), output)
+
     def test_macros(self):
         text = ('#include <cstdio>\n__global__ void f(int* x) { __shared__ int s[N]; s[threadIdx.x] = threadIdx.x; __syncthreads(); *x = s[N - 1]; }\n'
                 'int main(int n, char** words) {\n  int* x;\n  cudaMallocManaged(&x, 4);\n  f<<<1, 1>>>(x);\n  printf("%d %d %s\\n", *x, LAST, words[n - 1]);\n}\n')

@@ -26,15 +26,34 @@ inline Holder& shared_variable() {
   return *reinterpret_cast<Holder*>(current_lane->cta->shared + shared_offset<Holder>);
 }
 
-// extern __shared__ T name[]: what the launch asked for beyond the variables. As an object, at
-// namespace scope; and as a pointer.
+// extern __shared__ T name[]: what the launch asked for beyond the variables, as a pointer.
 template <typename T>
 inline T* dynamic_shared() {
   return reinterpret_cast<T*>(current_lane->cta->shared + current_lane->cta->static_bytes);
 }
+
+// At namespace scope, where no lane is known, the name is an object's: of an array, or of one T.
 template <typename T>
 struct DynamicShared {
   operator T*() const { return dynamic_shared<T>(); }
 };
+template <typename T>
+struct DynamicObject {
+  operator T&() const { return *dynamic_shared<T>(); }
+};
+
+// What the name stands for in a function. Anything else may have the name there, and stays.
+template <typename T>
+constexpr T* dynamic(DynamicShared<T>& array) {
+  return array;
+}
+template <typename T>
+constexpr T& dynamic(DynamicObject<T>& object) {
+  return object;
+}
+template <typename T>
+constexpr T&& dynamic(T&& other) {
+  return static_cast<T&&>(other);
+}
 
 }  // namespace emu

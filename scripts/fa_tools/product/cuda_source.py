@@ -42,6 +42,7 @@ LATER = ("lerp",)
 LAUNCHERS = {"cudaLaunchKernel": "false", "cudaLaunchCooperativeKernel": "true", "cudaLaunchKernelEx": ""}
 CAST = {"(", ")", "void", "const", "*"}
 COORDINATES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
+OPERATORS = ("return", "else", "case", "do", "throw", "sizeof", "and", "or", "not")  # words before an expression
 AROUND_TYPES = ("const", "static", "constexpr", "mutable", "public", "private", "protected", ":")
 TYPES = {"dim3", "unsigned", "long", "short", "size_t", "int32_t", "uint32_t", "int64_t", "uint64_t", "auto",  # of such variables
          *(f"{kind}{size}" for kind in ("int", "uint") for size in ("", 2, 3, 4))}
@@ -325,7 +326,7 @@ class Source:
                     name = re.search(r"\w+", define[1].split("define")[1])[0]
                     if used := self.state.refused.keys() & set(re.findall(r"\w+", body)):
                         self.state.refuse_macro(name, self.state.refused[min(used)])
-                    elif re.search(rf"<<<|__shared__|\b(?:printf|asm|{'|'.join(LATER)})\b|__asm|{OPERAND.pattern}\s*\(", body):
+                    elif self.state.dynamic & set(re.findall(r"\w+", body)) or re.search(rf"<<<|__shared__|\b(?:printf|asm|{'|'.join(LATER)})\b|__asm|{OPERAND.pattern}\s*\(", body):
                         lines = body.count("\x00")
                         inner = Source(self.path, self.shown, self.folder, self.state)
                         inner.parameters = parameters
@@ -584,6 +585,13 @@ class Source:
                                 "launch both from the host")
                 i = self.launch(i)
                 continue
+            if text in self.state.dynamic and text not in self.parameters and (token.device or in_macro):
+                first = i  # of a qualified name
+                while first > 0 and code[first - 1].text == "::":
+                    first -= 1 + (first > 1 and code[first - 2].kind == "name")
+                if self.is_use(first, i):
+                    code[first].text = f"::emu::dynamic({code[first].text}"
+                    token.text += ")"
             if text == "[" and shared[-1]:
                 self.capture(i, shared[-1])
             if text == "{":
@@ -658,13 +666,32 @@ class Source:
             self.refuse(line, "the emulator cannot read this declaration: write type, name and sizes alone")
         if "__shared__" in words or code[at].text == "__shared__":
             text = self.shared(body, names, scope, "extern" in words, line)
-            shared.update(dict.fromkeys(names))
+            shared.update(dict.fromkeys(names if scope != "namespace" else ()))
         elif scope != "namespace":
             return None
         else:
             text = self.device(body, declarators, words | {code[at].text}, line)
         self.blank(start, end, text)
         return end
+
+    def is_use(self, first, last):
+        """Whether the name from code[first] to code[last] is certainly used there. In x * name[0] it may be declared."""
+        code, around, base = self.code, first - 1, first - 1
+        before, after = (code[j].text if 0 <= j < len(code) else "" for j in (first - 1, last + 1))
+        while around >= 0 and not (code[around].text in OPENING and code[around].partner):
+            around = (code[around].partner.mate if code[around].text in CLOSING and code[around].partner else around) - 1
+        bracket = code[around].text if around >= 0 else ""
+        if before in (".", "->", "#") or before == ">" and code[first].text == "::" or after == "(":
+            return False
+        if after in (".", "->"):
+            return True
+        if before == "," and bracket != "(" or bracket == "[" and after in (",", "]"):
+            return False
+        while base >= 0 and code[base].text in ("*", "&"):
+            base -= 1
+        if base >= 0 and code[base].text == ")" and code[base].partner:
+            return code[code[base].partner.mate - 1].text not in ("decltype", "alignas", "__align__", "__attribute__")
+        return base < 0 or code[base].text != ">" and (code[base].kind != "name" or code[base].text in OPERATORS)
 
     def angle(self, i):
         """Behind the template arguments that code[i] opens, or behind code[i] if it is a smaller-than."""
@@ -724,6 +751,10 @@ class Source:
             position = max(i for i, token in enumerate(body) if token.text == names[0])
             kind = re.sub(r"(__align__|alignas) *\([^)]*\)", "", self.text_of(body[:position]))
             sizes = self.text_of(body[position + 1:])
+            if scope == "namespace":  # allowed by the C++ Programming Guide, "__shared__"
+                self.state.dynamic.add(names[0])
+            if not sizes and scope == "namespace":
+                return f"static ::emu::DynamicObject<{kind}> {names[0]};"
             if not sizes:  # one struct
                 return f"[[maybe_unused]] auto& {names[0]} = *::emu::dynamic_shared<{kind}>();"
             sizes = re.sub(r"^\[ *\]", "", sizes)
@@ -972,6 +1003,7 @@ class State:
         self.refused = {}  # macros that may not be used, and why
         self.allowed = set()  # macros that may be
         self.launching = set()  # macros that launch kernels
+        self.dynamic = set()  # names of extern __shared__ variables of file scope
         self.pointers = set()  # names of pointers to functions
         self.clusters = {}  # of kernels' names, the sizes of their clusters
         self.references = {}  # of kernels' names, which parameters are references
