@@ -1155,8 +1155,21 @@ class Command(unittest.TestCase):
             "  cuDoubleComplex d = cuCdiv(make_cuDoubleComplex(1e200, 3e200), make_cuDoubleComplex(0, 2e200));\n"
             "  printf(\"%g %g %g %g\\n\", cuCabsf(*z), d.x, d.y, CUDART_PI);\n  nvtxRangePop();\n}\n")
         self.assertTrue(self.emulate(text).startswith("10 1.5 -0.5 3.14159\n"))
-        self.assertIn("mine.cu:2: cublasHandle_t belongs to a library that runs on GPUs alone", self.emulate(
-            "#include <cublas_v2.h>\ncublasHandle_t handle;\n", code=2))
+        handles = """
+            #include <cublasLt.h>
+            cublasHandle_t handle;
+            void check(cublasStatus_t status) { if (status != CUBLAS_STATUS_SUCCESS) printf("%%d\\n", status); }
+            int main() {
+              check(cublasCreate(&handle));
+              check(cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH));
+              %s
+              printf("made\\n");
+            }"""
+        self.assertTrue(self.emulate(handles % "").startswith("made\n"))
+        self.assertIn("mine.cu:8: cublasSgemm belongs to a library that runs on GPUs alone", self.emulate(
+            handles % "check(cublasSgemm(handle, CUBLAS_OP_N));", code=2))
+        self.assertIn("mine.cu:2: curandState belongs to a library that runs on GPUs alone", self.emulate(
+            "#include <curand_kernel.h>\n__global__ void f(curandState* state) {}\n", code=2))
 
     def test_names_of_the_runtime_that_only_hint(self):
         text = """

@@ -358,6 +358,8 @@ class Source:
         beside = [self.path.parent] * (quote == '"' and (self.path.parent / name).is_file())
         if not beside and FORWARDS.fullmatch(name.removesuffix(".h")):
             return "#include <cuda_runtime.h>"
+        if not beside and re.fullmatch(r"cublas(?:_v2|Lt)?\.h", name):
+            return "#include <cublas_v2.h>"
         if not beside and re.fullmatch(r"nvToolsExt\w*\.h|nvtx3/(?:nvtx3|nvToolsExt\w+)\.h\w*", name):
             return "#include <nvtx3/nvToolsExt.h>"
         folders = beside + self.state.folders
