@@ -808,6 +808,35 @@ class Command(unittest.TestCase):
         output = self.emulate(text)
         self.assertTrue(output.startswith("2 3 4 2 1 19 10\n6\n64\n"), output)
 
+    def test_variables_with_a_type_of_their_own(self):
+        text = """#include <cstdio>
+            struct Base { int base; };
+            __constant__ struct { float scale; int shift[2]; } c = {2, {1, 3}};
+            __device__ union Word { int i; float f; } word, words[2];
+            __global__ void f(int* x) {
+              __shared__ union { int i[64]; float f[64]; }u;
+              __shared__ struct __align__(16) Pair {
+                __device__ static int twice(int n) { return 2 * n; }
+                int a, b;
+              } p, q[2];
+              __shared__ volatile struct : Base { short s; } v;
+              __shared__ enum Mode { kOff, kOn = 5 } mode;
+              if (threadIdx.x == 0) { p.a = 4; q[1].b = Pair::twice(c.shift[1]); v.base = 7; mode = kOn; word.f = c.scale; words[1].i = __LINE__; }
+              u.i[threadIdx.x] = threadIdx.x;
+              __syncthreads();
+              Pair sum = p;
+              sum.a += q[1].b + v.base + mode;
+              x[threadIdx.x] = u.i[63 - threadIdx.x] + sum.a + (word.i == __float_as_int(2.0f)) * 100 + words[1].i * 1000 + (size_t(&p) % 16);
+            }
+            int main() {
+              int host[64], *x;
+              cudaMalloc(&x, sizeof host);
+              f<<<1, 64>>>(x);
+              cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost);
+              printf("%d\\n", host[0]);
+            }"""
+        self.assertTrue(self.emulate(text).startswith("13185\n"))
+
     def test_macros(self):
         text = ('#include <cstdio>\n__global__ void f(int* x) { __shared__ int s[N]; s[threadIdx.x] = threadIdx.x; __syncthreads(); *x = s[N - 1]; }\n'
                 'int main(int n, char** words) {\n  int* x;\n  cudaMallocManaged(&x, 4);\n  f<<<1, 1>>>(x);\n  printf("%d %d %s\\n", *x, LAST, words[n - 1]);\n}\n')

@@ -43,6 +43,7 @@ LAUNCHERS = {"cudaLaunchKernel": "false", "cudaLaunchCooperativeKernel": "true",
 CAST = {"(", ")", "void", "const", "*"}
 COORDINATES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 OPERATORS = ("return", "else", "case", "do", "throw", "sizeof", "and", "or", "not")  # words before an expression
+TYPE_WORDS = ("struct", "class", "union", "enum")
 AROUND_TYPES = ("const", "static", "constexpr", "mutable", "public", "private", "protected", ":")
 TYPES = {"dim3", "unsigned", "long", "short", "size_t", "int32_t", "uint32_t", "int64_t", "uint64_t", "auto",  # of such variables
          *(f"{kind}{size}" for kind in ("int", "uint") for size in ("", 2, 3, 4))}
@@ -659,7 +660,8 @@ class Source:
                 i = self.skip(i)
         if end is None or end >= len(code) or code[end].text != ";" or words & {"using", "typedef", "friend", "operator"}:
             return None
-        body = [token for token in code[start:end]
+        definition, body = self.own_type(code[start:end])
+        body = [token for token in body
                 if token.text not in ("__shared__", "__device__", "__constant__", "__managed__", "static", "extern", "inline")]
         declarators = self.declarators(body)
         names = [name for name, *_ in declarators]
@@ -673,8 +675,30 @@ class Source:
             return None
         else:
             text = self.device(body, declarators, words | {code[at].text}, line)
-        self.blank(start, end, text)
+        self.blank(start, end, definition + text)
         return end
+
+    def own_type(self, body):
+        """The definition of the struct, union or enum that a declaration has, as text, and the declaration without it. The type
+        has a name then, since each variable is declared apart."""
+        first = next((i for i, token in enumerate(body) if token.text in TYPE_WORDS), len(body))
+        names, insert, i = [], None, first + 1
+        while i < len(body) and body[i].text not in ("{", "=", "[", "<"):
+            if body[i].text == ":" and insert is None:
+                insert = i
+            elif body[i].text == "(" and body[i].partner in body:  # of an attribute, whose name is before it
+                names.pop()
+                i = body.index(body[i].partner)
+            elif insert is None and body[i].text not in (*TYPE_WORDS, "final"):
+                names.append(body[i].text)
+            i += 1
+        if i >= len(body) or body[i].text != "{" or len(names) > 1 or body[i].partner not in body[:-1]:
+            return "", body
+        insert, last = insert or i, body.index(body[i].partner)
+        name = names[0] if names else f"fa_type_{self.state.next_number()}"
+        body[last + 1].apart = True
+        definition = f"{self.text_of(body[first:insert])} {'' if names else name} {self.text_of(body[insert:last + 1])}; "
+        return definition, [*body[:first], Token("name", name, body[first].line, True), *body[last + 1:]]
 
     def is_use(self, first, last):
         """Whether the name from code[first] to code[last] is certainly used there. In x * name[0] it may be declared."""
