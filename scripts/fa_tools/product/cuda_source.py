@@ -66,7 +66,6 @@ MISSING = [(re.compile(rf"(?:{names})\Z"), sentence) for names, sentence in MISS
 MISSING_HEADERS = [
     (r"cuda/(std/atomic|semaphore|latch|annotated_ptr|memcpy_async)$", "{} is not in the emulator: atomicAdd() and its "
      "kin, __syncthreads() or cuda::barrier take its place"),
-    (r"cuda/std/cmath$", "{} is not in the emulator: <cmath> has its functions, without cuda::std::"),
 ]
 # Headers without which a file may do, as many include them for nothing: what a name of theirs is told that the compiler then
 # misses, by the header and by the name.
@@ -531,7 +530,10 @@ class Source:
                 if before == "::" and i >= 2 and code[i - 2].kind == "name":
                     if code[i - 2].text != "std":
                         continue
-                    code[i - 2].text = code[i - 1].text = ""
+                    spaces = 4 if [each.text for each in code[max(i - 4, 0):i - 2]] == ["cuda", "::"] else 2
+                    spaces += i > spaces and code[i - spaces - 1].text == "::"  # ::std::exp
+                    for each in code[i - spaces:i]:
+                        each.text = ""
                 elif before == "::":
                     code[i - 1].text = ""
                 token.text = CALLS[token.text]
