@@ -14,8 +14,8 @@
 namespace emu {
 
 inline constexpr uint8_t kPoison = 0xff;  // a NaN in fp16, bf16 and fp32, whatever the alignment
-// Of memory that the host writes, too, which we do not see: there -1 has to be a value. In an
-// aligned word of two, a NaN in fp16, bf16, fp32 and fp64.
+// Poison of memory that the host writes, too. The emulator does not see these writes, so there -1
+// has to be a value. Aligned elements of fp16, bf16, fp32 and fp64 are NaN here as well.
 inline constexpr uint8_t kHostPoison[4] = {0xff, 0x7f, 0xff, 0x7f};
 
 // Whether a byte may be poison.
