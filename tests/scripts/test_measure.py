@@ -24,17 +24,18 @@ from fa_tools.laboratory import adopt, measure, release
 from fa_tools.press import sync
 from fa_tools.product import bench
 from fa_tools.records import passed, scores_of, shape_of, todays_source
-from fa_tools.tools import RESULTS, Refused, read_json, read_set, results_files, write_set
+from fa_tools.tools import RESULTS, Refused, read_json, read_set, results_files, write_json, write_set
 
 # Writes the committed records of these kernels as if it had measured them: the real source, other times.
 PROGRAM = """#!{python}
 import json, sys
 sys.path.insert(0, "{root}/scripts")
 from fa_tools.records import todays_source
+from fa_tools.tools import read_json
 dtype, head_dim = (next(word for word in sys.argv if word in words) for words in (("fp16", "bf16"), ("64", "128")))
 if dtype == "fp16" and head_dim == "64":
     sys.exit(1)
-data = json.load(open("{root}/bench/results/h200_" + dtype + "_d" + head_dim + ".json"))
+data = read_json("{root}/bench/results/h200_ladder.jsonl#" + dtype + "_d" + head_dim)
 data["records"] = [dict(r, source=todays_source(r), clock_mhz=1500) for r in data["records"] if r["kernel"] in sys.argv]
 for record in data["records"]:
     record.pop("run", None)
@@ -141,24 +142,25 @@ class Measure(ScriptTest):
         self.assertIn("bin/fa_tests is not built", text)
         self.assertIn("ladder fp16_d64: ended with 1", text)
         measured = self.folder / "measured"
-        self.assertEqual(sorted(path.name for path in measured.iterdir()),
-                         ["h200_bf16_d64.json", "h200_fp16_d128.json", "log.txt", "machine.txt"])
+        self.assertEqual(sorted(path.name for path in measured.iterdir()), ["h200_ladder.jsonl", "log.txt", "machine.txt"])
+        self.assertEqual([*read_set(measured / "h200_ladder.jsonl")], ["bf16_d64", "fp16_d128"])
         self.assertIn("Left, about 93 s: ladder bf16_d64, ", self.run_fakes("--only", "ladder", "--limit", "1")[1])
 
         results = self.folder / "results"
         shutil.copytree(RESULTS, results)
-        other = read_json(measured / "h200_bf16_d64.json")
+        d64, d128 = "h200_ladder.jsonl#bf16_d64", "h200_ladder.jsonl#fp16_d128"
+        other = read_json(f"{measured}/{d64}")
         other["machine"]["driver"] = "999.1"
         other["records"][0]["source"] = "0" * 12
-        (measured / "h200_bf16_d64.json").write_text(json.dumps(other), encoding="utf-8")
+        write_json(f"{measured}/{d64}", other)
         with tarfile.open(self.folder / "measured.tar", "w") as tar:
             tar.add(measured, "measured")
         with mock.patch.object(measure, "RESULTS", results):
             refused = []
             self.assertEqual(len(measure.merge(self.folder / "measured.tar", refused.append)), 1)
-            self.assertIn("h200_bf16_d64.json has another machine (driver 580, now 999)", " ".join(refused))
-        self.assertEqual(read_json(results / "h200_fp16_d128.json")["notes"][-1], "run 2026-12-01T10:00:00Z: driver 580.1")
-        before, after = (read_json(folder / "h200_fp16_d128.json")["records"] for folder in (RESULTS, results))
+            self.assertIn(f"{d64} has another machine (driver 580, now 999)", " ".join(refused))
+        self.assertEqual(read_json(f"{results}/{d128}")["notes"][-1], "run 2026-12-01T10:00:00Z: driver 580.1")
+        before, after = (read_json(f"{folder}/{d128}")["records"] for folder in (RESULTS, results))
         self.assertEqual([r["kernel"] for r in before], [r["kernel"] for r in after])
         for old, new in zip(before, after):
             again = old["kernel"][:2] in ("04", "05")
@@ -220,9 +222,10 @@ class Measure(ScriptTest):
         again = {**profile, "launches": again}
         launches = measure.merged(profile, again, "h200_profile.json")[0]["launches"]
         self.assertEqual([not launch["metrics"] for launch in launches], [True] * 3 + [False] * (len(launches) - 3))
-        ladder = read_json(RESULTS / "h200_bf16_d64.json")
+        name = "h200_ladder.jsonl#bf16_d64"
+        ladder = read_json(f"{RESULTS}/{name}")
         adopted = {**ladder, "records": [{**r, "kernel": "16_max_free.next"} for r in ladder["records"] if r["kernel"] == "16_max_free"]}
-        name = "h200_bf16_d64.json"  # what was measured in kernels/next is kept once it is in its place
+        # What was measured in kernels/next is kept once it is in its place.
         self.assertEqual(measure.merged(ladder, adopted, name, adopt=True)[0]["records"], ladder["records"])
         self.assertIn("16_max_free.next is of another source than", measure.merged(ladder, adopted, name)[1][0])
         timeline = read_set(RESULTS / "h200_timelines.jsonl")["16"]

@@ -127,7 +127,7 @@ class Stale(Copy):
         (self.folder / "docs" / "page.md").write_text(
             self.TEXT + "\n<!-- lengths: bench/results/h200_bf16_d128.json kernel=0[45]_* -->\n<!-- /lengths -->\n\n"
             "<!-- profile: bench/results/h200_profile.json kernel=05_* metrics=cycles -->\n<!-- /profile -->\n\n"
-            "<!-- table: bench/results/h200_bf16_d64.json kernel=05_* seq_len=512 columns=kernel,seq_len,registers -->\n<!-- /table -->\n\n"
+            "<!-- table: bench/results/h200_ladder.jsonl#bf16_d64 kernel=05_* seq_len=512 columns=kernel,seq_len,registers -->\n<!-- /table -->\n\n"
             "<!-- grid: bf16_d128 -->\n| | N = 512<!--= @512 --> |\n|-|-:|\n| `05`<!--= 05 --> | 0.0 |\n<!-- /grid -->\n\n"
             "<!-- agreement: seq_len=2048 reasons=no -->\n<!-- /agreement -->\n", encoding="utf-8")
 

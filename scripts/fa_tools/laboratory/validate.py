@@ -16,7 +16,7 @@ SUMS = {
 }
 
 EXAMPLE = """examples:
-  scripts/fa validate bench/results/h200_*_d*.json bench/results/inputs.jsonl
+  scripts/fa validate bench/results/h200_bf16_d128.json bench/results/inputs.jsonl
   scripts/fa validate results/mine.json --keep bench/results/inputs.jsonl#scores
 
 Exit code: 0 all files are valid, 1 at least one is not, 2 bad arguments. One sentence for each file that is not."""

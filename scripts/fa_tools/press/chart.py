@@ -36,7 +36,7 @@ EXAMPLE = """examples:
   scripts/fa chart results/2026-11-21T10-00-00Z.json
   scripts/fa chart results/mine.json --profile profile.json     with the roofline (scripts/fa profile writes profiles)
   scripts/fa chart results/mine.json --counters bench/results/emulator_counts.jsonl#d128    with what bounds each kernel
-  scripts/fa chart bench/results/h200_fp16_d64.json -o charts --dtype fp16 --head-dim 64 --spec
+  scripts/fa chart bench/results/h200_ladder.jsonl#fp16_d64 -o charts --dtype fp16 --head-dim 64 --spec
   scripts/fa chart --docs                   draw the documentation's charts again from the committed results
   scripts/fa chart --docs --check           only say which are out of date
 
