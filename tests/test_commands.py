@@ -135,15 +135,16 @@ class Checkout:
             # Below another repository git apply would leave these files alone.
             subprocess.run(["git", "init", "-q"], cwd=self.root, check=True, timeout=60)
         self.environment = {**os.environ, "PIP_NO_INDEX": "1", "NO_COLOR": "1", "FA_BUSY_AFTER": "3000", "FA_COMMANDS_BUILD": str(build)}
-        stands = str(ROOT / "tests" / "commands")
-        if real:  # nothing but the GPU that is not there; ccache, if it is here, takes the paths for the same
-            if shutil.which("ccache"):
-                self.environment.update(CMAKE_CXX_COMPILER_LAUNCHER="ccache", CCACHE_BASEDIR=str(self.root),
-                                        CCACHE_NOHASHDIR="1")
-            stands = str(self.root / "build" / "stands")
-            Path(stands).mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / "tests" / "commands" / "nvidia-smi", stands)
-        self.environment["PATH"] = os.pathsep.join([stands, self.environment["PATH"]])
+        stands = self.root / "build" / "stands"  # programs in place of this machine's
+        stands.mkdir(parents=True, exist_ok=True)
+        no_gpu = stands / "nvidia-smi"  # the commands run on the emulator, whatever the machine has
+        no_gpu.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+        no_gpu.chmod(0o755)
+        if not real:
+            (stands / "cmake").symlink_to(ROOT / "tests" / "commands" / "cmake")
+        elif shutil.which("ccache"):  # it takes the paths for the same
+            self.environment.update(CMAKE_CXX_COMPILER_LAUNCHER="ccache", CCACHE_BASEDIR=str(self.root), CCACHE_NOHASHDIR="1")
+        self.environment["PATH"] = os.pathsep.join([str(stands), self.environment["PATH"]])
         self.link_venv()
 
     def link_venv(self):
