@@ -17,7 +17,7 @@ from fa_tools.tools import Refused, lines_of, new_results_file, read_json, read_
 
 VALIDATE = SCRIPTS / "fa", "validate"
 REPRODUCE = SCRIPTS / "fa", "reproduce"
-REPRODUCED = f"{ROOT}/bench/results/h200_reproduced.jsonl"
+REPRODUCED = f"{ROOT}/bench/results/h200_protocols.jsonl"
 
 
 def changed(data, path, value):

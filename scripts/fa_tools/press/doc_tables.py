@@ -422,7 +422,7 @@ def reproduced(spec):
     if len(names) != 1 or names[0] not in reproduce.NAMES or not options.get("head_dim", "").isdecimal():
         raise Refused("published figures take one of " + ", ".join(reproduce.NAMES) + ", and head_dim=")
     name, head_dim, means = names[0], int(options["head_dim"]), options.get("means") != "no"
-    file = f"bench/results/h200_reproduced.jsonl#{name}"
+    file = f"bench/results/h200_protocols.jsonl#{name}"
     with named(file):
         heading, rows = reproduce.table(reproduce.read_published(name), reproduce.measured(ROOT / file, name), head_dim, means)
     # scripts/fa reproduce also prints what corresponds to nothing that was published.
