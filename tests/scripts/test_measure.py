@@ -6,7 +6,6 @@ theirs to test; with --whole (label long) as after a real change, programs and a
 import contextlib
 import fnmatch
 import io
-import json
 import re
 import shutil
 import subprocess
