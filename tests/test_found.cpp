@@ -1,5 +1,5 @@
 // Broken kernels (tests/broken/bugs.toml) in the checked build. By default each is found once, by
-// the check that it is to teach. With the label all: what is reported of each, which lines are
+// the check that it is to teach. With the label full: what is reported of each, which lines are
 // named, what is counted, and that nothing else is. Numbers on all inputs: test_broken.cpp.
 #include <algorithm>
 #include <cstdint>

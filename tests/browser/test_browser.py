@@ -1,7 +1,7 @@
-"""The site in a real browser: each page in both colours, wide and on a phone; some sources on a phone. Nothing is fetched
-from elsewhere.
+"""The site in a real browser: each page wide and on a phone, some in both colours and with axe's rules for readers who do
+not see the screen; some sources on a phone. Nothing is fetched from elsewhere.
 
-Usage: test_browser.py [--site FOLDER]   (otherwise it builds one)
+Usage: test_browser.py [--site FOLDER] [--whole]   (otherwise it builds one; --whole: both colours and axe on every page)
 """
 
 import argparse
@@ -44,8 +44,8 @@ if LACKING is None:
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 800}
 AT_ONCE = 4  # pages
-# Pages that axe looks at with all that is around the text: what takes long and is the same everywhere. Of the others,
-# the text and not the code.
+# Pages that axe looks at with all that is around the text, which is the same everywhere. With --whole it looks at the text
+# of the others, too, and not at the code.
 THOROUGH = {"index.html", "12_tma.html", "bugs.html", "broken.html"}
 PATIENCE = 30_000  # milliseconds: the machine may be busy
 
@@ -252,10 +252,11 @@ class Site:
 
 
 async def whole(visit):
-    await visit.axe("light")
     await visit.charts()
     await visit.looks("light")
-    await visit.looks("dark")
+    if WHOLE or visit.name in THOROUGH:
+        await visit.axe("light")
+        await visit.looks("dark")
     if visit.name in THOROUGH:  # the dark colours are the same everywhere
         await visit.axe("dark")
 
@@ -548,6 +549,7 @@ class Finds(unittest.TestCase):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--site", type=Path)
+    parser.add_argument("--whole", action="store_true")
     arguments, sys.argv[1:] = parser.parse_known_args()
-    SITE = arguments.site
+    SITE, WHOLE = arguments.site, arguments.whole
     main()
