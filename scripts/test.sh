@@ -6,7 +6,7 @@ set -euo pipefail
 
 usage() {
   cat <<'HELP'
-Usage: scripts/test.sh [--quick | --all | --full | --long] [--setup] [CTest options]
+Usage: scripts/test.sh [--quick|--all|--full|--long] [--setup] [CTest options]
 
 Builds the emulator and runs its tests; no GPU is needed. What is missing is
 installed first; when nothing is, no network is used. Under ten minutes on two
@@ -23,7 +23,7 @@ Examples:
                                      nvcc, commands of the chapters
   scripts/test.sh --all -R commands  of these the commands of the chapters
   scripts/test.sh --full             ten minutes more, which hosted CI runs: all
-                                     that each bug shows, pairs of all shapes and
+                                     that each bug shows, pairs of shapes and
                                      inputs, a 17th kernel, missing headers
   scripts/test.sh --long             what takes hours: all shapes and inputs,
                                      solutions of the exercises, clang, arm64
