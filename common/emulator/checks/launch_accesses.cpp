@@ -94,7 +94,11 @@ void LaunchAccesses::report(const Culprit& one, bool one_writes, const Culprit& 
     text += "\n  Or, if all add to one value: atomicAdd().";
   }
   if (is_atomic(one.site) != is_atomic(other.site)) {
-    text += " Or make both of them atomic.";
+    text += " Or make both of them atomic";
+    if (!(is_atomic(one.site) ? other_writes : one_writes)) {
+      text += ":\n  load through volatile, or by atomicAdd() of 0";
+    }
+    text += ".";
   } else if (one_writes && !other_writes) {
     text +=
         "\n  Or pass the first on: __threadfence() after it, then an atomic, whose address the "

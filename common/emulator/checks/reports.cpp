@@ -385,6 +385,10 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
     }
   } else if (is_atomic(earlier.site) != is_atomic(site)) {
     missing += "; or make both of them atomic";
+    if (!(is_atomic(site) ? earlier_writes : writes)) {  // volatile loads of global memory count
+      missing += is_shared(address) ? ":\n  load by atomicAdd() of 0"
+                                    : ":\n  load through volatile, or by atomicAdd() of 0";
+    }
   } else if (place == other_place && earlier_writes && writes) {
     missing += "; or both write the same bytes by mistake";
   }
