@@ -22,7 +22,7 @@ Examples:
   scripts/test.sh --all              everything else: the site and a browser,
                                      nvcc, commands of the chapters
   scripts/test.sh --all -R commands  of these the commands of the chapters
-  scripts/test.sh --full             ten minutes more, which hosted CI runs: all
+  scripts/test.sh --full             what hosted CI runs besides: all
                                      that each bug shows, pairs of shapes and
                                      inputs, a 17th kernel, missing headers
   scripts/test.sh --long             what takes hours: all shapes and inputs,
