@@ -248,7 +248,8 @@ rc=0
 # Without a file (--list, --help, bad arguments) there is nothing to report.
 if [[ $(stamp) != "$before" ]]; then
   say "Results: $(pretty "$json")"
-  if ((charts)); then
+  # One result has nothing to be compared with.
+  if ((charts)) && (($(grep -c '^{"kernel":' "$json") > 1)); then
     "$ROOT/scripts/fa" chart "$json" || note "the charts could not be drawn; the results above are complete"
   fi
   # Without a GPU: what the counts say of the time on one. Counts of a causal mask or of other lengths do not scale.

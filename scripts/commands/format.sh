@@ -65,11 +65,7 @@ if ((!check)); then
   "$tool" -i "${files[@]}"
   exit 0
 fi
-bad=0
-for file in "${files[@]}"; do
-  if ! "$tool" "$file" | cmp -s - "$file"; then
-    printf '%s is not formatted; scripts/fa format does it\n' "$file" >&2
-    bad=1
-  fi
-done
-exit "$bad"
+if ! found=$("$tool" --dry-run --Werror "${files[@]}" 2>&1); then
+  sed -nE 's/^([^ :]+):[0-9]+:[0-9]+: error:.*/\1 is not formatted; scripts\/fa format does it/p' <<<"$found" | uniq >&2
+  exit 1
+fi

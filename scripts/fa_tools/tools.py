@@ -329,17 +329,20 @@ def read_json(path):
     shown or calculated with. Of a set, SET.jsonl#NAME is one of its files."""
     file, is_of_set, name = str(path).partition(".jsonl#")
     if is_of_set:
-        known = read_set(f"{file}.jsonl")
+        known = read_set(f"{file}.jsonl", only=name)
         if name not in known:
             raise Refused(f"has no {name}")
         return known[name]
     return _parsed(text_of(path))
 
 
-def read_set(path):
-    """{name: parsed file} of a set of files kept as one, a file a line: {"name": ..., "results": ...}."""
+def read_set(path, only=None):
+    """{name: parsed file} of a set of files kept as one, a file a line: {"name": ..., "results": ...}. With `only` the lines
+    of files with other names are not parsed."""
     files = {}
     for i, line in enumerate(text_of(path).splitlines()):
+        if only and (other := re.match(r'\{"name":"([^"\\]*)",', line)) and other[1] != only:
+            continue
         entry = _parsed(line, i)
         if not isinstance(entry, dict) or set(entry) != {"name", "results"} or not isinstance(entry["name"], str):
             raise Refused(f"is not a set of results (line {i + 1})")

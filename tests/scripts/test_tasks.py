@@ -1,5 +1,6 @@
 """Tests of scripts/fa try: what the tasks say of themselves, the command, and the transcript of docs/tasks.md. That each
-task can be solved and tells its wrong answers apart is in the tests tasks (some) and tasks.all, which compile them."""
+task can be solved and tells its wrong answers apart is in the tests tasks (some) and tasks.all, which compile them. With
+--whole (label full) also what compiles for long."""
 
 import json
 import os
@@ -11,7 +12,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from support import ROOT
+from support import ROOT, given
 
 from tool_test import copy_repository
 
@@ -126,8 +127,7 @@ def fill(path, code):
     path.write_text("\n".join(lines[:first] + comments + code.rstrip("\n").split("\n") + lines[last:]))
 
 
-@unittest.skipUnless(built(), "the checked build of the emulator is not here")
-class Command(unittest.TestCase):
+class Compiling(unittest.TestCase):
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.folder)
@@ -138,32 +138,9 @@ class Command(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
-    def test_a_task_from_beginning_to_end(self):
-        task = TASKS["02_softmax"]
-        self.assertIn("has a hole", self.fa("02_softmax"))
-        path = self.folder / "02_softmax.cu"
-        self.assertIn("as it was given to you", self.fa("02_softmax", code=1))
-        for number in (1, 2, 3, 3):
-            self.assertEqual(len(re.findall(r"^\d\. ", self.fa("02_softmax", "--hint"), re.M)), number)
-        fill(path, "this is no code")
-        self.assertRegex(self.fa("02_softmax", code=1), r"does not compile:\n\n +02_softmax.cu:\d+:\d+: error: ")
-        fill(path, "\n".join(task.answer()[0]).replace("acc_o[row][c] *= rescale", "acc_o[row][c] *= 1"))
-        verdict = json.loads(self.fa("02_softmax", "--json", code=1))
-        self.assertEqual((verdict["solved"], verdict["failing"], verdict["attempts"]), (False, "ordinary", 3))
-        self.assertIn("O is not rescaled", verdict["mistake"])
-        self.assertIn("expf(row_max[row] - new_max)", self.fa("02_softmax", "--solution"))
-        self.assertIn("wrong", self.fa("02_softmax", "--", "--seq-len", "128", code=1))
-        fill(path, "\n".join(task.answer()[0]))
-        self.assertRegex(self.fa("02_softmax"), r"\n1.00 shared wavefronts per ideal one, no race, error 1\.\de-03: solved\.\n")
-        self.fa("02_softmax", "--solution")  # for the second time, of a task that is solved now
-        self.assertRegex(self.fa("--list"), r"02_softmax +The online softmax.* solved, after seeing the solution\n")
-        for _ in range(2):  # the second one must not put the fresh file in the place of the first one's
-            self.fa("02_softmax", "--reset")
-            self.assertTrue(json.loads((self.folder / "progress.json").read_text())["02_softmax"]["revealed"])
-            self.assertIn("expf(row_max[row]", (self.folder / "02_softmax.cu.old").read_text())
-        self.assertNotIn("expf(row_max[row]", path.read_text())
-        self.assertIn("01_coalescing: ", self.fa("1"))
 
+@unittest.skipUnless(built(), "the checked build of the emulator is not here")
+class Command(Compiling):
     def test_a_case_is_the_bug_and_its_repair_solves_it(self):
         task = next(task for task in TASKS.values() if task.bug)
         self.assertIn("Find the line", self.fa(task.name))
@@ -205,11 +182,6 @@ class Command(unittest.TestCase):
             (self.folder / "progress.json").write_text(text)
             self.assertIn("remove it to begin anew", self.fa("--list", code=2))
 
-    def test_a_file_that_never_ends_is_ended(self):
-        self.fa("02_softmax")
-        fill(self.folder / "02_softmax.cu", "while (row_max[0] < 1) __syncwarp();")
-        self.assertEqual(json.loads(self.fa("02_softmax", "--json", code=1))["failing"], "stops")
-
     def test_a_file_without_a_kernel_and_one_with_a_main(self):
         self.fa("02_softmax")
         path = self.folder / "02_softmax.cu"
@@ -219,16 +191,54 @@ class Command(unittest.TestCase):
         path.write_text(begun + "int main() {}\n")
         self.assertIn("multiple definition of `main'", self.fa("02_softmax", code=1))
 
-    def test_a_program_that_launches_nothing(self):
-        self.fa("WARM_HISTOGRAM")
-        (self.folder / "warm_histogram.cu").write_text("int main() {}\n")
-        self.assertIn("has not launched histogram_copies", self.fa("warm_histogram", code=1))
-
     def test_the_transcript_of_the_document(self):
         text = DOCUMENT.read_text()
         self.assertGreaterEqual(len(STEP.findall(text)), 5)
         self.assertEqual(replayed(text, self.folder / "checkout"), text,
                          "tests/scripts/test_tasks.py --write brings docs/tasks.md up to date")
+
+
+@unittest.skipUnless(built(), "the checked build of the emulator is not here")
+class WholeCommand(Compiling):
+    def test_a_task_from_beginning_to_end(self):
+        task = TASKS["02_softmax"]
+        self.assertIn("has a hole", self.fa("02_softmax"))
+        path = self.folder / "02_softmax.cu"
+        self.assertIn("as it was given to you", self.fa("02_softmax", code=1))
+        for number in (1, 2, 3, 3):
+            self.assertEqual(len(re.findall(r"^\d\. ", self.fa("02_softmax", "--hint"), re.M)), number)
+        fill(path, "this is no code")
+        self.assertRegex(self.fa("02_softmax", code=1), r"does not compile:\n\n +02_softmax.cu:\d+:\d+: error: ")
+        fill(path, "\n".join(task.answer()[0]).replace("acc_o[row][c] *= rescale", "acc_o[row][c] *= 1"))
+        verdict = json.loads(self.fa("02_softmax", "--json", code=1))
+        self.assertEqual((verdict["solved"], verdict["failing"], verdict["attempts"]), (False, "ordinary", 3))
+        self.assertIn("O is not rescaled", verdict["mistake"])
+        self.assertIn("expf(row_max[row] - new_max)", self.fa("02_softmax", "--solution"))
+        self.assertIn("wrong", self.fa("02_softmax", "--", "--seq-len", "128", code=1))
+        fill(path, "\n".join(task.answer()[0]))
+        self.assertRegex(self.fa("02_softmax"), r"\n1.00 shared wavefronts per ideal one, no race, error 1\.\de-03: solved\.\n")
+        self.fa("02_softmax", "--solution")  # for the second time, of a task that is solved now
+        self.assertRegex(self.fa("--list"), r"02_softmax +The online softmax.* solved, after seeing the solution\n")
+        for _ in range(2):  # the second one must not put the fresh file in the place of the first one's
+            self.fa("02_softmax", "--reset")
+            self.assertTrue(json.loads((self.folder / "progress.json").read_text())["02_softmax"]["revealed"])
+            self.assertIn("expf(row_max[row]", (self.folder / "02_softmax.cu.old").read_text())
+        self.assertNotIn("expf(row_max[row]", path.read_text())
+        self.assertIn("01_coalescing: ", self.fa("1"))
+
+    def test_a_file_that_never_ends_is_ended(self):
+        self.fa("02_softmax")
+        fill(self.folder / "02_softmax.cu", "while (row_max[0] < 1) __syncwarp();")
+        self.assertEqual(json.loads(self.fa("02_softmax", "--json", code=1))["failing"], "stops")
+
+    def test_a_program_that_launches_nothing(self):
+        self.fa("WARM_HISTOGRAM")
+        (self.folder / "warm_histogram.cu").write_text("int main() {}\n")
+        self.assertIn("has not launched histogram_copies", self.fa("warm_histogram", code=1))
+
+
+if not given("--whole"):
+    del WholeCommand
 
 
 if __name__ == "__main__":

@@ -135,7 +135,8 @@ def emulator_ideal(name, records, shape, theme):
 
         # Dark letters on a bright cell, in the dark theme, too.
         fill = {"condition": {"test": "datum.ratio > 4", "value": LIGHT.text}, "value": theme.text}
-        panels.append(panel(title, unit, rows, y, x, [
+        narrow = len(kinds) * cell < 240 and not theme.phone
+        panels.append(panel(title, unit.split("; ") if narrow else unit, rows, y, x, [
             layer("rect", {"color": color}, cornerRadius=4),
             *(layer("text", {"text": {"field": label}, "color": fill}, baseline="middle", dy=dy, fontSize=size, **extra)
               for label, dy, size, extra in (("label", -6, 13 - theme.phone, {"fontWeight": "bold"}), ("count", 9, 10.5 if theme.phone else 11, {}))),
