@@ -115,6 +115,11 @@ def scores_of(record):
     return tuple(record[field] for field in SCORES) if SCORES[0] in record else None
 
 
+def problem_of(record):
+    """The whole problem, as a key."""
+    return shape_of(record), scores_of(record)
+
+
 def describe_scores(scores):
     return f", scores of std {scores[0]:g}, {scores[1]}" if scores else ""
 

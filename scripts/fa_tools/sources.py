@@ -63,8 +63,8 @@ def calls(name, code):
 class Block:
     """A declaration of a header, with the comment above it."""
 
-    def __init__(self, header, namespace, text, after_blank, instead):
-        self.header, self.after_blank = header, after_blank
+    def __init__(self, header, namespace, text, instead):
+        self.header = header
         code = without_comments(text).strip()
         self.declared = re.sub(r"^template <(?:[^<>]|<[^<>]*>)*>\s*", "", code).split("{")[0]
         name = re.search(r"^(?:struct(?: alignas\(\w+\))?|enum class|namespace|using) (\w+)|(\w+) =|(\w+)(?:<\w+>)?\(",
@@ -122,23 +122,23 @@ def parse(header, instead={}):
     text = unmarked(unrecorded(preprocessed(header)))
     lines = text.split("\n")
     end = next(i for i, line in enumerate(lines) if not line.startswith("//"))
-    blocks, current, namespace, depth, blank = [], [], None, 0, True
+    blocks, current, namespace, depth = [], [], None, 0
     for line in lines[end:]:
         if depth == 0 and (opens := re.fullmatch(r"namespace (\w+) \{", line)):
             namespace = opens[1]
         elif depth == 0 and (not line or line.startswith("}")):
-            current, blank = [], True  # a comment above an empty line belongs to no declaration
+            current = []  # a comment above an empty line belongs to no declaration
         else:
             current.append(line)
             code = re.sub(r'"(?:[^"\\]|\\.)*"|//.*', "", line)
             depth += len(re.findall(r"[{(]", code)) - len(re.findall(r"[})]", code))
             if depth == 0 and code.rstrip().endswith((";", "}")):
                 if not without_comments("\n".join(current)).lstrip().startswith("static_assert"):
-                    block = Block(header, namespace, "\n".join(current), blank, instead)
+                    block = Block(header, namespace, "\n".join(current), instead)
                     # What is written anew stands for all overloads.
                     if block.key not in instead or block.key not in (each.key for each in blocks):
                         blocks.append(block)
-                current, blank = [], False
+                current = []
     return "\n".join(lines[:end]), blocks
 
 

@@ -336,6 +336,12 @@ def read_json(path):
     return _parsed(text_of(path))
 
 
+def read_named(path, how=read_json):
+    """What how() reads of a file. A Refused names the file."""
+    with named(relative(path)):
+        return how(path)
+
+
 def read_set(path, only=None):
     """{name: parsed file} of a set of files kept as one, a file a line: {"name": ..., "results": ...}. With `only` the lines
     of files with other names are not parsed."""

@@ -10,7 +10,7 @@ from fa_tools.laboratory import profile as profiler
 from fa_tools.product import limits
 from fa_tools.product.limits import RESOURCES
 from fa_tools.records import SHAPE, Shape, describe, is_stale, load, order, waiting
-from fa_tools.tools import Parser, Refused, named, read_json, relative, results_files
+from fa_tools.tools import Parser, Refused, read_json, read_named, relative, results_files
 
 EXAMPLE = """examples:
   scripts/fa agree                                              committed profiles against committed counts
@@ -198,19 +198,14 @@ def reasons(entries):
     return [(kernels, list(quantities), reason) for (reason, quantities), kernels in together.items()]
 
 
-def read(path, how):
-    with named(relative(path)):
-        return how(path)
-
-
 def comparison(profiles=None, counters=None):
     """What the emulator counted beside what the profiler did, in these files or the committed: an entry for each profile."""
     # Of head_dim 64 also 256 tokens themselves: kernel 15's tiles of 192 queries do not divide them, so that they cannot be
     # had from other lengths.
-    counted = [read(path, load) for path in counters or results_files("emulator_counts.jsonl")]
+    counted = [read_named(path, load) for path in counters or results_files("emulator_counts.jsonl")]
     parts = []
     for file in profiles or results_files("h200_profile*"):
-        data = read(file, profiler.read_profile)
+        data = read_named(file, profiler.read_profile)
         kernels = limits.kernels_of(counted, data["head_dim"])
         changed = {launch["kernel"] for launch in data["launches"] if is_stale(launch)}
         changed |= {name for name, _ in limits.kernels_of(counted, data["head_dim"], stale=True)}

@@ -23,8 +23,8 @@ from collections import namedtuple
 from functools import lru_cache
 from pathlib import Path
 
-from fa_tools.laboratory.validate import check_sense, problem_of
-from fa_tools.records import check, is_stale, kept_records, kind, neighbours, short_name, todays_source, with_solution
+from fa_tools.laboratory.validate import check_sense
+from fa_tools.records import check, is_stale, kept_records, kind, neighbours, problem_of, short_name, todays_source, with_solution
 from fa_tools.sources import kernel_names, solutions
 from fa_tools.tools import (RESULTS, ROOT, Parser, Refused, fail, read_json, read_set, relative, write_json,
                             write_whole)

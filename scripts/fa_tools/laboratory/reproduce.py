@@ -10,7 +10,7 @@ import subprocess
 import textwrap
 
 from fa_tools.records import display, kind, load, mark, order, passed
-from fa_tools.tools import ROOT, Parser, Refused, fail, named, new_results_file, read_json
+from fa_tools.tools import ROOT, Parser, Refused, fail, named, new_results_file, read_named
 
 EXAMPLE = """publications:
   from-scratch   Flash Attention from Scratch: its 16 kernels on A100 and RTX 3090
@@ -31,8 +31,7 @@ UNITS = {"tflops": "TFLOP/s", "percent": "% of FA2"}
 
 
 def read_published(name):
-    with named("bench/published.json"):
-        return read_json(ROOT / "bench" / "published.json")["publications"][name]
+    return read_named(ROOT / "bench" / "published.json")["publications"][name]
 
 
 def head_dims(published):

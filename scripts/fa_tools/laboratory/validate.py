@@ -5,7 +5,7 @@ import re
 import statistics
 import sys
 
-from fa_tools.records import SCORES, attended_pairs, flops_of, load, shape_of
+from fa_tools.records import attended_pairs, flops_of, load, problem_of
 from fa_tools.tools import Parser, Refused, check_writable, fail, need, read_json, read_set, write_json
 
 # Totals that are sums over the statements: of which field, and of which kind if not of all.
@@ -20,10 +20,6 @@ EXAMPLE = """examples:
   scripts/fa validate results/mine.json --keep bench/results/inputs.jsonl#scores
 
 Exit code: 0 all files are valid, 1 at least one is not, 2 bad arguments. One sentence for each file that is not."""
-
-
-def problem_of(record):
-    return shape_of(record), *(record.get(field) for field in SCORES)
 
 
 def check_problem(record, where):

@@ -16,7 +16,6 @@ and no browser is needed; the same input gives the same bytes, on machines whose
 import hashlib
 import json
 import os
-import sys
 from collections import Counter, namedtuple
 from fnmatch import fnmatch
 from pathlib import Path
@@ -27,6 +26,7 @@ from fa_tools.press.charts.roofline import load_profile, points_of, roofline_cha
 from fa_tools.press.charts.speeds import (cuda_ladder, grid_chart, grid_rows, length_chart, peer_length_chart, percents, scores_chart,
                                           speedup_chart)
 from fa_tools.press.charts.themes import one_svg
+from fa_tools.press.figures.drawing import keep
 from fa_tools.product.limits import MACHINES, bound_of, kernels_of
 from fa_tools.records import (REST, Shape, display, headline_shape, is_plain, is_stale, kind, load, order, passed, scores_of, shape_of,
                               tell_apart)
@@ -301,22 +301,11 @@ def docs_specs():
 
 def docs_charts(vl, check):
     """Draws docs/charts (SVG only: that is what the Markdown shows), or names what is out of date there."""
-    wanted = {f"{name}.svg": spec_of for name, spec_of in docs_specs()}
-    there = {path.name for path in DOCS.glob("*.svg")}
-    stale = sorted(name for name in wanted.keys() | there
-                   if name not in wanted or not is_fresh(DOCS / name, wanted[name]))
-    for name in stale:
-        if check:
-            print(f"{relative(DOCS / name)} is out of date; scripts/fa chart --docs draws it", file=sys.stderr)
-        elif name in wanted:
-            DOCS.mkdir(parents=True, exist_ok=True)
-            svg = one_svg(vl, wanted[name])
-            write_whole(DOCS / name, svg + stamp_of(wanted[name], svg))
-            print(f"Chart:   {relative(DOCS / name)}")
-        else:
-            (DOCS / name).unlink()
-            print(f"removed {relative(DOCS / name)}")
-    return 1 if stale and check else 0
+    drawn = {}
+    for name, spec_of in docs_specs():
+        svg = None if is_fresh(DOCS / f"{name}.svg", spec_of) else one_svg(vl, spec_of)
+        drawn[name] = svg and (svg + stamp_of(spec_of, svg)).decode()
+    return keep(DOCS, drawn, "scripts/fa chart --docs", check)
 
 
 def read(path, how):

@@ -27,9 +27,9 @@ from fa_tools.product import torch_attention
 from fa_tools.product.harness import Failed, Harness
 from fa_tools.product.torch_attention import PEERS
 from fa_tools.records import (CONVENTION, GROWTHS, HALVED, REST, SCORES, attended_pairs, describe_rest, describe_scores,
-                              flops_of, is_plain, is_stale, kind, load, scores_of, shape_of, short_name)
+                              flops_of, is_plain, is_stale, kind, load, problem_of, scores_of, shape_of, short_name)
 from fa_tools.sources import kernel_names
-from fa_tools.tools import (ROOT, Parser, Refused, check_writable, fail, named, new_results_file, read_json, relative, set_up,
+from fa_tools.tools import (ROOT, Parser, Refused, check_writable, fail, named, new_results_file, read_named, relative, set_up,
                             whole, write_json)
 
 EXAMPLE = """examples:
@@ -146,10 +146,6 @@ def describe(problem):
             f"head_dim {problem['head_dim']}{more(problem)}")
 
 
-def key(problem):
-    return shape_of(problem), scores_of(problem)
-
-
 def is_kernel(record):
     return kind(record["kernel"]) == "kernel"
 
@@ -202,7 +198,7 @@ def measure_problem(harness, runners, missing, problem, protocol, progress):
 def by_problem(records):
     groups = {}
     for record in records:
-        groups.setdefault(key(record), []).append(record)
+        groups.setdefault(problem_of(record), []).append(record)
     return groups.values()
 
 
@@ -230,8 +226,7 @@ def beside_baselines(machine, settings, records):
     """(a line for every library with a baseline on this GPU, those of them that are further off than they may)."""
     if settings["flush_l2"]:
         return [], []  # the baselines are of other conditions
-    with named("bench/baselines.json"):
-        data = read_json(ROOT / "bench" / "baselines.json")
+    data = read_named(ROOT / "bench" / "baselines.json")
     found = {}  # kernel: [(deviation, record, baseline, measured)]
     for record in records:
         for baseline in data["machines"].get(machine["gpu"], []):
@@ -415,10 +410,10 @@ def read_begun(file):
 
 def check_begun(data, machine, args, names, missing):
     """Refused if what was measured is not what would be measured now."""
-    here = [key(problem) for problem in args.problems]
+    here = [problem_of(problem) for problem in args.problems]
     of_problem = {}
     for record in data["records"]:
-        of_problem.setdefault(key(record), set()).add(record["kernel"])
+        of_problem.setdefault(problem_of(record), set()).add(record["kernel"])
     differences = {
         "another machine": data["machine"] != machine,
         "another protocol": data["protocol"] != args.settings or not set(of_problem) <= set(here),
@@ -469,8 +464,7 @@ def positive(text):
 
 
 def read_protocols():
-    with named("bench/protocols.json"):
-        return read_json(ROOT / "bench" / "protocols.json")["protocols"]
+    return read_named(ROOT / "bench" / "protocols.json")["protocols"]
 
 
 def peer_names():
@@ -678,8 +672,8 @@ def bench(args, command, stopped):
     with named(relative(args.json) if begun else ""):
         if begun:
             check_begun(args.begun, machine, args, {*runners, *missing}, missing)
-    done = set(map(key, begun))
-    problems = [problem for problem in args.problems if key(problem) not in done]
+    done = set(map(problem_of, begun))
+    problems = [problem for problem in args.problems if problem_of(problem) not in done]
     progress = Progress(sys.stderr, problems * args.repeat, stopped=stopped)
     for name, why in missing.items():
         progress.note(f"{name} is left out: {why}")
@@ -691,7 +685,7 @@ def bench(args, command, stopped):
         if args.json:
             write_json(file_of_run(args.json, run), results(created, command, machine, args.settings, records, notes, complete))
             there = relative(file_of_run(args.json, run))
-            args.written = f"{there} has {len(set(map(key, records)))} of {len(args.problems)} problems" + \
+            args.written = f"{there} has {len(set(map(problem_of, records)))} of {len(args.problems)} problems" + \
                            ("" if complete else f", scripts/fa bench --resume {there} goes on")
 
     for nth in range(args.repeat):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fa_tools.product import limits, sass
 from fa_tools.records import SHAPE as FIELDS, Shape, describe, headline_shape, load, order, passed, short, waiting
-from fa_tools.tools import Parser, Refused, busy, fail, named, relative, results_files, whole
+from fa_tools.tools import Parser, Refused, busy, fail, read_named, results_files, whole
 
 EXAMPLE = """examples:
   scripts/fa bounds                                              all kernels on an H200, from committed counts
@@ -31,23 +31,11 @@ ALONE = 2  # measured more than twice the bound: not the resource decides, but o
 SHAPE = Shape("bf16", 4, 16, 4096, 128)  # without measured results
 
 
-def read(names):
-    files = []
-    for name in names:
-        with named(relative(name)):
-            files.append(load(name))
-    return files
-
-
 def committed_measurements():
     """The committed results of GPUs that a kernel's speed is taken from everywhere (docs/results.md): the runs beside the
     libraries, then those of all kernels."""
     runs = [path for path in results_files() if re.search(r"_(bf16|fp16)_d\d+\.json$", path)]
-    files = []
-    for path in sorted(runs, key=lambda path: "_peers_" not in path):
-        with named(relative(path)):
-            files.append(load(path))
-    return files
+    return [read_named(path, load) for path in sorted(runs, key=lambda path: "_peers_" not in path)]
 
 
 def run_other_length(program, kernels, data):
@@ -151,7 +139,7 @@ def parse_arguments(argv):
 def main(argv=None):
     args = parse_arguments(argv)
     name, machine = limits.machine_named(args.machine)
-    files = read(args.results or COMMITTED)
+    files = [read_named(file, load) for file in args.results or COMMITTED]
     every = [record for data in files for record in data["records"] if passed(record) and "statements" in record]
     if not every:
         raise Refused("there are no counts by line in the results; scripts/run.sh --backend emulator writes them")

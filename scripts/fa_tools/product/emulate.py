@@ -189,12 +189,11 @@ def explain(messages, sources):
             for _, names, sentence in cuda_source.ABSENT:
                 if re.fullmatch(names, name):
                     fail(f"{file}:{line}: {sentence.format(name)}")
-            if space := re.search(rf"[‘'](cuda|cg|cooperative_groups|nvcuda)((?:::\w+)*)::{name}\b", text):
-                name = f"{space[1]}{space[2]}::{name}"
-                fail(f"{file}:{line}: the emulator has no {name}; docs/your_own_kernel.md says what of CUDA is there")
-            if re.match(r"__|cuda[A-Z_]|cg$|cooperative|atomic|cu[A-Z]|make_|h2?(abs|add|sub|mul|div|fma|neg|min|max|exp|log|sqrt|rsqrt|"
-                        r"rcp|sin|cos|floor|ceil|rint|trunc|eq|ne|lt|le|gt|ge|is)[a-z0-9_]*$", name):
-                fail(f"{file}:{line}: the emulator has no {name}; docs/your_own_kernel.md says what of CUDA is there")
+            space = re.search(rf"[‘']((?:cuda|cg|cooperative_groups|nvcuda)(?:::\w+)*::){name}\b", text)
+            like_cuda = re.match(r"__|cuda[A-Z_]|cg$|cooperative|atomic|cu[A-Z]|make_|h2?(abs|add|sub|mul|div|fma|neg|min|max|exp|log|sqrt|"
+                                 r"rsqrt|rcp|sin|cos|floor|ceil|rint|trunc|eq|ne|lt|le|gt|ge|is)[a-z0-9_]*$", name)
+            if space or like_cuda:
+                fail(f"{file}:{line}: the emulator has no {space[1] if space else ''}{name}; docs/your_own_kernel.md says what of CUDA is there")
         if member := NO_MEMBER.search(text):
             name, space = (group for group in member.groups() if group)
             fail(f"{file}:{line}: the emulator has no {space}::{name}; docs/your_own_kernel.md says what of CUDA is there")

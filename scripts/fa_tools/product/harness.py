@@ -19,11 +19,7 @@ class Output(ctypes.Structure):
 
 
 class Failed(Exception):
-    """One sentence: why a request could not be done. `lost`: no other one can be, either."""
-
-    def __init__(self, sentence, lost=False):
-        super().__init__(sentence)
-        self.lost = lost
+    """One sentence: why a request could not be done."""
 
 
 class NotTaken(Exception):
@@ -88,7 +84,7 @@ class Harness:
     def ask(self, request, say=None):
         answer = json.loads(self.answer(json.dumps(request).encode(), Say(say) if say else Say()))
         if "error" in answer:
-            raise Failed(answer["error"], answer["lost"])
+            raise Failed(answer["error"])
         return answer
 
 

@@ -190,8 +190,7 @@ def pieces_of_keys(p):
     found = cut(heads, heads, 1, keys)
     left, wide, colours = 24, p.width - 48, (BLUE, ORANGE, GREEN, GREY)
     unit = wide / SMS
-    p.heading(f"{heads} heads with one query each, {keys:,} keys, {SMS} SMs", "a cell: an SM; a colour: a head; white: idle")
-    p.heads = range(len(p.shapes))
+    p.head(f"{heads} heads with one query each, {keys:,} keys, {SMS} SMs", "a cell: an SM; a colour: a head; white: idle")
     for top, pieces, what in ((86, 1, f"One CTA per head: {heads} SMs read K and V"),
                               (142, found.pieces, f"{found.pieces} CTAs per head: {heads * found.pieces} SMs read K and V")):
         p.text(left, top - 8, what, 13, anchor="start", weight="bold")

@@ -285,6 +285,11 @@ class Picture:
         if what:
             self.text(x, y + 20, what, 12.5 if size > 15 else 12, INK.muted, "start")
 
+    def head(self, title, what="", **look):
+        """The heading of the whole picture, which its narrow form repeats in short lines."""
+        self.heading(title, what, **look)
+        self.heads = range(len(self.shapes))
+
     def caption(self, x, y, title, what, size=13, below=18, small=12):
         """A bold line, and a grey one below it."""
         self.text(x, y, title, size, weight="bold")
@@ -390,8 +395,7 @@ def figure(name, height, title, *heading, width=880, parts=None, below=None, ban
         def drawn(width=width):
             picture = Picture(width, height, title)
             if heading:
-                picture.heading(*heading)
-                picture.heads = range(len(picture.shapes))
+                picture.head(*heading)
             draw(picture)
             return picture
 

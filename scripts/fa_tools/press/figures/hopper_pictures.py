@@ -32,9 +32,8 @@ def phases(p):
     high, gap, left, right, top = 28, 26, 150, 862, 76
     block = 3 * high + gap
     p.height = top + stages * block + 78
-    p.heading(f"The barriers of K's {stages} stages: a phase ends, the next one begins, its parity is the other one",
-              "time runs to the right; number: the phase; colour: its parity")
-    p.heads = range(len(p.shapes))
+    p.head(f"The barriers of K's {stages} stages: a phase ends, the next one begins, its parity is the other one",
+           "time runs to the right; number: the phase; colour: its parity")
     parities = (BLUE, ORANGE)
     for at, name, look in ((400, "parity 0", BLUE), (490, "parity 1", ORANGE)):
         p.key(at, 39, name, look, 12, drop=11)
@@ -84,9 +83,8 @@ def boxes(p):
     rows, head_dim = constant("12", "kBlockN"), 128
     slabs, colors = constant("12", "kSlabs", head_dim), (BLUE, ORANGE)
     bytes_ = f"{layouts.slab_bytes(rows):,} bytes"
-    p.heading(f"A tile of K is {slabs} TMA boxes of 64 columns and {rows} rows; each arrives as a slab",
-              f"head_dim {head_dim}, 16-bit elements")
-    p.heads = range(len(p.shapes))
+    p.head(f"A tile of K is {slabs} TMA boxes of 64 columns and {rows} rows; each arrives as a slab",
+           f"head_dim {head_dim}, 16-bit elements")
     # Left: the heads of one sequence.
     x, y, wide, tall = 160, 96, 172, 250
     p.text(x + wide / 2, 84, "global memory, one sequence", 13, weight="bold")
@@ -140,9 +138,8 @@ def boxes(p):
         bands=[Band(0, ((0, 160.7), (160.7, 329.3, "arrow"), (329.3, 548.7), (548.7, 699.3, "arrow"), (699.3, 880)))])
 def producer_consumers(p):
     stages, warps = constant("13", "kStages"), 4 * constant("13", "kWarpgroups")
-    p.heading("Three roles, which meet only at the barriers of the stages",
-              f"K's {stages} stages, which both consumers read; V has {stages} more, with barriers of their own")
-    p.heads = range(len(p.shapes))
+    p.head("Three roles, which meet only at the barriers of the stages",
+           f"K's {stages} stages, which both consumers read; V has {stages} more, with barriers of their own")
     left, wide, top, bottom = 330, 218, 78, 358
     right, middle, high = left + wide, (top + bottom) / 2, (bottom - top - 12 * (stages - 1)) / stages
     bar, pen = (high - 18) / 2, 2.4
@@ -200,8 +197,7 @@ def registers(p):
     threads, launch = constant("13", "kThreads"), constant("13", "kLaunchRegisters")
     low, high = constant("13", "kProducerRegisters"), constant("13", "kConsumerRegisters")
     consumers, all_of_them, group, left, full = constant("13", "kWarpgroups"), 65536, 128, 24, p.width - 48
-    p.heading(f"An SM's {all_of_them:,} registers of 32 bits: {threads} threads begin with {launch} each", "to scale")
-    p.heads = range(len(p.shapes))
+    p.head(f"An SM's {all_of_them:,} registers of 32 bits: {threads} threads begin with {launch} each", "to scale")
     before = [(group * launch, f"consumer {i}: {group} · {launch}", GREEN) for i in range(consumers)]
     after = [(group * high, f"consumer {i}: {group} · {high}", GREEN) for i in range(consumers)]
     given, small = group * (launch - low), (group * low, "", BLUE)
@@ -401,9 +397,8 @@ def assignment(p):
     a_head = seq_len // constant("15", "kBlockM")
     q_tiles = batch * heads * a_head
     rounds = -(-q_tiles // sms)
-    p.heading(f"{q_tiles:,} query tiles on {sms} SMs: CTA i has the tiles i, i + {sms}, i + {2 * sms}, ...",
-              f"batch {batch}, {heads} heads, {seq_len} tokens; a cell is a query tile, a row is a round, a column is a CTA")
-    p.heads = range(len(p.shapes))
+    p.head(f"{q_tiles:,} query tiles on {sms} SMs: CTA i has the tiles i, i + {sms}, i + {2 * sms}, ...",
+           f"batch {batch}, {heads} heads, {seq_len} tokens; a cell is a query tile, a row is a round, a column is a CTA")
     left, top, high, shown = 84, 92, 14, 33
     cell = (p.width - left - 24) / sms
     last = q_tiles - (rounds - 1) * sms

@@ -540,8 +540,7 @@ def step_bits(p):
         bands=[Band(top, ((118, 478), (478, 880)), 118) for top in (0, 210)])
 def order(p):
     """The main loops of 08 and 09 in the order of issue, from the listings of scripts/fa inspect."""
-    p.heading("One tile of 64 keys, one warp: instructions from left to right in the order in which they are issued", size=15)
-    p.heads = range(len(p.shapes))
+    p.head("One tile of 64 keys, one warp: instructions from left to right in the order in which they are issued", size=15)
     left, wide, y = 118, 742, 62
     for kernel in ("08", "09"):
         names = read_json(ROOT / "bench" / "main_loops.json")["kernels"][kernel].split()
@@ -639,8 +638,7 @@ def lazy(p):
     def y(value):
         return top + tall * (1 - value / high)
 
-    p.heading(f"The maximum grows in {always} of {len(tiles)} tiles, O is rescaled in {lazily}", "one row; scores in units of log2")
-    p.heads = range(len(p.shapes))
+    p.head(f"The maximum grows in {always} of {len(tiles)} tiles, O is rescaled in {lazily}", "one row; scores in units of log2")
     for value in range(0, 29, 4):
         p.line(left, y(value), left + wide * len(tiles), y(value), INK.cell, 1.2)
         p.text(left - 10, y(value) + 4, str(value), 11.5, INK.muted, "end")
