@@ -25,8 +25,6 @@ float* tile(int stage = 0) {  // what is done with it is done after all that com
   asm volatile("" ::: "memory");
   return smem().tile[stage];
 }
-int thread() { return int(threadIdx.x); }
-int lane() { return thread() % 32; }
 bool first_thread() { return thread() == 0; }
 
 // Rows of 64 numbers.
@@ -35,8 +33,10 @@ ptx::TensorMap rows_of(const float* rows) {
                              layout::SwizzleMode::kNone);
 }
 
-#define FIRST first_line = __LINE__ + 1
-#define SECOND second_line = __LINE__ + 1
+// How reports begin, and what they say is missing.
+const std::string kRace = "data race on byte ", kWait = "Missing: an mbarrier_wait for the phase",
+                  kFence = "Missing: fence_proxy_async()",
+                  kSync = "Missing: a barrier of the cluster (cluster_arrive, cluster_wait)";
 
 void make_barriers(int readers = 1) {
   if (first_thread()) {
@@ -49,15 +49,15 @@ void make_barriers(int readers = 1) {
   __syncthreads();
 }
 
-void load_row(const float* in, int row, int stage = 0) {
+void load_row(const float* in, int row, int stage = 0, int& line = first_line) {
   const ptx::TensorMap map = rows_of(in);
   ptx::mbarrier_arrive_expect_tx(&smem().full[stage], 256);
-  FIRST;
+  line = __LINE__ + 1;
   ptx::cp_async_bulk_tensor_load(smem().tile[stage], &map, {0, row}, &smem().full[stage]);
 }
 
 // ---- a copy's data ------------------------------------------------------------------------------
-void load_not_waited_for(bool right, const float* in, float* out) {
+RACE(64, load_not_waited_for, kRace, kWait) {
   make_barriers();
   if (first_thread()) load_row(in, 0);
   if (right) ptx::mbarrier_wait(&smem().full[0], 0);
@@ -67,7 +67,7 @@ void load_not_waited_for(bool right, const float* in, float* out) {
 }
 
 // On a fresh barrier a wait for parity 1 is over at once.
-void wait_for_the_other_parity(bool right, const float* in, float* out) {
+RACE(64, wait_for_the_other_parity, kRace, kWait) {
   make_barriers();
   if (first_thread()) load_row(in, 0);
   ptx::mbarrier_wait(&smem().full[0], right ? 0 : 1);
@@ -76,7 +76,7 @@ void wait_for_the_other_parity(bool right, const float* in, float* out) {
   ptx::mbarrier_wait(&smem().full[0], 0);
 }
 
-void wait_for_another_stage(bool right, const float* in, float* out) {
+RACE(64, wait_for_another_stage, kRace, kWait) {
   make_barriers();
   if (first_thread()) {
     load_row(in, 1, 1);
@@ -90,7 +90,7 @@ void wait_for_another_stage(bool right, const float* in, float* out) {
 }
 
 // One warp waits for all: a barrier passes on what it has seen.
-void one_warp_waits(bool right, const float* in, float* out) {
+RACE(64, one_warp_waits, kRace, kWait) {
   make_barriers();
   if (first_thread()) load_row(in, 0);
   if (thread() < 32) ptx::mbarrier_wait(&smem().full[0], 0);
@@ -99,7 +99,7 @@ void one_warp_waits(bool right, const float* in, float* out) {
   out[thread()] = tile()[thread()];
 }
 
-void bytes_not_waited_for(bool right, const float* in, float* out) {
+RACE(64, bytes_not_waited_for, kRace, kWait) {
   make_barriers();
   if (first_thread()) {
     ptx::mbarrier_arrive_expect_tx(&smem().full[0], 256);
@@ -114,7 +114,7 @@ void bytes_not_waited_for(bool right, const float* in, float* out) {
 
 // ---- a stage that is used again -----------------------------------------------------------------
 // Warp 1 reads what thread 0 loads, two rows through one stage.
-void stage_released_before_it_is_read(bool right, const float* in, float* out) {
+RACE(64, stage_released_before_it_is_read, kRace, "Missing: an mbarrier_") {
   make_barriers(32);
   if (first_thread()) {
     for (int row = 0; row < 2; row++) {
@@ -132,7 +132,7 @@ void stage_released_before_it_is_read(bool right, const float* in, float* out) {
   }
 }
 
-void stage_not_waited_for(bool right, const float* in, float* out) {
+RACE(64, stage_not_waited_for, kRace, "Missing: an mbarrier_") {
   make_barriers(32);
   if (first_thread()) {
     for (int row = 0; row < 2; row++) {
@@ -150,85 +150,78 @@ void stage_not_waited_for(bool right, const float* in, float* out) {
 }
 
 // Threads write where a copy will: also from stores to copies there is a fence.
-void load_over_stores(bool right, const float* in, float*) {
+RACE(64, load_over_stores, kRace, kFence) {
   make_barriers();
   FIRST;
   tile()[thread()] = 0.0f;
   if (right) ptx::fence_proxy_async();
   __syncthreads();
-  if (first_thread()) {
-    const ptx::TensorMap map = rows_of(in);
-    ptx::mbarrier_arrive_expect_tx(&smem().full[0], 256);
-    SECOND;
-    ptx::cp_async_bulk_tensor_load(smem().tile[0], &map, {0, 0}, &smem().full[0]);
-  }
+  if (first_thread()) load_row(in, 0, 0, second_line);
   ptx::mbarrier_wait(&smem().full[0], 0);
 }
 
 // ---- stores -------------------------------------------------------------------------------------
-void store_row(float* out, int row) {
+void store_tile(float* out, int& line) {
   const ptx::TensorMap map = rows_of(out);
-  SECOND;
-  ptx::cp_async_bulk_tensor_store(&map, {0, row}, smem().tile[0]);
-  ptx::cp_async_bulk_commit();
+  line = __LINE__ + 1;
+  ptx::cp_async_bulk_tensor_store(&map, {0, 0}, smem().tile[0]);
 }
 
-void store_without_proxy_fence(bool right, const float*, float* out) {
+// Thread 0 stores the tile, whose numbers are those of all threads, until it has been read.
+void store_whole(float* out) {
+  if (!first_thread()) return;
+  store_tile(out, second_line);
+  ptx::cp_async_bulk_commit();
+  ptx::cp_async_bulk_wait_read<0>();
+}
+
+// Copies may read it.
+void fill_tile() {
+  tile()[thread()] = 1.0f;
+  ptx::fence_proxy_async();
+  __syncthreads();
+}
+
+RACE(64, store_without_proxy_fence, kRace, kFence) {
   FIRST;
   tile()[thread()] = 1.0f;
   if (right) ptx::fence_proxy_async();
   __syncthreads();
-  if (first_thread()) {
-    store_row(out, 0);
-    ptx::cp_async_bulk_wait_read<0>();
-  }
+  store_whole(out);
 }
 
 // The fence covers what lies before it.
-void store_with_proxy_fence_too_early(bool right, const float*, float* out) {
+RACE(64, store_with_proxy_fence_too_early, kRace, kFence) {
   if (!right) ptx::fence_proxy_async();
   FIRST;
   tile()[thread()] = 1.0f;
   if (right) ptx::fence_proxy_async();
   __syncthreads();
-  if (first_thread()) {
-    store_row(out, 0);
-    ptx::cp_async_bulk_wait_read<0>();
-  }
+  store_whole(out);
 }
 
 // In the thread that copies a fence does as well, after the barrier.
-void store_fenced_by_the_copying_thread(bool right, const float*, float* out) {
+RACE(64, store_fenced_by_the_copying_thread, kRace, kFence) {
   FIRST;
   tile()[thread()] = 1.0f;
   if (!right && first_thread()) ptx::fence_proxy_async();
   __syncthreads();
   if (right && first_thread()) ptx::fence_proxy_async();
-  if (first_thread()) {
-    store_row(out, 0);
-    ptx::cp_async_bulk_wait_read<0>();
-  }
+  store_whole(out);
 }
 
-void store_without_barrier(bool right, const float*, float* out) {
+RACE(64, store_without_barrier, kRace, "Missing: ") {
   FIRST;
   tile()[thread()] = 1.0f;
   ptx::fence_proxy_async();
   if (right) __syncthreads();
-  if (first_thread()) {
-    store_row(out, 0);
-    ptx::cp_async_bulk_wait_read<0>();
-  }
+  store_whole(out);
 }
 
-void buffer_reused_before_it_is_read(bool right, const float*, float* out) {
-  tile()[thread()] = 1.0f;
-  ptx::fence_proxy_async();
-  __syncthreads();
+RACE(64, buffer_reused_before_it_is_read, kRace, "Missing: cp_async_bulk_wait_read") {
+  fill_tile();
   if (first_thread()) {
-    const ptx::TensorMap map = rows_of(out);
-    FIRST;
-    ptx::cp_async_bulk_tensor_store(&map, {0, 0}, smem().tile[0]);
+    store_tile(out, first_line);
     ptx::cp_async_bulk_commit();
     if (right) ptx::cp_async_bulk_wait_read<0>();
   }
@@ -239,14 +232,10 @@ void buffer_reused_before_it_is_read(bool right, const float*, float* out) {
   if (first_thread()) ptx::cp_async_bulk_wait_read<0>();
 }
 
-void store_not_committed(bool right, const float*, float* out) {
-  tile()[thread()] = 1.0f;
-  ptx::fence_proxy_async();
-  __syncthreads();
+RACE(64, store_not_committed, kRace, "Missing: cp_async_bulk_commit before the wait") {
+  fill_tile();
   if (first_thread()) {
-    const ptx::TensorMap map = rows_of(out);
-    FIRST;
-    ptx::cp_async_bulk_tensor_store(&map, {0, 0}, smem().tile[0]);
+    store_tile(out, first_line);
     if (right) ptx::cp_async_bulk_commit();
     ptx::cp_async_bulk_wait_read<0>();
   }
@@ -256,14 +245,10 @@ void store_not_committed(bool right, const float*, float* out) {
 }
 
 // What has been read need not have been written.
-void result_before_it_is_written(bool right, const float*, float* out) {
-  tile()[thread()] = 1.0f;
-  ptx::fence_proxy_async();
-  __syncthreads();
+RACE(64, result_before_it_is_written, kRace, "Missing: cp_async_bulk_wait in") {
+  fill_tile();
   if (!first_thread()) return;
-  const ptx::TensorMap map = rows_of(out);
-  FIRST;
-  ptx::cp_async_bulk_tensor_store(&map, {0, 0}, smem().tile[0]);
+  store_tile(out, first_line);
   ptx::cp_async_bulk_commit();
   if (right) {
     ptx::cp_async_bulk_wait<0>();
@@ -274,20 +259,17 @@ void result_before_it_is_written(bool right, const float*, float* out) {
   out[64] = out[0];
 }
 
-void store_not_waited_for(bool right, const float*, float* out) {
-  tile()[thread()] = 1.0f;
-  ptx::fence_proxy_async();
-  __syncthreads();
+RACE(64, store_not_waited_for, "may not have read its shared memory yet",
+     "cp_async_bulk_wait_read<0>") {
+  fill_tile();
   if (!first_thread()) return;
-  const ptx::TensorMap map = rows_of(out);
-  FIRST;
-  ptx::cp_async_bulk_tensor_store(&map, {0, 0}, smem().tile[0]);
+  store_tile(out, first_line);
   ptx::cp_async_bulk_commit();
   if (right) ptx::cp_async_bulk_wait_read<0>();
 }
 
 // ---- mbarriers themselves -----------------------------------------------------------------------
-void arrival_orders(bool right, const float*, float* out) {
+RACE(64, arrival_orders, kRace, "Missing: a __syncthreads() between") {
   make_barriers(32);
   if (thread() < 32) {
     if (!right) ptx::mbarrier_arrive(&smem().empty[0]);
@@ -301,7 +283,7 @@ void arrival_orders(bool right, const float*, float* out) {
   }
 }
 
-void barrier_used_before_it_is_made(bool right, const float*, float*) {
+RACE(64, barrier_used_before_it_is_made, "mbarrier at byte ", "__syncthreads()") {
   if (first_thread()) {
     FIRST;
     ptx::mbarrier_init(&smem().full[0], 64);
@@ -310,24 +292,21 @@ void barrier_used_before_it_is_made(bool right, const float*, float*) {
   ptx::mbarrier_arrive(&smem().full[0]);
 }
 
-void barrier_not_visible_to_copies(bool right, const float* in, float*) {
+RACE(64, barrier_not_visible_to_copies, "may not be visible to bulk copies",
+     "Missing: fence_mbarrier_init()") {
   if (first_thread()) {
     FIRST;
     ptx::mbarrier_init(&smem().full[0], 1);
     if (right) ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  const ptx::TensorMap map = rows_of(in);
-  if (first_thread()) {
-    ptx::mbarrier_arrive_expect_tx(&smem().full[0], 256);
-    SECOND;
-    ptx::cp_async_bulk_tensor_load(smem().tile[0], &map, {0, 0}, &smem().full[0]);
-  }
+  if (first_thread()) load_row(in, 0, 0, second_line);
   ptx::mbarrier_wait(&smem().full[0], 0);
 }
 
 // Two phases end while warp 1 does something else: their parity is what it was.
-void two_phases_ahead(bool right, const float*, float*) {
+RACE(64, two_phases_ahead, "two phases ahead, a parity says nothing",
+     "must wait until all have seen") {
   make_barriers(1);
   if (first_thread()) {
     ptx::mbarrier_arrive(&smem().full[0]);
@@ -341,13 +320,15 @@ void two_phases_ahead(bool right, const float*, float*) {
 }
 
 // Whoever comes last arrives in the next phase, and cannot know it.
-void more_arrivals_than_counted(bool right, const float*, float*) {
+RACE(64, more_arrivals_than_counted,
+     "may count in the phase before: ", "its count, 32, is too small") {
   make_barriers(right ? 64 : 32);
   SECOND;
   ptx::mbarrier_arrive(&smem().empty[0]);
 }
 
-void arrives_again_without_waiting(bool right, const float*, float*) {
+RACE(64, arrives_again_without_waiting,
+     "may count in the phase before: ", "missing: a wait for that phase") {
   make_barriers(2);
   if (lane() > 0) return;
   for (int turn = 0; turn < 2; turn++) {
@@ -358,7 +339,8 @@ void arrives_again_without_waiting(bool right, const float*, float*) {
 }
 
 // A barrier and its phases are known to others, too, who have heard of the waiting thread.
-void arrives_after_another_has_waited(bool right, const float*, float*) {
+RACE(64, arrives_after_another_has_waited,
+     "may count in the phase before: ", "missing: a wait for that phase") {
   make_barriers(2);
   for (int turn = 0; turn < 2; turn++) {
     SECOND;
@@ -369,7 +351,7 @@ void arrives_after_another_has_waited(bool right, const float*, float*) {
 }
 
 // The bytes of the row before may be still to come, or that phase may be over.
-void bytes_expected_too_early(bool right, const float* in, float*) {
+RACE(64, bytes_expected_too_early, " phase 0 of the mbarrier at byte ", "expect_tx") {
   make_barriers();
   if (!first_thread()) return;
   for (int row = 0; row < 2; row++) {
@@ -386,7 +368,7 @@ void sync_cluster() {
   ptx::cluster_wait();
 }
 
-void read_of_the_other_cta(bool right, const float*, float* out) {
+RACE_KERNEL(2, 2, 64, read_of_the_other_cta, kRace, kSync) {
   FIRST;
   tile()[thread()] = 1.0f;
   if (right) sync_cluster();
@@ -401,7 +383,7 @@ void dawdle() {
   for (int i = 0; i < 20; i++) __syncthreads();
 }
 
-void end_while_the_other_reads(bool right, const float*, float* out) {
+RACE_KERNEL(2, 2, 64, end_while_the_other_reads, "of the cluster ", kSync) {
   tile()[thread()] = 1.0f;
   sync_cluster();
   if (ptx::cluster_ctarank() == 0) {
@@ -414,7 +396,7 @@ void end_while_the_other_reads(bool right, const float*, float* out) {
 }
 
 // The other way round: CTA 0 ends first, mostly.
-void end_before_the_other_reads(bool right, const float*, float* out) {
+RACE_KERNEL(2, 2, 64, end_before_the_other_reads, "of the cluster ", kSync) {
   tile()[thread()] = 1.0f;
   sync_cluster();
   if (ptx::cluster_ctarank() == 1) {
@@ -425,7 +407,7 @@ void end_before_the_other_reads(bool right, const float*, float* out) {
   if (right) sync_cluster();
 }
 
-void end_while_the_other_arrives(bool right, const float*, float*) {
+RACE_KERNEL(2, 2, 64, end_while_the_other_arrives, "of the cluster ", kSync) {
   make_barriers(64);
   sync_cluster();
   if (ptx::cluster_ctarank() == 1) {
@@ -437,7 +419,7 @@ void end_while_the_other_arrives(bool right, const float*, float*) {
   }
 }
 
-void multicast_not_waited_for(bool right, const float* in, float* out) {
+RACE_KERNEL(2, 2, 64, multicast_not_waited_for, kRace, kWait) {
   make_barriers();
   sync_cluster();
   const int rank = ptx::cluster_ctarank();
@@ -456,54 +438,4 @@ void multicast_not_waited_for(bool right, const float* in, float* out) {
 }
 
 }  // namespace
-
-std::vector<RaceCase> async_race_cases() {
-  const std::string shared = "data race on byte ", wait = "Missing: an mbarrier_wait for the phase",
-                    arrive = "Missing: an mbarrier_arrive after it that the copying thread waits",
-                    fence = "Missing: fence_proxy_async()",
-                    sync = "Missing: a barrier of the cluster (cluster_arrive, cluster_wait)";
-#define RACE(ctas, threads, body, problem, cure) \
-  {#body, ctas, threads, body, problem, cure, "tests/async_race_kernels.cpp"}
-  std::vector<RaceCase> cases = {
-      RACE(1, 64, load_not_waited_for, shared, wait),
-      RACE(1, 64, wait_for_the_other_parity, shared, wait),
-      RACE(1, 64, wait_for_another_stage, shared, wait),
-      RACE(1, 64, one_warp_waits, shared, wait),
-      RACE(1, 64, bytes_not_waited_for, shared, wait),
-      RACE(1, 64, stage_released_before_it_is_read, shared, "Missing: an mbarrier_"),
-      RACE(1, 64, stage_not_waited_for, shared, "Missing: an mbarrier_"),
-      RACE(1, 64, load_over_stores, shared, fence),
-      RACE(1, 64, store_without_proxy_fence, shared, fence),
-      RACE(1, 64, store_with_proxy_fence_too_early, shared, fence),
-      RACE(1, 64, store_fenced_by_the_copying_thread, shared, fence),
-      RACE(1, 64, store_without_barrier, shared, "Missing: "),
-      RACE(1, 64, buffer_reused_before_it_is_read, shared, "Missing: cp_async_bulk_wait_read"),
-      RACE(1, 64, store_not_committed, shared, "Missing: cp_async_bulk_commit before the wait"),
-      RACE(1, 64, result_before_it_is_written, shared, "Missing: cp_async_bulk_wait in"),
-      RACE(1, 64, store_not_waited_for, "may not have read its shared memory yet",
-           "cp_async_bulk_wait_read<0>"),
-      RACE(1, 64, arrival_orders, shared, "Missing: a __syncthreads() between"),
-      RACE(1, 64, barrier_used_before_it_is_made, "mbarrier at byte ", "__syncthreads()"),
-      RACE(1, 64, barrier_not_visible_to_copies, "may not be visible to bulk copies",
-           "Missing: fence_mbarrier_init()"),
-      RACE(1, 64, two_phases_ahead, "two phases ahead, a parity says nothing",
-           "must wait until all have seen"),
-      RACE(1, 64, more_arrivals_than_counted,
-           "may count in the phase before: ", "its count, 32, is too small"),
-      RACE(1, 64, arrives_again_without_waiting,
-           "may count in the phase before: ", "missing: a wait for that phase"),
-      RACE(1, 64, arrives_after_another_has_waited,
-           "may count in the phase before: ", "missing: a wait for that phase"),
-      RACE(1, 64, bytes_expected_too_early, " phase 0 of the mbarrier at byte ", "expect_tx"),
-      RACE(2, 64, read_of_the_other_cta, shared, sync),
-      RACE(2, 64, end_while_the_other_reads, "of the cluster ", sync),
-      RACE(2, 64, end_before_the_other_reads, "of the cluster ", sync),
-      RACE(2, 64, end_while_the_other_arrives, "of the cluster ", sync),
-      RACE(2, 64, multicast_not_waited_for, shared, wait),
-  };
-#undef RACE
-  for (RaceCase& each : cases) each.cluster = each.ctas;
-  return cases;
-}
-
 }  // namespace probe

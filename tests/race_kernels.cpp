@@ -13,6 +13,11 @@ namespace probe {
 
 int first_line = 0, second_line = 0;
 
+std::vector<RaceCase>& race_cases() {
+  static std::vector<RaceCase> all;
+  return all;
+}
+
 namespace {
 
 struct Storage {
@@ -28,15 +33,16 @@ float* words() {
   keep_apart();
   return fa::shared_storage<Storage>().words;
 }
-int thread() { return int(threadIdx.x); }
-int lane() { return thread() % 32; }
 
-// The next line is the first (second) access of the race.
-#define FIRST first_line = __LINE__ + 1
-#define SECOND second_line = __LINE__ + 1
+// How reports begin, and what they say is missing.
+const std::string kRace = "data race on byte ",
+                  kUnwritten = "read of memory that nothing has written, byte ",
+                  kSyncthreads = "Missing: a __syncthreads() between",
+                  kSyncwarp = "Missing: a __syncwarp() between",
+                  kWait = "may still be under way. Missing: cp_async_wait ";
 
 // ---- __syncthreads ------------------------------------------------------------------------------
-void read_after_write(bool right, const float*, float* out) {
+RACE(64, read_after_write, kRace, kSyncthreads) {
   FIRST;
   words()[thread()] = 1.0f;
   if (right) __syncthreads();
@@ -44,7 +50,7 @@ void read_after_write(bool right, const float*, float* out) {
   out[thread()] = words()[(thread() + 32) % 64];
 }
 
-void write_after_read(bool right, const float*, float* out) {
+RACE(64, write_after_read, kRace, kSyncthreads) {
   words()[thread()] = 1.0f;
   __syncthreads();
   FIRST;
@@ -60,7 +66,7 @@ struct Noted {
   ~Noted() { *place = 1; }
 };
 
-void beside_an_object(bool right, const float* in, float* out) {
+RACE(96, beside_an_object, kRace, kSyncthreads) {
   int place = 0;
   const Noted noted{&place};
   if (thread() >= 64) {  // another warp asks for what never comes
@@ -77,7 +83,7 @@ void beside_an_object(bool right, const float* in, float* out) {
 }
 
 // What is missing is missing at the iteration's end, whichever of the two comes first.
-void next_iteration(bool right, const float*, float* out) {
+RACE(64, next_iteration, kRace, "and the next time that line ") {
   for (int i = 0; i < 3; i++) {
     SECOND;
     words()[thread()] = float(i);
@@ -89,7 +95,7 @@ void next_iteration(bool right, const float*, float* out) {
 }
 
 // The store has been there before, but no barrier was in between: it is missing behind the loop.
-void after_a_loop(bool right, const float*, float* out) {
+RACE(64, after_a_loop, kRace, kSyncthreads + " line ") {
   for (int i = 0; i < 3; i++) {
     FIRST;
     words()[thread()] = float(i);
@@ -99,7 +105,7 @@ void after_a_loop(bool right, const float*, float* out) {
   out[thread()] = words()[(thread() + 32) % 64];
 }
 
-void write_after_write(bool right, const float*, float*) {
+RACE(64, write_after_write, kRace, kSyncthreads) {
   if (thread() == 0) {
     FIRST;
     words()[0] = 1.0f;
@@ -112,7 +118,7 @@ void write_after_write(bool right, const float*, float*) {
 }
 
 // The halves of a word belong to different threads: no race with the barrier, one without.
-void halves_of_a_word(bool right, const float*, float* out) {
+RACE(64, halves_of_a_word, kRace, kSyncthreads) {
   const auto halves = [] { return reinterpret_cast<uint16_t*>(words()); };
   FIRST;
   halves()[thread()] = uint16_t(thread());
@@ -122,7 +128,7 @@ void halves_of_a_word(bool right, const float*, float* out) {
 }
 
 // ---- __syncwarp ---------------------------------------------------------------------------------
-void between_lanes(bool right, const float*, float* out) {
+RACE(32, between_lanes, kRace, kSyncwarp) {
   FIRST;
   words()[lane()] = 1.0f;
   if (right) __syncwarp();
@@ -130,7 +136,7 @@ void between_lanes(bool right, const float*, float* out) {
   out[lane()] = words()[lane() ^ 1];
 }
 
-void between_halves_of_a_warp(bool right, const float*, float* out) {
+RACE(32, between_halves_of_a_warp, kRace, kSyncwarp) {
   FIRST;
   words()[lane()] = 1.0f;
   if (right) {
@@ -142,7 +148,7 @@ void between_halves_of_a_warp(bool right, const float*, float* out) {
   out[lane()] = words()[lane() ^ 16];
 }
 
-void within_halves_of_a_warp(bool right, const float*, float* out) {
+RACE(32, within_halves_of_a_warp, kRace, kSyncwarp) {
   FIRST;
   words()[lane()] = 1.0f;
   if (right) __syncwarp(lane() < 16 ? 0x0000ffffu : 0xffff0000u);
@@ -151,7 +157,7 @@ void within_halves_of_a_warp(bool right, const float*, float* out) {
 }
 
 // A __syncwarp passes on what a lane has learnt from others: 0 to 1, then 1 to 2.
-void through_another_lane(bool right, const float*, float* out) {
+RACE(32, through_another_lane, kRace, kSyncwarp) {
   if (lane() == 0) {
     FIRST;
     words()[0] = 1.0f;
@@ -164,7 +170,7 @@ void through_another_lane(bool right, const float*, float* out) {
   }
 }
 
-void shuffle_does_not_order(bool right, const float*, float* out) {
+RACE(32, shuffle_does_not_order, kRace, kSyncwarp) {
   FIRST;
   words()[lane()] = 1.0f;
   __shfl_xor_sync(0xffffffffu, 1, 1);
@@ -173,7 +179,7 @@ void shuffle_does_not_order(bool right, const float*, float* out) {
   out[lane()] = words()[lane() ^ 1];
 }
 
-void vote_does_not_order(bool right, const float*, float* out) {
+RACE(32, vote_does_not_order, kRace, kSyncwarp) {
   FIRST;
   words()[lane()] = 1.0f;
   __any_sync(0xffffffffu, 1);
@@ -197,7 +203,7 @@ void fill_tile() {  // rows of this lane's own
   }
 }
 
-void ldmatrix_within_a_warp(bool right, const float*, float* out) {
+RACE(32, ldmatrix_within_a_warp, kRace, kSyncwarp) {
   fill_tile();
   if (right) __syncwarp();
   uint32_t r[4];
@@ -206,7 +212,7 @@ void ldmatrix_within_a_warp(bool right, const float*, float* out) {
   out[lane()] = float(r[0] + r[1] + r[2] + r[3]);
 }
 
-void ldmatrix_of_another_warp(bool right, const float*, float* out) {
+RACE(64, ldmatrix_of_another_warp, kRace, kSyncthreads) {
   if (thread() < 32) fill_tile();
   if (right) __syncthreads();
   if (thread() < 32) return;
@@ -216,7 +222,7 @@ void ldmatrix_of_another_warp(bool right, const float*, float* out) {
   out[lane()] = float(r[0] + r[1] + r[2] + r[3]);
 }
 
-void overwritten_under_ldmatrix(bool right, const float*, float* out) {
+RACE(64, overwritten_under_ldmatrix, kRace, kSyncthreads) {
   if (thread() < 32) fill_tile();
   __syncthreads();
   if (thread() < 32) {
@@ -229,7 +235,7 @@ void overwritten_under_ldmatrix(bool right, const float*, float* out) {
   if (thread() >= 32) fill_tile();
 }
 
-void stmatrix_then_loads(bool right, const float*, float* out) {
+RACE(32, stmatrix_then_loads, kRace, kSyncwarp) {
   const uint32_t r[4] = {};
   FIRST;
   ptx::stmatrix_x4(r, row_address());
@@ -239,7 +245,7 @@ void stmatrix_then_loads(bool right, const float*, float* out) {
   out[lane()] = float(reinterpret_cast<const uint16_t*>(tile)[lane()]);
 }
 
-void wmma_then_loads(bool right, const float*, float* out) {
+RACE(32, wmma_then_loads, kRace, kSyncwarp) {
   ptx::FragmentC c;
   nvcuda::wmma::fill_fragment(c, 0.0f);
   FIRST;
@@ -249,7 +255,7 @@ void wmma_then_loads(bool right, const float*, float* out) {
   out[lane()] = words()[lane()];
 }
 
-void stores_then_wmma(bool right, const float*, float* out) {
+RACE(32, stores_then_wmma, kRace, kSyncwarp) {
   for (int i = 0; i < 8; i++) {
     FIRST;
     words()[32 * i + lane()] = 1.0f;
@@ -267,7 +273,7 @@ void copy(int to, const float* from) {  // 16 bytes a thread
   ptx::cp_async<16>(ptx::shared_address(&words()[to + thread() * 4]), from + thread() * 4);
 }
 
-void own_copy(bool right, const float* in, float* out) {
+RACE(64, own_copy, kRace, kWait + "between") {
   copy(0, in);
   ptx::cp_async_commit();
   if (right) ptx::cp_async_wait<0>();
@@ -276,7 +282,7 @@ void own_copy(bool right, const float* in, float* out) {
   ptx::cp_async_wait<0>();
 }
 
-void latest_group(bool right, const float* in, float* out) {
+RACE(64, latest_group, kRace, kWait + "between") {
   copy(256, in);
   ptx::cp_async_commit();
   copy(0, in);
@@ -288,7 +294,7 @@ void latest_group(bool right, const float* in, float* out) {
   ptx::cp_async_wait<0>();
 }
 
-void copy_not_committed(bool right, const float* in, float* out) {
+RACE(64, copy_not_committed, kRace, "Missing: cp_async_commit before the wait, between") {
   copy(0, in);
   if (right) ptx::cp_async_commit();
   ptx::cp_async_wait<0>();
@@ -299,7 +305,7 @@ void copy_not_committed(bool right, const float* in, float* out) {
   ptx::cp_async_wait<0>();
 }
 
-void copy_of_another_warp(bool right, const float* in, float* out) {
+RACE(64, copy_of_another_warp, kRace, kSyncthreads) {
   copy(0, in);
   ptx::cp_async_commit();
   ptx::cp_async_wait<0>();
@@ -308,7 +314,7 @@ void copy_of_another_warp(bool right, const float* in, float* out) {
   out[thread()] = words()[(thread() ^ 32) * 4];
 }
 
-void wait_after_the_barrier(bool right, const float* in, float* out) {
+RACE(64, wait_after_the_barrier, kRace, kWait + "in the thread that copies") {
   copy(0, in);
   ptx::cp_async_commit();
   if (right) ptx::cp_async_wait<0>();
@@ -318,7 +324,7 @@ void wait_after_the_barrier(bool right, const float* in, float* out) {
   out[thread()] = words()[(thread() ^ 32) * 4];
 }
 
-void copy_over_what_is_read(bool right, const float* in, float* out) {
+RACE(64, copy_over_what_is_read, kRace, kSyncthreads) {
   words()[thread() * 4] = 1.0f;
   __syncthreads();
   SECOND;
@@ -330,7 +336,7 @@ void copy_over_what_is_read(bool right, const float* in, float* out) {
 }
 
 // ---- named barriers -----------------------------------------------------------------------------
-void producer_arrives(bool right, const float*, float* out) {
+RACE(64, producer_arrives, kRace, kSyncthreads) {
   if (thread() < 32) {
     if (!right) ptx::barrier_arrive(1, 64);
     FIRST;
@@ -344,7 +350,7 @@ void producer_arrives(bool right, const float*, float* out) {
 }
 
 // Who only arrives knows nothing of what the others did before.
-void arriving_is_not_waiting(bool right, const float*, float*) {
+RACE(64, arriving_is_not_waiting, kRace, kSyncthreads) {
   if (thread() < 32) {
     if (right) {
       ptx::barrier_sync(1, 64);
@@ -360,7 +366,7 @@ void arriving_is_not_waiting(bool right, const float*, float*) {
   }
 }
 
-void barrier_of_two_warps(bool right, const float*, float* out) {
+RACE(96, barrier_of_two_warps, kRace, kSyncthreads) {
   if (thread() < 32) {
     FIRST;
     words()[lane()] = 1.0f;
@@ -373,13 +379,15 @@ void barrier_of_two_warps(bool right, const float*, float* out) {
 }
 
 // Two groups of two warps: without a barrier each, a warp of one may meet a warp of the other.
-void barrier_of_two_groups(bool right, const float*, float*) {
+RACE(128, barrier_of_two_groups,
+     "may count in the phase before: ", "two groups of warps use one barrier") {
   SECOND;
   ptx::barrier_sync(right ? 1 + thread() / 64 : 1, 64);
 }
 
 // Warp 0 arrives a second time and has not heard that warp 1 came.
-void arrives_again(bool right, const float*, float*) {
+RACE(64, arrives_again, "has not seen the end of barrier 1's last phase",
+     "Too many threads arrive") {
   for (int i = 0; i < 2; i++) {
     if (thread() < 32) {
       ptx::barrier_arrive(1, 64);
@@ -392,7 +400,7 @@ void arrives_again(bool right, const float*, float*) {
 }
 
 // ---- global memory ------------------------------------------------------------------------------
-void global_within_a_cta(bool right, const float*, float* out) {
+RACE(64, global_within_a_cta, kRace, kSyncthreads) {
   FIRST;
   out[thread()] = 1.0f;
   if (right) __syncthreads();
@@ -400,12 +408,12 @@ void global_within_a_cta(bool right, const float*, float* out) {
   words()[thread()] = out[thread() ^ 32];
 }
 
-void two_ctas_write(bool right, const float*, float* out) {
+RACE_KERNEL(2, 1, 32, two_ctas_write, kRace, "Let each write its own part") {
   FIRST;
   out[thread() + (right ? 32 * blockIdx.x : 0)] = 1.0f;
 }
 
-void one_cta_writes(bool right, const float*, float* out) {
+RACE_KERNEL(2, 1, 32, one_cta_writes, kRace, "Do the two in separate launches.") {
   if (blockIdx.x == 0) {
     FIRST;
     out[thread()] = 1.0f;
@@ -417,20 +425,20 @@ void one_cta_writes(bool right, const float*, float* out) {
 }
 
 // ---- what nobody wrote --------------------------------------------------------------------------
-void unwritten_shared(bool right, const float*, float* out) {
+RACE(32, unwritten_shared, kUnwritten, "Write it first") {
   if (right) words()[thread()] = 1.0f;
   FIRST;
   out[thread()] = words()[thread()];
 }
 
-void unwritten_tail(bool right, const float*, float* out) {
+RACE(32, unwritten_tail, kUnwritten + "12", "Write it first") {
   if (right || thread() < 30) words()[thread()] = 1.0f;
   __syncwarp();
   FIRST;
   out[thread()] = words()[thread() ^ 1];
 }
 
-void unwritten_global(bool right, const float*, float* out) {
+RACE(32, unwritten_global, kUnwritten, "Write it first") {
   if (right) out[thread()] = 1.0f;
   keep_apart();
   FIRST;
@@ -438,17 +446,18 @@ void unwritten_global(bool right, const float*, float* out) {
 }
 
 // ---- left behind --------------------------------------------------------------------------------
-void copy_not_waited_for(bool right, const float* in, float*) {
+RACE(32, copy_not_waited_for, "exits without having waited for cp.async", "cp_async_wait<0>") {
   copy(0, in);
   ptx::cp_async_commit();
   if (right) ptx::cp_async_wait<0>();
 }
 
-void unbalanced_barrier(bool right, const float*, float*) {
+RACE(64, unbalanced_barrier, "ends with barrier 5 out of balance: 32 of 64 threads",
+     "bar.sync or bar.arrive") {
   if (right || thread() < 32) ptx::barrier_arrive(5, 64);
 }
 
-void barrier_in_a_branch(bool right, const float*, float*) {
+RACE(32, barrier_in_a_branch, "of the same warp is in __syncthreads()", "the same instruction") {
   if (right || lane() < 16) {
     FIRST;
     __syncthreads();
@@ -458,7 +467,7 @@ void barrier_in_a_branch(bool right, const float*, float*) {
   }
 }
 
-void ldmatrix_in_a_branch(bool right, const float*, float* out) {
+RACE(32, ldmatrix_in_a_branch, "of the same warp is in ldmatrix", "the same instruction") {
   fill_tile();
   __syncwarp();
   uint32_t r[4];
@@ -473,65 +482,4 @@ void ldmatrix_in_a_branch(bool right, const float*, float* out) {
 }
 
 }  // namespace
-
-std::vector<RaceCase> race_cases() {
-  const std::string shared = "data race on byte ",
-                    syncthreads = "Missing: a __syncthreads() between",
-                    syncwarp = "Missing: a __syncwarp() between",
-                    wait = "may still be under way. Missing: cp_async_wait ";
-#define RACE(ctas, threads, body, problem, cure) \
-  { #body, ctas, threads, body, problem, cure }
-  return {
-      RACE(1, 64, read_after_write, shared, syncthreads),
-      RACE(1, 64, write_after_read, shared, syncthreads),
-      RACE(1, 96, beside_an_object, shared, syncthreads),
-      RACE(1, 64, next_iteration, shared, "and the next time that line "),
-      RACE(1, 64, after_a_loop, shared, syncthreads + " line "),
-      RACE(1, 64, write_after_write, shared, syncthreads),
-      RACE(1, 64, halves_of_a_word, shared, syncthreads),
-      RACE(1, 32, between_lanes, shared, syncwarp),
-      RACE(1, 32, between_halves_of_a_warp, shared, syncwarp),
-      RACE(1, 32, within_halves_of_a_warp, shared, syncwarp),
-      RACE(1, 32, through_another_lane, shared, syncwarp),
-      RACE(1, 32, shuffle_does_not_order, shared, syncwarp),
-      RACE(1, 32, vote_does_not_order, shared, syncwarp),
-      RACE(1, 32, ldmatrix_within_a_warp, shared, syncwarp),
-      RACE(1, 64, ldmatrix_of_another_warp, shared, syncthreads),
-      RACE(1, 64, overwritten_under_ldmatrix, shared, syncthreads),
-      RACE(1, 32, stmatrix_then_loads, shared, syncwarp),
-      RACE(1, 32, wmma_then_loads, shared, syncwarp),
-      RACE(1, 32, stores_then_wmma, shared, syncwarp),
-      RACE(1, 64, own_copy, shared, wait + "between"),
-      RACE(1, 64, latest_group, shared, wait + "between"),
-      RACE(1, 64, copy_not_committed, shared, "Missing: cp_async_commit before the wait, between"),
-      RACE(1, 64, copy_of_another_warp, shared, syncthreads),
-      RACE(1, 64, wait_after_the_barrier, shared, wait + "in the thread that copies"),
-      RACE(1, 64, copy_over_what_is_read, shared, syncthreads),
-      RACE(1, 64, producer_arrives, shared, syncthreads),
-      RACE(1, 64, arriving_is_not_waiting, shared, syncthreads),
-      RACE(1, 96, barrier_of_two_warps, shared, syncthreads),
-      RACE(1, 128, barrier_of_two_groups,
-           "may count in the phase before: ", "two groups of warps use one barrier"),
-      RACE(1, 64, arrives_again, "has not seen the end of barrier 1's last phase",
-           "Too many threads arrive"),
-      RACE(1, 64, global_within_a_cta, shared, syncthreads),
-      RACE(2, 32, two_ctas_write, shared, "Let each write its own part"),
-      RACE(2, 32, one_cta_writes, shared, "Do the two in separate launches."),
-      RACE(1, 32, unwritten_shared, "read of memory that nothing has written, byte ",
-           "Write it first"),
-      RACE(1, 32, unwritten_tail, "read of memory that nothing has written, byte 12",
-           "Write it first"),
-      RACE(1, 32, unwritten_global, "read of memory that nothing has written, byte ",
-           "Write it first"),
-      RACE(1, 32, copy_not_waited_for, "exits without having waited for cp.async",
-           "cp_async_wait<0>"),
-      RACE(1, 64, unbalanced_barrier, "ends with barrier 5 out of balance: 32 of 64 threads",
-           "bar.sync or bar.arrive"),
-      RACE(1, 32, barrier_in_a_branch, "of the same warp is in __syncthreads()",
-           "the same instruction"),
-      RACE(1, 32, ldmatrix_in_a_branch, "of the same warp is in ldmatrix", "the same instruction"),
-  };
-#undef RACE
-}
-
 }  // namespace probe

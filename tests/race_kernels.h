@@ -7,19 +7,38 @@
 #include <string>
 #include <vector>
 
+#include "common/launch/launch.h"
+
 namespace probe {
 
 struct RaceCase {
   std::string name;
-  int ctas, threads;
+  int ctas, cluster, threads;
   void (*body)(bool right, const float* in, float* out);  // `right`: with the synchronisation
   std::string problem;                                    // how the report begins
   std::string cure;                                       // what it says is missing
-  std::string file = "tests/race_kernels.cpp";
-  int cluster = 1;
+  std::string file;
 };
-std::vector<RaceCase> race_cases();        // of what threads do
-std::vector<RaceCase> async_race_cases();  // of what runs beside them
+std::vector<RaceCase>& race_cases();
+
+struct ListedRace {
+  explicit ListedRace(const RaceCase& each) { race_cases().push_back(each); }
+};
+
+// RACE(threads, name, problem, cure) { the body of a kernel of one CTA }: defines it and lists it.
+#define RACE_KERNEL(ctas, cluster, threads, name, problem, cure)                \
+  void name(bool right, const float* in, float* out);                           \
+  const ListedRace name##_listed(                                               \
+      RaceCase{#name, ctas, cluster, threads, &name, problem, cure, __FILE__}); \
+  void name(bool right, const float* in, float* out)
+#define RACE(...) RACE_KERNEL(1, 1, __VA_ARGS__)
+
+// The next line is the first (second) access of the race.
+#define FIRST first_line = __LINE__ + 1
+#define SECOND second_line = __LINE__ + 1
+
+inline int thread() { return int(threadIdx.x); }
+inline int lane() { return thread() % 32; }
 
 // Bytes of shared memory that a CTA has; elements of in and out.
 inline constexpr size_t kRaceSharedBytes = 4096;

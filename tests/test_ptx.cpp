@@ -31,6 +31,7 @@
 namespace fa::ptx_test {
 
 using probe::download;
+using probe::run;
 using probe::upload;
 
 // ---- the PTX ISA's tables -----------------------------------------------------------------------
@@ -142,10 +143,7 @@ TEST(Wmma, RowsApartAndColumnMajorSums) {
       }
     }
     const Buffer in_a = upload("a", a), in_b = upload("b", b), out = upload("c", c);
-    launch<wmma_kernel>({dim3(1), dim3(32), sizeof(WmmaStorage)},
-                        static_cast<const float*>(in_a.data()),
-                        static_cast<const float*>(in_b.data()), static_cast<float*>(out.data()));
-    synchronize();
+    run<wmma_kernel>({dim3(1), dim3(32), sizeof(WmmaStorage)}, in_a, in_b, out);
     EXPECT_EQ(download<float>(out), expected) << (unit_a ? "A" : "B") << " is the unit matrix";
   }
 }
@@ -181,10 +179,7 @@ void expect_tails() {
   for (uint32_t i = 0; i < 256; i++) expected[i] = i % 4 * 4 + kBytes >= 16 ? i % 128 : kAbsent;
   const Buffer in = upload("in", data);
   Buffer out("out", expected.size() * 4);
-  launch<tail_kernel<kBytes>>({dim3(1), dim3(32), sizeof(GroupStorage)},
-                              static_cast<const uint4*>(in.data()),
-                              static_cast<uint4*>(out.data()));
-  synchronize();
+  run<tail_kernel<kBytes>>({dim3(1), dim3(32), sizeof(GroupStorage)}, in, out);
   EXPECT_EQ(download<uint32_t>(out), expected) << kBytes << " bytes";
 }
 
@@ -243,9 +238,7 @@ std::vector<uint32_t> look_at_groups() {
   const Buffer in = upload("in", data);
   Buffer out("out", kLooks * 32 * 4);
   [[maybe_unused]] const MayRace may_race;
-  launch<group_kernel>({dim3(1), dim3(32), sizeof(GroupStorage)},
-                       static_cast<const uint4*>(in.data()), static_cast<uint32_t*>(out.data()));
-  synchronize();
+  run<group_kernel>({dim3(1), dim3(32), sizeof(GroupStorage)}, in, out);
   return download<uint32_t>(out);
 }
 
@@ -276,9 +269,7 @@ TEST(CpAsyncGroups, OthersCopiesAreThereAfterABarrier) {
   for (uint32_t i = 0; i < 128; i++) expected[i] = (31 - i / 4) * 4 + i % 4;
   const Buffer in = upload("in", data);
   Buffer out("out", data.size() * 4);
-  launch<neighbour_kernel>({dim3(1), dim3(32), sizeof(GroupStorage)},
-                           static_cast<const uint4*>(in.data()), static_cast<uint4*>(out.data()));
-  synchronize();
+  run<neighbour_kernel>({dim3(1), dim3(32), sizeof(GroupStorage)}, in, out);
   EXPECT_EQ(download<uint32_t>(out), expected);
 }
 
@@ -308,9 +299,7 @@ __global__ void channel_kernel(int* out) {
 
 TEST(NamedBarriers, HandABufferToAndFro) {
   Buffer out("out", kRounds * 32 * 4);
-  launch<channel_kernel>({dim3(1), dim3(64), sizeof(ChannelStorage)},
-                         static_cast<int*>(out.data()));
-  synchronize();
+  run<channel_kernel>({dim3(1), dim3(64), sizeof(ChannelStorage)}, out);
   const auto got = download<int>(out);
   for (int i = 0; i < kRounds * 32; i++) EXPECT_EQ(got[size_t(i)], 100 * (i / 32) + 31 - i % 32);
 }
@@ -333,9 +322,7 @@ __global__ void crossed_kernel(int* out) {
 
 TEST(NamedBarriers, ArriveDoesNotWait) {
   Buffer out("out", 32 * 4);
-  launch<crossed_kernel>({dim3(1), dim3(64), sizeof(ChannelStorage)},
-                         static_cast<int*>(out.data()));
-  synchronize();
+  run<crossed_kernel>({dim3(1), dim3(64), sizeof(ChannelStorage)}, out);
   const auto got = download<int>(out);
   for (int i = 0; i < 32; i++) EXPECT_EQ(got[size_t(i)], 31 - i);
 }
@@ -367,10 +354,7 @@ void expect_repacked(int digits) {
   for (uint32_t i = 0; i < 65536; i++) pairs[i] = i | (i * 40503 % 65536) << 16;
   const Buffer in = upload("in", pairs);
   Buffer unpacked("unpacked", pairs.size() * 8), packed("packed", pairs.size() * 4);
-  launch<repack_kernel<T>>({dim3(256), dim3(256)}, static_cast<const uint32_t*>(in.data()),
-                           static_cast<float2*>(unpacked.data()),
-                           static_cast<uint32_t*>(packed.data()));
-  synchronize();
+  run<repack_kernel<T>>({dim3(256), dim3(256)}, in, unpacked, packed);
   const auto values = download<float>(unpacked);
   const auto bits = download<uint32_t>(packed);
   for (size_t i = 0; i < pairs.size(); i++) {
@@ -411,9 +395,7 @@ void expect_max2(int digits) {
   }
   const Buffer in = upload("in", words);
   Buffer out("out", words.size() * 2);
-  launch<max2_kernel<T>>({dim3(256), dim3(256)}, static_cast<const uint2*>(in.data()),
-                         static_cast<uint32_t*>(out.data()));
-  synchronize();
+  run<max2_kernel<T>>({dim3(256), dim3(256)}, in, out);
   const auto bits = download<uint32_t>(out);
   for (size_t i = 0; i < bits.size(); i++) {
     for (size_t half = 0; half < 2; half++) {

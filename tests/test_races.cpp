@@ -88,8 +88,6 @@ TEST_P(RaceCases, AreFoundInAnyOrder) {
 }
 INSTANTIATE_TEST_SUITE_P(All, RaceCases, testing::ValuesIn(probe::race_cases()),
                          [](const auto& test) { return test.param.name; });
-INSTANTIATE_TEST_SUITE_P(Asynchronous, RaceCases, testing::ValuesIn(probe::async_race_cases()),
-                         [](const auto& test) { return test.param.name; });
 
 // ---- the kernels --------------------------------------------------------------------------------
 // Two that every kernel takes, and those of the others that this one does.

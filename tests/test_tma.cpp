@@ -48,6 +48,7 @@ namespace fa::tma_test {
 
 using layout::SwizzleMode;
 using probe::download;
+using probe::run;
 using probe::upload;
 using ptx::TensorMap;
 
@@ -82,9 +83,7 @@ TEST(Bulk, BytesInARow) {
   for (size_t i = 0; i < bytes.size(); i++) bytes[i] = uint8_t(i * 37 + i / 256 * 11);
   const Buffer in = upload("in", bytes);
   Buffer out("out", bytes.size());
-  launch<bulk_kernel>({dim3(1), dim3(32), sizeof(Storage)}, static_cast<const uint8_t*>(in.data()),
-                      static_cast<uint8_t*>(out.data()), int(bytes.size()));
-  synchronize();
+  run<bulk_kernel>({dim3(1), dim3(32), sizeof(Storage)}, in, out, int(bytes.size()));
   EXPECT_EQ(download<uint8_t>(out), bytes);
 }
 
@@ -144,9 +143,7 @@ void expect_ring() {
   Buffer out("out", size_t(kRounds) * kConsumers * 32 * 4);
   const TensorMap map = make_tensor_map(static_cast<const uint32_t*>(in.data()), {64, kRounds},
                                         {256}, {64, 1}, SwizzleMode::kNone);
-  launch<ring_kernel>({dim3(1), dim3(32 * (1 + kConsumers)), sizeof(RingStorage)}, map,
-                      static_cast<uint32_t*>(out.data()));
-  synchronize();
+  run<ring_kernel>({dim3(1), dim3(32 * (1 + kConsumers)), sizeof(RingStorage)}, map, out);
   const auto sums = download<uint32_t>(out);
   for (size_t i = 0; i < sums.size(); i++) {
     const size_t row = i / (32 * kConsumers) * 64, lane = i % 32;
@@ -187,8 +184,7 @@ void expect_groups() {
   Buffer out("out", kGroups * 64 * 4);
   const TensorMap map = make_tensor_map(static_cast<const uint32_t*>(out.data()), {64, kGroups},
                                         {256}, {64, 1}, SwizzleMode::kNone);
-  launch<groups_kernel>({dim3(1), dim3(64), sizeof(Storage)}, map);
-  synchronize();
+  run<groups_kernel>({dim3(1), dim3(64), sizeof(Storage)}, map);
   const auto rows = download<uint32_t>(out);
   for (uint32_t i = 0; i < rows.size(); i++) ASSERT_EQ(rows[i], i / 64 * 100 + i % 64);
 }
@@ -248,9 +244,7 @@ void expect_clusters() {
   Buffer out("out", kCtas * 256 * 4);
   const TensorMap map = make_tensor_map(static_cast<const uint32_t*>(in.data()), {64, kCtas}, {256},
                                         {64, 1}, SwizzleMode::kNone);
-  launch<cluster_kernel>({dim3(kCtas), dim3(64), sizeof(ClusterStorage), 2}, map,
-                         static_cast<uint32_t*>(out.data()));
-  synchronize();
+  run<cluster_kernel>({dim3(kCtas), dim3(64), sizeof(ClusterStorage), 2}, map, out);
   const auto words = download<uint32_t>(out);
   for (uint32_t cta = 0; cta < kCtas; cta++) {
     const uint32_t* const mine = &words[cta * 256];
@@ -297,8 +291,7 @@ __global__ void elect_kernel(uint32_t* out) {
 TEST(Elect, OneLaneTheSameEachTime) {
   FA_NEEDS_HOPPER;
   Buffer out("out", 3 * 64 * 4);
-  launch<elect_kernel>({dim3(1), dim3(64)}, static_cast<uint32_t*>(out.data()));
-  synchronize();
+  run<elect_kernel>({dim3(1), dim3(64)}, out);
   const auto elected = download<uint32_t>(out);
   for (size_t warp = 0; warp < 2; warp++) {
     const auto first = elected.begin() + std::ptrdiff_t(32 * warp);
@@ -324,8 +317,7 @@ __global__ void __launch_bounds__(384, 1) registers_kernel(uint32_t* out) {
 TEST(Setmaxnreg, FromTheProducerToTheConsumers) {
   FA_NEEDS_SM_90A;
   Buffer out("out", 384 * 4);
-  launch<registers_kernel>({dim3(1), dim3(384)}, static_cast<uint32_t*>(out.data()));
-  synchronize();
+  run<registers_kernel>({dim3(1), dim3(384)}, out);
   const auto registers = download<uint32_t>(out);
   for (size_t i = 0; i < registers.size(); i++) EXPECT_EQ(registers[i], i < 128 ? 24u : 240u);
 }

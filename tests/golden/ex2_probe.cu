@@ -41,10 +41,8 @@ void probe_group(const char* name, std::vector<float> inputs) {
   const size_t count = inputs.size();
   const Buffer in = upload("in", inputs);
   Buffer out("out", count * 4);
-  launch<ex2_kernel>({dim3(unsigned(count + kThreads - 1) / kThreads), dim3(kThreads)},
-                     static_cast<const float*>(in.data()), static_cast<float*>(out.data()),
-                     int(count));
-  synchronize();
+  run<ex2_kernel>({dim3(unsigned(count + kThreads - 1) / kThreads), dim3(kThreads)}, in, out,
+                  int(count));
   const auto bits = download<uint32_t>(out);
   if (count > 200) return print_hashes(name, bits, 256);
   for (size_t first = 0; first < count; first += 8) {
@@ -185,9 +183,7 @@ Sweep sweep_all(std::vector<signed char>& dump) {
   Sweep sweep{};
   Buffer out("sweep", sizeof sweep), dumped("dump", dump.size());
   out.upload(&sweep);
-  launch<sweep_kernel>({dim3(4096), dim3(kThreads)}, static_cast<Sweep*>(out.data()),
-                       static_cast<signed char*>(dumped.data()));
-  synchronize();
+  run<sweep_kernel>({dim3(4096), dim3(kThreads)}, out, dumped);
   out.download(&sweep);
   dumped.download(dump.data());
   return sweep;

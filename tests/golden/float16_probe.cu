@@ -36,9 +36,7 @@ void probe(const char* widen_name, const char* narrow_name) {
   for (int i = 0; i < kPatterns; i++) patterns[size_t(i)] = uint16_t(i);
   const Buffer narrow_in = upload("patterns", patterns);
   Buffer wide_out("floats", kPatterns * 4);
-  launch<widen_kernel<T>>({dim3(kPatterns / kThreads), dim3(kThreads)},
-                          static_cast<const T*>(narrow_in.data()),
-                          static_cast<float*>(wide_out.data()));
+  run<widen_kernel<T>>({dim3(kPatterns / kThreads), dim3(kThreads)}, narrow_in, wide_out);
   const auto wide = download<uint32_t>(wide_out);
   print_hashes(widen_name, wide, kPatterns);
 
@@ -57,9 +55,8 @@ void probe(const char* widen_name, const char* narrow_name) {
   }
   const Buffer wide_in = upload("floats", cases);
   Buffer narrow_out("patterns", cases.size() * 2);
-  launch<narrow_kernel<T>>({dim3(unsigned(cases.size()) / kThreads), dim3(kThreads)},
-                           static_cast<const float*>(wide_in.data()),
-                           static_cast<T*>(narrow_out.data()));
+  run<narrow_kernel<T>>({dim3(unsigned(cases.size()) / kThreads), dim3(kThreads)}, wide_in,
+                        narrow_out);
   print_hashes(narrow_name, download<uint16_t>(narrow_out), kPatterns);
 }
 

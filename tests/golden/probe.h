@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/harness/device.h"
+#include "common/launch/launch.h"
 
 namespace fa::probe {
 
@@ -36,6 +37,27 @@ std::vector<T> download(const Buffer& buffer) {
   std::vector<T> values(buffer.size() / sizeof(T));
   buffer.download(values.data());
   return values;
+}
+
+// An argument of a kernel; of a buffer its memory, as the pointer that the kernel takes.
+template <typename T>
+const T& argument(const T& value) {
+  return value;
+}
+struct Memory {
+  void* data;
+  template <typename T>
+  operator T*() const {
+    return static_cast<T*>(data);
+  }
+};
+inline Memory argument(const Buffer& buffer) { return {buffer.data()}; }
+
+// Launches a kernel and waits for it.
+template <auto kKernel, typename... Arguments>
+void run(const LaunchShape& shape, const Arguments&... arguments) {
+  launch<kKernel>(shape, argument(arguments)...);
+  synchronize();
 }
 
 // FNV-1a.

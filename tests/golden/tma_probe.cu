@@ -151,17 +151,13 @@ void probe_barriers() {
   for (const auto& [name, program] : programs) {
     const Buffer in = upload("program", program);
     Buffer out("out", program.size() / 2 * 4);
-    launch<phase_kernel>({dim3(1), dim3(32), sizeof(BarrierStorage)},
-                         static_cast<const int*>(in.data()), int(program.size() / 2),
-                         static_cast<uint32_t*>(out.data()));
-    synchronize();
+    run<phase_kernel>({dim3(1), dim3(32), sizeof(BarrierStorage)}, in, int(program.size() / 2),
+                      out);
     print_hashes(std::string("mbar_") + name, download<uint32_t>(out), program.size() / 2);
   }
   Buffer laps("laps", 64 * 4), elected("elected", 32 * 4);
-  launch<laps_kernel>({dim3(1), dim3(128), sizeof(BarrierStorage)},
-                      static_cast<uint32_t*>(laps.data()), 64);
-  launch<elect_kernel>({dim3(1), dim3(32)}, static_cast<uint32_t*>(elected.data()));
-  synchronize();
+  run<laps_kernel>({dim3(1), dim3(128), sizeof(BarrierStorage)}, laps, 64);
+  run<elect_kernel>({dim3(1), dim3(32)}, elected);
   print_hashes("mbar_phases64", download<uint32_t>(laps), 64);
   print_hashes("misc_elect", download<uint32_t>(elected), 32);
 }
@@ -269,9 +265,8 @@ void probe_load(const Case& c) {
   Buffer out("out", kDumpBytes);
   int bytes = c.element_bytes;
   for (const uint32_t size : c.box) bytes *= int(size);
-  launch<load_kernel<kRank>>({dim3(1), dim3(32), sizeof(BoxStorage)}, map_of(c, tensor, in.data()),
-                             c.coords, c.offset, bytes, static_cast<uint32_t*>(out.data()));
-  synchronize();
+  run<load_kernel<kRank>>({dim3(1), dim3(32), sizeof(BoxStorage)}, map_of(c, tensor, in.data()),
+                          c.coords, c.offset, bytes, out);
   print_hashes(std::string("tma_") + c.name, download<uint32_t>(out), kDumpBytes / 4);
 }
 
@@ -279,9 +274,8 @@ template <int kRank>
 void probe_store(const Case& c) {
   const Tensor tensor(c);
   const Buffer out = upload("tensor", tensor.bytes);
-  launch<store_kernel<kRank>>({dim3(1), dim3(32), sizeof(BoxStorage)},
-                              map_of(c, tensor, out.data()), c.coords);
-  synchronize();
+  run<store_kernel<kRank>>({dim3(1), dim3(32), sizeof(BoxStorage)}, map_of(c, tensor, out.data()),
+                           c.coords);
   print_hashes(std::string("tma_store_") + c.name, download<uint8_t>(out), tensor.bytes.size());
 }
 
@@ -471,9 +465,8 @@ void probe_clusters() {
     const Tensor tensor(c);
     const Buffer in = upload("tensor", tensor.bytes);
     Buffer out("out", size_t(8 * (count + 1) * 64 * 4));
-    launch<cluster_kernel>({dim3(8), dim3(64), sizeof(ClusterStorage), count},
-                           map_of(c, tensor, in.data()), static_cast<uint32_t*>(out.data()));
-    synchronize();
+    run<cluster_kernel>({dim3(8), dim3(64), sizeof(ClusterStorage), count},
+                        map_of(c, tensor, in.data()), out);
     print_hashes("cluster_of_" + std::to_string(count), download<uint32_t>(out),
                  size_t((count + 1) * 64));
   }

@@ -82,24 +82,21 @@ void probe_matrices() {
       {"linear", &linear}, {"swizzled", &swizzled}, {"scattered", &scattered}};
   for (const auto& [name, offsets] : patterns) {
     const Buffer in = upload("offsets", *offsets);
-    const auto* const p = static_cast<const uint32_t*>(in.data());
-    auto run = [&]<auto kKernel>(const std::string& what, size_t words) {
+    auto probe = [&]<auto kKernel>(const std::string& what, size_t words) {
       Buffer out("out", words * 4);
-      launch<kKernel>({dim3(1), dim3(32), sizeof(MatrixStorage)}, p,
-                      static_cast<uint32_t*>(out.data()));
-      synchronize();
+      run<kKernel>({dim3(1), dim3(32), sizeof(MatrixStorage)}, in, out);
       print_hashes(what + "_" + name, download<uint32_t>(out), words);
     };
-    run.template operator()<ldmatrix_kernel<1, false>>("ldmatrix_x1", 32);
-    run.template operator()<ldmatrix_kernel<2, false>>("ldmatrix_x2", 64);
-    run.template operator()<ldmatrix_kernel<4, false>>("ldmatrix_x4", 128);
-    run.template operator()<ldmatrix_kernel<1, true>>("ldmatrix_x1_trans", 32);
-    run.template operator()<ldmatrix_kernel<2, true>>("ldmatrix_x2_trans", 64);
-    run.template operator()<ldmatrix_kernel<4, true>>("ldmatrix_x4_trans", 128);
-    run.template operator()<stmatrix_kernel<1, false>>("stmatrix_x1", 1024);
-    run.template operator()<stmatrix_kernel<2, false>>("stmatrix_x2", 1024);
-    run.template operator()<stmatrix_kernel<4, false>>("stmatrix_x4", 1024);
-    run.template operator()<stmatrix_kernel<4, true>>("stmatrix_x4_trans", 1024);
+    probe.template operator()<ldmatrix_kernel<1, false>>("ldmatrix_x1", 32);
+    probe.template operator()<ldmatrix_kernel<2, false>>("ldmatrix_x2", 64);
+    probe.template operator()<ldmatrix_kernel<4, false>>("ldmatrix_x4", 128);
+    probe.template operator()<ldmatrix_kernel<1, true>>("ldmatrix_x1_trans", 32);
+    probe.template operator()<ldmatrix_kernel<2, true>>("ldmatrix_x2_trans", 64);
+    probe.template operator()<ldmatrix_kernel<4, true>>("ldmatrix_x4_trans", 128);
+    probe.template operator()<stmatrix_kernel<1, false>>("stmatrix_x1", 1024);
+    probe.template operator()<stmatrix_kernel<2, false>>("stmatrix_x2", 1024);
+    probe.template operator()<stmatrix_kernel<4, false>>("stmatrix_x4", 1024);
+    probe.template operator()<stmatrix_kernel<4, true>>("stmatrix_x4_trans", 1024);
   }
 }
 
@@ -132,10 +129,7 @@ void probe_mma(const char* name, bool half) {
     for (uint32_t& x : d) x = accumulator(random, kind);
     const Buffer in_a = upload("a", a), in_b = upload("b", b);
     const Buffer out = upload("d", d);
-    launch<mma_kernel<T, kDepth>>({dim3(1), dim3(32)}, static_cast<const uint32_t*>(in_a.data()),
-                                  static_cast<const uint32_t*>(in_b.data()),
-                                  static_cast<float*>(out.data()));
-    synchronize();
+    run<mma_kernel<T, kDepth>>({dim3(1), dim3(32)}, in_a, in_b, out);
     print_hashes(std::string("mma_") + name + "_" + kind_name, download<uint32_t>(out), d.size());
   }
 }
@@ -183,10 +177,8 @@ void probe_wmma(const char* name, bool half) {
   for (uint16_t& x : b) x = operand(random, Kind::kNear, half);
   for (uint32_t& x : c) x = accumulator(random, Kind::kNear);
   const Buffer in_a = upload("a", a), in_b = upload("b", b), out = upload("c", c);
-  launch<wmma_kernel<T, kTransposed>>(
-      {dim3(1), dim3(32), sizeof(FragmentStorage<T>)}, static_cast<const T*>(in_a.data()),
-      static_cast<const T*>(in_b.data()), static_cast<float*>(out.data()));
-  synchronize();
+  run<wmma_kernel<T, kTransposed>>({dim3(1), dim3(32), sizeof(FragmentStorage<T>)}, in_a, in_b,
+                                   out);
   print_hashes(std::string("wmma_") + name, download<uint32_t>(out), c.size());
 }
 
@@ -218,10 +210,7 @@ void probe_copies() {
   const Buffer in = upload("in", bytes);
   for (int source_bytes = 0; source_bytes <= kBytes; source_bytes++) {
     Buffer out("out", bytes.size());
-    launch<copy_kernel<kBytes>>({dim3(1), dim3(32), sizeof(CopyStorage)},
-                                static_cast<const uint8_t*>(in.data()),
-                                static_cast<uint8_t*>(out.data()), source_bytes);
-    synchronize();
+    run<copy_kernel<kBytes>>({dim3(1), dim3(32), sizeof(CopyStorage)}, in, out, source_bytes);
     print_hashes("cp_async_" + std::to_string(kBytes) + "_of_" + std::to_string(source_bytes),
                  download<uint8_t>(out), bytes.size());
   }

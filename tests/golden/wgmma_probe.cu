@@ -73,10 +73,8 @@ std::vector<float> multiply(const Image& image, uint64_t a, uint64_t b, bool acc
                             const std::vector<float>& start,
                             const std::vector<uint32_t>& registers = {0}) {
   const Buffer in = upload("image", image), rA = upload("a", registers), d = upload("d", start);
-  launch<image_kernel<T, kN, kMajorA, kMajorB, kRegisters>>(
-      {dim3(1), dim3(128), sizeof(ImageStorage)}, static_cast<const uint16_t*>(in.data()), a,
-      static_cast<const uint32_t*>(rA.data()), b, accumulate, static_cast<float*>(d.data()));
-  synchronize();
+  run<image_kernel<T, kN, kMajorA, kMajorB, kRegisters>>({dim3(1), dim3(128), sizeof(ImageStorage)},
+                                                         in, a, rA, b, accumulate, d);
   return download<float>(d);
 }
 
@@ -312,10 +310,7 @@ void probe_chain(int depth, bool whole_numbers) {
   }
   const Buffer in_a = upload("a", a), in_b = upload("b", b);
   Buffer c("c", 64 * 64 * 4);
-  launch<chain_kernel<kMajorB>>(
-      {dim3(1), dim3(128), sizeof(ChainStorage)}, static_cast<const uint16_t*>(in_a.data()),
-      static_cast<const uint16_t*>(in_b.data()), static_cast<float*>(c.data()), depth);
-  synchronize();
+  run<chain_kernel<kMajorB>>({dim3(1), dim3(128), sizeof(ChainStorage)}, in_a, in_b, c, depth);
   print_hashes("ws_TB" + std::to_string(int(kMajorB)) + "_K" + std::to_string(depth) +
                    (whole_numbers ? "_int" : "_rnd"),
                download<float>(c), 4096);
