@@ -1,6 +1,5 @@
 #include "bench/library.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>

@@ -1,7 +1,6 @@
 // Kernels whose memory traffic is known by hand, compiled with the checked build's instrumentation.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 
 namespace probe {

@@ -12,7 +12,6 @@
 #include <ios>
 #include <optional>
 #include <random>
-#include <set>
 #include <string>
 #include <system_error>
 #include <thread>

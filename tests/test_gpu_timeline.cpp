@@ -12,11 +12,9 @@
 
 #include "common/launch/launch.h"
 #include "common/launch/problem.h"
-#include "common/ptx/hook.h"
 #include "common/trace/record.h"
 #include "common/trace/recorder.h"
 #include "common/trace/timeline.h"
-#include "common/trace/timing.h"
 #include "common/trace/trace_file.h"
 #include "tests/records.h"
 #include "tests/support.h"

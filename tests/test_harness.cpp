@@ -22,12 +22,10 @@
 
 #include "common/cli/cli.h"
 #include "common/cli/protocols.h"
-#include "common/harness/device.h"
 #include "common/harness/files.h"
 #include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
 #include "common/harness/parallel.h"
-#include "common/harness/results.h"
 #include "common/harness/runner.h"
 #include "common/launch/problem.h"
 #include "common/launch/registry.h"

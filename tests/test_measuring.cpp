@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <ios>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ratio>
@@ -15,7 +13,6 @@
 #include <vector>
 
 #include "bench/library.h"
-#include "common/cli/cli.h"
 #include "common/harness/inputs.h"
 #include "common/harness/results.h"
 #include "common/harness/runner.h"

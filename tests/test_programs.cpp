@@ -1,19 +1,15 @@
 // The programs as a user meets them: what they print, write and return.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
-#include "common/launch/problem.h"
 #include "common/launch/registry.h"
 #include "tests/support.h"
 

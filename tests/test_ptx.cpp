@@ -18,7 +18,6 @@
 
 #include "common/harness/device.h"
 #include "common/launch/launch.h"
-#include "common/launch/problem.h"
 #include "common/layout/fragments.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/convert.h"

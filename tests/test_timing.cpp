@@ -1,6 +1,5 @@
 // The model behind timelines, on lists of steps made by hand: every time below can be calculated on
 // paper.
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -28,7 +28,6 @@
 #include "common/launch/problem.h"
 #include "common/launch/registry.h"
 #include "common/layout/wgmma.h"
-#include "common/ptx/barrier.h"
 #include "common/ptx/cp_async.h"
 #include "common/ptx/exp2.h"
 #include "common/ptx/mbarrier.h"

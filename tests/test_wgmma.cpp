@@ -11,9 +11,7 @@
 
 #include "common/emulator/core/counters.h"
 #include "common/emulator/core/launch.h"
-#include "common/harness/device.h"
 #include "common/launch/launch.h"
-#include "common/launch/problem.h"
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>

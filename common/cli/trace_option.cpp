@@ -1,7 +1,6 @@
 #include "common/cli/trace_option.h"
 
 #include <cstddef>
-#include <functional>
 #include <string>
 #include <vector>
 

@@ -1,10 +1,8 @@
 // Results for machines: JSON, bench/schema.json.
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/harness/device.h"

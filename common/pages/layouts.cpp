@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
-#include "common/launch/problem.h"
 #include "common/launch/tensor_map.h"
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
@@ -69,45 +69,45 @@ void print(Grid grid, const char* corner, const std::vector<int>& rows) {
 }
 
 std::vector<int> up_to(int count) {
-  std::vector<int> rows;
-  for (int row = 0; row < count; row++) rows.push_back(row);
+  std::vector<int> rows(static_cast<size_t>(count));
+  std::iota(rows.begin(), rows.end(), 0);
   return rows;
 }
 
-void print_a() {
-  std::puts("A, 16 x 16, of mma.m16n8k16: lane:register; a register holds two neighbouring k\n");
-  Grid grid{16, 16, "a"};
-  for (int lane = 0; lane < 32; lane++) {
-    for (int i = 0; i < 4; i++) {
-      for (int h = 0; h < 2; h++) grid.at(layout::mma_a(lane, i, h)) = {lane, i};
+using Fragment = std::function<Position(int thread, int i, int h)>;
+
+// The grid of a fragment: each register of a thread, and in it each half.
+void print(const char* title, Grid grid, const Fragment& f, int threads, int registers, int halves,
+           const char* corner, const std::vector<int>& rows) {
+  std::printf("%s\n\n", title);
+  for (int thread = 0; thread < threads; thread++) {
+    for (int i = 0; i < registers; i++) {
+      for (int h = 0; h < halves; h++) grid.at(f(thread, i, h)) = {thread, i};
     }
   }
-  print(grid, "row \\ k", up_to(16));
+  print(grid, corner, rows);
+}
+
+void print_a() {
+  print("A, 16 x 16, of mma.m16n8k16: lane:register; a register holds two neighbouring k",
+        {16, 16, "a"}, layout::mma_a, 32, 4, 2, "row \\ k", up_to(16));
 }
 
 void print_b() {
-  std::puts(
+  const auto turned = [](int lane, int i, int h) {
+    const Position p = layout::mma_b(lane, i, h);
+    return Position{p.column, p.row};
+  };
+  print(
       "B, 16 x 8, of mma.m16n8k16, a column a line: lane:register; a register holds two "
-      "neighbouring k\n");
-  Grid grid{8, 16, "b"};
-  for (int lane = 0; lane < 32; lane++) {
-    for (int i = 0; i < 2; i++) {
-      for (int h = 0; h < 2; h++) {
-        const Position p = layout::mma_b(lane, i, h);
-        grid.at({p.column, p.row}) = {lane, i};
-      }
-    }
-  }
-  print(grid, "column \\ k", up_to(8));
+      "neighbouring k",
+      {8, 16, "b"}, turned, 32, 2, 2, "column \\ k", up_to(8));
 }
 
 void print_c() {
-  std::puts("C and D, 16 x 8, of mma.m16n8k16: lane:registers, each an fp32\n");
-  Grid grid{16, 8, "c"};
-  for (int lane = 0; lane < 32; lane++) {
-    for (int i = 0; i < 4; i++) grid.at(layout::mma_c(lane, i)) = {lane, i};
-  }
-  print(grid, "row \\ col", up_to(16));
+  const auto c = [](int lane, int i, int) { return layout::mma_c(lane, i); };
+  print("C and D, 16 x 8, of mma.m16n8k16: lane:registers, each an fp32", {16, 8, "c"}, c, 32, 4, 1,
+        "row \\ col", up_to(16));
 }
 
 void print_ldmatrix() {
@@ -142,17 +142,12 @@ void print_ldmatrix() {
 }
 
 void print_wgmma() {
-  std::puts("D, 64 x N, of wgmma: its first 16 columns, thread:registers of the warpgroup\n");
-  Grid grid{64, 16, "d"};
-  for (int thread = 0; thread < 128; thread++) {
-    for (int i = 0; i < 8; i++) grid.at(layout::wgmma_d(thread, i)) = {thread, i};
-  }
-  print(grid, "row \\ col", {0, 1, 7, 8, 15, 16, 24, 32, 40, 48, 56, 63});
+  const auto d = [](int thread, int i, int) { return layout::wgmma_d(thread, i); };
+  print("D, 64 x N, of wgmma: its first 16 columns, thread:registers of the warpgroup",
+        {64, 16, "d"}, d, 128, 8, 1, "row \\ col", {0, 1, 7, 8, 15, 16, 24, 32, 40, 48, 56, 63});
 }
 
 // ---- by bits: what every bit of lane, register and half adds to the position --------------------
-using Fragment = std::function<Position(int thread, int i, int h)>;
-
 std::string step(Position p, const char* row, const char* column) {
   std::string result;
   if (p.row) result += text("%s+%d", row, p.row);

@@ -14,7 +14,6 @@
 #include "common/ptx/hook.h"
 #include "common/trace/record.h"
 #include "common/trace/timeline.h"
-#include "common/trace/timing.h"
 
 namespace fa {
 namespace {
@@ -30,14 +29,15 @@ constexpr const char* kCopies = "Copies under way";
 struct Kind {
   Event event;
   const char *name, *unit;
+  bool waits = false;
 };
 constexpr Kind kKinds[] = {
-    {Event::kSyncthreads, "__syncthreads()", "barrier"},
-    {Event::kBarSync, "bar.sync", "barrier"},
+    {Event::kSyncthreads, "__syncthreads()", "barrier", true},
+    {Event::kBarSync, "bar.sync", "barrier", true},
     {Event::kBarArrive, "bar.arrive", "barrier"},
-    {Event::kClusterWait, "barrier.cluster.wait", "barrier"},
+    {Event::kClusterWait, "barrier.cluster.wait", "barrier", true},
     {Event::kClusterArrive, "barrier.cluster.arrive", "barrier"},
-    {Event::kMbarrierWait, "mbarrier.try_wait", "barrier"},
+    {Event::kMbarrierWait, "mbarrier.try_wait", "barrier", true},
     {Event::kMbarrierArrive, "mbarrier.arrive", "barrier"},
     {Event::kMbarrierArriveCluster, "mbarrier.arrive (cluster)", "barrier"},
     {Event::kMbarrierExpectTx, "mbarrier.arrive.expect_tx", "barrier"},
@@ -47,13 +47,13 @@ constexpr Kind kKinds[] = {
     {Event::kStoreTensor, "cp.async.bulk.tensor (store)", "copies"},
     {Event::kStoreBulk, "cp.async.bulk (store)", "copies"},
     {Event::kBulkCommit, "cp.async.bulk.commit_group", "copies"},
-    {Event::kBulkWait, "cp.async.bulk.wait_group", "copies"},
-    {Event::kBulkWaitRead, "cp.async.bulk.wait_group.read", "copies"},
+    {Event::kBulkWait, "cp.async.bulk.wait_group", "copies", true},
+    {Event::kBulkWaitRead, "cp.async.bulk.wait_group.read", "copies", true},
     {Event::kCopyCommit, "cp.async.commit_group", "copies"},
-    {Event::kCopyWait, "cp.async.wait_group", "copies"},
+    {Event::kCopyWait, "cp.async.wait_group", "copies", true},
     {Event::kWgmmaFence, "wgmma.fence", "issue"},
     {Event::kWgmmaCommit, "wgmma.commit_group", "tensor"},
-    {Event::kWgmmaWait, "wgmma.wait_group", "tensor"},
+    {Event::kWgmmaWait, "wgmma.wait_group", "tensor", true},
 };
 static_assert(std::size(kKinds) == size_t(Event::kCount) - 1, "kBegin alone has none");
 
@@ -157,7 +157,7 @@ class Decoder {
                 word >> ptx::kRecordLine & ptx::kMostLine,
                 word >> ptx::kRecordDetail,
                 0};
-      kind_of(step.event);
+      const Kind kind = kind_of(step.event);
       if (word & ptx::kRecordEnd) {
         if (!open || open->event != step.event) {
           throw BackendError("the GPU's records are damaged: warp " + std::to_string(w) +
@@ -166,7 +166,7 @@ class Decoder {
         open->end = std::max(now, open->start + 1);
         open->waits = true;
         steps.push_back(*std::exchange(open, std::nullopt));
-      } else if (is_wait(step.event)) {
+      } else if (kind.waits) {
         open = step;
       } else {
         steps.push_back(step);
@@ -175,21 +175,6 @@ class Decoder {
     result_.records += i - ptx::kFirstRecord;
     if (i == ptx::kRecordsOfWarp) result_.out_of_space.push_back(w);
     steps_.push_back(std::move(steps));
-  }
-  static bool is_wait(Event event) {
-    switch (event) {
-      case Event::kSyncthreads:
-      case Event::kBarSync:
-      case Event::kClusterWait:
-      case Event::kMbarrierWait:
-      case Event::kBulkWait:
-      case Event::kBulkWaitRead:
-      case Event::kCopyWait:
-      case Event::kWgmmaWait:
-        return true;
-      default:
-        return false;
-    }
   }
 
   std::string place(uint32_t line) const {

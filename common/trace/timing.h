@@ -16,7 +16,6 @@
 // a softmax looks shorter than it is, and kernels 01 to 03 are almost nothing but memory.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -28,60 +28,55 @@
 namespace emu {
 namespace {
 
+Work work_of(Kind kind) {
+  switch (kind) {
+    case Kind::kGlobalLoad:
+      return Work::kGlobalLoad;
+    case Kind::kGlobalStore:
+      return Work::kGlobalStore;
+    case Kind::kSharedLoad:
+      return Work::kSharedLoad;
+    case Kind::kSharedStore:
+    case Kind::kStmatrix:
+    case Kind::kWmmaStore:
+      return Work::kSharedStore;
+    case Kind::kLdmatrix:
+    case Kind::kWmmaLoad:
+      return Work::kFragmentLoad;
+    case Kind::kCpAsync:
+      return Work::kCopy;
+    case Kind::kMma16816:
+    case Kind::kMma1688:
+    case Kind::kWmma:
+    case Kind::kWmmaOther:
+      return Work::kProduct;
+    case Kind::kWgmma:
+      return Work::kAsyncProduct;
+    case Kind::kExp2:
+      return Work::kExponential;
+    case Kind::kShuffle:
+    case Kind::kVote:
+      return Work::kExchange;
+    default:
+      return Work::kIssue;
+  }
+}
+
 // Only what is reported as an event; the rest notes itself.
 Step step_of(const Event& event) {
   Step step;
+  step.work = work_of(event.kind);
   step.name = name_of(event.kind);
   step.count = uint32_t(event.counts.requests);
   step.bytes = event.counts.sectors * 32;
   step.wavefronts = event.counts.wavefronts;
   step.ideal = event.counts.wavefronts_ideal;
   step.flops = event.counts.flops;
-  switch (event.kind) {
-    case Kind::kGlobalLoad:
-      step.work = Work::kGlobalLoad;
-      break;
-    case Kind::kGlobalStore:
-      step.work = Work::kGlobalStore;
-      break;
-    case Kind::kSharedLoad:
-      step.work = Work::kSharedLoad;
-      break;
-    case Kind::kSharedStore:
-    case Kind::kStmatrix:
-    case Kind::kWmmaStore:
-      step.work = Work::kSharedStore;
-      break;
-    case Kind::kLdmatrix:
-    case Kind::kWmmaLoad:
-      step.work = Work::kFragmentLoad;
-      break;
-    case Kind::kCpAsync:
-      step.work = Work::kCopy;
-      step.group = Group::kCopies;
-      break;
-    case Kind::kMma16816:
-    case Kind::kMma1688:
-    case Kind::kWmma:
-    case Kind::kWmmaOther:
-      step.work = Work::kProduct;
-      break;
-    case Kind::kWgmma:  // a warp's quarter; its N says what it is
-      step.work = Work::kAsyncProduct;
-      step.group = Group::kProducts;
-      step.name = "wgmma.m64n" + std::to_string(step.flops / (2 * 16 * 16)) + "k16";
-      step.wavefronts = event.counts.bytes / 128;
-      break;
-    case Kind::kExp2:
-      step.work = Work::kExponential;
-      break;
-    case Kind::kShuffle:
-    case Kind::kVote:
-      step.work = Work::kExchange;
-      break;
-    default:
-      step.work = Work::kIssue;
-      break;
+  if (step.work == Work::kCopy) step.group = Group::kCopies;
+  if (step.work == Work::kAsyncProduct) {  // a warp's quarter; its N says what it is
+    step.group = Group::kProducts;
+    step.name = "wgmma.m64n" + std::to_string(step.flops / (2 * 16 * 16)) + "k16";
+    step.wavefronts = event.counts.bytes / 128;
   }
   return step;
 }
@@ -166,14 +161,9 @@ void Trace::add(const Warp& warp, Place place, Step step) {
 }
 
 void Trace::event(const Warp& warp, const Event& event) {
-  switch (event.kind) {
-    case Kind::kBarrier:  // their lanes note more
-    case Kind::kMbarrier:
-    case Kind::kTmaLoad:
-    case Kind::kTmaStore:
-      return;
-    default:
-      break;
+  if (event.kind == Kind::kBarrier || event.kind == Kind::kMbarrier ||
+      event.kind == Kind::kTmaLoad || event.kind == Kind::kTmaStore) {
+    return;  // their lanes note more
   }
   Step step = step_of(event);
   if (event.kind == Kind::kExp2) {  // of one lane

@@ -1,7 +1,6 @@
 // Prints what ldmatrix, stmatrix, mma.sync and cp.async of the GPU (or of the emulator) give, as
 // hashes. The lines of an H200 are in warp_matrix_h200.txt; a test compares the emulator's with
 // them.
-#include <algorithm>
 #include <cstring>
 #include <string>
 #include <type_traits>

@@ -4,7 +4,6 @@
 //
 // Addresses: one operand's memory holds the number of every element, the other operand is a unit
 // matrix, so the result says which element was taken for each (mn, k).
-#include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <cstring>

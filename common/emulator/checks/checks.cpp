@@ -1,11 +1,9 @@
 // The checked build adds three things to launches: the detector of races, counts by line, and loads
 // and stores as requests. A program that links this file is a checked one.
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/emulator/checks/counting.h"

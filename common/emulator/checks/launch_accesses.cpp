@@ -18,7 +18,6 @@
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/vector_types.h"
-#include "common/emulator/core/watch.h"
 
 namespace emu {
 

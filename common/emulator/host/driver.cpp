@@ -1,8 +1,11 @@
 #include "common/emulator/host/driver.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "common/launch/problem.h"
 #include "common/launch/tensor_map.h"
@@ -17,31 +20,14 @@ CUresult refuse(const char* sentence) {
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-bool tensor_type(CUtensorMapDataType type, fa::TensorType* result) {
-  switch (type) {
-    case CU_TENSOR_MAP_DATA_TYPE_UINT8:
-      *result = fa::TensorType::kUint8;
-      return true;
-    case CU_TENSOR_MAP_DATA_TYPE_UINT16:
-      *result = fa::TensorType::kUint16;
-      return true;
-    case CU_TENSOR_MAP_DATA_TYPE_UINT32:
-    case CU_TENSOR_MAP_DATA_TYPE_INT32:
-      *result = fa::TensorType::kUint32;
-      return true;
-    case CU_TENSOR_MAP_DATA_TYPE_FLOAT32:
-      *result = fa::TensorType::kFloat;
-      return true;
-    case CU_TENSOR_MAP_DATA_TYPE_FLOAT16:
-      *result = fa::TensorType::kHalf;
-      return true;
-    case CU_TENSOR_MAP_DATA_TYPE_BFLOAT16:
-      *result = fa::TensorType::kBfloat16;
-      return true;
-    default:
-      return false;
-  }
-}
+constexpr std::pair<CUtensorMapDataType, fa::TensorType> kTypes[] = {
+    {CU_TENSOR_MAP_DATA_TYPE_UINT8, fa::TensorType::kUint8},
+    {CU_TENSOR_MAP_DATA_TYPE_UINT16, fa::TensorType::kUint16},
+    {CU_TENSOR_MAP_DATA_TYPE_UINT32, fa::TensorType::kUint32},
+    {CU_TENSOR_MAP_DATA_TYPE_INT32, fa::TensorType::kUint32},
+    {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, fa::TensorType::kFloat},
+    {CU_TENSOR_MAP_DATA_TYPE_FLOAT16, fa::TensorType::kHalf},
+    {CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, fa::TensorType::kBfloat16}};
 
 }  // namespace
 
@@ -50,10 +36,13 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
                                 const cuuint32_t* box, const cuuint32_t* element_strides,
                                 CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
                                 CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
-  fa::TensorMapArguments arguments{};
-  if (!tensor_type(type, &arguments.type)) {
+  const auto* const known = std::find_if(std::begin(kTypes), std::end(kTypes),
+                                         [=](const auto& each) { return each.first == type; });
+  if (known == std::end(kTypes)) {
     return refuse("the emulator has elements of 8, 16 and 32 bits, not this type");
   }
+  fa::TensorMapArguments arguments{};
+  arguments.type = known->second;
   if (rank < 1 || rank > ptx::kMaxTensorRank) {
     return refuse("a tensor has one to five dimensions");
   }

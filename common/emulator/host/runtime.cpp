@@ -430,48 +430,11 @@ cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   const cudaDeviceProp own;
-  const std::pair<cudaDeviceAttr, int> all[] = {
-      {cudaDevAttrMaxThreadsPerBlock, own.maxThreadsPerBlock},
-      {cudaDevAttrMaxBlockDimX, own.maxThreadsDim[0]},
-      {cudaDevAttrMaxBlockDimY, own.maxThreadsDim[1]},
-      {cudaDevAttrMaxBlockDimZ, own.maxThreadsDim[2]},
-      {cudaDevAttrMaxGridDimX, own.maxGridSize[0]},
-      {cudaDevAttrMaxGridDimY, own.maxGridSize[1]},
-      {cudaDevAttrMaxGridDimZ, own.maxGridSize[2]},
-      {cudaDevAttrMaxSharedMemoryPerBlock, int(own.sharedMemPerBlock)},
-      {cudaDevAttrTotalConstantMemory, int(own.totalConstMem)},
-      {cudaDevAttrWarpSize, own.warpSize},
-      {cudaDevAttrMaxRegistersPerBlock, own.regsPerBlock},
-      {cudaDevAttrClockRate, own.clockRate},
-      {cudaDevAttrGpuOverlap, own.deviceOverlap},
-      {cudaDevAttrAsyncEngineCount, own.asyncEngineCount},
-      {cudaDevAttrMultiProcessorCount, own.multiProcessorCount},
-      {cudaDevAttrIntegrated, own.integrated},
-      {cudaDevAttrCanMapHostMemory, own.canMapHostMemory},
-      {cudaDevAttrComputeMode, own.computeMode},
-      {cudaDevAttrConcurrentKernels, own.concurrentKernels},
-      {cudaDevAttrMemoryClockRate, own.memoryClockRate},
-      {cudaDevAttrGlobalMemoryBusWidth, own.memoryBusWidth},
-      {cudaDevAttrL2CacheSize, own.l2CacheSize},
-      {cudaDevAttrMaxThreadsPerMultiProcessor, own.maxThreadsPerMultiProcessor},
-      {cudaDevAttrUnifiedAddressing, own.unifiedAddressing},
-      {cudaDevAttrComputeCapabilityMajor, own.major},
-      {cudaDevAttrComputeCapabilityMinor, own.minor},
-      {cudaDevAttrStreamPrioritiesSupported, own.streamPrioritiesSupported},
-      {cudaDevAttrMaxSharedMemoryPerMultiprocessor, int(own.sharedMemPerMultiprocessor)},
-      {cudaDevAttrMaxRegistersPerMultiprocessor, own.regsPerMultiprocessor},
-      {cudaDevAttrManagedMemory, own.managedMemory},
-      {cudaDevAttrPageableMemoryAccess, own.pageableMemoryAccess},
-      {cudaDevAttrConcurrentManagedAccess, own.concurrentManagedAccess},
-      {cudaDevAttrCooperativeLaunch, own.cooperativeLaunch},
-      {cudaDevAttrMaxSharedMemoryPerBlockOptin, int(own.sharedMemPerBlockOptin)},
-      {cudaDevAttrMaxBlocksPerMultiprocessor, own.maxBlocksPerMultiProcessor},
-      {cudaDevAttrMemoryPoolsSupported, own.memoryPoolsSupported}};
-  for (const auto& [each, number] : all) {
-    if (each != attribute) continue;
-    *value = number;
-    return cudaSuccess;
-  }
+#define FA_ATTRIBUTE(name, number, member) \
+  case name:                               \
+    return emu::give(value, int(own.member));
+  switch (attribute) { FA_DEVICE_ATTRIBUTES }
+#undef FA_ATTRIBUTE
   return emu::last_error = cudaErrorInvalidValue;
 }
 

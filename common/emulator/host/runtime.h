@@ -153,44 +153,47 @@ enum cudaMemoryAdvise {
   cudaMemAdviseSetAccessedBy,
   cudaMemAdviseUnsetAccessedBy
 };
-enum cudaDeviceAttr {
-  cudaDevAttrMaxThreadsPerBlock = 1,
-  cudaDevAttrMaxBlockDimX = 2,
-  cudaDevAttrMaxBlockDimY = 3,
-  cudaDevAttrMaxBlockDimZ = 4,
-  cudaDevAttrMaxGridDimX = 5,
-  cudaDevAttrMaxGridDimY = 6,
-  cudaDevAttrMaxGridDimZ = 7,
-  cudaDevAttrMaxSharedMemoryPerBlock = 8,
-  cudaDevAttrTotalConstantMemory = 9,
-  cudaDevAttrWarpSize = 10,
-  cudaDevAttrMaxRegistersPerBlock = 12,
-  cudaDevAttrClockRate = 13,
-  cudaDevAttrGpuOverlap = 15,
-  cudaDevAttrMultiProcessorCount = 16,
-  cudaDevAttrIntegrated = 18,
-  cudaDevAttrCanMapHostMemory = 19,
-  cudaDevAttrComputeMode = 20,
-  cudaDevAttrConcurrentKernels = 31,
-  cudaDevAttrMemoryClockRate = 36,
-  cudaDevAttrGlobalMemoryBusWidth = 37,
-  cudaDevAttrL2CacheSize = 38,
-  cudaDevAttrMaxThreadsPerMultiProcessor = 39,
-  cudaDevAttrAsyncEngineCount = 40,
-  cudaDevAttrUnifiedAddressing = 41,
-  cudaDevAttrComputeCapabilityMajor = 75,
-  cudaDevAttrComputeCapabilityMinor = 76,
-  cudaDevAttrStreamPrioritiesSupported = 78,
-  cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
-  cudaDevAttrMaxRegistersPerMultiprocessor = 82,
-  cudaDevAttrManagedMemory = 83,
-  cudaDevAttrPageableMemoryAccess = 88,
-  cudaDevAttrConcurrentManagedAccess = 89,
-  cudaDevAttrCooperativeLaunch = 95,
-  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
-  cudaDevAttrMaxBlocksPerMultiprocessor = 106,
-  cudaDevAttrMemoryPoolsSupported = 115
-};
+// Name, value and member of cudaDeviceProp.
+#define FA_DEVICE_ATTRIBUTES                                                                \
+  FA_ATTRIBUTE(cudaDevAttrMaxThreadsPerBlock, 1, maxThreadsPerBlock)                        \
+  FA_ATTRIBUTE(cudaDevAttrMaxBlockDimX, 2, maxThreadsDim[0])                                \
+  FA_ATTRIBUTE(cudaDevAttrMaxBlockDimY, 3, maxThreadsDim[1])                                \
+  FA_ATTRIBUTE(cudaDevAttrMaxBlockDimZ, 4, maxThreadsDim[2])                                \
+  FA_ATTRIBUTE(cudaDevAttrMaxGridDimX, 5, maxGridSize[0])                                   \
+  FA_ATTRIBUTE(cudaDevAttrMaxGridDimY, 6, maxGridSize[1])                                   \
+  FA_ATTRIBUTE(cudaDevAttrMaxGridDimZ, 7, maxGridSize[2])                                   \
+  FA_ATTRIBUTE(cudaDevAttrMaxSharedMemoryPerBlock, 8, sharedMemPerBlock)                    \
+  FA_ATTRIBUTE(cudaDevAttrTotalConstantMemory, 9, totalConstMem)                            \
+  FA_ATTRIBUTE(cudaDevAttrWarpSize, 10, warpSize)                                           \
+  FA_ATTRIBUTE(cudaDevAttrMaxRegistersPerBlock, 12, regsPerBlock)                           \
+  FA_ATTRIBUTE(cudaDevAttrClockRate, 13, clockRate)                                         \
+  FA_ATTRIBUTE(cudaDevAttrGpuOverlap, 15, deviceOverlap)                                    \
+  FA_ATTRIBUTE(cudaDevAttrMultiProcessorCount, 16, multiProcessorCount)                     \
+  FA_ATTRIBUTE(cudaDevAttrIntegrated, 18, integrated)                                       \
+  FA_ATTRIBUTE(cudaDevAttrCanMapHostMemory, 19, canMapHostMemory)                           \
+  FA_ATTRIBUTE(cudaDevAttrComputeMode, 20, computeMode)                                     \
+  FA_ATTRIBUTE(cudaDevAttrConcurrentKernels, 31, concurrentKernels)                         \
+  FA_ATTRIBUTE(cudaDevAttrMemoryClockRate, 36, memoryClockRate)                             \
+  FA_ATTRIBUTE(cudaDevAttrGlobalMemoryBusWidth, 37, memoryBusWidth)                         \
+  FA_ATTRIBUTE(cudaDevAttrL2CacheSize, 38, l2CacheSize)                                     \
+  FA_ATTRIBUTE(cudaDevAttrMaxThreadsPerMultiProcessor, 39, maxThreadsPerMultiProcessor)     \
+  FA_ATTRIBUTE(cudaDevAttrAsyncEngineCount, 40, asyncEngineCount)                           \
+  FA_ATTRIBUTE(cudaDevAttrUnifiedAddressing, 41, unifiedAddressing)                         \
+  FA_ATTRIBUTE(cudaDevAttrComputeCapabilityMajor, 75, major)                                \
+  FA_ATTRIBUTE(cudaDevAttrComputeCapabilityMinor, 76, minor)                                \
+  FA_ATTRIBUTE(cudaDevAttrStreamPrioritiesSupported, 78, streamPrioritiesSupported)         \
+  FA_ATTRIBUTE(cudaDevAttrMaxSharedMemoryPerMultiprocessor, 81, sharedMemPerMultiprocessor) \
+  FA_ATTRIBUTE(cudaDevAttrMaxRegistersPerMultiprocessor, 82, regsPerMultiprocessor)         \
+  FA_ATTRIBUTE(cudaDevAttrManagedMemory, 83, managedMemory)                                 \
+  FA_ATTRIBUTE(cudaDevAttrPageableMemoryAccess, 88, pageableMemoryAccess)                   \
+  FA_ATTRIBUTE(cudaDevAttrConcurrentManagedAccess, 89, concurrentManagedAccess)             \
+  FA_ATTRIBUTE(cudaDevAttrCooperativeLaunch, 95, cooperativeLaunch)                         \
+  FA_ATTRIBUTE(cudaDevAttrMaxSharedMemoryPerBlockOptin, 97, sharedMemPerBlockOptin)         \
+  FA_ATTRIBUTE(cudaDevAttrMaxBlocksPerMultiprocessor, 106, maxBlocksPerMultiProcessor)      \
+  FA_ATTRIBUTE(cudaDevAttrMemoryPoolsSupported, 115, memoryPoolsSupported)
+#define FA_ATTRIBUTE(name, value, member) name = value,
+enum cudaDeviceAttr { FA_DEVICE_ATTRIBUTES };
+#undef FA_ATTRIBUTE
 enum cudaDeviceP2PAttr {
   cudaDevP2PAttrPerformanceRank = 1,
   cudaDevP2PAttrAccessSupported,

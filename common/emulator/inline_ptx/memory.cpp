@@ -8,7 +8,6 @@
 #include <cstring>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/emulator/core/memory.h"
@@ -191,7 +190,8 @@ void change(Frame& frame, const Arg& to, uint8_t* place, const char* operation,
 }
 // Two halves, each for itself.
 template <typename T>
-void add_pair(Frame& frame, const Arg& to, uint8_t* place, const char* operation, const Arg& x) {
+void add_pair(Frame& frame, const Arg& to, uint8_t* place, const char* operation,
+              const std::string&, const Arg& x, const Arg&) {
   using Pair = std::array<T, 2>;
   const Pair old =
       change_atomically(reinterpret_cast<Pair*>(place), operation, frame.where, [&](Pair before) {
@@ -199,6 +199,16 @@ void add_pair(Frame& frame, const Arg& to, uint8_t* place, const char* operation
         return Pair{T(float(before[0]) + float(more[0])), T(float(before[1]) + float(more[1]))};
       });
   frame.set(to, old);
+}
+
+// The one for a type.
+decltype(&change<float>) change_of(Type type) {
+  const bool pair = type.lanes == 2, wide = type.bits == 64;
+  if (type.kind == 'x') return pair ? add_pair<__nv_bfloat16> : change<__nv_bfloat16>;
+  if (type.kind == 'f' && type.bits == 16) return pair ? add_pair<__half> : change<__half>;
+  if (type.kind == 'f') return wide ? change<double> : change<float>;
+  if (type.kind == 's') return wide ? change<int64_t> : change<int32_t>;
+  return type.bits == 16 ? change<uint16_t> : wide ? change<uint64_t> : change<uint32_t>;
 }
 
 Step atomic(Instruction& instruction, bool returns) {
@@ -221,28 +231,12 @@ Step atomic(Instruction& instruction, bool returns) {
             x = instruction.arg(first + 1), y = what == "cas" ? instruction.arg(first + 2) : Arg{};
   const char* const operation = instruction.operation();
   const size_t bytes = size_t(type.bits * type.lanes) / 8;
+  const auto change = change_of(type);
   return [=](Frame& frame) {
     uint8_t* const place = pointer(space, frame.address(at), bytes, operation, frame.where);
     if (global) expect_global(place, operation, frame.where);
     if (order == "release" || order == "acq_rel") fence(scope);
-    if (type.kind == 'x') {
-      type.lanes == 2 ? add_pair<__nv_bfloat16>(frame, to, place, operation, x)
-                      : change<__nv_bfloat16>(frame, to, place, operation, what, x, y);
-    } else if (floats && type.bits == 16) {
-      type.lanes == 2 ? add_pair<__half>(frame, to, place, operation, x)
-                      : change<__half>(frame, to, place, operation, what, x, y);
-    } else if (floats) {
-      type.bits == 32 ? change<float>(frame, to, place, operation, what, x, y)
-                      : change<double>(frame, to, place, operation, what, x, y);
-    } else if (type.kind == 's') {
-      type.bits == 32 ? change<int32_t>(frame, to, place, operation, what, x, y)
-                      : change<int64_t>(frame, to, place, operation, what, x, y);
-    } else if (type.bits == 16) {
-      change<uint16_t>(frame, to, place, operation, what, x, y);
-    } else {
-      type.bits == 32 ? change<uint32_t>(frame, to, place, operation, what, x, y)
-                      : change<uint64_t>(frame, to, place, operation, what, x, y);
-    }
+    change(frame, to, place, operation, what, x, y);
     if (order == "acquire" || order == "acq_rel") fence(scope);
   };
 }
@@ -335,14 +329,10 @@ Step copy_bulk(Instruction& instruction) {
       prefetch_tensor_map(*reinterpret_cast<const ptx::TensorMap*>(frame.get(map)), frame.where);
     };
   }
-  if (instruction.take("commit_group")) {
-    instruction.expect_args(0);
-    return [](Frame& frame) { commit_bulk(frame.where); };
-  }
+  if (Step step = instruction.without_operands("commit_group", commit_bulk)) return step;
   if (instruction.take("wait_group")) {
     const bool read = instruction.take("read");
-    instruction.expect_args(1);
-    const Arg groups = instruction.arg(0);
+    const Arg groups = instruction.args(1)[0];
     return [=](Frame& frame) { wait_bulk(int(frame.get(groups)), read, frame.where); };
   }
   const bool stores = instruction.take("bulk_group");
@@ -405,22 +395,13 @@ Step copy(Instruction& instruction) {  // cp.async
   const char* const operation = instruction.operation();
   instruction.expect("async");
   if (instruction.name().find(".bulk") != std::string::npos) return copy_bulk(instruction);
-  if (instruction.take("commit_group")) {
-    instruction.expect_args(0);
-    return [](Frame& frame) { commit_copies(frame.where); };
-  }
-  if (instruction.take("wait_group")) {
-    instruction.expect_args(1);
-    const Arg groups = instruction.arg(0);
-    return [=](Frame& frame) { wait_copies(int(frame.get(groups)), frame.where); };
-  }
-  if (instruction.take("wait_all")) {
-    instruction.expect_args(0);
-    return [](Frame& frame) {
-      commit_copies(frame.where);
-      wait_copies(0, frame.where);
-    };
-  }
+  const auto wait_all = [](SourceLocation where) {
+    commit_copies(where);
+    wait_copies(0, where);
+  };
+  if (Step step = instruction.without_operands("commit_group", commit_copies)) return step;
+  if (Step step = instruction.without_operands("wait_all", wait_all)) return step;
+  if (Step step = instruction.of_groups("wait_group", wait_copies)) return step;
   const bool around_l1 = instruction.take("cg");
   if (!around_l1) instruction.expect("ca");
   if (!instruction.take("shared")) instruction.expect("shared::cta");

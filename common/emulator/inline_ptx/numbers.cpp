@@ -7,7 +7,6 @@
 #include <cfenv>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <string>
 #include <vector>

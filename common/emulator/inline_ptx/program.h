@@ -2,7 +2,6 @@
 // "Instruction Set".
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -125,6 +124,20 @@ class Instruction {
     return args_;
   }
   void expect_end() const;
+  // Of an instruction without operands, and of one whose only operand is a number of groups, if it
+  // has the modifier: f(where), f(groups, where). Else an empty step.
+  template <typename F>
+  Step without_operands(std::string_view modifier, F f) {
+    if (!take(modifier)) return nullptr;
+    expect_args(0);
+    return [f](Frame& frame) { f(frame.where); };
+  }
+  template <typename F>
+  Step of_groups(std::string_view modifier, F f) {
+    if (!take(modifier)) return nullptr;
+    const Arg groups = args(1)[0];
+    return [f, groups](Frame& frame) { f(int(frame.get(groups)), frame.where); };
+  }
   [[noreturn]] void unknown(const std::string& sentence = "") const;
 
   // Elements of a list, or the operand alone.

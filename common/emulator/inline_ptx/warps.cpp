@@ -11,10 +11,8 @@
 #include "common/emulator/core/float16.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/inline_ptx/program.h"
-#include "common/emulator/units/atomics.h"
 #include "common/emulator/units/barrier.h"
 #include "common/emulator/units/cluster.h"
-#include "common/emulator/units/cp_async.h"
 #include "common/emulator/units/matrix.h"
 #include "common/emulator/units/mbarrier.h"
 #include "common/emulator/units/setmaxnreg.h"
@@ -126,22 +124,13 @@ Step multiply_warpgroup(Instruction& instruction) {  // wgmma
   const char* const operation = instruction.operation();
   instruction.expect("sync");
   instruction.expect("aligned");
-  if (instruction.take("fence")) {
-    instruction.expect_args(0);
-    return [](Frame& frame) { wgmma_fence(frame.where); };
-  }
-  if (instruction.take("commit_group")) {
-    instruction.expect_args(0);
-    return [](Frame& frame) { wgmma_commit(frame.where); };
-  }
-  if (instruction.take("wait_group")) {
-    instruction.expect_args(1);
-    const Arg groups = instruction.arg(0);
-    return [=](Frame& frame) {
-      wgmma_wait(int(frame.get(groups)), frame.where);
-      name_done_registers();  // asm() cannot name them
-    };
-  }
+  if (Step step = instruction.without_operands("fence", wgmma_fence)) return step;
+  if (Step step = instruction.without_operands("commit_group", wgmma_commit)) return step;
+  const auto wait = [](int groups, SourceLocation where) {
+    wgmma_wait(groups, where);
+    name_done_registers();  // asm() cannot name them
+  };
+  if (Step step = instruction.of_groups("wait_group", wait)) return step;
   instruction.expect("mma_async");
   int columns = 0;
   for (int n = 8; n <= 256 && !columns; n += 8) {

@@ -4,8 +4,6 @@
 
 #include <cstdint>
 
-#include "common/emulator/core/lane.h"
-
 namespace emu {
 
 // 1000 more at each question of the thread, so that a loop which waits for an hour to pass ends.

@@ -8,8 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <set>
-#include <string>
 #include <vector>
 
 #include "common/emulator/core/counters.h"

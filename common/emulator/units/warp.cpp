@@ -17,7 +17,6 @@
 #include "common/emulator/core/events.h"
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
-#include "common/emulator/core/memory.h"
 #include "common/emulator/core/unit.h"
 #include "common/emulator/core/watch.h"
 #include "common/emulator/units/barrier.h"
