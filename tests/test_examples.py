@@ -1169,7 +1169,7 @@ class Command(unittest.TestCase):
                                  r".*\nattention_kernel<__nv_bfloat16, 128, 2>, by kind of instruction\n.*\nwgmma  ")
 
     def test_a_launch_that_takes_long_says_how_far_it_is(self):
-        text = ("__global__ void slow() {\n  for (int i = 0; i < 2000; i++) __syncthreads();\n}\n"
+        text = ("__global__ void slow() {\n  for (int i = 0; i < 500; i++) __syncthreads();\n}\n"
                 "int main() {\n  slow<<<400, 128>>>();\n  cudaDeviceSynchronize();\n}\n")
         says = r"(?m)^note: slow: \d+ of 400 CTAs have ended after 0\.1 s%s$"
         with mock.patch.dict(os.environ, FA_BUSY_AFTER="0.1"):
