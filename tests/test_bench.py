@@ -10,28 +10,25 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import fail, refused, run
+from tool_test import expect, fail, refused, run
 
 
 def bench(program, name_filter):
     done = subprocess.run([program, f"--benchmark_filter={name_filter}", "--benchmark_min_time=0.001",
                            "--benchmark_format=json"], capture_output=True, text=True, timeout=60)
-    if done.returncode != 0:
-        fail(f"{program} ended with {done.returncode}: {done.stderr}")
+    expect(done.returncode == 0, f"{program} ended with {done.returncode}: {done.stderr}")
     return json.loads(done.stdout)["benchmarks"]
 
 
 program = sys.argv[1]
 names = run(program, "--benchmark_list_tests").split()
 for name in names:
-    if not re.fullmatch(r"\d\d_\w+/(fp16|bf16)/d(64|128)/N\d+/manual_time", name):
-        fail(f"an unexpected name: {name}")
+    expect(re.fullmatch(r"\d\d_\w+/(fp16|bf16)/d(64|128)/N\d+/manual_time", name), f"an unexpected name: {name}")
 first = names[0].split("/")[0]
 found = bench(program, f"^{first}/bf16/d64/N(128|512)/")
 if len(found) != 1 or found[0]["run_name"] != [n for n in names if n.startswith(f"{first}/bf16/d64/N")][0]:
     fail(f"the filter selects {found}")
-if not (found[0]["real_time"] > 0 and found[0]["TFLOP/s"] > 0 and found[0]["time_unit"] == "ms"):
-    fail(f"no time: {found}")
+expect(found[0]["real_time"] > 0 and found[0]["TFLOP/s"] > 0 and found[0]["time_unit"] == "ms", f"no time: {found}")
 if subprocess.run([program, "--no-such-option"], capture_output=True, timeout=60).returncode == 0:
     fail("an unknown option is accepted")
 
@@ -43,8 +40,7 @@ if sys.argv[2:] and sys.argv[2]:
 refused((program, "--protocol", "nice"), "unknown protocol 'nice', there are: fa3-paper")
 refused((program, "--json", "r.json"), "--json needs --protocol")
 refused((program, "--protocol", "quick", "--json", "none/r.json"), "cannot write none/r.json")
-if "Example: attention_bench --protocol=quick" not in run(program, "--help"):
-    fail("--help shows no example")
+expect("Example: attention_bench --protocol=quick" in run(program, "--help"), "--help shows no example")
 
 
 def protocol(program, *options):
@@ -77,8 +73,7 @@ if sys.argv[3:]:
     if (warm["real_time"], warm["launches"], warm["clock_mhz"], warm["power_w"]) != (2.0, 4, 1700, 500):
         fail(f"a round of 02_warm: {warm}")
     statuses = [record["status"] for record in ours["records"]]
-    if statuses != 2 * ["passed", "passed", "passed", "wrong", "skipped"]:
-        fail(f"the records are {statuses}")
+    expect(statuses == 2 * ["passed", "passed", "passed", "wrong", "skipped"], f"the records are {statuses}")
     record = ours["records"][1]
     if record["round_ms"] != [2.0, 2.0, 2.0] or record["round_clock_mhz"] != [1700.0, 1700.0, 1700.0]:
         fail(f"the record of 02_warm: {record}")

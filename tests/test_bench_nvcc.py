@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tool_test import COMPILING, ROOT, check_asynchronous, fail, find_nvcc, run, skip
+from tool_test import COMPILING, ROOT, check_asynchronous, expect, fail, find_nvcc, run, skip
 
 from fa_tools.product import sass
 
@@ -41,10 +41,8 @@ BESIDE = {"Load": 2, "Ldmatrix": 2, "Mma": 1, "Wgmma": 2}
 def check_spills(name, log, count):
     check_asynchronous(log, name)
     spills = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
-    if len(spills) != count:
-        fail(f"{name}: {len(spills)} kernel functions instead of {count}:\n{log}")
-    if any(number != "0" for each in spills for number in each):
-        fail(f"{name} spills: {spills}")
+    expect(len(spills) == count, f"{name}: {len(spills)} kernel functions instead of {count}:\n{log}")
+    expect(all(number == "0" for each in spills for number in each), f"{name} spills: {spills}")
     print(f"{name}: {count} functions, nothing spilled (nvcc {version})")
 
 
@@ -55,17 +53,14 @@ def functions_of(cubin, part):
 
 def check_sass(name, cubin, opcode, wanted, count):
     functions = functions_of(cubin, "gemm_kernel")
-    if len(functions) != count:
-        fail(f"{name}: {len(functions)} kernel functions in the machine code instead of {count}")
+    expect(len(functions) == count, f"{name}: {len(functions)} kernel functions in the machine code instead of {count}")
     for function in functions:
         # The smallest loop with products is the main one.
         bodies = [[function.instructions[i] for i in sorted(loop)] for loop in sass.find_loops(function)]
         body = next((b for b in bodies if any(i.opcode.startswith(opcode) for i in b)), [])
         found = sum(i.opcode.startswith(opcode) for i in body)
-        if found != wanted:
-            fail(f"{function.name}: {found} {opcode} in the main loop instead of {wanted}")
-        if len(body) > MOST[name] * found:
-            fail(f"{function.name}: {len(body)} instructions for {found} {opcode}")
+        expect(found == wanted, f"{function.name}: {found} {opcode} in the main loop instead of {wanted}")
+        expect(len(body) <= MOST[name] * found, f"{function.name}: {len(body)} instructions for {found} {opcode}")
         said = f"An iteration is {len(body)} instructions for {found} `mma`"
         if name == "mma_sync" and version.startswith("13.0.") and said not in (ROOT / "docs/appendix/gemm.md").read_text(encoding="utf-8"):
             fail(f"docs/appendix/gemm.md should say: {said}")
@@ -80,11 +75,9 @@ def check_rates(cubin):
         for chains in CHAINS:
             part = (struct if "{n}" in struct else struct + "ILi{n}E").format(n=chains)
             found = [f for f in functions if part in f.name]
-            if len(found) != 1:
-                fail(f"{len(found)} functions are run<{part}>")
+            expect(len(found) == 1, f"{len(found)} functions are run<{part}>")
             clocks = [i for i, x in enumerate(found[0].instructions) if x.base == "CS2R" and "CLOCK" in x.operands]
-            if len(clocks) != 2:
-                fail(f"{struct}: the clock is read {len(clocks)} times instead of twice")
+            expect(len(clocks) == 2, f"{struct}: the clock is read {len(clocks)} times instead of twice")
             timed = found[0].instructions[clocks[0] : clocks[1]]
             opcodes = Counter(x.opcode for x in timed)
             count = sum(number for opcode, number in opcodes.items() if f"{opcode}.".startswith(f"{wanted}."))

@@ -15,7 +15,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tool_test import COMPILING, JOBS, ROOT, fail, skip
+from tool_test import COMPILING, JOBS, ROOT, expect, skip
 
 # Versions differ in what they find, so one decides: that of tests/requirements.txt.
 TIDY = ROOT / ".venv-tests/bin/clang-tidy"
@@ -55,8 +55,7 @@ for folder in ("kernels", "common", "tests", "bench"):
         name = str(path.relative_to(ROOT))
         if path.suffix not in (".h", ".cpp", ".cu") or name in commands or name in ONLY_NVCC | NOT_BUILT:
             continue
-        if path.suffix != ".h":
-            fail(f"{name} is in no compile command of {build}, and this test does not say why")
+        expect(path.suffix == ".h", f"{name} is in no compile command of {build}, and this test does not say why")
         commands[name] = for_headers
 
 
@@ -70,6 +69,5 @@ def look_at(name):
 
 with ThreadPoolExecutor(int(JOBS)) as pool:
     missing = [line for lines in pool.map(look_at, sorted(commands)) for line in lines]
-if missing:
-    fail("\n".join(missing))
+expect(not missing, "\n".join(missing))
 print(f"{len(commands)} files include what they use")

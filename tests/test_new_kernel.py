@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tool_test import COMPILING, JOBS, copy_repository, fail, run
+from tool_test import COMPILING, JOBS, copy_repository, expect, fail, run
 
 OLD, NEW = "10_instruction_tuning", "17_copy"
 
@@ -28,12 +28,10 @@ if (listed := run(program, "--list").split()) != [NEW]:
     fail(f"{NEW} --list says {listed}")
 for dtype, head_dim in (("fp16", 64), ("bf16", 128)):
     said = run(program, "--heads", 1, "--seq-len", 256, "--dtype", dtype, "--head-dim", head_dim, "--inputs", "increasing_max")
-    if not re.search(rf"^{NEW} +passed ", said, re.MULTILINE):
-        fail(f"{NEW} does not pass:\n{said}")
+    expect(re.search(rf"^{NEW} +passed ", said, re.MULTILINE), f"{NEW} does not pass:\n{said}")
 known = run(sys.executable, "-B", "-c", "from fa_tools.product import sass; print(sass.find_kernel('17'), *sass.needs_of('17_copy'))",
             cwd=copy / "scripts")
-if known.split() != [NEW, "80", "False"]:
-    fail(f"the scripts know of kernel 17: {known}")
+expect(known.split() == [NEW, "80", "False"], f"the scripts know of kernel 17: {known}")
 listing = run("ctest", "--test-dir", build, "-N")
 tests, models = (set(re.findall(rf"(\S+)\.{name}$", listing, re.MULTILINE)) for name in (NEW, OLD))
 if not tests or tests != {test for test in models if not test.startswith("commands")}:  # those are of chapters

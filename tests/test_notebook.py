@@ -16,7 +16,7 @@ import time
 import traceback
 from pathlib import Path
 
-from tool_test import COMPILING, ROOT, fail, need, run
+from tool_test import COMPILING, ROOT, expect, fail, need, run
 
 KERNEL = ROOT / "kernels/02_online_softmax.cu"  # the one that the reader changes
 
@@ -41,17 +41,14 @@ need("cmake")
 notebook = json.loads((ROOT / "docs/start.ipynb").read_text(encoding="utf-8"))
 cells = notebook["cells"]
 names = [cell["id"] for cell in cells]
-if len(set(names)) != len(names):
-    fail("two cells have the same id")
+expect(len(set(names)) == len(names), "two cells have the same id")
 codes = {cell["id"]: "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"}
-if list(codes) != list(EXPECTED):
-    fail(f"the cells are {', '.join(codes)}; this test expects {', '.join(EXPECTED)}")
+expect(list(codes) == list(EXPECTED), f"the cells are {', '.join(codes)}; this test expects {', '.join(EXPECTED)}")
 for cell in cells:
     if cell.get("outputs") or cell.get("execution_count"):
         fail(f"cell {cell['id']} was committed with its output")
     for link in re.findall(r"\]\(([^)#]+)", "".join(cell["source"])) if cell["cell_type"] == "markdown" else ():
-        if not (ROOT / "docs" / link).is_file():
-            fail(f"cell {cell['id']} links to {link}, which is not there")
+        expect((ROOT / "docs" / link).is_file(), f"cell {cell['id']} links to {link}, which is not there")
 
 ends = set()
 
@@ -78,8 +75,7 @@ before = KERNEL.read_bytes()
 os.chdir(copy / "docs")  # Jupyter starts a notebook where it is
 space = {"shell": shell}
 for name, source in codes.items():
-    if re.search(r"^\s*%", source, re.MULTILINE):
-        fail(f"cell {name} has a magic, which this test does not know")
+    expect(not re.search(r"^\s*%", source, re.MULTILINE), f"cell {name} has a magic, which this test does not know")
     ends.clear()
     said = io.StringIO()
     start = time.monotonic()
@@ -93,5 +89,4 @@ for name, source in codes.items():
         fail(f"cell {name} ended with {max(ends, default=0)}, not {end}, or does not say {pattern}:\n{said.getvalue()}")
     print(f"{name}: as expected, after {time.monotonic() - start:.0f} s")
 os.chdir(ROOT)
-if (copy / KERNEL.relative_to(ROOT)).read_bytes() != before:
-    fail("the notebook does not put the kernel back")
+expect((copy / KERNEL.relative_to(ROOT)).read_bytes() == before, "the notebook does not put the kernel back")

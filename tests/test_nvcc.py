@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import COMPILING, ROOT, check_asynchronous, fail, find_nvcc, run, skip
+from tool_test import COMPILING, ROOT, check_asynchronous, expect, fail, find_nvcc, run, skip
 
 from fa_tools.product import sass
 
@@ -60,8 +60,7 @@ def check_kernel(architectures):
             spilled = said["spill_store_bytes"] + said["spill_load_bytes"]
             functions.append((function, architecture, spilled))
             print(f"sm_{architecture} {function}: {said['registers']} registers, {spilled} bytes spilled")
-    if not functions:
-        fail(f"ptxas reports no kernel function:\n{log}")
+    expect(functions, f"ptxas reports no kernel function:\n{log}")
 
     accounted = {name: int(size) for name, size in re.findall(r"^// spills: (\S+) (\d+) \S", text, re.MULTILINE)}
     for function, architecture, spilled in functions:
@@ -76,8 +75,7 @@ def check_twin():
     nvcc, _ = find_nvcc()
     ptx = (folder / "90a.ptx").read_text()
     for word in ("%clock", "%globaltimer", "fa_record", "record_target"):
-        if word in ptx:
-            fail(f"{kernel}: its PTX has {word}, although it does not record")
+        expect(word not in ptx, f"{kernel}: its PTX has {word}, although it does not record")
     with tempfile.TemporaryDirectory() as kept:
         log = run(*common(nvcc), *RECORDING, "-gencode", "arch=compute_90a,code=sm_90a", "-Xptxas", "-v", "--keep", "--keep-dir",
                   kept, "-cubin", "-o", f"{kept}/kernel.cubin", cwd=ROOT, timeout=COMPILING)
@@ -85,15 +83,13 @@ def check_twin():
         entries = ptx.read_text().split(".entry ")[1:]
     for entry in entries:
         clocks = len(re.findall(r"%clock\b", entry))
-        if clocks < 2:
-            fail(f"{kernel}: a twin reads the clock {clocks} times")
+        expect(clocks >= 2, f"{kernel}: a twin reads the clock {clocks} times")
     check_asynchronous(log, f"{kernel}, recording")
     spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
     if len(spills) != len(entries) or not entries:
         fail(f"{kernel}: {len(entries)} kernels, but ptxas tells of {len(spills)}")
     most = max(int(count) for pair in spills for count in pair)
-    if most > MOST_SPILLED_BYTES.get(kernel, 0):
-        fail(f"{kernel}: recording, it spills: {spills}")
+    expect(most <= MOST_SPILLED_BYTES.get(kernel, 0), f"{kernel}: recording, it spills: {spills}")
     print(f"{kernel}: {len(entries)} twins record, {f'spilling {most} bytes' if most else 'without a spill'}")
 
 

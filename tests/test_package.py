@@ -19,7 +19,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from tool_test import COMPILING, JOBS, ROOT, fail, find_nvcc, need, run, skip
+from tool_test import COMPILING, JOBS, ROOT, expect, fail, find_nvcc, need, run, skip
 
 GUEST = """cmake_minimum_required(VERSION 3.25)
 project(guest LANGUAGES C CXX)
@@ -69,8 +69,7 @@ def installed(folder, build):
 
     need("pkg-config")
     os.environ["PKG_CONFIG_PATH"] = str(next(prefix.rglob("fa.pc")).parent)
-    if run("pkg-config", "--modversion", "fa").strip() != version:
-        fail(f"pkg-config does not say {version}")
+    expect(run("pkg-config", "--modversion", "fa").strip() == version, f"pkg-config does not say {version}")
     flags = shlex.split(run("pkg-config", "--cflags", "--libs", "fa"))
     run("g++", "-xc", folder / "guest.c", "-xnone", "-o", folder / "guest", *flags, timeout=COMPILING)
     library = next(prefix.rglob("libfa.so")).parent
@@ -90,8 +89,7 @@ def guest(folder, how):
 
 def answers(python, how, *before, says="emulator-checked"):
     said = run(*before, python, "-c", CALL, cwd="/", timeout=COMPILING).rstrip()
-    if said.splitlines()[-1] != f"{says} 0x3c00":
-        fail(f"{how}: {said}")
+    expect(said.splitlines()[-1] == f"{says} 0x3c00", f"{how}: {said}")
 
 
 need("ninja")

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tool_test import COMPILING, ROOT, fail, find_nvcc, run, skip, statements
+from tool_test import COMPILING, ROOT, expect, fail, find_nvcc, run, skip, statements
 
 from fa_tools.product import inspect_kernel, limits, sass
 
@@ -54,8 +54,7 @@ def check_turns(title, function, head_dim, keys):
     vote = "VOTE.ANY" if number < 16 else "VOTE.ALL"
     for turn in range(turns if number >= 14 else 0):
         under = opcodes[waits[waits_each * turn]:waits[waits_each * turn + 1]]
-        if vote not in under:
-            fail(f"{title}: turn {turn} does not vote between its two waits")
+        expect(vote in under, f"{title}: turn {turn} does not vote between its two waits")
         before = under[:under.index(vote)]
         counts = [sum(x.startswith(kind) for x in before) for kind in ("MUFU.EX2", "F2FP", "VHMNMX", "FMNMX")]
         least = (keys // 2, keys // 4, keys * 3 // 32 if number < 16 else 0, 0)
@@ -63,17 +62,14 @@ def check_turns(title, function, head_dim, keys):
             fail(f"{title}: turn {turn} has only {counts} MUFU.EX2, F2FP, VHMNMX and FMNMX between the wait for S and the vote")
         if number == 16 and (counts[2] or counts[3] > 6):  # of the first eight scores of two rows, where a query tile begins
             fail(f"{title}: turn {turn} takes {sum(counts[2:])} maxima before the vote")
-    if any(x.startswith(("LDL", "STL")) for x in opcodes):
-        fail(f"{title}: the main loop touches local memory")
-    if len(loop) > MOST[number]:
-        fail(f"{title}: the main loop has {len(loop)} instructions, more than {MOST[number]}")
+    expect(not any(x.startswith(("LDL", "STL")) for x in opcodes), f"{title}: the main loop touches local memory")
+    expect(len(loop) <= MOST[number], f"{title}: the main loop has {len(loop)} instructions, more than {MOST[number]}")
 
 
 # All that is compiled, launched or not by the problem that scripts/fa inspect looks at.
 for symbol, name in build.names.items() if number in MOST else ():
     match = re.search(r"attention_kernel<(\w+), (\d+)(?:, (\d+))?>", name)
-    if not match:
-        fail(f"{kernel}: {name} is no attention_kernel<type, head_dim, keys of a tile, or in 16 consumers>")
+    expect(match, f"{kernel}: {name} is no attention_kernel<type, head_dim, keys of a tile, or in 16 consumers>")
     check_turns(match[0], build.sass[symbol], int(match[2]), int(match[3]) if match[3] and number < 16 else 128)
     resources = build.resources[symbol]
     if resources["spill_store_bytes"] or resources["spill_load_bytes"] or resources["stack_bytes"]:
@@ -84,11 +80,9 @@ for dtype in ("fp16", "bf16"):
     for head_dim in (64, 128):
         reports = inspect_kernel.describe(build, dtype, head_dim)
         title = f"{kernel}, {dtype}, head_dim {head_dim}"
-        if not reports:
-            fail(f"{title}: launches nothing")
+        expect(reports, f"{title}: launches nothing")
         with_loop = [report for report in reports if report["main_loop"]]
-        if not with_loop:
-            fail(f"{title}: no main loop found")
+        expect(with_loop, f"{title}: no main loop found")
         mixes = [report["main_loop"]["mix"] for report in with_loop]
         for kind, (first, last) in SASS.items():
             counts = [mix[kind]["count"] for mix in mixes if kind in mix]
@@ -109,8 +103,7 @@ for dtype in ("fp16", "bf16"):
             if report["main_loop"] and sum(e["count"] for e in report["main_loop"]["mix"].values()) != \
                     report["main_loop"]["instructions"]:
                 fail(f"{title}: the kinds do not add up to the main loop")
-            if report["occupancy"]["ctas"] < 1:
-                fail(f"{title}: {report['function']} does not fit on an SM")
+            expect(report["occupancy"]["ctas"] >= 1, f"{title}: {report['function']} does not fit on an SM")
 
 # bench/agreement.json says which loads nvcc 13.0 merges: their lines have no other ones. Lines together, since a load may
 # be listed under its neighbour's.

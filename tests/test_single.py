@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 from random import Random
 
-from tool_test import COMPILING, ROOT, check_asynchronous, fail, find_nvcc, run, skip
+from tool_test import COMPILING, ROOT, check_asynchronous, expect, fail, find_nvcc, run, skip
 
 from fa_tools import records
 from fa_tools.product import sass
@@ -45,11 +45,9 @@ def compile_by_nvcc(kernel, *library):
                 fail(f"null pointers end with {code} instead of cudaErrorInvalidValue")
     check_asynchronous(log, kernel)
     functions = sass.parse_resources(log)
-    if not functions:
-        fail(f"ptxas reports no kernel function:\n{log}")
+    expect(functions, f"ptxas reports no kernel function:\n{log}")
     for function, said in functions.items():
-        if said["spill_store_bytes"] + said["spill_load_bytes"]:
-            fail(f"{function} spills: {said}")
+        expect(said["spill_store_bytes"] + said["spill_load_bytes"] == 0, f"{function} spills: {said}")
     print(f"{kernel}: {len(text.splitlines())} lines, {len(functions)} kernel functions (nvcc {version})")
 
 
@@ -147,8 +145,7 @@ def use_library(path, kernel):
             given |= {"block_table": integers(*table) if table else None, "kv_lens": integers(kv_len) if table else None}
             given |= {"page_size": 16 if table else 0}
         given |= {"strides": strides(head_dim) if strided else None}
-        if set(others) - set(given):
-            fail(f"{kernel} has no {others}")
+        expect(set(others) <= set(given), f"{kernel} has no {others}")
         return function(*(given | others).values(), None)
 
     for dtype, name, most in ((0, "fp16", 1e-3), (1, "bf16", 8e-3)):
@@ -232,8 +229,7 @@ def use_extension():
         try:
             attention(*tensors)
         except RuntimeError as error:
-            if words not in str(error):
-                fail(f"refused without the words {words!r}: {error}")
+            expect(words in str(error), f"refused without the words {words!r}: {error}")
         else:
             fail(f"taken, although it should not be {words!r}: {[(each.shape, each.stride(), each.dtype, each.device) for each in tensors]}")
 

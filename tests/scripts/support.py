@@ -197,7 +197,7 @@ class ScriptTest(unittest.TestCase):
         """The finished script, which ends with this code if one is given."""
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(SCRIPTS), "FA_BUSY_AFTER": "600", **options.pop("env", {})}
         done = subprocess.run(
-            [str(part) for each in command for part in (each if isinstance(each, tuple) else (each,))], capture_output=True, text=True, timeout=60, env=environment,
+            [str(part) for each in command for part in (each if isinstance(each, tuple) else (each,))], capture_output=True, text=True, timeout=options.pop("timeout", 60), env=environment,
             check=False, **({} if "input" in options else {"stdin": subprocess.DEVNULL}), **options,
         )
         if code is not None:

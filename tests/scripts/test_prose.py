@@ -50,12 +50,6 @@ class Habits(unittest.TestCase):
             '"Rows a CTA": write "per" where "a" means per', '"keys a tile": write "per" where "a" means per'])
 
 
-class Program(ScriptTest):
-    def test_a_file_that_is_not_there(self):
-        done = self.run_script(ROOT / "scripts/fa", "prose", "docs/no.md")
-        self.assertEqual((done.returncode, done.stderr), (2, "error: docs/no.md cannot be read (no such file or directory)\n"))
-
-
 class Budgets(unittest.TestCase):
     CHAPTER = "docs/12_tma.md"
 

@@ -247,6 +247,7 @@ class BadArguments(ScriptTest):
                 *((f"fa {command} --nonsense", "") for command in COMMANDS),
                 ("fa bundle --arch hopper", "hopper", "90a"), ("fa chart", "scripts/fa chart results/"),
                 ("fa sync none.md", "none.md"), ("fa links none.md", "none.md"),
+                ("fa prose docs/no.md", "docs/no.md cannot be read (no such file or directory)"),
                 ("fresh_machine.sh --user guest", "--user takes", "guest", "sudo, none"),
                 ("fresh_machine.sh --suite potato", "--suite takes", "potato", "bookworm, trixie"),
                 ("fresh_machine.sh --only x", "--only takes", "x", "run, test")):

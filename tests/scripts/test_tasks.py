@@ -3,19 +3,18 @@ task can be solved and tells its wrong answers apart is in the tests tasks (some
 --whole (label full) also what compiles for long."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-from support import ROOT, given
+from support import ROOT, ScriptTest, given
 
 from tool_test import copy_repository
 
+from fa_tools.press.links import problem_with
 from fa_tools.product.tasks import BEGIN, END, read_tasks
 
 TASKS = read_tasks()
@@ -55,10 +54,7 @@ class Said(unittest.TestCase):
                     self.assertEqual({*wrong, "replacement"}, {"what", "text", "replacement"})  # without: text is left out
                     self.assertRegex(wrong["what"], r"^\w.*\.\)?$")
                 self.assertEqual(len({wrong["what"] for wrong in task.wrong}), len(task.wrong))
-                page, _, anchor = task.read.partition("#")
-                headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / page).read_text(), re.M)
-                anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-                self.assertTrue(not anchor or anchor in anchors, f"{page} has no #{anchor}")
+                self.assertIsNone(problem_with(DOCUMENT, task.read))
 
     def test_each_takes_something_out_and_no_mark_is_left(self):
         for task in TASKS.values():
@@ -127,15 +123,9 @@ def fill(path, code):
     path.write_text("\n".join(lines[:first] + comments + code.rstrip("\n").split("\n") + lines[last:]))
 
 
-class Compiling(unittest.TestCase):
-    def setUp(self):
-        self.folder = Path(tempfile.mkdtemp())
-        self.addCleanup(shutil.rmtree, self.folder)
-
-    def fa(self, *arguments, code=0, folder=True):
-        done = subprocess.run([ROOT / "scripts/fa", "try", *(["--folder", self.folder] if folder else []), *arguments],
-                              capture_output=True, text=True, cwd=ROOT, timeout=280, env={**os.environ, "FA_BUSY_AFTER": "600"})
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+class Compiling(ScriptTest):
+    def fa(self, *arguments, code=0):
+        done = self.run_script(ROOT / "scripts/fa", "try", "--folder", self.folder, *arguments, code=code, cwd=ROOT, timeout=280)
         return done.stdout + done.stderr
 
 
