@@ -26,6 +26,7 @@ import types
 import unittest
 import unittest.mock
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -601,21 +602,14 @@ class NumPy(Sentences):
 
     def test_threads(self):
         q, k, v = arrays((1, 1, 128, 64))
-        found = {}
 
         def work(kernel):
-            for _ in range(3):
-                o = fa.attention(q, k, v, kernel=kernel)
-                found.setdefault(kernel, []).append((relative(o, reference(q, k, v)), fa.counters()["kernel"][:2]))
+            return [(relative(fa.attention(q, k, v, kernel=kernel), reference(q, k, v)), fa.counters()["kernel"][:2]) for _ in range(3)]
 
-        threads = [threading.Thread(target=work, args=(kernel,)) for kernel in ("02", "08", "16")]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for kernel in ("02", "08", "16"):
-            self.assertEqual([each[1] for each in found[kernel]], [kernel] * 3)
-            self.assertLess(max(each[0] for each in found[kernel]), MOST["float16"])
+        with ThreadPoolExecutor() as pool:
+            found = list(pool.map(work, ("02", "08", "16")))
+        self.assertEqual([name for each in found for _, name in each], ["02"] * 3 + ["08"] * 3 + ["16"] * 3)
+        self.assertLess(max(error for each in found for error, _ in each), MOST["float16"])
 
     def test_mapped_files(self):
         q, k, v = arrays()
@@ -1210,21 +1204,16 @@ for kernel in ("16", "15", "08", "01"):
     def test_two_threads_with_streams_of_their_own(self):
         self.gpu()
         q, k, v = self.tensors()
-        found = []
 
         def work(kernel):
             with torch.cuda.stream(torch.cuda.Stream()):
                 outputs = [fa.attention(q, k, v, kernel=kernel) for _ in range(50)]
                 torch.cuda.current_stream().synchronize()
-                found.append((kernel, outputs))
+                return outputs
 
-        threads = [threading.Thread(target=work, args=(kernel,)) for kernel in ("08", "03", "10", "02")]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(len(found), 4)
-        for _, outputs in found:
+        with ThreadPoolExecutor() as pool:
+            found = list(pool.map(work, ("08", "03", "10", "02")))
+        for outputs in found:
             self.assert_right(outputs[0], q, k, v)
             self.assertTrue(all(torch.equal(outputs[0], each) for each in outputs))
 

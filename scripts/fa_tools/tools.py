@@ -342,6 +342,17 @@ def read_named(path, how=read_json):
         return how(path)
 
 
+def read_toml(path):
+    """What a file of TOML says. A Refused names the file."""
+    import tomllib  # of Python 3.11: only tasks, bugs and measurements are written in it
+
+    with named(relative(path)):
+        try:
+            return tomllib.loads(text_of(path))
+        except tomllib.TOMLDecodeError as problem:
+            raise Refused(f"is no TOML: {problem}") from None
+
+
 def read_set(path, only=None):
     """{name: parsed file} of a set of files kept as one, a file a line: {"name": ..., "results": ...}. With `only` the lines
     of files with other names are not parsed."""

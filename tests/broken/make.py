@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(HERE.parent.parent / "scripts"))  # where the package fa_tools is
 
-from fa_tools.tools import fail, run
+from fa_tools.tools import fail, read_toml, run
 
 KERNELS = HERE.parent.parent / "kernels"
 CHECKS = "ordinary inputs, hard inputs, report, counters".split(", ")
@@ -39,13 +39,7 @@ class Misfit(Exception):
 
 def read_bugs():
     """The bugs of bugs.toml by name, each with its kernel."""
-    import tomllib  # of Python 3.11: only who breaks kernels needs it
-
-    path = HERE / "bugs.toml"
-    try:
-        bugs = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as problem:
-        fail(f"tests/broken/bugs.toml: {problem}")
+    bugs = read_toml(HERE / "bugs.toml")
     for name, bug in bugs.items():
         check(name, bug)
     return bugs

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import unittest
-from pathlib import Path
 from unittest import mock
 
 from support import ERROR, ROOT, SCRIPTS, ScriptTest, beyond, cuda_results, main, statement_results
@@ -226,10 +225,6 @@ class AgainstTheEmulator(unittest.TestCase):
         self.check("10_instruction_tuning", "shared", wavefronts, **tile_of_10())
 
 
-def json_of(path):
-    return json.loads(Path(path).read_text(encoding="utf-8"))
-
-
 class Agreement(ScriptTest):
     def test_explained(self):
         done = self.run_script(SCRIPTS / "fa", "agree")
@@ -250,7 +245,7 @@ class Agreement(ScriptTest):
         """At the highest clock the launches took no less than these cycles."""
         for part in agreement.comparison():
             for entry in part.get("limiters", []):
-                launches = [launch["metrics"]["cycles"] for launch in json_of(ROOT / part["file"])["launches"]
+                launches = [launch["metrics"]["cycles"] for launch in read_json(ROOT / part["file"])["launches"]
                             if launch["kernel"] == entry["kernel"]]
                 self.assertLess(max(entry["bound_us"].values()), sum(launches) / 1980, entry["kernel"])
 
@@ -259,7 +254,7 @@ class Agreement(ScriptTest):
         parts = agreement.comparison()
         used = {reason for part in parts for entry in part["counts"] for reason in entry.get("reasons", [])}
         changed = {kernel for part in parts for kernel in part.get("changed", [])}
-        data = json_of(ROOT / "bench" / "agreement.json")
+        data = read_json(ROOT / "bench" / "agreement.json")
         bf16 = [entry for entry in data["merged"] + data["differences"]
                 if "bf16" in entry["dtypes"] and not {*entry.get("kernels", [entry.get("kernel")])} <= changed]
         self.assertEqual({entry["reason"] for entry in bf16} - used, set())

@@ -9,6 +9,7 @@ from support import ROOT, SCRIPTS, ScriptTest, main, seeded_bugs
 
 from fa_tools.press.doc_tables import SECTIONS
 from fa_tools.press.links import anchors
+from fa_tools.tools import read_toml
 
 HERE = ROOT / "tests" / "broken"
 PAGE = (ROOT / "docs" / "bugs.md").read_text(encoding="utf-8")
@@ -124,7 +125,7 @@ class Declarations(ScriptTest):
             BUG + 'dtypes = ["fp8"]': "has the type 'fp8', but there are bf16, fp16",
             BUG.replace("what", "who"): "has who = 'It does not wait.', which says nothing",
             BUG.replace("01_bug", "31_bug"): "there is no kernel for 31_bug",
-            BUG + "which": "tests/broken/bugs.toml: ",
+            BUG + "which": "tests/broken/bugs.toml is no TOML: ",
         }
         for bugs, sentence in cases.items():
             with self.subTest(bugs):
@@ -203,9 +204,7 @@ class Cases(ScriptTest):
 
     @classmethod
     def setUpClass(cls):
-        import tomllib  # of Python 3.11, as for bugs.toml
-
-        cls.cases = tomllib.loads((ROOT / "tests" / "tasks" / "cases.toml").read_text(encoding="utf-8"))
+        cls.cases = read_toml(ROOT / "tests" / "tasks" / "cases.toml")
         cls.bugs = {bug["name"]: bug for bug in seeded_bugs()}
 
     def test_every_case_is_a_bug(self):

@@ -18,7 +18,6 @@ import sys
 import tarfile
 import tempfile
 import time
-import tomllib
 from collections import namedtuple
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +25,7 @@ from pathlib import Path
 from fa_tools.laboratory.validate import check_sense
 from fa_tools.records import check, is_stale, kept_records, kind, neighbours, problem_of, short_name, todays_source, with_solution
 from fa_tools.sources import kernel_names, solutions
-from fa_tools.tools import (RESULTS, ROOT, Parser, Refused, fail, read_json, read_set, relative, write_json,
+from fa_tools.tools import (RESULTS, ROOT, Parser, Refused, fail, read_json, read_set, read_toml, relative, write_json,
                             write_whole)
 
 EXAMPLE = """examples:
@@ -70,12 +69,8 @@ def numbers(text):
 
 def manifest(path=MANIFEST):
     """The entries in order. Refused, with one sentence, if one is not whole."""
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as problem:
-        raise Refused(f"{relative(path)} cannot be read ({str(problem).lower()})") from None
     entries = []
-    for name, said in data.items():
+    for name, said in read_toml(path).items():
         if set(said) - FIELDS or "group" not in said or ("seconds" in said) != ("command" in said) or ("command" in said) == ("kept" in said):
             raise Refused(f"{relative(path)}: {name} lacks something, or has what no measurement has")
         whole = {"command": [], "kernels": "", "peers": [], "file": None, "each": {"": ""}, "seconds": 0, "kept": None} | said

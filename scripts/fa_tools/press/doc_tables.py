@@ -430,7 +430,7 @@ def reproduced(spec):
 
 
 # Field of a file of experiments: heading of its column. tflops_N, mhz_N and us_N are at that length.
-EXPERIMENTS = {"cycles": "Cycles", "instructions": "Instructions of warps", "error": "Relative error", "l2_sectors": "Sectors read from L2",
+EXPERIMENTS = {"cycles": "Cycles", "instructions": "Instructions of warps", "l2_sectors": "Sectors read from L2",
                "spread_median": "Spread between rounds, median, %", "spread_most": "most, %", "busy": "Busy"}
 AT_LENGTH = {"tflops": "TFLOP/s", "mhz": "MHz", "us": "µs"}
 
@@ -442,8 +442,6 @@ def experiment_heading(field):
 
 def experiment_figure(field, value):
     """1,103.6 k cycles, 180.2 M instructions, 651.5 TFLOP/s."""
-    if field == "error":
-        return f"{value:.1e}".replace("e-0", "e-")
     if field == "cycles" and value >= 10000:
         return f"{value / 1000:,.1f} k".replace(".0 k", " k")
     return f"{value / 1e6:g} M" if field in ("instructions", "l2_sectors") else f"{value:,g}"

@@ -5,7 +5,7 @@ import re
 import runpy
 import textwrap
 
-from fa_tools.tools import ROOT, Refused, named
+from fa_tools.tools import ROOT, Refused, named, read_toml
 
 FOLDER = ROOT / "tests" / "tasks"
 GROUPS = {"warm_up": "Warm-up: small kernels", "cuda_cores": "CUDA cores, 01 to 03", "tensor_cores": "Tensor Cores, 04 to 10",
@@ -161,18 +161,10 @@ def comment(text, indent):
 
 def read_tasks():
     """All tasks by name, in the order in which one does them."""
-    import tomllib  # of Python 3.11
-
     tasks = {}
     for group in GROUPS:
         path = FOLDER / f"{group}.toml"
-        if not path.is_file():
-            continue
-        try:
-            entries = tomllib.loads(path.read_text(encoding="utf-8"))
-        except tomllib.TOMLDecodeError as problem:
-            raise Refused(f"tests/tasks/{path.name}: {problem}") from None
-        for name, entry in entries.items():
+        for name, entry in read_toml(path).items() if path.is_file() else ():
             with named(f"tests/tasks/{path.name}: {name}"):
                 tasks[name] = Task(name, group, entry)
     return tasks
