@@ -237,7 +237,7 @@ class Choice(unittest.TestCase):
                                  ("fa3-paper", "--rounds", "9", "--max-seconds", "2"), ("fa3-paper", "--dtype", "fp16"),
                                  (None, "--dtype", "bf16"), (None, "--load-seconds", "2"), (None, "--flush-l2"),
                                  (None, "--rotate", "3"), (None, "--iters", "7"), (None, "--rest-ms", "0"),
-                                 ("fa3-paper", "--warm")):
+                                 (None, "--inputs", "large"), ("fa3-paper", "--warm")):
             with self.subTest(arguments):
                 args = self.parse("--protocol", "fa3-paper", *arguments)
                 self.assertEqual(args.settings.get("name"), name)
@@ -252,6 +252,9 @@ class Choice(unittest.TestCase):
         self.assertEqual({k: args.settings[k] for k in ("load_seconds", "rotating_inputs", "warmup", "rounds")},
                          {"load_seconds": 2.5, "rotating_inputs": 3, "warmup": 32, "rounds": 3})
         self.assertEqual(self.parse("--rest-ms", "7.5").settings["rest_ms"], 7.5)
+        self.assertEqual(self.parse("--inputs", "large").settings["inputs"], "large")
+        for tokens, batch in ((("--tokens", "32768"), 32), ((), 16), (("--tokens", "512"), 1)):
+            self.assertEqual([p["batch"] for p in self.parse("--seq-len", "1024", *tokens).problems], [batch])
         scores = [{"score_std": std, "score_growth": growth} for growth in ("flat", "growing") for std in (1, 2.5)]
         args = self.parse("--seq-len", "512,1024", "--score-std", "1,2.5,1", "--score-growth", "flat,growing")
         self.assertEqual([p["seq_len"] for p in args.problems], [512] * 4 + [1024] * 4)
@@ -386,10 +389,6 @@ class Libraries(unittest.TestCase):
         self.assertEqual(fa2.launch(1, 2, 3), (1, 2, 3, None, None, 1024, 2048, 0.0, True, False))
         with self.assertRaisesRegex(harness.NotTaken, "^PyTorch's is_causal is aligned at the top left"):
             cudnn.take(apart)
-
-    def test_without_torch(self):
-        with mock.patch.dict(sys.modules, torch=None):
-            self.assertEqual(torch_attention.add(None, ["fa2"]), ({}, {"peer/fa2": "this Python cannot import torch"}))
 
 
 class Tensor:
@@ -549,11 +548,6 @@ class Library(unittest.TestCase):
         self.assertEqual({name for name in shown if not name.startswith("fa_bench_")}, set())
         self.assertLessEqual({"fa_bench_add", "fa_bench_request"}, shown)
 
-    def test_what_is_no_library(self):
-        for path in ("nothing.so", __file__):
-            with self.assertRaisesRegex(harness.Failed, "is not the library fa_bench of this repository"):
-                harness.Harness(path)
-
 
 @unittest.skipUnless(FAKE and REAL, "libfake_library.so and libfa_bench.so are not built")
 class Command(ScriptTest):
@@ -633,7 +627,8 @@ class Command(ScriptTest):
 
     def test_libraries_that_are_none(self):
         self.assert_one_sentence(self.call(library=REAL), "runs on the emulator, which has no times")
-        self.assert_one_sentence(self.call(library="nothing.so"), "nothing.so is not the library fa_bench")
+        for path in ("nothing.so", __file__):
+            self.assert_one_sentence(self.call(library=path), f"{path} is not the library fa_bench of this repository")
 
     def interrupted(self, how, problems, *command):
         """What a run says last that this signal ends in the problem after so many."""
@@ -694,15 +689,6 @@ class Command(ScriptTest):
         done = self.run_script(VENV_PYTHON, fa, "validate", self.json)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assert_one_sentence(self.call("--resume", self.json), "is complete: there is nothing to resume")
-
-    def test_other_inputs(self):
-        settings = bench.parse_arguments(["--library", "x", "--protocol", "quick", "--inputs", "large"]).settings
-        self.assertEqual((settings.get("name"), settings["inputs"]), (None, "large"))
-
-    def test_as_many_sequences_as_have_so_many_tokens(self):
-        for tokens, batch in ((("--tokens", "32768"), 32), ((), 16), (("--tokens", "512"), 1)):
-            problems = bench.parse_arguments(["--library", "x", "--seq-len", "1024", *tokens]).problems
-            self.assertEqual([problem["batch"] for problem in problems], [batch])
 
     def test_bad_arguments(self):
         cases = [
