@@ -11,11 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/gemm/gemm.h"
 #include "common/harness/inputs.h"
-#include "common/harness/oracle.h"
 #include "common/harness/parallel.h"
-#include "common/launch/problem.h"
 
 namespace fa::gemm {
 namespace {

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "bench/gemm/gemm.h"
-#include "common/harness/oracle.h"
-#include "common/launch/problem.h"
+#include "bench/gemm/gemm.h"        // IWYU pragma: export
+#include "common/harness/oracle.h"  // IWYU pragma: export
+#include "common/launch/problem.h"  // IWYU pragma: export
 
 namespace fa::gemm {
 

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "common/cli/cli.h"
-#include "common/harness/device.h"
 #include "common/harness/files.h"
 #include "common/harness/results.h"
 #include "common/launch/launch.h"

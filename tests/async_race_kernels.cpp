@@ -56,13 +56,22 @@ void load_row(const float* in, int row, int stage = 0, int& line = first_line) {
   ptx::cp_async_bulk_tensor_load(smem().tile[stage], &map, {0, row}, &smem().full[stage]);
 }
 
+// The first access of many races, and the second one.
+void write_tile(int at) {
+  FIRST;
+  tile()[at] = 1.0f;
+}
+void read_tile(float* out, int at) {
+  SECOND;
+  out[at] = tile()[at];
+}
+
 // ---- a copy's data ------------------------------------------------------------------------------
 RACE(64, load_not_waited_for, kRace, kWait) {
   make_barriers();
   if (first_thread()) load_row(in, 0);
   if (right) ptx::mbarrier_wait(&smem().full[0], 0);
-  SECOND;
-  out[thread()] = tile()[thread()];
+  read_tile(out, thread());
   ptx::mbarrier_wait(&smem().full[0], 0);
 }
 
@@ -71,8 +80,7 @@ RACE(64, wait_for_the_other_parity, kRace, kWait) {
   make_barriers();
   if (first_thread()) load_row(in, 0);
   ptx::mbarrier_wait(&smem().full[0], right ? 0 : 1);
-  SECOND;
-  out[thread()] = tile()[thread()];
+  read_tile(out, thread());
   ptx::mbarrier_wait(&smem().full[0], 0);
 }
 
@@ -83,8 +91,7 @@ RACE(64, wait_for_another_stage, kRace, kWait) {
     load_row(in, 0, 0);
   }
   ptx::mbarrier_wait(&smem().full[right ? 0 : 1], 0);
-  SECOND;
-  out[thread()] = tile()[thread()];
+  read_tile(out, thread());
   ptx::mbarrier_wait(&smem().full[0], 0);
   ptx::mbarrier_wait(&smem().full[1], 0);
 }
@@ -95,8 +102,7 @@ RACE(64, one_warp_waits, kRace, kWait) {
   if (first_thread()) load_row(in, 0);
   if (thread() < 32) ptx::mbarrier_wait(&smem().full[0], 0);
   if (right) __syncthreads();
-  SECOND;
-  out[thread()] = tile()[thread()];
+  read_tile(out, thread());
 }
 
 RACE(64, bytes_not_waited_for, kRace, kWait) {
@@ -107,8 +113,7 @@ RACE(64, bytes_not_waited_for, kRace, kWait) {
     ptx::cp_async_bulk_load(smem().tile[0], in, 256, &smem().full[0]);
   }
   if (right) ptx::mbarrier_wait(&smem().full[0], 0);
-  SECOND;
-  out[thread()] = tile()[thread()];
+  read_tile(out, thread());
   ptx::mbarrier_wait(&smem().full[0], 0);
 }
 
@@ -144,8 +149,7 @@ RACE(64, stage_not_waited_for, kRace, "Missing: an mbarrier_") {
   }
   if (thread() < 32) return;
   ptx::mbarrier_wait(&smem().full[0], 0);
-  SECOND;
-  out[lane()] = tile()[lane()];
+  read_tile(out, lane());
   ptx::mbarrier_arrive(&smem().empty[0]);
 }
 
@@ -183,8 +187,7 @@ void fill_tile() {
 }
 
 RACE(64, store_without_proxy_fence, kRace, kFence) {
-  FIRST;
-  tile()[thread()] = 1.0f;
+  write_tile(thread());
   if (right) ptx::fence_proxy_async();
   __syncthreads();
   store_whole(out);
@@ -193,8 +196,7 @@ RACE(64, store_without_proxy_fence, kRace, kFence) {
 // The fence covers what lies before it.
 RACE(64, store_with_proxy_fence_too_early, kRace, kFence) {
   if (!right) ptx::fence_proxy_async();
-  FIRST;
-  tile()[thread()] = 1.0f;
+  write_tile(thread());
   if (right) ptx::fence_proxy_async();
   __syncthreads();
   store_whole(out);
@@ -202,8 +204,7 @@ RACE(64, store_with_proxy_fence_too_early, kRace, kFence) {
 
 // In the thread that copies a fence does as well, after the barrier.
 RACE(64, store_fenced_by_the_copying_thread, kRace, kFence) {
-  FIRST;
-  tile()[thread()] = 1.0f;
+  write_tile(thread());
   if (!right && first_thread()) ptx::fence_proxy_async();
   __syncthreads();
   if (right && first_thread()) ptx::fence_proxy_async();
@@ -211,8 +212,7 @@ RACE(64, store_fenced_by_the_copying_thread, kRace, kFence) {
 }
 
 RACE(64, store_without_barrier, kRace, "Missing: ") {
-  FIRST;
-  tile()[thread()] = 1.0f;
+  write_tile(thread());
   ptx::fence_proxy_async();
   if (right) __syncthreads();
   store_whole(out);
@@ -273,13 +273,11 @@ RACE(64, arrival_orders, kRace, "Missing: a __syncthreads() between") {
   make_barriers(32);
   if (thread() < 32) {
     if (!right) ptx::mbarrier_arrive(&smem().empty[0]);
-    FIRST;
-    tile()[lane()] = 1.0f;
+    write_tile(lane());
     if (right) ptx::mbarrier_arrive(&smem().empty[0]);
   } else {
     ptx::mbarrier_wait(&smem().empty[0], 0);
-    SECOND;
-    out[lane()] = tile()[lane()];
+    read_tile(out, lane());
   }
 }
 
@@ -369,8 +367,7 @@ void sync_cluster() {
 }
 
 RACE_KERNEL(2, 2, 64, read_of_the_other_cta, kRace, kSync) {
-  FIRST;
-  tile()[thread()] = 1.0f;
+  write_tile(thread());
   if (right) sync_cluster();
   const float* const other = ptx::mapa(tile(), ptx::cluster_ctarank() ^ 1);
   SECOND;

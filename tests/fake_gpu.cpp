@@ -12,7 +12,6 @@
 
 #include "common/cli/protocols.h"
 #include "common/harness/device.h"
-#include "common/launch/problem.h"
 
 namespace fa {
 

@@ -8,12 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/inputs.h"
 #include "common/harness/oracle.h"
 #include "common/launch/launch.h"
 #include "common/launch/registry.h"
 #include "common/ptx/hook.h"
-#include "common/trace/record.h"
 #include "common/trace/recorder.h"
 #include "tests/fake_gpu.h"
 #include "tests/records.h"

@@ -41,13 +41,21 @@ const std::string kRace = "data race on byte ",
                   kSyncwarp = "Missing: a __syncwarp() between",
                   kWait = "may still be under way. Missing: cp_async_wait ";
 
+// The first access of most races, and the second one.
+void store(int at) {
+  FIRST;
+  words()[at] = 1.0f;
+}
+void read(float* out, int to, int from) {
+  SECOND;
+  out[to] = words()[from];
+}
+
 // ---- __syncthreads ------------------------------------------------------------------------------
 RACE(64, read_after_write, kRace, kSyncthreads) {
-  FIRST;
-  words()[thread()] = 1.0f;
+  store(thread());
   if (right) __syncthreads();
-  SECOND;
-  out[thread()] = words()[(thread() + 32) % 64];
+  read(out, thread(), (thread() + 32) % 64);
 }
 
 RACE(64, write_after_read, kRace, kSyncthreads) {
@@ -74,12 +82,10 @@ RACE(96, beside_an_object, kRace, kSyncthreads) {
     }
     return;
   }
-  FIRST;
-  words()[thread()] = 1.0f;
+  store(thread());
   __syncwarp();
   if (right) ptx::barrier_sync(1, 64);
-  SECOND;
-  out[thread()] = words()[(thread() + 32) % 64];
+  read(out, thread(), (thread() + 32) % 64);
 }
 
 // What is missing is missing at the iteration's end, whichever of the two comes first.
@@ -101,15 +107,11 @@ RACE(64, after_a_loop, kRace, kSyncthreads + " line ") {
     words()[thread()] = float(i);
   }
   if (right) __syncthreads();
-  SECOND;
-  out[thread()] = words()[(thread() + 32) % 64];
+  read(out, thread(), (thread() + 32) % 64);
 }
 
 RACE(64, write_after_write, kRace, kSyncthreads) {
-  if (thread() == 0) {
-    FIRST;
-    words()[0] = 1.0f;
-  }
+  if (thread() == 0) store(0);
   if (right) __syncthreads();
   if (thread() == 32) {
     SECOND;
@@ -129,63 +131,47 @@ RACE(64, halves_of_a_word, kRace, kSyncthreads) {
 
 // ---- __syncwarp ---------------------------------------------------------------------------------
 RACE(32, between_lanes, kRace, kSyncwarp) {
-  FIRST;
-  words()[lane()] = 1.0f;
+  store(lane());
   if (right) __syncwarp();
-  SECOND;
-  out[lane()] = words()[lane() ^ 1];
+  read(out, lane(), lane() ^ 1);
 }
 
 RACE(32, between_halves_of_a_warp, kRace, kSyncwarp) {
-  FIRST;
-  words()[lane()] = 1.0f;
+  store(lane());
   if (right) {
     __syncwarp();
   } else {
     __syncwarp(lane() < 16 ? 0x0000ffffu : 0xffff0000u);
   }
-  SECOND;
-  out[lane()] = words()[lane() ^ 16];
+  read(out, lane(), lane() ^ 16);
 }
 
 RACE(32, within_halves_of_a_warp, kRace, kSyncwarp) {
-  FIRST;
-  words()[lane()] = 1.0f;
+  store(lane());
   if (right) __syncwarp(lane() < 16 ? 0x0000ffffu : 0xffff0000u);
-  SECOND;
-  out[lane()] = words()[lane() ^ 1];
+  read(out, lane(), lane() ^ 1);
 }
 
 // A __syncwarp passes on what a lane has learnt from others: 0 to 1, then 1 to 2.
 RACE(32, through_another_lane, kRace, kSyncwarp) {
-  if (lane() == 0) {
-    FIRST;
-    words()[0] = 1.0f;
-  }
+  if (lane() == 0) store(0);
   if (lane() < 2) __syncwarp(0x3u);
   if (right && (lane() == 1 || lane() == 2)) __syncwarp(0x6u);
-  if (lane() == 2) {
-    SECOND;
-    out[0] = words()[0];
-  }
+  if (lane() == 2) read(out, 0, 0);
 }
 
 RACE(32, shuffle_does_not_order, kRace, kSyncwarp) {
-  FIRST;
-  words()[lane()] = 1.0f;
+  store(lane());
   __shfl_xor_sync(0xffffffffu, 1, 1);
   if (right) __syncwarp();
-  SECOND;
-  out[lane()] = words()[lane() ^ 1];
+  read(out, lane(), lane() ^ 1);
 }
 
 RACE(32, vote_does_not_order, kRace, kSyncwarp) {
-  FIRST;
-  words()[lane()] = 1.0f;
+  store(lane());
   __any_sync(0xffffffffu, 1);
   if (right) __syncwarp();
-  SECOND;
-  out[lane()] = words()[lane() ^ 1];
+  read(out, lane(), lane() ^ 1);
 }
 
 // ---- ldmatrix, stmatrix, wmma -------------------------------------------------------------------
@@ -251,8 +237,7 @@ RACE(32, wmma_then_loads, kRace, kSyncwarp) {
   FIRST;
   nvcuda::wmma::store_matrix_sync(words(), c, 16, nvcuda::wmma::mem_row_major);
   if (right) __syncwarp();
-  SECOND;
-  out[lane()] = words()[lane()];
+  read(out, lane(), lane());
 }
 
 RACE(32, stores_then_wmma, kRace, kSyncwarp) {
@@ -277,8 +262,7 @@ RACE(64, own_copy, kRace, kWait + "between") {
   copy(0, in);
   ptx::cp_async_commit();
   if (right) ptx::cp_async_wait<0>();
-  SECOND;
-  out[thread()] = words()[thread() * 4];
+  read(out, thread(), thread() * 4);
   ptx::cp_async_wait<0>();
 }
 
@@ -289,8 +273,7 @@ RACE(64, latest_group, kRace, kWait + "between") {
   ptx::cp_async_commit();
   ptx::cp_async_wait<1>();
   if (right) ptx::cp_async_wait<0>();
-  SECOND;
-  out[thread()] = words()[thread() * 4];
+  read(out, thread(), thread() * 4);
   ptx::cp_async_wait<0>();
 }
 
@@ -299,8 +282,7 @@ RACE(64, copy_not_committed, kRace, "Missing: cp_async_commit before the wait, b
   if (right) ptx::cp_async_commit();
   ptx::cp_async_wait<0>();
   __syncthreads();
-  SECOND;
-  out[thread()] = words()[(thread() ^ 32) * 4];
+  read(out, thread(), (thread() ^ 32) * 4);
   ptx::cp_async_commit();
   ptx::cp_async_wait<0>();
 }
@@ -310,8 +292,7 @@ RACE(64, copy_of_another_warp, kRace, kSyncthreads) {
   ptx::cp_async_commit();
   ptx::cp_async_wait<0>();
   if (right) __syncthreads();
-  SECOND;
-  out[thread()] = words()[(thread() ^ 32) * 4];
+  read(out, thread(), (thread() ^ 32) * 4);
 }
 
 RACE(64, wait_after_the_barrier, kRace, kWait + "in the thread that copies") {
@@ -320,15 +301,13 @@ RACE(64, wait_after_the_barrier, kRace, kWait + "in the thread that copies") {
   if (right) ptx::cp_async_wait<0>();
   __syncthreads();
   if (!right) ptx::cp_async_wait<0>();
-  SECOND;
-  out[thread()] = words()[(thread() ^ 32) * 4];
+  read(out, thread(), (thread() ^ 32) * 4);
 }
 
 RACE(64, copy_over_what_is_read, kRace, kSyncthreads) {
   words()[thread() * 4] = 1.0f;
   __syncthreads();
-  SECOND;
-  out[thread()] = words()[(thread() ^ 32) * 4];
+  read(out, thread(), (thread() ^ 32) * 4);
   if (right) __syncthreads();
   copy(0, in);
   ptx::cp_async_commit();
@@ -339,13 +318,11 @@ RACE(64, copy_over_what_is_read, kRace, kSyncthreads) {
 RACE(64, producer_arrives, kRace, kSyncthreads) {
   if (thread() < 32) {
     if (!right) ptx::barrier_arrive(1, 64);
-    FIRST;
-    words()[lane()] = 1.0f;
+    store(lane());
     if (right) ptx::barrier_arrive(1, 64);
   } else {
     ptx::barrier_sync(1, 64);
-    SECOND;
-    out[lane()] = words()[lane()];
+    read(out, lane(), lane());
   }
 }
 
@@ -357,8 +334,7 @@ RACE(64, arriving_is_not_waiting, kRace, kSyncthreads) {
     } else {
       ptx::barrier_arrive(1, 64);
     }
-    FIRST;
-    words()[lane()] = 1.0f;
+    store(lane());
   } else {
     SECOND;
     words()[lane()] = 2.0f;
@@ -367,15 +343,9 @@ RACE(64, arriving_is_not_waiting, kRace, kSyncthreads) {
 }
 
 RACE(96, barrier_of_two_warps, kRace, kSyncthreads) {
-  if (thread() < 32) {
-    FIRST;
-    words()[lane()] = 1.0f;
-  }
+  if (thread() < 32) store(lane());
   if (right || thread() < 64) ptx::barrier_sync(3, right ? 96 : 64);
-  if (thread() >= 64) {
-    SECOND;
-    out[lane()] = words()[lane()];
-  }
+  if (thread() >= 64) read(out, lane(), lane());
 }
 
 // Two groups of two warps: without a barrier each, a warp of one may meet a warp of the other.

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/ptx/hook.h"
 #include "common/trace/record.h"
 
 namespace fa::test {

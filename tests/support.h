@@ -1,11 +1,6 @@
 // Shared by the tests: problems and their names, one run of a kernel, programs run as a user would.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +8,13 @@
 #include <iterator>
 #include <sstream>
 #include <stdexcept>
+// What nearly every test needs.
+// IWYU pragma: begin_exports
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,7 @@
 #include "common/harness/runner.h"
 #include "common/launch/problem.h"
 #include "common/launch/registry.h"
+// IWYU pragma: end_exports
 
 // The text, which may cost a launch, is evaluated once.
 #define EXPECT_CONTAINS(text, part)                                                              \

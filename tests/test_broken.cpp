@@ -1,10 +1,6 @@
 // The tests are tested: kernels with one seeded bug each must give right and wrong numbers on the
 // inputs that tests/broken/facts.json says, from which the documentation's table is made, too.
 // (Label full.) That each is found at all, and reports and counters: test_found.cpp.
-#include <string>
-
-#include "common/harness/runner.h"
-#include "tests/broken/bug.h"
 #include "tests/broken/checks.h"
 #include "tests/support.h"
 

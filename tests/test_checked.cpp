@@ -1,22 +1,12 @@
 // The checked build: memory traffic counted as by hand, and every access outside memory named with
 // its place. The kernels here are compiled with the instrumentation, the tests are not.
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <utility>
-#include <vector>
 
-#include "common/emulator/core/counters.h"
 #include "common/emulator/core/launch.h"
-#include "common/emulator/core/vector_types.h"
-#include "common/harness/device.h"
 #include "common/harness/results.h"
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
-#include "common/launch/registry.h"
 #include "tests/checked_kernels.h"
 #include "tests/support.h"
 

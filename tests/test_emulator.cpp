@@ -1,6 +1,5 @@
 // The emulator's machine: threads, barriers, warp instructions, and what it says when a kernel is
 // wrong.
-#include <gtest/gtest.h>
 #include <pthread.h>
 
 #include <time.h>
@@ -12,19 +11,14 @@
 #include <ios>
 #include <optional>
 #include <random>
-#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
-#include "common/emulator/core/counters.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/include/cuda_runtime.h"
 #include "common/emulator/units/barrier.h"
-#include "common/harness/device.h"
 #include "common/launch/launch.h"
 #include "tests/support.h"
 

@@ -1,14 +1,7 @@
 // Broken kernels (tests/broken/bugs.toml) in the checked build. By default each is found once, by
 // the check that it is to teach. With the label full: what is reported of each, which lines are
 // named, what is counted, and that nothing else is. Numbers on all inputs: test_broken.cpp.
-#include <algorithm>
-#include <cstdint>
-#include <string>
-
 #include "common/emulator/core/launch.h"
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
-#include "tests/broken/bug.h"
 #include "tests/broken/checks.h"
 #include "tests/support.h"
 

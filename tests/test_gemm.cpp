@@ -1,18 +1,8 @@
 // The matrix products of bench/gemm: every kernel, type and epilogue against float64, on the
 // emulator (fast and checked: races, memory that nobody wrote) and on a GPU.
-#include <gtest/gtest.h>
-
-#include <cstdint>
 #include <cstring>
-#include <string>
-#include <vector>
 
 #include "bench/checks.h"
-#include "bench/gemm/gemm.h"
-#include "common/harness/device.h"
-#include "common/harness/inputs.h"
-#include "common/harness/oracle.h"
-#include "common/launch/problem.h"
 #include "tests/support.h"
 #ifndef FA_WITH_CUDA
 #include "common/emulator/core/launch.h"

@@ -1,20 +1,11 @@
 // From a GPU's records to a timeline, with records made by hand: every time below can be seen in
 // the test.
-#include "common/trace/gpu_timeline.h"
-
-#include <cstddef>
-#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <type_traits>
-#include <vector>
 
 #include "common/launch/launch.h"
-#include "common/launch/problem.h"
-#include "common/trace/record.h"
 #include "common/trace/recorder.h"
-#include "common/trace/timeline.h"
 #include "common/trace/trace_file.h"
 #include "tests/records.h"
 #include "tests/support.h"

@@ -1,34 +1,25 @@
 // The judge is judged: inputs, reference, comparison, statistics, files.
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <barrier>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <new>
 #include <set>
-#include <string>
+#include <stdexcept>
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "common/cli/cli.h"
 #include "common/cli/protocols.h"
 #include "common/harness/files.h"
-#include "common/harness/inputs.h"
-#include "common/harness/oracle.h"
 #include "common/harness/parallel.h"
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
-#include "common/launch/registry.h"
 #include "tests/support.h"
 
 namespace fa::test {

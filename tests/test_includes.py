@@ -2,7 +2,7 @@
 
 Otherwise a compiler whose standard library includes less of itself refuses what ours takes. Headers are looked at on
 their own. What only nvcc compiles, and nvcc's half of a file, is not seen. For that reason the check does not ask
-for includes that look unused either.
+for includes that look unused either. A header hands on the names of what it includes with IWYU pragma: export.
 
 Usage: test_includes.py BUILD
 """
@@ -32,7 +32,6 @@ build = Path(sys.argv[1]).resolve()
 if not TIDY.exists():
     skip("clang-tidy is not in .venv-tests (scripts/test.sh --all installs it)")
 
-
 def of_interest(command):
     """Of a compile command, what says where headers are and which code is compiled."""
     words, kept = iter(shlex.split(command)), []
@@ -42,7 +41,6 @@ def of_interest(command):
         elif re.match(r"-(I|D|isystem|std=|march=)", word):
             kept.append(word)
     return kept
-
 
 commands = {}
 for entry in json.loads((build / "compile_commands.json").read_text()):
@@ -58,14 +56,12 @@ for folder in ("kernels", "common", "tests", "bench"):
         expect(path.suffix == ".h", f"{name} is in no compile command of {build}, and this test does not say why")
         commands[name] = for_headers
 
-
 def look_at(name):
     done = subprocess.run([TIDY, "--quiet", f"--config={CONFIG}", name, "--", "-x", "c++", *commands[name]], cwd=ROOT,
                           text=True, capture_output=True, timeout=COMPILING)
     found = re.findall(r"^(\S+:\d+):\d+: (?:warning|error): (.*?)(?: \[.*)?$", done.stdout, re.MULTILINE)
     lines = [f"{at.removeprefix(f'{ROOT}/')}: {what}" for at, what in found]
     return lines or ([f"{name}: {done.stderr.strip()}"] if done.returncode else [])
-
 
 with ThreadPoolExecutor(int(JOBS)) as pool:
     missing = [line for lines in pool.map(look_at, sorted(commands)) for line in lines]

@@ -3,22 +3,12 @@
 // sequence, the fewer its heads, above all in the checked build, which is up to ten times slower,
 // and for 01 and 02, which compute for longest. All pairs of everything have the label all,
 // everything with everything the label long; these are the same in both builds.
-#include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <set>
-#include <string>
 #include <tuple>
 #include <utility>
-#include <vector>
 
-#include "common/harness/device.h"
-#include "common/harness/inputs.h"
-#include "common/harness/runner.h"
 #include "common/launch/launch.h"
-#include "common/launch/problem.h"
-#include "common/launch/registry.h"
 #include "tests/support.h"
 #ifdef FA_WITH_CUDA
 #include <cuda_runtime_api.h>

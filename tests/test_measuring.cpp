@@ -1,23 +1,14 @@
 // Times, clocks, rounds and requests on a GPU that is made up (fake_gpu.h).
-#include <algorithm>
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ratio>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "bench/library.h"
-#include "common/harness/inputs.h"
 #include "common/harness/results.h"
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
-#include "common/launch/registry.h"
 #include "tests/fake_gpu.h"
 #include "tests/support.h"
 

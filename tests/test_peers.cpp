@@ -1,17 +1,10 @@
 // What bench/peers does on the CPU: finding libraries, checking copies.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <vector>
 
 #include "bench/checks.h"
 #include "bench/peers/shared_library.h"
-#include "common/harness/oracle.h"
-#include "common/launch/problem.h"
 #include "tests/support.h"
 
 namespace fa::test {

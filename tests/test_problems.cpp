@@ -1,24 +1,13 @@
 // Problems beyond the plain one: masks, lengths, heads of keys, packed sequences. The reference is
 // judged against plain loops, the kernels of kernels/beyond against the reference.
-#include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <tuple>
 #include <utility>
-#include <vector>
 
-#include "common/harness/device.h"
-#include "common/harness/inputs.h"
-#include "common/harness/oracle.h"
 #include "common/harness/results.h"
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
-#include "common/launch/registry.h"
 #include "tests/support.h"
 #ifndef FA_WITH_CUDA
 #include "common/emulator/core/launch.h"

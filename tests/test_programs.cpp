@@ -1,16 +1,9 @@
 // The programs as a user meets them: what they print, write and return.
-#include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <regex>
-#include <string>
-#include <vector>
 
-#include "common/harness/device.h"
-#include "common/harness/inputs.h"
-#include "common/launch/registry.h"
 #include "tests/support.h"
 
 namespace fa::test {

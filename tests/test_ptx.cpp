@@ -5,19 +5,12 @@
 // Where an element lies is written here as the PTX ISA writes it, apart from
 // common/layout/fragments.h, which is held to it as well. Matrices hold distinct whole numbers: a
 // wrong place gives a wrong number.
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <ios>
 #include <set>
-#include <string>
-#include <vector>
 
-#include "common/harness/device.h"
-#include "common/launch/launch.h"
 #include "common/layout/fragments.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/convert.h"

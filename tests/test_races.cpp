@@ -1,23 +1,14 @@
 // The detector of the checked build: every kind of synchronisation, present and missing, and the
 // kernels, in which there is nothing to find.
-#include <algorithm>
 #include <array>
-#include <cstdint>
 #include <iterator>
 #include <map>
 #include <regex>
-#include <string>
-#include <vector>
+#include <utility>
 
 #include "common/emulator/core/describe.h"
 #include "common/emulator/core/launch.h"
-#include "common/emulator/core/vector_types.h"
-#include "common/harness/device.h"
-#include "common/harness/inputs.h"
 #include "common/harness/results.h"
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
-#include "common/launch/registry.h"
 #include "tests/race_kernels.h"
 #include "tests/support.h"
 

@@ -1,13 +1,7 @@
 // The model behind timelines, on lists of steps made by hand: every time below can be calculated on
 // paper.
-#include <cstddef>
-#include <cstdint>
-#include <string>
 #include <utility>
-#include <vector>
 
-#include "common/emulator/core/step.h"
-#include "common/trace/timeline.h"
 #include "common/trace/timing.h"
 #include "tests/support.h"
 

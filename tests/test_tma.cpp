@@ -2,21 +2,13 @@
 // GPU: bulk copies, tensor maps, the proxy fence, clusters, setmaxnreg, elect.sync. What boxes of
 // every form hold, and what each operation does to an mbarrier, is compared with an H200's answers
 // (golden/tma_probe.cu).
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
 #include <numeric>
 #include <stdexcept>
-#include <string>
-#include <vector>
 
 #include "common/emulator/core/counters.h"
-#include "common/harness/device.h"
-#include "common/launch/launch.h"
-#include "common/launch/problem.h"
 #include "common/launch/tensor_map.h"
 #include "common/layout/swizzle.h"
 #include "common/ptx/cluster.h"
@@ -58,6 +50,12 @@ struct Storage {
   alignas(1024) uint8_t tile[kTileBytes];
   uint64_t full;
 };
+
+// Rows of 64 words, to be moved one by one.
+TensorMap rows_of(const Buffer& buffer, uint64_t rows) {
+  return make_tensor_map(static_cast<const uint32_t*>(buffer.data()), {64, rows}, {256}, {64, 1},
+                         SwizzleMode::kNone);
+}
 
 // ---- bytes in a row -----------------------------------------------------------------------------
 __global__ void bulk_kernel(const uint8_t* in, uint8_t* out, int bytes) {
@@ -141,8 +139,7 @@ void expect_ring() {
   for (size_t i = 0; i < numbers.size(); i++) numbers[i] = uint32_t(i * i);
   const Buffer in = upload("in", numbers);
   Buffer out("out", size_t(kRounds) * kConsumers * 32 * 4);
-  const TensorMap map = make_tensor_map(static_cast<const uint32_t*>(in.data()), {64, kRounds},
-                                        {256}, {64, 1}, SwizzleMode::kNone);
+  const TensorMap map = rows_of(in, kRounds);
   run<ring_kernel>({dim3(1), dim3(32 * (1 + kConsumers)), sizeof(RingStorage)}, map, out);
   const auto sums = download<uint32_t>(out);
   for (size_t i = 0; i < sums.size(); i++) {
@@ -182,8 +179,7 @@ __global__ void groups_kernel(const __grid_constant__ TensorMap map) {
 
 void expect_groups() {
   Buffer out("out", kGroups * 64 * 4);
-  const TensorMap map = make_tensor_map(static_cast<const uint32_t*>(out.data()), {64, kGroups},
-                                        {256}, {64, 1}, SwizzleMode::kNone);
+  const TensorMap map = rows_of(out, kGroups);
   run<groups_kernel>({dim3(1), dim3(64), sizeof(Storage)}, map);
   const auto rows = download<uint32_t>(out);
   for (uint32_t i = 0; i < rows.size(); i++) ASSERT_EQ(rows[i], i / 64 * 100 + i % 64);
@@ -242,8 +238,7 @@ void expect_clusters() {
   std::iota(numbers.begin(), numbers.end(), 5000u);
   const Buffer in = upload("in", numbers);
   Buffer out("out", kCtas * 256 * 4);
-  const TensorMap map = make_tensor_map(static_cast<const uint32_t*>(in.data()), {64, kCtas}, {256},
-                                        {64, 1}, SwizzleMode::kNone);
+  const TensorMap map = rows_of(in, kCtas);
   run<cluster_kernel>({dim3(kCtas), dim3(64), sizeof(ClusterStorage), 2}, map, out);
   const auto words = download<uint32_t>(out);
   for (uint32_t cta = 0; cta < kCtas; cta++) {

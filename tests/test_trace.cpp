@@ -2,38 +2,24 @@
 // chapters say of copies and products.
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "common/emulator/core/half_types.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
-#include "common/emulator/core/step.h"
-#include "common/emulator/core/vector_types.h"
 #include "common/emulator/core/watch.h"
 #include "common/emulator/units/warp.h"
-#include "common/harness/device.h"
-#include "common/harness/inputs.h"
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
-#include "common/launch/registry.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/cp_async.h"
 #include "common/ptx/exp2.h"
 #include "common/ptx/mbarrier.h"
 #include "common/ptx/tma.h"
 #include "common/ptx/wgmma.h"
-#include "common/trace/timeline.h"
 #include "common/trace/timing.h"
 #include "common/trace/trace.h"
 #include "common/trace/trace_file.h"

@@ -1,15 +1,10 @@
 // wgmma on the emulator: what makes it asynchronous, every report, and where an element lies as the
 // PTX ISA writes it, apart from common/layout/wgmma.h. What every shape, type and way to store the
 // operands gives is compared with an H200's answers (golden/wgmma_probe.cu).
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <string>
-#include <vector>
 
-#include "common/emulator/core/counters.h"
 #include "common/emulator/core/launch.h"
 #include "common/launch/launch.h"
 #include "common/layout/fragments.h"
@@ -52,6 +47,11 @@ class Emulated : public testing::Test {
  protected:
   void TearDown() override { emu::options() = {}; }
 };
+class Checked : public Emulated {
+  void SetUp() override {
+    if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+  }
+};
 
 constexpr int kN = 64;
 constexpr uint16_t kOne = 0x3c00, kTwo = 0x4000, kFour = 0x4400;  // fp16
@@ -69,8 +69,12 @@ struct Ones {
 
 std::string line(int number) { return "tests/test_wgmma.cpp:" + std::to_string(number); }
 
+// The accumulators of a thread, zeros at first.
+using Sums = float[kN / 2];
+using Body = std::function<void(Ones& smem, Sums& acc)>;
+
 // Runs `body` in `threads` threads, with A and B filled with ones; "no error", or the error's text.
-std::string outcome(const std::function<void(Ones&)>& body, int threads = 128) {
+std::string outcome(const Body& body, int threads = 128) {
   return test::error_of<emu::LaunchError>([&] {
     emu::launch("probe", dim3(1), dim3(unsigned(threads)), sizeof(Ones), [&] {
       auto& smem = shared_storage<Ones>();
@@ -79,7 +83,8 @@ std::string outcome(const std::function<void(Ones&)>& body, int threads = 128) {
       }
       ptx::fence_proxy_async();
       __syncthreads();
-      body(smem);
+      Sums acc = {};
+      body(smem, acc);
     });
   });
 }
@@ -89,18 +94,24 @@ uint64_t of_b(const Ones& smem) { return layout::k_major_descriptor(ptx::shared_
 
 int issue;  // the line of the latest wgmma, where a test asks for it
 
-void multiply(float (&acc)[kN / 2], const Ones& smem, bool accumulate = false,
+void multiply(Sums& acc, const Ones& smem, bool accumulate = false,
               emu::SourceLocation where = emu::SourceLocation::current()) {
   issue = int(where.line);
   ptx::wgmma<__half, kN>(acc, of_a(smem), of_b(smem), accumulate, where);
 }
 
 // A group of one product.
-void start(float (&acc)[kN / 2], const Ones& smem,
+void start(Sums& acc, const Ones& smem,
            emu::SourceLocation where = emu::SourceLocation::current()) {
   ptx::wgmma_fence(acc);
   multiply(acc, smem, false, where);
   ptx::wgmma_commit();
+}
+
+// Commits what is issued and waits for it.
+void finish(Sums& acc) {
+  ptx::wgmma_commit();
+  ptx::wgmma_wait<0>(acc);
 }
 
 // What a thread finds in its accumulators, for looking at after a launch; the last thread's remain.
@@ -113,8 +124,7 @@ __attribute__((no_sanitize("thread"), noinline)) float peek(const float* accumul
 // ---- when it happens ----------------------------------------------------------------------------
 // What an accumulator of thread 0 is after the issue of a product and after its commit.
 void look_at_a_product() {
-  EXPECT_EQ(outcome([](Ones& smem) {
-              float acc[kN / 2] = {};
+  EXPECT_EQ(outcome([](Ones& smem, Sums& acc) {
               ptx::wgmma_fence(acc);
               multiply(acc, smem);
               if (threadIdx.x == 0) seen[0] = peek(&acc[5]);
@@ -156,7 +166,7 @@ TEST_F(Emulated, RandomCompletionIsInBetween) {
 }
 
 TEST_F(Emulated, WaitLeavesTheLatestGroupsUnderWay) {
-  EXPECT_EQ(outcome([](Ones& smem) {
+  EXPECT_EQ(outcome([](Ones& smem, Sums&) {
               float first[kN / 2] = {}, second[kN / 2] = {}, third[kN / 2] = {};
               ptx::wgmma_fence(first, second, third);
               multiply(first, smem);
@@ -181,8 +191,7 @@ TEST_F(Emulated, WaitLeavesTheLatestGroupsUnderWay) {
 
 // A chain of products with the same accumulators is not done before its last group is.
 TEST_F(Emulated, AChainIsDoneWithItsLastGroup) {
-  EXPECT_EQ(outcome([](Ones& smem) {
-              float acc[kN / 2] = {};
+  EXPECT_EQ(outcome([](Ones& smem, Sums& acc) {
               start(acc, smem);
               multiply(acc, smem, true);
               ptx::wgmma_commit();
@@ -201,8 +210,7 @@ TEST_F(Emulated, AChainIsDoneWithItsLastGroup) {
 // of what A was before.
 TEST_F(Emulated, AWaitReturnsItsOwnAccumulators) {
   static float after_first[4], sums[4];
-  EXPECT_EQ(outcome([](Ones& smem) {
-              float acc[kN / 2] = {};
+  EXPECT_EQ(outcome([](Ones& smem, Sums& acc) {
               start(acc, smem);
               const int warp = int(threadIdx.x) / 32;
               if (warp == 0) ptx::wgmma_wait<0>(acc);
@@ -226,8 +234,8 @@ TEST_F(Emulated, OperandsAreReadWhenItHappens) {
   emu::options().races = false;
   for (const auto completion : {emu::Completion::kLate, emu::Completion::kEarly}) {
     emu::options().completion = completion;
-    EXPECT_EQ(outcome([](Ones& smem) {
-                float acc[kN / 2] = {}, other[kN / 2] = {};
+    EXPECT_EQ(outcome([](Ones& smem, Sums& acc) {
+                float other[kN / 2] = {};
                 uint32_t rA[4] = {kOne | kOne << 16, kOne | kOne << 16, kOne | kOne << 16,
                                   kOne | kOne << 16};
                 ptx::wgmma_fence(acc, other, rA);
@@ -255,13 +263,11 @@ TEST_F(Emulated, OperandsAreReadWhenItHappens) {
 // ---- counters -----------------------------------------------------------------------------------
 TEST_F(Emulated, CountsFlops) {
   emu::take_counters();
-  EXPECT_EQ(outcome([](Ones& smem) {
-              float acc[kN / 2] = {};
+  EXPECT_EQ(outcome([](Ones& smem, Sums& acc) {
               ptx::wgmma_fence(acc);
               multiply(acc, smem);
               multiply(acc, smem, true);
-              ptx::wgmma_commit();
-              ptx::wgmma_wait<0>(acc);
+              finish(acc);
             }),
             "no error");
   const emu::Counters counters = emu::take_counters();
@@ -272,8 +278,7 @@ TEST_F(Emulated, CountsFlops) {
 // ---- reports ------------------------------------------------------------------------------------
 TEST_F(Emulated, AFenceMustComeFirst) {
   int at = 0;
-  const std::string text = outcome([&](Ones& smem) {
-    float acc[kN / 2] = {};
+  const std::string text = outcome([&](Ones& smem, Sums& acc) {
     at = __LINE__ + 1;
     multiply(acc, smem);
   });
@@ -281,18 +286,15 @@ TEST_F(Emulated, AFenceMustComeFirst) {
   EXPECT_CONTAINS(text, "the warp has not executed wgmma_fence before");
 }
 
-TEST_F(Emulated, RegistersUsedSinceTheFence) {
-  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+TEST_F(Checked, RegistersUsedSinceTheFence) {
   int use = 0, at = 0;
   for (const bool reads : {false, true}) {
-    const std::string text = outcome([&](Ones& smem) {
-      float acc[kN / 2] = {};
+    const std::string text = outcome([&](Ones& smem, Sums& acc) {
       for (int turn = 0; turn < 2; turn++) {
         if (turn == 0) ptx::wgmma_fence(acc);
         at = __LINE__ + 1;
         multiply(acc, smem);
-        ptx::wgmma_commit();
-        ptx::wgmma_wait<0>(acc);
+        finish(acc);
         use = __LINE__ + 1;
         if (reads) seen[0] = acc[3];
         if (!reads) use = __LINE__, acc[3] = 1;
@@ -302,8 +304,7 @@ TEST_F(Emulated, RegistersUsedSinceTheFence) {
     EXPECT_CONTAINS(text, "has used its accumulators as ordinary registers at " + line(use) +
                               ", after its last wgmma_fence\n  Missing: wgmma_fence()");
   }
-  const std::string text = outcome([&](Ones& smem) {
-    float acc[kN / 2] = {};
+  const std::string text = outcome([&](Ones& smem, Sums& acc) {
     uint32_t rA[4];
     ptx::wgmma_fence(acc, rA);
     use = __LINE__ + 1;
@@ -315,13 +316,11 @@ TEST_F(Emulated, RegistersUsedSinceTheFence) {
   EXPECT_CONTAINS(text, "has used A's registers as ordinary registers at " + line(use));
 }
 
-TEST_F(Emulated, RegistersTouchedWhileUnderWay) {
-  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+TEST_F(Checked, RegistersTouchedWhileUnderWay) {
   for (const auto completion : {emu::Completion::kLate, emu::Completion::kEarly}) {
     emu::options().completion = completion;
     int touch = 0;
-    std::string text = outcome([&](Ones& smem) {
-      float acc[kN / 2] = {};
+    std::string text = outcome([&](Ones& smem, Sums& acc) {
       start(acc, smem);
       touch = __LINE__ + 1;
       seen[0] = acc[7];
@@ -329,8 +328,7 @@ TEST_F(Emulated, RegistersTouchedWhileUnderWay) {
     });
     EXPECT_CONTAINS(text, line(touch) + ": touches accumulators of the wgmma at " + line(issue) +
                               ", which may still be under way\n  Missing: wgmma_wait before");
-    text = outcome([&](Ones& smem) {
-      float acc[kN / 2] = {};
+    text = outcome([&](Ones& smem, Sums& acc) {
       uint32_t rA[4] = {};
       ptx::wgmma_fence(acc, rA);
       issue = __LINE__ + 1;
@@ -346,8 +344,7 @@ TEST_F(Emulated, RegistersTouchedWhileUnderWay) {
 
 TEST_F(Emulated, WaitForTooFewGroups) {
   int wait = 0;
-  const std::string text = outcome([&](Ones& smem) {
-    float acc[kN / 2] = {};
+  const std::string text = outcome([&](Ones& smem, Sums& acc) {
     start(acc, smem);
     wait = __LINE__ + 1;
     ptx::wgmma_wait<1>(acc);
@@ -359,11 +356,9 @@ TEST_F(Emulated, WaitForTooFewGroups) {
 }
 
 // The wait is there, but leaves the group under way.
-TEST_F(Emulated, RegistersTouchedThatTheLastWaitHasLeft) {
-  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+TEST_F(Checked, RegistersTouchedThatTheLastWaitHasLeft) {
   int wait = 0;
-  const std::string text = outcome([&](Ones& smem) {
-    float acc[kN / 2] = {};
+  const std::string text = outcome([&](Ones& smem, Sums& acc) {
     start(acc, smem);
     wait = __LINE__ + 1;
     ptx::wgmma_wait<1>();
@@ -374,11 +369,9 @@ TEST_F(Emulated, RegistersTouchedThatTheLastWaitHasLeft) {
 }
 
 // Nothing but their names ties registers to a wait: a compiler may move their use before it.
-TEST_F(Emulated, AWaitThatNamesNoRegisters) {
-  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+TEST_F(Checked, AWaitThatNamesNoRegisters) {
   int wait = 0, touch = 0;
-  std::string text = outcome([&](Ones& smem) {
-    float acc[kN / 2] = {};
+  std::string text = outcome([&](Ones& smem, Sums& acc) {
     start(acc, smem);
     wait = __LINE__ + 1;
     ptx::wgmma_wait<0>();
@@ -388,14 +381,12 @@ TEST_F(Emulated, AWaitThatNamesNoRegisters) {
   EXPECT_CONTAINS(text, line(touch) + ": touches accumulators of the wgmma at " + line(issue) +
                             ", which no wait has named: the one at " + line(wait));
   // The next product takes them over, and the wait for it names them.
-  text = outcome([&](Ones& smem) {
-    float acc[kN / 2] = {};
+  text = outcome([&](Ones& smem, Sums& acc) {
     start(acc, smem);
     ptx::wgmma_wait<0>();
     ptx::wgmma_fence();
     multiply(acc, smem);
-    ptx::wgmma_commit();
-    ptx::wgmma_wait<0>(acc);
+    finish(acc);
     seen[0] = acc[7];
   });
   EXPECT_EQ(text, "no error");
@@ -404,8 +395,7 @@ TEST_F(Emulated, AWaitThatNamesNoRegisters) {
 // What wgmma name of a thread's registers is less than what it needs.
 TEST_F(Emulated, MoreRegistersThanAWarpOwns) {
   int set = 0;
-  const std::string text = outcome([&](Ones& smem) {
-    float acc[kN / 2] = {};
+  const std::string text = outcome([&](Ones& smem, Sums& acc) {
     set = __LINE__ + 1;
     ptx::setmaxnreg_dec<24>();
     start(acc, smem);
@@ -417,8 +407,7 @@ TEST_F(Emulated, MoreRegistersThanAWarpOwns) {
 }
 
 TEST_F(Emulated, WaitWithoutCommit) {
-  const std::string text = outcome([&](Ones& smem) {
-    float acc[kN / 2] = {};
+  const std::string text = outcome([&](Ones& smem, Sums& acc) {
     ptx::wgmma_fence(acc);
     multiply(acc, smem);
     ptx::wgmma_wait<0>(acc);
@@ -427,16 +416,12 @@ TEST_F(Emulated, WaitWithoutCommit) {
 }
 
 TEST_F(Emulated, ExitWithoutWait) {
-  const std::string text = outcome([&](Ones& smem) {
-    float acc[kN / 2] = {};
-    start(acc, smem);
-  });
+  const std::string text = outcome([&](Ones& smem, Sums& acc) { start(acc, smem); });
   EXPECT_CONTAINS(text, "exits without having waited for wgmma at " + line(issue));
 }
 
 TEST_F(Emulated, AWarpgroupIsFourWarps) {
-  const auto body = [](Ones& smem) {
-    float acc[kN / 2] = {};
+  const auto body = [](Ones& smem, Sums& acc) {
     start(acc, smem);
     ptx::wgmma_wait<0>(acc);
   };
@@ -446,8 +431,7 @@ TEST_F(Emulated, AWarpgroupIsFourWarps) {
 }
 
 TEST_F(Emulated, AllFourWarpsMustExecuteIt) {
-  const std::string text = outcome([&](Ones& smem) {
-    float acc[kN / 2] = {};
+  const std::string text = outcome([&](Ones& smem, Sums& acc) {
     if (threadIdx.x / 32 == 2) return;
     start(acc, smem);
     ptx::wgmma_wait<0>(acc);
@@ -458,8 +442,7 @@ TEST_F(Emulated, AllFourWarpsMustExecuteIt) {
 
 TEST_F(Emulated, WarpsMustAgree) {
   int one = 0, other = 0;
-  std::string text = outcome([&](Ones& smem) {
-    float acc[kN / 2] = {};
+  std::string text = outcome([&](Ones& smem, Sums& acc) {
     ptx::wgmma_fence(acc);
     if (threadIdx.x < 32) {
       one = __LINE__ + 1;
@@ -468,33 +451,28 @@ TEST_F(Emulated, WarpsMustAgree) {
       other = __LINE__ + 1;
       multiply(acc, smem);
     }
-    ptx::wgmma_commit();
-    ptx::wgmma_wait<0>(acc);
+    finish(acc);
   });
   EXPECT_CONTAINS(text, line(one));
   EXPECT_CONTAINS(text, line(other));
   EXPECT_CONTAINS(text, " of the same warpgroup executes the one at tests/test_wgmma.cpp");
-  text = outcome([&](Ones& smem) {
-    float acc[kN / 2] = {};
+  text = outcome([&](Ones& smem, Sums& acc) {
     ptx::wgmma_fence(acc);
     const uint32_t step = threadIdx.x < 64 ? 0 : 32;
     ptx::wgmma<__half, kN>(acc, of_a(smem), layout::advance(of_b(smem), step), false);
-    ptx::wgmma_commit();
-    ptx::wgmma_wait<0>(acc);
+    finish(acc);
   });
   EXPECT_CONTAINS(text, " gives another descriptor of B than warp ");
 }
 
 TEST_F(Emulated, LanesMustAgree) {
   const auto with = [](uint32_t a, uint32_t b, bool accumulate) {
-    return outcome([=](Ones& smem) {
-      float acc[kN / 2] = {};
+    return outcome([=](Ones& smem, Sums& acc) {
       ptx::wgmma_fence(acc);
       const bool odd = threadIdx.x == 5;
       ptx::wgmma<__half, kN>(acc, layout::advance(of_a(smem), odd ? a : 0),
                              layout::advance(of_b(smem), odd ? b : 0), odd && accumulate);
-      ptx::wgmma_commit();
-      ptx::wgmma_wait<0>(acc);
+      finish(acc);
     });
   };
   EXPECT_EQ(with(0, 0, false), "no error");
@@ -506,12 +484,10 @@ TEST_F(Emulated, LanesMustAgree) {
 // One wgmma with these descriptors.
 std::string with_descriptors(const std::function<uint64_t(const Ones&)>& a,
                              const std::function<uint64_t(const Ones&)>& b) {
-  return outcome([&](Ones& smem) {
-    float acc[kN / 2] = {};
+  return outcome([&](Ones& smem, Sums& acc) {
     ptx::wgmma_fence(acc);
     ptx::wgmma<__half, kN>(acc, a(smem), b(smem), false);
-    ptx::wgmma_commit();
-    ptx::wgmma_wait<0>(acc);
+    finish(acc);
   });
 }
 
@@ -561,7 +537,7 @@ TEST_F(Emulated, DescriptorsCountSixteenBytes) {
 }
 
 // ---- races (checked build): in the order in which lanes happen to run, and in others
-std::vector<std::string> outcomes(const std::function<void(Ones&)>& body, int threads = 128) {
+std::vector<std::string> outcomes(const Body& body, int threads = 128) {
   std::vector<std::string> texts;
   for (uint64_t seed = 0; seed <= 4; seed++) {
     if (seed) {
@@ -580,8 +556,7 @@ struct Missing {
 };
 std::vector<std::string> ring(Missing missing, int& store) {
   return outcomes(
-      [=, &store](Ones& smem) {
-        float acc[kN / 2] = {};
+      [=, &store](Ones& smem, Sums& acc) {
         Tile* const tiles[] = {&smem.a, &smem.b};
         for (int turn = 0; turn < 4; turn++) {
           const bool consumer = threadIdx.x < 128;
@@ -628,8 +603,7 @@ void expect_race(const std::string& text, int store) {
   EXPECT_CONTAINS(text, "store at " + line(store));
 }
 
-TEST_F(Emulated, OverwrittenWhileUnderWay) {
-  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+TEST_F(Checked, OverwrittenWhileUnderWay) {
   int store = 0;
   for (const std::string& text : ring({.wait = true, .barrier = true}, store)) {
     expect_race(text, store);
@@ -639,19 +613,16 @@ TEST_F(Emulated, OverwrittenWhileUnderWay) {
   }
 }
 
-TEST_F(Emulated, AWaitCoversWhatIsCommitted) {
-  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+TEST_F(Checked, AWaitCoversWhatIsCommitted) {
   for (const bool commits : {true, false}) {
-    const auto texts = outcomes([=](Ones& smem) {
-      float acc[kN / 2] = {};
+    const auto texts = outcomes([=](Ones& smem, Sums& acc) {
       ptx::wgmma_fence(acc);
       multiply(acc, smem);
       if (commits) ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       __syncthreads();
       smem.a.elements[threadIdx.x] = kTwo;
-      ptx::wgmma_commit();
-      ptx::wgmma_wait<0>(acc);
+      finish(acc);
     });
     for (const std::string& text : texts) {
       EXPECT_CONTAINS(text, commits ? "no error"
@@ -661,8 +632,7 @@ TEST_F(Emulated, AWaitCoversWhatIsCommitted) {
   }
 }
 
-TEST_F(Emulated, StoresNeedAProxyFence) {
-  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+TEST_F(Checked, StoresNeedAProxyFence) {
   int store = 0;
   for (const std::string& text : ring({.fence = true}, store)) {
     expect_race(text, store);
@@ -714,8 +684,7 @@ TEST_F(Emulated, OneWarpReleasesTheOperandsOfAllFour) {
   }
 }
 
-TEST_F(Emulated, ReleasedBeforeTheWait) {
-  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+TEST_F(Checked, ReleasedBeforeTheWait) {
   int store = 0;
   for (const int warps : {1, 4}) {
     const std::string text = released_by(warps, true, store);
@@ -726,8 +695,7 @@ TEST_F(Emulated, ReleasedBeforeTheWait) {
 // A warp's wait ends only when all four have issued the product: here one comes after the wait.
 TEST_F(Emulated, AWaitIsForAllFourWarps) {
   int wait = 0;
-  const std::string text = outcome([&](Ones& smem) {
-    float acc[kN / 2] = {};
+  const std::string text = outcome([&](Ones& smem, Sums& acc) {
     if (threadIdx.x / 32 == 2) ptx::barrier_sync(1, 64);
     start(acc, smem);
     wait = __LINE__ + 1;
@@ -741,12 +709,10 @@ TEST_F(Emulated, AWaitIsForAllFourWarps) {
 }
 
 // A warp's wait orders what all four warps read, so each warp may overwrite its rows of A.
-TEST_F(Emulated, RowsOfAAreOverwrittenAfterTheWait) {
-  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+TEST_F(Checked, RowsOfAAreOverwrittenAfterTheWait) {
   int store = 0;
   const auto texts = [&](bool waits) {
-    return outcomes([=, &store](Ones& smem) {
-      float acc[kN / 2] = {};
+    return outcomes([=, &store](Ones& smem, Sums& acc) {
       start(acc, smem);
       if (waits) ptx::wgmma_wait<0>(acc);
       const int first_row = int(threadIdx.x) / 32 * 16;  // of this warp
@@ -762,11 +728,9 @@ TEST_F(Emulated, RowsOfAAreOverwrittenAfterTheWait) {
 }
 
 // Without the wait a warp must not overwrite its own rows: warp 0's product may read all 64.
-TEST_F(Emulated, AnyWarpMayReadAnyRowOfA) {
-  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+TEST_F(Checked, AnyWarpMayReadAnyRowOfA) {
   int store = 0;
-  const auto texts = outcomes([&](Ones& smem) {
-    float acc[kN / 2] = {};
+  const auto texts = outcomes([&](Ones& smem, Sums& acc) {
     const int warp = int(threadIdx.x) / 32;
     if (warp == 0) start(acc, smem);
     __syncthreads();
@@ -787,8 +751,7 @@ TEST_F(Emulated, AnyWarpMayReadAnyRowOfA) {
   }
 }
 
-TEST_F(Emulated, ReadOfWhatNobodyWrote) {
-  if (!emu::is_checked()) GTEST_SKIP() << "needs the checked build";
+TEST_F(Checked, ReadOfWhatNobodyWrote) {
   const std::string text = test::error_of<emu::LaunchError>([] {
     emu::launch("probe", dim3(1), dim3(128), sizeof(Ones), [] {
       auto& smem = shared_storage<Ones>();
@@ -798,8 +761,7 @@ TEST_F(Emulated, ReadOfWhatNobodyWrote) {
       float acc[kN / 2] = {};
       ptx::wgmma_fence(acc);
       ptx::wgmma<__half, kN>(acc, of_a(smem), of_a(smem), false);
-      ptx::wgmma_commit();
-      ptx::wgmma_wait<0>(acc);
+      finish(acc);
     });
   });
   EXPECT_CONTAINS(text, "read of memory that nothing has written, byte 8176 of shared memory");
@@ -807,7 +769,7 @@ TEST_F(Emulated, ReadOfWhatNobodyWrote) {
 
 TEST_F(Emulated, ShapesThatShareAccumulators) {
   int at = 0;
-  std::string text = outcome([&](Ones& smem) {
+  std::string text = outcome([&](Ones& smem, Sums&) {
     float acc[64] = {};
     auto& half = *reinterpret_cast<float(*)[kN / 2]>(&acc[16]);
     ptx::wgmma_fence(acc);
@@ -819,8 +781,8 @@ TEST_F(Emulated, ShapesThatShareAccumulators) {
   });
   EXPECT_CONTAINS(text, "wgmma.mma_async at " + line(at) +
                             ": its accumulators are in part those of the wgmma at " + line(issue));
-  text = outcome([&](Ones& smem) {
-    float acc[kN / 2] = {}, other[kN / 2] = {};
+  text = outcome([&](Ones& smem, Sums& acc) {
+    float other[kN / 2] = {};
     ptx::wgmma_fence(acc, other);
     multiply(acc, smem);
     at = __LINE__ + 1;

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-#include "bench/gemm/gemm.h"
+#include "bench/gemm/gemm.h"  // IWYU pragma: export
 #include "common/ptx/convert.h"
 #include "common/ptx/exp2.h"
 

@@ -11,7 +11,7 @@
 
 #include <vector>
 
-#include "common/launch/problem.h"
+#include "common/launch/problem.h"  // IWYU pragma: export
 
 namespace fa {
 struct Library;  // registry.h

@@ -3,7 +3,6 @@
 
 #include "bench/gemm/gemm.h"
 #include "common/harness/device.h"
-#include "common/launch/problem.h"
 
 namespace fa::gemm {
 

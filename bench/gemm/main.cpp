@@ -15,14 +15,10 @@
 #include <vector>
 
 #include "bench/checks.h"
-#include "bench/gemm/gemm.h"
 #include "common/cli/cli.h"
-#include "common/harness/device.h"
 #include "common/harness/files.h"
 #include "common/harness/inputs.h"
 #include "common/harness/results.h"
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
 #include "common/launch/registry.h"
 
 namespace fa::gemm {

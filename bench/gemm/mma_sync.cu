@@ -5,7 +5,6 @@
 // fragments (ldmatrix, mma.sync, 05). The epilogue works on the accumulators and stores them from
 // registers.
 #include "bench/gemm/epilogue.h"
-#include "bench/gemm/gemm.h"
 #include "common/launch/launch.h"
 #include "common/layout/swizzle.h"
 #include "common/ptx/cp_async.h"

@@ -7,7 +7,6 @@
 #include <type_traits>
 
 #include "bench/gemm/epilogue.h"
-#include "bench/gemm/gemm.h"
 #include "bench/gemm/tile_order.h"
 #include "common/launch/launch.h"
 #include "common/launch/tensor_map.h"

@@ -7,7 +7,6 @@
 // two CTAs, one above the other in C, each CTA fetches its rows of A and half of the rows of B, and
 // TMA multicasts B to both CTAs.
 #include "bench/gemm/epilogue.h"
-#include "bench/gemm/gemm.h"
 #include "bench/gemm/tile_order.h"
 #include "common/launch/launch.h"
 #include "common/launch/tensor_map.h"

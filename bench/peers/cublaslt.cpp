@@ -1,6 +1,5 @@
 // Products by cuBLASLt, with the epilogues of bench/gemm, by the algorithm that it proposes first.
 #include "bench/gemm/gemm.h"
-#include "common/launch/problem.h"
 #include "common/launch/registry.h"
 #ifdef FA_WITHOUT_MATMUL
 

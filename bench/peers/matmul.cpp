@@ -7,10 +7,8 @@
 #include <vector>
 
 #include "bench/checks.h"
-#include "bench/gemm/gemm.h"
 #include "common/harness/device.h"
 #include "common/harness/inputs.h"
-#include "common/launch/problem.h"
 #include "common/launch/registry.h"
 
 namespace fa {

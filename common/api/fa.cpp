@@ -12,13 +12,12 @@
 #include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "common/harness/device.h"
 #include "common/harness/results.h"
 #include "common/launch/launch.h"
-#include "common/launch/problem.h"
 #include "common/launch/registry.h"
 
 namespace fa {

@@ -22,14 +22,10 @@
 #include "common/cli/options.h"
 #include "common/cli/tables.h"
 #include "common/cli/trace_option.h"
-#include "common/harness/device.h"
 #include "common/harness/files.h"
 #include "common/harness/inputs.h"
 #include "common/harness/results.h"
-#include "common/harness/runner.h"
 #include "common/harness/sources.h"
-#include "common/launch/problem.h"
-#include "common/launch/registry.h"
 
 namespace fa {
 namespace {

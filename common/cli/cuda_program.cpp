@@ -15,7 +15,6 @@
 #include "common/emulator/core/launch.h"
 #include "common/emulator/host/runtime.h"
 #include "common/harness/device.h"
-#include "common/harness/runner.h"
 
 namespace {
 

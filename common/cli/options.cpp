@@ -12,12 +12,8 @@
 #include "common/cli/cli.h"
 #include "common/cli/protocols.h"
 #include "common/cli/trace_option.h"
-#include "common/harness/device.h"
 #include "common/harness/files.h"
 #include "common/harness/inputs.h"
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
-#include "common/launch/registry.h"
 
 namespace fa {
 namespace {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "common/cli/trace_option.h"
-#include "common/harness/device.h"
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
-#include "common/launch/registry.h"
+#include "common/harness/device.h"   // IWYU pragma: export
+#include "common/harness/runner.h"   // IWYU pragma: export
+#include "common/launch/problem.h"   // IWYU pragma: export
+#include "common/launch/registry.h"  // IWYU pragma: export
 
 namespace fa {
 

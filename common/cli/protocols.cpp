@@ -9,9 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
-
 namespace fa {
 
 Fields::Fields(const nlohmann::json& object, std::string where)

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
+#include "common/harness/runner.h"  // IWYU pragma: export
+#include "common/launch/problem.h"  // IWYU pragma: export
 
 namespace fa {
 

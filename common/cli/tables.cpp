@@ -10,12 +10,9 @@
 #include <vector>
 
 #include "common/emulator/core/counters.h"
-#include "common/harness/device.h"
 #include "common/harness/oracle.h"
 #include "common/harness/results.h"
-#include "common/harness/runner.h"
 #include "common/harness/sources.h"
-#include "common/launch/problem.h"
 
 namespace fa {
 namespace {

@@ -3,8 +3,7 @@
 
 #include <vector>
 
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
+#include "common/harness/runner.h"  // IWYU pragma: export
 
 namespace fa {
 

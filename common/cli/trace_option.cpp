@@ -5,9 +5,7 @@
 #include <vector>
 
 #include "common/harness/device.h"
-#include "common/harness/runner.h"
 #include "common/launch/problem.h"
-#include "common/launch/registry.h"
 
 namespace fa {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/runner.h"
-#include "common/launch/registry.h"
+#include "common/harness/runner.h"   // IWYU pragma: export
+#include "common/launch/registry.h"  // IWYU pragma: export
 
 namespace fa {
 

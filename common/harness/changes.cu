@@ -9,7 +9,6 @@
 
 #include "common/harness/device.h"
 #include "common/launch/launch.h"
-#include "common/launch/registry.h"
 
 namespace fa {
 namespace {

@@ -16,7 +16,7 @@
 #include <cstdint>
 
 #include "common/launch/problem.h"
-#include "common/launch/registry.h"
+#include "common/launch/registry.h"  // IWYU pragma: export
 
 namespace fa {
 

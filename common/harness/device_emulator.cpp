@@ -9,7 +9,6 @@
 #include <thread>
 #include <utility>
 
-#include "common/emulator/core/counters.h"
 #include "common/emulator/core/describe.h"
 #include "common/emulator/core/image.h"
 #include "common/emulator/core/launch.h"

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "common/harness/parallel.h"
-#include "common/launch/problem.h"
 
 namespace fa {
 namespace {

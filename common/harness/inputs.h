@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/launch/problem.h"
+#include "common/launch/problem.h"  // IWYU pragma: export
 
 namespace fa {
 

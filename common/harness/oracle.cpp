@@ -10,9 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/inputs.h"
 #include "common/harness/parallel.h"
-#include "common/launch/problem.h"
 
 namespace fa {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/inputs.h"
-#include "common/launch/problem.h"
+#include "common/harness/inputs.h"  // IWYU pragma: export
+#include "common/launch/problem.h"  // IWYU pragma: export
 
 namespace fa {
 

@@ -11,12 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/device.h"
 #include "common/harness/files.h"
 #include "common/harness/oracle.h"
-#include "common/harness/runner.h"
 #include "common/harness/sources.h"
-#include "common/launch/problem.h"
 #include "common/launch/registry.h"
 
 namespace fa {

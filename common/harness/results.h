@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/device.h"
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
+#include "common/harness/device.h"  // IWYU pragma: export
+#include "common/harness/runner.h"  // IWYU pragma: export
+#include "common/launch/problem.h"  // IWYU pragma: export
 
 namespace fa {
 

@@ -14,12 +14,7 @@
 #include <vector>
 
 #include "common/harness/changes.h"
-#include "common/harness/device.h"
-#include "common/harness/inputs.h"
-#include "common/harness/oracle.h"
 #include "common/launch/launch.h"
-#include "common/launch/problem.h"
-#include "common/launch/registry.h"
 
 namespace fa {
 namespace {

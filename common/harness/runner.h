@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "common/harness/changes.h"
-#include "common/harness/device.h"
-#include "common/harness/inputs.h"
-#include "common/harness/oracle.h"
-#include "common/launch/problem.h"
-#include "common/launch/registry.h"
+#include "common/harness/device.h"   // IWYU pragma: export
+#include "common/harness/inputs.h"   // IWYU pragma: export
+#include "common/harness/oracle.h"   // IWYU pragma: export
+#include "common/launch/problem.h"   // IWYU pragma: export
+#include "common/launch/registry.h"  // IWYU pragma: export
 
 namespace fa {
 

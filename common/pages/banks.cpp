@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/wavefronts.h"
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"

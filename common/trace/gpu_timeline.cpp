@@ -12,8 +12,6 @@
 
 #include "common/launch/problem.h"
 #include "common/ptx/hook.h"
-#include "common/trace/record.h"
-#include "common/trace/timeline.h"
 
 namespace fa {
 namespace {

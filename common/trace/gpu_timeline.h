@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "common/trace/record.h"
-#include "common/trace/timeline.h"
+#include "common/trace/record.h"    // IWYU pragma: export
+#include "common/trace/timeline.h"  // IWYU pragma: export
 
 namespace fa {
 

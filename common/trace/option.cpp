@@ -8,13 +8,7 @@
 #include "common/cli/trace_option.h"
 #include "common/harness/device.h"
 #include "common/harness/files.h"
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
-#include "common/launch/registry.h"
-#include "common/trace/gpu_timeline.h"
-#include "common/trace/record.h"
 #include "common/trace/recorder.h"
-#include "common/trace/timeline.h"
 #include "common/trace/trace_file.h"
 #ifndef FA_WITH_CUDA
 #include "common/trace/timing.h"

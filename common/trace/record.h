@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "common/ptx/hook.h"
+#include "common/ptx/hook.h"  // IWYU pragma: export
 #ifdef FA_RECORDING
 #include "common/ptx/shared_address.h"
 #endif

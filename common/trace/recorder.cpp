@@ -6,8 +6,6 @@
 
 #include "common/harness/device.h"
 #include "common/launch/launch.h"
-#include "common/trace/gpu_timeline.h"
-#include "common/trace/record.h"
 
 namespace fa {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/trace/gpu_timeline.h"
-#include "common/trace/record.h"
+#include "common/trace/gpu_timeline.h"  // IWYU pragma: export
+#include "common/trace/record.h"        // IWYU pragma: export
 
 namespace fa {
 

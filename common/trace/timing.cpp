@@ -14,9 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/core/step.h"
-#include "common/trace/timeline.h"
-
 namespace emu {
 namespace {
 

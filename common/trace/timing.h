@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/core/step.h"
-#include "common/trace/timeline.h"
+#include "common/emulator/core/step.h"  // IWYU pragma: export
+#include "common/trace/timeline.h"      // IWYU pragma: export
 
 namespace emu {
 

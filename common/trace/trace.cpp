@@ -15,14 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/core/counters.h"
 #include "common/emulator/core/events.h"
 #include "common/emulator/core/float16.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/memory.h"
-#include "common/emulator/core/step.h"
 #include "common/emulator/core/vector_types.h"
-#include "common/emulator/core/watch.h"
 #include "common/trace/timing.h"
 
 namespace emu {

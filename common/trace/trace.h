@@ -10,11 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/core/counters.h"
 #include "common/emulator/core/events.h"
-#include "common/emulator/core/lane.h"
-#include "common/emulator/core/step.h"
-#include "common/emulator/core/watch.h"
 #include "common/trace/timing.h"
 
 namespace emu {

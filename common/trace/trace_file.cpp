@@ -9,9 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/launch/problem.h"
-#include "common/trace/gpu_timeline.h"
-#include "common/trace/timeline.h"
 #include "common/trace/timing.h"
 
 namespace fa {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "common/launch/problem.h"
-#include "common/trace/gpu_timeline.h"
-#include "common/trace/timeline.h"
+#include "common/launch/problem.h"      // IWYU pragma: export
+#include "common/trace/gpu_timeline.h"  // IWYU pragma: export
+#include "common/trace/timeline.h"      // IWYU pragma: export
 #include "common/trace/timing.h"
 
 namespace fa {

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "common/launch/problem.h"
+#include "common/launch/problem.h"  // IWYU pragma: export
 #include "common/launch/registry.h"
 #include "common/ptx/barrier.h"
 

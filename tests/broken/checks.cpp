@@ -15,12 +15,7 @@
 #include "common/cli/options.h"
 #include "common/emulator/core/describe.h"
 #include "common/emulator/core/launch.h"
-#include "common/harness/device.h"
 #include "common/harness/inputs.h"
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
-#include "common/launch/registry.h"
-#include "tests/broken/bug.h"
 
 namespace fa::broken {
 namespace {

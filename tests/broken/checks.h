@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
-#include "tests/broken/bug.h"
+#include "common/harness/runner.h"  // IWYU pragma: export
+#include "common/launch/problem.h"  // IWYU pragma: export
+#include "tests/broken/bug.h"       // IWYU pragma: export
 
 namespace fa::broken {
 

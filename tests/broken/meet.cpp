@@ -17,9 +17,6 @@
 #include "common/cli/cli.h"
 #include "common/harness/files.h"
 #include "common/harness/results.h"
-#include "common/harness/runner.h"
-#include "common/launch/problem.h"
-#include "tests/broken/bug.h"
 #include "tests/broken/checks.h"
 
 namespace fa::broken {

@@ -20,11 +20,8 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
-#include <vector>
 
-#include "common/harness/device.h"
 #include "common/harness/parallel.h"
-#include "common/launch/launch.h"
 #include "common/ptx/exp2.h"
 #include "tests/golden/probe.h"
 

@@ -6,10 +6,7 @@
 //   narrow: for every pattern, the float in the middle between it and the next one (a tie), the
 //           floats right below and above that, and the value itself
 #include <bit>
-#include <vector>
 
-#include "common/harness/device.h"
-#include "common/launch/launch.h"
 #include "common/ptx/convert.h"
 #include "tests/golden/probe.h"
 

@@ -3,8 +3,6 @@
 
 #include "tests/golden/probe.h"
 
-#include <cstdint>
-
 namespace fa::probe {
 
 // Patterns of 16-bit operands and of accumulators, each hard on another part of the addition.

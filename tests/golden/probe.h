@@ -3,16 +3,19 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <ios>
+// IWYU pragma: begin_exports
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "common/harness/device.h"
 #include "common/launch/launch.h"
+// IWYU pragma: end_exports
 
 namespace fa::probe {
 

@@ -11,12 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <string>
 #include <utility>
-#include <vector>
 
-#include "common/harness/device.h"
-#include "common/launch/launch.h"
 #include "common/launch/problem.h"
 #include "common/launch/tensor_map.h"
 #include "common/layout/swizzle.h"

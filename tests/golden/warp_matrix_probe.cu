@@ -2,13 +2,9 @@
 // hashes. The lines of an H200 are in warp_matrix_h200.txt; a test compares the emulator's with
 // them.
 #include <cstring>
-#include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
-#include "common/harness/device.h"
-#include "common/launch/launch.h"
 #include "common/ptx/cp_async.h"
 #include "common/ptx/ldmatrix.h"
 #include "common/ptx/mma.h"
@@ -81,10 +77,11 @@ void probe_matrices() {
       {"linear", &linear}, {"swizzled", &swizzled}, {"scattered", &scattered}};
   for (const auto& [name, offsets] : patterns) {
     const Buffer in = upload("offsets", *offsets);
+    const std::string ending = std::string("_") + name;
     auto probe = [&]<auto kKernel>(const std::string& what, size_t words) {
       Buffer out("out", words * 4);
       run<kKernel>({dim3(1), dim3(32), sizeof(MatrixStorage)}, in, out);
-      print_hashes(what + "_" + name, download<uint32_t>(out), words);
+      print_hashes(what + ending, download<uint32_t>(out), words);
     };
     probe.template operator()<ldmatrix_kernel<1, false>>("ldmatrix_x1", 32);
     probe.template operator()<ldmatrix_kernel<2, false>>("ldmatrix_x2", 64);

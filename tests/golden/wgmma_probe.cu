@@ -8,11 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
-#include <string>
-#include <vector>
 
-#include "common/harness/device.h"
-#include "common/launch/launch.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/fence.h"

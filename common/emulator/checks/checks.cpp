@@ -8,13 +8,9 @@
 
 #include "common/emulator/checks/counting.h"
 #include "common/emulator/checks/races.h"
-#include "common/emulator/core/counters.h"
 #include "common/emulator/core/describe.h"
 #include "common/emulator/core/events.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
-#include "common/emulator/core/vector_types.h"
-#include "common/emulator/core/watch.h"
 
 namespace emu {
 namespace {

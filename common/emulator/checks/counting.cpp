@@ -14,11 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/core/counters.h"
 #include "common/emulator/core/events.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/memory.h"
-#include "common/emulator/core/watch.h"
 #include "common/emulator/core/wavefronts.h"
 
 namespace emu {

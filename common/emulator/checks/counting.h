@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/core/counters.h"
+#include "common/emulator/core/counters.h"  // IWYU pragma: export
 #include "common/emulator/core/events.h"
-#include "common/emulator/core/lane.h"
+#include "common/emulator/core/lane.h"  // IWYU pragma: export
 
 namespace emu {
 

@@ -10,11 +10,7 @@
 
 #include "common/emulator/checks/counting.h"
 #include "common/emulator/checks/races.h"
-#include "common/emulator/core/counters.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
-#include "common/emulator/core/memory.h"
-#include "common/emulator/core/watch.h"
 
 namespace {
 

@@ -12,12 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/checks/races.h"
 #include "common/emulator/checks/reports.h"
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
-#include "common/emulator/core/vector_types.h"
 
 namespace emu {
 

@@ -14,11 +14,7 @@
 #include <vector>
 
 #include "common/emulator/checks/reports.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
-#include "common/emulator/core/memory.h"
-#include "common/emulator/core/vector_types.h"
-#include "common/emulator/core/watch.h"
 
 namespace emu {
 namespace {

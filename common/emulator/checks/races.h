@@ -47,10 +47,10 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/core/lane.h"
-#include "common/emulator/core/memory.h"
-#include "common/emulator/core/vector_types.h"
-#include "common/emulator/core/watch.h"
+#include "common/emulator/core/lane.h"          // IWYU pragma: export
+#include "common/emulator/core/memory.h"        // IWYU pragma: export
+#include "common/emulator/core/vector_types.h"  // IWYU pragma: export
+#include "common/emulator/core/watch.h"         // IWYU pragma: export
 
 namespace emu {
 

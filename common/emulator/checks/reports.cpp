@@ -12,14 +12,11 @@
 #include <tuple>
 #include <vector>
 
-#include "common/emulator/checks/races.h"
 #include "common/emulator/core/describe.h"
 #include "common/emulator/core/image.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/unit.h"
-#include "common/emulator/core/vector_types.h"
 #include "common/emulator/core/watch.h"
 
 namespace emu {

@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/emulator/checks/races.h"
-#include "common/emulator/core/watch.h"
+#include "common/emulator/checks/races.h"  // IWYU pragma: export
 
 namespace emu {
 

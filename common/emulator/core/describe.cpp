@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
 
 namespace emu {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/emulator/core/lane.h"
+#include "common/emulator/core/lane.h"  // IWYU pragma: export
 
 namespace emu {
 

@@ -5,9 +5,9 @@
 #include <bit>
 #include <cstdint>
 
-#include "common/emulator/core/counters.h"
-#include "common/emulator/core/lane.h"
-#include "common/emulator/core/watch.h"
+#include "common/emulator/core/counters.h"  // IWYU pragma: export
+#include "common/emulator/core/lane.h"      // IWYU pragma: export
+#include "common/emulator/core/watch.h"     // IWYU pragma: export
 
 namespace emu {
 

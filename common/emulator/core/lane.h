@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/core/counters.h"
-#include "common/emulator/core/vector_types.h"
+#include "common/emulator/core/counters.h"      // IWYU pragma: export
+#include "common/emulator/core/vector_types.h"  // IWYU pragma: export
 
 namespace emu {
 

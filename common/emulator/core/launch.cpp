@@ -22,12 +22,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/core/counters.h"
-#include "common/emulator/core/lane.h"
-#include "common/emulator/core/machine.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/patience.h"
-#include "common/emulator/core/vector_types.h"
 #include "common/emulator/core/watch.h"
 
 namespace emu {

@@ -12,10 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/core/lane.h"
-#include "common/emulator/core/launch.h"
-#include "common/emulator/core/memory.h"
-#include "common/emulator/core/vector_types.h"
+#include "common/emulator/core/lane.h"    // IWYU pragma: export
+#include "common/emulator/core/launch.h"  // IWYU pragma: export
+#include "common/emulator/core/memory.h"  // IWYU pragma: export
 #include "common/emulator/core/watch.h"
 
 namespace emu {

@@ -23,7 +23,6 @@
 #include <vector>
 
 #include "common/emulator/core/image.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
 
 namespace emu {

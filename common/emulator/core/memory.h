@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/core/lane.h"
+#include "common/emulator/core/lane.h"  // IWYU pragma: export
 
 namespace emu {
 

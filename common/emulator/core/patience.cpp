@@ -12,9 +12,7 @@
 #include <string>
 
 #include "common/emulator/core/describe.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
-#include "common/emulator/core/machine.h"
 #include "common/emulator/core/memory.h"
 
 #ifndef sigev_notify_thread_id

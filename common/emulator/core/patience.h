@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/emulator/core/machine.h"
+#include "common/emulator/core/machine.h"  // IWYU pragma: export
 
 namespace emu {
 

@@ -17,14 +17,11 @@
 #include <vector>
 
 #include "common/emulator/core/describe.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
-#include "common/emulator/core/machine.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/patience.h"
 #include "common/emulator/core/random.h"
 #include "common/emulator/core/unit.h"
-#include "common/emulator/core/vector_types.h"
 #include "common/emulator/core/watch.h"
 
 namespace emu {

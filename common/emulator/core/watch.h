@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/core/counters.h"
-#include "common/emulator/core/lane.h"
-#include "common/emulator/core/step.h"
-#include "common/emulator/core/vector_types.h"
+#include "common/emulator/core/counters.h"      // IWYU pragma: export
+#include "common/emulator/core/lane.h"          // IWYU pragma: export
+#include "common/emulator/core/step.h"          // IWYU pragma: export
+#include "common/emulator/core/vector_types.h"  // IWYU pragma: export
 
 namespace emu {
 

@@ -7,8 +7,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/emulator/core/lane.h"
-
 namespace emu {
 namespace {
 

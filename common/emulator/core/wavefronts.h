@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/emulator/core/lane.h"
+#include "common/emulator/core/lane.h"  // IWYU pragma: export
 
 namespace emu {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "common/emulator/host/runtime.h"
+#include "common/emulator/host/runtime.h"  // IWYU pragma: export
 
 struct alignas(64) CUtensorMap {  // a ptx::TensorMap, whose names are not a program's
   uint64_t opaque[16];

@@ -5,6 +5,8 @@
 
 #include <cuda_runtime.h>
 
+using cudaStream_t = struct CUstream_st*;  // as the runtime has it
+
 enum cublasStatus_t {
   CUBLAS_STATUS_SUCCESS = 0,
   CUBLAS_STATUS_NOT_INITIALIZED = 1,

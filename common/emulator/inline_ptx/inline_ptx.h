@@ -21,7 +21,6 @@
 #include <string>
 #include <type_traits>
 
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/units/clock.h"
 

@@ -4,12 +4,8 @@
 // Hints for caches are read and do nothing, as they change no result.
 #include <algorithm>
 #include <array>
-#include <cstdint>
-#include <cstring>
-#include <map>
-#include <string>
-#include <vector>
 
+#include "common/emulator/core/half_types.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/watch.h"
 #include "common/emulator/inline_ptx/program.h"
@@ -18,6 +14,7 @@
 #include "common/emulator/units/cp_async.h"
 #include "common/emulator/units/tma.h"
 #include "common/emulator/units/warp.h"
+#include "common/ptx/tensor_map.h"
 
 namespace emu::inline_ptx {
 namespace {

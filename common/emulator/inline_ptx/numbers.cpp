@@ -3,13 +3,8 @@
 //
 // Approximations are rounded from a double, but ex2, which has an H200's bits.
 #include <algorithm>
-#include <bit>
 #include <cfenv>
 #include <cmath>
-#include <cstdint>
-#include <map>
-#include <string>
-#include <vector>
 
 #include "common/emulator/core/float16.h"
 #include "common/emulator/core/half_types.h"
@@ -222,30 +217,24 @@ Make extreme(bool larger) {
 }
 
 // ---- comparisons --------------------------------------------------------------------------------
-using Compare = bool (*)(bool less, bool equal, bool unordered);
-Compare take_comparison(Instruction& instruction) {
-  using B = bool;
-  static const std::map<std::string, Compare> table = {
-      {"eq", [](B, B e, B u) { return e && !u; }},
-      {"ne", [](B, B e, B u) { return !e && !u; }},
-      {"lt", [](B l, B, B u) { return l && !u; }},
-      {"le", [](B l, B e, B u) { return (l || e) && !u; }},
-      {"gt", [](B l, B e, B u) { return !l && !e && !u; }},
-      {"ge", [](B l, B, B u) { return !l && !u; }},
-      {"lo", [](B l, B, B) { return l; }},
-      {"ls", [](B l, B e, B) { return l || e; }},
-      {"hi", [](B l, B e, B) { return !l && !e; }},
-      {"hs", [](B l, B, B) { return !l; }},
-      {"equ", [](B, B e, B u) { return e || u; }},
-      {"neu", [](B, B e, B u) { return !e || u; }},
-      {"ltu", [](B l, B, B u) { return l || u; }},
-      {"leu", [](B l, B e, B u) { return l || e || u; }},
-      {"gtu", [](B l, B e, B u) { return (!l && !e) || u; }},
-      {"geu", [](B l, B, B u) { return !l || u; }},
-      {"num", [](B, B, B u) { return !u; }},
-      {"nan", [](B, B, B u) { return u; }}};
-  for (const auto& [name, compare] : table) {
-    if (instruction.take(name)) return compare;
+// Whether it holds if the first number is less, equal, greater, or one of the two is no number.
+struct Compare {
+  const char* name;
+  bool less, equal, greater, unordered;
+};
+constexpr Compare kComparisons[] = {
+    {"eq", false, true, false, false}, {"ne", true, false, true, false},
+    {"lt", true, false, false, false}, {"le", true, true, false, false},
+    {"gt", false, false, true, false}, {"ge", false, true, true, false},
+    {"lo", true, false, false, false}, {"ls", true, true, false, false},
+    {"hi", false, false, true, false}, {"hs", false, true, true, false},
+    {"equ", false, true, false, true}, {"neu", true, false, true, true},
+    {"ltu", true, false, false, true}, {"leu", true, true, false, true},
+    {"gtu", false, false, true, true}, {"geu", false, true, true, true},
+    {"num", true, true, true, false},  {"nan", false, false, false, true}};
+const Compare& take_comparison(Instruction& instruction) {
+  for (const Compare& compare : kComparisons) {
+    if (instruction.take(compare.name)) return compare;
   }
   instruction.unknown("it has no comparison");
 }
@@ -277,7 +266,10 @@ Step set_predicate(Instruction& instruction, bool as_number) {
       const bool other = frame.predicate(c);
       return combine == "and" ? value && other : combine == "or" ? value || other : value != other;
     };
-    const bool holds = compare(less, equal, unordered);
+    const bool holds = unordered ? compare.unordered
+                       : less    ? compare.less
+                       : equal   ? compare.equal
+                                 : compare.greater;
     if (as_number) {
       const uint64_t yes =
           is_float(result) ? from_double(1, result) : low_bits(~uint64_t(0), result.bits);

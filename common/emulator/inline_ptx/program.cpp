@@ -1,6 +1,7 @@
 #include "common/emulator/inline_ptx/program.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cstdlib>
 #include <memory>

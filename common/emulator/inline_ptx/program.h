@@ -2,9 +2,13 @@
 // "Instruction Set".
 #pragma once
 
+// IWYU pragma: begin_exports
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -14,6 +18,7 @@
 
 #include "common/emulator/core/lane.h"
 #include "common/emulator/inline_ptx/inline_ptx.h"
+// IWYU pragma: end_exports
 
 namespace emu::inline_ptx {
 

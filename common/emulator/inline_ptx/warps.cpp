@@ -2,11 +2,6 @@
 // barriers, fences. PTX ISA, "Warp Level Matrix Instructions", "Asynchronous Warpgroup Level Matrix
 // Instructions", "Parallel Synchronization and Communication Instructions".
 #include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <map>
-#include <string>
-#include <vector>
 
 #include "common/emulator/core/float16.h"
 #include "common/emulator/core/memory.h"

@@ -5,12 +5,9 @@
 #include <cstring>
 #include <string>
 
-#include "common/emulator/core/counters.h"
 #include "common/emulator/core/events.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
-#include "common/emulator/core/watch.h"
 
 namespace emu {
 

@@ -8,12 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/core/counters.h"
 #include "common/emulator/core/events.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/step.h"
 #include "common/emulator/core/unit.h"
-#include "common/emulator/core/watch.h"
 
 namespace emu {
 namespace {

@@ -1,7 +1,7 @@
 // The barriers of a CTA: __syncthreads, bar.sync and bar.arrive (PTX ISA, "bar").
 #pragma once
 
-#include "common/emulator/core/lane.h"
+#include "common/emulator/core/lane.h"  // IWYU pragma: export
 
 namespace emu {
 

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/unit.h"
 #include "common/emulator/core/watch.h"
 

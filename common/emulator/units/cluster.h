@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "common/emulator/core/lane.h"
+#include "common/emulator/core/lane.h"  // IWYU pragma: export
 
 namespace emu {
 

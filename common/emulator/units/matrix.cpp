@@ -10,12 +10,9 @@
 #include <limits>
 #include <vector>
 
-#include "common/emulator/core/counters.h"
 #include "common/emulator/core/events.h"
 #include "common/emulator/core/float16.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/memory.h"
-#include "common/emulator/core/watch.h"
 #include "common/emulator/core/wavefronts.h"
 #include "common/layout/fragments.h"
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "common/emulator/core/lane.h"
-#include "common/emulator/core/watch.h"
+#include "common/emulator/core/lane.h"   // IWYU pragma: export
+#include "common/emulator/core/watch.h"  // IWYU pragma: export
 
 namespace emu {
 

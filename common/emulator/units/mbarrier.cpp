@@ -9,14 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/core/counters.h"
 #include "common/emulator/core/describe.h"
 #include "common/emulator/core/events.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/step.h"
 #include "common/emulator/core/unit.h"
-#include "common/emulator/core/watch.h"
 #include "common/emulator/units/cluster.h"
 
 namespace emu {

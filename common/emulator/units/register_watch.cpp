@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "common/emulator/core/image.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/memory.h"
 
 namespace emu {

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/watch.h"
 
 namespace emu {

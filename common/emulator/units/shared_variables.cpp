@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/unit.h"
 

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/memory.h"
 
 namespace emu {

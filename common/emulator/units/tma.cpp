@@ -11,16 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "common/emulator/core/counters.h"
 #include "common/emulator/core/events.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/random.h"
 #include "common/emulator/core/step.h"
 #include "common/emulator/core/unit.h"
-#include "common/emulator/core/vector_types.h"
-#include "common/emulator/core/watch.h"
 #include "common/emulator/units/cluster.h"
 #include "common/emulator/units/mbarrier.h"
 #include "common/layout/swizzle.h"

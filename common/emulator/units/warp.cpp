@@ -13,12 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "common/emulator/core/counters.h"
 #include "common/emulator/core/events.h"
-#include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/unit.h"
-#include "common/emulator/core/watch.h"
 #include "common/emulator/units/barrier.h"
 
 namespace emu {

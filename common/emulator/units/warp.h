@@ -8,7 +8,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "common/emulator/core/lane.h"
 #include "common/emulator/units/barrier.h"
 
 #define __global__

@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/emulator/core/lane.h"
 #include "common/emulator/units/matrix.h"
 #include "common/layout/wgmma.h"
 
